@@ -116,7 +116,7 @@ func (f *copyFlags) bind(c *cobra.Command) {
 	c.MarkFlagsMutuallyExclusive("listen", "connect")
 }
 
-// operands checks the operands, and the flags that do not go together.
+// operands checks the operands, and refuses flags that exclude each other.
 func (f *copyFlags) operands(c *cobra.Command, args []string) error {
 	names, line := []string{"SRC", "DST"}, "softmkey copy [flags] SRC DST"
 	local := []string{"from", "to"}
@@ -153,14 +153,14 @@ func (f *copyFlags) operands(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// terms returns the flags that were given.
+// terms returns the terms that the given flags describe.
 func (f *copyFlags) terms(c *cobra.Command) keyplan.Terms {
 	t := f.keys.terms(c)
 	t.Op, t.MTU = f.op.value, f.mtu.value
 	return t
 }
 
-// openRecorder creates the recording that --pcap names, if it names one. operands
+// openRecorder creates the recording of --pcap, or returns nil without that flag. operands
 // are the source, the destination or both, which the recording must not replace.
 func (f *copyFlags) openRecorder(operands []string) (*pcap.Recorder, error) {
 	if f.pcap == "" {
@@ -193,14 +193,14 @@ func (f *copyFlags) run(c *cobra.Command, args []string) error {
 	switch {
 	case recorder == nil:
 	case err != nil && recorder.Packets() == 0:
-		_ = recorder.Abort() // an earlier recording stays
+		_ = recorder.Abort() // leaves an earlier recording of that name as it was
 	default:
 		err = first(err, recorder.Close())
 	}
 	return err
 }
 
-// first returns the first error.
+// first returns the first error that is not nil.
 func first(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -217,7 +217,7 @@ type copyRun struct {
 	c        *cobra.Command
 	recorder *pcap.Recorder
 	in       *os.File
-	size     int64 // of in; -1: not known
+	size     int64 // bytes of in; -1: not known
 	out      *outfile.File
 	toStdout bool // out is standard output
 	devices  []*verbs.Device
@@ -228,7 +228,7 @@ type copyRun struct {
 	badBlocks atomic.Uint64
 }
 
-// summarize prints what --summary asks for.
+// summarize prints the summary if --summary was given.
 func (r *copyRun) summarize() error {
 	table := r.summary.table()
 	if table == nil {
@@ -266,7 +266,7 @@ func (r *copyRun) openSource(name string) (err error) {
 		if err != nil {
 			return err
 		}
-		// A file of the kernel, such as /proc/cpuinfo, has content but no size.
+		// The size of a file such as /proc/cpuinfo is 0 although it has content.
 		if info.Size() > at {
 			r.size = info.Size() - at
 		}
@@ -295,7 +295,7 @@ func (r *copyRun) openDevice(addr netip.Addr, search bool, record bool) (*verbs.
 	return dev, err
 }
 
-// openKey reads the key if one of the memory keys needs it.
+// openKey reads the data encryption key if one of the memory keys needs it.
 func (r *copyRun) openKey(keys ...*keyplan.Key) error {
 	needed := false
 	for _, k := range keys {
@@ -320,7 +320,7 @@ func (r *copyRun) openKey(keys ...*keyplan.Key) error {
 	return nil
 }
 
-// check reports the errors that are known before the first byte moves.
+// check returns the errors that are known before the copy begins.
 func (r *copyRun) check(p *keyplan.Plan) error {
 	if r.flip.given {
 		if err := p.CheckFlip(r.flip.offset, r.size); err != nil {
@@ -456,7 +456,7 @@ func (r *copyRun) receive(dst string) (err error) {
 	if err := r.checkMeeting(r.c, at); err != nil {
 		return err
 	}
-	// With --cm peers ask the device at the address that --listen names.
+	// With --cm, peers connect to the device itself, so it must have the address of --listen.
 	dev, err := r.openDevice(addr, !r.device.IsValid() && !r.cm, true)
 	if err != nil {
 		return err
@@ -479,13 +479,13 @@ func (r *copyRun) receive(dst string) (err error) {
 	return r.end(err, "", dst, func() filecopy.Report { return filecopy.NewReport(s.Plan, nil, dev, nil, o) })
 }
 
-// accept waits for a sender with which this side comes to terms.
+// accept waits for a sender that agrees with this side on the terms of the copy.
 func (r *copyRun) accept(at netip.AddrPort, dev *verbs.Device) (*filecopy.Session, error) {
 	l, err := r.meet(at, dev)
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex // guards the key, which is read once for all conversations
+	var mu sync.Mutex // guards the data encryption key, which the first conversation reads
 	prepare := func(p *keyplan.Plan) (filecopy.Peer, error) {
 		mu.Lock()
 		defer mu.Unlock()

@@ -43,7 +43,7 @@ func newStranger(t *testing.T, from, to string) *stranger {
 	if s.ah, err = port.NewAH(0, netip.AddrPortFrom(s.to, roce.UDPPort), 0); err != nil {
 		t.Fatal(err)
 	}
-	// A REP gets an MRA of the longest time, and nothing more.
+	// The stranger answers a REP with an MRA that asks for the longest time, and never confirms.
 	s.gsi, err = port.OpenGSI(func(d roce.Datagram) {
 		if _, m, _ := mad.Parse(d.Payload); m != nil {
 			if rep, ok := m.(*mad.REP); ok {
@@ -57,12 +57,12 @@ func newStranger(t *testing.T, from, to string) *stranger {
 	return s
 }
 
-// send sends a message, which may be lost: nobody waits for it.
+// send sends a message. Errors do not matter, because the message may be lost as well.
 func (s *stranger) send(m mad.Message) {
 	_ = s.gsi.Send(s.ah, 1, mad.Append(nil, mad.Header{TID: 1}, m))
 }
 
-// request asks for a connection of a QP.
+// request sends a request for a connection, whose QP number is derived from i.
 func (s *stranger) request(i uint32, port uint16, t mad.Transport) {
 	s.send(&mad.REQ{
 		LocalID: i, QPN: i & 0xffffff, ServiceID: mad.ServiceID(mad.PortSpaceTCP, port), Transport: t, MTU: 3, MaxCMRetries: 15,
@@ -71,7 +71,7 @@ func (s *stranger) request(i uint32, port uint16, t mad.Transport) {
 	})
 }
 
-// flood sends n requests, and then more until the function that it returns is called.
+// flood sends n requests before it returns, and further ones until stop is called.
 func flood(t *testing.T, s *stranger, port uint16, transport mad.Transport, n int) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	sent, ended := make(chan struct{}), make(chan struct{})
@@ -96,8 +96,8 @@ func flood(t *testing.T, s *stranger, port uint16, transport mad.Transport, n in
 	}
 }
 
-// TestCopyFlood copies a file by way of the connection manager while strangers ask the
-// receiver for connections which they never confirm.
+// TestCopyFlood copies a file with --cm while strangers request connections from the receiver
+// that they never confirm.
 func TestCopyFlood(t *testing.T) {
 	program := builtProgram(t)
 	src, want := filepath.Join(t.TempDir(), "src"), bytes.Repeat([]byte("0123456789abcdef"), 1<<12)

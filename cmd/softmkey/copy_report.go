@@ -14,7 +14,7 @@ import (
 	"github.com/softmkey/softmkey/mkey"
 )
 
-// start begins to show the progress.
+// start starts the progress bar.
 func (r *copyRun) start(title string, total int64) {
 	if !r.quiet && !r.json {
 		r.bar = newProgress(title, total)

@@ -31,7 +31,7 @@ draws a warning.`,
 	return c
 }
 
-// hexFlag is for commands that write keys.
+// hexFlag is the flag --hex of the commands that write keys.
 type hexFlag bool
 
 func (h *hexFlag) bind(c *cobra.Command) {

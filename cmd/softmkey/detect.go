@@ -134,8 +134,8 @@ func jobInput(j *mkeyio.Job) *sig.Format {
 	return j.Signature.Wire
 }
 
-// suggestFormat says so if a file that was found bad does not have the signature at all, and
-// which one it has.
+// suggestFormat prints a hint if a command found a file bad because the file does not have the
+// given signature at all. The hint names the signature that the file has, if one fits.
 func suggestFormat(to io.Writer, in *os.File, name string, given *sig.Format, found error) {
 	var bad *sig.Error
 	if given == nil || !errors.As(found, &bad) && !errors.Is(found, io.ErrUnexpectedEOF) {
@@ -145,7 +145,7 @@ func suggestFormat(to io.Writer, in *os.File, name string, given *sig.Format, fo
 	if !ok {
 		return
 	}
-	// An error of reading was or will be reported by those who need the data.
+	// An error of reading is reported by the command that needs the data.
 	if fits, err := detect.Fits(in, size, *given); err != nil || fits {
 		return
 	}

@@ -13,9 +13,10 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 )
 
-// deviceFlags are the flags of the commands that give others a device: run and pci.
+// deviceFlags are the flags of run and pci, which provide devices to programs and to virtual
+// machines.
 type deviceFlags struct {
-	command     string // their name, for errors
+	command     string // name of the command, for errors
 	verbose     bool
 	crypto      string
 	keks        []string
@@ -48,7 +49,7 @@ func (f *deviceFlags) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", f.command, fmt.Errorf(format, args...))
 }
 
-// traces returns the traces of --trace and -v.
+// traces returns the traces that --trace and --verbose ask for.
 func (f *deviceFlags) traces() (list []session.Trace, err error) {
 	format := slices.Index(trace.Formats, f.traceFormat)
 	if format < 0 {

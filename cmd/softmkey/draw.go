@@ -81,7 +81,7 @@ most: that with a bad block, or with the most packets.
 			if err2 := f.run([]string{filepath.Join(files, "run.json"), filepath.Join(files, "run.pcapng")}, strings.Join(args, " ")); err2 != nil {
 				return err2
 			}
-			if status != nil { // PROGRAM has said why
+			if status != nil { // PROGRAM has printed its error
 				return programStatus(max(status.ExitCode(), 1))
 			}
 			return nil
@@ -110,7 +110,7 @@ func liveRun(program []string) (dir string, err error) {
 	return dir, c.Run()
 }
 
-// material is what the files hold.
+// material is the content of the files that are drawn.
 type material struct {
 	trace      []draw.Record
 	recordings [][]pcap.Packet
@@ -123,7 +123,7 @@ func (m *material) read(name string) error {
 	}
 	defer in.Close()
 	head := make([]byte, 4)
-	n, _ := in.ReadAt(head, 0) // a pipe has no recording: a trace may be piped
+	n, _ := in.ReadAt(head, 0) // fails for a pipe, which must hold a trace
 	if n == len(head) && bytes.Equal(head, []byte{0x0a, 0x0d, 0x0d, 0x0a}) {
 		packets, err := pcap.Read(in)
 		if err != nil {
@@ -140,7 +140,7 @@ func (m *material) read(name string) error {
 	return nil
 }
 
-// run draws files. title is that of a page.
+// run draws the picture of files, or a page with the given title.
 func (f *drawFlags) run(files []string, title string) error {
 	var m material
 	for _, name := range files {
@@ -179,7 +179,7 @@ func writeOutput(name string, content []byte) error {
 	return out.Commit()
 }
 
-// one returns one picture.
+// one returns the picture that --picture and the other flags choose.
 func (f *drawFlags) one(m *material) ([]byte, error) {
 	ways, keys, connections := draw.Ways(m.trace), draw.Keys(m.trace), draw.Connections(m.recordings...)
 	best := draw.Best(ways)

@@ -46,7 +46,8 @@ func texts(t *testing.T, name string) string {
 	}
 }
 
-// tracedRun runs a program with a trace and a recording, and returns their names.
+// tracedRun runs a program with a trace and a recording. It returns the names of both files, and
+// the program's output.
 func tracedRun(t *testing.T, softmkey, command string, more ...string) (trace, recording string, out []byte) {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,8 +109,8 @@ func TestDrawWay(t *testing.T) {
 	}
 }
 
-// TestDrawTimeline draws a connection that loses packets on purpose: the picture has the losses
-// and the repeats.
+// TestDrawTimeline draws a connection with packets that are lost on purpose. The picture must have
+// the losses and the retransmissions.
 func TestDrawTimeline(t *testing.T) {
 	program := builtProgram(t)
 	_, recording, _ := tracedRun(t, program, buildC(t, "neighbour", "neighbour.c")+" 20", "--fault", "loss=5%,seed=3")
@@ -257,7 +258,8 @@ func (b *browser) await(t *testing.T, script string) {
 	t.Fatalf("the page never comes to %s", script)
 }
 
-// screenshot stores what the browser shows (go test -artifacts keeps it), which is not one colour.
+// screenshot stores an image of what the browser shows, which must have more than one colour. The
+// file remains after go test -artifacts.
 func (b *browser) screenshot(t *testing.T, name string) {
 	t.Helper()
 	var text string

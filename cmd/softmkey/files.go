@@ -11,9 +11,9 @@ import (
 	"github.com/softmkey/softmkey/mkeyio"
 )
 
-// openInput opens a file for reading; the name "-" is standard input. A file that
-// standard output writes to is refused, even by a command whose output is another file:
-// a report, too, would be written into the input.
+// openInput opens a file for reading; the name "-" is standard input. It refuses a file to
+// which standard output writes, also for a command whose output is another file, because
+// the command's report would be written into the input.
 func openInput(name string) (*os.File, error) {
 	f := os.Stdin
 	if name != "-" {

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// choiceFlag is one of a few words.
+// choiceFlag is a flag whose value is one of a few words.
 type choiceFlag struct {
 	choices []string
 	value   string
@@ -31,7 +31,7 @@ func (f *choiceFlag) Type() string { return strings.Join(f.choices, "|") }
 // Set implements pflag.Value.
 func (f *choiceFlag) Set(v string) error {
 	if n, ok := bytesize.Parse(v); ok {
-		v = strconv.FormatUint(n, 10) // where the choices are sizes, 4K is 4096
+		v = strconv.FormatUint(n, 10) // choices that are sizes may be written with a unit: 4K is 4096
 	}
 	if !slices.Contains(f.choices, v) {
 		return fmt.Errorf("must be one of %s", strings.Join(f.choices, ", "))
@@ -46,7 +46,7 @@ func (f *choiceFlag) bind(c *cobra.Command, name, usage string) {
 	must(c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// tweakFlag is the number of a data unit, of up to 128 bits.
+// tweakFlag is a flag whose value is the tweak of a data unit, a number of up to 128 bits.
 type tweakFlag struct{ tweak xts.Tweak }
 
 // String implements pflag.Value.
@@ -116,8 +116,8 @@ func (f *cryptoFlags) attributes(c *cobra.Command, s *mkey.Signature) (*mkey.Cry
 	return a, d, nil
 }
 
-// check reports missing flags, and combinations that no key allows, in the words of the
-// command line. mkey.Crypto says which those are.
+// check returns an error for missing flags, and for combinations that mkey.Crypto does not
+// allow. Its errors name the flags.
 func (f *cryptoFlags) check(s *mkey.Signature) error {
 	switch {
 	case f.dek == "":
@@ -134,8 +134,8 @@ func (f *cryptoFlags) check(s *mkey.Signature) error {
 	return nil
 }
 
-// dataUnit returns the size of a data unit: the one given, or the length that a
-// block has in the encrypted stream.
+// dataUnit returns the size of a data unit: that of --unit or, without it, the length of a
+// block in the encrypted stream.
 func (f *cryptoFlags) dataUnit(s *mkey.Signature, c *mkey.Crypto) (int, error) {
 	if f.unit.value != "" {
 		return strconv.Atoi(f.unit.value)

@@ -22,7 +22,7 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// addrFlag is an IP address.
+// addrFlag is a flag whose value is an IP address.
 type addrFlag struct{ netip.Addr }
 
 // String implements pflag.Value.
@@ -46,7 +46,8 @@ func (f *addrFlag) Set(v string) error {
 	return nil
 }
 
-// deviceFlag is the address of a device of this host, which may be named by its interface.
+// deviceFlag is a flag whose value is the address of a device of this host, or the name of an
+// interface with that address.
 type deviceFlag struct{ addrFlag }
 
 // Set implements pflag.Value.
@@ -55,7 +56,7 @@ func (f *deviceFlag) Set(v string) (err error) {
 	return err
 }
 
-// offsetFlag is an offset, or none.
+// offsetFlag is a flag whose value is an offset in bytes. given is whether it has one.
 type offsetFlag struct {
 	offset int64
 	given  bool
@@ -82,7 +83,7 @@ func (f *offsetFlag) Set(v string) error {
 	return nil
 }
 
-// sizeFlag is a number of bytes.
+// sizeFlag is a flag whose value is a number of bytes.
 type sizeFlag int
 
 // String implements pflag.Value.
@@ -129,11 +130,11 @@ func (f *peerFlags) bind(c *cobra.Command) {
 	flags.Uint8Var(&f.retries, "retries", device.DefaultRetry.Count, "how many times it sends again before it gives the other side up, 0 to 7")
 }
 
-// check reports values that no connection can have.
+// check returns an error for values that a connection cannot have.
 func (f *peerFlags) check(c *cobra.Command) error {
 	switch {
 	case f.cm && f.listen == "" && f.connect == "":
-		return usage(c, errors.New("--cm goes with --listen or --connect: within this process nobody has to meet"))
+		return usage(c, errors.New("--cm goes with --listen or --connect: a copy within this process needs no connection manager"))
 	case f.timeout <= 0 || f.timeout > device.MaxTimeout:
 		return usage(c, fmt.Errorf("--timeout %v: must be more than 0 and at most %v", f.timeout, device.MaxTimeout))
 	case f.retries > 7:
@@ -147,7 +148,7 @@ func (f *peerFlags) retry() device.Retry {
 	return device.Retry{Timeout: f.timeout, Count: f.retries}
 }
 
-// checkMeeting reports an address of --listen where no peer can find the device.
+// checkMeeting returns an error if, with --cm, --listen and --device name different addresses.
 func (f *peerFlags) checkMeeting(c *cobra.Command, at netip.AddrPort) error {
 	if f.cm && f.device.IsValid() && !at.Addr().IsUnspecified() && at.Addr() != f.device.Addr.Unmap() {
 		return usage(c, fmt.Errorf("--listen %v --device %v: must be the same address with --cm, which listens on the device", at, f.device.Addr))
@@ -163,9 +164,9 @@ func (f *peerFlags) meet(at netip.AddrPort, dev *verbs.Device) (*rendezvous.List
 	return rendezvous.Listen(at)
 }
 
-// meetPeer connects to the peer that --connect names and opens this side's device with
-// open, which gets the address of the connection. With --cm the connection needs the
-// device. Over TCP, open is left to the caller: dev is nil.
+// meetPeer connects to the peer that --connect names. With --cm it first opens this side's
+// device by open, which gets this side's address, because the connection uses the device. Over
+// TCP it does not call open, and dev is nil.
 func (f *peerFlags) meetPeer(ctx context.Context, open func(netip.Addr) (*verbs.Device, error)) (conn *jsonline.Conn, dev *verbs.Device, err error) {
 	if !f.cm {
 		conn, err = rendezvous.Dial(ctx, f.connect, f.device.Addr, f.wait)
@@ -187,8 +188,8 @@ func (f *peerFlags) meetPeer(ctx context.Context, open func(netip.Addr) (*verbs.
 	return conn, dev, err
 }
 
-// sentAway returns the function that reports connections that a listener has sent
-// away. Strangers are not reported: every port of a host is probed now and then.
+// sentAway returns a function that prints a warning about a peer that a listener has refused,
+// for the first ten of them. Strangers are left out, because port scans are common.
 func sentAway(c *cobra.Command) func(net.Addr, error) {
 	left := 10
 	return func(from net.Addr, err error) {
@@ -240,7 +241,7 @@ func (f *keyFlags) bind(c *cobra.Command) {
 	flags.Var(&f.tweak, "tweak", "tweak of the first data unit; the others count up from it")
 }
 
-// terms returns the flags that were given.
+// terms returns the terms that the given flags describe.
 func (f *keyFlags) terms(c *cobra.Command) keyplan.Terms {
 	sigOf := func(s *sigFlag) string {
 		if s.given && s.format.Type == sig.None {

@@ -14,11 +14,11 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// sigFlag is a SIG on the command line.
+// sigFlag is a flag whose value is a signature, SIG.
 type sigFlag struct {
 	format sig.Format
 	given  bool
-	ofKey  bool // blocks have one of the sizes that a memory key knows
+	ofKey  bool // only the block sizes of memory keys are allowed
 }
 
 // String implements pflag.Value.
@@ -60,7 +60,7 @@ func (s *sigFlag) domain() *sig.Format {
 	return &s.format
 }
 
-// need returns an error if the flag of that name was not given a signature.
+// need returns an error if the flag, whose name is given, is missing or none.
 func (s *sigFlag) need(c *cobra.Command, name string) error {
 	switch {
 	case !s.given:
@@ -90,7 +90,7 @@ func completeSig(_ *cobra.Command, _ []string, typed string) ([]string, cobra.Sh
 	return choices, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// maskFlag is a mask of the bytes of a field.
+// maskFlag is a flag whose value is a mask of the bytes of a field.
 type maskFlag struct {
 	mask  uint8
 	given bool

@@ -12,10 +12,10 @@ import (
 	"github.com/softmkey/softmkey/internal/base/summary"
 )
 
-// summaryFlag is --summary, with the requests that it counts.
+// summaryFlag is the flag --summary, with the table of the requests that were counted for it.
 type summaryFlag struct {
 	command string
-	to      string // "": not given, "-": standard error
+	to      string // file; "": the flag was not given, "-": standard error
 	counted *summary.Table
 }
 
@@ -27,7 +27,7 @@ func (f *summaryFlag) bind(c *cobra.Command, command string) {
 
 func (f *summaryFlag) given() bool { return f.to != "" }
 
-// table returns the table that counts requests, nil if there is no need for one.
+// table returns the table that counts requests, or nil if the flag was not given.
 func (f *summaryFlag) table() *summary.Table {
 	if !f.given() {
 		return nil
@@ -35,7 +35,7 @@ func (f *summaryFlag) table() *summary.Table {
 	return f.counted
 }
 
-// write writes a report to where the flag says.
+// write writes a report to the file or to standard error.
 func (f *summaryFlag) write(standardError io.Writer, report summary.Report) error {
 	if f.to == "-" {
 		_, err := report.WriteTo(standardError)

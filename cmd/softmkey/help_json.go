@@ -2,7 +2,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// newJSONHelp returns a topic of the manual, which is a command that does nothing.
+// newJSONHelp returns the topic "json" of the help, a command with a text and nothing to run.
 func newJSONHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "json",

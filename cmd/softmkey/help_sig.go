@@ -2,7 +2,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// newSigHelp returns a topic of the manual, which is a command that does nothing.
+// newSigHelp returns the topic "sig" of the help, a command with a text and nothing to run.
 func newSigHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "sig",

@@ -60,7 +60,7 @@ The exit status is 1 if a block is bad.`,
 				i.printer = jsonPrinter{json.NewEncoder(out), i.format}
 			}
 			if drawing != "" {
-				// A T10-DIF's tags are those of the first block of the stream.
+				// The tags of i.format are those of the first block of the stream.
 				i.drawn = &draw.Key{Title: i.name, First: blocks.first, Wire: drawnDomain(&i.format)}
 			}
 			err = i.run(c, in)
@@ -86,7 +86,7 @@ The exit status is 1 if a block is bad.`,
 	return c
 }
 
-// rangeFlag is a range of blocks.
+// rangeFlag is a flag whose value is a range of blocks.
 type rangeFlag struct {
 	first uint64
 	count uint64 // 0: to the end
@@ -125,7 +125,7 @@ type inspector struct {
 	printer  printer
 	warnings io.Writer
 
-	bad map[uint64]sig.Error // of the blocks in hand
+	bad map[uint64]sig.Error // errors of the blocks that are being checked, by block number
 
 	blocksSeen, errors uint64
 	first              *sig.Error
@@ -138,11 +138,11 @@ type printer interface {
 	block(b inspected)
 }
 
-// inspected is a block as it is shown.
+// inspected is the information about a block that a printer shows.
 type inspected struct {
 	number, offset   uint64
 	stored, computed []byte
-	bad              sig.Kind // 0: not bad
+	bad              sig.Kind // 0: the block is good
 	escaped          bool
 }
 
@@ -152,10 +152,10 @@ func (i *inspector) BadBlock(e sig.Error) bool {
 	return true
 }
 
-// mostBad is the number of bad blocks that a picture knows.
+// mostBad is the largest number of bad blocks that are kept for the picture.
 const mostBad = 1000
 
-// outcome returns the report for JSON.
+// outcome returns the final report for --json.
 func (i *inspector) outcome() outcome {
 	o := outcome{Command: "inspect", BytesIn: int64(i.blocksSeen) * int64(i.format.Stride()), Blocks: int64(i.blocksSeen), Errors: int64(i.errors)}
 	if i.first != nil {
@@ -174,10 +174,10 @@ func drawnDomain(f *sig.Format) *draw.Domain {
 	return d
 }
 
-// batch is about how many bytes of the stream are read at a time.
+// batch is the approximate number of bytes of the stream that are read at a time.
 const batch = 64 << 10
 
-// run shows the blocks. Its error is that of the first bad block, if there is one.
+// run shows the blocks. It returns the error of the first bad block.
 func (i *inspector) run(c *cobra.Command, in *os.File) error {
 	stride := uint64(i.format.Stride())
 	last, err := i.seek(in)
@@ -239,8 +239,8 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 	}
 }
 
-// seek goes to the first block of the range and returns the number of the last one
-// as far as it is known.
+// seek goes to the first block of the range and returns the number of the last one. The length
+// of a pipe is not known, so its blocks may end earlier or later.
 func (i *inspector) seek(in *os.File) (last uint64, err error) {
 	stride := int64(i.format.Stride())
 	info, err := in.Stat()

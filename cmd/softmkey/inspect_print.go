@@ -95,7 +95,7 @@ type jsonPrinter struct {
 func (p jsonPrinter) begin(uint64, uint64) {}
 
 func (p jsonPrinter) block(b inspected) {
-	// The error of writing is returned when the output is flushed.
+	// An error of writing is reported when the output is flushed.
 	_ = p.Encode(struct {
 		Block    uint64 `json:"block"`
 		Offset   uint64 `json:"offset"`

@@ -14,12 +14,12 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// maxKeyFile is larger than any key file. It keeps a wrong name from reading a whole
-// disk.
+// maxKeyFile is larger than any key file, in bytes. The limit exists because a wrong name may
+// be that of a large file.
 const maxKeyFile = 4096
 
-// readKeyFile reads a file and returns the key that parse finds in it. A secret key
-// in a file that other users can read draws a warning.
+// readKeyFile reads a file and returns the key that parse finds in it. If the key is secret
+// and other users can read the file, it prints a warning.
 func readKeyFile(name fileFlag, secret bool, parse func([]byte) ([]byte, error)) ([]byte, error) {
 	in, err := openInput(string(name))
 	if err != nil {
@@ -102,7 +102,7 @@ func readWrappedDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeyTagSize]byte
 	a := dekAttr(len(wrapped) - wrapOverhead)
 	a.Key = wrapped
 	if d, err = dek.NewWrapped(secret, a); err == nil && a.HasKeyTag {
-		keytag, err = d.KeyTag() // a memory key must show it
+		keytag, err = d.KeyTag() // a memory key must present the keytag to use the DEK
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", inputName(string(name)), reason(err))

@@ -23,7 +23,7 @@ import (
 const (
 	exitOK     = 0
 	exitBad    = 1 // a signature was bad
-	exitFailed = 2 // usage, configuration, input and output
+	exitFailed = 2 // an error of usage, configuration, input or output
 )
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -56,7 +56,7 @@ func run(args []string) int {
 		command, err = root.ExecuteContextC(ctx)
 	}
 	code := status(err)
-	if code > exitBad && err != nil { // the outcome says that a block was bad
+	if code > exitBad && err != nil { // with exitBad, the command's outcome was the last line
 		reportFailure(command, err, code)
 	}
 	if err := cmp.Or(out.err, errs.err); err != nil && code <= exitBad {
@@ -75,9 +75,9 @@ func status(err error) int {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &bad):
-		return exitBad // it was printed when it was found
+		return exitBad // the bad block was printed when it was found
 	case errors.As(err, &program):
-		return int(program) // of a program that run has run
+		return int(program) // the exit status of the program that "softmkey run" has run
 	case errors.As(err, &start):
 		fmt.Fprintf(os.Stderr, "softmkey: %v\n", err)
 		return start.Status

@@ -60,8 +60,8 @@ func TestManual(t *testing.T) {
 // addPages adds the pages of a command and its subcommands.
 func addPages(t *testing.T, pages map[string][]byte, c *cobra.Command) {
 	c.DisableAutoGenTag = true
-	// The generator prints a flag's default where manual pages print the kind of
-	// value.
+	// The generator prints a flag's default value where manual pages have a word for the
+	// kind of value. So the default is replaced by that word.
 	c.InitDefaultHelpFlag()
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if kind := f.Value.Type(); kind != "bool" && f.DefValue != "" {
@@ -146,7 +146,7 @@ func TestManualSections(t *testing.T) {
 	for name, page := range pages {
 		for _, section := range []string{"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"} {
 			if section == "OPTIONS" && (name == "softmkey-sig.1" || name == "softmkey-json.1") {
-				continue // a topic, which is no command
+				continue // a help topic, not a command
 			}
 			if !bytes.Contains(page, []byte("\n.SH "+section+"\n")) {
 				t.Errorf("%s has no section %s", name, section)

@@ -121,12 +121,12 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) (err error) {
 	}
 	var stopped signalError
 	if errors.As(err, &stopped) {
-		return nil // the way in which a server ends
+		return nil // a signal is the normal end of a server
 	}
 	return err
 }
 
-// nbdPeer names a client. Those of a UNIX socket have no name.
+// nbdPeer returns a client's name for messages. Clients of a UNIX socket have no address.
 func nbdPeer(a net.Addr) string {
 	if a == nil || a.String() == "" || a.String() == "@" {
 		return "a client"
@@ -134,8 +134,8 @@ func nbdPeer(a net.Addr) string {
 	return a.String()
 }
 
-// job returns the job that makes IMAGE from what the clients see, and the function that closes its
-// key.
+// job returns the configuration of the view: the clients see its memory domain, and IMAGE is its wire
+// domain, or the other way round with --present protected. closeKey closes the data encryption key.
 func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.Job, closeKey func(), err error) {
 	closeKey = func() {}
 	signature := &mkey.Signature{Wire: f.format.domain(), CheckMask: sig.MaskAll}
@@ -173,7 +173,7 @@ func spareMetadata(f sig.Format) bool {
 	return f.FieldSize() > alone.FieldSize()
 }
 
-// bindSocket listens, and returns the URI at which clients find the device.
+// bindSocket listens at the address of --listen or --socket, and returns the NBD URI for clients.
 func (f *nbdFlags) bindSocket(c *cobra.Command) (net.Listener, string, error) {
 	if f.socket == "" {
 		at := f.listen
@@ -195,7 +195,7 @@ func (f *nbdFlags) bindSocket(c *cobra.Command) (net.Listener, string, error) {
 	}
 	l, err := net.Listen("unix", name)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		// A server that was killed has left its socket.
+		// The socket may be one that a killed server has left behind.
 		probe, dialed := net.Dial("unix", name)
 		if dialed == nil {
 			probe.Close()
@@ -203,7 +203,7 @@ func (f *nbdFlags) bindSocket(c *cobra.Command) (net.Listener, string, error) {
 		}
 		info, statErr := os.Lstat(name)
 		if statErr != nil || info.Mode().Type() != os.ModeSocket || !errors.Is(dialed, syscall.ECONNREFUSED) {
-			return nil, "", fmt.Errorf("--socket %s: exists and is no socket of a server that has ended: name another", f.socket)
+			return nil, "", fmt.Errorf("--socket %s: exists, and is not the socket of a server that has ended: name another", f.socket)
 		}
 		if err = os.Remove(name); err == nil {
 			l, err = net.Listen("unix", name)
@@ -268,7 +268,7 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, report *reporter) (*nbdDevi
 // close flushes and closes IMAGE.
 func (d *nbdDevice) close() error {
 	err := d.Flush()
-	_ = d.View.Close() // it has no error of its own
+	_ = d.View.Close() // always returns nil
 	return first(err, d.image.Close())
 }
 
@@ -309,7 +309,7 @@ func (d *nbdDevice) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// mends reports whether an operation is done again after a repair.
+// mends reports whether ReadAt or WriteAt should repair the blocks and try again after an error.
 func (d *nbdDevice) mends(err error) bool {
 	var bad *mkey.BadBlock
 	if !d.repair || !errors.As(err, &bad) {
@@ -319,13 +319,14 @@ func (d *nbdDevice) mends(err error) bool {
 	return true
 }
 
-// zeroPiece is what Zero writes at a time.
+// zeroPiece holds the zeros that Zero writes at a time.
 var zeroPiece = make([]byte, 1<<20)
 
 // Zero implements nbd.Device.
 func (d *nbdDevice) Zero(off, n int64) error {
 	for n > 0 {
-		// Pieces end at a multiple of granules, so that only the ends are read.
+		// Pieces end on granule boundaries. A granule that is written in part must be read first,
+		// so only the first and the last one of the range are read.
 		k := min(n, int64(len(zeroPiece)))
 		if end := (off + k) / d.Granule() * d.Granule(); k < n && end > off {
 			k = end - off

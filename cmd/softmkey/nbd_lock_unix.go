@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// lockImage locks an image until it is closed: for one server that writes, or several that read.
+// lockImage locks an image until it is closed. A shared lock, for servers that only read, excludes
+// servers that write; any other lock excludes all servers.
 func lockImage(f *os.File, shared bool) error {
 	how := syscall.LOCK_EX
 	if shared {
@@ -18,5 +19,5 @@ func lockImage(f *os.File, shared bool) error {
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return errors.New("another server has it, or another program has locked it")
 	}
-	return nil // file systems without locks are served without one
+	return nil // a file system without locks is no error
 }

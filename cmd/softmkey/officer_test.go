@@ -47,7 +47,7 @@ func TestOfficer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A line of input, and the line that the program or the officer answers.
+	// Each step is a line of the program's input, and the output that must follow.
 	steps := [][2]string{
 		{"", "login: done"},
 		{"", "create: done"},
@@ -59,7 +59,7 @@ func TestOfficer(t *testing.T) {
 		{"use", "use: success"},
 		{"!SOFTMKEY officer replace-kek s 3=new.kek", ""},
 		{"state", "state: invalid"},
-		{"use", "use: success"}, // DEKs that exist need no login
+		{"use", "use: success"}, // a DEK that exists can be used without a login
 		{"dek", "dek: EINVAL"},
 		{"create new.key", "create: EIO"},
 		{"login new.credential", "login: EEXIST"},

@@ -21,7 +21,7 @@ type pass struct {
 	json      bool
 	quiet     bool
 	keepGoing bool
-	secret    bool // the output is decrypted
+	secret    bool // the output is decrypted data, which only its owner may read
 }
 
 // bind adds the flags of a command that writes OUT.
@@ -63,8 +63,8 @@ func (p *pass) run(c *cobra.Command, job mkeyio.Job, inName, outName string) err
 	return cmp.Or(out.Commit(), err)
 }
 
-// transfer executes a job from in to dst, shows the progress and reports the
-// outcome: on standard error if the data goes to standard output.
+// transfer executes a job from in to dst, shows the progress and reports the outcome. The
+// report goes to standard error if the data goes to standard output.
 func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in *os.File, inName string, toStdout bool) (mkeyio.Report, error) {
 	src, err := mkeyio.FromFile(in)
 	if err != nil {

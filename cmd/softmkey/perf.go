@@ -153,7 +153,7 @@ func (f *perfFlags) bind(c *cobra.Command) {
 	c.MarkFlagsMutuallyExclusive("time", "iters")
 }
 
-// listFlag is a list of a few words.
+// listFlag is a flag whose value is a list of words, each of which is one of the choices.
 type listFlag struct{ choices, values []string }
 
 // String implements pflag.Value.
@@ -179,7 +179,7 @@ func (f *listFlag) bind(c *cobra.Command, name, usage string) {
 	must(c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// sizesFlag is a list of sizes.
+// sizesFlag is a flag whose value is a list of sizes in bytes.
 type sizesFlag []int
 
 // String implements pflag.Value.
@@ -311,7 +311,7 @@ func (f *perfFlags) cases(c *cobra.Command) ([]perf.Case, error) {
 					}
 					cases = append(cases, cs)
 					if op == perf.FetchAdd {
-						break // it has one size
+						break // all sizes would give the same case
 					}
 				}
 			}
@@ -326,12 +326,13 @@ func (f *perfFlags) openDevice(local netip.Addr) (*verbs.Device, error) {
 	if search {
 		addr = local
 	}
-	// With --cm peers ask the device at the address that --listen names.
+	// With --cm, peers connect to the device itself, so it must have the address of --listen.
 	search = search && !(f.cm && f.listen != "")
 	return device.Open(addr, device.Options{Search: search, UDP: &udp.Options{Spin: f.spin}})
 }
 
-// serve is the other side. The first line of its output says where it listens.
+// serve is the server's side of a measurement. The first line of its output is the address at
+// which it listens.
 func (f *perfFlags) serve(c *cobra.Command) error {
 	at, err := rendezvous.ParseAddr(f.listen)
 	if err != nil {
@@ -368,7 +369,7 @@ func (f *perfFlags) serve(c *cobra.Command) error {
 	return nil
 }
 
-// errParentDone ends the second process of a measurement.
+// errParentDone is the cause with which the process that perf has started ends.
 var errParentDone = errors.New("the first process has ended the measurement")
 
 // client connects to the other side, which it starts if there is none.
@@ -395,7 +396,7 @@ func (f *perfFlags) client(c *cobra.Command) (client *perf.Client, closeAll func
 	return client, side.close, nil
 }
 
-// measure runs all cases and prints each result when it is there.
+// measure runs all cases and prints each result as soon as it is known.
 func (f *perfFlags) measure(ctx context.Context, out io.Writer, client *perf.Client, cases []perf.Case) error {
 	t := perfTable{out: out, json: f.json, end: perfEnd{Command: "perf"}}
 	peers := peerFigures{client: client, duration: f.duration, pings: make(map[int]pingFigure)}

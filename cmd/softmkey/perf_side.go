@@ -19,8 +19,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// otherSide is the other side of a measurement: the connection to it, this side's
-// device, and the function that ends it.
+// otherSide is the client's view of the server of a measurement: the connection to it, this
+// side's device, and a function that ends both.
 type otherSide struct {
 	conn  *jsonline.Conn
 	dev   *verbs.Device
@@ -45,7 +45,7 @@ func (f *perfFlags) dial(ctx context.Context) (*otherSide, error) {
 	return &otherSide{conn, dev, func() error { return first(conn.Close(), dev.Close()) }}, nil
 }
 
-// child starts this program as the other side, and connects to it.
+// child starts this program again as the server, and connects to it.
 func (f *perfFlags) child(ctx context.Context) (*otherSide, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -66,7 +66,7 @@ func (f *perfFlags) child(ctx context.Context) (*otherSide, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, err := cmd.StdinPipe() // its end is that of the child
+	in, err := cmd.StdinPipe() // closing it ends the child
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (f *perfFlags) child(ctx context.Context) (*otherSide, error) {
 	return side, nil
 }
 
-// sameProcess makes the other side in this process, on a network without sockets.
+// sameProcess starts the server in this process, on a network without sockets.
 func (f *perfFlags) sameProcess(ctx context.Context) (*otherSide, error) {
 	network := inproc.NewNetwork(nil)
 	var devs [2]*verbs.Device

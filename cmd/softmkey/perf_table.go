@@ -11,21 +11,21 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/perf"
 )
 
-// ratios compare a result with the figures of others; 0 is not known.
+// ratios are the ratios of a result to bare UDP and to TCP on the same machine; 0: not measured.
 type ratios struct {
 	OfUDP float64 `json:"of_bare_udp,omitempty"`
 	OfTCP float64 `json:"of_iperf3_tcp,omitempty"`
 }
 
-// perfEnd is the last line of JSON.
+// perfEnd is the last line of the output of --json.
 type perfEnd struct {
 	Command string `json:"command"`
 	Cases   int    `json:"cases"`
-	Failed  int    `json:"failed"`         // without a result
-	Bad     int    `json:"bad_signatures"` // results with a bad signature
+	Failed  int    `json:"failed"`         // cases without a result
+	Bad     int    `json:"bad_signatures"` // cases with a bad signature
 }
 
-// peerFigures are the latest figures of others.
+// peerFigures are the latest figures of bare UDP and of TCP, for the comparison with softmkey's.
 type peerFigures struct {
 	client   *perf.Client
 	duration time.Duration
@@ -33,23 +33,24 @@ type peerFigures struct {
 
 	stream, tcp perf.Peer
 	streamed    time.Time
-	pings       map[int]pingFigure // by size
+	pings       map[int]pingFigure // by size in bytes
 }
 
-// pingFigure is a figure with its age.
+// pingFigure is the figure of a ping-pong, and when it was measured.
 type pingFigure struct {
 	perf.Peer
 	at time.Time
 }
 
-// stale is the largest age of a figure. The speed of a machine changes with its load.
+// stale is the age at which a figure is measured again, because the speed of a machine changes
+// with its load.
 const stale = 15 * time.Second
 
-// maxPing is the largest message that one datagram is fairly compared with.
+// maxPing is the largest message in bytes that is compared with a single datagram.
 const maxPing = 4096
 
-// refresh measures the figures for the comparison with a case again if they are stale,
-// and returns the new ones.
+// refresh measures the figures that a case is compared with if they are stale, and returns the
+// new ones.
 func (p *peerFigures) refresh(ctx context.Context, cs *perf.Case) (fresh []perf.Peer, err error) {
 	if cs.Test == perf.Latency {
 		if time.Since(p.pings[cs.Size].at) < stale || cs.Size > maxPing {
@@ -88,7 +89,7 @@ func (p *peerFigures) refresh(ctx context.Context, cs *perf.Case) (fresh []perf.
 	return fresh, nil
 }
 
-// ratios holds a result against the figures.
+// ratios compares a result with the figures.
 func (p *peerFigures) ratios(r *perf.Result) (x ratios) {
 	if r.Test == perf.Latency {
 		if ping := p.pings[r.Size]; ping.Median > 0 {
@@ -113,7 +114,7 @@ type perfTable struct {
 	out  io.Writer
 	json bool
 	end  perfEnd
-	test string // whose heading was printed last
+	test string // test whose heading was printed last
 }
 
 func (t *perfTable) heading(test string) {
@@ -174,7 +175,7 @@ func (t *perfTable) failed(cs *perf.Case, err error) {
 	fmt.Fprintf(t.out, "%-10s %-11s %9d  %v\n", cs.Op, cs.Key, cs.Size, err)
 }
 
-// peers prints figures of others.
+// peers prints the figures of bare UDP and of TCP.
 func (t *perfTable) peers(list []perf.Peer) {
 	for _, p := range list {
 		switch {

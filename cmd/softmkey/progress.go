@@ -18,9 +18,9 @@ const (
 	redraw = 100 * time.Millisecond
 )
 
-// progress shows on a terminal the progress of a command, with rate and remaining time,
-// and erases the line at the end. It may be nil, which shows nothing. A goroutine draws, so
-// that the line is right while an input makes no progress.
+// progress shows the progress of a command on a terminal, with rate and remaining time, and
+// erases the line at the end. A nil progress shows nothing. A goroutine draws the line at regular
+// times, so that rate and remaining time are right even if an input stalls.
 type progress struct {
 	done          atomic.Int64 // bytes
 	ending, ended chan struct{}
@@ -49,7 +49,7 @@ func startProgress(terminal io.Writer, title string, total int64) *progress {
 		progressbar.OptionShowCount(),
 		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionFullWidth(),
-		progressbar.OptionSetSpinnerChangeInterval(0), // else a goroutine of the bar draws
+		progressbar.OptionSetSpinnerChangeInterval(0), // keeps the library from drawing in a goroutine of its own
 		progressbar.OptionClearOnFinish(),
 	)
 	p.bar.StartWithoutRender()
@@ -70,7 +70,7 @@ func (p *progress) draw() {
 		}
 		p.mu.Lock()
 		p.shown = true
-		_ = p.bar.Set64(p.done.Load()) // a terminal that has gone away is no reason to stop
+		_ = p.bar.Set64(p.done.Load()) // the command goes on even if the terminal has gone
 		p.mu.Unlock()
 		next.Reset(redraw)
 	}
@@ -83,8 +83,7 @@ func (p *progress) set(done int64) {
 	}
 }
 
-// hide takes the bar off the screen until the function that it returns is called, to make
-// room for a line.
+// hide erases the bar so that a line can be printed. The bar returns when show is called.
 func (p *progress) hide() (show func()) {
 	if p == nil {
 		return func() {}
@@ -100,13 +99,13 @@ func (p *progress) clearLocked() {
 	}
 }
 
-// end takes the bar off the screen for ever.
+// end erases the bar and ends its goroutine.
 func (p *progress) end() {
 	if p == nil {
 		return
 	}
 	select {
-	case <-p.ending: // it has ended already
+	case <-p.ending: // end was called before
 		return
 	default:
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// screen is a terminal's input that goroutines share.
+// screen collects what is written to a terminal. Goroutines may share it.
 type screen struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -29,8 +29,8 @@ func (s *screen) last() string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-// TestProgressStall: an input gives 20 MB at once, in less time than the bar waits before it
-// appears, and then nothing for a while. The bar shows the 20 MB.
+// TestProgressStall has an input that delivers 20 MB before the bar appears, and then stalls. The
+// bar must show the 20 MB.
 func TestProgressStall(t *testing.T) {
 	for name, total := range map[string]int64{"known": 40e6, "unknown": -1} {
 		t.Run(name, func(t *testing.T) {

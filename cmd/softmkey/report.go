@@ -35,7 +35,7 @@ type outcome struct {
 	Errors   int64         `json:"errors"`
 	Tail     int64         `json:"tail_bytes"`
 	Seconds  float64       `json:"seconds"`
-	Rate     float64       `json:"gb_per_second"` // of input
+	Rate     float64       `json:"gb_per_second"` // 10^9 bytes of input per second
 	First    *filecopy.Bad `json:"first_error"`
 }
 
@@ -69,8 +69,8 @@ func (r *reporter) done(m mkeyio.Report) {
 	}
 }
 
-// namesStdout reports whether an operand or the value of a flag is the name of the file that standard
-// output goes to.
+// namesStdout reports whether an operand or the value of a flag is the name of the file to which
+// standard output goes.
 func namesStdout(c *cobra.Command) bool {
 	out, err := os.Stdout.Stat()
 	if err != nil || !out.Mode().IsRegular() {
@@ -84,28 +84,29 @@ func namesStdout(c *cobra.Command) bool {
 	})
 }
 
-// encodeJSON prints v as a line of JSON. The writer remembers an error.
+// encodeJSON prints v as a line of JSON. Its callers learn of an error from the writer, which keeps it.
 func encodeJSON(w io.Writer, v any) { _ = json.NewEncoder(w).Encode(v) }
 
-// failure is the last line of a command with --json that failed, or whose copy a bad block ended.
+// failure is the last line of the output of --json of a command that failed, or of a copy that a bad
+// block has ended.
 type failure struct {
 	Command string `json:"command"`
 	Error   string `json:"error"`
 	Status  int    `json:"status"` // the exit status
 }
 
-// reportFailure prints a failure if the command was given --json. It goes where the outcome would
-// have gone: not among data on standard output.
+// reportFailure prints a failure if the command was given --json. The line goes to standard output,
+// as the outcome would, or to standard error if the data goes to standard output.
 func reportFailure(c *cobra.Command, err error, code int) {
 	if f := c.Flags().Lookup("json"); f == nil || f.Value.String() != "true" {
 		return
 	}
 	to, args := c.OutOrStdout(), c.Flags().Args()
-	if n := len(args); n > 0 && args[n-1] == "-" && c.Flags().Lookup("risk-power-loss") != nil { // it has an OUT
+	if n := len(args); n > 0 && args[n-1] == "-" && c.Flags().Lookup("risk-power-loss") != nil { // the command has an OUT, which is "-"
 		to = c.ErrOrStderr()
 	}
 	if namesStdout(c) {
-		return // the line would damage a file that the command was to read
+		return // standard output is a file that the command reads, which the line would damage
 	}
 	encodeJSON(to, failure{strings.TrimPrefix(c.CommandPath(), "softmkey "), err.Error(), code})
 }

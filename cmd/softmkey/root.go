@@ -13,8 +13,8 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// newRoot returns the command line. Tests and the generator of the manual use the same
-// commands as users.
+// newRoot returns the root command with all commands. Tests and the generator of the manual
+// pages use it, too.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "softmkey",
@@ -74,8 +74,8 @@ number of the signal.`,
 	return root
 }
 
-// help runs for the command help. Cobra's own prints the help text of the root for a topic
-// that does not exist.
+// help runs the command "softmkey help". It replaces Cobra's, which prints the help text of the
+// root command for a topic that does not exist.
 func help(c *cobra.Command, args []string) error {
 	topic, rest, err := c.Root().Find(args)
 	if err == nil && len(rest) > 0 {
@@ -96,7 +96,8 @@ const (
 	groupOther  = "other"
 )
 
-// needsCommand runs for a command line that names only a group of commands.
+// needsCommand runs if a command line names a group of commands, such as "softmkey dek", and no
+// command of the group. It prints the help text, or returns an error if there are operands.
 func needsCommand(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
@@ -114,11 +115,11 @@ func needsCommand(c *cobra.Command, args []string) error {
 	return c.Help()
 }
 
-// checkLine refuses mistakes of a command line for which cobra has no error: a command that
-// does not exist beside a flag, and a flag of one value that is given twice.
+// checkLine returns an error for mistakes that Cobra accepts: an unknown command after a flag, and
+// a flag that takes one value and is given twice.
 func checkLine(root *cobra.Command, args []string) error {
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
-		return nil // an unfinished line of a shell's completion
+		return nil // the shell asks for completions of an unfinished command line
 	}
 	root.InitDefaultHelpFlag()
 	root.InitDefaultVersionFlag()
@@ -142,11 +143,12 @@ func checkLine(root *cobra.Command, args []string) error {
 	return givenTwice(c, rest)
 }
 
-// givenTwice refuses a flag of one value that is given again. A switch may be repeated.
+// givenTwice returns an error if a flag that takes one value is given twice. A flag without a
+// value may be repeated.
 func givenTwice(c *cobra.Command, args []string) error {
 	var twice error
 	seen := make(map[string]string)
-	// Other errors are those of the parsing that sets the flags.
+	// All other errors are reported later, when Cobra parses the flags.
 	_ = c.Flags().ParseAll(args, func(f *pflag.Flag, value string) error {
 		before, again := seen[f.Name]
 		seen[f.Name] = value
@@ -167,7 +169,7 @@ func givenTwice(c *cobra.Command, args []string) error {
 	return twice
 }
 
-// strayFormat returns the error for operands with a signature among them, whose flag is missing.
+// strayFormat returns an error if one of too many operands is a signature, which needs a flag.
 func strayFormat(c *cobra.Command, args []string) error {
 	for _, name := range []string{"sig", "from", "wire"} {
 		f := c.Flags().Lookup(name)
@@ -192,7 +194,7 @@ func flagError(c *cobra.Command, err error) error {
 			value = `""`
 		}
 		why := invalid.Unwrap()
-		switch invalid.GetFlag().Value.Type() { // pflag's own values, whose errors are strconv's
+		switch invalid.GetFlag().Value.Type() { // types of pflag, whose errors are those of strconv
 		case "duration":
 			why = errors.New("must be a time with its unit, such as 500ms, 5s or 1m")
 		case "int", "uint8", "uint64":
@@ -220,7 +222,7 @@ func flagError(c *cobra.Command, err error) error {
 	return usage(c, err)
 }
 
-// nearest returns the name that is most like a word, or "" if none is like it.
+// nearest returns the name that differs least from a word, or "" if none has at most two edits.
 func nearest(word string, names []string) string {
 	const most = 2 // characters that are added, left out or changed
 	best, found := most+1, ""

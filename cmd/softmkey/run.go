@@ -19,7 +19,7 @@ type runFlags struct {
 	summary    summaryFlag
 	metrics    string
 	wire       bool
-	ownProcess bool // this process serves the run only; a test's does more
+	ownProcess bool // this process does nothing but serve the run; false in tests
 }
 
 func newRun() *cobra.Command {
@@ -100,12 +100,12 @@ no security boundary.`,
 	return c, &f
 }
 
-// programStatus ends the command with the exit status of a program that it ran.
+// programStatus is an error that ends softmkey with the exit status of the program that it ran.
 type programStatus int
 
 func (e programStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// addrList is a flag that may be given several times.
+// addrList is a flag that may be given several times, each time with the address of a device.
 type addrList []deviceFlag
 
 func (l *addrList) String() string {

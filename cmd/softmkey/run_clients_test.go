@@ -24,9 +24,8 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
-// TestRunMPI runs an MPI program that checks its results: Open MPI over UCX, over
-// libmlx5's and over UCX's own handling of the queues. UCX has no other transport than
-// the device.
+// TestRunMPI runs an MPI program that checks its results, by Open MPI over UCX. UCX uses the queues
+// first through libmlx5 and then by its own code, and has no transport but the device.
 func TestRunMPI(t *testing.T) {
 	need(t, "mpicc", "mpirun")
 	program, example := builtProgram(t), filepath.Join(t.TempDir(), "mpi")
@@ -57,8 +56,8 @@ func TestRunMPI(t *testing.T) {
 	})
 }
 
-// TestRunUCX runs UCX with its default settings: its QPs, and the receive queue that they share,
-// are made by firmware commands, and errors come through a DEVX event channel.
+// TestRunUCX runs UCX with its default settings. It creates its QPs and their shared receive queue
+// by firmware commands, and receives errors through a DEVX event channel.
 func TestRunUCX(t *testing.T) {
 	need(t, "ucx_perftest")
 	program := builtProgram(t)
@@ -100,11 +99,12 @@ func TestRunUCXAtomics(t *testing.T) {
 	}
 }
 
-// TestRunFio runs fio's RDMA engine: the receiver verifies the checksum of each block.
+// TestRunFio runs fio's RDMA engine, whose receiver verifies the checksum of each block.
 func TestRunFio(t *testing.T) {
 	need(t, "fio")
 	const common = "fio --thread --ioengine=rdma --port=19931 --bs=64k --size=4m --verify=crc32c "
-	// fio exits with 0 also when it is rejected, because the receiver does not listen yet.
+	// fio exits with 0 even if its connection is rejected because the receiver does not listen
+	// yet. So its output is checked.
 	const sender = "{ " + common + "--name=sender --hostname=$ADDR --verb=send --rw=write --iodepth=4 --do_verify=0 >sender; cat sender; grep -q 'err= 0' sender; }"
 	out := runUnder(t, builtProgram(t), "cd "+t.TempDir()+"\n"+serve(common+"--name=receiver --rw=read --iodepth=64", sender))
 	for _, part := range []string{"READ: bw=", "WRITE: bw=", "io=4096KiB"} {
@@ -117,8 +117,8 @@ func TestRunFio(t *testing.T) {
 	}
 }
 
-// TestRunLibfabric runs fi_pingpong, which checks the bytes (-c), over connected
-// endpoints, over libfabric's reliable datagrams on top of them, and over datagrams, for which
+// TestRunLibfabric runs fi_pingpong, which checks the bytes (-c), over connected endpoints, over
+// libfabric's reliable datagrams, which use connected endpoints, and over datagrams, for which
 // libfabric takes GID index 0.
 func TestRunLibfabric(t *testing.T) {
 	need(t, "fi_pingpong")

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// fourHosts is a script that makes four hosts, network namespaces on a bridge, with a launcher in
-// place of ssh, and runs its argument beside them. It runs in a network namespace.
+// fourHosts is a script that makes four hosts, which are network namespaces on a bridge, and a
+// program "launch" that takes the place of ssh. Then it runs the command that is its argument. The
+// script itself runs in a network namespace, too.
 const fourHosts = `set -e
 	cd "$1"
 	ip link set lo up
@@ -38,8 +39,8 @@ END
 	eval "$2"`
 
 // TestRunCluster runs an MPI program on four hosts with two ranks each, started by the launchers of
-// Open MPI and MPICH: with a run for each rank, where the two runs of a host share its address, and
-// with a run for each host. Every byte and every sum is checked by the program.
+// Open MPI and MPICH. There is either a softmkey run for each rank, so that the two runs of a host
+// share its address, or one for each host. The program checks every byte and every sum.
 func TestRunCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT RUN: the long form starts 8 ranks on four hosts, three times")

@@ -50,8 +50,9 @@ func TestRunDPDK(t *testing.T) {
 			out := runWith(t, program, []string{"--crypto-profile", "single-block"}, fmt.Sprintf("export XDG_RUNTIME_DIR=%s; dpdk-test-crypto-perf --file-prefix=softmkey$$ --no-huge -m 512 --iova-mode=va --no-telemetry -l 0,1 -a 7f00:00:00.0,class=crypto --"+
 				" --devtype mlx5_pci --ptest %s --optype cipher-only --cipher-algo aes-xts --cipher-op %s --cipher-key-sz %d --cipher-iv-sz 16 --buffer-sz %d"+
 				" --total-ops %d --burst-sz 32 --desc-nb 256 --pool-sz 2048 --test-file %s", dir, r.test, r.op, r.key, r.size, r.ops, file))
-			// The columns are the lcore, the sizes, and operations: enqueued, dequeued, failed
-			// to be enqueued and dequeued because a queue was full or empty, and, of verify, failed.
+			// The columns are the lcore, the sizes, the operations that were enqueued and dequeued,
+			// and the attempts to enqueue or dequeue that found a full or an empty queue. The test
+			// "verify" has a further column for operations that failed.
 			line := fmt.Sprintf(`(?m)^ +1 +%d +32 +%d +%d +\d+ +\d+ +`, r.size, r.ops, r.ops)
 			if r.test == "verify" {
 				line += "0 *$"

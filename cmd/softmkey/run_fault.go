@@ -8,7 +8,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/session"
 )
 
-// faultFlag is the faults of a network: "loss=1%,reorder=0.5%,seed=7".
+// faultFlag is a flag whose value is the faults of a network, such as "loss=1%,reorder=0.5%,seed=7".
 type faultFlag struct {
 	faults session.Faults
 	text   string

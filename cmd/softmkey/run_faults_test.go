@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestRunFaults moves bytes over a network with each fault: they arrive as they are.
+// TestRunFaults transfers data over a network with each fault. All bytes must arrive unchanged.
 func TestRunFaults(t *testing.T) {
 	neighbour, program := buildC(t, "neighbour", "neighbour.c"), builtProgram(t)
 	for _, fault := range []string{"loss=5%", "duplicate=5%", "reorder=5%", "delay=5%", "corrupt=5%", "truncate=5%", "flip=20"} {
@@ -29,9 +29,8 @@ func TestRunFaults(t *testing.T) {
 	}
 }
 
-// TestRunTrace reads the trace of a program as JSON, the records after the end of the
-// program included. Each line has the fields that
-// every record has.
+// TestRunTrace reads the trace of a program as JSON, including the records after the end of the
+// program, and checks the fields that every record must have.
 func TestRunTrace(t *testing.T) {
 	neighbour, program := buildC(t, "neighbour", "neighbour.c"), builtProgram(t)
 	t.Setenv("NEIGHBOUR_LEAVES", "1")
@@ -64,7 +63,7 @@ func TestRunTrace(t *testing.T) {
 	}
 }
 
-// TestRunUsage reads the errors before a program starts.
+// TestRunUsage checks the errors that are found before a program starts.
 func TestRunUsage(t *testing.T) {
 	program := builtProgram(t)
 	for _, test := range []struct{ flags, says string }{

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestFirstKey types docs/first-key.md in: its program, compiled as it stands, prints what the page
-// shows, and its mistakes have the outcomes that the page names.
+// TestFirstKey compiles the program of docs/first-key.md. Its output must be that of the page, and
+// the mistakes that the page describes must have the outcomes that it names.
 func TestFirstKey(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "first-key.md"))
 	if err != nil {
@@ -60,7 +60,7 @@ func TestFirstKey(t *testing.T) {
 			} else if len(out) > 0 {
 				t.Errorf("the compiler warns: %s", out)
 			}
-			// The exit status is not of interest: that of a mistake is 1.
+			// The exit status is ignored, because that of the mistakes is 1.
 			out := runUnder(t, program, filepath.Join(dir, "first")+" 2>&1 || true")
 			if !strings.Contains(out, test.want) || test.name == "not polled" && strings.Contains(out, "bad guard in") {
 				t.Errorf("%s\nwant %s", out, test.want)

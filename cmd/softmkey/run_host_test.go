@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestRunTwoHosts connects programs of two hosts that bind and resolve addresses of the
-// hosts: the runs have no --device. Each host is a network namespace.
+// TestRunTwoHosts connects programs of two hosts, which bind and resolve addresses of the
+// hosts, so that softmkey run needs no --device. Each host is a network namespace.
 func TestRunTwoHosts(t *testing.T) {
 	need(t, "rping", "ip", "unshare", "nsenter", "ss")
 	if os.Geteuid() != 0 {
@@ -51,7 +51,8 @@ func TestRunTwoHosts(t *testing.T) {
 	}
 }
 
-// TestRunAddress binds addresses of this host, of others, and taken ones, with rdma_cm.
+// TestRunAddress binds addresses with rdma_cm: addresses of this host, addresses of other hosts,
+// and an address that is in use.
 func TestRunAddress(t *testing.T) {
 	need(t, "rping")
 	program := builtProgram(t)

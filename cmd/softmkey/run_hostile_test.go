@@ -62,8 +62,8 @@ func TestRunHostile(t *testing.T) {
 	settle(t, "the run", start, true)
 }
 
-// TestRunMany runs many programs at once. They all spin, so that the supervisor needs
-// a better priority to be served at all.
+// TestRunMany runs many programs at once, all of which spin. The supervisor needs a higher
+// priority than they have to get processor time.
 func TestRunMany(t *testing.T) {
 	neighbour := buildC(t, "neighbour", "neighbour.c")
 	programs := 10

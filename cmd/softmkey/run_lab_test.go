@@ -101,8 +101,8 @@ func (l *lab) must(line string) string {
 	return out
 }
 
-// footprint returns what the supervisor holds when its shell runs and nothing else. The shell may
-// answer before the run has started all of its goroutines: they are there when it waits.
+// footprint returns the footprint of the supervisor while only its shell runs. The shell may answer
+// before the run has started all of its goroutines, so footprint waits for these.
 func (l *lab) footprint() footprint {
 	l.t.Helper()
 	l.must("true")
@@ -130,9 +130,9 @@ type footprint struct {
 	heap, resident uint64
 }
 
-// measure returns the footprint of this process, without the tests' own goroutines. The
-// watchpoints of threads that live count only if they are asked for: a program that runs
-// besides has them at some times and not at others.
+// measure returns the footprint of this process, without the tests' own goroutines. The watchpoints
+// of living threads count only if watchpoints is set, because the number of those of a running
+// program changes all the time.
 func measure(t *testing.T, watchpoints bool) footprint {
 	t.Helper()
 	runtime.GC()
@@ -153,7 +153,7 @@ func measure(t *testing.T, watchpoints bool) footprint {
 	for _, d := range fds {
 		file, err := os.Readlink("/proc/self/fd/" + d.Name())
 		if err != nil {
-			continue // ReadDir's own
+			continue // the descriptor of ReadDir itself
 		}
 		kind, _, _ := strings.Cut(file, ":[") // without the inode
 		if file == "anon_inode:[perf_event]" {
@@ -183,7 +183,8 @@ func measure(t *testing.T, watchpoints bool) footprint {
 	return f
 }
 
-// threadEnded reports whether the thread of a watchpoint has ended: the kernel hangs it up.
+// threadEnded reports whether the thread of a watchpoint has ended. Then poll(2) reports POLLHUP for
+// the watchpoint's descriptor.
 func threadEnded(t *testing.T, fd string) bool {
 	t.Helper()
 	n, err := strconv.Atoi(fd)
@@ -200,7 +201,7 @@ func allStacks() string {
 	return string(stacks[:runtime.Stack(stacks, true)])
 }
 
-// more returns what now has and before has not, a line for each kind.
+// more returns a line for each kind of which now has more than before.
 func (before footprint) more(now footprint) (more []string) {
 	for kind, n := range now.held {
 		if n > before.held[kind] {
@@ -211,8 +212,8 @@ func (before footprint) more(now footprint) (more []string) {
 	return more
 }
 
-// warmUp makes the Go runtime start what it keeps from then on: the poller, the goroutine of
-// signals, and the look whether the system has pidfds.
+// warmUp makes the Go runtime create what it keeps until the end of the process: the poller, the
+// goroutine for signals, and what it needs to find out whether the system has pidfds.
 func warmUp(t *testing.T) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -229,8 +230,8 @@ func warmUp(t *testing.T) {
 	}
 }
 
-// settle waits until the supervisor holds nothing that it did not hold before: the end of a
-// process reaches it a little later. watchpoints is that of measure.
+// settle waits until the supervisor holds nothing that it did not hold before, because it learns of
+// the end of a process a little later. See measure for watchpoints.
 func settle(t *testing.T, what string, before footprint, watchpoints bool) {
 	t.Helper()
 	var more []string

@@ -4,5 +4,6 @@ package main
 
 import "github.com/softmkey/softmkey/internal/hca/intercept"
 
-// The process that run starts as the program's guard branches off here.
+// softmkey run starts this binary again as the guard of the program. In that process Child does
+// not return.
 func init() { intercept.Child() }

@@ -19,9 +19,9 @@ type perfettoEvent struct {
 	Args              map[string]any
 }
 
-// TestRunPerfetto records two programs with losses as a timeline. It checks the rules of the format
-// (slices of a track do not overlap, an arrow has both ends), and that the requests are those that
-// --summary counts.
+// TestRunPerfetto records a timeline of two programs whose packets are sometimes lost. It checks the
+// rules of the format (slices of a track do not overlap, an arrow has both ends), and that the number
+// of requests is the one that --summary reports.
 func TestRunPerfetto(t *testing.T) {
 	if _, err := exec.LookPath("ib_send_bw"); err != nil {
 		t.Skipf("NOT RUN: %v", err)

@@ -20,11 +20,11 @@ func inMounts(t *testing.T, line string) (string, error) {
 	return string(out), err
 }
 
-// TestRunFullMemory starts a run where /dev/shm has no room: its files go to the folder for
-// temporary files.
+// TestRunFullMemory starts a run where /dev/shm has no room. The run must put its files into the
+// folder for temporary files instead.
 func TestRunFullMemory(t *testing.T) {
 	softmkey, folder, addr := builtProgram(t), t.TempDir(), ownAddress(6)
-	for _, size := range []string{"4k", "64k", "300k"} { // for nothing, for some files, for most
+	for _, size := range []string{"4k", "64k", "300k"} { // room for none, some and most of the files
 		out, err := inMounts(t, "mount -t tmpfs -o size="+size+" none /dev/shm && TMPDIR="+folder+" "+softmkey+" run --device "+addr+" -- ibv_devices; echo status $?; ls /dev/shm")
 		if err != nil || !strings.Contains(out, "mlx5_0") || !strings.HasSuffix(out, "status 0\n") {
 			t.Errorf("with %s in /dev/shm: %v: %s", size, err, out)
@@ -35,7 +35,7 @@ func TestRunFullMemory(t *testing.T) {
 	}
 }
 
-// TestRunWithoutProc: the message says what is missing.
+// TestRunWithoutProc starts a run without /proc. The message must say that it is missing.
 func TestRunWithoutProc(t *testing.T) {
 	out, err := inMounts(t, "umount -l /proc && "+builtProgram(t)+" run --device "+ownAddress(6)+" -- true")
 	if err == nil || !strings.Contains(out, "/proc is not mounted") {
@@ -43,7 +43,8 @@ func TestRunWithoutProc(t *testing.T) {
 	}
 }
 
-// TestRunEmulated starts a run in an emulator of user programs: the message says so.
+// TestRunEmulated starts a run under qemu's emulation of user programs, which cannot work. The
+// message must name the emulator as the reason.
 func TestRunEmulated(t *testing.T) {
 	emulator, err := exec.LookPath(map[string]string{"amd64": "qemu-x86_64", "arm64": "qemu-aarch64"}[runtime.GOARCH])
 	if err != nil {

@@ -31,8 +31,8 @@ func (c counts) String() string {
 	return fmt.Sprintf("%d ok, %d skipped, %d failed", c.ok, c.skipped, c.failed)
 }
 
-// pyverbsTests are the files of Debian 12's tests (rdma-core 44) that run here. A
-// test that is skipped reads "ok" to a hasty reader, so every skip is counted:
+// pyverbsTests are the files of Debian 12's tests (rdma-core 44) that run here, with the
+// results that each must have. The skipped tests are:
 //   - test_mlx5_dc: 3 tests of streams of a DCI, and one of an address handle that is mapped to a QP;
 //   - test_mr: 5 tests of device memory and 10 of dma-buf regions;
 //   - test_qp: 5 tests of raw packet QPs;
@@ -65,9 +65,9 @@ func TestRunPyverbs(t *testing.T) {
 	comparePyverbs(t, got, out, pyverbsTests)
 }
 
-// TestRunPyverbsCrypto runs Debian's tests of encrypting keys in both import modes. The
-// tests compare ciphertext only if the file contains it, and skip the tests of the other
-// mode. They use keys of 128 bits where they compare; a copy of them uses 256.
+// TestRunPyverbsCrypto runs Debian's tests of encrypting keys in both import modes. In each
+// mode the tests skip those of the other mode. They compare ciphertext only if the file of
+// cryptoInfo contains it, and then with keys of 128 bits; a changed copy uses 256 bits.
 func TestRunPyverbsCrypto(t *testing.T) {
 	program, dir := builtProgram(t), pyverbs(t)
 	kek, credential, flags := cryptoOfficer(t)
@@ -251,7 +251,7 @@ func runPyverbs(t *testing.T, program, dir string, flags []string, names ...stri
 	c := exec.CommandContext(ctx, program, args...)
 	c.Dir = dir
 	c.WaitDelay = 5 * time.Second
-	raw, err := c.CombinedOutput() // its status says that a test failed: so do the counts
+	raw, err := c.CombinedOutput() // the exit status also says that a test failed, as the counts do
 	out := string(raw)
 	if ctx.Err() != nil {
 		t.Fatalf("pyverbs does not end: %v\n%s", err, out)
@@ -280,8 +280,8 @@ func runPyverbs(t *testing.T, program, dir string, flags []string, names ...stri
 	return results, out
 }
 
-// comparePyverbs compares results with the wanted ones. Every test runs, none
-// fails, and fewer may skip, but not more.
+// comparePyverbs compares results with the wanted ones. All tests must have run, none may
+// fail, and no more of them may be skipped than wanted.
 func comparePyverbs(t *testing.T, got map[string]counts, out string, want map[string]counts) {
 	t.Helper()
 	bad := false
@@ -308,17 +308,17 @@ func TestRunPerftest(t *testing.T) {
 				t.Skipf("NOT RUN: %v", err)
 			}
 			out := runUnder(t, program, pair(fmt.Sprintf("%s %s -F -x 3 -n 200 -p %d", test.name, test.flags, 19880+i)))
-			if strings.Count(out, " 200 ") < 2 { // the column of the iterations, of both sides
+			if strings.Count(out, " 200 ") < 2 { // both sides print the number of iterations
 				t.Errorf("%s %s: %s", test.name, test.flags, out)
 			}
 		})
 	}
 }
 
-// pair is a shell command that runs a program as a server, and as its client.
+// pair returns a shell command that runs a program as a server and again as its client.
 func pair(command string) string { return serve(command, command+" $ADDR") }
 
-// serve is a shell command that starts a server and then its client, which is
+// serve returns a shell command that starts a server and then its client. The client is
 // started again until the server listens.
 func serve(server, client string) string {
 	return fmt.Sprintf(`%s & server=$!

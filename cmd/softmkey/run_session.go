@@ -13,7 +13,8 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/metrics"
 )
 
-// run runs the program with its standard streams and returns how it ended.
+// run runs the program with the given standard streams. It returns a programStatus, or the error
+// because of which the program could not run.
 func (f *runFlags) run(args []string, streams [3]*os.File) error {
 	cfg, err := f.config()
 	if err != nil {
@@ -36,7 +37,7 @@ func (f *runFlags) run(args []string, streams [3]*os.File) error {
 	return err
 }
 
-// config returns the run that the flags describe.
+// config returns the configuration of the run that the flags describe.
 func (f *runFlags) config() (session.Config, error) {
 	cfg := session.Config{
 		Alone: f.ownProcess, Warn: warn,
@@ -109,5 +110,5 @@ func (f *runFlags) deviceList() ([]session.Device, error) {
 	return list, nil
 }
 
-// warn prints why a process cannot have the device.
+// warn prints a warning on standard error, for example why a process cannot have the device.
 func warn(err error) { fmt.Fprintf(os.Stderr, "softmkey: %v\n", err) }

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// ends executes a command and returns its output and exit status.
+// ends executes a command and returns its output and its exit status.
 func ends(t *testing.T, c *exec.Cmd) (string, int) {
 	t.Helper()
 	out, err := c.CombinedOutput()
@@ -115,7 +115,7 @@ int main(void)
 	}
 }
 
-// TestRunSetuid runs a program that would have another user's rights.
+// TestRunSetuid runs a set-user-ID program.
 func TestRunSetuid(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("NOT RUN: a program of root that is setuid needs root")

@@ -70,8 +70,9 @@ func (x *terminal) await(part string) {
 	}
 }
 
-// ask types text again after each limit until a part appears in the output. A program that has got the
-// signal to stop, and not yet the processor, still reads what is typed for the shell.
+// ask types text, and types it again after each limit until a part appears in the output. The first
+// text may be lost, because a program to which a stop signal was sent can still read input that is
+// meant for the shell.
 func (x *terminal) ask(text, part string, limit time.Duration) {
 	x.t.Helper()
 	var err error
@@ -102,8 +103,8 @@ func (x *terminal) find(part string, limit time.Duration) error {
 	}
 }
 
-// TestRunTerminal runs programs from an interactive shell: the terminal's signals and job
-// control are the program's.
+// TestRunTerminal runs programs from an interactive shell. Signals of the terminal and job control
+// must work as they do without softmkey run.
 func TestRunTerminal(t *testing.T) {
 	program := builtProgram(t)
 	x := newTerminal(t)
@@ -137,9 +138,9 @@ func TestRunTerminal(t *testing.T) {
 	x.enter("echo status=$?.\n")
 	x.await("status=4.")
 
-	x.enter(run + script + " &\n") // a job in the background must not read
+	x.enter(run + script + " &\n") // a job in the background is stopped when it reads
 	x.await("begun")
-	x.ask("\n", "Stopped", 200*time.Millisecond) // the shell says so before its next prompt
+	x.ask("\n", "Stopped", 200*time.Millisecond) // the shell reports stopped jobs before a prompt
 	x.await("ready> ")
 	x.ask("fg\n", script, 5*time.Second)
 	x.enter("three\n")

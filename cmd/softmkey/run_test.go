@@ -22,15 +22,15 @@ func builtProgram(t *testing.T) string {
 	return program
 }
 
-// runUnder runs a shell command under softmkey run and returns its output. The command
-// finds the device's address in ADDR: another run on the machine may have 127.0.0.1.
+// runUnder runs a shell command under softmkey run and returns its output. The variable ADDR
+// has the device's address, which is not always 127.0.0.1, because other runs may have that.
 func runUnder(t *testing.T, program string, command string) string {
 	t.Helper()
 	return runWith(t, program, nil, command)
 }
 
-// wireFlags returns --wire if SOFTMKEY_WIRE is set: then the tests send packets within one device
-// over its socket, in place of in memory.
+// wireFlags returns --wire if SOFTMKEY_WIRE is set. The tests then send packets within one device
+// through its socket instead of in memory.
 func wireFlags() []string {
 	if os.Getenv("SOFTMKEY_WIRE") != "" {
 		return []string{"--wire"}
@@ -47,7 +47,7 @@ func runWith(t *testing.T, program string, flags []string, command string) strin
 	args := append(append([]string{"run", "-v", "--device", addr}, wireFlags()...), flags...)
 	c := exec.CommandContext(ctx, program, append(args, "--", "sh", "-c", command)...)
 	c.Env = append(os.Environ(), "ADDR="+addr)
-	c.Cancel = func() error { return c.Process.Kill() } // its guard ends the rest
+	c.Cancel = func() error { return c.Process.Kill() } // the guard then ends the other processes
 	c.WaitDelay = 5 * time.Second
 	out, err := c.CombinedOutput()
 	if err != nil {
@@ -67,7 +67,8 @@ func TestRunPrograms(t *testing.T) {
 	if out := runUnder(t, program, "ibv_devinfo -v"); !strings.Contains(out, "hca_id:\tmlx5_0") || !strings.Contains(out, "RoCE v2") {
 		t.Errorf("ibv_devinfo: %s", out)
 	}
-	// Programs have GID indices of adapters built in: 0 and 2 are of RoCE v1.
+	// Programs assume the GID indices of adapters, where 0 and 2 are those of RoCE v1. All four
+	// must work.
 	out := runUnder(t, program, "for g in 0 1 2 3; do ibv_rc_pingpong -c -p 1987$g -g $g -n 50 & sleep 0.5; until ibv_rc_pingpong -c -p 1987$g -g $g -n 50 $ADDR; do sleep 0.1; done; wait; done")
 	if strings.Count(out, "50 iters in") != 8 {
 		t.Errorf("ibv_rc_pingpong: %s", out)

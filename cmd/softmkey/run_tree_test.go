@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// TestRunKilled kills a supervisor: its programs end and its files go.
+// TestRunKilled kills a supervisor. Its programs must end, and its files must be removed.
 func TestRunKilled(t *testing.T) {
 	c := exec.Command(builtProgram(t), "run", "--device", ownAddress(4), "--", "sh", "-c", "sleep 1000 & echo started; exec sleep 1000")
 	out, err := c.StdoutPipe()
@@ -39,7 +39,7 @@ func TestRunKilled(t *testing.T) {
 		t.Fatalf("the run has the folders %v", mine)
 	}
 	c.Process.Signal(syscall.SIGKILL)
-	for { // the pipe ends when the last process of the tree has
+	for { // the pipe ends when the last process of the run has ended
 		if _, err := out.Read(buf); err != nil {
 			break
 		}
@@ -54,7 +54,7 @@ func TestRunKilled(t *testing.T) {
 	t.Errorf("%s is left", mine[0])
 }
 
-// treesOf returns the folders that a process has open.
+// treesOf returns the folders of runs that a process has open.
 func treesOf(t *testing.T, pid int) []string {
 	t.Helper()
 	var found []string

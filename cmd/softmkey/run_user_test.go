@@ -60,8 +60,9 @@ func TestRunAsUser(t *testing.T) {
 	}
 }
 
-// TestRunOwnSession: the supervisor of an ordinary user has a session of its own where the kernel
-// divides processors by sessions, and the program keeps the session it was started in.
+// TestRunOwnSession checks that the supervisor of an ordinary user has a session of its own if the
+// kernel divides processor time among sessions (autogroup), and that the program stays in the session
+// in which it was started.
 func TestRunOwnSession(t *testing.T) {
 	if on, _ := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled"); strings.TrimSpace(string(on)) != "1" || os.Geteuid() != 0 {
 		t.Skip("NOT RUN: the kernel groups no processes by session here, or the test is not run by root")
@@ -83,7 +84,7 @@ echo "the program's session is $(session $$)"`
 	}
 }
 
-// nobody is the user without rights.
+// nobody is the ID of a user without any rights.
 const nobody = 65534
 
 // userFolder returns a folder that every user can read, and softmkey in it.

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestRunWaits lets a request wait for a page for as long as another program takes to open the
-// device, transfer and close it. Then the request succeeds.
+// TestRunWaits lets a request wait for a page while another program opens the device, transfers
+// data and closes it. Only then is the page supplied, and the request must succeed.
 func TestRunWaits(t *testing.T) {
 	waits, neighbour := buildC(t, "waits", "waits.c"), buildC(t, "neighbour", "neighbour.c")
 	warmUp(t)
@@ -47,9 +47,9 @@ func TestRunWaits(t *testing.T) {
 	settle(t, "the run", start, true)
 }
 
-// serveFile mounts a file system of FUSE with one file of 2 MiB, and returns the file's path
-// and a function that ends the server. The server stops when NAME.stop exists, which is removed then,
-// and goes on when NAME.go exists.
+// serveFile mounts a FUSE file system with one file of 2 MiB. It returns the file's path and a
+// function that ends the server. When a file NAME.stop exists, serveFile stops the server by a
+// signal and removes that file; when NAME.go exists, the server continues.
 func serveFile(t *testing.T, name string) (mapped string, end func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func serveFile(t *testing.T, name string) (mapped string, end func()) {
 			return err == nil
 		}
 	}
-	// until waits for a condition, and reports whether it came before the server or the test ended.
+	// until waits for a condition. It returns false if the server or the test ends first.
 	until := func(condition func() bool) bool {
 		for !condition() {
 			select {

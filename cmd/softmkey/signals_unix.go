@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// endingSignals are the signals that end a command in good order.
+// endingSignals are the signals after which a command cleans up before it ends.
 var endingSignals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}

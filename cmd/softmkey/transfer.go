@@ -5,7 +5,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// transferFlags are the flags of tx and rx: the whole configuration of a key.
+// transferFlags are the flags of tx and rx, which describe the whole configuration of a key.
 type transferFlags struct {
 	pass
 	signature signatureFlags

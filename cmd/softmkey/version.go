@@ -27,12 +27,13 @@ avx2, vaes, avx512 or neon, lowers it.`,
 	}
 }
 
-// versionLine returns the output of the command, which is that of --version too.
+// versionLine returns the output of "softmkey version" and of "softmkey --version".
 func versionLine() string {
 	return fmt.Sprintf("softmkey %s %s %s/%s %v\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, cpu.Best())
 }
 
-// release is the version and commit of a released binary: the linker sets it.
+// release is the version and commit of a released binary. The linker sets it; it is empty in other
+// builds.
 var release string
 
 // version returns the version of the module and, for a build of a checkout, its
@@ -47,7 +48,7 @@ func version() string {
 	}
 	v := info.Main.Version
 	for _, s := range info.Settings {
-		// A version made of a commit has its name already.
+		// A pseudo-version contains its commit already.
 		if s.Key == "vcs.revision" && len(s.Value) >= 12 && !strings.Contains(v, s.Value[:12]) {
 			v += " " + s.Value[:12]
 		}

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestVersionRelease: a released binary gives the version and the commit that the linker set, once.
+// TestVersionRelease checks that a released binary prints the version and the commit that the
+// linker has set, once.
 func TestVersionRelease(t *testing.T) {
 	defer func(r string) { release = r }(release)
 	release = "v0.1.0 0123456789ab"
