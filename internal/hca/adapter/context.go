@@ -22,11 +22,12 @@ type Context struct {
 	deks   *dek.Context
 	freed  freedNumbers
 
+	failed     failedQPs     // of a guest
 	keyNumbers atomic.Uint32 // of a guest: the last index that nextKey gave
 	listBytes  atomic.Int64  // memory that the lists of the keys take
 
 	busy    atomic.Int32 // QPs that doorbells may come for
-	polling sync.Mutex   // held by Poll and Scan
+	polling sync.Mutex   // held by Poll and Scan, and for a guest by lookAtFailed
 	plan    doorbellPlan // guarded by polling
 
 	mu       sync.Mutex // guards the following fields

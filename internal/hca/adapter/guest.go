@@ -1,7 +1,11 @@
 package adapter
 
 import (
+	"sync"
+	"time"
+
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // NewGuest makes a context of a guest's driver: its queues lie in lists of physical pages
@@ -20,16 +24,87 @@ func (c *Context) RingQP(number uint32) bool {
 	if q == nil {
 		return false
 	}
+	q.lookAtRecord()
+	return true
+}
+
+// lookAtRecord takes the doorbell record, if the QP has one.
+func (q *QP) lookAtRecord() {
 	if q.db.size == 0 {
-		return true
+		return
 	}
 	var b [prm.DoorbellSize]byte
 	if err := q.db.read(0, b[:]); err != nil {
 		q.lostMemory("the doorbell record", err)
-		return true
+		return
 	}
 	q.rang(prm.Uint32(b[prm.DoorbellRecv:]), prm.Uint32(b[prm.DoorbellSend:]))
-	return true
+}
+
+// failedQPs are the QPs of a guest that are in ERR. A guest writes no register when it posts a
+// receive request: the adapter reads the record when a message comes. No message comes for a QP in
+// ERR, but a driver that takes its QP down posts one more request and waits until that is
+// flushed (ib_drain_rq of Linux). So the records of these QPs are looked at by a timer, which
+// runs as long as there are such QPs.
+type failedQPs struct {
+	mu      sync.Mutex
+	qps     []*QP
+	next    int // in qps
+	running bool
+}
+
+const (
+	failedInterval = 5 * time.Millisecond
+	failedBatch    = 64 // QPs that are looked at in an interval
+)
+
+// watchFailed looks at the record of a QP of a guest from now on, while it is in ERR.
+func (c *Context) watchFailed(q *QP) {
+	w := &c.failed
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if q.watched {
+		return
+	}
+	q.watched = true
+	w.qps = append(w.qps, q)
+	if !w.running {
+		w.running = true
+		time.AfterFunc(failedInterval, c.lookAtFailed)
+	}
+}
+
+// lookAtFailed is the timer of failedQPs. [QP.destroy] waits for it by the lock c.polling, and
+// then the QP is not looked at any more.
+func (c *Context) lookAtFailed() {
+	c.polling.Lock()
+	defer c.polling.Unlock()
+	w := &c.failed
+	for range failedBatch {
+		w.mu.Lock()
+		if len(w.qps) == 0 {
+			w.running = false
+			w.mu.Unlock()
+			return
+		}
+		if w.next >= len(w.qps) {
+			w.next = 0
+			w.mu.Unlock()
+			break
+		}
+		q := w.qps[w.next]
+		if gone := q.closed.Load() || rdma.State(q.state.Load()) != rdma.StateErr; gone {
+			last := len(w.qps) - 1
+			w.qps[w.next], w.qps[last] = w.qps[last], nil
+			w.qps, q.watched = w.qps[:last], false
+			w.mu.Unlock()
+			continue
+		}
+		w.next++
+		w.mu.Unlock()
+		q.lookAtRecord()
+	}
+	time.AfterFunc(failedInterval, c.lookAtFailed)
 }
 
 // ArmCQ arms a CQ with the word that was written to its register.

@@ -134,8 +134,11 @@ func (g *guest) newQP(service uint8) *guestQP {
 
 func (q *guestQP) move(c prm.Command, ctx *prm.QPContext) {
 	q.g.t.Helper()
-	in := command(c, 0, 0x110)
-	prm.PutQP(in, ctx)
+	in := command(c, 0, 16)
+	if ctx != nil {
+		in = command(c, 0, 0x110)
+		prm.PutQP(in, ctx)
+	}
 	prm.PutNumber(in, q.number)
 	q.g.command(in, 16)
 }
@@ -519,4 +522,27 @@ func TestGuestKeyLists(t *testing.T) {
 	a.queue.done(prm.CQERequester)
 	addrs = append(addrs[pages/2:], addrs[:pages/2]...)
 	check("a list of keys", klm, 0x1000)
+}
+
+// A driver that takes a queue pair down waits until a request is flushed that it posts after the
+// state changed to ERR. No register is written for a receive request.
+func TestGuestDrain(t *testing.T) {
+	a, _ := guestPair(t)
+	q := a.queue
+	q.move(prm.CmdToErrQP, nil)
+	for range 3 {
+		q.postRecv(prm.Data{})
+		if c := q.done(prm.CQERecvErr); c.Syndrome != prm.SyndromeFlush {
+			t.Errorf("syndrome %#x, want a flushed request", c.Syndrome)
+		}
+	}
+	q.move(prm.CmdToRstQP, nil)
+	q.rhead = 0
+	a.mem.put32(q.db, 0)
+	q.move(prm.CmdRst2InitQP, &prm.QPContext{Path: prm.Path{Port: 1}})
+	q.postRecv(prm.Data{})
+	q.move(prm.CmdToErrQP, nil)
+	q.done(prm.CQERecvErr)
+	q.postRecv(prm.Data{})
+	q.done(prm.CQERecvErr)
 }

@@ -52,6 +52,8 @@ type QP struct {
 	state  atomic.Uint32 // rdma.State after the last Modify or failure
 	db     buffer
 
+	watched bool // it is in failedQPs, whose lock guards it
+
 	// The engine's lock of the QP guards the queues; their methods are called with it.
 	sq   sendQueue
 	rq   recvQueue
@@ -284,6 +286,9 @@ func (q *QP) setState(to rdma.State, fields ...Field) {
 	}
 	if q.ctx.tracing() {
 		q.ctx.trace(TraceState, "qp", q.number, to.String(), nil, append([]Field{value("from", from.String())}, fields...)...)
+	}
+	if to == rdma.StateErr && q.ctx.guest {
+		q.ctx.watchFailed(q)
 	}
 	rings, rang := to >= rdma.StateRTR, from >= rdma.StateRTR
 	if rings == rang {
