@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -113,17 +114,35 @@ func putICRC(packet []byte) {
 	binary.LittleEndian.PutUint32(packet[len(packet)-4:], crc32.ChecksumIEEE(b))
 }
 
-// nvmeScript is the /script of both ends of NVMe over RDMA with T10-PI. The target has a disk
-// of scsi_debug; BLOCK is the size of its blocks.
-const nvmeScript = `
+// piScript are functions for the /script of both ends of a storage protocol with T10-PI. DISK is
+// the initiator's disk, and ERRORS what the kernel says of bad integrity.
+const piScript = `
 watch() {
 	told=0
 	while sleep 1; do
-		dmesg | grep "PI error\\|rotection error\\|I/O error" >/tmp/kernel
+		dmesg | grep "ERRORS" >/tmp/kernel
 		tail -n +$((told + 1)) /tmp/kernel | sed 's/^/pci: kernel: /'
 		told=$(wc -l </tmp/kernel)
 	done
 }
+# transfer FILE SIZE COUNT: a file is written and read in requests of a size, and compared.
+transfer() {
+	[ -b DISK ] && dd if=$1 of=DISK bs=$2 count=$3 oflag=direct && dd if=DISK of=/tmp/back bs=$2 count=$3 iflag=direct && cmp $1 /tmp/back
+}
+# compare SIZE
+compare() { transfer /tmp/data $1 $((262144 / $1)); }
+# damaged PART WAY: a block that the test damages on the way, by the words that it begins with.
+damaged() {
+	{ echo "damage $1 $2 "; cat /tmp/data; } | head -c 4096 >/tmp/block
+	transfer /tmp/block 4096 1
+}
+step gids eventually gid ffff 3
+watch &
+`
+
+// nvmeScript is the /script of both ends of NVMe over RDMA with T10-PI. The target has a disk
+// of scsi_debug; BLOCK is the size of its blocks.
+var nvmeScript = strings.NewReplacer("DISK", "/dev/nvme0n1", "ERRORS", `PI error\\|rotection error\\|I/O error`).Replace(piScript) + `
 target() {
 	# The disk of the other block size that /init has made goes.
 	rmmod scsi_debug
@@ -151,18 +170,6 @@ connect() {
 integrity() {
 	eventually [ -b /dev/nvme0n1 ] && grep T10-DIF-TYPE1-CRC /sys/block/nvme0n1/integrity/format && grep -x BLOCK /sys/block/nvme0n1/queue/logical_block_size
 }
-# compare SIZE: a file is written and read in requests of a size.
-compare() {
-	n=$((262144 / $1))
-	dd if=/tmp/data of=/dev/nvme0n1 bs=$1 count=$n oflag=direct && dd if=/dev/nvme0n1 of=/tmp/back bs=$1 count=$n iflag=direct && cmp /tmp/data /tmp/back
-}
-# damaged PART WAY: the same for a block that the test damages on the way, by the words that it begins with.
-damaged() {
-	{ echo "damage $1 $2 "; cat /tmp/data; } | head -c 4096 >/tmp/block
-	dd if=/tmp/block of=/dev/nvme0n1 bs=4096 count=1 oflag=direct && dd if=/dev/nvme0n1 of=/tmp/back bs=4096 count=1 iflag=direct && cmp /tmp/block /tmp/back
-}
-step gids eventually gid ffff 3
-watch &
 if [ $role = target ]; then
 	step target target
 else
@@ -188,36 +195,49 @@ func TestPCINVMe(t *testing.T) {
 				RDMA: true, Script: strings.ReplaceAll(nvmeScript, "BLOCK", fmt.Sprint(block)),
 				Modules: []string{"nvme_rdma", "nvmet_rdma", "sd_mod", "scsi_debug"},
 			}
-			eachKernel(t, nvme, func(t *testing.T, softmkey, dir string, image guest.Image) { testNVMe(t, softmkey, dir, image, block) })
+			found := []string{"data", "guard", "ref"}
+			if block == 4096 { // a packet ends before the tuple: all parts are data
+				found = append(found, "app")
+			}
+			eachKernel(t, nvme, func(t *testing.T, softmkey, dir string, image guest.Image) {
+				target, host, wire := storagePair(t, softmkey, dir, image)
+				steps := []string{"ping", "gids", "connect", "integrity", "compare-4096", "compare-8192", "compare-65536"}
+				for part := range partOffsets {
+					steps = append(steps, part+"-write", part+"-read")
+				}
+				host.done(steps...)
+				target.done("ping", "gids", "target")
+				wire.found(t, target, host, found, 2) // and once more
+			})
 		})
 	}
 }
 
-func testNVMe(t *testing.T, softmkey, dir string, image guest.Image, block int) {
+// storagePair starts the two ends of a storage protocol, and a cable between them that damages
+// blocks.
+func storagePair(t *testing.T, softmkey, dir string, image guest.Image) (target, host *pciGuest, wire *cable) {
 	paths := [2]string{filepath.Join(dir, "target.cable"), filepath.Join(dir, "host.cable")}
-	target := startPCI(t, softmkey, dir, "target", "unix:"+paths[0], "pci.addr=10.94.0.1 pci.peer=10.94.0.2 pci.role=target oops=panic", image)
-	host := startPCI(t, softmkey, dir, "host", "unix:"+paths[1], "pci.addr=10.94.0.2 pci.peer=10.94.0.1 pci.role=host oops=panic", image)
-	wire := newCable(t, paths)
-	steps := []string{"ping", "gids", "connect", "integrity", "compare-4096", "compare-8192", "compare-65536"}
-	for part := range partOffsets {
-		steps = append(steps, part+"-write", part+"-read")
-	}
-	host.done(steps...)
-	target.done("ping", "gids", "target")
-	// A packet ends before the tuple of a block of 4096 bytes: there all parts are data.
-	found := map[int]map[string]bool{512: {"data": true, "guard": true, "ref": true}, 4096: {"data": true, "guard": true, "app": true, "ref": true}}[block]
-	wire.mu.Lock()
-	defer wire.mu.Unlock()
+	target = startPCI(t, softmkey, dir, "target", "unix:"+paths[0], "pci.addr=10.94.0.1 pci.peer=10.94.0.2 pci.role=target oops=panic", image)
+	host = startPCI(t, softmkey, dir, "host", "unix:"+paths[1], "pci.addr=10.94.0.2 pci.peer=10.94.0.1 pci.role=host oops=panic", image)
+	return target, host, newCable(t, paths)
+}
+
+// found checks that the parts of a block that the cable has damaged were found by the adapter that
+// they arrived at, and how often a block was transferred whose damage was found.
+func (c *cable) found(t *testing.T, target, host *pciGuest, parts []string, transfers int) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for way, finder := range map[string]*pciGuest{"write": target, "read": host} {
-		if n := strings.Count(finder.lines("pci: ready"), "PI error"); n != len(found) {
-			t.Errorf("%d errors in a %s, want %d", n, way, len(found))
+		if n := strings.Count(finder.lines("pci: ready"), "PI error"); n != len(parts) {
+			t.Errorf("%d errors in a %s, want %d", n, way, len(parts))
 		}
 		for part := range partOffsets {
 			want := 1
-			if found[part] {
-				want = 2 // and once more
+			if slices.Contains(parts, part) {
+				want = transfers
 			}
-			if n := wire.damaged[part+" "+way]; n < want { // packets are sent again on a loaded machine
+			if n := c.damaged[part+" "+way]; n < want { // packets are sent again on a loaded machine
 				t.Errorf("%s %s: %d transfers, want %d or more", part, way, n, want)
 			}
 		}

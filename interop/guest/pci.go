@@ -25,7 +25,8 @@ type PCI struct {
 	RDMA   bool   // with the drivers and programs for RDMA
 	Script string // commands of /init after the peer was reached; files/init-pci says what they can use
 
-	Modules []string // further drivers
+	Modules  []string // further drivers
+	Programs []string // further programs of the host
 }
 
 // Build packs the image. It writes the initramfs to dir.
@@ -56,7 +57,7 @@ func (p *PCI) Build(dir string) (Image, error) {
 	if err := addModules(a, filepath.Join(p.Kernel, "lib/modules"), append(modules, p.Modules...)); err != nil {
 		return Image{}, err
 	}
-	if err := addPrograms(a, programs); err != nil {
+	if err := addPrograms(a, append(programs, p.Programs...)); err != nil {
 		return Image{}, err
 	}
 	f, err := os.CreateTemp(dir, "initramfs-pci-*.cpio")
