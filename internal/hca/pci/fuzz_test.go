@@ -9,13 +9,13 @@ import (
 // FuzzCommand executes a command with arbitrary bytes on a function that a recorded boot
 // has brought up. Each must be answered, and the function must stay usable.
 func FuzzCommand(f *testing.F) {
-	boot := readBoot(f, "testdata/boot-6.12.107.txt.gz")
+	boot := readBoot(f)
 	known := make(map[prm.Command]bool)
 	for _, c := range boot {
-		op, _ := prm.OpcodeOf(c.in)
+		op, _ := prm.OpcodeOf(c.In)
 		if !known[op] {
 			known[op] = true
-			f.Add(c.in, uint16(len(c.out)))
+			f.Add(c.In, uint16(len(c.Out)))
 		}
 	}
 	f.Fuzz(func(t *testing.T, in []byte, outLen uint16) {
@@ -24,7 +24,7 @@ func FuzzCommand(f *testing.F) {
 		}
 		d := newDriver(t, Config{})
 		for _, c := range boot[:len(boot)/2] {
-			d.exec(c.in, len(c.out))
+			d.exec(c.In, len(c.Out))
 		}
 		if status, _ := d.exec(in, max(minCommand, int(outLen))); status != deliverOK {
 			t.Fatalf("delivery status %#x", status)

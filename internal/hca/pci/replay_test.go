@@ -1,20 +1,15 @@
 package pci
 
 import (
-	"bufio"
 	"bytes"
-	"compress/gzip"
-	"encoding/hex"
-	"fmt"
 	"net"
-	"os"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
+	"github.com/softmkey/softmkey/internal/hca/pci/recorded"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
@@ -156,50 +151,12 @@ func (d *driver) exec(in []byte, outLen int) (status byte, out []byte) {
 	return e[entryStatus] >> 1, out
 }
 
-// recorded is a command of a recorded boot.
-type recorded struct {
-	line    int
-	in, out []byte
-}
-
-func readBoot(t testing.TB, name string) (boot []recorded) {
+// readBoot returns the commands of a recorded boot.
+func readBoot(t testing.TB) []recorded.Command {
 	t.Helper()
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	scan := bufio.NewScanner(z)
-	scan.Buffer(nil, 1<<20)
-	for n := 1; scan.Scan(); n++ {
-		if strings.HasPrefix(scan.Text(), "#") {
-			continue
-		}
-		var op, mod, inLen, outLen int
-		var inText, outText string
-		if _, err := fmt.Sscanf(scan.Text(), "%x %x %d %s %d %s", &op, &mod, &inLen, &inText, &outLen, &outText); err != nil {
-			t.Fatalf("line %d: %v", n, err)
-		}
-		c := recorded{line: n, in: make([]byte, inLen), out: make([]byte, outLen)}
-		prm.PutCommand(c.in, prm.Command(op), uint16(mod))
-		if in, err := hex.DecodeString(strings.Trim(inText, "-")); err != nil || len(in) > max(inLen-8, 0) {
-			t.Fatalf("line %d: %d bytes, %v", n, len(in), err)
-		} else if inLen > 8 {
-			copy(c.in[8:], in)
-		}
-		out, err := hex.DecodeString(strings.Trim(outText, "-"))
-		if err != nil || len(out) > outLen {
-			t.Fatalf("line %d: %d bytes, %v", n, len(out), err)
-		}
-		copy(c.out, out)
-		boot = append(boot, c)
-	}
-	if err := scan.Err(); err != nil || len(boot) == 0 {
-		t.Fatalf("%s: %d commands, %v", name, len(boot), err)
+	boot, err := recorded.Linux612()
+	if err != nil || len(boot) == 0 {
+		t.Fatalf("%d commands, %v", len(boot), err)
 	}
 	return boot
 }
@@ -207,14 +164,14 @@ func readBoot(t testing.TB, name string) (boot []recorded) {
 // TestRecordedBoot replays the recorded boot of a kernel, whose driver accepted the answers. It
 // runs twice on one device, since a driver that is loaded again must find a device without objects.
 func TestRecordedBoot(t *testing.T) {
-	boot := readBoot(t, "testdata/boot-6.12.107.txt.gz")
+	boot := readBoot(t)
 	d := newDriver(t, Config{})
 	for round := range 2 {
 		for _, c := range boot {
-			status, out := d.exec(c.in, len(c.out))
-			op, mod := prm.OpcodeOf(c.in)
-			if status != deliverOK || !bytes.Equal(out, c.out) {
-				t.Fatalf("round %d, line %d: command %#x, modifier %#x: delivery status %#x\n got %x\nwant %x", round, c.line, uint16(op), mod, status, out, c.out)
+			status, out := d.exec(c.In, len(c.Out))
+			op, mod := prm.OpcodeOf(c.In)
+			if status != deliverOK || !bytes.Equal(out, c.Out) {
+				t.Fatalf("round %d, line %d: command %#x, modifier %#x: delivery status %#x\n got %x\nwant %x", round, c.Line, uint16(op), mod, status, out, c.Out)
 			}
 		}
 	}
@@ -231,10 +188,10 @@ func TestRecordedBoot(t *testing.T) {
 func TestEventQueueOfItsOwnCreation(t *testing.T) {
 	d := newDriver(t, Config{})
 	seen := false
-	for _, c := range readBoot(t, "testdata/boot-6.12.107.txt.gz") {
+	for _, c := range readBoot(t) {
 		before := d.interrupts(0)
-		d.exec(c.in, len(c.out))
-		op, _ := prm.OpcodeOf(c.in)
+		d.exec(c.In, len(c.Out))
+		op, _ := prm.OpcodeOf(c.In)
 		d.settle()
 		if n := d.interrupts(0) - before; op == 0x301 && !seen {
 			if n != 0 {
@@ -333,9 +290,9 @@ func TestBadEntries(t *testing.T) {
 func TestModifyCQ(t *testing.T) {
 	d := newDriver(t, Config{})
 	var cq uint32
-	for _, c := range readBoot(t, "testdata/boot-6.12.107.txt.gz") {
-		_, out := d.exec(c.in, len(c.out))
-		if op, _ := prm.OpcodeOf(c.in); op == prm.CmdCreateCQ {
+	for _, c := range readBoot(t) {
+		_, out := d.exec(c.In, len(c.Out))
+		if op, _ := prm.OpcodeOf(c.In); op == prm.CmdCreateCQ {
 			cq = prm.NumberOf(out)
 			break
 		}

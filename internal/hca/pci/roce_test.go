@@ -11,9 +11,9 @@ import (
 // booted returns a driver in the middle of its recorded boot, when everything is in use.
 func booted(t *testing.T, cfg Config) *driver {
 	d := newDriver(t, cfg)
-	boot := readBoot(t, "testdata/boot-6.12.107.txt.gz")
+	boot := readBoot(t)
 	for _, c := range boot[:len(boot)/2] {
-		d.exec(c.in, len(c.out))
+		d.exec(c.In, len(c.Out))
 	}
 	d.settle()
 	return d
