@@ -2,6 +2,8 @@ package guestmem
 
 import (
 	"encoding/binary"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -179,7 +181,16 @@ func (m *Map) Map(addr uint64, n int) []byte { return nil }
 
 // copy copies between b and the memory at addr, which may lie in several ranges. m.mu is
 // held for reading.
-func (m *Map) copy(addr uint64, b []byte, write bool) error {
+//
+// The memory is a file of the monitor, which can truncate it. An access beyond the file's end
+// raises SIGBUS; here it is a panic, and then an error.
+func (m *Map) copy(addr uint64, b []byte, write bool) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = faultError(fault, addr)
+		}
+	}()
 	for len(b) > 0 {
 		view, err := m.view(addr, uint64(len(b)), write)
 		if err != nil {
@@ -196,6 +207,18 @@ func (m *Map) copy(addr uint64, b []byte, write bool) error {
 		}
 	}
 	return nil
+}
+
+// faultError returns the error of a copy at addr that has panicked. It panics again unless the
+// cause is an access to memory.
+func faultError(cause any, addr uint64) error {
+	if _, ok := cause.(interface {
+		runtime.Error
+		Addr() uintptr
+	}); !ok {
+		panic(cause)
+	}
+	return failure.New("guest memory", syscall.EFAULT, "the file of the memory at address %#x has been truncated", addr)
 }
 
 // store copies src to the memory. Aligned words are stored at once and after all that was

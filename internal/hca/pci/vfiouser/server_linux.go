@@ -224,9 +224,8 @@ func (c *conn) dmaMap(b []byte) error {
 	return err
 }
 
-// checkMapping refuses a range that the file does not have, because accesses beyond a
-// file's end are fatal signals. The client can truncate the file later. Unlike the guest, the
-// client is trusted not to.
+// checkMapping refuses a range that the file does not have. The client can truncate the file
+// later: then guestmem.Map refuses accesses.
 func checkMapping(fd int, offset, size uint64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
