@@ -26,6 +26,7 @@ type firmware struct {
 	xrcds    map[uint32]*adapter.XRCD // by number
 	counters table[struct{}]          // counter sets
 	tiss     table[tis]
+	quota    quota
 	rdma     rdmaState
 	port     *ether.Port
 	sqCQ     map[uint32]*adapter.CQ // of the Ethernet port's queues
@@ -48,6 +49,7 @@ func (f *firmware) clear() {
 	f.xrcds = make(map[uint32]*adapter.XRCD)
 	f.counters = newTable[struct{}]("counter set", 1, 255)
 	f.tiss = newTable[tis]("TIS", 1, 1<<16-1)
+	f.quota = quota{objects: make(map[madeObject]int64)}
 	f.sqCQ, f.rqCQ = make(map[uint32]*adapter.CQ), make(map[uint32]*adapter.CQ)
 }
 
@@ -166,9 +168,16 @@ func (f *firmware) run(c *call) error {
 		return failure.New("command", syscall.EPERM, "%v: the function is not enabled", c.command)
 	}
 	if !ok {
-		return f.adapterCommand(c)
+		h = (*firmware).adapterCommand
 	}
-	return h(f, c)
+	if err := f.quota.room(c); err != nil {
+		return err
+	}
+	err := h(f, c)
+	if err == nil {
+		f.quota.note(c)
+	}
+	return err
 }
 
 // statusOf returns the status of a command that failed.

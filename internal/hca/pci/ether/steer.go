@@ -17,8 +17,8 @@ type Match [MatchSize]byte
 // Limits of steering.
 const (
 	maxTables  = 1 << 10
-	maxGroups  = 1 << 12 // of a table
-	maxEntries = 1 << 16 // of a table
+	maxGroups  = 1 << 12 // of all tables
+	maxEntries = 1 << 16 // of a table, and of all tables
 	maxHops    = 64      // tables that a frame walks through: the levels
 	maxTargets = 64
 )
@@ -69,6 +69,8 @@ type steering struct {
 	root   uint32 // 0: none; frames are dropped
 	next   uint32
 	tables map[uint32]*Table
+
+	groups, entries int // of all tables
 }
 
 func refuse(op string, errno syscall.Errno, format string, args ...any) error {
@@ -109,8 +111,12 @@ func (s *steering) table(op string, id uint32) (*Table, error) {
 func (p *Port) DestroyTable(id uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, err := p.steer.table("DESTROY_FLOW_TABLE", id)
-	delete(p.steer.tables, id)
+	t, err := p.steer.table("DESTROY_FLOW_TABLE", id)
+	if err == nil {
+		p.steer.groups -= len(t.groups)
+		p.steer.entries -= len(t.entries)
+		delete(p.steer.tables, id)
+	}
 	return err
 }
 
@@ -154,8 +160,8 @@ func (p *Port) CreateGroup(table uint32, g Group) (uint32, error) {
 		return 0, err
 	case g.First > g.Last || g.Last >= t.Size:
 		return 0, refuse(op, syscall.EINVAL, "entries %d to %d: the table has %d", g.First, g.Last, t.Size)
-	case len(t.groups) >= maxGroups:
-		return 0, refuse(op, syscall.ENOMEM, "the table has %d groups already", maxGroups)
+	case p.steer.groups >= maxGroups:
+		return 0, refuse(op, syscall.ENOMEM, "there are %d flow groups already", maxGroups)
 	}
 	for _, other := range t.groups {
 		if g.First <= other.Last && other.First <= g.Last {
@@ -171,6 +177,7 @@ func (p *Port) CreateGroup(table uint32, g Group) (uint32, error) {
 		t.next = (t.next + 1) & 0xffffff
 	}
 	t.groups[t.next] = &g
+	p.steer.groups++
 	return t.next, nil
 }
 
@@ -188,7 +195,10 @@ func (p *Port) DestroyGroup(table, id uint32) error {
 		return refuse(op, syscall.ENOENT, "flow group %#x does not exist", id)
 	}
 	delete(t.groups, id)
+	before := len(t.entries)
 	t.entries = slices.DeleteFunc(t.entries, func(e *Entry) bool { return e.group == g })
+	p.steer.groups--
+	p.steer.entries -= before - len(t.entries)
 	return nil
 }
 
@@ -228,10 +238,14 @@ func (p *Port) SetEntry(table uint32, e Entry) error {
 		e.Value[i] &= e.group.Mask[i]
 	}
 	i, found := t.find(e.Index)
-	if found {
+	switch {
+	case found:
 		t.entries[i] = &e
-	} else {
+	case p.steer.entries >= maxEntries:
+		return refuse(op, syscall.ENOMEM, "there are %d entries of flow tables already", maxEntries)
+	default:
 		t.entries = slices.Insert(t.entries, i, &e)
+		p.steer.entries++
 	}
 	return nil
 }
@@ -250,6 +264,7 @@ func (p *Port) DeleteEntry(table, index uint32) error {
 		return refuse(op, syscall.ENOENT, "entry %d does not exist", index)
 	}
 	t.entries = slices.Delete(t.entries, i, i+1)
+	p.steer.entries--
 	return nil
 }
 
