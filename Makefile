@@ -1,6 +1,6 @@
 # The targets people use. What each does is in scripts/, so that it can be read.
 
-.PHONY: build install release images demo test long fuzz bench links clients docs generate interop guests clean
+.PHONY: build install release images demo test long fuzz bench links clients docs generate interop guests guests-hostile clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
@@ -45,6 +45,10 @@ interop:
 guests:
 	interop/setup.sh
 	cd interop && go test -v -count=1 -timeout 30m -run 'TestPCI' .
+
+# A guest, a monitor and a network that do what they like, for an hour against `softmkey pci`.
+guests-hostile:
+	go test -v -count=1 -timeout 2h -run TestHostileGuest ./internal/hca/pci/vm -hostile 1h
 
 # How fast softmkey copies over bad networks, beside TCP on the same emulated link; needs root.
 links: build
