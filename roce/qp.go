@@ -9,6 +9,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // QP is a queue pair. Its requester sends the [Work] that the [Handler] supplies; its
@@ -112,6 +113,9 @@ func (q *QP) RTR(c RecvConfig) error {
 		c.Peer = netip.AddrPortFrom(ip, UDPPort)
 	} else {
 		c.Peer = netip.AddrPortFrom(ip, c.Peer.Port())
+	}
+	if n, ok := packetconn.AsNeighbor(l.conn); ok && connected {
+		n.Approach(c.Peer, c.DestQPN)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -47,6 +47,7 @@ type member struct {
 	wakeup *os.File // an eventfd that ends Wait
 	events *os.File // an epoll descriptor with all that Wait waits for
 	door   door
+	near   *neighbors // nil: packets do not go through rings
 
 	shared atomic.Bool // sockets and mads are set
 	mixed  atomic.Bool // GRO is switched off
@@ -109,7 +110,7 @@ func (e busyError) Error() string { return string(e) }
 
 func listen(local netip.AddrPort, opts *udp.Options, alone bool) (_ *Conn, err error) {
 	m := &member{local: local, opts: opts, claims: make(map[uint64]*claim)}
-	m.prefix = fmt.Sprintf("@softmkey/%d/%v", os.Geteuid(), local)
+	m.prefix = prefix(local)
 	lock, err := bindName(m.prefix + "/join")
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, busyError("another process is joining, and does not finish")
@@ -281,6 +282,9 @@ func (c *Conn) Close() error {
 // release closes everything that m has opened.
 func (m *member) release() {
 	m.door.close()
+	if m.near != nil {
+		m.near.close()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.shared.Load() && m.own != nil {
@@ -335,6 +339,11 @@ func (m *member) claimed(serviceID uint64) bool {
 	m.claiming.Lock()
 	defer m.claiming.Unlock()
 	return m.claims[serviceID] != nil
+}
+
+// prefix returns the beginning of the names at an address.
+func prefix(local netip.AddrPort) string {
+	return fmt.Sprintf("@softmkey/%d/%v", os.Geteuid(), local)
 }
 
 // name returns the name of a socket of the process with a number.

@@ -44,11 +44,19 @@ type process struct {
 	cq   *verbs.CQ
 }
 
+// rings makes join use rings.
+var rings bool
+
 func join(t *testing.T, addr netip.AddrPort) *process {
 	t.Helper()
 	c, err := share.Listen(addr, nil, false)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if rings {
+		if err := c.Meet(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	p := &process{t: t, conn: c}
 	p.dev, err = verbs.Open(addr.Addr(), &verbs.Options{Conn: c})
@@ -290,13 +298,16 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestMain is also the process that TestKilled kills.
+// TestMain is also the process that TestKilled and TestRingKilled kill.
 func TestMain(m *testing.M) {
 	if text := os.Getenv("SHARE_TEST_ADDR"); text != "" {
 		c, err := share.Listen(netip.MustParseAddrPort(text), nil, false)
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
+		}
+		if to := os.Getenv("SHARE_TEST_FLOOD"); to != "" {
+			flood(c, netip.MustParseAddrPort(to))
 		}
 		fmt.Println(c.Member())
 		select {}

@@ -27,6 +27,11 @@ const pollEvery = 16
 
 // Poll implements udp.Side.
 func (m *member) Poll(trains []packetconn.Datagrams) int {
+	if m.near != nil {
+		if n := m.near.poll(trains); n > 0 {
+			return n
+		}
+	}
 	if !m.shared.Load() {
 		return 0
 	}
@@ -62,6 +67,9 @@ func (m *member) Own(trains []packetconn.Datagrams) int {
 
 // Wait implements udp.Side.
 func (m *member) Wait() {
+	if m.near != nil && m.near.sleep() {
+		return
+	}
 	var events [4]unix.EpollEvent
 	n, err := unix.EpollWait(int(m.events.Fd()), events[:], -1)
 	if err != nil {
@@ -76,6 +84,8 @@ func (m *member) Wait() {
 const (
 	socket  = 0
 	besides = 1
+	rung    = 2 // the socket of a ring from another process
+	hungUp  = 3 // the socket of a ring to another process
 )
 
 // await adds a descriptor to those that Wait waits for.

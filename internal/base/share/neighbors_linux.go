@@ -1,0 +1,520 @@
+package share
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+const (
+	// mostNeighbors limits the rings of each direction. Packets of further
+	// processes go through the sockets.
+	mostNeighbors = 64
+	// neighborPatience limits the time for which a process waits until another one on the
+	// machine has mapped a ring.
+	neighborPatience = 200 * time.Millisecond
+	// approachEvery is the time between two attempts to reach the same process by a ring.
+	approachEvery = time.Second
+	// mostRefused limits how many processes are remembered that could not be reached.
+	mostRefused = 1024
+	// ringTurns is how many calls of Poll in a row take only from rings.
+	ringTurns = 7
+)
+
+// hello begins the message with which a producer hands over the memory of a ring. The producer's
+// address follows.
+const hello = "softmkey ring 1 "
+
+// place is a process at an address.
+type place struct {
+	addr   netip.AddrPort
+	number int
+}
+
+// neighbors are the rings between this process and others on the machine.
+type neighbors struct {
+	m       *member
+	l       *net.UnixListener
+	serving sync.WaitGroup
+
+	meeting sync.Mutex // held while another process is approached; taken before tx
+
+	tx      sync.Mutex // guards the following fields
+	closed  bool
+	out     map[place]*outgoing
+	refused map[place]time.Time // when the process may be approached again
+
+	rx    sync.Mutex // guards the following fields
+	in    []*incoming
+	first int  // the ring that poll begins with
+	turns int  // calls of poll that found something, since one left its turn to the sockets
+	slept bool // sleep was called since the last poll
+}
+
+// outgoing is a ring to another process.
+type outgoing struct {
+	ring *ring
+	fd   int // a socket that wakes the other process, and ends with it
+}
+
+// incoming is a ring from another process.
+type incoming struct {
+	ring  *ring
+	fd    int // a socket that wakes this process, and ends with the other
+	addr  netip.AddrPort
+	ended bool   // the other process has ended
+	last  uint64 // position of the producer at that time
+	done  bool   // nothing more comes
+}
+
+// Meet lets packets to and from other processes of the user on this machine pass through memory
+// that both processes map, if the other process has called Meet, too. They are as on the network
+// otherwise. It is called before the Conn is used.
+func (c *Conn) Meet() error {
+	n := &neighbors{m: c.m, out: make(map[place]*outgoing), refused: make(map[place]time.Time)}
+	var err error
+	if n.l, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: c.m.name(c.m.number, "ring"), Net: "unixpacket"}); err != nil {
+		return err
+	}
+	c.m.near = n
+	n.serving.Go(n.accept)
+	return nil
+}
+
+// accept serves the processes that bring rings.
+func (n *neighbors) accept() {
+	room := make(chan struct{}, guests)
+	for {
+		c, err := n.l.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // the process has no free descriptors
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		room <- struct{}{}
+		n.serving.Go(func() {
+			n.welcome(c)
+			<-room
+		})
+	}
+}
+
+// welcome takes the ring that a process brings. Whatever is wrong with it, the process keeps
+// using the network.
+func (n *neighbors) welcome(c *net.UnixConn) {
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(neighborPatience))
+	if !sameUser(c) {
+		return
+	}
+	b, oob := make([]byte, 256), make([]byte, unix.CmsgSpace(4))
+	got, oobn, _, _, err := c.ReadMsgUnix(b, oob)
+	if err != nil {
+		return
+	}
+	memory := rights(oob[:oobn])
+	defer memory.Close()
+	text, ok := strings.CutPrefix(string(b[:got]), hello)
+	addr, err := netip.ParseAddrPort(text)
+	if local := n.m.local.Addr(); !ok || err != nil || addr.Addr().Is4() != local.Is4() || addr.Addr().Is4In6() || memory == nil {
+		return
+	}
+	r, err := openRing(int(memory.Fd()))
+	if err != nil {
+		return
+	}
+	fd, err := descriptor(c)
+	if err != nil {
+		r.close()
+		return
+	}
+	in := &incoming{ring: r, fd: fd, addr: addr}
+	if !n.add(in) {
+		in.close()
+		return
+	}
+	c.Write([]byte{0})
+}
+
+// rights returns the descriptor that came with a message, or nil.
+func rights(oob []byte) *os.File {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(messages) != 1 {
+		return nil
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil
+	}
+	return os.NewFile(uintptr(fds[0]), "ring")
+}
+
+// descriptor returns a descriptor of c's socket, which does not close with c.
+func descriptor(c *net.UnixConn) (fd int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	if e := raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
+		return -1, e
+	}
+	return fd, err
+}
+
+// add makes poll take from a ring.
+func (n *neighbors) add(in *incoming) bool {
+	n.rx.Lock()
+	defer n.rx.Unlock()
+	n.tx.Lock()
+	closed := n.closed
+	n.tx.Unlock()
+	if closed || len(n.in) >= mostNeighbors {
+		return false
+	}
+	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: rung}
+	if unix.EpollCtl(int(n.m.events.Fd()), unix.EPOLL_CTL_ADD, in.fd, &e) != nil {
+		return false
+	}
+	n.in = append(n.in, in)
+	if n.slept {
+		// The thread that sleeps would not be woken by what is in the ring already.
+		in.ring.sleep()
+	}
+	return true
+}
+
+func (in *incoming) close() {
+	unix.Close(in.fd)
+	in.ring.close()
+}
+
+// sleep prepares a wait on the descriptor of Conn.SyscallConn, and reports whether a ring has
+// packets already.
+func (n *neighbors) sleep() (arrived bool) {
+	n.rx.Lock()
+	defer n.rx.Unlock()
+	n.slept = true
+	for _, in := range n.in {
+		arrived = in.ring.sleep() || arrived
+	}
+	return arrived
+}
+
+// wakeUp ends what sleep has prepared, and sees which processes have ended.
+func (n *neighbors) wakeUp() {
+	n.slept = false
+	for _, in := range n.in {
+		in.ring.awake()
+	}
+	var events [4]unix.EpollEvent
+	count, err := unix.EpollWait(int(n.m.events.Fd()), events[:], 0)
+	if err != nil {
+		return
+	}
+	for _, e := range events[:count] {
+		switch e.Fd {
+		case besides:
+			n.m.arrived = true
+		case rung:
+			for _, in := range n.in {
+				if ended(in.fd) && !in.ended {
+					in.ended, in.last = true, in.ring.produced.Load()
+				}
+			}
+		case hungUp:
+			n.tx.Lock()
+			for p, o := range n.out {
+				if ended(o.fd) {
+					n.drop(p, o)
+				}
+			}
+			n.tx.Unlock()
+		}
+	}
+}
+
+// ended takes a wake-up from a socket, and reports whether the process at its other end has ended.
+func ended(fd int) bool {
+	var b [1]byte
+	got, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_DONTWAIT, 0, 0)
+	return got == 0 || errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR
+}
+
+// poll fills trains from the rings and returns their number.
+func (n *neighbors) poll(trains []packetconn.Datagrams) (count int) {
+	n.rx.Lock()
+	defer n.rx.Unlock()
+	if n.slept {
+		n.wakeUp()
+	}
+	if len(n.in) == 0 {
+		return 0
+	}
+	if n.turns++; n.turns > ringTurns {
+		n.turns = 0 // datagrams at the sockets are not to wait for ever
+		return 0
+	}
+	if n.first++; n.first >= len(n.in) {
+		n.first = 0
+	}
+	gone := false
+	for i := range n.in {
+		in := n.in[(n.first+i)%len(n.in)]
+		for count < len(trains) {
+			got, err := in.ring.pop(&trains[count])
+			if !got {
+				in.done = in.ended || err != nil
+				break
+			}
+			trains[count].Addr = in.addr
+			count++
+			if in.ended && int64(in.ring.at-in.last) >= 0 {
+				in.done = true
+				break
+			}
+		}
+		gone = gone || in.done
+	}
+	if gone {
+		n.in = slices.DeleteFunc(n.in, func(in *incoming) bool {
+			if in.done {
+				in.close()
+			}
+			return in.done
+		})
+	}
+	if count == 0 {
+		n.turns = 0
+	}
+	return count
+}
+
+// place returns the process that a packet to a QP at an address goes to. ok is false if its
+// packets do not go through a ring: those to QP 1, and those to this process.
+func (n *neighbors) place(to netip.AddrPort, qpn uint32) (p place, ok bool) {
+	p = place{to, int(qpn >> memberShift)}
+	return p, qpn != gsiQPN && (p.number != n.m.number || p.addr != n.m.local)
+}
+
+// qpnOf returns the QP that the first packet of a train is for.
+func qpnOf(t *packetconn.Datagrams) uint32 { return binary.BigEndian.Uint32(t.Buf[4:]) & 0xffffff }
+
+// ring returns the ring for a train, or nil. It is called with tx held.
+func (n *neighbors) ring(t *packetconn.Datagrams) *outgoing {
+	if len(t.Buf) < 8 || len(t.Buf) > packetconn.RecvSize {
+		return nil
+	}
+	p, ok := n.place(t.Addr, qpnOf(t))
+	if !ok {
+		return nil
+	}
+	if o := n.out[p]; o != nil {
+		return o
+	}
+	if until, ok := n.refused[p]; ok && time.Now().Before(until) || n.closed || len(n.out) >= mostNeighbors {
+		return nil
+	}
+	n.refuse(p) // until it is met
+	n.serving.Go(func() {
+		if n.meeting.TryLock() {
+			defer n.meeting.Unlock()
+			n.meet(p)
+		}
+	})
+	return nil
+}
+
+// refuse notes that a process cannot be reached by a ring now. It is called with tx held.
+func (n *neighbors) refuse(p place) {
+	if len(n.refused) >= mostRefused {
+		clear(n.refused)
+	}
+	n.refused[p] = time.Now().Add(approachEvery)
+}
+
+// Send implements packetconn.Conn.
+func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
+	n := c.m.near
+	if n == nil {
+		return c.Conn.Send(trains)
+	}
+	var woken *outgoing
+	sent := 0 // trains before this one are sent
+	n.tx.Lock()
+	defer n.tx.Unlock()
+	for i := range trains {
+		t := &trains[i]
+		o := n.ring(t)
+		if o == nil {
+			continue
+		}
+		if k, err := c.flush(trains[sent:i]); err != nil {
+			woken.wake()
+			return sent + k, err
+		}
+		sent = i + 1
+		if woken != o {
+			woken.wake()
+			woken = o
+		}
+		// A train is lost if the ring is full, as it is if a socket's buffer is.
+		if o.ring.push(t) == errRingBroken {
+			n.drop(place{t.Addr, int(qpnOf(t) >> memberShift)}, o)
+			woken = nil
+		}
+	}
+	woken.wake()
+	k, err := c.flush(trains[sent:])
+	return sent + k, err
+}
+
+// flush sends trains through the socket.
+func (c *Conn) flush(trains []packetconn.Datagrams) (int, error) {
+	if len(trains) == 0 {
+		return 0, nil
+	}
+	return c.Conn.Send(trains)
+}
+
+// wake wakes the consumer if it sleeps.
+func (o *outgoing) wake() {
+	if o == nil || !o.ring.wakes() {
+		return
+	}
+	// A raw call does not notify the scheduler, and this one does not block. If the buffer is
+	// full, the consumer has not seen earlier wake-ups yet.
+	var b [1]byte
+	unix.RawSyscall6(unix.SYS_SENDTO, uintptr(o.fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+}
+
+// Approach implements packetconn.Neighbor.
+func (c *Conn) Approach(to netip.AddrPort, qpn uint32) {
+	n := c.m.near
+	if n == nil {
+		return
+	}
+	if p, ok := n.place(to, qpn); ok {
+		n.meeting.Lock()
+		defer n.meeting.Unlock()
+		n.meet(p)
+	}
+}
+
+// Sleep implements packetconn.Neighbor.
+func (c *Conn) Sleep() (arrived bool) { return c.m.near != nil && c.m.near.sleep() }
+
+// meet hands a ring to the process at p, unless it has one or does not answer. It is called with
+// meeting held.
+func (n *neighbors) meet(p place) {
+	n.tx.Lock()
+	met := n.out[p] != nil || len(n.out) >= mostNeighbors || n.closed
+	n.tx.Unlock()
+	if met {
+		return
+	}
+	o, err := n.bring(p)
+	n.tx.Lock()
+	defer n.tx.Unlock()
+	switch {
+	case err != nil:
+		n.refuse(p)
+		return
+	case n.closed:
+		o.close()
+		return
+	}
+	e := unix.EpollEvent{Fd: hungUp}
+	if unix.EpollCtl(int(n.m.events.Fd()), unix.EPOLL_CTL_ADD, o.fd, &e) != nil {
+		o.close()
+		n.refuse(p)
+		return
+	}
+	n.out[p] = o
+	delete(n.refused, p)
+}
+
+// drop ends the use of a ring to the process at p. It is called with tx held.
+func (n *neighbors) drop(p place, o *outgoing) {
+	delete(n.out, p)
+	o.close()
+}
+
+func (o *outgoing) close() {
+	unix.Close(o.fd)
+	o.ring.close()
+}
+
+// bring makes a ring and hands it to the process at p.
+func (n *neighbors) bring(p place) (*outgoing, error) {
+	m := member{prefix: prefix(p.addr)}
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: m.name(p.number, "ring"), Net: "unixpacket"})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	if !sameUser(c) {
+		return nil, failure.New("offer a ring", syscall.EACCES, "the process belongs to another user")
+	}
+	memory, err := newMemory()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(memory)
+	r, err := openRing(memory)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := n.offer(c, memory)
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	return &outgoing{ring: r, fd: fd}, nil
+}
+
+// offer waits until the process at the other end of c has mapped a ring, and returns a descriptor
+// of the connection.
+func (n *neighbors) offer(c *net.UnixConn, memory int) (fd int, err error) {
+	c.SetDeadline(time.Now().Add(neighborPatience))
+	if _, _, err := c.WriteMsgUnix([]byte(hello+n.m.local.String()), unix.UnixRights(memory), nil); err != nil {
+		return -1, err
+	}
+	var b [1]byte
+	if got, err := c.Read(b[:]); err != nil || got == 0 {
+		return -1, errors.Join(err, syscall.ECONNRESET)
+	}
+	return descriptor(c)
+}
+
+// close ends all rings.
+func (n *neighbors) close() {
+	n.l.Close()
+	n.tx.Lock()
+	n.closed = true
+	for p, o := range n.out {
+		n.drop(p, o)
+	}
+	n.tx.Unlock()
+	n.serving.Wait()
+	n.rx.Lock()
+	defer n.rx.Unlock()
+	for _, in := range n.in {
+		in.close()
+	}
+	n.in = nil
+}
