@@ -37,8 +37,9 @@ func newRunFlags() (*cobra.Command, *runFlags) {
 		Long: `Run starts PROGRAM, which finds an mlx5 RDMA adapter: libibverbs, libmlx5 and librdmacm
 are those of the distribution, unchanged, and softmkey answers in the place of the
 kernel and of the adapter. The wire is RoCEv2 on the device's address, so that programs
-of several runs, on one host or several, reach each other. Within one device packets pass
-in memory, unless --wire, --pcap or --fault is given.
+of several runs, on one host or several, reach each other. Within one device, and between
+runs of one user on one host, packets pass in memory, unless --wire, --pcap or --fault is
+given.
 
 Several runs of a user may name the same address with --device: each has the queue pairs
 that it makes, and up to 64 fit. Without --device there is a device on the first free
@@ -96,7 +97,7 @@ no security boundary.`,
 	flags.StringVar(&f.officer, "officer", "", "path of a socket for 'softmkey officer', which changes KEKs, credentials and DEKs while programs run")
 	f.summary.bind(c, "run")
 	flags.StringVar(&f.metrics, "metrics", "", "serve the devices' counters to Prometheus at HOST:PORT, path /metrics, while the program runs")
-	flags.BoolVar(&f.wire, "wire", false, "send packets between queue pairs of one device through its socket, too (default: in memory, unless --pcap or --fault is given)")
+	flags.BoolVar(&f.wire, "wire", false, "send all packets through the sockets of the devices (default: on one host in memory, unless --pcap or --fault is given)")
 	return c, &f
 }
 

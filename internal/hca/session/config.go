@@ -38,7 +38,8 @@ type Config struct {
 	// Record starts the recording of the devices' packets; nil: none. Run closes it.
 	Record func() (Recorder, error)
 	Faults *Faults // in the packets that the devices send; nil: none
-	// Wire sends the packets between queue pairs of one device through its socket, too.
+	// Wire sends all packets through the sockets of the devices, also those between queue pairs
+	// of one device and to other runs on the machine.
 	// Without it they pass in memory, unless they are recorded or damaged.
 	Wire bool
 	// Counters is called with a function that returns the devices' counters at any time; nil: nobody

@@ -257,13 +257,19 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 	if err != nil {
 		return none, err
 	}
+	// A recording and faults need packets on the network.
+	inside := !r.cfg.Wire && r.recorder == nil && r.cfg.Faults == nil
+	if inside {
+		if err := shared.Meet(); err != nil {
+			shared.Close()
+			return none, err
+		}
+	}
 	conn := Network(shared, r.recorder, r.cfg.Faults, index)
 	cfg := uverbs.Config{Name: name, Index: index, Addr: addr}
 	if len(r.tracers) > 0 {
 		cfg.Refused = r.tracers.Refused
 	}
-	// A recording and faults need packets on the network.
-	inside := !r.cfg.Wire && r.recorder == nil && r.cfg.Faults == nil
 	hw := adapter.Config{Addr: addr, Conn: conn, Transport: &roce.Options{Inside: inside}, KeyStore: r.cfg.Keys, Strict: r.cfg.Strict, SingleBlock: r.cfg.SingleBlock, AdapterReports: r.cfg.AdapterReports}
 	switch {
 	case r.cfg.Summary != nil:
