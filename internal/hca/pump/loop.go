@@ -26,8 +26,9 @@ import (
 // watchpoints wake it, and where not every register has one, the naps grow. It sleeps without a
 // timeout while no queue pair can be rung.
 type loop struct {
-	port   *roce.Port // nil: the port has its own goroutine for packets
-	socket int        // a descriptor of the port's socket, -1 without port
+	port   *roce.Port          // nil: the port has its own goroutine for packets
+	socket int                 // a descriptor of the port's socket, -1 without port
+	near   packetconn.Neighbor // nil: all packets of port arrive at the socket
 
 	mu      sync.Mutex
 	members []member // replaced, never changed
@@ -51,9 +52,12 @@ const (
 	// spinTime is how long the goroutine looks without a pause after work. Programs
 	// that wait for the outcome may spin on this processor, so it is short.
 	spinTime = 5 * time.Microsecond
-	// nap is how long it sleeps at a time while programs are active. A nap costs about
-	// 5 µs of a processor.
-	nap = 20 * time.Microsecond
+	// nap is how long it sleeps at a time while programs are active, and at least one part in
+	// napPart of the time since there was work: naps of several devices would otherwise take a
+	// processor from the programs that are waited for. A nap costs about 5 µs of a processor,
+	// and 25 µs in a virtual machine whose timers are those of its host.
+	nap     = 20 * time.Microsecond
+	napPart = 4
 	// active is how long programs count as active after work.
 	active = 2 * time.Millisecond
 	// longNap is the longest nap where not every register has a watchpoint. A nap is at most
@@ -89,6 +93,7 @@ func (l *loop) start(port *roce.Port, conn packetconn.Conn) {
 	if conn != nil && port.Caps().Poll {
 		if fd, err := duplicate(conn); err == nil {
 			l.socket, l.port = fd, port
+			l.near, _ = packetconn.AsNeighbor(conn)
 			done = port.Polling(l.wake)
 		}
 	}
@@ -229,7 +234,7 @@ func (l *loop) run() {
 			continue
 		case idle < active && busy:
 			w.disarm()
-			l.nap(nap)
+			l.nap(max(nap, idle/napPart))
 			continue
 		}
 		t.release()
@@ -274,6 +279,9 @@ func (l *loop) bytes() uint64 {
 // which would give the goroutine's processor to others, and would need a thread that
 // checks for this at short intervals.
 func (l *loop) nap(d time.Duration) {
+	if l.near != nil && l.near.Sleep() {
+		return
+	}
 	fds := [2]unix.PollFd{{Fd: int32(l.event), Events: unix.POLLIN}, {Fd: int32(l.socket), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(int64(d))
 	rawPoll(fds[:], &ts)
@@ -282,6 +290,9 @@ func (l *loop) nap(d time.Duration) {
 // sleep waits for a signal, a packet, a store under a watchpoint or the end of a time,
 // which is unbounded if it is negative. It reports whether something came.
 func (l *loop) sleep(w *watcher, d time.Duration) (came bool) {
+	if l.near != nil && l.near.Sleep() {
+		return true
+	}
 	fds := []unix.PollFd{{Fd: int32(l.event), Events: unix.POLLIN}, {Fd: int32(l.socket), Events: unix.POLLIN}}
 	if w != nil {
 		for _, p := range w.points {
