@@ -1,4 +1,4 @@
-/* Prints a test file of dpdk-test-crypto-perf: vectors SIZE KEYSIZE. The ciphertext is OpenSSL's. */
+/* vectors SIZE KEYSIZE prints a test file for dpdk-test-crypto-perf. OpenSSL computes the ciphertext. */
 #include <openssl/evp.h>
 #include <openssl/rand.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Random system calls on every descriptor that reaches the supervisor. */
+/* Random system calls on all descriptors and paths that the supervisor serves. */
 #include "hostile.h"
 
 #include <dirent.h>
@@ -20,7 +20,7 @@ static struct ibv_context *open_device(void)
 	return ctx;
 }
 
-/* random_ioctl fills an ioctl with attributes that look like some. */
+/* random_ioctl calls ioctl with random attributes, many of which have plausible values. */
 static void random_ioctl(int fd)
 {
 	static const uint16_t objects[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 0x1000, 0x1001, 0x1002, 0x1008, 0x1009 };
@@ -48,7 +48,7 @@ static void random_ioctl(int fd)
 		default: c.a[i].len = rnd() % 512; c.a[i].data = some_pointer(); break;
 		}
 	}
-	if (c.h.object_id == 0 && c.h.method_id == 0 && n >= 3) { /* the commands of write */
+	if (c.h.object_id == 0 && c.h.method_id == 0 && n >= 3) { /* an ioctl that holds a command of write() */
 		static uint32_t words[128];
 		for (int i = 0; i < 128; i++)
 			words[i] = rnd() % 3 ? rnd() % 20 : rnd();
@@ -59,10 +59,11 @@ static void random_ioctl(int fd)
 	ioctl(fd, RDMA_VERBS_IOCTL, rnd() % 16 ? (void *)&c : (void *)some_pointer());
 }
 
-/* changing makes every ioctl of the libraries come with changed copies. */
+/* changing makes ioctl send changed copies of the libraries' calls. */
 static int changing;
 
-/* ioctl takes the place of libc's for the libraries too. */
+/* ioctl replaces that of libc, also for calls by libraries. While changing is set, it sends six
+ * copies with changed bytes before half of the calls. */
 int ioctl(int fd, unsigned long request, ...)
 {
 	va_list list;
@@ -78,7 +79,7 @@ int ioctl(int fd, unsigned long request, ...)
 	int n = h->num_attrs;
 	for (int copy = 0; copy < 6; copy++) {
 		memcpy(&c, arg, h->length);
-		for (int i = 0; i < n; i++) { /* its data, elsewhere, changed in a few places */
+		for (int i = 0; i < n; i++) { /* copy the attributes' data, and change a few bytes */
 			if (c.a[i].len <= 8 || c.a[i].len > sizeof rooms[i])
 				continue;
 			memcpy(rooms[i], (void *)(uintptr_t)attrs[i].data, attrs[i].len);
@@ -102,7 +103,7 @@ int ioctl(int fd, unsigned long request, ...)
 	return syscall(SYS_ioctl, fd, request, arg);
 }
 
-/* changed_ioctls uses much of the libraries, whose ioctls come with changed copies. */
+/* changed_ioctls calls many functions of the libraries, with changing set. */
 static void changed_ioctls(void)
 {
 	changing = 1;
@@ -148,7 +149,7 @@ static void changed_ioctls(void)
 		struct mlx5dv_dek_init_attr dek_init = { .key_size = MLX5DV_CRYPTO_KEY_SIZE_128, .key_purpose = MLX5DV_CRYPTO_KEY_PURPOSE_AES_XTS, .pd = pd };
 		struct mlx5dv_dek *dek = mlx5dv_dek_create(ctx, &dek_init);
 		if (rnd() % 2)
-			continue; /* everything stays */
+			continue; /* destroy nothing */
 		if (dek)
 			mlx5dv_dek_destroy(dek);
 		if (key)
@@ -185,8 +186,8 @@ static void ioctls(void)
 		random_ioctl(fds[rnd() % (sizeof fds / sizeof fds[0])]);
 }
 
-/* cm_writes writes commands to the connection manager. A command that waits for an
- * event would wait for ever: the descriptor does not block. */
+/* cm_writes writes random commands to the connection manager. Its descriptor is non-blocking,
+ * because a command that waits for an event would never return. */
 static void cm_writes(void)
 {
 	int fd = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
@@ -222,7 +223,7 @@ static void maps(void)
 		if (m != MAP_FAILED && rnd() % 3)
 			munmap(m, len);
 	}
-	/* What can be done to a file in memory. */
+	/* The descriptor is a file in memory: damage it in the ways that such files permit. */
 	ftruncate(ctx->cmd_fd, 0);
 	ftruncate(ctx->cmd_fd, rnd());
 	fallocate(ctx->cmd_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 25);
@@ -273,7 +274,7 @@ static void paths(void)
 	}
 }
 
-/* descriptors opens, copies, opens again through /proc and closes. */
+/* descriptors opens, duplicates, reopens (through /proc) and closes descriptors. */
 static void descriptors(void)
 {
 	int fds[64];

@@ -1,4 +1,4 @@
-/* What the hostile programs share. */
+/* Declarations that the files of the program "hostile" share. */
 #ifndef HOSTILE_H
 #define HOSTILE_H
 
@@ -11,15 +11,16 @@
 /* rnd returns a random number that the seed determines. */
 uint32_t rnd(void);
 
-/* some_pointer returns an address that may hold bytes, be unmapped, or be none. */
+/* some_pointer returns an address: of random bytes, of read-only or unmapped memory, or no valid
+ * address at all. */
 uint64_t some_pointer(void);
 
 struct mode {
 	const char *name;
-	void (*do_round)(void); /* in a process of its own */
+	void (*do_round)(void); /* runs in a process of its own */
 };
 
-/* The modes of each file, which an entry without a name ends. */
+/* The modes of each file. An entry without a name ends each list. */
 extern const struct mode call_modes[], queue_modes[], process_modes[];
 
 #endif

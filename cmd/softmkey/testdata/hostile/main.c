@@ -1,6 +1,6 @@
-/* hostile MODE SEED ROUNDS does what no program should do. Each round is a process
- * of its own, which may die of it. A round that does not end within a minute is
- * an error: somebody waits for an answer. */
+/* hostile MODE SEED ROUNDS misuses the device in the way that MODE names. Each round is a
+ * process of its own, and may end with a failure or by a signal. A round that does not end
+ * within a minute is an error, because then a call has not been answered. */
 #include "hostile.h"
 
 #include <signal.h>
@@ -27,7 +27,7 @@ uint64_t some_pointer(void)
 	switch (rnd() % 8) {
 	case 0: return 0;
 	case 1: return ~0ull - rnd() % 4096;
-	case 2: return (uintptr_t)room + 65536 - rnd() % 64; /* ends in a hole */
+	case 2: return (uintptr_t)room + 65536 - rnd() % 64; /* unmapped after a few bytes */
 	case 3: return (uintptr_t)room + 2 * 65536 + rnd() % 65536; /* read only */
 	case 4: return (uint64_t)rnd() << 32 | rnd();
 	default:
@@ -59,7 +59,7 @@ int main(int argc, char **argv)
 		if (pid == 0) {
 			state = (uint64_t)seed << 32 | round;
 			alarm(60);
-			freopen("/dev/null", "w", stderr); /* libraries complain */
+			freopen("/dev/null", "w", stderr); /* drops the error messages of libraries */
 			m->do_round();
 			_exit(0);
 		}

@@ -29,7 +29,7 @@ int main(int argc, char **argv)
 		must(!memcmp(p.near.buf + half, want, len), "round %ld: %u bytes were not read as they are", n, len);
 	}
 	must(n > 0, "no round was done");
-	if (!getenv("NEIGHBOUR_LEAVES")) /* the kernel destroys the objects then */
+	if (!getenv("NEIGHBOUR_LEAVES")) /* with it, the objects are destroyed only by the end of the process */
 		pair_close(&p);
 	printf("neighbour: %ld rounds\n", n);
 	return 0;

@@ -1,4 +1,4 @@
-/* Processes that die, fork, become others and hand their descriptors around. */
+/* Processes that are killed, fork, call execve, and pass their descriptors to others. */
 #include "hostile.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ static void sleep_us(long us)
 	nanosleep(&t, NULL);
 }
 
-/* killed kills a process at any moment between its start and its work. */
+/* killed kills a process at a random moment while it starts or works. */
 static void killed(void)
 {
 	pid_t pid = fork();
@@ -45,7 +45,7 @@ static void killed(void)
 	waitpid(pid, NULL, 0);
 }
 
-/* stopped stops a process in the middle and lets it go on, or not. */
+/* stopped stops a process while it works, lets it continue in half of the rounds, and kills it. */
 static void stopped(void)
 {
 	pid_t pid = fork();
@@ -107,11 +107,11 @@ static void forks(void)
 	work(&p, 20);
 	while (children-- > 0)
 		wait(NULL);
-	work(&p, 5); /* the parent's device has not noticed */
+	work(&p, 5); /* the parent's device must still work */
 	_exit(0);
 }
 
-/* becomes_another keeps the descriptor over execve. */
+/* becomes_another keeps the descriptor open across execve. */
 static void becomes_another(void)
 {
 	struct pair p;
@@ -205,7 +205,6 @@ static void closed(void)
 		pthread_join(threads[i], NULL);
 }
 
-/* waits leaves threads in calls that wait for events, and dies. */
 static void *wait_for_event(void *arg)
 {
 	struct rdma_cm_event *e;
@@ -213,6 +212,7 @@ static void *wait_for_event(void *arg)
 	return NULL;
 }
 
+/* waits ends while threads are in calls that wait for events. */
 static void waits(void)
 {
 	pthread_t t;
@@ -225,7 +225,7 @@ static void waits(void)
 		kill(getpid(), SIGKILL);
 }
 
-/* hoard takes all that a program can get, and keeps it while another program opens
+/* hoard creates objects until it gets no more, and keeps them while another program opens
  * the device. */
 static void hoard(void)
 {

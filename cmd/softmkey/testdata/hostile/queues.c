@@ -1,4 +1,4 @@
-/* Queues, doorbell records and buffers that hold anything, or are not there. */
+/* Queues, doorbell records and buffers with random content, or without memory. */
 #include "hostile.h"
 
 #include <sys/mman.h>
@@ -22,8 +22,8 @@ static void ring(struct queues *q, uint64_t ctrl)
 	*(volatile uint64_t *)((char *)q->qp.bf.reg + 0x100) = ctrl;
 }
 
-/* a_wqe writes a request into a block: a valid one with some bytes changed, or
- * any bytes. */
+/* a_wqe writes a request into a block of the send queue: a valid request with up to three
+ * changed bytes, or random bytes. */
 static void a_wqe(struct pair *p, struct queues *q, uint32_t index)
 {
 	static const uint8_t opcodes[] = { 0x00, 0x01, 0x08, 0x09, 0x0a, 0x0b, 0x0e, 0x10, 0x11, 0x12, 0x14, 0x15, 0x18, 0x19, 0x1b, 0x20, 0x25, 0x3f };
@@ -80,14 +80,14 @@ static void wqes(void)
 			if (rnd() % 8 == 0)
 				put_be32((uint8_t *)&q.cq.dbrec[rnd() % 2], rnd());
 			ring(&q, (uint64_t)rnd() << 32 | rnd());
-			if (rnd() % 16 == 0) /* the completion queue's own memory */
+			if (rnd() % 16 == 0) /* overwrite the memory of the completion queue */
 				memset(q.cq.buf, rnd(), q.cq.cqe_cnt * q.cq.cqe_size);
 		}
-		drain(p.near.cq); /* and the objects stay */
+		drain(p.near.cq); /* the objects are not destroyed */
 	}
 }
 
-/* bad_receives fills the receive queue with anything and sends to it. */
+/* bad_receives fills the receive queue with random bytes and sends messages to it. */
 static void bad_receives(void)
 {
 	struct pair p;
@@ -124,7 +124,7 @@ static void pause_a_little(void)
 	nanosleep(&t, NULL);
 }
 
-/* unmapped takes memory away while it is used. */
+/* unmapped unmaps or protects memory while the device uses it. */
 static void unmapped(void)
 {
 	struct pair p;
@@ -151,7 +151,7 @@ static void unmapped(void)
 		ibv_dereg_mr(p.far.mr);
 }
 
-/* unread never reads an event of thousands. */
+/* unread causes hundreds of events and reads none of them. */
 static void unread(void)
 {
 	struct pair p;
@@ -166,7 +166,7 @@ static void unread(void)
 	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 	struct ibv_qp_attr first = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 	struct ibv_wc wc;
-	for (int i = 0; i < 300; i++) { /* each receive is flushed, which the armed queue tells */
+	for (int i = 0; i < 300; i++) { /* each receive is flushed, which causes an event of the armed queue */
 		ibv_req_notify_cq(cq, 0);
 		ibv_modify_qp(qp, &first, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 		ibv_post_recv(qp, &wr, &bad);

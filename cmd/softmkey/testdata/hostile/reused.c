@@ -1,5 +1,6 @@
-/* reused: a process registers memory, hands its descriptor to a helper and ends. Another process
- * gets its number, with memory at the same address. The keys of the first one must not reach it. */
+/* reused: a process registers memory and ends, while a helper still has its descriptor. A new process
+ * gets the same process ID and has memory at the same address. The keys of the first process must not
+ * reach that memory. */
 #include "pair.h"
 
 #include <errno.h>
@@ -59,8 +60,9 @@ static void first(int in, int out)
 	_exit(0);
 }
 
-/* again returns a process with the number pid, whose memory at the place has other bytes; 0 if the
- * system does not let us choose numbers. It compares its memory when it reads from in. */
+/* again starts a process with the process ID pid, whose memory at place has other bytes. When that
+ * process can read from in, it checks that its memory is unchanged, and exits with 1 otherwise. again
+ * returns 0 if the system does not let it choose the process ID. */
 static pid_t again(pid_t pid, int in, int out)
 {
 	for (int try = 0; try < 2000; try++) {

@@ -1,8 +1,14 @@
-/* waits MODE FILE [MAPPED]: a request whose page waits until FILE.go exists. FILE.started says that
- * the kernel has asked for the page. MODE is source, target, or read: whose page it is, and of which
- * request; this program supplies the page by userfaultfd. In the modes file and register it is one of
- * the file MAPPED, whose server, a program of FUSE, has stopped: before the request, or before the
- * registration, which looks at both ends of the region. */
+/* waits MODE FILE [MAPPED] posts a request that needs a page which is not there before the file FILE.go
+ * exists. The program creates FILE.started when the kernel has asked for the page.
+ *
+ *   source, target  the page is the source or the target of an RDMA WRITE
+ *   read            the page is the remote source of an RDMA READ
+ *   file            the page is of the file MAPPED, in a FUSE file system whose server was stopped
+ *                   before the request
+ *   register        as file, but the server was stopped before the registration, which reads the first
+ *                   and the last page of the region
+ *
+ * In the first three modes this program supplies the page itself, by userfaultfd. */
 #include "pair.h"
 
 #include <errno.h>
@@ -30,8 +36,8 @@ static void touch(const char *path)
 	close(fd);
 }
 
-/* stop_server waits until the server of the mapped file has stopped: whoever stops it takes the file
- * FILE.stop away. */
+/* stop_server asks the test to stop the server of the mapped file, by creating FILE.stop, and waits until
+ * the test has done so and removed that file. */
 static void stop_server(const char *file)
 {
 	char stop[4096];
@@ -44,7 +50,8 @@ static void stop_server(const char *file)
 /* from_file writes a page of a mapped file to the peer. */
 static void from_file(struct pair *p, int registers, const char *file, const char *mapped, const char *started, const char *go)
 {
-	/* The page is in the middle, and further from the ends than the kernel reads ahead. */
+	/* The page is in the middle of the file, so far from the ends that the kernel's read-ahead does not
+	 * reach it. */
 	enum { MAPPED = 2 << 20, MIDDLE = MAPPED / 2 };
 	int fd = open(mapped, O_RDONLY);
 	must(fd >= 0, "%s: %s", mapped, strerror(errno));
