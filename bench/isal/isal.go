@@ -37,7 +37,7 @@ const (
 	SumT10DIF Sum = iota
 	SumCRC32
 	SumCRC32C
-	SumCRC64 // the ECMA polynomial: this version has none of ours, and the cost is the same
+	SumCRC64 // with the ECMA polynomial: ISA-L 2.30 lacks ours, and all polynomials cost the same
 )
 
 // Run runs the loop and returns the OR of all values, so that no call can be optimised

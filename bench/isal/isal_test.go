@@ -107,7 +107,7 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// The peer's loops must do the work that is measured.
+// TestPeer checks that the peer's loops compute and check the fields correctly.
 func TestPeer(t *testing.T) {
 	for _, size := range []int{512, 4096} {
 		const n = 9

@@ -39,7 +39,7 @@ void copy_repeat(uint8_t *dst, const uint8_t *src, size_t n, size_t times)
 {
 	for (; times > 0; times--) {
 		copy_memory(dst, src, n);
-		// Another copy of the same bytes is work all the same.
+		// Keeps the compiler from leaving out copies of the same bytes.
 		__asm__ volatile("" : : "r"(dst), "r"(src) : "memory");
 	}
 }

@@ -26,14 +26,14 @@ func (d DIF) Repeat(op Op, dst, src []byte, n, times int) int {
 	return int(C.dif_repeat(uint32(op), pointer(dst), pointer(src), C.uint32_t(n), &c, C.size_t(times)))
 }
 
-// Repeat is Run, repeated.
+// Repeat does the work of Run as often as times says.
 func (s Sum) Repeat(b []byte, stride, size, n, times int) uint64 {
 	v := C.sum_repeat(C.int(s), pointer(b), C.size_t(stride), C.size_t(size), C.size_t(n), C.size_t(times))
 	runtime.KeepAlive(b)
 	return uint64(v)
 }
 
-// RepeatCopy is Copy, repeated.
+// RepeatCopy does the work of Copy as often as times says.
 func RepeatCopy(dst, src []byte, times int) {
 	C.copy_repeat(pointer(dst), pointer(src), C.size_t(len(src)), C.size_t(times))
 }

@@ -1,5 +1,5 @@
-// The same work many times in one call from Go: crossing into C takes some tens of
-// nanoseconds, which are not the peer's.
+// Functions that do the same work many times in one call from Go. A call from Go to C takes
+// some tens of nanoseconds, which must not count as the peer's time.
 #ifndef SOFTMKEY_BENCH_REPEAT_H
 #define SOFTMKEY_BENCH_REPEAT_H
 

@@ -1,7 +1,7 @@
-// The work of a storage stack's DIF library, block by block over ISA-L: compute the
-// guard of a block with one call, then set or check the three parts of its field as a
-// context says. Written from the public interface of SPDK's lib/util (dif.h); leaner
-// than the real one, which walks scatter lists and knows more formats.
+// The loop over blocks of a storage stack's DIF library. It computes the guard of each block
+// with one call of ISA-L, and sets or checks the three parts of its field as a context says.
+// Written from the public interface of SPDK's lib/util (dif.h). It does less than SPDK's code,
+// which also supports scatter lists and more formats.
 #ifndef SOFTMKEY_BENCH_T10DIF_H
 #define SOFTMKEY_BENCH_T10DIF_H
 

@@ -1,5 +1,5 @@
-// Runs of units many times in one call from Go: crossing into C for each would cost
-// some tens of nanoseconds, which are not the peer's.
+// Processing many data units in one call from Go. A call from Go to C takes some tens of
+// nanoseconds, which must not count as the peer's time.
 #ifndef SOFTMKEY_BENCH_OPENSSL_REPEAT_H
 #define SOFTMKEY_BENCH_OPENSSL_REPEAT_H
 

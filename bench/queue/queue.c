@@ -1,7 +1,7 @@
-/* A queue of block requests between two programs that spin, as storage targets and their
- * clients do: the request is a SEND of 64 bytes, the target answers it with an RDMA WRITE
- * (a read request) or an RDMA READ (a write request) of the block, and a SEND of 16 bytes.
- * Over TCP the same messages go through one socket on each side, which both programs poll.
+/* queue measures block requests between two programs that poll, a client and a storage target.
+ * A request is a SEND of 64 bytes. The target transfers the block by RDMA WRITE (for a read
+ * request) or RDMA READ (for a write request) and answers with a SEND of 16 bytes. Over TCP
+ * the same messages go through one socket on each side, which the programs poll, too.
  *
  *   queue -l PORT                 serves one client
  *   queue [-w] [-s SIZE] [-q DEPTH] [-t SECONDS] HOST PORT
@@ -51,7 +51,7 @@ static void all(int fd, void *p, size_t n, int out)
 	for (char *b = p; n;) {
 		ssize_t k = out ? send(fd, b, n, MSG_NOSIGNAL) : recv(fd, b, n, 0);
 		if (k < 0 && errno == EAGAIN)
-			continue; /* both ends spin */
+			continue; /* nothing to read or no room: try again at once */
 		must(k > 0, "the other end is gone");
 		b += k;
 		n -= k;
@@ -60,7 +60,7 @@ static void all(int fd, void *p, size_t n, int out)
 
 struct end {
 	int fd, depth;
-	char *blocks, *commands, *answers; /* depth of each */
+	char *blocks, *commands, *answers; /* arrays of depth elements */
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
@@ -76,7 +76,7 @@ static char *room(size_t n)
 	return p;
 }
 
-/* meet opens an end and connects it to the one behind the socket. */
+/* meet opens an end and connects it to the other end, by messages over the socket fd. */
 static void meet(struct end *e, int fd)
 {
 	int one = 1;
@@ -100,7 +100,7 @@ static void meet(struct end *e, int fd)
 	}
 	all(fd, &mine, sizeof mine, 1);
 	all(fd, &theirs, sizeof theirs, 0);
-	/* The client's depth and size count. */
+	/* The server (depth 0) takes the client's depth and size. */
 	if (!depth) {
 		e->depth = theirs.depth;
 		size = theirs.size;
@@ -143,7 +143,7 @@ static void receive(struct end *e, int i, char *p, int len, struct ibv_mr *mr)
 	must(!ibv_post_recv(e->qp, &wr, &bad), "ibv_post_recv");
 }
 
-/* The ids of send requests: the kind above the index. */
+/* The ID of a send request is the index of its block plus one of these. */
 enum { FETCHED = 1 << 16, ANSWERED = 2 << 16 };
 
 static void answer(struct end *e, int i, struct command *c)

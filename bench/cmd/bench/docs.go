@@ -94,7 +94,8 @@ func render(dir string) error {
 		if err := json.Unmarshal(text, p); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		// Text that a run must not replace stands in a file of its own.
+		// Text that somebody wrote about the processor is in a file of its own, so that no run
+		// replaces it.
 		more, err := os.ReadFile(filepath.Join(dir, "benchmarks", p.name+".md"))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

@@ -52,8 +52,8 @@ func (f *files) remove() {
 	}
 }
 
-// cacheDir returns a directory in memory if the system has one, because delayed writes to
-// a disk would disturb later measurements.
+// cacheDir returns a directory in memory if the system has one, because the system's delayed
+// writes to a disk would disturb later measurements.
 func cacheDir() string {
 	const shm = "/dev/shm"
 	if info, err := os.Stat(shm); err == nil && info.IsDir() {

@@ -143,7 +143,7 @@ func (f *flow) check() error {
 		return err
 	}
 	if !bytes.Equal(f.here.mr.Bytes(), f.there.mr.Bytes()) {
-		return errors.New("what arrived is not what was sent")
+		return errors.New("the data that arrived is not the data that was sent")
 	}
 	return nil
 }

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-// READ defines a function that reads memory with four vectors of SIZE bytes at a time.
-// The compiler splits a vector that is larger than a register, and does it badly: so each
-// instruction set has vectors of its own size.
+// READ defines a function that reads memory with four vectors of SIZE bytes at a time. Each
+// instruction set has a function with its own size of vectors, because compilers generate
+// slow code for vectors that are larger than a register.
 #define READ(NAME, SIZE)                                                        \
 	static void NAME(const uint8_t *p, size_t n, size_t times)              \
 	{                                                                       \
@@ -21,7 +21,7 @@
 				memcpy(&v, p + i + 3 * SIZE, SIZE);             \
 				d |= v;                                         \
 			}                                                       \
-			/* Everything was read for use, and again each time. */ \
+			/* Keeps the compiler from leaving out any of the reads. */ \
 			a |= b | c | d;                                         \
 			__asm__ volatile("" : : "m"(a) : "memory");             \
 		}                                                               \

@@ -1,4 +1,4 @@
-// Reading memory and doing nothing with it: what checking cannot be faster than.
+// Reading memory without using the bytes, which is the limit of all checks.
 #ifndef SOFTMKEY_BENCH_MEMORY_H
 #define SOFTMKEY_BENCH_MEMORY_H
 

@@ -13,13 +13,14 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/perf"
 )
 
-// queueRows returns the rows of bench/queue: block requests as storage targets serve them, between
-// two programs that spin, in one run and between two. Their peer is the same program over TCP.
+// queueRows returns the rows of the program bench/queue, which measures block requests between a
+// client and a storage target. Both ends are in one softmkey run, or each in its own. The peer is the
+// same program over TCP.
 func (r *runs) queueRows() []bench.Row {
 	type shape struct {
 		size, depth int
 		unit        bench.Unit
-		bounds      [2]float64 // in one run, between two; 0: the peer counts
+		bounds      [2]float64 // targets in one run and in two; 0: the target is a ratio to the peer
 	}
 	var rows []bench.Row
 	for _, s := range []shape{
@@ -42,7 +43,7 @@ func (r *runs) queueRows() []bench.Row {
 	return rows
 }
 
-// queue returns the case of bench/queue in so many runs. 0 is over TCP without any.
+// queue returns the case of bench/queue in one or two runs, or over TCP without a run if runs is 0.
 func (r *runs) queue(name string, size, depth int, u bench.Unit, runs int) bench.Case {
 	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) {
 		if err := r.buildQueue(); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/perf"
 )
 
-// runs measures Debian's perftest between two "softmkey run", each of which is a device of
-// its own. dir holds the command, built from this checkout; it is empty until then.
+// runs measures programs under "softmkey run", such as Debian's perftest. dir is the folder
+// with the softmkey command, built from this checkout; it is empty before that.
 type runs struct {
 	dir        string
 	queueBuilt bool
@@ -55,7 +55,7 @@ func (r *runs) rows(w *wire) []bench.Row {
 	return append(rows, r.queueRows()...)
 }
 
-// Rates that decide about the number of messages of a round.
+// Expected figures, from which the number of messages of a round is computed.
 const (
 	expectedGBps   = 1
 	expectedMops   = 0.2
