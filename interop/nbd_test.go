@@ -12,8 +12,9 @@ import (
 	"github.com/softmkey/softmkey/interop/guest"
 )
 
-// TestNBDClient lets the kernel of a guest put ext4 on an image that softmkey nbd serves there: files
-// are as they were written, the image verifies, and a damaged block is an error of its file alone.
+// TestNBDClient makes an ext4 file system, with the kernel of a guest, on an image that softmkey nbd
+// serves in the guest. Files must have the content that was written, the image must verify, and a
+// damaged block may only affect its file.
 func TestNBDClient(t *testing.T) {
 	if testing.Short() {
 		t.Skip("virtual machines boot in the long form")

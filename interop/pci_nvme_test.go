@@ -16,14 +16,14 @@ import (
 	"github.com/softmkey/softmkey/interop/guest"
 )
 
-// cable connects two adapters and damages what it is told to. Each adapter listens on a
-// socket of its own.
+// cable connects two adapters, each of which listens on a socket of its own, and damages some
+// of the frames between them; see damage.
 type cable struct {
 	ends [2]*net.UnixConn
 	wg   sync.WaitGroup
 
 	mu      sync.Mutex
-	damaged map[string]int // how often, by "guard write" and the like
+	damaged map[string]int // number of frames to damage so far, by PART WAY, such as "guard write"
 }
 
 // newCable connects the sockets, once adapters listen there.
@@ -68,12 +68,14 @@ func (c *cable) carry(from, to *net.UnixConn) {
 	}
 }
 
-// partOffsets are where the test changes the first block of 512 bytes and its tuple on the wire.
+// partOffsets are the offsets on the wire of the bytes that the test changes, in the first block of
+// 512 bytes and in its tuple.
 var partOffsets = map[string]int{"data": 100, "guard": 512, "app": 514, "ref": 519}
 
-// damage changes a byte of a frame once if its payload begins with the words "damage PART
-// WAY": of the answer to a READ for a write, and of a WRITE for a read. The packet's ICRC
-// is made right again, so that only the integrity of the block can tell.
+// damage changes a byte of the first frame whose payload begins with "damage PART WAY", for each
+// PART of partOffsets and each WAY. The WAY "write" is a write by the host, whose data is in READ
+// responses; "read" is a read by the host, whose data is in RDMA WRITEs. The packet's ICRC is
+// computed anew, so that only the block's protection information shows the damage.
 func (c *cable) damage(frame []byte) {
 	const eth, ip, udp, bth, reth, aeth = 14, 20, 8, 12, 16, 4
 	const payload = eth + ip + udp + bth
@@ -184,10 +186,11 @@ else
 fi
 `
 
-// The kernel's NVMe over RDMA with T10-PI between two guests: what was written is read, with
-// blocks of 512 and 4096 bytes. A part of a block that is damaged on the wire is found by
-// the adapter that it arrives at, and the block layer repeats the request. The application
-// tag is nobody's business: the kernel does not let the adapter check it.
+// TestPCINVMe runs the kernel's NVMe over RDMA with T10-PI between two guests, with blocks of
+// 512 and 4096 bytes. The data that is read must be that which was written. The receiving
+// adapter must find a part of a block that was damaged on the wire, and the block layer must
+// repeat the request. Damaged application tags stay unnoticed, because the kernel does not let
+// the adapter check them.
 func TestPCINVMe(t *testing.T) {
 	for _, block := range []int{512, 4096} {
 		t.Run(fmt.Sprint(block), func(t *testing.T) {
@@ -237,7 +240,7 @@ func (c *cable) found(t *testing.T, target, host *pciGuest, parts []string, tran
 			if slices.Contains(parts, part) {
 				want = transfers
 			}
-			if n := c.damaged[part+" "+way]; n < want { // packets are sent again on a loaded machine
+			if n := c.damaged[part+" "+way]; n < want { // more if packets are retransmitted on a loaded machine
 				t.Errorf("%s %s: %d transfers, want %d or more", part, way, n, want)
 			}
 		}

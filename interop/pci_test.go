@@ -75,7 +75,7 @@ func startPCI(t *testing.T, softmkey, dir, name, network, parameters string, ima
 		close(g.ended)
 	}()
 	t.Cleanup(func() {
-		qemu.Process.Kill() // at any moment: the adapter must stand it
+		qemu.Process.Kill() // the adapter must cope with this at any moment
 		<-g.ended
 		if t.Failed() {
 			text, _ := os.ReadFile(g.console)
@@ -193,8 +193,8 @@ func tap(t *testing.T, name, addr string) {
 	t.Cleanup(func() { exec.Command("ip", "link", "del", name).Run() })
 }
 
-// The unmodified driver of Debian's kernel binds to the adapter, and the guest reaches the
-// host through a tap device, and again after the driver was unloaded and loaded.
+// TestPCIHost boots a guest with the unmodified driver of Debian's kernel, which reaches the host
+// through a tap device, and reaches it again after the driver was unloaded and loaded.
 func TestPCIHost(t *testing.T) {
 	reload := guest.PCI{Script: "unload\nload\nstep reload reach\n"}
 	eachKernel(t, reload, func(t *testing.T, softmkey, dir string, image guest.Image) {
@@ -203,10 +203,10 @@ func TestPCIHost(t *testing.T) {
 	})
 }
 
-// pciStep is a program that two guests run with one another: one command waits for the other.
+// pciStep is a program whose server runs in one guest and whose client runs in another.
 type pciStep struct{ name, server, client string }
 
-// pciSteps are the RDMA programs of the field. PEER is the other guest's address.
+// pciSteps are common RDMA programs. PEER stands for the other guest's address.
 var pciSteps = []pciStep{
 	{"rc_pingpong", "ibv_rc_pingpong -g 3 -n 100 -c", "ibv_rc_pingpong -g 3 -n 100 -c PEER"},
 	{"uc_pingpong", "ibv_uc_pingpong -g 3 -n 100", "ibv_uc_pingpong -g 3 -n 100 PEER"},
@@ -237,7 +237,7 @@ func pciScript(steps []pciStep) (script string, names []string) {
 	return b.String(), append([]string{"ping", "gids", "devinfo"}, names...)
 }
 
-// pciAgain is a script that loads the drivers anew.
+// pciAgain is a script that unloads the drivers, loads them again and runs rping.
 const pciAgain = `step unload unload
 load
 step again reach
@@ -272,10 +272,10 @@ func pciPair(t *testing.T, steps []pciStep, flags ...string) {
 	})
 }
 
-// Two guests reach each other through a UNIX socket, by Ethernet and by RDMA.
+// TestPCIGuests connects two guests through a UNIX socket, by Ethernet and by RDMA.
 func TestPCIGuests(t *testing.T) { pciPair(t, pciSteps) }
 
-// RDMA between two guests when 1 % of its packets get lost.
+// TestPCILoss runs RDMA between two guests while 1 % of its packets are lost.
 func TestPCILoss(t *testing.T) {
 	var steps []pciStep
 	for _, s := range pciSteps {
@@ -286,8 +286,8 @@ func TestPCILoss(t *testing.T) {
 	pciPair(t, steps, "--fault", "loss=1%,seed=7")
 }
 
-// A guest runs RDMA programs with the host, where softmkey run gives them a device, and exchanges
-// a file with softmkey copy.
+// TestPCIRun runs RDMA programs between a guest and the host, where softmkey run provides the device,
+// and exchanges a file between copypeer in the guest and softmkey copy.
 func TestPCIRun(t *testing.T) {
 	steps := []pciStep{pciSteps[0]}
 	for _, s := range pciSteps {

@@ -129,8 +129,8 @@ var unmodified = []programPair{
 	{name: "ib_write_bw rdma_cm", server: "ib_write_bw -R -s 4096 -t 16 -n 200 -F", client: "ib_write_bw -R -s 4096 -t 16 -n 200 -F %s"},
 }
 
-// races are printed by programs that have lost a race against themselves, which they lose
-// with every kernel and adapter.
+// races are messages of programs that fail because of a race condition in the program itself,
+// which exists with every kernel and adapter.
 var races = []string{
 	// perftest with -R opens one connection for the parameters. On it the server
 	// reports that it is ready, and only afterwards does it listen for the second
@@ -148,7 +148,7 @@ var races = []string{
 // machine perftest loses its race in up to half of the attempts.
 const mostRaces = 30
 
-// racing calls f again for as long as its programs lose a race.
+// racing calls f, and calls it again as long as its programs fail with one of the races.
 func racing(t *testing.T, f func() error) (err error) {
 	t.Helper()
 	for range mostRaces {

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Brings what the interoperability tests need: Debian packages, and Debian's
-# kernel unpacked (never installed) in .cache/interop/kernel of the checkout.
-# Run as root on Debian 12. A second run finds everything and touches no network.
+# Gets what the interoperability tests need: Debian packages, and Debian's kernel,
+# unpacked (never installed) in .cache/interop/kernel of the checkout.
+# Run as root on Debian 12. A second run finds everything and does not use the network.
 set -eu
 cd "$(dirname "$0")/.."
 cache=$PWD/.cache/interop
@@ -24,7 +24,7 @@ if [ -n "$missing" ]; then
 fi
 
 if ! [ -e "$cache/kernel/boot" ]; then
-	# linux-image-amd64 is empty and depends on the kernel of the day.
+	# linux-image-amd64 is an empty package that depends on the current kernel.
 	[ -n "$missing" ] || apt-get update -q
 	kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *\(linux-image-[0-9].*\)/\1/p' | head -n 1)
 	rm -rf "$cache/kernel.new"

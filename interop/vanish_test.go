@@ -182,8 +182,8 @@ func (s *cmSide) kill(ctx context.Context) {
 	}
 }
 
-// vanishings are connections that end early. Each lists the events of the side that is
-// left, as librdmacm documents them; "end" is the end of the program with status 0.
+// vanishings are connections that end early. Each lists the events of the side that
+// remains, as librdmacm documents them; "end" is the end of the program with status 0.
 var vanishings = []struct {
 	name           string
 	server, client string // arguments of cmpeer
@@ -193,7 +193,7 @@ var vanishings = []struct {
 	// nobody is killed.
 	victim, stop string
 	machine      bool
-	ask          string // this side disconnects after the victim was killed
+	ask          string // side that disconnects after the victim was killed
 
 	survivor string
 	want     []string

@@ -133,8 +133,8 @@ func (e *end) deliver() {
 			if _, err := e.to.Write(p.data); errors.Is(err, os.ErrClosed) {
 				return
 			}
-			// Any other error means that the kernel refused the packet: it is
-			// lost, as on a line.
+			// Any other error means that the kernel has refused the packet. It counts
+			// as lost.
 		}
 		if closed {
 			return

@@ -101,7 +101,7 @@ static bool handle(struct rdma_cm_event *e)
 			check(rdma_disconnect(id) == 0, "rdma_disconnect");
 		return false;
 	case RDMA_CM_EVENT_DISCONNECTED:
-		rdma_disconnect(id); // answers, if this side did not begin
+		rdma_disconnect(id); // answers the DREQ, if the other side disconnected first
 		return true;
 	default:
 		return true;

@@ -132,7 +132,7 @@ static void connect_qps(void)
 		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
 		.cap = {.max_send_wr = 32, .max_recv_wr = 32, .max_send_sge = 1, .max_recv_sge = 1},
 	};
-	// The path of the connection is that of the other two.
+	// The two QPs use the same path as the QP of the connection.
 	struct ibv_qp_attr path;
 	check(ibv_query_qp(id->qp, &path, IBV_QP_AV, &(struct ibv_qp_init_attr){0}) == 0, "ibv_query_qp");
 	struct ibv_port_attr port;

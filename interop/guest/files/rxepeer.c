@@ -2,15 +2,14 @@
 //
 // rxepeer: a peer on libibverbs that a test drives over TCP, one text line a command.
 //
-// It runs in a guest whose kernel has soft-RoCE (rdma_rxe) and does only what
-// it is told: every object, work request and completion is visible to the
-// test. Each connection to TCP port 4791 gets a process of its own with its own
-// device context, protection domain and completion queue; closing the
-// connection frees all of it, so a test cannot leave anything behind.
+// It runs in a guest whose kernel has soft-RoCE (rdma_rxe). The test requests each
+// object and work request, and gets each completion. Each connection to TCP port
+// 4791 gets a process of its own with its own device context, protection domain
+// and completion queue; closing the connection frees all of it.
 //
 // Request   COMMAND [KEY=VALUE]...\n      numbers in C notation, no spaces in values
 // Reply     ok [KEY=VALUE]...\n  or  err REASON\n
-// "put" is followed by len raw bytes; the replies of "get" and "sh" are too.
+// len raw bytes follow the request "put", and the replies to "get" and "sh".
 // The reply of "wait" is followed by n lines, one for each completion.
 //
 // dev                                        -> name mtu (bytes) gids (of the port) max_msg max_rd max_inline
@@ -186,7 +185,7 @@ static void do_fill(void) {
 static void do_put(void) {
 	uint64_t len;
 	uint8_t *p = range_arg(&len);
-	if (!p) exit(1);  // the bytes that follow would be taken for requests
+	if (!p) exit(1);  // otherwise the raw bytes that follow would be read as requests
 	if (fread(p, 1, len, in) != len) exit(1);
 	fputs("ok\n", out);
 }
@@ -429,7 +428,7 @@ static void do_post(void) {
 	uint64_t n = num("n", 1);
 	for (uint64_t i = 0; i < n; i++) {
 		int err = post_one(qp, ops[op].opcode, b, num("off", 0) + i * num("step", 0), num("len", 0), i);
-		if (err) return refuse("request %lu: %s", i, strerror(abs(err)));  // the provider is not of one mind about the sign
+		if (err) return refuse("request %lu: %s", i, strerror(abs(err)));  // some functions of the provider return -errno
 	}
 	fprintf(out, "ok posted=%lu", n);
 	if (ops[op].opcode == IBV_WR_BIND_MW) fprintf(out, " rkey=%#x", mws[num("mw", 0)]->rkey);
@@ -452,7 +451,7 @@ static int collect(struct ibv_wc *wc, int n, int64_t deadline) {
 		if (k || got == n) continue;
 		int64_t left = deadline - now_ms();
 		if (left <= 0) break;
-		if (!armed) {  // ask for an event, then look once more: a completion may have come in between
+		if (!armed) {  // arm the queue, then poll once more, because a completion may have come in between
 			ibv_req_notify_cq(cq, 0);
 			armed = 1;
 			continue;
@@ -506,7 +505,7 @@ static void run_shell(char *request) {
 	char *text = NULL;
 	size_t size = 0;
 	FILE *sink = open_memstream(&text, &size);
-	signal(SIGCHLD, SIG_DFL);  // waitpid wants the status that the server leaves to the kernel
+	signal(SIGCHLD, SIG_DFL);  // the server ignores SIGCHLD, with which waitpid would get no status
 	if (pipe(ends)) return refuse_errno("pipe", errno);
 	pid_t pid = fork();
 	if (pid < 0) return refuse_errno("fork", errno);
@@ -520,7 +519,7 @@ static void run_shell(char *request) {
 		execl("/bin/sh", "sh", "-c", command, NULL);
 		_exit(127);
 	}
-	setpgid(pid, pid);  // by whichever process comes first
+	setpgid(pid, pid);  // also called by the child, because either process may run first
 	close(ends[1]);
 	struct pollfd fds[2] = {{.fd = ends[0], .events = POLLIN}, {.fd = fileno(in), .events = POLLRDHUP}};
 	uint64_t end = now_ms() + limit;
@@ -534,7 +533,7 @@ static void run_shell(char *request) {
 			exit(0);
 		}
 		if (!n) {
-			if (late) break;  // something outside of the group keeps the pipe open
+			if (late) break;  // a process outside of the group keeps the pipe open
 			kill(-pid, SIGKILL);
 			late = true;
 			end = now + 1000;  // for the output that is still in the pipe
