@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
-/* The features that the device lacks. Each is asked for and must be refused at once, with the
- * errno of mlx5's driver on an adapter without the feature, or of a kernel that does not know
- * the method. */
+/* The features that the device lacks. The program asks for each of them. The answer must come at
+ * once, with the errno of mlx5's driver for an adapter without the feature, or of a kernel that does
+ * not know the method. */
 #include "pair.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static void refused(const char *feature, int ok, int got, int want)
 	}
 }
 
-/* null and fails are for calls that return a pointer with errno, and an errno. */
+/* null tests a call that must return NULL and set errno, and fails one that must return an errno. */
 #define null(feature, want, call) do { errno = 0; void *r_ = (call); refused(feature, r_ != NULL, errno, want); } while (0)
 #define fails(feature, want, call) do { errno = 0; int r_ = (call); refused(feature, r_ == 0, r_ > 0 ? r_ : r_ == -1 ? errno : -r_, want); } while (0)
 

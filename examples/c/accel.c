@@ -1,7 +1,7 @@
-/* Memory keys as storage accelerators use them: keys and DEKs made by firmware commands, a
- * queue pair connected to itself by firmware commands, and requests that the program writes
- * into the send queue itself. READs of a key copy, encrypt, decrypt and sum up local memory.
- * The bytes of AES-XTS are compared with OpenSSL's, checksums with RFC 3720's. The DEKs are
+/* Memory keys as storage accelerators use them. The program makes keys and DEKs by firmware
+ * commands, connects a queue pair to itself by firmware commands, and writes requests into the
+ * send queue itself. READs of a key copy, encrypt, decrypt and checksum local memory. The
+ * ciphertext is compared with OpenSSL's, and checksums with those of RFC 3720. The DEKs are
  * plaintext: softmkey run --crypto plaintext. */
 #include "pair.h"
 
@@ -37,7 +37,7 @@ static uint64_t get(const uint8_t *b, int off, int bits)
 	return v;
 }
 
-/* change executes a command on the QP: its number is at bit 0x48, its context at byte 0x18. */
+/* change executes a firmware command that changes the state of the QP. in is the command. */
 static void change(struct engine *e, uint16_t opcode, uint8_t *in, const char *what)
 {
 	uint8_t out[16] = {};
@@ -94,7 +94,8 @@ static void stop(struct engine *e)
 	must(!ibv_destroy_cq(e->cq), "ibv_destroy_cq: %m");
 }
 
-/* post writes an entry of ds units of 16 bytes. The ring may end within it. */
+/* post writes an entry of the given number of bytes into the send queue. An entry that does not fit
+ * before the end of the ring continues at its beginning. */
 static void post(struct engine *e, uint8_t opcode, uint8_t flags, uint32_t imm, uint8_t *wqe, int bytes)
 {
 	mlx5dv_set_ctrl_seg((struct mlx5_wqe_ctrl_seg *)wqe, e->pi, opcode, 0, e->qp->qp_num, flags, bytes / 16, 0, htobe32(imm));
@@ -102,7 +103,7 @@ static void post(struct engine *e, uint8_t opcode, uint8_t flags, uint32_t imm, 
 		memcpy((uint8_t *)e->dvqp.sq.buf + e->pi % e->dvqp.sq.wqe_cnt * BLOCK, wqe + at, bytes - at < BLOCK ? bytes - at : BLOCK);
 }
 
-/* ring rings for everything that was posted, always on the same register. */
+/* ring rings the doorbell for all entries that were posted. It always uses the same register. */
 static void ring(struct engine *e, const uint8_t *last)
 {
 	atomic_thread_fence(memory_order_release);
@@ -111,8 +112,8 @@ static void ring(struct engine *e, const uint8_t *last)
 	*(volatile uint64_t *)e->dvqp.bf.reg = *(const uint64_t *)last;
 }
 
-/* completion returns the syndrome of the next completion, 0 for success. The doorbell record of the CQ is
- * never written. */
+/* completion waits for the next completion and returns its syndrome, 0 for success. It does not write
+ * the doorbell record of the CQ, as some accelerators do not. */
 static int completion(struct engine *e)
 {
 	struct mlx5_cqe64 *cqe = (void *)((uint8_t *)e->dvcq.buf + e->ci % e->dvcq.cqe_cnt * e->dvcq.cqe_size + e->dvcq.cqe_size - 64);
@@ -124,7 +125,7 @@ static int completion(struct engine *e)
 	return mlx5dv_get_cqe_opcode(cqe) == MLX5_CQE_REQ ? 0 : ((struct mlx5_err_cqe *)cqe)->syndrome;
 }
 
-/* key_make makes a key of lists by CREATE_MKEY, with a tag and rights. */
+/* key_make makes a key by CREATE_MKEY. Its layout, a list of pieces of memory, is set by a request. */
 enum kind { PLAIN, SIGNED, ENCRYPTED };
 
 static struct mlx5dv_devx_obj *key_make(struct engine *e, enum kind kind, uint32_t *number)
@@ -167,8 +168,8 @@ static struct mlx5dv_devx_obj *dek_make(struct engine *e, const uint8_t key[64],
 	return dek;
 }
 
-/* configure posts a UMR that sets the list of a key and, if bsf is not NULL, its attributes. It
- * sets neither rights nor the tag. */
+/* configure posts a UMR that sets the layout of a key and, if bsf is not NULL, its signature or
+ * crypto attributes. The UMR sets neither access rights nor the key's tag. */
 static void configure(struct engine *e, uint32_t key, const struct ibv_sge *list, int n, const uint8_t *bsf)
 {
 	uint8_t wqe[320] = {};
@@ -190,7 +191,7 @@ static void configure(struct engine *e, uint32_t key, const struct ibv_sge *list
 	post(e, MLX5_OPCODE_UMR, CE_FIRST_ERROR, key, wqe, bsf ? 256 : 192);
 }
 
-/* read_key posts a READ of a key into local memory, and rings. */
+/* read_key posts a READ of a key into local memory, and rings the doorbell. */
 static void read_key(struct engine *e, uint32_t key, struct ibv_sge to, uint8_t flags)
 {
 	uint8_t wqe[64] = {};
@@ -206,8 +207,8 @@ static void success(struct engine *e, const char *what)
 	must(!syndrome, "%s: syndrome %#x", what, syndrome);
 }
 
-/* copy moves two pieces of memory into one, over and over: requests of three blocks wrap at the
- * end of the ring at different places. */
+/* copy copies two pieces of memory into one, many times. Its entries have several blocks of the
+ * ring, so that the end of the ring comes at different places in them. */
 static void copy(struct engine *e, uint32_t key, struct ibv_mr *mr, uint8_t *buf, const char *what)
 {
 	enum { HALF = 1000, ROUNDS = 300 };
@@ -223,7 +224,7 @@ static void copy(struct engine *e, uint32_t key, struct ibv_mr *mr, uint8_t *buf
 	printf("ok: %s\n", what);
 }
 
-/* aes_xts encrypts blocks on the way of a READ, and decrypts them on the way of another one. */
+/* aes_xts encrypts blocks by a READ of a key, and decrypts them by another READ. */
 static void aes_xts(struct engine *e, struct ibv_mr *mr, uint8_t *buf)
 {
 	enum { UNIT = 512, UNITS = 8, LEN = UNIT * UNITS, LBA = 0x12345678 };
@@ -265,8 +266,9 @@ static void aes_xts(struct engine *e, struct ibv_mr *mr, uint8_t *buf)
 	must(!mlx5dv_devx_obj_destroy(dek) && !mlx5dv_devx_obj_destroy(obj), "destroy: %m");
 }
 
-/* signed_part configures a key over len bytes with a transaction signature, and reads it: the CRC32C
- * runs in the PSV from its seed if init is set, and comes behind the data if gen is set. */
+/* signed_part configures a key over the memory from with a transaction signature, and reads the key into
+ * the memory to. The PSV holds the CRC32C between keys: if init is set, the CRC starts from its seed, and
+ * otherwise it continues. If gen is set, the CRC follows the data. */
 static void signed_part(struct engine *e, uint32_t key, uint32_t psv, struct ibv_sge from, struct ibv_sge to, int init, int gen)
 {
 	uint8_t bsf[64] = { 0x40, 0xff };
@@ -281,7 +283,8 @@ static void signed_part(struct engine *e, uint32_t key, uint32_t psv, struct ibv
 	success(e, "a transaction signature");
 }
 
-/* crc32c computes the checksums of RFC 3720, B.4, over one key, and over two keys with one PSV. */
+/* crc32c computes the checksums of RFC 3720, appendix B.4, over one key, and over two keys with one
+ * PSV. */
 static void crc32c(struct engine *e, struct ibv_mr *mr, uint8_t *buf)
 {
 	enum { LEN = 32 };
@@ -313,8 +316,9 @@ static void crc32c(struct engine *e, struct ibv_mr *mr, uint8_t *buf)
 	must(!mlx5dv_devx_obj_destroy(a) && !mlx5dv_devx_obj_destroy(b) && !mlx5dv_devx_obj_destroy(psv), "destroy: %m");
 }
 
-/* failing reads a key that does not exist. Requests that complete on the first error only are
- * flushed without completions. The queue pair is made again. */
+/* failing reads a key that does not exist. Of the requests that are flushed after that error, those
+ * that ask for a completion on the first error only have none. At the end the queue pair is made
+ * anew. */
 static void failing(struct engine *e, uint32_t key, struct ibv_mr *mr, uint8_t *buf)
 {
 	struct ibv_sge from = { (uintptr_t)buf, 64, mr->lkey }, to = { (uintptr_t)buf + 4096, 64, mr->lkey };

@@ -1,6 +1,7 @@
-/* Every signature type, with both seeds and every block size, in both domains: the peer
- * sees the wire domain as plain bytes, the near buffer is the memory domain. Fields that
- * the adapter generates are compared with a reference, and a damaged byte is found. */
+/* Every signature type, with both seeds and every block size, in the wire domain and in the
+ * memory domain of a key. The peer sees the wire domain as plain bytes, and the near buffer is
+ * the memory domain. Fields that the adapter generates are compared with a reference, and a
+ * damaged byte must be found. */
 #include "pair.h"
 
 enum { CRC32, CRC32C, XP10, DIF_CRC, DIF_CSUM, KINDS };
@@ -80,7 +81,7 @@ static void domain(struct mlx5dv_sig_block_domain *d, struct mlx5dv_sig_t10dif *
 		d->sig.crc = c;
 }
 
-/* check compares the error that a key remembers. */
+/* check asks a key for its first error, and compares it with the damage. */
 static void check(struct mlx5dv_mkey *key, const char *what, int bad)
 {
 	struct mlx5dv_mkey_err err;

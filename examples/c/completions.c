@@ -1,4 +1,4 @@
-/* Completion queues: every field of an extended completion, timestamps, events, moderation,
+/* Completion queues: all fields of an extended completion, timestamps, events, moderation,
  * completions of 128 bytes, and a queue that is resized while it holds completions. */
 #include "pair.h"
 
@@ -26,8 +26,8 @@ static void loop_open(struct loop *l, struct pair *p, struct ibv_cq *cq)
 	qp_connect(p, l->qp, l->qp->qp_num);
 }
 
-/* post posts a receive request and a SEND with immediate data to it. The send completion
- * is not signaled unless it is asked for. */
+/* post posts a receive request, and a SEND with immediate data to it. flags are those of the
+ * SEND. */
 static void post(struct loop *l, uint32_t imm, int len, int flags)
 {
 	struct ibv_sge room = { (uintptr_t)l->buf, 4096, l->mr->lkey }, data = { (uintptr_t)l->buf + 8192, len, l->mr->lkey };
@@ -84,7 +84,8 @@ static void every_field(struct pair *p)
 		must(ibv_wc_read_dlid_path_bits(cq) == 0, "dlid_path_bits %u", ibv_wc_read_dlid_path_bits(cq));
 		uint64_t at = ibv_wc_read_completion_ts(cq), ns = ibv_wc_read_completion_wallclock_ns(cq);
 		must(at > last, "completion %d: timestamp %llu after %llu", i, (unsigned long long)at, (unsigned long long)last);
-		/* The clock page relates the counter to the time of day. Both move on their own. */
+		/* The clock page relates the counter of timestamps to the time of day. The two clocks
+		 * differ slightly. */
 		const uint64_t slack = 50000000;
 		must(ns + slack > before && ns < wall() + slack, "completion %d: at %llu ns, not between %llu and now", i, (unsigned long long)ns, (unsigned long long)before);
 		must(mlx5dv_ts_to_ns(&clock, at) == ns || llabs((long long)(mlx5dv_ts_to_ns(&clock, at) - ns)) < (long long)slack, "mlx5dv_ts_to_ns and the completion differ");
@@ -95,7 +96,7 @@ static void every_field(struct pair *p)
 	must(!ibv_destroy_qp(l.qp) && !ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), "destroy: %m");
 }
 
-/* has_event reports whether an event is there, and takes it. */
+/* has_event waits for an event, takes it, and reports whether there was one in time. */
 static int has_event(struct ibv_comp_channel *ch, int milliseconds)
 {
 	struct pollfd fd = { .fd = ch->fd, .events = POLLIN };
@@ -108,8 +109,8 @@ static int has_event(struct ibv_comp_channel *ch, int milliseconds)
 	return 1;
 }
 
-/* events: one event for each arm, for solicited completions only if those were asked for,
- * and after so many completions as moderation says. */
+/* events checks that an armed queue causes one event, that a queue armed for solicited completions
+ * ignores others, and that moderation delays the event until enough completions have come. */
 static void events(struct pair *p)
 {
 	const int patience = 20000;
@@ -128,7 +129,7 @@ static void events(struct pair *p)
 	poll_one(cq, IBV_WC_SUCCESS, "the receive");
 	must(!has_event(ch, 0), "a second event of one arm");
 
-	/* An arm after the completion was polled does not fire for it. */
+	/* Arming the queue after the completion was polled causes no event for that completion. */
 	must(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
 	must(!has_event(ch, 20), "an event of a completion that was polled");
 	post(&l, 3, 8, 0);
@@ -171,8 +172,8 @@ static void events(struct pair *p)
 	must(!ibv_destroy_qp(l.qp) && !ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(ch), "destroy: %m");
 }
 
-/* resized moves completions that were not polled to a longer and to a shorter queue. size
- * is that of a completion. */
+/* resized resizes a queue that holds completions, to a larger and to a smaller size. size is the
+ * size of a completion in bytes. */
 static void resized(struct pair *p, int size)
 {
 	struct ibv_cq_init_attr_ex attr = { .cqe = 15, .wc_flags = IBV_WC_STANDARD_FLAGS };
@@ -187,7 +188,7 @@ static void resized(struct pair *p, int size)
 	for (int round = 0; round < 6; round++) {
 		for (int i = 0; i < 5; i++)
 			post(&l, ++id, 8, IBV_SEND_SIGNALED);
-		/* The queue holds up to 4 completions when it is resized, and more may come. */
+		/* At most 4 completions are left when the queue is resized. */
 		while (want + 2 * 2 < 2 * id) {
 			int n = ibv_poll_cq(cq, 1, wc);
 			must(n >= 0, "ibv_poll_cq");

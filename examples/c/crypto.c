@@ -17,7 +17,7 @@ static struct secret secret_create(struct pair *p, int bits, uint32_t seed)
 	struct mlx5dv_dek_init_attr attr = {
 		.key_size = bits == 128 ? MLX5DV_CRYPTO_KEY_SIZE_128 : MLX5DV_CRYPTO_KEY_SIZE_256,
 		.key_purpose = MLX5DV_CRYPTO_KEY_PURPOSE_AES_XTS, .pd = p->pd, .opaque = "example",
-		.comp_mask = MLX5DV_DEK_INIT_ATTR_CRYPTO_LOGIN, /* and no login: a plaintext key */
+		.comp_mask = MLX5DV_DEK_INIT_ATTR_CRYPTO_LOGIN, /* crypto_login is NULL: the key is plaintext */
 	};
 	struct mlx5dv_dek_attr got = {};
 
@@ -30,7 +30,7 @@ static struct secret secret_create(struct pair *p, int bits, uint32_t seed)
 	return s;
 }
 
-/* encrypt is the reference: the tweak, little endian, counts the data units. */
+/* encrypt is the reference. The tweak is the little-endian number of the data unit. */
 static void encrypt(const struct secret *s, uint64_t tweak, int unit, const uint8_t *in, uint8_t *out, int len)
 {
 	EVP_CIPHER_CTX *c = EVP_CIPHER_CTX_new();

@@ -1,7 +1,7 @@
-/* One I/O through four domains: an initiator whose memory has no fields, the wire with T10-DIF on
- * both sides, and a target that stores the fields. The target reads with an RDMA READ from the
- * initiator's key into its own; a second READ finds a block that was damaged in the target's
- * eyes: it expects other application tags. */
+/* One I/O through the four domains of two keys. The initiator's memory has no fields, the wire domain
+ * of both keys has T10-DIF, and the target stores the fields. The target transfers the data by an RDMA
+ * READ from the initiator's key into its own. For a second READ its key expects another application
+ * tag, so it finds the first block bad. */
 #include "pair.h"
 
 enum { BLOCKS = 8, DATA = BLOCKS * 512, WHOLE = BLOCKS * 520, FIRST = 1536, GAP = 8192 };

@@ -1,5 +1,5 @@
-/* Memory layouts of mlx5dv_wr_mkey_configure(3) and mlx5dv_wr_mr_list(3): lists and
- * interleaved ones, gathered and scattered. */
+/* Memory layouts of mlx5dv_wr_mkey_configure(3) and mlx5dv_wr_mr_list(3). Data is gathered
+ * from lists and interleaved layouts, and scattered to them. */
 #include "pair.h"
 
 #define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
@@ -9,8 +9,8 @@ struct piece {
 	uint32_t at, len;
 };
 
-/* check moves bytes through a configured key in both directions: the peer's READ and
- * a SEND gather, the peer's WRITE and a RECV scatter and leave all other bytes. */
+/* check moves bytes through a configured key in both directions. The peer's READ and a SEND
+ * gather. The peer's WRITE and a RECV scatter, and must not change any other byte. */
 static void check(struct pair *p, const char *name, struct mlx5dv_mkey *key, const struct piece *pieces, int n)
 {
 	static uint8_t stream[ROOM], memory[ROOM], fresh[ROOM];
@@ -56,7 +56,7 @@ static void check(struct pair *p, const char *name, struct mlx5dv_mkey *key, con
 		}
 	}
 
-	/* A READ in the middle of the key, over the ends of pieces. */
+	/* A READ from the middle of the key, over several pieces. */
 	pattern(p->near.buf, ROOM, 1);
 	transfer(&p->far, IBV_WR_RDMA_READ, (uintptr_t)p->far.buf, len - 111, p->far.mr->lkey, 77, key->rkey);
 	snprintf(what[0], sizeof what[0], "%s: a READ from offset 77", name);
@@ -88,8 +88,8 @@ static void list(struct pair *p, bool setters)
 	must(!mlx5dv_destroy_mkey(key), "mlx5dv_destroy_mkey");
 }
 
-/* interleaved: of every 520 bytes the first 512, and after them the 8 bytes that
- * stand elsewhere. */
+/* interleaved has a layout that alternates between 512 bytes of every 520 bytes of data, and 8
+ * bytes from another place. */
 static void interleaved(struct pair *p, bool setters)
 {
 	enum { REPEAT = 9, N = 2 };

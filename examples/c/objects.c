@@ -1,5 +1,5 @@
-/* Regions that are registered again, memory windows, atomics, parent domains, asynchronous
- * events, and a device that is imported by its descriptor. */
+/* Reregistration of regions, memory windows, atomics, parent domains, asynchronous events, and the
+ * import of a device by its descriptor. */
 #include "pair.h"
 
 #include <poll.h>
@@ -26,8 +26,9 @@ static void post(struct pair *p, enum ibv_wr_opcode op, void *local, uint64_t ra
 	poll_one(p->far.cq, want, what);
 }
 
-/* again connects the two QPs anew. Their packets get other sequence numbers: an old answer that is
- * still on its way, such as the second NAK of a request that was repeated, must not meet a new request. */
+/* again connects the two QPs anew, with other packet sequence numbers. With the same numbers, a late
+ * answer to an old request, such as the second NAK of a retransmitted request, could be taken for the
+ * answer to a new one. */
 static void again(struct pair *p)
 {
 	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
@@ -192,7 +193,7 @@ static void async_events(struct pair *p)
 	event(p, IBV_EVENT_QP_LAST_WQE_REACHED, qp);
 	must(!ibv_destroy_qp(qp) && !ibv_destroy_srq(srq), "destroy: %m");
 
-	/* A queue that overruns. */
+	/* More completions than the queue can hold cause an error event. */
 	struct ibv_qp_init_attr oattr = { .send_cq = small, .recv_cq = small, .qp_type = IBV_QPT_RC, .cap = { 16, 1, 1, 1, 0 } };
 	must((qp = ibv_create_qp(p->pd, &oattr)), "ibv_create_qp: %m");
 	qp_connect(p, qp, qp->qp_num);

@@ -207,8 +207,8 @@ struct mlx5dv_mkey_err written_bad(struct pair *p, struct mlx5dv_mkey *key, uint
 {
 	struct mlx5dv_mkey_err err;
 	transfer(&p->far, IBV_WR_RDMA_WRITE, (uintptr_t)p->far.buf, len, p->far.mr->lkey, 0, key->rkey);
-	/* The WRITE succeeds and completes on the far side only. The error reaches the near
-	 * side's library with its next completion. */
+	/* The WRITE succeeds, and completes on the far side only. The near side's library learns
+	 * of the error with its next completion, which this message causes. */
 	receive(&p->near, (uintptr_t)p->near.buf, 64, p->near.mr->lkey);
 	transfer(&p->far, IBV_WR_SEND, (uintptr_t)p->far.buf, 8, p->far.mr->lkey, 0, 0);
 	poll_one(p->near.cq, IBV_WC_SUCCESS, "the receive");

@@ -45,8 +45,9 @@ void qp_connect(struct pair *p, struct ibv_qp *qp, uint32_t peer);
 /* key_create makes a memory key with room for entries. */
 struct mlx5dv_mkey *key_create(struct pair *p, uint32_t flags, int entries);
 
-/* key_start opens a configuration of key with access and with the first len bytes
- * of the near buffer as its layout. setters more setters follow, then configured. */
+/* key_start begins a configuration of key, with the given access and the first len bytes of
+ * the near buffer as its layout. The caller then calls as many further setters as setters
+ * says, and configured. */
 void key_start(struct pair *p, struct mlx5dv_mkey *key, int setters, uint32_t access, uint32_t len);
 
 /* poll_one waits for a completion and ends the program if its status is another
@@ -68,15 +69,15 @@ uint16_t crc16_t10dif(const uint8_t *p, size_t n);
 void put_be32(uint8_t *p, uint32_t v);
 void put_dif(uint8_t *p, uint16_t guard, uint16_t app, uint32_t ref);
 
-/* The T10-DIF fields of the examples: guard by CRC, this application tag, and reference tags
- * that count from this one. */
+/* The T10-DIF fields of the examples have a CRC guard, the application tag APP_TAG, and
+ * reference tags that count up from REF_TAG. */
 enum { APP_TAG = 0x5678, REF_TAG = 0xabcdef90 };
 
 /* protect writes blocks of data, each followed by its field. */
 void protect(uint8_t *whole, const uint8_t *data, int blocks, int size);
 
-/* wire_dif is the signature attribute of a key with these fields on the wire and none in
- * memory, with the structures that it points to. */
+/* wire_dif is the signature attribute of a key with such fields on the wire and none in
+ * memory, and the structures to which it points. */
 struct wire_dif {
 	struct mlx5dv_sig_t10dif dif;
 	struct mlx5dv_sig_block_domain wire;
@@ -91,8 +92,8 @@ struct mlx5dv_mkey_err written_bad(struct pair *p, struct mlx5dv_mkey *key, uint
 /* pattern fills a buffer with bytes that do not repeat within a block. */
 void pattern(uint8_t *p, size_t n, uint32_t seed);
 
-/* equal ends the program if two buffers differ, and names the first byte. same says so if
- * they do not. */
+/* equal ends the program if two buffers differ, and names the first byte that does. same does the
+ * same, and prints a line if they are equal. */
 void equal(const char *what, const uint8_t *got, const uint8_t *want, size_t n);
 void same(const char *what, const uint8_t *got, const uint8_t *want, size_t n);
 

@@ -1,6 +1,6 @@
-/* Signature pipelining of mlx5dv_qp_cancel_posted_send_wrs(3): a storage target reads
- * a client's data with T10-DIF and posts the good answer behind a fence, before it
- * knows that the data is good. */
+/* Signature pipelining as in mlx5dv_qp_cancel_posted_send_wrs(3). A storage target reads a
+ * client's data with T10-DIF, and posts the answer "good" with a fence before it knows that
+ * the data is good. */
 #include "pair.h"
 
 #include <poll.h>
@@ -37,8 +37,8 @@ static void expect_id(struct pair *p, uint64_t want, const char *what)
 	must(id == want, "%s: a completion of request %llu, not %llu", what, (unsigned long long)id, (unsigned long long)want);
 }
 
-/* drained waits ms milliseconds for an asynchronous event, and returns whether SQ_DRAINED of the
- * near QP came. */
+/* drained waits up to ms milliseconds for the asynchronous event SQ_DRAINED of the near QP, and
+ * returns whether it came. */
 static bool drained(struct pair *p, int ms)
 {
 	struct pollfd fd = { .fd = p->ctx->async_fd, .events = POLLIN };
@@ -130,7 +130,7 @@ int main(void)
 		memcpy(p.far.buf + i * 520, data + i * 512, 512);
 		put_dif(p.far.buf + i * 520 + 512, crc16_t10dif(data + i * 512, 512), 1, 100 + i);
 	}
-	for (int i = 0; i < 3; i++) /* one for each transaction: a cancelled SEND takes none */
+	for (int i = 0; i < 3; i++) /* one for each transaction, because a cancelled SEND needs no receive */
 		receive(&p.far, (uintptr_t)p.far.buf + ROOM - ANSWER, ANSWER, p.far.mr->lkey);
 	good(&p, key, data, "good: the answer");
 	bad(&p, key);

@@ -1,5 +1,5 @@
-/* A program whose crypto officer works while it runs: softmkey run --crypto wrapped --officer
- * SOCKET. It logs in, makes a wrapped DEK and then obeys lines of standard input:
+/* A program that runs while a crypto officer changes keys: softmkey run --crypto wrapped --officer
+ * SOCKET. It logs in, makes a wrapped DEK and then executes commands from standard input:
  *
  *   state        print the state of the login
  *   dek          print the state of the first DEK
@@ -39,7 +39,7 @@ static struct mlx5dv_dek *create(const char *file)
 		.key_size = MLX5DV_CRYPTO_KEY_SIZE_128, .key_purpose = MLX5DV_CRYPTO_KEY_PURPOSE_AES_XTS, .pd = p.pd,
 	};
 
-	load(file, attr.key, 32 + 8); /* two AES keys, and what the wrap adds */
+	load(file, attr.key, 32 + 8); /* two AES keys of 128 bits, and 8 bytes that the key wrap adds */
 	return mlx5dv_dek_create(p.ctx, &attr);
 }
 

@@ -2,8 +2,8 @@
  * mlx5dv_mkey_check(3). */
 #include "pair.h"
 
-/* crc32_memory: the fields stand in memory, CRC32 every 512 bytes; nothing on the
- * wire (examples 1 and 1.1). */
+/* crc32_memory: a CRC32 after every 512 bytes in memory, and no fields on the wire (examples 1
+ * and 1.1). */
 static void crc32_memory(struct pair *p)
 {
 	enum { BLOCKS = 8, DATA = BLOCKS * 512, WHOLE = BLOCKS * 516 };
@@ -11,7 +11,8 @@ static void crc32_memory(struct pair *p)
 	struct mlx5dv_mkey *key = key_create(p, MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE, 1);
 	struct mlx5dv_sig_crc crc = { .type = MLX5DV_SIG_CRC_TYPE_CRC32, .seed = 0xffffffff };
 	struct mlx5dv_sig_block_domain mem = { .sig_type = MLX5DV_SIG_TYPE_CRC, .sig.crc = &crc, .block_size = MLX5DV_BLOCK_SIZE_512 };
-	/* The copy mask means nothing with one domain; libmlx5 accepts it with memory alone. */
+	/* A copy mask has no effect if only one domain has a signature; libmlx5 accepts it if that is
+	 * the memory domain. */
 	struct mlx5dv_sig_block_attr sig = {
 		.mem = &mem, .check_mask = MLX5DV_SIG_MASK_CRC32,
 		.flags = MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK, .copy_mask = MLX5DV_SIG_MASK_CRC32,
@@ -48,7 +49,7 @@ static void crc32_memory(struct pair *p)
 	must(!mlx5dv_destroy_mkey(key), "mlx5dv_destroy_mkey");
 }
 
-/* dif_wire: nothing in memory, T10-DIF every 4096 bytes on the wire (examples 2
+/* dif_wire: no fields in memory, and a T10-DIF after every 4096 bytes on the wire (examples 2
  * and 2.1). */
 static void dif_wire(struct pair *p)
 {
@@ -79,7 +80,7 @@ static void dif_wire(struct pair *p)
 	must(p->near.buf[DATA] == 0xee, "signature 2.1: a field came into memory");
 	must(!mlx5dv_mkey_check(key, &err) && err.err_type == MLX5DV_MKEY_NO_ERR, "signature 2.1: an error that is not there");
 
-	/* A damaged byte in block 2: the transfer succeeds, the key remembers. */
+	/* A byte in block 2 is damaged. The transfer succeeds, and the key records the error. */
 	p->far.buf[2 * 4104 + 1000] ^= 1;
 	err = written_bad(p, key, WHOLE);
 	uint16_t stored = crc16_t10dif(data + 2 * 4096, 4096), computed = crc16_t10dif(p->far.buf + 2 * 4104, 4096);

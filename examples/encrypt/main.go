@@ -30,7 +30,7 @@ func main() {
 
 	raw := dek.Generate(dek.Size256, false)
 	key, err := dek.New(dek.Attr{Size: dek.Size256, Key: raw})
-	clear(raw) // the key is in locked memory now
+	clear(raw) // the DEK has a copy of the key in locked memory
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -38,7 +38,7 @@ static void ring(uint8_t *out, uint8_t *in, size_t size)
 			fail("ring", size, i);
 }
 
-/* Even ranks send to their neighbour, which returns the message with every bit turned. */
+/* Even ranks send to their neighbour, which returns the message with every bit inverted. */
 static void pingpong(uint8_t *out, uint8_t *in, size_t size)
 {
 	int peer = rank ^ 1;

@@ -1,5 +1,5 @@
-// Network runs a device over a network of the program's own: a UDP socket whose packets are
-// counted, and of which every tenth is lost. The message arrives all the same.
+// Network runs a device over a network that the program implements. It wraps a UDP socket,
+// counts its packets and loses every tenth. The message arrives all the same.
 //
 //	go run ./examples/network
 package main
@@ -28,7 +28,7 @@ type lossy struct {
 // Unwrap lets a device use the abilities of the socket: multicast, polling.
 func (l *lossy) Unwrap() packetconn.Conn { return l.Conn }
 
-// Send sends datagram by datagram, because a train is lost as a whole otherwise.
+// Send sends the datagrams of a train one by one, so that it can lose a single one.
 func (l *lossy) Send(trains []packetconn.Datagrams) (int, error) {
 	for i := range trains {
 		for k := range trains[i].Count() {
@@ -46,7 +46,8 @@ func (l *lossy) Send(trains []packetconn.Datagrams) (int, error) {
 	return len(trains), nil
 }
 
-// ID is 0 for each datagram of a train, since each is sent alone.
+// ID returns the IPv4 identification of a datagram. It is that of the first datagram of a train
+// for all of them, because each is sent alone.
 func (l *lossy) ID(int) uint16 { return l.Conn.ID(0) }
 
 func main() {

@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	blocks = 8 // of a read
-	plain  = blocks * 512
-	signed = blocks * 520
+	blocks = 8            // blocks of a read
+	plain  = blocks * 512 // bytes of data
+	signed = blocks * 520 // bytes with fields
 
-	idData, idGood, idBad = 1, 2, 3 // requests of the target
+	idData, idGood, idBad = 1, 2, 3 // IDs of the target's work requests
 )
 
 func dif(lba uint64) *verbs.Format { return &verbs.Format{Type: sig.T10DIF, RefTag: lba} }
 
-// end is what both sides have: a device, a queue pair, a memory key, and a buffer for
-// messages.
+// end is one side, the initiator or the target: a device with a queue pair, a memory key, and
+// a buffer for messages.
 type end struct {
 	dev  *verbs.Device
 	pd   *verbs.PD
@@ -96,7 +96,7 @@ func (e *end) serve(disk *verbs.MR, n int) {
 	}
 }
 
-// read reads blocks from lba on into buf, which gets data only.
+// read reads blocks from lba on into buf, which receives the data without the fields.
 func (e *end) read(buf *verbs.MR, lba uint64) (status string, bad *verbs.BadBlock) {
 	request := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, lba), e.key.RKey())
 	wr := e.qp.Start()

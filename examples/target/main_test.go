@@ -1,6 +1,6 @@
 package main
 
-// The program runs and prints this.
+// Example runs the program and compares its output.
 func Example() {
 	main()
 	// Output:
