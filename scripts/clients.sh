@@ -6,14 +6,14 @@
 #
 # Several of these scripts may run at once.
 #
-# SOFTMKEY names the program to try (default bin/softmkey), FLAGS more flags of `softmkey
-# run`, SECONDS_EACH the patience for a command (default 60), PREFIX a command that runs the
-# programs of another system, for example "chroot /srv/trixie". A failure is printed with
-# the last line of the client.
+# Variables: SOFTMKEY is the program to test (default bin/softmkey), FLAGS further flags of
+# `softmkey run`, SECONDS_EACH the time limit of a command in seconds (default 60), and PREFIX a
+# command that runs programs of another system, for example "chroot /srv/trixie". A failure is
+# printed with the last line of the client.
 set -u
 cd "$(dirname "$0")/.."
-# The devices have addresses of their own, so that other runs on the machine do not take the
-# server's: its default is the first free one.
+# The devices get addresses that other runs on the machine do not use. Without --device, a run
+# would take the first free address.
 net=127.$((1 + $$ % 250)).$((1 + $$ / 250 % 250))
 server=$net.1
 client=$net.2
@@ -21,10 +21,11 @@ run="${SOFTMKEY:-bin/softmkey} run ${FLAGS:-}"
 patience=${SECONDS_EACH:-60}
 log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
-port=$((20000 + $$ % 10000)) # another script like this one may run beside it
+port=$((20000 + $$ % 10000)) # differs between scripts that run at the same time
 failed=0
 
-# both SERVER CLIENT NAME runs two commands. A client that comes too early is started again.
+# both SERVER CLIENT NAME runs a server and a client. The client is started again until the server
+# listens.
 both() {
 	local waits=$1 calls=$2 name=$3 i status=1 patience=$patience
 	# For each of the 23 sizes of -a, both sides of a latency test spin for 0.22 s to measure the
@@ -50,13 +51,13 @@ both() {
 	fi
 }
 
-# perf COMMAND: a program of perftest.
+# perf COMMAND runs a program of perftest.
 perf() {
 	port=$((port + 1))
 	both "$1 -F -p $port" "$1 -F -p $port $server" "$1"
 }
 
-# pingpong COMMAND: one of libibverbs' examples.
+# pingpong COMMAND runs one of libibverbs' examples.
 pingpong() {
 	port=$((port + 1))
 	both "$1 -p $port" "$1 -p $port $server" "$1"
@@ -72,7 +73,7 @@ done
 pingpong "ibv_rc_pingpong -g 3 -n 200 -c"
 both "ibv_xsrq_pingpong -g 3 -n 100 -c 1 -p 19999" "ibv_xsrq_pingpong -g 3 -n 100 -p 19999 $server" "ibv_xsrq_pingpong -g 3 -n 100"
 
-# perftest: every type of connection, then the options.
+# perftest: all types of connections, then its options.
 for c in RC UC XRC; do for t in ib_send_bw ib_send_lat ib_write_bw ib_write_lat; do perf "$t -x 3 -n 200 -c $c"; done; done
 for t in ib_send_bw ib_send_lat; do perf "$t -x 3 -n 200 -s 1024 -c UD"; done
 for c in RC XRC; do for t in ib_read_bw ib_read_lat ib_atomic_bw ib_atomic_lat; do perf "$t -x 3 -n 200 -c $c"; done; done

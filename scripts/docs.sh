@@ -1,6 +1,6 @@
 #!/bin/sh
-# Draws the pictures of the documentation from real runs of the examples and of perftest. Addresses
-# and times differ from run to run.
+# Draws the pictures of the documentation from runs of the examples and of perftest. Addresses and
+# times differ from run to run.
 set -eu
 cd "$(dirname "$0")/.."
 softmkey=$PWD/bin/softmkey
@@ -16,7 +16,7 @@ done
 "$softmkey" draw --picture key -o "$pictures/key.svg" "$tmp/pipelining.json"
 "$softmkey" draw --picture way -o "$pictures/way.svg" "$tmp/domains.json"
 
-# 5 RDMA WRITEs of 8 packets between two runs, and losses.
+# Five RDMA WRITEs of 8 packets each between two runs, some of whose packets are lost.
 test="ib_write_bw -F -x 3 -s 8192 -n 5 -m 1024 -p 18998"
 "$softmkey" run --device 127.0.77.1 --pcap "$tmp/server.pcapng" -- $test >"$tmp/server.txt" 2>&1 &
 server=$!

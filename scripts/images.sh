@@ -2,7 +2,7 @@
 # usage: images.sh [NAME...]
 # Builds container images without a registry, with podman, as any user:
 #   softmkey         from scratch: the binary alone, for files and for copies between devices
-#   softmkey-debian  Debian's rdma-core and perftest beside it, for softmkey run; needs mmdebstrap
+#   softmkey-debian  also Debian's rdma-core and perftest, for softmkey run; needs mmdebstrap
 # Without names it builds both. VERSION is their tag; the default is the last tag of git.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,8 +15,8 @@ trap 'rm -rf "$work"' EXIT
 CGO_ENABLED=0 GOFLAGS= go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X 'main.release=$version $commit'" -o "$work/softmkey" ./cmd/softmkey
 chmod 755 "$work/softmkey"
 
-# image NAME builds an image from the Containerfile on standard input. Nothing in it depends on
-# the time of the build.
+# image NAME builds an image from the Containerfile on standard input. The image does not depend
+# on the time of the build.
 image() {
 	podman build -q --timestamp "$SOURCE_DATE_EPOCH" --network none -t "localhost/$1:${version#v}" -t "localhost/$1:latest" -f - "$work"
 }

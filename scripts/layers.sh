@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Holds the import order: a byte walks one way through rooms that each know one thing,
-# and no room imports one above it. Every package has a row here, which lists what it may
-# import directly: packages of this module, and packages of other modules. A pattern ends
-# in /* for a folder and all below it. Tests may import more.
+# Checks the import order of the packages (docs/architecture.md). Each package has a row below,
+# which lists the packages that it may import directly, of this module and of others. A pattern
+# that ends in /* stands for a folder and all packages below it. Tests may import more.
 set -euo pipefail -f
 cd "$(dirname "$0")/.."
 
-# Rows from the bottom to the top; the first pattern that matches a package is its row.
+# The rows are in order from the bottom to the top. The row of a package is the first one whose
+# pattern matches it.
 rows='
 operr
 rdma
@@ -60,7 +60,7 @@ cmd/softmkey                     operr sig xts dek mkey/* mkeyio roce/* internal
 examples/*                       operr sig xts dek mkey/* mkeyio roce/* rdma verbs cm
 '
 
-# matches name pattern: is name the pattern, or below a pattern that ends in /*?
+# matches NAME PATTERN succeeds if NAME is PATTERN, or below the folder of a PATTERN that ends in /*.
 matches() {
 	[ "$1" = "$2" ] && return 0
 	case "$2" in

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # usage: nbd-speed.sh SOFTMKEY [ROUNDS [SECONDS]]
-# Reads of 128 KiB through softmkey nbd beside nbdkit's file plugin (T10-DIF), and beside qemu-nbd's
-# LUKS (AES-XTS), in turns, from the page cache, with fio: MB/s, and the medians of the ratios.
+# Measures reads of 128 KiB with fio, from the page cache: through softmkey nbd with T10-DIF beside
+# nbdkit's file plugin, and through softmkey nbd with AES-XTS beside qemu-nbd's LUKS. Measurements
+# alternate. Prints MB/s of each round, and the medians of the ratios.
 # Needs fio, nbdkit, qemu-utils and libnbd-bin.
 set -euo pipefail
 softmkey=$(realpath "$1") rounds=${2:-6} seconds=${3:-1}

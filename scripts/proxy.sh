@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # usage: proxy.sh DIR
-# Makes a module proxy of the committed tree in the folder DIR, as proxy.golang.org will have it from
-# the tag on, so that go install can be tried before there is one:
+# Makes a module proxy of the committed tree in the folder DIR, with the files that proxy.golang.org
+# will have after the tag, so that go install can be tried before the tag exists:
 #   GOPROXY=file://DIR,https://proxy.golang.org GONOSUMDB=github.com/softmkey/softmkey \
 #     go install github.com/softmkey/softmkey/cmd/softmkey@latest
 # VERSION names the version; the default is the last tag of git. The zip is made, and checked, by the

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # usage: release.sh [--check]
 # Builds a release in dist/: static binaries for Linux, .deb and .rpm, archives for macOS and Windows
-# (the file commands), a bill of materials for each binary (CycloneDX), and SHA256SUMS. VERSION names
-# it, such as v0.1.0; the default is the last tag. The commit and the version decide every byte. --check builds it a second time in another folder and
-# compares. TARGETS chooses systems, such as "linux/amd64 windows/amd64".
+# (the file commands), a bill of materials for each binary (CycloneDX), and SHA256SUMS. VERSION is
+# its version, such as v0.1.0; the default is the last tag. The files depend on the commit and the
+# version only: --check builds them a second time in another folder and compares. TARGETS chooses
+# systems, such as "linux/amd64 windows/amd64".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -38,7 +39,8 @@ build() { # GOOS/GOARCH OUT
 		-ldflags "-s -w -buildid= -X 'main.release=$version ${commit:0:12}'" -o "$2" ./cmd/softmkey
 }
 build "$(go env GOHOSTOS)/$(go env GOHOSTARCH)" "$work/host"
-# The bill of materials names the tool that wrote it by its hash, so that one is built the same everywhere too.
+# The bill of materials contains the hash of the tool that wrote it, so this tool must be built
+# reproducibly, too.
 go -C tools build -trimpath -buildvcs=false -o "$work/" github.com/goreleaser/nfpm/v2/cmd/nfpm github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 for target in $targets; do
 	os=${target%/*} arch=${target#*/}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: stage.sh BINARY DIR [RUNNABLE]
-# Puts a built softmkey, its manual pages and its completions below DIR, as below a PREFIX.
-# RUNNABLE is a softmkey that runs on this machine, for the completions; BINARY is one unless it is
-# for another system.
+# Copies a built softmkey, its manual pages and its completions to DIR, with the folders of a
+# prefix such as /usr. RUNNABLE is a softmkey that runs on this machine and prints the
+# completions; it is needed if BINARY is for another system.
 set -euo pipefail
 binary=$1 dir=$2 runnable=${3:-$1}
 cd "$(dirname "$0")/.."

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Everything that CI runs, in the order in which a mistake is cheapest to find.
-# make test calls it; SOFTMKEY_LONG=1 makes the same tests run in their long form.
-# Whatever was not run here is listed at the end.
+# Runs everything that CI runs, the cheapest checks first. "make test" calls this script.
+# SOFTMKEY_LONG=1 runs the same tests in their long form. At the end the script lists what
+# it could not run on this machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# The long form takes its time; the short one that hangs should say where.
+# Each package has this time limit in the short form, after which go test prints where it hangs.
 timeout=8m
 short=-short
 [ -z "${SOFTMKEY_LONG:-}" ] || { timeout=2h; short=; }
@@ -23,9 +23,9 @@ trap ended EXIT
 : >"$work/not-run"
 not_run() { echo "NOT RUN: $*" | tee -a "$work/not-run"; }
 
-# gotest runs go test with the arguments, prints a line for each package, and notes
-# tests that were skipped, or that say NOT RUN. If one fails, it prints all that is not
-# about tests that passed.
+# gotest runs go test with the arguments, prints a line for each package, and notes the
+# tests that were skipped or that print NOT RUN. If a test fails, it prints the output
+# without that of tests that passed.
 gotest() {
 	local status=0 log=$work/log.$BASHPID
 	go test -v "$@" </dev/null >"$log" 2>&1 || status=$?
@@ -34,7 +34,7 @@ gotest() {
 		return $status
 	fi
 	grep -aE '^ok ' "$log" || true
-	# The reason of a skipped test is the last that it logged.
+	# The reason for a skip is the last line that the test logged.
 	awk '
 		/^ *=== RUN/ { test = $3 }
 		/^ +[^ ]+\.go:[0-9]+: / { said = $0; sub(/^ *[^ ]*: (NOT RUN: )?/, "", said) }
@@ -43,9 +43,8 @@ gotest() {
 	' "$log" | sort -u | tee -a "$work/not-run"
 }
 
-# begin_beside starts a command that runs beside the following steps with the processor
-# time that they leave, in a process group of its own. end_beside waits for it and prints
-# its output.
+# begin_beside starts a command at a low priority, in a process group of its own, while the
+# following steps run. end_beside waits for it and prints its output.
 begin_beside() {
 	set -m
 	(
@@ -78,8 +77,8 @@ scripts/layers.sh
 scripts/generate.sh --check
 
 step "govulncheck"
-# The vulnerability database is on the network. Without it nothing is known, and
-# that is said; a finding, or any other failure, is an error.
+# The vulnerability database is on the network. If it cannot be reached, the check counts as
+# not run. A finding, or any other failure, is an error.
 if ! report=$(go tool -modfile=tools/go.mod govulncheck ./... 2>&1); then
 	if grep -q 'fetching vulnerabilities' <<<"$report"; then
 		not_run "govulncheck: the vulnerability database cannot be reached from here"
@@ -90,39 +89,41 @@ if ! report=$(go tool -modfile=tools/go.mod govulncheck ./... 2>&1); then
 fi
 
 step "other platforms"
-# Only arm64's tests are compiled, below, so only there is vet cheap.
+# vet is cheap for arm64 only, because its tests are compiled below anyway.
 CGO_ENABLED=0 GOARCH=arm64 go vet ./...
 (cd tools && go vet ./... && go run ./typecheck .. linux/386 darwin/arm64 windows/amd64)
 go vet -tags purego ./...
 (cd internal/base/kernel/_asm && go vet ./...)
 
 step "tests, with the race detector"
-# The kernels have no concurrency, and the race detector makes their long tests ten times
-# longer. What they announce to it is tested by the packages above them. The skipped tests
-# move megabytes and floods over modelled networks in one goroutine; the next step runs them.
+# The kernels are left out, because they have no concurrency and their tests take ten times as
+# long under the race detector. The packages that use the kernels test what these report to the
+# detector. The skipped tests transfer megabytes over modelled networks in one goroutine; the next
+# step runs them.
 gotest -race $short -skip '^(TestLinks|TestOverflow|TestPaths|TestFloods)$' -shuffle on -timeout $timeout $(go list ./... | grep -v /internal/base/kernel/)
 
 step "transport and engine over many networks, without the race detector"
-# The modelled networks of roce take ten times as long with it.
+# The tests with modelled networks take ten times as long under the race detector.
 gotest -timeout $timeout ./roce ./internal/base/cmcore ./internal/base/engine
 
-# The packages whose code depends on the processor. Tests of the kernels themselves run
-# every tier that the processor has; those above run with the tier that is chosen.
+# The packages whose code depends on the processor's instruction set, the tier. The tests of
+# the kernels test every tier that the processor has. Those of the packages above use the tier
+# that SOFTMKEY_CPU chooses.
 kernels="./internal/base/kernel/..."
 above="./sig/... ./xts/... ./mkey/... ./dek/..."
 
 step "tests of every tier, without the race detector"
 gotest -timeout $timeout $kernels
 go run ./internal/base/cpu/tiers | while read -r tier here; do
-	[ "$tier" != generic ] || continue # purego is the same code
+	[ "$tier" != generic ] || continue # the tests with the tag purego test the same code
 	echo "-- tier $tier"
 	if [ "$here" = yes ]; then
-		# -count=1: the test cache does not know of a variable that is read at start.
+		# -count=1: go test's cache does not know of a variable that is read before the tests start.
 		SOFTMKEY_CPU=$tier gotest -count=1 -timeout $timeout $above
 	elif [ "$tier" = avx2 ]; then
 		CGO_ENABLED=0 gotest -short -timeout $timeout -exec 'qemu-x86_64 -cpu max' $kernels $above
 	else
-		# qemu-user emulates AVX2, and neither VAES on 256 bits nor AVX-512.
+		# qemu-user emulates AVX2, but neither VAES with 256 bits nor AVX-512.
 		not_run "tier $tier: this processor lacks its instructions, and qemu-user does too"
 	fi
 done
@@ -146,8 +147,8 @@ if [ -n "${SOFTMKEY_LONG:-}" ]; then
 	fi
 fi
 
-# The guests sleep for much of their time. What only computes runs beside them, at a low
-# priority.
+# The tests with guests wait much of the time, so tests that only compute run at the same time, at
+# a low priority.
 emulate_and_fuzz() {
 	step "tests on arm64, under qemu"
 	GOARCH=arm64 CGO_ENABLED=0 gotest -short -timeout $timeout -exec qemu-aarch64 $kernels $above ./internal/base/wire/...
@@ -161,9 +162,9 @@ step "the kernel's soft-RoCE as a peer, in qemu"
 if [ "$(id -u)" = 0 ]; then
 	interop/setup.sh
 	(cd interop && go vet ./...)
-	# A guest whose kernel dies under the load takes every test after it along. That
-	# is no fault of softmkey, and it shows as an address that has gone: then there are
-	# up to two more tries with new guests. Anything else is a failure.
+	# If a guest's kernel crashes under the load, all later tests fail because its address
+	# is gone. That is not a fault of softmkey, so there are up to two more attempts with
+	# new guests. Any other failure counts.
 	for try in 1 2 3; do
 		(cd interop && gotest $short -count=1 -timeout $timeout ./...) 2>"$work/guests" && break
 		if [ $try = 3 ] || ! grep -aq 'no route to host' "$work/guests"; then

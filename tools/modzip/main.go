@@ -1,4 +1,5 @@
-// Command modzip writes the module zip of the folder DIR to standard output. Nested modules are left out.
+// Command modzip writes the module zip file of the folder DIR to standard output, without nested
+// modules.
 //
 //	go run ./modzip DIR VERSION
 package main

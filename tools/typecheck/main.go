@@ -2,8 +2,8 @@
 //
 //	go run ./typecheck DIR GOOS/GOARCH…
 //
-// go vet would compile the standard library for each of them first, which takes minutes on a
-// machine with an empty build cache.
+// It exists because go vet would first compile the standard library for each platform, which
+// takes minutes with an empty build cache.
 package main
 
 import (
