@@ -125,6 +125,37 @@ func send(data []byte) Work {
 	return Work{Op: rdma.WRSend, Length: uint32(len(data)), Src: &source{b: data}}
 }
 
+// TestDynamicInside sends messages of many packets to targets on the initiators' own port.
+func TestDynamicInside(t *testing.T) {
+	s := newStar(t, 2, 2, pairOptions{inside: true, mtu: 4096})
+	const size = 100_000
+	for target := range 2 {
+		s.at[target].keys[7] = make([]byte, size)
+		for range 2 {
+			s.at[target].recv(make([]byte, size))
+		}
+	}
+	var reads [2][2][]byte
+	for initiator := range 2 {
+		for target := range 2 {
+			data := pattern(size, uint64(10*initiator+target))
+			reads[initiator][target] = make([]byte, size)
+			s.submit(initiator,
+				s.to(target, send(data)),
+				s.to(target, Work{Op: rdma.WRWrite, Length: size, Src: &source{b: data}, RKey: 7}),
+				s.to(target, Work{Op: rdma.WRRead, Length: size, Dst: &sink{b: reads[initiator][target]}, RKey: 7}))
+		}
+		s.run(1 << 14)
+		s.mem[initiator].allSucceeded(6)
+		for target, got := range reads[initiator] {
+			data := pattern(size, uint64(10*initiator+target))
+			if !bytes.Equal(got, data) || !bytes.Equal(s.at[target].got[initiator].data, data) {
+				t.Errorf("initiator %d, target %d: the data differ", initiator, target)
+			}
+		}
+	}
+}
+
 // TestDynamic sends from several initiators to several targets in turns, on a network that loses,
 // repeats and delays packets. The messages of an initiator to a target arrive once, in order and
 // unchanged, and READs and atomics find what the WRITEs before them wrote.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -499,7 +500,7 @@ func (p *pair) step() (moved bool) {
 	}
 	for i := range p.port {
 		sent := p.conn[i].sent
-		if p.port[0] == p.port[1] && len(sent) > 0 {
+		if p.port[0] == p.port[1] && slices.ContainsFunc(sent, func(d packetconn.Datagrams) bool { return wire.Opcode(d.Buf[0]) != wire.DynamicControl }) {
 			p.t.Error("a packet went over the network")
 		}
 		p.conn[i].sent = nil

@@ -30,12 +30,14 @@ func (p *Port) linkAt(to netip.AddrPort) *link {
 
 // insideMTU is the packet payload of acknowledged connections inside the port,
 // in place of the path MTU. Three packets of this size fit a train. Both sides
-// use it, because each finds the other on its own port.
+// use it, because each finds the other on its own port. Connections of the dynamically
+// connected transport keep the path MTU: an initiator counts the packets of its requests
+// before it is connected to their target.
 const insideMTU = 16 << 10
 
 // mtu returns the payload of a full packet.
 func (q *QP) mtu() int {
-	if q.near && q.acknowledged() {
+	if q.near && q.acknowledged() && q.dynamicEnd == noDynamicEnd {
 		return insideMTU
 	}
 	return q.recv.MTU
