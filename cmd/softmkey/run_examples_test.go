@@ -26,7 +26,7 @@ func TestRunExamples(t *testing.T) {
 		{name: "accel", libs: []string{"-lcrypto"}, ok: 6},
 		{name: "layout", ok: 20},
 		{name: "blocks", ok: 5},
-		{name: "absent", shows: []string{"absent: device memory: EINVAL", "absent: another object by DEVX: EREMOTEIO"}},
+		{name: "absent", shows: []string{"absent: device memory for flow steering: EOPNOTSUPP", "absent: another object by DEVX: EREMOTEIO"}},
 		{name: "completions", ok: 5},
 		{name: "objects", ok: 6},
 		{name: "domains", ok: 2, shows: []string{"domain=wire block=0 offset=0"}},

@@ -78,7 +78,12 @@ static void completion_queues(struct pair *p)
 static void memory(struct pair *p)
 {
 	struct ibv_alloc_dm_attr dm = { .length = 64 };
-	null("device memory", EINVAL, ibv_alloc_dm(p->ctx, &dm));
+	struct mlx5dv_alloc_dm_attr steering = { .type = MLX5DV_DM_TYPE_STEERING_SW_ICM };
+	null("device memory for flow steering", EOPNOTSUPP, mlx5dv_alloc_dm(p->ctx, &dm, &steering));
+	struct ibv_dm *near = ibv_alloc_dm(p->ctx, &dm);
+	null("operation address of device memory", EPROTONOSUPPORT, near ? mlx5dv_dm_map_op_addr(near, 0) : NULL);
+	if (near)
+		ibv_free_dm(near);
 	null("dma-buf region", EOPNOTSUPP, ibv_reg_dmabuf_mr(p->pd, 0, 4096, 0, p->ctx->cmd_fd, IBV_ACCESS_LOCAL_WRITE));
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -18,7 +19,7 @@ const NullKey = engine.NullKey
 type MR struct {
 	ctx *Context
 	eng *engine.Region
-	mem Memory
+	mem Memory // nil: device memory
 
 	mu     sync.Mutex // guards the following fields
 	pd     *PD
@@ -141,6 +142,41 @@ func (c *Context) regMR(op string, mem Memory, pd *PD, addr, length, iova uint64
 		return nil, err
 	}
 	m := &MR{ctx: c, eng: e, mem: mem, pd: pd, addr: addr, length: length, iova: iova, access: access}
+	if err := enter(c, op, c.mrs, m.LKey()>>8, m); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// RegDeviceMemory registers memory of the adapter itself. Requests name it by addresses from 0 on,
+// so access must have rdma.ZeroBased.
+func (c *Context) RegDeviceMemory(pd *PD, mem []byte, access uint32) (*MR, error) {
+	m, err := c.regDeviceMemory("register device memory", pd, mem, access)
+	if err != nil {
+		c.refused("mr", 0, "create", err)
+		return nil, err
+	}
+	c.trace(TraceObject, "mr", m.LKey(), "create", nil, value("pd", pd.number), value("length", uint64(len(mem))), value("access", regionAccessNames(access)))
+	return m, nil
+}
+
+func (c *Context) regDeviceMemory(op string, pd *PD, mem []byte, access uint32) (*MR, error) {
+	a, err := regionAccess(op, access)
+	switch {
+	case err != nil:
+		return nil, err
+	case access&uint32(rdma.ZeroBased) == 0:
+		return nil, failure.New(op, syscall.EINVAL, "access flags %#x: device memory is zero-based", access)
+	case access&(accessOnDemand|accessHugeTLB|uint32(rdma.MWBind)) != 0:
+		return nil, failure.New(op, syscall.EINVAL, "access flags %#x: on-demand paging, huge pages and windows need the program's memory", access)
+	}
+	length := uint64(len(mem))
+	e, err := pd.eng.NewRegion(engine.RegionAttr{Memory: mkey.Bytes(mem), Length: length, Access: a})
+	if err != nil {
+		return nil, err
+	}
+	m := &MR{ctx: c, eng: e, pd: pd, length: length, access: access}
 	if err := enter(c, op, c.mrs, m.LKey()>>8, m); err != nil {
 		e.Close()
 		return nil, err
@@ -297,6 +333,9 @@ func (m *MR) rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint3
 	}
 	if flags&ReregPD != 0 {
 		c.PD = pd.eng
+	}
+	if m.mem == nil {
+		return failure.New(op, syscall.EOPNOTSUPP, "region %#x is device memory, which cannot be registered again", m.LKey())
 	}
 	if flags&ReregTranslation != 0 {
 		now := m.access

@@ -233,6 +233,7 @@ func (c *command) queryDevice(in fields) error {
 	r.put64(224, a.DeviceCapFlags)
 	r.put16(280, 0xffff) // max_cq_moderation_count
 	r.put16(282, 0xffff)
+	r.put64(288, mostDeviceMem)
 	uhw := make(fields, 104) // struct mlx5_ib_query_device_resp: no offload of Ethernet
 	uhw.put32(4, uint32(min(len(uhw), c.room(uhwOut))))
 	return outputs(c.output(coreOut, r), c.output(uhwOut, uhw))

@@ -43,6 +43,7 @@ type File struct {
 	objects table
 	uars    map[uint32]*uarObject // by page_id
 	nextUAR uint32
+	dm      deviceMemory
 	closed  bool
 
 	uarMu sync.Mutex // guards the addresses of UARs and the following field
@@ -137,7 +138,11 @@ func (f *File) Close() {
 				f.dev.notClosed(q.close())
 			}
 		}
-		f.dev.notClosed(f.ctx.Close())
+		err := f.ctx.Close()
+		f.dev.notClosed(err)
+		if err == nil { // nothing uses the regions on it any more
+			f.dm.release()
+		}
 		for _, o := range f.objects.objects {
 			if x, ok := o.(*xrcdObject); ok {
 				f.dev.notClosed(x.release())

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // FuzzIoctl makes random ioctls: known and unknown methods and commands, with handles that
@@ -35,6 +37,8 @@ func ioctls(t *testing.T, input []byte, seed uint64) {
 	p.qp(u, c, pd)
 	p.region(pd, 4096)
 	p.openXRCD(-1, 0o100)
+	dm, _, _ := p.deviceMemory(5000)
+	p.registerDM(pd, dm, 0, 5000, rdma.ZeroBased)
 	handles := p.file.objects.next
 
 	var methods []method

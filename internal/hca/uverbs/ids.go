@@ -19,6 +19,7 @@ const (
 	objMR     = 7
 	objMW     = 8
 	objXRCD   = 10
+	objDM     = 14
 	objAsync  = 16
 
 	objDEVX    = driver
@@ -50,6 +51,7 @@ const (
 
 	ahDestroy = 0
 
+	mrRegDM     = 0
 	mrDestroy   = 1
 	mrAdvise    = 2
 	mrQuery     = 3
@@ -58,6 +60,10 @@ const (
 	mwDestroy = 0
 
 	xrcdDestroy = 0
+
+	dmAlloc = 0
+	dmFree  = 1
+	dmQuery = driver + 1
 
 	asyncAlloc = 0
 
@@ -151,6 +157,27 @@ const (
 
 	destroySRQHandle = 0
 	destroySRQAnswer = 1
+
+	regDMMRHandle = 0
+	regDMMROffset = 1
+	regDMMRLength = 2
+	regDMMRPD     = 3
+	regDMMRAccess = 4
+	regDMMRDM     = 5
+	regDMMRLKey   = 6
+	regDMMRRKey   = 7
+
+	allocDMHandle    = 0
+	allocDMLength    = 1
+	allocDMAlignment = 2
+	allocDMStart     = driver // of the memory in its first page
+	allocDMPage      = driver + 1
+	allocDMType      = driver + 2
+
+	queryDMHandle = driver
+	queryDMStart  = driver + 1
+	queryDMPage   = driver + 2
+	queryDMLength = driver + 3
 
 	adviseMRPD     = 0
 	adviseMRAdvice = 1

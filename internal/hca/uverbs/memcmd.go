@@ -55,7 +55,7 @@ func (c *command) regMR(in fields) error {
 	if err != nil {
 		return err
 	}
-	h, err := c.file.objects.add(mrObject{mr})
+	h, err := c.file.objects.add(mrObject{MR: mr})
 	if err != nil {
 		return err
 	}

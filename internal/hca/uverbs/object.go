@@ -21,14 +21,12 @@ type object interface {
 
 type (
 	pdObject   struct{ *adapter.PD }
-	mrObject   struct{ *adapter.MR }
 	mwObject   struct{ *adapter.MW }
 	ahObject   struct{ *adapter.AH }
 	umemObject struct{ *adapter.Umem }
 )
 
 func (o pdObject) close() error   { return o.Close() }
-func (o mrObject) close() error   { return o.Close() }
 func (o mwObject) close() error   { return o.Close() }
 func (o ahObject) close() error   { return o.Close() }
 func (o umemObject) close() error { return o.Close() }

@@ -1,0 +1,113 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"bytes"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// deviceMemory allocates device memory and returns its handle and its first page.
+func (p *program) deviceMemory(length uint64) (handle uint64, page uint16, errno syscall.Errno) {
+	p.t.Helper()
+	start, at := p.out(allocDMStart, 8), p.out(allocDMPage, 2)
+	attrs, errno := p.ioctl(objDM, dmAlloc, num(allocDMHandle, 0), num(allocDMLength, length), num(allocDMAlignment, 3), start, at)
+	if errno == 0 && p.at(start.data, 8).u64(0) != 0 {
+		p.t.Errorf("the memory begins at %d of its page", p.at(start.data, 8).u64(0))
+	}
+	return attrs[0].data, p.at(at.data, 2).u16(0), errno
+}
+
+// registerDM registers n bytes of device memory from off.
+func (p *program) registerDM(pd uint32, dm, off, n uint64, access rdma.Access) (handle uint64, errno syscall.Errno) {
+	attrs, errno := p.ioctl(objMR, mrRegDM, num(regDMMRHandle, 0), num(regDMMROffset, off), num(regDMMRLength, n),
+		num(regDMMRPD, uint64(pd)), num(regDMMRAccess, uint64(access)), num(regDMMRDM, dm), p.out(regDMMRLKey, 4), p.out(regDMMRRKey, 4))
+	return attrs[0].data, errno
+}
+
+// TestDeviceMemory allocates device memory, maps and registers it, and frees it.
+func TestDeviceMemory(t *testing.T) {
+	p := newProgram(t, newDevice(t, nil))
+	pd := p.pd()
+	dm, page, errno := p.deviceMemory(5000)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	// A mapping by its offset is the memory that regions use.
+	const at = mapDeviceMem << 8
+	view, err := unix.Mmap(int(p.file.fd.Fd()), int64(at+int(page))*pageSize, 2*pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(view)
+	copy(view[4990:], "device memory")
+	o, err := get[*dmObject](&p.file.objects, dm)
+	if err != nil || !bytes.Equal(o.bytes()[4990:], []byte("device mem")) {
+		t.Errorf("%q, %v", o.bytes()[4990:], err)
+	}
+	for name, v := range map[string]struct {
+		off, n uint64
+		access rdma.Access
+	}{
+		"behind the end":          {4000, 1001, rdma.ZeroBased},
+		"an offset behind it":     {5001, 0, rdma.ZeroBased},
+		"an offset near 2^64":     {1<<64 - 8, 16, rdma.ZeroBased},
+		"not zero-based":          {0, 5000, rdma.LocalWrite},
+		"with windows":            {0, 5000, rdma.ZeroBased | rdma.MWBind},
+		"remote without local":    {0, 5000, rdma.ZeroBased | rdma.RemoteWrite},
+		"with on-demand paging":   {0, 5000, rdma.ZeroBased | 1<<6},
+		"with access flag 1 << 9": {0, 5000, rdma.ZeroBased | 1<<9},
+	} {
+		if _, errno := p.registerDM(pd, dm, v.off, v.n, v.access); errno != syscall.EINVAL {
+			t.Errorf("%s: %v", name, errno)
+		}
+	}
+	mr, errno := p.registerDM(pd, dm, 1000, 4000, rdma.ZeroBased|rdma.LocalWrite|rdma.RemoteAtomic)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	rereg := make(fields, 48)
+	rereg.put32(8, uint32(mr))
+	rereg.put32(12, 1<<2)
+	if _, errno := p.write(cmdReregMR, rereg, 8); errno != syscall.EOPNOTSUPP {
+		t.Errorf("registered again: %v", errno)
+	}
+	if _, errno := p.ioctl(objDM, dmFree, num(attrHandle, dm)); errno != syscall.EBUSY {
+		t.Errorf("freed with a region on it: %v", errno)
+	}
+	p.must(objMR, mrDestroy, num(attrHandle, mr))
+	p.must(objDM, dmFree, num(attrHandle, dm))
+
+	// What was there before does not show, and pages are found where they are free.
+	for _, n := range []uint64{0, mostDeviceMem + 1, 1<<64 - 1} {
+		if _, _, errno := p.deviceMemory(n); errno != syscall.EINVAL {
+			t.Errorf("%d bytes: %v", n, errno)
+		}
+	}
+	if _, errno := p.ioctl(objDM, dmAlloc, num(allocDMHandle, 0), num(allocDMLength, 64), num(allocDMAlignment, 63)); errno != syscall.EINVAL {
+		t.Errorf("an alignment of 2^63: %v", errno)
+	}
+	var all []uint64
+	for range 2 {
+		h, first, errno := p.deviceMemory(mostDeviceMem)
+		if errno != 0 {
+			t.Fatal(errno)
+		}
+		all = append(all, h)
+		if first == page && !bytes.Equal(view, make([]byte, len(view))) {
+			t.Error("bytes of the freed memory are there")
+		}
+	}
+	if _, _, errno := p.deviceMemory(1); errno != syscall.ENOMEM {
+		t.Errorf("beyond the device's memory: %v", errno)
+	}
+	p.must(objDM, dmFree, num(attrHandle, all[0]))
+	if _, _, errno := p.deviceMemory(1); errno != 0 {
+		t.Errorf("after one was freed: %v", errno)
+	}
+}
