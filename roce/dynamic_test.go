@@ -306,24 +306,65 @@ func TestDynamicRefused(t *testing.T) {
 	}
 }
 
+// flood makes n initiators of a host ask the first target for connections.
+func (s *star) flood(host netip.AddrPort, n int, key uint64) {
+	for i := range n {
+		b := wire.AppendBTH(nil, &wire.BTH{Opcode: wire.DynamicControl, MigReq: true, PKey: 0xffff, DestQP: s.dct[0].num})
+		b = wire.AppendDynamic(b, &wire.Dynamic{Kind: wire.DynamicConnect, Code: 3, Reads: 65535, Session: 5, QPN: uint32(i), Key: key})
+		b = append(b, 0, 0, 0, 0)
+		flow := wire.NewFlow(host, s.conn[1].addr)
+		flow.Front(len(b)).PutICRC(b)
+		s.port[1].gids()[0].take(&packetconn.Datagrams{Addr: host, Buf: b, Seg: len(b)}, s.clock)
+	}
+}
+
+// TestDynamicStopped lets an initiator stand still while others of its host fill the target. It has
+// lost its connection, and finds that out by its timers: if it was idle, it connects anew; a
+// request that was under way fails.
+func TestDynamicStopped(t *testing.T) {
+	for name, v := range map[string]struct {
+		under bool
+		want  rdma.Status
+	}{"idle": {false, rdma.StatusSuccess}, "with a request under way": {true, rdma.StatusRetryExcErr}} {
+		t.Run(name, func(t *testing.T) {
+			s := newStar(t, 1, 1, pairOptions{timeout: 12, retry: 3})
+			for range 2 {
+				s.at[0].recv(make([]byte, 10))
+			}
+			s.submit(0, s.to(0, send(make([]byte, 10))))
+			s.run(1 << 12)
+			s.mem[0].statuses(rdma.StatusSuccess)
+			second := s.to(0, send(make([]byte, 10)))
+			if v.under {
+				s.submit(0, second)
+				s.port[0].pump(1)
+				s.conn[0].sent = nil // lost
+			}
+			s.clock += unheard + 1e8
+			s.flood(s.conn[0].addr, MaxInitiators, dcKey)
+			s.port[0].expire(s.clock) // it goes on
+			if !v.under {
+				s.submit(0, second)
+			}
+			for range 20_000 {
+				if s.step(); len(s.mem[0].ended) > 1 {
+					break
+				}
+				s.clock += 1e6
+			}
+			s.mem[0].statuses(rdma.StatusSuccess, v.want)
+		})
+	}
+}
+
 // TestDynamicFlood fills a target with connections of one host. The initiator
 // of a second host must still get a connection, and a stranger without the key
 // must get none.
 func TestDynamicFlood(t *testing.T) {
 	s := newStar(t, 1, 1, pairOptions{})
-	flood := func(host string, n int, key uint64) {
-		for i := range n {
-			b := wire.AppendBTH(nil, &wire.BTH{Opcode: wire.DynamicControl, MigReq: true, PKey: 0xffff, DestQP: s.dct[0].num})
-			b = wire.AppendDynamic(b, &wire.Dynamic{Kind: wire.DynamicConnect, Code: 3, Reads: 65535, Session: 5, QPN: uint32(i), Key: key})
-			b = append(b, 0, 0, 0, 0)
-			from := netip.MustParseAddrPort(host)
-			flow := wire.NewFlow(from, s.conn[1].addr)
-			flow.Front(len(b)).PutICRC(b)
-			s.port[1].gids()[0].take(&packetconn.Datagrams{Addr: from, Buf: b, Seg: len(b)}, s.clock)
-		}
-	}
-	flood("10.0.0.9:4791", 3*MaxInitiators, dcKey)
-	flood("10.0.0.9:4791", 100, 1)
+	host := netip.MustParseAddrPort("10.0.0.9:4791")
+	s.flood(host, 3*MaxInitiators, dcKey)
+	s.flood(host, 100, 1)
 	target := s.dct[0].dct
 	if n := target.table.Len(); n != MaxInitiators {
 		t.Fatalf("%d connections, want %d", n, MaxInitiators)

@@ -85,3 +85,73 @@ func TestIsolatedMixed(t *testing.T) {
 		finish()
 	})
 }
+
+// TestIsolatedDynamic lets a request of an isolated initiator wait for its memory, on a connection
+// to an isolated target. Another initiator uses the same target and another one meanwhile.
+func TestIsolatedDynamic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := inproc.Pair(nil)
+		port := [2]*Port{NewPort(a, nil), NewPort(b, nil)}
+		defer port[0].Close()
+		defer port[1].Close()
+		ah, err := port[0].NewAH(0, port[1].gids()[0].addr, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var o pairOptions
+		o.defaults()
+		var dci, dct [2]*QP // the first of each is isolated
+		var mem [2]*memory
+		var at [2]*dctMemory
+		for i := range 2 {
+			mem[i], at[i] = newMemory(t, "initiator"), &dctMemory{memory: newMemory(t, "target")}
+			at[i].keys[1] = make([]byte, 10000)
+			if dci[i], err = port[0].NewQP(mem[i], rdma.DCI); err == nil {
+				dct[i], err = port[1].NewQP(at[i], rdma.DCT)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				dci[0].Isolate()
+				dct[0].Isolate()
+			}
+			if err := dct[i].RTR(RecvConfig{MTU: o.mtu, MaxDestRdAtomic: 16, MinRNRTimer: o.rnrTimer}); err != nil {
+				t.Fatal(err)
+			}
+			dct[i].SetDCKey(dcKey)
+			if err := dci[i].RTR(RecvConfig{MTU: o.mtu}); err != nil {
+				t.Fatal(err)
+			}
+			if err := dci[i].RTS(SendConfig{Timeout: 14, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 16}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		page := make(chan struct{})
+		data, read := pattern(10000, 3), make([]byte, 10000)
+		post := func(from, to int, w Work) {
+			w.AH, w.DestQPN, w.DCKey, w.RKey, w.Length = ah, dct[to].num, dcKey, 1, 10000
+			mem[from].post(&w)
+			mem[from].target[0]++
+			dci[from].Kick()
+		}
+		post(0, 0, Work{Op: rdma.WRWrite, Src: &waitingSource{source{b: data}, page}})
+		post(0, 0, Work{Op: rdma.WRRead, Dst: &sink{b: read}})
+		synctest.Wait()
+		other := pattern(10000, 4)
+		for _, to := range []int{1, 0, 1} {
+			post(1, to, Work{Op: rdma.WRWrite, Src: &source{b: other}})
+		}
+		mem[1].wait()
+		mem[1].statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess)
+		if !bytes.Equal(at[0].keys[1], other) || !bytes.Equal(at[1].keys[1], other) {
+			t.Error("the memory differs")
+		}
+		close(page)
+		mem[0].wait()
+		mem[0].statuses(rdma.StatusSuccess, rdma.StatusSuccess)
+		if !bytes.Equal(at[0].keys[1], data) || !bytes.Equal(read, data) {
+			t.Error("the memory of the isolated target, or what was read of it, differs")
+		}
+	})
+}
