@@ -16,11 +16,11 @@ import (
 
 // ListenOptions configure a listener; nil selects the defaults.
 type ListenOptions struct {
-	// Backlog is the number of requests that may wait for Accept. A further
-	// request displaces the oldest request of the peer that has most. A request
-	// of a peer that already has half of the backlog does so, too, so a peer
-	// that floods displaces its own requests. The peer of a displaced request
-	// repeats it. Peers take turns in Accept. Default 128.
+	// Backlog is the number of requests that may wait for Accept. When it is full,
+	// a new request displaces the oldest request of the peer that has most. A peer
+	// that has half of the backlog displaces its own oldest request in any case. A
+	// peer whose request was displaced repeats it. Accept takes the requests of
+	// different peers in turn. Default 128.
 	Backlog int
 
 	// Type is the type of the QPs that the listener connects, RC or UC. Requests for

@@ -19,8 +19,8 @@ type Error struct {
 	Err    error         // the cause, if another package found it; may be nil
 }
 
-// Error returns the operation and the reason; the errno's own text says less
-// than the reason does and is left to callers who ask for Errno.
+// Error returns the operation, the reason and the cause, if there is one. The text of
+// the errno is not a part of it.
 func (e *Error) Error() string {
 	if e.Err != nil {
 		return e.Op + ": " + e.Reason + ": " + e.Err.Error()

@@ -13,7 +13,7 @@ import (
 // for each initiator it makes a QP with a number of its own, which is the responder of an
 // RC connection.
 
-// DCTHandler is the [Handler] of a QP of rdma.DCT.
+// DCTHandler is the [Handler] of a QP of type rdma.DCT.
 type DCTHandler interface {
 	Handler
 

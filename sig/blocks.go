@@ -2,15 +2,15 @@ package sig
 
 import "math/bits"
 
-// Blocks is a run of blocks in memory: block i is Data[i*DataStride:], its field
-// Fields[i*FieldStride:]. Data and fields may share one slice, as in a stream of
-// blocks and fields, or be separate, as NVMe's separate metadata is. Fields is ignored on a
-// side without a signature.
+// Blocks is a run of blocks in memory: block i begins at Data[i*DataStride], its field
+// at Fields[i*FieldStride]. Data and fields may share one slice, as in a stream of
+// blocks and fields, or be in two buffers, like the separate metadata of NVMe. Fields is
+// ignored on a side without a signature.
 type Blocks struct {
 	Data        []byte
-	DataStride  int
+	DataStride  int // bytes from one block to the next
 	Fields      []byte
-	FieldStride int
+	FieldStride int // bytes from one field to the next
 }
 
 // Interleaved returns the blocks of a stream of blocks and fields.

@@ -27,10 +27,11 @@
 // # NVMe
 //
 // The types NVMe16, NVMe32 and NVMe64 have their field within metadata of any
-// length, and a storage tag beside the reference tag. Their "field" in this package
-// is the whole metadata. What is beside the field is kept where fields are
-// generated in place, copied between two formats with one place for it, and
-// otherwise zero. Memory keys do not have these types.
+// length, and a storage tag beside the reference tag. Where this package speaks of the
+// bytes of a field, it means the whole metadata. The metadata beside the field is not
+// changed if fields are generated in place. It is copied if input and output have
+// metadata of one length with the field at the same place, and zero in all other outputs.
+// Memory keys do not have these types.
 //
 // # Errors
 //

@@ -80,7 +80,7 @@ func newUnchecked(t cpu.Tier, mem, key []byte) (*Cipher, error) {
 // dst has at least src's length; bytes beyond that are not changed. dst and src
 // overlap exactly or not at all. Encrypt panics if that does not hold, if unit
 // is below BlockSize or above MaxUnit, if the last unit is shorter than 16
-// bytes, or if the Cipher was wiped. It does not allocate.
+// bytes, or if the Cipher was closed. It does not allocate.
 func (c *Cipher) Encrypt(dst, src []byte, unit int, t Tweak) {
 	c.crypt(false, dst, src, unit, t)
 }

@@ -6,8 +6,8 @@
 // verbs.Options. Package roce/inproc implements a network inside the process, package
 // roce/rocetest one that loses and damages packets.
 //
-// A Conn that adds something to another one is a [Wrapper]. [Join] and
-// [SyscallConn] find the optional abilities of the Conn inside.
+// A Conn that adds something to another one is a [Wrapper]. [Join], [SyscallConn],
+// [AsMember] and [AsNeighbor] also find the optional abilities of the Conn inside.
 //
 // # Trains
 //

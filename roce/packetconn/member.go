@@ -4,11 +4,10 @@ package packetconn
 // address.
 const MemberBits = 6
 
-// A Member is a Conn of an address that several processes share. The ids in a
-// packet determine the process that receives it. Each process has a number,
-// which it puts in the top bits of every id that it chooses: QP numbers (24
-// bits) and communication ids (32 bits). Callers find the Member inside of a
-// [Wrapper] with [AsMember].
+// A Member is a Conn at an address that several processes share. The QP number, or the
+// communication ID, in a packet determines the process that receives it: each process
+// has a number, which is in the top bits of all QP numbers (24 bits) and communication
+// IDs (32 bits) that it chooses. [AsMember] also finds the Member inside of a [Wrapper].
 type Member interface {
 	// Member returns the process's number, less than 1<<MemberBits.
 	Member() uint32
@@ -16,9 +15,8 @@ type Member interface {
 	// Shared reports whether another process uses or has used the address.
 	Shared() bool
 
-	// Claim makes requests for a service id of the communication manager reach this
-	// process, until release is called. It returns EADDRINUSE if another process has
-	// claimed it.
+	// Claim makes connection requests for a service ID reach this process until
+	// release is called. It returns EADDRINUSE if another process has claimed it.
 	Claim(serviceID uint64) (release func(), err error)
 }
 
