@@ -101,9 +101,9 @@ func (d *Device) Attr() Attr {
 	}
 }
 
-// caps returns the capabilities for QUERY_HCA_CAP. A signature whose known-answer test
+// Caps returns the capabilities for QUERY_HCA_CAP. A signature whose known-answer test
 // failed is not there: the driver knows T10-DIF and CRC32 only together.
-func (d *Device) caps() *prm.Caps {
+func (d *Device) Caps() *prm.Caps {
 	t := d.eng.Tests()
 	c := &prm.Caps{
 		LogMaxQP: logMaxObjects, LogMaxQPSize: 15, LogMaxCQ: logMaxObjects, LogMaxCQSize: 22, LogMaxSRQ: logMaxObjects, LogMaxSRQSize: 15,

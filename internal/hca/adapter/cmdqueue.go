@@ -68,7 +68,7 @@ func (c *Context) commandCreateQP(x *call) error {
 	if typ == rdma.XRCSend { // kernels name an SRQ and a CQ that nothing uses
 		m.RQType, m.RecvCQ = prm.RQNone, 0
 	}
-	a := QPAttr{Type: typ, UIDX: m.UserIndex, local: m.Service == prm.QPServiceUMR, uid: x.uid}
+	a := QPAttr{Type: typ, UIDX: m.UserIndex, local: m.Service == prm.QPServiceUMR, pages: m.FastRegister && x.uid == 0, uid: x.uid}
 	var err error
 	if a.local && m.PD == 0 {
 		a.PD, err = c.umrPD() // the command that takes the QP to INIT has the PD
@@ -273,8 +273,8 @@ func (c *Context) changeQP(x *call) error {
 		err = from(rdma.StateInit)
 		a.State = rdma.StateInit
 		mask |= q.optional(&a, &m)
-	case prm.CmdRTS2RTSQP:
-		err = from(rdma.StateRTS)
+	case prm.CmdRTS2RTSQP, prm.CmdSQErr2RTSQP, prm.CmdSQD2RTSQP:
+		err = from(map[prm.Command]rdma.State{prm.CmdRTS2RTSQP: rdma.StateRTS, prm.CmdSQErr2RTSQP: rdma.StateSQE, prm.CmdSQD2RTSQP: rdma.StateSQD}[x.cmd])
 		a.State = rdma.StateRTS
 		mask |= q.optional(&a, &m)
 	case prm.CmdInit2RTRQP:

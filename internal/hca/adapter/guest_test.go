@@ -113,13 +113,16 @@ type guestQP struct {
 	rhead  uint16
 }
 
-func (g *guest) newQP(service uint8) *guestQP {
+func (g *guest) newQP(service uint8) *guestQP { return g.createQP(service, 0) }
+
+// createQP makes a QP of the kernel (user 0) or of a program, whose QPs have no fast registration.
+func (g *guest) createQP(service uint8, uid uint16) *guestQP {
 	size := 64
 	if service == prm.QPServiceRC {
 		size = 128
 	}
 	q := &guestQP{g: g, cq: g.newCQ(size), db: g.mem.alloc(8)}
-	c := prm.QPContext{Service: service, PD: g.pdn, UAR: testUAR, UserIndex: 0xffffff, SendCQ: q.cq.number, RecvCQ: q.cq.number, LogSQSize: 6, LogRQSize: 4, LogRQStride: 2, DBAddr: q.db, PageOffset: guestPageOffset}
+	c := prm.QPContext{Service: service, PD: g.pdn, UAR: testUAR, UserIndex: 0xffffff, SendCQ: q.cq.number, RecvCQ: q.cq.number, LogSQSize: 6, LogRQSize: 4, LogRQStride: 2, DBAddr: q.db, PageOffset: guestPageOffset, FastRegister: uid == 0}
 	if service == prm.QPServiceUMR {
 		c.PD, c.RQType, c.LogRQSize, c.LogRQStride = 0, prm.RQNone, 0, 0
 	} else {
@@ -545,4 +548,55 @@ func TestGuestDrain(t *testing.T) {
 	q.done(prm.CQERecvErr)
 	q.postRecv(prm.Data{})
 	q.done(prm.CQERecvErr)
+}
+
+// A program of a guest has a QP and the key of a region, which its kernel has given pages. A request
+// of the program does not give it other ones, and uses no PSV of another protection domain.
+func TestGuestPrograms(t *testing.T) {
+	a, b := guestPair(t)
+	key := a.newMKey(prm.AccessModeMTT, 260, nil)
+	page := a.page()
+	reg := recorded(t, recordedRegMR)
+	put32(reg, 12, key|1)
+	put32(reg, 68, 0xffffff01)
+	put64(reg, 80, page)
+	put64(reg, 128, page|3)
+	reg[11] |= prm.FlagCQUpdate
+	in := command(prm.CmdAllocPD, 0, 16)
+	other := prm.NumberOf(a.command(in, 16))
+	in = command(prm.CmdCreatePSV, 0, 16)
+	prm.SetBits(in, 0x40, 4, 1)
+	prm.SetBits(in, 0x48, 24, uint64(other))
+	foreign := uint32(prm.Bits(a.command(in, 32), 0x88, 24))
+	set := newWQE(prm.OpSetPSV, 0, 0, prm.FlagCQUpdate)
+	set.b = append(binary.BigEndian.AppendUint32(set.b, foreign), make([]byte, 12)...)
+	for _, test := range []struct {
+		name    string
+		request []byte
+		want    prm.Syndrome
+	}{
+		{"pages", reg, prm.SyndromeMWBind}, {"another domain's PSV", set.sized(), prm.SyndromeLocalQPOp},
+	} {
+		q, peer := a.createQP(prm.QPServiceRC, 7), b.newQP(prm.QPServiceRC)
+		q.connect(peer)
+		peer.connect(q)
+		q.post(test.request)
+		if c := q.done(prm.CQERequesterErr); c.Syndrome != test.want {
+			t.Errorf("%s: syndrome %#x, want %#x", test.name, c.Syndrome, test.want)
+		}
+	}
+	for mode, ok := range map[uint8]bool{prm.AccessModePA: false, prm.AccessModeMTT: false, prm.AccessModeKLM: true, prm.AccessModeKSM: true} {
+		in := command(prm.CmdAllocPD, 0, 16)
+		out, err := a.ctx.Exec(7, in, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in = command(prm.CmdCreateMKey, 0, 272)
+		for _, f := range [][3]int{{0x81, 1, 1}, {0x90, 1, 1}, {0x96, 2, int(mode)}, {0xa0, 24, 0xffffff}, {0xe8, 24, int(prm.NumberOf(out))}, {0x220, 32, 4}} {
+			prm.SetBits(in, f[0], f[1], uint64(f[2]))
+		}
+		if _, err := a.ctx.Exec(7, in, 16); (err == nil) != ok {
+			t.Errorf("a program makes a key of access mode %d: %v", mode, err)
+		}
+	}
 }

@@ -58,6 +58,8 @@ func init() {
 		prm.CmdInit2RTRQP:    {qpCommand - 0x10, qpMost, header, (*Context).changeQP},
 		prm.CmdRTR2RTSQP:     {qpCommand - 0x10, qpMost, header, (*Context).changeQP},
 		prm.CmdRTS2RTSQP:     {qpCommand - 0x10, qpMost, header, guestOnly((*Context).changeQP)},
+		prm.CmdSQErr2RTSQP:   {qpCommand - 0x10, qpMost, header, guestOnly((*Context).changeQP)},
+		prm.CmdSQD2RTSQP:     {qpCommand - 0x10, qpMost, header, guestOnly((*Context).changeQP)},
 		prm.CmdToErrQP:       {header, header, header, (*Context).changeQP},
 		prm.CmdToRstQP:       {header, header, header, (*Context).changeQP},
 		prm.CmdQueryQP:       {header, header, qpCommand - 0x10, (*Context).queryQP},
@@ -176,7 +178,7 @@ func (o *loginObject) owner() uint16 { return o.uid }
 func (p *PD) owner() uint16          { return p.uid }
 
 func (c *Context) queryHCACap(x *call) error {
-	caps := c.dev.caps()
+	caps := c.dev.Caps()
 	if c.guest {
 		// A kernel's driver waits for events of DCTs and of pages, which guests do not get.
 		caps.DC, caps.ODP = false, prm.ODP{}

@@ -91,6 +91,10 @@ func (o *mkeyObject) found() bool {
 	return true
 }
 
+// keyList reports whether the keys of an access mode have lists of other keys. Those of the other
+// modes have physical addresses, which only a guest's kernel may name.
+func keyList(mode uint8) bool { return mode == prm.AccessModeKLM || mode == prm.AccessModeKSM }
+
 // createMKey executes CREATE_MKEY.
 func (c *Context) createMKey(x *call) error {
 	m := prm.ParseCreateMKey(x.in)
@@ -100,7 +104,7 @@ func (c *Context) createMKey(x *call) error {
 		return err
 	case m.ListUmem:
 		return refuse(prm.CmdBadParam, synNotSupported, "a list in a umem is not supported")
-	case !c.guest && m.Mode != prm.AccessModeKLM && m.Mode != prm.AccessModeKSM:
+	case (!c.guest || x.uid != 0) && !keyList(m.Mode):
 		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: lists of keys are supported, KLM (%d) and KSM (%d)", m.Mode, prm.AccessModeKLM, prm.AccessModeKSM)
 	case m.Mode == prm.AccessModePA:
 		return c.createPhysical(x, pd, &m)

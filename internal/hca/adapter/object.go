@@ -71,16 +71,16 @@ func (c *Context) createLogin(x *call) (uint32, error) {
 	return o.number, nil
 }
 
-// anyLogin returns a valid login of the context, or nil: a program has one at a time, and the
+// anyLogin returns a valid login of a user, or nil: a program has one at a time, and the
 // command that makes a DEK names none.
-func (c *Context) anyLogin() *dek.Login {
+func (c *Context) anyLogin(uid uint16) *dek.Login {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.login.valid() {
+	if c.login.valid() && c.login.uid == uid {
 		return c.login.login
 	}
 	for _, o := range c.logins {
-		if o.valid() {
+		if o.valid() && o.uid == uid {
 			c.login = o
 			return o.login
 		}
@@ -125,8 +125,8 @@ func (c *Context) createDEK(x *call) (uint32, error) {
 	}
 	if c.dev.store.Mode() == dek.Wrapped {
 		n += 8 // of the key wrap
-		if a.Login = c.anyLogin(); a.Login == nil {
-			return 0, refuse(prm.CmdBadSystemState, synNoLogin, "the device's import mode is wrapped, and the context has no valid login")
+		if a.Login = c.anyLogin(x.uid); a.Login == nil {
+			return 0, refuse(prm.CmdBadSystemState, synNoLogin, "the device's import mode is wrapped, and the program has no valid login")
 		}
 	}
 	a.Key = d.Key[:n]

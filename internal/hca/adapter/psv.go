@@ -12,11 +12,21 @@ type psv struct {
 	ctx    *Context
 	number uint32
 	uid    uint16
+	pd     *PD
 	value  *mkey.PSV
 }
 
 // set executes a SET_PSV.
 func (p *psv) set(s *prm.SetPSV) { p.value.Set(uint32(s.Transient >> 32)) }
+
+// psv returns the PSV that a request of the QP names, or nil if its protection domain has none with
+// that number.
+func (q *QP) psv(number uint32) *psv {
+	if p := lookup(q.ctx, q.ctx.psvs, number); p != nil && p.pd == q.attr.PD {
+		return p
+	}
+	return nil
+}
 
 // createPSV executes CREATE_PSV.
 func (c *Context) createPSV(x *call) error {
@@ -24,12 +34,13 @@ func (c *Context) createPSV(x *call) error {
 	if p.Count < 1 || p.Count > 4 {
 		return refuse(prm.CmdBadParam, synValue, "%d PSVs: must be 1 to 4", p.Count)
 	}
-	if _, err := c.pd(x, p.PD); err != nil {
+	pd, err := c.pd(x, p.PD)
+	if err != nil {
 		return err
 	}
 	numbers := make([]uint32, p.Count)
 	for i := range numbers {
-		o := &psv{ctx: c, number: c.dev.next.psv.Add(1) & 0xffffff, uid: x.uid, value: mkey.NewPSV()}
+		o := &psv{ctx: c, number: c.dev.next.psv.Add(1) & 0xffffff, uid: x.uid, pd: pd, value: mkey.NewPSV()}
 		if err := enter(c, x.cmd.String(), c.psvs, o.number, o); err != nil {
 			return err
 		}

@@ -36,6 +36,7 @@ type QPAttr struct {
 	DCKey          uint64 // of a DCT: its access key
 
 	local bool // it has no peer: the QP of a guest's kernel for UMRs
+	pages bool // its requests may give keys lists of physical pages: a QP of a guest's kernel
 	uid   uint16
 	umems umemPair
 }

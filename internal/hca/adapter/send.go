@@ -142,8 +142,8 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 	case prm.OpUMR:
 		return q.translateUMR(slot)
 	case prm.OpSetPSV:
-		if slot.psv = lookup(q.ctx, q.ctx.psvs, w.PSV.Index); slot.psv == nil {
-			return rdma.StatusLocQPOpErr, failure.New("set a PSV", syscall.EINVAL, "PSV %#x does not exist", w.PSV.Index)
+		if slot.psv = q.psv(w.PSV.Index); slot.psv == nil {
+			return rdma.StatusLocQPOpErr, failure.New("set a PSV", syscall.EINVAL, "the protection domain has no PSV %#x", w.PSV.Index)
 		}
 	}
 	req.Op = engineOps[w.Opcode]

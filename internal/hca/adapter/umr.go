@@ -57,6 +57,9 @@ func (q *QP) translateUMR(slot *sendSlot) (rdma.Status, error) {
 	if s.object == nil {
 		return rdma.StatusMWBindErr, failure.New(op, syscall.EINVAL, "key %#x is no memory key of the protection domain", number)
 	}
+	if !q.attr.pages && !keyList(s.object.mode) {
+		return rdma.StatusMWBindErr, failure.New(op, syscall.EACCES, "key %#x has pages: only the kernel's QPs, those with fast registration, change such keys", number)
+	}
 	s.conf = engine.Configuration{Key: key, Free: free, List: s.conf.List[:0], Interleaved: s.conf.Interleaved[:0]}
 	s.part = nil
 	s.setSigErr, s.sigErr = u.Mask&prm.MaskSigErr != 0, u.SigErr
@@ -177,7 +180,7 @@ func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
 	}
 	if u.HasTransaction {
 		t := &u.Transaction
-		p := lookup(q.ctx, q.ctx.psvs, t.PSV)
+		p := q.psv(t.PSV)
 		if p == nil {
 			return missing("PSV", t.PSV)
 		}

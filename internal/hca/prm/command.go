@@ -32,6 +32,7 @@ const (
 	CmdToErrQP           Command = 0x507
 	CmdToRstQP           Command = 0x50a
 	CmdQueryQP           Command = 0x50b
+	CmdSQD2RTSQP         Command = 0x50c
 	CmdInit2InitQP       Command = 0x50e
 	CmdCreatePSV         Command = 0x600
 	CmdDestroyPSV        Command = 0x601
@@ -76,7 +77,7 @@ var commandNames = map[Command]string{
 	CmdCreateMKey: "CREATE_MKEY", CmdQueryMKey: "QUERY_MKEY", CmdDestroyMKey: "DESTROY_MKEY", CmdQuerySpecial: "QUERY_SPECIAL_CONTEXTS",
 	CmdCreateCQ: "CREATE_CQ", CmdDestroyCQ: "DESTROY_CQ", CmdQueryCQ: "QUERY_CQ", CmdModifyCQ: "MODIFY_CQ",
 	CmdCreateQP: "CREATE_QP", CmdDestroyQP: "DESTROY_QP", CmdRst2InitQP: "RST2INIT_QP", CmdInit2RTRQP: "INIT2RTR_QP", CmdRTR2RTSQP: "RTR2RTS_QP",
-	CmdRTS2RTSQP: "RTS2RTS_QP", CmdSQErr2RTSQP: "SQERR2RTS_QP", CmdToErrQP: "2ERR_QP", CmdToRstQP: "2RST_QP", CmdQueryQP: "QUERY_QP", CmdInit2InitQP: "INIT2INIT_QP",
+	CmdRTS2RTSQP: "RTS2RTS_QP", CmdSQErr2RTSQP: "SQERR2RTS_QP", CmdSQD2RTSQP: "SQD_RTS_QP", CmdToErrQP: "2ERR_QP", CmdToRstQP: "2RST_QP", CmdQueryQP: "QUERY_QP", CmdInit2InitQP: "INIT2INIT_QP",
 	CmdCreatePSV: "CREATE_PSV", CmdDestroyPSV: "DESTROY_PSV", CmdCreateXRCSRQ: "CREATE_XRC_SRQ", CmdDestroyXRCSRQ: "DESTROY_XRC_SRQ",
 	CmdCreateDCT: "CREATE_DCT", CmdDestroyDCT: "DESTROY_DCT", CmdDrainDCT: "DRAIN_DCT", CmdQueryDCT: "QUERY_DCT", CmdQueryVPortState: "QUERY_VPORT_STATE", CmdQueryESWContext: "QUERY_ESW_VPORT_CONTEXT",
 	CmdQueryNICVPort: "QUERY_NIC_VPORT_CONTEXT", CmdQueryRoCEAddress: "QUERY_ROCE_ADDRESS", CmdQueryHCAVPort: "QUERY_HCA_VPORT_CONTEXT",

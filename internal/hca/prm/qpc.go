@@ -101,6 +101,7 @@ type QPContext struct {
 	SWSendBlock          uint16 // end of the last posted entry
 	HWRecv, SWRecv       uint32
 	RetryCount, RNRRetry uint8
+	FastRegister         bool // requests may give memory keys lists of pages, as a kernel's do
 
 	// Of a kernel driver's command, which has pages instead of umems.
 	DBUmemValid, WQUmemValid bool
@@ -166,6 +167,7 @@ var qpFields = []qpField{
 	numberAt(0x388, 3, func(q *QPContext) *uint8 { return &q.LogSRAMax }),
 	numberAt(0x38d, 3, func(q *QPContext) *uint8 { return &q.RetryCount }),
 	numberAt(0x390, 3, func(q *QPContext) *uint8 { return &q.RNRRetry }),
+	flagAt(0x394, func(q *QPContext) *bool { return &q.FastRegister }),
 	numberAt(0x3c8, 24, func(q *QPContext) *uint32 { return &q.NextSendPSN }),
 	numberAt(0x3e8, 24, func(q *QPContext) *uint32 { return &q.SendCQ }),
 	numberAt(0x488, 3, func(q *QPContext) *uint8 { return &q.LogRRAMax }),
