@@ -21,12 +21,14 @@ const (
 	capAtomic     = 0x3
 	capRoCE       = 0x4
 	capFlowTables = 0x7
+	capCrypto     = uint16(prm.CapCrypto)
 )
 
 const capSize = 4096
 
 // capabilities are the groups with the fields that are not 0. Each bit that is set makes
-// drivers use commands: do not announce anything that is not emulated.
+// drivers use commands: do not announce anything that is not emulated. What keys can do is the
+// adapter's: [prm.Caps.PutKeys].
 var capabilities = map[uint16][]capability{
 	capGeneral: {
 		{"vhca_id", 0x30, 16, 1},
@@ -58,10 +60,7 @@ var capabilities = map[uint16][]capability{
 		{"log_max_msg", 0x1c3, 5, 30},
 		{"max_tc", 0x1cc, 4, 3},
 		{"cqe_version", 0x1fc, 4, 1},
-		{"drain_sigerr", 0x20f, 1, 1},
-		{"sigerr_cqe", 0x212, 1, 1},
 		{"sctr_data_cqe", 0x215, 1, 1},
-		{"sho", 0x217, 1, 1},
 		{"eth_net_offloads", 0x21c, 1, 1},
 		{"roce", 0x21d, 1, 1},
 		{"atomic", 0x21e, 1, 1},
@@ -105,6 +104,7 @@ var capabilities = map[uint16][]capability{
 		{"log_max_current_mc_list", 0x3f3, 5, 7},
 		{"log_max_current_uc_list", 0x3fb, 5, 7},
 		{"log_max_l2_table", 0x483, 5, 8},
+		{"log_max_uctx", 0x463, 5, 8},
 		{"device_frequency_khz", 0x4e0, 32, 1000000},
 		{"num_of_uars_per_page", 0x520, 32, 1},
 	},
@@ -156,23 +156,31 @@ var capabilities = map[uint16][]capability{
 }
 
 // group returns a group of capabilities as it is, or nil.
-func (h *hcaState) group(t uint16) []byte {
-	if b := h.caps[t]; b != nil {
+func (f *firmware) group(t uint16) []byte {
+	if b := f.hca.caps[t]; b != nil {
 		return b
 	}
-	return groupMax(t)
+	return f.groupMax(t)
 }
 
 // groupMax returns a group with everything that the function can do, or nil if there is
 // none.
-func groupMax(t uint16) []byte {
+func (f *firmware) groupMax(t uint16) []byte {
+	if t == capCrypto && f.rdma.dev != nil {
+		out := make([]byte, prm.CapAnswerSize)
+		f.rdma.dev.Caps().Put(out, prm.CapCrypto)
+		return out[prm.CommandHeaderSize:]
+	}
 	fields, ok := capabilities[t]
 	if !ok {
 		return nil
 	}
 	b := make([]byte, capSize)
-	for _, f := range fields {
-		prm.SetBits(b, f.off, f.n, f.value)
+	for _, x := range fields {
+		prm.SetBits(b, x.off, x.n, x.value)
+	}
+	if t == capGeneral && f.rdma.dev != nil {
+		f.rdma.dev.Caps().PutKeys(b)
 	}
 	return b
 }
@@ -182,9 +190,9 @@ func groupMax(t uint16) []byte {
 func (f *firmware) queryHCACap(c *call) error {
 	t := c.mod >> 1
 	if c.mod&1 != 0 {
-		copyInto(c.out, 0x10, f.hca.group(t))
+		copyInto(c.out, 0x10, f.group(t))
 	} else {
-		copyInto(c.out, 0x10, groupMax(t))
+		copyInto(c.out, 0x10, f.groupMax(t))
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ type firmware struct {
 	hca      hcaState
 	vport    vport
 	uars     table[*adapter.UAR]
+	users    table[struct{}]          // of the driver's commands: programs
 	domains  table[struct{}]          // transport domains
 	xrcds    map[uint32]*adapter.XRCD // by number
 	counters table[struct{}]          // counter sets
@@ -45,6 +46,7 @@ func (f *firmware) clear() {
 	f.hca = newHCAState()
 	f.vport = newVPort(f.dev.cfg.MAC)
 	f.uars = newTable[*adapter.UAR]("UAR", barFirstUAR, barUARs-1)
+	f.users = newTable[struct{}]("user", 1, 1<<8)
 	f.domains = newTable[struct{}]("transport domain", 1, 1<<16-1)
 	f.xrcds = make(map[uint32]*adapter.XRCD)
 	f.counters = newTable[struct{}]("counter set", 1, 255)
@@ -105,6 +107,18 @@ type call struct {
 // in32 returns a field of the command, by its offset and width in bits.
 func (c *call) in32(off, n int) uint32 { return uint32(prm.Bits(c.in, off, n)) }
 
+// sharedUser is the user that Linux names when it makes an event queue for completions, which all
+// users share.
+const sharedUser = 0xffff
+
+// uid returns the user that the driver executes the command for; 0: the driver itself.
+func (c *call) uid() uint16 {
+	if uid := uint16(c.in32(0x10, 16)); uid != sharedUser {
+		return uid
+	}
+	return 0
+}
+
 func (c *call) flag(off int) bool { return prm.Bits(c.in, off, 1) != 0 }
 
 // set writes a field of the answer.
@@ -127,6 +141,10 @@ var handlers = map[prm.Command]handler{}
 
 // early are the commands that a function executes before ENABLE_HCA and after TEARDOWN_HCA.
 var early = map[prm.Command]bool{0x100: true, 0x103: true, 0x104: true, 0x105: true, 0x107: true, 0x108: true, 0x109: true, 0x10a: true, 0x10b: true, 0x805: true}
+
+// ofUsers are the commands that a program may execute by the driver, or the driver for a program. The
+// adapter decides on its own commands.
+var ofUsers = map[prm.Command]bool{0x100: true, 0x101: true, 0x10a: true, 0x203: true, 0x750: true, 0x754: true, 0x802: true, 0x803: true, 0x816: true, 0x817: true}
 
 // register adds handlers. Each file registers its own.
 func register(more map[prm.Command]handler) struct{} {
@@ -166,6 +184,14 @@ func (f *firmware) run(c *call) error {
 	h, ok := handlers[c.command]
 	if f.rdma.ctx == nil && !early[c.command] {
 		return failure.New("command", syscall.EPERM, "%v: the function is not enabled", c.command)
+	}
+	if uid := c.uid(); uid != 0 {
+		if _, err := f.users.get(uint32(uid)); err != nil {
+			return err
+		}
+		if ok && !ofUsers[c.command] {
+			return failure.New("command", syscall.EPERM, "%v: only the driver may use it, and not user %#x", c.command, uid)
+		}
 	}
 	if !ok {
 		h = (*firmware).adapterCommand

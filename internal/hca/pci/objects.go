@@ -19,10 +19,19 @@ var _ = register(map[prm.Command]handler{
 	0x80f: (*firmware).deallocXRCD,
 	0x816: func(f *firmware, c *call) error { return c.created(f.domains.add(struct{}{})) },
 	0x817: func(f *firmware, c *call) error { _, err := f.domains.remove(c.number()); return err },
+	0xa04: (*firmware).createUser,
+	0xa06: func(f *firmware, c *call) error { _, err := f.users.remove(c.in32(0x50, 16)); return err },
 	0x912: (*firmware).createTIS,
 	0x913: func(f *firmware, c *call) error { _, err := f.tiss.get(c.number()); return err },
 	0x914: func(f *firmware, c *call) error { _, err := f.tiss.remove(c.number()); return err },
 })
+
+// createUser makes a user: a program whose commands the driver executes.
+func (f *firmware) createUser(c *call) error {
+	n, err := f.users.add(struct{}{})
+	c.set(0x50, 16, uint64(n))
+	return err
+}
 
 func (f *firmware) allocCounter(c *call) error {
 	n, err := f.counters.add(struct{}{})

@@ -32,7 +32,7 @@ func (e events) Completion(cq *adapter.CQ) { e.f.eqs.completion(cq.EQN(), cq.Num
 
 // adapterCommand executes a command that is the adapter's.
 func (f *firmware) adapterCommand(c *call) error {
-	out, err := f.rdma.ctx.Exec(uint16(c.in32(0x10, 16)), c.in, len(c.out))
+	out, err := f.rdma.ctx.Exec(c.uid(), c.in, len(c.out))
 	if err != nil {
 		return &adapterError{answer: out, err: err}
 	}

@@ -307,3 +307,38 @@ func TestModifyCQ(t *testing.T) {
 		}
 	}
 }
+
+// Users are programs whose commands the driver executes. They do not have the driver's own commands.
+func TestUsers(t *testing.T) {
+	d := booted(t, Config{})
+	exec := func(op prm.Command, uid uint16, n int, fields ...[3]uint64) (prm.CommandStatus, []byte) {
+		in := make([]byte, n)
+		prm.PutCommand(in, op, 0)
+		prm.SetBits(in, 0x10, 16, uint64(uid))
+		for _, f := range fields {
+			prm.SetBits(in, int(f[0]), int(f[1]), f[2])
+		}
+		_, out := d.exec(in, 16)
+		return prm.CommandStatus(out[0]), out
+	}
+	_, out := exec(0xa04, 0, 32)
+	uid := uint16(prm.Bits(out, 0x50, 16))
+	for _, row := range []struct {
+		op   prm.Command
+		uid  uint16
+		want prm.CommandStatus
+	}{
+		{prm.CmdAllocPD, uid, prm.CmdOK}, {prm.CmdAllocPD, uid + 1, prm.CmdBadResource}, {0x816, uid, prm.CmdOK}, {0x816, sharedUser, prm.CmdOK},
+		{0x930, uid, prm.CmdBadSystemState}, {0x105, uid, prm.CmdBadSystemState}, {0x900, uid, prm.CmdBadSystemState},
+	} {
+		if st, _ := exec(row.op, row.uid, 16); st != row.want {
+			t.Errorf("%v of user %#x: status %v, want %v", row.op, row.uid, st, row.want)
+		}
+	}
+	if st, _ := exec(0xa06, 0, 16, [3]uint64{0x50, 16, uint64(uid)}); st != prm.CmdOK {
+		t.Error(st)
+	}
+	if st, _ := exec(prm.CmdAllocPD, uid, 16); st != prm.CmdBadResource {
+		t.Errorf("a user that has gone: %v", st)
+	}
+}

@@ -89,6 +89,7 @@ func (c *Caps) Put(out []byte, t CapType) {
 	switch t {
 	case CapGeneral:
 		c.putGeneral(set, flag)
+		c.PutKeys(out[min(capOff/8, len(out)):])
 	case CapODP:
 		for i, ops := range []ODPOps{c.ODP.RC, c.ODP.UC, c.ODP.UD, c.ODP.XRC, c.ODP.DC} {
 			for bit := range 6 {
@@ -134,8 +135,6 @@ func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on 
 	flag(0x108, true) // fixed_buffer_size
 	set(0x112, 6, uint64(c.LogMaxBSFList))
 	set(0x11a, 6, uint64(c.LogMaxKLMList))
-	flag(0x147, c.Signature && c.CRC64)
-	flag(0x148, c.Signature && c.CRC32C)
 	set(0x14a, 6, uint64(c.LogMaxRdAtomReq))
 	flag(0x153, c.LogMaxMemcpy != 0) // dma_mmo_sq
 	set(0x15a, 6, uint64(c.LogMaxRdAtomRes))
@@ -150,11 +149,7 @@ func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on 
 	set(0x1b6, 2, 1) // port type: Ethernet
 	set(0x1b8, 8, 1) // ports
 	set(0x1c3, 5, uint64(c.LogMaxMsg))
-	flag(0x1f0, c.Signature && c.Block4048)
 	set(0x1fc, 4, 1) // CQE version
-	flag(0x20f, c.Signature && c.DrainSigErr)
-	flag(0x212, c.Signature) // sigerr_cqe
-	flag(0x217, c.Signature) // sho
 	flag(0x21a, c.DC)
 	flag(0x21d, true) // roce
 	flag(0x21e, true) // atomic
@@ -175,16 +170,32 @@ func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on 
 	set(0x32b, 5, uint64(c.LogMaxPD))
 	set(0x33b, 5, uint64(c.LogMaxXRCD))
 	set(0x383, 5, uint64(c.LogMaxRMP))
+	set(0x4c0, 32, uint64(c.FrequencyKHz/1000))
+	set(0x4e0, 32, uint64(c.FrequencyKHz))
+	flag(0x5bd, c.CQE128)
+}
+
+// PutKeys encodes those general capabilities that are about the signatures and the encryption of
+// memory keys. group is the group, without the header of an answer.
+func (c *Caps) PutKeys(group []byte) {
+	flag := func(off int, on bool) {
+		if on {
+			SetBits(group, off, 1, 1)
+		}
+	}
+	flag(0x147, c.Signature && c.CRC64)
+	flag(0x148, c.Signature && c.CRC32C)
+	flag(0x1f0, c.Signature && c.Block4048)
+	flag(0x20f, c.Signature && c.DrainSigErr)
+	flag(0x212, c.Signature) // sigerr_cqe
+	flag(0x217, c.Signature) // sho
 	// libmlx5 reverses the bytes of the tweak for a multi-block, big-endian engine, and
 	// limits a key to one data unit for a single-block one.
 	flag(0x3f1, c.XTS && c.SingleBlock)
 	flag(0x3f2, c.XTS && !c.SingleBlock)
-	set(0x400, 64, c.objectTypes())
+	SetBits(group, 0x400, 64, c.objectTypes())
 	flag(0x469, c.XTS)
 	flag(0x480, c.Signature) // sigerr_domain_and_sig_type
-	set(0x4c0, 32, uint64(c.FrequencyKHz/1000))
-	set(0x4e0, 32, uint64(c.FrequencyKHz))
-	flag(0x5bd, c.CQE128)
 }
 
 func (c *Caps) objectTypes() (m uint64) {
