@@ -117,7 +117,7 @@ func addPrograms(a *archive, programs []string) error {
 			return err
 		}
 		// Not /bin, because busybox creates a link for each of its applets there.
-		if err := addBinary(a, file, "/sbin/"+name); err != nil {
+		if err := addBinary(a, file, "/sbin/"+filepath.Base(name)); err != nil {
 			return err
 		}
 	}

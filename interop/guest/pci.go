@@ -26,7 +26,7 @@ type PCI struct {
 	Script string // commands of /init after the peer was reached; files/init-pci says what they can use
 
 	Modules  []string // further drivers
-	Programs []string // further programs of the host
+	Programs []string // further programs of the host, or their files
 }
 
 // Build packs the image. It writes the initramfs to dir.
