@@ -18,11 +18,11 @@ func newBench() *cobra.Command {
 		Use:     "bench [flags]",
 		GroupID: groupOther,
 		Short:   "Measure how fast this machine signs, checks and encrypts",
-		Long: `Bench measures signatures, AES-XTS and memory keys on one core, with 64 KiB of data in
-cache per call, and beside each operation its limit: a copy of that data, AES's round
-instructions alone, or the slower of two steps. Operation and limit run alternately.
-Bench prints the median and the first and third quartile. GB are 10^9 bytes of data
-without fields.
+		Long: `Bench measures signatures, AES-XTS and memory keys on one core, with 64 KiB of cached data
+per call. Beside each operation it measures the operation's limit: a copy of that data,
+AES's round instructions alone, or the slower of two steps. Operation and limit run
+alternately. Bench prints the median and the first and third quartile. A GB is 10^9 bytes
+of data without fields.
 
 Rows A to J of a memory key are those of mlx5dv_wr_set_mkey_crypto(3), with T10-DIF on
 512 bytes and AES-XTS with a key of 256 bits.`,
@@ -62,6 +62,6 @@ Rows A to J of a memory key are those of mlx5dv_wr_set_mkey_crypto(3), with T10-
 	}
 	c.Flags().StringVar(&filter, "filter", "", "only rows whose package/operation/variant/size matches this regular expression")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	c.Flags().DurationVar(&turns, "time", turns, "time for each thing that is measured")
+	c.Flags().DurationVar(&turns, "time", turns, "time for each operation and each limit")
 	return c
 }

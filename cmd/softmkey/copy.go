@@ -60,8 +60,8 @@ standard error names the side whose key found it. With --keep-going the copy
 continues, as in hardware, and each key reports the first bad block of each chunk.
 --flip flips a bit of one byte on the wire, after the sender's key.
 
-A listener serves connections side by side and waits until it comes to terms with a
-sender. It believes only the address from which a sender's connection comes.`,
+A listener serves several connections at a time and waits until it agrees with a sender
+on the flags. The sender's device must have the address from which its connection comes.`,
 		Example: `  softmkey copy README.md copy.md --wire t10dif
   softmkey copy README.md copy.md --wire t10dif --flip 1000
   softmkey copy disk.img copy.img --op read --mem none --wire crc32c:4096 --pcap copy.pcapng

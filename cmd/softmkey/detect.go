@@ -21,14 +21,14 @@ func newDetect() *cobra.Command {
 		Short:   "Find out which signature a file has",
 		Long: `Detect tries signatures on some of the blocks of IN, which must be a file or a block
 device, and prints the one that fits, as --sig takes it: type, block size, seed, guard,
-and the tags that most of the blocks have. It finds blocks of every size that is a
-multiple of 8 up to 8K, and of powers of two up to 128K, and of NVMe's protection
-information those with 8, 16, 32, 64 and 128 bytes of metadata after such a power of two.
-Storage tags that are the same in all blocks it shows as a part of the reference tag.
+and the tags that most of the blocks have. It tries block sizes that are multiples of 8 up
+to 8K, or powers of two up to 128K, and NVMe's protection information with 8, 16, 32, 64 or
+128 bytes of metadata after a block whose size is a power of two. A storage tag that is the
+same in all blocks is shown as a part of the reference tag.
 
-It says how many of the blocks that it tried have the guard of that signature. A few
-damaged blocks do not mislead it. Blocks of one repeated byte are not tried. The data of an
-encrypted file has the signature of its ciphertext, if any.
+Detect prints how many of the blocks that it tried have the guard of that signature. A
+few damaged blocks do not mislead it. Blocks of one repeated byte are not tried. In an
+encrypted file it finds a signature of the ciphertext, if there is one.
 
 The exit status is 2 if no signature fits.`,
 		Example: `  softmkey detect disk.dif

@@ -7,26 +7,27 @@ func newJSONHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "json",
 		Short: "How commands write JSON",
-		Long: `With --json a command writes one JSON object per line: bad blocks on standard error, all
-else on standard output, or on standard error where the data goes to standard output.
+		Long: `With --json a command writes one JSON object per line: bad blocks on standard error, and
+everything else on standard output, or on standard error if the data goes to standard
+output.
 
-The last line is the outcome. It has the member "command", and, if the command failed,
-"error", a sentence, and "status", the exit status. A command that found a bad block, and
-went to its end, has its usual outcome with the number of bad blocks and the first one.
-Under a signal the outcome is a failure; that of nbd is not, since a signal is how it ends.
-A command line that cannot be read has no outcome, only a sentence on standard error.
+The last line is the outcome. It has the member "command" and, if the command failed,
+"error", a sentence, and "status", the exit status. A command that found bad blocks and
+continued to its end has its usual outcome, with their number and the first one. If a
+signal ends a command, the outcome is a failure, except for nbd, which always ends so. A
+mistake in the command line has no outcome, only a sentence on standard error.
 
     numbers     counts, sizes, offsets in bytes, and numbers of blocks are numbers;
                 times are numbers of seconds ("seconds") or microseconds ("..._us"),
                 rates are numbers per second ("gb_per_second": 10^9 bytes)
     fields      the content of a field, or a part of it, is the number in it, as a
-                string of hexadecimal digits after 0x, without leading zeros: many
-                readers cannot hold a number of 64 bits. So are tags and keys.
+                string of hexadecimal digits after 0x, without leading zeros, because
+                many readers cannot hold a number of 64 bits. So are tags and keys.
     kind        the bad part of a field: "guard", "app_tag", "storage_tag" or "ref_tag"
     domain      "memory" or "wire"; a file that has one domain is "wire"
-    null        there is none
+    null        there is no such thing, for example no bad block
 
-Members that are there are kept from version 0.1 on; new ones may be added. The JSON of
+From version 0.1 on no member is removed or changed; new ones may be added. The JSON of
 'softmkey run --trace-format json' has a schema, docs/trace.schema.json.`,
 		Example: `  softmkey verify --sig t10dif --json --all disk.dif 2>bad.json | jq .errors
   softmkey copy README.md copy.md --wire t10dif --json | jq .receiver.packets`,

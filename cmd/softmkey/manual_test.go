@@ -109,8 +109,8 @@ func manualSections(c *cobra.Command) string {
 		{"2", "an error of usage, configuration, input or output"},
 		{"128 + number", "a signal with this number ended the command"},
 	}
-	environment := [][2]string{{"SOFTMKEY_CPU", "the CPU features that are used: a tier that \\fBsoftmkey version\\fP names (default: all that the CPU has)"}}
-	files := [][2]string{{".NAME.softmkey-...", "an output file NAME that is not complete, where the file system has no files without a name; only a command that is killed leaves it behind"}}
+	environment := [][2]string{{"SOFTMKEY_CPU", "the instruction set that is used, as \\fBsoftmkey version\\fP names it (default: the largest that the CPU has)"}}
+	files := [][2]string{{".NAME.softmkey-...", "an incomplete output file NAME, if the file system does not support files without a name; only a command that is killed leaves it behind"}}
 	switch c.Name() {
 	case "run":
 		status = [][2]string{
@@ -121,11 +121,11 @@ func manualSections(c *cobra.Command) string {
 			{"2", "softmkey itself could not start it, or could not write the trace, the summary or the recording"},
 		}
 		environment = append(environment,
-			[2]string{"SOFTMKEY_NO_LIBRARY_CHECK", "if it is set, a system without libibverbs's mlx5 driver is accepted: PROGRAM brings its own"},
-			[2]string{"PATH", "folders in which PROGRAM is looked for"})
+			[2]string{"SOFTMKEY_NO_LIBRARY_CHECK", "if it is set, the system need not have libibverbs' mlx5 driver, for a PROGRAM that brings its own"},
+			[2]string{"PATH", "folders in which PROGRAM is searched"})
 		files = [][2]string{
-			{"/etc/libibverbs.d", "where libibverbs finds its drivers: that of mlx5 must be there"},
-			{"/dev/infiniband, /sys/class/infiniband", "what PROGRAM sees there is made by softmkey; the host's own are not touched"},
+			{"/etc/libibverbs.d", "the list of libibverbs' drivers, which must have that of mlx5"},
+			{"/dev/infiniband, /sys/class/infiniband", "softmkey makes what PROGRAM sees there; the host's own files are not changed"},
 			{"/proc/PID/mem", "the memory of PROGRAM"},
 		}
 	case "draw":

@@ -33,16 +33,16 @@ data. Reads check the fields and decrypt, writes sign and encrypt.
 
 --sig and the crypto flags describe IMAGE as --wire and the crypto flags of 'softmkey tx'
 do; at least one of --sig and --crypto is needed. With --present protected it is the other
-way round: IMAGE is clean, and the clients see it with the fields of --sig, as a disk with
-T10-DIF is read in passing. Blocks that they write must have good fields then.
+way round: IMAGE is clean, and the clients see it with the fields of --sig. Blocks that
+they write must then have good fields.
 
-The first line on standard output is the URI of the device. A signal ends nbd when the
-requests under way are done and flushed; the exit status is 0 then.
+The first line on standard output is the URI of the device. After a signal, nbd finishes
+the requests that are being executed, flushes IMAGE and ends with exit status 0.
 
-A bad block is an error of input and output (EIO) for the requests that touch it. One line
+A bad block is an error of input and output (EIO) for the requests that need it. One line
 on standard error has its number, its offset in IMAGE, and the stored and the computed
-value. A write that covers the whole block makes it good; one that covers a part is
-refused. With --repair, a bad block is reported, signed anew, and read as it is.
+value. A write of the whole block makes it good; a write of a part of it is refused. With
+--repair, a bad block is reported and signed anew, and its data is read as it is.
 
 A block and its field are written together. After SIGKILL each block has its old content
 or its new one, or is reported as bad. What a client has flushed, or written with FUA,
@@ -83,8 +83,8 @@ func (f *nbdFlags) bind(c *cobra.Command) {
 	f.present.bind(c, "present", "what the clients see: clean data of a protected IMAGE, or a clean IMAGE with fields")
 	flags.StringVar(&f.listen, "listen", "", "TCP address to listen on, `ADDR:PORT` (default "+nbdAddress+")")
 	flags.Var(&f.socket, "socket", "listen on a UNIX socket with that name instead")
-	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may have IMAGE then")
-	flags.BoolVar(&f.repair, "repair", false, "report bad blocks, sign them anew and go on")
+	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may then serve IMAGE")
+	flags.BoolVar(&f.repair, "repair", false, "report bad blocks, sign them anew and continue")
 	flags.BoolVar(&f.asJSON, "json", false, "print the URI and the outcome (on standard output) and bad blocks (on standard error) as JSON, one object per line")
 	c.MarkFlagsMutuallyExclusive("listen", "socket")
 	c.MarkFlagsMutuallyExclusive("read-only", "repair")

@@ -17,8 +17,8 @@ func newOfficer() *cobra.Command {
 		Use:     "officer",
 		GroupID: groupDevice,
 		Short:   "Change the secrets of a run while its programs work",
-		Long: `Officer does a crypto officer's work on the devices of a run that was started with
---officer SOCKET: it adds, replaces and deletes import KEKs and credentials of devices in
+		Long: `Officer changes the secrets of a run that was started with --officer SOCKET, as a crypto
+officer does: it adds, replaces and deletes import KEKs and credentials of devices in
 wrapped import mode. A login whose KEK or credential was replaced or deleted becomes
 invalid, as on an adapter; the DEKs that were made with it stay.
 

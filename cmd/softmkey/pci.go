@@ -27,15 +27,16 @@ mlx5 driver of the guest's own kernel, unchanged, binds to it and makes an Ether
 interface and an RDMA device (RoCEv2). QEMU 10.1 or newer reaches it over a UNIX socket,
 with the device vfio-user-pci; the guest's memory must be shared.
 
-NETWORK is the name of a tap device, which connects the guest with this host (making one
-needs CAP_NET_ADMIN), or unix:PATH, where two adapters meet without any privilege.
+NETWORK is the name of a tap device, which connects the guest with this host (creating one
+needs CAP_NET_ADMIN), or unix:PATH, a UNIX socket that connects two adapters without any
+privilege.
 
 The guest's RDMA packets are ordinary frames of the network, with the guest's own
 addresses: they reach other guests, softmkey's devices on the host, and adapters.
 docs/pci.md has the whole command line of a virtual machine, and what is not emulated.
 
-A virtual machine is served until it ends; then the next one may come. Do not end this
-command while a virtual machine runs: QEMU aborts.`,
+Pci serves one virtual machine at a time, until it ends; then the next one may connect. Do
+not end this command while a virtual machine runs, because QEMU then aborts.`,
 		Example: `  softmkey pci --socket /run/mlx5-a.sock --net tap0
   softmkey pci --socket a.sock --net unix:cable &
   softmkey pci --socket b.sock --net unix:cable`,

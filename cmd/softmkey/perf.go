@@ -62,9 +62,10 @@ With --peers, perf also measures, repeatedly, other transports on the same machi
 bare stream of UDP with GSO and GRO, a bare ping-pong of UDP, and iperf3's TCP stream if
 iperf3 is installed.
 
-A listener serves clients side by side and ends when a client that has measured hangs
-up. It believes only the address from which a client's connection comes. With --cm on
-both sides, they meet by the connection manager (rdma_cm) instead of TCP.`,
+A listener serves several clients at a time and ends when the last client that has
+measured something disconnects. A client's device must have the address from which its
+connection comes. With --cm on both sides, they meet by the connection manager (rdma_cm)
+instead of TCP.`,
 		Example: `  softmkey perf
   softmkey perf --op write --size 64K,1M --keys plain,t10dif,row-c --test bandwidth --peers
   softmkey perf --op send --size 64 --test latency --spin 50us

@@ -25,17 +25,16 @@ and encrypts and decrypts with AES-XTS. The results are those of ConnectX hardwa
 between memory and the wire, bit for bit.
 
 A protected stream consists of blocks, each followed by its signature field. The
-fields are T10-DIF (guard, application tag, reference tag), CRC32, CRC32C or CRC64;
-files may also have NVMe's, 'softmkey help sig'.
-'softmkey help sig' describes how to write a signature on the command line.
+fields are T10-DIF (guard, application tag, reference tag), CRC32, CRC32C or CRC64, and
+in files also those of NVMe. 'softmkey help sig' describes how to write a signature on
+the command line.
 
 IN and OUT are files; '-' is standard input or standard output. An output file
 appears under its name when it is complete and on the disk. After an error there is
-no output file, and a file that was there before is unchanged. Where the file system
-has no files without a name (NFS, FAT), a command that is killed with SIGKILL leaves
+no output file, and an existing file is unchanged. If the file system does not support
+files without a name (NFS, FAT), a command that is killed with SIGKILL leaves a file
 .NAME.softmkey-... behind. Data that was already written to standard output or to a
-device stays. Files of any size are processed in
-constant memory, on all cores.
+device stays. Files of any size are processed in constant memory, on all cores.
 
 The exit status is 0 for success, 1 for a bad signature, and 2 for an error of usage,
 configuration, input or output. If a signal ends the command, it is 128 plus the

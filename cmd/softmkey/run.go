@@ -33,25 +33,23 @@ func newRunFlags() (*cobra.Command, *runFlags) {
 	c := &cobra.Command{
 		Use:     "run [flags] -- PROGRAM [ARG...]",
 		GroupID: groupDevice,
-		Short:   "Run a program that finds an mlx5 adapter",
-		Long: `Run starts PROGRAM, which finds an mlx5 RDMA adapter: libibverbs, libmlx5 and librdmacm
-are those of the distribution, unchanged, and softmkey answers in the place of the
-kernel and of the adapter. The wire is RoCEv2 on the device's address, so that programs
-of several runs, on one host or several, reach each other. Within one device, and between
-runs of one user on one host, packets pass in memory, unless --wire, --pcap or --fault is
-given.
+		Short:   "Run a program with an mlx5 adapter",
+		Long: `Run starts PROGRAM with an mlx5 RDMA adapter. libibverbs, libmlx5 and librdmacm are those
+of the distribution, unchanged; softmkey answers in the place of the kernel and of the
+adapter. The packets are RoCEv2 on the device's address, so that programs of several runs,
+on one host or several, reach each other. Within one device, and between runs of one user
+on one host, packets pass in memory, unless --wire, --pcap or --fault is given.
 
-Several runs of a user may name the same address with --device: each has the queue pairs
-that it makes, and up to 64 fit. Without --device there is a device on the first free
-loopback address. A program that binds an address of the host with rdma_cm, or resolves
-that of a peer on another host, gets one more device, on the host's address. A listener
-on every address (0.0.0.0) is reached at the run's devices only: name the host's address
-with --device.
+Up to 64 runs of a user may name the same address with --device. Without --device there is
+a device on the first free loopback address. A program that binds an address of the host
+with rdma_cm, or resolves the address of a peer on another host, then gets one more device,
+on the host's address. A listener on every address (0.0.0.0) is reached only at the
+addresses of the run's devices: name the host's address with --device.
 
-Everything that PROGRAM starts has the device too. The standard streams are PROGRAM's,
-and so is the exit status: 128 and its number if a signal ended it, 127 if PROGRAM was not
-found, 126 if it cannot be executed. The status is 2 if softmkey itself could not start it.
-What PROGRAM has left running is ended with it.
+All processes that PROGRAM starts have the device, too. The exit status is PROGRAM's: 128
+plus the number of the signal if one ended it, 127 if PROGRAM was not found, 126 if it
+cannot be executed. It is 2 if softmkey itself could not start PROGRAM. When PROGRAM ends,
+the processes that it left running are ended.
 
 With --trace-format json each line of the trace is an object with the members time,
 process, kind, object, number, action, reason (if there is one) and fields (if there are
@@ -60,9 +58,9 @@ are numbers; addresses and values of signatures, which may need 64 bits, are str
 hexadecimal digits after 0x. Every request has an end: a completion, or a record of the
 kind end if there is no completion.
 
-Linux 5.19 or newer is needed, and a container must allow seccomp. No privilege is:
-where hardware watchpoints (perf_event_open) are forbidden, doorbells are polled. It is
-no security boundary.`,
+Run needs Linux 5.19 or newer, and in a container the permission to use seccomp. It needs
+no privilege: where hardware watchpoints (perf_event_open) are forbidden, doorbells are
+polled. It is no security boundary.`,
 		Example: `  softmkey run -- ibv_devinfo -v
   softmkey run -- ib_write_bw &
   softmkey run -- ib_write_bw 127.0.0.1

@@ -56,10 +56,10 @@ combinations:
     decrypt  after   SIG   SIG      decrypt, then check and sign anew
     decrypt  before  SIG            check and strip signed ciphertext, then decrypt
 
-Where only one domain has a signature, there are two more: "encrypt after" with --mem
-alone equals "encrypt before", and "decrypt before" with --wire alone equals "decrypt
-after", as the provider and the adapter accept them. That they are equal is inferred
-from the adapter's formats.
+libmlx5 and adapters accept two more combinations, with a signature in one domain only:
+"encrypt after" with --mem alone, which equals "encrypt before", and "decrypt before"
+with --wire alone, which equals "decrypt after". That they are equal is inferred from the
+adapter's formats.
 
 The encrypted stream is cut into data units, whose tweaks count up from --tweak. The last
 unit may be shorter: 16 bytes or more, at least 16 bytes less than the others, in a

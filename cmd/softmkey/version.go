@@ -16,9 +16,9 @@ func newVersion() *cobra.Command {
 		Use:     "version",
 		GroupID: groupOther,
 		Short:   "Print the version, and the instructions that are used",
-		Long: `Version prints the version, that of Go, the platform, and the set of instructions that
-the kernels use on this machine. The environment variable SOFTMKEY_CPU, set to generic,
-avx2, vaes, avx512 or neon, lowers it.`,
+		Long: `Version prints the version, the version of Go, the platform, and the instruction set that
+the kernels use on this machine. The environment variable SOFTMKEY_CPU selects a smaller
+one: generic, avx2, vaes, avx512 or neon.`,
 		Args: operands(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			fmt.Fprint(c.OutOrStdout(), versionLine())
