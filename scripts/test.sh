@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Each package has this time limit in the short form, after which go test prints where it hangs.
+# The time limit of a package. When it ends, go test prints where the package hangs.
 timeout=8m
 short=-short
 [ -z "${SOFTMKEY_LONG:-}" ] || { timeout=2h; short=; }
