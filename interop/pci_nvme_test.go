@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -244,5 +245,39 @@ func (c *cable) found(t *testing.T, target, host *pciGuest, parts []string, tran
 				t.Errorf("%s %s: %d transfers, want %d or more", part, way, n, want)
 			}
 		}
+	}
+}
+
+// The kernel's target in a guest, and examples/nvmepi on the host. The adapter in the guest finds
+// the bad guard of a write, and the key of the example the wrong reference tag of a read.
+func TestPCIExample(t *testing.T) {
+	for _, block := range []int{512, 4096} {
+		t.Run(fmt.Sprint(block), func(t *testing.T) {
+			target := guest.PCI{RDMA: true, Script: strings.ReplaceAll(nvmeScript, "BLOCK", fmt.Sprint(block)), Modules: []string{"nvmet_rdma", "sd_mod", "scsi_debug"}}
+			eachKernel(t, target, func(t *testing.T, softmkey, dir string, image guest.Image) {
+				example := filepath.Join(dir, "nvmepi")
+				build := exec.Command("go", "build", "-o", example, "./examples/nvmepi")
+				build.Dir = ".."
+				if text, err := build.CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s", err, text)
+				}
+				tap(t, "pcitap0", "10.92.0.1/24")
+				g := startPCI(t, softmkey, dir, "target", "pcitap0", "pci.addr=10.92.0.2 pci.peer=10.92.0.1 pci.role=target oops=panic", image)
+				g.done("ping", "gids", "target")
+				got, err := exec.Command("timeout", "120", example, "-device", "10.92.0.1", "-target", "10.92.0.2:4420", "-subsystem", "s1").CombinedOutput()
+				text := string(got)
+				want := fmt.Sprintf(`controller 1, namespace 1: %d blocks of %d+8 bytes, protection type 1
+write of blocks 0 to 7: status 0x0, bad: false
+read of blocks 0 to 7: status 0x0, bad: false, equal: true
+write of blocks 8 to 15: status 0x0, bad: false
+read of blocks 8 to 15: status 0x0, bad: false, equal: true
+write with a bad guard: status `, 8<<20/block, block)
+				if err != nil || !strings.HasPrefix(text, want) || !strings.Contains(text, "guard check error: true, bad: false") || !strings.Contains(text, "bad reference tag") {
+					t.Fatalf("%v, the example printed:\n%s", err, text)
+				}
+				g.lines("PI error")
+				t.Log(text)
+			})
+		})
 	}
 }
