@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,10 +24,18 @@ type pciGuest struct {
 	name    string
 	console string // file name
 	ended   chan struct{}
+	kill    func() // kills QEMU
 }
 
 // startPCI starts the adapter with more flags, and QEMU. The parameters are for the guest's /init.
 func startPCI(t *testing.T, softmkey, dir, name, network, parameters string, image guest.Image, flags ...string) *pciGuest {
+	t.Helper()
+	startAdapter(t, softmkey, dir, name, network, flags...)
+	return startMachine(t, dir, name, name, parameters, image)
+}
+
+// startAdapter starts softmkey pci, which listens at NAME.sock. The returned function kills it.
+func startAdapter(t *testing.T, softmkey, dir, name, network string, flags ...string) (kill func()) {
 	t.Helper()
 	socket := filepath.Join(dir, name+".sock")
 	adapter := exec.Command(softmkey, append([]string{"pci", "--socket", socket, "--net", network, "-v"}, flags...)...)
@@ -43,11 +54,16 @@ func startPCI(t *testing.T, softmkey, dir, name, network, parameters string, ima
 	})
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(socket); err == nil {
-			break
+			return func() { adapter.Process.Kill() }
 		} else if time.Now().After(end) {
 			t.Fatal("the adapter does not listen")
 		}
 	}
+}
+
+// startMachine starts QEMU with the adapter that listens at ADAPTER.sock.
+func startMachine(t *testing.T, dir, name, adapter, parameters string, image guest.Image) *pciGuest {
+	t.Helper()
 	root, err := filepath.Abs("../.cache/interop/qemu")
 	if err != nil {
 		t.Fatal(err)
@@ -62,10 +78,10 @@ func startPCI(t *testing.T, softmkey, dir, name, network, parameters string, ima
 	qemu := exec.Command(filepath.Join(root, "usr/lib64/ld-linux-x86-64.so.2"), "--library-path", libs, filepath.Join(root, "usr/bin/qemu-system-x86_64"),
 		"-L", filepath.Join(root, "usr/share/qemu"), "-L", filepath.Join(root, "usr/share/seabios"),
 		"-M", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "512", "-object", "memory-backend-memfd,id=m0,size=512M,share=on", "-machine", "memory-backend=m0",
-		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio", "-monitor", "none", "-nic", "none",
+		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-monitor", "none", "-nic", "none",
 		"-kernel", image.Kernel, "-initrd", image.Initramfs,
-		"-append", "console=ttyS0 panic=-1 no_timer_check mitigations=off "+parameters,
-		"-device", fmt.Sprintf(`{"driver":"vfio-user-pci","socket":{"path":%q,"type":"unix"}}`, socket))
+		"-append", "console=ttyS0 no_timer_check mitigations=off "+parameters,
+		"-device", fmt.Sprintf(`{"driver":"vfio-user-pci","socket":{"path":%q,"type":"unix"}}`, filepath.Join(dir, adapter+".sock")))
 	qemu.Stdout, qemu.Stderr = console, console
 	if err := qemu.Start(); err != nil {
 		t.Fatal(err)
@@ -74,9 +90,12 @@ func startPCI(t *testing.T, softmkey, dir, name, network, parameters string, ima
 		qemu.Wait()
 		close(g.ended)
 	}()
-	t.Cleanup(func() {
+	g.kill = func() {
 		qemu.Process.Kill() // the adapter must cope with this at any moment
 		<-g.ended
+	}
+	t.Cleanup(func() {
+		g.kill()
 		if t.Failed() {
 			text, _ := os.ReadFile(g.console)
 			t.Logf("%s: the end of the console:\n%s", name, text[max(0, len(text)-4000):])
@@ -85,22 +104,35 @@ func startPCI(t *testing.T, softmkey, dir, name, network, parameters string, ima
 	return g
 }
 
-// lines waits for a line of the guest and returns all lines of its /init so far.
+// lines waits for a line of the guest's /init and returns all of its lines so far.
 func (g *pciGuest) lines(until string) string {
+	g.t.Helper()
+	var said string
+	g.wait(until, func(console string) bool {
+		var lines strings.Builder
+		for line := range strings.Lines(console) {
+			if strings.HasPrefix(line, "pci: ") {
+				lines.WriteString(strings.TrimRight(line, "\r\n") + "\n")
+			}
+		}
+		said = lines.String()
+		return strings.Contains(said, until)
+	})
+	return said
+}
+
+// wait waits for something in the text of the console.
+func (g *pciGuest) wait(what string, there func(console string) bool) {
 	g.t.Helper()
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		text, err := os.ReadFile(g.console)
-		if err != nil {
+		switch {
+		case err != nil:
 			g.t.Fatal(err)
-		}
-		var said strings.Builder
-		for line := range strings.Lines(string(text)) {
-			if strings.HasPrefix(line, "pci: ") {
-				said.WriteString(strings.TrimRight(line, "\r\n") + "\n")
-			}
-		}
-		if strings.Contains(said.String(), until) {
-			return said.String()
+		case there(string(text)):
+			return
+		case bytes.Contains(text, []byte("Kernel panic")):
+			g.t.Fatalf("%s: the kernel has panicked", g.name)
 		}
 		select {
 		case <-g.ended:
@@ -108,7 +140,7 @@ func (g *pciGuest) lines(until string) string {
 		default:
 		}
 		if time.Now().After(end) {
-			g.t.Fatalf("%s: no line %q", g.name, until)
+			g.t.Fatalf("%s: no line %q", g.name, what)
 		}
 	}
 }
@@ -203,6 +235,56 @@ func TestPCIHost(t *testing.T) {
 	})
 }
 
+// A guest's QEMU is killed while the driver loads, and a second one finds the adapter in its first
+// state. That guest reboots, and its driver binds again. Then the adapter is killed: what QEMU does
+// is QEMU's.
+func TestPCILife(t *testing.T) {
+	// The host says whether to reboot: a guest remembers nothing.
+	again := guest.PCI{Script: "[ \"$(nc $peer 7777 </dev/null)\" = reboot ] && echo pci: reboots && reboot -f\nstep again reach\n"}
+	eachKernel(t, again, func(t *testing.T, softmkey, dir string, image guest.Image) {
+		tap(t, "pcitap0", "10.92.0.1/24")
+		l, err := net.Listen("tcp", "10.92.0.1:7777")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for _, answer := range []string{"reboot", "stay"} {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				io.WriteString(c, answer)
+				c.Close()
+			}
+		})
+		t.Cleanup(func() {
+			l.Close()
+			wg.Wait()
+		})
+		kill := startAdapter(t, softmkey, dir, "adapter", "pcitap0")
+		const parameters = "pci.addr=10.92.0.2 pci.peer=10.92.0.1"
+		first := startMachine(t, dir, "first", "adapter", parameters, image)
+		first.wait("mlx5_core", func(console string) bool { return strings.Contains(console, "mlx5_core") })
+		first.kill()
+		second := startMachine(t, dir, "second", "adapter", parameters, image)
+		second.done("ping", "again")
+		if text, _ := os.ReadFile(second.console); strings.Count(string(text), "pci: ping done") != 2 || !strings.Contains(string(text), "pci: reboots") {
+			t.Error("the guest has not rebooted")
+		}
+		kill()
+		select {
+		case <-second.ended:
+			t.Log("QEMU ended after its adapter")
+		case <-time.After(5 * time.Second):
+			t.Log("QEMU ran on for 5 s after its adapter")
+		}
+		second.kill()
+		text, _ := os.ReadFile(second.console)
+		t.Logf("%d bytes on the console, whose end is:\n%s", len(text), text[max(0, len(text)-600):])
+	})
+}
+
 // pciStep is a program whose server runs in one guest and whose client runs in another.
 type pciStep struct{ name, server, client string }
 
@@ -218,6 +300,7 @@ var pciSteps = []pciStep{
 	{"write_bw", "ib_write_bw -F -x 3 -n 200", "ib_write_bw -F -x 3 -n 200 PEER"},
 	{"read_bw", "ib_read_bw -F -x 3 -n 200", "ib_read_bw -F -x 3 -n 200 PEER"},
 	{"send_bw", "ib_send_bw -F -x 3 -n 200", "ib_send_bw -F -x 3 -n 200 PEER"},
+	{"iperf3", "iperf3 -s -1", "iperf3 -c PEER -n 16M"},
 	{"write_lat", "ib_write_lat -F -x 3 -n 200", "ib_write_lat -F -x 3 -n 200 PEER"},
 }
 

@@ -36,7 +36,8 @@ addresses: they reach other guests, softmkey's devices on the host, and adapters
 docs/pci.md has the whole command line of a virtual machine, and what is not emulated.
 
 Pci serves one virtual machine at a time, until it ends; then the next one may connect. Do
-not end this command while a virtual machine runs, because QEMU then aborts.`,
+not end this command while a virtual machine runs, because the guest then loses its
+adapter, and QEMU may abort.`,
 		Example: `  softmkey pci --socket /run/mlx5-a.sock --net tap0
   softmkey pci --socket a.sock --net unix:cable &
   softmkey pci --socket b.sock --net unix:cable`,

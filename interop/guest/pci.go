@@ -15,7 +15,7 @@ const mlx5Provider = "/usr/lib/*/libibverbs/libmlx5-rdmav*.so"
 
 // pciPrograms are what a guest with an RDMA device runs.
 var pciPrograms = []string{
-	"ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong", "ibv_xsrq_pingpong", "rping", "ucmatose", "udaddy", "mckey",
+	"ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong", "ibv_xsrq_pingpong", "rping", "ucmatose", "udaddy", "mckey", "iperf3",
 	"ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw", "ib_send_lat", "ib_write_lat",
 }
 
