@@ -20,7 +20,7 @@ func view(src Source, off uint64, n int) []byte {
 // seal completes packet p, whose headers take head bytes, with padding and CRC. The
 // payload of n bytes is copied from memory, or is already in the packet if memory is nil.
 func (q *QP) seal(p []byte, id uint16, head, n int, memory []byte) {
-	if memory != nil && !q.near {
+	if memory != nil && !q.near && !q.ring {
 		q.flow.Front(len(p)).WithID(id).Fill(p, head, memory)
 		return
 	}
@@ -31,7 +31,11 @@ func (q *QP) seal(p []byte, id uint16, head, n int, memory []byte) {
 
 // finish completes packet p with its CRC.
 func (q *QP) finish(p []byte, id uint16) {
-	if !q.near {
+	switch {
+	case q.near:
+	case q.ring:
+		clear(p[len(p)-wire.ICRCLen:])
+	default:
 		q.flow.Front(len(p)).WithID(id).PutICRC(p)
 	}
 }
@@ -43,7 +47,7 @@ func (q *QP) check(b []byte, k *packet) (id uint16, ok bool) {
 	if len(k.payload) >= minDirect {
 		k.place = q.place(k)
 	}
-	if q.inside {
+	if q.via != overNetwork {
 		copy(k.place, k.payload)
 		return 0, true
 	}

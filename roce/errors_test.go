@@ -128,6 +128,9 @@ func TestMemoryFails(t *testing.T) {
 			if onePort {
 				t.Skip("no packet is lost inside a port")
 			}
+			if byMemory[0] && !selective {
+				t.Skip("in memory the message is one packet")
+			}
 			p := newPair(t, pairOptions{mtu: mtu, selective: selective})
 			p.mem[1].keys[1] = make([]byte, 8*mtu)
 			src := &source{b: data}

@@ -68,6 +68,9 @@ func TestFaultyNetwork(t *testing.T) {
 		// With more loss, eight losses in a row occur and the QP rightly fails.
 		{"all 5%", 0.05, 0.05, 0.05, 0.05},
 	} {
+		if v.damage > 0 && byMemory != [2]bool{} {
+			continue // packets in memory are not damaged, and have no CRC
+		}
 		seeds, ops := uint64(2), 80
 		if os.Getenv("SOFTMKEY_LONG") != "" {
 			seeds, ops = 50, 400

@@ -352,8 +352,13 @@ type fakeConn struct {
 	limits packetconn.Limits
 	sent   []packetconn.Datagrams // one datagram each
 	gso    bool
+	memory bool // what it sends passes through memory
 	closed bool
 }
+
+// Approach and Sleep implement packetconn.Neighbor.
+func (c *fakeConn) Approach(netip.AddrPort, uint32) bool { return c.memory }
+func (c *fakeConn) Sleep() bool                          { return false }
 
 func (c *fakeConn) LocalAddr() netip.AddrPort { return c.addr }
 func (c *fakeConn) Limits() packetconn.Limits { return c.limits }
@@ -451,7 +456,7 @@ func newPair(t testing.TB, o pairOptions) *pair {
 			p.port[1], p.conn[1] = p.port[0], p.conn[0]
 			continue
 		}
-		p.conn[i] = &fakeConn{addr: netip.MustParseAddrPort(addrs[i]), gso: !o.noGSO,
+		p.conn[i] = &fakeConn{addr: netip.MustParseAddrPort(addrs[i]), gso: !o.noGSO, memory: byMemory[i],
 			limits: packetconn.Limits{Datagrams: 64, Bytes: 65507, Trains: 8}}
 		p.port[i] = newPort(p.conn[i], &Options{
 			SendWindow: o.window, ReadWindow: o.window, Inside: o.inside,
@@ -538,7 +543,7 @@ func (p *pair) release() (moved bool) {
 
 // deliver passes a packet from the other side to side to.
 func (p *pair) deliver(to int, b []byte, tos byte) {
-	p.port[to].gids()[0].take(&packetconn.Datagrams{Addr: p.conn[1-to].addr, Buf: b, Seg: len(b), TOS: tos}, p.clock)
+	p.port[to].gids()[0].take(&packetconn.Datagrams{Addr: p.conn[1-to].addr, Buf: b, Seg: len(b), TOS: tos, Memory: p.conn[1-to].memory}, p.clock)
 }
 
 // run calls step until nothing moves and no timer is armed, or until the number of steps

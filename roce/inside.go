@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -43,10 +44,30 @@ func (q *QP) mtu() int {
 	return q.recv.MTU
 }
 
+// mtuOf returns the payload of a full packet of a request, or of its responses. A QP whose packets
+// pass through memory of another process sends packets that are as long as inside the port, which
+// the peer accepts from memory. For READs both sides must count with the same size, which is the
+// path MTU, because the peer need not reach this process by memory, too.
+func (q *QP) mtuOf(w *Work) int {
+	if q.ring && w.Op != rdma.WRRead {
+		return insideMTU
+	}
+	return q.mtu()
+}
+
+// medium is what received packets have passed through. Packets that passed through memory need no CRC.
+type medium uint8
+
+const (
+	overNetwork medium = iota
+	overMemory         // of this process and another one
+	insidePort
+)
+
 // largest returns the length of the largest packet that the QP accepts from its
 // present source, the network or the port itself.
 func (q *QP) largest() int {
-	if q.inside {
+	if q.via != overNetwork {
 		return wire.MaxPacket - 4096 + insideMTU
 	}
 	return wire.MaxPacket

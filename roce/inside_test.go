@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -13,21 +14,41 @@ import (
 // onePort makes pairs whose sides are QPs of one port, with Options.Inside.
 var onePort bool
 
+// inside are the tests that run in memory, too.
+var inside = []struct {
+	name string
+	f    func(*testing.T)
+}{
+	{"EveryOperation", TestEveryOperation}, {"FaultyNetwork", TestFaultyNetwork}, {"RefusedRequests", TestRefusedRequests}, {"WorkThatCannotBe", TestWorkThatCannotBe},
+	{"MemoryFails", TestMemoryFails}, {"RefusedBatch", TestRefusedBatch}, {"Datagrams", TestDatagrams},
+	{"DatagramsDropped", TestDatagramsDropped}, {"Unreliable", TestUnreliable}, {"UnreliableRefused", TestUnreliableRefused}, {"XRC", TestXRC},
+}
+
+// byMemory makes pairs whose packets from a side pass through memory, as of another process.
+var byMemory [2]bool
+
 // TestInside runs tests between two QPs of one port whose packets pass in
 // memory. Tests that drop or watch packets cannot run here. A packet on the
 // network fails the test (pair.step).
 func TestInside(t *testing.T) {
 	onePort = true
 	defer func() { onePort = false }()
-	for _, v := range []struct {
-		name string
-		f    func(*testing.T)
-	}{
-		{"EveryOperation", TestEveryOperation}, {"FaultyNetwork", TestFaultyNetwork}, {"RefusedRequests", TestRefusedRequests}, {"WorkThatCannotBe", TestWorkThatCannotBe},
-		{"MemoryFails", TestMemoryFails}, {"RefusedBatch", TestRefusedBatch}, {"Datagrams", TestDatagrams},
-		{"DatagramsDropped", TestDatagramsDropped}, {"Unreliable", TestUnreliable}, {"UnreliableRefused", TestUnreliableRefused}, {"XRC", TestXRC},
-	} {
+	for _, v := range inside {
 		t.Run(v.name, v.f)
+	}
+}
+
+// TestMemory runs the same tests between two ports that reach each other by memory, and where only
+// one side reaches the other so.
+func TestMemory(t *testing.T) {
+	defer func() { byMemory = [2]bool{} }()
+	for i, sides := range [][2]bool{{true, true}, {true, false}, {false, true}} {
+		byMemory = sides
+		for k, v := range inside {
+			if k == 0 || i == 0 {
+				t.Run(fmt.Sprint(v.name, sides), v.f)
+			}
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package roce
 
 import (
 	"bytes"
-	"net/netip"
 	"sync"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
@@ -76,7 +75,7 @@ func (n *lane) packet(l *link, t *packetconn.Datagrams, inside bool, b []byte) {
 	train.Buf = nil
 	b = bytes.Clone(b) // the receive buffer is reused
 	n.put(len(b), func(now int64) {
-		if n.q.enter(l, train.Addr, inside) {
+		if n.q.enter(l, &train, inside) {
 			n.q.packet(b, &train, now)
 			n.q.release(now)
 		}
@@ -135,10 +134,11 @@ func (n *lane) send() {
 	}
 }
 
-// enter locks the QP for packets that arrived from addr on a link, or from the
-// link with address addr inside the port. It returns false and counts the
+// enter locks the QP for packets of train t that arrived on a link, or inside the
+// port from the link with the address of t. It returns false and counts the
 // packet as dropped if the QP does not accept it.
-func (q *QP) enter(l *link, addr netip.AddrPort, inside bool) bool {
+func (q *QP) enter(l *link, t *packetconn.Datagrams, inside bool) bool {
+	addr := t.Addr
 	n := &q.port.n
 	connected := q.service != wire.ServiceUD && q.dct == nil
 	q.mu.Lock()
@@ -157,7 +157,13 @@ func (q *QP) enter(l *link, addr netip.AddrPort, inside bool) bool {
 			q.link = l
 			q.from, q.fromIn = addr, wire.NewFlow(addr, l.addr)
 		}
-		q.resp.batch, q.inside = q.resp.psn, inside
+		q.resp.batch, q.via = q.resp.psn, overNetwork
+		switch {
+		case inside:
+			q.via = insidePort
+		case t.Memory:
+			q.via = overMemory
+		}
 		return true
 	}
 	q.mu.Unlock()
@@ -169,7 +175,7 @@ func (q *QP) enter(l *link, addr netip.AddrPort, inside bool) bool {
 // not hold turn, or for a packet inside the port. It is called with the lock of
 // the QP held.
 func (q *QP) sawMessage() {
-	if q.lane.Load() == nil && !q.inside {
+	if q.lane.Load() == nil && q.via != insidePort {
 		q.link.in.heard = true
 	}
 }

@@ -32,9 +32,10 @@ type QP struct {
 	mu      sync.Mutex // guards the following fields
 	state   rdma.State
 	closed  bool
-	deaf    bool // BlockOwnMulticast was called: the QP does not receive its own multicasts
-	near    bool // the peer is on this port, and packets to it pass in memory
-	inside  bool // the packets being received passed in memory and have no CRC
+	deaf    bool   // BlockOwnMulticast was called: the QP does not receive its own multicasts
+	near    bool   // the peer is on this port, and packets to it pass in memory
+	ring    bool   // the peer is another process on this machine, and packets to it pass through memory (packetconn.Neighbor)
+	via     medium // of the packets being received
 	ids     identifications
 	recv    RecvConfig
 	send    SendConfig
@@ -114,8 +115,9 @@ func (q *QP) RTR(c RecvConfig) error {
 	} else {
 		c.Peer = netip.AddrPortFrom(ip, c.Peer.Port())
 	}
+	ring := false
 	if n, ok := packetconn.AsNeighbor(l.conn); ok && connected {
-		n.Approach(c.Peer, c.DestQPN)
+		ring = n.Approach(c.Peer, c.DestQPN)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,6 +140,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	q.from, q.fromIn = c.Peer, wire.NewFlow(c.Peer, l.addr)
 	q.peer = q.port.acquirePeer(ip)
 	q.near = q.port.inside(c.Peer, c.DestQPN) != nil
+	q.ring = ring && !q.near && q.acknowledged() && !c.Selective
 	return nil
 }
 
@@ -220,7 +223,7 @@ func (q *QP) reset() {
 	q.leave(rdma.StateReset)
 	if q.peer != nil {
 		q.port.releasePeer(q.peer)
-		q.peer, q.near = nil, false
+		q.peer, q.near, q.ring = nil, false, false
 	}
 }
 

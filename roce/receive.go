@@ -214,7 +214,7 @@ func (l *link) acquire(num uint32, t *packetconn.Datagrams, inside bool, b []byt
 		n.packet(l, t, inside, b)
 		return nil
 	}
-	if !q.enter(l, t.Addr, inside) {
+	if !q.enter(l, t, inside) {
 		return nil
 	}
 	return q
@@ -300,7 +300,7 @@ func (q *QP) inspect(b []byte, k *packet) (id uint16, refused *atomic.Uint64) {
 		var ok bool
 		id, ok = q.check(b, k)
 		switch {
-		case !ok || q.peer != nil && !q.inside && !q.ids.plausible(id):
+		case !ok || q.peer != nil && q.via == overNetwork && !q.ids.plausible(id):
 			refused = &n.BadICRC
 			q.noteBadCRC(b)
 		case !parsed:

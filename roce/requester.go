@@ -72,7 +72,7 @@ func (r *requester) builds() bool {
 
 // bytes returns the number of message bytes in packets [i, j) of w.
 func (q *QP) bytes(w *Work, i, j uint32) int64 {
-	mtu := int64(q.mtu())
+	mtu := int64(q.mtuOf(w))
 	return min(int64(j)*mtu, int64(w.Length)) - min(int64(i)*mtu, int64(w.Length))
 }
 
@@ -111,7 +111,7 @@ func (q *QP) begin() *Work {
 		if !local {
 			p.count = 1
 			if !w.Op.Atomic() {
-				p.count = packets(w.Length, q.mtu())
+				p.count = packets(w.Length, q.mtuOf(w))
 			}
 		}
 		r.add(w)

@@ -220,7 +220,7 @@ func position(i, n uint32) int {
 // bytes that the turn and the send window allow for this packet and the next.
 func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 	r := &q.req
-	mtu := q.mtu()
+	mtu := q.mtuOf(w)
 	off := uint64(i) * uint64(mtu)
 	n := int(min(uint64(mtu), uint64(w.Length)-off))
 	pos := position(i, w.progress.count)

@@ -6,10 +6,11 @@ import "net/netip"
 // processes map. The packets are otherwise those of the network. [AsNeighbor] also finds the Neighbor
 // inside of a [Wrapper].
 type Neighbor interface {
-	// Approach prepares to pass packets to a QP at an address in memory, if that is possible. It
-	// waits for the other process for at most a fraction of a second. Without Approach, the first
-	// packets go through the network, and later packets, in memory, may overtake them.
-	Approach(to netip.AddrPort, qpn uint32)
+	// Approach prepares to pass packets to a QP at an address in memory, and reports whether
+	// that is possible. If so, the packets pass in memory as long as the other process lives.
+	// Approach waits for the other process for at most a fraction of a second. Without Approach,
+	// the first packets go through the network, and later packets, in memory, may overtake them.
+	Approach(to netip.AddrPort, qpn uint32) bool
 
 	// Sleep must be called before waiting on the descriptor of [SyscallConn]. From then until the
 	// next Poll, the descriptor also becomes readable when packets arrive in memory. Sleep reports

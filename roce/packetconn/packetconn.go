@@ -19,6 +19,10 @@ type Datagrams struct {
 	TOS  byte           // IPv4 type of service or IPv6 traffic class; the two low bits are ECN
 	Swap bool           // Send may keep Buf and replace it by another buffer; both have a capacity of at least RecvSize
 
+	// Memory is set by Recv of a [Neighbor] if the train passed through memory that another
+	// process wrote: its packets need no CRC, and may be longer than the path MTU.
+	Memory bool
+
 	// Route has a meaning on networks with Caps.Routes only.
 	Route Route
 }

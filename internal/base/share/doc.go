@@ -34,9 +34,8 @@
 // namespace, at this or another address, bypass the sockets if the other
 // process has called Meet, too. Each process makes a ring in shared memory for
 // each process that it sends to, and hands it over when a queue pair is
-// connected ([packetconn.Neighbor]). The packets are those of the network, with
-// their CRC, and each process copies what it receives before it reads it, so
-// the other process can do no more than it can with packets. A UNIX socket for each ring wakes a
+// connected ([packetconn.Neighbor]). Each process copies what it receives before it reads it, so the
+// other process can do no more than it can with packets. A UNIX socket for each ring wakes a
 // receiver that sleeps, and tells either process that the other has ended: packets then go through
 // the sockets again. A ring that is full, because its receiver has stopped, loses packets.
 //

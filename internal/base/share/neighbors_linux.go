@@ -403,16 +403,21 @@ func (o *outgoing) wake() {
 }
 
 // Approach implements packetconn.Neighbor.
-func (c *Conn) Approach(to netip.AddrPort, qpn uint32) {
+func (c *Conn) Approach(to netip.AddrPort, qpn uint32) bool {
 	n := c.m.near
 	if n == nil {
-		return
+		return false
 	}
-	if p, ok := n.place(to, qpn); ok {
-		n.meeting.Lock()
-		defer n.meeting.Unlock()
-		n.meet(p)
+	p, ok := n.place(to, qpn)
+	if !ok {
+		return false
 	}
+	n.meeting.Lock()
+	defer n.meeting.Unlock()
+	n.meet(p)
+	n.tx.Lock()
+	defer n.tx.Unlock()
+	return n.out[p] != nil
 }
 
 // Sleep implements packetconn.Neighbor.

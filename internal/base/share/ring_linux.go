@@ -181,7 +181,7 @@ func (r *ring) pop(t *packetconn.Datagrams) (bool, error) {
 		}
 		t.Buf = t.Buf[:length]
 		copy(t.Buf, r.data[offset+recordHead:])
-		t.Seg, t.TOS, t.Swap, t.Route = seg, tos, false, packetconn.Route{}
+		t.Seg, t.TOS, t.Swap, t.Memory, t.Route = seg, tos, false, true, packetconn.Route{}
 		if seg == 0 {
 			t.Seg = length
 		}

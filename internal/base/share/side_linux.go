@@ -258,7 +258,7 @@ func (m *member) handed(t *packetconn.Datagrams) bool {
 			ip = ip.WithZone(zone)
 		}
 		t.Addr = netip.AddrPortFrom(ip, binary.BigEndian.Uint16(h[4:]))
-		t.Seg, t.TOS, t.Swap = int(binary.BigEndian.Uint16(h[2:])), h[1], false
+		t.Seg, t.TOS, t.Swap, t.Memory = int(binary.BigEndian.Uint16(h[2:])), h[1], false, false
 		if t.Seg == 0 || t.Seg > len(t.Buf) {
 			t.Seg = len(t.Buf)
 		}
