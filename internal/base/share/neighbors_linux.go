@@ -427,6 +427,9 @@ func (c *Conn) Sleep() (arrived bool) { return c.m.near != nil && c.m.near.sleep
 // meeting held.
 func (n *neighbors) meet(p place) {
 	n.tx.Lock()
+	if o := n.out[p]; o != nil && ended(o.fd) { // another process may have the place now
+		n.drop(p, o)
+	}
 	met := n.out[p] != nil || len(n.out) >= mostNeighbors || n.closed
 	n.tx.Unlock()
 	if met {
@@ -456,6 +459,7 @@ func (n *neighbors) meet(p place) {
 // drop ends the use of a ring to the process at p. It is called with tx held.
 func (n *neighbors) drop(p place, o *outgoing) {
 	delete(n.out, p)
+	n.refuse(p) // packets do not bring the ring back at once; Approach does
 	o.close()
 }
 

@@ -190,8 +190,11 @@ func TestHostileNeighbor(t *testing.T) {
 		for start := time.Now(); ; {
 			scribble(to, g)
 			scribble(from, g)
-			if _, err := a.Send([]packetconn.Datagrams{packet}); err != nil {
-				t.Fatal(err)
+			// A packet that finds no ring may make a new one later.
+			if to, _ := a.Rings(); to > 0 {
+				if _, err := a.Send([]packetconn.Datagrams{packet}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if _, err := a.Poll(trains); err != nil {
 				t.Fatal(err)
