@@ -124,7 +124,7 @@ func TestRunTerminal(t *testing.T) {
 	x.await("ready> ")
 	x.ask("fg\n", script, 5*time.Second)
 	x.enter("two\n")
-	x.await("<two>")
+	x.await("two>") // the program may have got a part of an fg that was typed again
 	x.enter("\x03") // Ctrl-C
 	x.await("ready> ")
 	x.enter("echo status=$?.\n")
@@ -144,7 +144,7 @@ func TestRunTerminal(t *testing.T) {
 	x.await("ready> ")
 	x.ask("fg\n", script, 5*time.Second)
 	x.enter("three\n")
-	x.await("<three>")
+	x.await("three>")
 	x.enter("\x04") // the end of the input
 	x.await("ready> ")
 }

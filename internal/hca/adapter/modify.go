@@ -114,6 +114,11 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 		q.eng.Unlock()
 	}
 	q.setState(q.eng.State(), q.connection(&m, mask)...)
+	if mask&rdma.AttrState != 0 && a.State == rdma.StateReset {
+		// The driver clears the doorbell record next. A scan may have read the old one, and
+		// would take its requests for new ones once the QP is connected again.
+		q.ctx.forgetPlan()
+	}
 	return nil
 }
 

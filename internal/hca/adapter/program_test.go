@@ -57,6 +57,7 @@ type memory struct {
 	holes   [][2]uint64 // ranges that were unmapped
 	ended   bool        // the program has ended: nothing can be reached
 	absent  bool        // the program may use unmapped memory: its accesses are dropped
+	copied  func()      // called when the device has read a batch
 }
 
 func (m *memory) span(addr uint64, n int) ([]byte, error) {
@@ -100,6 +101,9 @@ func (m *memory) ReadV(vecs []adapter.Vec) error {
 		if err := m.Read(v.Addr, v.Buf); err != nil {
 			return err
 		}
+	}
+	if m.copied != nil {
+		m.copied()
 	}
 	return nil
 }

@@ -306,17 +306,22 @@ func (q *QP) setState(to rdma.State, fields ...Field) {
 	}
 }
 
-// rang takes a doorbell record of the QP and reports whether there was something new.
+// rang takes a doorbell record of the QP and reports whether there was something new. A record
+// that was read before a RESET has the indexes of before: it counts no more.
 func (q *QP) rang(recv, send uint32) (worked bool) {
 	q.eng.Lock()
+	state := q.eng.StateLocked()
+	if state < rdma.StateRTR {
+		q.eng.Unlock()
+		return false
+	}
 	newSend := q.sq.posted(uint16(send))
 	newRecv := q.rq.posted(uint16(recv))
-	state := q.eng.StateLocked()
 	if newSend && q.ctx.tracing() {
 		q.traceDoorbell(uint16(send))
 	}
+	q.setState(state) // under the lock, or a Modify could come in between
 	q.eng.Unlock()
-	q.setState(state)
 	if newSend {
 		q.eng.Post()
 	}

@@ -3,9 +3,13 @@ package adapter_test
 import (
 	"bytes"
 	"encoding/binary"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 func pattern(n int, seed byte) []byte {
@@ -170,6 +174,56 @@ func TestInline(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRecordBeforeReset resets a QP and connects it again while the device has read its doorbell
+// record and not yet looked at it. The indexes in that record are those of the requests before, which
+// must not be executed again.
+func TestRecordBeforeReset(t *testing.T) {
+	p := newPair(t, options{})
+	src, from := p.a.mr(4096, 1)
+	dst, to := p.b.mr(4096, 0xf)
+	add := func() {
+		p.qa.post(newWQE(prm.OpFetchAdd, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).u64(1, 0).data(from, 8, src.LKey()))
+	}
+	add()
+	add()
+	p.qa.send.waitCQE()
+	p.qa.send.waitCQE()
+
+	again, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		<-again
+		reset := adapter.QPModify{State: rdma.StateReset}
+		p.qa.modify(reset, rdma.AttrState)
+		p.qa.head = 0
+		p.a.mem.put(p.qa.db, make([]byte, 8)) // as the driver does
+		p.qb.modify(reset, rdma.AttrState)
+		p.qb.connect(p.qa)
+		p.qa.connect(p.qb)
+	}()
+	var once sync.Once
+	p.a.mem.copied = func() {
+		once.Do(func() {
+			close(again)
+			select {
+			case <-done:
+			case <-time.After(50 * time.Millisecond): // RESET may wait for this scan
+			}
+		})
+	}
+	p.a.ctx.Scan()
+	<-done
+	p.a.mem.copied = nil
+	add()
+	p.a.ctx.Scan() // the register has the value that the first request wrote: Poll sees no change
+	if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequester {
+		t.Fatalf("completion %+v", c)
+	}
+	if n := binary.NativeEndian.Uint64(p.b.mem.get(to, 8)); n != 3 {
+		t.Errorf("the word is %#x after three additions of 1", n)
+	}
 }
 
 // TestFlush checks the error of a request that fails and of the following requests.
