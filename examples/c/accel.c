@@ -113,7 +113,7 @@ static void ring(struct engine *e, const uint8_t *last)
 }
 
 /* completion waits for the next completion and returns its syndrome, 0 for success. It does not write
- * the doorbell record of the CQ, as some accelerators do not. */
+ * the doorbell record of the CQ, which ignores overruns. */
 static int completion(struct engine *e)
 {
 	struct mlx5_cqe64 *cqe = (void *)((uint8_t *)e->dvcq.buf + e->ci % e->dvcq.cqe_cnt * e->dvcq.cqe_size + e->dvcq.cqe_size - 64);
