@@ -19,8 +19,9 @@ const (
 	maxTables  = 1 << 10
 	maxGroups  = 1 << 12 // of all tables
 	maxEntries = 1 << 16 // of a table, and of all tables
-	maxHops    = 64      // tables that a frame walks through: the levels
-	maxTargets = 64
+	maxHops    = 4096    // tables that a frame walks through
+	maxCompare = 1 << 17 // entries that a frame is compared with
+	maxTargets = 64      // of an entry, and TIRs that get a frame
 )
 
 // Actions of an entry.
@@ -268,17 +269,20 @@ func (p *Port) DeleteEntry(table, index uint32) error {
 	return nil
 }
 
-// walk calls deliver for each TIR that gets a frame with these fields.
+// walk calls deliver for each TIR that gets a frame with these fields. Tables that a driver makes
+// have tens of entries. The work for one frame is bounded, because a hostile driver can make
+// tables that are long, name the same TIRs many times, or miss in a circle.
 func (s *steering) walk(fields *Match, deliver func(tir uint32)) {
 	queue := [maxTargets]uint32{s.root}
-	n := 1
-	for hops := 0; n > 0 && hops < maxHops*maxTargets; hops++ {
+	n, compared, delivered := 1, 0, 0
+	for hops := 0; n > 0 && hops < maxHops && compared < maxCompare; hops++ {
 		n--
 		t := s.tables[queue[n]]
 		if t == nil {
 			continue
 		}
-		e := t.match(fields)
+		e, tried := t.match(fields)
+		compared += tried
 		if e == nil {
 			if t.Miss != 0 {
 				queue[n] = t.Miss
@@ -290,28 +294,30 @@ func (s *steering) walk(fields *Match, deliver func(tir uint32)) {
 			continue
 		}
 		for _, d := range e.Targets {
-			if !d.Table {
-				deliver(d.ID)
-			} else if n < len(queue) {
+			switch {
+			case d.Table && n < len(queue):
 				queue[n] = d.ID
 				n++
+			case !d.Table && delivered < maxTargets:
+				deliver(d.ID)
+				delivered++
 			}
 		}
 	}
 }
 
-// match returns the first entry that matches, or nil.
-func (t *Table) match(fields *Match) *Entry {
+// match returns the first entry that matches, or nil, and the number of entries that it looked at.
+func (t *Table) match(fields *Match) (e *Entry, tried int) {
 next:
-	for _, e := range t.entries {
+	for i, e := range t.entries {
 		for _, off := range e.group.words {
 			if be.Uint32(fields[off:])&be.Uint32(e.group.Mask[off:]) != be.Uint32(e.Value[off:]) {
 				continue next
 			}
 		}
-		return e
+		return e, i + 1
 	}
-	return nil
+	return nil, len(t.entries)
 }
 
 // fieldsOf returns the fields of a frame.
