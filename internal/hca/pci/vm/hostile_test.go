@@ -857,8 +857,10 @@ func (h *hostile) message() error {
 		return nil
 	case op == msgDMAUnmap && len(b) >= 24 && (b[4]&2 != 0 || le.Uint64(b[8:]) <= unreachable): // the guest still needs its memory
 		return nil
-	case op == msgDMAMap && len(fds) > 0 && len(b) >= 32:
-		le.PutUint64(b[8:], uint64(fileLow)) // no other bytes are the guest's
+	case op == msgDMAMap && len(b) >= 32: // of the guest's own bytes, and not where remap maps
+		le.PutUint64(b[8:], uint64(fileLow))
+		b[16+5] |= 1
+		le.PutUint64(b[24:], le.Uint64(b[24:])%lowMemory)
 	case op == msgSetIRQs:
 		fds = nil // writing events to the memory's file is the monitor's wish, not the guest's
 	}
