@@ -33,22 +33,35 @@ serve dif4096 "$softmkey" nbd -r --sig t10dif:4096 --socket dif4096.sock dif4096
 serve xts "$softmkey" nbd -r --crypto encrypt --unit 4096 --dek dek --socket xts.sock xts
 serve nbdkit nbdkit -r -f -U "$dir/nbdkit.sock" file plain
 serve luks qemu-nbd -r -t -k "$dir/luks.sock" --object secret,id=s,data=speed --image-opts "$luks"
-sleep 1
+names="dif512 dif4096 nbdkit xts luks"
+for name in $names; do
+	for _ in $(seq 100); do
+		[ -S "$name.sock" ] && continue 2
+		sleep 0.1
+	done
+	echo "the server of $name has not started" >&2
+	exit 1
+done
 
-# median A B prints the median of the ratios of two columns.
+# median EXPRESSION prints the median of an expression over the columns of a table of rounds.
 median() {
-	awk -v a="$1" -v b="$2" 'NR > 1 { print $a / $b }' table | sort -n |
-		awk '{ v[NR] = $1 } END { printf "%.2f", (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'
+	awk "{ print $1 }" rounds | sort -n |
+		awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'
 }
+line="%-12s %8s %8s %8s %8s %8s %15s %16s %10s\n"
+table=$(printf "$line" "in flight" $names dif512/nbdkit dif4096/nbdkit xts/luks)
 for depth in 8 1; do
-	echo "128 KiB, $depth in flight, MB/s"
-	echo "dif512 dif4096 nbdkit xts luks" | tee table
+	echo "128 KiB, $depth in flight, MB/s: $names"
 	for _ in $(seq "$rounds"); do
-		for name in dif512 dif4096 nbdkit xts luks; do
+		for name in $names; do
 			fio --name=x --ioengine=nbd --uri="nbd+unix:///?socket=$dir/$name.sock" --rw=read --bs=128k --iodepth=$depth \
 				--time_based --runtime="$seconds" --output-format=terse --terse-version=3 2>/dev/null | awk -F';' '$1 == 3 { printf "%d ", $7 * 1024 / 1e6 }'
 		done
 		echo
-	done | tee -a table
-	echo "medians: T10-DIF on 512 bytes / nbdkit $(median 1 3), on 4096 bytes / nbdkit $(median 2 3), AES-XTS / LUKS $(median 4 5)"
+	done | tee rounds
+	speeds=$(for k in 1 2 3 4 5; do printf '%.0f ' "$(median "\$$k")"; done)
+	ratios=$(for k in '$1 / $3' '$2 / $3' '$4 / $5'; do printf '%.2f ' "$(median "$k")"; done)
+	table+=$'\n'$(printf "$line" $depth $speeds $ratios)
 done
+echo "medians of $rounds rounds, MB/s, and of their ratios"
+echo "$table"
