@@ -31,7 +31,7 @@ func (r *request) data() []byte { return (*r.buf)[headRoom:][:r.length] }
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // requests reads and starts requests until the client disconnects.
-func (s *session) requests(running *sync.WaitGroup) error {
+func (s *session) requests() error {
 	var b [28]byte
 	for {
 		s.within(0)
@@ -69,7 +69,7 @@ func (s *session) requests(running *sync.WaitGroup) error {
 			s.held.leave(held)
 			return err
 		}
-		running.Go(func() {
+		s.pool.run(func() {
 			defer s.held.leave(held)
 			err := s.execute(r)
 			if r.buf != nil {

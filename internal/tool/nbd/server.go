@@ -90,6 +90,7 @@ type session struct {
 	sending sync.Mutex // held while a reply or a chunk is sent
 
 	held held
+	pool pool
 }
 
 // stop ends the reading of requests, and bounds the time for the replies to the others.
@@ -124,9 +125,43 @@ func (s *session) serve() error {
 		return err
 	}
 	s.held.init()
-	var running sync.WaitGroup
-	defer running.Wait()
-	return s.requests(&running)
+	s.pool.next = make(chan func())
+	defer s.pool.close()
+	return s.requests()
+}
+
+// pool executes a connection's requests in goroutines that it keeps. The stack of a new goroutine
+// would grow in several steps in each request, which is an eighth of the time of a read.
+type pool struct {
+	next    chan func()
+	started int
+	running sync.WaitGroup
+}
+
+// run calls f in a goroutine. It waits for one if maxRunning are busy.
+func (p *pool) run(f func()) {
+	select {
+	case p.next <- f:
+		return
+	default:
+	}
+	if p.started == maxRunning {
+		p.next <- f
+		return
+	}
+	p.started++
+	p.running.Go(func() {
+		for f != nil {
+			f()
+			f = <-p.next
+		}
+	})
+}
+
+// close waits for the goroutines and ends them.
+func (p *pool) close() {
+	close(p.next)
+	p.running.Wait()
 }
 
 // protocolError returns the protocol's error for an error of the device.
