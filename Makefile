@@ -44,7 +44,7 @@ interop:
 # Virtual machines with adapters of softmkey pci; needs root.
 guests:
 	interop/setup.sh
-	cd interop && go test -v -count=1 -timeout 30m -run 'TestPCI' .
+	cd interop && go test -v -count=1 -timeout 60m -run 'TestPCI' .
 
 # A guest, a monitor and a network that do what they like, for an hour against `softmkey pci`.
 guests-hostile:

@@ -3,6 +3,7 @@ package interop
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"hash/crc32"
 	"net"
@@ -144,13 +145,15 @@ watch &
 `
 
 // nvmeScript is the /script of both ends of NVMe over RDMA with T10-PI. The target has a disk
-// of scsi_debug; BLOCK is the size of its blocks.
+// of scsi_debug; BLOCK is the size of its blocks. MODE is wire, where the test damages frames, or
+// memory.
 var nvmeScript = strings.NewReplacer("DISK", "/dev/nvme0n1", "ERRORS", `PI error\\|rotection error\\|I/O error`).Replace(piScript) + `
 target() {
 	# The disk of the other block size that /init has made goes.
 	rmmod scsi_debug
 	insmod /modules/scsi_debug.ko dif=1 dix=1 dev_size_mb=8 sector_size=BLOCK
 	eventually [ -b /dev/sda ]
+	stale || return
 	mount -t configfs configfs /sys/kernel/config
 	cd /sys/kernel/config/nvmet
 	mkdir subsystems/s1 subsystems/s1/namespaces/1 ports/1
@@ -173,8 +176,42 @@ connect() {
 integrity() {
 	eventually [ -b /dev/nvme0n1 ] && grep T10-DIF-TYPE1-CRC /sys/block/nvme0n1/integrity/format && grep -x BLOCK /sys/block/nvme0n1/queue/logical_block_size
 }
+# stale leaves two blocks on the target's disk whose integrity is that of older blocks.
+stale() {
+	seq 1 100000 | head -c 8192 >/tmp/old
+	dd if=/tmp/old of=/dev/sda bs=8192 seek=100 oflag=direct || return
+	echo 0 >/sys/block/sda/integrity/write_generate
+	tr 1 2 </tmp/old >/tmp/new
+	dd if=/tmp/new of=/dev/sda bs=8192 seek=100 oflag=direct
+	code=$?
+	echo 1 >/sys/block/sda/integrity/write_generate
+	return $code
+}
+# refused: such blocks are not read.
+refused() {
+	dd if=/dev/nvme0n1 of=/tmp/back bs=8192 skip=100 count=1 iflag=direct && return 1
+	dd if=/dev/nvme0n1 of=/tmp/back bs=8192 skip=99 count=1 iflag=direct
+}
+# wire: 8192 bytes that the test looks for in a recording.
+wire() {
+	{ echo "one I/O on the wire"; cat /tmp/data; } | head -c 8192 >/tmp/block
+	transfer /tmp/block 8192 1
+}
+# verified SIZE: fio writes with 16 requests in flight, and reads what it has written.
+verified() {
+	fio --name=verify --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio --iodepth=16 --rw=randwrite --bs=$1 --size=2m --offset=4m --verify=crc32c --verify_fatal=1
+}
 if [ $role = target ]; then
 	step target target
+elif [ MODE = memory ]; then
+	seq 1 100000 | head -c 262144 >/tmp/data
+	step connect try connect
+	step integrity integrity
+	step wire wire
+	step memory nvmepass /dev/nvme0n1
+	step stale refused
+	for size in 4096 65536; do step fio-$size verified $size; done
+	sleep 2
 else
 	seq 1 100000 | head -c 262144 >/tmp/data
 	step connect try connect
@@ -187,6 +224,10 @@ else
 fi
 `
 
+func nvmeScriptFor(block int, mode string) string {
+	return strings.NewReplacer("BLOCK", fmt.Sprint(block), "MODE", mode).Replace(nvmeScript)
+}
+
 // TestPCINVMe runs the kernel's NVMe over RDMA with T10-PI between two guests, with blocks of
 // 512 and 4096 bytes. The data that is read must be that which was written. The receiving
 // adapter must find a part of a block that was damaged on the wire, and the block layer must
@@ -196,7 +237,7 @@ func TestPCINVMe(t *testing.T) {
 	for _, block := range []int{512, 4096} {
 		t.Run(fmt.Sprint(block), func(t *testing.T) {
 			nvme := guest.PCI{
-				RDMA: true, Script: strings.ReplaceAll(nvmeScript, "BLOCK", fmt.Sprint(block)),
+				RDMA: true, Script: nvmeScriptFor(block, "wire"),
 				Modules: []string{"nvme_rdma", "nvmet_rdma", "sd_mod", "scsi_debug"},
 			}
 			found := []string{"data", "guard", "ref"}
@@ -219,10 +260,10 @@ func TestPCINVMe(t *testing.T) {
 
 // storagePair starts the two ends of a storage protocol, and a cable between them that damages
 // blocks.
-func storagePair(t *testing.T, softmkey, dir string, image guest.Image) (target, host *pciGuest, wire *cable) {
+func storagePair(t *testing.T, softmkey, dir string, image guest.Image, hostFlags ...string) (target, host *pciGuest, wire *cable) {
 	paths := [2]string{filepath.Join(dir, "target.cable"), filepath.Join(dir, "host.cable")}
 	target = startPCI(t, softmkey, dir, "target", "unix:"+paths[0], "pci.addr=10.94.0.1 pci.peer=10.94.0.2 pci.role=target oops=panic", image)
-	host = startPCI(t, softmkey, dir, "host", "unix:"+paths[1], "pci.addr=10.94.0.2 pci.peer=10.94.0.1 pci.role=host oops=panic", image)
+	host = startPCI(t, softmkey, dir, "host", "unix:"+paths[1], "pci.addr=10.94.0.2 pci.peer=10.94.0.1 pci.role=host oops=panic", image, hostFlags...)
 	return target, host, newCable(t, paths)
 }
 
@@ -248,12 +289,86 @@ func (c *cable) found(t *testing.T, target, host *pciGuest, parts []string, tran
 	}
 }
 
+// TestPCINVMeMemory runs NVMe over RDMA with T10-PI between two guests. fio verifies what it has
+// written, with 16 requests in flight. Blocks that are damaged in the host's memory must get the
+// statuses of the NVMe specification, and the disk must keep the old blocks. Blocks whose
+// protection information on the target's disk is wrong must not be read. The bytes of one write
+// and of one read on the wire, as tshark shows them, must be the data and the tuples that a
+// model computes.
+func TestPCINVMeMemory(t *testing.T) {
+	for _, block := range []int{512, 4096} {
+		t.Run(fmt.Sprint(block), func(t *testing.T) {
+			nvme := guest.PCI{
+				RDMA: true, Script: nvmeScriptFor(block, "memory"), Programs: []string{"fio"},
+				Modules: []string{"nvme_rdma", "nvmet_rdma", "sd_mod", "scsi_debug"},
+			}
+			eachKernel(t, nvme, func(t *testing.T, softmkey, dir string, image guest.Image) {
+				record := filepath.Join(dir, "host.pcapng")
+				t.Run("guests", func(t *testing.T) { // the recording is complete when the adapter has ended
+					target, host, _ := storagePair(t, softmkey, dir, image, "--pcap", record)
+					host.done("ping", "gids", "connect", "integrity", "wire", "memory", "stale", "fio-4096", "fio-65536")
+					target.done("ping", "gids", "target")
+					if n := strings.Count(host.lines("pci: ready"), "PI error"); n != 5 {
+						t.Errorf("the host's adapter has found %d errors, want the 5 of nvmepass", n)
+					}
+				})
+				data := bytes.NewBufferString("one I/O on the wire\n")
+				for i := 1; data.Len() < 8192; i++ {
+					fmt.Fprintln(data, i)
+				}
+				var want []byte
+				for i := range 8192 / block {
+					b := data.Bytes()[i*block:][:block]
+					want = append(want, b...)
+					want = binary.BigEndian.AppendUint16(want, crc16T10DIF(b))
+					want = append(want, 0, 0) // the application tag
+					want = binary.BigEndian.AppendUint32(want, uint32(i))
+				}
+				for way, opcodes := range map[string][3]string{"write": {"13", "14", "15"}, "read": {"6", "7", "8"}} {
+					if got := transferred(t, record, opcodes, want[:20]); !bytes.Equal(got, want) {
+						t.Errorf("%s: on the wire are %d bytes\n%x\nwant %d\n%x", way, len(got), got, len(want), want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// transferred returns the payload of the first message in a recording that begins with prefix and
+// whose packets have the opcodes first, middle and last.
+func transferred(t *testing.T, record string, opcodes [3]string, prefix []byte) (message []byte) {
+	t.Helper()
+	text := string(tshark(t, record, "-Y", "infiniband.bth.opcode in {"+strings.Join(opcodes[:], ",")+"}", "-T", "fields", "-e", "infiniband.bth.opcode", "-e", "infiniband.bth.psn", "-e", "udp.payload"))
+	next := -1
+	for line := range strings.Lines(text) {
+		var opcode, payload string
+		var psn int
+		if _, err := fmt.Sscan(line, &opcode, &psn, &payload); err != nil {
+			t.Fatalf("tshark says %q: %v", line, err)
+		}
+		b, err := hex.DecodeString(strings.ReplaceAll(payload, ":", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		headers := 12 + map[string]int{"6": 16, "13": 4, "15": 4}[opcode] // BTH, RETH or AETH
+		b = b[headers : len(b)-4]                                         // ICRC
+		if next < 0 && (opcode != opcodes[0] || !bytes.HasPrefix(b, prefix)) || next >= 0 && psn != next {
+			continue
+		}
+		message, next = append(message, b...), (psn+1)&0xffffff
+		if opcode == opcodes[2] {
+			break
+		}
+	}
+	return message
+}
+
 // The kernel's target in a guest, and examples/nvmepi on the host. The adapter in the guest finds
 // the bad guard of a write, and the key of the example the wrong reference tag of a read.
 func TestPCIExample(t *testing.T) {
 	for _, block := range []int{512, 4096} {
 		t.Run(fmt.Sprint(block), func(t *testing.T) {
-			target := guest.PCI{RDMA: true, Script: strings.ReplaceAll(nvmeScript, "BLOCK", fmt.Sprint(block)), Modules: []string{"nvmet_rdma", "sd_mod", "scsi_debug"}}
+			target := guest.PCI{RDMA: true, Script: nvmeScriptFor(block, "wire"), Modules: []string{"nvmet_rdma", "sd_mod", "scsi_debug"}}
 			eachKernel(t, target, func(t *testing.T, softmkey, dir string, image guest.Image) {
 				example := filepath.Join(dir, "nvmepi")
 				build := exec.Command("go", "build", "-o", example, "./examples/nvmepi")

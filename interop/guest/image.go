@@ -143,7 +143,7 @@ func addProvider(a *archive, driver, pattern string) error {
 
 // addPeers compiles our own programs on the host and adds them.
 func addPeers(a *archive, dir string) error {
-	for _, name := range []string{"rxepeer", "cmpeer", "copypeer"} {
+	for _, name := range []string{"rxepeer", "cmpeer", "copypeer", "nvmepass"} {
 		binary, err := Compile(dir, name)
 		if err != nil {
 			return err
@@ -227,7 +227,8 @@ func needed(file string) ([]string, error) {
 
 // findLibrary searches the folders in which Debian keeps shared libraries.
 func findLibrary(name string) (string, error) {
-	for _, dir := range []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64"} {
+	// fio needs libraries of package ceph, which have a folder of their own.
+	for _, dir := range []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib/x86_64-linux-gnu/ceph"} {
 		path := filepath.Join(dir, name)
 		if _, err := os.Stat(path); err == nil {
 			return path, nil
