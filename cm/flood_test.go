@@ -14,9 +14,9 @@ import (
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
-// TestStrangers floods listeners from QP 1 of a third device, 10,000 messages a second. A peer
+// TestStrangersFlood floods listeners from QP 1 of a third device, 10,000 messages a second. A peer
 // connects and resolves meanwhile. The program accepts one request after another.
-func TestStrangers(t *testing.T) {
+func TestStrangersFlood(t *testing.T) {
 	stranger := netip.MustParseAddr("192.0.2.3")
 	s := &scripted{}
 	req := func(i int, t mad.Transport) *mad.REQ {

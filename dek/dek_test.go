@@ -191,9 +191,9 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestSlots fills several chunks, frees slots in another order, and checks that slots are
+// TestSlotReuse fills several chunks, frees slots in another order, and checks that slots are
 // distinct and zeroed when they are reused.
-func TestSlots(t *testing.T) {
+func TestSlotReuse(t *testing.T) {
 	var slots []slot
 	for i := range 3*chunkSize/slotSize + 1 {
 		s := must(allocate())

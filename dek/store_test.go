@@ -273,8 +273,8 @@ func TestLoginObjects(t *testing.T) {
 	wantErrno(t, "login after close", c.Login(d.attr), syscall.EINVAL)
 }
 
-// TestValues compares constants with those of <infiniband/mlx5dv.h>.
-func TestValues(t *testing.T) {
+// TestDeviceConstants compares constants with those of <infiniband/mlx5dv.h>.
+func TestDeviceConstants(t *testing.T) {
 	for _, v := range []struct {
 		name      string
 		got, want int
@@ -332,8 +332,8 @@ func TestReplace(t *testing.T) {
 	wantErrno(t, "login with the secrets that stayed", c.Login(d.attr), 0)
 }
 
-// TestFail puts a DEK into state error.
-func TestFail(t *testing.T) {
+// TestErrorState puts a DEK into state error.
+func TestErrorState(t *testing.T) {
 	k, err := New(Attr{Size: Size128, Key: keyOf(32, 1)})
 	wantErrno(t, "make a DEK", err, 0)
 	wantErrno(t, "fail it", k.Fail(), 0)

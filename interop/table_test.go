@@ -243,9 +243,9 @@ func table(t reporter, a, b end, sizes []int) {
 	}
 }
 
-// TestTable transfers data between our device and the kernel, with every operation and
+// TestOperationsAndSizes transfers data between our device and the kernel, with every operation and
 // sizes near every packet boundary, in both directions.
-func TestTable(t *testing.T) {
+func TestOperationsAndSizes(t *testing.T) {
 	n := newNetwork(t)
 	for _, v6 := range []bool{false, true} {
 		mtus := []int{256, 512, 1024, 2048, 4096}

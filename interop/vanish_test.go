@@ -217,10 +217,10 @@ var vanishings = []struct {
 	{name: "datagrams, no machine", client: "connect 127.0.0.99 7471 udp", survivor: "client", want: []string{"UNREACHABLE status=-110", "end"}, machine: true},
 }
 
-// TestVanish kills one side of a connection in each of its states, with each side of it
+// TestVanishedSide kills one side of a connection in each of its states, with each side of it
 // under softmkey run or in the guest, and compares the events of the side that is left.
 // The events between two runs, and those of Linux, are the same.
-func TestVanish(t *testing.T) {
+func TestVanishedSide(t *testing.T) {
 	for _, sides := range []string{"run and run", "run and guest", "guest and run"} {
 		for i, v := range vanishings {
 			if v.machine && (testing.Short() || sides != "run and run") {

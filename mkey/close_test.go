@@ -229,9 +229,9 @@ func freed(t *testing.T, c mkey.Config, free func(k *mkey.Key)) {
 	}
 }
 
-// TestFreed checks that streams end when their key is freed or closed, even if the key is
-// configured again, and when a nested key is freed.
-func TestFreed(t *testing.T) {
+// TestStreamsEndWithKey checks that streams end when their key is freed or closed, even if the
+// key is configured again, and when a nested key is freed.
+func TestStreamsEndWithKey(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
 			mem := make([]byte, 100*520)

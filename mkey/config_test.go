@@ -121,9 +121,9 @@ func TestSettersNeedTheirFlag(t *testing.T) {
 	}
 }
 
-// TestSpace checks the space in the work request: 16 bytes for each entry, including the
+// TestWorkRequestSpace checks the space in the work request: 16 bytes for each entry, including the
 // header of an interleaved layout, and 64 for each kind of attributes.
-func TestSpace(t *testing.T) {
+func TestWorkRequestSpace(t *testing.T) {
 	mem := mkey.Bytes(make([]byte, 4096))
 	list := func(n int) mkey.List {
 		l := make(mkey.List, n)
@@ -167,9 +167,9 @@ func TestSpace(t *testing.T) {
 	}
 }
 
-// TestRows checks all 32 combinations of crypto and signature attributes. Rows A to J of
-// mlx5dv_wr_set_mkey_crypto(3) must be accepted.
-func TestRows(t *testing.T) {
+// TestCryptoSignatureRows checks all 32 combinations of crypto and signature attributes. Rows A
+// to J of mlx5dv_wr_set_mkey_crypto(3) must be accepted.
+func TestCryptoSignatureRows(t *testing.T) {
 	const after, before = mkey.SignatureAfterCrypto, mkey.SignatureBeforeCrypto
 	type combination struct {
 		encrypt   bool

@@ -95,10 +95,10 @@ func (s *flips) each(stride, fieldStride int, f func(i, pos, bit int)) (n int) {
 // for the race detector.
 var slow = raceEnabled || cpu.Best() == cpu.Generic
 
-// TestFlips flips single bits of a protected block, in its data and its field, for every
+// TestSingleBitFlips flips single bits of a protected block, in its data and its field, for every
 // type and every row that checks. Each flip must be reported with the right kind, block,
 // offset and values.
-func TestFlips(t *testing.T) {
+func TestSingleBitFlips(t *testing.T) {
 	count := 0
 	for _, size := range sig.KeyBlockSizes() {
 		if testing.Short() && (size == 4048 || size == 4096) {

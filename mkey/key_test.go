@@ -12,9 +12,9 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// TestFree checks that a new key, a key without a layout and an invalidated key cannot be
-// used.
-func TestFree(t *testing.T) {
+// TestUnconfiguredKey checks that a new key, a key without a layout and an invalidated key cannot
+// be used.
+func TestUnconfiguredKey(t *testing.T) {
 	mem := make([]byte, 64)
 	refused := func(t *testing.T, k *mkey.Key, word string) {
 		t.Helper()

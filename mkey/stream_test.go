@@ -125,9 +125,9 @@ func TestOffsetContinues(t *testing.T) {
 	}
 }
 
-// TestTail checks that only the data of an incomplete last block on the wire is
+// TestIncompleteLastBlock checks that only the data of an incomplete last block on the wire is
 // transferred. The block is not checked, and its field is neither generated nor changed.
-func TestTail(t *testing.T) {
+func TestIncompleteLastBlock(t *testing.T) {
 	k := func(mem []byte, s mkey.Signature) *mkey.Key {
 		s.CheckMask = 0xFF
 		return newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: &s})
@@ -199,10 +199,10 @@ func TestTail(t *testing.T) {
 
 var sigT10x4096 = sig.Format{Type: sig.T10DIF, BlockSize: 4096}
 
-// TestHead checks transfers that begin inside a block of the memory domain, which is
+// TestStartInsideBlock checks transfers that begin inside a block of the memory domain, which is
 // possible if that has larger blocks than the wire. The rest of the block passes; its
 // field is neither changed nor checked.
-func TestHead(t *testing.T) {
+func TestStartInsideBlock(t *testing.T) {
 	mem := bytes.Repeat([]byte{0xEE}, 3*4104)
 	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: &sigT10x4096, Wire: t10, CheckMask: 0xFF}})
 	data := pattern(3 * 4096)
@@ -324,8 +324,8 @@ func TestJobSize(t *testing.T) {
 	}
 }
 
-// TestPieces checks that a stream does not depend on the sizes of reads and writes.
-func TestPieces(t *testing.T) {
+// TestAnyPieceSizes checks that a stream does not depend on the sizes of reads and writes.
+func TestAnyPieceSizes(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
 			memory := pattern(520 * 32)

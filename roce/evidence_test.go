@@ -12,8 +12,8 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// TestSilence gives a QP that gets no answer the evidence of why, and reads the reason.
-func TestSilence(t *testing.T) {
+// TestTimeoutReasons gives a QP that gets no answer the evidence of why, and reads the reason.
+func TestTimeoutReasons(t *testing.T) {
 	from := func(l *single, source string, b []byte) {
 		wire.PutBTH(b, &wire.BTH{Opcode: wire.Acknowledge, MigReq: true, PKey: 0xffff, PSN: l.q.req.una, DestQP: l.q.num})
 		l.q.fromIn.Front(len(b)).PutICRC(b) // as the peer sends it

@@ -34,10 +34,10 @@ func setGID(t *testing.T, p *Port, n *framenet.Network, index int, a framenet.Ad
 	}
 }
 
-// TestFrames adds entries to the GID table while the port is in use. QPs send
+// TestGIDEntries adds entries to the GID table while the port is in use. QPs send
 // and receive through the entries, with the MAC addresses and UDP ports of
 // their routes. Each address family and VLAN has its own entry.
-func TestFrames(t *testing.T) {
+func TestGIDEntries(t *testing.T) {
 	port, network := framePorts(t)
 	mac := [2]framenet.MAC{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
 	addr := [2][]framenet.Address{}

@@ -27,10 +27,10 @@ var inside = []struct {
 // byMemory makes pairs whose packets from a side pass through memory, as of another process.
 var byMemory [2]bool
 
-// TestInside runs tests between two QPs of one port whose packets pass in
+// TestLoopbackInMemory runs tests between two QPs of one port whose packets pass in
 // memory. Tests that drop or watch packets cannot run here. A packet on the
 // network fails the test (pair.step).
-func TestInside(t *testing.T) {
+func TestLoopbackInMemory(t *testing.T) {
 	onePort = true
 	defer func() { onePort = false }()
 	for _, v := range inside {

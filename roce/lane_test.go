@@ -26,9 +26,9 @@ func (s *waitingSource) View(off uint64, n int) []byte {
 	return s.source.View(off, n)
 }
 
-// TestIsolated lets a request of an isolated QP wait for its memory. Another QP of the same ports
+// TestIsolatedQP lets a request of an isolated QP wait for its memory. Another QP of the same ports
 // transfers meanwhile, and the request succeeds in the end.
-func TestIsolated(t *testing.T) {
+func TestIsolatedQP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := inproc.Pair(nil)
 		port := [2]*Port{NewPort(a, nil), NewPort(b, nil)}

@@ -8,9 +8,9 @@ import (
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
-// TestPaths checks that Paths reports the round trip of a lossy path, and
+// TestPathReports checks that Paths reports the round trip of a lossy path, and
 // attributes its loss to the line.
-func TestPaths(t *testing.T) {
+func TestPathReports(t *testing.T) {
 	link := rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 5 * time.Millisecond, Loss: 0.1}
 	l := newLinked(t, pairOptions{selective: true, rdAtomic: 16}, link, link, 1)
 	transfer(t, l, rdma.WRWrite, 16<<20, 1<<20, 16)

@@ -200,8 +200,8 @@ func TestPeerPortVanishes(t *testing.T) {
 	}
 }
 
-// TestFlood lets a stranger send random packets while two ports exchange messages.
-func TestFlood(t *testing.T) {
+// TestRandomPacketFlood lets a stranger send random packets while two ports exchange messages.
+func TestRandomPacketFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := inproc.NewNetwork(nil)
 		var conn [3]*inproc.Conn

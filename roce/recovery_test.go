@@ -180,7 +180,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-func TestGap(t *testing.T) {
+func TestLossReportsPerRoundTrip(t *testing.T) {
 	const timeout = 100
 	type step struct {
 		una, psn uint32 // psn 0: a report without one
@@ -275,8 +275,8 @@ func TestScoreboard(t *testing.T) {
 	}
 }
 
-// TestOvertaken lets one packet arrive after another one that is in flight.
-func TestOvertaken(t *testing.T) {
+// TestReorderedPacket lets one packet arrive after another one that is in flight.
+func TestReorderedPacket(t *testing.T) {
 	for later := 1; later < 6; later++ {
 		var mem recoveryMemory
 		var b scoreboard
@@ -355,7 +355,7 @@ func TestReadGaps(t *testing.T) {
 	}
 }
 
-func TestGrants(t *testing.T) {
+func TestReadGrants(t *testing.T) {
 	var r reads
 	r.init(100)
 	r.sentRead(100, 164, 16)
@@ -418,7 +418,7 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-func TestNotifier(t *testing.T) {
+func TestCNPInterval(t *testing.T) {
 	var c notifier
 	sent := 0
 	for now := int64(1); now < 10*cnpInterval; now += cnpInterval / 10 {

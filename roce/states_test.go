@@ -148,9 +148,9 @@ func TestLeaveInFlight(t *testing.T) {
 	}
 }
 
-// TestDropped delivers packets that are not for a QP, not from its peer, or malformed.
+// TestDroppedPackets delivers packets that are not for a QP, not from its peer, or malformed.
 // The port must drop and count them.
-func TestDropped(t *testing.T) {
+func TestDroppedPackets(t *testing.T) {
 	p := newPair(t, pairOptions{})
 	q := p.qp[1]
 	m := p.mem[1]

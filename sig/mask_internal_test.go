@@ -2,7 +2,7 @@ package sig
 
 import "testing"
 
-func TestSpread(t *testing.T) {
+func TestSpreadMask(t *testing.T) {
 	for m := range 256 {
 		var want uint64
 		for bit := range 8 {

@@ -501,7 +501,7 @@ func TestFreedInFlight(t *testing.T) {
 	}
 }
 
-func TestNative(t *testing.T) {
+func TestAtomicByteOrder(t *testing.T) {
 	// Values of atomics are in native byte order.
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	word, result := b.register(8, verbs.LocalWrite|verbs.RemoteAtomic|verbs.RemoteRead), a.register(8, verbs.LocalWrite)

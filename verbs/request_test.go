@@ -207,10 +207,10 @@ func TestSetTag(t *testing.T) {
 	}
 }
 
-// TestStrict checks that with Options.Strict, a key that has reported a bad signature
-// reports the next one only after a new configuration, and without it as soon as the last
-// report was fetched.
-func TestStrict(t *testing.T) {
+// TestStrictSignatureReports checks that with Options.Strict, a key that has reported a bad
+// signature reports the next one only after a new configuration, and without it as soon as the
+// last report was fetched.
+func TestStrictSignatureReports(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		a := openSideOn(t, loopback(), &verbs.Options{Strict: strict}, verbs.QPAttr{MaxInlineData: 512})
 		b := openSide(t, verbs.QPAttr{MaxInlineData: 512})

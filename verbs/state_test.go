@@ -109,8 +109,8 @@ func TestModify(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestBusy closes objects that are in use; the errors must name the users.
-func TestBusy(t *testing.T) {
+// TestCloseInUse closes objects that are in use; the errors must name the users.
+func TestCloseInUse(t *testing.T) {
 	dev := must[*verbs.Device](t)(verbs.Open(loopback(), nil))
 	pd := must[*verbs.PD](t)(dev.NewPD())
 	cq := must[*verbs.CQ](t)(dev.NewCQ(8))
@@ -145,9 +145,9 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestFlushed puts QPs in ERR, and lets them fail, with requests in all stages. Every
+// TestFlushReasons puts QPs in ERR, and lets them fail, with requests in all stages. Every
 // completion says why its request was flushed.
-func TestFlushed(t *testing.T) {
+func TestFlushReasons(t *testing.T) {
 	for _, how := range []string{"modify", "refused by the peer", "posted in ERR"} {
 		t.Run(how, func(t *testing.T) {
 			a, _ := pair(t, verbs.QPAttr{MaxInlineData: 8}, nil)
@@ -189,9 +189,9 @@ func TestFlushed(t *testing.T) {
 	}
 }
 
-// TestUnacknowledged checks that an object cannot be closed until its event was
+// TestUnacknowledgedEvents checks that an object cannot be closed until its event was
 // acknowledged.
-func TestUnacknowledged(t *testing.T) {
+func TestUnacknowledgedEvents(t *testing.T) {
 	a := openSide(t, verbs.QPAttr{})
 	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
 		t.Fatal(err)

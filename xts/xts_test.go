@@ -135,9 +135,9 @@ func count(n int, first byte) []byte {
 	return b
 }
 
-// TestUnits compares a call for many units with calls for each of them, with the tweaks
+// TestManyUnitsPerCall compares a call for many units with calls for each of them, with the tweaks
 // from Tweak.Add.
-func TestUnits(t *testing.T) {
+func TestManyUnitsPerCall(t *testing.T) {
 	eachCipher(t, count(64, 0), func(t *testing.T, c *Cipher) {
 		for _, unit := range []int{16, 17, 40, 512, 520, 4096, 4160} {
 			for _, rest := range []int{0, 16, 23, unit - 1} {
@@ -166,8 +166,8 @@ func TestUnits(t *testing.T) {
 	})
 }
 
-// TestRun encrypts and decrypts with strides: units with fields or gaps between them.
-func TestRun(t *testing.T) {
+// TestStrides encrypts and decrypts with strides: units with fields or gaps between them.
+func TestStrides(t *testing.T) {
 	eachCipher(t, count(32, 0), func(t *testing.T, c *Cipher) {
 		const unit, n = 512, 9
 		src := count(n*unit, 5)

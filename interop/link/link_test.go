@@ -63,7 +63,7 @@ func TestDatagrams(t *testing.T) {
 }
 
 // A marked header is valid: the sum of its words is all ones.
-func TestMark(t *testing.T) {
+func TestMarkedHeaderSum(t *testing.T) {
 	h := []byte{0x45, 0, 0, 0x54, 0x12, 0x34, 0x40, 0, 64, 17, 0, 0, 10, 92, 0, 1, 10, 92, 0, 2}
 	sum := func() (s uint32) {
 		for i := 0; i < len(h); i += 2 {

@@ -258,7 +258,7 @@ func TestAllFaultsTogether(t *testing.T) {
 	}
 }
 
-func TestFilter(t *testing.T) {
+func TestFilterActions(t *testing.T) {
 	actions := map[uint64]Action{0: Lose, 2: Duplicate, 4: Reorder, 19: Reorder, 12: Truncate, 13: Corrupt, 14: Pass}
 	r, c := exchange(t, 20, 1, Faults{Loss: 0, Overtakers: 1}, &Options{
 		Filter: func(n uint64, _ netip.AddrPort, p []byte) Action {

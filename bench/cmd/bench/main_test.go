@@ -71,8 +71,8 @@ func TestWriteKeepsOthers(t *testing.T) {
 	}
 }
 
-// TestFigures reads a result of each kind of program.
-func TestFigures(t *testing.T) {
+// TestParseResults reads a result of each kind of program.
+func TestParseResults(t *testing.T) {
 	for text, want := range map[string]float64{
 		" #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n 65536      8000             1623.62            641.48             0.010264\n---\n": 0.010264,
 		" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n 8       5000          26.07          2036.12      64.36              63.01 \n":    64.36,

@@ -126,10 +126,10 @@ func (a *application) step() {
 	}
 }
 
-// TestFloods floods a service with requests of strangers, 10,000 a second. Meanwhile a peer
+// TestRequestFloods floods a service with requests of strangers, 10,000 a second. Meanwhile a peer
 // connects, disconnects and asks for a datagram QP ten times in a row. What the service
 // keeps stays bounded, and nothing of it stays in the end.
-func TestFloods(t *testing.T) {
+func TestRequestFloods(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		each  time.Duration // that the application takes for a request
@@ -278,8 +278,9 @@ func TestForgedID(t *testing.T) {
 	})
 }
 
-// TestTaken checks that newer requests do not displace one that the application has taken.
-func TestTaken(t *testing.T) {
+// TestTakenRequestsStay checks that newer requests do not displace one that the application has
+// taken.
+func TestTakenRequestsStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		var first *Conn
 		if _, err := b.Listen(ListenConfig{ServiceID: testService, Backlog: 2, Conn: func(c *Conn) Handler {

@@ -143,9 +143,9 @@ func TestSlowApplication(t *testing.T) {
 	})
 }
 
-// TestVanished disconnects the peer in each state. The other side must end within the
+// TestVanishedPeer disconnects the peer in each state. The other side must end within the
 // retries, and no state may remain.
-func TestVanished(t *testing.T) {
+func TestVanishedPeer(t *testing.T) {
 	for _, last := range []mad.Attr{0, mad.AttrREQ, mad.AttrREP, mad.AttrRTU, mad.AttrDREQ} {
 		t.Run(last.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, n *network, a, b *Service) {
@@ -248,9 +248,9 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestStale connects a QP number with which the other side still has a connection. The
+// TestStaleConnection connects a QP number with which the other side still has a connection. The
 // request must be refused, the old connection must end, and the next attempt must work.
-func TestStale(t *testing.T) {
+func TestStaleConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		sides := accepting(t, b)
 		connect(t, a, pathA, request(0))
@@ -467,7 +467,7 @@ func TestQuery(t *testing.T) {
 	})
 }
 
-func TestPorts(t *testing.T) {
+func TestBindPorts(t *testing.T) {
 	s := New(nil, Options{})
 	p, err := s.Bind(mad.PortSpaceTCP, netip.Addr{}, 0, false)
 	if err != nil || p.Num() < firstEphemeral || p.Num() > lastEphemeral {
@@ -493,9 +493,9 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestEmpty checks that Empty is called when the last connection has left time wait, and
-// not earlier.
-func TestEmpty(t *testing.T) {
+// TestEmptyAfterTimeWait checks that Empty is called when the last connection has left time wait,
+// and not earlier.
+func TestEmptyAfterTimeWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
 		empty := 0

@@ -84,10 +84,10 @@ func (e *end) region(m mkey.Memory, n int, access rdma.Access) *Region {
 	return r
 }
 
-// TestMemory executes every operation with memory that is not a slice, at both ends, with
+// TestCopiedMemory executes every operation with memory that is not a slice, at both ends, with
 // lists of several entries: memory that can only be copied, mkey.Copied that names no Space,
 // and other mkey.Memory.
-func TestMemory(t *testing.T) {
+func TestCopiedMemory(t *testing.T) {
 	for kind, of := range map[string]func(e *end, n int) (*far, *Region){
 		"copied": func(e *end, n int) (*far, *Region) { return e.far(n, allRights) },
 		"no Space": func(e *end, n int) (*far, *Region) {

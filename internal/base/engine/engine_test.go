@@ -293,9 +293,9 @@ func TestLastWQE(t *testing.T) {
 	y.want(t, "reset")
 }
 
-// TestRefuse checks that a request which the front cannot decode fails in the order of
+// TestRefuseKeepsOrder checks that a request which the front cannot decode fails in the order of
 // the queue.
-func TestRefuse(t *testing.T) {
+func TestRefuseKeepsOrder(t *testing.T) {
 	x, _ := pair(t, QPAttr{})
 	bad := &SendRequest{ID: 2}
 	bad.Refuse(rdma.StatusLocQPOpErr, errors.New("opcode 0x3f is not known"))
@@ -303,9 +303,9 @@ func TestRefuse(t *testing.T) {
 	x.want(t, "send 1: success", "send 2: local QP operation error (opcode 0x3f is not known)", "send 3: work request flushed error (flush: request 2 on QP")
 }
 
-// TestImpossible checks that invalid requests, which a front may decode from a program's
+// TestInvalidRequests checks that invalid requests, which a front may decode from a program's
 // memory, fail with a reason.
-func TestImpossible(t *testing.T) {
+func TestInvalidRequests(t *testing.T) {
 	x, y := pair(t, QPAttr{})
 	_, mr := x.slice(8, rdma.LocalWrite)
 	other, err := x.dev.NewPD()
@@ -337,8 +337,8 @@ func TestImpossible(t *testing.T) {
 	}
 }
 
-// TestChange re-registers a region.
-func TestChange(t *testing.T) {
+// TestReregister re-registers a region.
+func TestReregister(t *testing.T) {
 	x, y := pair(t, QPAttr{})
 	src, from := x.slice(8, 0)
 	copy(src, "new data")
@@ -453,8 +453,8 @@ func TestWindowInvalidated(t *testing.T) {
 	}
 }
 
-// TestTypes sends a message over each type of QP.
-func TestTypes(t *testing.T) {
+// TestQPTypes sends a message over each type of QP.
+func TestQPTypes(t *testing.T) {
 	for _, c := range []struct{ send, recv rdma.QPType }{{rdma.RC, rdma.RC}, {rdma.UC, rdma.UC}, {rdma.UD, rdma.UD}, {rdma.XRCSend, rdma.XRCRecv}} {
 		t.Run(c.send.String(), func(t *testing.T) {
 			n := inproc.NewNetwork(nil)

@@ -15,9 +15,9 @@ func inline(id uint64, data []byte) *SendRequest {
 	return &SendRequest{ID: id, Op: rdma.WRSend, HasInline: true, Inline: data}
 }
 
-// TestBatch sends small messages in one batch, to memory that can only be copied. The data
+// TestBatchedScatter sends small messages in one batch, to memory that can only be copied. The data
 // of all of them is written with few calls, and before the completions are reported.
-func TestBatch(t *testing.T) {
+func TestBatchedScatter(t *testing.T) {
 	const n, size = 60, 64
 	x, y := pair(t, QPAttr{})
 	m, r := y.far(n*size, rdma.LocalWrite)

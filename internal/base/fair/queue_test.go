@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestTurns checks that a peer with one entry waits for at most one entry of
+// TestRoundRobin checks that a peer with one entry waits for at most one entry of
 // each other peer, however many they have, and that the entries of a peer stay
 // in order.
-func TestTurns(t *testing.T) {
+func TestRoundRobin(t *testing.T) {
 	var q Queue[int]
 	for i := range 5 {
 		q.Push(peer(1), 10+i)

@@ -55,9 +55,9 @@ func TestManyPeers(t *testing.T) {
 	}
 }
 
-// TestLevel fills a table from three peers, each below its limit. Their entries, and not those
+// TestLargestSharesMakeRoom fills a table from three peers, each below its limit. Their entries, and not those
 // of a fourth peer, make room.
-func TestLevel(t *testing.T) {
+func TestLargestSharesMakeRoom(t *testing.T) {
 	table := New[int](8, 4).Level()
 	put(table, 0, 1000)
 	put(table, 0, 1001)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestOrder compares a queue with a slice, over random pushes and pops.
-func TestOrder(t *testing.T) {
+// TestRandomPushPop compares a queue with a slice, over random pushes and pops.
+func TestRandomPushPop(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var q Queue[int]
 	var want []int
@@ -29,9 +29,9 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestMemory checks that a queue which is never empty does not grow, and that
+// TestBoundedMemory checks that a queue which is never empty does not grow, and that
 // it keeps no reference to removed values.
-func TestMemory(t *testing.T) {
+func TestBoundedMemory(t *testing.T) {
 	var q Queue[*int]
 	q.Push(new(int), new(int), new(int))
 	for range 1000 {

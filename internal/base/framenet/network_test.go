@@ -53,7 +53,7 @@ func TestFrame(t *testing.T) {
 }
 
 // Packets of one sender that follow one another make a train; the last one may be shorter.
-func TestTrains(t *testing.T) {
+func TestTrainsOfOneSender(t *testing.T) {
 	n := New(func([]byte) {})
 	a, b := listen(t, n, "192.0.2.1", 0), listen(t, n, "192.0.2.2", 0)
 	to := packetconn.Datagrams{Addr: b.LocalAddr(), Route: packetconn.Route{MAC: b.Address().MAC}}
@@ -112,7 +112,7 @@ func TestRefused(t *testing.T) {
 }
 
 // A connection that nobody reads from keeps a bounded number of bytes.
-func TestBounded(t *testing.T) {
+func TestUnreadBytesAreBounded(t *testing.T) {
 	n := New(func([]byte) {})
 	a, b := listen(t, n, "192.0.2.1", 0), listen(t, n, "192.0.2.2", 0)
 	d := packetconn.Datagrams{Addr: b.LocalAddr(), Buf: make([]byte, 60000), Seg: 1000, Route: packetconn.Route{MAC: b.Address().MAC}}
@@ -138,7 +138,7 @@ func TestBounded(t *testing.T) {
 }
 
 // Groups reach their members on both sides of the link, in the group's own VLAN only.
-func TestGroup(t *testing.T) {
+func TestMulticastGroup(t *testing.T) {
 	var sent int
 	n := New(func(b []byte) { sent++ })
 	a := listen(t, n, "192.0.2.1", 0)

@@ -43,9 +43,9 @@ func sendUntil(t *testing.T, from, to Link, frame string) {
 	}
 }
 
-// TestUnix connects two links at one path, in either order, and again after one
+// TestUnixLinks connects two links at one path, in either order, and again after one
 // was closed.
-func TestUnix(t *testing.T) {
+func TestUnixLinks(t *testing.T) {
 	path := "unix:" + filepath.Join(t.TempDir(), "net")
 	a, err := Open(path)
 	if err != nil {
@@ -79,7 +79,7 @@ func TestUnix(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestBadLinkNames(t *testing.T) {
 	for _, name := range []string{"", "unix:", "a name that is too long for a device"} {
 		if l, err := Open(name); err == nil {
 			l.Close()

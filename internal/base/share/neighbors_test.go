@@ -25,7 +25,7 @@ func TestRings(t *testing.T) {
 	defer func() { rings = false }()
 	t.Run("Share", TestShare)
 	t.Run("Services", TestServices)
-	t.Run("Killed", TestKilled)
+	t.Run("Killed", TestKilledProcesses)
 	a, b := join(t, at(20)), join(t, at(21))
 	run(t, []*flow{a.flowTo(b), b.flowTo(a), a.flowTo(a)}, 10)
 	for _, p := range []*process{a, b} {

@@ -298,7 +298,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestMain is also the process that TestKilled and TestRingKilled kill.
+// TestMain is also the process that TestKilledProcesses and TestRingKilled kill.
 func TestMain(m *testing.M) {
 	if text := os.Getenv("SHARE_TEST_ADDR"); text != "" {
 		c, err := share.Listen(netip.MustParseAddrPort(text), nil, false)
@@ -315,9 +315,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestKilled kills processes: the first one at an address, which opened the sockets, and one whose
+// TestKilledProcesses kills processes: the first one at an address, which opened the sockets, and one whose
 // socket then has no reader.
-func TestKilled(t *testing.T) {
+func TestKilledProcesses(t *testing.T) {
 	addr := at(7)
 	start := func(number uint32) (kill func()) {
 		t.Helper()
@@ -364,9 +364,9 @@ func datagram(qpn uint32, size int, fill byte) []byte {
 	return b
 }
 
-// TestMixed sends trains with packets for several processes. Each process gets its own, in order,
+// TestTrainsForSeveralProcesses sends trains with packets for several processes. Each process gets its own, in order,
 // from the right source, whoever received the train.
-func TestMixed(t *testing.T) {
+func TestTrainsForSeveralProcesses(t *testing.T) {
 	addr, from := at(8), at(9)
 	conns := make([]*share.Conn, 3)
 	for i := range conns {
@@ -415,7 +415,7 @@ func TestMixed(t *testing.T) {
 	all.Wait()
 }
 
-// receiveOwn receives the packets of a process in TestMixed.
+// receiveOwn receives the packets of a process in TestTrainsForSeveralProcesses.
 func receiveOwn(t *testing.T, i int, c *share.Conn, from netip.AddrPort, want []byte) {
 	trains := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
 	var got []byte
@@ -444,8 +444,8 @@ func receiveOwn(t *testing.T, i int, c *share.Conn, from netip.AddrPort, want []
 	}
 }
 
-// TestStranger sends to an inbox as another user.
-func TestStranger(t *testing.T) {
+// TestOtherUserIsRefused sends to an inbox as another user.
+func TestOtherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("becoming another user needs root")
 	}

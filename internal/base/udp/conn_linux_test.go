@@ -104,7 +104,7 @@ func isGSO(m *mmsghdr) bool {
 }
 
 // On a path whose device cannot compute checksums, the kernel returns EIO for GSO.
-func TestDegrade(t *testing.T) {
+func TestGSOFallback(t *testing.T) {
 	a := listenLinux(t, loopbacks[0], nil)
 	b := listenLinux(t, loopbacks[0], nil)
 	if !a.Caps().GSO {
@@ -258,7 +258,7 @@ func TestTOS(t *testing.T) {
 }
 
 // The kernel counts the datagrams that a slow receiver loses.
-func TestDropped(t *testing.T) {
+func TestKernelDropCounter(t *testing.T) {
 	a := listenLinux(t, loopbacks[0], nil)
 	b := listenLinux(t, loopbacks[0], &Options{RecvBuffer: 4 << 10, NoGRO: true})
 	one := []packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, 1000)}}

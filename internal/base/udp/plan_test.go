@@ -110,7 +110,7 @@ func TestPlanDegrades(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckTrain(t *testing.T) {
 	l := packetconn.Limits{Datagrams: 4, Bytes: 100}
 	local := v4.Addr()
 	for _, c := range []struct {

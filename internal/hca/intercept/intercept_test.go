@@ -397,7 +397,7 @@ var programs = map[string]func() error{
 	},
 }
 
-func TestTree(t *testing.T) {
+func TestProcessTree(t *testing.T) {
 	_, end := start(t, "tree", &fakeDevice{})
 	if out, state := end(); state != 0 {
 		t.Errorf("%v: %s", state, out)

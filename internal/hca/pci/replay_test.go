@@ -309,7 +309,7 @@ func TestModifyCQ(t *testing.T) {
 }
 
 // Users are programs whose commands the driver executes. They do not have the driver's own commands.
-func TestUsers(t *testing.T) {
+func TestUserCommands(t *testing.T) {
 	d := booted(t, Config{})
 	exec := func(op prm.Command, uid uint16, n int, fields ...[3]uint64) (prm.CommandStatus, []byte) {
 		in := make([]byte, n)

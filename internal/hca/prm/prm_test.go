@@ -310,8 +310,8 @@ func TestCaps(t *testing.T) {
 	}
 }
 
-// TestBits stores and loads fields at every offset, also beyond the end.
-func TestBits(t *testing.T) {
+// TestBitFields stores and loads fields at every offset, also beyond the end.
+func TestBitFields(t *testing.T) {
 	b := make([]byte, 12)
 	for off := range 120 {
 		for _, n := range []int{1, 3, 8, 24, 64} {

@@ -59,8 +59,8 @@ func TestEndedProcess(t *testing.T) {
 	t.Skip("NOT RUN: other processes take the number")
 }
 
-// TestExecuted lets a process execute a program: it keeps its number and loses its memory.
-func TestExecuted(t *testing.T) {
+// TestExecutedProgram lets a process execute a program: it keeps its number and loses its memory.
+func TestExecutedProgram(t *testing.T) {
 	c := exec.Command("sh", "-c", "read x; exec sleep 1000")
 	in, err := c.StdinPipe()
 	if err != nil {

@@ -88,9 +88,9 @@ func TestWatchpointsOfContext(t *testing.T) {
 	soon(t, "after the context was removed", 0)
 }
 
-// TestSpots shares out the watchpoints of a process that has opened the device twice and
-// rings more registers than a thread can watch.
-func TestSpots(t *testing.T) {
+// TestWatchpointsAreShared shares out the watchpoints of a process that has opened the device
+// twice and rings more registers than a thread can watch.
+func TestWatchpointsAreShared(t *testing.T) {
 	pid := os.Getpid()
 	first, second := Registers{pid, []uint64{0x1800, 0x1900, 0x1020}}, Registers{pid, []uint64{0x2800, 0x2900, 0x2020}}
 	count := func(chosen map[spot]bool) map[int]int {

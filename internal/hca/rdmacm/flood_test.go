@@ -10,10 +10,10 @@ import (
 	"github.com/softmkey/softmkey/internal/base/mad"
 )
 
-// TestStrangers sends a listening program 20,000 requests from as many addresses, more than
+// TestStrangersFlood sends a listening program 20,000 requests from as many addresses, more than
 // it fetches. The number of ids and events stays bounded, a peer connects, and requests that the
 // program never fetches end by themselves.
-func TestStrangers(t *testing.T) {
+func TestStrangersFlood(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		space uint16
@@ -132,9 +132,9 @@ func TestBacklog(t *testing.T) {
 	})
 }
 
-// TestDisplaced accepts a request before and after newer ones have displaced it. The program
+// TestDisplacedRequest accepts a request before and after newer ones have displaced it. The program
 // sees a connection that its peer has left.
-func TestDisplaced(t *testing.T) {
+func TestDisplacedRequest(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, n *network, a, b *program) {
 			cb := b.channel()

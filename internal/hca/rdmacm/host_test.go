@@ -47,9 +47,9 @@ func (h *hostOf) Attach(a netip.Addr) (Device, error) {
 	return Device{Service: s, NodeGUID: 0xcc, Port: 1, MTU: 1024, GIDs: []netip.Addr{{}, a}}, nil
 }
 
-// TestAttach binds addresses of the host that no device has, and resolves peers that only
+// TestHostAddresses binds addresses of the host that no device has, and resolves peers that only
 // these addresses reach.
-func TestAttach(t *testing.T) {
+func TestHostAddresses(t *testing.T) {
 	loopback := netip.MustParseAddr("127.0.0.1")
 	addrC := netip.MustParseAddr("192.0.2.3")
 	for _, test := range []struct {

@@ -277,9 +277,9 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
-// TestWait blocks a GET_EVENT until an event arrives or it is cancelled, also while the
+// TestWaitForEvent blocks a GET_EVENT until an event arrives or it is cancelled, also while the
 // file is closed.
-func TestWait(t *testing.T) {
+func TestWaitForEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		fd := a.channel()
 		get := append(words(uint32(cmdGetEvent), uint16(8), uint16(eventLen)), words(uint64(memStart))...)

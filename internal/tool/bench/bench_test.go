@@ -83,7 +83,7 @@ func TestCalibrate(t *testing.T) {
 }
 
 // Alternating cases are compared by their work, not by their order.
-func TestAlternate(t *testing.T) {
+func TestAlternatingCases(t *testing.T) {
 	spin := func(d time.Duration) func(int) {
 		return func(n int) {
 			for begin := time.Now(); time.Since(begin) < time.Duration(n)*d; {
@@ -101,7 +101,7 @@ func TestAlternate(t *testing.T) {
 	}
 }
 
-func TestReached(t *testing.T) {
+func TestTargetReached(t *testing.T) {
 	for _, c := range []struct {
 		r    Result
 		want bool
@@ -124,7 +124,7 @@ func TestReached(t *testing.T) {
 	}
 }
 
-func TestUnits(t *testing.T) {
+func TestRateUnits(t *testing.T) {
 	for u, want := range map[Unit]float64{GBps: 5, Mops: 5000, Micros: 0.0002} {
 		c := Case{Work: 100}
 		if got := c.rate(u, 50, time.Microsecond); math.Abs(got/want-1) > 1e-9 {
@@ -168,8 +168,8 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// TestRows measures every row briefly. Names must be unique and results right.
-func TestRows(t *testing.T) {
+// TestEveryRow measures every row briefly. Names must be unique and results right.
+func TestEveryRow(t *testing.T) {
 	rows := Rows()
 	names := map[string]bool{}
 	for i := range rows {

@@ -158,7 +158,7 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestFiles(t *testing.T) {
+func TestFileErrors(t *testing.T) {
 	broken := errors.New("the disk is broken")
 	data := random(5, 200_000)
 	for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {

@@ -229,8 +229,8 @@ func TestHostileReceiver(t *testing.T) {
 	}
 }
 
-// TestVanish checks that a copy ends when the other side disappears.
-func TestVanish(t *testing.T) {
+// TestVanishedPeer checks that a copy ends when the other side disappears.
+func TestVanishedPeer(t *testing.T) {
 	for _, sends := range []bool{false, true} {
 		a, b := devices(t)
 		p, err := keyplan.New(keyplan.Terms{}, 0)

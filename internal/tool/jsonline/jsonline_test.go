@@ -90,7 +90,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-func TestAgree(t *testing.T) {
+func TestAgreeOnError(t *testing.T) {
 	mine, theirs := errors.New("mine"), errors.New("their \"reason\" \x1b[2J")
 	for _, tc := range []struct{ a, b, wantA, wantB string }{
 		{"", "", "", ""},

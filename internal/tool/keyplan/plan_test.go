@@ -58,8 +58,9 @@ func TestPlanErrors(t *testing.T) {
 	}
 }
 
-// TestRows compares the keys with the rows of the table in mlx5dv_wr_set_mkey_crypto(3).
-func TestRows(t *testing.T) {
+// TestCryptoSignatureRows compares the keys with the rows of the table in
+// mlx5dv_wr_set_mkey_crypto(3).
+func TestCryptoSignatureRows(t *testing.T) {
 	type key struct {
 		mem, wire, encryptOnTX bool
 		order                  mkey.Order

@@ -127,8 +127,8 @@ func keepExisting(t *testing.T, dir string) {
 	}
 }
 
-// TestKilled neither commits nor abandons a file, as when the process is killed.
-func TestKilled(t *testing.T) {
+// TestKilledBeforeCommit neither commits nor abandons a file, as when the process is killed.
+func TestKilledBeforeCommit(t *testing.T) {
 	dir := t.TempDir()
 	f := createFile(t, filepath.Join(dir, "out"), Options{}, "half")
 	if f.temporary != "" {
@@ -162,7 +162,7 @@ func TestErrorsNameTheFile(t *testing.T) {
 	unnamedFiles = true
 }
 
-func TestModes(t *testing.T) {
+func TestFileModes(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("files have no modes here")
 	}
@@ -193,7 +193,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-func TestCollides(t *testing.T) {
+func TestSameFileCollides(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	if err := os.WriteFile("a", nil, 0o666); err != nil {

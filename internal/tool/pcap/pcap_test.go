@@ -308,7 +308,7 @@ func TestTshark(t *testing.T) {
 	}
 }
 
-func TestFiles(t *testing.T) {
+func TestOutputFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.pcapng")
 	names := func() (s []string) {
@@ -465,8 +465,8 @@ func (j joiner) Join(group netip.Addr) (packetconn.Conn, error) {
 	return member{j.Conn, netip.AddrPortFrom(group, 4791)}, nil
 }
 
-// TestJoin records the datagrams of a group.
-func TestJoin(t *testing.T) {
+// TestMulticastGroup records the datagrams of a group.
+func TestMulticastGroup(t *testing.T) {
 	var file bytes.Buffer
 	r := NewRecorder(&file, &Options{Now: ticker()})
 	n := inproc.NewNetwork(nil)
@@ -497,9 +497,9 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestLost records packets that are lost on purpose, in the order of sending, and packets that a
-// device sends to itself.
-func TestLost(t *testing.T) {
+// TestDroppedAndLocalPackets records packets that are lost on purpose, in the order of sending,
+// and packets that a device sends to itself.
+func TestDroppedAndLocalPackets(t *testing.T) {
 	var file bytes.Buffer
 	r := NewRecorder(&file, &Options{Now: ticker()})
 	n := inproc.NewNetwork(nil)

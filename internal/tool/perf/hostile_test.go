@@ -149,8 +149,8 @@ func TestSideBySide(t *testing.T) {
 	}
 }
 
-// TestTogether checks the limit on the total that all clients request.
-func TestTogether(t *testing.T) {
+// TestTotalMemoryLimit checks the limit on the total that all clients request.
+func TestTotalMemoryLimit(t *testing.T) {
 	var s Server
 	c := Case{Size: 1 << 30, QPs: 1}
 	if err := errors.Join(s.reserve(&c), s.reserve(&c)); err != nil {

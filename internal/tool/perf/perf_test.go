@@ -67,7 +67,7 @@ var keys = map[string]keyplan.Terms{
 	"ciphertext": {Wire: "t10dif", PeerCrypto: "decrypt", PeerOrder: "after"},
 }
 
-func TestCases(t *testing.T) {
+func TestAllOperations(t *testing.T) {
 	ctx, c := pair(t)
 	for _, test := range []string{Bandwidth, Latency} {
 		for _, op := range Ops() {

@@ -41,9 +41,9 @@ func TestManySilent(t *testing.T) {
 	last.Close()
 }
 
-// TestStay checks that a peer for which stay was called is not displaced, and that at most
+// TestStayingPeers checks that a peer for which stay was called is not displaced, and that at most
 // maxStaying peers are protected in this way.
-func TestStay(t *testing.T) {
+func TestStayingPeers(t *testing.T) {
 	l := listen(t)
 	ctx, cancel := context.WithCancel(timeout(t))
 	ended := make(chan string, 1000)

@@ -185,7 +185,7 @@ func TestLengths(t *testing.T) {
 }
 
 // Every number of blocks near the sizes of groups.
-func TestCounts(t *testing.T) {
+func TestBlockCounts(t *testing.T) {
 	eachTier(t, func(t *testing.T, tier cpu.Tier) {
 		r := newRand(t, 2)
 		for _, kind := range Kinds() {
@@ -199,7 +199,7 @@ func TestCounts(t *testing.T) {
 
 // Blocks of the sizes with special kernels, at every phase in a cache line, and in
 // numbers near those that are processed together.
-func TestPhases(t *testing.T) {
+func TestCacheLinePhases(t *testing.T) {
 	counts := []int{1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 72, 100, 128, 200}
 	if testing.Short() {
 		counts = []int{1, 8, 9, 33, 65} // for an emulated machine

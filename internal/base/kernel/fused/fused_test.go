@@ -122,8 +122,8 @@ func invMixColumns(k *[16]byte) {
 	}
 }
 
-// TestSchedule compares the test's key expansion with crypto/aes.
-func TestSchedule(t *testing.T) {
+// TestKeyExpansion compares the test's key expansion with crypto/aes.
+func TestKeyExpansion(t *testing.T) {
 	for _, size := range []int{32, 64} {
 		key := randomBytes(rand.New(rand.NewPCG(1, 1)), size)
 		s := newSchedule(key)
@@ -216,9 +216,9 @@ func (s *scene) put(memory, b []byte, size int) {
 	}
 }
 
-// TestRun compares runs of every length, in both directions and with either side in
+// TestPlainTwin compares runs of every length, in both directions and with either side in
 // memory, with the plain Go code of both steps.
-func TestRun(t *testing.T) {
+func TestPlainTwin(t *testing.T) {
 	if !Available() {
 		if cpu.Best() == cpu.AVX512 {
 			t.Fatal("this machine has a kernel, and it is not available")
@@ -334,7 +334,7 @@ func untouched(t *testing.T, all []byte) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestWrongSizesPanic(t *testing.T) {
 	for name, f := range map[string]func(){
 		"more units than fit": func() { (&Run{N: MaxUnits + 1}).Encrypt(nil, make([]byte, (MaxUnits+1)*UnitSize)) },
 		"a negative number":   func() { (&Run{N: -1}).Encrypt(nil, nil) },

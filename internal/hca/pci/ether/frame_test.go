@@ -123,7 +123,7 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-func TestFields(t *testing.T) {
+func TestMatchFields(t *testing.T) {
 	frame, _ := tcpFrame(false, true, nil)
 	l := parse(frame)
 	m := fieldsOf(frame, &l)

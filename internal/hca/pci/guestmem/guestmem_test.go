@@ -61,7 +61,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-func TestOverlap(t *testing.T) {
+func TestRefusedRanges(t *testing.T) {
 	var m Map
 	add(t, &m, 0x1000, 0x1000, false)
 	add(t, &m, 0x3000, 0x1000, false)
