@@ -106,7 +106,7 @@ func (m *member) ask() ([]*os.File, error) {
 // askOne returns the sockets that the process at the other end of c gives, or nil.
 func askOne(c *net.UnixConn) ([]*os.File, error) {
 	if !sameUser(c) {
-		return nil, failure.New("share an address", syscall.EACCES, "the process that has it belongs to another user")
+		return nil, failure.New("share an address", syscall.EACCES, "the process that uses the address belongs to another user")
 	}
 	c.SetDeadline(time.Now().Add(patience / 2))
 	if _, err := c.Write([]byte{wantSockets}); err != nil {
@@ -118,7 +118,7 @@ func askOne(c *net.UnixConn) ([]*os.File, error) {
 		return nil, nil
 	}
 	if n > 1 {
-		return nil, failure.New("share an address", syscall.EADDRINUSE, "the process that has it could not open further sockets: %s", b[:n])
+		return nil, failure.New("share an address", syscall.EADDRINUSE, "the process that uses the address could not open further sockets: %s", b[:n])
 	}
 	var list []*os.File
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])

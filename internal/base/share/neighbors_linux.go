@@ -28,9 +28,10 @@ const (
 	neighborPatience = 200 * time.Millisecond
 	// approachEvery is the time between two attempts to reach the same process by a ring.
 	approachEvery = time.Second
-	// mostRefused limits how many processes are remembered that could not be reached.
+	// mostRefused limits the number of unreachable processes that are remembered.
 	mostRefused = 1024
-	// ringTurns is how many calls of Poll in a row take only from rings.
+	// ringTurns is the number of calls of Poll in a row that receive from the rings and
+	// ignore the sockets.
 	ringTurns = 7
 )
 
@@ -55,34 +56,34 @@ type neighbors struct {
 	tx      sync.Mutex // guards the following fields
 	closed  bool
 	out     map[place]*outgoing
-	refused map[place]time.Time // when the process may be approached again
+	refused map[place]time.Time // when a process that was not reached may be approached again
 
 	rx    sync.Mutex // guards the following fields
 	in    []*incoming
-	first int  // the ring that poll begins with
-	turns int  // calls of poll that found something, since one left its turn to the sockets
+	first int  // index of the ring that poll begins with
+	turns int  // calls of poll in a row that received from the rings: see ringTurns
 	slept bool // sleep was called since the last poll
 }
 
 // outgoing is a ring to another process.
 type outgoing struct {
 	ring *ring
-	fd   int // a socket that wakes the other process, and ends with it
+	fd   int // a socket that wakes the other process; its peer closes when that process ends
 }
 
 // incoming is a ring from another process.
 type incoming struct {
 	ring  *ring
-	fd    int // a socket that wakes this process, and ends with the other
+	fd    int // a socket that wakes this process; its peer closes when the other process ends
 	addr  netip.AddrPort
 	ended bool   // the other process has ended
-	last  uint64 // position of the producer at that time
-	done  bool   // nothing more comes
+	last  uint64 // position of the producer when ended was set
+	done  bool   // the ring is empty and stays empty, or it is broken
 }
 
 // Meet lets packets to and from other processes of the user on this machine pass through memory
-// that both processes map, if the other process has called Meet, too. They are as on the network
-// otherwise. It is called before the Conn is used.
+// that both processes map, if the other process has called Meet, too. The packets are the same as
+// on the network. Meet must be called before the Conn is used.
 func (c *Conn) Meet() error {
 	n := &neighbors{m: c.m, out: make(map[place]*outgoing), refused: make(map[place]time.Time)}
 	var err error
@@ -94,7 +95,7 @@ func (c *Conn) Meet() error {
 	return nil
 }
 
-// accept serves the processes that bring rings.
+// accept serves the processes that hand over rings.
 func (n *neighbors) accept() {
 	room := make(chan struct{}, guests)
 	for {
@@ -114,8 +115,8 @@ func (n *neighbors) accept() {
 	}
 }
 
-// welcome takes the ring that a process brings. Whatever is wrong with it, the process keeps
-// using the network.
+// welcome accepts a ring from another process. If anything is wrong with the ring, welcome drops
+// it, and the process keeps using the network.
 func (n *neighbors) welcome(c *net.UnixConn) {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(neighborPatience))
@@ -176,7 +177,7 @@ func descriptor(c *net.UnixConn) (fd int, err error) {
 	return fd, err
 }
 
-// add makes poll take from a ring.
+// add makes poll receive from a ring. It returns false if there are too many rings.
 func (n *neighbors) add(in *incoming) bool {
 	n.rx.Lock()
 	defer n.rx.Unlock()
@@ -192,7 +193,7 @@ func (n *neighbors) add(in *incoming) bool {
 	}
 	n.in = append(n.in, in)
 	if n.slept {
-		// The thread that sleeps would not be woken by what is in the ring already.
+		// A thread sleeps already, so the producer has to be told to wake it.
 		in.ring.sleep()
 	}
 	return true
@@ -215,7 +216,7 @@ func (n *neighbors) sleep() (arrived bool) {
 	return arrived
 }
 
-// wakeUp ends what sleep has prepared, and sees which processes have ended.
+// wakeUp ends the wait that sleep has prepared, and detects processes that have ended.
 func (n *neighbors) wakeUp() {
 	n.slept = false
 	for _, in := range n.in {
@@ -248,7 +249,7 @@ func (n *neighbors) wakeUp() {
 	}
 }
 
-// ended takes a wake-up from a socket, and reports whether the process at its other end has ended.
+// ended reads a wake-up from a socket, and reports whether the process at the other end has ended.
 func ended(fd int) bool {
 	var b [1]byte
 	got, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_DONTWAIT, 0, 0)
@@ -266,7 +267,7 @@ func (n *neighbors) poll(trains []packetconn.Datagrams) (count int) {
 		return 0
 	}
 	if n.turns++; n.turns > ringTurns {
-		n.turns = 0 // datagrams at the sockets are not to wait for ever
+		n.turns = 0 // this call receives from the sockets
 		return 0
 	}
 	if n.first++; n.first >= len(n.in) {
@@ -304,8 +305,8 @@ func (n *neighbors) poll(trains []packetconn.Datagrams) (count int) {
 	return count
 }
 
-// place returns the process that a packet to a QP at an address goes to. ok is false if its
-// packets do not go through a ring: those to QP 1, and those to this process.
+// place returns the process that owns a QP at an address. ok is false if packets to the QP do not
+// go through a ring: QP 1, and the QPs of this process.
 func (n *neighbors) place(to netip.AddrPort, qpn uint32) (p place, ok bool) {
 	p = place{to, int(qpn >> memberShift)}
 	return p, qpn != gsiQPN && (p.number != n.m.number || p.addr != n.m.local)
@@ -329,7 +330,7 @@ func (n *neighbors) ring(t *packetconn.Datagrams) *outgoing {
 	if until, ok := n.refused[p]; ok && time.Now().Before(until) || n.closed || len(n.out) >= mostNeighbors {
 		return nil
 	}
-	n.refuse(p) // until it is met
+	n.refuse(p) // meet ends this if it succeeds
 	n.serving.Go(func() {
 		if n.meeting.TryLock() {
 			defer n.meeting.Unlock()

@@ -134,7 +134,8 @@ func TestRingKilled(t *testing.T) {
 	}
 }
 
-// TestRingRefused offers memory that is not what it should be. Nobody takes it.
+// TestRingRefused offers memory of the wrong kind or size as a ring, and malformed messages. The
+// process must refuse all of them.
 func TestRingRefused(t *testing.T) {
 	addr := at(25)
 	rings = true

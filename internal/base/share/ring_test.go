@@ -147,7 +147,7 @@ func TestRingHostile(t *testing.T) {
 					t.Fatalf("train of %d bytes with segments of %d, %v", len(got.Buf), got.Seg, err)
 				}
 			}
-			if g.IntN(4) == 0 { // as after a new ring
+			if g.IntN(4) == 0 { // as in a new ring
 				p.at, c.at = p.produced.Load()&^(line-1), p.produced.Load()&^(line-1)
 				p.produced.Store(p.at)
 				p.consumed.Store(p.at)

@@ -113,7 +113,7 @@ func listen(local netip.AddrPort, opts *udp.Options, alone bool) (_ *Conn, err e
 	m.prefix = prefix(local)
 	lock, err := bindName(m.prefix + "/join")
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, busyError("another process is joining, and does not finish")
+		return nil, busyError("another process does not finish joining the address")
 	} else if err != nil {
 		return nil, err
 	}
@@ -180,10 +180,10 @@ func (m *member) takeNumber(alone bool) (err error) {
 			return err
 		}
 		if alone {
-			return failure.New("share an address", syscall.EADDRINUSE, "%v: another process has it", m.local)
+			return failure.New("share an address", syscall.EADDRINUSE, "%v: another process uses the address", m.local)
 		}
 	}
-	return failure.New("share an address", syscall.EUSERS, "%v: %d processes have it, and no more fit", m.local, numbers)
+	return failure.New("share an address", syscall.EUSERS, "%v: %d processes use the address, which is the limit", m.local, numbers)
 }
 
 // prepareWait opens the descriptors of Wait.

@@ -315,8 +315,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestKilledProcesses kills processes: the first one at an address, which opened the sockets, and one whose
-// socket then has no reader.
+// TestKilledProcesses kills the first process at an address, which opened the sockets, and another
+// one, whose socket has no reader afterwards.
 func TestKilledProcesses(t *testing.T) {
 	addr := at(7)
 	start := func(number uint32) (kill func()) {
@@ -364,8 +364,9 @@ func datagram(qpn uint32, size int, fill byte) []byte {
 	return b
 }
 
-// TestTrainsForSeveralProcesses sends trains with packets for several processes. Each process gets its own, in order,
-// from the right source, whoever received the train.
+// TestTrainsForSeveralProcesses sends trains with packets for several processes. Each process
+// must get its own packets, in order and with the right source, whichever process received the
+// train.
 func TestTrainsForSeveralProcesses(t *testing.T) {
 	addr, from := at(8), at(9)
 	conns := make([]*share.Conn, 3)
@@ -444,7 +445,8 @@ func receiveOwn(t *testing.T, i int, c *share.Conn, from netip.AddrPort, want []
 	}
 }
 
-// TestOtherUserIsRefused sends to an inbox as another user.
+// TestOtherUserIsRefused asks a process for the sockets of its address, as another user. The
+// process must refuse.
 func TestOtherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("becoming another user needs root")

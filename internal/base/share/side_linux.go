@@ -13,7 +13,7 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// idle is the side of a socket that is shared, but has nothing beside it.
+// idle is the udp.Side of the socket of QP 1, for which no other process hands over datagrams.
 type idle struct{}
 
 func (idle) Poll([]packetconn.Datagrams) int       { return 0 }
@@ -21,8 +21,8 @@ func (idle) Own(trains []packetconn.Datagrams) int { return len(trains) }
 func (idle) Wait()                                 {}
 func (idle) Wake()                                 {}
 
-// pollEvery is the number of calls of Poll for which it looks once at the inbox and at the socket
-// of QP 1, while datagrams arrive without a pause.
+// pollEvery is how often Poll checks the inbox and the socket of QP 1 while datagrams arrive
+// without a pause: once in pollEvery calls.
 const pollEvery = 16
 
 // Poll implements udp.Side.
@@ -80,10 +80,10 @@ func (m *member) Wait() {
 	}
 }
 
-// The values that mark the events of the socket, and of what is beside it.
+// The marks of epoll events tell which descriptor is readable.
 const (
-	socket  = 0
-	besides = 1
+	socket  = 0 // the socket of the process's number, or the eventfd of Wake
+	besides = 1 // the inbox, or the socket of QP 1
 	rung    = 2 // the socket of a ring from another process
 	hungUp  = 3 // the socket of a ring to another process
 )
@@ -97,7 +97,7 @@ func (m *member) await(f *os.File, mark int32) error {
 // Wake implements udp.Side.
 func (m *member) Wake() {
 	one := binary.NativeEndian.AppendUint64(nil, 1)
-	unix.Write(int(m.wakeup.Fd()), one) // nobody reads it
+	unix.Write(int(m.wakeup.Fd()), one) // never read, so that Wait does not block any more
 }
 
 // numberOf returns the number of the process that a packet is for, or -1 if any process may look
@@ -149,8 +149,8 @@ func (m *member) keepOwn(t *packetconn.Datagrams) bool {
 	return kept > 0
 }
 
-// keep decides about packets that are all for the process that the first one, b, is for. It
-// hands them over, or reports that they are this process's.
+// keep reports whether the packets of t are for this process, and hands them over to their
+// process if not. All of them are for the same process as the first one, b.
 func (m *member) keep(t *packetconn.Datagrams, b []byte) bool {
 	switch number := m.numberOf(b); {
 	case number == m.number:
@@ -169,8 +169,8 @@ const (
 	madEnd   = 4
 )
 
-// keepMAD decides about a packet that any process may look at. What nobody owns is this
-// process's, which answers that the id or the service does not exist.
+// keepMAD is keep for a packet that any process may inspect. This process keeps a packet that
+// belongs to no process, and answers that the id or the service does not exist.
 func (m *member) keepMAD(t *packetconn.Datagrams, b []byte) bool {
 	r, ok := madOf(b)
 	if !ok {
@@ -183,7 +183,7 @@ func (m *member) keepMAD(t *packetconn.Datagrams, b []byte) bool {
 	if m.claimed(r.ServiceID) || !exists(m.service(r.ServiceID)) {
 		return true
 	}
-	// The name of a claim does not tell whose it is.
+	// The name of a claim does not tell which process made it.
 	for number := range numbers {
 		if number != m.number {
 			m.hand(number, t, true)
