@@ -36,8 +36,8 @@ type place struct {
 	at *fair.Entry[guest]
 }
 
-// stay moves a guest to a table, unless it is there, and displaces another one for it if the
-// table is full. The lock is held.
+// stay moves a guest to table t. If t is full, an older guest is displaced first. The lock is
+// held.
 func (x *exchange) stay(g guest, t *table) {
 	if x.place.in == t {
 		return
@@ -128,7 +128,7 @@ func (q *Query) displace() {
 	})
 }
 
-// forget removes a query that came from the service's tables.
+// forget removes a received query from the service's tables.
 func (q *Query) forget() {
 	q.timer.stop()
 	q.leave()

@@ -33,7 +33,7 @@ const (
 
 	permissiveLID = 0xffff
 	hopLimit      = 64
-	rate          = 3 // of 10 Gbit/s: RoCE peers ignore it, but 0 is not a rate
+	rate          = 3 // code of 10 Gbit/s: RoCE peers ignore the rate, but 0 is not a valid code
 	defaultPKey   = 0xffff
 )
 
@@ -348,7 +348,8 @@ func (c *Conn) Disconnect(private []byte) error {
 	return nil
 }
 
-// After calls f like a handler, after the messages and events that were queued before.
+// After calls f like a handler, once the messages and events that are already queued have been
+// handled.
 func (c *Conn) After(f func()) {
 	c.s.mu.Lock()
 	defer c.s.unlock()
@@ -381,7 +382,8 @@ func (c *Conn) errState(op string) error {
 	return failure.New(op, syscall.EINVAL, "the connection is in state %q", c.state)
 }
 
-// guidARI returns the reject information of a REQ's sender that gives up: its GUID.
+// guidARI returns the additional reject information of the REJ with which the sender of a REQ
+// gives up: the sender's GUID.
 func guidARI(guid uint64) []byte {
 	b := make([]byte, 8)
 	for i := range b {
@@ -446,8 +448,8 @@ func (c *Conn) refuse(about mad.About, reason mad.Reason, ari, private []byte) {
 	c.forget()
 }
 
-// sendDREQ disconnects. The peer of an accepted connection chose the timeout and the
-// number of repetitions for the REP, and possibly none of them; a DREQ has the defaults.
+// sendDREQ disconnects. It uses the default timeout and number of repetitions. Those of the REP
+// are not suitable, because the peer chose them and may have chosen no repetitions.
 func (c *Conn) sendDREQ(private []byte) {
 	c.tid, c.state, c.reply = c.s.newTID(), StateDreqSent, nil
 	m := &mad.DREQ{LocalID: c.localID, RemoteID: c.remoteID, RemoteQPN: c.remoteQPN, Private: private}

@@ -51,9 +51,9 @@ func (c *Conn) Caps() uint32 {
 	return c.agreed.Options
 }
 
-// Caps returns the capabilities of the transport that both ends of the connection with
-// a QP of a peer have, 0 if there is no connection: for a program that takes its QP
-// to RTR by itself.
+// Caps returns the capabilities of the transport that both ends of a connection have. The
+// connection is given by the peer's address and QP number; without one, Caps returns 0. It
+// serves programs that modify their QP to RTR themselves.
 func (s *Service) Caps(remote netip.Addr, qpn uint32) uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

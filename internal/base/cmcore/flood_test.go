@@ -12,15 +12,16 @@ import (
 
 var queryService = mad.ServiceID(mad.PortSpaceUDP, 7174)
 
-// stranger sends a service what no service sends, and forgets what it gets, but for a REP,
-// which answer sees.
+// stranger sends requests to a service and keeps no state of its own. It ignores every answer
+// except a REP, which is passed to answer.
 type stranger struct {
 	s      *Service
 	addr   func(i int) netip.Addr // of request i
 	answer func(s *Service, p Path, m *mad.REP)
 }
 
-// one sends everything from one address, and forged each request from another.
+// one and forged are values of stranger.addr: one address for all requests, and a different
+// address for each.
 func one(int) netip.Addr { return addrC }
 func forged(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
@@ -52,7 +53,7 @@ func hangUp(s *Service, p Path, m *mad.REP) {
 	s.Receive(p, mad.Append(nil, mad.Header{TID: 1}, &mad.DREQ{LocalID: m.RemoteID, RemoteID: m.LocalID, RemoteQPN: m.QPN}))
 }
 
-// strangers are the addresses that no service has.
+// strangers is a network on which a stranger has every address that no service has.
 type strangers struct {
 	*network
 	x *stranger
@@ -69,8 +70,8 @@ func (n strangers) Send(p Path, b []byte) error {
 
 func (p Path) turned() Path { return Path{p.Remote, p.Local} }
 
-// application takes a request after another, as long as each takes, and accepts it. Zero
-// means that it accepts at once.
+// application accepts one request after another and spends the time each on every request. If
+// each is 0, it accepts a request as soon as it arrives.
 type application struct {
 	t       *testing.T
 	each    time.Duration
@@ -115,7 +116,7 @@ func (a *application) step() {
 		a.waiting = a.waiting[1:]
 		a.n++
 		c.Taken()
-		// A request that was displaced since refuses the answer.
+		// Accept fails if the request has been displaced.
 		_ = c.Accept(reply(a.n & 0xffff))
 	}
 	if len(a.queries) > 0 {
@@ -128,7 +129,7 @@ func (a *application) step() {
 
 // TestRequestFloods floods a service with requests of strangers, 10,000 a second. Meanwhile a peer
 // connects, disconnects and asks for a datagram QP ten times in a row. What the service
-// keeps stays bounded, and nothing of it stays in the end.
+// keeps is bounded, and in the end it keeps nothing.
 func TestRequestFloods(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -178,7 +179,7 @@ func TestRequestFloods(t *testing.T) {
 				})
 				if test.each > 0 {
 					go flood(test.each, func(int) {
-						// On the service's turn, as an event would.
+						// step runs like the handler of an event.
 						b.mu.Lock()
 						b.outbox = append(b.outbox, app.step)
 						b.unlock()

@@ -18,24 +18,24 @@ type Answer struct {
 	Private []byte
 }
 
-// Query is a service ID resolution: one that the service has sent, or one that
-// came for a listener, which answers it with [Query.Reply].
+// Query is a service ID resolution: one that the service has sent, or one that it
+// has received for a listener and that the application answers with [Query.Reply].
 type Query struct {
-	// exchange has the query; or the answer to one that came, and the time for which it
-	// is kept.
+	// exchange repeats a query that was sent. For a received query it holds the answer,
+	// and its timer ends the time for which the answer is kept.
 	exchange
 
 	id  uint32
 	tid uint64
-	l   *Listener // of a query that came, until it is answered
+	l   *Listener // of a received query, until it is answered
 
-	// ServiceID, IP and Data are the contents of a query that came.
+	// ServiceID, IP and Data are the contents of a received query.
 	ServiceID uint64
 	IP        mad.IPHeader
 	Data      []byte
 
 	done   func(Answer, error) // of a query that was sent
-	gone   func()              // of a query that came: called when it is dropped without an answer
+	gone   func()              // of a received query: called when it is dropped without an answer
 	closed bool
 }
 
@@ -81,7 +81,7 @@ func (q *Query) end(a Answer, err error) {
 	})
 }
 
-// Close gives up a query that was sent, or drops one that came. A second Close
+// Close gives up a query that was sent, or drops a received one. A second Close
 // does nothing.
 func (q *Query) Close() {
 	q.s.mu.Lock()
@@ -141,7 +141,7 @@ func (s *Service) takeSIDRREQ(p Path, h mad.Header, m *mad.SIDRREQ) {
 	})
 }
 
-// Reply answers a query that came.
+// Reply answers a received query.
 func (q *Query) Reply(a Answer) error {
 	const op = "cm reply"
 	if len(a.Private) > mad.SIDRREPPrivate {
@@ -150,7 +150,7 @@ func (q *Query) Reply(a Answer) error {
 	q.s.mu.Lock()
 	defer q.s.unlock()
 	if q.l == nil {
-		return failure.New(op, syscall.EINVAL, "the query is not one that waits for an answer")
+		return failure.New(op, syscall.EINVAL, "the query does not wait for an answer")
 	}
 	if q.s.closed {
 		return net.ErrClosed
@@ -169,9 +169,9 @@ func (q *Query) reply(a Answer) {
 	q.keep()
 }
 
-// keep keeps a query that came, and its answer, for as long as the peer may repeat it.
+// keep keeps a received query and its answer for as long as the peer may repeat it.
 func (q *Query) keep() { q.timer.start(q.s, answerTime, q.displace) }
 
-// answerTime is how long a query that came is kept after its last repetition. Linux repeats a query
-// every 4.3 s. An answer lives so long that six repetitions in a row may be lost.
+// answerTime is how long a received query is kept after its last repetition. Linux repeats a
+// query every 4.3 s, so the answer is still there after six lost repetitions in a row.
 const answerTime = 30 * time.Second

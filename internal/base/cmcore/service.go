@@ -75,8 +75,8 @@ type Service struct {
 	asked     map[remoteKey]*Query   // received, by peer and its request id
 	ports     map[portKey][]*Port
 
-	// Every connection that a peer began is in one of these tables or in the backlog of
-	// its listener; one in time wait is in waits, whoever began it.
+	// Every connection that a peer requested is in half, in open or in the backlog of its
+	// listener. Every connection in time wait is in waits, whichever side requested it.
 	half, open, waits *table
 	answers           *table // queries that are not in a backlog
 }
@@ -234,9 +234,10 @@ func (s *Service) checkDrained() {
 // unlock releases the lock and runs the functions in outbox, unless another goroutine is
 // doing so. Every method that may have queued a function ends with it.
 //
-// MADs may come faster than their functions run. Receive therefore waits for a goroutine that
-// runs functions, and takes over from it: outbox stays short, and the methods return that a
-// program calls.
+// MADs may arrive faster than the functions run that they queue. Receive therefore waits while
+// another goroutine runs functions, so that outbox stays short. That goroutine stops after the
+// current batch when a call of Receive waits: a method that a program called must not run the
+// functions of later MADs.
 func (s *Service) unlock() {
 	defer s.mu.Unlock()
 	if s.running {

@@ -346,8 +346,8 @@ func TestCloseInEveryState(t *testing.T) {
 	}
 }
 
-// TestBacklog checks that a request beyond the backlog displaces the oldest of its peer, which
-// is repeated and comes to its turn once the application answers.
+// TestBacklog checks that a request beyond the backlog displaces the oldest of its peer. The
+// peer repeats that request, which is served once the application has answered others.
 func TestBacklog(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		var waiting []*Conn
