@@ -91,8 +91,8 @@ func listen(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
 	return c, nil
 }
 
-// bind opens a socket at addr. With reuse, further sockets that ask for it, too, can be bound
-// to the address.
+// bind opens a socket at addr. With reuse, several sockets can be bound to the address, provided
+// that each is opened with reuse.
 func (c *conn) bind(addr netip.AddrPort, o Options, reuse bool) error {
 	network := "udp4"
 	if addr.Addr().Is6() {

@@ -103,7 +103,8 @@ func isGSO(m *mmsghdr) bool {
 	return h.Level == unix.SOL_UDP && h.Type == unix.UDP_SEGMENT
 }
 
-// On a path whose device cannot compute checksums, the kernel returns EIO for GSO.
+// TestGSOFallback sends on a path whose device cannot compute checksums, for which the kernel
+// returns EIO for GSO. The datagrams must then be sent without GSO.
 func TestGSOFallback(t *testing.T) {
 	a := listenLinux(t, loopbacks[0], nil)
 	b := listenLinux(t, loopbacks[0], nil)

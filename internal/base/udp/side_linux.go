@@ -9,16 +9,17 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// A Side is what a process has beside a socket of an address that several processes share.
-// Recv and Poll of the Conn call its methods one at a time, except for Wake.
+// A Side is a second source of datagrams beside the socket, for a process that shares its address
+// with other processes: datagrams that they hand over. A Conn calls the methods one at a time,
+// from Recv and Poll, except for Wake.
 type Side interface {
-	// Poll fills trains with what has arrived beside the socket, and returns their number.
-	// It does not wait. It may exchange buffers of trains, but loses none.
+	// Poll fills trains with datagrams that did not come from the socket, and returns the
+	// number of trains. It does not wait. It may exchange the buffers of trains among them.
 	Poll(trains []packetconn.Datagrams) int
 
 	// Own removes datagrams that belong to other processes from trains that arrived at
-	// the socket, and returns the number of trains that are left. It may exchange buffers,
-	// but loses none.
+	// the socket, and returns the number of trains that are left. It may exchange the
+	// buffers of trains among them.
 	Own(trains []packetconn.Datagrams) int
 
 	// Wait waits until the socket is readable, Poll has something, or Wake is called.
@@ -28,8 +29,8 @@ type Side interface {
 	Wake()
 }
 
-// Bind returns a socket at addr, without a Conn. With reuse, further sockets can be bound to the
-// address that are opened with reuse, too.
+// Bind returns a socket at addr, without a Conn. With reuse, several sockets can be bound to the
+// address, provided that each is opened with reuse.
 func Bind(addr netip.AddrPort, opts *Options, reuse bool) (*os.File, error) {
 	if err := usable(addr.Addr()); err != nil {
 		return nil, err
@@ -42,8 +43,8 @@ func Bind(addr netip.AddrPort, opts *Options, reuse bool) (*os.File, error) {
 }
 
 // Open returns a Conn on a socket that Bind returned, here or in another process, and that is
-// bound to local. Close closes the file and leaves the socket as it is. A nil side means that
-// nothing is beside it.
+// bound to local. Close closes the file without shutting the socket down, which other processes
+// may use. side is nil if the socket is the only source of datagrams.
 func Open(f *os.File, local netip.AddrPort, opts *Options, side Side) (packetconn.Conn, error) {
 	o := options(opts)
 	c := &conn{sendmmsg: sendmmsg, spin: newSpin(o.Spin), file: f, local: local, side: side}
@@ -61,7 +62,7 @@ func Open(f *os.File, local netip.AddrPort, opts *Options, side Side) (packetcon
 	return c, nil
 }
 
-// StopGRO makes a socket deliver each datagram of the network by itself.
+// StopGRO makes a socket deliver each datagram as a train of its own.
 func StopGRO(f *os.File) {
 	raw, err := f.SyscallConn()
 	if err == nil {
