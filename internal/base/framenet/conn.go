@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// queueBytes bounds the packets that wait to be received, with packetCost for each. The
-	// port's windows are made for the half of it.
+	// queueBytes bounds the payloads of the packets that wait to be received, plus
+	// packetCost for each packet. It is reported as Caps.RecvBuffer, from which the port
+	// computes its windows.
 	queueBytes = 4 << 20
 	packetCost = 256
 
@@ -151,7 +152,7 @@ func (c *Conn) arrive(d datagram, payload []byte) {
 	}
 }
 
-// Recv waits for packets. Those that follow one another from one sender make a train.
+// Recv waits for packets. Consecutive packets from one sender make a train.
 func (c *Conn) Recv(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, true) }
 
 // Poll is Recv without waiting.
@@ -176,7 +177,7 @@ func (c *Conn) recv(trains []packetconn.Datagrams, wait bool) (n int, err error)
 		n++
 	}
 	if !c.queue.empty() {
-		c.arrived.Signal() // another Recv can take the others
+		c.arrived.Signal() // another Recv can receive the remaining packets
 	}
 	return n, nil
 }

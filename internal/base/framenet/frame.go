@@ -24,7 +24,7 @@ const (
 	usualHops    = 64
 )
 
-// header is what the headers of a packet say.
+// header holds the fields of a packet's Ethernet, IP and UDP headers.
 type header struct {
 	from, to MAC
 	vlan     int // 0: no tag
@@ -37,8 +37,8 @@ type header struct {
 }
 
 // parse finds the payload of a UDP packet to the port of RoCEv2. It reports false for every
-// other frame, and for one whose IP header is damaged. It does not check the UDP checksum:
-// the packets have a CRC, and adapters send 0.
+// other frame, and for one whose IP header is damaged. It does not check the UDP checksum,
+// because RoCEv2 packets have a CRC, and adapters send the checksum 0.
 func parse(b []byte) (h header, payload []byte, ok bool) {
 	if len(b) < headerEthernet {
 		return h, nil, false
@@ -144,7 +144,8 @@ func (h *header) put(b []byte, n int) int {
 	return at + headerUDP
 }
 
-// checksum returns the Internet checksum of a header: 0 for one that has the right one.
+// checksum returns the Internet checksum of a header. It is 0 for a header that contains the
+// right checksum.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(b); i += 2 {

@@ -13,7 +13,7 @@ import (
 // MaxPacket is the largest IP packet.
 const MaxPacket = 9978 - 18
 
-// udpPort is the port of RoCEv2: frames to other ports are not taken.
+// udpPort is the UDP port of RoCEv2. The network ignores packets to other ports.
 const udpPort = 4791
 
 // MAC is an Ethernet address.
@@ -26,7 +26,7 @@ type Address struct {
 	VLAN int // 1 to 4094; 0: frames without a tag
 }
 
-// place is what a frame is delivered by.
+// place is the destination by which a frame is delivered to connections.
 type place struct {
 	ip   netip.Addr
 	vlan int
@@ -40,14 +40,14 @@ type Network struct {
 	places map[place][]*Conn
 }
 
-// New returns a network without connections. transmit sends a frame; it keeps nothing of it,
-// and may be called at the same time as often as there are connections.
+// New returns a network without connections. transmit sends a frame and must not keep it. Several
+// connections may call transmit at the same time.
 func New(transmit func(frame []byte)) *Network {
 	return &Network{transmit: transmit, places: make(map[place][]*Conn)}
 }
 
-// Listen returns the connection of an address. EADDRINUSE: there is one with the same IP
-// address and VLAN; EINVAL: the address is not one host's.
+// Listen returns a new connection with an address. It returns EADDRINUSE if a connection has the
+// same IP address and VLAN, and EINVAL if the address is not that of a single host.
 func (n *Network) Listen(a Address) (*Conn, error) {
 	const op = "listen for frames"
 	a.IP = a.IP.Unmap().WithZone("")
@@ -88,7 +88,8 @@ func (n *Network) remove(c *Conn) {
 	}
 }
 
-// listeners returns the connections that a frame goes to. They are not changed.
+// listeners returns the connections that receive a frame. The slice does not change after the
+// call, even if connections are opened or closed.
 func (n *Network) listeners(to place, mac MAC) []*Conn {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -112,7 +113,7 @@ func (n *Network) own(mac MAC, vlan int) bool {
 }
 
 // Receive takes a frame from the link and reports whether it is a packet for a connection. It
-// keeps nothing of the frame. Fragments and headers with options are no such packets, because
+// does not keep the frame. Fragments and headers with options do not count as packets, because
 // RoCEv2 has neither.
 func (n *Network) Receive(frame []byte) bool {
 	h, payload, ok := parse(frame)

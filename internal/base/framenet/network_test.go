@@ -111,7 +111,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A connection that nobody reads from keeps a bounded number of bytes.
+// TestUnreadBytesAreBounded sends to a connection that nobody reads from. The bytes that it keeps
+// must be bounded.
 func TestUnreadBytesAreBounded(t *testing.T) {
 	n := New(func([]byte) {})
 	a, b := listen(t, n, "192.0.2.1", 0), listen(t, n, "192.0.2.2", 0)
@@ -167,8 +168,8 @@ func TestMulticastGroup(t *testing.T) {
 	}
 }
 
-// FuzzReceive damages frames. Whatever arrives, payloads are inside of the frame, and only
-// those of whole packets are taken.
+// FuzzReceive damages frames. Every accepted payload must lie inside of its frame and belong to a
+// whole packet.
 func FuzzReceive(f *testing.F) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, ip := range []string{"192.0.2.1", "2001:db8::1"} {

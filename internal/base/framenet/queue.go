@@ -14,23 +14,24 @@ type datagram struct {
 	n     int
 }
 
-// queue is the packets that wait to be received. The payloads stand one after the other in
+// queue holds the packets that wait to be received, with their payloads one after the other in
 // one buffer. The zero value is empty.
 type queue struct {
 	datagrams []datagram
 	bytes     []byte
-	first     int // of datagrams
-	at        int // of bytes
+	first     int // index of the oldest packet in datagrams
+	at        int // offset of its payload in bytes
 }
 
 func (q *queue) empty() bool { return q.first == len(q.datagrams) }
 
-// push appends a copy of a packet. false: the queue is full.
+// push appends a copy of a packet, and reports false if the queue is full.
 func (q *queue) push(d datagram, payload []byte) bool {
 	if len(q.bytes)-q.at+(len(q.datagrams)-q.first)*packetCost+d.n+packetCost > queueBytes {
 		return false
 	}
-	// What was taken is overwritten when it is the larger part of a full buffer.
+	// Before a buffer would grow, the waiting packets are moved to its start if more than
+	// half of it is free there.
 	if q.at > cap(q.bytes)/2 && len(q.bytes)+d.n > cap(q.bytes) {
 		q.bytes, q.at = q.bytes[:copy(q.bytes, q.bytes[q.at:])], 0
 	}
@@ -42,8 +43,8 @@ func (q *queue) push(d datagram, payload []byte) bool {
 	return true
 }
 
-// train takes the oldest packet, and with it those that make a train. It reports false if
-// the queue is empty.
+// train moves the oldest packet to t, with the packets that make a train with it. It reports
+// false if the queue is empty.
 func (q *queue) train(t *packetconn.Datagrams) bool {
 	if q.empty() {
 		return false
@@ -58,7 +59,7 @@ func (q *queue) train(t *packetconn.Datagrams) bool {
 		}
 		t.Buf = q.take(t.Buf)
 		if next.n < d.n {
-			break // the last one may be shorter
+			break // only the last packet of a train may be shorter
 		}
 	}
 	return true
