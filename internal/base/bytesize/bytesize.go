@@ -1,5 +1,5 @@
-// Package bytesize reads numbers of bytes as people write them. Block sizes in package sig and
-// the sizes of the command line have one syntax by it.
+// Package bytesize parses numbers of bytes such as 4k or 0x200. Package sig uses it for block
+// sizes, and the command line for all sizes, so that both have the same syntax.
 package bytesize
 
 import (

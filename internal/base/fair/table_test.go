@@ -55,8 +55,8 @@ func TestManyPeers(t *testing.T) {
 	}
 }
 
-// TestLargestSharesMakeRoom fills a table from three peers, each below its limit. Their entries, and not those
-// of a fourth peer, make room.
+// TestLargestSharesMakeRoom fills a table from three peers, each below its limit. Further entries
+// must displace entries of these peers, and none of a fourth peer.
 func TestLargestSharesMakeRoom(t *testing.T) {
 	table := New[int](8, 4).Level()
 	put(table, 0, 1000)

@@ -23,7 +23,8 @@ import (
 var Of func(key any) Key
 
 // AtomicCopied executes an atomic operation on n bytes, 4 or 8, at an address of a mkey.Space, and
-// returns their old value. next returns the new value, and whether it is written.
+// returns their old value. next returns the new value and whether to write it. Package mkey sets
+// the variable.
 var AtomicCopied func(space any, addr uint64, n int, next func(old uint64) (v uint64, write bool)) (uint64, error)
 
 // ChangeWord executes an atomic operation on b, a word of 4 or 8 bytes in native byte order.

@@ -147,8 +147,8 @@ func micros(us float64) string {
 	return fmt.Sprintf("%.1f us", us)
 }
 
-// histogram counts durations in buckets of a sixteenth of a power of two: quantiles are right to
-// about 6 %.
+// histogram counts durations in buckets of a sixteenth of a power of two: a quantile is
+// right to about 6 %.
 type histogram struct {
 	buckets [64 * parts]uint64
 	count   uint64
