@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// spin decides whether Recv polls instead of blocking. It polls if the previous wait was
-// short, whether that one polled or blocked: the stream or conversation is then probably
-// still going on. When it ends, one wait polls for the full time in vain.
+// spin decides whether Recv polls instead of blocking. Recv polls if the previous wait was short,
+// whether that wait polled or blocked: more datagrams are then likely to arrive soon. When no
+// more arrive, one wait polls in vain for the full time.
 type spin struct {
 	most  time.Duration // longest wait that polls
 	worth bool          // the last wait was shorter than most
-	waits bool
-	since time.Time
-	tries int
+	waits bool          // the current call of Recv has found no datagram yet
+	since time.Time     // start of the current wait
+	tries int           // polls of the current wait
 }
 
 func newSpin(most time.Duration) spin {
@@ -34,7 +34,8 @@ func (s *spin) on() bool {
 	if !s.waits {
 		s.waits, s.since, s.tries = true, time.Now(), 0
 	}
-	// Reading the clock takes a tenth of the time of a poll.
+	// The clock is read after every eighth poll only, because reading it takes a tenth of the
+	// time of a poll.
 	s.tries++
 	return s.worth && (s.tries%8 != 0 || time.Since(s.since) < s.most)
 }

@@ -186,7 +186,7 @@ func (o Opcode) Operation() Opcode {
 }
 
 // With returns the opcode of the same operation in service s. o must be an opcode of the
-// reliable connection service, and a masked atomic's s that or the extended one.
+// reliable connection service. If o is a masked atomic, s must be ServiceRC or ServiceXRC.
 func (o Opcode) With(s uint8) Opcode {
 	if o.masked() {
 		if s == ServiceXRC {
