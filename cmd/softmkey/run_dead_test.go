@@ -12,7 +12,7 @@ func TestRunReusedNumber(t *testing.T) {
 	start := measure(t, true)
 	l := newLab(t, "--device", ownAddress(5))
 	before := l.footprint()
-	t.Log(l.must(reused)) // without root the process ID cannot be chosen; TestExecuted of procmem tests the same
+	t.Log(l.must(reused)) // without root the process ID cannot be chosen; TestExecutedProgram of procmem tests the same
 	settle(t, "the programs", before, true)
 	l.end()
 	settle(t, "the run", start, true)
