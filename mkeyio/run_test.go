@@ -457,7 +457,7 @@ func TestReportTail(t *testing.T) {
 	}
 }
 
-// truncated represents, in TestTail, a stream that ends in the wrong place.
+// truncated stands in the table of TestReportTail for a stream that ends before the end of a field.
 const truncated = 1 << 40
 
 func TestRefused(t *testing.T) {
