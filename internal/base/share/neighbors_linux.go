@@ -82,8 +82,8 @@ type incoming struct {
 }
 
 // Meet lets packets to and from other processes of the user on this machine pass through memory
-// that both processes map, if the other process has called Meet, too. The packets are the same as
-// on the network. Meet must be called before the Conn is used.
+// that both processes map, if the other process has called Meet, too. Meet must be called before
+// the Conn is used.
 func (c *Conn) Meet() error {
 	n := &neighbors{m: c.m, out: make(map[place]*outgoing), refused: make(map[place]time.Time)}
 	var err error
@@ -152,17 +152,22 @@ func (n *neighbors) welcome(c *net.UnixConn) {
 	c.Write([]byte{0})
 }
 
-// rights returns the descriptor that came with a message, or nil.
+// rights returns the one descriptor that came with a message. If several came, it closes them and
+// returns nil.
 func rights(oob []byte) *os.File {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil || len(messages) != 1 {
+	var files []*os.File
+	messages, _ := unix.ParseSocketControlMessage(oob)
+	for i := range messages {
+		fds, _ := unix.ParseUnixRights(&messages[i])
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "ring"))
+		}
+	}
+	if len(files) != 1 {
+		closeAll(files)
 		return nil
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return nil
-	}
-	return os.NewFile(uintptr(fds[0]), "ring")
+	return files[0]
 }
 
 // descriptor returns a descriptor of c's socket, which does not close with c.

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,7 +162,7 @@ func TestRingRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	hello := "softmkey ring 1 " + at(27).String()
-	for i, v := range []struct {
+	offers := []struct {
 		f    *os.File
 		text string
 	}{
@@ -172,7 +173,9 @@ func TestRingRefused(t *testing.T) {
 		{memory(size, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK), "softmkey ring 2 " + at(27).String()},
 		{memory(size, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK), "softmkey ring 1 [::1]:4791"},
 		{memory(size, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK), "softmkey ring 1 nowhere"},
-	} {
+	}
+	before := descriptors(t)
+	for i, v := range offers {
 		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: fmt.Sprintf("@softmkey/%d/%v/0/ring", os.Geteuid(), addr), Net: "unixpacket"})
 		if err != nil {
 			t.Fatal(err)
@@ -180,6 +183,9 @@ func TestRingRefused(t *testing.T) {
 		var rights []byte
 		if v.f != nil {
 			rights = unix.UnixRights(int(v.f.Fd()))
+			if i == 1 {
+				rights = unix.UnixRights(int(v.f.Fd()), int(v.f.Fd())) // two at a time
+			}
 			defer v.f.Close()
 		}
 		if _, _, err := c.WriteMsgUnix([]byte(v.text), rights, nil); err != nil {
@@ -193,5 +199,24 @@ func TestRingRefused(t *testing.T) {
 	if _, from := a.conn.Rings(); from != 0 {
 		t.Errorf("%d rings from others", from)
 	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors are open, %d before", after, before)
+	}
 	run(t, []*flow{a.flowTo(b), b.flowTo(a)}, 2)
+}
+
+// descriptors returns the number of open descriptors that are memfds or /dev/null, as those in
+// the offers.
+func descriptors(t *testing.T) (n int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if to, _ := os.Readlink("/proc/self/fd/" + e.Name()); strings.HasPrefix(to, "/memfd:") || to == os.DevNull {
+			n++
+		}
+	}
+	return n
 }
