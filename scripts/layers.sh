@@ -48,7 +48,8 @@ internal/base/engine             operr sig xts dek mkey roce/* internal/base/* r
 verbs                            operr sig xts dek mkey roce/* internal/base/* rdma
 cm                               operr sig xts dek mkey roce/* internal/base/* rdma verbs
 internal/hca/pump                roce/* golang.org/x/sys/unix
-internal/hca/uverbs              operr roce/* internal/base/* rdma internal/hca/adapter internal/hca/prm internal/hca/procmem internal/hca/pump golang.org/x/sys/unix
+internal/hca/nldev               github.com/mdlayher/netlink/* golang.org/x/sys/unix
+internal/hca/uverbs              operr roce/* internal/base/* rdma internal/hca/adapter internal/hca/prm internal/hca/procmem internal/hca/pump internal/hca/nldev golang.org/x/sys/unix
 internal/hca/session             operr dek roce/* internal/base/* internal/hca/* golang.org/x/sys/unix
 internal/hca/*                   operr sig xts dek mkey roce/* internal/base/* rdma verbs cm internal/hca/* golang.org/x/sys/unix
 internal/tool/pcap               operr roce/packetconn internal/base/* internal/tool/outfile github.com/gopacket/gopacket/*

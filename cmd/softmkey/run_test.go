@@ -58,7 +58,7 @@ func runWith(t *testing.T, program string, flags []string, command string) strin
 
 // TestRunPrograms runs programs of the distribution.
 func TestRunPrograms(t *testing.T) {
-	for _, need := range []string{"ibv_devinfo", "ibv_rc_pingpong"} {
+	for _, need := range []string{"ibv_devinfo", "ibv_rc_pingpong", "rdma"} {
 		if _, err := exec.LookPath(need); err != nil {
 			t.Skipf("NOT RUN: %v", err)
 		}
@@ -66,6 +66,9 @@ func TestRunPrograms(t *testing.T) {
 	program := builtProgram(t)
 	if out := runUnder(t, program, "ibv_devinfo -v"); !strings.Contains(out, "hca_id:\tmlx5_0") || !strings.Contains(out, "RoCE v2") {
 		t.Errorf("ibv_devinfo: %s", out)
+	}
+	if out := runUnder(t, program, "rdma -j link"); !strings.Contains(out, `"ifname":"mlx5_0","port":1,"state":"ACTIVE","physical_state":"LINK_UP"`) {
+		t.Errorf("rdma link: %s", out)
 	}
 	// Programs assume the GID indices of adapters, where 0 and 2 are those of RoCE v1. All four
 	// must work.

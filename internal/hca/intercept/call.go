@@ -176,6 +176,10 @@ func (s *Supervisor) dispatch(c *Call) {
 		go s.write(c)
 	case unix.SYS_MMAP:
 		go s.mmap(c)
+	case unix.SYS_SOCKET:
+		s.openNetlink(c)
+	case unix.SYS_SENDTO, unix.SYS_SENDMSG:
+		go s.sendNetlink(c)
 	case unix.SYS_USERFAULTFD:
 		go func() {
 			s.waits(c)

@@ -18,6 +18,10 @@
 // periodically if the user has no inotify instance left. stat shows a character device.
 // Opening /proc/self/fd/N of it opens the device again.
 //
+// A socket of NETLINK_RDMA is one of a protocol in which the kernel lets processes write to each
+// other ([Config.Netlink]). Its number is in a range of its own, so that the filter notifies the
+// supervisor only of what is sent on such numbers.
+//
 // # Limits
 //
 // It is no security boundary: a program can change a path between the check and

@@ -91,7 +91,7 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 	if readable(f.process) { // the process was killed before the file was tracked
 		file.OwnerEnded()
 	}
-	at := s.freeFD(c)
+	at := s.freeFD(c, firstFD, firstNetlinkFD-1)
 	if at < 0 {
 		s.files.forget(t)
 		c.Fail(unix.EMFILE)
@@ -142,12 +142,11 @@ func raiseLimit(pid int) bool {
 	return unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil) == nil
 }
 
-// freeFD returns a number between firstFD and lastFD that is free in the caller,
-// or -1.
-func (s *Supervisor) freeFD(c *Call) int {
-	const count = lastFD - firstFD + 1
+// freeFD returns a number from first to last that is free in the caller, or -1.
+func (s *Supervisor) freeFD(c *Call, first, last int) int {
+	count := last - first + 1
 	for range count {
-		fd := firstFD + int(s.nextFD.Add(1)-1)%count
+		fd := first + int(s.nextFD.Add(1)-1)%count
 		var st unix.Stat_t
 		if unix.Lstat(fmt.Sprintf("/proc/%d/fd/%d", c.Thread(), fd), &st) == unix.ENOENT {
 			return fd
@@ -166,7 +165,7 @@ func (s *Supervisor) duplicate(c *Call, closeOnExec bool) {
 		c.Continue()
 		return
 	}
-	at := s.freeFD(c)
+	at := s.freeFD(c, firstFD, firstNetlinkFD-1)
 	if at < 0 {
 		c.Fail(unix.EMFILE)
 		return

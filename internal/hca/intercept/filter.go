@@ -10,6 +10,8 @@ import "golang.org/x/sys/unix"
 const (
 	firstFD = 600
 	lastFD  = 999
+
+	firstNetlinkFD = 984 // sockets of NETLINK_RDMA have the last numbers, devices those before
 )
 
 // verbsIoctl is RDMA_VERBS_IOCTL of <rdma/rdma_user_ioctl_cmds.h>.
@@ -20,7 +22,6 @@ const (
 
 	retAllow  = unix.SECCOMP_RET_ALLOW
 	retNotify = unix.SECCOMP_RET_USER_NOTIF
-	retErrno  = unix.SECCOMP_RET_ERRNO
 )
 
 // program builds a classic BPF program with forward jumps to labels.
@@ -94,6 +95,8 @@ func filter() []unix.SockFilter {
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_IOCTL, "ioctl", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_MMAP, "mmap", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_SOCKET, "socket", "")
+	p.jumpIf(unix.BPF_JEQ, unix.SYS_SENDTO, "send", "")
+	p.jumpIf(unix.BPF_JEQ, unix.SYS_SENDMSG, "send", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_WRITE, "descriptor", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_FSTAT, "descriptor", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_DUP, "descriptor", "")
@@ -126,8 +129,12 @@ func filter() []unix.SockFilter {
 	p.load(argument(0))
 	p.jumpIf(unix.BPF_JEQ, unix.AF_NETLINK, "", "allow2")
 	p.load(argument(2))
-	p.jumpIf(unix.BPF_JEQ, netlinkRDMA, "", "allow2")
-	p.ret(retErrno | uint32(unix.EPROTONOSUPPORT))
+	p.jumpIf(unix.BPF_JEQ, netlinkRDMA, "notify", "allow2")
+
+	p.label("send")
+	p.load(argument(0))
+	p.jumpIf(unix.BPF_JGE, firstNetlinkFD, "", "allow2")
+	p.jumpIf(unix.BPF_JGT, lastFD, "allow2", "notify")
 
 	p.label("allow2")
 	p.ret(retAllow)

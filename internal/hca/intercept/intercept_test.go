@@ -152,6 +152,21 @@ func start(t *testing.T, program string, d *fakeDevice) (*Supervisor, func() (st
 	return startWith(t, program, d, func(*Config) {})
 }
 
+// TestNetlink lets a program send requests of NETLINK_RDMA.
+func TestNetlink(t *testing.T) {
+	_, wait := startWith(t, "netlink", &fakeDevice{}, func(c *Config) {
+		c.Netlink = func(request []byte, port uint32) [][]byte {
+			if port == 0 {
+				t.Error("a request of port 0")
+			}
+			return [][]byte{request}
+		}
+	})
+	if out, status := wait(); status != 0 {
+		t.Errorf("status %#x: %s", status, out)
+	}
+}
+
 // startWith is start with changes to the configuration.
 func startWith(t *testing.T, program string, d *fakeDevice, change func(*Config)) (*Supervisor, func() (string, syscall.WaitStatus)) {
 	t.Helper()
@@ -376,6 +391,57 @@ var programs = map[string]func() error{
 		}
 		_, err = unix.Write(fd, []byte("wait"))
 		return err
+	},
+	"netlink": func() error {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, netlinkRDMA)
+		if err != nil || fd < firstNetlinkFD {
+			return fmt.Errorf("the socket: %d %v", fd, err)
+		}
+		kernel := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
+		buf := make([]byte, 100)
+		if err := unix.Sendto(fd, []byte("one"), 0, kernel); err != nil { // an unbound socket gets a number
+			return fmt.Errorf("sendto: %v", err)
+		}
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if err := expect("the answer", fmt.Sprint(string(buf[:n]), err), "one<nil>"); err != nil {
+			return err
+		}
+		if n, err := unix.SendmsgBuffers(fd, [][]byte{[]byte("t"), []byte("wo")}, nil, nil, 0); n != 3 || err != nil {
+			return fmt.Errorf("sendmsg: %d %v", n, err)
+		}
+		n, _, err = unix.Recvfrom(fd, buf, 0)
+		if err := expect("the answer", fmt.Sprint(string(buf[:n]), err), "two<nil>"); err != nil {
+			return err
+		}
+		// What the supervisor does not take, the kernel refuses.
+		if err := unix.Sendto(fd, make([]byte, mostNetlink+1), 0, kernel); err == nil {
+			return errors.New("a request that is too long was taken")
+		}
+		if _, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), 8, 100, 0, 0, 0); errno == 0 {
+			return errors.New("a request at address 8 was taken")
+		}
+		if _, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), 8, 0); errno == 0 {
+			return errors.New("a message at address 8 was taken")
+		}
+		// Answers that nobody reads are lost, and nobody waits for the reader.
+		for range 1000 {
+			if err := unix.Sendto(fd, []byte("unread"), 0, kernel); err != nil {
+				return fmt.Errorf("with a full queue: %v", err)
+			}
+		}
+		// A socket of the program's own with such a number stays its own.
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		if err := unix.Dup2(pair[0], lastFD); err != nil {
+			return err
+		}
+		if err := unix.Sendto(lastFD, []byte("own"), 0, nil); err != nil {
+			return fmt.Errorf("a socket of the program's own: %v", err)
+		}
+		n, _, err = unix.Recvfrom(pair[1], buf, 0)
+		return expect("its datagram", fmt.Sprint(string(buf[:n]), err), "own<nil>")
 	},
 	"killed": func() error {
 		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)

@@ -74,7 +74,7 @@ func forbid(nr uint32, errno syscall.Errno) error {
 	p.jumpIf(unix.BPF_JEQ, nr, "refuse", "")
 	p.ret(retAllow)
 	p.label("refuse")
-	p.ret(retErrno | uint32(errno))
+	p.ret(unix.SECCOMP_RET_ERRNO | uint32(errno))
 	code := p.link()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err

@@ -47,6 +47,10 @@ type Config struct {
 	// Node returns the device file with a path below Owned, or nil. It is called at any
 	// time, and may return more files later.
 	Node func(path string) Node
+	// Netlink returns the datagrams that answer a request of NETLINK_RDMA from the socket with a
+	// port number. It is called by several goroutines; nil: programs see a kernel without that
+	// protocol.
+	Netlink func(request []byte, port uint32) [][]byte
 	// Warn is called, once, when a process cannot be served; nil: no warning.
 	Warn func(error)
 }

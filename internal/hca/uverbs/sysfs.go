@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/hca/nldev"
 	"github.com/softmkey/softmkey/roce"
 )
 
@@ -76,12 +77,17 @@ func (t *tree) linkHost() {
 	}
 }
 
-// CMNode is the path of the connection manager's node, and its device number.
+// CMNode is the path of the connection manager's node, with its device number and the version of its
+// commands.
 const (
 	CMNode  = "/dev/infiniband/rdma_cm"
 	CMMajor = 10
 	CMMinor = 122
+	CMABI   = 4
 )
+
+// abi is the version of the driver's commands.
+const abi = 1
 
 // tree writes files below a folder, and keeps the first error.
 type tree struct {
@@ -141,7 +147,7 @@ func WriteTree(root string, devices []*Device) error {
 	t := newTree(root)
 	t.file("/sys/class/infiniband_verbs/abi_version", "6")
 	t.file("/sys/class/infiniband_mad/abi_version", "5")
-	t.file("/sys/class/misc/rdma_cm/abi_version", "4")
+	t.file("/sys/class/misc/rdma_cm/abi_version", fmt.Sprint(CMABI))
 	t.file("/sys/class/misc/rdma_cm/dev", fmt.Sprintf("%d:%d", CMMajor, CMMinor))
 	t.dir("/sys/class/infiniband")
 	t.file(CMNode, "")
@@ -200,7 +206,7 @@ func (d *Device) writeTree(t *tree) {
 	uverbs := fmt.Sprintf("%s/infiniband_verbs/uverbs%d", pci, d.index)
 	t.file(uverbs+"/ibdev", d.name)
 	t.file(uverbs+"/dev", fmt.Sprintf("%d:%d", major, minor))
-	t.file(uverbs+"/abi_version", "1")
+	t.file(uverbs+"/abi_version", fmt.Sprint(abi))
 	t.link(uverbs+"/device", pci)
 
 	ib := pci + "/infiniband/" + d.name
@@ -251,6 +257,17 @@ func (d *Device) writeTree(t *tree) {
 	}
 	t.link("/sys/class/infiniband/"+d.name, ib)
 	t.link(fmt.Sprintf("/sys/class/infiniband_verbs/uverbs%d", d.index), uverbs)
+}
+
+// Netlink describes the device for answers to NETLINK_RDMA.
+func (d *Device) Netlink() nldev.Device {
+	a, netdev := &d.attr, d.netdev()
+	major, minor := d.Number()
+	return nldev.Device{
+		Index: uint32(d.index), Name: d.name, Firmware: a.FWVersion, Capabilities: a.DeviceCapFlags,
+		NodeGUID: a.NodeGUID, SystemGUID: a.SysImageGUID, Interface: nldev.Interface{Index: netdev.Index, Name: netdev.Name},
+		Verbs: nldev.Node{Name: fmt.Sprintf("uverbs%d", d.index), ABI: abi, Major: major, Minor: minor},
+	}
 }
 
 // netdev returns the network interface that has the device's address, or one without a

@@ -1,0 +1,20 @@
+//go:build linux && (amd64 || arm64)
+
+package session
+
+import (
+	"github.com/softmkey/softmkey/internal/hca/nldev"
+	"github.com/softmkey/softmkey/internal/hca/uverbs"
+)
+
+// answerNetlink answers a request of NETLINK_RDMA.
+func (r *run) answerNetlink(request []byte, port uint32) [][]byte {
+	r.mu.RLock()
+	devices := r.devices
+	r.mu.RUnlock()
+	s := nldev.System{CM: nldev.Node{Name: "rdma_cm", ABI: uverbs.CMABI, Major: uverbs.CMMajor, Minor: uverbs.CMMinor}}
+	for _, d := range devices {
+		s.Devices = append(s.Devices, d.Netlink())
+	}
+	return s.Answer(request, port)
+}
