@@ -88,7 +88,7 @@ func startProcess(t *testing.T, softmkey, path, network string) *server {
 		s.end <- c.Wait()
 	}()
 	t.Cleanup(func() {
-		c.Process.Signal(os.Interrupt)
+		c.Process.Signal(syscall.SIGTERM) // an interrupt may be ignored
 		<-done
 		if t.Failed() {
 			said := s.said.String()
