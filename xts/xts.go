@@ -196,7 +196,7 @@ func (c *Cipher) checkUnit(unit int) {
 		panic("xts: data unit longer than 2^20 blocks")
 	}
 	if c.key.Closed() {
-		panic("xts: use of a wiped Cipher")
+		panic("xts: use of a closed Cipher")
 	}
 }
 

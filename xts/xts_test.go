@@ -210,12 +210,12 @@ func TestPanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wiped, err := New(count(32, 0))
+	closed, err := New(count(32, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wiped.Close()
-	wiped.Close() // a second Close is allowed
+	closed.Close()
+	closed.Close() // a second Close is allowed
 	b := make([]byte, 4096)
 	for _, tt := range []struct {
 		name string
@@ -234,10 +234,10 @@ func TestPanics(t *testing.T) {
 		{"overlap by one byte", "overlap", func() { c.Encrypt(b[511:], b[:512], 512, Tweak{}) }},
 		{"overlap off by one", "overlap", func() { c.Decrypt(b, b[1:513], 512, Tweak{}) }},
 		{"overlap of a unit", "overlap", func() { c.EncryptUnit(b[16:], b[:64], Tweak{}) }},
-		{"wiped", "wiped", func() { wiped.Encrypt(b, b, 512, Tweak{}) }},
-		{"wiped, one unit", "wiped", func() { wiped.DecryptUnit(b, b, Tweak{}) }},
-		{"wiped, a run", "wiped", func() { wiped.EncryptRun(Units{b, 512}, Units{b, 512}, 512, 1, Tweak{}) }},
-		{"never made", "wiped", func() { new(Cipher).EncryptUnit(b, b, Tweak{}) }},
+		{"closed", "closed", func() { closed.Encrypt(b, b, 512, Tweak{}) }},
+		{"closed, one unit", "closed", func() { closed.DecryptUnit(b, b, Tweak{}) }},
+		{"closed, a run", "closed", func() { closed.EncryptRun(Units{b, 512}, Units{b, 512}, 512, 1, Tweak{}) }},
+		{"never made", "closed", func() { new(Cipher).EncryptUnit(b, b, Tweak{}) }},
 		{"run: negative count", "negative", func() { c.EncryptRun(Units{b, 512}, Units{b, 512}, 512, -1, Tweak{}) }},
 		{"run: stride below unit", "stride smaller", func() { c.EncryptRun(Units{b, 512}, Units{b, 511}, 512, 1, Tweak{}) }},
 		{"run: source too short", "do not fit", func() { c.EncryptRun(Units{b, 512}, Units{b[:1023], 512}, 512, 2, Tweak{}) }},
