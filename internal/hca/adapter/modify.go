@@ -91,6 +91,11 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 		PathMTU: rdma.MTU(a.PathMTU), Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry, MinRNRTimer: a.MinRNRTimer,
 		RQPSN: a.RQPSN & 0xffffff, SQPSN: a.SQPSN & 0xffffff, MaxRdAtomic: int(a.MaxRdAtomic), MaxDestRdAtomic: int(a.MaxDestRdAtomic), DestQPN: a.DestQPN,
 	}
+	if a.State == rdma.StateRTS && m.MaxRdAtomic == 0 && (mask&rdma.AttrMaxRdAtomic != 0 || q.attr.Type == rdma.DCI) {
+		// An adapter holds the logarithm, so that it has no 0. The driver leaves that field
+		// alone if the program says 0, or nothing, as for a DCI.
+		m.MaxRdAtomic, mask = 1, mask|rdma.AttrMaxRdAtomic
+	}
 	if mask&rdma.AttrAV != 0 {
 		find := q.ctx.dev.address
 		if a.loopback {

@@ -327,11 +327,12 @@ type qp struct {
 	head         uint16 // one after the last block
 	rhead        uint16
 	bf           int
+	reads        uint8 // max_rd_atomic
 }
 
 func (p *program) qp(send, recv *cq, change func(*adapter.QPAttr)) *qp {
 	p.t.Helper()
-	q := &qp{p: p, send: send, recv: recv, blocks: 64, reqs: 32, shift: 6}
+	q := &qp{p: p, send: send, recv: recv, blocks: 64, reqs: 32, shift: 6, reads: 8}
 	a := adapter.QPAttr{Type: rdma.RC, PD: p.pd, SendCQ: send.CQ, RecvCQ: recv.CQ, SQCount: q.blocks, RQCount: q.reqs, RQShift: q.shift, UIDX: 0x1234, UAR: p.u}
 	if change != nil {
 		change(&a)
@@ -366,7 +367,7 @@ func (q *qp) connect(to *qp) {
 		State: rdma.StateRTR, PathMTU: 3, DestQPN: to.Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
 		AV: adapter.AHAttr{DGID: to.p.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
 	}, 0x129181&^rdma.AttrMask(0)|rdma.AttrState)
-	q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: 8}, 0x12e01)
+	q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: q.reads}, 0x12e01)
 }
 
 // wqe is an entry of a send queue while it is built.

@@ -176,6 +176,27 @@ func TestInline(t *testing.T) {
 	})
 }
 
+// TestNoReadsInFlight sets max_rd_atomic to 0. A ConnectX adapter, which has a logarithm in its
+// place, takes that as 1.
+func TestNoReadsInFlight(t *testing.T) {
+	p := newPair(t, options{})
+	src, from := p.a.mr(4096, 1)
+	dst, to := p.b.mr(4096, 0xf)
+	p.qa.modify(adapter.QPModify{State: rdma.StateReset}, rdma.AttrState)
+	p.qb.modify(adapter.QPModify{State: rdma.StateReset}, rdma.AttrState)
+	p.qa.reads = 0
+	p.qb.connect(p.qa)
+	p.qa.connect(p.qb)
+	p.b.mem.put(to, []byte("12345678"))
+	p.qa.post(newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(from, 8, src.LKey()))
+	if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequester {
+		t.Fatalf("completion %+v", c)
+	}
+	if got := string(p.a.mem.get(from, 8)); got != "12345678" {
+		t.Errorf("read %q", got)
+	}
+}
+
 // TestRecordBeforeReset resets a QP and connects it again while the device has read its doorbell
 // record and not yet looked at it. The indexes in that record are those of the requests before, which
 // must not be executed again.

@@ -133,8 +133,10 @@ func newDEVXEvent(size int, cookie uint64, event uint16, number uint32) []byte {
 	eqe[1] = uint8(event)
 	const data, last = 32, 24 // the event's data, and where most events have the number
 	at := data + last
-	if event == 0x04 { // a CQ error has the number at the start
+	if event == devxEvents[adapter.EventCQErr] { // the number is at the start, and there is a reason
+		const syndrome, overrun = 11, 1
 		at = data
+		eqe[data+syndrome] = overrun
 	}
 	binary.BigEndian.PutUint32(eqe[at:], number)
 	return b
