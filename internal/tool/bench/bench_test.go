@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -60,45 +61,45 @@ func TestRatioWithinRounds(t *testing.T) {
 
 // A case whose first calls are slow, because of cold caches, gets no fewer iterations.
 func TestCalibrate(t *testing.T) {
-	for slow := range 4 {
-		calls := 0
-		c := Case{Run: func(n int) {
-			for range n {
-				d := 500 * time.Nanosecond
-				if calls++; calls <= slow {
-					d = 50 * time.Microsecond
+	synctest.Test(t, func(t *testing.T) { // on a clock that only the calls move
+		for slow := range 4 {
+			calls := 0
+			c := Case{Run: func(n int) {
+				for range n {
+					d := 500 * time.Nanosecond
+					if calls++; calls <= slow {
+						d = 50 * time.Microsecond
+					}
+					time.Sleep(d)
 				}
-				for begin := time.Now(); time.Since(begin) < d; {
-				}
+			}}
+			if got := calibrate(&c, 20*time.Microsecond); got != 40 {
+				t.Errorf("%d slow calls first: %d of half a microsecond in 20", slow, got)
 			}
-		}}
-		if got := calibrate(&c, 20*time.Microsecond); got < 10 || got > 60 {
-			t.Errorf("%d slow calls first: %d of half a microsecond in 20", slow, got)
 		}
-	}
-	once := Case{Run: func(n int) { time.Sleep(time.Duration(n) * 2 * time.Millisecond) }}
-	if got := calibrate(&once, 20*time.Microsecond); got != 1 {
-		t.Errorf("%d calls of 2 ms in 20 µs", got)
-	}
+		once := Case{Run: func(n int) { time.Sleep(time.Duration(n) * 2 * time.Millisecond) }}
+		if got := calibrate(&once, 20*time.Microsecond); got != 1 {
+			t.Errorf("%d calls of 2 ms in 20 µs", got)
+		}
+	})
 }
 
 // Alternating cases are compared by their work, not by their order.
 func TestAlternatingCases(t *testing.T) {
-	spin := func(d time.Duration) func(int) {
-		return func(n int) {
-			for begin := time.Now(); time.Since(begin) < time.Duration(n)*d; {
-			}
+	synctest.Test(t, func(t *testing.T) {
+		takes := func(d time.Duration) func(int) {
+			return func(n int) { time.Sleep(time.Duration(n) * d) }
 		}
-	}
-	peer := Case{Name: "peer", Work: 1000, Run: spin(2 * time.Microsecond)}
-	r := Row{Unit: GBps, Ours: Case{Name: "ours", Work: 1000, Run: spin(time.Microsecond)}, Peer: &peer}
-	results, err := Run(context.Background(), []Row{r}, Options{Rounds: 9, Turn: time.Millisecond})
-	if err != nil || len(results) != 1 {
-		t.Fatal(results, err)
-	}
-	if got := results[0].Ratio; got < 1.5 || got > 2.5 {
-		t.Errorf("half of the time for the same work: ratio %.2f", got)
-	}
+		peer := Case{Name: "peer", Work: 1000, Run: takes(2 * time.Microsecond)}
+		r := Row{Unit: GBps, Ours: Case{Name: "ours", Work: 1000, Run: takes(time.Microsecond)}, Peer: &peer}
+		results, err := Run(context.Background(), []Row{r}, Options{Rounds: 9, Turn: time.Millisecond})
+		if err != nil || len(results) != 1 {
+			t.Fatal(results, err)
+		}
+		if got := results[0].Ratio; got != 2 {
+			t.Errorf("half of the time for the same work: ratio %.2f", got)
+		}
+	})
 }
 
 func TestTargetReached(t *testing.T) {
