@@ -15,7 +15,7 @@ func (s *session) handshake() (ready bool, err error) {
 		return false, err
 	}
 	var b [16]byte
-	if _, err := io.ReadFull(s.conn, b[:4]); err != nil {
+	if _, err := io.ReadFull(s.in, b[:4]); err != nil {
 		return false, err
 	}
 	flags := binary.BigEndian.Uint32(b[:])
@@ -24,7 +24,7 @@ func (s *session) handshake() (ready bool, err error) {
 	}
 	const mostOptions = 64
 	for range mostOptions {
-		if _, err := io.ReadFull(s.conn, b[:]); err != nil {
+		if _, err := io.ReadFull(s.in, b[:]); err != nil {
 			return false, err
 		}
 		if magic := binary.BigEndian.Uint64(b[:]); magic != magicOption {
@@ -32,7 +32,7 @@ func (s *session) handshake() (ready bool, err error) {
 		}
 		option, n := binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])
 		if n > maxOption {
-			if _, err := io.CopyN(io.Discard, s.conn, int64(n)); err != nil {
+			if _, err := io.CopyN(io.Discard, s.in, int64(n)); err != nil {
 				return false, err
 			}
 			if err := s.answer(option, repErrTooBig, nil); err != nil {
@@ -41,7 +41,7 @@ func (s *session) handshake() (ready bool, err error) {
 			continue
 		}
 		data := make([]byte, n)
-		if _, err := io.ReadFull(s.conn, data); err != nil {
+		if _, err := io.ReadFull(s.in, data); err != nil {
 			return false, err
 		}
 		switch option {

@@ -30,12 +30,13 @@ func (r *request) data() []byte { return (*r.buf)[headRoom:][:r.length] }
 // buffers holds the buffers of requests that have ended.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// requests reads and starts requests until the client disconnects.
+// requests reads and starts requests until the client disconnects. A request that came alone, with
+// no other in execution, is executed at once, since another goroutine would have to be woken first.
 func (s *session) requests() error {
 	var b [28]byte
 	for {
 		s.within(0)
-		if _, err := io.ReadFull(s.conn, b[:]); err != nil {
+		if _, err := io.ReadFull(s.in, b[:]); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil // the connection ended between two requests
 			}
@@ -64,21 +65,28 @@ func (s *session) requests() error {
 			}
 			held = int(r.length)
 		}
-		s.held.enter(held)
+		alone := s.held.enter(held)
 		if err := s.receive(r, held); err != nil {
 			s.held.leave(held)
 			return err
 		}
-		s.pool.run(func() {
-			defer s.held.leave(held)
-			err := s.execute(r)
-			if r.buf != nil {
-				buffers.Put(r.buf)
-			}
-			if err != nil { // the client cannot be reached any more
-				s.conn.Close()
-			}
-		})
+		if alone && s.in.Buffered() == 0 {
+			s.handle(r, held)
+		} else {
+			s.pool.run(func() { s.handle(r, held) })
+		}
+	}
+}
+
+// handle executes a request that holds n bytes, and gives back what it holds.
+func (s *session) handle(r *request, n int) {
+	defer s.held.leave(n)
+	err := s.execute(r)
+	if r.buf != nil {
+		buffers.Put(r.buf)
+	}
+	if err != nil { // the client cannot be reached any more
+		s.conn.Close()
 	}
 }
 
@@ -96,7 +104,7 @@ func (s *session) receive(r *request, n int) error {
 		return nil
 	}
 	s.within(patience)
-	_, err := io.ReadFull(s.conn, r.data())
+	_, err := io.ReadFull(s.in, r.data())
 	return err
 }
 

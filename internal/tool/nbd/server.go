@@ -1,6 +1,7 @@
 package nbd
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -63,7 +64,7 @@ func Serve(ctx context.Context, l net.Listener, d Device, o Options) error {
 		clients.Go(func() {
 			defer func() { <-room }()
 			defer c.Close()
-			s := &session{conn: c, device: d, options: &o}
+			s := &session{conn: c, in: bufio.NewReader(c), device: d, options: &o}
 			// When the context ends, a session in its handshake or without requests ends at once,
 			// and any other session after its requests.
 			stop := context.AfterFunc(ctx, func() { s.stop() })
@@ -80,6 +81,7 @@ func Serve(ctx context.Context, l net.Listener, d Device, o Options) error {
 // session is the conversation with a client.
 type session struct {
 	conn       net.Conn
+	in         *bufio.Reader // of conn
 	device     Device
 	options    *Options
 	structured bool
@@ -189,8 +191,9 @@ type held struct {
 
 func (h *held) init() { h.changed = sync.NewCond(&h.mu) }
 
-// enter waits until a request with n bytes fits within maxRunning and maxHeld, and counts it.
-func (h *held) enter(n int) {
+// enter waits until a request with n bytes fits within maxRunning and maxHeld, and counts it. It
+// reports whether the request is the only one.
+func (h *held) enter(n int) (alone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for h.running == maxRunning || h.bytes+n > maxHeld {
@@ -198,6 +201,7 @@ func (h *held) enter(n int) {
 	}
 	h.running++
 	h.bytes += n
+	return h.running == 1
 }
 
 func (h *held) leave(n int) {
