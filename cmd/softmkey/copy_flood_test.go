@@ -104,7 +104,7 @@ func TestCopyFlood(t *testing.T) {
 	if err := os.WriteFile(src, want, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for i, transport := range []mad.Transport{mad.RC, mad.UC} {
 		dst, to, from := filepath.Join(t.TempDir(), "dst"), ownAddress(24+4*i), ownAddress(25+4*i)

@@ -68,7 +68,7 @@ func TestRunCluster(t *testing.T) {
 			if os.Geteuid() != 0 {
 				args[0] = "-Urn"
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			c := exec.CommandContext(ctx, "unshare", args...)
 			c.Env = append(os.Environ(), "RUN="+program, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")

@@ -242,7 +242,7 @@ var (
 // runPyverbs runs files of pyverbs' tests and counts the results of each.
 func runPyverbs(t *testing.T, program, dir string, flags []string, names ...string) (map[string]counts, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	args := append(append([]string{"run"}, wireFlags()...), flags...)
 	args = append(args, "--", "/usr/bin/python3", "-W", "ignore", "tests/run_tests.py", "-v", "--dev", "mlx5_0", "--gid", "3")
