@@ -300,6 +300,8 @@ var pciSteps = []pciStep{
 	{"write_bw", "ib_write_bw -F -x 3 -n 200", "ib_write_bw -F -x 3 -n 200 PEER"},
 	{"read_bw", "ib_read_bw -F -x 3 -n 200", "ib_read_bw -F -x 3 -n 200 PEER"},
 	{"send_bw", "ib_send_bw -F -x 3 -n 200", "ib_send_bw -F -x 3 -n 200 PEER"},
+	{"fetch_add", "ib_atomic_bw -F -x 3 -n 200", "ib_atomic_bw -F -x 3 -n 200 PEER"},
+	{"cmp_swap", "ib_atomic_bw -F -x 3 -n 200 -A CMP_AND_SWAP", "ib_atomic_bw -F -x 3 -n 200 -A CMP_AND_SWAP PEER"},
 	{"iperf3", "iperf3 -s -1", "iperf3 -c PEER -n 16M"},
 	{"write_lat", "ib_write_lat -F -x 3 -n 200", "ib_write_lat -F -x 3 -n 200 PEER"},
 }

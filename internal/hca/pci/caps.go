@@ -26,6 +26,14 @@ const (
 
 const capSize = 4096
 
+// atomicOrder is atomic_req_8B_endianness_mode of capAtomic: how an old value of 8 bytes is stored.
+// The adapter stores it as the machine has it (orderHost). Linux announces atomics to programs after
+// it has chosen that.
+const (
+	atomicOrder = 0x40
+	orderHost   = 1
+)
+
 // capabilities are the groups with the fields that are not 0. Each bit that is set makes
 // drivers use commands: do not announce anything that is not emulated. What keys can do is the
 // adapter's: [prm.Caps.PutKeys].
@@ -117,8 +125,9 @@ var capabilities = map[uint16][]capability{
 		{"rss_ind_tbl_cap", 0x14, 4, 8},
 	},
 	capAtomic: {
-		{"atomic_operations", 0x90, 16, 3},
-		{"atomic_size_qp", 0xb0, 16, 8},
+		{"supported_atomic_req_8B_endianness_mode_1", 0x46, 1, 1},
+		{"atomic_operations", 0x90, 16, 0xf}, // compare and swap, fetch and add; the same masked
+		{"atomic_size_qp", 0xb0, 16, 4 | 8},
 	},
 	capRoCE: {
 		{"sw_r_roce_src_udp_port", 0x4, 1, 1},
@@ -205,6 +214,15 @@ func (f *firmware) setHCACap(c *call) error {
 	}
 	b := make([]byte, capSize)
 	copy(b, c.in[0x10:])
+	if t == capAtomic {
+		// Linux writes the byte order alone, and expects the other fields to stay.
+		order := prm.Bits(b, atomicOrder, 2)
+		if order != orderHost {
+			return failure.New("SET_HCA_CAP", syscall.EINVAL, "byte order %d of an atomic's old value: it is stored as the machine has it (%d)", order, orderHost)
+		}
+		b = f.groupMax(t)
+		prm.SetBits(b, atomicOrder, 2, order)
+	}
 	f.hca.caps[t] = b
 	return nil
 }

@@ -171,7 +171,7 @@ func TestRecordedBoot(t *testing.T) {
 			status, out := d.exec(c.In, len(c.Out))
 			op, mod := prm.OpcodeOf(c.In)
 			if status != deliverOK || !bytes.Equal(out, c.Out) {
-				t.Fatalf("round %d, line %d: command %#x, modifier %#x: delivery status %#x\n got %x\nwant %x", round, c.Line, uint16(op), mod, status, out, c.Out)
+				t.Fatalf("round %d, line %d: command %#x, modifier %#x: delivery status %#x\n got %x\nwant %x", round, c.Line, uint16(op), mod, status, bytes.TrimRight(out, "\x00"), bytes.TrimRight(c.Out, "\x00"))
 			}
 		}
 	}

@@ -1,0 +1,32 @@
+package pci
+
+import (
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// TestAtomicByteOrder sets how old values of atomics are stored, as Linux does: with a group that is
+// zero otherwise. The other capabilities stay.
+func TestAtomicByteOrder(t *testing.T) {
+	d := newDriver(t, Config{})
+	set := func(order uint64) prm.CommandStatus {
+		in := make([]byte, 0x10+capSize)
+		prm.PutCommand(in, 0x109, capAtomic<<1)
+		prm.SetBits(in[0x10:], atomicOrder, 2, order)
+		_, out := d.exec(in, 16)
+		return prm.CommandStatus(out[0])
+	}
+	if st := set(0); st != prm.CmdBadParam {
+		t.Errorf("big endian: status %v", st)
+	}
+	if st := set(orderHost); st != prm.CmdOK {
+		t.Fatalf("status %v", st)
+	}
+	in := make([]byte, 16)
+	prm.PutCommand(in, prm.CmdQueryHCACap, capAtomic<<1|1)
+	_, out := d.exec(in, 0x10+capSize)
+	if order, operations := prm.Bits(out[0x10:], atomicOrder, 2), prm.Bits(out[0x10:], 0x90, 16); order != orderHost || operations != 0xf {
+		t.Errorf("byte order %d, operations %#x", order, operations)
+	}
+}
