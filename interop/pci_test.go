@@ -302,6 +302,8 @@ var pciSteps = []pciStep{
 	{"send_bw", "ib_send_bw -F -x 3 -n 200", "ib_send_bw -F -x 3 -n 200 PEER"},
 	{"fetch_add", "ib_atomic_bw -F -x 3 -n 200", "ib_atomic_bw -F -x 3 -n 200 PEER"},
 	{"cmp_swap", "ib_atomic_bw -F -x 3 -n 200 -A CMP_AND_SWAP", "ib_atomic_bw -F -x 3 -n 200 -A CMP_AND_SWAP PEER"},
+	// The receiver may join the group after the first messages.
+	{"ud_multicast", "mckey -m 239.1.2.3 -b $addr", `sh -c "for i in 1 2 3; do mckey -m 239.1.2.3 -b $addr -s; done"`},
 	{"iperf3", "iperf3 -s -1", "iperf3 -c PEER -n 16M"},
 	{"write_lat", "ib_write_lat -F -x 3 -n 200", "ib_write_lat -F -x 3 -n 200 PEER"},
 }

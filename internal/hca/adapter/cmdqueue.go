@@ -237,6 +237,24 @@ func (c *Context) queryQP(x *call) error {
 	return nil
 }
 
+// attachMCG executes ATTACH_TO_MCG.
+func (c *Context) attachMCG(x *call) error {
+	q, err := c.qp(x, prm.NumberOf(x.in))
+	if err != nil {
+		return err
+	}
+	return q.AttachMcast(prm.GroupOf(x.in))
+}
+
+// detachMCG executes DETACH_FROM_MCG.
+func (c *Context) detachMCG(x *call) error {
+	q, err := c.qp(x, prm.NumberOf(x.in))
+	if err != nil {
+		return err
+	}
+	return q.DetachMcast(prm.GroupOf(x.in))
+}
+
 // changeQP executes the commands that change a QP's state.
 func (c *Context) changeQP(x *call) error {
 	q, err := c.qp(x, prm.NumberOf(x.in))

@@ -63,6 +63,8 @@ func init() {
 		prm.CmdToErrQP:       {header, header, header, (*Context).changeQP},
 		prm.CmdToRstQP:       {header, header, header, (*Context).changeQP},
 		prm.CmdQueryQP:       {header, header, qpCommand - 0x10, (*Context).queryQP},
+		prm.CmdAttachMCG:     {0x20, 0x20, header, guestOnly((*Context).attachMCG)},
+		prm.CmdDetachMCG:     {0x20, 0x20, header, guestOnly((*Context).detachMCG)},
 		prm.CmdCreateRMP:     {0x88, maxInput, header, (*Context).createRMP},
 		prm.CmdDestroyRMP:    {header, header, header, destroyer("RMP", func(c *Context) map[uint32]*SRQ { return c.srqs })},
 		prm.CmdCreateDCT:     {0x50, maxInput, header, notGuest((*Context).createDCT)},

@@ -102,3 +102,53 @@ func TestAsyncEvents(t *testing.T) {
 	}
 	t.Error("no queue wants errors of CQs")
 }
+
+// TestMulticastGroups attaches a queue pair to multicast groups and detaches it, as Linux does for
+// ibv_attach_mcast.
+func TestMulticastGroups(t *testing.T) {
+	d := booted(t, Config{})
+	if st := d.setRoCE(9, [16]byte{10: 0xff, 11: 0xff, 12: 192, 0, 2, 9}, [6]byte{2, 0, 0, 0, 0, 9}, roceV2); st != 0 {
+		t.Fatal(st)
+	}
+	var cq uint32
+	for n := uint32(0); d.dev.firmware().rdma.ctx.CQ(cq) == nil && n < 100; n++ {
+		cq = n
+	}
+	create := func(service uint8) uint32 {
+		in := make([]byte, 0x110)
+		prm.PutCommand(in, prm.CmdCreateQP, 0)
+		prm.PutQP(in, &prm.QPContext{Service: service, PD: 1, UAR: barFirstUAR, UserIndex: 0xffffff, SendCQ: cq, RecvCQ: cq, NoSQ: true, RQType: prm.RQNone})
+		_, out := d.exec(in, 16)
+		if out[0] != 0 {
+			t.Fatalf("CREATE_QP: %v", prm.CommandStatus(out[0]))
+		}
+		return prm.NumberOf(out)
+	}
+	ud, rc := create(prm.QPServiceUD), create(prm.QPServiceRC)
+	group4, group6 := [16]byte{10: 0xff, 11: 0xff, 12: 239, 15: 1}, [16]byte{0xff, 0x0e, 15: 1}
+	for _, row := range []struct {
+		what string
+		op   prm.Command
+		qp   uint32
+		gid  [16]byte
+		want prm.CommandStatus
+	}{
+		{"a group", prm.CmdAttachMCG, ud, group4, prm.CmdOK},
+		{"the same again", prm.CmdAttachMCG, ud, group4, prm.CmdOK},
+		{"no group", prm.CmdAttachMCG, ud, [16]byte{10: 0xff, 11: 0xff, 12: 192, 15: 1}, prm.CmdBadParam},
+		{"an RC queue pair", prm.CmdAttachMCG, rc, group4, prm.CmdBadParam},
+		{"no queue pair", prm.CmdAttachMCG, 0xfffffe, group4, prm.CmdBadResource},
+		{"a group that it is not in", prm.CmdDetachMCG, ud, group6, prm.CmdBadParam},
+		{"its group", prm.CmdDetachMCG, ud, group4, prm.CmdOK},
+		{"the group that it has left", prm.CmdDetachMCG, ud, group4, prm.CmdBadParam},
+		{"a group when everything is closed", prm.CmdAttachMCG, ud, group4, prm.CmdOK},
+	} {
+		in := make([]byte, 0x20)
+		prm.PutCommand(in, row.op, 0)
+		prm.PutNumber(in, row.qp)
+		copy(in[0x10:], row.gid[:])
+		if _, out := d.exec(in, 16); prm.CommandStatus(out[0]) != row.want {
+			t.Errorf("%s: status %v, want %v", row.what, prm.CommandStatus(out[0]), row.want)
+		}
+	}
+}

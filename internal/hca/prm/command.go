@@ -53,6 +53,8 @@ const (
 	CmdAllocPD           Command = 0x800
 	CmdDeallocPD         Command = 0x801
 	CmdAccessReg         Command = 0x805
+	CmdAttachMCG         Command = 0x806
+	CmdDetachMCG         Command = 0x807
 	CmdNop               Command = 0x80d
 	CmdQueryCongStatus   Command = 0x822
 	CmdQueryCongParams   Command = 0x824
@@ -82,7 +84,7 @@ var commandNames = map[Command]string{
 	CmdCreateDCT: "CREATE_DCT", CmdDestroyDCT: "DESTROY_DCT", CmdDrainDCT: "DRAIN_DCT", CmdQueryDCT: "QUERY_DCT", CmdQueryVPortState: "QUERY_VPORT_STATE", CmdQueryESWContext: "QUERY_ESW_VPORT_CONTEXT",
 	CmdQueryNICVPort: "QUERY_NIC_VPORT_CONTEXT", CmdQueryRoCEAddress: "QUERY_ROCE_ADDRESS", CmdQueryHCAVPort: "QUERY_HCA_VPORT_CONTEXT",
 	CmdQueryVNICEnv: "QUERY_VNIC_ENV", CmdQueryVPortCounter: "QUERY_VPORT_COUNTER", CmdQueryQCounter: "QUERY_Q_COUNTER",
-	CmdAllocPD: "ALLOC_PD", CmdDeallocPD: "DEALLOC_PD", CmdAccessReg: "ACCESS_REG", CmdNop: "NOP",
+	CmdAllocPD: "ALLOC_PD", CmdDeallocPD: "DEALLOC_PD", CmdAccessReg: "ACCESS_REG", CmdAttachMCG: "ATTACH_TO_MCG", CmdDetachMCG: "DETACH_FROM_MCG", CmdNop: "NOP",
 	CmdQueryCongStatus: "QUERY_CONG_STATUS", CmdQueryCongParams: "QUERY_CONG_PARAMS", CmdQueryCongStats: "QUERY_CONG_STATISTICS", CmdQueryLAG: "QUERY_LAG",
 	CmdCreateRMP: "CREATE_RMP", CmdModifyRMP: "MODIFY_RMP", CmdDestroyRMP: "DESTROY_RMP", CmdQueryRMP: "QUERY_RMP",
 	CmdCreateObject: "CREATE_GENERAL_OBJECT", CmdModifyObject: "MODIFY_GENERAL_OBJECT", CmdQueryObject: "QUERY_GENERAL_OBJECT", CmdDestroyObject: "DESTROY_GENERAL_OBJECT",
@@ -156,6 +158,9 @@ func NumberOf(b []byte) uint32 { return uint32(Bits(b, 0x48, 24)) }
 // PutNumber writes the number of a new object to an answer, or of an object to a command.
 func PutNumber(b []byte, n uint32) { SetBits(b, 0x48, 24, uint64(n)) }
 
+// GroupOf returns the GID of the multicast group that ATTACH_TO_MCG or DETACH_FROM_MCG names.
+func GroupOf(in []byte) [16]byte { return [16]byte(in[0x10:0x20]) }
+
 // PutCommand writes the opcode of a command, and its modifier.
 func PutCommand(in []byte, c Command, mod uint16) {
 	SetBits(in, 0, 16, uint64(c))
@@ -218,9 +223,9 @@ func (d *Destruction) Names(in []byte) bool {
 }
 
 // otherCreations are commands that DEVX lets programs execute and that the adapter does not
-// have: of XRC, Ethernet and flow steering, for example CREATE_SQ.
+// have for them: of XRC, Ethernet, multicast and flow steering, for example CREATE_SQ.
 var otherCreations = [...]Command{
-	0x700, 0x705, 0x717, 0x771, 0x782, 0x806, 0x80e, 0x816, 0x825, 0x827, 0x829, 0x900, 0x904, 0x908, 0x912, 0x916, 0x930, 0x933, 0x936, 0x939, 0x93d, 0x940,
+	0x700, 0x705, 0x717, 0x771, 0x782, CmdAttachMCG, 0x80e, 0x816, 0x825, 0x827, 0x829, 0x900, 0x904, 0x908, 0x912, 0x916, 0x930, 0x933, 0x936, 0x939, 0x93d, 0x940,
 }
 
 // Creates reports whether DEVX executes the command to create an object with a handle.
