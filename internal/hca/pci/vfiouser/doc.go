@@ -3,7 +3,7 @@
 // (https://www.qemu.org/docs/master/interop/vfio-user.html).
 //
 // [Serve] answers the messages of one client. It keeps the map of the guest's memory, hands
-// accesses of the configuration space and of BAR 0 to a [Device], and delivers MSI-X
+// accesses of the configuration space and of BAR 0 to a [transport.Device], and delivers MSI-X
 // interrupts by eventfds. It knows nothing of what the device does.
 //
 // Not offered: other regions than BAR 0 and the configuration space, mapping of regions

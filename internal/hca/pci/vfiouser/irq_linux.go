@@ -22,7 +22,7 @@ func (v *vectors) init(n int) {
 	}
 }
 
-// Raise implements Interrupts. The write cannot block: a counter that is full is as good as
+// Raise implements transport.Interrupts. The write cannot block: a counter that is full is as good as
 // a larger one.
 func (v *vectors) Raise(vector int) {
 	v.mu.Lock()
@@ -61,7 +61,7 @@ func (c *conn) setIRQs(b []byte) error {
 	case index >= interrupts:
 		return failure.New("vfio-user", syscall.EINVAL, "interrupt index %d: the device has %d", index, interrupts)
 	case index != irqMSIX:
-		if count != 0 && flags&irqDataEventfd != 0 && len(c.fds) > 0 {
+		if count != 0 && flags&irqDataEventfd != 0 && len(c.socket.FDs) > 0 {
 			return failure.New("vfio-user", syscall.EINVAL, "interrupt index %d has no interrupts", index)
 		}
 		return nil
@@ -78,21 +78,19 @@ func (c *conn) setIRQs(b []byte) error {
 			c.vectors.Raise(int(i))
 		}
 	case flags&irqDataEventfd != 0:
-		if len(c.fds) != 0 && uint32(len(c.fds)) != count {
-			return failure.New("vfio-user", syscall.EINVAL, "%d eventfds for %d vectors", len(c.fds), count)
+		if len(c.socket.FDs) != 0 && uint32(len(c.socket.FDs)) != count {
+			return failure.New("vfio-user", syscall.EINVAL, "%d eventfds for %d vectors", len(c.socket.FDs), count)
 		}
 		for i := range count {
 			fd := -1
-			if len(c.fds) > 0 {
-				fd = c.fds[i]
-				if err := unix.SetNonblock(fd, true); err != nil {
+			if len(c.socket.FDs) > 0 {
+				var err error
+				if fd, err = c.socket.Take(int(i)); err != nil {
 					return err
 				}
-				c.fds[i] = -1
 			}
 			c.vectors.set(int(start+i), fd)
 		}
-		c.fds = c.fds[:0]
 	default:
 		return failure.New("vfio-user", syscall.EINVAL, "flags %#x: vectors are set by eventfds", flags)
 	}

@@ -24,7 +24,6 @@ const (
 	headerSize       = 16
 	maxTransfer      = 1 << 20 // bytes of one REGION_READ or REGION_WRITE
 	maxMessage       = headerSize + 16 + maxTransfer
-	maxDescriptors   = 8 // of one message: clients refuse a limit above 16
 	flagTypeMask     = 0xf
 	flagReply        = 1
 	flagNoReply      = 1 << 4
@@ -34,7 +33,6 @@ const (
 	regions          = 9
 	interrupts       = 5
 	irqMSIX          = 2
-	configSize       = 4096
 	deviceFlags      = 1<<0 | 1<<1 // it can be reset; it is a PCI device
 	regionFlags      = 1<<0 | 1<<1 // it can be read and written
 	irqEventfd       = 1 << 0
@@ -102,4 +100,5 @@ func short(b []byte, n int) error {
 }
 
 // versionAnswer is the payload of the answer of VERSION: 0.0 with the server's limits.
+// A client refuses max_msg_fds above 16.
 var versionAnswer = append([]byte{0, 0, 0, 0}, "{\"capabilities\":{\"max_msg_fds\":8,\"max_data_xfer_size\":1048576}}\x00"...)

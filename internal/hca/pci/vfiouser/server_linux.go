@@ -5,41 +5,20 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
+	"github.com/softmkey/softmkey/internal/hca/pci/transport"
 	"github.com/softmkey/softmkey/operr"
 )
-
-// Device is a PCI device. Its methods are called from one goroutine and must not wait for
-// the client.
-type Device interface {
-	ReadConfig(off int, b []byte)     // b lies in the 4096 bytes of the configuration space
-	WriteConfig(off int, b []byte)    //
-	ReadBAR(off uint64, b []byte)     // b lies in BAR 0
-	WriteBAR(off uint64, b []byte)    //
-	BARSize() uint64                  // of BAR 0
-	Vectors() int                     // MSI-X vectors, at most 64
-	Reset()                           // forgets everything; it touches the guest's memory no more
-	Attach(*guestmem.Map, Interrupts) // a client has come; called once
-}
-
-// Interrupts raises the interrupts of a device. Raise is safe for concurrent use and does
-// not block.
-type Interrupts interface {
-	Raise(vector int)
-}
 
 // Serve serves the device to the client of a socket until the client closes it or the
 // context ends. The socket and what the client has passed are closed then. The error is
 // nil if the client has gone. refused is called with the reason of each command that is
 // answered by an error; it may be nil.
-func Serve(ctx context.Context, socket *net.UnixConn, dev Device, refused func(error)) error {
-	c := &conn{socket: socket, dev: dev, refused: refused}
+func Serve(ctx context.Context, socket *net.UnixConn, dev transport.Device, refused func(error)) error {
+	c := &conn{socket: transport.Socket{UnixConn: socket}, dev: dev, refused: refused}
 	c.vectors.init(dev.Vectors())
 	stop := context.AfterFunc(ctx, func() { socket.Close() })
 	defer stop()
@@ -66,20 +45,19 @@ func Serve(ctx context.Context, socket *net.UnixConn, dev Device, refused func(e
 
 // conn is a client.
 type conn struct {
-	socket  *net.UnixConn
-	dev     Device
+	socket  transport.Socket
+	dev     transport.Device
 	refused func(error)
 	memory  guestmem.Map
 	vectors vectors
 
 	in, out []byte // buffers of messages
-	fds     []int  // that came with the message and have no owner yet
 }
 
 // serveOne reads a message and answers it.
 func (c *conn) serveOne() error {
 	h, payload, err := c.receive()
-	defer c.closeDescriptors()
+	defer c.socket.CloseDescriptors()
 	if err != nil {
 		return err
 	}
@@ -101,26 +79,10 @@ func (c *conn) serveOne() error {
 	return err
 }
 
-// receive reads a message. Descriptors come with the first byte.
+// receive reads a message.
 func (c *conn) receive() (h header, payload []byte, err error) {
 	var head [headerSize]byte
-	var oob [256 + 4*maxDescriptors]byte
-	n, oobn, flags, _, err := c.socket.ReadMsgUnix(head[:], oob[:])
-	if oobn > 0 {
-		if err := c.takeDescriptors(oob[:oobn]); err != nil {
-			return h, nil, err
-		}
-	}
-	if err == nil && n == 0 {
-		err = io.EOF
-	}
-	if err != nil {
-		return h, nil, err
-	}
-	if flags&unix.MSG_CTRUNC != 0 {
-		return h, nil, failure.New("vfio-user", syscall.EPROTO, "a message has more than %d descriptors", maxDescriptors)
-	}
-	if _, err := io.ReadFull(c.socket, head[n:]); err != nil {
+	if err := c.socket.ReadHead(head[:]); err != nil {
 		return h, nil, err
 	}
 	if h, err = parseHeader(&head); err != nil {
@@ -133,23 +95,6 @@ func (c *conn) receive() (h header, payload []byte, err error) {
 	payload = c.in[:size]
 	_, err = io.ReadFull(c.socket, payload)
 	return h, payload, err
-}
-
-func (c *conn) takeDescriptors(oob []byte) error {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	for i := range messages {
-		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
-			c.fds = append(c.fds, fds...)
-		}
-	}
-	return err
-}
-
-func (c *conn) closeDescriptors() {
-	for _, fd := range c.fds {
-		unix.Close(fd)
-	}
-	c.fds = c.fds[:0]
 }
 
 // execute executes a command and returns the payload of its answer.
@@ -202,39 +147,11 @@ func (c *conn) dmaMap(b []byte) error {
 		return err
 	}
 	flags, offset, addr, size := le.Uint32(b[4:]), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])
-	r := guestmem.Range{Addr: addr, Size: size, ReadOnly: flags&mapWrite == 0}
-	if len(c.fds) > 0 && flags&mapRead != 0 {
-		prot := unix.PROT_READ
-		if !r.ReadOnly {
-			prot |= unix.PROT_WRITE
-		}
-		if err := checkMapping(c.fds[0], offset, size); err != nil {
-			return err
-		}
-		view, err := unix.Mmap(c.fds[0], int64(offset), int(size), prot, unix.MAP_SHARED)
-		if err != nil {
-			return &operr.Error{Op: "vfio-user DMA_MAP", Errno: syscall.EINVAL, Reason: "the descriptor cannot be mapped", Err: err}
-		}
-		r.View, r.Release = view, func() { unix.Munmap(view) }
+	readOnly := flags&mapWrite == 0
+	if len(c.socket.FDs) > 0 && flags&mapRead != 0 {
+		return transport.MapFile(&c.memory, c.socket.FDs[0], offset, addr, size, readOnly)
 	}
-	err := c.memory.Add(r)
-	if err != nil && r.Release != nil {
-		r.Release()
-	}
-	return err
-}
-
-// checkMapping refuses a range that the file does not have. The client can truncate the file
-// later: then guestmem.Map refuses accesses.
-func checkMapping(fd int, offset, size uint64) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	if size == 0 || offset%uint64(os.Getpagesize()) != 0 || offset+size < offset || offset+size > uint64(st.Size) {
-		return failure.New("vfio-user", syscall.EINVAL, "%#x bytes at %#x of a file with %#x", size, offset, st.Size)
-	}
-	return nil
+	return c.memory.Add(guestmem.Range{Addr: addr, Size: size, ReadOnly: readOnly})
 }
 
 func (c *conn) dmaUnmap(b []byte) ([]byte, error) {
@@ -267,7 +184,7 @@ func (c *conn) regionInfo(b []byte) ([]byte, error) {
 	case regionBAR0:
 		flags, size = regionFlags, c.dev.BARSize()
 	case regionConfig:
-		flags, size = regionFlags, configSize
+		flags, size = regionFlags, transport.ConfigSize
 	}
 	answer := words(32, flags, index, 0)
 	answer = le.AppendUint64(answer, size)
@@ -299,7 +216,7 @@ func (c *conn) access(command uint16, b []byte) ([]byte, error) {
 	case regionBAR0:
 		size = c.dev.BARSize()
 	case regionConfig:
-		size = configSize
+		size = transport.ConfigSize
 	default:
 		return nil, failure.New("vfio-user", syscall.EINVAL, "region %d has no bytes", region)
 	}

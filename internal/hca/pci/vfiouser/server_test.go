@@ -18,16 +18,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
+	"github.com/softmkey/softmkey/internal/hca/pci/transport"
 )
 
 // fakeDevice is a device with registers that keep what is written.
 type fakeDevice struct {
 	mu     sync.Mutex // the test and the server use the device
-	config [configSize]byte
+	config [transport.ConfigSize]byte
 	bar    [1 << 16]byte
 	resets int
 	mem    *guestmem.Map
-	irq    Interrupts
+	irq    transport.Interrupts
 }
 
 func (d *fakeDevice) ReadConfig(off int, b []byte)  { copy(b, d.config[off:]) }
@@ -43,14 +44,14 @@ func (d *fakeDevice) Reset() {
 	d.resets++
 }
 
-func (d *fakeDevice) Attach(m *guestmem.Map, irq Interrupts) {
+func (d *fakeDevice) Attach(m *guestmem.Map, irq transport.Interrupts) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mem, d.irq = m, irq
 }
 
 // attached returns the arguments of Attach, and the number of resets.
-func (d *fakeDevice) attached() (*guestmem.Map, Interrupts, int) {
+func (d *fakeDevice) attached() (*guestmem.Map, transport.Interrupts, int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.mem, d.irq, d.resets

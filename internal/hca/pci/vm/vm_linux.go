@@ -14,6 +14,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/frames"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
+	"github.com/softmkey/softmkey/internal/hca/pci/transport"
 	"github.com/softmkey/softmkey/internal/hca/pci/vfiouser"
 )
 
@@ -68,8 +69,8 @@ func Listen(path string) (*net.UnixListener, error) {
 // device joins the contracts of the transport and of the function.
 type device struct{ *pci.Device }
 
-// Attach implements vfiouser.Device.
-func (d device) Attach(mem *guestmem.Map, irq vfiouser.Interrupts) { d.Device.Attach(mem, irq) }
+// Attach implements transport.Device.
+func (d device) Attach(mem *guestmem.Map, irq transport.Interrupts) { d.Device.Attach(mem, irq) }
 
 // Serve serves an adapter to one client after another until the context ends, and closes
 // the listener and the network then. It returns the cause of the end.

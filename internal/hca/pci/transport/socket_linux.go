@@ -1,0 +1,106 @@
+package transport
+
+import (
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// maxDescriptors is the number of descriptors that a message may have.
+const maxDescriptors = 8
+
+// Socket reads the messages of a client.
+type Socket struct {
+	*net.UnixConn
+
+	// FDs came with the message that was read last and have no owner. Who takes one puts -1 in
+	// its place.
+	FDs []int
+}
+
+// ReadHead reads the head of a message and the descriptors of the message, which come with its
+// first byte. io.EOF: the client has gone.
+func (s *Socket) ReadHead(head []byte) error {
+	var oob [256 + 4*maxDescriptors]byte
+	n, oobn, flags, _, err := s.ReadMsgUnix(head, oob[:])
+	if oobn > 0 {
+		if err := s.takeDescriptors(oob[:oobn]); err != nil {
+			return err
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return io.EOF
+	case flags&unix.MSG_CTRUNC != 0:
+		return failure.New("receive from a virtual machine", syscall.EPROTO, "a message has more than %d descriptors", maxDescriptors)
+	}
+	_, err = io.ReadFull(s.UnixConn, head[n:])
+	return err
+}
+
+func (s *Socket) takeDescriptors(oob []byte) error {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	for i := range messages {
+		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			s.FDs = append(s.FDs, fds...)
+		}
+	}
+	return err
+}
+
+// Take returns descriptor i, which belongs to the caller from then on. It does not block.
+func (s *Socket) Take(i int) (int, error) {
+	fd := s.FDs[i]
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return -1, err
+	}
+	s.FDs[i] = -1
+	return fd, nil
+}
+
+// CloseDescriptors closes the descriptors that nobody has taken.
+func (s *Socket) CloseDescriptors() {
+	for _, fd := range s.FDs {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	s.FDs = s.FDs[:0]
+}
+
+// MapFile adds size bytes at an offset of a file to the guest's memory, at address addr. The
+// client may truncate the file later: then guestmem.Map refuses accesses. EINVAL: the file does
+// not have these bytes, or cannot be mapped.
+func MapFile(m *guestmem.Map, fd int, offset, addr, size uint64, readOnly bool) error {
+	const op = "map guest memory"
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if size == 0 || offset%uint64(os.Getpagesize()) != 0 || offset+size < offset || offset+size > uint64(st.Size) {
+		return failure.New(op, syscall.EINVAL, "%#x bytes at %#x of a file with %#x", size, offset, st.Size)
+	}
+	prot := unix.PROT_READ
+	if !readOnly {
+		prot |= unix.PROT_WRITE
+	}
+	view, err := unix.Mmap(fd, int64(offset), int(size), prot, unix.MAP_SHARED)
+	if err != nil {
+		return &operr.Error{Op: op, Errno: syscall.EINVAL, Reason: "the descriptor cannot be mapped", Err: err}
+	}
+	r := guestmem.Range{Addr: addr, Size: size, ReadOnly: readOnly, View: view, Release: func() { unix.Munmap(view) }}
+	if err := m.Add(r); err != nil {
+		r.Release()
+		return err
+	}
+	return nil
+}
