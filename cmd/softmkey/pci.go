@@ -14,6 +14,7 @@ type pciFlags struct {
 	socket  string
 	network string
 	mac     macFlag
+	uml     bool
 }
 
 func newPCI() *cobra.Command {
@@ -25,7 +26,8 @@ func newPCI() *cobra.Command {
 		Long: `Pci is a PCI adapter for a virtual machine: a virtual function of a ConnectX-6 Dx. The
 mlx5 driver of the guest's own kernel, unchanged, binds to it and makes an Ethernet
 interface and an RDMA device (RoCEv2). QEMU 10.1 or newer reaches it over a UNIX socket,
-with the device vfio-user-pci; the guest's memory must be shared.
+with the device vfio-user-pci; the guest's memory must be shared. With --uml it is a kernel
+in User-mode Linux that reaches it, by its option virtio_uml.device=PATH:1234.
 
 NETWORK is the name of a tap device, which connects the guest with this host (creating one
 needs CAP_NET_ADMIN), or unix:PATH, a UNIX socket that connects two adapters without any
@@ -53,6 +55,7 @@ adapter, and QEMU may abort.`,
 	flags := c.Flags()
 	flags.StringVar(&f.socket, "socket", "", "path of the UNIX socket that the virtual machine connects to")
 	flags.StringVar(&f.network, "net", "", "the network: a tap device, or unix:PATH")
+	flags.BoolVar(&f.uml, "uml", false, "serve kernels in User-mode Linux (vhost-user) instead of QEMU (vfio-user)")
 	flags.Var(&f.mac, "mac", "MAC address of the adapter (default one that depends on the socket's path)")
 	return c
 }

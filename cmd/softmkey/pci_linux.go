@@ -74,7 +74,7 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 		tracers.Trace(r)
 	}
 	return vm.Serve(ctx, l, vm.Options{
-		Link: link, Device: cfg,
+		Link: link, Device: cfg, UML: f.uml,
 		Client: func(comes bool, err error) {
 			switch {
 			case comes:
@@ -85,6 +85,6 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 				record(adapter.TraceEvent, "goes", nil)
 			}
 		},
-		Refused: func(err error) { record(adapter.TraceRefused, "vfio-user", err) },
+		Refused: func(err error) { record(adapter.TraceRefused, "asks", err) },
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/pci/transport"
+	"github.com/softmkey/softmkey/internal/hca/pci/umlpci"
 	"github.com/softmkey/softmkey/internal/hca/pci/vfiouser"
 )
 
@@ -22,13 +23,14 @@ import (
 type Options struct {
 	Link   frames.Link // the network; Serve closes it
 	Device pci.Config  // Transmit is set by Serve
+	UML    bool        // the clients are kernels in User-mode Linux, and speak vhost-user; else vfio-user
 
 	// Client is called when a client comes (nil) and when it goes, with the reason if it
 	// was sent away; it may be nil.
 	Client func(comes bool, err error)
 
-	// Refused is called with the reason of each vfio-user command that is answered by an
-	// error; it may be nil.
+	// Refused is called with the reason of each request of a client that is refused, from several
+	// goroutines; it may be nil.
 	Refused func(error)
 }
 
@@ -43,7 +45,7 @@ func MAC(socket string) (net.HardwareAddr, error) {
 	return net.HardwareAddr{h[0]&^3 | 2, h[1], h[2], h[3], h[4], h[5]}, nil
 }
 
-// Listen listens at the path of a vfio-user socket. A socket that nobody listens at any
+// Listen listens at the path of a socket for clients. A socket that nobody listens at any
 // more is removed. EADDRINUSE: another program listens there, or it is not a socket.
 func Listen(path string) (*net.UnixListener, error) {
 	const op = "listen for a virtual machine"
@@ -77,6 +79,10 @@ func (d device) Attach(mem *guestmem.Map, irq transport.Interrupts) { d.Device.A
 func Serve(ctx context.Context, l *net.UnixListener, o Options) error {
 	o.Device.Transmit = func(frame []byte) { o.Link.Send(frame) } // a frame that cannot be sent is lost
 	dev := pci.New(o.Device)
+	serve := vfiouser.Serve
+	if o.UML {
+		serve = umlpci.Serve
+	}
 	var receiving sync.WaitGroup
 	receiving.Go(func() { receive(o.Link, dev) })
 	stop := context.AfterFunc(ctx, func() { l.Close() })
@@ -96,7 +102,7 @@ func Serve(ctx context.Context, l *net.UnixListener, o Options) error {
 			return err
 		}
 		o.client(true, nil)
-		err = vfiouser.Serve(ctx, socket, device{dev}, o.Refused)
+		err = serve(ctx, socket, device{dev}, o.Refused)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
