@@ -1,6 +1,6 @@
 # The targets people use. What each does is in scripts/, so that it can be read.
 
-.PHONY: build install release images demo test long fuzz bench links clients docs generate interop guests guests-hostile clean
+.PHONY: build install release images demo test long fuzz bench links clients docs generate interop guests guests-hostile uml clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
@@ -49,6 +49,13 @@ guests:
 # A guest, a monitor and a network that do what they like, for an hour against `softmkey pci`.
 guests-hostile:
 	go test -v -count=1 -timeout 2h -run TestHostileGuest ./internal/hca/pci/vm -hostile 1h
+
+# Some of the tests of virtual machines, with a kernel in User-mode Linux, which runs at native speed; then
+# speeds of storage and of TCP between two guests. Makes the kernel first. Needs root.
+uml:
+	interop/setup.sh
+	interop/uml.sh
+	cd interop && go test -v -count=1 -timeout 60m -run 'TestPCI(Host|Life|NVMe|NVMeMemory|Example|ISER)$$|TestUMLSpeed' . -uml -uml-rounds 3
 
 # How fast softmkey copies over bad networks, beside TCP on the same emulated link; needs root.
 links: build

@@ -24,7 +24,7 @@ type pciGuest struct {
 	name    string
 	console string // file name
 	ended   chan struct{}
-	kill    func() // kills QEMU
+	kill    func() // kills the machine
 }
 
 // startPCI starts the adapter with more flags, and QEMU. The parameters are for the guest's /init.
@@ -38,7 +38,11 @@ func startPCI(t *testing.T, softmkey, dir, name, network, parameters string, ima
 func startAdapter(t *testing.T, softmkey, dir, name, network string, flags ...string) (kill func()) {
 	t.Helper()
 	socket := filepath.Join(dir, name+".sock")
-	adapter := exec.Command(softmkey, append([]string{"pci", "--socket", socket, "--net", network, "-v"}, flags...)...)
+	args := append([]string{"pci", "--socket", socket, "--net", network, "-v"}, flags...)
+	if *uml {
+		args = append(args, "--uml")
+	}
+	adapter := exec.Command(softmkey, args...)
 	var said bytes.Buffer
 	adapter.Stderr = &said
 	if err := adapter.Start(); err != nil {
@@ -61,37 +65,30 @@ func startAdapter(t *testing.T, softmkey, dir, name, network string, flags ...st
 	}
 }
 
-// startMachine starts QEMU with the adapter that listens at ADAPTER.sock.
+// startMachine starts a machine with the adapter that listens at ADAPTER.sock.
 func startMachine(t *testing.T, dir, name, adapter, parameters string, image guest.Image) *pciGuest {
 	t.Helper()
-	root, err := filepath.Abs("../.cache/interop/qemu")
-	if err != nil {
-		t.Fatal(err)
-	}
 	g := &pciGuest{t: t, name: name, console: filepath.Join(dir, name+".console"), ended: make(chan struct{})}
 	console, err := os.Create(g.console)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer console.Close()
-	libs := filepath.Join(root, "usr/lib/x86_64-linux-gnu")
-	qemu := exec.Command(filepath.Join(root, "usr/lib64/ld-linux-x86-64.so.2"), "--library-path", libs, filepath.Join(root, "usr/bin/qemu-system-x86_64"),
-		"-L", filepath.Join(root, "usr/share/qemu"), "-L", filepath.Join(root, "usr/share/seabios"),
-		"-M", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "512", "-object", "memory-backend-memfd,id=m0,size=512M,share=on", "-machine", "memory-backend=m0",
-		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-monitor", "none", "-nic", "none",
-		"-kernel", image.Kernel, "-initrd", image.Initramfs,
-		"-append", "console=ttyS0 no_timer_check mitigations=off "+parameters,
-		"-device", fmt.Sprintf(`{"driver":"vfio-user-pci","socket":{"path":%q,"type":"unix"}}`, filepath.Join(dir, adapter+".sock")))
-	qemu.Stdout, qemu.Stderr = console, console
-	if err := qemu.Start(); err != nil {
+	command := qemuCommand
+	if *uml {
+		command = umlCommand
+	}
+	machine := command(t, filepath.Join(dir, adapter+".sock"), parameters, image)
+	machine.Stdout, machine.Stderr = console, console
+	if err := machine.Start(); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		qemu.Wait()
+		machine.Wait()
 		close(g.ended)
 	}()
 	g.kill = func() {
-		qemu.Process.Kill() // the adapter must cope with this at any moment
+		machine.Process.Kill() // the adapter must cope with this at any moment
 		<-g.ended
 	}
 	t.Cleanup(func() {
@@ -102,6 +99,22 @@ func startMachine(t *testing.T, dir, name, adapter, parameters string, image gue
 		}
 	})
 	return g
+}
+
+// qemuCommand returns the command of a machine in QEMU whose adapter listens at a socket.
+func qemuCommand(t *testing.T, socket, parameters string, image guest.Image) *exec.Cmd {
+	root, err := filepath.Abs("../.cache/interop/qemu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	libs := filepath.Join(root, "usr/lib/x86_64-linux-gnu")
+	return exec.Command(filepath.Join(root, "usr/lib64/ld-linux-x86-64.so.2"), "--library-path", libs, filepath.Join(root, "usr/bin/qemu-system-x86_64"),
+		"-L", filepath.Join(root, "usr/share/qemu"), "-L", filepath.Join(root, "usr/share/seabios"),
+		"-M", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "512", "-object", "memory-backend-memfd,id=m0,size=512M,share=on", "-machine", "memory-backend=m0",
+		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-monitor", "none", "-nic", "none",
+		"-kernel", image.Kernel, "-initrd", image.Initramfs,
+		"-append", "console=ttyS0 no_timer_check mitigations=off "+parameters,
+		"-device", fmt.Sprintf(`{"driver":"vfio-user-pci","socket":{"path":%q,"type":"unix"}}`, socket))
 }
 
 // lines waits for a line of the guest's /init and returns all of its lines so far.
@@ -163,6 +176,9 @@ func (g *pciGuest) done(steps ...string) {
 
 // pciKernels are the folders of the kernels that the guests run.
 func pciKernels(t *testing.T) []string {
+	if *uml {
+		return []string{umlKernel}
+	}
 	all, err := filepath.Glob("../.cache/interop/kernel*")
 	if err != nil || len(all) == 0 {
 		t.Fatalf("setup.sh has unpacked no kernel: %v", err)
@@ -176,7 +192,7 @@ func preparePCI(t *testing.T) (softmkey, dir string) {
 	if testing.Short() {
 		t.Skip("virtual machines boot in the long form")
 	}
-	if _, err := os.Stat("../.cache/interop/qemu/usr/bin/qemu-system-x86_64"); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat("../.cache/interop/qemu/usr/bin/qemu-system-x86_64"); !*uml && errors.Is(err, fs.ErrNotExist) {
 		t.Skip("NOT RUN: setup.sh could not get a QEMU with vfio-user-pci")
 	}
 	dir = t.TempDir()
