@@ -17,7 +17,6 @@ func (h dctHandler) Joined(rc *roce.QP) roce.Handler {
 	dct.mu.Unlock()
 	qp := &QP{pd: dct.pd, typ: rdma.RC, front: dct.front.(DCTFront).Joined(), shared: true, dct: dct, transport: rc, state: rdma.StateRTR, conn: conn}
 	qp.trace, _ = qp.front.(TraceFront)
-	qp.resp.qp = qp
 	qp.access.Store(uint32(conn.AccessFlags))
 	return (*handler)(qp)
 }
@@ -26,9 +25,8 @@ func (h dctHandler) Joined(rc *roce.QP) roce.Handler {
 func (h dctHandler) Left(of roce.Handler) {
 	dct, qp := (*QP)(h.handler), (*QP)(of.(*handler))
 	qp.mu.Lock()
-	unfinished := qp.resp.recv
-	qp.resp.drop()
-	qp.scatter.reset()
+	unfinished := qp.drop()
+	qp.dropScatter()
 	qp.mu.Unlock()
 	d := qp.pd.dev
 	d.mu.Lock()

@@ -183,7 +183,7 @@ func connect(a *end, qp *QP, b *end, peer *QP) {
 	for _, to := range []rdma.State{rdma.StateInit, rdma.StateRTR, rdma.StateRTS} {
 		m.State = to
 		var row transition
-		for _, r := range qp.table {
+		for _, r := range qp.table() {
 			if r.to == to && r.from == to-1 {
 				row = r
 			}

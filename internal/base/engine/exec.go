@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -292,15 +293,21 @@ func (x *execution) oldValue() []byte {
 // done gives a request back to the front, and returns false if the completion
 // is lost.
 func (qp *QP) done(r *SendRequest, st rdma.Status) (ok bool) {
-	c := &qp.sendDone
+	c := completionPool.Get().(*Completion)
 	if st == rdma.StatusSuccess {
 		*c = Completion{SrcQP: qp.conn.DestQPN, ByteLen: r.exec.work.Length}
 	} else {
 		*c = failed(st, qp.reason(r, st))
 	}
 	c.PSN, c.Packets, c.Again = r.exec.work.PSNs()
-	return qp.front.SendDone(r, c)
+	ok = qp.front.SendDone(r, c)
+	*c = Completion{}
+	completionPool.Put(c)
+	return ok
 }
+
+// completionPool holds the arguments of SendDone, which would be allocated for each call.
+var completionPool = sync.Pool{New: func() any { return new(Completion) }}
 
 // reason returns why a request failed, or nil if its status says everything.
 func (qp *QP) reason(r *SendRequest, st rdma.Status) error {

@@ -367,7 +367,7 @@ func (t *transfer) store(p *piece, within uint64, b []byte) error {
 	addr := p.addr + within
 	space, at, err := p.region.Space(addr, uint64(len(b)), p.need)
 	if err == nil && space != nil {
-		t.qp.scatter.add(space, at, b, t.side)
+		t.qp.later(space, at, b, t.side)
 		return nil
 	}
 	for err == nil && len(b) > 0 {

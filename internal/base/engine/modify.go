@@ -66,6 +66,14 @@ var withoutPeer = []transition{
 	{from: rdma.StateReset, to: rdma.StateInit}, {from: rdma.StateInit, to: rdma.StateRTR}, {from: rdma.StateRTR, to: rdma.StateRTS},
 }
 
+// table returns the table of the QP.
+func (qp *QP) table() []transition {
+	if qp.local {
+		return withoutPeer
+	}
+	return transitions[qp.typ]
+}
+
 // connected returns the table of a type that is connected to a peer. rtr are the
 // attributes that RTR requires besides the peer's address, rts the attributes that RTS
 // requires besides the PSN, and later the attributes that may be changed afterwards.
@@ -199,10 +207,11 @@ func (qp *QP) merge(m rdma.QPModify, mask rdma.AttrMask, from, to rdma.State) (r
 		}
 		return qp.conn, nil
 	}
+	table := qp.table()
 	var row *transition
-	for i := range qp.table {
-		if qp.table[i].from == from && qp.table[i].to == to {
-			row = &qp.table[i]
+	for i := range table {
+		if table[i].from == from && table[i].to == to {
+			row = &table[i]
 		}
 	}
 	switch {

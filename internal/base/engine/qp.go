@@ -38,14 +38,13 @@ type QPAttr struct {
 // QP is a queue pair. It is safe for concurrent use.
 type QP struct {
 	pd        *PD
-	typ       rdma.QPType
-	local     bool // QPAttr.Local
-	table     []transition
 	front     Front
 	trace     TraceFront // front, if it is one
-	shared    bool
-	dct       *QP // the DCT, if the QP is a connection of one of its initiators; else nil
+	dct       *QP        // the DCT, if the QP is a connection of one of its initiators; else nil
 	transport *roce.QP
+	typ       rdma.QPType
+	local     bool // QPAttr.Local
+	shared    bool
 
 	access  atomic.Uint32 // conn.AccessFlags, for the responder
 	touched atomic.Bool   // the QP is in Device.touched
@@ -53,15 +52,14 @@ type QP struct {
 
 	modify sync.Mutex // held by Modify from its checks to its end
 
-	mu         sync.Mutex // guards the following fields; taken after the transport's lock, never before it
-	state      rdma.State
+	mu         sync.Mutex    // guards the following fields; taken after the transport's lock, never before it
 	conn       rdma.QPModify // the attributes set so far
-	pipelining bool
 	begun      sendQueue
 	cause      error // reason why the QP is in ERR, for flushed requests
+	state      rdma.State
+	pipelining bool
 	closed     bool
-	lastWQE    bool       // EventQPLastWQEReached was raised
-	sendDone   Completion // the argument of SendDone, which must not escape
+	lastWQE    bool // EventQPLastWQEReached was raised
 
 	// notify is set while SQDrained is owed: it is raised once nothing is in
 	// flight. drained is set from then until the program has seen the event.
@@ -71,10 +69,12 @@ type QP struct {
 	drained      bool
 	badSignature bool
 
-	// The following fields are used only under the transport's lock.
-	resp    responder
-	scatter scatter
-	refused error // reason why the last request of the peer was refused
+	// The following fields are used only under the transport's lock. An idle QP has
+	// neither a responder nor a scatter, because there can be many thousands.
+	resp    *responder   // nil: no receive request is in use
+	kept    *RecvRequest // receive request of a dropped message, for the next message (UC)
+	scatter *scatter     // nil: nothing waits for the end of a batch
+	refused error        // reason why the last request of the peer was refused
 }
 
 // handler implements roce.Handler for a QP, without adding methods to QP.
@@ -86,15 +86,13 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 	if a.Type == 0 {
 		a.Type = rdma.RC
 	}
-	table := transitions[a.Type]
 	if a.Local {
-		a.Type, table = rdma.UD, withoutPeer
+		a.Type = rdma.UD
 	}
-	if table == nil {
+	if transitions[a.Type] == nil {
 		return nil, failure.New(op, syscall.EOPNOTSUPP, "type %v: the device has RC, UC, UD, XRC_SEND, XRC_RECV, DCI and DCT", a.Type)
 	}
-	qp := &QP{pd: pd, typ: a.Type, local: a.Local, table: table, front: a.Front, pipelining: a.SignaturePipelining, shared: a.SharedRecv}
-	qp.resp.qp = qp
+	qp := &QP{pd: pd, typ: a.Type, local: a.Local, front: a.Front, pipelining: a.SignaturePipelining, shared: a.SharedRecv}
 	qp.trace, _ = a.Front.(TraceFront)
 	h := roce.Handler((*handler)(qp))
 	switch a.Type {
@@ -255,8 +253,8 @@ func (qp *QP) forget() {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	qp.state = rdma.StateReset // the QP may have failed after Modify or Close had set the state
-	qp.resp.drop()
-	qp.scatter.reset()
+	qp.drop()
+	qp.dropScatter()
 	qp.begun = sendQueue{}
 	qp.failed.Store(false)
 	qp.notify, qp.drained, qp.badSignature, qp.lastWQE = false, false, false, false

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,15 +15,16 @@ import (
 
 // responder is the receive request that a message of the peer uses at the moment. It is
 // used under the transport's lock of the QP, and is the Sink of the message: the memory
-// of the request is opened by the first byte.
+// of the request is opened by the first byte. A QP has one only while it receives such a
+// message.
 type responder struct {
-	qp     *QP
-	recv   *RecvRequest // nil: no receive request is in use
-	kept   *RecvRequest // receive request of a dropped message, for the next message (UC)
+	recv   *RecvRequest
 	opened bool
 	memory transfer
 	done   Completion
 }
+
+var responderPool = sync.Pool{New: func() any { return new(responder) }}
 
 func (r *responder) open() error {
 	if r.opened {
@@ -60,35 +62,49 @@ func (h *handler) BeginRecv() (roce.Sink, roce.NAK) {
 	qp.mu.Lock()
 	recv := qp.nextRecv()
 	qp.mu.Unlock()
-	return qp.resp.begin(recv)
+	return qp.receive(recv)
 }
 
 // nextRecv takes the next receive request. The caller holds qp.mu.
 func (qp *QP) nextRecv() *RecvRequest {
-	if recv := qp.resp.kept; recv != nil {
-		qp.resp.kept = nil
+	if recv := qp.kept; recv != nil {
+		qp.kept = nil
 		return recv
 	}
 	return qp.front.NextRecv()
 }
 
-func (r *responder) begin(recv *RecvRequest) (roce.Sink, roce.NAK) {
+// receive begins a message that uses recv.
+func (qp *QP) receive(recv *RecvRequest) (roce.Sink, roce.NAK) {
 	if recv == nil {
 		return nil, roce.NAKRNR
 	}
+	r := responderPool.Get().(*responder)
 	r.recv, r.opened = recv, false
-	r.memory.begin(r.qp, receiver)
+	r.memory.begin(qp, receiver)
 	if recv.PD != nil {
 		r.memory.pd = recv.PD
 	}
+	qp.resp = r
 	return r, roce.NAKNone
+}
+
+// release gives back r, the QP's responder, whose message has ended.
+func (r *responder) release() {
+	t := &r.memory
+	t.qp.resp = nil
+	t.qp, t.pd, t.err, t.refused = nil, nil, nil, nil
+	r.recv, r.done = nil, Completion{}
+	responderPool.Put(r)
 }
 
 // ReturnRecv implements roce.Handler.
 func (h *handler) ReturnRecv() {
-	r := &(*QP)(h).resp
+	qp := (*QP)(h)
+	r := qp.resp
 	r.memory.close()
-	r.recv, r.kept = nil, r.recv
+	qp.kept = r.recv
+	r.release()
 }
 
 // xrcHandler is the handler of a QP of type rdma.XRCRecv.
@@ -100,13 +116,13 @@ func (h xrcHandler) BeginRecvFrom(srq uint32) (roce.Sink, roce.NAK) {
 	qp.mu.Lock()
 	recv := qp.front.(XRCFront).NextRecvFrom(srq)
 	qp.mu.Unlock()
-	return qp.resp.begin(recv)
+	return qp.receive(recv)
 }
 
 // Received implements roce.Handler.
 func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	qp := (*QP)(h)
-	r := &qp.resp
+	r := qp.resp
 	if r.opened {
 		if err := r.memory.finish(); err != nil {
 			return roce.NAKRemoteOperational
@@ -114,6 +130,7 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	}
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
+	defer r.release()
 	r.memory.close()
 	c := &r.done
 	*c = Completion{Op: rdma.OpRecv, ByteLen: ev.Length, SrcQP: qp.conn.DestQPN, Solicited: ev.Solicited, PSN: ev.PSN}
@@ -132,13 +149,11 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	if qp.typ.Datagram() {
 		c.SrcQP, c.Src, c.SGIDIndex, c.Priority = ev.SrcQPN, ev.Src.Addr(), ev.SGIDIndex, ev.Route.Priority
 	}
-	recv := r.recv
-	r.recv = nil
-	if s := &qp.scatter; s.postponed() {
-		s.end(recv, c)
+	if s := qp.scatter; s.postponed() {
+		s.end(r.recv, c)
 		return roce.NAKNone
 	}
-	if !qp.front.RecvDone(recv, c) {
+	if !qp.front.RecvDone(r.recv, c) {
 		return roce.NAKRemoteOperational
 	}
 	return roce.NAKNone
@@ -165,7 +180,7 @@ func (h *handler) Stalled(why roce.Stall) {
 // abandon ends the receive request in use, if there is one, with a status. qp.mu is
 // held.
 func (r *responder) abandon(st rdma.Status, why error) {
-	if r.recv == nil {
+	if r == nil {
 		return
 	}
 	if err := r.memory.err; err != nil {
@@ -173,15 +188,22 @@ func (r *responder) abandon(st rdma.Status, why error) {
 	}
 	r.memory.close()
 	r.done = failedRecv(st, why)
-	recv := r.recv
-	r.recv = nil
-	r.qp.front.RecvDone(recv, &r.done)
+	r.memory.qp.front.RecvDone(r.recv, &r.done)
+	r.release()
 }
 
-// drop drops the receive request in use without a completion.
-func (r *responder) drop() {
+// drop drops the receive request in use, or the one that was kept, without a completion, and
+// returns the one in use.
+func (qp *QP) drop() (unfinished *RecvRequest) {
+	qp.kept = nil
+	r := qp.resp
+	if r == nil {
+		return nil
+	}
+	unfinished = r.recv
 	r.memory.close()
-	r.recv, r.kept = nil, nil
+	r.release()
+	return unfinished
 }
 
 var transferPool = sync.Pool{New: func() any { return new(transfer) }}
@@ -349,13 +371,15 @@ func (h *handler) Failed(f roce.Failure) {
 	}
 	if qp.scatter.abandon(qp) {
 		// The message in progress is not the one that failed.
-		qp.resp.memory.err = nil
-		qp.resp.abandon(rdma.StatusWRFlushErr, qp.cause)
+		if r := qp.resp; r != nil {
+			r.memory.err = nil
+			r.abandon(rdma.StatusWRFlushErr, qp.cause)
+		}
 	}
-	if err := qp.resp.memory.err; qp.resp.recv != nil && err != nil {
-		why = err
+	if r := qp.resp; r != nil {
+		why = cmp.Or(r.memory.err, why)
+		r.abandon(f.Status, why)
 	}
-	qp.resp.abandon(f.Status, why)
 	qp.flush()
 	switch f.NAK {
 	case roce.NAKNone: // a completion reports it
@@ -398,11 +422,11 @@ func (qp *QP) flush() {
 // flushRecv completes the receive requests of the QP's own queue. qp.mu is held, and the
 // QP is in ERR.
 func (qp *QP) flushRecv() {
-	if qp.shared || qp.resp.recv != nil {
+	if qp.shared || qp.resp != nil {
 		return
 	}
 	for r := qp.nextRecv(); r != nil; r = qp.nextRecv() {
-		qp.resp.done = failedRecv(rdma.StatusWRFlushErr, qp.cause)
-		qp.front.RecvDone(r, &qp.resp.done)
+		c := failedRecv(rdma.StatusWRFlushErr, qp.cause)
+		qp.front.RecvDone(r, &c)
 	}
 }

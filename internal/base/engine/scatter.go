@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"sync"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -15,13 +16,14 @@ import (
 // with one call of the Space, because a call costs as much as copying several kilobytes.
 // The completions of the batch's messages are reported after the write.
 //
-// A scatter is used under the transport's lock of its QP.
+// A scatter is used under the transport's lock of its QP. A QP has one only while bytes or
+// completions wait. A nil *scatter is an empty one.
 type scatter struct {
 	space mkey.Space
 	vecs  []mkey.Vec // in the order of arrival
 	sides []side     // side of each of vecs
 	ended []ended
-	stuck error // add could not write the earlier bytes
+	stuck error // later could not write the earlier bytes
 	err   error // error of writing or reporting a batch
 	fault side  // side whose memory err is about
 	read  error // error of writing the data of a READ
@@ -34,12 +36,19 @@ type ended struct {
 	vecs int // length of scatter.vecs when the message ended
 }
 
+var scatterPool = sync.Pool{New: func() any { return new(scatter) }}
+
 // maxScatter is the largest number of pieces in one call of a Space (mkey.Vec).
 const maxScatter = 512
 
-// add adds bytes for an address of a Space. They must not change until the batch ends. If
-// earlier bytes cannot be written, the batch fails at its end.
-func (s *scatter) add(space mkey.Space, addr uint64, b []byte, of side) {
+// later adds bytes for an address of a Space to the QP's scatter. They must not change until the
+// batch ends. If earlier bytes cannot be written, the batch fails at its end.
+func (qp *QP) later(space mkey.Space, addr uint64, b []byte, of side) {
+	s := qp.scatter
+	if s == nil {
+		s = scatterPool.Get().(*scatter)
+		qp.scatter = s
+	}
 	if s.stuck == nil && (s.space != space || len(s.vecs) == maxScatter) {
 		s.stuck = s.write()
 	}
@@ -53,7 +62,7 @@ func (s *scatter) add(space mkey.Space, addr uint64, b []byte, of side) {
 
 // write writes the bytes to memory. After an error it may be called again.
 func (s *scatter) write() error {
-	if len(s.vecs) == 0 {
+	if s == nil || len(s.vecs) == 0 {
 		return nil
 	}
 	if err := s.space.WriteV(s.vecs); err != nil {
@@ -72,11 +81,17 @@ func (s *scatter) forget() {
 	s.space, s.vecs, s.sides = nil, s.vecs[:0], s.sides[:0]
 }
 
-// reset drops everything.
-func (s *scatter) reset() {
+// dropScatter drops everything in the QP's scatter, and gives it back.
+func (qp *QP) dropScatter() {
+	s := qp.scatter
+	if s == nil {
+		return
+	}
+	qp.scatter = nil
 	s.forget()
 	clear(s.ended)
-	s.ended, s.stuck, s.err, s.read = s.ended[:0], nil, nil, nil
+	*s = scatter{vecs: s.vecs, sides: s.sides, ended: s.ended[:0]}
+	scatterPool.Put(s)
 }
 
 // writeEach writes piece by piece after write has failed, up to the first piece of the
@@ -108,6 +123,9 @@ func (s *scatter) end(recv *RecvRequest, c *Completion) {
 
 // finishRead writes the data of a READ whose last response has arrived.
 func (s *scatter) finishRead() error {
+	if s == nil {
+		return nil
+	}
 	if s.stuck != nil {
 		return s.stuck
 	}
@@ -120,13 +138,13 @@ func (s *scatter) finishRead() error {
 
 // postponed reports whether the completion of a message has to wait for the end of the
 // batch.
-func (s *scatter) postponed() bool { return len(s.vecs) > 0 || len(s.ended) > 0 }
+func (s *scatter) postponed() bool { return s != nil && (len(s.vecs) > 0 || len(s.ended) > 0) }
 
 // EndBatch implements roce.BatchHandler.
 func (h *handler) EndBatch() roce.NAK {
 	qp := (*QP)(h)
-	s := &qp.scatter
-	if !s.postponed() || s.err != nil {
+	s := qp.scatter
+	if s == nil || s.err != nil {
 		return roce.NAKNone
 	}
 	nak := roce.NAKNone
@@ -144,11 +162,14 @@ func (h *handler) EndBatch() roce.NAK {
 				nak = roce.NAKRemoteAccess
 			}
 			s.err, qp.refused = err, err
-			qp.resp.memory.err = err
+			if qp.resp != nil {
+				qp.resp.memory.err = err
+			}
 		}
 	}
 	if len(s.ended) == 0 {
 		s.forget()
+		qp.freeScatter()
 		return nak
 	}
 	qp.mu.Lock()
@@ -165,12 +186,23 @@ func (h *handler) EndBatch() roce.NAK {
 	}
 	s.ended = append(s.ended[:0], s.ended[n:]...)
 	s.forget()
+	qp.freeScatter()
 	return nak
+}
+
+// freeScatter gives the QP's scatter back if nothing of it is left, not even an error.
+func (qp *QP) freeScatter() {
+	if s := qp.scatter; len(s.ended) == 0 && s.err == nil && s.read == nil && s.stuck == nil {
+		qp.dropScatter()
+	}
 }
 
 // abandon completes the messages that a failed batch left over, and reports whether there
 // were any. qp.mu is held.
 func (s *scatter) abandon(qp *QP) bool {
+	if s == nil {
+		return false
+	}
 	st, left := rdma.StatusWRFlushErr, len(s.ended) > 0
 	if s.err != nil && s.fault == receiver {
 		st = rdma.StatusLocProtErr
@@ -181,6 +213,6 @@ func (s *scatter) abandon(qp *QP) bool {
 		qp.front.RecvDone(e.recv, &e.done)
 		st = rdma.StatusWRFlushErr
 	}
-	s.reset()
+	qp.dropScatter()
 	return left
 }

@@ -123,6 +123,7 @@ func TestBatchFlushed(t *testing.T) {
 	_, y := pair(t, QPAttr{})
 	y.postRecv(&RecvRequest{ID: 2})
 	y.qp.Lock()
+	y.qp.scatter = new(scatter)
 	y.qp.scatter.end(&RecvRequest{ID: 1}, &Completion{Op: rdma.OpRecv})
 	y.qp.Unlock()
 	y.check(y.qp.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState))
