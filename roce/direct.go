@@ -84,7 +84,7 @@ func (q *QP) place(k *packet) []byte {
 		return placeOf(w.Dst, n)
 	}
 	s := &q.resp
-	if k.Opcode != wire.WriteMiddle || k.PSN != s.psn || s.dying || !q.inOrder(k, writing) || uint64(s.got)+uint64(n) >= uint64(s.length) {
+	if k.Opcode != wire.WriteMiddle || k.PSN != s.psn || s.dying != nil || !q.inOrder(k, writing) || uint64(s.got)+uint64(n) >= uint64(s.length) {
 		return nil
 	}
 	return placeOf(s.sink, n)

@@ -126,7 +126,7 @@ func (q *QP) arrange(b *builder, now int64) (ready, more bool) {
 		c.due = c.at <= now
 		q.link, q.flow = w.AH.from, w.AH.flow
 		q.recv.Peer, q.recv.Route, q.recv.DestQPN = w.AH.to, w.AH.route, w.DestQPN
-		q.from, q.fromIn = w.AH.to, wire.NewFlow(w.AH.to, q.link.addr)
+		q.fromPort, q.fromIn = w.AH.to.Port(), wire.NewFlow(w.AH.to, q.link.addr)
 		q.ids = identifications{}
 	}
 	if c.due {
@@ -192,7 +192,7 @@ func (q *QP) part() {
 		q.port.releasePeer(q.peer)
 		q.peer, q.near = nil, false
 	}
-	r.board.drop(&q.port.recovery)
+	q.closeBoard()
 	r.reads.leave(&q.port.recovery)
 	r.restart(&q.send)
 	q.recv.Peer, q.recv.Selective = netip.AddrPort{}, false

@@ -103,7 +103,7 @@ func (q *QP) control(b []byte, now int64) bool {
 		q.connect(&h, bth.PSN, now)
 	case h.Kind == wire.DynamicDisconnect:
 		t := q.dct
-		if e := t.byQP[initiatorID{q.from.Addr(), h.QPN}]; e != nil && e.Value.session == h.Session {
+		if e := t.byQP[initiatorID{q.recv.Peer.Addr(), h.QPN}]; e != nil && e.Value.session == h.Session {
 			t.end(q, e)
 		}
 	}
@@ -113,7 +113,7 @@ func (q *QP) control(b []byte, now int64) bool {
 // connect handles a DynamicConnect.
 func (q *QP) connect(h *wire.Dynamic, psn uint32, now int64) {
 	t := q.dct
-	id := initiatorID{q.from.Addr(), h.QPN}
+	id := initiatorID{q.recv.Peer.Addr(), h.QPN}
 	refuse := func(why uint8) {
 		t.answer(q, h, wire.Dynamic{Kind: wire.DynamicRefuse, Code: why})
 	}
@@ -144,7 +144,7 @@ func (q *QP) connect(h *wire.Dynamic, psn uint32, now int64) {
 		return
 	}
 	c := &connection{
-		id: id, session: h.Session, path: path{from: q.link, to: q.from}, made: now,
+		id: id, session: h.Session, path: path{from: q.link, to: q.source()}, made: now,
 		reads: max(1, min(int(h.Reads), q.recv.MaxDestRdAtomic)),
 	}
 	if !q.join(c, h, psn) {
@@ -169,7 +169,7 @@ func (q *QP) join(c *connection, h *wire.Dynamic, psn uint32) bool {
 	}
 	child.mu.Lock()
 	child.h = inner
-	child.batches, _ = inner.(BatchHandler)
+	_, child.batches = inner.(BatchHandler)
 	child.mu.Unlock()
 	c.q = child
 	if q.lane.Load() != nil {
@@ -224,7 +224,7 @@ func (t *target) accept(q *QP, h *wire.Dynamic, c *connection) {
 // answer answers a DynamicConnect that has just arrived.
 func (t *target) answer(q *QP, to *wire.Dynamic, h wire.Dynamic) {
 	h.Session = to.Session
-	t.put(answerTo{path{from: q.link, to: q.from}, to.QPN, h})
+	t.put(answerTo{path{from: q.link, to: q.source()}, to.QPN, h})
 }
 
 // put queues an answer. It drops the answer if too many wait; the initiator

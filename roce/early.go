@@ -37,8 +37,11 @@ func (m *recoveryMemory) give(n int) { m.used.Add(-int64(n)) }
 //
 // The packets are in a ring of maxEarly slots. Its pages are allocated when they are used,
 // so that a packet far after the expected one costs little, and an empty buffer nothing.
-type early struct {
-	pages []earlyPage // the ring; nil if the buffer is empty
+type early struct{ *earlyRing } // nil if the buffer is empty
+
+// earlyRing is an early that is not empty.
+type earlyRing struct {
+	pages [maxEarly / earlyPageLen]earlyPage
 	count int
 	bytes int             // allocated, for the ring and the packets
 	mem   *recoveryMemory // the port's limit on memory for recovery
@@ -55,20 +58,23 @@ type earlyPage struct {
 const (
 	earlyPageLen   = 128
 	earlyPageBytes = earlyPageLen*int(unsafe.Sizeof([]byte{}))*9/8 + 8
-	earlyRingBytes = maxEarly/earlyPageLen*int(unsafe.Sizeof(earlyPage{}))*9/8 + 8
+	earlyRingBytes = int(unsafe.Sizeof(earlyRing{}))*9/8 + 8
 )
 
 // put keeps a copy of packet b, whose PSN is d after the expected one. It reports whether
-// the buffer holds the packet, which it may have held before.
-func (e *early) put(psn uint32, d int, b []byte) bool {
-	if d >= maxEarly || e.bytes+len(b) > maxEarlyBytes {
+// the buffer holds the packet, which it may have held before. mem is the port's limit.
+func (e *early) put(psn uint32, d int, b []byte, mem *recoveryMemory) bool {
+	if d >= maxEarly {
 		return false
 	}
-	if e.pages == nil {
-		if !e.take(earlyRingBytes) {
+	if e.earlyRing == nil {
+		if !mem.take(earlyRingBytes) {
 			return false
 		}
-		e.pages = make([]earlyPage, maxEarly/earlyPageLen)
+		e.earlyRing = &earlyRing{mem: mem, bytes: earlyRingBytes}
+	}
+	if e.bytes+len(b) > maxEarlyBytes {
+		return false
 	}
 	p := e.page(psn)
 	if p.slots == nil {
@@ -100,7 +106,7 @@ func (e *early) put(psn uint32, d int, b []byte) bool {
 
 // take counts n bytes before they are allocated, and reports whether the limits
 // permit it.
-func (e *early) take(n int) bool {
+func (e *earlyRing) take(n int) bool {
 	if !e.mem.take(n) {
 		return false
 	}
@@ -108,7 +114,7 @@ func (e *early) take(n int) bool {
 	return true
 }
 
-func (e *early) give(n int) {
+func (e *earlyRing) give(n int) {
 	e.bytes -= n
 	e.mem.give(n)
 }
@@ -117,12 +123,12 @@ func (e *early) give(n int) {
 func psnOf(b []byte) uint32 { return binary.BigEndian.Uint32(b[8:]) & psnMask }
 
 // page returns the page for a PSN.
-func (e *early) page(psn uint32) *earlyPage {
+func (e *earlyRing) page(psn uint32) *earlyPage {
 	return &e.pages[psn/earlyPageLen%uint32(len(e.pages))]
 }
 
 // drop empties a slot of page p.
-func (e *early) drop(p *earlyPage, slot *[]byte) {
+func (e *earlyRing) drop(p *earlyPage, slot *[]byte) {
 	e.give(cap(*slot))
 	*slot = nil
 	e.count--
@@ -140,9 +146,17 @@ func (e *early) trim(p *earlyPage) {
 	}
 }
 
+// len returns the number of packets in the buffer.
+func (e *early) len() int {
+	if e.earlyRing == nil {
+		return 0
+	}
+	return e.count
+}
+
 // has reports whether the buffer holds packet psn.
 func (e *early) has(psn uint32) bool {
-	if e.count == 0 {
+	if e.len() == 0 {
 		return false
 	}
 	p := e.page(psn)
@@ -168,8 +182,8 @@ func (e *early) remove(psn uint32) []byte {
 
 // clear drops all packets.
 func (e *early) clear() {
-	if e.bytes != 0 {
+	if e.earlyRing != nil {
 		e.mem.give(e.bytes)
+		e.earlyRing = nil
 	}
-	*e = early{mem: e.mem}
 }

@@ -36,12 +36,12 @@ func (l *link) refuse(to netip.Addr, err error) {
 // noteBadCRC looks whether packet b, whose CRC is wrong, left the peer with another source port than
 // it arrived with.
 func (q *QP) noteBadCRC(b []byte) {
-	if q.peer == nil || q.peer.seen.rewritten.Load() != 0 || q.from.Port() == q.recv.Peer.Port() {
+	if q.peer == nil || q.peer.seen.rewritten.Load() != 0 || q.fromPort == q.recv.Peer.Port() {
 		return
 	}
 	flow := wire.NewFlow(q.recv.Peer, q.link.addr)
 	if _, ok := flow.Front(len(b)).Check(b); ok {
-		q.peer.seen.rewritten.Store(uint32(q.from.Port()))
+		q.peer.seen.rewritten.Store(uint32(q.fromPort))
 	}
 }
 

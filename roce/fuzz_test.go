@@ -104,7 +104,7 @@ func (l *single) invariants() {
 			pending++
 		}
 	}
-	if pending != s.open || l.m.open > len(s.ring)+2 {
+	if pending != int(s.open) || l.m.open > len(s.ring)+2 {
 		l.t.Fatalf("responder: %d of %d pending, %d open", pending, s.open, l.m.open)
 	}
 	if p := l.q.peer; p != nil && (p.out.used.Load() != r.flight.out || p.in.used.Load() != r.flight.in) {

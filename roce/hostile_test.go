@@ -28,8 +28,8 @@ func TestEndlessEarlyPackets(t *testing.T) {
 		l.port[1].gids()[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
 	}
 	kept := l.port[1].recovery.used.Load()
-	if kept == 0 || kept > maxEarlyBytes || l.q.resp.early.count > maxEarly {
-		t.Errorf("%d bytes are kept, for %d packets", kept, l.q.resp.early.count)
+	if kept == 0 || kept > maxEarlyBytes || l.q.resp.early.len() > maxEarly {
+		t.Errorf("%d bytes are kept, for %d packets", kept, l.q.resp.early.len())
 	}
 	l.q.Reset()
 	if n := l.port[1].recovery.used.Load(); n != 0 {
@@ -79,8 +79,8 @@ func TestWildRepeats(t *testing.T) {
 	for range 100 {
 		l.expect(l.give(selectivePacket(wire.RepeatResponses, 77, body)), "")
 	}
-	if len(l.q.resp.repeats) != 0 || l.q.State() != rdma.StateRTS {
-		t.Errorf("%d spans wait, state %v", len(l.q.resp.repeats), l.q.State())
+	if l.q.resp.repeats != nil || l.q.State() != rdma.StateRTS {
+		t.Errorf("spans wait: %v, state %v", l.q.resp.repeats, l.q.State())
 	}
 }
 

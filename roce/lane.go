@@ -153,9 +153,12 @@ func (q *QP) enter(l *link, t *packetconn.Datagrams, inside bool) bool {
 	default:
 		// The source port may differ from the peer's: some senders vary it to
 		// spread flows over paths.
-		if addr != q.from || l != q.link {
+		if addr != q.source() || l != q.link {
+			if !connected {
+				q.recv.Peer = addr
+			}
 			q.link = l
-			q.from, q.fromIn = addr, wire.NewFlow(addr, l.addr)
+			q.fromPort, q.fromIn = addr.Port(), wire.NewFlow(addr, l.addr)
 		}
 		q.resp.batch, q.via = q.resp.psn, overNetwork
 		switch {

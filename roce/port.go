@@ -267,7 +267,7 @@ func (p *Port) newQP(op string, h Handler, t rdma.QPType, end *dynamicEnd) (*QP,
 	if !ok {
 		return nil, failure.New(op, syscall.EINVAL, "type %d: must be that of an RC, UC, UD, GSI, XRC or DC queue pair", uint8(t))
 	}
-	batches, _ := h.(BatchHandler)
+	_, batches := h.(BatchHandler)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {

@@ -25,32 +25,32 @@ type QP struct {
 	service uint8 // service bits of the opcodes of its packets
 	queued  bool  // in the ready queue, guarded by its lock
 	h       Handler
-	batches BatchHandler         // h, if it is one
 	lane    atomic.Pointer[lane] // nil: the goroutines of the port handle the QP
 	*dynamicEnd
 
-	mu      sync.Mutex // guards the following fields
-	state   rdma.State
-	closed  bool
-	deaf    bool   // BlockOwnMulticast was called: the QP does not receive its own multicasts
-	near    bool   // the peer is on this port, and packets to it pass in memory
-	ring    bool   // the peer is another process on this machine, and packets to it pass through memory (packetconn.Neighbor)
-	via     medium // of the packets being received
-	ids     identifications
-	recv    RecvConfig
-	send    SendConfig
-	link    *link     // source of its packets; UD and GSI: link of the last packet received
-	peer    *peer     // windows of the host it is connected to; nil in RESET, UD and GSI
-	flow    wire.Flow // addresses of sent packets, for the CRC
-	req     requester
-	resp    responder
-	failure error          // error of the Source that makes a Work fail
-	from    netip.AddrPort // source of the last packet; its port may differ from recv.Peer's
-	fromIn  wire.Flow      // addresses of received packets, for the CRC
-	armed   int64          // time at which the timer will call expire; 0: not armed
+	mu       sync.Mutex // guards the following fields
+	state    rdma.State
+	closed   bool
+	deaf     bool   // BlockOwnMulticast was called: the QP does not receive its own multicasts
+	near     bool   // the peer is on this port, and packets to it pass in memory
+	ring     bool   // the peer is another process on this machine, and packets to it pass through memory (packetconn.Neighbor)
+	via      medium // of the packets being received
+	ids      identifications
+	fromPort uint16 // UDP port that the last packet came from, which may differ from recv.Peer's; see source
+	batches  bool   // h is a BatchHandler
+	recv     RecvConfig
+	send     SendConfig
+	link     *link     // source of its packets; UD and GSI: link of the last packet received
+	peer     *peer     // windows of the host it is connected to; nil in RESET, UD and GSI
+	flow     wire.Flow // addresses of sent packets, for the CRC
+	req      requester
+	resp     responder
+	failure  error     // error of the Source that makes a Work fail
+	fromIn   wire.Flow // addresses of received packets, for the CRC
+	armed    int64     // time at which the timer will call expire; 0: not armed
 
 	timerAt    int64 // key in the timers' heap, guarded by their lock
-	timerIndex int   // index in the timers' heap, guarded by their lock; 0: not in the heap
+	timerIndex int32 // index in the timers' heap, guarded by their lock; 0: not in the heap
 }
 
 // Num returns the QP number: 1 for type GSI, otherwise a random number of 24 bits that is
@@ -72,6 +72,12 @@ func (q *QP) State() rdma.State {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.state
+}
+
+// source returns the address that the last packet came from. A datagram QP and a DCT have no
+// peer: recv.Peer is the source of their last packet.
+func (q *QP) source() netip.AddrPort {
+	return netip.AddrPortFrom(q.recv.Peer.Addr(), q.fromPort)
 }
 
 // path returns the path to the peer of a connected QP.
@@ -128,7 +134,6 @@ func (q *QP) RTR(c RecvConfig) error {
 		c.Peer, c.Selective = netip.AddrPort{}, false
 	}
 	q.recv, q.link = c, l
-	q.resp.early.mem, q.req.reads.early.mem = &q.port.recovery, &q.port.recovery
 	q.resp.init(&c)
 	q.ids = identifications{}
 	q.state = rdma.StateRTR
@@ -137,7 +142,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	}
 	w := q.path()
 	q.flow = wire.NewFlow(w.source(), c.Peer)
-	q.from, q.fromIn = c.Peer, wire.NewFlow(c.Peer, l.addr)
+	q.fromPort, q.fromIn = c.Peer.Port(), wire.NewFlow(c.Peer, l.addr)
 	q.peer = q.port.acquirePeer(ip)
 	q.near = q.port.inside(c.Peer, c.DestQPN) != nil
 	q.ring = ring && !q.near && q.acknowledged() && !c.Selective
@@ -309,7 +314,7 @@ func (q *QP) leave(to rdma.State) {
 	q.disarm()
 	r.flight.stop()
 	r.probes.done()
-	r.board.drop(&q.port.recovery)
+	q.closeBoard()
 	r.reads.leave(&q.port.recovery)
 	r.leave()
 	for r.head != nil {

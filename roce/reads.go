@@ -13,26 +13,40 @@ type reads struct {
 	repeated bool   // responses of outstanding READs were asked for more than once
 	withdraw bool   // send a withdrawal: a RepeatResponses that states that all responses before una have arrived
 
-	missing   []wire.Span // responses to ask for
-	asks      []uint8     // see asked; indexed with the PSN modulo the length
-	scanned   uint32      // responses before this PSN were examined
-	askMark   uint8       // mark of the last RepeatResponses sent
-	gotMark   uint8       // mark of the last RepeatResponses that the peer answered
-	marked    bool        // gotMark has advanced: responses that were asked for may have been lost again
-	sounding  bool        // a probe for responses is outstanding, with mark soundMark
+	*wanted          // nil: none
+	scanned   uint32 // responses before this PSN were examined
+	askMark   uint8  // mark of the last RepeatResponses sent
+	gotMark   uint8  // mark of the last RepeatResponses that the peer answered
+	marked    bool   // gotMark has advanced: responses that were asked for may have been lost again
+	sounding  bool   // a probe for responses is outstanding, with mark soundMark
 	soundMark uint8
 	soundHigh uint32 // one after the last response that was granted when the probe was sent
 }
 
+// wanted holds the responses that are to be asked for, and those that were.
+type wanted struct {
+	missing []wire.Span // responses to ask for
+	asks    []uint8     // see asked; indexed with the PSN modulo the length
+}
+
+// want returns the wanted responses, which it allocates for the first.
+func (r *reads) want() *wanted {
+	if r.wanted == nil {
+		r.wanted = new(wanted)
+	}
+	return r.wanted
+}
+
 func (r *reads) init(psn uint32) {
-	*r = reads{high: psn, granted: psn, grantEnd: psn, scanned: psn, early: r.early}
 	r.early.clear()
+	*r = reads{high: psn, granted: psn, grantEnd: psn, scanned: psn}
 }
 
 // leave drops everything, because the QP leaves its state.
 func (r *reads) leave(mem *recoveryMemory) {
-	r.missing, r.repeated, r.withdraw = nil, false, false
+	r.forget()
 	r.dropAsks(mem)
+	r.repeated, r.withdraw = false, false
 	r.early.clear()
 }
 
@@ -83,7 +97,7 @@ func (r *reads) asked(psn uint32) *uint8 { return &r.asks[int(psn)&(len(r.asks)-
 
 // took removes the entry of response psn, because una passes it.
 func (r *reads) took(psn uint32) {
-	if r.asks != nil {
+	if r.wanted != nil && r.asks != nil {
 		*r.asked(psn) = 0
 	}
 }
@@ -91,7 +105,7 @@ func (r *reads) took(psn uint32) {
 // fitAsks makes asks as long as the n PSNs from una on. It reports whether the port has the
 // memory.
 func (r *reads) fitAsks(una uint32, n int, mem *recoveryMemory) bool {
-	if n <= len(r.asks) {
+	if n <= len(r.want().asks) {
 		return true
 	}
 	size := 64
@@ -113,8 +127,14 @@ func (r *reads) fitAsks(una uint32, n int, mem *recoveryMemory) bool {
 
 // dropAsks forgets which responses were asked for.
 func (r *reads) dropAsks(mem *recoveryMemory) {
+	if r.wanted == nil {
+		return
+	}
 	mem.give(len(r.asks))
 	r.asks = nil
+	if len(r.missing) == 0 {
+		r.wanted = nil
+	}
 }
 
 // toScan returns the range of responses to examine for gaps: those that are missing while
@@ -126,7 +146,7 @@ func (r *reads) toScan(una uint32) (from, to uint32) {
 		from = una
 	}
 	to = psnAdd(r.high, -reorderPackets)
-	if psnDiff(to, from) <= 0 || markDiff(r.askMark, r.gotMark) >= maxAsks || len(r.missing) > 0 {
+	if psnDiff(to, from) <= 0 || markDiff(r.askMark, r.gotMark) >= maxAsks || r.wanted != nil && len(r.missing) > 0 {
 		return from, from
 	}
 	r.marked = false
@@ -139,6 +159,7 @@ func (r *reads) toScan(una uint32) (from, to uint32) {
 // PSN at which it stopped, which is before to if the list is full, and the number added.
 func (r *reads) scan(from, to uint32, all, remember bool) (next uint32, added int64) {
 	mark := r.nextMark()
+	r.want()
 	for p := from; psnDiff(p, to) < 0; p = psnAdd(p, 1) {
 		if r.early.has(p) {
 			continue
@@ -226,7 +247,10 @@ func (r *reads) grantUpTo(psn uint32) { r.granted = psn }
 // they were queued. They are sent with a count of 0 and una as the first PSN: the responder
 // answers the mark, and no longer repeats READs before una.
 func (r *reads) spans(una uint32) []wire.Span {
-	if len(r.missing) > 0 {
+	if r.wanted == nil && !r.withdraw {
+		return nil
+	}
+	if len(r.want().missing) > 0 {
 		r.repeated = true
 	}
 	if r.withdraw && len(r.missing) < wire.MaxSpans {
@@ -243,10 +267,17 @@ func (r *reads) spans(una uint32) []wire.Span {
 }
 
 // forget drops the responses that were to be asked for.
-func (r *reads) forget() { r.missing = r.missing[:0] }
+func (r *reads) forget() {
+	if r.wanted != nil {
+		r.missing = r.missing[:0]
+	}
+}
 
 // asking reports whether a RepeatResponses is to be sent besides a grant.
-func (r *reads) asking() bool { return len(r.missing) > 0 || r.withdraw }
+func (r *reads) asking() bool { return r.withdraw || r.wanted != nil && len(r.missing) > 0 }
 
 // spansSent records that the spans and the grant were sent.
-func (r *reads) spansSent() { r.missing, r.regrant = r.missing[:0], false }
+func (r *reads) spansSent() {
+	r.forget()
+	r.regrant = false
+}

@@ -237,10 +237,10 @@ func (q *QP) release(now int64) {
 
 // endBatch ends a batch of packets that were passed to the Handler.
 func (q *QP) endBatch() {
-	if q.batches == nil {
+	if !q.batches {
 		return
 	}
-	nak := q.batches.EndBatch()
+	nak := q.h.(BatchHandler).EndBatch()
 	if nak == NAKNone || q.state < rdma.StateRTR || q.state > rdma.StateRTS {
 		return
 	}
@@ -265,8 +265,8 @@ func (q *QP) packet(b []byte, t *packetconn.Datagrams, now int64) {
 	case k.layout == 0:
 		q.special(b, now)
 	case k.service == wire.ServiceUD:
-		grh := wire.GRH{Src: q.from.Addr(), Dst: q.link.addr.Addr(), TOS: t.TOS, ID: id, Length: len(b)}
-		if q.datagram(&k, &grh, &origin{q.link, q.from, t.Route}) {
+		grh := wire.GRH{Src: t.Addr.Addr(), Dst: q.link.addr.Addr(), TOS: t.TOS, ID: id, Length: len(b)}
+		if q.datagram(&k, &grh, &origin{q.link, t.Addr, t.Route}) {
 			q.sawMessage()
 		}
 	default:

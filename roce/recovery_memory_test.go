@@ -133,7 +133,7 @@ func TestLongReadOnScoreboard(t *testing.T) {
 	l.post(0, write(), write(), &Work{Op: rdma.WRRead, Dst: &sink{}, Length: maxResponses * mtu, RKey: 1}, write())
 	l.sent()
 	l.arrive(selectivePacket(wire.SelectiveAck, 0, []byte{1, 0, 0, 0}))
-	if n := l.port[0].recovery.used.Load(); n != 0 || l.q.req.board.on {
+	if n := l.port[0].recovery.used.Load(); n != 0 || l.q.req.board != nil {
 		t.Errorf("a scoreboard of %d bytes", n)
 	}
 	l.arrive(pkt(wire.Acknowledge, 1, false, 0, aeth(wire.ACKNoCredits)))

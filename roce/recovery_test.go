@@ -218,8 +218,8 @@ func TestLossReportsPerRoundTrip(t *testing.T) {
 func TestScoreboard(t *testing.T) {
 	const base = psnMask - 2 // the PSNs start again within the test
 	var mem recoveryMemory
-	var b scoreboard
-	if !b.open(base, psnAdd(base, 6), &mem) || mem.used.Load() == 0 {
+	b := openScoreboard(base, psnAdd(base, 6), &mem)
+	if b == nil || mem.used.Load() == 0 {
 		t.Fatal("not opened")
 	}
 	for i := range 6 {
@@ -270,7 +270,7 @@ func TestScoreboard(t *testing.T) {
 	if !b.room(base, psnAdd(base, 6), 1000, &mem) || states() != "aa-aaf" {
 		t.Errorf("%s, %d entries", states(), len(b.ring))
 	}
-	if b.drop(&mem); mem.used.Load() != 0 || b.on {
+	if b.free(&mem); mem.used.Load() != 0 {
 		t.Errorf("%d bytes are counted", mem.used.Load())
 	}
 }
@@ -279,8 +279,7 @@ func TestScoreboard(t *testing.T) {
 func TestReorderedPacket(t *testing.T) {
 	for later := 1; later < 6; later++ {
 		var mem recoveryMemory
-		var b scoreboard
-		b.open(0, 6, &mem)
+		b := openScoreboard(0, 6, &mem)
 		for i := range uint32(6) {
 			b.noteEarlier(i, true)
 		}
@@ -294,12 +293,12 @@ func TestReorderedPacket(t *testing.T) {
 func TestReadGaps(t *testing.T) {
 	const base = psnMask - 9
 	var mem recoveryMemory
-	r := reads{early: early{mem: &mem}}
+	var r reads
 	r.init(base)
 	hold := func(is ...int) {
 		for _, i := range is {
 			p := psnAdd(base, i)
-			r.early.put(p, i, pkt(wire.ReadResponseMiddle, p, false, 4))
+			r.early.put(p, i, pkt(wire.ReadResponseMiddle, p, false, 4), &mem)
 			r.seen(p, base)
 		}
 	}

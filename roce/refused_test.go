@@ -33,7 +33,7 @@ func TestRefusedBatch(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: 256, psn: [2]uint32{0xfffffe, 0x123456}, selective: selective})
 		p.mem[1].keys[1] = make([]byte, 1000)
 		h := &failingBatches{memory: p.mem[1]}
-		p.qp[1].h, p.qp[1].batches = h, h
+		p.qp[1].h, p.qp[1].batches = h, true
 		read := &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 700)}, Length: 700, RKey: 1}
 		p.post(0, read)
 		p.run(1 << 10)

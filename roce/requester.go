@@ -33,8 +33,8 @@ type requester struct {
 	rtt     roundTrips
 	retries retries
 	probes  probes
-	gap     gap        // loss reported by a standard peer
-	board   scoreboard // losses with selective repeat
+	gap     gap         // loss reported by a standard peer
+	board   *scoreboard // losses with selective repeat; nil: none
 	reads   reads
 
 	flight inFlight // congestion control

@@ -183,7 +183,7 @@ func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 	q.executed(psnAdd(w.progress.first, 1))
 	if psnDiff(r.una, r.next) < 0 {
 		out, in := q.cost(w, i, i+1)
-		if r.board.on {
+		if r.board != nil {
 			out = q.passed(w, i, 1, now)
 		}
 		if held {
@@ -226,7 +226,7 @@ func (q *QP) advance(to uint32, now int64) bool {
 		}
 		i := w.index(r.una)
 		n := min(w.progress.count-i, uint32(psnDiff(to, r.una)))
-		if r.board.on {
+		if r.board != nil {
 			out += q.passed(w, i, n, now)
 		} else if sent := psnDiff(r.next, r.una); sent > 0 {
 			c, _ := q.cost(w, i, i+min(n, uint32(sent)))
@@ -317,7 +317,7 @@ func (q *QP) goBack(now int64) {
 	r.goBack()
 	r.rtt.cancel()
 	q.release2(r.flight.release(q.peer))
-	r.board.drop(&q.port.recovery)
+	q.closeBoard()
 	r.reads.goBack(r.una)
 }
 

@@ -22,7 +22,7 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 		return // a response to a request that is about to be retransmitted
 	}
 	q.executed(psnAdd(w.progress.first, 1))
-	if r.reads.early.put(k.PSN, d, raw) {
+	if r.reads.early.put(k.PSN, d, raw, &q.port.recovery) {
 		q.port.n.EarlyPackets.Add(1)
 		_, in := q.cost(w, w.index(k.PSN), w.index(k.PSN)+1)
 		q.giveBack(0, min(in, r.flight.in), now)
@@ -33,7 +33,7 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 // takeEarly handles the early responses that are next in order.
 func (q *QP) takeEarly(now int64) {
 	r := &q.req
-	for r.reads.early.count > 0 && q.state == rdma.StateRTS {
+	for r.reads.early.len() > 0 && q.state == rdma.StateRTS {
 		b := r.reads.early.remove(r.una)
 		if b == nil {
 			return
@@ -56,7 +56,7 @@ func (q *QP) findGaps(now int64) {
 		return
 	}
 	if r.head == nil || psnDiff(r.reads.high, r.una) <= 0 {
-		if r.reads.asks != nil && !r.reads.sounding {
+		if r.reads.wanted != nil && r.reads.asks != nil && !r.reads.sounding {
 			r.reads.dropAsks(&q.port.recovery)
 		}
 		return
@@ -180,7 +180,7 @@ func (q *QP) grantMore(now int64) bool {
 // putAsk adds a RepeatResponses with the grant and the missing responses to b.
 func (q *QP) putAsk(b *builder) bool {
 	r := &q.req
-	if m := r.reads.missing; len(m) > 0 && m[0].First == r.una {
+	if m := r.reads.wanted; m != nil && len(m.missing) > 0 && m.missing[0].First == r.una {
 		r.retries.tried()
 	}
 	spans := r.reads.spans(r.una)

@@ -11,10 +11,10 @@ import "github.com/softmkey/softmkey/internal/base/wire"
 // port has no memory for the scoreboard; probes then find the missing packets.
 func (q *QP) openBoard() bool {
 	r := &q.req
-	if r.board.on {
+	if r.board != nil {
 		return true
 	}
-	if !r.board.open(r.una, r.high, &q.port.recovery) {
+	if r.board = openScoreboard(r.una, r.high, &q.port.recovery); r.board == nil {
 		return false
 	}
 	psn := r.una
@@ -24,6 +24,12 @@ func (q *QP) openBoard() bool {
 		}
 	}
 	return true
+}
+
+// closeBoard drops the scoreboard.
+func (q *QP) closeBoard() {
+	q.req.board.free(&q.port.recovery)
+	q.req.board = nil
 }
 
 // passed removes packets [i, i+n) of w from the scoreboard, before una passes them, and
@@ -43,7 +49,7 @@ func (q *QP) passed(w *Work, i, n uint32, now int64) (out int64) {
 // findLost marks packets as missing that later packets have overtaken.
 func (q *QP) findLost(now int64) {
 	r := &q.req
-	b := &r.board
+	b := r.board
 	sample, ok := b.news()
 	if !ok {
 		return
@@ -73,7 +79,7 @@ func (q *QP) findLost(now int64) {
 		r.mayBuild()
 	}
 	if b.idle(r.una) {
-		b.drop(&q.port.recovery)
+		q.closeBoard()
 	}
 }
 
@@ -140,7 +146,7 @@ func (q *QP) executed(psn uint32) {
 // this turn; more means that the QP needs another turn.
 func (q *QP) buildMissing(b *builder, now int64, budget *int64) (stop, more bool) {
 	r := &q.req
-	board := &r.board
+	board := r.board
 	psn, any := board.toResend(r.una)
 	if !any {
 		return false, false

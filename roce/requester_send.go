@@ -169,7 +169,7 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 		r.probes.done()
 		return q.putAsk(b)
 	}
-	if r.board.on && r.board.noteProbe(r.una, now) {
+	if r.board != nil && r.board.noteProbe(r.una, now) {
 		out, _ := q.cost(w, i, i+1)
 		r.flight.sent(q.peer, out, 0)
 	}

@@ -11,8 +11,8 @@ import "fmt"
 // once after each batch of packets or turn, with the lock held.
 func (q *QP) settle(now int64) {
 	r := &q.req
-	if r.una == r.high && (r.board.on || r.reads.asks != nil) {
-		r.board.drop(&q.port.recovery)
+	if r.una == r.high && (r.board != nil || r.reads.wanted != nil) {
+		q.closeBoard()
 		r.reads.dropAsks(&q.port.recovery)
 	}
 	full := q.fullTimeout()

@@ -27,61 +27,56 @@ type responder struct {
 	msn   uint32 // message sequence number: messages completed
 
 	// The message that is being received.
-	kind   uint8
-	sink   Sink
 	length uint32 // length of a WRITE, from its first packet
 	got    uint32 // bytes received
-	taken  bool   // BeginRecv took a receive request that has not completed
+	kind   uint8
+	taken  bool // BeginRecv took a receive request that has not completed
+	sink   Sink
 
 	// Acknowledgement to send. done is the last executed packet. READs do not
 	// count, because their responses acknowledge them.
-	done   uint32
 	ack    bool          // an ACK for done is to be sent
 	nak    wire.Syndrome // NAK to send; 0: none
+	done   uint32
 	nakPSN uint32
 
-	silent     bool  // a NAK for psn was sent: later packets are dropped without another
-	silentTime int64 // time of that NAK
-	silentHigh int64 // distance from psn to the last dropped packet
-
-	dying   bool    // the responder fails after sending nak
-	failure Failure // reason, if dying
+	silentHigh int32    // distance from psn to the last dropped packet
+	silentTime int64    // time at which a NAK for psn was sent, if silent
+	silent     bool     // a NAK for psn was sent: later packets are dropped without another
+	dying      *Failure // reason for which the responder fails after sending nak; nil: it does not
 
 	// READs and atomics: a ring of MaxDestRdAtomic entries, allocated for the first.
 	ring []resource
-	next int // index of the next entry, one after the latest
-	open int // number of pending entries
+	next uint8 // index of the next entry, one after the latest
+	open uint8 // number of pending entries
 
 	// Selective repeat.
-	early early
-	high  uint32 // one after the last packet that the peer is known to have sent
-	sack  bool   // packets arrived early: send a SelectiveAck
-
-	granted   uint32      // responses before this PSN may be sent
-	repeats   []wire.Span // responses to repeat
-	repeating *resource   // READ to which repeatSrc belongs, or nil
-	repeatSrc Source
-	mark      uint8 // mark of the last RepeatResponses that was answered
+	sack    bool   // packets arrived early: send a SelectiveAck
+	mark    uint8  // mark of the last RepeatResponses that was answered
+	high    uint32 // one after the last packet that the peer is known to have sent
+	granted uint32 // responses before this PSN may be sent
+	early   early
+	repeats *repeats // responses to repeat; nil: none
 
 	cnp notifier
 }
 
 func (s *responder) init(c *RecvConfig) {
-	*s = responder{psn: c.PSN, done: psnAdd(c.PSN, -1), high: c.PSN, granted: c.PSN, early: s.early}
 	s.early.clear()
+	*s = responder{psn: c.PSN, done: psnAdd(c.PSN, -1), high: c.PSN, granted: c.PSN}
 }
 
 // request handles a packet from the peer's requester. raw is the whole packet.
 func (q *QP) request(k *packet, raw []byte, now int64) {
 	s := &q.resp
 	switch d := psnDiff(k.PSN, s.psn); {
-	case d >= 0 && s.dying:
+	case d >= 0 && s.dying != nil:
 		return
 	case d > 0:
 		if q.recv.Selective {
 			q.holdRequest(k, raw, d)
 		} else {
-			q.outOfSequence(int64(d), now)
+			q.outOfSequence(d, now)
 		}
 		return
 	case d < 0:
@@ -116,11 +111,11 @@ func (q *QP) inSequence(k *packet) {
 // a packet was lost. It sends one NAK. It sends another only if the peer has
 // gone back, which shows in a PSN no later than the last one seen, and the
 // expected packet was lost again.
-func (q *QP) outOfSequence(d, now int64) {
+func (q *QP) outOfSequence(d int, now int64) {
 	s := &q.resp
 	q.port.n.OutOfSequence.Add(1)
-	again := d <= s.silentHigh && now-s.silentTime > int64(nakInterval)
-	s.silentHigh = d
+	again := d <= int(s.silentHigh) && now-s.silentTime > int64(nakInterval)
+	s.silentHigh = int32(d)
 	if s.silent && !again {
 		return
 	}
@@ -154,11 +149,10 @@ func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 		s.nak, n = wire.NAKRemoteOperational, NAKRemoteOperational
 	}
 	s.nakPSN = psn
-	s.dying = true
 	// Packets from psn on may have been executed, but must not be acknowledged.
 	s.psn, s.done = psn, psnAdd(psn, -1)
 	s.early.clear()
-	s.failure = Failure{Status: st, NAK: n, Err: err}
+	s.dying = &Failure{Status: st, NAK: n, Err: err}
 	for i := range s.ring {
 		if e := &s.ring[i]; e.pending && psnDiff(e.first, psn)+int(e.cur) >= 0 {
 			q.closeRead(e)
@@ -393,6 +387,7 @@ func (q *QP) abort() {
 	s.open, s.next, s.ack, s.nak = 0, 0, false, 0
 	s.cnp.sent()
 	s.early.clear()
-	s.sack, s.repeats = false, nil
+	s.sack = false
 	q.closeRepeat()
+	s.repeats = nil
 }

@@ -50,10 +50,10 @@ func (q *QP) resource() *resource {
 		return nil
 	}
 	q.closeRead(e)
-	if s.repeating == e {
+	if s.repeats.of(e) {
 		q.closeRepeat()
 	}
-	s.next = (s.next + 1) % len(s.ring)
+	s.next = uint8((int(s.next) + 1) % len(s.ring))
 	return e
 }
 

@@ -11,7 +11,7 @@ import "github.com/softmkey/softmkey/internal/base/wire"
 func (q *QP) holdRequest(k *packet, raw []byte, d int) {
 	s := &q.resp
 	q.port.n.OutOfSequence.Add(1)
-	if raw != nil && s.early.put(k.PSN, d, raw) {
+	if raw != nil && s.early.put(k.PSN, d, raw, &q.port.recovery) {
 		q.port.n.EarlyPackets.Add(1)
 	}
 	if psnDiff(k.PSN, s.high) >= 0 || psnDiff(s.high, s.psn) <= 0 {
@@ -23,7 +23,7 @@ func (q *QP) holdRequest(k *packet, raw []byte, d int) {
 // takeEarlyRequests executes the kept requests that are next in order.
 func (q *QP) takeEarlyRequests(now int64) {
 	s := &q.resp
-	for s.early.count > 0 && !s.dying && s.nak == 0 && q.state >= rdma.StateRTR && q.state <= rdma.StateRTS {
+	for s.early.len() > 0 && s.dying == nil && s.nak == 0 && q.state >= rdma.StateRTR && q.state <= rdma.StateRTS {
 		b := s.early.remove(s.psn)
 		if b == nil {
 			return
@@ -85,6 +85,16 @@ func (q *QP) grant(e *resource) {
 	}
 }
 
+// repeats is what the responder keeps while it repeats responses.
+type repeats struct {
+	spans []wire.Span // responses to repeat
+	read  *resource   // READ to which src belongs, or nil
+	src   Source
+}
+
+// of reports whether responses of e are being repeated from a Source of their own.
+func (r *repeats) of(e *resource) bool { return r != nil && r.read == e }
+
 // maxRepeats limits the runs of responses that wait to be repeated.
 const maxRepeats = 4 * wire.MaxSpans
 
@@ -99,9 +109,9 @@ func (q *QP) mostRepeats() uint32 {
 // repeat queues the responses of span that are not queued yet, within the limits. The spans
 // before queued[from] are known not to overlap it.
 func (q *QP) repeat(span wire.Span, from int) {
-	s := &q.resp
-	for i := from; i < len(s.repeats); i++ {
-		e := s.repeats[i]
+	r := q.resp.repeats
+	for i := from; i < len(r.spans); i++ {
+		e := r.spans[i]
 		after := psnDiff(span.First, e.First) // packets from the start of e to that of span
 		if e.Count == 0 || after >= int(e.Count) || after <= -int(span.Count) {
 			continue
@@ -115,12 +125,12 @@ func (q *QP) repeat(span wire.Span, from int) {
 		return
 	}
 	waiting := uint32(0)
-	for _, e := range s.repeats {
+	for _, e := range r.spans {
 		waiting += e.Count
 	}
 	span.Count = min(span.Count, q.mostRepeats()-min(waiting, q.mostRepeats()))
-	if span.Count > 0 && len(s.repeats) < maxRepeats {
-		s.repeats = append(s.repeats, span)
+	if span.Count > 0 && len(r.spans) < maxRepeats {
+		r.spans = append(r.spans, span)
 	}
 }
 
@@ -144,6 +154,10 @@ func (q *QP) repeatSpans(psn uint32, mark uint8, body []byte) {
 		return
 	}
 	q.port.n.DuplicateRequests.Add(1)
+	if s.repeats == nil {
+		s.repeats = new(repeats)
+	}
+	r := s.repeats
 	for len(body) >= wire.SpanLen {
 		span, n, _ := wire.ParseSpan(body)
 		body = body[n:]
@@ -155,22 +169,22 @@ func (q *QP) repeatSpans(psn uint32, mark uint8, body []byte) {
 		q.repeat(span, 0)
 	}
 	end := wire.Span{First: uint32(mark)}
-	switch n := len(s.repeats); {
-	case n > 0 && s.repeats[n-1].Count == 0:
-		s.repeats[n-1] = end // a mark stands for all before it
+	switch n := len(r.spans); {
+	case n > 0 && r.spans[n-1].Count == 0:
+		r.spans[n-1] = end // a mark stands for all before it
 	case n <= maxRepeats:
-		s.repeats = append(s.repeats, end)
+		r.spans = append(r.spans, end)
 	}
 }
 
 // buildRepeats repeats responses, and reports whether all were sent.
 func (q *QP) buildRepeats(b *builder, budget *int) (done bool) {
-	s := &q.resp
-	for len(s.repeats) > 0 {
-		span := &s.repeats[0]
+	r := q.resp.repeats
+	for len(r.spans) > 0 {
+		span := &r.spans[0]
 		if span.Count == 0 {
-			s.mark = uint8(span.First)
-			s.repeats = s.repeats[1:]
+			q.resp.mark = uint8(span.First)
+			r.spans = r.spans[1:]
 			continue
 		}
 		if *budget <= 0 {
@@ -183,11 +197,11 @@ func (q *QP) buildRepeats(b *builder, budget *int) (done bool) {
 		*budget -= n
 		span.First = psnAdd(span.First, 1)
 		if span.Count--; span.Count == 0 {
-			s.repeats = s.repeats[1:]
+			r.spans = r.spans[1:]
 		}
 	}
-	s.repeats = nil
 	q.closeRepeat()
+	q.resp.repeats = nil
 	return true
 }
 
@@ -195,9 +209,10 @@ func (q *QP) buildRepeats(b *builder, budget *int) (done bool) {
 // and false if the trains are full. It skips a response that was never sent or whose
 // memory is no longer valid.
 func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
+	r := q.resp.repeats
 	e := q.resourceOf(psn)
 	if e == nil {
-		q.resp.repeats[0].Count = 1 // the responses after it were not sent either
+		r.spans[0].Count = 1 // the responses after it were not sent either
 		return packetCost, true
 	}
 	if e.kind != wire.ReadRequest {
@@ -206,17 +221,17 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 	}
 	src := e.src
 	if !e.pending && e.length > 0 {
-		if q.resp.repeating != e {
+		if r.read != e {
 			q.closeRepeat()
 			opened, nak := q.h.OpenRead(e.rkey, e.va, e.length, e.reported)
 			if nak != NAKNone {
 				q.port.n.StaleRequests.Add(1)
-				q.resp.repeats[0].Count = 1
+				r.spans[0].Count = 1
 				return packetCost, true
 			}
-			q.resp.repeating, q.resp.repeatSrc = e, opened
+			r.read, r.src = e, opened
 		}
-		src = q.resp.repeatSrc
+		src = r.src
 	}
 	i := uint32(psnDiff(psn, e.first))
 	op := wire.ReadResponseMiddle
@@ -229,7 +244,7 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 	n, err := q.putReadResponse(b, e, src, i, op)
 	if err != nil {
 		q.port.n.StaleRequests.Add(1)
-		q.resp.repeats[0].Count = 1
+		r.spans[0].Count = 1
 		return packetCost, true
 	}
 	return n, n > 0
@@ -242,7 +257,7 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 func (q *QP) retire(n int) {
 	s := &q.resp
 	for i := n + 1; i <= len(s.ring); i++ {
-		e := &s.ring[(s.next-i+len(s.ring))%len(s.ring)]
+		e := &s.ring[(int(s.next)-i+len(s.ring))%len(s.ring)]
 		if e.kind == 0 || e.retired {
 			return // all older ones are retired too
 		}
@@ -250,7 +265,7 @@ func (q *QP) retire(n int) {
 			continue // false: the peer cannot have responses that were not sent
 		}
 		e.retired = true
-		if s.repeating == e {
+		if s.repeats.of(e) {
 			q.closeRepeat()
 		}
 		q.closeRead(e)
@@ -266,7 +281,7 @@ func (q *QP) retireBefore(psn uint32) {
 			continue
 		}
 		e.retired = true
-		if s.repeating == e {
+		if s.repeats.of(e) {
 			q.closeRepeat()
 		}
 		q.closeRead(e)
@@ -288,10 +303,9 @@ func (q *QP) resourceOf(psn uint32) *resource {
 
 // closeRepeat closes the Source of repeated responses.
 func (q *QP) closeRepeat() {
-	s := &q.resp
-	if s.repeating != nil {
-		e, src := s.repeating, s.repeatSrc
-		s.repeating, s.repeatSrc = nil, nil
+	if r := q.resp.repeats; r != nil && r.read != nil {
+		e, src := r.read, r.src
+		r.read, r.src = nil, nil
 		e.reported = max(e.reported, q.h.EndRead(src))
 	}
 }

@@ -16,7 +16,7 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 		return true
 	}
 	budget := turnBytes
-	if len(s.repeats) > 0 && !q.buildRepeats(b, &budget) {
+	if s.repeats != nil && !q.buildRepeats(b, &budget) {
 		return true
 	}
 	for s.open > 0 {
@@ -47,10 +47,10 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 		}
 		q.countNAK(s.nak)
 		s.nak, s.ack = 0, false
-		if s.dying {
-			q.failRest(s.failure)
+		if s.dying != nil {
+			q.failRest(*s.dying)
 		}
-	case s.sack && s.early.count > 0:
+	case s.sack && s.early.len() > 0:
 		if !q.putSelectiveAck(b) {
 			return true
 		}
@@ -67,12 +67,12 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 
 // answers reports whether buildResponses has something to send.
 func (s *responder) answers() bool {
-	return s.open > 0 || len(s.repeats) > 0 || s.nak != 0 || s.ack || s.cnp.due || s.sack
+	return s.open > 0 || s.repeats != nil || s.nak != 0 || s.ack || s.cnp.due || s.sack
 }
 
 // oldest returns the first pending resource. The caller knows that there is one.
 func (s *responder) oldest() *resource {
-	i := s.next
+	i := int(s.next)
 	for !s.ring[i].pending {
 		i = (i + 1) % len(s.ring)
 	}

@@ -107,7 +107,7 @@ func TestOutstandingMark(t *testing.T) {
 // or in part, since they were queued. The packet must not ask for the arrived responses.
 func TestArrivedIsNotAskedFor(t *testing.T) {
 	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
-	l.q.req.reads.missing = []wire.Span{{First: psnAdd(0, -3), Count: 2}, {First: psnAdd(0, -1), Count: 3}}
+	l.q.req.reads.want().missing = []wire.Span{{First: psnAdd(0, -3), Count: 2}, {First: psnAdd(0, -1), Count: 3}}
 	l.post(0, &Work{Op: rdma.WRSend})
 	for _, p := range l.rawSent() {
 		if opcodeOf(p) != wire.RepeatResponses {

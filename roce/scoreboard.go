@@ -25,13 +25,12 @@ const (
 // una to high, that is, for all packets that were sent and not acknowledged.
 //
 // The scoreboard is opened when the first loss is reported and dropped when no packet is
-// missing, so paths without loss do not pay for it.
+// missing, so paths without loss do not pay for it: it is nil then.
 //
 // A packet is considered lost when reorderPackets packets that were sent after it have
 // arrived. Every transmission, including a retransmission, has a number in the order of
 // sending, so the rule covers both and needs no timer.
 type scoreboard struct {
-	on      bool
 	ring    []sent // indexed with the PSN modulo the length, a power of two
 	order   uint32 // order of the last transmission
 	fresh   uint32 // order of the last packet that was sent for the first time
@@ -55,20 +54,21 @@ const sentBytes = int(unsafe.Sizeof(sent{}))
 
 func (b *scoreboard) at(psn uint32) *sent { return &b.ring[int(psn)&(len(b.ring)-1)] }
 
-// open starts a scoreboard for packets [una, high). The caller then calls noteEarlier for
-// each of their PSNs. open reports whether the port has the memory.
-func (b *scoreboard) open(una, high uint32, mem *recoveryMemory) bool {
+// openScoreboard returns a scoreboard for packets [una, high). The caller then calls noteEarlier
+// for each of their PSNs. It returns nil if the port does not have the memory.
+func openScoreboard(una, high uint32, mem *recoveryMemory) *scoreboard {
+	b := &scoreboard{cursor: una}
 	if !b.fit(psnDiff(high, una)+1, una, 0, mem) {
-		return false
+		return nil
 	}
-	*b = scoreboard{on: true, ring: b.ring, cursor: una}
-	return true
+	return b
 }
 
-// drop ends the use of the scoreboard and frees it.
-func (b *scoreboard) drop(mem *recoveryMemory) {
-	mem.give(len(b.ring) * sentBytes)
-	b.on, b.ring = false, nil
+// free gives the memory of the scoreboard back. The caller drops the pointer.
+func (b *scoreboard) free(mem *recoveryMemory) {
+	if b != nil {
+		mem.give(len(b.ring) * sentBytes)
+	}
 }
 
 // fit grows the ring to n entries. It keeps the kept entries from PSN base on. It reports
@@ -98,13 +98,13 @@ func (b *scoreboard) fit(n int, base uint32, kept int, mem *recoveryMemory) bool
 // [una, high) that covers n PSNs.
 func (b *scoreboard) room(una, high uint32, n int, mem *recoveryMemory) bool {
 	kept := psnDiff(high, una)
-	return !b.on || b.fit(kept+n+1, una, kept, mem)
+	return b == nil || b.fit(kept+n+1, una, kept, mem)
 }
 
 // noteSent records that packet psn was sent for the first time, which covers n
 // PSNs. There is room for them. at is 0 if the time is not known.
 func (b *scoreboard) noteSent(psn uint32, n int, at int64) {
-	if !b.on {
+	if b == nil {
 		return
 	}
 	b.order++
@@ -189,7 +189,7 @@ func (b *scoreboard) pass(psn uint32, outstanding int, rtt, now int64) (flew boo
 // news reports whether packets arrived since the last call that may show losses, and
 // returns the round trip of the newest one, or 0.
 func (b *scoreboard) news() (sample int64, ok bool) {
-	if !b.on || b.newest == b.checked {
+	if b == nil || b.newest == b.checked {
 		return 0, false
 	}
 	b.checked = b.newest
@@ -220,7 +220,7 @@ func (b *scoreboard) idle(una uint32) bool {
 // toResend returns the PSN from which on packets may be missing, at least una, and whether
 // any are.
 func (b *scoreboard) toResend(una uint32) (psn uint32, any bool) {
-	if !b.on || b.missing == 0 {
+	if b == nil || b.missing == 0 {
 		return 0, false
 	}
 	if psnDiff(b.cursor, una) < 0 {

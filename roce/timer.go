@@ -34,11 +34,11 @@ func (t *timers) init(wake chan struct{}) {
 // time, that entry stays.
 func (t *timers) start(q *QP, at int64) {
 	t.mu.Lock()
-	i := q.timerIndex
+	i := int(q.timerIndex)
 	if i == 0 {
 		i = len(t.heap)
 		t.heap = append(t.heap, q)
-		q.timerIndex = i
+		q.timerIndex = int32(i)
 	} else if q.timerAt <= at {
 		t.mu.Unlock()
 		return
@@ -65,7 +65,7 @@ func (t *timers) stop(q *QP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if q.timerIndex != 0 {
-		t.remove(q.timerIndex)
+		t.remove(int(q.timerIndex))
 	}
 }
 
@@ -110,7 +110,7 @@ func (t *timers) remove(i int) {
 	t.heap[n] = nil
 	t.heap = t.heap[:n]
 	if i < n {
-		t.heap[i], q.timerIndex = q, i
+		t.heap[i], q.timerIndex = q, int32(i)
 		t.down(t.up(i))
 	}
 	t.changed()
@@ -141,5 +141,5 @@ func (t *timers) down(i int) {
 
 func (t *timers) swap(i, j int) {
 	t.heap[i], t.heap[j] = t.heap[j], t.heap[i]
-	t.heap[i].timerIndex, t.heap[j].timerIndex = i, j
+	t.heap[i].timerIndex, t.heap[j].timerIndex = int32(i), int32(j)
 }
