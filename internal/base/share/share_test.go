@@ -482,3 +482,63 @@ func TestOtherUserIsRefused(t *testing.T) {
 		t.Error("another user made the process open the sockets")
 	}
 }
+
+// TestOtherUserIsPassedOver forges a packet that another process at the address seems to hand over,
+// as another user, and hands over a real one after it. The process must receive the real one only.
+// The forged message brings a descriptor, which must not stay open.
+func TestOtherUserIsPassedOver(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("becoming another user needs root")
+	}
+	addr, from := at(11), at(12)
+	c, err := share.Listen(addr, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	second, err := share.Listen(addr, nil, false) // from now on the address is shared
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+
+	// The header is a flag, the type of service, the packet length, and the port and address of
+	// the source.
+	head := binary.BigEndian.AppendUint16([]byte{0, 0x28, 0, 0}, from.Port())
+	ip := from.Addr().As16()
+	head = append(append(head, ip[:]...), make([]byte, 16)...)
+	hand := func(fill byte, rights []byte) error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		to := &unix.SockaddrUnix{Name: fmt.Sprintf("@softmkey/0/%v/0/inbox", addr)}
+		return unix.Sendmsg(fd, append(bytes.Clone(head), datagram(5, 64, fill)...), rights, to, 0)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	before := descriptors(t)
+	sent := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread has another user from here on, and ends with the goroutine
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
+			sent <- errno
+			return
+		}
+		sent <- hand(1, unix.UnixRights(int(null.Fd())))
+	}()
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	if err := hand(2, nil); err != nil {
+		t.Fatal(err)
+	}
+	receiveOwn(t, 0, c, from, []byte{2})
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors are open, %d before", after, before)
+	}
+}
