@@ -73,9 +73,10 @@ type Device struct {
 	// atomics makes atomic operations of all QPs exclude each other (IBV_ATOMIC_HCA).
 	atomics sync.Mutex
 
-	mu      sync.Mutex       // guards the following fields
-	qps     map[uint32]*QP   // by number
-	touched map[*QP]struct{} // QPs with QP.touched set
+	mu  sync.Mutex     // guards qps
+	qps map[uint32]*QP // by number
+
+	xrc touchedQPs // XRC receive QPs, which reach memory of all PDs
 }
 
 // Open opens a device on a local address. With Options.Conn the address may be absent: then
@@ -96,14 +97,13 @@ func Open(addr netip.Addr, opts *Options) (*Device, error) {
 	}
 	transport.Conns = append(slices.Clip(conns[1:]), transport.Conns...)
 	d := &Device{
-		addr:    addr.Unmap(),
-		port:    roce.NewPort(conns[0], &transport),
-		store:   opts.KeyStore,
-		null:    nullRegion(),
-		tests:   selfTest(),
-		strict:  opts.Strict,
-		qps:     make(map[uint32]*QP),
-		touched: make(map[*QP]struct{}),
+		addr:   addr.Unmap(),
+		port:   roce.NewPort(conns[0], &transport),
+		store:  opts.KeyStore,
+		null:   nullRegion(),
+		tests:  selfTest(),
+		strict: opts.Strict,
+		qps:    make(map[uint32]*QP),
 	}
 	if d.store == nil {
 		d.store = dek.NewStore(dek.Plaintext)
@@ -234,45 +234,4 @@ func (d *Device) Close() error {
 		return err
 	}
 	return d.port.Close()
-}
-
-// quiesce returns when no QP uses memory that was removed from the PD before
-// the call. It waits until each QP of the PD that has used memory since the
-// last call has left the methods of its Handler once: the transport uses the
-// slices of View and Place until then. It must not be called with the lock of a
-// QP held. QPs of other PDs may wait for their own memory; only XRC receive QPs
-// reach memory of other PDs.
-func (pd *PD) quiesce() {
-	d := pd.dev
-	pd.quiescing.Lock()
-	defer pd.quiescing.Unlock()
-	var touched []*QP
-	d.mu.Lock()
-	for qp := range d.touched {
-		switch {
-		case qp.typ == rdma.XRCRecv:
-			touched = append(touched, qp) // the QP stays touched, because calls for other PDs wait for it, too
-		case qp.pd == pd:
-			touched = append(touched, qp)
-			delete(d.touched, qp)
-			qp.touched.Store(false)
-		}
-	}
-	d.mu.Unlock()
-	for _, qp := range touched {
-		qp.transport.State() // takes the lock under which the QP's Handler runs
-	}
-}
-
-// touch records that the QP is about to use memory. It is called before the
-// memory is looked up: a region that is closed afterwards waits for the QP.
-func (qp *QP) touch() {
-	if qp.touched.Load() {
-		return
-	}
-	d := qp.pd.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	qp.touched.Store(true)
-	d.touched[qp] = struct{}{}
 }

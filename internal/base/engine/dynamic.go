@@ -28,9 +28,6 @@ func (h dctHandler) Left(of roce.Handler) {
 	unfinished := qp.drop()
 	qp.dropScatter()
 	qp.mu.Unlock()
-	d := qp.pd.dev
-	d.mu.Lock()
-	delete(d.touched, qp)
-	d.mu.Unlock()
+	qp.untouch()
 	dct.front.(DCTFront).Left(qp.front, unfinished)
 }

@@ -7,6 +7,7 @@ import "sync"
 type PD struct {
 	dev       *Device
 	users     Users
+	touched   touchedQPs
 	quiescing sync.Mutex // serialises quiesce
 }
 

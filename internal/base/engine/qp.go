@@ -46,9 +46,10 @@ type QP struct {
 	local     bool // QPAttr.Local
 	shared    bool
 
-	access  atomic.Uint32 // conn.AccessFlags, for the responder
-	touched atomic.Bool   // the QP is in Device.touched
-	failed  atomic.Bool   // the QP was in ERR since the last RESET
+	access    atomic.Uint32 // conn.AccessFlags, for the responder
+	touched   atomic.Bool   // the QP is in touchedQPs.list, or was when it was closed
+	touchedAt int           // index in touchedQPs.list, whose lock guards it
+	failed    atomic.Bool   // the QP was in ERR since the last RESET
 
 	modify sync.Mutex // held by Modify from its checks to its end
 
@@ -241,8 +242,8 @@ func (qp *QP) Close() error {
 	d := qp.pd.dev
 	d.mu.Lock()
 	delete(d.qps, qp.Num())
-	delete(d.touched, qp)
 	d.mu.Unlock()
+	qp.untouch()
 	qp.pd.users.Leave("QP")
 	return nil
 }
