@@ -33,10 +33,15 @@ func RandomFormat(r *rand.Rand) *sig.Format {
 	if r.IntN(3) > 0 {
 		f.BlockSize = sizes[r.IntN(2)] // small blocks, to have more of them
 	}
-	if f.Type != sig.T10DIF {
-		return f
+	if f.Type == sig.T10DIF {
+		f.Guard = sig.Guard(r.IntN(2))
+		randomTags(r, f)
 	}
-	f.Guard = sig.Guard(r.IntN(2))
+	return f
+}
+
+// randomTags sets the tags of a T10-DIF format, and the rules for them.
+func randomTags(r *rand.Rand, f *sig.Format) {
 	f.AppTag = pick[uint16](r, 0, 0x5678, 0xFFFF)
 	f.AppMask = pick[uint16](r, 0, 0, 0xFF0F)
 	f.RefTag = uint64(pick(r, 0, 0xFFFFFFFE, r.Uint32()))
@@ -44,7 +49,6 @@ func RandomFormat(r *rand.Rand) *sig.Format {
 	if r.IntN(8) == 0 {
 		f.AppMask, f.Flags = 0, f.Flags|sig.IgnoreApp
 	}
-	return f
 }
 
 // RandomSignature returns signature attributes for a memory domain, a wire domain
@@ -80,6 +84,37 @@ func RandomSignature(r *rand.Rand) *mkey.Signature {
 		s.WireCheckMask = randomMask(r)
 	}
 	return s
+}
+
+// RandomFused returns attributes of one of the rows B to E and G to J, with the formats and
+// the data units for which one pass does signature and crypto.
+func RandomFused(r *rand.Rand) (*mkey.Signature, *mkey.Crypto, *xts.Cipher) {
+	format := func() *sig.Format {
+		f := &sig.Format{Type: sig.T10DIF, BlockSize: 512, Seed: sig.Seed(r.IntN(3))}
+		randomTags(r, f)
+		return f
+	}
+	s := &mkey.Signature{CheckMask: pick(r, 0xFF, 0xFF, uint8(r.Uint32()))}
+	switch r.IntN(3) {
+	case 0:
+		s.Memory = format()
+	case 1:
+		s.Wire = format()
+	default:
+		s.Memory, s.Wire = format(), format()
+		if r.IntN(2) == 0 {
+			other := *s.Memory
+			other.RefTag ^= uint64(r.IntN(2))
+			other.AppTag ^= uint16(r.IntN(2))
+			s.Wire = &other
+		}
+		if r.IntN(3) == 0 {
+			s.Flags, s.CopyMask = mkey.UseCopyMask, uint8(r.Uint32())
+		}
+	}
+	c, cipher := RandomCrypto(r, s)
+	c.DataUnitSize = pick(r, 512, 520)
+	return s, c, cipher
 }
 
 // randomMask returns a domain's own check mask, in most cases none.
