@@ -12,50 +12,99 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// fusion holds the parameters of the kernels that do signature and crypto in one pass. They
-// serve rows C and H with data units that are a block of 512 bytes with its T10-DIF field.
+// fusion holds the kernels that do signature and crypto of a configuration in one pass, one
+// for each direction. They serve rows B to E and G to J with T10-DIF on blocks of 512 bytes.
+// Data units are a block with its field if the fields are encrypted, else a block.
 type fusion struct {
-	tag  uint64 // application tag << 32 | reference tag, of block 0
-	step uint32 // increment of the reference tag from block to block
-	ones bool   // the guard's seed is all ones
-	mask uint64 // the bits of a field that are checked, in the byte order of memory
+	tx, rx *fused.Pass
 }
 
-// newFusion returns nil if there is no kernel for the configuration.
+// newFusion returns nil if there are no kernels for the configuration.
 func newFusion(s *signature, c *Crypto) *fusion {
-	if s == nil || c == nil || c.DataUnitSize != fused.UnitSize || !fused.Available() {
+	if s == nil || c == nil || !fused.Available() || !fusible(s.Memory) || !fusible(s.Wire) {
 		return nil
 	}
-	var f *sig.Format
-	var check uint8
-	switch {
-	case c.EncryptOnTX && c.Order == SignatureBeforeCrypto && s.Memory == nil: // C
-		f, check = s.Wire, s.Checked(WireDomain)
-	case !c.EncryptOnTX && c.Order == SignatureAfterCrypto && s.Wire == nil: // H
-		f, check = s.Memory, s.Checked(MemoryDomain)
-	default:
+	// Rows C and E encrypt the wire's fields with their blocks, rows H and I memory's.
+	sealed := c.EncryptOnTX && c.Order == SignatureBeforeCrypto && s.Wire != nil ||
+		!c.EncryptOnTX && c.Order == SignatureAfterCrypto && s.Memory != nil
+	unit := fused.BlockSize
+	if sealed {
+		unit = fused.UnitSize
+	}
+	if c.DataUnitSize != unit {
 		return nil
 	}
-	if f.Type != sig.T10DIF || f.Guard != sig.GuardCRC || f.BlockSize != fused.BlockSize {
+	f := &fusion{
+		tx: s.pass(s.Memory, s.Wire, s.Checked(MemoryDomain)),
+		rx: s.pass(s.Wire, s.Memory, s.Checked(WireDomain)),
+	}
+	if f.tx == nil || f.rx == nil {
 		return nil
 	}
-	u := &fusion{tag: uint64(f.AppTag)<<32 | uint64(f.RefTag), ones: f.Seed == sig.SeedOnes}
-	if f.Flags&sig.RefRemap != 0 || f.Flags&^sig.IgnoreApp == 0 {
-		u.step = 1
+	f.tx.Sealed, f.rx.Sealed = sealed, sealed
+	f.tx.Decrypt, f.rx.Decrypt = !c.EncryptOnTX, c.EncryptOnTX
+	if !f.tx.Valid() || !f.rx.Valid() {
+		return nil
 	}
-	for i := range fused.FieldSize {
-		if check&(0x80>>i) != 0 {
-			u.mask |= 0xFF << (8 * i)
+	return f
+}
+
+// fusible reports whether the kernels have the format, or the format is nil.
+func fusible(f *sig.Format) bool {
+	return f == nil || f.Type == sig.T10DIF && f.Guard == sig.GuardCRC && f.BlockSize == fused.BlockSize
+}
+
+// pass returns the signature work of one direction. in and out are nil for a domain without a
+// signature. check has a bit for every byte of in's field that is checked. The result is nil
+// if bytes are copied from field to field that the check does not compare with the bytes
+// which the kernel generates.
+func (s *Signature) pass(in, out *sig.Format, check uint8) *fused.Pass {
+	p := new(fused.Pass)
+	if in != nil {
+		p.Check, p.In = true, fusedTags(in)
+		for i := range fused.FieldSize {
+			if check&(0x80>>i) != 0 {
+				p.Mask |= 0xFF << (8 * i)
+			}
 		}
+		p.Mask &^= uint64(^bits.ReverseBytes16(appMask(in))) << 16
+		// The kernel does not support escapes. If a field differs, package sig
+		// checks the block again.
 	}
-	app := f.AppMask
-	if app == 0 && f.Flags&sig.IgnoreApp == 0 {
-		app = 0xFFFF
+	if out != nil {
+		p.Generate, p.Out = true, fusedTags(out)
 	}
-	u.mask &^= uint64(^bits.ReverseBytes16(app)) << 16
-	// The kernel does not support escapes. If a field differs, package sig
-	// checks the block again.
-	return u
+	if in == nil || out == nil {
+		return p
+	}
+	copied := s.CopyMask
+	if s.Flags&UseCopyMask == 0 {
+		copied = sig.DefaultCopyMask(*in, *out)
+	}
+	switch ref := uint32(p.In.Tag) == uint32(p.Out.Tag) && p.In.Step == p.Out.Step; {
+	case copied&^check != 0,
+		copied&sig.MaskGuard != 0 && p.In.Ones != p.Out.Ones,
+		copied&sig.MaskApp != 0 && (in.AppTag != out.AppTag || appMask(in) != 0xFFFF),
+		copied&sig.MaskRef != 0 && !ref:
+		return nil
+	}
+	return p
+}
+
+func fusedTags(f *sig.Format) fused.Tags {
+	t := fused.Tags{Tag: uint64(f.AppTag)<<32 | uint64(f.RefTag), Ones: f.Seed == sig.SeedOnes}
+	if f.Flags&sig.RefRemap != 0 || f.Flags&^sig.IgnoreApp == 0 {
+		t.Step = 1
+	}
+	return t
+}
+
+// appMask returns the bits of the application tag that are checked.
+func appMask(f *sig.Format) uint16 {
+	if f.AppMask == 0 && f.Flags&sig.IgnoreApp == 0 {
+		return 0xFFFF
+	}
+	return f.AppMask
 }
 
 // schedule returns the expanded keys of t's cipher, or nil if there is no fused kernel for
@@ -73,7 +122,8 @@ func (t *transfer) schedule() *fused.Schedule {
 // sealer is the state of one run of units. A unit in memory is a block, with its field if
 // memory has fields.
 type sealer struct {
-	run fused.Run
+	run  fused.Run
+	pass fused.Pass // with the tags of the run's first block
 
 	// joined has a copy of each unit that lies in more than one piece of memory. The kernel
 	// itself gathers and scatters a unit in two pieces. A unit in more pieces is gathered
@@ -91,12 +141,11 @@ type part struct {
 var sealers = sync.Pool{New: func() any { return new(sealer) }}
 
 // begin prepares a run of n units, the first of which is number.
-func (s *sealer) begin(t *transfer, number uint64, n int) {
-	u, r := t.plan.fuse, &s.run
+func (s *sealer) begin(t *transfer, p *fused.Pass, number uint64, n int) {
 	tweak := t.plan.crypto.InitialTweak.Add(number)
-	r.N, r.Lo, r.Hi = n, tweak.Lo, tweak.Hi
-	r.Tag = u.tag&(0xFFFF<<32) | uint64(uint32(u.tag)+u.step*uint32(number))
-	r.Step, r.Ones = u.step, u.ones
+	s.run.N, s.run.Lo, s.run.Hi = n, tweak.Lo, tweak.Hi
+	s.pass = *p
+	s.pass.In, s.pass.Out = p.In.From(number), p.Out.From(number)
 }
 
 // reset drops the references to the memory that was used.
@@ -210,17 +259,26 @@ func (s *sealer) scatter() {
 }
 
 // report checks the fields of a run one by one, after the kernel found that some differ. The
-// blocks are in line, or at the run's places if line is nil.
+// blocks that the signature protects are in line, or at the run's places if line is nil.
 func (s *sealer) report(b *blocks, t *sig.Transform, number uint64, line []byte) {
-	fields := unsafe.Slice(&s.run.Fields[0][0], fused.FieldSize*s.run.N)
-	at := sig.Blocks{Data: line, DataStride: fused.BlockSize, Fields: fields, FieldStride: fused.FieldSize}
-	if line != nil {
-		t.Run(at, at, s.run.N, number, b)
+	n, fields := s.run.N, s.run.Fields[:]
+	at := sig.Blocks{Data: line, DataStride: fused.BlockSize, FieldStride: fused.FieldSize}
+	switch {
+	case line != nil && s.pass.Sealed:
+		at.Fields = unsafe.Slice(&fields[0][0], fused.FieldSize*n)
+		t.Run(at, at, n, number, b)
+		return
+	case line != nil:
+		at = b.run(line, b.in)
+		t.Run(at, at, n, number, b)
 		return
 	}
-	for i := range s.run.N {
-		at.Data = unsafe.Slice(s.run.Places[i], fused.BlockSize)
-		at.Fields = s.run.Fields[i][:]
+	for i := range n {
+		if s.pass.Sealed {
+			at.Data, at.Fields = unsafe.Slice(s.run.Places[i], fused.BlockSize), fields[i][:]
+		} else {
+			at = b.run(unsafe.Slice(s.run.Places[i], fused.UnitSize), b.in)
+		}
 		t.Run(at, at, 1, number+uint64(i), b)
 	}
 }
@@ -228,21 +286,16 @@ func (s *sealer) report(b *blocks, t *sig.Transform, number uint64, line []byte)
 // txFused is the topmost layer of a TX that does signature and crypto in one pass. Parts of
 // units go through the layers below.
 type txFused struct {
-	slow    puller
-	job     *transfer
-	keys    *fused.Schedule
-	memory  *gather
-	sig     *txSig
-	encrypt bool
-	in, out int // length of a unit in memory and on the wire
+	slow   puller
+	job    *transfer
+	pass   *fused.Pass
+	keys   *fused.Schedule
+	memory *gather
+	sig    *txSig
 }
 
 func (l *txFused) open(slow puller, job *transfer, keys *fused.Schedule, memory *gather, strip *txSig) {
-	*l = txFused{slow: slow, job: job, keys: keys, memory: memory, sig: strip, encrypt: job.plan.crypto.EncryptOnTX}
-	l.in, l.out = fused.UnitSize, fused.BlockSize
-	if l.encrypt {
-		l.in, l.out = l.out, l.in
-	}
+	*l = txFused{slow: slow, job: job, pass: job.plan.fuse.tx, keys: keys, memory: memory, sig: strip}
 }
 
 func (l *txFused) close() { *l = txFused{} }
@@ -250,7 +303,7 @@ func (l *txFused) close() { *l = txFused{} }
 func (l *txFused) view(uint64, int) ([]byte, error) { return nil, nil }
 
 func (l *txFused) pull(p []byte, pos uint64) error {
-	out := uint64(l.out)
+	out := uint64(l.pass.OutSize())
 	b := &l.sig.blocks
 	for len(p) > 0 {
 		number, within := pos/out, pos%out
@@ -278,28 +331,34 @@ func (l *txFused) pull(p []byte, pos uint64) error {
 // run produces at most n units from unit number on, and returns how many it produced.
 func (l *txFused) run(p []byte, number, n uint64) (uint64, error) {
 	s := sealers.Get().(*sealer)
-	s.begin(l.job, number, int(n))
+	s.begin(l.job, l.pass, number, int(n))
 	defer s.end()
-	pos := number * uint64(l.in)
-	if err := s.places(&l.memory.cursor, l.in, pos); err == errCopied {
+	in, out := l.pass.InSize(), l.pass.OutSize()
+	pos := number * uint64(in)
+	if err := s.places(&l.memory.cursor, in, pos); err == errCopied {
 		s.reset()
-		s.begin(l.job, number, int(n))
+		s.begin(l.job, l.pass, number, int(n))
 		buf := borrow()
 		defer buffers.Put(buf)
-		s.buffered(buf, l.in)
-		if err := l.memory.pull(buf[:s.run.N*l.in], pos); err != nil {
+		s.buffered(buf, in)
+		if err := l.memory.pull(buf[:s.run.N*in], pos); err != nil {
 			return 0, err
 		}
 	} else if err != nil {
 		return 0, err
 	}
 	n = uint64(s.run.N)
-	if l.encrypt {
-		s.run.Encrypt(l.keys, p)
+	diff := s.run.From(l.keys, &s.pass, p)
+	switch {
+	case !s.pass.Check:
 		return n, nil
-	}
-	if s.run.Decrypt(l.keys, p, l.job.plan.fuse.mask) != 0 {
+	case diff != 0 && s.pass.Generate:
+		// The new fields depend on the copied bytes of the bad ones.
+		return n, l.slow.pull(p[:n*uint64(out)], number*uint64(out))
+	case diff != 0 && s.pass.Sealed:
 		s.report(&l.sig.blocks, l.sig.run, number, p)
+	case diff != 0:
+		s.report(&l.sig.blocks, l.sig.run, number, nil)
 	}
 	l.sig.blocks.seen.add(number, number+n)
 	return n, nil
@@ -307,22 +366,17 @@ func (l *txFused) run(p []byte, number, n uint64) (uint64, error) {
 
 // rxFused is the topmost layer of an RX that does signature and crypto in one pass.
 type rxFused struct {
-	slow    pusher
-	job     *transfer
-	keys    *fused.Schedule
-	memory  *scatter
-	crypt   *rxCrypt
-	sig     *rxSig
-	encrypt bool
-	in, out int // length of a unit on the wire and in memory
+	slow   pusher
+	job    *transfer
+	pass   *fused.Pass
+	keys   *fused.Schedule
+	memory *scatter
+	crypt  *rxCrypt
+	sig    *rxSig
 }
 
 func (l *rxFused) open(slow pusher, job *transfer, keys *fused.Schedule, memory *scatter, crypt *rxCrypt, strip *rxSig) {
-	*l = rxFused{slow: slow, job: job, keys: keys, memory: memory, crypt: crypt, sig: strip, encrypt: !job.plan.crypto.EncryptOnTX}
-	l.in, l.out = fused.UnitSize, fused.BlockSize
-	if l.encrypt {
-		l.in, l.out = l.out, l.in
-	}
+	*l = rxFused{slow: slow, job: job, pass: job.plan.fuse.rx, keys: keys, memory: memory, crypt: crypt, sig: strip}
 }
 
 func (l *rxFused) close() { *l = rxFused{} }
@@ -330,17 +384,18 @@ func (l *rxFused) close() { *l = rxFused{} }
 func (l *rxFused) finish() error { return l.slow.finish() }
 
 func (l *rxFused) push(p []byte) error {
+	in := l.pass.InSize()
 	for len(p) > 0 {
 		// Either both layers below are at a boundary, or only one of them keeps a part.
 		n := l.crypt.have + l.sig.have
 		var err error
 		switch {
-		case n != 0 || len(p) < l.in:
-			n = min(len(p), l.in-n)
+		case n != 0 || len(p) < in:
+			n = min(len(p), in-n)
 			err = l.slow.push(p[:n])
 		default:
-			n, err = l.run(p, min(len(p)/l.in, fused.MaxUnits))
-			n *= l.in
+			n, err = l.run(p, min(len(p)/in, fused.MaxUnits))
+			n *= in
 		}
 		if err != nil {
 			return err
@@ -354,34 +409,40 @@ func (l *rxFused) push(p []byte) error {
 func (l *rxFused) run(p []byte, n int) (int, error) {
 	number := l.sig.number
 	s := sealers.Get().(*sealer)
-	s.begin(l.job, number, n)
+	s.begin(l.job, l.pass, number, n)
 	defer s.end()
+	out := l.pass.OutSize()
 	var buf *buffer
-	if err := s.places(&l.memory.cursor, l.out, l.memory.pos); err == errCopied {
+	if err := s.places(&l.memory.cursor, out, l.memory.pos); err == errCopied {
 		s.reset()
-		s.begin(l.job, number, n)
+		s.begin(l.job, l.pass, number, n)
 		buf = borrow()
 		defer buffers.Put(buf)
-		s.buffered(buf, l.out)
+		s.buffered(buf, out)
 	} else if err != nil {
 		return 0, err
 	}
 	n = s.run.N
-	if l.encrypt {
-		s.run.EncryptTo(l.keys, p)
-	} else {
-		if s.run.DecryptTo(l.keys, p, l.job.plan.fuse.mask) != 0 {
-			s.report(&l.sig.blocks, l.sig.run, number, nil)
-		}
+	diff := s.run.To(l.keys, &s.pass, p)
+	switch {
+	case diff != 0 && s.pass.Generate:
+		// The new fields depend on the copied bytes of the bad ones.
+		return n, l.slow.push(p[:n*l.pass.InSize()])
+	case diff != 0 && s.pass.Sealed:
+		s.report(&l.sig.blocks, l.sig.run, number, nil)
+	case diff != 0:
+		s.report(&l.sig.blocks, l.sig.run, number, p)
+	}
+	if s.pass.Check {
 		l.sig.blocks.seen.add(number, number+uint64(n))
 	}
 	if buf != nil {
-		if err := l.memory.push(buf[:n*l.out]); err != nil {
+		if err := l.memory.push(buf[:n*out]); err != nil {
 			return 0, err
 		}
 	} else {
 		s.scatter()
-		l.memory.pos += uint64(n * l.out)
+		l.memory.pos += uint64(n * out)
 	}
 	l.sig.number += uint64(n)
 	l.crypt.number += uint64(n)

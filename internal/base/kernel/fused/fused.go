@@ -16,25 +16,75 @@ const (
 	MaxSplits = 32
 )
 
-// Run is a run of up to MaxUnits units. On one side, in memory, each block or unit has
-// its own address. On the other side they are contiguous.
-type Run struct {
-	N      int
-	Lo, Hi uint64 // tweak number of the first unit; each further unit adds 1, modulo 2^128
+// Pass says what one pass over the units of a run does. In its input, a unit is a block of
+// 512 bytes, with its field if Check is set. In its output, a unit is a block, with its
+// field if Generate is set.
+//
+// If Sealed is set, the fields on the encrypted side are encrypted with their blocks, so
+// that a data unit of AES-XTS has 520 bytes. A sealed pass that encrypts generates, one
+// that decrypts checks; each can do both. Otherwise data units have 512 bytes, and the
+// pass either checks the input's fields or generates the output's.
+type Pass struct {
+	Decrypt, Sealed, Check, Generate bool
 
-	// Places holds the addresses of the blocks (512 bytes) or units (520 bytes) in
-	// memory. The first N are valid.
-	Places [MaxUnits]*byte
+	In, Out Tags // of the fields that are checked, and of those that are generated
 
+	// Mask selects the bits of a field that are checked. It is the bytes of a field
+	// as in memory, read as a little-endian number.
+	Mask uint64
+}
+
+// Tags describes the fields of a run.
+type Tags struct {
 	// Tag is the first block's field as a big-endian number with a guard of zero:
 	// application tag << 32 | reference tag. Each further block adds Step to the
 	// reference tag, modulo 2^32. If Ones is set, the guard starts from 0xFFFF.
 	Tag  uint64
 	Step uint32
 	Ones bool
+}
 
-	// Fields receives the fields found after the blocks when decrypting, as in
-	// memory.
+// From returns the tags of the blocks from number on, for t of block 0.
+func (t Tags) From(number uint64) Tags {
+	t.Tag = t.Tag&(0xFFFF<<32) | uint64(uint32(t.Tag)+t.Step*uint32(number))
+	return t
+}
+
+// Valid reports whether there is a kernel for the pass.
+func (p *Pass) Valid() bool {
+	switch {
+	case !p.Sealed:
+		return p.Check != p.Generate
+	case p.Decrypt:
+		return p.Check
+	}
+	return p.Generate
+}
+
+// InSize returns the size of a unit in the input.
+func (p *Pass) InSize() int { return sizeOf(p.Check) }
+
+// OutSize returns the size of a unit in the output.
+func (p *Pass) OutSize() int { return sizeOf(p.Generate) }
+
+func sizeOf(field bool) int {
+	if field {
+		return UnitSize
+	}
+	return BlockSize
+}
+
+// Run is a run of up to MaxUnits units. On one side, in memory, each unit has its own
+// address. On the other side they are contiguous.
+type Run struct {
+	N      int
+	Lo, Hi uint64 // tweak number of the first unit; each further unit adds 1, modulo 2^128
+
+	// Places holds the addresses of the units in memory. The first N are valid.
+	Places [MaxUnits]*byte
+
+	// Fields receives the decrypted fields of a sealed pass that checks and does not
+	// generate, as in memory.
 	Fields [MaxUnits][FieldSize]byte
 
 	splits  [MaxSplits + 1]split
@@ -76,13 +126,30 @@ type run struct {
 	n        uint64
 	lo, hi   uint64
 	fields   *[FieldSize]byte
-	diff     uint64 // result of decryption: OR of the differences of all fields
+	diff     uint64 // result: OR of the differences of all checked fields
 	splits   *split
 	scatter  uint64 // 1: splits are scattered after writing; 0: gathered before reading
 	_        [4]uint64
-	tags     [4][2]uint64 // tags of the first four blocks, in the low halves, with the guard's seed
-	step     [4][2]uint64 // increment for four blocks
-	mask     [4][2]uint64 // decryption: the bits of a field to compare, as in memory
+	in, out  tags
+	mask     [4][2]uint64 // bits of a field to compare, as in memory, in the low halves
+}
+
+// tags is a Tags for the kernels. The numbers are in the low halves.
+type tags struct {
+	first [4][2]uint64 // tags of the first four blocks, with the guard's seed
+	step  [4][2]uint64 // increment for four blocks
+}
+
+func (t *tags) set(from Tags) {
+	seed := uint64(0)
+	if from.Ones {
+		seed = seedGuard << 48
+	}
+	for i := range t.first {
+		ref := uint32(from.Tag) + uint32(i)*from.Step
+		t.first[i][0] = seed | from.Tag&(0xFFFF<<32) | uint64(ref)
+		t.step[i][0] = uint64(4 * from.Step)
+	}
 }
 
 // split is a unit in two pieces. The kernel gathers or scatters it before it processes
@@ -114,10 +181,14 @@ type side struct {
 
 func (r *Run) places() side { return side{nil, unsafe.Pointer(&r.Places)} }
 
-// line returns the side of n contiguous pieces of size bytes.
-func line(b []byte, n, size int, offsets *[MaxUnits + 2]uint64) side {
+// contiguous returns the side of n contiguous units of size bytes.
+func contiguous(b []byte, n, size int) side {
 	if len(b) < n*size {
 		panic("fused: the run does not fit its memory")
+	}
+	offsets := &unitOffsets
+	if size == BlockSize {
+		offsets = &blockOffsets
 	}
 	return side{unsafe.SliceData(b), unsafe.Pointer(offsets)}
 }
@@ -132,59 +203,38 @@ func init() {
 	}
 }
 
-// Encrypt generates the fields of the blocks at Places, encrypts blocks and fields, and
-// writes the units to units, contiguously. The memory that it writes must not overlap
-// other arguments; that applies to the methods below too.
-func (r *Run) Encrypt(s *Schedule, units []byte) {
-	r.encrypt(s, r.places(), line(units, r.N, UnitSize, &unitOffsets))
+// From processes the units at Places and writes the results to line, contiguously. It
+// returns the OR of all differences (XOR) between the fields and the expected ones, within
+// the pass's mask: zero means that all fields are right. The memory that is written must
+// not overlap other arguments.
+func (r *Run) From(s *Schedule, p *Pass, line []byte) (diff uint64) {
+	return r.process(s, p, r.places(), contiguous(line, r.N, p.OutSize()))
 }
 
-// EncryptTo is Encrypt for contiguous blocks, with the units at Places.
-func (r *Run) EncryptTo(s *Schedule, blocks []byte) {
-	r.encrypt(s, line(blocks, r.N, BlockSize, &blockOffsets), r.places())
+// To is From for contiguous units in line, with the results at Places.
+func (r *Run) To(s *Schedule, p *Pass, line []byte) (diff uint64) {
+	return r.process(s, p, contiguous(line, r.N, p.InSize()), r.places())
 }
 
-// Decrypt decrypts the units at Places, writes the blocks to blocks, contiguously, and
-// compares the fields with the expected ones. It returns the OR of all differences (XOR)
-// within mask: zero means that all fields are right. mask and the result are the bytes of
-// a field as in memory, read as a little-endian number. If the result is not zero, Fields
-// shows the bad blocks.
-func (r *Run) Decrypt(s *Schedule, blocks []byte, mask uint64) (diff uint64) {
-	return r.decrypt(s, r.places(), line(blocks, r.N, BlockSize, &blockOffsets), mask)
-}
-
-// DecryptTo is Decrypt for contiguous units, with the blocks at Places.
-func (r *Run) DecryptTo(s *Schedule, units []byte, mask uint64) (diff uint64) {
-	return r.decrypt(s, line(units, r.N, UnitSize, &unitOffsets), r.places(), mask)
-}
-
-func (r *Run) encrypt(s *Schedule, src, dst side) {
-	if r.N == 0 {
-		return
-	}
-	var a run
-	r.prepare(&a, src, dst)
-	late := r.split(&a, src, BlockSize, UnitSize)
-	readSide(src, r.N, BlockSize)
-	writeSide(dst, r.N, UnitSize)
-	encrypt(s, &a)
-	scatter(late)
-}
-
-func (r *Run) decrypt(s *Schedule, src, dst side, mask uint64) uint64 {
-	if r.N == 0 {
+func (r *Run) process(s *Schedule, p *Pass, src, dst side) uint64 {
+	switch {
+	case !p.Valid():
+		panic("fused: no kernel for this pass")
+	case uint(r.N) > MaxUnits:
+		panic("fused: more units than a run can have")
+	case r.N == 0:
 		return 0
 	}
-	var a run
-	r.prepare(&a, src, dst)
-	late := r.split(&a, src, UnitSize, BlockSize)
-	a.fields = &r.Fields[0]
+	a := run{src: src, dst: dst, consts: table, n: uint64(r.N), lo: r.Lo, hi: r.Hi, fields: &r.Fields[0]}
+	a.in.set(p.In)
+	a.out.set(p.Out)
 	for i := range a.mask {
-		a.mask[i][0] = mask
+		a.mask[i][0] = p.Mask
 	}
-	readSide(src, r.N, UnitSize)
-	writeSide(dst, r.N, BlockSize)
-	decrypt(s, &a)
+	late := r.split(&a, src, p.InSize(), p.OutSize())
+	readSide(src, r.N, p.InSize())
+	writeSide(dst, r.N, p.OutSize())
+	execute(s, p, &a)
 	scatter(late)
 	return a.diff
 }
@@ -237,23 +287,6 @@ func (s *split) memory() (whole []byte, pieces [2][]byte) {
 		pieces[i] = unsafe.Slice(s.pieces[i], s.lengths[i])
 	}
 	return unsafe.Slice(s.place, s.lengths[0]+s.lengths[1]), pieces
-}
-
-func (r *Run) prepare(a *run, src, dst side) {
-	if uint(r.N) > MaxUnits {
-		panic("fused: more units than a run can have")
-	}
-	a.src, a.dst, a.consts, a.n = src, dst, table, uint64(r.N)
-	a.lo, a.hi = r.Lo, r.Hi
-	seed := uint64(0)
-	if r.Ones {
-		seed = seedGuard << 48
-	}
-	for i := range a.tags {
-		ref := uint32(r.Tag) + uint32(i)*r.Step
-		a.tags[i][0] = seed | r.Tag&(0xFFFF<<32) | uint64(ref)
-		a.step[i][0] = uint64(4 * r.Step)
-	}
 }
 
 // ScheduleAt returns the schedule at p. Package aesxts has the same type under an

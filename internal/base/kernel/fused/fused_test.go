@@ -15,11 +15,11 @@ import (
 )
 
 func randomBytes(r *rand.Rand, n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(r.Uint32())
+	b := make([]byte, 0, n+8)
+	for len(b) < n {
+		b = binary.LittleEndian.AppendUint64(b, r.Uint64())
 	}
-	return b
+	return b[:n:n]
 }
 
 // newSchedule expands key1 || key2 by the words of FIPS 197, 5.2.
@@ -163,16 +163,29 @@ func encryptBlock(k *[15][16]byte, rounds int, b [16]byte) [16]byte {
 	return b
 }
 
-// scene is a run with its expected results.
-type scene struct {
-	run            Run
-	blocks, fields []byte // contiguous
-	units          []byte // blocks and fields, encrypted
-	memory         []byte // memory in which the places are
+// passes are all passes, without tags.
+var passes = map[string]Pass{
+	"seal":           {Sealed: true, Generate: true},
+	"check, seal":    {Sealed: true, Check: true, Generate: true},
+	"open":           {Sealed: true, Decrypt: true, Check: true},
+	"open, sign":     {Sealed: true, Decrypt: true, Check: true, Generate: true},
+	"check, encrypt": {Check: true},
+	"encrypt, sign":  {Generate: true},
+	"check, decrypt": {Decrypt: true, Check: true},
+	"decrypt, sign":  {Decrypt: true, Generate: true},
 }
 
-func newScene(r *rand.Rand, key *aesxts.Key, n int) *scene {
-	s := &scene{run: Run{N: n, Lo: r.Uint64(), Hi: r.Uint64(), Step: uint32(r.IntN(2)), Ones: r.IntN(2) == 0}}
+// scene is a run, a pass, and the input and output of that pass.
+type scene struct {
+	run     Run
+	pass    Pass
+	in, out []byte // contiguous units
+	fields  []byte // decrypted fields, of a sealed pass that decrypts
+	memory  []byte // memory in which the places are
+}
+
+func newScene(r *rand.Rand, key *aesxts.Key, pass Pass, n int) *scene {
+	s := &scene{run: Run{N: n, Lo: r.Uint64(), Hi: r.Uint64()}, pass: pass}
 	switch r.IntN(3) {
 	case 0:
 		s.run.Lo = -uint64(1 + r.IntN(n))
@@ -180,25 +193,36 @@ func newScene(r *rand.Rand, key *aesxts.Key, n int) *scene {
 		s.run.Hi = ^uint64(0)
 		s.run.Lo = -uint64(1 + r.IntN(n))
 	}
-	s.run.Tag = r.Uint64() & (1<<48 - 1)
-	if r.IntN(2) == 0 {
-		s.run.Tag |= 0xFFFFFFF0
+	s.pass.In, s.pass.Out, s.pass.Mask = randomTags(r), randomTags(r), ^uint64(0)
+
+	blocks := randomBytes(r, n*BlockSize)
+	crypt := func(decrypt bool, units []byte, size int) []byte {
+		b := make([]byte, len(units))
+		key.Crypt(decrypt, b, size, units, size, size, n, s.run.Lo, s.run.Hi)
+		return b
 	}
-	s.blocks = randomBytes(r, n*BlockSize)
-	var plain []byte
-	for i := range n {
-		block := s.blocks[i*BlockSize:][:BlockSize]
-		seed := uint16(0)
-		if s.run.Ones {
-			seed = 0xFFFF
+	s.in = blocks
+	if pass.Check {
+		s.in = sign(s.pass.In, blocks)
+	}
+	switch {
+	case pass.Sealed && pass.Decrypt:
+		for i := range n {
+			s.fields = append(s.fields, s.in[i*UnitSize+BlockSize:][:FieldSize]...)
 		}
-		tag := s.run.Tag&(0xFFFF<<32) | uint64(uint32(s.run.Tag)+uint32(i)*s.run.Step)
-		field := binary.BigEndian.AppendUint64(nil, uint64(ref.T10DIF(seed, block))<<48|tag)
-		s.fields = append(s.fields, field...)
-		plain = append(append(plain, block...), field...)
+		s.in = crypt(false, s.in, UnitSize)
+		s.out = blocks
+		if pass.Generate {
+			s.out = sign(s.pass.Out, blocks)
+		}
+	case pass.Sealed:
+		s.out = crypt(false, sign(s.pass.Out, blocks), UnitSize)
+	default:
+		s.out = crypt(pass.Decrypt, blocks, BlockSize)
+		if pass.Generate {
+			s.out = sign(s.pass.Out, s.out)
+		}
 	}
-	s.units = make([]byte, n*UnitSize)
-	key.Crypt(false, s.units, UnitSize, plain, UnitSize, UnitSize, n, s.run.Lo, s.run.Hi)
 
 	const room = UnitSize + 64
 	s.memory = randomBytes(r, MaxUnits*room)
@@ -206,6 +230,28 @@ func newScene(r *rand.Rand, key *aesxts.Key, n int) *scene {
 		s.run.Places[i] = &s.memory[p*room+r.IntN(64)]
 	}
 	return s
+}
+
+func randomTags(r *rand.Rand) Tags {
+	t := Tags{Tag: r.Uint64() & (1<<48 - 1), Step: uint32(r.IntN(2)), Ones: r.IntN(2) == 0}
+	if r.IntN(2) == 0 {
+		t.Tag |= 0xFFFFFFF0
+	}
+	return t
+}
+
+// sign returns blocks with their fields.
+func sign(t Tags, blocks []byte) (units []byte) {
+	seed := uint16(0)
+	if t.Ones {
+		seed = 0xFFFF
+	}
+	for i := 0; i < len(blocks); i += BlockSize {
+		block := blocks[i:][:BlockSize]
+		units = append(units, block...)
+		units = binary.BigEndian.AppendUint64(units, uint64(ref.T10DIF(seed, block))<<48|t.From(uint64(i/BlockSize)).Tag)
+	}
+	return units
 }
 
 // put copies pieces of size bytes to their places in memory.
@@ -216,7 +262,7 @@ func (s *scene) put(memory, b []byte, size int) {
 	}
 }
 
-// TestPlainTwin compares runs of every length, in both directions and with either side in
+// TestPlainTwin compares runs of every length, in every pass and with either side in
 // memory, with the plain Go code of both steps.
 func TestPlainTwin(t *testing.T) {
 	if !Available() {
@@ -226,16 +272,19 @@ func TestPlainTwin(t *testing.T) {
 		return
 	}
 	for _, size := range []int{32, 64} {
-		for n := 1; n <= MaxUnits; n++ {
-			t.Run(fmt.Sprintf("%d/%d", size*4, n), func(t *testing.T) {
-				for seed := range uint64(3) {
-					r := rand.New(rand.NewPCG(seed, uint64(n)))
-					raw := randomBytes(r, size)
-					twin := aesxts.New(cpu.Generic, make([]byte, aesxts.MemorySize), raw)
-					s := newScene(r, &twin, n)
-					keys := newSchedule(raw)
-					s.encrypt(t, keys)
-					s.decrypt(t, keys)
+		for name, pass := range passes {
+			t.Run(fmt.Sprintf("%d/%s", size*4, name), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(1, uint64(size)))
+				raw := randomBytes(r, size)
+				twin := aesxts.New(cpu.Generic, make([]byte, aesxts.MemorySize), raw)
+				keys := newSchedule(raw)
+				for n := 1; n <= MaxUnits; n++ {
+					if testing.Short() && n > 12 && n%40 != 0 && n != MaxUnits {
+						continue
+					}
+					s := newScene(r, &twin, pass, n)
+					s.from(t, keys)
+					s.to(t, keys)
 					s.faults(t, r, keys)
 				}
 			})
@@ -249,62 +298,51 @@ func guarded(n int) (room, all []byte) {
 	return all[64 : 64+n : 64+n], all
 }
 
-func (s *scene) encrypt(t *testing.T, keys *Schedule) {
-	n := s.run.N
-	s.put(s.memory, s.blocks, BlockSize)
-	got, all := guarded(n * UnitSize)
-	s.run.Encrypt(keys, got)
-	s.same(t, "encrypted", got, s.units, UnitSize)
+func (s *scene) from(t *testing.T, keys *Schedule) {
+	s.put(s.memory, s.in, s.pass.InSize())
+	got, all := guarded(s.run.N * s.pass.OutSize())
+	if diff := s.run.From(keys, &s.pass, got); diff != 0 {
+		t.Fatalf("from memory: sound fields differ: %#x", diff)
+	}
+	s.same(t, "from memory", got, s.out, s.pass.OutSize())
 	untouched(t, all)
-
-	want := bytes.Clone(s.memory)
-	s.put(want, s.units, UnitSize)
-	s.run.EncryptTo(keys, s.blocks)
-	s.same(t, "encrypted to memory", s.memory, want, len(want))
+	if s.fields != nil {
+		s.same(t, "fields", bytes.Join(slicesOf(s.run.Fields[:s.run.N]), nil), s.fields, FieldSize)
+	}
 }
 
-func (s *scene) decrypt(t *testing.T, keys *Schedule) {
-	s.put(s.memory, s.units, UnitSize)
-	got, all := guarded(s.run.N * BlockSize)
-	if diff := s.run.Decrypt(keys, got, ^uint64(0)); diff != 0 {
-		t.Fatalf("decrypted: sound fields differ: %#x", diff)
-	}
-	s.same(t, "decrypted", got, s.blocks, BlockSize)
-	untouched(t, all)
-	s.same(t, "fields", bytes.Join(slicesOf(s.run.Fields[:s.run.N]), nil), s.fields, FieldSize)
-
+func (s *scene) to(t *testing.T, keys *Schedule) {
 	want := bytes.Clone(s.memory)
-	s.put(want, s.blocks, BlockSize)
-	if diff := s.run.DecryptTo(keys, s.units, ^uint64(0)); diff != 0 {
-		t.Fatalf("decrypted to memory: sound fields differ: %#x", diff)
+	s.put(want, s.out, s.pass.OutSize())
+	if diff := s.run.To(keys, &s.pass, s.in); diff != 0 {
+		t.Fatalf("to memory: sound fields differ: %#x", diff)
 	}
-	s.same(t, "decrypted to memory", s.memory, want, len(want))
+	s.same(t, "to memory", s.memory, want, len(want))
 }
 
 // faults checks that a wrong tag, guard or bit in any unit is reported, and nothing
 // outside of the mask.
 func (s *scene) faults(t *testing.T, r *rand.Rand, keys *Schedule) {
-	got, _ := guarded(s.run.N * BlockSize)
-	for range 8 {
-		s.put(s.memory, s.units, UnitSize)
-		bad := s.run
-		mask := uint64(0)
+	got, _ := guarded(s.run.N * s.pass.OutSize())
+	for range 4 {
+		s.put(s.memory, s.in, s.pass.InSize())
+		bad := s.pass
 		switch r.IntN(3) {
 		case 0:
-			bad.Tag ^= 1 << r.IntN(48)
-			mask = 0xFFFFFFFFFFFF0000
+			bad.In.Tag ^= 1 << r.IntN(48)
+			bad.Mask = 0xFFFFFFFFFFFF0000
 		case 1:
-			bad.Ones = !bad.Ones
-			mask = 0xFFFF
+			bad.In.Ones = !bad.In.Ones
+			bad.Mask = 0xFFFF
 		case 2:
-			unit := unsafe.Slice(s.run.Places[r.IntN(s.run.N)], UnitSize)
-			unit[r.IntN(UnitSize)] ^= 1 << r.IntN(8)
-			mask = ^uint64(0)
+			unit := unsafe.Slice(s.run.Places[r.IntN(s.run.N)], s.pass.InSize())
+			unit[r.IntN(len(unit))] ^= 1 << r.IntN(8)
 		}
-		if diff := bad.Decrypt(keys, got, mask); diff == 0 || diff&^mask != 0 {
+		if diff := s.run.From(keys, &bad, got); (diff == 0) == s.pass.Check || diff&^bad.Mask != 0 {
 			t.Errorf("a fault was not seen: %#x", diff)
 		}
-		if diff := bad.Decrypt(keys, got, 0); diff != 0 {
+		bad.Mask = 0
+		if diff := s.run.From(keys, &bad, got); diff != 0 {
 			t.Errorf("outside of the mask: %#x", diff)
 		}
 	}
@@ -335,13 +373,15 @@ func untouched(t *testing.T, all []byte) {
 }
 
 func TestWrongSizesPanic(t *testing.T) {
+	seal, open := passes["seal"], passes["open"]
 	for name, f := range map[string]func(){
-		"more units than fit": func() { (&Run{N: MaxUnits + 1}).Encrypt(nil, make([]byte, (MaxUnits+1)*UnitSize)) },
-		"a negative number":   func() { (&Run{N: -1}).Encrypt(nil, nil) },
-		"units":               func() { (&Run{N: 2}).Encrypt(nil, make([]byte, 2*UnitSize-1)) },
-		"blocks":              func() { (&Run{N: 2}).EncryptTo(nil, make([]byte, 2*BlockSize-1)) },
-		"blocks to write":     func() { (&Run{N: 2}).Decrypt(nil, make([]byte, 2*BlockSize-1), 0) },
-		"units to read":       func() { (&Run{N: 2}).DecryptTo(nil, make([]byte, 2*UnitSize-1), 0) },
+		"more units than fit": func() { (&Run{N: MaxUnits + 1}).From(nil, &seal, make([]byte, (MaxUnits+1)*UnitSize)) },
+		"a negative number":   func() { (&Run{N: -1}).From(nil, &seal, nil) },
+		"units":               func() { (&Run{N: 2}).From(nil, &seal, make([]byte, 2*UnitSize-1)) },
+		"blocks":              func() { (&Run{N: 2}).To(nil, &seal, make([]byte, 2*BlockSize-1)) },
+		"blocks to write":     func() { (&Run{N: 2}).From(nil, &open, make([]byte, 2*BlockSize-1)) },
+		"units to read":       func() { (&Run{N: 2}).To(nil, &open, make([]byte, 2*UnitSize-1)) },
+		"no pass":             func() { (&Run{N: 2}).From(nil, &Pass{}, make([]byte, 2*UnitSize)) },
 	} {
 		func() {
 			defer func() {
@@ -352,8 +392,8 @@ func TestWrongSizesPanic(t *testing.T) {
 			f()
 		}()
 	}
-	(&Run{}).Encrypt(nil, nil)
-	(&Run{}).Decrypt(nil, nil, 0)
+	(&Run{}).From(nil, &seal, nil)
+	(&Run{}).To(nil, &open, nil)
 }
 
 // BenchmarkRun also measures AES-XTS alone, for comparison.
@@ -363,27 +403,28 @@ func BenchmarkRun(b *testing.B) {
 	}
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, size := range []int{32, 64} {
-		for _, n := range []int{1, 8, 64, 128} {
-			raw := randomBytes(r, size)
-			key := aesxts.New(cpu.AVX512, make([]byte, aesxts.MemorySize), raw)
-			s := newScene(r, &key, n)
-			keys := newSchedule(raw)
-			out := make([]byte, n*UnitSize)
-			for name, f := range map[string]func(){
-				"encrypt":      func() { s.run.Encrypt(keys, out) },
-				"encryptTo":    func() { s.run.EncryptTo(keys, s.blocks) },
-				"decrypt":      func() { s.run.Decrypt(keys, out, 0) },
-				"decryptTo":    func() { s.run.DecryptTo(keys, s.units, 0) },
-				"encryptAlone": func() { key.Crypt(false, out, UnitSize, s.units, UnitSize, UnitSize, n, 1, 0) },
-				"decryptAlone": func() { key.Crypt(true, out, UnitSize, s.units, UnitSize, UnitSize, n, 1, 0) },
-			} {
-				b.Run(fmt.Sprintf("%d/%s/%d", size*4, name, n), func(b *testing.B) {
-					b.SetBytes(int64(n * BlockSize))
-					for b.Loop() {
-						f()
-					}
-				})
-			}
+		raw := randomBytes(r, size)
+		key := aesxts.New(cpu.AVX512, make([]byte, aesxts.MemorySize), raw)
+		keys := newSchedule(raw)
+		const n = MaxUnits
+		out := make([]byte, n*UnitSize)
+		bench := func(name string, f func()) {
+			b.Run(fmt.Sprintf("%d/%s", size*4, name), func(b *testing.B) {
+				b.SetBytes(int64(n * BlockSize))
+				for b.Loop() {
+					f()
+				}
+			})
+		}
+		for name, pass := range passes {
+			s := newScene(r, &key, pass, n)
+			bench(name+"/from", func() { s.run.From(keys, &s.pass, out) })
+			bench(name+"/to", func() { s.run.To(keys, &s.pass, s.in) })
+		}
+		in := randomBytes(r, n*UnitSize)
+		for _, unit := range []int{BlockSize, UnitSize} {
+			bench(fmt.Sprint("encrypt alone/", unit), func() { key.Crypt(false, out, unit, in, unit, unit, n, 1, 0) })
+			bench(fmt.Sprint("decrypt alone/", unit), func() { key.Crypt(true, out, unit, in, unit, unit, n, 1, 0) })
 		}
 	}
 }

@@ -71,14 +71,17 @@ func TestSplits(t *testing.T) {
 	}
 	pages := newEdges(t, 2*MaxSplits)
 	for _, size := range []int{32, 64} {
-		for _, n := range []int{1, 2, 3, 8, 9, 10, 17, 40, MaxUnits} {
-			t.Run(fmt.Sprintf("%d/%d", size*4, n), func(t *testing.T) {
-				for seed := range uint64(20) {
-					r := rand.New(rand.NewPCG(seed, uint64(n)))
-					raw := randomBytes(r, size)
-					key := aesxts.New(cpu.AVX512, make([]byte, aesxts.MemorySize), raw)
-					s := splitScene{scene: newScene(r, &key, n), pages: pages, r: r}
-					s.run(t, newSchedule(raw))
+		for name, pass := range passes {
+			t.Run(fmt.Sprintf("%d/%s", size*4, name), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(2, uint64(size)))
+				raw := randomBytes(r, size)
+				key := aesxts.New(cpu.AVX512, make([]byte, aesxts.MemorySize), raw)
+				keys := newSchedule(raw)
+				for _, n := range []int{1, 2, 3, 8, 9, 10, 17, 40, MaxUnits} {
+					for range 2 {
+						s := splitScene{scene: newScene(r, &key, pass, n), pages: pages, r: r}
+						s.run(t, keys)
+					}
 				}
 			})
 		}
@@ -93,28 +96,17 @@ type splitScene struct {
 }
 
 func (s *splitScene) run(t *testing.T, keys *Schedule) {
-	n := s.scene.run.N
-	run := &s.scene.run
-
-	out := make([]byte, n*UnitSize)
-	s.split(t, s.blocks, BlockSize, func() {
-		run.Encrypt(keys, out)
-		s.same(t, "encrypted", out, s.units, UnitSize)
-	})
-	s.split(t, s.units, UnitSize, func() {
-		clear(out)
-		if diff := run.Decrypt(keys, out, ^uint64(0)); diff != 0 {
-			t.Fatalf("decrypted: sound fields differ: %#x", diff)
+	run, p := &s.scene.run, &s.pass
+	sound := func(diff uint64) {
+		if diff != 0 {
+			t.Fatalf("sound fields differ: %#x", diff)
 		}
-		s.same(t, "decrypted", out, s.blocks, BlockSize)
-	})
-	zeros := make([]byte, n*UnitSize)
-	s.same(t, "encrypted to memory", s.split(t, zeros, UnitSize, func() { run.EncryptTo(keys, s.blocks) }), s.units, UnitSize)
-	s.same(t, "decrypted to memory", s.split(t, zeros, BlockSize, func() {
-		if diff := run.DecryptTo(keys, s.units, ^uint64(0)); diff != 0 {
-			t.Fatalf("decrypted to memory: sound fields differ: %#x", diff)
-		}
-	}), s.blocks, BlockSize)
+	}
+	out := make([]byte, len(s.out))
+	s.split(t, s.in, p.InSize(), func() { sound(run.From(keys, p, out)) })
+	s.same(t, "from memory", out, s.out, p.OutSize())
+	zeros := make([]byte, len(s.out))
+	s.same(t, "to memory", s.split(t, zeros, p.OutSize(), func() { sound(run.To(keys, p, s.in)) }), s.out, p.OutSize())
 }
 
 // split puts the units of line, of size bytes, in the run, calls f, and returns the run's

@@ -42,12 +42,13 @@ const (
 func constant(off int) Mem { return Ptr(rConsts, off) }
 
 // sum adds up the lanes of the block at rGuard and stores the sum in slot's entry of the
-// ring. With decrypt it omits the last lane, which is not decrypted yet.
+// ring. If the field is decrypted with the block, sum omits the last lane, which is not
+// decrypted yet.
 func (k *kernel) sum() (s []func()) {
 	for i := range 8 {
 		s = append(s,
 			func() {
-				if k.Decrypt && i == 7 {
+				if k.sealed && k.Decrypt && i == 7 {
 					VMOVDQU64_Z(Ptr(rGuard, 64*i), kThree, zData)
 				} else {
 					VMOVDQU64(Ptr(rGuard, 64*i), zData)
@@ -81,8 +82,8 @@ func (k *kernel) sum() (s []func()) {
 	)
 }
 
-// fields reduces the four sums in z to guards, and sets tmp to their tags.
-func (k *kernel) fields(z, tmp vec) []func() {
+// guards reduces the four sums in z to guards, where they are in a field.
+func (k *kernel) guards(z, tmp vec) []func() {
 	return []func(){
 		func() { VPCLMULQDQ(Imm(0x01), constant(cReduce), z, tmp) },
 		func() { VPXORQ(tmp, z, z) },
@@ -90,16 +91,22 @@ func (k *kernel) fields(z, tmp vec) []func() {
 		func() { VPCLMULQDQ(Imm(0x01), constant(cModulus), tmp, tmp) },
 		func() { VPXORQ(tmp, z, z) },
 		func() { VPSHUFB(constant(cGuard), z, z) },
-		func() { VMOVDQA64(Ptr(Scratch, scTags), tmp) },
-		func() { VPSHUFB(constant(cField), tmp, tmp) },
+	}
+}
+
+// tags sets z to the tags of a group, where they are in a field. side is scIn or scOut.
+func (k *kernel) tags(side int, z vec) []func() {
+	return []func(){
+		func() { VMOVDQA64(Ptr(Scratch, side), z) },
+		func() { VPSHUFB(constant(cField), z, z) },
 	}
 }
 
 // nextTags advances the tags to the next group.
-func (k *kernel) nextTags(tmp vec) []func() {
+func (k *kernel) nextTags(side int, tmp vec) []func() {
 	return []func(){
-		func() { VMOVDQA64(Ptr(Scratch, scTags), tmp) },
-		func() { VPADDD(Ptr(Scratch, scStep), tmp, tmp) },
-		func() { VMOVDQA64(tmp, Ptr(Scratch, scTags)) },
+		func() { VMOVDQA64(Ptr(Scratch, side), tmp) },
+		func() { VPADDD(Ptr(Scratch, side+64), tmp, tmp) },
+		func() { VMOVDQA64(tmp, Ptr(Scratch, side)) },
 	}
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -8,19 +10,25 @@ import (
 	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
-// The kernel: AES-XTS in units of 520 bytes, a block of 512 bytes and its T10-DIF field.
+// The kernels: AES-XTS of blocks of 512 bytes that have T10-DIF fields before it, after it
+// or on both sides.
 //
 // The structure is that of the kernel of package aesxts, for one size of unit: 32 AES
 // blocks in flight, one round in each cycle on port 0, and everything else between the
-// rounds, on port 5. A unit ends with ciphertext stealing of 8 bytes, the field. The AES
-// block that is encrypted last waits in a ring until four of them are processed together,
-// in a later unit.
+// rounds, on port 5. Fields are computed for groups of four units, in the third unit after
+// the group.
 //
-// This delay gives the guard its time. When encrypting, the sum over a block is computed
-// while the block is encrypted. It becomes a field when the AES block that includes the
-// field is encrypted, up to six units later. When decrypting, the sum is computed one
-// unit later without the last 16 bytes. These are decrypted by then or later, with three
-// others; the field is computed afterwards and compared.
+// If the field is encrypted with its block, a unit has 520 bytes and ends with ciphertext
+// stealing of 8 bytes, the field. The AES block that is encrypted last waits in a ring
+// until four of them are processed together, in a later unit. This delay gives the guard
+// its time. When encrypting, the sum over a block is computed while the block is
+// encrypted. It becomes a field when the AES block that includes the field is encrypted,
+// up to six units later. When decrypting, the sum is computed one unit later without the
+// last 16 bytes. These are decrypted by then or later, with three others; the field is
+// computed afterwards and compared.
+//
+// If the field is not encrypted, a unit is its block. The sum over the input is computed
+// while the unit is processed, the sum over the output one unit later.
 //
 // Tweaks are kept as T' = T ^ L, where L is the last round key; see package aesxts.
 
@@ -33,7 +41,7 @@ var (
 	zLateKey = Z23
 	// For the sums:
 	zPlace, zSum, zProduct, zData = Z24, Z25, Z26, Z27
-	zField                        = Z28 // decryption only
+	zField                        = Z28
 
 	rCount     = RCX // remaining units, including the current one
 	rIn        = RDX // address of the current unit
@@ -47,29 +55,49 @@ var (
 	kGroup     = K2 // lanes of the flushed group, in 64-bit lanes
 )
 
-// Scratch memory of this kernel: offsets from Scratch. When encrypting, the blocks in the
-// ring ScFix do not include the field yet.
+// Scratch memory of the kernels: offsets from Scratch. When encrypting, the blocks in the
+// ring ScFix do not include the field yet. The ring ScFixOut has the address 16 bytes
+// before the end of a block, also if the field is not encrypted.
 const (
-	scSums     = ScOwn // ring of sums
-	scFields   = 704   // ring of decrypted fields, decryption only
-	scStripe   = 832   // T' of the current unit
-	scKeys     = 1344  // round keys 8 to 13
-	scTags     = 1728  // vectors copied from the run
-	scStep     = 1792
-	scMask     = 1856
-	scDiff     = 1920
-	scSrc      = 1984 // 64-bit fields copied from the run
-	scDst      = 1992
-	scDstTable = 2000
-	scFieldsAt = 2008
-	scSplits   = 2016 // address of the next split
-	scScatter  = 2024 // 1 if splits are written
-	scSplitAt  = 2032 // table offset of the unit before which the next split is processed
-	scSpilled  = 2040 // two registers
-	scSize     = 2056
+	scSums      = ScOwn // ring of sums
+	scFields    = 704   // ring of fields to check
+	scStripe    = 832   // T' of the current unit
+	scKeys      = 1344  // round keys 8 to 13
+	scIn        = 1728  // vectors copied from the run: tags to check, and their step
+	scOut       = 1856  // tags to generate, and their step
+	scMask      = 1984
+	scDiff      = 2048
+	scGenerated = 2112 // fields of a group
+	scSrc       = 2176 // 64-bit fields copied from the run
+	scDst       = 2184
+	scDstTable  = 2192
+	scFieldsAt  = 2200
+	scSplits    = 2208 // address of the next split
+	scScatter   = 2216 // 1 if splits are written
+	scSplitAt   = 2224 // table offset of the unit before which the next split is processed
+	scSpilled   = 2232 // two registers
+	scSize      = 2248
 )
 
-type kernel struct{ XTS }
+// kernel is the function being generated. Its input has fields if check is set, its output
+// if generate is set.
+type kernel struct {
+	XTS
+	name            string
+	sealed          bool // fields are encrypted with their blocks
+	check, generate bool
+}
+
+// late reports whether the sums are over the output, which is complete one unit later.
+func (k *kernel) late() bool {
+	if k.sealed {
+		return k.Decrypt
+	}
+	return k.generate
+}
+
+// stores reports whether a group of four units has results that are stored late.
+func (k *kernel) stores() bool { return k.sealed || k.generate }
 
 // key returns the round key r.
 func (k *kernel) key(r int) Op {
@@ -84,8 +112,8 @@ func byIndex(table Register, n int) Mem {
 	return Mem{Base: table, Index: rIndex, Scale: 1, Disp: 8 * n}
 }
 
-func (k *kernel) generate() {
-	TEXT(KernelName(k.Rounds, k.Decrypt, "AVX512"), 0, "func(s, r *byte)")
+func (k *kernel) build() {
+	TEXT(fmt.Sprintf("%s%dAVX512", k.name, map[int]int{10: 128, 14: 256}[k.Rounds]), 0, "func(s, r *byte)")
 	frame := AllocLocal(scSize + 64)
 	LEAQ(frame, Scratch)
 	ADDQ(Imm(63), Scratch)
@@ -101,11 +129,13 @@ func (k *kernel) generate() {
 	MOVQ(Ptr(Scratch, scDstTable), rOut)
 	MOVQ(byIndex(rOut, 0), rOut)
 	ADDQ(Ptr(Scratch, scDst), rOut)
-	if !k.Decrypt {
+	if !k.late() {
 		MOVQ(rIn, rGuard)
 		MOVQ(Slot, rGuardSlot)
 	}
-	k.StealTweaks()
+	if k.sealed {
+		k.StealTweaks()
+	}
 	k.prefetch()
 
 	Comment("The work between the rounds depends on the unit's place in its group.")
@@ -129,13 +159,22 @@ func (k *kernel) generate() {
 	k.nextNumbers()
 	JMP(LabelRef("done"))
 	Label("fix")
-	k.stripe(k.Spread(At(ScTweaks, Tmp1)), k.fixChain())
-	FixStore()
+	k.stripe(k.Spread(At(ScTweaks, Tmp1)), k.group())
+	if k.stores() {
+		for i := range 4 {
+			k.storeLane(i)
+		}
+	}
+	SUBQ(Imm(4), Pending)
 	Label("done")
-	k.steal()
+	if k.sealed {
+		k.steal()
+	} else {
+		k.pend()
+	}
 
 	ADDQ(Imm(8), rIndex)
-	if k.Decrypt {
+	if k.late() {
 		MOVQ(rOut, rGuard)
 		MOVQ(Slot, rGuardSlot)
 	}
@@ -143,7 +182,7 @@ func (k *kernel) generate() {
 	ANDQ(U8(RingMask), Slot)
 	DECQ(rCount)
 	JNZ(LabelRef("unit"))
-	if k.Decrypt {
+	if k.late() {
 		Run(k.sum())
 	}
 	k.flush()
@@ -185,9 +224,9 @@ func (k *kernel) prologue() {
 			VMOVDQA64(Tmp, k.key(r).(Mem))
 		}
 	}
-	for i, off := range []int{runTags, runStep, runMask} {
-		VMOVDQU64(Ptr(Tmp1, off), Tmp)
-		VMOVDQA64(Tmp, Ptr(Scratch, scTags+64*i))
+	for i := range 5 {
+		VMOVDQU64(Ptr(Tmp1, runIn+64*i), Tmp)
+		VMOVDQA64(Tmp, Ptr(Scratch, scIn+64*i))
 	}
 	Comment("Halves of slots that are not written must be zero.")
 	VPXORQ(Tmp, Tmp, Tmp)
@@ -210,7 +249,7 @@ func (k *kernel) prologue() {
 	MOVQ(rIn, Ptr(Scratch, scSplitAt))
 	XORQ(rIndex, rIndex)
 	MOVQ(Ptr(Tmp1, runN), rCount)
-	if k.Decrypt {
+	if k.late() {
 		Comment("There is no block before the first one. Use any memory, and a slot that is written again before its use.")
 		MOVQ(Ptr(rSrcTable, 0), rGuard)
 		ADDQ(Ptr(Scratch, scSrc), rGuard)
@@ -228,73 +267,111 @@ func (k *kernel) nextNumbers() {
 	}
 }
 
-// fixChain encrypts the last blocks of the previous group, with their fields, into Chain,
-// and leaves the group's slot in Tmp2. When decrypting, it then computes the fields and
-// accumulates their differences.
-func (k *kernel) fixChain() []func() {
-	return append([]func(){PreviousGroup}, k.fixChainAt(nil)...)
+// group computes the fields of the previous group, and leaves the group's slot in Tmp2. If
+// the fields are encrypted, it also encrypts or decrypts the group's last blocks into Chain.
+func (k *kernel) group() []func() {
+	return append([]func(){PreviousGroup}, k.groupAt(nil)...)
 }
 
-// fixChainAt is fixChain with the slot already in Tmp2. lanes, if not nil, selects the
-// 64-bit lanes whose differences count.
-func (k *kernel) fixChainAt(lanes Op) (s []func()) {
-	if k.Decrypt {
-		s = append(s, func() { VMOVDQA64(At(ScFix, Tmp2), Chain) })
+// groupAt is group with the slot already in Tmp2. lanes, if not nil, selects the 64-bit
+// lanes whose differences count.
+func (k *kernel) groupAt(lanes Op) (s []func()) {
+	add := func(f ...func()) { s = append(s, f...) }
+	if k.sealed && k.Decrypt {
+		add(func() { VMOVDQA64(At(ScFix, Tmp2), Chain) })
+		add(k.fixRounds()...)
+		// The last lane of each of the four blocks, and the sums over the others.
+		add(
+			func() { VPSHUFB(constant(cReverse), Chain, zField) },
+			func() { VPCLMULQDQ(Imm(0x00), constant(cLast), zField, ChainKey) },
+			func() { VPCLMULQDQ(Imm(0x11), constant(cLast), zField, zField) },
+			func() { VPTERNLOGQ(Imm(Xor3), At(scSums, Tmp2), ChainKey, zField) },
+		)
 	} else {
-		s = append(s, func() { VMOVDQA64(At(scSums, Tmp2), Chain) })
-		s = append(s, k.fields(Chain, ChainKey)...)
-		s = append(s, func() { VPTERNLOGQ(Imm(Xor3), At(ScFix, Tmp2), ChainKey, Chain) })
-		s = append(s, k.nextTags(ChainKey)...)
+		add(func() { VMOVDQA64(At(scSums, Tmp2), zField) })
 	}
-	s = append(s,
+	add(k.guards(zField, ChainKey)...)
+	if k.generate {
+		add(k.tags(scOut, ChainKey)...)
+		if k.sealed && !k.Decrypt {
+			add(
+				func() { VPXORQ(At(ScFix, Tmp2), ChainKey, Chain) },
+				func() { VPXORQ(zField, Chain, Chain) },
+			)
+		} else {
+			add(
+				func() { VPXORQ(zField, ChainKey, ChainKey) },
+				func() { VMOVDQA64(ChainKey, Ptr(Scratch, scGenerated)) },
+			)
+		}
+		add(k.nextTags(scOut, ChainKey)...)
+	}
+	if k.check {
+		add(k.tags(scIn, ChainKey)...)
+		add(
+			func() { VPTERNLOGQ(Imm(Xor3), At(scFields, Tmp2), ChainKey, zField) },
+			func() {
+				if lanes != nil {
+					VPANDQ_Z(Ptr(Scratch, scMask), zField, lanes, zField)
+				} else {
+					VPANDQ(Ptr(Scratch, scMask), zField, zField)
+				}
+			},
+			func() { VPORQ(Ptr(Scratch, scDiff), zField, zField) },
+			func() { VMOVDQA64(zField, Ptr(Scratch, scDiff)) },
+		)
+		add(k.nextTags(scIn, ChainKey)...)
+	}
+	if k.sealed && !k.Decrypt {
+		add(k.fixRounds()...)
+	}
+	return s
+}
+
+// fixRounds encrypts or decrypts Chain with the tweaks of the last blocks of the group at
+// Tmp2.
+func (k *kernel) fixRounds() []func() {
+	s := []func(){
 		func() { VMOVDQA64(At(ScFixTweak, Tmp2), ChainKey) },
 		func() { VPTERNLOGQ(Imm(Xor3), k.First(), ChainKey, Chain) },
-	)
+	}
 	for r := 1; r < k.Rounds; r++ {
 		s = append(s, func() { Round(k.Decrypt, k.key(r), Chain) })
 	}
-	s = append(s, func() { LastRound(k.Decrypt, ChainKey, Chain) })
-	if !k.Decrypt {
-		return s
-	}
-	// The last lane of each of the four blocks, and the sums over the others.
-	s = append(s,
-		func() { VPSHUFB(constant(cReverse), Chain, zField) },
-		func() { VPCLMULQDQ(Imm(0x00), constant(cLast), zField, ChainKey) },
-		func() { VPCLMULQDQ(Imm(0x11), constant(cLast), zField, zField) },
-		func() { VPTERNLOGQ(Imm(Xor3), At(scSums, Tmp2), ChainKey, zField) },
-	)
-	s = append(s, k.fields(zField, ChainKey)...)
-	s = append(s, func() { VPTERNLOGQ(Imm(Xor3), At(scFields, Tmp2), ChainKey, zField) })
-	s = append(s, k.nextTags(ChainKey)...)
-	return append(s,
-		func() {
-			if lanes != nil {
-				VPANDQ_Z(Ptr(Scratch, scMask), zField, kGroup, zField)
-			} else {
-				VPANDQ(Ptr(Scratch, scMask), zField, zField)
-			}
-		},
-		func() { VPORQ(Ptr(Scratch, scDiff), zField, zField) },
-		func() { VMOVDQA64(zField, Ptr(Scratch, scDiff)) },
-	)
+	return append(s, func() { LastRound(k.Decrypt, ChainKey, Chain) })
 }
 
-// flush processes the last blocks that no later unit has processed: at most one whole
+// storeLane stores the results of unit i of the group at Tmp2: the last AES block, from
+// Chain, and the generated field.
+func (k *kernel) storeLane(i int) {
+	if k.sealed {
+		FixStoreLane(i)
+	} else {
+		MOVQ(At(ScFixOut+16*i, Tmp2), Tmp1)
+	}
+	if k.generate && !(k.sealed && !k.Decrypt) {
+		VMOVQ(Ptr(Scratch, scGenerated+16*i), X0)
+		VMOVQ(X0, Ptr(Tmp1, 16))
+	}
+}
+
+// flush processes the units whose fields no later unit has computed: at most one whole
 // group and the units of the last one.
 func (k *kernel) flush() {
 	Oldest()
 	Label("flush")
-	if k.Decrypt {
+	if k.check {
 		Comment("A mask of two qwords for each remaining unit, at most eight qwords.")
 		MOVQ(I32(-1), Tmp1)
 		LEAQ(Mem{Base: Pending, Index: Pending, Scale: 1}, rIn)
 		BZHIQ(rIn, Tmp1, Tmp1)
 		KMOVB(Tmp1.As32(), kGroup)
 	}
-	Run(k.fixChainAt(kGroup))
+	Run(k.groupAt(kGroup))
 	for i := range 4 {
-		FixStoreLane(i)
+		if k.stores() {
+			k.storeLane(i)
+		}
 		DECQ(Pending)
 		JZ(LabelRef("flushed"))
 	}
@@ -353,6 +430,10 @@ func (k *kernel) steal() {
 		MOVQ(Ptr(Scratch, scFieldsAt), Tmp1)
 		VMOVQ(X0, byIndex(Tmp1, 0))
 	} else {
+		if k.check {
+			MOVQ(Ptr(rIn, blockSize), Tmp1)
+			MOVQ(Tmp1, At(scFields, Slot))
+		}
 		VMOVQ(X0, Ptr(rOut, blockSize))
 	}
 	VMOVHPS(X0, At(ScFix+8, Slot))
@@ -361,9 +442,23 @@ func (k *kernel) steal() {
 	INCQ(Pending)
 }
 
+// pend notes a unit whose field is not encrypted: the field to check, or the place of the
+// one to generate.
+func (k *kernel) pend() {
+	if k.check {
+		MOVQ(Ptr(rIn, blockSize), Tmp1)
+		MOVQ(Tmp1, At(scFields, Slot))
+	}
+	if k.generate {
+		LEAQ(Ptr(rOut, blockSize-16), Tmp1)
+		MOVQ(Tmp1, At(ScFixOut, Slot))
+	}
+	INCQ(Pending)
+}
+
 // epilogue clears keys, tweaks and data from registers and scratch memory.
 func (k *kernel) epilogue() {
-	if k.Decrypt {
+	if k.check {
 		Comment("Combine the differences of all four lanes.")
 		VMOVDQA64(Ptr(Scratch, scDiff), Z0)
 		VEXTRACTI64X4(Imm(1), Z0, Y1)
@@ -376,8 +471,11 @@ func (k *kernel) epilogue() {
 	for _, z := range AllZ {
 		VPXORQ(z, z, z)
 	}
-	for off := ScTweaks; off < scTags; off += 64 {
+	for off := ScTweaks; off < scIn; off += 64 {
 		VMOVDQA64(Z0, Ptr(Scratch, off))
+	}
+	if k.generate {
+		VMOVDQA64(Z0, Ptr(Scratch, scGenerated))
 	}
 	VZEROUPPER()
 	RET()
