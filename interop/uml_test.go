@@ -137,7 +137,7 @@ func TestUMLSpeed(t *testing.T) {
 				bridge(t, "umlbr0", "umltap0", "umltap1")
 				cable := "unix:" + filepath.Join(dir, "cable")
 				start := func(name, parameters, tap string) *pciGuest {
-					return startPCI(t, softmkey, dir, name, cable, parameters+" oops=panic pci.mtu="+mtu+" vec0:transport=tap,ifname="+tap+",depth=128,gro=1", image)
+					return startPCI(t, softmkey, dir, name, cable, parameters+" oops=panic pci.mtu="+mtu+" vec0:transport=tap,ifname="+tap+",depth=128,gro=1,mtu="+mtu, image)
 				}
 				target := start("target", "pci.role=target pci.addr=10.94.0.1 pci.peer=10.94.0.2", "umltap0")
 				host := start("host", "pci.role=host pci.addr=10.94.0.2 pci.peer=10.94.0.1", "umltap1")

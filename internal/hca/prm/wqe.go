@@ -360,6 +360,11 @@ func (a *AV) parse(b []byte) error {
 	return nil
 }
 
+// StartPadding is a bit in the length of the data segments that receive an Ethernet frame: the adapter
+// may align its write by bytes before the frame's start (MLX5_HW_START_PADDING in Linux). The length is
+// in the other bits.
+const StartPadding = 1 << 31
+
 // ParseRecv decodes the data segments of a receive queue entry into sges. An empty
 // segment with the key InvalidLKey ends the list.
 func ParseRecv(sges []Data, b []byte) []Data {

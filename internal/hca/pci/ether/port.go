@@ -414,8 +414,9 @@ func (p *Port) scatter(q *RQ, frame []byte) (fits bool, err error) {
 	}
 	q.data = prm.ParseRecv(q.data[:0], q.entry)
 	var room uint64
-	for _, d := range q.data {
-		room += uint64(d.Length)
+	for i := range q.data {
+		q.data[i].Length &^= prm.StartPadding
+		room += uint64(q.data[i].Length)
 	}
 	if room < uint64(len(frame)) {
 		return false, nil

@@ -113,10 +113,14 @@ func (r *rig) post(op prm.Opcode, csum byte, mss int, headers []byte, addr uint6
 	r.port.Ring(r.sq)
 }
 
-// receive posts a buffer of n bytes.
+// receive posts a buffer of n bytes, as Linux does it.
 func (r *rig) receive(index, n int) {
-	e := be.AppendUint64(be.AppendUint32(be.AppendUint32(nil, uint32(n)), testLKey), buffers+uint64(index)*0x1000)
-	e = be.AppendUint64(be.AppendUint32(be.AppendUint32(e, 0), prm.InvalidLKey), 0)
+	e := be.AppendUint64(be.AppendUint32(be.AppendUint32(nil, uint32(n)|prm.StartPadding), testLKey), buffers+uint64(index)*0x1000)
+	r.entry(index, be.AppendUint64(be.AppendUint32(be.AppendUint32(e, 0), prm.InvalidLKey), 0))
+}
+
+// entry posts an entry of the receive queue.
+func (r *rig) entry(index int, e []byte) {
 	r.put(rqRing+uint64(index&3)*32, e)
 	var count [4]byte
 	be.PutUint32(count[:], uint32(index+1))
@@ -212,5 +216,24 @@ func TestReceive(t *testing.T) {
 	}
 	if c := r.port.Counters(); c.NoBuffer != 2 || c.Unmatched != 1 || c.Received[Unicast].Frames != 1 {
 		t.Errorf("counters %+v", c)
+	}
+}
+
+// A frame that is longer than the first part of its buffer goes on in the second, as with an MTU above
+// 3,600 bytes in Linux.
+func TestReceiveParts(t *testing.T) {
+	r := newRig(t)
+	r.steer(1)
+	frame := frameOf(t, echo)
+	var e []byte
+	for i, n := range []int{40, 0x800} {
+		e = be.AppendUint64(be.AppendUint32(be.AppendUint32(e, uint32(n)|prm.StartPadding), testLKey), buffers+uint64(i)*0x1000)
+	}
+	r.entry(0, e)
+	r.port.Receive(frame)
+	r.cq.next(t)
+	got := make([]byte, len(frame))
+	if err := errors.Join(r.mem.Read(buffers, got[:40]), r.mem.Read(buffers+0x1000, got[40:])); err != nil || !bytes.Equal(got, frame) {
+		t.Errorf("received %x, %v, want %x", got, err, frame)
 	}
 }
