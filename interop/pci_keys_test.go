@@ -15,7 +15,8 @@ func TestPCIKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("virtual machines boot in the long form")
 	}
-	examples := []string{"crypto", "signature", "blocks", "layout", "domains", "pipelining"}
+	examples := []string{"crypto", "signature", "blocks", "layout", "domains", "pipelining", "objects"}
+	parts := map[string]string{"objects": "atomics events import"}
 	script, steps, programs := "step gids eventually gid ffff 3\n", []string{"gids"}, []string(nil)
 	dir := t.TempDir()
 	for _, name := range examples {
@@ -26,7 +27,7 @@ func TestPCIKeys(t *testing.T) {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		programs = append(programs, program)
-		script += "step " + name + " timeout 60 " + name + "\n"
+		script += "step " + name + " timeout 60 " + name + " " + parts[name] + "\n"
 		steps = append(steps, name)
 	}
 	eachKernel(t, guest.PCI{RDMA: true, Script: script, Programs: programs}, func(t *testing.T, softmkey, dir string, image guest.Image) {
