@@ -1,6 +1,8 @@
 package adapter
 
 import (
+	"math/bits"
+
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -165,6 +167,50 @@ func (c *Context) createRMP(x *call) error {
 		return err
 	}
 	prm.PutNumber(x.out, s.number)
+	return nil
+}
+
+// modifyRMP executes MODIFY_RMP: the limit, below which an event is raised.
+func (c *Context) modifyRMP(x *call) error {
+	s, err := c.srq(x, "RMP", srqBasic)
+	if err != nil {
+		return err
+	}
+	limit, ok := prm.ParseModifyRMP(x.in)
+	if !ok {
+		return refuse(prm.CmdBadParam, synNotSupported, "RMP %#x: only its limit can be changed", s.number)
+	}
+	return s.Modify(0, limit, SRQLimit)
+}
+
+// queryRMP executes QUERY_RMP.
+func (c *Context) queryRMP(x *call) error {
+	s, err := c.srq(x, "RMP", srqBasic)
+	if err != nil {
+		return err
+	}
+	limit, failed := s.state()
+	prm.PutRMP(x.out, limit, uint8(bits.TrailingZeros32(s.attr.MaxWR)), uint8(s.shift), failed)
+	return nil
+}
+
+// armXRCSRQ executes ARM_XRC_SRQ: the limit, below which an event is raised.
+func (c *Context) armXRCSRQ(x *call) error {
+	s, err := c.srq(x, "XRC SRQ", srqXRC)
+	if err != nil {
+		return err
+	}
+	return s.Modify(0, prm.ParseArmXRCSRQ(x.in), SRQLimit)
+}
+
+// queryXRCSRQ executes QUERY_XRC_SRQ.
+func (c *Context) queryXRCSRQ(x *call) error {
+	s, err := c.srq(x, "XRC SRQ", srqXRC)
+	if err != nil {
+		return err
+	}
+	limit, failed := s.state()
+	prm.PutXRCSRQ(x.out, limit, uint8(bits.TrailingZeros32(s.attr.MaxWR)), uint8(s.shift-4), failed)
 	return nil
 }
 

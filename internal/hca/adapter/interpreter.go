@@ -67,6 +67,8 @@ func init() {
 		prm.CmdDetachMCG:     {0x20, 0x20, header, guestOnly((*Context).detachMCG)},
 		prm.CmdCreateRMP:     {0x88, maxInput, header, (*Context).createRMP},
 		prm.CmdDestroyRMP:    {header, header, header, destroyer("RMP", func(c *Context) map[uint32]*SRQ { return c.srqs })},
+		prm.CmdModifyRMP:     {0x110, maxInput, header, guestOnly((*Context).modifyRMP)},
+		prm.CmdQueryRMP:      {header, header, 0x110, guestOnly((*Context).queryRMP)},
 		prm.CmdCreateDCT:     {0x50, maxInput, header, notGuest((*Context).createDCT)},
 		prm.CmdDestroyDCT:    {header, header, header, destroyer("DCT", func(c *Context) map[uint32]*QP { return c.qps })},
 		prm.CmdDrainDCT:      {header, header, header, (*Context).drainDCT},
@@ -74,6 +76,8 @@ func init() {
 		prm.CmdModifyCQ:      {0x30, maxInput, header, guestOnly((*Context).modifyCQ)},
 		prm.CmdCreateXRCSRQ:  {0x110, maxInput, header, guestOnly((*Context).createXRCSRQ)},
 		prm.CmdDestroyXRCSRQ: {header, header, header, destroyer("XRC SRQ", func(c *Context) map[uint32]*SRQ { return c.srqs })},
+		prm.CmdArmXRCSRQ:     {header, header, header, guestOnly((*Context).armXRCSRQ)},
+		prm.CmdQueryXRCSRQ:   {header, header, 0x70, guestOnly((*Context).queryXRCSRQ)},
 		prm.CmdCreateMKey:    {0x50, maxInput, header, (*Context).createMKey},
 		prm.CmdDestroyMKey:   {header, header, header, destroyer("memory key with index", func(c *Context) map[uint32]*mkeyObject { return c.mkeys })},
 		prm.CmdCreatePSV:     {header, header, 0x20, (*Context).createPSV},
@@ -250,6 +254,19 @@ func (c *Context) qp(x *call, number uint32) (*QP, error) {
 		return nil, foreign("QP", number)
 	}
 	return q, nil
+}
+
+// srq returns the SRQ of a type that a command names.
+func (c *Context) srq(x *call, kind string, typ int) (*SRQ, error) {
+	number := prm.NumberOf(x.in)
+	s := lookup(c, c.srqs, number)
+	switch {
+	case s == nil || s.attr.Type != typ:
+		return nil, missing(kind, number)
+	case !x.may(s.uid):
+		return nil, foreign(kind, number)
+	}
+	return s, nil
 }
 
 // uar returns the UAR that a command names.

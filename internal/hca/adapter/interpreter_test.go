@@ -408,7 +408,7 @@ func interpret(t testing.TB, input []byte) {
 	opcodes := []prm.Command{
 		prm.CmdQueryHCACap, prm.CmdQueryNICVPort, prm.CmdQueryLAG, prm.CmdAllocPD, prm.CmdDeallocPD, prm.CmdCreateUmem, prm.CmdDestroyUmem, prm.CmdCreateCQ,
 		prm.CmdDestroyCQ, prm.CmdCreateQP, prm.CmdDestroyQP, prm.CmdRst2InitQP, prm.CmdInit2InitQP, prm.CmdInit2RTRQP, prm.CmdRTR2RTSQP, prm.CmdToErrQP, prm.CmdToRstQP,
-		prm.CmdQueryQP, prm.CmdCreateRMP, prm.CmdDestroyRMP, prm.CmdCreateMKey, prm.CmdDestroyMKey, prm.CmdCreatePSV, prm.CmdDestroyPSV, prm.CmdCreateObject,
+		prm.CmdQueryQP, prm.CmdCreateRMP, prm.CmdModifyRMP, prm.CmdQueryRMP, prm.CmdDestroyRMP, prm.CmdCreateMKey, prm.CmdDestroyMKey, prm.CmdCreatePSV, prm.CmdDestroyPSV, prm.CmdCreateObject,
 		prm.CmdQueryObject, prm.CmdDestroyObject, 0x904,
 	}
 	numbers := []uint32{p.pd.Number(), l.umem, l.cqn, l.number}

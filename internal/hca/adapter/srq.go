@@ -264,6 +264,13 @@ func (s *SRQ) Modify(maxWR, limit uint32, mask uint32) error {
 	return nil
 }
 
+// state returns the limit, which is 0 once its event was raised, and whether the queue has failed.
+func (s *SRQ) state() (limit uint32, failed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limit, s.failed
+}
+
 // Query returns the SRQ's sizes and its limit, which is 0 once its event was raised.
 func (s *SRQ) Query() (maxWR, maxSGE, limit uint32) {
 	s.mu.Lock()

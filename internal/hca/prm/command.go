@@ -38,6 +38,8 @@ const (
 	CmdDestroyPSV        Command = 0x601
 	CmdCreateXRCSRQ      Command = 0x705
 	CmdDestroyXRCSRQ     Command = 0x706
+	CmdQueryXRCSRQ       Command = 0x707
+	CmdArmXRCSRQ         Command = 0x708
 	CmdCreateDCT         Command = 0x710
 	CmdDestroyDCT        Command = 0x711
 	CmdDrainDCT          Command = 0x712
@@ -80,7 +82,7 @@ var commandNames = map[Command]string{
 	CmdCreateCQ: "CREATE_CQ", CmdDestroyCQ: "DESTROY_CQ", CmdQueryCQ: "QUERY_CQ", CmdModifyCQ: "MODIFY_CQ",
 	CmdCreateQP: "CREATE_QP", CmdDestroyQP: "DESTROY_QP", CmdRst2InitQP: "RST2INIT_QP", CmdInit2RTRQP: "INIT2RTR_QP", CmdRTR2RTSQP: "RTR2RTS_QP",
 	CmdRTS2RTSQP: "RTS2RTS_QP", CmdSQErr2RTSQP: "SQERR2RTS_QP", CmdSQD2RTSQP: "SQD_RTS_QP", CmdToErrQP: "2ERR_QP", CmdToRstQP: "2RST_QP", CmdQueryQP: "QUERY_QP", CmdInit2InitQP: "INIT2INIT_QP",
-	CmdCreatePSV: "CREATE_PSV", CmdDestroyPSV: "DESTROY_PSV", CmdCreateXRCSRQ: "CREATE_XRC_SRQ", CmdDestroyXRCSRQ: "DESTROY_XRC_SRQ",
+	CmdCreatePSV: "CREATE_PSV", CmdDestroyPSV: "DESTROY_PSV", CmdCreateXRCSRQ: "CREATE_XRC_SRQ", CmdDestroyXRCSRQ: "DESTROY_XRC_SRQ", CmdQueryXRCSRQ: "QUERY_XRC_SRQ", CmdArmXRCSRQ: "ARM_XRC_SRQ",
 	CmdCreateDCT: "CREATE_DCT", CmdDestroyDCT: "DESTROY_DCT", CmdDrainDCT: "DRAIN_DCT", CmdQueryDCT: "QUERY_DCT", CmdQueryVPortState: "QUERY_VPORT_STATE", CmdQueryESWContext: "QUERY_ESW_VPORT_CONTEXT",
 	CmdQueryNICVPort: "QUERY_NIC_VPORT_CONTEXT", CmdQueryRoCEAddress: "QUERY_ROCE_ADDRESS", CmdQueryHCAVPort: "QUERY_HCA_VPORT_CONTEXT",
 	CmdQueryVNICEnv: "QUERY_VNIC_ENV", CmdQueryVPortCounter: "QUERY_VPORT_COUNTER", CmdQueryQCounter: "QUERY_Q_COUNTER",

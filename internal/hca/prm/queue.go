@@ -119,6 +119,24 @@ func ParseCreateRMP(in []byte) RMPContext {
 	}
 }
 
+// ParseModifyRMP decodes a MODIFY_RMP, which changes the limit of an RMP. ok is false if it
+// changes something else.
+func ParseModifyRMP(in []byte) (limit uint32, ok bool) {
+	return uint32(Bits(in, wqOff+0x30, 16)), Bits(in, 0x80, 64) == 1
+}
+
+// PutRMP writes the answer to QUERY_RMP: the sizes of the queue are logarithms.
+func PutRMP(out []byte, limit uint32, logSize, logStride uint8, failed bool) {
+	state := uint64(1) // ready
+	if failed {
+		state = 3
+	}
+	SetBits(out, 0x20*8+8, 4, state)
+	SetBits(out, wqOff+0x30, 16, uint64(limit))
+	SetBits(out, wqOff+0x10c, 4, uint64(logStride))
+	SetBits(out, wqOff+0x11b, 5, uint64(logSize))
+}
+
 // XRCSRQContext is a CREATE_XRC_SRQ of a kernel driver.
 type XRCSRQContext struct {
 	XRCD, CQ, PD, UserIndex uint32
@@ -135,6 +153,23 @@ func ParseCreateXRCSRQ(in []byte) XRCSRQContext {
 		XRCD: uint32(f(0x28, 24)), CQ: uint32(f(0x48, 24)), PD: uint32(f(0xc8, 24)), UserIndex: uint32(f(0x88, 24)), LogStride: uint8(f(0x25, 3)), LogSize: uint8(f(0x04, 4)),
 		DBAddr: f(0x140, 64) &^ 3, LogPage: uint8(f(0x82, 6)), PageOffset: uint8(f(0x40, 6)),
 	}
+}
+
+// ParseArmXRCSRQ decodes an ARM_XRC_SRQ, which sets the limit.
+func ParseArmXRCSRQ(in []byte) (limit uint32) { return uint32(Bits(in, 0x70, 16)) }
+
+// PutXRCSRQ writes the answer to QUERY_XRC_SRQ: the sizes of the queue are logarithms, of a request
+// that of units of 16 bytes.
+func PutXRCSRQ(out []byte, limit uint32, logSize, logStride uint8, failed bool) {
+	state := uint64(0) // good
+	if failed {
+		state = 1
+	}
+	const at = 0x10 * 8
+	SetBits(out, at, 4, state)
+	SetBits(out, at+4, 4, uint64(logSize))
+	SetBits(out, at+0x25, 3, uint64(logStride))
+	SetBits(out, at+0xe0, 16, uint64(limit))
 }
 
 // Pages returns where the ring lies.
