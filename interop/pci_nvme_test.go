@@ -145,8 +145,8 @@ watch &
 `
 
 // nvmeScript is the /script of both ends of NVMe over RDMA with T10-PI. The target has a disk
-// of scsi_debug; BLOCK is the size of its blocks. MODE is wire, where the test damages frames, or
-// memory.
+// of scsi_debug; BLOCK is the size of its blocks. MODE is wire, where the test damages frames,
+// memory, where the host damages its own, or ordered, where the test says what to do.
 var nvmeScript = strings.NewReplacer("DISK", "/dev/nvme0n1", "ERRORS", `PI error\\|rotection error\\|I/O error`).Replace(piScript) + `
 target() {
 	# The disk of the other block size that /init has made goes.
@@ -201,8 +201,29 @@ wire() {
 verified() {
 	fio --name=verify --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio --iodepth=16 --rw=randwrite --bs=$1 --size=2m --offset=4m --verify=crc32c --verify_fatal=1
 }
+# put FILE and get FILE: 8 blocks are written, or read and compared.
+put() { dd if=$1 of=/dev/nvme0n1 bs=$((8 * BLOCK)) count=1 oflag=direct; }
+get() { dd if=/dev/nvme0n1 of=/tmp/back bs=$((8 * BLOCK)) count=1 iflag=direct && cmp $1 /tmp/back; }
+# make NAME: a file of 8 blocks that begins with its name.
+make() { { echo "$1"; cat /tmp/data; } | head -c $((8 * BLOCK)) >"/tmp/$1"; }
+# With writes held, the disk gets none before they are let go.
+held=/tmp/blkio/blkio.throttle.write_bps_device
+hold() { echo "8:0 1" >$held; }
+release() { echo "8:0 0" >$held; }
+# slow JIFFIES: the time from a read of the disk to its completion.
+slow() { echo $1 >/sys/bus/pseudo/drivers/scsi_debug/delay; }
 if [ $role = target ]; then
 	step target target
+	if [ MODE = ordered ]; then
+		mkdir /tmp/blkio
+		step blkio mount -t cgroup -o blkio none /tmp/blkio
+		obey
+	fi
+elif [ MODE = ordered ]; then
+	seq 1 100000 | head -c 262144 >/tmp/data
+	step connect try connect
+	step integrity integrity
+	obey
 elif [ MODE = memory ]; then
 	seq 1 100000 | head -c 262144 >/tmp/data
 	step connect try connect
@@ -317,12 +338,10 @@ func TestPCINVMeMemory(t *testing.T) {
 					fmt.Fprintln(data, i)
 				}
 				var want []byte
+				tuples := tuplesOf(data.Bytes()[:8192], block)
 				for i := range 8192 / block {
-					b := data.Bytes()[i*block:][:block]
-					want = append(want, b...)
-					want = binary.BigEndian.AppendUint16(want, crc16T10DIF(b))
-					want = append(want, 0, 0) // the application tag
-					want = binary.BigEndian.AppendUint32(want, uint32(i))
+					want = append(want, data.Bytes()[i*block:][:block]...)
+					want = append(want, tuples[i*8:][:8]...)
 				}
 				for way, opcodes := range map[string][3]string{"write": {"13", "14", "15"}, "read": {"6", "7", "8"}} {
 					if got := transferred(t, record, opcodes, want[:20]); !bytes.Equal(got, want) {

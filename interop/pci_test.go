@@ -25,6 +25,8 @@ type pciGuest struct {
 	console string // file name
 	ended   chan struct{}
 	kill    func() // kills the machine
+	pid     int
+	typed   io.WriteCloser // what is typed on the console
 }
 
 // startPCI starts the adapter with more flags, and QEMU. The parameters are for the guest's /init.
@@ -80,9 +82,13 @@ func startMachine(t *testing.T, dir, name, adapter, parameters string, image gue
 	}
 	machine := command(t, filepath.Join(dir, adapter+".sock"), parameters, image)
 	machine.Stdout, machine.Stderr = console, console
+	if g.typed, err = machine.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	if err := machine.Start(); err != nil {
 		t.Fatal(err)
 	}
+	g.pid = machine.Process.Pid
 	go func() {
 		machine.Wait()
 		close(g.ended)
@@ -115,6 +121,33 @@ func qemuCommand(t *testing.T, socket, parameters string, image guest.Image) *ex
 		"-kernel", image.Kernel, "-initrd", image.Initramfs,
 		"-append", "console=ttyS0 no_timer_check mitigations=off "+parameters,
 		"-device", fmt.Sprintf(`{"driver":"vfio-user-pci","socket":{"path":%q,"type":"unix"}}`, socket))
+}
+
+// order has the guest's /script, which runs obey of /init, do a step, and waits for its result.
+func (g *pciGuest) order(name, command string) {
+	g.t.Helper()
+	g.begin(name, command)
+	if !g.succeeded(name) {
+		g.t.Fatalf("%s: %s failed", g.name, name)
+	}
+}
+
+// begin is order without waiting.
+func (g *pciGuest) begin(name, command string) {
+	g.t.Helper()
+	if _, err := fmt.Fprintf(g.typed, "%s %s\n", name, command); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// succeeded waits for the end of a step, and reports whether it succeeded.
+func (g *pciGuest) succeeded(name string) (ok bool) {
+	g.t.Helper()
+	g.wait(name, func(console string) bool {
+		ok = strings.Contains(console, "pci: "+name+" done")
+		return ok || strings.Contains(console, "pci: "+name+" failed")
+	})
+	return ok
 }
 
 // lines waits for a line of the guest's /init and returns all of its lines so far.
