@@ -146,7 +146,8 @@ watch &
 
 // nvmeScript is the /script of both ends of NVMe over RDMA with T10-PI. The target has a disk
 // of scsi_debug; BLOCK is the size of its blocks. MODE is wire, where the test damages frames,
-// memory, where the host damages its own, or ordered, where the test says what to do.
+// memory, where the host damages its own, ordered, where the test says what to do, or alone, where
+// one guest has both ends.
 var nvmeScript = strings.NewReplacer("DISK", "/dev/nvme0n1", "ERRORS", `PI error\\|rotection error\\|I/O error`).Replace(piScript) + `
 target() {
 	# The disk of the other block size that /init has made goes.
@@ -212,7 +213,16 @@ hold() { echo "8:0 1" >$held; }
 release() { echo "8:0 0" >$held; }
 # slow JIFFIES: the time from a read of the disk to its completion.
 slow() { echo $1 >/sys/bus/pseudo/drivers/scsi_debug/delay; }
-if [ $role = target ]; then
+if [ MODE = alone ]; then
+	step devinfo ibv_devinfo -v
+	peer=$addr
+	seq 1 100000 | head -c 262144 >/tmp/data
+	step target target
+	step connect try connect
+	step integrity integrity
+	step compare compare 65536
+	step memory nvmepass /dev/nvme0n1
+elif [ $role = target ]; then
 	step target target
 	if [ MODE = ordered ]; then
 		mkdir /tmp/blkio
