@@ -159,3 +159,33 @@ func TestRemove(t *testing.T) {
 		t.Errorf("%d contexts are looked at after all were removed", n)
 	}
 }
+
+// TestManyContexts rings one of a hundred contexts again and again: it is polled more often than the
+// others, whose doorbells are found nevertheless.
+func TestManyContexts(t *testing.T) {
+	p := newPump(t)
+	bells := make([]*bell, 100)
+	for i := range bells {
+		bells[i] = newBell()
+		p.Add(bells[i], nil)
+	}
+	busy, other := bells[70], bells[30]
+	busy.ring(t, 1, true)
+	before, otherBefore := busy.polls.Load(), other.polls.Load()
+	for n := uint64(2); n < 500; n++ {
+		busy.ring(t, n, true)
+	}
+	if got, least := busy.polls.Load()-before, 2*(other.polls.Load()-otherBefore); got < least {
+		t.Errorf("%d polls of the context with work, want at least %d, twice those of another one", got, least)
+	}
+	for i, c := range bells {
+		c.ring(t, 1000, i%2 == 0)
+		p.Remove(c)
+		c.removed.Store(true)
+	}
+	for i, c := range bells {
+		if c.late.Load() {
+			t.Errorf("context %d was polled after its removal", i)
+		}
+	}
+}

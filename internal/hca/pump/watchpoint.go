@@ -90,10 +90,11 @@ type watcher struct {
 
 // arm enables watchpoints for the registers in every thread of their programs, and reports
 // whether all of them are watched. A thread has few watchpoints; those that exist stay.
-func (w *watcher) arm(all []Registers) (complete bool) {
+func (w *watcher) arm(registers func() []Registers) (complete bool) {
 	if w.refused {
-		return false
+		return false // before the registers are asked for, which costs system calls for each program
 	}
+	all := registers()
 	if tooMany(all) {
 		w.close()
 		return false

@@ -139,7 +139,7 @@ func TestTooManyWatchpoints(t *testing.T) {
 		if got := tooMany(all); got != v.want {
 			t.Errorf("%+v: %v", v, got)
 		}
-		if w := (watcher{}); v.want && (w.arm(all) || w.points != nil) {
+		if w := (watcher{}); v.want && (w.arm(func() []Registers { return all }) || w.points != nil) {
 			t.Errorf("%+v: armed", v)
 		}
 	}
