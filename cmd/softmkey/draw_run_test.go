@@ -194,7 +194,7 @@ func startBrowser(t *testing.T) *browser {
 	}
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
 	b := &browser{session: fmt.Sprintf("http://127.0.0.1:%d", port)}
-	for range 200 {
+	for range 1200 {
 		if r, err := http.Get(b.session + "/status"); err == nil {
 			r.Body.Close()
 			break
@@ -248,7 +248,7 @@ func (b *browser) run(t *testing.T, script string, value any) {
 // await waits until a script returns true.
 func (b *browser) await(t *testing.T, script string) {
 	t.Helper()
-	for range 200 {
+	for range 1200 {
 		var ok bool
 		if b.run(t, script, &ok); ok {
 			return

@@ -45,7 +45,7 @@ func TestRunKilled(t *testing.T) {
 		}
 	}
 	c.Wait()
-	for range 500 {
+	for range 6000 {
 		if _, err := os.Stat(mine[0]); errors.Is(err, fs.ErrNotExist) {
 			return
 		}
