@@ -54,6 +54,12 @@ func (r *run) byLines(kind Kind) bool {
 		(r.size > lineBlock || r.n >= roundPhases/uint64(unit))
 }
 
+// toLines reports whether the kernel that copies to whole cache lines is faster for the run:
+// blocks are short, and most of them do not begin on a cache line.
+func (r *run) toLines() bool {
+	return r.size >= lineBlock && r.size < t10LongSize && (uintptr(r.dst)|uintptr(r.dstStride))%64 != 0
+}
+
 // roundPhases divided by the unit is the number of blocks in one round of the line
 // kernels. They always process at least one round, and would read beyond a shorter run
 // (roundBlocks in the generator).
@@ -81,6 +87,9 @@ func t10AVX512(r *run)
 func t10CopyAVX512(r *run)
 
 //go:noescape
+func t10CopyToLinesAVX512(r *run)
+
+//go:noescape
 func t10LongAVX512(r *run)
 
 //go:noescape
@@ -93,16 +102,25 @@ func crcAVX512(r *run)
 func crcCopyAVX512(r *run)
 
 //go:noescape
+func crcCopyToLinesAVX512(r *run)
+
+//go:noescape
 func crcMSBAVX512(r *run)
 
 //go:noescape
 func crcMSBCopyAVX512(r *run)
 
 //go:noescape
+func crcMSBCopyToLinesAVX512(r *run)
+
+//go:noescape
 func csumAVX512(r *run)
 
 //go:noescape
 func csumCopyAVX512(r *run)
+
+//go:noescape
+func csumCopyToLinesAVX512(r *run)
 
 //go:noescape
 func crcVAES(r *run)
@@ -142,6 +160,7 @@ const t10LongSize = 1024
 func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
 	if tier == cpu.AVX512 && hasAVX512 {
 		byLines := !copies && r.byLines(kind)
+		toLines := copies && r.toLines()
 		switch {
 		case byLines && kind == T10 && r.size > lineBlock:
 			t10LongLinesAVX512(r)
@@ -159,18 +178,26 @@ func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
 			t10AVX512(r)
 		case kind == T10 && r.size >= t10LongSize:
 			t10LongCopyAVX512(r)
+		case kind == T10 && toLines:
+			t10CopyToLinesAVX512(r)
 		case kind == T10:
 			t10CopyAVX512(r)
 		case kind == CSUM && !copies:
 			csumAVX512(r)
+		case kind == CSUM && toLines:
+			csumCopyToLinesAVX512(r)
 		case kind == CSUM:
 			csumCopyAVX512(r)
 		case kind == CRC32 && !copies:
 			crcMSBAVX512(r)
+		case kind == CRC32 && toLines:
+			crcMSBCopyToLinesAVX512(r)
 		case kind == CRC32:
 			crcMSBCopyAVX512(r)
 		case !copies:
 			crcAVX512(r)
+		case toLines:
+			crcCopyToLinesAVX512(r)
 		default:
 			crcCopyAVX512(r)
 		}

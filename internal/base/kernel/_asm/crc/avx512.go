@@ -32,6 +32,9 @@ const (
 	// cache lines, and a load across two lines takes long if it has to wait for both.
 	// For long blocks the hardware prefetcher suffices.
 	aheadShort = 2112
+
+	// For the destination of copies by cache lines: two blocks with their fields.
+	aheadLines = 1040
 )
 
 // algorithm is the part that differs between the kernels.
@@ -77,6 +80,12 @@ type kernel struct {
 	frame  frame
 	copies bool
 
+	// byLines is set in kernels that copy short blocks by cache lines of the
+	// destination, where blocks with fields seldom begin on one. A store across two
+	// lines occupies the first-level cache twice. The price is that the data is loaded
+	// twice.
+	byLines bool
+
 	zero      VecVirtual
 	fix       VecVirtual   // part of every field
 	tag, step VecVirtual   // of T10-DIF: tags in native order, and their increment for eight blocks
@@ -107,8 +116,11 @@ func newFrame(sums int) (f frame) {
 
 func avx512() {
 	for _, a := range []*algorithm{t10(), t10Long(), crcFold("crc", false), crcFold("crcMSB", true), csum()} {
-		a.generate(false)
-		a.generate(true)
+		a.generate("", kernel{})
+		a.generate("Copy", kernel{copies: true})
+		if a.more == 0 {
+			a.generate("CopyToLines", kernel{copies: true, byLines: true})
+		}
 	}
 	crc32c := crcFold("crc32c", false)
 	crc32c.unit = 4
@@ -117,16 +129,12 @@ func avx512() {
 	}
 }
 
-func (a *algorithm) generate(copies bool) {
-	suffix := ""
-	if copies {
-		suffix = "Copy"
-	}
-	a.kernel(suffix, copies, func(k *kernel, rest string) {
+func (a *algorithm) generate(suffix string, kind kernel) {
+	a.kernel(suffix, kind, func(k *kernel, rest string) {
 		switch {
 		case a.more > 0:
 			k.eights()
-		case a.short || !copies:
+		case a.short || kind.byLines || !kind.copies:
 			k.wovenEights()
 		default:
 			long := label("long")
@@ -143,7 +151,7 @@ func (a *algorithm) generate(copies bool) {
 // generateLines generates a kernel that reads cache lines. For blocks of 512 bytes it
 // requires at least one round, because the other kernel is faster for fewer blocks.
 func (a *algorithm) generateLines() {
-	a.kernel("Lines", false, func(k *kernel, rest string) {
+	a.kernel("Lines", kernel{}, func(k *kernel, rest string) {
 		if a.foldBlock == nil {
 			k.rounds()
 			CMPQ(mem(k.run, runN), U8(8))
@@ -153,11 +161,12 @@ func (a *algorithm) generateLines() {
 	})
 }
 
-// kernel generates a function. The code of eights processes all groups of eight blocks;
+// kernel generates a function of a kind: copies and byLines. The code of eights processes all groups of eight blocks;
 // it continues after itself or at the label rest.
-func (a *algorithm) kernel(suffix string, copies bool, eights func(k *kernel, rest string)) {
+func (a *algorithm) kernel(suffix string, kind kernel, eights func(k *kernel, rest string)) {
 	TEXT(a.name+suffix+"AVX512", 0, "func(r *byte)")
-	k := &kernel{alg: a, copies: copies, frame: newFrame(a.sums)}
+	k := &kind
+	k.alg, k.frame = a, newFrame(a.sums)
 	k.run = Load(Param("r"), GP64())
 	stack := GP64()
 	LEAQ(AllocLocal(k.frame.size+64), stack)

@@ -43,7 +43,11 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	long, none, short, single, tail, end := label("long"), label("none"), label("short"), label("vector"), label("tail"), label("end")
 	whole := func(prefetch int) {
 		for disp := 0; disp < step; disp += 128 {
-			a.fold(k, g, disp, 2, k.loader(g, disp, nil, prefetch))
+			byLines := k.byLines && n == step/128
+			if byLines {
+				g.copyLines(disp / 128)
+			}
+			a.fold(k, g, disp, 2, k.loader(g, disp, nil, prefetch, k.copies && !byLines))
 		}
 	}
 	further := 0
@@ -77,7 +81,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	ADDQ(U32(step-64), left)
 	JLT(LabelRef(tail))
 	Label(single)
-	a.fold(k, g, 0, 1, k.loader(g, 0, nil, further))
+	a.fold(k, g, 0, 1, k.loader(g, 0, nil, further, k.copies))
 	g.advance(64)
 	SUBQ(U8(64), left)
 	JGE(LabelRef(single))
@@ -92,7 +96,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	MOVL(U32(0xFF), lanes.As32())
 	BZHIQ(left, lanes, lanes)
 	KMOVW(lanes.As32(), mask)
-	a.fold(k, g, 0, 1, k.loader(g, 0, mask, 0))
+	a.fold(k, g, 0, 1, k.loader(g, 0, mask, 0, k.copies))
 	Label(end)
 
 	g.src.next()
@@ -106,16 +110,16 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	}
 }
 
-// loader returns the code that loads a vector of a block of g, and copies it if the
-// kernel copies. mask, if not nil, limits both. The line prefetch bytes ahead is
-// prefetched, unless prefetch is 0.
-func (k *kernel) loader(g *group, disp int, mask Register, prefetch int) func(v, i int) VecVirtual {
+// loader returns the code that loads a vector of a block of g, and copies it if copies is
+// set. mask, if not nil, limits both. The line prefetch bytes ahead is prefetched, unless
+// prefetch is 0.
+func (k *kernel) loader(g *group, disp int, mask Register, prefetch int, copies bool) func(v, i int) VecVirtual {
 	return func(v, i int) VecVirtual {
 		z := ZMM()
 		at := disp + 64*v
 		if prefetch != 0 {
 			PREFETCHT0(g.src.mem(i, at+prefetch))
-			if k.copies {
+			if copies {
 				PREFETCHT0(g.dst.mem(i, at+prefetch))
 			}
 		}
@@ -124,13 +128,39 @@ func (k *kernel) loader(g *group, disp int, mask Register, prefetch int) func(v,
 		} else {
 			VMOVDQU64_Z(g.src.mem(i, at), mask, z)
 		}
-		if k.copies && mask == nil {
+		if copies && mask == nil {
 			VMOVDQU64(z, g.dst.mem(i, at))
-		} else if k.copies {
+		} else if copies {
 			VMOVDQU64(z, mask, g.dst.mem(i, at))
 		}
 		return z
 	}
+}
+
+// copyLines copies 512 bytes of block i, in the order of the addresses. All stores but the
+// first and the last begin on a cache line: the first seven lines that begin in the block.
+func (g *group) copyLines(i int) {
+	src, dst, line := GP64(), GP64(), GP64()
+	LEAQ(g.src.mem(i, 0), src)
+	LEAQ(g.dst.mem(i, 0), dst)
+	move := func(disp int) {
+		z := ZMM()
+		VMOVDQU64(mem(src, disp), z)
+		VMOVDQU64(z, mem(dst, disp))
+	}
+	for disp := 0; disp < step; disp += 64 {
+		PREFETCHT0(mem(dst, disp+aheadLines))
+	}
+	move(0)
+	XORL(line.As32(), line.As32())
+	SUBQ(dst, line)
+	ANDQ(U8(63), line)
+	for disp := 0; disp < step-64; disp += 64 {
+		z := ZMM()
+		VMOVDQU64(idx(src, line, disp), z)
+		VMOVDQU64(z, idx(dst, line, disp))
+	}
+	move(step - 64)
 }
 
 // advance advances all addresses of the group by n bytes.
