@@ -4,7 +4,6 @@ package icrc
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 	"math/bits"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
@@ -122,13 +121,4 @@ func copyUpdate(t cpu.Tier, crc uint32, head, dst, p, still []byte) uint32 {
 	}
 	copy(dst[n:], p[n:])
 	return ^rest(register, still[n:])
-}
-
-// rest adds the bytes that the kernels leave to the register. It does not use hash/crc32,
-// because arguments of crc32.Update move to the heap.
-func rest(register uint32, p []byte) uint32 {
-	for _, b := range p {
-		register = crc32.IEEETable[byte(register)^b] ^ register>>8
-	}
-	return register
 }
