@@ -3,7 +3,6 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
-	"sync"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -21,6 +20,7 @@ type execution struct {
 	refused rdma.Status
 	err     error // why the request failed before it reached the transport
 	orig    [8]byte
+	done    Completion // the argument of SendDone, which must not escape
 }
 
 // Refuse makes the request fail in the order of the queue, with a status and the reason in
@@ -293,21 +293,15 @@ func (x *execution) oldValue() []byte {
 // done gives a request back to the front, and returns false if the completion
 // is lost.
 func (qp *QP) done(r *SendRequest, st rdma.Status) (ok bool) {
-	c := completionPool.Get().(*Completion)
+	c := &r.exec.done
 	if st == rdma.StatusSuccess {
 		*c = Completion{SrcQP: qp.conn.DestQPN, ByteLen: r.exec.work.Length}
 	} else {
 		*c = failed(st, qp.reason(r, st))
 	}
 	c.PSN, c.Packets, c.Again = r.exec.work.PSNs()
-	ok = qp.front.SendDone(r, c)
-	*c = Completion{}
-	completionPool.Put(c)
-	return ok
+	return qp.front.SendDone(r, c)
 }
-
-// completionPool holds the arguments of SendDone, which would be allocated for each call.
-var completionPool = sync.Pool{New: func() any { return new(Completion) }}
 
 // reason returns why a request failed, or nil if its status says everything.
 func (qp *QP) reason(r *SendRequest, st rdma.Status) error {
