@@ -73,7 +73,8 @@
 //
 // A requester sets the acknowledge-request bit on the last packet of each message, on the
 // last packet before a pause, and several times per window. A responder sends one
-// acknowledgement for each batch of packets it received, without end-to-end credits.
+// acknowledgement for each batch of packets it received, or for a few of them if a stream
+// arrives faster than they are handled, without end-to-end credits.
 //
 // An RDMA READ is sent as one request of any length: the peer's memory may be a key
 // whose data is organised in blocks, and the transport does not know where a block begins.
