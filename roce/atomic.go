@@ -90,7 +90,8 @@ var maskedOps = map[wire.Opcode]rdma.WROp{wire.MaskedCompareSwap: rdma.WRMaskedC
 // putAtomic adds an atomic request with PSN psn to b.
 func (q *QP) putAtomic(b *builder, w *Work, psn uint32) bool {
 	op := atomicOps[w.Op].With(q.service)
-	p, id := b.add(q.path(), op.HeaderLen()+wire.ICRCLen)
+	way := q.path()
+	p, id := b.add(&way, op.HeaderLen()+wire.ICRCLen)
 	if p == nil {
 		return false
 	}

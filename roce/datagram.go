@@ -75,7 +75,7 @@ func (q *QP) putDatagram(b *builder, w *Work, near *link) bool {
 	b.aim(w.DestQPN)
 	way := w.AH.path
 	way.near = near
-	p, id := b.addWith(way, w.AH.tos, size)
+	p, id := b.addWith(&way, w.AH.tos, size)
 	if p == nil {
 		return false
 	}

@@ -156,11 +156,11 @@ func (q *QP) putConnect(b *builder, now int64) bool {
 // putControl adds a DynamicControl packet for the target to b.
 func (q *QP) putControl(b *builder, h *wire.Dynamic, psn uint32) bool {
 	to := &q.dci.to
-	return putDynamic(b, to.path, to.num, psn, h)
+	return putDynamic(b, &to.path, to.num, psn, h)
 }
 
 // putDynamic adds a DynamicControl packet to b.
-func putDynamic(b *builder, w path, qpn, psn uint32, h *wire.Dynamic) bool {
+func putDynamic(b *builder, w *path, qpn, psn uint32, h *wire.Dynamic) bool {
 	const size = wire.BTHLen + wire.DynamicLen + wire.ICRCLen
 	p, id := b.add(w, size)
 	if p == nil {

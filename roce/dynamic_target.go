@@ -243,7 +243,7 @@ func (q *QP) buildAnswers(b *builder) (more bool) {
 	t := q.dct
 	for i := range t.pending {
 		a := &t.pending[i]
-		if !putDynamic(b, a.path, a.qpn, 0, &a.h) {
+		if !putDynamic(b, &a.path, a.qpn, 0, &a.h) {
 			t.pending = append(t.pending[:0], t.pending[i:]...)
 			return true
 		}

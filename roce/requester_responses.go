@@ -185,7 +185,8 @@ func (q *QP) putAsk(b *builder) bool {
 	}
 	spans := r.reads.spans(r.una)
 	size := wire.BTHLen + len(spans)*wire.SpanLen + wire.ICRCLen
-	p, id := b.add(q.path(), size)
+	way := q.path()
+	p, id := b.add(&way, size)
 	if p == nil {
 		return false
 	}

@@ -227,7 +227,8 @@ func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 	op := dataOps[w.Op][pos].With(q.service)
 	head := op.HeaderLen()
 	size := head + n + pads(n) + wire.ICRCLen
-	p, id := b.add(q.path(), size)
+	way := q.path()
+	p, id := b.add(&way, size)
 	if p == nil {
 		return false
 	}
@@ -255,7 +256,7 @@ func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 		bth.Solicited = w.Solicited
 	case q.acknowledged():
 		two, _ := q.cost(w, i, i+2)
-		bth.AckReq = two > room || !b.fits(q.path(), wire.BTHLen+wire.ImmDtLen+mtu+wire.ICRCLen) ||
+		bth.AckReq = two > room || !b.fits(&way, wire.BTHLen+wire.ImmDtLen+mtu+wire.ICRCLen) ||
 			r.unasked >= q.peer.out.limit.Load()/ackParts
 	}
 	if r.unasked += int64(n) + packetCost; bth.AckReq {
@@ -286,7 +287,8 @@ const ackParts = 8
 func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 	op := wire.ReadRequest.With(q.service)
 	size := op.HeaderLen() + wire.ICRCLen
-	p, id := b.add(q.path(), size)
+	way := q.path()
+	p, id := b.add(&way, size)
 	if p == nil {
 		return false
 	}

@@ -45,7 +45,8 @@ func (q *QP) putSelectiveAck(b *builder) bool {
 	bits := min(psnDiff(s.high, s.psn)-1, wire.MaxSelectiveAck, 8*q.mtu())
 	words := max(1, (bits+31)/32)
 	size := wire.BTHLen + 4*words + wire.ICRCLen
-	p, id := b.add(q.path(), size)
+	way := q.path()
+	p, id := b.add(&way, size)
 	if p == nil {
 		return false
 	}

@@ -113,7 +113,8 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 // charge to the turn, or 0 if the trains are full.
 func (q *QP) putAtomicResponse(b *builder, e *resource) int {
 	const size = wire.BTHLen + wire.AETHLen + wire.AtomicAckETHLen + wire.ICRCLen
-	p, id := b.add(q.path(), size)
+	way := q.path()
+	p, id := b.add(&way, size)
 	if p == nil {
 		return 0
 	}
@@ -132,7 +133,8 @@ func (q *QP) putReadResponse(b *builder, e *resource, src Source, i uint32, op w
 	n := int(min(off+mtu, uint64(e.length)) - min(off, uint64(e.length)))
 	head := op.HeaderLen()
 	size := head + n + pads(n) + wire.ICRCLen
-	p, id := b.add(q.path(), size)
+	way := q.path()
+	p, id := b.add(&way, size)
 	if p == nil {
 		return 0, nil
 	}
@@ -168,7 +170,8 @@ func (q *QP) answeredUpTo(psn uint32) {
 // putACK adds an ACK or a NAK for psn to b.
 func (q *QP) putACK(b *builder, syn wire.Syndrome, psn uint32) bool {
 	const size = wire.BTHLen + wire.AETHLen + wire.ICRCLen
-	p, id := b.add(q.path(), size)
+	way := q.path()
+	p, id := b.add(&way, size)
 	if p == nil {
 		return false
 	}
@@ -180,7 +183,8 @@ func (q *QP) putACK(b *builder, syn wire.Syndrome, psn uint32) bool {
 
 // putCNP adds a congestion notification packet to b.
 func (q *QP) putCNP(b *builder) bool {
-	p, id := b.add(q.path(), wire.CNPLen)
+	way := q.path()
+	p, id := b.add(&way, wire.CNPLen)
 	if p == nil {
 		return false
 	}

@@ -56,32 +56,33 @@ const (
 )
 
 // joins reports whether a packet can be added to the last train.
-func (b *builder) joins(w path, tos byte, size int) bool {
+func (b *builder) joins(w *path, tos byte, size int) bool {
 	if b.n == 0 {
 		return false
 	}
 	t := &b.trains[b.n-1]
-	limits := w.from.limits
+	limits := &w.from.limits
+	datagrams, bytes := limits.Datagrams, limits.Bytes
 	if w.near != nil {
-		limits.Datagrams, limits.Bytes = cap(t.Buf), cap(t.Buf)
+		datagrams, bytes = cap(t.Buf), cap(t.Buf)
 	}
-	return !b.closed && size <= t.Seg && b.count < limits.Datagrams && len(t.Buf)+size <= limits.Bytes && t.TOS == tos && b.paths[b.n-1] == w && b.last == b.member
+	return !b.closed && size <= t.Seg && b.count < datagrams && len(t.Buf)+size <= bytes && t.TOS == tos && b.paths[b.n-1] == *w && b.last == b.member
 }
 
 // fits reports whether add would find room.
-func (b *builder) fits(w path, size int) bool {
+func (b *builder) fits(w *path, size int) bool {
 	return b.n < len(b.trains) || b.joins(w, b.tos, size)
 }
 
 // add reserves size bytes for a packet and returns them, with the identification that the
 // packet's IPv4 header will carry. It returns nil if the trains are full. The bytes are
 // not cleared.
-func (b *builder) add(w path, size int) (p []byte, id uint16) {
+func (b *builder) add(w *path, size int) (p []byte, id uint16) {
 	return b.addWith(w, b.tos, size)
 }
 
 // addWith is add with a given type of service.
-func (b *builder) addWith(w path, tos byte, size int) (p []byte, id uint16) {
+func (b *builder) addWith(w *path, tos byte, size int) (p []byte, id uint16) {
 	if !b.joins(w, tos, size) {
 		if b.n == len(b.trains) {
 			b.full = true
@@ -89,7 +90,7 @@ func (b *builder) addWith(w path, tos byte, size int) (p []byte, id uint16) {
 		}
 		t := &b.trains[b.n]
 		t.Addr, t.Seg, t.TOS, t.Buf, t.Route = w.to, size, tos, t.Buf[:0], w.route
-		b.paths[b.n] = w
+		b.paths[b.n] = *w
 		b.last = b.member
 		b.n++
 		b.count = 0
