@@ -45,7 +45,6 @@ type QP struct {
 	flow     wire.Flow // addresses of sent packets, for the CRC
 	req      requester
 	resp     responder
-	failure  error     // error of the Source that makes a Work fail
 	fromIn   wire.Flow // addresses of received packets, for the CRC
 	armed    int64     // time at which the timer will call expire; 0: not armed
 
@@ -321,7 +320,6 @@ func (q *QP) leave(to rdma.State) {
 		q.h.Completed(r.pop(), rdma.StatusWRFlushErr)
 	}
 	q.abort()
-	q.failure = nil
 }
 
 // failRest puts the QP in the error state after a failure that the transport found, and

@@ -338,7 +338,7 @@ func (q *QP) completeHead() {
 	r := &q.req
 	for w := r.head; w != nil; w = r.head {
 		if w.progress.failed {
-			q.failHead(w.progress.status, q.failure)
+			q.failHead(w.progress.status, w.Err)
 			return
 		}
 		if w.progress.count != 0 {

@@ -332,6 +332,6 @@ func (q *QP) notPut(w *Work) (full bool) {
 func (q *QP) failSource(w *Work, err error) {
 	w.progress.failed = true
 	w.progress.status = localStatus(err)
-	q.failure = err
+	w.Err = err
 	q.req.stop()
 }
