@@ -48,7 +48,7 @@ type QP struct {
 
 	access    atomic.Uint32 // conn.AccessFlags, for the responder
 	touched   atomic.Bool   // the QP is in touchedQPs.list, or was when it was closed
-	touchedAt int           // index in touchedQPs.list, whose lock guards it
+	touchedAt int32         // index in touchedQPs.list, whose lock guards it
 	failed    atomic.Bool   // the QP was in ERR since the last RESET
 
 	modify sync.Mutex // held by Modify from its checks to its end

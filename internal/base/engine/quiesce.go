@@ -34,7 +34,7 @@ func (qp *QP) touch() {
 	if qp.touched.Load() {
 		return
 	}
-	qp.touchedAt = len(t.list)
+	qp.touchedAt = int32(len(t.list))
 	t.list = append(t.list, qp)
 	qp.touched.Store(true)
 }
@@ -44,12 +44,12 @@ func (qp *QP) untouch() {
 	t := touchedOf(qp)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i, last := qp.touchedAt, len(t.list)-1
+	i, last := int(qp.touchedAt), len(t.list)-1
 	if i > last || t.list[i] != qp {
 		return
 	}
 	moved := t.list[last]
-	t.list[i], moved.touchedAt = moved, i
+	t.list[i], moved.touchedAt = moved, int32(i)
 	t.list[last] = nil
 	t.list = t.list[:last]
 }
