@@ -1,6 +1,7 @@
 // Linktable prints how fast softmkey copies over bad networks, with iperf3's TCP beside it
-// on the same emulated link. It needs root, iperf3, and softmkey in the PATH or named by
-// --softmkey. From the project's root: make links.
+// on the same emulated link, once with each of the congestion controls BBR and CUBIC. It needs
+// root, iperf3, the kernel's BBR, and softmkey in the PATH or named by --softmkey. From the
+// project's root: make links.
 package main
 
 import (
@@ -23,7 +24,7 @@ type row struct {
 	name   string
 	mtu    int
 	link   rocetest.Link
-	target float64 // target for the ratio of copy to TCP; 0: the copy must complete
+	target float64 // target for the ratio of copy to the faster TCP; 0: the copy must complete
 }
 
 const (
@@ -33,15 +34,15 @@ const (
 
 var rows = []row{
 	{"MTU 1500, clean", 1500, rocetest.Link{}, 0.8},
-	{"1 % loss", 1500, rocetest.Link{Loss: 0.01}, 0.8},
-	{"10 % loss", 1500, rocetest.Link{Loss: 0.1}, 0.5},
+	{"1 % loss", 1500, rocetest.Link{Loss: 0.01}, 0.9},
+	{"10 % loss", 1500, rocetest.Link{Loss: 0.1}, 0.9},
 	{"30 % loss", 1500, rocetest.Link{Loss: 0.3}, 0},
-	{"MTU 9000, 1 % loss", 9000, rocetest.Link{Loss: 0.01}, 0.8},
-	{"MTU 9000, 10 % loss", 9000, rocetest.Link{Loss: 0.1}, 0.5},
+	{"MTU 9000, 1 % loss", 9000, rocetest.Link{Loss: 0.01}, 0.9},
+	{"MTU 9000, 10 % loss", 9000, rocetest.Link{Loss: 0.1}, 0.9},
 	{"20 ms each way", 1500, rocetest.Link{Delay: 20 * time.Millisecond}, 0.8},
-	{"20 ms and 1 % loss", 1500, rocetest.Link{Delay: 20 * time.Millisecond, Loss: 0.01}, 0.5},
+	{"20 ms and 1 % loss", 1500, rocetest.Link{Delay: 20 * time.Millisecond, Loss: 0.01}, 0.9},
 	{"500 Mbit/s, 64 KB queue", 1500, rocetest.Link{Rate: 500 * mbit, Queue: 64 * kb}, 0.9},
-	{"500 Mbit/s, 16 KB queue", 1500, rocetest.Link{Rate: 500 * mbit, Queue: 16 * kb}, 0.8},
+	{"500 Mbit/s, 16 KB queue", 1500, rocetest.Link{Rate: 500 * mbit, Queue: 16 * kb}, 0.9},
 	{"100 Mbit/s, 32 KB queue", 1500, rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb}, 0.9},
 	{"100 Mbit/s, 32 KB queue, 20 ms", 1500, rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Millisecond}, 0.8},
 	{"2 % reordered by 1 ms", 1500, rocetest.Link{Reorder: 0.02, ReorderBy: time.Millisecond}, 0.8},
@@ -85,8 +86,8 @@ func run(ctx context.Context, o options, only string) (err error) {
 		return err
 	}
 	defer os.RemoveAll(o.scratch)
-	fmt.Println("| link | copy, Mbit/s | TCP, Mbit/s | copy/TCP | target | two copies, larger/smaller | copy beside TCP, share |")
-	fmt.Println("|---|--:|--:|--:|--:|--:|--:|")
+	fmt.Println("| link | copy, Mbit/s | BBR, Mbit/s | CUBIC, Mbit/s | copy / faster TCP | target | two copies, larger/smaller | share beside BBR | beside CUBIC |")
+	fmt.Println("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, r := range rows {
 		if !strings.Contains(r.name, only) {
 			continue
@@ -100,40 +101,47 @@ func run(ctx context.Context, o options, only string) (err error) {
 	return nil
 }
 
+// controls are the congestion controls of TCP, as the kernel names them.
+var controls = []string{"bbr", "cubic"}
+
 // measure measures a row and returns its line.
 func (o options) measure(ctx context.Context, r row) (string, error) {
-	var copies, tcps, ratios []float64
-	incomplete := ""
+	var copies, ratios []float64
+	tcps := make([][]float64, len(controls))
 	size := int64(4 << 20)
 	for round := range o.rounds {
-		t, err := o.tcp(ctx, r, round)
-		if err != nil {
-			return "", err
+		faster := 0.0
+		for i, control := range controls {
+			t, err := o.tcp(ctx, r, round, control)
+			if err != nil {
+				return "", err
+			}
+			tcps[i] = append(tcps[i], t)
+			faster = max(faster, t)
 		}
 		c, err := o.copy(ctx, r, round, &size)
 		if err != nil {
-			incomplete = err.Error()
-			break
+			return fmt.Sprintf("| %s | %v | | | | %s | | | |", r.name, err, target(r)), nil
 		}
-		copies, tcps, ratios = append(copies, c), append(tcps, t), append(ratios, c/t)
+		copies, ratios = append(copies, c), append(ratios, c/faster)
 	}
-	if incomplete != "" {
-		return fmt.Sprintf("| %s | %s | | | %s | | |", r.name, incomplete, target(r)), nil
+	line := fmt.Sprintf("| %s | %.4g | %.4g | %.4g | %.2f | %s |", r.name, median(copies), median(tcps[0]), median(tcps[1]), median(ratios), target(r))
+	if r.link.Rate == 0 {
+		return line + " | | |", nil
 	}
-	between, beside := "", ""
-	if r.link.Rate > 0 {
-		factor, err := o.twoCopies(ctx, r, size)
+	factor, err := o.twoCopies(ctx, r, size)
+	if err != nil {
+		return "", err
+	}
+	line += fmt.Sprintf(" %.2f |", factor)
+	for _, control := range controls {
+		share, err := o.besideTCP(ctx, r, size, control)
 		if err != nil {
 			return "", err
 		}
-		share, err := o.besideTCP(ctx, r, size)
-		if err != nil {
-			return "", err
-		}
-		between, beside = fmt.Sprintf("%.2f", factor), fmt.Sprintf("%.2f", share)
+		line += fmt.Sprintf(" %.2f |", share)
 	}
-	return fmt.Sprintf("| %s | %.4g | %.4g | %.2f | %s | %s | %s |",
-		r.name, median(copies), median(tcps), median(ratios), target(r), between, beside), nil
+	return line, nil
 }
 
 func target(r row) string {

@@ -58,16 +58,16 @@ func (p *process) kill() {
 	p.cmd.Wait()
 }
 
-// tcp measures iperf3 from A to B, in Mbit/s.
-func (o options) tcp(ctx context.Context, r row, round int) (rate float64, err error) {
+// tcp measures iperf3 from A to B with a congestion control, in Mbit/s.
+func (o options) tcp(ctx context.Context, r row, round int, control string) (rate float64, err error) {
 	err = o.with(r, round, func(k *link.Link) error {
-		rate, err = o.tcpOn(ctx, k)
+		rate, err = o.tcpOn(ctx, k, control)
 		return err
 	})
 	return rate, err
 }
 
-func (o options) tcpOn(ctx context.Context, k *link.Link) (float64, error) {
+func (o options) tcpOn(ctx context.Context, k *link.Link, control string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*o.time+30*time.Second)
 	defer cancel()
 	server, err := start(ctx, k.B, "iperf3", "-s", "-1", "--forceflush")
@@ -76,7 +76,7 @@ func (o options) tcpOn(ctx context.Context, k *link.Link) (float64, error) {
 	}
 	defer server.kill()
 	for try := 0; ; try++ {
-		rate, err := o.iperf3(ctx, k)
+		rate, err := o.iperf3(ctx, k, control)
 		if err == nil || try == 20 || ctx.Err() != nil {
 			return rate, err
 		}
@@ -85,8 +85,8 @@ func (o options) tcpOn(ctx context.Context, k *link.Link) (float64, error) {
 }
 
 // iperf3 runs the client. With --json it reports an error in its output and exits with 0.
-func (o options) iperf3(ctx context.Context, k *link.Link) (float64, error) {
-	client, err := start(ctx, k.A, "iperf3", "-c", k.B.Addrs[0].String(), "-t", fmt.Sprint(int(o.time.Seconds())), "--json", "--congestion", "cubic")
+func (o options) iperf3(ctx context.Context, k *link.Link, control string) (float64, error) {
+	client, err := start(ctx, k.A, "iperf3", "-c", k.B.Addrs[0].String(), "-t", fmt.Sprint(int(o.time.Seconds())), "--json", "--congestion", control)
 	if err == nil {
 		err = client.wait()
 	}
@@ -188,11 +188,11 @@ func (o options) twoCopies(ctx context.Context, r row, size int64) (factor float
 }
 
 // besideTCP returns the share of a link that a copy gets next to one TCP stream.
-func (o options) besideTCP(ctx context.Context, r row, size int64) (share float64, err error) {
+func (o options) besideTCP(ctx context.Context, r row, size int64, control string) (share float64, err error) {
 	err = o.with(r, 0, func(k *link.Link) error {
 		rates, err := o.both(
 			func() (float64, error) { return o.copyOn(ctx, k, size/2, 0) },
-			func() (float64, error) { return o.tcpOn(ctx, k) })
+			func() (float64, error) { return o.tcpOn(ctx, k, control) })
 		share = rates[0] / (rates[0] + rates[1])
 		return err
 	})
