@@ -103,7 +103,10 @@
 //     arrived. Its opcode is 0xC1, in the range that the specification leaves to
 //     manufacturers.
 //   - The requester considers a packet lost when three packets that were sent after it
-//     have arrived. That rule covers retransmitted packets and needs no timer.
+//     have arrived. That rule covers retransmitted packets and needs no timer. If the peer
+//     acknowledges only probes, twice in a row, the packets before the second probe are lost.
+//   - The responder reports at most eight new packets with one SelectiveAck, and a loss at once.
+//     The work for a SelectiveAck does not grow with the number of packets in flight.
 //   - READ responses are repeated in the same way. The requester keeps early responses and
 //     asks for missing ones with a RepeatResponses packet (opcode 0xC2).
 //   - RepeatResponses also grants responses: the responder sends only as much of a READ as

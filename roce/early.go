@@ -51,6 +51,7 @@ type earlyRing struct {
 type earlyPage struct {
 	slots *[earlyPageLen][]byte
 	count int
+	have  [earlyPageLen / 32]uint32 // bit i is set if slot i holds a packet
 }
 
 // Go's allocator adds a header of 8 bytes and rounds the size up by at most an
@@ -89,7 +90,7 @@ func (e *early) put(psn uint32, d int, b []byte, mem *recoveryMemory) bool {
 		if psnOf(*slot) == psn {
 			return true
 		}
-		e.drop(p, slot) // a stale packet: the expected PSN has passed it
+		e.drop(p, psn) // a stale packet: the expected PSN has passed it
 	}
 	if !e.take(len(b)) {
 		e.trim(p)
@@ -101,7 +102,23 @@ func (e *early) put(psn uint32, d int, b []byte, mem *recoveryMemory) bool {
 	e.mem.used.Add(int64(rounded))
 	e.count++
 	p.count++
+	p.have[psn%earlyPageLen/32] |= 1 << (psn % 32)
 	return true
+}
+
+// bits returns a bitmap of 32 packets from PSN psn on: a bit is set if the buffer holds a
+// packet in the slot of that PSN.
+func (e *early) bits(psn uint32) uint32 {
+	if e.len() == 0 {
+		return 0
+	}
+	bits := e.page(psn).have[psn%earlyPageLen/32]
+	shift := psn % 32
+	if bits >>= shift; shift != 0 {
+		psn = psnAdd(psn, 32)
+		bits |= e.page(psn).have[psn%earlyPageLen/32] << (32 - shift)
+	}
+	return bits
 }
 
 // take counts n bytes before they are allocated, and reports whether the limits
@@ -127,9 +144,11 @@ func (e *earlyRing) page(psn uint32) *earlyPage {
 	return &e.pages[psn/earlyPageLen%uint32(len(e.pages))]
 }
 
-// drop empties a slot of page p.
-func (e *earlyRing) drop(p *earlyPage, slot *[]byte) {
+// drop empties the slot of PSN psn in page p.
+func (e *earlyRing) drop(p *earlyPage, psn uint32) {
+	slot := &p.slots[psn%earlyPageLen]
 	e.give(cap(*slot))
+	p.have[psn%earlyPageLen/32] &^= 1 << (psn % 32)
 	*slot = nil
 	e.count--
 	p.count--
@@ -173,9 +192,8 @@ func (e *early) remove(psn uint32) []byte {
 		return nil
 	}
 	p := e.page(psn)
-	slot := &p.slots[psn%earlyPageLen]
-	b := *slot
-	e.drop(p, slot)
+	b := p.slots[psn%earlyPageLen]
+	e.drop(p, psn)
 	e.trim(p)
 	return b
 }

@@ -10,6 +10,7 @@ type probes struct {
 	due     bool  // send a probe
 	sent    bool  // packet psn was sent as a probe
 	psn     uint32
+	alone   uint8  // times in a row that exactly a probe was acknowledged
 	copied  uint32 // PSN of the last response of a READ that was already answered
 }
 
@@ -24,6 +25,9 @@ const (
 // exactly the probe. before is una before the advance.
 func (p *probes) progressed(before, una uint32, now int64) (alone bool) {
 	alone = p.sent && before == p.psn && una == psnAdd(p.psn, 1)
+	if p.alone++; !alone {
+		p.alone = 0
+	}
 	p.from, p.backoff, p.sent = now, 0, false
 	return alone
 }

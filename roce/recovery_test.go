@@ -218,16 +218,28 @@ func TestLossReportsPerRoundTrip(t *testing.T) {
 func TestScoreboard(t *testing.T) {
 	const base = psnMask - 2 // the PSNs start again within the test
 	var mem recoveryMemory
-	b := openScoreboard(base, psnAdd(base, 6), &mem)
+	b := openScoreboard(base, psnAdd(base, 7), &mem)
 	if b == nil || mem.used.Load() == 0 {
 		t.Fatal("not opened")
 	}
-	for i := range 6 {
-		b.noteEarlier(psnAdd(base, i), i != 2) // PSN base+2 is a later response of a READ
+	for i := range 7 {
+		if i == 2 {
+			b.noteUnsent(psnAdd(base, i)) // a later response of a READ
+		} else {
+			b.noteSent(psnAdd(base, i), 1, int64(10+i), 0)
+		}
 	}
-	arrive := func(i int) bool { return b.noteArrived(psnAdd(base, i), 6, 100, 1000) }
+	arrive := func(i int) bool {
+		bytes, flew := b.noteArrived(psnAdd(base, i), 7, 100, 1000)
+		return flew && bytes == int64(10+i)
+	}
+	overtaken := func(psn uint32) bool {
+		bytes, ok := b.overtaken()
+		return ok && b.isMissing(psn) && bytes == 10
+	}
+	pass := func(i int) bool { return b.pass(psnAdd(base, i), 7, 100, 2050) == int64(10+i) }
 	states := func() (s string) {
-		for i := range 6 {
+		for i := range 7 {
 			s += string("fam-"[b.at(psnAdd(base, i)).state])
 		}
 		return s
@@ -237,37 +249,38 @@ func TestScoreboard(t *testing.T) {
 		ok     bool
 		states string
 	}{
-		{func() bool { return arrive(2) }, false, "ff-fff"}, // the PSN is not a packet of its own
-		{func() bool { return arrive(1) }, true, "fa-fff"},
-		{func() bool { return arrive(1) }, false, "fa-fff"},         // the arrival is repeated
-		{func() bool { return b.overtaken(base) }, false, "fa-fff"}, // overtaken by one packet only
-		{func() bool { return arrive(3) }, true, "fa-aff"},          // the third packet sent after base
-		{func() bool { _, ok := b.news(); return ok }, true, "fa-aff"},
-		{func() bool { _, ok := b.news(); return ok }, false, "fa-aff"},
-		{func() bool { return b.overtaken(base) }, true, "ma-aff"},
-		{func() bool { return b.overtaken(psnAdd(base, 4)) }, false, "ma-aff"}, // this one was sent later
-		{func() bool { psn, any := b.toResend(base); return any && psn == base }, true, "ma-aff"},
-		{func() bool { b.noteResent(base, 2000); return b.isMissing(base) }, false, "fa-aff"},
-		{func() bool { return b.idle(psnAdd(base, 1)) }, false, "fa-aff"},
-		{func() bool { return b.noteProbe(psnAdd(base, 1), 2000) }, true, "ff-aff"},
-		{func() bool { return b.noteProbe(psnAdd(base, 1), 2000) }, false, "ff-aff"},
-		{func() bool { return b.pass(base, 6, 100, 2050) && b.pass(psnAdd(base, 1), 6, 100, 2060) }, true, "aa-aff"},
+		{func() bool { return arrive(2) }, false, "ff-ffff"}, // the PSN is not a packet of its own
+		{func() bool { return arrive(1) }, true, "fa-ffff"},
+		{func() bool { return arrive(1) }, false, "fa-ffff"},       // the arrival is repeated
+		{func() bool { return overtaken(base) }, false, "fa-ffff"}, // overtaken by one packet only
+		{func() bool { return arrive(4) }, true, "fa-faff"},        // the third packet sent after base
+		{func() bool { _, ok := b.news(); return ok }, true, "fa-faff"},
+		{func() bool { _, ok := b.news(); return ok }, false, "fa-faff"},
+		{func() bool { return overtaken(base) }, true, "ma-faff"},
+		{func() bool { return overtaken(psnAdd(base, 5)) }, false, "ma-faff"}, // this one was sent later
+		{func() bool { return b.known(psnAdd(base, -3))&0x3F8 == 0x90 }, true, "ma-faff"},
+		{func() bool { psn, any := b.toResend(base); return any && psn == base }, true, "ma-faff"},
+		{func() bool { b.noteResent(base, 2000); return b.isMissing(base) }, false, "fa-faff"},
+		{func() bool { return b.idle(psnAdd(base, 1)) }, false, "fa-faff"},
+		{func() bool { return b.noteProbe(psnAdd(base, 1), 2000) }, true, "ff-faff"},
+		{func() bool { return b.noteProbe(psnAdd(base, 1), 2000) }, false, "ff-faff"},
+		{func() bool { return b.known(base)&0x7F == 0x10 && pass(0) && pass(1) }, true, "aa-faff"},
 	} {
 		if ok := v.do(); ok != v.ok || states() != v.states {
 			t.Errorf("%v and %s, want %v and %s", ok, states(), v.ok, v.states)
 		}
 	}
-	if b.idle(psnAdd(base, 2)) || !b.pass(psnAdd(base, 4), 6, 100, 2070) || b.idle(psnAdd(base, 5)) {
-		t.Error("idle while packet 3 has arrived before una")
+	if b.idle(psnAdd(base, 2)) || !pass(3) || !pass(5) || b.idle(psnAdd(base, 6)) {
+		t.Error("idle while packet 4 has arrived before una")
 	}
-	if b.pass(psnAdd(base, 3), 6, 100, 2080) || !b.idle(psnAdd(base, 5)) {
-		t.Errorf("not idle: %+v", b)
+	if pass(4) || !b.idle(psnAdd(base, 6)) {
+		t.Errorf("not idle: %d missing, %d arrived", b.missing, b.arrived)
 	}
 	// A long READ does not fit the port's memory, and what was noted stays.
-	if b.room(base, psnAdd(base, 6), 1<<23, &mem) || states() != "aa-aaf" {
+	if b.room(base, psnAdd(base, 7), 1<<23, &mem) || states() != "aa-aaaf" {
 		t.Errorf("%s, %d entries", states(), len(b.ring))
 	}
-	if !b.room(base, psnAdd(base, 6), 1000, &mem) || states() != "aa-aaf" {
+	if !b.room(base, psnAdd(base, 7), 1000, &mem) || states() != "aa-aaaf" {
 		t.Errorf("%s, %d entries", states(), len(b.ring))
 	}
 	if b.free(&mem); mem.used.Load() != 0 {
@@ -281,10 +294,10 @@ func TestReorderedPacket(t *testing.T) {
 		var mem recoveryMemory
 		b := openScoreboard(0, 6, &mem)
 		for i := range uint32(6) {
-			b.noteEarlier(i, true)
+			b.noteSent(i, 1, 1, 0)
 		}
 		b.noteArrived(uint32(later), 6, 100, 1000)
-		if got := b.overtaken(0); got != (later >= reorderPackets) {
+		if _, got := b.overtaken(); got != (later >= reorderPackets) {
 			t.Errorf("packet 0 is lost: %v, when packet %d has arrived", got, later)
 		}
 	}

@@ -243,10 +243,17 @@ func (q *QP) advance(to uint32, now int64) bool {
 		q.giveBack(min(out, r.flight.out), 0, now)
 		alone := q.progressed(from, now)
 		r.catchUp()
-		if alone && !q.recv.Selective && r.una != r.next {
+		switch {
+		case !alone || r.una == r.next:
+		case !q.recv.Selective:
 			// The peer acknowledged the probe alone: the packets after it
 			// were lost.
 			q.lost(now)
+		case r.probes.alone >= 2 && r.board != nil:
+			// The first time, the acknowledgement may be that of the first copy,
+			// which was late. The second time, the packets have been under way
+			// for two timeouts, in which the peer has answered.
+			r.board.overtakenBy(from)
 		}
 	}
 	return ok

@@ -1,7 +1,12 @@
 package roce
 
-import "github.com/softmkey/softmkey/rdma"
-import "github.com/softmkey/softmkey/internal/base/wire"
+import (
+	"encoding/binary"
+	mathbits "math/bits"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
+)
 
 // Selective repeat, the requester's half: the peer keeps packets that arrive early, and
 // only missing ones are retransmitted. The scoreboard finds them.
@@ -17,10 +22,16 @@ func (q *QP) openBoard() bool {
 	if r.board = openScoreboard(r.una, r.high, &q.port.recovery); r.board == nil {
 		return false
 	}
+	b := r.board
 	psn := r.una
 	for w := r.head; w != nil && psnDiff(psn, r.high) < 0; w = w.progress.next {
 		for ; w.index(psn) < w.progress.count && psnDiff(psn, r.high) < 0; psn = psnAdd(psn, 1) {
-			r.board.noteEarlier(psn, !w.answered() || w.index(psn) == 0)
+			if i := w.index(psn); i == 0 || !w.answered() {
+				out, _ := q.cost(w, i, i+1)
+				b.noteSent(psn, 1, out, 0)
+			} else {
+				b.noteUnsent(psn)
+			}
 		}
 	}
 	return true
@@ -36,12 +47,9 @@ func (q *QP) closeBoard() {
 // returns their bytes that were in flight.
 func (q *QP) passed(w *Work, i, n uint32, now int64) (out int64) {
 	r := &q.req
-	outstanding, rtt := psnDiff(r.high, r.una), r.rtt.typical()
+	outstanding, rtt := psnDiff(r.high, r.una), r.rtt.witness(now)
 	for ; n > 0; i, n = i+1, n-1 {
-		if r.board.pass(psnAdd(w.progress.first, int(i)), outstanding, rtt, now) {
-			c, _ := q.cost(w, i, i+1)
-			out += c
-		}
+		out += r.board.pass(psnAdd(w.progress.first, int(i)), outstanding, rtt, now)
 	}
 	return out
 }
@@ -61,16 +69,9 @@ func (q *QP) findLost(now int64) {
 		return // go-back-N is in progress and resends everything
 	}
 	var out, packets int64
-	psn := r.una
-	for w := r.head; w != nil && psnDiff(psn, r.next) < 0; w = w.progress.next {
-		for i := w.index(psn); i < w.progress.count && psnDiff(psn, r.next) < 0; i++ {
-			if b.overtaken(psn) {
-				c, _ := q.cost(w, i, i+1)
-				out += c
-				packets++
-			}
-			psn = psnAdd(psn, 1)
-		}
+	for bytes, ok := b.overtaken(); ok; bytes, ok = b.overtaken() {
+		out += bytes
+		packets++
 	}
 	if packets > 0 {
 		q.countLoss(packets)
@@ -99,40 +100,44 @@ func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
 		return
 	}
 	var out, packets int64
-	w := r.head
 	highest := r.una
-	outstanding, rtt := psnDiff(r.high, r.una), r.rtt.typical()
-	for i := range 8 * len(bits) {
-		if bits[i/8]&(1<<(i%8)) == 0 {
+	outstanding, rtt := psnDiff(r.high, r.una), r.rtt.witness(now)
+	for at := 0; at < len(bits); at += 8 {
+		first := psnAdd(psn, 1+8*at) // the packet of bit 0 of arrived
+		arrived := word(bits[at:])
+		if n := psnDiff(r.next, first); n <= 0 {
+			break
+		} else if n < 64 {
+			arrived &= 1<<n - 1
+		}
+		if n := psnDiff(r.una, first); n > 0 {
+			arrived = arrived >> min(n, 64) << min(n, 64)
+		}
+		if arrived == 0 {
 			continue
 		}
-		p := psnAdd(psn, 1+i)
-		if psnDiff(p, r.next) >= 0 {
-			break
-		}
-		if psnDiff(p, r.una) < 0 {
-			continue
-		}
-		for w != nil && w.index(p) >= w.progress.count {
-			w = w.progress.next
-		}
-		if w == nil {
-			break
-		}
-		highest = p
-		if r.board.noteArrived(p, outstanding, rtt, now) {
-			c, _ := q.cost(w, w.index(p), w.index(p)+1)
-			if c > 0 {
+		highest = psnAdd(first, 63-mathbits.LeadingZeros64(arrived))
+		for news := arrived &^ r.board.known(first); news != 0; news &= news - 1 {
+			c, flew := r.board.noteArrived(psnAdd(first, mathbits.TrailingZeros64(news)), outstanding, rtt, now)
+			out += c
+			if flew && c > 0 {
 				packets++
 			}
-			out += c
 		}
 	}
 	r.retries.sackArrived(highest, now)
 	if out > 0 {
-		q.port.ready.push(r.flight.reported(q.peer, out, packets, rtt, now))
+		q.port.ready.push(r.flight.reported(q.peer, out, packets, r.rtt.typical(), now))
 	}
 	q.findLost(now)
+}
+
+// word returns up to 64 bits of the bitmap of a SelectiveAck.
+func word(bits []byte) uint64 {
+	if len(bits) < 8 {
+		return uint64(binary.LittleEndian.Uint32(bits)) // the length is a multiple of 4
+	}
+	return binary.LittleEndian.Uint64(bits)
 }
 
 // executed records that the peer has executed every request before psn.

@@ -77,6 +77,9 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if psnDiff(r.next, r.una) >= maxScoreboard || r.next == r.high && !r.board.room(r.una, r.high, int(j-i), &q.port.recovery) {
 			return false
 		}
+		if r.board != nil && r.inFlight == 0 && !w.answered() && psnDiff(r.next, r.una) > min(wire.MaxSelectiveAck, 8*q.mtu()) {
+			return false // the peer could not report its arrival
+		}
 		var ok bool
 		switch {
 		case w.Op == rdma.WRRead:
@@ -126,7 +129,7 @@ func (q *QP) sent(w *Work, i, j uint32, grant int, out, in, now int64) {
 		r.rtt.measure(r.next, now)
 	}
 	if r.next == r.high {
-		r.board.noteSent(r.next, int(j-i), now)
+		r.board.noteSent(r.next, int(j-i), out, now)
 	}
 	r.workList.sent(w, int(j-i), j == w.progress.count)
 }

@@ -51,12 +51,13 @@ type responder struct {
 	open uint8 // number of pending entries
 
 	// Selective repeat.
-	sack    bool   // packets arrived early: send a SelectiveAck
-	mark    uint8  // mark of the last RepeatResponses that was answered
-	high    uint32 // one after the last packet that the peer is known to have sent
-	granted uint32 // responses before this PSN may be sent
-	early   early
-	repeats *repeats // responses to repeat; nil: none
+	sack     bool   // packets arrived early: send a SelectiveAck
+	unsacked uint8  // early packets since the last SelectiveAck
+	mark     uint8  // mark of the last RepeatResponses that was answered
+	high     uint32 // one after the last packet that the peer is known to have sent
+	granted  uint32 // responses before this PSN may be sent
+	early    early
+	repeats  *repeats // responses to repeat; nil: none
 
 	cnp notifier
 }

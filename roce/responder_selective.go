@@ -1,7 +1,11 @@
 package roce
 
-import "github.com/softmkey/softmkey/rdma"
-import "github.com/softmkey/softmkey/internal/base/wire"
+import (
+	"encoding/binary"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
+)
 
 // Selective repeat, the responder's half: the responder keeps early requests, reports
 // them with SelectiveAcks, and repeats the responses that the requester asks for.
@@ -14,11 +18,33 @@ func (q *QP) holdRequest(k *packet, raw []byte, d int) {
 	if raw != nil && s.early.put(k.PSN, d, raw, &q.port.recovery) {
 		q.port.n.EarlyPackets.Add(1)
 	}
-	if psnDiff(k.PSN, s.high) >= 0 || psnDiff(s.high, s.psn) <= 0 {
+	if psnDiff(s.high, s.psn) <= 0 {
+		s.high = psnAdd(s.psn, 1)
+	}
+	most := uint8(min(s.early.len()/earlyPerSack, sackPackets))
+	switch past := psnDiff(k.PSN, s.high); {
+	case past < 0: // a packet was retransmitted or overtaken
+		most = 0
+	case past > 0: // packets are missing before it
+		s.unsacked = max(s.unsacked, sackPackets-reorderPackets)
+	}
+	if psnDiff(k.PSN, s.high) >= 0 {
 		s.high = psnAdd(k.PSN, 1)
 	}
-	s.sack = true
+	if s.unsacked++; s.unsacked >= most || k.AckReq {
+		s.sack, s.unsacked = true, 0
+	}
 }
+
+// A SelectiveAck reports at most sackPackets new packets, and at most a part of earlyPerSack of
+// those that the responder keeps: the requester has few packets in flight if the responder keeps
+// few, and may wait for the report of each. A new loss, a retransmission and a packet that
+// requests an acknowledgement are reported sooner: the requester takes a packet for lost when
+// reorderPackets later ones were reported.
+const (
+	sackPackets  = 8
+	earlyPerSack = 16
+)
 
 // takeEarlyRequests executes the kept requests that are next in order.
 func (q *QP) takeEarlyRequests(now int64) {
@@ -54,11 +80,8 @@ func (q *QP) putSelectiveAck(b *builder) bool {
 		Opcode: wire.SelectiveAck, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.recv.DestQPN, PSN: s.psn,
 	})
 	m := p[wire.BTHLen : size-wire.ICRCLen]
-	clear(m)
-	for i := range bits {
-		if s.early.has(psnAdd(s.psn, 1+i)) {
-			m[i/8] |= 1 << (i % 8)
-		}
+	for i := range words {
+		binary.LittleEndian.PutUint32(m[4*i:], s.early.bits(psnAdd(s.psn, 1+32*i)))
 	}
 	q.finish(p, id)
 	q.port.n.SelectiveAcksSent.Add(1)

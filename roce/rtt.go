@@ -39,6 +39,16 @@ func (t *roundTrips) add(rtt int64) {
 // timeout returns the time to wait for a response before a probe is sent.
 func (t *roundTrips) timeout() int64 { return t.smoothed + max(4*t.deviation, leastMargin) }
 
+// witness returns the round trip that tells whether an arrival belongs to the latest copy of a
+// packet that was sent more than once. Before the first sample, a round trip may take as long as
+// the packet that is measured has been under way.
+func (t *roundTrips) witness(now int64) int64 {
+	if !t.sampled && t.start != 0 {
+		return max(t.smoothed, now-t.start)
+	}
+	return t.typical()
+}
+
 // typical returns the smoothed round-trip time, at least 1.
 func (t *roundTrips) typical() int64 { return max(t.smoothed, 1) }
 
@@ -58,18 +68,20 @@ func (t *roundTrips) retransmitted(psn uint32) { t.doubt = t.doubt || t.psn == p
 // requestedAgain records that responses were requested again, perhaps the one that is measured.
 func (t *roundTrips) requestedAgain() { t.doubt = true }
 
-// acknowledged ends the measurement if the packet is before una. probes is the number of
-// probes since una last advanced.
+// acknowledged ends the measurement if the packet is before una, and returns the sample, or 0.
+// probes is the number of probes since una last advanced.
 //
 // Karn's rule drops the sample of a retransmitted packet. After several probes, however, the
 // round trip is probably longer than the estimate, and the time since the first transmission
 // is at least the round trip.
-func (t *roundTrips) acknowledged(una uint32, probes uint8, now int64) {
+func (t *roundTrips) acknowledged(una uint32, probes uint8, now int64) (sample int64) {
 	if t.start == 0 || psnDiff(una, t.psn) <= 0 {
-		return
+		return 0
 	}
 	if !t.doubt || probes >= 2 {
-		t.add(now - t.start)
+		sample = now - t.start
+		t.add(sample)
 	}
 	t.start = 0
+	return sample
 }

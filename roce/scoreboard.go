@@ -30,13 +30,23 @@ const (
 // A packet is considered lost when reorderPackets packets that were sent after it have
 // arrived. Every transmission, including a retransmission, has a number in the order of
 // sending, so the rule covers both and needs no timer.
+//
+// A link with a long queue has thousands of packets in flight, and every few of them cause an
+// acknowledgement. The work for one acknowledgement must therefore not grow with their number:
+// the packets in flight form a list in the order of sending, whose first ones are the candidates
+// for lost packets, and a bitmap shows which packets of a SelectiveAck are already known to have
+// arrived.
 type scoreboard struct {
-	ring    []sent // indexed with the PSN modulo the length, a power of two
-	order   uint32 // order of the last transmission
-	fresh   uint32 // order of the last packet that was sent for the first time
-	newest  uint32 // highest order of a packet that arrived
-	checked uint32 // value of newest at the last search for losses
-	missing int    // number of packets in state missing
+	ring    []sent   // indexed with the PSN modulo the length, a power of two
+	have    []uint64 // bit i is set if the packet of ring[i] is in state arrived
+	flying  int      // number of packets in state flying
+	first   uint32   // PSN of the packet in flight that was sent first, and
+	last    uint32   // last, if flying is not 0
+	order   uint32   // order of the last transmission
+	fresh   uint32   // order of the last packet that was sent for the first time
+	newest  uint32   // highest order of a packet that arrived
+	checked uint32   // value of newest at the last search for losses
+	missing int      // number of packets in state missing
 	arrived int
 	cursor  uint32 // no packet before this PSN is missing
 	sample  int64  // round trip of the newest packet that arrived, or 0
@@ -46,16 +56,20 @@ type scoreboard struct {
 type sent struct {
 	order uint32
 	state uint8
-	again bool  // retransmitted
-	at    int64 // time of the last transmission; 0: before the scoreboard existed
+	again bool   // retransmitted
+	bytes int32  // that it occupies in the send window
+	prev  uint32 // PSNs of the packets in flight that were sent before
+	next  uint32 // and after it
+	at    int64  // time of the last transmission; 0: before the scoreboard existed
 }
 
-const sentBytes = int(unsafe.Sizeof(sent{}))
+// sentBytes is the memory for one entry, with its bit in the bitmap.
+const sentBytes = int(unsafe.Sizeof(sent{})) + 1
 
 func (b *scoreboard) at(psn uint32) *sent { return &b.ring[int(psn)&(len(b.ring)-1)] }
 
-// openScoreboard returns a scoreboard for packets [una, high). The caller then calls noteEarlier
-// for each of their PSNs. It returns nil if the port does not have the memory.
+// openScoreboard returns a scoreboard for packets [una, high). The caller then calls noteSent
+// or noteUnsent for each of their PSNs. It returns nil if the port does not have the memory.
 func openScoreboard(una, high uint32, mem *recoveryMemory) *scoreboard {
 	b := &scoreboard{cursor: una}
 	if !b.fit(psnDiff(high, una)+1, una, 0, mem) {
@@ -84,14 +98,62 @@ func (b *scoreboard) fit(n int, base uint32, kept int, mem *recoveryMemory) bool
 	if !mem.take(size * sentBytes) {
 		return false
 	}
-	ring := make([]sent, size)
+	ring, have := make([]sent, size), make([]uint64, size/64)
 	for i := range kept {
 		psn := psnAdd(base, i)
-		ring[int(psn)&(size-1)] = *b.at(psn)
+		at := int(psn) & (size - 1)
+		ring[at] = *b.at(psn)
+		if ring[at].state == arrived {
+			have[at/64] |= 1 << (at % 64)
+		}
 	}
 	mem.give(len(b.ring) * sentBytes)
-	b.ring = ring
+	b.ring, b.have = ring, have
 	return true
+}
+
+// known returns a bitmap of 64 packets from PSN psn on: a bit is set if the packet has arrived.
+func (b *scoreboard) known(psn uint32) uint64 {
+	at := int(psn) & (len(b.ring) - 1)
+	word, shift := at/64, at%64
+	bits := b.have[word] >> shift
+	if shift != 0 {
+		bits |= b.have[(word+1)%len(b.have)] << (64 - shift)
+	}
+	return bits
+}
+
+// fly appends packet psn to the packets in flight, as the last one that was sent. land removes
+// it from them.
+func (b *scoreboard) fly(psn uint32, e *sent) {
+	e.state = flying
+	if e.prev = b.last; b.flying == 0 {
+		b.first = psn
+	} else {
+		b.at(b.last).next = psn
+	}
+	b.last = psn
+	b.flying++
+}
+
+func (b *scoreboard) land(psn uint32, e *sent) {
+	if b.flying--; b.flying == 0 {
+		return
+	}
+	switch psn {
+	case b.first:
+		b.first = e.next
+	case b.last:
+		b.last = e.prev
+	default:
+		b.at(e.prev).next, b.at(e.next).prev = e.next, e.prev
+	}
+}
+
+// forget clears the bit of packet psn in the bitmap.
+func (b *scoreboard) forget(psn uint32) {
+	at := int(psn) & (len(b.ring) - 1)
+	b.have[at/64] &^= 1 << (at % 64)
 }
 
 // room reports whether the scoreboard, if it is on, has room for a new packet after
@@ -102,33 +164,40 @@ func (b *scoreboard) room(una, high uint32, n int, mem *recoveryMemory) bool {
 }
 
 // noteSent records that packet psn was sent for the first time, which covers n
-// PSNs. There is room for them. at is 0 if the time is not known.
-func (b *scoreboard) noteSent(psn uint32, n int, at int64) {
+// PSNs and occupies bytes in the send window. There is room for them. at is 0 if the time is
+// not known.
+func (b *scoreboard) noteSent(psn uint32, n int, bytes, at int64) {
 	if b == nil {
 		return
 	}
 	b.order++
 	b.fresh = b.order
-	*b.at(psn) = sent{order: b.order, state: flying, at: at}
+	e := b.at(psn)
+	*e = sent{order: b.order, bytes: int32(bytes), at: at}
+	b.forget(psn)
+	b.fly(psn, e)
 	for i := 1; i < n; i++ {
-		*b.at(psnAdd(psn, i)) = sent{order: b.order, state: unsent}
+		b.noteUnsent(psnAdd(psn, i))
 	}
 }
 
-// noteEarlier records that PSN psn was sent before the scoreboard was opened. own means that
-// it is a packet, and not that of a later response of a READ.
-func (b *scoreboard) noteEarlier(psn uint32, own bool) {
-	b.noteSent(psn, 1, 0)
-	if !own {
-		b.at(psn).state = unsent
-	}
+// noteUnsent records that PSN psn is that of a later response of a READ, not of a packet.
+func (b *scoreboard) noteUnsent(psn uint32) {
+	*b.at(psn) = sent{order: b.order, state: unsent}
+	b.forget(psn)
 }
 
 // noteResent records that packet psn, which was missing, was sent again.
 func (b *scoreboard) noteResent(psn uint32, now int64) {
 	b.missing--
+	b.sentAgain(psn, now)
+}
+
+func (b *scoreboard) sentAgain(psn uint32, now int64) {
 	b.order++
-	*b.at(psn) = sent{order: b.order, state: flying, again: true, at: now}
+	e := b.at(psn)
+	*e = sent{order: b.order, again: true, bytes: e.bytes, at: now}
+	b.fly(psn, e)
 }
 
 // noteProbe enters a probe of packet psn in the order of sending. Its acknowledgement then
@@ -141,32 +210,37 @@ func (b *scoreboard) noteProbe(psn uint32, now int64) (landed bool) {
 		b.missing--
 	case arrived:
 		b.arrived--
+		b.forget(psn)
+	case flying:
+		b.land(psn, e)
 	}
-	b.order++
-	*e = sent{order: b.order, state: flying, again: true, at: now}
+	b.sentAgain(psn, now)
 	return landed
 }
 
-// noteArrived records that the peer has packet psn. It reports whether the packet still
-// counted as in flight. outstanding is the number of PSNs in flight.
+// noteArrived records that the peer has packet psn. It returns the bytes that the packet still
+// occupied in the send window, and whether it counted as in flight. outstanding is the number of PSNs in flight.
 //
 // The arrived copy of a retransmitted packet may be the first one. It then says nothing about
 // the packets that were sent between the two copies. Packets that were sent for the first time
 // after the retransmission are better witnesses. If there are none, or if the peer cannot report
 // them because too many packets are in flight, an arrival about a round trip after the
 // retransmission counts as its own.
-func (b *scoreboard) noteArrived(psn uint32, outstanding int, rtt, now int64) (flew bool) {
+func (b *scoreboard) noteArrived(psn uint32, outstanding int, rtt, now int64) (bytes int64, flew bool) {
 	e := b.at(psn)
 	switch e.state {
 	case flying:
-		flew = true
+		bytes, flew = int64(e.bytes), true
+		b.land(psn, e)
 	case missing:
 		b.missing--
 	default:
-		return false
+		return 0, false
 	}
 	e.state = arrived
 	b.arrived++
+	at := int(psn) & (len(b.ring) - 1)
+	b.have[at/64] |= 1 << (at % 64)
 	noWitness := int32(e.order-b.fresh) > 0 || outstanding > wire.MaxSelectiveAck
 	if int32(e.order-b.newest) > 0 && (!e.again || noWitness && now-e.at >= rtt*3/4) {
 		b.newest = e.order
@@ -174,16 +248,25 @@ func (b *scoreboard) noteArrived(psn uint32, outstanding int, rtt, now int64) (f
 			b.sample = now - e.at
 		}
 	}
-	return flew
+	return bytes, flew
 }
 
-// pass removes packet psn before una passes it. It reports whether it was in flight.
-func (b *scoreboard) pass(psn uint32, outstanding int, rtt, now int64) (flew bool) {
-	flew = b.noteArrived(psn, outstanding, rtt, now)
+// pass removes packet psn before una passes it. It returns the bytes that it still occupied in
+// the send window.
+func (b *scoreboard) pass(psn uint32, outstanding int, rtt, now int64) (bytes int64) {
+	bytes, _ = b.noteArrived(psn, outstanding, rtt, now)
 	if b.at(psn).state == arrived {
 		b.arrived--
 	}
-	return flew
+	return bytes
+}
+
+// overtakenBy records that probe psn, which una has just passed, is known to have overtaken all
+// packets that were sent before it.
+func (b *scoreboard) overtakenBy(psn uint32) {
+	if e := b.at(psn); e.again && int32(e.order-b.newest) > 0 {
+		b.newest = e.order
+	}
 }
 
 // news reports whether packets arrived since the last call that may show losses, and
@@ -197,19 +280,24 @@ func (b *scoreboard) news() (sample int64, ok bool) {
 	return sample, true
 }
 
-// overtaken marks packet psn as missing if enough later packets have overtaken it, and
-// reports whether it did.
-func (b *scoreboard) overtaken(psn uint32) bool {
-	e := b.at(psn)
-	if e.state != flying || int32(b.newest-e.order) < reorderPackets {
-		return false
+// overtaken marks a packet as missing that enough later packets have overtaken. It returns the
+// bytes that the packet occupied in the send window, and false if there is no such packet.
+func (b *scoreboard) overtaken() (bytes int64, ok bool) {
+	if b.flying == 0 {
+		return 0, false
 	}
+	psn := b.first
+	e := b.at(psn)
+	if int32(b.newest-e.order) < reorderPackets {
+		return 0, false
+	}
+	b.land(psn, e)
 	e.state = missing
 	b.missing++
 	if psnDiff(psn, b.cursor) < 0 {
 		b.cursor = psn
 	}
-	return true
+	return int64(e.bytes), true
 }
 
 // idle reports whether nothing before una is left to do.

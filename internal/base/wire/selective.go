@@ -23,7 +23,7 @@ const (
 )
 
 // MaxSelectiveAck is the largest number of bits in the bitmap of a SelectiveAck.
-const MaxSelectiveAck = 4096
+const MaxSelectiveAck = 8192
 
 // The Mark of a READ request limits the responses that may be sent before a
 // RepeatResponses grants more: Mark times GrantUnit responses, none for GrantNone, all
