@@ -1,6 +1,7 @@
 package roce
 
-// congestion computes the limit of a [window], whose lock guards it.
+// congestion computes the limit of a [window], whose lock guards it. A window that is paced follows
+// a [pathModel] instead, and has only the rounds and the reaction to notifications from here.
 //
 // The limit grows while no packets are lost. At first it doubles in each round trip.
 // After the first congestion it grows by a fraction of itself per round trip; the
@@ -63,11 +64,10 @@ const (
 )
 
 // onDelivered records that n bytes in packets arrived. It returns the new limit of the
-// window, at most top; limit is the present one.
-func (c *congestion) onDelivered(now, rtt, n, packets, limit, top int64) int64 {
+// window, at most top; limit is the present one. long says that the path has delay.
+func (c *congestion) onDelivered(now, rtt, n, packets, limit, top int64, long bool) int64 {
 	c.delivered += n
 	c.packets += packets
-	long := rtt >= longRTT
 	// An experiment needs a constant limit. On a path with a long round trip growth is so
 	// slow that it does not disturb one.
 	held := !long && (c.testing || c.settling)
@@ -85,6 +85,30 @@ func (c *congestion) onDelivered(now, rtt, n, packets, limit, top int64) int64 {
 		limit = min(limit, top)
 	}
 	return c.round(now, rtt, limit)
+}
+
+// onPaced is onDelivered for a window with pacing, on a path with delay: its model gives the limit.
+func (w *window) onPaced(now, rtt, n, packets, limit, top int64) int64 {
+	if w.start == 0 {
+		w.start, w.delivered, w.packets = now, 0, 0
+	} else {
+		w.delivered += n
+		w.packets += packets
+	}
+	if length := now - w.start; length >= rtt {
+		loss := float64(w.lost) / float64(max(1, w.packets+w.lost))
+		w.path.ended(float64(w.delivered)/float64(length), loss, w.restricted || w.lost > 0)
+		if w.packets+w.lost >= minRound {
+			w.lastLoss = loss
+		}
+		w.start, w.delivered, w.packets, w.lost = now, 0, 0, 0
+		w.restricted = false
+	}
+	w.path.expired(now)
+	if !w.restricted {
+		n = 0
+	}
+	return max(min(w.path.window(limit, n), top), minWindow)
 }
 
 // clean reports whether the last measured round had no loss, and no loss or experiment is

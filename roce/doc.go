@@ -131,10 +131,18 @@
 // # Congestion control
 //
 // Two windows per peer limit the bytes in flight, one for requests and one for READ
-// responses. A window grows while no packets are lost. Loss alone is not taken for
-// congestion, because a line may lose packets at any rate. After a loss the window is cut
-// as an experiment; the cut is undone if the loss stays the same and less data arrives.
-// Packets are paced on paths with a round-trip time of a millisecond or more.
+// responses. Loss alone is not taken for congestion, because a line may lose packets at any
+// rate. How the limit follows from the path depends on its round trip without queues, the
+// shortest one that was measured:
+//
+//   - On a path of a millisecond or more, requests follow a model of the path as in BBR: the
+//     highest delivery rate of the last rounds, and the shortest round trip. Packets are paced at
+//     the rate, and the window is twice what the path holds. Every eighth round probes for a
+//     higher rate. Loss has no part in it.
+//   - On a shorter path, timers are too coarse to pace packets. The window grows while no packets
+//     are lost. After a loss it is cut as an experiment; the cut is undone if the loss stays the
+//     same and less data arrives. The window for READ responses does the same on every path,
+//     because the peer sends them and cannot pace them for it.
 //
 // A congestion notification packet (CNP) from the peer cuts the window as DCQCN's reaction
 // point does. Packets that arrive with a congestion mark (ECN) are answered with CNPs.

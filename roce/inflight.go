@@ -117,7 +117,7 @@ func (f *inFlight) room(q *QP, out, in, limit int64) bool {
 // paced reports whether pacing allows sending n bytes now. If not, it sets the time of
 // the next attempt.
 func (f *inFlight) paced(p *peer, n, rtt, now int64) bool {
-	if rtt < longRTT {
+	if p.out.trip.Load() < longRTT {
 		return true
 	}
 	if wait := p.out.pace(now, rtt, n); wait > 0 {

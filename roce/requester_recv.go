@@ -266,8 +266,16 @@ func (q *QP) progressed(before uint32, now int64) (alone bool) {
 	r.retries.progressed(r.una, now)
 	r.gap.close()
 	q.disarm()
-	r.rtt.acknowledged(r.una, r.probes.backoff, now)
+	if sample := r.rtt.acknowledged(r.una, r.probes.backoff, now); sample != 0 {
+		q.measured(sample, now)
+	}
 	return r.probes.progressed(before, r.una, now)
+}
+
+// measured records a round trip in the windows.
+func (q *QP) measured(rtt, now int64) {
+	q.peer.out.measured(now, rtt)
+	q.peer.in.measured(now, rtt)
 }
 
 // giveBack removes bytes that arrived from the windows, and lets the windows grow.

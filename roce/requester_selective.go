@@ -64,6 +64,7 @@ func (q *QP) findLost(now int64) {
 	}
 	if sample != 0 {
 		r.rtt.add(sample)
+		q.measured(sample, now)
 	}
 	if !r.allSent() {
 		return // go-back-N is in progress and resends everything

@@ -23,7 +23,13 @@ type window struct {
 	mu      sync.Mutex   // guards the following fields
 	waiters []waiter
 	congestion
-	paced bucket // on a path with delay
+	pacing bool      // packets are paced on a path with delay: they leave here, not at the peer
+	paced  bucket    // on a path with delay
+	path   pathModel // the same
+
+	// trip is the shortest round trip, and tripUntil the time up to which it is valid. They
+	// are copies of what path has, so that most samples need no lock.
+	trip, tripUntil atomic.Int64
 
 	lossy atomic.Bool // packets were lost recently, so every delivery is measured
 }
@@ -106,25 +112,46 @@ const (
 	longRTT       = 1e6
 )
 
-// top returns the largest limit for a round-trip time.
-func (w *window) top(rtt int64) int64 {
-	if rtt < longRTT {
+// top returns the largest limit.
+func (w *window) top() int64 {
+	if !w.path.long() {
 		return w.max
 	}
-	return max(w.max, min(w.max+rtt*windowPerRTT, maxPathWindow))
+	return max(w.max, min(w.max+w.path.trip*windowPerRTT, maxPathWindow))
+}
+
+// measured records a round trip.
+func (w *window) measured(now, rtt int64) {
+	if trip := w.trip.Load(); trip != 0 && rtt > trip && now < w.tripUntil.Load() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.path.measured(now, rtt)
+	w.path.expired(now)
+	until := w.path.seen + tripLasts
+	if w.path.phase == emptying {
+		until = now
+	}
+	w.trip.Store(w.path.trip)
+	w.tripUntil.Store(until)
 }
 
 // grow records that n bytes in packets arrived.
 func (w *window) grow(now, rtt, n, packets int64) {
 	limit := w.limit.Load()
-	if limit >= w.max && rtt < longRTT && !w.lossy.Load() {
+	if limit >= w.max && w.trip.Load() < longRTT && !w.lossy.Load() {
 		return // the limit is at its largest, and no loss is being measured
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	limit = w.limit.Load()
 	w.restricted = w.restricted || len(w.waiters) > 0 || w.used.Load()+2*n >= limit
-	w.limit.Store(w.onDelivered(now, rtt, n, packets, limit, w.top(rtt)))
+	if w.pacing && w.path.long() {
+		w.limit.Store(w.onPaced(now, rtt, n, packets, limit, w.top()))
+		return
+	}
+	w.limit.Store(w.onDelivered(now, rtt, n, packets, limit, w.top(), w.path.long()))
 	if w.clean() {
 		w.start = 0
 		w.lossy.Store(false)
@@ -136,6 +163,10 @@ func (w *window) cut(now, rtt, packets int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lossy.Store(true)
+	if w.pacing && w.path.long() {
+		w.lost += packets
+		return
+	}
 	w.limit.Store(w.onLost(now, rtt, packets, w.limit.Load()))
 }
 
@@ -143,24 +174,30 @@ func (w *window) cut(now, rtt, packets int64) {
 func (w *window) notified(now, rtt int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.limit.Store(w.onCNP(now, rtt, w.limit.Load()))
+	before := w.limit.Load()
+	limit := w.onCNP(now, rtt, before)
+	if limit < before {
+		w.path.slowed(float64(limit) / float64(before))
+	}
+	w.limit.Store(limit)
 }
 
-// pace spreads the window over a round trip. It returns 0 if a packet of n bytes may be sent
+// pace spreads packets over time, at the rate of the path's model. It returns 0 if a packet of n bytes may be sent
 // now and counts the packet; otherwise it returns the time to wait in nanoseconds. Only paths
 // with delay are paced. On other paths acknowledgements arrive often enough to spread the
 // packets, and timers are too coarse.
 func (w *window) pace(now, rtt, n int64) (wait int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	limit := w.limit.Load()
-	gain := 1.25
-	if limit < w.slow {
-		gain = 2
+	rate := w.path.gain() * w.path.rate() // bytes per nanosecond
+	if w.path.phase == starting {
+		rate = max(rate, 2*float64(w.limit.Load())/float64(rtt))
 	}
-	rate := gain * float64(limit) / float64(rtt) // bytes per nanosecond
+	rate = max(rate, float64(minWindow)/float64(rtt))
 	if wait = w.paced.wait(now, rate, max(int64(rate*paceBurst), minWindow)); wait == 0 {
 		w.paced.credit -= n
+	} else {
+		w.restricted = true
 	}
 	return wait
 }
