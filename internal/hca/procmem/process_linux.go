@@ -104,14 +104,7 @@ func WriteV[V ~struct {
 
 // MappingAt returns the mapping that holds addr.
 func (p *Process) MappingAt(addr uint64) (Mapping, error) {
-	var found Mapping
-	err := mappings(p.pid, func(m Mapping) bool {
-		if m.Start <= addr && addr < m.End {
-			found = m
-			return true
-		}
-		return false
-	})
+	found, err := mappingAt(p.pid, addr)
 	switch {
 	case err != nil:
 		return found, err

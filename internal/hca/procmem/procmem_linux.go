@@ -85,6 +85,52 @@ type Mapping struct {
 	Shared     bool
 }
 
+// The PROCMAP_QUERY request of <linux/fs.h>, which x/sys does not have. Linux has it from 6.11 on.
+const (
+	procmapQuery  = 0xc0686611 // _IOWR('f', 17, struct procmap_query)
+	procmapShared = 8          // PROCMAP_QUERY_VMA_SHARED, in flags
+)
+
+// procmap is struct procmap_query.
+type procmap struct {
+	size, query, addr       uint64
+	start, end, flags       uint64
+	pageSize, offset, inode uint64
+	devMajor, devMinor      uint32
+	nameSize, buildIDSize   uint32
+	nameAddr, buildIDAddr   uint64
+}
+
+// mappingAt returns the mapping of a process that holds addr, the zero value if there is none. A
+// program has a mapping for each queue that it creates, so to read all of them for each queue
+// would take longer the more queues there are.
+func mappingAt(pid int, addr uint64) (found Mapping, err error) {
+	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return found, err
+	}
+	defer maps.Close()
+	q := procmap{addr: addr}
+	q.size = uint64(unsafe.Sizeof(q))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, maps.Fd(), procmapQuery, uintptr(unsafe.Pointer(&q)))
+	switch errno {
+	case 0:
+		return Mapping{Start: q.start, End: q.end, Offset: q.offset, Inode: q.inode, Shared: q.flags&procmapShared != 0}, nil
+	case unix.ENOENT:
+		return found, nil
+	case unix.ESRCH:
+		return found, errno
+	}
+	// The kernel has no such request.
+	err = mappings(pid, func(m Mapping) bool {
+		if m.Start <= addr && addr < m.End {
+			found = m
+		}
+		return found.End != 0
+	})
+	return found, err
+}
+
 // mappings calls f with each mapping of a process until f returns true.
 func mappings(pid int, f func(Mapping) bool) error {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))

@@ -132,6 +132,11 @@ func TestMappingAt(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("MappingAt = %+v, %v, want %+v", got, err, want)
 	}
+	// Kernels without PROCMAP_QUERY have the list only.
+	var listed Mapping
+	if err := mappings(os.Getpid(), func(m Mapping) bool { listed = m; return m.Inode == st.Ino }); err != nil || listed != want {
+		t.Errorf("the list of mappings has %+v, %v, want %+v", listed, err, want)
+	}
 	if _, err := self(t).MappingAt(4096); err != syscall.EFAULT {
 		t.Errorf("an address that is not mapped: %v", err)
 	}
