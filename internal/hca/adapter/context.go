@@ -29,14 +29,16 @@ type Context struct {
 	busy    atomic.Int32 // QPs that doorbells may come for
 	polling sync.Mutex   // held by Poll and Scan, and for a guest by lookAtFailed
 	plan    doorbellPlan // guarded by polling
+	pages   []*UAR       // guarded by polling: those of uars, unless staleUARs is set
 
-	mu       sync.Mutex // guards the following fields
-	closed   bool
-	isolated bool         // by Isolate
-	stale    bool         // queues were made or destroyed since plan was built
-	ownPD    *PD          // by umrPD
-	login    *loginObject // the last login that was valid
-	orphans  []*dek.DEK   // destroyed while memory keys used them
+	mu        sync.Mutex // guards the following fields
+	closed    bool
+	isolated  bool         // by Isolate
+	stale     bool         // queues were made or destroyed since plan was built
+	staleUARs bool         // uars has changed since pages was made
+	ownPD     *PD          // by umrPD
+	login     *loginObject // the last login that was valid
+	orphans   []*dek.DEK   // destroyed while memory keys used them
 
 	// The objects by their numbers, and regions, windows and memory keys by their indexes.
 	uars       map[uint32]*UAR
@@ -176,11 +178,18 @@ func (c *Context) QP(number uint32) *QP { return lookup(c, c.qps, number) }
 // SRQ returns the context's SRQ or RMP with a number, or nil.
 func (c *Context) SRQ(number uint32) *SRQ { return lookup(c, c.srqs, number) }
 
-// queuesChanged makes the next poll rebuild the plan, because queues were made or destroyed.
+// queuesChanged makes the next scan rebuild the plan, because queues were made or destroyed.
 func (c *Context) queuesChanged() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stale = true
+}
+
+// pagesChanged makes the next poll look at other pages of registers.
+func (c *Context) pagesChanged() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.staleUARs = true
 }
 
 // lookup returns the object of a table with a number, or the zero value.

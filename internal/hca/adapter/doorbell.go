@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,14 +43,14 @@ func (c *Context) NewUAR(number uint32, page []byte) (*UAR, error) {
 	if err := enter(c, op, c.uars, number, u); err != nil {
 		return nil, err
 	}
-	c.queuesChanged()
+	c.pagesChanged()
 	return u, nil
 }
 
 // Close ends the use of the page. Queues that name the page are found by Scan from then on.
 func (u *UAR) Close() error {
 	leave(u.ctx, u.ctx.uars, u.number)
-	u.ctx.queuesChanged()
+	u.ctx.pagesChanged()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.page = nil
@@ -124,7 +125,6 @@ func (u *UAR) Ring(off int, v uint64) (worked bool) {
 // in one batch, since the driver puts the records of many queues into one page.
 type doorbellPlan struct {
 	built bool
-	uars  []*UAR
 	reads []doorbellRead
 	cells []doorbellCell
 }
@@ -153,23 +153,29 @@ func (cell *doorbellCell) record() *bufferPiece { return &cell.db.pieces[0] }
 func (c *Context) Poll() (worked bool) {
 	c.polling.Lock()
 	defer c.polling.Unlock()
-	c.refresh()
-	rung := false
-	for _, u := range c.plan.uars {
-		rung = u.rung() || rung
-	}
-	return rung && c.scan()
+	return c.rung() && c.scan()
 }
 
 // Scan looks at every doorbell record and reports whether there was work.
 func (c *Context) Scan() (worked bool) {
 	c.polling.Lock()
 	defer c.polling.Unlock()
-	c.refresh()
-	for _, u := range c.plan.uars {
-		u.rung()
-	}
+	c.rung()
 	return c.scan()
+}
+
+// rung reports whether a register changed since the last call. c.polling is held.
+func (c *Context) rung() (rung bool) {
+	c.mu.Lock()
+	if c.staleUARs {
+		c.staleUARs = false
+		c.pages = slices.Collect(maps.Values(c.uars))
+	}
+	c.mu.Unlock()
+	for _, u := range c.pages {
+		rung = u.rung() || rung
+	}
+	return rung
 }
 
 // forgetPlan waits for a scan that is under way, and makes the next one rebuild the plan: the
@@ -183,7 +189,9 @@ func (c *Context) forgetPlan() {
 // Busy reports whether doorbells may come: a QP receives, sends or failed.
 func (c *Context) Busy() bool { return c.busy.Load() > 0 }
 
-// refresh rebuilds the plan after queues came or went. c.polling is held.
+// refresh rebuilds the plan after queues came or went. That takes time in proportion to the queues, so it
+// is done when the records are read, and not after each of many queues that a program creates.
+// c.polling is held.
 func (c *Context) refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,9 +200,6 @@ func (c *Context) refresh() {
 	}
 	c.stale = false
 	p := doorbellPlan{built: true}
-	for _, u := range c.uars {
-		p.uars = append(p.uars, u)
-	}
 	var copied []doorbellCell
 	add := func(cell doorbellCell) {
 		if cell.db.shared() {
@@ -243,6 +248,7 @@ var vecPool = sync.Pool{New: func() any { return new([]Vec) }}
 
 // scan reads all records and handles the new contents. c.polling is held.
 func (c *Context) scan() (worked bool) {
+	c.refresh()
 	for i := range c.plan.cells {
 		cell := &c.plan.cells[i]
 		snd, _ := cell.db.load32(prm.DoorbellSend)
