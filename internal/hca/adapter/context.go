@@ -30,6 +30,7 @@ type Context struct {
 	polling sync.Mutex   // held by Poll and Scan, and for a guest by lookAtFailed
 	plan    doorbellPlan // guarded by polling
 	pages   []*UAR       // guarded by polling: those of uars, unless staleUARs is set
+	ringing []ringing    // guarded by polling: memory for rung
 
 	mu        sync.Mutex // guards the following fields
 	closed    bool

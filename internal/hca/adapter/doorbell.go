@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"encoding/binary"
 	"maps"
 	"slices"
 	"sync"
@@ -81,20 +82,29 @@ func (u *UAR) register(off int) uint64 {
 // armHint changes when a CQ of the page is armed.
 func (u *UAR) armHint() uint64 { return u.register(prm.UARArmCQ) }
 
-// rung reports whether a register changed since the last call.
-func (u *UAR) rung() (rung bool) {
+// rung appends the values of the registers that changed since the last call.
+func (u *UAR) rung(values []ringing) []ringing {
 	u.mu.RLock()
 	defer u.mu.RUnlock()
 	if u.page == nil {
-		return false
+		return values
 	}
 	for i, off := range registers {
 		if v := atomic.LoadUint64((*uint64)(unsafe.Pointer(&u.page[off]))); v != u.seen[i] {
 			u.seen[i] = v
-			rung = true
+			var b [8]byte
+			binary.NativeEndian.PutUint64(b[:], v)
+			values = append(values, ringing{u, off, binary.BigEndian.Uint64(b[:])})
 		}
 	}
-	return rung
+	return values
+}
+
+// ringing is a register that was written, and its value as one big-endian number.
+type ringing struct {
+	uar *UAR
+	off int
+	v   uint64
 }
 
 // Ring delivers the write of a register: 8 bytes as one big-endian number, at an offset in
@@ -124,10 +134,19 @@ func (u *UAR) Ring(off int, v uint64) (worked bool) {
 // doorbellPlan is how the doorbell records of a context are read: few pieces of memory
 // in one batch, since the driver puts the records of many queues into one page.
 type doorbellPlan struct {
-	built bool
-	reads []doorbellRead
-	cells []doorbellCell
+	built   bool
+	reads   []doorbellRead
+	cells   []doorbellCell
+	records int // in reads and cells
+
+	// The next part of a scan in parts begins with next in cells, or beyond them in reads. unread
+	// is the number of cells and reads that are left.
+	next, unread int
 }
+
+// scanPart is the number of records that are read at once after a doorbell, besides the one that
+// the register names. A page has 64.
+const scanPart = 64
 
 // doorbellRead is the part of a page that has records.
 type doorbellRead struct {
@@ -149,11 +168,27 @@ type doorbellCell struct {
 func (cell *doorbellCell) record() *bufferPiece { return &cell.db.pieces[0] }
 
 // Poll checks the records to which the doorbell registers point, and reports whether
-// there was work.
+// there was work, or is more to check.
 func (c *Context) Poll() (worked bool) {
 	c.polling.Lock()
 	defer c.polling.Unlock()
-	return c.rung() && c.scan()
+	if values := c.rung(); len(values) > 0 {
+		c.refresh()
+		if c.plan.records <= scanPart {
+			return c.scan()
+		}
+		// A register names the queue that was rung last. Others may have been rung before it, so
+		// all records are read, in parts: the queue of a program that has many does not wait.
+		for _, r := range values {
+			worked = r.uar.Ring(r.off, r.v) || worked
+		}
+		c.plan.unread = len(c.plan.cells) + len(c.plan.reads)
+	}
+	if c.plan.unread > 0 {
+		c.scanPart()
+		return true
+	}
+	return worked
 }
 
 // Scan looks at every doorbell record and reports whether there was work.
@@ -161,21 +196,23 @@ func (c *Context) Scan() (worked bool) {
 	c.polling.Lock()
 	defer c.polling.Unlock()
 	c.rung()
+	c.refresh()
 	return c.scan()
 }
 
-// rung reports whether a register changed since the last call. c.polling is held.
-func (c *Context) rung() (rung bool) {
+// rung returns the registers that changed since the last call. c.polling is held.
+func (c *Context) rung() []ringing {
 	c.mu.Lock()
 	if c.staleUARs {
 		c.staleUARs = false
 		c.pages = slices.Collect(maps.Values(c.uars))
 	}
 	c.mu.Unlock()
+	c.ringing = c.ringing[:0]
 	for _, u := range c.pages {
-		rung = u.rung() || rung
+		c.ringing = u.rung(c.ringing)
 	}
-	return rung
+	return c.ringing
 }
 
 // forgetPlan waits for a scan that is under way, and makes the next one rebuild the plan: the
@@ -241,28 +278,53 @@ func (c *Context) refresh() {
 		}
 		p.reads = append(p.reads, doorbellRead{mem: cell.record().mem, addr: cell.record().addr, buf: make([]byte, prm.DoorbellSize), cells: []doorbellCell{cell}})
 	}
+	p.records = len(p.cells) + len(copied)
 	c.plan = p
 }
 
 var vecPool = sync.Pool{New: func() any { return new([]Vec) }}
 
-// scan reads all records and handles the new contents. c.polling is held.
+// scan reads all records and handles the new contents. c.polling is held, and the plan is fresh.
 func (c *Context) scan() (worked bool) {
-	c.refresh()
-	for i := range c.plan.cells {
-		cell := &c.plan.cells[i]
+	p := &c.plan
+	p.unread = 0
+	worked = takeShared(p.cells)
+	for i := 0; i < len(p.reads); {
+		// One batch for each memory.
+		n := i + 1
+		for n < len(p.reads) && p.reads[n].mem == p.reads[i].mem {
+			n++
+		}
+		worked = readRecords(p.reads[i:n]) || worked
+		i = n
+	}
+	return worked
+}
+
+// scanPart reads the next part of the records. c.polling is held, and plan.unread is not 0.
+func (c *Context) scanPart() {
+	p := &c.plan
+	if p.next >= len(p.cells)+len(p.reads) {
+		p.next = 0
+	}
+	n := 1
+	if p.next < len(p.cells) {
+		n = min(scanPart, len(p.cells)-p.next)
+		takeShared(p.cells[p.next:][:n])
+	} else {
+		readRecords(p.reads[p.next-len(p.cells):][:1])
+	}
+	p.next += n
+	p.unread = max(p.unread-n, 0)
+}
+
+// takeShared handles records in memory that this process has mapped.
+func takeShared(cells []doorbellCell) (worked bool) {
+	for i := range cells {
+		cell := &cells[i]
 		snd, _ := cell.db.load32(prm.DoorbellSend)
 		rcv, _ := cell.db.load32(prm.DoorbellRecv)
 		worked = cell.take(rcv, snd) || worked
-	}
-	for i := 0; i < len(c.plan.reads); {
-		// One batch for each memory.
-		n := i + 1
-		for n < len(c.plan.reads) && c.plan.reads[n].mem == c.plan.reads[i].mem {
-			n++
-		}
-		worked = readRecords(c.plan.reads[i:n]) || worked
-		i = n
 	}
 	return worked
 }

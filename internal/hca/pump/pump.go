@@ -12,7 +12,7 @@ import (
 // Context is a set of queues with their doorbells: *adapter.Context. Its values are comparable.
 type Context interface {
 	// Poll handles the doorbells that a register hints at, Scan every doorbell. They report
-	// whether there was work. One goroutine at a time calls them.
+	// whether there was work, or is some left for the next call. One goroutine at a time calls them.
 	Poll() bool
 	Scan() bool
 	// Busy reports whether doorbells may come.
