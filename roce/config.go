@@ -45,6 +45,36 @@ type SendConfig struct {
 	MaxRdAtomic int    // largest number of outstanding READs and atomics, 0 to 128; if 0, they fail with StatusLocQPOpErr
 }
 
+// reception is what a QP keeps of its RecvConfig, in few bytes.
+type reception struct {
+	Peer            netip.AddrPort
+	QKey            uint32
+	DestQPN         uint32
+	Route           packetconn.Route
+	MTU             uint16
+	MaxDestRdAtomic uint8
+	MinRNRTimer     uint8
+	Selective       bool
+}
+
+// keep returns what a QP keeps of c, whose values are in range.
+func (c *RecvConfig) keep() reception {
+	return reception{
+		Peer: c.Peer, QKey: c.QKey, DestQPN: c.DestQPN, Route: c.Route, MTU: uint16(c.MTU),
+		MaxDestRdAtomic: uint8(c.MaxDestRdAtomic), MinRNRTimer: c.MinRNRTimer, Selective: c.Selective,
+	}
+}
+
+// transmission is what a QP keeps of its SendConfig.
+type transmission struct {
+	Timeout, RetryCount, RNRRetry, MaxRdAtomic uint8
+}
+
+// keep returns what a QP keeps of c, whose values are in range.
+func (c *SendConfig) keep() transmission {
+	return transmission{Timeout: c.Timeout, RetryCount: c.RetryCount, RNRRetry: c.RNRRetry, MaxRdAtomic: uint8(c.MaxRdAtomic)}
+}
+
 // AckTimeout converts a local ACK timeout code to its duration, 4.096 us * 2^code. It
 // returns 0, which means no timeout, for code 0.
 func AckTimeout(code uint8) time.Duration {

@@ -139,7 +139,7 @@ func (q *QP) arrange(b *builder, now int64) (ready, more bool) {
 func (q *QP) putConnect(b *builder, now int64) bool {
 	c := q.dci
 	if !q.putControl(b, &wire.Dynamic{
-		Kind: wire.DynamicConnect, Code: mtuCode(q.recv.MTU), Reads: uint16(q.send.MaxRdAtomic),
+		Kind: wire.DynamicConnect, Code: mtuCode(int(q.recv.MTU)), Reads: uint16(q.send.MaxRdAtomic),
 		Session: c.session, QPN: q.num, Key: c.to.key,
 	}, q.req.una) {
 		return false
@@ -194,7 +194,7 @@ func (q *QP) part() {
 	}
 	q.closeBoard()
 	r.reads.leave(&q.port.recovery)
-	r.restart(&q.send)
+	r.restart(q.send)
 	q.recv.Peer, q.recv.Selective = netip.AddrPort{}, false
 	c.phase, c.at, c.due = apart, 0, false
 }
@@ -209,7 +209,7 @@ func (q *QP) dynamicControl(h *wire.Dynamic) {
 	case h.Kind == wire.DynamicAccept && c.phase == connecting:
 		c.phase, c.at, c.due = connected, 0, false
 		q.recv.DestQPN, q.recv.Selective = h.QPN, true
-		q.dci.reads = min(int(h.Reads), q.send.MaxRdAtomic)
+		q.dci.reads = min(int(h.Reads), int(q.send.MaxRdAtomic))
 		q.near = q.port.inside(q.recv.Peer, h.QPN) != nil
 		q.peer = q.port.acquirePeer(q.recv.Peer.Addr())
 		r.retries.renew(q.port.now())

@@ -145,7 +145,7 @@ func (q *QP) connect(h *wire.Dynamic, psn uint32, now int64) {
 	}
 	c := &connection{
 		id: id, session: h.Session, path: path{from: q.link, to: q.source()}, made: now,
-		reads: max(1, min(int(h.Reads), q.recv.MaxDestRdAtomic)),
+		reads: max(1, min(int(h.Reads), int(q.recv.MaxDestRdAtomic))),
 	}
 	if !q.join(c, h, psn) {
 		refuse(wire.DynamicBusy)

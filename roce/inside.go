@@ -41,7 +41,7 @@ func (q *QP) mtu() int {
 	if q.near && q.acknowledged() && q.dynamicEnd == noDynamicEnd {
 		return insideMTU
 	}
-	return q.recv.MTU
+	return int(q.recv.MTU)
 }
 
 // mtuOf returns the payload of a full packet of a request, or of its responses. A QP whose packets

@@ -38,8 +38,8 @@ type QP struct {
 	ids      identifications
 	fromPort uint16 // UDP port that the last packet came from, which may differ from recv.Peer's; see source
 	batches  bool   // h is a BatchHandler
-	recv     RecvConfig
-	send     SendConfig
+	send     transmission
+	recv     reception
 	link     *link     // source of its packets; UD and GSI: link of the last packet received
 	peer     *peer     // windows of the host it is connected to; nil in RESET, UD and GSI
 	flow     wire.Flow // addresses of sent packets, for the CRC
@@ -132,7 +132,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	if q.dynamic() {
 		c.Peer, c.Selective = netip.AddrPort{}, false
 	}
-	q.recv, q.link = c, l
+	q.recv, q.link = c.keep(), l
 	q.resp.init(&c)
 	q.ids = identifications{}
 	q.state = rdma.StateRTR
@@ -167,7 +167,7 @@ func (q *QP) RTS(c SendConfig) error {
 	q.mu.Lock()
 	from := q.state
 	if from == rdma.StateRTR {
-		q.state, q.send = rdma.StateRTS, c
+		q.state, q.send = rdma.StateRTS, c.keep()
 		q.req.init(&c)
 		q.dci.begin()
 	}

@@ -112,7 +112,7 @@ func TestRetries(t *testing.T) {
 	const full = 1000
 	start := func() *retries {
 		var r retries
-		r.init(&SendConfig{RetryCount: 2, RNRRetry: 1, PSN: 5})
+		r.init(transmission{RetryCount: 2, RNRRetry: 1}, 5)
 		r.restarts(1)
 		return &r
 	}

@@ -44,17 +44,16 @@ func (r *requester) init(c *SendConfig) {
 	*r = requester{done: c.PSN, reads: r.reads}
 	r.workList.init(c.PSN)
 	r.rtt.init()
-	r.retries.init(c)
+	r.retries.init(c.keep(), c.PSN)
 	r.reads.init(c.PSN)
 }
 
 // restart discards what was measured of the peer, because the connection to it
 // ended. All requests that were sent have been acknowledged.
-func (r *requester) restart(c *SendConfig) {
+func (r *requester) restart(c transmission) {
 	r.done, r.unasked = r.una, 0
 	r.rtt.init()
-	r.retries.init(c)
-	r.retries.sackHigh = r.una
+	r.retries.init(c, r.una)
 	r.probes, r.gap, r.flight = probes{}, gap{}, inFlight{}
 	r.reads.init(r.una)
 }
@@ -166,7 +165,7 @@ func (q *QP) checkWork(w *Work) rdma.Status {
 		return refuse(rdma.StatusLocLenErr, "%d bytes: a message has at most %d", w.Length, uint32(MaxMessage))
 	case w.Op.Masked() && w.Length != 4 && w.Length != 8:
 		return refuse(rdma.StatusLocLenErr, "a masked atomic of %d bytes: the word has 4 or 8", w.Length)
-	case w.Op == rdma.WRRead && packets(w.Length, q.recv.MTU) > maxResponses:
+	case w.Op == rdma.WRRead && packets(w.Length, int(q.recv.MTU)) > maxResponses:
 		return refuse(rdma.StatusLocLenErr, "RDMA READ of %d bytes: with a path MTU of %d it has at most %d", w.Length, q.recv.MTU, maxResponses*int64(q.recv.MTU))
 	case (datagrams || q.typ == rdma.DCI) && (w.AH == nil || w.DestQPN > psnMask):
 		return refuse(rdma.StatusLocQPOpErr, "a request without an address handle, or to QP number %#x: must fit 24 bits", w.DestQPN)

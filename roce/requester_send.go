@@ -102,7 +102,7 @@ func (q *QP) maxReads() int {
 	if q.dci != nil {
 		return q.dci.reads
 	}
-	return q.send.MaxRdAtomic
+	return int(q.send.MaxRdAtomic)
 }
 
 // sent records that packets [i, j) of w were sent, which are next in order. grant is the

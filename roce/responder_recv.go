@@ -31,6 +31,7 @@ type responder struct {
 	got    uint32 // bytes received
 	kind   uint8
 	taken  bool // BeginRecv took a receive request that has not completed
+	silent bool // a NAK for psn was sent: later packets are dropped without another
 	sink   Sink
 
 	// Acknowledgement to send. done is the last executed packet. READs do not
@@ -42,7 +43,6 @@ type responder struct {
 
 	silentHigh int32    // distance from psn to the last dropped packet
 	silentTime int64    // time at which a NAK for psn was sent, if silent
-	silent     bool     // a NAK for psn was sent: later packets are dropped without another
 	dying      *Failure // reason for which the responder fails after sending nak; nil: it does not
 
 	// READs and atomics: a ring of MaxDestRdAtomic entries, allocated for the first.

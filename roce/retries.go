@@ -44,8 +44,8 @@ const maxTries = 64
 // a sign that the process did not run.
 const lateParts = 8
 
-func (t *retries) init(c *SendConfig) {
-	*t = retries{count: c.RetryCount, rnrCount: c.RNRRetry, left: c.RetryCount, rnrLeft: c.RNRRetry, sackHigh: c.PSN}
+func (t *retries) init(c transmission, una uint32) {
+	*t = retries{count: c.RetryCount, rnrCount: c.RNRRetry, left: c.RetryCount, rnrLeft: c.RNRRetry, sackHigh: una}
 }
 
 // renew renews the retries and restarts the full timeout.

@@ -130,10 +130,11 @@ func TestLeaveInFlight(t *testing.T) {
 			again := newPair(t, pairOptions{mtu: 256, psn: [2]uint32{1000, 2000}})
 			for i := range p.qp {
 				p.mem[i].ended, p.mem[i].began, p.mem[i].sq = nil, nil, nil
-				if err := p.qp[i].RTR(RecvConfig{Peer: p.conn[1-i].addr, DestQPN: p.qp[1-i].num, MTU: 256, PSN: again.qp[i].recv.PSN, MaxDestRdAtomic: 4}); err != nil {
+				if err := p.qp[i].RTR(RecvConfig{Peer: p.conn[1-i].addr, DestQPN: p.qp[1-i].num, MTU: 256, PSN: again.qp[i].resp.psn, MaxDestRdAtomic: 4}); err != nil {
 					t.Fatal(err)
 				}
-				if err := p.qp[i].RTS(again.qp[i].send); err != nil {
+				c := again.qp[i].send
+				if err := p.qp[i].RTS(SendConfig{PSN: again.qp[i].req.una, Timeout: c.Timeout, RetryCount: c.RetryCount, RNRRetry: c.RNRRetry, MaxRdAtomic: int(c.MaxRdAtomic)}); err != nil {
 					t.Fatal(err)
 				}
 			}
