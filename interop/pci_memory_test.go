@@ -153,7 +153,7 @@ func testPCINVMeTarget(t *testing.T, softmkey, dir string, image guest.Image, bl
 				target.order("hold-"+name, "hold")
 			} else {
 				host.order("put-"+name, "put /tmp/"+name)
-				target.order("slow-"+name, "slow 750")
+				target.order("slow-"+name, "slow 1250")
 			}
 			knownData, knownTuples := memory.pages(blocks[:512]), memory.pages(tuples)
 			host.begin(name, map[string]string{"write": "put", "read": "get"}[way]+" /tmp/"+name)

@@ -262,8 +262,8 @@ func nvmeScriptFor(block int, mode string) string {
 // TestPCINVMe runs the kernel's NVMe over RDMA with T10-PI between two guests, with blocks of
 // 512 and 4096 bytes. The data that is read must be that which was written. The receiving
 // adapter must find a part of a block that was damaged on the wire, and the block layer must
-// repeat the request. Damaged application tags stay unnoticed, because the kernel does not let
-// the adapter check them.
+// repeat the request. Damaged application tags stay unnoticed, because Linux's host does not ask
+// the adapters to check them.
 func TestPCINVMe(t *testing.T) {
 	for _, block := range []int{512, 4096} {
 		t.Run(fmt.Sprint(block), func(t *testing.T) {
