@@ -628,6 +628,8 @@ func (h *hostile) command() error {
 		prm.PutCommand(in, [...]prm.Command{prm.CmdCreateMKey, prm.CmdCreateCQ, prm.CmdCreateQP, prm.CmdCreatePSV, prm.CmdCreateObject, prm.CmdCreateUmem, prm.CmdInit2RTRQP, prm.CmdRst2InitQP, prm.CmdRTR2RTSQP, 0x936}[h.rand.IntN(10)], uint16(h.rand.IntN(4)))
 	case 2, 3, 4, 5: // an object of ours
 		prm.PutNumber(in, h.numbers[h.rand.IntN(len(h.numbers))])
+	case 6:
+		in, outLen = h.unrecorded(), 0x110
 	}
 	h.mutate(in[2:])
 	switch h.rand.IntN(16) {
@@ -649,6 +651,30 @@ func (h *hostile) command() error {
 		h.numbers = append(h.numbers, prm.NumberOf(append(out, 0, 0, 0, 0)))
 	}
 	return nil
+}
+
+// unrecorded returns a command that the recorded boot does not have: of multicast groups, or of
+// shared receive queues.
+func (h *hostile) unrecorded() (in []byte) {
+	number := h.numbers[h.rand.IntN(len(h.numbers))]
+	op := [...]prm.Command{prm.CmdAttachMCG, prm.CmdAttachMCG, prm.CmdDetachMCG, prm.CmdModifyRMP, prm.CmdQueryRMP, prm.CmdArmXRCSRQ, prm.CmdQueryXRCSRQ}[h.rand.IntN(7)]
+	switch op {
+	case prm.CmdAttachMCG, prm.CmdDetachMCG:
+		in = command(op, 0x20)
+		copy(in[0x10:], []byte{10: 0xff, 11: 0xff, 12: 239, 14: byte(h.rand.IntN(8)), 15: byte(h.rand.Uint32())})
+		if h.rand.IntN(4) > 0 {
+			number = h.queues[4].number // of UD
+		}
+	case prm.CmdModifyRMP:
+		in = command(op, 0x110)
+		prm.SetBits(in, 0xbf, 1, 1)
+		prm.SetBits(in, 0x2b0, 16, uint64(h.rand.IntN(4)))
+	default:
+		in = command(op, 16)
+		prm.SetBits(in, 0x70, 16, uint64(h.rand.IntN(4)))
+	}
+	prm.PutNumber(in, number)
+	return in
 }
 
 // again begins anew after a fatal error.
