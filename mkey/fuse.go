@@ -167,29 +167,35 @@ func (s *sealer) end() {
 //
 // The error is errCopied if some of the memory can only be copied.
 func (s *sealer) places(c *cursor, size int, pos uint64) error {
-	n, places, joined := s.run.N, &s.run.Places, 0
+	n, joined := s.run.N, 0
+	end := pos + uint64(n*size)
+	var b []byte // memory from pos on, as far as it was looked up
 	for i := 0; i < n; {
-		b, err := c.at(pos, uint64((n-i)*size))
-		if err != nil {
-			return err
+		if len(b) == 0 {
+			var err error
+			if b, err = c.directly(pos, end-pos); err != nil {
+				return err
+			}
+		}
+		if whole := len(b) / size; whole > 0 {
+			first := unsafe.Pointer(unsafe.SliceData(b))
+			places := s.run.Places[i : i+whole]
+			for k := range places {
+				places[k] = (*byte)(unsafe.Add(first, k*size))
+			}
+			i += whole
+			pos += uint64(whole * size)
+			b = b[whole*size:]
 		}
 		if len(b) == 0 {
-			return errCopied
-		}
-		whole := places[i : i+len(b)/size]
-		for k := range whole {
-			whole[k] = &b[k*size]
-		}
-		i += len(whole)
-		pos += uint64(len(whole) * size)
-		if b = b[len(whole)*size:]; len(b) == 0 {
 			continue
 		}
 		if joined == len(s.joined) {
 			s.run.N = i
 			break
 		}
-		if err := s.split(c, i, s.joined[joined][:size], b, pos); err != nil {
+		var err error
+		if b, err = s.split(c, i, s.joined[joined][:size], b, pos, end); err != nil {
 			return err
 		}
 		joined++
@@ -199,33 +205,38 @@ func (s *sealer) places(c *cursor, size int, pos uint64) error {
 	return nil
 }
 
+// directly is at for memory that need not be copied. Otherwise the error is errCopied.
+func (c *cursor) directly(pos, n uint64) ([]byte, error) {
+	b, err := c.at(pos, n)
+	if err == nil && len(b) == 0 {
+		err = errCopied
+	}
+	return b, err
+}
+
 // split joins unit i, which lies at pos in several pieces, in room. first is the first
-// piece.
-func (s *sealer) split(c *cursor, i int, room, first []byte, pos uint64) error {
+// piece. The run ends at end. split returns the memory after the unit, as far as it was
+// looked up.
+func (s *sealer) split(c *cursor, i int, room, first []byte, pos, end uint64) (rest []byte, err error) {
 	at := len(first)
-	b, err := c.at(pos+uint64(at), uint64(len(room)-at))
+	b, err := c.directly(pos+uint64(at), end-pos-uint64(at))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if len(b) == 0 {
-		return errCopied
-	}
-	if at+len(b) == len(room) {
-		s.run.Split(i, &room[0], first, b)
-		return nil
+	if n := len(room) - at; n <= len(b) {
+		s.run.Split(i, &room[0], first, b[:n])
+		return b[n:], nil
 	}
 	s.run.Places[i] = &room[0]
 	s.join(room[:at], first, c.need)
 	for {
-		s.join(room[at:], b, c.need)
-		if at += len(b); at == len(room) {
-			return nil
+		n := min(len(b), len(room)-at)
+		s.join(room[at:at+n], b[:n], c.need)
+		if at += n; at == len(room) {
+			return b[n:], nil
 		}
-		if b, err = c.at(pos+uint64(at), uint64(len(room)-at)); err != nil {
-			return err
-		}
-		if len(b) == 0 {
-			return errCopied
+		if b, err = c.directly(pos+uint64(at), end-pos-uint64(at)); err != nil {
+			return nil, err
 		}
 	}
 }
