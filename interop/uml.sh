@@ -1,9 +1,12 @@
 #!/bin/sh
 # Makes a kernel that runs as a process of this host (User-mode Linux) from the sources of Debian's
 # kernel: .cache/interop/uml has it, laid out as the package of a kernel. It takes some minutes of
-# compiling. Two lines of the sources are changed, none of a driver: the condition that keeps the
-# drivers of RDMA devices out of User-mode Linux goes, and the registers of a process may have the
-# size that they have on a processor with AMX, without which no process starts there.
+# compiling. The sources are changed in three places, none of which is in a driver of the adapter:
+# - the condition that keeps the drivers of RDMA devices out of User-mode Linux goes;
+# - the registers of a process may have the size that they have on a processor with AMX: otherwise no
+#   process starts on one;
+# - a write to the adapter masks interrupts while it changes the queue of writes: the interrupt that
+#   empties the queue would change it at the same time, and the queue then breaks under load.
 # Run as root on Debian 12. A second run finds everything and does not use the network.
 set -eu
 cd "$(dirname "$0")/.."
@@ -30,6 +33,11 @@ rm -r package ./*.deb
 	cd linux-source-6.12
 	sed -i '/^if !UML$/d; /^endif # !UML$/d' drivers/infiniband/Kconfig
 	sed -i 's/HOST_FP_SIZE, 2696/HOST_FP_SIZE, 11008/' arch/x86/um/user-offsets.c
+	sed -i '/^static int um_pci_send_cmd/,/^}/ {
+		s/bool posted;/& unsigned long irqs;/
+		s/buf = get_cpu_var(um_pci_msg_bufs);/local_irq_save(irqs); &/
+		s/put_cpu_var(um_pci_msg_bufs);/& local_irq_restore(irqs);/
+	}' arch/um/drivers/virt-pci.c
 	make -s ARCH=um KCONFIG_ALLCONFIG="$config" allnoconfig
 	while read -r line; do
 		case $line in
