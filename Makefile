@@ -1,6 +1,6 @@
 # The targets people use. What each does is in scripts/, so that it can be read.
 
-.PHONY: build install release images demo test long fuzz bench links clients docs generate interop guests guests-hostile uml clean
+.PHONY: build install release images demo test long fuzz bench growth links clients docs generate interop guests guests-hostile uml clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
@@ -35,6 +35,10 @@ fuzz:
 bench:
 	scripts/setup.sh
 	cd bench && go run ./cmd/bench --files --docs ../docs
+
+# How cost grows with the number of objects; takes ten minutes, and 3 GB of memory.
+growth:
+	cd bench && go run ./cmd/bench --growth --files --docs ../docs
 
 # The long form of the tests against the kernel's soft-RoCE; needs root.
 interop:

@@ -35,13 +35,14 @@ type end struct {
 type flow struct {
 	here, there end
 	size        int
+	sent        int // messages that run has sent
 }
 
 // newFlow opens two devices on connections, which it then owns, and connects n pairs of
-// queue pairs.
-func newFlow(a, b packetconn.Conn, n, size int) (*flow, error) {
+// queue pairs with room for inline bytes in a request.
+func newFlow(a, b packetconn.Conn, n, size, inline int) (*flow, error) {
 	f := &flow{size: size}
-	err := errors.Join(f.here.open(a, n, size), f.there.open(b, n, size))
+	err := errors.Join(f.here.open(a, n, size, inline), f.there.open(b, n, size, inline))
 	for i := 0; i < n && err == nil; i++ {
 		x, y := f.here.qps[i], f.there.qps[i]
 		ex, ey := x.Endpoint(), y.Endpoint()
@@ -54,7 +55,7 @@ func newFlow(a, b packetconn.Conn, n, size int) (*flow, error) {
 	return f, nil
 }
 
-func (e *end) open(conn packetconn.Conn, n, size int) (err error) {
+func (e *end) open(conn packetconn.Conn, n, size, inline int) (err error) {
 	if e.dev, err = verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}); err != nil {
 		conn.Close()
 		return err
@@ -69,7 +70,7 @@ func (e *end) open(conn packetconn.Conn, n, size int) (err error) {
 		return err
 	}
 	for range n {
-		qp, err := e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq})
+		qp, err := e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq, MaxInlineData: inline})
 		if err != nil {
 			return err
 		}
@@ -115,11 +116,13 @@ func (f *flow) post(qp *verbs.QP, n int) error {
 	return c.Complete()
 }
 
-// wait waits for completions and returns their number.
-func (f *flow) wait(wcs []verbs.WC, count *int) error {
+// wait waits for completions of the messages and counts them.
+func (f *flow) wait(wcs []verbs.WC, count *int) error { return f.here.wait(wcs, count) }
+
+func (e *end) wait(wcs []verbs.WC, count *int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	n, err := f.here.cq.Wait(ctx, wcs)
+	n, err := e.cq.Wait(ctx, wcs)
 	if err != nil {
 		return err
 	}
@@ -148,16 +151,16 @@ func (f *flow) check() error {
 	return nil
 }
 
-// run sends messages for the time d, round-robin over all queue pairs, and returns the
-// rate.
-func (f *flow) run(d time.Duration) (float64, error) {
-	depth := depth(f.size)
+// run sends messages for the time d, round-robin over all queue pairs, with depth messages in
+// flight. It returns the rate.
+func (f *flow) run(d time.Duration, depth int) (float64, error) {
 	wcs := make([]verbs.WC, depth)
 	posted, done := 0, 0
 	start := time.Now()
 	for end := start.Add(d); ; {
 		more := time.Now().Before(end)
 		if !more && done == posted {
+			f.sent += done
 			return float64(done) * float64(f.size) / float64(time.Since(start).Nanoseconds()), nil
 		}
 		for more && posted-done < depth {
@@ -175,5 +178,5 @@ func (f *flow) run(d time.Duration) (float64, error) {
 // rate returns the case of messages over a flow. It takes a pointer to the flow, because
 // the flow is created when the row is measured.
 func rate(name string, f **flow) bench.Case {
-	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) { return (*f).run(d) }}
+	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) { return (*f).run(d, depth((*f).size)) }}
 }

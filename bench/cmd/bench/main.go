@@ -1,9 +1,11 @@
 // Command bench measures softmkey, its peers and the limits of both in one run, and prints
 // one table. The peers are ISA-L, alone and as storage stacks use it, OpenSSL, the C
 // library's memcpy, cp, iperf3 and bare UDP; programs of perftest run under softmkey run.
-// "make bench" runs this program.
+// "make bench" runs this program. With --growth it measures how cost grows with the number
+// of objects; "make growth" runs it so.
 //
 //	go run ./cmd/bench [--quick] [--files] [--filter REGEXP] [--docs DIR [--note TEXT]]
+//	go run ./cmd/bench --growth [--quick] [--files] [--filter REGEXP] [--docs DIR [--note TEXT]]
 //	go run ./cmd/bench --docs DIR --render
 //
 // Before a case is timed, its result is compared with the peer's. With --docs it stores the
@@ -30,6 +32,9 @@ func main() {
 	if text, ok := os.LookupEnv(peerVar); ok {
 		do = func() error { return serve(text) }
 	}
+	if text, ok := os.LookupEnv(acceptVar); ok {
+		do = func() error { return acceptAll(text) }
+	}
 	if err := do(); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		os.Exit(1)
@@ -44,6 +49,7 @@ type options struct {
 	docs   string
 	note   string
 	render bool
+	growth bool
 	filter string
 }
 
@@ -55,6 +61,7 @@ func run() error {
 	flag.StringVar(&o.docs, "docs", "", "`directory` to write benchmarks.md and benchmarks/ to")
 	flag.StringVar(&o.note, "note", "", "`text` about the conditions of the run, for --docs")
 	flag.BoolVar(&o.render, "render", false, "measure nothing: write benchmarks.md of --docs again from the reports beside it")
+	flag.BoolVar(&o.growth, "growth", false, "measure how cost grows with the number of objects, instead of rates; with --docs writes benchmarks/growth.md")
 	flag.StringVar(&o.filter, "filter", "", "only rows whose group/operation/variant/size matches the `regexp`")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -63,11 +70,11 @@ func run() error {
 	if o.docs != "" && o.quick {
 		return errors.New("--docs is not for --quick: the figures mean little")
 	}
-	if o.docs != "" && o.filter != "" && o.note == "" {
+	if o.docs != "" && o.filter != "" && o.note == "" && !o.growth {
 		return errors.New("--docs with --filter needs a --note that says so")
 	}
 	if o.render {
-		return render(o.docs)
+		return errors.Join(render(o.docs), renderGrowth(o.docs))
 	}
 	how := bench.Options{}
 	if o.quick {
@@ -82,6 +89,9 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if o.growth {
+		return growth(ctx, &o)
+	}
 
 	report := bench.Report{
 		Machine: bench.ThisMachine(),

@@ -46,7 +46,7 @@ func (r *runs) queueRows() []bench.Row {
 // queue returns the case of bench/queue in one or two runs, or over TCP without a run if runs is 0.
 func (r *runs) queue(name string, size, depth int, u bench.Unit, runs int) bench.Case {
 	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) {
-		if err := r.buildQueue(); err != nil {
+		if err := r.compile("queue"); err != nil {
 			return 0, err
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), d+4*patience)
@@ -92,17 +92,4 @@ func (r *runs) startQueue(ctx context.Context, runs int, args []string) ([]byte,
 		server.Process.Kill()
 	}
 	return out, errors.Join(err, server.Wait())
-}
-
-// buildQueue builds softmkey and the program on the first call.
-func (r *runs) buildQueue() error {
-	if err := r.build(); err != nil || r.queueBuilt {
-		return err
-	}
-	out, err := exec.Command("cc", "-O2", "-o", filepath.Join(r.dir, "queue"), filepath.Join("queue", "queue.c"), "-libverbs").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("queue.c: %w: %s", err, out)
-	}
-	r.queueBuilt = true
-	return nil
 }

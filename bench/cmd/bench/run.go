@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,8 +21,8 @@ import (
 // runs measures programs under "softmkey run", such as Debian's perftest. dir is the folder
 // with the softmkey command, built from this checkout; it is empty before that.
 type runs struct {
-	dir        string
-	queueBuilt bool
+	dir      string
+	compiled []string // C programs that are built
 }
 
 // rows returns the rows of perftest. Their peer is softmkey perf between two processes,
@@ -150,6 +151,19 @@ func (r *runs) build() (err error) {
 		return err
 	}
 	return buildCommand(filepath.Join(r.dir, "softmkey"))
+}
+
+// compile builds softmkey and the C program NAME/NAME.c on the first call.
+func (r *runs) compile(name string) error {
+	if err := r.build(); err != nil || slices.Contains(r.compiled, name) {
+		return err
+	}
+	out, err := exec.Command("cc", "-O2", "-o", filepath.Join(r.dir, name), filepath.Join(name, name+".c"), "-libverbs").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s.c: %w: %s", name, err, out)
+	}
+	r.compiled = append(r.compiled, name)
+	return nil
 }
 
 func (r *runs) remove() {

@@ -20,7 +20,7 @@ func inprocRows() []bench.Row {
 			Ours: rate("softmkey", &f), Bound: 8,
 			Check: func() (err error) {
 				a, b := inproc.Pair(nil)
-				if f, err = newFlow(a, b, 1, size); err != nil {
+				if f, err = newFlow(a, b, 1, size, 0); err != nil {
 					return err
 				}
 				return f.check()
@@ -70,7 +70,7 @@ func loopback(n, size int) (*flow, error) {
 		a.Close()
 		return nil, err
 	}
-	return newFlow(a, b, n, size)
+	return newFlow(a, b, n, size, 0)
 }
 
 // idleKiB returns the memory of a connected queue pair: the heap and stacks of n of them on
