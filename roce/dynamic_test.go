@@ -163,6 +163,7 @@ func TestDynamic(t *testing.T) {
 	for seed := range seeds(3, 20, 500) {
 		const initiators, targets, rounds = 3, 2, 12
 		s := newStar(t, initiators, targets, pairOptions{mtu: 256, timeout: 16})
+		asked := s.conn[1].asked
 		if seed > 0 {
 			s.fault = lossy(seed, 0.05)
 		}
@@ -225,6 +226,9 @@ func TestDynamic(t *testing.T) {
 		}
 		if total != initiators*rounds {
 			t.Errorf("seed %d: the counters have %d, want %d", seed, total, initiators*rounds)
+		}
+		if n := s.conn[1].asked - asked; n != 0 {
+			t.Errorf("seed %d: the targets asked %d times for a ring while they received", seed, n)
 		}
 		for _, q := range append(s.dci, s.dct...) {
 			q.Close()

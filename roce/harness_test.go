@@ -353,12 +353,16 @@ type fakeConn struct {
 	sent   []packetconn.Datagrams // one datagram each
 	gso    bool
 	memory bool // what it sends passes through memory
+	asked  int  // calls of Approach
 	closed bool
 }
 
 // Approach and Sleep implement packetconn.Neighbor.
-func (c *fakeConn) Approach(netip.AddrPort, uint32) bool { return c.memory }
-func (c *fakeConn) Sleep() bool                          { return false }
+func (c *fakeConn) Approach(netip.AddrPort, uint32) bool {
+	c.asked++
+	return c.memory
+}
+func (c *fakeConn) Sleep() bool { return false }
 
 func (c *fakeConn) LocalAddr() netip.AddrPort { return c.addr }
 func (c *fakeConn) Limits() packetconn.Limits { return c.limits }

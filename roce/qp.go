@@ -120,8 +120,10 @@ func (q *QP) RTR(c RecvConfig) error {
 	} else {
 		c.Peer = netip.AddrPortFrom(ip, c.Peer.Port())
 	}
+	// A DCT makes its connections while the port receives packets, which must not wait for another
+	// process. The first packet that the connection sends brings the ring there.
 	ring := false
-	if n, ok := packetconn.AsNeighbor(l.conn); ok && connected {
+	if n, ok := packetconn.AsNeighbor(l.conn); ok && connected && !q.dynamicEnd.joins {
 		ring = n.Approach(c.Peer, c.DestQPN)
 	}
 	q.mu.Lock()
