@@ -65,9 +65,12 @@ func (d *door) close() {
 // serve answers one process.
 func (d *door) serve(c *net.UnixConn) {
 	defer c.Close()
+	if !sameUser(c) {
+		return // at once: connections of others would fill the room of those that join
+	}
 	c.SetDeadline(time.Now().Add(patience))
 	var b [1]byte
-	if n, err := c.Read(b[:]); err != nil || n != 1 || b[0] != wantSockets || !sameUser(c) {
+	if n, err := c.Read(b[:]); err != nil || n != 1 || b[0] != wantSockets {
 		return
 	}
 	list, err := d.m.group()

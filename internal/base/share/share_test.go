@@ -542,3 +542,51 @@ func TestOtherUserIsPassedOver(t *testing.T) {
 		t.Errorf("%d descriptors are open, %d before", after, before)
 	}
 }
+
+// TestDoorIsOpen keeps as many silent connections to a process as it serves at a time, as another
+// user. A process that joins must be served all the same.
+func TestDoorIsOpen(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("becoming another user needs root")
+	}
+	addr := at(13)
+	a, err := share.Listen(addr, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	var silent []int
+	defer func() {
+		for _, fd := range silent {
+			unix.Close(fd)
+		}
+	}()
+	connected := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread has another user from here on, and ends with the goroutine
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
+			connected <- errno
+			return
+		}
+		for range 16 {
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+			if err == nil {
+				silent = append(silent, fd)
+				err = unix.Connect(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@softmkey/0/%v/0/door", addr)})
+			}
+			if err != nil {
+				connected <- err
+				return
+			}
+		}
+		connected <- nil
+	}()
+	if err := <-connected; err != nil {
+		t.Fatal(err)
+	}
+	b, err := share.Listen(addr, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+}
