@@ -87,6 +87,39 @@ func start(t *testing.T, d Device, o Options) (dial func() *client) {
 	}
 }
 
+// failing is a listener that accepts one connection and then fails.
+type failing struct {
+	net.Listener
+	accepted bool
+}
+
+var errListener = errors.New("the listener has failed")
+
+func (l *failing) Accept() (net.Conn, error) {
+	if l.accepted {
+		return nil, errListener
+	}
+	l.accepted = true
+	return l.Listener.Accept()
+}
+
+// TestListenerFails has an idle client while the listener fails. The server must not wait for the
+// client.
+func TestListenerFails(t *testing.T) {
+	l, err := net.Listen("unix", t.TempDir()+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := Serve(t.Context(), &failing{Listener: l}, &disk{b: make([]byte, 4096)}, Options{}); err != errListener {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
 // client speaks the protocol by hand.
 type client struct {
 	t *testing.T

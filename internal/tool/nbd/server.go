@@ -46,6 +46,8 @@ func Serve(ctx context.Context, l net.Listener, d Device, o Options) error {
 	if o.Preferred == 0 {
 		o.Preferred = 4096
 	}
+	serving, end := context.WithCancel(ctx)
+	defer end()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	var clients sync.WaitGroup
@@ -55,6 +57,7 @@ func Serve(ctx context.Context, l net.Listener, d Device, o Options) error {
 		c, err := l.Accept()
 		if err != nil {
 			l.Close()
+			end()
 			clients.Wait()
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -67,11 +70,11 @@ func Serve(ctx context.Context, l net.Listener, d Device, o Options) error {
 			s := &session{conn: c, in: bufio.NewReader(c), device: d, options: &o}
 			// When the context ends, a session in its handshake or without requests ends at once,
 			// and any other session after its requests.
-			stop := context.AfterFunc(ctx, func() { s.stop() })
+			stop := context.AfterFunc(serving, func() { s.stop() })
 			defer stop()
 			err := s.serve()
 			gone := errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) // the client closed the connection
-			if err != nil && !gone && ctx.Err() == nil && o.Failed != nil {
+			if err != nil && !gone && serving.Err() == nil && o.Failed != nil {
 				o.Failed(c.RemoteAddr(), err)
 			}
 		})
