@@ -308,8 +308,8 @@ func (c *command) allocUAR() error {
 	if typ != blueFlame && typ != nonCached {
 		return failure.New(op, syscall.EINVAL, "UAR type %d: 0 (BlueFlame) and 1 (non-cached) are known", typ)
 	}
-	if len(f.uars) >= mostUARs {
-		return failure.New(op, syscall.ENOMEM, "%d UARs are allocated: a program has at most that many", mostUARs)
+	if len(f.uars) >= mostUARs-1 { // none has number 0
+		return failure.New(op, syscall.ENOMEM, "%d UARs are allocated: a program has at most that many", mostUARs-1)
 	}
 	for f.uars[f.nextUAR] != nil || f.nextUAR == 0 {
 		f.nextUAR = (f.nextUAR + 1) % mostUARs
