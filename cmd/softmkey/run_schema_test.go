@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 )
 
 // validator reads a schema and a trace, and prints the lines that do not fit.
@@ -50,16 +49,16 @@ func TestRunTraceSchema(t *testing.T) {
 				command = buildExample(t, test.name)
 			}
 			trace := filepath.Join(t.TempDir(), "trace.json")
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
 			args := []string{"run", "--device", ownAddress(7), "--trace=" + trace, "--trace-format", "json"}
 			if test.fault != "" {
 				args = append(args, "--fault", test.fault)
 			}
-			c := exec.CommandContext(ctx, program, append(args, "--", "sh", "-c", command)...)
-			c.Env = append(os.Environ(), "ADDR="+ownAddress(7))
-			c.WaitDelay = 5 * time.Second
-			if out, err := c.CombinedOutput(); err != nil && test.name != "killed" {
+			out, err := rpings(t, func(ctx context.Context) *exec.Cmd {
+				c := exec.CommandContext(ctx, program, append(args, "--", "sh", "-c", command)...)
+				c.Env = append(os.Environ(), "ADDR="+ownAddress(7))
+				return c
+			})
+			if err != nil && test.name != "killed" {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			if out, err := exec.Command("python3", "-c", validator, filepath.Join("..", "..", "docs", "trace.schema.json"), trace).CombinedOutput(); err != nil {

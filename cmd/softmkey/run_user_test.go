@@ -32,24 +32,24 @@ func TestRunAsUser(t *testing.T) {
 		flags uintptr
 	}{{"user", 0}, {"user namespace", unix.CLONE_NEWUSER}} {
 		t.Run(test.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			c := exec.CommandContext(ctx, "prlimit", "--memlock=65536", program, "run", "-v", "--device", addr, "--", "sh", "-c",
-				`ibv_devinfo -v && { rping -s -a $0 -C 5 -V & sleep 1; rping -c -a $0 -C 5 -V && wait $! && echo "5 pings"; }`, addr)
-			c.Dir = dir
-			c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: test.flags}
-			if os.Geteuid() == 0 {
-				c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
-			}
-			if test.flags != 0 {
-				me := []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Geteuid(), Size: 1}}
+			out, err := rpings(t, func(ctx context.Context) *exec.Cmd {
+				c := exec.CommandContext(ctx, "prlimit", "--memlock=65536", program, "run", "-v", "--device", addr, "--", "sh", "-c",
+					`ibv_devinfo -v && { rping -s -a $0 -C 5 -V & sleep 1; rping -c -a $0 -C 5 -V && wait $! && echo "5 pings"; }`, addr)
+				c.Dir = dir
+				c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: test.flags}
 				if os.Geteuid() == 0 {
-					me[0].HostID = nobody
-					c.SysProcAttr.GidMappings = me
+					c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 				}
-				c.SysProcAttr.UidMappings = me
-			}
-			out, err := c.CombinedOutput()
+				if test.flags != 0 {
+					me := []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Geteuid(), Size: 1}}
+					if os.Geteuid() == 0 {
+						me[0].HostID = nobody
+						c.SysProcAttr.GidMappings = me
+					}
+					c.SysProcAttr.UidMappings = me
+				}
+				return c
+			})
 			if test.flags != 0 && strings.Contains(string(out), "operation not permitted") {
 				t.Skipf("NOT RUN: user namespaces are forbidden here: %v", err)
 			}
