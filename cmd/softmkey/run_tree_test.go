@@ -17,7 +17,17 @@ import (
 
 // TestRunKilled kills a supervisor. Its programs must end, and its files must be removed.
 func TestRunKilled(t *testing.T) {
-	c := exec.Command(builtProgram(t), "run", "--device", ownAddress(4), "--", "sh", "-c", "sleep 1000 & echo started; exec sleep 1000")
+	killRun(t, "sleep 1000 & echo started; exec sleep 1000")
+	for range 10 {
+		// This shell ends by itself, because it can no longer open files: between the end of the
+		// run's listener and that of its socket, or later.
+		killRun(t, "echo started; while : </dev/null; do :; done")
+	}
+}
+
+func killRun(t *testing.T, script string) {
+	t.Helper()
+	c := exec.Command(builtProgram(t), "run", "--device", ownAddress(4), "--", "sh", "-c", script)
 	out, err := c.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

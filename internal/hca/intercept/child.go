@@ -32,7 +32,8 @@ const (
 	saysStarted  = 'P' // the number is the program's process id
 	saysEnded    = 'X' // the number is the program's wait status
 
-	saysGo = 'G' // from the supervisor: start the program
+	saysGo    = 'G' // from the supervisor: start the program
+	saysHeard = 'H' // from the supervisor: it has heard that the program ended, and lives
 )
 
 // Child becomes the guard if this process was started by [Start], and returns

@@ -46,15 +46,16 @@ func guard() {
 	cgroup := cgroupOf(os.Getpid())
 	if program == nil {
 		removeCgroup(cgroup)
+		removeFolder() // the supervisor may have been killed
 		os.Exit(126)
 	}
 	if (message{saysStarted, uint32(program.Pid)}).say(guardSocket, nil) != nil {
 		program.Kill()
 	}
-	dead := make(chan struct{})
+	heard := make(chan message)
 	go func() {
-		hear(supervisor) // the supervisor sends nothing more: hear returns when it has died
-		close(dead)
+		m, _ := hear(supervisor) // the zero message when the supervisor has died
+		heard <- m
 	}()
 	ended := make(chan syscall.WaitStatus)
 	go func() {
@@ -70,14 +71,16 @@ func guard() {
 		case <-all:
 		case <-children:
 			reap(program.Pid)
-		case <-dead:
+		case <-heard:
 			endOthers(0, cgroup)
 			removeFolder()
 			os.Exit(1)
 		case status := <-ended:
 			endOthers(grace, cgroup)
-			if (message{saysEnded, uint32(status)}).say(guardSocket, nil) != nil {
-				removeFolder() // the supervisor has died too
+			// A supervisor that is dying can still be told: the kernel closes its listener, by which
+			// the program fails and ends, before its socket.
+			if (message{saysEnded, uint32(status)}).say(guardSocket, nil) != nil || (<-heard).what != saysHeard {
+				removeFolder()
 			}
 			os.Exit(0)
 		}

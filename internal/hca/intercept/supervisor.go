@@ -129,6 +129,7 @@ func (s *Supervisor) own(started chan<- error) {
 		s.status = syscall.WaitStatus(syscall.SIGKILL) // if the guard was killed, the program dies with it
 		if ended {
 			s.status = syscall.WaitStatus(m.value)
+			message{what: saysHeard}.say(int(g.socket.Fd()), nil)
 		}
 	}
 	g.socket.Close()
