@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -195,7 +196,7 @@ var signals = map[string]os.Signal{
 	"INT": os.Interrupt, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "KILL": os.Kill,
 }
 
-// interrupt runs a command in a directory, with a standard input that does not end. When
+// interrupt runs a command in a directory, with a long standard input. When
 // the command has a file open there, interrupt sends a signal and waits for the exit
 // status, which is -1 if the signal ended the process:
 //
@@ -213,8 +214,15 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	c.Stderr = ts.Stderr()
 	in, err := c.StdinPipe()
 	ts.Check(err)
+	// A signal that this process ignores, as under nohup, would be ignored by the command.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, signals[args[0]])
+	defer signal.Stop(handled)
 	ts.Check(c.Start())
-	go io.Copy(in, zeros{}) // ends with the reader
+	go func() { // ends with the reader
+		io.Copy(in, io.LimitReader(zeros{}, 1<<30))
+		in.Close()
+	}()
 	for {
 		if writes(c.Process.Pid, dir) {
 			break
