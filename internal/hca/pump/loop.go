@@ -29,6 +29,7 @@ type loop struct {
 	port   *roce.Port          // nil: the port has its own goroutine for packets
 	socket int                 // a descriptor of the port's socket, -1 without port
 	near   packetconn.Neighbor // nil: all packets of port arrive at the socket
+	late   time.Duration       // by which naps exceed their time: their median
 
 	mu      sync.Mutex
 	members []member // replaced, never changed
@@ -62,6 +63,12 @@ const (
 	// and 25 µs in a virtual machine whose timers are those of its host.
 	nap     = 20 * time.Microsecond
 	napPart = 4
+	// unannounced is the longest nap that packets in shared memory do not end where interrupts
+	// are late by dearInterrupt or more, as they are in a virtual machine whose interrupts are
+	// its host's. A wake-up on another processor is an interrupt, which costs the sender 13 µs
+	// there, and arrives 30 µs later: the nap is over by then.
+	unannounced   = 2 * nap
+	dearInterrupt = 8 * time.Microsecond
 	// active is how long programs count as active after work.
 	active = 2 * time.Millisecond
 	// longNap is the longest nap where not every register has a watchpoint. A nap is at most
@@ -347,12 +354,28 @@ func (l *loop) bytes() uint64 {
 // which would give the goroutine's processor to others, and would need a thread that
 // checks for this at short intervals.
 func (l *loop) nap(d time.Duration) {
-	if l.near != nil && l.near.Sleep() {
+	if announces(d, l.late) && l.near != nil && l.near.Sleep() {
 		return
 	}
 	fds := [2]unix.PollFd{{Fd: int32(l.event), Events: unix.POLLIN}, {Fd: int32(l.socket), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(int64(d))
-	rawPoll(fds[:], &ts)
+	began := time.Now()
+	if rawPoll(fds[:], &ts) == 0 {
+		l.late = lateness(l.late, time.Since(began)-d)
+	}
+}
+
+// announces reports whether packets in shared memory shall end a nap of length d.
+func announces(d, late time.Duration) bool { return d > unannounced || late < dearInterrupt }
+
+// lateness returns what loop.late becomes by a nap that took longer by excess. It moves to the median
+// of the naps by small steps: in some of them the thread also waited for a processor.
+func lateness(late, excess time.Duration) time.Duration {
+	const step = 250 * time.Nanosecond
+	if excess < late {
+		return late - step
+	}
+	return late + step
 }
 
 // sleep waits for a signal, a packet, a store under a watchpoint or the end of a time,

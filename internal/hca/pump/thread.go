@@ -201,7 +201,9 @@ func (t *thread) close() {
 	}
 }
 
-// rawPoll is ppoll as a raw system call, of which the Go scheduler is not notified.
-func rawPoll(fds []unix.PollFd, timeout *unix.Timespec) {
-	unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
+// rawPoll is ppoll as a raw system call, of which the Go scheduler is not notified. It returns the
+// number of descriptors that are ready, -1 after a signal.
+func rawPoll(fds []unix.PollFd, timeout *unix.Timespec) int {
+	n, _, _ := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
+	return int(n)
 }
