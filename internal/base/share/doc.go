@@ -34,10 +34,15 @@
 // namespace, at this or another address, bypass the sockets if the other
 // process has called Meet, too. Each process makes a ring in shared memory for
 // each process that it sends to, and hands it over when a queue pair is
-// connected ([packetconn.Neighbor]). Each process copies what it receives before it reads it, so the
-// other process can do no more than it can with packets. A UNIX socket for each ring wakes a
-// receiver that sleeps, and tells either process that the other has ended: packets then go through
-// the sockets again. A ring that is full, because its receiver has stopped, loses packets.
+// connected ([packetconn.Neighbor]). A process of another user gets no ring: its packets go through
+// the sockets. Each process copies what it receives before it reads it. With a ring, the other
+// process can do what a host on the network can do with packets, false source addresses included;
+// its packets need no CRC, and may be longer than the path MTU. A ring takes 4 MiB of memory, and a
+// process accepts 64.
+//
+// A UNIX socket for each ring wakes a receiver that sleeps, and tells either process that the other
+// has ended: packets then go through the sockets again. A ring that is full, because its receiver
+// has stopped, loses packets.
 //
 // # Names
 //

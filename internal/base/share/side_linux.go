@@ -257,8 +257,9 @@ func (m *member) handed(t *packetconn.Datagrams) bool {
 		if zone := string(h[22 : 22+length(h[22:])]); zone != "" && ip.Is6() {
 			ip = ip.WithZone(zone)
 		}
-		t.Addr = netip.AddrPortFrom(ip, binary.BigEndian.Uint16(h[4:]))
-		t.Seg, t.TOS, t.Swap, t.Memory = int(binary.BigEndian.Uint16(h[2:])), h[1], false, false
+		*t = packetconn.Datagrams{
+			Addr: netip.AddrPortFrom(ip, binary.BigEndian.Uint16(h[4:])), Buf: t.Buf, Seg: int(binary.BigEndian.Uint16(h[2:])), TOS: h[1],
+		}
 		if t.Seg == 0 || t.Seg > len(t.Buf) {
 			t.Seg = len(t.Buf)
 		}
