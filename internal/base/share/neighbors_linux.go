@@ -33,6 +33,9 @@ const (
 	// ringTurns is the number of calls of Poll in a row that receive from the rings and
 	// ignore the sockets.
 	ringTurns = 7
+	// lookEvery is the number of calls of Poll without Sleep after which it looks for processes
+	// that have ended.
+	lookEvery = 1 << 12
 )
 
 // hello begins the message with which a producer hands over the memory of a ring. The producer's
@@ -51,18 +54,24 @@ type neighbors struct {
 	l       *net.UnixListener
 	serving sync.WaitGroup
 
-	meeting sync.Mutex // held while another process is approached; taken before tx
-
-	tx      sync.Mutex // guards the following fields
-	closed  bool
-	out     map[place]*outgoing
-	refused map[place]time.Time // when a process that was not reached may be approached again
+	tx       sync.Mutex // guards the following fields
+	closed   bool
+	out      map[place]*outgoing
+	meetings map[place]chan struct{} // closed at the end of an attempt that is under way
+	refused  map[place]refusal
 
 	rx    sync.Mutex // guards the following fields
 	in    []*incoming
 	first int  // index of the ring that poll begins with
 	turns int  // calls of poll in a row that received from the rings: see ringTurns
 	slept bool // sleep was called since the last poll
+	polls int  // calls of poll since processes that have ended were looked for
+}
+
+// refusal says that a process is not approached for packets until a time.
+type refusal struct {
+	until  time.Time
+	silent bool // it did not answer: it is not approached for a queue pair either
 }
 
 // outgoing is a ring to another process.
@@ -85,7 +94,7 @@ type incoming struct {
 // that both processes map, if the other process has called Meet, too. Meet must be called before
 // the Conn is used.
 func (c *Conn) Meet() error {
-	n := &neighbors{m: c.m, out: make(map[place]*outgoing), refused: make(map[place]time.Time)}
+	n := &neighbors{m: c.m, out: make(map[place]*outgoing), meetings: make(map[place]chan struct{}), refused: make(map[place]refusal)}
 	var err error
 	if n.l, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: c.m.name(c.m.number, "ring"), Net: "unixpacket"}); err != nil {
 		return err
@@ -221,12 +230,18 @@ func (n *neighbors) sleep() (arrived bool) {
 	return arrived
 }
 
-// wakeUp ends the wait that sleep has prepared, and detects processes that have ended.
+// wakeUp ends the wait that sleep has prepared.
 func (n *neighbors) wakeUp() {
 	n.slept = false
 	for _, in := range n.in {
 		in.ring.awake()
 	}
+	n.look()
+}
+
+// look takes the wake-ups of rings, and detects processes that have ended.
+func (n *neighbors) look() {
+	n.polls = 0
 	var events [4]unix.EpollEvent
 	count, err := unix.EpollWait(int(n.m.events.Fd()), events[:], 0)
 	if err != nil {
@@ -265,8 +280,10 @@ func ended(fd int) bool {
 func (n *neighbors) poll(trains []packetconn.Datagrams) (count int) {
 	n.rx.Lock()
 	defer n.rx.Unlock()
-	if n.slept {
+	if n.polls++; n.slept {
 		n.wakeUp()
+	} else if n.polls >= lookEvery {
+		n.look()
 	}
 	if len(n.in) == 0 {
 		return 0
@@ -332,48 +349,56 @@ func (n *neighbors) ring(t *packetconn.Datagrams) *outgoing {
 	if o := n.out[p]; o != nil {
 		return o
 	}
-	if until, ok := n.refused[p]; ok && time.Now().Before(until) || n.closed || len(n.out) >= mostNeighbors {
+	if time.Now().Before(n.refused[p].until) || n.closed || len(n.out)+len(n.meetings) >= mostNeighbors {
 		return nil
 	}
-	n.refuse(p) // meet ends this if it succeeds
-	n.serving.Go(func() {
-		if n.meeting.TryLock() {
-			defer n.meeting.Unlock()
-			n.meet(p)
-		}
-	})
+	n.refuse(p, false) // meet ends this if it succeeds
+	n.serving.Go(func() { n.meet(p) })
 	return nil
 }
 
 // refuse notes that a process cannot be reached by a ring now. It is called with tx held.
-func (n *neighbors) refuse(p place) {
+func (n *neighbors) refuse(p place, silent bool) {
 	if len(n.refused) >= mostRefused {
 		clear(n.refused)
 	}
-	n.refused[p] = time.Now().Add(approachEvery)
+	n.refused[p] = refusal{time.Now().Add(approachEvery), silent}
 }
 
 // Send implements packetconn.Conn.
-func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
+func (c *Conn) Send(trains []packetconn.Datagrams) (sent int, err error) {
 	n := c.m.near
 	if n == nil {
 		return c.Conn.Send(trains)
 	}
-	var woken *outgoing
-	sent := 0 // trains before this one are sent
+	for sent < len(trains) && err == nil {
+		pushed, others := n.push(trains[sent:])
+		sent += pushed
+		if others > 0 {
+			var k int
+			k, err = c.Conn.Send(trains[sent : sent+others])
+			sent += k
+		}
+	}
+	return sent, err
+}
+
+// push moves trains to their rings up to the first one without a ring. It returns the number of
+// trains that it has moved, and how many trains after them have no ring.
+func (n *neighbors) push(trains []packetconn.Datagrams) (pushed, others int) {
 	n.tx.Lock()
 	defer n.tx.Unlock()
+	var woken *outgoing
 	for i := range trains {
 		t := &trains[i]
 		o := n.ring(t)
 		if o == nil {
+			others++
 			continue
 		}
-		if k, err := c.flush(trains[sent:i]); err != nil {
-			woken.wake()
-			return sent + k, err
+		if others > 0 {
+			break
 		}
-		sent = i + 1
 		if woken != o {
 			woken.wake()
 			woken = o
@@ -383,18 +408,10 @@ func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
 			n.drop(place{t.Addr, int(qpnOf(t) >> memberShift)}, o)
 			woken = nil
 		}
+		pushed++
 	}
 	woken.wake()
-	k, err := c.flush(trains[sent:])
-	return sent + k, err
-}
-
-// flush sends trains through the socket.
-func (c *Conn) flush(trains []packetconn.Datagrams) (int, error) {
-	if len(trains) == 0 {
-		return 0, nil
-	}
-	return c.Conn.Send(trains)
+	return pushed, others
 }
 
 // wake wakes the consumer if it sleeps.
@@ -418,8 +435,6 @@ func (c *Conn) Approach(to netip.AddrPort, qpn uint32) bool {
 	if !ok {
 		return false
 	}
-	n.meeting.Lock()
-	defer n.meeting.Unlock()
 	n.meet(p)
 	n.tx.Lock()
 	defer n.tx.Unlock()
@@ -429,24 +444,34 @@ func (c *Conn) Approach(to netip.AddrPort, qpn uint32) bool {
 // Sleep implements packetconn.Neighbor.
 func (c *Conn) Sleep() (arrived bool) { return c.m.near != nil && c.m.near.sleep() }
 
-// meet hands a ring to the process at p, unless it has one or does not answer. It is called with
-// meeting held.
+// meet hands a ring to the process at p, unless it has one or does not answer. It waits for an
+// attempt of another goroutine.
 func (n *neighbors) meet(p place) {
 	n.tx.Lock()
+	for under := n.meetings[p]; under != nil; under = n.meetings[p] {
+		n.tx.Unlock()
+		<-under
+		n.tx.Lock()
+	}
 	if o := n.out[p]; o != nil && ended(o.fd) { // another process may have the place now
 		n.drop(p, o)
 	}
-	met := n.out[p] != nil || len(n.out) >= mostNeighbors || n.closed
-	n.tx.Unlock()
-	if met {
+	was := n.refused[p]
+	if n.out[p] != nil || was.silent && time.Now().Before(was.until) || len(n.out)+len(n.meetings) >= mostNeighbors || n.closed {
+		n.tx.Unlock()
 		return
 	}
+	end := make(chan struct{})
+	n.meetings[p] = end
+	n.tx.Unlock()
 	o, err := n.bring(p)
 	n.tx.Lock()
 	defer n.tx.Unlock()
+	delete(n.meetings, p)
+	close(end)
 	switch {
 	case err != nil:
-		n.refuse(p)
+		n.refuse(p, errors.Is(err, os.ErrDeadlineExceeded))
 		return
 	case n.closed:
 		o.close()
@@ -455,7 +480,7 @@ func (n *neighbors) meet(p place) {
 	e := unix.EpollEvent{Fd: hungUp}
 	if unix.EpollCtl(int(n.m.events.Fd()), unix.EPOLL_CTL_ADD, o.fd, &e) != nil {
 		o.close()
-		n.refuse(p)
+		n.refuse(p, false)
 		return
 	}
 	n.out[p] = o
@@ -465,7 +490,7 @@ func (n *neighbors) meet(p place) {
 // drop ends the use of a ring to the process at p. It is called with tx held.
 func (n *neighbors) drop(p place, o *outgoing) {
 	delete(n.out, p)
-	n.refuse(p) // packets do not bring the ring back at once; Approach does
+	n.refuse(p, false) // packets do not bring the ring back at once; Approach does
 	o.close()
 }
 

@@ -74,6 +74,49 @@ func flood(c *share.Conn, to netip.AddrPort) {
 	}
 }
 
+// TestSilentNeighbor approaches a process that does not answer, twice. The second call does not wait
+// for it.
+func TestSilentNeighbor(t *testing.T) {
+	c, err := share.Listen(at(28), nil, false)
+	if err == nil {
+		err = c.Meet()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	silent, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: fmt.Sprintf("@softmkey/%d/%v/0/ring", os.Geteuid(), at(29)), Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	attempts := make(chan net.Conn, 8)
+	go func() {
+		defer close(attempts)
+		for {
+			c, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			attempts <- c
+		}
+	}()
+	for range 3 {
+		if c.Approach(at(29), 5) {
+			t.Fatal("a process that does not answer has a ring")
+		}
+	}
+	silent.Close()
+	n := 0
+	for c := range attempts {
+		c.Close()
+		n++
+	}
+	if n != 1 {
+		t.Errorf("%d attempts, want 1", n)
+	}
+}
+
 // TestRingKilled kills a process while it sends, twice. What has arrived is whole and in order, and
 // the ring is gone afterwards.
 func TestRingKilled(t *testing.T) {
@@ -86,7 +129,7 @@ func TestRingKilled(t *testing.T) {
 	}
 	defer c.Close()
 	trains := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
-	for range 2 {
+	for _, sleeps := range []bool{true, false} {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), "SHARE_TEST_ADDR="+at(24).String(), "SHARE_TEST_FLOOD="+at(23).String())
 		out, err := cmd.StdoutPipe()
@@ -123,7 +166,9 @@ func TestRingKilled(t *testing.T) {
 				cmd.Wait()
 			}
 			if n == 0 {
-				c.Sleep() // the end of the process is seen by a Poll after Sleep
+				if sleeps {
+					c.Sleep() // the next Poll looks whether the process has ended; without Sleep one of the later calls does
+				}
 				if _, from := c.Rings(); from == 0 && cmd.ProcessState != nil {
 					break
 				}

@@ -156,24 +156,92 @@ func TestRingHostile(t *testing.T) {
 	}
 }
 
+// neighborAt returns a Conn with rings at an address of this test's process.
+func neighborAt(t *testing.T, last byte) *Conn {
+	t.Helper()
+	c, err := Listen(neighborAddr(last), nil, false)
+	if err == nil {
+		err = c.Meet()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func neighborAddr(last byte) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 78, byte(os.Getpid()), last}), 4791)
+}
+
+// lockedConn is a socket whose Send needs the lock of the rings, as a poll during it may. Trains
+// with a refused byte are errors.
+type lockedConn struct {
+	packetconn.Conn
+	n    *neighbors
+	sent []byte
+}
+
+const refusedByte = 0xff
+
+func (c *lockedConn) Send(trains []packetconn.Datagrams) (int, error) {
+	c.n.tx.Lock()
+	defer c.n.tx.Unlock()
+	for i := range trains {
+		b := trains[i].Buf[20]
+		if b == refusedByte {
+			return i, unix.EPERM
+		}
+		c.sent = append(c.sent, b)
+	}
+	return len(trains), nil
+}
+
+// TestSendMixes sends trains through a ring and through the socket in turn. No lock is held while
+// the socket sends, the order of each is that of the trains, and an error names its train.
+func TestSendMixes(t *testing.T) {
+	a, b := neighborAt(t, 4), neighborAt(t, 5)
+	if !a.Approach(neighborAddr(5), 5) {
+		t.Fatal("no ring")
+	}
+	socket := &lockedConn{Conn: a.Conn, n: a.m.near}
+	a.Conn = socket
+	defer func() { a.Conn = socket.Conn }()
+	var trains []packetconn.Datagrams
+	for i, last := range []byte{5, 5, 6, 5, 6, 6, 6, 5, 5} {
+		buf := make([]byte, 64)
+		buf[7], buf[20] = 5, byte(i)
+		if i == 5 {
+			buf[20] = refusedByte
+		}
+		trains = append(trains, packetconn.Datagrams{Addr: neighborAddr(last), Buf: buf})
+	}
+	if n, err := a.Send(trains); n != 5 || err != unix.EPERM {
+		t.Fatalf("%d trains were sent, %v; want 5, EPERM", n, err)
+	}
+	if n, err := a.Send(trains[6:]); n != 3 || err != nil {
+		t.Fatalf("%d trains were sent, %v; want 3", n, err)
+	}
+	if want := []byte{2, 4, 6}; !bytes.Equal(socket.sent, want) {
+		t.Errorf("through the socket: trains %d, want %d", socket.sent, want)
+	}
+	var got []byte
+	for in := (packetconn.Datagrams{Buf: make([]byte, packetconn.RecvSize)}); ; {
+		if n, err := b.Poll([]packetconn.Datagrams{in}); n == 0 || err != nil {
+			break
+		}
+		got = append(got, in.Buf[:21][20])
+	}
+	if want := []byte{0, 1, 3, 7, 8}; !bytes.Equal(got, want) {
+		t.Errorf("through the ring: trains %d, want %d", got, want)
+	}
+}
+
 // TestHostileNeighbor lets a process write anything to its rings while the other one sends and
 // receives. The other one drops the rings and goes on by the network.
 func TestHostileNeighbor(t *testing.T) {
-	at := func(last byte) netip.AddrPort {
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 78, byte(os.Getpid()), last}), 4791)
-	}
-	open := func(last byte) *Conn {
-		c, err := Listen(at(last), nil, false)
-		if err == nil {
-			err = c.Meet()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	a, b := open(1), open(2)
+	at := neighborAddr
+	a, b := neighborAt(t, 1), neighborAt(t, 2)
 	buf := func() []packetconn.Datagrams { return []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}} }
 	packet := packetconn.Datagrams{Addr: at(2), Buf: make([]byte, 64)}
 	for seed := range uint64(5) {
