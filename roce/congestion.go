@@ -17,6 +17,14 @@ package roce
 //     cut is undone, and for a while a loss up to this rate counts as the line's own.
 //
 // A round lasts at least one round trip and at least minRound packets.
+//
+// The experiment cannot tell a lossy line from another sender that takes what a cut leaves. A window
+// for requests that is so small that only a short queue explains its losses therefore compares the
+// losses of rounds with different limits, too: a line loses as many packets whatever the limit is, a
+// queue that overflows loses fewer with a smaller one. The losses must differ clearly, because a line
+// that loses bursts has rounds with few losses, too. Such a window grows more slowly, a cut takes at
+// least the part that was lost, and rounds end as soon as their verdict is known. A short queue is
+// shared with TCP in this way.
 type congestion struct {
 	slow int64 // slow-start threshold: growth is slow from this limit on
 
@@ -37,6 +45,11 @@ type congestion struct {
 	floor     float64 // loss rate that counts as the line's own
 	floorLeft int     // rounds for which floor remains valid
 
+	yields bool    // a short queue is shared with others: the window is for requests
+	mean   float64 // mean limit of the last rounds
+	below  float64 // mean loss of rounds with a limit up to mean
+	above  float64 // and beyond it
+
 	alpha float64 // DCQCN's estimate of the fraction of marked packets
 	cnpAt int64   // time of the last reduction for a notification
 
@@ -51,7 +64,7 @@ const (
 	lossTolerant = 0.02 // loss rate that does not count as congestion
 	mostLoss     = 0.45 // above this loss rate a cut is never undone
 	floorRounds  = 64
-	cutFactor    = 0.75
+	cutFactor    = 0.75 // of the limit remains
 	dcqcnG       = 1.0 / 16
 
 	// Slow growth adds limit/growPart per round trip, and at least growLeast packets. On a
@@ -61,6 +74,15 @@ const (
 	growLeast     = 1
 	growLeastLong = 2
 	growFastest   = 3
+
+	// A window that yields has a short queue if its limit is at most shortQueue. It grows by
+	// 1/shortGrow of a packet per round trip there.
+	shortQueue = 40 << 10
+	shortGrow  = 3
+	shortCut   = 0.8  // cutFactor with a short queue, if no larger part was lost
+	shortLoss  = 0.18 // most loss that counts as a line's, with a short queue
+	differs    = 0.6  // ratio of below to above from which on loss does not depend on the limit
+	meanRounds = 8    // rounds of the means
 )
 
 // onDelivered records that n bytes in packets arrived. It returns the new limit of the
@@ -79,7 +101,11 @@ func (c *congestion) onDelivered(now, rtt, n, packets, limit, top int64, long bo
 			if long {
 				divisor, least = max(divisor>>min(c.quiet/2, 8), growFastest), growLeastLong
 			}
-			part := max(limit/divisor, least*n/max(packets, 1))
+			packet := n / max(packets, 1)
+			if c.short(limit) {
+				packet /= shortGrow
+			}
+			part := max(limit/divisor, least*packet)
 			limit += max(1, n*part/limit)
 		}
 		limit = min(limit, top)
@@ -128,16 +154,26 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	if c.start == 0 {
 		c.start = now
 	}
-	length := now - c.start
-	if length < rtt || c.packets+c.lost < minRound && length < 20*rtt {
+	length, tolerated := now-c.start, c.tolerated(limit)
+	few := c.lost < 3
+	switch {
+	case length < rtt:
+		return limit
+	case c.packets+c.lost >= minRound || length >= 20*rtt:
+	case !c.short(limit):
+		return limit
+	case c.settling:
+		if length < 2*rtt {
+			return limit
+		}
+	case few || float64(c.lost) <= tolerated*minRound:
 		return limit
 	}
 	loss := float64(c.lost) / float64(max(1, c.packets+c.lost))
 	rate := float64(c.delivered) / float64(max(1, length))
-	few := c.lost < 3
 	c.lastLoss = loss
 	c.best = max(rate, 0.95*c.best)
-	if few && loss <= lossTolerant+1.5*c.floor {
+	if few && loss <= tolerated {
 		c.quiet++
 	} else {
 		c.quiet = 0
@@ -148,6 +184,7 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	if settling {
 		return limit
 	}
+	c.compare(float64(limit), loss)
 	if c.floorLeft > 0 {
 		c.floorLeft--
 	} else {
@@ -162,7 +199,7 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 			return max(limit, min(c.beforeCut, int64(1.25*c.rateBefore*float64(rtt))))
 		}
 	}
-	if few || loss <= lossTolerant+1.5*c.floor {
+	if few || loss <= c.tolerated(limit) {
 		return limit
 	}
 	c.cuts++
@@ -170,9 +207,41 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	c.beforeCut, c.lossBefore, c.rateBefore = limit, loss, rate
 	// The delivery rate times the round trip is the capacity of the path and its
 	// queue.
-	limit = max(min(int64(cutFactor*float64(limit)), int64(c.best*float64(rtt))), minWindow)
+	part := cutFactor
+	if c.short(limit) {
+		part = min(shortCut, 1-loss)
+	}
+	limit = max(min(int64(part*float64(limit)), int64(c.best*float64(rtt))), minWindow)
 	c.slow = limit
 	return limit
+}
+
+// short reports whether a window of this limit fills a short queue that it shares with others.
+func (c *congestion) short(limit int64) bool { return c.yields && limit <= shortQueue }
+
+// tolerated returns the loss rate up to which a round counts as free of congestion.
+func (c *congestion) tolerated(limit int64) float64 {
+	switch {
+	case !c.short(limit):
+		return lossTolerant + 1.5*c.floor
+	case c.below < differs*c.above:
+		return lossTolerant // the queue loses the packets
+	}
+	return min(lossTolerant+1.5*c.floor, shortLoss)
+}
+
+// compare records the loss of a round, for the comparison of smaller with larger limits.
+func (c *congestion) compare(limit, loss float64) {
+	if c.mean == 0 {
+		c.mean, c.below, c.above = limit, loss, loss
+		return
+	}
+	if limit <= c.mean {
+		c.below += (loss - c.below) / meanRounds
+	} else {
+		c.above += (loss - c.above) / meanRounds
+	}
+	c.mean += (limit - c.mean) / meanRounds
 }
 
 // onCNP reduces the limit after a congestion notification, as DCQCN's reaction point

@@ -105,28 +105,37 @@ func (l *linked) run(limit time.Duration, done func() bool) bool {
 		if done != nil && done() {
 			return true
 		}
-		next := int64(-1)
-		if len(l.line) > 0 {
-			next = l.line[0].at
-		}
-		for i := range l.port {
-			if at := l.port[i].timers.first.Load(); at != never && (next < 0 || at < next) {
-				next = at
-			}
-		}
-		if next < 0 {
+		next := l.next()
+		if next == never {
 			return true
 		}
-		l.clock = max(l.clock, next)
-		for i := range l.port {
-			l.port[i].expire(l.clock)
-		}
-		for len(l.line) > 0 && l.line[0].at <= l.clock {
-			f := heap.Pop(&l.line).(flight)
-			l.port[f.to].gids()[0].take(&packetconn.Datagrams{Addr: l.conn[1-f.to].addr, Buf: f.b, Seg: len(f.b), TOS: f.tos}, l.clock)
-		}
+		l.advance(next)
 	}
 	return false
+}
+
+// next returns the time at which something happens next.
+func (l *linked) next() int64 {
+	next := int64(never)
+	if len(l.line) > 0 {
+		next = l.line[0].at
+	}
+	for i := range l.port {
+		next = min(next, l.port[i].timers.first.Load())
+	}
+	return next
+}
+
+// advance moves the clock to a time, and lets everything happen that is due then.
+func (l *linked) advance(to int64) {
+	l.clock = max(l.clock, to)
+	for i := range l.port {
+		l.port[i].expire(l.clock)
+	}
+	for len(l.line) > 0 && l.line[0].at <= l.clock {
+		f := heap.Pop(&l.line).(flight)
+		l.port[f.to].gids()[0].take(&packetconn.Datagrams{Addr: l.conn[1-f.to].addr, Buf: f.b, Seg: len(f.b), TOS: f.tos}, l.clock)
+	}
 }
 
 // cycled is a Source and Sink of any length over a small buffer. It checks that each byte

@@ -334,7 +334,7 @@ func (p *Port) acquirePeer(addr netip.Addr) *peer {
 		e = &peer{addr: addr}
 		e.out.init(min(p.outLimit, firstWindow), p.outLimit)
 		e.in.init(min(p.inLimit, firstWindow), p.inLimit)
-		e.out.pacing = true // the peer sends the responses
+		e.out.pacing, e.out.yields = true, true // the peer sends the responses
 		p.peers[addr] = e
 	}
 	e.qps++
