@@ -119,6 +119,7 @@ func startFiltered(supervisor *os.File, started chan<- *os.Process) {
 		return
 	}
 	setSlice(0, 0) // the program inherits it
+	giveWay()
 	attr := &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},

@@ -39,6 +39,32 @@ func setSlice(thread int, ns uint64) {
 	unix.SchedSetAttr(thread, attr, 0)
 }
 
+const (
+	// deviceNice is the priority of a device's thread, where this process may raise it.
+	deviceNice = -15
+	// lowered is by how much the program's priority is lowered elsewhere. The thread then gets three
+	// times as much of a processor that both want.
+	lowered = 5
+)
+
+// giveWay lowers the priority of the calling thread, which the program inherits, if this process may
+// not raise its own. Among equals, a thread that has used as much of a processor as a program that
+// spins there waits for the next tick, which is up to 4 ms later, before it does what the program
+// waits for.
+func giveWay() {
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err != nil || attr.Policy != unix.SCHED_NORMAL {
+		return
+	}
+	own := attr.Nice
+	if attr.Nice = min(own, deviceNice); unix.SchedSetAttr(0, attr, 0) == nil {
+		attr.Nice = own
+	} else {
+		attr.Nice = min(own+lowered, 19)
+	}
+	unix.SchedSetAttr(0, attr, 0)
+}
+
 // OwnSession makes this process the leader of a new session, if that gives it a fair part
 // of the processors, and reports whether it did. Processes that exist keep the session that
 // they have.
@@ -50,7 +76,6 @@ func setSlice(thread int, ns uint64) {
 // process group cannot make a session: an interactive shell makes every command a leader, so
 // that this works in scripts only.
 func OwnSession() bool {
-	const priority = "-15" // that of a device's thread
 	grouped, _ := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
 	if string(bytes.TrimSpace(grouped)) != "1" {
 		return false
@@ -58,6 +83,6 @@ func OwnSession() bool {
 	if _, err := unix.Setsid(); err != nil {
 		return false
 	}
-	os.WriteFile("/proc/self/autogroup", []byte(priority), 0) // refused without CAP_SYS_NICE
+	os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(deviceNice)), 0) // refused without CAP_SYS_NICE
 	return true
 }

@@ -38,3 +38,33 @@ func TestShortSlices(t *testing.T) {
 		t.Errorf("the program's slice: %v: %s, want %d", state, out, before.Runtime)
 	}
 }
+
+func init() {
+	programs["nice"] = func() error {
+		attr, err := unix.SchedGetAttr(0, 0)
+		if err == nil {
+			fmt.Print(attr.Nice)
+		}
+		return err
+	}
+}
+
+// TestPriority: where the supervisor may not raise its priority, the program's is lower.
+func TestPriority(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the thread may have got another priority
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := attr.Nice
+	want := min(own+lowered, 19)
+	if attr.Nice = min(own, deviceNice); unix.SchedSetAttr(0, attr, 0) == nil {
+		want = own
+		attr.Nice = own
+		unix.SchedSetAttr(0, attr, 0)
+	}
+	_, end := start(t, "nice", &fakeDevice{})
+	if out, state := end(); state != 0 || out != fmt.Sprint(want) {
+		t.Errorf("the program's priority: %v: %s, want %d", state, out, want)
+	}
+}
