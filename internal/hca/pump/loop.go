@@ -277,7 +277,7 @@ func (l *loop) packets() bool { return l.port != nil && l.port.Poll() }
 
 func (l *loop) run() {
 	runtime.LockOSThread() // never unlocked: the thread's own settings end with it
-	t := newThread(l.bytes)
+	t := newThread(l.bytes, l.pids)
 	defer t.close()
 	var w watcher
 	defer w.close()
@@ -339,6 +339,21 @@ func (l *loop) run() {
 		l.sleeping.Store(false)
 		quiet, busy = 0, false
 	}
+}
+
+// pids returns the processes of the programs that had work lately.
+func (l *loop) pids() (pids []int) {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	for _, m := range l.recent {
+		if m.registers == nil {
+			continue
+		}
+		if r := m.registers(); r.Pid != 0 {
+			pids = append(pids, r.Pid)
+		}
+	}
+	return pids
 }
 
 // bytes returns how many bytes the port has sent and received.

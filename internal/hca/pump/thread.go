@@ -4,6 +4,7 @@ package pump
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -21,6 +22,7 @@ type thread struct {
 	allowed unix.CPUSet     // processors that the thread may run on
 	normal  *unix.SchedAttr // its scheduling while it moves no stream; nil: unknown
 	bytes   func() uint64   // returns how many bytes the device has moved in total
+	pids    func() []int    // returns the processes of the programs that had work lately
 	stat    *os.File        // the thread's schedstat; nil: the thread is never moved
 	moves   int             // how often the thread was moved to another processor
 	bound   bool            // the thread is bound to one processor
@@ -59,12 +61,13 @@ const (
 )
 
 // newThread makes the calling thread the thread of a device. The caller's goroutine is
-// locked to it. bytes returns how many bytes the device has moved.
-func newThread(bytes func() uint64) *thread {
+// locked to it. bytes returns how many bytes the device has moved, and pids the processes of the
+// programs that had work lately.
+func newThread(bytes func() uint64, pids func() []int) *thread {
 	name := []byte("softmkey-device\x00")
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
 	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	t := &thread{bytes: bytes}
+	t := &thread{bytes: bytes, pids: pids}
 	if attr, err := unix.SchedGetAttr(0, 0); err == nil && attr.Policy == unix.SCHED_NORMAL {
 		t.normal = attr
 		own := attr.Nice
@@ -84,7 +87,8 @@ func newThread(bytes func() uint64) *thread {
 }
 
 // active is called while the device is busy. A thread that moves a stream is scheduled in real
-// time if the system allows it. Otherwise a thread that runs most of the time is bound to its
+// time if the system allows it. Otherwise the thread runs where its programs do not, if there is such a
+// processor (see place). If there is none, a thread that runs most of the time is bound to its
 // processor: the kernel wakes the receiver of a packet on the processor of its sender, so the
 // threads of two devices that talk to each other would end up on the same one, and a program
 // that spins would have the other for itself.
@@ -110,6 +114,7 @@ func (t *thread) active(now time.Time) {
 	t.realtime(t.moved-moved >= streamBytes, now)
 	switch {
 	case t.stream: // the kernel moves it away from another thread in real time at once
+	case t.place():
 	case t.waited-waited >= past/mostWaiting:
 		if rand.IntN(2) == 1 {
 			others := t.allowed
@@ -126,6 +131,62 @@ func (t *thread) active(now time.Time) {
 	default:
 		t.release()
 	}
+}
+
+// place chooses the processors for the thread by those that its programs run on, and reports whether
+// it did. A program that runs beside the thread answers while the thread looks once more; on the
+// thread's own processor it answers only during a nap. Where several programs are on one processor
+// and another one has none, the thread goes to the programs: its naps are so short that the kernel
+// would not move a program to the processor on which the thread is alone.
+func (t *thread) place() bool {
+	var used unix.CPUSet
+	crowded := -1
+	for _, pid := range t.pids() {
+		if p := runningOn(pid); p >= 0 {
+			if used.IsSet(p) {
+				crowded = p
+			}
+			used.Set(p)
+		}
+	}
+	if used.Count() == 0 {
+		return false
+	}
+	free := t.allowed
+	for p := range len(free) * 64 {
+		if used.IsSet(p) {
+			free.Clear(p)
+		}
+	}
+	if free.Count() == 0 {
+		return false
+	}
+	if crowded >= 0 {
+		free.Zero()
+		free.Set(crowded)
+	}
+	t.bound = true
+	return unix.SchedSetaffinity(0, &free) == nil
+}
+
+// runningOn returns the processor on which the first thread of a process runs, or waits to run; -1:
+// it does not.
+func runningOn(pid int) int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return -1
+	}
+	// The name in parentheses may contain anything. The fields after it begin with the state, which
+	// is the third one; the processor is the 39th.
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 37 || string(f[0]) != "R" {
+		return -1
+	}
+	n, err := strconv.Atoi(string(f[36]))
+	if err != nil {
+		return -1
+	}
+	return n
 }
 
 // bind binds the thread to the processor that it runs on.

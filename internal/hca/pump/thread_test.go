@@ -5,6 +5,7 @@ package pump
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ import (
 func TestThread(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread's settings end with it
 	moved := uint64(0)
-	th := newThread(func() uint64 { return moved })
+	th := newThread(func() uint64 { return moved }, func() []int { return nil })
 	defer th.close()
 	if th.allowed.Count() < 2 {
 		t.Skip("NOT RUN: one processor")
@@ -110,4 +111,76 @@ func TestThread(t *testing.T) {
 			t.Errorf("it moved from processor %d to the same", was)
 		}
 	}
+}
+
+// TestPlace lets programs spin on one processor, and on each. A thread with one program runs on another
+// processor, and one with two programs on the same processor runs there.
+func TestPlace(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the thread's settings end with it
+	var programs []int
+	th := newThread(func() uint64 { return 0 }, func() []int { return programs })
+	defer th.close()
+	var cpus []int
+	for cpu := 0; cpu < 1024 && len(cpus) < 2; cpu++ {
+		if th.allowed.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	if len(cpus) < 2 {
+		t.Skip("NOT RUN: one processor")
+	}
+	var two unix.CPUSet
+	two.Set(cpus[0])
+	two.Set(cpus[1])
+	th.allowed = two
+	on := func(pid, cpu int) {
+		t.Helper()
+		var one unix.CPUSet
+		one.Set(cpu)
+		if err := unix.SchedSetaffinity(pid, &one); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(patience); runningOn(pid) != cpu; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the program runs on processor %d, want %d", runningOn(pid), cpu)
+			}
+		}
+	}
+	spin := func(cpu int) int {
+		t.Helper()
+		c := exec.Command("sh", "-c", "while :; do :; done")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			c.Process.Kill()
+			c.Wait()
+		})
+		on(c.Process.Pid, cpu)
+		return c.Process.Pid
+	}
+	check := func(what string, want ...int) {
+		t.Helper()
+		if placed := th.place(); placed != (len(want) > 0) {
+			t.Errorf("%s: placed %t", what, placed)
+		}
+		var set unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &set); err != nil {
+			t.Fatal(err)
+		}
+		if len(want) > 0 && (set.Count() != 1 || !set.IsSet(want[0])) {
+			t.Errorf("%s: the thread may run on %d processors, want processor %d only", what, set.Count(), want[0])
+		}
+	}
+	check("no program")
+	first := spin(cpus[0])
+	programs = []int{first}
+	check("one program", cpus[1])
+	on(first, cpus[1])
+	check("it moved", cpus[0])
+	second := spin(cpus[1])
+	programs = []int{first, second, 1 << 30}
+	check("two programs on one processor", cpus[1])
+	on(first, cpus[0])
+	check("two programs on two processors")
 }
