@@ -141,8 +141,12 @@
 //     higher rate. Loss has no part in it.
 //   - On a shorter path, timers are too coarse to pace packets. The window grows while no packets
 //     are lost. After a loss it is cut as an experiment; the cut is undone if the loss stays the
-//     same and less data arrives. The window for READ responses does the same on every path,
-//     because the peer sends them and cannot pace them for it.
+//     same and less data arrives.
+//     A window for requests of a few packets, which only a short queue explains, also compares
+//     the loss of smaller limits with that of larger ones: if it differs, none of it is
+//     the line's. Without that, a TCP stream that takes what a cut leaves would look like a lossy
+//     line. The window for READ responses follows the first rules on every path, because the
+//     peer sends them and cannot pace them for it.
 //
 // A congestion notification packet (CNP) from the peer cuts the window as DCQCN's reaction
 // point does. Packets that arrive with a congestion mark (ECN) are answered with CNPs.

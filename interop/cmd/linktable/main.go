@@ -56,7 +56,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each kind, in turn; the median is printed")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the links")
 	flag.StringVar(&only, "only", "", "measure only rows whose name contains this")
-	flag.BoolVar(&o.verbose, "v", false, "print what the links did with the packets of each measurement, on standard error")
+	flag.BoolVar(&o.verbose, "v", false, "print what the links did with the packets of each measurement, and the rates beside TCP, on standard error")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -197,6 +197,9 @@ func (o options) besideTCP(ctx context.Context, r row, size int64, control strin
 			func() (float64, error) { return o.copyOn(ctx, k, size/2, 0) },
 			func() (float64, error) { return o.tcpOn(ctx, k, control) })
 		share = rates[0] / (rates[0] + rates[1])
+		if o.verbose {
+			fmt.Fprintf(os.Stderr, "%s: copy %.4g Mbit/s, beside %s with %.4g\n", r.name, rates[0], control, rates[1])
+		}
 		return err
 	})
 	return share, err
