@@ -10,7 +10,8 @@
 //
 // Before a case is timed, its result is compared with the peer's. With --docs it stores the
 // report and its plot under the processor's name in DIR/benchmarks, and writes
-// DIR/benchmarks.md, which has a section for each processor. Missed targets are in the
+// DIR/benchmarks.md, which has a section for each processor. With --filter the other rows of
+// the processor's stored report stay. Missed targets are in the
 // table like all others. The exit status is 1 if something could not be measured.
 package main
 
@@ -110,7 +111,13 @@ func run() error {
 	targets, reached := report.Count()
 	fmt.Printf("\n%d of %d targets reached.\n", reached, targets)
 	if o.docs != "" {
-		err = write(o.docs, &processor{Report: report, Note: o.note})
+		p := &processor{Report: report, Note: o.note}
+		if o.filter != "" {
+			err = merge(o.docs, p)
+		}
+		if err == nil {
+			err = write(o.docs, p)
+		}
 	}
 	return errors.Join(err, failures(&report))
 }

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"strings"
-
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/tool/bench"
@@ -68,6 +68,29 @@ func TestWriteKeepsOthers(t *testing.T) {
 	}
 	if strings.Contains(string(page), "2001-01-01") {
 		t.Error("the page has the earlier run of the same processor")
+	}
+}
+
+// TestMerge replaces one row of a stored report and adds another one.
+func TestMerge(t *testing.T) {
+	dir := t.TempDir()
+	report := func(date string, rows ...bench.Result) *processor {
+		return &processor{Report: bench.Report{Machine: bench.Machine{CPU: "one"}, Date: date, Results: rows}}
+	}
+	row := func(operation string, size int, median float64) bench.Result {
+		return bench.Result{Group: "sig", Operation: operation, Size: size, Ours: bench.Figure{Median: median}}
+	}
+	first := report("2001-01-01", row("verify", 512, 1), row("verify", 4096, 2))
+	if err := errors.Join(merge(dir, first), write(dir, first)); err != nil {
+		t.Fatal(err)
+	}
+	next := report("2002-02-02", row("generate", 512, 3), row("verify", 4096, 4))
+	if err := merge(dir, next); err != nil {
+		t.Fatal(err)
+	}
+	want := []bench.Result{row("verify", 512, 1), row("verify", 4096, 4), row("generate", 512, 3)}
+	if next.Date != "2002-02-02" || !slices.Equal(next.Results, want) {
+		t.Errorf("%s: %+v, want %+v", next.Date, next.Results, want)
 	}
 }
 
