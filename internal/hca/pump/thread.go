@@ -32,6 +32,8 @@ type thread struct {
 	rests   int       // how often the thread gave up its processor
 	rested  time.Time // time of the last rest
 
+	waits map[int]waits // of the programs, by their processes, at the last call of place
+
 	// The following are totals at the time of the last check.
 	checked time.Time     // time of that check
 	moved   uint64        // result of bytes
@@ -135,22 +137,28 @@ func (t *thread) active(now time.Time) {
 
 // place chooses the processors for the thread by those that its programs run on, and reports whether
 // it did. A program that runs beside the thread answers while the thread looks once more; on the
-// thread's own processor it answers only during a nap. Where several programs are on one processor
-// and another one has none, the thread goes to the programs: its naps are so short that the kernel
-// would not move a program to the processor on which the thread is alone.
+// thread's own processor it answers only during a nap. Where a program shares its processor with
+// another one, of this run or not, the thread goes there: its naps are so short that the kernel would
+// not move a program to the processor on which the thread is.
 func (t *thread) place() bool {
 	var used unix.CPUSet
 	crowded := -1
+	before := t.waits
+	t.waits = make(map[int]waits)
 	for _, pid := range t.pids() {
-		if p := runningOn(pid); p >= 0 {
-			if used.IsSet(p) {
-				crowded = p
-			}
-			used.Set(p)
+		p := runningOn(pid)
+		if p < 0 {
+			continue
 		}
-	}
-	if used.Count() == 0 {
-		return false
+		w, ok := waitsOf("/proc/" + strconv.Itoa(pid) + "/schedstat")
+		if ok {
+			t.waits[pid] = w
+		}
+		last, had := before[pid]
+		if used.IsSet(p) || ok && had && w.since(last) >= longWait {
+			crowded = p
+		}
+		used.Set(p)
 	}
 	free := t.allowed
 	for p := range len(free) * 64 {
@@ -158,15 +166,45 @@ func (t *thread) place() bool {
 			free.Clear(p)
 		}
 	}
-	if free.Count() == 0 {
+	switch {
+	case used.Count() == 0 || free.Count() == 0:
 		return false
-	}
-	if crowded >= 0 {
+	case crowded >= 0:
 		free.Zero()
 		free.Set(crowded)
 	}
 	t.bound = true
 	return unix.SchedSetaffinity(0, &free) == nil
+}
+
+// longWait is how long a program waits for its processor at a time if another program spins there. A
+// device's thread takes it for less.
+const longWait = 500 * time.Microsecond
+
+// waits is how long a thread has waited for a processor, and how often it was given one.
+type waits struct {
+	total time.Duration
+	turns int64
+}
+
+// since returns the mean of the waits since an earlier time.
+func (w waits) since(last waits) time.Duration {
+	if w.turns <= last.turns {
+		return 0
+	}
+	return (w.total - last.total) / time.Duration(w.turns-last.turns)
+}
+
+// waitsOf reads the second and the third number of a schedstat.
+func waitsOf(path string) (w waits, ok bool) {
+	b, err := os.ReadFile(path)
+	f := bytes.Fields(b)
+	if err != nil || len(f) < 3 {
+		return w, false
+	}
+	total, err1 := strconv.ParseInt(string(f[1]), 10, 64)
+	turns, err2 := strconv.ParseInt(string(f[2]), 10, 64)
+	return waits{time.Duration(total), turns}, err1 == nil && err2 == nil
 }
 
 // runningOn returns the processor on which the first thread of a process runs, or waits to run; -1:

@@ -179,6 +179,21 @@ func TestPlace(t *testing.T) {
 	on(first, cpus[1])
 	check("it moved", cpus[0])
 	second := spin(cpus[1])
+	// The thread knows one of two programs on a processor: its waits tell that there is another one.
+	programs = []int{second}
+	for deadline := time.Now().Add(patience); ; time.Sleep(checkEvery) {
+		th.place()
+		var set unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &set); err != nil {
+			t.Fatal(err)
+		}
+		if set.Count() == 1 && set.IsSet(cpus[1]) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the thread does not go to a program that shares its processor")
+		}
+	}
 	programs = []int{first, second, 1 << 30}
 	check("two programs on one processor", cpus[1])
 	on(first, cpus[0])
