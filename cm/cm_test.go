@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/roce/rocetest"
@@ -133,7 +134,7 @@ func TestDial(t *testing.T) {
 	}
 	for _, q := range []*verbs.QP{c.QP(), s.QP()} {
 		m := q.Query()
-		if !m.Selective {
+		if m.Caps&roce.CapSelective == 0 {
 			t.Error("two devices of this project did not agree on selective repeat")
 		}
 		if m.State != verbs.StateRTS || m.PathMTU != verbs.MTU1024 || m.MaxRdAtomic != 3 || m.MaxDestRdAtomic != 3 {

@@ -177,9 +177,9 @@ type QPModify struct {
 	MaxDestRdAtomic int // limit as responder
 	DestQPN         uint32
 
-	// Selective says that both ends of the connection can repeat selectively (bit
-	// roce.CapSelective of the exchanged capabilities). It is set together with AV.
-	Selective bool
+	// Caps are the capabilities that both ends of the connection have: roce.CommonCaps of those
+	// that they exchanged. They are set together with AV.
+	Caps uint32
 }
 
 // Datagram reports whether a QP of the type sends datagrams, each with its own destination.

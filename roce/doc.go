@@ -95,6 +95,9 @@
 // requests that READ again from the first missing response on, and keeps the responses that
 // have arrived after it.
 //
+// Two devices of this kind agree on the payload of a full packet, which may be longer than the path
+// MTU of the standard ([Port.Offers], [Payload]).
+//
 // If both ends offer [CapSelective] when they connect, only lost packets are retransmitted
 // (selective repeat):
 //

@@ -139,7 +139,7 @@ func (q *QP) arrange(b *builder, now int64) (ready, more bool) {
 func (q *QP) putConnect(b *builder, now int64) bool {
 	c := q.dci
 	if !q.putControl(b, &wire.Dynamic{
-		Kind: wire.DynamicConnect, Code: mtuCode(int(q.recv.MTU)), Reads: uint16(q.send.MaxRdAtomic),
+		Kind: wire.DynamicConnect, Code: mtuCode(int(q.recv.Payload)), Reads: uint16(q.send.MaxRdAtomic),
 		Session: c.session, QPN: q.num, Key: c.to.key,
 	}, q.req.una) {
 		return false

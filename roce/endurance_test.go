@@ -40,8 +40,12 @@ func TestConnectionsStayInUse(t *testing.T) {
 			return there, back
 		}
 		there, back := change()
+		mtu, payload := 256<<rnd.IntN(5), 0
+		if c%3 == 0 {
+			payload = mtu * 5 / 4
+		}
 		l := newLinked(t, pairOptions{
-			mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, ipv6: c%2 == 1,
+			mtu: mtu, payload: payload, psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, ipv6: c%2 == 1,
 			rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1, selective: selective,
 		}, there, back, c)
 		state := func() string {

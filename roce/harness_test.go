@@ -409,6 +409,7 @@ type pair struct {
 
 type pairOptions struct {
 	mtu        int
+	payload    int       // 0: mtu
 	psn        [2]uint32 // first PSN of side i
 	timeout    uint8
 	retry, rnr uint8
@@ -485,7 +486,7 @@ func newPair(t testing.TB, o pairOptions) *pair {
 func (p *pair) start(i int, q, other *QP, o pairOptions) {
 	p.t.Helper()
 	if err := q.RTR(RecvConfig{
-		Peer: p.conn[1-i].addr, DestQPN: other.Num(), MTU: o.mtu,
+		Peer: p.conn[1-i].addr, DestQPN: other.Num(), MTU: o.mtu, Payload: o.payload,
 		PSN: o.psn[1-i] & psnMask, MaxDestRdAtomic: max(0, o.rdAtomic), MinRNRTimer: o.rnrTimer, Selective: o.selective,
 	}); err != nil {
 		p.t.Fatal(err)

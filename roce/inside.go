@@ -36,12 +36,12 @@ func (p *Port) linkAt(to netip.AddrPort) *link {
 // before it is connected to their target.
 const insideMTU = 16 << 10
 
-// mtu returns the payload of a full packet.
+// mtu returns the payload of a full packet, which is the path MTU or what both ends agreed on.
 func (q *QP) mtu() int {
 	if q.near && q.acknowledged() && q.dynamicEnd == noDynamicEnd {
 		return insideMTU
 	}
-	return int(q.recv.MTU)
+	return int(q.recv.Payload)
 }
 
 // mtuOf returns the payload of a full packet of a request, or of its responses. A QP whose packets
@@ -68,9 +68,9 @@ const (
 // present source, the network or the port itself.
 func (q *QP) largest() int {
 	if q.via != overNetwork {
-		return wire.MaxPacket - 4096 + insideMTU
+		return wire.MaxHeaders + insideMTU
 	}
-	return wire.MaxPacket
+	return wire.MaxHeaders + max(largestMTU, int(q.recv.Payload))
 }
 
 // deliverInside delivers a train that was built for path w. The lock of its builder is held, and no

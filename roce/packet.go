@@ -20,7 +20,7 @@ type packet struct {
 // parse parses p, which ends with the CRC. It reports whether p is well formed: the
 // opcode is known, the length fits the headers and is a multiple of 4, and there is a
 // payload only if the opcode allows one.
-func (k *packet) parse(p []byte) bool { return k.parseUpTo(p, wire.MaxPacket) }
+func (k *packet) parse(p []byte) bool { return k.parseUpTo(p, wire.MaxHeaders+largestMTU) }
 
 // parseUpTo is parse for packets of at most a given length.
 func (k *packet) parseUpTo(p []byte, most int) bool {

@@ -110,6 +110,8 @@ func (q *QP) RTR(c RecvConfig) error {
 		return failure.New(op, syscall.EINVAL, "receive PSN %#x: must fit 24 bits", c.PSN)
 	case c.MTU < 256 || c.MTU > 4096 || c.MTU&(c.MTU-1) != 0:
 		return failure.New(op, syscall.EINVAL, "path MTU %d: must be 256, 512, 1024, 2048 or 4096", c.MTU)
+	case c.Payload != 0 && (c.Payload < c.MTU || c.Payload > wire.MaxPayload || c.Payload != c.MTU && c.Payload%payloadUnit != 0):
+		return failure.New(op, syscall.EINVAL, "payload %d: must be a multiple of %d from the path MTU %d to %d", c.Payload, payloadUnit, c.MTU, wire.MaxPayload)
 	case c.MaxDestRdAtomic < 0 || c.MaxDestRdAtomic > MaxRdAtomic:
 		return failure.New(op, syscall.EINVAL, "max_dest_rd_atomic %d: must be 0 to %d", c.MaxDestRdAtomic, MaxRdAtomic)
 	case c.MinRNRTimer > 31:
@@ -132,7 +134,7 @@ func (q *QP) RTR(c RecvConfig) error {
 		return failure.New(op, syscall.EINVAL, "state %v: must be RESET", q.state)
 	}
 	if q.dynamic() {
-		c.Peer, c.Selective = netip.AddrPort{}, false
+		c.Peer, c.Selective, c.Payload = netip.AddrPort{}, false, 0
 	}
 	q.recv, q.link = c.keep(), l
 	q.resp.init(&c)

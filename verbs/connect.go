@@ -24,9 +24,8 @@ type Endpoint struct {
 	PSN     uint32     `json:"psn"` // first PSN that this end sends
 	MTU     int        `json:"mtu"` // largest path MTU of this end, in bytes
 
-	// Caps are the capabilities of the transport, as bits: roce.CapSelective. A
-	// connection uses the capabilities that both ends have. Other implementations
-	// have none.
+	// Caps are the capabilities of the transport (roce.Port.Offers). A connection uses those that
+	// both ends have (roce.CommonCaps). Other implementations have none.
 	Caps uint32 `json:"caps,omitempty"`
 }
 
@@ -48,7 +47,7 @@ func (qp *QP) endpoint(addr netip.AddrPort) Endpoint {
 	return Endpoint{
 		GID: addr.Addr(), UDPPort: addr.Port(),
 		QPN: qp.Num(), PSN: qp.psn, MTU: qp.pd.dev.PortAttr().ActiveMTU.Bytes(),
-		Caps: roce.CapSelective,
+		Caps: qp.pd.dev.e.Port().Offers(),
 	}
 }
 
@@ -60,7 +59,7 @@ const Zero = -1
 // [Zero] stands for the number 0.
 type ConnectOptions struct {
 	Access      Access // the peer's rights through the QP; default: all
-	MTU         int    // payload of a packet in bytes, 256 to 4096; default: the smaller MTU of the two ends
+	MTU         int    // path MTU in bytes, 256 to 4096; default: the smaller MTU of the two ends, or what both agree on above it
 	Timeout     int    // 4.096 µs · 2^Timeout, 1 to 31, or Zero to wait without limit; default 14, which is 67 ms
 	RetryCnt    int    // 1 to 7 or Zero; default 7
 	RNRRetry    int    // 1 to 6 or Zero; default 7, which means without limit
@@ -114,8 +113,9 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	if err != nil {
 		return err
 	}
+	own := qp.Endpoint()
 	if o.MTU == 0 {
-		o.MTU = min(peer.MTU, qp.Endpoint().MTU)
+		o.MTU = min(peer.MTU, own.MTU)
 	}
 	mtu, ok := MTUOf(o.MTU)
 	if !ok {
@@ -126,7 +126,7 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 		AV:          AH{DGID: GIDOf(peer.GID), SGIDIndex: o.SGIDIndex, UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: o.MaxRdAtomic, MinRNRTimer: uint8(o.MinRNRTimer),
 		Timeout: uint8(o.Timeout), RetryCnt: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), SQPSN: qp.psn, MaxRdAtomic: o.MaxRdAtomic,
-		Selective: peer.Caps&roce.CapSelective != 0,
+		Caps: roce.CommonCaps(peer.Caps, own.Caps),
 	}, qp.Modify)
 }
 

@@ -217,7 +217,7 @@ func TestRevokedLocally(t *testing.T) {
 					r := newRevoked(t, kind)
 					fill(r.mr.Bytes(), 1)
 					fill(r.peer.Bytes(), 2)
-					r.valve.shut(150, tr.hold...)
+					r.valve.shut(60, tr.hold...)
 					tr.post(r)
 					<-r.valve.reached
 					rev.revoke(t, r)
@@ -266,7 +266,7 @@ func TestRevokedOnSameQP(t *testing.T) {
 	for _, fenced := range []bool{false, true} {
 		r := newRevoked(t, "plain")
 		fill(r.peer.Bytes(), 2)
-		r.valve.shut(40, wire.ReadResponseMiddle, wire.ReadResponseLast)
+		r.valve.shut(10, wire.ReadResponseMiddle, wire.ReadResponseLast)
 		c := r.a.qp.Start().ID(1).Signaled().Read(r.peer.RKey(), r.peer.Addr()).SGE(r.sge())
 		c.ID(2).Signaled()
 		if fenced {
@@ -300,7 +300,7 @@ func TestConfiguredInFlight(t *testing.T) {
 	r := newRevoked(t, "plain")
 	fill(r.peer.Bytes(), 2)
 	other := r.a.register(512, verbs.LocalWrite)
-	r.valve.shut(150, wire.ReadResponseMiddle, wire.ReadResponseLast)
+	r.valve.shut(60, wire.ReadResponseMiddle, wire.ReadResponseLast)
 	r.a.complete(r.a.qp.Start().ID(1).Signaled().Read(r.peer.RKey(), r.peer.Addr()).SGE(r.sge()))
 	<-r.valve.reached
 	r.a.complete(r.a2.Start().ID(2).Signaled().Configure(r.key).List(other.SGE(0, 512)))

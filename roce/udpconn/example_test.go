@@ -40,7 +40,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer dev.Close()
-	sendTo(dev, 3*4096)
+	sendTo(dev, 20000)
 	fmt.Println(network.sent.Load() >= 4)
 	// Output: true
 }

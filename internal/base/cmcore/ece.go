@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/roce"
 )
 
 // ECE holds the options of enhanced connection establishment in a REQ or REP:
@@ -20,15 +21,15 @@ const vendor = 0x02736b
 
 // own returns the options that the device offers.
 func (s *Service) own(t mad.Transport) ECE {
-	if t != mad.RC || s.o.Caps == 0 {
+	if t != mad.RC || s.o.Caps == nil {
 		return ECE{}
 	}
-	return ECE{vendor, s.o.Caps}
+	return ECE{vendor, s.o.Caps()}
 }
 
 // agree returns the options that both ends have.
 func agree(own, peer ECE) ECE {
-	if both := own.Options & peer.Options; own.Vendor == vendor && peer.Vendor == vendor && both != 0 {
+	if both := roce.CommonCaps(own.Options, peer.Options); own.Vendor == vendor && peer.Vendor == vendor && both != 0 {
 		return ECE{vendor, both}
 	}
 	return ECE{}

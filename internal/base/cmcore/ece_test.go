@@ -19,6 +19,8 @@ func TestCaps(t *testing.T) {
 		seen, back ECE // by the applications
 	}{
 		"both":               {a: 3, b: 5, want: 1},
+		"payloads":           {a: 139<<8 | 1, b: 22<<8 | 1, want: 22<<8 | 1},
+		"payload of one":     {a: 139<<8 | 1, b: 1, want: 1},
 		"no options of apps": {a: 1, b: 1, req: ECE{Vendor: 0x15b3}, rep: ECE{Vendor: 0x15b3}, want: 1},
 		"standard listener":  {a: 1},
 		"standard client":    {b: 1},
@@ -29,7 +31,7 @@ func TestCaps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, n *network, a, b *Service) {
-				a.o.Caps, b.o.Caps = tc.a, tc.b
+				a.o.Caps, b.o.Caps = func() uint32 { return tc.a }, func() uint32 { return tc.b }
 				var y *Conn
 				_, err := b.Listen(ListenConfig{ServiceID: testService, Conn: func(c *Conn) Handler {
 					y = c

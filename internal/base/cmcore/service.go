@@ -28,9 +28,9 @@ type Options struct {
 	// GUID is the node GUID of the device.
 	GUID uint64
 
-	// Caps are the capabilities of the transport that RC connections offer to devices
-	// of the same kind, as the bits roce.CapSelective and so on. Open sets them.
-	Caps uint32
+	// Caps returns the capabilities of the transport that RC connections offer to devices
+	// of the same kind (roce.Port.Offers); nil: none. Open sets it.
+	Caps func() uint32
 
 	// Rand returns random bits for communication ids and transaction ids.
 	// Default: crypto/rand.

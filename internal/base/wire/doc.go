@@ -27,9 +27,14 @@ const (
 const (
 	ICRCLen   = 4
 	MinPacket = BTHLen + ICRCLen
-	// MaxPacket is the longest packet: 4096 bytes and the headers of an RDMA WRITE
-	// with immediate on an extended reliable connection.
-	MaxPacket = BTHLen + XRCETHLen + RETHLen + ImmDtLen + 4096 + ICRCLen
+	// MaxHeaders is the length of the longest headers of a packet with payload, those of an RDMA
+	// WRITE with immediate on an extended reliable connection, and of the CRC.
+	MaxHeaders = BTHLen + XRCETHLen + RETHLen + ImmDtLen + ICRCLen
+	// MaxPayload is the longest payload on which two devices of this kind agree (roce.Port.Offers):
+	// what an IP packet of 9000 bytes carries. The largest path MTU of the standard is 4096.
+	MaxPayload = 8896
+	// MaxPacket is the longest packet.
+	MaxPacket = MaxHeaders + MaxPayload
 )
 
 // DefaultPKey is the partition key of every RoCEv2 device: full membership of the default

@@ -184,7 +184,7 @@ func (f Front) check(p []byte, crc uint32) (id uint16, ok bool) {
 // 512 bytes of tables.
 type divider [8][16]uint32
 
-// dividers holds a divider for each multiple of four up to MaxPacket, half a megabyte in
+// dividers holds a divider for each multiple of four up to MaxPacket, 1.2 megabytes in
 // total. Each is created on first use.
 var dividers [MaxPacket/4 + 1]atomic.Pointer[divider]
 

@@ -36,7 +36,7 @@ type Config struct {
 	// offset is that of the block's first byte.
 	AdapterReports bool
 
-	// PeerCaps returns the capabilities of the transport (roce.CapSelective and so on) that
+	// PeerCaps returns the capabilities of the transport (roce.CommonCaps) that
 	// the connection manager has agreed on with a QP of a peer. A QP that a program
 	// connects to it uses them. nil: no peer has any.
 	PeerCaps func(peer netip.Addr, qpn uint32) uint32

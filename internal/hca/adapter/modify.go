@@ -7,7 +7,6 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // AHAttr is an address (struct ibv_ah_attr with its GRH).
@@ -107,7 +106,7 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 		}
 		m.AV = to
 		if caps := q.ctx.dev.cfg.PeerCaps; caps != nil && mask&rdma.AttrDestQPN != 0 {
-			m.Selective = caps(netip.AddrFrom16(to.DGID), a.DestQPN)&roce.CapSelective != 0
+			m.Caps = caps(netip.AddrFrom16(to.DGID), a.DestQPN)
 		}
 	}
 	if err := q.eng.Modify(m, mask&^rdma.AttrPathMigState); err != nil {
