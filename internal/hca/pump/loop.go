@@ -55,8 +55,9 @@ type member struct {
 
 const (
 	// spinTime is how long the goroutine looks without a pause after work. Programs
-	// that wait for the outcome may spin on this processor, so it is short. Where naps end late it
-	// is longer: a program on another processor answers in that time, which saves a nap.
+	// that wait for the outcome may spin on this processor, so it is short. Where naps end late and
+	// the thread has a processor for itself, it is longer: the programs answer in that time, which
+	// saves a nap.
 	spinTime = 5 * time.Microsecond
 	longSpin = 12 * time.Microsecond
 	// nap is how long it sleeps at a time while programs are active, and at least one part in
@@ -305,7 +306,7 @@ func (l *loop) run() {
 		quiet++
 		busy = busy || some
 		switch idle := now.Sub(last); {
-		case idle < l.spin() || quiet < parts:
+		case idle < l.spin(t.beside) || quiet < parts:
 			continue
 		case idle < active && busy:
 			w.disarm()
@@ -382,9 +383,10 @@ func (l *loop) nap(d time.Duration) {
 	}
 }
 
-// spin returns how long the goroutine looks without a pause after work.
-func (l *loop) spin() time.Duration {
-	if l.late < dearInterrupt {
+// spin returns how long the goroutine looks without a pause after work. beside says that its thread
+// runs on a processor that its programs do not use.
+func (l *loop) spin(beside bool) time.Duration {
+	if l.late < dearInterrupt || !beside {
 		return spinTime
 	}
 	return longSpin

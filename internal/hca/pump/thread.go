@@ -25,7 +25,8 @@ type thread struct {
 	pids    func() []int    // returns the processes of the programs that had work lately
 	stat    *os.File        // the thread's schedstat; nil: the thread is never moved
 	moves   int             // how often the thread was moved to another processor
-	bound   bool            // the thread is bound to one processor
+	bound   bool            // the thread is bound to some of the allowed processors
+	beside  bool            // it runs on a processor that its programs do not use
 
 	stream  bool      // the thread is scheduled in real time
 	refused bool      // the system does not allow real time
@@ -166,6 +167,7 @@ func (t *thread) place() bool {
 			free.Clear(p)
 		}
 	}
+	t.beside = crowded < 0 && used.Count() > 0 && free.Count() > 0
 	switch {
 	case used.Count() == 0 || free.Count() == 0:
 		return false
@@ -195,16 +197,31 @@ func (w waits) since(last waits) time.Duration {
 	return (w.total - last.total) / time.Duration(w.turns-last.turns)
 }
 
-// waitsOf reads the second and the third number of a schedstat.
+// waitsOf returns the waits of the thread that a schedstat is about.
 func waitsOf(path string) (w waits, ok bool) {
 	b, err := os.ReadFile(path)
-	f := bytes.Fields(b)
-	if err != nil || len(f) < 3 {
+	if err != nil {
 		return w, false
 	}
-	total, err1 := strconv.ParseInt(string(f[1]), 10, 64)
-	turns, err2 := strconv.ParseInt(string(f[2]), 10, 64)
-	return waits{time.Duration(total), turns}, err1 == nil && err2 == nil
+	_, w, ok = parseSchedstat(b)
+	return w, ok
+}
+
+// parseSchedstat returns the numbers of a schedstat: how long the thread has run, how long it has waited,
+// and how often it was given a processor.
+func parseSchedstat(b []byte) (ran time.Duration, w waits, ok bool) {
+	f := bytes.Fields(b)
+	if len(f) < 3 {
+		return 0, w, false
+	}
+	var n [3]int64
+	for i := range n {
+		var err error
+		if n[i], err = strconv.ParseInt(string(f[i]), 10, 64); err != nil {
+			return 0, w, false
+		}
+	}
+	return time.Duration(n[0]), waits{time.Duration(n[1]), n[2]}, true
 }
 
 // runningOn returns the processor on which the first thread of a process runs, or waits to run; -1:
@@ -276,22 +293,18 @@ func processor() int {
 	return int(cpu)
 }
 
-// look notes how long the thread has run and how long it has waited for a processor, which
-// are the first two numbers of schedstat.
+// look notes how long the thread has run and how long it has waited for a processor.
 func (t *thread) look() bool {
 	var b [96]byte
 	n, err := t.stat.ReadAt(b[:], 0)
-	f := bytes.Fields(b[:n])
-	if n == 0 && err != nil || len(f) < 2 {
+	if n == 0 && err != nil {
 		return false
 	}
-	ran, err1 := strconv.ParseInt(string(f[0]), 10, 64)
-	waited, err2 := strconv.ParseInt(string(f[1]), 10, 64)
-	if err1 != nil || err2 != nil {
-		return false
+	ran, w, ok := parseSchedstat(b[:n])
+	if ok {
+		t.ran, t.waited = ran, w.total
 	}
-	t.ran, t.waited = time.Duration(ran), time.Duration(waited)
-	return true
+	return ok
 }
 
 func (t *thread) close() {
