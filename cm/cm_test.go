@@ -134,7 +134,7 @@ func TestDial(t *testing.T) {
 	}
 	for _, q := range []*verbs.QP{c.QP(), s.QP()} {
 		m := q.Query()
-		if m.Caps&roce.CapSelective == 0 {
+		if m.Caps != roce.CapSelective { // and no payload, since the program names the path MTU
 			t.Error("two devices of this project did not agree on selective repeat")
 		}
 		if m.State != verbs.StateRTS || m.PathMTU != verbs.MTU1024 || m.MaxRdAtomic != 3 || m.MaxDestRdAtomic != 3 {
@@ -163,6 +163,9 @@ func TestDial(t *testing.T) {
 	}
 	if c, err = cm.Dial(within(t), qp, addr, nil); err != nil {
 		t.Fatal(err)
+	}
+	if caps := c.QP().Query().Caps; roce.Payload(caps, 4096) <= 4096 {
+		t.Errorf("two devices on a network with long packets agreed on the capabilities %#x", caps)
 	}
 	<-conns
 	if err := c.Close(); err != nil {

@@ -271,7 +271,8 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	if err != nil {
 		return nil, err
 	}
-	if o.MTU == 0 {
+	exact := o.MTU != 0
+	if !exact {
 		o.MTU = self.MTU
 	}
 	mtu, ok := verbs.MTUOf(o.MTU)
@@ -297,7 +298,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	c.core, err = s.Connect(cmcore.Path{Local: local, Remote: remote}, cmcore.ConnectParams{
 		ServiceID: mad.ServiceID(mad.PortSpaceTCP, addr.Port()), Transport: transport, QPN: self.QPN,
 		ResponderResources: uint8(o.MaxRdAtomic), InitiatorDepth: uint8(o.MaxRdAtomic),
-		RetryCount: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), MTU: uint8(mtu), AckTimeout: uint8(o.Timeout),
+		RetryCount: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), MTU: uint8(mtu), ExactMTU: exact, AckTimeout: uint8(o.Timeout),
 		Private: append(private, o.PrivateData...),
 	}, c.handle)
 	if err != nil {

@@ -38,12 +38,13 @@ const (
 	// RecvConfig.Selective.
 	CapSelective = 1
 
-	// The bits from 8 to 17 are the longest payload of a packet that the route allows, in units
-	// of 64 bytes. Path MTUs are powers of two: with one of 1024, a packet fills two thirds
-	// of a frame of Ethernet.
-	capPayload     = 8
-	capPayloadBits = 0x3ff
-	payloadUnit    = 64
+	// CapPayload are the bits for the longest payload of a packet that the network of an end
+	// carries, in units of 64 bytes. Path MTUs are powers of two: with one of 1024, a packet
+	// fills two thirds of a frame of Ethernet.
+	CapPayload = 0x3ff << capPayloadShift
+
+	capPayloadShift = 8
+	payloadUnit     = 64
 )
 
 // largestMTU is the largest path MTU of the standard.
@@ -55,7 +56,7 @@ func (p *Port) Offers() uint32 {
 	const headers = 40 + 8 + wire.MaxHeaders // IPv6 and UDP
 	caps := uint32(CapSelective)
 	if n := min(p.Caps().MTU-headers, wire.MaxPayload) / payloadUnit; n > 0 {
-		caps |= uint32(n) << capPayload
+		caps |= uint32(n) << capPayloadShift
 	}
 	return caps
 }
@@ -63,8 +64,7 @@ func (p *Port) Offers() uint32 {
 // CommonCaps returns the capabilities that both ends have: the bits that both offer, and the
 // shorter payload.
 func CommonCaps(a, b uint32) uint32 {
-	const bits = capPayloadBits << capPayload
-	return a&b&^bits | min(a&bits, b&bits)
+	return a&b&^CapPayload | min(a&CapPayload, b&CapPayload)
 }
 
 // Payload returns the payload of a full packet of a connection whose ends have the capabilities
@@ -72,7 +72,7 @@ func CommonCaps(a, b uint32) uint32 {
 // and the connection's. Otherwise it returns mtu: one end has asked for shorter packets, or does
 // not agree on payloads.
 func Payload(caps uint32, mtu int) int {
-	n := int(caps>>capPayload&capPayloadBits) * payloadUnit
+	n := int(caps&CapPayload>>capPayloadShift) * payloadUnit
 	if n > mtu && (n < 2*mtu || mtu == largestMTU) {
 		return min(n, wire.MaxPayload)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
@@ -42,7 +43,7 @@ func TestConnectionsStayInUse(t *testing.T) {
 		there, back := change()
 		mtu, payload := 256<<rnd.IntN(5), 0
 		if c%3 == 0 {
-			payload = mtu * 5 / 4
+			payload = map[int]int{1024: 1408, 4096: wire.MaxPayload}[mtu]
 		}
 		l := newLinked(t, pairOptions{
 			mtu: mtu, payload: payload, psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, ipv6: c%2 == 1,

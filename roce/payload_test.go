@@ -8,7 +8,7 @@ import (
 
 // TestPayload has the payloads that two ends agree on.
 func TestPayload(t *testing.T) {
-	offer := func(n int) uint32 { return CapSelective | uint32(n/payloadUnit)<<capPayload }
+	offer := func(n int) uint32 { return CapSelective | uint32(n/payloadUnit)<<capPayloadShift }
 	for _, c := range []struct {
 		name      string
 		a, b      uint32

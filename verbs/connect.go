@@ -29,6 +29,14 @@ type Endpoint struct {
 	Caps uint32 `json:"caps,omitempty"`
 }
 
+// Standard returns the endpoint without the capability for payloads above the path MTU, which the
+// interface's MTU allows but not each network behind it. Both ends must do the same: each connects to
+// the Standard form of the other.
+func (e Endpoint) Standard() Endpoint {
+	e.Caps &^= roce.CapPayload
+	return e
+}
+
 // Endpoint returns the description of the QP for its peer, with the device's address of GID
 // index 0. It contains a random first PSN, which Connect will use.
 func (qp *QP) Endpoint() Endpoint { return qp.endpoint(qp.pd.dev.e.Port().LocalAddr()) }
@@ -59,7 +67,7 @@ const Zero = -1
 // [Zero] stands for the number 0.
 type ConnectOptions struct {
 	Access      Access // the peer's rights through the QP; default: all
-	MTU         int    // path MTU in bytes, 256 to 4096; default: the smaller MTU of the two ends, or what both agree on above it
+	MTU         int    // path MTU in bytes, 256 to 4096; default: the smaller MTU of the two ends. See [Endpoint.Standard]
 	Timeout     int    // 4.096 µs · 2^Timeout, 1 to 31, or Zero to wait without limit; default 14, which is 67 ms
 	RetryCnt    int    // 1 to 7 or Zero; default 7
 	RNRRetry    int    // 1 to 6 or Zero; default 7, which means without limit

@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/roce"
 )
 
 // Default values of a connection.
@@ -50,6 +51,7 @@ type ConnectParams struct {
 	FlowControl        bool
 	SRQ                bool
 	MTU                uint8 // 1 to 5
+	ExactMTU           bool  // packets have no longer payload, even if the device could agree on one
 	AckTimeout         uint8 // 0 means DefaultAckTimeout
 	TrafficClass       uint8
 	ECE                ECE // of the application; without options the device offers its own
@@ -230,6 +232,9 @@ func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 	s.conns[c.localID] = c
 	if c.offered = o.ECE; o.ECE.Options == 0 {
 		c.offered = s.own(o.Transport)
+		if o.ExactMTU {
+			c.offered.Options &^= roce.CapPayload
+		}
 	}
 	c.ask(StateReqSent, mad.Header{TID: c.tid, Modifier: c.offered.Options}, &mad.REQ{
 		LocalID: c.localID, ServiceID: o.ServiceID, CAGUID: s.o.GUID, QPN: o.QPN,

@@ -181,7 +181,13 @@ func (e *end) newKeys() error {
 func (e *end) messages() int { return e.plan.Slots + 8 }
 
 // Endpoints returns the endpoints that the other side connects to.
-func (e *end) Endpoints() Endpoints { return Endpoints{e.control.Endpoint(), e.bulk.Endpoint()} }
+func (e *end) Endpoints() Endpoints {
+	both := Endpoints{e.control.Endpoint(), e.bulk.Endpoint()}
+	if e.plan.MTU != 0 {
+		both = Endpoints{both[0].Standard(), both[1].Standard()}
+	}
+	return both
+}
 
 // connect connects both queue pairs to the other side's. Only the data connection
 // grants the peer access to memory.

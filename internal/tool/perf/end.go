@@ -173,7 +173,11 @@ func (e *end) connect(ctx context.Context, peers []remote, r *request) error {
 	r.Retry.Apply(&o)
 	for i, l := range e.links {
 		l.peer = peers[i]
-		if err := l.qp.Connect(peers[i].Endpoint, &o); err != nil {
+		to := peers[i].Endpoint
+		if r.MTU != 0 {
+			to = to.Standard() // the other side, which has the same request, does so, too
+		}
+		if err := l.qp.Connect(to, &o); err != nil {
 			return err
 		}
 		if e.out {
