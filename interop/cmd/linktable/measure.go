@@ -70,20 +70,21 @@ func (o options) tcp(ctx context.Context, r row, round int, control string) (rat
 func (o options) tcpOn(ctx context.Context, k *link.Link, control string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*o.time+30*time.Second)
 	defer cancel()
-	server, err := start(ctx, k.B, "iperf3", "-s", "-1", "--forceflush")
-	if err != nil {
-		return 0, err
-	}
-	defer server.kill()
-	for try := 0; ; try++ {
+	for try := 1; ; try++ {
+		// A server that a client reached and left ends (-1), so each try has its own.
+		server, err := start(ctx, k.B, "iperf3", "-s", "-1", "--forceflush")
+		if err != nil {
+			return 0, err
+		}
+		time.Sleep(time.Duration(try) * 50 * time.Millisecond) // lets the server start to listen
 		rate, err := o.iperf3(ctx, k, control)
+		server.kill()
 		switch {
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
 			return 0, nil // a link that loses many packets holds up the end of iperf3, too
 		case err == nil || try == 20 || ctx.Err() != nil:
 			return rate, err
 		}
-		time.Sleep(50 * time.Millisecond) // lets the server start to listen
 	}
 }
 
