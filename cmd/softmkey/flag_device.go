@@ -204,7 +204,7 @@ func sentAway(c *cobra.Command) func(net.Addr, error) {
 // bindMTU adds the flag for the path MTU.
 func bindMTU(c *cobra.Command, f *choiceFlag) {
 	f.choices = []string{"256", "512", "1024", "2048", "4096"}
-	f.bind(c, "mtu", "path MTU in bytes (default: the largest that both devices can do)")
+	f.bind(c, "mtu", "path MTU in bytes, for a network that carries less than the interface (default: what both interfaces carry)")
 }
 
 // keyFlags are the flags for the three domains between two devices and for the key on
