@@ -46,7 +46,10 @@ func guard() {
 	cgroup := cgroupOf(os.Getpid())
 	if program == nil {
 		removeCgroup(cgroup)
-		removeFolder() // the supervisor may have been killed
+		// The supervisor may still write to the folder. It closes the socket when it has learned the
+		// reason, and so does its end if it is killed.
+		hear(supervisor)
+		removeFolder()
 		os.Exit(126)
 	}
 	if (message{saysStarted, uint32(program.Pid)}).say(guardSocket, nil) != nil {
