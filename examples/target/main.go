@@ -12,6 +12,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log"
+	"sync"
 	"net/netip"
 
 	"github.com/softmkey/softmkey/cm"
@@ -78,12 +79,13 @@ func (e *end) serve(disk *verbs.MR, n int) {
 		check(wr.Complete())
 
 		sent, stopped := context.WithCancel(context.Background())
-		go func() {
+		var events sync.WaitGroup
+		events.Go(func() {
 			if ev, err := e.dev.NextEvent(sent); err == nil {
 				ev.Ack() // EventSQDrained: the queue has stopped
 				stopped()
 			}
-		}()
+		})
 		if next(sent, e.send) == nil {
 			fmt.Println("target:", must(e.key.Check()))
 			must(e.qp.Cancel(idGood))
@@ -93,6 +95,7 @@ func (e *end) serve(disk *verbs.MR, n int) {
 			}
 		}
 		stopped()
+		events.Wait() // it must not take the event of the next read
 	}
 }
 
