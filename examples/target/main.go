@@ -12,8 +12,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log"
-	"sync"
 	"net/netip"
+	"sync"
 
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/sig"
