@@ -29,13 +29,14 @@ type drawFlags struct {
 func newDraw() *cobra.Command {
 	var f drawFlags
 	c := &cobra.Command{
-		Use:     "draw [flags] -o OUT FILE... | draw [flags] -o OUT -- PROGRAM [ARG...]",
+		Use: `draw [flags] -o OUT FILE...
+  softmkey draw [flags] -o OUT -- PROGRAM [ARG...]`,
 		GroupID: groupDevice,
 		Short:   "Draw memory keys, connections and requests as SVG",
 		Long: `Draw makes a picture of a run. FILE is a trace (softmkey run --trace=FILE
 --trace-format json) or a recording of packets (--pcap); several may be given, such as the
-recordings of both sides. With PROGRAM, draw runs it as softmkey run does, and draws what
-it did.
+recordings of both sides. With PROGRAM, draw runs it as softmkey run does, draws what it
+did, and ends with its exit status.
 
 The pictures are
   key       a memory key: its buffers, the memory domain, the wire domain with its fields,
@@ -55,7 +56,7 @@ most: that with a bad block, or with the most packets.
   softmkey draw -o run.html --html -- ./program`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(c, errors.New("FILE or -- PROGRAM is missing: usage: "+c.UseLine()))
+				return usage(c, errors.New("FILE or -- PROGRAM is missing: usage: softmkey draw [flags] -o OUT FILE..."))
 			}
 			return nil
 		},
@@ -77,6 +78,9 @@ most: that with a bad block, or with the most packets.
 			var status *exec.ExitError
 			if err != nil && !errors.As(err, &status) {
 				return err
+			}
+			if _, err := os.Stat(filepath.Join(files, "run.json")); err != nil && status != nil {
+				return programStatus(max(status.ExitCode(), 1)) // run has said why PROGRAM was not started
 			}
 			if err2 := f.run([]string{filepath.Join(files, "run.json"), filepath.Join(files, "run.pcapng")}, strings.Join(args, " ")); err2 != nil {
 				return err2
@@ -179,9 +183,15 @@ func writeOutput(name string, content []byte) error {
 	return out.Commit()
 }
 
+// errNothing is the error for files of which there is no picture.
+var errNothing = errors.New("draw: there is nothing to draw: no memory key was configured, and no reliable connection recorded")
+
 // one returns the picture that --picture and the other flags choose.
 func (f *drawFlags) one(m *material) ([]byte, error) {
 	ways, keys, connections := draw.Ways(m.trace), draw.Keys(m.trace), draw.Connections(m.recordings...)
+	if len(ways)+len(keys)+len(connections) == 0 {
+		return nil, errNothing
+	}
 	best := draw.Best(ways)
 	picture := f.picture
 	if picture == "" {
@@ -252,7 +262,7 @@ func page(m *material, title string) ([]byte, error) {
 		add("connections", "connection", fmt.Sprintf("%v to %v QP %#x", c.Requester, c.Responder, c.DestQP), i, c.SVG)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("draw: there is nothing to draw: no memory key was configured, and no reliable connection recorded")
+		return nil, errNothing
 	}
 	return draw.Page(title, all), nil
 }

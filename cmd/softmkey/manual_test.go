@@ -129,7 +129,8 @@ func manualSections(c *cobra.Command) string {
 			{"/proc/PID/mem", "the memory of PROGRAM"},
 		}
 	case "draw":
-		status = append(status, [2]string{"that of PROGRAM", "PROGRAM failed; the picture was made nevertheless"})
+		status = append(status, [2]string{"that of PROGRAM", "PROGRAM failed; the picture was made nevertheless"},
+			[2]string{"126, 127", "PROGRAM was not started, as with softmkey run"})
 		files = append(files, [2]string{"docs/trace.schema.json", "the format of the traces that are read"})
 	}
 	section("EXIT STATUS", status...)
