@@ -209,13 +209,22 @@ func (f *nbdFlags) bindSocket(c *cobra.Command) (net.Listener, string, error) {
 			l, err = net.Listen("unix", name)
 		}
 	}
-	if errors.Is(err, syscall.EINVAL) {
-		return nil, "", fmt.Errorf("--socket %s: the name of a socket has at most 107 bytes, this one has %d", f.socket, len(name))
-	}
 	if err != nil {
-		return nil, "", fmt.Errorf("--socket %w", err)
+		return nil, "", socketError(name, err)
 	}
 	return l, "nbd+unix:///?socket=" + url.QueryEscape(name), nil
+}
+
+// socketError returns the error for a UNIX socket, the value of --socket, that cannot be listened at.
+func socketError(name string, err error) error {
+	var op *net.OpError
+	switch {
+	case errors.Is(err, syscall.EINVAL):
+		return fmt.Errorf("--socket %s: the name of a socket has at most 107 bytes, this one has %d", name, len(name))
+	case errors.As(err, &op):
+		err = op.Err // without the operation and a second name
+	}
+	return fmt.Errorf("--socket %s: %w", name, err)
 }
 
 // nbdDevice is the device that the clients see.

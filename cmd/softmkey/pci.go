@@ -45,8 +45,11 @@ adapter, and QEMU may abort.`,
   softmkey pci --socket b.sock --net unix:cable`,
 		Args: operands(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if f.socket == "" || f.network == "" {
-				return usage(c, fmt.Errorf("--socket and --net are needed"))
+			switch {
+			case f.socket == "":
+				return usage(c, fmt.Errorf("--socket is missing: usage: %s", c.UseLine()))
+			case f.network == "":
+				return usage(c, fmt.Errorf("--net is missing: usage: %s", c.UseLine()))
 			}
 			return f.run(c.Context(), os.Stderr)
 		},

@@ -63,7 +63,7 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 	}
 	l, err := vm.Listen(f.socket)
 	if err != nil {
-		return errors.Join(err, link.Close())
+		return first(socketError(f.socket, reason(err)), link.Close())
 	}
 	fmt.Fprintf(errs, "softmkey: adapter %v at %s\n", cfg.MAC, f.socket)
 	record := func(kind adapter.RecordKind, action string, err error) {

@@ -69,7 +69,8 @@ func TestRunUsage(t *testing.T) {
 	for _, test := range []struct{ flags, says string }{
 		{"--device 192.0.2.1 -- true", "--device 192.0.2.1 is no address of this host"},
 		{"--name a/b -- true", "a device's name has 1 to 63 characters"},
-		{"--name a --name b -- true", "2 names for 1 devices"},
+		{"--name a --name b -- true", "--name b: there are 2 names, but only 1 device"},
+		{"--metrics here -- true", "--metrics here: must be HOST:PORT with an address of this host"},
 		{"--device 127.7.7.7 --device 127.7.7.7 -- true", "--device 127.7.7.7 is given twice"},
 		{"--device 0.0.0.0 -- true", "--device 0.0.0.0: "},
 		{"--trace trace.txt -- true", "--trace=trace.txt"},

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/softmkey/softmkey/internal/hca/session"
 	"github.com/softmkey/softmkey/internal/hca/trace"
@@ -78,8 +79,11 @@ func (f *runFlags) serveMetrics(read func() []session.Counters) (io.Closer, erro
 		}
 		return list
 	})
-	if err != nil {
-		return nil, fmt.Errorf("run: --metrics: %w", err)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("run: --metrics %s: another program listens there: name another port", f.metrics)
+	case err != nil:
+		return nil, fmt.Errorf("run: --metrics %s: must be HOST:PORT with an address of this host: %w", f.metrics, err)
 	}
 	return s, nil
 }
@@ -91,7 +95,7 @@ func (f *runFlags) deviceList() ([]session.Device, error) {
 		addrs = addrList{{}}
 	}
 	if len(f.names) > len(addrs) {
-		return nil, fmt.Errorf("run: %d names for %d devices", len(f.names), len(addrs))
+		return nil, fmt.Errorf("run: --name %s: there are %d names, but only %s: give a --device for each", f.names[len(addrs)], len(f.names), count(uint64(len(addrs)), "device"))
 	}
 	var list []session.Device
 	for i, a := range addrs {

@@ -56,7 +56,7 @@ func routed() (netip.Addr, error) {
 			return a, nil
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("auto: this host has no address but loopback and link-local ones")
+	return netip.Addr{}, fmt.Errorf("this host has no address but loopback and link-local ones")
 }
 
 // first returns the address of an interface that a device should have: the first IPv4 address,
