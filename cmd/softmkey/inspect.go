@@ -278,13 +278,10 @@ func (i *inspector) absent(whole int64) error {
 // end reports the bytes after the last whole block.
 func (i *inspector) end(number uint64, rest int) error {
 	size := i.format.Block()
-	switch {
-	case rest == 0:
-		return nil
-	case rest >= size:
+	if rest >= size {
 		return fmt.Errorf("%s: block %d has only %d of the %d bytes of its field, the stream was truncated", i.name, number, rest-size, i.format.FieldSize())
 	}
-	fmt.Fprintf(i.warnings, "softmkey: warning: %s: the last %d bytes of data are no whole block: they have no field and no check\n", i.name, rest)
+	warnTail(i.warnings, i.name, int64(rest))
 	return nil
 }
 

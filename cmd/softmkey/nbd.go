@@ -48,7 +48,8 @@ A block and its field are written together. After SIGKILL each block has its old
 or its new one, or is reported as bad. What a client has flushed, or written with FUA,
 stays after a power loss. Trim and write-zeroes write blocks of zeros with their fields.
 Metadata beside the field of an nvme type becomes zero in the blocks that are written.
-IMAGE is locked against a second server. IMAGE keeps its length.`,
+IMAGE is locked against a second server. IMAGE keeps its length. Data after its last whole
+block has no field and no check, and nbd prints a warning.`,
 		Example: `  softmkey nbd --sig t10dif disk.dif --socket /tmp/disk
   nbdcopy 'nbd+unix:///?socket=/tmp/disk' disk.img
   qemu-io -f raw -c 'read -v 0 512' 'nbd+unix:///?socket=/tmp/disk'
@@ -270,6 +271,13 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, report *reporter) (*nbdDevi
 	}
 	if format := jobInput(&mkeyio.Job{Direction: mkeyio.TX + mkeyio.RX - job.Direction, Signature: job.Signature, Crypto: job.Crypto}); !f.asJSON {
 		suggestFormat(report.errors, image, name, format, io.ErrUnexpectedEOF)
+	}
+	if job.Signature != nil && !f.asJSON {
+		block := f.format.format.Stride()
+		if f.present.value == "protected" {
+			block = f.format.format.Block()
+		}
+		warnTail(report.errors, name, size%int64(block))
 	}
 	return d, nil
 }

@@ -64,8 +64,13 @@ func (r *reporter) done(m mkeyio.Report) {
 		encodeJSON(r.final, o)
 		return
 	}
-	if m.Tail > 0 {
-		fmt.Fprintf(r.errors, "softmkey: warning: %s: the last %d bytes of data are no whole block: they have no field and no check\n", r.input, m.Tail)
+	warnTail(r.errors, r.input, m.Tail)
+}
+
+// warnTail warns of data after the last whole block of a file, if it has some.
+func warnTail(w io.Writer, name string, n int64) {
+	if n > 0 {
+		fmt.Fprintf(w, "softmkey: warning: %s: the last %d bytes of data are no whole block: they have no field and no check\n", name, n)
 	}
 }
 
