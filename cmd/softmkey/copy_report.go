@@ -137,6 +137,9 @@ func verdict(s *filecopy.Side) string {
 	case s.BadChunks > 0:
 		return "bad signatures in " + count(s.BadChunks, "chunk")
 	case s.Checked:
+		if s.Tail > 0 {
+			return fmt.Sprintf("every signature good, none on the last %d bytes", s.Tail)
+		}
 		return "every signature good"
 	}
 	return "nothing to check"

@@ -44,8 +44,9 @@ type Contents struct {
 // counters of its device.
 type Side struct {
 	Device      string            `json:"device,omitempty"`
-	Key         string            `json:"key"`     // "memory key" or "plain region"
-	Checked     bool              `json:"checked"` // the key had a signature to check
+	Key         string            `json:"key"`        // "memory key" or "plain region"
+	Checked     bool              `json:"checked"`    // the key had a signature to check
+	Tail        int64             `json:"tail_bytes"` // bytes of data after the last whole block that the key has checked; they have no field
 	BadChunks   uint64            `json:"bad_chunks"`
 	First       *Bad              `json:"first_bad"`
 	Completions map[string]uint64 `json:"completions,omitempty"`
@@ -109,6 +110,12 @@ func NewReport(p *keyplan.Plan, from, to *verbs.Device, sent, received *Outcome)
 		Sender: newSide(&p.Sender), Receiver: newSide(&p.Receiver),
 	}
 	r.Sender.Checked, r.Receiver.Checked = p.Checks()
+	if r.Sender.Checked {
+		r.Sender.Tail = o.Data % p.Memory.Block
+	}
+	if r.Receiver.Checked {
+		r.Receiver.Tail = o.Data % p.Wire.Block
+	}
 	if r.Seconds > 0 {
 		r.GBps = float64(r.Bytes) / 1e9 / r.Seconds
 	}
