@@ -56,7 +56,7 @@ most: that with a bad block, or with the most packets.
   softmkey draw -o run.html --html -- ./program`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(c, errors.New("FILE or -- PROGRAM is missing: usage: softmkey draw [flags] -o OUT FILE..."))
+				return usage(c, errors.New("FILE or -- PROGRAM is missing: usage: "+usageLine(c)))
 			}
 			return nil
 		},

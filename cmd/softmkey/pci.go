@@ -47,9 +47,9 @@ adapter, and QEMU may abort.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch {
 			case f.socket == "":
-				return usage(c, fmt.Errorf("--socket is missing: usage: %s", c.UseLine()))
+				return usage(c, fmt.Errorf("--socket is missing: usage: %s", usageLine(c)))
 			case f.network == "":
-				return usage(c, fmt.Errorf("--net is missing: usage: %s", c.UseLine()))
+				return usage(c, fmt.Errorf("--net is missing: usage: %s", usageLine(c)))
 			}
 			return f.run(c.Context(), os.Stderr)
 		},

@@ -255,20 +255,26 @@ func edits(a, b string) int {
 
 func usage(c *cobra.Command, err error) error { return usageError{c.CommandPath(), err} }
 
+// usageLine returns the first form of a command line.
+func usageLine(c *cobra.Command) string {
+	line, _, _ := strings.Cut(c.UseLine(), "\n")
+	return line
+}
+
 // operands returns a check for the operands of a command, by their names.
 func operands(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) < len(names) {
-			return usage(c, fmt.Errorf("%s is missing: usage: %s", names[len(args)], c.UseLine()))
+			return usage(c, fmt.Errorf("%s is missing: usage: %s", names[len(args)], usageLine(c)))
 		}
 		if at := slices.Index(args, ""); at >= 0 && at < len(names) {
-			return usage(c, fmt.Errorf("%s is an empty name: usage: %s", names[at], c.UseLine()))
+			return usage(c, fmt.Errorf("%s is an empty name: usage: %s", names[at], usageLine(c)))
 		}
 		if len(args) > len(names) {
 			if missing := strayFormat(c, args); missing != nil {
 				return usage(c, missing)
 			}
-			return usage(c, fmt.Errorf("%q is one operand too many: usage: %s", args[len(names)], c.UseLine()))
+			return usage(c, fmt.Errorf("%q is one operand too many: usage: %s", args[len(names)], usageLine(c)))
 		}
 		return nil
 	}

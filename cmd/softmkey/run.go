@@ -72,7 +72,7 @@ polled. It is no security boundary.`,
   softmkey run --crypto-profile single-block -- dpdk-test-crypto-perf ...`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(c, fmt.Errorf("PROGRAM is missing: usage: %s", c.UseLine()))
+				return usage(c, fmt.Errorf("PROGRAM is missing: usage: %s", usageLine(c)))
 			}
 			if f.trace == "-" && len(args) > 1 && args[1] == "--" {
 				return usage(c, fmt.Errorf("--trace %s: the file needs an equals sign: --trace=%s", args[0], args[0]))
