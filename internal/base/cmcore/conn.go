@@ -442,7 +442,7 @@ func (c *Conn) await(more time.Duration) {
 
 // unanswered is the error for a message that was sent and repeated without an answer.
 func (c *Conn) unanswered(repetitions int) error {
-	return failure.New("cm", syscall.ETIMEDOUT, "%s did not answer %d times in state %q", c.path.Remote, repetitions+1, c.state)
+	return failure.New("cm", syscall.ETIMEDOUT, "%s did not answer in state %q, after %d tries", c.path.Remote, c.state, repetitions+1)
 }
 
 // refuse sends a REJ and removes the connection.

@@ -62,7 +62,7 @@ func (s *Service) Query(p Path, serviceID uint64, private []byte, done func(Answ
 	s.queries[q.id] = q
 	m := &mad.SIDRREQ{RequestID: q.id, PKey: defaultPKey, ServiceID: serviceID, Private: private}
 	q.transmit(mad.Header{TID: q.tid}, m, interval(DefaultResponseTimeout, minTimeout, maxTimeout), DefaultRetries, func() {
-		q.end(Answer{}, failure.New("cm query", syscall.ETIMEDOUT, "%s did not answer %d times", p.Remote, DefaultRetries+1))
+		q.end(Answer{}, failure.New("cm query", syscall.ETIMEDOUT, "%s did not answer, after %d tries", p.Remote, DefaultRetries+1))
 	})
 	return q, nil
 }
