@@ -362,6 +362,9 @@ func (r *copyRun) local(src, dst string) (err error) {
 
 // pair opens both devices.
 func (r *copyRun) pair() (from, to *verbs.Device, err error) {
+	if r.from.IsValid() && r.from == r.to {
+		return nil, nil, usage(r.c, fmt.Errorf("--from %v --to %v: must be two addresses, one for each device", r.from.Addr, r.to.Addr))
+	}
 	addr, search := r.from.Addr, !r.from.IsValid()
 	if search {
 		addr = netip.MustParseAddr("127.0.0.1")

@@ -140,6 +140,11 @@ func (f *peerFlags) check(c *cobra.Command) error {
 	case f.retries > 7:
 		return usage(c, fmt.Errorf("--retries %d: must be 0 to 7", f.retries))
 	}
+	if _, port, err := net.SplitHostPort(f.connect); err == nil {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return usage(c, fmt.Errorf("--connect %s: the port must be a number from 1 to 65535", f.connect))
+		}
+	}
 	return nil
 }
 
@@ -185,6 +190,9 @@ func (f *peerFlags) meetPeer(ctx context.Context, open func(netip.Addr) (*verbs.
 		return nil, nil, err
 	}
 	conn, err = rendezvous.DialCM(ctx, dev, f.connect, f.wait)
+	if errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.ECONNREFUSED) {
+		err = fmt.Errorf("%w: start the other side first, with --cm and --listen", err)
+	}
 	return conn, dev, err
 }
 
