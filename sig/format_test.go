@@ -82,7 +82,8 @@ func TestParseFormatChoices(t *testing.T) {
 		"t10dif,ref=x":       `option "ref=x": must be ref=N, with N from 0 to 0xffffffff`,
 		"t10dif,app-mask":    `option "app-mask": must be app-mask=N`,
 		"t10dif,type1=1":     `option "type1=1": type1 takes no value`,
-		"t10dif:4KB":         `block size "4KB": must be a positive number of bytes, such as 512 or 4K`,
+		"t10dif:4KB":         `block size "4KB": must be a positive number of bytes below 2G, such as 512 or 4K`,
+		"t10dif:2G":          `block size "2G": must be a positive number of bytes below 2G`,
 	} {
 		if _, err := sig.ParseFormat(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

@@ -144,7 +144,7 @@ func parseFormat(s string) (Format, *operr.Error) {
 	if sized {
 		n, ok := bytesize.Parse(block)
 		if !ok || n == 0 || n > math.MaxInt32 {
-			return refuse("block size %q: must be a positive number of bytes, such as 512 or 4K", block)
+			return refuse("block size %q: must be a positive number of bytes below 2G, such as 512 or 4K", block)
 		}
 		f.BlockSize = int(n)
 	}
