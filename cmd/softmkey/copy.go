@@ -175,6 +175,10 @@ func (f *copyFlags) openRecorder(operands []string) (*pcap.Recorder, error) {
 }
 
 func (f *copyFlags) run(c *cobra.Command, args []string) error {
+	if err := f.summary.open(args...); err != nil {
+		return err
+	}
+	defer f.summary.close()
 	recorder, err := f.openRecorder(args)
 	if err != nil {
 		return err

@@ -4,18 +4,19 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/internal/base/summary"
+	"github.com/softmkey/softmkey/internal/tool/outfile"
 )
 
 // summaryFlag is the flag --summary, with the table of the requests that were counted for it.
 type summaryFlag struct {
 	command string
 	to      string // file; "": the flag was not given, "-": standard error
+	file    *outfile.File
 	counted *summary.Table
 }
 
@@ -35,9 +36,33 @@ func (f *summaryFlag) table() *summary.Table {
 	return f.counted
 }
 
+// open creates the file, so that a name that cannot be written is refused before the command
+// begins its work. operands are the files of the command, which the summary must not replace.
+func (f *summaryFlag) open(operands ...string) (err error) {
+	if f.to == "" || f.to == "-" {
+		return nil
+	}
+	for _, name := range operands {
+		if name != "-" && outfile.Collides(f.to, name) {
+			return fmt.Errorf("%s: --summary %s: the summary would replace %s, which the command uses: name another file", f.command, f.to, name)
+		}
+	}
+	if f.file, err = outfile.Create(f.to, outfile.Options{RiskPowerLoss: true}); err != nil {
+		return fmt.Errorf("%s: --summary: %w", f.command, err)
+	}
+	return nil
+}
+
+// close removes a file that was not written.
+func (f *summaryFlag) close() {
+	if f.file != nil {
+		f.file.Abandon()
+	}
+}
+
 // write writes a report to the file or to standard error.
 func (f *summaryFlag) write(standardError io.Writer, report summary.Report) error {
-	if f.to == "-" {
+	if f.file == nil {
 		_, err := report.WriteTo(standardError)
 		return err
 	}
@@ -47,8 +72,12 @@ func (f *summaryFlag) write(standardError io.Writer, report summary.Report) erro
 	} else if _, err := report.WriteTo(&text); err != nil {
 		return err
 	}
-	if err := os.WriteFile(f.to, text.Bytes(), 0o666); err != nil {
-		return fmt.Errorf("%s: --summary: %w", f.command, err)
+	_, err := f.file.Write(text.Bytes())
+	if err == nil {
+		err = f.file.Commit()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: --summary: %w", f.command, f.file.Explain(err))
 	}
 	return nil
 }

@@ -229,6 +229,10 @@ func (f *perfFlags) run(c *cobra.Command, _ []string) (err error) {
 	if err != nil {
 		return usage(c, err)
 	}
+	if err := f.summary.open(); err != nil {
+		return err
+	}
+	defer f.summary.close()
 	client, closeAll, err := f.client(c)
 	if err != nil {
 		return err

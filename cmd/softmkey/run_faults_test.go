@@ -74,6 +74,7 @@ func TestRunUsage(t *testing.T) {
 		{"--device 127.7.7.7 --device 127.7.7.7 -- true", "--device 127.7.7.7 is given twice"},
 		{"--device 0.0.0.0 -- true", "--device 0.0.0.0: "},
 		{"--trace trace.txt -- true", "--trace=trace.txt"},
+		{"--summary=no/such/file -- true", "--summary: create no/such/file: the directory no/such: "},
 		{"--fault loss=2 -- true", "a share from 0 to 1"},
 		{"--trace-kind request -- true", "give --trace too"},
 		{"--trace=/dev/null --trace-kind x -- true", "the kinds are"},

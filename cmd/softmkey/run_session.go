@@ -21,6 +21,10 @@ func (f *runFlags) run(args []string, streams [3]*os.File) error {
 	if err != nil {
 		return err
 	}
+	if err := f.summary.open(); err != nil {
+		return err
+	}
+	defer f.summary.close()
 	cfg.Args, cfg.Stdin, cfg.Stdout, cfg.Stderr = args, streams[0], streams[1], streams[2]
 	status, err := session.Run(cfg)
 	var device *session.DeviceError
