@@ -114,8 +114,8 @@ func needsCommand(c *cobra.Command, args []string) error {
 	return c.Help()
 }
 
-// checkLine returns an error for mistakes that Cobra accepts: an unknown command after a flag, and
-// a flag that takes one value and is given twice.
+// checkLine returns an error for mistakes that Cobra accepts: an unknown command after a flag, a flag
+// that takes one value and is given twice, and a flag that takes "--" as its value.
 func checkLine(root *cobra.Command, args []string) error {
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		return nil // the shell asks for completions of an unfinished command line
@@ -139,33 +139,36 @@ func checkLine(root *cobra.Command, args []string) error {
 		}
 	}
 	c.InitDefaultHelpFlag()
-	return givenTwice(c, rest)
+	return checkFlags(c, rest)
 }
 
-// givenTwice returns an error if a flag that takes one value is given twice. A flag without a
-// value may be repeated.
-func givenTwice(c *cobra.Command, args []string) error {
-	var twice error
+// checkFlags returns an error if a flag that takes one value is given twice, or if it is the last
+// one before "--" and its value is missing. A flag without a value may be repeated.
+func checkFlags(c *cobra.Command, args []string) error {
+	var wrong error
 	seen := make(map[string]string)
 	// All other errors are reported later, when Cobra parses the flags.
 	_ = c.Flags().ParseAll(args, func(f *pflag.Flag, value string) error {
 		before, again := seen[f.Name]
 		seen[f.Name] = value
+		if value == "--" && wrong == nil {
+			wrong = usage(c, fmt.Errorf("flag needs an argument: --%s", f.Name))
+		}
 		switch f.Value.(type) {
 		case pflag.SliceValue, *addrList:
 			return nil
 		}
-		if again && twice == nil && !(f.Value.Type() == "bool" && value == before) {
+		if again && wrong == nil && !(f.Value.Type() == "bool" && value == before) {
 			hint := ""
 			switch f.Value.(type) {
 			case *listFlag, *sizesFlag:
 				hint = fmt.Sprintf(": write --%s %s,%s for both", f.Name, before, value)
 			}
-			twice = usage(c, fmt.Errorf("--%s is given twice, as %s and as %s%s", f.Name, before, value, hint))
+			wrong = usage(c, fmt.Errorf("--%s is given twice, as %s and as %s%s", f.Name, before, value, hint))
 		}
 		return nil
 	})
-	return twice
+	return wrong
 }
 
 // strayFormat returns an error if one of too many operands is a signature, which needs a flag.
