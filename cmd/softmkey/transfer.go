@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/spf13/cobra"
 )
@@ -28,6 +30,9 @@ func (f *transferFlags) run(c *cobra.Command, d mkeyio.Direction, args []string)
 	crypto, key, err := f.crypto.attributes(c, s)
 	if err != nil {
 		return err
+	}
+	if s == nil && crypto == nil {
+		return usage(c, errors.New("--mem, --wire or --crypto is missing: without them OUT would be a copy of IN"))
 	}
 	if key != nil {
 		defer key.Close()
