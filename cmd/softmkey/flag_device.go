@@ -127,7 +127,7 @@ func (f *peerFlags) bind(c *cobra.Command) {
 	flags.DurationVar(&f.wait, "wait", 5*time.Second, "how long --connect tries again if the connection is refused")
 	flags.Var(&f.peerDevice, "peer-device", "address of the other side's device, with --listen or --connect (default: the address of the other side's connection)")
 	flags.DurationVar(&f.timeout, "timeout", device.DefaultRetry.Timeout, "how long a connection waits for an acknowledgement before it sends again, rounded up to 4.096us times a power of two")
-	flags.Uint8Var(&f.retries, "retries", device.DefaultRetry.Count, "how many times a connection sends again before it fails, 0 to 7")
+	flags.Uint8Var(&f.retries, "retries", device.DefaultRetry.Count, "a connection sends again up to `N` times before it fails, 0 to 7")
 }
 
 // check returns an error for values that a connection cannot have.

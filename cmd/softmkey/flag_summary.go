@@ -22,7 +22,7 @@ type summaryFlag struct {
 
 func (f *summaryFlag) bind(c *cobra.Command, command string) {
 	f.command, f.counted = command, new(summary.Table)
-	c.Flags().StringVar(&f.to, "summary", "", "print at the end the number of requests, bytes, latencies and errors of each operation on standard error, or with =FILE to a file, as JSON if its name ends in .json")
+	c.Flags().StringVar(&f.to, "summary", "", "print at the end the number of requests, bytes, latencies and errors of each operation on standard error, or with =`FILE` to a file, as JSON if its name ends in .json")
 	c.Flags().Lookup("summary").NoOptDefVal = "-"
 }
 

@@ -56,8 +56,8 @@ adapter, and QEMU may abort.`,
 	}
 	f.bind(c)
 	flags := c.Flags()
-	flags.StringVar(&f.socket, "socket", "", "path of the UNIX socket that the virtual machine connects to")
-	flags.StringVar(&f.network, "net", "", "the network: a tap device, or unix:PATH")
+	flags.StringVar(&f.socket, "socket", "", "`PATH` of the UNIX socket that the virtual machine connects to")
+	flags.StringVar(&f.network, "net", "", "`NETWORK` of the adapter: a tap device, or unix:PATH")
 	flags.BoolVar(&f.uml, "uml", false, "serve kernels in User-mode Linux (vhost-user) instead of QEMU (vfio-user)")
 	flags.Var(&f.mac, "mac", "MAC address of the adapter (default one that depends on the socket's path)")
 	return c

@@ -199,7 +199,7 @@ func flagError(c *cobra.Command, err error) error {
 		switch invalid.GetFlag().Value.Type() { // types of pflag, whose errors are those of strconv
 		case "duration":
 			why = errors.New("must be a time with its unit, such as 500ms, 5s or 1m")
-		case "int", "uint8", "uint64":
+		case "int", "int64", "uint8", "uint32", "uint64":
 			why = errors.New("must be a whole number")
 			if errors.Is(invalid, strconv.ErrRange) {
 				why = errors.New("is too large")

@@ -88,13 +88,13 @@ polled. It is no security boundary.`,
 	f.bind(c)
 	flags := c.Flags()
 	flags.Var(&f.devices, "device", "address of a device, the interface that has it (eth0), or auto for the address of the route to other hosts; once for each device (default the first free one from 127.0.0.1 on, and each address of the host that a program binds with rdma_cm)")
-	flags.StringArrayVar(&f.names, "name", nil, "name of a device, in the order of --device (default mlx5_0, mlx5_1, ...)")
+	flags.StringArrayVar(&f.names, "name", nil, "`NAME` of a device, in the order of --device (default mlx5_0, mlx5_1, ...)")
 	flags.BoolVar(&f.strict, "strict", false, "let a memory key report one bad block for each configuration, as adapters do")
-	flags.StringVar(&f.reports, "signature-errors", "manual", "values of a bad signature: manual (actual is computed, expected is stored, the offset is the block's first byte, as mlx5dv_mkey_check(3) says) or adapter (actual is stored, expected is computed, the offset is the field's last byte)")
-	flags.StringVar(&f.profile, "crypto-profile", "multi-block", "the AES-XTS engine: multi-block (big-endian tweaks) or single-block (little-endian tweaks, for DPDK)")
-	flags.StringVar(&f.officer, "officer", "", "path of a socket for 'softmkey officer', which changes KEKs, credentials and DEKs while programs run")
+	flags.StringVar(&f.reports, "signature-errors", "manual", "`ORDER` of the values of a bad signature: manual (actual is computed, expected is stored, the offset is the block's first byte, as mlx5dv_mkey_check(3) says) or adapter (actual is stored, expected is computed, the offset is the field's last byte)")
+	flags.StringVar(&f.profile, "crypto-profile", "multi-block", "`PROFILE` of the AES-XTS engine: multi-block (big-endian tweaks) or single-block (little-endian tweaks, for DPDK)")
+	flags.StringVar(&f.officer, "officer", "", "`PATH` of a socket for 'softmkey officer', which changes KEKs, credentials and DEKs while programs run")
 	f.summary.bind(c, "run")
-	flags.StringVar(&f.metrics, "metrics", "", "serve the devices' counters to Prometheus at HOST:PORT, path /metrics, while the program runs")
+	flags.StringVar(&f.metrics, "metrics", "", "serve the devices' counters to Prometheus at `HOST:PORT`, path /metrics, while the program runs")
 	flags.BoolVar(&f.wire, "wire", false, "send all packets through the sockets of the devices (default: on one host in memory, unless --pcap or --fault is given)")
 	return c, &f
 }
