@@ -30,7 +30,7 @@
 #define die(...) (fprintf(stderr, "queue: " __VA_ARGS__), fprintf(stderr, "\n"), exit(1))
 #define must(cond, ...) do { if (!(cond)) die(__VA_ARGS__); } while (0)
 
-enum { MOST = 256, COMMAND = 64, ANSWER = 16 };
+enum { MOST = 256, PLACES = 2 * MOST, COMMAND = 64, ANSWER = 16 };
 
 struct command { uint64_t addr; uint32_t key, tag, size, write, end; };
 struct terms { uint32_t qpn, psn, depth, size; union ibv_gid gid; };
@@ -90,9 +90,9 @@ static void meet(struct end *e, int fd)
 		must(list && n > 0, "no RDMA device");
 		must(e->ctx = ibv_open_device(list[0]), "ibv_open_device");
 		must(e->pd = ibv_alloc_pd(e->ctx), "ibv_alloc_pd");
-		must(e->cq = ibv_create_cq(e->ctx, 4 * MOST, NULL, NULL, 0), "ibv_create_cq");
+		must(e->cq = ibv_create_cq(e->ctx, 4 * PLACES, NULL, NULL, 0), "ibv_create_cq");
 		struct ibv_qp_init_attr init = { .send_cq = e->cq, .recv_cq = e->cq, .qp_type = IBV_QPT_RC,
-			.cap = { .max_send_wr = 3 * MOST, .max_recv_wr = MOST, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = COMMAND } };
+			.cap = { .max_send_wr = 3 * PLACES, .max_recv_wr = PLACES, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = COMMAND } };
 		must(e->qp = ibv_create_qp(e->pd, &init), "ibv_create_qp");
 		must(!ibv_query_gid(e->ctx, 1, 3, &mine.gid), "ibv_query_gid");
 		mine.qpn = e->qp->qp_num;
@@ -100,13 +100,15 @@ static void meet(struct end *e, int fd)
 	}
 	all(fd, &mine, sizeof mine, 1);
 	all(fd, &theirs, sizeof theirs, 0);
-	/* The server (depth 0) takes the client's depth and size. */
+	/* The server (depth 0) takes the client's size. It has twice as many places as the client has
+	 * requests: a place is free again only when the completion of its answer was polled, and the
+	 * client's next request must not meet a queue without a receive request. */
 	if (!depth) {
-		e->depth = theirs.depth;
+		e->depth = 2 * theirs.depth;
 		size = theirs.size;
 	} else
 		e->depth = depth;
-	must(e->depth <= MOST, "a depth of %d: at most %d", e->depth, MOST);
+	must(e->depth <= PLACES, "a depth of %d: at most %d", e->depth, PLACES);
 	e->blocks = room((size_t)e->depth * size);
 	e->commands = room(e->depth * COMMAND);
 	e->answers = room(e->depth * ANSWER);
@@ -181,7 +183,7 @@ static int poll_cq(struct end *e, struct ibv_wc *wc)
 static void serve_rdma(struct end *e)
 {
 	struct ibv_wc wc[16];
-	struct command held[MOST];
+	struct command held[PLACES];
 	for (int i = 0; i < e->depth; i++)
 		receive(e, i, e->commands + i * COMMAND, COMMAND, e->cmr);
 	ready(e);
