@@ -42,7 +42,7 @@ type loop struct {
 	ended    chan struct{}
 
 	turn   sync.Mutex // held during a look at the contexts; guards the following fields
-	recent []member   // contexts that had work lately, at most mostRecent
+	recent []caller   // contexts that had work lately, at most mostRecent, the last of them at the end
 	next   int        // index in members at which the next look begins
 	rounds int        // how often all members were looked at
 }
@@ -53,11 +53,17 @@ type member struct {
 	registers func() Registers // nil: they cannot be watched
 }
 
+// caller is a member that had work.
+type caller struct {
+	member
+	pid int // of its program; 0: not known
+}
+
 const (
 	// spinTime is how long the goroutine looks without a pause after work. Programs
 	// that wait for the outcome may spin on this processor, so it is short. Where naps end late and
-	// the thread has a processor for itself, it is longer: the programs answer in that time, which
-	// saves a nap.
+	// the program that answers next runs on another processor, it is longSpin: the program answers in
+	// that time, which saves a nap (see spin).
 	spinTime = 5 * time.Microsecond
 	longSpin = 12 * time.Microsecond
 	// nap is how long it sleeps at a time while programs are active, and at least one part in
@@ -169,7 +175,7 @@ func (l *loop) remove(ctx Context) (removed member) {
 		}
 	}
 	l.members = left
-	l.recent = slices.DeleteFunc(l.recent, func(m member) bool { return m.ctx == ctx })
+	l.recent = slices.DeleteFunc(l.recent, func(c caller) bool { return c.ctx == ctx })
 	l.left.Store(true)
 	l.wake()
 	return removed
@@ -220,18 +226,23 @@ func (l *loop) look() (worked, busy bool, parts int) {
 	if l.next >= len(members) {
 		l.rounds++
 	}
+	var last member
 	if len(members) > len(part) {
-		for _, m := range l.recent {
-			worked = m.look(scan) || worked
-			busy = busy || m.ctx.Busy()
+		for _, c := range l.recent {
+			if c.look(scan) {
+				worked, last = true, c.member
+			}
+			busy = busy || c.ctx.Busy()
 		}
 	}
 	for _, m := range part {
 		if m.look(scan) {
-			worked = true
-			l.hadWork(m)
+			worked, last = true, m
 		}
 		busy = busy || m.ctx.Busy()
+	}
+	if worked {
+		l.hadWork(last)
 	}
 	l.turn.Unlock()
 	return l.packets() || worked, busy, (len(members) + chunk - 1) / chunk
@@ -263,15 +274,24 @@ func (m member) look(scan bool) (worked bool) {
 	return worked
 }
 
-// hadWork puts a context among the recent ones, in the place of the oldest. l.turn is held.
+// hadWork puts a context at the end of the recent ones. If there are too many, the first one leaves. l.turn
+// is held.
 func (l *loop) hadWork(m member) {
-	if slices.ContainsFunc(l.recent, func(r member) bool { return r.ctx == m.ctx }) {
-		return
+	at := slices.IndexFunc(l.recent, func(c caller) bool { return c.ctx == m.ctx })
+	var c caller
+	if at >= 0 {
+		c = l.recent[at]
+		l.recent = slices.Delete(l.recent, at, at+1)
+	} else {
+		c = caller{member: m}
+		if m.registers != nil {
+			c.pid = m.registers().Pid
+		}
 	}
 	if len(l.recent) == mostRecent {
 		l.recent = slices.Delete(l.recent, 0, 1)
 	}
-	l.recent = append(l.recent, m)
+	l.recent = append(l.recent, c)
 }
 
 // packets handles the packets that have arrived at the socket, and reports whether there were
@@ -287,6 +307,7 @@ func (l *loop) run() {
 	last := time.Now() // when there was work
 	watch := watchedSleep
 	swept := last
+	var spin time.Duration  // how long to look without a pause
 	quiet, busy := 0, false // looks since there was work or a pause, and whether they saw a busy context
 	for !l.ending.Load() {
 		worked, some, parts := l.look()
@@ -303,10 +324,12 @@ func (l *loop) run() {
 			t.active(now)
 			continue
 		}
-		quiet++
+		if quiet++; quiet == 1 {
+			spin = l.spin(t)
+		}
 		busy = busy || some
 		switch idle := now.Sub(last); {
-		case idle < l.spin(t.beside) || quiet < parts:
+		case idle < spin || quiet < parts:
 			continue
 		case idle < active && busy:
 			w.disarm()
@@ -344,16 +367,13 @@ func (l *loop) run() {
 	}
 }
 
-// pids returns the processes of the programs that had work lately.
+// pids returns the processes of the programs that had work lately, the last one at the end.
 func (l *loop) pids() (pids []int) {
 	l.turn.Lock()
 	defer l.turn.Unlock()
-	for _, m := range l.recent {
-		if m.registers == nil {
-			continue
-		}
-		if r := m.registers(); r.Pid != 0 {
-			pids = append(pids, r.Pid)
+	for _, c := range l.recent {
+		if c.pid != 0 {
+			pids = append(pids, c.pid)
 		}
 	}
 	return pids
@@ -383,13 +403,28 @@ func (l *loop) nap(d time.Duration) {
 	}
 }
 
-// spin returns how long the goroutine looks without a pause after work. beside says that its thread
-// runs on a processor that its programs do not use.
-func (l *loop) spin(beside bool) time.Duration {
-	if l.late < dearInterrupt || !beside {
+// spin returns how long the goroutine looks without a pause after work. Where naps end late, that depends
+// on where the program runs that answers next. The program that rang last waits for an answer
+// itself, so it is one of the others, or the only one. On another processor it answers while the
+// thread looks. On the thread's own processor it answers during a nap, which should begin at once.
+func (l *loop) spin(t *thread) time.Duration {
+	if l.late < dearInterrupt {
 		return spinTime
 	}
-	return longSpin
+	if t.beside {
+		return longSpin
+	}
+	pids := l.pids()
+	if len(pids) < 2 {
+		return spinTime
+	}
+	switch here, elsewhere := t.found(pids[:len(pids)-1]); {
+	case elsewhere && !here:
+		return longSpin
+	case here && !elsewhere:
+		return 0
+	}
+	return spinTime
 }
 
 // announces reports whether packets in shared memory shall end a nap of length d.

@@ -33,7 +33,9 @@ type thread struct {
 	rests   int       // how often the thread gave up its processor
 	rested  time.Time // time of the last rest
 
-	waits map[int]waits // of the programs, by their processes, at the last call of place
+	// What the last call of place saw of the programs that ran, by their processes.
+	waits map[int]waits
+	where map[int]int // the processors that they ran on
 
 	// The following are totals at the time of the last check.
 	checked time.Time     // time of that check
@@ -145,7 +147,7 @@ func (t *thread) place() bool {
 	var used unix.CPUSet
 	crowded := -1
 	before := t.waits
-	t.waits = make(map[int]waits)
+	t.waits, t.where = make(map[int]waits), make(map[int]int)
 	for _, pid := range t.pids() {
 		p := runningOn(pid)
 		if p < 0 {
@@ -160,6 +162,7 @@ func (t *thread) place() bool {
 			crowded = p
 		}
 		used.Set(p)
+		t.where[pid] = p
 	}
 	free := t.allowed
 	for p := range len(free) * 64 {
@@ -177,6 +180,18 @@ func (t *thread) place() bool {
 	}
 	t.bound = true
 	return unix.SchedSetaffinity(0, &free) == nil
+}
+
+// found reports where the last call of place found programs: on the processor of the thread, on others.
+func (t *thread) found(pids []int) (here, elsewhere bool) {
+	own := processor()
+	for _, pid := range pids {
+		if p, ok := t.where[pid]; ok {
+			here = here || p == own
+			elsewhere = elsewhere || p != own
+		}
+	}
+	return here, elsewhere
 }
 
 // longWait is how long a program waits for its processor at a time if another program spins there. A

@@ -199,4 +199,59 @@ func TestPlace(t *testing.T) {
 	check("two programs on one processor", cpus[1])
 	on(first, cpus[0])
 	check("two programs on two processors")
+
+	// Where naps end late, the thread looks for the answer of a program on another processor, and
+	// leaves its own processor to a program there.
+	for _, tt := range []struct {
+		what     string
+		cpu      int
+		answers  []int
+		rang     int
+		late     time.Duration
+		beside   bool
+		wantSpin time.Duration
+	}{
+		{"the one that answers runs here", cpus[0], []int{first}, second, dearInterrupt, false, 0},
+		{"it runs elsewhere", cpus[1], []int{first}, second, dearInterrupt, false, longSpin},
+		{"one runs here, one elsewhere", cpus[0], []int{first, second}, 1 << 30, dearInterrupt, false, spinTime},
+		{"no other program is known", cpus[0], nil, second, dearInterrupt, false, spinTime},
+		{"naps end in time", cpus[0], []int{first}, second, dearInterrupt - 1, false, spinTime},
+		{"no program runs here", cpus[0], nil, second, dearInterrupt, true, longSpin},
+	} {
+		var one unix.CPUSet
+		one.Set(tt.cpu)
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
+			t.Fatal(err)
+		}
+		l := &loop{late: tt.late}
+		for _, pid := range append(tt.answers, tt.rang) {
+			l.recent = append(l.recent, caller{pid: pid})
+		}
+		th.beside = tt.beside
+		if spin := l.spin(th); spin != tt.wantSpin {
+			t.Errorf("%s: the thread looks for %v, want %v", tt.what, spin, tt.wantSpin)
+		}
+	}
+}
+
+// TestRecent: the context that rang last is the last of the recent ones, which are few.
+func TestRecent(t *testing.T) {
+	var l loop
+	bells := make([]*bell, mostRecent+2)
+	for i := range bells {
+		bells[i] = newBell()
+		l.members = append(l.members, member{bells[i], bells[i].registers})
+	}
+	for i, b := range append(bells, bells[mostRecent]) {
+		b.words[0]++
+		if worked, _, _ := l.look(); !worked {
+			t.Fatalf("ring %d is not found", i)
+		}
+		if last := l.recent[len(l.recent)-1]; last.ctx != b || last.pid != os.Getpid() {
+			t.Fatalf("after ring %d the last of the recent contexts is another one", i)
+		}
+		if want := min(i+1, mostRecent); len(l.recent) != want {
+			t.Fatalf("after ring %d %d contexts are recent, want %d", i, len(l.recent), want)
+		}
+	}
 }
