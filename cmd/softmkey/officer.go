@@ -159,7 +159,7 @@ func numberedFile(s string) (id uint32, file string, err error) {
 func parseID(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 0, 24)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no number below 1<<24", s)
+		return 0, fmt.Errorf("ID %q: must be a number below 0x1000000, in decimal or in hexadecimal after 0x", s)
 	}
 	return uint32(n), nil
 }

@@ -59,7 +59,7 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 	}
 	link, err := frames.Open(f.network)
 	if err != nil {
-		return err
+		return fmt.Errorf("--net: %w", reason(err))
 	}
 	l, err := vm.Listen(f.socket)
 	if err != nil {
