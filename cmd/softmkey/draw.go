@@ -215,7 +215,7 @@ func (f *drawFlags) one(m *material) ([]byte, error) {
 			}
 		}
 		if best == nil {
-			return nil, fmt.Errorf("draw: the trace has no such RDMA READ or WRITE through a memory key (%d in all)", len(ways))
+			return nil, missing("RDMA READ or WRITE through a memory key", len(ways))
 		}
 		return best.SVG(), nil
 	case "key":
@@ -229,7 +229,7 @@ func (f *drawFlags) one(m *material) ([]byte, error) {
 			}
 		}
 		if key == nil {
-			return nil, fmt.Errorf("draw: the trace has no such configuration of a memory key (%d in all)", len(keys))
+			return nil, missing("configuration of a memory key", len(keys))
 		}
 		return key.SVG(), nil
 	}
@@ -238,7 +238,16 @@ func (f *drawFlags) one(m *material) ([]byte, error) {
 			return c.SVG(), nil
 		}
 	}
-	return nil, fmt.Errorf("draw: the recordings have no such reliable connection (%d in all)", len(connections))
+	return nil, missing("reliable connection", len(connections))
+}
+
+// missing returns the error for a picture that the files do not have. n is how many of its kind they
+// have.
+func missing(what string, n int) error {
+	if n == 0 {
+		return fmt.Errorf("draw: the files have no %s", what)
+	}
+	return fmt.Errorf("draw: the files have no %s with these numbers, --number and --request, but %d others", what, n)
 }
 
 // mostPictures bounds the pictures of each kind in a page.

@@ -40,7 +40,7 @@ func Read(r io.Reader) ([]Packet, error) {
 		case errors.Is(err, io.EOF):
 			return all, nil
 		case err != nil:
-			return nil, err
+			return nil, fmt.Errorf("the recording is damaged or cut off after %d UDP packets: %w", len(all), err)
 		case len(all) == mostPackets:
 			return nil, fmt.Errorf("the recording has more than %d packets", mostPackets)
 		}
