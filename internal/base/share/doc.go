@@ -30,19 +30,23 @@
 //
 // # Rings
 //
-// After [Conn.Meet], packets to other processes of the user in the network
-// namespace, at this or another address, bypass the sockets if the other
-// process has called Meet, too. Each process makes a ring in shared memory for
-// each process that it sends to, and hands it over when a queue pair is
-// connected ([packetconn.Neighbor]). A process of another user gets no ring: its packets go through
-// the sockets. Each process copies what it receives before it reads it. With a ring, the other
-// process can do what a host on the network can do with packets, false source addresses included;
-// its packets need no CRC, and may be longer than the path MTU. A ring takes 4 MiB of memory, and a
-// process accepts 64.
+// Two processes of one user in one network namespace can exchange packets through shared memory
+// instead of through the sockets. Both must have called [Conn.Meet]; their addresses may differ.
 //
-// A UNIX socket for each ring wakes a receiver that sleeps, and tells either process that the other
-// has ended: packets then go through the sockets again. A ring that is full, because its receiver
-// has stopped, loses packets.
+// A ring is a queue of packets in shared memory, for one direction. The sender makes a ring for
+// each process that it sends to, and hands it to that process when a queue pair is connected
+// ([packetconn.Neighbor]). A ring takes 4 MiB of memory. A process accepts 64 rings; the packets of
+// further processes, and those of another user's processes, go through the sockets.
+//
+// The receiver trusts a ring no more than it trusts the network. It copies a packet out of the ring
+// before it parses it, because the sender can still change the shared memory. A packet may have any
+// content, also a false source address. It needs no invariant CRC, because memory does not damage
+// it, and it may be longer than the path MTU.
+//
+// Each ring has a UNIX socket between its two processes. The sender writes to the socket to wake a
+// receiver that sleeps. When one of the processes ends, its end of the socket closes, and the other
+// process sends its packets through the sockets of the port again. If the receiver stops emptying a
+// ring, the ring becomes full, and the packets that the sender adds to it are lost.
 //
 // # Names
 //
