@@ -46,8 +46,9 @@ func guard() {
 	cgroup := cgroupOf(os.Getpid())
 	if program == nil {
 		removeCgroup(cgroup)
-		// The supervisor may still write to the folder. It closes the socket when it has learned the
-		// reason, and so does its end if it is killed.
+		// The supervisor may still be writing to the folder. The guard waits until the other end of
+		// the socket is closed: the supervisor closes it when it has read why the program was not
+		// started, and the kernel closes it if the supervisor is killed.
 		hear(supervisor)
 		removeFolder()
 		os.Exit(126)
@@ -80,8 +81,11 @@ func guard() {
 			os.Exit(1)
 		case status := <-ended:
 			endOthers(grace, cgroup)
-			// A supervisor that is dying can still be told: the kernel closes its listener, by which
-			// the program fails and ends, before its socket.
+			// A supervisor that lives removes the folder itself, and answers saysHeard. The guard
+			// waits for this answer, because a message can also be sent to a supervisor that was
+			// killed: while the kernel closes its descriptors, it may close the listener before the
+			// socket. The system calls of the program fail without the listener, and the program may
+			// end before the socket is closed.
 			if (message{saysEnded, uint32(status)}).say(guardSocket, nil) != nil || (<-heard).what != saysHeard {
 				removeFolder()
 			}
