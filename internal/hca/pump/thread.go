@@ -91,15 +91,24 @@ func newThread(bytes func() uint64, pids func() []int) *thread {
 	return t
 }
 
-// active is called while the device is busy. A thread that moves a stream is scheduled in real
-// time if the system allows it. Otherwise the thread runs where its programs do not, if there is such a
-// processor (see place). If there is none, a thread that runs most of the time is bound to its
-// processor: the kernel wakes the receiver of a packet on the processor of its sender, so the
-// threads of two devices that talk to each other would end up on the same one, and a program
-// that spins would have the other for itself.
+// active chooses how and where the kernel runs the thread while its device has work. The loop of the
+// device calls it after each pass that has found work; active makes its choice every checkEvery. It
+// takes the first of these cases that applies:
 //
-// The thread moves to another processor if it waits for its own too long. In half of the cases
-// it stays, because the other thread on its processor may move, too.
+//   - The device moves a stream, which is streamBytes or more since the last check, and the system
+//     allows real-time scheduling: the thread is scheduled in real time. It gives up its processor
+//     for restTime in every restEvery.
+//   - A processor is free of the device's programs: place binds the thread by where they run.
+//   - The thread has waited for a processor for 1/mostWaiting of the time or more: another thread
+//     uses the same processor. With a probability of one half the thread moves to another processor
+//     and is bound to it. It does not always move, because the other thread may be that of another
+//     device: if both always moved, they would meet again.
+//   - The thread has run for 1/mostRunning of the time or more: it is bound to the processor on which
+//     it is. Otherwise the kernel would move it: it wakes the receiver of a packet on the processor
+//     of the sender, which puts the threads of two devices that exchange packets on one processor,
+//     while a program that spins has the other one for itself.
+//
+// In all other cases, and after a pause of more than two checks, the kernel places the thread.
 func (t *thread) active(now time.Time) {
 	if t.stream && now.Sub(t.rested) >= restEvery {
 		t.rested = now
@@ -138,11 +147,16 @@ func (t *thread) active(now time.Time) {
 	}
 }
 
-// place chooses the processors for the thread by those that its programs run on, and reports whether
-// it did. A program that runs beside the thread answers while the thread looks once more; on the
-// thread's own processor it answers only during a nap. Where a program shares its processor with
-// another one, of this run or not, the thread goes there: its naps are so short that the kernel would
-// not move a program to the processor on which the thread is.
+// place binds the thread by where the device's programs run, and reports whether it did. It does so if
+// a program runs and at least one of the allowed processors has none.
+//
+// Usually the thread is bound to the processors without programs. A program can then answer while the
+// thread polls. On the thread's own processor it could answer only while the thread naps.
+//
+// A processor is crowded if two of the programs run on it, or if a program has to wait for it for
+// longWait at a time, because a program of another run is there. The thread is then bound to the
+// crowded processor. This leaves its former processor idle, and the kernel moves one of the programs
+// there. The kernel moves no program to a processor whose thread naps for microseconds only.
 func (t *thread) place() bool {
 	var used unix.CPUSet
 	crowded := -1
