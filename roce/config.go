@@ -89,7 +89,8 @@ type SendConfig struct {
 	MaxRdAtomic int    // largest number of outstanding READs and atomics, 0 to 128; if 0, they fail with StatusLocQPOpErr
 }
 
-// reception is what a QP keeps of its RecvConfig, in few bytes.
+// reception holds the attributes of a RecvConfig that a connected QP uses. A port may have very many
+// QPs, so each attribute has the smallest type that holds its largest value.
 type reception struct {
 	Peer            netip.AddrPort
 	QKey            uint32
@@ -101,7 +102,8 @@ type reception struct {
 	Selective       bool
 }
 
-// keep returns what a QP keeps of c, whose values are in range.
+// keep returns the attributes of c that the QP uses. [QP.RTR] has checked that their values are in
+// range, so they fit the smaller types.
 func (c *RecvConfig) keep() reception {
 	return reception{
 		Peer: c.Peer, QKey: c.QKey, DestQPN: c.DestQPN, Route: c.Route, Payload: uint16(max(c.Payload, c.MTU)),
@@ -109,12 +111,14 @@ func (c *RecvConfig) keep() reception {
 	}
 }
 
-// transmission is what a QP keeps of its SendConfig.
+// transmission holds the attributes of a SendConfig that a connected QP uses, as reception does those
+// of a RecvConfig.
 type transmission struct {
 	Timeout, RetryCount, RNRRetry, MaxRdAtomic uint8
 }
 
-// keep returns what a QP keeps of c, whose values are in range.
+// keep returns the attributes of c that the QP uses. [QP.RTS] has checked that their values are in
+// range, so they fit the smaller types.
 func (c *SendConfig) keep() transmission {
 	return transmission{Timeout: c.Timeout, RetryCount: c.RetryCount, RNRRetry: c.RNRRetry, MaxRdAtomic: uint8(c.MaxRdAtomic)}
 }

@@ -18,13 +18,20 @@ package roce
 //
 // A round lasts at least one round trip and at least minRound packets.
 //
-// The experiment cannot tell a lossy line from another sender that takes what a cut leaves. A window
-// for requests that is so small that only a short queue explains its losses therefore compares the
-// losses of rounds with different limits, too: a line loses as many packets whatever the limit is, a
-// queue that overflows loses fewer with a smaller one. The losses must differ clearly, because a line
-// that loses bursts has rounds with few losses, too. Such a window grows more slowly, a cut takes at
-// least the part that was lost, and rounds end as soon as their verdict is known. A short queue is
-// shared with TCP in this way.
+// The last case has a second possible cause: another sender, for example one of TCP, takes the
+// capacity that the cut has freed. The queue then overflows as before, so that the loss is the same
+// and the delivery rate is lower. The experiment cannot tell this from a line that loses packets.
+//
+// A window for requests (yields) whose limit is at most shortQueue therefore makes a second
+// comparison. It is so small that, if there is a queue, the queue is short. The window compares the
+// mean loss of rounds with a small limit with that of rounds with a large limit. A line loses the
+// same share of the packets with any limit. A queue that overflows loses fewer packets with a smaller
+// limit. A small difference does not show a queue, because a line that loses packets in bursts has
+// rounds with little loss, too; differs is the ratio that does.
+//
+// Such a window also has other constants, with which it shares a short queue with TCP. It grows more
+// slowly. A cut reduces its limit at least by the fraction of the packets that was lost. A round ends
+// before minRound packets if it has already lost more than a whole round may lose.
 type congestion struct {
 	slow int64 // slow-start threshold: growth is slow from this limit on
 
