@@ -17,27 +17,43 @@ import (
 // Its methods, and the functions that take it, are safe for concurrent use.
 type Process struct {
 	pid int
-	// mem is /proc/PID/mem, which keeps referring to the address space. Transfers do not go
-	// through it, because it takes one range at a time, copies twice, and writes to pages that
-	// are read-only.
-	mem   *os.File
-	fd    int // of mem
+	// space is a file of /proc that keeps referring to the address space: PID/pagemap, or PID/mem
+	// where the kernel has no page maps. Transfers do not go through PID/mem, because it takes one
+	// range at a time, copies twice, and writes to pages that are read-only.
+	space *os.File
+	fd    int // of space
 	ended atomic.Bool
 }
 
 // Open opens the memory of the process with a number. The caller makes sure that the number is
 // still that of the process it means after Open has returned.
 func Open(pid int) (*Process, error) {
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/mem", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
+	// PID/mem takes the rights that transfers take; PID/pagemap takes less.
+	return open(pid, "mem", "pagemap")
+}
+
+// open is Open with the names of the files that tell whether the address space exists, of which the last one
+// that the kernel has is kept. The first one must exist.
+func open(pid int, names ...string) (*Process, error) {
+	fd := -1
+	for _, name := range names {
+		next, err := unix.Open(fmt.Sprintf("/proc/%d/%s", pid, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		switch {
+		case err == nil && fd >= 0:
+			unix.Close(fd)
+			fd = next
+		case err == nil:
+			fd = next
+		case fd < 0:
+			return nil, err
+		}
 	}
-	return &Process{pid: pid, mem: os.NewFile(uintptr(fd), "process memory"), fd: fd}, nil
+	return &Process{pid: pid, space: os.NewFile(uintptr(fd), "address space"), fd: fd}, nil
 }
 
 // Close frees the descriptor. No method may be called afterwards. The garbage collector closes a
 // Process that is not referred to any more.
-func (p *Process) Close() { p.mem.Close() }
+func (p *Process) Close() { p.space.Close() }
 
 // Pid returns the number of the process, for messages: it may be another one's by now.
 func (p *Process) Pid() int { return p.pid }
@@ -54,11 +70,11 @@ func (p *Process) Alive() bool {
 	if p.ended.Load() {
 		return false
 	}
-	// A read of an address that is not mapped is EIO. Without an address space it is the end
-	// of the file.
+	// Without an address space a read is the end of the file. Otherwise it fails: page maps are read
+	// in units of 8 bytes, and nothing is mapped nowhere.
 	var b [1]byte
 	n, err := unix.Pread(p.fd, b[:], nowhere)
-	runtime.KeepAlive(p.mem)
+	runtime.KeepAlive(p.space)
 	return err != nil || n != 0
 }
 

@@ -11,11 +11,21 @@ import (
 	"time"
 )
 
+// eachFile runs a test with every file that can tell whether an address space exists.
+func eachFile(t *testing.T, test func(t *testing.T, open func(pid int) (*Process, error))) {
+	t.Run("pagemap", func(t *testing.T) { test(t, Open) })
+	t.Run("mem", func(t *testing.T) {
+		test(t, func(pid int) (*Process, error) { return open(pid, "mem", "nothing") })
+	})
+}
+
 // TestEndedProcess ends a process and starts another one with its number, where the system allows
 // that. The memory of the first process is not that of the second.
-func TestEndedProcess(t *testing.T) {
+func TestEndedProcess(t *testing.T) { eachFile(t, testEndedProcess) }
+
+func testEndedProcess(t *testing.T, open func(pid int) (*Process, error)) {
 	first := sleeper(t)
-	p, err := Open(first.Process.Pid)
+	p, err := open(first.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +70,9 @@ func TestEndedProcess(t *testing.T) {
 }
 
 // TestExecutedProgram lets a process execute a program: it keeps its number and loses its memory.
-func TestExecutedProgram(t *testing.T) {
+func TestExecutedProgram(t *testing.T) { eachFile(t, testExecutedProgram) }
+
+func testExecutedProgram(t *testing.T, open func(pid int) (*Process, error)) {
 	c := exec.Command("sh", "-c", "read x; exec sleep 1000")
 	in, err := c.StdinPipe()
 	if err != nil {
@@ -76,7 +88,7 @@ func TestExecutedProgram(t *testing.T) {
 		return string(bytes.TrimSpace(comm))
 	}
 	await(t, func() bool { return name() == "sh" })
-	p, err := Open(c.Process.Pid)
+	p, err := open(c.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
