@@ -22,7 +22,7 @@ var fuzzOps = []wire.Opcode{
 // valid CRC, and delivers them. Each packet takes 8 bytes: opcode, PSN relative to the
 // expected one, length, flags, key, address, syndrome, and a byte to change.
 func script(l *single, data []byte) {
-	const mtu = 256
+	mtu := l.q.mtu()
 	for ; len(data) >= 8; data = data[8:] {
 		op := fuzzOps[int(data[0])%len(fuzzOps)]
 		base := l.q.resp.psn
@@ -112,25 +112,43 @@ func (l *single) invariants() {
 	}
 }
 
-// FuzzQP delivers arbitrary packets to a QP that has work of its own.
+// FuzzQP delivers arbitrary packets to a QP that has work of its own. The length of the input, modulo
+// 8, chooses the QP: with or without selective repeat, with a path MTU of 256 or with one of the
+// payloads on which two devices agree.
 func FuzzQP(f *testing.F) {
-	f.Add([]byte{})
-	// A WRITE of two packets, a READ, an atomic, and responses to the QP's own work.
-	f.Add([]byte{8, 0, 4, 2, 1, 0, 0, 0, 10, 0, 4, 8, 1, 0, 0, 0, 14, 0, 0, 2, 1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 21, 0, 0, 0, 0, 0, 31, 0, 20, 16, 4, 0, 0, 0, 31, 0})
-	f.Add([]byte{21, 0, 0, 0, 0, 0, 0x60, 0, 21, 4, 0, 0, 0, 0, 0x2c, 0, 0, 0, 4, 0, 0, 0, 0, 0, 4, 0, 1, 8, 0, 0, 0, 0, 8, 8, 4, 2, 1, 0, 0, 3})
-	f.Add([]byte{27, 4, 5, 0, 1, 1, 0, 0, 28, 0, 9, 0, 1, 255, 20, 1, 20, 8, 4, 0, 0, 0, 31, 0, 14, 0, 0, 2, 1, 0, 0, 0, 28, 0, 3, 0, 1, 2, 0, 5, 8, 8, 4, 2, 1, 0, 0, 3, 7})
-	f.Add([]byte{14, 0, 0, 2, 1, 0, 0, 0, 14, 0xf8, 0, 2, 1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 15, 0xfc, 0, 0, 1, 0, 0, 0, 23, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0x80, 0, 0, 0, 0xff})
+	for _, data := range [][]byte{
+		{},
+		// A WRITE of two packets, a READ, an atomic, and responses to the QP's own work.
+		{8, 0, 4, 2, 1, 0, 0, 0, 10, 0, 4, 8, 1, 0, 0, 0, 14, 0, 0, 2, 1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 21, 0, 0, 0, 0, 0, 31, 0, 20, 16, 4, 0, 0, 0, 31, 0},
+		{21, 0, 0, 0, 0, 0, 0x60, 0, 21, 4, 0, 0, 0, 0, 0x2c, 0, 0, 0, 4, 0, 0, 0, 0, 0, 4, 0, 1, 8, 0, 0, 0, 0, 8, 8, 4, 2, 1, 0, 0, 3},
+		{27, 4, 5, 0, 1, 1, 0, 0, 28, 0, 9, 0, 1, 255, 20, 1, 20, 8, 4, 0, 0, 0, 31, 0, 14, 0, 0, 2, 1, 0, 0, 0, 28, 0, 3, 0, 1, 2, 0, 5, 8, 8, 4, 2, 1, 0, 0, 3, 7},
+		{14, 0, 0, 2, 1, 0, 0, 0, 14, 0xf8, 0, 2, 1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 15, 0xfc, 0, 0, 1, 0, 0, 0, 23, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0x80, 0, 0, 0, 0xff},
+	} {
+		data = data[:len(data)&^7]
+		for range 8 {
+			f.Add(data)
+			data = append(data, 0)
+		}
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 8*200 {
 			return
 		}
-		l := alone(t, 0, pairOptions{mtu: 256, rdAtomic: 3, selective: len(data)&1 == 1, window: 8000, retry: 2, rnr: 2, psn: [2]uint32{0xfffff8, 0xfffffd}})
-		l.m.keys[1] = make([]byte, 2048)
+		o := pairOptions{mtu: 256, rdAtomic: 3, selective: len(data)&1 == 1, window: 8000, retry: 2, rnr: 2, psn: [2]uint32{0xfffff8, 0xfffffd}}
+		switch len(data) & 6 {
+		case 4:
+			o.mtu, o.payload, o.window = 1024, 1408, 16000
+		case 6:
+			o.mtu, o.payload, o.window = 4096, wire.MaxPayload, 64000
+		}
+		l := alone(t, 0, o)
+		n := max(o.mtu, o.payload)
+		l.m.keys[1] = make([]byte, 8*n)
 		for range 4 {
-			l.m.recv(make([]byte, 700))
+			l.m.recv(make([]byte, 3*n-68)) // less than three packets
 		}
 		for i, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRSend, rdma.WRFetchAdd, rdma.WRRead, rdma.WRWriteImm, WRLocal, rdma.WRCmpSwap} {
-			l.m.post(&Work{Op: op, Src: &source{b: make([]byte, 2000)}, Dst: &sink{b: make([]byte, 2000)}, Length: uint32(i * 257)})
+			l.m.post(&Work{Op: op, Src: &source{b: make([]byte, 8*n)}, Dst: &sink{b: make([]byte, 8*n)}, Length: uint32(i * (n + 1))})
 		}
 		l.qp[0].Kick()
 		script(l, data)
