@@ -66,7 +66,7 @@ func TestProgramEndedBeforeClose(t *testing.T) {
 	p := newPair(t, options{tracer: tracerFunc(func(r *adapter.Record) {
 		mu.Lock()
 		defer mu.Unlock()
-		if r.Kind == adapter.TraceEvent {
+		if r.Kind == adapter.TraceEvent || r.Kind == adapter.TraceRefused {
 			records = append(records, *r)
 		}
 	})})
@@ -81,6 +81,8 @@ func TestProgramEndedBeforeClose(t *testing.T) {
 	for range 3 {
 		p.a.ctx.Scan()
 	}
+	// A QP that fails now looks for receive requests to flush.
+	q.modify(adapter.QPModify{State: rdma.StateErr}, rdma.AttrState)
 	p.a.ctx.Close()
 	mu.Lock()
 	defer mu.Unlock()

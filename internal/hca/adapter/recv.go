@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"errors"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
@@ -105,7 +106,7 @@ func (q *QP) takeFrom(srq *SRQ) *engine.RecvRequest {
 }
 
 func (q *QP) use(slot *recvSlot, err error) *engine.RecvRequest {
-	if err != nil {
+	if err != nil && !errors.Is(err, syscall.ESRCH) { // a program that has ended has no receive requests
 		q.ctx.trace(TraceRefused, "qp", q.number, "receive", err)
 	}
 	if slot == nil {
