@@ -3,6 +3,7 @@ package adapter_test
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -90,5 +91,15 @@ func TestAHCloses(t *testing.T) {
 	}
 	if _, err := p.ctx.CreateAH(p.pd, to); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("an address in a closed context: %v, want EINVAL", err)
+	}
+}
+
+// TestAddressWithoutGID makes an address as programs for InfiniBand do, without a GID. The error names
+// the attributes that are missing, because it is the first one that such a program meets.
+func TestAddressWithoutGID(t *testing.T) {
+	p := newPair(t, options{}).a
+	_, err := p.ctx.CreateAH(p.pd, adapter.AHAttr{Port: 1})
+	if !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "is_global and sgid_index") {
+		t.Errorf("%v", err)
 	}
 }

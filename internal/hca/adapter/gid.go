@@ -116,7 +116,7 @@ func (d *Device) resolve(gid [16]byte) (netip.Addr, error) {
 // address translates an address of the program into one of the engine.
 func (d *Device) address(op string, a AHAttr) (rdma.AH, error) {
 	if !a.IsGlobal {
-		return rdma.AH{}, failure.New(op, syscall.EINVAL, "an address without a GRH: RoCE needs a GID")
+		return rdma.AH{}, failure.New(op, syscall.EINVAL, "an address without a GRH: RoCE needs the GIDs of both ends: is_global and sgid_index, or -g 3 of ibverbs' programs")
 	}
 	e, err := d.gid(op, a.SGIDIndex)
 	if err != nil {
