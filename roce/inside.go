@@ -30,11 +30,12 @@ func (p *Port) linkAt(to netip.AddrPort) *link {
 }
 
 // insideMTU is the packet payload of acknowledged connections inside the port,
-// in place of the path MTU. Three packets of this size fit a train. Both sides
-// use it, because each finds the other on its own port. Connections of the dynamically
+// in place of the path MTU. Both sides
+// use it, because each finds the other on its own port. It is so long that a memory key which has to
+// copy reads the payload into the packet at once, and not through its read-ahead. Connections of the dynamically
 // connected transport keep the path MTU: an initiator counts the packets of its requests
 // before it is connected to their target.
-const insideMTU = 16 << 10
+const insideMTU = 32 << 10
 
 // mtu returns the payload of a full packet, which is the path MTU or what both ends agreed on.
 func (q *QP) mtu() int {

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -8,6 +9,10 @@ import (
 // system calls, and small enough to stay in the cache and to let the receiver start
 // early.
 const trainsPerSend = 4
+
+// trainSize is the size of a train's buffer: the largest train that a network takes, or two packets
+// inside the port.
+const trainSize = max(packetconn.RecvSize, 2*(wire.MaxHeaders+insideMTU))
 
 // A builder groups packets into trains, in the order in which they are added. A train is
 // one buffer of packets of equal length to one destination, which the system cuts into
@@ -34,7 +39,7 @@ type builder struct {
 func newBuilder(tos byte) *builder {
 	b := &builder{tos: tos}
 	for i := range b.trains {
-		b.trains[i] = packetconn.Datagrams{Buf: make([]byte, 0, packetconn.RecvSize), Swap: true}
+		b.trains[i] = packetconn.Datagrams{Buf: make([]byte, 0, trainSize), Swap: true}
 	}
 	return b
 }
