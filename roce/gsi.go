@@ -57,7 +57,7 @@ type gsiUsers struct {
 // gsiBuffer is the receive buffer of QP 1: a Sink for a global route header and a
 // datagram.
 type gsiBuffer struct {
-	b [wire.GRHLen + 4096]byte
+	b [wire.GRHLen + largestMTU]byte
 	n int
 }
 

@@ -138,10 +138,10 @@ func Listen(addr netip.AddrPort, opts *Options) (*Port, error) {
 	return NewPort(conn, opts), nil
 }
 
-// minWindow is the smallest limit of a window: two of the largest packets. firstWindow is
+// minWindow is the smallest limit of a window: two packets of the largest path MTU. firstWindow is
 // the limit before the path is known.
 const (
-	minWindow   = 2 * (4096 + packetCost)
+	minWindow   = 2 * (largestMTU + packetCost)
 	firstWindow = 256 << 10
 )
 

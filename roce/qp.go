@@ -108,7 +108,7 @@ func (q *QP) RTR(c RecvConfig) error {
 		return failure.New(op, syscall.EINVAL, "peer QP number %#x: must fit 24 bits", c.DestQPN)
 	case c.PSN > psnMask:
 		return failure.New(op, syscall.EINVAL, "receive PSN %#x: must fit 24 bits", c.PSN)
-	case c.MTU < 256 || c.MTU > 4096 || c.MTU&(c.MTU-1) != 0:
+	case c.MTU < 256 || c.MTU > largestMTU || c.MTU&(c.MTU-1) != 0:
 		return failure.New(op, syscall.EINVAL, "path MTU %d: must be 256, 512, 1024, 2048 or 4096", c.MTU)
 	case c.Payload != 0 && (c.Payload < c.MTU || c.Payload > wire.MaxPayload || c.Payload != c.MTU && c.Payload%payloadUnit != 0):
 		return failure.New(op, syscall.EINVAL, "payload %d: must be a multiple of %d from the path MTU %d to %d", c.Payload, payloadUnit, c.MTU, wire.MaxPayload)

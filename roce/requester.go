@@ -166,7 +166,7 @@ func (q *QP) checkWork(w *Work) rdma.Status {
 	case w.Op.Masked() && w.Length != 4 && w.Length != 8:
 		return refuse(rdma.StatusLocLenErr, "a masked atomic of %d bytes: the word has 4 or 8", w.Length)
 	case w.Op == rdma.WRRead && packets(w.Length, int(q.recv.Payload)) > maxResponses:
-		return refuse(rdma.StatusLocLenErr, "RDMA READ of %d bytes: with a path MTU of %d it has at most %d", w.Length, q.recv.Payload, maxResponses*int64(q.recv.Payload))
+		return refuse(rdma.StatusLocLenErr, "RDMA READ of %d bytes: with packets of %d bytes it has at most %d", w.Length, q.recv.Payload, maxResponses*int64(q.recv.Payload))
 	case (datagrams || q.typ == rdma.DCI) && (w.AH == nil || w.DestQPN > psnMask):
 		return refuse(rdma.StatusLocQPOpErr, "a request without an address handle, or to QP number %#x: must fit 24 bits", w.DestQPN)
 	case datagrams && int64(w.Length) > int64(q.recv.Payload):
