@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/pump"
 )
 
 // supervisorSlice is the time slice that the supervisor's threads ask for, in ns: the
@@ -39,25 +41,21 @@ func setSlice(thread int, ns uint64) {
 	unix.SchedSetAttr(thread, attr, 0)
 }
 
-const (
-	// deviceNice is the priority of a device's thread, where this process may raise it.
-	deviceNice = -15
-	// lowered is by how much the program's priority is lowered elsewhere. The thread then gets three
-	// times as much of a processor that both want.
-	lowered = 5
-)
+// lowered is by how much giveWay lowers the program's priority. A device's thread then gets three times as
+// much of a processor that both want.
+const lowered = 5
 
 // giveWay lowers the priority of the calling thread, which the program inherits, if this process may
-// not raise its own. Among equals, a thread that has used as much of a processor as a program that
-// spins there waits for the next tick, which is up to 4 ms later, before it does what the program
-// waits for.
+// not give pump.Nice to a device's thread. With equal priorities a thread and a program that spins on the same
+// processor get equal times of it. A thread that has had its part waits for the kernel's next tick,
+// up to 4 ms, while the program spins and waits for the thread.
 func giveWay() {
 	attr, err := unix.SchedGetAttr(0, 0)
 	if err != nil || attr.Policy != unix.SCHED_NORMAL {
 		return
 	}
 	own := attr.Nice
-	if attr.Nice = min(own, deviceNice); unix.SchedSetAttr(0, attr, 0) == nil {
+	if attr.Nice = min(own, pump.Nice); unix.SchedSetAttr(0, attr, 0) == nil {
 		attr.Nice = own
 	} else {
 		attr.Nice = min(own+lowered, 19)
@@ -83,6 +81,6 @@ func OwnSession() bool {
 	if _, err := unix.Setsid(); err != nil {
 		return false
 	}
-	os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(deviceNice)), 0) // refused without CAP_SYS_NICE
+	os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(pump.Nice)), 0) // refused without CAP_SYS_NICE
 	return true
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/pump"
 )
 
 func init() {
@@ -58,7 +60,7 @@ func TestPriority(t *testing.T) {
 	}
 	own := attr.Nice
 	want := min(own+lowered, 19)
-	if attr.Nice = min(own, deviceNice); unix.SchedSetAttr(0, attr, 0) == nil {
+	if attr.Nice = min(own, pump.Nice); unix.SchedSetAttr(0, attr, 0) == nil {
 		want = own
 		attr.Nice = own
 		unix.SchedSetAttr(0, attr, 0)

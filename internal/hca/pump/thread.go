@@ -44,12 +44,14 @@ type thread struct {
 	waited  time.Duration // time that the thread was runnable and had no processor
 }
 
+// Nice is the priority that a device's thread asks for, which needs CAP_SYS_NICE. A process with a
+// higher one keeps its own.
+const Nice = -15
+
 const (
 	// shortSlice is the time slice that the thread asks for, in nanoseconds: the shortest
 	// that Linux gives. Kernels before 6.12 ignore the setting.
 	shortSlice = 100_000
-	// niceness is the priority that the thread asks for, which needs CAP_SYS_NICE.
-	niceness = -15
 	// checkEvery is the time between two looks at how long the thread ran and waited.
 	checkEvery = 10 * time.Millisecond
 	// mostWaiting is the part of the time, as a divisor, that it may wait for a processor.
@@ -76,7 +78,7 @@ func newThread(bytes func() uint64, pids func() []int) *thread {
 	if attr, err := unix.SchedGetAttr(0, 0); err == nil && attr.Policy == unix.SCHED_NORMAL {
 		t.normal = attr
 		own := attr.Nice
-		attr.Runtime, attr.Nice = shortSlice, min(own, niceness)
+		attr.Runtime, attr.Nice = shortSlice, min(own, Nice)
 		if unix.SchedSetAttr(0, attr, 0) != nil {
 			attr.Nice = own
 			unix.SchedSetAttr(0, attr, 0)
