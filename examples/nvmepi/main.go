@@ -232,6 +232,9 @@ func main() {
 	target := flag.String("target", "", "address and port of the target")
 	subsystem := flag.String("subsystem", "", "NQN of the subsystem")
 	flag.Parse()
+	if *device == "" || *target == "" || *subsystem == "" {
+		log.Fatal("-device, -target and -subsystem are needed")
+	}
 	dev := must(verbs.Open(must(netip.ParseAddr(*device)), nil))
 	addr := must(netip.ParseAddrPort(*target))
 
