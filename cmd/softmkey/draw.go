@@ -247,7 +247,7 @@ func missing(what string, n int) error {
 	if n == 0 {
 		return fmt.Errorf("draw: the files have no %s", what)
 	}
-	return fmt.Errorf("draw: the files have no %s with these numbers, --number and --request, but %d others", what, n)
+	return fmt.Errorf("draw: the files have no %s with the numbers of --number and --request; with others: %d", what, n)
 }
 
 // mostPictures bounds the pictures of each kind in a page.

@@ -85,7 +85,7 @@ func TestDrawKey(t *testing.T) {
 			}
 		}
 	}
-	if out, err := exec.Command(program, "draw", "--number", "1", trace).CombinedOutput(); err == nil || !strings.Contains(string(out), "no such") {
+	if out, err := exec.Command(program, "draw", "--number", "1", trace).CombinedOutput(); err == nil || !strings.Contains(string(out), "no configuration of a memory key with the numbers of --number") {
 		t.Errorf("a key that is not there: %v: %s", err, out)
 	}
 }
