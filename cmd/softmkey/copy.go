@@ -440,7 +440,7 @@ func (r *copyRun) send(src string) (err error) {
 		return side, nil
 	})
 	if err != nil {
-		return err
+		return r.explain(r.c, err)
 	}
 	defer s.Close()
 	r.start(inputName(src), r.size)

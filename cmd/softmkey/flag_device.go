@@ -162,11 +162,28 @@ func (f *peerFlags) checkMeeting(c *cobra.Command, at netip.AddrPort) error {
 }
 
 // meet waits for peers: on a port of the device with --cm, else on a TCP port.
-func (f *peerFlags) meet(at netip.AddrPort, dev *verbs.Device) (*rendezvous.Listener, error) {
+func (f *peerFlags) meet(at netip.AddrPort, dev *verbs.Device) (l *rendezvous.Listener, err error) {
 	if f.cm {
-		return rendezvous.ListenCM(dev, at.Port())
+		l, err = rendezvous.ListenCM(dev, at.Port())
+	} else {
+		l, err = rendezvous.Listen(at)
 	}
-	return rendezvous.Listen(at)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("--listen %v: another program listens there: name another port", at)
+	case err != nil:
+		return nil, fmt.Errorf("--listen %v: %w", at, err)
+	}
+	return l, nil
+}
+
+// explain adds to the error of a conversation with the peer that --connect names what the peer must
+// be, if it is another program.
+func (f *peerFlags) explain(c *cobra.Command, err error) error {
+	if f.connect != "" && errors.Is(err, jsonline.ErrStranger) && c.Context().Err() == nil {
+		return fmt.Errorf("--connect %s: %w: it must be 'softmkey %s --listen' of the same version", f.connect, err, c.Name())
+	}
+	return err
 }
 
 // meetPeer connects to the peer that --connect names. With --cm it first opens this side's

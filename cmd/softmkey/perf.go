@@ -396,7 +396,7 @@ func (f *perfFlags) client(c *cobra.Command) (client *perf.Client, closeAll func
 		MTU: mtu, Spin: f.spin, Retry: f.retry(), PeerDevice: f.peerDevice.Addr, Summary: f.summary.table(),
 	})
 	if err != nil {
-		return nil, nil, first(err, side.close())
+		return nil, nil, first(f.explain(c, err), side.close())
 	}
 	return client, side.close, nil
 }

@@ -81,7 +81,7 @@ func NewClient(ctx context.Context, conn *jsonline.Conn, dev *verbs.Device, o Cl
 		return nil, err
 	}
 	if err := conn.Hear(ctx, &theirs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", jsonline.ErrStranger, err)
 	}
 	return &Client{conn, dev, o}, theirs.check()
 }
