@@ -40,9 +40,12 @@ const (
 	recordHead = 8
 
 	// ringHot is the part of the memory that is used while the consumer keeps up: the producer
-	// goes back to the beginning when the ring is empty, because memory that was used before
-	// is in the cache and takes no further pages.
-	ringHot = 256 << 10
+	// goes back to the beginning when at most one part in ringBehind of what it has used since
+	// the beginning was not consumed. Memory that was used before is in the cache and takes no further
+	// pages. The rest of what it has used has room for further packets until the consumer
+	// follows.
+	ringHot    = 512 << 10
+	ringBehind = 4
 )
 
 // The kinds of a record.
@@ -128,7 +131,7 @@ func (r *ring) push(t *packetconn.Datagrams) error {
 	n := recordSize(len(t.Buf))
 	offset := r.at % ringData
 	skip := uint64(0)
-	if offset+n > ringData || used == 0 && offset >= ringHot {
+	if offset+n > ringData || offset >= ringHot && used <= offset/ringBehind {
 		skip = ringData - offset
 	}
 	if used+skip+n > ringData {
