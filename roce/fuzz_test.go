@@ -160,14 +160,23 @@ func FuzzQP(f *testing.F) {
 	})
 }
 
-// FuzzParse passes arbitrary bytes to the packet parser.
+// FuzzParse passes arbitrary bytes to the packet parser, with the limits of a QP without and with an
+// agreed payload.
 func FuzzParse(f *testing.F) {
 	f.Add(pkt(wire.WriteOnlyImm, 1, true, 5, reth(1, 2, 5), imm(3)))
 	f.Add(pkt(wire.AtomicAcknowledge, 1, false, 0, aeth(31), make([]byte, 8)))
+	f.Add(pkt(wire.WriteMiddle, 1, false, wire.MaxPayload))
+	f.Add(pkt(wire.ReadResponseFirst, 1, false, 1408, aeth(31)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var k packet
-		if !k.parse(b) {
+		if standard := k.parse(b); standard && len(b) > wire.MaxHeaders+largestMTU {
+			t.Fatalf("a packet of %d bytes is accepted without an agreed payload", len(b))
+		}
+		if !k.parseUpTo(b, wire.MaxPacket) {
 			return
+		}
+		if len(b) > wire.MaxPacket {
+			t.Fatalf("a packet of %d bytes is accepted", len(b))
 		}
 		if k.head+len(k.payload)+int(k.Pad)+wire.ICRCLen != len(b) {
 			t.Fatalf("%d bytes of extended headers, %d of payload, %d of padding in a packet of %d", len(k.ext), len(k.payload), k.Pad, len(b))
