@@ -111,7 +111,7 @@ func printCopy(to io.Writer, src, dst string, r *filecopy.Report) {
 	}
 	w.Flush()
 
-	fmt.Fprintf(to, "\n  %d bytes of data in %v, %.2f GB/s\n\n", r.Bytes, time.Duration(r.Seconds*1e9).Round(10*time.Microsecond), r.GBps)
+	fmt.Fprintf(to, "\n  %d bytes of data in %v, %s\n\n", r.Bytes, time.Duration(r.Seconds*1e9).Round(10*time.Microsecond), rate(r.GBps))
 	w = tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	for _, s := range []struct {
 		name string
@@ -129,6 +129,14 @@ func printCopy(to io.Writer, src, dst string, r *filecopy.Report) {
 			fmt.Fprintf(to, "  completions on %s: %s\n", s.Device, completions(s.Completions))
 		}
 	}
+}
+
+// rate returns a rate in GB/s in words. The rate of a small file is so low that it is in MB/s.
+func rate(gbps float64) string {
+	if gbps < 0.1 {
+		return fmt.Sprintf("%.2f MB/s", gbps*1000)
+	}
+	return fmt.Sprintf("%.2f GB/s", gbps)
 }
 
 // verdict returns the findings of a side's key in words.
