@@ -114,8 +114,8 @@ func needsCommand(c *cobra.Command, args []string) error {
 	return c.Help()
 }
 
-// checkLine returns an error for mistakes that Cobra accepts: an unknown command after a flag, a flag
-// that takes one value and is given twice, and a flag that takes "--" as its value.
+// checkLine returns an error for mistakes that Cobra accepts: an unknown command after a flag, and
+// those that checkFlags finds.
 func checkLine(root *cobra.Command, args []string) error {
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		return nil // the shell asks for completions of an unfinished command line
@@ -142,8 +142,9 @@ func checkLine(root *cobra.Command, args []string) error {
 	return checkFlags(c, rest)
 }
 
-// checkFlags returns an error if a flag that takes one value is given twice, or if it is the last
-// one before "--" and its value is missing. A flag without a value may be repeated.
+// checkFlags returns an error if a flag that takes one value is given twice, if it is the last one
+// before "--" and its value is missing, or if its value is empty, as in a script that has not set a
+// variable. A flag without a value may be repeated.
 func checkFlags(c *cobra.Command, args []string) error {
 	var wrong error
 	seen := make(map[string]string)
@@ -151,8 +152,12 @@ func checkFlags(c *cobra.Command, args []string) error {
 	_ = c.Flags().ParseAll(args, func(f *pflag.Flag, value string) error {
 		before, again := seen[f.Name]
 		seen[f.Name] = value
-		if value == "--" && wrong == nil {
+		switch {
+		case wrong != nil:
+		case value == "--":
 			wrong = usage(c, fmt.Errorf("flag needs an argument: --%s", f.Name))
+		case value == "" && slices.Contains([]string{"string", "stringArray", "stringSlice", "FILE"}, f.Value.Type()):
+			wrong = usage(c, fmt.Errorf(`--%s "": the value is empty`, f.Name))
 		}
 		switch f.Value.(type) {
 		case pflag.SliceValue, *addrList:
