@@ -113,7 +113,7 @@ func (f *copyFlags) bind(c *cobra.Command) {
 	flags.BoolVar(&f.json, "json", false, "report bad blocks (on standard error) and the outcome (on standard output, or on standard error if DST is '-') as JSON, one object per line")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	f.summary.bind(c, "copy")
-	c.MarkFlagsMutuallyExclusive("listen", "connect")
+	exclusive(c, "listen", "connect")
 }
 
 // operands checks the operands, and refuses flags that exclude each other.

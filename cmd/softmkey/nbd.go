@@ -87,8 +87,8 @@ func (f *nbdFlags) bind(c *cobra.Command) {
 	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may then serve IMAGE")
 	flags.BoolVar(&f.repair, "repair", false, "report bad blocks, sign them anew and continue")
 	flags.BoolVar(&f.asJSON, "json", false, "print the URI and the outcome (on standard output) and bad blocks (on standard error) as JSON, one object per line")
-	c.MarkFlagsMutuallyExclusive("listen", "socket")
-	c.MarkFlagsMutuallyExclusive("read-only", "repair")
+	exclusive(c, "listen", "socket")
+	exclusive(c, "read-only", "repair")
 }
 
 func (f *nbdFlags) run(c *cobra.Command, args []string) (err error) {

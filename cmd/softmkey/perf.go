@@ -149,9 +149,9 @@ func (f *perfFlags) bind(c *cobra.Command) {
 	flags.BoolVar(&f.inproc, "inproc", false, "measure within this process, without sockets")
 	flags.Var(&f.device, "device", "address of this side's device (default: the address of the connection, or the next that is free)")
 	flags.Var(&f.profile, "cpuprofile", "write a profile for 'go tool pprof'; the second process writes one with .server appended to the name")
-	c.MarkFlagsMutuallyExclusive("listen", "connect", "inproc")
-	c.MarkFlagsMutuallyExclusive("size", "all")
-	c.MarkFlagsMutuallyExclusive("time", "iters")
+	exclusive(c, "listen", "connect", "inproc")
+	exclusive(c, "size", "all")
+	exclusive(c, "time", "iters")
 }
 
 // listFlag is a flag whose value is a list of words, each of which is one of the choices.

@@ -143,8 +143,8 @@ func checkLine(root *cobra.Command, args []string) error {
 }
 
 // checkFlags returns an error if a flag that takes one value is given twice, if it is the last one
-// before "--" and its value is missing, or if its value is empty, as in a script that has not set a
-// variable. A flag without a value may be repeated.
+// before "--" and its value is missing, if its value is empty, as in a script that has not set a
+// variable, or if a flag that excludes it is given. A flag without a value may be repeated.
 func checkFlags(c *cobra.Command, args []string) error {
 	var wrong error
 	seen := make(map[string]string)
@@ -171,9 +171,30 @@ func checkFlags(c *cobra.Command, args []string) error {
 			}
 			wrong = usage(c, fmt.Errorf("--%s is given twice, as %s and as %s%s", f.Name, before, value, hint))
 		}
+		for _, other := range f.Annotations[exclusiveFlags] {
+			if _, given := seen[other]; given && other != f.Name && wrong == nil {
+				wrong = usage(c, fmt.Errorf("--%s and --%s exclude each other: give one of them", other, f.Name))
+			}
+		}
 		return nil
 	})
 	return wrong
+}
+
+// exclusiveFlags is the annotation of a flag with the names of those that cannot be given beside it.
+const exclusiveFlags = "softmkey_exclusive"
+
+// exclusive makes flags exclude each other. Cobra leaves them out of completions, and checkFlags
+// reports them before Cobra does.
+func exclusive(c *cobra.Command, names ...string) {
+	c.MarkFlagsMutuallyExclusive(names...)
+	for _, name := range names {
+		f := c.Flags().Lookup(name)
+		if f.Annotations == nil {
+			f.Annotations = make(map[string][]string)
+		}
+		f.Annotations[exclusiveFlags] = append(f.Annotations[exclusiveFlags], names...)
+	}
 }
 
 // strayFormat returns an error if one of too many operands is a signature, which needs a flag.
