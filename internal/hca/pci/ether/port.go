@@ -86,10 +86,26 @@ type Port struct {
 	steer  steering
 	counts Counters
 
+	in  incoming // the entry of a receive queue that takes a frame
+	out outgoing // the request that the goroutine executes which sends; only that goroutine uses it
+
 	rung    []uint32  // send queues that were rung
 	sending bool      // a goroutine sends
 	idle    sync.Cond // signalled when sending turned false
 	closed  bool
+}
+
+// incoming is memory for an entry of a receive queue.
+type incoming struct {
+	entry []byte
+	data  []prm.Data
+}
+
+// outgoing is memory for a request of a send queue.
+type outgoing struct {
+	entry []byte
+	wqe   prm.EthernetWQE
+	frame []byte
 }
 
 // maxObjects bounds the objects of each kind.
@@ -194,6 +210,7 @@ func (p *Port) drain(q *SQ) {
 		if q.state != StateReady || p.sqs[q.number] != q {
 			return
 		}
+		p.out.wqe.Control = prm.Control{}
 		rung, err := q.counter(p.cfg.Memory, prm.DoorbellSend)
 		if err != nil {
 			p.failSQ(q, err)
@@ -202,10 +219,16 @@ func (p *Port) drain(q *SQ) {
 		if rung == q.next {
 			return
 		}
-		if err := p.one(q, rung); err != nil {
+		life := q.life
+		blocks, err := p.one(q, rung)
+		switch {
+		case p.sqs[q.number] != q || q.life != life:
+			return // destroyed, or reset, while a frame was sent
+		case err != nil:
 			p.failSQ(q, err)
 			return
 		}
+		p.completeSQ(q, blocks)
 	}
 	p.rung = append(p.rung, q.number)
 }
@@ -220,48 +243,52 @@ func (p *Port) trace(object string, number uint32, err error) {
 func (p *Port) failSQ(q *SQ, err error) {
 	p.trace("sq", q.number, err)
 	q.state = StateError
-	q.CQ.Complete(&prm.CQE{Opcode: prm.CQERequesterErr, QPN: q.number, SendOp: q.wqe.Opcode, Counter: q.next, Syndrome: prm.SyndromeLocalQPOp})
+	q.CQ.Complete(&prm.CQE{Opcode: prm.CQERequesterErr, QPN: q.number, SendOp: p.out.wqe.Opcode, Counter: q.next, Syndrome: prm.SyndromeLocalQPOp})
 }
 
-// one executes a request. p.mu is held, and released while the frame is sent.
-func (p *Port) one(q *SQ, rung uint16) error {
-	const op = "send queue"
-	waiting := int(rung - q.next)
-	if waiting > 1<<q.LogSize {
-		return refuse(op, syscall.EINVAL, "the doorbell is %d blocks ahead, the queue has %d", waiting, 1<<q.LogSize)
-	}
-	blocks, err := p.fetch(q, waiting)
-	if err != nil {
-		return err
-	}
-	w := &q.wqe
-	if err := w.Parse(q.entry); err != nil {
-		return err
-	}
-	if w.Opcode != prm.OpNop {
-		if err := p.build(q); err != nil {
-			return err
-		}
-		if err := p.transmit(q); err != nil {
-			return err
-		}
-	}
-	done := q.next
+// completeSQ completes the request at hand, which has that many blocks.
+func (p *Port) completeSQ(q *SQ, blocks int) {
+	w, done := &p.out.wqe, q.next
 	q.next += uint16(blocks)
 	if w.Flags&0xc == prm.FlagCQUpdate {
 		q.CQ.Complete(&prm.CQE{Opcode: prm.CQERequester, QPN: q.number, SendOp: w.Opcode, Counter: done, Timestamp: p.cfg.Clock()})
 	}
-	return nil
+}
+
+// one executes a request and returns its blocks. p.mu is held, and released while the frame is sent.
+func (p *Port) one(q *SQ, rung uint16) (blocks int, err error) {
+	const op = "send queue"
+	waiting := int(rung - q.next)
+	if waiting > 1<<q.LogSize {
+		return 0, refuse(op, syscall.EINVAL, "the doorbell is %d blocks ahead, the queue has %d", waiting, 1<<q.LogSize)
+	}
+	if blocks, err = p.fetch(q, waiting); err != nil {
+		return 0, err
+	}
+	w := &p.out.wqe
+	if err := w.Parse(p.out.entry); err != nil {
+		return 0, err
+	}
+	if w.Opcode != prm.OpNop {
+		if err := p.build(q); err != nil {
+			return 0, err
+		}
+		if err := p.transmit(); err != nil {
+			return 0, err
+		}
+	}
+	return blocks, nil
 }
 
 // fetch copies the request at hand and returns its blocks.
 func (p *Port) fetch(q *SQ, waiting int) (int, error) {
 	const op = "send queue"
-	q.entry = append(q.entry[:0], make([]byte, prm.BlockSize)...)
-	if err := p.cfg.Memory.Read(q.address(q.next), q.entry); err != nil {
+	o := &p.out
+	o.entry = append(o.entry[:0], make([]byte, prm.BlockSize)...)
+	if err := p.cfg.Memory.Read(q.address(q.next), o.entry); err != nil {
 		return 0, err
 	}
-	ctrl, err := prm.ParseControl(q.entry)
+	ctrl, err := prm.ParseControl(o.entry)
 	if err != nil {
 		return 0, err
 	}
@@ -273,9 +300,9 @@ func (p *Port) fetch(q *SQ, waiting int) (int, error) {
 		return 0, refuse(op, syscall.EINVAL, "request %d names queue %#x in queue %#x", q.next, ctrl.QPN, q.number)
 	}
 	for i := 1; i < blocks; i++ {
-		at := len(q.entry)
-		q.entry = append(q.entry, make([]byte, prm.BlockSize)...)
-		if err := p.cfg.Memory.Read(q.address(q.next+uint16(i)), q.entry[at:]); err != nil {
+		at := len(o.entry)
+		o.entry = append(o.entry, make([]byte, prm.BlockSize)...)
+		if err := p.cfg.Memory.Read(q.address(q.next+uint16(i)), o.entry[at:]); err != nil {
 			return 0, err
 		}
 	}
@@ -288,14 +315,15 @@ const maxLSO = 1<<16 + 1<<10
 // build gathers the frame of a request.
 func (p *Port) build(q *SQ) error {
 	const op = "send queue"
-	w := &q.wqe
+	o := &p.out
+	w := &o.wqe
 	limit := MaxFrame
 	if w.Opcode == prm.OpLSO {
 		limit = maxLSO
 	}
-	q.frame = append(q.frame[:0], w.Headers...)
+	o.frame = append(o.frame[:0], w.Headers...)
 	for _, d := range w.Data {
-		at, n := len(q.frame), int(d.Length)
+		at, n := len(o.frame), int(d.Length)
 		if n > limit-at {
 			return refuse(op, syscall.EINVAL, "request %d: a frame of more than %d bytes", q.next, limit)
 		}
@@ -303,36 +331,37 @@ func (p *Port) build(q *SQ) error {
 		if err != nil {
 			return err
 		}
-		q.frame = append(q.frame, make([]byte, n)...)
-		if err := p.cfg.Memory.Read(addr, q.frame[at:]); err != nil {
+		o.frame = append(o.frame, make([]byte, n)...)
+		if err := p.cfg.Memory.Read(addr, o.frame[at:]); err != nil {
 			return err
 		}
 	}
-	if len(q.frame) < headerEthernet {
-		return refuse(op, syscall.EINVAL, "request %d: a frame of %d bytes", q.next, len(q.frame))
+	if len(o.frame) < headerEthernet {
+		return refuse(op, syscall.EINVAL, "request %d: a frame of %d bytes", q.next, len(o.frame))
 	}
 	if w.InsertVLAN {
 		tag := [4]byte{typeCVLAN >> 8, typeCVLAN & 0xff, byte(w.VLAN >> 8), byte(w.VLAN)}
-		q.frame = append(q.frame, tag[:]...)
-		copy(q.frame[16:], q.frame[12:len(q.frame)-4])
-		copy(q.frame[12:], tag[:])
+		o.frame = append(o.frame, tag[:]...)
+		copy(o.frame[16:], o.frame[12:len(o.frame)-4])
+		copy(o.frame[12:], tag[:])
 	}
 	return nil
 }
 
 // transmit sends the frame of a request, in segments if it asks for that.
-func (p *Port) transmit(q *SQ) error {
-	w := &q.wqe
+func (p *Port) transmit() error {
+	o := &p.out
+	w := &o.wqe
 	if w.Opcode == prm.OpLSO {
 		headers := len(w.Headers)
 		if w.InsertVLAN {
 			headers += 4
 		}
-		return segment(q.frame, headers, w.SegmentSize, p.put)
+		return segment(o.frame, headers, w.SegmentSize, p.put)
 	}
-	l := parse(q.frame)
-	fillChecksums(q.frame, &l, w.L3Checksum, w.L4Checksum)
-	p.put(q.frame)
+	l := parse(o.frame)
+	fillChecksums(o.frame, &l, w.L3Checksum, w.L4Checksum)
+	p.put(o.frame)
 	return nil
 }
 
@@ -409,19 +438,21 @@ func (p *Port) deliver(q *RQ, frame []byte, cqe *prm.EthernetCQE) {
 // scatter writes a frame to the buffers of the entry at hand. It reports whether they have
 // room for it: the driver makes them as large as its MTU, and adapters drop longer frames.
 func (p *Port) scatter(q *RQ, frame []byte) (fits bool, err error) {
-	if err := p.cfg.Memory.Read(q.address(q.next), q.entry); err != nil {
+	in := &p.in
+	in.entry = append(in.entry[:0], make([]byte, 1<<q.LogStride)...)
+	if err := p.cfg.Memory.Read(q.address(q.next), in.entry); err != nil {
 		return false, err
 	}
-	q.data = prm.ParseRecv(q.data[:0], q.entry)
+	in.data = prm.ParseRecv(in.data[:0], in.entry)
 	var room uint64
-	for i := range q.data {
-		q.data[i].Length &^= prm.StartPadding
-		room += uint64(q.data[i].Length)
+	for i := range in.data {
+		in.data[i].Length &^= prm.StartPadding
+		room += uint64(in.data[i].Length)
 	}
 	if room < uint64(len(frame)) {
 		return false, nil
 	}
-	for _, d := range q.data {
+	for _, d := range in.data {
 		n := min(len(frame), int(d.Length))
 		if n == 0 {
 			continue

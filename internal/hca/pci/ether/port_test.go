@@ -189,6 +189,47 @@ func TestSendRefused(t *testing.T) {
 	}
 }
 
+// TestResetWhileSending resets a send queue, or destroys it, while a frame of it is sent. The request
+// of the queue's earlier life does not complete and does not count.
+func TestResetWhileSending(t *testing.T) {
+	for _, destroy := range []bool{false, true} {
+		r := newRig(t)
+		for range cap(r.sent) {
+			r.sent <- nil // the next frame waits
+		}
+		r.put(buffers, make([]byte, 64))
+		r.post(prm.OpSend, 0, 0, nil, buffers, 64, testLKey)
+		for Total(r.port.Counters().Sent).Frames == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if destroy {
+			if err := r.port.DestroySQ(r.sq); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := errors.Join(r.port.ModifySQ(r.sq, StateReady, StateReset), r.port.ModifySQ(r.sq, StateReset, StateReady)); err != nil {
+			t.Fatal(err)
+		}
+		r.put(records+4, make([]byte, 4))
+		for range cap(r.sent) + 1 {
+			<-r.sent
+		}
+		if !destroy {
+			r.posted = 0
+			r.post(prm.OpSend, 0, 0, nil, buffers, 60, testLKey)
+			if got := <-r.sent; len(got) != 60 {
+				t.Errorf("a frame of %d bytes after the reset", len(got))
+			}
+			if cqe, _ := prm.ParseCQE(r.cq.next(t)); cqe.Opcode != prm.CQERequester || cqe.Counter != 0 {
+				t.Errorf("completion %+v", cqe)
+			}
+		}
+		r.port.Close()
+		if n := len(r.cq.done); n != 0 {
+			t.Errorf("destroyed %t: %d completions of the earlier life", destroy, n)
+		}
+	}
+}
+
 func TestReceive(t *testing.T) {
 	r := newRig(t)
 	r.steer(1)

@@ -82,8 +82,6 @@ type RQ struct {
 	number uint32
 	state  uint8
 	next   uint16 // entry that takes the next frame
-	entry  []byte
-	data   []prm.Data
 }
 
 // SQ is a send queue.
@@ -94,9 +92,7 @@ type SQ struct {
 	number uint32
 	state  uint8
 	next   uint16 // block of the next request
-	entry  []byte
-	wqe    prm.EthernetWQE
-	frame  []byte
+	life   uint   // how often the queue was reset
 }
 
 // CreateRQ makes a receive queue and returns its number. It is in RESET.
@@ -105,7 +101,6 @@ func (p *Port) CreateRQ(q RQ) (uint32, error) {
 	if err := q.check(op); err != nil {
 		return 0, err
 	}
-	q.entry = make([]byte, 1<<q.LogStride)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n, err := insert(p, "RQ", p.rqs, &q)
@@ -148,7 +143,11 @@ func (p *Port) ModifySQ(n uint32, from, to uint8) error {
 	if q == nil {
 		return refuse("MODIFY_SQ", syscall.ENOENT, "SQ %#x does not exist", n)
 	}
-	return modify("MODIFY_SQ", &q.state, &q.next, from, to)
+	err := modify("MODIFY_SQ", &q.state, &q.next, from, to)
+	if err == nil && to == StateReset {
+		q.life++
+	}
+	return err
 }
 
 func modify(op string, state *uint8, next *uint16, from, to uint8) error {
