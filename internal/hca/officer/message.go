@@ -70,9 +70,10 @@ const (
 )
 
 // Do sends a request to the run that listens on the socket at path, and returns its answer. A
-// request that was refused is an error.
+// request that was refused is an error. So is a socket of another user, unless root asks: whoever may write
+// to the folder can listen at the path, and the request carries secrets.
 func Do(path string, r *Request) (*Reply, error) {
-	c, err := net.DialTimeout("unix", path, 10*time.Second)
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	switch {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("no run listens on %s: start it with --officer %s", path, path)
@@ -80,6 +81,9 @@ func Do(path string, r *Request) (*Reply, error) {
 		return nil, err
 	}
 	defer c.Close()
+	if err := mayAnswer(c, path); err != nil {
+		return nil, err
+	}
 	c.SetDeadline(time.Now().Add(30 * time.Second))
 	if err := send(c, header{r.Op, r.Device, r.ID, len(r.Secret)}, r.Secret); err != nil {
 		return nil, err

@@ -5,13 +5,17 @@ package officer
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -135,5 +139,41 @@ func TestSocket(t *testing.T) {
 	}
 	if _, err := Listen(file, store, d); !errors.Is(err, syscall.EEXIST) {
 		t.Errorf("a file that is no socket: %v, want EEXIST", err)
+	}
+}
+
+// TestForeignListener sends a secret to a path at which another user listens: nothing is sent.
+func TestForeignListener(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("NOT RUN: becoming another user needs root")
+	}
+	runtime.LockOSThread() // never unlocked: the thread's user is another one
+	become := func(user int) {
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(user), ^uintptr(0)); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	name := fmt.Sprintf("@softmkey-officer-test-%d", os.Getpid())
+	const first = 65530
+	become(first)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	become(0)
+	become(first + 1)
+	_, err = Do(name, &Request{Op: AddKEK, ID: 1, Secret: make([]byte, 16)})
+	become(0)
+	if !errors.Is(err, syscall.EPERM) {
+		t.Errorf("a request to another user's socket: %v, want EPERM", err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("the other user received %d bytes, %v", n, err)
 	}
 }

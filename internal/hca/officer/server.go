@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
@@ -120,16 +118,9 @@ func (s *Server) handle(c *net.UnixConn) {
 
 // mayConnect refuses users other than the one of this process, and root.
 func mayConnect(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var peer *unix.Ucred
-	if bad := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); bad != nil {
-		return bad
-	}
-	if err == nil && peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
-		err = failure.New("officer", syscall.EPERM, "user %d: the run belongs to user %d", peer.Uid, os.Geteuid())
+	user, err := userOf(c)
+	if err == nil && user != 0 && user != os.Geteuid() {
+		err = failure.New("officer", syscall.EPERM, "user %d: the run belongs to user %d", user, os.Geteuid())
 	}
 	return err
 }
