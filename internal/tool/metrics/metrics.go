@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 
 	"github.com/softmkey/softmkey/roce"
 )
@@ -32,6 +33,9 @@ type Server struct {
 	ended chan struct{}
 }
 
+// connections is the largest number of connections that the server serves at a time; others wait.
+const connections = 16
+
 // Serve listens at a TCP address, HOST:PORT. It calls read for each request for /metrics and
 // answers with the counters of the devices that read returns.
 func Serve(addr string, read func() []Device) (*Server, error) {
@@ -39,6 +43,7 @@ func Serve(addr string, read func() []Device) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	l = netutil.LimitListener(l, connections)
 	registry := prometheus.NewPedanticRegistry()
 	if err := registry.Register(newCollector(read)); err != nil {
 		l.Close()
@@ -47,7 +52,7 @@ func Serve(addr string, read func() []Device) (*Server, error) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	s := &Server{addr: l.Addr(), ended: make(chan struct{})}
-	s.http = http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 14}
+	s.http = http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14}
 	go func() {
 		defer close(s.ended)
 		s.http.Serve(l) // returns after Close

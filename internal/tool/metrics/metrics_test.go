@@ -2,10 +2,12 @@ package metrics
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
@@ -59,4 +61,40 @@ func TestServe(t *testing.T) {
 		t.Error(err)
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestConnections opens more connections than the server serves at a time, and sends nothing on them. A
+// request that waits behind them is answered when one of them ends.
+func TestConnections(t *testing.T) {
+	s, err := Serve("127.0.0.1:0", func() []Device { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var open []net.Conn
+	for range connections {
+		c, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		open = append(open, c)
+	}
+	got := make(chan error, 1)
+	go func() {
+		r, err := http.Get("http://" + s.Addr().String() + "/metrics")
+		if err == nil {
+			r.Body.Close()
+		}
+		got <- err
+	}()
+	select {
+	case err := <-got:
+		t.Fatalf("a connection more than %d was served: %v", connections, err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	open[0].Close()
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
 }
