@@ -334,3 +334,24 @@ func TestCopiedOrder(t *testing.T) {
 	}
 	equal(t, "pieces that overlap", copied.Mem, mem)
 }
+
+// inPlace is memory of a type that may have a Space, but has none.
+type inPlace struct{ mkey.Bytes }
+
+func (inPlace) Space(uint64, uint64, rdma.Access) (mkey.Space, uint64, error) { return nil, 0, nil }
+
+// TestNoSpace checks that bytes without a Space are not read ahead if there is nothing to
+// process: the buffer would be one more copy.
+func TestNoSpace(t *testing.T) {
+	space := &mkeytest.Space{Mem: make([]byte, 4096)}
+	for _, c := range []struct {
+		memory mkey.Memory
+		view   int
+	}{{inPlace{make([]byte, 4096)}, 0}, {space, 1024}} {
+		tx := must(keydoor.ListTX(&mkey.List{{Memory: c.memory, Length: 4096}}, 0))
+		if got := len(tx.View(0, 1024)); got != c.view {
+			t.Errorf("%T: a view of %d bytes, want %d", c.memory, got, c.view)
+		}
+		tx.Close()
+	}
+}

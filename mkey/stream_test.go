@@ -10,6 +10,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/rdma"
@@ -461,6 +462,31 @@ func TestViewAndPlace(t *testing.T) {
 				equal(t, "what was written", send(t, k, 0, n), want)
 			}
 		})
+	}
+}
+
+// TestWholePackets checks that a key has a view of the longest payload and a place for it, so
+// that the transport copies it in the pass that computes the CRC.
+func TestWholePackets(t *testing.T) {
+	const blocks, n = 128, 128 * 520
+	k := newKey(t, mkey.Config{
+		Access: rdma.LocalWrite, Layout: mkey.List{{Memory: mkey.Bytes(make([]byte, blocks*512)), Length: blocks * 512}},
+		Signature: &mkey.Signature{Wire: t10},
+	})
+	tx, rx := must(keydoor.Of(k).TX(0, n)), must(keydoor.Of(k).RX(0, n))
+	defer tx.Close()
+	defer rx.Close()
+	for off := 0; off+wire.MaxPayload <= n; off += wire.MaxPayload {
+		view := tx.View(uint64(off), wire.MaxPayload)
+		if len(view) != wire.MaxPayload {
+			t.Fatalf("no view of a packet at %d", off)
+		}
+		if copy(rx.Place(wire.MaxPayload), view) != wire.MaxPayload {
+			t.Fatalf("no place for a packet at %d", off)
+		}
+		if err := rx.Placed(wire.MaxPayload); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -203,13 +203,10 @@ const (
 	// than the copy takes.
 	direct = 4 << 10
 
-	// ahead is the size of the read-ahead and the write-behind. For memory that can only
-	// be copied it is a step: one call of a Space costs more than a kilobyte of copying.
-	ahead = 16 << 10
-
-	// most is the largest piece that View or Place returns: larger than a packet, and
-	// small enough to share one buffer with the read-ahead.
-	most = 8 << 10
+	// most is the largest piece that View or Place returns: at least the payload of a
+	// packet, which is 8896 bytes where two softmkey devices agree on it, and small enough
+	// to share one buffer with the read-ahead.
+	most = 9 << 10
 )
 
 // buffer has room for a step, and for the fields of its blocks or the end of
@@ -243,18 +240,16 @@ func (p *plan) grain() uint64 {
 }
 
 // bufferSize returns the size of the read-ahead or write-behind, a multiple of
-// the grain, and the grain; or 0 if the stream has none.
+// the grain, and the grain; or 0 if the stream has none. It is a step, because a call of the
+// layers, of the kernels and of a Space costs as much as several hundred bytes.
 func (t *transfer) bufferSize() (size, grain uint64) {
-	grain = t.plan.grain()
-	switch {
-	case t.copied && grain == 0:
-		return step, 1
-	case t.copied:
+	switch grain = t.plan.grain(); {
+	case grain != 0:
 		return step / grain * grain, grain
-	case grain == 0:
-		return 0, 0
+	case t.copied:
+		return step, 1
 	}
-	return ahead / grain * grain, grain
+	return 0, 0
 }
 
 // grow returns b with a length of n bytes, or a new slice if b is too short. The content is

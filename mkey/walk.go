@@ -200,7 +200,6 @@ func (c *checker) piece(p *piece, t reps, depth int) error {
 	if err != nil {
 		return err
 	}
-	c.copied = c.copied || tg.copied != nil
 	var inner *plan
 	if tg.key != nil {
 		if inner, err = tg.key.inner(c.need, depth, nil); err != nil {
@@ -254,7 +253,18 @@ func (c *checker) reach(mem Memory, inner *plan, addr, n uint64, depth int) erro
 		}
 		return c.layout(inner.layout, addr, n, depth+1)
 	}
-	return mem.Reach(addr, n, c.need)
+	if err := mem.Reach(addr, n, c.need); err != nil {
+		return err
+	}
+	if m, ok := mem.(Copied); ok && !c.copied {
+		// Memory of such a type may be usable in place.
+		space, _, err := m.Space(addr, 1, c.need)
+		if err != nil {
+			return err
+		}
+		c.copied = space != nil
+	}
+	return nil
 }
 
 func (l *layout) bounds(pos, n uint64) error {
