@@ -153,7 +153,10 @@ func (f *File) post(e *event) (after func()) {
 	}
 	w := f.waiters[0]
 	f.waiters = f.waiters[1:]
-	return f.hand(w)
+	// The copy to the memory of the program may wait for the program: the Manager's goroutine,
+	// which serves all programs, leaves it to another one.
+	hand := f.hand(w)
+	return func() { f.m.ended.Go(hand) }
 }
 
 // reason returns why a connection failed.
