@@ -376,7 +376,24 @@ func (i *id) ah(trafficClass uint8) ah {
 	return ah{dgid: i.dst.Addr(), sgidIndex: uint8(max(i.gidIndex, 0)), trafficClass: trafficClass, port: i.dev.Port}
 }
 
-func (i *id) setOption(p Process, in []byte) ([]byte, syscall.Errno) {
+// SET_OPTION names the address and the length of a value, which has at most mostOption bytes.
+const (
+	optionLen  = 24
+	mostOption = 4
+)
+
+// withOption returns a SET_OPTION with its value behind it, or without one if the program does not
+// have the memory. It reads the memory before the lock is taken: the memory may wait for the program.
+func withOption(p Process, in []byte) []byte {
+	v := make([]byte, min(ne.Uint32(in[20:]), mostOption))
+	in = in[:optionLen:optionLen]
+	if p.Read(ne.Uint64(in), v) != nil {
+		return in
+	}
+	return append(in, v...)
+}
+
+func (i *id) setOption(_ Process, in []byte) ([]byte, syscall.Errno) {
 	level, name, n := ne.Uint32(in[12:]), ne.Uint32(in[16:]), ne.Uint32(in[20:])
 	const levelID, tos, reuseAddr, afOnly, ackTimeout = 0, 0, 1, 2, 3
 	if level != levelID {
@@ -392,8 +409,8 @@ func (i *id) setOption(p Process, in []byte) ([]byte, syscall.Errno) {
 	if n != size {
 		return nil, syscall.EINVAL
 	}
-	v := make([]byte, size)
-	if p.Read(ne.Uint64(in), v) != nil {
+	v := in[optionLen:]
+	if len(v) == 0 {
 		return nil, syscall.EFAULT
 	}
 	on := size == 4 && ne.Uint32(append(v, 0, 0, 0)) != 0

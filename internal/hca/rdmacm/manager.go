@@ -274,7 +274,7 @@ var commands = map[uint32]command{
 	cmdReject:       {name: "reject", in: 8 + privateLen, response: -1, id: 0, run: (*id).reject},
 	cmdDisconnect:   {name: "disconnect", in: 4, response: -1, id: 0, run: (*id).disconnect},
 	cmdInitQPAttr:   {name: "query QP attributes", in: 16, response: 0, out: qpAttrLen, id: 8, run: (*id).initQPAttr},
-	cmdSetOption:    {name: "set option", in: 24, response: -1, id: 8, run: (*id).setOption},
+	cmdSetOption:    {name: "set option", in: optionLen, response: -1, id: 8, run: (*id).setOption},
 	cmdNotify:       {name: "notify", in: 8, response: -1, id: 0, run: (*id).notify},
 	cmdJoinIPMcast:  {name: "join", in: 48, response: 0, out: 4, id: 44, run: (*id).joinIPMcast},
 	cmdJoinMcast:    {name: "join", in: 24 + storageLen, response: 0, out: 4, id: 16, run: (*id).joinMcast},
@@ -364,6 +364,9 @@ func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno 
 		return never
 	}
 	w := f.way(cmd, in)
+	if cmd == cmdSetOption {
+		in = withOption(p, in)
+	}
 	f.m.mu.Lock()
 	answer, errno := f.execute(c, p, in, w)
 	f.m.mu.Unlock()

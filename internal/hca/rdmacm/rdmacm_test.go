@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/netip"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -324,6 +325,60 @@ func TestWaitForEvent(t *testing.T) {
 	})
 }
 
+// slowProgram is a program whose memory waits until gate is closed.
+type slowProgram struct {
+	*program
+	gate chan struct{}
+}
+
+func (p slowProgram) Read(addr uint64, b []byte) error {
+	<-p.gate
+	return p.program.Read(addr, b)
+}
+
+func (p slowProgram) Write(addr uint64, b []byte) error {
+	<-p.gate
+	return p.program.Write(addr, b)
+}
+
+// TestSlowMemory lets commands of a program wait for its memory. The Manager's lock is free
+// meanwhile, and its goroutine delivers the events of other programs.
+func TestSlowMemory(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		slow := slowProgram{a, make(chan struct{})}
+		results := make(chan syscall.Errno, 2)
+		open := sync.OnceFunc(func() { close(slow.gate) })
+		defer open()
+		done := func(_ int, errno syscall.Errno) { results <- errno }
+		fd, other := a.channel(), a.channel()
+		id, otherID := a.createID(fd, 1, 0x0106), a.createID(other, 2, 0x0106)
+
+		option := words(uint32(cmdSetOption), uint16(optionLen), uint16(0), uint64(memStart+100), id, uint32(0), uint32(0), uint32(1))
+		go a.files[fd].Write(slow, option, false, done)
+		synctest.Wait()
+		if !a.m.mu.TryLock() {
+			t.Fatal("the lock is held while memory is read")
+		}
+		a.m.mu.Unlock()
+
+		get := append(words(uint32(cmdGetEvent), uint16(8), uint16(eventLen)), words(uint64(memStart+0x1000))...)
+		a.files[fd].Write(slow, get, false, done)
+		a.must(fd, cmdResolveIP, 0, words(sockaddr(""), sockaddr("192.0.2.2:7174"), id, uint32(2000)))
+		a.must(other, cmdResolveIP, 0, words(sockaddr(""), sockaddr("192.0.2.2:7174"), otherID, uint32(2000)))
+		a.expect(other, eventAddrResolved)
+
+		open()
+		for range 2 {
+			if errno := <-results; errno != 0 {
+				t.Error(errno)
+			}
+		}
+		if kind := ne.Uint32(a.mem[0x1000+12:]); kind != eventAddrResolved {
+			t.Errorf("event %d", kind)
+		}
+	})
+}
+
 // TestRefusals checks the errors of commands that cannot be executed.
 func TestRefusals(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
@@ -389,6 +444,9 @@ func TestRefusals(t *testing.T) {
 			if _, errno := a.command(fd, cmdSetOption, 0, words(uint64(memStart+100), other, bad[0], bad[1], bad[2])); errno == 0 {
 				t.Errorf("option %v was taken", bad)
 			}
+		}
+		if _, errno := a.command(fd, cmdSetOption, 0, words(uint64(1), other, uint32(0), uint32(1), uint32(4))); errno != syscall.EFAULT {
+			t.Errorf("an option at an address that is not there: %v", errno)
 		}
 		private := strings.Repeat("x", 57)
 		client := resolved(a, fd, 5, 0x0106, "192.0.2.2:1")
