@@ -137,7 +137,10 @@ func (m *Manager) Close() {
 	m.ended.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), linger)
 	defer cancel()
-	for _, d := range m.devices {
+	m.mu.Lock()
+	devices := m.devices
+	m.mu.Unlock()
+	for _, d := range devices {
 		d.Service.Drain(ctx)
 	}
 }
