@@ -84,6 +84,33 @@ func TestPathModel(t *testing.T) {
 	}
 }
 
+// TestPace takes turns at a window whose path has delay. A wait must be long enough for a timer, even
+// if a QP has measured a round trip of nothing: shorter waits would let its timer fire all the time. And
+// a QP that has no sample yet must keep to the rate of the path, not to that of its guess.
+func TestPace(t *testing.T) {
+	const trip = 40e6
+	for _, rtt := range []int64{1, firstRTT, trip} {
+		var w window
+		w.init(firstWindow, firstWindow)
+		w.measured(1, trip)
+		w.path.phase = cruising // no rate is known: the least is sent
+		now, sent := int64(1), int64(0)
+		for now < 100*trip && sent <= 102*minWindow {
+			wait := w.pace(now, rtt, 1000)
+			switch {
+			case wait == 0:
+				sent += 1000
+			case wait < paceWait:
+				t.Fatalf("round trip %d: wait of %d ns", rtt, wait)
+			}
+			now += wait
+		}
+		if sent > 102*minWindow {
+			t.Errorf("round trip %d: %d bytes in 100 round trips of the path, want %d", rtt, sent, 100*minWindow)
+		}
+	}
+}
+
 // TestLongPathsIgnoreLoss transfers over a path with delay whose queue holds a fifth of what the
 // path holds. Loss of the line must not reduce the rate by more than the loss itself, and the
 // queue must overflow seldom after the start.

@@ -189,6 +189,7 @@ func (w *window) notified(now, rtt int64) {
 func (w *window) pace(now, rtt, n int64) (wait int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	rtt = max(rtt, w.path.trip)           // that of a QP without a sample is a guess
 	rate := w.path.gain() * w.path.rate() // bytes per nanosecond
 	if w.path.phase == starting {
 		rate = max(rate, 2*float64(w.limit.Load())/float64(rtt))
