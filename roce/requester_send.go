@@ -151,11 +151,19 @@ func (q *QP) sentAgain(w *Work, psn, n uint32) {
 	}
 }
 
-// probedResponses is the number of responses that a probe asks for.
-const probedResponses = 4
+// probedResponses is the number of responses that a probe asks for. probedPackets is the number of
+// packets that it retransmits, if the peer repeats selectively and did not answer the probe before.
+const (
+	probedResponses = 4
+	probedPackets   = 4
+)
 
-// putProbe retransmits the oldest unacknowledged packet, or asks for the first missing
+// putProbe retransmits the oldest unacknowledged packets, or asks for the first missing
 // responses.
+//
+// A line that loses bursts may lose a small window as a whole, and then the single packets that
+// follow it, with the acknowledgements of those that arrive. So only the first probe is a
+// single packet.
 func (q *QP) putProbe(b *builder, now int64) bool {
 	r := &q.req
 	w := r.head.sendable()
@@ -172,19 +180,35 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 		r.probes.done()
 		return q.putAsk(b)
 	}
-	if r.board != nil && r.board.noteProbe(r.una, now) {
-		out, _ := q.cost(w, i, i+1)
-		r.flight.sent(q.peer, out, 0)
+	left := 1
+	if q.recv.Selective && r.probes.backoff > 1 && q.openBoard() {
+		left = probedPackets
 	}
-	if !q.putAgain(b, w, i, r.una) {
-		if q.notPut(w) {
-			return false
+	for psn := r.una; left > 0 && w != nil && psnDiff(psn, r.next) < 0; w, i = w.progress.next, 0 {
+		for ; left > 0 && i < w.progress.count && psnDiff(psn, r.next) < 0; i, psn, left = i+1, psnAdd(psn, 1), left-1 {
+			if psn != r.una && (w.answered() || w.progress.failed || r.board.at(psn).state != flying) {
+				r.probes.put(r.una)
+				return true // it has arrived, or will be sent as a missing one
+			}
+			if r.board != nil && r.board.noteProbe(psn, now) {
+				out, _ := q.cost(w, i, i+1)
+				r.flight.sent(q.peer, out, 0)
+			}
+			if !q.putAgain(b, w, i, psn) {
+				if psn != r.una {
+					r.probes.put(r.una)
+					return !q.notPut(w)
+				}
+				if q.notPut(w) {
+					return false
+				}
+				r.probes.done()
+				return true
+			}
+			r.rtt.retransmitted(psn)
 		}
-		r.probes.done()
-		return true
 	}
 	r.probes.put(r.una)
-	r.rtt.retransmitted(r.una)
 	return true
 }
 

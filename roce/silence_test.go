@@ -1,10 +1,13 @@
 package roce
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
 // silent returns a requester whose first WRITE was acknowledged and whose
@@ -76,5 +79,30 @@ func TestOldResponsesAreNoSecondLoss(t *testing.T) {
 	l.give(response(2))
 	if n := losses(); n != 2 {
 		t.Errorf("the response is missing again: %d losses", n)
+	}
+}
+
+// TestProbedPackets sends eight packets over a path that loses everything. Only the first probe is a
+// single packet, unless the peer knows go-back-N only: it would drop the packets after a lost one.
+func TestProbedPackets(t *testing.T) {
+	for _, v := range []struct {
+		selective bool
+		want      []uint64 // packets sent so far, after each time that some were sent
+	}{
+		{true, []uint64{8, 9, 9 + probedPackets, 9 + 2*probedPackets}},
+		{false, []uint64{8, 9, 10, 11}},
+	} {
+		l := newLinked(t, pairOptions{mtu: 1024, selective: v.selective}, rocetest.Link{Loss: 1}, rocetest.Link{}, 1)
+		l.post(0, &Work{Op: rdma.WRWrite, Length: 8 << 10, RKey: 1, Src: &source{b: make([]byte, 8<<10)}})
+		var got []uint64
+		l.run(time.Minute, func() bool {
+			if n := l.path[1].Counters().Datagrams; len(got) == 0 || n != got[len(got)-1] {
+				got = append(got, n)
+			}
+			return len(got) == len(v.want)
+		})
+		if !slices.Equal(got, v.want) {
+			t.Errorf("selective %v: %d packets sent, want %d", v.selective, got, v.want)
+		}
 	}
 }
