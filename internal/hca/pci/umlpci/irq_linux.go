@@ -3,7 +3,7 @@ package umlpci
 import (
 	"sync"
 
-	"golang.org/x/sys/unix"
+	"github.com/softmkey/softmkey/internal/hca/pci/transport"
 )
 
 const (
@@ -25,14 +25,13 @@ type vectors struct {
 	mu      sync.Mutex // guards the following fields
 	table   []byte
 	enabled bool
-	pending uint64 // by vector
-	queue   *queue // nil: stopped
-	call    int    // the kernel reads it to learn of messages; -1: none
+	pending uint64            // by vector
+	queue   *queue            // nil: stopped
+	call    *transport.Signal // tells the kernel of messages; nil: none
 }
 
 // init finds the table of a device with n vectors.
 func (v *vectors) init(read func(off int, b []byte), n int) {
-	v.call = -1
 	v.table = make([]byte, entrySize*n)
 	for i := range n {
 		v.table[entrySize*i+12] = entryMasked
@@ -126,7 +125,7 @@ func (v *vectors) deliver() {
 	}
 	if sent {
 		if wants, err := v.queue.interested(); err == nil && wants {
-			notify(v.call)
+			v.call.Send()
 		}
 	}
 }
@@ -146,20 +145,9 @@ func (v *vectors) setQueue(q *queue) {
 }
 
 // setCall sets the descriptor that tells the kernel of messages, and owns it.
-func (v *vectors) setCall(fd int) {
+func (v *vectors) setCall(s *transport.Signal) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.call >= 0 {
-		unix.Close(v.call)
-	}
-	v.call = fd
-}
-
-// notify makes the kernel look at a queue. The write does not block: a kernel whose pipe is full
-// has enough to wake up from.
-func notify(fd int) {
-	if fd >= 0 {
-		one := [8]byte{1}
-		unix.Write(fd, one[:])
-	}
+	v.call.Close()
+	v.call = s
 }

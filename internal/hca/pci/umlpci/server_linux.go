@@ -34,9 +34,6 @@ func Serve(ctx context.Context, socket *net.UnixConn, dev transport.Device, refu
 		c.refused = func(error) {}
 	}
 	c.vectors.init(dev.ReadConfig, dev.Vectors())
-	for i := range c.rings {
-		c.rings[i].call = -1
-	}
 	stop := context.AfterFunc(ctx, func() { socket.Close() })
 	defer stop()
 	dev.Attach(&c.memory, &c.vectors)
@@ -47,8 +44,8 @@ func Serve(ctx context.Context, socket *net.UnixConn, dev transport.Device, refu
 		}
 		dev.Reset()
 		c.memory.Clear()
-		c.vectors.setCall(-1)
-		c.setAccessCall(-1)
+		c.vectors.setCall(nil)
+		c.setAccessCall(nil)
 		if c.backend != nil {
 			c.backend.Close()
 		}
@@ -84,8 +81,8 @@ type conn struct {
 // ring is what the kernel has said about a queue, and the goroutine that serves it.
 type ring struct {
 	queue   queue
-	kick    *os.File // the kernel writes it when there is something in the queue
-	call    int      // of the queue of accesses: tells the kernel of executed ones; -1: none
+	kick    *os.File          // the kernel writes it when there is something in the queue
+	call    *transport.Signal // of the queue of accesses: tells the kernel of executed ones; nil: none
 	serving sync.WaitGroup
 	running bool
 }
@@ -243,28 +240,26 @@ func (c *conn) ring(request uint32, b []byte) error {
 }
 
 func (c *conn) setCall(index int) error {
-	fd := -1
+	var s *transport.Signal
 	if len(c.socket.FDs) > 0 {
 		var err error
-		if fd, err = c.socket.Take(0); err != nil {
+		if s, err = c.socket.TakeSignal(0); err != nil {
 			return err
 		}
 	}
 	if index == interruptQueue {
-		c.vectors.setCall(fd)
+		c.vectors.setCall(s)
 		return nil
 	}
 	c.stop(index)
-	c.setAccessCall(fd)
+	c.setAccessCall(s)
 	return nil
 }
 
-func (c *conn) setAccessCall(fd int) {
+func (c *conn) setAccessCall(s *transport.Signal) {
 	r := &c.rings[accessQueue]
-	if r.call >= 0 {
-		unix.Close(r.call)
-	}
-	r.call = fd
+	r.call.Close()
+	r.call = s
 }
 
 // start starts a queue that was described.
@@ -302,11 +297,19 @@ func (c *conn) stop(index int) {
 	}
 }
 
-// wait waits for a kick. It returns false when the descriptor was closed.
+// wait waits for a kick. It returns false when the descriptor was closed, or is no eventfd. The
+// kernel shares the flags of the descriptor: a Read of the file would block if it clears
+// O_NONBLOCK, and no Close would end it.
 func wait(kick *os.File) bool {
-	var b [8]byte
-	_, err := kick.Read(b[:])
-	return err == nil
+	conn, err := kick.SyscallConn()
+	if err != nil {
+		return false
+	}
+	bad := conn.Read(func(fd uintptr) bool {
+		err = transport.ReadEventfd(int(fd))
+		return err != unix.EAGAIN
+	})
+	return bad == nil && err == nil
 }
 
 // serveInterrupts gives waiting vectors the buffers that come.
@@ -322,7 +325,7 @@ func (c *conn) serveInterrupts(kick *os.File) {
 const maxUnread = 64
 
 // serveAccesses executes the accesses of the kernel.
-func (c *conn) serveAccesses(q *queue, kick *os.File, call int) {
+func (c *conn) serveAccesses(q *queue, kick *os.File, call *transport.Signal) {
 	in := make([]byte, 0, accessSize+maxAccess)
 	most := min(maxUnread, q.entries/4)
 	for {
@@ -339,7 +342,7 @@ func (c *conn) serveAccesses(q *queue, kick *os.File, call int) {
 			}
 			if q.returned-q.notified > most {
 				if wants, err := q.interested(); err == nil && wants {
-					notify(call)
+					call.Send()
 				}
 			}
 			if !ok {

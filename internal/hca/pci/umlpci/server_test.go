@@ -355,6 +355,43 @@ func TestWritesAreTold(t *testing.T) {
 	}
 }
 
+// The kernel makes reads and writes of its descriptors block, fills the pipes, and goes.
+func TestBlockingDescriptors(t *testing.T) {
+	k := newKernel(t)
+	for i := range k.calls {
+		var p [2]int
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(p[0])
+		unix.Close(k.calls[i])
+		k.calls[i] = p[1]
+	}
+	k.start()
+	for i := range k.calls {
+		for b := make([]byte, 1<<16); ; {
+			if _, err := unix.Write(k.calls[i], b); err != nil {
+				break
+			}
+		}
+		for _, fd := range []int{k.calls[i], k.kicks[i]} {
+			if err := unix.SetNonblock(fd, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range entries / 2 {
+		k.write(opBARWrite, 0x20, []byte("doorbell"))
+	}
+	k.write(opBARWrite, tableOffset, append(words(0xa0000), 77, 0, 0, 0, 0, 0, 0, 0))
+	k.write(opConfigWrite, msixControl, []byte{0, 0x80})
+	k.dev.irq.Raise(0)
+	if v := k.interrupt(k.add(interruptQueue, nil, 20)); v != 77 {
+		t.Errorf("interrupt %d", v)
+	}
+	k.close()
+}
+
 func descriptors(t *testing.T) int {
 	names, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -4,48 +4,38 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/hca/pci/transport"
 )
 
 // vectors are the MSI-X vectors: the eventfds that the client waits on.
 type vectors struct {
-	mu  sync.Mutex // guards fds
-	fds []int      // by vector; -1: the client takes no interrupts
+	mu      sync.Mutex          // guards signals
+	signals []*transport.Signal // by vector; nil: the client takes no interrupts
 }
 
-func (v *vectors) init(n int) {
-	v.fds = make([]int, n)
-	for i := range v.fds {
-		v.fds[i] = -1
-	}
-}
+func (v *vectors) init(n int) { v.signals = make([]*transport.Signal, n) }
 
-// Raise implements transport.Interrupts. The write cannot block: a counter that is full is as good as
-// a larger one.
+// Raise implements transport.Interrupts.
 func (v *vectors) Raise(vector int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if vector >= 0 && vector < len(v.fds) && v.fds[vector] >= 0 {
-		one := [8]byte{1}
-		unix.Write(v.fds[vector], one[:])
+	if vector >= 0 && vector < len(v.signals) {
+		v.signals[vector].Send()
 	}
 }
 
-// set gives a vector another eventfd, which it owns from then on; -1: none.
-func (v *vectors) set(vector, fd int) {
+// set gives a vector another eventfd, which it owns from then on; nil: none.
+func (v *vectors) set(vector int, s *transport.Signal) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.fds[vector] >= 0 {
-		unix.Close(v.fds[vector])
-	}
-	v.fds[vector] = fd
+	v.signals[vector].Close()
+	v.signals[vector] = s
 }
 
 func (v *vectors) close() {
-	for i := range v.fds {
-		v.set(i, -1)
+	for i := range v.signals {
+		v.set(i, nil)
 	}
 }
 
@@ -56,7 +46,7 @@ func (c *conn) setIRQs(b []byte) error {
 		return err
 	}
 	flags, index, start, count := le.Uint32(b[4:]), le.Uint32(b[8:]), le.Uint32(b[12:]), le.Uint32(b[16:])
-	n := uint32(len(c.vectors.fds))
+	n := uint32(len(c.vectors.signals))
 	switch {
 	case index >= interrupts:
 		return failure.New("vfio-user", syscall.EINVAL, "interrupt index %d: the device has %d", index, interrupts)
@@ -70,9 +60,7 @@ func (c *conn) setIRQs(b []byte) error {
 	case flags&irqActionTrigger == 0:
 		return failure.New("vfio-user", syscall.EINVAL, "flags %#x: MSI-X vectors cannot be masked here", flags)
 	case flags&irqDataNone != 0 && count == 0:
-		for i := range c.vectors.fds {
-			c.vectors.set(i, -1)
-		}
+		c.vectors.close()
 	case flags&irqDataNone != 0:
 		for i := start; i < start+count; i++ {
 			c.vectors.Raise(int(i))
@@ -82,14 +70,14 @@ func (c *conn) setIRQs(b []byte) error {
 			return failure.New("vfio-user", syscall.EINVAL, "%d eventfds for %d vectors", len(c.socket.FDs), count)
 		}
 		for i := range count {
-			fd := -1
+			var s *transport.Signal
 			if len(c.socket.FDs) > 0 {
 				var err error
-				if fd, err = c.socket.Take(int(i)); err != nil {
+				if s, err = c.socket.TakeSignal(int(i)); err != nil {
 					return err
 				}
 			}
-			c.vectors.set(int(start+i), fd)
+			c.vectors.set(int(start+i), s)
 		}
 	default:
 		return failure.New("vfio-user", syscall.EINVAL, "flags %#x: vectors are set by eventfds", flags)

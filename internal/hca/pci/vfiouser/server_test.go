@@ -213,11 +213,7 @@ func TestConversation(t *testing.T) {
 		t.Errorf("REGION_READ of the configuration space: %x, %v", b, errno)
 	}
 
-	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(event)
+	event := eventfd(t, unix.EFD_NONBLOCK)
 	if _, errno := c.call(cmdSetIRQs, numbers(20, irqDataEventfd|irqActionTrigger, irqMSIX, 2, 1), event); errno != 0 {
 		t.Fatalf("DEVICE_SET_IRQS: %v", errno)
 	}
@@ -264,6 +260,7 @@ func TestRefusedCommands(t *testing.T) {
 		{"memory at an odd offset of a file", cmdDMAMap, numbers(32, 3, uint64(1), uint64(0), uint64(0x1000)), []int{fd}},
 		{"vectors that are not there", cmdSetIRQs, numbers(20, irqDataEventfd|irqActionTrigger, irqMSIX, 3, 2), []int{fd, fd}},
 		{"more vectors than eventfds", cmdSetIRQs, numbers(20, irqDataEventfd|irqActionTrigger, irqMSIX, 0, 2), []int{fd}},
+		{"a file for an eventfd", cmdSetIRQs, numbers(20, irqDataEventfd|irqActionTrigger, irqMSIX, 0, 1), []int{fd}},
 	} {
 		if _, errno := c.call(test.command, test.payload, test.fds...); errno == 0 {
 			t.Errorf("%s: no error", test.name)
@@ -274,14 +271,46 @@ func TestRefusedCommands(t *testing.T) {
 	}
 }
 
+// TestFullEventfd lets a client fill the counter of an eventfd, after it has made writes to it
+// block, and go.
+func TestFullEventfd(t *testing.T) {
+	c := newClient(t)
+	event := eventfd(t, 0)
+	if _, errno := c.call(cmdSetIRQs, numbers(20, irqDataEventfd|irqActionTrigger, irqMSIX, 0, 1), event); errno != 0 {
+		t.Fatalf("DEVICE_SET_IRQS: %v", errno)
+	}
+	if err := unix.SetNonblock(event, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Write(event, le.AppendUint64(nil, ^uint64(1))); err != nil {
+		t.Fatal(err)
+	}
+	_, irq, _ := c.dev.attached()
+	for range 2 {
+		irq.Raise(0)
+	}
+	c.close()
+}
+
+func eventfd(t *testing.T, flags int) int {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
 // TestClientGoes lets a client disconnect. It leaves no descriptors and no memory behind.
 func TestClientGoes(t *testing.T) {
 	before := descriptors(t)
 	c := newClient(t)
-	fd := memfd(t, 1<<16)
+	fd, event := memfd(t, 1<<16), eventfd(t, 0)
 	for range 3 { // the last one is never answered
 		c.call(cmdDMAMap, numbers(32, 3, uint64(0), uint64(0x100000), uint64(0x10000)), fd)
-		c.call(cmdSetIRQs, numbers(20, irqDataEventfd|irqActionTrigger, irqMSIX, 0, 2), fd, fd)
+		if _, errno := c.call(cmdSetIRQs, numbers(20, irqDataEventfd|irqActionTrigger, irqMSIX, 0, 2), event, event); errno != 0 {
+			t.Errorf("DEVICE_SET_IRQS: %v", errno)
+		}
 	}
 	c.close()
 	mem, _, resets := c.dev.attached()
@@ -291,7 +320,7 @@ func TestClientGoes(t *testing.T) {
 	if err := mem.Read(0x100000, make([]byte, 1)); !errors.Is(err, syscall.EFAULT) {
 		t.Errorf("reading the memory of a guest that has gone: %v", err)
 	}
-	if after := descriptors(t); after != before+1 { // the memfd
+	if after := descriptors(t); after != before+2 { // the memfd and the eventfd
 		t.Errorf("%d descriptors, %d before", after, before)
 	}
 }
