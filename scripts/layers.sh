@@ -33,7 +33,8 @@ mkey/mkeytest                    operr internal/base/failure rdma sig xts mkey i
 mkeyio                           operr internal/base/failure rdma internal/base/geometry sig xts mkey golang.org/x/sys/unix
 roce/packetconn                  operr internal/base/failure
 internal/base/wire               operr internal/base/failure internal/base/kernel/icrc
-internal/base/frames             operr internal/base/failure golang.org/x/sys/unix
+internal/base/unixsocket         internal/base/failure golang.org/x/sys/unix
+internal/base/frames             operr internal/base/failure internal/base/unixsocket golang.org/x/sys/unix
 internal/base/framenet           operr internal/base/failure roce/packetconn
 internal/base/udp                operr internal/base/failure roce/packetconn golang.org/x/sys/*
 internal/base/fair

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/nbd"
 	"github.com/softmkey/softmkey/mkey"
@@ -194,23 +195,13 @@ func (f *nbdFlags) bindSocket(c *cobra.Command) (net.Listener, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	l, err := net.Listen("unix", name)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		// The socket may be one that a killed server has left behind.
-		probe, dialed := net.Dial("unix", name)
-		if dialed == nil {
-			probe.Close()
-			return nil, "", fmt.Errorf("--socket %s: another server listens there", f.socket)
-		}
-		info, statErr := os.Lstat(name)
-		if statErr != nil || info.Mode().Type() != os.ModeSocket || !errors.Is(dialed, syscall.ECONNREFUSED) {
-			return nil, "", fmt.Errorf("--socket %s: exists, and is not the socket of a server that has ended: name another", f.socket)
-		}
-		if err = os.Remove(name); err == nil {
-			l, err = net.Listen("unix", name)
-		}
-	}
-	if err != nil {
+	l, err := unixsocket.Listen("unix", name)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, "", fmt.Errorf("--socket %s: another server listens there", f.socket)
+	case errors.Is(err, syscall.EEXIST):
+		return nil, "", fmt.Errorf("--socket %s: exists, and is not the socket of a server that has ended: name another", f.socket)
+	case err != nil:
 		return nil, "", socketError(name, err)
 	}
 	return l, "nbd+unix:///?socket=" + url.QueryEscape(name), nil

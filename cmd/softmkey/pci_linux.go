@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/frames"
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/vm"
@@ -61,7 +62,7 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("--net: %w", reason(err))
 	}
-	l, err := vm.Listen(f.socket)
+	l, err := unixsocket.Listen("unix", f.socket)
 	if err != nil {
 		return first(socketError(f.socket, reason(err)), link.Close())
 	}

@@ -3,7 +3,6 @@ package frames
 import (
 	"errors"
 	"net"
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -49,17 +49,14 @@ func (s *socket) meet() error {
 			s.set(c, nil)
 			return nil
 		}
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			os.Remove(s.path) // the socket of a program that has ended
-		}
-		l, err := net.ListenUnix(socketKind, addr)
+		l, err := unixsocket.Listen(socketKind, s.path)
 		if err == nil {
 			s.set(nil, l)
 			go s.accept(l)
 			return nil
 		}
-		if info, statErr := os.Lstat(s.path); statErr == nil && info.Mode()&os.ModeSocket == 0 {
-			return failure.New(op, syscall.EADDRINUSE, "%s is not a socket", s.path)
+		if errors.Is(err, syscall.EEXIST) {
+			return &operr.Error{Op: op, Errno: syscall.EADDRINUSE, Reason: s.path, Err: err}
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return &operr.Error{Op: op, Errno: syscall.EADDRNOTAVAIL, Reason: s.path, Err: err}

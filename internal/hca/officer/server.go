@@ -12,6 +12,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 )
 
 // Devices are the devices of a run.
@@ -35,15 +36,9 @@ type Server struct {
 }
 
 // Listen starts a server on a new socket at path. A socket that a killed run has left there is
-// replaced. EADDRINUSE: a run listens there. EEXIST: the file is no socket.
+// replaced. EADDRINUSE: a run listens there. EEXIST: the file is no such socket.
 func Listen(path string, store *dek.Store, devices Devices) (*Server, error) {
-	addr := &net.UnixAddr{Name: path, Net: "unix"}
-	l, err := net.ListenUnix("unix", addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		if err = removeStale(addr); err == nil {
-			l, err = net.ListenUnix("unix", addr)
-		}
-	}
+	l, err := unixsocket.Listen("unix", path)
 	if err != nil {
 		return nil, err
 	}
@@ -54,24 +49,6 @@ func Listen(path string, store *dek.Store, devices Devices) (*Server, error) {
 	s := &Server{listener: l, store: store, devices: devices}
 	s.wg.Go(s.serve)
 	return s, nil
-}
-
-// removeStale removes a socket on which nobody listens.
-func removeStale(addr *net.UnixAddr) error {
-	const op = "officer listen"
-	if st, err := os.Lstat(addr.Name); err != nil {
-		return err
-	} else if st.Mode()&os.ModeSocket == 0 {
-		return failure.New(op, syscall.EEXIST, "%s exists and is no socket", addr.Name)
-	}
-	c, err := net.DialUnix("unix", nil, addr)
-	if err == nil {
-		c.Close()
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return failure.New(op, syscall.EADDRINUSE, "another run listens on %s", addr.Name)
-	}
-	return os.Remove(addr.Name)
 }
 
 // Close removes the socket and waits for the end of the server.

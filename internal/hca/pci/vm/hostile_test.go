@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/frames"
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/recorded"
 	"github.com/softmkey/softmkey/internal/hca/prm"
@@ -54,7 +55,7 @@ func startHere(t *testing.T, path, network string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := Listen(path)
+	l, err := unixsocket.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}

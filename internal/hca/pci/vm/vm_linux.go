@@ -3,14 +3,10 @@ package vm
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/frames"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
@@ -43,29 +39,6 @@ func MAC(socket string) (net.HardwareAddr, error) {
 	}
 	h := sha256.Sum256([]byte(path))
 	return net.HardwareAddr{h[0]&^3 | 2, h[1], h[2], h[3], h[4], h[5]}, nil
-}
-
-// Listen listens at the path of a socket for clients. A socket that nobody listens at any
-// more is removed. EADDRINUSE: another program listens there, or it is not a socket.
-func Listen(path string) (*net.UnixListener, error) {
-	const op = "listen for a virtual machine"
-	addr := &net.UnixAddr{Name: path, Net: "unix"}
-	l, err := net.ListenUnix("unix", addr)
-	if !errors.Is(err, syscall.EADDRINUSE) {
-		return l, err
-	}
-	c, dialErr := net.DialUnix("unix", nil, addr)
-	if dialErr == nil {
-		c.Close()
-		return nil, failure.New(op, syscall.EADDRINUSE, "another program listens at %s", path)
-	}
-	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeSocket == 0 {
-		return nil, failure.New(op, syscall.EADDRINUSE, "%s is not a socket", path)
-	}
-	if err := os.Remove(path); err != nil {
-		return nil, err
-	}
-	return net.ListenUnix("unix", addr)
 }
 
 // device joins the contracts of the transport and of the function.

@@ -1,0 +1,90 @@
+//go:build linux
+
+package unixsocket
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// TestListenTogether starts many servers at the path of a socket that was left behind, and without
+// one. One of them listens, and clients reach it.
+func TestListenTogether(t *testing.T) {
+	for round := range 50 {
+		path := filepath.Join(t.TempDir(), "s")
+		if round%2 == 0 {
+			leave(t, path)
+		}
+		var (
+			wg    sync.WaitGroup
+			mu    sync.Mutex
+			wins  []*net.UnixListener
+			begin = make(chan struct{})
+		)
+		for range 8 {
+			wg.Go(func() {
+				<-begin
+				l, err := Listen("unix", path)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					wins = append(wins, l)
+				} else if !errors.Is(err, syscall.EADDRINUSE) {
+					t.Errorf("%v, want EADDRINUSE", err)
+				}
+			})
+		}
+		close(begin)
+		wg.Wait()
+		if len(wins) != 1 {
+			t.Errorf("%d servers listen", len(wins))
+		}
+		if c, err := net.Dial("unix", path); err != nil {
+			t.Error(err)
+		} else {
+			c.Close()
+		}
+		for _, l := range wins {
+			l.Close()
+		}
+	}
+}
+
+// leave makes the socket of a program that was killed.
+func leave(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+}
+
+// TestOtherFiles listens where there is something else.
+func TestOtherFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen("unix", file); !errors.Is(err, syscall.EEXIST) {
+		t.Errorf("a file: %v, want EEXIST", err)
+	}
+	packets := filepath.Join(t.TempDir(), "s")
+	l, err := Listen("unixpacket", packets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := Listen("unix", packets); !errors.Is(err, syscall.EEXIST) {
+		t.Errorf("a socket of another kind: %v, want EEXIST", err)
+	}
+	if _, err := Listen("unix", filepath.Join(file, "s")); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("a file for a folder: %v, want ENOTDIR", err)
+	}
+}
