@@ -72,6 +72,9 @@ const (
 	// and 25 µs in a virtual machine whose timers are those of its host.
 	nap     = 20 * time.Microsecond
 	napPart = 4
+	// streamNap is nap for a thread in real time: the programs of a stream take many completions
+	// and post many requests at a time.
+	streamNap = 40 * time.Microsecond
 	// unannounced is the longest nap that packets in shared memory do not end where interrupts
 	// are late by dearInterrupt or more, as they are in a virtual machine whose interrupts are
 	// its host's. A wake-up on another processor is an interrupt, which costs the sender 13 µs
@@ -333,7 +336,11 @@ func (l *loop) run() {
 			continue
 		case idle < active && busy:
 			w.disarm()
-			l.nap(max(nap, idle/napPart))
+			shortest := nap
+			if t.stream {
+				shortest = streamNap
+			}
+			l.nap(max(shortest, idle/napPart))
 			quiet, busy = 0, false
 			continue
 		}
