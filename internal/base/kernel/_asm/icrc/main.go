@@ -25,6 +25,14 @@ const (
 	off8     = 128 // 8 bytes and 4 bytes, followed by the quotient and the polynomial
 )
 
+// Distances in bytes at which copies prefetch. Packets lie in buffers that do not fit the
+// first-level cache, and application memory often lies outside of the second. A store to a
+// line outside of the first-level cache waits for the line, and stores complete in order.
+const (
+	aheadSrc = 2048
+	aheadDst = 512
+)
+
 func main() {
 	flag.Parse()
 	ConstraintExpr("!purego")
@@ -120,6 +128,10 @@ func fold(name string, copying bool) {
 		VPCLMULQDQ(U8(0x00), Z5, r, t)
 		VPCLMULQDQ(U8(0x11), Z5, r, r)
 		next(64*i, 64, t, r, []VecPhysical{Z10, Z11, Z12, Z13}[i])
+		if copying {
+			PREFETCHT0(Mem{Base: p, Disp: 64*i + aheadSrc})
+			PREFETCHT0(Mem{Base: dst, Disp: 64*i + aheadDst})
+		}
 	}
 	advance(256)
 	CMPQ(n, U32(256))
