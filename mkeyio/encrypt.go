@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
 
@@ -51,8 +53,8 @@ func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool
 	switch {
 	case e.DEK == nil:
 		return Report{}, failure.New(op, syscall.EINVAL, "no DEK")
-	case e.Unit < xts.BlockSize:
-		return Report{}, failure.New(op, syscall.EINVAL, "data unit size %d: must be 512, 520, 4048, 4096 or 4160", e.Unit)
+	case !slices.Contains(sig.KeyBlockSizes(), e.Unit): // before the end of the stream, which may be a unit, is read
+		return Report{}, failure.New(op, syscall.EINVAL, "data unit size %d: must be one of %v", e.Unit, sig.KeyBlockSizes())
 	case dst.checkOnly:
 		return Report{}, failure.New(op, syscall.EINVAL, "nothing to check: the input has no signature")
 	}

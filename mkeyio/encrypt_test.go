@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -138,7 +139,19 @@ func TestEncryptionEnds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	huge := mkeyio.Encryption{DEK: e.DEK, Unit: math.MaxInt32}
+	if _, err := huge.Encrypt(context.Background(), mkeyio.To(&out), mkeyio.FromAt(unread{t}, math.MaxInt32-1)); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a unit of 2 GiB: %v", err)
+	}
 	if _, err := e.Encrypt(context.Background(), mkeyio.CheckOnly, mkeyio.From(&out)); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("an output that only checks: %v", err)
 	}
+}
+
+// unread is an input that must not be read.
+type unread struct{ t *testing.T }
+
+func (u unread) ReadAt(p []byte, _ int64) (int, error) {
+	u.t.Errorf("%d bytes are read", len(p))
+	return 0, io.ErrUnexpectedEOF
 }
