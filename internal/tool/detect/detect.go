@@ -75,7 +75,7 @@ func Stream(r io.ReaderAt, size int64) (found Found, ok bool, err error) {
 }
 
 // Fits reports whether at least half of the blocks of a stream that are tried fit a format, with
-// its tags.
+// its tags. A stream that is shorter than a block fits: none of its blocks speaks against the format.
 func Fits(r io.ReaderAt, size int64, f sig.Format) (bool, error) {
 	s := sampler{r: r, size: size, all: true}
 	blocks, err := s.blocks(f, sample)
