@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -23,6 +25,25 @@ type Socket struct {
 	// FDs came with the message that was read last and have no owner. Who takes one puts -1 in
 	// its place.
 	FDs []int
+}
+
+// Serve calls one, which reads and answers a message, until the client closes the socket or the
+// context ends. It closes the socket when the context ends. The error is nil if the client has gone.
+func (s *Socket) Serve(ctx context.Context, one func() error) error {
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	for {
+		err := one()
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
+			return nil
+		default:
+			return err
+		}
+	}
 }
 
 // ReadHead reads the head of a message and the descriptors of the message, which come with its

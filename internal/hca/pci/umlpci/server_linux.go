@@ -2,7 +2,6 @@ package umlpci
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -34,8 +33,6 @@ func Serve(ctx context.Context, socket *net.UnixConn, dev transport.Device, refu
 		c.refused = func(error) {}
 	}
 	c.vectors.init(dev.ReadConfig, dev.Vectors())
-	stop := context.AfterFunc(ctx, func() { socket.Close() })
-	defer stop()
 	dev.Attach(&c.memory, &c.vectors)
 	defer func() {
 		for i := range c.rings {
@@ -51,18 +48,7 @@ func Serve(ctx context.Context, socket *net.UnixConn, dev transport.Device, refu
 		}
 		socket.Close()
 	}()
-	for {
-		err := c.serveOne()
-		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
-			return nil
-		default:
-			return err
-		}
-	}
+	return c.socket.Serve(ctx, c.serveOne)
 }
 
 // conn is a kernel.

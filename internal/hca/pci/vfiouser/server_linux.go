@@ -20,8 +20,6 @@ import (
 func Serve(ctx context.Context, socket *net.UnixConn, dev transport.Device, refused func(error)) error {
 	c := &conn{socket: transport.Socket{UnixConn: socket}, dev: dev, refused: refused}
 	c.vectors.init(dev.Vectors())
-	stop := context.AfterFunc(ctx, func() { socket.Close() })
-	defer stop()
 	dev.Attach(&c.memory, &c.vectors)
 	defer func() {
 		dev.Reset()
@@ -29,18 +27,7 @@ func Serve(ctx context.Context, socket *net.UnixConn, dev transport.Device, refu
 		c.vectors.close()
 		socket.Close()
 	}()
-	for {
-		err := c.serveOne()
-		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
-			return nil
-		default:
-			return err
-		}
-	}
+	return c.socket.Serve(ctx, c.serveOne)
 }
 
 // conn is a client.
