@@ -59,7 +59,7 @@ func (o *mkeyObject) configureKey(x *call, pd *PD, m *prm.MKeyContext) error {
 	if err := u.ParseLayout(o.mode, m.LogPage, list); err != nil {
 		return err
 	}
-	if err := o.room(listBytes(&u)); err != nil {
+	if err := o.charge(listBytes(&u)); err != nil {
 		return err
 	}
 	access := accessOf(m.Access)
@@ -68,7 +68,6 @@ func (o *mkeyObject) configureKey(x *call, pd *PD, m *prm.MKeyContext) error {
 	if err := o.eng.Configure(&s.conf); err != nil {
 		return err
 	}
-	o.charge(listBytes(&u))
 	o.logPage, o.start = m.LogPage, m.Start
 	return nil
 }
@@ -78,20 +77,39 @@ func listBytes(u *prm.UMR) int64 {
 	return int64(8*len(u.Pages) + bytesPerEntry*(len(u.Entries)+len(u.Strides)))
 }
 
-// room refuses a list of n bytes instead of the present one if the guest's keys take too much
-// memory then.
-func (o *mkeyObject) room(n int64) error {
-	if c := o.ctx; o.guest != nil && c.listBytes.Load()-o.guest.charged.Load()+n > mostListBytes {
-		return failure.New("configure a memory key", syscall.ENOMEM, "the lists of all keys would take more than %d bytes", mostListBytes)
+// charge counts n bytes for the list of a guest's key, or refuses them if the lists of all keys
+// would take too much memory. What was counted stays until the key is destroyed: a configuration
+// that fails leaves the list of before in force, which may be longer.
+func (o *mkeyObject) charge(n int64) error {
+	if o.guest == nil {
+		return nil
 	}
+	const op = "configure a memory key"
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	more := n - o.guest.charged
+	switch total := &o.ctx.listBytes; {
+	case o.guest.closed:
+		return failure.New(op, syscall.EINVAL, "the key was destroyed")
+	case more <= 0:
+		return nil
+	case total.Add(more) > mostListBytes:
+		total.Add(-more)
+		return failure.New(op, syscall.ENOMEM, "the lists of all keys would take more than %d bytes", mostListBytes)
+	}
+	o.guest.charged = n
 	return nil
 }
 
-// charge notes the memory that the list of a guest's key takes.
-func (o *mkeyObject) charge(n int64) {
-	if o.guest != nil {
-		o.ctx.listBytes.Add(n - o.guest.charged.Swap(n))
+// discharge ends the count when the key was destroyed.
+func (o *mkeyObject) discharge() {
+	if o.guest == nil {
+		return
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ctx.listBytes.Add(-o.guest.charged)
+	o.guest.charged, o.guest.part, o.guest.closed = 0, nil, true
 }
 
 // fetchList returns the list of a UMR: from the request, or from the memory that it names.
@@ -132,14 +150,14 @@ func (q *QP) translateList(s *confSlot, u *prm.UMR) error {
 	if u.Octowords == 0 && !u.HasLayout {
 		return nil
 	}
-	list, err := q.fetchList(u)
-	if err != nil {
-		return err
-	}
 	// A program's list is checked by the part of it that is used. Drivers pad a guest's list to
 	// whole blocks of 64 bytes.
 	if o.ctx.guest && u.ListAt+uint64(u.Octowords) > (uint64(o.octowords)+listBlock-1)&^(listBlock-1) {
 		return failure.New(op, syscall.ENOMEM, "%d octowords at %d of the list: the key has %d", u.Octowords, u.ListAt, o.octowords)
+	}
+	list, err := q.fetchList(u)
+	if err != nil {
+		return err
 	}
 	if whole := u.HasLayout && u.ListAt == 0; !whole {
 		if list, err = o.join(u, list); err != nil {
@@ -153,7 +171,7 @@ func (q *QP) translateList(s *confSlot, u *prm.UMR) error {
 	if err := u.ParseLayout(o.mode, u.LogPage, list); err != nil {
 		return err
 	}
-	if err := o.room(listBytes(u)); err != nil {
+	if err := o.charge(listBytes(u)); err != nil {
 		return err
 	}
 	s.layout(u, o, u.LogPage)
@@ -165,15 +183,16 @@ func (o *mkeyObject) join(u *prm.UMR, part []byte) ([]byte, error) {
 	if o.guest == nil {
 		return nil, failure.New("configure a memory key", syscall.EINVAL, "a list in parts: only drivers of a guest's kernel have them")
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	at := int(u.ListAt) * prm.DataSegSize
-	n := max(at+len(part), len(o.guest.part))
-	if err := o.room(int64(n)); err != nil {
+	o.mu.Lock()
+	old := o.guest.part // it does not change: a new part makes a new list
+	o.mu.Unlock()
+	n := max(at+len(part), len(old))
+	if err := o.charge(int64(n)); err != nil {
 		return nil, err
 	}
 	list := make([]byte, n)
-	copy(list, o.guest.part)
+	copy(list, old)
 	copy(list[at:], part)
 	return list, nil
 }
@@ -184,12 +203,10 @@ func (o *mkeyObject) layoutBegan(s *confSlot, u *prm.UMR) {
 	defer o.mu.Unlock()
 	o.logPage, o.start = u.LogPage, u.Start
 	switch {
-	case o.guest == nil:
+	case o.guest == nil || o.guest.closed:
 	case s.part != nil:
 		o.guest.part = s.part
-		o.charge(int64(len(s.part)))
 	case u.HasLayout:
 		o.guest.part = nil
-		o.charge(listBytes(u))
 	}
 }

@@ -2,7 +2,6 @@ package adapter
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
@@ -30,9 +29,12 @@ type mkeyObject struct {
 // guestKey is the additional state of a guest's key. A key for physical addresses is a region of
 // the engine. A key whose list comes in parts keeps the parts until the last one has come.
 type guestKey struct {
-	region  *engine.Region // mode PA; nil: none
-	charged atomic.Int64   // its part of Context.listBytes
-	part    []byte         // of the list that is not in force yet; guarded by mkeyObject.mu
+	region *engine.Region // mode PA; nil: none
+
+	// mkeyObject.mu guards the following fields.
+	charged int64  // its part of Context.listBytes
+	part    []byte // of the list that is not in force yet
+	closed  bool
 }
 
 // number returns the number under which requests name the key.
@@ -136,11 +138,14 @@ func (c *Context) createMKey(x *call) error {
 	o := &mkeyObject{ctx: c, eng: e, uid: x.uid, mode: m.Mode, octowords: m.Octowords}
 	if c.guest {
 		o.guest = &guestKey{}
+		if keyList(m.Mode) {
+			o.octowords = uint32(a.MaxEntries) // a longer list is refused before it is copied
+		}
 	}
 	// Programs make keys for requests that are not free, and have no memory yet.
 	if !m.Free && (c.guest || m.Len > 0) {
 		if err := o.configureKey(x, pd, &m); err != nil {
-			e.Close()
+			o.closeEngine()
 			return err
 		}
 	}
@@ -163,11 +168,16 @@ func (c *Context) enterKey(x *call, o *mkeyObject) error {
 
 // closeEngine destroys the engine's key.
 func (o *mkeyObject) closeEngine() error {
-	o.charge(0)
+	var err error
 	if o.eng == nil {
-		return o.guest.region.Close()
+		err = o.guest.region.Close()
+	} else {
+		err = o.eng.Close()
 	}
-	return o.eng.Close()
+	if err == nil {
+		o.discharge()
+	}
+	return err
 }
 
 // Close destroys the memory key.
