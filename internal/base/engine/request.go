@@ -12,9 +12,9 @@ import (
 )
 
 // SendRequest is a request of the send queue. The front owns its memory and may use it
-// again after [Front.SendDone] was called for it; from [Front.TakeSend] to there only the
-// engine touches it. The exported fields are set by the front before it hands the
-// request out, and the engine changes none of them.
+// again after [Front.SendDone] was called for it; from the end of [Front.TakeSend] to there only
+// the engine touches it. The exported fields are set by the front, Flags before it hands the
+// request out and the others at the latest in TakeSend, and the engine changes none of them.
 type SendRequest struct {
 	ID    uint64 // named in error texts
 	Op    rdma.WROp

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -525,6 +526,40 @@ func TestGuestKeyLists(t *testing.T) {
 	a.queue.done(prm.CQERequester)
 	addrs = append(addrs[pages/2:], addrs[:pages/2]...)
 	check("a list of keys", klm, 0x1000)
+}
+
+// TestGuestListMemory gives a key parts of a list by several QPs. Only the key keeps the list: the QPs'
+// requests have ended.
+func TestGuestListMemory(t *testing.T) {
+	a, _ := unconnected(t)
+	const octowords, qps = 1 << 18, 8
+	key := a.newMKey(prm.AccessModeMTT, octowords, nil)
+	w := newWQE(prm.OpUMR, 0, key, 0x28)
+	w.b = append(w.b, make([]byte, 112)...)
+	w.b[16] = 0x30
+	put32(w.b, 20, 4<<16|(octowords-4)&0xffff)
+	put32(w.b, 32, (octowords-4)>>16)
+	request := w.data(a.mem.alloc(64), 64, a.dma).sized()
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	var queues []*guestQP
+	for range qps {
+		queues = append(queues, a.newQP(prm.QPServiceUMR))
+		queues[len(queues)-1].connect(nil)
+	}
+	before := heap()
+	for _, q := range queues {
+		q.post(request)
+		q.done(prm.CQERequester)
+	}
+	if n, list := heap()-before, int64(octowords*prm.DataSegSize); n > 2*list {
+		t.Errorf("a list of %d bytes takes %d bytes after %d QPs had parts of it", list, n, qps)
+	}
+	runtime.KeepAlive(queues)
 }
 
 // A driver that takes a queue pair down waits until a request is flushed that it posts after the

@@ -31,9 +31,10 @@ type sendQueue struct {
 
 	addresses map[addressKey]*roce.AH // UD, DCI
 
-	peeked *sendSlot // decoded at next, not taken
-	taken  fifo.Queue[*sendSlot]
-	free   []*sendSlot
+	peeked     *sendSlot // decoded at next, not taken
+	configured *sendSlot // a UMR that was taken last, or nil
+	taken      fifo.Queue[*sendSlot]
+	free       []*sendSlot
 }
 
 // fetchBlocks is how many blocks a batch has at most.
@@ -110,7 +111,7 @@ func (s *sendQueue) reset() {
 	for s.inFlight() > 0 {
 		s.taken.Pop() // the engine may still hold the slot, so it is not reused
 	}
-	s.rung, s.next, s.requests, s.peeked = 0, 0, 0, nil
+	s.rung, s.next, s.requests, s.peeked, s.configured = 0, 0, 0, nil, nil
 	s.failed = false
 	s.forget()
 }

@@ -37,6 +37,10 @@ type sendSlot struct {
 func (f *front) PeekSend() *engine.SendRequest {
 	q := (*QP)(f)
 	s := &q.sq
+	if s.configured != nil { // the engine has executed it
+		s.configured.dropLists()
+		s.configured = nil
+	}
 	if s.peeked != nil {
 		s.free = append(s.free, s.peeked)
 		s.peeked = nil
@@ -65,11 +69,7 @@ func (q *QP) decode(slot *sendSlot) {
 	slot.index, slot.blocks, slot.op, slot.flags, slot.refuse = s.next, 1, prm.OpNop, 0, nil
 	req := &slot.req
 	req.ID, req.Op = s.requests+1, rdma.WRNop
-	refuse := func(st rdma.Status, err error) {
-		slot.refuse = err
-		req.Op = rdma.WRNop
-		req.Refuse(st, err)
-	}
+	refuse := slot.refused
 	if waiting := int(s.rung - s.next); waiting > s.count {
 		refuse(rdma.StatusLocQPOpErr, failure.New("send queue", syscall.EINVAL, "the doorbell is %d blocks ahead, the queue has %d", waiting, s.count))
 		slot.blocks = s.rung - s.next
@@ -110,6 +110,21 @@ func (q *QP) decode(slot *sendSlot) {
 	}
 }
 
+// refused makes the request one that fails.
+func (slot *sendSlot) refused(st rdma.Status, err error) {
+	slot.refuse = err
+	slot.req.Op = rdma.WRNop
+	slot.req.Refuse(st, err)
+}
+
+// dropLists lets go of the lists of a UMR that are not whole in the request itself. They are long, and
+// a queue has many slots.
+func (slot *sendSlot) dropLists() {
+	if u := &slot.wqe.UMR; len(u.ListIn) > 0 || u.ListAt > 0 || slot.conf.part != nil {
+		slot.wqe.UMR, slot.conf = prm.UMR{}, confSlot{}
+	}
+}
+
 func (q *QP) transport() prm.Transport {
 	switch q.attr.Type {
 	case rdma.UD, rdma.GSI:
@@ -140,7 +155,7 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 	}
 	switch w.Opcode {
 	case prm.OpUMR:
-		return q.translateUMR(slot)
+		return 0, nil // TakeSend translates it: the lists of requests that wait would take memory
 	case prm.OpSetPSV:
 		if slot.psv = q.psv(w.PSV.Index); slot.psv == nil {
 			return rdma.StatusLocQPOpErr, failure.New("set a PSV", syscall.EINVAL, "the protection domain has no PSV %#x", w.PSV.Index)
@@ -241,7 +256,15 @@ func (f *front) TakeSend() {
 	if slot.refuse == nil {
 		switch slot.op {
 		case prm.OpUMR:
-			q.beginUMR(slot)
+			if q.eng.StateLocked() != rdma.StateRTS {
+				break // it is flushed
+			}
+			if st, err := q.translateUMR(slot); err != nil {
+				slot.refused(st, err)
+			} else {
+				q.beginUMR(slot)
+			}
+			s.configured = slot
 		case prm.OpSetPSV:
 			if q.eng.StateLocked() == rdma.StateRTS { // otherwise it is flushed
 				slot.psv.set(&slot.wqe.PSV)
@@ -257,6 +280,7 @@ func (f *front) TakeSend() {
 func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) {
 	q := (*QP)(f)
 	slot := q.sq.taken.Pop()
+	slot.dropLists()
 	ok = true
 	failed := c.Status != rdma.StatusSuccess
 	// Requests that complete on the first error only are flushed silently once an error was

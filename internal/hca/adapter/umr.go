@@ -295,8 +295,8 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 // beginUMR records the expected count of signature errors in a configuration that begins.
 func (q *QP) beginUMR(slot *sendSlot) {
 	s := &slot.conf
-	if slot.req.Op != rdma.WRConfigure && s.part == nil || s.object == nil || q.eng.StateLocked() != rdma.StateRTS {
-		return // the request is no configuration, or is flushed
+	if slot.req.Op != rdma.WRConfigure && s.part == nil || s.object == nil {
+		return // the request is no configuration
 	}
 	if u := &slot.wqe.UMR; !s.conf.Free {
 		s.object.layoutBegan(s, u)
