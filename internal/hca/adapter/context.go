@@ -161,6 +161,19 @@ func enter[T any](c *Context, op string, table map[uint32]T, number uint32, x T)
 	return nil
 }
 
+// newNumber returns the next number of 24 bits that no object of a table has. After 2^24 objects the
+// numbers begin again, and some of the first objects may still be there.
+func newNumber[T any](c *Context, next *atomic.Uint32, table map[uint32]T) uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		n := next.Add(1) & 0xffffff
+		if _, used := table[n]; n != 0 && !used {
+			return n
+		}
+	}
+}
+
 // leave takes an object out of a table of the context and reports whether it was in it.
 func leave[T any](c *Context, table map[uint32]T, number uint32) bool {
 	c.mu.Lock()
@@ -226,7 +239,7 @@ func (c *Context) AllocPD() (*PD, error) {
 	if err != nil {
 		return nil, err
 	}
-	pd := &PD{ctx: c, number: c.dev.next.pd.Add(1) & 0xffffff, eng: e}
+	pd := &PD{ctx: c, number: newNumber(c, &c.dev.next.pd, c.pds), eng: e}
 	if err := enter(c, op, c.pds, pd.number, pd); err != nil {
 		e.Close()
 		return nil, err

@@ -75,7 +75,7 @@ func (c *Context) createCQ(a CQAttr) (*CQ, error) {
 	if err := checkRing(op, a.Entries, a.CQESize); err != nil {
 		return nil, err
 	}
-	q := &CQ{ctx: c, number: c.dev.next.cq.Add(1) & 0xffffff, attr: a, uid: a.uid, umems: a.umems, entries: uint32(a.Entries), cqeSize: a.CQESize}
+	q := &CQ{ctx: c, number: newNumber(c, &c.dev.next.cq, c.cqs), attr: a, uid: a.uid, umems: a.umems, entries: uint32(a.Entries), cqeSize: a.CQESize}
 	q.attr.Ring, q.attr.DB = nil, nil // ring and db have them
 	q.listened.Store(a.Channel)
 	if err := q.ring.open(op, "the ring", a.Ring, a.Entries*a.CQESize); err != nil {

@@ -59,7 +59,7 @@ func (c *Context) createLogin(x *call) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	o := &loginObject{ctx: c, number: c.dev.next.object.Add(1) & 0xffffff, uid: x.uid, login: login, shown: l}
+	o := &loginObject{ctx: c, number: newNumber(c, &c.dev.next.object, c.logins), uid: x.uid, login: login, shown: l}
 	if err := enter(c, x.cmd.String(), c.logins, o.number, o); err != nil {
 		login.Close()
 		return 0, err
@@ -134,7 +134,7 @@ func (c *Context) createDEK(x *call) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	o := &dekObject{ctx: c, number: c.dev.next.object.Add(1) & 0xffffff, uid: x.uid, key: key, shown: d}
+	o := &dekObject{ctx: c, number: newNumber(c, &c.dev.next.object, c.dekObjects), uid: x.uid, key: key, shown: d}
 	clear(o.shown.Key[:])
 	if err := enter(c, x.cmd.String(), c.dekObjects, o.number, o); err != nil {
 		key.Close()

@@ -40,7 +40,7 @@ func (c *Context) createPSV(x *call) error {
 	}
 	numbers := make([]uint32, p.Count)
 	for i := range numbers {
-		o := &psv{ctx: c, number: c.dev.next.psv.Add(1) & 0xffffff, uid: x.uid, pd: pd, value: mkey.NewPSV()}
+		o := &psv{ctx: c, number: newNumber(c, &c.dev.next.psv, c.psvs), uid: x.uid, pd: pd, value: mkey.NewPSV()}
 		if err := enter(c, x.cmd.String(), c.psvs, o.number, o); err != nil {
 			return err
 		}

@@ -102,7 +102,7 @@ func (c *Context) createSRQ(a SRQAttr) (*SRQ, error) {
 	if shift < 5 || shift > maxRecvShift {
 		return nil, failure.New(op, syscall.EINVAL, "requests of 2^%d bytes: must be 2^5 to 2^%d", shift, maxRecvShift)
 	}
-	s := &SRQ{ctx: c, number: c.dev.next.srq.Add(1) & 0xffffff, attr: a, uid: a.uid, shift: shift, limit: a.Limit, buf: make([]byte, 1<<shift)}
+	s := &SRQ{ctx: c, number: newNumber(c, &c.dev.next.srq, c.srqs), attr: a, uid: a.uid, shift: shift, limit: a.Limit, buf: make([]byte, 1<<shift)}
 	s.attr.Ring, s.attr.DB = nil, nil // ring and db have them
 	if err := s.ring.open(op, "the ring", a.Ring, int(a.MaxWR)<<shift); err != nil {
 		return nil, err

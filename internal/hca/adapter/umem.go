@@ -34,7 +34,7 @@ func (c *Context) RegUmem(mem Memory, addr, length uint64) (*Umem, error) {
 }
 
 func (c *Context) newUmem(op string, uid uint16, at Segments) (*Umem, error) {
-	u := &Umem{ctx: c, number: c.dev.next.umem.Add(1) & 0xffffff, uid: uid, at: at}
+	u := &Umem{ctx: c, number: newNumber(c, &c.dev.next.umem, c.umems), uid: uid, at: at}
 	if err := enter(c, op, c.umems, u.number, u); err != nil {
 		return nil, err
 	}
