@@ -209,7 +209,8 @@ func (q *QP) dynamicControl(h *wire.Dynamic) {
 	case h.Kind == wire.DynamicAccept && c.phase == connecting:
 		c.phase, c.at, c.due = connected, 0, false
 		q.recv.DestQPN, q.recv.Selective = h.QPN, true
-		q.dci.reads = min(int(h.Reads), int(q.send.MaxRdAtomic))
+		// Without a READ that may be outstanding, a READ and what follows it would wait for ever.
+		q.dci.reads = min(max(1, int(h.Reads)), int(q.send.MaxRdAtomic))
 		q.near = q.port.inside(q.recv.Peer, h.QPN) != nil
 		q.peer = q.port.acquirePeer(q.recv.Peer.Addr())
 		r.retries.renew(q.port.now())
