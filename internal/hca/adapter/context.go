@@ -25,6 +25,7 @@ type Context struct {
 	failed     failedQPs     // of a guest
 	keyNumbers atomic.Uint32 // of a guest: the last index that nextKey gave
 	listBytes  atomic.Int64  // memory that the lists of the keys take
+	addresses  atomic.Int64  // handles that the QPs keep
 
 	busy    atomic.Int32 // QPs that doorbells may come for
 	polling sync.Mutex   // held by Poll and Scan, and for a guest by lookAtFailed

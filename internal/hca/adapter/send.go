@@ -214,9 +214,12 @@ type addressKey struct {
 	sl     uint8
 }
 
-// maxAddresses bounds the handles that a QP keeps. A program with more peers than that
-// makes some anew.
-const maxAddresses = 1024
+// maxAddresses bounds the handles that a QP keeps, and mostAddresses those that all QPs of a
+// context keep. A program with more peers than that makes some anew.
+const (
+	maxAddresses  = 1 << 10
+	mostAddresses = 1 << 18
+)
 
 // translateAddress takes the address of a datagram, or of the target of a request.
 func (q *QP) translateAddress(w *prm.WQE, req *engine.SendRequest) (rdma.Status, error) {
@@ -235,13 +238,29 @@ func (q *QP) translateAddress(w *prm.WQE, req *engine.SendRequest) (rdma.Status,
 		if err != nil {
 			return rdma.StatusLocQPOpErr, err
 		}
-		if s.addresses == nil || len(s.addresses) >= maxAddresses {
-			s.addresses = make(map[addressKey]*roce.AH)
-		}
-		s.addresses[key] = ah
+		q.keepAddress(key, ah)
 	}
 	req.AH, req.RemoteQPN, req.QKey, req.DCKey = ah, w.AV.QPN, w.AV.QKey, w.AV.DCKey
 	return 0, nil
+}
+
+// keepAddress keeps the handle of an address, and those before it if there is room.
+func (q *QP) keepAddress(key addressKey, ah *roce.AH) {
+	s, total := &q.sq, &q.ctx.addresses
+	if len(s.addresses) >= maxAddresses || total.Load() >= mostAddresses {
+		q.forgetAddresses()
+	}
+	if s.addresses == nil {
+		s.addresses = make(map[addressKey]*roce.AH)
+	}
+	s.addresses[key] = ah
+	total.Add(1)
+}
+
+// forgetAddresses lets go of the handles that the QP keeps.
+func (q *QP) forgetAddresses() {
+	q.ctx.addresses.Add(-int64(len(q.sq.addresses)))
+	q.sq.addresses = nil
 }
 
 // TakeSend implements engine.Front.
@@ -374,6 +393,7 @@ func (f *front) Reset() {
 		q.traceDropped()
 	}
 	q.sq.reset()
+	q.forgetAddresses()
 	q.rq.reset()
 }
 
