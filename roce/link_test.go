@@ -338,7 +338,11 @@ func randomLink(rnd *rand.Rand) rocetest.Link {
 // Every message must arrive, with one completion each and in order, without exhausted
 // retries, and leave the QPs idle.
 func TestRandomLinks(t *testing.T) {
-	for seed := range seeds(40, 150, 5000) {
+	n := seeds(40, 150, 5000)
+	for seed := range n + 1 {
+		if seed == n {
+			seed = 610 // probes while everything is sent again in order, with an atomic among them
+		}
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		there, back := randomLink(rnd), randomLink(rnd)
 		selective := rnd.IntN(4) > 0

@@ -180,8 +180,8 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 		r.probes.done()
 		return q.putAsk(b)
 	}
-	left := 1
-	if q.recv.Selective && r.probes.backoff > 1 && q.openBoard() {
+	left := 1 // the scoreboard needs all packets to be in flight
+	if q.recv.Selective && r.probes.backoff > 1 && r.allSent() && q.openBoard() {
 		left = probedPackets
 	}
 	for psn := r.una; left > 0 && w != nil && psnDiff(psn, r.next) < 0; w, i = w.progress.next, 0 {
