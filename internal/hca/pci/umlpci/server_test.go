@@ -355,19 +355,27 @@ func TestWritesAreTold(t *testing.T) {
 	}
 }
 
-// The kernel makes reads and writes of its descriptors block, fills the pipes, and goes.
+// The kernel is told by pipes, as in Linux. It makes reads and writes of its descriptors block, fills
+// the pipes, and goes.
 func TestBlockingDescriptors(t *testing.T) {
 	k := newKernel(t)
-	for i := range k.calls {
-		var p [2]int
-		if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+	var pipes [queues][2]int
+	for i := range pipes {
+		if err := unix.Pipe2(pipes[i][:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 			t.Fatal(err)
 		}
-		defer unix.Close(p[0])
+		defer unix.Close(pipes[i][0])
 		unix.Close(k.calls[i])
-		k.calls[i] = p[1]
+		k.calls[i] = pipes[i][1]
 	}
 	k.start()
+	for range entries / 2 {
+		k.write(opBARWrite, 0x20, []byte("doorbell"))
+	}
+	told := make([]byte, 9)
+	if n, err := unix.Read(pipes[accessQueue][0], told); err != nil || n < 8 || le.Uint64(told) != 1 {
+		t.Errorf("the kernel reads %x, %v", told[:max(n, 0)], err)
+	}
 	for i := range k.calls {
 		for b := make([]byte, 1<<16); ; {
 			if _, err := unix.Write(k.calls[i], b); err != nil {
