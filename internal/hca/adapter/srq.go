@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -58,7 +59,7 @@ type SRQ struct {
 	posted   uint16 // as the doorbell record says
 	limit    uint32 // fewer requests than this raise the event, once
 	failed   bool
-	buf      []byte
+	ahead    readAhead
 	returned []*recvSlot // of messages that were not completed
 	free     []*recvSlot
 }
@@ -102,7 +103,7 @@ func (c *Context) createSRQ(a SRQAttr) (*SRQ, error) {
 	if shift < 5 || shift > maxRecvShift {
 		return nil, failure.New(op, syscall.EINVAL, "requests of 2^%d bytes: must be 2^5 to 2^%d", shift, maxRecvShift)
 	}
-	s := &SRQ{ctx: c, number: newNumber(c, &c.dev.next.srq, c.srqs), attr: a, uid: a.uid, shift: shift, limit: a.Limit, buf: make([]byte, 1<<shift)}
+	s := &SRQ{ctx: c, number: newNumber(c, &c.dev.next.srq, c.srqs), attr: a, uid: a.uid, shift: shift, limit: a.Limit}
 	s.attr.Ring, s.attr.DB = nil, nil // ring and db have them
 	if err := s.ring.open(op, "the ring", a.Ring, int(a.MaxWR)<<shift); err != nil {
 		return nil, err
@@ -184,20 +185,53 @@ func (s *SRQ) take() (*recvSlot, error) {
 	if uint32(s.head) >= s.attr.MaxWR {
 		return fail(failure.New("SRQ", syscall.EINVAL, "the list goes to request %d, the queue has %d", s.head, s.attr.MaxWR))
 	}
-	if err := s.ring.read(int(s.head)<<s.shift, s.buf); err != nil {
+	entry, err := s.entry()
+	if err != nil {
 		return fail(&operr.Error{Op: "SRQ", Errno: syscall.EFAULT, Reason: "the queue cannot be read", Err: err})
 	}
 	slot := popRecvSlot(&s.free)
 	s.requests++
-	slot.fill(s.requests, s.head, s.buf[prm.SRQHeaderSize:])
+	slot.fill(s.requests, s.head, entry[prm.SRQHeaderSize:])
 	if s.attr.Cyclic {
 		s.head = uint16((uint32(s.head) + 1) & (s.attr.MaxWR - 1))
 	} else {
-		s.head = prm.NextSRQ(s.buf)
+		s.head = prm.NextSRQ(entry)
 	}
 	s.taken++
 	s.reachLimit()
 	return slot, nil
+}
+
+// readAhead is a copy of neighbouring entries of an SRQ's ring. One read of the program's memory costs
+// more than the bytes, and programs post most requests in the order of the ring.
+type readAhead struct {
+	buf    []byte
+	first  int    // index of the first entry
+	n      int    // entries
+	posted uint16 // requests that had been posted before the copy was made
+}
+
+// aheadBytes is the size of the copy, if entries are not longer.
+const aheadBytes = 512
+
+// entry returns the entry at the head of the list, until the next call. s.mu is held, and the list is
+// not empty.
+//
+// An entry of the copy counts if the list leads to it as one of the requests that had been posted before
+// the copy was made: a program does not change them before they complete.
+func (s *SRQ) entry() ([]byte, error) {
+	a := &s.ahead
+	at := int(s.head) - a.first
+	if at < 0 || at >= a.n || int16(a.posted-s.taken) <= 0 {
+		a.first, a.n, a.posted = int(s.head), 0, s.posted
+		n := max(1, min(aheadBytes>>s.shift, int(s.attr.MaxWR)-a.first, int(s.posted-s.taken)))
+		a.buf = slices.Grow(a.buf[:0], n<<s.shift)[:n<<s.shift]
+		if err := s.ring.read(a.first<<s.shift, a.buf); err != nil {
+			return nil, err
+		}
+		a.n, at = n, 0
+	}
+	return a.buf[at<<s.shift : (at+1)<<s.shift], nil
 }
 
 // refresh reads the doorbell record. s.mu is held.

@@ -3,6 +3,7 @@ package adapter_test
 import (
 	"bytes"
 	"encoding/binary"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
@@ -111,6 +112,61 @@ func TestSRQ(t *testing.T) {
 		to[1].modify(adapter.QPModify{State: rdma.StateErr}, rdma.AttrState)
 		if e := <-p.b.events; e.typ != adapter.EventQPLastWQEReached || e.obj != to[1].QP {
 			t.Errorf("event %+v", e)
+		}
+	})
+}
+
+// Requests are posted several at a time, and given back in a random order, so that the list leads through
+// the ring in a random order after a while. Each message has to go to the memory of its own request.
+func TestSRQOrder(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		const entries = 32
+		rnd := rand.New(rand.NewPCG(1, 2))
+		p := newPair(t, o)
+		s := p.b.srq(entries)
+		recv := p.b.cq(64, nil)
+		from := p.a.qp(p.qa.send, p.qa.recv, nil)
+		to := p.b.qp(p.qb.send, recv, func(a *adapter.QPAttr) { a.SRQ, a.RQCount, a.RQShift = s.SRQ, 0, 0 })
+		from.connect(to)
+		to.connect(from)
+		mr, at := p.b.mr(1<<16, 1)
+		type request struct {
+			index uint16
+			addr  uint64
+		}
+		var posted []request
+		var taken []uint16
+		sent := 0
+		for range 60 {
+			for range rnd.IntN(entries - len(posted) - len(taken)) {
+				r := request{addr: at + uint64(rnd.IntN(1<<10))<<6}
+				r.index = s.post(prm.Data{Length: 64, LKey: mr.LKey(), Addr: r.addr})
+				posted = append(posted, r)
+			}
+			for range rnd.IntN(len(posted) + 1) {
+				sent++
+				want := binary.BigEndian.AppendUint64(nil, uint64(sent))
+				from.post(newWQE(prm.OpSend, 0, 0, 0).inline(want))
+				p.a.ctx.Poll()
+				r := posted[0]
+				posted = posted[1:]
+				c := recv.waitCQE()
+				if c.Opcode != prm.CQERecv || c.Counter != r.index {
+					t.Fatalf("message %d to request %d: %+v", sent, r.index, c)
+				}
+				if got := p.b.mem.get(r.addr, len(want)); !bytes.Equal(got, want) {
+					t.Fatalf("message %d to request %d: %x", sent, r.index, got)
+				}
+				taken = append(taken, r.index)
+			}
+			rnd.Shuffle(len(taken), func(i, j int) { taken[i], taken[j] = taken[j], taken[i] })
+			for n := rnd.IntN(len(taken) + 1); n > 0; n-- {
+				s.release(taken[0])
+				taken = taken[1:]
+			}
+		}
+		if sent < 100 {
+			t.Errorf("only %d messages", sent)
 		}
 	})
 }
