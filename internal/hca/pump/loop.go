@@ -66,6 +66,9 @@ const (
 	// that time, which saves a nap (see spin).
 	spinTime = 5 * time.Microsecond
 	longSpin = 12 * time.Microsecond
+	// streamSpin is longSpin for a thread in real time. The program has many requests to work off
+	// before it answers.
+	streamSpin = 40 * time.Microsecond
 	// nap is how long it sleeps at a time while programs are active, and at least one part in
 	// napPart of the time since there was work: naps of several devices would otherwise take a
 	// processor from the programs that are waited for. A nap costs about 5 µs of a processor,
@@ -426,6 +429,8 @@ func (l *loop) spin(t *thread) time.Duration {
 		return spinTime
 	}
 	switch here, elsewhere := t.found(pids[:len(pids)-1]); {
+	case elsewhere && !here && t.stream:
+		return streamSpin
 	case elsewhere && !here:
 		return longSpin
 	case here && !elsewhere:

@@ -33,7 +33,7 @@ type thread struct {
 	rests   int       // how often the thread gave up its processor
 	rested  time.Time // time of the last rest
 
-	// What the last call of place saw of the programs that ran, by their processes.
+	// What the last call of observe saw of the programs that ran, by their processes.
 	waits map[int]waits
 	where map[int]int // the processors that they ran on
 
@@ -128,9 +128,10 @@ func (t *thread) active(now time.Time) {
 		return
 	}
 	t.realtime(t.moved-moved >= streamBytes, now)
+	used, crowded := t.observe()
 	switch {
 	case t.stream: // the kernel moves it away from another thread in real time at once
-	case t.place():
+	case t.place(used, crowded):
 	case t.waited-waited >= past/mostWaiting:
 		if rand.IntN(2) == 1 {
 			others := t.allowed
@@ -149,19 +150,13 @@ func (t *thread) active(now time.Time) {
 	}
 }
 
-// place binds the thread by where the device's programs run, and reports whether it did. It does so if
-// a program runs and at least one of the allowed processors has none.
-//
-// Usually the thread is bound to the processors without programs. A program can then answer while the
-// thread polls. On the thread's own processor it could answer only while the thread naps.
+// observe looks where the device's programs run. It returns their processors, and one of them that is
+// crowded; -1: none is.
 //
 // A processor is crowded if two of the programs run on it, or if a program has to wait for it for
-// longWait at a time, because a program of another run is there. The thread is then bound to the
-// crowded processor. This leaves its former processor idle, and the kernel moves one of the programs
-// there. The kernel moves no program to a processor whose thread naps for microseconds only.
-func (t *thread) place() bool {
-	var used unix.CPUSet
-	crowded := -1
+// longWait at a time, because a program of another run is there.
+func (t *thread) observe() (used unix.CPUSet, crowded int) {
+	crowded = -1
 	before := t.waits
 	t.waits, t.where = make(map[int]waits), make(map[int]int)
 	for _, pid := range t.pids() {
@@ -180,6 +175,19 @@ func (t *thread) place() bool {
 		used.Set(p)
 		t.where[pid] = p
 	}
+	return used, crowded
+}
+
+// place binds the thread by where the device's programs run, as observe has returned it, and reports whether
+// it did. It does so if a program runs and at least one of the allowed processors has none.
+//
+// Usually the thread is bound to the processors without programs. A program can then answer while the
+// thread polls. On the thread's own processor it could answer only while the thread naps.
+//
+// If a processor is crowded, the thread is bound to it. This leaves the thread's former processor idle, and
+// the kernel moves one of the programs there. The kernel moves no program to a processor whose thread naps
+// for microseconds only.
+func (t *thread) place(used unix.CPUSet, crowded int) bool {
 	free := t.allowed
 	for p := range len(free) * 64 {
 		if used.IsSet(p) {
@@ -198,7 +206,7 @@ func (t *thread) place() bool {
 	return unix.SchedSetaffinity(0, &free) == nil
 }
 
-// found reports where the last call of place found programs: on the processor of the thread, on others.
+// found reports where the last call of observe found programs: on the processor of the thread, on others.
 func (t *thread) found(pids []int) (here, elsewhere bool) {
 	own := processor()
 	for _, pid := range pids {

@@ -162,7 +162,7 @@ func TestPlace(t *testing.T) {
 	check := func(what string, want ...int) {
 		t.Helper()
 		th.waits = nil // other tests may run on the same processors, for which the programs waited
-		if placed := th.place(); placed != (len(want) > 0) {
+		if placed := th.place(th.observe()); placed != (len(want) > 0) {
 			t.Errorf("%s: placed %t", what, placed)
 		}
 		var set unix.CPUSet
@@ -183,7 +183,7 @@ func TestPlace(t *testing.T) {
 	// The thread knows one of two programs on a processor: its waits tell that there is another one.
 	programs = []int{second}
 	for deadline := time.Now().Add(patience); ; time.Sleep(checkEvery) {
-		th.place()
+		th.place(th.observe())
 		var set unix.CPUSet
 		if err := unix.SchedGetaffinity(0, &set); err != nil {
 			t.Fatal(err)
