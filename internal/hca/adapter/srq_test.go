@@ -116,6 +116,38 @@ func TestSRQ(t *testing.T) {
 	})
 }
 
+// A cyclic queue that is full has its requests replaced in place.
+func TestCyclicSRQ(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		const entries = 8
+		p := newPair(t, o)
+		s := p.b.srqWith(entries, func(a *adapter.SRQAttr) { a.Cyclic = true })
+		recv := p.b.cq(64, nil)
+		from := p.a.qp(p.qa.send, p.qa.recv, nil)
+		to := p.b.qp(p.qb.send, recv, func(a *adapter.QPAttr) { a.SRQ, a.RQCount, a.RQShift = s.SRQ, 0, 0 })
+		from.connect(to)
+		to.connect(from)
+		mr, at := p.b.mr(1<<16, 1)
+		for round := range uint64(3) {
+			first := at + round*entries*64
+			for i := range uint64(entries) {
+				s.post(prm.Data{Length: 64, LKey: mr.LKey(), Addr: first + i*64})
+			}
+			for i := range uint64(entries) {
+				want := []byte{byte(round), byte(i), 'x'}
+				from.post(newWQE(prm.OpSend, 0, 0, 0).inline(want))
+				p.a.ctx.Poll()
+				if c := recv.waitCQE(); c.Opcode != prm.CQERecv || c.Counter != uint16(i) {
+					t.Fatalf("round %d, message %d: %+v", round, i, c)
+				}
+				if got := p.b.mem.get(first+i*64, len(want)); !bytes.Equal(got, want) {
+					t.Fatalf("round %d, message %d: %x", round, i, got)
+				}
+			}
+		}
+	})
+}
+
 // Requests are posted several at a time, and given back in a random order, so that the list leads through
 // the ring in a random order after a while. Each message has to go to the memory of its own request.
 func TestSRQOrder(t *testing.T) {
