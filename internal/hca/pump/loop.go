@@ -66,7 +66,7 @@ const (
 	// that time, which saves a nap (see spin).
 	spinTime = 5 * time.Microsecond
 	longSpin = 12 * time.Microsecond
-	// streamSpin is longSpin for a thread in real time. The program has many requests to work off
+	// streamSpin is longSpin while the device moves a stream: the program has many requests to work off
 	// before it answers.
 	streamSpin = 40 * time.Microsecond
 	// nap is how long it sleeps at a time while programs are active, and at least one part in
@@ -75,8 +75,8 @@ const (
 	// and 25 µs in a virtual machine whose timers are those of its host.
 	nap     = 20 * time.Microsecond
 	napPart = 4
-	// streamNap is nap for a thread in real time: the programs of a stream take many completions
-	// and post many requests at a time.
+	// streamNap is nap while the device moves a stream: its programs take many completions and post
+	// many requests at a time.
 	streamNap = 40 * time.Microsecond
 	// unannounced is the longest nap that packets in shared memory do not end where interrupts
 	// are late by dearInterrupt or more, as they are in a virtual machine whose interrupts are
@@ -340,7 +340,7 @@ func (l *loop) run() {
 		case idle < active && busy:
 			w.disarm()
 			shortest := nap
-			if t.stream {
+			if t.moving {
 				shortest = streamNap
 			}
 			l.nap(max(shortest, idle/napPart))
@@ -429,7 +429,7 @@ func (l *loop) spin(t *thread) time.Duration {
 		return spinTime
 	}
 	switch here, elsewhere := t.found(pids[:len(pids)-1]); {
-	case elsewhere && !here && t.stream:
+	case elsewhere && !here && t.moving:
 		return streamSpin
 	case elsewhere && !here:
 		return longSpin

@@ -28,6 +28,7 @@ type thread struct {
 	bound   bool            // the thread is bound to some of the allowed processors
 	beside  bool            // it runs on a processor that its programs do not use
 
+	moving  bool      // the device moves a stream: streamBytes or more between the last two checks
 	stream  bool      // the thread is scheduled in real time
 	refused bool      // the system does not allow real time
 	rests   int       // how often the thread gave up its processor
@@ -127,7 +128,8 @@ func (t *thread) active(now time.Time) {
 		t.release()
 		return
 	}
-	t.realtime(t.moved-moved >= streamBytes, now)
+	t.moving = t.moved-moved >= streamBytes
+	t.realtime(t.moving, now)
 	used, crowded := t.observe()
 	switch {
 	case t.stream: // the kernel moves it away from another thread in real time at once
@@ -294,6 +296,7 @@ func (t *thread) bind() {
 // release lets the kernel place the thread. When it wakes up, that is a processor that is
 // idle, if there is one.
 func (t *thread) release() {
+	t.moving = false
 	t.realtime(false, time.Time{})
 	t.unbind()
 }
