@@ -92,8 +92,9 @@
 //
 // If the peer is another implementation, the requester retransmits all requests from the
 // lost one on (go-back-N), at most once per round trip. If only READ responses are lost, it
-// requests that READ again from the first missing response on, and keeps the responses that
-// have arrived after it.
+// keeps those that have arrived, and asks again for the others when the peer has answered the READ to
+// its end: from the first missing response of the READ to the last, but not for more than
+// the window holds.
 //
 // Two devices of this kind agree on the payload of a full packet, which may be longer than the path
 // MTU of the standard ([Port.Offers], [Payload]).

@@ -4,9 +4,9 @@ package roce
 // once: all packets in flight after a lost one report it, too.
 type gap struct {
 	open      bool // packet psn was lost and has not been acknowledged
-	restarted bool // PSNs of responses went back to before psn: the peer has started to answer again
 	psn       uint32
-	high      uint32 // PSN of the last response that arrived before the response of psn
+	request   uint32 // PSN of the last request that the peer has reported missing
+	requestAt int64  // time at which that was handled
 	at        int64  // time at which the loss was handled
 }
 
@@ -24,20 +24,12 @@ func (g *gap) reported(una uint32, timeout, now int64) bool {
 	return true
 }
 
-// overtaken records that response psn arrived while the response of una is
-// missing. It reports whether the response of una is to be requested again.
-//
-// Peers answer in the order of the requests. All responses that were requested before una
-// was requested again come first, and a READ may have thousands. So una is lost once more
-// only if the PSNs start again without it.
-func (g *gap) overtaken(una, psn uint32, timeout, now int64) bool {
-	if g.open && g.psn == una {
-		g.restarted = g.restarted || psnDiff(psn, g.high) <= 0
-		g.high = psn
-		if !g.restarted || now-g.at < timeout {
-			return false
-		}
+// refused records that the peer reported that request psn is missing, while responses of earlier
+// requests are, too. It reports whether to handle that, as reported does.
+func (g *gap) refused(psn uint32, timeout, now int64) bool {
+	if g.requestAt != 0 && g.request == psn && now-g.requestAt < timeout {
+		return false
 	}
-	*g = gap{open: true, psn: una, at: now, high: psn}
+	g.request, g.requestAt = psn, now
 	return true
 }

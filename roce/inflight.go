@@ -65,14 +65,18 @@ func (f *inFlight) lostAll(p *peer, size, rtt, now int64) {
 }
 
 // release removes everything from the windows.
-func (f *inFlight) release(p *peer) (r released) {
-	if f.out != 0 {
-		r[0] = p.out.give(f.out)
+func (f *inFlight) release(p *peer) released { return f.takenBack(p, f.out, f.in) }
+
+// takenBack removes bytes from the windows that are to be sent again.
+func (f *inFlight) takenBack(p *peer, out, in int64) (r released) {
+	if out = min(out, f.out); out != 0 {
+		f.out -= out
+		r[0] = p.out.give(out)
 	}
-	if f.in != 0 {
-		r[1] = p.in.give(f.in)
+	if in = min(in, f.in); in != 0 {
+		f.in -= in
+		r[1] = p.in.give(in)
 	}
-	f.out, f.in = 0, 0
 	return r
 }
 

@@ -42,9 +42,6 @@ func (p *probes) fire(now int64) {
 	p.due = true
 }
 
-// request makes a probe due at once, because the response of una was lost.
-func (p *probes) request() { p.due = true }
-
 // done records that the probe was sent, or is not needed.
 func (p *probes) done() { p.due = false }
 
@@ -52,10 +49,10 @@ func (p *probes) done() { p.due = false }
 func (p *probes) put(psn uint32) { p.due, p.sent, p.psn = false, true, psn }
 
 // after returns the time of the next probe. timeout is the full timeout, or 0.
-// A peer of another implementation (standard) gets fewer probes, because it may
-// answer each one with the whole rest of a READ. A peer with this
-// implementation gets more probes after a full timeout without progress (late):
-// on a line that loses bursts in both directions, each probe is another chance.
+// A peer with this implementation gets more probes after a full timeout without
+// progress (late): on a line that loses bursts in both directions, each probe is another
+// chance. A peer of another implementation (standard) does not, because it may answer
+// each one with many responses.
 func (p *probes) after(rtt *roundTrips, timeout int64, standard, late bool) int64 {
 	pto := rtt.timeout()
 	if timeout != 0 && !standard && late {
@@ -64,7 +61,7 @@ func (p *probes) after(rtt *roundTrips, timeout int64, standard, late bool) int6
 	limit := int64(time.Second)
 	if timeout != 0 {
 		limit = timeout / probeParts
-		if !rtt.sampled || standard {
+		if !rtt.sampled {
 			limit = timeout / leastProbes // the round trip may be long
 		}
 		pto = min(pto, timeout/leastProbes)

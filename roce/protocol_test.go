@@ -411,21 +411,22 @@ func TestRequester(t *testing.T) {
 		l.expect(l.give(ack(1)), "")
 		l.m.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess)
 	})
-	t.Run("asks for a READ again from what is missing", func(t *testing.T) {
+	t.Run("asks for missing responses of a READ when its answer has ended", func(t *testing.T) {
 		l := requester(t, pairOptions{})
 		r := read(7*mtu + 1)
 		l.post(0, r)
 		l.expect(l.sent(), "RDMA READ Request 16777214 A va 8 key 1 len 1793")
 		l.expect(l.give(pkt(wire.ReadResponseFirst, 0xfffffe, false, mtu, aeth(wire.ACKNoCredits)),
-			pkt(wire.ReadResponseMiddle, 0, false, mtu)),
-			"RDMA READ Request 16777215 A va 264 key 1 len 1537")
+			pkt(wire.ReadResponseMiddle, 0, false, mtu),
+			pkt(wire.ReadResponseMiddle, 1, false, mtu),
+			pkt(wire.ReadResponseMiddle, 3, false, mtu),
+			pkt(wire.ReadResponseMiddle, 4, false, mtu)), "")
+		l.expect(l.give(pkt(wire.ReadResponseLast, 5, false, 1, aeth(wire.ACKNoCredits))),
+			"RDMA READ Request 16777215 A va 264 key 1 len 1024")
 		l.expect(l.give(pkt(wire.ReadResponseFirst, 0xffffff, false, mtu, aeth(wire.ACKNoCredits)),
 			pkt(wire.ReadResponseMiddle, 0, false, mtu),
 			pkt(wire.ReadResponseMiddle, 1, false, mtu),
-			pkt(wire.ReadResponseMiddle, 2, false, mtu),
-			pkt(wire.ReadResponseMiddle, 3, false, mtu),
-			pkt(wire.ReadResponseMiddle, 4, false, mtu),
-			pkt(wire.ReadResponseLast, 5, false, 1, aeth(wire.ACKNoCredits))), "")
+			pkt(wire.ReadResponseLast, 2, false, mtu, aeth(wire.ACKNoCredits))), "")
 		l.m.statuses(rdma.StatusSuccess)
 		var want []byte
 		for psn := uint32(0xfffffe); psn != 5; psn = psnAdd(psn, 1) {

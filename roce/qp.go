@@ -319,6 +319,7 @@ func (q *QP) leave(to rdma.State) {
 	r.probes.done()
 	q.closeBoard()
 	r.reads.leave(&q.port.recovery)
+	r.rerequests = rerequests{}
 	r.leave()
 	for r.head != nil {
 		q.h.Completed(r.pop(), rdma.StatusWRFlushErr)

@@ -10,12 +10,13 @@ import (
 
 // progress is the requester's state of a Work.
 type progress struct {
-	next   *Work
-	first  uint32      // PSN of its first packet; for a READ, of its first response
-	count  uint32      // number of packets, or of responses for a READ; 0 for local work
-	status rdma.Status // status of its completion, if known in advance: local work always has one
-	again  uint32      // number of packets that were sent again
-	failed bool        // w fails with status, even though not all of its packets were acknowledged
+	next      *Work
+	rerequest *rerequest  // its last repeated request for responses; nil: none
+	first     uint32      // PSN of its first packet; for a READ, of its first response
+	count     uint32      // number of packets, or of responses for a READ; 0 for local work
+	status    rdma.Status // status of its completion, if known in advance: local work always has one
+	again     uint32      // number of packets that were sent again
+	failed    bool        // w fails with status, even though not all of its packets were acknowledged
 }
 
 // requester is the sending half of a QP: it turns Work into requests, and responses into
@@ -30,12 +31,13 @@ type requester struct {
 	unasked  int64  // bytes sent since the last packet with the acknowledge-request bit
 
 	// Loss detection and recovery.
-	rtt     roundTrips
-	retries retries
-	probes  probes
-	gap     gap         // loss reported by a standard peer
-	board   *scoreboard // losses with selective repeat; nil: none
-	reads   reads
+	rtt        roundTrips
+	retries    retries
+	probes     probes
+	gap        gap         // loss reported by a standard peer
+	board      *scoreboard // losses with selective repeat; nil: none
+	reads      reads
+	rerequests rerequests // with a standard peer
 
 	flight inFlight // congestion control
 }
@@ -46,6 +48,7 @@ func (r *requester) init(c *SendConfig) {
 	r.rtt.init()
 	r.retries.init(c.keep(), c.PSN)
 	r.reads.init(c.PSN)
+	r.rerequests.restart(c.PSN)
 }
 
 // restart discards what was measured of the peer, because the connection to it
@@ -56,6 +59,7 @@ func (r *requester) restart(c transmission) {
 	r.retries.init(c, r.una)
 	r.probes, r.gap, r.flight = probes{}, gap{}, inFlight{}
 	r.reads.init(r.una)
+	r.rerequests.restart(r.una)
 }
 
 // mayBuild lets the QP build packets after this batch, because an acknowledgement or a loss

@@ -37,6 +37,7 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	if q.recv.Selective {
 		r.reads.seeMark(k.Mark)
 	}
+	shows := raw != nil && k.Opcode != wire.Acknowledge && q.noteAnswer(k.PSN, now)
 	switch {
 	case k.Opcode == wire.Acknowledge:
 		q.acknowledge(k, now)
@@ -45,6 +46,27 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	default:
 		q.readResponse(k, raw, now)
 	}
+	if shows {
+		q.findLostResponses(now)
+	}
+}
+
+// noteAnswer records that response psn, to a READ or atomic, arrived. It reports whether that may show the
+// loss of other responses.
+func (q *QP) noteAnswer(psn uint32, now int64) bool {
+	r := &q.req
+	if q.recv.Selective || r.reads.early.has(psn) || psnDiff(psn, r.next) >= 0 {
+		return false
+	}
+	w := r.head.sendable()
+	for w != nil && w.index(psn) >= w.progress.count {
+		w = w.progress.next.sendable()
+	}
+	if w == nil || !w.answered() {
+		return false
+	}
+	r.probes.wait(now)
+	return r.rerequests.answered(w, psn, q.peer.out.trip.Load(), now) && (psn != r.una || r.rerequests.live > 0)
 }
 
 // acknowledge handles an ACK or a NAK.
@@ -57,7 +79,8 @@ func (q *QP) acknowledge(k *packet, now int64) {
 		// READ and atomic responses before this ACK. If one of those is missing,
 		// it was lost.
 		if !q.advance(psnAdd(k.PSN, 1), now) {
-			q.overtaken(k.PSN, now)
+			r.rerequests.executed(k.PSN)
+			q.findLostResponses(now)
 		}
 		q.findLost(now)
 	case wire.KindRNR:
@@ -88,8 +111,15 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 	switch s {
 	case wire.NAKSequence:
 		q.port.n.SequenceNAKsReceived.Add(1)
-		q.advance(k.PSN, now)
-		q.lost(now)
+		if q.advance(k.PSN, now) {
+			q.lost(now)
+			return
+		}
+		// The peer has executed the requests before this one, and sent their responses
+		// before this NAK.
+		q.requestLost(k.PSN, now)
+		q.req.rerequests.executed(k.PSN)
+		q.findLostResponses(now)
 		return
 	case wire.NAKInvalidRequest:
 		st = rdma.StatusRemInvReqErr
@@ -116,7 +146,6 @@ func (q *QP) readResponse(k *packet, raw []byte, now int64) {
 	r := &q.req
 	if !q.advance(k.PSN, now) {
 		q.holdResponse(k, raw, now)
-		q.overtaken(k.PSN, now)
 		return
 	}
 	w := r.head
@@ -139,18 +168,21 @@ func (q *QP) readResponse(k *packet, raw []byte, now int64) {
 }
 
 // fitsRead reports whether k can be response i of READ w, by its length, its position and
-// its syndrome. A READ can be requested again from any response to its end, so a first
-// response may be at any position, but a last one only at the end.
+// its syndrome. A READ can be requested again from any response on, so a first response may be at any
+// position. A last one may be before the end only if a part of the READ was requested again.
 func (q *QP) fitsRead(k *packet, w *Work, i uint32) bool {
 	end := k.layout&(wire.IsLast|wire.IsOnly) != 0
-	return int64(len(k.payload)) == q.bytes(w, i, i+1) && end == (i+1 == w.progress.count) && ackSyndrome(k)
+	fits := end == (i+1 == w.progress.count)
+	if !q.recv.Selective && w.progress.again > 0 {
+		fits = end || i+1 != w.progress.count
+	}
+	return fits && int64(len(k.payload)) == q.bytes(w, i, i+1) && ackSyndrome(k)
 }
 
 // atomicResponse handles the result of an atomic operation.
 func (q *QP) atomicResponse(k *packet, raw []byte, now int64) {
 	if !q.advance(k.PSN, now) {
 		q.holdResponse(k, raw, now)
-		q.overtaken(k.PSN, now)
 		return
 	}
 	w := q.req.head
@@ -283,26 +315,15 @@ func (q *QP) giveBack(out, in, now int64) {
 	q.release2(q.req.flight.arrived(q.peer, out, in, q.fullCost(), q.req.rtt.typical(), now))
 }
 
+// takeBack removes bytes that are to be sent again from the windows.
+func (q *QP) takeBack(out, in int64) {
+	q.release2(q.req.flight.takenBack(q.peer, out, in))
+}
+
 // release2 queues the QPs that waited for a window and may now send.
 func (q *QP) release2(qs released) {
 	q.port.ready.push(qs[0])
 	q.port.ready.push(qs[1])
-}
-
-// overtaken handles response psn, which arrived while the response of una, to a
-// READ or atomic, is missing. Only that READ is requested again, from una to
-// its end. The responses after it are kept. With selective repeat, findGaps
-// finds losses.
-func (q *QP) overtaken(psn uint32, now int64) {
-	r := &q.req
-	if r.head == nil || r.waiting || q.recv.Selective || !r.gap.overtaken(r.una, psn, r.rtt.timeout(), now) {
-		return
-	}
-	missing := int64(min(psnDiff(psn, r.una), int(r.head.progress.count-r.head.index(r.una))))
-	q.countLoss(missing)
-	q.peer.in.cut(now, r.rtt.typical(), missing)
-	r.probes.request()
-	r.rtt.cancel()
 }
 
 // lost goes back to una, because a response reported a loss there. With selective repeat it
@@ -317,6 +338,44 @@ func (q *QP) lost(now int64) {
 	q.goBack(now)
 }
 
+// requestLost goes back to the request with PSN psn, which was lost, while responses of requests
+// before it are missing. With selective repeat it does nothing, as lost.
+func (q *QP) requestLost(psn uint32, now int64) {
+	r := &q.req
+	if r.waiting || q.recv.Selective || psnDiff(psn, r.next) >= 0 || !r.gap.refused(psn, r.rtt.timeout(), now) {
+		return
+	}
+	var to *Work
+	var out, in int64
+	inFlight := 0
+	for w := r.head.sendable(); w != nil && psnDiff(w.progress.first, r.next) < 0; w = w.progress.next.sendable() {
+		i := max(0, psnDiff(psn, w.progress.first))
+		n := min(int(w.progress.count), psnDiff(r.next, w.progress.first))
+		switch {
+		case i >= n:
+			if w.answered() {
+				r.rerequests.resent(w, psn)
+				inFlight++
+			}
+			continue
+		case i > 0 && w.answered():
+			return // no request has this PSN
+		case to == nil:
+			to = w
+		}
+		r.rerequests.drop(w)
+		o, a := q.cost(w, uint32(i), uint32(n))
+		out, in = out+o, in+a
+	}
+	if to == nil {
+		return
+	}
+	q.countLoss(int64(psnDiff(r.next, psn)))
+	r.next, r.cur, r.inFlight = psn, to, inFlight
+	r.rtt.cancel()
+	q.takeBack(out, in)
+}
+
 // countLoss counts packets that a response reported as lost.
 func (q *QP) countLoss(packets int64) {
 	q.port.n.Losses.Add(1)
@@ -329,6 +388,10 @@ func (q *QP) goBack(now int64) {
 	if r.next != r.una {
 		r.retries.stops(now)
 	}
+	for w := r.head; r.rerequests.live > 0 && w != nil; w = w.progress.next {
+		r.rerequests.drop(w)
+	}
+	r.rerequests.restart(r.una)
 	r.goBack()
 	r.rtt.cancel()
 	q.release2(r.flight.release(q.peer))
@@ -339,6 +402,7 @@ func (q *QP) goBack(now int64) {
 // complete removes w, the head of the list, and passes it to Handler.Completed.
 func (q *QP) complete(w *Work, st rdma.Status) {
 	q.req.pop()
+	q.req.rerequests.drop(w)
 	// Completed may reuse w, so w is not read after it. If Completed changes a
 	// success to a failure, the reason in words is not known here; Failure describes
 	// its status.

@@ -34,6 +34,9 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 	if stop, more := q.buildMissing(b, now, &budget); stop {
 		return more
 	}
+	if !q.putRerequests(b, now) {
+		return true
+	}
 	for {
 		w := r.cur
 		if w == nil {
@@ -121,6 +124,9 @@ func (q *QP) sent(w *Work, i, j uint32, grant int, out, in, now int64) {
 	}
 	r.flight.sent(q.peer, out, in)
 	alone := r.inFlight == 0 // no responses of other requests come first
+	if alone && !q.recv.Selective && w.answered() {
+		r.rerequests.restart(r.next)
+	}
 	switch {
 	case psnDiff(r.next, r.high) < 0:
 		r.reads.requestedAgain()
@@ -179,6 +185,9 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 		r.reads.sound()
 		r.probes.done()
 		return q.putAsk(b)
+	}
+	if !q.recv.Selective && w.answered() {
+		return q.probeResponses(b, w, now)
 	}
 	left := 1 // the scoreboard needs all packets to be in flight
 	if q.recv.Selective && r.probes.backoff > 1 && r.allSent() && q.openBoard() {

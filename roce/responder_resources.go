@@ -186,11 +186,12 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 		}
 		return
 	}
-	if e.pending && e.cur <= i {
+	n := packets(reth.Length, q.mtu())
+	if e.pending && e.cur <= i && i+n <= e.end {
 		return // the response will be sent anyway
 	}
 	q.closeRead(e)
 	e.allowed = e.count
-	e.start, e.end = i, i+packets(reth.Length, q.mtu())
+	e.start, e.end = i, i+n
 	q.openRead(e, k.PSN)
 }

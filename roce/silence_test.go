@@ -52,34 +52,46 @@ func TestLateTimer(t *testing.T) {
 	}
 }
 
-// A peer answers in the order of the requests. Responses that were requested before the lost
-// one was requested again say nothing about it, however long they take.
-func TestOldResponsesAreNoSecondLoss(t *testing.T) {
+// A peer answers in the order of the requests. A response is lost when the answer of its request has
+// ended, and once more when a request is answered that was sent after the repeated one.
+func TestLostResponses(t *testing.T) {
 	const mtu, packets = 256, 64
 	l := alone(t, 0, pairOptions{mtu: mtu})
 	first := l.q.req.next
-	l.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1})
+	read := func() *Work {
+		return &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1}
+	}
+	l.post(0, read())
 	l.sent()
 	response := func(i int) []byte {
-		if i == 0 {
-			return pkt(wire.ReadResponseFirst, first, false, mtu, aeth(wire.ACKNoCredits))
+		switch i % packets {
+		case 0:
+			return pkt(wire.ReadResponseFirst, psnAdd(first, i), false, mtu, aeth(wire.ACKNoCredits))
+		case packets - 1:
+			return pkt(wire.ReadResponseLast, psnAdd(first, i), false, mtu, aeth(wire.ACKNoCredits))
 		}
 		return pkt(wire.ReadResponseMiddle, psnAdd(first, i), false, mtu)
 	}
+	want := func(n uint64, what string) {
+		t.Helper()
+		if got := l.port[0].Counters().Losses; got != n {
+			t.Errorf("%s: %d losses, want %d", what, got, n)
+		}
+	}
 	l.give(response(0))
-	losses := func() uint64 { return l.port[0].Counters().Losses }
 	for i := 2; i < packets-1; i++ {
 		l.give(response(i))
 		l.clock += int64(AckTimeout(l.q.send.Timeout)) / 5
 	}
-	if n := losses(); n != 1 {
-		t.Errorf("one response is missing: %d losses", n)
-	}
-	// The answer to the second request, again without that response.
-	l.give(response(2))
-	if n := losses(); n != 2 {
-		t.Errorf("the response is missing again: %d losses", n)
-	}
+	want(0, "the answer has not ended")
+	l.give(response(packets - 1))
+	want(1, "a response is missing")
+	l.give(response(2), response(packets-1))
+	want(1, "copies of the same answer")
+	l.post(0, read())
+	l.sent()
+	l.give(response(packets))
+	want(2, "the next READ is answered")
 }
 
 // TestProbedPackets sends eight packets over a path that loses everything. Only the first probe is a

@@ -13,8 +13,8 @@ import "github.com/softmkey/softmkey/rdma"
 //
 // A READ takes one PSN for each response packet. Its request is one packet, for any
 // length: the peer's memory may be a key whose data is organised in blocks, and the
-// transport does not know where a block begins. A retransmitted READ asks for the
-// responses from the first missing one to the last.
+// transport does not know where a block begins. A repeated request asks for missing
+// responses only.
 type workList struct {
 	head, tail *Work // outstanding Work, in order
 	cur        *Work // the Work that contains next; nil: all outstanding Work was sent

@@ -1,0 +1,273 @@
+package roce
+
+import (
+	"iter"
+
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// Recovery of lost READ and atomic responses from a peer without selective repeat.
+//
+// Such a peer answers the requests of a QP one after the other. A response therefore shows that all
+// requests that were sent before its own have been answered. What is still missing of them was lost.
+// The requester asks for these responses again, in one request for each READ, from the first missing
+// response to the last. Responses after a missing one are kept until it arrives.
+//
+// A request is repeated when the answer to the one before it has ended, and not before: some peers
+// finish that answer first and repeat the responses then, others break it off.
+
+// rerequest is the latest repeated request for responses of a READ or atomic.
+type rerequest struct {
+	from, to uint32 // the responses that it asks for, as positions in the READ
+	next     uint32 // requests that are not repeated, from this PSN on, were sent after it
+	order    uint32 // its number among the repeated requests of the QP, from 1
+	at       int64  // time at which it was sent
+	due      bool   // it is to be sent
+	answered bool   // a response has arrived
+	ended    bool   // the last of its responses has arrived
+}
+
+// rerequests records how far the peer has answered the requests of a QP.
+type rerequests struct {
+	first uint32 // highest PSN of a response to a request that was not repeated
+	order uint32 // highest order of a repeated request that was answered; 0: none
+	next  uint32 // next of that request
+	sent  uint32 // number of repeated requests that were sent
+	live  int    // number of rerequests in the list of outstanding Work
+}
+
+// drop removes the rerequest of w, because w is complete or its request is sent anew.
+func (r *rerequests) drop(w *Work) {
+	if w.progress.rerequest != nil {
+		w.progress.rerequest = nil
+		r.live--
+	}
+}
+
+// restart forgets what was answered. The next request to send has PSN una, and no READ or atomic
+// before it is outstanding.
+func (r *rerequests) restart(una uint32) { *r = rerequests{first: psnAdd(una, -1), live: r.live} }
+
+// answered records that response psn of w arrived, which was missing. It reports whether that may show
+// a loss. trip is the shortest round trip to the peer, or 0: an answer that comes sooner after the
+// repeated request belongs to an earlier one.
+func (r *rerequests) answered(w *Work, psn uint32, trip, now int64) bool {
+	p := w.progress.rerequest
+	if i := w.index(psn); p != nil && i >= p.from && i < p.to {
+		if p.due || trip == 0 || now-p.at < trip {
+			return false
+		}
+		p.answered = true
+		p.ended = p.ended || i+1 == p.to
+		if int32(p.order-r.order) <= 0 {
+			return p.ended
+		}
+		r.order, r.next = p.order, p.next
+		return true
+	}
+	if psnDiff(psn, r.first) <= 0 {
+		return false
+	}
+	r.first = psn
+	return true
+}
+
+// executed records that the peer has answered the requests before PSN psn that were not repeated.
+func (r *rerequests) executed(psn uint32) {
+	if psn = psnAdd(psn, -1); psnDiff(psn, r.first) > 0 {
+		r.first = psn
+	}
+}
+
+// resent records that the requests from PSN psn on are sent again, because one was lost before the peer
+// executed it. w is an outstanding READ or atomic before them.
+func (r *rerequests) resent(w *Work, psn uint32) {
+	if p := w.progress.rerequest; p != nil && psnDiff(p.next, psn) > 0 {
+		p.next = psn
+	}
+	if psnDiff(r.next, psn) > 0 {
+		r.next = psn
+	}
+}
+
+// over reports whether the answer to the latest request for w has ended.
+func (r *rerequests) over(w *Work) bool {
+	p := w.progress.rerequest
+	if p == nil {
+		last := psnAdd(w.progress.first, int(w.progress.count)-1)
+		return psnDiff(r.first, last) >= 0 || r.order != 0 && psnDiff(r.next, last) > 0
+	}
+	return !p.due && (p.ended || int32(r.order-p.order) > 0 || psnDiff(r.first, p.next) >= 0)
+}
+
+// missingOf returns the range of the responses of w that are missing, as positions. It is empty if
+// there are none.
+func (r *requester) missingOf(w *Work) (from, to uint32) {
+	if psnDiff(r.una, w.progress.first) > 0 {
+		from = w.index(r.una)
+	}
+	for to = w.progress.count; from < to && r.reads.early.has(psnAdd(w.progress.first, int(from))); {
+		from++
+	}
+	for from < to && r.reads.early.has(psnAdd(w.progress.first, int(to)-1)) {
+		to--
+	}
+	return from, to
+}
+
+// findLostResponses asks again for responses that were lost.
+func (q *QP) findLostResponses(now int64) {
+	r := &q.req
+	if q.recv.Selective || q.state != rdma.StateRTS || r.waiting {
+		return
+	}
+	lost := int64(0)
+	for w := range r.answering() {
+		if r.rerequests.over(w) {
+			lost += q.rerequest(w)
+		}
+	}
+	q.lostResponses(lost, now)
+}
+
+// lostResponses records that n responses were lost.
+func (q *QP) lostResponses(n, now int64) {
+	if n == 0 {
+		return
+	}
+	q.countLoss(n)
+	q.peer.in.cut(now, q.req.rtt.typical(), n)
+	q.req.rtt.cancel()
+}
+
+// answering iterates over the READs and atomics that were sent and are not complete.
+func (r *requester) answering() iter.Seq[*Work] {
+	return func(yield func(*Work) bool) {
+		for w := r.head.sendable(); w != nil && psnDiff(w.progress.first, r.next) < 0; w = w.progress.next.sendable() {
+			if w.answered() && !yield(w) {
+				return
+			}
+		}
+	}
+}
+
+// rerequest makes a repeated request for the missing responses of w due. It returns the number of
+// responses that were lost.
+func (q *QP) rerequest(w *Work) (lost int64) {
+	r := &q.req
+	from, to := r.missingOf(w)
+	if from == to {
+		return 0
+	}
+	p := w.progress.rerequest
+	asked := w.progress.count
+	if p != nil {
+		asked = p.to
+	}
+	for i := from; i < min(to, asked); i++ {
+		if i-from >= maxEarly { // the early buffer holds no responses from here on
+			lost += int64(min(to, asked) - i)
+			break
+		}
+		if !r.reads.early.has(psnAdd(w.progress.first, int(i))) {
+			lost++
+		}
+	}
+	if p == nil {
+		p = new(rerequest)
+		w.progress.rerequest = p
+		r.rerequests.live++
+	} else if !p.answered {
+		lost = min(lost, 1) // probably that request was lost, rather than all responses
+	}
+	if to = min(to, from+q.burst()); psnDiff(r.done, w.progress.first) <= 0 {
+		// The peer may not have the first request, and would take this one for it.
+		from, to = 0, w.progress.count
+	}
+	*p = rerequest{from: from, to: to, due: true}
+	r.mayBuild()
+	return lost
+}
+
+// leastPart is the smallest number of responses that one request asks for, unless fewer are left.
+const leastPart = 4
+
+// burst returns the number of responses that one repeated request may ask for, which is what the window
+// holds.
+func (q *QP) burst() uint32 {
+	return uint32(max(q.peer.in.limit.Load()/q.fullCost(), leastPart))
+}
+
+// putRerequests adds the repeated requests that are due to b, as far as the answers to all of them fit
+// two bursts. The others follow when answers have arrived. It reports whether the trains had room.
+func (q *QP) putRerequests(b *builder, now int64) bool {
+	r := &q.req
+	if r.rerequests.live == 0 {
+		return true
+	}
+	expected := int64(0)
+	for w := range r.answering() {
+		if p := w.progress.rerequest; p != nil && !p.due && !r.rerequests.over(w) {
+			expected += int64(p.to - p.from)
+		}
+	}
+	most := 2 * int64(q.burst())
+	for w := range r.answering() {
+		p := w.progress.rerequest
+		if p == nil || !p.due {
+			continue
+		}
+		n := int64(p.to - p.from)
+		if expected > 0 && expected+n > most {
+			break
+		}
+		expected += n
+		if !q.putRerequest(b, w, now) {
+			return false
+		}
+	}
+	return true
+}
+
+// putRerequest adds the repeated request of w to b.
+func (q *QP) putRerequest(b *builder, w *Work, now int64) bool {
+	r := &q.req
+	p := w.progress.rerequest
+	psn := psnAdd(w.progress.first, int(p.from))
+	if w.Op == rdma.WRRead {
+		if !q.putRead(b, w, p.from, p.to, psn, 0) {
+			return false
+		}
+	} else if !q.putAtomic(b, w, psn) {
+		return false
+	}
+	r.rerequests.sent++
+	p.due, p.next, p.order, p.at = false, r.next, r.rerequests.sent, now
+	q.sentAgain(w, psn, p.to-p.from)
+	return true
+}
+
+// probeResponses asks again for the missing responses of w, the READ or atomic of una, because no
+// response has arrived for a while. From the second time on, it asks for those of all READs, because a
+// line that loses bursts may lose a single request again.
+func (q *QP) probeResponses(b *builder, w *Work, now int64) bool {
+	r := &q.req
+	if p := w.progress.rerequest; p != nil && !p.due && now-p.at < r.rtt.typical() {
+		r.probes.done() // its answer may be on the way
+		return true
+	}
+	lost := q.rerequest(w)
+	r.rtt.retransmitted(r.una)
+	r.probes.put(r.una)
+	if a, _ := r.retries.lastAnswer(); a.at != 0 && r.rtt.sampled && now-a.at >= r.rtt.timeout() {
+		if r.probes.backoff > 1 {
+			for v := range r.answering() {
+				if p := v.progress.rerequest; p == nil || !p.due {
+					lost += q.rerequest(v)
+				}
+			}
+		}
+		q.lostResponses(lost, now)
+	}
+	return q.putRerequest(b, w, now)
+}
