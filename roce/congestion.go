@@ -56,6 +56,7 @@ type congestion struct {
 	mean   float64 // mean limit of the last rounds
 	below  float64 // mean loss of rounds with a limit up to mean
 	above  float64 // and beyond it
+	loss   float64 // mean loss of the last rounds
 
 	alpha float64 // DCQCN's estimate of the fraction of marked packets
 	cnpAt int64   // time of the last reduction for a notification
@@ -90,6 +91,8 @@ const (
 	shortLoss  = 0.18 // most loss that counts as a line's, with a short queue
 	differs    = 0.6  // ratio of below to above from which on loss does not depend on the limit
 	meanRounds = 8    // rounds of the means
+
+	hardlyAny = 0.001 // mean loss rate that is taken for none
 )
 
 // onDelivered records that n bytes in packets arrived. It returns the new limit of the
@@ -145,9 +148,10 @@ func (w *window) onPaced(now, rtt, n, packets, limit, top int64) int64 {
 }
 
 // clean reports whether the last measured round had no loss, and no loss or experiment is
-// pending.
+// pending. A window for READ responses is clean only when the mean loss has become small, too,
+// because the length of a READ's parts follows it.
 func (c *congestion) clean() bool {
-	return !c.testing && !c.settling && c.lost == 0 && c.packets == 0 && c.lastLoss == 0
+	return !c.testing && !c.settling && c.lost == 0 && c.packets == 0 && c.lastLoss == 0 && (c.yields || c.loss < hardlyAny)
 }
 
 // onLost records that packets were lost, and returns the new limit of the window.
@@ -240,7 +244,7 @@ func (c *congestion) tolerated(limit int64) float64 {
 // compare records the loss of a round, for the comparison of smaller with larger limits.
 func (c *congestion) compare(limit, loss float64) {
 	if c.mean == 0 {
-		c.mean, c.below, c.above = limit, loss, loss
+		c.mean, c.below, c.above, c.loss = limit, loss, loss, loss
 		return
 	}
 	if limit <= c.mean {
@@ -248,6 +252,7 @@ func (c *congestion) compare(limit, loss float64) {
 	} else {
 		c.above += (loss - c.above) / meanRounds
 	}
+	c.loss += (loss - c.loss) / meanRounds
 	c.mean += (limit - c.mean) / meanRounds
 }
 

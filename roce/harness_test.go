@@ -18,13 +18,13 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// memory is a Handler for tests. Its keys are byte slices, its queues are Go slices, and
+// memory is a Handler for tests. Its keys are byte slices, at address 0 and at plainFrom, its queues are Go slices, and
 // it logs every call. The log has no lock, so the race detector also checks that the
 // calls of one QP do not overlap. mu guards only the fields that tests access directly.
 type memory struct {
 	t     testing.TB
 	name  string
-	keys  map[uint32][]byte // by rkey; va is the index
+	keys  map[uint32][]byte // by rkey
 	stale map[uint32]bool   // keys that were invalidated
 
 	mu    sync.Mutex
@@ -200,6 +200,7 @@ func (m *memory) find(rkey uint32, va uint64, n uint32) ([]byte, NAK) {
 			return nil, nak
 		}
 	}
+	va %= plainFrom
 	b, ok := m.keys[rkey]
 	if !ok || m.stale[rkey] || va > uint64(len(b)) || uint64(n) > uint64(len(b))-va {
 		return nil, NAKRemoteAccess
@@ -583,7 +584,7 @@ func (p *pair) idle() {
 	p.t.Helper()
 	for i := range p.qp {
 		r, s := &p.qp[i].req, &p.qp[i].resp
-		if r.head != nil || r.cur != nil || r.flight.out != 0 || r.flight.in != 0 || r.inFlight != 0 || r.una != r.next && p.qp[i].state == rdma.StateRTS {
+		if r.head != nil || r.cur != nil || r.whole != nil || r.rerequests.live != 0 || r.flight.out != 0 || r.flight.in != 0 || r.inFlight != 0 || r.una != r.next && p.qp[i].state == rdma.StateRTS {
 			p.t.Errorf("side %d: requester not idle: %+v", i, *r)
 		}
 		if s.open != 0 || s.ack || s.nak != 0 || s.kind != idle {

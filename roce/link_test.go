@@ -147,7 +147,7 @@ type cycled struct {
 }
 
 func (s *cycled) ReadAt(p []byte, off uint64) error {
-	for len(p) > 0 {
+	for off += s.n; len(p) > 0; {
 		n := copy(p, s.b[off%uint64(len(s.b)):])
 		p, off = p[n:], off+uint64(n)
 	}
@@ -176,11 +176,14 @@ func (h bulk) OpenWrite(_ uint32, _ uint64, n uint32) (Sink, NAK) {
 	return &cycled{b: h.b, t: h.t}, NAKNone
 }
 func (h bulk) EndWrite(Sink, bool) NAK { h.open--; return NAKNone }
-func (h bulk) OpenRead(_ uint32, _ uint64, n uint32, _ uint64) (Source, NAK) {
+func (h bulk) OpenRead(_ uint32, va uint64, n uint32, _ uint64) (Source, NAK) {
 	h.open++
-	return &cycled{b: h.b, t: h.t}, NAKNone
+	return &cycled{b: h.b, n: va - readFrom, t: h.t}, NAKNone
 }
 func (h bulk) EndRead(Source) uint64 { h.open--; return 0 }
+
+// readFrom is the remote address of the requests of transfer, which are asked for in parts.
+const readFrom = plainFrom
 
 // transfer moves bytes over a link with requests of op, size bytes each, and keeps depth
 // of them outstanding. It returns the virtual time.
@@ -194,7 +197,7 @@ func transfer(t testing.TB, l *linked, op rdma.WROp, bytes, size, depth int) tim
 	posted := 0
 	post := func() {
 		for posted < total && posted-len(a.ended) < depth {
-			w := &Work{Op: op, Length: uint32(size), RKey: 1}
+			w := &Work{Op: op, Length: uint32(size), RKey: 1, RemoteAddr: readFrom}
 			if op == rdma.WRRead {
 				w.Dst = &cycled{b: buf, t: t}
 			} else {
@@ -274,6 +277,9 @@ func TestLinks(t *testing.T) {
 					t.Logf("%.3f of the link in %v; %s", share, took, describe(l))
 					if share < row.want[i] {
 						t.Errorf("%.3f of the link's rate, want %.3f", share, row.want[i])
+					}
+					if sent := l.port[1].Counters().SentBytes; op == rdma.WRRead && float64(sent) > 2*float64(n) {
+						t.Errorf("the peer sent %d bytes for %d", sent, n)
 					}
 					l.run(time.Duration(l.clock)+time.Minute, nil)
 					l.idle()

@@ -436,6 +436,55 @@ func TestRequester(t *testing.T) {
 			t.Error("data differ")
 		}
 	})
+	parts := func(t *testing.T) (*single, *Work) {
+		l := requester(t, pairOptions{})
+		l.q.peer.in.limit.Store(8 * (mtu + packetCost))
+		r := read(9*mtu + 1)
+		r.RemoteAddr = plainFrom
+		l.post(0, r, write(5))
+		l.expect(l.sent(), "RDMA READ Request 16777214 A va 4294967296 key 1 len 1024; RDMA READ Request 2 A va 4294968320 key 1 len 1024")
+		return l, r
+	}
+	t.Run("asks for a long READ in parts", func(t *testing.T) {
+		l, r := parts(t)
+		l.expect(l.give(pkt(wire.ReadResponseFirst, 0xfffffe, false, mtu, aeth(wire.ACKNoCredits)),
+			pkt(wire.ReadResponseMiddle, 0xffffff, false, mtu),
+			pkt(wire.ReadResponseMiddle, 0, false, mtu),
+			pkt(wire.ReadResponseLast, 1, false, mtu, aeth(wire.ACKNoCredits)),
+			pkt(wire.ReadResponseFirst, 2, false, mtu, aeth(wire.ACKNoCredits))),
+			"RDMA READ Request 6 A va 4294969344 key 1 len 257; RDMA WRITE Only 8 A va 0 key 1 len 5 5 bytes")
+		l.m.statuses()
+		// Only the part with a lost response is asked for again.
+		l.expect(l.give(pkt(wire.ReadResponseMiddle, 4, false, mtu),
+			pkt(wire.ReadResponseLast, 5, false, mtu, aeth(wire.ACKNoCredits))), "RDMA READ Request 3 A va 4294968576 key 1 len 256")
+		l.expect(l.give(pkt(wire.ReadResponseFirst, 6, false, mtu, aeth(wire.ACKNoCredits)),
+			pkt(wire.ReadResponseLast, 7, false, 1, aeth(wire.ACKNoCredits)), ack(8)), "")
+		l.m.statuses()
+		l.expect(l.give(pkt(wire.ReadResponseOnly, 3, false, mtu, aeth(wire.ACKNoCredits))), "")
+		l.m.statuses(rdma.StatusSuccess, rdma.StatusSuccess)
+		if first, count, again := r.PSNs(); first != 0xfffffe || count != 10 || again != 1 {
+			t.Errorf("PSNs %#x, %d, %d", first, count, again)
+		}
+	})
+	t.Run("completes a READ in parts once if a part fails", func(t *testing.T) {
+		l, _ := parts(t)
+		l.give(pkt(wire.Acknowledge, 0xfffffe, false, 0, aeth(wire.NAKRemoteAccess)))
+		l.m.statuses(rdma.StatusRemAccessErr)
+		l.idle()
+	})
+	t.Run("flushes a READ in parts once", func(t *testing.T) {
+		l, _ := parts(t)
+		l.q.Fail()
+		l.m.statuses(rdma.StatusWRFlushErr)
+		l.idle()
+	})
+	t.Run("goes back to a part whose request was lost", func(t *testing.T) {
+		l, _ := parts(t)
+		l.expect(l.give(pkt(wire.ReadResponseFirst, 0xfffffe, false, mtu, aeth(wire.ACKNoCredits)),
+			pkt(wire.Acknowledge, 2, false, 0, aeth(wire.NAKSequence))),
+			"RDMA READ Request 16777215 A va 4294967552 key 1 len 768; RDMA READ Request 2 A va 4294968320 key 1 len 1024; "+
+				"RDMA READ Request 6 A va 4294969344 key 1 len 257; RDMA WRITE Only 8 A va 0 key 1 len 5 5 bytes")
+	})
 	t.Run("takes an acknowledgement of what follows a READ for its loss", func(t *testing.T) {
 		l := requester(t, pairOptions{})
 		l.post(0, write(5), read(10), write(5))

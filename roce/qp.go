@@ -321,8 +321,8 @@ func (q *QP) leave(to rdma.State) {
 	r.reads.leave(&q.port.recovery)
 	r.rerequests = rerequests{}
 	r.leave()
-	for r.head != nil {
-		q.h.Completed(r.pop(), rdma.StatusWRFlushErr)
+	for w := r.popWhole(); w != nil; w = r.popWhole() {
+		q.h.Completed(w, rdma.StatusWRFlushErr)
 	}
 	q.abort()
 }

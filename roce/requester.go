@@ -12,6 +12,7 @@ import (
 type progress struct {
 	next      *Work
 	rerequest *rerequest  // its last repeated request for responses; nil: none
+	whole     *Work       // the READ of which this is a part; nil: none
 	first     uint32      // PSN of its first packet; for a READ, of its first response
 	count     uint32      // number of packets, or of responses for a READ; 0 for local work
 	status    rdma.Status // status of its completion, if known in advance: local work always has one
@@ -100,6 +101,9 @@ func (q *QP) cost(w *Work, i, j uint32) (out, in int64) {
 func (q *QP) begin() *Work {
 	r := &q.req
 	for q.state == rdma.StateRTS && !r.stopped {
+		if r.whole != nil {
+			return q.beginPart()
+		}
 		w := q.h.Next()
 		if w == nil {
 			return nil
@@ -115,6 +119,10 @@ func (q *QP) begin() *Work {
 			p.count = 1
 			if !w.Op.Atomic() {
 				p.count = packets(w.Length, q.mtuOf(w))
+			}
+			if q.divides(w) {
+				r.whole = w
+				continue
 			}
 		}
 		r.add(w)

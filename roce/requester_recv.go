@@ -399,10 +399,14 @@ func (q *QP) goBack(now int64) {
 	r.reads.goBack(r.una)
 }
 
-// complete removes w, the head of the list, and passes it to Handler.Completed.
+// complete removes w, the head of the list, and passes it to Handler.Completed, unless it is a part
+// of a READ whose other parts are missing.
 func (q *QP) complete(w *Work, st rdma.Status) {
 	q.req.pop()
 	q.req.rerequests.drop(w)
+	if w = q.req.ended(w); w == nil {
+		return
+	}
 	// Completed may reuse w, so w is not read after it. If Completed changes a
 	// success to a failure, the reason in words is not known here; Failure describes
 	// its status.
@@ -441,7 +445,7 @@ func reason(err error, st rdma.Status) error {
 
 // failHead completes the first Work with st and puts the QP in the error state.
 func (q *QP) failHead(st rdma.Status, err error) {
-	w := q.req.pop()
+	w := q.req.popWhole()
 	err = reason(err, st)
 	if w.Op.Masked() && (st == rdma.StatusRetryExcErr || st == rdma.StatusRemInvReqErr) {
 		err = fmt.Errorf("%w; the request is a masked atomic, opcode %#x: the specification has none, and only devices of softmkey know it", err, uint8(atomicOps[w.Op].With(q.service)))

@@ -112,6 +112,29 @@ const (
 	longRTT       = 1e6
 )
 
+// A part of a READ is at most half of the window, so that the next part is requested before the answer
+// to this one ends. If the line loses packets, a part is also so short that about partLosses of its
+// responses are lost, unless so short parts could not fill the path.
+const partLosses = 2
+
+// part returns the number of responses, each of cost size, that one part of a READ asks for. reads
+// is the number of READs that may be outstanding.
+func (w *window) part(size, reads int64) int64 {
+	limit, lossy := w.limit.Load(), w.lossy.Load()
+	if limit >= w.max && !lossy {
+		return maxResponses // nothing is known that limits a READ
+	}
+	n := limit / size / min(reads, 2)
+	if lossy {
+		w.mu.Lock()
+		if w.loss > 0 {
+			n = min(n, max(int64(partLosses/w.loss), int64(w.best*float64(w.trip.Load()))/size/reads))
+		}
+		w.mu.Unlock()
+	}
+	return max(n, leastPart)
+}
+
 // top returns the largest limit.
 func (w *window) top() int64 {
 	if !w.path.long() {

@@ -12,8 +12,7 @@ import "github.com/softmkey/softmkey/rdma"
 //	end   the first packet of the next Work to begin
 //
 // A READ takes one PSN for each response packet. Its request is one packet, for any
-// length: the peer's memory may be a key whose data is organised in blocks, and the
-// transport does not know where a block begins. A repeated request asks for missing
+// length, unless it is sent in parts, which are a Work each. A repeated request asks for missing
 // responses only.
 type workList struct {
 	head, tail *Work // outstanding Work, in order
@@ -24,6 +23,8 @@ type workList struct {
 	end        uint32
 	inFlight   int  // READs and atomics in [una, next)
 	stopped    bool // no more Work is begun, because one is about to fail
+
+	whole *Work // a READ of which more parts are to begin; nil: none
 }
 
 func (l *workList) init(psn uint32) { *l = workList{una: psn, next: psn, high: psn, end: psn} }
@@ -51,6 +52,43 @@ func (l *workList) pop() *Work {
 	}
 	w.progress.next = nil
 	return w
+}
+
+// popWhole removes and returns the first Work. If it is a part of a READ, popWhole removes the other
+// parts, too, and returns the READ. It returns nil if the list is empty.
+func (l *workList) popWhole() *Work {
+	if l.head == nil {
+		w := l.whole // no part of it is outstanding
+		l.whole = nil
+		return w
+	}
+	w := l.pop()
+	whole := w.progress.whole
+	if whole == nil {
+		return w
+	}
+	whole.progress.again += w.progress.again
+	for l.head != nil && l.head.progress.whole == whole {
+		whole.progress.again += l.pop().progress.again
+	}
+	if l.whole == whole {
+		l.whole = nil
+	}
+	return whole
+}
+
+// ended returns the Work that has completed with w, which was removed from the list: w itself, or
+// the READ of which w was the last part. It returns nil if w was another part.
+func (l *workList) ended(w *Work) *Work {
+	whole := w.progress.whole
+	if whole == nil {
+		return w
+	}
+	whole.progress.again += w.progress.again
+	if whole.index(w.progress.first)+w.progress.count != whole.progress.count {
+		return nil
+	}
+	return whole
 }
 
 // stop lets no more Work begin. leave also ends the sending of what has begun.

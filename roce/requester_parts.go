@@ -1,0 +1,52 @@
+package roce
+
+import "github.com/softmkey/softmkey/rdma"
+
+// READs in parts.
+//
+// A peer without selective repeat answers a READ request to its end, whatever is lost on the way, and
+// neither the window nor a loss can stop it. While the window is not at its largest, or the path loses
+// packets, a long READ is therefore sent as several requests, each for a part of the data. A part is a Work
+// in the list like any other, has PSNs of its own, and counts as an outstanding READ. So the
+// recovery from losses, RNR NAKs and the limit on outstanding READs need nothing special. The Handler
+// sees one Work, which completes with its last part, or with the first part that fails.
+
+// plainFrom is the lowest remote address of a READ that is sent in parts.
+//
+// The peer's memory may be a key with signatures or encrypted data units. A READ from such a key must
+// begin at the boundary of a block, and this side does not know the key. To send a part that
+// begins elsewhere would end the connection with a remote access error. But such a key
+// is shorter than 4 GiB, and libmlx5, Linux's mlx5_ib and SPDK let its addresses begin at 0. The
+// addresses of a memory region are usually those of the program, which on 64-bit machines are higher. So
+// a READ from a lower address is sent as one request. A program that gives a key with blocks a higher address, which takes
+// commands of its own, must read it from a device of softmkey with selective repeat, or in short READs.
+const plainFrom = 1 << 32
+
+// divides reports whether w, which is about to begin, is to be sent in parts.
+func (q *QP) divides(w *Work) bool {
+	return w.Op == rdma.WRRead && !q.recv.Selective && q.acknowledged() && !q.near && !q.ring &&
+		w.RemoteAddr >= plainFrom && w.progress.count > q.partLength()
+}
+
+// partLength returns the number of responses of the next part of a READ.
+func (q *QP) partLength() uint32 {
+	return uint32(min(q.peer.in.part(q.fullCost(), int64(q.maxReads())), maxResponses))
+}
+
+// beginPart appends the next part of the READ that is sent in parts to the list.
+func (q *QP) beginPart() *Work {
+	r := &q.req
+	w := r.whole
+	i := w.index(r.end)
+	n := min(w.progress.count-i, q.partLength())
+	p := new(Work)
+	*p = *w
+	p.progress = progress{first: r.end, count: n, whole: w}
+	p.RemoteAddr += uint64(q.bytes(w, 0, i))
+	p.Length = uint32(q.bytes(w, i, i+n))
+	if i+n == w.progress.count {
+		r.whole = nil
+	}
+	r.add(p)
+	return p
+}
