@@ -29,6 +29,7 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 		q.port.n.StaleResponses.Add(1)
 		if stale && k.Opcode != wire.Acknowledge && !q.recv.Selective {
 			older := r.head == nil || psnDiff(k.PSN, r.head.progress.first) < 0
+			r.rerequests.copied()
 			r.probes.copyArrived(k.PSN, older, q.probeAfter(), now)
 		}
 		return
@@ -37,7 +38,7 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	if q.recv.Selective {
 		r.reads.seeMark(k.Mark)
 	}
-	shows := raw != nil && k.Opcode != wire.Acknowledge && q.noteAnswer(k.PSN, now)
+	shows := raw != nil && k.Opcode != wire.Acknowledge && q.noteAnswer(k, now)
 	switch {
 	case k.Opcode == wire.Acknowledge:
 		q.acknowledge(k, now)
@@ -51,11 +52,15 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	}
 }
 
-// noteAnswer records that response psn, to a READ or atomic, arrived. It reports whether that may show the
+// noteAnswer records that response k, to a READ or atomic, arrived. It reports whether that may show the
 // loss of other responses.
-func (q *QP) noteAnswer(psn uint32, now int64) bool {
-	r := &q.req
-	if q.recv.Selective || r.reads.early.has(psn) || psnDiff(psn, r.next) >= 0 {
+func (q *QP) noteAnswer(k *packet, now int64) bool {
+	r, psn := &q.req, k.PSN
+	if q.recv.Selective || psnDiff(psn, r.next) >= 0 {
+		return false
+	}
+	if r.reads.early.has(psn) {
+		r.rerequests.copied()
 		return false
 	}
 	w := r.head.sendable()
@@ -66,7 +71,11 @@ func (q *QP) noteAnswer(psn uint32, now int64) bool {
 		return false
 	}
 	r.probes.wait(now)
-	return r.rerequests.answered(w, psn, q.peer.out.trip.Load(), now) && (psn != r.una || r.rerequests.live > 0)
+	// In the middle of the READ, the first or last response of an answer belongs to a repeated request.
+	i, p := w.index(psn), w.progress.rerequest
+	repeated := i > 0 && k.layout&(wire.IsFirst|wire.IsOnly) != 0 || i+1 < w.progress.count && k.layout&(wire.IsLast|wire.IsOnly) != 0
+	q.lostResponses(r.rerequests.decided(psn, repeated && p != nil && p.early), now)
+	return r.rerequests.answered(w, psn, repeated, q.peer.out.trip.Load(), now) && (psn != r.una || r.rerequests.live > 0)
 }
 
 // acknowledge handles an ACK or a NAK.

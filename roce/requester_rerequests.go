@@ -23,6 +23,7 @@ type rerequest struct {
 	order    uint32 // its number among the repeated requests of the QP, from 1
 	at       int64  // time at which it was sent
 	due      bool   // it is to be sent
+	early    bool   // the answer to the request before may not have ended
 	answered bool   // a response has arrived
 	ended    bool   // the last of its responses has arrived
 }
@@ -34,6 +35,29 @@ type rerequests struct {
 	next  uint32 // next of that request
 	sent  uint32 // number of repeated requests that were sent
 	live  int    // number of rerequests in the list of outstanding Work
+
+	// Responses that a probe asked for again. They may only be late. Then they arrive twice, before
+	// any response to a request that was sent later.
+	doubtful     int64  // number of them; 0: none
+	doubtfulNext uint32 // PSN of the next request when the probe was sent
+}
+
+// doubt records that a probe asked again for n responses. next is the PSN of the next request. Later
+// probes of the same requests ask for some of them once more.
+func (r *rerequests) doubt(n int64, next uint32) {
+	r.doubtful, r.doubtfulNext = max(n, r.doubtful), next
+}
+
+// copied records that a response arrived twice.
+func (r *rerequests) copied() { r.doubtful = 0 }
+
+// decided returns the number of doubtful responses that were lost, because response psn arrived.
+// probed means that it answers the request of a probe for certain, and not the one before.
+func (r *rerequests) decided(psn uint32, probed bool) (lost int64) {
+	if r.doubtful > 0 && (probed || psnDiff(psn, r.doubtfulNext) >= 0) {
+		lost, r.doubtful = r.doubtful, 0
+	}
+	return lost
 }
 
 // drop removes the rerequest of w, because w is complete or its request is sent anew.
@@ -44,20 +68,25 @@ func (r *rerequests) drop(w *Work) {
 	}
 }
 
-// restart forgets what was answered. The next request to send has PSN una, and no READ or atomic
+// restart forgets what was answered, but not what is doubtful. The next request to send has PSN una, and no READ or atomic
 // before it is outstanding.
-func (r *rerequests) restart(una uint32) { *r = rerequests{first: psnAdd(una, -1), live: r.live} }
+func (r *rerequests) restart(una uint32) {
+	*r = rerequests{first: psnAdd(una, -1), live: r.live, doubtful: r.doubtful, doubtfulNext: r.doubtfulNext}
+}
 
 // answered records that response psn of w arrived, which was missing. It reports whether that may show
-// a loss. trip is the shortest round trip to the peer, or 0: an answer that comes sooner after the
-// repeated request belongs to an earlier one.
-func (r *rerequests) answered(w *Work, psn uint32, trip, now int64) bool {
+// a loss. repeated means that it answers a repeated request for certain. trip is the shortest round
+// trip to the peer, or 0: an answer that comes sooner after the repeated request belongs to an earlier one.
+func (r *rerequests) answered(w *Work, psn uint32, repeated bool, trip, now int64) bool {
 	p := w.progress.rerequest
 	if i := w.index(psn); p != nil && i >= p.from && i < p.to {
 		if p.due || trip == 0 || now-p.at < trip {
 			return false
 		}
 		p.answered = true
+		if p.early = p.early && !repeated; p.early {
+			return false // perhaps a response to the request before
+		}
 		p.ended = p.ended || i+1 == p.to
 		if int32(p.order-r.order) <= 0 {
 			return p.ended
@@ -159,6 +188,7 @@ func (q *QP) rerequest(w *Work) (lost int64) {
 	if from == to {
 		return 0
 	}
+	early := !r.rerequests.over(w)
 	p := w.progress.rerequest
 	asked := w.progress.count
 	if p != nil {
@@ -184,7 +214,7 @@ func (q *QP) rerequest(w *Work) (lost int64) {
 		// The peer may not have the first request, and would take this one for it.
 		from, to = 0, w.progress.count
 	}
-	*p = rerequest{from: from, to: to, due: true}
+	*p = rerequest{from: from, to: to, due: true, early: early}
 	r.mayBuild()
 	return lost
 }
@@ -267,7 +297,7 @@ func (q *QP) probeResponses(b *builder, w *Work, now int64) bool {
 				}
 			}
 		}
-		q.lostResponses(lost, now)
+		r.rerequests.doubt(lost, r.next)
 	}
 	return q.putRerequest(b, w, now)
 }

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -92,6 +93,55 @@ func TestLostResponses(t *testing.T) {
 	l.sent()
 	l.give(response(packets))
 	want(2, "the next READ is answered")
+}
+
+// A probe asks again for responses that have not come. They count as lost when the answer to the probe
+// comes without copies of them, and not if they were only late.
+func TestLateResponses(t *testing.T) {
+	const mtu, packets = 256, 4
+	for _, late := range []bool{true, false} {
+		l := alone(t, 0, pairOptions{mtu: mtu})
+		first := l.q.req.next
+		read := func() {
+			l.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1})
+			l.sent()
+			l.clock += 1000
+		}
+		answer := func(from, to int) {
+			for i := from; i < to; i++ {
+				switch i % packets {
+				case 0:
+					l.give(pkt(wire.ReadResponseFirst, psnAdd(first, i), false, mtu, aeth(wire.ACKNoCredits)))
+				case packets - 1:
+					l.give(pkt(wire.ReadResponseLast, psnAdd(first, i), false, mtu, aeth(wire.ACKNoCredits)))
+				default:
+					l.give(pkt(wire.ReadResponseMiddle, psnAdd(first, i), false, mtu))
+				}
+			}
+		}
+		read()
+		answer(0, packets) // measures the round trip
+		read()
+		answer(packets, packets+1)
+		l.clock += 2 * l.q.req.rtt.timeout()
+		l.port[0].expire(l.clock)
+		l.expect(l.sent(), fmt.Sprintf("RDMA READ Request %d A va 256 key 1 len 768", psnAdd(first, packets+1)))
+		l.clock += 1000
+		answer(packets+1, 2*packets)
+		if late {
+			answer(packets+1, 2*packets)
+		}
+		read()
+		answer(2*packets, 3*packets)
+		want := uint64(1)
+		if late {
+			want = 0
+		}
+		if n := l.port[0].Counters().Losses; n != want {
+			t.Errorf("late %v: %d losses, want %d", late, n, want)
+		}
+		l.m.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess)
+	}
 }
 
 // TestProbedPackets sends eight packets over a path that loses everything. Only the first probe is a
