@@ -73,7 +73,7 @@ const (
 	// napPart of the time since there was work: naps of several devices would otherwise take a
 	// processor from the programs that are waited for. A nap costs about 5 µs of a processor,
 	// and 25 µs in a virtual machine whose timers are those of its host.
-	nap     = 20 * time.Microsecond
+	nap     = 18 * time.Microsecond
 	napPart = 4
 	// streamNap is nap while the device moves a stream: its programs take many completions and post
 	// many requests at a time.
@@ -82,7 +82,7 @@ const (
 	// are late by dearInterrupt or more, as they are in a virtual machine whose interrupts are
 	// its host's. A wake-up on another processor is an interrupt, which costs the sender 13 µs
 	// there, and arrives 30 µs later: the nap is over by then.
-	unannounced   = 2 * nap
+	unannounced   = streamNap
 	dearInterrupt = 8 * time.Microsecond
 	// active is how long programs count as active after work.
 	active = 2 * time.Millisecond
