@@ -20,10 +20,9 @@ func (f dctFront) Joined() engine.Front {
 }
 
 // Left implements engine.DCTFront.
-func (f dctFront) Left(of engine.Front, unfinished *engine.RecvRequest) {
-	q := (*QP)(of.(initiatorFront).front)
-	if slot := q.rq.inUse[unfinished]; slot != nil {
-		delete(q.rq.inUse, unfinished)
+func (f dctFront) Left(_ engine.Front, unfinished *engine.RecvRequest) {
+	if unfinished != nil {
+		slot := unfinished.Slot.(*recvSlot)
 		slot.srq.giveBack(slot)
 	}
 }

@@ -127,7 +127,6 @@ type recvQueue struct {
 	next  uint16
 	taken uint64 // requests since RESET
 	free  []*recvSlot
-	inUse recvInUse
 	buf   []byte
 }
 
@@ -147,5 +146,4 @@ func (r *recvQueue) posted(to uint16) bool {
 
 func (r *recvQueue) reset() {
 	r.rung, r.next, r.taken = 0, 0, 0
-	clear(r.inUse)
 }

@@ -53,7 +53,9 @@ func popRecvSlot(free *[]*recvSlot) *recvSlot {
 		*free = (*free)[:n-1]
 		return slot
 	}
-	return new(recvSlot)
+	slot := new(recvSlot)
+	slot.req.Slot = slot
+	return slot
 }
 
 // fill decodes a request: the one that was posted as number n, counted from 1, at an index.
@@ -63,10 +65,6 @@ func (slot *recvSlot) fill(n uint64, index uint16, b []byte) {
 	slot.req.ID = n
 	slot.req.SGEs = appendSGEs(slot.req.SGEs[:0], slot.data)
 }
-
-// recvInUse finds the slot of a request that the engine gives back: one at a time is in
-// use on a connection.
-type recvInUse map[*engine.RecvRequest]*recvSlot
 
 // NextRecv implements engine.Front.
 func (f *front) NextRecv() *engine.RecvRequest {
@@ -112,18 +110,13 @@ func (q *QP) use(slot *recvSlot, err error) *engine.RecvRequest {
 	if slot == nil {
 		return nil
 	}
-	if q.rq.inUse == nil {
-		q.rq.inUse = make(recvInUse)
-	}
-	q.rq.inUse[&slot.req] = slot
 	return &slot.req
 }
 
 // RecvDone implements engine.Front.
 func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) {
 	q := (*QP)(f)
-	slot := q.rq.inUse[r]
-	delete(q.rq.inUse, r)
+	slot := r.Slot.(*recvSlot)
 	cq, uidx := q.attr.RecvCQ, q.attr.UIDX
 	if q.attr.Type == rdma.XRCRecv {
 		cq, uidx = slot.srq.attr.CQ, slot.srq.attr.UIDX
