@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +22,8 @@ type Process struct {
 	// where the kernel has no page maps. Transfers do not go through PID/mem, because it takes one
 	// range at a time, copies twice, and writes to pages that are read-only.
 	space *os.File
-	fd    int // of space
+	fd    int  // of space
+	maps  bool // space is PID/pagemap
 	ended atomic.Bool
 }
 
@@ -29,26 +31,28 @@ type Process struct {
 // still that of the process it means after Open has returned.
 func Open(pid int) (*Process, error) {
 	// PID/mem takes the rights that transfers take; PID/pagemap takes less.
-	return open(pid, "mem", "pagemap")
+	return open(pid, "mem", pageMaps)
 }
+
+const pageMaps = "pagemap"
 
 // open is Open with the names of the files that tell whether the address space exists, of which the last one
 // that the kernel has is kept. The first one must exist.
 func open(pid int, names ...string) (*Process, error) {
-	fd := -1
+	fd, maps := -1, false
 	for _, name := range names {
 		next, err := unix.Open(fmt.Sprintf("/proc/%d/%s", pid, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		switch {
-		case err == nil && fd >= 0:
-			unix.Close(fd)
-			fd = next
 		case err == nil:
-			fd = next
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+			fd, maps = next, name == pageMaps
 		case fd < 0:
 			return nil, err
 		}
 	}
-	return &Process{pid: pid, space: os.NewFile(uintptr(fd), "address space"), fd: fd}, nil
+	return &Process{pid: pid, space: os.NewFile(uintptr(fd), "address space"), fd: fd, maps: maps}, nil
 }
 
 // Close frees the descriptor. No method may be called afterwards. The garbage collector closes a
@@ -73,8 +77,12 @@ func (p *Process) Alive() bool {
 	// Without an address space a read is the end of the file. Otherwise it fails: page maps are read
 	// in units of 8 bytes, and nothing is mapped nowhere.
 	var b [1]byte
+	defer runtime.KeepAlive(p.space)
+	if p.maps { // the call takes no lock, so the Go scheduler need not know of it
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(p.fd), uintptr(unsafe.Pointer(&b)), 1)
+		return errno != 0 || n != 0
+	}
 	n, err := unix.Pread(p.fd, b[:], nowhere)
-	runtime.KeepAlive(p.space)
 	return err != nil || n != 0
 }
 
