@@ -445,6 +445,14 @@ func TestRequester(t *testing.T) {
 		l.expect(l.sent(), "RDMA READ Request 16777214 A va 4294967296 key 1 len 1024; RDMA READ Request 2 A va 4294968320 key 1 len 1024")
 		return l, r
 	}
+	t.Run("sends one request for a READ from where keys with blocks are", func(t *testing.T) {
+		l := requester(t, pairOptions{})
+		l.q.peer.in.limit.Store(8 * (mtu + packetCost))
+		r := read(9*mtu + 1)
+		r.RemoteAddr = plainFrom - 1
+		l.post(0, r)
+		l.expect(l.sent(), "RDMA READ Request 16777214 A va 4294967295 key 1 len 2305")
+	})
 	t.Run("asks for a long READ in parts", func(t *testing.T) {
 		l, r := parts(t)
 		l.expect(l.give(pkt(wire.ReadResponseFirst, 0xfffffe, false, mtu, aeth(wire.ACKNoCredits)),
