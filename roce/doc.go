@@ -79,10 +79,11 @@
 // An RDMA READ is sent as one request of any length. If responses are lost, the requester asks for
 // the missing ones. There is one exception: a peer without selective repeat sends what one request
 // asks for at any rate. While the window is not at its largest, or the path loses packets, a long
-// READ from such a peer is therefore sent in parts of half a window or less. Each part has a request of its
-// own, and up to [SendConfig].MaxRdAtomic are outstanding. The Handler sees one completion. Only READs from addresses of 4 GiB or more are
-// sent in parts. Behind a lower address may be a key with signatures or encrypted data units, from which a
-// READ must begin at the boundary of a block, and the transport does not know where a block begins.
+// READ from such a peer is therefore sent in parts of half a window or less. Each part has a
+// request of its own, and up to [SendConfig].MaxRdAtomic are outstanding. The Handler sees one
+// completion. Only READs from addresses of 4 GiB or more are sent in parts. Behind a lower
+// address may be a key with signatures or encrypted data units, from which a READ must begin at
+// the boundary of a block, and the transport does not know where a block begins.
 //
 // # Loss recovery
 //

@@ -25,9 +25,11 @@ func (g *gap) reported(una uint32, timeout, now int64) bool {
 }
 
 // refused records that the peer reported that request psn is missing, while responses of earlier
-// requests are, too. It reports whether to handle that, as reported does.
-func (g *gap) refused(psn uint32, timeout, now int64) bool {
-	if g.requestAt != 0 && g.request == psn && now-g.requestAt < timeout {
+// requests are, too. It reports whether to handle that: once per round trip, as reported does. The
+// peer learns of the loss of another request only after it has received this one, so trip, the
+// shortest round trip, limits reports with other PSNs.
+func (g *gap) refused(psn uint32, trip, timeout, now int64) bool {
+	if since := now - g.requestAt; g.requestAt != 0 && (since < trip/2 || g.request == psn && since < timeout) {
 		return false
 	}
 	g.request, g.requestAt = psn, now

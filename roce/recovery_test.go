@@ -205,6 +205,24 @@ func TestLossReportsPerRoundTrip(t *testing.T) {
 	}
 }
 
+func TestLostRequestReports(t *testing.T) {
+	const trip, timeout = 20, 100
+	var g gap
+	for i, s := range []struct {
+		psn  uint32
+		now  int64
+		want bool
+	}{
+		{5, 1, true}, {5, 100, false}, {5, 101, true},
+		{7, 110, false}, // the peer cannot have received request 5 yet
+		{7, 111, true}, {9, 121, true},
+	} {
+		if got := g.refused(s.psn, trip, timeout, s.now); got != s.want {
+			t.Errorf("step %d: %v", i, got)
+		}
+	}
+}
+
 func TestScoreboard(t *testing.T) {
 	const base = psnMask - 2 // the PSNs start again within the test
 	var mem recoveryMemory

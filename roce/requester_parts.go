@@ -14,12 +14,12 @@ import "github.com/softmkey/softmkey/rdma"
 // plainFrom is the lowest remote address of a READ that is sent in parts.
 //
 // The peer's memory may be a key with signatures or encrypted data units. A READ from such a key must
-// begin at the boundary of a block, and this side does not know the key. To send a part that
-// begins elsewhere would end the connection with a remote access error. But such a key
-// is shorter than 4 GiB, and libmlx5, Linux's mlx5_ib and SPDK let its addresses begin at 0. The
-// addresses of a memory region are usually those of the program, which on 64-bit machines are higher. So
-// a READ from a lower address is sent as one request. A program that gives a key with blocks a higher address, which takes
-// commands of its own, must read it from a device of softmkey with selective repeat, or in short READs.
+// begin at the boundary of a block, and this side does not know the key. A part that begins elsewhere
+// would end the connection with a remote access error. But such a key is shorter than 4 GiB, and
+// libmlx5, Linux's mlx5_ib and SPDK let its addresses begin at 0. The addresses of a memory region are
+// usually those of the program, which on 64-bit machines are higher. So a READ from a lower address is
+// sent as one request. A program that gives a key with blocks a higher address needs commands of its
+// own for that. It must read such a key with selective repeat, or in short READs.
 const plainFrom = 1 << 32
 
 // divides reports whether w, which is about to begin, is to be sent in parts.
