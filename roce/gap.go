@@ -3,24 +3,23 @@ package roce
 // gap records the loss that a standard peer reported last, so that each loss is handled
 // once: all packets in flight after a lost one report it, too.
 type gap struct {
-	open      bool // packet psn was lost and has not been acknowledged
-	psn       uint32
+	psn       uint32 // packet that was lost
 	request   uint32 // PSN of the last request that the peer has reported missing
-	requestAt int64  // time at which that was handled
-	at        int64  // time at which the loss was handled
+	at        int64  // time at which the loss of psn was handled; 0: psn was acknowledged, or none was lost
+	requestAt int64  // time at which the loss of request was handled; 0: none was lost
 }
 
 // close records that una advanced, or that a full timeout passed.
-func (g *gap) close() { g.open = false }
+func (g *gap) close() { g.at = 0 }
 
 // reported records that a response reported the loss of una. It reports whether
 // to handle the loss: on the first report, and then once per round trip,
 // because the retransmission may be lost, too.
 func (g *gap) reported(una uint32, timeout, now int64) bool {
-	if g.open && g.psn == una && now-g.at < timeout {
+	if g.at != 0 && g.psn == una && now-g.at < timeout {
 		return false
 	}
-	g.open, g.psn, g.at = true, una, now
+	g.psn, g.at = una, now
 	return true
 }
 

@@ -319,7 +319,7 @@ func (q *QP) leave(to rdma.State) {
 	r.probes.done()
 	q.closeBoard()
 	r.reads.leave(&q.port.recovery)
-	r.rerequests = rerequests{}
+	r.rerequests = nil
 	r.leave()
 	for w := r.popWhole(); w != nil; w = r.popWhole() {
 		q.h.Completed(w, rdma.StatusWRFlushErr)

@@ -38,7 +38,7 @@ type requester struct {
 	gap        gap         // loss reported by a standard peer
 	board      *scoreboard // losses with selective repeat; nil: none
 	reads      reads
-	rerequests rerequests // with a standard peer
+	rerequests *rerequests // with a standard peer; nil until the first READ or atomic
 
 	flight inFlight // congestion control
 }
@@ -49,7 +49,6 @@ func (r *requester) init(c *SendConfig) {
 	r.rtt.init()
 	r.retries.init(c.keep(), c.PSN)
 	r.reads.init(c.PSN)
-	r.rerequests.restart(c.PSN)
 }
 
 // restart discards what was measured of the peer, because the connection to it

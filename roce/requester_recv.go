@@ -75,7 +75,7 @@ func (q *QP) noteAnswer(k *packet, now int64) bool {
 	i, p := w.index(psn), w.progress.rerequest
 	repeated := i > 0 && k.layout&(wire.IsFirst|wire.IsOnly) != 0 || i+1 < w.progress.count && k.layout&(wire.IsLast|wire.IsOnly) != 0
 	q.lostResponses(r.rerequests.decided(psn, repeated && p != nil && p.early), now)
-	return r.rerequests.answered(w, psn, repeated, q.peer.out.trip.Load(), now) && (psn != r.una || r.rerequests.live > 0)
+	return r.rerequests.answered(w, psn, repeated, q.peer.out.trip.Load(), now) && (psn != r.una || r.rerequests.any())
 }
 
 // acknowledge handles an ACK or a NAK.
@@ -356,7 +356,7 @@ func (q *QP) requestLost(psn uint32, now int64) {
 	}
 	var to *Work
 	var out, in int64
-	inFlight := 0
+	inFlight := int32(0)
 	for w := r.head.sendable(); w != nil && psnDiff(w.progress.first, r.next) < 0; w = w.progress.next.sendable() {
 		i := max(0, psnDiff(psn, w.progress.first))
 		n := min(int(w.progress.count), psnDiff(r.next, w.progress.first))
@@ -397,7 +397,7 @@ func (q *QP) goBack(now int64) {
 	if r.next != r.una {
 		r.retries.stops(now)
 	}
-	for w := r.head; r.rerequests.live > 0 && w != nil; w = w.progress.next {
+	for w := r.head; r.rerequests.any() && w != nil; w = w.progress.next {
 		r.rerequests.drop(w)
 	}
 	r.rerequests.restart(r.una)

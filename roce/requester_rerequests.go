@@ -28,7 +28,8 @@ type rerequest struct {
 	ended    bool   // the last of its responses has arrived
 }
 
-// rerequests records how far the peer has answered the requests of a QP.
+// rerequests records how far the peer has answered the requests of a QP. QPs that have sent no READ or
+// atomic have none.
 type rerequests struct {
 	first uint32 // highest PSN of a response to a request that was not repeated
 	order uint32 // highest order of a repeated request that was answered; 0: none
@@ -42,6 +43,9 @@ type rerequests struct {
 	doubtfulNext uint32 // PSN of the next request when the probe was sent
 }
 
+// any reports whether there are rerequests in the list of outstanding Work.
+func (r *rerequests) any() bool { return r != nil && r.live > 0 }
+
 // doubt records that a probe asked again for n responses. next is the PSN of the next request. Later
 // probes of the same requests ask for some of them once more.
 func (r *rerequests) doubt(n int64, next uint32) {
@@ -49,7 +53,11 @@ func (r *rerequests) doubt(n int64, next uint32) {
 }
 
 // copied records that a response arrived twice.
-func (r *rerequests) copied() { r.doubtful = 0 }
+func (r *rerequests) copied() {
+	if r != nil {
+		r.doubtful = 0
+	}
+}
 
 // decided returns the number of doubtful responses that were lost, because response psn arrived.
 // probed means that it answers the request of a probe for certain, and not the one before.
@@ -71,6 +79,9 @@ func (r *rerequests) drop(w *Work) {
 // restart forgets what was answered, but not what is doubtful. The next request to send has PSN una, and no READ or atomic
 // before it is outstanding.
 func (r *rerequests) restart(una uint32) {
+	if r == nil {
+		return
+	}
 	*r = rerequests{first: psnAdd(una, -1), live: r.live, doubtful: r.doubtful, doubtfulNext: r.doubtfulNext}
 }
 
@@ -103,7 +114,7 @@ func (r *rerequests) answered(w *Work, psn uint32, repeated bool, trip, now int6
 
 // executed records that the peer has answered the requests before PSN psn that were not repeated.
 func (r *rerequests) executed(psn uint32) {
-	if psn = psnAdd(psn, -1); psnDiff(psn, r.first) > 0 {
+	if psn = psnAdd(psn, -1); r != nil && psnDiff(psn, r.first) > 0 {
 		r.first = psn
 	}
 }
@@ -232,7 +243,7 @@ func (q *QP) burst() uint32 {
 // two bursts. The others follow when answers have arrived. It reports whether the trains had room.
 func (q *QP) putRerequests(b *builder, now int64) bool {
 	r := &q.req
-	if r.rerequests.live == 0 {
+	if !r.rerequests.any() {
 		return true
 	}
 	expected := int64(0)

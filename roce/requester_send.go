@@ -58,7 +58,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if w.Op == rdma.WRRead {
 			j = w.progress.count
 		}
-		if w.answered() && r.inFlight >= q.maxReads() {
+		if w.answered() && int(r.inFlight) >= q.maxReads() {
 			return false
 		}
 		out, in := q.cost(w, i, j)
@@ -125,6 +125,9 @@ func (q *QP) sent(w *Work, i, j uint32, grant int, out, in, now int64) {
 	r.flight.sent(q.peer, out, in)
 	alone := r.inFlight == 0 // no responses of other requests come first
 	if alone && !q.recv.Selective && w.answered() {
+		if r.rerequests == nil {
+			r.rerequests = new(rerequests)
+		}
 		r.rerequests.restart(r.next)
 	}
 	switch {
@@ -281,7 +284,7 @@ func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 		DestQP: q.recv.DestQPN, PSN: psn,
 	}
 	if q.recv.Selective {
-		bth.Mark = wire.OutstandingMark(r.inFlight)
+		bth.Mark = wire.OutstandingMark(int(r.inFlight))
 	}
 	// Acknowledgements are requested for the last packet of a message and for the
 	// last packet before a pause. Without the second, a full window might never

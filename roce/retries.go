@@ -23,9 +23,9 @@ type retries struct {
 	tries           uint8  // retransmissions of una, up to maxTries
 	starved         bool   // a full timeout was prolonged because its timer fired late
 	sackHigh        uint32 // no SelectiveAck reported a packet after this PSN
+	owed            int32  // READ responses that were requested and have not arrived
 	since           int64  // start of the wait for una, or end of the last full timeout
 	paused          int64  // time since which nothing is in flight, if una == next
-	owed            int64  // READ responses that were requested and have not arrived
 	answer          answer // last response that was not progress
 }
 
@@ -73,7 +73,7 @@ func (t *retries) late() bool { return t.left < t.count }
 // expect records that n READ responses were requested, for the first time or again.
 func (t *retries) expect(n uint32) {
 	if t.tries < maxTries {
-		t.owed += int64(n)
+		t.owed += int32(n)
 	}
 }
 

@@ -21,8 +21,8 @@ type workList struct {
 	next       uint32
 	high       uint32
 	end        uint32
-	inFlight   int  // READs and atomics in [una, next)
-	stopped    bool // no more Work is begun, because one is about to fail
+	inFlight   int32 // READs and atomics in [una, next)
+	stopped    bool  // no more Work is begun, because one is about to fail
 
 	whole *Work // a READ of which more parts are to begin; nil: none
 }
