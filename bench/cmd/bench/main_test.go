@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -68,6 +69,29 @@ func TestWriteKeepsOthers(t *testing.T) {
 	}
 	if strings.Contains(string(page), "2001-01-01") {
 		t.Error("the page has the earlier run of the same processor")
+	}
+}
+
+// Text that is added to the page itself, and not to a file of its parts, would be lost with the next run.
+func TestPageIsRendered(t *testing.T) {
+	dir := t.TempDir()
+	const docs = "../../../docs"
+	if err := os.CopyFS(filepath.Join(dir, "benchmarks"), os.DirFS(filepath.Join(docs, "benchmarks"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := render(dir); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(filepath.Join(docs, "benchmarks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("docs/benchmarks.md is not what the files of docs/benchmarks give")
 	}
 }
 
