@@ -493,6 +493,16 @@ func TestRequester(t *testing.T) {
 			"RDMA READ Request 16777215 A va 4294967552 key 1 len 768; RDMA READ Request 2 A va 4294968320 key 1 len 1024; "+
 				"RDMA READ Request 6 A va 4294969344 key 1 len 257; RDMA WRITE Only 8 A va 0 key 1 len 5 5 bytes")
 	})
+	t.Run("does not go back to a request that a later response shows to be executed", func(t *testing.T) {
+		l := requester(t, pairOptions{})
+		l.post(0, read(10), write(5), read(20))
+		l.sent()
+		l.expect(l.give(pkt(wire.ReadResponseOnly, 0, false, 20, aeth(wire.ACKNoCredits))), "RDMA READ Request 16777214 A va 8 key 1 len 10")
+		l.expect(l.give(pkt(wire.Acknowledge, 0xffffff, false, 0, aeth(wire.NAKSequence))), "") // it is late
+		l.expect(l.give(pkt(wire.ReadResponseOnly, 0xfffffe, false, 10, aeth(wire.ACKNoCredits))), "")
+		l.m.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess)
+		l.idle()
+	})
 	t.Run("takes an acknowledgement of what follows a READ for its loss", func(t *testing.T) {
 		l := requester(t, pairOptions{})
 		l.post(0, write(5), read(10), write(5))

@@ -351,6 +351,9 @@ func (q *QP) lost(now int64) {
 // before it are missing. With selective repeat it does nothing, as lost.
 func (q *QP) requestLost(psn uint32, now int64) {
 	r := &q.req
+	if psnDiff(psn, r.done) < 0 {
+		return // the report is late: the peer has executed the request since
+	}
 	if r.waiting || q.recv.Selective || psnDiff(psn, r.next) >= 0 || !r.gap.refused(psn, q.peer.out.trip.Load(), r.rtt.timeout(), now) {
 		return
 	}
