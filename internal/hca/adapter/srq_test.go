@@ -116,17 +116,24 @@ func TestSRQ(t *testing.T) {
 	})
 }
 
+// senderTo connects a QP of a to one of b that takes its receive requests from s. recv is the CQ of the
+// latter.
+func (p *pair) senderTo(s *srq) (from *qp, recv *cq) {
+	recv = p.b.cq(64, nil)
+	from = p.a.qp(p.qa.send, p.qa.recv, nil)
+	to := p.b.qp(p.qb.send, recv, func(a *adapter.QPAttr) { a.SRQ, a.RQCount, a.RQShift = s.SRQ, 0, 0 })
+	from.connect(to)
+	to.connect(from)
+	return from, recv
+}
+
 // A cyclic queue that is full has its requests replaced in place.
 func TestCyclicSRQ(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		const entries = 8
 		p := newPair(t, o)
 		s := p.b.srqWith(entries, func(a *adapter.SRQAttr) { a.Cyclic = true })
-		recv := p.b.cq(64, nil)
-		from := p.a.qp(p.qa.send, p.qa.recv, nil)
-		to := p.b.qp(p.qb.send, recv, func(a *adapter.QPAttr) { a.SRQ, a.RQCount, a.RQShift = s.SRQ, 0, 0 })
-		from.connect(to)
-		to.connect(from)
+		from, recv := p.senderTo(s)
 		mr, at := p.b.mr(1<<16, 1)
 		for round := range uint64(3) {
 			first := at + round*entries*64
@@ -156,11 +163,7 @@ func TestSRQOrder(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, 2))
 		p := newPair(t, o)
 		s := p.b.srq(entries)
-		recv := p.b.cq(64, nil)
-		from := p.a.qp(p.qa.send, p.qa.recv, nil)
-		to := p.b.qp(p.qb.send, recv, func(a *adapter.QPAttr) { a.SRQ, a.RQCount, a.RQShift = s.SRQ, 0, 0 })
-		from.connect(to)
-		to.connect(from)
+		from, recv := p.senderTo(s)
 		mr, at := p.b.mr(1<<16, 1)
 		type request struct {
 			index uint16
