@@ -63,10 +63,7 @@ func (q *QP) noteAnswer(k *packet, now int64) bool {
 		r.rerequests.copied()
 		return false
 	}
-	w := r.head.sendable()
-	for w != nil && w.index(psn) >= w.progress.count {
-		w = w.progress.next.sendable()
-	}
+	w := r.holding(psn)
 	if w == nil || !w.answered() {
 		return false
 	}

@@ -10,10 +10,7 @@ import "github.com/softmkey/softmkey/internal/base/wire"
 // holdResponse keeps a response that arrived before an earlier one.
 func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 	r := &q.req
-	w := r.head
-	for w != nil && w.index(k.PSN) >= w.progress.count {
-		w = w.progress.next
-	}
+	w := r.holding(k.PSN)
 	d := psnDiff(k.PSN, r.una)
 	if w == nil || d <= 0 || raw == nil || r.reads.early.has(k.PSN) {
 		return

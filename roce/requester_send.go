@@ -180,7 +180,6 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 		r.probes.done()
 		return true
 	}
-	i := w.index(r.una)
 	if q.recv.Selective && w.answered() && psnDiff(r.done, w.progress.first) > 0 {
 		// The peer has the request, so only responses are missing.
 		r.reads.forget()
@@ -192,35 +191,50 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 	if !q.recv.Selective && w.answered() {
 		return q.probeResponses(b, w, now)
 	}
-	left := 1 // the scoreboard needs all packets to be in flight
-	if q.recv.Selective && r.probes.backoff > 1 && r.allSent() && q.openBoard() {
-		left = probedPackets
-	}
-	for psn := r.una; left > 0 && w != nil && psnDiff(psn, r.next) < 0; w, i = w.progress.next, 0 {
-		for ; left > 0 && i < w.progress.count && psnDiff(psn, r.next) < 0; i, psn, left = i+1, psnAdd(psn, 1), left-1 {
-			if psn != r.una && (w.answered() || w.progress.failed || r.board.at(psn).state != flying) {
-				r.probes.put(r.una)
-				return true // it has arrived, or will be sent as a missing one
-			}
-			if r.board != nil && r.board.noteProbe(psn, now) {
-				out, _ := q.cost(w, i, i+1)
-				r.flight.sent(q.peer, out, 0)
-			}
-			if !q.putAgain(b, w, i, psn) {
-				if psn != r.una {
-					r.probes.put(r.una)
-					return !q.notPut(w)
-				}
-				if q.notPut(w) {
-					return false
-				}
-				r.probes.done()
-				return true
-			}
-			r.rtt.retransmitted(psn)
+	// The scoreboard, which knows the packets behind una that have arrived, needs all packets to be in flight.
+	several := q.recv.Selective && r.probes.backoff > 1 && r.allSent() && q.openBoard()
+	if !q.putProbed(b, w, r.una, now) {
+		if q.notPut(w) {
+			return false
 		}
+		r.probes.done()
+		return true
 	}
 	r.probes.put(r.una)
+	return !several || q.putMoreProbes(b, now)
+}
+
+// putMoreProbes retransmits the packets after una, until the probe has probedPackets, or a packet has
+// arrived or is known to be missing. It reports whether the trains had room.
+func (q *QP) putMoreProbes(b *builder, now int64) bool {
+	r := &q.req
+	for n := 1; n < probedPackets; n++ {
+		psn := psnAdd(r.una, n)
+		if psnDiff(psn, r.next) >= 0 {
+			return true
+		}
+		w := r.holding(psn)
+		if w == nil || w.answered() || w.progress.failed || r.board.at(psn).state != flying {
+			return true
+		}
+		if !q.putProbed(b, w, psn, now) {
+			return !q.notPut(w)
+		}
+	}
+	return true
+}
+
+// putProbed retransmits packet psn of w as a part of a probe. It reports whether it did.
+func (q *QP) putProbed(b *builder, w *Work, psn uint32, now int64) bool {
+	r, i := &q.req, w.index(psn)
+	if r.board != nil && r.board.noteProbe(psn, now) {
+		out, _ := q.cost(w, i, i+1)
+		r.flight.sent(q.peer, out, 0)
+	}
+	if !q.putAgain(b, w, i, psn) {
+		return false
+	}
+	r.rtt.retransmitted(psn)
 	return true
 }
 

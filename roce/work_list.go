@@ -54,6 +54,15 @@ func (l *workList) pop() *Work {
 	return w
 }
 
+// holding returns the outstanding Work that has packet psn, or nil.
+func (l *workList) holding(psn uint32) *Work {
+	w := l.head
+	for w != nil && w.index(psn) >= w.progress.count {
+		w = w.progress.next
+	}
+	return w
+}
+
 // popWhole removes and returns the first Work. If it is a part of a READ, popWhole removes the other
 // parts, too, and returns the READ. It returns nil if the list is empty.
 func (l *workList) popWhole() *Work {
