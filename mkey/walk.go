@@ -257,7 +257,8 @@ func (c *checker) reach(mem Memory, inner *plan, addr, n uint64, depth int) erro
 		return err
 	}
 	if m, ok := mem.(Copied); ok && !c.copied {
-		// Memory of such a type may be usable in place.
+		// A nil Space means that these bytes can be used in place, although the type of their
+		// Memory is Copied.
 		space, _, err := m.Space(addr, 1, c.need)
 		if err != nil {
 			return err

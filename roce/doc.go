@@ -77,8 +77,8 @@
 // arrives faster than they are handled, without end-to-end credits.
 //
 // An RDMA READ is sent as one request of any length. If responses are lost, the requester asks for
-// the missing ones. There is one exception: a peer without selective repeat sends what one request
-// asks for at any rate. While the window is not at its largest, or the path loses packets, a long
+// the missing ones. There is one exception. A peer without selective repeat sends all responses that one
+// request asks for, and neither the window of this side nor a loss makes it stop. While the window is not at its largest, or the path loses packets, a long
 // READ from such a peer is therefore sent in parts of half a window or less. Each part has a
 // request of its own, and up to [SendConfig].MaxRdAtomic are outstanding. The Handler sees one
 // completion. Only READs from addresses of 4 GiB or more are sent in parts. Behind a lower

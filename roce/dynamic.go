@@ -209,7 +209,9 @@ func (q *QP) dynamicControl(h *wire.Dynamic) {
 	case h.Kind == wire.DynamicAccept && c.phase == connecting:
 		c.phase, c.at, c.due = connected, 0, false
 		q.recv.DestQPN, q.recv.Selective = h.QPN, true
-		// Without a READ that may be outstanding, a READ and what follows it would wait for ever.
+		// A target may announce that it keeps no outstanding READ (0). The initiator then sends one
+		// READ at a time, which times out if the target does not execute it. With a limit of 0 it
+		// would not send the READ, so that no timer ran, and the requests behind the READ waited for ever.
 		q.dci.reads = min(max(1, int(h.Reads)), int(q.send.MaxRdAtomic))
 		q.near = q.port.inside(q.recv.Peer, h.QPN) != nil
 		q.peer = q.port.acquirePeer(q.recv.Peer.Addr())

@@ -88,14 +88,17 @@ func TestPathModel(t *testing.T) {
 // if a QP has measured a round trip of nothing: shorter waits would let its timer fire all the time. And
 // a QP that has no sample yet must keep to the rate of the path, not to that of its guess.
 func TestPace(t *testing.T) {
-	const trip = 40e6
+	const (
+		trip = 40e6
+		most = 102 * minWindow // the least window in each of 100 round trips, and one part in 50
+	)
 	for _, rtt := range []int64{1, firstRTT, trip} {
 		var w window
 		w.init(firstWindow, firstWindow)
 		w.measured(1, trip)
 		w.path.phase = cruising // no rate is known: the least is sent
 		now, sent := int64(1), int64(0)
-		for now < 100*trip && sent <= 102*minWindow {
+		for now < 100*trip && sent <= most {
 			wait := w.pace(now, rtt, 1000)
 			switch {
 			case wait == 0:
@@ -105,7 +108,7 @@ func TestPace(t *testing.T) {
 			}
 			now += wait
 		}
-		if sent > 102*minWindow {
+		if sent > most {
 			t.Errorf("round trip %d: %d bytes in 100 round trips of the path, want %d", rtt, sent, 100*minWindow)
 		}
 	}

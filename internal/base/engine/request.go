@@ -114,7 +114,7 @@ type RecvRequest struct {
 	ID   uint64
 	SGEs []rdma.SGE
 	PD   *PD // PD in which SGEs are looked up, for a shared receive queue; nil: the QP's
-	Slot any // the front's own: the place in its queue
+	Slot any // for the front, which finds its own state of the request by it; the engine does not use it
 }
 
 // Completion is the end of a request. It is valid during the call that it is given to.

@@ -39,11 +39,10 @@ const (
 	line       = 64 // the unit of positions
 	recordHead = 8
 
-	// ringHot is the part of the memory that is used while the consumer keeps up: the producer
-	// goes back to the beginning when at most one part in ringBehind of what it has used since
-	// the beginning was not consumed. Memory that was used before is in the cache and takes no further
-	// pages. The rest of what it has used has room for further packets until the consumer
-	// follows.
+	// ringHot is the number of bytes after which the producer may write to the beginning of the memory
+	// again, before the memory ends. Memory that was used before is in the processor's cache and takes
+	// no further pages. The producer goes back if the consumer has read all but one part in ringBehind
+	// of the bytes from the beginning on. What the consumer has read has room for further packets.
 	ringHot    = 512 << 10
 	ringBehind = 4
 )

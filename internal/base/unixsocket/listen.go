@@ -1,7 +1,8 @@
 // Package unixsocket listens at UNIX sockets.
 //
-// A program that is killed leaves its socket behind, and the next one cannot listen at the path.
-// [Listen] replaces such a socket, also when several programs start at the same time.
+// A program that is killed leaves its socket at the path, and the next program cannot listen there.
+// [Listen] removes such a socket first. If several programs call Listen at the same time, one of them
+// listens, and the others are told that it does.
 package unixsocket
 
 import (
@@ -14,9 +15,9 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-// Listen listens at path. The network is "unix" or "unixpacket". A socket on which nobody listens
-// any more is replaced. EADDRINUSE: another program listens there. EEXIST: the file is not such a
-// socket.
+// Listen listens at path. The network is "unix" or "unixpacket". If there is a socket at path on which
+// no program listens, Listen replaces it. EADDRINUSE: another program listens there. EEXIST: the file at
+// path is not a socket, or is a socket of another network or of another user.
 func Listen(network, path string) (*net.UnixListener, error) {
 	const op = "listen"
 	// A socket refuses connections between bind and listen, like one that was left behind. The lock

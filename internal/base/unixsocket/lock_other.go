@@ -2,5 +2,6 @@
 
 package unixsocket
 
-// lock does nothing: outside of Linux, programs that start at the same time are not kept apart.
+// lock does nothing on systems other than Linux. Two programs that call Listen for one path at the same
+// time may remove each other's socket there.
 func lock(string) (unlock func()) { return func() {} }

@@ -78,8 +78,8 @@ func listBytes(u *prm.UMR) int64 {
 }
 
 // charge counts n bytes for the list of a guest's key, or refuses them if the lists of all keys
-// would take too much memory. What was counted stays until the key is destroyed: a configuration
-// that fails leaves the list of before in force, which may be longer.
+// would take too much memory. The count never falls before the key is destroyed: if a configuration
+// fails after its list was counted, the key keeps its previous list, which may be longer.
 func (o *mkeyObject) charge(n int64) error {
 	if o.guest == nil {
 		return nil

@@ -36,7 +36,8 @@ type Server struct {
 }
 
 // Listen starts a server on a new socket at path. A socket that a killed run has left there is
-// replaced. EADDRINUSE: a run listens there. EEXIST: the file is no such socket.
+// replaced. EADDRINUSE: a run listens there. EEXIST: the file at path is
+// not a socket, or is a socket of another user.
 func Listen(path string, store *dek.Store, devices Devices) (*Server, error) {
 	l, err := unixsocket.Listen("unix", path)
 	if err != nil {

@@ -34,9 +34,9 @@ type thread struct {
 	rests   int       // how often the thread gave up its processor
 	rested  time.Time // time of the last rest
 
-	// What the last call of observe saw of the programs that ran, by their processes.
-	waits map[int]waits
-	where map[int]int // the processors that they ran on
+	// The programs that ran during the last call of observe, by process number.
+	waits map[int]waits // how long they have waited for a processor
+	where map[int]int   // the processors that they ran on
 
 	// The following are totals at the time of the last check.
 	checked time.Time     // time of that check

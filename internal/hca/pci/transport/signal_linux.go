@@ -32,7 +32,8 @@ type Signal struct {
 // stuck is the time after which a write is examined. It only has to be longer than most writes.
 const stuck = 100 * time.Millisecond
 
-// one is what Send writes. A pipe refers to this memory until its bytes are read.
+// one holds the 8 bytes that Send writes. It is a variable of the package because vmsplice does not copy
+// it: a pipe refers to this memory until the client has read the bytes.
 var one = [8]byte{1}
 
 // TakeSignal returns descriptor i as a Signal, which belongs to the caller from then on. EINVAL:

@@ -355,8 +355,8 @@ func TestWritesAreTold(t *testing.T) {
 	}
 }
 
-// The kernel is told by pipes, as in Linux. It makes reads and writes of its descriptors block, fills
-// the pipes, and goes.
+// The server tells the kernel of interrupts and accesses through pipes, as with User-mode Linux. This
+// kernel is hostile: it clears O_NONBLOCK of the descriptors, fills the pipes, and disconnects.
 func TestBlockingDescriptors(t *testing.T) {
 	k := newKernel(t)
 	var pipes [queues][2]int
