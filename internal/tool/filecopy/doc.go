@@ -24,7 +24,7 @@
 //	read    the sender offers chunks (READY), the receiver fetches them by RDMA READ
 //	        and reports that (TAKEN)
 //
-// The control connection carries messages, each of them one SEND:
+// Both sides send messages, each of them one SEND:
 //
 //	CREDIT (1)  0 type  4 rkey  8 chunk  16 address
 //	READY  (2)  0 type  4 rkey  8 chunk  16 address  24 length on the wire
@@ -45,17 +45,20 @@
 // the bytes between fields are zero.
 //
 // A message that names a slot's key follows the key's configuration in the same send
-// queue, so that the key is configured before the message leaves. The sender sends
-// DONE when it has sent everything and checked its keys. The receiver sends RESULT
-// when DST is complete and in its place. Either side may send STOP at any time, which
-// ends the copy: because of a bad signature, an error or an interruption.
+// queue, so that the key is configured before the message leaves. TAKEN follows the READ
+// in the data connection: the sender's device then drops late duplicates of that READ,
+// which would read the slot while it is filled again. All other messages take the control
+// connection. The sender sends DONE when it has sent everything and checked its keys. The
+// receiver sends RESULT when DST is complete and in its place. Either side may send STOP
+// at any time, which ends the copy: because of a bad signature, an error or an
+// interruption.
 //
 // # Two processes
 //
 // The sides meet over TCP or rdma_cm (package rendezvous) and exchange lines of JSON. Both
 // sides send a line of each kind without waiting for the other's:
 //
-//	{"program":"softmkey copy","version":2,"role":"receiver","terms":{"op":"send"},"size":-1}
+//	{"program":"softmkey copy","version":3,"role":"receiver","terms":{"op":"send"},"size":-1}
 //	{}
 //	[{"gid":"192.0.2.1","qpn":19,"psn":1000,"mtu":4096},{"gid":"192.0.2.1","qpn":20,"psn":1001,"mtu":4096}]
 //	{}

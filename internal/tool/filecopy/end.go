@@ -211,9 +211,14 @@ func (e *end) connect(peer Endpoints, access verbs.Access) error {
 	return nil
 }
 
-// listen posts the receive request for a control message.
+// listen posts the receive request for a control message. A sender whose chunks are read
+// gets TAKEN from the data connection.
 func (e *end) listen(i int) error {
-	_, err := e.control.PostRecv(verbs.RecvWR{ID: idInbox | uint64(i), SGEs: []verbs.SGE{e.inbox.SGE(i*maxMessage, maxMessage)}})
+	qp := e.control
+	if i < e.plan.Slots && e.plan.Op == keyplan.Read && e.name() == senderName {
+		qp = e.bulk
+	}
+	_, err := qp.PostRecv(verbs.RecvWR{ID: idInbox | uint64(i), SGEs: []verbs.SGE{e.inbox.SGE(i*maxMessage, maxMessage)}})
 	return err
 }
 
@@ -272,7 +277,7 @@ func (e *end) sge(k uint64, n int) (local verbs.SGE, rkey uint32, addr uint64) {
 	return local, e.memory.RKey(), local.Addr
 }
 
-// sendMessage adds a control message to a chain of the control connection.
+// sendMessage adds a control message to a chain.
 func (e *end) sendMessage(c verbs.Chain, m *message) verbs.Chain {
 	var b [maxMessage]byte
 	return c.Send().Inline(m.append(b[:0]))

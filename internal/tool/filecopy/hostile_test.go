@@ -20,6 +20,14 @@ type attacker struct {
 // say sends a control message.
 func (a attacker) say(m message) { a.raw(m.append(nil)) }
 
+// taken reports on the data connection that a chunk was read.
+func (a attacker) taken(chunk uint64) {
+	a.t.Helper()
+	if err := a.sendMessage(a.bulk.Start(), &message{kind: kindTaken, chunk: chunk}).Complete(); err != nil {
+		a.t.Error(err)
+	}
+}
+
 // raw sends bytes in place of a control message.
 func (a attacker) raw(b []byte) {
 	a.t.Helper()
@@ -200,7 +208,7 @@ func TestHostileReceiver(t *testing.T) {
 				a.say(message{kind: kindCredit, chunk: uint64(k)})
 			}
 		}, "does not fit"},
-		{"chunks taken that were never offered", keyplan.Terms{Op: keyplan.Read}, func(a attacker) { a.say(message{kind: kindTaken, chunk: 40}) }, "does not fit"},
+		{"chunks taken that were never offered", keyplan.Terms{Op: keyplan.Read}, func(a attacker) { a.taken(40) }, "does not fit"},
 		{"a grant where none belongs", keyplan.Terms{Op: keyplan.Read}, func(a attacker) { a.say(message{kind: kindCredit}) }, "does not fit"},
 		{"RESULT before the end", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindResult, length: 100_000}) }, "does not fit"},
 		{"RESULT of another length", keyplan.Terms{Op: keyplan.Read}, func(a attacker) {
@@ -209,7 +217,7 @@ func TestHostileReceiver(t *testing.T) {
 				if m.kind == kindDone {
 					break
 				}
-				a.say(message{kind: kindTaken, chunk: uint64(k)})
+				a.taken(uint64(k))
 			}
 			a.say(message{kind: kindResult, length: 99_999})
 		}, "does not fit"},

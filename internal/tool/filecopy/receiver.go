@@ -229,7 +229,7 @@ func (r *Receiver) onCompletion(wc verbs.WC) error {
 	if r.plan.Op != keyplan.Read {
 		return nil
 	}
-	return r.sendMessage(r.control.Start(), &message{kind: kindTaken, chunk: k}).Complete()
+	return r.sendMessage(r.bulk.Start(), &message{kind: kindTaken, chunk: k}).Complete()
 }
 
 // onMessage handles a control message of the sender.

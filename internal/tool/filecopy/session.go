@@ -62,7 +62,7 @@ type Hello struct {
 
 const (
 	program = "softmkey copy"
-	version = 2
+	version = 3
 )
 
 // HelloSender returns the first line of a sender.
