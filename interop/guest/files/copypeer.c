@@ -352,7 +352,7 @@ int main(int argc, char **argv)
 	check(memory_mr && inbox_mr && outbox_mr, "ibv_reg_mr");
 
 	char hello[STREAM_MESSAGE];
-	snprintf(hello, sizeof hello, "{\"program\":\"softmkey copy\",\"version\":2,\"role\":\"%s\",\"terms\":{%s%s%s},\"size\":-1}",
+	snprintf(hello, sizeof hello, "{\"program\":\"softmkey copy\",\"version\":3,\"role\":\"%s\",\"terms\":{%s%s%s},\"size\":-1}",
 		 sender ? "sender" : "receiver", sender ? "\"op\":\"" : "", sender ? argv[5] : "", sender ? "\"" : "");
 	tell(hello);
 	char *theirs = hear();
