@@ -65,7 +65,7 @@ const (
 	earlyPageBytes = earlyPageLen*int(unsafe.Sizeof([]byte{}))*9/8 + 8
 	earlyRingBytes = int(unsafe.Sizeof(earlyRing{}))*9/8 + 8
 
-	mostSpare  = 256
+	mostSpare  = 256 // packets
 	spareBytes = mostSpare*int(unsafe.Sizeof([]byte{}))*9/8 + 8
 )
 
