@@ -22,5 +22,15 @@ func detect() []Tier {
 	return t
 }
 
+// MultipliesOnAESPorts reports whether 512-bit carry-less multiplications take execution
+// ports from the rounds of AES. They do on AMD's Zen 4; its successors count as it does. On
+// Intel's processors, the two have a port each.
+func MultipliesOnAESPorts() bool { return amd }
+
+var amd = func() bool {
+	_, b, c, d := cpuid(0, 0)
+	return b == 0x68747541 && d == 0x69746E65 && c == 0x444D4163 // "AuthenticAMD"
+}()
+
 // cpuid executes CPUID. Every processor with AVX2 has leaf 7.
 func cpuid(leaf, subleaf uint32) (eax, ebx, ecx, edx uint32)

@@ -115,8 +115,9 @@ func (r *Run) Split(unit int, room *byte, first, second []byte) {
 type Schedule struct {
 	Enc1, Dec1, Enc2 [15][16]byte   // round keys of key1, of key1 for the equivalent inverse cipher in order of use, and of key2
 	Rounds           uint64         // 10 or 14
-	_                [40]byte       // pads to a whole cache line
-	Wide             [2][6][64]byte // see package aesxts
+	Shifts           bool           // selects the kernels without carry-less multiplications for tweaks
+	_                [39]byte       // pads to a whole cache line
+	Wide             [2][7][64]byte // see package aesxts
 }
 
 // run holds the arguments and results of the assembly.

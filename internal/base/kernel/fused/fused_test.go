@@ -55,6 +55,15 @@ func newSchedule(key []byte) *Schedule {
 			}
 			fill(1+m, func(j int) byte { return power[j] ^ last[j] })
 		}
+		for m := 1; m <= 3; m++ {
+			var product uint16 // of polynomials, without reduction
+			for i := range 8 {
+				product ^= uint16(last[16-m]^last[15]) << i * (0x87 >> i & 1)
+			}
+			for lane := 0; lane < 64; lane += 16 {
+				binary.LittleEndian.PutUint16(s.Wide[d][6][lane+2*(m-1):], product)
+			}
+		}
 	}
 	return s
 }
@@ -271,23 +280,31 @@ func TestPlainTwin(t *testing.T) {
 		}
 		return
 	}
+	eachKernel(t, func(t *testing.T, pass Pass, size int, shifts bool) {
+		r := rand.New(rand.NewPCG(1, uint64(size)))
+		raw := randomBytes(r, size)
+		twin := aesxts.New(cpu.Generic, make([]byte, aesxts.MemorySize), raw)
+		keys := newSchedule(raw)
+		keys.Shifts = shifts
+		for n := 1; n <= MaxUnits; n++ {
+			if testing.Short() && n > 12 && n%40 != 0 && n != MaxUnits {
+				continue
+			}
+			s := newScene(r, &twin, pass, n)
+			s.from(t, keys)
+			s.to(t, keys)
+			s.faults(t, r, keys)
+		}
+	})
+}
+
+// eachKernel runs f for each pass with each size of keys, in both sets of kernels.
+func eachKernel(t *testing.T, f func(t *testing.T, pass Pass, size int, shifts bool)) {
 	for _, size := range []int{32, 64} {
 		for name, pass := range passes {
-			t.Run(fmt.Sprintf("%d/%s", size*4, name), func(t *testing.T) {
-				r := rand.New(rand.NewPCG(1, uint64(size)))
-				raw := randomBytes(r, size)
-				twin := aesxts.New(cpu.Generic, make([]byte, aesxts.MemorySize), raw)
-				keys := newSchedule(raw)
-				for n := 1; n <= MaxUnits; n++ {
-					if testing.Short() && n > 12 && n%40 != 0 && n != MaxUnits {
-						continue
-					}
-					s := newScene(r, &twin, pass, n)
-					s.from(t, keys)
-					s.to(t, keys)
-					s.faults(t, r, keys)
-				}
-			})
+			for _, shifts := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%d/%s/shifts=%v", size*4, name, shifts), func(t *testing.T) { f(t, pass, size, shifts) })
+			}
 		}
 	}
 }

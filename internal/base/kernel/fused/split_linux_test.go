@@ -2,7 +2,6 @@ package fused
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -70,22 +69,19 @@ func TestSplits(t *testing.T) {
 		return
 	}
 	pages := newEdges(t, 2*MaxSplits)
-	for _, size := range []int{32, 64} {
-		for name, pass := range passes {
-			t.Run(fmt.Sprintf("%d/%s", size*4, name), func(t *testing.T) {
-				r := rand.New(rand.NewPCG(2, uint64(size)))
-				raw := randomBytes(r, size)
-				key := aesxts.New(cpu.AVX512, make([]byte, aesxts.MemorySize), raw)
-				keys := newSchedule(raw)
-				for _, n := range []int{1, 2, 3, 8, 9, 10, 17, 40, MaxUnits} {
-					for range 2 {
-						s := splitScene{scene: newScene(r, &key, pass, n), pages: pages, r: r}
-						s.run(t, keys)
-					}
-				}
-			})
+	eachKernel(t, func(t *testing.T, pass Pass, size int, shifts bool) {
+		r := rand.New(rand.NewPCG(2, uint64(size)))
+		raw := randomBytes(r, size)
+		key := aesxts.New(cpu.AVX512, make([]byte, aesxts.MemorySize), raw)
+		keys := newSchedule(raw)
+		keys.Shifts = shifts
+		for _, n := range []int{1, 2, 3, 8, 9, 10, 17, 40, MaxUnits} {
+			for range 2 {
+				s := splitScene{scene: newScene(r, &key, pass, n), pages: pages, r: r}
+				s.run(t, keys)
+			}
 		}
-	}
+	})
 }
 
 type splitScene struct {

@@ -31,14 +31,6 @@ func (k *kernel512) addNumbers() {
 	VMOVDQA64(Chain, Ptr(Scratch, ScNumbers))
 }
 
-// steps multiplies all tweak registers by x^32.
-func (k *kernel512) steps() (n []func()) {
-	for _, t := range Tweak {
-		n = append(n, k.Multiply(t, t, Tmp, 4)...)
-	}
-	return n
-}
-
 // tailTweaks stores the tweak registers that the tail needs.
 func (k *kernel512) tailTweaks() {
 	for i := range Tweak {

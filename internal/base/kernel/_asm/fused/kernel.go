@@ -113,7 +113,7 @@ func byIndex(table Register, n int) Mem {
 }
 
 func (k *kernel) build() {
-	TEXT(fmt.Sprintf("%s%dAVX512", k.name, map[int]int{10: 128, 14: 256}[k.Rounds]), 0, "func(s, r *byte)")
+	TEXT(fmt.Sprintf("%s%d%s", k.name, map[int]int{10: 128, 14: 256}[k.Rounds], k.Tier()), 0, "func(s, r *byte)")
 	frame := AllocLocal(scSize + 64)
 	LEAQ(frame, Scratch)
 	ADDQ(Imm(63), Scratch)

@@ -39,21 +39,23 @@ const blockSize = 512
 
 func main() {
 	ConstraintExpr("!purego")
-	for _, rounds := range []int{10, 14} {
-		for _, k := range []kernel{
-			{name: "seal", sealed: true, generate: true},
-			{name: "checkSeal", sealed: true, check: true, generate: true},
-			{name: "open", XTS: XTS{Decrypt: true}, sealed: true, check: true},
-			{name: "openSign", XTS: XTS{Decrypt: true}, sealed: true, check: true, generate: true},
-			{name: "checkEncrypt", check: true},
-			{name: "encryptSign", generate: true},
-			{name: "checkDecrypt", XTS: XTS{Decrypt: true}, check: true},
-			{name: "decryptSign", XTS: XTS{Decrypt: true}, generate: true},
-		} {
-			k.Rounds = rounds
-			k.Poly = func() Mem { return constant(cPoly) }
-			k.Power = func(j int) Mem { return constant(cPowers + 64*j) }
-			k.build()
+	for _, shifts := range []*Mem{nil, ShiftConstants()} {
+		for _, rounds := range []int{10, 14} {
+			for _, k := range []kernel{
+				{name: "seal", sealed: true, generate: true},
+				{name: "checkSeal", sealed: true, check: true, generate: true},
+				{name: "open", XTS: XTS{Decrypt: true}, sealed: true, check: true},
+				{name: "openSign", XTS: XTS{Decrypt: true}, sealed: true, check: true, generate: true},
+				{name: "checkEncrypt", check: true},
+				{name: "encryptSign", generate: true},
+				{name: "checkDecrypt", XTS: XTS{Decrypt: true}, check: true},
+				{name: "decryptSign", XTS: XTS{Decrypt: true}, generate: true},
+			} {
+				k.Rounds, k.Shifts = rounds, shifts
+				k.Poly = func() Mem { return constant(cPoly) }
+				k.Power = func(j int) Mem { return constant(cPowers + 64*j) }
+				k.build()
+			}
 		}
 	}
 	Generate()

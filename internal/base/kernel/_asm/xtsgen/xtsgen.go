@@ -24,7 +24,8 @@ const (
 	WideFirst = 0   // c: the first round key ^ the last
 	WideLast  = 64  // the last round key L
 	WideStep  = 128 // L*x^8m ^ L for m = 1 to 4
-	WideSize  = 384
+	WideCarry = 384 // corrects carries of T' for L; see shifts.go
+	WideSize  = 448
 )
 
 // Xor3 is VPTERNLOG's truth table of a ^ b ^ c.
