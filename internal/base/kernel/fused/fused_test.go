@@ -423,6 +423,7 @@ func BenchmarkRun(b *testing.B) {
 		raw := randomBytes(r, size)
 		key := aesxts.New(cpu.AVX512, make([]byte, aesxts.MemorySize), raw)
 		keys := newSchedule(raw)
+		keys.Shifts = cpu.MultipliesOnAESPorts()
 		const n = MaxUnits
 		out := make([]byte, n*UnitSize)
 		bench := func(name string, f func()) {
