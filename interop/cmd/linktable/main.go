@@ -1,5 +1,6 @@
 // Linktable prints how fast softmkey copies over bad networks, with iperf3's TCP beside it
-// on the same emulated link, once with each of the congestion controls BBR and CUBIC. It needs
+// on the same emulated link, once with each of the congestion controls BBR and CUBIC. Where a
+// queue is shared, it prints what BBR gets beside another stream, too. It needs
 // root, iperf3, the kernel's BBR, and softmkey in the PATH or named by --softmkey. From the
 // project's root: make links.
 package main
@@ -86,8 +87,8 @@ func run(ctx context.Context, o options, only string) (err error) {
 		return err
 	}
 	defer os.RemoveAll(o.scratch)
-	fmt.Println("| link | copy, Mbit/s | BBR, Mbit/s | CUBIC, Mbit/s | copy / faster TCP | target | two copies, larger/smaller | share beside BBR | beside CUBIC |")
-	fmt.Println("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+	fmt.Println("| link | copy, Mbit/s | BBR, Mbit/s | CUBIC, Mbit/s | copy / faster TCP | target | two copies, larger/smaller | share beside BBR | beside CUBIC | two BBR, larger/smaller | share of BBR beside CUBIC |")
+	fmt.Println("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, r := range rows {
 		if !strings.Contains(r.name, only) {
 			continue
@@ -121,13 +122,13 @@ func (o options) measure(ctx context.Context, r row) (string, error) {
 		}
 		c, err := o.copy(ctx, r, round, &size)
 		if err != nil {
-			return fmt.Sprintf("| %s | %v | | | | %s | | | |", r.name, err, target(r)), nil
+			return fmt.Sprintf("| %s | %v | | | | %s | | | | | |", r.name, err, target(r)), nil
 		}
 		copies, ratios = append(copies, c), append(ratios, c/faster)
 	}
 	line := fmt.Sprintf("| %s | %.4g | %.4g | %.4g | %.2f | %s |", r.name, median(copies), median(tcps[0]), median(tcps[1]), median(ratios), target(r))
 	if r.link.Rate == 0 {
-		return line + " | | |", nil
+		return line + " | | | | |", nil
 	}
 	factor, err := o.twoCopies(ctx, r, size)
 	if err != nil {
@@ -141,7 +142,15 @@ func (o options) measure(ctx context.Context, r row) (string, error) {
 		}
 		line += fmt.Sprintf(" %.2f |", share)
 	}
-	return line, nil
+	bbr, err := o.twoTCP(ctx, r, "bbr", "bbr")
+	if err != nil {
+		return "", err
+	}
+	mixed, err := o.twoTCP(ctx, r, "bbr", "cubic")
+	if err != nil {
+		return "", err
+	}
+	return line + fmt.Sprintf(" %.2f | %.2f |", max(bbr[0], bbr[1])/min(bbr[0], bbr[1]), mixed[0]/(mixed[0]+mixed[1])), nil
 }
 
 func target(r row) string {

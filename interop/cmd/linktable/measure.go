@@ -61,23 +61,26 @@ func (p *process) kill() {
 // tcp measures iperf3 from A to B with a congestion control, in Mbit/s.
 func (o options) tcp(ctx context.Context, r row, round int, control string) (rate float64, err error) {
 	err = o.with(r, round, func(k *link.Link) error {
-		rate, err = o.tcpOn(ctx, k, control)
+		rate, err = o.tcpOn(ctx, k, control, iperfPort)
 		return err
 	})
 	return rate, err
 }
 
-func (o options) tcpOn(ctx context.Context, k *link.Link, control string) (float64, error) {
+// iperfPort is iperf3's port. Another stream at the same time uses the next one.
+const iperfPort = 5201
+
+func (o options) tcpOn(ctx context.Context, k *link.Link, control string, port int) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*o.time+30*time.Second)
 	defer cancel()
 	for try := 1; ; try++ {
 		// A server that a client reached and left ends (-1), so each try has its own.
-		server, err := start(ctx, k.B, "iperf3", "-s", "-1", "--forceflush")
+		server, err := start(ctx, k.B, "iperf3", "-s", "-1", "--forceflush", "-p", fmt.Sprint(port))
 		if err != nil {
 			return 0, err
 		}
 		time.Sleep(time.Duration(try) * 50 * time.Millisecond) // lets the server start to listen
-		rate, err := o.iperf3(ctx, k, control)
+		rate, err := o.iperf3(ctx, k, control, port)
 		server.kill()
 		switch {
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -89,8 +92,8 @@ func (o options) tcpOn(ctx context.Context, k *link.Link, control string) (float
 }
 
 // iperf3 runs the client. With --json it reports an error in its output and exits with 0.
-func (o options) iperf3(ctx context.Context, k *link.Link, control string) (float64, error) {
-	client, err := start(ctx, k.A, "iperf3", "-c", k.B.Addrs[0].String(), "-t", fmt.Sprint(int(o.time.Seconds())), "--json", "--congestion", control)
+func (o options) iperf3(ctx context.Context, k *link.Link, control string, port int) (float64, error) {
+	client, err := start(ctx, k.A, "iperf3", "-c", k.B.Addrs[0].String(), "-p", fmt.Sprint(port), "-t", fmt.Sprint(int(o.time.Seconds())), "--json", "--congestion", control)
 	if err == nil {
 		err = client.wait()
 	}
@@ -196,7 +199,7 @@ func (o options) besideTCP(ctx context.Context, r row, size int64, control strin
 	err = o.with(r, 0, func(k *link.Link) error {
 		rates, err := o.both(
 			func() (float64, error) { return o.copyOn(ctx, k, size/2, 0) },
-			func() (float64, error) { return o.tcpOn(ctx, k, control) })
+			func() (float64, error) { return o.tcpOn(ctx, k, control, iperfPort) })
 		share = rates[0] / (rates[0] + rates[1])
 		if o.verbose {
 			fmt.Fprintf(os.Stderr, "%s: copy %.4g Mbit/s, beside %s with %.4g\n", r.name, rates[0], control, rates[1])
@@ -204,6 +207,18 @@ func (o options) besideTCP(ctx context.Context, r row, size int64, control strin
 		return err
 	})
 	return share, err
+}
+
+// twoTCP returns the rates of two simultaneous TCP streams: what a stream gets beside another
+// one depends on the link too.
+func (o options) twoTCP(ctx context.Context, r row, first, second string) (rates []float64, err error) {
+	err = o.with(r, 0, func(k *link.Link) error {
+		rates, err = o.both(
+			func() (float64, error) { return o.tcpOn(ctx, k, first, iperfPort) },
+			func() (float64, error) { return o.tcpOn(ctx, k, second, iperfPort+1) })
+		return err
+	})
+	return rates, err
 }
 
 func (o options) both(f ...func() (float64, error)) (rates []float64, err error) {

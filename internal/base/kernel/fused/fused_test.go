@@ -422,8 +422,7 @@ func BenchmarkRun(b *testing.B) {
 	for _, size := range []int{32, 64} {
 		raw := randomBytes(r, size)
 		key := aesxts.New(cpu.AVX512, make([]byte, aesxts.MemorySize), raw)
-		keys := newSchedule(raw)
-		keys.Shifts = cpu.MultipliesOnAESPorts()
+		keys := (*Schedule)(key.Schedule())
 		const n = MaxUnits
 		out := make([]byte, n*UnitSize)
 		bench := func(name string, f func()) {
