@@ -27,6 +27,22 @@ func detect() []Tier {
 // Intel's processors, the two have a port each.
 func MultipliesOnAESPorts() bool { return amd }
 
+// MultipliesSlowly reports whether a 512-bit carry-less multiplication takes as long as four
+// affine maps (GF2P8AFFINEQB) of 512 bits. It does on AMD's Zen 5, with which family 26
+// begins; its successors count as it does. Zen 4 executes one map per cycle and Intel's
+// processors one multiplication, so that the difference is smaller there.
+func MultipliesSlowly() bool { return amd && family >= 26 }
+
+// HasMaps reports whether the processor has affine maps (GF2P8AFFINEQB) of 512 bits. Every
+// processor of the tier AVX512 has them, but a hypervisor may hide them.
+func HasMaps() bool { return cpu.X86.HasAVX512GFNI }
+
+// family is the sum of two fields of leaf 1.
+var family = func() uint32 {
+	a, _, _, _ := cpuid(1, 0)
+	return a>>8&0xF + a>>20&0xFF
+}()
+
 var amd = func() bool {
 	_, b, c, d := cpuid(0, 0)
 	return b == 0x68747541 && d == 0x69746E65 && c == 0x444D4163 // "AuthenticAMD"

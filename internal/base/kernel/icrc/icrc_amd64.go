@@ -18,6 +18,12 @@ func foldAVX512(p *byte, n uint64, register uint32, k *[20]uint64) uint32
 func copyAVX512(dst, p *byte, n uint64, register uint32, k *[20]uint64, front *[16]byte) uint32
 
 //go:noescape
+func foldMapsAVX512(p *byte, n uint64, register uint32, k *[20]uint64, m *[4][4]uint64) uint32
+
+//go:noescape
+func copyMapsAVX512(dst, p *byte, n uint64, register uint32, k *[20]uint64, m *[4][4]uint64, front *[16]byte) uint32
+
+//go:noescape
 func foldVAES(p *byte, n uint64, register uint32, k *[16]uint64) uint32
 
 //go:noescape
@@ -50,13 +56,16 @@ func fold(distances ...int) (k []uint64) {
 const poly = 0x04C11DB7
 
 // power returns x^n modulo the polynomial, reflected and shifted by one.
-func power(n int) uint64 {
+func power(n int) uint64 { return uint64(bits.Reverse32(remainder(n))) << 1 }
+
+// remainder returns x^n modulo the polynomial. Bit i is the factor of x^i.
+func remainder(n int) uint32 {
 	r := uint32(1)
 	for range n {
 		carry := r >> 31
 		r = r<<1 ^ carry*poly
 	}
-	return uint64(bits.Reverse32(r)) << 1
+	return r
 }
 
 // quotient returns x^64 divided by the polynomial, reflected; it has 33 bits.
@@ -73,26 +82,86 @@ func quotient() uint64 {
 	return bits.Reverse64(q) >> 31
 }
 
-// short is the length below which hash/crc32 is faster. The kernels require 256 bytes.
-const short = 272
+// maps are the matrices of folding by affine maps: see newMaps.
+var maps = newMaps()
 
-func update(t cpu.Tier, crc uint32, p []byte) uint32 {
-	if t < cpu.VAES || len(p) < short {
+// newMaps returns the matrices that move a group of lines by eight lines: [j][k] maps a byte
+// of line j of the group to its part in line k. The generator explains their use.
+//
+// Bit i of a byte of a line that is followed by d lines up to the end of the group is worth
+// x^(512*d + 7-i), apart from a factor that depends on the position of the byte, which is the
+// same in all lines. The 32 bits at a position are linearly independent, so that the worth of
+// a bit eight lines earlier is the sum of some of them. Gauss-Jordan elimination gives the sum.
+func newMaps() (m [4][4]uint64) {
+	const line, distance = 8 * 64, 8 * 8 * 64 // bits
+	behind := [4]int{7, 6, 1, 0}              // lines of the group's range after each of its lines
+	worth := func(j, bit int) int { return line*behind[j] + 7 - bit }
+	type sum struct{ remainder, bits uint32 }
+	var basis []sum
+	reduce := func(s sum) sum {
+		for _, b := range basis {
+			if s.remainder>>(bits.Len32(b.remainder)-1)&1 != 0 {
+				s.remainder ^= b.remainder
+				s.bits ^= b.bits
+			}
+		}
+		return s
+	}
+	for i := range 32 {
+		s := reduce(sum{remainder(worth(i/8, i%8)), 1 << i})
+		if s.remainder == 0 {
+			panic("icrc: the lines of a group depend on each other")
+		}
+		basis = append(basis, s)
+	}
+	for j := range m {
+		for bit := range 8 {
+			s := reduce(sum{remainder(distance + worth(j, bit)), 0})
+			for i := range 32 {
+				// GF2P8AFFINEQB expects the row of bit i in byte 7-i.
+				m[j][i/8] |= uint64(s.bits>>i&1) << (8*(7-i%8) + bit)
+			}
+		}
+	}
+	return m
+}
+
+// way is an implementation: a tier and, for AVX-512, whether groups of lines are moved by affine maps.
+type way struct {
+	tier cpu.Tier
+	maps bool
+}
+
+// fastest is the implementation for this processor.
+var fastest = way{cpu.Best(), cpu.HasMaps() && cpu.MultipliesSlowly()}
+
+// short is the length below which hash/crc32 is faster. The kernels require 256 bytes.
+// longMaps is the length from which maps are faster; they require 512 bytes.
+const (
+	short    = 272
+	longMaps = 1024
+)
+
+func update(w way, crc uint32, p []byte) uint32 {
+	if w.tier < cpu.VAES || len(p) < short {
 		return generic(crc, p)
 	}
 	raceRead(p)
 	n := len(p) &^ 15
 	var register uint32
-	if t == cpu.AVX512 {
-		register = foldAVX512(&p[0], uint64(n), ^crc, &constants)
-	} else {
+	switch {
+	case w.tier != cpu.AVX512:
 		register = foldVAES(&p[0], uint64(n), ^crc, &constantsVAES)
+	case w.maps && n >= longMaps:
+		register = foldMapsAVX512(&p[0], uint64(n), ^crc, &constants, &maps)
+	default:
+		register = foldAVX512(&p[0], uint64(n), ^crc, &constants)
 	}
 	return ^rest(register, p[n:])
 }
 
-func copyUpdate(t cpu.Tier, crc uint32, head, dst, p, still []byte) uint32 {
-	if t < cpu.VAES || len(p) < short {
+func copyUpdate(w way, crc uint32, head, dst, p, still []byte) uint32 {
+	if w.tier < cpu.VAES || len(p) < short {
 		copy(dst, p)
 		return generic(generic(crc, head), still)
 	}
@@ -114,10 +183,13 @@ func copyUpdate(t cpu.Tier, crc uint32, head, dst, p, still []byte) uint32 {
 	raceRead(p)
 	raceWrite(dst[:len(p)])
 	n := len(p) &^ 15
-	if t == cpu.AVX512 {
-		register = copyAVX512(&dst[0], &p[0], uint64(n), register, &constants, &front)
-	} else {
+	switch {
+	case w.tier != cpu.AVX512:
 		register = copyVAES(&dst[0], &p[0], uint64(n), register, &constantsVAES, &front)
+	case w.maps && n >= longMaps:
+		register = copyMapsAVX512(&dst[0], &p[0], uint64(n), register, &constants, &maps, &front)
+	default:
+		register = copyAVX512(&dst[0], &p[0], uint64(n), register, &constants, &front)
 	}
 	copy(dst[n:], p[n:])
 	return ^rest(register, still[n:])

@@ -6,11 +6,9 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// TestUpdate compares every tier with the standard library, for all lengths up to several
+// TestUpdate compares every implementation with the standard library, for all lengths up to several
 // chunks, at odd alignments and from random registers.
 func TestUpdate(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -18,23 +16,23 @@ func TestUpdate(t *testing.T) {
 	for i := range buf {
 		buf[i] = byte(r.Uint32())
 	}
-	for _, tier := range cpu.Available() {
-		t.Run(tier.String(), func(t *testing.T) {
+	for _, w := range ways() {
+		t.Run(w.String(), func(t *testing.T) {
 			for n := range 4300 {
 				p, start := buf[n%67:][:n], r.Uint32()
 				want := crc32.Update(start, crc32.IEEETable, p)
-				if got := update(tier, start, p); got != want {
+				if got := update(w, start, p); got != want {
 					t.Fatalf("%d bytes from %#x: %#x, want %#x", n, start, got, want)
 				}
 				// The bytes before and after the destination must not
 				// change.
 				room := bytes.Repeat([]byte{0xa5}, n+2)
-				if got := copyUpdate(tier, start, nil, room[1:1+n], p, p); got != want {
+				if got := copyUpdate(w, start, nil, room[1:1+n], p, p); got != want {
 					t.Fatalf("copying %d bytes from %#x: %#x, want %#x", n, start, got, want)
 				}
 				head := buf[n%61:][:n%37]
 				want = crc32.Update(crc32.Update(start, crc32.IEEETable, head), crc32.IEEETable, p)
-				if got := copyUpdate(tier, start, head, room[1:1+n], p, room[1:1+n]); got != want {
+				if got := copyUpdate(w, start, head, room[1:1+n], p, room[1:1+n]); got != want {
 					t.Fatalf("copying %d bytes behind %d from %#x: %#x, want %#x", n, len(head), start, got, want)
 				}
 				if !bytes.Equal(room[1:1+n], p) || room[0] != 0xa5 || room[1+n] != 0xa5 {
@@ -60,22 +58,22 @@ func TestCheckValue(t *testing.T) {
 }
 
 func BenchmarkUpdate(b *testing.B) {
-	for _, n := range []int{76, 268, 1036, 4108} {
+	for _, n := range []int{76, 268, 1036, 4108, 8908} {
 		p := make([]byte, n)
-		for _, tier := range cpu.Available() {
-			b.Run(fmt.Sprintf("%d/%v", n, tier), func(b *testing.B) {
+		for _, w := range ways() {
+			b.Run(fmt.Sprintf("%d/%v", n, w), func(b *testing.B) {
 				b.SetBytes(int64(n))
 				for b.Loop() {
-					update(tier, 0, p)
+					update(w, 0, p)
 				}
 			})
 		}
 		q := make([]byte, n)
-		for _, tier := range cpu.Available() {
-			b.Run(fmt.Sprintf("copy/%d/%v", n, tier), func(b *testing.B) {
+		for _, w := range ways() {
+			b.Run(fmt.Sprintf("copy/%d/%v", n, w), func(b *testing.B) {
 				b.SetBytes(int64(n))
 				for b.Loop() {
-					copyUpdate(tier, 0, q[:12], q, p, p)
+					copyUpdate(w, 0, q[:12], q, p, p)
 				}
 			})
 		}

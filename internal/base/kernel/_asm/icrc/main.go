@@ -36,8 +36,11 @@ const (
 func main() {
 	flag.Parse()
 	ConstraintExpr("!purego")
-	fold("foldAVX512", false)
-	fold("copyAVX512", true)
+	for _, maps := range []bool{false, true} {
+		for _, copying := range []bool{false, true} {
+			fold(copying, maps)
+		}
+	}
 	foldVAES("foldVAES", false)
 	foldVAES("copyVAES", true)
 	Generate()
@@ -50,8 +53,11 @@ var p, n, k, dst = RSI, RCX, RDX, RDI
 // begin opens a function that folds a message, and loads its parameters. The message has at
 // least least bytes, and the table of constants has words words. plain is the name of the
 // function that only folds.
-func begin(name, plain string, copying bool, words, least int) {
+func begin(name, plain string, copying, maps bool, words, least int) {
 	args := fmt.Sprintf("p *byte, n uint64, register uint32, k *[%d]uint64", words)
+	if maps {
+		args += ", m *[4][4]uint64"
+	}
 	if copying {
 		args = "dst *byte, " + args + ", front *[16]byte"
 	}
@@ -74,18 +80,38 @@ func begin(name, plain string, copying bool, words, least int) {
 // bytes. The result is reduced to 64 bits and then by Barrett's method.
 //
 // When copying, each loaded register is stored before the folding changes it.
-func fold(name string, copying bool) {
-	begin(name, "foldAVX512", copying, 20, 256)
+//
+// With maps, most of the message is folded in another way before: see maps.go.
+func fold(copying, maps bool) {
+	name, plain, least := "fold", "fold", 256
+	if copying {
+		name = "copy"
+	}
+	if maps {
+		name, plain, least = name+"Maps", plain+"Maps", mapsLeast
+	}
+	begin(name+"AVX512", plain+"AVX512", copying, maps, 20, least)
+	// load loads the bytes at disp and copies them.
+	load := func(disp int, data VecPhysical) {
+		VMOVDQU64(Mem{Base: p, Disp: disp}, data)
+		if copying {
+			VMOVDQU64(data, Mem{Base: dst, Disp: disp})
+		}
+	}
+	prefetch := func(disp int) {
+		if copying {
+			PREFETCHT0(Mem{Base: p, Disp: disp + aheadSrc})
+			PREFETCHT0(Mem{Base: dst, Disp: disp + aheadDst})
+		}
+	}
 	// next folds the next bytes into acc. t receives the other half of the product.
 	// width is the size of the registers.
 	next := func(disp, width int, t, acc, data VecPhysical) {
-		m := Mem{Base: p, Disp: disp}
 		if !copying {
-			VPTERNLOGQ(U8(xor3), m, t, acc)
+			VPTERNLOGQ(U8(xor3), Mem{Base: p, Disp: disp}, t, acc)
 			return
 		}
-		VMOVDQU64(m, data)
-		VMOVDQU64(data, Mem{Base: dst, Disp: disp})
+		load(disp, data)
 		VPTERNLOGQ(U8(xor3), data, t, acc)
 	}
 	advance := func(by int) {
@@ -100,13 +126,6 @@ func fold(name string, copying bool) {
 		SUBQ(imm, n)
 	}
 
-	z := []VecPhysical{Z0, Z1, Z2, Z3}
-	for i, r := range z {
-		VMOVDQU64(Mem{Base: p, Disp: 64 * i}, r)
-		if copying {
-			VMOVDQU64(r, Mem{Base: dst, Disp: 64 * i})
-		}
-	}
 	VMOVD(EAX, X4)
 	if copying {
 		Load(Param("front"), RBX)
@@ -116,9 +135,18 @@ func fold(name string, copying bool) {
 		VPCLMULQDQ(U8(0x11), X6, X5, X5)
 		VPTERNLOGQ(U8(xor3), X7, X5, X4)
 	}
-	VPXORQ(Z4, Z0, Z0)
-	VBROADCASTI32X4(Mem{Base: k, Disp: off256}, Z5)
-	advance(256)
+	z := []VecPhysical{Z0, Z1, Z2, Z3}
+	if maps {
+		foldByMaps(load, prefetch, advance)
+		VBROADCASTI32X4(Mem{Base: k, Disp: off256}, Z5)
+	} else {
+		for i, r := range z {
+			load(64*i, r)
+		}
+		VPXORQ(Z4, Z0, Z0)
+		VBROADCASTI32X4(Mem{Base: k, Disp: off256}, Z5)
+		advance(256)
+	}
 	CMPQ(n, U32(256))
 	JB(LabelRef("merge"))
 
@@ -128,10 +156,7 @@ func fold(name string, copying bool) {
 		VPCLMULQDQ(U8(0x00), Z5, r, t)
 		VPCLMULQDQ(U8(0x11), Z5, r, r)
 		next(64*i, 64, t, r, []VecPhysical{Z10, Z11, Z12, Z13}[i])
-		if copying {
-			PREFETCHT0(Mem{Base: p, Disp: 64*i + aheadSrc})
-			PREFETCHT0(Mem{Base: dst, Disp: 64*i + aheadDst})
-		}
+		prefetch(64 * i)
 	}
 	advance(256)
 	CMPQ(n, U32(256))
