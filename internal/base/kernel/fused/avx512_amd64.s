@@ -95,7 +95,7 @@ DATA shifts<>+504(SB)/8, $0x8080808080808080
 GLOBL shifts<>(SB), RODATA|NOPTR, $512
 
 // func seal128AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, MMX+, VAES, VPCLMULQDQ
 TEXT ·seal128AVX512(SB), $2312-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
@@ -1255,20 +1255,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func checkSeal128AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -2464,20 +2552,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func open128AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -3729,20 +3905,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func openSign128AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -5025,20 +5289,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func checkEncrypt128AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -6160,23 +6512,111 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func encryptSign128AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, MMX+, VAES, VPCLMULQDQ
 TEXT ·encryptSign128AVX512(SB), $2312-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
@@ -7361,20 +7801,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func checkDecrypt128AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -8496,23 +9024,111 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func decryptSign128AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, MMX+, VAES, VPCLMULQDQ
 TEXT ·decryptSign128AVX512(SB), $2312-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
@@ -9697,23 +10313,111 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func seal256AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, MMX+, VAES, VPCLMULQDQ
 TEXT ·seal256AVX512(SB), $2312-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
@@ -11013,20 +11717,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func checkSeal256AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -12362,20 +13154,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func open256AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -13767,20 +14647,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func openSign256AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -15203,20 +16171,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func checkEncrypt256AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -16470,23 +17526,111 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func encryptSign256AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, MMX+, VAES, VPCLMULQDQ
 TEXT ·encryptSign256AVX512(SB), $2312-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
@@ -17803,20 +18947,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func checkDecrypt256AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -19070,23 +20302,111 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func decryptSign256AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, MMX+, VAES, VPCLMULQDQ
 TEXT ·decryptSign256AVX512(SB), $2312-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
@@ -20403,23 +21723,111 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func seal128AVX512Shifts(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, MMX+, VAES, VPCLMULQDQ
 TEXT ·seal128AVX512Shifts(SB), $2312-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
@@ -21610,20 +23018,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func checkSeal128AVX512Shifts(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -22850,20 +24346,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func open128AVX512Shifts(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -24146,20 +25730,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func openSign128AVX512Shifts(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -25473,20 +27145,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func checkEncrypt128AVX512Shifts(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -26636,23 +28396,111 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func encryptSign128AVX512Shifts(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, MMX+, VAES, VPCLMULQDQ
 TEXT ·encryptSign128AVX512Shifts(SB), $2312-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
@@ -27865,20 +29713,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func checkDecrypt128AVX512Shifts(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -29028,23 +30964,111 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func decryptSign128AVX512Shifts(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, MMX+, VAES, VPCLMULQDQ
 TEXT ·decryptSign128AVX512Shifts(SB), $2312-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
@@ -30257,23 +32281,111 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func seal256AVX512Shifts(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, MMX+, VAES, VPCLMULQDQ
 TEXT ·seal256AVX512Shifts(SB), $2312-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
@@ -31604,20 +33716,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func checkSeal256AVX512Shifts(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -32984,20 +35184,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func open256AVX512Shifts(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -34420,20 +36708,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func openSign256AVX512Shifts(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -35887,20 +38263,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func checkEncrypt256AVX512Shifts(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -37182,23 +39646,111 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func encryptSign256AVX512Shifts(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, MMX+, VAES, VPCLMULQDQ
 TEXT ·encryptSign256AVX512Shifts(SB), $2312-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
@@ -38543,20 +41095,108 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func checkDecrypt256AVX512Shifts(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
@@ -39838,23 +42478,111 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied
 
 // func decryptSign256AVX512Shifts(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+, VAES, VPCLMULQDQ
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, MMX+, VAES, VPCLMULQDQ
 TEXT ·decryptSign256AVX512Shifts(SB), $2312-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
@@ -41199,17 +43927,105 @@ secondCopied:
 	JMP  unsplit
 
 firstShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        firstCopied
+	CMPQ    CX, $0x20
+	JLT     firstBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow32:
+	CMPQ    CX, $0x10
+	JLT     firstBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     firstCopied
+
+firstBelow16:
+	CMPQ CX, $0x08
+	JLT  firstBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow8:
+	CMPQ CX, $0x04
+	JLT  firstBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow4:
+	CMPQ CX, $0x02
+	JLT  firstBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  firstCopied
+
+firstBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  firstCopied
 
 secondShort:
-	MOVQ       $-1, R15
-	BZHIQ      CX, R15, R15
-	KMOVQ      R15, K3
-	VMOVDQU8.Z (DX), K3, Z0
-	VMOVDQU8   Z0, K3, (R8)
-	JMP        secondCopied
+	CMPQ    CX, $0x20
+	JLT     secondBelow32
+	VMOVDQU (DX), Y0
+	VMOVDQU -32(DX)(CX*1), Y1
+	VMOVDQU Y0, (R8)
+	VMOVDQU Y1, -32(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow32:
+	CMPQ    CX, $0x10
+	JLT     secondBelow16
+	VMOVDQU (DX), X0
+	VMOVDQU -16(DX)(CX*1), X1
+	VMOVDQU X0, (R8)
+	VMOVDQU X1, -16(R8)(CX*1)
+	JMP     secondCopied
+
+secondBelow16:
+	CMPQ CX, $0x08
+	JLT  secondBelow8
+	MOVQ (DX), R15
+	MOVQ -8(DX)(CX*1), R14
+	MOVQ R15, (R8)
+	MOVQ R14, -8(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow8:
+	CMPQ CX, $0x04
+	JLT  secondBelow4
+	MOVL (DX), R15
+	MOVL -4(DX)(CX*1), R14
+	MOVL R15, (R8)
+	MOVL R14, -4(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow4:
+	CMPQ CX, $0x02
+	JLT  secondBelow2
+	MOVW (DX), R15
+	MOVW -2(DX)(CX*1), R14
+	MOVW R15, (R8)
+	MOVW R14, -2(R8)(CX*1)
+	JMP  secondCopied
+
+secondBelow2:
+	MOVB (DX), R15
+	MOVB -1(DX)(CX*1), R14
+	MOVB R15, (R8)
+	MOVB R14, -1(R8)(CX*1)
+	JMP  secondCopied

@@ -18,7 +18,6 @@ import (
 func (k *kernel) split() {
 	from, to, length, last, at := rIn, rOut, rCount, Tmp1, Tmp2
 	entry := Pending
-	kShort := K3
 
 	Label("split")
 	MOVQ(rCount, Ptr(Scratch, scSpilled))
@@ -60,11 +59,35 @@ func (k *kernel) split() {
 
 	for _, piece := range []string{"first", "second"} {
 		Label(piece + "Short")
-		MOVQ(I32(-1), at)
-		BZHIQ(length, at, at)
-		KMOVQ(at, kShort)
-		VMOVDQU8_Z(Ptr(from, 0), kShort, Z0)
-		VMOVDQU8(Z0, kShort, Ptr(to, 0))
-		JMP(LabelRef(piece + "Copied"))
+		// Two moves that overlap copy between once and twice their size. A masked store would
+		// copy every length, but takes AMD's processors much longer.
+		move := func(size int, name string, load, store func(at Mem, i int)) {
+			if size > 1 {
+				CMPQ(length, Imm(uint64(size)))
+				JLT(LabelRef(piece + name))
+			}
+			for i, access := range []func(at Mem, i int){load, store} {
+				base := []Register{from, to}[i]
+				access(Ptr(base, 0), 0)
+				access(Mem{Base: base, Index: length, Scale: 1, Disp: -size}, 1)
+			}
+			JMP(LabelRef(piece + "Copied"))
+			if size > 1 {
+				Label(piece + name)
+			}
+		}
+		vector := func(of func(z vec) Op) (load, store func(at Mem, i int)) {
+			z := []vec{Z0, Z1}
+			return func(at Mem, i int) { VMOVDQU(at, of(z[i])) }, func(at Mem, i int) { VMOVDQU(of(z[i]), at) }
+		}
+		load, store := vector(func(z vec) Op { return z.AsY() })
+		move(32, "Below32", load, store)
+		load, store = vector(func(z vec) Op { return z.AsX() })
+		move(16, "Below16", load, store)
+		words := []GPPhysical{at, last}
+		move(8, "Below8", func(m Mem, i int) { MOVQ(m, words[i]) }, func(m Mem, i int) { MOVQ(words[i], m) })
+		move(4, "Below4", func(m Mem, i int) { MOVL(m, words[i].As32()) }, func(m Mem, i int) { MOVL(words[i].As32(), m) })
+		move(2, "Below2", func(m Mem, i int) { MOVW(m, words[i].As16()) }, func(m Mem, i int) { MOVW(words[i].As16(), m) })
+		move(1, "", func(m Mem, i int) { MOVB(m, words[i].As8()) }, func(m Mem, i int) { MOVB(words[i].As8(), m) })
 	}
 }
