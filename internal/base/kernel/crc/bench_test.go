@@ -3,20 +3,18 @@ package crc
 import (
 	"fmt"
 	"testing"
-
-	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
 // benchData is the size of a run, 64 KiB as in a step of a memory key.
 const benchData = 64 << 10
 
 func BenchmarkRun(b *testing.B) {
-	for _, tier := range cpu.Available() {
-		for _, kind := range Kinds() {
+	for _, set := range allKernels() {
+		for _, kind := range set.kinds() {
 			for _, size := range []int{512, 4096} {
 				for _, op := range []string{"generate", "verify", "generate-copy", "verify-copy"} {
-					b.Run(fmt.Sprintf("%v/%v/%d/%s", tier, kind, size, op), func(b *testing.B) {
-						benchmarkRun(b, NewPlanTier(tier, kind, size, false), op)
+					b.Run(fmt.Sprintf("%v/%v/%d/%s", set, kind, size, op), func(b *testing.B) {
+						benchmarkRun(b, set.plan(kind, size, false), op)
 					})
 				}
 			}

@@ -41,7 +41,9 @@ type Plan struct {
 	size  int
 	seed  uint64 // register at the start of a block, aligned as in the generic code
 	field int    // length of a field in bytes
+	maps  bool   // runs that do not copy use affine maps instead of products, where both exist
 	tables
+	mapsTables tables // if maps is set
 }
 
 // NewPlan prepares kind for blocks of size bytes, a positive multiple of 8; it panics for
@@ -53,15 +55,21 @@ func NewPlan(kind Kind, size int, ones bool) Plan {
 // NewPlanTier is NewPlan for a given tier, which must be in cpu.Available. It serves
 // tests and benchmarks.
 func NewPlanTier(tier cpu.Tier, kind Kind, size int, ones bool) Plan {
+	_, prefer := mapsFor(tier, kind)
+	return newPlan(tier, kind, size, ones, prefer)
+}
+
+// newPlan is NewPlanTier, with a choice between maps and products where both exist.
+func newPlan(tier cpu.Tier, kind Kind, size int, ones, maps bool) Plan {
 	if size <= 0 || size%8 != 0 {
 		panic("crc: block size must be a positive multiple of 8")
 	}
-	p := Plan{kind: kind, tier: tier, size: size, field: kind.FieldSize()}
+	p := Plan{kind: kind, tier: tier, size: size, field: kind.FieldSize(), maps: maps}
 	if ones {
 		p.seed = kindSeeds[kind]
 	}
 	if tier != cpu.Generic && size <= tableQuads*8 {
-		p.tables = tablesFor(tier, kind, size, ones)
+		p.tables, p.mapsTables = tablesFor(&p, ones)
 	}
 	return p
 }

@@ -3,11 +3,9 @@ package crc
 import (
 	"math/rand/v2"
 	"testing"
-
-	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// FuzzKernels compares every tier with the reference, on layouts and data that the fuzzer
+// FuzzKernels compares every set of kernels with the reference, on layouts and data that the fuzzer
 // chooses.
 func FuzzKernels(f *testing.F) {
 	f.Add(uint8(0), uint16(64), uint8(9), uint8(0), uint8(0), uint8(0), uint64(1))
@@ -26,8 +24,9 @@ func FuzzKernels(f *testing.F) {
 			srcStride: size + 8 + int(gap), dstStride: size + 8 + int(srcOff^gap),
 			fieldStride: 8 + int(gap), interleaved: seed&1 != 0,
 		}
-		for _, tier := range cpu.Available() {
-			checkLayout(t, tier, Kind(int(kind)%len(Kinds())), seed&2 != 0, l, r)
+		for _, set := range allKernels() {
+			kinds := set.kinds()
+			checkLayout(t, set, kinds[int(kind)%len(kinds)], seed&2 != 0, l, r)
 		}
 	})
 }

@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
 // guarded is memory between two pages without access: an access one byte outside ends the
@@ -42,14 +40,14 @@ func (g guarded) tail(n int) []byte { return g[len(g)-n:] }
 func TestGuardPages(t *testing.T) {
 	const most = 20 * 4200
 	src, dst, fields := newGuarded(t, most), newGuarded(t, most), newGuarded(t, 65*8)
-	eachTier(t, func(t *testing.T, tier cpu.Tier) {
+	eachKernels(t, func(t *testing.T, set kernels) {
 		r := newRand(t, 4)
-		for _, kind := range Kinds() {
+		for _, kind := range set.kinds() {
 			for size := 8; size <= 4160; size += 8 {
 				if size > 700 && size < 4000 && size%512 != 0 {
 					continue
 				}
-				p := NewPlanTier(tier, kind, size, false)
+				p := set.plan(kind, size, false)
 				counts := []int{1, 3, 4, 5, 8, 9, 17}
 				if size == 512 {
 					counts = append(counts, 32, 64, 65) // whole rounds of the line kernels, and more

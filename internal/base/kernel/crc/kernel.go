@@ -2,11 +2,7 @@
 
 package crc
 
-import (
-	"unsafe"
-
-	"github.com/softmkey/softmkey/internal/base/cpu"
-)
+import "unsafe"
 
 //go:generate sh -c "cd ../_asm/crc && go run . -tier avx512 -pkg crc -out ../../crc/avx512_amd64.s"
 //go:generate sh -c "cd ../_asm/crc && go run . -tier vaes -pkg crc -out ../../crc/vaes_amd64.s"
@@ -61,26 +57,30 @@ type method uint8
 const (
 	byProducts method = iota // crcTable: reflected; data with the most significant bit first is bit-reversed
 	bySwaps                  // swapTable: most significant bit first, with bytes swapped
-	byMatrices               // t10Table: T10-DIF by affine maps
+	byMaps                   // t10Table: T10-DIF by affine maps
 	bySums                   // no table: the IP checksum
 )
 
-func tablesFor(tier cpu.Tier, kind Kind, size int, ones bool) tables {
-	t := tables{fix: seedFix(kind, size, ones)}
-	at := tableQuads - size/8
-	switch methodFor(tier, kind) {
+func tablesFor(p *Plan, ones bool) (t, maps tables) {
+	t = tables{fix: seedFix(p.kind, p.size, ones)}
+	at := tableQuads - p.size/8
+	switch methodFor(p.tier, p.kind) {
 	case byProducts:
-		c := crcTables[kind]()
+		c := crcTables[p.kind]()
 		t.table, t.consts = unsafe.Pointer(&c.foldByDistance[at]), unsafe.Pointer(&c.consts)
 	case bySwaps:
-		c := swapTables[kind]()
+		c := swapTables[p.kind]()
 		t.table, t.consts = unsafe.Pointer(&c.foldByDistance[at]), unsafe.Pointer(&c.consts)
-	case byMatrices:
-		c := t10Matrices()
-		t.table, t.consts = unsafe.Pointer(&c.low[at]), unsafe.Pointer(&c.consts)
+	case byMaps:
+		c := t10Maps()
+		t.table, t.consts = unsafe.Pointer(&c.planes[0][at]), unsafe.Pointer(&c.consts)
 	}
-	t.lines = linesFor(tier, kind, size)
-	return t
+	t.lines = linesFor(p.tier, p.kind, p.size)
+	if p.maps {
+		c := mapsTables[p.kind]()
+		maps = tables{table: unsafe.Pointer(&c.planes[0][at]), consts: unsafe.Pointer(&c.positions), fix: t.fix}
+	}
+	return t, maps
 }
 
 // runTier executes a run with the kernels of the plan's tier.
@@ -102,6 +102,10 @@ func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
 	if p.kind == T10 || p.kind == CSUM {
 		r.tag, r.step = j.Tag, uint64(j.Step)
 	}
+	maps := p.maps && j.Dst == nil
+	if maps {
+		r.tables = p.mapsTables
+	}
 	raceRead(j.Src, j.SrcStride, p.size, n)
 	if j.Dst != nil {
 		raceWrite(j.Dst, j.DstStride, p.size, n)
@@ -120,6 +124,6 @@ func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
 		}
 		raceRead(j.Fields, j.FieldStride, p.field, n)
 	}
-	kernel(p.tier, p.kind, j.Dst != nil, &r)
+	kernel(p.tier, p.kind, maps, j.Dst != nil, &r)
 	return r.diff
 }

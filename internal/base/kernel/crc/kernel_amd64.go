@@ -14,13 +14,21 @@ import (
 // a hypervisor may hide them. The kernels of the VAES tier are used then.
 var hasAVX512 = xcpu.X86.HasAVX512GFNI && xcpu.X86.HasAVX512VBMI
 
+// mapsFor reports whether there is a kernel that computes a CRC of 32 bits by affine maps,
+// and whether this processor should use it. There is none that copies: on Zen 5, for which
+// it would be, it is up to a tenth slower than the one with products.
+func mapsFor(tier cpu.Tier, kind Kind) (exist, prefer bool) {
+	exist = tier == cpu.AVX512 && hasAVX512 && kind.FieldSize() == 4
+	return exist, exist && cpu.MultipliesSlowly()
+}
+
 func methodFor(tier cpu.Tier, kind Kind) method {
 	wide := tier == cpu.AVX512 && hasAVX512
 	switch {
 	case kind == CSUM:
 		return bySums
 	case kind == T10 && wide:
-		return byMatrices
+		return byMaps
 	case (kind == T10 || kind == CRC32) && !wide:
 		return bySwaps
 	}
@@ -34,7 +42,7 @@ func linesFor(tier cpu.Tier, kind Kind, size int) unsafe.Pointer {
 	case tier != cpu.AVX512 || !hasAVX512 || kind == CSUM:
 		return nil
 	case kind == T10 && size > lineBlock && size%lineBlock == 0:
-		return unsafe.Pointer(t10Matrices())
+		return unsafe.Pointer(t10Maps())
 	case size != lineBlock:
 		return nil
 	case kind == T10:
@@ -114,6 +122,9 @@ func crcMSBCopyAVX512(r *run)
 func crcMSBCopyToLinesAVX512(r *run)
 
 //go:noescape
+func crcMapsAVX512(r *run)
+
+//go:noescape
 func csumAVX512(r *run)
 
 //go:noescape
@@ -157,11 +168,13 @@ const t10LongSize = 1024
 
 // kernel calls the assembly. The calls are direct, because a call through a variable
 // would move the run to the heap.
-func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
+func kernel(tier cpu.Tier, kind Kind, maps, copies bool, r *run) {
 	if tier == cpu.AVX512 && hasAVX512 {
 		byLines := !copies && r.byLines(kind)
 		toLines := copies && r.toLines()
 		switch {
+		case maps:
+			crcMapsAVX512(r)
 		case byLines && kind == T10 && r.size > lineBlock:
 			t10LongLinesAVX512(r)
 		case byLines && kind == T10:

@@ -8,6 +8,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
+func mapsFor(cpu.Tier, Kind) (exist, prefer bool) { return }
+
 func methodFor(_ cpu.Tier, kind Kind) method {
 	if kind == CSUM {
 		return bySums
@@ -49,7 +51,7 @@ func csumCopyNEON(r *run)
 
 // kernel calls the assembly. The calls are direct, because a call through a variable
 // would move the run to the heap.
-func kernel(_ cpu.Tier, kind Kind, copies bool, r *run) {
+func kernel(_ cpu.Tier, kind Kind, _, copies bool, r *run) {
 	switch kind {
 	case T10:
 		if copies {

@@ -2,6 +2,7 @@ package crc
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"unsafe"
 )
@@ -165,7 +166,7 @@ type linePhase[constants any] struct {
 
 type (
 	crcPhase = linePhase[[lineQuads]uint64]
-	t10Phase = linePhase[struct{ low, high [lineQuads]uint64 }]
+	t10Phase = linePhase[[2][lineQuads]uint64]
 )
 
 // newLines computes the constants of each phase. set sets the constants of a lane, given
@@ -187,9 +188,11 @@ func newLines[constants any](set func(c *constants, lane, distance int)) *[8]lin
 }
 
 var t10Lines = sync.OnceValue(func() *[8]t10Phase {
-	t := t10Matrices()
-	return newLines(func(c *struct{ low, high [lineQuads]uint64 }, lane, d int) {
-		c.low[lane], c.high[lane] = t.low[tableQuads-1-d], t.high[tableQuads-1-d]
+	t := t10Maps()
+	return newLines(func(c *[2][lineQuads]uint64, lane, d int) {
+		for i := range c {
+			c[i][lane] = t.planes[i][tableQuads-1-d]
+		}
 	})
 })
 
@@ -249,11 +252,120 @@ func newHalfLines(kind Kind) *[16]halfPhase {
 	return t
 }
 
-// t10Consts holds the maps that correct T10-DIF remainders for the position of a byte in
-// its 64-bit word; position 0 is the first byte. The assembly uses the offsets.
+// Affine maps
+
+// matrices holds, for each distance in 64-bit words, the 8 by 8 bit matrix that maps a byte
+// to one byte of its remainder, in the order of crcTable.
+type matrices [tableQuads + tablePad]uint64
+
+// field is the arithmetic of polynomials modulo that of a CRC of at most 32 bits. Bit k of
+// a number represents x^k.
+type field struct {
+	width     int
+	poly      uint32 // without x^width
+	reflected bool   // the first bit of a byte is its bit 0
+}
+
+var fields = [...]field{
+	T10:    {width: 16, poly: 0x8BB7},
+	CRC32:  {width: 32, poly: 0x04C11DB7},
+	CRC32C: {width: 32, poly: 0x1EDC6F41, reflected: true},
+}
+
+// times returns v x^n.
+func (f field) times(v uint32, n int) uint32 {
+	for range n {
+		v = v<<1&(1<<f.width-1) ^ f.poly&-(v>>(f.width-1))
+	}
+	return v
+}
+
+// images returns the images of the bits of a byte in its multiplication by a factor.
+func (f field) images(factor uint32) (v [8]uint32) {
+	for b := range v {
+		v[b] = f.times(factor, b)
+	}
+	return v
+}
+
+// plane returns the matrix that maps a byte to byte i of the sum of the images of its bits.
+// The lowest power is in byte 0. If the CRC is reflected, so are the bytes on both sides.
+func (f field) plane(images [8]uint32, i int) uint64 {
+	var rows [8]uint8
+	for row := range rows {
+		for b, v := range images {
+			if f.reflected {
+				b = 7 - b
+			}
+			rows[row] |= uint8(v>>(8*i+row)&1) << b
+		}
+	}
+	if f.reflected {
+		slices.Reverse(rows[:])
+	}
+	return matrix(rows)
+}
+
+// matrix returns the matrix with the given rows. GF2P8AFFINEQB expects the row of bit i of
+// the result in byte 7-i.
+func matrix(rows [8]uint8) (m uint64) {
+	for i, row := range rows {
+		m |= uint64(row) << (8 * (7 - i))
+	}
+	return m
+}
+
+// byDistance computes the table of each plane: it maps a byte at distance d to its share of
+// byte * x^(64 d) mod P. The CRC is the sum over the byte positions j of (sum of remainders
+// at position j) * x^(8 (7-j) + width) mod P.
+func (f field) byDistance(planes []matrices) {
+	power := uint32(1)
+	for d := range tableQuads {
+		v := f.images(power)
+		for i := range planes {
+			planes[i][tableQuads-1-d] = f.plane(v, i)
+		}
+		power = f.times(power, 64)
+	}
+}
+
+// byPosition computes the maps that correct sums of remainders for the position of a byte
+// in its 64-bit word; position 0 is the first byte. There are two words, of which the second
+// has the weight x^second. maps contains a map for each byte of the result for the first
+// word, then those for the second one.
+func (f field) byPosition(maps [][8]uint64, second int) {
+	planes := f.width / 8
+	for j := range 8 {
+		for word, weight := range []int{0, second} {
+			v := f.images(f.times(1, weight+8*(7-j)+f.width))
+			for to := range planes {
+				maps[planes*word+to][j] = f.plane(v, to)
+			}
+		}
+	}
+}
+
+// mapsTable holds the maps of a CRC of 32 bits. The assembly uses the offsets.
+type mapsTable struct {
+	planes    [4]matrices
+	positions [8][8]uint64
+}
+
+var mapsTables = [...]func() *mapsTable{
+	CRC32:  sync.OnceValue(func() *mapsTable { return newMapsTable(CRC32) }),
+	CRC32C: sync.OnceValue(func() *mapsTable { return newMapsTable(CRC32C) }),
+}
+
+func newMapsTable(kind Kind) *mapsTable {
+	t, f := newAligned[mapsTable](), fields[kind]
+	f.byDistance(t.planes[:])
+	f.byPosition(t.positions[:], 64)
+	return t
+}
+
+// t10Consts holds further constants of T10-DIF. The assembly uses the offsets.
 type t10Consts struct {
-	lowLow, lowHigh   [8]uint64 // from the remainder's low byte to the guard's low and high byte
-	highLow, highHigh [8]uint64 // from the remainder's high byte
+	positions [4][8]uint64
 
 	lastLow, lastHigh [2]uint64 // the matrices for distances 1 and 0
 
@@ -266,16 +378,16 @@ type t10Consts struct {
 // newFold returns the maps from a byte in the first or the second line of a pair to its
 // contributions to the two lines of another pair, a number of lines later. The second
 // line of a pair is four lines after the first.
-func newFold(lines int, times func(v uint16, n int) uint16) (maps [4]uint64) {
+func newFold(f field, lines int) (maps [4]uint64) {
 	const line, pair = 512, 4 * 512 // bits
 	// Gauss-Jordan elimination. Each reduced remainder is kept together with the
 	// combination of bytes that gives it, those of the first line in the upper half.
 	// The top bits of the remainders are distinct.
-	type share struct{ remainder, bytes uint16 }
+	type share struct{ remainder, bytes uint32 }
 	var basis []share
 	reduce := func(s share) share {
 		for _, b := range basis {
-			if s.remainder>>(bits.Len16(b.remainder)-1)&1 != 0 {
+			if s.remainder>>(bits.Len32(b.remainder)-1)&1 != 0 {
 				s.remainder ^= b.remainder
 				s.bytes ^= b.bytes
 			}
@@ -285,9 +397,9 @@ func newFold(lines int, times func(v uint16, n int) uint16) (maps [4]uint64) {
 	for b := range 16 {
 		// Bit b of the second line's byte represents x^b. In the first line's
 		// byte it represents x^(b-8) times x^2048.
-		r := times(1, b)
+		r := f.times(1, b)
 		if b >= 8 {
-			r = times(1, b-8+pair)
+			r = f.times(1, b-8+pair)
 		}
 		basis = append(basis, reduce(share{r, 1 << b}))
 		if basis[b].remainder == 0 {
@@ -295,81 +407,44 @@ func newFold(lines int, times func(v uint16, n int) uint16) (maps [4]uint64) {
 		}
 	}
 	for i, distance := range []int{lines*line + pair, lines * line} {
-		var first, second [8]uint16
-		for b := range 8 {
-			s := reduce(share{times(1, distance+b), 0})
-			first[b], second[b] = s.bytes>>8, s.bytes&0xFF
+		var shares [8]uint32
+		for b := range shares {
+			shares[b] = reduce(share{f.times(1, distance+b), 0}).bytes
 		}
-		maps[2*i], maps[2*i+1] = matrix(first, 0), matrix(second, 0)
+		maps[2*i], maps[2*i+1] = f.plane(shares, 1), f.plane(shares, 0)
 	}
 	return maps
 }
 
-// t10Table holds matrices for GF2P8AFFINEQB that compute the T10-DIF CRC. low and high
-// map a byte at distance d, in 64-bit words, to the two bytes of byte * x^(64 d) mod P,
-// in the order of crcTable. The guard is the sum over the byte positions j of (sum of
-// remainders at position j) * x^(8 (7-j) + 16) mod P.
+// t10Table holds the maps of T10-DIF.
 //
-// power is x^(64 d) mod P in the same order: the factor of a 64-bit word at distance d,
-// as a polynomial with the lowest power in bit 0. Long blocks use both methods.
+// power is x^(64 d) mod P in the order of crcTable: the factor of a 64-bit word at
+// distance d, as a polynomial with the lowest power in bit 0. Long blocks use both methods.
 type t10Table struct {
-	low, high [tableQuads + tablePad]uint64
-	power     [tableQuads + tablePad]uint64
-	consts    t10Consts
+	planes [2]matrices
+	power  [tableQuads + tablePad]uint64
+	consts t10Consts
 }
 
-var t10Matrices = sync.OnceValue(func() *t10Table {
-	const poly = 0x8BB7
-	timesX := func(v uint16) uint16 { return v<<1 ^ poly&-(v>>15) }
-	times := func(v uint16, n int) uint16 {
-		for range n {
-			v = timesX(v)
-		}
-		return v
-	}
-	// images returns the images of the bits of a byte, times factor.
-	images := func(factor uint16) (v [8]uint16) {
-		for b := range v {
-			v[b] = times(factor, b)
-		}
-		return v
-	}
-
-	t := newAligned[t10Table]()
-	power := uint16(1)
+var t10Maps = sync.OnceValue(func() *t10Table {
+	t, f := newAligned[t10Table](), fields[T10]
+	f.byDistance(t.planes[:])
+	f.byPosition(t.consts.positions[:], 8)
+	power := uint32(1)
 	for d := range tableQuads {
-		v := images(power)
-		t.low[tableQuads-1-d], t.high[tableQuads-1-d] = matrix(v, 0), matrix(v, 8)
 		t.power[tableQuads-1-d] = uint64(power)
-		power = times(power, 64)
+		power = f.times(power, 64)
 	}
-	t.consts.lastLow = [2]uint64(t.low[tableQuads-2:])
-	t.consts.lastHigh = [2]uint64(t.high[tableQuads-2:])
+	t.consts.lastLow = [2]uint64(t.planes[0][tableQuads-2:])
+	t.consts.lastHigh = [2]uint64(t.planes[1][tableQuads-2:])
 	for i, lines := range []int{8, 1} {
-		t.consts.fold[i] = newFold(lines, times)
+		t.consts.fold[i] = newFold(f, lines)
 	}
 	for i, n := range []int{4096, 2048} {
-		t.consts.foldPower[i] = [2]uint64{uint64(times(1, n)), uint64(times(1, n+64))}
-	}
-	for j := range 8 {
-		v := images(times(1, 8*(7-j)+16))
-		t.consts.lowLow[j], t.consts.lowHigh[j] = matrix(v, 0), matrix(v, 8)
-		v = images(times(1, 8+8*(7-j)+16))
-		t.consts.highLow[j], t.consts.highHigh[j] = matrix(v, 0), matrix(v, 8)
+		t.consts.foldPower[i] = [2]uint64{uint64(f.times(1, n)), uint64(f.times(1, n+64))}
 	}
 	return t
 })
-
-// matrix returns the matrix that maps a byte to 8 bits, from bit shift on, of the sum of
-// the images of its bits. GF2P8AFFINEQB expects the row of bit i in byte 7-i.
-func matrix(images [8]uint16, shift int) (m uint64) {
-	for i := range 8 {
-		for b, v := range images {
-			m |= uint64(v>>(shift+i)&1) << (8*(7-i) + b)
-		}
-	}
-	return m
-}
 
 // onesByLength[k] holds, for each number of 64-bit words, the field of a block of zeros
 // with a register of ones at the start: the contribution of the seed to any block's

@@ -43,7 +43,11 @@ type algorithm struct {
 	sums  int  // number of vectors into which a block is folded
 	more  int  // additional vectors of sums during folding
 	short bool // only for blocks shorter than two steps
-	setup func(k *kernel)
+	// crowded is set if folding four blocks takes nearly all registers. The sums of
+	// folded blocks then wait in memory, and the later stages use four registers at a
+	// time. There is no kernel that copies.
+	crowded bool
+	setup   func(k *kernel)
 	// fold adds n vectors of data of every block of a group to the sums. load loads
 	// vector v of block i. The first constants are at offset disp from the group's
 	// table.
@@ -60,12 +64,12 @@ type algorithm struct {
 	bits func(k *kernel, z VecVirtual)
 	// finish, if not nil, reduces the additional sums.
 	finish func(k *kernel, sums []VecVirtual)
-	// quad combines the sums of four blocks in one vector. load loads or names sum v
-	// of block b.
-	quad func(load func(b, v int) VecVirtual) VecVirtual
-	// fields computes eight fields from two of these vectors, except for the part
-	// that wire adds: in order, or interleaved so that fields of the same position in
-	// both are adjacent.
+	// quad combines the sums of four blocks in quads() vectors, and passes each to
+	// keep. load loads or names sum v of block b.
+	quad func(load func(b, v int) Op, keep func(v int, z VecVirtual))
+	// fields computes eight fields from the combined sums of two quads, except for the
+	// part that wire adds: in order, or interleaved so that fields of the same
+	// position in both are adjacent.
 	fields func(k *kernel, four [2]Mem, ordered bool) VecVirtual
 	// wire adds the remaining part of the next eight fields. It must be called in the
 	// order of the blocks.
@@ -87,8 +91,9 @@ type kernel struct {
 	byLines bool
 
 	zero      VecVirtual
-	fix       VecVirtual   // part of every field
+	fix       Op           // part of every field
 	tag, step VecVirtual   // of T10-DIF: tags in native order, and their increment for eight blocks
+	low       Register     // of maps to 32 bits: a mask of the lower 4 bytes of every 8
 	own       []VecVirtual // constants of the algorithm
 }
 
@@ -101,22 +106,25 @@ type frame struct {
 	size   int
 }
 
-func newFrame(sums int) (f frame) {
+func newFrame(a *algorithm) (f frame) {
 	take := func(vectors int) int {
 		at := f.size
 		f.size += vectors * 64
 		return at
 	}
-	f.sums = take(4 * sums)
-	f.quads = [2]int{take(1), take(1)}
+	f.sums = take(4 * a.sums)
+	f.quads = [2]int{take(a.quads()), take(a.quads())}
 	f.fields = take(1)
 	f.round = take(8)
 	return f
 }
 
 func avx512() {
-	for _, a := range []*algorithm{t10(), t10Long(), crcFold("crc", false), crcFold("crcMSB", true), csum()} {
+	for _, a := range []*algorithm{t10(), t10Long(), crcFold("crc", false), crcFold("crcMSB", true), crcMaps(), csum()} {
 		a.generate("", kernel{})
+		if a.crowded {
+			continue
+		}
 		a.generate("Copy", kernel{copies: true})
 		if a.more == 0 {
 			a.generate("CopyToLines", kernel{copies: true, byLines: true})
@@ -166,16 +174,19 @@ func (a *algorithm) generateLines() {
 func (a *algorithm) kernel(suffix string, kind kernel, eights func(k *kernel, rest string)) {
 	TEXT(a.name+suffix+"AVX512", 0, "func(r *byte)")
 	k := &kind
-	k.alg, k.frame = a, newFrame(a.sums)
+	k.alg, k.frame = a, newFrame(a)
 	k.run = Load(Param("r"), GP64())
 	stack := GP64()
 	LEAQ(AllocLocal(k.frame.size+64), stack)
 	ADDQ(U8(63), stack)
 	ANDQ(I8(-64), stack)
 	k.stack = stack
-	k.zero, k.fix = ZMM(), ZMM()
-	VPXORQ(k.zero, k.zero, k.zero)
-	VPBROADCASTQ(mem(k.run, runFix), k.fix)
+	if !a.crowded {
+		zero, fix := ZMM(), ZMM()
+		k.zero, k.fix = zero, fix
+		VPXORQ(zero, zero, zero)
+		VPBROADCASTQ(mem(k.run, runFix), fix)
+	}
 	a.setup(k)
 
 	rest, end := label("rest"), label("end")
@@ -191,20 +202,50 @@ func (a *algorithm) kernel(suffix string, kind kernel, eights func(k *kernel, re
 	RET()
 }
 
-// halves returns the sums of two groups of four blocks, and the code that reduces one
-// group's sums to the place in which a group of eight is combined.
-func (k *kernel) halves() (sums [2][][]VecVirtual, quad func(half int)) {
-	sums = [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
-	return sums, func(half int) {
-		z := k.alg.quad(func(b, v int) VecVirtual { return sums[half][b][v] })
-		VMOVDQA64(z, mem(k.stack, k.frame.quads[half]))
+// halves returns the code that folds one of two groups of four blocks by the function
+// given, and the code that reduces the group's sums to the place in which a group of
+// eight is combined.
+func (k *kernel) halves(by func(sums [][]VecVirtual, other func())) (fold func(half int, other func()), quad func(half int)) {
+	if k.alg.crowded {
+		// Both halves use the same registers and memory: the sums of one are
+		// reduced before those of the other are stored.
+		sums := k.newSums(4)
+		fold = func(_ int, other func()) {
+			by(sums, other)
+			k.storeSums(sums)
+		}
+		return fold, k.quadOfStack
+	}
+	sums := [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
+	fold = func(half int, other func()) { by(sums[half], other) }
+	return fold, func(half int) {
+		k.alg.quad(func(b, v int) Op { return sums[half][b][v] }, k.keepQuad(half))
+	}
+}
+
+// keepQuad returns the code that stores the combined sums of a half.
+func (k *kernel) keepQuad(half int) func(v int, z VecVirtual) {
+	return func(v int, z VecVirtual) {
+		VMOVDQA64(z, mem(k.stack, k.frame.quads[half]+64*v))
+		if k.alg.crowded {
+			rest()
+		}
+	}
+}
+
+// storeSums stores the sums of four blocks.
+func (k *kernel) storeSums(sums [][]VecVirtual) {
+	for b, block := range sums {
+		for v := range k.alg.sums {
+			VMOVDQA64(block[v], mem(k.stack, k.frame.sums+(b*k.alg.sums+v)*64))
+		}
 	}
 }
 
 // wovenEights processes all groups of eight blocks, at least one. The later stages are
 // interleaved with the folding.
 func (k *kernel) wovenEights() {
-	sums, quad := k.halves()
+	fold, quad := k.halves(k.foldGroup)
 	fields := func() {
 		z := k.fields()
 		want := load64(k.run, runWant)
@@ -213,13 +254,25 @@ func (k *kernel) wovenEights() {
 	}
 
 	next, last, later := label("eight"), label("last"), label("later")
-	k.foldGroup(sums[0], nil)
-	Label(next)
-	k.foldGroup(sums[1], func() { quad(0) })
+	fold(0, nil)
+	if k.alg.crowded {
+		fold(1, func() { quad(0) })
+		Label(next)
+	} else {
+		Label(next)
+		fold(1, func() { quad(0) })
+	}
 	SUBQ(U8(8), mem(k.run, runN))
 	CMPQ(mem(k.run, runN), U8(8))
 	JLT(LabelRef(last))
-	k.foldGroup(sums[0], func() { quad(1); fields() })
+	if k.alg.crowded {
+		// The inputs of the fields must be complete when their instructions
+		// begin, because these maps wait for the same ports as the next blocks'.
+		fold(0, func() { quad(1) })
+		fold(1, func() { fields(); quad(0) })
+	} else {
+		fold(0, func() { quad(1); fields() })
+	}
 	// The fields of the last group are still being computed. Store or compare those
 	// of the previous group.
 	INCQ(mem(k.run, runGroups))
@@ -307,11 +360,7 @@ func (k *kernel) gather(count GPVirtual, sideBySide bool) {
 		JNE(LabelRef(several))
 		sums := k.newSums(4)
 		k.foldGroup(sums, nil)
-		for b, block := range sums {
-			for v := range a.sums {
-				VMOVDQA64(block[v], mem(k.stack, k.frame.sums+(b*a.sums+v)*64))
-			}
-		}
+		k.storeSums(sums)
 		JMP(LabelRef(done))
 		Label(several)
 	}
@@ -336,12 +385,15 @@ func (k *kernel) gather(count GPVirtual, sideBySide bool) {
 // quadOfStack combines the sums that gather stored.
 func (k *kernel) quadOfStack(half int) {
 	a := k.alg
-	z := a.quad(func(b, v int) VecVirtual {
+	a.quad(func(b, v int) Op {
+		sum := mem(k.stack, k.frame.sums+(b*a.sums+v)*64)
+		if a.crowded {
+			return sum
+		}
 		z := ZMM()
-		VMOVDQA64(mem(k.stack, k.frame.sums+(b*a.sums+v)*64), z)
+		VMOVDQA64(sum, z)
 		return z
-	})
-	VMOVDQA64(z, mem(k.stack, k.frame.quads[half]))
+	}, k.keepQuad(half))
 }
 
 func (k *kernel) fields() VecVirtual {
@@ -365,11 +417,14 @@ func (k *kernel) newSums(n int) (sums [][]VecVirtual) {
 	return sums
 }
 
+// quads returns the number of vectors in which the sums of four blocks are combined.
+func (a *algorithm) quads() int { return max(1, a.sums/2) }
+
 func xor(x, y, z Op) { VPXORQ(x, y, z) }
 func add(x, y, z Op) { VPADDQ(x, y, z) }
 
 // unpack combines the even with the odd lanes of 64 bits: [x0+x1, y0+y1, x2+x3, ...].
-func unpack(x, y VecVirtual, combine func(x, y, z Op)) VecVirtual {
+func unpack(x, y Op, combine func(x, y, z Op)) VecVirtual {
 	even, odd := ZMM(), ZMM()
 	VPUNPCKLQDQ(y, x, even)
 	rest()

@@ -72,9 +72,9 @@ func crcFold(name string, msb bool) *algorithm {
 		// Shuffles have one port, which the multiplications occupy; masked moves
 		// have two. The halves that keep their place are therefore moved under a
 		// mask, and only the others are shuffled.
-		quad: func(sum func(b, v int) VecVirtual) VecVirtual {
+		quad: func(sum func(b, v int) Op, keep func(v int, z VecVirtual)) {
 			upper, odd := mask(0xF0), mask(0xCC)
-			swapAdd := func(x, y VecVirtual, take Register, swap uint8) VecVirtual {
+			swapAdd := func(x, y Op, take Register, swap uint8) VecVirtual {
 				// Lanes that keep their place: those of x outside of the
 				// mask, those of y inside.
 				stays, moves := ZMM(), ZMM()
@@ -94,7 +94,7 @@ func crcFold(name string, msb bool) *algorithm {
 			}
 			x := swapAdd(sum(0, 0), sum(2, 0), upper, 0x4E) // [0 0 2 2] in lanes of 128 bits
 			y := swapAdd(sum(1, 0), sum(3, 0), upper, 0x4E) // [1 1 3 3]
-			return swapAdd(x, y, odd, 0xB1)                 // [0 1 2 3]
+			keep(0, swapAdd(x, y, odd, 0xB1))               // [0 1 2 3]
 		},
 		fields: func(k *kernel, four [2]Mem, ordered bool) VecVirtual {
 			var crc [2]VecVirtual

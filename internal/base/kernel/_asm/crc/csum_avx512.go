@@ -39,7 +39,7 @@ func csum() *algorithm {
 				}
 			}
 		},
-		quad: func(sum func(b, v int) VecVirtual) VecVirtual {
+		quad: func(sum func(b, v int) Op, keep func(v int, z VecVirtual)) {
 			var whole [4]VecVirtual
 			for b := range whole {
 				all, upper, t := sum(b, 0), sum(b, 1), ZMM()
@@ -51,7 +51,7 @@ func csum() *algorithm {
 				rest()
 				whole[b] = t
 			}
-			return lanes(unpack(whole[0], whole[1], add), unpack(whole[2], whole[3], add), add) // [01 01 23 23]
+			keep(0, lanes(unpack(whole[0], whole[1], add), unpack(whole[2], whole[3], add), add)) // [01 01 23 23]
 		},
 		fields: func(k *kernel, four [2]Mem, _ bool) VecVirtual {
 			x, y := ZMM(), ZMM()

@@ -16,7 +16,7 @@ type group struct {
 	n        int
 	src, dst *rows
 	table    Register       // constants for the position of src
-	high     int            // T10-DIF: offset from table of the constants for high bytes
+	plane    int            // affine maps: distance in the table between the maps to each byte
 	sums     [][]VecVirtual // [block][vector]
 }
 
@@ -25,14 +25,18 @@ type group struct {
 func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	a := k.alg
 	n := len(sums)
-	g := &group{n: n, sums: sums, table: load64(k.run, runTable), high: highTable}
+	g := &group{n: n, sums: sums, table: load64(k.run, runTable), plane: planeTable}
 	g.src = newRows(k.run, runSrc, runSrcStride, n)
 	if k.copies {
 		g.dst = newRows(k.run, runDst, runDstStride, n)
 	}
 	for _, block := range sums {
 		for _, s := range block {
-			VMOVDQA64(k.zero, s)
+			if a.crowded {
+				zero(s)
+			} else {
+				VMOVDQA64(k.zero, s)
+			}
 		}
 	}
 

@@ -92,7 +92,7 @@ func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
 	blocks := &rows{at: at, stride: stride, stride3: stride3}
 	tails := &rows{at: tail, stride: stride, stride3: stride3}
-	g := &group{n: 4, sums: sums, table: table, high: lineBlock}
+	g := &group{n: 4, sums: sums, table: table, plane: lineBlock}
 	head, last := ZMM(), ZMM()
 	VMOVDQA64(mem(table, lineHead), head)
 	if a.unit == 4 {
@@ -135,7 +135,7 @@ func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 // rounds processes all rounds, at least one.
 func (k *kernel) rounds() {
 	a := k.alg
-	sums, quad := k.halves()
+	fold, quad := k.halves(k.foldLines)
 	// The fields of two groups of four are computed while the next group is folded.
 	// The first time there are none, and the result is overwritten.
 	fields := func() {
@@ -151,7 +151,7 @@ func (k *kernel) rounds() {
 	results := a.phases() / 2 * 64
 	MOVQ(U32(results-64), mem(k.run, runCount))
 	Label(next)
-	k.foldLines(sums[0], fields)
+	fold(0, fields)
 	count := load64(k.run, runCount)
 	ADDQ(U8(64), count)
 	CMPQ(count, U32(results))
@@ -165,7 +165,7 @@ func (k *kernel) rounds() {
 	Label(more)
 	MOVQ(count, mem(k.run, runCount))
 	MOVQ(U32(1), mem(k.run, runGroups))
-	k.foldLines(sums[1], func() { quad(0) })
+	fold(1, func() { quad(0) })
 	// Store or compare eight fields of the previous round after each pair of groups;
 	// there are as many pairs as eights of fields. All at once, they would wait in
 	// the scheduler for their values.

@@ -146,7 +146,7 @@ func t10LongLines() *algorithm {
 			sum    VecVirtual
 			before int // number of lines before the last
 		}{{sum[0], 6}, {sum[4], 2}, {sum[3], 1}, {last, 0}}
-		for half, off := range []int{0, highTable} {
+		for half, off := range []int{0, planeTable} {
 			var products [4]VecVirtual
 			for i, l := range left {
 				z := ZMM()
