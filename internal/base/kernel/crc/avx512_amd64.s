@@ -8817,6 +8817,947 @@ end263:
 	VZEROUPPER
 	RET
 
+// func t10LongCopyPlainAVX512(r *byte)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VBMI, BMI2, CMOV, GFNI, VPCLMULQDQ
+TEXT ·t10LongCopyPlainAVX512(SB), $1280-8
+	MOVQ           r+0(FP), AX
+	LEAQ           (SP), CX
+	ADDQ           $0x3f, CX
+	ANDQ           $-64, CX
+	VPXORQ         Z0, Z0, Z0
+	VPBROADCASTQ   88(AX), Z1
+	MOVL           $0x00005555, DX
+	KMOVW          DX, K1
+	VPBROADCASTQ   104(AX), Z2
+	VPBROADCASTD.Z 112(AX), K1, Z3
+	VMOVDQU64      counting<>+0(SB), Z4
+	VPMULLD        Z3, Z4, Z4
+	VPADDD         Z4, Z2, Z2
+	VPSLLD         $0x03, Z3, Z3
+	VMOVDQU64      byteSwap<>+0(SB), Z4
+	CMPQ           56(AX), $0x08
+	JLT            rest316
+
+eight318:
+	MOVQ $0x00000004, DX
+	LEAQ (CX), BX
+
+one319:
+	MOVQ      72(AX), SI
+	MOVQ      8(AX), DI
+	MOVQ      32(AX), R8
+	MOVQ      16(AX), R9
+	MOVQ      40(AX), R10
+	VMOVDQA64 Z0, Z5
+	VMOVDQA64 Z0, Z6
+	VMOVDQA64 Z0, Z7
+	MOVQ      64(AX), R11
+	SUBQ      $0x00000200, R11
+	JLT       short324
+
+long322:
+	VMOVDQU64      (SI), Z8
+	VMOVDQU64      64(SI), Z9
+	VMOVDQU64      4224(SI), Z10
+	VMOVDQU64      4288(SI), Z11
+	VMOVDQU64      (DI), Z12
+	VMOVDQU64      Z12, (R9)
+	VMOVDQU64      64(DI), Z13
+	VMOVDQU64      Z13, 64(R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z9, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z5
+	VGF2P8AFFINEQB $0x00, Z10, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z11, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z6
+	VMOVDQU64      128(SI), Z8
+	VMOVDQU64      192(SI), Z9
+	VMOVDQU64      4352(SI), Z10
+	VMOVDQU64      4416(SI), Z11
+	VMOVDQU64      128(DI), Z12
+	VMOVDQU64      Z12, 128(R9)
+	VMOVDQU64      192(DI), Z13
+	VMOVDQU64      Z13, 192(R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z9, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z5
+	VGF2P8AFFINEQB $0x00, Z10, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z11, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z6
+	VMOVDQU64      256(SI), Z8
+	VMOVDQU64      320(SI), Z9
+	VMOVDQU64      4480(SI), Z10
+	VMOVDQU64      4544(SI), Z11
+	VMOVDQU64      256(DI), Z12
+	VMOVDQU64      Z12, 256(R9)
+	VMOVDQU64      320(DI), Z13
+	VMOVDQU64      Z13, 320(R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z9, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z5
+	VGF2P8AFFINEQB $0x00, Z10, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z11, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z6
+	VMOVDQU64      8832(SI), Z8
+	VMOVDQU64      384(DI), Z9
+	VMOVDQU64      Z9, 384(R9)
+	VPSHUFB        Z4, Z9, Z9
+	VPCLMULQDQ     $0x00, Z8, Z9, Z10
+	VPCLMULQDQ     $0x11, Z8, Z9, Z8
+	VPTERNLOGQ     $0x96, Z10, Z8, Z7
+	VMOVDQU64      8896(SI), Z8
+	VMOVDQU64      448(DI), Z9
+	VMOVDQU64      Z9, 448(R9)
+	VPSHUFB        Z4, Z9, Z9
+	VPCLMULQDQ     $0x00, Z8, Z9, Z10
+	VPCLMULQDQ     $0x11, Z8, Z9, Z8
+	VPTERNLOGQ     $0x96, Z10, Z8, Z7
+	ADDQ           $0x00000200, DI
+	ADDQ           $0x00000200, R9
+	ADDQ           $0x00000200, SI
+	SUBQ           $0x00000200, R11
+	JGE            long322
+
+short324:
+	ADDQ $0x000001c0, R11
+	JLT  tail326
+
+vector325:
+	VMOVDQU64      (SI), Z8
+	VMOVDQU64      4224(SI), Z9
+	VMOVDQU64      (DI), Z10
+	VMOVDQU64      Z10, (R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z10, Z8
+	VPXORQ         Z8, Z5, Z5
+	VGF2P8AFFINEQB $0x00, Z9, Z10, Z8
+	VPXORQ         Z8, Z6, Z6
+	ADDQ           $0x00000040, DI
+	ADDQ           $0x00000040, R9
+	ADDQ           $0x00000040, SI
+	SUBQ           $0x40, R11
+	JGE            vector325
+
+tail326:
+	ADDQ           $0x40, R11
+	JZ             end327
+	SHRQ           $0x03, R11
+	MOVL           $0x000000ff, R12
+	BZHIQ          R11, R12, R12
+	KMOVW          R12, K1
+	VMOVDQU64      (SI), Z8
+	VMOVDQU64      4224(SI), Z9
+	VMOVDQU64.Z    (DI), K1, Z10
+	VMOVDQU64      Z10, K1, (R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z10, Z8
+	VPXORQ         Z8, Z5, Z5
+	VGF2P8AFFINEQB $0x00, Z9, Z10, Z8
+	VPXORQ         Z8, Z6, Z6
+
+end327:
+	MOVQ            8(AX), SI
+	LEAQ            (SI)(R8*1), SI
+	MOVQ            SI, 8(AX)
+	MOVQ            16(AX), SI
+	LEAQ            (SI)(R10*1), SI
+	MOVQ            SI, 16(AX)
+	VPSHUFB         reversal<>+0(SB), Z7, Z7
+	MOVQ            80(AX), SI
+	VBROADCASTI64X2 256(SI), Z8
+	VGF2P8AFFINEQB  $0x00, Z8, Z7, Z8
+	VPXORQ          Z8, Z5, Z5
+	VBROADCASTI64X2 272(SI), Z8
+	VGF2P8AFFINEQB  $0x00, Z8, Z7, Z8
+	VPXORQ          Z8, Z6, Z6
+	VMOVDQA64       Z5, (BX)
+	VMOVDQA64       Z6, 64(BX)
+	ADDQ            $0x00000080, BX
+	DECQ            DX
+	JNZ             one319
+	VMOVDQA64       (CX), Z5
+	VMOVDQA64       128(CX), Z6
+	VPUNPCKLQDQ     Z6, Z5, Z7
+	VPUNPCKHQDQ     Z6, Z5, Z5
+	VPXORQ          Z7, Z5, Z7
+	VMOVDQA64       256(CX), Z5
+	VMOVDQA64       384(CX), Z6
+	VPUNPCKLQDQ     Z6, Z5, Z8
+	VPUNPCKHQDQ     Z6, Z5, Z5
+	VPXORQ          Z8, Z5, Z8
+	VSHUFI64X2      $0x88, Z8, Z7, Z5
+	VSHUFI64X2      $0xdd, Z8, Z7, Z6
+	VPXORQ          Z5, Z6, Z5
+	VMOVDQA64       64(CX), Z6
+	VMOVDQA64       192(CX), Z7
+	VPUNPCKLQDQ     Z7, Z6, Z8
+	VPUNPCKHQDQ     Z7, Z6, Z6
+	VPXORQ          Z8, Z6, Z8
+	VMOVDQA64       320(CX), Z6
+	VMOVDQA64       448(CX), Z7
+	VPUNPCKLQDQ     Z7, Z6, Z9
+	VPUNPCKHQDQ     Z7, Z6, Z6
+	VPXORQ          Z9, Z6, Z9
+	VSHUFI64X2      $0x88, Z9, Z8, Z6
+	VSHUFI64X2      $0xdd, Z9, Z8, Z7
+	VPXORQ          Z6, Z7, Z6
+	VSHUFI64X2      $0x88, Z6, Z5, Z7
+	VSHUFI64X2      $0xdd, Z6, Z5, Z5
+	VPXORQ          Z7, Z5, Z7
+	VMOVDQA64       Z7, 512(CX)
+	MOVQ            $0x00000004, DX
+	LEAQ            (CX), BX
+
+one328:
+	MOVQ      72(AX), SI
+	MOVQ      8(AX), DI
+	MOVQ      32(AX), R8
+	MOVQ      16(AX), R9
+	MOVQ      40(AX), R10
+	VMOVDQA64 Z0, Z5
+	VMOVDQA64 Z0, Z6
+	VMOVDQA64 Z0, Z7
+	MOVQ      64(AX), R11
+	SUBQ      $0x00000200, R11
+	JLT       short333
+
+long331:
+	VMOVDQU64      (SI), Z8
+	VMOVDQU64      64(SI), Z9
+	VMOVDQU64      4224(SI), Z10
+	VMOVDQU64      4288(SI), Z11
+	VMOVDQU64      (DI), Z12
+	VMOVDQU64      Z12, (R9)
+	VMOVDQU64      64(DI), Z13
+	VMOVDQU64      Z13, 64(R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z9, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z5
+	VGF2P8AFFINEQB $0x00, Z10, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z11, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z6
+	VMOVDQU64      128(SI), Z8
+	VMOVDQU64      192(SI), Z9
+	VMOVDQU64      4352(SI), Z10
+	VMOVDQU64      4416(SI), Z11
+	VMOVDQU64      128(DI), Z12
+	VMOVDQU64      Z12, 128(R9)
+	VMOVDQU64      192(DI), Z13
+	VMOVDQU64      Z13, 192(R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z9, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z5
+	VGF2P8AFFINEQB $0x00, Z10, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z11, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z6
+	VMOVDQU64      256(SI), Z8
+	VMOVDQU64      320(SI), Z9
+	VMOVDQU64      4480(SI), Z10
+	VMOVDQU64      4544(SI), Z11
+	VMOVDQU64      256(DI), Z12
+	VMOVDQU64      Z12, 256(R9)
+	VMOVDQU64      320(DI), Z13
+	VMOVDQU64      Z13, 320(R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z9, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z5
+	VGF2P8AFFINEQB $0x00, Z10, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z11, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z6
+	VMOVDQU64      8832(SI), Z8
+	VMOVDQU64      384(DI), Z9
+	VMOVDQU64      Z9, 384(R9)
+	VPSHUFB        Z4, Z9, Z9
+	VPCLMULQDQ     $0x00, Z8, Z9, Z10
+	VPCLMULQDQ     $0x11, Z8, Z9, Z8
+	VPTERNLOGQ     $0x96, Z10, Z8, Z7
+	VMOVDQU64      8896(SI), Z8
+	VMOVDQU64      448(DI), Z9
+	VMOVDQU64      Z9, 448(R9)
+	VPSHUFB        Z4, Z9, Z9
+	VPCLMULQDQ     $0x00, Z8, Z9, Z10
+	VPCLMULQDQ     $0x11, Z8, Z9, Z8
+	VPTERNLOGQ     $0x96, Z10, Z8, Z7
+	ADDQ           $0x00000200, DI
+	ADDQ           $0x00000200, R9
+	ADDQ           $0x00000200, SI
+	SUBQ           $0x00000200, R11
+	JGE            long331
+
+short333:
+	ADDQ $0x000001c0, R11
+	JLT  tail335
+
+vector334:
+	VMOVDQU64      (SI), Z8
+	VMOVDQU64      4224(SI), Z9
+	VMOVDQU64      (DI), Z10
+	VMOVDQU64      Z10, (R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z10, Z8
+	VPXORQ         Z8, Z5, Z5
+	VGF2P8AFFINEQB $0x00, Z9, Z10, Z8
+	VPXORQ         Z8, Z6, Z6
+	ADDQ           $0x00000040, DI
+	ADDQ           $0x00000040, R9
+	ADDQ           $0x00000040, SI
+	SUBQ           $0x40, R11
+	JGE            vector334
+
+tail335:
+	ADDQ           $0x40, R11
+	JZ             end336
+	SHRQ           $0x03, R11
+	MOVL           $0x000000ff, R12
+	BZHIQ          R11, R12, R12
+	KMOVW          R12, K1
+	VMOVDQU64      (SI), Z8
+	VMOVDQU64      4224(SI), Z9
+	VMOVDQU64.Z    (DI), K1, Z10
+	VMOVDQU64      Z10, K1, (R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z10, Z8
+	VPXORQ         Z8, Z5, Z5
+	VGF2P8AFFINEQB $0x00, Z9, Z10, Z8
+	VPXORQ         Z8, Z6, Z6
+
+end336:
+	MOVQ            8(AX), SI
+	LEAQ            (SI)(R8*1), SI
+	MOVQ            SI, 8(AX)
+	MOVQ            16(AX), SI
+	LEAQ            (SI)(R10*1), SI
+	MOVQ            SI, 16(AX)
+	VPSHUFB         reversal<>+0(SB), Z7, Z7
+	MOVQ            80(AX), SI
+	VBROADCASTI64X2 256(SI), Z8
+	VGF2P8AFFINEQB  $0x00, Z8, Z7, Z8
+	VPXORQ          Z8, Z5, Z5
+	VBROADCASTI64X2 272(SI), Z8
+	VGF2P8AFFINEQB  $0x00, Z8, Z7, Z8
+	VPXORQ          Z8, Z6, Z6
+	VMOVDQA64       Z5, (BX)
+	VMOVDQA64       Z6, 64(BX)
+	ADDQ            $0x00000080, BX
+	DECQ            DX
+	JNZ             one328
+	VMOVDQA64       (CX), Z5
+	VMOVDQA64       128(CX), Z6
+	VPUNPCKLQDQ     Z6, Z5, Z7
+	VPUNPCKHQDQ     Z6, Z5, Z5
+	VPXORQ          Z7, Z5, Z7
+	VMOVDQA64       256(CX), Z5
+	VMOVDQA64       384(CX), Z6
+	VPUNPCKLQDQ     Z6, Z5, Z8
+	VPUNPCKHQDQ     Z6, Z5, Z5
+	VPXORQ          Z8, Z5, Z8
+	VSHUFI64X2      $0x88, Z8, Z7, Z5
+	VSHUFI64X2      $0xdd, Z8, Z7, Z6
+	VPXORQ          Z5, Z6, Z5
+	VMOVDQA64       64(CX), Z6
+	VMOVDQA64       192(CX), Z7
+	VPUNPCKLQDQ     Z7, Z6, Z8
+	VPUNPCKHQDQ     Z7, Z6, Z6
+	VPXORQ          Z8, Z6, Z8
+	VMOVDQA64       320(CX), Z6
+	VMOVDQA64       448(CX), Z7
+	VPUNPCKLQDQ     Z7, Z6, Z9
+	VPUNPCKHQDQ     Z7, Z6, Z6
+	VPXORQ          Z9, Z6, Z9
+	VSHUFI64X2      $0x88, Z9, Z8, Z6
+	VSHUFI64X2      $0xdd, Z9, Z8, Z7
+	VPXORQ          Z6, Z7, Z6
+	VSHUFI64X2      $0x88, Z6, Z5, Z7
+	VSHUFI64X2      $0xdd, Z6, Z5, Z5
+	VPXORQ          Z7, Z5, Z7
+	VMOVDQA64       Z7, 576(CX)
+	VMOVDQA64       512(CX), Z5
+	VMOVDQA64       576(CX), Z7
+	VSHUFI64X2      $0x44, Z7, Z5, Z6
+	VSHUFI64X2      $0xee, Z7, Z5, Z7
+	VMOVDQU64       transposition<>+0(SB), Z5
+	VPERMB          Z6, Z5, Z6
+	VPERMB          Z7, Z5, Z7
+	MOVQ            80(AX), DX
+	VGF2P8AFFINEQB  $0x00, (DX), Z6, Z5
+	VGF2P8AFFINEQB  $0x00, 128(DX), Z7, Z8
+	VPXORQ          Z8, Z5, Z5
+	VGF2P8AFFINEQB  $0x00, 64(DX), Z6, Z6
+	VGF2P8AFFINEQB  $0x00, 192(DX), Z7, Z7
+	VPXORQ          Z7, Z6, Z6
+	VPUNPCKLQDQ     Z6, Z5, Z7
+	VPUNPCKHQDQ     Z6, Z5, Z5
+	VPXORQ          Z7, Z5, Z7
+	VSHUFI64X2      $0x4e, Z7, Z7, Z5
+	VPXORQ          Z5, Z7, Z7
+	VSHUFI64X2      $0xb1, Z7, Z7, Z5
+	VPXORQ          Z5, Z7, Z7
+	VPSHUFB         t10Spreadtrue<>+0(SB), Z7, Z7
+	VPSHUFB         byteSwap<>+0(SB), Z2, Z5
+	VPADDD          Z3, Z2, Z2
+	VPTERNLOGQ      $0x96, Z5, Z1, Z7
+	MOVQ            (AX), DX
+	VMOVDQU64       Z7, (DX)
+	ADDQ            $0x40, DX
+	MOVQ            DX, (AX)
+	MOVQ            136(AX), DX
+	ADDQ            $0x40, 136(AX)
+	MOVQ            24(AX), BX
+	MOVQ            48(AX), SI
+	MOVQ            120(AX), DI
+	CMPQ            DI, $0x00
+	JE              done337
+	XORQ            R8, R8
+	LEAQ            (SI)(SI*2), R9
+	LEAQ            (BX)(SI*4), R10
+	CMPQ            DI, $0x03
+	JNE             notcompare8338
+	MOVQ            (DX), DI
+	XORQ            (BX), DI
+	ORQ             DI, R8
+	MOVQ            8(DX), DI
+	XORQ            (BX)(SI*1), DI
+	ORQ             DI, R8
+	MOVQ            16(DX), DI
+	XORQ            (BX)(SI*2), DI
+	ORQ             DI, R8
+	MOVQ            24(DX), DI
+	XORQ            (BX)(R9*1), DI
+	ORQ             DI, R8
+	MOVQ            32(DX), BX
+	XORQ            (R10), BX
+	ORQ             BX, R8
+	MOVQ            40(DX), BX
+	XORQ            (R10)(SI*1), BX
+	ORQ             BX, R8
+	MOVQ            48(DX), BX
+	XORQ            (R10)(SI*2), BX
+	ORQ             BX, R8
+	MOVQ            56(DX), DX
+	XORQ            (R10)(R9*1), DX
+	ORQ             DX, R8
+	LEAQ            (R10)(SI*4), BX
+	ORQ             R8, 128(AX)
+	MOVQ            BX, 24(AX)
+	JMP             done337
+
+notcompare8338:
+	CMPQ DI, $0x01
+	JNE  notstore8339
+	MOVQ (DX), DI
+	MOVQ DI, (BX)
+	MOVQ 8(DX), DI
+	MOVQ DI, (BX)(SI*1)
+	MOVQ 16(DX), DI
+	MOVQ DI, (BX)(SI*2)
+	MOVQ 24(DX), DI
+	MOVQ DI, (BX)(R9*1)
+	MOVQ 32(DX), BX
+	MOVQ BX, (R10)
+	MOVQ 40(DX), BX
+	MOVQ BX, (R10)(SI*1)
+	MOVQ 48(DX), BX
+	MOVQ BX, (R10)(SI*2)
+	MOVQ 56(DX), DX
+	MOVQ DX, (R10)(R9*1)
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done337
+
+notstore8339:
+	CMPQ DI, $0x04
+	JNE  notcompare4340
+	MOVL (DX), DI
+	XORL (BX), DI
+	ORQ  DI, R8
+	MOVL 8(DX), DI
+	XORL (BX)(SI*1), DI
+	ORQ  DI, R8
+	MOVL 16(DX), DI
+	XORL (BX)(SI*2), DI
+	ORQ  DI, R8
+	MOVL 24(DX), DI
+	XORL (BX)(R9*1), DI
+	ORQ  DI, R8
+	MOVL 32(DX), BX
+	XORL (R10), BX
+	ORQ  BX, R8
+	MOVL 40(DX), BX
+	XORL (R10)(SI*1), BX
+	ORQ  BX, R8
+	MOVL 48(DX), BX
+	XORL (R10)(SI*2), BX
+	ORQ  BX, R8
+	MOVL 56(DX), DX
+	XORL (R10)(R9*1), DX
+	ORQ  DX, R8
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done337
+
+notcompare4340:
+	MOVL (DX), DI
+	MOVL DI, (BX)
+	MOVL 8(DX), DI
+	MOVL DI, (BX)(SI*1)
+	MOVL 16(DX), DI
+	MOVL DI, (BX)(SI*2)
+	MOVL 24(DX), DI
+	MOVL DI, (BX)(R9*1)
+	MOVL 32(DX), BX
+	MOVL BX, (R10)
+	MOVL 40(DX), BX
+	MOVL BX, (R10)(SI*1)
+	MOVL 48(DX), BX
+	MOVL BX, (R10)(SI*2)
+	MOVL 56(DX), DX
+	MOVL DX, (R10)(R9*1)
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+
+done337:
+	SUBQ $0x08, 56(AX)
+	CMPQ 56(AX), $0x08
+	JGE  eight318
+
+rest316:
+	CMPQ    56(AX), $0x00
+	JE      end317
+	MOVQ    56(AX), DX
+	MOVQ    $0x00000004, BX
+	CMPQ    DX, BX
+	CMOVQLT DX, BX
+	LEAQ    (CX), DX
+
+one343:
+	MOVQ      72(AX), SI
+	MOVQ      8(AX), DI
+	MOVQ      32(AX), R8
+	MOVQ      16(AX), R9
+	MOVQ      40(AX), R10
+	VMOVDQA64 Z0, Z5
+	VMOVDQA64 Z0, Z6
+	VMOVDQA64 Z0, Z7
+	MOVQ      64(AX), R11
+	SUBQ      $0x00000200, R11
+	JLT       short348
+
+long346:
+	VMOVDQU64      (SI), Z8
+	VMOVDQU64      64(SI), Z9
+	VMOVDQU64      4224(SI), Z10
+	VMOVDQU64      4288(SI), Z11
+	VMOVDQU64      (DI), Z12
+	VMOVDQU64      Z12, (R9)
+	VMOVDQU64      64(DI), Z13
+	VMOVDQU64      Z13, 64(R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z9, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z5
+	VGF2P8AFFINEQB $0x00, Z10, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z11, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z6
+	VMOVDQU64      128(SI), Z8
+	VMOVDQU64      192(SI), Z9
+	VMOVDQU64      4352(SI), Z10
+	VMOVDQU64      4416(SI), Z11
+	VMOVDQU64      128(DI), Z12
+	VMOVDQU64      Z12, 128(R9)
+	VMOVDQU64      192(DI), Z13
+	VMOVDQU64      Z13, 192(R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z9, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z5
+	VGF2P8AFFINEQB $0x00, Z10, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z11, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z6
+	VMOVDQU64      256(SI), Z8
+	VMOVDQU64      320(SI), Z9
+	VMOVDQU64      4480(SI), Z10
+	VMOVDQU64      4544(SI), Z11
+	VMOVDQU64      256(DI), Z12
+	VMOVDQU64      Z12, 256(R9)
+	VMOVDQU64      320(DI), Z13
+	VMOVDQU64      Z13, 320(R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z9, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z5
+	VGF2P8AFFINEQB $0x00, Z10, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z11, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z6
+	VMOVDQU64      8832(SI), Z8
+	VMOVDQU64      384(DI), Z9
+	VMOVDQU64      Z9, 384(R9)
+	VPSHUFB        Z4, Z9, Z9
+	VPCLMULQDQ     $0x00, Z8, Z9, Z10
+	VPCLMULQDQ     $0x11, Z8, Z9, Z8
+	VPTERNLOGQ     $0x96, Z10, Z8, Z7
+	VMOVDQU64      8896(SI), Z8
+	VMOVDQU64      448(DI), Z9
+	VMOVDQU64      Z9, 448(R9)
+	VPSHUFB        Z4, Z9, Z9
+	VPCLMULQDQ     $0x00, Z8, Z9, Z10
+	VPCLMULQDQ     $0x11, Z8, Z9, Z8
+	VPTERNLOGQ     $0x96, Z10, Z8, Z7
+	ADDQ           $0x00000200, DI
+	ADDQ           $0x00000200, R9
+	ADDQ           $0x00000200, SI
+	SUBQ           $0x00000200, R11
+	JGE            long346
+
+short348:
+	ADDQ $0x000001c0, R11
+	JLT  tail350
+
+vector349:
+	VMOVDQU64      (SI), Z8
+	VMOVDQU64      4224(SI), Z9
+	VMOVDQU64      (DI), Z10
+	VMOVDQU64      Z10, (R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z10, Z8
+	VPXORQ         Z8, Z5, Z5
+	VGF2P8AFFINEQB $0x00, Z9, Z10, Z8
+	VPXORQ         Z8, Z6, Z6
+	ADDQ           $0x00000040, DI
+	ADDQ           $0x00000040, R9
+	ADDQ           $0x00000040, SI
+	SUBQ           $0x40, R11
+	JGE            vector349
+
+tail350:
+	ADDQ           $0x40, R11
+	JZ             end351
+	SHRQ           $0x03, R11
+	MOVL           $0x000000ff, R12
+	BZHIQ          R11, R12, R12
+	KMOVW          R12, K1
+	VMOVDQU64      (SI), Z8
+	VMOVDQU64      4224(SI), Z9
+	VMOVDQU64.Z    (DI), K1, Z10
+	VMOVDQU64      Z10, K1, (R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z10, Z8
+	VPXORQ         Z8, Z5, Z5
+	VGF2P8AFFINEQB $0x00, Z9, Z10, Z8
+	VPXORQ         Z8, Z6, Z6
+
+end351:
+	MOVQ            8(AX), SI
+	LEAQ            (SI)(R8*1), SI
+	MOVQ            SI, 8(AX)
+	MOVQ            16(AX), SI
+	LEAQ            (SI)(R10*1), SI
+	MOVQ            SI, 16(AX)
+	VPSHUFB         reversal<>+0(SB), Z7, Z7
+	MOVQ            80(AX), SI
+	VBROADCASTI64X2 256(SI), Z8
+	VGF2P8AFFINEQB  $0x00, Z8, Z7, Z8
+	VPXORQ          Z8, Z5, Z5
+	VBROADCASTI64X2 272(SI), Z8
+	VGF2P8AFFINEQB  $0x00, Z8, Z7, Z8
+	VPXORQ          Z8, Z6, Z6
+	VMOVDQA64       Z5, (DX)
+	VMOVDQA64       Z6, 64(DX)
+	ADDQ            $0x00000080, DX
+	DECQ            BX
+	JNZ             one343
+	VMOVDQA64       (CX), Z5
+	VMOVDQA64       128(CX), Z6
+	VPUNPCKLQDQ     Z6, Z5, Z7
+	VPUNPCKHQDQ     Z6, Z5, Z5
+	VPXORQ          Z7, Z5, Z7
+	VMOVDQA64       256(CX), Z5
+	VMOVDQA64       384(CX), Z6
+	VPUNPCKLQDQ     Z6, Z5, Z8
+	VPUNPCKHQDQ     Z6, Z5, Z5
+	VPXORQ          Z8, Z5, Z8
+	VSHUFI64X2      $0x88, Z8, Z7, Z5
+	VSHUFI64X2      $0xdd, Z8, Z7, Z6
+	VPXORQ          Z5, Z6, Z5
+	VMOVDQA64       64(CX), Z6
+	VMOVDQA64       192(CX), Z7
+	VPUNPCKLQDQ     Z7, Z6, Z8
+	VPUNPCKHQDQ     Z7, Z6, Z6
+	VPXORQ          Z8, Z6, Z8
+	VMOVDQA64       320(CX), Z6
+	VMOVDQA64       448(CX), Z7
+	VPUNPCKLQDQ     Z7, Z6, Z9
+	VPUNPCKHQDQ     Z7, Z6, Z6
+	VPXORQ          Z9, Z6, Z9
+	VSHUFI64X2      $0x88, Z9, Z8, Z6
+	VSHUFI64X2      $0xdd, Z9, Z8, Z7
+	VPXORQ          Z6, Z7, Z6
+	VSHUFI64X2      $0x88, Z6, Z5, Z7
+	VSHUFI64X2      $0xdd, Z6, Z5, Z5
+	VPXORQ          Z7, Z5, Z7
+	VMOVDQA64       Z7, 512(CX)
+	MOVQ            56(AX), DX
+	SUBQ            $0x04, DX
+	JLE             folded342
+	LEAQ            (CX), BX
+
+one352:
+	MOVQ      72(AX), SI
+	MOVQ      8(AX), DI
+	MOVQ      32(AX), R8
+	MOVQ      16(AX), R9
+	MOVQ      40(AX), R10
+	VMOVDQA64 Z0, Z5
+	VMOVDQA64 Z0, Z6
+	VMOVDQA64 Z0, Z7
+	MOVQ      64(AX), R11
+	SUBQ      $0x00000200, R11
+	JLT       short357
+
+long355:
+	VMOVDQU64      (SI), Z8
+	VMOVDQU64      64(SI), Z9
+	VMOVDQU64      4224(SI), Z10
+	VMOVDQU64      4288(SI), Z11
+	VMOVDQU64      (DI), Z12
+	VMOVDQU64      Z12, (R9)
+	VMOVDQU64      64(DI), Z13
+	VMOVDQU64      Z13, 64(R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z9, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z5
+	VGF2P8AFFINEQB $0x00, Z10, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z11, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z6
+	VMOVDQU64      128(SI), Z8
+	VMOVDQU64      192(SI), Z9
+	VMOVDQU64      4352(SI), Z10
+	VMOVDQU64      4416(SI), Z11
+	VMOVDQU64      128(DI), Z12
+	VMOVDQU64      Z12, 128(R9)
+	VMOVDQU64      192(DI), Z13
+	VMOVDQU64      Z13, 192(R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z9, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z5
+	VGF2P8AFFINEQB $0x00, Z10, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z11, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z6
+	VMOVDQU64      256(SI), Z8
+	VMOVDQU64      320(SI), Z9
+	VMOVDQU64      4480(SI), Z10
+	VMOVDQU64      4544(SI), Z11
+	VMOVDQU64      256(DI), Z12
+	VMOVDQU64      Z12, 256(R9)
+	VMOVDQU64      320(DI), Z13
+	VMOVDQU64      Z13, 320(R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z9, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z5
+	VGF2P8AFFINEQB $0x00, Z10, Z12, Z8
+	VGF2P8AFFINEQB $0x00, Z11, Z13, Z9
+	VPTERNLOGQ     $0x96, Z8, Z9, Z6
+	VMOVDQU64      8832(SI), Z8
+	VMOVDQU64      384(DI), Z9
+	VMOVDQU64      Z9, 384(R9)
+	VPSHUFB        Z4, Z9, Z9
+	VPCLMULQDQ     $0x00, Z8, Z9, Z10
+	VPCLMULQDQ     $0x11, Z8, Z9, Z8
+	VPTERNLOGQ     $0x96, Z10, Z8, Z7
+	VMOVDQU64      8896(SI), Z8
+	VMOVDQU64      448(DI), Z9
+	VMOVDQU64      Z9, 448(R9)
+	VPSHUFB        Z4, Z9, Z9
+	VPCLMULQDQ     $0x00, Z8, Z9, Z10
+	VPCLMULQDQ     $0x11, Z8, Z9, Z8
+	VPTERNLOGQ     $0x96, Z10, Z8, Z7
+	ADDQ           $0x00000200, DI
+	ADDQ           $0x00000200, R9
+	ADDQ           $0x00000200, SI
+	SUBQ           $0x00000200, R11
+	JGE            long355
+
+short357:
+	ADDQ $0x000001c0, R11
+	JLT  tail359
+
+vector358:
+	VMOVDQU64      (SI), Z8
+	VMOVDQU64      4224(SI), Z9
+	VMOVDQU64      (DI), Z10
+	VMOVDQU64      Z10, (R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z10, Z8
+	VPXORQ         Z8, Z5, Z5
+	VGF2P8AFFINEQB $0x00, Z9, Z10, Z8
+	VPXORQ         Z8, Z6, Z6
+	ADDQ           $0x00000040, DI
+	ADDQ           $0x00000040, R9
+	ADDQ           $0x00000040, SI
+	SUBQ           $0x40, R11
+	JGE            vector358
+
+tail359:
+	ADDQ           $0x40, R11
+	JZ             end360
+	SHRQ           $0x03, R11
+	MOVL           $0x000000ff, R12
+	BZHIQ          R11, R12, R12
+	KMOVW          R12, K1
+	VMOVDQU64      (SI), Z8
+	VMOVDQU64      4224(SI), Z9
+	VMOVDQU64.Z    (DI), K1, Z10
+	VMOVDQU64      Z10, K1, (R9)
+	VGF2P8AFFINEQB $0x00, Z8, Z10, Z8
+	VPXORQ         Z8, Z5, Z5
+	VGF2P8AFFINEQB $0x00, Z9, Z10, Z8
+	VPXORQ         Z8, Z6, Z6
+
+end360:
+	MOVQ            8(AX), SI
+	LEAQ            (SI)(R8*1), SI
+	MOVQ            SI, 8(AX)
+	MOVQ            16(AX), SI
+	LEAQ            (SI)(R10*1), SI
+	MOVQ            SI, 16(AX)
+	VPSHUFB         reversal<>+0(SB), Z7, Z7
+	MOVQ            80(AX), SI
+	VBROADCASTI64X2 256(SI), Z8
+	VGF2P8AFFINEQB  $0x00, Z8, Z7, Z8
+	VPXORQ          Z8, Z5, Z5
+	VBROADCASTI64X2 272(SI), Z8
+	VGF2P8AFFINEQB  $0x00, Z8, Z7, Z8
+	VPXORQ          Z8, Z6, Z6
+	VMOVDQA64       Z5, (BX)
+	VMOVDQA64       Z6, 64(BX)
+	ADDQ            $0x00000080, BX
+	DECQ            DX
+	JNZ             one352
+	VMOVDQA64       (CX), Z0
+	VMOVDQA64       128(CX), Z4
+	VPUNPCKLQDQ     Z4, Z0, Z5
+	VPUNPCKHQDQ     Z4, Z0, Z0
+	VPXORQ          Z5, Z0, Z5
+	VMOVDQA64       256(CX), Z0
+	VMOVDQA64       384(CX), Z4
+	VPUNPCKLQDQ     Z4, Z0, Z6
+	VPUNPCKHQDQ     Z4, Z0, Z0
+	VPXORQ          Z6, Z0, Z6
+	VSHUFI64X2      $0x88, Z6, Z5, Z0
+	VSHUFI64X2      $0xdd, Z6, Z5, Z4
+	VPXORQ          Z0, Z4, Z0
+	VMOVDQA64       64(CX), Z4
+	VMOVDQA64       192(CX), Z5
+	VPUNPCKLQDQ     Z5, Z4, Z6
+	VPUNPCKHQDQ     Z5, Z4, Z4
+	VPXORQ          Z6, Z4, Z6
+	VMOVDQA64       320(CX), Z4
+	VMOVDQA64       448(CX), Z5
+	VPUNPCKLQDQ     Z5, Z4, Z7
+	VPUNPCKHQDQ     Z5, Z4, Z4
+	VPXORQ          Z7, Z4, Z7
+	VSHUFI64X2      $0x88, Z7, Z6, Z4
+	VSHUFI64X2      $0xdd, Z7, Z6, Z5
+	VPXORQ          Z4, Z5, Z4
+	VSHUFI64X2      $0x88, Z4, Z0, Z5
+	VSHUFI64X2      $0xdd, Z4, Z0, Z0
+	VPXORQ          Z5, Z0, Z5
+	VMOVDQA64       Z5, 576(CX)
+
+folded342:
+	VMOVDQA64      512(CX), Z0
+	VMOVDQA64      576(CX), Z5
+	VSHUFI64X2     $0x44, Z5, Z0, Z4
+	VSHUFI64X2     $0xee, Z5, Z0, Z5
+	VMOVDQU64      transposition<>+0(SB), Z0
+	VPERMB         Z4, Z0, Z4
+	VPERMB         Z5, Z0, Z5
+	MOVQ           80(AX), DX
+	VGF2P8AFFINEQB $0x00, (DX), Z4, Z0
+	VGF2P8AFFINEQB $0x00, 128(DX), Z5, Z6
+	VPXORQ         Z6, Z0, Z0
+	VGF2P8AFFINEQB $0x00, 64(DX), Z4, Z4
+	VGF2P8AFFINEQB $0x00, 192(DX), Z5, Z5
+	VPXORQ         Z5, Z4, Z4
+	VPUNPCKLQDQ    Z4, Z0, Z5
+	VPUNPCKHQDQ    Z4, Z0, Z0
+	VPXORQ         Z5, Z0, Z5
+	VSHUFI64X2     $0x4e, Z5, Z5, Z0
+	VPXORQ         Z0, Z5, Z5
+	VSHUFI64X2     $0xb1, Z5, Z5, Z0
+	VPXORQ         Z0, Z5, Z5
+	VPSHUFB        t10Spreadtrue<>+0(SB), Z5, Z5
+	VPSHUFB        byteSwap<>+0(SB), Z2, Z0
+	VPADDD         Z3, Z2, Z2
+	VPTERNLOGQ     $0x96, Z0, Z1, Z5
+	MOVQ           56(AX), BX
+	MOVL           $0x000000ff, DX
+	BZHIQ          BX, DX, DX
+	KMOVW          DX, K1
+	MOVQ           (AX), DX
+	VMOVDQU64      Z5, K1, (DX)
+	VMOVDQA64      Z5, 640(CX)
+	LEAQ           640(CX), CX
+	MOVQ           24(AX), DX
+	MOVQ           48(AX), SI
+	MOVQ           120(AX), DI
+	CMPQ           DI, $0x00
+	JE             done361
+	XORQ           R8, R8
+	CMPQ           DI, $0x03
+	JNE            notcompare8362
+
+compare8363:
+	MOVQ (CX), DI
+	XORQ (DX), DI
+	ORQ  DI, R8
+	ADDQ SI, DX
+	ADDQ $0x08, CX
+	DECQ BX
+	JNZ  compare8363
+	ORQ  R8, 128(AX)
+	MOVQ DX, 24(AX)
+	JMP  done361
+
+notcompare8362:
+	CMPQ DI, $0x01
+	JNE  notstore8364
+
+store8365:
+	MOVQ (CX), DI
+	MOVQ DI, (DX)
+	ADDQ SI, DX
+	ADDQ $0x08, CX
+	DECQ BX
+	JNZ  store8365
+	ORQ  R8, 128(AX)
+	MOVQ DX, 24(AX)
+	JMP  done361
+
+notstore8364:
+	CMPQ DI, $0x04
+	JNE  notcompare4366
+
+compare4367:
+	MOVL (CX), DI
+	XORL (DX), DI
+	ORQ  DI, R8
+	ADDQ SI, DX
+	ADDQ $0x08, CX
+	DECQ BX
+	JNZ  compare4367
+	ORQ  R8, 128(AX)
+	MOVQ DX, 24(AX)
+	JMP  done361
+
+notcompare4366:
+store4369:
+	MOVL (CX), DI
+	MOVL DI, (DX)
+	ADDQ SI, DX
+	ADDQ $0x08, CX
+	DECQ BX
+	JNZ  store4369
+	ORQ  R8, 128(AX)
+	MOVQ DX, 24(AX)
+
+done361:
+end317:
+	VZEROUPPER
+	RET
+
 // func crcAVX512(r *byte)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+, VPCLMULQDQ
 TEXT ·crcAVX512(SB), $1024-8
@@ -8831,7 +9772,7 @@ TEXT ·crcAVX512(SB), $1024-8
 	VPBROADCASTQ 8(DX), Z3
 	VPBROADCASTQ 16(DX), Z4
 	CMPQ         56(AX), $0x08
-	JLT          rest316
+	JLT          rest370
 	MOVQ         72(AX), DX
 	MOVQ         8(AX), BX
 	MOVQ         32(AX), SI
@@ -8842,9 +9783,9 @@ TEXT ·crcAVX512(SB), $1024-8
 	VMOVDQA64    Z0, Z8
 	MOVQ         64(AX), R8
 	SUBQ         $0x00000200, R8
-	JLT          short323
+	JLT          short377
 
-long321:
+long375:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -8984,13 +9925,13 @@ long321:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long321
+	JGE        long375
 
-short323:
+short377:
 	ADDQ $0x000001c0, R8
-	JLT  tail325
+	JLT  tail379
 
-vector324:
+vector378:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -9011,11 +9952,11 @@ vector324:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector324
+	JGE        vector378
 
-tail325:
+tail379:
 	ADDQ        $0x40, R8
-	JZ          end326
+	JZ          end380
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -9038,12 +9979,12 @@ tail325:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end326:
+end380:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
 
-eight318:
+eight372:
 	MOVQ       72(AX), DX
 	MOVQ       8(AX), BX
 	MOVQ       32(AX), SI
@@ -9054,7 +9995,7 @@ eight318:
 	VMOVDQA64  Z0, Z12
 	MOVQ       64(AX), R8
 	SUBQ       $0x00000200, R8
-	JLT        none328
+	JLT        none382
 	VMOVDQU64  (DX), Z13
 	VMOVDQU64  64(DX), Z14
 	PREFETCHT0 2112(BX)
@@ -9249,9 +10190,9 @@ eight318:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JLT        short329
+	JLT        short383
 
-long327:
+long381:
 	VMOVDQU64  (DX), Z5
 	VMOVDQU64  64(DX), Z6
 	VMOVDQU64  (BX), Z7
@@ -9391,10 +10332,10 @@ long327:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long327
-	JMP        short329
+	JGE        long381
+	JMP        short383
 
-none328:
+none382:
 	MOVL       $0x000000f0, R9
 	KMOVW      R9, K1
 	MOVL       $0x000000cc, R9
@@ -9419,11 +10360,11 @@ none328:
 	VPXORQ     Z5, Z6, Z6
 	VMOVDQA64  Z6, 256(CX)
 
-short329:
+short383:
 	ADDQ $0x000001c0, R8
-	JLT  tail331
+	JLT  tail385
 
-vector330:
+vector384:
 	VMOVDQU64  (DX), Z5
 	VMOVDQU64  (BX), Z6
 	VPCLMULQDQ $0x00, Z5, Z6, Z7
@@ -9444,11 +10385,11 @@ vector330:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector330
+	JGE        vector384
 
-tail331:
+tail385:
 	ADDQ        $0x40, R8
-	JZ          end332
+	JZ          end386
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -9471,13 +10412,13 @@ tail331:
 	VPCLMULQDQ  $0x11, Z5, Z6, Z5
 	VPTERNLOGQ  $0x96, Z7, Z5, Z12
 
-end332:
+end386:
 	MOVQ        8(AX), DX
 	LEAQ        (DX)(SI*4), DX
 	MOVQ        DX, 8(AX)
 	SUBQ        $0x08, 56(AX)
 	CMPQ        56(AX), $0x08
-	JLT         last319
+	JLT         last373
 	MOVQ        72(AX), DX
 	MOVQ        8(AX), BX
 	MOVQ        32(AX), SI
@@ -9488,7 +10429,7 @@ end332:
 	VMOVDQA64   Z0, Z8
 	MOVQ        64(AX), R8
 	SUBQ        $0x00000200, R8
-	JLT         none334
+	JLT         none388
 	VMOVDQU64   (DX), Z13
 	VMOVDQU64   64(DX), Z14
 	PREFETCHT0  2112(BX)
@@ -9702,9 +10643,9 @@ end332:
 	ADDQ        $0x00000200, BX
 	ADDQ        $0x00000200, DX
 	SUBQ        $0x00000200, R8
-	JLT         short335
+	JLT         short389
 
-long333:
+long387:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -9844,10 +10785,10 @@ long333:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long333
-	JMP        short335
+	JGE        long387
+	JMP        short389
 
-none334:
+none388:
 	MOVL        $0x000000f0, R9
 	KMOVW       R9, K1
 	MOVL        $0x000000cc, R9
@@ -9891,11 +10832,11 @@ none334:
 	VMOVDQU64   Z9, (R9)
 	ADDQ        $0x40, (AX)
 
-short335:
+short389:
 	ADDQ $0x000001c0, R8
-	JLT  tail337
+	JLT  tail391
 
-vector336:
+vector390:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -9916,11 +10857,11 @@ vector336:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector336
+	JGE        vector390
 
-tail337:
+tail391:
 	ADDQ        $0x40, R8
-	JZ          end338
+	JZ          end392
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -9943,25 +10884,25 @@ tail337:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end338:
+end392:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
 	INCQ 152(AX)
 	CMPQ 152(AX), $0x02
-	JB   eight318
+	JB   eight372
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done339
+	JE   done393
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8340
+	JNE  notcompare8394
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -9989,11 +10930,11 @@ end338:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done339
+	JMP  done393
 
-notcompare8340:
+notcompare8394:
 	CMPQ DI, $0x01
-	JNE  notstore8341
+	JNE  notstore8395
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -10013,11 +10954,11 @@ notcompare8340:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done339
+	JMP  done393
 
-notstore8341:
+notstore8395:
 	CMPQ DI, $0x04
-	JNE  notcompare4342
+	JNE  notcompare4396
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -10045,9 +10986,9 @@ notstore8341:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done339
+	JMP  done393
 
-notcompare4342:
+notcompare4396:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -10068,10 +11009,10 @@ notcompare4342:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done339:
-	JMP eight318
+done393:
+	JMP eight372
 
-last319:
+last373:
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -10115,19 +11056,19 @@ last319:
 	VMOVDQU64   Z5, (DX)
 	ADDQ        $0x40, (AX)
 
-later320:
+later374:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done344
+	JE   done398
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8345
+	JNE  notcompare8399
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -10155,11 +11096,11 @@ later320:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done344
+	JMP  done398
 
-notcompare8345:
+notcompare8399:
 	CMPQ DI, $0x01
-	JNE  notstore8346
+	JNE  notstore8400
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -10179,11 +11120,11 @@ notcompare8345:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done344
+	JMP  done398
 
-notstore8346:
+notstore8400:
 	CMPQ DI, $0x04
-	JNE  notcompare4347
+	JNE  notcompare4401
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -10211,9 +11152,9 @@ notstore8346:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done344
+	JMP  done398
 
-notcompare4347:
+notcompare4401:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -10234,20 +11175,20 @@ notcompare4347:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done344:
+done398:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later320
+	JB   later374
 
-rest316:
+rest370:
 	CMPQ      56(AX), $0x00
-	JE        end317
+	JE        end371
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several351
+	JNE       several405
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -10258,9 +11199,9 @@ rest316:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short355
+	JLT       short409
 
-long353:
+long407:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -10400,13 +11341,13 @@ long353:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long353
+	JGE        long407
 
-short355:
+short409:
 	ADDQ $0x000001c0, R8
-	JLT  tail357
+	JLT  tail411
 
-vector356:
+vector410:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -10427,11 +11368,11 @@ vector356:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector356
+	JGE        vector410
 
-tail357:
+tail411:
 	ADDQ        $0x40, R8
-	JZ          end358
+	JZ          end412
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -10454,7 +11395,7 @@ tail357:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end358:
+end412:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -10462,21 +11403,21 @@ end358:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered352
+	JMP       gathered406
 
-several351:
+several405:
 	LEAQ (CX), DX
 
-one350:
+one404:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short361
+	JLT       short415
 
-long359:
+long413:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -10520,13 +11461,13 @@ long359:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long359
+	JGE        long413
 
-short361:
+short415:
 	ADDQ $0x000001c0, R9
-	JLT  tail363
+	JLT  tail417
 
-vector362:
+vector416:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -10535,11 +11476,11 @@ vector362:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector362
+	JGE        vector416
 
-tail363:
+tail417:
 	ADDQ        $0x40, R9
-	JZ          end364
+	JZ          end418
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -10550,16 +11491,16 @@ tail363:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end364:
+end418:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (DX)
 	ADDQ      $0x00000040, DX
 	DECQ      BX
-	JNZ       one350
+	JNZ       one404
 
-gathered352:
+gathered406:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -10589,19 +11530,19 @@ gathered352:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded349
+	JLE        folded403
 	LEAQ       (CX), BX
 
-one365:
+one419:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short370
+	JLT       short424
 
-long368:
+long422:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -10645,13 +11586,13 @@ long368:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long368
+	JGE        long422
 
-short370:
+short424:
 	ADDQ $0x000001c0, R9
-	JLT  tail372
+	JLT  tail426
 
-vector371:
+vector425:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -10660,11 +11601,11 @@ vector371:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector371
+	JGE        vector425
 
-tail372:
+tail426:
 	ADDQ        $0x40, R9
-	JZ          end373
+	JZ          end427
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -10675,14 +11616,14 @@ tail372:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end373:
+end427:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
 	VMOVDQA64  Z5, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one365
+	JNZ        one419
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -10711,7 +11652,7 @@ end373:
 	VPXORQ     Z5, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded349:
+folded403:
 	VMOVDQA64   256(CX), Z0
 	VPCLMULQDQ  $0x00, Z2, Z0, Z5
 	VPCLMULQDQ  $0x00, Z3, Z5, Z6
@@ -10740,67 +11681,67 @@ folded349:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done374
+	JE          done428
 	XORQ        R8, R8
 	CMPQ        DI, $0x03
-	JNE         notcompare8375
+	JNE         notcompare8429
 
-compare8376:
+compare8430:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8376
+	JNZ  compare8430
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done374
+	JMP  done428
 
-notcompare8375:
+notcompare8429:
 	CMPQ DI, $0x01
-	JNE  notstore8377
+	JNE  notstore8431
 
-store8378:
+store8432:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8378
+	JNZ  store8432
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done374
+	JMP  done428
 
-notstore8377:
+notstore8431:
 	CMPQ DI, $0x04
-	JNE  notcompare4379
+	JNE  notcompare4433
 
-compare4380:
+compare4434:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4380
+	JNZ  compare4434
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done374
+	JMP  done428
 
-notcompare4379:
-store4382:
+notcompare4433:
+store4436:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4382
+	JNZ  store4436
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done374:
-end317:
+done428:
+end371:
 	VZEROUPPER
 	RET
 
@@ -10828,9 +11769,9 @@ TEXT ·crcCopyAVX512(SB), $1024-8
 	VPBROADCASTQ 8(DX), Z3
 	VPBROADCASTQ 16(DX), Z4
 	CMPQ         56(AX), $0x08
-	JLT          rest383
+	JLT          rest437
 	CMPQ         64(AX), $0x00000400
-	JGE          long385
+	JGE          long439
 	MOVQ         72(AX), DX
 	MOVQ         8(AX), BX
 	MOVQ         32(AX), SI
@@ -10844,9 +11785,9 @@ TEXT ·crcCopyAVX512(SB), $1024-8
 	VMOVDQA64    Z0, Z8
 	MOVQ         64(AX), R11
 	SUBQ         $0x00000200, R11
-	JLT          short391
+	JLT          short445
 
-long389:
+long443:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	PREFETCHT0 512(BX)
@@ -11083,13 +12024,13 @@ long389:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JGE        long389
+	JGE        long443
 
-short391:
+short445:
 	ADDQ $0x000001c0, R11
-	JLT  tail393
+	JLT  tail447
 
-vector392:
+vector446:
 	VMOVDQU64  (DX), Z9
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
@@ -11123,11 +12064,11 @@ vector392:
 	ADDQ       $0x00000040, R8
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R11
-	JGE        vector392
+	JGE        vector446
 
-tail393:
+tail447:
 	ADDQ        $0x40, R11
-	JZ          end394
+	JZ          end448
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, R12
 	BZHIQ       R11, R12, R12
@@ -11154,7 +12095,7 @@ tail393:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end394:
+end448:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
@@ -11162,7 +12103,7 @@ end394:
 	LEAQ (DX)(R9*4), DX
 	MOVQ DX, 16(AX)
 
-eight386:
+eight440:
 	MOVQ       72(AX), DX
 	MOVQ       8(AX), BX
 	MOVQ       32(AX), SI
@@ -11176,7 +12117,7 @@ eight386:
 	VMOVDQA64  Z0, Z12
 	MOVQ       64(AX), R11
 	SUBQ       $0x00000200, R11
-	JLT        none396
+	JLT        none450
 	VMOVDQU64  (DX), Z13
 	VMOVDQU64  64(DX), Z14
 	PREFETCHT0 2112(BX)
@@ -11436,9 +12377,9 @@ eight386:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JLT        short397
+	JLT        short451
 
-long395:
+long449:
 	VMOVDQU64  (DX), Z5
 	VMOVDQU64  64(DX), Z6
 	PREFETCHT0 512(BX)
@@ -11675,10 +12616,10 @@ long395:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JGE        long395
-	JMP        short397
+	JGE        long449
+	JMP        short451
 
-none396:
+none450:
 	MOVL       $0x000000f0, R12
 	KMOVW      R12, K1
 	MOVL       $0x000000cc, R12
@@ -11703,11 +12644,11 @@ none396:
 	VPXORQ     Z5, Z6, Z6
 	VMOVDQA64  Z6, 256(CX)
 
-short397:
+short451:
 	ADDQ $0x000001c0, R11
-	JLT  tail399
+	JLT  tail453
 
-vector398:
+vector452:
 	VMOVDQU64  (DX), Z5
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
@@ -11741,11 +12682,11 @@ vector398:
 	ADDQ       $0x00000040, R8
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R11
-	JGE        vector398
+	JGE        vector452
 
-tail399:
+tail453:
 	ADDQ        $0x40, R11
-	JZ          end400
+	JZ          end454
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, R12
 	BZHIQ       R11, R12, R12
@@ -11772,7 +12713,7 @@ tail399:
 	VPCLMULQDQ  $0x11, Z5, Z6, Z5
 	VPTERNLOGQ  $0x96, Z7, Z5, Z12
 
-end400:
+end454:
 	MOVQ        8(AX), DX
 	LEAQ        (DX)(SI*4), DX
 	MOVQ        DX, 8(AX)
@@ -11781,7 +12722,7 @@ end400:
 	MOVQ        DX, 16(AX)
 	SUBQ        $0x08, 56(AX)
 	CMPQ        56(AX), $0x08
-	JLT         last387
+	JLT         last441
 	MOVQ        72(AX), DX
 	MOVQ        8(AX), BX
 	MOVQ        32(AX), SI
@@ -11795,7 +12736,7 @@ end400:
 	VMOVDQA64   Z0, Z8
 	MOVQ        64(AX), R11
 	SUBQ        $0x00000200, R11
-	JLT         none402
+	JLT         none456
 	VMOVDQU64   (DX), Z13
 	VMOVDQU64   64(DX), Z14
 	PREFETCHT0  2112(BX)
@@ -12074,9 +13015,9 @@ end400:
 	ADDQ        $0x00000200, R8
 	ADDQ        $0x00000200, DX
 	SUBQ        $0x00000200, R11
-	JLT         short403
+	JLT         short457
 
-long401:
+long455:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	PREFETCHT0 512(BX)
@@ -12313,10 +13254,10 @@ long401:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JGE        long401
-	JMP        short403
+	JGE        long455
+	JMP        short457
 
-none402:
+none456:
 	MOVL        $0x000000f0, R12
 	KMOVW       R12, K1
 	MOVL        $0x000000cc, R12
@@ -12360,11 +13301,11 @@ none402:
 	VMOVDQU64   Z9, (R12)
 	ADDQ        $0x40, (AX)
 
-short403:
+short457:
 	ADDQ $0x000001c0, R11
-	JLT  tail405
+	JLT  tail459
 
-vector404:
+vector458:
 	VMOVDQU64  (DX), Z9
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
@@ -12398,11 +13339,11 @@ vector404:
 	ADDQ       $0x00000040, R8
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R11
-	JGE        vector404
+	JGE        vector458
 
-tail405:
+tail459:
 	ADDQ        $0x40, R11
-	JZ          end406
+	JZ          end460
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, R12
 	BZHIQ       R11, R12, R12
@@ -12429,7 +13370,7 @@ tail405:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end406:
+end460:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
@@ -12438,19 +13379,19 @@ end406:
 	MOVQ DX, 16(AX)
 	INCQ 152(AX)
 	CMPQ 152(AX), $0x02
-	JB   eight386
+	JB   eight440
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done407
+	JE   done461
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8408
+	JNE  notcompare8462
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -12478,11 +13419,11 @@ end406:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done407
+	JMP  done461
 
-notcompare8408:
+notcompare8462:
 	CMPQ DI, $0x01
-	JNE  notstore8409
+	JNE  notstore8463
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -12502,11 +13443,11 @@ notcompare8408:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done407
+	JMP  done461
 
-notstore8409:
+notstore8463:
 	CMPQ DI, $0x04
-	JNE  notcompare4410
+	JNE  notcompare4464
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -12534,9 +13475,9 @@ notstore8409:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done407
+	JMP  done461
 
-notcompare4410:
+notcompare4464:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -12557,10 +13498,10 @@ notcompare4410:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done407:
-	JMP eight386
+done461:
+	JMP eight440
 
-last387:
+last441:
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -12604,19 +13545,19 @@ last387:
 	VMOVDQU64   Z5, (DX)
 	ADDQ        $0x40, (AX)
 
-later388:
+later442:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done412
+	JE   done466
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8413
+	JNE  notcompare8467
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -12644,11 +13585,11 @@ later388:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done412
+	JMP  done466
 
-notcompare8413:
+notcompare8467:
 	CMPQ DI, $0x01
-	JNE  notstore8414
+	JNE  notstore8468
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -12668,11 +13609,11 @@ notcompare8413:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done412
+	JMP  done466
 
-notstore8414:
+notstore8468:
 	CMPQ DI, $0x04
-	JNE  notcompare4415
+	JNE  notcompare4469
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -12700,9 +13641,9 @@ notstore8414:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done412
+	JMP  done466
 
-notcompare4415:
+notcompare4469:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -12723,18 +13664,18 @@ notcompare4415:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done412:
+done466:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later388
-	JMP  rest383
+	JB   later442
+	JMP  rest437
 
-long385:
-eight417:
+long439:
+eight471:
 	MOVQ $0x00000004, DX
 	LEAQ (CX), BX
 
-one418:
+one472:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -12743,9 +13684,9 @@ one418:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short423
+	JLT       short477
 
-long421:
+long475:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	PREFETCHT0 512(DI)
@@ -12814,13 +13755,13 @@ long421:
 	ADDQ       $0x00000200, R9
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R11
-	JGE        long421
+	JGE        long475
 
-short423:
+short477:
 	ADDQ $0x000001c0, R11
-	JLT  tail425
+	JLT  tail479
 
-vector424:
+vector478:
 	VMOVDQU64  (SI), Z6
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
@@ -12833,11 +13774,11 @@ vector424:
 	ADDQ       $0x00000040, R9
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R11
-	JGE        vector424
+	JGE        vector478
 
-tail425:
+tail479:
 	ADDQ        $0x40, R11
-	JZ          end426
+	JZ          end480
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, R12
 	BZHIQ       R11, R12, R12
@@ -12849,7 +13790,7 @@ tail425:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end426:
+end480:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
@@ -12859,7 +13800,7 @@ end426:
 	VMOVDQA64  Z5, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one418
+	JNZ        one472
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -12890,7 +13831,7 @@ end426:
 	MOVQ       $0x00000004, DX
 	LEAQ       (CX), BX
 
-one427:
+one481:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -12899,9 +13840,9 @@ one427:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short432
+	JLT       short486
 
-long430:
+long484:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	PREFETCHT0 512(DI)
@@ -12970,13 +13911,13 @@ long430:
 	ADDQ       $0x00000200, R9
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R11
-	JGE        long430
+	JGE        long484
 
-short432:
+short486:
 	ADDQ $0x000001c0, R11
-	JLT  tail434
+	JLT  tail488
 
-vector433:
+vector487:
 	VMOVDQU64  (SI), Z6
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
@@ -12989,11 +13930,11 @@ vector433:
 	ADDQ       $0x00000040, R9
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R11
-	JGE        vector433
+	JGE        vector487
 
-tail434:
+tail488:
 	ADDQ        $0x40, R11
-	JZ          end435
+	JZ          end489
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, R12
 	BZHIQ       R11, R12, R12
@@ -13005,7 +13946,7 @@ tail434:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end435:
+end489:
 	MOVQ        8(AX), SI
 	LEAQ        (SI)(R8*1), SI
 	MOVQ        SI, 8(AX)
@@ -13015,7 +13956,7 @@ end435:
 	VMOVDQA64   Z5, (BX)
 	ADDQ        $0x00000040, BX
 	DECQ        DX
-	JNZ         one427
+	JNZ         one481
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -13069,12 +14010,12 @@ end435:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done436
+	JE          done490
 	XORQ        R8, R8
 	LEAQ        (SI)(SI*2), R9
 	LEAQ        (BX)(SI*4), R10
 	CMPQ        DI, $0x03
-	JNE         notcompare8437
+	JNE         notcompare8491
 	MOVQ        (DX), DI
 	XORQ        (BX), DI
 	ORQ         DI, R8
@@ -13102,11 +14043,11 @@ end435:
 	LEAQ        (R10)(SI*4), BX
 	ORQ         R8, 128(AX)
 	MOVQ        BX, 24(AX)
-	JMP         done436
+	JMP         done490
 
-notcompare8437:
+notcompare8491:
 	CMPQ DI, $0x01
-	JNE  notstore8438
+	JNE  notstore8492
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -13126,11 +14067,11 @@ notcompare8437:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done436
+	JMP  done490
 
-notstore8438:
+notstore8492:
 	CMPQ DI, $0x04
-	JNE  notcompare4439
+	JNE  notcompare4493
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -13158,9 +14099,9 @@ notstore8438:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done436
+	JMP  done490
 
-notcompare4439:
+notcompare4493:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -13181,21 +14122,21 @@ notcompare4439:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done436:
+done490:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight417
+	JGE  eight471
 
-rest383:
+rest437:
 	CMPQ    56(AX), $0x00
-	JE      end384
+	JE      end438
 	MOVQ    56(AX), DX
 	MOVQ    $0x00000004, BX
 	CMPQ    DX, BX
 	CMOVQLT DX, BX
 	LEAQ    (CX), DX
 
-one442:
+one496:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -13204,9 +14145,9 @@ one442:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short447
+	JLT       short501
 
-long445:
+long499:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	PREFETCHT0 512(DI)
@@ -13275,13 +14216,13 @@ long445:
 	ADDQ       $0x00000200, R9
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R11
-	JGE        long445
+	JGE        long499
 
-short447:
+short501:
 	ADDQ $0x000001c0, R11
-	JLT  tail449
+	JLT  tail503
 
-vector448:
+vector502:
 	VMOVDQU64  (SI), Z6
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
@@ -13294,11 +14235,11 @@ vector448:
 	ADDQ       $0x00000040, R9
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R11
-	JGE        vector448
+	JGE        vector502
 
-tail449:
+tail503:
 	ADDQ        $0x40, R11
-	JZ          end450
+	JZ          end504
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, R12
 	BZHIQ       R11, R12, R12
@@ -13310,7 +14251,7 @@ tail449:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end450:
+end504:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
@@ -13320,7 +14261,7 @@ end450:
 	VMOVDQA64  Z5, (DX)
 	ADDQ       $0x00000040, DX
 	DECQ       BX
-	JNZ        one442
+	JNZ        one496
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -13350,10 +14291,10 @@ end450:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded441
+	JLE        folded495
 	LEAQ       (CX), BX
 
-one451:
+one505:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -13362,9 +14303,9 @@ one451:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short456
+	JLT       short510
 
-long454:
+long508:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	PREFETCHT0 512(DI)
@@ -13433,13 +14374,13 @@ long454:
 	ADDQ       $0x00000200, R9
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R11
-	JGE        long454
+	JGE        long508
 
-short456:
+short510:
 	ADDQ $0x000001c0, R11
-	JLT  tail458
+	JLT  tail512
 
-vector457:
+vector511:
 	VMOVDQU64  (SI), Z6
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
@@ -13452,11 +14393,11 @@ vector457:
 	ADDQ       $0x00000040, R9
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R11
-	JGE        vector457
+	JGE        vector511
 
-tail458:
+tail512:
 	ADDQ        $0x40, R11
-	JZ          end459
+	JZ          end513
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, R12
 	BZHIQ       R11, R12, R12
@@ -13468,7 +14409,7 @@ tail458:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end459:
+end513:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
@@ -13478,7 +14419,7 @@ end459:
 	VMOVDQA64  Z5, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one451
+	JNZ        one505
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -13507,7 +14448,7 @@ end459:
 	VPXORQ     Z5, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded441:
+folded495:
 	VMOVDQA64   256(CX), Z0
 	VPCLMULQDQ  $0x00, Z2, Z0, Z5
 	VPCLMULQDQ  $0x00, Z3, Z5, Z6
@@ -13536,67 +14477,67 @@ folded441:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done460
+	JE          done514
 	XORQ        R8, R8
 	CMPQ        DI, $0x03
-	JNE         notcompare8461
+	JNE         notcompare8515
 
-compare8462:
+compare8516:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8462
+	JNZ  compare8516
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done460
+	JMP  done514
 
-notcompare8461:
+notcompare8515:
 	CMPQ DI, $0x01
-	JNE  notstore8463
+	JNE  notstore8517
 
-store8464:
+store8518:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8464
+	JNZ  store8518
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done460
+	JMP  done514
 
-notstore8463:
+notstore8517:
 	CMPQ DI, $0x04
-	JNE  notcompare4465
+	JNE  notcompare4519
 
-compare4466:
+compare4520:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4466
+	JNZ  compare4520
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done460
+	JMP  done514
 
-notcompare4465:
-store4468:
+notcompare4519:
+store4522:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4468
+	JNZ  store4522
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done460:
-end384:
+done514:
+end438:
 	VZEROUPPER
 	RET
 
@@ -13614,7 +14555,7 @@ TEXT ·crcCopyToLinesAVX512(SB), $1024-8
 	VPBROADCASTQ 8(DX), Z3
 	VPBROADCASTQ 16(DX), Z4
 	CMPQ         56(AX), $0x08
-	JLT          rest469
+	JLT          rest523
 	MOVQ         72(AX), DX
 	MOVQ         8(AX), BX
 	MOVQ         32(AX), SI
@@ -13628,9 +14569,9 @@ TEXT ·crcCopyToLinesAVX512(SB), $1024-8
 	VMOVDQA64    Z0, Z8
 	MOVQ         64(AX), R11
 	SUBQ         $0x00000200, R11
-	JLT          short476
+	JLT          short530
 
-long474:
+long528:
 	LEAQ       (BX), R12
 	LEAQ       (R8), R13
 	PREFETCHT0 1040(R13)
@@ -13927,13 +14868,13 @@ long474:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JGE        long474
+	JGE        long528
 
-short476:
+short530:
 	ADDQ $0x000001c0, R11
-	JLT  tail478
+	JLT  tail532
 
-vector477:
+vector531:
 	VMOVDQU64  (DX), Z9
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
@@ -13967,11 +14908,11 @@ vector477:
 	ADDQ       $0x00000040, R8
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R11
-	JGE        vector477
+	JGE        vector531
 
-tail478:
+tail532:
 	ADDQ        $0x40, R11
-	JZ          end479
+	JZ          end533
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, R12
 	BZHIQ       R11, R12, R12
@@ -13998,7 +14939,7 @@ tail478:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end479:
+end533:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
@@ -14006,7 +14947,7 @@ end479:
 	LEAQ (DX)(R9*4), DX
 	MOVQ DX, 16(AX)
 
-eight471:
+eight525:
 	MOVQ       72(AX), DX
 	MOVQ       8(AX), BX
 	MOVQ       32(AX), SI
@@ -14020,7 +14961,7 @@ eight471:
 	VMOVDQA64  Z0, Z12
 	MOVQ       64(AX), R11
 	SUBQ       $0x00000200, R11
-	JLT        none481
+	JLT        none535
 	LEAQ       (BX), R12
 	LEAQ       (R8), R13
 	PREFETCHT0 1040(R13)
@@ -14340,9 +15281,9 @@ eight471:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JLT        short482
+	JLT        short536
 
-long480:
+long534:
 	LEAQ       (BX), R12
 	LEAQ       (R8), R13
 	PREFETCHT0 1040(R13)
@@ -14639,10 +15580,10 @@ long480:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JGE        long480
-	JMP        short482
+	JGE        long534
+	JMP        short536
 
-none481:
+none535:
 	MOVL       $0x000000f0, R12
 	KMOVW      R12, K1
 	MOVL       $0x000000cc, R12
@@ -14667,11 +15608,11 @@ none481:
 	VPXORQ     Z5, Z6, Z6
 	VMOVDQA64  Z6, 256(CX)
 
-short482:
+short536:
 	ADDQ $0x000001c0, R11
-	JLT  tail484
+	JLT  tail538
 
-vector483:
+vector537:
 	VMOVDQU64  (DX), Z5
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
@@ -14705,11 +15646,11 @@ vector483:
 	ADDQ       $0x00000040, R8
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R11
-	JGE        vector483
+	JGE        vector537
 
-tail484:
+tail538:
 	ADDQ        $0x40, R11
-	JZ          end485
+	JZ          end539
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, R12
 	BZHIQ       R11, R12, R12
@@ -14736,7 +15677,7 @@ tail484:
 	VPCLMULQDQ  $0x11, Z5, Z6, Z5
 	VPTERNLOGQ  $0x96, Z7, Z5, Z12
 
-end485:
+end539:
 	MOVQ        8(AX), DX
 	LEAQ        (DX)(SI*4), DX
 	MOVQ        DX, 8(AX)
@@ -14745,7 +15686,7 @@ end485:
 	MOVQ        DX, 16(AX)
 	SUBQ        $0x08, 56(AX)
 	CMPQ        56(AX), $0x08
-	JLT         last472
+	JLT         last526
 	MOVQ        72(AX), DX
 	MOVQ        8(AX), BX
 	MOVQ        32(AX), SI
@@ -14759,7 +15700,7 @@ end485:
 	VMOVDQA64   Z0, Z8
 	MOVQ        64(AX), R11
 	SUBQ        $0x00000200, R11
-	JLT         none487
+	JLT         none541
 	LEAQ        (BX), R12
 	LEAQ        (R8), R13
 	PREFETCHT0  1040(R13)
@@ -15098,9 +16039,9 @@ end485:
 	ADDQ        $0x00000200, R8
 	ADDQ        $0x00000200, DX
 	SUBQ        $0x00000200, R11
-	JLT         short488
+	JLT         short542
 
-long486:
+long540:
 	LEAQ       (BX), R12
 	LEAQ       (R8), R13
 	PREFETCHT0 1040(R13)
@@ -15397,10 +16338,10 @@ long486:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JGE        long486
-	JMP        short488
+	JGE        long540
+	JMP        short542
 
-none487:
+none541:
 	MOVL        $0x000000f0, R12
 	KMOVW       R12, K1
 	MOVL        $0x000000cc, R12
@@ -15444,11 +16385,11 @@ none487:
 	VMOVDQU64   Z9, (R12)
 	ADDQ        $0x40, (AX)
 
-short488:
+short542:
 	ADDQ $0x000001c0, R11
-	JLT  tail490
+	JLT  tail544
 
-vector489:
+vector543:
 	VMOVDQU64  (DX), Z9
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
@@ -15482,11 +16423,11 @@ vector489:
 	ADDQ       $0x00000040, R8
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R11
-	JGE        vector489
+	JGE        vector543
 
-tail490:
+tail544:
 	ADDQ        $0x40, R11
-	JZ          end491
+	JZ          end545
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, R12
 	BZHIQ       R11, R12, R12
@@ -15513,7 +16454,7 @@ tail490:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end491:
+end545:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
@@ -15522,19 +16463,19 @@ end491:
 	MOVQ DX, 16(AX)
 	INCQ 152(AX)
 	CMPQ 152(AX), $0x02
-	JB   eight471
+	JB   eight525
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done492
+	JE   done546
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8493
+	JNE  notcompare8547
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -15562,11 +16503,11 @@ end491:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done492
+	JMP  done546
 
-notcompare8493:
+notcompare8547:
 	CMPQ DI, $0x01
-	JNE  notstore8494
+	JNE  notstore8548
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -15586,11 +16527,11 @@ notcompare8493:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done492
+	JMP  done546
 
-notstore8494:
+notstore8548:
 	CMPQ DI, $0x04
-	JNE  notcompare4495
+	JNE  notcompare4549
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -15618,9 +16559,9 @@ notstore8494:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done492
+	JMP  done546
 
-notcompare4495:
+notcompare4549:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -15641,10 +16582,10 @@ notcompare4495:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done492:
-	JMP eight471
+done546:
+	JMP eight525
 
-last472:
+last526:
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -15688,19 +16629,19 @@ last472:
 	VMOVDQU64   Z5, (DX)
 	ADDQ        $0x40, (AX)
 
-later473:
+later527:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done497
+	JE   done551
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8498
+	JNE  notcompare8552
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -15728,11 +16669,11 @@ later473:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done497
+	JMP  done551
 
-notcompare8498:
+notcompare8552:
 	CMPQ DI, $0x01
-	JNE  notstore8499
+	JNE  notstore8553
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -15752,11 +16693,11 @@ notcompare8498:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done497
+	JMP  done551
 
-notstore8499:
+notstore8553:
 	CMPQ DI, $0x04
-	JNE  notcompare4500
+	JNE  notcompare4554
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -15784,9 +16725,9 @@ notstore8499:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done497
+	JMP  done551
 
-notcompare4500:
+notcompare4554:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -15807,21 +16748,21 @@ notcompare4500:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done497:
+done551:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later473
+	JB   later527
 
-rest469:
+rest523:
 	CMPQ    56(AX), $0x00
-	JE      end470
+	JE      end524
 	MOVQ    56(AX), DX
 	MOVQ    $0x00000004, BX
 	CMPQ    DX, BX
 	CMOVQLT DX, BX
 	LEAQ    (CX), DX
 
-one503:
+one557:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -15830,9 +16771,9 @@ one503:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short508
+	JLT       short562
 
-long506:
+long560:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	PREFETCHT0 512(DI)
@@ -15901,13 +16842,13 @@ long506:
 	ADDQ       $0x00000200, R9
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R11
-	JGE        long506
+	JGE        long560
 
-short508:
+short562:
 	ADDQ $0x000001c0, R11
-	JLT  tail510
+	JLT  tail564
 
-vector509:
+vector563:
 	VMOVDQU64  (SI), Z6
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
@@ -15920,11 +16861,11 @@ vector509:
 	ADDQ       $0x00000040, R9
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R11
-	JGE        vector509
+	JGE        vector563
 
-tail510:
+tail564:
 	ADDQ        $0x40, R11
-	JZ          end511
+	JZ          end565
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, R12
 	BZHIQ       R11, R12, R12
@@ -15936,7 +16877,7 @@ tail510:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end511:
+end565:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
@@ -15946,7 +16887,7 @@ end511:
 	VMOVDQA64  Z5, (DX)
 	ADDQ       $0x00000040, DX
 	DECQ       BX
-	JNZ        one503
+	JNZ        one557
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -15976,10 +16917,10 @@ end511:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded502
+	JLE        folded556
 	LEAQ       (CX), BX
 
-one512:
+one566:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -15988,9 +16929,9 @@ one512:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short517
+	JLT       short571
 
-long515:
+long569:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	PREFETCHT0 512(DI)
@@ -16059,13 +17000,13 @@ long515:
 	ADDQ       $0x00000200, R9
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R11
-	JGE        long515
+	JGE        long569
 
-short517:
+short571:
 	ADDQ $0x000001c0, R11
-	JLT  tail519
+	JLT  tail573
 
-vector518:
+vector572:
 	VMOVDQU64  (SI), Z6
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
@@ -16078,11 +17019,11 @@ vector518:
 	ADDQ       $0x00000040, R9
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R11
-	JGE        vector518
+	JGE        vector572
 
-tail519:
+tail573:
 	ADDQ        $0x40, R11
-	JZ          end520
+	JZ          end574
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, R12
 	BZHIQ       R11, R12, R12
@@ -16094,7 +17035,7 @@ tail519:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end520:
+end574:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
@@ -16104,7 +17045,7 @@ end520:
 	VMOVDQA64  Z5, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one512
+	JNZ        one566
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -16133,7 +17074,7 @@ end520:
 	VPXORQ     Z5, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded502:
+folded556:
 	VMOVDQA64   256(CX), Z0
 	VPCLMULQDQ  $0x00, Z2, Z0, Z5
 	VPCLMULQDQ  $0x00, Z3, Z5, Z6
@@ -16162,67 +17103,67 @@ folded502:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done521
+	JE          done575
 	XORQ        R8, R8
 	CMPQ        DI, $0x03
-	JNE         notcompare8522
+	JNE         notcompare8576
 
-compare8523:
+compare8577:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8523
+	JNZ  compare8577
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done521
+	JMP  done575
 
-notcompare8522:
+notcompare8576:
 	CMPQ DI, $0x01
-	JNE  notstore8524
+	JNE  notstore8578
 
-store8525:
+store8579:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8525
+	JNZ  store8579
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done521
+	JMP  done575
 
-notstore8524:
+notstore8578:
 	CMPQ DI, $0x04
-	JNE  notcompare4526
+	JNE  notcompare4580
 
-compare4527:
+compare4581:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4527
+	JNZ  compare4581
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done521
+	JMP  done575
 
-notcompare4526:
-store4529:
+notcompare4580:
+store4583:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4529
+	JNZ  store4583
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done521:
-end470:
+done575:
+end524:
 	VZEROUPPER
 	RET
 
@@ -16242,7 +17183,7 @@ TEXT ·crcMSBAVX512(SB), $1024-8
 	MOVQ         $0x8040201008040201, DX
 	VPBROADCASTQ DX, Z5
 	CMPQ         56(AX), $0x08
-	JLT          rest530
+	JLT          rest584
 	MOVQ         72(AX), DX
 	MOVQ         8(AX), BX
 	MOVQ         32(AX), SI
@@ -16253,9 +17194,9 @@ TEXT ·crcMSBAVX512(SB), $1024-8
 	VMOVDQA64    Z0, Z9
 	MOVQ         64(AX), R8
 	SUBQ         $0x00000200, R8
-	JLT          short537
+	JLT          short591
 
-long535:
+long589:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	VMOVDQU64      (BX), Z12
@@ -16427,13 +17368,13 @@ long535:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long535
+	JGE            long589
 
-short537:
+short591:
 	ADDQ $0x000001c0, R8
-	JLT  tail539
+	JLT  tail593
 
-vector538:
+vector592:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      (BX), Z11
 	VGF2P8AFFINEQB $0x00, Z5, Z11, Z11
@@ -16458,11 +17399,11 @@ vector538:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector538
+	JGE            vector592
 
-tail539:
+tail593:
 	ADDQ           $0x40, R8
-	JZ             end540
+	JZ             end594
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -16489,12 +17430,12 @@ tail539:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end540:
+end594:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
 
-eight532:
+eight586:
 	MOVQ           72(AX), DX
 	MOVQ           8(AX), BX
 	MOVQ           32(AX), SI
@@ -16505,7 +17446,7 @@ eight532:
 	VMOVDQA64      Z0, Z13
 	MOVQ           64(AX), R8
 	SUBQ           $0x00000200, R8
-	JLT            none542
+	JLT            none596
 	VMOVDQU64      (DX), Z14
 	VMOVDQU64      64(DX), Z15
 	PREFETCHT0     2112(BX)
@@ -16732,9 +17673,9 @@ eight532:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JLT            short543
+	JLT            short597
 
-long541:
+long595:
 	VMOVDQU64      (DX), Z6
 	VMOVDQU64      64(DX), Z7
 	VMOVDQU64      (BX), Z8
@@ -16906,10 +17847,10 @@ long541:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long541
-	JMP            short543
+	JGE            long595
+	JMP            short597
 
-none542:
+none596:
 	MOVL       $0x000000f0, R9
 	KMOVW      R9, K1
 	MOVL       $0x000000cc, R9
@@ -16934,11 +17875,11 @@ none542:
 	VPXORQ     Z6, Z7, Z7
 	VMOVDQA64  Z7, 256(CX)
 
-short543:
+short597:
 	ADDQ $0x000001c0, R8
-	JLT  tail545
+	JLT  tail599
 
-vector544:
+vector598:
 	VMOVDQU64      (DX), Z6
 	VMOVDQU64      (BX), Z7
 	VGF2P8AFFINEQB $0x00, Z5, Z7, Z7
@@ -16963,11 +17904,11 @@ vector544:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector544
+	JGE            vector598
 
-tail545:
+tail599:
 	ADDQ           $0x40, R8
-	JZ             end546
+	JZ             end600
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -16994,13 +17935,13 @@ tail545:
 	VPCLMULQDQ     $0x11, Z6, Z7, Z6
 	VPTERNLOGQ     $0x96, Z8, Z6, Z13
 
-end546:
+end600:
 	MOVQ           8(AX), DX
 	LEAQ           (DX)(SI*4), DX
 	MOVQ           DX, 8(AX)
 	SUBQ           $0x08, 56(AX)
 	CMPQ           56(AX), $0x08
-	JLT            last533
+	JLT            last587
 	MOVQ           72(AX), DX
 	MOVQ           8(AX), BX
 	MOVQ           32(AX), SI
@@ -17011,7 +17952,7 @@ end546:
 	VMOVDQA64      Z0, Z9
 	MOVQ           64(AX), R8
 	SUBQ           $0x00000200, R8
-	JLT            none548
+	JLT            none602
 	VMOVDQU64      (DX), Z14
 	VMOVDQU64      64(DX), Z15
 	PREFETCHT0     2112(BX)
@@ -17258,9 +18199,9 @@ end546:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JLT            short549
+	JLT            short603
 
-long547:
+long601:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	VMOVDQU64      (BX), Z12
@@ -17432,10 +18373,10 @@ long547:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long547
-	JMP            short549
+	JGE            long601
+	JMP            short603
 
-none548:
+none602:
 	MOVL           $0x000000f0, R9
 	KMOVW          R9, K1
 	MOVL           $0x000000cc, R9
@@ -17480,11 +18421,11 @@ none548:
 	VMOVDQU64      Z10, (R9)
 	ADDQ           $0x40, (AX)
 
-short549:
+short603:
 	ADDQ $0x000001c0, R8
-	JLT  tail551
+	JLT  tail605
 
-vector550:
+vector604:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      (BX), Z11
 	VGF2P8AFFINEQB $0x00, Z5, Z11, Z11
@@ -17509,11 +18450,11 @@ vector550:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector550
+	JGE            vector604
 
-tail551:
+tail605:
 	ADDQ           $0x40, R8
-	JZ             end552
+	JZ             end606
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -17540,25 +18481,25 @@ tail551:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end552:
+end606:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
 	INCQ 152(AX)
 	CMPQ 152(AX), $0x02
-	JB   eight532
+	JB   eight586
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done553
+	JE   done607
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8554
+	JNE  notcompare8608
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -17586,11 +18527,11 @@ end552:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done553
+	JMP  done607
 
-notcompare8554:
+notcompare8608:
 	CMPQ DI, $0x01
-	JNE  notstore8555
+	JNE  notstore8609
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -17610,11 +18551,11 @@ notcompare8554:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done553
+	JMP  done607
 
-notstore8555:
+notstore8609:
 	CMPQ DI, $0x04
-	JNE  notcompare4556
+	JNE  notcompare4610
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -17642,9 +18583,9 @@ notstore8555:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done553
+	JMP  done607
 
-notcompare4556:
+notcompare4610:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -17665,10 +18606,10 @@ notcompare4556:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done553:
-	JMP eight532
+done607:
+	JMP eight586
 
-last533:
+last587:
 	MOVL           $0x000000f0, DX
 	KMOVW          DX, K1
 	MOVL           $0x000000cc, DX
@@ -17713,19 +18654,19 @@ last533:
 	VMOVDQU64      Z6, (DX)
 	ADDQ           $0x40, (AX)
 
-later534:
+later588:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done558
+	JE   done612
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8559
+	JNE  notcompare8613
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -17753,11 +18694,11 @@ later534:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done558
+	JMP  done612
 
-notcompare8559:
+notcompare8613:
 	CMPQ DI, $0x01
-	JNE  notstore8560
+	JNE  notstore8614
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -17777,11 +18718,11 @@ notcompare8559:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done558
+	JMP  done612
 
-notstore8560:
+notstore8614:
 	CMPQ DI, $0x04
-	JNE  notcompare4561
+	JNE  notcompare4615
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -17809,9 +18750,9 @@ notstore8560:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done558
+	JMP  done612
 
-notcompare4561:
+notcompare4615:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -17832,20 +18773,20 @@ notcompare4561:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done558:
+done612:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later534
+	JB   later588
 
-rest530:
+rest584:
 	CMPQ      56(AX), $0x00
-	JE        end531
+	JE        end585
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several565
+	JNE       several619
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -17856,9 +18797,9 @@ rest530:
 	VMOVDQA64 Z0, Z9
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short569
+	JLT       short623
 
-long567:
+long621:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	VMOVDQU64      (BX), Z12
@@ -18030,13 +18971,13 @@ long567:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long567
+	JGE            long621
 
-short569:
+short623:
 	ADDQ $0x000001c0, R8
-	JLT  tail571
+	JLT  tail625
 
-vector570:
+vector624:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      (BX), Z11
 	VGF2P8AFFINEQB $0x00, Z5, Z11, Z11
@@ -18061,11 +19002,11 @@ vector570:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector570
+	JGE            vector624
 
-tail571:
+tail625:
 	ADDQ           $0x40, R8
-	JZ             end572
+	JZ             end626
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -18092,7 +19033,7 @@ tail571:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end572:
+end626:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -18100,21 +19041,21 @@ end572:
 	VMOVDQA64 Z7, 64(CX)
 	VMOVDQA64 Z8, 128(CX)
 	VMOVDQA64 Z9, 192(CX)
-	JMP       gathered566
+	JMP       gathered620
 
-several565:
+several619:
 	LEAQ (CX), DX
 
-one564:
+one618:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short575
+	JLT       short629
 
-long573:
+long627:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -18166,13 +19107,13 @@ long573:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long573
+	JGE            long627
 
-short575:
+short629:
 	ADDQ $0x000001c0, R9
-	JLT  tail577
+	JLT  tail631
 
-vector576:
+vector630:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -18182,11 +19123,11 @@ vector576:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector576
+	JGE            vector630
 
-tail577:
+tail631:
 	ADDQ           $0x40, R9
-	JZ             end578
+	JZ             end632
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -18198,16 +19139,16 @@ tail577:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end578:
+end632:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z6, (DX)
 	ADDQ      $0x00000040, DX
 	DECQ      BX
-	JNZ       one564
+	JNZ       one618
 
-gathered566:
+gathered620:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -18237,19 +19178,19 @@ gathered566:
 	VMOVDQA64  Z6, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded563
+	JLE        folded617
 	LEAQ       (CX), BX
 
-one579:
+one633:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short584
+	JLT       short638
 
-long582:
+long636:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -18301,13 +19242,13 @@ long582:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long582
+	JGE            long636
 
-short584:
+short638:
 	ADDQ $0x000001c0, R9
-	JLT  tail586
+	JLT  tail640
 
-vector585:
+vector639:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -18317,11 +19258,11 @@ vector585:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector585
+	JGE            vector639
 
-tail586:
+tail640:
 	ADDQ           $0x40, R9
-	JZ             end587
+	JZ             end641
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -18333,14 +19274,14 @@ tail586:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end587:
+end641:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
 	VMOVDQA64  Z6, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one579
+	JNZ        one633
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -18369,7 +19310,7 @@ end587:
 	VPXORQ     Z6, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded563:
+folded617:
 	VMOVDQA64      256(CX), Z0
 	VPCLMULQDQ     $0x00, Z2, Z0, Z6
 	VPCLMULQDQ     $0x00, Z3, Z6, Z7
@@ -18399,67 +19340,67 @@ folded563:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done588
+	JE             done642
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare8589
+	JNE            notcompare8643
 
-compare8590:
+compare8644:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8590
+	JNZ  compare8644
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done588
+	JMP  done642
 
-notcompare8589:
+notcompare8643:
 	CMPQ DI, $0x01
-	JNE  notstore8591
+	JNE  notstore8645
 
-store8592:
+store8646:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8592
+	JNZ  store8646
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done588
+	JMP  done642
 
-notstore8591:
+notstore8645:
 	CMPQ DI, $0x04
-	JNE  notcompare4593
+	JNE  notcompare4647
 
-compare4594:
+compare4648:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4594
+	JNZ  compare4648
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done588
+	JMP  done642
 
-notcompare4593:
-store4596:
+notcompare4647:
+store4650:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4596
+	JNZ  store4650
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done588:
-end531:
+done642:
+end585:
 	VZEROUPPER
 	RET
 
@@ -18479,9 +19420,9 @@ TEXT ·crcMSBCopyAVX512(SB), $1024-8
 	MOVQ         $0x8040201008040201, DX
 	VPBROADCASTQ DX, Z5
 	CMPQ         56(AX), $0x08
-	JLT          rest597
+	JLT          rest651
 	CMPQ         64(AX), $0x00000400
-	JGE          long599
+	JGE          long653
 	MOVQ         72(AX), DX
 	MOVQ         8(AX), BX
 	MOVQ         32(AX), SI
@@ -18495,9 +19436,9 @@ TEXT ·crcMSBCopyAVX512(SB), $1024-8
 	VMOVDQA64    Z0, Z9
 	MOVQ         64(AX), R11
 	SUBQ         $0x00000200, R11
-	JLT          short605
+	JLT          short659
 
-long603:
+long657:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	PREFETCHT0     512(BX)
@@ -18766,13 +19707,13 @@ long603:
 	ADDQ           $0x00000200, R8
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R11
-	JGE            long603
+	JGE            long657
 
-short605:
+short659:
 	ADDQ $0x000001c0, R11
-	JLT  tail607
+	JLT  tail661
 
-vector606:
+vector660:
 	VMOVDQU64      (DX), Z10
 	PREFETCHT0     512(BX)
 	PREFETCHT0     512(R8)
@@ -18810,11 +19751,11 @@ vector606:
 	ADDQ           $0x00000040, R8
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R11
-	JGE            vector606
+	JGE            vector660
 
-tail607:
+tail661:
 	ADDQ           $0x40, R11
-	JZ             end608
+	JZ             end662
 	SHRQ           $0x03, R11
 	MOVL           $0x000000ff, R12
 	BZHIQ          R11, R12, R12
@@ -18845,7 +19786,7 @@ tail607:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end608:
+end662:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
@@ -18853,7 +19794,7 @@ end608:
 	LEAQ (DX)(R9*4), DX
 	MOVQ DX, 16(AX)
 
-eight600:
+eight654:
 	MOVQ           72(AX), DX
 	MOVQ           8(AX), BX
 	MOVQ           32(AX), SI
@@ -18867,7 +19808,7 @@ eight600:
 	VMOVDQA64      Z0, Z13
 	MOVQ           64(AX), R11
 	SUBQ           $0x00000200, R11
-	JLT            none610
+	JLT            none664
 	VMOVDQU64      (DX), Z14
 	VMOVDQU64      64(DX), Z15
 	PREFETCHT0     2112(BX)
@@ -19159,9 +20100,9 @@ eight600:
 	ADDQ           $0x00000200, R8
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R11
-	JLT            short611
+	JLT            short665
 
-long609:
+long663:
 	VMOVDQU64      (DX), Z6
 	VMOVDQU64      64(DX), Z7
 	PREFETCHT0     512(BX)
@@ -19430,10 +20371,10 @@ long609:
 	ADDQ           $0x00000200, R8
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R11
-	JGE            long609
-	JMP            short611
+	JGE            long663
+	JMP            short665
 
-none610:
+none664:
 	MOVL       $0x000000f0, R12
 	KMOVW      R12, K1
 	MOVL       $0x000000cc, R12
@@ -19458,11 +20399,11 @@ none610:
 	VPXORQ     Z6, Z7, Z7
 	VMOVDQA64  Z7, 256(CX)
 
-short611:
+short665:
 	ADDQ $0x000001c0, R11
-	JLT  tail613
+	JLT  tail667
 
-vector612:
+vector666:
 	VMOVDQU64      (DX), Z6
 	PREFETCHT0     512(BX)
 	PREFETCHT0     512(R8)
@@ -19500,11 +20441,11 @@ vector612:
 	ADDQ           $0x00000040, R8
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R11
-	JGE            vector612
+	JGE            vector666
 
-tail613:
+tail667:
 	ADDQ           $0x40, R11
-	JZ             end614
+	JZ             end668
 	SHRQ           $0x03, R11
 	MOVL           $0x000000ff, R12
 	BZHIQ          R11, R12, R12
@@ -19535,7 +20476,7 @@ tail613:
 	VPCLMULQDQ     $0x11, Z6, Z7, Z6
 	VPTERNLOGQ     $0x96, Z8, Z6, Z13
 
-end614:
+end668:
 	MOVQ           8(AX), DX
 	LEAQ           (DX)(SI*4), DX
 	MOVQ           DX, 8(AX)
@@ -19544,7 +20485,7 @@ end614:
 	MOVQ           DX, 16(AX)
 	SUBQ           $0x08, 56(AX)
 	CMPQ           56(AX), $0x08
-	JLT            last601
+	JLT            last655
 	MOVQ           72(AX), DX
 	MOVQ           8(AX), BX
 	MOVQ           32(AX), SI
@@ -19558,7 +20499,7 @@ end614:
 	VMOVDQA64      Z0, Z9
 	MOVQ           64(AX), R11
 	SUBQ           $0x00000200, R11
-	JLT            none616
+	JLT            none670
 	VMOVDQU64      (DX), Z14
 	VMOVDQU64      64(DX), Z15
 	PREFETCHT0     2112(BX)
@@ -19870,9 +20811,9 @@ end614:
 	ADDQ           $0x00000200, R8
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R11
-	JLT            short617
+	JLT            short671
 
-long615:
+long669:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	PREFETCHT0     512(BX)
@@ -20141,10 +21082,10 @@ long615:
 	ADDQ           $0x00000200, R8
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R11
-	JGE            long615
-	JMP            short617
+	JGE            long669
+	JMP            short671
 
-none616:
+none670:
 	MOVL           $0x000000f0, R12
 	KMOVW          R12, K1
 	MOVL           $0x000000cc, R12
@@ -20189,11 +21130,11 @@ none616:
 	VMOVDQU64      Z10, (R12)
 	ADDQ           $0x40, (AX)
 
-short617:
+short671:
 	ADDQ $0x000001c0, R11
-	JLT  tail619
+	JLT  tail673
 
-vector618:
+vector672:
 	VMOVDQU64      (DX), Z10
 	PREFETCHT0     512(BX)
 	PREFETCHT0     512(R8)
@@ -20231,11 +21172,11 @@ vector618:
 	ADDQ           $0x00000040, R8
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R11
-	JGE            vector618
+	JGE            vector672
 
-tail619:
+tail673:
 	ADDQ           $0x40, R11
-	JZ             end620
+	JZ             end674
 	SHRQ           $0x03, R11
 	MOVL           $0x000000ff, R12
 	BZHIQ          R11, R12, R12
@@ -20266,7 +21207,7 @@ tail619:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end620:
+end674:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
@@ -20275,19 +21216,19 @@ end620:
 	MOVQ DX, 16(AX)
 	INCQ 152(AX)
 	CMPQ 152(AX), $0x02
-	JB   eight600
+	JB   eight654
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done621
+	JE   done675
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8622
+	JNE  notcompare8676
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -20315,11 +21256,11 @@ end620:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done621
+	JMP  done675
 
-notcompare8622:
+notcompare8676:
 	CMPQ DI, $0x01
-	JNE  notstore8623
+	JNE  notstore8677
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -20339,11 +21280,11 @@ notcompare8622:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done621
+	JMP  done675
 
-notstore8623:
+notstore8677:
 	CMPQ DI, $0x04
-	JNE  notcompare4624
+	JNE  notcompare4678
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -20371,9 +21312,9 @@ notstore8623:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done621
+	JMP  done675
 
-notcompare4624:
+notcompare4678:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -20394,10 +21335,10 @@ notcompare4624:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done621:
-	JMP eight600
+done675:
+	JMP eight654
 
-last601:
+last655:
 	MOVL           $0x000000f0, DX
 	KMOVW          DX, K1
 	MOVL           $0x000000cc, DX
@@ -20442,19 +21383,19 @@ last601:
 	VMOVDQU64      Z6, (DX)
 	ADDQ           $0x40, (AX)
 
-later602:
+later656:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done626
+	JE   done680
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8627
+	JNE  notcompare8681
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -20482,11 +21423,11 @@ later602:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done626
+	JMP  done680
 
-notcompare8627:
+notcompare8681:
 	CMPQ DI, $0x01
-	JNE  notstore8628
+	JNE  notstore8682
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -20506,11 +21447,11 @@ notcompare8627:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done626
+	JMP  done680
 
-notstore8628:
+notstore8682:
 	CMPQ DI, $0x04
-	JNE  notcompare4629
+	JNE  notcompare4683
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -20538,9 +21479,9 @@ notstore8628:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done626
+	JMP  done680
 
-notcompare4629:
+notcompare4683:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -20561,18 +21502,18 @@ notcompare4629:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done626:
+done680:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later602
-	JMP  rest597
+	JB   later656
+	JMP  rest651
 
-long599:
-eight631:
+long653:
+eight685:
 	MOVQ $0x00000004, DX
 	LEAQ (CX), BX
 
-one632:
+one686:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -20581,9 +21522,9 @@ one632:
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short637
+	JLT       short691
 
-long635:
+long689:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	PREFETCHT0     512(DI)
@@ -20660,13 +21601,13 @@ long635:
 	ADDQ           $0x00000200, R9
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R11
-	JGE            long635
+	JGE            long689
 
-short637:
+short691:
 	ADDQ $0x000001c0, R11
-	JLT  tail639
+	JLT  tail693
 
-vector638:
+vector692:
 	VMOVDQU64      (SI), Z7
 	PREFETCHT0     512(DI)
 	PREFETCHT0     512(R9)
@@ -20680,11 +21621,11 @@ vector638:
 	ADDQ           $0x00000040, R9
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R11
-	JGE            vector638
+	JGE            vector692
 
-tail639:
+tail693:
 	ADDQ           $0x40, R11
-	JZ             end640
+	JZ             end694
 	SHRQ           $0x03, R11
 	MOVL           $0x000000ff, R12
 	BZHIQ          R11, R12, R12
@@ -20697,7 +21638,7 @@ tail639:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end640:
+end694:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
@@ -20707,7 +21648,7 @@ end640:
 	VMOVDQA64  Z6, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one632
+	JNZ        one686
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -20738,7 +21679,7 @@ end640:
 	MOVQ       $0x00000004, DX
 	LEAQ       (CX), BX
 
-one641:
+one695:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -20747,9 +21688,9 @@ one641:
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short646
+	JLT       short700
 
-long644:
+long698:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	PREFETCHT0     512(DI)
@@ -20826,13 +21767,13 @@ long644:
 	ADDQ           $0x00000200, R9
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R11
-	JGE            long644
+	JGE            long698
 
-short646:
+short700:
 	ADDQ $0x000001c0, R11
-	JLT  tail648
+	JLT  tail702
 
-vector647:
+vector701:
 	VMOVDQU64      (SI), Z7
 	PREFETCHT0     512(DI)
 	PREFETCHT0     512(R9)
@@ -20846,11 +21787,11 @@ vector647:
 	ADDQ           $0x00000040, R9
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R11
-	JGE            vector647
+	JGE            vector701
 
-tail648:
+tail702:
 	ADDQ           $0x40, R11
-	JZ             end649
+	JZ             end703
 	SHRQ           $0x03, R11
 	MOVL           $0x000000ff, R12
 	BZHIQ          R11, R12, R12
@@ -20863,7 +21804,7 @@ tail648:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end649:
+end703:
 	MOVQ           8(AX), SI
 	LEAQ           (SI)(R8*1), SI
 	MOVQ           SI, 8(AX)
@@ -20873,7 +21814,7 @@ end649:
 	VMOVDQA64      Z6, (BX)
 	ADDQ           $0x00000040, BX
 	DECQ           DX
-	JNZ            one641
+	JNZ            one695
 	MOVL           $0x000000f0, DX
 	KMOVW          DX, K1
 	MOVL           $0x000000cc, DX
@@ -20928,12 +21869,12 @@ end649:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done650
+	JE             done704
 	XORQ           R8, R8
 	LEAQ           (SI)(SI*2), R9
 	LEAQ           (BX)(SI*4), R10
 	CMPQ           DI, $0x03
-	JNE            notcompare8651
+	JNE            notcompare8705
 	MOVQ           (DX), DI
 	XORQ           (BX), DI
 	ORQ            DI, R8
@@ -20961,11 +21902,11 @@ end649:
 	LEAQ           (R10)(SI*4), BX
 	ORQ            R8, 128(AX)
 	MOVQ           BX, 24(AX)
-	JMP            done650
+	JMP            done704
 
-notcompare8651:
+notcompare8705:
 	CMPQ DI, $0x01
-	JNE  notstore8652
+	JNE  notstore8706
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -20985,11 +21926,11 @@ notcompare8651:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done650
+	JMP  done704
 
-notstore8652:
+notstore8706:
 	CMPQ DI, $0x04
-	JNE  notcompare4653
+	JNE  notcompare4707
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -21017,9 +21958,9 @@ notstore8652:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done650
+	JMP  done704
 
-notcompare4653:
+notcompare4707:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -21040,21 +21981,21 @@ notcompare4653:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done650:
+done704:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight631
+	JGE  eight685
 
-rest597:
+rest651:
 	CMPQ    56(AX), $0x00
-	JE      end598
+	JE      end652
 	MOVQ    56(AX), DX
 	MOVQ    $0x00000004, BX
 	CMPQ    DX, BX
 	CMOVQLT DX, BX
 	LEAQ    (CX), DX
 
-one656:
+one710:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -21063,9 +22004,9 @@ one656:
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short661
+	JLT       short715
 
-long659:
+long713:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	PREFETCHT0     512(DI)
@@ -21142,13 +22083,13 @@ long659:
 	ADDQ           $0x00000200, R9
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R11
-	JGE            long659
+	JGE            long713
 
-short661:
+short715:
 	ADDQ $0x000001c0, R11
-	JLT  tail663
+	JLT  tail717
 
-vector662:
+vector716:
 	VMOVDQU64      (SI), Z7
 	PREFETCHT0     512(DI)
 	PREFETCHT0     512(R9)
@@ -21162,11 +22103,11 @@ vector662:
 	ADDQ           $0x00000040, R9
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R11
-	JGE            vector662
+	JGE            vector716
 
-tail663:
+tail717:
 	ADDQ           $0x40, R11
-	JZ             end664
+	JZ             end718
 	SHRQ           $0x03, R11
 	MOVL           $0x000000ff, R12
 	BZHIQ          R11, R12, R12
@@ -21179,7 +22120,7 @@ tail663:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end664:
+end718:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
@@ -21189,7 +22130,7 @@ end664:
 	VMOVDQA64  Z6, (DX)
 	ADDQ       $0x00000040, DX
 	DECQ       BX
-	JNZ        one656
+	JNZ        one710
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -21219,10 +22160,10 @@ end664:
 	VMOVDQA64  Z6, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded655
+	JLE        folded709
 	LEAQ       (CX), BX
 
-one665:
+one719:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -21231,9 +22172,9 @@ one665:
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short670
+	JLT       short724
 
-long668:
+long722:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	PREFETCHT0     512(DI)
@@ -21310,13 +22251,13 @@ long668:
 	ADDQ           $0x00000200, R9
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R11
-	JGE            long668
+	JGE            long722
 
-short670:
+short724:
 	ADDQ $0x000001c0, R11
-	JLT  tail672
+	JLT  tail726
 
-vector671:
+vector725:
 	VMOVDQU64      (SI), Z7
 	PREFETCHT0     512(DI)
 	PREFETCHT0     512(R9)
@@ -21330,11 +22271,11 @@ vector671:
 	ADDQ           $0x00000040, R9
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R11
-	JGE            vector671
+	JGE            vector725
 
-tail672:
+tail726:
 	ADDQ           $0x40, R11
-	JZ             end673
+	JZ             end727
 	SHRQ           $0x03, R11
 	MOVL           $0x000000ff, R12
 	BZHIQ          R11, R12, R12
@@ -21347,7 +22288,7 @@ tail672:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end673:
+end727:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
@@ -21357,7 +22298,7 @@ end673:
 	VMOVDQA64  Z6, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one665
+	JNZ        one719
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -21386,7 +22327,7 @@ end673:
 	VPXORQ     Z6, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded655:
+folded709:
 	VMOVDQA64      256(CX), Z0
 	VPCLMULQDQ     $0x00, Z2, Z0, Z6
 	VPCLMULQDQ     $0x00, Z3, Z6, Z7
@@ -21416,67 +22357,67 @@ folded655:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done674
+	JE             done728
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare8675
+	JNE            notcompare8729
 
-compare8676:
+compare8730:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8676
+	JNZ  compare8730
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done674
+	JMP  done728
 
-notcompare8675:
+notcompare8729:
 	CMPQ DI, $0x01
-	JNE  notstore8677
+	JNE  notstore8731
 
-store8678:
+store8732:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8678
+	JNZ  store8732
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done674
+	JMP  done728
 
-notstore8677:
+notstore8731:
 	CMPQ DI, $0x04
-	JNE  notcompare4679
+	JNE  notcompare4733
 
-compare4680:
+compare4734:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4680
+	JNZ  compare4734
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done674
+	JMP  done728
 
-notcompare4679:
-store4682:
+notcompare4733:
+store4736:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4682
+	JNZ  store4736
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done674:
-end598:
+done728:
+end652:
 	VZEROUPPER
 	RET
 
@@ -21496,7 +22437,7 @@ TEXT ·crcMSBCopyToLinesAVX512(SB), $1024-8
 	MOVQ         $0x8040201008040201, DX
 	VPBROADCASTQ DX, Z5
 	CMPQ         56(AX), $0x08
-	JLT          rest683
+	JLT          rest737
 	MOVQ         72(AX), DX
 	MOVQ         8(AX), BX
 	MOVQ         32(AX), SI
@@ -21510,9 +22451,9 @@ TEXT ·crcMSBCopyToLinesAVX512(SB), $1024-8
 	VMOVDQA64    Z0, Z9
 	MOVQ         64(AX), R11
 	SUBQ         $0x00000200, R11
-	JLT          short690
+	JLT          short744
 
-long688:
+long742:
 	LEAQ           (BX), R12
 	LEAQ           (R8), R13
 	PREFETCHT0     1040(R13)
@@ -21841,13 +22782,13 @@ long688:
 	ADDQ           $0x00000200, R8
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R11
-	JGE            long688
+	JGE            long742
 
-short690:
+short744:
 	ADDQ $0x000001c0, R11
-	JLT  tail692
+	JLT  tail746
 
-vector691:
+vector745:
 	VMOVDQU64      (DX), Z10
 	PREFETCHT0     512(BX)
 	PREFETCHT0     512(R8)
@@ -21885,11 +22826,11 @@ vector691:
 	ADDQ           $0x00000040, R8
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R11
-	JGE            vector691
+	JGE            vector745
 
-tail692:
+tail746:
 	ADDQ           $0x40, R11
-	JZ             end693
+	JZ             end747
 	SHRQ           $0x03, R11
 	MOVL           $0x000000ff, R12
 	BZHIQ          R11, R12, R12
@@ -21920,7 +22861,7 @@ tail692:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end693:
+end747:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
@@ -21928,7 +22869,7 @@ end693:
 	LEAQ (DX)(R9*4), DX
 	MOVQ DX, 16(AX)
 
-eight685:
+eight739:
 	MOVQ           72(AX), DX
 	MOVQ           8(AX), BX
 	MOVQ           32(AX), SI
@@ -21942,7 +22883,7 @@ eight685:
 	VMOVDQA64      Z0, Z13
 	MOVQ           64(AX), R11
 	SUBQ           $0x00000200, R11
-	JLT            none695
+	JLT            none749
 	LEAQ           (BX), R12
 	LEAQ           (R8), R13
 	PREFETCHT0     1040(R13)
@@ -22294,9 +23235,9 @@ eight685:
 	ADDQ           $0x00000200, R8
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R11
-	JLT            short696
+	JLT            short750
 
-long694:
+long748:
 	LEAQ           (BX), R12
 	LEAQ           (R8), R13
 	PREFETCHT0     1040(R13)
@@ -22625,10 +23566,10 @@ long694:
 	ADDQ           $0x00000200, R8
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R11
-	JGE            long694
-	JMP            short696
+	JGE            long748
+	JMP            short750
 
-none695:
+none749:
 	MOVL       $0x000000f0, R12
 	KMOVW      R12, K1
 	MOVL       $0x000000cc, R12
@@ -22653,11 +23594,11 @@ none695:
 	VPXORQ     Z6, Z7, Z7
 	VMOVDQA64  Z7, 256(CX)
 
-short696:
+short750:
 	ADDQ $0x000001c0, R11
-	JLT  tail698
+	JLT  tail752
 
-vector697:
+vector751:
 	VMOVDQU64      (DX), Z6
 	PREFETCHT0     512(BX)
 	PREFETCHT0     512(R8)
@@ -22695,11 +23636,11 @@ vector697:
 	ADDQ           $0x00000040, R8
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R11
-	JGE            vector697
+	JGE            vector751
 
-tail698:
+tail752:
 	ADDQ           $0x40, R11
-	JZ             end699
+	JZ             end753
 	SHRQ           $0x03, R11
 	MOVL           $0x000000ff, R12
 	BZHIQ          R11, R12, R12
@@ -22730,7 +23671,7 @@ tail698:
 	VPCLMULQDQ     $0x11, Z6, Z7, Z6
 	VPTERNLOGQ     $0x96, Z8, Z6, Z13
 
-end699:
+end753:
 	MOVQ           8(AX), DX
 	LEAQ           (DX)(SI*4), DX
 	MOVQ           DX, 8(AX)
@@ -22739,7 +23680,7 @@ end699:
 	MOVQ           DX, 16(AX)
 	SUBQ           $0x08, 56(AX)
 	CMPQ           56(AX), $0x08
-	JLT            last686
+	JLT            last740
 	MOVQ           72(AX), DX
 	MOVQ           8(AX), BX
 	MOVQ           32(AX), SI
@@ -22753,7 +23694,7 @@ end699:
 	VMOVDQA64      Z0, Z9
 	MOVQ           64(AX), R11
 	SUBQ           $0x00000200, R11
-	JLT            none701
+	JLT            none755
 	LEAQ           (BX), R12
 	LEAQ           (R8), R13
 	PREFETCHT0     1040(R13)
@@ -23125,9 +24066,9 @@ end699:
 	ADDQ           $0x00000200, R8
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R11
-	JLT            short702
+	JLT            short756
 
-long700:
+long754:
 	LEAQ           (BX), R12
 	LEAQ           (R8), R13
 	PREFETCHT0     1040(R13)
@@ -23456,10 +24397,10 @@ long700:
 	ADDQ           $0x00000200, R8
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R11
-	JGE            long700
-	JMP            short702
+	JGE            long754
+	JMP            short756
 
-none701:
+none755:
 	MOVL           $0x000000f0, R12
 	KMOVW          R12, K1
 	MOVL           $0x000000cc, R12
@@ -23504,11 +24445,11 @@ none701:
 	VMOVDQU64      Z10, (R12)
 	ADDQ           $0x40, (AX)
 
-short702:
+short756:
 	ADDQ $0x000001c0, R11
-	JLT  tail704
+	JLT  tail758
 
-vector703:
+vector757:
 	VMOVDQU64      (DX), Z10
 	PREFETCHT0     512(BX)
 	PREFETCHT0     512(R8)
@@ -23546,11 +24487,11 @@ vector703:
 	ADDQ           $0x00000040, R8
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R11
-	JGE            vector703
+	JGE            vector757
 
-tail704:
+tail758:
 	ADDQ           $0x40, R11
-	JZ             end705
+	JZ             end759
 	SHRQ           $0x03, R11
 	MOVL           $0x000000ff, R12
 	BZHIQ          R11, R12, R12
@@ -23581,7 +24522,7 @@ tail704:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end705:
+end759:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
@@ -23590,19 +24531,19 @@ end705:
 	MOVQ DX, 16(AX)
 	INCQ 152(AX)
 	CMPQ 152(AX), $0x02
-	JB   eight685
+	JB   eight739
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done706
+	JE   done760
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8707
+	JNE  notcompare8761
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -23630,11 +24571,11 @@ end705:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done706
+	JMP  done760
 
-notcompare8707:
+notcompare8761:
 	CMPQ DI, $0x01
-	JNE  notstore8708
+	JNE  notstore8762
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -23654,11 +24595,11 @@ notcompare8707:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done706
+	JMP  done760
 
-notstore8708:
+notstore8762:
 	CMPQ DI, $0x04
-	JNE  notcompare4709
+	JNE  notcompare4763
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -23686,9 +24627,9 @@ notstore8708:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done706
+	JMP  done760
 
-notcompare4709:
+notcompare4763:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -23709,10 +24650,10 @@ notcompare4709:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done706:
-	JMP eight685
+done760:
+	JMP eight739
 
-last686:
+last740:
 	MOVL           $0x000000f0, DX
 	KMOVW          DX, K1
 	MOVL           $0x000000cc, DX
@@ -23757,19 +24698,19 @@ last686:
 	VMOVDQU64      Z6, (DX)
 	ADDQ           $0x40, (AX)
 
-later687:
+later741:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done711
+	JE   done765
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8712
+	JNE  notcompare8766
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -23797,11 +24738,11 @@ later687:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done711
+	JMP  done765
 
-notcompare8712:
+notcompare8766:
 	CMPQ DI, $0x01
-	JNE  notstore8713
+	JNE  notstore8767
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -23821,11 +24762,11 @@ notcompare8712:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done711
+	JMP  done765
 
-notstore8713:
+notstore8767:
 	CMPQ DI, $0x04
-	JNE  notcompare4714
+	JNE  notcompare4768
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -23853,9 +24794,9 @@ notstore8713:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done711
+	JMP  done765
 
-notcompare4714:
+notcompare4768:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -23876,21 +24817,21 @@ notcompare4714:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done711:
+done765:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later687
+	JB   later741
 
-rest683:
+rest737:
 	CMPQ    56(AX), $0x00
-	JE      end684
+	JE      end738
 	MOVQ    56(AX), DX
 	MOVQ    $0x00000004, BX
 	CMPQ    DX, BX
 	CMOVQLT DX, BX
 	LEAQ    (CX), DX
 
-one717:
+one771:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -23899,9 +24840,9 @@ one717:
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short722
+	JLT       short776
 
-long720:
+long774:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	PREFETCHT0     512(DI)
@@ -23978,13 +24919,13 @@ long720:
 	ADDQ           $0x00000200, R9
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R11
-	JGE            long720
+	JGE            long774
 
-short722:
+short776:
 	ADDQ $0x000001c0, R11
-	JLT  tail724
+	JLT  tail778
 
-vector723:
+vector777:
 	VMOVDQU64      (SI), Z7
 	PREFETCHT0     512(DI)
 	PREFETCHT0     512(R9)
@@ -23998,11 +24939,11 @@ vector723:
 	ADDQ           $0x00000040, R9
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R11
-	JGE            vector723
+	JGE            vector777
 
-tail724:
+tail778:
 	ADDQ           $0x40, R11
-	JZ             end725
+	JZ             end779
 	SHRQ           $0x03, R11
 	MOVL           $0x000000ff, R12
 	BZHIQ          R11, R12, R12
@@ -24015,7 +24956,7 @@ tail724:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end725:
+end779:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
@@ -24025,7 +24966,7 @@ end725:
 	VMOVDQA64  Z6, (DX)
 	ADDQ       $0x00000040, DX
 	DECQ       BX
-	JNZ        one717
+	JNZ        one771
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -24055,10 +24996,10 @@ end725:
 	VMOVDQA64  Z6, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded716
+	JLE        folded770
 	LEAQ       (CX), BX
 
-one726:
+one780:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -24067,9 +25008,9 @@ one726:
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short731
+	JLT       short785
 
-long729:
+long783:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	PREFETCHT0     512(DI)
@@ -24146,13 +25087,13 @@ long729:
 	ADDQ           $0x00000200, R9
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R11
-	JGE            long729
+	JGE            long783
 
-short731:
+short785:
 	ADDQ $0x000001c0, R11
-	JLT  tail733
+	JLT  tail787
 
-vector732:
+vector786:
 	VMOVDQU64      (SI), Z7
 	PREFETCHT0     512(DI)
 	PREFETCHT0     512(R9)
@@ -24166,11 +25107,11 @@ vector732:
 	ADDQ           $0x00000040, R9
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R11
-	JGE            vector732
+	JGE            vector786
 
-tail733:
+tail787:
 	ADDQ           $0x40, R11
-	JZ             end734
+	JZ             end788
 	SHRQ           $0x03, R11
 	MOVL           $0x000000ff, R12
 	BZHIQ          R11, R12, R12
@@ -24183,7 +25124,7 @@ tail733:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end734:
+end788:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
@@ -24193,7 +25134,7 @@ end734:
 	VMOVDQA64  Z6, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one726
+	JNZ        one780
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -24222,7 +25163,7 @@ end734:
 	VPXORQ     Z6, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded716:
+folded770:
 	VMOVDQA64      256(CX), Z0
 	VPCLMULQDQ     $0x00, Z2, Z0, Z6
 	VPCLMULQDQ     $0x00, Z3, Z6, Z7
@@ -24252,67 +25193,67 @@ folded716:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done735
+	JE             done789
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare8736
+	JNE            notcompare8790
 
-compare8737:
+compare8791:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8737
+	JNZ  compare8791
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done735
+	JMP  done789
 
-notcompare8736:
+notcompare8790:
 	CMPQ DI, $0x01
-	JNE  notstore8738
+	JNE  notstore8792
 
-store8739:
+store8793:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8739
+	JNZ  store8793
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done735
+	JMP  done789
 
-notstore8738:
+notstore8792:
 	CMPQ DI, $0x04
-	JNE  notcompare4740
+	JNE  notcompare4794
 
-compare4741:
+compare4795:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4741
+	JNZ  compare4795
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done735
+	JMP  done789
 
-notcompare4740:
-store4743:
+notcompare4794:
+store4797:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4743
+	JNZ  store4797
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done735:
-end684:
+done789:
+end738:
 	VZEROUPPER
 	RET
 
@@ -24326,7 +25267,7 @@ TEXT ·crcMapsAVX512(SB), $1920-8
 	MOVQ   $0x0f0f0f0f0f0f0f0f, DX
 	KMOVQ  DX, K1
 	CMPQ   56(AX), $0x08
-	JLT    rest744
+	JLT    rest798
 	MOVQ   72(AX), DX
 	MOVQ   8(AX), BX
 	MOVQ   32(AX), SI
@@ -24349,9 +25290,9 @@ TEXT ·crcMapsAVX512(SB), $1920-8
 	VPXORQ Z15, Z15, Z15
 	MOVQ   64(AX), R8
 	SUBQ   $0x00000200, R8
-	JLT    short751
+	JLT    short805
 
-long749:
+long803:
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      64(DX), Z17
 	VMOVDQU64      4224(DX), Z18
@@ -24611,13 +25552,13 @@ long749:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long749
+	JGE            long803
 
-short751:
+short805:
 	ADDQ $0x000001c0, R8
-	JLT  tail753
+	JLT  tail807
 
-vector752:
+vector806:
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      4224(DX), Z17
 	VMOVDQU64      8448(DX), Z18
@@ -24661,11 +25602,11 @@ vector752:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector752
+	JGE            vector806
 
-tail753:
+tail807:
 	ADDQ           $0x40, R8
-	JZ             end754
+	JZ             end808
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -24711,7 +25652,7 @@ tail753:
 	VGF2P8AFFINEQB $0x00, Z19, Z20, Z16
 	VPXORQ         Z16, Z15, Z15
 
-end754:
+end808:
 	MOVQ           8(AX), DX
 	LEAQ           (DX)(SI*4), DX
 	MOVQ           DX, 8(AX)
@@ -24753,7 +25694,7 @@ end754:
 	VPXORQ         Z15, Z15, Z15
 	MOVQ           64(AX), R8
 	SUBQ           $0x00000200, R8
-	JLT            none756
+	JLT            none810
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      64(DX), Z17
 	VMOVDQU64      4224(DX), Z18
@@ -25097,9 +26038,9 @@ end754:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JLT            short757
+	JLT            short811
 
-long755:
+long809:
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      64(DX), Z17
 	VMOVDQU64      4224(DX), Z18
@@ -25359,10 +26300,10 @@ long755:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long755
-	JMP            short757
+	JGE            long809
+	JMP            short811
 
-none756:
+none810:
 	VMOVDQA64   (CX), Z16
 	VPUNPCKLQDQ 256(CX), Z16, Z17
 	VPUNPCKHQDQ 256(CX), Z16, Z16
@@ -25416,11 +26357,11 @@ none756:
 	VPXORQ      Z18, Z16, Z18
 	VMOVDQA64   Z18, 1088(CX)
 
-short757:
+short811:
 	ADDQ $0x000001c0, R8
-	JLT  tail759
+	JLT  tail813
 
-vector758:
+vector812:
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      4224(DX), Z17
 	VMOVDQU64      8448(DX), Z18
@@ -25464,11 +26405,11 @@ vector758:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector758
+	JGE            vector812
 
-tail759:
+tail813:
 	ADDQ           $0x40, R8
-	JZ             end760
+	JZ             end814
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -25514,7 +26455,7 @@ tail759:
 	VGF2P8AFFINEQB $0x00, Z19, Z20, Z16
 	VPXORQ         Z16, Z15, Z15
 
-end760:
+end814:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -25535,10 +26476,10 @@ end760:
 	VMOVDQA64 Z14, 896(CX)
 	VMOVDQA64 Z15, 960(CX)
 
-eight746:
+eight800:
 	SUBQ           $0x08, 56(AX)
 	CMPQ           56(AX), $0x08
-	JLT            last747
+	JLT            last801
 	MOVQ           72(AX), DX
 	MOVQ           8(AX), BX
 	MOVQ           32(AX), SI
@@ -25561,7 +26502,7 @@ eight746:
 	VPXORQ         Z15, Z15, Z15
 	MOVQ           64(AX), R8
 	SUBQ           $0x00000200, R8
-	JLT            none762
+	JLT            none816
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      64(DX), Z17
 	VMOVDQU64      4224(DX), Z18
@@ -25905,9 +26846,9 @@ eight746:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JLT            short763
+	JLT            short817
 
-long761:
+long815:
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      64(DX), Z17
 	VMOVDQU64      4224(DX), Z18
@@ -26167,10 +27108,10 @@ long761:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long761
-	JMP            short763
+	JGE            long815
+	JMP            short817
 
-none762:
+none816:
 	VMOVDQA64   (CX), Z16
 	VPUNPCKLQDQ 256(CX), Z16, Z17
 	VPUNPCKHQDQ 256(CX), Z16, Z16
@@ -26224,11 +27165,11 @@ none762:
 	VPXORQ      Z18, Z16, Z18
 	VMOVDQA64   Z18, 1216(CX)
 
-short763:
+short817:
 	ADDQ $0x000001c0, R8
-	JLT  tail765
+	JLT  tail819
 
-vector764:
+vector818:
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      4224(DX), Z17
 	VMOVDQU64      8448(DX), Z18
@@ -26272,11 +27213,11 @@ vector764:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector764
+	JGE            vector818
 
-tail765:
+tail819:
 	ADDQ           $0x40, R8
-	JZ             end766
+	JZ             end820
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -26322,7 +27263,7 @@ tail765:
 	VGF2P8AFFINEQB $0x00, Z19, Z20, Z16
 	VPXORQ         Z16, Z15, Z15
 
-end766:
+end820:
 	MOVQ           8(AX), DX
 	LEAQ           (DX)(SI*4), DX
 	MOVQ           DX, 8(AX)
@@ -26364,7 +27305,7 @@ end766:
 	VPXORQ         Z15, Z15, Z15
 	MOVQ           64(AX), R8
 	SUBQ           $0x00000200, R8
-	JLT            none768
+	JLT            none822
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      64(DX), Z17
 	VMOVDQU64      4224(DX), Z18
@@ -26770,9 +27711,9 @@ end766:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JLT            short769
+	JLT            short823
 
-long767:
+long821:
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      64(DX), Z17
 	VMOVDQU64      4224(DX), Z18
@@ -27032,10 +27973,10 @@ long767:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long767
-	JMP            short769
+	JGE            long821
+	JMP            short823
 
-none768:
+none822:
 	VMOVDQA64      1024(CX), Z16
 	VMOVDQA64      1152(CX), Z18
 	VSHUFI64X2     $0x44, Z18, Z16, Z17
@@ -27151,11 +28092,11 @@ none768:
 	VPXORQ         Z18, Z16, Z18
 	VMOVDQA64      Z18, 1088(CX)
 
-short769:
+short823:
 	ADDQ $0x000001c0, R8
-	JLT  tail771
+	JLT  tail825
 
-vector770:
+vector824:
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      4224(DX), Z17
 	VMOVDQU64      8448(DX), Z18
@@ -27199,11 +28140,11 @@ vector770:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector770
+	JGE            vector824
 
-tail771:
+tail825:
 	ADDQ           $0x40, R8
-	JZ             end772
+	JZ             end826
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -27249,7 +28190,7 @@ tail771:
 	VGF2P8AFFINEQB $0x00, Z19, Z20, Z16
 	VPXORQ         Z16, Z15, Z15
 
-end772:
+end826:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -27271,19 +28212,19 @@ end772:
 	VMOVDQA64 Z15, 960(CX)
 	INCQ      152(AX)
 	CMPQ      152(AX), $0x02
-	JB        eight746
+	JB        eight800
 	MOVQ      136(AX), DX
 	ADDQ      $0x40, 136(AX)
 	MOVQ      24(AX), BX
 	MOVQ      48(AX), SI
 	MOVQ      120(AX), DI
 	CMPQ      DI, $0x00
-	JE        done773
+	JE        done827
 	XORQ      R8, R8
 	LEAQ      (SI)(SI*2), R9
 	LEAQ      (BX)(SI*4), R10
 	CMPQ      DI, $0x03
-	JNE       notcompare8774
+	JNE       notcompare8828
 	MOVQ      (DX), DI
 	XORQ      (BX), DI
 	ORQ       DI, R8
@@ -27311,11 +28252,11 @@ end772:
 	LEAQ      (R10)(SI*4), BX
 	ORQ       R8, 128(AX)
 	MOVQ      BX, 24(AX)
-	JMP       done773
+	JMP       done827
 
-notcompare8774:
+notcompare8828:
 	CMPQ DI, $0x01
-	JNE  notstore8775
+	JNE  notstore8829
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -27335,11 +28276,11 @@ notcompare8774:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done773
+	JMP  done827
 
-notstore8775:
+notstore8829:
 	CMPQ DI, $0x04
-	JNE  notcompare4776
+	JNE  notcompare4830
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -27367,9 +28308,9 @@ notstore8775:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done773
+	JMP  done827
 
-notcompare4776:
+notcompare4830:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -27390,10 +28331,10 @@ notcompare4776:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done773:
-	JMP eight746
+done827:
+	JMP eight800
 
-last747:
+last801:
 	VMOVDQA64      (CX), Z0
 	VPUNPCKLQDQ    256(CX), Z0, Z1
 	VPUNPCKHQDQ    256(CX), Z0, Z0
@@ -27509,19 +28450,19 @@ last747:
 	VMOVDQU64      Z0, (DX)
 	ADDQ           $0x40, (AX)
 
-later748:
+later802:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done778
+	JE   done832
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8779
+	JNE  notcompare8833
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -27549,11 +28490,11 @@ later748:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done778
+	JMP  done832
 
-notcompare8779:
+notcompare8833:
 	CMPQ DI, $0x01
-	JNE  notstore8780
+	JNE  notstore8834
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -27573,11 +28514,11 @@ notcompare8779:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done778
+	JMP  done832
 
-notstore8780:
+notstore8834:
 	CMPQ DI, $0x04
-	JNE  notcompare4781
+	JNE  notcompare4835
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -27605,9 +28546,9 @@ notstore8780:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done778
+	JMP  done832
 
-notcompare4781:
+notcompare4835:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -27628,20 +28569,20 @@ notcompare4781:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done778:
+done832:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later748
+	JB   later802
 
-rest744:
+rest798:
 	CMPQ    56(AX), $0x00
-	JE      end745
+	JE      end799
 	MOVQ    56(AX), DX
 	MOVQ    $0x00000004, BX
 	CMPQ    DX, BX
 	CMOVQLT DX, BX
 	CMPQ    BX, $0x04
-	JNE     several785
+	JNE     several839
 	MOVQ    72(AX), DX
 	MOVQ    8(AX), BX
 	MOVQ    32(AX), SI
@@ -27664,9 +28605,9 @@ rest744:
 	VPXORQ  Z15, Z15, Z15
 	MOVQ    64(AX), R8
 	SUBQ    $0x00000200, R8
-	JLT     short789
+	JLT     short843
 
-long787:
+long841:
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      64(DX), Z17
 	VMOVDQU64      4224(DX), Z18
@@ -27926,13 +28867,13 @@ long787:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long787
+	JGE            long841
 
-short789:
+short843:
 	ADDQ $0x000001c0, R8
-	JLT  tail791
+	JLT  tail845
 
-vector790:
+vector844:
 	VMOVDQU64      (DX), Z16
 	VMOVDQU64      4224(DX), Z17
 	VMOVDQU64      8448(DX), Z18
@@ -27976,11 +28917,11 @@ vector790:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector790
+	JGE            vector844
 
-tail791:
+tail845:
 	ADDQ           $0x40, R8
-	JZ             end792
+	JZ             end846
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -28026,7 +28967,7 @@ tail791:
 	VGF2P8AFFINEQB $0x00, Z19, Z20, Z16
 	VPXORQ         Z16, Z15, Z15
 
-end792:
+end846:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -28046,12 +28987,12 @@ end792:
 	VMOVDQA64 Z13, 832(CX)
 	VMOVDQA64 Z14, 896(CX)
 	VMOVDQA64 Z15, 960(CX)
-	JMP       gathered786
+	JMP       gathered840
 
-several785:
+several839:
 	LEAQ (CX), DX
 
-one784:
+one838:
 	MOVQ   72(AX), SI
 	MOVQ   8(AX), DI
 	MOVQ   32(AX), R8
@@ -28061,9 +29002,9 @@ one784:
 	VPXORQ Z3, Z3, Z3
 	MOVQ   64(AX), R9
 	SUBQ   $0x00000200, R9
-	JLT    short795
+	JLT    short849
 
-long793:
+long847:
 	VMOVDQU64      (DI), Z4
 	VMOVDQU64      64(DI), Z5
 	VGF2P8AFFINEQB $0x00, (SI), Z4, Z6
@@ -28123,13 +29064,13 @@ long793:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long793
+	JGE            long847
 
-short795:
+short849:
 	ADDQ $0x000001c0, R9
-	JLT  tail797
+	JLT  tail851
 
-vector796:
+vector850:
 	VMOVDQU64      (DI), Z4
 	VGF2P8AFFINEQB $0x00, (SI), Z4, Z5
 	VPXORQ         Z5, Z0, Z0
@@ -28142,11 +29083,11 @@ vector796:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector796
+	JGE            vector850
 
-tail797:
+tail851:
 	ADDQ           $0x40, R9
-	JZ             end798
+	JZ             end852
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -28161,7 +29102,7 @@ tail797:
 	VGF2P8AFFINEQB $0x00, 12672(SI), Z4, Z4
 	VPXORQ         Z4, Z3, Z3
 
-end798:
+end852:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
@@ -28171,9 +29112,9 @@ end798:
 	VMOVDQA64 Z3, 192(DX)
 	ADDQ      $0x00000100, DX
 	DECQ      BX
-	JNZ       one784
+	JNZ       one838
 
-gathered786:
+gathered840:
 	VMOVDQA64   (CX), Z0
 	VPUNPCKLQDQ 256(CX), Z0, Z1
 	VPUNPCKHQDQ 256(CX), Z0, Z0
@@ -28228,10 +29169,10 @@ gathered786:
 	VMOVDQA64   Z2, 1088(CX)
 	MOVQ        56(AX), DX
 	SUBQ        $0x04, DX
-	JLE         folded783
+	JLE         folded837
 	LEAQ        (CX), BX
 
-one799:
+one853:
 	MOVQ   72(AX), SI
 	MOVQ   8(AX), DI
 	MOVQ   32(AX), R8
@@ -28241,9 +29182,9 @@ one799:
 	VPXORQ Z3, Z3, Z3
 	MOVQ   64(AX), R9
 	SUBQ   $0x00000200, R9
-	JLT    short804
+	JLT    short858
 
-long802:
+long856:
 	VMOVDQU64      (DI), Z4
 	VMOVDQU64      64(DI), Z5
 	VGF2P8AFFINEQB $0x00, (SI), Z4, Z6
@@ -28303,13 +29244,13 @@ long802:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long802
+	JGE            long856
 
-short804:
+short858:
 	ADDQ $0x000001c0, R9
-	JLT  tail806
+	JLT  tail860
 
-vector805:
+vector859:
 	VMOVDQU64      (DI), Z4
 	VGF2P8AFFINEQB $0x00, (SI), Z4, Z5
 	VPXORQ         Z5, Z0, Z0
@@ -28322,11 +29263,11 @@ vector805:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector805
+	JGE            vector859
 
-tail806:
+tail860:
 	ADDQ           $0x40, R9
-	JZ             end807
+	JZ             end861
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -28341,7 +29282,7 @@ tail806:
 	VGF2P8AFFINEQB $0x00, 12672(SI), Z4, Z4
 	VPXORQ         Z4, Z3, Z3
 
-end807:
+end861:
 	MOVQ        8(AX), SI
 	LEAQ        (SI)(R8*1), SI
 	MOVQ        SI, 8(AX)
@@ -28351,7 +29292,7 @@ end807:
 	VMOVDQA64   Z3, 192(BX)
 	ADDQ        $0x00000100, BX
 	DECQ        DX
-	JNZ         one799
+	JNZ         one853
 	VMOVDQA64   (CX), Z0
 	VPUNPCKLQDQ 256(CX), Z0, Z1
 	VPUNPCKHQDQ 256(CX), Z0, Z0
@@ -28405,7 +29346,7 @@ end807:
 	VPXORQ      Z2, Z0, Z2
 	VMOVDQA64   Z2, 1216(CX)
 
-folded783:
+folded837:
 	VMOVDQA64      1024(CX), Z0
 	VMOVDQA64      1152(CX), Z2
 	VSHUFI64X2     $0x44, Z2, Z0, Z1
@@ -28477,67 +29418,67 @@ folded783:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done808
+	JE             done862
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare8809
+	JNE            notcompare8863
 
-compare8810:
+compare8864:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8810
+	JNZ  compare8864
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done808
+	JMP  done862
 
-notcompare8809:
+notcompare8863:
 	CMPQ DI, $0x01
-	JNE  notstore8811
+	JNE  notstore8865
 
-store8812:
+store8866:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8812
+	JNZ  store8866
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done808
+	JMP  done862
 
-notstore8811:
+notstore8865:
 	CMPQ DI, $0x04
-	JNE  notcompare4813
+	JNE  notcompare4867
 
-compare4814:
+compare4868:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4814
+	JNZ  compare4868
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done808
+	JMP  done862
 
-notcompare4813:
-store4816:
+notcompare4867:
+store4870:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4816
+	JNZ  store4870
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done808:
-end745:
+done862:
+end799:
 	VZEROUPPER
 	RET
 
@@ -28573,7 +29514,7 @@ TEXT ·csumAVX512(SB), $1280-8
 	MOVL           $0x0000ffff, DX
 	VPBROADCASTQ   DX, Z5
 	CMPQ           56(AX), $0x08
-	JLT            rest817
+	JLT            rest871
 	MOVQ           72(AX), DX
 	MOVQ           8(AX), BX
 	MOVQ           32(AX), SI
@@ -28588,9 +29529,9 @@ TEXT ·csumAVX512(SB), $1280-8
 	VMOVDQA64      Z0, Z13
 	MOVQ           64(AX), R8
 	SUBQ           $0x00000200, R8
-	JLT            short824
+	JLT            short878
 
-long822:
+long876:
 	VMOVDQU64 (BX), Z14
 	VPADDQ    Z14, Z6, Z6
 	VPSRLQ    $0x20, Z14, Z14
@@ -28722,13 +29663,13 @@ long822:
 	ADDQ      $0x00000200, BX
 	ADDQ      $0x00000200, DX
 	SUBQ      $0x00000200, R8
-	JGE       long822
+	JGE       long876
 
-short824:
+short878:
 	ADDQ $0x000001c0, R8
-	JLT  tail826
+	JLT  tail880
 
-vector825:
+vector879:
 	VMOVDQU64 (BX), Z14
 	VPADDQ    Z14, Z6, Z6
 	VPSRLQ    $0x20, Z14, Z14
@@ -28748,11 +29689,11 @@ vector825:
 	ADDQ      $0x00000040, BX
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, R8
-	JGE       vector825
+	JGE       vector879
 
-tail826:
+tail880:
 	ADDQ        $0x40, R8
-	JZ          end827
+	JZ          end881
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, DX
 	BZHIQ       R8, DX, DX
@@ -28774,12 +29715,12 @@ tail826:
 	VPSRLQ      $0x20, Z14, Z14
 	VPADDQ      Z14, Z13, Z13
 
-end827:
+end881:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
 
-eight819:
+eight873:
 	MOVQ        72(AX), DX
 	MOVQ        8(AX), BX
 	MOVQ        32(AX), SI
@@ -28794,7 +29735,7 @@ eight819:
 	VMOVDQA64   Z0, Z21
 	MOVQ        64(AX), R8
 	SUBQ        $0x00000200, R8
-	JLT         none829
+	JLT         none883
 	PREFETCHT0  2112(BX)
 	VMOVDQU64   (BX), Z22
 	VPADDQ      Z22, Z14, Z14
@@ -28980,9 +29921,9 @@ eight819:
 	ADDQ        $0x00000200, BX
 	ADDQ        $0x00000200, DX
 	SUBQ        $0x00000200, R8
-	JLT         short830
+	JLT         short884
 
-long828:
+long882:
 	VMOVDQU64 (BX), Z6
 	VPADDQ    Z6, Z14, Z14
 	VPSRLQ    $0x20, Z6, Z6
@@ -29114,10 +30055,10 @@ long828:
 	ADDQ      $0x00000200, BX
 	ADDQ      $0x00000200, DX
 	SUBQ      $0x00000200, R8
-	JGE       long828
-	JMP       short830
+	JGE       long882
+	JMP       short884
 
-none829:
+none883:
 	VPSLLQ      $0x20, Z7, Z22
 	VPSUBQ      Z22, Z6, Z22
 	VPADDQ      Z7, Z22, Z22
@@ -29141,11 +30082,11 @@ none829:
 	VPADDQ      Z7, Z6, Z7
 	VMOVDQA64   Z7, 512(CX)
 
-short830:
+short884:
 	ADDQ $0x000001c0, R8
-	JLT  tail832
+	JLT  tail886
 
-vector831:
+vector885:
 	VMOVDQU64 (BX), Z6
 	VPADDQ    Z6, Z14, Z14
 	VPSRLQ    $0x20, Z6, Z6
@@ -29165,11 +30106,11 @@ vector831:
 	ADDQ      $0x00000040, BX
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, R8
-	JGE       vector831
+	JGE       vector885
 
-tail832:
+tail886:
 	ADDQ        $0x40, R8
-	JZ          end833
+	JZ          end887
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, DX
 	BZHIQ       R8, DX, DX
@@ -29191,13 +30132,13 @@ tail832:
 	VPSRLQ      $0x20, Z6, Z6
 	VPADDQ      Z6, Z21, Z21
 
-end833:
+end887:
 	MOVQ        8(AX), DX
 	LEAQ        (DX)(SI*4), DX
 	MOVQ        DX, 8(AX)
 	SUBQ        $0x08, 56(AX)
 	CMPQ        56(AX), $0x08
-	JLT         last820
+	JLT         last874
 	MOVQ        72(AX), DX
 	MOVQ        8(AX), BX
 	MOVQ        32(AX), SI
@@ -29212,7 +30153,7 @@ end833:
 	VMOVDQA64   Z0, Z13
 	MOVQ        64(AX), R8
 	SUBQ        $0x00000200, R8
-	JLT         none835
+	JLT         none889
 	PREFETCHT0  2112(BX)
 	VMOVDQU64   (BX), Z22
 	VPADDQ      Z22, Z6, Z6
@@ -29423,9 +30364,9 @@ end833:
 	ADDQ        $0x00000200, BX
 	ADDQ        $0x00000200, DX
 	SUBQ        $0x00000200, R8
-	JLT         short836
+	JLT         short890
 
-long834:
+long888:
 	VMOVDQU64 (BX), Z14
 	VPADDQ    Z14, Z6, Z6
 	VPSRLQ    $0x20, Z14, Z14
@@ -29557,10 +30498,10 @@ long834:
 	ADDQ      $0x00000200, BX
 	ADDQ      $0x00000200, DX
 	SUBQ      $0x00000200, R8
-	JGE       long834
-	JMP       short836
+	JGE       long888
+	JMP       short890
 
-none835:
+none889:
 	VPSLLQ      $0x20, Z15, Z22
 	VPSUBQ      Z22, Z14, Z22
 	VPADDQ      Z15, Z22, Z22
@@ -29609,11 +30550,11 @@ none835:
 	VMOVDQU64   Z16, (R9)
 	ADDQ        $0x40, (AX)
 
-short836:
+short890:
 	ADDQ $0x000001c0, R8
-	JLT  tail838
+	JLT  tail892
 
-vector837:
+vector891:
 	VMOVDQU64 (BX), Z14
 	VPADDQ    Z14, Z6, Z6
 	VPSRLQ    $0x20, Z14, Z14
@@ -29633,11 +30574,11 @@ vector837:
 	ADDQ      $0x00000040, BX
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, R8
-	JGE       vector837
+	JGE       vector891
 
-tail838:
+tail892:
 	ADDQ        $0x40, R8
-	JZ          end839
+	JZ          end893
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, DX
 	BZHIQ       R8, DX, DX
@@ -29659,25 +30600,25 @@ tail838:
 	VPSRLQ      $0x20, Z14, Z14
 	VPADDQ      Z14, Z13, Z13
 
-end839:
+end893:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
 	INCQ 152(AX)
 	CMPQ 152(AX), $0x02
-	JB   eight819
+	JB   eight873
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done840
+	JE   done894
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8841
+	JNE  notcompare8895
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -29705,11 +30646,11 @@ end839:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done840
+	JMP  done894
 
-notcompare8841:
+notcompare8895:
 	CMPQ DI, $0x01
-	JNE  notstore8842
+	JNE  notstore8896
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -29729,11 +30670,11 @@ notcompare8841:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done840
+	JMP  done894
 
-notstore8842:
+notstore8896:
 	CMPQ DI, $0x04
-	JNE  notcompare4843
+	JNE  notcompare4897
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -29761,9 +30702,9 @@ notstore8842:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done840
+	JMP  done894
 
-notcompare4843:
+notcompare4897:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -29784,10 +30725,10 @@ notcompare4843:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done840:
-	JMP eight819
+done894:
+	JMP eight873
 
-last820:
+last874:
 	VPSLLQ      $0x20, Z15, Z6
 	VPSUBQ      Z6, Z14, Z6
 	VPADDQ      Z15, Z6, Z6
@@ -29836,19 +30777,19 @@ last820:
 	VMOVDQU64   Z8, (DX)
 	ADDQ        $0x40, (AX)
 
-later821:
+later875:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done845
+	JE   done899
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8846
+	JNE  notcompare8900
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -29876,11 +30817,11 @@ later821:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done845
+	JMP  done899
 
-notcompare8846:
+notcompare8900:
 	CMPQ DI, $0x01
-	JNE  notstore8847
+	JNE  notstore8901
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -29900,11 +30841,11 @@ notcompare8846:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done845
+	JMP  done899
 
-notstore8847:
+notstore8901:
 	CMPQ DI, $0x04
-	JNE  notcompare4848
+	JNE  notcompare4902
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -29932,9 +30873,9 @@ notstore8847:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done845
+	JMP  done899
 
-notcompare4848:
+notcompare4902:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -29955,20 +30896,20 @@ notcompare4848:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done845:
+done899:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later821
+	JB   later875
 
-rest817:
+rest871:
 	CMPQ      56(AX), $0x00
-	JE        end818
+	JE        end872
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several852
+	JNE       several906
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -29983,9 +30924,9 @@ rest817:
 	VMOVDQA64 Z0, Z13
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short856
+	JLT       short910
 
-long854:
+long908:
 	VMOVDQU64 (BX), Z14
 	VPADDQ    Z14, Z6, Z6
 	VPSRLQ    $0x20, Z14, Z14
@@ -30117,13 +31058,13 @@ long854:
 	ADDQ      $0x00000200, BX
 	ADDQ      $0x00000200, DX
 	SUBQ      $0x00000200, R8
-	JGE       long854
+	JGE       long908
 
-short856:
+short910:
 	ADDQ $0x000001c0, R8
-	JLT  tail858
+	JLT  tail912
 
-vector857:
+vector911:
 	VMOVDQU64 (BX), Z14
 	VPADDQ    Z14, Z6, Z6
 	VPSRLQ    $0x20, Z14, Z14
@@ -30143,11 +31084,11 @@ vector857:
 	ADDQ      $0x00000040, BX
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, R8
-	JGE       vector857
+	JGE       vector911
 
-tail858:
+tail912:
 	ADDQ        $0x40, R8
-	JZ          end859
+	JZ          end913
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, DX
 	BZHIQ       R8, DX, DX
@@ -30169,7 +31110,7 @@ tail858:
 	VPSRLQ      $0x20, Z14, Z14
 	VPADDQ      Z14, Z13, Z13
 
-end859:
+end913:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -30181,12 +31122,12 @@ end859:
 	VMOVDQA64 Z11, 320(CX)
 	VMOVDQA64 Z12, 384(CX)
 	VMOVDQA64 Z13, 448(CX)
-	JMP       gathered853
+	JMP       gathered907
 
-several852:
+several906:
 	LEAQ (CX), DX
 
-one851:
+one905:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -30194,9 +31135,9 @@ one851:
 	VMOVDQA64 Z0, Z7
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short862
+	JLT       short916
 
-long860:
+long914:
 	VMOVDQU64 (DI), Z8
 	VPADDQ    Z8, Z6, Z6
 	VPSRLQ    $0x20, Z8, Z8
@@ -30232,13 +31173,13 @@ long860:
 	ADDQ      $0x00000200, DI
 	ADDQ      $0x00000200, SI
 	SUBQ      $0x00000200, R9
-	JGE       long860
+	JGE       long914
 
-short862:
+short916:
 	ADDQ $0x000001c0, R9
-	JLT  tail864
+	JLT  tail918
 
-vector863:
+vector917:
 	VMOVDQU64 (DI), Z8
 	VPADDQ    Z8, Z6, Z6
 	VPSRLQ    $0x20, Z8, Z8
@@ -30246,11 +31187,11 @@ vector863:
 	ADDQ      $0x00000040, DI
 	ADDQ      $0x00000040, SI
 	SUBQ      $0x40, R9
-	JGE       vector863
+	JGE       vector917
 
-tail864:
+tail918:
 	ADDQ        $0x40, R9
-	JZ          end865
+	JZ          end919
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, SI
 	BZHIQ       R9, SI, SI
@@ -30260,7 +31201,7 @@ tail864:
 	VPSRLQ      $0x20, Z8, Z8
 	VPADDQ      Z8, Z7, Z7
 
-end865:
+end919:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
@@ -30268,9 +31209,9 @@ end865:
 	VMOVDQA64 Z7, 64(DX)
 	ADDQ      $0x00000080, DX
 	DECQ      BX
-	JNZ       one851
+	JNZ       one905
 
-gathered853:
+gathered907:
 	VMOVDQA64   (CX), Z6
 	VMOVDQA64   64(CX), Z7
 	VPSLLQ      $0x20, Z7, Z8
@@ -30303,10 +31244,10 @@ gathered853:
 	VMOVDQA64   Z8, 512(CX)
 	MOVQ        56(AX), DX
 	SUBQ        $0x04, DX
-	JLE         folded850
+	JLE         folded904
 	LEAQ        (CX), BX
 
-one866:
+one920:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -30314,9 +31255,9 @@ one866:
 	VMOVDQA64 Z0, Z7
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short871
+	JLT       short925
 
-long869:
+long923:
 	VMOVDQU64 (DI), Z8
 	VPADDQ    Z8, Z6, Z6
 	VPSRLQ    $0x20, Z8, Z8
@@ -30352,13 +31293,13 @@ long869:
 	ADDQ      $0x00000200, DI
 	ADDQ      $0x00000200, SI
 	SUBQ      $0x00000200, R9
-	JGE       long869
+	JGE       long923
 
-short871:
+short925:
 	ADDQ $0x000001c0, R9
-	JLT  tail873
+	JLT  tail927
 
-vector872:
+vector926:
 	VMOVDQU64 (DI), Z8
 	VPADDQ    Z8, Z6, Z6
 	VPSRLQ    $0x20, Z8, Z8
@@ -30366,11 +31307,11 @@ vector872:
 	ADDQ      $0x00000040, DI
 	ADDQ      $0x00000040, SI
 	SUBQ      $0x40, R9
-	JGE       vector872
+	JGE       vector926
 
-tail873:
+tail927:
 	ADDQ        $0x40, R9
-	JZ          end874
+	JZ          end928
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, SI
 	BZHIQ       R9, SI, SI
@@ -30380,7 +31321,7 @@ tail873:
 	VPSRLQ      $0x20, Z8, Z8
 	VPADDQ      Z8, Z7, Z7
 
-end874:
+end928:
 	MOVQ        8(AX), SI
 	LEAQ        (SI)(R8*1), SI
 	MOVQ        SI, 8(AX)
@@ -30388,7 +31329,7 @@ end874:
 	VMOVDQA64   Z7, 64(BX)
 	ADDQ        $0x00000080, BX
 	DECQ        DX
-	JNZ         one866
+	JNZ         one920
 	VMOVDQA64   (CX), Z0
 	VMOVDQA64   64(CX), Z6
 	VPSLLQ      $0x20, Z6, Z7
@@ -30420,7 +31361,7 @@ end874:
 	VPADDQ      Z7, Z0, Z7
 	VMOVDQA64   Z7, 576(CX)
 
-folded850:
+folded904:
 	VMOVDQA64  512(CX), Z0
 	VMOVDQA64  576(CX), Z6
 	VSHUFI64X2 $0x88, Z6, Z0, Z7
@@ -30455,67 +31396,67 @@ folded850:
 	MOVQ       48(AX), SI
 	MOVQ       120(AX), DI
 	CMPQ       DI, $0x00
-	JE         done875
+	JE         done929
 	XORQ       R8, R8
 	CMPQ       DI, $0x03
-	JNE        notcompare8876
+	JNE        notcompare8930
 
-compare8877:
+compare8931:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8877
+	JNZ  compare8931
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done875
+	JMP  done929
 
-notcompare8876:
+notcompare8930:
 	CMPQ DI, $0x01
-	JNE  notstore8878
+	JNE  notstore8932
 
-store8879:
+store8933:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8879
+	JNZ  store8933
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done875
+	JMP  done929
 
-notstore8878:
+notstore8932:
 	CMPQ DI, $0x04
-	JNE  notcompare4880
+	JNE  notcompare4934
 
-compare4881:
+compare4935:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4881
+	JNZ  compare4935
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done875
+	JMP  done929
 
-notcompare4880:
-store4883:
+notcompare4934:
+store4937:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4883
+	JNZ  store4937
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done875:
-end818:
+done929:
+end872:
 	VZEROUPPER
 	RET
 
@@ -30541,9 +31482,9 @@ TEXT ·csumCopyAVX512(SB), $1280-8
 	MOVL           $0x0000ffff, DX
 	VPBROADCASTQ   DX, Z5
 	CMPQ           56(AX), $0x08
-	JLT            rest884
+	JLT            rest938
 	CMPQ           64(AX), $0x00000400
-	JGE            long886
+	JGE            long940
 	MOVQ           72(AX), DX
 	MOVQ           8(AX), BX
 	MOVQ           32(AX), SI
@@ -30561,9 +31502,9 @@ TEXT ·csumCopyAVX512(SB), $1280-8
 	VMOVDQA64      Z0, Z13
 	MOVQ           64(AX), R11
 	SUBQ           $0x00000200, R11
-	JLT            short892
+	JLT            short946
 
-long890:
+long944:
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
 	VMOVDQU64  (BX), Z14
@@ -30792,13 +31733,13 @@ long890:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JGE        long890
+	JGE        long944
 
-short892:
+short946:
 	ADDQ $0x000001c0, R11
-	JLT  tail894
+	JLT  tail948
 
-vector893:
+vector947:
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
 	VMOVDQU64  (BX), Z14
@@ -30831,11 +31772,11 @@ vector893:
 	ADDQ       $0x00000040, R8
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R11
-	JGE        vector893
+	JGE        vector947
 
-tail894:
+tail948:
 	ADDQ        $0x40, R11
-	JZ          end895
+	JZ          end949
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, DX
 	BZHIQ       R11, DX, DX
@@ -30861,7 +31802,7 @@ tail894:
 	VPSRLQ      $0x20, Z14, Z14
 	VPADDQ      Z14, Z13, Z13
 
-end895:
+end949:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
@@ -30869,7 +31810,7 @@ end895:
 	LEAQ (DX)(R9*4), DX
 	MOVQ DX, 16(AX)
 
-eight887:
+eight941:
 	MOVQ        72(AX), DX
 	MOVQ        8(AX), BX
 	MOVQ        32(AX), SI
@@ -30887,7 +31828,7 @@ eight887:
 	VMOVDQA64   Z0, Z21
 	MOVQ        64(AX), R11
 	SUBQ        $0x00000200, R11
-	JLT         none897
+	JLT         none951
 	PREFETCHT0  2112(BX)
 	PREFETCHT0  2112(R8)
 	VMOVDQU64   (BX), Z22
@@ -31138,9 +32079,9 @@ eight887:
 	ADDQ        $0x00000200, R8
 	ADDQ        $0x00000200, DX
 	SUBQ        $0x00000200, R11
-	JLT         short898
+	JLT         short952
 
-long896:
+long950:
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
 	VMOVDQU64  (BX), Z6
@@ -31369,10 +32310,10 @@ long896:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JGE        long896
-	JMP        short898
+	JGE        long950
+	JMP        short952
 
-none897:
+none951:
 	VPSLLQ      $0x20, Z7, Z22
 	VPSUBQ      Z22, Z6, Z22
 	VPADDQ      Z7, Z22, Z22
@@ -31396,11 +32337,11 @@ none897:
 	VPADDQ      Z7, Z6, Z7
 	VMOVDQA64   Z7, 512(CX)
 
-short898:
+short952:
 	ADDQ $0x000001c0, R11
-	JLT  tail900
+	JLT  tail954
 
-vector899:
+vector953:
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
 	VMOVDQU64  (BX), Z6
@@ -31433,11 +32374,11 @@ vector899:
 	ADDQ       $0x00000040, R8
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R11
-	JGE        vector899
+	JGE        vector953
 
-tail900:
+tail954:
 	ADDQ        $0x40, R11
-	JZ          end901
+	JZ          end955
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, DX
 	BZHIQ       R11, DX, DX
@@ -31463,7 +32404,7 @@ tail900:
 	VPSRLQ      $0x20, Z6, Z6
 	VPADDQ      Z6, Z21, Z21
 
-end901:
+end955:
 	MOVQ        8(AX), DX
 	LEAQ        (DX)(SI*4), DX
 	MOVQ        DX, 8(AX)
@@ -31472,7 +32413,7 @@ end901:
 	MOVQ        DX, 16(AX)
 	SUBQ        $0x08, 56(AX)
 	CMPQ        56(AX), $0x08
-	JLT         last888
+	JLT         last942
 	MOVQ        72(AX), DX
 	MOVQ        8(AX), BX
 	MOVQ        32(AX), SI
@@ -31490,7 +32431,7 @@ end901:
 	VMOVDQA64   Z0, Z13
 	MOVQ        64(AX), R11
 	SUBQ        $0x00000200, R11
-	JLT         none903
+	JLT         none957
 	PREFETCHT0  2112(BX)
 	PREFETCHT0  2112(R8)
 	VMOVDQU64   (BX), Z22
@@ -31766,9 +32707,9 @@ end901:
 	ADDQ        $0x00000200, R8
 	ADDQ        $0x00000200, DX
 	SUBQ        $0x00000200, R11
-	JLT         short904
+	JLT         short958
 
-long902:
+long956:
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
 	VMOVDQU64  (BX), Z14
@@ -31997,10 +32938,10 @@ long902:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JGE        long902
-	JMP        short904
+	JGE        long956
+	JMP        short958
 
-none903:
+none957:
 	VPSLLQ      $0x20, Z15, Z22
 	VPSUBQ      Z22, Z14, Z22
 	VPADDQ      Z15, Z22, Z22
@@ -32049,11 +32990,11 @@ none903:
 	VMOVDQU64   Z16, (R12)
 	ADDQ        $0x40, (AX)
 
-short904:
+short958:
 	ADDQ $0x000001c0, R11
-	JLT  tail906
+	JLT  tail960
 
-vector905:
+vector959:
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
 	VMOVDQU64  (BX), Z14
@@ -32086,11 +33027,11 @@ vector905:
 	ADDQ       $0x00000040, R8
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R11
-	JGE        vector905
+	JGE        vector959
 
-tail906:
+tail960:
 	ADDQ        $0x40, R11
-	JZ          end907
+	JZ          end961
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, DX
 	BZHIQ       R11, DX, DX
@@ -32116,7 +33057,7 @@ tail906:
 	VPSRLQ      $0x20, Z14, Z14
 	VPADDQ      Z14, Z13, Z13
 
-end907:
+end961:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
@@ -32125,19 +33066,19 @@ end907:
 	MOVQ DX, 16(AX)
 	INCQ 152(AX)
 	CMPQ 152(AX), $0x02
-	JB   eight887
+	JB   eight941
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done908
+	JE   done962
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8909
+	JNE  notcompare8963
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -32165,11 +33106,11 @@ end907:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done908
+	JMP  done962
 
-notcompare8909:
+notcompare8963:
 	CMPQ DI, $0x01
-	JNE  notstore8910
+	JNE  notstore8964
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -32189,11 +33130,11 @@ notcompare8909:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done908
+	JMP  done962
 
-notstore8910:
+notstore8964:
 	CMPQ DI, $0x04
-	JNE  notcompare4911
+	JNE  notcompare4965
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -32221,9 +33162,9 @@ notstore8910:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done908
+	JMP  done962
 
-notcompare4911:
+notcompare4965:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -32244,10 +33185,10 @@ notcompare4911:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done908:
-	JMP eight887
+done962:
+	JMP eight941
 
-last888:
+last942:
 	VPSLLQ      $0x20, Z15, Z6
 	VPSUBQ      Z6, Z14, Z6
 	VPADDQ      Z15, Z6, Z6
@@ -32296,19 +33237,19 @@ last888:
 	VMOVDQU64   Z8, (DX)
 	ADDQ        $0x40, (AX)
 
-later889:
+later943:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done913
+	JE   done967
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8914
+	JNE  notcompare8968
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -32336,11 +33277,11 @@ later889:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done913
+	JMP  done967
 
-notcompare8914:
+notcompare8968:
 	CMPQ DI, $0x01
-	JNE  notstore8915
+	JNE  notstore8969
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -32360,11 +33301,11 @@ notcompare8914:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done913
+	JMP  done967
 
-notstore8915:
+notstore8969:
 	CMPQ DI, $0x04
-	JNE  notcompare4916
+	JNE  notcompare4970
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -32392,9 +33333,9 @@ notstore8915:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done913
+	JMP  done967
 
-notcompare4916:
+notcompare4970:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -32415,18 +33356,18 @@ notcompare4916:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done913:
+done967:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later889
-	JMP  rest884
+	JB   later943
+	JMP  rest938
 
-long886:
-eight918:
+long940:
+eight972:
 	MOVQ $0x00000004, DX
 	LEAQ (CX), BX
 
-one919:
+one973:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -32436,9 +33377,9 @@ one919:
 	VMOVDQA64 Z0, Z7
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short924
+	JLT       short978
 
-long922:
+long976:
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
 	VMOVDQU64  (DI), Z8
@@ -32499,13 +33440,13 @@ long922:
 	ADDQ       $0x00000200, R9
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R11
-	JGE        long922
+	JGE        long976
 
-short924:
+short978:
 	ADDQ $0x000001c0, R11
-	JLT  tail926
+	JLT  tail980
 
-vector925:
+vector979:
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
 	VMOVDQU64  (DI), Z8
@@ -32517,11 +33458,11 @@ vector925:
 	ADDQ       $0x00000040, R9
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R11
-	JGE        vector925
+	JGE        vector979
 
-tail926:
+tail980:
 	ADDQ        $0x40, R11
-	JZ          end927
+	JZ          end981
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, SI
 	BZHIQ       R11, SI, SI
@@ -32532,7 +33473,7 @@ tail926:
 	VPSRLQ      $0x20, Z8, Z8
 	VPADDQ      Z8, Z7, Z7
 
-end927:
+end981:
 	MOVQ        8(AX), SI
 	LEAQ        (SI)(R8*1), SI
 	MOVQ        SI, 8(AX)
@@ -32543,7 +33484,7 @@ end927:
 	VMOVDQA64   Z7, 64(BX)
 	ADDQ        $0x00000080, BX
 	DECQ        DX
-	JNZ         one919
+	JNZ         one973
 	VMOVDQA64   (CX), Z6
 	VMOVDQA64   64(CX), Z7
 	VPSLLQ      $0x20, Z7, Z8
@@ -32577,7 +33518,7 @@ end927:
 	MOVQ        $0x00000004, DX
 	LEAQ        (CX), BX
 
-one928:
+one982:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -32587,9 +33528,9 @@ one928:
 	VMOVDQA64 Z0, Z7
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short933
+	JLT       short987
 
-long931:
+long985:
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
 	VMOVDQU64  (DI), Z8
@@ -32650,13 +33591,13 @@ long931:
 	ADDQ       $0x00000200, R9
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R11
-	JGE        long931
+	JGE        long985
 
-short933:
+short987:
 	ADDQ $0x000001c0, R11
-	JLT  tail935
+	JLT  tail989
 
-vector934:
+vector988:
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
 	VMOVDQU64  (DI), Z8
@@ -32668,11 +33609,11 @@ vector934:
 	ADDQ       $0x00000040, R9
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R11
-	JGE        vector934
+	JGE        vector988
 
-tail935:
+tail989:
 	ADDQ        $0x40, R11
-	JZ          end936
+	JZ          end990
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, SI
 	BZHIQ       R11, SI, SI
@@ -32683,7 +33624,7 @@ tail935:
 	VPSRLQ      $0x20, Z8, Z8
 	VPADDQ      Z8, Z7, Z7
 
-end936:
+end990:
 	MOVQ        8(AX), SI
 	LEAQ        (SI)(R8*1), SI
 	MOVQ        SI, 8(AX)
@@ -32694,7 +33635,7 @@ end936:
 	VMOVDQA64   Z7, 64(BX)
 	ADDQ        $0x00000080, BX
 	DECQ        DX
-	JNZ         one928
+	JNZ         one982
 	VMOVDQA64   (CX), Z6
 	VMOVDQA64   64(CX), Z7
 	VPSLLQ      $0x20, Z7, Z8
@@ -32757,12 +33698,12 @@ end936:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done937
+	JE          done991
 	XORQ        R8, R8
 	LEAQ        (SI)(SI*2), R9
 	LEAQ        (BX)(SI*4), R10
 	CMPQ        DI, $0x03
-	JNE         notcompare8938
+	JNE         notcompare8992
 	MOVQ        (DX), DI
 	XORQ        (BX), DI
 	ORQ         DI, R8
@@ -32790,11 +33731,11 @@ end936:
 	LEAQ        (R10)(SI*4), BX
 	ORQ         R8, 128(AX)
 	MOVQ        BX, 24(AX)
-	JMP         done937
+	JMP         done991
 
-notcompare8938:
+notcompare8992:
 	CMPQ DI, $0x01
-	JNE  notstore8939
+	JNE  notstore8993
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -32814,11 +33755,11 @@ notcompare8938:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done937
+	JMP  done991
 
-notstore8939:
+notstore8993:
 	CMPQ DI, $0x04
-	JNE  notcompare4940
+	JNE  notcompare4994
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -32846,9 +33787,9 @@ notstore8939:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done937
+	JMP  done991
 
-notcompare4940:
+notcompare4994:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -32869,21 +33810,21 @@ notcompare4940:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done937:
+done991:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight918
+	JGE  eight972
 
-rest884:
+rest938:
 	CMPQ    56(AX), $0x00
-	JE      end885
+	JE      end939
 	MOVQ    56(AX), DX
 	MOVQ    $0x00000004, BX
 	CMPQ    DX, BX
 	CMOVQLT DX, BX
 	LEAQ    (CX), DX
 
-one943:
+one997:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -32893,9 +33834,9 @@ one943:
 	VMOVDQA64 Z0, Z7
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short948
+	JLT       short1002
 
-long946:
+long1000:
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
 	VMOVDQU64  (DI), Z8
@@ -32956,13 +33897,13 @@ long946:
 	ADDQ       $0x00000200, R9
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R11
-	JGE        long946
+	JGE        long1000
 
-short948:
+short1002:
 	ADDQ $0x000001c0, R11
-	JLT  tail950
+	JLT  tail1004
 
-vector949:
+vector1003:
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
 	VMOVDQU64  (DI), Z8
@@ -32974,11 +33915,11 @@ vector949:
 	ADDQ       $0x00000040, R9
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R11
-	JGE        vector949
+	JGE        vector1003
 
-tail950:
+tail1004:
 	ADDQ        $0x40, R11
-	JZ          end951
+	JZ          end1005
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, SI
 	BZHIQ       R11, SI, SI
@@ -32989,7 +33930,7 @@ tail950:
 	VPSRLQ      $0x20, Z8, Z8
 	VPADDQ      Z8, Z7, Z7
 
-end951:
+end1005:
 	MOVQ        8(AX), SI
 	LEAQ        (SI)(R8*1), SI
 	MOVQ        SI, 8(AX)
@@ -33000,7 +33941,7 @@ end951:
 	VMOVDQA64   Z7, 64(DX)
 	ADDQ        $0x00000080, DX
 	DECQ        BX
-	JNZ         one943
+	JNZ         one997
 	VMOVDQA64   (CX), Z6
 	VMOVDQA64   64(CX), Z7
 	VPSLLQ      $0x20, Z7, Z8
@@ -33033,10 +33974,10 @@ end951:
 	VMOVDQA64   Z8, 512(CX)
 	MOVQ        56(AX), DX
 	SUBQ        $0x04, DX
-	JLE         folded942
+	JLE         folded996
 	LEAQ        (CX), BX
 
-one952:
+one1006:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -33046,9 +33987,9 @@ one952:
 	VMOVDQA64 Z0, Z7
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short957
+	JLT       short1011
 
-long955:
+long1009:
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
 	VMOVDQU64  (DI), Z8
@@ -33109,13 +34050,13 @@ long955:
 	ADDQ       $0x00000200, R9
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R11
-	JGE        long955
+	JGE        long1009
 
-short957:
+short1011:
 	ADDQ $0x000001c0, R11
-	JLT  tail959
+	JLT  tail1013
 
-vector958:
+vector1012:
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
 	VMOVDQU64  (DI), Z8
@@ -33127,11 +34068,11 @@ vector958:
 	ADDQ       $0x00000040, R9
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R11
-	JGE        vector958
+	JGE        vector1012
 
-tail959:
+tail1013:
 	ADDQ        $0x40, R11
-	JZ          end960
+	JZ          end1014
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, SI
 	BZHIQ       R11, SI, SI
@@ -33142,7 +34083,7 @@ tail959:
 	VPSRLQ      $0x20, Z8, Z8
 	VPADDQ      Z8, Z7, Z7
 
-end960:
+end1014:
 	MOVQ        8(AX), SI
 	LEAQ        (SI)(R8*1), SI
 	MOVQ        SI, 8(AX)
@@ -33153,7 +34094,7 @@ end960:
 	VMOVDQA64   Z7, 64(BX)
 	ADDQ        $0x00000080, BX
 	DECQ        DX
-	JNZ         one952
+	JNZ         one1006
 	VMOVDQA64   (CX), Z0
 	VMOVDQA64   64(CX), Z6
 	VPSLLQ      $0x20, Z6, Z7
@@ -33185,7 +34126,7 @@ end960:
 	VPADDQ      Z7, Z0, Z7
 	VMOVDQA64   Z7, 576(CX)
 
-folded942:
+folded996:
 	VMOVDQA64  512(CX), Z0
 	VMOVDQA64  576(CX), Z6
 	VSHUFI64X2 $0x88, Z6, Z0, Z7
@@ -33220,67 +34161,67 @@ folded942:
 	MOVQ       48(AX), SI
 	MOVQ       120(AX), DI
 	CMPQ       DI, $0x00
-	JE         done961
+	JE         done1015
 	XORQ       R8, R8
 	CMPQ       DI, $0x03
-	JNE        notcompare8962
+	JNE        notcompare81016
 
-compare8963:
+compare81017:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8963
+	JNZ  compare81017
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done961
+	JMP  done1015
 
-notcompare8962:
+notcompare81016:
 	CMPQ DI, $0x01
-	JNE  notstore8964
+	JNE  notstore81018
 
-store8965:
+store81019:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8965
+	JNZ  store81019
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done961
+	JMP  done1015
 
-notstore8964:
+notstore81018:
 	CMPQ DI, $0x04
-	JNE  notcompare4966
+	JNE  notcompare41020
 
-compare4967:
+compare41021:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4967
+	JNZ  compare41021
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done961
+	JMP  done1015
 
-notcompare4966:
-store4969:
+notcompare41020:
+store41023:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4969
+	JNZ  store41023
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done961:
-end885:
+done1015:
+end939:
 	VZEROUPPER
 	RET
 
@@ -33306,7 +34247,7 @@ TEXT ·csumCopyToLinesAVX512(SB), $1280-8
 	MOVL           $0x0000ffff, DX
 	VPBROADCASTQ   DX, Z5
 	CMPQ           56(AX), $0x08
-	JLT            rest970
+	JLT            rest1024
 	MOVQ           72(AX), DX
 	MOVQ           8(AX), BX
 	MOVQ           32(AX), SI
@@ -33324,9 +34265,9 @@ TEXT ·csumCopyToLinesAVX512(SB), $1280-8
 	VMOVDQA64      Z0, Z13
 	MOVQ           64(AX), R11
 	SUBQ           $0x00000200, R11
-	JLT            short977
+	JLT            short1031
 
-long975:
+long1029:
 	LEAQ       (BX), R12
 	LEAQ       (R8), R13
 	PREFETCHT0 1040(R13)
@@ -33615,13 +34556,13 @@ long975:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JGE        long975
+	JGE        long1029
 
-short977:
+short1031:
 	ADDQ $0x000001c0, R11
-	JLT  tail979
+	JLT  tail1033
 
-vector978:
+vector1032:
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
 	VMOVDQU64  (BX), Z14
@@ -33654,11 +34595,11 @@ vector978:
 	ADDQ       $0x00000040, R8
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R11
-	JGE        vector978
+	JGE        vector1032
 
-tail979:
+tail1033:
 	ADDQ        $0x40, R11
-	JZ          end980
+	JZ          end1034
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, DX
 	BZHIQ       R11, DX, DX
@@ -33684,7 +34625,7 @@ tail979:
 	VPSRLQ      $0x20, Z14, Z14
 	VPADDQ      Z14, Z13, Z13
 
-end980:
+end1034:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
@@ -33692,7 +34633,7 @@ end980:
 	LEAQ (DX)(R9*4), DX
 	MOVQ DX, 16(AX)
 
-eight972:
+eight1026:
 	MOVQ        72(AX), DX
 	MOVQ        8(AX), BX
 	MOVQ        32(AX), SI
@@ -33710,7 +34651,7 @@ eight972:
 	VMOVDQA64   Z0, Z21
 	MOVQ        64(AX), R11
 	SUBQ        $0x00000200, R11
-	JLT         none982
+	JLT         none1036
 	LEAQ        (BX), R12
 	LEAQ        (R8), R13
 	PREFETCHT0  1040(R13)
@@ -34021,9 +34962,9 @@ eight972:
 	ADDQ        $0x00000200, R8
 	ADDQ        $0x00000200, DX
 	SUBQ        $0x00000200, R11
-	JLT         short983
+	JLT         short1037
 
-long981:
+long1035:
 	LEAQ       (BX), R12
 	LEAQ       (R8), R13
 	PREFETCHT0 1040(R13)
@@ -34312,10 +35253,10 @@ long981:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JGE        long981
-	JMP        short983
+	JGE        long1035
+	JMP        short1037
 
-none982:
+none1036:
 	VPSLLQ      $0x20, Z7, Z22
 	VPSUBQ      Z22, Z6, Z22
 	VPADDQ      Z7, Z22, Z22
@@ -34339,11 +35280,11 @@ none982:
 	VPADDQ      Z7, Z6, Z7
 	VMOVDQA64   Z7, 512(CX)
 
-short983:
+short1037:
 	ADDQ $0x000001c0, R11
-	JLT  tail985
+	JLT  tail1039
 
-vector984:
+vector1038:
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
 	VMOVDQU64  (BX), Z6
@@ -34376,11 +35317,11 @@ vector984:
 	ADDQ       $0x00000040, R8
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R11
-	JGE        vector984
+	JGE        vector1038
 
-tail985:
+tail1039:
 	ADDQ        $0x40, R11
-	JZ          end986
+	JZ          end1040
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, DX
 	BZHIQ       R11, DX, DX
@@ -34406,7 +35347,7 @@ tail985:
 	VPSRLQ      $0x20, Z6, Z6
 	VPADDQ      Z6, Z21, Z21
 
-end986:
+end1040:
 	MOVQ        8(AX), DX
 	LEAQ        (DX)(SI*4), DX
 	MOVQ        DX, 8(AX)
@@ -34415,7 +35356,7 @@ end986:
 	MOVQ        DX, 16(AX)
 	SUBQ        $0x08, 56(AX)
 	CMPQ        56(AX), $0x08
-	JLT         last973
+	JLT         last1027
 	MOVQ        72(AX), DX
 	MOVQ        8(AX), BX
 	MOVQ        32(AX), SI
@@ -34433,7 +35374,7 @@ end986:
 	VMOVDQA64   Z0, Z13
 	MOVQ        64(AX), R11
 	SUBQ        $0x00000200, R11
-	JLT         none988
+	JLT         none1042
 	LEAQ        (BX), R12
 	LEAQ        (R8), R13
 	PREFETCHT0  1040(R13)
@@ -34769,9 +35710,9 @@ end986:
 	ADDQ        $0x00000200, R8
 	ADDQ        $0x00000200, DX
 	SUBQ        $0x00000200, R11
-	JLT         short989
+	JLT         short1043
 
-long987:
+long1041:
 	LEAQ       (BX), R12
 	LEAQ       (R8), R13
 	PREFETCHT0 1040(R13)
@@ -35060,10 +36001,10 @@ long987:
 	ADDQ       $0x00000200, R8
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R11
-	JGE        long987
-	JMP        short989
+	JGE        long1041
+	JMP        short1043
 
-none988:
+none1042:
 	VPSLLQ      $0x20, Z15, Z22
 	VPSUBQ      Z22, Z14, Z22
 	VPADDQ      Z15, Z22, Z22
@@ -35112,11 +36053,11 @@ none988:
 	VMOVDQU64   Z16, (R12)
 	ADDQ        $0x40, (AX)
 
-short989:
+short1043:
 	ADDQ $0x000001c0, R11
-	JLT  tail991
+	JLT  tail1045
 
-vector990:
+vector1044:
 	PREFETCHT0 512(BX)
 	PREFETCHT0 512(R8)
 	VMOVDQU64  (BX), Z14
@@ -35149,11 +36090,11 @@ vector990:
 	ADDQ       $0x00000040, R8
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R11
-	JGE        vector990
+	JGE        vector1044
 
-tail991:
+tail1045:
 	ADDQ        $0x40, R11
-	JZ          end992
+	JZ          end1046
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, DX
 	BZHIQ       R11, DX, DX
@@ -35179,7 +36120,7 @@ tail991:
 	VPSRLQ      $0x20, Z14, Z14
 	VPADDQ      Z14, Z13, Z13
 
-end992:
+end1046:
 	MOVQ 8(AX), DX
 	LEAQ (DX)(SI*4), DX
 	MOVQ DX, 8(AX)
@@ -35188,19 +36129,19 @@ end992:
 	MOVQ DX, 16(AX)
 	INCQ 152(AX)
 	CMPQ 152(AX), $0x02
-	JB   eight972
+	JB   eight1026
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done993
+	JE   done1047
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8994
+	JNE  notcompare81048
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -35228,11 +36169,11 @@ end992:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done993
+	JMP  done1047
 
-notcompare8994:
+notcompare81048:
 	CMPQ DI, $0x01
-	JNE  notstore8995
+	JNE  notstore81049
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -35252,11 +36193,11 @@ notcompare8994:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done993
+	JMP  done1047
 
-notstore8995:
+notstore81049:
 	CMPQ DI, $0x04
-	JNE  notcompare4996
+	JNE  notcompare41050
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -35284,9 +36225,9 @@ notstore8995:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done993
+	JMP  done1047
 
-notcompare4996:
+notcompare41050:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -35307,10 +36248,10 @@ notcompare4996:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done993:
-	JMP eight972
+done1047:
+	JMP eight1026
 
-last973:
+last1027:
 	VPSLLQ      $0x20, Z15, Z6
 	VPSUBQ      Z6, Z14, Z6
 	VPADDQ      Z15, Z6, Z6
@@ -35359,19 +36300,19 @@ last973:
 	VMOVDQU64   Z8, (DX)
 	ADDQ        $0x40, (AX)
 
-later974:
+later1028:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done998
+	JE   done1052
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8999
+	JNE  notcompare81053
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -35399,11 +36340,11 @@ later974:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done998
+	JMP  done1052
 
-notcompare8999:
+notcompare81053:
 	CMPQ DI, $0x01
-	JNE  notstore81000
+	JNE  notstore81054
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -35423,11 +36364,11 @@ notcompare8999:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done998
+	JMP  done1052
 
-notstore81000:
+notstore81054:
 	CMPQ DI, $0x04
-	JNE  notcompare41001
+	JNE  notcompare41055
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -35455,9 +36396,9 @@ notstore81000:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done998
+	JMP  done1052
 
-notcompare41001:
+notcompare41055:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -35478,21 +36419,21 @@ notcompare41001:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done998:
+done1052:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later974
+	JB   later1028
 
-rest970:
+rest1024:
 	CMPQ    56(AX), $0x00
-	JE      end971
+	JE      end1025
 	MOVQ    56(AX), DX
 	MOVQ    $0x00000004, BX
 	CMPQ    DX, BX
 	CMOVQLT DX, BX
 	LEAQ    (CX), DX
 
-one1004:
+one1058:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -35502,9 +36443,9 @@ one1004:
 	VMOVDQA64 Z0, Z7
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short1009
+	JLT       short1063
 
-long1007:
+long1061:
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
 	VMOVDQU64  (DI), Z8
@@ -35565,13 +36506,13 @@ long1007:
 	ADDQ       $0x00000200, R9
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R11
-	JGE        long1007
+	JGE        long1061
 
-short1009:
+short1063:
 	ADDQ $0x000001c0, R11
-	JLT  tail1011
+	JLT  tail1065
 
-vector1010:
+vector1064:
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
 	VMOVDQU64  (DI), Z8
@@ -35583,11 +36524,11 @@ vector1010:
 	ADDQ       $0x00000040, R9
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R11
-	JGE        vector1010
+	JGE        vector1064
 
-tail1011:
+tail1065:
 	ADDQ        $0x40, R11
-	JZ          end1012
+	JZ          end1066
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, SI
 	BZHIQ       R11, SI, SI
@@ -35598,7 +36539,7 @@ tail1011:
 	VPSRLQ      $0x20, Z8, Z8
 	VPADDQ      Z8, Z7, Z7
 
-end1012:
+end1066:
 	MOVQ        8(AX), SI
 	LEAQ        (SI)(R8*1), SI
 	MOVQ        SI, 8(AX)
@@ -35609,7 +36550,7 @@ end1012:
 	VMOVDQA64   Z7, 64(DX)
 	ADDQ        $0x00000080, DX
 	DECQ        BX
-	JNZ         one1004
+	JNZ         one1058
 	VMOVDQA64   (CX), Z6
 	VMOVDQA64   64(CX), Z7
 	VPSLLQ      $0x20, Z7, Z8
@@ -35642,10 +36583,10 @@ end1012:
 	VMOVDQA64   Z8, 512(CX)
 	MOVQ        56(AX), DX
 	SUBQ        $0x04, DX
-	JLE         folded1003
+	JLE         folded1057
 	LEAQ        (CX), BX
 
-one1013:
+one1067:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -35655,9 +36596,9 @@ one1013:
 	VMOVDQA64 Z0, Z7
 	MOVQ      64(AX), R11
 	SUBQ      $0x00000200, R11
-	JLT       short1018
+	JLT       short1072
 
-long1016:
+long1070:
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
 	VMOVDQU64  (DI), Z8
@@ -35718,13 +36659,13 @@ long1016:
 	ADDQ       $0x00000200, R9
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R11
-	JGE        long1016
+	JGE        long1070
 
-short1018:
+short1072:
 	ADDQ $0x000001c0, R11
-	JLT  tail1020
+	JLT  tail1074
 
-vector1019:
+vector1073:
 	PREFETCHT0 512(DI)
 	PREFETCHT0 512(R9)
 	VMOVDQU64  (DI), Z8
@@ -35736,11 +36677,11 @@ vector1019:
 	ADDQ       $0x00000040, R9
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R11
-	JGE        vector1019
+	JGE        vector1073
 
-tail1020:
+tail1074:
 	ADDQ        $0x40, R11
-	JZ          end1021
+	JZ          end1075
 	SHRQ        $0x03, R11
 	MOVL        $0x000000ff, SI
 	BZHIQ       R11, SI, SI
@@ -35751,7 +36692,7 @@ tail1020:
 	VPSRLQ      $0x20, Z8, Z8
 	VPADDQ      Z8, Z7, Z7
 
-end1021:
+end1075:
 	MOVQ        8(AX), SI
 	LEAQ        (SI)(R8*1), SI
 	MOVQ        SI, 8(AX)
@@ -35762,7 +36703,7 @@ end1021:
 	VMOVDQA64   Z7, 64(BX)
 	ADDQ        $0x00000080, BX
 	DECQ        DX
-	JNZ         one1013
+	JNZ         one1067
 	VMOVDQA64   (CX), Z0
 	VMOVDQA64   64(CX), Z6
 	VPSLLQ      $0x20, Z6, Z7
@@ -35794,7 +36735,7 @@ end1021:
 	VPADDQ      Z7, Z0, Z7
 	VMOVDQA64   Z7, 576(CX)
 
-folded1003:
+folded1057:
 	VMOVDQA64  512(CX), Z0
 	VMOVDQA64  576(CX), Z6
 	VSHUFI64X2 $0x88, Z6, Z0, Z7
@@ -35829,67 +36770,2544 @@ folded1003:
 	MOVQ       48(AX), SI
 	MOVQ       120(AX), DI
 	CMPQ       DI, $0x00
-	JE         done1022
+	JE         done1076
 	XORQ       R8, R8
 	CMPQ       DI, $0x03
-	JNE        notcompare81023
+	JNE        notcompare81077
 
-compare81024:
+compare81078:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare81024
+	JNZ  compare81078
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1022
+	JMP  done1076
 
-notcompare81023:
+notcompare81077:
 	CMPQ DI, $0x01
-	JNE  notstore81025
+	JNE  notstore81079
 
-store81026:
+store81080:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store81026
+	JNZ  store81080
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1022
+	JMP  done1076
 
-notstore81025:
+notstore81079:
 	CMPQ DI, $0x04
-	JNE  notcompare41027
+	JNE  notcompare41081
 
-compare41028:
+compare41082:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare41028
+	JNZ  compare41082
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1022
+	JMP  done1076
 
-notcompare41027:
-store41030:
+notcompare41081:
+store41084:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store41030
+	JNZ  store41084
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done1022:
-end971:
+done1076:
+end1025:
+	VZEROUPPER
+	RET
+
+// func csumCopyPlainAVX512(r *byte)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
+TEXT ·csumCopyPlainAVX512(SB), $1280-8
+	MOVQ           r+0(FP), AX
+	LEAQ           (SP), CX
+	ADDQ           $0x3f, CX
+	ANDQ           $-64, CX
+	VPXORQ         Z0, Z0, Z0
+	VPBROADCASTQ   88(AX), Z1
+	MOVL           $0x00005555, DX
+	KMOVW          DX, K1
+	VPBROADCASTQ   104(AX), Z2
+	VPBROADCASTD.Z 112(AX), K1, Z3
+	VMOVDQU64      counting<>+0(SB), Z4
+	VPMULLD        Z3, Z4, Z4
+	VPADDD         Z4, Z2, Z2
+	VPSLLD         $0x03, Z3, Z3
+	MOVL           $0xffffffff, DX
+	VPBROADCASTQ   DX, Z4
+	MOVL           $0x0000ffff, DX
+	VPBROADCASTQ   DX, Z5
+	CMPQ           56(AX), $0x08
+	JLT            rest1085
+	CMPQ           64(AX), $0x00000400
+	JGE            long1087
+	MOVQ           72(AX), DX
+	MOVQ           8(AX), BX
+	MOVQ           32(AX), SI
+	LEAQ           (SI)(SI*2), DI
+	MOVQ           16(AX), R8
+	MOVQ           40(AX), R9
+	LEAQ           (R9)(R9*2), R10
+	VMOVDQA64      Z0, Z6
+	VMOVDQA64      Z0, Z7
+	VMOVDQA64      Z0, Z8
+	VMOVDQA64      Z0, Z9
+	VMOVDQA64      Z0, Z10
+	VMOVDQA64      Z0, Z11
+	VMOVDQA64      Z0, Z12
+	VMOVDQA64      Z0, Z13
+	MOVQ           64(AX), R11
+	SUBQ           $0x00000200, R11
+	JLT            short1093
+
+long1091:
+	VMOVDQU64 (BX), Z14
+	VMOVDQU64 Z14, (R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 64(BX), Z14
+	VMOVDQU64 Z14, 64(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 (BX)(SI*1), Z14
+	VMOVDQU64 Z14, (R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 64(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 64(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 (BX)(SI*2), Z14
+	VMOVDQU64 Z14, (R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 64(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 64(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 (BX)(DI*1), Z14
+	VMOVDQU64 Z14, (R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 64(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 64(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 128(BX), Z14
+	VMOVDQU64 Z14, 128(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 192(BX), Z14
+	VMOVDQU64 Z14, 192(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 128(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 128(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 192(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 192(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 128(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 128(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 192(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 192(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 128(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 128(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 192(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 192(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 256(BX), Z14
+	VMOVDQU64 Z14, 256(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 320(BX), Z14
+	VMOVDQU64 Z14, 320(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 256(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 256(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 320(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 320(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 256(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 256(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 320(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 320(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 256(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 256(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 320(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 320(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 384(BX), Z14
+	VMOVDQU64 Z14, 384(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 448(BX), Z14
+	VMOVDQU64 Z14, 448(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 384(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 384(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 448(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 448(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 384(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 384(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 448(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 448(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 384(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 384(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 448(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 448(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	ADDQ      $0x00000200, BX
+	ADDQ      $0x00000200, R8
+	ADDQ      $0x00000200, DX
+	SUBQ      $0x00000200, R11
+	JGE       long1091
+
+short1093:
+	ADDQ $0x000001c0, R11
+	JLT  tail1095
+
+vector1094:
+	VMOVDQU64 (BX), Z14
+	VMOVDQU64 Z14, (R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 (BX)(SI*1), Z14
+	VMOVDQU64 Z14, (R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 (BX)(SI*2), Z14
+	VMOVDQU64 Z14, (R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 (BX)(DI*1), Z14
+	VMOVDQU64 Z14, (R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	ADDQ      $0x00000040, BX
+	ADDQ      $0x00000040, R8
+	ADDQ      $0x00000040, DX
+	SUBQ      $0x40, R11
+	JGE       vector1094
+
+tail1095:
+	ADDQ        $0x40, R11
+	JZ          end1096
+	SHRQ        $0x03, R11
+	MOVL        $0x000000ff, DX
+	BZHIQ       R11, DX, DX
+	KMOVW       DX, K1
+	VMOVDQU64.Z (BX), K1, Z14
+	VMOVDQU64   Z14, K1, (R8)
+	VPADDQ      Z14, Z6, Z6
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z7, Z7
+	VMOVDQU64.Z (BX)(SI*1), K1, Z14
+	VMOVDQU64   Z14, K1, (R8)(R9*1)
+	VPADDQ      Z14, Z8, Z8
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z9, Z9
+	VMOVDQU64.Z (BX)(SI*2), K1, Z14
+	VMOVDQU64   Z14, K1, (R8)(R9*2)
+	VPADDQ      Z14, Z10, Z10
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z11, Z11
+	VMOVDQU64.Z (BX)(DI*1), K1, Z14
+	VMOVDQU64   Z14, K1, (R8)(R10*1)
+	VPADDQ      Z14, Z12, Z12
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z13, Z13
+
+end1096:
+	MOVQ 8(AX), DX
+	LEAQ (DX)(SI*4), DX
+	MOVQ DX, 8(AX)
+	MOVQ 16(AX), DX
+	LEAQ (DX)(R9*4), DX
+	MOVQ DX, 16(AX)
+
+eight1088:
+	MOVQ        72(AX), DX
+	MOVQ        8(AX), BX
+	MOVQ        32(AX), SI
+	LEAQ        (SI)(SI*2), DI
+	MOVQ        16(AX), R8
+	MOVQ        40(AX), R9
+	LEAQ        (R9)(R9*2), R10
+	VMOVDQA64   Z0, Z14
+	VMOVDQA64   Z0, Z15
+	VMOVDQA64   Z0, Z16
+	VMOVDQA64   Z0, Z17
+	VMOVDQA64   Z0, Z18
+	VMOVDQA64   Z0, Z19
+	VMOVDQA64   Z0, Z20
+	VMOVDQA64   Z0, Z21
+	MOVQ        64(AX), R11
+	SUBQ        $0x00000200, R11
+	JLT         none1098
+	PREFETCHT0  2112(BX)
+	PREFETCHT0  2112(R8)
+	VMOVDQU64   (BX), Z22
+	VMOVDQU64   Z22, (R8)
+	VPADDQ      Z22, Z14, Z14
+	VPSRLQ      $0x20, Z22, Z22
+	VPADDQ      Z22, Z15, Z15
+	VPSLLQ      $0x20, Z7, Z22
+	PREFETCHT0  2176(BX)
+	PREFETCHT0  2176(R8)
+	VMOVDQU64   64(BX), Z23
+	VMOVDQU64   Z23, 64(R8)
+	VPADDQ      Z23, Z14, Z14
+	VPSRLQ      $0x20, Z23, Z23
+	VPADDQ      Z23, Z15, Z15
+	VPSUBQ      Z22, Z6, Z22
+	PREFETCHT0  2112(BX)(SI*1)
+	PREFETCHT0  2112(R8)(R9*1)
+	VMOVDQU64   (BX)(SI*1), Z6
+	VMOVDQU64   Z6, (R8)(R9*1)
+	VPADDQ      Z6, Z16, Z16
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z17, Z17
+	VPADDQ      Z7, Z22, Z22
+	PREFETCHT0  2176(BX)(SI*1)
+	PREFETCHT0  2176(R8)(R9*1)
+	VMOVDQU64   64(BX)(SI*1), Z6
+	VMOVDQU64   Z6, 64(R8)(R9*1)
+	VPADDQ      Z6, Z16, Z16
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z17, Z17
+	VPSLLQ      $0x20, Z9, Z6
+	PREFETCHT0  2112(BX)(SI*2)
+	PREFETCHT0  2112(R8)(R9*2)
+	VMOVDQU64   (BX)(SI*2), Z7
+	VMOVDQU64   Z7, (R8)(R9*2)
+	VPADDQ      Z7, Z18, Z18
+	VPSRLQ      $0x20, Z7, Z7
+	VPADDQ      Z7, Z19, Z19
+	VPSUBQ      Z6, Z8, Z6
+	PREFETCHT0  2176(BX)(SI*2)
+	PREFETCHT0  2176(R8)(R9*2)
+	VMOVDQU64   64(BX)(SI*2), Z7
+	VMOVDQU64   Z7, 64(R8)(R9*2)
+	VPADDQ      Z7, Z18, Z18
+	VPSRLQ      $0x20, Z7, Z7
+	VPADDQ      Z7, Z19, Z19
+	VPADDQ      Z9, Z6, Z6
+	PREFETCHT0  2112(BX)(DI*1)
+	PREFETCHT0  2112(R8)(R10*1)
+	VMOVDQU64   (BX)(DI*1), Z7
+	VMOVDQU64   Z7, (R8)(R10*1)
+	VPADDQ      Z7, Z20, Z20
+	VPSRLQ      $0x20, Z7, Z7
+	VPADDQ      Z7, Z21, Z21
+	VPSLLQ      $0x20, Z11, Z7
+	PREFETCHT0  2176(BX)(DI*1)
+	PREFETCHT0  2176(R8)(R10*1)
+	VMOVDQU64   64(BX)(DI*1), Z8
+	VMOVDQU64   Z8, 64(R8)(R10*1)
+	VPADDQ      Z8, Z20, Z20
+	VPSRLQ      $0x20, Z8, Z8
+	VPADDQ      Z8, Z21, Z21
+	VPSUBQ      Z7, Z10, Z7
+	PREFETCHT0  2240(BX)
+	PREFETCHT0  2240(R8)
+	VMOVDQU64   128(BX), Z8
+	VMOVDQU64   Z8, 128(R8)
+	VPADDQ      Z8, Z14, Z14
+	VPSRLQ      $0x20, Z8, Z8
+	VPADDQ      Z8, Z15, Z15
+	VPADDQ      Z11, Z7, Z7
+	PREFETCHT0  2304(BX)
+	PREFETCHT0  2304(R8)
+	VMOVDQU64   192(BX), Z8
+	VMOVDQU64   Z8, 192(R8)
+	VPADDQ      Z8, Z14, Z14
+	VPSRLQ      $0x20, Z8, Z8
+	VPADDQ      Z8, Z15, Z15
+	VPSLLQ      $0x20, Z13, Z8
+	PREFETCHT0  2240(BX)(SI*1)
+	PREFETCHT0  2240(R8)(R9*1)
+	VMOVDQU64   128(BX)(SI*1), Z9
+	VMOVDQU64   Z9, 128(R8)(R9*1)
+	VPADDQ      Z9, Z16, Z16
+	VPSRLQ      $0x20, Z9, Z9
+	VPADDQ      Z9, Z17, Z17
+	VPSUBQ      Z8, Z12, Z8
+	PREFETCHT0  2304(BX)(SI*1)
+	PREFETCHT0  2304(R8)(R9*1)
+	VMOVDQU64   192(BX)(SI*1), Z9
+	VMOVDQU64   Z9, 192(R8)(R9*1)
+	VPADDQ      Z9, Z16, Z16
+	VPSRLQ      $0x20, Z9, Z9
+	VPADDQ      Z9, Z17, Z17
+	VPADDQ      Z13, Z8, Z8
+	PREFETCHT0  2240(BX)(SI*2)
+	PREFETCHT0  2240(R8)(R9*2)
+	VMOVDQU64   128(BX)(SI*2), Z9
+	VMOVDQU64   Z9, 128(R8)(R9*2)
+	VPADDQ      Z9, Z18, Z18
+	VPSRLQ      $0x20, Z9, Z9
+	VPADDQ      Z9, Z19, Z19
+	VPUNPCKLQDQ Z6, Z22, Z9
+	PREFETCHT0  2304(BX)(SI*2)
+	PREFETCHT0  2304(R8)(R9*2)
+	VMOVDQU64   192(BX)(SI*2), Z10
+	VMOVDQU64   Z10, 192(R8)(R9*2)
+	VPADDQ      Z10, Z18, Z18
+	VPSRLQ      $0x20, Z10, Z10
+	VPADDQ      Z10, Z19, Z19
+	VPUNPCKHQDQ Z6, Z22, Z6
+	PREFETCHT0  2240(BX)(DI*1)
+	PREFETCHT0  2240(R8)(R10*1)
+	VMOVDQU64   128(BX)(DI*1), Z10
+	VMOVDQU64   Z10, 128(R8)(R10*1)
+	VPADDQ      Z10, Z20, Z20
+	VPSRLQ      $0x20, Z10, Z10
+	VPADDQ      Z10, Z21, Z21
+	VPADDQ      Z9, Z6, Z9
+	PREFETCHT0  2304(BX)(DI*1)
+	PREFETCHT0  2304(R8)(R10*1)
+	VMOVDQU64   192(BX)(DI*1), Z6
+	VMOVDQU64   Z6, 192(R8)(R10*1)
+	VPADDQ      Z6, Z20, Z20
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z21, Z21
+	VPUNPCKLQDQ Z8, Z7, Z6
+	PREFETCHT0  2368(BX)
+	PREFETCHT0  2368(R8)
+	VMOVDQU64   256(BX), Z10
+	VMOVDQU64   Z10, 256(R8)
+	VPADDQ      Z10, Z14, Z14
+	VPSRLQ      $0x20, Z10, Z10
+	VPADDQ      Z10, Z15, Z15
+	VPUNPCKHQDQ Z8, Z7, Z7
+	PREFETCHT0  2432(BX)
+	PREFETCHT0  2432(R8)
+	VMOVDQU64   320(BX), Z8
+	VMOVDQU64   Z8, 320(R8)
+	VPADDQ      Z8, Z14, Z14
+	VPSRLQ      $0x20, Z8, Z8
+	VPADDQ      Z8, Z15, Z15
+	VPADDQ      Z6, Z7, Z6
+	PREFETCHT0  2368(BX)(SI*1)
+	PREFETCHT0  2368(R8)(R9*1)
+	VMOVDQU64   256(BX)(SI*1), Z7
+	VMOVDQU64   Z7, 256(R8)(R9*1)
+	VPADDQ      Z7, Z16, Z16
+	VPSRLQ      $0x20, Z7, Z7
+	VPADDQ      Z7, Z17, Z17
+	VSHUFI64X2  $0x88, Z6, Z9, Z7
+	PREFETCHT0  2432(BX)(SI*1)
+	PREFETCHT0  2432(R8)(R9*1)
+	VMOVDQU64   320(BX)(SI*1), Z8
+	VMOVDQU64   Z8, 320(R8)(R9*1)
+	VPADDQ      Z8, Z16, Z16
+	VPSRLQ      $0x20, Z8, Z8
+	VPADDQ      Z8, Z17, Z17
+	VSHUFI64X2  $0xdd, Z6, Z9, Z6
+	PREFETCHT0  2368(BX)(SI*2)
+	PREFETCHT0  2368(R8)(R9*2)
+	VMOVDQU64   256(BX)(SI*2), Z8
+	VMOVDQU64   Z8, 256(R8)(R9*2)
+	VPADDQ      Z8, Z18, Z18
+	VPSRLQ      $0x20, Z8, Z8
+	VPADDQ      Z8, Z19, Z19
+	VPADDQ      Z7, Z6, Z7
+	PREFETCHT0  2432(BX)(SI*2)
+	PREFETCHT0  2432(R8)(R9*2)
+	VMOVDQU64   320(BX)(SI*2), Z6
+	VMOVDQU64   Z6, 320(R8)(R9*2)
+	VPADDQ      Z6, Z18, Z18
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z19, Z19
+	VMOVDQA64   Z7, 512(CX)
+	PREFETCHT0  2368(BX)(DI*1)
+	PREFETCHT0  2368(R8)(R10*1)
+	VMOVDQU64   256(BX)(DI*1), Z6
+	VMOVDQU64   Z6, 256(R8)(R10*1)
+	VPADDQ      Z6, Z20, Z20
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z21, Z21
+	PREFETCHT0  2432(BX)(DI*1)
+	PREFETCHT0  2432(R8)(R10*1)
+	VMOVDQU64   320(BX)(DI*1), Z6
+	VMOVDQU64   Z6, 320(R8)(R10*1)
+	VPADDQ      Z6, Z20, Z20
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z21, Z21
+	PREFETCHT0  2496(BX)
+	PREFETCHT0  2496(R8)
+	VMOVDQU64   384(BX), Z6
+	VMOVDQU64   Z6, 384(R8)
+	VPADDQ      Z6, Z14, Z14
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z15, Z15
+	PREFETCHT0  2560(BX)
+	PREFETCHT0  2560(R8)
+	VMOVDQU64   448(BX), Z6
+	VMOVDQU64   Z6, 448(R8)
+	VPADDQ      Z6, Z14, Z14
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z15, Z15
+	PREFETCHT0  2496(BX)(SI*1)
+	PREFETCHT0  2496(R8)(R9*1)
+	VMOVDQU64   384(BX)(SI*1), Z6
+	VMOVDQU64   Z6, 384(R8)(R9*1)
+	VPADDQ      Z6, Z16, Z16
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z17, Z17
+	PREFETCHT0  2560(BX)(SI*1)
+	PREFETCHT0  2560(R8)(R9*1)
+	VMOVDQU64   448(BX)(SI*1), Z6
+	VMOVDQU64   Z6, 448(R8)(R9*1)
+	VPADDQ      Z6, Z16, Z16
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z17, Z17
+	PREFETCHT0  2496(BX)(SI*2)
+	PREFETCHT0  2496(R8)(R9*2)
+	VMOVDQU64   384(BX)(SI*2), Z6
+	VMOVDQU64   Z6, 384(R8)(R9*2)
+	VPADDQ      Z6, Z18, Z18
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z19, Z19
+	PREFETCHT0  2560(BX)(SI*2)
+	PREFETCHT0  2560(R8)(R9*2)
+	VMOVDQU64   448(BX)(SI*2), Z6
+	VMOVDQU64   Z6, 448(R8)(R9*2)
+	VPADDQ      Z6, Z18, Z18
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z19, Z19
+	PREFETCHT0  2496(BX)(DI*1)
+	PREFETCHT0  2496(R8)(R10*1)
+	VMOVDQU64   384(BX)(DI*1), Z6
+	VMOVDQU64   Z6, 384(R8)(R10*1)
+	VPADDQ      Z6, Z20, Z20
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z21, Z21
+	PREFETCHT0  2560(BX)(DI*1)
+	PREFETCHT0  2560(R8)(R10*1)
+	VMOVDQU64   448(BX)(DI*1), Z6
+	VMOVDQU64   Z6, 448(R8)(R10*1)
+	VPADDQ      Z6, Z20, Z20
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z21, Z21
+	ADDQ        $0x00000200, BX
+	ADDQ        $0x00000200, R8
+	ADDQ        $0x00000200, DX
+	SUBQ        $0x00000200, R11
+	JLT         short1099
+
+long1097:
+	VMOVDQU64 (BX), Z6
+	VMOVDQU64 Z6, (R8)
+	VPADDQ    Z6, Z14, Z14
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z15, Z15
+	VMOVDQU64 64(BX), Z6
+	VMOVDQU64 Z6, 64(R8)
+	VPADDQ    Z6, Z14, Z14
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z15, Z15
+	VMOVDQU64 (BX)(SI*1), Z6
+	VMOVDQU64 Z6, (R8)(R9*1)
+	VPADDQ    Z6, Z16, Z16
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z17, Z17
+	VMOVDQU64 64(BX)(SI*1), Z6
+	VMOVDQU64 Z6, 64(R8)(R9*1)
+	VPADDQ    Z6, Z16, Z16
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z17, Z17
+	VMOVDQU64 (BX)(SI*2), Z6
+	VMOVDQU64 Z6, (R8)(R9*2)
+	VPADDQ    Z6, Z18, Z18
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z19, Z19
+	VMOVDQU64 64(BX)(SI*2), Z6
+	VMOVDQU64 Z6, 64(R8)(R9*2)
+	VPADDQ    Z6, Z18, Z18
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z19, Z19
+	VMOVDQU64 (BX)(DI*1), Z6
+	VMOVDQU64 Z6, (R8)(R10*1)
+	VPADDQ    Z6, Z20, Z20
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z21, Z21
+	VMOVDQU64 64(BX)(DI*1), Z6
+	VMOVDQU64 Z6, 64(R8)(R10*1)
+	VPADDQ    Z6, Z20, Z20
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z21, Z21
+	VMOVDQU64 128(BX), Z6
+	VMOVDQU64 Z6, 128(R8)
+	VPADDQ    Z6, Z14, Z14
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z15, Z15
+	VMOVDQU64 192(BX), Z6
+	VMOVDQU64 Z6, 192(R8)
+	VPADDQ    Z6, Z14, Z14
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z15, Z15
+	VMOVDQU64 128(BX)(SI*1), Z6
+	VMOVDQU64 Z6, 128(R8)(R9*1)
+	VPADDQ    Z6, Z16, Z16
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z17, Z17
+	VMOVDQU64 192(BX)(SI*1), Z6
+	VMOVDQU64 Z6, 192(R8)(R9*1)
+	VPADDQ    Z6, Z16, Z16
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z17, Z17
+	VMOVDQU64 128(BX)(SI*2), Z6
+	VMOVDQU64 Z6, 128(R8)(R9*2)
+	VPADDQ    Z6, Z18, Z18
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z19, Z19
+	VMOVDQU64 192(BX)(SI*2), Z6
+	VMOVDQU64 Z6, 192(R8)(R9*2)
+	VPADDQ    Z6, Z18, Z18
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z19, Z19
+	VMOVDQU64 128(BX)(DI*1), Z6
+	VMOVDQU64 Z6, 128(R8)(R10*1)
+	VPADDQ    Z6, Z20, Z20
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z21, Z21
+	VMOVDQU64 192(BX)(DI*1), Z6
+	VMOVDQU64 Z6, 192(R8)(R10*1)
+	VPADDQ    Z6, Z20, Z20
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z21, Z21
+	VMOVDQU64 256(BX), Z6
+	VMOVDQU64 Z6, 256(R8)
+	VPADDQ    Z6, Z14, Z14
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z15, Z15
+	VMOVDQU64 320(BX), Z6
+	VMOVDQU64 Z6, 320(R8)
+	VPADDQ    Z6, Z14, Z14
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z15, Z15
+	VMOVDQU64 256(BX)(SI*1), Z6
+	VMOVDQU64 Z6, 256(R8)(R9*1)
+	VPADDQ    Z6, Z16, Z16
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z17, Z17
+	VMOVDQU64 320(BX)(SI*1), Z6
+	VMOVDQU64 Z6, 320(R8)(R9*1)
+	VPADDQ    Z6, Z16, Z16
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z17, Z17
+	VMOVDQU64 256(BX)(SI*2), Z6
+	VMOVDQU64 Z6, 256(R8)(R9*2)
+	VPADDQ    Z6, Z18, Z18
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z19, Z19
+	VMOVDQU64 320(BX)(SI*2), Z6
+	VMOVDQU64 Z6, 320(R8)(R9*2)
+	VPADDQ    Z6, Z18, Z18
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z19, Z19
+	VMOVDQU64 256(BX)(DI*1), Z6
+	VMOVDQU64 Z6, 256(R8)(R10*1)
+	VPADDQ    Z6, Z20, Z20
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z21, Z21
+	VMOVDQU64 320(BX)(DI*1), Z6
+	VMOVDQU64 Z6, 320(R8)(R10*1)
+	VPADDQ    Z6, Z20, Z20
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z21, Z21
+	VMOVDQU64 384(BX), Z6
+	VMOVDQU64 Z6, 384(R8)
+	VPADDQ    Z6, Z14, Z14
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z15, Z15
+	VMOVDQU64 448(BX), Z6
+	VMOVDQU64 Z6, 448(R8)
+	VPADDQ    Z6, Z14, Z14
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z15, Z15
+	VMOVDQU64 384(BX)(SI*1), Z6
+	VMOVDQU64 Z6, 384(R8)(R9*1)
+	VPADDQ    Z6, Z16, Z16
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z17, Z17
+	VMOVDQU64 448(BX)(SI*1), Z6
+	VMOVDQU64 Z6, 448(R8)(R9*1)
+	VPADDQ    Z6, Z16, Z16
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z17, Z17
+	VMOVDQU64 384(BX)(SI*2), Z6
+	VMOVDQU64 Z6, 384(R8)(R9*2)
+	VPADDQ    Z6, Z18, Z18
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z19, Z19
+	VMOVDQU64 448(BX)(SI*2), Z6
+	VMOVDQU64 Z6, 448(R8)(R9*2)
+	VPADDQ    Z6, Z18, Z18
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z19, Z19
+	VMOVDQU64 384(BX)(DI*1), Z6
+	VMOVDQU64 Z6, 384(R8)(R10*1)
+	VPADDQ    Z6, Z20, Z20
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z21, Z21
+	VMOVDQU64 448(BX)(DI*1), Z6
+	VMOVDQU64 Z6, 448(R8)(R10*1)
+	VPADDQ    Z6, Z20, Z20
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z21, Z21
+	ADDQ      $0x00000200, BX
+	ADDQ      $0x00000200, R8
+	ADDQ      $0x00000200, DX
+	SUBQ      $0x00000200, R11
+	JGE       long1097
+	JMP       short1099
+
+none1098:
+	VPSLLQ      $0x20, Z7, Z22
+	VPSUBQ      Z22, Z6, Z22
+	VPADDQ      Z7, Z22, Z22
+	VPSLLQ      $0x20, Z9, Z6
+	VPSUBQ      Z6, Z8, Z6
+	VPADDQ      Z9, Z6, Z6
+	VPSLLQ      $0x20, Z11, Z7
+	VPSUBQ      Z7, Z10, Z7
+	VPADDQ      Z11, Z7, Z7
+	VPSLLQ      $0x20, Z13, Z8
+	VPSUBQ      Z8, Z12, Z8
+	VPADDQ      Z13, Z8, Z8
+	VPUNPCKLQDQ Z6, Z22, Z9
+	VPUNPCKHQDQ Z6, Z22, Z6
+	VPADDQ      Z9, Z6, Z9
+	VPUNPCKLQDQ Z8, Z7, Z6
+	VPUNPCKHQDQ Z8, Z7, Z7
+	VPADDQ      Z6, Z7, Z6
+	VSHUFI64X2  $0x88, Z6, Z9, Z7
+	VSHUFI64X2  $0xdd, Z6, Z9, Z6
+	VPADDQ      Z7, Z6, Z7
+	VMOVDQA64   Z7, 512(CX)
+
+short1099:
+	ADDQ $0x000001c0, R11
+	JLT  tail1101
+
+vector1100:
+	VMOVDQU64 (BX), Z6
+	VMOVDQU64 Z6, (R8)
+	VPADDQ    Z6, Z14, Z14
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z15, Z15
+	VMOVDQU64 (BX)(SI*1), Z6
+	VMOVDQU64 Z6, (R8)(R9*1)
+	VPADDQ    Z6, Z16, Z16
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z17, Z17
+	VMOVDQU64 (BX)(SI*2), Z6
+	VMOVDQU64 Z6, (R8)(R9*2)
+	VPADDQ    Z6, Z18, Z18
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z19, Z19
+	VMOVDQU64 (BX)(DI*1), Z6
+	VMOVDQU64 Z6, (R8)(R10*1)
+	VPADDQ    Z6, Z20, Z20
+	VPSRLQ    $0x20, Z6, Z6
+	VPADDQ    Z6, Z21, Z21
+	ADDQ      $0x00000040, BX
+	ADDQ      $0x00000040, R8
+	ADDQ      $0x00000040, DX
+	SUBQ      $0x40, R11
+	JGE       vector1100
+
+tail1101:
+	ADDQ        $0x40, R11
+	JZ          end1102
+	SHRQ        $0x03, R11
+	MOVL        $0x000000ff, DX
+	BZHIQ       R11, DX, DX
+	KMOVW       DX, K1
+	VMOVDQU64.Z (BX), K1, Z6
+	VMOVDQU64   Z6, K1, (R8)
+	VPADDQ      Z6, Z14, Z14
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z15, Z15
+	VMOVDQU64.Z (BX)(SI*1), K1, Z6
+	VMOVDQU64   Z6, K1, (R8)(R9*1)
+	VPADDQ      Z6, Z16, Z16
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z17, Z17
+	VMOVDQU64.Z (BX)(SI*2), K1, Z6
+	VMOVDQU64   Z6, K1, (R8)(R9*2)
+	VPADDQ      Z6, Z18, Z18
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z19, Z19
+	VMOVDQU64.Z (BX)(DI*1), K1, Z6
+	VMOVDQU64   Z6, K1, (R8)(R10*1)
+	VPADDQ      Z6, Z20, Z20
+	VPSRLQ      $0x20, Z6, Z6
+	VPADDQ      Z6, Z21, Z21
+
+end1102:
+	MOVQ        8(AX), DX
+	LEAQ        (DX)(SI*4), DX
+	MOVQ        DX, 8(AX)
+	MOVQ        16(AX), DX
+	LEAQ        (DX)(R9*4), DX
+	MOVQ        DX, 16(AX)
+	SUBQ        $0x08, 56(AX)
+	CMPQ        56(AX), $0x08
+	JLT         last1089
+	MOVQ        72(AX), DX
+	MOVQ        8(AX), BX
+	MOVQ        32(AX), SI
+	LEAQ        (SI)(SI*2), DI
+	MOVQ        16(AX), R8
+	MOVQ        40(AX), R9
+	LEAQ        (R9)(R9*2), R10
+	VMOVDQA64   Z0, Z6
+	VMOVDQA64   Z0, Z7
+	VMOVDQA64   Z0, Z8
+	VMOVDQA64   Z0, Z9
+	VMOVDQA64   Z0, Z10
+	VMOVDQA64   Z0, Z11
+	VMOVDQA64   Z0, Z12
+	VMOVDQA64   Z0, Z13
+	MOVQ        64(AX), R11
+	SUBQ        $0x00000200, R11
+	JLT         none1104
+	PREFETCHT0  2112(BX)
+	PREFETCHT0  2112(R8)
+	VMOVDQU64   (BX), Z22
+	VMOVDQU64   Z22, (R8)
+	VPADDQ      Z22, Z6, Z6
+	VPSRLQ      $0x20, Z22, Z22
+	VPADDQ      Z22, Z7, Z7
+	VPSLLQ      $0x20, Z15, Z22
+	PREFETCHT0  2176(BX)
+	PREFETCHT0  2176(R8)
+	VMOVDQU64   64(BX), Z23
+	VMOVDQU64   Z23, 64(R8)
+	VPADDQ      Z23, Z6, Z6
+	VPSRLQ      $0x20, Z23, Z23
+	VPADDQ      Z23, Z7, Z7
+	VPSUBQ      Z22, Z14, Z22
+	PREFETCHT0  2112(BX)(SI*1)
+	PREFETCHT0  2112(R8)(R9*1)
+	VMOVDQU64   (BX)(SI*1), Z14
+	VMOVDQU64   Z14, (R8)(R9*1)
+	VPADDQ      Z14, Z8, Z8
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z9, Z9
+	VPADDQ      Z15, Z22, Z22
+	PREFETCHT0  2176(BX)(SI*1)
+	PREFETCHT0  2176(R8)(R9*1)
+	VMOVDQU64   64(BX)(SI*1), Z14
+	VMOVDQU64   Z14, 64(R8)(R9*1)
+	VPADDQ      Z14, Z8, Z8
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z9, Z9
+	VPSLLQ      $0x20, Z17, Z14
+	PREFETCHT0  2112(BX)(SI*2)
+	PREFETCHT0  2112(R8)(R9*2)
+	VMOVDQU64   (BX)(SI*2), Z15
+	VMOVDQU64   Z15, (R8)(R9*2)
+	VPADDQ      Z15, Z10, Z10
+	VPSRLQ      $0x20, Z15, Z15
+	VPADDQ      Z15, Z11, Z11
+	VPSUBQ      Z14, Z16, Z14
+	PREFETCHT0  2176(BX)(SI*2)
+	PREFETCHT0  2176(R8)(R9*2)
+	VMOVDQU64   64(BX)(SI*2), Z15
+	VMOVDQU64   Z15, 64(R8)(R9*2)
+	VPADDQ      Z15, Z10, Z10
+	VPSRLQ      $0x20, Z15, Z15
+	VPADDQ      Z15, Z11, Z11
+	VPADDQ      Z17, Z14, Z14
+	PREFETCHT0  2112(BX)(DI*1)
+	PREFETCHT0  2112(R8)(R10*1)
+	VMOVDQU64   (BX)(DI*1), Z15
+	VMOVDQU64   Z15, (R8)(R10*1)
+	VPADDQ      Z15, Z12, Z12
+	VPSRLQ      $0x20, Z15, Z15
+	VPADDQ      Z15, Z13, Z13
+	VPSLLQ      $0x20, Z19, Z15
+	PREFETCHT0  2176(BX)(DI*1)
+	PREFETCHT0  2176(R8)(R10*1)
+	VMOVDQU64   64(BX)(DI*1), Z16
+	VMOVDQU64   Z16, 64(R8)(R10*1)
+	VPADDQ      Z16, Z12, Z12
+	VPSRLQ      $0x20, Z16, Z16
+	VPADDQ      Z16, Z13, Z13
+	VPSUBQ      Z15, Z18, Z15
+	PREFETCHT0  2240(BX)
+	PREFETCHT0  2240(R8)
+	VMOVDQU64   128(BX), Z16
+	VMOVDQU64   Z16, 128(R8)
+	VPADDQ      Z16, Z6, Z6
+	VPSRLQ      $0x20, Z16, Z16
+	VPADDQ      Z16, Z7, Z7
+	VPADDQ      Z19, Z15, Z15
+	PREFETCHT0  2304(BX)
+	PREFETCHT0  2304(R8)
+	VMOVDQU64   192(BX), Z16
+	VMOVDQU64   Z16, 192(R8)
+	VPADDQ      Z16, Z6, Z6
+	VPSRLQ      $0x20, Z16, Z16
+	VPADDQ      Z16, Z7, Z7
+	VPSLLQ      $0x20, Z21, Z16
+	PREFETCHT0  2240(BX)(SI*1)
+	PREFETCHT0  2240(R8)(R9*1)
+	VMOVDQU64   128(BX)(SI*1), Z17
+	VMOVDQU64   Z17, 128(R8)(R9*1)
+	VPADDQ      Z17, Z8, Z8
+	VPSRLQ      $0x20, Z17, Z17
+	VPADDQ      Z17, Z9, Z9
+	VPSUBQ      Z16, Z20, Z16
+	PREFETCHT0  2304(BX)(SI*1)
+	PREFETCHT0  2304(R8)(R9*1)
+	VMOVDQU64   192(BX)(SI*1), Z17
+	VMOVDQU64   Z17, 192(R8)(R9*1)
+	VPADDQ      Z17, Z8, Z8
+	VPSRLQ      $0x20, Z17, Z17
+	VPADDQ      Z17, Z9, Z9
+	VPADDQ      Z21, Z16, Z16
+	PREFETCHT0  2240(BX)(SI*2)
+	PREFETCHT0  2240(R8)(R9*2)
+	VMOVDQU64   128(BX)(SI*2), Z17
+	VMOVDQU64   Z17, 128(R8)(R9*2)
+	VPADDQ      Z17, Z10, Z10
+	VPSRLQ      $0x20, Z17, Z17
+	VPADDQ      Z17, Z11, Z11
+	VPUNPCKLQDQ Z14, Z22, Z17
+	PREFETCHT0  2304(BX)(SI*2)
+	PREFETCHT0  2304(R8)(R9*2)
+	VMOVDQU64   192(BX)(SI*2), Z18
+	VMOVDQU64   Z18, 192(R8)(R9*2)
+	VPADDQ      Z18, Z10, Z10
+	VPSRLQ      $0x20, Z18, Z18
+	VPADDQ      Z18, Z11, Z11
+	VPUNPCKHQDQ Z14, Z22, Z14
+	PREFETCHT0  2240(BX)(DI*1)
+	PREFETCHT0  2240(R8)(R10*1)
+	VMOVDQU64   128(BX)(DI*1), Z18
+	VMOVDQU64   Z18, 128(R8)(R10*1)
+	VPADDQ      Z18, Z12, Z12
+	VPSRLQ      $0x20, Z18, Z18
+	VPADDQ      Z18, Z13, Z13
+	VPADDQ      Z17, Z14, Z17
+	PREFETCHT0  2304(BX)(DI*1)
+	PREFETCHT0  2304(R8)(R10*1)
+	VMOVDQU64   192(BX)(DI*1), Z14
+	VMOVDQU64   Z14, 192(R8)(R10*1)
+	VPADDQ      Z14, Z12, Z12
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z13, Z13
+	VPUNPCKLQDQ Z16, Z15, Z14
+	PREFETCHT0  2368(BX)
+	PREFETCHT0  2368(R8)
+	VMOVDQU64   256(BX), Z18
+	VMOVDQU64   Z18, 256(R8)
+	VPADDQ      Z18, Z6, Z6
+	VPSRLQ      $0x20, Z18, Z18
+	VPADDQ      Z18, Z7, Z7
+	VPUNPCKHQDQ Z16, Z15, Z15
+	PREFETCHT0  2432(BX)
+	PREFETCHT0  2432(R8)
+	VMOVDQU64   320(BX), Z16
+	VMOVDQU64   Z16, 320(R8)
+	VPADDQ      Z16, Z6, Z6
+	VPSRLQ      $0x20, Z16, Z16
+	VPADDQ      Z16, Z7, Z7
+	VPADDQ      Z14, Z15, Z14
+	PREFETCHT0  2368(BX)(SI*1)
+	PREFETCHT0  2368(R8)(R9*1)
+	VMOVDQU64   256(BX)(SI*1), Z15
+	VMOVDQU64   Z15, 256(R8)(R9*1)
+	VPADDQ      Z15, Z8, Z8
+	VPSRLQ      $0x20, Z15, Z15
+	VPADDQ      Z15, Z9, Z9
+	VSHUFI64X2  $0x88, Z14, Z17, Z15
+	PREFETCHT0  2432(BX)(SI*1)
+	PREFETCHT0  2432(R8)(R9*1)
+	VMOVDQU64   320(BX)(SI*1), Z16
+	VMOVDQU64   Z16, 320(R8)(R9*1)
+	VPADDQ      Z16, Z8, Z8
+	VPSRLQ      $0x20, Z16, Z16
+	VPADDQ      Z16, Z9, Z9
+	VSHUFI64X2  $0xdd, Z14, Z17, Z14
+	PREFETCHT0  2368(BX)(SI*2)
+	PREFETCHT0  2368(R8)(R9*2)
+	VMOVDQU64   256(BX)(SI*2), Z16
+	VMOVDQU64   Z16, 256(R8)(R9*2)
+	VPADDQ      Z16, Z10, Z10
+	VPSRLQ      $0x20, Z16, Z16
+	VPADDQ      Z16, Z11, Z11
+	VPADDQ      Z15, Z14, Z15
+	PREFETCHT0  2432(BX)(SI*2)
+	PREFETCHT0  2432(R8)(R9*2)
+	VMOVDQU64   320(BX)(SI*2), Z14
+	VMOVDQU64   Z14, 320(R8)(R9*2)
+	VPADDQ      Z14, Z10, Z10
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z11, Z11
+	VMOVDQA64   Z15, 576(CX)
+	VMOVDQA64   512(CX), Z14
+	PREFETCHT0  2368(BX)(DI*1)
+	PREFETCHT0  2368(R8)(R10*1)
+	VMOVDQU64   256(BX)(DI*1), Z15
+	VMOVDQU64   Z15, 256(R8)(R10*1)
+	VPADDQ      Z15, Z12, Z12
+	VPSRLQ      $0x20, Z15, Z15
+	VPADDQ      Z15, Z13, Z13
+	VMOVDQA64   576(CX), Z15
+	PREFETCHT0  2432(BX)(DI*1)
+	PREFETCHT0  2432(R8)(R10*1)
+	VMOVDQU64   320(BX)(DI*1), Z16
+	VMOVDQU64   Z16, 320(R8)(R10*1)
+	VPADDQ      Z16, Z12, Z12
+	VPSRLQ      $0x20, Z16, Z16
+	VPADDQ      Z16, Z13, Z13
+	VSHUFI64X2  $0x88, Z15, Z14, Z16
+	PREFETCHT0  2496(BX)
+	PREFETCHT0  2496(R8)
+	VMOVDQU64   384(BX), Z17
+	VMOVDQU64   Z17, 384(R8)
+	VPADDQ      Z17, Z6, Z6
+	VPSRLQ      $0x20, Z17, Z17
+	VPADDQ      Z17, Z7, Z7
+	VSHUFI64X2  $0xdd, Z15, Z14, Z14
+	PREFETCHT0  2560(BX)
+	PREFETCHT0  2560(R8)
+	VMOVDQU64   448(BX), Z15
+	VMOVDQU64   Z15, 448(R8)
+	VPADDQ      Z15, Z6, Z6
+	VPSRLQ      $0x20, Z15, Z15
+	VPADDQ      Z15, Z7, Z7
+	VPADDQ      Z16, Z14, Z16
+	PREFETCHT0  2496(BX)(SI*1)
+	PREFETCHT0  2496(R8)(R9*1)
+	VMOVDQU64   384(BX)(SI*1), Z14
+	VMOVDQU64   Z14, 384(R8)(R9*1)
+	VPADDQ      Z14, Z8, Z8
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z9, Z9
+	VPADDQ      Z1, Z16, Z16
+	PREFETCHT0  2560(BX)(SI*1)
+	PREFETCHT0  2560(R8)(R9*1)
+	VMOVDQU64   448(BX)(SI*1), Z14
+	VMOVDQU64   Z14, 448(R8)(R9*1)
+	VPADDQ      Z14, Z8, Z8
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z9, Z9
+	VPSRLQ      $0x20, Z16, Z14
+	PREFETCHT0  2496(BX)(SI*2)
+	PREFETCHT0  2496(R8)(R9*2)
+	VMOVDQU64   384(BX)(SI*2), Z15
+	VMOVDQU64   Z15, 384(R8)(R9*2)
+	VPADDQ      Z15, Z10, Z10
+	VPSRLQ      $0x20, Z15, Z15
+	VPADDQ      Z15, Z11, Z11
+	VPANDQ      Z4, Z16, Z16
+	PREFETCHT0  2560(BX)(SI*2)
+	PREFETCHT0  2560(R8)(R9*2)
+	VMOVDQU64   448(BX)(SI*2), Z15
+	VMOVDQU64   Z15, 448(R8)(R9*2)
+	VPADDQ      Z15, Z10, Z10
+	VPSRLQ      $0x20, Z15, Z15
+	VPADDQ      Z15, Z11, Z11
+	VPADDQ      Z14, Z16, Z16
+	PREFETCHT0  2496(BX)(DI*1)
+	PREFETCHT0  2496(R8)(R10*1)
+	VMOVDQU64   384(BX)(DI*1), Z14
+	VMOVDQU64   Z14, 384(R8)(R10*1)
+	VPADDQ      Z14, Z12, Z12
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z13, Z13
+	VPSRLQ      $0x10, Z16, Z14
+	PREFETCHT0  2560(BX)(DI*1)
+	PREFETCHT0  2560(R8)(R10*1)
+	VMOVDQU64   448(BX)(DI*1), Z15
+	VMOVDQU64   Z15, 448(R8)(R10*1)
+	VPADDQ      Z15, Z12, Z12
+	VPSRLQ      $0x20, Z15, Z15
+	VPADDQ      Z15, Z13, Z13
+	VPANDQ      Z5, Z16, Z16
+	VPADDQ      Z14, Z16, Z16
+	VPSRLQ      $0x10, Z16, Z14
+	VPANDQ      Z5, Z16, Z16
+	VPADDQ      Z14, Z16, Z16
+	VPSRLQ      $0x10, Z16, Z14
+	VPANDQ      Z5, Z16, Z16
+	VPADDQ      Z14, Z16, Z16
+	VPANDNQ     Z5, Z16, Z16
+	VPSHUFB     byteSwap<>+0(SB), Z2, Z14
+	VPADDD      Z3, Z2, Z2
+	VPXORQ      Z14, Z16, Z16
+	MOVQ        (AX), R12
+	VMOVDQU64   Z16, (R12)
+	ADDQ        $0x40, (AX)
+	ADDQ        $0x00000200, BX
+	ADDQ        $0x00000200, R8
+	ADDQ        $0x00000200, DX
+	SUBQ        $0x00000200, R11
+	JLT         short1105
+
+long1103:
+	VMOVDQU64 (BX), Z14
+	VMOVDQU64 Z14, (R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 64(BX), Z14
+	VMOVDQU64 Z14, 64(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 (BX)(SI*1), Z14
+	VMOVDQU64 Z14, (R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 64(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 64(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 (BX)(SI*2), Z14
+	VMOVDQU64 Z14, (R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 64(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 64(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 (BX)(DI*1), Z14
+	VMOVDQU64 Z14, (R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 64(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 64(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 128(BX), Z14
+	VMOVDQU64 Z14, 128(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 192(BX), Z14
+	VMOVDQU64 Z14, 192(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 128(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 128(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 192(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 192(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 128(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 128(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 192(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 192(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 128(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 128(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 192(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 192(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 256(BX), Z14
+	VMOVDQU64 Z14, 256(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 320(BX), Z14
+	VMOVDQU64 Z14, 320(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 256(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 256(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 320(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 320(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 256(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 256(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 320(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 320(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 256(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 256(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 320(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 320(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 384(BX), Z14
+	VMOVDQU64 Z14, 384(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 448(BX), Z14
+	VMOVDQU64 Z14, 448(R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 384(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 384(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 448(BX)(SI*1), Z14
+	VMOVDQU64 Z14, 448(R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 384(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 384(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 448(BX)(SI*2), Z14
+	VMOVDQU64 Z14, 448(R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 384(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 384(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	VMOVDQU64 448(BX)(DI*1), Z14
+	VMOVDQU64 Z14, 448(R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	ADDQ      $0x00000200, BX
+	ADDQ      $0x00000200, R8
+	ADDQ      $0x00000200, DX
+	SUBQ      $0x00000200, R11
+	JGE       long1103
+	JMP       short1105
+
+none1104:
+	VPSLLQ      $0x20, Z15, Z22
+	VPSUBQ      Z22, Z14, Z22
+	VPADDQ      Z15, Z22, Z22
+	VPSLLQ      $0x20, Z17, Z14
+	VPSUBQ      Z14, Z16, Z14
+	VPADDQ      Z17, Z14, Z14
+	VPSLLQ      $0x20, Z19, Z15
+	VPSUBQ      Z15, Z18, Z15
+	VPADDQ      Z19, Z15, Z15
+	VPSLLQ      $0x20, Z21, Z16
+	VPSUBQ      Z16, Z20, Z16
+	VPADDQ      Z21, Z16, Z16
+	VPUNPCKLQDQ Z14, Z22, Z17
+	VPUNPCKHQDQ Z14, Z22, Z14
+	VPADDQ      Z17, Z14, Z17
+	VPUNPCKLQDQ Z16, Z15, Z14
+	VPUNPCKHQDQ Z16, Z15, Z15
+	VPADDQ      Z14, Z15, Z14
+	VSHUFI64X2  $0x88, Z14, Z17, Z15
+	VSHUFI64X2  $0xdd, Z14, Z17, Z14
+	VPADDQ      Z15, Z14, Z15
+	VMOVDQA64   Z15, 576(CX)
+	VMOVDQA64   512(CX), Z14
+	VMOVDQA64   576(CX), Z15
+	VSHUFI64X2  $0x88, Z15, Z14, Z16
+	VSHUFI64X2  $0xdd, Z15, Z14, Z14
+	VPADDQ      Z16, Z14, Z16
+	VPADDQ      Z1, Z16, Z16
+	VPSRLQ      $0x20, Z16, Z14
+	VPANDQ      Z4, Z16, Z16
+	VPADDQ      Z14, Z16, Z16
+	VPSRLQ      $0x10, Z16, Z14
+	VPANDQ      Z5, Z16, Z16
+	VPADDQ      Z14, Z16, Z16
+	VPSRLQ      $0x10, Z16, Z14
+	VPANDQ      Z5, Z16, Z16
+	VPADDQ      Z14, Z16, Z16
+	VPSRLQ      $0x10, Z16, Z14
+	VPANDQ      Z5, Z16, Z16
+	VPADDQ      Z14, Z16, Z16
+	VPANDNQ     Z5, Z16, Z16
+	VPSHUFB     byteSwap<>+0(SB), Z2, Z14
+	VPADDD      Z3, Z2, Z2
+	VPXORQ      Z14, Z16, Z16
+	MOVQ        (AX), R12
+	VMOVDQU64   Z16, (R12)
+	ADDQ        $0x40, (AX)
+
+short1105:
+	ADDQ $0x000001c0, R11
+	JLT  tail1107
+
+vector1106:
+	VMOVDQU64 (BX), Z14
+	VMOVDQU64 Z14, (R8)
+	VPADDQ    Z14, Z6, Z6
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z7, Z7
+	VMOVDQU64 (BX)(SI*1), Z14
+	VMOVDQU64 Z14, (R8)(R9*1)
+	VPADDQ    Z14, Z8, Z8
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z9, Z9
+	VMOVDQU64 (BX)(SI*2), Z14
+	VMOVDQU64 Z14, (R8)(R9*2)
+	VPADDQ    Z14, Z10, Z10
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z11, Z11
+	VMOVDQU64 (BX)(DI*1), Z14
+	VMOVDQU64 Z14, (R8)(R10*1)
+	VPADDQ    Z14, Z12, Z12
+	VPSRLQ    $0x20, Z14, Z14
+	VPADDQ    Z14, Z13, Z13
+	ADDQ      $0x00000040, BX
+	ADDQ      $0x00000040, R8
+	ADDQ      $0x00000040, DX
+	SUBQ      $0x40, R11
+	JGE       vector1106
+
+tail1107:
+	ADDQ        $0x40, R11
+	JZ          end1108
+	SHRQ        $0x03, R11
+	MOVL        $0x000000ff, DX
+	BZHIQ       R11, DX, DX
+	KMOVW       DX, K1
+	VMOVDQU64.Z (BX), K1, Z14
+	VMOVDQU64   Z14, K1, (R8)
+	VPADDQ      Z14, Z6, Z6
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z7, Z7
+	VMOVDQU64.Z (BX)(SI*1), K1, Z14
+	VMOVDQU64   Z14, K1, (R8)(R9*1)
+	VPADDQ      Z14, Z8, Z8
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z9, Z9
+	VMOVDQU64.Z (BX)(SI*2), K1, Z14
+	VMOVDQU64   Z14, K1, (R8)(R9*2)
+	VPADDQ      Z14, Z10, Z10
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z11, Z11
+	VMOVDQU64.Z (BX)(DI*1), K1, Z14
+	VMOVDQU64   Z14, K1, (R8)(R10*1)
+	VPADDQ      Z14, Z12, Z12
+	VPSRLQ      $0x20, Z14, Z14
+	VPADDQ      Z14, Z13, Z13
+
+end1108:
+	MOVQ 8(AX), DX
+	LEAQ (DX)(SI*4), DX
+	MOVQ DX, 8(AX)
+	MOVQ 16(AX), DX
+	LEAQ (DX)(R9*4), DX
+	MOVQ DX, 16(AX)
+	INCQ 152(AX)
+	CMPQ 152(AX), $0x02
+	JB   eight1088
+	MOVQ 136(AX), DX
+	ADDQ $0x40, 136(AX)
+	MOVQ 24(AX), BX
+	MOVQ 48(AX), SI
+	MOVQ 120(AX), DI
+	CMPQ DI, $0x00
+	JE   done1109
+	XORQ R8, R8
+	LEAQ (SI)(SI*2), R9
+	LEAQ (BX)(SI*4), R10
+	CMPQ DI, $0x03
+	JNE  notcompare81110
+	MOVQ (DX), DI
+	XORQ (BX), DI
+	ORQ  DI, R8
+	MOVQ 8(DX), DI
+	XORQ (BX)(SI*1), DI
+	ORQ  DI, R8
+	MOVQ 16(DX), DI
+	XORQ (BX)(SI*2), DI
+	ORQ  DI, R8
+	MOVQ 24(DX), DI
+	XORQ (BX)(R9*1), DI
+	ORQ  DI, R8
+	MOVQ 32(DX), BX
+	XORQ (R10), BX
+	ORQ  BX, R8
+	MOVQ 40(DX), BX
+	XORQ (R10)(SI*1), BX
+	ORQ  BX, R8
+	MOVQ 48(DX), BX
+	XORQ (R10)(SI*2), BX
+	ORQ  BX, R8
+	MOVQ 56(DX), DX
+	XORQ (R10)(R9*1), DX
+	ORQ  DX, R8
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done1109
+
+notcompare81110:
+	CMPQ DI, $0x01
+	JNE  notstore81111
+	MOVQ (DX), DI
+	MOVQ DI, (BX)
+	MOVQ 8(DX), DI
+	MOVQ DI, (BX)(SI*1)
+	MOVQ 16(DX), DI
+	MOVQ DI, (BX)(SI*2)
+	MOVQ 24(DX), DI
+	MOVQ DI, (BX)(R9*1)
+	MOVQ 32(DX), BX
+	MOVQ BX, (R10)
+	MOVQ 40(DX), BX
+	MOVQ BX, (R10)(SI*1)
+	MOVQ 48(DX), BX
+	MOVQ BX, (R10)(SI*2)
+	MOVQ 56(DX), DX
+	MOVQ DX, (R10)(R9*1)
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done1109
+
+notstore81111:
+	CMPQ DI, $0x04
+	JNE  notcompare41112
+	MOVL (DX), DI
+	XORL (BX), DI
+	ORQ  DI, R8
+	MOVL 8(DX), DI
+	XORL (BX)(SI*1), DI
+	ORQ  DI, R8
+	MOVL 16(DX), DI
+	XORL (BX)(SI*2), DI
+	ORQ  DI, R8
+	MOVL 24(DX), DI
+	XORL (BX)(R9*1), DI
+	ORQ  DI, R8
+	MOVL 32(DX), BX
+	XORL (R10), BX
+	ORQ  BX, R8
+	MOVL 40(DX), BX
+	XORL (R10)(SI*1), BX
+	ORQ  BX, R8
+	MOVL 48(DX), BX
+	XORL (R10)(SI*2), BX
+	ORQ  BX, R8
+	MOVL 56(DX), DX
+	XORL (R10)(R9*1), DX
+	ORQ  DX, R8
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done1109
+
+notcompare41112:
+	MOVL (DX), DI
+	MOVL DI, (BX)
+	MOVL 8(DX), DI
+	MOVL DI, (BX)(SI*1)
+	MOVL 16(DX), DI
+	MOVL DI, (BX)(SI*2)
+	MOVL 24(DX), DI
+	MOVL DI, (BX)(R9*1)
+	MOVL 32(DX), BX
+	MOVL BX, (R10)
+	MOVL 40(DX), BX
+	MOVL BX, (R10)(SI*1)
+	MOVL 48(DX), BX
+	MOVL BX, (R10)(SI*2)
+	MOVL 56(DX), DX
+	MOVL DX, (R10)(R9*1)
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+
+done1109:
+	JMP eight1088
+
+last1089:
+	VPSLLQ      $0x20, Z15, Z6
+	VPSUBQ      Z6, Z14, Z6
+	VPADDQ      Z15, Z6, Z6
+	VPSLLQ      $0x20, Z17, Z7
+	VPSUBQ      Z7, Z16, Z7
+	VPADDQ      Z17, Z7, Z7
+	VPSLLQ      $0x20, Z19, Z8
+	VPSUBQ      Z8, Z18, Z8
+	VPADDQ      Z19, Z8, Z8
+	VPSLLQ      $0x20, Z21, Z9
+	VPSUBQ      Z9, Z20, Z9
+	VPADDQ      Z21, Z9, Z9
+	VPUNPCKLQDQ Z7, Z6, Z10
+	VPUNPCKHQDQ Z7, Z6, Z6
+	VPADDQ      Z10, Z6, Z10
+	VPUNPCKLQDQ Z9, Z8, Z6
+	VPUNPCKHQDQ Z9, Z8, Z7
+	VPADDQ      Z6, Z7, Z6
+	VSHUFI64X2  $0x88, Z6, Z10, Z7
+	VSHUFI64X2  $0xdd, Z6, Z10, Z6
+	VPADDQ      Z7, Z6, Z7
+	VMOVDQA64   Z7, 576(CX)
+	VMOVDQA64   512(CX), Z6
+	VMOVDQA64   576(CX), Z7
+	VSHUFI64X2  $0x88, Z7, Z6, Z8
+	VSHUFI64X2  $0xdd, Z7, Z6, Z6
+	VPADDQ      Z8, Z6, Z8
+	VPADDQ      Z1, Z8, Z8
+	VPSRLQ      $0x20, Z8, Z6
+	VPANDQ      Z4, Z8, Z8
+	VPADDQ      Z6, Z8, Z8
+	VPSRLQ      $0x10, Z8, Z6
+	VPANDQ      Z5, Z8, Z8
+	VPADDQ      Z6, Z8, Z8
+	VPSRLQ      $0x10, Z8, Z6
+	VPANDQ      Z5, Z8, Z8
+	VPADDQ      Z6, Z8, Z8
+	VPSRLQ      $0x10, Z8, Z6
+	VPANDQ      Z5, Z8, Z8
+	VPADDQ      Z6, Z8, Z8
+	VPANDNQ     Z5, Z8, Z8
+	VPSHUFB     byteSwap<>+0(SB), Z2, Z6
+	VPADDD      Z3, Z2, Z2
+	VPXORQ      Z6, Z8, Z8
+	MOVQ        (AX), DX
+	VMOVDQU64   Z8, (DX)
+	ADDQ        $0x40, (AX)
+
+later1090:
+	MOVQ 136(AX), DX
+	ADDQ $0x40, 136(AX)
+	MOVQ 24(AX), BX
+	MOVQ 48(AX), SI
+	MOVQ 120(AX), DI
+	CMPQ DI, $0x00
+	JE   done1114
+	XORQ R8, R8
+	LEAQ (SI)(SI*2), R9
+	LEAQ (BX)(SI*4), R10
+	CMPQ DI, $0x03
+	JNE  notcompare81115
+	MOVQ (DX), DI
+	XORQ (BX), DI
+	ORQ  DI, R8
+	MOVQ 8(DX), DI
+	XORQ (BX)(SI*1), DI
+	ORQ  DI, R8
+	MOVQ 16(DX), DI
+	XORQ (BX)(SI*2), DI
+	ORQ  DI, R8
+	MOVQ 24(DX), DI
+	XORQ (BX)(R9*1), DI
+	ORQ  DI, R8
+	MOVQ 32(DX), BX
+	XORQ (R10), BX
+	ORQ  BX, R8
+	MOVQ 40(DX), BX
+	XORQ (R10)(SI*1), BX
+	ORQ  BX, R8
+	MOVQ 48(DX), BX
+	XORQ (R10)(SI*2), BX
+	ORQ  BX, R8
+	MOVQ 56(DX), DX
+	XORQ (R10)(R9*1), DX
+	ORQ  DX, R8
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done1114
+
+notcompare81115:
+	CMPQ DI, $0x01
+	JNE  notstore81116
+	MOVQ (DX), DI
+	MOVQ DI, (BX)
+	MOVQ 8(DX), DI
+	MOVQ DI, (BX)(SI*1)
+	MOVQ 16(DX), DI
+	MOVQ DI, (BX)(SI*2)
+	MOVQ 24(DX), DI
+	MOVQ DI, (BX)(R9*1)
+	MOVQ 32(DX), BX
+	MOVQ BX, (R10)
+	MOVQ 40(DX), BX
+	MOVQ BX, (R10)(SI*1)
+	MOVQ 48(DX), BX
+	MOVQ BX, (R10)(SI*2)
+	MOVQ 56(DX), DX
+	MOVQ DX, (R10)(R9*1)
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done1114
+
+notstore81116:
+	CMPQ DI, $0x04
+	JNE  notcompare41117
+	MOVL (DX), DI
+	XORL (BX), DI
+	ORQ  DI, R8
+	MOVL 8(DX), DI
+	XORL (BX)(SI*1), DI
+	ORQ  DI, R8
+	MOVL 16(DX), DI
+	XORL (BX)(SI*2), DI
+	ORQ  DI, R8
+	MOVL 24(DX), DI
+	XORL (BX)(R9*1), DI
+	ORQ  DI, R8
+	MOVL 32(DX), BX
+	XORL (R10), BX
+	ORQ  BX, R8
+	MOVL 40(DX), BX
+	XORL (R10)(SI*1), BX
+	ORQ  BX, R8
+	MOVL 48(DX), BX
+	XORL (R10)(SI*2), BX
+	ORQ  BX, R8
+	MOVL 56(DX), DX
+	XORL (R10)(R9*1), DX
+	ORQ  DX, R8
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done1114
+
+notcompare41117:
+	MOVL (DX), DI
+	MOVL DI, (BX)
+	MOVL 8(DX), DI
+	MOVL DI, (BX)(SI*1)
+	MOVL 16(DX), DI
+	MOVL DI, (BX)(SI*2)
+	MOVL 24(DX), DI
+	MOVL DI, (BX)(R9*1)
+	MOVL 32(DX), BX
+	MOVL BX, (R10)
+	MOVL 40(DX), BX
+	MOVL BX, (R10)(SI*1)
+	MOVL 48(DX), BX
+	MOVL BX, (R10)(SI*2)
+	MOVL 56(DX), DX
+	MOVL DX, (R10)(R9*1)
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+
+done1114:
+	MOVQ 136(AX), DX
+	CMPQ DX, (AX)
+	JB   later1090
+	JMP  rest1085
+
+long1087:
+eight1119:
+	MOVQ $0x00000004, DX
+	LEAQ (CX), BX
+
+one1120:
+	MOVQ      72(AX), SI
+	MOVQ      8(AX), DI
+	MOVQ      32(AX), R8
+	MOVQ      16(AX), R9
+	MOVQ      40(AX), R10
+	VMOVDQA64 Z0, Z6
+	VMOVDQA64 Z0, Z7
+	MOVQ      64(AX), R11
+	SUBQ      $0x00000200, R11
+	JLT       short1125
+
+long1123:
+	VMOVDQU64 (DI), Z8
+	VMOVDQU64 Z8, (R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 64(DI), Z8
+	VMOVDQU64 Z8, 64(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 128(DI), Z8
+	VMOVDQU64 Z8, 128(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 192(DI), Z8
+	VMOVDQU64 Z8, 192(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 256(DI), Z8
+	VMOVDQU64 Z8, 256(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 320(DI), Z8
+	VMOVDQU64 Z8, 320(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 384(DI), Z8
+	VMOVDQU64 Z8, 384(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 448(DI), Z8
+	VMOVDQU64 Z8, 448(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	ADDQ      $0x00000200, DI
+	ADDQ      $0x00000200, R9
+	ADDQ      $0x00000200, SI
+	SUBQ      $0x00000200, R11
+	JGE       long1123
+
+short1125:
+	ADDQ $0x000001c0, R11
+	JLT  tail1127
+
+vector1126:
+	VMOVDQU64 (DI), Z8
+	VMOVDQU64 Z8, (R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	ADDQ      $0x00000040, DI
+	ADDQ      $0x00000040, R9
+	ADDQ      $0x00000040, SI
+	SUBQ      $0x40, R11
+	JGE       vector1126
+
+tail1127:
+	ADDQ        $0x40, R11
+	JZ          end1128
+	SHRQ        $0x03, R11
+	MOVL        $0x000000ff, SI
+	BZHIQ       R11, SI, SI
+	KMOVW       SI, K1
+	VMOVDQU64.Z (DI), K1, Z8
+	VMOVDQU64   Z8, K1, (R9)
+	VPADDQ      Z8, Z6, Z6
+	VPSRLQ      $0x20, Z8, Z8
+	VPADDQ      Z8, Z7, Z7
+
+end1128:
+	MOVQ        8(AX), SI
+	LEAQ        (SI)(R8*1), SI
+	MOVQ        SI, 8(AX)
+	MOVQ        16(AX), SI
+	LEAQ        (SI)(R10*1), SI
+	MOVQ        SI, 16(AX)
+	VMOVDQA64   Z6, (BX)
+	VMOVDQA64   Z7, 64(BX)
+	ADDQ        $0x00000080, BX
+	DECQ        DX
+	JNZ         one1120
+	VMOVDQA64   (CX), Z6
+	VMOVDQA64   64(CX), Z7
+	VPSLLQ      $0x20, Z7, Z8
+	VPSUBQ      Z8, Z6, Z8
+	VPADDQ      Z7, Z8, Z8
+	VMOVDQA64   128(CX), Z6
+	VMOVDQA64   192(CX), Z7
+	VPSLLQ      $0x20, Z7, Z9
+	VPSUBQ      Z9, Z6, Z9
+	VPADDQ      Z7, Z9, Z9
+	VMOVDQA64   256(CX), Z6
+	VMOVDQA64   320(CX), Z7
+	VPSLLQ      $0x20, Z7, Z10
+	VPSUBQ      Z10, Z6, Z10
+	VPADDQ      Z7, Z10, Z10
+	VMOVDQA64   384(CX), Z6
+	VMOVDQA64   448(CX), Z7
+	VPSLLQ      $0x20, Z7, Z11
+	VPSUBQ      Z11, Z6, Z11
+	VPADDQ      Z7, Z11, Z11
+	VPUNPCKLQDQ Z9, Z8, Z6
+	VPUNPCKHQDQ Z9, Z8, Z7
+	VPADDQ      Z6, Z7, Z6
+	VPUNPCKLQDQ Z11, Z10, Z7
+	VPUNPCKHQDQ Z11, Z10, Z8
+	VPADDQ      Z7, Z8, Z7
+	VSHUFI64X2  $0x88, Z7, Z6, Z8
+	VSHUFI64X2  $0xdd, Z7, Z6, Z6
+	VPADDQ      Z8, Z6, Z8
+	VMOVDQA64   Z8, 512(CX)
+	MOVQ        $0x00000004, DX
+	LEAQ        (CX), BX
+
+one1129:
+	MOVQ      72(AX), SI
+	MOVQ      8(AX), DI
+	MOVQ      32(AX), R8
+	MOVQ      16(AX), R9
+	MOVQ      40(AX), R10
+	VMOVDQA64 Z0, Z6
+	VMOVDQA64 Z0, Z7
+	MOVQ      64(AX), R11
+	SUBQ      $0x00000200, R11
+	JLT       short1134
+
+long1132:
+	VMOVDQU64 (DI), Z8
+	VMOVDQU64 Z8, (R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 64(DI), Z8
+	VMOVDQU64 Z8, 64(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 128(DI), Z8
+	VMOVDQU64 Z8, 128(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 192(DI), Z8
+	VMOVDQU64 Z8, 192(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 256(DI), Z8
+	VMOVDQU64 Z8, 256(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 320(DI), Z8
+	VMOVDQU64 Z8, 320(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 384(DI), Z8
+	VMOVDQU64 Z8, 384(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 448(DI), Z8
+	VMOVDQU64 Z8, 448(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	ADDQ      $0x00000200, DI
+	ADDQ      $0x00000200, R9
+	ADDQ      $0x00000200, SI
+	SUBQ      $0x00000200, R11
+	JGE       long1132
+
+short1134:
+	ADDQ $0x000001c0, R11
+	JLT  tail1136
+
+vector1135:
+	VMOVDQU64 (DI), Z8
+	VMOVDQU64 Z8, (R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	ADDQ      $0x00000040, DI
+	ADDQ      $0x00000040, R9
+	ADDQ      $0x00000040, SI
+	SUBQ      $0x40, R11
+	JGE       vector1135
+
+tail1136:
+	ADDQ        $0x40, R11
+	JZ          end1137
+	SHRQ        $0x03, R11
+	MOVL        $0x000000ff, SI
+	BZHIQ       R11, SI, SI
+	KMOVW       SI, K1
+	VMOVDQU64.Z (DI), K1, Z8
+	VMOVDQU64   Z8, K1, (R9)
+	VPADDQ      Z8, Z6, Z6
+	VPSRLQ      $0x20, Z8, Z8
+	VPADDQ      Z8, Z7, Z7
+
+end1137:
+	MOVQ        8(AX), SI
+	LEAQ        (SI)(R8*1), SI
+	MOVQ        SI, 8(AX)
+	MOVQ        16(AX), SI
+	LEAQ        (SI)(R10*1), SI
+	MOVQ        SI, 16(AX)
+	VMOVDQA64   Z6, (BX)
+	VMOVDQA64   Z7, 64(BX)
+	ADDQ        $0x00000080, BX
+	DECQ        DX
+	JNZ         one1129
+	VMOVDQA64   (CX), Z6
+	VMOVDQA64   64(CX), Z7
+	VPSLLQ      $0x20, Z7, Z8
+	VPSUBQ      Z8, Z6, Z8
+	VPADDQ      Z7, Z8, Z8
+	VMOVDQA64   128(CX), Z6
+	VMOVDQA64   192(CX), Z7
+	VPSLLQ      $0x20, Z7, Z9
+	VPSUBQ      Z9, Z6, Z9
+	VPADDQ      Z7, Z9, Z9
+	VMOVDQA64   256(CX), Z6
+	VMOVDQA64   320(CX), Z7
+	VPSLLQ      $0x20, Z7, Z10
+	VPSUBQ      Z10, Z6, Z10
+	VPADDQ      Z7, Z10, Z10
+	VMOVDQA64   384(CX), Z6
+	VMOVDQA64   448(CX), Z7
+	VPSLLQ      $0x20, Z7, Z11
+	VPSUBQ      Z11, Z6, Z11
+	VPADDQ      Z7, Z11, Z11
+	VPUNPCKLQDQ Z9, Z8, Z6
+	VPUNPCKHQDQ Z9, Z8, Z7
+	VPADDQ      Z6, Z7, Z6
+	VPUNPCKLQDQ Z11, Z10, Z7
+	VPUNPCKHQDQ Z11, Z10, Z8
+	VPADDQ      Z7, Z8, Z7
+	VSHUFI64X2  $0x88, Z7, Z6, Z8
+	VSHUFI64X2  $0xdd, Z7, Z6, Z6
+	VPADDQ      Z8, Z6, Z8
+	VMOVDQA64   Z8, 576(CX)
+	VMOVDQA64   512(CX), Z6
+	VMOVDQA64   576(CX), Z7
+	VSHUFI64X2  $0x88, Z7, Z6, Z8
+	VSHUFI64X2  $0xdd, Z7, Z6, Z6
+	VPADDQ      Z8, Z6, Z8
+	VPADDQ      Z1, Z8, Z8
+	VPSRLQ      $0x20, Z8, Z6
+	VPANDQ      Z4, Z8, Z8
+	VPADDQ      Z6, Z8, Z8
+	VPSRLQ      $0x10, Z8, Z6
+	VPANDQ      Z5, Z8, Z8
+	VPADDQ      Z6, Z8, Z8
+	VPSRLQ      $0x10, Z8, Z6
+	VPANDQ      Z5, Z8, Z8
+	VPADDQ      Z6, Z8, Z8
+	VPSRLQ      $0x10, Z8, Z6
+	VPANDQ      Z5, Z8, Z8
+	VPADDQ      Z6, Z8, Z8
+	VPANDNQ     Z5, Z8, Z8
+	VPSHUFB     byteSwap<>+0(SB), Z2, Z6
+	VPADDD      Z3, Z2, Z2
+	VPXORQ      Z6, Z8, Z8
+	MOVQ        (AX), DX
+	VMOVDQU64   Z8, (DX)
+	ADDQ        $0x40, DX
+	MOVQ        DX, (AX)
+	MOVQ        136(AX), DX
+	ADDQ        $0x40, 136(AX)
+	MOVQ        24(AX), BX
+	MOVQ        48(AX), SI
+	MOVQ        120(AX), DI
+	CMPQ        DI, $0x00
+	JE          done1138
+	XORQ        R8, R8
+	LEAQ        (SI)(SI*2), R9
+	LEAQ        (BX)(SI*4), R10
+	CMPQ        DI, $0x03
+	JNE         notcompare81139
+	MOVQ        (DX), DI
+	XORQ        (BX), DI
+	ORQ         DI, R8
+	MOVQ        8(DX), DI
+	XORQ        (BX)(SI*1), DI
+	ORQ         DI, R8
+	MOVQ        16(DX), DI
+	XORQ        (BX)(SI*2), DI
+	ORQ         DI, R8
+	MOVQ        24(DX), DI
+	XORQ        (BX)(R9*1), DI
+	ORQ         DI, R8
+	MOVQ        32(DX), BX
+	XORQ        (R10), BX
+	ORQ         BX, R8
+	MOVQ        40(DX), BX
+	XORQ        (R10)(SI*1), BX
+	ORQ         BX, R8
+	MOVQ        48(DX), BX
+	XORQ        (R10)(SI*2), BX
+	ORQ         BX, R8
+	MOVQ        56(DX), DX
+	XORQ        (R10)(R9*1), DX
+	ORQ         DX, R8
+	LEAQ        (R10)(SI*4), BX
+	ORQ         R8, 128(AX)
+	MOVQ        BX, 24(AX)
+	JMP         done1138
+
+notcompare81139:
+	CMPQ DI, $0x01
+	JNE  notstore81140
+	MOVQ (DX), DI
+	MOVQ DI, (BX)
+	MOVQ 8(DX), DI
+	MOVQ DI, (BX)(SI*1)
+	MOVQ 16(DX), DI
+	MOVQ DI, (BX)(SI*2)
+	MOVQ 24(DX), DI
+	MOVQ DI, (BX)(R9*1)
+	MOVQ 32(DX), BX
+	MOVQ BX, (R10)
+	MOVQ 40(DX), BX
+	MOVQ BX, (R10)(SI*1)
+	MOVQ 48(DX), BX
+	MOVQ BX, (R10)(SI*2)
+	MOVQ 56(DX), DX
+	MOVQ DX, (R10)(R9*1)
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done1138
+
+notstore81140:
+	CMPQ DI, $0x04
+	JNE  notcompare41141
+	MOVL (DX), DI
+	XORL (BX), DI
+	ORQ  DI, R8
+	MOVL 8(DX), DI
+	XORL (BX)(SI*1), DI
+	ORQ  DI, R8
+	MOVL 16(DX), DI
+	XORL (BX)(SI*2), DI
+	ORQ  DI, R8
+	MOVL 24(DX), DI
+	XORL (BX)(R9*1), DI
+	ORQ  DI, R8
+	MOVL 32(DX), BX
+	XORL (R10), BX
+	ORQ  BX, R8
+	MOVL 40(DX), BX
+	XORL (R10)(SI*1), BX
+	ORQ  BX, R8
+	MOVL 48(DX), BX
+	XORL (R10)(SI*2), BX
+	ORQ  BX, R8
+	MOVL 56(DX), DX
+	XORL (R10)(R9*1), DX
+	ORQ  DX, R8
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done1138
+
+notcompare41141:
+	MOVL (DX), DI
+	MOVL DI, (BX)
+	MOVL 8(DX), DI
+	MOVL DI, (BX)(SI*1)
+	MOVL 16(DX), DI
+	MOVL DI, (BX)(SI*2)
+	MOVL 24(DX), DI
+	MOVL DI, (BX)(R9*1)
+	MOVL 32(DX), BX
+	MOVL BX, (R10)
+	MOVL 40(DX), BX
+	MOVL BX, (R10)(SI*1)
+	MOVL 48(DX), BX
+	MOVL BX, (R10)(SI*2)
+	MOVL 56(DX), DX
+	MOVL DX, (R10)(R9*1)
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+
+done1138:
+	SUBQ $0x08, 56(AX)
+	CMPQ 56(AX), $0x08
+	JGE  eight1119
+
+rest1085:
+	CMPQ    56(AX), $0x00
+	JE      end1086
+	MOVQ    56(AX), DX
+	MOVQ    $0x00000004, BX
+	CMPQ    DX, BX
+	CMOVQLT DX, BX
+	LEAQ    (CX), DX
+
+one1144:
+	MOVQ      72(AX), SI
+	MOVQ      8(AX), DI
+	MOVQ      32(AX), R8
+	MOVQ      16(AX), R9
+	MOVQ      40(AX), R10
+	VMOVDQA64 Z0, Z6
+	VMOVDQA64 Z0, Z7
+	MOVQ      64(AX), R11
+	SUBQ      $0x00000200, R11
+	JLT       short1149
+
+long1147:
+	VMOVDQU64 (DI), Z8
+	VMOVDQU64 Z8, (R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 64(DI), Z8
+	VMOVDQU64 Z8, 64(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 128(DI), Z8
+	VMOVDQU64 Z8, 128(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 192(DI), Z8
+	VMOVDQU64 Z8, 192(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 256(DI), Z8
+	VMOVDQU64 Z8, 256(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 320(DI), Z8
+	VMOVDQU64 Z8, 320(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 384(DI), Z8
+	VMOVDQU64 Z8, 384(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 448(DI), Z8
+	VMOVDQU64 Z8, 448(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	ADDQ      $0x00000200, DI
+	ADDQ      $0x00000200, R9
+	ADDQ      $0x00000200, SI
+	SUBQ      $0x00000200, R11
+	JGE       long1147
+
+short1149:
+	ADDQ $0x000001c0, R11
+	JLT  tail1151
+
+vector1150:
+	VMOVDQU64 (DI), Z8
+	VMOVDQU64 Z8, (R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	ADDQ      $0x00000040, DI
+	ADDQ      $0x00000040, R9
+	ADDQ      $0x00000040, SI
+	SUBQ      $0x40, R11
+	JGE       vector1150
+
+tail1151:
+	ADDQ        $0x40, R11
+	JZ          end1152
+	SHRQ        $0x03, R11
+	MOVL        $0x000000ff, SI
+	BZHIQ       R11, SI, SI
+	KMOVW       SI, K1
+	VMOVDQU64.Z (DI), K1, Z8
+	VMOVDQU64   Z8, K1, (R9)
+	VPADDQ      Z8, Z6, Z6
+	VPSRLQ      $0x20, Z8, Z8
+	VPADDQ      Z8, Z7, Z7
+
+end1152:
+	MOVQ        8(AX), SI
+	LEAQ        (SI)(R8*1), SI
+	MOVQ        SI, 8(AX)
+	MOVQ        16(AX), SI
+	LEAQ        (SI)(R10*1), SI
+	MOVQ        SI, 16(AX)
+	VMOVDQA64   Z6, (DX)
+	VMOVDQA64   Z7, 64(DX)
+	ADDQ        $0x00000080, DX
+	DECQ        BX
+	JNZ         one1144
+	VMOVDQA64   (CX), Z6
+	VMOVDQA64   64(CX), Z7
+	VPSLLQ      $0x20, Z7, Z8
+	VPSUBQ      Z8, Z6, Z8
+	VPADDQ      Z7, Z8, Z8
+	VMOVDQA64   128(CX), Z6
+	VMOVDQA64   192(CX), Z7
+	VPSLLQ      $0x20, Z7, Z9
+	VPSUBQ      Z9, Z6, Z9
+	VPADDQ      Z7, Z9, Z9
+	VMOVDQA64   256(CX), Z6
+	VMOVDQA64   320(CX), Z7
+	VPSLLQ      $0x20, Z7, Z10
+	VPSUBQ      Z10, Z6, Z10
+	VPADDQ      Z7, Z10, Z10
+	VMOVDQA64   384(CX), Z6
+	VMOVDQA64   448(CX), Z7
+	VPSLLQ      $0x20, Z7, Z11
+	VPSUBQ      Z11, Z6, Z11
+	VPADDQ      Z7, Z11, Z11
+	VPUNPCKLQDQ Z9, Z8, Z6
+	VPUNPCKHQDQ Z9, Z8, Z7
+	VPADDQ      Z6, Z7, Z6
+	VPUNPCKLQDQ Z11, Z10, Z7
+	VPUNPCKHQDQ Z11, Z10, Z8
+	VPADDQ      Z7, Z8, Z7
+	VSHUFI64X2  $0x88, Z7, Z6, Z8
+	VSHUFI64X2  $0xdd, Z7, Z6, Z6
+	VPADDQ      Z8, Z6, Z8
+	VMOVDQA64   Z8, 512(CX)
+	MOVQ        56(AX), DX
+	SUBQ        $0x04, DX
+	JLE         folded1143
+	LEAQ        (CX), BX
+
+one1153:
+	MOVQ      72(AX), SI
+	MOVQ      8(AX), DI
+	MOVQ      32(AX), R8
+	MOVQ      16(AX), R9
+	MOVQ      40(AX), R10
+	VMOVDQA64 Z0, Z6
+	VMOVDQA64 Z0, Z7
+	MOVQ      64(AX), R11
+	SUBQ      $0x00000200, R11
+	JLT       short1158
+
+long1156:
+	VMOVDQU64 (DI), Z8
+	VMOVDQU64 Z8, (R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 64(DI), Z8
+	VMOVDQU64 Z8, 64(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 128(DI), Z8
+	VMOVDQU64 Z8, 128(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 192(DI), Z8
+	VMOVDQU64 Z8, 192(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 256(DI), Z8
+	VMOVDQU64 Z8, 256(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 320(DI), Z8
+	VMOVDQU64 Z8, 320(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 384(DI), Z8
+	VMOVDQU64 Z8, 384(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	VMOVDQU64 448(DI), Z8
+	VMOVDQU64 Z8, 448(R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	ADDQ      $0x00000200, DI
+	ADDQ      $0x00000200, R9
+	ADDQ      $0x00000200, SI
+	SUBQ      $0x00000200, R11
+	JGE       long1156
+
+short1158:
+	ADDQ $0x000001c0, R11
+	JLT  tail1160
+
+vector1159:
+	VMOVDQU64 (DI), Z8
+	VMOVDQU64 Z8, (R9)
+	VPADDQ    Z8, Z6, Z6
+	VPSRLQ    $0x20, Z8, Z8
+	VPADDQ    Z8, Z7, Z7
+	ADDQ      $0x00000040, DI
+	ADDQ      $0x00000040, R9
+	ADDQ      $0x00000040, SI
+	SUBQ      $0x40, R11
+	JGE       vector1159
+
+tail1160:
+	ADDQ        $0x40, R11
+	JZ          end1161
+	SHRQ        $0x03, R11
+	MOVL        $0x000000ff, SI
+	BZHIQ       R11, SI, SI
+	KMOVW       SI, K1
+	VMOVDQU64.Z (DI), K1, Z8
+	VMOVDQU64   Z8, K1, (R9)
+	VPADDQ      Z8, Z6, Z6
+	VPSRLQ      $0x20, Z8, Z8
+	VPADDQ      Z8, Z7, Z7
+
+end1161:
+	MOVQ        8(AX), SI
+	LEAQ        (SI)(R8*1), SI
+	MOVQ        SI, 8(AX)
+	MOVQ        16(AX), SI
+	LEAQ        (SI)(R10*1), SI
+	MOVQ        SI, 16(AX)
+	VMOVDQA64   Z6, (BX)
+	VMOVDQA64   Z7, 64(BX)
+	ADDQ        $0x00000080, BX
+	DECQ        DX
+	JNZ         one1153
+	VMOVDQA64   (CX), Z0
+	VMOVDQA64   64(CX), Z6
+	VPSLLQ      $0x20, Z6, Z7
+	VPSUBQ      Z7, Z0, Z7
+	VPADDQ      Z6, Z7, Z7
+	VMOVDQA64   128(CX), Z0
+	VMOVDQA64   192(CX), Z6
+	VPSLLQ      $0x20, Z6, Z8
+	VPSUBQ      Z8, Z0, Z8
+	VPADDQ      Z6, Z8, Z8
+	VMOVDQA64   256(CX), Z0
+	VMOVDQA64   320(CX), Z6
+	VPSLLQ      $0x20, Z6, Z9
+	VPSUBQ      Z9, Z0, Z9
+	VPADDQ      Z6, Z9, Z9
+	VMOVDQA64   384(CX), Z0
+	VMOVDQA64   448(CX), Z6
+	VPSLLQ      $0x20, Z6, Z10
+	VPSUBQ      Z10, Z0, Z10
+	VPADDQ      Z6, Z10, Z10
+	VPUNPCKLQDQ Z8, Z7, Z0
+	VPUNPCKHQDQ Z8, Z7, Z6
+	VPADDQ      Z0, Z6, Z0
+	VPUNPCKLQDQ Z10, Z9, Z6
+	VPUNPCKHQDQ Z10, Z9, Z7
+	VPADDQ      Z6, Z7, Z6
+	VSHUFI64X2  $0x88, Z6, Z0, Z7
+	VSHUFI64X2  $0xdd, Z6, Z0, Z0
+	VPADDQ      Z7, Z0, Z7
+	VMOVDQA64   Z7, 576(CX)
+
+folded1143:
+	VMOVDQA64  512(CX), Z0
+	VMOVDQA64  576(CX), Z6
+	VSHUFI64X2 $0x88, Z6, Z0, Z7
+	VSHUFI64X2 $0xdd, Z6, Z0, Z0
+	VPADDQ     Z7, Z0, Z7
+	VPADDQ     Z1, Z7, Z7
+	VPSRLQ     $0x20, Z7, Z0
+	VPANDQ     Z4, Z7, Z7
+	VPADDQ     Z0, Z7, Z7
+	VPSRLQ     $0x10, Z7, Z0
+	VPANDQ     Z5, Z7, Z7
+	VPADDQ     Z0, Z7, Z7
+	VPSRLQ     $0x10, Z7, Z0
+	VPANDQ     Z5, Z7, Z7
+	VPADDQ     Z0, Z7, Z7
+	VPSRLQ     $0x10, Z7, Z0
+	VPANDQ     Z5, Z7, Z7
+	VPADDQ     Z0, Z7, Z7
+	VPANDNQ    Z5, Z7, Z7
+	VPSHUFB    byteSwap<>+0(SB), Z2, Z0
+	VPADDD     Z3, Z2, Z2
+	VPXORQ     Z0, Z7, Z7
+	MOVQ       56(AX), BX
+	MOVL       $0x000000ff, DX
+	BZHIQ      BX, DX, DX
+	KMOVW      DX, K1
+	MOVQ       (AX), DX
+	VMOVDQU64  Z7, K1, (DX)
+	VMOVDQA64  Z7, 640(CX)
+	LEAQ       640(CX), CX
+	MOVQ       24(AX), DX
+	MOVQ       48(AX), SI
+	MOVQ       120(AX), DI
+	CMPQ       DI, $0x00
+	JE         done1162
+	XORQ       R8, R8
+	CMPQ       DI, $0x03
+	JNE        notcompare81163
+
+compare81164:
+	MOVQ (CX), DI
+	XORQ (DX), DI
+	ORQ  DI, R8
+	ADDQ SI, DX
+	ADDQ $0x08, CX
+	DECQ BX
+	JNZ  compare81164
+	ORQ  R8, 128(AX)
+	MOVQ DX, 24(AX)
+	JMP  done1162
+
+notcompare81163:
+	CMPQ DI, $0x01
+	JNE  notstore81165
+
+store81166:
+	MOVQ (CX), DI
+	MOVQ DI, (DX)
+	ADDQ SI, DX
+	ADDQ $0x08, CX
+	DECQ BX
+	JNZ  store81166
+	ORQ  R8, 128(AX)
+	MOVQ DX, 24(AX)
+	JMP  done1162
+
+notstore81165:
+	CMPQ DI, $0x04
+	JNE  notcompare41167
+
+compare41168:
+	MOVL (CX), DI
+	XORL (DX), DI
+	ORQ  DI, R8
+	ADDQ SI, DX
+	ADDQ $0x08, CX
+	DECQ BX
+	JNZ  compare41168
+	ORQ  R8, 128(AX)
+	MOVQ DX, 24(AX)
+	JMP  done1162
+
+notcompare41167:
+store41170:
+	MOVL (CX), DI
+	MOVL DI, (DX)
+	ADDQ SI, DX
+	ADDQ $0x08, CX
+	DECQ BX
+	JNZ  store41170
+	ORQ  R8, 128(AX)
+	MOVQ DX, 24(AX)
+
+done1162:
+end1086:
 	VZEROUPPER
 	RET
 
@@ -35911,10 +39329,10 @@ TEXT ·t10LinesAVX512(SB), $1280-8
 	VPADDD         Z4, Z2, Z2
 	VPSLLD         $0x03, Z3, Z3
 	CMPQ           56(AX), $0x08
-	JLT            rest1031
+	JLT            rest1171
 	MOVQ           $0x000000c0, 144(AX)
 
-pair1033:
+pair1173:
 	MOVQ           8(AX), DX
 	MOVQ           96(AX), DI
 	MOVQ           32(AX), R8
@@ -36135,10 +39553,10 @@ pair1033:
 	MOVQ           144(AX), DX
 	ADDQ           $0x40, DX
 	CMPQ           DX, $0x00000100
-	JNE            more1034
+	JNE            more1174
 	MOVQ           $0x00000000, DX
 	CMPQ           152(AX), $0x00
-	JE             more1034
+	JE             more1174
 	MOVQ           (AX), DX
 	VMOVDQA64      704(CX), Z4
 	VMOVDQA64      768(CX), Z21
@@ -36172,7 +39590,7 @@ pair1033:
 	MOVQ           DX, (AX)
 	XORQ           DX, DX
 
-more1034:
+more1174:
 	MOVQ           DX, 144(AX)
 	MOVQ           $0x00000001, 152(AX)
 	MOVQ           8(AX), DX
@@ -36370,19 +39788,19 @@ more1034:
 	VPTERNLOGQ     $0x96, Z4, Z21, Z20
 	MOVQ           136(AX), DX
 	CMPQ           DX, (AX)
-	JAE            none1035
+	JAE            none1175
 	MOVQ           136(AX), DX
 	ADDQ           $0x40, 136(AX)
 	MOVQ           24(AX), BX
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done1036
+	JE             done1176
 	XORQ           R8, R8
 	LEAQ           (SI)(SI*2), R9
 	LEAQ           (BX)(SI*4), R10
 	CMPQ           DI, $0x03
-	JNE            notcompare81037
+	JNE            notcompare81177
 	MOVQ           (DX), DI
 	XORQ           (BX), DI
 	ORQ            DI, R8
@@ -36410,11 +39828,11 @@ more1034:
 	LEAQ           (R10)(SI*4), BX
 	ORQ            R8, 128(AX)
 	MOVQ           BX, 24(AX)
-	JMP            done1036
+	JMP            done1176
 
-notcompare81037:
+notcompare81177:
 	CMPQ DI, $0x01
-	JNE  notstore81038
+	JNE  notstore81178
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -36434,11 +39852,11 @@ notcompare81037:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1036
+	JMP  done1176
 
-notstore81038:
+notstore81178:
 	CMPQ DI, $0x04
-	JNE  notcompare41039
+	JNE  notcompare41179
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -36466,9 +39884,9 @@ notstore81038:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1036
+	JMP  done1176
 
-notcompare41039:
+notcompare41179:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -36489,10 +39907,10 @@ notcompare41039:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1036:
-none1035:
+done1176:
+none1175:
 	CMPQ           144(AX), $0x000000c0
-	JNE            pair1033
+	JNE            pair1173
 	MOVQ           32(AX), DX
 	MOVQ           8(AX), BX
 	LEAQ           (DX)(DX*2), DX
@@ -36501,7 +39919,7 @@ none1035:
 	MOVQ           BX, 8(AX)
 	SUBQ           $0x20, 56(AX)
 	CMPQ           56(AX), $0x20
-	JGE            pair1033
+	JGE            pair1173
 	VPUNPCKLQDQ    Z15, Z13, Z4
 	VPUNPCKHQDQ    Z15, Z13, Z5
 	VPXORQ         Z4, Z5, Z4
@@ -36580,19 +39998,19 @@ none1035:
 	ADDQ           $0x00000100, DX
 	MOVQ           DX, (AX)
 
-later1041:
+later1181:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done1042
+	JE   done1182
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare81043
+	JNE  notcompare81183
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -36620,11 +40038,11 @@ later1041:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1042
+	JMP  done1182
 
-notcompare81043:
+notcompare81183:
 	CMPQ DI, $0x01
-	JNE  notstore81044
+	JNE  notstore81184
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -36644,11 +40062,11 @@ notcompare81043:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1042
+	JMP  done1182
 
-notstore81044:
+notstore81184:
 	CMPQ DI, $0x04
-	JNE  notcompare41045
+	JNE  notcompare41185
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -36676,9 +40094,9 @@ notstore81044:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1042
+	JMP  done1182
 
-notcompare41045:
+notcompare41185:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -36699,17 +40117,17 @@ notcompare41045:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1042:
+done1182:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later1041
+	JB   later1181
 	CMPQ 56(AX), $0x08
-	JLT  rest1031
+	JLT  rest1171
 
-eight1047:
+eight1187:
 	MOVQ      $0x00000004, DX
 	CMPQ      DX, $0x04
-	JNE       several1049
+	JNE       several1189
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -36724,9 +40142,9 @@ eight1047:
 	VMOVDQA64 Z0, Z11
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short1053
+	JLT       short1193
 
-long1051:
+long1191:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      64(DX), Z13
 	VMOVDQU64      4224(DX), Z14
@@ -36874,13 +40292,13 @@ long1051:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long1051
+	JGE            long1191
 
-short1053:
+short1193:
 	ADDQ $0x000001c0, R8
-	JLT  tail1055
+	JLT  tail1195
 
-vector1054:
+vector1194:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      4224(DX), Z13
 	VMOVDQU64      (BX), Z14
@@ -36906,11 +40324,11 @@ vector1054:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector1054
+	JGE            vector1194
 
-tail1055:
+tail1195:
 	ADDQ           $0x40, R8
-	JZ             end1056
+	JZ             end1196
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -36938,7 +40356,7 @@ tail1055:
 	VGF2P8AFFINEQB $0x00, Z13, Z14, Z12
 	VPXORQ         Z12, Z11, Z11
 
-end1056:
+end1196:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -36950,12 +40368,12 @@ end1056:
 	VMOVDQA64 Z9, 320(CX)
 	VMOVDQA64 Z10, 384(CX)
 	VMOVDQA64 Z11, 448(CX)
-	JMP       gathered1050
+	JMP       gathered1190
 
-several1049:
+several1189:
 	LEAQ (CX), BX
 
-one1048:
+one1188:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -36963,9 +40381,9 @@ one1048:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1059
+	JLT       short1199
 
-long1057:
+long1197:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      64(SI), Z7
 	VMOVDQU64      4224(SI), Z8
@@ -37017,13 +40435,13 @@ long1057:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1057
+	JGE            long1197
 
-short1059:
+short1199:
 	ADDQ $0x000001c0, R9
-	JLT  tail1061
+	JLT  tail1201
 
-vector1060:
+vector1200:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      4224(SI), Z7
 	VMOVDQU64      (DI), Z8
@@ -37034,11 +40452,11 @@ vector1060:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1060
+	JGE            vector1200
 
-tail1061:
+tail1201:
 	ADDQ           $0x40, R9
-	JZ             end1062
+	JZ             end1202
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -37051,7 +40469,7 @@ tail1061:
 	VGF2P8AFFINEQB $0x00, Z7, Z8, Z6
 	VPXORQ         Z6, Z5, Z5
 
-end1062:
+end1202:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
@@ -37059,9 +40477,9 @@ end1062:
 	VMOVDQA64 Z5, 64(BX)
 	ADDQ      $0x00000080, BX
 	DECQ      DX
-	JNZ       one1048
+	JNZ       one1188
 
-gathered1050:
+gathered1190:
 	VMOVDQA64   (CX), Z4
 	VMOVDQA64   128(CX), Z5
 	VPUNPCKLQDQ Z5, Z4, Z6
@@ -37094,7 +40512,7 @@ gathered1050:
 	VMOVDQA64   Z6, 512(CX)
 	MOVQ        $0x00000004, DX
 	CMPQ        DX, $0x04
-	JNE         several1064
+	JNE         several1204
 	MOVQ        72(AX), DX
 	MOVQ        8(AX), BX
 	MOVQ        32(AX), SI
@@ -37109,9 +40527,9 @@ gathered1050:
 	VMOVDQA64   Z0, Z11
 	MOVQ        64(AX), R8
 	SUBQ        $0x00000200, R8
-	JLT         short1068
+	JLT         short1208
 
-long1066:
+long1206:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      64(DX), Z13
 	VMOVDQU64      4224(DX), Z14
@@ -37259,13 +40677,13 @@ long1066:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long1066
+	JGE            long1206
 
-short1068:
+short1208:
 	ADDQ $0x000001c0, R8
-	JLT  tail1070
+	JLT  tail1210
 
-vector1069:
+vector1209:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      4224(DX), Z13
 	VMOVDQU64      (BX), Z14
@@ -37291,11 +40709,11 @@ vector1069:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector1069
+	JGE            vector1209
 
-tail1070:
+tail1210:
 	ADDQ           $0x40, R8
-	JZ             end1071
+	JZ             end1211
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -37323,7 +40741,7 @@ tail1070:
 	VGF2P8AFFINEQB $0x00, Z13, Z14, Z12
 	VPXORQ         Z12, Z11, Z11
 
-end1071:
+end1211:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -37335,12 +40753,12 @@ end1071:
 	VMOVDQA64 Z9, 320(CX)
 	VMOVDQA64 Z10, 384(CX)
 	VMOVDQA64 Z11, 448(CX)
-	JMP       gathered1065
+	JMP       gathered1205
 
-several1064:
+several1204:
 	LEAQ (CX), BX
 
-one1063:
+one1203:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -37348,9 +40766,9 @@ one1063:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1074
+	JLT       short1214
 
-long1072:
+long1212:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      64(SI), Z7
 	VMOVDQU64      4224(SI), Z8
@@ -37402,13 +40820,13 @@ long1072:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1072
+	JGE            long1212
 
-short1074:
+short1214:
 	ADDQ $0x000001c0, R9
-	JLT  tail1076
+	JLT  tail1216
 
-vector1075:
+vector1215:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      4224(SI), Z7
 	VMOVDQU64      (DI), Z8
@@ -37419,11 +40837,11 @@ vector1075:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1075
+	JGE            vector1215
 
-tail1076:
+tail1216:
 	ADDQ           $0x40, R9
-	JZ             end1077
+	JZ             end1217
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -37436,7 +40854,7 @@ tail1076:
 	VGF2P8AFFINEQB $0x00, Z7, Z8, Z6
 	VPXORQ         Z6, Z5, Z5
 
-end1077:
+end1217:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
@@ -37444,9 +40862,9 @@ end1077:
 	VMOVDQA64 Z5, 64(BX)
 	ADDQ      $0x00000080, BX
 	DECQ      DX
-	JNZ       one1063
+	JNZ       one1203
 
-gathered1065:
+gathered1205:
 	VMOVDQA64      (CX), Z4
 	VMOVDQA64      128(CX), Z5
 	VPUNPCKLQDQ    Z5, Z4, Z6
@@ -37512,12 +40930,12 @@ gathered1065:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done1078
+	JE             done1218
 	XORQ           R8, R8
 	LEAQ           (SI)(SI*2), R9
 	LEAQ           (BX)(SI*4), R10
 	CMPQ           DI, $0x03
-	JNE            notcompare81079
+	JNE            notcompare81219
 	MOVQ           (DX), DI
 	XORQ           (BX), DI
 	ORQ            DI, R8
@@ -37545,11 +40963,11 @@ gathered1065:
 	LEAQ           (R10)(SI*4), BX
 	ORQ            R8, 128(AX)
 	MOVQ           BX, 24(AX)
-	JMP            done1078
+	JMP            done1218
 
-notcompare81079:
+notcompare81219:
 	CMPQ DI, $0x01
-	JNE  notstore81080
+	JNE  notstore81220
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -37569,11 +40987,11 @@ notcompare81079:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1078
+	JMP  done1218
 
-notstore81080:
+notstore81220:
 	CMPQ DI, $0x04
-	JNE  notcompare41081
+	JNE  notcompare41221
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -37601,9 +41019,9 @@ notstore81080:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1078
+	JMP  done1218
 
-notcompare41081:
+notcompare41221:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -37624,20 +41042,20 @@ notcompare41081:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1078:
+done1218:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight1047
+	JGE  eight1187
 
-rest1031:
+rest1171:
 	CMPQ      56(AX), $0x00
-	JE        end1032
+	JE        end1172
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several1085
+	JNE       several1225
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -37652,9 +41070,9 @@ rest1031:
 	VMOVDQA64 Z0, Z11
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short1089
+	JLT       short1229
 
-long1087:
+long1227:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      64(DX), Z13
 	VMOVDQU64      4224(DX), Z14
@@ -37802,13 +41220,13 @@ long1087:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long1087
+	JGE            long1227
 
-short1089:
+short1229:
 	ADDQ $0x000001c0, R8
-	JLT  tail1091
+	JLT  tail1231
 
-vector1090:
+vector1230:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      4224(DX), Z13
 	VMOVDQU64      (BX), Z14
@@ -37834,11 +41252,11 @@ vector1090:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector1090
+	JGE            vector1230
 
-tail1091:
+tail1231:
 	ADDQ           $0x40, R8
-	JZ             end1092
+	JZ             end1232
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -37866,7 +41284,7 @@ tail1091:
 	VGF2P8AFFINEQB $0x00, Z13, Z14, Z12
 	VPXORQ         Z12, Z11, Z11
 
-end1092:
+end1232:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -37878,12 +41296,12 @@ end1092:
 	VMOVDQA64 Z9, 320(CX)
 	VMOVDQA64 Z10, 384(CX)
 	VMOVDQA64 Z11, 448(CX)
-	JMP       gathered1086
+	JMP       gathered1226
 
-several1085:
+several1225:
 	LEAQ (CX), DX
 
-one1084:
+one1224:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -37891,9 +41309,9 @@ one1084:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1095
+	JLT       short1235
 
-long1093:
+long1233:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      64(SI), Z7
 	VMOVDQU64      4224(SI), Z8
@@ -37945,13 +41363,13 @@ long1093:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1093
+	JGE            long1233
 
-short1095:
+short1235:
 	ADDQ $0x000001c0, R9
-	JLT  tail1097
+	JLT  tail1237
 
-vector1096:
+vector1236:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      4224(SI), Z7
 	VMOVDQU64      (DI), Z8
@@ -37962,11 +41380,11 @@ vector1096:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1096
+	JGE            vector1236
 
-tail1097:
+tail1237:
 	ADDQ           $0x40, R9
-	JZ             end1098
+	JZ             end1238
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -37979,7 +41397,7 @@ tail1097:
 	VGF2P8AFFINEQB $0x00, Z7, Z8, Z6
 	VPXORQ         Z6, Z5, Z5
 
-end1098:
+end1238:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
@@ -37987,9 +41405,9 @@ end1098:
 	VMOVDQA64 Z5, 64(DX)
 	ADDQ      $0x00000080, DX
 	DECQ      BX
-	JNZ       one1084
+	JNZ       one1224
 
-gathered1086:
+gathered1226:
 	VMOVDQA64   (CX), Z4
 	VMOVDQA64   128(CX), Z5
 	VPUNPCKLQDQ Z5, Z4, Z6
@@ -38022,10 +41440,10 @@ gathered1086:
 	VMOVDQA64   Z6, 512(CX)
 	MOVQ        56(AX), DX
 	SUBQ        $0x04, DX
-	JLE         folded1083
+	JLE         folded1223
 	LEAQ        (CX), BX
 
-one1099:
+one1239:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -38033,9 +41451,9 @@ one1099:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1104
+	JLT       short1244
 
-long1102:
+long1242:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      64(SI), Z7
 	VMOVDQU64      4224(SI), Z8
@@ -38087,13 +41505,13 @@ long1102:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1102
+	JGE            long1242
 
-short1104:
+short1244:
 	ADDQ $0x000001c0, R9
-	JLT  tail1106
+	JLT  tail1246
 
-vector1105:
+vector1245:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      4224(SI), Z7
 	VMOVDQU64      (DI), Z8
@@ -38104,11 +41522,11 @@ vector1105:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1105
+	JGE            vector1245
 
-tail1106:
+tail1246:
 	ADDQ           $0x40, R9
-	JZ             end1107
+	JZ             end1247
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -38121,7 +41539,7 @@ tail1106:
 	VGF2P8AFFINEQB $0x00, Z7, Z8, Z6
 	VPXORQ         Z6, Z5, Z5
 
-end1107:
+end1247:
 	MOVQ        8(AX), SI
 	LEAQ        (SI)(R8*1), SI
 	MOVQ        SI, 8(AX)
@@ -38129,7 +41547,7 @@ end1107:
 	VMOVDQA64   Z5, 64(BX)
 	ADDQ        $0x00000080, BX
 	DECQ        DX
-	JNZ         one1099
+	JNZ         one1239
 	VMOVDQA64   (CX), Z0
 	VMOVDQA64   128(CX), Z4
 	VPUNPCKLQDQ Z4, Z0, Z5
@@ -38161,7 +41579,7 @@ end1107:
 	VPXORQ      Z5, Z0, Z5
 	VMOVDQA64   Z5, 576(CX)
 
-folded1083:
+folded1223:
 	VMOVDQA64      512(CX), Z0
 	VMOVDQA64      576(CX), Z5
 	VSHUFI64X2     $0x44, Z5, Z0, Z4
@@ -38199,67 +41617,67 @@ folded1083:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done1108
+	JE             done1248
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare81109
+	JNE            notcompare81249
 
-compare81110:
+compare81250:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare81110
+	JNZ  compare81250
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1108
+	JMP  done1248
 
-notcompare81109:
+notcompare81249:
 	CMPQ DI, $0x01
-	JNE  notstore81111
+	JNE  notstore81251
 
-store81112:
+store81252:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store81112
+	JNZ  store81252
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1108
+	JMP  done1248
 
-notstore81111:
+notstore81251:
 	CMPQ DI, $0x04
-	JNE  notcompare41113
+	JNE  notcompare41253
 
-compare41114:
+compare41254:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare41114
+	JNZ  compare41254
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1108
+	JMP  done1248
 
-notcompare41113:
-store41116:
+notcompare41253:
+store41256:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store41116
+	JNZ  store41256
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done1108:
-end1032:
+done1248:
+end1172:
 	VZEROUPPER
 	RET
 
@@ -38303,13 +41721,13 @@ TEXT ·t10LongLinesAVX512(SB), $1280-8
 	VBROADCASTI64X2 368(DX), Z12
 	VMOVDQU64       reversal<>+0(SB), Z13
 	CMPQ            56(AX), $0x08
-	JLT             rest1117
+	JLT             rest1257
 
-eight1119:
+eight1259:
 	MOVQ $0x00000004, DX
 	LEAQ (CX), BX
 
-one1120:
+one1260:
 	MOVQ        8(AX), SI
 	MOVQ        64(AX), DI
 	MOVQ        72(AX), R8
@@ -38338,7 +41756,7 @@ one1120:
 	VMOVDQA64   448(SI), Z21
 	VPSHUFB     Z13, Z21, Z21
 
-fold1123:
+fold1263:
 	ADDQ           $0x00000200, SI
 	VGF2P8AFFINEQB $0x00, Z3, Z15, Z22
 	VGF2P8AFFINEQB $0x00, Z4, Z15, Z23
@@ -38370,7 +41788,7 @@ fold1123:
 	VPTERNLOGQ     $0x96, 384(SI), Z23, Z20
 	LEAQ           512(SI), R9
 	CMPQ           R9, DI
-	JNE            fold1123
+	JNE            fold1263
 	VGF2P8AFFINEQB $0x00, Z7, Z15, Z22
 	VGF2P8AFFINEQB $0x00, Z8, Z15, Z23
 	VGF2P8AFFINEQB $0x00, Z9, Z17, Z15
@@ -38412,7 +41830,7 @@ fold1123:
 	VMOVDQA64      Z15, 64(BX)
 	ADDQ           $0x00000080, BX
 	DECQ           DX
-	JNZ            one1120
+	JNZ            one1260
 	VMOVDQA64      (CX), Z14
 	VMOVDQA64      128(CX), Z15
 	VPUNPCKLQDQ    Z15, Z14, Z16
@@ -38446,7 +41864,7 @@ fold1123:
 	MOVQ           $0x00000004, DX
 	LEAQ           (CX), BX
 
-one1124:
+one1264:
 	MOVQ        8(AX), SI
 	MOVQ        64(AX), DI
 	MOVQ        72(AX), R8
@@ -38475,7 +41893,7 @@ one1124:
 	VMOVDQA64   448(SI), Z21
 	VPSHUFB     Z13, Z21, Z21
 
-fold1127:
+fold1267:
 	ADDQ           $0x00000200, SI
 	VGF2P8AFFINEQB $0x00, Z3, Z15, Z22
 	VGF2P8AFFINEQB $0x00, Z4, Z15, Z23
@@ -38507,7 +41925,7 @@ fold1127:
 	VPTERNLOGQ     $0x96, 384(SI), Z23, Z20
 	LEAQ           512(SI), R9
 	CMPQ           R9, DI
-	JNE            fold1127
+	JNE            fold1267
 	VGF2P8AFFINEQB $0x00, Z7, Z15, Z22
 	VGF2P8AFFINEQB $0x00, Z8, Z15, Z23
 	VGF2P8AFFINEQB $0x00, Z9, Z17, Z15
@@ -38549,7 +41967,7 @@ fold1127:
 	VMOVDQA64      Z15, 64(BX)
 	ADDQ           $0x00000080, BX
 	DECQ           DX
-	JNZ            one1124
+	JNZ            one1264
 	VMOVDQA64      (CX), Z14
 	VMOVDQA64      128(CX), Z15
 	VPUNPCKLQDQ    Z15, Z14, Z16
@@ -38615,12 +42033,12 @@ fold1127:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done1128
+	JE             done1268
 	XORQ           R8, R8
 	LEAQ           (SI)(SI*2), R9
 	LEAQ           (BX)(SI*4), R10
 	CMPQ           DI, $0x03
-	JNE            notcompare81129
+	JNE            notcompare81269
 	MOVQ           (DX), DI
 	XORQ           (BX), DI
 	ORQ            DI, R8
@@ -38648,11 +42066,11 @@ fold1127:
 	LEAQ           (R10)(SI*4), BX
 	ORQ            R8, 128(AX)
 	MOVQ           BX, 24(AX)
-	JMP            done1128
+	JMP            done1268
 
-notcompare81129:
+notcompare81269:
 	CMPQ DI, $0x01
-	JNE  notstore81130
+	JNE  notstore81270
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -38672,11 +42090,11 @@ notcompare81129:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1128
+	JMP  done1268
 
-notstore81130:
+notstore81270:
 	CMPQ DI, $0x04
-	JNE  notcompare41131
+	JNE  notcompare41271
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -38704,9 +42122,9 @@ notstore81130:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1128
+	JMP  done1268
 
-notcompare41131:
+notcompare41271:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -38727,21 +42145,21 @@ notcompare41131:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1128:
+done1268:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight1119
+	JGE  eight1259
 
-rest1117:
+rest1257:
 	CMPQ    56(AX), $0x00
-	JE      end1118
+	JE      end1258
 	MOVQ    56(AX), DX
 	MOVQ    $0x00000004, BX
 	CMPQ    DX, BX
 	CMOVQLT DX, BX
 	LEAQ    (CX), DX
 
-one1134:
+one1274:
 	MOVQ        8(AX), SI
 	MOVQ        64(AX), DI
 	MOVQ        72(AX), R8
@@ -38770,7 +42188,7 @@ one1134:
 	VMOVDQA64   448(SI), Z21
 	VPSHUFB     Z13, Z21, Z21
 
-fold1137:
+fold1277:
 	ADDQ           $0x00000200, SI
 	VGF2P8AFFINEQB $0x00, Z3, Z15, Z22
 	VGF2P8AFFINEQB $0x00, Z4, Z15, Z23
@@ -38802,7 +42220,7 @@ fold1137:
 	VPTERNLOGQ     $0x96, 384(SI), Z23, Z20
 	LEAQ           512(SI), R9
 	CMPQ           R9, DI
-	JNE            fold1137
+	JNE            fold1277
 	VGF2P8AFFINEQB $0x00, Z7, Z15, Z22
 	VGF2P8AFFINEQB $0x00, Z8, Z15, Z23
 	VGF2P8AFFINEQB $0x00, Z9, Z17, Z15
@@ -38844,7 +42262,7 @@ fold1137:
 	VMOVDQA64      Z15, 64(DX)
 	ADDQ           $0x00000080, DX
 	DECQ           BX
-	JNZ            one1134
+	JNZ            one1274
 	VMOVDQA64      (CX), Z14
 	VMOVDQA64      128(CX), Z15
 	VPUNPCKLQDQ    Z15, Z14, Z16
@@ -38877,10 +42295,10 @@ fold1137:
 	VMOVDQA64      Z16, 512(CX)
 	MOVQ           56(AX), DX
 	SUBQ           $0x04, DX
-	JLE            folded1133
+	JLE            folded1273
 	LEAQ           (CX), BX
 
-one1138:
+one1278:
 	MOVQ        8(AX), SI
 	MOVQ        64(AX), DI
 	MOVQ        72(AX), R8
@@ -38909,7 +42327,7 @@ one1138:
 	VMOVDQA64   448(SI), Z21
 	VPSHUFB     Z13, Z21, Z21
 
-fold1141:
+fold1281:
 	ADDQ           $0x00000200, SI
 	VGF2P8AFFINEQB $0x00, Z3, Z15, Z22
 	VGF2P8AFFINEQB $0x00, Z4, Z15, Z23
@@ -38941,7 +42359,7 @@ fold1141:
 	VPTERNLOGQ     $0x96, 384(SI), Z23, Z20
 	LEAQ           512(SI), R9
 	CMPQ           R9, DI
-	JNE            fold1141
+	JNE            fold1281
 	VGF2P8AFFINEQB $0x00, Z7, Z15, Z22
 	VGF2P8AFFINEQB $0x00, Z8, Z15, Z23
 	VGF2P8AFFINEQB $0x00, Z9, Z17, Z15
@@ -38983,7 +42401,7 @@ fold1141:
 	VMOVDQA64      Z15, 64(BX)
 	ADDQ           $0x00000080, BX
 	DECQ           DX
-	JNZ            one1138
+	JNZ            one1278
 	VMOVDQA64      (CX), Z3
 	VMOVDQA64      128(CX), Z4
 	VPUNPCKLQDQ    Z4, Z3, Z5
@@ -39015,7 +42433,7 @@ fold1141:
 	VPXORQ         Z5, Z3, Z5
 	VMOVDQA64      Z5, 576(CX)
 
-folded1133:
+folded1273:
 	VMOVDQA64      512(CX), Z3
 	VMOVDQA64      576(CX), Z5
 	VSHUFI64X2     $0x44, Z5, Z3, Z4
@@ -39053,67 +42471,67 @@ folded1133:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done1142
+	JE             done1282
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare81143
+	JNE            notcompare81283
 
-compare81144:
+compare81284:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare81144
+	JNZ  compare81284
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1142
+	JMP  done1282
 
-notcompare81143:
+notcompare81283:
 	CMPQ DI, $0x01
-	JNE  notstore81145
+	JNE  notstore81285
 
-store81146:
+store81286:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store81146
+	JNZ  store81286
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1142
+	JMP  done1282
 
-notstore81145:
+notstore81285:
 	CMPQ DI, $0x04
-	JNE  notcompare41147
+	JNE  notcompare41287
 
-compare41148:
+compare41288:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare41148
+	JNZ  compare41288
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1142
+	JMP  done1282
 
-notcompare41147:
-store41150:
+notcompare41287:
+store41290:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store41150
+	JNZ  store41290
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done1142:
-end1118:
+done1282:
+end1258:
 	VZEROUPPER
 	RET
 
@@ -39131,10 +42549,10 @@ TEXT ·crcLinesAVX512(SB), $1024-8
 	VPBROADCASTQ 8(DX), Z3
 	VPBROADCASTQ 16(DX), Z4
 	CMPQ         56(AX), $0x08
-	JLT          rest1151
+	JLT          rest1291
 	MOVQ         $0x000000c0, 144(AX)
 
-pair1153:
+pair1293:
 	MOVQ        8(AX), DX
 	MOVQ        96(AX), DI
 	MOVQ        32(AX), R8
@@ -39335,10 +42753,10 @@ pair1153:
 	MOVQ        144(AX), DX
 	ADDQ        $0x40, DX
 	CMPQ        DX, $0x00000100
-	JNE         more1154
+	JNE         more1294
 	MOVQ        $0x00000000, DX
 	CMPQ        152(AX), $0x00
-	JE          more1154
+	JE          more1294
 	MOVQ        (AX), DX
 	VMOVDQA64   448(CX), Z13
 	VMOVDQA64   512(CX), Z14
@@ -39364,7 +42782,7 @@ pair1153:
 	MOVQ        DX, (AX)
 	XORQ        DX, DX
 
-more1154:
+more1294:
 	MOVQ       DX, 144(AX)
 	MOVQ       $0x00000001, 152(AX)
 	MOVQ       8(AX), DX
@@ -39551,19 +42969,19 @@ more1154:
 	VPTERNLOGQ $0x96, Z15, Z13, Z12
 	MOVQ       136(AX), DX
 	CMPQ       DX, (AX)
-	JAE        none1155
+	JAE        none1295
 	MOVQ       136(AX), DX
 	ADDQ       $0x40, 136(AX)
 	MOVQ       24(AX), BX
 	MOVQ       48(AX), SI
 	MOVQ       120(AX), DI
 	CMPQ       DI, $0x00
-	JE         done1156
+	JE         done1296
 	XORQ       R8, R8
 	LEAQ       (SI)(SI*2), R9
 	LEAQ       (BX)(SI*4), R10
 	CMPQ       DI, $0x03
-	JNE        notcompare81157
+	JNE        notcompare81297
 	MOVQ       (DX), DI
 	XORQ       (BX), DI
 	ORQ        DI, R8
@@ -39591,11 +43009,11 @@ more1154:
 	LEAQ       (R10)(SI*4), BX
 	ORQ        R8, 128(AX)
 	MOVQ       BX, 24(AX)
-	JMP        done1156
+	JMP        done1296
 
-notcompare81157:
+notcompare81297:
 	CMPQ DI, $0x01
-	JNE  notstore81158
+	JNE  notstore81298
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -39615,11 +43033,11 @@ notcompare81157:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1156
+	JMP  done1296
 
-notstore81158:
+notstore81298:
 	CMPQ DI, $0x04
-	JNE  notcompare41159
+	JNE  notcompare41299
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -39647,9 +43065,9 @@ notstore81158:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1156
+	JMP  done1296
 
-notcompare41159:
+notcompare41299:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -39670,10 +43088,10 @@ notcompare41159:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1156:
-none1155:
+done1296:
+none1295:
 	CMPQ        144(AX), $0x000000c0
-	JNE         pair1153
+	JNE         pair1293
 	MOVQ        32(AX), DX
 	MOVQ        8(AX), BX
 	LEAQ        (DX)(DX*2), DX
@@ -39682,7 +43100,7 @@ none1155:
 	MOVQ        BX, 8(AX)
 	SUBQ        $0x20, 56(AX)
 	CMPQ        56(AX), $0x20
-	JGE         pair1153
+	JGE         pair1293
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -39745,19 +43163,19 @@ none1155:
 	ADDQ        $0x00000100, DX
 	MOVQ        DX, (AX)
 
-later1161:
+later1301:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done1162
+	JE   done1302
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare81163
+	JNE  notcompare81303
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -39785,11 +43203,11 @@ later1161:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1162
+	JMP  done1302
 
-notcompare81163:
+notcompare81303:
 	CMPQ DI, $0x01
-	JNE  notstore81164
+	JNE  notstore81304
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -39809,11 +43227,11 @@ notcompare81163:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1162
+	JMP  done1302
 
-notstore81164:
+notstore81304:
 	CMPQ DI, $0x04
-	JNE  notcompare41165
+	JNE  notcompare41305
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -39841,9 +43259,9 @@ notstore81164:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1162
+	JMP  done1302
 
-notcompare41165:
+notcompare41305:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -39864,17 +43282,17 @@ notcompare41165:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1162:
+done1302:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later1161
+	JB   later1301
 	CMPQ 56(AX), $0x08
-	JLT  rest1151
+	JLT  rest1291
 
-eight1167:
+eight1307:
 	MOVQ      $0x00000004, DX
 	CMPQ      DX, $0x04
-	JNE       several1169
+	JNE       several1309
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -39885,9 +43303,9 @@ eight1167:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short1173
+	JLT       short1313
 
-long1171:
+long1311:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -40027,13 +43445,13 @@ long1171:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long1171
+	JGE        long1311
 
-short1173:
+short1313:
 	ADDQ $0x000001c0, R8
-	JLT  tail1175
+	JLT  tail1315
 
-vector1174:
+vector1314:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -40054,11 +43472,11 @@ vector1174:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector1174
+	JGE        vector1314
 
-tail1175:
+tail1315:
 	ADDQ        $0x40, R8
-	JZ          end1176
+	JZ          end1316
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -40081,7 +43499,7 @@ tail1175:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end1176:
+end1316:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -40089,21 +43507,21 @@ end1176:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered1170
+	JMP       gathered1310
 
-several1169:
+several1309:
 	LEAQ (CX), BX
 
-one1168:
+one1308:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1179
+	JLT       short1319
 
-long1177:
+long1317:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -40147,13 +43565,13 @@ long1177:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long1177
+	JGE        long1317
 
-short1179:
+short1319:
 	ADDQ $0x000001c0, R9
-	JLT  tail1181
+	JLT  tail1321
 
-vector1180:
+vector1320:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -40162,11 +43580,11 @@ vector1180:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector1180
+	JGE        vector1320
 
-tail1181:
+tail1321:
 	ADDQ        $0x40, R9
-	JZ          end1182
+	JZ          end1322
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -40177,16 +43595,16 @@ tail1181:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end1182:
+end1322:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one1168
+	JNZ       one1308
 
-gathered1170:
+gathered1310:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -40216,7 +43634,7 @@ gathered1170:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       $0x00000004, DX
 	CMPQ       DX, $0x04
-	JNE        several1184
+	JNE        several1324
 	MOVQ       72(AX), DX
 	MOVQ       8(AX), BX
 	MOVQ       32(AX), SI
@@ -40227,9 +43645,9 @@ gathered1170:
 	VMOVDQA64  Z0, Z8
 	MOVQ       64(AX), R8
 	SUBQ       $0x00000200, R8
-	JLT        short1188
+	JLT        short1328
 
-long1186:
+long1326:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -40369,13 +43787,13 @@ long1186:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long1186
+	JGE        long1326
 
-short1188:
+short1328:
 	ADDQ $0x000001c0, R8
-	JLT  tail1190
+	JLT  tail1330
 
-vector1189:
+vector1329:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -40396,11 +43814,11 @@ vector1189:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector1189
+	JGE        vector1329
 
-tail1190:
+tail1330:
 	ADDQ        $0x40, R8
-	JZ          end1191
+	JZ          end1331
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -40423,7 +43841,7 @@ tail1190:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end1191:
+end1331:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -40431,21 +43849,21 @@ end1191:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered1185
+	JMP       gathered1325
 
-several1184:
+several1324:
 	LEAQ (CX), BX
 
-one1183:
+one1323:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1194
+	JLT       short1334
 
-long1192:
+long1332:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -40489,13 +43907,13 @@ long1192:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long1192
+	JGE        long1332
 
-short1194:
+short1334:
 	ADDQ $0x000001c0, R9
-	JLT  tail1196
+	JLT  tail1336
 
-vector1195:
+vector1335:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -40504,11 +43922,11 @@ vector1195:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector1195
+	JGE        vector1335
 
-tail1196:
+tail1336:
 	ADDQ        $0x40, R9
-	JZ          end1197
+	JZ          end1337
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -40519,16 +43937,16 @@ tail1196:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end1197:
+end1337:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one1183
+	JNZ       one1323
 
-gathered1185:
+gathered1325:
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -40582,12 +44000,12 @@ gathered1185:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done1198
+	JE          done1338
 	XORQ        R8, R8
 	LEAQ        (SI)(SI*2), R9
 	LEAQ        (BX)(SI*4), R10
 	CMPQ        DI, $0x03
-	JNE         notcompare81199
+	JNE         notcompare81339
 	MOVQ        (DX), DI
 	XORQ        (BX), DI
 	ORQ         DI, R8
@@ -40615,11 +44033,11 @@ gathered1185:
 	LEAQ        (R10)(SI*4), BX
 	ORQ         R8, 128(AX)
 	MOVQ        BX, 24(AX)
-	JMP         done1198
+	JMP         done1338
 
-notcompare81199:
+notcompare81339:
 	CMPQ DI, $0x01
-	JNE  notstore81200
+	JNE  notstore81340
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -40639,11 +44057,11 @@ notcompare81199:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1198
+	JMP  done1338
 
-notstore81200:
+notstore81340:
 	CMPQ DI, $0x04
-	JNE  notcompare41201
+	JNE  notcompare41341
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -40671,9 +44089,9 @@ notstore81200:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1198
+	JMP  done1338
 
-notcompare41201:
+notcompare41341:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -40694,20 +44112,20 @@ notcompare41201:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1198:
+done1338:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight1167
+	JGE  eight1307
 
-rest1151:
+rest1291:
 	CMPQ      56(AX), $0x00
-	JE        end1152
+	JE        end1292
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several1205
+	JNE       several1345
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -40718,9 +44136,9 @@ rest1151:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short1209
+	JLT       short1349
 
-long1207:
+long1347:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -40860,13 +44278,13 @@ long1207:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long1207
+	JGE        long1347
 
-short1209:
+short1349:
 	ADDQ $0x000001c0, R8
-	JLT  tail1211
+	JLT  tail1351
 
-vector1210:
+vector1350:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -40887,11 +44305,11 @@ vector1210:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector1210
+	JGE        vector1350
 
-tail1211:
+tail1351:
 	ADDQ        $0x40, R8
-	JZ          end1212
+	JZ          end1352
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -40914,7 +44332,7 @@ tail1211:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end1212:
+end1352:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -40922,21 +44340,21 @@ end1212:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered1206
+	JMP       gathered1346
 
-several1205:
+several1345:
 	LEAQ (CX), DX
 
-one1204:
+one1344:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1215
+	JLT       short1355
 
-long1213:
+long1353:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -40980,13 +44398,13 @@ long1213:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long1213
+	JGE        long1353
 
-short1215:
+short1355:
 	ADDQ $0x000001c0, R9
-	JLT  tail1217
+	JLT  tail1357
 
-vector1216:
+vector1356:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -40995,11 +44413,11 @@ vector1216:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector1216
+	JGE        vector1356
 
-tail1217:
+tail1357:
 	ADDQ        $0x40, R9
-	JZ          end1218
+	JZ          end1358
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -41010,16 +44428,16 @@ tail1217:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end1218:
+end1358:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (DX)
 	ADDQ      $0x00000040, DX
 	DECQ      BX
-	JNZ       one1204
+	JNZ       one1344
 
-gathered1206:
+gathered1346:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -41049,19 +44467,19 @@ gathered1206:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded1203
+	JLE        folded1343
 	LEAQ       (CX), BX
 
-one1219:
+one1359:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1224
+	JLT       short1364
 
-long1222:
+long1362:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -41105,13 +44523,13 @@ long1222:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long1222
+	JGE        long1362
 
-short1224:
+short1364:
 	ADDQ $0x000001c0, R9
-	JLT  tail1226
+	JLT  tail1366
 
-vector1225:
+vector1365:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -41120,11 +44538,11 @@ vector1225:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector1225
+	JGE        vector1365
 
-tail1226:
+tail1366:
 	ADDQ        $0x40, R9
-	JZ          end1227
+	JZ          end1367
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -41135,14 +44553,14 @@ tail1226:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end1227:
+end1367:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
 	VMOVDQA64  Z5, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one1219
+	JNZ        one1359
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -41171,7 +44589,7 @@ end1227:
 	VPXORQ     Z5, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded1203:
+folded1343:
 	VMOVDQA64   256(CX), Z0
 	VPCLMULQDQ  $0x00, Z2, Z0, Z5
 	VPCLMULQDQ  $0x00, Z3, Z5, Z6
@@ -41200,67 +44618,67 @@ folded1203:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done1228
+	JE          done1368
 	XORQ        R8, R8
 	CMPQ        DI, $0x03
-	JNE         notcompare81229
+	JNE         notcompare81369
 
-compare81230:
+compare81370:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare81230
+	JNZ  compare81370
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1228
+	JMP  done1368
 
-notcompare81229:
+notcompare81369:
 	CMPQ DI, $0x01
-	JNE  notstore81231
+	JNE  notstore81371
 
-store81232:
+store81372:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store81232
+	JNZ  store81372
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1228
+	JMP  done1368
 
-notstore81231:
+notstore81371:
 	CMPQ DI, $0x04
-	JNE  notcompare41233
+	JNE  notcompare41373
 
-compare41234:
+compare41374:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare41234
+	JNZ  compare41374
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1228
+	JMP  done1368
 
-notcompare41233:
-store41236:
+notcompare41373:
+store41376:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store41236
+	JNZ  store41376
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done1228:
-end1152:
+done1368:
+end1292:
 	VZEROUPPER
 	RET
 
@@ -41278,10 +44696,10 @@ TEXT ·crc32cLinesAVX512(SB), $1024-8
 	VPBROADCASTQ 8(DX), Z3
 	VPBROADCASTQ 16(DX), Z4
 	CMPQ         56(AX), $0x08
-	JLT          rest1237
+	JLT          rest1377
 	MOVQ         $0x000001c0, 144(AX)
 
-pair1239:
+pair1379:
 	MOVQ        8(AX), DX
 	MOVQ        96(AX), DI
 	MOVQ        32(AX), R8
@@ -41491,10 +44909,10 @@ pair1239:
 	MOVQ        144(AX), DX
 	ADDQ        $0x40, DX
 	CMPQ        DX, $0x00000200
-	JNE         more1240
+	JNE         more1380
 	MOVQ        $0x00000000, DX
 	CMPQ        152(AX), $0x00
-	JE          more1240
+	JE          more1380
 	MOVQ        (AX), DX
 	VMOVDQA64   448(CX), Z13
 	VMOVDQA64   512(CX), Z14
@@ -41540,7 +44958,7 @@ pair1239:
 	MOVQ        DX, (AX)
 	XORQ        DX, DX
 
-more1240:
+more1380:
 	MOVQ       DX, 144(AX)
 	MOVQ       $0x00000001, 152(AX)
 	MOVQ       8(AX), DX
@@ -41736,19 +45154,19 @@ more1240:
 	VPTERNLOGQ $0x96, Z15, Z13, Z12
 	MOVQ       136(AX), DX
 	CMPQ       DX, (AX)
-	JAE        none1241
+	JAE        none1381
 	MOVQ       136(AX), DX
 	ADDQ       $0x40, 136(AX)
 	MOVQ       24(AX), BX
 	MOVQ       48(AX), SI
 	MOVQ       120(AX), DI
 	CMPQ       DI, $0x00
-	JE         done1242
+	JE         done1382
 	XORQ       R8, R8
 	LEAQ       (SI)(SI*2), R9
 	LEAQ       (BX)(SI*4), R10
 	CMPQ       DI, $0x03
-	JNE        notcompare81243
+	JNE        notcompare81383
 	MOVQ       (DX), DI
 	XORQ       (BX), DI
 	ORQ        DI, R8
@@ -41776,11 +45194,11 @@ more1240:
 	LEAQ       (R10)(SI*4), BX
 	ORQ        R8, 128(AX)
 	MOVQ       BX, 24(AX)
-	JMP        done1242
+	JMP        done1382
 
-notcompare81243:
+notcompare81383:
 	CMPQ DI, $0x01
-	JNE  notstore81244
+	JNE  notstore81384
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -41800,11 +45218,11 @@ notcompare81243:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1242
+	JMP  done1382
 
-notstore81244:
+notstore81384:
 	CMPQ DI, $0x04
-	JNE  notcompare41245
+	JNE  notcompare41385
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -41832,9 +45250,9 @@ notstore81244:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1242
+	JMP  done1382
 
-notcompare41245:
+notcompare41385:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -41855,10 +45273,10 @@ notcompare41245:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1242:
-none1241:
+done1382:
+none1381:
 	CMPQ        144(AX), $0x000001c0
-	JNE         pair1239
+	JNE         pair1379
 	MOVQ        32(AX), DX
 	MOVQ        8(AX), BX
 	LEAQ        (DX)(DX*2), DX
@@ -41867,7 +45285,7 @@ none1241:
 	MOVQ        BX, 8(AX)
 	SUBQ        $0x40, 56(AX)
 	CMPQ        56(AX), $0x40
-	JGE         pair1239
+	JGE         pair1379
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -41950,19 +45368,19 @@ none1241:
 	ADDQ        $0x00000200, DX
 	MOVQ        DX, (AX)
 
-later1247:
+later1387:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done1248
+	JE   done1388
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare81249
+	JNE  notcompare81389
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -41990,11 +45408,11 @@ later1247:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1248
+	JMP  done1388
 
-notcompare81249:
+notcompare81389:
 	CMPQ DI, $0x01
-	JNE  notstore81250
+	JNE  notstore81390
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -42014,11 +45432,11 @@ notcompare81249:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1248
+	JMP  done1388
 
-notstore81250:
+notstore81390:
 	CMPQ DI, $0x04
-	JNE  notcompare41251
+	JNE  notcompare41391
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -42046,9 +45464,9 @@ notstore81250:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1248
+	JMP  done1388
 
-notcompare41251:
+notcompare41391:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -42069,17 +45487,17 @@ notcompare41251:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1248:
+done1388:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later1247
+	JB   later1387
 	CMPQ 56(AX), $0x08
-	JLT  rest1237
+	JLT  rest1377
 
-eight1253:
+eight1393:
 	MOVQ      $0x00000004, DX
 	CMPQ      DX, $0x04
-	JNE       several1255
+	JNE       several1395
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -42090,9 +45508,9 @@ eight1253:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short1259
+	JLT       short1399
 
-long1257:
+long1397:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -42232,13 +45650,13 @@ long1257:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long1257
+	JGE        long1397
 
-short1259:
+short1399:
 	ADDQ $0x000001c0, R8
-	JLT  tail1261
+	JLT  tail1401
 
-vector1260:
+vector1400:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -42259,11 +45677,11 @@ vector1260:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector1260
+	JGE        vector1400
 
-tail1261:
+tail1401:
 	ADDQ        $0x40, R8
-	JZ          end1262
+	JZ          end1402
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -42286,7 +45704,7 @@ tail1261:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end1262:
+end1402:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -42294,21 +45712,21 @@ end1262:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered1256
+	JMP       gathered1396
 
-several1255:
+several1395:
 	LEAQ (CX), BX
 
-one1254:
+one1394:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1265
+	JLT       short1405
 
-long1263:
+long1403:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -42352,13 +45770,13 @@ long1263:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long1263
+	JGE        long1403
 
-short1265:
+short1405:
 	ADDQ $0x000001c0, R9
-	JLT  tail1267
+	JLT  tail1407
 
-vector1266:
+vector1406:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -42367,11 +45785,11 @@ vector1266:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector1266
+	JGE        vector1406
 
-tail1267:
+tail1407:
 	ADDQ        $0x40, R9
-	JZ          end1268
+	JZ          end1408
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -42382,16 +45800,16 @@ tail1267:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end1268:
+end1408:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one1254
+	JNZ       one1394
 
-gathered1256:
+gathered1396:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -42421,7 +45839,7 @@ gathered1256:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       $0x00000004, DX
 	CMPQ       DX, $0x04
-	JNE        several1270
+	JNE        several1410
 	MOVQ       72(AX), DX
 	MOVQ       8(AX), BX
 	MOVQ       32(AX), SI
@@ -42432,9 +45850,9 @@ gathered1256:
 	VMOVDQA64  Z0, Z8
 	MOVQ       64(AX), R8
 	SUBQ       $0x00000200, R8
-	JLT        short1274
+	JLT        short1414
 
-long1272:
+long1412:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -42574,13 +45992,13 @@ long1272:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long1272
+	JGE        long1412
 
-short1274:
+short1414:
 	ADDQ $0x000001c0, R8
-	JLT  tail1276
+	JLT  tail1416
 
-vector1275:
+vector1415:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -42601,11 +46019,11 @@ vector1275:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector1275
+	JGE        vector1415
 
-tail1276:
+tail1416:
 	ADDQ        $0x40, R8
-	JZ          end1277
+	JZ          end1417
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -42628,7 +46046,7 @@ tail1276:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end1277:
+end1417:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -42636,21 +46054,21 @@ end1277:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered1271
+	JMP       gathered1411
 
-several1270:
+several1410:
 	LEAQ (CX), BX
 
-one1269:
+one1409:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1280
+	JLT       short1420
 
-long1278:
+long1418:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -42694,13 +46112,13 @@ long1278:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long1278
+	JGE        long1418
 
-short1280:
+short1420:
 	ADDQ $0x000001c0, R9
-	JLT  tail1282
+	JLT  tail1422
 
-vector1281:
+vector1421:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -42709,11 +46127,11 @@ vector1281:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector1281
+	JGE        vector1421
 
-tail1282:
+tail1422:
 	ADDQ        $0x40, R9
-	JZ          end1283
+	JZ          end1423
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -42724,16 +46142,16 @@ tail1282:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end1283:
+end1423:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one1269
+	JNZ       one1409
 
-gathered1271:
+gathered1411:
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -42787,12 +46205,12 @@ gathered1271:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done1284
+	JE          done1424
 	XORQ        R8, R8
 	LEAQ        (SI)(SI*2), R9
 	LEAQ        (BX)(SI*4), R10
 	CMPQ        DI, $0x03
-	JNE         notcompare81285
+	JNE         notcompare81425
 	MOVQ        (DX), DI
 	XORQ        (BX), DI
 	ORQ         DI, R8
@@ -42820,11 +46238,11 @@ gathered1271:
 	LEAQ        (R10)(SI*4), BX
 	ORQ         R8, 128(AX)
 	MOVQ        BX, 24(AX)
-	JMP         done1284
+	JMP         done1424
 
-notcompare81285:
+notcompare81425:
 	CMPQ DI, $0x01
-	JNE  notstore81286
+	JNE  notstore81426
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -42844,11 +46262,11 @@ notcompare81285:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1284
+	JMP  done1424
 
-notstore81286:
+notstore81426:
 	CMPQ DI, $0x04
-	JNE  notcompare41287
+	JNE  notcompare41427
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -42876,9 +46294,9 @@ notstore81286:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1284
+	JMP  done1424
 
-notcompare41287:
+notcompare41427:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -42899,20 +46317,20 @@ notcompare41287:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1284:
+done1424:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight1253
+	JGE  eight1393
 
-rest1237:
+rest1377:
 	CMPQ      56(AX), $0x00
-	JE        end1238
+	JE        end1378
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several1291
+	JNE       several1431
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -42923,9 +46341,9 @@ rest1237:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short1295
+	JLT       short1435
 
-long1293:
+long1433:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -43065,13 +46483,13 @@ long1293:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long1293
+	JGE        long1433
 
-short1295:
+short1435:
 	ADDQ $0x000001c0, R8
-	JLT  tail1297
+	JLT  tail1437
 
-vector1296:
+vector1436:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -43092,11 +46510,11 @@ vector1296:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector1296
+	JGE        vector1436
 
-tail1297:
+tail1437:
 	ADDQ        $0x40, R8
-	JZ          end1298
+	JZ          end1438
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -43119,7 +46537,7 @@ tail1297:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end1298:
+end1438:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -43127,21 +46545,21 @@ end1298:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered1292
+	JMP       gathered1432
 
-several1291:
+several1431:
 	LEAQ (CX), DX
 
-one1290:
+one1430:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1301
+	JLT       short1441
 
-long1299:
+long1439:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -43185,13 +46603,13 @@ long1299:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long1299
+	JGE        long1439
 
-short1301:
+short1441:
 	ADDQ $0x000001c0, R9
-	JLT  tail1303
+	JLT  tail1443
 
-vector1302:
+vector1442:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -43200,11 +46618,11 @@ vector1302:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector1302
+	JGE        vector1442
 
-tail1303:
+tail1443:
 	ADDQ        $0x40, R9
-	JZ          end1304
+	JZ          end1444
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -43215,16 +46633,16 @@ tail1303:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end1304:
+end1444:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (DX)
 	ADDQ      $0x00000040, DX
 	DECQ      BX
-	JNZ       one1290
+	JNZ       one1430
 
-gathered1292:
+gathered1432:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -43254,19 +46672,19 @@ gathered1292:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded1289
+	JLE        folded1429
 	LEAQ       (CX), BX
 
-one1305:
+one1445:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1310
+	JLT       short1450
 
-long1308:
+long1448:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -43310,13 +46728,13 @@ long1308:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long1308
+	JGE        long1448
 
-short1310:
+short1450:
 	ADDQ $0x000001c0, R9
-	JLT  tail1312
+	JLT  tail1452
 
-vector1311:
+vector1451:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -43325,11 +46743,11 @@ vector1311:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector1311
+	JGE        vector1451
 
-tail1312:
+tail1452:
 	ADDQ        $0x40, R9
-	JZ          end1313
+	JZ          end1453
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -43340,14 +46758,14 @@ tail1312:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end1313:
+end1453:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
 	VMOVDQA64  Z5, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one1305
+	JNZ        one1445
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -43376,7 +46794,7 @@ end1313:
 	VPXORQ     Z5, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded1289:
+folded1429:
 	VMOVDQA64   256(CX), Z0
 	VPCLMULQDQ  $0x00, Z2, Z0, Z5
 	VPCLMULQDQ  $0x00, Z3, Z5, Z6
@@ -43405,67 +46823,67 @@ folded1289:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done1314
+	JE          done1454
 	XORQ        R8, R8
 	CMPQ        DI, $0x03
-	JNE         notcompare81315
+	JNE         notcompare81455
 
-compare81316:
+compare81456:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare81316
+	JNZ  compare81456
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1314
+	JMP  done1454
 
-notcompare81315:
+notcompare81455:
 	CMPQ DI, $0x01
-	JNE  notstore81317
+	JNE  notstore81457
 
-store81318:
+store81458:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store81318
+	JNZ  store81458
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1314
+	JMP  done1454
 
-notstore81317:
+notstore81457:
 	CMPQ DI, $0x04
-	JNE  notcompare41319
+	JNE  notcompare41459
 
-compare41320:
+compare41460:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare41320
+	JNZ  compare41460
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1314
+	JMP  done1454
 
-notcompare41319:
-store41322:
+notcompare41459:
+store41462:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store41322
+	JNZ  store41462
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done1314:
-end1238:
+done1454:
+end1378:
 	VZEROUPPER
 	RET
 
@@ -43485,10 +46903,10 @@ TEXT ·crcMSBLinesAVX512(SB), $1024-8
 	MOVQ         $0x8040201008040201, DX
 	VPBROADCASTQ DX, Z5
 	CMPQ         56(AX), $0x08
-	JLT          rest1323
+	JLT          rest1463
 	MOVQ         $0x000001c0, 144(AX)
 
-pair1325:
+pair1465:
 	MOVQ           8(AX), DX
 	MOVQ           96(AX), DI
 	MOVQ           32(AX), R8
@@ -43735,10 +47153,10 @@ pair1325:
 	MOVQ           144(AX), DX
 	ADDQ           $0x40, DX
 	CMPQ           DX, $0x00000200
-	JNE            more1326
+	JNE            more1466
 	MOVQ           $0x00000000, DX
 	CMPQ           152(AX), $0x00
-	JE             more1326
+	JE             more1466
 	MOVQ           (AX), DX
 	VMOVDQA64      448(CX), Z14
 	VMOVDQA64      512(CX), Z15
@@ -43784,7 +47202,7 @@ pair1325:
 	MOVQ           DX, (AX)
 	XORQ           DX, DX
 
-more1326:
+more1466:
 	MOVQ           DX, 144(AX)
 	MOVQ           $0x00000001, 152(AX)
 	MOVQ           8(AX), DX
@@ -44016,19 +47434,19 @@ more1326:
 	VPTERNLOGQ     $0x96, Z16, Z14, Z13
 	MOVQ           136(AX), DX
 	CMPQ           DX, (AX)
-	JAE            none1327
+	JAE            none1467
 	MOVQ           136(AX), DX
 	ADDQ           $0x40, 136(AX)
 	MOVQ           24(AX), BX
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done1328
+	JE             done1468
 	XORQ           R8, R8
 	LEAQ           (SI)(SI*2), R9
 	LEAQ           (BX)(SI*4), R10
 	CMPQ           DI, $0x03
-	JNE            notcompare81329
+	JNE            notcompare81469
 	MOVQ           (DX), DI
 	XORQ           (BX), DI
 	ORQ            DI, R8
@@ -44056,11 +47474,11 @@ more1326:
 	LEAQ           (R10)(SI*4), BX
 	ORQ            R8, 128(AX)
 	MOVQ           BX, 24(AX)
-	JMP            done1328
+	JMP            done1468
 
-notcompare81329:
+notcompare81469:
 	CMPQ DI, $0x01
-	JNE  notstore81330
+	JNE  notstore81470
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -44080,11 +47498,11 @@ notcompare81329:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1328
+	JMP  done1468
 
-notstore81330:
+notstore81470:
 	CMPQ DI, $0x04
-	JNE  notcompare41331
+	JNE  notcompare41471
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -44112,9 +47530,9 @@ notstore81330:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1328
+	JMP  done1468
 
-notcompare41331:
+notcompare41471:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -44135,10 +47553,10 @@ notcompare41331:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1328:
-none1327:
+done1468:
+none1467:
 	CMPQ           144(AX), $0x000001c0
-	JNE            pair1325
+	JNE            pair1465
 	MOVQ           32(AX), DX
 	MOVQ           8(AX), BX
 	LEAQ           (DX)(DX*2), DX
@@ -44147,7 +47565,7 @@ none1327:
 	MOVQ           BX, 8(AX)
 	SUBQ           $0x40, 56(AX)
 	CMPQ           56(AX), $0x40
-	JGE            pair1325
+	JGE            pair1465
 	MOVL           $0x000000f0, DX
 	KMOVW          DX, K1
 	MOVL           $0x000000cc, DX
@@ -44231,19 +47649,19 @@ none1327:
 	ADDQ           $0x00000200, DX
 	MOVQ           DX, (AX)
 
-later1333:
+later1473:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done1334
+	JE   done1474
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare81335
+	JNE  notcompare81475
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -44271,11 +47689,11 @@ later1333:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1334
+	JMP  done1474
 
-notcompare81335:
+notcompare81475:
 	CMPQ DI, $0x01
-	JNE  notstore81336
+	JNE  notstore81476
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -44295,11 +47713,11 @@ notcompare81335:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1334
+	JMP  done1474
 
-notstore81336:
+notstore81476:
 	CMPQ DI, $0x04
-	JNE  notcompare41337
+	JNE  notcompare41477
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -44327,9 +47745,9 @@ notstore81336:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1334
+	JMP  done1474
 
-notcompare41337:
+notcompare41477:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -44350,17 +47768,17 @@ notcompare41337:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1334:
+done1474:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later1333
+	JB   later1473
 	CMPQ 56(AX), $0x08
-	JLT  rest1323
+	JLT  rest1463
 
-eight1339:
+eight1479:
 	MOVQ      $0x00000004, DX
 	CMPQ      DX, $0x04
-	JNE       several1341
+	JNE       several1481
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -44371,9 +47789,9 @@ eight1339:
 	VMOVDQA64 Z0, Z9
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short1345
+	JLT       short1485
 
-long1343:
+long1483:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	VMOVDQU64      (BX), Z12
@@ -44545,13 +47963,13 @@ long1343:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long1343
+	JGE            long1483
 
-short1345:
+short1485:
 	ADDQ $0x000001c0, R8
-	JLT  tail1347
+	JLT  tail1487
 
-vector1346:
+vector1486:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      (BX), Z11
 	VGF2P8AFFINEQB $0x00, Z5, Z11, Z11
@@ -44576,11 +47994,11 @@ vector1346:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector1346
+	JGE            vector1486
 
-tail1347:
+tail1487:
 	ADDQ           $0x40, R8
-	JZ             end1348
+	JZ             end1488
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -44607,7 +48025,7 @@ tail1347:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end1348:
+end1488:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -44615,21 +48033,21 @@ end1348:
 	VMOVDQA64 Z7, 64(CX)
 	VMOVDQA64 Z8, 128(CX)
 	VMOVDQA64 Z9, 192(CX)
-	JMP       gathered1342
+	JMP       gathered1482
 
-several1341:
+several1481:
 	LEAQ (CX), BX
 
-one1340:
+one1480:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1351
+	JLT       short1491
 
-long1349:
+long1489:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -44681,13 +48099,13 @@ long1349:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1349
+	JGE            long1489
 
-short1351:
+short1491:
 	ADDQ $0x000001c0, R9
-	JLT  tail1353
+	JLT  tail1493
 
-vector1352:
+vector1492:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -44697,11 +48115,11 @@ vector1352:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1352
+	JGE            vector1492
 
-tail1353:
+tail1493:
 	ADDQ           $0x40, R9
-	JZ             end1354
+	JZ             end1494
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -44713,16 +48131,16 @@ tail1353:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end1354:
+end1494:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z6, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one1340
+	JNZ       one1480
 
-gathered1342:
+gathered1482:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -44752,7 +48170,7 @@ gathered1342:
 	VMOVDQA64  Z6, 256(CX)
 	MOVQ       $0x00000004, DX
 	CMPQ       DX, $0x04
-	JNE        several1356
+	JNE        several1496
 	MOVQ       72(AX), DX
 	MOVQ       8(AX), BX
 	MOVQ       32(AX), SI
@@ -44763,9 +48181,9 @@ gathered1342:
 	VMOVDQA64  Z0, Z9
 	MOVQ       64(AX), R8
 	SUBQ       $0x00000200, R8
-	JLT        short1360
+	JLT        short1500
 
-long1358:
+long1498:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	VMOVDQU64      (BX), Z12
@@ -44937,13 +48355,13 @@ long1358:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long1358
+	JGE            long1498
 
-short1360:
+short1500:
 	ADDQ $0x000001c0, R8
-	JLT  tail1362
+	JLT  tail1502
 
-vector1361:
+vector1501:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      (BX), Z11
 	VGF2P8AFFINEQB $0x00, Z5, Z11, Z11
@@ -44968,11 +48386,11 @@ vector1361:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector1361
+	JGE            vector1501
 
-tail1362:
+tail1502:
 	ADDQ           $0x40, R8
-	JZ             end1363
+	JZ             end1503
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -44999,7 +48417,7 @@ tail1362:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end1363:
+end1503:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -45007,21 +48425,21 @@ end1363:
 	VMOVDQA64 Z7, 64(CX)
 	VMOVDQA64 Z8, 128(CX)
 	VMOVDQA64 Z9, 192(CX)
-	JMP       gathered1357
+	JMP       gathered1497
 
-several1356:
+several1496:
 	LEAQ (CX), BX
 
-one1355:
+one1495:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1366
+	JLT       short1506
 
-long1364:
+long1504:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -45073,13 +48491,13 @@ long1364:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1364
+	JGE            long1504
 
-short1366:
+short1506:
 	ADDQ $0x000001c0, R9
-	JLT  tail1368
+	JLT  tail1508
 
-vector1367:
+vector1507:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -45089,11 +48507,11 @@ vector1367:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1367
+	JGE            vector1507
 
-tail1368:
+tail1508:
 	ADDQ           $0x40, R9
-	JZ             end1369
+	JZ             end1509
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -45105,16 +48523,16 @@ tail1368:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end1369:
+end1509:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z6, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one1355
+	JNZ       one1495
 
-gathered1357:
+gathered1497:
 	MOVL           $0x000000f0, DX
 	KMOVW          DX, K1
 	MOVL           $0x000000cc, DX
@@ -45169,12 +48587,12 @@ gathered1357:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done1370
+	JE             done1510
 	XORQ           R8, R8
 	LEAQ           (SI)(SI*2), R9
 	LEAQ           (BX)(SI*4), R10
 	CMPQ           DI, $0x03
-	JNE            notcompare81371
+	JNE            notcompare81511
 	MOVQ           (DX), DI
 	XORQ           (BX), DI
 	ORQ            DI, R8
@@ -45202,11 +48620,11 @@ gathered1357:
 	LEAQ           (R10)(SI*4), BX
 	ORQ            R8, 128(AX)
 	MOVQ           BX, 24(AX)
-	JMP            done1370
+	JMP            done1510
 
-notcompare81371:
+notcompare81511:
 	CMPQ DI, $0x01
-	JNE  notstore81372
+	JNE  notstore81512
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -45226,11 +48644,11 @@ notcompare81371:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1370
+	JMP  done1510
 
-notstore81372:
+notstore81512:
 	CMPQ DI, $0x04
-	JNE  notcompare41373
+	JNE  notcompare41513
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -45258,9 +48676,9 @@ notstore81372:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1370
+	JMP  done1510
 
-notcompare41373:
+notcompare41513:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -45281,20 +48699,20 @@ notcompare41373:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1370:
+done1510:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight1339
+	JGE  eight1479
 
-rest1323:
+rest1463:
 	CMPQ      56(AX), $0x00
-	JE        end1324
+	JE        end1464
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several1377
+	JNE       several1517
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -45305,9 +48723,9 @@ rest1323:
 	VMOVDQA64 Z0, Z9
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short1381
+	JLT       short1521
 
-long1379:
+long1519:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	VMOVDQU64      (BX), Z12
@@ -45479,13 +48897,13 @@ long1379:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long1379
+	JGE            long1519
 
-short1381:
+short1521:
 	ADDQ $0x000001c0, R8
-	JLT  tail1383
+	JLT  tail1523
 
-vector1382:
+vector1522:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      (BX), Z11
 	VGF2P8AFFINEQB $0x00, Z5, Z11, Z11
@@ -45510,11 +48928,11 @@ vector1382:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector1382
+	JGE            vector1522
 
-tail1383:
+tail1523:
 	ADDQ           $0x40, R8
-	JZ             end1384
+	JZ             end1524
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -45541,7 +48959,7 @@ tail1383:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end1384:
+end1524:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -45549,21 +48967,21 @@ end1384:
 	VMOVDQA64 Z7, 64(CX)
 	VMOVDQA64 Z8, 128(CX)
 	VMOVDQA64 Z9, 192(CX)
-	JMP       gathered1378
+	JMP       gathered1518
 
-several1377:
+several1517:
 	LEAQ (CX), DX
 
-one1376:
+one1516:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1387
+	JLT       short1527
 
-long1385:
+long1525:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -45615,13 +49033,13 @@ long1385:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1385
+	JGE            long1525
 
-short1387:
+short1527:
 	ADDQ $0x000001c0, R9
-	JLT  tail1389
+	JLT  tail1529
 
-vector1388:
+vector1528:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -45631,11 +49049,11 @@ vector1388:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1388
+	JGE            vector1528
 
-tail1389:
+tail1529:
 	ADDQ           $0x40, R9
-	JZ             end1390
+	JZ             end1530
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -45647,16 +49065,16 @@ tail1389:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end1390:
+end1530:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z6, (DX)
 	ADDQ      $0x00000040, DX
 	DECQ      BX
-	JNZ       one1376
+	JNZ       one1516
 
-gathered1378:
+gathered1518:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -45686,19 +49104,19 @@ gathered1378:
 	VMOVDQA64  Z6, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded1375
+	JLE        folded1515
 	LEAQ       (CX), BX
 
-one1391:
+one1531:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1396
+	JLT       short1536
 
-long1394:
+long1534:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -45750,13 +49168,13 @@ long1394:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1394
+	JGE            long1534
 
-short1396:
+short1536:
 	ADDQ $0x000001c0, R9
-	JLT  tail1398
+	JLT  tail1538
 
-vector1397:
+vector1537:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -45766,11 +49184,11 @@ vector1397:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1397
+	JGE            vector1537
 
-tail1398:
+tail1538:
 	ADDQ           $0x40, R9
-	JZ             end1399
+	JZ             end1539
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -45782,14 +49200,14 @@ tail1398:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end1399:
+end1539:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
 	VMOVDQA64  Z6, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one1391
+	JNZ        one1531
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -45818,7 +49236,7 @@ end1399:
 	VPXORQ     Z6, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded1375:
+folded1515:
 	VMOVDQA64      256(CX), Z0
 	VPCLMULQDQ     $0x00, Z2, Z0, Z6
 	VPCLMULQDQ     $0x00, Z3, Z6, Z7
@@ -45848,66 +49266,66 @@ folded1375:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done1400
+	JE             done1540
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare81401
+	JNE            notcompare81541
 
-compare81402:
+compare81542:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare81402
+	JNZ  compare81542
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1400
+	JMP  done1540
 
-notcompare81401:
+notcompare81541:
 	CMPQ DI, $0x01
-	JNE  notstore81403
+	JNE  notstore81543
 
-store81404:
+store81544:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store81404
+	JNZ  store81544
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1400
+	JMP  done1540
 
-notstore81403:
+notstore81543:
 	CMPQ DI, $0x04
-	JNE  notcompare41405
+	JNE  notcompare41545
 
-compare41406:
+compare41546:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare41406
+	JNZ  compare41546
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1400
+	JMP  done1540
 
-notcompare41405:
-store41408:
+notcompare41545:
+store41548:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store41408
+	JNZ  store41548
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done1400:
-end1324:
+done1540:
+end1464:
 	VZEROUPPER
 	RET

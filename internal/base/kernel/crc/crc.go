@@ -41,9 +41,9 @@ type Plan struct {
 	size  int
 	seed  uint64 // register at the start of a block, aligned as in the generic code
 	field int    // length of a field in bytes
-	maps  bool   // runs that do not copy use affine maps instead of products, where both exist
+	zen5  bool   // uses the second set of AVX-512 kernels: see zen5Set
 	tables
-	mapsTables tables // if maps is set
+	mapsTables tables // of CRCs of 32 bits by affine maps, if zen5 is set
 }
 
 // NewPlan prepares kind for blocks of size bytes, a positive multiple of 8; it panics for
@@ -55,16 +55,16 @@ func NewPlan(kind Kind, size int, ones bool) Plan {
 // NewPlanTier is NewPlan for a given tier, which must be in cpu.Available. It serves
 // tests and benchmarks.
 func NewPlanTier(tier cpu.Tier, kind Kind, size int, ones bool) Plan {
-	_, prefer := mapsFor(tier, kind)
+	_, prefer := zen5Set(tier)
 	return newPlan(tier, kind, size, ones, prefer)
 }
 
-// newPlan is NewPlanTier, with a choice between maps and products where both exist.
-func newPlan(tier cpu.Tier, kind Kind, size int, ones, maps bool) Plan {
+// newPlan is NewPlanTier, with a choice between the sets of kernels of a tier that has two.
+func newPlan(tier cpu.Tier, kind Kind, size int, ones, zen5 bool) Plan {
 	if size <= 0 || size%8 != 0 {
 		panic("crc: block size must be a positive multiple of 8")
 	}
-	p := Plan{kind: kind, tier: tier, size: size, field: kind.FieldSize(), maps: maps}
+	p := Plan{kind: kind, tier: tier, size: size, field: kind.FieldSize(), zen5: zen5}
 	if ones {
 		p.seed = kindSeeds[kind]
 	}

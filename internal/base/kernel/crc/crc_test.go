@@ -26,28 +26,20 @@ func fill(r *rand.Rand, b []byte) {
 // kernels is a set of kernels to compare with the reference.
 type kernels struct {
 	cpu.Tier
-	maps bool // see Plan
+	zen5 bool // see Plan
 }
 
 func (k kernels) String() string {
-	if k.maps {
-		return k.Tier.String() + ",_maps"
+	if k.zen5 {
+		return k.Tier.String() + ",_zen5"
 	}
 	return k.Tier.String()
 }
 
 // plan prepares a kind for this set, which need not be the one that this processor uses.
 func (k kernels) plan(kind Kind, size int, ones bool) Plan {
-	exist, _ := mapsFor(k.Tier, kind)
-	return newPlan(k.Tier, kind, size, ones, k.maps && exist)
-}
-
-// kinds lists the kinds for which this set has its own kernels.
-func (k kernels) kinds() []Kind {
-	if k.maps {
-		return []Kind{CRC32, CRC32C}
-	}
-	return Kinds()
+	exists, _ := zen5Set(k.Tier)
+	return newPlan(k.Tier, kind, size, ones, k.zen5 && exists)
 }
 
 // allKernels returns every set that this machine can run.
@@ -209,7 +201,7 @@ func TestLengths(t *testing.T) {
 	}
 	eachKernels(t, func(t *testing.T, set kernels) {
 		r := newRand(t, 1)
-		for _, kind := range set.kinds() {
+		for _, kind := range Kinds() {
 			for i, size := range sizes {
 				n := 1 + i%19
 				if size > 8192 {
@@ -226,7 +218,7 @@ func TestLengths(t *testing.T) {
 func TestBlockCounts(t *testing.T) {
 	eachKernels(t, func(t *testing.T, set kernels) {
 		r := newRand(t, 2)
-		for _, kind := range set.kinds() {
+		for _, kind := range Kinds() {
 			for n := 1; n <= 35; n++ {
 				l := layout{size: 72, n: n, srcStride: 80, dstStride: 72, fieldStride: 16, interleaved: false}
 				checkLayout(t, set, kind, n%2 == 0, l, r)
@@ -244,7 +236,7 @@ func TestCacheLinePhases(t *testing.T) {
 	}
 	eachKernels(t, func(t *testing.T, set kernels) {
 		r := newRand(t, 5)
-		for _, kind := range set.kinds() {
+		for _, kind := range Kinds() {
 			unit := kind.FieldSize()
 			for i, n := range counts {
 				for phase := range 64/unit + 1 {
@@ -274,7 +266,7 @@ func TestLayouts(t *testing.T) {
 	eachKernels(t, func(t *testing.T, set kernels) {
 		r := newRand(t, 3)
 		for range 400 {
-			kind := set.kinds()[r.IntN(len(set.kinds()))]
+			kind := Kinds()[r.IntN(len(Kinds()))]
 			size := 8 * (1 + r.IntN(80))
 			if r.IntN(8) == 0 {
 				size = []int{512, 520, 4048, 4096, 4160}[r.IntN(5)]

@@ -20,8 +20,9 @@
 //	vaes     as avx2, with products of 256 bits
 //	avx512   products of 512 bits; T10-DIF by affine maps (GF2P8AFFINEQB), or by both
 //	         together in long blocks; four blocks side by side; CRCs of blocks of 512
-//	         bytes, and T10-DIF of multiples, in whole cache lines at any alignment;
-//	         where products are slow, CRC32 and CRC32C without a copy by affine maps
+//	         bytes, and T10-DIF of multiples, in whole cache lines at any alignment.
+//	         A second set is for AMD's Zen 5: CRC32 and CRC32C without a copy by affine
+//	         maps, and copies as they come
 //	neon     as avx2, with the CRC32 instructions in parallel to the products
 //
 // tables.go explains the arithmetic. The generator, internal/base/kernel/_asm/crc,

@@ -76,7 +76,7 @@ func tablesFor(p *Plan, ones bool) (t, maps tables) {
 		t.table, t.consts = unsafe.Pointer(&c.planes[0][at]), unsafe.Pointer(&c.consts)
 	}
 	t.lines = linesFor(p.tier, p.kind, p.size)
-	if p.maps {
+	if p.zen5 && p.kind.FieldSize() == 4 {
 		c := mapsTables[p.kind]()
 		maps = tables{table: unsafe.Pointer(&c.planes[0][at]), consts: unsafe.Pointer(&c.positions), fix: t.fix}
 	}
@@ -102,8 +102,7 @@ func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
 	if p.kind == T10 || p.kind == CSUM {
 		r.tag, r.step = j.Tag, uint64(j.Step)
 	}
-	maps := p.maps && j.Dst == nil
-	if maps {
+	if p.byMaps(j) {
 		r.tables = p.mapsTables
 	}
 	raceRead(j.Src, j.SrcStride, p.size, n)
@@ -124,6 +123,9 @@ func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
 		}
 		raceRead(j.Fields, j.FieldStride, p.field, n)
 	}
-	kernel(p.tier, p.kind, maps, j.Dst != nil, &r)
+	kernel(p, j.Dst != nil, &r)
 	return r.diff
 }
+
+// byMaps reports whether CRCs of 32 bits are computed by affine maps.
+func (p *Plan) byMaps(j *Job) bool { return p.zen5 && p.kind.FieldSize() == 4 && j.Dst == nil }

@@ -14,12 +14,17 @@ import (
 // a hypervisor may hide them. The kernels of the VAES tier are used then.
 var hasAVX512 = xcpu.X86.HasAVX512GFNI && xcpu.X86.HasAVX512VBMI
 
-// mapsFor reports whether there is a kernel that computes a CRC of 32 bits by affine maps,
-// and whether this processor should use it. There is none that copies: on Zen 5, for which
-// it would be, it is up to a tenth slower than the one with products.
-func mapsFor(tier cpu.Tier, kind Kind) (exist, prefer bool) {
-	exist = tier == cpu.AVX512 && hasAVX512 && kind.FieldSize() == 4
-	return exist, exist && cpu.MultipliesSlowly()
+// zen5Set reports whether a tier has a second set of kernels, and whether this processor
+// should use it. The set is for AMD's Zen 5 and later. It differs in these points:
+//
+//   - CRC32 and CRC32C are computed by affine maps if the run does not copy. With a copy
+//     that is up to a tenth slower than by products.
+//   - Copies do not keep to the cache lines of the destination: a store across two lines
+//     takes no longer than another one.
+//   - Copies of long blocks do not prefetch, which would delay their loads.
+func zen5Set(tier cpu.Tier) (exists, prefer bool) {
+	exists = tier == cpu.AVX512 && hasAVX512
+	return exists, exists && cpu.MultipliesSlowly()
 }
 
 func methodFor(tier cpu.Tier, kind Kind) method {
@@ -104,6 +109,9 @@ func t10LongAVX512(r *run)
 func t10LongCopyAVX512(r *run)
 
 //go:noescape
+func t10LongCopyPlainAVX512(r *run)
+
+//go:noescape
 func crcAVX512(r *run)
 
 //go:noescape
@@ -129,6 +137,9 @@ func csumAVX512(r *run)
 
 //go:noescape
 func csumCopyAVX512(r *run)
+
+//go:noescape
+func csumCopyPlainAVX512(r *run)
 
 //go:noescape
 func csumCopyToLinesAVX512(r *run)
@@ -168,12 +179,13 @@ const t10LongSize = 1024
 
 // kernel calls the assembly. The calls are direct, because a call through a variable
 // would move the run to the heap.
-func kernel(tier cpu.Tier, kind Kind, maps, copies bool, r *run) {
+func kernel(p *Plan, copies bool, r *run) {
+	tier, kind := p.tier, p.kind
 	if tier == cpu.AVX512 && hasAVX512 {
 		byLines := !copies && r.byLines(kind)
-		toLines := copies && r.toLines()
+		toLines := copies && !p.zen5 && r.toLines()
 		switch {
-		case maps:
+		case p.zen5 && !copies && kind.FieldSize() == 4:
 			crcMapsAVX512(r)
 		case byLines && kind == T10 && r.size > lineBlock:
 			t10LongLinesAVX512(r)
@@ -189,6 +201,8 @@ func kernel(tier cpu.Tier, kind Kind, maps, copies bool, r *run) {
 			t10LongAVX512(r)
 		case kind == T10 && !copies:
 			t10AVX512(r)
+		case kind == T10 && r.size >= t10LongSize && p.zen5:
+			t10LongCopyPlainAVX512(r)
 		case kind == T10 && r.size >= t10LongSize:
 			t10LongCopyAVX512(r)
 		case kind == T10 && toLines:
@@ -199,6 +213,8 @@ func kernel(tier cpu.Tier, kind Kind, maps, copies bool, r *run) {
 			csumAVX512(r)
 		case kind == CSUM && toLines:
 			csumCopyToLinesAVX512(r)
+		case kind == CSUM && r.size >= t10LongSize && p.zen5:
+			csumCopyPlainAVX512(r)
 		case kind == CSUM:
 			csumCopyAVX512(r)
 		case kind == CRC32 && !copies:

@@ -8,7 +8,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-func mapsFor(cpu.Tier, Kind) (exist, prefer bool) { return }
+func zen5Set(cpu.Tier) (exists, prefer bool) { return }
 
 func methodFor(_ cpu.Tier, kind Kind) method {
 	if kind == CSUM {
@@ -51,8 +51,8 @@ func csumCopyNEON(r *run)
 
 // kernel calls the assembly. The calls are direct, because a call through a variable
 // would move the run to the heap.
-func kernel(_ cpu.Tier, kind Kind, _, copies bool, r *run) {
-	switch kind {
+func kernel(p *Plan, copies bool, r *run) {
+	switch p.kind {
 	case T10:
 		if copies {
 			crcMSBCopyNEON(r)

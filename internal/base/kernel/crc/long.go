@@ -80,8 +80,8 @@ func runLong(p *Plan, want []uint64, j *Job, m mode) (diff uint64) {
 		first = piece
 	}
 	// The short piece is the first one and gets the seed.
-	head := newPlan(p.tier, p.kind, first, p.seed != 0, p.maps)
-	body := newPlan(p.tier, p.kind, piece, false, p.maps)
+	head := newPlan(p.tier, p.kind, first, p.seed != 0, p.zen5)
+	body := newPlan(p.tier, p.kind, piece, false, p.zen5)
 	tag := j.Tag
 	var sums [pieces]uint64
 	for i := range want {

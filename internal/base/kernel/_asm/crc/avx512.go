@@ -43,6 +43,8 @@ type algorithm struct {
 	sums  int  // number of vectors into which a block is folded
 	more  int  // additional vectors of sums during folding
 	short bool // only for blocks shorter than two steps
+	// plain is set if there is also a kernel that copies without prefetches.
+	plain bool
 	// crowded is set if folding four blocks takes nearly all registers. The sums of
 	// folded blocks then wait in memory, and the later stages use four registers at a
 	// time. There is no kernel that copies.
@@ -90,6 +92,9 @@ type kernel struct {
 	// twice.
 	byLines bool
 
+	// plain is set in kernels that copy long blocks without prefetches.
+	plain bool
+
 	zero      VecVirtual
 	fix       Op           // part of every field
 	tag, step VecVirtual   // of T10-DIF: tags in native order, and their increment for eight blocks
@@ -128,6 +133,9 @@ func avx512() {
 		a.generate("Copy", kernel{copies: true})
 		if a.more == 0 {
 			a.generate("CopyToLines", kernel{copies: true, byLines: true})
+		}
+		if a.plain {
+			a.generate("CopyPlain", kernel{copies: true, plain: true})
 		}
 	}
 	crc32c := crcFold("crc32c", false)

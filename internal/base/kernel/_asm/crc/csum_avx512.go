@@ -17,8 +17,9 @@ func csum() *algorithm {
 		low16
 	)
 	return &algorithm{
-		name: "csum",
-		sums: 2,
+		name:  "csum",
+		plain: true,
+		sums:  2,
 		setup: func(k *kernel) {
 			tags(k)
 			for _, mask := range []uint32{0xFFFFFFFF, 0xFFFF} {

@@ -55,7 +55,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 		}
 	}
 	further := 0
-	if k.copies {
+	if k.copies && !k.plain {
 		further = ahead
 	}
 	SUBQ(U32(step), left)

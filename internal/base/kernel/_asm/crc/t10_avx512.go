@@ -36,6 +36,7 @@ func t10Long() *algorithm {
 	affine := a.fold
 	a.name = "t10Long"
 	a.more = 1
+	a.plain = true
 	a.short = false
 	a.setup = func(k *kernel) {
 		tags(k)
