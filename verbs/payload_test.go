@@ -44,7 +44,9 @@ func TestPayload(t *testing.T) {
 			fill(from.Bytes(), 1)
 			a.complete(a.qp.Start().ID(1).Signaled().Write(to.RKey(), to.Addr()).SGE(from.SGE(0, n)))
 			a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
-			if got := a.dev.Transport().Counters().SentPackets; got != test.packets {
+			// On a busy machine an answer may be so late that a packet is sent again.
+			c := a.dev.Transport().Counters()
+			if got := c.SentPackets - c.Retransmitted; got != test.packets {
 				t.Errorf("a WRITE of %d bytes took %d packets, want %d", n, got, test.packets)
 			}
 			sent := bytes.Clone(from.Bytes())
