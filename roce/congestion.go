@@ -32,10 +32,6 @@ package roce
 // Such a window also has other constants, with which it shares a short queue with TCP. It grows more
 // slowly. A cut reduces its limit at least by the fraction of the packets that was lost. A round ends
 // before minRound packets if it has already lost more than a whole round may lose.
-//
-// It also takes at most shortLoss for the line's own. On a line that loses more, such a window would
-// be cut to its minimum for good. Windows of the minimum share a short queue without such a loss, so
-// that a mean of more than shortLoss in lowRounds rounds with the smallest window is the line's own.
 type congestion struct {
 	slow int64 // slow-start threshold: growth is slow from this limit on
 
@@ -55,9 +51,6 @@ type congestion struct {
 
 	floor     float64 // loss rate that counts as the line's own
 	floorLeft int     // rounds for which floor remains valid
-	low       int     // consecutive rounds with the smallest window
-	least     float64 // mean loss rate of the smallest window, if it is the line's own
-	leastLeft int     // rounds for which least remains valid
 
 	yields bool    // a short queue is shared with others: the window is for requests
 	mean   float64 // mean limit of the last rounds
@@ -98,7 +91,6 @@ const (
 	shortLoss  = 0.18 // most loss that counts as a line's, with a short queue
 	differs    = 0.6  // ratio of below to above from which on loss does not depend on the limit
 	meanRounds = 8    // rounds of the means
-	lowRounds  = 8    // rounds with the smallest window that show the line's own loss
 
 	hardlyAny = 0.001 // mean loss rate that is taken for none
 )
@@ -209,7 +201,6 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	} else {
 		c.floor = 0
 	}
-	c.lowest(limit)
 	if c.testing {
 		c.testing = false
 		if loss >= c.lossBefore/2 && loss <= mostLoss && rate < 0.9*c.rateBefore {
@@ -243,28 +234,11 @@ func (c *congestion) short(limit int64) bool { return c.yields && limit <= short
 func (c *congestion) tolerated(limit int64) float64 {
 	switch {
 	case !c.short(limit):
-		return lossTolerant + 1.5*max(c.floor, c.least)
-	case c.least > 0:
-		return lossTolerant + 1.5*c.least
+		return lossTolerant + 1.5*c.floor
 	case c.below < differs*c.above:
 		return lossTolerant // the queue loses the packets
 	}
 	return min(lossTolerant+1.5*c.floor, shortLoss)
-}
-
-// lowest records a round, and finds out whether the line itself loses more than shortLoss.
-func (c *congestion) lowest(limit int64) {
-	if c.leastLeft > 0 {
-		c.leastLeft--
-	} else {
-		c.least = 0
-	}
-	if c.low++; limit > minWindow {
-		c.low = 0
-	}
-	if c.low >= lowRounds && c.loss > shortLoss {
-		c.least, c.leastLeft = c.loss, floorRounds
-	}
 }
 
 // compare records the loss of a round, for the comparison of smaller with larger limits.

@@ -10,7 +10,7 @@ type probes struct {
 	due     bool  // send a probe
 	sent    bool  // packet psn was sent as a probe
 	psn     uint32
-	answers uint8  // times in a row that una advanced because of a probe
+	alone   uint8  // times in a row that exactly a probe was acknowledged
 	copied  uint32 // PSN of the last response of a READ that was already answered
 }
 
@@ -21,15 +21,15 @@ const (
 	probeParts  = 16
 )
 
-// progressed records that una advanced. It reports whether it advanced because of a probe, and
-// whether by exactly the probe. before is una before the advance.
-func (p *probes) progressed(before, una uint32, now int64) (answered, alone bool) {
-	answered = p.sent && before == p.psn
-	if p.answers++; !answered {
-		p.answers = 0
+// progressed records that una advanced. It reports whether una advanced by
+// exactly the probe. before is una before the advance.
+func (p *probes) progressed(before, una uint32, now int64) (alone bool) {
+	alone = p.sent && before == p.psn && una == psnAdd(p.psn, 1)
+	if p.alone++; !alone {
+		p.alone = 0
 	}
 	p.from, p.backoff, p.sent = now, 0, false
-	return answered, answered && una == psnAdd(before, 1)
+	return alone
 }
 
 // wait starts the wait for the next probe.

@@ -279,35 +279,26 @@ func (q *QP) advance(to uint32, now int64) bool {
 	}
 	if moved {
 		q.giveBack(min(out, r.flight.out), 0, now)
-		answered, alone := q.progressed(from, now)
+		alone := q.progressed(from, now)
 		r.catchUp()
 		switch {
-		case !answered || r.una == r.next:
+		case !alone || r.una == r.next:
 		case !q.recv.Selective:
-			// If the peer acknowledged the probe alone, the packets after it were lost.
-			if alone {
-				q.lost(now)
-			}
-		case r.probes.answers >= 2 && r.board != nil:
+			// The peer acknowledged the probe alone: the packets after it
+			// were lost.
+			q.lost(now)
+		case r.probes.alone >= 2 && r.board != nil:
 			// The first time, the acknowledgement may be that of the first copy,
 			// which was late. The second time, the packets have been under way
-			// for two timeouts, in which the peer has answered. If more than the
-			// probe is acknowledged, the answer must also be a round trip old: that
-			// of the path, because the estimate may be too long and is not
-			// measured while only probes are sent.
-			trip := r.board.sinceSent(from, now)
-			if alone || trip >= q.peer.out.trip.Load() {
-				r.board.overtakenBy(from)
-				r.rtt.probeAnswered(trip, now)
-			}
+			// for two timeouts, in which the peer has answered.
+			r.board.overtakenBy(from)
 		}
 	}
 	return ok
 }
 
-// progressed records that una advanced. It reports whether it did because of a probe, and whether
-// exactly the probe was acknowledged.
-func (q *QP) progressed(before uint32, now int64) (answered, alone bool) {
+// progressed records that una advanced. It reports whether exactly a probe was acknowledged.
+func (q *QP) progressed(before uint32, now int64) (alone bool) {
 	r := &q.req
 	q.peer.heard.Store(now)
 	r.retries.progressed(r.una, now)

@@ -63,7 +63,7 @@ func (q *QP) findLost(now int64) {
 		return
 	}
 	if sample != 0 {
-		r.rtt.add(sample, now)
+		r.rtt.add(sample)
 		q.measured(sample, now)
 	}
 	if !r.allSent() {

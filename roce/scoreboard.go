@@ -269,9 +269,6 @@ func (b *scoreboard) overtakenBy(psn uint32) {
 	}
 }
 
-// sinceSent returns the time since packet psn, which una has just passed, was sent last.
-func (b *scoreboard) sinceSent(psn uint32, now int64) int64 { return now - b.at(psn).at }
-
 // news reports whether packets arrived since the last call that may show losses, and
 // returns the round trip of the newest one, or 0.
 func (b *scoreboard) news() (sample int64, ok bool) {
