@@ -266,7 +266,7 @@ func TestLayouts(t *testing.T) {
 	eachKernels(t, func(t *testing.T, set kernels) {
 		r := newRand(t, 3)
 		for range 400 {
-			kind := Kinds()[r.IntN(len(Kinds()))]
+			kind := Kind(r.IntN(len(Kinds())))
 			size := 8 * (1 + r.IntN(80))
 			if r.IntN(8) == 0 {
 				size = []int{512, 520, 4048, 4096, 4160}[r.IntN(5)]

@@ -76,7 +76,7 @@ func tablesFor(p *Plan, ones bool) (t, maps tables) {
 		t.table, t.consts = unsafe.Pointer(&c.planes[0][at]), unsafe.Pointer(&c.consts)
 	}
 	t.lines = linesFor(p.tier, p.kind, p.size)
-	if p.zen5 && p.kind.FieldSize() == 4 {
+	if p.byMaps(false) {
 		c := mapsTables[p.kind]()
 		maps = tables{table: unsafe.Pointer(&c.planes[0][at]), consts: unsafe.Pointer(&c.positions), fix: t.fix}
 	}
@@ -102,7 +102,7 @@ func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
 	if p.kind == T10 || p.kind == CSUM {
 		r.tag, r.step = j.Tag, uint64(j.Step)
 	}
-	if p.byMaps(j) {
+	if p.byMaps(j.Dst != nil) {
 		r.tables = p.mapsTables
 	}
 	raceRead(j.Src, j.SrcStride, p.size, n)
@@ -127,5 +127,5 @@ func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
 	return r.diff
 }
 
-// byMaps reports whether CRCs of 32 bits are computed by affine maps.
-func (p *Plan) byMaps(j *Job) bool { return p.zen5 && p.kind.FieldSize() == 4 && j.Dst == nil }
+// byMaps reports whether a run computes a CRC of 32 bits by affine maps.
+func (p *Plan) byMaps(copies bool) bool { return p.zen5 && p.kind.FieldSize() == 4 && !copies }

@@ -12,7 +12,7 @@ import (
 
 // Every processor with the other instructions of the AVX-512 tier has GFNI and VBMI, but
 // a hypervisor may hide them. The kernels of the VAES tier are used then.
-var hasAVX512 = xcpu.X86.HasAVX512GFNI && xcpu.X86.HasAVX512VBMI
+var hasAVX512 = cpu.HasMaps() && xcpu.X86.HasAVX512VBMI
 
 // zen5Set reports whether a tier has a second set of kernels, and whether this processor
 // should use it. The set is for AMD's Zen 5 and later. It differs in these points:
@@ -185,7 +185,7 @@ func kernel(p *Plan, copies bool, r *run) {
 		byLines := !copies && r.byLines(kind)
 		toLines := copies && !p.zen5 && r.toLines()
 		switch {
-		case p.zen5 && !copies && kind.FieldSize() == 4:
+		case p.byMaps(copies):
 			crcMapsAVX512(r)
 		case byLines && kind == T10 && r.size > lineBlock:
 			t10LongLinesAVX512(r)

@@ -5,6 +5,7 @@ package icrc
 import (
 	"encoding/binary"
 	"math/bits"
+	"sync"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
@@ -82,17 +83,19 @@ func quotient() uint64 {
 	return bits.Reverse64(q) >> 31
 }
 
-// maps are the matrices of folding by affine maps: see newMaps.
-var maps = newMaps()
+// maps returns the matrices of folding by affine maps. Most processors do not use them.
+var maps = sync.OnceValue(newMaps)
 
 // newMaps returns the matrices that move a group of lines by eight lines: [j][k] maps a byte
 // of line j of the group to its part in line k. The generator explains their use.
 //
-// Bit i of a byte of a line that is followed by d lines up to the end of the group is worth
-// x^(512*d + 7-i), apart from a factor that depends on the position of the byte, which is the
-// same in all lines. The 32 bits at a position are linearly independent, so that the worth of
-// a bit eight lines earlier is the sum of some of them. Gauss-Jordan elimination gives the sum.
-func newMaps() (m [4][4]uint64) {
+// A message is a polynomial. In a line that is followed by d lines up to the end of the group, bit
+// i of a byte stands for x^(512*d + 7-i). The position of the byte in its line adds a factor, which
+// is the same for all lines and left out. The 32 bits at one position are linearly independent, so
+// that the power of a bit eight lines earlier is the sum of some of theirs. Gauss-Jordan elimination
+// finds this sum.
+func newMaps() *[4][4]uint64 {
+	var m [4][4]uint64
 	const line, distance = 8 * 64, 8 * 8 * 64 // bits
 	behind := [4]int{7, 6, 1, 0}              // lines of the group's range after each of its lines
 	worth := func(j, bit int) int { return line*behind[j] + 7 - bit }
@@ -123,7 +126,7 @@ func newMaps() (m [4][4]uint64) {
 			}
 		}
 	}
-	return m
+	return &m
 }
 
 // way is an implementation: a tier and, for AVX-512, whether groups of lines are moved by affine maps.
@@ -153,7 +156,7 @@ func update(w way, crc uint32, p []byte) uint32 {
 	case w.tier != cpu.AVX512:
 		register = foldVAES(&p[0], uint64(n), ^crc, &constantsVAES)
 	case w.maps && n >= longMaps:
-		register = foldMapsAVX512(&p[0], uint64(n), ^crc, &constants, &maps)
+		register = foldMapsAVX512(&p[0], uint64(n), ^crc, &constants, maps())
 	default:
 		register = foldAVX512(&p[0], uint64(n), ^crc, &constants)
 	}
@@ -187,7 +190,7 @@ func copyUpdate(w way, crc uint32, head, dst, p, still []byte) uint32 {
 	case w.tier != cpu.AVX512:
 		register = copyVAES(&dst[0], &p[0], uint64(n), register, &constantsVAES, &front)
 	case w.maps && n >= longMaps:
-		register = copyMapsAVX512(&dst[0], &p[0], uint64(n), register, &constants, &maps, &front)
+		register = copyMapsAVX512(&dst[0], &p[0], uint64(n), register, &constants, maps(), &front)
 	default:
 		register = copyAVX512(&dst[0], &p[0], uint64(n), register, &constants, &front)
 	}

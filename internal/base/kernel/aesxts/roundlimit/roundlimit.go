@@ -6,8 +6,8 @@ package roundlimit
 import "github.com/softmkey/softmkey/internal/base/cpu"
 
 // Run executes the rounds of n blocks, rounded up to whole iterations of at most 64 blocks,
-// as the given tier does for a key of keyBits bits, 128 or 256. It returns false if there is no loop for
-// them.
+// as the given tier does for a key of keyBits bits, 128 or 256. It returns false if there is
+// no loop for them.
 func Run(t cpu.Tier, keyBits int, decrypt bool, n int) bool {
 	loop, blocks := find(t, keyBits, decrypt)
 	if loop == nil {
