@@ -37,6 +37,7 @@ internal/base/unixsocket         internal/base/failure golang.org/x/sys/unix
 internal/base/frames             operr internal/base/failure internal/base/unixsocket golang.org/x/sys/unix
 internal/base/framenet           operr internal/base/failure roce/packetconn
 internal/base/udp                operr internal/base/failure roce/packetconn golang.org/x/sys/*
+internal/base/udp/udptest
 internal/base/fair
 roce                             operr internal/base/failure rdma internal/base/random internal/base/kernel/icrc internal/base/fair internal/base/wire internal/base/udp roce/packetconn
 roce/inproc                      operr internal/base/failure internal/base/udp roce/packetconn

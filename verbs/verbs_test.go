@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/udp/udptest"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -21,14 +20,8 @@ import (
 // on it.
 const deadline = 30 * time.Second
 
-// nextAddr returns a different loopback address for every device of the test binary.
-var nextAddr atomic.Uint32
-
-func loopback() netip.Addr {
-	n := nextAddr.Add(1)
-	// Other test processes on the same machine choose other addresses.
-	return netip.AddrFrom4([4]byte{127, byte(64 + os.Getpid()%128), byte(n >> 8), byte(n)})
-}
+// loopback returns a different loopback address for every device of the test binary.
+var loopback = udptest.NextAddr
 
 // side is one end of a connection with all that a test uses.
 type side struct {

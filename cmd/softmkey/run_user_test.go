@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/udp/udptest"
 )
 
 // TestRunAsUser runs programs as an ordinary user without any capability, with
@@ -105,9 +107,9 @@ func userFolder(t *testing.T) (dir, program string) {
 	return dir, program
 }
 
-// ownAddress returns a loopback address that no other process of tests takes.
+// ownAddress returns the text of a loopback address that no other process of tests takes.
 func ownAddress(n int) string {
-	return fmt.Sprintf("127.%d.%d.%d", 100+os.Getpid()>>8%100, os.Getpid()%256, n)
+	return udptest.Addr(byte(n)).String()
 }
 
 func copyProgram(to, from string) error {

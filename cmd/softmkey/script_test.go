@@ -14,13 +14,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/softmkey/softmkey/internal/base/udp/udptest"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
 )
 
@@ -30,7 +30,6 @@ func TestMain(m *testing.M) {
 
 // TestScript runs the sessions in testdata/script.
 func TestScript(t *testing.T) {
-	var scripts atomic.Uint32
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -38,9 +37,9 @@ func TestScript(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			root, err := filepath.Abs(filepath.Join("..", ".."))
 			e.Setenv("ROOT", root)
-			// Each script of each test process uses its own loopback network, so
-			// that they can run at the same time.
-			e.Setenv("NET", fmt.Sprintf("127.%d.%d", 2+os.Getpid()%250, scripts.Add(1)))
+			// Each script uses its own loopback network, so that they can run at
+			// the same time.
+			e.Setenv("NET", strings.TrimSuffix(udptest.Network().Addr().String(), ".0"))
 			// Under the race detector a process sleeps for a second before it
 			// exits.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")

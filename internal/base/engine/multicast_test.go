@@ -3,23 +3,21 @@ package engine
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"syscall"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/base/udp/udptest"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// loopback opens a socket at a loopback address that other test processes do not use, a different one
+// loopback opens a socket at a loopback address of this process, a different one
 // for each n.
 func loopback(t *testing.T, n byte) packetconn.Conn {
 	t.Helper()
-	pid := os.Getpid()
-	addr := netip.AddrFrom4([4]byte{127, 192 + n, byte(pid >> 8), byte(pid)})
-	conn, err := udp.Listen(netip.AddrPortFrom(addr, roce.UDPPort), nil)
+	conn, err := udp.Listen(netip.AddrPortFrom(udptest.Addr(1+n), roce.UDPPort), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

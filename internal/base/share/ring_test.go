@@ -6,13 +6,13 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/base/udp/udptest"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -182,7 +182,7 @@ func neighborAt(t *testing.T, last byte) *Conn {
 }
 
 func neighborAddr(last byte) netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 78, byte(os.Getpid()), last}), 4791)
+	return netip.AddrPortFrom(udptest.Addr(100+last), 4791)
 }
 
 // lockedConn is a socket whose Send needs the lock of the rings, as a poll during it may. Trains

@@ -23,6 +23,7 @@ import (
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/base/share"
 	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/base/udp/udptest"
 	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -32,7 +33,7 @@ const patience = 20 * time.Second
 
 // at returns an address that no other test uses, with the port that devices use.
 func at(last byte) netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 77, byte(os.Getpid()), last}), 4791)
+	return netip.AddrPortFrom(udptest.Addr(last), 4791)
 }
 
 // process is a device with its objects, as each process at an address has one.

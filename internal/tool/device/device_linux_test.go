@@ -9,11 +9,12 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/udp/udptest"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 )
 
 func TestOpen(t *testing.T) {
-	addr := netip.AddrFrom4([4]byte{127, byte(2 + os.Getpid()%250), byte(os.Getpid() / 250), 1})
+	addr := udptest.Addr(1)
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	rec, err := pcap.Create(path, nil)
 	if err != nil {
@@ -38,7 +39,7 @@ func TestOpen(t *testing.T) {
 	if _, err := Open(netip.MustParseAddr("192.0.2.1"), Options{Search: true}); !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		t.Errorf("not ours: %v", err)
 	}
-	last := netip.AddrFrom4([4]byte{127, byte(2 + os.Getpid()%250), byte(os.Getpid() / 250), 254})
+	last := udptest.Addr(254)
 	third, err := Open(last, Options{})
 	if err != nil {
 		t.Fatal(err)

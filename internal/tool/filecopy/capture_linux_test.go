@@ -6,24 +6,17 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
-	"net/netip"
-	"os"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/softmkey/softmkey/internal/base/udp/udptest"
 	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 )
-
-// loopback returns an address that tests of another process do not use.
-func loopback(host byte) netip.Addr {
-	pid := os.Getpid()
-	return netip.AddrFrom4([4]byte{127, byte(2 + pid%250), byte(pid / 250), host})
-}
 
 // TestCapture records copies over UDP and checks the format of every packet: IPv4, UDP
 // port 4791, an opcode of a reliable connection, and an invariant CRC computed as the
@@ -31,12 +24,12 @@ func loopback(host byte) netip.Addr {
 func TestCapture(t *testing.T) {
 	var file bytes.Buffer
 	rec := pcap.NewRecorder(&file, nil)
-	a, err := device.Open(loopback(1), device.Options{Recorder: rec})
+	a, err := device.Open(udptest.Addr(1), device.Options{Recorder: rec})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	b, err := device.Open(loopback(2), device.Options{})
+	b, err := device.Open(udptest.Addr(2), device.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
