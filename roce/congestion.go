@@ -1,5 +1,7 @@
 package roce
 
+import "math"
+
 // congestion computes the limit of a [window], whose lock guards it. A window that is paced follows
 // a [pathModel] instead, and has only the rounds and the reaction to notifications from here.
 //
@@ -32,8 +34,14 @@ package roce
 // Such a window also has other constants, with which it shares a short queue with TCP. It grows more
 // slowly. A cut reduces its limit at least by the fraction of the packets that was lost. A round ends
 // before minRound packets if it has already lost more than a whole round may lose.
+//
+// It also takes at most shortLoss for the line's own. On a line that loses more, such a window would
+// be cut to its minimum for good. Windows of about the minimum share a short queue without such a
+// loss, so a mean of more than shortLoss in lowRounds of their rounds is the line's own.
 type congestion struct {
 	slow int64 // slow-start threshold: growth is slow from this limit on
+
+	rtt int64 // last smoothed round trip of a QP; 0: none was measured
 
 	// The current round.
 	start      int64 // time of its start; 0: it starts with the next packet
@@ -51,6 +59,9 @@ type congestion struct {
 
 	floor     float64 // loss rate that counts as the line's own
 	floorLeft int     // rounds for which floor remains valid
+	low       int     // consecutive rounds with about the smallest window
+	least     float64 // mean loss rate in them, if it is the line's own
+	leastLeft int     // rounds for which least remains valid
 
 	yields bool    // a short queue is shared with others: the window is for requests
 	mean   float64 // mean limit of the last rounds
@@ -91,6 +102,7 @@ const (
 	shortLoss  = 0.18 // most loss that counts as a line's, with a short queue
 	differs    = 0.6  // ratio of below to above from which on loss does not depend on the limit
 	meanRounds = 8    // rounds of the means
+	lowRounds  = 8    // rounds with about the smallest window that show the line's own loss
 
 	hardlyAny = 0.001 // mean loss rate that is taken for none
 )
@@ -131,7 +143,7 @@ func (w *window) onPaced(now, rtt, n, packets, limit, top int64) int64 {
 		w.delivered += n
 		w.packets += packets
 	}
-	if length := now - w.start; length >= rtt {
+	if length := now - w.start; length >= max(rtt, w.path.trip) {
 		loss := float64(w.lost) / float64(max(1, w.packets+w.lost))
 		w.path.ended(float64(w.delivered)/float64(length), loss, w.restricted || w.lost > 0)
 		if w.packets+w.lost >= minRound {
@@ -160,6 +172,14 @@ func (c *congestion) onLost(now, rtt, packets, limit int64) int64 {
 	return c.round(now, rtt, limit)
 }
 
+// roundTrip returns the smoothed round trip rtt of a QP, or the last one of another QP if rtt is 0.
+func (c *congestion) roundTrip(rtt int64) int64 {
+	if rtt != 0 {
+		c.rtt = rtt
+	}
+	return c.rtt
+}
+
 // round ends the current round if it has lasted long enough, and returns the new limit.
 func (c *congestion) round(now, rtt, limit int64) int64 {
 	if c.start == 0 {
@@ -167,14 +187,18 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	}
 	length, tolerated := now-c.start, c.tolerated(limit)
 	few := c.lost < 3
+	least := rtt
+	if rtt == 0 {
+		least = firstRTT
+	}
 	switch {
-	case length < rtt:
+	case length < least:
 		return limit
-	case c.packets+c.lost >= minRound || length >= 20*rtt:
+	case c.packets+c.lost >= minRound || length >= 20*least:
 	case !c.short(limit):
 		return limit
 	case c.settling:
-		if length < 2*rtt {
+		if length < 2*least {
 			return limit
 		}
 	case few || float64(c.lost) <= tolerated*minRound:
@@ -201,13 +225,14 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	} else {
 		c.floor = 0
 	}
+	c.lowest(limit)
 	if c.testing {
 		c.testing = false
 		if loss >= c.lossBefore/2 && loss <= mostLoss && rate < 0.9*c.rateBefore {
 			c.restored++
 			c.floor, c.floorLeft = loss, floorRounds
 			c.settling = true
-			return max(limit, min(c.beforeCut, int64(1.25*c.rateBefore*float64(rtt))))
+			return max(limit, min(c.beforeCut, product(1.25*c.rateBefore, rtt)))
 		}
 	}
 	if few || loss <= c.tolerated(limit) {
@@ -216,15 +241,23 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	c.cuts++
 	c.testing, c.settling = true, true
 	c.beforeCut, c.lossBefore, c.rateBefore = limit, loss, rate
-	// The delivery rate times the round trip is the capacity of the path and its
-	// queue.
 	part := cutFactor
 	if c.short(limit) {
 		part = min(shortCut, 1-loss)
 	}
-	limit = max(min(int64(part*float64(limit)), int64(c.best*float64(rtt))), minWindow)
+	limit = max(min(int64(part*float64(limit)), product(c.best, rtt)), minWindow)
 	c.slow = limit
 	return limit
+}
+
+// product returns the bytes that a delivery rate delivers in a round trip. That is the capacity of the
+// path and its queue. Nothing is known of it before the first sample of a round trip. A guess would
+// be too small on a host that is slow, and would reduce a large window to a few packets.
+func product(rate float64, rtt int64) int64 {
+	if rtt == 0 {
+		return math.MaxInt64
+	}
+	return int64(rate * float64(rtt))
 }
 
 // short reports whether a window of this limit fills a short queue that it shares with others.
@@ -234,11 +267,28 @@ func (c *congestion) short(limit int64) bool { return c.yields && limit <= short
 func (c *congestion) tolerated(limit int64) float64 {
 	switch {
 	case !c.short(limit):
-		return lossTolerant + 1.5*c.floor
+		return lossTolerant + 1.5*max(c.floor, c.least)
+	case c.least > 0:
+		return lossTolerant + 1.5*c.least
 	case c.below < differs*c.above:
 		return lossTolerant // the queue loses the packets
 	}
 	return min(lossTolerant+1.5*c.floor, shortLoss)
+}
+
+// lowest records a round, and finds out whether the line itself loses more than shortLoss.
+func (c *congestion) lowest(limit int64) {
+	if c.leastLeft > 0 {
+		c.leastLeft--
+	} else {
+		c.least = 0
+	}
+	if c.low++; limit > 2*minWindow {
+		c.low = 0
+	}
+	if c.low >= lowRounds && c.loss > shortLoss {
+		c.least, c.leastLeft = c.loss, floorRounds
+	}
 }
 
 // compare records the loss of a round, for the comparison of smaller with larger limits.

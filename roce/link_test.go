@@ -289,6 +289,38 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestFirstRoundTrip transfers over lines that lose so many packets that the first sample of a round trip
+// comes late or is an uncertain one. Until then nothing may be concluded from a guess: a window that is
+// reduced to a few packets, or probes that wait too long, would make the whole transfer several times slower.
+func TestFirstRoundTrip(t *testing.T) {
+	const size = 4 << 20
+	for _, row := range []struct {
+		name      string
+		link      rocetest.Link
+		op        rdma.WROp
+		selective bool
+		want      float64 // least fraction of the link's rate
+	}{
+		// The first window alone takes this host several milliseconds.
+		{"a slow host", rocetest.Link{Rate: 400 * mbit, Queue: 2048 * kb, Delay: 20 * time.Microsecond, Loss: 0.3}, rdma.WRWrite, true, 0.2},
+		{"responses of a standard peer", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.3}, rdma.WRRead, false, 0.01},
+	} {
+		for seed := range uint64(8) {
+			t.Run(fmt.Sprintf("%s, %d", row.name, seed), func(t *testing.T) {
+				l := newLinked(t, pairOptions{mtu: 1024, selective: row.selective, rdAtomic: 16}, row.link, row.link, seed)
+				took := transfer(t, l, row.op, size, 1<<20, 16)
+				share := float64(size) * 8 / took.Seconds() / float64(row.link.Rate)
+				t.Logf("%.3f of the link in %v; %s", share, took, describe(l))
+				if share < row.want {
+					t.Errorf("%.3f of the link's rate, want %.3f", share, row.want)
+				}
+				l.run(time.Duration(l.clock)+time.Minute, nil)
+				l.idle()
+			})
+		}
+	}
+}
+
 // TestOverflow sends into a small queue, over a path whose acknowledgements
 // arrive after random delays, as from a busy peer. The window must find the
 // size of the queue. The test counts the packets that overflow the queue,

@@ -9,9 +9,8 @@ type probes struct {
 	backoff uint8 // probes since una last advanced
 	due     bool  // send a probe
 	sent    bool  // packet psn was sent as a probe
+	alone   uint8 // times in a row that exactly a probe was acknowledged
 	psn     uint32
-	alone   uint8  // times in a row that exactly a probe was acknowledged
-	copied  uint32 // PSN of the last response of a READ that was already answered
 }
 
 // Probes per full timeout: at least leastProbes, and up to probeParts if the round trip
@@ -77,16 +76,15 @@ func (p *probes) after(rtt *roundTrips, timeout int64, standard, late bool) int6
 // off only while it arrives without gaps, and for a short time: if packets are
 // lost, the response of una may be one of them.
 //
-// psn is the response's, older reports whether it belongs to a READ before the outstanding
-// one, and next is the time of the next probe.
-func (p *probes) copyArrived(psn uint32, older bool, next, now int64) {
+// older reports whether the response belongs to a READ before the outstanding one, follows whether
+// it has the PSN after that of the last copy, and next is the time of the next probe.
+func (p *probes) copyArrived(older, follows bool, next, now int64) {
 	if older {
 		p.from = now
-	} else if psn == psnAdd(p.copied, 1) {
+	} else if follows {
 		wait := next - p.from
 		p.from = max(p.from, now-wait+wait/copyParts)
 	}
-	p.copied = psn
 }
 
 // copyParts is the part of the time to the next probe, as a divisor, in which a copy counts as

@@ -20,13 +20,42 @@ func TestRoundTrips(t *testing.T) {
 	}{
 		{"nothing measured", func(*roundTrips) {}, firstRTT},
 		{"first sample", func(r *roundTrips) { r.measure(5, 1); r.acknowledged(6, 0, 1+3*ms) }, 3 * ms},
-		{"second sample counts an eighth", func(r *roundTrips) { r.add(8 * ms); r.add(16 * ms) }, 9 * ms},
+		{"second sample counts an eighth", func(r *roundTrips) { r.add(8*ms, 9*ms); r.add(16*ms, 26*ms) }, 9 * ms},
 		{"not acknowledged yet", func(r *roundTrips) { r.measure(5, 1); r.acknowledged(5, 0, 3*ms) }, firstRTT},
 		{"the first measurement stays", func(r *roundTrips) { r.measure(5, 1); r.measure(6, ms); r.acknowledged(6, 0, 1+3*ms) }, 3 * ms},
 		{"retransmitted: no sample", func(r *roundTrips) { r.measure(5, 1); r.retransmitted(5); r.acknowledged(6, 1, 3*ms) }, firstRTT},
 		{"another one retransmitted", func(r *roundTrips) { r.measure(5, 1); r.retransmitted(4); r.acknowledged(6, 1, 1+3*ms) }, 3 * ms},
 		{"responses requested again: no sample", func(r *roundTrips) { r.measure(5, 1); r.requestedAgain(); r.acknowledged(6, 1, 3*ms) }, firstRTT},
 		{"retransmitted, after two probes", func(r *roundTrips) { r.measure(5, 1); r.retransmitted(5); r.acknowledged(6, 2, 1+3*ms) }, 3 * ms},
+		{"before a probe, answered once", func(r *roundTrips) {
+			r.add(ms, 2*ms)
+			r.measure(5, 3*ms)
+			r.probed = 4 * ms
+			r.acknowledged(6, 1, 12*ms)
+		}, ms},
+		{"before a probe, answered twice", func(r *roundTrips) {
+			r.add(ms, 2*ms)
+			r.measure(5, 3*ms)
+			r.probed = 4 * ms
+			r.acknowledged(6, 1, 12*ms)
+			r.answeredTwice()
+			r.answeredTwice()
+		}, 2 * ms},
+		{"before a probe, answered twice after another sample", func(r *roundTrips) {
+			r.add(ms, 2*ms)
+			r.measure(5, 3*ms)
+			r.probed = 4 * ms
+			r.acknowledged(6, 1, 12*ms)
+			r.add(ms, 13*ms)
+			r.answeredTwice()
+		}, ms},
+		{"the first one before a probe", func(r *roundTrips) { r.measure(5, 1*ms); r.probed = 2 * ms; r.acknowledged(6, 1, 9*ms) }, 8 * ms},
+		{"the first one before a probe, and a certain one", func(r *roundTrips) {
+			r.measure(5, 1*ms)
+			r.probed = 2 * ms
+			r.acknowledged(6, 1, 9*ms)
+			r.add(ms, 11*ms)
+		}, ms},
 		{"cancelled", func(r *roundTrips) { r.measure(5, 1); r.cancel(); r.acknowledged(6, 0, 3*ms) }, firstRTT},
 		{"around the end of the PSNs", func(r *roundTrips) { r.measure(psnMask, 1); r.acknowledged(0, 0, 1+3*ms) }, 3 * ms},
 	} {
@@ -100,8 +129,8 @@ func TestProbes(t *testing.T) {
 		older bool
 		want  int64
 	}{{50, true, 1000}, {6, false, 1000 - 800 + 800/copyParts}, {7, false, 200}} {
-		q := probes{from: 200, copied: 5}
-		if q.copyArrived(v.psn, v.older, 1000, 1000); q.from != v.want || q.copied != v.psn {
+		q, r := probes{from: 200}, rerequests{copy: 5}
+		if q.copyArrived(v.older, r.copied(v.psn), 1000, 1000); q.from != v.want || r.copy != v.psn {
 			t.Errorf("copy %d: the wait starts at %d, want %d", v.psn, q.from, v.want)
 		}
 	}
@@ -207,7 +236,7 @@ func TestLossReportsPerRoundTrip(t *testing.T) {
 
 func TestLostRequestReports(t *testing.T) {
 	const trip, timeout = 20, 100
-	var g gap
+	var r rerequests
 	for i, s := range []struct {
 		psn  uint32
 		now  int64
@@ -217,7 +246,7 @@ func TestLostRequestReports(t *testing.T) {
 		{7, 110, false}, // the peer cannot have received request 5 yet
 		{7, 111, true}, {9, 121, true},
 	} {
-		if got := g.refused(s.psn, trip, timeout, s.now); got != s.want {
+		if got := r.refused(s.psn, trip, timeout, s.now); got != s.want {
 			t.Errorf("step %d: %v", i, got)
 		}
 	}
@@ -490,5 +519,45 @@ func TestWorkList(t *testing.T) {
 	l.pop()
 	if l.pop() != r || l.head != nil || l.tail != nil {
 		t.Error("the list is not empty")
+	}
+}
+
+// TestSmallestWindow loses packets with the smallest window. A loss that no queue explains is the
+// line's own and does not keep the window small; a smaller one may be that of a short queue.
+func TestSmallestWindow(t *testing.T) {
+	for _, v := range []struct {
+		loss  float64
+		grows bool
+	}{{0.3, true}, {0.1, false}} {
+		c := congestion{yields: true, loss: v.loss}
+		for range lowRounds - 1 {
+			c.lowest(minWindow)
+		}
+		if got := c.tolerated(minWindow); got > shortLoss {
+			t.Errorf("loss of %v, before %d rounds: %v is tolerated", v.loss, lowRounds, got)
+		}
+		c.lowest(minWindow)
+		if got := c.tolerated(minWindow); got > v.loss != v.grows {
+			t.Errorf("loss of %v: %v is tolerated", v.loss, got)
+		}
+		for range floorRounds + 1 {
+			c.lowest(4 * minWindow)
+		}
+		if c.least != 0 {
+			t.Errorf("loss of %v: %v is tolerated for ever", v.loss, c.least)
+		}
+	}
+}
+
+// TestUnmeasuredCut loses packets before any round trip was measured, and after.
+func TestUnmeasuredCut(t *testing.T) {
+	const limit = 1 << 20
+	for _, v := range []struct{ rtt, want int64 }{{0, limit * 3 / 4}, {1000, minWindow}} {
+		c := congestion{}
+		c.round(1, v.rtt, limit)
+		c.lost = minRound
+		if got := c.round(1+firstRTT, v.rtt, limit); got != v.want {
+			t.Errorf("round trip of %d: limit %d, want %d", v.rtt, got, v.want)
+		}
 	}
 }

@@ -27,10 +27,12 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	}
 	if stale || ghost {
 		q.port.n.StaleResponses.Add(1)
+		if stale && k.Opcode == wire.Acknowledge {
+			r.rtt.answeredTwice()
+		}
 		if stale && k.Opcode != wire.Acknowledge && !q.recv.Selective {
 			older := r.head == nil || psnDiff(k.PSN, r.head.progress.first) < 0
-			r.rerequests.copied()
-			r.probes.copyArrived(k.PSN, older, q.probeAfter(), now)
+			r.probes.copyArrived(older, r.rerequests.copied(k.PSN), q.probeAfter(), now)
 		}
 		return
 	}
@@ -60,7 +62,7 @@ func (q *QP) noteAnswer(k *packet, now int64) bool {
 		return false
 	}
 	if r.reads.early.has(psn) {
-		r.rerequests.copied()
+		r.rerequests.copied(psn)
 		return false
 	}
 	w := r.holding(psn)
@@ -71,6 +73,11 @@ func (q *QP) noteAnswer(k *packet, now int64) bool {
 	// In the middle of the READ, the first or last response of an answer belongs to a repeated request.
 	i, p := w.index(psn), w.progress.rerequest
 	repeated := i > 0 && k.layout&(wire.IsFirst|wire.IsOnly) != 0 || i+1 < w.progress.count && k.layout&(wire.IsLast|wire.IsOnly) != 0
+	if repeated && p != nil {
+		if sample := p.roundTrip(i, now); sample != 0 && r.rtt.add(sample, now) {
+			q.measured(sample, now)
+		}
+	}
 	q.lostResponses(r.rerequests.decided(psn, repeated && p != nil && p.early), now)
 	return r.rerequests.answered(w, psn, repeated, q.peer.out.trip.Load(), now) && (psn != r.una || r.rerequests.any())
 }
@@ -318,7 +325,7 @@ func (q *QP) measured(rtt, now int64) {
 
 // giveBack removes bytes that arrived from the windows, and lets the windows grow.
 func (q *QP) giveBack(out, in, now int64) {
-	q.release2(q.req.flight.arrived(q.peer, out, in, q.fullCost(), q.req.rtt.typical(), now))
+	q.release2(q.req.flight.arrived(q.peer, out, in, q.fullCost(), q.req.rtt.known(), now))
 }
 
 // takeBack removes bytes that are to be sent again from the windows.
@@ -340,7 +347,7 @@ func (q *QP) lost(now int64) {
 		return
 	}
 	q.countLoss(int64(psnDiff(r.next, r.una)))
-	r.flight.lostAll(q.peer, q.fullCost(), r.rtt.typical(), now)
+	r.flight.lostAll(q.peer, q.fullCost(), r.rtt.known(), now)
 	q.goBack(now)
 }
 
@@ -351,7 +358,7 @@ func (q *QP) requestLost(psn uint32, now int64) {
 	if psnDiff(psn, r.done) < 0 {
 		return // the report is late: the peer has executed the request since
 	}
-	if r.waiting || q.recv.Selective || psnDiff(psn, r.next) >= 0 || !r.gap.refused(psn, q.peer.out.trip.Load(), r.rtt.timeout(), now) {
+	if r.waiting || q.recv.Selective || psnDiff(psn, r.next) >= 0 || !r.rerequests.refused(psn, q.peer.out.trip.Load(), r.rtt.timeout(), now) {
 		return
 	}
 	var to *Work

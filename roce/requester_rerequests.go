@@ -24,6 +24,7 @@ type rerequest struct {
 	at       int64  // time at which it was sent
 	due      bool   // it is to be sent
 	early    bool   // the answer to the request before may not have ended
+	again    bool   // the request before it began with the same response
 	answered bool   // a response has arrived
 	ended    bool   // the last of its responses has arrived
 }
@@ -35,12 +36,16 @@ type rerequests struct {
 	order uint32 // highest order of a repeated request that was answered; 0: none
 	next  uint32 // next of that request
 	sent  uint32 // number of repeated requests that were sent
+	copy  uint32 // PSN of the last response that arrived twice
 	live  int    // number of rerequests in the list of outstanding Work
 
 	// Responses that a probe asked for again. They may only be late. Then they arrive twice, before
 	// any response to a request that was sent later.
 	doubtful     int64  // number of them; 0: none
 	doubtfulNext uint32 // PSN of the next request when the probe was sent
+
+	refusedPSN uint32 // PSN of the last request that the peer has reported missing
+	refusedAt  int64  // time at which that loss was handled; 0: none was lost
 }
 
 // any reports whether there are rerequests in the list of outstanding Work.
@@ -52,11 +57,14 @@ func (r *rerequests) doubt(n int64, next uint32) {
 	r.doubtful, r.doubtfulNext = max(n, r.doubtful), next
 }
 
-// copied records that a response arrived twice.
-func (r *rerequests) copied() {
-	if r != nil {
-		r.doubtful = 0
+// copied records that response psn arrived twice. It reports whether it follows the last one that did.
+func (r *rerequests) copied(psn uint32) (follows bool) {
+	if r == nil {
+		return false
 	}
+	follows = psn == psnAdd(r.copy, 1)
+	r.doubtful, r.copy = 0, psn
+	return follows
 }
 
 // decided returns the number of doubtful responses that were lost, because response psn arrived.
@@ -76,13 +84,25 @@ func (r *rerequests) drop(w *Work) {
 	}
 }
 
-// restart forgets what was answered, but not what is doubtful. The next request to send has PSN una, and no READ or atomic
+// restart forgets what was answered. The next request to send has PSN una, and no READ or atomic
 // before it is outstanding.
 func (r *rerequests) restart(una uint32) {
 	if r == nil {
 		return
 	}
-	*r = rerequests{first: psnAdd(una, -1), live: r.live, doubtful: r.doubtful, doubtfulNext: r.doubtfulNext}
+	r.first, r.order, r.next, r.sent = psnAdd(una, -1), 0, 0, 0
+}
+
+// refused records that the peer reported that request psn is missing, while responses of earlier
+// requests are, too. It reports whether to handle that: once per round trip, as gap.reported does. The
+// peer learns of the loss of another request only after it has received this one, so trip, the
+// shortest round trip, limits reports with other PSNs.
+func (r *rerequests) refused(psn uint32, trip, timeout, now int64) bool {
+	if since := now - r.refusedAt; r.refusedAt != 0 && (since < trip/2 || r.refusedPSN == psn && since < timeout) {
+		return false
+	}
+	r.refusedPSN, r.refusedAt = psn, now
+	return true
 }
 
 // answered records that response psn of w arrived, which was missing. It reports whether that may show
@@ -110,6 +130,15 @@ func (r *rerequests) answered(w *Work, psn uint32, repeated bool, trip, now int6
 	}
 	r.first = psn
 	return true
+}
+
+// roundTrip returns the time since the request if response i, which answers a repeated request, is the
+// first one and can answer no other request. Otherwise it returns 0.
+func (p *rerequest) roundTrip(i uint32, now int64) int64 {
+	if p.due || p.again || p.answered || i != p.from {
+		return 0
+	}
+	return now - p.at
 }
 
 // executed records that the peer has answered the requests before PSN psn that were not repeated.
@@ -176,7 +205,7 @@ func (q *QP) lostResponses(n, now int64) {
 		return
 	}
 	q.countLoss(n)
-	q.peer.in.cut(now, q.req.rtt.typical(), n)
+	q.peer.in.cut(now, q.req.rtt.known(), n)
 	q.req.rtt.cancel()
 }
 
@@ -225,7 +254,7 @@ func (q *QP) rerequest(w *Work) (lost int64) {
 		// The peer may not have the first request, and would take this one for it.
 		from, to = 0, w.progress.count
 	}
-	*p = rerequest{from: from, to: to, due: true, early: early}
+	*p = rerequest{from: from, to: to, due: true, early: early, again: p.at != 0 && p.from == from}
 	r.mayBuild()
 	return lost
 }

@@ -103,7 +103,7 @@ func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
 		r.mayBuild()
 		if !all {
 			q.countLoss(lost)
-			q.peer.in.cut(now, r.rtt.typical(), lost)
+			q.peer.in.cut(now, r.rtt.known(), lost)
 		}
 	}
 	return to

@@ -28,7 +28,7 @@ func (q *QP) openBoard() bool {
 		for ; w.index(psn) < w.progress.count && psnDiff(psn, r.high) < 0; psn = psnAdd(psn, 1) {
 			if i := w.index(psn); i == 0 || !w.answered() {
 				out, _ := q.cost(w, i, i+1)
-				b.noteSent(psn, 1, out, 0)
+				b.noteSent(psn, 1, out, r.rtt.sentAt(psn))
 			} else {
 				b.noteUnsent(psn)
 			}
@@ -62,8 +62,7 @@ func (q *QP) findLost(now int64) {
 	if !ok {
 		return
 	}
-	if sample != 0 {
-		r.rtt.add(sample)
+	if sample != 0 && r.rtt.add(sample, now) {
 		q.measured(sample, now)
 	}
 	if !r.allSent() {
@@ -76,7 +75,7 @@ func (q *QP) findLost(now int64) {
 	}
 	if packets > 0 {
 		q.countLoss(packets)
-		q.port.ready.push(r.flight.lost(q.peer, out, packets, r.rtt.typical(), now))
+		q.port.ready.push(r.flight.lost(q.peer, out, packets, r.rtt.known(), now))
 		r.rtt.cancel()
 		r.mayBuild()
 	}
@@ -128,7 +127,7 @@ func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
 	}
 	r.retries.sackArrived(highest, now)
 	if out > 0 {
-		q.port.ready.push(r.flight.reported(q.peer, out, packets, r.rtt.typical(), now))
+		q.port.ready.push(r.flight.reported(q.peer, out, packets, r.rtt.known(), now))
 	}
 	q.findLost(now)
 }

@@ -235,6 +235,9 @@ func (q *QP) putProbed(b *builder, w *Work, psn uint32, now int64) bool {
 		return false
 	}
 	r.rtt.retransmitted(psn)
+	if q.recv.Selective {
+		r.rtt.probed = now
+	}
 	return true
 }
 

@@ -102,7 +102,7 @@ func (q *QP) timeout(now int64) {
 		q.port.n.Timeouts.Add(1)
 		r.probes.wait(now)
 		r.flight.force(true)
-		r.flight.lostAll(q.peer, q.fullCost(), r.rtt.typical(), now)
+		r.flight.lostAll(q.peer, q.fullCost(), r.rtt.known(), now)
 		q.goBack(now)
 		r.gap.close()
 	default:

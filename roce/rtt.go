@@ -5,9 +5,19 @@ import "time"
 // roundTrips measures round-trip times and smooths them, with their mean deviation, as
 // defined by RFC 6298. A sample is the time from a packet that requests an acknowledgement
 // to the first response that covers it. One packet is measured at a time.
+//
+// Karn's rule drops the sample of a packet that was sent twice, because its response may belong to
+// either copy. Before a peer that keeps later packets, a probe makes the samples of other packets
+// uncertain, too: if the line lost the oldest packet, the response to a later one waits for the probe.
+// With such samples, each probe would wait longer than the one before. Such a sample is therefore held
+// back until a second response to the same packets arrives. Then both copies have reached the peer, and the
+// first response was late rather than lost: the round trip is longer than the wait for the probe.
 type roundTrips struct {
 	smoothed, deviation int64
+	probed              int64 // time of the last probe to a peer that keeps later packets
+	held                int64 // last sample that was held back; 0: none
 	sampled             bool
+	uncertain           bool // the last sample that was added was an uncertain one
 
 	doubt bool   // packet psn was retransmitted: the response may belong to either copy
 	psn   uint32 // packet that is measured
@@ -26,8 +36,33 @@ const leastMargin = int64(time.Millisecond)
 
 func (t *roundTrips) init() { *t = roundTrips{smoothed: firstRTT, deviation: firstDeviation} }
 
-// add adds a sample.
-func (t *roundTrips) add(rtt int64) {
+// add adds the sample of a packet whose response arrived now, or holds it back. It reports whether it
+// added the sample. The first sample is added in any case. A certain one that is much shorter then
+// replaces it.
+func (t *roundTrips) add(rtt, now int64) bool {
+	uncertain := now-rtt <= t.probed
+	if uncertain && t.sampled {
+		t.held = rtt
+		return false
+	}
+	if t.uncertain && rtt < t.smoothed/2 {
+		t.sampled = false
+	}
+	t.held, t.uncertain = 0, uncertain
+	t.smooth(rtt)
+	return true
+}
+
+// answeredTwice adds the sample that was held back, because a second response to the same packets
+// arrived.
+func (t *roundTrips) answeredTwice() {
+	if t.held != 0 {
+		t.smooth(t.held)
+		t.held, t.uncertain = 0, true
+	}
+}
+
+func (t *roundTrips) smooth(rtt int64) {
 	if !t.sampled {
 		t.smoothed, t.deviation, t.sampled = rtt, rtt/2, true
 		return
@@ -52,6 +87,14 @@ func (t *roundTrips) witness(now int64) int64 {
 // typical returns the smoothed round-trip time, at least 1.
 func (t *roundTrips) typical() int64 { return max(t.smoothed, 1) }
 
+// known returns the smoothed round-trip time, or 0 before the first sample.
+func (t *roundTrips) known() int64 {
+	if !t.sampled {
+		return 0
+	}
+	return t.typical()
+}
+
 // measure starts to measure packet psn, unless another one is being measured.
 func (t *roundTrips) measure(psn uint32, now int64) {
 	if t.start == 0 {
@@ -62,26 +105,33 @@ func (t *roundTrips) measure(psn uint32, now int64) {
 // cancel gives up the measurement, because packets were lost.
 func (t *roundTrips) cancel() { t.start = 0 }
 
+// sentAt returns the time at which packet psn was sent if it is being measured, or 0.
+func (t *roundTrips) sentAt(psn uint32) int64 {
+	if t.psn != psn || t.doubt {
+		return 0
+	}
+	return t.start
+}
+
 // retransmitted records that packet psn was sent again.
 func (t *roundTrips) retransmitted(psn uint32) { t.doubt = t.doubt || t.psn == psn }
 
 // requestedAgain records that responses were requested again, perhaps the one that is measured.
 func (t *roundTrips) requestedAgain() { t.doubt = true }
 
-// acknowledged ends the measurement if the packet is before una, and returns the sample, or 0.
-// probes is the number of probes since una last advanced.
+// acknowledged ends the measurement if the packet is before una, and returns the sample, or 0 if there
+// is none. probes is the number of probes since una last advanced.
 //
-// Karn's rule drops the sample of a retransmitted packet. After several probes, however, the
-// round trip is probably longer than the estimate, and the time since the first transmission
-// is at least the round trip.
+// After several probes Karn's rule does not hold: the round trip is probably longer than the estimate,
+// and the time since the first transmission is at least the round trip.
 func (t *roundTrips) acknowledged(una uint32, probes uint8, now int64) (sample int64) {
 	if t.start == 0 || psnDiff(una, t.psn) <= 0 {
 		return 0
 	}
-	if !t.doubt || probes >= 2 {
-		sample = now - t.start
-		t.add(sample)
+	sample, t.start = now-t.start, 0
+	karn := t.doubt && probes < 2 && now-sample > t.probed
+	if karn || !t.add(sample, now) {
+		return 0
 	}
-	t.start = 0
 	return sample
 }

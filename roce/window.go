@@ -160,7 +160,8 @@ func (w *window) measured(now, rtt int64) {
 	w.tripUntil.Store(until)
 }
 
-// grow records that n bytes in packets arrived.
+// grow records that n bytes in packets arrived. rtt is the smoothed round trip of their QP, or 0
+// before its first sample.
 func (w *window) grow(now, rtt, n, packets int64) {
 	limit := w.limit.Load()
 	if limit >= w.max && w.trip.Load() < longRTT && !w.lossy.Load() {
@@ -168,7 +169,7 @@ func (w *window) grow(now, rtt, n, packets int64) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	limit = w.limit.Load()
+	limit, rtt = w.limit.Load(), w.roundTrip(rtt)
 	w.restricted = w.restricted || len(w.waiters) > 0 || w.used.Load()+2*n >= limit
 	if w.pacing && w.path.long() {
 		w.limit.Store(w.onPaced(now, rtt, n, packets, limit, w.top()))
@@ -181,7 +182,7 @@ func (w *window) grow(now, rtt, n, packets int64) {
 	}
 }
 
-// cut records that packets were lost.
+// cut records that packets were lost. rtt is as for grow.
 func (w *window) cut(now, rtt, packets int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +191,7 @@ func (w *window) cut(now, rtt, packets int64) {
 		w.lost += packets
 		return
 	}
-	w.limit.Store(w.onLost(now, rtt, packets, w.limit.Load()))
+	w.limit.Store(w.onLost(now, w.roundTrip(rtt), packets, w.limit.Load()))
 }
 
 // notified records that a congestion notification arrived.
