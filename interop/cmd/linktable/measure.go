@@ -138,7 +138,10 @@ func (o options) copy(ctx context.Context, r row, round int, size *int64) (rate 
 	}
 }
 
-// copyOn copies a file of size bytes between the addresses with a given number.
+// copyOn copies a file of size bytes between the addresses with a given number, and returns the rate, in
+// Mbit/s. The time is the command's own, which is that of the data, as iperf3's is: how long the two sides
+// take to meet over TCP on a line with loss says nothing about either. The side that has to wait for the
+// other one at first has the longer time.
 func (o options) copyOn(ctx context.Context, k *link.Link, size int64, number int) (float64, error) {
 	limit := 10*o.time + 60*time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -151,19 +154,16 @@ func (o options) copyOn(ctx context.Context, k *link.Link, size int64, number in
 		return 0, err
 	}
 	local, remote := k.A.Addrs[number].String(), k.B.Addrs[number].String()
-	server, err := start(ctx, k.B, o.softmkey, "copy", "--quiet", "--listen", remote, dst)
+	server, err := start(ctx, k.B, o.softmkey, "copy", "--json", "--listen", remote, dst)
 	if err != nil {
 		return 0, err
 	}
-	client, err := start(ctx, k.A, o.softmkey, "copy", "--quiet", "--connect", remote, "--device", local, src)
+	client, err := start(ctx, k.A, o.softmkey, "copy", "--json", "--connect", remote, "--device", local, src)
 	if err != nil {
 		server.kill()
 		return 0, err
 	}
-	began := time.Now()
-	err = client.wait()
-	took := time.Since(began)
-	if err == nil {
+	if err = client.wait(); err == nil {
 		err = server.wait()
 	} else {
 		server.kill()
@@ -178,7 +178,13 @@ func (o options) copyOn(ctx context.Context, k *link.Link, size int64, number in
 	if err == nil && !same {
 		err = errors.New("the copy differs from its source")
 	}
-	return float64(size) * 8 / took.Seconds() / mbit, err
+	var sender, receiver struct {
+		Seconds float64 `json:"seconds"`
+	}
+	if err == nil {
+		err = errors.Join(json.Unmarshal(client.stdout.Bytes(), &sender), json.Unmarshal(server.stdout.Bytes(), &receiver))
+	}
+	return float64(size) * 8 / min(sender.Seconds, receiver.Seconds) / mbit, err
 }
 
 // twoCopies returns the ratio of the rates of two simultaneous copies. Each has its own
