@@ -187,18 +187,18 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	}
 	length, tolerated := now-c.start, c.tolerated(limit)
 	few := c.lost < 3
-	least := rtt
+	trip := rtt
 	if rtt == 0 {
-		least = firstRTT
+		trip = firstRTT
 	}
 	switch {
-	case length < least:
+	case length < trip:
 		return limit
-	case c.packets+c.lost >= minRound || length >= 20*least:
+	case c.packets+c.lost >= minRound || length >= 20*trip:
 	case !c.short(limit):
 		return limit
 	case c.settling:
-		if length < 2*least {
+		if length < 2*trip {
 			return limit
 		}
 	case few || float64(c.lost) <= tolerated*minRound:

@@ -27,10 +27,11 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	}
 	if stale || ghost {
 		q.port.n.StaleResponses.Add(1)
-		if stale && k.Opcode == wire.Acknowledge {
+		switch {
+		case !stale:
+		case k.Opcode == wire.Acknowledge:
 			r.rtt.answeredTwice()
-		}
-		if stale && k.Opcode != wire.Acknowledge && !q.recv.Selective {
+		case !q.recv.Selective:
 			older := r.head == nil || psnDiff(k.PSN, r.head.progress.first) < 0
 			r.probes.copyArrived(older, r.rerequests.copied(k.PSN), q.probeAfter(), now)
 		}
