@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
@@ -64,46 +66,73 @@ type end struct {
 	start    time.Time
 	wake     chan struct{} // holds an element if the first packet to deliver may have changed
 
-	mu     sync.Mutex // guards the following fields
-	path   *rocetest.Path
-	queue  packets
-	seq    uint64
-	closed bool
+	mu       sync.Mutex // guards the following fields
+	path     *rocetest.Path
+	arrivals []rocetest.Arrival // of one packet
+	queue    packets
+	seq      uint64
+	spare    [][]byte // buffers of packets that were delivered
+	closed   bool
 }
 
 // maxPacket is the largest packet of a TUN device.
 const maxPacket = 1 << 16
 
+// burst is the number of packets that are read, or written, at a time, if there are as many. To wake up
+// the other goroutine for each packet would take longer than all the rest.
+const burst = 16
+
 func (e *end) receive() {
-	buf := make([]byte, maxPacket)
-	var arrivals []rocetest.Arrival
-	for {
-		n, err := e.from.Read(buf)
-		if err != nil {
-			e.mu.Lock()
-			e.closed = true
-			e.mu.Unlock()
-			e.notify()
-			return
-		}
-		b := buf[:n]
-		e.mu.Lock()
-		arrivals = e.path.Send(arrivals[:0], time.Since(e.start), n, capable(b))
-		first := false
-		for _, a := range arrivals {
-			p := packet{at: a.At, seq: e.seq, data: append([]byte(nil), b...)}
-			e.seq++
-			if a.CE {
-				mark(p.data)
+	var in [burst][]byte
+	for i := range in {
+		in[i] = make([]byte, maxPacket)
+	}
+	conn, err := e.from.SyscallConn()
+	for err == nil {
+		n := 0
+		err = conn.Read(func(fd uintptr) bool {
+			for ; n < burst; n++ {
+				size, err := unix.Read(int(fd), in[n][:maxPacket])
+				if err != nil {
+					break // nothing to read, or the device is being closed
+				}
+				in[n] = in[n][:size]
 			}
-			heap.Push(&e.queue, p)
-			first = first || e.queue[0].seq == p.seq
+			return n > 0
+		})
+		first := false
+		e.mu.Lock()
+		for _, b := range in[:n] {
+			first = e.enter(b) || first
 		}
 		e.mu.Unlock()
 		if first {
 			e.notify()
 		}
 	}
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.notify()
+}
+
+// enter passes a packet into the path. It reports whether it is the first one to deliver. mu is locked.
+func (e *end) enter(b []byte) (first bool) {
+	e.arrivals = e.path.Send(e.arrivals[:0], time.Since(e.start), len(b), capable(b))
+	for _, a := range e.arrivals {
+		var data []byte
+		if last := len(e.spare) - 1; last >= 0 {
+			data, e.spare = e.spare[last], e.spare[:last]
+		}
+		p := packet{at: a.At, seq: e.seq, data: append(data[:0], b...)}
+		e.seq++
+		if a.CE {
+			mark(p.data)
+		}
+		heap.Push(&e.queue, p)
+		first = first || e.queue[0].seq == p.seq
+	}
+	return first
 }
 
 func (e *end) notify() {
@@ -119,8 +148,11 @@ func (e *end) deliver() {
 	var due []packet
 	for {
 		e.mu.Lock()
+		for _, p := range due {
+			e.spare = append(e.spare, p.data)
+		}
 		now := time.Since(e.start)
-		for due = due[:0]; len(e.queue) > 0 && e.queue[0].at <= now; {
+		for due = due[:0]; len(due) < burst && len(e.queue) > 0 && e.queue[0].at <= now; {
 			due = append(due, heap.Pop(&e.queue).(packet))
 		}
 		wait := time.Hour
