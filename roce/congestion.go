@@ -60,7 +60,8 @@ type congestion struct {
 	floor     float64 // loss rate that counts as the line's own
 	floorLeft int     // rounds for which floor remains valid
 	low       int     // consecutive rounds with about the smallest window
-	least     float64 // mean loss rate in them, if it is the line's own
+	lowLoss   float64 // sum of their loss rates
+	least     float64 // mean of those, if it is the line's own
 	leastLeft int     // rounds for which least remains valid
 
 	yields bool    // a short queue is shared with others: the window is for requests
@@ -172,7 +173,8 @@ func (c *congestion) onLost(now, rtt, packets, limit int64) int64 {
 	return c.round(now, rtt, limit)
 }
 
-// roundTrip returns the smoothed round trip rtt of a QP, or the last one of another QP if rtt is 0.
+// roundTrip records the smoothed round trip rtt of a QP, unless it is 0, and returns the one that was
+// recorded last.
 func (c *congestion) roundTrip(rtt int64) int64 {
 	if rtt != 0 {
 		c.rtt = rtt
@@ -225,7 +227,7 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	} else {
 		c.floor = 0
 	}
-	c.lowest(limit)
+	c.lowest(limit, loss)
 	if c.testing {
 		c.testing = false
 		if loss >= c.lossBefore/2 && loss <= mostLoss && rate < 0.9*c.rateBefore {
@@ -251,8 +253,8 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 }
 
 // product returns the bytes that a delivery rate delivers in a round trip. That is the capacity of the
-// path and its queue. Nothing is known of it before the first sample of a round trip. A guess would
-// be too small on a host that is slow, and would reduce a large window to a few packets.
+// path and its queue. Before the first sample of a round trip nothing is known of it, and product returns
+// no limit: with a guess, a slow host would reduce a large window to a few packets.
 func product(rate float64, rtt int64) int64 {
 	if rtt == 0 {
 		return math.MaxInt64
@@ -277,17 +279,23 @@ func (c *congestion) tolerated(limit int64) float64 {
 }
 
 // lowest records a round, and finds out whether the line itself loses more than shortLoss.
-func (c *congestion) lowest(limit int64) {
+func (c *congestion) lowest(limit int64, loss float64) {
+	if !c.yields {
+		return
+	}
 	if c.leastLeft > 0 {
 		c.leastLeft--
 	} else {
 		c.least = 0
 	}
-	if c.low++; limit > 2*minWindow {
-		c.low = 0
+	if limit > 2*minWindow {
+		c.low, c.lowLoss = 0, 0
+		return
 	}
-	if c.low >= lowRounds && c.loss > shortLoss {
-		c.least, c.leastLeft = c.loss, floorRounds
+	c.low++
+	c.lowLoss += loss
+	if mean := c.lowLoss / float64(c.low); c.low >= lowRounds && mean > shortLoss {
+		c.least, c.leastLeft = mean, floorRounds
 	}
 }
 

@@ -301,8 +301,9 @@ func TestFirstRoundTrip(t *testing.T) {
 		selective bool
 		want      float64 // least fraction of the link's rate
 	}{
-		// The first window alone takes this host several milliseconds.
-		{"a slow host", rocetest.Link{Rate: 400 * mbit, Queue: 2048 * kb, Delay: 20 * time.Microsecond, Loss: 0.3}, rdma.WRWrite, true, 0.2},
+		// The first window alone takes this link several milliseconds.
+		{"a slow link", rocetest.Link{Rate: 400 * mbit, Queue: 2048 * kb, Delay: 20 * time.Microsecond, Loss: 0.3}, rdma.WRWrite, true, 0.2},
+		{"responses", rocetest.Link{Rate: 400 * mbit, Queue: 2048 * kb, Delay: 20 * time.Microsecond, Loss: 0.3}, rdma.WRRead, true, 0.05},
 		{"responses of a standard peer", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.3}, rdma.WRRead, false, 0.01},
 	} {
 		for seed := range uint64(8) {

@@ -27,28 +27,10 @@ func TestRoundTrips(t *testing.T) {
 		{"another one retransmitted", func(r *roundTrips) { r.measure(5, 1); r.retransmitted(4); r.acknowledged(6, 1, 1+3*ms) }, 3 * ms},
 		{"responses requested again: no sample", func(r *roundTrips) { r.measure(5, 1); r.requestedAgain(); r.acknowledged(6, 1, 3*ms) }, firstRTT},
 		{"retransmitted, after two probes", func(r *roundTrips) { r.measure(5, 1); r.retransmitted(5); r.acknowledged(6, 2, 1+3*ms) }, 3 * ms},
-		{"before a probe, answered once", func(r *roundTrips) {
-			r.add(ms, 2*ms)
-			r.measure(5, 3*ms)
-			r.probed = 4 * ms
-			r.acknowledged(6, 1, 12*ms)
-		}, ms},
-		{"before a probe, answered twice", func(r *roundTrips) {
-			r.add(ms, 2*ms)
-			r.measure(5, 3*ms)
-			r.probed = 4 * ms
-			r.acknowledged(6, 1, 12*ms)
-			r.answeredTwice()
-			r.answeredTwice()
-		}, 2 * ms},
-		{"before a probe, answered twice after another sample", func(r *roundTrips) {
-			r.add(ms, 2*ms)
-			r.measure(5, 3*ms)
-			r.probed = 4 * ms
-			r.acknowledged(6, 1, 12*ms)
-			r.add(ms, 13*ms)
-			r.answeredTwice()
-		}, ms},
+		{"before a probe", func(r *roundTrips) { beforeProbes(r, uncertainRow-1) }, ms},
+		{"before a probe, many times", func(r *roundTrips) { beforeProbes(r, uncertainRow) }, 2 * ms},
+		{"before a probe, many times, with a loss", func(r *roundTrips) { beforeProbes(r, uncertainRow-1); r.cancel(); beforeProbes(r, 1) }, ms},
+		{"before a probe, many times, with a certain one", func(r *roundTrips) { beforeProbes(r, uncertainRow-1); r.add(ms, 1000*ms); beforeProbes(r, 1) }, ms},
 		{"the first one before a probe", func(r *roundTrips) { r.measure(5, 1*ms); r.probed = 2 * ms; r.acknowledged(6, 1, 9*ms) }, 8 * ms},
 		{"the first one before a probe, and a certain one", func(r *roundTrips) {
 			r.measure(5, 1*ms)
@@ -67,6 +49,19 @@ func TestRoundTrips(t *testing.T) {
 				t.Errorf("smoothed %d, want %d", r.smoothed, v.smoothed)
 			}
 		})
+	}
+}
+
+// beforeProbes adds n samples of 9 ms that may contain the wait for a probe, after one of 1 ms.
+func beforeProbes(r *roundTrips, n int) {
+	const ms = 1e6
+	if !r.sampled {
+		r.add(ms, 2*ms)
+	}
+	for range n {
+		r.measure(5, 3*ms)
+		r.probed = 4 * ms
+		r.acknowledged(6, 1, 12*ms)
 	}
 }
 
@@ -129,8 +124,8 @@ func TestProbes(t *testing.T) {
 		older bool
 		want  int64
 	}{{50, true, 1000}, {6, false, 1000 - 800 + 800/copyParts}, {7, false, 200}} {
-		q, r := probes{from: 200}, rerequests{copy: 5}
-		if q.copyArrived(v.older, r.copied(v.psn), 1000, 1000); q.from != v.want || r.copy != v.psn {
+		q, r := probes{from: 200}, rerequests{lastCopy: 5}
+		if q.copyArrived(v.older, r.copied(v.psn), 1000, 1000); q.from != v.want || r.lastCopy != v.psn {
 			t.Errorf("copy %d: the wait starts at %d, want %d", v.psn, q.from, v.want)
 		}
 	}
@@ -523,28 +518,31 @@ func TestWorkList(t *testing.T) {
 }
 
 // TestSmallestWindow loses packets with the smallest window. A loss that no queue explains is the
-// line's own and does not keep the window small; a smaller one may be that of a short queue.
+// line's own and does not keep the window small; a smaller one may be that of a short queue, and so may
+// one of a larger window before.
 func TestSmallestWindow(t *testing.T) {
 	for _, v := range []struct {
-		loss  float64
-		grows bool
-	}{{0.3, true}, {0.1, false}} {
-		c := congestion{yields: true, loss: v.loss}
+		yields       bool
+		before, loss float64
+		grows        bool
+	}{{true, 0, 0.3, true}, {true, 0.5, 0.1, false}, {false, 0, 0.3, false}} {
+		c := congestion{yields: v.yields, loss: v.before}
+		c.lowest(4*minWindow, v.before)
 		for range lowRounds - 1 {
-			c.lowest(minWindow)
-		}
-		if got := c.tolerated(minWindow); got > shortLoss {
-			t.Errorf("loss of %v, before %d rounds: %v is tolerated", v.loss, lowRounds, got)
-		}
-		c.lowest(minWindow)
-		if got := c.tolerated(minWindow); got > v.loss != v.grows {
-			t.Errorf("loss of %v: %v is tolerated", v.loss, got)
-		}
-		for range floorRounds + 1 {
-			c.lowest(4 * minWindow)
+			c.lowest(minWindow, v.loss)
 		}
 		if c.least != 0 {
-			t.Errorf("loss of %v: %v is tolerated for ever", v.loss, c.least)
+			t.Errorf("%+v: before %d rounds: %v is the line's own", v, lowRounds, c.least)
+		}
+		c.lowest(minWindow, v.loss)
+		if (c.least > 0) != v.grows || v.grows && c.tolerated(minWindow) < v.loss {
+			t.Errorf("%+v: %v is the line's own", v, c.least)
+		}
+		for range floorRounds + 1 {
+			c.lowest(4*minWindow, 0)
+		}
+		if c.least != 0 {
+			t.Errorf("%+v: %v is the line's own for ever", v, c.least)
 		}
 	}
 }
@@ -552,10 +550,10 @@ func TestSmallestWindow(t *testing.T) {
 // TestUnmeasuredCut loses packets before any round trip was measured, and after.
 func TestUnmeasuredCut(t *testing.T) {
 	const limit = 1 << 20
-	for _, v := range []struct{ rtt, want int64 }{{0, limit * 3 / 4}, {1000, minWindow}} {
+	for _, v := range []struct{ rtt, want int64 }{{0, limit * 3 / 4}, {firstRTT / 2, limit / 2}} {
 		c := congestion{}
 		c.round(1, v.rtt, limit)
-		c.lost = minRound
+		c.delivered, c.lost = limit, minRound
 		if got := c.round(1+firstRTT, v.rtt, limit); got != v.want {
 			t.Errorf("round trip of %d: limit %d, want %d", v.rtt, got, v.want)
 		}

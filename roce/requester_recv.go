@@ -27,11 +27,7 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	}
 	if stale || ghost {
 		q.port.n.StaleResponses.Add(1)
-		switch {
-		case !stale:
-		case k.Opcode == wire.Acknowledge:
-			r.rtt.answeredTwice()
-		case !q.recv.Selective:
+		if stale && k.Opcode != wire.Acknowledge && !q.recv.Selective {
 			older := r.head == nil || psnDiff(k.PSN, r.head.progress.first) < 0
 			r.probes.copyArrived(older, r.rerequests.copied(k.PSN), q.probeAfter(), now)
 		}
@@ -74,10 +70,8 @@ func (q *QP) noteAnswer(k *packet, now int64) bool {
 	// In the middle of the READ, the first or last response of an answer belongs to a repeated request.
 	i, p := w.index(psn), w.progress.rerequest
 	repeated := i > 0 && k.layout&(wire.IsFirst|wire.IsOnly) != 0 || i+1 < w.progress.count && k.layout&(wire.IsLast|wire.IsOnly) != 0
-	if repeated && p != nil {
-		if sample := p.roundTrip(i, now); sample != 0 && r.rtt.add(sample, now) {
-			q.measured(sample, now)
-		}
+	if repeated && p != nil && k.layout&(wire.IsFirst|wire.IsOnly) != 0 {
+		q.measureRerequest(p.roundTrip(i, now), now)
 	}
 	q.lostResponses(r.rerequests.decided(psn, repeated && p != nil && p.early), now)
 	return r.rerequests.answered(w, psn, repeated, q.peer.out.trip.Load(), now) && (psn != r.una || r.rerequests.any())
@@ -322,6 +316,15 @@ func (q *QP) progressed(before uint32, now int64) (alone bool) {
 func (q *QP) measured(rtt, now int64) {
 	q.peer.out.measured(now, rtt)
 	q.peer.in.measured(now, rtt)
+}
+
+// measureRerequest records the round trip of a repeated request. Its response may have waited for those of
+// other requests, so that it is only of use if nothing shorter is known.
+func (q *QP) measureRerequest(rtt, now int64) {
+	t := &q.req.rtt
+	if rtt != 0 && (!t.sampled || rtt < t.smoothed) && t.add(rtt, now) {
+		q.measured(rtt, now)
+	}
 }
 
 // giveBack removes bytes that arrived from the windows, and lets the windows grow.

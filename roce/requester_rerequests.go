@@ -24,7 +24,7 @@ type rerequest struct {
 	at       int64  // time at which it was sent
 	due      bool   // it is to be sent
 	early    bool   // the answer to the request before may not have ended
-	again    bool   // the request before it began with the same response
+	twice    bool   // an earlier request began with the same response
 	answered bool   // a response has arrived
 	ended    bool   // the last of its responses has arrived
 }
@@ -36,13 +36,13 @@ type rerequests struct {
 	order uint32 // highest order of a repeated request that was answered; 0: none
 	next  uint32 // next of that request
 	sent  uint32 // number of repeated requests that were sent
-	copy  uint32 // PSN of the last response that arrived twice
 	live  int    // number of rerequests in the list of outstanding Work
 
 	// Responses that a probe asked for again. They may only be late. Then they arrive twice, before
 	// any response to a request that was sent later.
 	doubtful     int64  // number of them; 0: none
 	doubtfulNext uint32 // PSN of the next request when the probe was sent
+	lastCopy     uint32 // PSN of the last response that arrived twice
 
 	refusedPSN uint32 // PSN of the last request that the peer has reported missing
 	refusedAt  int64  // time at which that loss was handled; 0: none was lost
@@ -62,8 +62,8 @@ func (r *rerequests) copied(psn uint32) (follows bool) {
 	if r == nil {
 		return false
 	}
-	follows = psn == psnAdd(r.copy, 1)
-	r.doubtful, r.copy = 0, psn
+	follows = psn == psnAdd(r.lastCopy, 1)
+	r.doubtful, r.lastCopy = 0, psn
 	return follows
 }
 
@@ -135,7 +135,7 @@ func (r *rerequests) answered(w *Work, psn uint32, repeated bool, trip, now int6
 // roundTrip returns the time since the request if response i, which answers a repeated request, is the
 // first one and can answer no other request. Otherwise it returns 0.
 func (p *rerequest) roundTrip(i uint32, now int64) int64 {
-	if p.due || p.again || p.answered || i != p.from {
+	if p.due || p.twice || p.answered || i != p.from {
 		return 0
 	}
 	return now - p.at
@@ -231,8 +231,10 @@ func (q *QP) rerequest(w *Work) (lost int64) {
 	early := !r.rerequests.over(w)
 	p := w.progress.rerequest
 	asked := w.progress.count
+	twice := w.progress.again > 0 // perhaps by a request that was sent anew
 	if p != nil {
 		asked = p.to
+		twice = p.from == from && (p.at != 0 || p.twice)
 	}
 	for i := from; i < min(to, asked); i++ {
 		if i-from >= maxEarly { // the early buffer holds no responses from here on
@@ -254,7 +256,7 @@ func (q *QP) rerequest(w *Work) (lost int64) {
 		// The peer may not have the first request, and would take this one for it.
 		from, to = 0, w.progress.count
 	}
-	*p = rerequest{from: from, to: to, due: true, early: early, again: p.at != 0 && p.from == from}
+	*p = rerequest{from: from, to: to, due: true, early: early, twice: twice}
 	r.mayBuild()
 	return lost
 }

@@ -185,6 +185,7 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 		r.reads.forget()
 		q.missingResponses(r.una, psnAdd(r.una, probedResponses), true, now)
 		r.reads.sound()
+		r.rtt.probed = now
 		r.probes.done()
 		return q.putAsk(b)
 	}

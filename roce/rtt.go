@@ -7,17 +7,18 @@ import "time"
 // to the first response that covers it. One packet is measured at a time.
 //
 // Karn's rule drops the sample of a packet that was sent twice, because its response may belong to
-// either copy. Before a peer that keeps later packets, a probe makes the samples of other packets
-// uncertain, too: if the line lost the oldest packet, the response to a later one waits for the probe.
-// With such samples, each probe would wait longer than the one before. Such a sample is therefore held
-// back until a second response to the same packets arrives. Then both copies have reached the peer, and the
-// first response was late rather than lost: the round trip is longer than the wait for the probe.
+// either copy. Towards a peer that keeps later packets, a probe makes the samples of other packets
+// uncertain, too: if the line lost the oldest packet, the acknowledgement of a later one waits for the
+// probe. With such samples, each probe would wait longer than the one before. If the round trip has
+// become longer than the wait for a probe, however, all samples are uncertain. An uncertain sample
+// therefore counts only as the first one, or if it is the last of uncertainRow in a row without a loss.
+// If a certain one shows that it was far too long, the estimate starts anew.
 type roundTrips struct {
 	smoothed, deviation int64
 	probed              int64 // time of the last probe to a peer that keeps later packets
-	held                int64 // last sample that was held back; 0: none
 	sampled             bool
-	uncertain           bool // the last sample that was added was an uncertain one
+	uncertain           bool  // the last sample that counted was uncertain
+	row                 uint8 // uncertain samples since the last certain one or loss
 
 	doubt bool   // packet psn was retransmitted: the response may belong to either copy
 	psn   uint32 // packet that is measured
@@ -36,30 +37,22 @@ const leastMargin = int64(time.Millisecond)
 
 func (t *roundTrips) init() { *t = roundTrips{smoothed: firstRTT, deviation: firstDeviation} }
 
-// add adds the sample of a packet whose response arrived now, or holds it back. It reports whether it
-// added the sample. The first sample is added in any case. A certain one that is much shorter then
-// replaces it.
+// uncertainRow is the number of uncertain samples in a row of which the last one counts.
+const uncertainRow = 8
+
+// add adds the sample of a packet whose response arrived now, if it counts. It reports whether it does.
 func (t *roundTrips) add(rtt, now int64) bool {
 	uncertain := now-rtt <= t.probed
-	if uncertain && t.sampled {
-		t.held = rtt
-		return false
-	}
-	if t.uncertain && rtt < t.smoothed/2 {
+	if uncertain {
+		if t.row++; t.row < uncertainRow && t.sampled {
+			return false
+		}
+	} else if t.uncertain && rtt < t.smoothed/2 {
 		t.sampled = false
 	}
-	t.held, t.uncertain = 0, uncertain
+	t.uncertain, t.row = uncertain, 0
 	t.smooth(rtt)
 	return true
-}
-
-// answeredTwice adds the sample that was held back, because a second response to the same packets
-// arrived.
-func (t *roundTrips) answeredTwice() {
-	if t.held != 0 {
-		t.smooth(t.held)
-		t.held, t.uncertain = 0, true
-	}
 }
 
 func (t *roundTrips) smooth(rtt int64) {
@@ -103,7 +96,7 @@ func (t *roundTrips) measure(psn uint32, now int64) {
 }
 
 // cancel gives up the measurement, because packets were lost.
-func (t *roundTrips) cancel() { t.start = 0 }
+func (t *roundTrips) cancel() { t.start, t.row = 0, 0 }
 
 // sentAt returns the time at which packet psn was sent if it is being measured, or 0.
 func (t *roundTrips) sentAt(psn uint32) int64 {
@@ -119,18 +112,20 @@ func (t *roundTrips) retransmitted(psn uint32) { t.doubt = t.doubt || t.psn == p
 // requestedAgain records that responses were requested again, perhaps the one that is measured.
 func (t *roundTrips) requestedAgain() { t.doubt = true }
 
-// acknowledged ends the measurement if the packet is before una, and returns the sample, or 0 if there
-// is none. probes is the number of probes since una last advanced.
+// acknowledged ends the measurement if the packet is before una, and returns the sample if it
+// counts, or 0. probes is the number of probes since una last advanced.
 //
 // After several probes Karn's rule does not hold: the round trip is probably longer than the estimate,
-// and the time since the first transmission is at least the round trip.
+// and the time since the first transmission is at least the round trip. If the peer keeps later packets,
+// the sample is one of the uncertain ones then, even after one probe.
 func (t *roundTrips) acknowledged(una uint32, probes uint8, now int64) (sample int64) {
 	if t.start == 0 || psnDiff(una, t.psn) <= 0 {
 		return 0
 	}
-	sample, t.start = now-t.start, 0
-	karn := t.doubt && probes < 2 && now-sample > t.probed
-	if karn || !t.add(sample, now) {
+	sample = now - t.start
+	dropped := t.doubt && probes < 2 && t.start > t.probed
+	t.start = 0
+	if dropped || !t.add(sample, now) {
 		return 0
 	}
 	return sample

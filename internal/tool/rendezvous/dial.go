@@ -18,8 +18,8 @@ import (
 const Port = 18515
 
 // StepTimeout is the Timeout of the connections that Dial and Serve make. It limits the time
-// for each step of the conversation. On a line that loses a third of the packets, TCP may need three
-// attempts for a step, and waits for 3, 6 and 12 s between them.
+// for each step of the conversation. On a line that loses a third of the packets, TCP may need four
+// attempts for a step, and waits for 3, 6 and 12 s between them if it lost a SYN.
 const StepTimeout = 30 * time.Second
 
 // ParseAddr reads ADDR or ADDR:PORT, with brackets around an IPv6 address that a

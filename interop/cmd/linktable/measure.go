@@ -140,7 +140,7 @@ func (o options) copy(ctx context.Context, r row, round int, size *int64) (rate 
 
 // copyOn copies a file of size bytes between the addresses with a given number, and returns the rate, in
 // Mbit/s. The time is the command's own, which is that of the data, as iperf3's is: how long the two sides
-// take to meet over TCP on a line with loss says nothing about either. The side that has to wait for the
+// take to meet over TCP on a line with loss says nothing about copies or TCP. The side that has to wait for the
 // other one at first has the longer time.
 func (o options) copyOn(ctx context.Context, k *link.Link, size int64, number int) (float64, error) {
 	limit := 10*o.time + 60*time.Second
@@ -184,7 +184,11 @@ func (o options) copyOn(ctx context.Context, k *link.Link, size int64, number in
 	if err == nil {
 		err = errors.Join(json.Unmarshal(client.stdout.Bytes(), &sender), json.Unmarshal(server.stdout.Bytes(), &receiver))
 	}
-	return float64(size) * 8 / min(sender.Seconds, receiver.Seconds) / mbit, err
+	seconds := min(sender.Seconds, receiver.Seconds)
+	if err == nil && seconds <= 0 {
+		err = errors.New("a side of the copy reports no time")
+	}
+	return float64(size) * 8 / seconds / mbit, err
 }
 
 // twoCopies returns the ratio of the rates of two simultaneous copies. Each has its own
