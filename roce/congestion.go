@@ -35,9 +35,10 @@ import "math"
 // slowly. A cut reduces its limit at least by the fraction of the packets that was lost. A round ends
 // before minRound packets if it has already lost more than a whole round may lose.
 //
-// It also takes at most shortLoss for the line's own. On a line that loses more, such a window would
-// be cut to its minimum for good. Windows of about the minimum share a short queue without such a
-// loss, so a mean of more than shortLoss in lowRounds of their rounds is the line's own.
+// A window that yields, with a limit of at most shortQueue, takes at most the loss rate shortLoss for
+// that of the line. On a line that loses more, each round would cut the window, down to its minimum for
+// good. But a window with a limit of about the minimum overflows no queue so often. If its mean loss rate
+// over lowRounds rounds is above shortLoss, that rate is the line's own.
 type congestion struct {
 	slow int64 // slow-start threshold: growth is slow from this limit on
 

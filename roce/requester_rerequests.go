@@ -84,8 +84,8 @@ func (r *rerequests) drop(w *Work) {
 	}
 }
 
-// restart forgets what was answered. The next request to send has PSN una, and no READ or atomic
-// before it is outstanding.
+// restart forgets which requests the peer has answered, because the requester goes back to PSN una and
+// sends all requests from there again. No READ or atomic before una is outstanding.
 func (r *rerequests) restart(una uint32) {
 	if r == nil {
 		return

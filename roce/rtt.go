@@ -9,10 +9,11 @@ import "time"
 // Karn's rule drops the sample of a packet that was sent twice, because its response may belong to
 // either copy. Towards a peer that keeps later packets, a probe makes the samples of other packets
 // uncertain, too: if the line lost the oldest packet, the acknowledgement of a later one waits for the
-// probe. With such samples, each probe would wait longer than the one before. If the round trip has
-// become longer than the wait for a probe, however, all samples are uncertain. An uncertain sample
-// therefore counts only as the first one, or if it is the last of uncertainRow in a row without a loss.
-// If a certain one shows that it was far too long, the estimate starts anew.
+// probe. The estimate of the round trip would then contain the wait for the probe, and the next probe,
+// which waits for as long as the estimate says, would come later still. Uncertain samples cannot all be
+// dropped, however: if the round trip has become longer than the wait for a probe, there are no others.
+// An uncertain sample therefore counts only if it is the first sample, or the last of uncertainRow in a
+// row without a loss. If a certain sample is much shorter then, the estimate starts anew from that one.
 type roundTrips struct {
 	smoothed, deviation int64
 	probed              int64 // time of the last probe to a peer that keeps later packets
