@@ -289,6 +289,45 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestLongerPath makes a path much longer while one small message at a time is under way. Every
+// message is then answered after its first probe, so that each sample of the round trip is uncertain.
+// The estimate must follow all the same, or each message would cost probes from then on.
+func TestLongerPath(t *testing.T) {
+	const before, after, checked = 20, 40, 20
+	short := rocetest.Link{Delay: 20 * time.Microsecond}
+	long := rocetest.Link{Delay: 5 * time.Millisecond}
+	for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRFetchAdd} {
+		for _, selective := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, selective %v", op, selective), func(t *testing.T) {
+				l := newLinked(t, pairOptions{mtu: 1024, selective: selective, rdAtomic: 1}, short, short, 1)
+				l.mem[1].keys[1] = make([]byte, 64)
+				probes := uint64(0)
+				for i := range before + after {
+					switch i {
+					case before:
+						l.reroute(long, long, 2)
+					case before + after - checked:
+						probes = l.port[0].Counters().Probes
+					}
+					w := &Work{Op: op, Length: 8, RKey: 1, Src: &source{b: make([]byte, 8)}}
+					if op == rdma.WRRead {
+						w.Src, w.Dst = nil, &sink{b: make([]byte, 8)}
+					}
+					l.post(0, w)
+					if !l.run(time.Duration(l.clock)+time.Minute, nil) {
+						t.Fatalf("message %d is not done after a minute: %s", i, describe(l))
+					}
+				}
+				l.mem[0].allSucceeded(before + after)
+				if n := l.port[0].Counters().Probes - probes; n != 0 {
+					t.Errorf("%d probes for the last %d messages: %s", n, checked, describe(l))
+				}
+				l.idle()
+			})
+		}
+	}
+}
+
 // TestFirstRoundTrip transfers over lines that lose 30 % of the packets. The requester measures its first
 // round trip late there, or measures a wait for a probe with it. If it reduced its window by a guess of the
 // round trip, or waited too long before each probe, the whole transfer would be several times slower.
