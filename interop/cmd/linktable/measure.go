@@ -130,6 +130,9 @@ func (o options) copy(ctx context.Context, r row, round int, size *int64) (rate 
 		if err != nil {
 			return 0, err
 		}
+		if o.verbose {
+			fmt.Fprintf(os.Stderr, "%s, round %d: copy of %d MiB at %.4g Mbit/s\n", r.name, round, n>>20, rate)
+		}
 		want := int64(rate * mbit / 8 * o.time.Seconds())
 		*size = min(max(want, smallest), largest)
 		if n == largest || want < 2*n {
@@ -150,7 +153,9 @@ func (o options) copyOn(ctx context.Context, k *link.Link, size int64, number in
 	dst := filepath.Join(o.scratch, fmt.Sprintf("dst%d", number))
 	defer os.Remove(dst)
 	defer os.Remove(src)
-	if err := fill(src, size); err != nil {
+	// A virtual machine gets memory from its host slowly. The memory of the destination is therefore used
+	// once before the measurement: iperf3, which is compared with, writes no file.
+	if err := errors.Join(fill(src, size), fill(dst, size), os.Remove(dst)); err != nil {
 		return 0, err
 	}
 	local, remote := k.A.Addrs[number].String(), k.B.Addrs[number].String()
