@@ -7,7 +7,5 @@
 // on the same path. The namespaces have no names: the kernel removes them when the process
 // ends, for whatever reason.
 //
-// The forwarder runs in real time. Each direction has a thread, which waits in the kernel until the next
-// packet is due: packets that are due while it writes others, or while the machine runs another thread on its
-// processor, leave together.
+// The forwarder runs in real time: packets that are due within some tens of microseconds leave together.
 package link

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
@@ -25,14 +26,14 @@ type Host struct {
 	// Addrs are the host's two addresses, so that two RoCEv2 devices can run on it.
 	Addrs [2]netip.Addr
 
-	tun   int         // file descriptor, not blocking
+	tun   *os.File
 	calls chan func() // executed by the thread in the namespace
 	ended chan struct{}
 }
 
 // newHost creates a namespace with a TUN device that has the addresses, each in a /24.
 func newHost(mtu int, first, second string) (*Host, error) {
-	h := &Host{Addrs: [2]netip.Addr{netip.MustParseAddr(first), netip.MustParseAddr(second)}, tun: -1, calls: make(chan func()), ended: make(chan struct{})}
+	h := &Host{Addrs: [2]netip.Addr{netip.MustParseAddr(first), netip.MustParseAddr(second)}, calls: make(chan func()), ended: make(chan struct{})}
 	started := make(chan error)
 	go h.thread(started)
 	if err := <-started; err != nil {
@@ -101,8 +102,8 @@ func (h *Host) Start(cmd *exec.Cmd) error { return h.do(cmd.Start) }
 // it.
 func (h *Host) close() error {
 	var err error
-	if h.tun >= 0 {
-		err = unix.Close(h.tun)
+	if h.tun != nil {
+		err = h.tun.Close()
 	}
 	close(h.calls)
 	<-h.ended
@@ -110,10 +111,10 @@ func (h *Host) close() error {
 }
 
 // openTUN creates a TUN device in the calling thread's namespace.
-func openTUN(name string) (fd int, err error) {
-	fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+func openTUN(name string) (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return -1, fmt.Errorf("link: /dev/net/tun: %w", err)
+		return nil, fmt.Errorf("link: /dev/net/tun: %w", err)
 	}
 	req, err := unix.NewIfreq(name)
 	if err == nil {
@@ -121,7 +122,7 @@ func openTUN(name string) (fd int, err error) {
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
 	}
 	if err != nil {
-		return -1, errors.Join(fmt.Errorf("link: TUN device %s: %w", name, err), unix.Close(fd))
+		return nil, errors.Join(fmt.Errorf("link: TUN device %s: %w", name, err), unix.Close(fd))
 	}
-	return fd, nil
+	return os.NewFile(uintptr(fd), name), nil
 }

@@ -4,7 +4,7 @@ import (
 	"container/heap"
 	"errors"
 	"fmt"
-	"runtime"
+	"os"
 	"sync"
 	"time"
 
@@ -18,7 +18,6 @@ type Link struct {
 	A, B *Host
 
 	ends [2]*end // from A to B, from B to A
-	stop int     // an eventfd, which ends the goroutines of both directions
 	wg   sync.WaitGroup
 }
 
@@ -29,24 +28,25 @@ func New(mtu int, l rocetest.Link, seed uint64) (*Link, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
-	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("link: eventfd: %w", err)
-	}
 	a, err := newHost(mtu, "10.92.0.1", "10.92.0.3")
 	if err != nil {
-		return nil, errors.Join(err, unix.Close(stop))
+		return nil, err
 	}
 	b, err := newHost(mtu, "10.92.0.2", "10.92.0.4")
 	if err != nil {
-		return nil, errors.Join(err, a.close(), unix.Close(stop))
+		return nil, errors.Join(err, a.close())
 	}
-	k := &Link{A: a, B: b, stop: stop}
+	k := &Link{A: a, B: b}
 	start := time.Now()
 	for i, hosts := range [2][2]*Host{{a, b}, {b, a}} {
-		e := &end{from: hosts[0].tun, to: hosts[1].tun, stop: stop, path: rocetest.NewPath(l, seed+uint64(i)), start: start}
+		e := &end{from: hosts[0].tun, to: hosts[1].tun, path: rocetest.NewPath(l, seed+uint64(i)), start: start, wake: make(chan struct{}, 1)}
+		if e.clock, err = newClock(); err != nil {
+			return nil, errors.Join(err, k.Close())
+		}
 		k.ends[i] = e
-		k.wg.Go(e.forward)
+		k.wg.Go(e.receive)
+		k.wg.Go(e.deliver)
+		k.wg.Go(e.tick)
 	}
 	return k, nil
 }
@@ -58,76 +58,78 @@ func (k *Link) Counters() (ab, ba rocetest.PathCounters) {
 
 // Close removes the link and both hosts. Programs on them must have ended.
 func (k *Link) Close() error {
-	_, err := unix.Write(k.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	err := errors.Join(k.A.close(), k.B.close())
+	for _, e := range k.ends {
+		if e != nil {
+			err = errors.Join(err, e.clock.Close())
+		}
+	}
 	k.wg.Wait()
-	return errors.Join(err, k.A.close(), k.B.close(), unix.Close(k.stop))
+	return err
 }
 
-// end is one direction of a link. Its goroutine reads packets, lets the path compute their
-// arrival, and writes them at that time.
+// end is one direction of a link. Its receive goroutine reads packets and lets the path
+// compute their arrival; its deliver goroutine writes them at that time. Closing the
+// devices and the clock ends all.
 type end struct {
-	from, to, stop int // file descriptors
-	start          time.Time
+	from, to *os.File
+	start    time.Time
+	clock    *os.File      // a timerfd, set to the arrival of the first packet
+	wake     chan struct{} // holds an element if the first packet to deliver may have changed, or is due
 
-	mu   sync.Mutex // guards path
-	path *rocetest.Path
-
+	mu       sync.Mutex // guards the following fields
+	path     *rocetest.Path
 	arrivals []rocetest.Arrival // of one packet
 	queue    packets
 	seq      uint64
 	spare    [][]byte // buffers of packets that were delivered
+	closed   bool
 }
 
 // maxPacket is the largest packet of a TUN device.
 const maxPacket = 1 << 16
 
-// burst is the largest number of packets that are read, or written, between two looks at the clock.
+// burst is the number of packets that are read, or written, at a time, if there are as many. To wake up
+// the other goroutine for each packet would take longer than all the rest.
 const burst = 16
 
-// forward has a thread of its own, which waits in the kernel for packets and for the time of the next
-// arrival. Go's timers are no use here: when a process has nothing else to do, its runtime waits for
-// whole milliseconds.
-func (e *end) forward() {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	// By default the kernel delays the ends of waits by up to 50 µs. If it refuses, the delay stays.
-	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	in := make([]byte, maxPacket)
-	for {
-		e.deliver()
-		came, stopped := e.wait()
-		if stopped {
-			return
-		}
-		for n := 0; came && n < burst; n++ {
-			size, err := unix.Read(e.from, in)
-			if err != nil {
-				break // nothing to read
+func (e *end) receive() {
+	var in [burst][]byte
+	for i := range in {
+		in[i] = make([]byte, maxPacket)
+	}
+	conn, err := e.from.SyscallConn()
+	for err == nil {
+		n := 0
+		err = conn.Read(func(fd uintptr) bool {
+			for ; n < burst; n++ {
+				size, err := unix.Read(int(fd), in[n][:maxPacket])
+				if err != nil {
+					break // nothing to read, or the device is being closed
+				}
+				in[n] = in[n][:size]
 			}
-			e.enter(in[:size])
+			return n > 0
+		})
+		first := false
+		e.mu.Lock()
+		for _, b := range in[:n] {
+			first = e.enter(b) || first
+		}
+		e.mu.Unlock()
+		if first {
+			e.notify()
 		}
 	}
-}
-
-// wait waits until a packet can be read, one is to be delivered, or the link is closed.
-func (e *end) wait() (came, stopped bool) {
-	fds := []unix.PollFd{{Fd: int32(e.from), Events: unix.POLLIN}, {Fd: int32(e.stop), Events: unix.POLLIN}}
-	var until *unix.Timespec
-	if len(e.queue) > 0 {
-		t := unix.NsecToTimespec(int64(max(0, e.queue[0].at-time.Since(e.start))))
-		until = &t
-	}
-	if _, err := unix.Ppoll(fds, until, nil); err != nil {
-		return false, false // a signal
-	}
-	return fds[0].Revents != 0, fds[1].Revents != 0
-}
-
-// enter passes a packet into the path.
-func (e *end) enter(b []byte) {
 	e.mu.Lock()
-	e.arrivals = e.path.Send(e.arrivals[:0], time.Since(e.start), len(b), capable(b))
+	e.closed = true
 	e.mu.Unlock()
+	e.notify()
+}
+
+// enter passes a packet into the path. It reports whether it is the first one to deliver. mu is locked.
+func (e *end) enter(b []byte) (first bool) {
+	e.arrivals = e.path.Send(e.arrivals[:0], time.Since(e.start), len(b), capable(b))
 	for _, a := range e.arrivals {
 		var data []byte
 		if last := len(e.spare) - 1; last >= 0 {
@@ -139,16 +141,83 @@ func (e *end) enter(b []byte) {
 			mark(p.data)
 		}
 		heap.Push(&e.queue, p)
+		first = first || e.queue[0].seq == p.seq
+	}
+	return first
+}
+
+func (e *end) notify() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
 	}
 }
 
-// deliver writes packets that are due. If the kernel refuses one, it counts as lost.
+// newClock returns a timerfd. Go's timers are no use here: when a process has nothing else to do, its
+// runtime waits for whole milliseconds.
+func newClock() (*os.File, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("link: timerfd: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "timerfd"), nil
+}
+
+// tick wakes up the deliver goroutine when the clock reaches the arrival of the first packet.
+func (e *end) tick() {
+	var times [8]byte
+	for {
+		if _, err := e.clock.Read(times[:]); err != nil {
+			return // the link is closed
+		}
+		e.notify()
+	}
+}
+
+// alarm sets the clock.
+func (e *end) alarm(wait time.Duration) {
+	conn, err := e.clock.SyscallConn()
+	if err == nil {
+		conn.Control(func(fd uintptr) {
+			unix.TimerfdSettime(int(fd), 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(wait))}, nil)
+		})
+	}
+}
+
 func (e *end) deliver() {
-	now := time.Since(e.start)
-	for n := 0; n < burst && len(e.queue) > 0 && e.queue[0].at <= now; n++ {
-		p := heap.Pop(&e.queue).(packet)
-		unix.Write(e.to, p.data)
-		e.spare = append(e.spare, p.data)
+	var due []packet
+	for {
+		e.mu.Lock()
+		for _, p := range due {
+			e.spare = append(e.spare, p.data)
+		}
+		now := time.Since(e.start)
+		for due = due[:0]; len(due) < burst && len(e.queue) > 0 && e.queue[0].at <= now; {
+			due = append(due, heap.Pop(&e.queue).(packet))
+		}
+		wait := time.Duration(0)
+		if len(e.queue) > 0 {
+			wait = e.queue[0].at - now
+		}
+		closed := e.closed
+		e.mu.Unlock()
+		for _, p := range due {
+			if _, err := e.to.Write(p.data); errors.Is(err, os.ErrClosed) {
+				return
+			}
+			// Any other error means that the kernel has refused the packet. It counts
+			// as lost.
+		}
+		if closed {
+			return
+		}
+		if len(due) > 0 {
+			continue
+		}
+		if wait > 0 {
+			e.alarm(wait)
+		}
+		<-e.wake
 	}
 }
 

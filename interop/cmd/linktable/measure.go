@@ -172,6 +172,7 @@ func (o options) copyOn(ctx context.Context, k *link.Link, size int64, number in
 		err = server.wait()
 	} else {
 		server.kill()
+		err = fmt.Errorf("%w; the listener: %s", err, bytes.TrimSpace(server.stderr.Bytes()))
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
