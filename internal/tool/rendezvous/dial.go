@@ -18,8 +18,8 @@ import (
 const Port = 18515
 
 // StepTimeout is the Timeout of the connections that Dial and Serve make. It limits the time
-// for each step of the conversation. On a line that loses a third of the packets, TCP may need four
-// attempts for a step, and waits for 3, 6 and 12 s between them if it lost a SYN.
+// for each step of the conversation. On a line that loses a third of the packets, TCP may need many
+// attempts for a step.
 const StepTimeout = 30 * time.Second
 
 // ParseAddr reads ADDR or ADDR:PORT, with brackets around an IPv6 address that a
@@ -45,7 +45,7 @@ func Dial(ctx context.Context, host string, from netip.Addr, wait time.Duration)
 	} else if _, _, err := net.SplitHostPort(host); err != nil {
 		target = net.JoinHostPort(host, strconv.Itoa(Port))
 	}
-	var d net.Dialer
+	d := net.Dialer{Control: controlLossy}
 	if from.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
 	}

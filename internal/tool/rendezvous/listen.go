@@ -45,16 +45,20 @@ func (l tcpListener) accept() (net.Addr, func(context.Context) (net.Conn, error)
 	if err != nil {
 		return nil, nil, err
 	}
+	if raw, err := c.SyscallConn(); err == nil {
+		controlLossy("", "", raw) // the socket has not inherited the listener's option
+	}
 	return c.RemoteAddr(), func(context.Context) (net.Conn, error) { return c, nil }, nil
 }
 
 // Listen opens the TCP port that peers connect to.
 func Listen(addr netip.AddrPort) (*Listener, error) {
-	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
+	c := net.ListenConfig{Control: controlLossy}
+	l, err := c.Listen(context.Background(), "tcp", addr.String())
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{tcpListener{l}}, nil
+	return &Listener{tcpListener{l.(*net.TCPListener)}}, nil
 }
 
 // Addr returns the address of the listener.
