@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -19,6 +21,8 @@ type Link struct {
 
 	ends [2]*end // from A to B, from B to A
 	wg   sync.WaitGroup
+
+	all *unix.CPUSet // this process's processors before Separate
 }
 
 // New creates two hosts and a link between them, with equal paths in both directions.
@@ -39,7 +43,7 @@ func New(mtu int, l rocetest.Link, seed uint64) (*Link, error) {
 	k := &Link{A: a, B: b}
 	start := time.Now()
 	for i, hosts := range [2][2]*Host{{a, b}, {b, a}} {
-		e := &end{from: hosts[0].tun, to: hosts[1].tun, path: rocetest.NewPath(l, seed+uint64(i)), start: start, wake: make(chan struct{}, 1)}
+		e := &end{from: hosts[0].tun, to: hosts[1].tun, path: rocetest.NewPath(l, seed+uint64(i)), start: start, wake: make(chan struct{}, 1), carried: map[Flow]int64{}}
 		if e.clock, err = newClock(); err != nil {
 			return nil, errors.Join(err, k.Close())
 		}
@@ -56,6 +60,30 @@ func (k *Link) Counters() (ab, ba rocetest.PathCounters) {
 	return k.ends[0].counters(), k.ends[1].counters()
 }
 
+// Carried returns the bytes that arrived at host B, for each flow.
+func (k *Link) Carried() map[Flow]int64 {
+	e := k.ends[0]
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.carried)
+}
+
+// Flow is what the packets of one program, or some, have in common: the destination's address, the
+// protocol of IPv4 and the destination's port.
+type Flow struct {
+	To       netip.Addr
+	Protocol byte
+	Port     uint16
+}
+
+// flowOf returns the flow of an IPv4 packet without options that is no later fragment, or else the zero Flow.
+func flowOf(b []byte) Flow {
+	if len(b) < 24 || b[0] != 0x45 || b[6]&0x1F|b[7] != 0 {
+		return Flow{}
+	}
+	return Flow{netip.AddrFrom4([4]byte(b[16:])), b[9], uint16(b[22])<<8 | uint16(b[23])}
+}
+
 // Close removes the link and both hosts. Programs on them must have ended.
 func (k *Link) Close() error {
 	err := errors.Join(k.A.close(), k.B.close())
@@ -65,6 +93,9 @@ func (k *Link) Close() error {
 		}
 	}
 	k.wg.Wait()
+	if k.all != nil {
+		err = errors.Join(err, bind(k.all))
+	}
 	return err
 }
 
@@ -83,6 +114,7 @@ type end struct {
 	queue    packets
 	seq      uint64
 	spare    [][]byte // buffers of packets that were delivered
+	carried  map[Flow]int64
 	closed   bool
 }
 
@@ -193,7 +225,9 @@ func (e *end) deliver() {
 		}
 		now := time.Since(e.start)
 		for due = due[:0]; len(due) < burst && len(e.queue) > 0 && e.queue[0].at <= now; {
-			due = append(due, heap.Pop(&e.queue).(packet))
+			p := heap.Pop(&e.queue).(packet)
+			due = append(due, p)
+			e.carried[flowOf(p.data)] += int64(len(p.data))
 		}
 		wait := time.Duration(0)
 		if len(e.queue) > 0 {
