@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/softmkey/softmkey/interop/link"
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
@@ -130,27 +131,32 @@ func (o options) measure(ctx context.Context, r row) (string, error) {
 	if r.link.Rate == 0 {
 		return line + " | | | | |", nil
 	}
-	factor, err := o.twoCopies(ctx, r, size)
-	if err != nil {
-		return "", err
-	}
-	line += fmt.Sprintf(" %.2f |", factor)
-	for _, control := range controls {
-		share, err := o.besideTCP(ctx, r, size, control)
+	// Each of the streams could fill the link for the whole time.
+	long := size * int64(2*(o.time+settle)/o.time)
+	for _, pair := range []struct {
+		ratio   bool // what is printed: the larger one's share as a multiple of the other one's, or the first one's
+		streams func(k *link.Link) [2]stream
+	}{
+		{true, func(k *link.Link) [2]stream { return [2]stream{o.copying(k, long, 0), o.copying(k, long, 1)} }},
+		{false, func(k *link.Link) [2]stream { return [2]stream{o.copying(k, long, 0), o.tcping(k, "bbr", iperfPort)} }},
+		{false, func(k *link.Link) [2]stream { return [2]stream{o.copying(k, long, 0), o.tcping(k, "cubic", iperfPort)} }},
+		{true, func(k *link.Link) [2]stream {
+			return [2]stream{o.tcping(k, "bbr", iperfPort), o.tcping(k, "bbr", iperfPort+1)}
+		}},
+		{false, func(k *link.Link) [2]stream {
+			return [2]stream{o.tcping(k, "bbr", iperfPort), o.tcping(k, "cubic", iperfPort+1)}
+		}},
+	} {
+		of, err := o.shares(ctx, r, pair.streams)
 		if err != nil {
 			return "", err
 		}
-		line += fmt.Sprintf(" %.2f |", share)
+		if pair.ratio {
+			of[0] = max(of[0], of[1]) / min(of[0], of[1])
+		}
+		line += fmt.Sprintf(" %.2f |", of[0])
 	}
-	bbr, err := o.twoTCP(ctx, r, "bbr", "bbr")
-	if err != nil {
-		return "", err
-	}
-	mixed, err := o.twoTCP(ctx, r, "bbr", "cubic")
-	if err != nil {
-		return "", err
-	}
-	return line + fmt.Sprintf(" %.2f | %.2f |", max(bbr[0], bbr[1])/min(bbr[0], bbr[1]), mixed[0]/(mixed[0]+mixed[1])), nil
+	return line, nil
 }
 
 func target(r row) string {

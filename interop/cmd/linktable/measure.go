@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/softmkey/softmkey/interop/link"
 )
 
@@ -26,7 +28,14 @@ func (o options) with(r row, round int, f func(*link.Link) error) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(f(k), k.Close())
+	// On a link without a rate the programs are what is slow, and need all processors.
+	if r.link.Rate > 0 {
+		err = k.Separate()
+	}
+	if err == nil {
+		err = f(k)
+	}
+	err = errors.Join(err, k.Close())
 	if o.verbose {
 		ab, ba := k.Counters()
 		fmt.Fprintf(os.Stderr, "%s, round %d: A to B %+v, B to A %+v\n", r.name, round, ab, ba)
@@ -70,7 +79,7 @@ func (o options) tcp(ctx context.Context, r row, round int, control string) (rat
 // iperfPort is iperf3's port. Another stream at the same time uses the next one.
 const iperfPort = 5201
 
-func (o options) tcpOn(ctx context.Context, k *link.Link, control string, port int) (float64, error) {
+func (o options) tcpOn(ctx context.Context, k *link.Link, control string, port uint16) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*o.time+30*time.Second)
 	defer cancel()
 	for try := 1; ; try++ {
@@ -92,7 +101,7 @@ func (o options) tcpOn(ctx context.Context, k *link.Link, control string, port i
 }
 
 // iperf3 runs the client. With --json it reports an error in its output and exits with 0.
-func (o options) iperf3(ctx context.Context, k *link.Link, control string, port int) (float64, error) {
+func (o options) iperf3(ctx context.Context, k *link.Link, control string, port uint16) (float64, error) {
 	client, err := start(ctx, k.A, "iperf3", "-c", k.B.Addrs[0].String(), "-p", fmt.Sprint(port), "-t", fmt.Sprint(int(o.time.Seconds())), "--json", "--congestion", control)
 	if err == nil {
 		err = client.wait()
@@ -197,60 +206,81 @@ func (o options) copyOn(ctx context.Context, k *link.Link, size int64, number in
 	return float64(size) * 8 / seconds / mbit, err
 }
 
-// twoCopies returns the ratio of the rates of two simultaneous copies. Each has its own
-// device, at its own addresses on hosts A and B.
-func (o options) twoCopies(ctx context.Context, r row, size int64) (factor float64, err error) {
-	err = o.with(r, 0, func(k *link.Link) error {
-		rates, err := o.both(
-			func() (float64, error) { return o.copyOn(ctx, k, size/2, 0) },
-			func() (float64, error) { return o.copyOn(ctx, k, size/2, 1) })
-		factor = max(rates[0], rates[1]) / min(rates[0], rates[1])
-		return err
-	})
-	return factor, err
+// stream is a program that sends over a link for longer than it is measured, and the flow of its packets.
+type stream struct {
+	flow link.Flow
+	run  func(context.Context) error
 }
 
-// besideTCP returns the share of a link that a copy gets next to one TCP stream.
-func (o options) besideTCP(ctx context.Context, r row, size int64, control string) (share float64, err error) {
+// copying is a copy of a file of size bytes, between the addresses with a given number.
+func (o options) copying(k *link.Link, size int64, number int) stream {
+	return stream{
+		flow: link.Flow{To: k.B.Addrs[number], Protocol: unix.IPPROTO_UDP, Port: rocePort},
+		run:  func(ctx context.Context) error { _, err := o.copyOn(ctx, k, size, number); return err },
+	}
+}
+
+// rocePort is RoCEv2's UDP port (annex A17, section 4.3).
+const rocePort = 4791
+
+// tcping is an iperf3 with a congestion control.
+func (o options) tcping(k *link.Link, control string, port uint16) stream {
+	o.time = time.Minute
+	return stream{
+		flow: link.Flow{To: k.B.Addrs[0], Protocol: unix.IPPROTO_TCP, Port: port},
+		run:  func(ctx context.Context) error { _, err := o.tcpOn(ctx, k, control, port); return err },
+	}
+}
+
+const (
+	beginning = 1 << 20         // a stream has begun when the link has carried so many bytes for it
+	settle    = 2 * time.Second // for which two streams share the link before they are measured
+)
+
+// shares runs two streams at the same time, and returns the shares that they have of the bytes that the link
+// carried while both ran.
+func (o options) shares(ctx context.Context, r row, streams func(*link.Link) [2]stream) (of [2]float64, err error) {
 	err = o.with(r, 0, func(k *link.Link) error {
-		rates, err := o.both(
-			func() (float64, error) { return o.copyOn(ctx, k, size/2, 0) },
-			func() (float64, error) { return o.tcpOn(ctx, k, control, iperfPort) })
-		share = rates[0] / (rates[0] + rates[1])
-		if o.verbose {
-			fmt.Fprintf(os.Stderr, "%s: copy %.4g Mbit/s, beside %s with %.4g\n", r.name, rates[0], control, rates[1])
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		both, ended := streams(k), make(chan error, 2)
+		for _, s := range both {
+			go func() { ended <- s.run(ctx) }()
 		}
-		return err
+		pause := func(d time.Duration) error {
+			select {
+			case err := <-ended:
+				stop()
+				return errors.Join(errors.New("a stream ended before it was measured"), err, <-ended)
+			case <-time.After(d):
+				return nil
+			}
+		}
+		count := func() (n [2]float64) {
+			carried := k.Carried()
+			return [2]float64{float64(carried[both[0].flow]), float64(carried[both[1].flow])}
+		}
+		for n := count(); min(n[0], n[1]) < beginning; n = count() {
+			if err := pause(10 * time.Millisecond); err != nil {
+				return err
+			}
+		}
+		if err := pause(settle); err != nil {
+			return err
+		}
+		before := count()
+		if err := pause(o.time); err != nil {
+			return err
+		}
+		after := count()
+		stop()
+		<-ended
+		<-ended
+		first, second := after[0]-before[0], after[1]-before[1]
+		of = [2]float64{first / (first + second), second / (first + second)}
+		return nil
 	})
-	return share, err
-}
-
-// twoTCP returns the rates of two simultaneous TCP streams: what a stream gets beside another
-// one depends on the link too.
-func (o options) twoTCP(ctx context.Context, r row, first, second string) (rates []float64, err error) {
-	err = o.with(r, 0, func(k *link.Link) error {
-		rates, err = o.both(
-			func() (float64, error) { return o.tcpOn(ctx, k, first, iperfPort) },
-			func() (float64, error) { return o.tcpOn(ctx, k, second, iperfPort+1) })
-		return err
-	})
-	return rates, err
-}
-
-func (o options) both(f ...func() (float64, error)) (rates []float64, err error) {
-	rates = make([]float64, len(f))
-	errs := make([]error, len(f))
-	done := make(chan struct{})
-	for i := range f {
-		go func() {
-			rates[i], errs[i] = f[i]()
-			done <- struct{}{}
-		}()
-	}
-	for range f {
-		<-done
-	}
-	return rates, errors.Join(errs...)
+	return of, err
 }
 
 // fill writes a file whose bytes do not repeat within a packet or a message.
