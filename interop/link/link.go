@@ -68,8 +68,8 @@ func (k *Link) Carried() map[Flow]int64 {
 	return maps.Clone(e.carried)
 }
 
-// Flow is what the packets of one program, or some, have in common: the destination's address, the
-// protocol of IPv4 and the destination's port.
+// Flow identifies the packets that go to one port of one host: the destination's address, IPv4's number of the
+// protocol (17 for UDP, 6 for TCP), and the destination's port.
 type Flow struct {
 	To       netip.Addr
 	Protocol byte
@@ -113,8 +113,8 @@ type end struct {
 	arrivals []rocetest.Arrival // of one packet
 	queue    packets
 	seq      uint64
-	spare    [][]byte // buffers of packets that were delivered
-	carried  map[Flow]int64
+	spare    [][]byte       // buffers of packets that were delivered
+	carried  map[Flow]int64 // bytes that were delivered
 	closed   bool
 }
 

@@ -10,9 +10,9 @@ import (
 )
 
 // Separate gives the forwarder a processor of its own, and the programs that are started from now on the
-// others. A real network takes no processor from the programs of its hosts. If the forwarder competes with
-// them, one of the three waits for its turn for up to a millisecond now and then, which is longer than a
-// short queue keeps a link busy.
+// others. A real network takes no processor from the programs of its hosts. Where the forwarder, a sender and a
+// receiver share two processors, each of them sometimes waits up to a millisecond for a processor. In that time
+// a short queue of the link drains, and the link is idle.
 //
 // All threads of this process stay on that processor until Close. With a single processor nothing changes.
 func (k *Link) Separate() error {

@@ -68,7 +68,7 @@ func allowed(t *testing.T, h *Host) string {
 	return ""
 }
 
-// What a link has carried is counted for each destination.
+// The flow of a UDP packet is found in its headers. Packets without the ports in the usual place have the zero Flow.
 func TestFlow(t *testing.T) {
 	p := []byte{0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 92, 0, 1, 10, 92, 0, 4, 0xC0, 0, 0x12, 0xB7, 0, 8, 0, 0}
 	if got, want := flowOf(p), (Flow{netip.MustParseAddr("10.92.0.4"), 17, 4791}); got != want {

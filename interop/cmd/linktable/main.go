@@ -58,7 +58,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each kind, in turn; the median is printed")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the links")
 	flag.StringVar(&only, "only", "", "measure only rows whose name contains this")
-	flag.BoolVar(&o.verbose, "v", false, "print what the links did with the packets of each measurement, and the rates beside TCP, on standard error")
+	flag.BoolVar(&o.verbose, "v", false, "print what the links did with the packets of each measurement, and the rate and size of each copy, on standard error")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -131,10 +131,10 @@ func (o options) measure(ctx context.Context, r row) (string, error) {
 	if r.link.Rate == 0 {
 		return line + " | | | | |", nil
 	}
-	// Each of the streams could fill the link for the whole time.
+	// The file is so large that a copy is not complete before the measurement ends, even if it has the link for itself.
 	long := size * int64(2*(o.time+settle)/o.time)
 	for _, pair := range []struct {
-		ratio   bool // what is printed: the larger one's share as a multiple of the other one's, or the first one's
+		ratio   bool // print the ratio of the larger share to the smaller one, in place of the first stream's share
 		streams func(k *link.Link) [2]stream
 	}{
 		{true, func(k *link.Link) [2]stream { return [2]stream{o.copying(k, long, 0), o.copying(k, long, 1)} }},

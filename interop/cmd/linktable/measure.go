@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/interop/link"
+	"github.com/softmkey/softmkey/roce"
 )
 
 const (
@@ -28,7 +29,8 @@ func (o options) with(r row, round int, f func(*link.Link) error) error {
 	if err != nil {
 		return err
 	}
-	// On a link without a rate the programs are what is slow, and need all processors.
+	// A link with a rate is slower than the programs. Without a rate, the programs and the processors limit what is
+	// measured, so the programs may use all processors.
 	if r.link.Rate > 0 {
 		err = k.Separate()
 	}
@@ -215,13 +217,10 @@ type stream struct {
 // copying is a copy of a file of size bytes, between the addresses with a given number.
 func (o options) copying(k *link.Link, size int64, number int) stream {
 	return stream{
-		flow: link.Flow{To: k.B.Addrs[number], Protocol: unix.IPPROTO_UDP, Port: rocePort},
+		flow: link.Flow{To: k.B.Addrs[number], Protocol: unix.IPPROTO_UDP, Port: roce.UDPPort},
 		run:  func(ctx context.Context) error { _, err := o.copyOn(ctx, k, size, number); return err },
 	}
 }
-
-// rocePort is RoCEv2's UDP port (annex A17, section 4.3).
-const rocePort = 4791
 
 // tcping is an iperf3 with a congestion control.
 func (o options) tcping(k *link.Link, control string, port uint16) stream {
