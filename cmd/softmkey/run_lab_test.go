@@ -213,9 +213,11 @@ func (before footprint) more(now footprint) (more []string) {
 }
 
 // warmUp makes the Go runtime create what it keeps until the end of the process: the poller, the
-// goroutine for signals, and what it needs to find out whether the system has pidfds.
+// goroutine for signals, and what it needs to find out whether the system has pidfds. It also makes
+// udptest open the socket that reserves this process's loopback addresses.
 func warmUp(t *testing.T) {
 	t.Helper()
+	ownAddress(1)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
