@@ -81,7 +81,7 @@ func (q *QP) recvAtomic(k *packet) {
 	e.pending = true
 	s.open++
 	s.msn++
-	s.psn = psnAdd(s.psn, 1)
+	q.expectAfter(1)
 	s.done = k.PSN
 }
 

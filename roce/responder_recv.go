@@ -368,7 +368,7 @@ func (q *QP) received(k *packet, ev RecvEvent) {
 func (q *QP) done(k *packet) {
 	s := &q.resp
 	s.done = s.psn
-	s.psn = psnAdd(s.psn, 1)
+	q.expectAfter(1)
 	if k.AckReq {
 		s.ack = true
 	}

@@ -88,7 +88,7 @@ func (q *QP) recvRead(k *packet) {
 		return
 	}
 	s.msn++
-	s.psn = psnAdd(s.psn, int(e.count))
+	q.expectAfter(int(e.count))
 }
 
 // openRead makes READ e pending from response e.start on, whose PSN is psn. A repeated

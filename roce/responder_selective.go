@@ -288,11 +288,7 @@ func (q *QP) retire(n int) {
 		if e.sent < e.count {
 			continue // false: the peer cannot have responses that were not sent
 		}
-		e.retired = true
-		if s.repeats.of(e) {
-			q.closeRepeat()
-		}
-		q.closeRead(e)
+		q.retireOne(e)
 	}
 }
 
@@ -304,12 +300,17 @@ func (q *QP) retireBefore(psn uint32) {
 		if e.kind == 0 || e.retired || e.sent < e.count || psnDiff(psn, e.first) < int(e.count) {
 			continue
 		}
-		e.retired = true
-		if s.repeats.of(e) {
-			q.closeRepeat()
-		}
-		q.closeRead(e)
+		q.retireOne(e)
 	}
+}
+
+// retireOne stops the repetition of e.
+func (q *QP) retireOne(e *resource) {
+	e.retired = true
+	if q.resp.repeats.of(e) {
+		q.closeRepeat()
+	}
+	q.closeRead(e)
 }
 
 // resourceOf returns the READ or atomic to which response psn belongs, if that response

@@ -1,0 +1,116 @@
+package roce
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/rocetest"
+)
+
+// again transfers bytes over l, which may have been used before, with requests of 64 KiB.
+func (l *linked) again(t testing.TB, op rdma.WROp, bytes int) {
+	t.Helper()
+	l.mem[0].began, l.mem[0].ended = nil, nil
+	transfer(t, l, op, bytes, min(bytes, 64<<10), 4)
+	l.run(time.Duration(l.clock)+time.Second, nil)
+}
+
+// leave executes n packets of requests without an event: in the long form WRITEs, and otherwise only
+// what acknowledged WRITEs do to the PSNs of both sides.
+func (l *linked) leave(t testing.TB, n int) {
+	if os.Getenv("SOFTMKEY_LONG") != "" {
+		for ; n > 0; n -= 1 << 18 {
+			l.again(t, rdma.WRWrite, min(n, 1<<18)*l.qp[0].mtu())
+		}
+		return
+	}
+	q, s := l.qp[0], &l.qp[1].resp
+	r := &q.req
+	for n > 0 {
+		step := min(n, 1<<15)
+		n -= step
+		before := r.una
+		r.end, r.next, r.high = psnAdd(r.end, step), psnAdd(r.next, step), psnAdd(r.high, step)
+		r.pass(step)
+		q.executed(r.una)
+		q.progressed(before, l.clock)
+		l.qp[1].expectAfter(step)
+		s.done = psnAdd(s.psn, -1)
+	}
+	l.run(time.Duration(l.clock)+time.Second, nil)
+}
+
+// TestOldPSNs loses packets, executes more requests than PSNs can be compared over without a loss, and
+// loses packets again. The second losses must cost no more than the first ones.
+func TestOldPSNs(t *testing.T) {
+	clean := rocetest.Link{Rate: 10_000 * mbit, Delay: 20 * time.Microsecond}
+	lossy := clean
+	lossy.Loss = 0.05
+	for _, first := range []rdma.WROp{rdma.WRRead, rdma.WRWrite} {
+		for _, selective := range []bool{true, false} {
+			l := newLinked(t, pairOptions{mtu: 256, selective: selective, rdAtomic: 16}, lossy, lossy, 1)
+			var costs [3]uint64
+			for round := range costs {
+				l.reroute(lossy, lossy, 2)
+				sent := l.port[0].Counters().SentPackets + l.port[1].Counters().SentPackets
+				l.again(t, first, 1<<20)
+				costs[round] = l.port[0].Counters().SentPackets + l.port[1].Counters().SentPackets - sent
+				l.reroute(clean, clean, 3)
+				if round > 0 {
+					l.leave(t, 1<<23+1000)
+				} else {
+					l.leave(t, 1<<20) // the windows grow to their limit
+				}
+			}
+			t.Logf("%v, selective %v: %d packets for 1 MiB", first, selective, costs)
+			if costs[2] > costs[1]*5/4 {
+				t.Errorf("%v, selective %v: %d packets, and %d after half of all PSNs", first, selective, costs[1], costs[2])
+			}
+			l.idle()
+		}
+	}
+}
+
+// TestOldGrant reads through a window that is so small that the request cannot grant responses, in a
+// new connection and in one that has executed more requests than PSNs can be compared over. The grant
+// must follow the request, rather than a probe.
+func TestOldGrant(t *testing.T) {
+	link := rocetest.Link{Rate: 10_000 * mbit, Delay: 20 * time.Microsecond}
+	l := newLinked(t, pairOptions{mtu: 1024, selective: true, rdAtomic: 16}, link, link, 1)
+	for _, before := range []int{0, 1<<23 + 1000} {
+		l.leave(t, before)
+		l.qp[0].peer.in.limit.Store(minWindow)
+		l.again(t, rdma.WRRead, 64<<10)
+		if n := l.port[0].Counters().Probes; n != 0 {
+			t.Errorf("%d probes after %d packets: %s", n, before, describe(l))
+		}
+		if n := l.path[0].Counters().MaxQueue; n > 2*minWindow {
+			t.Errorf("%d bytes in a queue after %d packets, with a window of %d", n, before, minWindow)
+		}
+	}
+}
+
+// TestOldRead repeats a READ whose PSN an earlier one had, before the PSNs went round. The responder
+// must not take the request for a repetition of the earlier one.
+func TestOldRead(t *testing.T) {
+	l := alone(t, 1, pairOptions{mtu: 256, rdAtomic: 16})
+	l.m.keys[1] = pattern(2048, 1)
+	read := func(at uint64) []byte { return pkt(wire.ReadRequest, 0, true, 0, reth(1, at, 512)) }
+	l.give(read(0))
+	for n := psnMask + 1 - 2; n > 0; {
+		step := min(n, 1<<20-1)
+		l.q.expectAfter(step)
+		n -= step
+	}
+	l.give(read(1024))
+	l.give(read(1024))
+	if n := len(l.m.reported); n != 3 {
+		t.Errorf("the READs were opened %d times, want 3", n)
+	}
+	if n := l.port[1].Counters().StaleRequests; n != 0 {
+		t.Errorf("%d stale requests", n)
+	}
+}
