@@ -174,6 +174,19 @@ func (q *QP) grantMore(now int64) bool {
 	return send
 }
 
+// putAsks adds a RepeatResponses to b if there is something to grant or to ask for. It reports
+// whether the trains had room.
+func (q *QP) putAsks(b *builder, now int64) bool {
+	granted := q.grantMore(now)
+	if !granted && !q.req.reads.asking() || q.putAsk(b) {
+		return true
+	}
+	if granted {
+		q.req.reads.grantLost()
+	}
+	return false
+}
+
 // putAsk adds a RepeatResponses with the grant and the missing responses to b.
 func (q *QP) putAsk(b *builder) bool {
 	r := &q.req

@@ -21,7 +21,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			return more
 		}
 	}
-	if q.recv.Selective && (q.grantMore(now) || r.reads.asking()) && !q.putAsk(b) {
+	if q.recv.Selective && !q.putAsks(b, now) {
 		return true
 	}
 	// The limit is read once: putData sets the acknowledge-request bit on the last
@@ -97,6 +97,10 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		}
 		q.sent(w, i, j, int(grant), out, in, now)
 		budget -= max(out, packetCost)
+		// A READ without a grant, with nothing in flight before it, would wait for a probe.
+		if w.Op == rdma.WRRead && grant == 0 && r.inFlight == 1 && q.recv.Selective && !q.putAsks(b, now) {
+			return true
+		}
 	}
 }
 
