@@ -5,20 +5,24 @@ import "github.com/softmkey/softmkey/internal/base/wire"
 // reads is the requester's state of the responses to its READs and atomics: the
 // early responses, the grants, and the requests for missing responses.
 type reads struct {
-	early    early
+	early      early
+	*wanted                // nil: none
+	reordering *reordering // of responses; nil: none was lost
+
 	high     uint32 // one after the last response that the peer is known to have sent
+	overdue  uint32 // a missing response before this PSN is lost
 	granted  uint32 // the peer may send responses before this PSN
 	grantEnd uint32 // one after the last response of all READs that were sent
-	regrant  bool   // the grant may have been lost: send it once more
-	repeated bool   // responses of outstanding READs were asked for more than once
-	withdraw bool   // send a withdrawal: a RepeatResponses that states that all responses before una have arrived
+	scanned  uint32 // responses before this PSN were examined
 
-	*wanted          // nil: none
-	scanned   uint32 // responses before this PSN were examined
-	askMark   uint8  // mark of the last RepeatResponses sent
-	gotMark   uint8  // mark of the last RepeatResponses that the peer answered
-	marked    bool   // gotMark has advanced: responses that were asked for may have been lost again
-	sounding  bool   // a probe for responses is outstanding, with mark soundMark
+	regrant  bool // the grant may have been lost: send it once more
+	repeated bool // responses of outstanding READs were asked for more than once
+	withdraw bool // send a withdrawal: a RepeatResponses that states that all responses before una have arrived
+
+	askMark   uint8 // mark of the last RepeatResponses sent
+	gotMark   uint8 // mark of the last RepeatResponses that the peer answered
+	marked    bool  // gotMark has advanced: responses that were asked for may have been lost again
+	sounding  bool  // a probe for responses is outstanding, with mark soundMark
 	soundMark uint8
 	soundHigh uint32 // one after the last response that was granted when the probe was sent
 }
@@ -39,7 +43,7 @@ func (r *reads) want() *wanted {
 
 func (r *reads) init(psn uint32) {
 	r.early.clear()
-	*r = reads{high: psn, granted: psn, grantEnd: psn, scanned: psn}
+	*r = reads{high: psn, overdue: psn, granted: psn, grantEnd: psn, scanned: psn}
 }
 
 // leave drops everything, because the QP leaves its state.
@@ -145,7 +149,10 @@ func (r *reads) toScan(una uint32) (from, to uint32) {
 	if r.marked || psnDiff(from, una) < 0 {
 		from = una
 	}
-	to = psnAdd(r.high, -reorderPackets)
+	to = psnAdd(r.high, -r.reordering.most(psnDiff(r.granted, una)-r.early.len()))
+	if psnDiff(r.overdue, to) > 0 {
+		to = r.overdue
+	}
 	if psnDiff(to, from) <= 0 || markDiff(r.askMark, r.gotMark) >= maxAsks || r.wanted != nil && len(r.missing) > 0 {
 		return from, from
 	}
@@ -190,10 +197,22 @@ func (r *reads) nextMark() uint8 { return (r.askMark + 1) & 0x7f }
 // useMark uses the next mark for the responses in missing.
 func (r *reads) useMark() { r.askMark = r.nextMark() }
 
+// arrived records that response psn arrived for the first time. If it was asked for, it may arrive again.
+func (r *reads) arrived(psn, una uint32, rtt, now int64) {
+	if r.wanted == nil || psnDiff(psn, una) >= len(r.asks) {
+		return
+	}
+	a := *r.asked(psn)
+	if a == 0 || a-1 == r.soundMark {
+		return // a probe asks for responses that were asked for before, and are repeated for that
+	}
+	r.reordering.arrived(psn, a-1, psnDiff(r.high, psn), rtt, now)
+}
+
 // sound records that a probe for responses is sent with the last mark. When the peer answers
 // it, the peer has sent everything that was granted before.
 func (r *reads) sound() {
-	r.sounding, r.soundMark, r.soundHigh = true, r.askMark, psnAdd(r.granted, reorderPackets)
+	r.sounding, r.soundMark, r.soundHigh = true, r.askMark, r.granted
 }
 
 // seeMark records the mark of a response. The peer has answered all RepeatResponses up to
@@ -202,13 +221,13 @@ func (r *reads) seeMark(mark uint8) {
 	if markDiff(mark, r.gotMark) <= 0 || markDiff(r.askMark, mark) < 0 {
 		return
 	}
+	r.reordering.answered(mark)
 	r.gotMark = mark
 	r.marked = true
 	if r.sounding && markDiff(mark, r.soundMark) >= 0 {
 		r.sounding = false
-		if psnDiff(r.soundHigh, r.high) > 0 {
-			r.high = r.soundHigh
-		}
+		raise(&r.high, r.soundHigh)
+		raise(&r.overdue, r.soundHigh)
 	}
 }
 

@@ -349,7 +349,7 @@ func (q *QP) selective(b []byte, now int64) bool {
 		return true
 	}
 	if bth.Opcode == wire.SelectiveAck {
-		q.selectiveAck(bth.PSN, body, now)
+		q.selectiveAck(bth.PSN, bth.Mark, body, now)
 	} else {
 		q.repeatSpans(bth.PSN, bth.Mark, body)
 	}

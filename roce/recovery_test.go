@@ -266,7 +266,7 @@ func TestScoreboard(t *testing.T) {
 		return flew && bytes == int64(10+i)
 	}
 	overtaken := func(psn uint32) bool {
-		bytes, ok := b.overtaken()
+		bytes, ok := b.overtaken(3)
 		return ok && b.isMissing(psn) && bytes == 10
 	}
 	pass := func(i int) bool { return b.pass(psnAdd(base, i), 7, 100, 2050) == int64(10+i) }
@@ -286,8 +286,7 @@ func TestScoreboard(t *testing.T) {
 		{func() bool { return arrive(1) }, false, "fa-ffff"},       // the arrival is repeated
 		{func() bool { return overtaken(base) }, false, "fa-ffff"}, // overtaken by one packet only
 		{func() bool { return arrive(4) }, true, "fa-faff"},        // the third packet sent after base
-		{func() bool { _, ok := b.news(); return ok }, true, "fa-faff"},
-		{func() bool { _, ok := b.news(); return ok }, false, "fa-faff"},
+		{func() bool { _, ok := b.overtaken(5); return ok }, false, "fa-faff"},
 		{func() bool { return overtaken(base) }, true, "ma-faff"},
 		{func() bool { return overtaken(psnAdd(base, 5)) }, false, "ma-faff"}, // this one was sent later
 		{func() bool { return b.known(psnAdd(base, -3))&0x3F8 == 0x90 }, true, "ma-faff"},
@@ -329,7 +328,7 @@ func TestReorderedPacket(t *testing.T) {
 			b.noteSent(i, 1, 1, 0)
 		}
 		b.noteArrived(uint32(later), 6, 100, 1000)
-		if _, got := b.overtaken(); got != (later >= reorderPackets) {
+		if _, got := b.overtaken(reorderPackets); got != (later >= reorderPackets) {
 			t.Errorf("packet 0 is lost: %v, when packet %d has arrived", got, later)
 		}
 	}

@@ -30,11 +30,14 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 		if stale && k.Opcode != wire.Acknowledge && !q.recv.Selective {
 			older := r.head == nil || psnDiff(k.PSN, r.head.progress.first) < 0
 			r.probes.copyArrived(older, r.rerequests.copied(k.PSN), q.probeAfter(), now)
+		} else if stale {
+			r.reads.reordering.arrivedAgain(k.PSN)
 		}
 		return
 	}
 	r.mayBuild()
-	if q.recv.Selective {
+	// The mark of a packet from the early buffer was seen when it arrived. It is old now.
+	if q.recv.Selective && raw != nil {
 		r.reads.seeMark(k.Mark)
 	}
 	shows := raw != nil && k.Opcode != wire.Acknowledge && q.noteAnswer(k, now)
@@ -233,6 +236,9 @@ func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 		if last {
 			r.answeredLast()
 		}
+	}
+	if !held {
+		r.reads.arrived(r.una, r.una, r.rtt.typical(), now)
 	}
 	r.reads.took(r.una)
 	r.pass(1)

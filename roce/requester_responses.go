@@ -12,7 +12,11 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 	r := &q.req
 	w := r.holding(k.PSN)
 	d := psnDiff(k.PSN, r.una)
-	if w == nil || d <= 0 || raw == nil || r.reads.early.has(k.PSN) {
+	if w == nil || d <= 0 || raw == nil {
+		return
+	}
+	if r.reads.early.has(k.PSN) {
+		r.reads.reordering.arrivedAgain(k.PSN)
 		return
 	}
 	if psnDiff(k.PSN, r.next) >= 0 || q.recv.Selective && w.Op == rdma.WRRead && psnDiff(k.PSN, r.reads.granted) >= 0 {
@@ -21,6 +25,7 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 	q.executed(psnAdd(w.progress.first, 1))
 	if r.reads.early.put(k.PSN, d, raw, &q.port.recovery) {
 		q.port.n.EarlyPackets.Add(1)
+		r.reads.arrived(k.PSN, r.una, r.rtt.typical(), now)
 		_, in := q.cost(w, w.index(k.PSN), w.index(k.PSN)+1)
 		q.giveBack(0, min(in, r.flight.in), now)
 	}
@@ -103,6 +108,7 @@ func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
 		r.mayBuild()
 		if !all {
 			q.countLoss(lost)
+			r.reads.reordering = r.reads.reordering.lose(lost)
 			q.peer.in.cut(now, r.rtt.known(), lost)
 		}
 	}

@@ -58,23 +58,28 @@ func (q *QP) passed(w *Work, i, n uint32, now int64) (out int64) {
 func (q *QP) findLost(now int64) {
 	r := &q.req
 	b := r.board
-	sample, ok := b.news()
-	if !ok {
+	if b == nil {
 		return
 	}
-	if sample != 0 && r.rtt.add(sample, now) {
+	if sample := b.measured(); sample != 0 && r.rtt.add(sample, now) {
 		q.measured(sample, now)
 	}
+	r.reordering.arrived(0, 0, b.overtakers(), r.rtt.typical(), now)
 	if !r.allSent() {
 		return // go-back-N is in progress and resends everything
 	}
 	var out, packets int64
-	for bytes, ok := b.overtaken(); ok; bytes, ok = b.overtaken() {
+	for {
+		bytes, ok := b.overtaken(r.reordering.most(b.flying))
+		if !ok {
+			break
+		}
 		out += bytes
 		packets++
 	}
 	if packets > 0 {
 		q.countLoss(packets)
+		r.reordering = r.reordering.lose(packets)
 		q.port.ready.push(r.flight.lost(q.peer, out, packets, r.rtt.known(), now))
 		r.rtt.cancel()
 		r.mayBuild()
@@ -84,8 +89,9 @@ func (q *QP) findLost(now int64) {
 	}
 }
 
-// selectiveAck handles a SelectiveAck. It ignores bits of packets that were never sent.
-func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
+// selectiveAck handles a SelectiveAck with the number of packets that arrived twice in its mark. It
+// ignores bits of packets that were never sent.
+func (q *QP) selectiveAck(psn uint32, mark uint8, bits []byte, now int64) {
 	r := &q.req
 	q.port.n.SelectiveAcksReceived.Add(1)
 	r.retries.expects(psn, now)
@@ -94,6 +100,10 @@ func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
 		return
 	}
 	r.mayBuild()
+	if markDiff(mark, r.copies) > 0 {
+		r.copies = mark
+		r.reordering.confirmed()
+	}
 	q.executed(psn)
 	q.advance(psn, now)
 	if r.head == nil || r.una == r.next || !r.allSent() || !q.openBoard() {

@@ -53,6 +53,7 @@ type responder struct {
 	// Selective repeat.
 	sack     bool   // packets arrived early: send a SelectiveAck
 	unsacked uint8  // early packets since the last SelectiveAck
+	copies   uint8  // number of requests that arrived twice
 	mark     uint8  // mark of the last RepeatResponses that was answered
 	high     uint32 // one after the last packet that the peer is known to have sent
 	granted  uint32 // responses before this PSN may be sent
@@ -82,6 +83,7 @@ func (q *QP) request(k *packet, raw []byte, now int64) {
 		return
 	case d < 0:
 		q.port.n.DuplicateRequests.Add(1)
+		s.copies++
 		q.duplicate(k)
 		return
 	}

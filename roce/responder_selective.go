@@ -15,6 +15,9 @@ import (
 func (q *QP) holdRequest(k *packet, raw []byte, d int) {
 	s := &q.resp
 	q.port.n.OutOfSequence.Add(1)
+	if s.early.has(k.PSN) {
+		s.copies++
+	}
 	if raw != nil && s.early.put(k.PSN, d, raw, &q.port.recovery) {
 		q.port.n.EarlyPackets.Add(1)
 	}
@@ -77,7 +80,7 @@ func (q *QP) putSelectiveAck(b *builder) bool {
 		return false
 	}
 	wire.PutBTH(p, &wire.BTH{
-		Opcode: wire.SelectiveAck, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.recv.DestQPN, PSN: s.psn,
+		Opcode: wire.SelectiveAck, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.recv.DestQPN, PSN: s.psn, Mark: s.copies,
 	})
 	m := p[wire.BTHLen : size-wire.ICRCLen]
 	for i := range words {
@@ -214,8 +217,14 @@ func (q *QP) buildRepeats(b *builder, budget *int) (done bool) {
 		if *budget <= 0 {
 			return false
 		}
+		// The last response carries the mark, because no other may follow.
+		before := q.resp.mark
+		if span.Count == 1 && len(r.spans) > 1 && r.spans[1].Count == 0 {
+			q.resp.mark = uint8(r.spans[1].First)
+		}
 		n, ok := q.putRepeat(b, span.First)
 		if !ok {
+			q.resp.mark = before
 			return false
 		}
 		*budget -= n

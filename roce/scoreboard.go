@@ -6,10 +6,6 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
-// reorderPackets is the number of later packets that must overtake a packet before it
-// counts as lost.
-const reorderPackets = 3
-
 // maxScoreboard is the largest number of packets in flight, and so of scoreboard entries.
 const maxScoreboard = 1 << 16
 
@@ -27,8 +23,8 @@ const (
 // The scoreboard is opened when the first loss is reported and dropped when no packet is
 // missing, so paths without loss do not pay for it: it is nil then.
 //
-// A packet is considered lost when reorderPackets packets that were sent after it have
-// arrived. Every transmission, including a retransmission, has a number in the order of
+// A packet is considered lost when enough packets that were sent after it have arrived (see
+// [reordering]). Every transmission, including a retransmission, has a number in the order of
 // sending, so the rule covers both and needs no timer.
 //
 // A link with a long queue has thousands of packets in flight, and every few of them cause an
@@ -45,22 +41,24 @@ type scoreboard struct {
 	order   uint32   // order of the last transmission
 	fresh   uint32   // order of the last packet that was sent for the first time
 	newest  uint32   // highest order of a packet that arrived
-	checked uint32   // value of newest at the last search for losses
+	proven  uint32   // order of the last probe that is known to have overtaken all packets before it; 0: none
 	missing int      // number of packets in state missing
 	arrived int
 	cursor  uint32 // no packet before this PSN is missing
 	sample  int64  // round trip of the newest packet that arrived, or 0
+	late    int    // fewest packets that overtook one that arrived soon after it was sent again; 0: none did
 }
 
 // sent is the scoreboard's entry for one packet.
 type sent struct {
-	order uint32
-	state uint8
-	again bool   // retransmitted
-	bytes int32  // that it occupies in the send window
-	prev  uint32 // PSNs of the packets in flight that were sent before
-	next  uint32 // and after it
-	at    int64  // time of the last transmission; 0: before the scoreboard existed
+	order  uint32
+	former uint32 // order of the transmission before, if again
+	state  uint8
+	again  bool   // retransmitted
+	bytes  int32  // that it occupies in the send window
+	prev   uint32 // PSNs of the packets in flight that were sent before
+	next   uint32 // and after it
+	at     int64  // time of the last transmission; 0: before the scoreboard existed
 }
 
 // sentBytes is the memory for one entry, with its bit in the bitmap.
@@ -196,7 +194,7 @@ func (b *scoreboard) noteResent(psn uint32, now int64) {
 func (b *scoreboard) sentAgain(psn uint32, now int64) {
 	b.order++
 	e := b.at(psn)
-	*e = sent{order: b.order, again: true, bytes: e.bytes, at: now}
+	*e = sent{order: b.order, former: e.order, again: true, bytes: e.bytes, at: now}
 	b.fly(psn, e)
 }
 
@@ -232,6 +230,9 @@ func (b *scoreboard) noteArrived(psn uint32, outstanding int, rtt, now int64) (b
 	case flying:
 		bytes, flew = int64(e.bytes), true
 		b.land(psn, e)
+		if by := int(int32(b.newest - e.former)); e.again && now-e.at < rtt/2 && by > 0 && (b.late == 0 || by < b.late) {
+			b.late = by
+		}
 	case missing:
 		b.missing--
 	default:
@@ -265,30 +266,33 @@ func (b *scoreboard) pass(psn uint32, outstanding int, rtt, now int64) (bytes in
 // packets that were sent before it.
 func (b *scoreboard) overtakenBy(psn uint32) {
 	if e := b.at(psn); e.again && int32(e.order-b.newest) > 0 {
-		b.newest = e.order
+		b.newest, b.proven = e.order, e.order
 	}
 }
 
-// news reports whether packets arrived since the last call that may show losses, and
-// returns the round trip of the newest one, or 0.
-func (b *scoreboard) news() (sample int64, ok bool) {
-	if b == nil || b.newest == b.checked {
-		return 0, false
-	}
-	b.checked = b.newest
+// measured returns the round trip of the newest packet that arrived since the last call, or 0.
+func (b *scoreboard) measured() (sample int64) {
 	sample, b.sample = b.sample, 0
-	return sample, true
+	return sample
 }
 
-// overtaken marks a packet as missing that enough later packets have overtaken. It returns the
+// overtakers returns the smallest number of packets that overtook one before it arrived, of those that
+// arrived since the last call and sooner than half a round trip after they were sent again: the copy
+// that arrived may be the first one. It returns 0 if there are none.
+func (b *scoreboard) overtakers() (n int) {
+	n, b.late = b.late, 0
+	return n
+}
+
+// overtaken marks a packet as missing that most or more later packets have overtaken. It returns the
 // bytes that the packet occupied in the send window, and false if there is no such packet.
-func (b *scoreboard) overtaken() (bytes int64, ok bool) {
+func (b *scoreboard) overtaken(most int) (bytes int64, ok bool) {
 	if b.flying == 0 {
 		return 0, false
 	}
 	psn := b.first
 	e := b.at(psn)
-	if int32(b.newest-e.order) < reorderPackets {
+	if int(int32(b.newest-e.order)) < most && int32(b.proven-e.order) < reorderPackets {
 		return 0, false
 	}
 	b.land(psn, e)

@@ -32,6 +32,7 @@ func (r *requester) pass(n int) {
 
 func (r *reads) raise(una uint32) {
 	raise(&r.high, una)
+	raise(&r.overdue, una)
 	raise(&r.scanned, una)
 	raise(&r.granted, una)
 	raise(&r.grantEnd, una)

@@ -10,14 +10,14 @@ const (
 	// one that the responder expects; all requests before it were executed. A bitmap
 	// follows the BTH, with a length that is a multiple of 4 bytes: bit i, counted
 	// from the least significant bit of the first byte, is set if packet PSN+1+i has
-	// arrived.
+	// arrived. The Mark is the number of packets that arrived twice, modulo 128.
 	SelectiveAck Opcode = 0xc1
 
 	// RepeatResponses goes from requester to responder. It lists the READ and atomic
 	// responses that are missing, as [Span]s. The Mark in its BTH is its number. The
-	// responder sends the listed responses before others; afterwards its responses
-	// carry that Mark, so a listed response that is still missing then was lost
-	// again. The PSN in its BTH grants responses: the responder may send those before
+	// responder sends the listed responses before others. The last of them and all
+	// later responses carry that Mark, so a listed response that is still missing then
+	// was lost again. The PSN in its BTH grants responses: the responder may send those before
 	// that PSN.
 	RepeatResponses Opcode = 0xc2
 )
