@@ -328,6 +328,43 @@ func TestLongerPath(t *testing.T) {
 	}
 }
 
+// TestEverySecondLost transfers over a line that loses every second packet in one direction. What is sent
+// together must not always lose the same packet.
+func TestEverySecondLost(t *testing.T) {
+	link := rocetest.Link{Delay: time.Millisecond}
+	every := rocetest.Link{Delay: time.Millisecond, Loss: 0.5, Burst: 1.0001}
+	for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRFetchAdd} {
+		for _, paths := range [][2]rocetest.Link{{every, link}, {link, every}} {
+			for parts := range 8 {
+				l := newLinked(t, pairOptions{mtu: 1024, selective: true, rdAtomic: 16}, paths[0], paths[1], 1)
+				l.mem[1].keys[1] = make([]byte, 1<<16)
+				for i := range 20 {
+					n := uint32(1024*parts + 8)
+					if op == rdma.WRFetchAdd {
+						n = 8
+					}
+					w := &Work{Op: op, Length: n, RKey: 1, Src: &source{b: make([]byte, n)}}
+					if op == rdma.WRRead {
+						w.Src, w.Dst = nil, &sink{b: make([]byte, n)}
+					}
+					l.mem[0].post(w)
+					if i%3 != 0 {
+						continue // several requests at a time
+					}
+					l.post(0)
+					if !l.run(time.Duration(l.clock)+time.Minute, nil) || len(l.mem[0].failed) > 0 {
+						t.Fatalf("%v, %d packets, request %d: %s", op, parts+1, i, describe(l))
+					}
+				}
+				if n := l.port[0].Counters().Timeouts; n > 2 {
+					t.Errorf("%v, %d packets: %d timeouts: %s", op, parts+1, n, describe(l))
+				}
+				l.idle()
+			}
+		}
+	}
+}
+
 // TestFirstRoundTrip transfers over lines that lose 30 % of the packets. The requester measures its first
 // round trip late there, or measures a wait for a probe with it. If it reduced its window by a guess of the
 // round trip, or waited too long before each probe, the whole transfer would be several times slower.

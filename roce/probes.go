@@ -44,6 +44,14 @@ func (p *probes) fire(now int64) {
 // done records that the probe was sent, or is not needed.
 func (p *probes) done() { p.due = false }
 
+// single reports whether the probe that is due is one packet, with nothing beside it. On a line that
+// loses every second packet, probes of an even number of packets would all lose the same one.
+func (p *probes) single() bool { return p.due && p.backoff%singleProbe == 0 }
+
+// Each singleProbe-th probe is a single packet. The number is odd, so that those probes come at either
+// packet of the line.
+const singleProbe = 3
+
 // put records that packet psn was sent as the probe.
 func (p *probes) put(psn uint32) { p.due, p.sent, p.psn = false, true, psn }
 

@@ -21,7 +21,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			return more
 		}
 	}
-	if q.recv.Selective && !q.putAsks(b, now) {
+	if q.recv.Selective && !r.probes.single() && !q.putAsks(b, now) {
 		return true
 	}
 	// The limit is read once: putData sets the acknowledge-request bit on the last
@@ -197,7 +197,7 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 		return q.probeResponses(b, w, now)
 	}
 	// The scoreboard, which knows the packets behind una that have arrived, needs all packets to be in flight.
-	several := q.recv.Selective && r.probes.backoff > 1 && r.allSent() && q.openBoard()
+	several := q.recv.Selective && r.probes.backoff > 1 && !r.probes.single() && r.allSent() && q.openBoard()
 	if !q.putProbed(b, w, r.una, now) {
 		if q.notPut(w) {
 			return false
