@@ -50,7 +50,7 @@ func (p *probes) single() bool { return p.due && p.backoff%singleProbe == 0 }
 
 // Each singleProbe-th probe is a single packet. The number is odd, so that those probes come at either
 // packet of the line.
-const singleProbe = 3
+const singleProbe = 5
 
 // put records that packet psn was sent as the probe.
 func (p *probes) put(psn uint32) { p.due, p.sent, p.psn = false, true, psn }

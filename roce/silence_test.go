@@ -144,15 +144,16 @@ func TestLateResponses(t *testing.T) {
 	}
 }
 
-// TestProbedPackets sends eight packets over a path that loses everything. Only the first probe is a
-// single packet, unless the peer knows go-back-N only: it would drop the packets after a lost one.
+// TestProbedPackets sends eight packets over a path that loses everything. The first probe is a
+// single packet, and so is each singleProbe-th. The others are not, unless the peer knows go-back-N only: it
+// would drop the packets after a lost one.
 func TestProbedPackets(t *testing.T) {
 	for _, v := range []struct {
 		selective bool
 		want      []uint64 // packets sent so far, after each time that some were sent
 	}{
-		{true, []uint64{8, 9, 9 + probedPackets, 9 + 2*probedPackets}},
-		{false, []uint64{8, 9, 10, 11}},
+		{true, []uint64{8, 9, 9 + probedPackets, 9 + 2*probedPackets, 9 + 3*probedPackets, 10 + 3*probedPackets}},
+		{false, []uint64{8, 9, 10, 11, 12, 13}},
 	} {
 		l := newLinked(t, pairOptions{mtu: 1024, selective: v.selective}, rocetest.Link{Loss: 1}, rocetest.Link{}, 1)
 		l.post(0, &Work{Op: rdma.WRWrite, Length: 8 << 10, RKey: 1, Src: &source{b: make([]byte, 8<<10)}})
