@@ -88,12 +88,28 @@ if ! report=$(go tool -modfile=tools/go.mod govulncheck ./... 2>&1); then
 	fi
 fi
 
-step "other platforms"
-# vet is cheap for arm64 only, because its tests are compiled below anyway.
-CGO_ENABLED=0 GOARCH=arm64 go vet ./...
-(cd tools && go vet ./... && go run ./typecheck .. linux/386 darwin/arm64 windows/amd64)
-go vet -tags purego ./...
-(cd internal/base/kernel/_asm && go vet ./...)
+# The packages whose code depends on the processor's instruction set, the tier. The tests of
+# the kernels test every tier that the processor has. Those of the packages above use the tier
+# that SOFTMKEY_CPU chooses.
+kernels="./internal/base/kernel/..."
+above="./sig/... ./xts/... ./mkey/... ./dek/..."
+
+# The tests of programs and of guests wait much of the time. Tests that only compute run beside them and
+# all steps that follow, at a low priority.
+check_elsewhere() {
+	step "other platforms"
+	# vet is cheap for arm64 only, because its tests are compiled below anyway.
+	CGO_ENABLED=0 GOARCH=arm64 go vet ./...
+	(cd tools && go vet ./... && go run ./typecheck .. linux/386 darwin/arm64 windows/amd64)
+	go vet -tags purego ./...
+	(cd internal/base/kernel/_asm && go vet ./...)
+	step "tests on arm64, under qemu"
+	GOARCH=arm64 CGO_ENABLED=0 gotest -short -timeout $timeout -exec qemu-aarch64 $kernels $above ./internal/base/wire/...
+	step "short fuzzing"
+	scripts/fuzz.sh "${FUZZTIME:-1000x}"
+	step "done with other platforms and fuzzing"
+}
+begin_beside check_elsewhere
 
 step "tests, with the race detector"
 # The kernels are left out, because they have no concurrency and their tests take ten times as
@@ -105,12 +121,6 @@ gotest -race $short -skip '^(TestLinks|TestOverflow|TestReorderingLinks|TestPath
 step "transport and engine over many networks, without the race detector"
 # The tests with modelled networks take ten times as long under the race detector.
 gotest -timeout $timeout ./roce ./internal/base/cmcore ./internal/base/engine
-
-# The packages whose code depends on the processor's instruction set, the tier. The tests of
-# the kernels test every tier that the processor has. Those of the packages above use the tier
-# that SOFTMKEY_CPU chooses.
-kernels="./internal/base/kernel/..."
-above="./sig/... ./xts/... ./mkey/... ./dek/..."
 
 step "tests of every tier, without the race detector"
 gotest -timeout $timeout $kernels
@@ -146,17 +156,6 @@ if [ -n "${SOFTMKEY_LONG:-}" ]; then
 		not_run "a release, twice: the tree has changes that are not committed"
 	fi
 fi
-
-# The tests with guests wait much of the time, so tests that only compute run at the same time, at
-# a low priority.
-emulate_and_fuzz() {
-	step "tests on arm64, under qemu"
-	GOARCH=arm64 CGO_ENABLED=0 gotest -short -timeout $timeout -exec qemu-aarch64 $kernels $above ./internal/base/wire/...
-	step "short fuzzing"
-	scripts/fuzz.sh "${FUZZTIME:-3000x}"
-	step "done with arm64 and fuzzing"
-}
-begin_beside emulate_and_fuzz
 
 step "the kernel's soft-RoCE as a peer, in qemu"
 if [ "$(id -u)" = 0 ]; then
