@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # The time limit of a package. When it ends, go test prints where the package hangs.
-timeout=8m
+timeout=12m
 short=-short
 [ -z "${SOFTMKEY_LONG:-}" ] || { timeout=2h; short=; }
 
@@ -88,14 +88,21 @@ if ! report=$(go tool -modfile=tools/go.mod govulncheck ./... 2>&1); then
 	fi
 fi
 
+step "tests, with the race detector"
+# The kernels are left out, because they have no concurrency and their tests take ten times as
+# long under the race detector. The packages that use the kernels test what these report to the
+# detector. The skipped tests transfer megabytes over modelled networks in one goroutine; the next
+# step runs them.
+gotest -race $short -skip '^(TestLinks|TestOverflow|TestReorderingLinks|TestPathReports|TestRequestFloods)$' -shuffle on -timeout $timeout $(go list ./... | grep -v /internal/base/kernel/)
+
 # The packages whose code depends on the processor's instruction set, the tier. The tests of
 # the kernels test every tier that the processor has. Those of the packages above use the tier
 # that SOFTMKEY_CPU chooses.
 kernels="./internal/base/kernel/..."
 above="./sig/... ./xts/... ./mkey/... ./dek/..."
 
-# The tests of programs and of guests wait much of the time. Tests that only compute run beside them and
-# all steps that follow, at a low priority.
+# The tests with guests wait much of the time. Checks that only compute run beside them and the other
+# steps that follow, at a low priority.
 check_elsewhere() {
 	step "other platforms"
 	# vet is cheap for arm64 only, because its tests are compiled below anyway.
@@ -110,13 +117,6 @@ check_elsewhere() {
 	step "done with other platforms and fuzzing"
 }
 begin_beside check_elsewhere
-
-step "tests, with the race detector"
-# The kernels are left out, because they have no concurrency and their tests take ten times as
-# long under the race detector. The packages that use the kernels test what these report to the
-# detector. The skipped tests transfer megabytes over modelled networks in one goroutine; the next
-# step runs them.
-gotest -race $short -skip '^(TestLinks|TestOverflow|TestReorderingLinks|TestPathReports|TestRequestFloods)$' -shuffle on -timeout $timeout $(go list ./... | grep -v /internal/base/kernel/)
 
 step "transport and engine over many networks, without the race detector"
 # The tests with modelled networks take ten times as long under the race detector.
