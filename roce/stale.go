@@ -21,7 +21,7 @@ func raise(psn *uint32, to uint32) {
 	}
 }
 
-// pass moves una past n PSNs.
+// pass moves una past n PSNs, as that of workList does, and raises the older PSNs.
 func (r *requester) pass(n int) {
 	if changesEpoch(r.una, n) {
 		r.reads.raise(r.una)
@@ -61,8 +61,8 @@ func (q *QP) expectAfter(n int) {
 	}
 }
 
-// raiseExecuted raises the responder's PSNs. It no longer repeats the responses of a READ or atomic
-// that is half of the circle old, because its PSNs are about to be those of new requests.
+// raiseExecuted raises the responder's PSNs. The responder no longer repeats the responses of a READ or
+// atomic that is half of the circle old: the PSNs of new requests come near those of the old one again.
 func (q *QP) raiseExecuted() {
 	s := &q.resp
 	oldest := s.psn // before it, every READ and atomic has been answered
