@@ -187,7 +187,11 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 	if q.recv.Selective && w.answered() && psnDiff(r.done, w.progress.first) > 0 {
 		// The peer has the request, so only responses are missing.
 		r.reads.forget()
-		q.missingResponses(r.una, psnAdd(r.una, probedResponses), true, now)
+		end := psnAdd(r.una, probedResponses)
+		if n := psnDiff(r.reads.granted, r.una); n > 0 && n < probedResponses {
+			end = r.reads.granted // others would not be kept, and could overflow a queue with each probe
+		}
+		q.missingResponses(r.una, end, true, now)
 		r.reads.sound()
 		r.rtt.probed = now
 		r.probes.done()
