@@ -13,19 +13,24 @@ import (
 )
 
 // sendUntil sends a frame until the other end has received it: the other end may
-// connect later. Several of the same frame can arrive, so it skips those of earlier
-// calls.
-func sendUntil(t *testing.T, from, to Link, frame string) {
+// connect later. The frame of the call before, which may have been sent several
+// times, can still arrive before it. No other frame may.
+func sendUntil(t *testing.T, from, to Link, before, frame string) {
 	t.Helper()
 	got := make(chan error)
 	go func() {
 		b := make([]byte, MaxFrame)
 		for {
 			n, err := to.Recv(b)
-			if err != nil || string(b[:n]) == frame {
-				got <- err
-				return
+			s := string(b[:n])
+			if err == nil && s == before {
+				continue
 			}
+			if err == nil && s != frame {
+				err = fmt.Errorf("received %q, sent %q", s, frame)
+			}
+			got <- err
+			return
 		}
 	}()
 	for {
@@ -55,12 +60,15 @@ func TestUnixLinks(t *testing.T) {
 	if err := a.Send([]byte("lost")); err != nil {
 		t.Errorf("sending without a peer: %v", err)
 	}
+	before := ""
 	for round := range 3 {
 		b, err := Open(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		sendUntil(t, b, a, fmt.Sprintf("to a, round %d", round))
+		frame := fmt.Sprintf("to a, round %d", round)
+		sendUntil(t, b, a, before, frame)
+		before = frame
 		go func() {
 			b.Close()
 			b.Send([]byte("x"))
