@@ -115,8 +115,8 @@
 //     have arrived. That rule covers retransmitted packets and needs no timer. If the peer
 //     acknowledges only probes, twice in a row, the packets before the second probe are lost.
 //   - On a path where packets overtake one another further, it waits for more than three. It learns
-//     that from packets that were sent again and arrived twice, whose number a SelectiveAck has in
-//     its Mark. READ responses that arrive twice it sees itself.
+//     that from requests that were sent again and arrived twice: the Mark of a SelectiveAck is their
+//     number. For READ responses, the requester itself sees which ones arrive twice.
 //   - The responder reports at most eight new packets with one SelectiveAck, and a loss at once.
 //     The work for a SelectiveAck does not grow with the number of packets in flight.
 //   - READ responses are repeated in the same way. The requester keeps early responses and

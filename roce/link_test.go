@@ -328,8 +328,9 @@ func TestLongerPath(t *testing.T) {
 	}
 }
 
-// TestEverySecondLost transfers over a line that loses every second packet in one direction. What is sent
-// together must not always lose the same packet.
+// TestEverySecondLost executes requests over a line that loses exactly every second packet of one
+// direction. A requester that sends a probe and a grant each time would lose each probe there, and fail the
+// request when its retries are used up. Every request must complete, with two timeouts at most.
 func TestEverySecondLost(t *testing.T) {
 	link := rocetest.Link{Delay: time.Millisecond}
 	every := rocetest.Link{Delay: time.Millisecond, Loss: 0.5, Burst: 1.0001}

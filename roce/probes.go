@@ -44,12 +44,13 @@ func (p *probes) fire(now int64) {
 // done records that the probe was sent, or is not needed.
 func (p *probes) done() { p.due = false }
 
-// single reports whether the probe that is due is one packet, with nothing beside it. On a line that
-// loses every second packet, probes of an even number of packets would all lose the same one.
+// single reports whether the probe that is due is one packet, with no grant and no other packet beside
+// it. If the requester sent an even number of packets with every probe, a line that loses every second
+// packet would lose the same one of them each time, perhaps the only one that matters.
 func (p *probes) single() bool { return p.due && p.backoff%singleProbe == 0 }
 
-// Each singleProbe-th probe is a single packet. The number is odd, so that those probes come at either
-// packet of the line.
+// Each singleProbe-th probe is a single packet. After it, such a line loses the other packets of the
+// probes that follow.
 const singleProbe = 5
 
 // put records that packet psn was sent as the probe.

@@ -8,3 +8,10 @@ func psnAdd(p uint32, n int) uint32 { return (p + uint32(n)) & psnMask }
 
 // psnDiff returns a - b in circular 24-bit arithmetic, -2^23 to 2^23-1 (section 9.7.2).
 func psnDiff(a, b uint32) int { return int(int32((a-b)<<8) >> 8) }
+
+// raise moves a PSN up to another one, if it is before that.
+func raise(psn *uint32, to uint32) {
+	if psnDiff(*psn, to) < 0 {
+		*psn = to
+	}
+}

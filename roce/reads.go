@@ -150,9 +150,7 @@ func (r *reads) toScan(una uint32) (from, to uint32) {
 		from = una
 	}
 	to = psnAdd(r.high, -r.reordering.most(psnDiff(r.granted, una)-r.early.len()))
-	if psnDiff(r.overdue, to) > 0 {
-		to = r.overdue
-	}
+	raise(&to, r.overdue)
 	if psnDiff(to, from) <= 0 || markDiff(r.askMark, r.gotMark) >= maxAsks || r.wanted != nil && len(r.missing) > 0 {
 		return from, from
 	}
@@ -252,9 +250,7 @@ const grantsPerWindow = 8
 // responses for which the read window has room, and all the number that the
 // whole window holds.
 func (r *reads) mayGrant(una uint32, room, all int64) bool {
-	if psnDiff(r.granted, una) < 0 {
-		r.granted = una
-	}
+	raise(&r.granted, una)
 	left := psnDiff(r.grantEnd, r.granted)
 	return left > 0 && room >= min(max(all/grantsPerWindow, 1), int64(left))
 }

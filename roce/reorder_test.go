@@ -115,8 +115,9 @@ func TestLostTail(t *testing.T) {
 	l.idle()
 }
 
-// TestOldMark lets a response arrive early, with a mark that is older than all that may arrive when the
-// response before it arrives. The old mark must not count then.
+// TestOldMark gives a requester a READ response that must wait for the one before it. When that arrives, 119
+// more RepeatResponses were sent, and the mark of the waiting response, modulo 128, looks like a new one. It
+// must not count as an answer to them.
 func TestOldMark(t *testing.T) {
 	l := alone(t, 0, pairOptions{mtu: 256, selective: true, rdAtomic: 1})
 	l.post(0, &Work{Op: rdma.WRRead, Length: 1024, RKey: 1, Dst: &sink{b: make([]byte, 1024)}})

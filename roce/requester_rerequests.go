@@ -143,8 +143,8 @@ func (p *rerequest) roundTrip(i uint32, now int64) int64 {
 
 // executed records that the peer has answered the requests before PSN psn that were not repeated.
 func (r *rerequests) executed(psn uint32) {
-	if psn = psnAdd(psn, -1); r != nil && psnDiff(psn, r.first) > 0 {
-		r.first = psn
+	if r != nil {
+		raise(&r.first, psnAdd(psn, -1))
 	}
 }
 

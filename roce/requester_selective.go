@@ -151,11 +151,7 @@ func word(bits []byte) uint64 {
 }
 
 // executed records that the peer has executed every request before psn.
-func (q *QP) executed(psn uint32) {
-	if psnDiff(psn, q.req.done) > 0 {
-		q.req.done = psn
-	}
-}
+func (q *QP) executed(psn uint32) { raise(&q.req.done, psn) }
 
 // buildMissing retransmits missing packets. stop means that nothing else can be sent in
 // this turn; more means that the QP needs another turn.

@@ -21,9 +21,7 @@ func (q *QP) holdRequest(k *packet, raw []byte, d int) {
 	if raw != nil && s.early.put(k.PSN, d, raw, &q.port.recovery) {
 		q.port.n.EarlyPackets.Add(1)
 	}
-	if psnDiff(s.high, s.psn) <= 0 {
-		s.high = psnAdd(s.psn, 1)
-	}
+	raise(&s.high, psnAdd(s.psn, 1))
 	most := uint8(min(s.early.len()/earlyPerSack, sackPackets))
 	switch past := psnDiff(k.PSN, s.high); {
 	case past < 0: // a packet was retransmitted or overtaken
@@ -31,9 +29,7 @@ func (q *QP) holdRequest(k *packet, raw []byte, d int) {
 	case past > 0: // packets are missing before it
 		s.unsacked = max(s.unsacked, sackPackets-reorderPackets)
 	}
-	if psnDiff(k.PSN, s.high) >= 0 {
-		s.high = psnAdd(k.PSN, 1)
-	}
+	raise(&s.high, psnAdd(k.PSN, 1))
 	if s.unsacked++; s.unsacked >= most || k.AckReq {
 		s.sack, s.unsacked = true, 0
 	}

@@ -55,9 +55,7 @@ func (t *retries) renew(now int64) { t.left, t.since, t.paused = t.count, now, n
 func (t *retries) progressed(una uint32, now int64) {
 	t.renew(now)
 	t.rnrLeft, t.tries = t.rnrCount, 0
-	if psnDiff(una, t.sackHigh) > 0 {
-		t.sackHigh = una
-	}
+	raise(&t.sackHigh, una)
 }
 
 // restarts records that a packet is sent while none is in flight. The time since the last

@@ -1,25 +1,20 @@
 package roce
 
-// A QP remembers PSNs of past events, such as the last grant, the highest response that arrived
-// early, and the READs that it can answer again. PSNs are circular: two of them can be compared only
-// while less than half of the circle lies between them. A connection can execute more requests than
-// that without such an event, and an old PSN would then count as a future one.
+// A QP keeps the PSNs of past events: of the last grant, of the last response that arrived early, of
+// the READs that it can answer again. PSNs have 24 bits and go round: psnDiff is right only for two PSNs
+// that are less than 2^23 packets apart. If 2^23 packets pass without a new event of a kind, psnDiff
+// takes the PSN of the last event of that kind for one that is still to come.
 //
-// So each time the oldest PSN that matters enters another epoch, the QP moves the PSNs that it has
-// left behind up to it. What they say stays true, because each of them is a lower bound.
+// To prevent this, the requester compares these PSNs with una, and the responder with the PSN that it
+// expects, at least once in 2^20 packets (an epoch). A PSN that is lower is replaced by the other one.
+// That changes no decision: such a PSN only says that everything before it is done, and everything
+// before una, or before the expected PSN, is done as well.
 
-// epochBits is the number of low bits of a PSN that count within an epoch.
+// epochBits is the number of bits of a PSN that change within an epoch.
 const epochBits = 20
 
 // changesEpoch reports whether the PSN n after psn is in another epoch.
 func changesEpoch(psn uint32, n int) bool { return psn>>epochBits != psnAdd(psn, n)>>epochBits }
-
-// raise moves a PSN up to another one, if it is before that.
-func raise(psn *uint32, to uint32) {
-	if psnDiff(*psn, to) < 0 {
-		*psn = to
-	}
-}
 
 // pass moves una past n PSNs, as that of workList does, and raises the older PSNs.
 func (r *requester) pass(n int) {

@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
-// again transfers bytes over l, which may have been used before, with requests of 64 KiB.
+// again transfers bytes with requests of 64 KiB, over a link on which other transfers may have ended.
 func (l *linked) again(t testing.TB, op rdma.WROp, bytes int) {
 	t.Helper()
 	l.mem[0].began, l.mem[0].ended = nil, nil
@@ -18,8 +18,9 @@ func (l *linked) again(t testing.TB, op rdma.WROp, bytes int) {
 	l.run(time.Duration(l.clock)+time.Second, nil)
 }
 
-// leave executes n packets of requests without an event: in the long form WRITEs, and otherwise only
-// what acknowledged WRITEs do to the PSNs of both sides.
+// leave moves both QPs on by n PSNs without a loss, a READ or a grant. In the long form it sends WRITEs of
+// n packets. In the short form it sends nothing, and makes the changes that n acknowledged packets of WRITEs
+// would make to the PSNs of the requester and of the responder.
 func (l *linked) leave(t testing.TB, n int) {
 	if os.Getenv("SOFTMKEY_LONG") != "" {
 		for ; n > 0; n -= 1 << 18 {
@@ -43,8 +44,9 @@ func (l *linked) leave(t testing.TB, n int) {
 	l.run(time.Duration(l.clock)+time.Second, nil)
 }
 
-// TestOldPSNs loses packets, executes more requests than PSNs can be compared over without a loss, and
-// loses packets again. The second losses must cost no more than the first ones.
+// TestOldPSNs transfers 1 MiB over a path with loss, then more than 2^23 packets without loss, then 1 MiB with
+// the same loss again. PSNs of the first losses are too old by then to be compared. The requester and the
+// responder must not send more than a quarter more packets for the last MiB than for the one before.
 func TestOldPSNs(t *testing.T) {
 	clean := rocetest.Link{Rate: 10_000 * mbit, Delay: 20 * time.Microsecond}
 	lossy := clean
@@ -74,9 +76,9 @@ func TestOldPSNs(t *testing.T) {
 	}
 }
 
-// TestOldGrant reads through a window that is so small that the request cannot grant responses, in a
-// new connection and in one that has executed more requests than PSNs can be compared over. The grant
-// must follow the request, rather than a probe.
+// TestOldGrant READs through a window that is so small that the READ request cannot grant responses, in a
+// new connection, and in one that has sent more than 2^23 packets since its last grant. The requester must
+// send the grant right after the request, rather than with a probe, and the responder must keep to it.
 func TestOldGrant(t *testing.T) {
 	link := rocetest.Link{Rate: 10_000 * mbit, Delay: 20 * time.Microsecond}
 	l := newLinked(t, pairOptions{mtu: 1024, selective: true, rdAtomic: 16}, link, link, 1)
@@ -93,8 +95,8 @@ func TestOldGrant(t *testing.T) {
 	}
 }
 
-// TestOldRead repeats a READ whose PSN an earlier one had, before the PSNs went round. The responder
-// must not take the request for a repetition of the earlier one.
+// TestOldRead repeats a READ request that has the same PSN as a READ 2^24 packets before it. The responder
+// must answer the later READ again, and must not find the earlier one.
 func TestOldRead(t *testing.T) {
 	l := alone(t, 1, pairOptions{mtu: 256, rdAtomic: 16})
 	l.m.keys[1] = pattern(2048, 1)

@@ -115,9 +115,7 @@ func (l *workList) sent(w *Work, n int, last bool) {
 		l.inFlight++
 	}
 	l.next = psnAdd(l.next, n)
-	if psnDiff(l.next, l.high) > 0 {
-		l.high = l.next
-	}
+	raise(&l.high, l.next)
 	if last {
 		l.cur = w.progress.next.sendable()
 	}
