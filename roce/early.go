@@ -45,10 +45,6 @@ type earlyRing struct {
 	count int
 	bytes int             // allocated, for the ring and the packets
 	mem   *recoveryMemory // the port's limit on memory for recovery
-
-	// spare has the memory of packets that were removed, for new ones. The last is used first,
-	// because it is in the cache. On a line that loses packets, most packets are early.
-	spare [][]byte
 }
 
 // earlyPage is a page of the ring. Packet psn is in page psn/earlyPageLen.
@@ -64,9 +60,6 @@ const (
 	earlyPageLen   = 128
 	earlyPageBytes = earlyPageLen*int(unsafe.Sizeof([]byte{}))*9/8 + 8
 	earlyRingBytes = int(unsafe.Sizeof(earlyRing{}))*9/8 + 8
-
-	mostSpare  = 256 // packets
-	spareBytes = mostSpare*int(unsafe.Sizeof([]byte{}))*9/8 + 8
 )
 
 // put keeps a copy of packet b, whose PSN is d after the expected one. It reports whether
@@ -80,6 +73,9 @@ func (e *early) put(psn uint32, d int, b []byte, mem *recoveryMemory) bool {
 			return false
 		}
 		e.earlyRing = &earlyRing{mem: mem, bytes: earlyRingBytes}
+	}
+	if e.bytes+len(b) > maxEarlyBytes {
+		return false
 	}
 	p := e.page(psn)
 	if p.slots == nil {
@@ -96,19 +92,14 @@ func (e *early) put(psn uint32, d int, b []byte, mem *recoveryMemory) bool {
 		}
 		e.drop(p, psn) // a stale packet: the expected PSN has passed it
 	}
-	room := e.reuse(len(b))
-	if room == nil {
-		if e.bytes+len(b) > maxEarlyBytes || !e.take(len(b)) {
-			e.trim(p)
-			return false
-		}
+	if !e.take(len(b)) {
+		e.trim(p)
+		return false
 	}
-	*slot = append(room, b...)
-	if room == nil {
-		rounded := cap(*slot) - len(b) // the allocator rounds up
-		e.bytes += rounded
-		e.mem.used.Add(int64(rounded))
-	}
+	*slot = append([]byte(nil), b...)
+	rounded := cap(*slot) - len(b) // the allocator rounds up
+	e.bytes += rounded
+	e.mem.used.Add(int64(rounded))
 	e.count++
 	p.count++
 	p.have[psn%earlyPageLen/32] |= 1 << (psn % 32)
@@ -153,31 +144,10 @@ func (e *earlyRing) page(psn uint32) *earlyPage {
 	return &e.pages[psn/earlyPageLen%uint32(len(e.pages))]
 }
 
-// reuse returns the memory of a removed packet, with room for n bytes, or nil.
-func (e *earlyRing) reuse(n int) []byte {
-	for last := len(e.spare) - 1; last >= 0; last-- {
-		b := e.spare[last]
-		e.spare[last] = nil
-		e.spare = e.spare[:last]
-		if cap(b) >= n {
-			return b[:0]
-		}
-		e.give(cap(b))
-	}
-	return nil
-}
-
 // drop empties the slot of PSN psn in page p.
 func (e *earlyRing) drop(p *earlyPage, psn uint32) {
 	slot := &p.slots[psn%earlyPageLen]
-	if e.spare == nil && e.take(spareBytes) {
-		e.spare = make([][]byte, 0, mostSpare)
-	}
-	if len(e.spare) < cap(e.spare) {
-		e.spare = append(e.spare, *slot)
-	} else {
-		e.give(cap(*slot))
-	}
+	e.give(cap(*slot))
 	p.have[psn%earlyPageLen/32] &^= 1 << (psn % 32)
 	*slot = nil
 	e.count--
@@ -217,7 +187,8 @@ func (e *early) has(psn uint32) bool {
 }
 
 // remove removes and returns packet psn, or returns nil if the buffer does not hold it. The
-// packet is valid until the next call of put.
+// packet's memory is the caller's from then on: the buffer never uses it for another packet,
+// because a Sink may hold slices of it until EndBatch.
 func (e *early) remove(psn uint32) []byte {
 	if !e.has(psn) {
 		return nil

@@ -90,56 +90,6 @@ func TestRecoveryMemoryIsWhatIsAllocated(t *testing.T) {
 	}
 }
 
-// TestEarlyMemoryIsUsedAgain keeps and removes packets while one is always missing. The
-// buffers must count what they allocate. Packets of one size need no new memory.
-func TestEarlyMemoryIsUsedAgain(t *testing.T) {
-	const buffers, window = 5, 300
-	var mem recoveryMemory
-	all := make([]early, buffers)
-	sizes := []int{1424, 1424, 80, 1424, 300}
-	psn := uint32(0)
-	next := func(size int) {
-		b := pkt(wire.WriteMiddle, psn, false, size)
-		for i := range all {
-			if !all[i].put(psn, window, b, &mem) {
-				t.Fatalf("packet %d is not kept", psn)
-			}
-			if psn < window {
-				continue
-			}
-			if old := all[i].remove(psn - window); psnOf(old) != psn-window {
-				t.Fatalf("removed packet %d in place of %d", psnOf(old), psn-window)
-			}
-		}
-		psn++
-	}
-	before := liveBytes()
-	for range 10 * window {
-		next(sizes[psn%uint32(len(sizes))])
-	}
-	got, counted := liveBytes()-before, mem.used.Load()
-	t.Logf("%d buffers of %d packets hold %d bytes, counted are %d", buffers, window, got, counted)
-	// The test itself allocates a little.
-	if got > counted+counted/100 || got < counted/2 {
-		t.Errorf("%d bytes are allocated and %d counted", got, counted)
-	}
-	for range 2 * window {
-		next(1424)
-	}
-	packet := testing.AllocsPerRun(earlyPageLen, func() { pkt(wire.WriteMiddle, psn, false, 1424) })
-	if n := testing.AllocsPerRun(earlyPageLen, func() { next(1424) }); n != packet {
-		t.Errorf("keeping and removing a packet allocates %v times, making it %v", n, packet)
-	}
-	for i := range all {
-		for p := psn - window; p < psn; p++ {
-			all[i].remove(p)
-		}
-	}
-	if n := mem.used.Load(); n != 0 {
-		t.Errorf("%d bytes are counted for empty buffers", n)
-	}
-}
-
 // TestNoRecoveryMemory loses packets while other QPs have all memory for loss recovery.
 // Everything must arrive, by probes.
 func TestNoRecoveryMemory(t *testing.T) {
