@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
@@ -222,6 +223,7 @@ func borrow() *buffer { return buffers.Get().(*buffer) }
 // giveBack returns the buffer in *b to the pool. *b may be nil.
 func giveBack(b **buffer) {
 	if *b != nil {
+		loan.End((*b)[:])
 		buffers.Put(*b)
 		*b = nil
 	}

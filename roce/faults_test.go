@@ -99,6 +99,17 @@ func TestFaultyNetwork(t *testing.T) {
 // mixed posts n random operations on both sides, and returns a function that checks the
 // results.
 func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) {
+	return mixedOf(t, mem, rnd, n, func() int {
+		size := rnd.IntN(5) * rnd.IntN(20000)
+		if rnd.IntN(4) == 0 {
+			size = rnd.IntN(100)
+		}
+		return size
+	})
+}
+
+// mixedOf is mixed with messages of up to 100000 bytes whose sizes come from sizeOf.
+func mixedOf(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int, sizeOf func() int) (finish func()) {
 	var checks []func()
 	counts := [2]int{}
 	var want [2][]received
@@ -108,10 +119,7 @@ func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) 
 		other.keys[1] = counter
 		sum := uint64(0)
 		for i := range n {
-			size := rnd.IntN(5) * rnd.IntN(20000)
-			if rnd.IntN(4) == 0 {
-				size = rnd.IntN(100)
-			}
+			size := sizeOf()
 			data := pattern(size, rnd.Uint64())
 			key := uint32(1000 + i)
 			w := &Work{Length: uint32(size), RKey: key, Src: &source{b: data}}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"sync"
 
+	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
@@ -78,6 +79,7 @@ func (n *lane) packet(l *link, t *packetconn.Datagrams, inside bool, b []byte) {
 		if n.q.enter(l, &train, inside) {
 			n.q.packet(b, &train, now)
 			n.q.release(now)
+			loan.End(b)
 		}
 	})
 }

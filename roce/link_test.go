@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/roce/rocetest"
@@ -19,6 +20,10 @@ type linked struct {
 	path [2]*rocetest.Path // to side i
 	line flights
 	seq  uint64
+
+	// trains is the time for which the receiver collects packets after a first one. Those to
+	// one side that have the same length then arrive in one train, as from a socket with GRO.
+	trains time.Duration
 }
 
 // flight is a packet in flight.
@@ -134,7 +139,23 @@ func (l *linked) advance(to int64) {
 	}
 	for len(l.line) > 0 && l.line[0].at <= l.clock {
 		f := heap.Pop(&l.line).(flight)
-		l.port[f.to].gids()[0].take(&packetconn.Datagrams{Addr: l.conn[1-f.to].addr, Buf: f.b, Seg: len(f.b), TOS: f.tos}, l.clock)
+		seg := len(f.b)
+		var later []flight // of the other side, or of another train
+		for l.trains > 0 && len(l.line) > 0 && l.line[0].at <= l.clock+int64(l.trains) {
+			next := heap.Pop(&l.line).(flight)
+			if next.to != f.to || next.tos != f.tos || len(next.b) > seg || len(f.b)%seg != 0 || len(f.b)+len(next.b) > packetconn.RecvSize {
+				later = append(later, next)
+				continue
+			}
+			f.b = append(f.b, next.b...)
+		}
+		for _, next := range later {
+			heap.Push(&l.line, next)
+		}
+		l.port[f.to].gids()[0].take(&packetconn.Datagrams{Addr: l.conn[1-f.to].addr, Buf: f.b, Seg: seg, TOS: f.tos}, l.clock)
+		for i := range f.b { // the receive buffer is used again
+			f.b[i] = loan.Poison
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
@@ -203,6 +204,7 @@ func (p *Port) receiveGroup(g *group) {
 		}
 		for i := range trains[:n] {
 			p.takeGroup(g, &trains[i])
+			loan.End(trains[i].Buf)
 		}
 	}
 }

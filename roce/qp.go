@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
@@ -36,8 +37,9 @@ type QP struct {
 	ring     bool   // the peer is another process on this machine, and packets to it pass through memory (packetconn.Neighbor)
 	via      medium // of the packets being received
 	ids      identifications
-	fromPort uint16 // UDP port that the last packet came from, which may differ from recv.Peer's; see source
-	batches  bool   // h is a BatchHandler
+	fromPort uint16      // UDP port that the last packet came from, which may differ from recv.Peer's; see source
+	batches  bool        // h is a BatchHandler
+	early    loan.Ledger // packets from the buffers of early packets that the Handler may hold until EndBatch
 	send     transmission
 	recv     reception
 	link     *link     // source of its packets; UD and GSI: link of the last packet received

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
@@ -99,6 +100,7 @@ func (l *link) fetchInTurn(wait bool) (n int, lone bool, err error) {
 		t := &l.in.trains[i]
 		l.take(t, now)
 		n += len(t.Buf)
+		loan.End(t.Buf)
 	}
 	lone = l.in.heard && n <= loneBytes
 	l.in.heard = false
@@ -246,9 +248,14 @@ func (q *QP) release(now int64) {
 
 // endBatch ends a batch of packets that were passed to the Handler.
 func (q *QP) endBatch() {
-	if !q.batches {
-		return
+	if q.batches {
+		q.finishBatch()
 	}
+	q.early.End()
+}
+
+// finishBatch calls EndBatch of the Handler.
+func (q *QP) finishBatch() {
 	nak := q.h.(BatchHandler).EndBatch()
 	if nak == NAKNone || q.state < rdma.StateRTR || q.state > rdma.StateRTS {
 		return

@@ -40,6 +40,7 @@ func (q *QP) takeEarly(now int64) {
 		if b == nil {
 			return
 		}
+		q.early.Lend(b)
 		var k packet
 		k.parseUpTo(b, len(b)) // it was checked when it arrived
 		una := r.una

@@ -53,6 +53,7 @@ func (q *QP) takeEarlyRequests(now int64) {
 		if b == nil {
 			return
 		}
+		q.early.Lend(b)
 		var k packet
 		k.parseUpTo(b, len(b)) // it was checked when it arrived
 		psn := s.psn

@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -160,6 +161,9 @@ func (p *Port) sendBuilt(b *builder) (network bool) {
 		}
 		p.send(w.from, trains[at:end])
 		at, network = end, true
+	}
+	for i := range trains {
+		loan.End(trains[i].Buf)
 	}
 	return network
 }

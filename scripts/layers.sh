@@ -21,6 +21,7 @@ internal/base/kernel/fused       internal/base/cpu
 internal/base/kernel/icrc        internal/base/cpu
 internal/base/geometry           operr internal/base/failure
 internal/base/fifo
+internal/base/loan
 internal/base/random
 internal/base/bytesize
 internal/base/summary
@@ -28,7 +29,7 @@ sig                              operr internal/base/failure internal/base/geome
 xts                              operr internal/base/failure internal/base/cpu internal/base/kernel/aesxts
 internal/base/keydoor             operr internal/base/failure rdma sig xts
 dek                              operr internal/base/failure internal/base/cpu internal/base/kernel/aesxts internal/base/keydoor xts golang.org/x/sys/*
-mkey                             operr internal/base/failure rdma internal/base/geometry internal/base/cpu internal/base/kernel/* internal/base/keydoor sig xts
+mkey                             operr internal/base/failure rdma internal/base/geometry internal/base/loan internal/base/cpu internal/base/kernel/* internal/base/keydoor sig xts
 mkey/mkeytest                    operr internal/base/failure rdma sig xts mkey internal/base/kernel/ref
 mkeyio                           operr internal/base/failure rdma internal/base/geometry sig xts mkey golang.org/x/sys/unix
 roce/packetconn                  operr internal/base/failure
@@ -39,7 +40,7 @@ internal/base/framenet           operr internal/base/failure roce/packetconn
 internal/base/udp                operr internal/base/failure roce/packetconn golang.org/x/sys/*
 internal/base/udp/udptest
 internal/base/fair
-roce                             operr internal/base/failure rdma internal/base/random internal/base/kernel/icrc internal/base/fair internal/base/wire internal/base/udp roce/packetconn
+roce                             operr internal/base/failure rdma internal/base/loan internal/base/random internal/base/kernel/icrc internal/base/fair internal/base/wire internal/base/udp roce/packetconn
 roce/inproc                      operr internal/base/failure internal/base/udp roce/packetconn
 roce/udpconn                     operr internal/base/failure internal/base/udp roce/packetconn
 roce/rocetest                    operr internal/base/failure internal/base/udp roce/packetconn roce/inproc
