@@ -5,6 +5,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/mkey"
 )
 
@@ -233,7 +234,7 @@ func (p *pipeline) collect(ctx context.Context) error {
 			if p.dst.seq != nil {
 				p.writes <- s
 			} else {
-				p.free <- s
+				p.recycle(s)
 			}
 			if last {
 				return nil
@@ -283,6 +284,18 @@ func (p *pipeline) write() {
 			p.writeErr = err
 			return
 		}
-		p.free <- s
+		p.recycle(s)
 	}
+}
+
+// recycle lets the feeder use a slot again. Its buffers belong to the slot only at ends that
+// are sequential; otherwise they are those of a worker.
+func (p *pipeline) recycle(s *slot) {
+	if p.src.seq != nil {
+		loan.End(s.in)
+	}
+	if p.dst.seq != nil {
+		loan.End(s.out)
+	}
+	p.free <- s
 }

@@ -31,12 +31,12 @@ internal/base/keydoor             operr internal/base/failure rdma sig xts
 dek                              operr internal/base/failure internal/base/cpu internal/base/kernel/aesxts internal/base/keydoor xts golang.org/x/sys/*
 mkey                             operr internal/base/failure rdma internal/base/geometry internal/base/loan internal/base/cpu internal/base/kernel/* internal/base/keydoor sig xts
 mkey/mkeytest                    operr internal/base/failure rdma sig xts mkey internal/base/kernel/ref
-mkeyio                           operr internal/base/failure rdma internal/base/geometry sig xts mkey golang.org/x/sys/unix
+mkeyio                           operr internal/base/failure internal/base/loan rdma internal/base/geometry sig xts mkey golang.org/x/sys/unix
 roce/packetconn                  operr internal/base/failure
 internal/base/wire               operr internal/base/failure internal/base/kernel/icrc
 internal/base/unixsocket         internal/base/failure golang.org/x/sys/unix
 internal/base/frames             operr internal/base/failure internal/base/unixsocket golang.org/x/sys/unix
-internal/base/framenet           operr internal/base/failure roce/packetconn
+internal/base/framenet           operr internal/base/failure internal/base/loan roce/packetconn
 internal/base/udp                operr internal/base/failure roce/packetconn golang.org/x/sys/*
 internal/base/udp/udptest
 internal/base/fair

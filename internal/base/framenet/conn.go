@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -138,6 +139,7 @@ func (c *Conn) send(t *packetconn.Datagrams) error {
 		}
 		if leaves {
 			c.network.transmit(c.frame[:n])
+			loan.End(c.frame[:n])
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/loan"
 )
 
 // request is a request of a client.
@@ -83,6 +84,7 @@ func (s *session) handle(r *request, n int) {
 	defer s.held.leave(n)
 	err := s.execute(r)
 	if r.buf != nil {
+		loan.End(*r.buf)
 		buffers.Put(r.buf)
 	}
 	if err != nil { // the client cannot be reached any more

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/softmkey/softmkey/internal/base/frames"
+	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/pci/transport"
@@ -98,5 +99,6 @@ func receive(l frames.Link, dev *pci.Device) {
 			return
 		}
 		dev.Receive(b[:n])
+		loan.End(b[:n])
 	}
 }
