@@ -265,7 +265,7 @@ func steady(t *testing.T, before footprint) footprint {
 	return last
 }
 
-// buildC builds a C program of testdata with pair.c of the examples.
+// buildC builds a C program of testdata/hostile with pair.c of the examples.
 func buildC(t *testing.T, name string, sources ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {

@@ -173,12 +173,15 @@ func sge(r *Region, off, n int) rdma.SGE {
 const testQKey = 0x11111111
 
 // connect moves a's QP to RTS, connected to b's.
-func connect(a *end, qp *QP, b *end, peer *QP) {
+func connect(a *end, qp *QP, b *end, peer *QP) { connectWith(a, qp, b, peer, 0) }
+
+// connectWith is connect with the capabilities that both ends agreed on (rdma.QPModify.Caps).
+func connectWith(a *end, qp *QP, b *end, peer *QP, caps uint32) {
 	a.t.Helper()
 	m := rdma.QPModify{
 		State: rdma.StateInit, Port: 1, AccessFlags: rdma.RemoteRead | rdma.RemoteWrite | rdma.RemoteAtomic, QKey: testQKey,
 		AV: rdma.AH{DGID: rdma.GIDOf(b.dev.Addr())}, PathMTU: rdma.MTU1024, DestQPN: peer.Num(),
-		MaxDestRdAtomic: 4, MinRNRTimer: 1, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4,
+		MaxDestRdAtomic: 4, MinRNRTimer: 1, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4, Caps: caps,
 	}
 	for _, to := range []rdma.State{rdma.StateInit, rdma.StateRTR, rdma.StateRTS} {
 		m.State = to
