@@ -11,8 +11,8 @@ import (
 )
 
 // TestLossSpeed measures the rate of messages of 64 KiB between our device and soft-RoCE
-// in the guest over a link that loses packets. It prints a row per operation, from which
-// the figures of docs/benchmarks.md come. It does not check the rate.
+// in the guest over a link that loses packets. It prints a row per operation, and does
+// not check the rate.
 func TestLossSpeed(t *testing.T) {
 	duration, err := time.ParseDuration(os.Getenv("SOFTMKEY_LOSS_SPEED"))
 	if err != nil {

@@ -21,11 +21,25 @@ import (
 //go:embed benchmarks.md.tmpl
 var page string
 
-// headings are the titles of the groups' tables. about explains the groups, once for all
-// processors.
-var headings = map[string]string{
-	"sig": "Signatures", "xts": "AES-XTS", "mkey": "Memory keys", "files": "Files", "wire": "The wire",
-	"run": "Programs under softmkey run",
+// shown are the rows that the page shows, in order; the reports have all.
+var shown = []struct {
+	group, operation, variant string
+	size                      int
+	title                     string
+}{
+	{"sig", "T10-DIF generate, copying", "", 512, "T10-DIF, protect 512-byte blocks while copying"},
+	{"sig", "T10-DIF verify", "", 512, "T10-DIF, verify 512-byte blocks"},
+	{"sig", "T10-DIF verify", "", 4096, "T10-DIF, verify 4096-byte blocks"},
+	{"xts", "AES-XTS-256 encrypt", "", 512, "AES-XTS-256, encrypt units of 512 bytes"},
+	{"xts", "AES-XTS-256 decrypt", "", 4096, "AES-XTS-256, decrypt units of 4096 bytes"},
+	{"files", "protect, T10-DIF", "", 1 << 30, "protect a file"},
+	{"wire", "WRITE", "", 1 << 20, "RDMA WRITE of 1 MiB"},
+	{"wire", "WRITE", "T10-DIF on the wire", 1 << 20, "the same, T10-DIF on the wire"},
+	{"run", "ib_write_bw", "", 1 << 16, "ib_write_bw, 64 KiB"},
+	{"run", "ib_write_lat", "", 64, "ib_write_lat, 64 bytes"},
+	{"run", "queue of 1 reads", "one run", 4096, "requests of 4 KiB, one at a time"},
+	{"run", "queue of 32 reads", "one run", 4096, "requests of 4 KiB, 32 in flight"},
+	{"wire", "memory of an idle queue pair", "10000 of them", 0, "memory of a queue pair"},
 }
 
 // versions returns the names and versions of the peers.
@@ -45,8 +59,7 @@ type processor struct {
 	bench.Report
 	Note string `json:"note,omitempty"` // conditions of the run
 
-	name string // name of its files, without extension
-	more string // text that somebody wrote about the processor
+	name string // name of its file, without extension
 }
 
 // notWords are the parts of a processor's name that its file name omits.
@@ -59,7 +72,7 @@ func fileName(m *bench.Machine) string {
 }
 
 // write stores a report under its processor's name in dir/benchmarks, replacing the
-// previous one. It also writes the plot and the page of all processors.
+// previous one. It also writes the page of all processors.
 func write(dir string, p *processor) error {
 	base := filepath.Join(dir, "benchmarks", fileName(&p.Machine))
 	text, err := json.MarshalIndent(p, "", "  ")
@@ -70,10 +83,6 @@ func write(dir string, p *processor) error {
 		return err
 	}
 	if err := os.WriteFile(base+".json", append(text, '\n'), 0o666); err != nil {
-		return err
-	}
-	const caption = "Times the speed of the peer. Red marks are targets, yellow bars miss one."
-	if err := create(base+".svg", func(f *os.File) error { return p.Plot(f, caption) }); err != nil {
 		return err
 	}
 	return render(dir)
@@ -124,13 +133,6 @@ func render(dir string) error {
 		if err := json.Unmarshal(text, p); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		// Text that somebody wrote about the processor is in a file of its own, so that no run
-		// replaces it.
-		more, err := os.ReadFile(filepath.Join(dir, "benchmarks", p.name+".md"))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		p.more = string(more)
 		all = append(all, p)
 	}
 	return create(filepath.Join(dir, "benchmarks.md"), func(f *os.File) error {
@@ -138,23 +140,21 @@ func render(dir string) error {
 	})
 }
 
-// Name is the name of the processor's files, without extension.
+// Name is the name of the processor's file, without extension.
 func (p *processor) Name() string { return p.name }
 
-// More is the text about the processor that no run replaces; it may be empty.
-func (p *processor) More() string { return p.more }
-
-// Tables are the tables of all groups.
-func (p *processor) Tables() (string, error) {
+// Rows are the lines of the table: the rows of shown that were measured.
+func (p *processor) Rows() string {
 	var b strings.Builder
-	err := p.Markdown(&b, headings)
-	return strings.ReplaceAll(b.String(), "\n## ", "\n### "), err
-}
-
-// Summary counts the targets.
-func (p *processor) Summary() string {
-	targets, reached := p.Count()
-	return fmt.Sprintf("%d of %d rows with targets reach all of theirs", reached, targets)
+	for _, s := range shown {
+		for i := range p.Results {
+			r := &p.Results[i]
+			if r.Group == s.group && r.Operation == s.operation && r.Variant == s.variant && r.Size == s.size && r.Error == "" {
+				fmt.Fprintf(&b, "| %s | %s |\n", s.title, r.Cells())
+			}
+		}
+	}
+	return b.String()
 }
 
 // create creates a file and writes it with fill.

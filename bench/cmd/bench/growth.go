@@ -2,25 +2,19 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"text/template"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/tool/bench"
 )
-
-//go:embed growth.md.tmpl
-var growthPage string
 
 // A series shows how cost grows with one number: it is measured at each of several sizes.
 type series struct {
@@ -54,7 +48,7 @@ type growthReport struct {
 	Name string `json:"-"` // name of its file, without extension
 }
 
-// growth measures the series and writes the page.
+// growth measures the series, prints them, and stores them with --docs.
 func growth(ctx context.Context, o *options) error {
 	filter, err := regexp.Compile("(?i)" + o.filter)
 	if err != nil {
@@ -159,22 +153,6 @@ func count(n int) string {
 	return s
 }
 
-// Markdown returns the table of a series.
-func (r *growthReport) Markdown(name string) (string, error) {
-	for _, t := range r.Tables {
-		if t.Name != name {
-			continue
-		}
-		var b strings.Builder
-		fmt.Fprintf(&b, "| %s |\n|--:%s|\n", strings.Join(t.Columns, " | "), strings.Repeat("|--:", len(t.Columns)-1))
-		for _, row := range t.Rows {
-			fmt.Fprintf(&b, "| %s |\n", row.line())
-		}
-		return b.String(), nil
-	}
-	return "Not measured.\n", nil
-}
-
 // growthDir returns the directory of the stored reports.
 func growthDir(docs string) string { return filepath.Join(docs, "benchmarks", "growth") }
 
@@ -190,7 +168,7 @@ func (r *growthReport) read(docs string) error {
 	return json.Unmarshal(text, r)
 }
 
-// write stores the report and writes the page of all processors.
+// write stores the report.
 func (r *growthReport) write(docs string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -199,29 +177,5 @@ func (r *growthReport) write(docs string) error {
 	if err := os.MkdirAll(growthDir(docs), 0o777); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(growthDir(docs), r.Name+".json"), append(text, '\n'), 0o666); err != nil {
-		return err
-	}
-	return renderGrowth(docs)
-}
-
-// renderGrowth writes docs/benchmarks/growth.md from the stored reports.
-func renderGrowth(docs string) error {
-	names, err := filepath.Glob(filepath.Join(growthDir(docs), "*.json"))
-	if err != nil || len(names) == 0 {
-		return err
-	}
-	var all []*growthReport
-	for _, name := range names {
-		r := &growthReport{Name: strings.TrimSuffix(filepath.Base(name), ".json")}
-		if err := r.read(docs); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		all = append(all, r)
-	}
-	return create(filepath.Join(docs, "benchmarks", "growth.md"), func(f *os.File) error { return writeGrowth(f, all) })
-}
-
-func writeGrowth(w io.Writer, all []*growthReport) error {
-	return template.Must(template.New("").Parse(growthPage)).Execute(w, all)
+	return os.WriteFile(filepath.Join(growthDir(docs), r.Name+".json"), append(text, '\n'), 0o666)
 }

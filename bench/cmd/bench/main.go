@@ -9,7 +9,7 @@
 //	go run ./cmd/bench --docs DIR --render
 //
 // Before a case is timed, its result is compared with the peer's. With --docs it stores the
-// report and its plot under the processor's name in DIR/benchmarks, and writes
+// report under the processor's name in DIR/benchmarks, and writes
 // DIR/benchmarks.md, which has a section for each processor. With --filter the other rows of
 // the processor's stored report stay. Missed targets are in the
 // table like all others. The exit status is 1 if something could not be measured.
@@ -62,7 +62,7 @@ func run() error {
 	flag.StringVar(&o.docs, "docs", "", "`directory` to write benchmarks.md and benchmarks/ to")
 	flag.StringVar(&o.note, "note", "", "`text` about the conditions of the run, for --docs")
 	flag.BoolVar(&o.render, "render", false, "measure nothing: write benchmarks.md of --docs again from the reports beside it")
-	flag.BoolVar(&o.growth, "growth", false, "measure how cost grows with the number of objects, instead of rates; with --docs writes benchmarks/growth.md")
+	flag.BoolVar(&o.growth, "growth", false, "measure how cost grows with the number of objects, instead of rates; with --docs stores benchmarks/growth/PROCESSOR.json")
 	flag.StringVar(&o.filter, "filter", "", "only rows whose group/operation/variant/size matches the `regexp`")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -75,7 +75,7 @@ func run() error {
 		return errors.New("--docs with --filter needs a --note that says so")
 	}
 	if o.render {
-		return errors.Join(render(o.docs), renderGrowth(o.docs))
+		return render(o.docs)
 	}
 	how := bench.Options{}
 	if o.quick {

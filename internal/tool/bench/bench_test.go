@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"encoding/xml"
 	"errors"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -234,52 +232,15 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestMarkdown(t *testing.T) {
-	var b bytes.Buffer
-	if err := report().Markdown(&b, map[string]string{"sig": "Signatures\n\nIn cache.", "wire": "Wire"}); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		"\n## Signatures\n\nIn cache.\n\n| operation |",
-		"| verify | 512 | 123 GB/s | 50.0 (peer) | 2.47 | ≥ 2.00 |  |  |  | yes |\n",
-		"\n## Wire\n",
-		"| idle queue pair |  | 5.00 KiB (≤ 8.00) |",
-		"| lost | 1 MiB | no \\| answer |",
-	} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in\n%s", want, &b)
+func TestCells(t *testing.T) {
+	r := report().Results
+	for i, want := range map[int]string{0: "123 GB/s | 50.0 (peer) | 2.47"} {
+		if got := r[i].Cells(); got != want {
+			t.Errorf("row %d: %q, want %q", i, got, want)
 		}
 	}
-}
-
-func TestPlot(t *testing.T) {
-	var b bytes.Buffer
-	if err := report().Plot(&b, "a < b & c"); err != nil {
-		t.Fatal(err)
-	}
-	count := map[string]int{}
-	d := xml.NewDecoder(bytes.NewReader(b.Bytes()))
-	for {
-		token, err := d.Token()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, &b)
-		}
-		if e, ok := token.(xml.StartElement); ok {
-			for _, a := range e.Attr {
-				if a.Name.Local == "class" {
-					count[a.Value]++
-				}
-			}
-		}
-	}
-	if count["bar"] != 1 || count["short"] != 1 || count["target"] != 2 || count["one"] != 1 {
-		t.Errorf("%v in\n%s", count, &b)
-	}
-	if strings.Contains(b.String(), "%!") {
-		t.Error(b.String())
+	if got, want := (&Result{Unit: "KiB", Ours: Figure{Median: 5}}).Cells(), "5.00 KiB |  | "; got != want {
+		t.Errorf("without a peer: %q, want %q", got, want)
 	}
 }
 
