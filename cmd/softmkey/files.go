@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/tool/filelock"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/mkeyio"
 )
@@ -27,13 +28,24 @@ func openInput(name string) (*os.File, error) {
 		err = &os.PathError{Op: "read", Path: name, Err: syscall.EISDIR}
 	}
 	if err == nil {
-		_, err = outfile.Stdout(f)
+		err = outfile.RefuseStdout(f)
+	}
+	if err == nil {
+		err = lockInput(f)
 	}
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// lockInput locks an input against commands that write to it.
+func lockInput(f *os.File) error {
+	if f == os.Stdin {
+		return filelock.Inherited(f, true)
+	}
+	return filelock.Shared(f)
 }
 
 // inputName returns the name of an input in messages.

@@ -36,6 +36,10 @@ files without a name (NFS, FAT), a command that is killed with SIGKILL leaves a 
 .NAME.softmkey-... behind. Data that was already written to standard output or to a
 device stays. Files of any size are processed in constant memory, on all cores.
 
+A file that a command writes or replaces is locked against all other commands, and one
+that it reads against those that write it, as flock(1) does. A command that finds a file
+locked ends with an error that names the program.
+
 The exit status is 0 for success, 1 for a bad signature, and 2 for an error of usage,
 configuration, input or output. If a signal ends the command, it is 128 plus the
 number of the signal.`,
