@@ -136,7 +136,7 @@ func TestGoroutines(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				j := Strip(sig.Format{Type: sig.T10DIF, Flags: sig.Type3})
 				if j.chunk = 5000; name == "bad block" {
-					j.Signature.Wire.RefTag = 1
+					j.Signature.Wire.AppTag = 1
 				}
 				if err := run(t, j); err == nil && name != "whole stream" {
 					t.Error("no error")

@@ -67,7 +67,7 @@ const pieceSize = 1 << 20
 // apart, and for a store that was truncated.
 func NewView(j Job, f Store, size int64) (*View, error) {
 	const op = "mkeyio view"
-	j = Job{Direction: j.Direction, Signature: j.Signature, Crypto: j.Crypto, Bad: j.Bad, KeepGoing: true, chunk: 1}
+	j = Job{Direction: j.Direction, Signature: j.Signature, Crypto: j.Crypto, Bad: j.Bad, KeepGoing: true, keepEscapes: j.keepEscapes, chunk: 1}
 	switch {
 	case f == nil:
 		return nil, failure.New(op, syscall.EINVAL, "no store is given")

@@ -130,7 +130,7 @@ func (f Format) cut(op string, n int) (blocks, tail int, err *operr.Error) {
 
 // pass runs n blocks through a transform on the stack, with ConsistentCopyMask.
 func pass(in, out Format, dst, src Blocks, n int, first uint64, o *outcome) *operr.Error {
-	c := TransformConfig{In: in, Out: out, CheckMask: MaskAll}
+	c := TransformConfig{In: in, Out: out, CheckMask: MaskAll, KeepEscapes: true}
 	if in.Type == out.Type {
 		c.CopyMask, c.UseCopyMask = ConsistentCopyMask(in, out), true
 	}
