@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/tool/filelock"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
+	"github.com/softmkey/softmkey/internal/tool/stdfile"
 	"github.com/softmkey/softmkey/mkeyio"
 )
 
@@ -16,12 +17,17 @@ import (
 // which standard output writes, also for a command whose output is another file, because
 // the command's report would be written into the input.
 func openInput(name string) (*os.File, error) {
-	f := os.Stdin
-	if name != "-" {
-		var err error
-		if f, err = os.Open(name); err != nil {
-			return nil, err
-		}
+	f, err := os.Stdin, stdfile.CheckName(name)
+	if err != nil {
+		return nil, err
+	}
+	if name == "-" {
+		err = stdfile.Check(f)
+	} else {
+		f, err = os.Open(name)
+	}
+	if err != nil {
+		return nil, err
 	}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {

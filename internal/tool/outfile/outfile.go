@@ -12,14 +12,16 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/tool/filelock"
+	"github.com/softmkey/softmkey/internal/tool/stdfile"
 )
 
 // Options tune an output. The zero value is a file with the mode 0666, less the
 // umask, that is flushed to the disk.
 type Options struct {
 	// Mode is the mode of a file that did not exist, before the umask; 0 means
-	// 0666. A file that is replaced keeps its mode and, if the user may do so, its
-	// owner.
+	// 0666. A file that is replaced keeps its mode, its ACL and extended attributes
+	// and, if the user may do so, its owner. If its group or its ACL cannot be kept,
+	// the group has no rights.
 	Mode os.FileMode
 
 	// Input, if not nil, is the file that the output is made from. Create refuses
@@ -70,6 +72,9 @@ func RefuseStdout(input *os.File) error {
 func Create(name string, o Options) (*File, error) {
 	if o.Mode == 0 {
 		o.Mode = 0o666
+	}
+	if err := stdfile.CheckName(name); err != nil {
+		return nil, err
 	}
 	to, err := os.Stat(name)
 	switch {
@@ -128,8 +133,7 @@ func replace(f *os.File, name string, to os.FileInfo, o Options) (*File, error) 
 		return nil, err
 	}
 	out.old, out.exists = f, true
-	keepOwner(out.File, to)
-	if err := out.Chmod(to.Mode().Perm()); err != nil {
+	if err := keepRights(out.File, f, to); err != nil {
 		out.Abandon()
 		return nil, err
 	}
@@ -154,6 +158,9 @@ func lock(f *os.File, name string) error {
 
 // lockedStdout returns standard output, which no other command writes to.
 func lockedStdout() (*File, error) {
+	if err := stdfile.Check(os.Stdout); err != nil {
+		return nil, err
+	}
 	if err := filelock.Inherited(os.Stdout, false); err != nil {
 		return nil, err
 	}
