@@ -69,7 +69,7 @@ func TestRefusedConf(t *testing.T) {
 		{"a type of files", format(sig.Format{Type: sig.NVMe64}), syscall.EINVAL, []string{"nvme64", "a memory key has only t10dif"}},
 		{"an unknown seed", format(sig.Format{Type: sig.T10DIF, Seed: 3}), syscall.EINVAL, []string{"seed 3"}},
 		{"an unknown guard", format(sig.Format{Type: sig.T10DIF, Guard: 2}), syscall.EINVAL, []string{"guard type 2"}},
-		{"unknown T10-DIF flags", format(sig.Format{Type: sig.T10DIF, Flags: 0x80}), syscall.EINVAL, []string{"0x80"}},
+		{"unknown T10-DIF flags", format(sig.Format{Type: sig.T10DIF, Flags: 0x100}), syscall.EINVAL, []string{"0x100"}},
 		{"tags with a CRC", format(sig.Format{Type: sig.CRC32, RefTag: 1}), syscall.EINVAL, []string{"crc32"}},
 		{"a block size no key has", format(sig.Format{Type: sig.T10DIF, BlockSize: 1024}), syscall.EINVAL, []string{"1024", "512 520 4048 4096 4160"}},
 		{"a block size that is no multiple of 8", format(sig.Format{Type: sig.T10DIF, BlockSize: 513}), syscall.EINVAL, []string{"513", "8"}},

@@ -62,6 +62,12 @@ func (s *Signature) pass(in, out *sig.Format, check uint8) *fused.Pass {
 	p := new(fused.Pass)
 	if in != nil {
 		p.Check, p.In = true, fusedTags(in)
+		if in.Flags&sig.IgnoreGuard != 0 {
+			check &^= sig.MaskGuard
+		}
+		if in.Flags&sig.IgnoreRef != 0 {
+			check &^= sig.MaskRef
+		}
 		for i := range fused.FieldSize {
 			if check&(0x80>>i) != 0 {
 				p.Mask |= 0xFF << (8 * i)
@@ -93,7 +99,7 @@ func (s *Signature) pass(in, out *sig.Format, check uint8) *fused.Pass {
 
 func fusedTags(f *sig.Format) fused.Tags {
 	t := fused.Tags{Tag: uint64(f.AppTag)<<32 | uint64(f.RefTag), Ones: f.Seed == sig.SeedOnes}
-	if f.Flags&sig.RefRemap != 0 || f.Flags&^sig.IgnoreApp == 0 {
+	if f.Remaps() {
 		t.Step = 1
 	}
 	return t

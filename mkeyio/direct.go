@@ -31,7 +31,7 @@ func (j *Job) direct() bool {
 			return true
 		}
 	}
-	return j.keyless
+	return j.keyless || j.keepEscapes
 }
 
 func newDirectWorker(j *Job, s *shape, check *checker) (*directWorker, error) {
@@ -44,7 +44,7 @@ func newDirectWorker(j *Job, s *shape, check *checker) (*directWorker, error) {
 		in, out = out, in
 	}
 	mask := j.Signature.Checked(check.domain)
-	c := sig.TransformConfig{CheckMask: mask, CheckNothing: mask == 0, CopyMask: j.Signature.CopyMask, UseCopyMask: j.Signature.Flags&mkey.UseCopyMask != 0}
+	c := sig.TransformConfig{CheckMask: mask, CheckNothing: mask == 0, CopyMask: j.Signature.CopyMask, UseCopyMask: j.Signature.Flags&mkey.UseCopyMask != 0, KeepEscapes: j.keepEscapes}
 	switch {
 	case in == nil:
 		c.In, c.Out = sig.Format{BlockSize: int(s.out.Block)}, *out

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/fullio"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
@@ -127,9 +128,9 @@ func (e Encryption) finish(r *Report, dst Output, tail []byte, encrypt bool) err
 		c.DecryptUnit(tail, tail, tweak)
 	}
 	if dst.seq != nil {
-		_, err = dst.seq.Write(tail)
+		err = fullio.Write(dst.seq, tail)
 	} else {
-		_, err = dst.at.WriteAt(tail, r.BytesOut)
+		err = fullio.WriteAt(dst.at, tail, r.BytesOut)
 	}
 	if err != nil {
 		return fmt.Errorf("write the last data unit: %w", err)
@@ -163,14 +164,14 @@ func (h *endHolder) Read(p []byte) (int, error) {
 		}
 		h.fill = copy(h.buf, h.buf[h.begin:h.fill])
 		h.begin = 0
-		n, err := io.ReadFull(h.r, h.buf[h.fill:])
+		n, err := fullio.Read(h.r, h.buf[h.fill:])
 		h.fill += n
 		switch err {
 		case nil:
 			// Keep two units: the rest of the stream may be shorter than 16
 			// bytes and extend the last whole unit.
 			h.ready = (h.fill - 2*h.unit) / h.unit * h.unit
-		case io.EOF, io.ErrUnexpectedEOF:
+		case io.EOF:
 			h.ended = true
 			h.ready = int(wholeUnits(int64(h.fill), h.unit))
 		default:

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/fullio"
 )
 
 // Input is the source of a stream: see [From], [FromAt] and [FromFile]. The
@@ -83,11 +84,8 @@ func (in *Input) readAt(p []byte, off int64) error {
 		clear(p)
 		return nil
 	}
-	n, err := in.at.ReadAt(p, off)
-	switch {
-	case n == len(p):
-		return nil
-	case err == nil, errors.Is(err, io.EOF):
+	n, err := fullio.ReadAt(in.at, p, off)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the input ends at byte %d: it became shorter while it was read: %w", off+int64(n), io.ErrUnexpectedEOF)
 	}
 	return err
@@ -96,8 +94,8 @@ func (in *Input) readAt(p []byte, off int64) error {
 // readNext fills p with the next bytes and returns their number, which is below len(p) at
 // the end of the stream.
 func (in *Input) readNext(p []byte) (int, error) {
-	n, err := io.ReadFull(in.seq, p)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	n, err := fullio.Read(in.seq, p)
+	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return n, err
@@ -172,13 +170,12 @@ var zeros [holeSize]byte
 // writeAt writes p at off, except for runs of zeros that become holes in a file.
 func (out *Output) writeAt(p []byte, off int64) error {
 	if out.file == nil {
-		_, err := out.at.WriteAt(p, off)
-		return err
+		return fullio.WriteAt(out.at, p, off)
 	}
 	for len(p) > 0 {
 		run, zero := span(p, off)
 		if !zero {
-			if _, err := out.at.WriteAt(p[:run], off); err != nil {
+			if err := fullio.WriteAt(out.at, p[:run], off); err != nil {
 				return err
 			}
 		}

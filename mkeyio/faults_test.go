@@ -5,11 +5,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
+	"syscall"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
 
+	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
 )
 
 // TestFaults makes the reader or the writer fail.
@@ -136,7 +140,7 @@ func TestGoroutines(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				j := Strip(sig.Format{Type: sig.T10DIF, Flags: sig.Type3})
 				if j.chunk = 5000; name == "bad block" {
-					j.Signature.Wire.RefTag = 1
+					j.Signature.Wire.AppTag = 1
 				}
 				if err := run(t, j); err == nil && name != "whole stream" {
 					t.Error("no error")
@@ -152,3 +156,63 @@ func TestGoroutines(t *testing.T) {
 type endless struct{}
 
 func (endless) ReadAt(p []byte, _ int64) (int, error) { return len(p), nil }
+
+// broken breaks the contracts of io: the counts of its methods are too small, or too large.
+type broken struct{ read, write int }
+
+func (b broken) Read(p []byte) (int, error)             { return b.read, nil }
+func (b broken) Write(p []byte) (int, error)            { return b.write, nil }
+func (b broken) ReadAt(p []byte, _ int64) (int, error)  { return len(p), nil }
+func (b broken) WriteAt(p []byte, _ int64) (int, error) { return b.write, nil }
+
+// TestBrokenContracts checks that a count which is too small is an error of each output and input,
+// and one that is too large no panic.
+func TestBrokenContracts(t *testing.T) {
+	f := sig.Format{Type: sig.T10DIF}
+	data := make([]byte, 5120)
+	plain := FromAt(bytes.NewReader(data), int64(len(data)))
+	c, err := xts.New(append(make([]byte, 16), bytes.Repeat([]byte{1}, 16)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{0, 100, 1 << 20} {
+		for name, out := range map[string]Output{"To": To(broken{write: n}), "ToAt": ToAt(broken{write: n})} {
+			if report, err := Run(t.Context(), Protect(f), out, plain); err == nil || n == 100 && !errors.Is(err, io.ErrShortWrite) {
+				t.Errorf("%s, count %d: %v, %+v", name, n, err, report)
+			}
+		}
+		v, err := NewView(Protect(f), broken{write: n}, 520)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := v.WriteAt(make([]byte, 512), 0); err == nil {
+			t.Errorf("View, count %d: %d, %v", n, m, err)
+		}
+		e := Encryption{DEK: mkeytest.DEK{Cipher: c}, Unit: 512}
+		for name, out := range map[string]Output{"To": To(broken{write: n}), "ToAt": ToAt(broken{write: n})} {
+			if report, err := e.Encrypt(t.Context(), out, FromAt(bytes.NewReader(data), 100)); n != 100 && err == nil {
+				t.Errorf("Encrypt, %s, count %d: %v, %+v", name, n, err, report)
+			}
+		}
+	}
+	if _, err := Run(t.Context(), Protect(f), To(io.Discard), From(broken{read: 1 << 30})); err == nil {
+		t.Error("a Reader's count that is too large: no error")
+	}
+	if _, err := Run(t.Context(), Protect(f), To(io.Discard), From(broken{})); !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("a Reader that returns (0, nil): %v", err)
+	}
+	truncated := iotest.ErrReader(io.ErrUnexpectedEOF) // as a decompressor reports it
+	if _, err := Run(t.Context(), Protect(f), To(io.Discard), From(io.MultiReader(bytes.NewReader(data), truncated))); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a truncated source: %v", err)
+	}
+}
+
+func TestOutputTooLong(t *testing.T) {
+	_, err := Run(t.Context(), Protect(sig.Format{Type: sig.T10DIF}), To(io.Discard), FromAt(endless{}, math.MaxInt64))
+	if !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("%v, want EINVAL", err)
+	}
+	if v, err := NewView(Strip(sig.Format{Type: sig.T10DIF}), broken{}, math.MaxInt64); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("%v, %v, want EINVAL", v, err)
+	}
+}

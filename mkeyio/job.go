@@ -51,6 +51,8 @@ type Job struct {
 	// Workers is the number of goroutines that process chunks; 0 means one for each core.
 	Workers int
 
+	keepEscapes bool // sig.TransformConfig.KeepEscapes
+
 	chunk   int64 // approximate bytes of data in a chunk; 0 means chunkSize
 	keyless bool  // use no key if the job can be done without one
 }
@@ -81,13 +83,22 @@ func Strip(f sig.Format) Job {
 
 // Convert returns the job that checks the fields of one format and writes those of
 // another. If both have one type and block size, the bytes of [sig.ConsistentCopyMask] are
-// copied, so that a bad field stays bad. One of the formats may be plain data.
+// copied, so that a bad field stays bad. A block that an escape exempts from the check
+// stays exempt if both have one block size and the other format has an escape; otherwise it
+// gets a whole field. One of the formats may be plain data.
 func Convert(from, to sig.Format) Job {
 	s := signature(&from, &to)
 	if from.Type != sig.None && from.Type == to.Type && from.Block() == to.Block() {
 		s.Flags, s.CopyMask = mkey.UseCopyMask, sig.ConsistentCopyMask(from, to)
 	}
-	return Job{Direction: TX, Signature: s}
+	// Keys follow the copy mask for escaped blocks, too, so Convert needs a job without a key.
+	return Job{Direction: TX, Signature: s, keepEscapes: from.Block() == to.Block() && hasTags(from) && hasTags(to)}
+}
+
+// hasTags reports whether a format has tags, which can exempt a block from the check.
+func hasTags(f sig.Format) bool {
+	_, ref := f.TagBits()
+	return ref > 0
 }
 
 // signature returns signature attributes that check every byte of the fields.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/softmkey/softmkey/internal/base/fullio"
 	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/mkey"
 )
@@ -280,8 +281,7 @@ func (p *pipeline) take(s *slot) error {
 func (p *pipeline) write() {
 	defer close(p.written)
 	for s := range p.writes {
-		if _, err := p.dst.seq.Write(s.out); err != nil {
-			p.writeErr = err
+		if p.writeErr = fullio.Write(p.dst.seq, s.out); p.writeErr != nil {
 			return
 		}
 		p.recycle(s)

@@ -1,6 +1,7 @@
 package mkeyio
 
 import (
+	"math"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -115,6 +116,9 @@ func (s *shape) length(n int64) (out, tail int64, err error) {
 			n, n/s.in.Stride(), s.in.Field-missing, s.in.Field)
 	}
 	data := s.in.Data(n)
+	if s.out.Signed() && data/s.out.Block > (math.MaxInt64-data)/s.out.Field {
+		return 0, 0, failure.New("mkeyio run", syscall.EINVAL, "input of %d bytes: the output would be longer than %d bytes", n, int64(math.MaxInt64))
+	}
 	for _, d := range []domain{s.in, s.out} {
 		if d.Signed() {
 			tail = max(tail, data%d.Block)

@@ -1,12 +1,12 @@
 package mkeyio
 
 import (
-	"errors"
 	"io"
 	"sync"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/fullio"
 	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/mkey"
 )
@@ -67,7 +67,7 @@ const pieceSize = 1 << 20
 // apart, and for a store that was truncated.
 func NewView(j Job, f Store, size int64) (*View, error) {
 	const op = "mkeyio view"
-	j = Job{Direction: j.Direction, Signature: j.Signature, Crypto: j.Crypto, Bad: j.Bad, KeepGoing: true, chunk: 1}
+	j = Job{Direction: j.Direction, Signature: j.Signature, Crypto: j.Crypto, Bad: j.Bad, KeepGoing: true, keepEscapes: j.keepEscapes, chunk: 1}
 	switch {
 	case f == nil:
 		return nil, failure.New(op, syscall.EINVAL, "no store is given")
@@ -326,10 +326,7 @@ func (v *View) load(w *viewWorker, from, to int64) ([]byte, []mkey.BadBlock, err
 		s.in = make([]byte, n)
 	}
 	s.in = s.in[:n]
-	if k, err := v.f.ReadAt(s.in, s.off); int64(k) < n {
-		if err == nil || errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF // the store was truncated meanwhile
-		}
+	if _, err := fullio.ReadAt(v.f, s.in, s.off); err != nil { // io.ErrUnexpectedEOF: the store was truncated meanwhile
 		return nil, nil, err
 	}
 	bad, err := w.read.work(s)
@@ -350,8 +347,7 @@ func (v *View) save(w *viewWorker, data []byte, from int64) error {
 	if len(bad) > 0 {
 		return copyOf(&bad[0])
 	}
-	_, err = v.f.WriteAt(s.out, s.outOff)
-	return err
+	return fullio.WriteAt(v.f, s.out, s.outOff)
 }
 
 // merge writes p to a range within a piece, together with the rest of the granules at its ends.

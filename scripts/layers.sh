@@ -22,16 +22,17 @@ internal/base/kernel/icrc        internal/base/cpu
 internal/base/geometry           operr internal/base/failure
 internal/base/fifo
 internal/base/loan
+internal/base/fullio
 internal/base/random
 internal/base/bytesize
 internal/base/summary
-sig                              operr internal/base/failure internal/base/geometry internal/base/bytesize internal/base/cpu internal/base/kernel/crc
+sig                              operr internal/base/failure internal/base/fullio internal/base/geometry internal/base/bytesize internal/base/cpu internal/base/kernel/crc
 xts                              operr internal/base/failure internal/base/cpu internal/base/kernel/aesxts
 internal/base/keydoor             operr internal/base/failure rdma sig xts
 dek                              operr internal/base/failure internal/base/cpu internal/base/kernel/aesxts internal/base/keydoor xts golang.org/x/sys/*
 mkey                             operr internal/base/failure rdma internal/base/geometry internal/base/loan internal/base/cpu internal/base/kernel/* internal/base/keydoor sig xts
 mkey/mkeytest                    operr internal/base/failure rdma sig xts mkey internal/base/kernel/ref
-mkeyio                           operr internal/base/failure internal/base/loan rdma internal/base/geometry sig xts mkey golang.org/x/sys/unix
+mkeyio                           operr internal/base/failure internal/base/fullio internal/base/loan rdma internal/base/geometry sig xts mkey golang.org/x/sys/unix
 roce/packetconn                  operr internal/base/failure
 internal/base/wire               operr internal/base/failure internal/base/kernel/icrc
 internal/base/unixsocket         internal/base/failure golang.org/x/sys/unix

@@ -2,6 +2,7 @@ package sig
 
 import (
 	"syscall"
+	"unsafe"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/operr"
@@ -16,7 +17,8 @@ const convertStep = 32 << 10
 // the two may be plain data, a Format of Type None. It returns the number of
 // bytes written, which is to.StreamLen of the data in src; dst must have room
 // for them. All data is converted even if a block is bad; the error is then an
-// *Error with the first bad block. dst and src must not overlap.
+// *Error with the first bad block. Convert panics if dst and src overlap, unless they
+// begin at the same byte and both formats have blocks and fields of one size.
 //
 // If both formats have one type and block size, the bytes of [ConsistentCopyMask] are
 // copied, so that a bad field stays bad. The rest of the field is generated.
@@ -44,6 +46,9 @@ func (f Format) Convert(to Format, dst, src []byte) (int, error) {
 		return 0, failure.New(op, syscall.EINVAL, "destination of %d bytes: %d are needed", len(dst), length)
 	}
 	dst = dst[:length]
+	if overlap(dst, src) && (unsafe.SliceData(dst) != unsafe.SliceData(src) || f.Block() != to.Block() || f.FieldSize() != to.FieldSize()) {
+		panic("sig: invalid buffer overlap")
+	}
 
 	o := outcome{keep: true}
 	switch {
@@ -56,6 +61,13 @@ func (f Format) Convert(to Format, dst, src []byte) (int, error) {
 		return 0, err
 	}
 	return len(dst), o.err()
+}
+
+// overlap reports whether two slices share memory.
+func overlap(x, y []byte) bool {
+	return len(x) > 0 && len(y) > 0 &&
+		uintptr(unsafe.Pointer(&x[0])) <= uintptr(unsafe.Pointer(&y[len(y)-1])) &&
+		uintptr(unsafe.Pointer(&y[0])) <= uintptr(unsafe.Pointer(&x[len(x)-1]))
 }
 
 // convertAligned converts between blocks of one size, with one transform.

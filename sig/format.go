@@ -64,9 +64,9 @@ const (
 )
 
 // Flags are the flags of the types with tags: T10DIF and the NVMe types. If none of the
-// first four is set, Type1 holds. The values of the first three are those of enum
+// first four is set, Type1 holds. The Ignore flags concern only the check. The values of the first three are those of enum
 // mlx5dv_sig_t10dif_flags.
-type Flags uint8
+type Flags uint16
 
 const (
 	RefRemap      Flags = 1 << iota // the reference tag rises by one each block, modulo 2 to the power of its bits
@@ -75,23 +75,25 @@ const (
 	NoFlags                         // no remapping and no escape; differs from the zero value, which means Type1
 	IgnoreApp                       // no bit of the application tag is compared; AppMask must be zero
 	IgnoreStorage                   // the storage tag of an NVMe type is not compared
+	IgnoreRef                       // the reference tag is not compared
+	IgnoreGuard                     // the guard is not compared
 
-	Type1 = RefRemap | AppEscape // protection type 1: reference tag counts from the low half of the LBA
-	Type2 = RefRemap | AppEscape // protection type 2: the same rules, from a reference tag of the caller's choice
-	Type3 = AppRefEscape         // protection type 3: constant reference tag, escape only if both tags are all ones
+	Type1 = RefRemap | AppEscape     // protection type 1: reference tag counts from the low half of the LBA
+	Type2 = RefRemap | AppEscape     // protection type 2: the same rules, from a reference tag of the caller's choice
+	Type3 = AppRefEscape | IgnoreRef // protection type 3: the reference tag is constant and not compared, escape only if both tags are all ones
 )
 
 // String returns the names of the flags, joined by "|", or "0" for no flags.
 func (f Flags) String() string {
 	var s []string
-	for i, name := range []string{"REF_REMAP", "APP_ESCAPE", "APP_REF_ESCAPE", "NO_FLAGS", "IGNORE_APP", "IGNORE_STORAGE"} {
+	for i, name := range []string{"REF_REMAP", "APP_ESCAPE", "APP_REF_ESCAPE", "NO_FLAGS", "IGNORE_APP", "IGNORE_STORAGE", "IGNORE_REF", "IGNORE_GUARD"} {
 		if f&(1<<i) != 0 {
 			s = append(s, name)
 			f &^= 1 << i
 		}
 	}
 	if f != 0 || s == nil {
-		s = append(s, fmt.Sprintf("%d", uint8(f)))
+		s = append(s, fmt.Sprintf("%d", uint16(f)))
 	}
 	return strings.Join(s, "|")
 }
@@ -153,10 +155,10 @@ func (f Format) validate() *operr.Error {
 		return refuse("guard type %d: must be CRC or CSUM", f.Guard)
 	case f.Seed > SeedOnes:
 		return refuse("seed %d: must be zeros or ones", f.Seed)
-	case f.Flags >= IgnoreStorage<<1:
-		return refuse("flags %#x: unknown bits", uint8(f.Flags))
+	case f.Flags >= IgnoreGuard<<1:
+		return refuse("flags %#x: unknown bits", uint16(f.Flags))
 	case f.Flags&NoFlags != 0 && f.Flags&behaviour != 0:
-		return refuse("flags %#x: NoFlags beside others", uint8(f.Flags))
+		return refuse("flags %#x: NoFlags beside others", uint16(f.Flags))
 	case f.Flags&IgnoreApp != 0 && f.AppMask != 0:
 		return refuse("application tag mask %#x beside IgnoreApp", f.AppMask)
 	case size < 8 || size%8 != 0:
@@ -169,6 +171,8 @@ func (f Format) validate() *operr.Error {
 		return refuse("%v has no guard type, tags, tag mask or flags", f.Type)
 	case f.Type == None && f.Seed != SeedDefault:
 		return refuse("%v has no seed", f.Type)
+	case f.tagged() && f.checksNothing():
+		return refuse("neither the guard nor a tag is compared: nothing is left to check")
 	case f.nvme():
 		return f.validateNVMe(refuse)
 	case f.Metadata != 0, f.FieldFirst, f.StorageBits != 0, f.StorageTag != 0, f.Flags&IgnoreStorage != 0:
@@ -177,6 +181,13 @@ func (f Format) validate() *operr.Error {
 		return refuse("reference tag %#x: %v has 32 bits of it", f.RefTag, f.Type)
 	}
 	return nil
+}
+
+// checksNothing reports whether the flags of a type with tags exclude every part of the field
+// from the check.
+func (f Format) checksNothing() bool {
+	const ignored = IgnoreGuard | IgnoreRef
+	return f.Flags&ignored == ignored && f.appMask() == 0 && (f.storageBits() == 0 || f.Flags&IgnoreStorage != 0)
 }
 
 // tagged reports whether the field has tags beside its guard.

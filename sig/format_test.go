@@ -32,6 +32,12 @@ func TestParseFormat(t *testing.T) {
 			sig.Format{Type: sig.T10DIF, BlockSize: 512, Guard: sig.GuardCSUM, Seed: sig.SeedOnes, AppTag: 0x5678, RefTag: 0xF0DEBC9A, AppMask: 0xFF00}, ""},
 		{"t10dif:512,guard=crc,seed=0,app=12,ref=34", sig.Format{Type: sig.T10DIF, BlockSize: 512, Seed: sig.SeedZeros, AppTag: 12, RefTag: 34}, "t10dif:512,app=0xc,ref=0x22"},
 		{"t10dif:512,app-mask=0x0", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.IgnoreApp}, ""},
+		{"t10dif:512,type3,no-ref-check", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.Type3}, "t10dif:512,type3"},
+		{"t10dif:512,no-ref-check", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.IgnoreRef}, ""},
+		{"t10dif:512,no-guard-check,no-ref-check,no-remap,no-escape", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.IgnoreRef | sig.IgnoreGuard | sig.NoFlags}, ""},
+		{"t10dif:512,no-app-check", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.IgnoreApp}, "t10dif:512,app-mask=0x0"},
+		{"t10dif:512,type3,no-remap", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.AppRefEscape}, "t10dif:512,no-remap,app-ref-escape"},
+		{"nvme64:512,type3,no-guard-check", sig.Format{Type: sig.NVMe64, BlockSize: 512, Flags: sig.Type3 | sig.IgnoreGuard}, "nvme64:512,no-guard-check,type3"},
 		{"t10dif:512,app-mask=0x0,type3", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.IgnoreApp | sig.Type3}, ""},
 		{"t10dif:512,app-mask=0xffff", sig.Format{Type: sig.T10DIF, BlockSize: 512, AppMask: 0xFFFF}, "t10dif:512"},
 		{"crc32:4048", sig.Format{Type: sig.CRC32, BlockSize: 4048}, ""},
@@ -62,7 +68,7 @@ func TestParseFormatRefused(t *testing.T) {
 		"t10dif,", "t10dif,,", "t10dif,x", "t10dif,app", "t10dif,app=", "t10dif,app=65536", "t10dif,app=-1", "t10dif,ref=0x100000000", "t10dif,app-mask=x",
 		"t10dif,guard", "t10dif,guard=md5", "t10dif,seed=1", "t10dif,app=1,app=1", "t10dif,type1,type2", "t10dif,type1,type1", "t10dif,remap,no-remap",
 		"t10dif,no-escape,app-escape", "t10dif,type1=1", "t10dif,remap=", "none,seed=0", "none,app=1", "crc32,app=1", "crc32,ref=1", "crc32c,guard=csum",
-		"crc64,type3", "crc64,no-remap", "t10dif,meta=16", "nvme64,meta=0", "nvme64,meta=12", "nvme64,sts=x", "nvme64,pi-first=1", "nvme16,no-storage-check=1", "nvme32,seed=ones", "nvme32,storage=0x10000", "crc32,app-mask=1", "crc32,app-mask=0",
+		"crc64,type3", "crc64,no-guard-check", "t10dif,no-ref-check=1", "t10dif,no-app-check,app-mask=1", "t10dif,no-app-check,no-ref-check,no-guard-check", "crc64,no-remap", "t10dif,meta=16", "nvme64,meta=0", "nvme64,meta=12", "nvme64,sts=x", "nvme64,pi-first=1", "nvme16,no-storage-check=1", "nvme32,seed=ones", "nvme32,storage=0x10000", "crc32,app-mask=1", "crc32,app-mask=0",
 	} {
 		if f, err := sig.ParseFormat(s); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%q: %+v, %v; want EINVAL", s, f, err)
@@ -97,7 +103,9 @@ func TestValidateRefused(t *testing.T) {
 		{Type: sig.T10DIF, Guard: sig.GuardCSUM + 1},
 		{Type: sig.T10DIF, Seed: sig.SeedOnes + 1},
 		{Type: sig.CRC32, Seed: 0xFF},
-		{Type: sig.T10DIF, Flags: sig.IgnoreStorage << 1},
+		{Type: sig.T10DIF, Flags: sig.IgnoreGuard << 1},
+		{Type: sig.T10DIF, Flags: sig.IgnoreGuard | sig.IgnoreRef | sig.IgnoreApp},
+		{Type: sig.NVMe32, Flags: sig.IgnoreGuard | sig.IgnoreRef | sig.IgnoreApp | sig.IgnoreStorage},
 		{Type: sig.T10DIF, Flags: sig.IgnoreStorage},
 		{Type: sig.T10DIF, RefTag: 1 << 32},
 		{Type: sig.T10DIF, Metadata: 16},
@@ -138,6 +146,7 @@ func TestValidateRefused(t *testing.T) {
 	for _, f := range []sig.Format{
 		{}, {Type: sig.T10DIF}, {Type: sig.T10DIF, Flags: sig.NoFlags | sig.IgnoreApp}, {Type: sig.CRC64, BlockSize: sig.MaxBlockSize}, {Type: sig.CRC32, BlockSize: 8},
 		{Type: sig.NVMe32, StorageBits: 64, StorageTag: 1<<64 - 1, RefTag: 0xFFFF}, {Type: sig.NVMe32, RefTag: 1<<64 - 1}, {Type: sig.NVMe16, Metadata: 64, FieldFirst: true, Flags: sig.IgnoreStorage | sig.IgnoreApp},
+		{Type: sig.NVMe32, Flags: sig.IgnoreGuard | sig.IgnoreRef | sig.IgnoreApp},
 	} {
 		if err := f.Validate(); err != nil {
 			t.Errorf("%+v: %v", f, err)

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/fullio"
 )
 
 // ioStep is the approximate number of bytes of data that a Reader or Writer
@@ -67,10 +68,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 
 // fill reads and checks the next blocks.
 func (r *Reader) fill() {
-	n, err := io.ReadFull(r.src, r.in)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = io.EOF
-	}
+	n, err := fullio.Read(r.src, r.in)
 	r.data, r.err = stripBlocks(r.strip, r.room, r.in[:n], r.number, errors.Is(err, io.EOF))
 	r.number += uint64(n / r.strip.in.Stride())
 	if r.err == nil {
@@ -145,11 +143,7 @@ func (w *Writer) flush() {
 	w.protect.Run(Interleaved(f, w.out), Interleaved(w.protect.in, w.data), n, w.number, nil)
 	out := append(w.out[:n*f.Stride()], w.data[n*f.Block():]...)
 	w.data, w.number = w.data[:0], w.number+uint64(n)
-	m, err := w.dst.Write(out)
-	if err == nil && m < len(out) {
-		err = io.ErrShortWrite
-	}
-	w.err = err
+	w.err = fullio.Write(w.dst, out)
 }
 
 // errWriterClosed is the error of Write after Close.
@@ -218,10 +212,7 @@ func (r *ReaderAt) ReadAt(p []byte, off int64) (n int, err error) {
 			in, room = make([]byte, count*stride), make([]byte, count*block)
 		}
 		from, to := first*stride, min((first+count)*stride, r.size)
-		if m, err := r.src.ReadAt(in[:to-from], from); m < int(to-from) {
-			if err == nil || errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
+		if _, err := fullio.ReadAt(r.src, in[:to-from], from); err != nil {
 			return n, err
 		}
 		data, bad := stripBlocks(r.strip, room, in[:to-from], uint64(first), to == r.size)

@@ -198,3 +198,39 @@ func TestReaderWriterErrors(t *testing.T) {
 		t.Errorf("Close that cannot write: %v", err)
 	}
 }
+
+// stuck returns no byte and no error.
+type stuck struct{}
+
+func (stuck) Read([]byte) (int, error) { return 0, nil }
+
+// tooMany returns a count that is larger than its buffer.
+type tooMany struct{}
+
+func (tooMany) Read(p []byte) (int, error) { return len(p) + 1, nil }
+
+// TestReaderOfBrokenSources reads from sources that break the contract of io.Reader, and from one
+// that reports that it was truncated, as a decompressor does.
+func TestReaderOfBrokenSources(t *testing.T) {
+	f := sig.Format{Type: sig.CRC32C}
+	data := make([]byte, 516)
+	if err := f.Generate(data); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		r    io.Reader
+		want error
+	}{
+		"no progress": {stuck{}, io.ErrNoProgress},
+		"too many":    {tooMany{}, nil},
+		"truncated":   {io.MultiReader(bytes.NewReader(data), iotest.ErrReader(io.ErrUnexpectedEOF)), io.ErrUnexpectedEOF},
+	} {
+		r, err := sig.NewReader(tc.r, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(r); err == nil || tc.want != nil && !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", name, err, tc.want)
+		}
+	}
+}

@@ -56,20 +56,34 @@ func DefaultCopyMask(in, out Format) uint8 {
 	return m
 }
 
-// ConsistentCopyMask returns [DefaultCopyMask] without the bytes that would be
+// ConsistentCopyMask returns [DefaultCopyMask] without the bytes that could be
 // wrong under the output's format: reference tags that remap on one side only,
-// and CRCs of different seeds. A block that was correct under the input's
-// format is then correct under the output's.
+// CRCs of different seeds, and parts of the field that the output's format
+// compares and the input's does not. A block that was checked and correct under the
+// input's format is then correct under the output's. A block that an escape exempts
+// from the check needs [TransformConfig.KeepEscapes] too.
 func ConsistentCopyMask(in, out Format) uint8 {
 	m := DefaultCopyMask(in, out)
 	if !in.tagged() && in.ones() != out.ones() {
 		return maskNothing
 	}
-	if in.tagged() && in.step() != out.step() {
+	if !in.tagged() {
+		return m
+	}
+	if in.step() != out.step() || ignores(in, out, IgnoreRef) || ignores(in, out, IgnoreStorage) {
 		m &^= MaskRef
+	}
+	if out.appMask()&^in.appMask() != 0 {
+		m &^= MaskApp
+	}
+	if ignores(in, out, IgnoreGuard) {
+		m &^= MaskGuard
 	}
 	return m
 }
+
+// ignores reports whether the input's format does not compare what the output's does.
+func ignores(in, out Format, part Flags) bool { return in.Flags&part != 0 && out.Flags&part == 0 }
 
 // wireMask returns the bits of a byte mask in the field's little-endian number, the form
 // that the kernels use.

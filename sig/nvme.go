@@ -127,10 +127,10 @@ func (f Format) Field(b []byte) Field {
 
 // Escapes reports whether the tags in a field exempt its block from the check.
 func (f Format) Escapes(x Field) bool {
-	switch flags := f.flags(); {
-	case flags&AppRefEscape != 0:
+	switch f.escape() {
+	case AppRefEscape:
 		return x.AppTag == 0xFFFF && x.RefTag == f.refMask()
-	case flags&AppEscape != 0:
+	case AppEscape:
 		return x.AppTag == 0xFFFF
 	}
 	return false
@@ -318,19 +318,20 @@ func (t *Transform) storeNVMe(dst, src Blocks, want []uint64, first uint64) {
 func (t *Transform) reportNVMe(src Blocks, want []uint64, first uint64, o *outcome) {
 	f := &t.in
 	app, storage := f.appMask(), f.Flags&IgnoreStorage == 0
+	checkGuard, checkRef := t.checked&MaskGuard != 0 && f.Flags&IgnoreGuard == 0, t.checked&MaskRef != 0 && f.Flags&IgnoreRef == 0
 	x := Field{AppTag: f.AppTag, StorageTag: f.StorageTag, RefTag: f.ref(first)}
 	step, mask := uint64(f.step()), f.refMask()
 	for i, guard := range want {
 		stored := t.nvmeIn.load(src.Fields[i*src.FieldStride:])
 		e := Error{}
 		switch {
-		case t.checked&MaskGuard != 0 && stored.Guard != guard:
+		case checkGuard && stored.Guard != guard:
 			e = Error{Kind: BadGuard, Stored: stored.Guard, Computed: guard}
 		case t.checked&MaskApp != 0 && (stored.AppTag^x.AppTag)&app != 0:
 			e = Error{Kind: BadAppTag, Stored: uint64(stored.AppTag), Computed: uint64(x.AppTag)}
 		case t.checked&MaskRef != 0 && storage && stored.StorageTag != x.StorageTag:
 			e = Error{Kind: BadStorageTag, Stored: stored.StorageTag, Computed: x.StorageTag}
-		case t.checked&MaskRef != 0 && stored.RefTag != x.RefTag:
+		case checkRef && stored.RefTag != x.RefTag:
 			e = Error{Kind: BadRefTag, Stored: stored.RefTag, Computed: x.RefTag}
 		}
 		x.RefTag = (x.RefTag + step) & mask

@@ -110,7 +110,7 @@ func randomNVMe(r *rand.Rand, size int) sig.Format {
 	f.StorageBits = pick(r, least, most, least+r.IntN(most-least+1))
 	f.StorageTag = r.Uint64() >> (64 - f.StorageBits) // a shift by 64 gives 0
 	f.RefTag = pick(r, 0, ^uint64(0), r.Uint64()) >> (64 - (both - f.StorageBits))
-	f.Flags = pick(r, 0, sig.NoFlags, sig.Type3, sig.RefRemap)
+	f.Flags = pick(r, 0, sig.NoFlags, sig.AppRefEscape, sig.RefRemap)
 	return f
 }
 

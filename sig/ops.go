@@ -1,6 +1,7 @@
 package sig
 
 import (
+	"math"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -9,9 +10,13 @@ import (
 )
 
 // StreamLen returns the length of the stream of blocks and fields that holds data
-// bytes of data. A last block that is not complete has no field.
+// bytes of data. A last block that is not complete has no field. A length that an
+// int64 cannot hold is returned as math.MaxInt64.
 func (f Format) StreamLen(data int64) int64 {
-	return f.stream().Len(data)
+	if s := f.stream(); s.Field == 0 || data/s.Block <= (math.MaxInt64-data)/s.Field {
+		return s.Len(data)
+	}
+	return math.MaxInt64
 }
 
 // DataLen returns the bytes of data in a stream of the given length. Bytes of a
@@ -46,6 +51,9 @@ func (f Format) generate(op string, b Blocks, n int) *operr.Error {
 	if err := f.signed(op); err != nil {
 		return err
 	}
+	if err := countable(op, n); err != nil {
+		return err
+	}
 	return pass(Format{}, f, b, b, n, 0, &outcome{})
 }
 
@@ -62,7 +70,7 @@ func (f Format) signed(op string) *operr.Error {
 // Protect copies src, plain data, to dst and adds a field after every block. It
 // returns the number of bytes written, StreamLen of the length of src; dst must
 // have room for them. An incomplete last block is copied without a field. dst
-// and src must not overlap.
+// and src must not overlap: Protect panics if they do.
 func (f Format) Protect(dst, src []byte) (int, error) {
 	return Format{BlockSize: f.BlockSize}.Convert(f, dst, src)
 }
@@ -78,9 +86,12 @@ func (f Format) Verify(buf []byte) error {
 	return o.err()
 }
 
-// VerifyEach is Verify for every bad block: it calls rep for each of them. If
-// it returns an error, which is an *operr.Error, nothing was checked.
+// VerifyEach is Verify for every bad block: it calls rep, which must not be nil, for
+// each of them. If it returns an error, which is an *operr.Error, nothing was checked.
 func (f Format) VerifyEach(buf []byte, rep Reporter) error {
+	if rep == nil {
+		return noReporter()
+	}
 	return asError(f.verify(buf, &outcome{rep: rep}))
 }
 
@@ -97,20 +108,40 @@ func (f Format) verifyBlocks(op string, b Blocks, n int, o *outcome) *operr.Erro
 	if err := f.signed(op); err != nil {
 		return err
 	}
+	if err := countable(op, n); err != nil {
+		return err
+	}
 	return pass(f, Format{}, b, b, n, 0, o)
 }
 
-// VerifyBlocks checks the fields of the first n blocks of b and calls rep for every
-// bad one. They are the stream's first blocks; [Format.From] gives the format for later
+// countable refuses a negative number of blocks.
+func countable(op string, n int) *operr.Error {
+	if n < 0 {
+		return failure.New(op, syscall.EINVAL, "%d blocks: must not be negative", n)
+	}
+	return nil
+}
+
+// noReporter is the error of a check whose bad blocks nobody would learn of.
+func noReporter() error {
+	return failure.New("sig verify", syscall.EINVAL, "no Reporter is given: nobody would learn of a bad block")
+}
+
+// VerifyBlocks checks the fields of the first n blocks of b and calls rep, which must not
+// be nil, for every bad one. They are the stream's first blocks; [Format.From] gives the format for later
 // ones. It panics if the blocks do not fit the slices.
 func (f Format) VerifyBlocks(b Blocks, n int, rep Reporter) error {
+	if rep == nil {
+		return noReporter()
+	}
 	return asError(f.verifyBlocks("sig verify", b, n, &outcome{rep: rep}))
 }
 
 // Strip checks the stream src as Verify does and copies only its data to dst.
 // It returns the number of bytes written, DataLen of the length of src; dst
 // must have room for them. All data is copied even if a block is bad; the error
-// is then an *Error with the first bad block. dst and src must not overlap.
+// is then an *Error with the first bad block. dst and src must not overlap: Strip panics
+// if they do.
 func (f Format) Strip(dst, src []byte) (int, error) {
 	return f.Convert(Format{BlockSize: f.BlockSize}, dst, src)
 }
@@ -130,7 +161,7 @@ func (f Format) cut(op string, n int) (blocks, tail int, err *operr.Error) {
 
 // pass runs n blocks through a transform on the stack, with ConsistentCopyMask.
 func pass(in, out Format, dst, src Blocks, n int, first uint64, o *outcome) *operr.Error {
-	c := TransformConfig{In: in, Out: out, CheckMask: MaskAll}
+	c := TransformConfig{In: in, Out: out, CheckMask: MaskAll, KeepEscapes: true}
 	if in.Type == out.Type {
 		c.CopyMask, c.UseCopyMask = ConsistentCopyMask(in, out), true
 	}

@@ -92,21 +92,52 @@ func maskBit(t sig.Type, i int) int {
 	return 7 - i
 }
 
+// oracleEscape returns the escape of a format.
+func oracleEscape(f sig.Format) sig.Flags {
+	switch {
+	case f.Type != sig.T10DIF:
+		return 0
+	case f.Flags&sig.AppRefEscape != 0:
+		return sig.AppRefEscape
+	case f.Flags&sig.AppEscape != 0 || f.Flags&(sig.RefRemap|sig.NoFlags) == 0:
+		return sig.AppEscape
+	}
+	return 0
+}
+
+// oracleEscaped reports whether a field exempts its block from the check.
+func oracleEscaped(f sig.Format, s field) bool {
+	escape := oracleEscape(f)
+	return escape != 0 && s.app == 0xFFFF && (escape == sig.AppEscape || s.ref == 0xFFFFFFFF)
+}
+
+// oracleKeep is the rule of TransformConfig.KeepEscapes: it returns the output field of a block
+// whose input field is stored and whose output field is made by the copy mask alone.
+func oracleKeep(in, out sig.Format, data, stored, made []byte, n uint64) []byte {
+	if in.Type != sig.T10DIF || out.Type != sig.T10DIF || !oracleEscaped(in, parseField(in.Type, stored)) {
+		return made
+	}
+	x := parseField(out.Type, made)
+	switch oracleEscape(out) {
+	case 0:
+		return oracleField(out, data, n).bytes(out.Type)
+	case sig.AppRefEscape:
+		x.ref = 0xFFFFFFFF
+	}
+	x.app = 0xFFFF
+	return x.bytes(out.Type)
+}
+
 // oracleCheck checks the field of block n according to in.
 func oracleCheck(in sig.Format, mask uint8, data, stored []byte, n uint64) (sig.Error, bool) {
 	s, w := parseField(in.Type, stored), oracleField(in, data, n)
-	if in.Type == sig.T10DIF {
-		appEscape := in.Flags&sig.AppEscape != 0 || in.Flags&(sig.RefRemap|sig.AppRefEscape|sig.NoFlags) == 0
-		switch {
-		case in.Flags&sig.AppRefEscape != 0:
-			if s.app == 0xFFFF && s.ref == 0xFFFFFFFF {
-				return sig.Error{}, true
-			}
-		case appEscape && s.app == 0xFFFF:
-			return sig.Error{}, true
-		}
+	if oracleEscaped(in, s) {
+		return sig.Error{}, true
 	}
 	differs := func(from, to int) bool {
+		if in.Type == sig.T10DIF && (from == 0 && in.Flags&sig.IgnoreGuard != 0 || from == 4 && in.Flags&sig.IgnoreRef != 0) {
+			return false
+		}
 		a, b := s.bytes(in.Type), w.bytes(in.Type)
 		for i := from; i < to; i++ {
 			diff := a[i] ^ b[i]
@@ -195,7 +226,11 @@ func oracleRun(c sig.TransformConfig, dst, src sig.Blocks, n int, first uint64) 
 		}
 		copy(dst.Data[i*dst.DataStride:], block)
 		if out.Type != sig.None {
-			copy(dst.Fields[i*dst.FieldStride:], oracleMerge(out, copyMask, block, stored, first+uint64(i)))
+			made := oracleMerge(out, copyMask, block, stored, first+uint64(i))
+			if c.KeepEscapes {
+				made = oracleKeep(in, out, block, stored, made, first+uint64(i))
+			}
+			copy(dst.Fields[i*dst.FieldStride:], made)
 		}
 	}
 	return bad
@@ -219,6 +254,9 @@ func randomFormat(r *rand.Rand, t sig.Type, size int) sig.Format {
 	if r.IntN(8) == 0 {
 		f.AppMask = 0
 		f.Flags |= sig.IgnoreApp
+	}
+	if f.Flags&sig.IgnoreApp == 0 { // something must be checked
+		f.Flags |= pick(r, 0, 0, 0, sig.IgnoreRef, sig.IgnoreGuard)
 	}
 	return f
 }

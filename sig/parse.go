@@ -38,7 +38,7 @@ func (f Format) String() string {
 		fmt.Fprintf(&b, ",app-mask=%#x", f.AppMask)
 	}
 	if f.tagged() {
-		b.WriteString(flagOptions(f.flags() & behaviour))
+		b.WriteString(flagOptions(f.flags()))
 	}
 	if f.nvme() {
 		f.writeNVMe(&b)
@@ -68,15 +68,21 @@ func (f Format) writeNVMe(b *strings.Builder) {
 // flagOptions returns the options for flags: a protection type if there is one with these
 // flags, otherwise one option for each flag.
 func flagOptions(flags Flags) string {
-	switch flags {
-	case Type1:
-		return ""
-	case Type3:
-		return ",type3"
-	}
 	s := ""
+	if flags&IgnoreGuard != 0 {
+		s = ",no-guard-check"
+	}
+	if flags&(behaviour|IgnoreRef) == Type3 {
+		return s + ",type3"
+	}
+	if flags&IgnoreRef != 0 {
+		s += ",no-ref-check"
+	}
+	if flags&behaviour == Type1 {
+		return s
+	}
 	if flags&RefRemap == 0 {
-		s = ",no-remap"
+		s += ",no-remap"
 	}
 	switch flags & (AppEscape | AppRefEscape) {
 	case 0:
@@ -100,8 +106,11 @@ func flagOptions(flags Flags) string {
 //	guard=crc|csum       T10-DIF guard; crc
 //	app=N  ref=N         tags to write or compare with; 0. N is decimal, or hex after 0x
 //	app-mask=N           bits of the application tag that are compared; all
+//	no-app-check         the application tag is not compared, as with app-mask=0
+//	no-ref-check         the reference tag is not compared
+//	no-guard-check       the guard is not compared
 //	type1|type2|type3    a protection type's rules; type1
-//	remap|no-remap       reference tag rises or is constant
+//	remap|no-remap       reference tag rises or is constant, and is compared
 //	app-escape           escape on the application tag
 //	app-ref-escape       escape on application and reference tag together
 //	no-escape            no escape
@@ -193,6 +202,9 @@ func parseFormat(s string) (Format, *operr.Error) {
 		case "storage":
 			f.StorageTag, ok = number[uint64](value, 64)
 			must = "must be storage=N, in decimal or in hexadecimal after 0x"
+		case "no-app-check", "no-guard-check":
+			f.Flags, ok = f.Flags|map[string]Flags{"no-app-check": IgnoreApp, "no-guard-check": IgnoreGuard}[key], !valued
+			must = key + " takes no value"
 		case "no-storage-check":
 			f.Flags, ok = f.Flags|IgnoreStorage, !valued
 			must = "no-storage-check takes no value"
@@ -227,7 +239,7 @@ func optionsOf(t Type) string {
 	return "seed=0|ones"
 }
 
-const flagNames = "type1, type2, type3, remap, no-remap, app-escape, app-ref-escape, no-escape"
+const flagNames = "type1, type2, type3, remap, no-remap, app-escape, app-ref-escape, no-escape, no-app-check, no-ref-check, no-guard-check"
 
 // choice returns one of two values by its name.
 func choice[T any](value, name0 string, v0 T, name1 string, v1 T) (T, bool) {
@@ -248,7 +260,7 @@ type flagParser struct {
 	named           bool  // a protection type was given
 	remap, constant bool  // the options remap and no-remap were given
 	escapes         Flags // escapes that were given
-	noEscape        bool
+	noEscape, noRef bool
 	any             bool // one of these options was given
 	twoTypes        bool
 }
@@ -272,6 +284,8 @@ func (p *flagParser) option(key string) bool {
 			p.escapes |= AppRefEscape
 		case "no-escape":
 			p.noEscape = true
+		case "no-ref-check":
+			p.noRef = true
 		default:
 			return false
 		}
@@ -297,20 +311,23 @@ func (p *flagParser) flags() (Flags, string) {
 	if !p.named {
 		flags = Type1
 	}
+	if p.remap || p.constant {
+		flags &^= RefRemap | IgnoreRef
+	}
 	if p.remap {
 		flags |= RefRemap
 	}
-	if p.constant {
-		flags &^= RefRemap
+	if p.noRef {
+		flags |= IgnoreRef
 	}
 	if p.noEscape || p.escapes != 0 {
-		flags = flags&RefRemap | p.escapes
+		flags = flags&^behaviour | flags&RefRemap | p.escapes
 	}
-	switch flags {
+	switch flags & behaviour {
 	case Type1:
-		return 0, "" // formats with the same meaning compare equal
+		flags &^= behaviour // formats with the same meaning compare equal
 	case 0:
-		return NoFlags, ""
+		flags |= NoFlags
 	}
 	return flags, ""
 }

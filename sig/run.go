@@ -102,6 +102,18 @@ func (t *Transform) runBatches(dst, src Blocks, n int, first uint64, inPlace boo
 
 // runBatch moves len(want) blocks.
 func (t *Transform) runBatch(dst, src Blocks, want []uint64, first uint64, inPlace bool, o *outcome) {
+	if t.keepEscapes {
+		exempt := t.exempt(src, len(want)) // before fields in place are replaced
+		t.runFields(dst, src, want, first, inPlace, o)
+		t.restoreEscapes(dst, want, first, exempt)
+		return
+	}
+	t.runFields(dst, src, want, first, inPlace, o)
+}
+
+// runFields is runBatch without KeepEscapes. Afterwards want has the guards of the output, if
+// it has tags.
+func (t *Transform) runFields(dst, src Blocks, want []uint64, first uint64, inPlace bool, o *outcome) {
 	if t.nvmeIn.width != 0 || t.nvmeOut.width != 0 {
 		t.runNVMe(dst, src, want, first, inPlace, o)
 		return

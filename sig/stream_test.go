@@ -3,6 +3,8 @@ package sig_test
 import (
 	"bytes"
 	"errors"
+	"math"
+	"math/big"
 	"reflect"
 	"syscall"
 	"testing"
@@ -110,6 +112,10 @@ func TestConvert(t *testing.T) {
 				break
 			}
 			b := src[i*in.Stride():][:in.Stride()]
+			if in.BlockSize == out.BlockSize {
+				made := want[i*out.Stride()+out.BlockSize:][:out.FieldSize()]
+				copy(made, oracleKeep(in, out, b[:in.BlockSize], b[in.BlockSize:], bytes.Clone(made), uint64(i)))
+			}
 			e, ok := oracleCheck(in, sig.MaskAll, b[:in.BlockSize], b[in.BlockSize:], uint64(i))
 			if ok {
 				continue
@@ -179,7 +185,7 @@ func parse(t testing.TB, s string) sig.Format {
 func TestEveryBitFlip(t *testing.T) {
 	r := newRand(t, 0x54)
 	for _, spec := range []string{
-		"t10dif:64,app=0x5678,ref=0x1", "t10dif:64,seed=ones,type3", "t10dif:64,guard=csum,app=0x1", "t10dif:64,guard=csum,seed=ones,no-remap,ref=0xffffffff",
+		"t10dif:64,app=0x5678,ref=0x1", "t10dif:64,seed=ones,no-remap,app-ref-escape", "t10dif:64,guard=csum,app=0x1", "t10dif:64,guard=csum,seed=ones,no-remap,ref=0xffffffff",
 		"crc32:64", "crc32:64,seed=0", "crc32c:64", "crc32c:64,seed=0", "crc64:64", "crc64:64,seed=0",
 	} {
 		f := parse(t, spec)
@@ -359,5 +365,64 @@ func TestSeparateFields(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got.bad, want) {
 		t.Errorf("reported %+v, want %+v", got.bad, want)
+	}
+}
+
+// TestMisuse checks that arguments which would give wrong data or an empty check are refused.
+func TestMisuse(t *testing.T) {
+	f := sig.Format{Type: sig.T10DIF}
+	buf := make([]byte, 10*520)
+	for name, call := range map[string]func(){
+		"Protect, dst before src": func() { f.Protect(buf, buf[100:][:3*512]) },
+		"Protect, dst after src":  func() { f.Protect(buf[100:], buf[:3*512]) },
+		"Protect in place":        func() { f.Protect(buf, buf[:3*512]) },
+		"Protect one block":       func() { f.Protect(buf, buf[:600]) },
+		"Strip, dst after src":    func() { f.Strip(buf[8:], buf[:3*520]) },
+		"Strip in place":          func() { f.Strip(buf, buf[:3*520]) },
+		"Convert to other blocks": func() { f.Convert(sig.Format{Type: sig.T10DIF, BlockSize: 1024}, buf, buf[:4*520]) },
+		"Convert, shifted":        func() { f.Convert(sig.Format{Type: sig.T10DIF, RefTag: 1}, buf[1:], buf[:4*520]) },
+	} {
+		func() {
+			defer func() {
+				if r := recover(); r == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			call()
+		}()
+	}
+	// Blocks and fields of one size may be converted in place.
+	if err := f.Generate(buf); err != nil {
+		t.Fatal(err)
+	}
+	to := sig.Format{Type: sig.T10DIF, RefTag: 7}
+	if _, err := f.Convert(to, buf, buf); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Verify(buf); err != nil {
+		t.Fatal(err)
+	}
+
+	bad := make([]byte, 520)
+	bad[0] = 1
+	b := sig.Interleaved(f, bad)
+	for name, err := range map[string]error{
+		"VerifyBlocks of -1":        f.VerifyBlocks(b, -1, new(collector)),
+		"VerifyBlocks, no Reporter": f.VerifyBlocks(b, 1, nil),
+		"VerifyEach, no Reporter":   f.VerifyEach(bad, nil),
+		"GenerateBlocks of -1":      f.GenerateBlocks(b, -1),
+	} {
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s: %v, want EINVAL", name, err)
+		}
+	}
+	for _, f := range []sig.Format{f, {Type: sig.CRC32, BlockSize: 8}, {Type: sig.NVMe64, Metadata: 64}, {}} {
+		for _, n := range []int64{math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64 / 2, 1 << 62} {
+			got, want := f.StreamLen(n), new(big.Int).SetInt64(n/int64(f.Block()))
+			want.Add(want.Mul(want, big.NewInt(int64(f.FieldSize()))), big.NewInt(n))
+			if want.IsInt64() && got != want.Int64() || !want.IsInt64() && got != math.MaxInt64 {
+				t.Errorf("%v: StreamLen(%d) = %d, want %v", f, n, got, want)
+			}
+		}
 	}
 }

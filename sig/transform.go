@@ -30,6 +30,13 @@ type TransformConfig struct {
 	// DefaultCopyMask applies.
 	CopyMask    uint8
 	UseCopyMask bool
+
+	// KeepEscapes is for blocks that an escape of In exempts from the check. If Out
+	// has an escape, it exempts such a block, too; otherwise the block gets a
+	// field that is generated whole. Without KeepEscapes, as in adapters, only the
+	// copy mask decides, and such a block may be bad under Out. It has no effect
+	// unless both formats have tags.
+	KeepEscapes bool
 }
 
 // A Transform moves runs of blocks from one format to another: it checks the
@@ -45,6 +52,8 @@ type Transform struct {
 	checkWire uint64 // bits of the input's field that are compared
 	copyWire  uint64 // bits of the output's field that are copied
 	guardWire uint64 // bits of the output's field that hold the guard or CRC
+
+	keepEscapes bool // TransformConfig.KeepEscapes, if it has an effect
 
 	nvmeIn, nvmeOut nvmeField // of a side with an NVMe type
 	checked, copied uint8     // parts of NVMe fields that are compared and copied, of MaskGuard, MaskApp, MaskRef
@@ -121,18 +130,26 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 	if in.Type != None && out.Type != None {
 		t.again = in.Type != out.Type || in.Guard != out.Guard || in.ones() != out.ones()
 		t.sameMetadata = in.nvme() && sameMetadata(in, out)
+		t.keepEscapes = c.KeepEscapes && in.escape() != 0 && out.tagged()
 	}
 	return nil
 }
 
 // comparable returns the bits of f's field that the format allows to compare: the mask of
-// application tag bits belongs to the format, not to the byte mask.
+// application tag bits and the Ignore flags belong to the format, not to the byte mask.
 func comparable(f Format) uint64 {
 	all := wireMask(f.Type, MaskAll)
 	if f.Type != T10DIF {
 		return all
 	}
-	return all&^wireMask(T10DIF, MaskApp) | tagWire(uint64(f.appMask())<<32)
+	all = all&^wireMask(T10DIF, MaskApp) | tagWire(uint64(f.appMask())<<32)
+	if f.Flags&IgnoreGuard != 0 {
+		all &^= wireMask(T10DIF, MaskGuard)
+	}
+	if f.Flags&IgnoreRef != 0 {
+		all &^= wireMask(T10DIF, MaskRef)
+	}
+	return all
 }
 
 // appMask returns the bits of the application tag that are compared.

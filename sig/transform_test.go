@@ -92,6 +92,8 @@ func TestTransformOracle(t *testing.T) {
 			In:        randomFormat(r, sig.Type(r.IntN(5)), size),
 			Out:       randomFormat(r, sig.Type(r.IntN(5)), size),
 			CheckMask: randomMask(r),
+
+			KeepEscapes: r.IntN(2) == 0,
 		}
 		if r.IntN(3) == 0 {
 			c.Out = c.In

@@ -17,6 +17,9 @@ the data to OUT with fields of another kind, on blocks of the same or another si
 
 If type and block size are the same, the parts of the field that both signatures have
 in common are copied, so that a bad block stays bad. All other parts are generated.
+A block that the rules of --from exempt from the check (app-escape, app-ref-escape)
+stays exempt if the block size is the same and --to has such a rule; otherwise it gets a
+whole field.
 
 At the first bad block convert stops with exit status 1 and makes no OUT. With
 --keep-going it reports every bad block and writes OUT nevertheless.`,

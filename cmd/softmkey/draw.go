@@ -14,6 +14,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/tool/draw"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
+	"github.com/softmkey/softmkey/internal/tool/stdfile"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 )
 
@@ -169,6 +170,9 @@ func (f *drawFlags) run(files []string, title string) error {
 // writeOutput writes a file that appears when it is complete.
 func writeOutput(name string, content []byte) error {
 	if name == "-" {
+		if err := stdfile.Check(os.Stdout); err != nil {
+			return err
+		}
 		_, err := os.Stdout.Write(content)
 		return err
 	}

@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/tool/filelock"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
+	"github.com/softmkey/softmkey/internal/tool/stdfile"
 	"github.com/softmkey/softmkey/mkeyio"
 )
 
@@ -15,25 +17,41 @@ import (
 // which standard output writes, also for a command whose output is another file, because
 // the command's report would be written into the input.
 func openInput(name string) (*os.File, error) {
-	f := os.Stdin
-	if name != "-" {
-		var err error
-		if f, err = os.Open(name); err != nil {
-			return nil, err
-		}
+	f, err := os.Stdin, stdfile.CheckName(name)
+	if err != nil {
+		return nil, err
+	}
+	if name == "-" {
+		err = stdfile.Check(f)
+	} else {
+		f, err = os.Open(name)
+	}
+	if err != nil {
+		return nil, err
 	}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
 		err = &os.PathError{Op: "read", Path: name, Err: syscall.EISDIR}
 	}
 	if err == nil {
-		_, err = outfile.Stdout(f)
+		err = outfile.RefuseStdout(f)
+	}
+	if err == nil {
+		err = lockInput(f)
 	}
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// lockInput locks an input against commands that write to it.
+func lockInput(f *os.File) error {
+	if f == os.Stdin {
+		return filelock.Inherited(f, true)
+	}
+	return filelock.Shared(f)
 }
 
 // inputName returns the name of an input in messages.

@@ -43,10 +43,13 @@ OPTION is one of
     ref=N             reference tag of the first block; default 0
     app-mask=N        the bits of the application tag that are compared; default
                       0xffff
+    no-app-check, no-ref-check, no-guard-check
+                      that part of the field is not compared
     type1, type2      remap and app-escape; this is the default
-    type3             no-remap and app-ref-escape
+    type3             the reference tag is the same for all blocks and not compared;
+                      app-ref-escape
     remap, no-remap   the reference tag rises by one with each block, or is the
-                      same for all blocks
+                      same for all blocks; it is compared, also after type3
     app-escape        a block whose application tag is 0xffff is not checked
     app-ref-escape    a block whose application tag is 0xffff and whose
                       reference tag is all ones is not checked

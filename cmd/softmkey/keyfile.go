@@ -11,6 +11,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
+	"github.com/softmkey/softmkey/internal/tool/stdfile"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -123,6 +124,9 @@ func readWrapped(name, kek fileFlag) (wrapped, secret []byte, err error) {
 // is never replaced: all data under an overwritten key is lost.
 func writeKeyFile(name string, key []byte) error {
 	if name == "-" {
+		if err := stdfile.Check(os.Stdout); err != nil {
+			return err
+		}
 		_, err := os.Stdout.Write(key)
 		return err
 	}

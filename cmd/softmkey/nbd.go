@@ -16,6 +16,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/filelock"
 	"github.com/softmkey/softmkey/internal/tool/nbd"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
@@ -49,8 +50,9 @@ A block and its field are written together. After SIGKILL each block has its old
 or its new one, or is reported as bad. What a client has flushed, or written with FUA,
 stays after a power loss. Trim and write-zeroes write blocks of zeros with their fields.
 Metadata beside the field of an nvme type becomes zero in the blocks that are written.
-IMAGE is locked against a second server. IMAGE keeps its length. Data after its last whole
-block has no field and no check, and nbd prints a warning.`,
+IMAGE is locked against a second server and against commands that write or replace it.
+IMAGE keeps its length. Data after its last whole block has no field and no check, and
+nbd prints a warning.`,
 		Example: `  softmkey nbd --sig t10dif disk.dif --socket /tmp/disk
   nbdcopy 'nbd+unix:///?socket=/tmp/disk' disk.img
   qemu-io -f raw -c 'read -v 0 512' 'nbd+unix:///?socket=/tmp/disk'
@@ -252,7 +254,7 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, report *reporter) (*nbdDevi
 	}
 	if err := lockImage(image, f.readOnly); err != nil {
 		image.Close()
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	d := &nbdDevice{image: image, repair: f.repair, report: report}
 	job.Bad = d.found
@@ -271,6 +273,27 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, report *reporter) (*nbdDevi
 		warnTail(report.errors, name, size%int64(block))
 	}
 	return d, nil
+}
+
+// lockImage locks an image until it is closed. A shared lock, for servers that only read, excludes
+// those that write; any other lock excludes all other servers and commands.
+func lockImage(f *os.File, shared bool) error {
+	lock := filelock.Exclusive
+	if shared {
+		lock = filelock.Shared
+	}
+	if err := lock(f); err != nil {
+		return err
+	}
+	// A command may have replaced the file after it was opened.
+	is, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if now, err := os.Stat(f.Name()); err != nil || !os.SameFile(is, now) {
+		return fmt.Errorf("%s: another program has replaced or removed it just now", f.Name())
+	}
+	return nil
 }
 
 // close flushes and closes IMAGE.

@@ -31,10 +31,15 @@ the command line.
 
 IN and OUT are files; '-' is standard input or standard output. An output file
 appears under its name when it is complete and on the disk. After an error there is
-no output file, and an existing file is unchanged. If the file system does not support
+no output file, and an existing file is unchanged. A file that is replaced keeps its mode,
+owner, ACL and extended attributes; other hard links to it keep the old content. If the file system does not support
 files without a name (NFS, FAT), a command that is killed with SIGKILL leaves a file
 .NAME.softmkey-... behind. Data that was already written to standard output or to a
 device stays. Files of any size are processed in constant memory, on all cores.
+
+A file that a command writes or replaces is locked against all other commands, and one
+that it reads against those that write it, as flock(1) does. A command that finds a file
+locked ends with an error that names the program.
 
 The exit status is 0 for success, 1 for a bad signature, and 2 for an error of usage,
 configuration, input or output. If a signal ends the command, it is 128 plus the

@@ -323,7 +323,7 @@ func (o *Oracle) check(f *sig.Format, tx bool, number uint64, block, stored []by
 	}
 	app, ref := binary.BigEndian.Uint16(stored[2:]), binary.BigEndian.Uint32(stored[4:])
 	flags := f.Flags
-	if flags == 0 || flags == sig.IgnoreApp {
+	if !ruled(f) {
 		flags |= sig.Type1
 	}
 	switch {
@@ -356,6 +356,9 @@ func (o *Oracle) differ(f *sig.Format, tx bool, a, b []byte, from, to int) bool 
 	app := f.AppMask
 	if app == 0 && f.Flags&sig.IgnoreApp == 0 {
 		app = 0xFFFF
+	}
+	if f.Type == sig.T10DIF && (from == 0 && f.Flags&sig.IgnoreGuard != 0 || from == 4 && f.Flags&sig.IgnoreRef != 0) {
+		return false
 	}
 	for i := from; i < to; i++ {
 		bits := uint8(0xFF)
@@ -397,12 +400,17 @@ func Field(f *sig.Format, number uint64, block []byte) []byte {
 		guard = ref.CSUM
 	}
 	tag := uint32(f.RefTag)
-	if f.Flags&sig.RefRemap != 0 || f.Flags&^sig.IgnoreApp == 0 {
+	if f.Flags&sig.RefRemap != 0 || !ruled(f) {
 		tag += uint32(number)
 	}
 	b := binary.BigEndian.AppendUint16(nil, guard(uint16(s), block))
 	b = binary.BigEndian.AppendUint16(b, f.AppTag)
 	return binary.BigEndian.AppendUint32(b, tag)
+}
+
+// ruled reports whether the flags of a format replace the rules of protection type 1.
+func ruled(f *sig.Format) bool {
+	return f.Flags&(sig.RefRemap|sig.AppEscape|sig.AppRefEscape|sig.NoFlags) != 0
 }
 
 // seed returns all ones or zero.

@@ -48,6 +48,8 @@ func randomTags(r *rand.Rand, f *sig.Format) {
 	f.Flags = pick(r, 0, sig.NoFlags, sig.RefRemap, sig.AppEscape, sig.AppRefEscape, sig.Type3|sig.RefRemap)
 	if r.IntN(8) == 0 {
 		f.AppMask, f.Flags = 0, f.Flags|sig.IgnoreApp
+	} else { // something must be checked
+		f.Flags |= pick(r, 0, 0, 0, sig.IgnoreRef, sig.IgnoreGuard)
 	}
 }
 

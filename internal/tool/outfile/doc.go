@@ -14,6 +14,12 @@
 // a file. Elsewhere the file has a temporary name in the same directory until
 // Commit renames it, and a process that is killed leaves it there.
 //
+// # Locks
+//
+// A file that will be replaced and a block device are locked against other commands until
+// the output is committed or abandoned (package filelock): the file that a server writes
+// to is not replaced.
+//
 // # Power loss
 //
 // Commit flushes the file's data to the disk before the file gets its name, and the

@@ -8,15 +8,20 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
+
+	"github.com/softmkey/softmkey/internal/tool/filelock"
+	"github.com/softmkey/softmkey/internal/tool/stdfile"
 )
 
 // Options tune an output. The zero value is a file with the mode 0666, less the
 // umask, that is flushed to the disk.
 type Options struct {
 	// Mode is the mode of a file that did not exist, before the umask; 0 means
-	// 0666. A file that is replaced keeps its mode and, if the user may do so, its
-	// owner.
+	// 0666. A file that is replaced keeps its mode, its ACL and extended attributes
+	// and, if the user may do so, its owner. If its group or its ACL cannot be kept,
+	// the group has no rights.
 	Mode os.FileMode
 
 	// Input, if not nil, is the file that the output is made from. Create refuses
@@ -36,10 +41,11 @@ type Options struct {
 // File is an output.
 type File struct {
 	*os.File
-	target    string // where the file goes; empty if it is written in place
-	temporary string // its name until then; empty if it has none
-	exists    bool   // target existed when the output was created
-	keep      bool   // Options.KeepExisting
+	old       *os.File // the file that will be replaced, which is locked; nil if there is none
+	target    string   // where the file goes; empty if it is written in place
+	temporary string   // its name until then; empty if it has none
+	exists    bool     // target existed when the output was created
+	keep      bool     // Options.KeepExisting
 	risk      bool
 	over      bool // committed or abandoned
 }
@@ -49,10 +55,16 @@ type File struct {
 // mode, since the command would read its own output, or overwrite input that it
 // has yet to read.
 func Stdout(input *os.File) (*File, error) {
-	if err := refuseSame(input, os.Stdout, "standard output"); err != nil {
+	if err := RefuseStdout(input); err != nil {
 		return nil, err
 	}
-	return &File{File: os.Stdout}, nil
+	return lockedStdout()
+}
+
+// RefuseStdout returns an error if input is the regular file or the block device that
+// standard output writes to.
+func RefuseStdout(input *os.File) error {
+	return refuseSame(input, os.Stdout, "standard output")
 }
 
 // Create opens the output of that name. Symbolic links are followed, except for one
@@ -60,6 +72,9 @@ func Stdout(input *os.File) (*File, error) {
 func Create(name string, o Options) (*File, error) {
 	if o.Mode == 0 {
 		o.Mode = 0o666
+	}
+	if err := stdfile.CheckName(name); err != nil {
+		return nil, err
 	}
 	to, err := os.Stat(name)
 	switch {
@@ -86,16 +101,28 @@ func Create(name string, o Options) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseSame(o.Input, f, name); err != nil {
+	out, err := replace(f, name, to, o)
+	if err != nil {
 		f.Close()
+		return nil, err
+	}
+	return out, nil
+}
+
+// replace returns the output of a name that exists. f is open for writing.
+func replace(f *os.File, name string, to os.FileInfo, o Options) (*File, error) {
+	if err := refuseSame(o.Input, f, name); err != nil {
+		return nil, err
+	}
+	if std, err := os.Stdout.Stat(); err == nil && to.Mode().IsRegular() && os.SameFile(std, to) {
+		f.Close()
+		return lockedStdout() // /dev/stdout, which may be in append mode
+	}
+	if err := lock(f, name); err != nil {
 		return nil, err
 	}
 	if !to.Mode().IsRegular() {
 		return &File{File: f, risk: o.RiskPowerLoss}, nil
-	}
-	f.Close()
-	if std, err := os.Stdout.Stat(); err == nil && os.SameFile(std, to) {
-		return &File{File: os.Stdout}, nil // /dev/stdout, which may be in append mode
 	}
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
@@ -105,13 +132,39 @@ func Create(name string, o Options) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.exists = true
-	keepOwner(out.File, to)
-	if err := out.Chmod(to.Mode().Perm()); err != nil {
+	out.old, out.exists = f, true
+	if err := keepRights(out.File, f, to); err != nil {
 		out.Abandon()
 		return nil, err
 	}
 	return out, nil
+}
+
+// lock locks a file that will be written or replaced against other commands, among them the
+// server of an image. It returns an error if the name is that of another file by then.
+func lock(f *os.File, name string) error {
+	if err := filelock.Exclusive(f); err != nil {
+		return err
+	}
+	is, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if now, err := os.Stat(name); err != nil || is.Mode().IsRegular() && !os.SameFile(is, now) {
+		return fmt.Errorf("%s: another program has replaced or removed it just now", name)
+	}
+	return nil
+}
+
+// lockedStdout returns standard output, which no other command writes to.
+func lockedStdout() (*File, error) {
+	if err := stdfile.Check(os.Stdout); err != nil {
+		return nil, err
+	}
+	if err := filelock.Inherited(os.Stdout, false); err != nil {
+		return nil, err
+	}
+	return &File{File: os.Stdout}, nil
 }
 
 // unnamedFiles is false in tests of file systems without them.
@@ -187,13 +240,20 @@ func (o *File) Commit() error {
 	}
 	o.over = true
 	err := o.flush()
-	switch {
-	case o.target == "":
+	if o.target == "" {
 		return cmp.Or(err, o.Close())
-	case err == nil && o.temporary == "":
+	}
+	if err == nil {
+		err = o.claim()
+	}
+	defer o.release()
+	if err == nil && o.temporary == "" {
 		err = o.link()
 	}
 	// Some systems do not rename a file that is open.
+	if runtime.GOOS == "windows" {
+		o.release()
+	}
 	err = cmp.Or(o.Explain(err), o.Close())
 	if o.temporary != "" {
 		if err == nil && o.temporary != o.target {
@@ -206,10 +266,46 @@ func (o *File) Commit() error {
 	if err == nil && !o.risk {
 		err = syncDirectory(filepath.Dir(o.target))
 	}
-	if err != nil {
-		return &os.PathError{Op: "write", Path: o.target, Err: cause(err)}
+	if held := new(filelock.HeldError); err == nil || errors.As(err, &held) {
+		return err
 	}
-	return nil
+	return &os.PathError{Op: "write", Path: o.target, Err: cause(err)}
+}
+
+// claim locks the file that has the target's name if it is not the one that had it when the
+// output was created.
+func (o *File) claim() error {
+	if o.keep {
+		return nil
+	}
+	now, err := os.Stat(o.target)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil && o.old != nil {
+		var was os.FileInfo
+		if was, err = o.old.Stat(); err == nil && os.SameFile(was, now) {
+			return nil
+		}
+	}
+	if err != nil || !now.Mode().IsRegular() {
+		return err
+	}
+	f, err := os.OpenFile(o.target, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	o.release()
+	o.old = f
+	return lock(f, o.target)
+}
+
+// release unlocks the file that was to be replaced.
+func (o *File) release() {
+	if o.old != nil {
+		o.old.Close()
+		o.old = nil
+	}
 }
 
 // link gives an unnamed file its target's name if that is free, and otherwise a
@@ -241,6 +337,7 @@ func (o *File) Abandon() {
 	}
 	o.over = true
 	o.Close()
+	o.release()
 	if o.temporary != "" {
 		os.Remove(o.temporary)
 	}

@@ -4,8 +4,8 @@ package outfile
 
 import "os"
 
-// keepOwner does nothing: files here have no owner to keep.
-func keepOwner(*os.File, os.FileInfo) {}
+// keepRights gives f the mode of the file that it will replace. Files here have no owner to keep.
+func keepRights(f, _ *os.File, info os.FileInfo) error { return f.Chmod(info.Mode().Perm()) }
 
 // sameDevice reports false: there are no device nodes here.
 func sameDevice(os.FileInfo, os.FileInfo) bool { return false }

@@ -8,12 +8,33 @@ import (
 	"syscall"
 )
 
-// keepOwner gives f the owner of the file that it will replace, as far as the user
-// may do that.
-func keepOwner(f *os.File, old os.FileInfo) {
-	if s, ok := old.Sys().(*syscall.Stat_t); ok {
-		_ = f.Chown(int(s.Uid), int(s.Gid))
+// keepRights gives f the owner, the mode, the ACL and the extended attributes of the file that
+// it will replace, as far as the user may do that. Nobody gets rights that the old file did not
+// give.
+func keepRights(f, old *os.File, info os.FileInfo) error {
+	mode := info.Mode().Perm()
+	was, known := info.Sys().(*syscall.Stat_t)
+	if known {
+		if f.Chown(int(was.Uid), int(was.Gid)) != nil {
+			_ = f.Chown(-1, int(was.Gid)) // an owner may give a file to a group of theirs
+		}
 	}
+	now, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	// The rights of another group, or the mask of an ACL, would become those of the file's group.
+	if is, ok := now.Sys().(*syscall.Stat_t); !known || !ok || is.Gid != was.Gid {
+		mode &^= 0o070
+	}
+	if hasACL(old) {
+		mode &^= 0o070 // keepAttributes restores them with the ACL
+	}
+	if err := f.Chmod(mode); err != nil {
+		return err
+	}
+	keepAttributes(f, old)
+	return nil
 }
 
 // sameDevice reports whether two device nodes are of one device.
