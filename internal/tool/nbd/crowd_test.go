@@ -61,9 +61,11 @@ func TestCrowd(t *testing.T) {
 	}
 	refused := dial()
 	refused.hello()
-	refused.option(optGo, make([]byte, 6))
-	if kind, data := refused.reply(); kind != repErrPolicy || string(data) != errFull.Error() {
-		t.Errorf("%#x %q", kind, data)
+	for _, option := range []uint32{optStructuredReply, optGo} {
+		refused.option(option, make([]byte, 6))
+		if kind, data := refused.reply(); kind != repErrPolicy || string(data) != errFull.Error() {
+			t.Errorf("%#x %q", kind, data)
+		}
 	}
 	if _, err := refused.Conn.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the connection that was refused: %v", err)

@@ -74,11 +74,12 @@ func (s *session) handshake() (ready bool, err error) {
 
 // option answers an option. It reports whether it was the last one.
 func (s *session) option(option uint32, data []byte) (last bool, err error) {
-	if s.full {
-		if err := s.answer(option, repErrPolicy, []byte(errFull.Error())); err != nil {
-			return false, err
+	if s.full { // clients take the answer to optGo for the outcome
+		err := s.answer(option, repErrPolicy, []byte(errFull.Error()))
+		if err == nil && option == optGo {
+			err = errFull
 		}
-		return false, errFull
+		return false, err
 	}
 	switch option {
 	case optList:
