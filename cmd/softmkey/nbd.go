@@ -259,7 +259,8 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, report *reporter) (_ *nbdDe
 	if f.readOnly {
 		flags = os.O_RDONLY
 	}
-	file, err := os.OpenFile(name, flags, 0)
+	// Without O_NONBLOCK, the opening of a named pipe would wait for its other end.
+	file, err := os.OpenFile(name, flags|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if !f.readOnly && errors.Is(err, os.ErrPermission) {
 			return nil, fmt.Errorf("%w: --read-only serves it to readers", err)
