@@ -255,19 +255,35 @@ func (v *View) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Repair signs the blocks of a range again, whether they are good or bad. The
-// caller must know that the data is right. The store must have fields.
+// Repair signs the bad blocks of a range again. It writes only their fields: no
+// byte of the data changes, nor metadata beside a field, nor a tag that the
+// format does not check. If the fields are encrypted, the ciphertext around a
+// field changes with it, and its data is the same only under the key and the
+// tweaks of the job. The caller must know that the data is right, and that the
+// store was made by this job. The store must have fields.
 func (v *View) Repair(off, n int64) error {
+	const op = "mkeyio view repair"
 	if off < 0 || n < 0 || off > v.size || n > v.size-off {
-		return failure.New("mkeyio view repair", syscall.EINVAL, "%d bytes at %d: the view has %d bytes", n, off, v.size)
+		return failure.New(op, syscall.EINVAL, "%d bytes at %d: the view has %d bytes", n, off, v.size)
+	}
+	if !v.read.in.Signed() {
+		return failure.New(op, syscall.EINVAL, "the store has no fields")
 	}
 	return v.each(off, n, true, func(w *viewWorker, a, b int64) error {
 		from, to := v.round(a, b)
-		data, _, err := v.load(w, from, to)
+		_, bad, err := v.load(w, from, to)
 		if err != nil {
 			return err
 		}
-		return v.save(w, data, from)
+		for i := range bad {
+			if at, until := v.extent(&bad[i]); until <= a || at >= b {
+				continue
+			}
+			if err := v.signAgain(w.readSlot.in, w.readSlot.off, bad[i].Sig.Block); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

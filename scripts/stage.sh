@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # usage: stage.sh BINARY DIR [RUNNABLE]
-# Copies a built softmkey, its manual pages and its completions to DIR, with the folders of a
+# Copies a built softmkey, its manual pages, its completions and, for Linux, its units of systemd to DIR, with the folders of a
 # prefix such as /usr. RUNNABLE is a softmkey that runs on this machine and prints the
 # completions; it is needed if BINARY is for another system.
 set -euo pipefail
@@ -16,3 +16,6 @@ complete() { mkdir -p "$(dirname "$2")" && "$runnable" completion "$1" >"$2" && 
 complete bash "$dir/share/bash-completion/completions/softmkey"
 complete zsh "$dir/share/zsh/site-functions/_softmkey"
 complete fish "$dir/share/fish/vendor_completions.d/softmkey.fish"
+if [ "$(head -c 4 "$binary" | tail -c 3)" = ELF ]; then
+	install -Dm644 -t "$dir/lib/systemd/system" scripts/systemd/*
+fi

@@ -71,11 +71,14 @@ func status(err error) int {
 	var stopped signalError
 	var program programStatus
 	var start *session.StartError
+	var printed printedError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &bad):
 		return exitBad // the bad block was printed when it was found
+	case errors.As(err, &printed):
+		return exitFailed
 	case errors.As(err, &program):
 		return int(program) // the exit status of the program that "softmkey run" has run
 	case errors.As(err, &start):
@@ -95,6 +98,12 @@ func status(err error) int {
 	}
 	return exitFailed
 }
+
+// printedError is an error that was printed when it happened, before the end of the command.
+type printedError struct{ error }
+
+// Unwrap returns the error.
+func (e printedError) Unwrap() error { return e.error }
 
 // signalError is the cause of a context that a signal has cancelled.
 type signalError struct{ os.Signal }

@@ -8,8 +8,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -18,6 +18,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/filelock"
 	"github.com/softmkey/softmkey/internal/tool/nbd"
+	"github.com/softmkey/softmkey/internal/tool/nbd/image"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/softmkey/softmkey/sig"
@@ -38,26 +39,35 @@ do; at least one of --sig and --crypto is needed. With --present protected it is
 way round: IMAGE is clean, and the clients see it with the fields of --sig. Blocks that
 they write must then have good fields.
 
-The first line on standard output is the URI of the device. After a signal, nbd finishes
-the requests that are being executed, flushes IMAGE and ends with exit status 0.
+The first line on standard output is the URI of the device. If the program that starts nbd
+passes it listening sockets (LISTEN_FDS, as systemd and nbdcopy do), nbd uses them and
+prints no URI. After a signal, nbd finishes the requests that are being executed, flushes
+IMAGE and ends with exit status 0. Up to 128 clients are served at a time.
 
 A bad block is an error of input and output (EIO) for the requests that need it. One line
 on standard error has its number, its offset in IMAGE, and the stored and the computed
-value. A write of the whole block makes it good; a write of a part of it is refused. With
---repair, a bad block is reported and signed anew, and its data is read as it is.
+value; the block is not reported again until it is written. A write of the whole block
+makes it good; a write of a part of it is refused. With --repair, a bad block is reported
+and signed anew, and its data is read as it is. Only fields are written. Because a wrong
+signature or key makes good blocks look bad, --repair is refused unless three quarters of a
+sample of IMAGE are good, and a bad block is repaired only if the blocks around it are good
+and at most 7 others in a row with it are bad. --repair=force repairs every bad block.
 
 A block and its field are written together. After SIGKILL each block has its old content
 or its new one, or is reported as bad. What a client has flushed, or written with FUA,
-stays after a power loss. Trim and write-zeroes write blocks of zeros with their fields.
-Metadata beside the field of an nvme type becomes zero in the blocks that are written.
-IMAGE is locked against a second server and against commands that write or replace it.
-IMAGE keeps its length. Data after its last whole block has no field and no check, and
-nbd prints a warning.`,
+stays after a power loss. If a flush fails, data of any client may be lost: every later
+flush of every client fails too, and the exit status is 2. Write-zeroes writes blocks of
+zeros with their fields. Trim makes holes in an image that has encryption alone, and does
+nothing to an image with fields. Metadata beside the field of an nvme type becomes zero in
+the blocks that are written. IMAGE is locked against a second server
+and against commands that write or replace it. IMAGE keeps its length. Data after its last whole block has no field and no check, and nbd prints a
+warning.`,
 		Example: `  softmkey nbd --sig t10dif disk.dif --socket /tmp/disk
   nbdcopy 'nbd+unix:///?socket=/tmp/disk' disk.img
   qemu-io -f raw -c 'read -v 0 512' 'nbd+unix:///?socket=/tmp/disk'
   softmkey nbd --sig t10dif --crypto encrypt --order before --unit 520 --dek disk.key disk.enc
-  softmkey nbd --sig t10dif --present protected --read-only disk.img`,
+  softmkey nbd --sig t10dif --present protected --read-only disk.img
+  nbdcopy -- [ softmkey nbd --sig t10dif disk.dif ] disk.img`,
 		Args: operands("IMAGE"),
 		RunE: f.run,
 	}
@@ -67,13 +77,14 @@ nbd prints a warning.`,
 
 // nbdFlags are the flags of nbd.
 type nbdFlags struct {
-	format         sigFlag
-	crypto         cryptoFlags
-	present        choiceFlag
-	listen         string
-	socket         fileFlag
-	readOnly       bool
-	repair, asJSON bool
+	format   sigFlag
+	crypto   cryptoFlags
+	present  choiceFlag
+	repair   choiceFlag
+	listen   string
+	socket   fileFlag
+	readOnly bool
+	asJSON   bool
 }
 
 // nbdAddress is where nbd listens without --listen and --socket: the port that IANA gave NBD.
@@ -88,13 +99,22 @@ func (f *nbdFlags) bind(c *cobra.Command) {
 	flags.StringVar(&f.listen, "listen", "", "TCP address to listen on, `ADDR:PORT` (default "+nbdAddress+")")
 	flags.Var(&f.socket, "socket", "listen on a UNIX socket with that name instead")
 	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may then serve IMAGE")
-	flags.BoolVar(&f.repair, "repair", false, "report bad blocks, sign them anew and continue")
+	f.repair.choices = []string{"fitting", "force"}
+	f.repair.bind(c, "repair", "report bad blocks, sign them anew and continue; force does so even if the rest of IMAGE does not fit")
+	flags.Lookup("repair").NoOptDefVal = "fitting"
 	flags.BoolVar(&f.asJSON, "json", false, "print the URI and the outcome (on standard output) and bad blocks (on standard error) as JSON, one object per line")
 	exclusive(c, "listen", "socket")
 	exclusive(c, "read-only", "repair")
 }
 
-func (f *nbdFlags) run(c *cobra.Command, args []string) (err error) {
+func (f *nbdFlags) run(c *cobra.Command, args []string) error {
+	passed, err := passedSockets()
+	switch {
+	case err != nil:
+		return err
+	case len(passed) > 0 && (f.listen != "" || f.socket != ""):
+		return usage(c, errors.New("--listen and --socket cannot be used here: the program that started nbd has passed it a socket (LISTEN_FDS)"))
+	}
 	job, closeKey, err := f.job(c)
 	if err != nil {
 		return err
@@ -104,29 +124,32 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = first(err, d.close()) }()
-	l, uri, err := f.bindSocket(c)
-	if err != nil {
-		return err
+	uri, listeners := "", passed
+	if len(passed) == 0 {
+		l, own, err := f.bindSocket(c)
+		if err != nil {
+			return first(err, d.close())
+		}
+		uri, listeners = own, []net.Listener{l}
 	}
-	if f.asJSON {
+	switch {
+	case f.asJSON:
 		encodeJSON(c.OutOrStdout(), map[string]any{"command": "nbd", "uri": uri, "bytes": d.Size()})
-	} else {
+	case uri != "":
 		fmt.Fprintln(c.OutOrStdout(), uri)
 	}
-	err = nbd.Serve(c.Context(), l, d, nbd.Options{
+	err = nbd.Serve(c.Context(), d, nbd.Options{
 		ReadOnly: f.readOnly, Zeroes: f.present.value == "clean",
 		Failed: func(peer net.Addr, err error) {
 			fmt.Fprintf(c.ErrOrStderr(), "softmkey: warning: the connection of %s ended: %v\n", nbdPeer(peer), err)
 		},
-	})
-	if f.asJSON {
-		encodeJSON(c.OutOrStdout(), d.outcome())
-	}
+	}, listeners...)
 	var stopped signalError
 	if errors.As(err, &stopped) {
-		return nil // a signal is the normal end of a server
+		err = nil // a signal is the normal end of a server
 	}
+	err = first(err, d.close())
+	d.summary(c.OutOrStdout())
 	return err
 }
 
@@ -149,11 +172,11 @@ func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.Job, closeKey func(), err e
 	switch {
 	case signature == nil && f.crypto.crypto.value == "":
 		return job, closeKey, usage(c, errors.New("--sig or --crypto is missing: what does IMAGE have? ('softmkey detect IMAGE' finds signatures)"))
-	case signature == nil && (f.repair || f.present.value == "protected"):
+	case signature == nil && (f.repair.value != "" || f.present.value == "protected"):
 		return job, closeKey, usage(c, errors.New("--repair and --present protected need the signature: give --sig"))
 	case f.present.value == "protected" && spareMetadata(f.format.format):
 		return job, closeKey, usage(c, fmt.Errorf("--present protected with metadata of %d bytes: a clean IMAGE has no place for what clients write beside the field", f.format.format.FieldSize()))
-	case f.repair && f.present.value == "protected":
+	case f.repair.value != "" && f.present.value == "protected":
 		return job, closeKey, usage(c, errors.New("--repair with --present protected: a clean IMAGE has no fields to sign"))
 	}
 	crypto, key, err := f.crypto.attributes(c, signature)
@@ -206,7 +229,8 @@ func (f *nbdFlags) bindSocket(c *cobra.Command) (net.Listener, string, error) {
 	case err != nil:
 		return nil, "", socketError(name, err)
 	}
-	return l, "nbd+unix:///?socket=" + url.QueryEscape(name), nil
+	// In a URI, unlike in a form, a plus sign is not a space.
+	return l, "nbd+unix:///?socket=" + strings.ReplaceAll(url.QueryEscape(name), "+", "%20"), nil
 }
 
 // socketError returns the error for a UNIX socket, the value of --socket, that cannot be listened at.
@@ -223,47 +247,57 @@ func socketError(name string, err error) error {
 
 // nbdDevice is the device that the clients see.
 type nbdDevice struct {
-	*mkeyio.View
-	image  *os.File
-	repair bool
+	*image.Image
+	file *os.File
 
 	mu     sync.Mutex // guards the report
 	report *reporter
-	first  *mkey.BadBlock
-
-	read, written, bad, repaired atomic.Uint64
 }
 
 // open opens IMAGE and locks it.
-func (f *nbdFlags) open(name string, job mkeyio.Job, report *reporter) (*nbdDevice, error) {
+func (f *nbdFlags) open(name string, job mkeyio.Job, report *reporter) (_ *nbdDevice, err error) {
 	flags := os.O_RDWR
 	if f.readOnly {
 		flags = os.O_RDONLY
 	}
-	image, err := os.OpenFile(name, flags, 0)
+	// Without O_NONBLOCK, the opening of a named pipe would wait for its other end.
+	file, err := os.OpenFile(name, flags|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if !f.readOnly && errors.Is(err, os.ErrPermission) {
 			return nil, fmt.Errorf("%w: --read-only serves it to readers", err)
 		}
 		return nil, err
 	}
-	size, ok := seekable(image)
+	d := &nbdDevice{file: file, report: report}
+	defer func() {
+		if err != nil {
+			file.Close()
+		}
+	}()
+	size, ok := seekable(file)
 	if !ok {
-		image.Close()
 		return nil, fmt.Errorf("%s: an image must be a file or a block device", name)
 	}
-	if err := lockImage(image, f.readOnly); err != nil {
-		image.Close()
+	if err := lockImage(file, f.readOnly); err != nil {
 		return nil, err
 	}
-	d := &nbdDevice{image: image, repair: f.repair, report: report}
-	job.Bad = d.found
-	if d.View, err = mkeyio.NewView(job, image, size); err != nil {
-		image.Close()
+	d.Image, err = image.New(image.File{File: file}, image.Options{
+		Job: job, Size: size, ReadOnly: f.readOnly, Bad: d.bad, Kept: d.kept, Failed: d.failed,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, reason(err))
 	}
 	if format := jobInput(&mkeyio.Job{Direction: mkeyio.TX + mkeyio.RX - job.Direction, Signature: job.Signature, Crypto: job.Crypto}); !f.asJSON {
-		suggestFormat(report.errors, image, name, format, io.ErrUnexpectedEOF)
+		suggestFormat(report.errors, file, name, format, io.ErrUnexpectedEOF)
+	}
+	if f.repair.value != "" {
+		var misfit *image.MisfitError
+		switch err := d.AllowRepair(f.repair.value == "force"); {
+		case errors.As(err, &misfit):
+			return nil, fmt.Errorf("%s: %w: --repair could overwrite data; --repair=force takes that risk", name, err)
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", name, reason(err))
+		}
 	}
 	if job.Signature != nil && !f.asJSON {
 		block := f.format.format.Stride()
@@ -298,93 +332,75 @@ func lockImage(f *os.File, shared bool) error {
 
 // close flushes and closes IMAGE.
 func (d *nbdDevice) close() error {
-	err := d.Flush()
-	_ = d.View.Close() // always returns nil
-	return first(err, d.image.Close())
+	if err := d.Image.Close(); err != nil {
+		d.file.Close()
+		return printedError{err}
+	}
+	return d.file.Close()
 }
 
-// found reports a bad block.
-func (d *nbdDevice) found(b *mkey.BadBlock) {
-	d.bad.Add(1)
+// bad reports a bad block.
+func (d *nbdDevice) bad(b *mkey.BadBlock) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.first == nil {
-		d.first = b
-	}
 	d.report.bad(b)
 }
 
-// ReadAt implements nbd.Device.
-func (d *nbdDevice) ReadAt(p []byte, off int64) (int, error) {
-	n, err := d.View.ReadAt(p, off)
-	if d.mends(err) {
-		if err := d.Repair(off, int64(len(p))); err != nil {
-			return 0, err
-		}
-		n, err = d.View.ReadAt(p, off)
-	}
-	d.read.Add(uint64(n))
-	return n, err
+// kept reports the first bad block that is not repaired.
+func (d *nbdDevice) kept(block uint64) {
+	d.warn("block %d is not repaired, and neither are others like it: too many blocks around it are bad, as in a part that has another format; --repair=force repairs all", block)
 }
 
-// WriteAt implements nbd.Device.
-func (d *nbdDevice) WriteAt(p []byte, off int64) (int, error) {
-	n, err := d.View.WriteAt(p, off)
-	if d.mends(err) {
-		if err := d.Repair(off, int64(len(p))); err != nil {
-			return 0, err
-		}
-		n, err = d.View.WriteAt(p, off)
+// failed reports an error of IMAGE.
+func (d *nbdDevice) failed(op string, offset int64, err error) {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		err = path.Err // without the name, which is in the message
 	}
-	d.written.Add(uint64(n))
-	return n, err
+	text := err.Error()
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		text = "the image has been truncated"
+	}
+	switch {
+	case d.report.json:
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		encodeJSON(d.report.errors, map[string]any{"operation": op, "offset": offset, "error": text})
+	case op == "flush":
+		d.warn("flush: %s: data that clients have written may be lost, and all further flushes fail", text)
+	default:
+		d.warn("%s at offset %d of the device: %s", op, offset, text)
+	}
 }
 
-// mends reports whether ReadAt or WriteAt should repair the blocks and try again after an error.
-func (d *nbdDevice) mends(err error) bool {
-	var bad *mkey.BadBlock
-	if !d.repair || !errors.As(err, &bad) {
-		return false
-	}
-	d.repaired.Add(1)
-	return true
-}
-
-// zeroPiece holds the zeros that Zero writes at a time.
-var zeroPiece = make([]byte, 1<<20)
-
-// Zero implements nbd.Device.
-func (d *nbdDevice) Zero(off, n int64) error {
-	for n > 0 {
-		// Pieces end on granule boundaries. A granule that is written in part must be read first,
-		// so only the first and the last one of the range are read.
-		k := min(n, int64(len(zeroPiece)))
-		if end := (off + k) / d.Granule() * d.Granule(); k < n && end > off {
-			k = end - off
-		}
-		if _, err := d.WriteAt(zeroPiece[:k], off); err != nil {
-			return err
-		}
-		off, n = off+k, n-k
-	}
-	return nil
-}
-
-// Flush implements nbd.Device.
-func (d *nbdDevice) Flush() error { return d.image.Sync() }
-
-// outcome returns the final report as JSON.
-func (d *nbdDevice) outcome() any {
+func (d *nbdDevice) warn(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return struct {
-		Command  string        `json:"command"`
-		Read     uint64        `json:"bytes_read"`
-		Written  uint64        `json:"bytes_written"`
-		Errors   uint64        `json:"errors"`
-		Repaired uint64        `json:"repairs"`
-		First    *filecopy.Bad `json:"first_error"`
-	}{"nbd", d.read.Load(), d.written.Load(), d.bad.Load(), d.repaired.Load(), filecopy.NewBad(d.first)}
+	fmt.Fprintf(d.report.errors, "softmkey: %s: %s\n", d.report.input, fmt.Sprintf(format, args...))
+}
+
+// summary reports the outcome: as JSON, or in words if there were errors.
+func (d *nbdDevice) summary(out io.Writer) {
+	n := d.Counts()
+	if d.report.json {
+		encodeJSON(out, struct {
+			Command  string        `json:"command"`
+			Read     uint64        `json:"bytes_read"`
+			Written  uint64        `json:"bytes_written"`
+			Errors   uint64        `json:"errors"`
+			Repaired uint64        `json:"repairs"`
+			Refused  uint64        `json:"requests_refused"`
+			Failures uint64        `json:"requests_failed"`
+			First    *filecopy.Bad `json:"first_error"`
+		}{"nbd", n.Read, n.Written, n.Bad, n.Repaired, n.Refused, n.Failures, filecopy.NewBad(n.First)})
+		return
+	}
+	if n.Bad > 0 {
+		d.warn("bad blocks: %d; signed anew: %d; requests that failed because of them: %d", n.Bad, n.Repaired, n.Refused)
+	}
+	if n.Failures > 0 {
+		d.warn("requests that failed because of errors of the image: %d", n.Failures)
+	}
 }
 
 var _ nbd.Device = (*nbdDevice)(nil)

@@ -6,7 +6,8 @@
 // Requests of one connection are executed side by side. The resources of clients are bounded: the
 // number of connections, the requests and bytes of each, and the time for a handshake and for the
 // payload of a write. TLS, block status and extended headers are absent; the server refuses the
-// options that ask for them.
+// options that ask for them. A block status would have nothing to tell: a range of an image with
+// fields or ciphertext never reads as zeros because of a hole.
 package nbd
 
 import "time"
@@ -34,6 +35,7 @@ const (
 	repInfo   = 3
 
 	repErrUnsup   = 1<<31 + 1
+	repErrPolicy  = 1<<31 + 2
 	repErrInvalid = 1<<31 + 3
 	repErrUnknown = 1<<31 + 6
 	repErrTooBig  = 1<<31 + 9
@@ -82,14 +84,20 @@ const (
 	// maxRequest is the largest number of bytes of a read or write. Clients may assume this limit.
 	maxRequest = 32 << 20
 	// maxHeld bounds the bytes of all requests of a connection that are executed at a time.
-	maxHeld = 64 << 20
+	maxHeld = maxRequest
 	// maxRunning bounds the requests of a connection that are executed at a time.
 	maxRunning = 16
-	// maxConnections bounds the clients that are served at a time. Further ones wait.
-	maxConnections = 16
+	// maxConnections bounds the clients that are served at a time. Further ones are refused.
+	maxConnections = 128
+	// maxRefusals bounds the clients that are told at a time why they are refused. Further ones are
+	// disconnected.
+	maxRefusals = 16
 	// maxOption is the length of the longest option that is read. It is more than an option with
 	// the longest name of an export has, which is 4096 bytes.
 	maxOption = 8 << 10
 	// patience is the time that a client has for its handshake, and for the payload of a write.
 	patience = 30 * time.Second
+	// grace is the time that a client has to take the replies to its last requests when the server
+	// ends, and that a client which is refused has for its handshake.
+	grace = time.Second
 )

@@ -46,6 +46,9 @@ func (s *session) handshake() (ready bool, err error) {
 		}
 		switch option {
 		case optExportName:
+			if s.full {
+				return false, errFull
+			}
 			if len(data) > 0 {
 				return false, fmt.Errorf("the client asks for the export %q: there is only the default export", data)
 			}
@@ -71,6 +74,13 @@ func (s *session) handshake() (ready bool, err error) {
 
 // option answers an option. It reports whether it was the last one.
 func (s *session) option(option uint32, data []byte) (last bool, err error) {
+	if s.full { // clients take the answer to optGo for the outcome
+		err := s.answer(option, repErrPolicy, []byte(errFull.Error()))
+		if err == nil && option == optGo {
+			err = errFull
+		}
+		return false, err
+	}
 	switch option {
 	case optList:
 		if len(data) > 0 {
@@ -125,7 +135,10 @@ func (s *session) answer(option, kind uint32, data []byte) error {
 func (s *session) transmission() uint16 {
 	// sendMultiConn is right because all connections share the device: a flush by one of them also
 	// flushes the writes of the others.
-	flags := uint16(sendHasFlags | sendFlush | sendFUA | sendDF | sendMultiConn)
+	flags := uint16(sendHasFlags | sendFlush | sendFUA | sendMultiConn)
+	if s.structured {
+		flags |= sendDF // simple replies cannot be fragments, and the protocol forbids the flag
+	}
 	switch {
 	case s.options.ReadOnly:
 		flags |= sendReadOnly

@@ -52,6 +52,13 @@ func (d *disk) Zero(off, n int64) error {
 	return nil
 }
 
+func (d *disk) Trim(off, n int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	copy(d.b[off:off+n], bytes.Repeat([]byte{0xD5}, int(n)))
+	return nil
+}
+
 func (d *disk) Flush() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,7 +75,7 @@ func start(t *testing.T, d Device, o Options) (dial func() *client) {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ended := make(chan error)
-	go func() { ended <- Serve(ctx, l, d, o) }()
+	go func() { ended <- Serve(ctx, d, o, l) }()
 	stop := errors.New("the test has ended")
 	t.Cleanup(func() {
 		cancel(stop)
@@ -115,7 +122,7 @@ func TestListenerFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := Serve(t.Context(), &failing{Listener: l}, &disk{b: make([]byte, 4096)}, Options{}); err != errListener {
+	if err := Serve(t.Context(), &disk{b: make([]byte, 4096)}, Options{}, &failing{Listener: l}); err != errListener {
 		t.Errorf("Serve: %v", err)
 	}
 }
@@ -232,7 +239,7 @@ func TestSimple(t *testing.T) {
 		want           uint32
 	}{
 		{cmdFlagFUA, cmdWriteZeroes, 101, 2, 0},
-		{0, cmdTrim, 0, 10, 0},
+		{0, cmdTrim, 50, 10, 0},
 		{cmdFlagNoHole, cmdWriteZeroes, 0, 10, 0},
 		{0, cmdFlush, 0, 0, 0},
 		{0, cmdRead, 8999, 2, eIO},
@@ -243,6 +250,7 @@ func TestSimple(t *testing.T) {
 		{0, cmdTrim, 9999, 2, eINVAL},
 		{0, cmdWriteZeroes, 9999, 2, eNOSPC},
 		{1 << 9, cmdFlush, 0, 0, eINVAL},
+		{cmdFlagDF, cmdRead, 0, 10, eINVAL}, // only with structured replies
 		{0, 99, 0, 0, eINVAL},
 	} {
 		c.request(test.flags, test.command, uint64(i), test.offset, test.length, nil)
@@ -254,7 +262,7 @@ func TestSimple(t *testing.T) {
 	if errno, _ := c.simple(77, 0); errno != eNOSPC {
 		t.Error(errno)
 	}
-	if d.flushes != 2 || string(d.b[100:105]) != "h\x00\x00lo" || d.b[9] != 0 {
+	if d.flushes != 2 || string(d.b[100:105]) != "h\x00\x00lo" || d.b[9] != 0 || d.b[59] != 0xD5 {
 		t.Errorf("%d flushes, %q", d.flushes, d.b[:106])
 	}
 	c.request(0, cmdDisconnect, 0, 0, 0, nil)

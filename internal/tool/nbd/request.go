@@ -123,7 +123,9 @@ func (s *session) execute(r *request) error {
 	known := uint16(cmdFlagFUA)
 	switch r.command {
 	case cmdRead:
-		known |= cmdFlagDF
+		if s.structured {
+			known |= cmdFlagDF
+		}
 	case cmdWriteZeroes:
 		known |= cmdFlagNoHole
 	}
@@ -144,6 +146,8 @@ func (s *session) execute(r *request) error {
 			_, err = s.device.WriteAt(r.data(), int64(r.offset))
 		case !s.options.Zeroes:
 			return s.fail(r, eINVAL, "the command was not offered")
+		case r.command == cmdTrim:
+			err = s.device.Trim(int64(r.offset), int64(r.length))
 		default:
 			err = s.device.Zero(int64(r.offset), int64(r.length))
 		}

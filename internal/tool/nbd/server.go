@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -25,6 +26,10 @@ type Device interface {
 	// Zero writes n zeros from off on. It is called only if Options.Zeroes is set.
 	Zero(off, n int64) error
 
+	// Trim says that a range is not needed any more; its content may change or stay. It is called
+	// only if Options.Zeroes is set.
+	Trim(off, n int64) error
+
 	// Flush returns when all data that was written before is on stable storage.
 	Flush() error
 }
@@ -32,52 +37,102 @@ type Device interface {
 // Options tune a server. The zero value serves a device for reading and writing, without zeroing.
 type Options struct {
 	ReadOnly  bool
-	Zeroes    bool   // offer trim and write zeroes, both of which call Device.Zero
+	Zeroes    bool   // offer trim and write zeroes
 	Preferred uint32 // preferred block size in bytes, a power of two, which clients are told; 0: 4096
 
 	// Failed, if not nil, is called with the error of each connection that ended because of one.
 	Failed func(peer net.Addr, err error)
 }
 
-// Serve serves clients of l until the context ends. It then closes l, waits for the requests that
-// are being executed, and returns the context's cause. An error of l ends it in the same way and is
-// returned.
-func Serve(ctx context.Context, l net.Listener, d Device, o Options) error {
+// errFull is the error of a connection beyond maxConnections.
+var errFull = fmt.Errorf("it is refused: the server has %d clients", maxConnections)
+
+// Serve serves the clients of some listeners until the context ends. It then closes the listeners, waits
+// for the requests that are being executed, and returns the context's cause. An error of a
+// listener ends it in the same way and is returned.
+func Serve(ctx context.Context, d Device, o Options, listeners ...net.Listener) error {
 	if o.Preferred == 0 {
 		o.Preferred = 4096
 	}
-	serving, end := context.WithCancel(ctx)
-	defer end()
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
-	var clients sync.WaitGroup
-	room := make(chan struct{}, maxConnections)
-	for {
-		room <- struct{}{}
-		c, err := l.Accept()
-		if err != nil {
+	serving, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	stop := context.AfterFunc(serving, func() {
+		for _, l := range listeners {
 			l.Close()
-			end()
-			clients.Wait()
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
+		}
+	})
+	defer stop()
+	s := &server{device: d, options: &o, serving: serving, room: make(chan struct{}, maxConnections), refusals: make(chan struct{}, maxRefusals)}
+	var accepting sync.WaitGroup
+	for _, l := range listeners {
+		accepting.Go(func() { end(s.accept(l)) })
+	}
+	accepting.Wait()
+	s.clients.Wait()
+	return context.Cause(serving)
+}
+
+// server is a call of Serve.
+type server struct {
+	device         Device
+	options        *Options
+	serving        context.Context // ends with the server
+	room, refusals chan struct{}   // have an element for each client that is served, or refused
+	clients        sync.WaitGroup
+}
+
+// accept starts a session for every client of a listener. It returns the listener's error.
+func (s *server) accept(l net.Listener) error {
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE): // until another file is closed
+			select {
+			case <-time.After(100 * time.Millisecond):
+				continue
+			case <-s.serving.Done():
+				return err
 			}
+		default:
 			return err
 		}
-		clients.Go(func() {
-			defer func() { <-room }()
-			defer c.Close()
-			s := &session{conn: c, in: bufio.NewReader(c), device: d, options: &o}
-			// When the context ends, a session in its handshake or without requests ends at once,
-			// and any other session after its requests.
-			stop := context.AfterFunc(serving, func() { s.stop() })
-			defer stop()
-			err := s.serve()
-			gone := errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) // the client closed the connection
-			if err != nil && !gone && serving.Err() == nil && o.Failed != nil {
-				o.Failed(c.RemoteAddr(), err)
+		held, full := s.room, false
+		select {
+		case held <- struct{}{}:
+		default:
+			held, full = s.refusals, true
+			select {
+			case held <- struct{}{}:
+			default:
+				c.Close()
+				s.ended(c, errFull)
+				continue
 			}
+		}
+		s.clients.Go(func() {
+			defer func() { <-held }()
+			defer c.Close()
+			s.ended(c, s.serve(c, full))
 		})
+	}
+}
+
+// serve serves a client, or tells it that it is refused.
+func (s *server) serve(c net.Conn, full bool) error {
+	session := &session{conn: c, in: bufio.NewReader(c), device: s.device, options: s.options, full: full}
+	// When the context ends, a session in its handshake or without requests ends at once,
+	// and any other session after its requests.
+	stop := context.AfterFunc(s.serving, session.stop)
+	defer stop()
+	return session.serve()
+}
+
+// ended reports the error of a connection, unless the client or the server has ended it.
+func (s *server) ended(c net.Conn, err error) {
+	gone := errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) // the client closed the connection
+	if err != nil && !gone && s.serving.Err() == nil && s.options.Failed != nil {
+		s.options.Failed(c.RemoteAddr(), err)
 	}
 }
 
@@ -87,6 +142,7 @@ type session struct {
 	in         *bufio.Reader // of conn
 	device     Device
 	options    *Options
+	full       bool // the client is one too many
 	structured bool
 
 	mu      sync.Mutex // guards the following fields and the deadline
@@ -104,7 +160,7 @@ func (s *session) stop() {
 	defer s.mu.Unlock()
 	s.stopped = true
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
-	_ = s.conn.SetWriteDeadline(time.Now().Add(patience)) // for a client that does not read its replies
+	_ = s.conn.SetWriteDeadline(time.Now().Add(grace)) // for a client that does not read its replies
 }
 
 // within sets the time within which the following reads of the connection must be complete; 0
@@ -124,7 +180,12 @@ func (s *session) within(d time.Duration) {
 
 // serve talks to the client until it disconnects.
 func (s *session) serve() error {
-	s.within(patience)
+	if s.full {
+		s.within(grace)
+		_ = s.conn.SetWriteDeadline(time.Now().Add(grace))
+	} else {
+		s.within(patience)
+	}
 	ready, err := s.handshake()
 	if err != nil || !ready {
 		return err

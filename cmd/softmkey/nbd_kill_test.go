@@ -1,0 +1,217 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/sig"
+)
+
+// nbdWriter is a client of softmkey nbd that has one write in flight at a time.
+type nbdWriter struct {
+	net.Conn
+	cookie uint64
+}
+
+// dialNBD connects by the oldest form of the handshake that is left, NBD_OPT_EXPORT_NAME.
+func dialNBD(socket string) (*nbdWriter, error) {
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	hello := make([]byte, 18)
+	if _, err = io.ReadFull(c, hello); err == nil {
+		b := binary.BigEndian.AppendUint32(nil, 3) // fixed newstyle, no zeroes
+		b = append(b, "IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00"...)
+		if _, err = c.Write(b); err == nil {
+			_, err = io.ReadFull(c, make([]byte, 10))
+		}
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return &nbdWriter{Conn: c}, nil
+}
+
+// write writes p and waits for the reply.
+func (c *nbdWriter) write(p []byte, off int64) error {
+	c.cookie++
+	b := binary.BigEndian.AppendUint32(nil, 0x25609513)
+	b = binary.BigEndian.AppendUint32(b, 1)
+	b = binary.BigEndian.AppendUint64(b, c.cookie)
+	b = binary.BigEndian.AppendUint64(b, uint64(off))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
+	if _, err := c.Write(append(b, p...)); err != nil {
+		return err
+	}
+	var reply [16]byte
+	if _, err := io.ReadFull(c, reply[:]); err != nil {
+		return err
+	}
+	if errno := binary.BigEndian.Uint32(reply[4:]); errno != 0 {
+		return syscall.Errno(errno)
+	}
+	return nil
+}
+
+// self returns a name under which the test binary is softmkey.
+func self(t *testing.T) string {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "softmkey")
+	if err := os.Symlink(program, name); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// startNBD starts a server and waits until it listens.
+func startNBD(t *testing.T, program, image, socket string) *exec.Cmd {
+	t.Helper()
+	c := exec.Command(program, "nbd", "--sig", "t10dif", "--socket", socket, image)
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	return c
+}
+
+// TestNBDKilled kills servers while ten clients write. Every block must then have the content of the last
+// write that was answered, or of the one that was in flight; or its field is bad, which at most one block of
+// each write in flight may have.
+func TestNBDKilled(t *testing.T) {
+	rounds := 3
+	if os.Getenv("SOFTMKEY_LONG") != "" {
+		rounds = 100
+	}
+	const clients, region = 10, 300 << 10
+	format := sig.Format{Type: sig.T10DIF}
+	block, stride := format.Block(), format.Stride()
+	program, dir := self(t), t.TempDir()
+	name, socket := filepath.Join(dir, "image"), filepath.Join(dir, "s")
+	model := make([]byte, clients*region) // what the clients know
+	image := make([]byte, format.StreamLen(int64(len(model))))
+	if _, err := format.Protect(image, model); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, image, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	seed := rand.Uint64()
+	inFlight, damaged := 0, 0
+	for round := range rounds {
+		server := startNBD(t, program, name, socket)
+		var answered atomic.Int64
+		enough := rand.New(rand.NewPCG(seed, uint64(round))).Int64N(300)
+		kill := sync.OnceFunc(func() { _ = server.Process.Kill() })
+		var flying [clients]struct {
+			off int64
+			p   []byte
+		}
+		var all sync.WaitGroup
+		for n := range clients {
+			all.Go(func() {
+				r := rand.New(rand.NewPCG(seed, uint64(round*clients+n)))
+				c, err := dialNBD(socket)
+				if err != nil {
+					return // another client has let the server be killed already
+				}
+				defer c.Close()
+				for {
+					at := r.Int64N(region - 512)
+					p := bytes.Repeat([]byte{byte(r.Uint32()), byte(r.Uint32()), byte(n)}, 200<<10/3)
+					p = p[:min(512+r.Int64N(200<<10-1024), region-at)]
+					at += int64(n) * region
+					flying[n].off, flying[n].p = at, p
+					if err := c.write(p, at); err != nil {
+						if errors.As(err, new(syscall.Errno)) && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+							t.Errorf("client %d: %v", n, err)
+						}
+						return
+					}
+					copy(model[at:], p)
+					flying[n].p = nil
+					if answered.Add(1) > enough {
+						kill()
+					}
+				}
+			})
+		}
+		all.Wait()
+		kill()
+		_ = server.Wait() // it was killed
+		image, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, w := range flying {
+			fresh := bytes.Clone(model[n*region:][:region])
+			if w.p != nil {
+				inFlight++
+				copy(fresh[w.off-int64(n)*region:], w.p)
+			}
+			bad := 0
+			for i := n * region / block; i < (n+1)*region/block; i++ {
+				data := image[i*stride:][:block]
+				old := model[i*block:][:block]
+				after := fresh[i*block-n*region:][:block]
+				touched := w.p != nil && int64(i*block) < w.off+int64(len(w.p)) && int64((i+1)*block) > w.off
+				switch {
+				case format.From(uint64(i)).Verify(image[i*stride:][:stride]) != nil && touched:
+					bad++
+					copy(data, old) // for the next round
+					if err := format.From(uint64(i)).Generate(image[i*stride:][:stride]); err != nil {
+						t.Fatal(err)
+					}
+				case format.From(uint64(i)).Verify(image[i*stride:][:stride]) != nil:
+					t.Fatalf("seed %d round %d: block %d is bad, and no write of it was in flight", seed, round, i)
+				case bytes.Equal(data, old):
+				case touched && bytes.Equal(data, after):
+					copy(old, after)
+				default:
+					t.Fatalf("seed %d round %d: block %d has neither its old nor its new content (in flight: %t)", seed, round, i, touched)
+				}
+			}
+			if bad > 1 {
+				t.Errorf("seed %d round %d client %d: %d bad blocks after one write", seed, round, n, bad)
+			}
+			damaged += bad
+		}
+		if err := os.WriteFile(name, image, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := startNBD(t, program, name, socket)
+	if err := server.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+	t.Logf("seed %d: %d kills, %d writes in flight, %d bad blocks", seed, rounds, inFlight, damaged)
+}

@@ -1,0 +1,161 @@
+package nbd
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// transmissionFlags goes through a handshake and returns the flags of the export.
+func (c *client) transmissionFlags(structured bool) (flags uint16) {
+	c.t.Helper()
+	c.hello()
+	if structured {
+		c.option(optStructuredReply, nil)
+		c.reply()
+	}
+	c.option(optInfo, make([]byte, 6))
+	for {
+		switch kind, data := c.reply(); {
+		case kind == repAck:
+			return flags
+		case kind == repInfo && binary.BigEndian.Uint16(data) == infoExport:
+			flags = binary.BigEndian.Uint16(data[10:])
+		}
+	}
+}
+
+// TestFlags: the protocol allows NBD_FLAG_SEND_DF only after structured replies were negotiated.
+func TestFlags(t *testing.T) {
+	dial := start(t, &disk{b: make([]byte, 4096), bad: -1}, Options{})
+	if flags := dial().transmissionFlags(false); flags&sendDF != 0 {
+		t.Errorf("simple replies: flags %#x", flags)
+	}
+	if flags := dial().transmissionFlags(true); flags&sendDF == 0 {
+		t.Errorf("structured replies: flags %#x", flags)
+	}
+}
+
+// TestCrowd connects maxConnections clients, all of which are served. Further ones are told that they
+// are refused, and one of them is served when another has left.
+func TestCrowd(t *testing.T) {
+	var mu sync.Mutex
+	var failed []error
+	dial := start(t, &disk{b: make([]byte, 4096), bad: -1}, Options{Failed: func(_ net.Addr, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		failed = append(failed, err)
+	}})
+	var crowd []*client
+	for range maxConnections {
+		crowd = append(crowd, dial().begin(false))
+	}
+	for i, c := range crowd {
+		c.request(0, cmdRead, uint64(i), 0, 512, nil)
+		c.simple(uint64(i), 512)
+	}
+	refused := dial()
+	refused.hello()
+	for _, option := range []uint32{optStructuredReply, optGo} {
+		refused.option(option, make([]byte, 6))
+		if kind, data := refused.reply(); kind != repErrPolicy || string(data) != errFull.Error() {
+			t.Errorf("%#x %q", kind, data)
+		}
+	}
+	if _, err := refused.Conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the connection that was refused: %v", err)
+	}
+	old := dial() // asks by the older option, which has no errors
+	old.hello()
+	old.option(optExportName, nil)
+	if _, err := old.Conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the connection that was refused: %v", err)
+	}
+	crowd[7].request(0, cmdDisconnect, 0, 0, 0, nil)
+	if _, err := crowd[7].Conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Error(err)
+	}
+	for { // the server counts a client until its connection is closed
+		c := dial()
+		c.hello()
+		c.option(optInfo, make([]byte, 6))
+		if kind, _ := c.reply(); kind == repInfo {
+			break
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(failed) < 2 || !errors.Is(failed[0], errFull) || !errors.Is(failed[1], errFull) {
+		t.Errorf("reported: %v", failed)
+	}
+}
+
+// TestStopDeaf ends a server whose client sends requests and takes no reply. The server ends while the
+// client is still connected.
+func TestStopDeaf(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("unix", t.TempDir()+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- Serve(ctx, &disk{b: make([]byte, 8<<20), bad: -1}, Options{}, l) }()
+	conn, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := (&client{t, conn}).begin(false)
+	for i := range 4 {
+		c.request(0, cmdRead, uint64(i), 0, 8<<20, nil)
+	}
+	c.read(1 << 20) // the server is sending
+	cancel()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	case <-time.After(patience / 2):
+		t.Error("the server waits for the client")
+		conn.Close()
+		<-ended
+	}
+}
+
+// TestListeners serves clients of two listeners. The error of one of them ends both.
+func TestListeners(t *testing.T) {
+	var listeners []net.Listener
+	for range 2 {
+		l, err := net.Listen("unix", t.TempDir()+"/s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listeners = append(listeners, l)
+	}
+	ended := make(chan error)
+	go func() { ended <- Serve(t.Context(), &disk{b: make([]byte, 4096), bad: -1}, Options{}, listeners...) }()
+	for _, l := range listeners {
+		conn, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		c := (&client{t, conn}).begin(false)
+		c.request(0, cmdRead, 1, 0, 512, nil)
+		c.simple(1, 512)
+	}
+	listeners[0].Close()
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := listeners[1].Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the other listener: %v", err)
+	}
+}

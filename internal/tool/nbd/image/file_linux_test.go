@@ -1,0 +1,36 @@
+package image
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestDiscard makes a hole in a file. It reads as zeros if the file system has holes, and the file
+// keeps its length and its other bytes.
+func TestDiscard(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "image"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	data := bytes.Repeat([]byte("content."), 32<<10)
+	if _, err := f.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := (File{f}).Discard(8192, 64<<10); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(got, data) {
+		t.Skip("the file system has no holes")
+	}
+	clear(data[8192:][:64<<10])
+	if !bytes.Equal(got, data) {
+		t.Error("other bytes have changed")
+	}
+}

@@ -1,0 +1,70 @@
+package mkeyio
+
+import (
+	"bytes"
+	"cmp"
+	"io"
+
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// signAgain writes the field of a block to the store. stored has the whole granules at off of the
+// store that the block lies in; signAgain updates it.
+func (v *View) signAgain(stored []byte, off int64, block uint64) error {
+	format := *v.fields()
+	keep := sig.TransformConfig{In: format, Out: format, CheckNothing: true, UseCopyMask: true}
+	if format.Flags&sig.IgnoreApp != 0 {
+		keep.CopyMask = sig.MaskApp
+	}
+	sign, err := sig.NewTransform(keep)
+	if err != nil {
+		return err
+	}
+	fresh := bytes.Clone(stored)
+	if v.read.unitInInput {
+		if err := v.crypt(fresh, off, (*xts.Cipher).Decrypt); err != nil {
+			return err
+		}
+	}
+	at := int64(block)*v.read.in.Stride() - off
+	field := sig.Interleaved(format, fresh[at:][:v.read.in.Stride()])
+	sign.Run(field, field, 1, block, nil)
+	if v.read.unitInInput {
+		if err := v.crypt(fresh, off, (*xts.Cipher).Encrypt); err != nil {
+			return err
+		}
+	}
+	first, end := 0, len(fresh) // the bytes that have changed
+	for first < end && fresh[first] == stored[first] {
+		first++
+	}
+	for end > first && fresh[end-1] == stored[end-1] {
+		end--
+	}
+	copy(stored, fresh)
+	if n, err := v.f.WriteAt(fresh[first:end], off+int64(first)); err != nil || n < end-first {
+		return cmp.Or(err, io.ErrShortWrite)
+	}
+	return nil
+}
+
+// fields returns the format of the store.
+func (v *View) fields() *sig.Format {
+	if v.job.Direction == TX {
+		return v.job.Signature.Wire
+	}
+	return v.job.Signature.Memory
+}
+
+// crypt encrypts or decrypts whole granules at off of the store in place.
+func (v *View) crypt(b []byte, off int64, f func(c *xts.Cipher, dst, src []byte, unit int, tweak xts.Tweak)) error {
+	c := v.job.Crypto
+	cipher, err := c.DEK.Acquire(c.KeyTag)
+	if err != nil {
+		return err
+	}
+	defer c.DEK.Release()
+	f(cipher, b, b, c.DataUnitSize, c.InitialTweak.Add(uint64(off)/uint64(c.DataUnitSize)))
+	return nil
+}
