@@ -108,6 +108,9 @@ func (q *QP) putDatagram(b *builder, w *Work, near *link) bool {
 
 // datagram handles a received datagram whose CRC is right. grh describes its network
 // header. It reports whether a receive request was used up.
+//
+// A datagram that is longer than the receive request is dropped, and the next one uses the
+// request: anybody who knows the Q_Key can send one, and must not stop the QP with it.
 func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 	n := &q.port.n
 	if k.deth.QKey != q.qkey() {
@@ -125,8 +128,13 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 	if err == nil && len(k.payload) > 0 {
 		err = sink.Write(k.payload)
 	}
+	if remoteNAK(err) == NAKInvalidRequest && err != nil {
+		n.TooLong.Add(1)
+		q.h.ReturnRecv()
+		return false
+	}
 	if err != nil {
-		q.failRest(Failure{Status: receiveStatus(err), Err: err})
+		q.failRest(Failure{Status: rdma.StatusLocProtErr, Err: err})
 		return false
 	}
 	ev := RecvEvent{
@@ -143,14 +151,4 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 		q.failRest(Failure{Status: rdma.StatusLocProtErr, Err: nak.Err()})
 	}
 	return true
-}
-
-// receiveStatus returns the status of a receive request whose Sink failed with err, for
-// services that send no NAKs. NAKInvalidRequest means that the message is longer than the
-// buffer.
-func receiveStatus(err error) rdma.Status {
-	if remoteNAK(err) == NAKInvalidRequest {
-		return rdma.StatusLocLenErr
-	}
-	return rdma.StatusLocProtErr
 }

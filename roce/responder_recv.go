@@ -202,6 +202,17 @@ func (q *QP) beginRecv(k *packet) (sink Sink, nak NAK) {
 	return sink, nak
 }
 
+// permits reports whether the QP grants the peer an operation, and refuses the expected
+// packet k if not.
+func (q *QP) permits(k *packet, op rdma.WROp) bool {
+	h, ok := q.h.(RightsHandler)
+	if !ok || h.Permits(op) {
+		return true
+	}
+	q.refuse(NAKInvalidRequest, fmt.Errorf("%v packet, PSN %#x: the QP does not grant the operation", k.Opcode, k.PSN))
+	return false
+}
+
 // inOrder reports whether the position of packet k continues the open message, and its
 // length fits its position (sections 9.7.4.1.2 and 9.7.4.1.6).
 func (q *QP) inOrder(k *packet, kind uint8) bool {
@@ -283,6 +294,9 @@ func (q *QP) recvWrite(k *packet) {
 	}
 	if length > MaxMessage || end && got+n != length || !end && got+n >= length {
 		q.refuse(NAKInvalidRequest, fmt.Errorf("%v packet, PSN %#x: %d bytes where the request announced %d", k.Opcode, k.PSN, got+n, length))
+		return
+	}
+	if k.layout&wire.HasRETH != 0 && !q.permits(k, rdma.WRWrite) {
 		return
 	}
 	withImm := k.layout&wire.HasImmDt != 0

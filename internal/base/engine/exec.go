@@ -145,6 +145,8 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	w.AH, w.DestQPN, w.QKey, w.DCKey, w.SRQ = r.AH, r.RemoteQPN, r.QKey, r.DCKey, r.RemoteSRQN
 	var err error
 	switch {
+	case (r.Op == rdma.WRRead || r.Op.Atomic()) && r.HasInline:
+		return rdma.StatusLocQPOpErr, failure.New("execute a request", syscall.EINVAL, "request %d: %v with inline data, and the answer needs memory", r.ID, r.Op)
 	case r.Op == rdma.WRRead || r.Op.Atomic():
 		if r.Op.Atomic() && n != 8 && !(r.Op.Masked() && n == 4) {
 			return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EINVAL, "request %d: the old value of an atomic takes 8 bytes, or 4 if it is masked; the list has %d", r.ID, n)
@@ -201,7 +203,7 @@ func (qp *QP) bind(r *SendRequest) error {
 	case b.Window.pd() != qp.pd:
 		return failure.New(op, syscall.EINVAL, "request %d: window %#x is of another protection domain", r.ID, b.Window.Number())
 	}
-	return b.Window.bind(b)
+	return b.Window.bind(qp, b)
 }
 
 // localInvalidate executes LOCAL_INV.
@@ -213,6 +215,9 @@ func (qp *QP) localInvalidate(r *SendRequest) error {
 	case e.mkey != nil:
 		return e.mkey.invalidate(invalidation{by: freedByLocal, id: r.ID, qpn: qp.Num()})
 	case e.window != nil && e.window.typ == WindowType2:
+		if err := e.window.checkOwner(qp); err != nil {
+			return err
+		}
 		if !e.window.invalidate() {
 			return failure.New("invalidate a key", syscall.EINVAL, "window %#x is not bound", r.InvKey)
 		}

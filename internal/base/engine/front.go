@@ -53,6 +53,15 @@ type Front interface {
 	Reset()
 }
 
+// SharedFront is the Front of a QP whose receive requests come from a shared receive queue.
+type SharedFront interface {
+	Front
+
+	// GiveBack returns a request that NextRecv returned and no message used. The queue hands
+	// it out again before others, to any of its QPs.
+	GiveBack(r *RecvRequest)
+}
+
 // XRCFront is the Front of a QP of type rdma.XRCRecv, whose messages name the shared
 // receive queue that they use.
 type XRCFront interface {

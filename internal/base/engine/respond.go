@@ -101,9 +101,15 @@ func (r *responder) release() {
 // ReturnRecv implements roce.Handler.
 func (h *handler) ReturnRecv() {
 	qp := (*QP)(h)
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
 	r := qp.resp
 	r.memory.close()
-	qp.kept = r.recv
+	if f, ok := qp.front.(SharedFront); ok && qp.shared {
+		f.GiveBack(r.recv)
+	} else {
+		qp.kept = r.recv
+	}
 	r.release()
 }
 
@@ -212,8 +218,8 @@ var transferPool = sync.Pool{New: func() any { return new(transfer) }}
 // on the way grant the access. Bad blocks up to reported are not reported
 // again.
 func (qp *QP) openRemote(rkey uint32, va uint64, length uint32, need rdma.Access, reported uint64) (*transfer, roce.NAK) {
-	if !qp.grants(need) {
-		return nil, roce.NAKRemoteAccess
+	if !qp.grants(need) { // a repeated READ: the right may have gone since
+		return nil, roce.NAKInvalidRequest
 	}
 	t := transferPool.Get().(*transfer)
 	t.begin(qp, remote)
@@ -250,8 +256,20 @@ func (qp *QP) grants(need rdma.Access) bool {
 	if have&need == need {
 		return true
 	}
-	qp.refused = failure.New("grant an access", syscall.EACCES, "the QP's access flags are %#x, the peer needs %#x", uint32(have), uint32(need))
+	qp.refused = failure.New("grant an access", syscall.EACCES, "QP %#x grants its peer %v, and %v is needed", qp.Num(), have&windowRights, need)
 	return false
+}
+
+// Permits implements roce.RightsHandler.
+func (h *handler) Permits(op rdma.WROp) bool {
+	need := rdma.RemoteAtomic
+	switch op {
+	case rdma.WRWrite:
+		need = rdma.RemoteWrite
+	case rdma.WRRead:
+		need = rdma.RemoteRead
+	}
+	return (*QP)(h).grants(need)
 }
 
 // OpenWrite implements roce.Handler.
@@ -297,9 +315,6 @@ func (h *handler) EndRead(s roce.Source) (reported uint64) {
 // was made for signatures or crypto has no memory that could be changed on its own.
 func (h *handler) Atomic(a roce.Atomic) (uint64, roce.NAK) {
 	qp := (*QP)(h)
-	if !qp.grants(rdma.RemoteAtomic) {
-		return 0, roce.NAKRemoteAccess
-	}
 	orig, err := qp.atomic(a)
 	if err != nil {
 		qp.refused = err
@@ -330,6 +345,9 @@ func (qp *QP) atomic(a roce.Atomic) (uint64, error) {
 		}
 		return orig, nil
 	}
+	if err := e.window.checkOwner(qp); err != nil {
+		return 0, err
+	}
 	return e.window.door.Atomic(a.VA, a.Size, a.Next)
 }
 
@@ -342,7 +360,7 @@ func (h *handler) Invalidate(rkey uint32) roce.NAK {
 	case e.mkey != nil:
 		err = e.mkey.invalidateRemote(invalidation{by: freedByPeer, id: qp.resp.recv.ID, qpn: qp.Num()})
 	case e.window != nil:
-		err = e.window.invalidateRemote()
+		err = e.window.invalidateRemote(qp)
 	default:
 		err = failure.New("invalidate a key", syscall.EACCES, "key %#x is a region: it cannot be invalidated", rkey)
 	}
@@ -378,7 +396,11 @@ func (h *handler) Failed(f roce.Failure) {
 	}
 	if r := qp.resp; r != nil {
 		why = cmp.Or(r.memory.err, why)
-		r.abandon(f.Status, why)
+		st := f.Status
+		if f.NAK == roce.NAKRemoteAccess {
+			st = rdma.StatusLocAccessErr // the key is one of this side
+		}
+		r.abandon(st, why)
 	}
 	qp.flush()
 	switch f.NAK {

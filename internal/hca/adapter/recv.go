@@ -103,6 +103,12 @@ func (q *QP) takeFrom(srq *SRQ) *engine.RecvRequest {
 	return q.use(slot, err)
 }
 
+// GiveBack implements engine.SharedFront.
+func (f *front) GiveBack(r *engine.RecvRequest) {
+	slot := r.Slot.(*recvSlot)
+	slot.srq.giveBack(slot)
+}
+
 func (q *QP) use(slot *recvSlot, err error) *engine.RecvRequest {
 	if err != nil && !errors.Is(err, syscall.ESRCH) { // a program that has ended has no receive requests
 		q.ctx.trace(TraceRefused, "qp", q.number, "receive", err)

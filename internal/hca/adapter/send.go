@@ -180,7 +180,7 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 		req.CompareAdd, req.CompareMask = w.SwapAdd, w.Compare
 	}
 	req.SGEs = appendSGEs(req.SGEs[:0], w.SGEs)
-	if n := req.Bytes(); w.AtomicSize != 0 && n != uint64(w.AtomicSize) {
+	if n := req.Bytes(); w.AtomicSize != 0 && !w.HasInline && n != uint64(w.AtomicSize) {
 		return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EINVAL, "request %d: the word of %v has %d bytes, the list has %d", req.ID, w.Opcode, w.AtomicSize, n)
 	}
 	req.HasInline = w.HasInline
