@@ -113,10 +113,26 @@ func (d *Device) resolve(gid [16]byte) (netip.Addr, error) {
 	return a, nil
 }
 
+// errNoGRH is the error for an address without GIDs.
+func errNoGRH(op string) error {
+	return failure.New(op, syscall.EINVAL, "an address without a GRH: RoCE needs the GIDs of both ends: is_global and sgid_index, or -g 3 of ibverbs' programs")
+}
+
+// origin translates the address of a DCT or DCI, of which only the source counts: a DCT's peers
+// find it, and the requests of a DCI name theirs. Programs leave the destination empty.
+func (d *Device) origin(op string, a AHAttr) (rdma.AH, error) {
+	if !a.IsGlobal {
+		return rdma.AH{}, errNoGRH(op)
+	}
+	to, err := d.loopback(op, a)
+	to.FlowLabel, to.HopLimit, to.TrafficClass, to.SL = a.FlowLabel, a.HopLimit, a.TrafficClass, a.SL
+	return to, err
+}
+
 // address translates an address of the program into one of the engine.
 func (d *Device) address(op string, a AHAttr) (rdma.AH, error) {
 	if !a.IsGlobal {
-		return rdma.AH{}, failure.New(op, syscall.EINVAL, "an address without a GRH: RoCE needs the GIDs of both ends: is_global and sgid_index, or -g 3 of ibverbs' programs")
+		return rdma.AH{}, errNoGRH(op)
 	}
 	e, err := d.gid(op, a.SGIDIndex)
 	if err != nil {

@@ -97,8 +97,11 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 	}
 	if mask&rdma.AttrAV != 0 {
 		find := q.ctx.dev.address
-		if a.loopback {
+		switch {
+		case a.loopback:
 			find = q.ctx.dev.loopback
+		case q.attr.Type == rdma.DCT || q.attr.Type == rdma.DCI:
+			find = q.ctx.dev.origin
 		}
 		to, err := find(op, a.AV)
 		if err != nil {
