@@ -32,6 +32,7 @@ type Context struct {
 	plan    doorbellPlan // guarded by polling
 	pages   []*UAR       // guarded by polling: those of uars, unless staleUARs is set
 	ringing []ringing    // guarded by polling: memory for rung
+	order   rungQPs      // guarded by polling: memory for scanInOrder
 
 	mu        sync.Mutex // guards the following fields
 	closed    bool

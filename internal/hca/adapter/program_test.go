@@ -58,6 +58,7 @@ type memory struct {
 	ended   bool        // the program has ended: nothing can be reached
 	absent  bool        // the program may use unmapped memory: its accesses are dropped
 	copied  func()      // called when the device has read a batch
+	between func()      // called when the device has read a piece of a batch
 }
 
 func (m *memory) span(addr uint64, n int) ([]byte, error) {
@@ -100,6 +101,9 @@ func (m *memory) ReadV(vecs []adapter.Vec) error {
 	for _, v := range vecs {
 		if err := m.Read(v.Addr, v.Buf); err != nil {
 			return err
+		}
+		if m.between != nil {
+			m.between()
 		}
 	}
 	if m.copied != nil {
