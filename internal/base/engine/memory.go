@@ -181,7 +181,7 @@ func (p *piece) open(e keyEntry, s rdma.SGE, m mode) (err error) {
 	case e.region != nil:
 		return p.openRegion(e.region, s.Addr, m.need())
 	case e.mkey == nil:
-		return failure.New("use a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", s.LKey)
+		return wrongKey("key %#x is a memory window, which only a peer may use", s.LKey)
 	}
 	p.key = e.mkey
 	door := e.mkey.door

@@ -138,7 +138,7 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	failed := c.Status != rdma.StatusSuccess
 	switch {
 	case failed:
-		cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERecvErr, syndromeOf(c.Status), uint8(c.Status)
+		cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERecvErr, syndromeOf(c.Status), vendorOf(c, flushedRecv)
 	case c.Op == rdma.OpRecvRDMAWithImm:
 		cqe.Opcode = prm.CQERecvWriteImm
 	case c.Flags&rdma.WithImm != 0:

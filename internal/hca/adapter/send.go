@@ -314,7 +314,7 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 			ByteCount: c.ByteLen, Timestamp: q.ctx.Clock(),
 		}
 		if failed {
-			cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERequesterErr, syndromeOf(c.Status), uint8(c.Status)
+			cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERequesterErr, syndromeOf(c.Status), vendorOf(c, flushedSend)
 		}
 		ok = q.attr.SendCQ.push(cqe, failed)
 	}
