@@ -92,6 +92,10 @@ func (h *handler) Next() *roce.Work {
 			return nil
 		}
 	}
+	if qp.pipelining && !qp.badSignature && qp.foundBad() {
+		qp.stop()
+		return nil
+	}
 	qp.front.TakeSend()
 	x := &r.exec
 	x.work = roce.Work{}
@@ -102,6 +106,17 @@ func (h *handler) Next() *roce.Work {
 	}
 	qp.begun.push(r)
 	return &x.work
+}
+
+// foundBad reports whether the data of the request that was begun last has a bad signature. A
+// SEND and a WRITE have read their data when the next request begins.
+func (qp *QP) foundBad() bool {
+	n := qp.begun.len()
+	if n == 0 {
+		return false
+	}
+	m := &qp.begun.reqs.All()[n-1].exec.memory
+	return m.streams > 0 && m.bad() > 0
 }
 
 // start executes a local request, or opens the memory of one for the wire.
@@ -240,11 +255,12 @@ func (h *handler) Completed(w *roce.Work, st rdma.Status) rdma.Status {
 	if st == rdma.StatusSuccess {
 		st = r.finish()
 	}
+	badKey := x.memory.badKey()
 	bad := x.memory.close()
 	if st != rdma.StatusSuccess {
 		qp.fail(st, r)
 	} else if bad > 0 && qp.pipelining {
-		qp.badSignature = true
+		qp.badSignature, qp.badKey = true, badKey
 		if qp.state == rdma.StateRTS {
 			qp.state = rdma.StateSQD
 		}
@@ -360,7 +376,20 @@ func (qp *QP) drain() {
 		return
 	}
 	qp.drained = true
-	qp.front.Event(rdma.EventSQDrained, nil)
+	qp.front.Event(rdma.EventSQDrained, qp.whyStopped())
+}
+
+// whyStopped returns the reason in words for which the queue has stopped, or nil if the program
+// stopped it.
+func (qp *QP) whyStopped() error {
+	if !qp.badSignature {
+		return nil
+	}
+	before := ""
+	if r := qp.front.PeekSend(); r != nil {
+		before = fmt.Sprintf(" before request %d", r.ID)
+	}
+	return failure.New("signature pipelining", syscall.ECANCELED, "QP %#x stopped%s: bad signature of key %#x; cancel what depends on it, then RTS", qp.Num(), before, qp.badKey)
 }
 
 // flushSend completes the requests that were posted and never begun. The caller

@@ -440,6 +440,20 @@ func (t *transfer) bad() (n int) {
 	return n
 }
 
+// badKey returns the number of the first key with a bad block, or 0.
+func (t *transfer) badKey() uint32 {
+	if t.streams == 0 {
+		return 0
+	}
+	for i := range t.pieces {
+		p := &t.pieces[i]
+		if p.key != nil && (p.tx != nil && p.tx.Bad() > 0 || p.rx != nil && p.rx.Bad() > 0) {
+			return p.key.Number()
+		}
+	}
+	return 0
+}
+
 // checked returns how far the blocks of a peer's READ were checked, shifted
 // left by one; the lowest bit is set because the READ has then been answered
 // before.

@@ -380,6 +380,9 @@ func syndromeOf(st rdma.Status) prm.Syndrome {
 func (f *front) Event(t rdma.EventType, err error) {
 	q := (*QP)(f)
 	q.ctx.trace(TraceEvent, "qp", q.number, t.String(), err)
+	if t == rdma.EventSQDrained && err != nil && q.ctx.tracing() {
+		q.traceWaiting()
+	}
 	if t == rdma.EventQPFatal || t == rdma.EventQPReqErr || t == rdma.EventQPAccessErr {
 		q.noticeFailure()
 	}
