@@ -138,6 +138,10 @@ func (q *QP) refuse(n NAK, err error) { q.refuseAt(q.resp.psn, n, err) }
 // peer can still grant and repeat their responses.
 func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	s := &q.resp
+	if n == NAKGone {
+		q.failRest(Failure{Status: rdma.StatusWRFlushErr, NAK: n, Err: err})
+		return
+	}
 	if !q.acknowledged() {
 		q.dropMessage()
 		return

@@ -30,8 +30,8 @@ type Front interface {
 	// if the completion is lost, which puts the QP in ERR.
 	SendDone(r *SendRequest, c *Completion) (ok bool)
 
-	// NextRecv removes the oldest receive request and returns it, or nil if there is
-	// none.
+	// NextRecv removes the oldest receive request and returns it, nil if there is none, or
+	// Gone.
 	NextRecv() *RecvRequest
 
 	// RecvDone ends a receive request. It returns false if the completion is lost, which
@@ -52,6 +52,10 @@ type Front interface {
 	// ended: the QP went to RESET or is closed. No completion is reported for them.
 	Reset()
 }
+
+// Gone is returned by NextRecv and NextRecvFrom if the program that posts requests has ended. The
+// QP does not answer its peer any more.
+var Gone = new(RecvRequest)
 
 // SharedFront is the Front of a QP whose receive requests come from a shared receive queue.
 type SharedFront interface {

@@ -256,13 +256,13 @@ func (t *transfer) fail(p *piece, err error) error {
 	}
 	switch {
 	case t.side == remote:
-		return roce.NAKRemoteAccess.Err()
+		return nakOf(err, roce.NAKRemoteAccess).Err()
 	case t.side == requester:
 		return localStatus(err).Err()
 	case errors.Is(err, syscall.EMSGSIZE):
 		return roce.NAKInvalidRequest.Err() // the peer sent more than was agreed
 	}
-	return roce.NAKRemoteOperational.Err()
+	return nakOf(err, roce.NAKRemoteOperational).Err()
 }
 
 // localStatus returns the status of a request of this side whose memory was refused.

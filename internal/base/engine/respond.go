@@ -76,8 +76,11 @@ func (qp *QP) nextRecv() *RecvRequest {
 
 // receive begins a message that uses recv.
 func (qp *QP) receive(recv *RecvRequest) (roce.Sink, roce.NAK) {
-	if recv == nil {
+	switch recv {
+	case nil:
 		return nil, roce.NAKRNR
+	case Gone:
+		return nil, roce.NAKGone
 	}
 	r := responderPool.Get().(*responder)
 	r.recv, r.opened = recv, false
@@ -130,8 +133,8 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	qp := (*QP)(h)
 	r := qp.resp
 	if r.opened {
-		if err := r.memory.finish(); err != nil {
-			return roce.NAKRemoteOperational
+		if r.memory.finish() != nil {
+			return nakOf(r.memory.err, roce.NAKRemoteOperational)
 		}
 	}
 	qp.mu.Lock()
@@ -229,9 +232,18 @@ func (qp *QP) openRemote(rkey uint32, va uint64, length uint32, need rdma.Access
 		if errors.Is(err, syscall.EMSGSIZE) {
 			return nil, roce.NAKRemoteOperational // a job size that AES-XTS cannot do
 		}
-		return nil, roce.NAKRemoteAccess
+		return nil, nakOf(err, roce.NAKRemoteAccess)
 	}
 	return t, roce.NAKNone
+}
+
+// nakOf returns the NAK for an error of memory: otherwise, or NAKGone if the memory's process has
+// ended. Its memory goes before its QPs are destroyed, and the peer must not see the difference.
+func nakOf(err error, otherwise roce.NAK) roce.NAK {
+	if errors.Is(err, syscall.ESRCH) {
+		return roce.NAKGone
+	}
+	return otherwise
 }
 
 // closeRemote closes a transfer that openRemote opened.
@@ -289,7 +301,7 @@ func (h *handler) EndWrite(s roce.Sink, done bool) roce.NAK {
 		if errors.Is(t.err, syscall.EMSGSIZE) {
 			return roce.NAKRemoteOperational
 		}
-		return roce.NAKRemoteAccess
+		return nakOf(t.err, roce.NAKRemoteAccess)
 	}
 	return roce.NAKNone
 }
@@ -318,7 +330,7 @@ func (h *handler) Atomic(a roce.Atomic) (uint64, roce.NAK) {
 	orig, err := qp.atomic(a)
 	if err != nil {
 		qp.refused = err
-		return 0, roce.NAKRemoteAccess
+		return 0, nakOf(err, roce.NAKRemoteAccess)
 	}
 	return orig, roce.NAKNone
 }
@@ -404,7 +416,7 @@ func (h *handler) Failed(f roce.Failure) {
 	}
 	qp.flush()
 	switch f.NAK {
-	case roce.NAKNone: // a completion reports it
+	case roce.NAKNone, roce.NAKGone: // a completion reports it; nobody waits for a report
 	case roce.NAKRemoteAccess:
 		qp.front.Event(rdma.EventQPAccessErr, why)
 	case roce.NAKInvalidRequest:
@@ -447,7 +459,7 @@ func (qp *QP) flushRecv() {
 	if qp.shared || qp.resp != nil {
 		return
 	}
-	for r := qp.nextRecv(); r != nil; r = qp.nextRecv() {
+	for r := qp.nextRecv(); r != nil && r != Gone; r = qp.nextRecv() {
 		c := failedRecv(rdma.StatusWRFlushErr, qp.cause)
 		qp.front.RecvDone(r, &c)
 	}

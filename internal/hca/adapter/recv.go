@@ -110,7 +110,10 @@ func (f *front) GiveBack(r *engine.RecvRequest) {
 }
 
 func (q *QP) use(slot *recvSlot, err error) *engine.RecvRequest {
-	if err != nil && !errors.Is(err, syscall.ESRCH) { // a program that has ended has no receive requests
+	if errors.Is(err, syscall.ESRCH) {
+		return engine.Gone
+	}
+	if err != nil {
 		q.ctx.trace(TraceRefused, "qp", q.number, "receive", err)
 	}
 	if slot == nil {
