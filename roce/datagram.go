@@ -15,7 +15,6 @@ import (
 type AH struct {
 	path
 	flow wire.Flow
-	tos  byte
 }
 
 // NewAH returns an address handle for a device or a multicast group. Datagrams
@@ -37,19 +36,20 @@ func (p *Port) NewAH(sgid int, to netip.AddrPort, tclass uint8) (*AH, error) {
 		port = UDPPort
 	}
 	to = netip.AddrPortFrom(ip, port)
-	return newAH(path{from: l, to: to}, tclass&^3|p.builder.tos), nil
+	return newAH(path{from: l, to: to, tos: dscp(tclass)}), nil
 }
 
-func newAH(w path, tos byte) *AH {
-	return &AH{path: w, flow: wire.NewFlow(w.source(), w.to), tos: tos}
-}
+func newAH(w path) *AH { return &AH{path: w, flow: wire.NewFlow(w.source(), w.to)} }
 
-// Via returns a handle for the same destination over another route. Routes
-// exist only on a network of Ethernet frames (packetconn.Caps.Routes).
+// dscp returns the bits of a traffic class that are not ECN's.
+func dscp(tclass uint8) byte { return tclass &^ 3 }
+
+// Via returns a handle for the same destination over another route. Without
+// packetconn.Caps.Routes only the hop limit of a route counts.
 func (a *AH) Via(r packetconn.Route) *AH {
 	w := a.path
 	w.route = r
-	return newAH(w, a.tos)
+	return newAH(w)
 }
 
 // Addr returns the destination's address and UDP port.
@@ -75,7 +75,7 @@ func (q *QP) putDatagram(b *builder, w *Work, near *link) bool {
 	b.aim(w.DestQPN)
 	way := w.AH.path
 	way.near = near
-	p, id := b.addWith(&way, w.AH.tos, size)
+	p, id := b.add(&way, size)
 	if p == nil {
 		return false
 	}

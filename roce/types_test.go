@@ -68,7 +68,7 @@ func TestDatagrams(t *testing.T) {
 			if i%2 == 1 {
 				head = 24
 			}
-			wire.PutGRH(grh, &wire.GRH{Src: p.conn[0].addr.Addr(), Dst: p.conn[1].addr.Addr(), TOS: 0x68, Length: head + n + pads(n) + 4, ID: uint16(0)})
+			wire.PutGRH(grh, &wire.GRH{Src: p.conn[0].addr.Addr(), Dst: p.conn[1].addr.Addr(), TOS: 0x6a, Length: head + n + pads(n) + 4, ID: uint16(0)})
 			got := bytes.Clone(g.data[:40])
 			if !ipv6 { // identification and checksum depend on the position in the train
 				copy(got[24:26], grh[24:26])
