@@ -271,7 +271,7 @@ func (k *Key) usable(need rdma.Access) (*plan, error) {
 	case p.layout == nil:
 		return nil, failure.New("mkey access", syscall.EINVAL, "key %#x has no layout", k.Number())
 	case need&^p.access != 0:
-		return nil, failure.New("mkey access", syscall.EACCES, "key %#x has access flags %#x, %#x are needed", k.Number(), uint32(p.access), uint32(need))
+		return nil, failure.New("mkey access", syscall.EACCES, "key %#x grants %v, and %v is needed", k.Number(), p.access, need)
 	}
 	return p, nil
 }

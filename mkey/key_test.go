@@ -94,7 +94,7 @@ func TestOverrideAndKeep(t *testing.T) {
 	}
 	conf(mkey.Update{Access: ptr(rdma.RemoteWrite)})
 	_, err := d.RemoteTX(0, 8, 0, false)
-	wantErr(t, err, syscall.EACCES, "0x2", "0x4")
+	wantErr(t, err, syscall.EACCES, "REMOTE_WRITE", "REMOTE_READ")
 	must(d.RemoteRX(0, 8)).Close()
 
 	// A signature is added, kept beside a new layout, and overridden.

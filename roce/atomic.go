@@ -65,6 +65,9 @@ func (q *QP) recvAtomic(k *packet) {
 		q.refuse(NAKInvalidRequest, fmt.Errorf("%v of %d bytes at %#x, PSN %#x: another size than 4 or 8, not on a multiple of it, or within another message", k.Opcode, a.Size, h.VA, k.PSN))
 		return
 	}
+	if !q.permits(k, a.Op) {
+		return
+	}
 	e := q.resource()
 	if e == nil {
 		q.refuse(NAKInvalidRequest, q.tooMany(k))

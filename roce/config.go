@@ -16,7 +16,7 @@ var services = map[rdma.QPType]uint8{
 
 // RecvConfig holds the attributes of the transition from RESET to RTR, as in
 // ibv_modify_qp. UC ignores MaxDestRdAtomic and MinRNRTimer. UD and GSI use only MTU and
-// QKey, a DCI only MTU, and a DCT only MaxDestRdAtomic and MinRNRTimer: the initiator
+// QKey, a DCI only MTU, and a DCT only MaxDestRdAtomic, MinRNRTimer, Route and TrafficClass: the initiator
 // of a connection chooses its path MTU.
 type RecvConfig struct {
 	Peer            netip.AddrPort   // address of the peer's device; packets from other IP addresses are dropped. Port 0 means 4791.
@@ -28,7 +28,8 @@ type RecvConfig struct {
 	MaxDestRdAtomic int              // largest number of outstanding READs and atomics of the peer, 0 to 128
 	MinRNRTimer     uint8            // RNR timer code, 0 to 31, that a peer without a receive request gets; see RNRTimer
 	Selective       bool             // both ends offered CapSelective
-	Route           packetconn.Route // route of packets to the peer, on a network of Ethernet frames (packetconn.Caps.Routes)
+	Route           packetconn.Route // route of packets to the peer; without packetconn.Caps.Routes only its hop limit counts
+	TrafficClass    uint8            // its upper six bits become the packets' DSCP
 	QKey            uint32           // UD: datagrams with another Q_Key are dropped. GSI always uses 0x80010000.
 }
 
@@ -99,6 +100,7 @@ type reception struct {
 	Payload         uint16 // of a full packet, at least the path MTU
 	MaxDestRdAtomic uint8
 	MinRNRTimer     uint8
+	TOS             byte // DSCP bits
 	Selective       bool
 }
 
@@ -107,7 +109,7 @@ type reception struct {
 func (c *RecvConfig) keep() reception {
 	return reception{
 		Peer: c.Peer, QKey: c.QKey, DestQPN: c.DestQPN, Route: c.Route, Payload: uint16(max(c.Payload, c.MTU)),
-		MaxDestRdAtomic: uint8(c.MaxDestRdAtomic), MinRNRTimer: c.MinRNRTimer, Selective: c.Selective,
+		MaxDestRdAtomic: uint8(c.MaxDestRdAtomic), MinRNRTimer: c.MinRNRTimer, TOS: dscp(c.TrafficClass), Selective: c.Selective,
 	}
 }
 

@@ -30,6 +30,7 @@ type Counters struct {
 	// Dropped datagrams, and dropped messages of unreliable connections.
 	BadQKey         uint64 `json:"bad_qkey"`
 	NoReceive       uint64 `json:"no_receive"`       // no receive request was posted
+	TooLong         uint64 `json:"too_long"`         // datagrams longer than the receive request
 	DroppedMessages uint64 `json:"dropped_messages"` // because a packet was lost or the request was rejected
 
 	// The requester.
@@ -69,7 +70,7 @@ type counters struct {
 
 	Malformed, BadICRC, BadPKey, UnknownQP, UnknownSource, WrongGID, WrongState, WrongService atomic.Uint64
 
-	BadQKey, NoReceive, DroppedMessages atomic.Uint64
+	BadQKey, NoReceive, TooLong, DroppedMessages atomic.Uint64
 
 	Retransmitted, Timeouts, Losses, LostPackets, Probes, SequenceNAKsReceived, RNRReceived,
 	ErrorNAKsReceived, StaleResponses, CNPReceived atomic.Uint64

@@ -15,7 +15,6 @@ import (
 type AH struct {
 	path
 	flow wire.Flow
-	tos  byte
 }
 
 // NewAH returns an address handle for a device or a multicast group. Datagrams
@@ -37,19 +36,20 @@ func (p *Port) NewAH(sgid int, to netip.AddrPort, tclass uint8) (*AH, error) {
 		port = UDPPort
 	}
 	to = netip.AddrPortFrom(ip, port)
-	return newAH(path{from: l, to: to}, tclass&^3|p.builder.tos), nil
+	return newAH(path{from: l, to: to, tos: dscp(tclass)}), nil
 }
 
-func newAH(w path, tos byte) *AH {
-	return &AH{path: w, flow: wire.NewFlow(w.source(), w.to), tos: tos}
-}
+func newAH(w path) *AH { return &AH{path: w, flow: wire.NewFlow(w.source(), w.to)} }
 
-// Via returns a handle for the same destination over another route. Routes
-// exist only on a network of Ethernet frames (packetconn.Caps.Routes).
+// dscp returns the bits of a traffic class that are not ECN's.
+func dscp(tclass uint8) byte { return tclass &^ 3 }
+
+// Via returns a handle for the same destination over another route. Without
+// packetconn.Caps.Routes only the hop limit of a route counts.
 func (a *AH) Via(r packetconn.Route) *AH {
 	w := a.path
 	w.route = r
-	return newAH(w, a.tos)
+	return newAH(w)
 }
 
 // Addr returns the destination's address and UDP port.
@@ -75,7 +75,7 @@ func (q *QP) putDatagram(b *builder, w *Work, near *link) bool {
 	b.aim(w.DestQPN)
 	way := w.AH.path
 	way.near = near
-	p, id := b.addWith(&way, w.AH.tos, size)
+	p, id := b.add(&way, size)
 	if p == nil {
 		return false
 	}
@@ -108,6 +108,9 @@ func (q *QP) putDatagram(b *builder, w *Work, near *link) bool {
 
 // datagram handles a received datagram whose CRC is right. grh describes its network
 // header. It reports whether a receive request was used up.
+//
+// A datagram that is longer than the receive request is dropped, and the next one uses the
+// request: anybody who knows the Q_Key can send one, and must not stop the QP with it.
 func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 	n := &q.port.n
 	if k.deth.QKey != q.qkey() {
@@ -125,8 +128,13 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 	if err == nil && len(k.payload) > 0 {
 		err = sink.Write(k.payload)
 	}
+	if remoteNAK(err) == NAKInvalidRequest && err != nil {
+		n.TooLong.Add(1)
+		q.h.ReturnRecv()
+		return false
+	}
 	if err != nil {
-		q.failRest(Failure{Status: receiveStatus(err), Err: err})
+		q.failRest(Failure{Status: rdma.StatusLocProtErr, Err: err})
 		return false
 	}
 	ev := RecvEvent{
@@ -143,14 +151,4 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 		q.failRest(Failure{Status: rdma.StatusLocProtErr, Err: nak.Err()})
 	}
 	return true
-}
-
-// receiveStatus returns the status of a receive request whose Sink failed with err, for
-// services that send no NAKs. NAKInvalidRequest means that the message is longer than the
-// buffer.
-func receiveStatus(err error) rdma.Status {
-	if remoteNAK(err) == NAKInvalidRequest {
-		return rdma.StatusLocLenErr
-	}
-	return rdma.StatusLocProtErr
 }

@@ -144,7 +144,7 @@ func (q *QP) connect(h *wire.Dynamic, psn uint32, now int64) {
 		return
 	}
 	c := &connection{
-		id: id, session: h.Session, path: path{from: q.link, to: q.source()}, made: now,
+		id: id, session: h.Session, path: q.answerPath(), made: now,
 		reads: max(1, min(int(h.Reads), int(q.recv.MaxDestRdAtomic))),
 	}
 	if !q.join(c, h, psn) {
@@ -177,7 +177,7 @@ func (q *QP) join(c *connection, h *wire.Dynamic, psn uint32) bool {
 	}
 	err = child.RTR(RecvConfig{
 		Peer: c.path.to, SGIDIndex: q.link.index, DestQPN: c.id.num, MTU: 128 << h.Code, PSN: psn,
-		MaxDestRdAtomic: c.reads, MinRNRTimer: q.recv.MinRNRTimer, Selective: true,
+		MaxDestRdAtomic: c.reads, MinRNRTimer: q.recv.MinRNRTimer, Selective: true, TrafficClass: q.recv.TOS, Route: q.recv.Route,
 	})
 	if err != nil {
 		child.end()
@@ -224,7 +224,12 @@ func (t *target) accept(q *QP, h *wire.Dynamic, c *connection) {
 // answer answers a DynamicConnect that has just arrived.
 func (t *target) answer(q *QP, to *wire.Dynamic, h wire.Dynamic) {
 	h.Session = to.Session
-	t.put(answerTo{path{from: q.link, to: q.source()}, to.QPN, h})
+	t.put(answerTo{q.answerPath(), to.QPN, h})
+}
+
+// answerPath returns the path to the source of the last packet.
+func (q *QP) answerPath() path {
+	return path{from: q.link, to: q.source(), route: q.recv.Route, tos: q.recv.TOS}
 }
 
 // put queues an answer. It drops the answer if too many wait; the initiator

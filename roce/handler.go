@@ -138,6 +138,19 @@ type XRCHandler interface {
 	BeginRecvFrom(srq uint32) (Sink, NAK)
 }
 
+// RightsHandler is a [Handler] whose QP can refuse operations of the peer, whatever
+// memory they name.
+type RightsHandler interface {
+	Handler
+
+	// Permits reports whether the QP grants the peer an operation: WRWrite, WRRead, or an
+	// atomic. It is called when the request arrives, before its key and address are
+	// looked at and before a receive request is taken, and for empty requests, too. A
+	// request that is not permitted is answered with [NAKInvalidRequest] (section
+	// 9.7.4.1.3).
+	Permits(op rdma.WROp) bool
+}
+
 // Stall is the reason why a requester that has work does not send.
 type Stall uint8
 
@@ -248,7 +261,7 @@ type Handler interface {
 
 	// ReturnRecv returns the receive request that BeginRecv took, because its message
 	// was dropped. The next BeginRecv returns the same request, from its beginning.
-	// Only UC QPs call it.
+	// Only UC and UD QPs call it.
 	ReturnRecv()
 
 	// Invalidate frees the key that a SEND with invalidate names. It is called after

@@ -42,7 +42,7 @@ func (q *QP) Isolate() {
 	if q.port.closed || q.lane.Load() != nil {
 		return
 	}
-	n := &lane{q: q, wakeup: make(chan struct{}, 1), ended: make(chan struct{}), builder: newBuilder(q.port.builder.tos)}
+	n := &lane{q: q, wakeup: make(chan struct{}, 1), ended: make(chan struct{}), builder: newBuilder(q.port.builder.ecn)}
 	line := newLineRate(q.port.unreliable, q.port.gids()[0].conn.Caps().RecvBuffer)
 	n.builder.line, n.builder.byMember = &line, q.port.builder.byMember
 	q.lane.Store(n)

@@ -106,6 +106,7 @@ type path struct {
 	from  *link
 	to    netip.AddrPort
 	route packetconn.Route
+	tos   byte  // DSCP bits of the packets
 	near  *link // link with the address to, if packets pass inside the port
 }
 

@@ -235,7 +235,7 @@ func (p *Port) takeGroup(g *group, t *packetconn.Datagrams) {
 			p.n.BadPKey.Add(1)
 			continue
 		}
-		grh := wire.GRH{Src: t.Addr.Addr(), Dst: g.addr.Addr(), TOS: t.TOS, ID: id, Length: len(b)}
+		grh := wire.GRH{Src: t.Addr.Addr(), Dst: g.addr.Addr(), TOS: t.TOS, ID: id, Length: len(b), HopLimit: t.Route.HopLimit}
 		for _, q := range g.members() {
 			if n := q.lane.Load(); n != nil {
 				n.multicast(&k, &grh, &from)

@@ -60,9 +60,10 @@ type Options struct {
 	// is passed to NewPort.
 	Conns []packetconn.Conn
 
-	// ECN marks sent packets as ECN-capable (ECT(0)), so that congested switches mark
-	// them instead of dropping them.
-	ECN bool
+	// NotECT leaves the ECN bits of sent packets 0. Otherwise packets are marked as ECN-capable
+	// (ECT(0)), as adapters mark them, so that congested switches mark them instead of dropping
+	// them.
+	NotECT bool
 
 	// Inside lets packets between QPs of this port pass in memory, without the
 	// socket and without their CRC. Packets, acknowledgements, errors and
@@ -201,11 +202,11 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	p.qps.init()
 	p.timers.init(p.wakeup)
 	p.ready.init()
-	var tos byte
-	if o.ECN {
-		tos = 2 // ECT(0)
+	ecn := byte(2) // ECT(0)
+	if o.NotECT {
+		ecn = 0
 	}
-	p.builder = newBuilder(tos)
+	p.builder = newBuilder(ecn)
 	p.builder.byMember = p.member != nil
 	p.unreliable, p.isInside = o.UnreliableRate, o.Inside
 	p.line = newLineRate(o.UnreliableRate, conn.Caps().RecvBuffer)

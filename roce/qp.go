@@ -83,7 +83,7 @@ func (q *QP) source() netip.AddrPort {
 
 // path returns the path to the peer of a connected QP.
 func (q *QP) path() path {
-	w := path{from: q.link, to: q.recv.Peer, route: q.recv.Route}
+	w := path{from: q.link, to: q.recv.Peer, route: q.recv.Route, tos: q.recv.TOS}
 	if q.near {
 		w.near = q.port.linkAt(w.to)
 	}

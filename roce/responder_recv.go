@@ -138,6 +138,10 @@ func (q *QP) refuse(n NAK, err error) { q.refuseAt(q.resp.psn, n, err) }
 // peer can still grant and repeat their responses.
 func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	s := &q.resp
+	if n == NAKGone {
+		q.failRest(Failure{Status: rdma.StatusWRFlushErr, NAK: n, Err: err})
+		return
+	}
 	if !q.acknowledged() {
 		q.dropMessage()
 		return
@@ -200,6 +204,17 @@ func (q *QP) beginRecv(k *packet) (sink Sink, nak NAK) {
 	}
 	q.resp.taken = nak == NAKNone
 	return sink, nak
+}
+
+// permits reports whether the QP grants the peer an operation, and refuses the expected
+// packet k if not.
+func (q *QP) permits(k *packet, op rdma.WROp) bool {
+	h, ok := q.h.(RightsHandler)
+	if !ok || h.Permits(op) {
+		return true
+	}
+	q.refuse(NAKInvalidRequest, fmt.Errorf("%v packet, PSN %#x: the QP does not grant the operation", k.Opcode, k.PSN))
+	return false
 }
 
 // inOrder reports whether the position of packet k continues the open message, and its
@@ -283,6 +298,9 @@ func (q *QP) recvWrite(k *packet) {
 	}
 	if length > MaxMessage || end && got+n != length || !end && got+n >= length {
 		q.refuse(NAKInvalidRequest, fmt.Errorf("%v packet, PSN %#x: %d bytes where the request announced %d", k.Opcode, k.PSN, got+n, length))
+		return
+	}
+	if k.layout&wire.HasRETH != 0 && !q.permits(k, rdma.WRWrite) {
 		return
 	}
 	withImm := k.layout&wire.HasImmDt != 0

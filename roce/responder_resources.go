@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // A resource is a READ or atomic of the peer, with all that is needed to answer it and to
@@ -68,6 +69,9 @@ func (q *QP) recvRead(k *packet) {
 	reth, _, _ := wire.ParseRETH(k.ext)
 	if s.kind != idle || reth.Length > MaxMessage {
 		q.refuse(NAKInvalidRequest, fmt.Errorf("RDMA READ of %d bytes, PSN %#x: longer than %d or within another message", reth.Length, k.PSN, uint32(MaxMessage)))
+		return
+	}
+	if !q.permits(k, rdma.WRRead) {
 		return
 	}
 	e := q.resource()

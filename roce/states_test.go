@@ -231,7 +231,7 @@ func TestCongestion(t *testing.T) {
 			cnps++
 		}
 	}
-	p.port[0].builder.tos = 3 // congestion experienced, as if set by a switch
+	p.port[0].builder.ecn = 3 // congestion experienced, as if set by a switch
 	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 50000)}, Length: 50000, RKey: 1})
 	p.run(1 << 16)
 	p.mem[0].allSucceeded(1)

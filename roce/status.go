@@ -14,6 +14,10 @@ const (
 	NAKInvalidRequest        // the request is malformed, too long, or not supported
 	NAKRemoteAccess          // the key does not permit the access
 	NAKRemoteOperational     // the responder failed for a reason that is not the requester's fault
+
+	// NAKGone sends nothing: the QP enters the error state as if it had been destroyed, and
+	// the peer's retries end. The memory's owner has ended.
+	NAKGone
 )
 
 // String returns the code in words.
@@ -29,6 +33,8 @@ func (n NAK) String() string {
 		return "remote access error"
 	case NAKRemoteOperational:
 		return "remote operational error"
+	case NAKGone:
+		return "gone"
 	}
 	return "NAK " + strconv.Itoa(int(n))
 }

@@ -18,7 +18,7 @@ const trainSize = max(packetconn.RecvSize, 2*(wire.MaxHeaders+insideMTU))
 // one buffer of packets of equal length to one destination, which the system cuts into
 // datagrams (GSO). Its last packet may be shorter.
 type builder struct {
-	tos    byte
+	ecn    byte      // ECN bits of every packet
 	line   *lineRate // paces UC and UD packets
 	trains [trainsPerSend]packetconn.Datagrams
 	paths  [trainsPerSend]path // path of each train
@@ -36,8 +36,8 @@ type builder struct {
 	total int // packets in all trains
 }
 
-func newBuilder(tos byte) *builder {
-	b := &builder{tos: tos}
+func newBuilder(ecn byte) *builder {
+	b := &builder{ecn: ecn}
 	for i := range b.trains {
 		b.trains[i] = packetconn.Datagrams{Buf: make([]byte, 0, trainSize), Swap: true}
 	}
@@ -61,7 +61,7 @@ const (
 )
 
 // joins reports whether a packet can be added to the last train.
-func (b *builder) joins(w *path, tos byte, size int) bool {
+func (b *builder) joins(w *path, size int) bool {
 	if b.n == 0 {
 		return false
 	}
@@ -71,30 +71,25 @@ func (b *builder) joins(w *path, tos byte, size int) bool {
 	if w.near != nil {
 		datagrams, bytes = cap(t.Buf), cap(t.Buf)
 	}
-	return !b.closed && size <= t.Seg && b.count < datagrams && len(t.Buf)+size <= bytes && t.TOS == tos && b.paths[b.n-1] == *w && b.last == b.member
+	return !b.closed && size <= t.Seg && b.count < datagrams && len(t.Buf)+size <= bytes && b.paths[b.n-1] == *w && b.last == b.member
 }
 
 // fits reports whether add would find room.
 func (b *builder) fits(w *path, size int) bool {
-	return b.n < len(b.trains) || b.joins(w, b.tos, size)
+	return b.n < len(b.trains) || b.joins(w, size)
 }
 
 // add reserves size bytes for a packet and returns them, with the identification that the
 // packet's IPv4 header will carry. It returns nil if the trains are full. The bytes are
 // not cleared.
 func (b *builder) add(w *path, size int) (p []byte, id uint16) {
-	return b.addWith(w, b.tos, size)
-}
-
-// addWith is add with a given type of service.
-func (b *builder) addWith(w *path, tos byte, size int) (p []byte, id uint16) {
-	if !b.joins(w, tos, size) {
+	if !b.joins(w, size) {
 		if b.n == len(b.trains) {
 			b.full = true
 			return nil, 0
 		}
 		t := &b.trains[b.n]
-		t.Addr, t.Seg, t.TOS, t.Buf, t.Route = w.to, size, tos, t.Buf[:0], w.route
+		t.Addr, t.Seg, t.TOS, t.Buf, t.Route = w.to, size, w.tos|b.ecn, t.Buf[:0], w.route
 		b.paths[b.n] = *w
 		b.last = b.member
 		b.n++

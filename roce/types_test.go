@@ -68,7 +68,7 @@ func TestDatagrams(t *testing.T) {
 			if i%2 == 1 {
 				head = 24
 			}
-			wire.PutGRH(grh, &wire.GRH{Src: p.conn[0].addr.Addr(), Dst: p.conn[1].addr.Addr(), TOS: 0x68, Length: head + n + pads(n) + 4, ID: uint16(0)})
+			wire.PutGRH(grh, &wire.GRH{Src: p.conn[0].addr.Addr(), Dst: p.conn[1].addr.Addr(), TOS: 0x6a, Length: head + n + pads(n) + 4, ID: uint16(0)})
 			got := bytes.Clone(g.data[:40])
 			if !ipv6 { // identification and checksum depend on the position in the train
 				copy(got[24:26], grh[24:26])
@@ -101,12 +101,16 @@ func TestDatagramsDropped(t *testing.T) {
 		t.Error("a datagram with the QP's own Q_Key did not arrive")
 	}
 	p.mem[0].allSucceeded(3)
-	// The receive buffer is too small.
-	p.mem[1].recv(make([]byte, 49))
-	p.post(0, send(0x11111111))
+	// The receive buffer is too small: it waits for a datagram that fits.
+	p.mem[1].recv(make([]byte, 50))
+	long := send(0x11111111)
+	long.Length, long.Src = 11, &source{b: make([]byte, 11)}
+	p.post(0, long, send(0x11111111))
 	p.run(1000)
-	p.mem[0].allSucceeded(4)
-	p.mem[1].failedWith(Failure{Status: rdma.StatusLocLenErr})
+	p.mem[0].allSucceeded(5)
+	if c := p.port[1].Counters(); c.TooLong != 1 || len(p.mem[1].got) != 2 || len(p.mem[1].failed) != 0 {
+		t.Errorf("too long %d, %d arrived, failures %v", c.TooLong, len(p.mem[1].got), p.mem[1].failed)
+	}
 }
 
 func TestDatagramsThatCannotBe(t *testing.T) {

@@ -23,12 +23,12 @@ type Datagrams struct {
 	// process wrote: its packets need no CRC, and may be longer than the path MTU.
 	Memory bool
 
-	// Route has a meaning on networks with Caps.Routes only.
+	// Route is the route of the train. Without Caps.Routes, Send uses its hop limit only.
 	Route Route
 }
 
 // Route is how a train crosses a network of Ethernet frames. A UDP socket
-// ignores it and leaves routing to the system.
+// leaves routing to the system, and uses the hop limit only.
 type Route struct {
 	MAC        [6]byte // Send: next hop; Recv: sender of the frame
 	SourcePort uint16  // Send: UDP source port; 0: that of LocalAddr

@@ -92,6 +92,10 @@ func (h *handler) Next() *roce.Work {
 			return nil
 		}
 	}
+	if qp.pipelining && !qp.badSignature && qp.foundBad() {
+		qp.stop()
+		return nil
+	}
 	qp.front.TakeSend()
 	x := &r.exec
 	x.work = roce.Work{}
@@ -102,6 +106,17 @@ func (h *handler) Next() *roce.Work {
 	}
 	qp.begun.push(r)
 	return &x.work
+}
+
+// foundBad reports whether the data of the request that was begun last has a bad signature. A
+// SEND and a WRITE have read their data when the next request begins.
+func (qp *QP) foundBad() bool {
+	n := qp.begun.len()
+	if n == 0 {
+		return false
+	}
+	m := &qp.begun.reqs.All()[n-1].exec.memory
+	return m.streams > 0 && m.bad() > 0
 }
 
 // start executes a local request, or opens the memory of one for the wire.
@@ -145,6 +160,8 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	w.AH, w.DestQPN, w.QKey, w.DCKey, w.SRQ = r.AH, r.RemoteQPN, r.QKey, r.DCKey, r.RemoteSRQN
 	var err error
 	switch {
+	case (r.Op == rdma.WRRead || r.Op.Atomic()) && r.HasInline:
+		return rdma.StatusLocQPOpErr, failure.New("execute a request", syscall.EINVAL, "request %d: %v with inline data, and the answer needs memory", r.ID, r.Op)
 	case r.Op == rdma.WRRead || r.Op.Atomic():
 		if r.Op.Atomic() && n != 8 && !(r.Op.Masked() && n == 4) {
 			return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EINVAL, "request %d: the old value of an atomic takes 8 bytes, or 4 if it is masked; the list has %d", r.ID, n)
@@ -201,7 +218,7 @@ func (qp *QP) bind(r *SendRequest) error {
 	case b.Window.pd() != qp.pd:
 		return failure.New(op, syscall.EINVAL, "request %d: window %#x is of another protection domain", r.ID, b.Window.Number())
 	}
-	return b.Window.bind(b)
+	return b.Window.bind(qp, b)
 }
 
 // localInvalidate executes LOCAL_INV.
@@ -213,6 +230,9 @@ func (qp *QP) localInvalidate(r *SendRequest) error {
 	case e.mkey != nil:
 		return e.mkey.invalidate(invalidation{by: freedByLocal, id: r.ID, qpn: qp.Num()})
 	case e.window != nil && e.window.typ == WindowType2:
+		if err := e.window.checkOwner(qp); err != nil {
+			return err
+		}
 		if !e.window.invalidate() {
 			return failure.New("invalidate a key", syscall.EINVAL, "window %#x is not bound", r.InvKey)
 		}
@@ -235,11 +255,12 @@ func (h *handler) Completed(w *roce.Work, st rdma.Status) rdma.Status {
 	if st == rdma.StatusSuccess {
 		st = r.finish()
 	}
+	badKey := x.memory.badKey()
 	bad := x.memory.close()
 	if st != rdma.StatusSuccess {
 		qp.fail(st, r)
 	} else if bad > 0 && qp.pipelining {
-		qp.badSignature = true
+		qp.badSignature, qp.badKey = true, badKey
 		if qp.state == rdma.StateRTS {
 			qp.state = rdma.StateSQD
 		}
@@ -355,7 +376,20 @@ func (qp *QP) drain() {
 		return
 	}
 	qp.drained = true
-	qp.front.Event(rdma.EventSQDrained, nil)
+	qp.front.Event(rdma.EventSQDrained, qp.whyStopped())
+}
+
+// whyStopped returns the reason in words for which the queue has stopped, or nil if the program
+// stopped it.
+func (qp *QP) whyStopped() error {
+	if !qp.badSignature {
+		return nil
+	}
+	before := ""
+	if r := qp.front.PeekSend(); r != nil {
+		before = fmt.Sprintf(" before request %d", r.ID)
+	}
+	return failure.New("signature pipelining", syscall.ECANCELED, "QP %#x stopped%s: bad signature of key %#x; cancel what depends on it, then RTS", qp.Num(), before, qp.badKey)
 }
 
 // flushSend completes the requests that were posted and never begun. The caller

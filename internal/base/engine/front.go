@@ -30,8 +30,8 @@ type Front interface {
 	// if the completion is lost, which puts the QP in ERR.
 	SendDone(r *SendRequest, c *Completion) (ok bool)
 
-	// NextRecv removes the oldest receive request and returns it, or nil if there is
-	// none.
+	// NextRecv removes the oldest receive request and returns it, nil if there is none, or
+	// Gone.
 	NextRecv() *RecvRequest
 
 	// RecvDone ends a receive request. It returns false if the completion is lost, which
@@ -51,6 +51,19 @@ type Front interface {
 	// Reset drops all requests in the queues, and those that were taken and have not
 	// ended: the QP went to RESET or is closed. No completion is reported for them.
 	Reset()
+}
+
+// Gone is returned by NextRecv and NextRecvFrom if the program that posts requests has ended. The
+// QP does not answer its peer any more.
+var Gone = new(RecvRequest)
+
+// SharedFront is the Front of a QP whose receive requests come from a shared receive queue.
+type SharedFront interface {
+	Front
+
+	// GiveBack returns a request that NextRecv returned and no message used. The queue hands
+	// it out again before others, to any of its QPs.
+	GiveBack(r *RecvRequest)
 }
 
 // XRCFront is the Front of a QP of type rdma.XRCRecv, whose messages name the shared

@@ -147,13 +147,27 @@ func (pd *PD) lookup(number uint32) (keyEntry, error) {
 	e, ok := pd.dev.keys.find(number >> 8)
 	switch {
 	case !ok:
-		return e, failure.New("use a key", syscall.EACCES, "key %#x names no memory", number)
+		return e, wrongKey("key %#x names no memory", number)
 	case e.pd() != pd:
-		return e, failure.New("use a key", syscall.EACCES, "key %#x is of another protection domain", number)
+		return e, wrongKey("key %#x is of another protection domain", number)
 	case e.number() != number:
-		return e, failure.New("use a key", syscall.EACCES, "key %#x is stale: the key's number is %#x", number, e.number())
+		return e, wrongKey("key %#x is stale: the key's number is %#x", number, e.number())
 	}
 	return e, nil
+}
+
+// A WrongKeyError is the reason of a request whose key cannot be used at all, whatever range and
+// rights it asks for.
+type WrongKeyError struct{ err error }
+
+// Error returns the reason in words.
+func (e WrongKeyError) Error() string { return e.err.Error() }
+
+// Unwrap returns the *operr.Error.
+func (e WrongKeyError) Unwrap() error { return e.err }
+
+func wrongKey(format string, args ...any) error {
+	return WrongKeyError{failure.New("use a key", syscall.EACCES, format, args...)}
 }
 
 // pd returns the protection domain of the entry, nil for a closed region.
@@ -198,7 +212,7 @@ func (k keyRef) Target() (mkey.Memory, error) {
 	case e.mkey != nil:
 		return e.mkey.key, nil
 	}
-	return nil, failure.New("use a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", k.number)
+	return nil, wrongKey("key %#x is a memory window, which only a peer may use", k.number)
 }
 
 // Reach implements mkey.Memory.

@@ -181,7 +181,7 @@ func (p *piece) open(e keyEntry, s rdma.SGE, m mode) (err error) {
 	case e.region != nil:
 		return p.openRegion(e.region, s.Addr, m.need())
 	case e.mkey == nil:
-		return failure.New("use a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", s.LKey)
+		return wrongKey("key %#x is a memory window, which only a peer may use", s.LKey)
 	}
 	p.key = e.mkey
 	door := e.mkey.door
@@ -229,6 +229,9 @@ func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma
 	if e.mkey != nil {
 		p.key, door = e.mkey, e.mkey.door
 	} else {
+		if err := e.window.checkOwner(t.qp); err != nil {
+			return err
+		}
 		door = e.window.door
 	}
 	t.streams++
@@ -253,13 +256,13 @@ func (t *transfer) fail(p *piece, err error) error {
 	}
 	switch {
 	case t.side == remote:
-		return roce.NAKRemoteAccess.Err()
+		return nakOf(err, roce.NAKRemoteAccess).Err()
 	case t.side == requester:
 		return localStatus(err).Err()
 	case errors.Is(err, syscall.EMSGSIZE):
 		return roce.NAKInvalidRequest.Err() // the peer sent more than was agreed
 	}
-	return roce.NAKRemoteOperational.Err()
+	return nakOf(err, roce.NAKRemoteOperational).Err()
 }
 
 // localStatus returns the status of a request of this side whose memory was refused.
@@ -435,6 +438,20 @@ func (t *transfer) bad() (n int) {
 		}
 	}
 	return n
+}
+
+// badKey returns the number of the first key with a bad block, or 0.
+func (t *transfer) badKey() uint32 {
+	if t.streams == 0 {
+		return 0
+	}
+	for i := range t.pieces {
+		p := &t.pieces[i]
+		if p.key != nil && (p.tx != nil && p.tx.Bad() > 0 || p.rx != nil && p.rx.Bad() > 0) {
+			return p.key.Number()
+		}
+	}
+	return 0
 }
 
 // checked returns how far the blocks of a peer's READ were checked, shifted

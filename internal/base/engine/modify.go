@@ -7,6 +7,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 const opModify = "modify the QP"
@@ -158,10 +159,10 @@ func (qp *QP) recvConfig(m *rdma.QPModify) roce.RecvConfig {
 	case rdma.DCI:
 		return roce.RecvConfig{MTU: m.PathMTU.Bytes()}
 	case rdma.DCT:
-		return roce.RecvConfig{MTU: m.PathMTU.Bytes(), MaxDestRdAtomic: MaxRdAtomic, MinRNRTimer: m.MinRNRTimer}
+		return roce.RecvConfig{MTU: m.PathMTU.Bytes(), MaxDestRdAtomic: MaxRdAtomic, MinRNRTimer: m.MinRNRTimer, Route: packetconn.Route{HopLimit: m.AV.HopLimit}, TrafficClass: m.AV.TrafficClass}
 	}
 	return roce.RecvConfig{
-		Peer: addrPort(m.AV), SGIDIndex: m.AV.SGIDIndex, Route: qp.pd.dev.route(m.AV), DestQPN: m.DestQPN, MTU: m.PathMTU.Bytes(), PSN: m.RQPSN,
+		Peer: addrPort(m.AV), SGIDIndex: m.AV.SGIDIndex, Route: qp.pd.dev.route(m.AV), TrafficClass: m.AV.TrafficClass, DestQPN: m.DestQPN, MTU: m.PathMTU.Bytes(), PSN: m.RQPSN,
 		MaxDestRdAtomic: m.MaxDestRdAtomic, MinRNRTimer: m.MinRNRTimer, Selective: m.Caps&roce.CapSelective != 0,
 		Payload: roce.Payload(m.Caps, m.PathMTU.Bytes()),
 	}

@@ -16,8 +16,9 @@ type QPAttr struct {
 	Type  rdma.QPType // default: rdma.RC
 	Front Front
 
-	// SignaturePipelining stops the send queue before the next fence when a request of
-	// this side found a bad signature (MLX5DV_QP_CREATE_SIG_PIPELINING).
+	// SignaturePipelining stops the send queue when a request of this side found a bad
+	// signature (MLX5DV_QP_CREATE_SIG_PIPELINING): before the next request if that was a SEND
+	// or WRITE, and before the next fence if it was a READ.
 	SignaturePipelining bool
 
 	// BlockOwnMulticast drops the multicasts that the QP sends itself.
@@ -54,6 +55,7 @@ type QP struct {
 	modify sync.Mutex // held by Modify from its checks to its end
 
 	mu         sync.Mutex    // guards the following fields; taken after the transport's lock, never before it
+	badKey     uint32        // if badSignature: the key that had it
 	conn       rdma.QPModify // the attributes set so far
 	begun      sendQueue
 	cause      error // reason why the QP is in ERR, for flushed requests

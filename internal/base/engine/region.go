@@ -210,7 +210,7 @@ func (r *Region) reach(addr, n uint64, need rdma.Access) (*regionState, error) {
 	off := addr - s.Addr
 	switch {
 	case need&^s.Access != 0:
-		return nil, failure.New("access a region", syscall.EACCES, "region %#x has access flags %#x, %#x are needed", r.number, uint32(s.Access), uint32(need))
+		return nil, failure.New("access a region", syscall.EACCES, "region %#x grants %v, and %v is needed", r.number, s.Access, need)
 	case addr < s.Addr || off > s.Length || n > s.Length-off:
 		return nil, failure.New("access a region", syscall.EFAULT, "range %#x+%d lies outside of region %#x, which is %#x+%d", addr, n, r.number, s.Addr, s.Length)
 	}

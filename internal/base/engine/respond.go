@@ -76,8 +76,11 @@ func (qp *QP) nextRecv() *RecvRequest {
 
 // receive begins a message that uses recv.
 func (qp *QP) receive(recv *RecvRequest) (roce.Sink, roce.NAK) {
-	if recv == nil {
+	switch recv {
+	case nil:
 		return nil, roce.NAKRNR
+	case Gone:
+		return nil, roce.NAKGone
 	}
 	r := responderPool.Get().(*responder)
 	r.recv, r.opened = recv, false
@@ -101,9 +104,15 @@ func (r *responder) release() {
 // ReturnRecv implements roce.Handler.
 func (h *handler) ReturnRecv() {
 	qp := (*QP)(h)
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
 	r := qp.resp
 	r.memory.close()
-	qp.kept = r.recv
+	if f, ok := qp.front.(SharedFront); ok && qp.shared {
+		f.GiveBack(r.recv)
+	} else {
+		qp.kept = r.recv
+	}
 	r.release()
 }
 
@@ -124,8 +133,8 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	qp := (*QP)(h)
 	r := qp.resp
 	if r.opened {
-		if err := r.memory.finish(); err != nil {
-			return roce.NAKRemoteOperational
+		if r.memory.finish() != nil {
+			return nakOf(r.memory.err, roce.NAKRemoteOperational)
 		}
 	}
 	qp.mu.Lock()
@@ -212,8 +221,8 @@ var transferPool = sync.Pool{New: func() any { return new(transfer) }}
 // on the way grant the access. Bad blocks up to reported are not reported
 // again.
 func (qp *QP) openRemote(rkey uint32, va uint64, length uint32, need rdma.Access, reported uint64) (*transfer, roce.NAK) {
-	if !qp.grants(need) {
-		return nil, roce.NAKRemoteAccess
+	if !qp.grants(need) { // a repeated READ: the right may have gone since
+		return nil, roce.NAKInvalidRequest
 	}
 	t := transferPool.Get().(*transfer)
 	t.begin(qp, remote)
@@ -223,9 +232,18 @@ func (qp *QP) openRemote(rkey uint32, va uint64, length uint32, need rdma.Access
 		if errors.Is(err, syscall.EMSGSIZE) {
 			return nil, roce.NAKRemoteOperational // a job size that AES-XTS cannot do
 		}
-		return nil, roce.NAKRemoteAccess
+		return nil, nakOf(err, roce.NAKRemoteAccess)
 	}
 	return t, roce.NAKNone
+}
+
+// nakOf returns the NAK for an error of memory: otherwise, or NAKGone if the memory's process has
+// ended. Its memory goes before its QPs are destroyed, and the peer must not see the difference.
+func nakOf(err error, otherwise roce.NAK) roce.NAK {
+	if errors.Is(err, syscall.ESRCH) {
+		return roce.NAKGone
+	}
+	return otherwise
 }
 
 // closeRemote closes a transfer that openRemote opened.
@@ -250,8 +268,20 @@ func (qp *QP) grants(need rdma.Access) bool {
 	if have&need == need {
 		return true
 	}
-	qp.refused = failure.New("grant an access", syscall.EACCES, "the QP's access flags are %#x, the peer needs %#x", uint32(have), uint32(need))
+	qp.refused = failure.New("grant an access", syscall.EACCES, "QP %#x grants its peer %v, and %v is needed", qp.Num(), have&windowRights, need)
 	return false
+}
+
+// Permits implements roce.RightsHandler.
+func (h *handler) Permits(op rdma.WROp) bool {
+	need := rdma.RemoteAtomic
+	switch op {
+	case rdma.WRWrite:
+		need = rdma.RemoteWrite
+	case rdma.WRRead:
+		need = rdma.RemoteRead
+	}
+	return (*QP)(h).grants(need)
 }
 
 // OpenWrite implements roce.Handler.
@@ -271,7 +301,7 @@ func (h *handler) EndWrite(s roce.Sink, done bool) roce.NAK {
 		if errors.Is(t.err, syscall.EMSGSIZE) {
 			return roce.NAKRemoteOperational
 		}
-		return roce.NAKRemoteAccess
+		return nakOf(t.err, roce.NAKRemoteAccess)
 	}
 	return roce.NAKNone
 }
@@ -297,13 +327,10 @@ func (h *handler) EndRead(s roce.Source) (reported uint64) {
 // was made for signatures or crypto has no memory that could be changed on its own.
 func (h *handler) Atomic(a roce.Atomic) (uint64, roce.NAK) {
 	qp := (*QP)(h)
-	if !qp.grants(rdma.RemoteAtomic) {
-		return 0, roce.NAKRemoteAccess
-	}
 	orig, err := qp.atomic(a)
 	if err != nil {
 		qp.refused = err
-		return 0, roce.NAKRemoteAccess
+		return 0, nakOf(err, roce.NAKRemoteAccess)
 	}
 	return orig, roce.NAKNone
 }
@@ -330,6 +357,9 @@ func (qp *QP) atomic(a roce.Atomic) (uint64, error) {
 		}
 		return orig, nil
 	}
+	if err := e.window.checkOwner(qp); err != nil {
+		return 0, err
+	}
 	return e.window.door.Atomic(a.VA, a.Size, a.Next)
 }
 
@@ -342,7 +372,7 @@ func (h *handler) Invalidate(rkey uint32) roce.NAK {
 	case e.mkey != nil:
 		err = e.mkey.invalidateRemote(invalidation{by: freedByPeer, id: qp.resp.recv.ID, qpn: qp.Num()})
 	case e.window != nil:
-		err = e.window.invalidateRemote()
+		err = e.window.invalidateRemote(qp)
 	default:
 		err = failure.New("invalidate a key", syscall.EACCES, "key %#x is a region: it cannot be invalidated", rkey)
 	}
@@ -378,11 +408,15 @@ func (h *handler) Failed(f roce.Failure) {
 	}
 	if r := qp.resp; r != nil {
 		why = cmp.Or(r.memory.err, why)
-		r.abandon(f.Status, why)
+		st := f.Status
+		if f.NAK == roce.NAKRemoteAccess {
+			st = rdma.StatusLocAccessErr // the key is one of this side
+		}
+		r.abandon(st, why)
 	}
 	qp.flush()
 	switch f.NAK {
-	case roce.NAKNone: // a completion reports it
+	case roce.NAKNone, roce.NAKGone: // a completion reports it; nobody waits for a report
 	case roce.NAKRemoteAccess:
 		qp.front.Event(rdma.EventQPAccessErr, why)
 	case roce.NAKInvalidRequest:
@@ -425,7 +459,7 @@ func (qp *QP) flushRecv() {
 	if qp.shared || qp.resp != nil {
 		return
 	}
-	for r := qp.nextRecv(); r != nil; r = qp.nextRecv() {
+	for r := qp.nextRecv(); r != nil && r != Gone; r = qp.nextRecv() {
 		c := failedRecv(rdma.StatusWRFlushErr, qp.cause)
 		qp.front.RecvDone(r, &c)
 	}

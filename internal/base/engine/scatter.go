@@ -161,6 +161,7 @@ func (h *handler) EndBatch() roce.NAK {
 			if s.fault == remote {
 				nak = roce.NAKRemoteAccess
 			}
+			nak = nakOf(err, nak)
 			s.err, qp.refused = err, err
 			if qp.resp != nil {
 				qp.resp.memory.err = err

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -25,6 +26,11 @@ const (
 type Window struct {
 	numbered
 	typ WindowType
+
+	// owner is the QP that bound a window of type 2: only its peer reaches the memory, and
+	// only requests of this QP and its peer free the window (type 2B of the standard). It is nil
+	// for type 1 and while the window is not bound.
+	owner atomic.Pointer[QP]
 
 	mu     sync.Mutex // guards the following fields
 	region *Region    // region to which the window is bound, or nil
@@ -82,14 +88,23 @@ func (w *Window) Close() error {
 func (w *Window) unbind() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.owner.Store(nil)
 	if w.region != nil {
 		w.region.users.Leave("bound memory window")
 		w.region = nil
 	}
 }
 
-// bind executes a binding.
-func (w *Window) bind(b *Binding) error {
+// checkOwner returns an error if the window belongs to another QP than qp.
+func (w *Window) checkOwner(qp *QP) error {
+	if o := w.owner.Load(); o != nil && o != qp {
+		return failure.New("use a key", syscall.EACCES, "window %#x of type 2 was bound on QP %#x and cannot be used through QP %#x", w.Number(), o.Num(), qp.Num())
+	}
+	return nil
+}
+
+// bind executes a binding by a request of qp.
+func (w *Window) bind(qp *QP, b *Binding) error {
 	const op = "bind a memory window"
 	if b.Number>>8 != w.Number()>>8 {
 		return failure.New(op, syscall.EINVAL, "number %#x: the window's index is %#x, and only the tag may change", b.Number, w.Number()>>8)
@@ -142,9 +157,13 @@ func (w *Window) bind(b *Binding) error {
 		Layout: mkey.List{{Memory: keyRef{w.pd(), b.LKey}, Addr: b.Addr, Length: b.Length}},
 	})
 	if err == nil {
+		if w.typ == WindowType2 {
+			w.owner.Store(qp) // before the first access finds the window bound
+		}
 		err = w.door.Apply(p)
 	}
 	if err != nil {
+		w.owner.Store(nil)
 		e.region.users.Leave("bound memory window")
 		return err
 	}
@@ -163,10 +182,13 @@ func (w *Window) invalidate() bool {
 	return was
 }
 
-// invalidateRemote frees the window for a SEND with invalidate of the peer.
-func (w *Window) invalidateRemote() error {
+// invalidateRemote frees the window for a SEND with invalidate of the peer of qp.
+func (w *Window) invalidateRemote(qp *QP) error {
 	if w.typ != WindowType2 {
 		return failure.New("invalidate a key", syscall.EACCES, "window %#x is of type 1, which cannot be invalidated", w.Number())
+	}
+	if err := w.checkOwner(qp); err != nil {
+		return err
 	}
 	if err := w.door.InvalidateRemote(); err != nil {
 		return err

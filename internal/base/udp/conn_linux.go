@@ -303,6 +303,9 @@ func (c *conn) put(i int, t *packetconn.Datagrams, m message) {
 	if t.TOS != 0 {
 		n = putTOS(&s.control, n, t.Addr.Addr().Is4(), t.TOS)
 	}
+	if t.Route.HopLimit != 0 {
+		n = putHops(&s.control, n, t.Addr.Addr().Is4(), t.Route.HopLimit)
+	}
 	hdr.Control = nil
 	if n > 0 {
 		hdr.Control = (*byte)(unsafe.Pointer(&s.control))

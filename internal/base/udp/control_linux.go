@@ -51,6 +51,17 @@ func putTOS(b *[controlWords]uint64, off int, v4 bool, tos byte) int {
 	return next
 }
 
+// putHops sets the time to live or hop limit of a message.
+func putHops(b *[controlWords]uint64, off int, v4 bool, hops uint8) int {
+	level, typ := int32(unix.IPPROTO_IPV6), int32(unix.IPV6_HOPLIMIT)
+	if v4 {
+		level, typ = unix.IPPROTO_IP, unix.IP_TTL
+	}
+	p, next := putHeader(b, off, level, typ, 4)
+	*(*int32)(p) = int32(hops)
+	return next
+}
+
 // ancillary holds the contents of a received train's control messages.
 type ancillary struct {
 	seg      int    // bytes per datagram; 0: a single datagram

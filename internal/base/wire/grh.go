@@ -17,22 +17,27 @@ type GRH struct {
 	TOS      byte   // IPv4 type of service or IPv6 traffic class
 	ID       uint16 // IPv4 identification
 	Length   int    // length of the UDP payload, from BTH to ICRC
+	HopLimit uint8  // time to live or hop limit; 0: not known
 }
 
-// hopLimit is the value for the time to live, which a UDP socket does not return.
+// hopLimit is the value for the time to live if a UDP socket did not return it.
 const hopLimit = 64
 
 // PutGRH writes h to b[:GRHLen].
 func PutGRH(b []byte, h *GRH) {
 	b = b[:GRHLen]
 	clear(b)
+	hops := h.HopLimit
+	if hops == 0 {
+		hops = hopLimit
+	}
 	if h.Src.Is4() {
 		p := b[ipv6Len-ipv4Len:]
 		p[0], p[1] = 0x45, h.TOS
 		binary.BigEndian.PutUint16(p[2:], uint16(ipv4Len+udpLen+h.Length))
 		binary.BigEndian.PutUint16(p[4:], h.ID)
 		p[6] = 0x40 // don't fragment
-		p[8], p[9] = hopLimit, udpPort
+		p[8], p[9] = hops, udpPort
 		src, dst := h.Src.As4(), h.Dst.As4()
 		copy(p[12:], src[:])
 		copy(p[16:], dst[:])
@@ -41,7 +46,7 @@ func PutGRH(b []byte, h *GRH) {
 	}
 	binary.BigEndian.PutUint32(b, 6<<28|uint32(h.TOS)<<20)
 	binary.BigEndian.PutUint16(b[4:], uint16(udpLen+h.Length))
-	b[6], b[7] = udpPort, hopLimit
+	b[6], b[7] = udpPort, hops
 	src, dst := h.Src.As16(), h.Dst.As16()
 	copy(b[8:], src[:])
 	copy(b[24:], dst[:])

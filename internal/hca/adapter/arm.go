@@ -80,7 +80,9 @@ func (q *CQ) takeArm(w uint32) (worked bool) {
 	if arm.Sequence == a.spent {
 		return false // the program armed the CQ before it fetched the last event
 	}
-	a.armed, a.solicited = true, arm.Solicited
+	// An arm for solicited completions does not take back one for all that is outstanding. Where
+	// the program writes both between two looks at the record, only the second one is seen.
+	a.armed, a.solicited = true, arm.Solicited && (!a.armed || a.solicited)
 	// Completions that the program had polled when it armed the CQ, and those of the
 	// last event, raise no event.
 	behind := (q.producer - arm.CI) & 0xffffff

@@ -420,7 +420,7 @@ func (q *QP) toRTR(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
 		IsGlobal: true, DGID: m.Path.GID, SGIDIndex: m.Path.SourceIndex, HopLimit: m.Path.HopLimit, TrafficClass: m.Path.TrafficClass, FlowLabel: m.Path.FlowLabel,
 		SL: m.Path.Priority, MAC: m.Path.MAC, UDPPort: m.Path.UDPPort,
 	}
-	a.loopback = m.Path.ForceLoopback
+	a.loopback, a.exact = m.Path.ForceLoopback, true
 	mask = rdma.AttrAV | rdma.AttrPathMTU | rdma.AttrDestQPN | rdma.AttrRQPSN
 	if q.attr.Type == rdma.RC || q.attr.Type == rdma.XRCRecv {
 		a.MaxDestRdAtomic, a.MinRNRTimer = inFlight(m.LogRRAMax), m.MinRNRNAK

@@ -32,6 +32,7 @@ type Context struct {
 	plan    doorbellPlan // guarded by polling
 	pages   []*UAR       // guarded by polling: those of uars, unless staleUARs is set
 	ringing []ringing    // guarded by polling: memory for rung
+	order   rungQPs      // guarded by polling: memory for scanInOrder
 
 	mu        sync.Mutex // guards the following fields
 	closed    bool
@@ -47,6 +48,7 @@ type Context struct {
 	eqs        map[uint32]struct{}
 	umems      map[uint32]*Umem
 	pds        map[uint32]*PD
+	domains    map[uint32]*domain
 	mrs        map[uint32]*MR
 	mws        map[uint32]*MW
 	ahs        map[uint32]*AH
@@ -63,7 +65,7 @@ type Context struct {
 func (d *Device) NewContext(mem Memory, ev Events) *Context {
 	c := &Context{
 		dev: d, number: d.next.context.Add(1), mem: mem, deks: d.store.NewContext(),
-		uars: map[uint32]*UAR{}, eqs: map[uint32]struct{}{}, umems: map[uint32]*Umem{}, pds: map[uint32]*PD{}, mrs: map[uint32]*MR{}, mws: map[uint32]*MW{}, ahs: map[uint32]*AH{},
+		uars: map[uint32]*UAR{}, eqs: map[uint32]struct{}{}, umems: map[uint32]*Umem{}, pds: map[uint32]*PD{}, domains: map[uint32]*domain{}, mrs: map[uint32]*MR{}, mws: map[uint32]*MW{}, ahs: map[uint32]*AH{},
 		cqs: map[uint32]*CQ{}, qps: map[uint32]*QP{}, srqs: map[uint32]*SRQ{}, mkeys: map[uint32]*mkeyObject{}, psvs: map[uint32]*psv{},
 		dekObjects: map[uint32]*dekObject{}, logins: map[uint32]*loginObject{},
 	}
@@ -110,7 +112,7 @@ func (c *Context) Close() error {
 	}
 	errs = append(errs, closeAll(c, c.srqs), closeAll(c, c.cqs), closeAll(c, c.umems), closeAll(c, c.mkeys), closeAll(c, c.psvs), closeAll(c, c.dekObjects), closeAll(c, c.logins))
 	c.closeOrphans()
-	errs = append(errs, closeAll(c, c.mws), closeAll(c, c.mrs), closeAll(c, c.ahs), closeAll(c, c.pds), closeAll(c, c.uars))
+	errs = append(errs, closeAll(c, c.mws), closeAll(c, c.mrs), closeAll(c, c.ahs), closeAll(c, c.pds), closeAll(c, c.domains), closeAll(c, c.uars))
 	errs = append(errs, c.deks.Close())
 	c.events.stop()
 	c.dev.mu.Lock()

@@ -94,6 +94,19 @@ func TestArm(t *testing.T) {
 		c.arm(false)
 		p.ctx.Scan()
 		check("armed for all on top of that", 4)
+		c.sn++
+		c.waitCQE()
+		c.arm(false)
+		p.ctx.Scan()
+		c.arm(true)
+		p.ctx.Scan()
+		q.nop(1, prm.FlagCQUpdate)
+		check("armed for solicited completions on top of all", 5)
+		c.sn++
+		c.waitCQE()
+		c.arm(true)
+		q.nop(1, prm.FlagCQUpdate)
+		check("armed for solicited completions only, again", 5)
 	})
 }
 

@@ -3,6 +3,8 @@ package adapter_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"syscall"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
@@ -31,6 +33,39 @@ func (p *program) dci() *qp {
 	q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3}, rdma.AttrState|rdma.AttrPathMTU)
 	q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: 8}, 0x12e01)
 	return q
+}
+
+// TestNoPeerOfDC checks that a DCT and a DCI take an address without a destination, as programs
+// that use libmlx5 without DEVX give it, with every GID of the device, and that an RC QP does not.
+func TestNoPeerOfDC(t *testing.T) {
+	p := newPair(t, options{shared: true})
+	s, c := p.b.srqWith(8, func(*adapter.SRQAttr) {}), p.b.cq(64, nil)
+	for index := range uint8(5) {
+		av := adapter.AHAttr{SGIDIndex: index, IsGlobal: true, HopLimit: 64, SL: 3}
+		dct, err := p.b.ctx.CreateQP(adapter.QPAttr{Type: rdma.DCT, PD: p.b.pd, RecvCQ: c.CQ, SRQ: s.SRQ, DCKey: dcKey})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := &qp{QP: dct, p: p.b}
+		q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+		err = q.Modify(&adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: av}, rdma.AttrState|rdma.AttrPathMTU|rdma.AttrAV|rdma.AttrMinRNRTimer)
+		if ok := int(index) < len(p.b.dev.GIDs()); (err == nil) != ok {
+			t.Errorf("DCT, GID index %d: %v", index, err)
+		}
+		dci := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = rdma.DCI, nil, 0, 0 })
+		dci.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort)
+		err = dci.Modify(&adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, AV: av}, rdma.AttrState|rdma.AttrPathMTU|rdma.AttrAV)
+		if ok := int(index) < len(p.a.dev.GIDs()); (err == nil) != ok {
+			t.Errorf("DCI, GID index %d: %v", index, err)
+		}
+	}
+	rc := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), nil)
+	rc.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+	err := rc.Modify(&adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, AV: adapter.AHAttr{SGIDIndex: 3, IsGlobal: true}},
+		rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN|rdma.AttrMaxDestRdAtomic|rdma.AttrMinRNRTimer)
+	if !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("an RC QP without a peer: %v", err)
+	}
 }
 
 // TestDC sends from two DCIs to two DCTs, one made by verbs and one by a command. Completions

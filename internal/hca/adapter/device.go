@@ -61,7 +61,7 @@ type Device struct {
 }
 
 // numbers hands out the numbers of objects that are no secret.
-type numbers struct{ pd, cq, srq, psv, object, umem, ah, xrcd, context atomic.Uint32 }
+type numbers struct{ pd, domain, cq, srq, psv, object, umem, ah, xrcd, context atomic.Uint32 }
 
 // Open opens an adapter.
 func Open(cfg Config) (*Device, error) {

@@ -135,6 +135,7 @@ func (u *UAR) Ring(off int, v uint64) (worked bool) {
 // in one batch, since the driver puts the records of many queues into one page.
 type doorbellPlan struct {
 	built   bool
+	keys    bool // requests may configure keys or windows; see order.go
 	reads   []doorbellRead
 	cells   []doorbellCell
 	records int // in reads and cells
@@ -174,7 +175,7 @@ func (c *Context) Poll() (worked bool) {
 	defer c.polling.Unlock()
 	if values := c.rung(); len(values) > 0 {
 		c.refresh()
-		if c.plan.records <= scanPart {
+		if c.plan.records <= scanPart || c.plan.keys {
 			return c.scan()
 		}
 		// A register names the queue that was rung last. Others may have been rung before it, so
@@ -232,11 +233,12 @@ func (c *Context) Busy() bool { return c.busy.Load() > 0 }
 func (c *Context) refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.plan.keys = len(c.mkeys)+len(c.mws) > 0
 	if c.plan.built && !c.stale {
 		return
 	}
 	c.stale = false
-	p := doorbellPlan{built: true}
+	p := doorbellPlan{built: true, keys: c.plan.keys}
 	var copied []doorbellCell
 	add := func(cell doorbellCell) {
 		if cell.db.shared() {
@@ -286,16 +288,25 @@ var vecPool = sync.Pool{New: func() any { return new([]Vec) }}
 
 // scan reads all records and handles the new contents. c.polling is held, and the plan is fresh.
 func (c *Context) scan() (worked bool) {
+	c.plan.unread = 0
+	if c.plan.keys {
+		return c.scanInOrder()
+	}
+	return c.readAll(nil)
+}
+
+// readAll reads all records. Queue pairs that were rung are added to rung, or served at once if it
+// is nil.
+func (c *Context) readAll(rung *rungQPs) (worked bool) {
 	p := &c.plan
-	p.unread = 0
-	worked = takeShared(p.cells)
+	worked = takeShared(p.cells, rung)
 	for i := 0; i < len(p.reads); {
 		// One batch for each memory.
 		n := i + 1
 		for n < len(p.reads) && p.reads[n].mem == p.reads[i].mem {
 			n++
 		}
-		worked = readRecords(p.reads[i:n]) || worked
+		worked = readRecords(p.reads[i:n], rung) || worked
 		i = n
 	}
 	return worked
@@ -310,27 +321,27 @@ func (c *Context) scanPart() {
 	n := 1
 	if p.next < len(p.cells) {
 		n = min(scanPart, len(p.cells)-p.next)
-		takeShared(p.cells[p.next:][:n])
+		takeShared(p.cells[p.next:][:n], nil)
 	} else {
-		readRecords(p.reads[p.next-len(p.cells):][:1])
+		readRecords(p.reads[p.next-len(p.cells):][:1], nil)
 	}
 	p.next += n
 	p.unread = max(p.unread-n, 0)
 }
 
 // takeShared handles records in memory that this process has mapped.
-func takeShared(cells []doorbellCell) (worked bool) {
+func takeShared(cells []doorbellCell, rung *rungQPs) (worked bool) {
 	for i := range cells {
 		cell := &cells[i]
 		snd, _ := cell.db.load32(prm.DoorbellSend)
 		rcv, _ := cell.db.load32(prm.DoorbellRecv)
-		worked = cell.take(rcv, snd) || worked
+		worked = cell.take(rcv, snd, rung) || worked
 	}
 	return worked
 }
 
 // readRecords reads the records of one memory.
-func readRecords(reads []doorbellRead) (worked bool) {
+func readRecords(reads []doorbellRead, rung *rungQPs) (worked bool) {
 	list := vecPool.Get().(*[]Vec)
 	vecs := (*list)[:0]
 	for i := range reads {
@@ -352,15 +363,18 @@ func readRecords(reads []doorbellRead) (worked bool) {
 					continue
 				}
 			}
-			worked = cell.take(prm.Uint32(b), prm.Uint32(b[4:])) || worked
+			worked = cell.take(prm.Uint32(b), prm.Uint32(b[4:]), rung) || worked
 		}
 	}
 	return worked
 }
 
-func (cell *doorbellCell) take(first, second uint32) bool {
-	if cell.cq != nil {
+func (cell *doorbellCell) take(first, second uint32, rung *rungQPs) bool {
+	switch {
+	case cell.cq != nil:
 		return cell.cq.sawArm(second)
+	case rung != nil:
+		return rung.take(cell.qp, first, second)
 	}
 	return cell.qp.rang(first, second)
 }

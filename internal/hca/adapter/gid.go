@@ -66,18 +66,26 @@ func gidTable(addr netip.Addr) []GIDEntry {
 	return []GIDEntry{{GID: link}, {GID: link, RoCEv2: true}, {GID: own}, {GID: own, RoCEv2: true}}
 }
 
-// linkLocal returns the link-local GID of a device, from the MAC address that stands for
-// its IP address: 02:00 and the four bytes of an IPv4 address, or 02 and a hash of an
-// IPv6 address.
+// linkLocal returns the link-local GID of a device, from which the devices on its link find its
+// address; see Device.resolve. It holds an IPv4 address, in the form of the MAC address that
+// stands for it, or the interface identifier of an IPv6 address, its lower half.
 func linkLocal(addr netip.Addr) [16]byte {
-	if addr.Is6() && addr.IsLinkLocalUnicast() {
-		return addr.As16()
+	g := eui64(addr)
+	if addr = addr.Unmap(); addr.Is6() {
+		a := addr.As16()
+		copy(g[8:], a[8:])
 	}
+	return g
+}
+
+// eui64 returns the link-local address that an interface with the MAC address of addr forms.
+func eui64(addr netip.Addr) [16]byte {
 	m := macOf(addr)
 	return [16]byte{0xfe, 0x80, 0, 0, 0, 0, 0, 0, m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
 }
 
-// macOf returns the MAC address that stands for an IP address.
+// macOf returns the MAC address that stands for an IP address: 02:00 and the four bytes of an
+// IPv4 address, or 02 and a hash of an IPv6 address.
 func macOf(addr netip.Addr) (m [6]byte) {
 	addr = addr.Unmap()
 	if addr.Is4() {
@@ -91,18 +99,27 @@ func macOf(addr netip.Addr) (m [6]byte) {
 
 // guidOf returns the GUID of the device with an address.
 func guidOf(addr netip.Addr) uint64 {
-	g := linkLocal(addr)
+	g := eui64(addr)
+	if addr.Is6() && addr.IsLinkLocalUnicast() {
+		g = addr.As16()
+	}
 	return binary.BigEndian.Uint64(g[8:])
 }
 
 // resolve returns the address that a GID of the peer names. A link-local GID of one of
-// our devices holds its IPv4 address.
+// our devices holds its IPv4 address, or names the host with that interface identifier in the
+// IPv6 network of this device, a /64 as on every Ethernet.
 func (d *Device) resolve(gid [16]byte) (netip.Addr, error) {
 	a, own := netip.AddrFrom16(gid).Unmap(), d.eng.Addr()
 	if a.Is6() && a.IsLinkLocalUnicast() && own.Is4() {
 		if gid[8] == 0 && gid[9] == 0 && gid[11] == 0xff && gid[12] == 0xfe {
 			return netip.AddrFrom4([4]byte{gid[10], gid[13], gid[14], gid[15]}), nil
 		}
+	}
+	if a.Is6() && a.IsLinkLocalUnicast() && own.Is6() && !own.IsLinkLocalUnicast() {
+		to := own.As16()
+		copy(to[8:], gid[8:])
+		return netip.AddrFrom16(to), nil
 	}
 	switch {
 	case !a.IsValid() || a.IsUnspecified():
@@ -113,10 +130,26 @@ func (d *Device) resolve(gid [16]byte) (netip.Addr, error) {
 	return a, nil
 }
 
+// errNoGRH is the error for an address without GIDs.
+func errNoGRH(op string) error {
+	return failure.New(op, syscall.EINVAL, "an address without a GRH: RoCE needs the GIDs of both ends: is_global and sgid_index, or -g 3 of ibverbs' programs")
+}
+
+// origin translates the address of a DCT or DCI, of which only the source counts: a DCT's peers
+// find it, and the requests of a DCI name theirs. Programs leave the destination empty.
+func (d *Device) origin(op string, a AHAttr) (rdma.AH, error) {
+	if !a.IsGlobal {
+		return rdma.AH{}, errNoGRH(op)
+	}
+	to, err := d.loopback(op, a)
+	to.FlowLabel, to.HopLimit, to.TrafficClass, to.SL = a.FlowLabel, a.HopLimit, a.TrafficClass, a.SL
+	return to, err
+}
+
 // address translates an address of the program into one of the engine.
 func (d *Device) address(op string, a AHAttr) (rdma.AH, error) {
 	if !a.IsGlobal {
-		return rdma.AH{}, failure.New(op, syscall.EINVAL, "an address without a GRH: RoCE needs the GIDs of both ends: is_global and sgid_index, or -g 3 of ibverbs' programs")
+		return rdma.AH{}, errNoGRH(op)
 	}
 	e, err := d.gid(op, a.SGIDIndex)
 	if err != nil {

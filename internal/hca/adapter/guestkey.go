@@ -68,7 +68,6 @@ func (o *mkeyObject) configureKey(x *call, pd *PD, m *prm.MKeyContext) error {
 	if err := o.eng.Configure(&s.conf); err != nil {
 		return err
 	}
-	o.logPage, o.start = m.LogPage, m.Start
 	return nil
 }
 
@@ -150,6 +149,9 @@ func (q *QP) translateList(s *confSlot, u *prm.UMR) error {
 	if u.Octowords == 0 && !u.HasLayout {
 		return nil
 	}
+	if !u.HasLayout && o.guest == nil {
+		u.HasLayout, u.Len = true, o.length // another list of the same length
+	}
 	// A program's list is checked by the part of it that is used. Drivers pad a guest's list to
 	// whole blocks of 64 bytes.
 	if o.ctx.guest && u.ListAt+uint64(u.Octowords) > (uint64(o.octowords)+listBlock-1)&^(listBlock-1) {
@@ -202,6 +204,9 @@ func (o *mkeyObject) layoutBegan(s *confSlot, u *prm.UMR) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.logPage, o.start = u.LogPage, u.Start
+	if u.HasLayout {
+		o.length = u.Len
+	}
 	switch {
 	case o.guest == nil || o.guest.closed:
 	case s.part != nil:

@@ -47,6 +47,8 @@ func init() {
 		prm.CmdQueryLAG:      {header, header, header, (*Context).queryLAG},
 		prm.CmdAllocPD:       {header, header, header, (*Context).allocPD},
 		prm.CmdDeallocPD:     {header, header, header, (*Context).deallocPD},
+		prm.CmdAllocDomain:   {header, header, header, notGuest((*Context).allocDomain)},
+		prm.CmdDeallocDomain: {header, header, header, notGuest(destroyer("transport domain", func(c *Context) map[uint32]*domain { return c.domains }))},
 		prm.CmdCreateUmem:    {0x30, maxInput, header, (*Context).createUmem},
 		prm.CmdDestroyUmem:   {header, header, header, destroyer("umem", func(c *Context) map[uint32]*Umem { return c.umems })},
 		prm.CmdCreateCQ:      {0x60, maxInput, header, (*Context).commandCreateCQ},
@@ -182,6 +184,30 @@ func (p *psv) owner() uint16         { return p.uid }
 func (o *dekObject) owner() uint16   { return o.uid }
 func (o *loginObject) owner() uint16 { return o.uid }
 func (p *PD) owner() uint16          { return p.uid }
+func (d *domain) owner() uint16      { return d.uid }
+
+// domain is a transport domain, which Ethernet queues join. Drivers of Ethernet make one when
+// they start. The device has no such queues for programs, so that nothing else names it.
+type domain struct {
+	ctx    *Context
+	number uint32
+	uid    uint16
+}
+
+func (c *Context) allocDomain(x *call) error {
+	d := &domain{ctx: c, number: newNumber(c, &c.dev.next.domain, c.domains), uid: x.uid}
+	if err := enter(c, x.cmd.String(), c.domains, d.number, d); err != nil {
+		return err
+	}
+	prm.PutNumber(x.out, d.number)
+	return nil
+}
+
+// Close frees the domain.
+func (d *domain) Close() error {
+	leave(d.ctx, d.ctx.domains, d.number)
+	return nil
+}
 
 func (c *Context) queryHCACap(x *call) error {
 	caps := c.dev.Caps()

@@ -245,6 +245,26 @@ func TestQPRights(t *testing.T) {
 	}
 }
 
+// TestTransportDomain makes and frees a transport domain, which drivers of Ethernet do when they start.
+func TestTransportDomain(t *testing.T) {
+	p := lone(t)
+	out, err := p.ctx.Exec(5, command(prm.CmdAllocDomain, 0, 16), 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := command(prm.CmdDeallocDomain, 0, 16)
+	prm.PutNumber(in, prm.NumberOf(out))
+	for _, v := range []struct {
+		uid    uint16
+		status prm.CommandStatus
+	}{{6, prm.CmdBadResource}, {5, prm.CmdOK}, {5, prm.CmdBadResource}} {
+		out, _ := p.ctx.Exec(v.uid, in, 16)
+		if st, _ := prm.StatusOf(out); st != v.status {
+			t.Errorf("user %d: status %v, want %v", v.uid, st, v.status)
+		}
+	}
+}
+
 // TestCommandRefused gives each kind of refusal its status, and every refusal a syndrome.
 func TestCommandRefused(t *testing.T) {
 	p := lone(t)
@@ -409,7 +429,7 @@ func interpret(t testing.TB, input []byte) {
 		prm.CmdQueryHCACap, prm.CmdQueryNICVPort, prm.CmdQueryLAG, prm.CmdAllocPD, prm.CmdDeallocPD, prm.CmdCreateUmem, prm.CmdDestroyUmem, prm.CmdCreateCQ,
 		prm.CmdDestroyCQ, prm.CmdCreateQP, prm.CmdDestroyQP, prm.CmdRst2InitQP, prm.CmdInit2InitQP, prm.CmdInit2RTRQP, prm.CmdRTR2RTSQP, prm.CmdToErrQP, prm.CmdToRstQP,
 		prm.CmdQueryQP, prm.CmdCreateRMP, prm.CmdModifyRMP, prm.CmdQueryRMP, prm.CmdDestroyRMP, prm.CmdCreateMKey, prm.CmdDestroyMKey, prm.CmdCreatePSV, prm.CmdDestroyPSV, prm.CmdCreateObject,
-		prm.CmdQueryObject, prm.CmdDestroyObject, 0x904,
+		prm.CmdQueryObject, prm.CmdDestroyObject, 0x904, prm.CmdAllocDomain, prm.CmdDeallocDomain,
 	}
 	numbers := []uint32{p.pd.Number(), l.umem, l.cqn, l.number}
 	for len(input) >= 4 {
@@ -449,7 +469,7 @@ func interpret(t testing.TB, input []byte) {
 func FuzzInterpreter(f *testing.F) {
 	f.Add([]byte{})
 	long := make([]byte, 0, 1<<13)
-	for op := range byte(30) {
+	for op := range byte(32) {
 		long = append(append(long, op, 0, 0x88, 0), bytes.Repeat([]byte{0, 1, op}, 91)[:0x110]...)
 	}
 	f.Add(long)

@@ -26,6 +26,8 @@ type key struct {
 type keyKind struct {
 	entries                       int
 	signature, crypto, invalidate bool
+	logPage                       uint8 // not 0: a KSM whose entries have 1<<logPage bytes
+	length                        uint64
 }
 
 // newKey makes a key with commands as mlx5dv_create_mkey does.
@@ -49,6 +51,11 @@ func (p *program) newKey(k keyKind) *key {
 	set(0x10, 1, 1)
 	set(0x15, 1, 1)
 	set(0x16, 2, prm.AccessModeKLM)
+	if k.logPage != 0 {
+		set(0x16, 2, prm.AccessModeKSM)
+		set(0x1da, 6, uint64(k.logPage))
+	}
+	set(0xc0, 64, k.length)
 	set(0x20, 24, 0xffffff)
 	set(0x68, 24, uint64(p.pd.Number()))
 	set(0x1a0, 32, uint64(k.entries+3)&^3)

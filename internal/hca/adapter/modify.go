@@ -54,6 +54,7 @@ type QPModify struct {
 	RateLimit       uint32
 
 	loopback bool // the peer is this device, whatever AV says
+	exact    bool // a command gives AV, which no kernel has resolved
 }
 
 // pathMigMigrated is IBV_MIG_MIGRATED: the only state of a QP without an alternate path.
@@ -97,12 +98,18 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 	}
 	if mask&rdma.AttrAV != 0 {
 		find := q.ctx.dev.address
-		if a.loopback {
+		switch {
+		case a.loopback:
 			find = q.ctx.dev.loopback
+		case q.attr.Type == rdma.DCT || q.attr.Type == rdma.DCI:
+			find = q.ctx.dev.origin
 		}
 		to, err := find(op, a.AV)
 		if err != nil {
 			return err
+		}
+		if !a.exact && q.attr.Type != rdma.DCT && q.attr.Type != rdma.DCI {
+			to.HopLimit = 0 // the kernel puts that of its route in
 		}
 		m.AV = to
 		if caps := q.ctx.dev.cfg.PeerCaps; caps != nil && mask&rdma.AttrDestQPN != 0 {

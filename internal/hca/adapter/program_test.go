@@ -15,6 +15,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // program is a program with a driver, as far as tests need one: memory from address base
@@ -58,6 +59,7 @@ type memory struct {
 	ended   bool        // the program has ended: nothing can be reached
 	absent  bool        // the program may use unmapped memory: its accesses are dropped
 	copied  func()      // called when the device has read a batch
+	between func()      // called when the device has read a piece of a batch
 }
 
 func (m *memory) span(addr uint64, n int) ([]byte, error) {
@@ -100,6 +102,9 @@ func (m *memory) ReadV(vecs []adapter.Vec) error {
 	for _, v := range vecs {
 		if err := m.Read(v.Addr, v.Buf); err != nil {
 			return err
+		}
+		if m.between != nil {
+			m.between()
 		}
 	}
 	if m.copied != nil {
@@ -169,6 +174,8 @@ type options struct {
 
 	adapterReports bool
 	guest          bool // the program is a guest's kernel
+
+	wrap func(packetconn.Conn) packetconn.Conn // may be nil
 }
 
 var testAddr = netip.MustParseAddr("10.0.0.1")
@@ -176,9 +183,13 @@ var testAddr = netip.MustParseAddr("10.0.0.1")
 // start opens a device on a network and a program on it.
 func start(t testing.TB, net *inproc.Network, addr netip.Addr, o options) *program {
 	t.Helper()
-	conn, err := net.Listen(netip.AddrPortFrom(addr, 4791))
+	listening, err := net.Listen(netip.AddrPortFrom(addr, 4791))
 	if err != nil {
 		t.Fatal(err)
+	}
+	conn := packetconn.Conn(listening)
+	if o.wrap != nil {
+		conn = o.wrap(conn)
 	}
 	dev, err := adapter.Open(adapter.Config{Addr: addr, Conn: conn, KeyStore: o.store, Tracer: o.tracer, SingleBlock: o.singleBlock, AdapterReports: o.adapterReports})
 	if err != nil {

@@ -306,29 +306,41 @@ func (q *QP) setState(to rdma.State, fields ...Field) {
 	}
 }
 
-// rang takes a doorbell record of the QP and reports whether there was something new. A record
-// that was read before a RESET has the indexes of before: it counts no more.
+// rang takes a doorbell record of the QP, serves what is new, and reports whether there was
+// something.
 func (q *QP) rang(recv, send uint32) (worked bool) {
+	newSend, flush := q.took(recv, send)
+	q.serve(newSend, flush)
+	return newSend || flush
+}
+
+// took takes a doorbell record of the QP, and reports whether send requests are to be begun and
+// receive requests to be flushed. A record that was read before a RESET has the indexes of
+// before: it counts no more.
+func (q *QP) took(recv, send uint32) (newSend, flush bool) {
 	q.eng.Lock()
+	defer q.eng.Unlock()
 	state := q.eng.StateLocked()
 	if state < rdma.StateRTR {
-		q.eng.Unlock()
-		return false
+		return false, false
 	}
-	newSend := q.sq.posted(uint16(send))
+	newSend = q.sq.posted(uint16(send))
 	newRecv := q.rq.posted(uint16(recv))
 	if newSend && q.ctx.tracing() {
 		q.traceDoorbell(uint16(send))
 	}
 	q.setState(state) // under the lock, or a Modify could come in between
-	q.eng.Unlock()
-	if newSend {
+	return newSend, newRecv && state == rdma.StateErr
+}
+
+// serve begins the requests that took found.
+func (q *QP) serve(send, flush bool) {
+	if send {
 		q.eng.Post()
 	}
-	if newRecv && state == rdma.StateErr {
+	if flush {
 		q.eng.PostRecv()
 	}
-	return newSend || newRecv && state == rdma.StateErr
 }
 
 // lostMemory takes the QP to ERR: the program has unmapped memory that the queues need.

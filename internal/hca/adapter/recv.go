@@ -103,8 +103,17 @@ func (q *QP) takeFrom(srq *SRQ) *engine.RecvRequest {
 	return q.use(slot, err)
 }
 
+// GiveBack implements engine.SharedFront.
+func (f *front) GiveBack(r *engine.RecvRequest) {
+	slot := r.Slot.(*recvSlot)
+	slot.srq.giveBack(slot)
+}
+
 func (q *QP) use(slot *recvSlot, err error) *engine.RecvRequest {
-	if err != nil && !errors.Is(err, syscall.ESRCH) { // a program that has ended has no receive requests
+	if errors.Is(err, syscall.ESRCH) {
+		return engine.Gone
+	}
+	if err != nil {
 		q.ctx.trace(TraceRefused, "qp", q.number, "receive", err)
 	}
 	if slot == nil {
@@ -132,7 +141,7 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	failed := c.Status != rdma.StatusSuccess
 	switch {
 	case failed:
-		cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERecvErr, syndromeOf(c.Status), uint8(c.Status)
+		cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERecvErr, syndromeOf(c.Status), vendorOf(c, flushedRecv)
 	case c.Op == rdma.OpRecvRDMAWithImm:
 		cqe.Opcode = prm.CQERecvWriteImm
 	case c.Flags&rdma.WithImm != 0:

@@ -180,7 +180,7 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 		req.CompareAdd, req.CompareMask = w.SwapAdd, w.Compare
 	}
 	req.SGEs = appendSGEs(req.SGEs[:0], w.SGEs)
-	if n := req.Bytes(); w.AtomicSize != 0 && n != uint64(w.AtomicSize) {
+	if n := req.Bytes(); w.AtomicSize != 0 && !w.HasInline && n != uint64(w.AtomicSize) {
 		return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EINVAL, "request %d: the word of %v has %d bytes, the list has %d", req.ID, w.Opcode, w.AtomicSize, n)
 	}
 	req.HasInline = w.HasInline
@@ -314,7 +314,7 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 			ByteCount: c.ByteLen, Timestamp: q.ctx.Clock(),
 		}
 		if failed {
-			cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERequesterErr, syndromeOf(c.Status), uint8(c.Status)
+			cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERequesterErr, syndromeOf(c.Status), vendorOf(c, flushedSend)
 		}
 		ok = q.attr.SendCQ.push(cqe, failed)
 	}
@@ -380,6 +380,9 @@ func syndromeOf(st rdma.Status) prm.Syndrome {
 func (f *front) Event(t rdma.EventType, err error) {
 	q := (*QP)(f)
 	q.ctx.trace(TraceEvent, "qp", q.number, t.String(), err)
+	if t == rdma.EventSQDrained && err != nil && q.ctx.tracing() {
+		q.traceWaiting()
+	}
 	if t == rdma.EventQPFatal || t == rdma.EventQPReqErr || t == rdma.EventQPAccessErr {
 		q.noticeFailure()
 	}

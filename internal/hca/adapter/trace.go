@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -181,6 +182,33 @@ func (q *QP) traceDropped() {
 		w.text("opcode", slot.op.String())
 		w.end(nil)
 	}
+}
+
+// traceWaiting records the send requests that were posted and that a stop holds.
+func (q *QP) traceWaiting() {
+	s := &q.sq
+	id, waiting := s.requests, int(s.rung-s.next)
+	for at := s.next; waiting > 0 && waiting <= s.count; {
+		b, err := s.bytes(at, 1)
+		if err != nil {
+			break
+		}
+		ctrl, err := prm.ParseControl(b)
+		n := ctrl.Blocks()
+		if err != nil || n > waiting {
+			break
+		}
+		if ctrl.Opcode != prm.OpSetPSV {
+			id++
+		}
+		w := &q.work
+		w.begin(q, TraceTransport, "waiting")
+		w.number("request", id)
+		w.text("opcode", ctrl.Opcode.String())
+		w.end(nil)
+		at, waiting = at+uint16(n), waiting-n
+	}
+	s.forget() // the program may change what waits
 }
 
 // traceDoorbell records that the send queue has requests up to index, index not included.

@@ -58,6 +58,8 @@ const (
 	CmdAttachMCG         Command = 0x806
 	CmdDetachMCG         Command = 0x807
 	CmdNop               Command = 0x80d
+	CmdAllocDomain       Command = 0x816
+	CmdDeallocDomain     Command = 0x817
 	CmdQueryCongStatus   Command = 0x822
 	CmdQueryCongParams   Command = 0x824
 	CmdQueryCongStats    Command = 0x826
@@ -87,6 +89,7 @@ var commandNames = map[Command]string{
 	CmdQueryNICVPort: "QUERY_NIC_VPORT_CONTEXT", CmdQueryRoCEAddress: "QUERY_ROCE_ADDRESS", CmdQueryHCAVPort: "QUERY_HCA_VPORT_CONTEXT",
 	CmdQueryVNICEnv: "QUERY_VNIC_ENV", CmdQueryVPortCounter: "QUERY_VPORT_COUNTER", CmdQueryQCounter: "QUERY_Q_COUNTER",
 	CmdAllocPD: "ALLOC_PD", CmdDeallocPD: "DEALLOC_PD", CmdAccessReg: "ACCESS_REG", CmdAttachMCG: "ATTACH_TO_MCG", CmdDetachMCG: "DETACH_FROM_MCG", CmdNop: "NOP",
+	CmdAllocDomain: "ALLOC_TRANSPORT_DOMAIN", CmdDeallocDomain: "DEALLOC_TRANSPORT_DOMAIN",
 	CmdQueryCongStatus: "QUERY_CONG_STATUS", CmdQueryCongParams: "QUERY_CONG_PARAMS", CmdQueryCongStats: "QUERY_CONG_STATISTICS", CmdQueryLAG: "QUERY_LAG",
 	CmdCreateRMP: "CREATE_RMP", CmdModifyRMP: "MODIFY_RMP", CmdDestroyRMP: "DESTROY_RMP", CmdQueryRMP: "QUERY_RMP",
 	CmdCreateObject: "CREATE_GENERAL_OBJECT", CmdModifyObject: "MODIFY_GENERAL_OBJECT", CmdQueryObject: "QUERY_GENERAL_OBJECT", CmdDestroyObject: "DESTROY_GENERAL_OBJECT",
@@ -178,6 +181,7 @@ func StatusOf(out []byte) (CommandStatus, uint32) {
 var destroys = map[Command]Command{
 	CmdCreateMKey: CmdDestroyMKey, CmdCreateCQ: CmdDestroyCQ, CmdCreateQP: CmdDestroyQP, CmdCreatePSV: CmdDestroyPSV, CmdCreateRMP: CmdDestroyRMP,
 	CmdCreateDCT: CmdDestroyDCT, CmdCreateObject: CmdDestroyObject, CmdAllocPD: CmdDeallocPD, CmdCreateUmem: CmdDestroyUmem,
+	CmdAllocDomain: CmdDeallocDomain,
 }
 
 // Destruction is a command that destroys an object.
@@ -227,7 +231,7 @@ func (d *Destruction) Names(in []byte) bool {
 // otherCreations are commands that DEVX lets programs execute and that the adapter does not
 // have for them: of XRC, Ethernet, multicast and flow steering, for example CREATE_SQ.
 var otherCreations = [...]Command{
-	0x700, 0x705, 0x717, 0x771, 0x782, CmdAttachMCG, 0x80e, 0x816, 0x825, 0x827, 0x829, 0x900, 0x904, 0x908, 0x912, 0x916, 0x930, 0x933, 0x936, 0x939, 0x93d, 0x940,
+	0x700, 0x705, 0x717, 0x771, 0x782, CmdAttachMCG, 0x80e, 0x825, 0x827, 0x829, 0x900, 0x904, 0x908, 0x912, 0x916, 0x930, 0x933, 0x936, 0x939, 0x93d, 0x940,
 }
 
 // Creates reports whether DEVX executes the command to create an object with a handle.

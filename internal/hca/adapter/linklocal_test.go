@@ -1,0 +1,41 @@
+package adapter_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/inproc"
+)
+
+// TestEveryGIDReaches connects two devices by each GID of their tables, with addresses of either
+// family.
+func TestEveryGIDReaches(t *testing.T) {
+	for _, addrs := range [][2]string{{"10.0.0.1", "10.0.0.2"}, {"fd00:a::1", "fd00:a::2"}, {"fe80::1", "fe80::2"}, {"2001:db8::5054:ff:fe12:3456", "2001:db8::99"}} {
+		n := inproc.NewNetwork(nil)
+		o := options{shared: true}
+		a, b := start(t, n, netip.MustParseAddr(addrs[0]), o), start(t, n, netip.MustParseAddr(addrs[1]), o)
+		mr, at := b.mr(64, 0xf)
+		for index := range a.dev.GIDs() {
+			qa, qb := a.qp(a.cq(64, nil), a.cq(64, nil), nil), b.qp(b.cq(64, nil), b.cq(64, nil), nil)
+			for _, x := range [][2]*qp{{qa, qb}, {qb, qa}} {
+				q := x[0]
+				q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+				q.modify(adapter.QPModify{
+					State: rdma.StateRTR, PathMTU: 3, DestQPN: x[1].Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
+					AV: adapter.AHAttr{DGID: x[1].p.dev.GIDs()[index].GID, SGIDIndex: uint8(index), IsGlobal: true, Port: 1},
+				}, 0x129181|rdma.AttrState)
+				q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 8, RetryCnt: 3, SQPSN: 7, MaxRdAtomic: q.reads}, 0x12e01)
+			}
+			qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, mr.RKey()).inline([]byte("x")))
+			if c := qa.send.waitCQE(); c.Opcode != prm.CQERequester {
+				t.Errorf("%s to %s by GID index %d: completion %+v", addrs[0], addrs[1], index, c)
+			}
+		}
+		if a.dev.Attr().NodeGUID == b.dev.Attr().NodeGUID {
+			t.Errorf("%s and %s have the same GUID", addrs[0], addrs[1])
+		}
+	}
+}

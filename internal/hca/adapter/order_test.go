@@ -1,0 +1,96 @@
+package adapter_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/roce/inproc"
+)
+
+// TestOrderOfDoorbells configures a key on one QP and names it in a request on another one, which
+// is rung next: it finds the key configured, whichever of the QPs is older, and however many there
+// are. The same holds for a window.
+func TestOrderOfDoorbells(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		for _, more := range []int{0, 100} {
+			for _, what := range []string{"key", "window"} {
+				t.Run(fmt.Sprintf("%s, %d more QPs", what, more), func(t *testing.T) {
+					p := start(t, inproc.NewNetwork(nil), testAddr, o)
+					qps := make([]*qp, 2+more)
+					for i := range qps {
+						qps[i] = p.qp(p.cq(64, nil), p.cq(64, nil), nil)
+					}
+					for i := 0; i < len(qps); i += 2 {
+						qps[i].connect(qps[i+1])
+						qps[i+1].connect(qps[i])
+					}
+					for p.ctx.Poll() {
+					}
+					mr, at := p.mr(8192, 0x1f)
+					for round := range 8 {
+						a, b := qps[round%2], qps[1-round%2]
+						last := qps[len(qps)-1-round%2]
+						rkey := p.announce(b, what, mr, at)
+						if more > 0 {
+							last.post(newWQE(prm.OpNop, 0, 0, 0)) // the register of b is overwritten
+						}
+						a.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, rkey).inline([]byte("first")))
+						if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
+							t.Fatalf("round %d: completion %+v", round, c)
+						}
+						if c := b.send.waitCQE(); c.Opcode != prm.CQERequester {
+							t.Fatalf("round %d: completion %+v", round, c)
+						}
+					}
+				})
+			}
+		}
+	})
+}
+
+// announce posts the configuration of a new key, or the binding of a new window, on q. It returns
+// the number under which the peer of q reaches the region.
+func (p *program) announce(q *qp, what string, mr *adapter.MR, at uint64) (rkey uint32) {
+	p.t.Helper()
+	if what == "key" {
+		k := p.newKey(keyKind{entries: 4})
+		u := k.configure().access(rwAccess).list(prm.Data{Addr: at, Length: 4096, LKey: mr.LKey()})
+		u.mask |= prm.MaskStart
+		binary.BigEndian.PutUint64(u.ctx[16:], at)
+		q.post(u.wqes()...)
+		return k.number
+	}
+	mw, err := p.ctx.AllocMW(p.pd, 2)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	q.post(bind(2, mw.RKey(), 1, q.Number(), at, 4096, mr.LKey(), prm.ContextRW))
+	return mw.RKey()&^0xff | 1
+}
+
+// TestOrderWithinScan rings two QPs while the records are read: the first one's record was read
+// already, the second one's was not.
+func TestOrderWithinScan(t *testing.T) {
+	p := start(t, inproc.NewNetwork(nil), testAddr, options{})
+	b := p.qp(p.cq(64, nil), p.cq(64, nil), nil)
+	p.mem.alloc(8192) // the record of a is in another page
+	a := p.qp(p.cq(64, nil), p.cq(64, nil), nil)
+	a.connect(b)
+	b.connect(a)
+	mr, at := p.mr(8192, 0x1f)
+	p.newKey(keyKind{entries: 4})
+	for p.ctx.Poll() {
+	}
+	p.mem.between = func() {
+		p.mem.between = nil
+		rkey := p.announce(b, "key", mr, at)
+		a.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, rkey).inline([]byte("first")))
+	}
+	p.ctx.Scan()
+	if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
+		t.Fatalf("completion %+v", c)
+	}
+}

@@ -1,0 +1,68 @@
+package adapter
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// The vendor's error codes of completions, which the field vendor_err of struct ibv_wc has. No
+// document lists them. These are the codes of ConnectX-5 and later in logs that users have
+// published.
+const (
+	vendorNoRight       = 0x33 // local protection: the key lacks the right
+	vendorWrongKey      = 0x52 // local protection: the key cannot be used
+	vendorOutOfRange    = 0x53 // local protection: the range is not the key's
+	vendorQPOperation   = 0x68
+	vendorMemoryOp      = 0x78
+	vendorRetryExceeded = 0x81
+	vendorRNRExceeded   = 0x87
+	vendorRemoteAccess  = 0x88
+	vendorRemoteOp      = 0x89
+	vendorRemoteInvalid = 0x8a
+	flushedSend         = 0xf5
+	flushedRecv         = 0xf9
+)
+
+// vendorOf returns the vendor's error code of a completion with an error. flushed is the code of a
+// flushed request of its queue. An error whose code nobody has published has 0.
+func vendorOf(c *engine.Completion, flushed uint8) uint8 {
+	switch c.Status {
+	case rdma.StatusLocProtErr:
+		return vendorOfMemory(c.Err)
+	case rdma.StatusWRFlushErr:
+		return flushed
+	case rdma.StatusLocQPOpErr:
+		return vendorQPOperation
+	case rdma.StatusMWBindErr:
+		return vendorMemoryOp
+	case rdma.StatusRetryExcErr:
+		return vendorRetryExceeded
+	case rdma.StatusRNRRetryExcErr:
+		return vendorRNRExceeded
+	case rdma.StatusRemAccessErr:
+		return vendorRemoteAccess
+	case rdma.StatusRemOpErr:
+		return vendorRemoteOp
+	case rdma.StatusRemInvReqErr:
+		return vendorRemoteInvalid
+	}
+	return 0
+}
+
+// vendorOfMemory returns the code of a local protection error.
+func vendorOfMemory(err error) uint8 {
+	if errors.As(err, new(engine.WrongKeyError)) {
+		return vendorWrongKey
+	}
+	switch failure.Errno(err, syscall.EFAULT) {
+	case syscall.EACCES:
+		return vendorNoRight
+	case syscall.EINVAL: // the key is free
+		return vendorWrongKey
+	}
+	return vendorOutOfRange
+}
