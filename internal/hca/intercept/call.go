@@ -59,7 +59,7 @@ func (c *Call) Write(addr uint64, src []byte) error {
 
 // Memory opens the memory of the caller's process. A caller that was killed is ESRCH.
 func (c *Call) Memory() (*procmem.Process, error) {
-	p, err := procmem.Open(c.Process())
+	p, err := procmem.OpenThread(c.Process(), c.Thread())
 	if err != nil {
 		return nil, err
 	}
