@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -281,7 +282,7 @@ var programs = map[string]func() error{
 	},
 	"device": func() error {
 		fd, err := unix.Open(nodePath, unix.O_RDWR|unix.O_CLOEXEC, 0)
-		if err != nil || fd < firstFD {
+		if err != nil || fd < fdRanges[usualRange].first {
 			return fmt.Errorf("open: %d, %v", fd, err)
 		}
 		var st unix.Stat_t
@@ -392,9 +393,19 @@ var programs = map[string]func() error{
 		_, err = unix.Write(fd, []byte("wait"))
 		return err
 	},
+	"wait with a handler": func() error {
+		// The Go runtime sets all handlers with SA_RESTART.
+		signal.Notify(make(chan os.Signal, 10), unix.SIGUSR1)
+		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		n, err := unix.Write(fd, []byte("wait"))
+		return expect("write", fmt.Sprint(n, err), "4 <nil>")
+	},
 	"netlink": func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, netlinkRDMA)
-		if err != nil || fd < firstNetlinkFD {
+		if err != nil || fd < fdRanges[usualRange].first {
 			return fmt.Errorf("the socket: %d %v", fd, err)
 		}
 		kernel := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
@@ -434,10 +445,10 @@ var programs = map[string]func() error{
 		if err != nil {
 			return err
 		}
-		if err := unix.Dup2(pair[0], lastFD); err != nil {
+		if err := unix.Dup2(pair[0], fdRanges[usualRange].sockets().last); err != nil {
 			return err
 		}
-		if err := unix.Sendto(lastFD, []byte("own"), 0, nil); err != nil {
+		if err := unix.Sendto(fdRanges[usualRange].sockets().last, []byte("own"), 0, nil); err != nil {
 			return fmt.Errorf("a socket of the program's own: %v", err)
 		}
 		n, _, err = unix.Recvfrom(pair[1], buf, 0)
@@ -504,6 +515,24 @@ func TestDeferredCall(t *testing.T) {
 	d := &fakeDevice{}
 	_, end := start(t, "wait", d)
 	(<-d.waiting).Return(4)
+	if out, state := end(); state != 0 {
+		t.Errorf("%v: %s", state, out)
+	}
+}
+
+// TestRestartedCall sends a signal to a thread whose call waits. The handler was set with SA_RESTART,
+// so that the kernel makes the call once more.
+func TestRestartedCall(t *testing.T) {
+	d := &fakeDevice{}
+	s, end := start(t, "wait with a handler", d)
+	c := <-d.waiting
+	for range 2 {
+		if err := unix.Tgkill(s.Pid(), c.Thread(), unix.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		c = <-d.waiting
+	}
+	c.Return(4)
 	if out, state := end(); state != 0 {
 		t.Errorf("%v: %s", state, out)
 	}

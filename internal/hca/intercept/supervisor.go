@@ -51,6 +51,9 @@ type Config struct {
 	// port number. It is called by several goroutines; nil: programs see a kernel without that
 	// protocol.
 	Netlink func(request []byte, port uint32) [][]byte
+	// Refused is called with the reason for which a process got no descriptor of a device; nil: the
+	// reasons are dropped.
+	Refused func(pid int, what string, err error)
 	// Warn is called, once, when a process cannot be served; nil: no warning.
 	Warn func(error)
 }
@@ -80,8 +83,8 @@ type Supervisor struct {
 func Start(cfg Config) (*Supervisor, error) {
 	const op = "run"
 	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Max <= lastFD {
-		return nil, failure.New(op, unix.EMFILE, "the hard limit of open files is %d: devices have descriptors up to %d (ulimit -Hn)", limit.Max, lastFD)
+	if least := fdRanges[0].devices().first; unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Max <= uint64(least) {
+		return nil, failure.New(op, unix.EMFILE, "the hard limit of open files is %d: devices have descriptors from %d on (ulimit -Hn)", limit.Max, least)
 	}
 	root, err := unix.Open(cfg.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
