@@ -122,6 +122,9 @@ func filter() []unix.SockFilter {
 	for _, nr := range pathCalls {
 		p.jumpIf(unix.BPF_JEQ, nr, "notify", "")
 	}
+	for _, nr := range []uint32{unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_GETCWD, unix.SYS_STATFS, unix.SYS_FSTATFS} {
+		p.jumpIf(unix.BPF_JEQ, nr, "notify", "")
+	}
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_IOCTL, "ioctl", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_MMAP, "mmap", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_SOCKET, "socket", "")

@@ -54,12 +54,15 @@ func counterFiles(c *roce.Counters) map[string]uint64 {
 // port returns the folder of the device's port in the tree.
 func (d *Device) port() string { return pciRoot + "/" + d.bdf() + "/infiniband/" + d.name + "/ports/1" }
 
-// Refresh writes the counters of devices into the tree below root, if at is the path of a
-// counter or of a folder of counters. A program that keeps a counter's file open reads the
+// Refresh brings the tree below root up to date before a program opens the path at. It writes the
+// counters of devices if that is a counter or a folder of counters. A program that keeps a counter's file open reads the
 // new value from it.
 func Refresh(root string, devices []*Device, at string) {
 	folder, file := path.Split(at)
 	switch {
+	case at == classes:
+		listClasses(root)
+		return
 	case file == portCounters || file == hardwareCounters:
 		file = ""
 	case !strings.HasSuffix(folder, "/"+portCounters+"/") && !strings.HasSuffix(folder, "/"+hardwareCounters+"/"):
