@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/nldev"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -268,7 +269,7 @@ func (d *Device) writeTree(t *tree) {
 		}
 		t.file(fmt.Sprintf("%s/gids/%d", port, i), gid)
 	}
-	for name, n := range counterFiles(&roce.Counters{}) {
+	for name, n := range counterFiles(&roce.Counters{}, &adapter.Failures{}) {
 		t.fileWith(port+"/"+name, fmt.Sprint(n), 0o644) // Refresh writes it again
 	}
 	t.link("/sys/class/infiniband/"+d.name, ib)
