@@ -59,6 +59,19 @@ type Counters struct {
 	ErrorNAKsSent     uint64 `json:"error_naks_sent"`
 	ECNMarked         uint64 `json:"ecn_marked"` // packets that arrived with a congestion mark
 	CNPSent           uint64 `json:"cnp_sent"`
+
+	// Requests of peers: before their keys are looked at, and without repeated ones.
+	WriteRequests  uint64 `json:"write_requests"`
+	ReadRequests   uint64 `json:"read_requests"`
+	AtomicRequests uint64 `json:"atomic_requests"`
+	DCTConnects    uint64 `json:"dct_connects"`
+	AccessNAKsSent uint64 `json:"access_naks_sent"` // those of ErrorNAKsSent with "remote access error"
+
+	ImpliedNAKs uint64 `json:"implied_naks"` // responses after which the requester asked for lost ones
+
+	// Packets to and from multicast groups, which the counts of packets include.
+	MulticastSent     uint64 `json:"multicast_sent"`
+	MulticastReceived uint64 `json:"multicast_received"`
 }
 
 // counters holds the fields of [Counters], in the same order, as atomic values. Counts of
@@ -79,6 +92,9 @@ type counters struct {
 
 	DuplicateRequests, StaleRequests, OutOfSequence, SequenceNAKsSent, RNRSent,
 	ErrorNAKsSent, ECNMarked, CNPSent atomic.Uint64
+
+	WriteRequests, ReadRequests, AtomicRequests, DCTConnects, AccessNAKsSent, ImpliedNAKs,
+	MulticastSent, MulticastReceived atomic.Uint64
 }
 
 // snapshot reads all counters.

@@ -151,6 +151,7 @@ func (q *QP) connect(h *wire.Dynamic, psn uint32, now int64) {
 		refuse(wire.DynamicBusy)
 		return
 	}
+	q.port.n.DCTConnects.Add(1)
 	t.byQP[id] = t.table.Add(id.host, c)
 	t.accept(q, h, c)
 }

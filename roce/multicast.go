@@ -246,6 +246,7 @@ func (p *Port) takeGroup(g *group, t *packetconn.Datagrams) {
 	}
 	p.n.RecvTrains.Add(1)
 	p.n.RecvPackets.Add(uint64(count))
+	p.n.MulticastReceived.Add(uint64(count))
 	p.n.RecvBytes.Add(uint64(len(t.Buf)))
 }
 

@@ -205,6 +205,7 @@ func (q *QP) lostResponses(n, now int64) {
 		return
 	}
 	q.countLoss(n)
+	q.port.n.ImpliedNAKs.Add(1)
 	q.peer.in.cut(now, q.req.rtt.known(), n)
 	q.req.rtt.cancel()
 }

@@ -152,6 +152,7 @@ func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 		s.nak, st = wire.NAKInvalidRequest, rdma.StatusRemInvReqErr
 	case NAKRemoteAccess:
 		s.nak, st = wire.NAKRemoteAccess, rdma.StatusRemAccessErr
+		q.port.n.AccessNAKsSent.Add(1)
 	default:
 		s.nak, n = wire.NAKRemoteOperational, NAKRemoteOperational
 	}
@@ -316,6 +317,7 @@ func (q *QP) recvWrite(k *packet) {
 		}
 	}
 	if k.layout&wire.HasRETH != 0 {
+		q.port.n.WriteRequests.Add(1)
 		s.kind, s.sink, s.got, s.length = writing, nil, 0, reth.Length
 		if reth.Length > 0 {
 			sink, nak := q.h.OpenWrite(reth.RKey, reth.VA, reth.Length)

@@ -83,6 +83,7 @@ func (q *QP) recvRead(k *packet) {
 		kind: wire.ReadRequest, first: k.PSN, count: packets(reth.Length, q.mtu()),
 		length: reth.Length, rkey: reth.RKey, va: reth.VA,
 	}
+	q.port.n.ReadRequests.Add(1)
 	e.end, e.allowed = e.count, e.count
 	if q.recv.Selective {
 		q.allow(e, k.Mark)

@@ -148,6 +148,9 @@ func (p *Port) sendBuilt(b *builder) (network bool) {
 	p.n.SentPackets.Add(uint64(b.total))
 	for i := range trains {
 		p.n.SentBytes.Add(uint64(len(trains[i].Buf)))
+		if d := &trains[i]; d.Addr.Addr().IsMulticast() {
+			p.n.MulticastSent.Add(uint64((len(d.Buf) + max(d.Seg, 1) - 1) / max(d.Seg, 1)))
+		}
 	}
 	for at := 0; at < len(trains); {
 		w, end := &b.paths[at], at+1

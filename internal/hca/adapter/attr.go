@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"math"
 	"math/bits"
 
 	"github.com/softmkey/softmkey/dek"
@@ -51,7 +52,8 @@ const (
 
 	// Flags of enum ibv_device_cap_flags.
 	capBadPKeyCntr       = 1 << 1
-	capChangePhyPort     = 1 << 4
+	capBadQKeyCntr       = 1 << 2
+	capChangePhyPort     = 1 << 5
 	capPortActiveEvent   = 1 << 10
 	capSysImageGUID      = 1 << 11
 	capRCRNRNak          = 1 << 12
@@ -84,18 +86,18 @@ func (d *Device) Attr() Attr {
 	return Attr{
 		MaxQP: maxObjects, MaxQPWR: engine.MaxQPWR, MaxSGE: engine.MaxSGE, MaxSGERead: engine.MaxSGE,
 		MaxCQ: maxObjects, MaxCQE: maxCQE - 1,
-		MaxMR: engine.MaxKeys, MaxMW: engine.MaxKeys, MaxPD: maxObjects, MaxAH: 1 << 30,
+		MaxMR: engine.MaxKeys, MaxMW: engine.MaxKeys, MaxPD: maxObjects, MaxAH: math.MaxInt32,
 		MaxQPRdAtom: engine.MaxRdAtomic, MaxQPInitRdAtom: engine.MaxRdAtomic, MaxResRdAtom: engine.MaxRdAtomic * maxObjects,
 		MaxSRQ: maxObjects, MaxSRQWR: maxRecvRequests - 1, MaxSRQSGE: maxSRQSGE,
 		MaxMcastGroups: roce.MaxMulticastGroups, MaxMcastQPAttach: roce.MaxMulticastQPs,
 		MaxPKeys: 1, LocalCAAckDelay: localAckDelay,
-		MaxMRSize: 1 << 46, PageSizeCap: allPageSizes,
-		DeviceCapFlags: capBadPKeyCntr | capChangePhyPort | capPortActiveEvent | capSysImageGUID | capRCRNRNak | capMemWindow | capXRC | capMemMgtExtensions | capMWType2B,
+		MaxMRSize: math.MaxUint64, PageSizeCap: allPageSizes,
+		DeviceCapFlags: capBadPKeyCntr | capBadQKeyCntr | capChangePhyPort | capPortActiveEvent | capSysImageGUID | capRCRNRNak | capMemWindow | capXRC | capMemMgtExtensions | capMWType2B,
 		AtomicCap:      capAtomicHCA,
 		NodeGUID:       guid, SysImageGUID: guid, VendorID: vendorID, VendorPartID: partConnectX6Dx,
 		FWVersion: "22.99.0", BoardID: "SOFTMKEY000001",
 		MaxMTU: int(mostMTU), ActiveMTU: int(d.eng.ActiveMTU()), MaxMsgSize: 1 << logMaxMsg,
-		TimestampMask: ^uint64(0), CoreClockKHz: clockKHz,
+		TimestampMask: math.MaxInt64, CoreClockKHz: clockKHz,
 		MaxRQWR: maxRecvRequests, MaxSendBlocks: engine.MaxQPWR, MaxSQDesc: maxSendDesc, MaxRQDesc: maxRecvDesc,
 		MW: true, UD: true, UC: true, XRC: true, ODP: onDemand,
 	}

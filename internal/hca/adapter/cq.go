@@ -210,6 +210,9 @@ func (q *CQ) write(e entry) error {
 	err := q.ring.publish(off, cqe[:])
 	if err == nil {
 		q.producer++
+		if c, ok := e.(*prm.CQE); ok {
+			q.ctx.dev.failures.count(c)
+		}
 	}
 	return err
 }

@@ -56,6 +56,8 @@ type Device struct {
 
 	next numbers
 
+	failures failures
+
 	mu       sync.Mutex // guards the following fields
 	contexts map[*Context]struct{}
 }

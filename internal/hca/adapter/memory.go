@@ -20,3 +20,11 @@ type Memory interface {
 	// until the queue is destroyed.
 	Map(addr uint64, n int) []byte
 }
+
+// Pinner is a Memory that knows which ranges a kernel would pin for an adapter. The ranges of a
+// Memory that is no Pinner are tried at their ends.
+type Pinner interface {
+	// Pinnable returns nil if every page of the range can be pinned: for reading or, if write is
+	// set, for writing. Otherwise the error says which page cannot, and why.
+	Pinnable(addr, length uint64, write bool) error
+}

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"fmt"
 	"math"
 	"sync"
 	"syscall"
@@ -189,7 +190,10 @@ func (c *Context) regDeviceMemory(op string, pd *PD, mem []byte, access uint32) 
 func registrable(op string, mem Memory, addr, length, iova uint64, access uint32) error {
 	switch {
 	case access&accessOnDemand == 0:
-		return reachable(op, mem, addr, length)
+		if length == 0 && addr%pinPage == 0 {
+			return failure.New(op, syscall.EINVAL, "0 bytes at %#x, the beginning of a page: there is no page to register", addr)
+		}
+		return reachable(op, mem, addr, max(length, 1), access&pinsForWriting != 0)
 	case addr+length < addr:
 		return failure.New(op, syscall.EINVAL, "%d bytes from %#x go beyond the last address", length, addr)
 	case addr == 0 && length == math.MaxUint64 && iova != 0:
@@ -198,14 +202,27 @@ func registrable(op string, mem Memory, addr, length, iova uint64, access uint32
 	return nil
 }
 
-// reachable looks whether the ends of a range are memory of the program: registering
-// memory that is not there is EFAULT.
-func reachable(op string, mem Memory, addr, length uint64) error {
+// pinPage is the size of the pages that a kernel pins.
+const pinPage = 4096
+
+// pinsForWriting are the access flags for which a kernel pins memory that the program itself may
+// write to.
+const pinsForWriting = uint32(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteAtomic | rdma.MWBind)
+
+// reachable checks that a kernel would pin a range: all of it is memory of the program, which may
+// read it or, if write is set, write to it. Otherwise the error is EFAULT.
+func reachable(op string, mem Memory, addr, length uint64, write bool) error {
 	if length == 0 {
 		return nil
 	}
-	if addr+length < addr {
+	if addr+length < addr || addr+length > math.MaxUint64&^(pinPage-1) {
 		return failure.New(op, syscall.EINVAL, "%d bytes from %#x go beyond the last address", length, addr)
+	}
+	if p, ok := mem.(Pinner); ok {
+		if err := p.Pinnable(addr, length, write); err != nil {
+			return &operr.Error{Op: op, Errno: failure.Errno(err, syscall.EFAULT), Reason: fmt.Sprintf("the range %#x+%d cannot be pinned", addr, length), Err: err}
+		}
+		return nil
 	}
 	var probe [1]byte
 	for _, at := range []uint64{addr, addr + length - 1} {
@@ -264,7 +281,7 @@ func (c *Context) adviseMR(pd *PD, advice, flags uint32, ranges []rdma.SGE) erro
 			return failure.New(op, syscall.EFAULT, "range %#x+%d lies outside of region %#x, which is %#x+%d", r.Addr, r.Length, r.LKey, iova, length)
 		}
 		if flags&adviseFlush != 0 && advice != AdvicePrefetchNoFault {
-			if err := reachable(op, m.mem, addr+off, uint64(r.Length)); err != nil {
+			if err := reachable(op, m.mem, addr+off, uint64(r.Length), advice == AdvicePrefetchWrite); err != nil {
 				return err
 			}
 		}
@@ -346,6 +363,11 @@ func (m *MR) rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint3
 			return err
 		}
 		c.Memory = &engine.RegionAttr{Memory: programMemory{m.mem}, Start: addr, Addr: iova, Length: length}
+	} else if flags&ReregAccess != 0 && access&pinsForWriting != 0 && m.access&pinsForWriting == 0 {
+		// The pages were pinned for reading only.
+		if err := registrable(op, m.mem, m.addr, m.length, m.iova, access); err != nil {
+			return err
+		}
 	}
 	if err := m.eng.Change(c); err != nil {
 		return err

@@ -18,15 +18,16 @@ type Umem struct {
 	at     Segments
 }
 
-// RegUmem registers length bytes of a process's memory from addr, which need not be aligned.
-func (c *Context) RegUmem(mem Memory, addr, length uint64) (*Umem, error) {
+// RegUmem registers length bytes of a process's memory from addr, which need not be aligned. access is
+// of enum ibv_access_flags.
+func (c *Context) RegUmem(mem Memory, addr, length uint64, access uint32) (*Umem, error) {
 	const op = "register a umem"
 	if length == 0 {
 		err := failure.New(op, syscall.EINVAL, "a umem of 0 bytes")
 		c.refused("umem", 0, "create", err)
 		return nil, err
 	}
-	if err := reachable(op, mem, addr, length); err != nil {
+	if err := reachable(op, mem, addr, length, access&pinsForWriting != 0); err != nil {
 		c.refused("umem", 0, "create", err)
 		return nil, err
 	}

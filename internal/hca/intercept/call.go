@@ -59,7 +59,7 @@ func (c *Call) Write(addr uint64, src []byte) error {
 
 // Memory opens the memory of the caller's process. A caller that was killed is ESRCH.
 func (c *Call) Memory() (*procmem.Process, error) {
-	p, err := procmem.Open(c.Process())
+	p, err := procmem.OpenThread(c.Process(), c.Thread())
 	if err != nil {
 		return nil, err
 	}
@@ -169,6 +169,12 @@ func (c *Call) open(src int, closeOnExec bool) {
 // and says so.
 func (s *Supervisor) dispatch(c *Call) {
 	a := &c.n.Args
+	if s.inside.Load() {
+		if _, traced := s.traced.Load(c.Thread()); traced {
+			c.Continue()
+			return
+		}
+	}
 	switch uint32(c.n.Nr) {
 	case unix.SYS_IOCTL:
 		s.ioctl(c)
@@ -218,6 +224,21 @@ func (s *Supervisor) dispatch(c *Call) {
 		s.readlinkPath(c, int32(a[0]), a[1], a[2], a[3])
 	case readlinkNr:
 		s.readlinkPath(c, unix.AT_FDCWD, a[0], a[1], a[2])
+	case unix.SYS_CHDIR:
+		go s.chdir(c)
+	case unix.SYS_FCHDIR:
+		if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", c.Thread(), int32(a[0]))); err == nil {
+			if _, tree := s.seen(to); tree {
+				s.inside.Store(true)
+			}
+		}
+		c.Continue()
+	case unix.SYS_GETCWD:
+		s.getcwd(c)
+	case unix.SYS_STATFS:
+		s.statfsPath(c)
+	case unix.SYS_FSTATFS:
+		s.statfsDescriptor(c)
 	case unix.SYS_GETXATTR, unix.SYS_LGETXATTR:
 		s.xattrPath(c, a[0], unix.ENODATA)
 	case unix.SYS_LISTXATTR, unix.SYS_LLISTXATTR:

@@ -88,8 +88,35 @@ func (d *deferred) look() bool {
 	return more
 }
 
+// errRestart is ERESTARTSYS of the kernel: the call is made once more after the handler if the handler
+// was set with SA_RESTART, and returns EINTR otherwise.
+const errRestart = unix.Errno(512)
+
 // Interrupt answers a call that a signal ends.
-func (c *Call) Interrupt() { c.Fail(unix.EINTR) }
+func (c *Call) Interrupt() {
+	if gets(c.Thread()) {
+		c.Fail(errRestart)
+	} else {
+		c.Fail(unix.EINTR)
+	}
+}
+
+// gets reports whether the thread is sure to handle a pending signal when its call returns. Only then
+// does the kernel look at errRestart: another thread of the process may take a signal that was sent to
+// the process. The kernel gives it to the first thread if that does not block it.
+func gets(thread int) bool {
+	own, shared, sole := pending(thread)
+	if own || !shared || sole {
+		return own || shared
+	}
+	if processOf(thread) != thread {
+		return false
+	}
+	// A timer's signal goes to the thread that runs, which takes it at once.
+	time.Sleep(time.Millisecond)
+	own, shared, _ = pending(thread)
+	return own || shared
+}
 
 func newDeferred() deferred {
 	return deferred{added: make(chan struct{}, 1), ending: make(chan struct{})}

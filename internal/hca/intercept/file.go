@@ -5,6 +5,7 @@ package intercept
 import (
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -70,7 +71,7 @@ type openFile struct {
 func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 	file, err := node.Open(c)
 	if err != nil {
-		c.Fail(failure.Errno(err, syscall.EIO))
+		s.refuse(c, "open "+path, err)
 		return
 	}
 	f := &openFile{File: file, node: node, path: path, owner: c.Process(), process: s.watchProcess(c)}
@@ -91,19 +92,35 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 	if readable(f.process) { // the process was killed before the file was tracked
 		file.OwnerEnded()
 	}
-	at := s.freeFD(c, firstFD, firstNetlinkFD-1)
-	if at < 0 {
+	at, err := s.freeFD(c, fdRange.devices)
+	if err != nil {
 		s.files.forget(t)
-		c.Fail(unix.EMFILE)
+		s.refuse(c, "open "+path, err)
 		return
 	}
 	if fd, errno := s.place(c, t, at, unix.O_RDWR, flags&unix.O_CLOEXEC != 0); errno == unix.EBADF {
-		c.Fail(unix.EMFILE) // the copy that could not be placed was the last one: f is released
+		// The copy that could not be placed was the last one: f is released.
+		s.refuse(c, "open "+path, noNumber(c, at))
 	} else if errno != 0 {
 		c.Fail(errno)
 	} else {
 		c.Return(int64(fd))
 	}
+}
+
+// refuse answers a call with an error, and reports why.
+func (s *Supervisor) refuse(c *Call, what string, err error) {
+	if s.cfg.Refused != nil {
+		s.cfg.Refused(c.Process(), what, err)
+	}
+	c.Fail(failure.Errno(err, syscall.EIO))
+}
+
+// noNumber is the error of a descriptor that the caller's limit forbids.
+func noNumber(c *Call, at int) error {
+	var limit unix.Rlimit
+	unix.Prlimit(c.Process(), unix.RLIMIT_NOFILE, nil, &limit)
+	return failure.New("descriptor", unix.EMFILE, "descriptor %d is beyond the process's limit of open files (%d, at most %d: ulimit -n)", at, limit.Cur, limit.Max)
 }
 
 // place gives the caller an open description of its own of the file of t, under the
@@ -123,7 +140,7 @@ func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) 
 	defer s.files.placed(t)
 	unix.SetNonblock(src, false) // a fifo's open must not wait, its reads shall
 	fd, errno := c.add(src, at, closeOnExec)
-	if errno == unix.EBADF && at >= firstFD && raiseLimit(c.Process()) {
+	if errno == unix.EBADF && at >= fdRanges[0].first && raiseLimit(c.Process(), at) {
 		fd, errno = c.add(src, at, closeOnExec)
 	}
 	unix.Close(src)
@@ -133,27 +150,51 @@ func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) 
 // raiseLimit makes room for the numbers of devices if a process has lowered its
 // limit of descriptors. Outside of their range, fstat and write would not be
 // intercepted.
-func raiseLimit(pid int) bool {
+func raiseLimit(pid, at int) bool {
 	var limit unix.Rlimit
-	if unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit) != nil || limit.Cur > lastFD || limit.Max <= lastFD {
+	if unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit) != nil || limit.Cur > uint64(at) || limit.Max <= uint64(at) {
 		return false
 	}
-	limit.Cur = lastFD + 1
+	limit.Cur = uint64(at) + 1
+	for _, r := range fdRanges { // room for the rest of the range
+		if r.first <= at && at <= r.last {
+			limit.Cur = min(uint64(r.last)+1, limit.Max)
+		}
+	}
 	return unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil) == nil
 }
 
-// freeFD returns a number from first to last that is free in the caller, or -1.
-func (s *Supervisor) freeFD(c *Call, first, last int) int {
-	count := last - first + 1
-	for range count {
-		fd := first + int(s.nextFD.Add(1)-1)%count
-		var st unix.Stat_t
-		if unix.Lstat(fmt.Sprintf("/proc/%d/fd/%d", c.Thread(), fd), &st) == unix.ENOENT {
-			return fd
+// freeFD returns a number in one of the parts of fdRanges that is free in the caller, and that its hard
+// limit of descriptors permits.
+func (s *Supervisor) freeFD(c *Call, part func(fdRange) fdRange) (int, error) {
+	var limit unix.Rlimit
+	if unix.Prlimit(c.Process(), unix.RLIMIT_NOFILE, nil, &limit) != nil {
+		limit.Max = fullLimit
+	}
+	for _, r := range rangeOrder() {
+		r = part(r)
+		count := min(r.last+1, int(min(limit.Max, fullLimit))) - r.first
+		if count <= 0 {
+			continue
+		}
+		for range count {
+			fd := r.first + int(s.nextFD.Add(1)-1)%count
+			var st unix.Stat_t
+			if unix.Lstat(fmt.Sprintf("/proc/%d/fd/%d", c.Thread(), fd), &st) == unix.ENOENT {
+				return fd, nil
+			}
 		}
 	}
-	return -1
+	var ranges []string
+	for _, r := range fdRanges {
+		r = part(r)
+		ranges = append(ranges, fmt.Sprintf("%d-%d", r.first, r.last))
+	}
+	return -1, failure.New("descriptor", unix.EMFILE, "no number for a descriptor is free: devices have %s, the process's limit of open files is %d (ulimit -Hn), and open files have the numbers below it", strings.Join(ranges, ", "), limit.Max)
 }
+
+// fullLimit is a limit of descriptors beyond all of fdRanges.
+const fullLimit = 1 << 16
 
 // duplicate answers dup and fcntl's F_DUPFD. The lowest free number, which the kernel
 // would take, is outside of the range where fstat is intercepted. The copy is an open
@@ -161,13 +202,13 @@ func (s *Supervisor) freeFD(c *Call, first, last int) int {
 func (s *Supervisor) duplicate(c *Call, closeOnExec bool) {
 	ino, ok := inodeAt(c, int32(c.n.Args[0]))
 	t := s.files.find(ino)
-	if !ok || t == nil || t.file == nil || c.n.Args[2] > firstFD && uint32(c.n.Nr) == unix.SYS_FCNTL {
+	if !ok || t == nil || t.file == nil || c.n.Args[2] > uint64(fdRanges[0].first) && uint32(c.n.Nr) == unix.SYS_FCNTL {
 		c.Continue()
 		return
 	}
-	at := s.freeFD(c, firstFD, firstNetlinkFD-1)
-	if at < 0 {
-		c.Fail(unix.EMFILE)
+	at, err := s.freeFD(c, fdRange.devices)
+	if err != nil {
+		s.refuse(c, "dup", err)
 		return
 	}
 	if fd, errno := s.place(c, t, at, unix.O_RDWR, closeOnExec); errno != 0 {

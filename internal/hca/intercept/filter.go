@@ -2,17 +2,35 @@
 
 package intercept
 
-import "golang.org/x/sys/unix"
+import (
+	"fmt"
 
-// The descriptors of devices have numbers in this range, so that the filter notifies the
-// supervisor only of writes and fstats on descriptors that may be a device's. A copy that a
-// program makes with dup gets a number in this range, too.
-const (
-	firstFD = 600
-	lastFD  = 999
-
-	firstNetlinkFD = 984 // sockets of NETLINK_RDMA have the last numbers, devices those before
+	"golang.org/x/sys/unix"
 )
+
+// fdRange is a range of numbers of descriptors. Sockets of NETLINK_RDMA have its first netlinkFDs
+// numbers, devices those after them.
+type fdRange struct{ first, last int }
+
+const netlinkFDs = 16
+
+// fdRanges are the numbers of the descriptors of devices, so that the filter notifies the
+// supervisor only of writes and fstats on descriptors that may be a device's. A copy that a
+// program makes with dup gets a number in them, too. A filter cannot be changed while programs run,
+// so that the ranges beyond the usual one are there for programs with many open files, and the one
+// below it for those with a low limit.
+var fdRanges = [...]fdRange{{200, 255}, {600, 1023}, {1900, 2047}, {3900, 4095}, {16000, 16383}, {65000, 65535}}
+
+// usualRange is the index of the range that is tried first.
+const usualRange = 1
+
+// rangeOrder returns the ranges in the order in which free numbers are looked for.
+func rangeOrder() []fdRange {
+	return append(append([]fdRange{}, fdRanges[usualRange:]...), fdRanges[:usualRange]...)
+}
+
+func (r fdRange) devices() fdRange { return fdRange{r.first + netlinkFDs, r.last} }
+func (r fdRange) sockets() fdRange { return fdRange{r.first, r.first + netlinkFDs - 1} }
 
 // verbsIoctl is RDMA_VERBS_IOCTL of <rdma/rdma_user_ioctl_cmds.h>.
 const verbsIoctl = 0xc0181b01
@@ -55,6 +73,18 @@ func (p *program) ret(k uint32) {
 	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k})
 }
 
+// inRanges notifies of a call whose first argument is in one of the parts of fdRanges, which ascend.
+func (p *program) inRanges(name string, part func(fdRange) fdRange) {
+	p.load(argument(0))
+	for i, r := range fdRanges {
+		r, next := part(r), fmt.Sprintf("%s%d", name, i+1)
+		p.jumpIf(unix.BPF_JGE, uint32(r.first), "", "allow2")
+		p.jumpIf(unix.BPF_JGT, uint32(r.last), next, "notify")
+		p.label(next)
+	}
+	p.ret(retAllow)
+}
+
 // link fills in the jumps. The program is far shorter than the 255 instructions
 // that a conditional jump can skip.
 func (p *program) link() []unix.SockFilter {
@@ -92,6 +122,9 @@ func filter() []unix.SockFilter {
 	for _, nr := range pathCalls {
 		p.jumpIf(unix.BPF_JEQ, nr, "notify", "")
 	}
+	for _, nr := range []uint32{unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_GETCWD, unix.SYS_STATFS, unix.SYS_FSTATFS} {
+		p.jumpIf(unix.BPF_JEQ, nr, "notify", "")
+	}
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_IOCTL, "ioctl", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_MMAP, "mmap", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_SOCKET, "socket", "")
@@ -111,9 +144,7 @@ func filter() []unix.SockFilter {
 	p.jumpIf(unix.BPF_JEQ, unix.F_DUPFD_CLOEXEC, "descriptor", "allow2")
 
 	p.label("descriptor")
-	p.load(argument(0))
-	p.jumpIf(unix.BPF_JGE, firstFD, "", "allow2")
-	p.jumpIf(unix.BPF_JGT, lastFD, "allow2", "notify")
+	p.inRanges("device", func(r fdRange) fdRange { return r })
 
 	p.label("ioctl")
 	p.load(argument(1))
@@ -132,9 +163,7 @@ func filter() []unix.SockFilter {
 	p.jumpIf(unix.BPF_JEQ, netlinkRDMA, "notify", "allow2")
 
 	p.label("send")
-	p.load(argument(0))
-	p.jumpIf(unix.BPF_JGE, firstNetlinkFD, "", "allow2")
-	p.jumpIf(unix.BPF_JGT, lastFD, "allow2", "notify")
+	p.inRanges("socket", fdRange.sockets)
 
 	p.label("allow2")
 	p.ret(retAllow)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -216,6 +217,130 @@ func startWith(t *testing.T, program string, d *fakeDevice, change func(*Config)
 	}
 }
 
+// aroundTree follows paths into the tree and out of it, in all the ways in which they can be named.
+func aroundTree() error {
+	open := func(dir int, path string) int {
+		fd, err := unix.Openat(dir, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return -1
+		}
+		return fd
+	}
+	same := func(dir int, path, as string) error {
+		var got, want, again unix.Stat_t
+		if err := unix.Fstatat(dir, path, &got, 0); err != nil {
+			return fmt.Errorf("stat of %s: %v", path, err)
+		}
+		if err := unix.Stat(as, &want); err != nil {
+			return fmt.Errorf("stat of %s: %v", as, err)
+		}
+		fd := open(dir, path)
+		if err := unix.Fstat(fd, &again); err != nil {
+			return fmt.Errorf("open of %s: %v", path, err)
+		}
+		defer unix.Close(fd)
+		if got.Ino != want.Ino || got.Dev != want.Dev || again.Ino != want.Ino {
+			return fmt.Errorf("%s is not %s", path, as)
+		}
+		link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		return expect("the name of the descriptor of "+path, fmt.Sprint(link, err), as+"<nil>")
+	}
+	const name = "/sys/devices/pci7f00:00/name"
+	slash, class, tree, devices := open(unix.AT_FDCWD, "/"), open(unix.AT_FDCWD, "/sys/class"), open(unix.AT_FDCWD, "/sys/class/infiniband"), open(unix.AT_FDCWD, "/sys/devices")
+	for _, v := range []struct {
+		dir      int
+		path, as string
+	}{
+		{unix.AT_FDCWD, "/sys/class/infiniband/..", "/sys/class"},
+		{unix.AT_FDCWD, "/sys/class/infiniband/../net", "/sys/class/net"},
+		{unix.AT_FDCWD, "/sys/class/infiniband/mlx5_0/..", "/sys/devices"},
+		{unix.AT_FDCWD, "/sys/class/infiniband/mlx5_0/../pci7f00:00/name", name},
+		{unix.AT_FDCWD, "/sys/class/infiniband/mlx5_0/../../class/infiniband/mlx5_0/name", name},
+		{unix.AT_FDCWD, "/sys/class/infiniband/mlx5_0/../..", "/sys"},
+		{unix.AT_FDCWD, "/sys/class/infiniband/mlx5_0/../../..", "/"},
+		{unix.AT_FDCWD, "/sys/class/infiniband/", "/sys/class/infiniband"},
+		{slash, "sys/class/infiniband/mlx5_0/name", name},
+		{class, "infiniband/mlx5_0/name", name},
+		{class, "./infiniband//mlx5_0/name", name},
+		{class, "infiniband", "/sys/class/infiniband"},
+		{class, "infiniband/mlx5_0/..", "/sys/devices"},
+		{class, "net", "/sys/class/net"},
+		{devices, "pci7f00:00/name", name},
+		{tree, "mlx5_0/name", name},
+		{tree, "..", "/sys/class"},
+		{tree, "../net", "/sys/class/net"},
+		{tree, "../../../sys", "/sys"},
+		{tree, "mlx5_0/..", "/sys/devices"},
+		{tree, ".", "/sys/class/infiniband"},
+	} {
+		if err := same(v.dir, v.path, v.as); err != nil {
+			return err
+		}
+	}
+	for _, path := range []string{"/sys/class/infiniband", name} {
+		var fs, open unix.Statfs_t
+		fd, err := unix.Open(path, unix.O_RDONLY, 0)
+		if err == nil {
+			err = errors.Join(unix.Statfs(path, &fs), unix.Fstatfs(fd, &open))
+		}
+		if err != nil || fs.Type != unix.SYSFS_MAGIC || open.Type != unix.SYSFS_MAGIC {
+			return fmt.Errorf("the file system of %s: %#x, %#x, %v", path, fs.Type, open.Type, err)
+		}
+	}
+	// O_PATH, with which libraries take one step of a path after the other.
+	step, err := unix.Openat(tree, "mlx5_0", unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("a link with O_PATH: %v", err)
+	}
+	buf := make([]byte, 100)
+	n, err := unix.Readlinkat(step, "", buf)
+	if err := expect("the link", fmt.Sprint(string(buf[:max(n, 0)]), err), "../../devices/pci7f00:00<nil>"); err != nil {
+		return err
+	}
+	if step, err = unix.Open("/sys/class/infiniband/mlx5_0/name", unix.O_PATH, 0); err != nil {
+		return fmt.Errorf("a file with O_PATH: %v", err)
+	}
+	unix.Close(step)
+	// The current folder: by its path, by a descriptor, and out again.
+	for _, enter := range []func() error{
+		func() error { return unix.Chdir("/sys/class/infiniband") },
+		func() error { return unix.Chdir("/sys/class/infiniband/mlx5_0/../../class/infiniband") },
+		func() error { return unix.Fchdir(tree) },
+		func() error { return errors.Join(unix.Chdir("/sys/class"), unix.Chdir("infiniband")) },
+	} {
+		if err := enter(); err != nil {
+			return fmt.Errorf("chdir: %v", err)
+		}
+		wd, err := unix.Getwd()
+		if err := expect("getcwd", fmt.Sprint(wd, err), "/sys/class/infiniband<nil>"); err != nil {
+			return err
+		}
+		wd, err = os.Readlink("/proc/self/cwd")
+		if err := expect("/proc/self/cwd", fmt.Sprint(wd, err), "/sys/class/infiniband<nil>"); err != nil {
+			return err
+		}
+		for path, as := range map[string]string{"mlx5_0/name": name, "..": "/sys/class", "../net": "/sys/class/net", "mlx5_0/..": "/sys/devices"} {
+			if err := same(unix.AT_FDCWD, path, as); err != nil {
+				return err
+			}
+		}
+		if err := unix.Chdir("../net"); err != nil {
+			return fmt.Errorf("chdir out of the tree: %v", err)
+		}
+		wd, err = unix.Getwd()
+		if err := expect("getcwd", fmt.Sprint(wd, err), "/sys/class/net<nil>"); err != nil {
+			return err
+		}
+	}
+	if err := unix.Chdir("/sys/class/infiniband/mlx5_1"); err != unix.ENOENT {
+		return fmt.Errorf("chdir to a folder that is not there: %v", err)
+	}
+	if err := unix.Chdir(name); err != unix.ENOTDIR {
+		return fmt.Errorf("chdir to a file: %v", err)
+	}
+	return unix.Chdir("/")
+}
+
 func expect(what string, got, want any) error {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		return fmt.Errorf("%s: %v, want %v", what, got, want)
@@ -273,6 +398,9 @@ var programs = map[string]func() error{
 		if err := unix.Access(nodePath, unix.W_OK); err != nil {
 			return fmt.Errorf("access: %v", err)
 		}
+		if err := aroundTree(); err != nil {
+			return err
+		}
 		long := "/sys/class/infiniband/" + strings.Repeat("x", 400)
 		if err := unix.Stat(long, &st); err != unix.ENAMETOOLONG && err != unix.ENOENT {
 			return fmt.Errorf("a long path: %v", err)
@@ -281,7 +409,7 @@ var programs = map[string]func() error{
 	},
 	"device": func() error {
 		fd, err := unix.Open(nodePath, unix.O_RDWR|unix.O_CLOEXEC, 0)
-		if err != nil || fd < firstFD {
+		if err != nil || fd < fdRanges[usualRange].first {
 			return fmt.Errorf("open: %d, %v", fd, err)
 		}
 		var st unix.Stat_t
@@ -392,9 +520,19 @@ var programs = map[string]func() error{
 		_, err = unix.Write(fd, []byte("wait"))
 		return err
 	},
+	"wait with a handler": func() error {
+		// The Go runtime sets all handlers with SA_RESTART.
+		signal.Notify(make(chan os.Signal, 10), unix.SIGUSR1)
+		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		n, err := unix.Write(fd, []byte("wait"))
+		return expect("write", fmt.Sprint(n, err), "4 <nil>")
+	},
 	"netlink": func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, netlinkRDMA)
-		if err != nil || fd < firstNetlinkFD {
+		if err != nil || fd < fdRanges[usualRange].first {
 			return fmt.Errorf("the socket: %d %v", fd, err)
 		}
 		kernel := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
@@ -434,10 +572,10 @@ var programs = map[string]func() error{
 		if err != nil {
 			return err
 		}
-		if err := unix.Dup2(pair[0], lastFD); err != nil {
+		if err := unix.Dup2(pair[0], fdRanges[usualRange].sockets().last); err != nil {
 			return err
 		}
-		if err := unix.Sendto(lastFD, []byte("own"), 0, nil); err != nil {
+		if err := unix.Sendto(fdRanges[usualRange].sockets().last, []byte("own"), 0, nil); err != nil {
 			return fmt.Errorf("a socket of the program's own: %v", err)
 		}
 		n, _, err = unix.Recvfrom(pair[1], buf, 0)
@@ -504,6 +642,24 @@ func TestDeferredCall(t *testing.T) {
 	d := &fakeDevice{}
 	_, end := start(t, "wait", d)
 	(<-d.waiting).Return(4)
+	if out, state := end(); state != 0 {
+		t.Errorf("%v: %s", state, out)
+	}
+}
+
+// TestRestartedCall sends a signal to a thread whose call waits. The handler was set with SA_RESTART,
+// so that the kernel makes the call once more.
+func TestRestartedCall(t *testing.T) {
+	d := &fakeDevice{}
+	s, end := start(t, "wait with a handler", d)
+	c := <-d.waiting
+	for range 2 {
+		if err := unix.Tgkill(s.Pid(), c.Thread(), unix.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		c = <-d.waiting
+	}
+	c.Return(4)
 	if out, state := end(); state != 0 {
 		t.Errorf("%v: %s", state, out)
 	}

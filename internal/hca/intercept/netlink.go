@@ -34,14 +34,14 @@ func (s *Supervisor) openNetlink(c *Call) {
 		return
 	}
 	defer unix.Close(fd)
-	at := s.freeFD(c, firstNetlinkFD, lastFD)
-	if at < 0 {
-		c.Fail(unix.EMFILE)
+	at, err := s.freeFD(c, fdRange.sockets)
+	if err != nil {
+		s.refuse(c, "socket", err)
 		return
 	}
 	closeOnExec := typ&unix.SOCK_CLOEXEC != 0
 	to, errno := c.add(fd, at, closeOnExec)
-	if errno == unix.EBADF && raiseLimit(c.Process()) {
+	if errno == unix.EBADF && raiseLimit(c.Process(), at) {
 		to, errno = c.add(fd, at, closeOnExec)
 	}
 	if errno != 0 {

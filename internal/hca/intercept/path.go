@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -22,36 +23,29 @@ func leUint64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 // shorter; the kernel handles the others.
 const longest = 512
 
-// path reads a path of the caller's memory. It returns the cleaned path if that lies in an owned
-// tree, or the tracked file if the path names a descriptor of a device or channel. Relative paths
-// give neither: a descriptor of an owned directory refers to the tree on disk, so that the kernel
-// resolves the path there.
-func (s *Supervisor) path(c *Call, addr uint64) (string, *tracked) {
-	var room [longest]byte
-	buf := room[:]
-	// The first read ends with the page. The next page may be unmapped, and most
-	// paths end before it.
-	n := min(uint64(len(buf)), 4096-addr%4096)
-	if err := procmem.ReadThread(c.Thread(), addr, buf[:n]); err != nil {
-		if err == unix.EPERM {
-			s.unreadable(c)
-		}
+// path reads a path of the caller's memory, which begins at the folder dir if it is relative. It returns
+// the path for which the supervisor answers, cleaned, or the tracked file if the path names a descriptor
+// of a device or channel. Of others, which the kernel resolves, it returns neither. The path need not
+// be in an owned tree: it can lead out of one, as /sys/class/infiniband/.. does.
+func (s *Supervisor) path(c *Call, dir int32, addr uint64) (string, *tracked) {
+	text, ok := s.pathText(c, addr)
+	if !ok || text == "" {
 		return "", nil
 	}
-	if buf[0] != '/' {
-		return "", nil
-	}
-	end := bytes.IndexByte(buf[:n], 0)
-	if end < 0 && n < uint64(len(buf)) {
-		if procmem.ReadThread(c.Thread(), addr+n, buf[n:]) != nil {
+	through := false // the path begins in the tree, where the kernel finds another folder above
+	if text[0] != '/' {
+		base, tree := s.base(c, dir, text)
+		if base == "" {
 			return "", nil
 		}
-		end = bytes.IndexByte(buf, 0)
+		text, through = base+"/"+text, tree
 	}
-	if end < 0 {
-		return "", nil
+	path := clean(text)
+	if strings.Contains(text, "/..") && (through || strings.HasPrefix(text, "/sys/") || strings.HasPrefix(text, "/dev/")) {
+		var passed bool
+		path, passed = s.resolve(c, text)
+		through = through || passed
 	}
-	path := clean(buf[:end])
 	if path == "" {
 		return "", nil
 	}
@@ -59,7 +53,7 @@ func (s *Supervisor) path(c *Call, addr uint64) (string, *tracked) {
 		s.waits(c)
 	}
 	var t *tracked
-	if !s.owned(path) {
+	if !s.owned(path) && !through {
 		if t = s.descriptor(c, path); t == nil {
 			return "", nil
 		}
@@ -71,6 +65,33 @@ func (s *Supervisor) path(c *Call, addr uint64) (string, *tracked) {
 		return "", nil
 	}
 	return path, t
+}
+
+// pathText reads a string of the caller's memory that is no longer than a path can be that the
+// supervisor answers for.
+func (s *Supervisor) pathText(c *Call, addr uint64) (text string, ok bool) {
+	var room [longest]byte
+	buf := room[:]
+	// The first read ends with the page. The next page may be unmapped, and most
+	// paths end before it.
+	n := min(uint64(len(buf)), 4096-addr%4096)
+	if err := procmem.ReadThread(c.Thread(), addr, buf[:n]); err != nil {
+		if err == unix.EPERM {
+			s.unreadable(c)
+		}
+		return "", false
+	}
+	end := bytes.IndexByte(buf[:n], 0)
+	if end < 0 && n < uint64(len(buf)) {
+		if procmem.ReadThread(c.Thread(), addr+n, buf[n:]) != nil {
+			return "", false
+		}
+		end = bytes.IndexByte(buf, 0)
+	}
+	if end < 0 {
+		return "", false
+	}
+	return string(buf[:end]), true
 }
 
 // unreadable warns, once, of a process that cannot have the device.
@@ -100,7 +121,7 @@ func (s *Supervisor) openTree(path string, flags int) (int, syscall.Errno) {
 }
 
 func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) {
-	path, t := s.path(c, addr)
+	path, t := s.path(c, dir, addr)
 	if t != nil {
 		s.reopen(c, t, flags)
 		return
@@ -121,10 +142,21 @@ func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) {
 		s.cfg.Refresh(path)
 	}
 	const kept = unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_PATH | unix.O_NONBLOCK
-	fd, errno := s.openTree(path, flags&kept)
+	if flags&unix.O_PATH != 0 && flags&unix.O_NOFOLLOW != 0 && s.linkAt(c, path) != "" {
+		go s.openLink(c, dir, addr, path, flags)
+		return
+	}
+	// The kernel gives no process another one's descriptor with O_PATH.
+	fd, errno := s.open(c, path, flags&kept&^unix.O_PATH)
 	if errno != 0 {
 		c.Fail(errno)
 		return
+	}
+	if !s.inside.Load() {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			s.inside.Store(true)
+		}
 	}
 	c.open(fd, flags&unix.O_CLOEXEC != 0)
 	unix.Close(fd)
@@ -145,7 +177,7 @@ func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
 			return
 		}
 	}
-	path, t := s.path(c, addr)
+	path, t := s.path(c, dir, addr)
 	if t != nil && t.file != nil && follow(flags) == 0 {
 		s.giveNodeStat(c, t.file.node, to)
 		return
@@ -154,7 +186,7 @@ func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
 		c.Continue()
 		return
 	}
-	fd, errno := s.openTree(path, unix.O_PATH|follow(flags))
+	fd, errno := s.open(c, path, unix.O_PATH|follow(flags))
 	if errno != 0 {
 		c.Fail(errno)
 		return
@@ -204,7 +236,7 @@ func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int,
 			return
 		}
 		path, node = f.path, f.node
-	} else if p, t := s.path(c, addr); p != "" {
+	} else if p, t := s.path(c, dir, addr); p != "" {
 		path, node = p, s.cfg.Node(p)
 	} else if t != nil && t.file != nil && follow(flags) == 0 {
 		path, node = t.file.path, t.file.node
@@ -212,7 +244,7 @@ func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int,
 		c.Continue()
 		return
 	}
-	fd, errno := s.openTree(path, unix.O_PATH|follow(flags))
+	fd, errno := s.open(c, path, unix.O_PATH|follow(flags))
 	if errno != 0 {
 		c.Fail(errno)
 		return
@@ -236,12 +268,12 @@ func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int,
 }
 
 func (s *Supervisor) accessPath(c *Call, dir int32, addr uint64, mode uint32) {
-	path, _ := s.path(c, addr)
+	path, _ := s.path(c, dir, addr)
 	if path == "" {
 		c.Continue()
 		return
 	}
-	fd, errno := s.openTree(path, unix.O_PATH)
+	fd, errno := s.open(c, path, unix.O_PATH)
 	if errno != 0 {
 		c.Fail(errno)
 		return
@@ -255,16 +287,20 @@ func (s *Supervisor) accessPath(c *Call, dir int32, addr uint64, mode uint32) {
 }
 
 func (s *Supervisor) readlinkPath(c *Call, dir int32, addr, to, size uint64) {
-	path, t := s.path(c, addr)
+	path, t := s.path(c, dir, addr)
 	if t != nil && t.file != nil {
 		s.giveLink(c, []byte(t.file.path), to, size)
 		return
 	}
 	if path == "" {
+		if link := s.ownLink(c, addr); link != "" {
+			s.giveLink(c, []byte(link), to, size)
+			return
+		}
 		c.Continue()
 		return
 	}
-	fd, errno := s.openTree(path, unix.O_PATH|unix.O_NOFOLLOW)
+	fd, errno := s.open(c, path, unix.O_PATH|unix.O_NOFOLLOW)
 	if errno != 0 {
 		c.Fail(errno)
 		return
@@ -295,7 +331,7 @@ func (s *Supervisor) giveLink(c *Call, link []byte, to, size uint64) {
 // xattrPath answers for a file of the tree, which has no extended attributes: a
 // query of one fails with errno, the list of all is empty.
 func (s *Supervisor) xattrPath(c *Call, addr uint64, errno syscall.Errno) {
-	if path, _ := s.path(c, addr); path == "" {
+	if path, _ := s.path(c, unix.AT_FDCWD, addr); path == "" {
 		c.Continue()
 		return
 	}

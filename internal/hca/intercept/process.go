@@ -49,9 +49,28 @@ func children(pid int) (all []int) {
 	return all
 }
 
-// zombie reports whether a process has ended and waits for its parent.
-func zombie(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// zombie reports whether a process, all of its threads, has ended and waits for its parent.
+func zombie(pid int) bool { return living(pid) == 0 }
+
+// living returns the number of a thread of a process that has not ended, 0 if there is none. It is
+// the process's own number, unless its first thread has ended (pthread_exit in main): then /proc
+// lists the open files and the mappings of the process under its other threads only.
+func living(pid int) int {
+	if !ended(fmt.Sprintf("/proc/%d/stat", pid)) {
+		return pid
+	}
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, t := range tasks {
+		if thread, err := strconv.Atoi(t.Name()); err == nil && thread != pid && !ended(fmt.Sprintf("/proc/%d/task/%d/stat", pid, thread)) {
+			return thread
+		}
+	}
+	return 0
+}
+
+// ended reports whether a file /proc/PID/stat is that of a thread that has ended.
+func ended(file string) bool {
+	stat, err := os.ReadFile(file)
 	if err != nil {
 		return true
 	}
@@ -87,13 +106,22 @@ func field(status []byte, name string) string {
 // signalled reports whether a signal is pending for the thread that is neither blocked nor
 // ignored.
 func signalled(thread int) bool {
+	own, shared, _ := pending(thread)
+	return own || shared
+}
+
+// pending reports whether a signal that the thread neither blocks nor ignores is pending for the thread
+// itself, or for its process, and whether the process has no other thread. A thread that has ended
+// counts as one with a signal.
+func pending(thread int) (own, shared, sole bool) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
 	if err != nil {
-		return true
+		return true, false, false
 	}
 	mask := func(name string) uint64 {
 		n, _ := strconv.ParseUint(field(status, name), 16, 64)
 		return n
 	}
-	return (mask("SigPnd:")|mask("ShdPnd:"))&^mask("SigBlk:")&^mask("SigIgn:") != 0
+	kept := mask("SigBlk:") | mask("SigIgn:")
+	return mask("SigPnd:")&^kept != 0, mask("ShdPnd:")&^kept != 0, field(status, "Threads:") == "1"
 }

@@ -29,7 +29,7 @@ func init() {
 	programs["few descriptors"] = func() error {
 		var limit unix.Rlimit
 		unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
-		limit.Max, limit.Cur = 500, 500
+		limit.Max, limit.Cur = 150, 150
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			return err
 		}
@@ -43,10 +43,56 @@ func init() {
 			return err
 		}
 		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
-		if err != nil || fd < firstFD {
+		if err != nil || fd < fdRanges[usualRange].first {
 			return fmt.Errorf("open: %d, %v", fd, err)
 		}
 		return nil
+	}
+	programs["low hard limit"] = func() error {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 500, Max: 500}); err != nil {
+			return err
+		}
+		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
+		if err != nil || fd < fdRanges[0].first || fd >= 500 {
+			return fmt.Errorf("open: %d, %v", fd, err)
+		}
+		return served(fd)
+	}
+	programs["no number"] = func() error {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 150, Max: 150}); err != nil {
+			return err
+		}
+		_, err := unix.Open(nodePath, unix.O_RDWR, 0)
+		return expect("open", err, unix.EMFILE)
+	}
+	programs["many files"] = func() error {
+		var limit unix.Rlimit
+		unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+		if limit.Max < 4096 {
+			return nil
+		}
+		unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 4096, Max: limit.Max})
+		for fd := 0; fd < 1200; {
+			var err error
+			if fd, err = unix.Open("/dev/null", unix.O_RDWR, 0); err != nil {
+				return err
+			}
+		}
+		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
+		if err != nil || fd <= 1200 {
+			return fmt.Errorf("open: %d, %v", fd, err)
+		}
+		// The program's own files in the ranges of devices stay its own.
+		for own := fdRanges[usualRange].first; own <= fdRanges[usualRange].last; own++ {
+			var st unix.Stat_t
+			if err := unix.Fstat(own, &st); err != nil || st.Rdev != unix.Mkdev(1, 3) {
+				return fmt.Errorf("fstat of descriptor %d: device %#x, %v", own, st.Rdev, err)
+			}
+			if n, err := unix.Write(own, []byte("own")); n != 3 || err != nil {
+				return fmt.Errorf("write to descriptor %d: %d, %v", own, n, err)
+			}
+		}
+		return served(fd)
 	}
 	programs["undumpable"] = func() error {
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -55,6 +101,27 @@ func init() {
 		_, err := unix.Open(nodePath, unix.O_RDWR, 0)
 		return expect("open", err, unix.ENOENT)
 	}
+}
+
+// served checks that a descriptor is the device: its ioctl, fstat and write, and those of a copy.
+func served(fd int) error {
+	again, err := unix.Dup(fd)
+	if err != nil {
+		return fmt.Errorf("dup: %v", err)
+	}
+	for _, fd := range []int{fd, again} {
+		if n, err := ioctl(fd, 1); n != 2 || err != nil {
+			return fmt.Errorf("ioctl: %d, %v", n, err)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || st.Rdev != unix.Mkdev(231, 192) {
+			return fmt.Errorf("fstat: device %#x, %v", st.Rdev, err)
+		}
+		if n, err := unix.Write(fd, []byte("command")); n != 7 || err != nil {
+			return fmt.Errorf("write: %d, %v", n, err)
+		}
+	}
+	return nil
 }
 
 // startHere prints why this process cannot be a supervisor.
@@ -125,7 +192,7 @@ func TestFewDescriptors(t *testing.T) {
 	c := exec.Command("/proc/self/exe")
 	c.Env = append(os.Environ(), "INTERCEPT_TEST_PROGRAM=few descriptors")
 	out, err := c.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "the hard limit of open files is 500") {
+	if err != nil || !strings.Contains(string(out), "the hard limit of open files is 150") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
@@ -136,6 +203,24 @@ func TestLowLimit(t *testing.T) {
 	_, end := start(t, "low limit", &fakeDevice{})
 	if out, state := end(); state != 0 {
 		t.Errorf("%v: %s", state, out)
+	}
+}
+
+// TestDescriptors opens the device in processes whose hard limit is low, and which have many files
+// open. The last one finds no number, and the supervisor says why.
+func TestDescriptors(t *testing.T) {
+	for _, program := range []string{"low hard limit", "many files", "no number"} {
+		var refused []string
+		_, end := startWith(t, program, &fakeDevice{}, func(cfg *Config) {
+			cfg.Refused = func(_ int, what string, err error) { refused = append(refused, what+": "+err.Error()) }
+		})
+		if out, state := end(); state != 0 {
+			t.Errorf("%s: %v: %s", program, state, out)
+		}
+		why := strings.Join(refused, "\n")
+		if want := program == "no number"; want != strings.Contains(why, "open /dev/infiniband/uverbs0: ") || want != strings.Contains(why, "open files is 150") {
+			t.Errorf("%s: the reason %q", program, why)
+		}
 	}
 }
 

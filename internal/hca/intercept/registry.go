@@ -415,6 +415,9 @@ func (r *registry) orphaned(pid int, p *os.File) {
 
 // held removes from left the inodes of the files that a process has open or mapped.
 func held(pid int, left map[inode]*tracked) {
+	if pid = living(pid); pid == 0 {
+		return
+	}
 	folder := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, _ := os.ReadDir(folder)
 	for _, e := range entries {

@@ -25,7 +25,7 @@ func init() {
 		}
 		for _, path := range paths {
 			again, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
-			if err != nil || again < firstFD {
+			if err != nil || again < fdRanges[usualRange].first {
 				return fmt.Errorf("open of %s: %d, %v", path, again, err)
 			}
 			if n, err := ioctl(again, 1); n != 2 || err != nil {

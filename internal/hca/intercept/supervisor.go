@@ -3,7 +3,6 @@
 package intercept
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -51,6 +50,9 @@ type Config struct {
 	// port number. It is called by several goroutines; nil: programs see a kernel without that
 	// protocol.
 	Netlink func(request []byte, port uint32) [][]byte
+	// Refused is called with the reason for which a process got no descriptor of a device; nil: the
+	// reasons are dropped.
+	Refused func(pid int, what string, err error)
 	// Warn is called, once, when a process cannot be served; nil: no warning.
 	Warn func(error)
 }
@@ -67,7 +69,10 @@ type Supervisor struct {
 	files    registry
 	waiting  deferred
 	nextFD   atomic.Uint32
-	slow     struct { // processes whose memory may wait
+	names    []string    // of the files that the supervisor answers for
+	traced   sync.Map    // the threads whose calls the kernel executes, because this process lets them make them
+	inside   atomic.Bool // a program has a folder of the tree open, or as its current one
+	slow     struct {    // processes whose memory may wait
 		any  atomic.Bool
 		pids map[int]bool // guarded by files.mu
 	}
@@ -80,14 +85,14 @@ type Supervisor struct {
 func Start(cfg Config) (*Supervisor, error) {
 	const op = "run"
 	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Max <= lastFD {
-		return nil, failure.New(op, unix.EMFILE, "the hard limit of open files is %d: devices have descriptors up to %d (ulimit -Hn)", limit.Max, lastFD)
+	if least := fdRanges[0].devices().first; unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Max <= uint64(least) {
+		return nil, failure.New(op, unix.EMFILE, "the hard limit of open files is %d: devices have descriptors from %d on (ulimit -Hn)", limit.Max, least)
 	}
 	root, err := unix.Open(cfg.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, failure.New(op, failure.Errno(err, syscall.EIO), "the tree %s: %v", cfg.Root, err)
 	}
-	s := &Supervisor{cfg: cfg, root: root, exited: make(chan struct{}), waiting: newDeferred()}
+	s := &Supervisor{cfg: cfg, root: root, names: namesOf(cfg.Owned, cfg.Listed), exited: make(chan struct{}), waiting: newDeferred()}
 	if err := s.files.open(); err != nil {
 		unix.Close(root)
 		return nil, err
@@ -197,17 +202,16 @@ func (s *Supervisor) owned(path string) bool {
 
 // clean returns an absolute path, cleaned, if it can be one of the supervisor's: below /sys,
 // /dev or /proc. Of others it returns the empty path.
-func clean(path []byte) string {
-	if !bytes.HasPrefix(path, []byte("/")) {
+func clean(path string) string {
+	if !strings.HasPrefix(path, "/") {
 		return ""
 	}
-	p := string(path)
-	if bytes.Contains(path, []byte("//")) || bytes.Contains(path, []byte("/.")) {
-		p = filepath.Clean(p)
+	if strings.Contains(path, "//") || strings.Contains(path, "/.") || len(path) > 1 && path[len(path)-1] == '/' {
+		path = filepath.Clean(path)
 	}
 	for _, top := range []string{"/sys/", "/dev/", "/proc/"} {
-		if strings.HasPrefix(p, top) {
-			return p
+		if strings.HasPrefix(path, top) {
+			return path
 		}
 	}
 	return ""

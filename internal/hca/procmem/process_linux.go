@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -25,23 +26,56 @@ type Process struct {
 	fd    int  // of space
 	maps  bool // space is PID/pagemap
 	ended atomic.Bool
+	list  *os.File // PID/maps, which keeps referring to the address space too
+
+	listOnly bool // for tests: the kernel has no query of single mappings
+
+	// other is a thread by whose number the memory is addressed, nil for the first thread of the
+	// process. When the first thread has ended and others live, the kernel finds no memory under the
+	// number of the process.
+	other atomic.Pointer[thread]
+}
+
+// thread is a thread of a process.
+type thread struct {
+	id int
+	// file is a file of the thread in /proc. It cannot be read once the thread has ended, even
+	// if another thread has got the number.
+	file *os.File
+	fd   int // of file
+}
+
+// lives reports whether the thread still has its number.
+func (t *thread) lives() bool {
+	var b [1]byte
+	n, err := unix.Pread(t.fd, b[:], 0)
+	runtime.KeepAlive(t.file)
+	return err == nil && n == 1
 }
 
 // Open opens the memory of the process with a number. The caller makes sure that the number is
 // still that of the process it means after Open has returned.
-func Open(pid int) (*Process, error) {
+func Open(pid int) (*Process, error) { return OpenThread(pid, pid) }
+
+// OpenThread is Open with the number of a thread of the process. The first thread, which has the
+// process's number, may have ended.
+func OpenThread(pid, thread int) (*Process, error) {
 	// PID/mem takes the rights that transfers take; PID/pagemap takes less.
-	return open(pid, "mem", pageMaps)
+	return open(pid, thread, "mem", pageMaps)
 }
 
 const pageMaps = "pagemap"
 
 // open is Open with the names of the files that tell whether the address space exists, of which the last one
 // that the kernel has is kept. The first one must exist.
-func open(pid int, names ...string) (*Process, error) {
+func open(pid, thread int, names ...string) (*Process, error) {
+	list, err := os.Open(fmt.Sprintf("/proc/%d/maps", thread))
+	if err != nil {
+		return nil, err
+	}
 	fd, maps := -1, false
 	for _, name := range names {
-		next, err := unix.Open(fmt.Sprintf("/proc/%d/%s", pid, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		next, err := unix.Open(fmt.Sprintf("/proc/%d/%s", thread, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		switch {
 		case err == nil:
 			if fd >= 0 {
@@ -49,15 +83,22 @@ func open(pid int, names ...string) (*Process, error) {
 			}
 			fd, maps = next, name == pageMaps
 		case fd < 0:
+			list.Close()
 			return nil, err
 		}
 	}
-	return &Process{pid: pid, space: os.NewFile(uintptr(fd), "address space"), fd: fd, maps: maps}, nil
+	return &Process{pid: pid, space: os.NewFile(uintptr(fd), "address space"), fd: fd, maps: maps, list: list}, nil
 }
 
-// Close frees the descriptor. No method may be called afterwards. The garbage collector closes a
+// Close frees the descriptors. No method may be called afterwards. The garbage collector closes a
 // Process that is not referred to any more.
-func (p *Process) Close() { p.space.Close() }
+func (p *Process) Close() {
+	p.space.Close()
+	p.list.Close()
+	if t := p.other.Load(); t != nil {
+		t.file.Close()
+	}
+}
 
 // Pid returns the number of the process, for messages: it may be another one's by now.
 func (p *Process) Pid() int { return p.pid }
@@ -103,14 +144,27 @@ func ReadV[V ~struct {
 	Addr uint64
 	Buf  []byte
 }](p *Process, vecs []V) error {
-	if err := transfer(unix.SYS_PROCESS_VM_READV, p.pid, vecs); err != nil {
-		return err
+	for {
+		t := p.other.Load()
+		if t != nil && !t.lives() {
+			if !p.nextThread(t) {
+				return syscall.ESRCH
+			}
+			continue
+		}
+		err := transfer(unix.SYS_PROCESS_VM_READV, p.number(t), vecs)
+		switch {
+		case err == syscall.ESRCH && p.nextThread(t):
+			continue
+		case err != nil:
+			return err
+		case t != nil && !t.lives():
+			continue
+		case !p.Alive(): // the number was that of the process during the whole call if it is so now
+			return syscall.ESRCH
+		}
+		return nil
 	}
-	// The number was that of the process during the whole call if it is so now.
-	if !p.Alive() {
-		return syscall.ESRCH
-	}
-	return nil
 }
 
 // WriteV copies each piece's buffer to its address.
@@ -118,39 +172,65 @@ func WriteV[V ~struct {
 	Addr uint64
 	Buf  []byte
 }](p *Process, vecs []V) error {
-	// The kernel has no vectored write that names a process by a descriptor. The number could pass
-	// to another process only between these two calls.
-	if !p.Alive() {
-		return syscall.ESRCH
-	}
-	return transfer(unix.SYS_PROCESS_VM_WRITEV, p.pid, vecs)
-}
-
-// MappingAt returns the mapping that holds addr.
-func (p *Process) MappingAt(addr uint64) (Mapping, error) {
-	found, err := mappingAt(p.pid, addr)
-	switch {
-	case err != nil:
-		return found, err
-	case !p.Alive():
-		return Mapping{}, syscall.ESRCH
-	case found.End == 0:
-		return found, syscall.EFAULT
-	}
-	return found, nil
-}
-
-// AddressOf returns where the process has mapped a file that is shared; 0 if it has not.
-func (p *Process) AddressOf(inode uint64) uint64 {
-	var addr uint64
-	mappings(p.pid, func(m Mapping) bool {
-		if m.Shared && m.Inode == inode {
-			addr = m.Start
+	for {
+		// The kernel has no vectored write that names a process by a descriptor. The number could pass
+		// to another process only between this check and the write.
+		if !p.Alive() {
+			return syscall.ESRCH
 		}
-		return addr != 0
-	})
-	if !p.Alive() {
-		return 0
+		t := p.other.Load()
+		if t != nil && !t.lives() {
+			if !p.nextThread(t) {
+				return syscall.ESRCH
+			}
+			continue
+		}
+		err := transfer(unix.SYS_PROCESS_VM_WRITEV, p.number(t), vecs)
+		if err == syscall.ESRCH && p.nextThread(t) {
+			continue
+		}
+		return err
 	}
-	return addr
+}
+
+// number returns the number by which the memory is addressed.
+func (p *Process) number(t *thread) int {
+	if t == nil {
+		return p.pid
+	}
+	return t.id
+}
+
+// nextThread looks for a thread with the address space after the thread that had it has ended (nil:
+// the first one), and reports whether there is one.
+func (p *Process) nextThread(ended *thread) bool {
+	if !p.Alive() {
+		return false
+	}
+	if p.other.Load() != ended {
+		return true // another goroutine has found one
+	}
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
+	for _, task := range tasks {
+		id, err := strconv.Atoi(task.Name())
+		if err != nil || ended == nil && id == p.pid {
+			continue
+		}
+		file, err := os.Open(fmt.Sprintf("/proc/%d/task/%d/comm", p.pid, id))
+		if err != nil {
+			continue
+		}
+		t := &thread{id: id, file: file, fd: int(file.Fd())}
+		// Nothing is mapped at address 0: EFAULT, if the thread has an address space.
+		var b [1]byte
+		if err := ReadThread(id, 0, b[:]); err != nil && err != syscall.EFAULT || !t.lives() {
+			file.Close()
+			continue
+		}
+		if !p.other.CompareAndSwap(ended, t) {
+			file.Close()
+		}
+		return true
+	}
+	return false
 }

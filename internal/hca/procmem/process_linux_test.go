@@ -15,7 +15,7 @@ import (
 func eachFile(t *testing.T, test func(t *testing.T, open func(pid int) (*Process, error))) {
 	t.Run("pagemap", func(t *testing.T) { test(t, Open) })
 	t.Run("mem", func(t *testing.T) {
-		test(t, func(pid int) (*Process, error) { return open(pid, "mem", "nothing") })
+		test(t, func(pid int) (*Process, error) { return open(pid, pid, "mem", "nothing") })
 	})
 }
 
@@ -163,4 +163,23 @@ func await(t *testing.T, is func() bool) {
 			t.Fatal("it does not come about")
 		}
 	}
+}
+
+func taskFolder(pid int) string { return fmt.Sprintf("/proc/%d/task", pid) }
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func atoi(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
+
+// stateOf returns the state of a thread as a letter, 0 if it has ended.
+func stateOf(pid, thread int) byte {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stat", pid, thread))
+	i := bytes.LastIndexByte(stat, ')')
+	if i < 0 || i+2 >= len(stat) {
+		return 0
+	}
+	return stat[i+2]
 }

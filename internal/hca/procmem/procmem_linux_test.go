@@ -128,13 +128,13 @@ func TestMappingAt(t *testing.T) {
 	var st unix.Stat_t
 	unix.Fstat(fd, &st)
 	got, err := self(t).MappingAt(addr(m) + 100)
-	want := Mapping{Start: addr(m), End: addr(m) + 4096, Offset: 8192, Inode: st.Ino, Shared: true}
+	want := Mapping{Start: addr(m), End: addr(m) + 4096, Offset: 8192, Inode: st.Ino, Shared: true, Readable: true, Writable: true}
 	if err != nil || got != want {
 		t.Errorf("MappingAt = %+v, %v, want %+v", got, err, want)
 	}
 	// Kernels without PROCMAP_QUERY have the list only.
 	var listed Mapping
-	if err := mappings(os.Getpid(), func(m Mapping) bool { listed = m; return m.Inode == st.Ino }); err != nil || listed != want {
+	if err := self(t).mappings(func(m Mapping) bool { listed = m; return m.Inode == st.Ino }); err != nil || listed != want {
 		t.Errorf("the list of mappings has %+v, %v, want %+v", listed, err, want)
 	}
 	if _, err := self(t).MappingAt(4096); err != syscall.EFAULT {

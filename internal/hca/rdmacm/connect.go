@@ -41,7 +41,7 @@ func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
 				l.Close()
 			}
 			i.listeners = nil
-			return nil, errnoOf(err)
+			return nil, i.refused(err)
 		}
 	}
 	i.state = stateListen
@@ -166,7 +166,7 @@ func (i *id) connect(_ Process, in []byte) ([]byte, syscall.Errno) {
 			i.m.happened(func() func() { return i.answered(a, err) })
 		})
 		if err != nil {
-			return nil, errnoOf(err)
+			return nil, i.refused(err)
 		}
 		i.query, i.state = q, stateConnect
 		return nil, 0
@@ -180,7 +180,7 @@ func (i *id) connect(_ Process, in []byte) ([]byte, syscall.Errno) {
 		i.m.happened(func() func() { return i.take(e) })
 	})
 	if err != nil {
-		return nil, errnoOf(err)
+		return nil, i.refused(err)
 	}
 	i.conn, i.state = conn, stateConnect
 	return nil, 0
@@ -215,40 +215,72 @@ func (i *id) accept(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if errno != 0 {
 		return nil, errno
 	}
+	query := i.qpType == qpTypeUD && i.query != nil && i.passive
+	if !query && i.conn == nil {
+		return nil, syscall.EINVAL
+	}
+	errno = i.acceptWith(c, in, query)
+	if errno != 0 {
+		i.giveUp(query)
+	}
+	return nil, errno
+}
+
+// giveUp rejects the request of the peer after an accept that failed, as a kernel does: the peer would
+// wait for an answer until its retries end.
+func (i *id) giveUp(query bool) {
+	if i.passive {
+		i.answer()
+	}
+	// An error means that the peer has given up, or has an answer already.
+	if query {
+		_ = i.query.Reply(cmcore.Answer{Status: mad.SIDRRejected})
+	} else {
+		_ = i.conn.Reject(mad.ReasonConsumer, nil, nil)
+	}
+}
+
+// acceptWith accepts the request of a peer or, if query is set, its query for a datagram QP; on the
+// side that connects it accepts the reply of the peer.
+func (i *id) acceptWith(c connParam, in []byte, query bool) syscall.Errno {
 	switch {
-	case i.qpType == qpTypeUD && i.query != nil && i.passive:
+	case query:
 		if !c.valid {
-			return nil, syscall.EINVAL
+			return syscall.EINVAL
 		}
 		if c.qkey != 0 {
 			i.qkey = c.qkey
 		}
 		if err := i.query.Reply(cmcore.Answer{QPN: c.qpn, QKey: i.qkey, Private: c.private}); err != nil {
-			return nil, errnoOf(err)
+			return i.refused(err)
 		}
 		i.uid = ne.Uint64(in)
 		i.answer()
-		return nil, 0
-	case i.conn == nil:
-		return nil, syscall.EINVAL
+		return 0
 	case !c.valid || !i.passive:
-		return nil, errnoOf(i.conn.Ready(nil))
+		return i.refused(i.conn.Ready(nil))
 	case i.displaced:
 		i.uid, i.displaced = ne.Uint64(in), false
 		i.answer()
 		i.end()
-		return nil, 0
+		return 0
 	}
 	err := i.conn.Accept(cmcore.ReplyParams{
 		QPN: c.qpn, ResponderResources: c.responderResources, InitiatorDepth: c.initiatorDepth,
 		RNRRetry: c.rnrRetry, FlowControl: c.flowControl, SRQ: c.srq, ECE: parseECE(in[8+connParamLen+8:]), Private: c.private,
 	})
 	if err != nil {
-		return nil, errnoOf(err)
+		return i.refused(err)
 	}
 	i.uid = ne.Uint64(in)
 	i.answer()
-	return nil, 0
+	return 0
+}
+
+// refused returns the errno of an error of the connection manager, and keeps the reason for the trace.
+func (i *id) refused(err error) syscall.Errno {
+	i.why = err
+	return errnoOf(err)
 }
 
 func (i *id) reject(_ Process, in []byte) ([]byte, syscall.Errno) {
@@ -263,9 +295,9 @@ func (i *id) reject(_ Process, in []byte) ([]byte, syscall.Errno) {
 	i.answer()
 	switch {
 	case i.query != nil && i.passive:
-		return nil, errnoOf(i.query.Reply(cmcore.Answer{Status: mad.SIDRRejected, Private: private}))
+		return nil, i.refused(i.query.Reply(cmcore.Answer{Status: mad.SIDRRejected, Private: private}))
 	case i.conn != nil:
-		return nil, errnoOf(i.conn.Reject(reason, nil, private))
+		return nil, i.refused(i.conn.Reject(reason, nil, private))
 	}
 	return nil, syscall.EINVAL
 }
@@ -274,5 +306,5 @@ func (i *id) disconnect(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if i.conn == nil {
 		return nil, syscall.EINVAL
 	}
-	return nil, errnoOf(i.conn.Disconnect(nil))
+	return nil, i.refused(i.conn.Disconnect(nil))
 }

@@ -58,7 +58,8 @@ type id struct {
 	src, dst netip.AddrPort
 	dev      *Device
 	gidIndex int
-	way      way // to the address that the command in execution names
+	way      way   // to the address that the command in execution names
+	why      error // of the refusal of the command in execution; nil: the errno says it
 	ports    []*cmcore.Port
 
 	listeners  []*cmcore.Listener

@@ -306,12 +306,14 @@ func (f *File) execute(c command, p Process, in []byte, w way) (answer []byte, e
 		f.m.record(Record{Process: p, ID: num, Action: c.name, Errno: syscall.ENOENT})
 		return nil, syscall.ENOENT
 	}
-	i.way = w
+	i.way, i.why = w, nil
 	answer, errno = c.run(i, p, in)
 	r := Record{Process: p, ID: num, Action: c.name, Errno: errno, Local: i.src, Remote: i.dst}
 	if w.err != nil && (errno == syscall.EADDRNOTAVAIL || errno == syscall.ENETUNREACH) {
 		errno = errnoOf(w.err)
 		r.Errno, r.Reason = errno, w.err
+	} else if errno != 0 {
+		r.Reason = i.why
 	}
 	f.m.record(r)
 	return answer, errno

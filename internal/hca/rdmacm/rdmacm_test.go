@@ -174,6 +174,49 @@ func connected(a, b *program, ca, cb int) (client, server uint32) {
 
 // TestCloseLossy ends a program, and then its supervisor, while the network loses DREQs.
 // The peer must still get the event DISCONNECTED.
+// TestFailedAccept accepts requests with more private data than a reply has room for. The peer hears
+// of it at once, and the listener gets its next request.
+func TestFailedAccept(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		cb, ca := b.channel(), a.channel()
+		listening(b, cb, 1, 0x0106, "192.0.2.2:7174")
+		long := strings.Repeat("x", 200)
+		for uid := range uint64(10) { // more than the backlog
+			client := resolved(a, ca, 2+uid, 0x0106, "192.0.2.2:7174")
+			a.must(ca, cmdConnect, 0, words(param(0x111, "", true), client, uint32(0)))
+			e := b.expect(cb, eventConnectRequest)
+			if _, errno := b.command(cb, cmdAccept, 0, words(uint64(0xb1), param(0x222, long, true), e.id, uint32(0))); errno != syscall.EINVAL {
+				t.Fatalf("accept: %v, want EINVAL", errno)
+			}
+			if e := a.expect(ca, eventRejected); e.status != 28 { // rejected by the consumer
+				t.Errorf("status %d", e.status)
+			}
+		}
+		// A reply that the active side cannot accept any more is rejected, too: here there is none.
+		client := resolved(a, ca, 0xaa, 0x0106, "192.0.2.2:7174")
+		a.must(ca, cmdConnect, 0, words(param(0x111, "", true), client, uint32(0)))
+		e := b.expect(cb, eventConnectRequest)
+		if _, errno := a.command(ca, cmdAccept, 0, words(uint64(0xaa), param(0, "", false), client, uint32(0))); errno != syscall.EINVAL {
+			t.Errorf("accept before the reply: %v, want EINVAL", errno)
+		}
+		b.must(cb, cmdAccept, 0, words(uint64(0xb1), param(0x222, "", true), e.id, uint32(0)))
+		a.expect(ca, eventConnectResponse)
+	})
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		cb, ca := b.channel(), a.channel()
+		listening(b, cb, 1, 0x0111, "192.0.2.2:7174")
+		client := resolved(a, ca, 2, 0x0111, "192.0.2.2:7174")
+		a.must(ca, cmdConnect, 0, words(param(0, "", true), client, uint32(0)))
+		e := b.expect(cb, eventConnectRequest)
+		if _, errno := b.command(cb, cmdAccept, 0, words(uint64(0xb1), param(0x222, strings.Repeat("x", 200), true), e.id, uint32(0))); errno != syscall.EINVAL {
+			t.Fatalf("accept: %v, want EINVAL", errno)
+		}
+		if e := a.expect(ca, eventUnreachable); e.status == 0 {
+			t.Error("the query was answered with success")
+		}
+	})
+}
+
 func TestCloseLossy(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		ca, cb := a.channel(), b.channel()

@@ -134,6 +134,9 @@ func (r *run) close() error {
 	return first
 }
 
+// refused traces why a process got no descriptor of a device.
+func (r *run) refused(pid int, what string, err error) { r.tracers.Refused(pid, what, err) }
+
 // openTraces makes the writers of the traces.
 func (r *run) openTraces() error {
 	for _, t := range r.cfg.Traces {

@@ -52,7 +52,7 @@ func Run(cfg Config) (status int, err error) {
 		Path: path, Args: cfg.Args, Env: env,
 		Stdin: cfg.Stdin, Stdout: cfg.Stdout, Stderr: cfg.Stderr,
 		Prepare: r.open,
-		Root:    r.root, Remove: r.root, Reap: cfg.Alone, Owned: uverbs.Owned(), Listed: uverbs.Listed(), Refresh: r.refresh, Node: r.node, Netlink: r.answerNetlink, Warn: cfg.Warn,
+		Root:    r.root, Remove: r.root, Reap: cfg.Alone, Owned: uverbs.Owned(), Listed: uverbs.Listed(), Refresh: r.refresh, Node: r.node, Netlink: r.answerNetlink, Warn: cfg.Warn, Refused: r.refused,
 	})
 	if err != nil {
 		signal.Stop(signals)

@@ -22,6 +22,9 @@ type channel struct {
 	// backlog holds the events that did not fit into the pipe, up to mostBacklog bytes. A
 	// program that does not read its events loses later ones.
 	backlog []byte
+	// filling: a goroutine moves the backlog into the pipe as the program reads. filled waits for it.
+	filling bool
+	filled  sync.WaitGroup
 }
 
 const (
@@ -42,34 +45,53 @@ func newChannel(size, pid int) (*channel, error) {
 	return &channel{size: size, pid: pid, r: os.NewFile(uintptr(p[0]), "events"), w: os.NewFile(uintptr(p[1]), "events")}, nil
 }
 
-// put queues an event and increments count. take decrements it for each unread event.
+// put queues an event and increments count, unless the event is lost. take decrements it for each
+// unread event.
 func (ch *channel) put(event []byte, count *uint32) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.closed {
 		return
 	}
-	*count++
-	ch.flushLocked()
 	if len(ch.backlog) == 0 {
 		if n, err := unix.Write(int(ch.w.Fd()), event); err == nil && n == len(event) {
+			*count++
 			return
 		}
 	}
 	if len(ch.backlog)+len(event) <= mostBacklog {
+		*count++
 		ch.backlog = append(ch.backlog, event...)
+		ch.fillLocked()
 	}
 }
 
-// flushLocked moves the backlog into the pipe as far as it has room. Writes of
-// an event are atomic, since they are shorter than PIPE_BUF.
-func (ch *channel) flushLocked() {
-	for len(ch.backlog) > 0 {
-		if n, err := unix.Write(int(ch.w.Fd()), ch.backlog[:ch.size]); err != nil || n != ch.size {
-			return
+// fillLocked starts the goroutine that moves the backlog into the pipe. It ends when the backlog is
+// empty or the channel is closed.
+func (ch *channel) fillLocked() {
+	raw, err := ch.w.SyscallConn()
+	if ch.filling || err != nil {
+		return
+	}
+	ch.filling = true
+	ch.filled.Go(func() {
+		raw.Write(func(fd uintptr) bool { return ch.fill(int(fd)) }) // an error: the channel is closed
+	})
+}
+
+// fill moves the backlog into the pipe as far as it has room, and reports whether nothing is left.
+// Writes of an event are atomic, since they are shorter than PIPE_BUF.
+func (ch *channel) fill(fd int) (done bool) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	for len(ch.backlog) > 0 && !ch.closed {
+		if n, err := unix.Write(fd, ch.backlog[:ch.size]); err != nil || n != ch.size {
+			return false
 		}
 		ch.backlog = ch.backlog[ch.size:]
 	}
+	ch.filling = false
+	return true
 }
 
 // take removes the unread events of an object, which begin with user, and returns how many
@@ -102,19 +124,29 @@ func (ch *channel) take(user uint64, count *uint32) uint32 {
 		}
 		ch.backlog = append(ch.backlog, all[:ch.size]...)
 	}
-	ch.flushLocked()
+	for len(ch.backlog) > 0 {
+		if n, err := unix.Write(int(ch.w.Fd()), ch.backlog[:ch.size]); err != nil || n != ch.size {
+			ch.fillLocked()
+			break
+		}
+		ch.backlog = ch.backlog[ch.size:]
+	}
 	return *count
 }
 
 func (ch *channel) close() {
 	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	if !ch.closed {
-		ch.closed = true
-		ch.r.Close()
-		ch.w.Close()
-		descriptors.give(ch.pid, 2)
+	closed := ch.closed
+	ch.closed = true
+	ch.mu.Unlock()
+	if closed {
+		return
 	}
+	// The lock is free: Close waits for the goroutine of fillLocked, which takes it.
+	ch.r.Close()
+	ch.w.Close()
+	ch.filled.Wait()
+	descriptors.give(ch.pid, 2)
 }
 
 // newEvent returns an event that carries the program's name of an object.

@@ -93,7 +93,6 @@ const (
 	linkEthernet  = 2
 	width4X       = 2
 	speedEDR      = 32
-	maxVL         = 1
 	capCM         = 1 << 16
 	capIPBased    = 1 << 26
 	grhRequired   = 1
@@ -118,7 +117,6 @@ func (c *command) queryPort() error {
 	r.put8(26, portActive)
 	r.put8(27, uint8(a.MaxMTU))
 	r.put8(28, uint8(a.ActiveMTU))
-	r.put8(30, maxVL)
 	r.put8(34, width4X)
 	r.put8(35, speedEDR)
 	r.put8(36, physLinkUp)
@@ -231,8 +229,8 @@ func (c *command) queryDevice(in fields) error {
 	r.put64(208, a.TimestampMask)
 	r.put64(216, a.CoreClockKHz)
 	r.put64(224, a.DeviceCapFlags)
-	r.put16(280, 0xffff) // max_cq_moderation_count
-	r.put16(282, 0xffff)
+	r.put16(280, mostModerateCount)
+	r.put16(282, mostModeratePeriod)
 	r.put64(288, mostDeviceMem)
 	uhw := make(fields, 104) // struct mlx5_ib_query_device_resp: no offload of Ethernet
 	uhw.put32(4, uint32(min(len(uhw), c.room(uhwOut))))

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/roce"
 )
 
@@ -17,49 +18,81 @@ const (
 	hardwareCounters = "hw_counters"
 )
 
-// counterFiles returns the counters of a port by file name. Names and meanings are those of
-// mlx5's driver: the data counters count units of 4 bytes. Counters of
-// cable faults, such as symbol_error, are always 0, because a software device has no cable.
-// A counter of mlx5 that the device does not keep, such as that of multicast packets, has no
-// file.
-func counterFiles(c *roce.Counters) map[string]uint64 {
+// counterFiles returns the counters of a port by the paths of their files below the port's folder. The
+// names are those of the kernel's port counters and of mlx5's driver (counters.c), as far as the driver
+// shows them for an Ethernet port without switchdev mode. Those of mechanisms that the device lacks
+// (slow restart, ignored CNPs, faults of cables and switches) stay 0.
+func counterFiles(c *roce.Counters, f *adapter.Failures) map[string]uint64 {
 	files := map[string]uint64{
-		portCounters + "/port_xmit_data":    c.SentBytes / 4,
-		portCounters + "/port_xmit_packets": c.SentPackets,
-		portCounters + "/port_rcv_data":     c.RecvBytes / 4,
-		portCounters + "/port_rcv_packets":  c.RecvPackets,
-		portCounters + "/port_rcv_errors":   c.Malformed + c.BadICRC + c.BadPKey,
+		portCounters + "/port_xmit_data":         c.SentBytes / 4,
+		portCounters + "/port_xmit_packets":      c.SentPackets,
+		portCounters + "/port_rcv_data":          c.RecvBytes / 4,
+		portCounters + "/port_rcv_packets":       c.RecvPackets,
+		portCounters + "/port_rcv_errors":        c.Malformed + c.BadICRC + c.BadPKey,
+		portCounters + "/port_xmit_discards":     c.SendErrors,
+		portCounters + "/unicast_xmit_packets":   c.SentPackets - min(c.MulticastSent, c.SentPackets),
+		portCounters + "/unicast_rcv_packets":    c.RecvPackets - min(c.MulticastReceived, c.RecvPackets),
+		portCounters + "/multicast_xmit_packets": c.MulticastSent,
+		portCounters + "/multicast_rcv_packets":  c.MulticastReceived,
 
-		hardwareCounters + "/duplicate_request":          c.DuplicateRequests,
-		hardwareCounters + "/local_ack_timeout_err":      c.Timeouts,
-		hardwareCounters + "/np_cnp_sent":                c.CNPSent,
-		hardwareCounters + "/np_ecn_marked_roce_packets": c.ECNMarked,
-		hardwareCounters + "/out_of_buffer":              c.RNRSent + c.NoReceive,
-		hardwareCounters + "/out_of_sequence":            c.OutOfSequence,
-		hardwareCounters + "/packet_seq_err":             c.SequenceNAKsReceived,
-		hardwareCounters + "/rnr_nak_retry_err":          c.RNRReceived,
-		hardwareCounters + "/rp_cnp_handled":             c.CNPReceived,
-		hardwareCounters + "/rx_icrc_encapsulated":       c.BadICRC,
+		hardwareCounters + "/duplicate_request":              c.DuplicateRequests,
+		hardwareCounters + "/implied_nak_seq_err":            c.ImpliedNAKs,
+		hardwareCounters + "/lifespan":                       lifespan,
+		hardwareCounters + "/local_ack_timeout_err":          c.Timeouts,
+		hardwareCounters + "/np_cnp_sent":                    c.CNPSent,
+		hardwareCounters + "/np_ecn_marked_roce_packets":     c.ECNMarked,
+		hardwareCounters + "/out_of_buffer":                  c.RNRSent + c.NoReceive,
+		hardwareCounters + "/out_of_sequence":                c.OutOfSequence,
+		hardwareCounters + "/packet_seq_err":                 c.SequenceNAKsReceived,
+		hardwareCounters + "/req_cqe_error":                  f.Requester,
+		hardwareCounters + "/req_cqe_flush_error":            f.RequesterFlushed,
+		hardwareCounters + "/req_remote_access_errors":       f.RequesterAccess,
+		hardwareCounters + "/req_remote_invalid_request":     f.RequesterInvalid,
+		hardwareCounters + "/req_rnr_retries_exceeded":       f.RequesterRNRs,
+		hardwareCounters + "/req_transport_retries_exceeded": f.RequesterRetries,
+		hardwareCounters + "/resp_cqe_error":                 f.Responder,
+		hardwareCounters + "/resp_cqe_flush_error":           f.ResponderFlushed,
+		hardwareCounters + "/resp_local_length_error":        f.ResponderLength,
+		hardwareCounters + "/resp_remote_access_errors":      c.AccessNAKsSent,
+		hardwareCounters + "/rnr_nak_retry_err":              c.RNRReceived,
+		hardwareCounters + "/roce_adp_retrans":               c.Probes,
+		hardwareCounters + "/rp_cnp_handled":                 c.CNPReceived,
+		hardwareCounters + "/rx_atomic_requests":             c.AtomicRequests,
+		hardwareCounters + "/rx_dct_connect":                 c.DCTConnects,
+		hardwareCounters + "/rx_icrc_encapsulated":           c.BadICRC,
+		hardwareCounters + "/rx_read_requests":               c.ReadRequests,
+		hardwareCounters + "/rx_write_requests":              c.WriteRequests,
 	}
 	for _, name := range []string{
 		"excessive_buffer_overrun_errors", "link_downed", "link_error_recovery", "local_link_integrity_errors",
 		"port_rcv_constraint_errors", "port_rcv_remote_physical_errors", "port_rcv_switch_relay_errors",
-		"port_xmit_constraint_errors", "port_xmit_discards", "port_xmit_wait", "symbol_error", "VL15_dropped",
+		"port_xmit_constraint_errors", "port_xmit_wait", "symbol_error", "VL15_dropped",
 	} {
 		files[portCounters+"/"+name] = 0
+	}
+	for _, name := range []string{
+		"roce_adp_retrans_to", "roce_slow_restart", "roce_slow_restart_cnps", "roce_slow_restart_trans", "rp_cnp_ignored",
+	} {
+		files[hardwareCounters+"/"+name] = 0
 	}
 	return files
 }
 
+// lifespan is the time in milliseconds for which the kernel keeps counters that it has read.
+const lifespan = 10
+
 // port returns the folder of the device's port in the tree.
 func (d *Device) port() string { return pciRoot + "/" + d.bdf() + "/infiniband/" + d.name + "/ports/1" }
 
-// Refresh writes the counters of devices into the tree below root, if at is the path of a
-// counter or of a folder of counters. A program that keeps a counter's file open reads the
+// Refresh brings the tree below root up to date before a program opens the path at. It writes the
+// counters of devices if that is a counter or a folder of counters. A program that keeps a counter's file open reads the
 // new value from it.
 func Refresh(root string, devices []*Device, at string) {
 	folder, file := path.Split(at)
 	switch {
+	case at == classes:
+		listClasses(root)
+		return
 	case file == portCounters || file == hardwareCounters:
 		file = ""
 	case !strings.HasSuffix(folder, "/"+portCounters+"/") && !strings.HasSuffix(folder, "/"+hardwareCounters+"/"):
@@ -74,8 +107,8 @@ func Refresh(root string, devices []*Device, at string) {
 func (d *Device) refresh(root, name string) {
 	d.countersMu.Lock()
 	defer d.countersMu.Unlock()
-	now := d.adapter.Engine().Port().Counters()
-	for file, n := range counterFiles(&now) {
+	now, failures := d.adapter.Engine().Port().Counters(), d.adapter.Failures()
+	for file, n := range counterFiles(&now, &failures) {
 		if name != "" && path.Base(file) != name {
 			continue
 		}

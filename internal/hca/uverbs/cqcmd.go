@@ -159,5 +159,14 @@ func (c *command) modifyCQ(in fields) error {
 	if mask := in.u32(4); mask != moderation {
 		return failure.New("modify CQ", syscall.EOPNOTSUPP, "attributes %#x: only the moderation, %#x, can be changed", mask, moderation)
 	}
+	if period := in.u16(10); period > mostModeratePeriod {
+		return failure.New("modify CQ", syscall.EINVAL, "a moderation of %d microseconds: at most %d", period, mostModeratePeriod)
+	}
 	return o.Moderate(in.u16(8), in.u16(10))
 }
+
+// The largest moderation of a CQ: completions and microseconds.
+const (
+	mostModerateCount  = 0xffff
+	mostModeratePeriod = 0xfff
+)

@@ -209,7 +209,7 @@ func (c *command) regUmem() error {
 		if err != nil {
 			return err
 		}
-		u, err := c.file.ctx.RegUmem(mem, addr, length)
+		u, err := c.file.ctx.RegUmem(mem, addr, length, uint32(access))
 		if err != nil {
 			return err
 		}

@@ -89,9 +89,9 @@ func (d *Device) open(process *procmem.Process) (*File, error) {
 	return f, nil
 }
 
-// fileDescriptors is the number of descriptors that an open device holds: the memfd and the memory
-// of the process.
-const fileDescriptors = 2
+// fileDescriptors is the number of descriptors that an open device holds: the memfd, and the memory
+// of the process with the list of its mappings.
+const fileDescriptors = 3
 
 // OwnerEnded tells the file that the process that opened it has ended. Nothing reaches its memory
 // from then on, even if another process shares its address space.

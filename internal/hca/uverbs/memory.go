@@ -28,6 +28,11 @@ func (m *memory) ReadV(vecs []adapter.Vec) error      { return procmem.ReadV(m.p
 func (m *memory) WriteV(vecs []adapter.Vec) error     { return procmem.WriteV(m.process, vecs) }
 func (m *memory) Map(addr uint64, n int) []byte       { return m.maps.view(m.process, addr, n) }
 
+// Pinnable implements adapter.Pinner.
+func (m *memory) Pinnable(addr, length uint64, write bool) error {
+	return m.process.Pinnable(addr, length, write)
+}
+
 // memory returns the memory of the process that makes the ioctl: the one that opened the device,
 // or another that got the descriptor from it. Each process registers its own memory.
 func (c *command) memory() (*memory, error) {

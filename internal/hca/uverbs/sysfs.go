@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/nldev"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -54,8 +55,19 @@ func Owned() []string {
 }
 
 // Listed returns the paths of the system whose list of names comes from the tree of
-// [WriteTree]: programs that look for PCI devices (DPDK) see the devices among the host's.
-func Listed() []string { return []string{pciBus} }
+// [WriteTree]: programs that look for PCI devices (DPDK) see the devices among the host's, and the
+// classes of InfiniBand are among the host's.
+func Listed() []string { return []string{pciBus, classes} }
+
+const classes = "/sys/class"
+
+// listClasses adds the names of the host's classes to the tree, when a program lists them.
+func listClasses(root string) {
+	entries, _ := os.ReadDir(classes)
+	for _, e := range entries {
+		os.Mkdir(root+classes+"/"+e.Name(), 0o755) // an error: the name is there
+	}
+}
 
 // linkHost adds the host's PCI devices to the tree's list. In a run inside another run, the outer
 // run's devices have the same addresses as this run's and are left out.
@@ -208,9 +220,14 @@ func (d *Device) writeTree(t *tree) {
 	t.file(uverbs+"/dev", fmt.Sprintf("%d:%d", major, minor))
 	t.file(uverbs+"/abi_version", fmt.Sprint(abi))
 	t.link(uverbs+"/device", pci)
+	t.file(uverbs+"/uevent", fmt.Sprintf("MAJOR=%d\nMINOR=%d\nDEVNAME=infiniband/uverbs%d", major, minor, d.index))
+	t.link(uverbs+"/subsystem", "/sys/class/infiniband_verbs")
+	t.link(pci+"/subsystem", filepath.Dir(pciBus))
 
 	ib := pci + "/infiniband/" + d.name
 	t.link(ib+"/device", pci)
+	t.file(ib+"/uevent", "NAME="+d.name)
+	t.link(ib+"/subsystem", "/sys/class/infiniband")
 	for name, text := range map[string]string{
 		"node_type":      "1: CA",
 		"node_guid":      guid(a.NodeGUID),
@@ -252,7 +269,7 @@ func (d *Device) writeTree(t *tree) {
 		}
 		t.file(fmt.Sprintf("%s/gids/%d", port, i), gid)
 	}
-	for name, n := range counterFiles(&roce.Counters{}) {
+	for name, n := range counterFiles(&roce.Counters{}, &adapter.Failures{}) {
 		t.fileWith(port+"/"+name, fmt.Sprint(n), 0o644) // Refresh writes it again
 	}
 	t.link("/sys/class/infiniband/"+d.name, ib)
