@@ -66,7 +66,7 @@ func (f *firmware) enableHCA(c *call) error {
 		f.rdma.close()
 		return err
 	}
-	f.port = ether.New(ether.Config{Memory: f.dev.mem, Resolve: physical(f.rdma.ctx), Transmit: f.dev.transmit, Clock: f.dev.clock, Trace: f.traceQueue})
+	f.port = ether.New(ether.Config{Memory: f.dev.dma, Resolve: physical(f.rdma.ctx), Transmit: f.dev.transmit, Clock: f.dev.clock, Trace: f.traceQueue})
 	return nil
 }
 
