@@ -119,19 +119,19 @@ func (f *firmware) queryPages(c *call) error {
 // managePages takes pages from the driver, or gives them back.
 func (f *firmware) managePages(c *call) error {
 	const op = "MANAGE_PAGES"
-	n := int(c.in32(0x60, 32))
+	count := c.in32(0x60, 32)
 	switch c.mod {
 	case 0: // the driver could not allocate the pages that it was asked for
 		return nil
 	case 1:
-		if n > maxPages-len(f.hca.pages) {
-			return failure.New(op, syscall.ENOMEM, "%d pages: the function keeps up to %d", n, maxPages)
+		if uint64(count) > uint64(maxPages-len(f.hca.pages)) {
+			return failure.New(op, syscall.ENOMEM, "%d pages: the function keeps up to %d", count, maxPages)
 		}
-		pages, err := c.pageList(0x10, n)
+		pages, err := c.pageList(0x10, int(count))
 		f.hca.pages = append(f.hca.pages, pages...)
 		return err
 	case 2:
-		n = min(n, len(f.hca.pages), (len(c.out)-0x10)/8)
+		n := int(min(uint64(count), uint64(len(f.hca.pages)), uint64(len(c.out)-0x10)/8))
 		for i, page := range f.hca.pages[:n] {
 			be.PutUint64(c.out[0x10+8*i:], page)
 		}

@@ -323,10 +323,11 @@ func (p *Port) build(q *SQ) error {
 	}
 	o.frame = append(o.frame[:0], w.Headers...)
 	for _, d := range w.Data {
-		at, n := len(o.frame), int(d.Length)
-		if n > limit-at {
+		at := len(o.frame)
+		if uint64(d.Length) > uint64(max(0, limit-at)) {
 			return refuse(op, syscall.EINVAL, "request %d: a frame of more than %d bytes", q.next, limit)
 		}
+		n := int(d.Length)
 		addr, err := p.cfg.Resolve(d.LKey, d.Addr, uint64(n))
 		if err != nil {
 			return err
@@ -453,7 +454,7 @@ func (p *Port) scatter(q *RQ, frame []byte) (fits bool, err error) {
 		return false, nil
 	}
 	for _, d := range in.data {
-		n := min(len(frame), int(d.Length))
+		n := int(min(uint64(len(frame)), uint64(d.Length)))
 		if n == 0 {
 			continue
 		}
