@@ -51,6 +51,7 @@ func (a Atomic) all() uint64 { return math.MaxUint64 >> (64 - 8*a.Size) }
 // recvAtomic handles the request of an atomic operation.
 func (q *QP) recvAtomic(k *packet) {
 	s := &q.resp
+	q.port.n.AtomicRequests.Add(1)
 	h, n, _ := wire.ParseAtomicETH(k.ext)
 	a := Atomic{Op: rdma.WRFetchAdd, RKey: h.RKey, VA: h.VA, Size: 8, CompareAdd: h.SwapAdd}
 	switch k.Opcode {

@@ -50,6 +50,9 @@ type Counters struct {
 	EarlyPackets          uint64 `json:"early_packets"` // packets kept until the packets before them arrived
 
 	// The responder.
+	WriteRequests     uint64 `json:"write_requests"` // RDMA WRITEs, READs and atomics that arrived, without duplicates
+	ReadRequests      uint64 `json:"read_requests"`
+	AtomicRequests    uint64 `json:"atomic_requests"`
 	DuplicateRequests uint64 `json:"duplicate_requests"`
 	StaleRequests     uint64 `json:"stale_requests"`  // duplicates that can no longer be answered
 	OutOfSequence     uint64 `json:"out_of_sequence"` // packets after a missing one
@@ -76,7 +79,7 @@ type counters struct {
 
 	SelectiveAcksSent, SelectiveAcksReceived, EarlyPackets atomic.Uint64
 
-	DuplicateRequests, StaleRequests, OutOfSequence, SequenceNAKsSent, RNRSent,
+	WriteRequests, ReadRequests, AtomicRequests, DuplicateRequests, StaleRequests, OutOfSequence, SequenceNAKsSent, RNRSent,
 	ErrorNAKsSent, ECNMarked, CNPSent atomic.Uint64
 }
 

@@ -278,6 +278,7 @@ func (q *QP) recvWrite(k *packet) {
 	var reth wire.RETH
 	got, length := uint64(s.got), uint64(s.length)
 	if k.layout&wire.HasRETH != 0 {
+		q.port.n.WriteRequests.Add(1)
 		reth, _, _ = wire.ParseRETH(k.ext)
 		got, length = 0, uint64(reth.Length)
 	}

@@ -65,6 +65,7 @@ func (q *QP) tooMany(k *packet) error {
 // recvRead handles an RDMA READ request.
 func (q *QP) recvRead(k *packet) {
 	s := &q.resp
+	q.port.n.ReadRequests.Add(1)
 	reth, _, _ := wire.ParseRETH(k.ext)
 	if s.kind != idle || reth.Length > MaxMessage {
 		q.refuse(NAKInvalidRequest, fmt.Errorf("RDMA READ of %d bytes, PSN %#x: longer than %d or within another message", reth.Length, k.PSN, uint32(MaxMessage)))

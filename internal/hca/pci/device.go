@@ -12,7 +12,7 @@ import (
 
 // vectors is the number of MSI-X vectors. Vector 0 takes the control EQs, the others take
 // those of completions.
-const vectors = 8
+const vectors = 64
 
 // Interrupts raises the interrupts of the function in the guest. Raise must not block.
 type Interrupts interface {

@@ -29,14 +29,16 @@ const psid = "SMK0000000001\x00\x00\x00" // board_id in ibv_devinfo
 
 // Registers of ACCESS_REG.
 const (
+	regPMLP            = 0x5002
 	regPMTU            = 0x5003
 	regPTYS            = 0x5004
 	regPAOS            = 0x5006
+	regPFCC            = 0x5007
 	regPPCNT           = 0x5008
 	regNodeDescription = 0x6001
 	regHostEndianness  = 0x7004
 	speed100GBaseCR4   = 1 << 20
-	portMTU            = 9978
+	portMTU            = 10000 // with headers, tag and FCS: the driver subtracts 22 bytes
 )
 
 var _ = register(map[prm.Command]handler{
@@ -178,6 +180,10 @@ func (f *firmware) accessReg(c *call) error {
 	switch id {
 	case regHostEndianness, regNodeDescription:
 		return nil
+	case regPFCC: // pause frames: none are sent or obeyed, and a virtual function cannot change that
+		clear(c.out[min(0x18, len(c.out)):])
+	case regPMLP: // lanes of the port: none, because a virtual function has no module
+		clear(c.out[min(0x14, len(c.out)):])
 	case regPTYS:
 		for _, off := range []int{0x60, 0xc0, 0x120} { // supported, admitted, in use
 			set(off, 32, speed100GBaseCR4)

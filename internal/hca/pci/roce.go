@@ -12,7 +12,7 @@ import (
 )
 
 // gidEntries is the size of the table of RoCE addresses.
-const gidEntries = 16
+const gidEntries = 256
 
 // Versions of RoCE in the table of RoCE addresses.
 const (
