@@ -60,7 +60,8 @@ type Counters struct {
 	ECNMarked         uint64 `json:"ecn_marked"` // packets that arrived with a congestion mark
 	CNPSent           uint64 `json:"cnp_sent"`
 
-	// Requests of peers: before their keys are looked at, and without repeated ones.
+	// Requests of peers that the QP's rights allow, before their keys are looked at, and without
+	// repeated ones.
 	WriteRequests  uint64 `json:"write_requests"`
 	ReadRequests   uint64 `json:"read_requests"`
 	AtomicRequests uint64 `json:"atomic_requests"`

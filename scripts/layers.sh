@@ -57,7 +57,7 @@ internal/hca/uverbs              operr roce/* internal/base/* rdma internal/hca/
 internal/hca/session             operr dek roce/* internal/base/* internal/hca/* golang.org/x/sys/unix
 internal/hca/*                   operr sig xts dek mkey roce/* internal/base/* rdma verbs cm internal/hca/* golang.org/x/sys/unix
 internal/tool/pcap               operr roce/packetconn internal/base/* internal/tool/outfile github.com/gopacket/gopacket/*
-internal/tool/metrics            roce github.com/prometheus/client_golang/prometheus/* golang.org/x/net/netutil
+internal/tool/metrics            roce github.com/prometheus/client_golang/prometheus/*
 internal/tool/draw               internal/base/wire internal/tool/pcap
 internal/tool/udpbench             operr internal/base/failure roce/packetconn internal/base/udp golang.org/x/sys/unix
 internal/tool/*                  operr sig xts dek mkey/* mkeyio roce/* internal/base/* rdma verbs cm internal/tool/* golang.org/x/sys/unix

@@ -112,6 +112,8 @@ check_elsewhere() {
 	(cd internal/base/kernel/_asm && go vet ./...)
 	step "tests on arm64, under qemu"
 	GOARCH=arm64 CGO_ENABLED=0 gotest -short -timeout $timeout -exec qemu-aarch64 $kernels $above ./internal/base/wire/...
+	step "guests on a processor with words of 32 bits"
+	GOARCH=386 CGO_ENABLED=0 gotest -short -timeout $timeout ./internal/hca/pci/...
 	step "short fuzzing"
 	scripts/fuzz.sh "${FUZZTIME:-1000x}"
 	step "done with other platforms and fuzzing"

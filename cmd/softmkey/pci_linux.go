@@ -86,6 +86,9 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 				record(adapter.TraceEvent, "goes", nil)
 			}
 		},
+		Down: func(err error) {
+			fmt.Fprintf(errs, "softmkey: --net %s is down: %v; trying again\n", f.network, reason(err))
+		},
 		Refused: func(err error) { record(adapter.TraceRefused, "asks", err) },
 	})
 }

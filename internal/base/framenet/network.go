@@ -11,7 +11,7 @@ import (
 )
 
 // MaxPacket is the largest IP packet.
-const MaxPacket = 9978 - 18
+const MaxPacket = 10000 - 22 // of the port's MTU, without the headers of Ethernet, a tag and the FCS
 
 // udpPort is the UDP port of RoCEv2. The network ignores packets to other ports.
 const udpPort = 4791

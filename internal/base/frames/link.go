@@ -17,7 +17,8 @@ type Link interface {
 	Send(frame []byte) error
 
 	// Recv waits for a frame and returns its length. Frames longer than b are
-	// truncated.
+	// truncated. An error other than net.ErrClosed says that the link is down; further
+	// calls wait until it is up again.
 	Recv(b []byte) (int, error)
 
 	// Close ends Recv. Further calls return net.ErrClosed.

@@ -2,7 +2,9 @@ package frames
 
 import (
 	"errors"
+	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -16,16 +18,23 @@ import (
 
 // socket is a link to one other program over a UNIX socket that preserves frame
 // boundaries. The first program listens, the second one connects. When one
-// ends, the other waits for the next.
+// ends, the other waits for the next. It goes on trying while that is impossible,
+// for example because the folder is missing or the path is taken.
 type socket struct {
 	path string
 
 	mu     sync.Mutex // guards the following fields
 	ready  sync.Cond  // signalled when peer is set, or closed
 	peer   *net.UnixConn
-	listen *net.UnixListener
+	listen *unixsocket.Listener
 	closed bool
+	end    chan struct{} // closed with the link
+	down   bool          // Recv has reported that the link is down
 }
+
+// againEvery is the time between two attempts to meet the other program, and between two checks whether a
+// listener can still be reached.
+const againEvery = 200 * time.Millisecond
 
 const socketKind = "unixpacket"
 
@@ -33,7 +42,7 @@ const socketKind = "unixpacket"
 // which no program listens any more. It returns EADDRINUSE if the path is not a
 // socket.
 func OpenUnix(path string) (Link, error) {
-	s := &socket{path: path}
+	s := &socket{path: path, end: make(chan struct{})}
 	s.ready.L = &s.mu
 	return s, s.meet()
 }
@@ -66,10 +75,10 @@ func (s *socket) meet() error {
 	return failure.New(op, syscall.EADDRINUSE, "%s: two programs use it already", s.path)
 }
 
-func (s *socket) set(peer *net.UnixConn, l *net.UnixListener) {
+func (s *socket) set(peer *net.UnixConn, l *unixsocket.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.peer, s.listen = peer, l
+	s.peer, s.listen, s.down = peer, l, false
 	if s.closed {
 		s.drop()
 	}
@@ -87,10 +96,31 @@ func (s *socket) drop() {
 	s.peer, s.listen = nil, nil
 }
 
-// accept waits for the other program. Only one is served.
-func (s *socket) accept(l *net.UnixListener) {
-	c, err := l.AcceptUnix()
-	if err != nil {
+// accept waits for the other program. Only one is served. A listener that cannot be reached any more,
+// because its socket was removed or replaced, ends; Recv then meets again.
+func (s *socket) accept(l *unixsocket.Listener) {
+	var c *net.UnixConn
+	for {
+		var err error
+		l.SetDeadline(time.Now().Add(againEvery))
+		if c, err = l.AcceptUnix(); err == nil {
+			break
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) { // the process has no free descriptors
+			time.Sleep(againEvery)
+		}
+		if l.Named() {
+			continue
+		}
+		s.mu.Lock()
+		if s.listen == l {
+			s.drop()
+			s.ready.Broadcast()
+		}
+		s.mu.Unlock()
 		return
 	}
 	s.mu.Lock()
@@ -104,7 +134,8 @@ func (s *socket) accept(l *net.UnixListener) {
 	s.ready.Broadcast()
 }
 
-// Send implements Link. Without a peer the frame is lost.
+// Send implements Link. Without a peer the frame is lost. A message of 0 bytes looks like the end of the
+// connection, so that an empty frame is lost, too.
 func (s *socket) Send(frame []byte) error {
 	s.mu.Lock()
 	peer, closed := s.peer, s.closed
@@ -112,7 +143,7 @@ func (s *socket) Send(frame []byte) error {
 	switch {
 	case closed:
 		return net.ErrClosed
-	case peer == nil:
+	case peer == nil || len(frame) == 0:
 		return nil
 	}
 	conn, err := peer.SyscallConn()
@@ -130,34 +161,75 @@ func (s *socket) Send(frame []byte) error {
 func (s *socket) Recv(b []byte) (int, error) {
 	for {
 		s.mu.Lock()
-		for s.peer == nil && !s.closed {
+		for s.peer == nil && s.listen != nil && !s.closed {
 			s.ready.Wait()
 		}
 		peer, closed := s.peer, s.closed
 		s.mu.Unlock()
-		if closed {
+		switch {
+		case closed:
 			return 0, net.ErrClosed
+		case peer == nil:
+			if err := s.again(); err != nil {
+				return 0, err
+			}
+			continue
 		}
-		if n, err := peer.Read(b); err == nil && n > 0 {
+		n, err := peer.Read(b)
+		if err == nil && n > 0 {
 			return n, nil
 		}
-		if err := s.lost(peer); err != nil {
-			return 0, err
+		if errors.Is(err, io.EOF) && connected(peer) {
+			continue // a message of 0 bytes
+		}
+		s.lost(peer)
+	}
+}
+
+// lost ends the use of a peer that has ended.
+func (s *socket) lost(peer *net.UnixConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.peer == peer {
+		peer.Close()
+		s.peer = nil
+	}
+}
+
+// again meets the other program after a peer or the listener was lost. It reports the first failure, and
+// then goes on trying until the link is closed.
+func (s *socket) again() error {
+	for {
+		err := s.meet()
+		if err == nil {
+			return nil
+		}
+		s.mu.Lock()
+		first := !s.down
+		s.down = true
+		s.mu.Unlock()
+		if first {
+			return err
+		}
+		select {
+		case <-s.end:
+			return net.ErrClosed
+		case <-time.After(againEvery):
 		}
 	}
 }
 
-// lost waits for the next peer after one has ended.
-func (s *socket) lost(peer *net.UnixConn) error {
-	s.mu.Lock()
-	if s.closed || s.peer != peer {
-		s.mu.Unlock()
-		return nil
+// connected reports whether the other end of c is open.
+func connected(c *net.UnixConn) bool {
+	open := false
+	if raw, err := c.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) {
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+			n, err := unix.Poll(p, 0)
+			open = err == nil && n == 0
+		})
 	}
-	peer.Close()
-	s.peer = nil
-	s.mu.Unlock()
-	return s.meet()
+	return open
 }
 
 // Close implements Link.
@@ -168,6 +240,7 @@ func (s *socket) Close() error {
 		return net.ErrClosed
 	}
 	s.closed = true
+	close(s.end)
 	s.drop()
 	s.ready.Broadcast()
 	return nil

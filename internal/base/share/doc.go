@@ -19,7 +19,7 @@
 // # Handing over
 //
 // Two kinds of packets can reach the wrong process. That process forwards them
-// through a UNIX datagram socket:
+// through a UNIX socket (SOCK_SEQPACKET) that connects the two:
 //
 //   - Packets to QP 1. All processes read them from one socket. The process
 //     that reads a packet inspects the MAD: a message names an id of its
@@ -53,5 +53,11 @@
 // Processes find each other by names of abstract UNIX sockets, which belong to
 // the network namespace, as the address does, and disappear with their process.
 // A bound name is also the lock for a number, for a claimed service id, or for
-// joining. Every message is checked to come from a process of the same user.
+// joining.
+//
+// A name proves nothing, because anybody in the network namespace can bind it. Both
+// ends of a connection therefore look at the credentials that the kernel has for the
+// other end (SO_PEERCRED) before anything moves: the user and the user namespace must
+// be the same. Without the namespace, root of a container could pass for root of the host.
+// A name that a stranger has bound is passed over, and a variant of it is used.
 package share

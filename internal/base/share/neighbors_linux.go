@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -96,7 +95,7 @@ type incoming struct {
 func (c *Conn) Meet() error {
 	n := &neighbors{m: c.m, out: make(map[place]*outgoing), meetings: make(map[place]chan struct{}), refused: make(map[place]refusal)}
 	var err error
-	if n.l, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: c.m.name(c.m.number, "ring"), Net: "unixpacket"}); err != nil {
+	if n.l, err = hold(c.m.name(c.m.number, "ring")); err != nil {
 		return err
 	}
 	c.m.near = n
@@ -180,7 +179,7 @@ func rights(oob []byte) *os.File {
 }
 
 // descriptor returns a descriptor of c's socket, which does not close with c.
-func descriptor(c *net.UnixConn) (fd int, err error) {
+func descriptor(c syscall.Conn) (fd int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return -1, err
@@ -502,14 +501,11 @@ func (o *outgoing) close() {
 // bring makes a ring and hands it to the process at p.
 func (n *neighbors) bring(p place) (*outgoing, error) {
 	m := member{prefix: prefix(p.addr)}
-	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: m.name(p.number, "ring"), Net: "unixpacket"})
+	c, err := find(m.name(p.number, "ring"))
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	if !sameUser(c) {
-		return nil, failure.New("offer a ring", syscall.EACCES, "the process belongs to another user")
-	}
 	memory, err := newMemory()
 	if err != nil {
 		return nil, err

@@ -43,7 +43,9 @@ type member struct {
 	number int
 
 	own    *os.File // the socket of the process's number
-	inbox  *os.File // datagrams that other processes hand over
+	lock   lock     // of the process's number
+	inbox  inbox    // packets that other processes hand over
+	outbox outbox   // connections through which packets are handed over
 	wakeup *os.File // an eventfd that ends Wait
 	events *os.File // an epoll descriptor with all that Wait waits for
 	door   door
@@ -66,7 +68,7 @@ type member struct {
 
 // claim is a claimed service id.
 type claim struct {
-	name  *os.File // the bound name
+	name  int // descriptor of the listener at the service's name
 	users int
 }
 
@@ -111,22 +113,19 @@ func (e busyError) Error() string { return string(e) }
 func listen(local netip.AddrPort, opts *udp.Options, alone bool) (_ *Conn, err error) {
 	m := &member{local: local, opts: opts, claims: make(map[uint64]*claim)}
 	m.prefix = prefix(local)
-	lock, err := bindName(m.prefix + "/join")
-	if errors.Is(err, unix.EADDRINUSE) {
+	var joining lock
+	if err := joining.take(m.prefix + "/join"); err == errHeld {
 		return nil, busyError("another process does not finish joining the address")
 	} else if err != nil {
 		return nil, err
 	}
-	defer lock.Close()
+	defer joining.release()
 	defer func() {
 		if err != nil {
 			m.release()
 		}
 	}()
 	if err := m.takeNumber(alone); err != nil {
-		return nil, err
-	}
-	if err := credentials(m.inbox); err != nil {
 		return nil, err
 	}
 	if err := m.prepareWait(); err != nil {
@@ -173,10 +172,10 @@ func listen(local netip.AddrPort, opts *udp.Options, alone bool) (_ *Conn, err e
 	return c, nil
 }
 
-// takeNumber gives m the first free number: the one whose inbox has no name yet.
+// takeNumber gives m the first free number.
 func (m *member) takeNumber(alone bool) (err error) {
 	for m.number = range numbers {
-		if m.inbox, err = bindName(m.name(m.number, "inbox")); !errors.Is(err, unix.EADDRINUSE) {
+		if err = m.lock.take(m.name(m.number, "number")); err != errHeld {
 			return err
 		}
 		if alone {
@@ -197,7 +196,21 @@ func (m *member) prepareWait() error {
 		return os.NewSyscallError("eventfd", err)
 	}
 	m.wakeup = os.NewFile(uintptr(fd), "eventfd")
-	return errors.Join(m.await(m.wakeup, socket), m.await(m.inbox, besides))
+	if err := m.await(m.wakeup, socket); err != nil {
+		return err
+	}
+	if err := m.inbox.open(); err != nil {
+		return err
+	}
+	if err := m.await(m.inbox.events, besides); err != nil {
+		return err
+	}
+	l, err := hold(m.name(m.number, "inbox"))
+	if err != nil {
+		return err
+	}
+	_, err = m.inbox.listen(l)
+	return err
 }
 
 // startSharing prepares the use of m.sockets. The caller holds m.mu, or no
@@ -297,11 +310,11 @@ func (m *member) release() {
 	m.sockets = nil
 	m.claiming.Lock()
 	defer m.claiming.Unlock()
-	for _, c := range m.claims {
-		c.name.Close()
-	}
 	m.claims = nil
-	closeAll([]*os.File{m.own, m.events, m.wakeup, m.inbox}) // the inbox last, because its name reserves the number
+	m.inbox.close()
+	m.outbox.close()
+	closeAll([]*os.File{m.own, m.events, m.wakeup})
+	m.lock.release() // last: another process may take the number now
 }
 
 // Claim implements packetconn.Member.
@@ -314,13 +327,17 @@ func (c *Conn) Claim(serviceID uint64) (release func(), err error) {
 	}
 	had := m.claims[serviceID]
 	if had == nil {
-		f, err := bindName(m.service(serviceID))
-		if errors.Is(err, unix.EADDRINUSE) {
+		l, err := hold(m.service(serviceID))
+		if err == errHeld {
 			return nil, failure.New("cm listen", syscall.EADDRINUSE, "service id %#x: another process at %v listens already", serviceID, m.local.Addr())
 		} else if err != nil {
 			return nil, err
 		}
-		had = &claim{name: f}
+		fd, err := m.inbox.listen(l)
+		if err != nil {
+			return nil, err
+		}
+		had = &claim{name: fd}
 		m.claims[serviceID] = had
 	}
 	had.users++
@@ -328,7 +345,7 @@ func (c *Conn) Claim(serviceID uint64) (release func(), err error) {
 		m.claiming.Lock()
 		defer m.claiming.Unlock()
 		if had.users--; had.users == 0 && m.claims[serviceID] == had {
-			had.name.Close()
+			m.inbox.end(had.name)
 			delete(m.claims, serviceID)
 		}
 	}), nil

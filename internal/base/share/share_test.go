@@ -400,12 +400,12 @@ func TestTrainsForSeveralProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Broken messages in an inbox, and one from nowhere, change nothing.
-	junk, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: fmt.Sprintf("@softmkey/%d/%v/1/inbox", os.Geteuid(), addr), Net: "unixgram"})
+	junk, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: fmt.Sprintf("@softmkey/%d/%v/1/inbox", os.Geteuid(), addr), Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer junk.Close()
-	for _, b := range [][]byte{{}, {1}, make([]byte, 38), make([]byte, 100<<10), append([]byte{1}, make([]byte, 100)...)} {
+	for _, b := range [][]byte{{1}, make([]byte, 38), make([]byte, 100<<10), append([]byte{1}, make([]byte, 100)...)} {
 		if _, err := junk.Write(b); err != nil {
 			t.Fatal(err)
 		}
@@ -509,13 +509,15 @@ func TestOtherUserIsPassedOver(t *testing.T) {
 	ip := from.Addr().As16()
 	head = append(append(head, ip[:]...), make([]byte, 16)...)
 	hand := func(fill byte, rights []byte) error {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		to := &unix.SockaddrUnix{Name: fmt.Sprintf("@softmkey/0/%v/0/inbox", addr)}
-		return unix.Sendmsg(fd, append(bytes.Clone(head), datagram(5, 64, fill)...), rights, to, 0)
+		if err := unix.Connect(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@softmkey/0/%v/0/inbox", addr)}); err != nil {
+			return err
+		}
+		return unix.Sendmsg(fd, append(bytes.Clone(head), datagram(5, 64, fill)...), rights, nil, 0)
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {

@@ -2,7 +2,6 @@ package share
 
 import (
 	"encoding/binary"
-	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -32,16 +31,17 @@ func (m *member) Poll(trains []packetconn.Datagrams) int {
 			return n
 		}
 	}
-	if !m.shared.Load() {
-		return 0
-	}
-	if m.skipped++; !m.arrived && m.skipped < pollEvery {
+	if m.skipped++; !m.arrived && (m.skipped < pollEvery || !m.shared.Load()) {
 		return 0
 	}
 	m.arrived, m.skipped = false, 0
 	n := 0
-	for n < (len(trains)+1)/2 && m.handed(&trains[n]) {
+	m.inbox.accept() // also of an address that is not shared: Wait would not sleep while a stranger waits
+	for n < (len(trains)+1)/2 && m.inbox.receive(m, &trains[n]) {
 		n++
+	}
+	if !m.shared.Load() {
+		return n
 	}
 	got, err := m.mads.Poll(trains[n:])
 	if err != nil {
@@ -156,7 +156,7 @@ func (m *member) keep(t *packetconn.Datagrams, b []byte) bool {
 	case number == m.number:
 		return true
 	case number >= 0:
-		m.hand(number, t, false)
+		m.hand(number, t)
 		return false
 	}
 	return m.keepMAD(t, b)
@@ -178,18 +178,9 @@ func (m *member) keepMAD(t *packetconn.Datagrams, b []byte) bool {
 	}
 	if !r.Request {
 		number := int(r.ID >> idShift)
-		return number == m.number || !m.hand(number, t, false)
+		return number == m.number || !m.hand(number, t)
 	}
-	if m.claimed(r.ServiceID) || !exists(m.service(r.ServiceID)) {
-		return true
-	}
-	// The name of a claim does not tell which process made it.
-	for number := range numbers {
-		if number != m.number {
-			m.hand(number, t, true)
-		}
-	}
-	return false
+	return m.claimed(r.ServiceID) || !m.handClaimed(r.ServiceID, t)
 }
 
 // madOf returns the receiver that the MAD in a packet to QP 1 names.
@@ -208,82 +199,4 @@ func (m *member) stopGRO() {
 	for _, f := range m.sockets {
 		udp.StopGRO(f)
 	}
-}
-
-// handHeader is the length of the header of a message to another process's inbox: the flag that
-// only the process with the claim keeps the packet, the type of service, the length of a
-// datagram (2 bytes, 0 for one of 64 KiB), the source's UDP port (2), address (16) and zone (16).
-const handHeader = 1 + 1 + 2 + 2 + 16 + 16
-
-// hand sends packets to the process with a number, and reports whether it exists. Packets are
-// lost if its inbox is full, as on a network.
-func (m *member) hand(number int, t *packetconn.Datagrams, ifClaimed bool) bool {
-	var h [handHeader]byte
-	if ifClaimed {
-		h[0] = 1
-	}
-	h[1] = t.TOS
-	binary.BigEndian.PutUint16(h[2:], uint16(t.Seg))
-	binary.BigEndian.PutUint16(h[4:], t.Addr.Port())
-	a := t.Addr.Addr().As16()
-	copy(h[6:], a[:])
-	copy(h[22:], t.Addr.Addr().Zone())
-	to := &unix.SockaddrUnix{Name: m.name(number, "inbox")}
-	_, err := unix.SendmsgBuffers(int(m.inbox.Fd()), [][]byte{h[:], t.Buf}, nil, to, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-	return err != unix.ECONNREFUSED && err != unix.ENOENT
-}
-
-// handed receives a message from the inbox into t, and reports whether there was one.
-func (m *member) handed(t *packetconn.Datagrams) bool {
-	for range pollEvery { // others' messages and broken ones are passed over
-		var h [handHeader]byte
-		buf := t.Buf[:packetconn.RecvSize]
-		oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
-		n, oobn, flags, _, err := unix.RecvmsgBuffers(int(m.inbox.Fd()), [][]byte{h[:], buf}, oob, unix.MSG_DONTWAIT)
-		if err != nil {
-			return false
-		}
-		if n <= handHeader || flags&unix.MSG_TRUNC != 0 || !sentByUs(oob[:oobn]) {
-			continue
-		}
-		t.Buf = buf[:n-handHeader]
-		if h[0] != 0 {
-			r, ok := madOf(t.Buf)
-			if !ok || !r.Request || !m.claimed(r.ServiceID) {
-				continue
-			}
-		}
-		ip := netip.AddrFrom16([16]byte(h[6:22])).Unmap()
-		if zone := string(h[22 : 22+length(h[22:])]); zone != "" && ip.Is6() {
-			ip = ip.WithZone(zone)
-		}
-		*t = packetconn.Datagrams{
-			Addr: netip.AddrPortFrom(ip, binary.BigEndian.Uint16(h[4:])), Buf: t.Buf, Seg: int(binary.BigEndian.Uint16(h[2:])), TOS: h[1],
-		}
-		if t.Seg == 0 || t.Seg > len(t.Buf) {
-			t.Seg = len(t.Buf)
-		}
-		return true
-	}
-	return false
-}
-
-// length returns the number of bytes before the first zero.
-func length(b []byte) int {
-	for i, c := range b {
-		if c == 0 {
-			return i
-		}
-	}
-	return len(b)
-}
-
-// sentByUs reports whether the control messages of a datagram name this process's user.
-func sentByUs(oob []byte) bool {
-	list, err := unix.ParseSocketControlMessage(oob)
-	if err != nil || len(list) == 0 {
-		return false
-	}
-	c, err := unix.ParseUnixCredentials(&list[0])
-	return err == nil && int(c.Uid) == os.Geteuid()
 }

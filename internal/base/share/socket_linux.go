@@ -8,43 +8,6 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// bindName returns a datagram socket with a name. The error is EADDRINUSE if another socket has
-// the name.
-func bindName(name string) (*os.File, error) {
-	f, err := unixSocket()
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Bind(int(f.Fd()), &unix.SockaddrUnix{Name: name}); err != nil {
-		f.Close()
-		return nil, os.NewSyscallError("bind "+name, err)
-	}
-	return f, nil
-}
-
-// exists reports whether a datagram socket has a name.
-func exists(name string) bool {
-	f, err := unixSocket()
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return unix.Connect(int(f.Fd()), &unix.SockaddrUnix{Name: name}) == nil
-}
-
-func unixSocket() (*os.File, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
-	}
-	return os.NewFile(uintptr(fd), "unix"), nil
-}
-
-// credentials makes each message of a socket carry the user of its sender.
-func credentials(f *os.File) error {
-	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
-}
-
 // duplicate returns another descriptor of a file, in the same mode.
 func duplicate(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)

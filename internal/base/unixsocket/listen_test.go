@@ -23,7 +23,7 @@ func TestListenTogether(t *testing.T) {
 		var (
 			wg    sync.WaitGroup
 			mu    sync.Mutex
-			wins  []*net.UnixListener
+			wins  []*Listener
 			begin = make(chan struct{})
 		)
 		for range 8 {
@@ -86,5 +86,43 @@ func TestOtherFiles(t *testing.T) {
 	}
 	if _, err := Listen("unix", filepath.Join(file, "s")); !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("a file for a folder: %v, want ENOTDIR", err)
+	}
+}
+
+// TestCloseOfReplaced replaces the socket at the path by another file. Closing the listener leaves that
+// file alone.
+func TestCloseOfReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !l.Named() {
+		t.Error("the socket is not at its path")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	other, err := Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Named() {
+		t.Error("the socket of another listener is taken for this one's")
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("the other listener's socket: %v", err)
+	}
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the end of both: %v", err)
+	}
+	if err := other.Close(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("closing twice: %v", err)
 	}
 }

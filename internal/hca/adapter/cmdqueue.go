@@ -221,9 +221,14 @@ func (c *Context) modifyCQ(x *call) error {
 		return err
 	}
 	m := prm.ParseModifyCQ(x.in)
-	if x.mod != 0 || m.Fields&^(prm.CQPeriod|prm.CQCount) != 0 {
-		return refuse(prm.CmdBadParam, synNotSupported, "modifier %d, fields %#x: only period (%#x) and count (%#x) can be changed", x.mod, m.Fields, prm.CQPeriod, prm.CQCount)
+	if x.mod != 0 || m.Fields&^(prm.CQPeriod|prm.CQCount|prm.CQMode) != 0 {
+		return refuse(prm.CmdBadParam, synNotSupported, "modifier %d, fields %#x: only period (%#x), count (%#x) and mode (%#x) can be changed", x.mod, m.Fields, prm.CQPeriod, prm.CQCount, prm.CQMode)
 	}
+	if m.Fields&prm.CQMode != 0 && m.Mode > prm.PeriodFromCompletion {
+		return refuse(prm.CmdBadParam, synNotSupported, "period mode %d: must be %d (from an event) or %d (from a completion)", m.Mode, prm.PeriodFromEvent, prm.PeriodFromCompletion)
+	}
+	// A period begins with the first completion that waits, in either mode: with few completions the modes
+	// differ by at most a period.
 	count, period := q.moderation()
 	if m.Fields&prm.CQPeriod != 0 {
 		period = m.Period

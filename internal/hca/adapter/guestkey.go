@@ -185,11 +185,11 @@ func (o *mkeyObject) join(u *prm.UMR, part []byte) ([]byte, error) {
 	if o.guest == nil {
 		return nil, failure.New("configure a memory key", syscall.EINVAL, "a list in parts: only drivers of a guest's kernel have them")
 	}
-	at := int(u.ListAt) * prm.DataSegSize
+	at := u.ListAt * prm.DataSegSize // up to 2^36
 	o.mu.Lock()
 	old := o.guest.part // it does not change: a new part makes a new list
 	o.mu.Unlock()
-	n := max(at+len(part), len(old))
+	n := max(at+uint64(len(part)), uint64(len(old)))
 	if err := o.charge(int64(n)); err != nil {
 		return nil, err
 	}

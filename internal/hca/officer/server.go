@@ -29,7 +29,7 @@ const patience = 5 * time.Second
 
 // Server executes the requests of a crypto officer on a UNIX socket.
 type Server struct {
-	listener *net.UnixListener
+	listener *unixsocket.Listener
 	store    *dek.Store
 	devices  Devices
 	wg       sync.WaitGroup

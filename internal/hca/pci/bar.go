@@ -48,6 +48,7 @@ func (d *Device) ReadConfig(off int, b []byte) {
 func (d *Device) WriteConfig(off int, b []byte) {
 	d.mu.Lock()
 	d.config.write(off, b)
+	d.masterChanged()
 	reset := d.config.resets()
 	d.mu.Unlock()
 	if reset {

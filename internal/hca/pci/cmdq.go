@@ -46,7 +46,8 @@ const (
 	deliverBadEntry  = 0x10
 )
 
-// ring executes the commands of the slots in a mask.
+// ring executes the commands of the slots in a mask. A doorbell without a queue, or one of a function
+// that is not a bus master, does nothing.
 func (d *Device) ring(slots uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -67,10 +68,13 @@ func (d *Device) work() {
 	for d.pending != 0 {
 		slot := bits.TrailingZeros32(d.pending)
 		d.pending &^= 1 << slot
-		q := commandQueue{mem: d.mem, addr: d.queueAddr + uint64(slot)<<queueLogStride}
+		if d.queueAddr == 0 || !d.dma.master() {
+			continue
+		}
+		q := commandQueue{mem: d.dma, addr: d.queueAddr + uint64(slot)<<queueLogStride}
 		fw := d.fw
 		d.mu.Unlock()
-		if err := fw.command(&q, slot); err != nil {
+		if err := fw.command(&q, slot); err != nil && !notMaster(err) {
 			d.trace("command", 0, "command queue", err)
 			d.fail()
 		}
@@ -93,8 +97,11 @@ type commandQueue struct {
 	entry [entrySize]byte
 }
 
-// read reads the entry and the command. It returns an error if the memory cannot be read, and a
-// delivery status if the entry is invalid.
+// errNotOwned says that an entry is the driver's.
+var errNotOwned = failure.New("command queue", syscall.EINVAL, "the driver owns the entry: bit 0 of its last byte is 0")
+
+// read reads the entry and the command. It returns an error if the memory cannot be read or the entry
+// is the driver's, and a delivery status if the entry is invalid.
 func (q *commandQueue) read() (in []byte, outLen int, status uint8, err error) {
 	if err := q.mem.Read(q.addr, q.entry[:]); err != nil {
 		return nil, 0, 0, &operr.Error{Op: "command queue", Errno: syscall.EFAULT, Reason: "an entry cannot be read", Err: err}
@@ -102,7 +109,9 @@ func (q *commandQueue) read() (in []byte, outLen int, status uint8, err error) {
 	e := q.entry[:]
 	inLen, roomLen := be.Uint32(e[entryInLen:]), be.Uint32(e[entryOutLen:])
 	switch {
-	case e[0] != entryType || e[entryStatus]&entryOwned == 0:
+	case e[entryStatus]&entryOwned == 0:
+		return nil, 0, 0, errNotOwned
+	case e[0] != entryType:
 		return nil, 0, deliverBadEntry, nil
 	case inLen < minCommand || inLen > maxCommand:
 		return nil, 0, deliverInLen, nil
@@ -170,6 +179,10 @@ func (q *commandQueue) answer(out []byte, status uint8) error {
 // command executes the command of a slot. An error means that the queue is unusable.
 func (f *firmware) command(q *commandQueue, slot int) error {
 	in, outLen, status, err := q.read()
+	if err == errNotOwned { // nothing is written to memory that the driver has not given
+		f.dev.trace("command", 0, "command queue", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

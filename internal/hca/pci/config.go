@@ -9,9 +9,11 @@ var (
 
 // The configuration space.
 const (
-	configSize = 4096
-	capPCIe    = 0x60
-	capMSIX    = 0x9c
+	configSize    = 4096
+	configCommand = 0x04
+	commandMaster = 1 << 2 // Bus Master Enable
+	capPCIe       = 0x60
+	capMSIX       = 0x9c
 
 	// VendorID and DeviceVF identify the function. A physical function is not emulated: its driver
 	// fills a cache of 6,124 memory keys at each start.
@@ -50,7 +52,7 @@ func (c *configSpace) init(vectors int) {
 	set32(capMSIX+8, barMSIXPending)
 
 	allow := func(off int, mask uint32) { le.PutUint32(c.writable[off:], mask) }
-	allow(0x04, 0x0547)                // memory, bus master, parity, SERR, INTx disable
+	allow(configCommand, 0x0547)       // memory, bus master, parity, SERR, INTx disable
 	allow(0x10, ^uint32(barSize-1))    // BAR 0: a power of two
 	allow(0x14, ^uint32(0))            //
 	allow(0x3c, 0xff)                  // interrupt line
@@ -68,6 +70,9 @@ func (c *configSpace) write(off int, b []byte) {
 		c.b[off+i] = c.b[off+i]&^mask | v&mask
 	}
 }
+
+// master reports whether the function may access memory.
+func (c *configSpace) master() bool { return c.b[configCommand]&commandMaster != 0 }
 
 const flrBit = 1 << 7 // of the high byte of PCIe's device control: initiate a function level reset
 

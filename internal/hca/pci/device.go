@@ -12,7 +12,7 @@ import (
 
 // vectors is the number of MSI-X vectors. Vector 0 takes the control EQs, the others take
 // those of completions.
-const vectors = 8
+const vectors = 64
 
 // Interrupts raises the interrupts of the function in the guest. Raise must not block.
 type Interrupts interface {
@@ -43,12 +43,11 @@ type Config struct {
 type Device struct {
 	cfg    Config
 	opened time.Time
-	mem    adapter.Memory
-	irq    Interrupts
+	dma    *dma // the guest's memory and interrupts; nil: never attached
 
 	mu        sync.Mutex // guards the following fields
 	config    configSpace
-	queueAddr uint64 // of the command queue
+	queueAddr uint64 // of the command queue; 0: there is none
 	health    uint32 // syndrome; 0: healthy
 	half      halfDoorbell
 	fw        *firmware // nil: not attached
@@ -71,7 +70,7 @@ func (d *Device) Attach(mem adapter.Memory, irq Interrupts) {
 	d.Reset()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.mem, d.irq = mem, irq
+	d.dma = &dma{mem: mem, irq: irq}
 	d.fw = newFirmware(d)
 }
 
@@ -81,6 +80,8 @@ func (d *Device) Reset() {
 	d.mu.Lock()
 	fw := d.fw
 	d.fw, d.pending, d.queueAddr = nil, 0, 0
+	d.config.init(vectors)
+	d.masterChanged() // before the objects are destroyed: that may not be seen in memory
 	for d.working {
 		d.idle.Wait()
 	}
@@ -91,9 +92,15 @@ func (d *Device) Reset() {
 	fw.close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.config.init(vectors)
 	d.health, d.half = 0, halfDoorbell{}
 	d.fw = newFirmware(d)
+}
+
+// masterChanged takes the bit Bus Master Enable of the configuration space. d.mu is held.
+func (d *Device) masterChanged() {
+	if d.dma != nil {
+		d.dma.set(d.config.master())
+	}
 }
 
 // Close resets the device and detaches it from the guest.

@@ -67,7 +67,7 @@ func (f *firmware) createEQ(c *call) error {
 	const op = "CREATE_EQ"
 	field := func(off, n int) uint64 { return prm.Bits(c.in, eqContext+off, n) }
 	q := &eq{
-		mem: f.dev.mem, logSize: uint(field(0x63, 5)), vector: int(field(0xb4, 12)), shift: uint(field(0xc3, 5)) + 12,
+		mem: f.dev.dma, logSize: uint(field(0x63, 5)), vector: int(field(0xb4, 12)), shift: uint(field(0xc3, 5)) + 12,
 		events: prm.Bits(c.in, 0x2c0, 64),
 	}
 	q.offset = field(0x54, 6) << (q.shift - 6)
@@ -164,11 +164,13 @@ func (t *eqTable) post(q *eq, typ, sub uint8, data []byte) {
 	at := q.offset + uint64(q.producer&(1<<q.logSize-1))*eqeSize
 	addr := q.pages[at>>q.shift] + at&(1<<q.shift-1)
 	vecs := [2]adapter.Vec{{Addr: addr, Buf: e[:eqeSize-4]}, {Addr: addr + eqeSize - 4, Buf: e[eqeSize-4:]}}
-	if err := q.mem.WriteV(vecs[:]); err != nil {
+	if err := q.mem.WriteV(vecs[:]); notMaster(err) {
+		return // the event is lost
+	} else if err != nil {
 		q.failed = true
 		t.dev.fail()
 		return
 	}
 	q.producer++
-	t.dev.irq.Raise(q.vector)
+	t.dev.dma.Raise(q.vector)
 }

@@ -25,7 +25,7 @@ type firmware struct {
 	users    table[struct{}]          // of the driver's commands: programs
 	domains  table[struct{}]          // transport domains
 	xrcds    map[uint32]*adapter.XRCD // by number
-	counters table[struct{}]          // counter sets
+	counters table[*counterSet]
 	tiss     table[tis]
 	quota    quota
 	rdma     rdmaState
@@ -49,7 +49,7 @@ func (f *firmware) clear() {
 	f.users = newTable[struct{}]("user", 1, 1<<8)
 	f.domains = newTable[struct{}]("transport domain", 1, 1<<16-1)
 	f.xrcds = make(map[uint32]*adapter.XRCD)
-	f.counters = newTable[struct{}]("counter set", 1, 255)
+	f.counters = newTable[*counterSet]("counter set", 1, 255)
 	f.tiss = newTable[tis]("TIS", 1, 1<<16-1)
 	f.quota = quota{objects: make(map[madeObject]int64)}
 	f.sqCQ, f.rqCQ = make(map[uint32]*adapter.CQ), make(map[uint32]*adapter.CQ)
@@ -202,6 +202,7 @@ func (f *firmware) run(c *call) error {
 	err := h(f, c)
 	if err == nil {
 		f.quota.note(c)
+		f.noteCounters(c)
 	}
 	return err
 }

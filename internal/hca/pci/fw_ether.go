@@ -82,7 +82,9 @@ func (f *firmware) createRQ(c *call) error {
 	if typ := c.in32(ctxIn+0x04, 4); typ != 0 {
 		return failure.New("CREATE_RQ", syscall.EOPNOTSUPP, "memory of type %d: only a queue of its own (0) is supported", typ)
 	}
-	return f.withCQ(f.rqCQ, c, func(cq ether.CQ) (uint32, error) { return f.port.CreateRQ(ether.RQ{Ring: r, CQ: cq}) })
+	return f.withCQ(f.rqCQ, c, func(cq ether.CQ) (uint32, error) {
+		return f.port.CreateRQ(ether.RQ{Ring: r, CQ: cq, CounterSet: uint8(c.in32(ctxIn+0x60, 8))})
+	})
 }
 
 func (f *firmware) modifySQ(c *call) error {

@@ -29,14 +29,16 @@ const psid = "SMK0000000001\x00\x00\x00" // board_id in ibv_devinfo
 
 // Registers of ACCESS_REG.
 const (
+	regPMLP            = 0x5002
 	regPMTU            = 0x5003
 	regPTYS            = 0x5004
 	regPAOS            = 0x5006
+	regPFCC            = 0x5007
 	regPPCNT           = 0x5008
 	regNodeDescription = 0x6001
 	regHostEndianness  = 0x7004
 	speed100GBaseCR4   = 1 << 20
-	portMTU            = 9978
+	portMTU            = 10000 // with headers, tag and FCS: the driver subtracts 22 bytes
 )
 
 var _ = register(map[prm.Command]handler{
@@ -66,7 +68,7 @@ func (f *firmware) enableHCA(c *call) error {
 		f.rdma.close()
 		return err
 	}
-	f.port = ether.New(ether.Config{Memory: f.dev.mem, Resolve: physical(f.rdma.ctx), Transmit: f.dev.transmit, Clock: f.dev.clock, Trace: f.traceQueue})
+	f.port = ether.New(ether.Config{Memory: f.dev.dma, Resolve: physical(f.rdma.ctx), Transmit: f.dev.transmit, Clock: f.dev.clock, Trace: f.traceQueue})
 	return nil
 }
 
@@ -119,19 +121,19 @@ func (f *firmware) queryPages(c *call) error {
 // managePages takes pages from the driver, or gives them back.
 func (f *firmware) managePages(c *call) error {
 	const op = "MANAGE_PAGES"
-	n := int(c.in32(0x60, 32))
+	count := c.in32(0x60, 32)
 	switch c.mod {
 	case 0: // the driver could not allocate the pages that it was asked for
 		return nil
 	case 1:
-		if n > maxPages-len(f.hca.pages) {
-			return failure.New(op, syscall.ENOMEM, "%d pages: the function keeps up to %d", n, maxPages)
+		if uint64(count) > uint64(maxPages-len(f.hca.pages)) {
+			return failure.New(op, syscall.ENOMEM, "%d pages: the function keeps up to %d", count, maxPages)
 		}
-		pages, err := c.pageList(0x10, n)
+		pages, err := c.pageList(0x10, int(count))
 		f.hca.pages = append(f.hca.pages, pages...)
 		return err
 	case 2:
-		n = min(n, len(f.hca.pages), (len(c.out)-0x10)/8)
+		n := int(min(uint64(count), uint64(len(f.hca.pages)), uint64(len(c.out)-0x10)/8))
 		for i, page := range f.hca.pages[:n] {
 			be.PutUint64(c.out[0x10+8*i:], page)
 		}
@@ -178,6 +180,10 @@ func (f *firmware) accessReg(c *call) error {
 	switch id {
 	case regHostEndianness, regNodeDescription:
 		return nil
+	case regPFCC: // pause frames: none are sent or obeyed, and a virtual function cannot change that
+		clear(c.out[min(0x18, len(c.out)):])
+	case regPMLP: // lanes of the port: none, because a virtual function has no module
+		clear(c.out[min(0x14, len(c.out)):])
 	case regPTYS:
 		for _, off := range []int{0x60, 0xc0, 0x120} { // supported, admitted, in use
 			set(off, 32, speed100GBaseCR4)

@@ -33,18 +33,6 @@ func (f *firmware) createUser(c *call) error {
 	return err
 }
 
-func (f *firmware) allocCounter(c *call) error {
-	n, err := f.counters.add(struct{}{})
-	c.set(0x58, 8, uint64(n))
-	return err
-}
-
-// queryCounter answers the counters of a set. Those that the model does not count are 0.
-func (f *firmware) queryCounter(c *call) error {
-	_, err := f.counters.get(c.in32(0xf8, 8))
-	return err
-}
-
 const tisContext = 0x100 // in CREATE_TIS, in bits
 
 func (f *firmware) createTIS(c *call) error {

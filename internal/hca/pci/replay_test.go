@@ -64,10 +64,20 @@ func newDriver(t *testing.T, cfg Config) *driver {
 	return d
 }
 
-// start tells the device where the queue is.
+// start makes the device a bus master, and tells it where the queue is.
 func (d *driver) start() {
+	d.setMaster(true)
 	d.write32(regQueueHigh, driverMemory>>32)
 	d.write32(regQueueLow, driverMemory&0xffffffff)
+}
+
+// setMaster sets the bit Bus Master Enable.
+func (d *driver) setMaster(on bool) {
+	var command [2]byte
+	if on {
+		command[0] = commandMaster
+	}
+	d.dev.WriteConfig(configCommand, command[:])
 }
 
 func (d *driver) write32(off uint64, v uint32) {

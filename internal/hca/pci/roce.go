@@ -12,7 +12,7 @@ import (
 )
 
 // gidEntries is the size of the table of RoCE addresses.
-const gidEntries = 16
+const gidEntries = 256
 
 // Versions of RoCE in the table of RoCE addresses.
 const (
@@ -31,7 +31,7 @@ func (r *rdmaState) open(f *firmware) (err error) {
 			return err
 		}
 	}
-	r.ctx = r.dev.NewGuest(f.dev.mem, events{f})
+	r.ctx = r.dev.NewGuest(f.dev.dma, events{f})
 	return nil
 }
 

@@ -37,6 +37,7 @@ var _ = register(map[prm.Command]handler{
 	0x755: (*firmware).modifyNICVPort,
 	0x761: (*firmware).setRoCEAddress,
 	0x765: (*firmware).queryPKey,
+	0x76f: func(f *firmware, c *call) error { return nil }, // QUERY_VNIC_ENV: faults of steering and queues, which are 0 here
 	0x770: (*firmware).queryVPortCounter,
 })
 
@@ -144,21 +145,6 @@ func (f *firmware) modifyNICVPort(c *call) error {
 func (f *firmware) queryPKey(c *call) error {
 	for at := 0x10; at+4 <= len(c.out); at += 4 {
 		be.PutUint32(c.out[at:], 0xffff)
-	}
-	return nil
-}
-
-// queryVPortCounter answers the counters of frames: for each kind a pair of frames and
-// bytes, received and sent.
-func (f *firmware) queryVPortCounter(c *call) error {
-	counts := f.port.Counters()
-	put := func(pair int, n ether.Count) {
-		c.set(0x80+128*pair, 64, n.Frames)
-		c.set(0x80+128*pair+64, 64, n.Bytes)
-	}
-	for kind, pair := range map[ether.Kind]int{ether.Broadcast: 6, ether.Unicast: 8, ether.Multicast: 10} {
-		put(pair, counts.Received[kind])
-		put(pair+1, counts.Sent[kind])
 	}
 	return nil
 }

@@ -72,17 +72,25 @@ func (c CQContext) Put(in []byte) {
 const (
 	CQPeriod = 1 << 0
 	CQCount  = 1 << 1
+	CQMode   = 1 << 4
+)
+
+// When the period of an event's moderation begins.
+const (
+	PeriodFromEvent      = 0 // at the last event
+	PeriodFromCompletion = 1 // at the last completion
 )
 
 // ModifyCQ is a MODIFY_CQ: an event waits for Count completions, or for Period microseconds.
 type ModifyCQ struct {
 	Fields        uint32
 	Period, Count uint16
+	Mode          uint8 // of the period
 }
 
 // ParseModifyCQ decodes a MODIFY_CQ.
 func ParseModifyCQ(in []byte) ModifyCQ {
-	return ModifyCQ{Fields: uint32(Bits(in, 0x60, 32)), Period: uint16(Bits(in, cqcOff+0x84, 12)), Count: uint16(Bits(in, cqcOff+0x90, 16))}
+	return ModifyCQ{Fields: uint32(Bits(in, 0x60, 32)), Mode: uint8(Bits(in, cqcOff+0x0f, 2)), Period: uint16(Bits(in, cqcOff+0x84, 12)), Count: uint16(Bits(in, cqcOff+0x90, 16))}
 }
 
 // RMPContext is a CREATE_RMP: a receive queue that QPs share.

@@ -71,7 +71,8 @@ func (t *Trace) Open() (*trace.Writer, error) {
 	if t.File == "" {
 		return trace.New(os.Stderr, nil, t.Options), nil
 	}
-	file, err := os.Create(t.File)
+	// A trace has addresses and keys of memory: others may not read it, as they may not read a recording.
+	file, err := os.OpenFile(t.File, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("the trace: %w", err)
 	}

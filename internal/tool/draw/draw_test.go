@@ -44,7 +44,7 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := Keys(trace)
-	if len(keys) != 3 || len(keys[0].Bad) != 0 || len(keys[1].Bad) != 1 || len(keys[1].Pieces) != 2 || len(keys[2].Pieces) != 8 || keys[2].Pieces[2].Addr != 0x1000+520 {
+	if len(keys) != 3 || len(keys[0].Bad) != 0 || len(keys[1].Bad) != 1 || len(keys[1].Pieces) != 2 || len(keys[2].expanded().Pieces) != 8 || keys[2].expanded().Pieces[2].Addr != 0x1000+520 {
 		t.Fatalf("keys: %+v", keys)
 	}
 	if g := keys[0].geometry(); g != (geometry{memory: 51200, blocks: 100, data: 512, memStep: 512, wire: 52000, step: 520}) {

@@ -69,6 +69,9 @@ func (k *Key) window(g geometry) (from, to uint64) {
 	return from, from + mostBlocks
 }
 
+// mostShown is the number of pieces of memory that fit a picture. Further ones are not drawn.
+const mostShown = 200
+
 const (
 	left, right = 170.0, 1220.0
 	boxHeight   = 46.0
@@ -88,6 +91,7 @@ func (s strip) x(at uint64) float64 {
 
 // SVG returns the picture of the key.
 func (k *Key) SVG() []byte {
+	k = k.expanded()
 	c := &canvas{width: 1260}
 	title := cmp.Or(k.Title, fmt.Sprintf("memory key %#x", k.Number))
 	c.text(30, 36, style{size: 19, bold: true}, "%s", title)
@@ -146,7 +150,7 @@ func (k *Key) drawMemory(c *canvas, y float64) float64 {
 	var pieces []shown
 	at := uint64(0)
 	for _, p := range k.Pieces {
-		if n := uint64(p.Length); at+n > mem.from && at < mem.to {
+		if n := uint64(p.Length); at+n > mem.from && at < mem.to && len(pieces) < mostShown {
 			pieces = append(pieces, shown{p, at, 0})
 		}
 		at += uint64(p.Length)

@@ -16,8 +16,9 @@ import (
 type Connection struct {
 	Requester, Responder netip.Addr
 	DestQP               uint32 // QP number in the requests
-	SourceQP             uint32 // QP number in the answers; 0: no answer was recorded
 	events               []event
+	answers              map[direction][]event // those from the responder to the requester, by their QP
+	whole                bool                  // complete was called
 }
 
 // event is a packet that the recording of its sender has, or that of its receiver, or both.
@@ -44,24 +45,24 @@ type direction struct {
 	qp       uint32
 }
 
-// Connections returns the reliable connections in recordings, those with the most packets first.
+// Connections returns the reliable connections in recordings, those with the most request packets first.
 // Recordings of both sides may be given together.
 func Connections(recordings ...[]pcap.Packet) []*Connection {
-	requests, answers := map[direction][]event{}, map[direction][]event{}
+	requests, answers := map[direction][]event{}, map[[2]netip.Addr]map[direction][]event{}
 	for _, d := range join(recordings) {
 		if d.event.request {
 			requests[d.direction] = append(requests[d.direction], d.event)
-		} else {
-			answers[d.direction] = append(answers[d.direction], d.event)
+			continue
 		}
+		way := [2]netip.Addr{d.from, d.to}
+		if answers[way] == nil {
+			answers[way] = map[direction][]event{}
+		}
+		answers[way][d.direction] = append(answers[way][d.direction], d.event)
 	}
 	var all []*Connection
 	for d, events := range requests {
-		c := &Connection{Requester: d.from, Responder: d.to, DestQP: d.qp}
-		c.events = events
-		c.events = append(c.events, c.answersOf(answers)...)
-		c.note()
-		all = append(all, c)
+		all = append(all, &Connection{Requester: d.from, Responder: d.to, DestQP: d.qp, events: events, answers: answers[[2]netip.Addr{d.to, d.from}]})
 	}
 	slices.SortFunc(all, func(a, b *Connection) int {
 		if n := len(b.events) - len(a.events); n != 0 {
@@ -82,7 +83,7 @@ type directed struct {
 // recorded is one element of the result.
 func join(recordings [][]pcap.Packet) []*directed {
 	var all []*directed
-	sent := map[string][]*directed{} // by payload
+	sent := map[string][]*directed{} // by payload: those that arrived and are not found yet
 	heard := map[direction]bool{}    // directions whose receiver was recorded
 	var taken []pcap.Packet
 	for _, packets := range recordings {
@@ -95,7 +96,9 @@ func join(recordings [][]pcap.Packet) []*directed {
 			if d := parsePacket(p); d != nil {
 				d.sent, d.lost = p.Time, p.Lost
 				all = append(all, d)
-				sent[string(p.Payload)] = append(sent[string(p.Payload)], d)
+				if !d.lost {
+					sent[string(p.Payload)] = append(sent[string(p.Payload)], d)
+				}
 			}
 		}
 	}
@@ -106,9 +109,9 @@ func join(recordings [][]pcap.Packet) []*directed {
 			continue
 		}
 		heard[d.direction] = true
-		waiting := sent[string(p.Payload)]
-		if n := slices.IndexFunc(waiting, func(d *directed) bool { return d.taken.IsZero() && !d.lost }); n >= 0 {
-			waiting[n].taken = p.Time
+		if waiting := sent[string(p.Payload)]; len(waiting) > 0 {
+			waiting[0].taken = p.Time
+			sent[string(p.Payload)] = waiting[1:]
 			continue
 		}
 		d.taken = p.Time
@@ -143,25 +146,34 @@ func parsePacket(p *pcap.Packet) *directed {
 	return d
 }
 
+// complete adds the answers to the events. A recording can have many connections between two hosts, of
+// which few are drawn: to find the answers of each would take the square of their number.
+func (c *Connection) complete() {
+	if c.whole {
+		return
+	}
+	c.whole = true
+	c.events = append(c.events, c.answersOf()...)
+	c.answers = nil
+	c.note()
+}
+
 // answersOf returns the answers of the direction that shares the most PSNs with the requests.
-func (c *Connection) answersOf(answers map[direction][]event) (best []event) {
+func (c *Connection) answersOf() (best []event) {
 	psns := map[uint32]bool{}
 	for i := range c.events {
 		psns[c.events[i].bth.PSN] = true
 	}
-	most := 0
-	for d, events := range answers {
-		if d.from != c.Responder || d.to != c.Requester {
-			continue
-		}
+	most, qp := 0, uint32(0)
+	for d, events := range c.answers {
 		n := 0
 		for i := range events {
 			if psns[events[i].bth.PSN] {
 				n++
 			}
 		}
-		if n > most || n == most && n > 0 && d.qp < c.SourceQP {
-			most, best, c.SourceQP = n, events, d.qp
+		if n > most || n == most && n > 0 && d.qp < qp {
+			most, best, qp = n, events, d.qp
 		}
 	}
 	return best
@@ -275,6 +287,7 @@ const (
 
 // SVG returns the timeline of the connection.
 func (c *Connection) SVG() []byte {
+	c.complete()
 	rows := c.rows()
 	sent, again, lost := 0, 0, 0
 	for i := range c.events {

@@ -27,6 +27,12 @@ type Entry struct {
 	Step   uint32 `json:"step"` // distance between pieces of an interleaved layout, in bytes
 }
 
+// Interleaved is an interleaved layout: its entries, repeated, each a step further.
+type Interleaved struct {
+	Repeat  uint32  `json:"repeat"`
+	Entries []Entry `json:"entries"`
+}
+
 // Domain is the signature of one domain of a memory key.
 type Domain struct {
 	Type      string  `json:"type"`
@@ -83,43 +89,47 @@ type Record struct {
 	Action  string    `json:"action"`
 	Reason  string    `json:"reason"`
 	Fields  struct {
-		Request     uint64   `json:"request"`
-		Opcode      string   `json:"opcode"`
-		Bytes       uint64   `json:"bytes"`
-		MKey        uint32   `json:"mkey"`
-		Access      []string `json:"access"`
-		List        []Entry  `json:"list"`
-		Interleaved *struct {
-			Repeat  uint32  `json:"repeat"`
-			Entries []Entry `json:"entries"`
-		} `json:"interleaved"`
-		Memory     *Domain `json:"memory_signature"`
-		Wire       *Domain `json:"wire_signature"`
-		Crypto     *Crypto `json:"crypto"`
-		SGEs       []Entry `json:"sges"`
-		RKey       uint32  `json:"rkey"`
-		RemoteAddr Hex     `json:"remote_addr"`
-		Addr       Hex     `json:"addr"`
-		Length     uint64  `json:"length"`
-		QP         uint32  `json:"qp"`
-		Domain     string  `json:"domain"`
-		Block      uint64  `json:"block"`
-		Offset     uint64  `json:"offset"`
-		Stored     Hex     `json:"stored"`
-		Computed   Hex     `json:"computed"`
-		Reported   bool    `json:"reported"`
-		Local      string  `json:"local"`
-		Remote     string  `json:"remote"`
-		DestQP     uint32  `json:"dest_qp"`
+		Request     uint64       `json:"request"`
+		Opcode      string       `json:"opcode"`
+		Bytes       uint64       `json:"bytes"`
+		MKey        uint32       `json:"mkey"`
+		Access      []string     `json:"access"`
+		List        []Entry      `json:"list"`
+		Interleaved *Interleaved `json:"interleaved"`
+		Memory      *Domain      `json:"memory_signature"`
+		Wire        *Domain      `json:"wire_signature"`
+		Crypto      *Crypto      `json:"crypto"`
+		SGEs        []Entry      `json:"sges"`
+		RKey        uint32       `json:"rkey"`
+		RemoteAddr  Hex          `json:"remote_addr"`
+		Addr        Hex          `json:"addr"`
+		Length      uint64       `json:"length"`
+		QP          uint32       `json:"qp"`
+		Domain      string       `json:"domain"`
+		Block       uint64       `json:"block"`
+		Offset      uint64       `json:"offset"`
+		Stored      Hex          `json:"stored"`
+		Computed    Hex          `json:"computed"`
+		Reported    bool         `json:"reported"`
+		Local       string       `json:"local"`
+		Remote      string       `json:"remote"`
+		DestQP      uint32       `json:"dest_qp"`
 	} `json:"fields"`
 }
+
+// mostRecords is the largest number of records of a trace. A record takes about a kilobyte of memory, however
+// short its line is.
+const mostRecords = 1 << 20
 
 // mostLine is the length in bytes of the longest line that ReadTrace takes.
 const mostLine = 4 << 20
 
 // ReadTrace reads a trace that softmkey run --trace-format json wrote. A line that is not a
 // record is an error.
-func ReadTrace(r io.Reader) ([]Record, error) {
+func ReadTrace(r io.Reader) ([]Record, error) { return readTrace(r, mostRecords) }
+
+// readTrace is ReadTrace with the largest number of records.
+func readTrace(r io.Reader, most int) ([]Record, error) {
 	var all []Record
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, mostLine)
@@ -127,6 +137,9 @@ func ReadTrace(r io.Reader) ([]Record, error) {
 		var rec Record
 		if err := json.Unmarshal(lines.Bytes(), &rec); err != nil {
 			return nil, fmt.Errorf("line %d is no record of softmkey run --trace-format json: %w", n, err)
+		}
+		if len(all) == most {
+			return nil, fmt.Errorf("line %d: a trace may have %d records: draw a part of it, for example of head -n %d", n, most, most)
 		}
 		all = append(all, rec)
 	}
@@ -149,7 +162,7 @@ type Bad struct {
 type Key struct {
 	Title   string // "": the title of a memory key, made from its number
 	Number  uint32
-	Pieces  []Entry // in order, strides resolved; none: only the wire domain is drawn
+	Pieces  []Entry // in order; none, and no interleaved layout: only the wire domain is drawn
 	More    uint64  // bytes of pieces that are not in Pieces
 	Length  uint64  // bytes of the wire domain, if there are no pieces
 	First   uint64  // number of the first block that is shown, for the blocks of a file
@@ -160,9 +173,31 @@ type Key struct {
 	Process int
 	Time    time.Time
 	Bad     []Bad
+
+	interleaved *Interleaved // not yet in Pieces: a trace can have many keys, of which few are drawn
 }
 
-// mostPieces is the largest number of pieces that are kept of an interleaved layout.
+// expanded returns a copy of the key whose interleaved layout is in Pieces.
+func (k *Key) expanded() *Key {
+	l := k.interleaved
+	c := *k
+	if l == nil {
+		return &c
+	}
+	c.interleaved, c.Pieces, c.More = nil, nil, 0
+	n := uint32(0)
+	for ; n < l.Repeat && len(l.Entries) > 0 && len(c.Pieces)+len(l.Entries) <= mostPieces; n++ {
+		for _, e := range l.Entries {
+			c.Pieces = append(c.Pieces, Entry{Addr: e.Addr + Hex(uint64(n)*uint64(e.Step)), Length: e.Length, LKey: e.LKey})
+		}
+	}
+	for _, e := range l.Entries {
+		c.More += uint64(e.Length) * uint64(l.Repeat-n)
+	}
+	return &c
+}
+
+// mostPieces is the largest number of pieces that are drawn of an interleaved layout.
 const mostPieces = 4096
 
 // Keys returns the configurations of memory keys in a trace, in the order of their configuration,
@@ -178,7 +213,7 @@ func Keys(trace []Record) []*Key {
 			k := &Key{Number: f.MKey, Pieces: f.List, Memory: f.Memory, Wire: f.Wire, Crypto: f.Crypto, Access: f.Access, Process: r.Process, Time: r.Time}
 			if old := last[f.MKey>>8]; old != nil { // attributes that a configuration does not set stay
 				if f.List == nil && f.Interleaved == nil {
-					k.Pieces, k.More = old.Pieces, old.More
+					k.Pieces, k.interleaved = old.Pieces, old.interleaved
 				}
 				if f.Wire == nil {
 					k.Memory, k.Wire = old.Memory, old.Wire
@@ -191,16 +226,7 @@ func Keys(trace []Record) []*Key {
 				}
 			}
 			if l := f.Interleaved; l != nil {
-				k.Pieces = nil
-				n := uint32(0)
-				for ; n < l.Repeat && len(l.Entries) > 0 && len(k.Pieces)+len(l.Entries) <= mostPieces; n++ {
-					for _, e := range l.Entries {
-						k.Pieces = append(k.Pieces, Entry{Addr: e.Addr + Hex(uint64(n)*uint64(e.Step)), Length: e.Length, LKey: e.LKey})
-					}
-				}
-				for _, e := range l.Entries {
-					k.More += uint64(e.Length) * uint64(l.Repeat-n)
-				}
+				k.Pieces, k.interleaved = nil, l
 			}
 			last[f.MKey>>8] = k
 			all = append(all, k)

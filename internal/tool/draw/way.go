@@ -2,6 +2,7 @@ package draw
 
 import (
 	"fmt"
+	"sort"
 	"time"
 )
 
@@ -65,12 +66,14 @@ func (w *Way) found(k *Key) *Key {
 		return nil
 	}
 	c := *k
-	c.Bad = nil
-	for _, b := range k.Bad {
-		if !b.Time.Before(w.Begin) && (w.Status == "" || !b.Time.After(w.Begin.Add(w.Took))) {
-			c.Bad = append(c.Bad, b)
-		}
+	// The blocks of a key are in the order of the trace, which is that of their times.
+	from := sort.Search(len(k.Bad), func(i int) bool { return !k.Bad[i].Time.Before(w.Begin) })
+	to := len(k.Bad)
+	if w.Status != "" {
+		end := w.Begin.Add(w.Took)
+		to = max(from, sort.Search(len(k.Bad), func(i int) bool { return k.Bad[i].Time.After(end) }))
 	}
+	c.Bad = k.Bad[from:to]
 	return &c
 }
 
@@ -171,7 +174,7 @@ func (s *side) draw(c *canvas) {
 		c.between(left, right, min(s.memoryY, s.wireY)+boxHeight, left, right, max(s.memoryY, s.wireY), "#eef1f5", 0.7)
 		return
 	}
-	k := s.key
+	k := s.key.expanded()
 	g := k.geometry()
 	from, to := k.window(g)
 	c.text(30, s.memoryY+38, style{size: 11, fill: soft}, "%s", k.Memory.describe())
@@ -183,7 +186,7 @@ func (s *side) draw(c *canvas) {
 	at := uint64(0)
 	shown := 0
 	for i, p := range k.Pieces {
-		if n := uint64(p.Length); at+n > mem.from && at < mem.to {
+		if n := uint64(p.Length); at+n > mem.from && at < mem.to && shown < mostShown {
 			a, b := mem.x(at), mem.x(at+n)
 			c.rect(a+2, buffers, max(b-a-4, 1), 34, palette[i%len(palette)], ` rx="4"`)
 			if shown++; b-a > 110 {

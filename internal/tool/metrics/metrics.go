@@ -14,7 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/net/netutil"
 
 	"github.com/softmkey/softmkey/roce"
 )
@@ -33,7 +32,8 @@ type Server struct {
 	ended chan struct{}
 }
 
-// connections is the largest number of connections that the server serves at a time; others wait.
+// connections is the largest number of connections that are open at a time. A new one takes the place of the
+// oldest one that waits for its client.
 const connections = 16
 
 // Serve listens at a TCP address, HOST:PORT. It calls read for each request for /metrics and
@@ -43,19 +43,19 @@ func Serve(addr string, read func() []Device) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	l = netutil.LimitListener(l, connections)
 	registry := prometheus.NewPedanticRegistry()
 	if err := registry.Register(newCollector(read)); err != nil {
 		l.Close()
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	mux.Handle("/metrics", answering(promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})))
 	s := &Server{addr: l.Addr(), ended: make(chan struct{})}
-	s.http = http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14}
+	var open clients
+	s.http = http.Server{ConnContext: withClient, ConnState: open.changed, Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14}
 	go func() {
 		defer close(s.ended)
-		s.http.Serve(l) // returns after Close
+		s.http.Serve(&limitListener{l, &open}) // returns after Close
 	}()
 	return s, nil
 }

@@ -1,10 +1,12 @@
 package metrics
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -63,8 +65,8 @@ func TestServe(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestConnections opens more connections than the server serves at a time, and sends nothing on them. A
-// request that waits behind them is answered when one of them ends.
+// TestConnections opens as many connections as the server has, and sends nothing or half a request on them. A
+// request beside them is answered at once, in the place of the oldest one; the others stay open.
 func TestConnections(t *testing.T) {
 	s, err := Serve("127.0.0.1:0", func() []Device { return nil })
 	if err != nil {
@@ -72,29 +74,37 @@ func TestConnections(t *testing.T) {
 	}
 	defer s.Close()
 	var open []net.Conn
-	for range connections {
+	for i := range connections {
 		c, err := net.Dial("tcp", s.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
+		if i%2 == 0 {
+			if _, err := io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: a\r\nX: "); err != nil {
+				t.Fatal(err)
+			}
+		}
 		open = append(open, c)
 	}
-	got := make(chan error, 1)
-	go func() {
-		r, err := http.Get("http://" + s.Addr().String() + "/metrics")
-		if err == nil {
-			r.Body.Close()
+	one := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for range 3 {
+		r, err := one.Get("http://" + s.Addr().String() + "/metrics")
+		if err != nil {
+			t.Fatal(err)
 		}
-		got <- err
-	}()
-	select {
-	case err := <-got:
-		t.Fatalf("a connection more than %d was served: %v", connections, err)
-	case <-time.After(100 * time.Millisecond):
+		r.Body.Close()
 	}
-	open[0].Close()
-	if err := <-got; err != nil {
+	// The server has closed one connection for the first request, and none for the others.
+	open[0].SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := open[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest connection: %v", err)
+	}
+	last := open[connections-2] // half a request
+	if _, err := io.WriteString(last, "b\r\nConnection: close\r\n\r\n"); err != nil {
 		t.Error(err)
+	}
+	if b, err := io.ReadAll(last); err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 200 ") {
+		t.Errorf("the rest of a request: %q, %v", b[:min(len(b), 40)], err)
 	}
 }

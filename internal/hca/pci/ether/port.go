@@ -60,7 +60,6 @@ func (c *Count) add(frame []byte) {
 // Counters count the frames of a port.
 type Counters struct {
 	Sent, Received [kinds]Count
-	NoBuffer       uint64 // received, but the queue had no entry with room for it
 	Unmatched      uint64 // received, but no flow table has led to a queue
 }
 
@@ -77,14 +76,15 @@ func Total(kinds [kinds]Count) (t Count) {
 type Port struct {
 	cfg Config
 
-	mu     sync.Mutex // guards the following fields and the queues
-	next   uint32     // number of the next object
-	rqs    map[uint32]*RQ
-	sqs    map[uint32]*SQ
-	rqts   map[uint32]*rqt
-	tirs   map[uint32]*TIR
-	steer  steering
-	counts Counters
+	mu       sync.Mutex // guards the following fields and the queues
+	next     uint32     // number of the next object
+	rqs      map[uint32]*RQ
+	sqs      map[uint32]*SQ
+	rqts     map[uint32]*rqt
+	tirs     map[uint32]*TIR
+	steer    steering
+	counts   Counters
+	noBuffer [256]uint64 // by counter set
 
 	in  incoming // the entry of a receive queue that takes a frame
 	out outgoing // the request that the goroutine executes which sends; only that goroutine uses it
@@ -150,6 +150,13 @@ func (p *Port) Counters() Counters {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.counts
+}
+
+// NoBuffer returns how many frames were dropped because their queue, of a counter set, had no entry with room.
+func (p *Port) NoBuffer(set uint8) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.noBuffer[set]
 }
 
 // Close destroys all objects and waits until nothing touches the guest's memory. Frames
@@ -323,10 +330,11 @@ func (p *Port) build(q *SQ) error {
 	}
 	o.frame = append(o.frame[:0], w.Headers...)
 	for _, d := range w.Data {
-		at, n := len(o.frame), int(d.Length)
-		if n > limit-at {
+		at := len(o.frame)
+		if uint64(d.Length) > uint64(max(0, limit-at)) {
 			return refuse(op, syscall.EINVAL, "request %d: a frame of more than %d bytes", q.next, limit)
 		}
+		n := int(d.Length)
 		addr, err := p.cfg.Resolve(d.LKey, d.Addr, uint64(n))
 		if err != nil {
 			return err
@@ -416,7 +424,7 @@ func (p *Port) deliver(q *RQ, frame []byte, cqe *prm.EthernetCQE) {
 	waiting := int(rung - q.next)
 	switch {
 	case waiting == 0:
-		p.counts.NoBuffer++
+		p.noBuffer[q.CounterSet]++
 		return
 	case waiting > 1<<q.LogSize:
 		p.failRQ(q, refuse("receive queue", syscall.EINVAL, "the doorbell is %d entries ahead, the queue has %d", waiting, 1<<q.LogSize))
@@ -426,7 +434,7 @@ func (p *Port) deliver(q *RQ, frame []byte, cqe *prm.EthernetCQE) {
 		p.failRQ(q, err)
 		return
 	} else if !fits {
-		p.counts.NoBuffer++
+		p.noBuffer[q.CounterSet]++
 		return
 	}
 	p.counts.Received[kindOf(frame)].add(frame)
@@ -453,7 +461,7 @@ func (p *Port) scatter(q *RQ, frame []byte) (fits bool, err error) {
 		return false, nil
 	}
 	for _, d := range in.data {
-		n := min(len(frame), int(d.Length))
+		n := int(min(uint64(len(frame)), uint64(d.Length)))
 		if n == 0 {
 			continue
 		}

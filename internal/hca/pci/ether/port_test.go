@@ -255,7 +255,7 @@ func TestReceive(t *testing.T) {
 	if err := r.mem.Read(buffers, got); err != nil || !bytes.Equal(got, frame) {
 		t.Errorf("received %x, %v", got, err)
 	}
-	if c := r.port.Counters(); c.NoBuffer != 2 || c.Unmatched != 1 || c.Received[Unicast].Frames != 1 {
+	if c := r.port.Counters(); r.port.NoBuffer(0) != 2 || c.Unmatched != 1 || c.Received[Unicast].Frames != 1 {
 		t.Errorf("counters %+v", c)
 	}
 }

@@ -77,7 +77,8 @@ func (r *Ring) counter(mem Memory, off uint64) (uint16, error) {
 // RQ is a receive queue.
 type RQ struct {
 	Ring
-	CQ CQ
+	CQ         CQ
+	CounterSet uint8 // that counts the frames without a buffer
 
 	number uint32
 	state  uint8

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"syscall"
@@ -98,16 +99,44 @@ func (s *Socket) CloseDescriptors() {
 	s.FDs = s.FDs[:0]
 }
 
+// memoryFileSystems are the file systems whose files can be a guest's memory. An access to a mapped file
+// waits until the file system has read the page. The kernel's own file systems read from memory or from
+// a local disk. A file system that is a program (FUSE) or a server (NFS), or lies on one (overlayfs), may
+// never answer; the thread that waits cannot be interrupted, and neither the client's end nor the end of
+// this process would take effect.
+var memoryFileSystems = map[int64]bool{
+	unix.TMPFS_MAGIC: true, unix.RAMFS_MAGIC: true, unix.HUGETLBFS_MAGIC: true, // memfd_create's files are in one of these
+	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true,
+}
+
+// checkMemoryFile refuses a file on which an access could wait for ever.
+func checkMemoryFile(op string, fd int, st *unix.Stat_t) error {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return failure.New(op, syscall.EINVAL, "a file of mode %#o: must be a regular file, for example of memfd_create", st.Mode)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return err
+	}
+	if typ := int64(fs.Type) & math.MaxUint32; !memoryFileSystems[typ] { // a word of 32 bits is signed
+		return failure.New(op, syscall.EINVAL, "a file in a file system of type %#x: accesses might wait for ever; the memory must be a memfd, or a file in tmpfs, hugetlbfs, ext4, xfs, btrfs or f2fs", typ)
+	}
+	return nil
+}
+
 // MapFile adds size bytes at an offset of a file to the guest's memory, at address addr. The
 // client may truncate the file later: then guestmem.Map refuses accesses. EINVAL: the file does
-// not have these bytes, or cannot be mapped.
+// not have these bytes, cannot be mapped, or is in a file system that may not answer.
 func MapFile(m *guestmem.Map, fd int, offset, addr, size uint64, readOnly bool) error {
 	const op = "map guest memory"
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if size == 0 || offset%uint64(os.Getpagesize()) != 0 || offset+size < offset || offset+size > uint64(st.Size) {
+	if err := checkMemoryFile(op, fd, &st); err != nil {
+		return err
+	}
+	if size == 0 || offset%uint64(os.Getpagesize()) != 0 || offset+size < offset || offset+size > uint64(st.Size) || size > math.MaxInt {
 		return failure.New(op, syscall.EINVAL, "%#x bytes at %#x of a file with %#x", size, offset, st.Size)
 	}
 	prot := unix.PROT_READ

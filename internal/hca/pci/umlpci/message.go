@@ -119,7 +119,7 @@ type access struct {
 }
 
 // parseAccess decodes a message of queue 0. room is the number of bytes for the answer.
-func parseAccess(b []byte, room int) (a access, err error) {
+func parseAccess(b []byte, room uint64) (a access, err error) {
 	const op = "PCI message"
 	if len(b) < accessSize {
 		return a, failure.New(op, syscall.EINVAL, "%d bytes: must be at least %d", len(b), accessSize)
@@ -132,7 +132,7 @@ func parseAccess(b []byte, room int) (a access, err error) {
 		return a, failure.New(op, syscall.EINVAL, "BAR %d: the device has BAR 0", a.bar)
 	case a.size == 0 || a.size > maxAccess:
 		return a, failure.New(op, syscall.EINVAL, "%d bytes: must be 1 to %d", a.size, maxAccess)
-	case a.reads() && int(a.size) > room:
+	case a.reads() && uint64(a.size) > room:
 		return a, failure.New(op, syscall.EINVAL, "a read of %d bytes with room for %d", a.size, room)
 	case !a.reads() && int(a.size) > len(b):
 		return a, failure.New(op, syscall.EINVAL, "a write of %d bytes has %d", a.size, len(b))

@@ -43,7 +43,7 @@ type chain struct {
 	head uint16
 	in   []byte
 	room []piece
-	free int // bytes of room
+	free uint64 // bytes of room
 }
 
 func (q *queue) load16(addr uint64) (uint16, error) {
@@ -87,7 +87,7 @@ func (q *queue) next(b []byte) (c chain, ok bool, err error) {
 			return c, false, failure.New("virtqueue", syscall.EPROTO, "a descriptor with flags %#x: indirect ones are not offered", flags)
 		case flags&descWrite != 0:
 			q.room = append(q.room, piece{addr, n})
-			c.free += int(n)
+			c.free += uint64(n)
 		case len(q.room) > 0:
 			return c, false, failure.New("virtqueue", syscall.EPROTO, "bytes to read after room to write")
 		case uint64(n) > uint64(cap(b)-len(c.in)):
@@ -112,7 +112,7 @@ func (q *queue) next(b []byte) (c chain, ok bool, err error) {
 func (q *queue) finish(c *chain, answer []byte) error {
 	rest := answer
 	for _, p := range c.room {
-		n := min(int(p.len), len(rest))
+		n := int(min(uint64(p.len), uint64(len(rest))))
 		if n > 0 {
 			if err := q.mem.Write(p.addr, rest[:n]); err != nil {
 				return err

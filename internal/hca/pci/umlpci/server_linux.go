@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -71,6 +72,7 @@ type ring struct {
 	call    *transport.Signal // of the queue of accesses: tells the kernel of executed ones; nil: none
 	serving sync.WaitGroup
 	running bool
+	ending  atomic.Bool // the goroutine ends, also if the queue is never empty
 }
 
 func (r *ring) closeKick() {
@@ -259,12 +261,13 @@ func (c *conn) start(index int) error {
 	}
 	r.queue.mem = &c.memory
 	r.running = true
+	r.ending.Store(false)
 	kick, call := r.kick, r.call
 	if index == interruptQueue {
 		c.vectors.setQueue(&r.queue)
 		r.serving.Go(func() { c.serveInterrupts(kick) })
 	} else {
-		r.serving.Go(func() { c.serveAccesses(&r.queue, kick, call) })
+		r.serving.Go(func() { c.serveAccesses(r, kick, call) })
 	}
 	return nil
 }
@@ -275,6 +278,7 @@ func (c *conn) stop(index int) {
 	if !r.running {
 		return
 	}
+	r.ending.Store(true)
 	r.closeKick()
 	r.serving.Wait()
 	r.running = false
@@ -311,11 +315,12 @@ func (c *conn) serveInterrupts(kick *os.File) {
 const maxUnread = 64
 
 // serveAccesses executes the accesses of the kernel.
-func (c *conn) serveAccesses(q *queue, kick *os.File, call *transport.Signal) {
+func (c *conn) serveAccesses(r *ring, kick *os.File, call *transport.Signal) {
+	q := &r.queue
 	in := make([]byte, 0, accessSize+maxAccess)
 	most := min(maxUnread, q.entries/4)
 	for {
-		for {
+		for !r.ending.Load() {
 			ch, ok, err := q.next(in)
 			if err == nil && ok {
 				err = q.finish(&ch, c.access(&ch))

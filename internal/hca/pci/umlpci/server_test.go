@@ -11,9 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -495,6 +497,52 @@ func TestBrokenQueues(t *testing.T) {
 			if v := k.call(reqSetOwner, nil); v != 0 {
 				t.Errorf("SET_OWNER: %d", v)
 			}
+		})
+	}
+}
+
+// TestQueueThatNeverEmpties adds accesses to the queue without an end, also after the kernel's connection
+// has closed: another process may have the memory. The server disables the queue when it is told to, and
+// ends with the connection.
+func TestQueueThatNeverEmpties(t *testing.T) {
+	for _, first := range []string{"disable", "close"} {
+		t.Run(first, func(t *testing.T) {
+			k := newKernel(t)
+			k.start()
+			k.write(opBARWrite, 0x20, []byte("doorbell"))
+			q := &k.queue[accessQueue]
+			for i := range uint64(entries) { // each is the chain of that access
+				le.PutUint16(k.at(q.avail+availRing+2*i), 0)
+			}
+			stop, stopped := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(stopped)
+				index := (*uint32)(unsafe.Pointer(&k.at(q.avail)[0])) // flags, and the index in the high half
+				used := (*uint32)(unsafe.Pointer(&k.at(q.used)[0]))
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						n := uint16(atomic.LoadUint32(used)>>16) + entries/2
+						atomic.StoreUint32(index, uint32(n)<<16)
+					}
+				}
+			}()
+			for le.Uint16(k.at(q.used+2)) < 1000 {
+				unix.Write(k.kicks[accessQueue], []byte{1, 0, 0, 0, 0, 0, 0, 0})
+				time.Sleep(time.Millisecond)
+			}
+			if first == "disable" {
+				if v := k.call(reqSetVringEnable, words(accessQueue)); v != 0 {
+					t.Errorf("SET_VRING_ENABLE: %d", v)
+				}
+			}
+			k.conn.Close()
+			<-k.done
+			k.done <- nil // for close
+			close(stop)
+			<-stopped
 		})
 	}
 }

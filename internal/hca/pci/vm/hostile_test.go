@@ -370,7 +370,7 @@ func (h *hostile) round(operations int) (err error) {
 		do     func() error
 	}{
 		{"commands", 30, h.command}, {"requests", 30, h.request}, {"doorbells", 10, h.doorbell}, {"memory", 10, h.poke}, {"accesses", 6, h.access},
-		{"messages", 4, h.message}, {"frames", 20, h.frame}, {"maps", 2, h.remap}, {"floods", 1, h.flood}, {"resets", 1, h.reset},
+		{"messages", 4, h.message}, {"frames", 20, h.frame}, {"maps", 2, h.remap}, {"floods", 1, h.flood}, {"resets", 1, h.reset}, {"silences", 2, h.silence},
 	}
 	weights := 0
 	for _, o := range all {
@@ -1037,6 +1037,39 @@ func (h *hostile) flood() error {
 	}
 	h.most = max(h.most, h.server.anonymous())
 	return nil
+}
+
+// silence takes bus mastering away, or the command queue by a reset, and rings doorbells and sends
+// frames nevertheless. The adapter does not touch the memory.
+func (h *hostile) silence() error {
+	reset := h.rand.IntN(4) == 0
+	if reset {
+		if _, err := h.m.call(msgReset, nil); err != nil {
+			return err
+		}
+	}
+	if err := h.m.master(reset); err != nil {
+		return err
+	}
+	parts := [][]byte{h.m.all[fileLow : fileLow+partSize], h.m.all[fileDriver : fileDriver+driverSize]}
+	sums := []uint32{crc32.ChecksumIEEE(parts[0]), crc32.ChecksumIEEE(parts[1])}
+	for range 1 + h.rand.IntN(8) {
+		if err := errors.Join(h.m.write32(regDoorbell, h.rand.Uint32()), h.doorbell(), h.frame()); err != nil {
+			return err
+		}
+	}
+	if _, err := h.m.read32(regHealth); err != nil { // what was written before is done then
+		return err
+	}
+	for i, part := range parts {
+		if crc32.ChecksumIEEE(part) != sums[i] {
+			return fmt.Errorf("the adapter wrote to part %d of the memory without leave; reset: %t", i, reset)
+		}
+	}
+	if reset {
+		return h.reset()
+	}
+	return h.m.queue()
 }
 
 // reset resets the adapter, and begins anew.

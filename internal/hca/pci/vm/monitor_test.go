@@ -252,8 +252,21 @@ func (m *monitor) boxes(at uint64, n int, data []byte) uint64 {
 	return first
 }
 
-// queue tells the adapter where the command queue is.
+// master sets the bit Bus Master Enable.
+func (m *monitor) master(on bool) error {
+	b := []byte{0, 0}
+	if on {
+		b[0] = 1 << 2
+	}
+	_, err := m.call(msgRegionWrite, region(4, configuration, len(b), b))
+	return err
+}
+
+// queue makes the adapter a bus master and tells it where the command queue is.
 func (m *monitor) queue() error {
+	if err := m.master(true); err != nil {
+		return err
+	}
 	if err := m.write32(regQueueHigh, driverQueue>>32); err != nil {
 		return err
 	}

@@ -3,12 +3,14 @@ package vm
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"net"
 	"path/filepath"
 	"sync"
 
 	"github.com/softmkey/softmkey/internal/base/frames"
 	"github.com/softmkey/softmkey/internal/base/loan"
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/pci/transport"
@@ -25,6 +27,9 @@ type Options struct {
 	// Client is called when a client comes (nil) and when it goes, with the reason if it
 	// was sent away; it may be nil.
 	Client func(comes bool, err error)
+
+	// Down is called with the reason when the network goes down; it may be nil.
+	Down func(error)
 
 	// Refused is called with the reason of each request of a client that is refused, from several
 	// goroutines; it may be nil.
@@ -50,7 +55,7 @@ func (d device) Attach(mem *guestmem.Map, irq transport.Interrupts) { d.Device.A
 
 // Serve serves an adapter to one client after another until the context ends, and closes
 // the listener and the network then. It returns the cause of the end.
-func Serve(ctx context.Context, l *net.UnixListener, o Options) error {
+func Serve(ctx context.Context, l *unixsocket.Listener, o Options) error {
 	o.Device.Transmit = func(frame []byte) { o.Link.Send(frame) } // a frame that cannot be sent is lost
 	dev := pci.New(o.Device)
 	serve := vfiouser.Serve
@@ -58,7 +63,7 @@ func Serve(ctx context.Context, l *net.UnixListener, o Options) error {
 		serve = umlpci.Serve
 	}
 	var receiving sync.WaitGroup
-	receiving.Go(func() { receive(o.Link, dev) })
+	receiving.Go(func() { o.receive(dev) })
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer func() {
 		stop()
@@ -90,15 +95,25 @@ func (o *Options) client(comes bool, err error) {
 	}
 }
 
+func (o *Options) report(err error) {
+	if o.Down != nil {
+		o.Down(err)
+	}
+}
+
 // receive hands the frames of the network to the adapter until the network is closed.
-func receive(l frames.Link, dev *pci.Device) {
+func (o *Options) receive(dev *pci.Device) {
 	b := make([]byte, frames.MaxFrame)
 	for {
-		n, err := l.Recv(b)
-		if err != nil {
+		n, err := o.Link.Recv(b)
+		switch {
+		case err == nil:
+			dev.Receive(b[:n])
+			loan.End(b[:n])
+		case errors.Is(err, net.ErrClosed):
 			return
+		default:
+			o.report(err)
 		}
-		dev.Receive(b[:n])
-		loan.End(b[:n])
 	}
 }

@@ -1,0 +1,116 @@
+package pci
+
+import (
+	"github.com/softmkey/softmkey/internal/hca/pci/ether"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/roce"
+)
+
+// counterSet is a set of queue counters. mlx5_ib makes one for all QPs of the port, and mlx5e one for its
+// receive queues. So a set that a QP names counts the packets of all QPs: the port does not count each QP by
+// itself. The capability to give single QPs a set of their own (rts2rts_qp_counters_set_id) is not announced.
+type counterSet struct {
+	qps  bool          // a QP names the set
+	base roce.Counters // of the port when the set was made or cleared
+	lost uint64        // frames for receive queues of the set that had no buffer, at that time
+}
+
+// roceCounters returns the counters of the port's RDMA side, which are 0 before ENABLE_HCA.
+func (f *firmware) roceCounters() roce.Counters {
+	if f.rdma.dev == nil {
+		return roce.Counters{}
+	}
+	return f.rdma.dev.Engine().Port().Counters()
+}
+
+func (f *firmware) allocCounter(c *call) error {
+	n, err := f.counters.add(&counterSet{base: f.roceCounters()})
+	c.set(0x58, 8, uint64(n))
+	if err == nil && f.port != nil {
+		f.counters.objects[n].lost = f.port.NoBuffer(uint8(n))
+	}
+	return err
+}
+
+// qpCounterSet is the place of counter_set_id in a command that has a QP context.
+const qpCounterSet = 0x18*8 + 0x60
+
+// noteCounters notes the counter set that a QP names, in a command that was executed.
+func (f *firmware) noteCounters(c *call) {
+	switch c.command {
+	case prm.CmdCreateQP, prm.CmdRst2InitQP, prm.CmdInit2InitQP:
+		if s := f.counters.objects[c.in32(qpCounterSet, 8)]; s != nil {
+			s.qps = true
+		}
+	}
+}
+
+// queueCounters are the counters of a set that QPs name: the offset of each in the answer, in bits, and its value.
+var queueCounters = []struct {
+	name string
+	off  int
+	of   func(n *roce.Counters) uint64
+}{
+	{"rx_write_requests", 0x80, func(n *roce.Counters) uint64 { return n.WriteRequests }},
+	{"rx_read_requests", 0xc0, func(n *roce.Counters) uint64 { return n.ReadRequests }},
+	{"rx_atomic_requests", 0x100, func(n *roce.Counters) uint64 { return n.AtomicRequests }},
+	{"out_of_buffer", 0x180, func(n *roce.Counters) uint64 { return n.RNRSent + n.NoReceive }},
+	{"out_of_sequence", 0x1c0, func(n *roce.Counters) uint64 { return n.OutOfSequence }},
+	{"duplicate_request", 0x200, func(n *roce.Counters) uint64 { return n.DuplicateRequests }},
+	{"rnr_nak_retry_err", 0x240, func(n *roce.Counters) uint64 { return n.RNRReceived }},
+	{"packet_seq_err", 0x280, func(n *roce.Counters) uint64 { return n.SequenceNAKsReceived }},
+	{"local_ack_timeout_err", 0x300, func(n *roce.Counters) uint64 { return n.Timeouts }},
+	{"roce_adp_retrans", 0x640, func(n *roce.Counters) uint64 { return n.Retransmitted }},
+	{"roce_adp_retrans_to", 0x660, func(n *roce.Counters) uint64 { return n.Timeouts + n.Probes }},
+}
+
+const outOfBuffer = 0x180
+
+// queryCounter answers the counters of a set, and clears them if the command says so. Those that are not in
+// queueCounters count events that the adapter does not have, and are 0. Counters have 32 bits and wrap.
+func (f *firmware) queryCounter(c *call) error {
+	n := c.in32(0xf8, 8)
+	s, err := f.counters.get(n)
+	if err != nil {
+		return err
+	}
+	now := f.roceCounters()
+	for _, q := range queueCounters {
+		if s.qps {
+			c.set(q.off, 32, q.of(&now)-q.of(&s.base))
+		}
+	}
+	lost := f.port.NoBuffer(uint8(n))
+	c.set(outOfBuffer, 32, prm.Bits(c.out, outOfBuffer, 32)+lost-s.lost)
+	if c.flag(0xc0) {
+		s.base, s.lost = now, lost
+	}
+	return nil
+}
+
+// Pairs of counters in the answer to QUERY_VPORT_COUNTER: packets, then bytes. A received pair comes before the
+// sent one. The pairs of errors (0 and 1) stay 0: a frame that is damaged does not reach the port.
+const (
+	pairRDMA      = 2 // to one host. Packets to multicast groups are counted there, too
+	pairBroadcast = 6
+	pairUnicast   = 8
+	pairMulticast = 10
+)
+
+// queryVPortCounter answers the counters of frames and of RDMA packets: for each kind a pair of frames and
+// bytes, received and sent.
+func (f *firmware) queryVPortCounter(c *call) error {
+	put := func(pair int, n ether.Count) {
+		c.set(0x80+128*pair, 64, n.Frames)
+		c.set(0x80+128*pair+64, 64, n.Bytes)
+	}
+	rdma := f.roceCounters()
+	put(pairRDMA, ether.Count{Frames: rdma.RecvPackets, Bytes: rdma.RecvBytes})
+	put(pairRDMA+1, ether.Count{Frames: rdma.SentPackets, Bytes: rdma.SentBytes})
+	counts := f.port.Counters()
+	for kind, pair := range map[ether.Kind]int{ether.Broadcast: pairBroadcast, ether.Unicast: pairUnicast, ether.Multicast: pairMulticast} {
+		put(pair, counts.Received[kind])
+		put(pair+1, counts.Sent[kind])
+	}
+	return nil
+}

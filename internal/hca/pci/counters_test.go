@@ -1,0 +1,88 @@
+package pci
+
+import (
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// command executes a command without mailboxes' contents, and fails the test unless it succeeds.
+func (d *driver) command(op prm.Command, mod uint16, inLen, outLen int, fields ...[3]uint64) []byte {
+	d.t.Helper()
+	in := make([]byte, inLen)
+	prm.PutCommand(in, op, mod)
+	for _, f := range fields {
+		prm.SetBits(in, int(f[0]), int(f[1]), f[2])
+	}
+	status, out := d.exec(in, outLen)
+	if status != deliverOK || out[0] != 0 {
+		d.t.Fatalf("%v: delivery status %#x, status %v", op, status, prm.CommandStatus(out[0]))
+	}
+	return out
+}
+
+// TestQueueCounters queries sets of counters. A set that a QP names counts what the port's QPs do; another
+// one stays 0; clearing begins anew.
+func TestQueueCounters(t *testing.T) {
+	d := booted(t, Config{})
+	port := d.dev.firmware().rdma.dev.Engine().Port()
+	if port == nil {
+		t.Fatal("no port")
+	}
+	number := func(out []byte) uint64 { return prm.Bits(out, 0x58, 8) }
+	unused := number(d.command(0x771, 0, 16, 16))
+	used := number(d.command(0x771, 0, 16, 16))
+	fw := d.dev.firmware()
+	set := fw.counters.objects[uint32(used)]
+	// A QP's context names the set, in the command that creates the QP.
+	c := &call{command: prm.CmdCreateQP, in: make([]byte, 0x110), out: make([]byte, 16)}
+	prm.SetBits(c.in, qpCounterSet, 8, used)
+	fw.noteCounters(c)
+	if !set.qps {
+		t.Fatal("the set does not count for QPs")
+	}
+	// Counts that the set does not have yet.
+	base := &set.base
+	base.Retransmitted -= 5
+	base.WriteRequests -= 7
+	base.SequenceNAKsReceived -= 3
+	base.Timeouts -= 2
+	query := func(n, clear uint64) map[string]uint64 {
+		out := d.command(0x773, 0, 32, 0x100, [3]uint64{0xf8, 8, n}, [3]uint64{0xc0, 1, clear})
+		m := make(map[string]uint64)
+		for _, q := range queueCounters {
+			if v := prm.Bits(out, q.off, 32); v != 0 {
+				m[q.name] = v
+			}
+		}
+		return m
+	}
+	want := map[string]uint64{"rx_write_requests": 7, "packet_seq_err": 3, "local_ack_timeout_err": 2, "roce_adp_retrans": 5, "roce_adp_retrans_to": 2}
+	for _, row := range []struct {
+		set, clear uint64
+		want       map[string]uint64
+	}{{unused, 0, nil}, {used, 0, want}, {used, 1, want}, {used, 0, nil}} {
+		got := query(row.set, row.clear)
+		if len(got) != len(row.want) {
+			t.Errorf("set %d: %v, want %v", row.set, got, row.want)
+		}
+		for name, v := range row.want {
+			if got[name] != v {
+				t.Errorf("set %d: %s %d, want %d", row.set, name, got[name], v)
+			}
+		}
+	}
+}
+
+// TestQuestionsOfTools executes the queries that ethtool, devlink and a bond make. Each of them that fails
+// leaves a line in the guest's log.
+func TestQuestionsOfTools(t *testing.T) {
+	d := booted(t, Config{})
+	d.command(0x76f, 0, 32, 0x110) // QUERY_VNIC_ENV
+	for _, reg := range []uint64{regPMLP, regPMTU, regPTYS, regPFCC, regPPCNT, regPAOS} {
+		out := d.command(0x805, 1, 0x50, 0x50, [3]uint64{0x50, 16, reg}, [3]uint64{0x80 + 8, 8, 1})
+		if reg == regPFCC && prm.Bits(out, 0x80+0x40, 64) != 0 {
+			t.Errorf("pause frames: %x", out)
+		}
+	}
+}

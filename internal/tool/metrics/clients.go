@@ -1,0 +1,90 @@
+package metrics
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+)
+
+// client is a connection. Its answering is set while a request is answered, and not while the client's
+// request is awaited, in part or as a whole.
+type client struct {
+	net.Conn
+	answering atomic.Int32
+}
+
+// clients are the open connections, the oldest first.
+type clients struct {
+	mu  sync.Mutex
+	all []*client
+}
+
+// add adds a connection. If there are too many, it closes the oldest one that waits for its client: someone who
+// sends half a request does not keep others from their answers.
+func (c *clients) add(x *client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.all) >= connections {
+		for i, old := range c.all {
+			if old.answering.Load() == 0 {
+				old.Close()
+				c.all = append(c.all[:i], c.all[i+1:]...)
+				break
+			}
+		}
+	}
+	c.all = append(c.all, x)
+}
+
+// changed is http.Server.ConnState.
+func (c *clients) changed(conn net.Conn, state http.ConnState) {
+	if state != http.StateClosed {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, x := range c.all {
+		if x == conn {
+			c.all = append(c.all[:i], c.all[i+1:]...)
+			return
+		}
+	}
+}
+
+// limitListener adds the connections that it accepts to clients.
+type limitListener struct {
+	net.Listener
+	clients *clients
+}
+
+// Accept implements net.Listener.
+func (l *limitListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	x := &client{Conn: conn}
+	l.clients.add(x)
+	return x, nil
+}
+
+// clientKey is the key of a request's client in its context.
+type clientKey struct{}
+
+// withClient is http.Server.ConnContext.
+func withClient(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, clientKey{}, conn)
+}
+
+// answering marks the client of a request while h answers.
+func answering(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if x, ok := r.Context().Value(clientKey{}).(*client); ok {
+			x.answering.Add(1)
+			defer x.answering.Add(-1)
+		}
+		h.ServeHTTP(w, r)
+	})
+}
