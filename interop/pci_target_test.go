@@ -36,8 +36,9 @@ deallocate() { same 4096 && nvme dsm $disk -d -s 0 -b 16 && zeros 8192; }
 again() { for i in $(seq $1); do connect && leave || return; done; }
 # status WANT COMMAND...: an NVMe command ends with a status.
 status() { want=$1; shift; "$@" >/tmp/end 2>&1; cat /tmp/end; grep -i "$want" /tmp/end; }
-# bad LBA: a block cannot be read.
-bad() { dd if=$disk of=/tmp/back bs=512 skip=$1 count=1 iflag=direct && return 1; dd if=$disk of=/tmp/back bs=512 skip=$(($1 + 1)) count=1 iflag=direct; }
+# bad N: the Nth 4096 bytes cannot be read, and the ones after that can. The block layer's own check needs
+# buffers that begin at a block, which dd has for this size.
+bad() { dd if=$disk of=/tmp/back bs=4096 skip=$1 count=1 iflag=direct && return 1; dd if=$disk of=/tmp/back bs=4096 skip=$(($1 + 1)) count=1 iflag=direct; }
 step gids eventually gid ffff 3
 obey
 `
@@ -131,14 +132,14 @@ func TestPCITarget(t *testing.T) {
 		target.kill()
 
 		// Damage on command.
-		target = serve("--damage", "guard@100", "--damage", "ref@200", "--damage", "wire:guard@300,once")
+		target = serve("--damage", "guard@803", "--damage", "ref@1600", "--damage", "wire:guard@2400,once")
 		g.order("connect-damaged", "try connect")
 		g.order("guard", "bad 100")
 		g.order("ref", "bad 200")
-		g.order("wire", "dd if=$disk of=/tmp/back bs=512 skip=300 count=1 iflag=direct") // repeated by the block layer
+		g.order("wire", "dd if=$disk of=/tmp/back bs=4096 skip=300 count=1 iflag=direct") // repeated by the block layer
 		g.order("leave-damaged", "leave")
 		target.kill()
-		for _, want := range []string{"block 100: 0x282", "block 200: 0x284"} {
+		for _, want := range []string{"block 803: 0x282", "block 1600: 0x284"} {
 			if !strings.Contains(target.errors.String(), want) {
 				t.Errorf("the target has not said %q", want)
 			}

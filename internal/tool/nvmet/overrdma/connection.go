@@ -144,7 +144,7 @@ func (c *connection) serve(ctx context.Context, conn *cm.Conn) error {
 	first.Stop()
 	c.fail(nil)
 	c.queue.Stop()
-	leaving, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	leaving, cancel := context.WithTimeout(context.Background(), farewell)
 	_ = conn.Disconnect(leaving) // the host may be gone; the QP is in the error state in any case
 	cancel()
 	// The QP has flushed its receive requests, which ends the receiver, and its send requests, which ends

@@ -157,7 +157,9 @@ func (h *testHost) dial(r nvme.CMRequest, private ...byte) (*queue, error) {
 	q.qp = must(h.t, func() (*verbs.QP, error) {
 		return h.pd.NewQP(verbs.QPAttr{SendCQ: q.sent, RecvCQ: q.rcvd, MaxInlineData: 4096, MaxSendWR: 256, MaxRecvWR: 256})
 	})
-	q.msg = must(h.t, func() (*verbs.MR, error) { return h.pd.Register(make([]byte, 256*nvme.CompletionSize), verbs.LocalWrite) })
+	q.msg = must(h.t, func() (*verbs.MR, error) {
+		return h.pd.Register(make([]byte, 256*nvme.CompletionSize), verbs.LocalWrite)
+	})
 	if err := cm.Init(q.qp, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead); err != nil {
 		h.t.Fatal(err)
 	}
@@ -170,7 +172,7 @@ func (h *testHost) dial(r nvme.CMRequest, private ...byte) (*queue, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var err error
-	if q.conn, err = cm.Dial(ctx, q.qp, h.at, &cm.Options{PrivateData: private}); err != nil {
+	if q.conn, err = cm.Dial(ctx, q.qp, h.at, &cm.Options{PrivateData: private, ConnectOptions: verbs.ConnectOptions{Timeout: 12, RetryCnt: 5}}); err != nil {
 		q.close()
 		return nil, err
 	}
@@ -197,6 +199,8 @@ func (q *queue) receive(i int) {
 func (q *queue) post(c *nvme.Command, data []byte) error {
 	c.Flags |= 1 << 6
 	capsule := append(c.Append(nil), data...)
+	for wcs := [16]verbs.WC{}; q.sent.Poll(wcs[:]) > 0; { // completions of earlier capsules
+	}
 	if len(capsule) <= 4096 {
 		return q.qp.Start().Signaled().Send().Inline(capsule).Complete()
 	}
@@ -209,13 +213,8 @@ func (q *queue) post(c *nvme.Command, data []byte) error {
 		return err
 	}
 	var wc [1]verbs.WC
-	for wc[0].Opcode != verbs.OpSend || q.sent.Poll(wc[:]) > 0 { // until the last one
-		if _, err := q.sent.Wait(context.Background(), wc[:]); err != nil {
-			return err
-		}
-		return wc[0].Err
-	}
-	return nil
+	_, err = q.sent.Wait(context.Background(), wc[:])
+	return errors.Join(err, wc[0].Err)
 }
 
 // answer waits for a completion. ok is false if the connection has ended.
@@ -340,4 +339,3 @@ func (l *lab) both() (admin, io *queue) {
 func rw(op nvme.Opcode, lba uint64, blocks int, prinfo uint8, ref uint32, app, mask uint16) nvme.Command {
 	return nvme.Command{Opcode: op, NSID: 1, DW: [6]uint32{uint32(lba), uint32(lba >> 32), uint32(blocks-1) | uint32(prinfo)<<26, 0, ref, uint32(mask)<<16 | uint32(app)}}
 }
-

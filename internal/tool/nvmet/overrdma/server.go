@@ -36,6 +36,9 @@ const (
 // patience is the time that a host has from the connection to its first command.
 var patience = 10 * time.Second
 
+// farewell is the time that a host has to answer a disconnect request.
+var farewell = 3 * time.Second
+
 // Server accepts the connections of hosts.
 type Server struct {
 	target   *nvmet.Target

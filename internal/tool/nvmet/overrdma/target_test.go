@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
@@ -614,15 +615,14 @@ func TestHostile(t *testing.T) {
 
 // TestVanish ends hosts in the middle of commands, without a message.
 func TestVanish(t *testing.T) {
+	defer func(was time.Duration) { farewell = was }(farewell)
+	farewell = 100 * time.Millisecond
 	ns, m := namespace(t, 512, 1)
 	l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
 	before := bytes.Clone(m.b)
 	for round := range 3 {
 		h := l.host(hostAddr)
-		_, id := h.queue(0, 32, nvme.AnyController, testNQN, 1000)
-		_ = id
-		admin, id := h.admin(testNQN)
-		_ = admin
+		_, id := h.admin(testNQN)
 		q, _ := h.queue(1, 128, id, testNQN, 0)
 		data := must(t, func() (*verbs.MR, error) {
 			return h.pd.Register(bytes.Clone(before[:1024*520]), verbs.LocalWrite|verbs.RemoteRead)
@@ -635,11 +635,13 @@ func TestVanish(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for range round {
+		for range round { // in different moments
 			q.answer()
 		}
 		h.dev.Transport().Close() // as if its power had failed
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if !bytes.Equal(before, m.b) {
 		t.Error("the medium has other blocks")
 	}
