@@ -50,20 +50,20 @@ unless --pi says otherwise; its fields are those that the hosts have written. Ot
 have type 0. If one has --pi 1, its fields exist on the wire only, and application tags
 are not kept.
 
---damage makes a block bad, to see what hosts do then. Damage of the medium concerns what is read of
-IMAGE, whose bytes do not change; with wire: it happens between the target's key and the
-host, so the side that receives finds it.
+--damage makes a block bad, to see what hosts do then. Damage of the medium concerns what
+is read of IMAGE, whose bytes do not change; with wire: it happens between the target's
+key and the host, so the side that receives finds it.
 
     --damage guard@4711           the guard of block 4711 on the medium
     --damage ref@100+8,once       only the first transfer that has one of these blocks
     --damage wire:app@0           PART is data, guard, app or ref
     --delay 2s@4096+128           commands that concern these blocks wait
 
-The first line on standard output is the address, the port and the subsystem's name. Each command that
-ended with a media error is a line on standard error with namespace, block and status.
-After a signal the target ends its connections, flushes each IMAGE and ends with exit
-status 0. IMAGE is locked against a second server. What a host has flushed, or written
-with FUA, stays after a power loss.`,
+The first line on standard output is the address, the port and the subsystem's name. Each
+command that ended with a media error is a line on standard error with namespace, block
+and status. After a signal the target ends its connections, flushes each IMAGE and ends
+with exit status 0. IMAGE is locked against a second server. What a host has flushed, or
+written with FUA, stays after a power loss.`,
 		Example: `  softmkey target --sig t10dif disk.dif --nqn nqn.2026-01.org.example:disk
   softmkey target --pi 1 --device 192.0.2.1 disk.img
   softmkey target --sig t10dif --damage wire:guard@4711,once --damage data@8+8 disk.dif

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"syscall"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
@@ -88,9 +86,6 @@ func (a *access) broken(n int, err error, otherwise nvme.Status) result {
 			return a.fail(lba, statusOf(bad.Sig.Kind), bad)
 		}
 		return a.fail(lba, otherwise, bad)
-	}
-	if failure.Errno(err, syscall.EIO) == syscall.ENOMEM {
-		return fails(nvme.InternalError)
 	}
 	return a.fail(lba, otherwise, nil)
 }
