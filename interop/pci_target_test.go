@@ -106,7 +106,7 @@ func TestPCITarget(t *testing.T) {
 		for _, size := range []int{4096, 65536} {
 			g.order(fmt.Sprint("same-", size), fmt.Sprint("same ", size))
 		}
-		for _, size := range []string{"4k", "128k"} {
+		for _, size := range []string{"4k", "128k", "1m"} {
 			g.order("fio-"+size, "verified "+size)
 		}
 		g.order("pass", "nvmepass $disk 0x181") // invalid protection information

@@ -102,14 +102,13 @@ func (c *Completion) Append(b []byte) []byte {
 
 // RW has the fields of the commands that name a range of blocks (NVM 3.2).
 type RW struct {
-	SLBA       uint64
-	Blocks     uint32 // number of blocks; the field NLB counts from 0
-	PRInfo     uint8  // bit 3 PRACT; bits 2 to 0 PRCHK: guard, application tag, reference tag
-	FUA        bool
-	RefTag     uint32 // initial or expected initial logical block reference tag
-	AppTag     uint16 // logical block application tag, or the expected one
-	AppMask    uint16
-	Deallocate bool // DEAC of Write Zeroes
+	SLBA    uint64
+	Blocks  uint32 // number of blocks; the field NLB counts from 0
+	PRInfo  uint8  // bit 3 PRACT; bits 2 to 0 PRCHK: guard, application tag, reference tag
+	FUA     bool
+	RefTag  uint32 // initial or expected initial logical block reference tag
+	AppTag  uint16 // logical block application tag, or the expected one
+	AppMask uint16
 }
 
 // Bits of RW.PRInfo.
@@ -124,7 +123,7 @@ const (
 func (c *Command) RW() RW {
 	return RW{
 		SLBA: uint64(c.DW[1])<<32 | uint64(c.DW[0]), Blocks: c.DW[2]&0xffff + 1,
-		PRInfo: uint8(c.DW[2]>>26) & 15, FUA: c.DW[2]>>30&1 == 1, Deallocate: c.DW[2]>>25&1 == 1,
+		PRInfo: uint8(c.DW[2]>>26) & 15, FUA: c.DW[2]>>30&1 == 1,
 		RefTag: c.DW[4], AppTag: uint16(c.DW[5]), AppMask: uint16(c.DW[5] >> 16),
 	}
 }
@@ -211,7 +210,6 @@ func (c *Command) Property() Property {
 // LogPage has the fields of Get Log Page (Base 5.14).
 type LogPage struct {
 	ID     uint8
-	Retain bool // asynchronous event
 	Length uint64
 	Offset uint64
 }
@@ -219,5 +217,5 @@ type LogPage struct {
 // LogPage returns the fields of Get Log Page. Length is at most 16 GiB.
 func (c *Command) LogPage() LogPage {
 	dwords := uint64(c.DW[1]&0xffff)<<16 | uint64(c.DW[0]>>16)
-	return LogPage{ID: uint8(c.DW[0]), Retain: c.DW[0]>>15&1 == 1, Length: (dwords + 1) * 4, Offset: uint64(c.DW[3])<<32 | uint64(c.DW[2])}
+	return LogPage{ID: uint8(c.DW[0]), Length: (dwords + 1) * 4, Offset: uint64(c.DW[3])<<32 | uint64(c.DW[2])}
 }

@@ -118,8 +118,9 @@ func (l *lab) device(a string) *verbs.Device {
 // host is a host with its device.
 type testHost struct {
 	*lab
-	dev *verbs.Device
-	pd  *verbs.PD
+	dev     *verbs.Device
+	pd      *verbs.PD
+	timeout int // of connections, for both sides; 0: the default
 }
 
 func (l *lab) host(a string) *testHost {
@@ -172,7 +173,7 @@ func (h *testHost) dial(r nvme.CMRequest, private ...byte) (*queue, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var err error
-	if q.conn, err = cm.Dial(ctx, q.qp, h.at, &cm.Options{PrivateData: private, ConnectOptions: verbs.ConnectOptions{Timeout: 12, RetryCnt: 5}}); err != nil {
+	if q.conn, err = cm.Dial(ctx, q.qp, h.at, &cm.Options{PrivateData: private, ConnectOptions: verbs.ConnectOptions{Timeout: h.timeout}}); err != nil {
 		q.close()
 		return nil, err
 	}

@@ -383,6 +383,10 @@ func TestCapsule(t *testing.T) {
 	if done, _ := send(inCapsule(rw(nvme.Write, 16, 8, 7, 16, 0, 0xffff), 0, len(data)), data); done.Status != nvme.Success || !bytes.Equal(m.b[16*520:][:len(data)], data) {
 		t.Errorf("status %v, or other bytes", done.Status)
 	}
+	plain := strip(data, 512)
+	if done, _ := send(inCapsule(rw(nvme.Write, 32, 8, nvme.PRAct|7, 32, 0x99, 0xffff), 0, len(plain)), plain); done.Status != nvme.Success || !bytes.Equal(m.b[32*520:][:len(data)], protect(t, plain, 512, 1, 32, 0x99)) {
+		t.Errorf("PRACT: status %v, or other bytes", done.Status)
+	}
 	bad := bytes.Clone(data)
 	bad[5*520+7] ^= 1
 	if done, _ := send(inCapsule(rw(nvme.Write, 16, 8, 4, 16, 0, 0), 0, len(bad)), bad); done.Status != nvme.GuardCheck || !bytes.Equal(m.b[16*520:][:len(data)], data) {
@@ -554,6 +558,23 @@ func TestRefused(t *testing.T) {
 		<-q.conn.Done()
 		q.close()
 	}
+	admin, id := h.admin(testNQN)
+	io, _ := h.queue(1, 32, id, testNQN, 0)
+	second := dial(1)
+	if s := second.exec(connectCommand(1, 32, 0), connectData(id, testNQN)).Status &^ nvme.DNR; s != nvme.InvalidParameters {
+		t.Errorf("a second queue 1: status %v", s)
+	}
+	io.must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.Disconnect}, nil)
+	<-io.conn.Done()
+	h.queue(1, 32, id, testNQN, 0) // its number is free again
+	admin.must(nvme.Command{Opcode: nvme.KeepAlive}, nil)
+
+	l = newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}, Hosts: []string{"another"}})
+	h = l.host(hostAddr)
+	if s := dial(0).exec(connectCommand(0, 32, 0), connectData(nvme.AnyController, testNQN)).Status &^ nvme.DNR; s != nvme.InvalidHost {
+		t.Errorf("a host that may not connect: status %v", s)
+	}
+	h.admin(nvme.DiscoveryNQN)
 }
 
 // TestHostile has hosts that break the rules. Each loses its own connection, and another one works on.
@@ -620,8 +641,13 @@ func TestVanish(t *testing.T) {
 	ns, m := namespace(t, 512, 1)
 	l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
 	before := bytes.Clone(m.b)
-	for round := range 3 {
+	rounds := 3
+	if testing.Short() {
+		rounds = 1
+	}
+	for round := range rounds {
 		h := l.host(hostAddr)
+		h.timeout = 15
 		_, id := h.admin(testNQN)
 		q, _ := h.queue(1, 128, id, testNQN, 0)
 		data := must(t, func() (*verbs.MR, error) {
