@@ -9,7 +9,7 @@ cache=$PWD/.cache/interop
 packages="
 	gcc libc6-dev libibverbs-dev librdmacm-dev nbd-client e2fsprogs
 	qemu-system-x86 busybox-static iproute2 nftables
-	ibverbs-providers ibverbs-utils perftest rdmacm-utils open-iscsi iperf3 fio
+	ibverbs-providers ibverbs-utils perftest rdmacm-utils open-iscsi iperf3 fio nvme-cli
 	tshark
 "
 missing=

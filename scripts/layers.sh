@@ -60,6 +60,9 @@ internal/tool/pcap               operr roce/packetconn internal/base/* internal/
 internal/tool/metrics            roce github.com/prometheus/client_golang/prometheus/*
 internal/tool/draw               internal/base/wire internal/tool/pcap
 internal/tool/udpbench             operr internal/base/failure roce/packetconn internal/base/udp golang.org/x/sys/unix
+internal/tool/nvmet/nvme
+internal/tool/nvmet              sig mkey mkeyio internal/tool/nvmet/nvme
+internal/tool/nvmet/overrdma     mkey verbs cm internal/tool/nvmet internal/tool/nvmet/nvme
 internal/tool/*                  operr sig xts dek mkey/* mkeyio roce/* internal/base/* rdma verbs cm internal/tool/* golang.org/x/sys/unix
 cmd/softmkey                     operr sig xts dek mkey/* mkeyio roce/* internal/* rdma verbs cm golang.org/x/sys/* golang.org/x/term github.com/spf13/* github.com/schollz/progressbar/*
 examples/*                       operr sig xts dek mkey/* mkeyio roce/* rdma verbs cm

@@ -14,8 +14,8 @@ standard error if the data goes to standard output.
 The last line is the outcome. It has the member "command" and, if the command failed,
 "error", a sentence, and "status", the exit status. A command that found bad blocks and
 continued to its end has its usual outcome, with their number and the first one. If a
-signal ends a command, the outcome is a failure, except for nbd, which always ends so. A
-mistake in the command line has no outcome, only a sentence on standard error.
+signal ends a command, the outcome is a failure, except for nbd and target, which always
+end so. A mistake in the command line has no outcome, only a sentence on standard error.
 
     numbers     counts, sizes, offsets in bytes, and numbers of blocks are numbers;
                 times are numbers of seconds ("seconds") or microseconds ("..._us"),

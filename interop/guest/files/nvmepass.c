@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// nvmepass DISK: writes and reads blocks of an NVMe disk with T10-PI by pass-through commands,
+// nvmepass DISK [STATUS]: writes and reads blocks of an NVMe disk with T10-PI by pass-through commands,
 // whose tuples the block layer neither makes nor checks. A part of a block or of its tuple that
 // is damaged in memory before a write must be found, and the disk must keep its old blocks.
-// Prints a line for each command that ended as it should.
+// Prints a line for each command that ended as it should. STATUS is that of a read whose first
+// reference tag is not that of its first block: Linux's target checks the blocks, whose tags are
+// others, and a target may also refuse the command.
 
 #include <endian.h>
 #include <errno.h>
@@ -78,7 +80,7 @@ static void same(const char *what)
 
 int main(int argc, char **argv)
 {
-	disk = argc == 2 ? open(argv[1], O_RDWR) : -1;
+	disk = argc == 2 || argc == 3 ? open(argv[1], O_RDWR) : -1;
 	if (disk < 0 || ioctl(disk, BLKSSZGET, &block) || block > 4096) {
 		perror("nvmepass");
 		return 1;
@@ -103,6 +105,6 @@ int main(int argc, char **argv)
 		command(damages[i].what, OP_WRITE, FIRST, damages[i].status);
 		same("the old blocks");
 	}
-	command("read of other reference tags", OP_READ, FIRST + 1, REF_CHECK);
+	command("read of other reference tags", OP_READ, FIRST + 1, argc == 3 ? strtol(argv[2], NULL, 0) : REF_CHECK);
 	return 0;
 }

@@ -1,0 +1,419 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/internal/tool/device"
+	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/nvmet"
+	"github.com/softmkey/softmkey/internal/tool/nvmet/overrdma"
+	"github.com/softmkey/softmkey/internal/tool/pcap"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkeyio"
+	"github.com/softmkey/softmkey/sig"
+)
+
+func newTarget() *cobra.Command {
+	var f targetFlags
+	c := &cobra.Command{
+		Use:     "target [--sig SIG] [--pi TYPE] [--crypto OP ...] [flags] IMAGE...",
+		GroupID: groupDevice,
+		Short:   "Serve images as namespaces of an NVMe over RDMA target",
+		Long: `Target serves each IMAGE, a file or block device, as a namespace of an NVMe over Fabrics
+subsystem, to hosts that reach this host's address by RDMA: Linux's nvme-rdma on an
+adapter, on soft-RoCE or in a guest of 'softmkey pci', and SPDK.
+
+--sig and the crypto flags describe IMAGE as --wire and the crypto flags of 'softmkey tx'
+do; without them IMAGE is clean. --pi is what the hosts see:
+
+    0           blocks without protection information: the target checks the fields of
+                IMAGE, and a bad block is an unrecovered read error (0x281)
+    1, 2, 3     blocks with protection information of that type, 8 bytes after each
+                block. A memory key on each transfer checks what the host's command
+                (PRCHK) asks for, and adds or removes the fields (PRACT). A bad block is a
+                guard, application or reference tag check error (0x282 to 0x284).
+
+An IMAGE whose fields are T10-DIF has type 1, or 3 if its reference tags are constant,
+unless --pi says otherwise; its fields are those that the hosts have written. Other images
+have type 0. If one has --pi 1, its fields exist on the wire only, and application tags
+are not kept.
+
+--damage makes a block bad, to see what hosts do then. Damage of the medium concerns what
+is read of IMAGE, whose bytes do not change; with wire: it happens between the target's
+key and the host, so the side that receives finds it.
+
+    --damage guard@4711           the guard of block 4711 on the medium
+    --damage ref@100+8,once       only the first transfer that has one of these blocks
+    --damage wire:app@0           PART is data, guard, app or ref
+    --delay 2s@4096+128           commands that concern these blocks wait
+
+The first line on standard output is the address, the port and the subsystem's name. Each
+command that ended with a media error is a line on standard error with namespace, block
+and status. After a signal the target ends its connections, flushes each IMAGE and ends
+with exit status 0. IMAGE is locked against a second server. What a host has flushed, or
+written with FUA, stays after a power loss.`,
+		Example: `  softmkey target --sig t10dif disk.dif --nqn nqn.2026-01.org.example:disk
+  softmkey target --pi 1 --device 192.0.2.1 disk.img
+  softmkey target --sig t10dif --damage wire:guard@4711,once --damage data@8+8 disk.dif
+  nvme discover -t rdma -a 192.0.2.1 -s 4420`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return operands("IMAGE")(c, args)
+			}
+			return nil
+		},
+		RunE: f.run,
+	}
+	f.bind(c)
+	return c
+}
+
+// targetFlags are the flags of target.
+type targetFlags struct {
+	format         sigFlag
+	pi, block      choiceFlag
+	crypto         cryptoFlags
+	device         deviceFlag
+	port           uint16
+	nqn            string
+	hosts          []string
+	damage, delays []string
+	readOnly       bool
+	pcap           fileFlag
+	asJSON         bool
+}
+
+func (f *targetFlags) bind(c *cobra.Command) {
+	flags := c.Flags()
+	f.format.ofKey = true
+	f.format.bind(c, "sig", "signature that IMAGE has (default none)")
+	f.pi = choiceFlag{choices: []string{"0", "1", "2", "3"}}
+	f.pi.bind(c, "pi", "type of the protection information that the hosts see (default: that of T10-DIF in IMAGE, otherwise 0)")
+	f.block = choiceFlag{choices: []string{"512", "4096"}, value: "512"}
+	f.block.bind(c, "block", "bytes of a block of an IMAGE without --sig")
+	f.crypto.bind(c)
+	flags.Var(&f.device, "device", "address of the device, or its interface (default: the address from which this host reaches others)")
+	flags.Uint16Var(&f.port, "port", 4420, "port of the RDMA connection manager")
+	flags.StringVar(&f.nqn, "nqn", "nqn.2026-01.org.softmkey:target", "name of the subsystem")
+	flags.StringArrayVar(&f.hosts, "host", nil, "name (NQN) of a host that may connect; may be given several times (default: all)")
+	flags.StringArrayVar(&f.damage, "damage", nil, "make blocks bad: [wire:]PART@LBA[+N][,once]; may be given several times")
+	flags.StringArrayVar(&f.delays, "delay", nil, "delay commands: TIME[@LBA[+N]]; may be given several times")
+	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may then serve IMAGE")
+	flags.Var(&f.pcap, "pcap", "record the packets to a file")
+	flags.BoolVar(&f.asJSON, "json", false, "print the address and the outcome (on standard output) and failed commands (on standard error) as JSON, one object per line")
+}
+
+func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {
+	medium, closeKey, err := f.medium(c)
+	if err != nil {
+		return err
+	}
+	defer closeKey()
+	o := nvmet.Options{NQN: f.nqn, Firmware: "1", Hosts: f.hosts, CapsuleData: overrdma.CapsuleData}
+	report := &targetReport{json: f.asJSON, c: c}
+	o.Failed = report.failed
+	for _, name := range args {
+		ns, closeImage, err := f.open(c, name, medium)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			if e := closeImage(); err == nil {
+				err = e
+			}
+		}()
+		o.Namespaces = append(o.Namespaces, ns)
+	}
+	sum := sha256.Sum256([]byte(f.nqn))
+	o.Serial = strings.ToUpper(hex.EncodeToString(sum[:8]))
+	target, err := nvmet.New(o)
+	if err != nil {
+		return usage(c, err)
+	}
+	server, done, err := f.listen(c, target)
+	if err != nil {
+		return err
+	}
+	defer func() { err = first(err, done()) }()
+	at := netip.AddrPortFrom(f.device.Addr, server.Addr().Port())
+	if f.asJSON {
+		encodeJSON(c.OutOrStdout(), map[string]any{"command": "target", "address": at.Addr().String(), "port": at.Port(), "nqn": f.nqn, "namespaces": len(args)})
+	} else {
+		fmt.Fprintf(c.OutOrStdout(), "%s %d %s\n", at.Addr(), at.Port(), f.nqn)
+	}
+	err = server.Serve(c.Context())
+	if f.asJSON {
+		encodeJSON(c.OutOrStdout(), report.outcome())
+	}
+	var stopped signalError
+	if errors.As(err, &stopped) {
+		return nil // a signal is the normal end of a server
+	}
+	return err
+}
+
+// listen opens the device and listens for hosts. done closes the device and the recording.
+func (f *targetFlags) listen(c *cobra.Command, target *nvmet.Target) (server *overrdma.Server, done func() error, err error) {
+	if !f.device.IsValid() {
+		if f.device.Addr, err = device.Address(device.Auto); err != nil {
+			return nil, nil, usage(c, fmt.Errorf("--device is missing: %w", err))
+		}
+	}
+	var o device.Options
+	closing := func() error { return nil }
+	if f.pcap != "" {
+		if o.Recorder, err = pcap.Create(string(f.pcap), nil); err != nil {
+			return nil, nil, err
+		}
+		closing = o.Recorder.Close
+	}
+	dev, err := device.Open(f.device.Addr, o)
+	if err != nil {
+		return nil, nil, first(err, closing())
+	}
+	server, err = overrdma.Listen(dev, f.port, target, func(peer net.Addr, err error) {
+		fmt.Fprintf(c.ErrOrStderr(), "softmkey: warning: the connection of %s ended: %v\n", peer, err)
+	})
+	if err != nil {
+		dev.Close()
+		closing()
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("--port %d: another listener of the device has it", f.port)
+		}
+		return nil, nil, err
+	}
+	return server, func() error { return first(dev.Close(), closing()) }, nil
+}
+
+// medium returns how IMAGE is made of the blocks that the hosts see. closeKey closes the data encryption key.
+func (f *targetFlags) medium(c *cobra.Command) (m targetMedium, closeKey func(), err error) {
+	stored := f.format.domain()
+	m.block = f.format.format.Block()
+	if stored == nil {
+		m.block = map[string]int{"512": 512, "4096": 4096}[f.block.value]
+	} else if c.Flags().Changed("block") {
+		return m, nil, usage(c, fmt.Errorf("--block %s with --sig, which names the block size", f.block.value))
+	}
+	dif := stored != nil && stored.Type == sig.T10DIF
+	switch {
+	case f.pi.value != "":
+		m.pi = f.pi.value[0] - '0'
+	case dif && stored.Remaps():
+		m.pi = 1
+	case dif:
+		m.pi = 3
+	}
+	if m.pi == 2 && (!dif || stored.RefTag != 0 || !stored.Remaps()) {
+		return m, nil, usage(c, errors.New("--pi 2: the hosts choose the reference tags, so IMAGE must keep them: --sig t10dif, whose fields count from 0"))
+	}
+	var s *mkey.Signature
+	if m.pi > 0 || stored != nil {
+		s = &mkey.Signature{Wire: stored, CheckMask: sig.MaskAll}
+	}
+	if m.pi > 0 {
+		m.present(s)
+	}
+	closeKey = func() {}
+	crypto, key, err := f.crypto.attributes(c, s)
+	if err != nil {
+		return m, nil, err
+	}
+	if key != nil {
+		closeKey = func() { key.Close() }
+	}
+	m.job = mkeyio.Job{Direction: mkeyio.TX, Signature: s, Crypto: crypto}
+	m.stride = m.block
+	if stored != nil {
+		m.stride = stored.Stride()
+	}
+	return m, closeKey, nil
+}
+
+// targetMedium is how IMAGE is made of the blocks that the hosts see.
+type targetMedium struct {
+	job    mkeyio.Job
+	pi     uint8
+	block  int
+	stride int // from one block of IMAGE to the next, unless it is encrypted with its fields
+}
+
+// present gives a signature protection information as its memory domain. Parts of a field that IMAGE
+// stores as they are, are not checked here: the memory keys of the transfers check them if a command
+// asks for it. The other parts are checked on the way to and from IMAGE.
+func (m *targetMedium) present(s *mkey.Signature) {
+	s.Memory = &sig.Format{Type: sig.T10DIF, BlockSize: m.block, Flags: sig.Type1}
+	if m.pi == 3 {
+		s.Memory.Flags = sig.Type3
+	}
+	s.CheckMask = 0
+	kept := uint8(0)
+	if s.Wire != nil && s.Wire.Type == sig.T10DIF {
+		kept = sig.MaskApp
+		if s.Wire.Guard == sig.GuardCRC && (s.Wire.Seed == sig.SeedDefault || s.Wire.Seed == sig.SeedZeros) {
+			kept |= sig.MaskGuard
+		}
+		if s.Wire.RefTag == 0 && s.Wire.Remaps() == s.Memory.Remaps() {
+			kept |= sig.MaskRef
+		}
+		s.Flags, s.CopyMask = mkey.UseCopyMask, kept
+	}
+	hosts, images := (sig.MaskGuard|sig.MaskRef)&^kept, sig.MaskAll&^kept
+	if m.pi == 3 {
+		hosts &^= sig.MaskRef
+	}
+	s.MemoryCheckMask = &hosts
+	if s.Wire != nil {
+		s.WireCheckMask = &images
+	}
+}
+
+// targetStore is the medium of a namespace.
+type targetStore struct {
+	*mkeyio.View
+	image *os.File
+}
+
+// Flush implements nvmet.Store.
+func (s targetStore) Flush() error { return s.image.Sync() }
+
+// open opens and locks an image.
+func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *nvmet.Namespace, done func() error, err error) {
+	ns = &nvmet.Namespace{BlockSize: m.block, PI: m.pi, ReadOnly: f.readOnly}
+	damaged := nvmet.DamagedStore{BlockSize: m.block, Stride: m.stride}
+	for _, v := range f.damage {
+		d, err := nvmet.ParseDamage(v)
+		switch {
+		case err != nil:
+			return nil, nil, usage(c, fmt.Errorf("--damage %s: %w", v, err))
+		case d.Part != nvmet.Data && d.Wire && m.pi == 0, d.Part != nvmet.Data && !d.Wire && m.stride < m.block+8:
+			return nil, nil, usage(c, fmt.Errorf("--damage %s: there is no T10-DIF whose part it could be", v))
+		case d.Wire:
+			ns.Wire = append(ns.Wire, d)
+		default:
+			damaged.Damage = append(damaged.Damage, d)
+		}
+	}
+	for _, v := range f.delays {
+		d, err := nvmet.ParseDelay(v)
+		if err != nil {
+			return nil, nil, usage(c, fmt.Errorf("--delay %s: %w", v, err))
+		}
+		ns.Delay = append(ns.Delay, d)
+	}
+	flags := os.O_RDWR
+	if f.readOnly {
+		flags = os.O_RDONLY
+	}
+	image, err := os.OpenFile(name, flags, 0)
+	if err != nil {
+		if !f.readOnly && errors.Is(err, os.ErrPermission) {
+			err = fmt.Errorf("%w: --read-only serves it to readers", err)
+		}
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			image.Close()
+		}
+	}()
+	size, ok := seekable(image)
+	if !ok {
+		return nil, nil, fmt.Errorf("%s: an image must be a file or a block device", name)
+	}
+	if err := lockImage(image, f.readOnly); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	damaged.Medium = image
+	view, err := mkeyio.NewView(m.job, &damaged, size)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, reason(err))
+	}
+	stride := int64(m.block)
+	if m.pi > 0 {
+		stride += 8
+	}
+	ns.Store, ns.Blocks = targetStore{view, image}, uint64(view.Size()/stride)
+	if ns.Blocks == 0 {
+		return nil, nil, fmt.Errorf("%s: has %d bytes, which are less than a block", name, size)
+	}
+	if rest := view.Size() % stride; rest > 0 && !f.asJSON {
+		fmt.Fprintf(c.ErrOrStderr(), "softmkey: warning: %s: the last %d bytes of data are no whole block: the hosts do not see them\n", name, rest)
+	}
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	sum := sha256.Sum256([]byte(f.nqn + "\x00" + path))
+	copy(ns.ID[:], sum[:])
+	ns.ID[6], ns.ID[8] = ns.ID[6]&0x0f|0x80, ns.ID[8]&0x3f|0x80 // a UUID of version 8
+	return ns, func() error {
+		err := image.Sync()
+		_ = view.Close() // always returns nil
+		return first(err, image.Close())
+	}, nil
+}
+
+// targetReport reports commands that ended with a media error.
+type targetReport struct {
+	json bool
+	c    *cobra.Command
+
+	mu    sync.Mutex // guards the following fields
+	count uint64
+	first *targetFailure
+}
+
+// targetFailure is such a command as JSON.
+type targetFailure struct {
+	Host      string        `json:"host"`
+	Namespace uint32        `json:"namespace"`
+	LBA       uint64        `json:"lba"`
+	Opcode    string        `json:"opcode"`
+	Status    string        `json:"status"`
+	Bad       *filecopy.Bad `json:"bad"`
+}
+
+// failed reports a command.
+func (r *targetReport) failed(f nvmet.Failure) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count++
+	line := &targetFailure{
+		f.Host, f.NSID, f.LBA, fmt.Sprintf("%#x", f.Opcode), fmt.Sprintf("%#x", uint16(f.Status)&0x7ff), filecopy.NewBad(f.Bad),
+	}
+	if r.first == nil {
+		r.first = line
+	}
+	if r.json {
+		encodeJSON(r.c.ErrOrStderr(), line)
+		return
+	}
+	what := ""
+	if f.Bad != nil {
+		what = fmt.Sprintf(": stored %#x, computed %#x", f.Bad.Sig.Stored, f.Bad.Sig.Computed)
+	}
+	fmt.Fprintf(r.c.ErrOrStderr(), "softmkey: namespace %d, block %d: %v%s (host %s)\n", f.NSID, f.LBA, f.Status, what, f.Host)
+}
+
+// outcome returns the final report as JSON.
+func (r *targetReport) outcome() any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return struct {
+		Command string         `json:"command"`
+		Errors  uint64         `json:"errors"`
+		First   *targetFailure `json:"first_error"`
+	}{"target", r.count, r.first}
+}

@@ -1,0 +1,155 @@
+package nvmet
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/softmkey/softmkey/mkeyio"
+)
+
+// Blocks is a range of blocks.
+type Blocks struct {
+	First, Count uint64
+}
+
+// covers returns the part of the range that is in the n blocks from lba on.
+func (b Blocks) covers(lba, n uint64) (from, to uint64) {
+	end := b.First + b.Count
+	return max(b.First, lba), min(end, lba+n)
+}
+
+// parseBlocks reads LBA[+N].
+func parseBlocks(v string) (b Blocks, err error) {
+	first, count, more := strings.Cut(v, "+")
+	if b.First, err = strconv.ParseUint(first, 0, 62); err != nil {
+		return b, fmt.Errorf("%q: must be the number of a block, as in guard@4711", first)
+	}
+	b.Count = 1
+	if more {
+		if b.Count, err = strconv.ParseUint(count, 0, 62); err != nil || b.Count == 0 {
+			return b, fmt.Errorf("%q: must be a number of blocks, as in guard@4711+8", count)
+		}
+	}
+	return b, nil
+}
+
+// Part is a part of a block and its field.
+type Part uint8
+
+// The parts. Damage changes one byte of a part.
+const (
+	Data Part = iota
+	Guard
+	App
+	Ref
+)
+
+var partNames = []string{"data", "guard", "app", "ref"}
+
+// offset returns the offset of the byte that damage to a part changes.
+func (p Part) offset(blockSize int) int {
+	return []int{blockSize / 2, blockSize + 1, blockSize + 3, blockSize + 7}[p]
+}
+
+// Damage changes a part of blocks.
+type Damage struct {
+	Blocks
+	Part Part
+	Wire bool // on the way between host and target, not on the medium
+	Once bool // only in the first transfer that has a block of the range
+	done atomic.Bool
+}
+
+// ParseDamage reads [wire:]PART@LBA[+N][,once].
+func ParseDamage(v string) (*Damage, error) {
+	d := &Damage{}
+	rest, mode, given := strings.Cut(v, ",")
+	if given {
+		if mode != "once" && mode != "always" {
+			return nil, fmt.Errorf("%q: must be once or always", mode)
+		}
+		d.Once = mode == "once"
+	}
+	rest, d.Wire = strings.CutPrefix(rest, "wire:")
+	part, where, ok := strings.Cut(rest, "@")
+	if !ok {
+		return nil, fmt.Errorf("%q: must be [wire:]PART@LBA[+N][,once], as in wire:guard@4711", v)
+	}
+	d.Part = Part(math.MaxUint8)
+	for i, name := range partNames {
+		if name == part {
+			d.Part = Part(i)
+		}
+	}
+	if d.Part == math.MaxUint8 {
+		return nil, fmt.Errorf("%q: must be one of %s", part, strings.Join(partNames, ", "))
+	}
+	var err error
+	if d.Blocks, err = parseBlocks(where); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// apply damages the blocks of the range in buf, which has n blocks from lba on, a stride apart. A part
+// beyond the stride is not there.
+func (d *Damage) apply(buf []byte, lba, n uint64, blockSize, stride int) (hit bool) {
+	off := d.Part.offset(blockSize)
+	from, to := d.covers(lba, n)
+	if off >= stride || from >= to || d.Once && !d.done.CompareAndSwap(false, true) {
+		return false
+	}
+	for ; from < to; from++ {
+		buf[int(from-lba)*stride+off] ^= 0x20
+	}
+	return true
+}
+
+// DamagedStore is a store whose damaged blocks are damaged when they are read. The bytes of the medium stay
+// as they are, and so a write does not repair a block.
+type DamagedStore struct {
+	Medium            mkeyio.Store
+	BlockSize, Stride int // of the medium
+	Damage            []*Damage
+}
+
+// ReadAt implements io.ReaderAt. The range is one of whole blocks.
+func (s *DamagedStore) ReadAt(p []byte, off int64) (int, error) {
+	n, err := s.Medium.ReadAt(p, off)
+	lba, blocks := uint64(off)/uint64(s.Stride), uint64(n/s.Stride)
+	if off%int64(s.Stride) == 0 {
+		for _, d := range s.Damage {
+			d.apply(p[:n], lba, blocks, s.BlockSize, s.Stride)
+		}
+	}
+	return n, err
+}
+
+// WriteAt implements io.WriterAt.
+func (s *DamagedStore) WriteAt(p []byte, off int64) (int, error) { return s.Medium.WriteAt(p, off) }
+
+// Delay delays the commands that concern blocks.
+type Delay struct {
+	Blocks
+	Time time.Duration
+}
+
+// ParseDelay reads TIME[@LBA[+N]].
+func ParseDelay(v string) (*Delay, error) {
+	text, where, some := strings.Cut(v, "@")
+	t, err := time.ParseDuration(text)
+	if err != nil || t <= 0 || t > time.Hour {
+		return nil, fmt.Errorf("%q: must be a time of at most 1h, such as 500ms", text)
+	}
+	d := &Delay{Blocks: Blocks{0, math.MaxInt64}, Time: t}
+	if some {
+		if d.Blocks, err = parseBlocks(where); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}

@@ -1,0 +1,64 @@
+package nvme
+
+import "fmt"
+
+// Status is the status field of a completion without the phase tag: status code in bits 0 to 7,
+// status code type in bits 8 to 10 (Base 4.6.1).
+type Status uint16
+
+// Statuses.
+const (
+	Success               Status = 0x000
+	InvalidOpcode         Status = 0x001
+	InvalidField          Status = 0x002
+	DataTransferError     Status = 0x004
+	InternalError         Status = 0x006
+	AbortRequested        Status = 0x007
+	InvalidNamespace      Status = 0x00b
+	CommandSequenceError  Status = 0x00c
+	DataLengthInvalid     Status = 0x00f // data SGL length
+	DescriptorTypeInvalid Status = 0x011 // SGL descriptor
+	OffsetInvalid         Status = 0x016 // SGL offset
+	WriteProtected        Status = 0x020
+	OutOfRange            Status = 0x080 // LBA
+	TooManyEvents         Status = 0x105 // asynchronous event request limit exceeded
+	InvalidLogPage        Status = 0x109
+	NotSaveable           Status = 0x10d // feature identifier
+	NotChangeable         Status = 0x10e // feature
+	InvalidPI             Status = 0x181 // protection information, of an I/O command
+	WriteFault            Status = 0x280
+	UnrecoveredRead       Status = 0x281
+	GuardCheck            Status = 0x282 // end-to-end guard check error
+	AppTagCheck           Status = 0x283 // end-to-end application tag check error
+	RefTagCheck           Status = 0x284 // end-to-end reference tag check error
+	CompareFailure        Status = 0x285
+
+	// Statuses of Connect (Fabrics 3.3). They share numbers with those of I/O commands.
+	IncompatibleFormat Status = 0x180
+	ControllerBusy     Status = 0x181
+	InvalidParameters  Status = 0x182
+	InvalidHost        Status = 0x184
+
+	DNR Status = 0x4000 // do not retry
+)
+
+var statusNames = map[Status]string{
+	Success: "success", InvalidOpcode: "invalid opcode", InvalidField: "invalid field", DataTransferError: "data transfer error",
+	InternalError: "internal error", AbortRequested: "abort requested", InvalidNamespace: "invalid namespace",
+	CommandSequenceError: "command sequence error", DataLengthInvalid: "data SGL length invalid", DescriptorTypeInvalid: "SGL descriptor type invalid",
+	OffsetInvalid: "SGL offset invalid", WriteProtected: "namespace is write protected", OutOfRange: "LBA out of range",
+	InvalidPI: "invalid protection information", WriteFault: "write fault", UnrecoveredRead: "unrecovered read error",
+	GuardCheck: "guard check error", AppTagCheck: "application tag check error", RefTagCheck: "reference tag check error",
+	CompareFailure: "compare failure",
+}
+
+// String returns the number, with the name if there is one.
+func (s Status) String() string {
+	if name := statusNames[s&^DNR]; name != "" {
+		return fmt.Sprintf("%#x (%s)", uint16(s&^DNR), name)
+	}
+	return fmt.Sprintf("%#x", uint16(s&^DNR))
+}
+
+// OfMedia reports whether the status is one of media and data integrity errors.
+func (s Status) OfMedia() bool { return s>>8&7 == 2 }

@@ -1,0 +1,106 @@
+package overrdma
+
+import (
+	"sync"
+
+	"github.com/softmkey/softmkey/internal/tool/nvmet"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// MaxData bounds the bytes of the buffers of all commands of a host that are executed at a time. The
+// commands that need more wait.
+const MaxData = 64 << 20
+
+// maxIdle bounds the bytes of the buffers that the pool keeps for later.
+const maxIdle = 32 << 20
+
+// classOf returns the smallest class of buffers that has n bytes, and its size: 4 KiB times a power of
+// two, and a 64th of it for fields.
+func classOf(n int) (class, size int) {
+	for size = 4096 / 64 * 65; size < n; size *= 2 {
+		class++
+	}
+	return class, size
+}
+
+// pool keeps registered buffers that are not in use.
+type pool struct {
+	pd *verbs.PD
+
+	mu   sync.Mutex // guards the following fields
+	idle [16][]*verbs.MR
+	kept int // bytes
+}
+
+func (p *pool) get(n int) (*verbs.MR, error) {
+	class, size := classOf(n)
+	p.mu.Lock()
+	if list := p.idle[class]; len(list) > 0 {
+		mr := list[len(list)-1]
+		p.idle[class] = list[:len(list)-1]
+		p.kept -= size
+		p.mu.Unlock()
+		return mr, nil
+	}
+	p.mu.Unlock()
+	return p.pd.Register(make([]byte, size), verbs.LocalWrite)
+}
+
+func (p *pool) put(mr *verbs.MR) {
+	class, size := classOf(mr.Len())
+	p.mu.Lock()
+	if keep := p.kept+size <= maxIdle; keep {
+		p.idle[class] = append(p.idle[class], mr)
+		p.kept += size
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	mr.Close()
+}
+
+// close closes the buffers. None is in use.
+func (p *pool) close() {
+	for _, list := range p.idle {
+		for _, mr := range list {
+			mr.Close()
+		}
+	}
+}
+
+// host is what the connections from one address share.
+type host struct {
+	queues int // guarded by Server.mu
+
+	mu    sync.Mutex // guards the following fields
+	freed *sync.Cond
+	used  int // bytes of buffers
+	most  int // the largest value of used
+}
+
+func newHost() *host {
+	h := &host{}
+	h.freed = sync.NewCond(&h.mu)
+	return h
+}
+
+// take waits until n more bytes are within MaxData, and counts them.
+func (h *host) take(n int) {
+	h.mu.Lock()
+	for h.used+n > MaxData {
+		h.freed.Wait()
+	}
+	h.used += n
+	h.most = max(h.most, h.used)
+	h.mu.Unlock()
+}
+
+func (h *host) give(n int) {
+	h.mu.Lock()
+	h.used -= n
+	h.mu.Unlock()
+	h.freed.Broadcast()
+}
+
+// The class of the largest buffer must exist.
+var _ = [1]struct{}{}[nvmet.MaxBuffer/(4096/64*65<<9)-1]

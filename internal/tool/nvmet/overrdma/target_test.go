@@ -1,0 +1,751 @@
+package overrdma
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/tool/nvmet"
+	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+const testBlocks = 4096
+
+// namespace returns a namespace in memory whose blocks are random, with right fields whose application
+// tags are 0x1234.
+func namespace(t *testing.T, block int, pi uint8) (*nvmet.Namespace, *memory) {
+	t.Helper()
+	data := make([]byte, testBlocks*block)
+	r := rand.NewChaCha8([32]byte{byte(pi)})
+	r.Read(data)
+	m := &memory{b: data}
+	if pi > 0 {
+		m.b = protect(t, data, block, pi, 0, 0x1234)
+	}
+	return &nvmet.Namespace{Store: m, Blocks: testBlocks, BlockSize: block, PI: pi, ID: [16]byte{1, 2, 3}}, m
+}
+
+func protect(t *testing.T, data []byte, block int, pi uint8, ref uint64, app uint16) []byte {
+	t.Helper()
+	f := sig.Format{Type: sig.T10DIF, BlockSize: block, AppTag: app, RefTag: ref, Flags: sig.Type1}
+	if pi == 3 {
+		f.Flags = sig.Type3
+	}
+	out := make([]byte, f.StreamLen(int64(len(data))))
+	if _, err := f.Protect(out, data); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// strip leaves out the fields, which are not checked.
+func strip(b []byte, block int) (data []byte) {
+	for ; len(b) > 0; b = b[block+8:] {
+		data = append(data, b[:block]...)
+	}
+	return data
+}
+
+// wantStatus is the status of NVM 5.2 for blocks with right fields of which one has a damaged part.
+func wantStatus(pi, prinfo uint8, part string, write bool) nvme.Status {
+	switch {
+	case pi == 3 && prinfo&nvme.PRRef != 0:
+		return nvme.InvalidPI
+	case write && prinfo&nvme.PRAct != 0:
+		return nvme.Success
+	case prinfo&nvme.PRGuard != 0 && (part == "guard" || part == "data"):
+		return nvme.GuardCheck
+	case prinfo&nvme.PRApp != 0 && part == "app":
+		return nvme.AppTagCheck
+	case prinfo&nvme.PRRef != 0 && part == "ref":
+		return nvme.RefTagCheck
+	}
+	return nvme.Success
+}
+
+// TestProtection reads, verifies and writes blocks of which one is damaged, on the medium or on its way, with
+// all combinations of PRACT and PRCHK, and protection information of each type.
+func TestProtection(t *testing.T) {
+	const lba, n, bad = 100, 8, 5
+	for _, block := range []int{512, 4096} {
+		for pi := uint8(1); pi <= 3; pi++ {
+			t.Run(fmt.Sprintf("%d type %d", block, pi), func(t *testing.T) {
+				ns, m := namespace(t, block, pi)
+				_, io := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}}).both()
+				stride := block + 8
+				parts := map[string]int{"": -1, "data": 7, "guard": block, "app": block + 3, "ref": block + 6}
+				medium := m.b[lba*stride:][:n*stride]
+				good := bytes.Clone(medium)
+				for prinfo := uint8(0); prinfo < 16; prinfo++ {
+					size := stride
+					if prinfo&nvme.PRAct != 0 {
+						size = block
+					}
+					for part, off := range parts {
+						name := fmt.Sprintf("PRINFO %04b, %q damaged", prinfo, part)
+						ref := uint32(lba)
+						if pi == 3 {
+							ref = 0
+						}
+						// From the medium.
+						copy(medium, good)
+						if off >= 0 {
+							medium[bad*stride+off] ^= 1
+						}
+						want := wantStatus(pi, prinfo, part, false)
+						got := make([]byte, n*size)
+						if s := io.exec(rw(nvme.Read, lba, n, prinfo, ref, 0x1234, 0xffff), got).Status &^ nvme.DNR; s != want {
+							t.Fatalf("read, %s: status %v, want %v", name, s, want)
+						}
+						expect := medium
+						if size == block {
+							expect = strip(medium, block)
+						}
+						if want == nvme.Success && !bytes.Equal(got, expect) {
+							t.Fatalf("read, %s: other bytes", name)
+						}
+						if s := io.exec(rw(nvme.Verify, lba, n, prinfo, ref, 0x1234, 0xffff), nil).Status &^ nvme.DNR; s != want {
+							t.Fatalf("verify, %s: status %v, want %v", name, s, want)
+						}
+						// To the medium.
+						copy(medium, good)
+						data := make([]byte, n*block)
+						rand.NewChaCha8([32]byte{prinfo, byte(off)}).Read(data)
+						wire := protect(t, data, block, pi, uint64(ref), 0x1234)
+						expect = bytes.Clone(wire)
+						if size == block {
+							wire = data
+						} else if off >= 0 {
+							wire[bad*stride+off] ^= 1
+							expect = bytes.Clone(wire)
+						}
+						want = wantStatus(pi, prinfo, part, true)
+						if want != nvme.Success {
+							expect = good
+						}
+						if s := io.exec(rw(nvme.Write, lba, n, prinfo, ref, 0x1234, 0xffff), wire).Status &^ nvme.DNR; s != want {
+							t.Fatalf("write, %s: status %v, want %v", name, s, want)
+						}
+						if !bytes.Equal(medium, expect) {
+							t.Fatalf("write, %s: other bytes on the medium", name)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestTags has commands whose tags are not those of the blocks.
+func TestTags(t *testing.T) {
+	const lba = 100
+	for _, c := range []struct {
+		name    string
+		pi      uint8
+		prinfo  uint8
+		ref     uint32
+		app     uint16
+		mask    uint16
+		want    nvme.Status
+		escaped bool // the medium's application tags are 0xffff
+	}{
+		{"type 1, other reference tag", 1, nvme.PRRef, lba + 1, 0, 0, nvme.InvalidPI, false},
+		{"type 1, other reference tag without the check", 1, nvme.PRGuard, lba + 1, 0, 0, nvme.Success, false},
+		{"type 2, other reference tag", 2, nvme.PRRef, lba + 1, 0, 0, nvme.RefTagCheck, false},
+		{"other application tag", 1, nvme.PRApp, lba, 0x1235, 0xffff, nvme.AppTagCheck, false},
+		{"other application tag outside of the mask", 1, nvme.PRApp, lba, 0xff34, 0x00ff, nvme.Success, false},
+		{"other application tag, no mask", 1, nvme.PRApp, lba, 0xffff, 0, nvme.Success, false},
+		{"escape", 1, 7, lba, 0, 0xffff, nvme.Success, true},
+		{"type 3, application tag alone is no escape", 3, nvme.PRApp, 0, 0, 0xffff, nvme.AppTagCheck, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ns, m := namespace(t, 512, c.pi)
+			if c.escaped {
+				m.b = protect(t, make([]byte, testBlocks*512), 512, c.pi, 0, 0xffff)
+			}
+			_, io := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}}).both()
+			if s := io.exec(rw(nvme.Read, lba, 8, c.prinfo, c.ref, c.app, c.mask), make([]byte, 8*520)).Status &^ nvme.DNR; s != c.want {
+				t.Errorf("status %v, want %v", s, c.want)
+			}
+		})
+	}
+}
+
+// TestCommands executes the I/O commands on namespaces with protection information and without.
+func TestCommands(t *testing.T) {
+	for _, pi := range []uint8{0, 1} {
+		t.Run(fmt.Sprint("type ", pi), func(t *testing.T) {
+			ns, m := namespace(t, 512, pi)
+			stride := len(m.b) / testBlocks
+			ro, _ := namespace(t, 4096, 0)
+			ro.ReadOnly = true
+			admin, io := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns, ro}}).both()
+			check := uint8(0)
+			if pi > 0 {
+				check = 5
+			}
+			status := func(what string, c nvme.Command, data []byte, want nvme.Status) {
+				t.Helper()
+				if s := io.exec(c, data).Status &^ nvme.DNR; s != want {
+					t.Errorf("%s: status %v, want %v", what, s, want)
+				}
+			}
+			big := make([]byte, 2048*stride) // 1 MiB of data
+			status("read of 1 MiB", rw(nvme.Read, 0, 2048, check, 0, 0, 0), big, nvme.Success)
+			if !bytes.Equal(big, m.b[:len(big)]) {
+				t.Error("1 MiB: other bytes")
+			}
+			status("write of 1 MiB", rw(nvme.Write, 0, 2048, check, 0, 0, 0), big, nvme.Success)
+			status("more than MDTS", rw(nvme.Read, 0, 2049, check, 0, 0, 0), make([]byte, 2049*stride), nvme.InvalidField)
+			block := bytes.Clone(m.b[7*stride:][:2*stride])
+			status("compare", rw(nvme.Compare, 7, 2, check, 7, 0, 0), block, nvme.Success)
+			block[stride+5] ^= 1
+			status("compare of other data", rw(nvme.Compare, 7, 2, 0, 7, 0, 0), block, nvme.CompareFailure)
+			if pi > 0 {
+				status("compare with PRACT", rw(nvme.Compare, 7, 2, nvme.PRAct, 7, 0, 0), block, nvme.InvalidPI)
+			}
+
+			status("write zeroes", rw(nvme.WriteZeroes, 10, 1000, nvme.PRAct, 10, 0x77, 0), nil, nvme.Success)
+			want := make([]byte, 1000*512)
+			if pi > 0 {
+				want = protect(t, want, 512, pi, 10, 0x77)
+			}
+			if !bytes.Equal(m.b[10*stride:][:len(want)], want) {
+				t.Error("write zeroes: other bytes")
+			}
+			status("write zeroes without PRACT", rw(nvme.WriteZeroes, 10, 3, 0, 10, 0, 0), nil, nvme.Success)
+			if !bytes.Equal(m.b[10*stride:][:3*stride], make([]byte, 3*stride)) {
+				t.Error("write zeroes without PRACT: other bytes")
+			}
+
+			ranges := make([]byte, 2*nvme.RangeSize)
+			for i, g := range []nvme.Range{{Blocks: 3, SLBA: 20}, {Blocks: 700, SLBA: 2000}} {
+				le.PutUint32(ranges[i*nvme.RangeSize+4:], g.Blocks)
+				le.PutUint64(ranges[i*nvme.RangeSize+8:], g.SLBA)
+			}
+			dsm := nvme.Command{Opcode: nvme.DatasetManagement, NSID: 1, DW: [6]uint32{1, 4}}
+			status("deallocate", dsm, ranges, nvme.Success)
+			got := make([]byte, 700*stride)
+			status("read after deallocate", rw(nvme.Read, 2000, 700, check, 2000, 0, 0), got, nvme.Success)
+			if pi > 0 {
+				got = strip(got, 512)
+			}
+			if !bytes.Equal(got, make([]byte, 700*512)) {
+				t.Error("deallocated blocks are not zeros")
+			}
+			le.PutUint64(ranges[8:], testBlocks-2)
+			status("deallocate beyond the end", dsm, ranges, nvme.OutOfRange)
+
+			status("flush", nvme.Command{Opcode: nvme.Flush, NSID: 1}, nil, nvme.Success)
+			fua := rw(nvme.Write, 0, 1, check, 0, 0, 0)
+			fua.DW[2] |= 1 << 30
+			status("write with FUA", fua, bytes.Clone(m.b[:stride]), nvme.Success)
+			if m.flushes != 2 {
+				t.Errorf("%d flushes of the medium, want 2", m.flushes)
+			}
+			for _, c := range []struct {
+				lba    uint64
+				blocks int
+			}{{testBlocks, 1}, {testBlocks - 1, 2}, {1<<64 - 1, 2}, {1<<64 - 1, 1}} {
+				for _, op := range []nvme.Opcode{nvme.Read, nvme.Write, nvme.WriteZeroes, nvme.Verify, nvme.Compare} {
+					status(fmt.Sprintf("%#x at %d", op, c.lba), rw(op, c.lba, c.blocks, 0, uint32(c.lba), 0, 0), make([]byte, 4*stride), nvme.OutOfRange)
+				}
+			}
+			for _, op := range []nvme.Opcode{nvme.Write, nvme.WriteZeroes} {
+				c := rw(op, 0, 1, 0, 0, 0, 0)
+				c.NSID = 2
+				status("write to a read-only namespace", c, make([]byte, 4096), nvme.WriteProtected)
+				c.NSID = 3
+				status("no namespace", c, make([]byte, 4096), nvme.InvalidNamespace)
+			}
+			status("too little room", rw(nvme.Read, 0, 2, check, 0, 0, 0), make([]byte, 2*stride-1), nvme.DataLengthInvalid)
+			status("an opcode that does not exist", nvme.Command{Opcode: 0x91, NSID: 1}, nil, nvme.InvalidOpcode)
+			m.err = syscall.EIO
+			status("a medium that fails", rw(nvme.Write, 9, 1, check, 9, 0, 0), bytes.Clone(m.b[9*stride:][:stride]), nvme.WriteFault)
+			status("a flush that fails", nvme.Command{Opcode: nvme.Flush, NSID: nvme.AllNamespaces}, nil, nvme.WriteFault)
+
+			// The error log has the failed write with its block, after the flush.
+			log := make([]byte, 2*64)
+			admin.must(nvme.Command{Opcode: nvme.GetLogPage, DW: [6]uint32{31<<16 | nvme.ErrorLog}}, log)
+			if lba, s := le.Uint64(log[64+16:]), nvme.Status(le.Uint16(log[64+12:])>>1)&^nvme.DNR; lba != 9 || s != nvme.WriteFault {
+				t.Errorf("the error log has block %d, status %v", lba, s)
+			}
+			health := make([]byte, 512)
+			admin.must(nvme.Command{Opcode: nvme.GetLogPage, NSID: nvme.AllNamespaces, DW: [6]uint32{127<<16 | nvme.HealthLog}}, health)
+			if n := le.Uint64(health[160:]); n != 2 {
+				t.Errorf("%d media errors, want 2", n)
+			}
+		})
+	}
+}
+
+// TestDamage has damage on the wire, and damage that happens once.
+func TestDamage(t *testing.T) {
+	damage := func(v string) *nvmet.Damage {
+		d, err := nvmet.ParseDamage(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	ns, m := namespace(t, 512, 1)
+	ns.Wire = []*nvmet.Damage{damage("wire:guard@3"), damage("wire:ref@20+2,once"), damage("wire:data@40")}
+	ns.Store = struct {
+		*nvmet.DamagedStore
+		flusher
+	}{&nvmet.DamagedStore{Medium: m, BlockSize: 512, Stride: 520, Damage: []*nvmet.Damage{damage("app@60"), damage("data@70+1000,once")}}, m}
+	_, io := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}}).both()
+
+	read := func(lba uint64, act uint8) ([]byte, nvme.Status) {
+		b := make([]byte, 8*520)
+		s := io.exec(rw(nvme.Read, lba, 8, 7|act, uint32(lba), 0x1234, 0xffff), b).Status &^ nvme.DNR
+		return b, s
+	}
+	differs := func(lba uint64, b []byte) (at []int) {
+		for i := range b {
+			if b[i] != m.b[int(lba)*520+i] {
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	for range 2 { // always: the host gets a bad guard, and the target does not notice
+		b, s := read(0, 0)
+		if at := differs(0, b); s != nvme.Success || !slices.Equal(at, []int{3*520 + 513}) {
+			t.Errorf("guard on the wire: status %v, bytes %v differ", s, at)
+		}
+	}
+	if b, s := read(16, 0); s != nvme.Success || len(differs(16, b)) != 2 {
+		t.Errorf("reference tags on the wire: status %v, bytes %v differ", s, differs(16, b))
+	}
+	if b, s := read(16, 0); s != nvme.Success || differs(16, b) != nil {
+		t.Errorf("once: damaged again: status %v", s)
+	}
+	before := bytes.Clone(m.b)
+	if s := io.exec(rw(nvme.Write, 40, 8, 7, 40, 0x1234, 0xffff), bytes.Clone(m.b[40*520:][:8*520])).Status; s != nvme.GuardCheck {
+		t.Errorf("write of data that is damaged on the wire: status %v", s)
+	}
+	if !bytes.Equal(before, m.b) {
+		t.Error("the medium has changed")
+	}
+	// With PRACT nothing protects the wire: the damaged data gets a right field.
+	if s := io.exec(rw(nvme.Write, 40, 1, nvme.PRAct, 40, 0x1234, 0), bytes.Clone(m.b[40*520:][:512])).Status; s != nvme.Success {
+		t.Errorf("write with PRACT of data that is damaged on the wire: status %v", s)
+	}
+	f := sig.Format{Type: sig.T10DIF, AppTag: 0x1234, RefTag: 40}
+	if bytes.Equal(before, m.b) || f.Verify(m.b[40*520:][:520]) != nil {
+		t.Error("the medium has the old data, or a bad field")
+	}
+	for range 2 {
+		if _, s := read(56, nvme.PRAct); s != nvme.AppTagCheck {
+			t.Errorf("application tag on the medium: status %v", s)
+		}
+	}
+	if _, s := read(100, 0); s != nvme.GuardCheck {
+		t.Errorf("data on the medium: status %v", s)
+	}
+	if _, s := read(100, 0); s != nvme.Success {
+		t.Errorf("data on the medium, the second time: status %v", s)
+	}
+}
+
+type flusher interface{ Flush() error }
+
+// TestCapsule has data in command capsules, and keys that the response invalidates.
+func TestCapsule(t *testing.T) {
+	ns, m := namespace(t, 512, 1)
+	_, io := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}}).both()
+	send := func(c nvme.Command, data []byte) (nvme.Completion, verbs.WC) {
+		t.Helper()
+		if err := io.post(&c, data); err != nil {
+			t.Fatal(err)
+		}
+		done, wc, ok := io.answer()
+		if !ok {
+			t.Fatal("the connection has ended")
+		}
+		return done, wc
+	}
+	inCapsule := func(c nvme.Command, off uint64, n int) nvme.Command {
+		c.SGL = nvme.SGL{Type: nvme.DataBlock, Subtype: nvme.Offset, Addr: off, Length: uint32(n)}
+		return c
+	}
+	data := protect(t, bytes.Repeat([]byte("capsule."), 8*64), 512, 1, 16, 0)
+	if done, _ := send(inCapsule(rw(nvme.Write, 16, 8, 7, 16, 0, 0xffff), 0, len(data)), data); done.Status != nvme.Success || !bytes.Equal(m.b[16*520:][:len(data)], data) {
+		t.Errorf("status %v, or other bytes", done.Status)
+	}
+	plain := strip(data, 512)
+	if done, _ := send(inCapsule(rw(nvme.Write, 32, 8, nvme.PRAct|7, 32, 0x99, 0xffff), 0, len(plain)), plain); done.Status != nvme.Success || !bytes.Equal(m.b[32*520:][:len(data)], protect(t, plain, 512, 1, 32, 0x99)) {
+		t.Errorf("PRACT: status %v, or other bytes", done.Status)
+	}
+	bad := bytes.Clone(data)
+	bad[5*520+7] ^= 1
+	if done, _ := send(inCapsule(rw(nvme.Write, 16, 8, 4, 16, 0, 0), 0, len(bad)), bad); done.Status != nvme.GuardCheck || !bytes.Equal(m.b[16*520:][:len(data)], data) {
+		t.Errorf("a bad guard: status %v, or other bytes", done.Status)
+	}
+	for _, c := range []struct {
+		name string
+		sgl  nvme.SGL
+		want nvme.Status
+	}{
+		{"beyond the capsule", nvme.SGL{Subtype: nvme.Offset, Length: uint32(len(data) + 1)}, nvme.DataLengthInvalid},
+		{"offset beyond the capsule", nvme.SGL{Subtype: nvme.Offset, Addr: 1 << 40, Length: 520}, nvme.OffsetInvalid},
+		{"4 GiB", nvme.SGL{Subtype: nvme.Offset, Addr: 8, Length: 0xffffffff}, nvme.DataLengthInvalid},
+		{"an address without a key", nvme.SGL{Length: 520}, nvme.DescriptorTypeInvalid},
+		{"a segment", nvme.SGL{Type: 3, Length: 520}, nvme.DescriptorTypeInvalid},
+	} {
+		w := rw(nvme.Write, 16, 1, 7, 16, 0, 0)
+		w.SGL = c.sgl
+		if done, _ := send(w, data); done.Status&^nvme.DNR != c.want {
+			t.Errorf("%s: status %v, want %v", c.name, done.Status, c.want)
+		}
+	}
+	if done, _ := send(inCapsule(rw(nvme.Read, 16, 1, 7, 16, 0, 0), 0, 520), data); done.Status == nvme.Success {
+		t.Error("a read into a capsule succeeded")
+	}
+
+	mr := must(t, func() (*verbs.MR, error) {
+		return io.h.pd.Register(make([]byte, 520), verbs.LocalWrite|verbs.RemoteWrite)
+	})
+	defer mr.Close()
+	key := must(t, func() (*verbs.MKey, error) {
+		return io.h.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyRemoteInvalidate, MaxEntries: 1})
+	})
+	defer key.Close()
+	if err := io.qp.Start().Configure(key).Access(verbs.LocalWrite | verbs.RemoteWrite).List(mr.SGE(0, 520)).Complete(); err != nil {
+		t.Fatal(err)
+	}
+	r := rw(nvme.Read, 16, 1, 7, 16, 0, 0)
+	r.SGL = nvme.SGL{Type: nvme.KeyedBlock, Subtype: nvme.Invalidate, Length: 520, Key: key.RKey()}
+	if done, wc := send(r, nil); done.Status != nvme.Success || wc.Flags&verbs.WithInv == 0 || !bytes.Equal(mr.Bytes(), data[:520]) {
+		t.Errorf("status %v, flags %v, or other bytes", done.Status, wc.Flags)
+	}
+}
+
+// TestDiscovery asks the discovery controller, and what controllers say of themselves and of namespaces.
+func TestDiscovery(t *testing.T) {
+	ns, _ := namespace(t, 512, 1)
+	plain, _ := namespace(t, 4096, 0)
+	l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns, plain}})
+	h := l.host(hostAddr)
+	q, id := h.admin(nvme.DiscoveryNQN)
+	page := make([]byte, 2048)
+	q.must(nvme.Command{Opcode: nvme.GetLogPage, DW: [6]uint32{511<<16 | nvme.DiscoveryLog}}, page)
+	e := page[1024:]
+	if le.Uint64(page[8:]) != 1 || e[0] != 1 || e[1] != 1 || e[2] != 2 || string(bytes.TrimRight(e[32:64], " ")) != "4420" ||
+		string(bytes.TrimRight(e[256:512], "\x00")) != testNQN || string(bytes.TrimRight(e[512:768], " ")) != "192.0.2.1" {
+		t.Errorf("the discovery log is % x", bytes.TrimRight(page, "\x00"))
+	}
+	page = make([]byte, 4096)
+	q.must(nvme.Command{Opcode: nvme.Identify, DW: [6]uint32{nvme.CNSController}}, page)
+	if page[111] != 2 || le.Uint16(page[78:]) != id {
+		t.Errorf("the discovery controller is of type %d, controller %d", page[111], le.Uint16(page[78:]))
+	}
+	if s := q.exec(nvme.Command{Opcode: nvme.Identify, NSID: 1}, page).Status; s&^nvme.DNR != nvme.InvalidField {
+		t.Errorf("a namespace of the discovery controller: %v", s)
+	}
+	if _, err := h.dial(nvme.CMRequest{QID: 1, HRQSize: 8, HSQSize: 7}); err != nil { // Connect finds no controller
+		t.Fatal(err)
+	}
+	admin, id := h.admin(testNQN)
+	admin.must(nvme.Command{Opcode: nvme.Identify, DW: [6]uint32{nvme.CNSController}}, page)
+	if le.Uint16(page[78:]) != id || le.Uint32(page[536:])&(1<<2|1<<20) != 1<<2|1<<20 || le.Uint32(page[1792:])*16 != slotSize || le.Uint16(page[320:]) == 0 || le.Uint32(page[516:]) != 2 {
+		t.Errorf("controller %d: SGLS %#x, IOCCSZ %d", le.Uint16(page[78:]), le.Uint32(page[536:]), le.Uint32(page[1792:]))
+	}
+	for i, want := range []struct {
+		bits, flbas, dps byte
+		metadata         uint16
+	}{{9, 0x10, 1, 8}, {12, 0, 0, 0}} {
+		admin.must(nvme.Command{Opcode: nvme.Identify, NSID: uint32(i + 1)}, page)
+		if le.Uint64(page) != testBlocks || page[130] != want.bits || page[26] != want.flbas || page[29] != want.dps || le.Uint16(page[128:]) != want.metadata {
+			t.Errorf("namespace %d: %d blocks, LBADS %d, FLBAS %#x, DPS %d, MS %d", i+1, le.Uint64(page), page[130], page[26], page[29], le.Uint16(page[128:]))
+		}
+	}
+	admin.must(nvme.Command{Opcode: nvme.Identify, NSID: 1, DW: [6]uint32{nvme.CNSActiveList}}, page)
+	if le.Uint32(page) != 2 || le.Uint32(page[4:]) != 0 {
+		t.Errorf("the namespaces above 1 are % x", page[:8])
+	}
+	admin.must(nvme.Command{Opcode: nvme.Identify, NSID: 1, DW: [6]uint32{nvme.CNSDescriptors}}, page)
+	if page[0] != 2 || page[1] != 16 || page[4] != 1 {
+		t.Errorf("the descriptors are % x", page[:24])
+	}
+	if v := admin.must(nvme.Command{Opcode: nvme.SetFeatures, DW: [6]uint32{uint32(nvme.NumberOfQueues), 7<<16 | 7}}, nil); v != 63<<16|63 {
+		t.Errorf("number of queues: %#x", v)
+	}
+	for _, c := range []nvme.Command{
+		{Opcode: nvme.KeepAlive}, {Opcode: nvme.GetFeatures, DW: [6]uint32{uint32(nvme.VolatileWriteCache)}},
+		{Opcode: nvme.SetFeatures, DW: [6]uint32{uint32(nvme.AsyncEventConfig), 0x900}}, {Opcode: nvme.SetFeatures, DW: [6]uint32{uint32(nvme.KeepAliveTimer), 60000}},
+	} {
+		admin.must(c, nil)
+	}
+	if v := admin.must(nvme.Command{Opcode: nvme.GetFeatures, DW: [6]uint32{uint32(nvme.AsyncEventConfig)}}, nil); v != 0x900 {
+		t.Errorf("asynchronous event configuration: %#x", v)
+	}
+	// Asynchronous Event Requests wait, until they are aborted.
+	for i := range 5 {
+		c := nvme.Command{Opcode: nvme.AsyncEvent, ID: uint16(1000 + i), SGL: nvme.SGL{Type: nvme.KeyedBlock}}
+		if err := admin.post(&c, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if done, _, _ := admin.answer(); done.ID != 1004 && done.Status&^nvme.DNR != nvme.TooManyEvents {
+		t.Errorf("the fifth event request: command %d, %v", done.ID, done.Status)
+	}
+	c := nvme.Command{Opcode: nvme.Abort, ID: 7, SGL: nvme.SGL{Type: nvme.KeyedBlock}, DW: [6]uint32{1001 << 16}}
+	if err := admin.post(&c, nil); err != nil {
+		t.Fatal(err)
+	}
+	aborted, _, _ := admin.answer()
+	abort, _, _ := admin.answer()
+	if aborted.ID != 1001 || aborted.Status != nvme.AbortRequested || abort.ID != 7 || abort.Result != 0 {
+		t.Errorf("abort: %+v %+v", aborted, abort)
+	}
+}
+
+// TestRefused has connections that the target refuses, with the reasons of RDMA 6.2, and Connect commands
+// that it refuses.
+func TestRefused(t *testing.T) {
+	ns, _ := namespace(t, 512, 0)
+	l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
+	h := l.host(hostAddr)
+	for _, c := range []struct {
+		r    nvme.CMRequest
+		want uint16
+	}{
+		{nvme.CMRequest{Format: 1, HRQSize: 32, HSQSize: 31}, nvme.CMInvalidFormat},
+		{nvme.CMRequest{QID: 65, HRQSize: 32, HSQSize: 31}, nvme.CMInvalidQID},
+		{nvme.CMRequest{HRQSize: 32, HSQSize: 32}, nvme.CMInvalidHSQSize},
+		{nvme.CMRequest{QID: 1, HRQSize: 32, HSQSize: 0xffff}, nvme.CMInvalidHSQSize},
+		{nvme.CMRequest{QID: 1, HRQSize: 32}, nvme.CMInvalidHSQSize},
+		{nvme.CMRequest{QID: 1, HSQSize: 31}, nvme.CMInvalidHRQSize},
+	} {
+		_, err := h.dial(c.r)
+		var reject *cm.RejectError
+		if !errors.As(err, &reject) || le.Uint16(reject.PrivateData[2:]) != c.want {
+			t.Errorf("%+v: %v, want reason %d", c.r, err, c.want)
+		}
+	}
+	dial := func(qid uint16) *queue {
+		return must(t, func() (*queue, error) { return h.dial(nvme.CMRequest{QID: qid, HRQSize: 32, HSQSize: 31}) })
+	}
+	for _, c := range []struct {
+		name    string
+		qid     uint16
+		command nvme.Command
+		data    []byte
+		want    nvme.Status
+	}{
+		{"other queue", 1, connectCommand(2, 32, 0), connectData(1, testNQN), nvme.InvalidParameters},
+		{"no controller", 1, connectCommand(1, 32, 0), connectData(99, testNQN), nvme.InvalidParameters},
+		{"other subsystem", 0, connectCommand(0, 32, 0), connectData(nvme.AnyController, "nqn.other"), nvme.InvalidParameters},
+		{"one entry", 0, connectCommand(0, 1, 0), connectData(nvme.AnyController, testNQN), nvme.InvalidParameters},
+		{"chosen controller", 0, connectCommand(0, 32, 0), connectData(5, testNQN), nvme.InvalidParameters},
+		{"short data", 0, connectCommand(0, 32, 0), connectData(nvme.AnyController, testNQN)[:1000], nvme.DataLengthInvalid},
+	} {
+		q := dial(c.qid)
+		if s := q.exec(c.command, c.data).Status &^ nvme.DNR; s != c.want {
+			t.Errorf("%s: status %v, want %v", c.name, s, c.want)
+		}
+		<-q.conn.Done()
+		q.close()
+	}
+	admin, id := h.admin(testNQN)
+	io, _ := h.queue(1, 32, id, testNQN, 0)
+	second := dial(1)
+	if s := second.exec(connectCommand(1, 32, 0), connectData(id, testNQN)).Status &^ nvme.DNR; s != nvme.InvalidParameters {
+		t.Errorf("a second queue 1: status %v", s)
+	}
+	io.must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.Disconnect}, nil)
+	<-io.conn.Done()
+	h.queue(1, 32, id, testNQN, 0) // its number is free again
+	admin.must(nvme.Command{Opcode: nvme.KeepAlive}, nil)
+
+	l = newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}, Hosts: []string{"another"}})
+	h = l.host(hostAddr)
+	if s := dial(0).exec(connectCommand(0, 32, 0), connectData(nvme.AnyController, testNQN)).Status &^ nvme.DNR; s != nvme.InvalidHost {
+		t.Errorf("a host that may not connect: status %v", s)
+	}
+	h.admin(nvme.DiscoveryNQN)
+}
+
+// TestHostile has hosts that break the rules. Each loses its own connection, and another one works on.
+func TestHostile(t *testing.T) {
+	ns, _ := namespace(t, 512, 1)
+	l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
+	_, io := l.both()
+	h := l.host("192.0.2.3")
+	for name, send := range map[string]func(q *queue) error{
+		"a command before Connect": func(q *queue) error { return q.post(&nvme.Command{Opcode: nvme.Identify}, nil) },
+		"a short capsule":          func(q *queue) error { return q.qp.Start().Send().Inline(make([]byte, 63)).Complete() },
+		"an empty capsule":         func(q *queue) error { return q.qp.Start().Send().Complete() },
+		"a long capsule":           func(q *queue) error { return q.post(&nvme.Command{}, make([]byte, CapsuleData+1)) },
+		"a key that does not exist": func(q *queue) error {
+			c := connectCommand(0, 32, 0)
+			c.SGL = nvme.SGL{Type: nvme.KeyedBlock, Addr: 1 << 40, Length: 1024, Key: 0x12345678}
+			return q.post(&c, nil)
+		},
+	} {
+		q := must(t, func() (*queue, error) { return h.dial(nvme.CMRequest{HRQSize: 32, HSQSize: 31}) })
+		if name == "a long capsule" {
+			q.close()
+			q = must(t, func() (*queue, error) { return h.dial(nvme.CMRequest{HRQSize: 32, HSQSize: 31}) })
+			big := must(t, func() (*verbs.MR, error) { return h.pd.Register(make([]byte, slotSize+1), verbs.LocalWrite) })
+			send = func(q *queue) error { return q.qp.Start().Send().SGE(big.SGE(0, slotSize+1)).Complete() }
+		}
+		if err := send(q); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		<-q.conn.Done()
+		q.close()
+		if s := io.exec(rw(nvme.Read, 0, 8, 7, 0, 0x1234, 0xffff), make([]byte, 8*520)).Status; s != nvme.Success {
+			t.Errorf("%s: another host got %v", name, s)
+		}
+	}
+	// A read to a key that does not exist, on a queue with 100 good reads in flight.
+	admin, id := h.admin(testNQN)
+	q, _ := h.queue(1, 128, id, testNQN, 0)
+	mr := must(t, func() (*verbs.MR, error) {
+		return h.pd.Register(make([]byte, 8*520), verbs.LocalWrite|verbs.RemoteWrite)
+	})
+	for i := range 101 {
+		c := rw(nvme.Read, 0, 8, 7, 0, 0x1234, 0xffff)
+		c.ID = uint16(i)
+		c.SGL = nvme.SGL{Type: nvme.KeyedBlock, Addr: mr.Addr(), Length: 8 * 520, Key: mr.RKey()}
+		if i == 50 {
+			c.SGL.Key ^= 1 << 20
+		}
+		if err := q.post(&c, nil); err != nil {
+			break // the connection has ended already
+		}
+	}
+	<-q.conn.Done()
+	admin.must(nvme.Command{Opcode: nvme.KeepAlive}, nil)
+	if s := io.exec(rw(nvme.Read, 0, 8, 7, 0, 0x1234, 0xffff), make([]byte, 8*520)).Status; s != nvme.Success {
+		t.Errorf("another host got %v", s)
+	}
+}
+
+// TestVanish ends hosts in the middle of commands, without a message.
+func TestVanish(t *testing.T) {
+	defer func(was time.Duration) { farewell = was }(farewell)
+	farewell = 100 * time.Millisecond
+	ns, m := namespace(t, 512, 1)
+	l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
+	before := bytes.Clone(m.b)
+	rounds := 3
+	if testing.Short() {
+		rounds = 1
+	}
+	for round := range rounds {
+		h := l.host(hostAddr)
+		h.timeout = 15
+		_, id := h.admin(testNQN)
+		q, _ := h.queue(1, 128, id, testNQN, 0)
+		data := must(t, func() (*verbs.MR, error) {
+			return h.pd.Register(bytes.Clone(before[:1024*520]), verbs.LocalWrite|verbs.RemoteRead)
+		})
+		for i := range 20 {
+			c := rw(nvme.Write, uint64(i), 1000, 7, uint32(i), 0x1234, 0xffff)
+			c.ID = uint16(i)
+			c.SGL = nvme.SGL{Type: nvme.KeyedBlock, Addr: data.Addr() + uint64(i*520), Length: 1000 * 520, Key: data.RKey()}
+			if err := q.post(&c, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range round { // in different moments
+			q.answer()
+		}
+		h.dev.Transport().Close() // as if its power had failed
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !bytes.Equal(before, m.b) {
+		t.Error("the medium has other blocks")
+	}
+}
+
+// TestMemory has a host with more commands in flight than its share of memory, and with too many connections.
+func TestMemory(t *testing.T) {
+	ns, m := namespace(t, 512, 0)
+	l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
+	h := l.host(hostAddr)
+	admin, id := h.admin(testNQN)
+	defer admin.close()
+	mr := must(t, func() (*verbs.MR, error) {
+		return h.pd.Register(make([]byte, nvmet.MaxTransfer), verbs.LocalWrite|verbs.RemoteWrite)
+	})
+	var wg sync.WaitGroup
+	for qid := uint16(1); qid <= 4; qid++ {
+		q, _ := h.queue(qid, 128, id, testNQN, 0)
+		defer q.close()
+		wg.Go(func() {
+			for i := range 60 {
+				c := rw(nvme.Read, 0, nvmet.MaxTransfer/512, 0, 0, 0, 0)
+				c.ID = uint16(i)
+				c.SGL = nvme.SGL{Type: nvme.KeyedBlock, Addr: mr.Addr(), Length: nvmet.MaxTransfer, Key: mr.RKey()}
+				if err := q.post(&c, nil); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			for range 60 {
+				if done, _, ok := q.answer(); !ok || done.Status != nvme.Success {
+					t.Errorf("status %v", done.Status)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if !bytes.Equal(mr.Bytes(), m.b[:len(mr.Bytes())]) {
+		t.Error("other bytes")
+	}
+	l.server.mu.Lock()
+	share := l.server.hosts[h.dev.Addr()]
+	l.server.mu.Unlock()
+	share.mu.Lock()
+	if share.most > MaxData || share.most < MaxData/4 {
+		t.Errorf("the host's commands had %d bytes at a time: must be at most %d, and the test must come near", share.most, MaxData)
+	}
+	share.mu.Unlock()
+
+	var open []*queue
+	for {
+		q, err := h.dial(nvme.CMRequest{HRQSize: 2, HSQSize: 1})
+		var reject *cm.RejectError
+		if errors.As(err, &reject) && le.Uint16(reject.PrivateData[2:]) == nvme.CMNoResources {
+			break
+		}
+		if err != nil || len(open) > HostQueues {
+			t.Fatalf("after %d connections: %v", len(open), err)
+		}
+		open = append(open, q)
+	}
+	if len(open) != HostQueues-5 {
+		t.Errorf("%d connections beside 5, want %d", len(open), HostQueues-5)
+	}
+	for _, q := range open {
+		q.close()
+	}
+}
+
+// TestKeepAlive has a host that does not keep its controller alive.
+func TestKeepAlive(t *testing.T) {
+	ns, _ := namespace(t, 512, 0)
+	l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
+	h := l.host(hostAddr)
+	admin, id := h.queue(0, 32, nvme.AnyController, testNQN, 1)
+	admin.must(property(nvme.PropertySet, nvme.CC, false, 4<<20|6<<16|1), nil)
+	io, _ := h.queue(1, 32, id, testNQN, 0)
+	<-admin.conn.Done()
+	<-io.conn.Done()
+}

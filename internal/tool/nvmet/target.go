@@ -1,0 +1,211 @@
+package nvmet
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
+	"github.com/softmkey/softmkey/mkey"
+)
+
+// Options describe a target.
+type Options struct {
+	NQN        string
+	Serial     string
+	Firmware   string
+	Namespaces []*Namespace // identifiers 1 and so on
+	Hosts      []string     // names of the hosts that may connect; none: all
+
+	// CapsuleData is the number of bytes of data in a command capsule, a multiple of 16.
+	CapsuleData int
+
+	// MaxControllers limits the controllers that exist at a time. Default 64.
+	MaxControllers int
+
+	// Failed, if not nil, is called for every command that ended with a media or data integrity error.
+	Failed func(Failure)
+}
+
+// Failure is a command that ended with a media or data integrity error.
+type Failure struct {
+	Host   string // its NQN
+	NSID   uint32
+	LBA    uint64
+	Opcode nvme.Opcode
+	Status nvme.Status
+	Bad    *mkey.BadBlock // nil if the error was not one of protection information
+}
+
+// Target is a subsystem and its discovery service. It is safe for concurrent use.
+type Target struct {
+	Options
+	began time.Time
+
+	mu          sync.Mutex // guards the following fields
+	controllers map[uint16]*controller
+	last        uint16 // the youngest controller's identifier
+}
+
+// New returns a target.
+func New(o Options) (*Target, error) {
+	switch {
+	case o.NQN == "" || len(o.NQN) > nvme.NQNSize || o.NQN == nvme.DiscoveryNQN:
+		return nil, fmt.Errorf("NQN %q: must have 1 to %d bytes, and not be that of discovery", o.NQN, nvme.NQNSize)
+	case len(o.Namespaces) == 0:
+		return nil, errors.New("no namespace")
+	case o.CapsuleData%16 != 0 || o.CapsuleData < 0:
+		return nil, fmt.Errorf("%d bytes of data in a capsule: must be a multiple of 16", o.CapsuleData)
+	}
+	for i, ns := range o.Namespaces {
+		if err := ns.check(); err != nil {
+			return nil, fmt.Errorf("namespace %d: %w", i+1, err)
+		}
+	}
+	if o.MaxControllers == 0 {
+		o.MaxControllers = 64
+	}
+	return &Target{Options: o, began: time.Now(), controllers: make(map[uint16]*controller)}, nil
+}
+
+// namespace returns a namespace, or nil.
+func (t *Target) namespace(id uint32) *Namespace {
+	if id == 0 || uint64(id) > uint64(len(t.Namespaces)) {
+		return nil
+	}
+	return t.Namespaces[id-1]
+}
+
+// controller is what a host has connected to: an admin queue and its I/O queues (Base 1.6).
+type controller struct {
+	target    *Target
+	id        uint16
+	host      string
+	hostID    [16]byte
+	discovery bool
+
+	health struct {
+		sync.Mutex // guards the following fields
+		nvme.Health
+		entries []nvme.ErrorEntry // the last ones, the youngest first
+	}
+
+	mu       sync.Mutex // guards the following fields
+	cc       uint32
+	csts     uint32
+	features map[nvme.Feature]uint32
+	queues   map[uint16]*Queue
+	events   []event
+	kato     time.Duration
+	timer    *time.Timer
+	ended    bool
+}
+
+// event is an Asynchronous Event Request that waits.
+type event struct {
+	id    uint16
+	queue *Queue
+	reply Reply
+}
+
+// newController makes a controller for an admin queue. It returns nil if there are too many.
+func (t *Target) newController(d nvme.ConnectData, kato uint32, q *Queue) *controller {
+	c := &controller{
+		target: t, host: d.Host, hostID: d.HostID, discovery: d.Subsystem == nvme.DiscoveryNQN,
+		features: make(map[nvme.Feature]uint32), queues: map[uint16]*Queue{0: q},
+	}
+	t.mu.Lock()
+	if len(t.controllers) >= t.MaxControllers {
+		t.mu.Unlock()
+		return nil
+	}
+	for {
+		t.last = t.last%0xffef + 1
+		if t.controllers[t.last] == nil {
+			break
+		}
+	}
+	c.id = t.last
+	t.controllers[c.id] = c
+	t.mu.Unlock()
+	c.setKeepAlive(kato)
+	return c
+}
+
+// find returns the controller to which a host adds a queue, or nil.
+func (t *Target) find(id uint16) *controller {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.controllers[id]
+}
+
+// setKeepAlive sets the time in milliseconds after which the controller ends if no command has come; 0
+// means never. It is rounded up to the granularity of keepAliveUnit.
+func (c *controller) setKeepAlive(ms uint32) {
+	const unit = keepAliveUnit * 100 * time.Millisecond
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+	c.features[nvme.KeepAliveTimer] = ms
+	c.kato = (time.Duration(ms)*time.Millisecond + unit - 1) / unit * unit
+	if c.kato > 0 && !c.ended {
+		c.timer = time.AfterFunc(c.kato, c.vanished)
+	}
+}
+
+// alive restarts the keep-alive timer.
+func (c *controller) alive() {
+	c.mu.Lock()
+	if c.timer != nil && !c.ended {
+		c.timer.Reset(c.kato)
+	}
+	c.mu.Unlock()
+}
+
+// vanished ends the controller of a host that does not keep it alive.
+func (c *controller) vanished() { c.end(fmt.Errorf("no command of %s within %v", c.host, c.kato)) }
+
+// end ends the controller and the connections of its queues, with the fault if there is one.
+func (c *controller) end(err error) {
+	c.mu.Lock()
+	if c.ended {
+		c.mu.Unlock()
+		return
+	}
+	c.ended = true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	queues := make([]*Queue, 0, len(c.queues))
+	for _, q := range c.queues {
+		queues = append(queues, q)
+	}
+	c.events = nil
+	c.mu.Unlock()
+	c.target.mu.Lock()
+	delete(c.target.controllers, c.id)
+	c.target.mu.Unlock()
+	for _, q := range queues {
+		q.end(err)
+	}
+}
+
+// failed notes a command that has failed in the error log.
+func (c *controller) failed(q *Queue, cmd *nvme.Command, lba uint64, status nvme.Status, bad *mkey.BadBlock) {
+	c.health.Lock()
+	c.health.Errors++
+	if status.OfMedia() && status&^nvme.DNR != nvme.CompareFailure {
+		c.health.MediaErrors++
+	}
+	c.health.entries = slices.Insert(c.health.entries, 0, nvme.ErrorEntry{Count: c.health.Errors, SQID: q.id, ID: cmd.ID, Status: status, LBA: lba, NSID: cmd.NSID})
+	c.health.entries = c.health.entries[:min(len(c.health.entries), errorEntries)]
+	c.health.Unlock()
+	if status.OfMedia() && c.target.Failed != nil {
+		c.target.Failed(Failure{Host: c.host, NSID: cmd.NSID, LBA: lba, Opcode: cmd.Opcode, Status: status, Bad: bad})
+	}
+}
