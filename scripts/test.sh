@@ -41,6 +41,7 @@ step() {
 	"$report" step "$logs" "$name" $status $((SECONDS - begin))
 }
 gotest() { go test -json -timeout $timeout "$@"; }
+gotest_in() { cd "$1" && shift && gotest "$@"; }
 
 # begin_beside starts a function with steps at a low priority, in a process group of its own, while the
 # following steps run. end_beside waits for it.
@@ -88,7 +89,14 @@ race() {
 }
 
 # Tests of the command that take long with programs of other projects, a browser or a flood.
-long_programs='^Test(CopyFlood|Draw.*|Run(MPI|UCX.*|Fio|Libfabric|XRC.*|Cluster|ReusedNumber|DPDK|Hostile|Many|ISER|Perfetto|FullMemory|Emulated|Pyverbs.*|TwoHosts|Waits))$'
+programs='^Test(CopyFlood|Draw.*|Run(MPI|UCX.*|Fio|Libfabric|XRC.*|Cluster|DPDK|ISER|Perfetto|FullMemory|Emulated|Pyverbs.*|TwoHosts))$'
+
+# Tests of the command in which the supervisor, with its goroutines, is the process of the test. The other tests start
+# a program that is built without the race detector.
+supervisors='^Test(Script|Run(Hostile|Many|Waits|ReusedNumber))$'
+
+# Tests over modelled networks that the full form runs in full.
+networks='^Test(Links|Overflow|ReorderingLinks|Sharing|FirstRoundTrip)$'
 
 # Small packages with many goroutines.
 few="./cm ./dek ./mkeyio ./roce/inproc ./roce/rocetest ./internal/base/engine ./internal/base/frames ./internal/base/share ./internal/hca/pump"
@@ -101,7 +109,8 @@ quick() {
 	step vet go vet ./...
 	step import-order scripts/layers.sh
 	step generated scripts/generate.sh --check
-	step tests gotest -short -skip "$long_programs" ./...
+	step tests gotest -short -skip "$programs|$networks|^TestRun(Hostile|Many|Waits|ReusedNumber)$" ./...
+	step report gotest_in tools ./report
 	step purego gotest -short -tags purego $kernels
 	step race race -short $few
 	step race-roce race -short -run "$meet" ./roce
@@ -130,7 +139,7 @@ vulnerabilities() {
 	return $status
 }
 
-tidy() { go mod tidy -diff; go -C tools mod tidy -diff; }
+tidy() { go mod tidy -diff; }
 
 # vet is cheap for arm64 only, because its tests are compiled below anyway.
 platforms() {
@@ -188,7 +197,7 @@ peers() {
 	need libisal-dev /usr/include/isa-l.h || return 0
 	need libssl-dev /usr/include/openssl/evp.h || return 0
 	go -C bench vet ./...
-	(cd bench && gotest ./...)
+	gotest_in bench ./...
 }
 
 release() {
@@ -230,13 +239,13 @@ everything() {
 	step release release
 	# Tests that wait run beside checks that only compute.
 	begin_beside computing
-	step programs gotest $short -run "$long_programs" ./cmd/softmkey
+	step programs gotest $short -run "$programs" ./cmd/softmkey
 	step guests guests
 	step race-others race_others
 	step race-named race -short -run "$meet" ./sig ./xts ./mkey
-	step race-command race -short -skip '^Test(Run|FirstKey|Officer|Draw|CopyFlood)' ./cmd/softmkey
-	# roce and engine over many networks, and floods.
-	step networks gotest ./roce ./internal/base/cmcore ./internal/base/engine
+	step race-command race -short -run "$supervisors" ./cmd/softmkey
+	# Many networks and floods, in full.
+	step networks gotest ./roce ./cm ./internal/base/cmcore ./internal/base/engine
 	step kernels gotest $kernels
 	tiers
 	step purego-above gotest -short -tags purego $above ./internal/base/wire/...
