@@ -236,7 +236,6 @@ everything() {
 	step tidy tidy
 	step staticcheck go tool -modfile=tools/go.mod staticcheck ./...
 	step vulnerabilities vulnerabilities
-	step release release
 	# Tests that wait run beside checks that only compute.
 	begin_beside computing
 	step programs gotest $short -run "$programs" ./cmd/softmkey
@@ -258,6 +257,7 @@ case $form in
 all) everything ;;
 long)
 	everything
+	step release release
 	step race-everything race_everything
 	;;
 esac

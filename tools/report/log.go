@@ -9,6 +9,7 @@ import (
 	"io"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -240,13 +241,22 @@ func (u *unit) said() []string {
 	return lines
 }
 
-// reason returns the line that says why, of the lines of a failure.
+// reason returns the line that says why, of the lines of a failure: a line that names the cause, the last one that
+// the test logged, because earlier ones may be remarks, or the first one of a compiler.
 func reason(lines []string) string {
-	for _, pattern := range []*regexp.Regexp{cause, logged, compiled} {
-		for _, line := range lines {
-			if pattern.MatchString(line) {
-				return clean(strings.TrimPrefix(strings.TrimSpace(line), "FAIL: "))
-			}
+	for _, line := range lines {
+		if cause.MatchString(line) {
+			return clean(strings.TrimPrefix(strings.TrimSpace(line), "FAIL: "))
+		}
+	}
+	for _, line := range slices.Backward(lines) {
+		if logged.MatchString(line) {
+			return clean(strings.TrimSpace(line))
+		}
+	}
+	for _, line := range lines {
+		if compiled.MatchString(line) {
+			return clean(strings.TrimSpace(line))
 		}
 	}
 	for _, line := range lines {

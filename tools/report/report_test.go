@@ -48,7 +48,7 @@ func TestFailures(t *testing.T) {
 		want   []fault
 	}{
 		{"a test", events(t, [4]string{"run", pkg, "TestA"}, [4]string{"output", pkg, "TestA", "=== RUN   TestA\n"},
-			[4]string{"output", pkg, "TestA", "    a_test.go:3: got 1\n"}, [4]string{"output", pkg, "TestA", "--- FAIL: TestA (0.00s)\n"},
+			[4]string{"output", pkg, "TestA", "    a_test.go:2: seed 5\n"}, [4]string{"output", pkg, "TestA", "    a_test.go:3: got 1\n"}, [4]string{"output", pkg, "TestA", "--- FAIL: TestA (0.00s)\n"},
 			[4]string{"fail", pkg, "TestA"}, [4]string{"output", pkg, "", "FAIL\n"}, [4]string{"fail", pkg, ""}), 1,
 			[]fault{{"cm", "TestA", "a_test.go:3: got 1"}}},
 		{"a subtest", events(t, [4]string{"run", pkg, "TestA"}, [4]string{"run", pkg, "TestA/b"},
