@@ -1,6 +1,7 @@
-# The targets people use. What each does is in scripts/, so that it can be read.
+# The targets people use. What each does is in scripts/, so that it can be read. bench,
+# interop, guests, uml, links, clients and docs need what `make setup` installs.
 
-.PHONY: build install release images demo test long fuzz bench growth links clients docs generate interop guests guests-hostile uml clean
+.PHONY: build install release images demo test test-all long setup fuzz bench growth links clients docs generate interop guests guests-hostile uml clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
@@ -22,18 +23,27 @@ demo: build
 	bin/softmkey copy README.md bin/README.copy.md --wire t10dif
 	cmp README.md bin/README.copy.md
 
+# What every change needs, in five minutes. Needs Go, and a C compiler for the race detector.
 test:
 	scripts/test.sh
 
-# The same tests in their long form: 100,000 random keys, gigabytes of faults.
+# Everything that CI runs. Tests that need a program, root or the network are skipped without it, and listed.
+test-all:
+	scripts/test.sh all
+
+# The same tests in their long form: 100,000 random keys, gigabytes of faults, the race detector everywhere.
 long:
-	SOFTMKEY_LONG=1 FUZZTIME=50000x scripts/test.sh
+	FUZZTIME=50000x scripts/test.sh long
+
+# Debian's packages for the tests, benchmarks and pictures, and kernels for virtual machines; needs root.
+# `scripts/setup.sh run` installs only the five packages for the examples of the README.
+setup:
+	scripts/setup.sh
 
 fuzz:
 	scripts/fuzz.sh
 
 bench:
-	scripts/setup.sh
 	cd bench && go run ./cmd/bench --files --docs ../docs
 
 # How cost grows with the number of objects; takes ten minutes, and 3 GB of memory.
@@ -42,12 +52,10 @@ growth:
 
 # The long form of the tests against the kernel's soft-RoCE; needs root.
 interop:
-	interop/setup.sh
 	cd interop && go test -v -timeout 30m ./...
 
 # Virtual machines with adapters of softmkey pci; needs root.
 guests:
-	interop/setup.sh
 	cd interop && go test -v -count=1 -timeout 60m -run 'TestPCI' .
 
 # A guest, a monitor and a network that do what they like, for an hour against `softmkey pci`.
@@ -57,18 +65,15 @@ guests-hostile:
 # Some of the tests of virtual machines, with a kernel in User-mode Linux, which runs at native speed; then
 # speeds of storage and of TCP between two guests. Makes the kernel first. Needs root.
 uml:
-	interop/setup.sh
 	interop/uml.sh
 	cd interop && go test -v -count=1 -timeout 60m -run 'TestPCI(Host|Life|NVMe|NVMeMemory|Example|ISER)$$|TestUMLSpeed' . -uml -uml-rounds 3
 
 # How fast softmkey copies over bad networks, beside TCP on the same emulated link; needs root.
 links: build
-	scripts/setup.sh
 	cd interop && go run ./cmd/linktable --softmkey ../bin/softmkey
 
 # The field's RDMA programs on `softmkey run`: a table of what runs.
 clients: build
-	scripts/setup.sh
 	scripts/clients.sh
 
 # The pictures of the documentation, from real runs.

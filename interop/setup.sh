@@ -1,31 +1,15 @@
 #!/bin/sh
-# Gets what the interoperability tests need: Debian packages, and Debian's kernel,
-# unpacked (never installed) in .cache/interop/kernel of the checkout.
-# Run as root on Debian 12. A second run finds everything and does not use the network.
+# Gets what the virtual machines of the interoperability tests need beside the packages of
+# scripts/setup.sh, which calls this script: Debian's kernels and QEMU, unpacked (never installed)
+# in .cache/interop of the checkout. Run as root on Debian 12. A second run finds everything and
+# does not use the network.
 set -eu
 cd "$(dirname "$0")/.."
 cache=$PWD/.cache/interop
 
-packages="
-	gcc libc6-dev libibverbs-dev librdmacm-dev nbd-client e2fsprogs
-	qemu-system-x86 busybox-static iproute2 nftables
-	ibverbs-providers ibverbs-utils perftest rdmacm-utils open-iscsi iperf3 fio nvme-cli
-	tshark
-"
-missing=
-for package in $packages; do
-	dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
-done
-if [ -n "$missing" ]; then
-	echo "The interoperability tests install these Debian packages now:" $missing
-	echo "Without them: scripts/test.sh as an ordinary user leaves these tests out."
-	apt-get update -q
-	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
-fi
-
 if ! [ -e "$cache/kernel/boot" ]; then
 	# linux-image-amd64 is an empty package that depends on the current kernel.
-	[ -n "$missing" ] || apt-get update -q
+	apt-get update -q
 	kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *\(linux-image-[0-9].*\)/\1/p' | head -n 1)
 	rm -rf "$cache/kernel.new"
 	mkdir -p "$cache/kernel.new"

@@ -403,7 +403,7 @@ func TestFirstRoundTrip(t *testing.T) {
 		{"responses", rocetest.Link{Rate: 400 * mbit, Queue: 2048 * kb, Delay: 20 * time.Microsecond, Loss: 0.3}, rdma.WRRead, true, 0.05},
 		{"responses of a standard peer", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.3}, rdma.WRRead, false, 0.01},
 	} {
-		for seed := range uint64(8) {
+		for seed := range seeds(2, 8, 8) {
 			t.Run(fmt.Sprintf("%s, %d", row.name, seed), func(t *testing.T) {
 				l := newLinked(t, pairOptions{mtu: 1024, selective: row.selective, rdAtomic: 16}, row.link, row.link, seed)
 				took := transfer(t, l, row.op, size, 1<<20, 16)

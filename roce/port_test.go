@@ -98,7 +98,7 @@ func TestPortsOverFaultyNetworks(t *testing.T) {
 						rnd := rand.New(rand.NewPCG(seed, uint64(i)))
 						a, ma := newQP(t, port[0], "a")
 						b, mb := newQP(t, port[1], "b")
-						finish[i] = mixed(t, [2]*memory{ma, mb}, rnd, 40)
+						finish[i] = mixed(t, [2]*memory{ma, mb}, rnd, int(seeds(10, 40, 40)))
 						mems = append(mems, ma, mb)
 						join(t, a, b, pairOptions{mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, rdAtomic: 1 + rnd.IntN(8)})
 					}
@@ -152,12 +152,16 @@ func TestConnectedToItself(t *testing.T) {
 // retries exceeded, after the time that its timeout and retry count give, and release its
 // resources.
 func TestPeerPortVanishes(t *testing.T) {
-	for _, after := range []time.Duration{0, 100 * time.Microsecond, 300 * time.Microsecond, time.Millisecond} {
+	moments, qps := []time.Duration{0, 100 * time.Microsecond, 300 * time.Microsecond, time.Millisecond}, 20
+	if testing.Short() {
+		moments, qps = moments[:3], 6
+	}
+	for _, after := range moments {
 		synctest.Test(t, func(t *testing.T) {
 			ca, cb := rocetest.Pair(1, rocetest.Faults{Latency: 10 * time.Microsecond}, nil)
 			pa, pb := NewPort(ca, nil), NewPort(cb, nil)
 			var mems []*memory
-			for i := range 20 {
+			for i := range qps {
 				a, ma := newQP(t, pa, "a")
 				b, mb := newQP(t, pb, "b")
 				mb.keys[1] = make([]byte, 1<<20)

@@ -24,7 +24,8 @@ func liveBytes() int64 {
 // many QPs with few bytes. The port must allocate as much as it counts, and less than its
 // limit.
 func TestRecoveryMemoryIsWhatIsAllocated(t *testing.T) {
-	const qps, mtu = 3000, 256
+	const mtu = 256
+	qps := int(seeds(300, 3000, 3000)) // 3000 reach the limit
 	const responses = maxEarly
 	for _, v := range []struct {
 		name   string
@@ -34,13 +35,13 @@ func TestRecoveryMemoryIsWhatIsAllocated(t *testing.T) {
 	}{
 		{"early requests", func(q *QP) []byte {
 			return pkt(wire.WriteOnly, q.resp.psn+maxEarly-1, false, 16, reth(1, 0, 16))
-		}, false, qps * int64(earlyPageBytes)},
+		}, false, int64(qps) * int64(earlyPageBytes)},
 		{"early responses", func(q *QP) []byte {
 			return pkt(wire.ReadResponseMiddle, q.req.una+maxEarly-2, false, mtu)
-		}, true, qps * int64(earlyPageBytes)},
+		}, true, int64(qps) * int64(earlyPageBytes)},
 		{"acknowledgements of later packets", func(q *QP) []byte {
 			return selectivePacket(wire.SelectiveAck, q.req.una, []byte{0xff, 0, 0, 0})
-		}, true, 1 << 20},
+		}, true, int64(qps) * 349},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			p := newPair(t, pairOptions{mtu: mtu, selective: true})
@@ -76,7 +77,7 @@ func TestRecoveryMemoryIsWhatIsAllocated(t *testing.T) {
 				t.Errorf("%d bytes are counted, the limit is %d", counted, maxRecoveryBytes)
 			}
 			// The spans that a requester will ask for and the queue of ready QPs are not counted.
-			if most := counted + qps*128; got > most || got < v.least {
+			if most := counted + int64(qps)*128; got > most || got < v.least {
 				t.Errorf("%d bytes are allocated and %d counted", got, counted)
 			}
 			for _, q := range all {

@@ -1,99 +1,63 @@
 #!/usr/bin/env bash
-# Runs everything that CI runs, the cheapest checks first. "make test" calls this script.
-# SOFTMKEY_LONG=1 runs the same tests in their long form. At the end the script lists what
-# it could not run on this machine.
-set -euo pipefail
+# The checks of softmkey. Every step runs, whatever failed before it. The output of a step goes to a
+# file below .cache/test; tools/report prints its failures, and at the end a table of the steps and
+# what could not be run on this machine.
+#
+#   scripts/test.sh         five minutes at most, without root; needs Go, and a C compiler for the race detector
+#   scripts/test.sh all     everything that CI runs; first what the quick form runs
+#   scripts/test.sh long    the same in the long form (100,000 random keys, gigabytes of faults), and more
+#
+# No form installs anything: scripts/setup.sh does.
+set -uo pipefail
 cd "$(dirname "$0")/.."
 
-# The time limit of a package. When it ends, go test prints where the package hangs.
-timeout=12m
-short=-short
-[ -z "${SOFTMKEY_LONG:-}" ] || { timeout=2h; short=; }
+form=${1:-quick}
+case $form in
+quick | all) short=-short timeout=12m ;;
+long) short= timeout=2h; export SOFTMKEY_LONG=1 ;;
+*) echo "scripts/test.sh: $form: must be all, long or nothing" >&2; exit 2 ;;
+esac
 
-started=$SECONDS
-step() { printf '\n== %s (%ds)\n' "$*" $((SECONDS - started)); }
-
+logs=$PWD/.cache/test/$form
+rm -rf "$logs"
+mkdir -p "$logs"
+report=$logs/report
+go build -C tools -o "$report" ./report || exit 1
 work=$(mktemp -d)
 beside=
 ended() {
-	[ -z "$beside" ] || { kill -- "-$beside" && wait "$beside" || true; } 2>/dev/null
-	rm -rf "$work"
+	[ -z "$beside" ] || { kill -- "-$beside" && wait "$beside"; } 2>/dev/null
+	chmod -R u+w "$work" && rm -rf "$work"
 }
 trap ended EXIT
-: >"$work/not-run"
-not_run() { echo "NOT RUN: $*" | tee -a "$work/not-run"; }
 
-# gotest runs go test with the arguments, prints a line for each package, and notes the
-# tests that were skipped or that print NOT RUN. If a test fails, it prints the output
-# without that of tests that passed.
-gotest() {
-	local status=0 log=$work/log.$BASHPID
-	go test -v "$@" </dev/null >"$log" 2>&1 || status=$?
-	if [ $status != 0 ]; then
-		grep -avE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)' "$log" >&2 || true
-		return $status
-	fi
-	grep -aE '^ok ' "$log" || true
-	# The reason for a skip is the last line that the test logged.
-	awk '
-		/^ *=== RUN/ { test = $3 }
-		/^ +[^ ]+\.go:[0-9]+: / { said = $0; sub(/^ *[^ ]*: (NOT RUN: )?/, "", said) }
-		/^ +[^ ]+\.go:[0-9]+: NOT RUN: / { print "NOT RUN: " test ": " said }
-		/^ *--- SKIP: / { print "NOT RUN: " $3 ": " said }
-	' "$log" | sort -u | tee -a "$work/not-run"
+# step NAME COMMAND... runs a command, which may be a function; in a function the first command
+# that fails ends the step.
+step() {
+	local name=$1 begin=$SECONDS status
+	shift
+	(set -e; "$@") </dev/null >"$logs/$name.out" 2>&1
+	status=$?
+	"$report" step "$logs" "$name" $status $((SECONDS - begin))
 }
+gotest() { go test -json -timeout $timeout "$@"; }
+gotest_in() { cd "$1" && shift && gotest "$@"; }
 
-# begin_beside starts a command at a low priority, in a process group of its own, while the
-# following steps run. end_beside waits for it and prints its output.
+# begin_beside starts a function with steps at a low priority, in a process group of its own, while the
+# following steps run. end_beside waits for it.
 begin_beside() {
 	set -m
 	(
 		renice -n 19 -p "$BASHPID" >/dev/null
 		"$@"
-	) >"$work/beside" 2>&1 &
+	) &
 	beside=$!
 	set +m
 }
 end_beside() {
-	local status=0
-	wait "$beside" || status=$?
+	wait "$beside"
 	beside=
-	cat "$work/beside"
-	[ $status = 0 ] || exit $status
 }
-
-step "Debian packages"
-scripts/setup.sh
-
-step "format, tidy, vet, staticcheck"
-unformatted=$(git ls-files '*.go' | xargs gofmt -l)
-[ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }
-go mod tidy -diff
-go vet ./...
-go tool -modfile=tools/go.mod staticcheck ./...
-
-step "import order, generated files"
-scripts/layers.sh
-scripts/generate.sh --check
-
-step "govulncheck"
-# The vulnerability database is on the network. If it cannot be reached, the check counts as
-# not run. A finding, or any other failure, is an error.
-if ! report=$(go tool -modfile=tools/go.mod govulncheck ./... 2>&1); then
-	if grep -q 'fetching vulnerabilities' <<<"$report"; then
-		not_run "govulncheck: the vulnerability database cannot be reached from here"
-	else
-		echo "$report" >&2
-		exit 1
-	fi
-fi
-
-step "tests, with the race detector"
-# The kernels are left out, because they have no concurrency and their tests take ten times as
-# long under the race detector. The packages that use the kernels test what these report to the
-# detector. The skipped tests transfer megabytes over modelled networks in one goroutine; the next
-# step runs them.
-gotest -race $short -skip '^(TestLinks|TestOverflow|TestReorderingLinks|TestPathReports|TestRequestFloods)$' -shuffle on -timeout $timeout $(go list ./... | grep -v /internal/base/kernel/)
 
 # The packages whose code depends on the processor's instruction set, the tier. The tests of
 # the kernels test every tier that the processor has. Those of the packages above use the tier
@@ -101,86 +65,208 @@ gotest -race $short -skip '^(TestLinks|TestOverflow|TestReorderingLinks|TestPath
 kernels="./internal/base/kernel/..."
 above="./sig/... ./xts/... ./mkey/... ./dek/..."
 
-# The tests with guests wait much of the time. Checks that only compute run beside them and the other
-# steps that follow, at a low priority.
-check_elsewhere() {
-	step "other platforms"
-	# vet is cheap for arm64 only, because its tests are compiled below anyway.
-	CGO_ENABLED=0 GOARCH=arm64 go vet ./...
-	(cd tools && go vet ./... && go run ./typecheck .. linux/386 darwin/arm64 windows/amd64)
-	go vet -tags purego ./...
-	(cd internal/base/kernel/_asm && go vet ./...)
-	step "tests on arm64, under qemu"
-	GOARCH=arm64 CGO_ENABLED=0 gotest -short -timeout $timeout -exec qemu-aarch64 $kernels $above ./internal/base/wire/...
-	step "guests on a processor with words of 32 bits"
-	GOARCH=386 CGO_ENABLED=0 gotest -short -timeout $timeout ./internal/hca/pci/...
-	step "short fuzzing"
-	scripts/fuzz.sh "${FUZZTIME:-1000x}"
-	step "done with other platforms and fuzzing"
+has_cgo() { [ "$(go env CGO_ENABLED)" = 1 ] && command -v "$(go env CC)" >/dev/null; }
+
+gofmt_all() {
+	local unformatted
+	unformatted=$(find . -path ./.cache -prune -o -name '*.go' -print0 | xargs -0 gofmt -l)
+	[ -z "$unformatted" ] || { echo "not gofmt-ed:" $unformatted; return 1; }
 }
-begin_beside check_elsewhere
 
-step "transport and engine over many networks, without the race detector"
-# The tests with modelled networks take ten times as long under the race detector.
-gotest -timeout $timeout ./roce ./internal/base/cmcore ./internal/base/engine
+# need PACKAGE PROGRAM... succeeds if the programs and files are there. Otherwise it prints the line by which
+# tools/report knows that a step, or a part of it, was not run.
+need() {
+	local package=$1 p
+	shift
+	for p; do
+		[ -e "$p" ] || command -v "$p" >/dev/null || { echo "NOT RUN: $p is missing, of Debian's package $package"; return 1; }
+	done
+}
 
-step "tests of every tier, without the race detector"
-gotest -timeout $timeout $kernels
-go run ./internal/base/cpu/tiers | while read -r tier here; do
-	[ "$tier" != generic ] || continue # the tests with the tag purego test the same code
-	echo "-- tier $tier"
-	if [ "$here" = yes ]; then
-		# -count=1: go test's cache does not know of a variable that is read before the tests start.
-		SOFTMKEY_CPU=$tier gotest -count=1 -timeout $timeout $above
-	elif [ "$tier" = avx2 ]; then
-		CGO_ENABLED=0 gotest -short -timeout $timeout -exec 'qemu-x86_64 -cpu max' $kernels $above
+race() {
+	need gcc "$(go env CC)" || return 0
+	gotest -race -shuffle on "$@"
+}
+
+# Tests of the command that take long with programs of other projects, a browser or a flood.
+programs='^Test(CopyFlood|Draw.*|Run(MPI|UCX.*|Fio|Libfabric|XRC.*|Cluster|DPDK|ISER|Perfetto|FullMemory|Emulated|Pyverbs.*|TwoHosts))$'
+
+# Tests of the command in which the supervisor, with its goroutines, is the process of the test. The other tests start
+# a program that is built without the race detector.
+supervisors='^Test(Script|Run(Hostile|Many|Waits|ReusedNumber))$'
+
+# Tests over modelled networks that the full form runs in full.
+networks='^Test(Links|Overflow|ReorderingLinks|Sharing|FirstRoundTrip)$'
+
+# Small packages with many goroutines.
+few="./cm ./dek ./mkeyio ./roce/inproc ./roce/rocetest ./internal/base/engine ./internal/base/frames ./internal/base/share ./internal/hca/pump"
+
+# The tests in which goroutines meet, of packages whose other tests run in one goroutine: roce's in virtual time.
+meet='^Test(Concurren.*|Free.*|ReaderAt|Inside.*|Isolated.*|Poller.*|Port.*|PeerPort.*|RandomPacketFlood|ConnectedToItself)$'
+
+quick() {
+	step format gofmt_all
+	step vet go vet ./...
+	step import-order scripts/layers.sh
+	step generated scripts/generate.sh --check
+	step tests gotest -short -skip "$programs|$networks|^TestRun(Hostile|Many|Waits|ReusedNumber)$" ./...
+	step report gotest_in tools ./report
+	step purego gotest -short -tags purego $kernels
+	step race race -short $few
+	step race-roce race -short -run "$meet" ./roce
+}
+
+# The packages that are neither among the few nor sequential. The kernels are left out: they have no concurrency, and
+# their tests take ten times as long.
+race_others() {
+	local others
+	others=$(comm -23 <(go list ./... | grep -vE '/internal/base/kernel/|/cmd/softmkey$' | sort) <(go list $few ./sig ./xts ./mkey ./roce | sort))
+	# The skipped tests start other processes, built without the detector, or run in one goroutine.
+	race -short -skip '^Test(OutsideModule|Tshark|NothingLeft|RequestFloods)$' $others
+}
+
+race_everything() { race $(go list ./... | grep -v /internal/base/kernel/); }
+
+# The vulnerability database is on the network.
+vulnerabilities() {
+	local text status=0
+	text=$(go tool -modfile=tools/go.mod govulncheck ./... 2>&1) || status=$?
+	if grep -q 'fetching vulnerabilities' <<<"$text"; then
+		echo "NOT RUN: govulncheck cannot reach the vulnerability database"
+		return 0
+	fi
+	echo "$text"
+	return $status
+}
+
+tidy() { go mod tidy -diff; }
+
+# vet is cheap for arm64 only, because its tests are compiled below anyway.
+platforms() {
+	CGO_ENABLED=0 GOARCH=arm64 go vet ./...
+	go -C tools vet ./...
+	go -C tools run ./typecheck .. linux/386 darwin/arm64 windows/amd64
+	go vet -tags purego ./...
+	go -C internal/base/kernel/_asm vet ./...
+}
+
+arm64() {
+	need qemu-user qemu-aarch64 || return 0
+	GOARCH=arm64 CGO_ENABLED=0 gotest -short -exec qemu-aarch64 $kernels $above ./internal/base/wire/...
+}
+
+# Guests on a processor with words of 32 bits.
+words32() { GOARCH=386 CGO_ENABLED=0 gotest -short ./internal/hca/pci/...; }
+
+# Memory is overwritten at the end of each loan (internal/base/loan).
+poison() { gotest -short -tags poison "$@"; }
+
+fuzz() { scripts/fuzz.sh "${FUZZTIME:-1000x}"; }
+
+# Checks that only compute run beside the steps that wait much of the time.
+computing() {
+	step platforms platforms
+	step arm64 arm64
+	step words32 words32
+	step fuzz fuzz
+}
+
+# tier NAME HERE runs the tests of the packages above the kernels on a tier that the processor has or not.
+# -count=1: go test's cache does not know of a variable that is read before the tests start.
+tier() {
+	if [ "$2" = yes ]; then
+		SOFTMKEY_CPU=$1 gotest ${3:-} -count=1 $above
+	elif [ "$1" = avx2 ]; then
+		need qemu-user qemu-x86_64 || return 0
+		CGO_ENABLED=0 gotest -short -exec 'qemu-x86_64 -cpu max' $kernels $above
 	else
 		# qemu-user emulates AVX2, but neither VAES with 256 bits nor AVX-512.
-		not_run "tier $tier: this processor lacks its instructions, and qemu-user does too"
+		echo "NOT RUN: this processor lacks the instructions of the tier $1, and qemu-user does too"
 	fi
-done
+}
 
-step "tests of plain Go (purego)"
-gotest -tags purego -timeout $timeout $kernels $above ./internal/base/wire/...
+# The tests run in full on the processor's best tier, and -short on the others. The tests with the tag purego
+# test what the tier generic runs.
+tiers() {
+	local all best
+	all=$(go run ./internal/base/cpu/tiers | grep -v '^generic ')
+	best=$(awk '$2 == "yes" { best = $1 } END { print best }' <<<"$all")
+	while read -r name here; do
+		if [ "$name" = "$best" ]; then
+			step "tier-$name" tier "$name" "$here"
+		else
+			step "tier-$name" tier "$name" "$here" -short
+		fi
+	done <<<"$all"
+}
 
-step "agreement with ISA-L and OpenSSL"
-(cd bench && go vet ./... && gotest ./...)
+peers() {
+	need libisal-dev /usr/include/isa-l.h || return 0
+	need libssl-dev /usr/include/openssl/evp.h || return 0
+	go -C bench vet ./...
+	gotest_in bench ./...
+}
 
-if [ -n "${SOFTMKEY_LONG:-}" ]; then
-	step "a release, twice, and go install from a module proxy"
-	if [ -z "$(git status --porcelain)" ]; then
-		scripts/release.sh --check
-		scripts/proxy.sh "$work/proxy"
-		GOFLAGS=-modcacherw GOMODCACHE=$work/modules GOBIN=$work/bin GONOSUMDB=github.com/softmkey/softmkey \
-			GOPROXY="file://$work/proxy,$(go env GOPROXY)" go -C "$work" install github.com/softmkey/softmkey/cmd/softmkey@latest
-		"$work/bin/softmkey" version
-	else
-		not_run "a release, twice: the tree has changes that are not committed"
-	fi
-fi
+release() {
+	[ -z "$(git status --porcelain)" ] || { echo "NOT RUN: the tree has changes that are not committed"; return 0; }
+	scripts/release.sh --check
+	scripts/proxy.sh "$work/proxy"
+	GOFLAGS=-modcacherw GOMODCACHE=$work/modules GOBIN=$work/bin GONOSUMDB=github.com/softmkey/softmkey \
+		GOPROXY="file://$work/proxy,$(go env GOPROXY)" go -C "$work" install github.com/softmkey/softmkey/cmd/softmkey@latest
+	"$work/bin/softmkey" version
+}
 
-step "the kernel's soft-RoCE as a peer, in qemu"
-if [ "$(id -u)" = 0 ]; then
-	interop/setup.sh
-	(cd interop && go vet ./...)
+# The kernel's soft-RoCE as a peer, and virtual machines.
+guests() {
+	[ "$(id -u)" = 0 ] || { echo "NOT RUN: the guests' network needs root, for a namespace and a tap device: sudo make test-all"; return 0; }
+	need qemu-system-x86 qemu-system-x86_64 || return 0
+	[ -e .cache/interop/kernel/boot ] || { echo "NOT RUN: the guests have no kernel: scripts/setup.sh interop"; return 0; }
+	cd interop
+	go vet ./...
 	# If a guest's kernel crashes under the load, all later tests fail because its address
 	# is gone. That is not a fault of softmkey, so there are up to two more attempts with
 	# new guests. Any other failure counts.
 	for try in 1 2 3; do
-		(cd interop && gotest $short -count=1 -timeout $timeout ./...) 2>"$work/guests" && break
-		if [ $try = 3 ] || ! grep -aq 'no route to host' "$work/guests"; then
-			cat "$work/guests" >&2
-			exit 1
+		if gotest $short -count=1 ./... >"$logs/guests-$try" 2>&1; then
+			cat "$logs/guests-$try"
+			return 0
 		fi
-		grep -a -m 1 -A 3 -e '--- FAIL' "$work/guests"
-		sed -n '/^the end of .*:$/,$p' "$work/guests" # the guests' consoles
-		echo "A GUEST WENT AWAY during try $try; booting new ones"
+		if [ $try = 3 ] || ! grep -aq 'no route to host' "$logs/guests-$try"; then
+			cat "$logs/guests-$try"
+			return 1
+		fi
+		echo "A GUEST WENT AWAY during try $try, see $logs/guests-$try; booting new ones"
 	done
-else
-	not_run "interop: the guest's network needs root, for a namespace and a tap device"
-fi
+}
 
-end_beside
+everything() {
+	step tidy tidy
+	step staticcheck go tool -modfile=tools/go.mod staticcheck ./...
+	step vulnerabilities vulnerabilities
+	# Tests that wait run beside checks that only compute.
+	begin_beside computing
+	step programs gotest $short -run "$programs" ./cmd/softmkey
+	step guests guests
+	step race-others race_others
+	step race-named race -short -run "$meet" ./sig ./xts ./mkey
+	step race-command race -short -run "$supervisors" ./cmd/softmkey
+	# Many networks and floods, in full.
+	step networks gotest ./roce ./cm ./internal/base/cmcore ./internal/base/engine
+	step poison poison ./roce ./internal/base/engine ./internal/base/share ./internal/base/framenet ./mkey ./mkeyio ./internal/tool/nbd/...
+	step kernels gotest $kernels
+	tiers
+	step purego-above gotest -short -tags purego $above ./internal/base/wire/...
+	step peers peers
+	end_beside
+}
 
-step "done"
-sort -u "$work/not-run"
+quick
+case $form in
+all) everything ;;
+long)
+	everything
+	step release release
+	step race-everything race_everything
+	;;
+esac
+"$report" end "$logs" scripts/packages

@@ -29,7 +29,10 @@ func TestPolling(t *testing.T) {
 			defer cancel()
 			// A ping-pong: each side waits for the other's message by
 			// polling.
-			const rounds = 2000
+			rounds := 2000
+			if testing.Short() {
+				rounds = 200
+			}
 			play := func(s *side, first bool) {
 				done := s.dev.Polling()
 				defer done()

@@ -4,23 +4,43 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
-// builtProgram builds softmkey, from the build cache if nothing has changed.
+// builtProgram returns softmkey in a folder of the test. All tests of the process share one build:
+// linking takes longer than most of them.
 func builtProgram(t *testing.T) string {
 	t.Helper()
+	built, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
 	program := filepath.Join(t.TempDir(), "softmkey")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := os.Link(built, program); err != nil {
+		t.Fatal(err)
 	}
 	return program
 }
+
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "softmkey-test-")
+	if err != nil {
+		return "", err
+	}
+	afterTests = append(afterTests, func() { os.RemoveAll(dir) })
+	program := filepath.Join(dir, "softmkey")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return program, nil
+})
 
 // runUnder runs a shell command under softmkey run and returns its output. The variable ADDR
 // has the device's address, which is not always 127.0.0.1, because other runs may have that.

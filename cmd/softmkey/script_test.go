@@ -25,7 +25,21 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"softmkey": main})
+	testscript.Main(cleaning{m}, map[string]func(){"softmkey": main})
+}
+
+// afterTests holds functions that run after all tests.
+var afterTests []func()
+
+// cleaning runs the tests, and then afterTests.
+type cleaning struct{ m *testing.M }
+
+func (c cleaning) Run() int {
+	status := c.m.Run()
+	for _, f := range afterTests {
+		f()
+	}
+	return status
 }
 
 // TestScript runs the sessions in testdata/script.

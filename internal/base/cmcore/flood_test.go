@@ -185,8 +185,12 @@ func TestRequestFloods(t *testing.T) {
 						b.unlock()
 					})
 				}
-				n.settle(2 * time.Second)
-				for i := range 10 {
+				flooded, connections := 2*time.Second, 10
+				if testing.Short() {
+					flooded, connections = 500*time.Millisecond, 2
+				}
+				n.settle(flooded)
+				for i := range connections {
 					p := connect(t, a, pathA, request(uint32(i)))
 					var answer *Answer
 					_, err := a.Query(pathA, queryService, request(0).Private, func(a Answer, err error) {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -278,17 +279,17 @@ func TestTshark(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	run := func(args ...string) []string {
+	run := func(args ...string) string {
 		cmd := exec.Command(tshark, append([]string{"-r", path, "-n", "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"}, args...)...)
 		cmd.Stderr = io.Discard // tshark warns about running as root
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatalf("%v: %v", cmd.Args, err)
 		}
-		return strings.Fields(string(out))
+		return string(out)
 	}
-	fields := []string{"-T", "fields", "-e", "frame.number"}
-	for _, c := range []struct {
+	// One start of tshark counts the packets of all filters.
+	counted := []struct {
 		filter string
 		want   int
 	}{
@@ -301,9 +302,20 @@ func TestTshark(t *testing.T) {
 		{"frame.packet_flags_direction == 1", 8 * len(listening)},
 		{"frame.packet_flags_direction == 2", 8 * len(listening)},
 		{"_ws.malformed || _ws.expert.severity >= 4194304", 0}, // severity "note" or higher
-	} {
-		if got := run(append(fields, "-Y", c.filter)...); len(got) != c.want {
-			t.Errorf("%s: packets %v, want %d", c.filter, got, c.want)
+	}
+	statistics := "io,stat,0"
+	for _, c := range counted {
+		statistics += "," + c.filter
+	}
+	// The row of the table is "0.000 <> 1.234 | frames | bytes | frames | bytes ...".
+	_, row, found := strings.Cut(run("-q", "-z", statistics), "<>")
+	cells := strings.Split(row, "|")
+	if !found || len(cells) < 2*len(counted) {
+		t.Fatalf("tshark's table: %s", row)
+	}
+	for i, c := range counted {
+		if got := strings.TrimSpace(cells[1+2*i]); got != strconv.Itoa(c.want) {
+			t.Errorf("%s: %s packets, want %d", c.filter, got, c.want)
 		}
 	}
 }

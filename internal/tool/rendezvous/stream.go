@@ -133,11 +133,33 @@ func (s *stream) complete(c verbs.Chain, limit func() context.Context) error {
 	}
 	var wc [1]verbs.WC
 	err := wait(s.sends, wc[:], limit)
-	if err == nil && wc[0].Status != verbs.StatusSuccess {
+	switch {
+	case err != nil:
+	case wc[0].Status == verbs.StatusWRFlushErr:
+		err = s.flushed()
+	case wc[0].Status != verbs.StatusSuccess:
 		err = fmt.Errorf("the connection to %v is lost: %v", s.conn.RemoteAddr(), wc[0].Status)
 	}
 	s.broken = err
 	return err
+}
+
+// errFlushed is the error of a request that the end of the connection has flushed. A connection
+// that fails completes the one request that is outstanding with another status.
+var errFlushed = errors.New("has ended")
+
+func (s *stream) flushed() error {
+	return fmt.Errorf("the connection to %v: %w", s.conn.RemoteAddr(), errFlushed)
+}
+
+// endedByPeer reports whether the peer has disconnected, after a request was flushed.
+func (s *stream) endedByPeer() bool {
+	select {
+	case <-s.conn.Done(): // closed a moment after the flush
+	case <-time.After(goodbye):
+		return false
+	}
+	return s.conn.Err() == nil && !s.writes.ended()
 }
 
 // wait waits for a completion. limit returns the context of the current deadline. When that
@@ -158,8 +180,10 @@ func wait(cq *verbs.CQ, wc []verbs.WC, limit func() context.Context) error {
 	}
 }
 
-// Write sends p and returns when the peer's device has all of it. After an error the
-// stream is broken.
+// Write sends p and returns when the peer's device has all of it. If the peer ends the
+// connection before it has acknowledged a message, Write succeeds, as with TCP, and the next
+// Write fails: the peer may have taken the message, and its last words can still be read.
+// After an error the stream is broken.
 func (s *stream) Write(p []byte) (n int, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -167,8 +191,14 @@ func (s *stream) Write(p []byte) (n int, err error) {
 		if s.broken != nil {
 			return n, s.broken
 		}
+		select {
+		case <-s.conn.Done():
+			return n, s.flushed()
+		default:
+		}
 		m := copy(s.out.Bytes(), p[n:])
-		if err := s.complete(s.qp.Start().Signaled().Send().SGE(s.out.SGE(0, m)), s.writes.context); err != nil {
+		err := s.complete(s.qp.Start().Signaled().Send().SGE(s.out.SGE(0, m)), s.writes.context)
+		if err != nil && !(errors.Is(err, errFlushed) && s.endedByPeer()) {
 			return n, err
 		}
 		n += m
@@ -289,6 +319,13 @@ func (d *deadline) set(t time.Time) {
 	if old != nil {
 		old()
 	}
+}
+
+// ended reports whether stop was called.
+func (d *deadline) ended() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stopped
 }
 
 // stop ends the current wait and all later ones.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -16,11 +17,36 @@ import (
 
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/verbs"
 )
 
+// unacknowledged is a network on which the acknowledgements of one side are lost while lose is set.
+type unacknowledged struct {
+	packetconn.Conn
+	lose *atomic.Bool
+}
+
+func (c unacknowledged) Send(trains []packetconn.Datagrams) (int, error) {
+	const acknowledge = 0x11 // the opcode, the first byte of a packet
+	for i := range trains {
+		if c.lose.Load() && trains[i].Buf[0] == acknowledge {
+			continue
+		}
+		if _, err := c.Conn.Send(trains[i : i+1]); err != nil {
+			return i, err
+		}
+	}
+	return len(trains), nil
+}
+
 // inBubble runs a test in virtual time with two devices.
 func inBubble(t *testing.T, f func(t *testing.T, a, b *verbs.Device)) {
+	inLossyBubble(t, new(atomic.Bool), f)
+}
+
+// inLossyBubble is inBubble with a network that loses the acknowledgements of b while lose is set.
+func inLossyBubble(t *testing.T, lose *atomic.Bool, f func(t *testing.T, a, b *verbs.Device)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := inproc.NewNetwork(nil)
 		var devs [2]*verbs.Device
@@ -29,7 +55,11 @@ func inBubble(t *testing.T, f func(t *testing.T, a, b *verbs.Device)) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if devs[i], err = verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}); err != nil {
+			var c packetconn.Conn = conn
+			if i == 1 {
+				c = unacknowledged{conn, lose}
+			}
+			if devs[i], err = verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: c}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -157,6 +187,36 @@ func TestStreamVanished(t *testing.T) {
 		<-gone
 		here.Close()
 		there.Close()
+	})
+}
+
+// TestStreamGoodbye lets a peer take a message, refuse it and disconnect, while its
+// acknowledgement is lost. The other side must hear the reason.
+func TestStreamGoodbye(t *testing.T) {
+	var lose atomic.Bool
+	inLossyBubble(t, &lose, func(t *testing.T, a, b *verbs.Device) {
+		here, there := streams(t, a, b)
+		defer here.Close()
+		refused := make(chan error, 1)
+		go func() {
+			var got line
+			refused <- errors.Join(there.Tell(t.Context(), line{"not you"}), there.Hear(t.Context(), &got), there.Close())
+		}()
+		lose.Store(true)
+		var got line
+		if err := errors.Join(here.Tell(t.Context(), line{"hello"}), here.Hear(t.Context(), &got)); err != nil || got.Text != "not you" {
+			t.Errorf("heard %q, %v", got.Text, err)
+		}
+		if err := <-refused; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if err := here.Tell(t.Context(), line{"are you there?"}); err == nil {
+			t.Error("a stream that the peer has closed was written to")
+		}
+		if err := here.Hear(t.Context(), &got); !errors.Is(err, jsonline.ErrHungUp) {
+			t.Errorf("after the goodbye: %v", err)
+		}
 	})
 }
 
