@@ -14,8 +14,8 @@ import (
 
 	"github.com/softmkey/softmkey/internal/tool/draw"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
-	"github.com/softmkey/softmkey/internal/tool/stdfile"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
+	"github.com/softmkey/softmkey/internal/tool/stdfile"
 )
 
 // drawFlags are the flags of draw.

@@ -31,4 +31,3 @@ func CheckName(name string) error {
 	}
 	return nil
 }
-
