@@ -65,6 +65,7 @@ internal/tool/nvmet              sig mkey mkeyio internal/tool/nvmet/nvme
 internal/tool/nvmet/overrdma     mkey verbs cm internal/tool/nvmet internal/tool/nvmet/nvme
 internal/tool/*                  operr sig xts dek mkey/* mkeyio roce/* internal/base/* rdma verbs cm internal/tool/* golang.org/x/sys/unix
 cmd/softmkey                     operr sig xts dek mkey/* mkeyio roce/* internal/* rdma verbs cm golang.org/x/sys/* golang.org/x/term github.com/spf13/* github.com/schollz/progressbar/*
+github.com/softmkey/softmkey
 examples/*                       operr sig xts dek mkey/* mkeyio roce/* rdma verbs cm
 '
 
