@@ -1,0 +1,96 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// shell runs a line in a folder, with the program in the PATH, and returns what it prints.
+func shell(t *testing.T, dir, line string) (string, error) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "sh", "-c", line)
+	c.Dir = dir
+	c.Env = append(os.Environ(), "PATH="+filepath.Dir(builtProgram(t))+":"+os.Getenv("PATH"))
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+// script writes an executable shell script.
+func script(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestREADME runs the commands of the README's first screen. Each must print the lines that
+// stand below it there.
+func TestREADME(t *testing.T) {
+	page, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(page), "\n## ")
+	dir := t.TempDir()
+	license, err := os.ReadFile("../../LICENSE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "LICENSE"), license, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	script(t, dir, "program", "exit 0")
+	commands := 0
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(first, -1) {
+		for _, part := range strings.Split("\n"+block[1], "\n$ ")[1:] {
+			line, want, _ := strings.Cut(part, "\n")
+			if !strings.HasPrefix(line, "softmkey ") {
+				continue // make
+			}
+			commands++
+			// A command that finds bad data fails; what it prints says so.
+			out, err := shell(t, dir, line)
+			if want = strings.TrimSpace(want); !strings.Contains(out, want) || err != nil && want == "" {
+				t.Errorf("%s: %v: %q, want %q", line, err, out, want)
+			}
+		}
+	}
+	if commands < 4 {
+		t.Errorf("%d commands", commands)
+	}
+}
+
+// TestDocumentedServers runs each documented line that starts a server and a client in one run.
+// It must fail if either of them fails, or a job of CI would succeed whatever happens.
+func TestDocumentedServers(t *testing.T) {
+	lines := map[string]bool{}
+	for _, name := range []string{"run.md", "clusters.md"} {
+		page, err := os.ReadFile(filepath.Join("../../docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range regexp.MustCompile(`softmkey run [^\n]*sh -c '[^'\n]*\./server[^'\n]*'`).FindAllString(string(page), -1) {
+			lines[line] = true
+		}
+	}
+	if len(lines) == 0 {
+		t.Fatal("no line is documented")
+	}
+	for line := range lines {
+		for _, ends := range [][2]string{{"exit 0", "exit 0"}, {"exit 0", "exit 3"}, {"exit 3", "exit 0"}} {
+			dir := t.TempDir()
+			script(t, dir, "server", ends[0])
+			script(t, dir, "client", ends[1])
+			out, err := shell(t, dir, line)
+			if good := ends == [2]string{"exit 0", "exit 0"}; (err == nil) != good {
+				t.Errorf("%s, server %s, client %s: %v: %s", line, ends[0], ends[1], err, out)
+			}
+		}
+	}
+}
