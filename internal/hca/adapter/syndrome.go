@@ -84,17 +84,15 @@ func refusalOf(err error) *refusal {
 	if errors.As(err, &r) {
 		return r
 	}
-	r = &refusal{prm.CmdBadParam, synValue, err}
+	r = &refusal{prm.StatusOfError(err), synValue, err}
 	for _, e := range []struct {
-		errno  syscall.Errno
-		status prm.CommandStatus
-		syn    syndrome
+		errno syscall.Errno
+		syn   syndrome
 	}{
-		{syscall.EBUSY, prm.CmdResourceBusy, synInUse}, {syscall.ENOMEM, prm.CmdExceedLimit, synLimit}, {syscall.EOPNOTSUPP, prm.CmdBadParam, synNotSupported},
-		{syscall.EFAULT, prm.CmdBadParam, synMemory}, {syscall.ENOENT, prm.CmdBadResource, synNoObject},
+		{syscall.EBUSY, synInUse}, {syscall.ENOMEM, synLimit}, {syscall.EOPNOTSUPP, synNotSupported}, {syscall.EFAULT, synMemory}, {syscall.ENOENT, synNoObject},
 	} {
 		if errors.Is(err, e.errno) {
-			r.status, r.syndrome = e.status, e.syn
+			r.syndrome = e.syn
 		}
 	}
 	return r

@@ -162,7 +162,7 @@ func (f *firmware) execute(in []byte, outLen, slot int) (out []byte, after func(
 	c.out = make([]byte, max(outLen, prm.CommandHeaderSize))
 	err := f.run(c)
 	if err != nil {
-		c.out = prm.Answer(len(c.out), statusOf(err), reasonSyndrome|uint32(c.command))
+		c.out = prm.Answer(len(c.out), prm.StatusOfError(err), reasonSyndrome|uint32(c.command))
 		var refused *adapterError
 		if errors.As(err, &refused) && refused.answer != nil {
 			c.out = refused.answer
@@ -205,22 +205,6 @@ func (f *firmware) run(c *call) error {
 		f.noteCounters(c)
 	}
 	return err
-}
-
-// statusOf returns the status of a command that failed.
-func statusOf(err error) prm.CommandStatus {
-	for _, s := range []struct {
-		errno  syscall.Errno
-		status prm.CommandStatus
-	}{
-		{syscall.EOPNOTSUPP, prm.CmdBadOp}, {syscall.EBUSY, prm.CmdResourceBusy}, {syscall.ENOMEM, prm.CmdNoResources}, {syscall.ENOENT, prm.CmdBadResource},
-		{syscall.EPERM, prm.CmdBadSystemState}, {syscall.EMSGSIZE, prm.CmdBadInputLen},
-	} {
-		if errors.Is(err, s.errno) {
-			return s.status
-		}
-	}
-	return prm.CmdBadParam
 }
 
 // pageList returns the page addresses at the end of a command, from a byte on. The low bits

@@ -19,7 +19,7 @@ func TestLargeCounts(t *testing.T) {
 			off  int
 			want prm.CommandStatus
 		}{
-			{"MANAGE_PAGES, give", 0x108, 1, 0x60, prm.CmdNoResources},
+			{"MANAGE_PAGES, give", 0x108, 1, 0x60, prm.CmdExceedLimit},
 			{"MANAGE_PAGES, take", 0x108, 2, 0x60, prm.CmdOK},
 			{"MANAGE_PAGES, give back nothing", 0x108, 0, 0x60, prm.CmdOK},
 		} {

@@ -49,7 +49,7 @@ func TestQuota(t *testing.T) {
 		want  prm.CommandStatus
 	}{
 		{"a CQ with a long list", prm.CmdCreateCQ, size, prm.CmdOK},
-		{"a CQ too many", prm.CmdCreateCQ, size, prm.CmdNoResources},
+		{"a CQ too many", prm.CmdCreateCQ, size, prm.CmdExceedLimit},
 		{"a small object", prm.CmdAllocPD, 16, prm.CmdOK},
 		{"the end of the CQ", prm.CmdDestroyCQ, 16, prm.CmdOK},
 		{"a CQ in its place", prm.CmdCreateCQ, size, prm.CmdOK},
