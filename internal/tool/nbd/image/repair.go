@@ -53,8 +53,8 @@ func (e *MisfitError) Error() string {
 }
 
 // AllowRepair makes reads, and writes of parts of blocks, sign bad blocks again. Only fields are
-// written. Unless force is set, a sample of the image must fit: three quarters of the blocks that
-// are evidence must be good, or AllowRepair returns a *MisfitError. Then a block is repaired if it is
+// written. Unless force is set, the format must check guards, and a sample of the image must fit: three
+// quarters of the blocks that are evidence must be good, or AllowRepair returns a *MisfitError. Then a block is repaired if it is
 // in a run of at most longestRun bad ones and most blocks around it are good.
 func (m *Image) AllowRepair(force bool) error {
 	f := m.o.fields()
@@ -70,6 +70,9 @@ func (m *Image) AllowRepair(force bool) error {
 		e.r = m.repair.plain
 	}
 	if !force {
+		if f.Flags&sig.IgnoreGuard != 0 {
+			return fmt.Errorf("no-guard-check: tags alone do not show whether the image has %v", *f)
+		}
 		good, tried, err := e.sample()
 		if err != nil {
 			return err
