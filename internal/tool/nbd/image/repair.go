@@ -55,7 +55,8 @@ func (e *MisfitError) Error() string {
 // AllowRepair makes reads, and writes of parts of blocks, sign bad blocks again. Only fields are
 // written. Unless force is set, the format must check guards, and a sample of the image must fit: three
 // quarters of the blocks that are evidence must be good, or AllowRepair returns a *MisfitError. Then a block is repaired if it is
-// in a run of at most longestRun bad ones and most blocks around it are good.
+// in a run of at most longestRun bad ones and most blocks around it are good. It is called before the
+// requests that it concerns.
 func (m *Image) AllowRepair(force bool) error {
 	f := m.o.fields()
 	if f == nil {
@@ -63,6 +64,9 @@ func (m *Image) AllowRepair(force bool) error {
 	}
 	e := evidence{r: m.store, format: *f, blocks: m.o.Size / int64(f.Stride())}
 	if c := m.o.Job.Crypto; c != nil && !c.OnMemory(m.o.Job.Signature) { // the fields are encrypted
+		if m.repair.plain != nil {
+			_ = m.repair.plain.Close() // of an earlier call; always returns nil
+		}
 		var err error
 		if m.repair.plain, err = mkeyio.NewView(mkeyio.Job{Direction: mkeyio.TX, Crypto: c}, m.store, m.o.Size); err != nil {
 			return err
