@@ -157,7 +157,7 @@ func credible(v []verdict, at, around int) bool {
 type verdict uint8
 
 const (
-	neutral verdict = iota // nothing: it is exempt from the check, or one byte repeated fits many formats
+	neutral verdict = iota // nothing: it is exempt from the check, or fits many formats
 	good
 	bad
 )
@@ -175,10 +175,31 @@ func (e *evidence) judge(b []byte, number int64) verdict {
 	switch {
 	case bytes.Count(b, b[:1]) == len(b), f.Escapes(f.Field(b[f.Block():])):
 		return neutral
-	case f.Verify(b) == nil:
-		return good
+	case f.Verify(b) != nil:
+		return bad
+	case e.weak(f.Field(b[f.Block():])):
+		return neutral
 	}
-	return bad
+	return good
+}
+
+// weak reports whether a correct field has nothing but zeros and ones in the parts that are checked. Data of
+// another format has such fields as well: the checksum of zeros and ones is zero.
+func (e *evidence) weak(x sig.Field) bool {
+	f := e.format
+	repeats := func(v uint64, bits int) bool { return v == 0 || v == 1<<bits-1 }
+	guard := 64
+	switch f.Type {
+	case sig.T10DIF, sig.NVMe16:
+		guard = 16
+	case sig.CRC32, sig.CRC32C, sig.NVMe32:
+		guard = 32
+	}
+	_, ref := f.TagBits()
+	tagged := ref > 0
+	return repeats(x.Guard, guard) &&
+		(!tagged || f.Flags&sig.IgnoreApp != 0 || repeats(uint64(x.AppTag), 16)) &&
+		(!tagged || f.Flags&sig.IgnoreRef != 0 || repeats(x.RefTag, ref))
 }
 
 // sample judges blocks at places all over the stream, until enough of them are evidence.
