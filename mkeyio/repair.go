@@ -14,8 +14,15 @@ import (
 func (v *View) signAgain(stored []byte, off int64, block uint64) error {
 	format := *v.fields()
 	keep := sig.TransformConfig{In: format, Out: format, CheckNothing: true, UseCopyMask: true}
+	if format.Flags&sig.IgnoreGuard != 0 {
+		keep.CopyMask |= sig.MaskGuard
+	}
 	if format.Flags&sig.IgnoreApp != 0 {
-		keep.CopyMask = sig.MaskApp
+		keep.CopyMask |= sig.MaskApp
+	}
+	// A mask has one part for the storage tag and the reference tag of an NVMe type.
+	if storage, _ := format.TagBits(); format.Flags&sig.IgnoreRef != 0 && (storage == 0 || format.Flags&sig.IgnoreStorage != 0) {
+		keep.CopyMask |= sig.MaskRef
 	}
 	sign, err := sig.NewTransform(keep)
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 // but those of the repaired fields may change in the decrypted store.
 func TestRepairWritesFields(t *testing.T) {
 	jobs := viewJobs(t)
-	for _, text := range []string{"nvme64:4096,meta=64", "nvme16:512,meta=16,pi-first", "t10dif:512,app-mask=0"} {
+	for _, text := range []string{"nvme64:4096,meta=64", "nvme16:512,meta=16,pi-first", "t10dif:512,app-mask=0", "t10dif:512,no-ref-check", "nvme16:4096,no-ref-check", "t10dif:4096,no-guard-check"} {
 		f, err := sig.ParseFormat(text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		jobs[text] = mkeyio.Protect(f)
 	}
-	for _, name := range []string{"t10dif", "crc32c:4096", "signed+encrypted", "encrypted+signed", "nvme64:4096,meta=64", "nvme16:512,meta=16,pi-first", "t10dif:512,app-mask=0"} {
+	for _, name := range []string{"t10dif", "crc32c:4096", "signed+encrypted", "encrypted+signed", "nvme64:4096,meta=64", "nvme16:512,meta=16,pi-first", "t10dif:512,app-mask=0", "t10dif:512,no-ref-check", "nvme16:4096,no-ref-check", "t10dif:4096,no-guard-check"} {
 		job := jobs[name]
 		f := *job.Signature.Wire
 		encrypted := job.Crypto != nil && job.Crypto.Order == mkey.SignatureBeforeCrypto
@@ -53,6 +53,9 @@ func TestRepairWritesFields(t *testing.T) {
 			if f.Flags&sig.IgnoreApp != 0 { // an application's own tag
 				copy(plain[at+f.Block()+2:], []byte{0xAB, byte(i)})
 			}
+			if f.Flags&sig.IgnoreRef != 0 {
+				copy(plain[at+f.Block()+4:], []byte{1, 2, 3, byte(i)})
+			}
 		}
 		store.b = bytes.Clone(plain)
 		if encrypted {
@@ -80,7 +83,8 @@ func TestRepairWritesFields(t *testing.T) {
 			}
 			for k := at; k < at+f.Stride(); k++ {
 				inField := i >= from && i < to && k >= field && k < field+width
-				if f.Flags&sig.IgnoreApp != 0 && (k == field+2 || k == field+3) {
+				switch part := k - field; {
+				case part < 2 && f.Flags&sig.IgnoreGuard != 0, part >= 4 && f.Flags&sig.IgnoreRef != 0, part >= 2 && part < 4 && f.Flags&sig.IgnoreApp != 0:
 					inField = false
 				}
 				if !inField && got[k] != plain[k] {

@@ -59,9 +59,9 @@ stays after a power loss. If a flush fails, data of any client may be lost: ever
 flush of every client fails too, and the exit status is 2. Write-zeroes writes blocks of
 zeros with their fields. Trim makes holes in an image that has encryption alone, and does
 nothing to an image with fields. Metadata beside the field of an nvme type becomes zero in
-the blocks that are written. IMAGE is locked against a second server
-and against commands that write or replace it. IMAGE keeps its length. Data after its last whole block has no field and no check, and nbd prints a
-warning.`,
+the blocks that are written. IMAGE is locked against a second server and against commands
+that write or replace it. IMAGE keeps its length. Data after its last whole block has no
+field and no check, and nbd prints a warning.`,
 		Example: `  softmkey nbd --sig t10dif disk.dif --socket /tmp/disk
   nbdcopy 'nbd+unix:///?socket=/tmp/disk' disk.img
   qemu-io -f raw -c 'read -v 0 512' 'nbd+unix:///?socket=/tmp/disk'

@@ -114,7 +114,7 @@ func (m *Image) Close() error {
 	if m.repair.plain != nil {
 		_ = m.repair.plain.Close()
 	}
-	return m.Flush()
+	return m.flush()
 }
 
 // Counts returns the numbers so far.
@@ -208,15 +208,20 @@ func (m *Image) Trim(off, n int64) error {
 
 // Flush implements nbd.Device.
 func (m *Image) Flush() error {
+	err := m.flush()
+	if err != nil {
+		m.failed.Add(1)
+	}
+	return err
+}
+
+func (m *Image) flush() error {
 	if m.o.ReadOnly {
 		return nil // some read-only file systems refuse to sync
 	}
 	err, first := m.flusher.flush()
 	if first {
 		m.o.Failed("flush", 0, err)
-	}
-	if err != nil {
-		m.failed.Add(1)
 	}
 	return err
 }

@@ -134,6 +134,9 @@ func TestFlushStands(t *testing.T) {
 	if err := m.Close(); !errors.Is(err, syscall.EIO) {
 		t.Errorf("Close: %v", err)
 	}
+	if n := m.Counts(); n.Failures != 3 {
+		t.Errorf("%+v", n)
+	}
 	if len(l.failed) != 1 || l.failed[0] != "flush: input/output error" {
 		t.Errorf("reported: %q", l.failed)
 	}

@@ -53,9 +53,10 @@ func (e *MisfitError) Error() string {
 }
 
 // AllowRepair makes reads, and writes of parts of blocks, sign bad blocks again. Only fields are
-// written. Unless force is set, a sample of the image must fit: three quarters of the blocks that
-// are evidence must be good, or AllowRepair returns a *MisfitError. Then a block is repaired if it is
-// in a run of at most longestRun bad ones and most blocks around it are good.
+// written. Unless force is set, the format must check guards, and a sample of the image must fit: three
+// quarters of the blocks that are evidence must be good, or AllowRepair returns a *MisfitError. Then a block is repaired if it is
+// in a run of at most longestRun bad ones and most blocks around it are good. It is called before the
+// requests that it concerns.
 func (m *Image) AllowRepair(force bool) error {
 	f := m.o.fields()
 	if f == nil {
@@ -63,6 +64,9 @@ func (m *Image) AllowRepair(force bool) error {
 	}
 	e := evidence{r: m.store, format: *f, blocks: m.o.Size / int64(f.Stride())}
 	if c := m.o.Job.Crypto; c != nil && !c.OnMemory(m.o.Job.Signature) { // the fields are encrypted
+		if m.repair.plain != nil {
+			_ = m.repair.plain.Close() // of an earlier call; always returns nil
+		}
 		var err error
 		if m.repair.plain, err = mkeyio.NewView(mkeyio.Job{Direction: mkeyio.TX, Crypto: c}, m.store, m.o.Size); err != nil {
 			return err
@@ -70,6 +74,9 @@ func (m *Image) AllowRepair(force bool) error {
 		e.r = m.repair.plain
 	}
 	if !force {
+		if f.Flags&sig.IgnoreGuard != 0 {
+			return fmt.Errorf("no-guard-check: tags alone do not show whether the image has %v", *f)
+		}
 		good, tried, err := e.sample()
 		if err != nil {
 			return err
@@ -150,7 +157,7 @@ func credible(v []verdict, at, around int) bool {
 type verdict uint8
 
 const (
-	neutral verdict = iota // nothing: it is exempt from the check, or one byte repeated fits many formats
+	neutral verdict = iota // nothing: it is exempt from the check, or fits many formats
 	good
 	bad
 )
@@ -168,10 +175,31 @@ func (e *evidence) judge(b []byte, number int64) verdict {
 	switch {
 	case bytes.Count(b, b[:1]) == len(b), f.Escapes(f.Field(b[f.Block():])):
 		return neutral
-	case f.Verify(b) == nil:
-		return good
+	case f.Verify(b) != nil:
+		return bad
+	case e.weak(f.Field(b[f.Block():])):
+		return neutral
 	}
-	return bad
+	return good
+}
+
+// weak reports whether a correct field has nothing but zeros and ones in the parts that are checked. Data of
+// another format has such fields as well: the checksum of zeros and ones is zero.
+func (e *evidence) weak(x sig.Field) bool {
+	f := e.format
+	repeats := func(v uint64, bits int) bool { return v == 0 || v == 1<<bits-1 }
+	guard := 64
+	switch f.Type {
+	case sig.T10DIF, sig.NVMe16:
+		guard = 16
+	case sig.CRC32, sig.CRC32C, sig.NVMe32:
+		guard = 32
+	}
+	_, ref := f.TagBits()
+	tagged := ref > 0
+	return repeats(x.Guard, guard) &&
+		(!tagged || f.Flags&sig.IgnoreApp != 0 || repeats(uint64(x.AppTag), 16)) &&
+		(!tagged || f.Flags&sig.IgnoreRef != 0 || repeats(x.RefTag, ref))
 }
 
 // sample judges blocks at places all over the stream, until enough of them are evidence.

@@ -45,7 +45,7 @@ func randomFormat(r *rand.Rand, ofKey bool) sig.Format {
 		if f.Type == sig.T10DIF || f.Type > sig.CRC64 {
 			f.AppTag = []uint16{0, 7, 0x5678}[r.IntN(3)]
 			f.RefTag = []uint64{0, 1, 2048}[r.IntN(3)]
-			f.Flags = []sig.Flags{0, sig.Type3, sig.NoFlags, sig.IgnoreApp | sig.Type1}[r.IntN(4)]
+			f.Flags = []sig.Flags{0, sig.Type3, sig.NoFlags, sig.IgnoreApp | sig.Type1, sig.IgnoreRef | sig.Type1, sig.IgnoreRef | sig.IgnoreApp | sig.Type2}[r.IntN(6)]
 			if f.Flags&sig.IgnoreApp != 0 {
 				f.AppTag = 0
 			}
@@ -71,12 +71,24 @@ func randomJob(r *rand.Rand, keys []*dek.DEK) mkeyio.Job {
 	case 0: // the fields are encrypted, or cover ciphertext
 		f := randomFormat(r, true)
 		c := &mkey.Crypto{EncryptOnTX: true, Order: mkey.Order(r.IntN(2)), DataUnitSize: []int{512, 520, 4096}[r.IntN(3)], DEK: keys[r.IntN(len(keys))]}
+		if wholeUnits(&f, c) > 130 {
+			return randomJob(r, keys)
+		}
 		return mkeyio.Job{Signature: &mkey.Signature{Wire: &f, CheckMask: sig.MaskAll}, Crypto: c}
 	case 1:
 		return mkeyio.Job{} // plain data
 	default:
 		return mkeyio.Protect(randomFormat(r, false))
 	}
+}
+
+// wholeUnits returns the smallest number of blocks that are whole data units, with fields and without.
+func wholeUnits(f *sig.Format, c *mkey.Crypto) int {
+	n := 1
+	for n*f.Block()%c.DataUnitSize != 0 || n*f.Stride()%c.DataUnitSize != 0 {
+		n++
+	}
+	return n
 }
 
 // TestRepairWrongParameters serves random images for repair with random parameters, nearly all of
@@ -91,11 +103,8 @@ func TestRepairWrongParameters(t *testing.T) {
 		// Content: random, with runs of zeros and of ones.
 		length := 64 * 4160 * (1 + r.IntN(4))
 		if c := right.Crypto; c != nil { // whole data units, of the data and of the stream
-			f, n := right.Signature.Wire, 1
-			for n*f.Block()%c.DataUnitSize != 0 || n*f.Stride()%c.DataUnitSize != 0 {
-				n++
-			}
-			length = n * f.Block() * max(1, length/(n*f.Block()))
+			n := wholeUnits(right.Signature.Wire, c) * right.Signature.Wire.Block()
+			length = n * max(1, length/n)
 		}
 		data := make([]byte, length)
 		for at := 0; at < len(data); {
@@ -233,6 +242,22 @@ func describe(job mkeyio.Job) any {
 		return []any{job.Signature.Wire, job.Crypto.Order, job.Crypto.DataUnitSize}
 	}
 	return job.Signature.Wire
+}
+
+// TestWeakEvidence: the checksum of zeros and ones is zero, so that CRCs of zeros in blocks of 64 bytes look
+// like good blocks of 4096. They must not count.
+func TestWeakEvidence(t *testing.T) {
+	right, wrong := mkeyio.Protect(format(t, "crc32c:64,seed=0")), mkeyio.Protect(format(t, "t10dif:4096,guard=csum,no-ref-check"))
+	s := &memory{b: made(t, right, make([]byte, 1<<20))}
+	var l log
+	m, err := New(s, l.options(wrong, len(s.b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var misfit *MisfitError
+	if err := m.AllowRepair(false); !errors.As(err, &misfit) || misfit.Good > 0 {
+		t.Errorf("%v", err)
+	}
 }
 
 // TestRepair damages some blocks of images with the right parameters. All are repaired, but not a long
