@@ -57,15 +57,15 @@ The exit status is 2 if no signature fits.`,
 				return nil
 			}
 			fmt.Fprintln(c.OutOrStdout(), found.Format)
-			fmt.Fprintf(c.ErrOrStderr(), "softmkey: %s: %d of the %d blocks that were tried have this guard\n", inputName(args[0]), found.Good, found.Tried)
+			message(c.ErrOrStderr(), "%s: %d of the %d blocks that were tried have this guard", inputName(args[0]), found.Good, found.Tried)
 			if found.AppTags {
-				fmt.Fprintln(c.ErrOrStderr(), "softmkey: warning: application tags differ between blocks: app-mask=0 leaves them unchecked")
+				message(c.ErrOrStderr(), "warning: application tags differ between blocks: app-mask=0 leaves them unchecked")
 			}
 			if found.StorageTags {
-				fmt.Fprintln(c.ErrOrStderr(), "softmkey: warning: storage tags differ between blocks: no-storage-check leaves them unchecked")
+				message(c.ErrOrStderr(), "warning: storage tags differ between blocks: no-storage-check leaves them unchecked")
 			}
 			if found.RefTags {
-				fmt.Fprintln(c.ErrOrStderr(), "softmkey: warning: reference tags follow no rule: verify will find them bad")
+				message(c.ErrOrStderr(), "warning: reference tags follow no rule: verify will find them bad")
 			}
 			return nil
 		},
@@ -134,6 +134,13 @@ func jobInput(j *mkeyio.Job) *sig.Format {
 	return j.Signature.Wire
 }
 
+// jobOutputFormat returns the signature of a job's output as it stands in the file, or nil.
+func jobOutputFormat(j *mkeyio.Job) *sig.Format {
+	back := *j
+	back.Direction = mkeyio.TX + mkeyio.RX - j.Direction
+	return jobInput(&back)
+}
+
 // suggestFormat prints a hint if a command found a file bad because the file does not have the
 // given signature at all. The hint names the signature that the file has, if one fits.
 func suggestFormat(to io.Writer, in *os.File, name string, given *sig.Format, found error) {
@@ -153,8 +160,8 @@ func suggestFormat(to io.Writer, in *os.File, name string, given *sig.Format, fo
 	switch {
 	case err != nil:
 	case ok && other.Format != *given:
-		fmt.Fprintf(to, "softmkey: hint: most blocks of %s do not fit %v: it looks like %v\n", inputName(name), given, other.Format)
+		message(to, "hint: most blocks of %s do not fit %v: it looks like %v", inputName(name), given, other.Format)
 	case !ok:
-		fmt.Fprintf(to, "softmkey: hint: most blocks of %s do not fit %v, and no other signature fits: is it plain or encrypted data?\n", inputName(name), given)
+		message(to, "hint: most blocks of %s do not fit %v, and no other signature fits: is it plain or encrypted data?", inputName(name), given)
 	}
 }

@@ -59,7 +59,7 @@ func inputName(name string) string {
 	if name == "-" {
 		return "standard input"
 	}
-	return name
+	return printable(name)
 }
 
 // outputFlags are the flags of every command that writes an output file.

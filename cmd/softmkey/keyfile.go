@@ -50,7 +50,7 @@ func warnReadable(f *os.File) {
 	const others = 0o044
 	info, err := f.Stat()
 	if err == nil && runtime.GOOS != "windows" && info.Mode().IsRegular() && info.Mode().Perm()&others != 0 {
-		fmt.Fprintf(os.Stderr, "softmkey: warning: %s: other users can read this key (mode %04o): chmod 600 %[1]s\n", f.Name(), info.Mode().Perm())
+		message(os.Stderr, "warning: %s: other users can read this key (mode %04o): chmod 600 %[1]s", f.Name(), info.Mode().Perm())
 	}
 }
 
