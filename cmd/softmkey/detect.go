@@ -27,10 +27,12 @@ to 8K, or powers of two up to 128K, and NVMe's protection information with 8, 16
 same in all blocks is shown as a part of the reference tag.
 
 Detect prints how many of the blocks that it tried have the guard of that signature. A
-few damaged blocks do not mislead it. Blocks of one repeated byte are not tried. In an
-encrypted file it finds a signature of the ciphertext, if there is one.
+few damaged blocks do not mislead it. It does not count blocks of one repeated byte, and
+those whose tags exempt them from the check, such as the unwritten blocks of a drive: of
+the others it needs a few. In an encrypted file it finds a signature of the ciphertext, if
+there is one.
 
-The exit status is 2 if no signature fits.`,
+The exit status is 1 if no signature fits, and 2 if IN cannot be read.`,
 		Example: `  softmkey detect disk.dif
   softmkey verify --sig "$(softmkey detect disk.dif)" disk.dif
   softmkey detect --json disk.dif | jq .blocks_good`,
@@ -50,7 +52,12 @@ The exit status is 2 if no signature fits.`,
 			case err != nil:
 				return err
 			case !ok:
-				return fmt.Errorf("%s: no signature fits: it is plain or encrypted data, blank, or has a field that this program does not know", inputName(args[0]))
+				err := fmt.Errorf("%s: no signature fits: it is plain or encrypted data, blank or nearly so, or has a field that this program does not know", inputName(args[0]))
+				printError(err)
+				if asJSON {
+					encodeJSON(c.OutOrStdout(), failure{Command: c.Name(), File: args[0], Error: err.Error(), Status: exitBad})
+				}
+				return reported(exitBad)
 			}
 			if asJSON {
 				encodeJSON(c.OutOrStdout(), newDetection(&found))
