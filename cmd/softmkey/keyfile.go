@@ -130,7 +130,7 @@ func writeKeyFile(name string, key []byte) error {
 		_, err := os.Stdout.Write(key)
 		return err
 	}
-	out, err := outfile.Create(name, outfile.Options{Mode: 0o600, KeepExisting: true})
+	out, err := outfile.Create(name, outfile.Options{Context: ending, Mode: 0o600, KeepExisting: true})
 	if err == nil {
 		if _, err = out.Write(key); err != nil {
 			out.Abandon()

@@ -28,6 +28,10 @@ const (
 
 func main() { os.Exit(run(os.Args[1:])) }
 
+// ending ends with the first signal, as the context of the command does. Files are opened in many
+// places, also by the values of flags, and a named pipe may keep a program waiting.
+var ending = context.Background()
+
 // run executes the command line and returns the exit status.
 func run(args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -46,6 +50,7 @@ func run(args []string) int {
 		cancel(signalError{s})
 	}()
 
+	ending = ctx
 	root := newRoot()
 	root.SetArgs(args)
 	out, errs := &checkedWriter{Writer: os.Stdout}, &checkedWriter{Writer: os.Stderr}
