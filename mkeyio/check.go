@@ -67,6 +67,26 @@ func (c *checker) check(chunk []byte, off int64) ([]mkey.BadBlock, error) {
 	return c.bad, nil
 }
 
+// escaped returns how many blocks of a chunk at off of the input an escape exempts from the
+// check.
+func (c *checker) escaped(chunk []byte, off int64) (int64, error) {
+	if c.run == nil || !hasEscape(c.in) || len(chunk) < c.in.Stride() {
+		return 0, nil
+	}
+	if c.crypto != nil {
+		if err := c.decrypt(chunk, uint64(c.pos0+off)); err != nil {
+			return 0, err
+		}
+		chunk = c.scratch
+	}
+	return int64(c.in.Escaped(sig.Interleaved(c.in, chunk), len(chunk)/c.in.Stride())), nil
+}
+
+// hasEscape reports whether a format's tags can exempt a block from the check.
+func hasEscape(f sig.Format) bool {
+	return f.Escapes(sig.Field{AppTag: 0xFFFF, RefTag: f.MaxRefTag()})
+}
+
 // decrypt decrypts a chunk to scratch. In every row that applies crypto before
 // it checks fields (C, E, H and I), the crypto is a decryption.
 func (c *checker) decrypt(chunk []byte, pos uint64) error {

@@ -67,6 +67,8 @@ func newDirectWorker(j *Job, s *shape, check *checker) (*directWorker, error) {
 
 func (w *directWorker) close() {}
 
+func (w *directWorker) checks() *checker { return w.check }
+
 func (w *directWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	data := w.shape.in.Data(s.off)
 	end, _, err := w.shape.length(s.off + int64(len(s.in)))

@@ -2,11 +2,15 @@ package mkeyio
 
 import (
 	"bytes"
+	"io"
 	"math/rand/v2"
 	"os"
 	"testing"
 
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
 )
 
 // anyFormat returns a random format with a signature, which may ignore parts of the field.
@@ -137,6 +141,15 @@ func TestConvertEscaped(t *testing.T) {
 		if err != nil || report.Errors != 0 {
 			t.Fatalf("%v to %v: %v, %+v", from, to, err, report)
 		}
+		var count int64
+		for _, e := range exempt {
+			if e {
+				count++
+			}
+		}
+		if report.Escaped != count {
+			t.Fatalf("%v to %v: %d blocks counted as exempt, want %d", from, to, report.Escaped, count)
+		}
 		got := out.Bytes()
 		if err := to.Verify(got); err != nil {
 			t.Fatalf("%v to %v: the output: %v", from, to, err)
@@ -158,6 +171,50 @@ func TestConvertEscaped(t *testing.T) {
 			if was && to.Escapes(ones) && !to.Escapes(x) {
 				t.Fatalf("%v to %v: block %d was exempt, and has the field %+v", from, to, i, x)
 			}
+		}
+	}
+}
+
+// TestEscapedCount counts exempt blocks on every way through a job: with and without a key, with
+// encrypted fields, and with boundaries far apart.
+func TestEscapedCount(t *testing.T) {
+	const blocks, exempt = 200, 66
+	f := sig.Format{Type: sig.T10DIF, BlockSize: 512}
+	stream := make([]byte, blocks*520)
+	if err := f.Generate(stream); err != nil {
+		t.Fatal(err)
+	}
+	for i := range exempt {
+		copy(stream[i*3*520:], "data")
+		copy(stream[i*3*520+512:], "\xff\xff\xff\xff\xff\xff\xff\xff")
+	}
+	c, err := xts.New(append(make([]byte, 16), bytes.Repeat([]byte{1}, 16)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := bytes.Clone(stream)
+	c.Encrypt(sealed, sealed, 520, xts.Tweak{})
+	crypto := &mkey.Crypto{EncryptOnTX: true, Order: mkey.SignatureBeforeCrypto, DataUnitSize: 520, DEK: mkeytest.DEK{Cipher: c}}
+	open := Job{Direction: RX, Signature: signature(nil, &f), Crypto: crypto}
+	serial := Job{Direction: RX, Signature: signature(&sig.Format{Type: sig.CRC32, BlockSize: 4048}, &f), Crypto: &mkey.Crypto{EncryptOnTX: true, DataUnitSize: 4160, Order: mkey.SignatureBeforeCrypto, DEK: mkeytest.DEK{Cipher: c}}}
+	long := bytes.Clone(stream)
+	c.Encrypt(long, long, 4160, xts.Tweak{})
+	for name, tc := range map[string]struct {
+		job   Job
+		out   Output
+		input []byte
+	}{
+		"verify":              {Strip(f), CheckOnly, stream},
+		"strip":               {Strip(f), To(io.Discard), stream},
+		"convert":             {Convert(f, sig.Format{Type: sig.CRC64, BlockSize: 1024}), To(io.Discard), stream},
+		"decrypt and strip":   {open, To(io.Discard), sealed},
+		"decrypt and verify":  {open, CheckOnly, sealed},
+		"decrypt and convert": {serial, To(io.Discard), long},
+	} {
+		tc.job.chunk = 5000
+		report, err := Run(t.Context(), tc.job, tc.out, FromAt(bytes.NewReader(tc.input), int64(len(tc.input))))
+		if err != nil || report.Blocks != blocks || report.Escaped != exempt || report.Errors != 0 {
+			t.Errorf("%s: %v, %+v", name, err, report)
 		}
 	}
 }

@@ -62,6 +62,7 @@ type Report struct {
 	BytesIn  int64 // bytes read from the input
 	BytesOut int64 // bytes of the output's stream
 	Blocks   int64 // blocks that were checked in the input or, if the input has no signature, signed in the output
+	Escaped  int64 // blocks among them that were not checked, because their tags exempt them
 	Errors   int64 // number of bad blocks
 	Tail     int64 // bytes of data after the last complete block, which have no field and were not checked
 	First    *mkey.BadBlock

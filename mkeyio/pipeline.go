@@ -46,6 +46,7 @@ type slot struct {
 	in     []byte
 	out    []byte
 	bad    []mkey.BadBlock
+	exempt int64 // blocks that an escape exempts from the check
 	err    error
 }
 
@@ -138,7 +139,7 @@ func (p *pipeline) feed(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		s.index, s.off, s.bad, s.err = index, off, s.bad[:0], nil
+		s.index, s.off, s.bad, s.exempt, s.err = index, off, s.bad[:0], 0, nil
 		if p.src.seq != nil {
 			if s.in == nil {
 				s.in = make([]byte, p.chunk)
@@ -199,6 +200,9 @@ func (p *pipeline) transform(w worker, s, own *slot) error {
 	}
 	bad, err := w.work(s)
 	s.bad = append(s.bad, bad...)
+	if err == nil {
+		s.exempt, err = w.checks().escaped(s.in, s.off)
+	}
 	if p.dst.seq == nil {
 		own.out = s.out
 	}
@@ -251,6 +255,7 @@ func (p *pipeline) take(s *slot) error {
 	}
 	r := &p.report
 	r.BytesIn += int64(s.n)
+	r.Escaped += s.exempt
 	for i := range s.bad {
 		bad := s.bad[i]
 		if r.Errors++; r.First == nil {

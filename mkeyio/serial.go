@@ -60,6 +60,8 @@ func (w *serialWorker) close() {
 	w.key.Close()
 }
 
+func (w *serialWorker) checks() *checker { return w.check }
+
 func (w *serialWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	if _, err := w.rx.Write(s.in); err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ type worker interface {
 	// work transforms s.in, which is at s.off of the input, into s.out. It returns the
 	// chunk's bad blocks in order, valid until the next call.
 	work(s *slot) ([]mkey.BadBlock, error)
+	checks() *checker
 	close()
 }
 
@@ -36,6 +37,7 @@ func newWorker(j *Job, s *shape, checkOnly bool) (worker, error) {
 type checkWorker struct{ check *checker }
 
 func (w checkWorker) work(s *slot) ([]mkey.BadBlock, error) { return w.check.check(s.in, s.off) }
+func (w checkWorker) checks() *checker                      { return w.check }
 func (w checkWorker) close()                                {}
 
 // keyWorker runs each chunk through its key as one transfer, at the chunk's position in the
@@ -48,6 +50,8 @@ type keyWorker struct {
 }
 
 func (w *keyWorker) close() { w.key.Close() }
+
+func (w *keyWorker) checks() *checker { return w.check }
 
 func (w *keyWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	// A chunk begins at a boundary, so its positions in all streams follow from that in

@@ -236,6 +236,14 @@ func (f Format) refMask() uint64 {
 	return math.MaxUint32
 }
 
+// MaxRefTag returns the largest reference tag, all ones, or 0 for a type without tags.
+func (f Format) MaxRefTag() uint64 {
+	if !f.tagged() {
+		return 0
+	}
+	return f.refMask()
+}
+
 // ones reports whether the register starts at all ones.
 func (f Format) ones() bool {
 	if f.Seed == SeedDefault {

@@ -171,7 +171,7 @@ func (f *copyFlags) openRecorder(operands []string) (*pcap.Recorder, error) {
 			return nil, fmt.Errorf("--pcap %s: the recording would replace %s, which the copy uses: name another file", f.pcap, name)
 		}
 	}
-	return pcap.Create(string(f.pcap), nil)
+	return pcap.Create(string(f.pcap), &pcap.Options{Context: ending})
 }
 
 func (f *copyFlags) run(c *cobra.Command, args []string) error {

@@ -39,7 +39,7 @@ func (r *copyRun) bad(side string) func(*mkey.BadBlock) {
 			encodeJSON(r.c.ErrOrStderr(), sideBad{side, filecopy.NewBad(b)})
 			return
 		}
-		fmt.Fprintf(r.c.ErrOrStderr(), "softmkey: %v\n", &filecopy.BadError{Side: side, Block: b})
+		message(r.c.ErrOrStderr(), "%v", &filecopy.BadError{Side: side, Block: b})
 	}
 }
 
@@ -96,7 +96,7 @@ func printCopy(to io.Writer, src, dst string, r *filecopy.Report) {
 		dst = "standard output"
 	}
 	if dst != "" {
-		route = append(route, dst)
+		route = append(route, printable(dst))
 	}
 	ops := map[string]string{keyplan.Write: "RDMA WRITE", keyplan.Send: "SEND", keyplan.Read: "RDMA READ"}
 	fmt.Fprintf(to, "%s: %s, MTU %d, %s of up to %d bytes\n\n", strings.Join(route, " -> "), ops[r.Op], r.MTU, count(r.Chunks, "chunk"), r.Chunk)

@@ -27,10 +27,12 @@ to 8K, or powers of two up to 128K, and NVMe's protection information with 8, 16
 same in all blocks is shown as a part of the reference tag.
 
 Detect prints how many of the blocks that it tried have the guard of that signature. A
-few damaged blocks do not mislead it. Blocks of one repeated byte are not tried. In an
-encrypted file it finds a signature of the ciphertext, if there is one.
+few damaged blocks do not mislead it. It does not count blocks of one repeated byte, and
+those whose tags exempt them from the check, such as the unwritten blocks of a drive: of
+the others it needs a few. In an encrypted file it finds a signature of the ciphertext, if
+there is one.
 
-The exit status is 2 if no signature fits.`,
+The exit status is 1 if no signature fits, and 2 if IN cannot be read.`,
 		Example: `  softmkey detect disk.dif
   softmkey verify --sig "$(softmkey detect disk.dif)" disk.dif
   softmkey detect --json disk.dif | jq .blocks_good`,
@@ -50,22 +52,27 @@ The exit status is 2 if no signature fits.`,
 			case err != nil:
 				return err
 			case !ok:
-				return fmt.Errorf("%s: no signature fits: it is plain or encrypted data, blank, or has a field that this program does not know", inputName(args[0]))
+				err := fmt.Errorf("%s: no signature fits: it is plain or encrypted data, blank or nearly so, or has a field that this program does not know", inputName(args[0]))
+				printError(err)
+				if asJSON {
+					encodeJSON(c.OutOrStdout(), failure{Command: c.Name(), File: args[0], Error: err.Error(), Status: exitBad})
+				}
+				return reported(exitBad)
 			}
 			if asJSON {
 				encodeJSON(c.OutOrStdout(), newDetection(&found))
 				return nil
 			}
 			fmt.Fprintln(c.OutOrStdout(), found.Format)
-			fmt.Fprintf(c.ErrOrStderr(), "softmkey: %s: %d of the %d blocks that were tried have this guard\n", inputName(args[0]), found.Good, found.Tried)
+			message(c.ErrOrStderr(), "%s: %d of the %d blocks that were tried have this guard", inputName(args[0]), found.Good, found.Tried)
 			if found.AppTags {
-				fmt.Fprintln(c.ErrOrStderr(), "softmkey: warning: application tags differ between blocks: app-mask=0 leaves them unchecked")
+				message(c.ErrOrStderr(), "warning: application tags differ between blocks: app-mask=0 leaves them unchecked")
 			}
 			if found.StorageTags {
-				fmt.Fprintln(c.ErrOrStderr(), "softmkey: warning: storage tags differ between blocks: no-storage-check leaves them unchecked")
+				message(c.ErrOrStderr(), "warning: storage tags differ between blocks: no-storage-check leaves them unchecked")
 			}
 			if found.RefTags {
-				fmt.Fprintln(c.ErrOrStderr(), "softmkey: warning: reference tags follow no rule: verify will find them bad")
+				message(c.ErrOrStderr(), "warning: reference tags follow no rule: verify will find them bad")
 			}
 			return nil
 		},
@@ -134,6 +141,13 @@ func jobInput(j *mkeyio.Job) *sig.Format {
 	return j.Signature.Wire
 }
 
+// jobOutputFormat returns the signature of a job's output as it stands in the file, or nil.
+func jobOutputFormat(j *mkeyio.Job) *sig.Format {
+	back := *j
+	back.Direction = mkeyio.TX + mkeyio.RX - j.Direction
+	return jobInput(&back)
+}
+
 // suggestFormat prints a hint if a command found a file bad because the file does not have the
 // given signature at all. The hint names the signature that the file has, if one fits.
 func suggestFormat(to io.Writer, in *os.File, name string, given *sig.Format, found error) {
@@ -153,8 +167,8 @@ func suggestFormat(to io.Writer, in *os.File, name string, given *sig.Format, fo
 	switch {
 	case err != nil:
 	case ok && other.Format != *given:
-		fmt.Fprintf(to, "softmkey: hint: most blocks of %s do not fit %v: it looks like %v\n", inputName(name), given, other.Format)
+		message(to, "hint: most blocks of %s do not fit %v: it looks like %v", inputName(name), given, other.Format)
 	case !ok:
-		fmt.Fprintf(to, "softmkey: hint: most blocks of %s do not fit %v, and no other signature fits: is it plain or encrypted data?\n", inputName(name), given)
+		message(to, "hint: most blocks of %s do not fit %v, and no other signature fits: is it plain or encrypted data?", inputName(name), given)
 	}
 }

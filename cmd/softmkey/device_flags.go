@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/hca/session"
 	"github.com/softmkey/softmkey/internal/hca/trace"
+	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 )
 
@@ -69,7 +71,11 @@ func (f *deviceFlags) traces() (list []session.Trace, err error) {
 	if f.trace != "" {
 		t := session.Trace{Options: trace.Options{Kinds: kinds, Objects: objects, Format: trace.Format(format)}}
 		if f.trace != "-" {
-			t.File = f.trace
+			// The file has one direction, so that the end of a reader is an error of a write. A trace has
+			// addresses and keys of memory: others may not read it, as they may not read a recording.
+			t.Create = func() (io.WriteCloser, error) {
+				return outfile.InPlace(f.trace, outfile.Options{Context: ending, Mode: 0o600})
+			}
 		}
 		list = append(list, t)
 	}
@@ -84,7 +90,7 @@ func (f *deviceFlags) recorder() func() (session.Recorder, error) {
 	if f.pcap == "" {
 		return nil
 	}
-	return func() (session.Recorder, error) { return pcap.Create(string(f.pcap), nil) }
+	return func() (session.Recorder, error) { return pcap.Create(string(f.pcap), &pcap.Options{Context: ending}) }
 }
 
 // faults returns the faults of --fault, or nil.

@@ -176,7 +176,7 @@ func writeOutput(name string, content []byte) error {
 		_, err := os.Stdout.Write(content)
 		return err
 	}
-	out, err := outfile.Create(name, outfile.Options{Mode: 0o666})
+	out, err := outfile.Create(name, outfile.Options{Context: ending, Mode: 0o666})
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func openInput(name string) (*os.File, error) {
 	if name == "-" {
 		err = stdfile.Check(f)
 	} else {
-		f, err = os.Open(name)
+		f, err = outfile.Open(ending, name, os.O_RDONLY, 0)
 	}
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func inputName(name string) string {
 	if name == "-" {
 		return "standard input"
 	}
-	return name
+	return printable(name)
 }
 
 // outputFlags are the flags of every command that writes an output file.
@@ -75,7 +75,7 @@ func (f *outputFlags) create(name string, in *os.File, secret bool) (*outfile.Fi
 	if name == "-" {
 		return outfile.Stdout(in)
 	}
-	o := outfile.Options{Input: in, RiskPowerLoss: f.riskPowerLoss}
+	o := outfile.Options{Context: ending, Input: in, RiskPowerLoss: f.riskPowerLoss}
 	if in != nil {
 		info, err := in.Stat()
 		if err != nil {

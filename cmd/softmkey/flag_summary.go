@@ -47,7 +47,7 @@ func (f *summaryFlag) open(operands ...string) (err error) {
 			return fmt.Errorf("%s: --summary %s: the summary would replace %s, which the command uses: name another file", f.command, f.to, name)
 		}
 	}
-	if f.file, err = outfile.Create(f.to, outfile.Options{RiskPowerLoss: true}); err != nil {
+	if f.file, err = outfile.Create(f.to, outfile.Options{Context: ending, RiskPowerLoss: true}); err != nil {
 		return fmt.Errorf("%s: --summary: %w", f.command, err)
 	}
 	return nil

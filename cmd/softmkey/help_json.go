@@ -25,6 +25,7 @@ end so. A mistake in the command line has no outcome, only a sentence on standar
                 many readers cannot hold a number of 64 bits. So are tags and keys.
     kind        the bad part of a field: "guard", "app_tag", "storage_tag" or "ref_tag"
     domain      "memory" or "wire"; a file that has one domain is "wire"
+    file        the name of the input as it was given; with several, in each line
     null        there is no such thing, for example no bad block
 
 From version 0.1 on no member is removed or changed; new ones may be added. The JSON of

@@ -23,7 +23,7 @@ import (
 func newInspect() *cobra.Command {
 	var format sigFlag
 	var blocks rangeFlag
-	var asJSON bool
+	var asJSON, silent bool
 	var drawing fileFlag
 	c := &cobra.Command{
 		Use:     "inspect --sig SIG [--blocks A-B] [flags] IN",
@@ -54,7 +54,7 @@ The exit status is 1 if a block is bad.`,
 			}
 			defer in.Close()
 			out := bufio.NewWriter(c.OutOrStdout())
-			i := inspector{format: format.format, blocks: blocks, name: inputName(args[0]), warnings: c.ErrOrStderr()}
+			i := inspector{format: format.format, blocks: blocks, file: args[0], name: inputName(args[0]), silent: silent, warnings: c.ErrOrStderr()}
 			i.printer = &tablePrinter{out: out, format: i.format}
 			if asJSON {
 				i.printer = jsonPrinter{json.NewEncoder(out), i.format}
@@ -82,6 +82,7 @@ The exit status is 1 if a block is bad.`,
 	format.bind(c, "sig", "signature that IN has")
 	c.Flags().Var(&blocks, "blocks", "numbers of the first and the last block to show; A alone is one block, A- goes to the end (default all)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line instead of a table, the last one of the outcome")
+	c.Flags().BoolVar(&silent, "no-warnings", false, "print no warnings")
 	c.Flags().Var(&drawing, "draw", "draw the blocks to this file as SVG: the first ones, or those around the first bad one")
 	return c
 }
@@ -121,15 +122,18 @@ func (r *rangeFlag) Set(v string) error {
 type inspector struct {
 	format   sig.Format
 	blocks   rangeFlag
-	name     string
+	file     string // the name as it was given
+	name     string // and in messages
 	printer  printer
 	warnings io.Writer
 
 	bad map[uint64]sig.Error // errors of the blocks that are being checked, by block number
 
-	blocksSeen, errors uint64
-	first              *sig.Error
-	drawn              *draw.Key // the picture; nil: none
+	silent bool // print no warnings
+
+	blocksSeen, escaped, errors uint64
+	first                       *sig.Error
+	drawn                       *draw.Key // the picture; nil: none
 }
 
 // printer shows blocks, one by one.
@@ -157,7 +161,7 @@ const mostBad = 1000
 
 // outcome returns the final report for --json.
 func (i *inspector) outcome() outcome {
-	o := outcome{Command: "inspect", BytesIn: int64(i.blocksSeen) * int64(i.format.Stride()), Blocks: int64(i.blocksSeen), Errors: int64(i.errors)}
+	o := outcome{Command: "inspect", File: i.file, Escaped: int64(i.escaped), BytesIn: int64(i.blocksSeen) * int64(i.format.Stride()), Blocks: int64(i.blocksSeen), Errors: int64(i.errors)}
 	if i.first != nil {
 		o.First = filecopy.NewBad(&mkey.BadBlock{Domain: mkey.WireDomain, Sig: *i.first})
 	}
@@ -216,6 +220,9 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 			b := i.describe(number+uint64(k), buf[k*int(stride):], fields[k*i.format.FieldSize():])
 			i.printer.block(b)
 			i.blocksSeen++
+			if b.escaped {
+				i.escaped++
+			}
 			if i.drawn != nil {
 				i.drawn.Length += stride
 			}
@@ -281,7 +288,9 @@ func (i *inspector) end(number uint64, rest int) error {
 	if rest >= size {
 		return fmt.Errorf("%s: block %d has only %d of the %d bytes of its field, the stream was truncated", i.name, number, rest-size, i.format.FieldSize())
 	}
-	warnTail(i.warnings, i.name, int64(rest))
+	if !i.silent {
+		warnTail(i.warnings, i.name, int64(rest))
+	}
 	return nil
 }
 

@@ -50,7 +50,7 @@ func warnReadable(f *os.File) {
 	const others = 0o044
 	info, err := f.Stat()
 	if err == nil && runtime.GOOS != "windows" && info.Mode().IsRegular() && info.Mode().Perm()&others != 0 {
-		fmt.Fprintf(os.Stderr, "softmkey: warning: %s: other users can read this key (mode %04o): chmod 600 %[1]s\n", f.Name(), info.Mode().Perm())
+		message(os.Stderr, "warning: %s: other users can read this key (mode %04o): chmod 600 %[1]s", f.Name(), info.Mode().Perm())
 	}
 }
 
@@ -130,7 +130,7 @@ func writeKeyFile(name string, key []byte) error {
 		_, err := os.Stdout.Write(key)
 		return err
 	}
-	out, err := outfile.Create(name, outfile.Options{Mode: 0o600, KeepExisting: true})
+	out, err := outfile.Create(name, outfile.Options{Context: ending, Mode: 0o600, KeepExisting: true})
 	if err == nil {
 		if _, err = out.Write(key); err != nil {
 			out.Abandon()

@@ -28,6 +28,10 @@ const (
 
 func main() { os.Exit(run(os.Args[1:])) }
 
+// ending ends with the first signal, as the context of the command does. Files are opened in many
+// places, also by the values of flags, and a named pipe may keep a program waiting.
+var ending = context.Background()
+
 // run executes the command line and returns the exit status.
 func run(args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -46,6 +50,7 @@ func run(args []string) int {
 		cancel(signalError{s})
 	}()
 
+	ending = ctx
 	root := newRoot()
 	root.SetArgs(args)
 	out, errs := &checkedWriter{Writer: os.Stdout}, &checkedWriter{Writer: os.Stderr}
@@ -56,7 +61,7 @@ func run(args []string) int {
 		command, err = root.ExecuteContextC(ctx)
 	}
 	code := status(err)
-	if code > exitBad && err != nil { // with exitBad, the command's outcome was the last line
+	if _, printed := err.(reported); code > exitBad && err != nil && !printed { // with exitBad, the command's outcome was the last line
 		reportFailure(command, err, code)
 	}
 	if err := cmp.Or(out.err, errs.err); err != nil && code <= exitBad {
@@ -72,9 +77,12 @@ func status(err error) int {
 	var program programStatus
 	var start *session.StartError
 	var printed printedError
+	var done reported
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &done):
+		return int(done)
 	case errors.As(err, &bad):
 		return exitBad // the bad block was printed when it was found
 	case errors.As(err, &printed):
@@ -82,16 +90,16 @@ func status(err error) int {
 	case errors.As(err, &program):
 		return int(program) // the exit status of the program that "softmkey run" has run
 	case errors.As(err, &start):
-		fmt.Fprintf(os.Stderr, "softmkey: %v\n", err)
+		printError(err)
 		return start.Status
 	case errors.As(err, &stopped):
-		fmt.Fprintf(os.Stderr, "softmkey: %v\n", err)
+		printError(err)
 		if n, ok := stopped.Signal.(syscall.Signal); ok {
 			return 128 + int(n)
 		}
 		return exitFailed
 	}
-	fmt.Fprintf(os.Stderr, "softmkey: %v\n", err)
+	printError(err)
 	var usage usageError
 	if errors.As(err, &usage) {
 		fmt.Fprintf(os.Stderr, "Run '%s --help' for its usage.\n", usage.command)
@@ -104,6 +112,17 @@ type printedError struct{ error }
 
 // Unwrap returns the error.
 func (e printedError) Unwrap() error { return e.error }
+
+func printError(err error) {
+	for _, line := range lines(err) {
+		message(os.Stderr, "%s", line)
+	}
+}
+
+// reported is the exit status of a command that has printed everything about its errors.
+type reported int
+
+func (r reported) Error() string { return fmt.Sprintf("exit status %d", int(r)) }
 
 // signalError is the cause of a context that a signal has cancelled.
 type signalError struct{ os.Signal }

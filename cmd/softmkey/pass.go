@@ -21,6 +21,7 @@ type pass struct {
 	json      bool
 	quiet     bool
 	keepGoing bool
+	silent    bool // print no warnings
 	secret    bool // the output is decrypted data, which only its owner may read
 }
 
@@ -34,6 +35,7 @@ func (p *pass) bind(c *cobra.Command) {
 func (p *pass) bindReport(c *cobra.Command) {
 	c.Flags().BoolVar(&p.json, "json", false, "report bad blocks (on standard error) and the outcome (on standard output, or on standard error if OUT is '-') as JSON, one object per line")
 	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "show no progress")
+	c.Flags().BoolVar(&p.silent, "no-warnings", false, "print no warnings")
 }
 
 func (p *pass) bindKeepGoing(c *cobra.Command) {
@@ -70,7 +72,8 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 	if err != nil {
 		return mkeyio.Report{}, err
 	}
-	r := &reporter{command: c.Name(), input: inputName(inName), json: p.json, errors: c.ErrOrStderr(), final: c.OutOrStdout()}
+	r := &reporter{command: c.Name(), file: inName, input: inputName(inName), json: p.json, silent: p.silent, errors: c.ErrOrStderr(), final: c.OutOrStdout()}
+	r.warnExempt(jobOutputFormat(&job))
 	if toStdout {
 		r.final = r.errors
 	}
@@ -95,6 +98,6 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 		}
 		return report, err
 	}
-	r.done(report)
+	r.done(report, &job)
 	return report, err
 }

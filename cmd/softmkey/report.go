@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -14,13 +13,16 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
+	"github.com/softmkey/softmkey/sig"
 )
 
 // reporter reports bad blocks and the outcome, in words or as JSON.
 type reporter struct {
 	command string
-	input   string
+	file    string // the name of the input, as it was given
+	input   string // its name in messages
 	json    bool
+	silent  bool      // print no warnings
 	errors  io.Writer // for bad blocks
 	final   io.Writer // for the JSON of the outcome
 	bar     *progress
@@ -37,25 +39,30 @@ type outcome struct {
 	Seconds  float64       `json:"seconds"`
 	Rate     float64       `json:"gb_per_second"` // 10^9 bytes of input per second
 	First    *filecopy.Bad `json:"first_error"`
+	File     string        `json:"file"`    // the name of the input
+	Escaped  int64         `json:"escaped"` // blocks that were not checked, because their tags exempt them
 }
 
 // bad reports a bad block on standard error.
 func (r *reporter) bad(b *mkey.BadBlock) {
 	defer r.bar.hide()()
 	if r.json {
-		encodeJSON(r.errors, filecopy.NewBad(b))
+		encodeJSON(r.errors, struct {
+			*filecopy.Bad
+			File string `json:"file"`
+		}{filecopy.NewBad(b), r.file})
 		return
 	}
-	fmt.Fprintf(r.errors, "softmkey: %s: %v\n", r.input, &b.Sig)
+	message(r.errors, "%s: %v", r.input, &b.Sig)
 }
 
-// done reports the outcome.
-func (r *reporter) done(m mkeyio.Report) {
+// done reports the outcome of a job.
+func (r *reporter) done(m mkeyio.Report, job *mkeyio.Job) {
 	if r.json {
 		o := outcome{
-			Command: r.command,
+			Command: r.command, File: r.file,
 			BytesIn: m.BytesIn, BytesOut: m.BytesOut,
-			Blocks: m.Blocks, Errors: m.Errors, Tail: m.Tail,
+			Blocks: m.Blocks, Escaped: m.Escaped, Errors: m.Errors, Tail: m.Tail,
 			Seconds: m.Elapsed.Seconds(), First: filecopy.NewBad(m.First),
 		}
 		if o.Seconds > 0 {
@@ -64,13 +71,61 @@ func (r *reporter) done(m mkeyio.Report) {
 		encodeJSON(r.final, o)
 		return
 	}
-	warnTail(r.errors, r.input, m.Tail)
+	if !r.silent {
+		r.warn(m, job)
+	}
+}
+
+// warn warns of data that is not protected although a command succeeds.
+func (r *reporter) warn(m mkeyio.Report, job *mkeyio.Job) {
+	if job.Signature == nil {
+		return
+	}
+	in, out := job.Signature.Memory, job.Signature.Wire
+	if job.Direction == mkeyio.RX {
+		in, out = out, in
+	}
+	checked := in != nil
+	whole := in
+	if !checked {
+		whole = out
+	}
+	data := m.BytesIn
+	if checked {
+		data = in.DataLen(data)
+	}
+	if tail := data % int64(whole.Block()); tail > 0 {
+		warnTail(r.errors, r.input, tail)
+	} else if out != nil && data%int64(out.Block()) > 0 {
+		message(r.errors, "warning: %s: the last %d bytes of data are no whole block of %d bytes: they have no field in the output", r.input, data%int64(out.Block()), out.Block())
+	}
+	switch {
+	case m.Blocks == 0 && m.Errors == 0 && checked:
+		message(r.errors, "warning: %s: there is no whole block: nothing was checked", r.input)
+	case m.Blocks == 0 && m.Errors == 0:
+		message(r.errors, "warning: %s: there is no whole block: nothing was signed", r.input)
+	case checked && m.Escaped == m.Blocks:
+		message(r.errors, "warning: %s: nothing was checked: the tags of all %d blocks exempt them", r.input, m.Blocks)
+	}
+}
+
+// warnExempt warns of an output whose tags exempt every block from the check.
+func (r *reporter) warnExempt(f *sig.Format) {
+	if f == nil || r.silent || r.json {
+		return
+	}
+	for n := range uint64(2) {
+		if !f.Escapes(sig.Field{AppTag: f.AppTag, RefTag: f.From(n).RefTag}) {
+			return
+		}
+	}
+	message(r.errors, "warning: %v: these tags exempt a block from the check: nobody will check what is written", f)
 }
 
 // warnTail warns of data after the last whole block of a file, if it has some.
 func warnTail(w io.Writer, name string, n int64) {
 	if n > 0 {
-		fmt.Fprintf(w, "softmkey: warning: %s: the last %d bytes of data are no whole block: they have no field and no check\n", name, n)
+		message(w, "warning: %s: the last %d bytes of data are no whole block: they have no field and no check", name, n)
 	}
 }
 
@@ -96,6 +151,7 @@ func encodeJSON(w io.Writer, v any) { _ = json.NewEncoder(w).Encode(v) }
 // block has ended.
 type failure struct {
 	Command string `json:"command"`
+	File    string `json:"file,omitempty"` // of a command that has several
 	Error   string `json:"error"`
 	Status  int    `json:"status"` // the exit status
 }
@@ -113,5 +169,5 @@ func reportFailure(c *cobra.Command, err error, code int) {
 	if namesStdout(c) {
 		return // standard output is a file that the command reads, which the line would damage
 	}
-	encodeJSON(to, failure{strings.TrimPrefix(c.CommandPath(), "softmkey "), err.Error(), code})
+	encodeJSON(to, failure{Command: strings.TrimPrefix(c.CommandPath(), "softmkey "), Error: err.Error(), Status: code})
 }

@@ -119,4 +119,4 @@ func (f *runFlags) deviceList() ([]session.Device, error) {
 }
 
 // warn prints a warning on standard error, for example why a process cannot have the device.
-func warn(err error) { fmt.Fprintf(os.Stderr, "softmkey: %v\n", err) }
+func warn(err error) { message(os.Stderr, "%v", err) }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -10,10 +11,9 @@ import (
 )
 
 func newVerify() *cobra.Command {
-	var p pass
-	var format sigFlag
+	var v verifyFlags
 	c := &cobra.Command{
-		Use:     "verify --sig SIG [--all] [flags] IN",
+		Use:     "verify --sig SIG [--keep-going] [flags] IN...",
 		GroupID: groupFiles,
 		Short:   "Check the field of every block",
 		Long: `Verify reads a protected stream from IN and checks the field of every block. It prints
@@ -21,32 +21,94 @@ one line on standard error for a bad block: the bad part of the field, the numbe
 the block, the offset of its first byte in IN, the value stored in the field, and the
 value computed from the data or given by SIG.
 
-The exit status is 1 if a block is bad. Verify stops at the first bad block, unless
---all is given.`,
+A block whose tags exempt it from the check (app-escape, app-ref-escape) is counted, but
+not checked: its data may be anything. The outcome has the number of such blocks.
+
+The exit status is 1 if a block is bad. Verify stops at the first bad block of a file,
+unless --keep-going is given. It checks the other files in any case. With --min-blocks the
+exit status is also 1 if fewer blocks of a file were checked, for example of an empty one.`,
 		Example: `  softmkey verify --sig t10dif disk.dif
-  softmkey verify --sig t10dif,ref=2048 --all disk.dif
-  softmkey verify --sig crc64:4096 --json backup.crc | jq .errors`,
-		Args: operands("IN"),
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := format.need(c, "sig"); err != nil {
-				return err
-			}
-			in, err := openInput(args[0])
-			if err != nil {
-				return err
-			}
-			defer in.Close()
-			report, err := p.transfer(c, mkeyio.Strip(format.format), mkeyio.CheckOnly, in, args[0], false)
-			var bad *mkey.BadBlock
-			if p.json || p.quiet || err != nil && !(errors.As(err, &bad) && p.keepGoing) {
-				return err
-			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: %d blocks, %d bad\n", inputName(args[0]), report.Blocks, report.Errors)
-			return err
+  softmkey verify --sig t10dif,ref=2048 --keep-going disk.dif
+  softmkey verify --sig crc64:4096 --json backup.crc | jq .errors
+  find . -name '*.crc' -print0 | xargs -0 softmkey verify --sig crc64:4096 --min-blocks 1`,
+		Args: func(c *cobra.Command, args []string) error {
+			return operands("IN")(c, args[:min(len(args), 1)])
 		},
+		RunE: v.run,
 	}
-	format.bind(c, "sig", "signature that IN has")
-	c.Flags().BoolVar(&p.keepGoing, "all", false, "check to the end and report every bad block")
-	p.bindReport(c)
+	v.format.bind(c, "sig", "signature that IN has")
+	c.Flags().BoolVar(&v.keepGoing, "keep-going", false, "check to the end and report every bad block")
+	c.Flags().BoolVar(&v.all, "all", false, "the same as --keep-going")
+	c.Flags().Int64Var(&v.least, "min-blocks", 0, "end with exit status 1 if fewer than `N` blocks of a file were checked")
+	v.bindReport(c)
 	return c
+}
+
+// verifyFlags are the flags of verify.
+type verifyFlags struct {
+	pass
+	format sigFlag
+	all    bool
+	least  int64
+}
+
+func (v *verifyFlags) run(c *cobra.Command, args []string) error {
+	if err := v.format.need(c, "sig"); err != nil {
+		return err
+	}
+	if v.least < 0 {
+		return usage(c, fmt.Errorf("--min-blocks %d: must not be negative", v.least))
+	}
+	if len(args) > 1 {
+		if err := strayFormat(c, args); err != nil {
+			return usage(c, err)
+		}
+	}
+	v.keepGoing = v.keepGoing || v.all
+	if len(args) == 1 {
+		return v.one(c, args[0])
+	}
+	worst := exitOK
+	for _, name := range args {
+		err := v.one(c, name)
+		if ctx := c.Context(); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		code := status(err)
+		if code > exitBad && v.json {
+			encodeJSON(c.OutOrStdout(), failure{Command: c.Name(), File: name, Error: err.Error(), Status: code})
+		}
+		worst = max(worst, code)
+	}
+	if worst != exitOK {
+		return reported(worst)
+	}
+	return nil
+}
+
+// one verifies a file.
+func (v *verifyFlags) one(c *cobra.Command, name string) error {
+	in, err := openInput(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	report, err := v.transfer(c, mkeyio.Strip(v.format.format), mkeyio.CheckOnly, in, name, false)
+	var bad *mkey.BadBlock
+	if err != nil && !errors.As(err, &bad) {
+		return err
+	}
+	checked := report.Blocks - report.Escaped
+	if !v.json && !v.quiet && (err == nil || v.keepGoing) {
+		exempt := ""
+		if report.Escaped > 0 {
+			exempt = fmt.Sprintf(", %d not checked because their tags exempt them", report.Escaped)
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%s: %d blocks, %d bad%s\n", inputName(name), report.Blocks, report.Errors, exempt)
+	}
+	if err == nil && checked < v.least {
+		message(c.ErrOrStderr(), "%s: %d blocks were checked: --min-blocks %d", inputName(name), checked, v.least)
+		return reported(exitBad)
+	}
+	return err
 }

@@ -62,17 +62,16 @@ type Device struct {
 
 // Trace is a trace of a run.
 type Trace struct {
-	File    string // that it is written to; empty: standard error
+	Create  func() (io.WriteCloser, error) // opens the file that it is written to; nil: standard error
 	Options trace.Options
 }
 
 // Open starts the trace.
 func (t *Trace) Open() (*trace.Writer, error) {
-	if t.File == "" {
+	if t.Create == nil {
 		return trace.New(os.Stderr, nil, t.Options), nil
 	}
-	// A trace has addresses and keys of memory: others may not read it, as they may not read a recording.
-	file, err := os.OpenFile(t.File, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	file, err := t.Create()
 	if err != nil {
 		return nil, fmt.Errorf("the trace: %w", err)
 	}

@@ -1,9 +1,10 @@
 // Package detect finds the signature of a protected stream by trying formats on some of its
 // blocks.
 //
-// A block is evidence for a format if its field has the guard that the format computes. Blocks
-// of one repeated byte, field included, are no evidence: they fit several formats and plain
-// data. Tags are read from the blocks whose guard fits.
+// A block is evidence for a format if its field has the guard that the format computes. A block
+// whose data is one repeated byte is no evidence against a format, and one whose guard is zeros or
+// ones none for it. A block whose tags exempt it from the check, like the unwritten
+// ones of a formatted drive, is no evidence. Tags are read from the blocks whose guard fits.
 package detect
 
 import (
@@ -27,6 +28,8 @@ type Found struct {
 	// tags of most blocks neither rise with the block numbers nor are equal; Format then has the
 	// most frequent one.
 	AppTags, StorageTags, RefTags bool
+
+	bits int // the evidence, in bits that the format predicts
 }
 
 const (
@@ -37,20 +40,22 @@ const (
 	quick = 6
 )
 
-// Stream returns the format that fits a stream of size bytes, or ok false if none does: if less
-// than half of the blocks that were tried have its guard.
+// Stream returns the format that fits a stream of size bytes, or ok false if none does: if no
+// more than half of the blocks that were tried have its guard, or if they are so few that a
+// guard may fit by chance.
 func Stream(r io.ReaderAt, size int64) (found Found, ok bool, err error) {
-	s := sampler{r: r, size: size}
+	s := sampler{r: r, length: size}
 	for _, tier := range []struct {
 		sizes []int
-		least int // blocks whose guard must fit
+		few   bool // only formats that fit one of a few blocks are compared with all
+		least int  // bits of evidence: the formats are tried on every file
 	}{
-		{usual, 1},
-		{all(), 3}, // with so many formats, some fit one or two blocks by chance
+		{usual, false, 32},
+		{all(), true, 48},
 	} {
 		for _, block := range tier.sizes {
 			for _, f := range formats(block) {
-				if tier.least > 1 {
+				if tier.few {
 					if few, err := s.try(f, quick); err != nil || few.Good == 0 {
 						if err != nil {
 							return Found{}, false, err
@@ -62,7 +67,7 @@ func Stream(r io.ReaderAt, size int64) (found Found, ok bool, err error) {
 				if err != nil {
 					return Found{}, false, err
 				}
-				if got.Good >= tier.least && got.Good*2 >= got.Tried && got.Good > found.Good {
+				if got.bits >= tier.least && got.Good*2 > got.Tried && got.bits > found.bits {
 					found, ok = got, true
 				}
 			}
@@ -75,20 +80,25 @@ func Stream(r io.ReaderAt, size int64) (found Found, ok bool, err error) {
 }
 
 // Fits reports whether at least half of the blocks of a stream that are tried fit a format, with
-// its tags. A stream that is shorter than a block fits: none of its blocks speaks against the format.
+// its tags. Blocks that an escape of the format exempts from the check do not count. A stream
+// that is shorter than a block fits: none of its blocks speaks against the format.
 func Fits(r io.ReaderAt, size int64, f sig.Format) (bool, error) {
-	s := sampler{r: r, size: size, all: true}
+	s := sampler{r: r, length: size, all: true}
 	blocks, err := s.blocks(f, sample)
 	if err != nil {
 		return false, err
 	}
-	good := 0
+	good, tried := 0, 0
 	for _, b := range blocks {
+		if f.Escapes(f.Field(b.bytes[f.Block():])) {
+			continue
+		}
+		tried++
 		if f.From(b.number).Verify(b.bytes) == nil {
 			good++
 		}
 	}
-	return good*2 >= len(blocks), nil
+	return good*2 >= tried, nil
 }
 
 // usual are the sizes of blocks that are tried first: those of memory keys and of disks, and of
@@ -144,37 +154,71 @@ type block struct {
 
 // sampler reads some of the blocks of a stream.
 type sampler struct {
-	r         io.ReaderAt
-	size      int64
-	all       bool
-	stride, n int     // arguments of the call of blocks that returned known
-	known     []block // the blocks that were read last
+	r      io.ReaderAt
+	length int64
+	all    bool
+	size   int             // of the blocks in known
+	known  map[cut][]block // the blocks that were read
 }
 
+// cut is how a stream is cut into blocks, and how many of them are wanted.
+type cut struct{ size, stride, n int }
+
+// more is how many times as many blocks are read as are wanted, to find some that are evidence.
+const more = 8
+
 // blocks returns up to n blocks of a stream: the first ones, and others at equal distances.
-// Blocks of one repeated byte are left out, unless all is set.
+// Blocks whose data and field are of one repeated byte each are left out, unless all is set. The
+// fewer are left, the more places of the stream are read.
 func (s *sampler) blocks(f sig.Format, n int) ([]block, error) {
-	stride := f.Stride()
-	if stride == s.stride && n == s.n {
-		return s.known, nil
+	stride, size := f.Stride(), f.Block()
+	key := cut{size, stride, n}
+	if known, ok := s.known[key]; ok {
+		return known, nil
 	}
-	s.stride, s.n, s.known = stride, n, s.known[:0]
-	count := s.size / int64(stride)
+	if s.size != size {
+		s.size, s.known = size, make(map[cut][]block)
+	}
+	var known []block
+	count := s.length / int64(stride)
+	seen := make(map[int64]bool)
+	b := make([]byte, stride)
+	read := func(at int64) error {
+		if seen[at] || len(known) == n {
+			return nil
+		}
+		seen[at] = true
+		if _, err := s.r.ReadAt(b, at*int64(stride)); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if s.all || !repeats(b[:size]) || !repeats(b[size:]) {
+			known = append(known, block{uint64(at), b})
+			b = make([]byte, stride)
+		}
+		return nil
+	}
 	for i := range min(int64(n), count) {
 		at := i
 		if i >= int64(n)/3 && count > int64(n) {
 			at = i * (count / int64(n))
 		}
-		b := make([]byte, stride)
-		if _, err := s.r.ReadAt(b, at*int64(stride)); err != nil && !errors.Is(err, io.EOF) {
+		if err := read(at); err != nil {
 			return nil, err
 		}
-		if s.all || bytes.Count(b, b[:1]) < len(b) {
-			s.known = append(s.known, block{uint64(at), b})
+	}
+	places := min(count, int64(more*n))
+	for i := int64(0); i < places && len(known) < n; i++ {
+		// i*count/places, which may not fit
+		if err := read(i*(count/places) + i*(count%places)/places); err != nil {
+			return nil, err
 		}
 	}
-	return s.known, nil
+	s.known[key] = known
+	return known, nil
 }
+
+// repeats reports whether all bytes are equal.
+func repeats(b []byte) bool { return bytes.Count(b, b[:1]) == len(b) }
 
 // try compares the guards of up to n blocks with those of a format, and derives its tags.
 func (s *sampler) try(f sig.Format, n int) (Found, error) {
@@ -185,7 +229,7 @@ func (s *sampler) try(f sig.Format, n int) (Found, error) {
 	config := sig.TransformConfig{In: f, CheckMask: sig.MaskAll}
 	_, tags := f.TagBits()
 	if tags > 0 {
-		config.In.Flags, config.CheckMask = sig.NoFlags, sig.MaskGuard // check escaped blocks, too
+		config.CheckMask = sig.MaskGuard
 	}
 	guard, err := sig.NewTransform(config)
 	if err != nil {
@@ -194,11 +238,19 @@ func (s *sampler) try(f sig.Format, n int) (Found, error) {
 	found := Found{Format: f}
 	var good []block
 	for _, b := range blocks {
-		found.Tried++
+		if exempt(f, b.bytes) {
+			continue
+		}
 		var first sig.First
 		in := sig.Interleaved(f, b.bytes)
 		guard.Run(in, in, 1, 0, &first)
-		if first.Err() == nil {
+		fits := first.Err() == nil
+		// Guards of zeros or ones fit plain data by chance: zeros, and checksums of ones.
+		if x := f.Field(b.bytes[f.Block():]).Guard; fits && x&(x+1) == 0 || !fits && repeats(b.bytes[:f.Block()]) {
+			continue
+		}
+		found.Tried++
+		if fits {
 			good = append(good, b)
 		}
 	}
@@ -206,7 +258,39 @@ func (s *sampler) try(f sig.Format, n int) (Found, error) {
 	if tags > 0 && len(good) > 0 {
 		found.tags(good)
 	}
+	found.bits = found.evidence(good)
 	return found, nil
+}
+
+// exempt reports whether the tags of a block may exempt it from the check: it is no evidence.
+func exempt(f sig.Format, b []byte) bool {
+	_, tags := f.TagBits()
+	return tags > 0 && f.Field(b[f.Block():]).AppTag == 0xFFFF
+}
+
+// evidence returns how many bits of the fields of good blocks the format predicts. Blocks with
+// equal data count once. A checksum of data that is no noise predicts less than its width.
+func (f *Found) evidence(good []block) (bits int) {
+	width := map[sig.Type]int{sig.T10DIF: 16, sig.NVMe16: 16, sig.CRC64: 64, sig.NVMe64: 64}[f.Format.Type]
+	switch {
+	case width == 0:
+		width = 32
+	case f.Format.Guard == sig.GuardCSUM:
+		width = 8
+	}
+	distinct := make(map[string]bool)
+	for _, b := range good {
+		distinct[string(b.bytes[:f.Format.Block()])] = true
+	}
+	bits = width * len(distinct)
+	if _, tags := f.Format.TagBits(); tags > 0 && f.Format.Remaps() && !f.RefTags {
+		for i, b := range good { // the first block gives the tag that the others have to follow
+			if i > 0 && f.Format.Field(b.bytes[f.Format.Block():]).RefTag == f.Format.From(b.number).RefTag {
+				bits += 16
+			}
+		}
+	}
+	return bits
 }
 
 // tags sets the tags of a format from blocks whose guards are good. The bits of an NVMe type's

@@ -2,7 +2,11 @@ package detect
 
 import (
 	"bytes"
+	"encoding/binary"
+	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -85,5 +89,111 @@ func TestStreamRaw(t *testing.T) {
 		if fits, err := Fits(bytes.NewReader(raw), int64(len(raw)), sig.Format{Type: sig.CRC32C, BlockSize: 4096}); err != nil || fits != (name == "nothing" || name == "short") {
 			t.Errorf("%s fits: %t, %v", name, fits, err)
 		}
+	}
+}
+
+// drive returns the image of a formatted drive: the blocks of each run were written, the others
+// are zeros with fields of ones.
+func drive(t *testing.T, text string, blocks int, written func(i int) bool) []byte {
+	t.Helper()
+	f, stream := protected(t, text, random(blocks * 4096)[:blocks*parse(t, text).Block()])
+	for i := range blocks {
+		if b := stream[i*f.Stride():][:f.Stride()]; !written(i) {
+			clear(b[:f.Block()])
+			copy(b[f.Block():], bytes.Repeat([]byte{0xFF}, f.FieldSize()))
+		}
+	}
+	return stream
+}
+
+func parse(t *testing.T, text string) sig.Format {
+	t.Helper()
+	f, err := sig.ParseFormat(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestStreamOfDrive: the unwritten blocks of a drive are no evidence, neither for nor against a
+// format. One written block is too little for a guard of 16 bits.
+func TestStreamOfDrive(t *testing.T) {
+	for name, tc := range map[string]struct {
+		format  string
+		blocks  int
+		written func(int) bool
+		found   bool
+	}{
+		"one of ten":               {"t10dif:512", 10, func(i int) bool { return i == 3 }, false},
+		"two of ten":               {"t10dif:512", 10, func(i int) bool { return i == 3 || i == 8 }, true},
+		"20 % in one run":          {"t10dif:4096", 1000, func(i int) bool { return i < 200 }, true},
+		"5 % in one run at an end": {"t10dif:4096,ref=5", 1000, func(i int) bool { return i >= 950 }, true},
+		"each fifth block":         {"t10dif:512,app=7", 3000, func(i int) bool { return i%5 == 0 }, true},
+		"nvme, each tenth":         {"nvme64:4096", 500, func(i int) bool { return i%10 == 0 }, true},
+		"nothing":                  {"t10dif:512", 100, func(int) bool { return false }, false},
+	} {
+		stream := drive(t, tc.format, tc.blocks, tc.written)
+		got, ok, err := Stream(bytes.NewReader(stream), int64(len(stream)))
+		if err != nil || ok != tc.found || ok && got.Format.String() != parse(t, tc.format).String() {
+			t.Errorf("%s: %v, %t, %v", name, got.Format, ok, err)
+		}
+		if fits, err := Fits(bytes.NewReader(stream), int64(len(stream)), parse(t, tc.format)); !fits || err != nil {
+			t.Errorf("%s does not fit: %v", name, err)
+		}
+		wrong := parse(t, tc.format)
+		wrong.RefTag++
+		if fits, err := Fits(bytes.NewReader(stream), int64(len(stream)), wrong); fits != (name == "nothing") || err != nil {
+			t.Errorf("%s fits %v: %v", name, wrong, err)
+		}
+	}
+}
+
+// TestStreamOfFiles looks for signatures in the files of this system, which have none.
+func TestStreamOfFiles(t *testing.T) {
+	most := 15
+	if os.Getenv("SOFTMKEY_LONG") != "" {
+		most = 1000
+	}
+	var names []string
+	for _, dir := range []string{"/etc", "/usr/bin", "/usr/lib", "/usr/share", "/var/lib/dpkg"} {
+		_ = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+			if err == nil && e.Type().IsRegular() {
+				names = append(names, name)
+			}
+			return nil
+		})
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	tried := 0
+	for _, name := range names {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		info, err := f.Stat()
+		if err == nil && info.Size() > 0 && tried < most {
+			tried++
+			if got, ok, err := Stream(f, info.Size()); ok || err != nil {
+				t.Errorf("%s of %d bytes: %v, %d of %d blocks, %d bits; %v", name, info.Size(), got.Format, got.Good, got.Tried, got.bits, err)
+			}
+		}
+		f.Close()
+	}
+	t.Logf("%d files", tried)
+}
+
+// TestStreamOfImageFormat: the first clusters of a fresh image in the format of qcow2 are mostly zeros.
+func TestStreamOfImageFormat(t *testing.T) {
+	image := make([]byte, 192<<10)
+	copy(image, "QFI\xfb\x00\x00\x00\x03")
+	image[23], image[31], image[47] = 16, 1, 3
+	binary.BigEndian.PutUint64(image[40:], 0x30000)
+	binary.BigEndian.PutUint64(image[0x10000:], 0x20000)
+	for i := range 4 {
+		binary.BigEndian.PutUint16(image[0x20000+2*i:], 1)
+	}
+	if got, ok, err := Stream(bytes.NewReader(image), int64(len(image))); ok || err != nil {
+		t.Errorf("%v, %d of %d blocks, %v", got.Format, got.Good, got.Tried, err)
 	}
 }

@@ -2,6 +2,7 @@ package outfile
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -28,6 +29,10 @@ type Options struct {
 	// an output that is the same file or block device.
 	Input *os.File
 
+	// Context, if not nil, ends the wait for a program that reads from a named pipe,
+	// and for one that does not take what is written to it.
+	Context context.Context
+
 	// KeepExisting makes it an error, which is os.ErrExist, if there is a file of
 	// that name, at Create or at Commit.
 	KeepExisting bool
@@ -47,7 +52,9 @@ type File struct {
 	exists    bool     // target existed when the output was created
 	keep      bool     // Options.KeepExisting
 	risk      bool
-	over      bool // committed or abandoned
+	ctx       context.Context // Options.Context
+	blocked   error           // of a Write that the context has ended
+	over      bool            // committed or abandoned
 }
 
 // Stdout returns standard output as an output. Neither Commit nor Abandon closes
@@ -97,7 +104,11 @@ func Create(name string, o Options) (*File, error) {
 	}
 	// A file that the user may not write to is not replaced either. Opening it does
 	// not change it.
-	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	ctx := o.Context
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	f, err := Open(ctx, name, os.O_WRONLY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +133,7 @@ func replace(f *os.File, name string, to os.FileInfo, o Options) (*File, error) 
 		return nil, err
 	}
 	if !to.Mode().IsRegular() {
-		return &File{File: f, risk: o.RiskPowerLoss}, nil
+		return &File{File: f, risk: o.RiskPowerLoss, ctx: o.Context}, nil
 	}
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {

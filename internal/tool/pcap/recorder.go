@@ -3,10 +3,13 @@ package pcap
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +23,8 @@ import (
 
 // Options tune a Recorder. The zero value, and nil, mean the defaults.
 type Options struct {
-	Now func() time.Time // the clock of the recording; nil: time.Now
+	Now     func() time.Time // the clock of the recording; nil: time.Now
+	Context context.Context  // as in outfile.Options
 }
 
 // bufferSize holds several batches of packets, so that writes to the file are large.
@@ -34,12 +38,15 @@ type Recorder struct {
 	file *outfile.File // nil for NewRecorder
 
 	mu      sync.Mutex // guards the fields below, and keeps packets in order
+	queue   *queue     // of an output that may block; nil: none
 	buf     *bufio.Writer
 	w       *pcapgo.NgWriter       // nil until there is an interface
 	packet  []byte                 // scratch
 	trains  []packetconn.Datagrams // scratch
 	packets uint64
-	err     error // the first failure
+	missing uint64 // packets that were left out since the last one that was recorded
+	dropped uint64 // packets that were left out
+	err     error  // the first failure
 	closed  bool
 }
 
@@ -55,18 +62,35 @@ func NewRecorder(w io.Writer, opts *Options) *Recorder {
 // Create returns a Recorder for a file, which appears under its name at Close and
 // replaces a file that was there. Only its owner may read a new file, because it
 // holds the data of the packets. If path names a pipe, for example to Wireshark, or
-// a device, the recorder writes to that while packets come.
+// a device, the recorder writes to that while packets come. Packets are left out while its
+// reader is late: a comment of the next packet has their number, and so have the statistics at
+// the end of the recording.
 func Create(path string, opts *Options) (*Recorder, error) {
 	if path == "-" {
 		return nil, errors.New("--pcap -: a recording does not go to standard output: name a file, a pipe or a device")
 	}
-	f, err := outfile.Create(path, outfile.Options{Mode: 0o600})
+	o := outfile.Options{Mode: 0o600}
+	if opts != nil {
+		o.Context = opts.Context
+	}
+	f, err := outfile.Create(path, o)
 	if err != nil {
 		return nil, err
 	}
 	r := NewRecorder(f, opts)
 	r.file = f
+	if f.Direct() {
+		r.queue = newQueue(f)
+		r.buf.Reset(r.queue)
+	}
 	return r, nil
+}
+
+// Dropped returns how many packets were left out because the reader of a pipe was late.
+func (r *Recorder) Dropped() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dropped
 }
 
 // Packets returns how many packets have been recorded.
@@ -89,12 +113,20 @@ func (r *Recorder) Close() error {
 	if r.w == nil {
 		r.addInterface("none") // pcapng readers expect an interface
 	}
+	if r.err == nil && r.dropped > 0 {
+		r.err = r.w.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{
+			LastUpdate: r.now(), PacketsReceived: r.packets + r.dropped, PacketsDropped: r.dropped, Comment: "packets left out because the reader of the recording was late",
+		})
+	}
 	if r.err == nil {
 		r.err = r.w.Flush()
 	}
 	// The buffer keeps its first error, which r.err may be.
 	flushed := r.buf.Flush()
 	err := cmp.Or(r.err, flushed)
+	if r.queue != nil {
+		err = cmp.Or(err, r.queue.close())
+	}
 	if r.file == nil {
 		return err
 	}
@@ -115,6 +147,9 @@ func (r *Recorder) Abort() error {
 	r.closed = true
 	if r.file == nil {
 		return nil
+	}
+	if r.queue != nil {
+		_ = r.queue.close()
 	}
 	r.file.Abandon()
 	return nil
@@ -157,7 +192,16 @@ func (r *Recorder) writePacket(intf int, when time.Time, dir *pcapgo.NgPacketOpt
 		return
 	}
 	ci := gopacket.CaptureInfo{Timestamp: when, CaptureLength: len(r.packet), Length: len(r.packet), InterfaceIndex: intf}
-	if r.err = r.w.WritePacketWithOptions(ci, r.packet, *dir); r.err == nil {
+	if r.queue != nil && r.queue.full() {
+		r.missing, r.dropped = r.missing+1, r.dropped+1
+		return
+	}
+	options := *dir
+	if r.missing > 0 {
+		options.Comments = append(slices.Clone(options.Comments), fmt.Sprintf("%d packets before this one were left out: the reader of the recording was late", r.missing))
+		r.missing = 0
+	}
+	if r.err = r.w.WritePacketWithOptions(ci, r.packet, options); r.err == nil {
 		r.packets++
 	}
 }

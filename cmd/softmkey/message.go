@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// message prints a line for people, usually on standard error. The names of files and other text
+// from outside cannot forge a second line or control the terminal.
+func message(w io.Writer, format string, args ...any) {
+	fmt.Fprintf(w, "softmkey: %s\n", printable(fmt.Sprintf(format, args...)))
+}
+
+// printable returns a text with escapes, as in Go's strings, in the place of characters that are
+// not printable, such as line feeds, and of bytes that are no UTF-8.
+func printable(s string) string {
+	shown := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
+	if strings.IndexFunc(s, func(r rune) bool { return !shown(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if shown(r) {
+			b.WriteString(s[:n])
+		} else {
+			quoted := strconv.Quote(s[:n])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+// lines returns the text of an error that joins others, one of each line.
+func lines(err error) []string {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok && strings.Contains(err.Error(), "\n") {
+		var all []string
+		for _, e := range joined.Unwrap() {
+			all = append(all, lines(e)...)
+		}
+		return all
+	}
+	return []string{err.Error()}
+}

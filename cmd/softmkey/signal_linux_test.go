@@ -1,0 +1,110 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestFirstSignalEnds sends one signal to commands that wait for the other end of a named pipe or
+// for a reader that does not read.
+func TestFirstSignalEnds(t *testing.T) {
+	program, err := os.Executable() // TestMain runs the command under its name
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	softmkey := filepath.Join(dir, "softmkey")
+	if err := os.Symlink(program, softmkey); err != nil {
+		t.Fatal(err)
+	}
+	fifo, in := filepath.Join(dir, "fifo"), filepath.Join(dir, "in")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Skip(err)
+	}
+	if err := os.WriteFile(in, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "out")
+	full := filepath.Join(dir, "full")
+	if err := syscall.Mkfifo(full, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lazy, err := unix.Open(full, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // never reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(lazy)
+	for _, tc := range []struct {
+		name string
+		args []string
+	}{
+		{"verify", []string{"verify", "--sig", "t10dif", fifo}},
+		{"detect", []string{"detect", fifo}},
+		{"draw", []string{"draw", fifo}},
+		{"inspect", []string{"inspect", "--sig", "t10dif", fifo}},
+		{"key", []string{"tx", "--crypto", "encrypt", "--dek", fifo, in, out}},
+		{"protect from", []string{"protect", "--sig", "t10dif", fifo, out}},
+		{"protect to", []string{"protect", "--sig", "t10dif", in, fifo}},
+		{"copy to", []string{"copy", in, fifo}},
+		{"copy, recording", []string{"copy", "--pcap", fifo, in, out}},
+		{"protect, full", []string{"protect", "--sig", "t10dif", in, full}},
+		{"copy, full", []string{"copy", in, full}},
+		{"copy, full recording", []string{"copy", "--pcap", full, in, os.DevNull}},
+		{"run, recording", []string{"run", "--pcap", fifo, "--", "true"}},
+		{"run, trace", []string{"run", "--trace=" + fifo, "--", "true"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := exec.Command(softmkey, tc.args...)
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer c.Process.Kill()
+			for !waits(c.Process.Pid) && !isFull(lazy) {
+				time.Sleep(5 * time.Millisecond)
+			}
+			if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			c.Wait()
+			for buf := make([]byte, 1<<16); ; { // empty the pipe for the next command
+				if n, err := unix.Read(lazy, buf); n <= 0 || err != nil {
+					break
+				}
+			}
+			if got := c.ProcessState.ExitCode(); got != 128+int(syscall.SIGTERM) {
+				t.Errorf("exit status %d", got)
+			}
+		})
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("a command that a signal ended has left its output")
+	}
+}
+
+// waits reports whether a thread of a process waits in the open of a named pipe.
+func waits(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/wchan", pid))
+	if err != nil || len(threads) == 0 {
+		return true // it has ended
+	}
+	for _, name := range threads {
+		if where, _ := os.ReadFile(name); strings.Contains(string(where), "wait_for_partner") {
+			return true
+		}
+	}
+	return false
+}
+
+// isFull reports whether nobody can write to a pipe.
+func isFull(fd int) bool {
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	return err == nil && n > 60<<10
+}

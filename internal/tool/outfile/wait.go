@@ -1,0 +1,96 @@
+package outfile
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/tool/filelock"
+)
+
+// patience is how long a write to a pipe may go on after the context has ended.
+const patience = time.Second
+
+// Open opens a file as os.OpenFile does. If the context ends before, as while a named pipe has no
+// program at its other end, it returns the context's cause; the goroutine that opens the
+// file ends with the system call, or with the process.
+func Open(ctx context.Context, name string, flag int, mode os.FileMode) (*os.File, error) {
+	type result struct {
+		f   *os.File
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		f, err := os.OpenFile(name, flag, mode)
+		opened <- result{f, err}
+	}()
+	select {
+	case r := <-opened:
+		return r.f, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Write writes to the output. If the output is no regular file and the context of its Options ends,
+// Write gives the reader a second more, and then returns the context's cause. p must not be
+// changed after such an error: the system call may go on.
+func (o *File) Write(p []byte) (int, error) {
+	if o.ctx == nil || o.target != "" {
+		return o.File.Write(p)
+	}
+	if o.blocked != nil {
+		return 0, o.blocked
+	}
+	type result struct {
+		n   int
+		err error
+	}
+	written := make(chan result, 1)
+	go func() {
+		n, err := o.File.Write(p)
+		written <- result{n, err}
+	}()
+	select {
+	case r := <-written:
+		return r.n, r.err
+	case <-o.ctx.Done():
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case r := <-written:
+		return r.n, r.err
+	case <-late.C:
+		o.blocked = context.Cause(o.ctx)
+		return 0, o.blocked
+	}
+}
+
+// Direct reports whether the output is written in place, as a pipe or a device is.
+func (o *File) Direct() bool { return o.target == "" }
+
+// InPlace opens a file that is written in place, for output that others read while it grows. An
+// existing file is locked and emptied.
+func InPlace(name string, o Options) (*File, error) {
+	ctx := o.Context
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if o.Mode == 0 {
+		o.Mode = 0o666
+	}
+	f, err := Open(ctx, name, os.O_WRONLY|os.O_CREATE, o.Mode)
+	if err != nil {
+		return nil, err
+	}
+	err = filelock.Exclusive(f)
+	if info, err2 := f.Stat(); err == nil && err2 == nil && info.Mode().IsRegular() {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &File{File: f, risk: true, ctx: o.Context}, nil
+}
