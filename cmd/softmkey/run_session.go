@@ -47,7 +47,7 @@ func (f *runFlags) config() (session.Config, error) {
 	cfg := session.Config{
 		Alone: f.ownProcess, Warn: warn,
 		Strict: f.strict, SingleBlock: f.profile == "single-block", AdapterReports: f.reports == "adapter",
-		Officer: f.officer,
+		Officer: f.officer, Control: f.control,
 	}
 	if f.profile != "multi-block" && f.profile != "single-block" {
 		return cfg, fmt.Errorf("run: --crypto-profile %q: the profiles are multi-block and single-block", f.profile)

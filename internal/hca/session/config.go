@@ -31,7 +31,10 @@ type Config struct {
 	Strict         bool       // a memory key reports one bad block for each configuration
 	SingleBlock    bool       // the crypto engine is the single-block one
 	AdapterReports bool       // bad signatures are reported with an adapter's values
-	Officer        string     // the path of the crypto officer's socket; empty: none
+	Officer        string     // the path of a socket for requests of package control; empty: none
+	// Control is the path of one more such socket. Packets then take the sockets of the devices, as
+	// faults of them can be asked for. Empty: none.
+	Control string
 
 	Traces  []Trace
 	Summary *trace.Summary // gets every record; nil: none

@@ -26,7 +26,6 @@ type Device struct {
 	addr    netip.Addr
 	adapter *adapter.Device
 	attr    adapter.Attr
-	gids    []adapter.GIDEntry
 	pump    *pump.Pump
 	refused func(pid int, what string, err error)
 
@@ -77,7 +76,7 @@ func Open(cfg Config, hw adapter.Config) (*Device, error) {
 		d.pump.Close()
 		return nil, err
 	}
-	d.adapter, d.attr, d.gids = a, a.Attr(), a.GIDs()
+	d.adapter, d.attr = a, a.Attr()
 	d.pump.Start(a.Engine().Port(), hw.Conn)
 	d.ticker = time.NewTicker(clockEvery)
 	go d.keepTime(d.ticker.C)
@@ -130,6 +129,20 @@ func (d *Device) Close() error {
 		return d.left
 	}
 	return err
+}
+
+// Fail ends all contexts of the device, as a fatal error of an adapter does. Programs may open the device
+// again.
+func (d *Device) Fail() {
+	d.mu.Lock()
+	var open []*File
+	for _, f := range d.files {
+		open = append(open, f)
+	}
+	d.mu.Unlock()
+	for _, f := range open {
+		f.Fail()
+	}
 }
 
 // notClosed keeps the error of closing a context.

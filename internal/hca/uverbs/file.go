@@ -45,6 +45,8 @@ type File struct {
 	nextUAR uint32
 	dm      deviceMemory
 	closed  bool
+	ended   bool // ctx is closed
+	dead    bool // the device has failed: the context has ended, though the program has it open
 
 	uarMu sync.Mutex // guards the addresses of UARs and the following field
 	bells map[*uarObject]struct{}
@@ -129,7 +131,43 @@ func (f *File) Close() {
 		return
 	}
 	f.closed = true
-	if f.ctx != nil {
+	f.end()
+	for _, u := range f.uars {
+		u.free()
+	}
+	f.uars = nil
+	f.maps.close()
+	f.clock.close()
+	f.fd.Close()
+	f.mem.process.Close()
+	for _, m := range f.others {
+		m.process.Close()
+	}
+	descriptors.give(f.pid, fileDescriptors)
+	f.evMu.Lock()
+	defer f.evMu.Unlock()
+	for _, ch := range f.channels {
+		ch.close()
+	}
+}
+
+// Fail ends the context as a fatal error of the device does: the program gets the event, every later
+// command is EIO, and nothing answers the peers of its queue pairs.
+func (f *File) Fail() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed || f.dead {
+		return
+	}
+	f.dead = true
+	f.Async(adapter.EventDeviceFatal, nil)
+	f.end()
+}
+
+// end destroys the context with everything in it. f.mu is held.
+func (f *File) end() {
+	if f.ctx != nil && !f.ended {
+		f.ended = true
 		f.dev.remove(f)
 		// The QPs that belong to another context, and the opens of shared domains, do not
 		// end with the context.
@@ -151,23 +189,6 @@ func (f *File) Close() {
 		f.dev.processes.Delete(f.ctx) // the trace of Close names the process
 	}
 	f.objects = table{}
-	for _, u := range f.uars {
-		u.free()
-	}
-	f.uars = nil
-	f.maps.close()
-	f.clock.close()
-	f.fd.Close()
-	f.mem.process.Close()
-	for _, m := range f.others {
-		m.process.Close()
-	}
-	descriptors.give(f.pid, fileDescriptors)
-	f.evMu.Lock()
-	defer f.evMu.Unlock()
-	for _, ch := range f.channels {
-		ch.close()
-	}
 }
 
 // newChannel makes a channel and gives the caller its descriptor.
@@ -287,8 +308,12 @@ func (f *File) Async(t adapter.EventType, obj any) {
 		counts = &o.eventCounts
 	default:
 		if ch != nil && obj == nil {
+			port := uint64(1)
+			if t == adapter.EventDeviceFatal {
+				port = 0 // all of them
+			}
 			var unused uint32
-			ch.put(newEvent(asyncEventSize, 1, uint32(t)), &unused) // port 1
+			ch.put(newEvent(asyncEventSize, port, uint32(t)), &unused)
 		}
 		return
 	}
