@@ -35,6 +35,21 @@ func TestRunABI(t *testing.T) {
 			t.Error(out)
 		}
 	})
+	// Registered memory that is unmapped, replaced and protected.
+	t.Run("strict memory", func(t *testing.T) {
+		out := runWith(t, program, []string{"--strict-memory"}, build(t, "strict"))
+		if !strings.Contains(out, "registered memory is watched") {
+			t.Error(out)
+		}
+		for call, times := range map[string]int{"mprotect": 1, "munmap": 1, "mmap": 1} {
+			if n := strings.Count(out, ": "+call+" of 0x"); n < times {
+				t.Errorf("%s was reported %d times: %s", call, n, out)
+			}
+		}
+		if !strings.Contains(out, "called from 0x") || !strings.Contains(out, "(strict+0x") {
+			t.Errorf("the lines do not say where the calls are made: %s", out)
+		}
+	})
 	// The program by which most people look for devices first. It changes its current folder to one of the
 	// device.
 	t.Run("ibstatus", func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
@@ -36,6 +37,8 @@ type run struct {
 	controls []*control.Server
 	links    *linkWatch // nil: no device is on an interface that can go down
 	metrics  io.Closer  // nil: nobody reads the counters
+
+	changes atomic.Uint64 // of registered memory
 
 	mu       sync.RWMutex // guards the following fields
 	closed   bool
@@ -145,6 +148,27 @@ func (r *run) close() error {
 
 // refused traces why a process got no descriptor of a device.
 func (r *run) refused(pid int, what string, err error) { r.tracers.Refused(pid, what, err) }
+
+// mostChanges bounds the warnings about changes of registered memory.
+const mostChanges = 100
+
+// memoryChanged tells the devices of a change of a program's memory, and warns of those of registered
+// memory.
+func (r *run) memoryChanged(c intercept.Change) {
+	r.mu.RLock()
+	devices := r.devices
+	r.mu.RUnlock()
+	for _, d := range devices {
+		for _, what := range d.MemoryChanged(uverbs.MemoryChange(c)) {
+			switch n := r.changes.Add(1); {
+			case n < mostChanges:
+				r.cfg.Warn(fmt.Errorf("run: process %d: %s", c.Process, what))
+			case n == mostChanges:
+				r.cfg.Warn(fmt.Errorf("run: process %d: %s; later changes are not printed", c.Process, what))
+			}
+		}
+	}
+}
 
 // openTraces makes the writers of the traces.
 func (r *run) openTraces() error {
@@ -282,7 +306,7 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 		faults = &Faults{Seed: 1} // none, until they are asked for
 	}
 	conn := Network(shared, r.recorder, faults, index)
-	cfg := uverbs.Config{Name: name, Index: index, Addr: addr}
+	cfg := uverbs.Config{Name: name, Index: index, Addr: addr, WatchMemory: r.cfg.StrictMemory}
 	if len(r.tracers) > 0 {
 		cfg.Refused = r.tracers.Refused
 	}

@@ -32,6 +32,10 @@ type Device struct {
 	processes  sync.Map   // *adapter.Context to its process's id
 	countersMu sync.Mutex // held while counters are written
 
+	watches   bool // registered memory is watched
+	watchedMu sync.Mutex
+	watched   map[*watched]struct{} // guarded by watchedMu
+
 	unwatched bool // doorbell registers are not watched
 	now       func() time.Time
 	ticker    *time.Ticker
@@ -54,6 +58,9 @@ type Config struct {
 	// dropped.
 	Refused func(pid int, what string, err error)
 
+	// WatchMemory watches the memory of regions: see [Device.MemoryChanged].
+	WatchMemory bool
+
 	// For tests.
 	unwatched bool             // as where there are no watchpoints
 	now       func() time.Time // the wall clock; nil: time.Now
@@ -61,7 +68,7 @@ type Config struct {
 
 // Open opens the adapter and makes a device of it. It sets hw.Wake.
 func Open(cfg Config, hw adapter.Config) (*Device, error) {
-	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, unwatched: cfg.unwatched, now: cfg.now,
+	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, watches: cfg.WatchMemory, unwatched: cfg.unwatched, now: cfg.now,
 		ending: make(chan struct{}), timeEnded: make(chan struct{}), files: map[*adapter.Context]*File{}, xrcds: map[xrcdFile]*namedXRCD{}}
 	if d.now == nil {
 		d.now = time.Now

@@ -176,6 +176,11 @@ func (f *File) end() {
 				f.dev.notClosed(q.close())
 			}
 		}
+		for _, o := range f.objects.objects {
+			if m, ok := o.(mrObject); ok && m.watched != nil {
+				f.dev.unwatch(m.watched)
+			}
+		}
 		err := f.ctx.Close()
 		f.dev.notClosed(err)
 		if err == nil { // nothing uses the regions on it any more
