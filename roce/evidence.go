@@ -64,7 +64,9 @@ func (q *QP) silence() string {
 	to, own := q.recv.Peer.Addr(), q.link.addr.Addr()
 	refused := q.link.refused.Load()
 	rewritten, elsewhere := q.peer.seen.rewritten.Load(), q.peer.seen.elsewhere.Load()
-	switch {
+	switch p, qpn := q.port, q.recv.DestQPN; {
+	case to == own && qpn-p.first < p.count && p.qps.get(qpn) == nil:
+		return fmt.Sprintf("; this device has no QP %#x", qpn)
 	case rewritten != 0:
 		return fmt.Sprintf("; packets of the peer arrive from UDP port %d with a checksum for port %d: NAT on the way rewrites ports, which RoCEv2 does not pass", rewritten, q.recv.Peer.Port())
 	case elsewhere != nil:
@@ -72,9 +74,9 @@ func (q *QP) silence() string {
 	case q.peer.heard.Load() != 0:
 		return ""
 	case own.IsLoopback() && !to.IsLoopback():
-		return fmt.Sprintf("; this device is on %v, which reaches this host only: name an address of the network with --device", own)
+		return fmt.Sprintf("; this device is on %v, which reaches this host only: it needs an address of the network", own)
 	case to.IsLoopback():
-		return fmt.Sprintf("; %v is this host: if the peer is on another one, name its address there with --device", to)
+		return fmt.Sprintf("; %v is this host: if the peer is on another one, its device needs an address of the network", to)
 	case refused != nil && refused.to == to && refused.err == syscall.EPERM:
 		return fmt.Sprintf("; this host's firewall does not let UDP port %d out (%v)", q.recv.Peer.Port(), refused.err)
 	case refused != nil && refused.to == to:

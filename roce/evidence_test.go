@@ -42,7 +42,8 @@ func TestTimeoutReasons(t *testing.T) {
 		{"NAT of addresses", func(l *single) { from(l, "10.0.0.99:4791", ack()) }, "come from 10.0.0.99 instead: NAT"},
 		{"a firewall here", refused(syscall.EPERM), "this host's firewall does not let UDP port 4791 out"},
 		{"no route", refused(syscall.ENETUNREACH), "this host does not send there: network is unreachable"},
-		{"a peer on loopback", func(l *single) { l.q.recv.Peer = netip.MustParseAddrPort("127.0.0.1:4791") }, "127.0.0.1 is this host: if the peer is on another one, name its address there with --device"},
+		{"a peer on loopback", func(l *single) { l.q.recv.Peer = netip.MustParseAddrPort("127.0.0.1:4791") }, "127.0.0.1 is this host: if the peer is on another one, its device needs an address of the network"},
+		{"no such QP here", func(l *single) { l.q.recv.Peer, l.q.recv.DestQPN = l.q.link.addr, l.q.num^1 }, "; this device has no QP 0x"},
 		{"a device on loopback", func(l *single) { l.q.link.addr = netip.MustParseAddrPort("127.0.0.1:4791") }, "this device is on 127.0.0.1, which reaches this host only"},
 	} {
 		t.Run(v.name, func(t *testing.T) {

@@ -80,6 +80,8 @@ type Options struct {
 // retransmissions, packets that waited for a window, and whatever no other goroutine
 // sends. Close ends both.
 type Port struct {
+	down atomic.Bool // see SetLink
+
 	table  atomic.Pointer[[]*link] // the GID table; its first entry is the port's own address
 	rand   func() uint32
 	member packetconn.Member // nil: the first address is the port's alone
@@ -247,6 +249,10 @@ func (p *Port) Caps() packetconn.Caps {
 	}
 	return caps
 }
+
+// SetLink connects the port to its network, or cuts it off: until it is connected again, no packet leaves
+// it and none arrives, also between two of its own QPs. A new port is connected.
+func (p *Port) SetLink(up bool) { p.down.Store(!up) }
 
 // Counters returns a snapshot of the port's counters.
 func (p *Port) Counters() Counters { return p.n.snapshot() }

@@ -182,6 +182,9 @@ func (l *link) take(t *packetconn.Datagrams, now int64) { l.deliver(t, false, no
 // packets. inside says that the train comes from this port and not from a socket.
 func (l *link) deliver(t *packetconn.Datagrams, inside bool, now int64) {
 	p := l.port
+	if p.down.Load() {
+		return
+	}
 	var q *QP
 	count := t.Count()
 	if t.TOS&3 == ecnMarked {

@@ -121,11 +121,11 @@ func (q *QP) noProgress() error {
 	a, ok := r.retries.lastAnswer()
 	switch {
 	case !ok:
-		return fmt.Errorf("no answer to PSN %d from %s%s", r.una, to, q.silence())
+		return fmt.Errorf("no answer to PSN %#x from %s%s", r.una, to, q.silence())
 	case a.data:
-		return fmt.Errorf("the peer sends the READ response of PSN %d; this side waits for that of %d (%s)", a.psn, r.una, to)
+		return fmt.Errorf("the peer sends the READ response of PSN %#x; this side waits for that of %#x (%s)", a.psn, r.una, to)
 	}
-	return fmt.Errorf("the peer expects PSN %d and acknowledges %d; this side sends %d (%s)", a.psn, psnAdd(a.psn, -1), r.una, to)
+	return fmt.Errorf("the peer expects PSN %#x and acknowledges %#x; this side sends %#x (%s)", a.psn, psnAdd(a.psn, -1), r.una, to)
 }
 
 // noteStall reports to the TraceHandler why nothing is sent, if the reason changed.

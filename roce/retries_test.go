@@ -34,44 +34,44 @@ func TestPeerWithoutProgress(t *testing.T) {
 		answers   func() [][]byte
 		reason    string
 	}{
-		{"nothing", false, []*Work{write()}, func() [][]byte { return nil }, "no answer to PSN 5000 from 10.0.0.2:4791"},
+		{"nothing", false, []*Work{write()}, func() [][]byte { return nil }, "no answer to PSN 0x1388 from 10.0.0.2:4791"},
 		{"ACK of an older packet", false, []*Work{write()}, func() [][]byte { return [][]byte{ack(6, wire.ACKNoCredits)} },
-			"the peer expects PSN 7 and acknowledges 6; this side sends 5000"},
+			"the peer expects PSN 0x7 and acknowledges 0x6; this side sends 0x1388"},
 		{"ACK of a packet that was never sent", false, []*Work{write()}, func() [][]byte { return [][]byte{ack(9006, wire.ACKNoCredits)} },
-			"the peer expects PSN 9007 and acknowledges 9006; this side sends 5000"},
+			"the peer expects PSN 0x232f and acknowledges 0x232e; this side sends 0x1388"},
 		{"sequence NAK for an older packet", false, []*Work{write()}, func() [][]byte { return [][]byte{ack(7, wire.NAKSequence)} },
-			"the peer expects PSN 7 and acknowledges 6; this side sends 5000"},
+			"the peer expects PSN 0x7 and acknowledges 0x6; this side sends 0x1388"},
 		{"sequence NAK for the packet", false, []*Work{write()}, func() [][]byte { return [][]byte{ack(psn, wire.NAKSequence)} },
-			"the peer expects PSN 5000 and acknowledges 4999; this side sends 5000"},
-		{"RNR NAK behind a READ", false, []*Work{read(), write()}, func() [][]byte { return [][]byte{ack(psn+4, wire.RNR(1))} }, "no answer to PSN 5000"},
-		{"error NAK behind a READ", false, []*Work{read(), write()}, func() [][]byte { return [][]byte{ack(psn+4, wire.NAKRemoteAccess)} }, "no answer to PSN 5000"},
+			"the peer expects PSN 0x1388 and acknowledges 0x1387; this side sends 0x1388"},
+		{"RNR NAK behind a READ", false, []*Work{read(), write()}, func() [][]byte { return [][]byte{ack(psn+4, wire.RNR(1))} }, "no answer to PSN 0x1388"},
+		{"error NAK behind a READ", false, []*Work{read(), write()}, func() [][]byte { return [][]byte{ack(psn+4, wire.NAKRemoteAccess)} }, "no answer to PSN 0x1388"},
 		{"ACK behind a READ", false, []*Work{read(), write()}, func() [][]byte { return [][]byte{ack(psn+4, wire.ACKNoCredits)} },
-			"the peer expects PSN 5005 and acknowledges 5004; this side sends 5000"},
+			"the peer expects PSN 0x138d and acknowledges 0x138c; this side sends 0x1388"},
 		{"READ without its first response", false, []*Work{read()}, func() [][]byte {
 			return [][]byte{response(wire.ReadResponseMiddle, psn+1, mtu), response(wire.ReadResponseMiddle, psn+2, mtu), response(wire.ReadResponseLast, psn+3, mtu)}
-		}, "the peer sends the READ response of PSN 5003; this side waits for that of 5000"},
+		}, "the peer sends the READ response of PSN 0x138b; this side waits for that of 0x1388"},
 		{"responses of an older READ", false, []*Work{read()}, func() [][]byte { return [][]byte{response(wire.ReadResponseOnly, 40, mtu)} },
-			"the peer sends the READ response of PSN 40; this side waits for that of 5000"},
+			"the peer sends the READ response of PSN 0x28; this side waits for that of 0x1388"},
 		{"results of an older atomic", false, []*Work{write()}, func() [][]byte {
 			return [][]byte{pkt(wire.AtomicAcknowledge, 40, false, 0, aeth(wire.ACKNoCredits), make([]byte, 8))}
-		}, "no answer to PSN 5000"},
-		{"congestion notifications", false, []*Work{write()}, func() [][]byte { return [][]byte{wire.AppendCNP(nil, &wire.CNP{})} }, "no answer to PSN 5000"},
+		}, "no answer to PSN 0x1388"},
+		{"congestion notifications", false, []*Work{write()}, func() [][]byte { return [][]byte{wire.AppendCNP(nil, &wire.CNP{})} }, "no answer to PSN 0x1388"},
 		{"requests of its own", false, []*Work{write()}, func() [][]byte {
 			turn++
 			return [][]byte{pkt(wire.WriteOnly, turn-1, true, 4, reth(1, 0, 4))}
-		}, "no answer to PSN 5000"},
+		}, "no answer to PSN 0x1388"},
 		{"SelectiveAck of older packets", true, []*Work{write()}, func() [][]byte { return [][]byte{selectivePacket(wire.SelectiveAck, 7, bits(0xff))} },
-			"the peer expects PSN 7 and acknowledges 6; this side sends 5000"},
+			"the peer expects PSN 0x7 and acknowledges 0x6; this side sends 0x1388"},
 		{"SelectiveAck of the later packets", true, []*Work{write(), write(), write(), write(), write(), write()}, func() [][]byte {
 			return [][]byte{selectivePacket(wire.SelectiveAck, psn, bits(0x1f))}
-		}, "the peer expects PSN 5000 and acknowledges 4999; this side sends 5000"},
+		}, "the peer expects PSN 0x1388 and acknowledges 0x1387; this side sends 0x1388"},
 		{"SelectiveAck of the packet itself, executed never", true, []*Work{write(), write()}, func() [][]byte {
 			return [][]byte{selectivePacket(wire.SelectiveAck, psn-3, bits(0xff))}
-		}, "the peer expects PSN 4997 and acknowledges 4996; this side sends 5000"},
+		}, "the peer expects PSN 0x1385 and acknowledges 0x1384; this side sends 0x1388"},
 		{"READ without its first response, selective", true, []*Work{read()}, func() [][]byte {
 			return [][]byte{response(wire.ReadResponseMiddle, psn+1, mtu), response(wire.ReadResponseMiddle, psn+2, mtu), response(wire.ReadResponseLast, psn+3, mtu)}
-		}, "the peer sends the READ response of PSN 5003; this side waits for that of 5000"},
-		{"grants of its own", true, []*Work{write()}, func() [][]byte { return [][]byte{selectivePacket(wire.RepeatResponses, 0, nil)} }, "no answer to PSN 5000"},
+		}, "the peer sends the READ response of PSN 0x138b; this side waits for that of 0x1388"},
+		{"grants of its own", true, []*Work{write()}, func() [][]byte { return [][]byte{selectivePacket(wire.RepeatResponses, 0, nil)} }, "no answer to PSN 0x1388"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			const retry = 3

@@ -143,6 +143,9 @@ func (p *Port) round() (network bool) {
 // sendBuilt sends the trains of a builder, and reports whether the network was used. It is called
 // with the lock of the builder held, and with no QP's lock held.
 func (p *Port) sendBuilt(b *builder) (network bool) {
+	if p.down.Load() {
+		return false // lost, as on a cable that is not there
+	}
 	trains := b.trains[:b.n]
 	p.n.SentTrains.Add(uint64(b.n))
 	p.n.SentPackets.Add(uint64(b.total))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -9,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/hca/officer"
+	"github.com/softmkey/softmkey/internal/hca/control"
 )
 
 func newOfficer() *cobra.Command {
@@ -17,7 +18,7 @@ func newOfficer() *cobra.Command {
 		Use:     "officer",
 		GroupID: groupDevice,
 		Short:   "Change the secrets of a run while its programs work",
-		Long: `Officer changes the secrets of a run that was started with --officer SOCKET, as a crypto
+		Long: `Officer changes the secrets of a run that was started with --control SOCKET (or --officer SOCKET), as a crypto
 officer does: it adds, replaces and deletes import KEKs and credentials of devices in
 wrapped import mode. A login whose KEK or credential was replaced or deleted becomes
 invalid, as on an adapter; the DEKs that were made with it stay.
@@ -36,27 +37,36 @@ Only the user who started the run, and root, may do this.`,
 	}
 	c.AddCommand(
 		newOfficerList(),
-		newOfficerPut("add-kek", "Add an import KEK of 16 or 32 bytes", officer.AddKEK, dek.ParseKEK),
-		newOfficerPut("replace-kek", "Replace a KEK; logins with the old one become invalid", officer.ReplaceKEK, dek.ParseKEK),
-		newOfficerDelete("delete-kek", "Delete a KEK; logins with it become invalid", officer.DeleteKEK),
-		newOfficerPut("add-credential", "Add a credential of 40 bytes", officer.AddCredential, dek.ParseWrapped),
-		newOfficerPut("replace-credential", "Replace a credential; logins with the old one become invalid", officer.ReplaceCredential, dek.ParseWrapped),
-		newOfficerDelete("delete-credential", "Delete a credential; logins with it become invalid", officer.DeleteCredential),
+		newOfficerPut("add-kek", "Add an import KEK of 16 or 32 bytes", control.AddKEK, dek.ParseKEK),
+		newOfficerPut("replace-kek", "Replace a KEK; logins with the old one become invalid", control.ReplaceKEK, dek.ParseKEK),
+		newOfficerDelete("delete-kek", "Delete a KEK; logins with it become invalid", control.DeleteKEK),
+		newOfficerPut("add-credential", "Add a credential of 40 bytes", control.AddCredential, dek.ParseWrapped),
+		newOfficerPut("replace-credential", "Replace a credential; logins with the old one become invalid", control.ReplaceCredential, dek.ParseWrapped),
+		newOfficerDelete("delete-credential", "Delete a credential; logins with it become invalid", control.DeleteCredential),
 		newOfficerFail(),
 	)
 	return c
 }
 
+// withFlag adds to the error of a request to no run how a run gets a socket.
+func withFlag(err error) error {
+	var none *control.NoRunError
+	if errors.As(err, &none) {
+		return fmt.Errorf("%w: start it with --control %s", err, none.Path)
+	}
+	return err
+}
+
 // instruct sends a request to a run.
-func instruct(socket string, r *officer.Request) (*officer.Reply, error) {
-	answer, err := officer.Do(socket, r)
+func instruct(socket string, r *control.Request) (*control.Reply, error) {
+	answer, err := control.Do(socket, r)
 	if err != nil {
-		return nil, fmt.Errorf("officer: %w", err)
+		return nil, fmt.Errorf("officer: %w", withFlag(err))
 	}
 	return answer, nil
 }
 
-func newOfficerPut(name, short string, op officer.Op, parse func([]byte) ([]byte, error)) *cobra.Command {
+func newOfficerPut(name, short string, op control.Op, parse func([]byte) ([]byte, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   name + " SOCKET [ID=]FILE",
 		Short: short,
@@ -72,13 +82,13 @@ func newOfficerPut(name, short string, op officer.Op, parse func([]byte) ([]byte
 				return err
 			}
 			defer clear(secret)
-			_, err = instruct(args[0], &officer.Request{Op: op, ID: id, Secret: secret})
+			_, err = instruct(args[0], &control.Request{Op: op, ID: id, Secret: secret})
 			return err
 		},
 	}
 }
 
-func newOfficerDelete(name, short string, op officer.Op) *cobra.Command {
+func newOfficerDelete(name, short string, op control.Op) *cobra.Command {
 	return &cobra.Command{
 		Use:   name + " SOCKET ID",
 		Short: short,
@@ -89,7 +99,7 @@ func newOfficerDelete(name, short string, op officer.Op) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("officer: %w", err)
 			}
-			_, err = instruct(args[0], &officer.Request{Op: op, ID: id})
+			_, err = instruct(args[0], &control.Request{Op: op, ID: id})
 			return err
 		},
 	}
@@ -107,7 +117,7 @@ the devices and numbers, and so does a trace of the run.`,
 			if err != nil {
 				return fmt.Errorf("officer: %w", err)
 			}
-			_, err = instruct(args[0], &officer.Request{Op: officer.FailDEK, Device: args[1], ID: number})
+			_, err = instruct(args[0], &control.Request{Op: control.FailDEK, Device: args[1], ID: number})
 			return err
 		},
 	}
@@ -120,7 +130,7 @@ func newOfficerList() *cobra.Command {
 		Long:  "List prints the import mode, and the ids of KEKs, credentials and DEKs. It shows no secret.",
 		Args:  operands("SOCKET"),
 		RunE: func(c *cobra.Command, args []string) error {
-			answer, err := instruct(args[0], &officer.Request{Op: officer.List})
+			answer, err := instruct(args[0], &control.Request{Op: control.List})
 			if err != nil {
 				return err
 			}
@@ -129,7 +139,7 @@ func newOfficerList() *cobra.Command {
 	}
 }
 
-func printList(w io.Writer, a *officer.Reply) error {
+func printList(w io.Writer, a *control.Reply) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "import mode: %s\n", a.Mode)
 	for _, id := range a.KEKs {

@@ -68,7 +68,7 @@ number of the signal.`,
 	root.AddCommand(
 		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(), newDetect(),
 		newTX(), newRX(), newDEK(), newNBD(),
-		newCopy(), newPerf(), newDevinfo(), newRun(), newPCI(), newTarget(), newDraw(), newOfficer(),
+		newCopy(), newPerf(), newDevinfo(), newRun(), newPCI(), newTarget(), newDraw(), newOfficer(), newControl(),
 		newBench(), newVersion(), newSigHelp(), newJSONHelp(),
 	)
 	root.InitDefaultHelpCmd()

@@ -10,16 +10,19 @@ import (
 // runFlags are the flags of run.
 type runFlags struct {
 	deviceFlags
-	devices    addrList
-	names      []string
-	strict     bool
-	reports    string
-	profile    string
-	officer    string
-	summary    summaryFlag
-	metrics    string
-	wire       bool
-	ownProcess bool // this process does nothing but serve the run; false in tests
+	devices addrList
+	names   []string
+	strict  bool
+
+	strictMemory bool
+	reports      string
+	profile      string
+	officer      string
+	control      string
+	summary      summaryFlag
+	metrics      string
+	wire         bool
+	ownProcess   bool // this process does nothing but serve the run; false in tests
 }
 
 func newRun() *cobra.Command {
@@ -38,7 +41,7 @@ func newRunFlags() (*cobra.Command, *runFlags) {
 of the distribution, unchanged; softmkey answers in the place of the kernel and of the
 adapter. The packets are RoCEv2 on the device's address, so that programs of several runs,
 on one host or several, reach each other. Within one device, and between runs of one user
-on one host, packets pass in memory, unless --wire, --pcap or --fault is given.
+on one host, packets pass in memory, unless --wire, --pcap, --fault or --control is given.
 
 Up to 64 runs of a user may name the same address with --device. Without --device there is
 a device on the first free loopback address. A program that binds an address of the host
@@ -90,12 +93,14 @@ polled. It is no security boundary.`,
 	flags.Var(&f.devices, "device", "address of a device, the interface that has it (eth0), or auto for the address of the route to other hosts; once for each device (default the first free one from 127.0.0.1 on, and each address of the host that a program binds with rdma_cm)")
 	flags.StringArrayVar(&f.names, "name", nil, "`NAME` of a device, in the order of --device (default mlx5_0, mlx5_1, ...)")
 	flags.BoolVar(&f.strict, "strict", false, "let a memory key report one bad block for each configuration, as adapters do")
+	flags.BoolVar(&f.strictMemory, "strict-memory", false, "report the calls by which programs unmap, move, discard or protect registered memory, and fail later transfers there (slower: each munmap, mremap, mprotect, madvise and mmap at a fixed address takes 10 µs and more)")
 	flags.StringVar(&f.reports, "signature-errors", "manual", "`ORDER` of the values of a bad signature: manual (actual is computed, expected is stored, the offset is the block's first byte, as mlx5dv_mkey_check(3) says) or adapter (actual is stored, expected is computed, the offset is the field's last byte)")
 	flags.StringVar(&f.profile, "crypto-profile", "multi-block", "`PROFILE` of the AES-XTS engine: multi-block (big-endian tweaks) or single-block (little-endian tweaks, for DPDK)")
 	flags.StringVar(&f.officer, "officer", "", "`PATH` of a socket for 'softmkey officer', which changes KEKs, credentials and DEKs while programs run")
+	flags.StringVar(&f.control, "control", "", "`PATH` of a socket for 'softmkey control', which asks for faults of the devices while programs run; the commands of 'softmkey officer' use it, too. All packets then take the sockets of the devices")
 	f.summary.bind(c, "run")
 	flags.StringVar(&f.metrics, "metrics", "", "serve the devices' counters to Prometheus at `HOST:PORT`, path /metrics, while the program runs")
-	flags.BoolVar(&f.wire, "wire", false, "send all packets through the sockets of the devices (default: on one host in memory, unless --pcap or --fault is given)")
+	flags.BoolVar(&f.wire, "wire", false, "send all packets through the sockets of the devices (default: on one host in memory, unless --pcap, --fault or --control is given)")
 	return c, &f
 }
 

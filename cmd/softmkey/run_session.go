@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -47,7 +48,9 @@ func (f *runFlags) config() (session.Config, error) {
 	cfg := session.Config{
 		Alone: f.ownProcess, Warn: warn,
 		Strict: f.strict, SingleBlock: f.profile == "single-block", AdapterReports: f.reports == "adapter",
-		Officer: f.officer,
+		Advice:       func(a netip.Addr) string { return fmt.Sprintf("the flag --device %v gives it one", a) },
+		StrictMemory: f.strictMemory,
+		Officer:      f.officer, Control: f.control,
 	}
 	if f.profile != "multi-block" && f.profile != "single-block" {
 		return cfg, fmt.Errorf("run: --crypto-profile %q: the profiles are multi-block and single-block", f.profile)

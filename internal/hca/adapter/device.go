@@ -57,6 +57,7 @@ type Device struct {
 	next numbers
 
 	failures failures
+	linkDown atomic.Bool // see SetLink
 
 	mu       sync.Mutex // guards the following fields
 	contexts map[*Context]struct{}

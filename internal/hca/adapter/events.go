@@ -21,6 +21,10 @@ const (
 	EventSRQErr           = rdma.EventSRQErr
 	EventSRQLimitReached  = rdma.EventSRQLimitReached
 	EventQPLastWQEReached = rdma.EventQPLastWQEReached
+	EventDeviceFatal      = rdma.EventDeviceFatal
+	EventPortActive       = rdma.EventPortActive
+	EventPortErr          = rdma.EventPortErr
+	EventGIDChange        = rdma.EventGIDChange
 )
 
 // Events receives the reports of a context. The methods are called one at a time from a

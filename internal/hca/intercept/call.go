@@ -175,6 +175,9 @@ func (s *Supervisor) dispatch(c *Call) {
 			return
 		}
 	}
+	if s.cfg.Memory != nil {
+		s.changes(c)
+	}
 	switch uint32(c.n.Nr) {
 	case unix.SYS_IOCTL:
 		s.ioctl(c)

@@ -63,7 +63,11 @@ func startChild(cfg *Config, accept func(listener)) (*guarded, error) {
 		return nil, failure.New(op, failure.Errno(err, syscall.EIO), "no socket pair: %v", err)
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "guard"), os.NewFile(uintptr(pair[1]), "supervisor")
-	process, err := os.StartProcess("/proc/self/exe", append([]string{guardName, cfg.Remove, cfg.Path}, cfg.Args...), &os.ProcAttr{
+	watches := ""
+	if cfg.Memory != nil {
+		watches = watchesMemory
+	}
+	process, err := os.StartProcess("/proc/self/exe", append([]string{guardName, cfg.Remove, watches, cfg.Path}, cfg.Args...), &os.ProcAttr{
 		Dir:   cfg.Dir,
 		Env:   cfg.Env,
 		Files: []*os.File{cfg.Stdin, cfg.Stdout, cfg.Stderr, theirs},

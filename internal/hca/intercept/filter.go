@@ -110,8 +110,9 @@ const (
 // little-endian architectures that this package supports.
 func argument(i uint32) uint32 { return 16 + 8*i }
 
-// filter returns the program that chooses the system calls to be notified.
-func filter() []unix.SockFilter {
+// filter returns the program that chooses the system calls to be notified. With memory, those that
+// change mappings are among them.
+func filter(memory bool) []unix.SockFilter {
 	p := &program{labels: map[string]int{}}
 	p.load(dataArch)
 	p.jumpIf(unix.BPF_JEQ, auditArch, "", "allow")
@@ -124,6 +125,13 @@ func filter() []unix.SockFilter {
 	}
 	for _, nr := range []uint32{unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_GETCWD, unix.SYS_STATFS, unix.SYS_FSTATFS} {
 		p.jumpIf(unix.BPF_JEQ, nr, "notify", "")
+	}
+	if memory {
+		for _, nr := range memoryCalls {
+			p.jumpIf(unix.BPF_JEQ, nr, "notify", "")
+		}
+		p.jumpIf(unix.BPF_JEQ, unix.SYS_MADVISE, "madvise", "")
+		p.jumpIf(unix.BPF_JEQ, unix.SYS_MMAP, "fixed", "")
 	}
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_IOCTL, "ioctl", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_MMAP, "mmap", "")
@@ -151,10 +159,25 @@ func filter() []unix.SockFilter {
 	p.jumpIf(unix.BPF_JEQ, verbsIoctl, "notify", "allow2")
 
 	// Only mappings of files, without those of the dynamic loader.
+	if memory {
+		p.label("fixed")
+		p.load(argument(3))
+		p.and(unix.MAP_FIXED)
+		p.jumpIf(unix.BPF_JEQ, unix.MAP_FIXED, "notify", "")
+	}
 	p.label("mmap")
 	p.load(argument(3))
 	p.and(unix.MAP_ANONYMOUS | unix.MAP_DENYWRITE)
 	p.jumpIf(unix.BPF_JEQ, 0, "notify", "allow2")
+
+	if memory { // the advice that discards pages
+		p.label("madvise")
+		p.load(argument(2))
+		for _, advice := range []uint32{unix.MADV_DONTNEED, unix.MADV_FREE, unix.MADV_REMOVE} {
+			p.jumpIf(unix.BPF_JEQ, advice, "notify", "")
+		}
+		p.ret(retAllow)
+	}
 
 	p.label("socket")
 	p.load(argument(0))

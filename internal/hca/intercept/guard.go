@@ -14,11 +14,14 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-// The guard's arguments: a folder to remove, the program's path, and from there on
-// the program's arguments.
+// The guard's arguments: a folder to remove, whether changes of memory are watched, the program's path,
+// and from there on the program's arguments.
 const (
 	guardRemoves = 1
-	guardProgram = 2
+	guardWatches = 2
+	guardProgram = 3
+
+	watchesMemory = "memory" // the value of guardWatches if they are
 )
 
 // guard starts the program and waits for its end. It is a subreaper: the processes
@@ -110,7 +113,7 @@ const shell = "/bin/sh"
 // dies with it.
 func startFiltered(supervisor *os.File, started chan<- *os.Process) {
 	runtime.LockOSThread()
-	fd, errno := install(filter())
+	fd, errno := install(filter(os.Args[guardWatches] == watchesMemory))
 	if errno != 0 {
 		message{saysRefused, uint32(errno)}.say(guardSocket, nil)
 		started <- nil

@@ -50,6 +50,9 @@ type Config struct {
 	// port number. It is called by several goroutines; nil: programs see a kernel without that
 	// protocol.
 	Netlink func(request []byte, port uint32) [][]byte
+	// Memory is called before a program changes mappings of its memory; nil: changes are not watched,
+	// which makes these calls fast.
+	Memory func(Change)
 	// Refused is called with the reason for which a process got no descriptor of a device; nil: the
 	// reasons are dropped.
 	Refused func(pid int, what string, err error)

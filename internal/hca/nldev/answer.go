@@ -16,6 +16,7 @@ type Device struct {
 	Name         string // mlx5_0
 	Firmware     string
 	Capabilities uint64 // enum ibv_device_cap_flags
+	Down         bool   // its port has no link
 	NodeGUID     uint64
 	SystemGUID   uint64
 	Interface    Interface
@@ -75,8 +76,13 @@ const (
 	attrNodeDev      = 72
 	attrCopyOnFork   = 93
 
+	stateDown   = 1
 	stateActive = 4
-	stateLinkUp = 5
+
+	// The states of the link.
+	stateDisabled = 3
+	stateLinkUp   = 5
+
 	nodeTypeCA  = 1
 	netnsShared = 1
 )
@@ -207,8 +213,13 @@ func (d *Device) putPort(e *netlink.AttributeEncoder) {
 	e.Uint32(attrDevice, d.Index)
 	e.String(attrName, d.Name)
 	e.Uint32(attrPort, 1)
-	e.Uint8(attrState, stateActive)
-	e.Uint8(attrPhysState, stateLinkUp)
+	if d.Down {
+		e.Uint8(attrState, stateDown)
+		e.Uint8(attrPhysState, stateDisabled)
+	} else {
+		e.Uint8(attrState, stateActive)
+		e.Uint8(attrPhysState, stateLinkUp)
+	}
 	if d.Interface.Name != "" {
 		e.Uint32(attrNetdev, uint32(d.Interface.Index))
 		e.String(attrNetdevName, d.Interface.Name)

@@ -100,6 +100,12 @@ func (p *Process) MappingAt(addr uint64) (Mapping, error) {
 	return found, nil
 }
 
+// Free reports whether nothing is mapped in a range of addresses.
+func (p *Process) Free(addr, length uint64) bool {
+	m, err := p.mappingAt(addr)
+	return err == nil && (m.End == 0 || m.Start >= addr+length)
+}
+
 // AddressOf returns where the process has mapped a file that is shared; 0 if it has not.
 func (p *Process) AddressOf(inode uint64) uint64 {
 	var addr uint64

@@ -44,6 +44,7 @@ const (
 	eventRejected        = 8
 	eventEstablished     = 9
 	eventDisconnected    = 10
+	eventDeviceRemoval   = 11
 	eventMulticastJoin   = 12
 	eventTimewaitExit    = 15
 	eventUser            = 18 // written by the program
@@ -55,7 +56,7 @@ var eventNames = map[uint32]string{
 	eventAddrResolved: "ADDR_RESOLVED", eventRouteResolved: "ROUTE_RESOLVED", eventConnectRequest: "CONNECT_REQUEST",
 	eventConnectResponse: "CONNECT_RESPONSE", eventUnreachable: "UNREACHABLE", eventRejected: "REJECTED",
 	eventEstablished: "ESTABLISHED", eventDisconnected: "DISCONNECTED", eventMulticastJoin: "MULTICAST_JOIN",
-	eventTimewaitExit: "TIMEWAIT_EXIT", eventUser: "USER", eventInternal: "INTERNAL",
+	eventTimewaitExit: "TIMEWAIT_EXIT", eventDeviceRemoval: "DEVICE_REMOVAL", eventUser: "USER", eventInternal: "INTERNAL",
 }
 
 // Sizes of structures.

@@ -145,6 +145,29 @@ func (m *Manager) Close() {
 	}
 }
 
+// SetGIDs replaces the addresses of the device with a service, by GID index.
+func (m *Manager) SetGIDs(s *cmcore.Service, gids []netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, d := range m.devices {
+		if d.Service == s {
+			d.GIDs = gids
+		}
+	}
+}
+
+// Removed reports to the programs that the device with a service has failed: each of its ids gets the
+// event device removal.
+func (m *Manager) Removed(s *cmcore.Service) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, i := range m.ids {
+		if i.dev != nil && i.dev.Service == s {
+			i.soon(eventDeviceRemoval, 0, nil)
+		}
+	}
+}
+
 func (q *happenings) signal() {
 	select {
 	case q.news <- struct{}{}:

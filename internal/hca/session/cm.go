@@ -4,7 +4,6 @@ package session
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"sync"
 	"syscall"
@@ -26,14 +25,7 @@ func openService(d *uverbs.Device) (*cmcore.Service, rdmacm.Device, error) {
 		return nil, rdmacm.Device{}, fmt.Errorf("run: the connection manager of %s: %w", d.Name(), err)
 	}
 	c := rdmacm.Device{Service: s, NodeGUID: a.NodeGUID, Port: 1, MTU: eng.ActiveMTU().Bytes()}
-	for _, g := range d.Adapter().GIDs() {
-		addr := netip.Addr{}
-		// Messages leave from the device's address: only its GID can connect.
-		if a := netip.AddrFrom16(g.GID).Unmap(); g.RoCEv2 && a == eng.Addr().Unmap().WithZone("") {
-			addr = a
-		}
-		c.GIDs = append(c.GIDs, addr)
-	}
+	c.GIDs = connectable(d.Adapter())
 	return s, c, nil
 }
 

@@ -23,6 +23,12 @@ type Config struct {
 	// Warn is called with the reason why the program does not get something; it must not block.
 	Warn func(error)
 
+	// Advice returns what gives an address of the host a device, for a program that binds an address
+	// without one; nil: nothing is said.
+	Advice func(netip.Addr) string
+	// StrictMemory watches the calls by which programs unmap, move or protect registered memory.
+	StrictMemory bool
+
 	// Devices are the devices of the run, at least one. If none of them has an address, the run gets
 	// one more device on each address of the host that a program binds with rdma_cm, or from which it
 	// reaches a peer.
@@ -31,7 +37,10 @@ type Config struct {
 	Strict         bool       // a memory key reports one bad block for each configuration
 	SingleBlock    bool       // the crypto engine is the single-block one
 	AdapterReports bool       // bad signatures are reported with an adapter's values
-	Officer        string     // the path of the crypto officer's socket; empty: none
+	Officer        string     // the path of a socket for requests of package control; empty: none
+	// Control is the path of one more such socket. Packets then take the sockets of the devices, as
+	// faults of them can be asked for. Empty: none.
+	Control string
 
 	Traces  []Trace
 	Summary *trace.Summary // gets every record; nil: none

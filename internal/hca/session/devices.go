@@ -10,18 +10,20 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/share"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/control"
 	"github.com/softmkey/softmkey/internal/hca/intercept"
-	"github.com/softmkey/softmkey/internal/hca/officer"
 	"github.com/softmkey/softmkey/internal/hca/rdmacm"
 	"github.com/softmkey/softmkey/internal/hca/trace"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
 // run holds the devices of a program, their files and their recordings.
@@ -32,13 +34,17 @@ type run struct {
 	lock     *os.File // on root
 	recorder Recorder // nil: none
 	tracers  trace.Writers
-	officer  *officer.Server
-	metrics  io.Closer // nil: nobody reads the counters
+	controls []*control.Server
+	links    *linkWatch // nil: no device is on an interface that can go down
+	metrics  io.Closer  // nil: nobody reads the counters
+
+	changes atomic.Uint64 // of registered memory
 
 	mu       sync.RWMutex // guards the following fields
 	closed   bool
 	devices  []*uverbs.Device
 	services []*cmcore.Service // of the devices
+	faults   []*deviceFaults   // of the devices
 }
 
 // open opens everything that the configuration names, and fills the tree at root.
@@ -68,11 +74,15 @@ func (r *run) open() error {
 		config.Trace = r.tracers.TraceCM
 	}
 	r.manager = rdmacm.New(config)
-	if path := r.cfg.Officer; path != "" {
-		var err error
-		if r.officer, err = officer.Listen(path, r.cfg.Keys, r); err != nil {
-			return fmt.Errorf("run: the officer's socket %s: %w", path, err)
+	for _, path := range []string{r.cfg.Officer, r.cfg.Control} {
+		if path == "" {
+			continue
 		}
+		server, err := control.Listen(path, r.cfg.Keys, r)
+		if err != nil {
+			return fmt.Errorf("run: the control socket %s: %w", path, err)
+		}
+		r.controls = append(r.controls, server)
 	}
 	if r.cfg.Counters != nil {
 		var err error
@@ -83,6 +93,7 @@ func (r *run) open() error {
 	if err := uverbs.WriteTree(r.root, r.devices); err != nil {
 		return fmt.Errorf("run: the files of the devices: %w", err)
 	}
+	r.links = watchLinks(r)
 	return nil
 }
 
@@ -103,9 +114,10 @@ func (r *run) close() error {
 	if r.root != "" {
 		removed.Go(func() { notRemoved = os.RemoveAll(r.root) })
 	}
-	if r.officer != nil {
-		keep(r.officer.Close())
+	for _, s := range r.controls {
+		keep(s.Close())
 	}
+	r.links.close()
 	if r.metrics != nil {
 		keep(r.metrics.Close())
 	}
@@ -136,6 +148,27 @@ func (r *run) close() error {
 
 // refused traces why a process got no descriptor of a device.
 func (r *run) refused(pid int, what string, err error) { r.tracers.Refused(pid, what, err) }
+
+// mostChanges bounds the warnings about changes of registered memory.
+const mostChanges = 100
+
+// memoryChanged tells the devices of a change of a program's memory, and warns of those of registered
+// memory.
+func (r *run) memoryChanged(c intercept.Change) {
+	r.mu.RLock()
+	devices := r.devices
+	r.mu.RUnlock()
+	for _, d := range devices {
+		for _, what := range d.MemoryChanged(uverbs.MemoryChange(c)) {
+			switch n := r.changes.Add(1); {
+			case n < mostChanges:
+				r.cfg.Warn(fmt.Errorf("run: process %d: %s", c.Process, what))
+			case n == mostChanges:
+				r.cfg.Warn(fmt.Errorf("run: process %d: %s; later changes are not printed", c.Process, what))
+			}
+		}
+	}
+}
 
 // openTraces makes the writers of the traces.
 func (r *run) openTraces() error {
@@ -175,20 +208,20 @@ func (r *run) counters() (list []Counters) {
 	return list
 }
 
-// DEKs implements officer.Devices.
-func (r *run) DEKs() (list []officer.DEK) {
+// DEKs implements control.Devices.
+func (r *run) DEKs() (list []control.DEK) {
 	r.mu.RLock()
 	devices := r.devices
 	r.mu.RUnlock()
 	for _, d := range devices {
 		for _, k := range d.Adapter().DEKs() {
-			list = append(list, officer.DEK{Device: d.Name(), Number: k.Number, Bits: k.Bits, Process: d.Process(k.Context)})
+			list = append(list, control.DEK{Device: d.Name(), Number: k.Number, Bits: k.Bits, Process: d.Process(k.Context)})
 		}
 	}
 	return list
 }
 
-// FailDEK implements officer.Devices.
+// FailDEK implements control.Devices.
 func (r *run) FailDEK(device string, number uint32) error {
 	r.mu.RLock()
 	devices := r.devices
@@ -249,7 +282,7 @@ func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 		}
 		next = next.Next()
 	}
-	return rdmacm.Device{}, fmt.Errorf("run: %d addresses from 127.0.0.1 on have devices already: name one with --device", loopbacks)
+	return rdmacm.Device{}, fmt.Errorf("run: %d addresses from 127.0.0.1 on have devices already", loopbacks)
 }
 
 // openAt opens a device and its communication manager. Unless alone is set, it joins the devices that
@@ -261,15 +294,19 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 		return none, err
 	}
 	// A recording and faults need packets on the network.
-	inside := !r.cfg.Wire && r.recorder == nil && r.cfg.Faults == nil
+	inside := !r.cfg.Wire && r.recorder == nil && r.cfg.Faults == nil && r.cfg.Control == ""
 	if inside {
 		if err := shared.Meet(); err != nil {
 			shared.Close()
 			return none, err
 		}
 	}
-	conn := Network(shared, r.recorder, r.cfg.Faults, index)
-	cfg := uverbs.Config{Name: name, Index: index, Addr: addr}
+	faults := r.cfg.Faults
+	if faults == nil && r.cfg.Control != "" {
+		faults = &Faults{Seed: 1} // none, until they are asked for
+	}
+	conn := Network(shared, r.recorder, faults, index)
+	cfg := uverbs.Config{Name: name, Index: index, Addr: addr, WatchMemory: r.cfg.StrictMemory}
 	if len(r.tracers) > 0 {
 		cfg.Refused = r.tracers.Refused
 	}
@@ -300,6 +337,8 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 		d.Close()
 		return none, net.ErrClosed
 	}
+	lossy, _ := conn.(*rocetest.Conn)
 	r.devices, r.services = append(r.devices, d), append(r.services, s)
+	r.faults = append(r.faults, &deviceFaults{device: d, service: s, conn: lossy, usual: faults})
 	return c, nil
 }

@@ -52,7 +52,11 @@ func (h host) Attach(addr netip.Addr) (rdmacm.Device, error) {
 	case !h.Local(addr):
 		return none, failure.New(op, syscall.EADDRNOTAVAIL, "%v is no address of this host", addr)
 	case slices.ContainsFunc(r.cfg.Devices, func(d Device) bool { return d.Addr.IsValid() }):
-		return none, failure.New(op, syscall.EADDRNOTAVAIL, "no device has %v: the flag --device %v gives it one", addr, addr)
+		advice := ""
+		if r.cfg.Advice != nil {
+			advice = ": " + r.cfg.Advice(addr)
+		}
+		return none, failure.New(op, syscall.EADDRNOTAVAIL, "no device has %v%s", addr, advice)
 	case len(r.devices) >= uverbs.MaxDevices:
 		return none, failure.New(op, syscall.ENOSPC, "%v: the run has %d devices, and no room for more", addr, len(r.devices))
 	}

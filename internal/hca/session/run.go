@@ -48,8 +48,13 @@ func Run(cfg Config) (status int, err error) {
 			signal.Notify(signals, sig)
 		}
 	}
+	var memory func(intercept.Change)
+	if cfg.StrictMemory {
+		memory = r.memoryChanged
+	}
 	s, err := intercept.Start(intercept.Config{
-		Path: path, Args: cfg.Args, Env: env,
+		Memory: memory,
+		Path:   path, Args: cfg.Args, Env: env,
 		Stdin: cfg.Stdin, Stdout: cfg.Stdout, Stderr: cfg.Stderr,
 		Prepare: r.open,
 		Root:    r.root, Remove: r.root, Reap: cfg.Alone, Owned: uverbs.Owned(), Listed: uverbs.Listed(), Refresh: r.refresh, Node: r.node, Netlink: r.answerNetlink, Warn: cfg.Warn, Refused: r.refused,

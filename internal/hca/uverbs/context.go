@@ -88,7 +88,9 @@ func (c *command) queryContext() error {
 
 // Values that QUERY_PORT reports for an Ethernet port that is up.
 const (
+	portDown      = 1
 	portActive    = 4
+	physDisabled  = 3
 	physLinkUp    = 5
 	linkEthernet  = 2
 	width4X       = 2
@@ -114,22 +116,30 @@ func (c *command) queryPort() error {
 	r.put32(4, a.MaxMsgSize)
 	r.put32(16, gidTableSize)
 	r.put16(20, pkeyTableSize)
-	r.put8(26, portActive)
+	state, phys := c.file.dev.portState()
+	r.put8(26, state)
 	r.put8(27, uint8(a.MaxMTU))
 	r.put8(28, uint8(a.ActiveMTU))
 	r.put8(34, width4X)
 	r.put8(35, speedEDR)
-	r.put8(36, physLinkUp)
+	r.put8(36, phys)
 	r.put8(37, linkEthernet)
 	r.put8(38, grhRequired)
 	return c.output(queryPortAnswer, r)
 }
 
+// portState returns the states of the port: its own (enum ibv_port_state) and that of its link.
+func (d *Device) portState() (state, phys uint8) {
+	if d.adapter.LinkUp() {
+		return portActive, physLinkUp
+	}
+	return portDown, physDisabled
+}
+
 const gidEntrySize = 32
 
 // gidEntry returns struct ib_uverbs_gid_entry.
-func (d *Device) gidEntry(i int) []byte {
-	g := d.gids[i]
+func (d *Device) gidEntry(i int, g adapter.GIDEntry) []byte {
 	e := make(fields, gidEntrySize)
 	copy(e, g.GID[:])
 	e.put32(16, uint32(i))
@@ -157,15 +167,19 @@ func (c *command) queryGIDTable() error {
 	if entry < gidEntrySize {
 		return failure.New(op, syscall.EOPNOTSUPP, "entries of %d bytes: they have %d", entry, gidEntrySize)
 	}
-	n := len(c.file.dev.gids)
-	if room := c.room(gidTableEntries) / entry; room < n {
-		return failure.New(op, syscall.EINVAL, "room for %d entries: the table has %d", room, n)
+	gids, n := c.file.dev.adapter.GIDs(), 0
+	if room := c.room(gidTableEntries) / entry; room < len(gids) {
+		return failure.New(op, syscall.EINVAL, "room for %d entries: the table has %d", room, len(gids))
 	}
 	var table []byte
-	for i := range n {
+	for i, g := range gids {
+		if g.GID == [16]byte{} {
+			continue
+		}
 		e := make([]byte, entry)
-		copy(e, c.file.dev.gidEntry(i))
+		copy(e, c.file.dev.gidEntry(i, g))
 		table = append(table, e...)
+		n++
 	}
 	return outputs(c.output(gidTableEntries, table), c.output64(gidTableCount, uint64(n)))
 }
@@ -187,10 +201,11 @@ func (c *command) queryGIDEntry() error {
 	if i >= gidTableSize {
 		return failure.New(op, syscall.EINVAL, "index %d: the table has %d entries", i, gidTableSize)
 	}
-	if int(i) >= len(c.file.dev.gids) {
+	gids := c.file.dev.adapter.GIDs()
+	if int(i) >= len(gids) || gids[i].GID == [16]byte{} {
 		return failure.New(op, syscall.ENODATA, "index %d is empty", i)
 	}
-	return c.output(gidEntryAnswer, c.file.dev.gidEntry(int(i)))
+	return c.output(gidEntryAnswer, c.file.dev.gidEntry(int(i), gids[i]))
 }
 
 // General capabilities of on-demand paging (enum ibv_odp_general_caps).

@@ -26,12 +26,15 @@ type Device struct {
 	addr    netip.Addr
 	adapter *adapter.Device
 	attr    adapter.Attr
-	gids    []adapter.GIDEntry
 	pump    *pump.Pump
 	refused func(pid int, what string, err error)
 
 	processes  sync.Map   // *adapter.Context to its process's id
 	countersMu sync.Mutex // held while counters are written
+
+	watches   bool // registered memory is watched
+	watchedMu sync.Mutex
+	watched   map[*watched]struct{} // guarded by watchedMu
 
 	unwatched bool // doorbell registers are not watched
 	now       func() time.Time
@@ -55,6 +58,9 @@ type Config struct {
 	// dropped.
 	Refused func(pid int, what string, err error)
 
+	// WatchMemory watches the memory of regions: see [Device.MemoryChanged].
+	WatchMemory bool
+
 	// For tests.
 	unwatched bool             // as where there are no watchpoints
 	now       func() time.Time // the wall clock; nil: time.Now
@@ -62,7 +68,7 @@ type Config struct {
 
 // Open opens the adapter and makes a device of it. It sets hw.Wake.
 func Open(cfg Config, hw adapter.Config) (*Device, error) {
-	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, unwatched: cfg.unwatched, now: cfg.now,
+	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, watches: cfg.WatchMemory, unwatched: cfg.unwatched, now: cfg.now,
 		ending: make(chan struct{}), timeEnded: make(chan struct{}), files: map[*adapter.Context]*File{}, xrcds: map[xrcdFile]*namedXRCD{}}
 	if d.now == nil {
 		d.now = time.Now
@@ -77,7 +83,7 @@ func Open(cfg Config, hw adapter.Config) (*Device, error) {
 		d.pump.Close()
 		return nil, err
 	}
-	d.adapter, d.attr, d.gids = a, a.Attr(), a.GIDs()
+	d.adapter, d.attr = a, a.Attr()
 	d.pump.Start(a.Engine().Port(), hw.Conn)
 	d.ticker = time.NewTicker(clockEvery)
 	go d.keepTime(d.ticker.C)
@@ -130,6 +136,20 @@ func (d *Device) Close() error {
 		return d.left
 	}
 	return err
+}
+
+// Fail ends all contexts of the device, as a fatal error of an adapter does. Programs may open the device
+// again.
+func (d *Device) Fail() {
+	d.mu.Lock()
+	var open []*File
+	for _, f := range d.files {
+		open = append(open, f)
+	}
+	d.mu.Unlock()
+	for _, f := range open {
+		f.Fail()
+	}
 }
 
 // notClosed keeps the error of closing a context.

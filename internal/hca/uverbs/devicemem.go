@@ -174,7 +174,7 @@ func (c *command) regDMMR() error {
 		return err
 	}
 	o.registrations++
-	h, err := c.file.objects.add(mrObject{mr, o})
+	h, err := c.file.objects.add(mrObject{MR: mr, dm: o})
 	if err != nil {
 		return err
 	}
@@ -186,6 +186,9 @@ func (c *command) regDMMR() error {
 type mrObject struct {
 	*adapter.MR
 	dm *dmObject // nil: the program's memory
+
+	dev     *Device
+	watched *watched // nil: the memory is not watched
 }
 
 func (o mrObject) close() error {
@@ -194,6 +197,9 @@ func (o mrObject) close() error {
 	}
 	if o.dm != nil {
 		o.dm.registrations--
+	}
+	if o.watched != nil {
+		o.dev.unwatch(o.watched)
 	}
 	return nil
 }

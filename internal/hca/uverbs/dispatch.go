@@ -145,6 +145,8 @@ func (f *File) ioctl(caller Caller, arg uint64) (name string, err error) {
 	switch {
 	case f.closed:
 		return h.name, failure.New(h.name, syscall.EIO, "the device is closed")
+	case f.dead:
+		return h.name, failure.New(h.name, syscall.EIO, "the device has failed (event device fatal): the program must open it again")
 	case f.ctx == nil && m != method{objDevice, deviceGetContext} && m != method{objDevice, deviceInvokeWrite}:
 		return h.name, failure.New(h.name, syscall.EINVAL, "the descriptor has no context yet")
 	}

@@ -45,6 +45,8 @@ type File struct {
 	nextUAR uint32
 	dm      deviceMemory
 	closed  bool
+	ended   bool // ctx is closed
+	dead    bool // the device has failed: the context has ended, though the program has it open
 
 	uarMu sync.Mutex // guards the addresses of UARs and the following field
 	bells map[*uarObject]struct{}
@@ -129,28 +131,7 @@ func (f *File) Close() {
 		return
 	}
 	f.closed = true
-	if f.ctx != nil {
-		f.dev.remove(f)
-		// The QPs that belong to another context, and the opens of shared domains, do not
-		// end with the context.
-		for _, o := range f.objects.objects {
-			if q, ok := o.(*qpObject); ok && q.opened {
-				f.dev.notClosed(q.close())
-			}
-		}
-		err := f.ctx.Close()
-		f.dev.notClosed(err)
-		if err == nil { // nothing uses the regions on it any more
-			f.dm.release()
-		}
-		for _, o := range f.objects.objects {
-			if x, ok := o.(*xrcdObject); ok {
-				f.dev.notClosed(x.release())
-			}
-		}
-		f.dev.processes.Delete(f.ctx) // the trace of Close names the process
-	}
-	f.objects = table{}
+	f.end()
 	for _, u := range f.uars {
 		u.free()
 	}
@@ -168,6 +149,51 @@ func (f *File) Close() {
 	for _, ch := range f.channels {
 		ch.close()
 	}
+}
+
+// Fail ends the context as a fatal error of the device does: the program gets the event, every later
+// command is EIO, and nothing answers the peers of its queue pairs.
+func (f *File) Fail() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed || f.dead {
+		return
+	}
+	f.dead = true
+	f.Async(adapter.EventDeviceFatal, nil)
+	f.end()
+}
+
+// end destroys the context with everything in it. f.mu is held.
+func (f *File) end() {
+	if f.ctx != nil && !f.ended {
+		f.ended = true
+		f.dev.remove(f)
+		// The QPs that belong to another context, and the opens of shared domains, do not
+		// end with the context.
+		for _, o := range f.objects.objects {
+			if q, ok := o.(*qpObject); ok && q.opened {
+				f.dev.notClosed(q.close())
+			}
+		}
+		for _, o := range f.objects.objects {
+			if m, ok := o.(mrObject); ok && m.watched != nil {
+				f.dev.unwatch(m.watched)
+			}
+		}
+		err := f.ctx.Close()
+		f.dev.notClosed(err)
+		if err == nil { // nothing uses the regions on it any more
+			f.dm.release()
+		}
+		for _, o := range f.objects.objects {
+			if x, ok := o.(*xrcdObject); ok {
+				f.dev.notClosed(x.release())
+			}
+		}
+		f.dev.processes.Delete(f.ctx) // the trace of Close names the process
+	}
+	f.objects = table{}
 }
 
 // newChannel makes a channel and gives the caller its descriptor.
@@ -287,8 +313,12 @@ func (f *File) Async(t adapter.EventType, obj any) {
 		counts = &o.eventCounts
 	default:
 		if ch != nil && obj == nil {
+			port := uint64(1)
+			if t == adapter.EventDeviceFatal {
+				port = 0 // all of them
+			}
 			var unused uint32
-			ch.put(newEvent(asyncEventSize, 1, uint32(t)), &unused) // port 1
+			ch.put(newEvent(asyncEventSize, port, uint32(t)), &unused)
 		}
 		return
 	}

@@ -3,6 +3,7 @@
 package uverbs
 
 import (
+	"fmt"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -51,11 +52,17 @@ func (c *command) regMR(in fields) error {
 	if err != nil {
 		return err
 	}
-	mr, err := c.file.ctx.RegMRIn(mem, pd, in.u64(8), in.u64(16), in.u64(24), in.u32(36))
+	of, w := c.watchMemory(mem, in.u32(36))
+	mr, err := c.file.ctx.RegMRIn(of, pd, in.u64(8), in.u64(16), in.u64(24), in.u32(36))
 	if err != nil {
 		return err
 	}
-	h, err := c.file.objects.add(mrObject{MR: mr})
+	if w != nil {
+		w.name = fmt.Sprintf("region %#x", mr.LKey())
+		w.register(in.u64(8), in.u64(16), in.u32(36))
+		c.file.dev.watch(w)
+	}
+	h, err := c.file.objects.add(mrObject{MR: mr, watched: w, dev: c.file.dev})
 	if err != nil {
 		return err
 	}
@@ -84,6 +91,13 @@ func (c *command) reregMR(in fields) error {
 	}
 	if err := mr.Rereg(flags, pd, in.u64(16), in.u64(24), in.u64(32), in.u32(44)); err != nil {
 		return err
+	}
+	if mr.watched != nil && flags&adapter.ReregTranslation != 0 {
+		access := mr.watched.access()
+		if flags&adapter.ReregAccess != 0 {
+			access = in.u32(44)
+		}
+		mr.watched.register(in.u64(16), in.u64(24), access)
 	}
 	r := make(fields, 8)
 	r.put32(0, mr.LKey())

@@ -183,7 +183,7 @@ func (p *program) qp(u *uar, c *cq, pd uint32) *qp {
 func (q *qp) modify(to rdma.State, mask rdma.AttrMask) {
 	q.p.t.Helper()
 	in := make(fields, 112)
-	gid := q.p.dev.gids[3].GID
+	gid := q.p.dev.adapter.GIDs()[3].GID
 	copy(in, gid[:])
 	in.put8(24, 3)
 	in.put8(30, 1)

@@ -212,7 +212,6 @@ func (d *Device) writeTree(t *tree) {
 		t.file(pci+"/net/"+netdev.Name+"/dev_id", "0x0")
 		t.file(pci+"/net/"+netdev.Name+"/address", mac(netdev))
 		t.file(pci+"/net/"+netdev.Name+"/mtu", fmt.Sprint(netdev.MTU))
-		t.file(pci+"/net/"+netdev.Name+"/operstate", "up")
 	}
 
 	uverbs := fmt.Sprintf("%s/infiniband_verbs/uverbs%d", pci, d.index)
@@ -242,8 +241,6 @@ func (d *Device) writeTree(t *tree) {
 	}
 	port := d.port()
 	for name, text := range map[string]string{
-		"state":          "4: ACTIVE",
-		"phys_state":     "5: LinkUp",
 		"rate":           "100 Gb/sec (4X EDR)",
 		"link_layer":     "Ethernet",
 		"lid":            "0x0",
@@ -255,19 +252,8 @@ func (d *Device) writeTree(t *tree) {
 	} {
 		t.file(port+"/"+name, text)
 	}
-	for i := range gidTableSize {
-		gid := strings.Repeat("0000:", 7) + "0000"
-		if i < len(d.gids) {
-			g := d.gids[i]
-			gid = colons(g.GID[:])
-			typ := "IB/RoCE v1"
-			if g.RoCEv2 {
-				typ = "RoCE v2"
-			}
-			t.file(fmt.Sprintf("%s/gid_attrs/types/%d", port, i), typ)
-			t.file(fmt.Sprintf("%s/gid_attrs/ndevs/%d", port, i), netdev.Name)
-		}
-		t.file(fmt.Sprintf("%s/gids/%d", port, i), gid)
+	for path, text := range d.changing() {
+		t.file(path, text)
 	}
 	for name, n := range counterFiles(&roce.Counters{}, &adapter.Failures{}) {
 		t.fileWith(port+"/"+name, fmt.Sprint(n), 0o644) // Refresh writes it again
@@ -276,13 +262,68 @@ func (d *Device) writeTree(t *tree) {
 	t.link(fmt.Sprintf("/sys/class/infiniband_verbs/uverbs%d", d.index), uverbs)
 }
 
+// changing returns the files of the device whose text follows the state of the port and the GID table. An
+// empty GID has no attributes; the text of their files is empty then.
+func (d *Device) changing() map[string]string {
+	port, netdev := d.port(), d.netdev()
+	state, phys, oper := "4: ACTIVE", "5: LinkUp", "up"
+	if !d.adapter.LinkUp() {
+		state, phys, oper = "1: DOWN", "3: Disabled", "down"
+	}
+	files := map[string]string{port + "/state": state, port + "/phys_state": phys}
+	if netdev.Name != "" {
+		files[pciRoot+"/"+d.bdf()+"/net/"+netdev.Name+"/operstate"] = oper
+	}
+	gids := d.adapter.GIDs()
+	for i := range gidTableSize {
+		gid := strings.Repeat("0000:", 7) + "0000"
+		if i < len(gids) && gids[i].GID != [16]byte{} {
+			g := gids[i]
+			gid = colons(g.GID[:])
+			typ := "IB/RoCE v1"
+			if g.RoCEv2 {
+				typ = "RoCE v2"
+			}
+			files[fmt.Sprintf("%s/gid_attrs/types/%d", port, i)] = typ
+			files[fmt.Sprintf("%s/gid_attrs/ndevs/%d", port, i)] = netdev.Name
+		}
+		files[fmt.Sprintf("%s/gids/%d", port, i)] = gid
+	}
+	return files
+}
+
+// Changed brings the files of the device below root up to date after a change of its port or its GIDs. A
+// program that has a file open keeps the old text.
+func (d *Device) Changed(root string) error {
+	files := d.changing()
+	for i := range gidTableSize {
+		for _, name := range []string{"types", "ndevs"} {
+			path := fmt.Sprintf("%s/gid_attrs/%s/%d", d.port(), name, i)
+			if _, ok := files[path]; !ok {
+				os.Remove(root + path) // an error: it is not there
+			}
+		}
+	}
+	for path, text := range files {
+		next := root + path + ".next"
+		err := writeFile(next, text+"\n", 0o444)
+		if err == nil {
+			err = os.Rename(next, root+path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Netlink describes the device for answers to NETLINK_RDMA.
 func (d *Device) Netlink() nldev.Device {
 	a, netdev := &d.attr, d.netdev()
 	major, minor := d.Number()
 	return nldev.Device{
 		Index: uint32(d.index), Name: d.name, Firmware: a.FWVersion, Capabilities: a.DeviceCapFlags,
-		NodeGUID: a.NodeGUID, SystemGUID: a.SysImageGUID, Interface: nldev.Interface{Index: netdev.Index, Name: netdev.Name},
+		Down: !d.adapter.LinkUp(), NodeGUID: a.NodeGUID, SystemGUID: a.SysImageGUID, Interface: nldev.Interface{Index: netdev.Index, Name: netdev.Name},
 		Verbs: nldev.Node{Name: fmt.Sprintf("uverbs%d", d.index), ABI: abi, Major: major, Minor: minor},
 	}
 }
@@ -290,6 +331,9 @@ func (d *Device) Netlink() nldev.Device {
 // netdev returns the network interface that has the device's address, or one without a
 // name. Every address of 127.0.0.0/8 belongs to the loopback interface.
 func (d *Device) netdev() net.Interface { return interfaceOf(d.addr) }
+
+// Interface returns the network interface that has the device's address, or one without a name.
+func (d *Device) Interface() net.Interface { return d.netdev() }
 
 func interfaceOf(addr netip.Addr) net.Interface {
 	all, _ := net.Interfaces()

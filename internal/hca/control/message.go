@@ -1,4 +1,4 @@
-package officer
+package control
 
 import (
 	"bufio"
@@ -26,14 +26,24 @@ const (
 	DeleteCredential  Op = "delete-credential"  // logins with it become invalid
 	FailDEK           Op = "fail-dek"           // put a DEK into state error
 	List              Op = "list"               // the ids of KEKs, credentials and DEKs
+
+	// Faults of the adapter. Device is empty for all devices of the run.
+	PortDown    Op = "port-down"    // the port loses its link
+	PortUp      Op = "port-up"      // and has it again
+	DeviceFatal Op = "device-fatal" // the device fails, with all of its objects
+	GIDChange   Op = "gid-change"   // the GIDs of the device's address move to other indexes, or back
+	QPError     Op = "qp-error"     // a queue pair fails; ID is its number
+	Loss        Op = "loss"         // a share of the packets that the device sends is lost
+	Clear       Op = "clear"        // the port is up, nothing is lost, and the GIDs are at their first indexes
 )
 
-// Request is one request of the officer.
+// Request is one request of the officer or a tester.
 type Request struct {
 	Op     Op
-	Device string // of FailDEK
+	Device string // of FailDEK and faults
 	ID     uint32
 	Secret []byte
+	Share  float64 // of Loss, from 0 to 1
 }
 
 // header is a request as it is sent. The secret follows its line, as bytes: the JSON package
@@ -43,6 +53,8 @@ type header struct {
 	Device string `json:"device,omitempty"`
 	ID     uint32 `json:"id"`
 	Secret int    `json:"secret"` // bytes
+
+	Share float64 `json:"share,omitempty"`
 }
 
 // DEK is a data encryption key that a program has made. Its number is the one in traces.
@@ -76,7 +88,7 @@ func Do(path string, r *Request) (*Reply, error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	switch {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("no run listens on %s: start it with --officer %s", path, path)
+		return nil, &NoRunError{path}
 	case err != nil:
 		return nil, err
 	}
@@ -85,7 +97,7 @@ func Do(path string, r *Request) (*Reply, error) {
 		return nil, err
 	}
 	c.SetDeadline(time.Now().Add(30 * time.Second))
-	if err := send(c, header{r.Op, r.Device, r.ID, len(r.Secret)}, r.Secret); err != nil {
+	if err := send(c, header{r.Op, r.Device, r.ID, len(r.Secret), r.Share}, r.Secret); err != nil {
 		return nil, err
 	}
 	var answer Reply
@@ -98,6 +110,11 @@ func Do(path string, r *Request) (*Reply, error) {
 	return &answer, nil
 }
 
+// NoRunError is the error of a request to a path where no run listens.
+type NoRunError struct{ Path string }
+
+func (e *NoRunError) Error() string { return "no run listens on " + e.Path }
+
 // receive reads a request. It reads byte by byte, so that no buffer keeps a part of the secret.
 func receive(c io.Reader) (r Request, err error) {
 	var h header
@@ -107,7 +124,7 @@ func receive(c io.Reader) (r Request, err error) {
 	if h.Secret < 0 || h.Secret > maxSecret {
 		return r, fmt.Errorf("the request: a secret of %d bytes: at most %d", h.Secret, maxSecret)
 	}
-	r = Request{Op: h.Op, Device: h.Device, ID: h.ID, Secret: make([]byte, h.Secret)}
+	r = Request{Op: h.Op, Device: h.Device, ID: h.ID, Secret: make([]byte, h.Secret), Share: h.Share}
 	_, err = io.ReadFull(c, r.Secret)
 	return r, err
 }

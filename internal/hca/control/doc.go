@@ -1,11 +1,13 @@
-// Package officer lets a crypto officer change the secrets of a run while its programs work.
+// Package control changes a run while its programs work: a crypto officer its secrets, a tester the state
+// of its devices.
 //
 // A device in wrapped import mode has key encryption keys (KEKs) and credentials. Programs
 // name them in their logins. The [Server] belongs to the run: it listens on a UNIX socket and
 // executes [Request] messages. [Do] sends one. With them a program can be tried against a KEK
 // that was rotated, a login that became invalid, and a data encryption key (DEK) in state
-// error.
+// error; and against a port without a link, a fatal error of the device, other GIDs, a queue pair
+// that fails, and packets that are lost.
 //
 // Each connection carries one request and one [Reply], in JSON. Only the user who
 // started the run, and root, may connect, since requests carry secrets.
-package officer
+package control

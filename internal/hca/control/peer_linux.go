@@ -1,4 +1,4 @@
-package officer
+package control
 
 import (
 	"net"

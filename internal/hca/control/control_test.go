@@ -1,6 +1,6 @@
 //go:build linux
 
-package officer
+package control
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-type devices struct{ failed []string }
+type devices struct{ failed, faults []string }
 
 func (d *devices) DEKs() []DEK { return []DEK{{"mlx5_0", 7, 256, 42}} }
 
@@ -32,6 +32,22 @@ func (d *devices) FailDEK(device string, number uint32) error {
 	d.failed = append(d.failed, fmt.Sprint(device, number))
 	return nil
 }
+
+// did notes a fault, and refuses those of a device that is not there.
+func (d *devices) did(what, device string, args ...any) error {
+	if device == "none" {
+		return failure.New(what, syscall.ENOENT, "device %q does not exist", device)
+	}
+	d.faults = append(d.faults, strings.TrimSpace(fmt.Sprintln(append([]any{what, device}, args...)...)))
+	return nil
+}
+
+func (d *devices) SetLink(device string, up bool) error       { return d.did("link", device, up) }
+func (d *devices) Fail(device string) error                   { return d.did("fail", device) }
+func (d *devices) ChangeGIDs(device string) error             { return d.did("gids", device) }
+func (d *devices) FailQP(device string, number uint32) error  { return d.did("qp", device, number) }
+func (d *devices) SetLoss(device string, share float64) error { return d.did("loss", device, share) }
+func (d *devices) Clear(device string) error                  { return d.did("clear", device) }
 
 func listen(t *testing.T) (path string, store *dek.Store, d *devices) {
 	path, store, d = filepath.Join(t.TempDir(), "s"), dek.NewStore(dek.Wrapped), &devices{}
@@ -68,6 +84,16 @@ func TestRequests(t *testing.T) {
 		{r: Request{Op: DeleteKEK, ID: 9}, refuse: "kek delete: id 0x9 is not on the device"},
 		{r: Request{Op: FailDEK, Device: "mlx5_0", ID: 7}},
 		{r: Request{Op: FailDEK, Device: "mlx5_0", ID: 8}, refuse: "DEK 0x8 does not exist"},
+		{r: Request{Op: PortDown, Device: "mlx5_0"}},
+		{r: Request{Op: PortUp}},
+		{r: Request{Op: DeviceFatal, Device: "mlx5_1"}},
+		{r: Request{Op: GIDChange, Device: "mlx5_1"}},
+		{r: Request{Op: QPError, ID: 0x12, Device: "mlx5_0"}},
+		{r: Request{Op: Loss, Share: 0.05, Device: "mlx5_0"}},
+		{r: Request{Op: Loss, Share: 1.5}, refuse: "a share of 1.5"},
+		{r: Request{Op: Loss, Share: -1}, refuse: "a share of -1"},
+		{r: Request{Op: Clear, Device: "mlx5_0"}},
+		{r: Request{Op: PortDown, Device: "none"}, refuse: `device "none" does not exist`},
 		{r: Request{Op: "burn"}, refuse: `request "burn" is not known`},
 	} {
 		_, err := Do(path, &v.r)
@@ -82,6 +108,10 @@ func TestRequests(t *testing.T) {
 	want := &Reply{Mode: "wrapped", KEKs: []uint32{1}, Credentials: []uint32{4}, DEKs: []DEK{{"mlx5_0", 7, 256, 42}}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("list: %+v, %v, want %+v", got, err, want)
+	}
+	faults := []string{"link mlx5_0 false", "link  true", "fail mlx5_1", "gids mlx5_1", "qp mlx5_0 18", "loss mlx5_0 0.05", "clear mlx5_0"}
+	if !reflect.DeepEqual(d.faults, faults) {
+		t.Errorf("the devices saw %q, want %q", d.faults, faults)
 	}
 	if keks, credentials := store.Secrets(); len(keks) != 1 || len(credentials) != 1 || len(d.failed) != 1 {
 		t.Errorf("on the device: KEKs %v, credentials %v; failed %v", keks, credentials, d.failed)

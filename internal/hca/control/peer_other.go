@@ -1,6 +1,6 @@
 //go:build !linux
 
-package officer
+package control
 
 import "net"
 

@@ -1,0 +1,89 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRunABI runs programs that check what the kernel and the driver of an adapter would do.
+func TestRunABI(t *testing.T) {
+	program := builtProgram(t)
+	build := func(t *testing.T, name string) string {
+		t.Helper()
+		return buildC(t, name, filepath.Join("..", "abi", name+".c"))
+	}
+	// Each fault of softmkey control, while a program runs.
+	t.Run("faults", func(t *testing.T) {
+		socket := filepath.Join(t.TempDir(), "control")
+		out := runWith(t, program, []string{"--control", socket}, build(t, "faults")+" "+program+" "+socket)
+		if !strings.Contains(out, "all faults are as on an adapter") {
+			t.Error(out)
+		}
+		if out, err := exec.Command(program, "control", socket, "port", "down").CombinedOutput(); err == nil || !strings.Contains(string(out), "no run listens on "+socket+": start it with --control") {
+			t.Errorf("a fault after the end of the run: %v: %s", err, out)
+		}
+	})
+	// Memory that a kernel refuses to pin, and a first thread that ends.
+	t.Run("memory", func(t *testing.T) {
+		out := runUnder(t, program, build(t, "memory"))
+		if !strings.Contains(out, "memory is as a kernel pins it") || !strings.Contains(out, "nothing is mapped at") {
+			t.Error(out)
+		}
+	})
+	// Registered memory that is unmapped, replaced and protected.
+	t.Run("strict memory", func(t *testing.T) {
+		out := runWith(t, program, []string{"--strict-memory"}, build(t, "strict"))
+		if !strings.Contains(out, "registered memory is watched") {
+			t.Error(out)
+		}
+		for call, times := range map[string]int{"mprotect": 1, "munmap": 1, "mmap": 1} {
+			if n := strings.Count(out, ": "+call+" of 0x"); n < times {
+				t.Errorf("%s was reported %d times: %s", call, n, out)
+			}
+		}
+		if !strings.Contains(out, "called from 0x") || !strings.Contains(out, "(strict+0x") {
+			t.Errorf("the lines do not say where the calls are made: %s", out)
+		}
+	})
+	// The program by which most people look for devices first. It changes its current folder to one of the
+	// device.
+	t.Run("ibstatus", func(t *testing.T) {
+		if _, err := exec.LookPath("ibstatus"); err != nil {
+			t.Skipf("NOT RUN: %v", err)
+		}
+		if out := runUnder(t, program, "ibstatus"); !strings.Contains(out, "'mlx5_0' port 1 status") || !strings.Contains(out, "4: ACTIVE") {
+			t.Error(out)
+		}
+	})
+	// A network interface that goes down and up again, in a network namespace of its own.
+	t.Run("link", func(t *testing.T) {
+		for _, need := range []string{"ibv_asyncwatch", "unshare", "ip", "stdbuf"} {
+			if _, err := exec.LookPath(need); err != nil {
+				t.Skipf("NOT RUN: %v", err)
+			}
+		}
+		const setup = "ip link set lo up && ip link add v0 type veth peer name v1 && ip addr add 10.77.0.1/24 dev v0 && ip link set v0 up && ip link set v1 up"
+		if out, err := exec.Command("unshare", "-n", "sh", "-c", setup).CombinedOutput(); err != nil {
+			t.Skipf("NOT RUN: no network namespace of its own: %v: %s", err, out)
+		}
+		const watch = `stdbuf -oL ibv_asyncwatch mlx5_0 > "$1" & watch=$!
+			seen() { n=0; until grep -q "$1" "$2"; do sleep 0.05; n=$((n+1)); [ $n -lt 400 ] || exit 3; done; }
+			seen FD "$1"; ip link set v0 down; seen PORT_ERR "$1"; cat /sys/class/infiniband/mlx5_0/ports/1/state
+			ip link set v0 up; seen PORT_ACTIVE "$1"; cat /sys/class/infiniband/mlx5_0/ports/1/state; kill $watch`
+		log := filepath.Join(t.TempDir(), "events")
+		script := filepath.Join(t.TempDir(), "watch")
+		if err := os.WriteFile(script, []byte(watch), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command("unshare", "-n", "sh", "-c", setup+" && exec "+program+" run --device 10.77.0.1 -v -- sh "+script+" "+log).CombinedOutput()
+		events, _ := os.ReadFile(log)
+		if err != nil || !strings.Contains(string(out), "1: DOWN") || !strings.Contains(string(out), "4: ACTIVE") {
+			t.Errorf("%v: %s; the events: %s", err, out, events)
+		}
+	})
+}

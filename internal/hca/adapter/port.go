@@ -1,0 +1,83 @@
+package adapter
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// SetLink tells the device that its port has lost its link or has it again, and reports whether that is
+// a change. Packets are lost while the link is down. The caller raises the event, EventPortErr or
+// EventPortActive, when programs can see the new state everywhere.
+func (d *Device) SetLink(up bool) (changed bool) {
+	if d.linkDown.Swap(!up) == !up {
+		return false
+	}
+	d.eng.Port().SetLink(up)
+	return true
+}
+
+// LinkUp reports whether the port has a link.
+func (d *Device) LinkUp() bool { return !d.linkDown.Load() }
+
+// Raise raises an event of the port or the device in each context.
+func (d *Device) Raise(t EventType) {
+	for _, c := range d.all() {
+		c.trace(TraceEvent, "port", 1, t.String(), nil)
+		c.events.push(event{typ: t})
+	}
+}
+
+// all returns the contexts of the device.
+func (d *Device) all() (list []*Context) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for c := range d.contexts {
+		list = append(list, c)
+	}
+	return list
+}
+
+// FailQP puts a queue pair of any context into ERR, as a fault of the adapter does: its requests are
+// flushed, and the program gets the event QP fatal. ENOENT: no queue pair has the number.
+func (d *Device) FailQP(number uint32) error {
+	const op = "qp error"
+	for _, c := range d.all() {
+		q := c.QP(number)
+		if q == nil {
+			continue
+		}
+		if err := q.eng.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState); err != nil {
+			return failure.New(op, failure.Errno(err, syscall.EINVAL), "QP %#x: %v", number, err)
+		}
+		c.trace(TraceEvent, "qp", number, EventQPFatal.String(), failure.New(op, syscall.EIO, "the fault was asked for"))
+		q.setState(rdma.StateErr)
+		q.async(EventQPFatal)
+		return nil
+	}
+	return failure.New(op, syscall.ENOENT, "QP %#x does not exist", number)
+}
+
+// MoveGIDs moves the entries of the device's own address to other indexes, or back, and reports whether the
+// table has changed. The caller raises the event, EventGIDChange. Connections go on, as on an adapter whose address was removed and added
+// again: the old entries are kept while queue pairs use them, so that the new ones get free indexes.
+func (d *Device) MoveGIDs(back bool) (changed bool) {
+	const first, pair = 2, 2 // the entries of gidTable with the address itself
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old := *d.gids.Load()
+	moved := len(old) > first+pair
+	if len(old) < first+pair || !d.eng.Addr().IsValid() || back && !moved {
+		return false
+	}
+	table := make([]GIDEntry, first+pair, first+2*pair)
+	copy(table, old[:first])
+	if moved {
+		copy(table[first:], old[first+pair:])
+	} else {
+		table = append(table, old[first:]...)
+	}
+	d.gids.Store(&table)
+	return true
+}

@@ -1,0 +1,182 @@
+//go:build linux && (amd64 || arm64)
+
+package session
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/uverbs"
+	"github.com/softmkey/softmkey/roce/rocetest"
+)
+
+// deviceFaults is the state of a device that the control socket and the device's network interface
+// change.
+type deviceFaults struct {
+	device  *uverbs.Device
+	service *cmcore.Service
+	conn    *rocetest.Conn // nil: packets cannot be lost on demand
+	usual   *Faults        // those of conn when nothing else was asked for
+
+	mu       sync.Mutex // held during a change, so that changes have an order
+	unplug   bool       // the control socket has taken the link away
+	linkless bool       // the network interface has no link
+}
+
+// setLink gives the port the state that follows from the fields.
+func (f *deviceFaults) setLink(root string) error {
+	up := !f.unplug && !f.linkless
+	a := f.device.Adapter()
+	if !a.SetLink(up) {
+		return nil
+	}
+	err := f.device.Changed(root)
+	if up {
+		a.Raise(adapter.EventPortActive)
+	} else {
+		a.Raise(adapter.EventPortErr)
+	}
+	return err
+}
+
+// moveGIDs moves the GIDs of the device's address, or only moves them back.
+func (f *deviceFaults) moveGIDs(r *run, back bool) error {
+	a := f.device.Adapter()
+	if !a.MoveGIDs(back) {
+		return nil
+	}
+	err := f.device.Changed(r.root)
+	r.manager.SetGIDs(f.service, connectable(a))
+	a.Raise(adapter.EventGIDChange)
+	return err
+}
+
+// connectable returns the addresses of a device by GID index, the invalid address for indexes that the
+// connection manager cannot use.
+func connectable(a *adapter.Device) (list []netip.Addr) {
+	own := a.Engine().Addr().Unmap().WithZone("")
+	for _, g := range a.GIDs() {
+		addr := netip.Addr{}
+		// Messages leave from the device's address: only its GID can connect.
+		if to := netip.AddrFrom16(g.GID).Unmap(); g.RoCEv2 && to == own {
+			addr = to
+		}
+		list = append(list, addr)
+	}
+	return list
+}
+
+// each changes the device with a name, or all devices if it is empty.
+func (r *run) each(op, name string, change func(*deviceFaults) error) error {
+	r.mu.RLock()
+	all := r.faults
+	r.mu.RUnlock()
+	found := name == ""
+	for _, f := range all {
+		if name != "" && f.device.Name() != name {
+			continue
+		}
+		found = true
+		f.mu.Lock()
+		err := change(f)
+		f.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	if !found {
+		return failure.New(op, syscall.ENOENT, "device %q does not exist", name)
+	}
+	return nil
+}
+
+// SetLink implements control.Devices.
+func (r *run) SetLink(device string, up bool) error {
+	return r.each("port", device, func(f *deviceFaults) error {
+		f.unplug = !up
+		return f.setLink(r.root)
+	})
+}
+
+// Fail implements control.Devices.
+func (r *run) Fail(device string) error {
+	return r.each("device fatal", device, func(f *deviceFaults) error {
+		f.device.Fail()
+		r.manager.Removed(f.service)
+		return nil
+	})
+}
+
+// ChangeGIDs implements control.Devices.
+func (r *run) ChangeGIDs(device string) error {
+	return r.each("gid change", device, func(f *deviceFaults) error { return f.moveGIDs(r, false) })
+}
+
+// FailQP implements control.Devices. The number of a queue pair is unique in a run only by chance: with
+// several devices, all that have it fail.
+func (r *run) FailQP(device string, number uint32) error {
+	var missing error
+	failed := 0
+	err := r.each("qp error", device, func(f *deviceFaults) error {
+		err := f.device.Adapter().FailQP(number)
+		if err == nil {
+			failed++
+		} else {
+			missing = err
+		}
+		return nil
+	})
+	if err == nil && failed == 0 {
+		err = missing
+	}
+	return err
+}
+
+// SetLoss implements control.Devices.
+func (r *run) SetLoss(device string, share float64) error {
+	return r.each("loss", device, func(f *deviceFaults) error {
+		if f.conn == nil {
+			return failure.New("loss", syscall.EOPNOTSUPP, "packets of %s pass in memory: they can be lost only in a run with a control socket of its own", f.device.Name())
+		}
+		faults := f.usual.Faults
+		faults.Loss = share
+		if sum := share + faults.Duplicate + faults.Reorder + faults.Delay + faults.Corrupt + faults.Truncate; sum > 1 {
+			return failure.New("loss", syscall.EINVAL, "with the faults that the run began with, the shares add up to %g: a datagram has one fault at most", sum)
+		}
+		f.conn.SetFaults(faults)
+		return nil
+	})
+}
+
+// Clear implements control.Devices.
+func (r *run) Clear(device string) error {
+	return r.each("clear", device, func(f *deviceFaults) error {
+		f.unplug = false
+		if f.conn != nil {
+			f.conn.SetFaults(f.usual.Faults)
+		}
+		if err := f.setLink(r.root); err != nil {
+			return err
+		}
+		return f.moveGIDs(r, true)
+	})
+}
+
+// interfaces returns the devices that are on network interfaces which can lose their links, by the
+// interface's number.
+func (r *run) interfaces() map[int][]*deviceFaults {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	found := map[int][]*deviceFaults{}
+	for _, f := range r.faults {
+		if i := f.device.Interface(); i.Name != "" && i.Flags&net.FlagLoopback == 0 {
+			found[i.Index] = append(found[i.Index], f)
+		}
+	}
+	return found
+}
