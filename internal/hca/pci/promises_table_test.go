@@ -34,6 +34,7 @@ var promises = map[string][]prm.Command{
 	// Counters.
 	"vport_counters":            {0x770, 0x76f},
 	"out_of_seq_cnt":            {0x771, 0x772, 0x773},
+	"max_qp_cnt":                {0x771, 0x772, 0x773},
 	"retransmission_q_counters": {0x771, 0x772, 0x773},
 	"roce_accl":                 {0x773},
 
