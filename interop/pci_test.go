@@ -380,6 +380,8 @@ type pciStep struct{ name, server, client string }
 // pciSteps are common RDMA programs. PEER stands for the other guest's address.
 var pciSteps = []pciStep{
 	{"rc_pingpong", "ibv_rc_pingpong -g 3 -n 100 -c", "ibv_rc_pingpong -g 3 -n 100 -c PEER"},
+	{"rc_v1", "ibv_rc_pingpong -g 2 -n 100 -c", "ibv_rc_pingpong -g 2 -n 100 -c PEER"}, // GID 2 is the address of RoCE v1
+	{"ud_v1", "ibv_ud_pingpong -g 2 -n 100", "ibv_ud_pingpong -g 2 -n 100 PEER"},
 	{"uc_pingpong", "ibv_uc_pingpong -g 3 -n 100", "ibv_uc_pingpong -g 3 -n 100 PEER"},
 	{"ud_pingpong", "ibv_ud_pingpong -g 3 -n 100", "ibv_ud_pingpong -g 3 -n 100 PEER"},
 	{"srq_pingpong", "ibv_srq_pingpong -g 3 -n 100", "ibv_srq_pingpong -g 3 -n 100 PEER"},
@@ -452,6 +454,10 @@ func TestPCILoss(t *testing.T) {
 			steps = append(steps, s)
 		}
 	}
+	// A guest sees in its counters what was lost.
+	const counters = "/sys/class/infiniband/mlx5_0/ports/1/"
+	steps = append(steps, pciStep{"counters", "true", `sh -c 'cd ` + counters + `; grep -H . counters/*packets hw_counters/*; ` +
+		`test $(cat hw_counters/roce_adp_retrans) -gt 0 && test $(cat hw_counters/rx_write_requests) -ge 0 && test $(cat counters/port_xmit_packets) -gt 0'`})
 	pciPair(t, steps, "--fault", "loss=1%,seed=7")
 }
 

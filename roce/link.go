@@ -24,6 +24,7 @@ type link struct {
 	conn    packetconn.Conn
 	addr    netip.AddrPort    // local address; not valid if the entry has none
 	limits  packetconn.Limits // of conn, with trains of at most RecvSize bytes
+	v1      bool              // packets are those of RoCE v1
 	in      inbox
 	removed chan struct{} // closed when the entry is replaced
 
@@ -33,7 +34,7 @@ type link struct {
 func newLink(p *Port, index int, conn packetconn.Conn) *link {
 	addr := conn.LocalAddr()
 	addr = netip.AddrPortFrom(addr.Addr().WithZone(""), addr.Port())
-	l := &link{port: p, index: index, conn: conn, addr: addr, limits: conn.Limits(), removed: make(chan struct{})}
+	l := &link{port: p, index: index, conn: conn, addr: addr, limits: conn.Limits(), v1: conn.Caps().V1, removed: make(chan struct{})}
 	l.limits.Bytes = min(l.limits.Bytes, packetconn.RecvSize)
 	if l.addr.IsValid() {
 		l.in.init()

@@ -67,7 +67,7 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 		return failure.New(op, syscall.EINVAL, "address %v: must be a multicast group's", to)
 	}
 	table := p.gids()
-	i := slices.IndexFunc(table, func(l *link) bool { return l.addr.IsValid() && l.addr.Addr().Is4() == to.Is4() })
+	i := slices.IndexFunc(table, func(l *link) bool { return l.addr.IsValid() && !l.v1 && l.addr.Addr().Is4() == to.Is4() })
 	if i < 0 {
 		return failure.New(op, syscall.EINVAL, "group %v: the port has no address of its family, only %v", to, table[0].addr.Addr())
 	}

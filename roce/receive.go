@@ -284,7 +284,7 @@ func (q *QP) packet(b []byte, t *packetconn.Datagrams, now int64) {
 	case k.layout == 0:
 		q.special(b, now)
 	case k.service == wire.ServiceUD:
-		grh := wire.GRH{Src: t.Addr.Addr(), Dst: q.link.addr.Addr(), TOS: t.TOS, ID: id, Length: len(b), HopLimit: t.Route.HopLimit}
+		grh := wire.GRH{Src: t.Addr.Addr(), Dst: q.link.addr.Addr(), TOS: t.TOS, ID: id, Length: len(b), HopLimit: t.Route.HopLimit, V1: q.link.v1}
 		if q.datagram(&k, &grh, &origin{q.link, t.Addr, t.Route}) {
 			q.sawMessage()
 		}

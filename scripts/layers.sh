@@ -37,7 +37,7 @@ roce/packetconn                  operr internal/base/failure
 internal/base/wire               operr internal/base/failure internal/base/kernel/icrc
 internal/base/unixsocket         internal/base/failure golang.org/x/sys/unix
 internal/base/frames             operr internal/base/failure internal/base/unixsocket golang.org/x/sys/unix
-internal/base/framenet           operr internal/base/failure internal/base/loan roce/packetconn
+internal/base/framenet           operr internal/base/failure internal/base/loan internal/base/wire roce/packetconn
 internal/base/udp                operr internal/base/failure roce/packetconn golang.org/x/sys/*
 internal/base/udp/udptest
 internal/base/fair

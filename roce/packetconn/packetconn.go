@@ -124,6 +124,7 @@ type Caps struct {
 	ECN     bool // TOS is sent and received
 	KnownID bool // ID is exact, as on Linux; otherwise it returns 0 and the system may use any identification
 	Routes  bool // the Route of a train is used by Send and set by Recv
+	V1      bool // packets are those of RoCE v1: with a GRH in place of the headers of IP and UDP
 
 	SendBuffer int // size of the socket's send buffer in bytes; 0: unknown
 	RecvBuffer int // size of the socket's receive buffer in bytes, the system's overhead included; 0: unknown

@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/loan"
+	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -40,7 +41,7 @@ type Conn struct {
 }
 
 func newConn(n *Network, a Address, ip netip.Addr) *Conn {
-	c := &Conn{network: n, addr: a, place: place{ip, a.VLAN}}
+	c := &Conn{network: n, addr: a, place: place{ip, a.VLAN, a.V1}}
 	c.limits = packetconn.Limits{Datagrams: trainDatagrams, Bytes: packetconn.RecvSize, Trains: trainsPerCall}
 	if ip.IsValid() {
 		c.local = netip.AddrPortFrom(a.IP, udpPort)
@@ -64,12 +65,15 @@ func (c *Conn) Limits() packetconn.Limits { return c.limits }
 
 // Caps returns the connection's properties.
 func (c *Conn) Caps() packetconn.Caps {
-	return packetconn.Caps{GSO: true, GRO: true, Batch: true, Poll: true, ECN: true, KnownID: true, Routes: true, RecvBuffer: queueBytes, MTU: MaxPacket}
+	return packetconn.Caps{GSO: true, GRO: true, Batch: true, Poll: true, ECN: true, KnownID: true, Routes: true, V1: c.addr.V1, RecvBuffer: queueBytes, MTU: MaxPacket}
 }
 
 // Join returns a connection that receives the packets to a multicast group.
 func (c *Conn) Join(group netip.Addr) (packetconn.Conn, error) {
 	group = group.Unmap().WithZone("")
+	if c.addr.V1 {
+		return nil, failure.New("join a multicast group", syscall.EOPNOTSUPP, "group %v: RoCE v1 has no groups here, use a GID of RoCE v2", group)
+	}
 	if !group.IsMulticast() || group.Is4() != c.addr.IP.Is4() {
 		return nil, failure.New("join a multicast group", syscall.EINVAL, "group %v: must be a group of the family of %v", group, c.addr.IP)
 	}
@@ -101,18 +105,20 @@ func (c *Conn) send(t *packetconn.Datagrams) error {
 		return net.ErrClosed
 	case !c.local.IsValid():
 		return failure.New(op, syscall.EADDRNOTAVAIL, "to %v: the GID table's entry has no address", t.Addr)
+	case c.addr.V1 && to.IsMulticast():
+		return failure.New(op, syscall.EOPNOTSUPP, "to group %v: RoCE v1 has no groups here, use a GID of RoCE v2", to)
 	case t.Addr.Port() != udpPort:
 		return failure.New(op, syscall.EINVAL, "destination %v: must have port %d", t.Addr, udpPort)
 	}
 	if err := c.limits.Check(c.local.Addr(), t); err != nil {
 		return err
 	}
-	if len(t.At(0))+packetconn.Headers(to) > MaxPacket {
+	if n := len(t.At(0)); n+packetconn.Headers(to) > MaxPacket || c.addr.V1 && n+headerGRH > MaxPacket {
 		return packetconn.TooLarge(t, MaxPacket)
 	}
 	h := header{
 		from: c.addr.MAC, to: t.Route.MAC, vlan: c.addr.VLAN, priority: t.Route.Priority & 7, src: c.local.Addr(), dst: to,
-		srcPort: t.Route.SourcePort, tos: t.TOS, hopLimit: t.Route.HopLimit,
+		srcPort: t.Route.SourcePort, tos: t.TOS, hopLimit: t.Route.HopLimit, v1: c.addr.V1,
 	}
 	if h.srcPort == 0 {
 		h.srcPort = udpPort
@@ -134,6 +140,9 @@ func (c *Conn) send(t *packetconn.Datagrams) error {
 		h.id = c.ID(i)
 		n := h.put(c.frame, len(b))
 		n += copy(c.frame[n:], b)
+		if h.v1 && len(b) >= wire.BTHLen+wire.ICRCLen {
+			toV1(&h, c.frame[n-len(b):n])
+		}
 		if stays {
 			c.network.Receive(c.frame[:n])
 		}

@@ -1,8 +1,11 @@
 package framenet
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net/netip"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
 var be = binary.BigEndian
@@ -13,11 +16,14 @@ const (
 	headerIPv4     = 20
 	headerIPv6     = 40
 	headerUDP      = 8
+	headerGRH      = 40
 	maxHeaders     = headerEthernet + headerVLAN + headerIPv6 + headerUDP
 
 	typeIPv4 = 0x0800
 	typeIPv6 = 0x86dd
 	typeVLAN = 0x8100
+	typeRoCE = 0x8915 // RoCE v1
+	nextBTH  = 0x1b   // next header in a GRH: the base transport header
 	protoUDP = 17
 
 	dontFragment = 0x4000
@@ -34,9 +40,10 @@ type header struct {
 	tos      byte
 	hopLimit uint8
 	id       uint16 // IPv4
+	v1       bool   // RoCE v1: a GRH in place of the headers of IP and UDP
 }
 
-// parse finds the payload of a UDP packet to the port of RoCEv2. It reports false for every
+// parse finds the payload of a UDP packet to the port of RoCEv2, or that of a packet of RoCE v1. It reports false for every
 // other frame, and for one whose IP header is damaged. It does not check the UDP checksum,
 // because RoCEv2 packets have a CRC, and adapters send the checksum 0.
 func parse(b []byte) (h header, payload []byte, ok bool) {
@@ -59,6 +66,8 @@ func parse(b []byte) (h header, payload []byte, ok bool) {
 		b, ok = h.parse4(b)
 	case typeIPv6:
 		b, ok = h.parse6(b)
+	case typeRoCE:
+		return h.parseV1(b)
 	}
 	if !ok || len(b) < headerUDP || h.src.IsMulticast() || h.src.IsUnspecified() {
 		return h, nil, false
@@ -69,6 +78,44 @@ func parse(b []byte) (h header, payload []byte, ok bool) {
 	}
 	h.srcPort = be.Uint16(b)
 	return h, b[headerUDP:size], true
+}
+
+// parseV1 finds the payload of a packet of RoCE v1.
+func (h header) parseV1(b []byte) (_ header, payload []byte, ok bool) {
+	if len(b) < headerGRH || b[0]>>4 != 6 || b[6] != nextBTH {
+		return h, nil, false
+	}
+	n := int(be.Uint16(b[4:]))
+	if n < wire.ICRCLen+wire.BTHLen || n > len(b)-headerGRH {
+		return h, nil, false
+	}
+	h.v1, h.srcPort, h.tos, h.hopLimit = true, udpPort, byte(be.Uint16(b)>>4), b[7]
+	h.src, h.dst = netip.AddrFrom16([16]byte(b[8:24])).Unmap(), netip.AddrFrom16([16]byte(b[24:40])).Unmap()
+	return h, b[headerGRH : headerGRH+n], h.src.Is4() == h.dst.Is4() && !h.src.IsMulticast() && !h.src.IsUnspecified()
+}
+
+// fronts returns what the invariant CRC of a packet of RoCE v1 with n bytes begins with, and that of the packet
+// of RoCEv2 as which a port sends and receives it.
+func (h *header) fronts(n int) (v1, v2 wire.Front) {
+	flow := wire.NewFlow(netip.AddrPortFrom(h.src, h.srcPort), netip.AddrPortFrom(h.dst, udpPort))
+	return wire.FrontV1(h.src.As16(), h.dst.As16(), n), flow.Front(n)
+}
+
+// toV1 gives a packet that leaves the invariant CRC of RoCE v1.
+func toV1(h *header, packet []byte) {
+	v1, _ := h.fronts(len(packet))
+	v1.PutICRC(packet)
+}
+
+// fromV1 returns a copy of a packet that has arrived, with the invariant CRC of RoCEv2. A damaged packet stays as
+// it is, and the port counts it.
+func fromV1(h *header, packet []byte) []byte {
+	packet = bytes.Clone(packet)
+	v1, v2 := h.fronts(len(packet))
+	if v1.ICRC(packet) == binary.LittleEndian.Uint32(packet[len(packet)-wire.ICRCLen:]) {
+		v2.PutICRC(packet)
+	}
+	return packet
 }
 
 func (h *header) parse4(b []byte) ([]byte, bool) {
@@ -112,7 +159,18 @@ func (h *header) put(b []byte, n int) int {
 	if hops == 0 {
 		hops = usualHops
 	}
-	if h.src.Is4() {
+	switch {
+	case h.v1:
+		be.PutUint16(b[at:], typeRoCE)
+		p := b[at+2:][:headerGRH]
+		be.PutUint32(p, 6<<28|uint32(h.tos)<<20)
+		be.PutUint16(p[4:], uint16(n))
+		p[6], p[7] = nextBTH, hops
+		src, dst := h.src.As16(), h.dst.As16()
+		copy(p[8:], src[:])
+		copy(p[24:], dst[:])
+		return at + 2 + headerGRH
+	case h.src.Is4():
 		be.PutUint16(b[at:], typeIPv4)
 		p := b[at+2:][:headerIPv4]
 		p[0], p[1] = 0x45, h.tos
@@ -125,7 +183,7 @@ func (h *header) put(b []byte, n int) int {
 		copy(p[16:], dst[:])
 		be.PutUint16(p[10:], checksum(p))
 		at += 2 + headerIPv4
-	} else {
+	default:
 		be.PutUint16(b[at:], typeIPv6)
 		p := b[at+2:][:headerIPv6]
 		be.PutUint32(p, 6<<28|uint32(h.tos)<<20)

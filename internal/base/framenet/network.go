@@ -19,17 +19,19 @@ const udpPort = 4791
 // MAC is an Ethernet address.
 type MAC = [6]byte
 
-// Address is the address of a connection.
+// Address is the address of a connection. With V1 its packets are those of RoCE v1, and IP is its GID.
 type Address struct {
 	IP   netip.Addr
 	MAC  MAC
 	VLAN int // 1 to 4094; 0: frames without a tag
+	V1   bool
 }
 
 // place is the destination by which a frame is delivered to connections.
 type place struct {
 	ip   netip.Addr
 	vlan int
+	v1   bool
 }
 
 // Network is one end of a link of Ethernet frames. Its methods are safe for concurrent use.
@@ -120,9 +122,12 @@ func (n *Network) Receive(frame []byte) bool {
 	if !ok {
 		return false
 	}
-	all := n.listeners(place{h.dst, h.vlan}, h.to)
+	all := n.listeners(place{h.dst, h.vlan, h.v1}, h.to)
 	if len(all) == 0 {
 		return false
+	}
+	if h.v1 {
+		payload = fromV1(&h, payload)
 	}
 	d := datagram{
 		addr: netip.AddrPortFrom(h.src, h.srcPort), tos: h.tos, n: len(payload),

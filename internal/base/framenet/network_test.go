@@ -163,7 +163,7 @@ func TestMulticastGroup(t *testing.T) {
 		t.Error("a member in another VLAN got it")
 	}
 	in.Close()
-	if len(n.places[place{group, 0}]) != 0 {
+	if len(n.places[place{group, 0, false}]) != 0 {
 		t.Error("the group has members after they left")
 	}
 }

@@ -18,7 +18,11 @@ type GRH struct {
 	ID       uint16 // IPv4 identification
 	Length   int    // length of the UDP payload, from BTH to ICRC
 	HopLimit uint8  // time to live or hop limit; 0: not known
+	V1       bool   // the packet was one of RoCE v1: the header is InfiniBand's own
 }
+
+// nextBTH is the next header in the GRH of a RoCE v1 packet: InfiniBand's base transport header.
+const nextBTH = 0x1b
 
 // hopLimit is the value for the time to live if a UDP socket did not return it.
 const hopLimit = 64
@@ -31,7 +35,7 @@ func PutGRH(b []byte, h *GRH) {
 	if hops == 0 {
 		hops = hopLimit
 	}
-	if h.Src.Is4() {
+	if h.Src.Is4() && !h.V1 {
 		p := b[ipv6Len-ipv4Len:]
 		p[0], p[1] = 0x45, h.TOS
 		binary.BigEndian.PutUint16(p[2:], uint16(ipv4Len+udpLen+h.Length))
@@ -47,6 +51,10 @@ func PutGRH(b []byte, h *GRH) {
 	binary.BigEndian.PutUint32(b, 6<<28|uint32(h.TOS)<<20)
 	binary.BigEndian.PutUint16(b[4:], uint16(udpLen+h.Length))
 	b[6], b[7] = udpPort, hops
+	if h.V1 {
+		binary.BigEndian.PutUint16(b[4:], uint16(h.Length))
+		b[6] = nextBTH
+	}
 	src, dst := h.Src.As16(), h.Dst.As16()
 	copy(b[8:], src[:])
 	copy(b[24:], dst[:])

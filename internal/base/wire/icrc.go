@@ -56,6 +56,16 @@ func NewFlow(src, dst netip.AddrPort) Flow {
 // identification.
 type Front Flow
 
+// FrontV1 returns the Front for packets of RoCE v1 with n bytes, from BTH to CRC. Their GRH has the layout of
+// an IPv6 header, and no UDP header follows.
+func FrontV1(src, dst [16]byte, n int) Front {
+	p := make([]byte, 0, 8+ipv6Len)
+	p = append(p, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
+	p = append(p, 0x6f, 0xff, 0xff, 0xff, byte(n>>8), byte(n), nextBTH, 0xff)
+	p = append(p, src[:]...)
+	return Front{crc: crc32.ChecksumIEEE(append(p, dst[:]...))}
+}
+
 // Front returns the Front for packets of n bytes, from BTH to CRC, and for identification
 // 0.
 //

@@ -15,7 +15,7 @@ import (
 // GIDEntry is an entry of the GID table.
 type GIDEntry struct {
 	GID    [16]byte // all zeros: the entry is empty
-	RoCEv2 bool     // false: RoCE v1, which reaches devices of this project only
+	RoCEv2 bool     // false: RoCE v1. Over UDP sockets it reaches devices of this project only
 
 	// The following fields are those of a table that SetGID fills.
 	MAC  [6]byte // packets leave from it
@@ -25,8 +25,8 @@ type GIDEntry struct {
 }
 
 // SetGID sets an entry of the GID table of a device that was opened without an address, or
-// appends one. The device owns conn, which packets leave from; that of an entry of RoCE v1 or an
-// empty one has no address.
+// appends one. The device owns conn, which packets leave from; that of an empty entry has no
+// address.
 func (d *Device) SetGID(index int, e GIDEntry, conn packetconn.Conn) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,9 +158,7 @@ func (d *Device) address(op string, a AHAttr) (rdma.AH, error) {
 	to, err := d.resolve(a.DGID)
 	own := d.eng.Addr()
 	switch {
-	case !e.RoCEv2 && !own.IsValid():
-		return rdma.AH{}, failure.New(op, syscall.EOPNOTSUPP, "GID index %d is of RoCE v1, which the device does not have: use one of RoCE v2", a.SGIDIndex)
-	case err != nil && !e.RoCEv2, !e.RoCEv2 && to.IsLinkLocalUnicast() && to != own && !own.IsLinkLocalUnicast():
+	case own.IsValid() && !e.RoCEv2 && err != nil, own.IsValid() && !e.RoCEv2 && to.IsLinkLocalUnicast() && to != own && !own.IsLinkLocalUnicast():
 		// RoCE v1 has no UDP. Between two devices of this project its GIDs name the
 		// addresses of RoCE v2; those of another device do not.
 		return rdma.AH{}, failure.New(op, syscall.EOPNOTSUPP, "GID index %d is of RoCE v1, which has no UDP, and GID %v is none of another softmkey device: use one of RoCE v2, %d for example", a.SGIDIndex, rdma.GID(a.DGID), len(d.GIDs())-1)

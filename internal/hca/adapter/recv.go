@@ -83,6 +83,9 @@ func (q *QP) describeDatagram(cqe *prm.CQE, c *engine.Completion) {
 		cqe.SL = prm.SLIPv4
 	}
 	if table := q.ctx.dev.GIDs(); q.ctx.guest && c.SGIDIndex >= 0 && c.SGIDIndex < len(table) {
+		if !table[c.SGIDIndex].RoCEv2 {
+			cqe.SL = prm.SLGRH
+		}
 		if vlan := table[c.SGIDIndex].VLAN; vlan != 0 {
 			cqe.HasVLAN, cqe.VLAN = true, uint16(c.Priority)<<13|vlan
 		}

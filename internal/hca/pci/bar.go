@@ -30,6 +30,10 @@ const (
 	fwMajor, fwMinor, fwSub = 22, 35, 1012
 	cmdIfRevision           = 5
 
+	// Offsets in a UAR page, beside those of package prm: doorbells of event queues, with and without an arm.
+	uarArmEQ = 0x40
+	uarEQ    = 0x48
+
 	queueLogEntries = 5
 	queueLogStride  = 6
 	queueAlignment  = 4096
@@ -158,9 +162,15 @@ func (d *Device) doorbell(at uint64, high, low uint32) {
 	if fw == nil {
 		return
 	}
+	// Each doorbell is a trap of the guest. Those of QPs have records of the adapter, with their requests.
 	switch {
 	case at == prm.UARArmCQ:
+		d.trace("cq", low&0xffffff, "arm", nil)
 		fw.armCQ(low&0xffffff, high)
+	case at == uarArmEQ:
+		d.trace("eq", high>>24, "arm", nil)
+	case at == uarEQ:
+		d.trace("eq", high>>24, "doorbell", nil)
 	case at >= prm.UARBlue && at%prm.UARBlueSize == 0: // kernels use the last registers, too
 		fw.ringSend(low >> 8)
 	}

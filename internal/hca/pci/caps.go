@@ -64,6 +64,7 @@ var capabilities = map[uint16][]capability{
 		{"out_of_seq_cnt", 0x180, 1, 1},
 		{"vport_counters", 0x181, 1, 1},
 		{"retransmission_q_counters", 0x182, 1, 1},
+		{"max_qp_cnt", 0x186, 10, lastCounterSet}, // mlx5_ib has no hw_counters without it
 		{"nic_flow_table", 0x1a6, 1, 1},
 		{"local_ca_ack_delay", 0x1ab, 5, 16},
 		{"port_type", 0x1b6, 2, 1},

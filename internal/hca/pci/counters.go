@@ -15,6 +15,9 @@ type counterSet struct {
 	lost uint64        // frames for receive queues of the set that had no buffer, at that time
 }
 
+// lastCounterSet is the largest number of a set.
+const lastCounterSet = 255
+
 // roceCounters returns the counters of the port's RDMA side, which are 0 before ENABLE_HCA.
 func (f *firmware) roceCounters() roce.Counters {
 	if f.rdma.dev == nil {
@@ -59,6 +62,7 @@ var queueCounters = []struct {
 	{"duplicate_request", 0x200, func(n *roce.Counters) uint64 { return n.DuplicateRequests }},
 	{"rnr_nak_retry_err", 0x240, func(n *roce.Counters) uint64 { return n.RNRReceived }},
 	{"packet_seq_err", 0x280, func(n *roce.Counters) uint64 { return n.SequenceNAKsReceived }},
+	{"implied_nak_seq_err", 0x2c0, func(n *roce.Counters) uint64 { return n.ImpliedNAKs }},
 	{"local_ack_timeout_err", 0x300, func(n *roce.Counters) uint64 { return n.Timeouts }},
 	{"roce_adp_retrans", 0x640, func(n *roce.Counters) uint64 { return n.Retransmitted }},
 	{"roce_adp_retrans_to", 0x660, func(n *roce.Counters) uint64 { return n.Timeouts + n.Probes }},
@@ -91,10 +95,11 @@ func (f *firmware) queryCounter(c *call) error {
 // Pairs of counters in the answer to QUERY_VPORT_COUNTER: packets, then bytes. A received pair comes before the
 // sent one. The pairs of errors (0 and 1) stay 0: a frame that is damaged does not reach the port.
 const (
-	pairRDMA      = 2 // to one host. Packets to multicast groups are counted there, too
-	pairBroadcast = 6
-	pairUnicast   = 8
-	pairMulticast = 10
+	pairRDMA          = 2 // the port counts the bytes of all RDMA packets together: they are here
+	pairRDMAMulticast = 4
+	pairBroadcast     = 6
+	pairUnicast       = 8
+	pairMulticast     = 10
 )
 
 // queryVPortCounter answers the counters of frames and of RDMA packets: for each kind a pair of frames and
@@ -105,8 +110,10 @@ func (f *firmware) queryVPortCounter(c *call) error {
 		c.set(0x80+128*pair+64, 64, n.Bytes)
 	}
 	rdma := f.roceCounters()
-	put(pairRDMA, ether.Count{Frames: rdma.RecvPackets, Bytes: rdma.RecvBytes})
-	put(pairRDMA+1, ether.Count{Frames: rdma.SentPackets, Bytes: rdma.SentBytes})
+	put(pairRDMA, ether.Count{Frames: rdma.RecvPackets - min(rdma.RecvPackets, rdma.MulticastReceived), Bytes: rdma.RecvBytes})
+	put(pairRDMA+1, ether.Count{Frames: rdma.SentPackets - min(rdma.SentPackets, rdma.MulticastSent), Bytes: rdma.SentBytes})
+	put(pairRDMAMulticast, ether.Count{Frames: rdma.MulticastReceived})
+	put(pairRDMAMulticast+1, ether.Count{Frames: rdma.MulticastSent})
 	counts := f.port.Counters()
 	for kind, pair := range map[ether.Kind]int{ether.Broadcast: pairBroadcast, ether.Unicast: pairUnicast, ether.Multicast: pairMulticast} {
 		put(pair, counts.Received[kind])

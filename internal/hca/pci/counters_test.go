@@ -1,8 +1,12 @@
 package pci
 
 import (
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
@@ -84,5 +88,38 @@ func TestQuestionsOfTools(t *testing.T) {
 		if reg == regPFCC && prm.Bits(out, 0x80+0x40, 64) != 0 {
 			t.Errorf("pause frames: %x", out)
 		}
+	}
+}
+
+// recordedTrace keeps the records of a trace.
+type recordedTrace struct {
+	mu  sync.Mutex
+	all []adapter.Record
+}
+
+func (r *recordedTrace) Trace(rec *adapter.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, *rec)
+}
+
+// TestDoorbellsInTrace rings doorbells, and finds a record for each.
+func TestDoorbellsInTrace(t *testing.T) {
+	trace := &recordedTrace{}
+	d := booted(t, Config{Tracer: trace})
+	trace.all = nil
+	const page = barFirstUAR * prm.UARSize
+	for _, w := range []struct {
+		off       uint64
+		high, low uint32
+	}{{prm.UARArmCQ, 0, 7}, {uarArmEQ, 3<<24 | 9, 0}, {uarEQ, 4<<24 | 9, 0}} {
+		d.dev.WriteBAR(page+w.off, be.AppendUint32(be.AppendUint32(nil, w.high), w.low))
+	}
+	var got []string
+	for _, r := range trace.all {
+		got = append(got, fmt.Sprint(r.Object, " ", r.Number, " ", r.Action))
+	}
+	if want := []string{"cq 7 arm", "eq 3 arm", "eq 4 doorbell"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

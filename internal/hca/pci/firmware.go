@@ -49,7 +49,7 @@ func (f *firmware) clear() {
 	f.users = newTable[struct{}]("user", 1, 1<<8)
 	f.domains = newTable[struct{}]("transport domain", 1, 1<<16-1)
 	f.xrcds = make(map[uint32]*adapter.XRCD)
-	f.counters = newTable[*counterSet]("counter set", 1, 255)
+	f.counters = newTable[*counterSet]("counter set", 1, lastCounterSet)
 	f.tiss = newTable[tis]("TIS", 1, 1<<16-1)
 	f.quota = quota{objects: make(map[madeObject]int64)}
 	f.sqCQ, f.rqCQ = make(map[uint32]*adapter.CQ), make(map[uint32]*adapter.CQ)

@@ -35,8 +35,7 @@ func (r *rdmaState) open(f *firmware) (err error) {
 	return nil
 }
 
-// setRoCEAddress sets an entry of the table of RoCE addresses, or removes it. An entry of
-// RoCE v1 is kept, but nothing is sent from it.
+// setRoCEAddress sets an entry of the table of RoCE addresses, or removes it.
 func (f *firmware) setRoCEAddress(c *call) error {
 	const op = "SET_ROCE_ADDRESS"
 	index := c.in32(0x40, 16)
@@ -56,16 +55,13 @@ func (f *firmware) setRoCEAddress(c *call) error {
 	if err := f.rdma.dev.SetGID(int(index), adapter.GIDEntry{}, f.rdma.net.Absent()); err != nil || e.GID == [16]byte{} {
 		return err
 	}
-	var conn packetconn.Conn = f.rdma.net.Absent()
-	if e.RoCEv2 {
-		listening, err := f.rdma.net.Listen(framenet.Address{IP: netip.AddrFrom16(e.GID).Unmap(), MAC: e.MAC, VLAN: int(e.VLAN)})
-		if err != nil {
-			return err
-		}
-		conn = listening
-		if wrap := f.dev.cfg.Wrap; wrap != nil {
-			conn = wrap(conn, int(index))
-		}
+	listening, err := f.rdma.net.Listen(framenet.Address{IP: netip.AddrFrom16(e.GID).Unmap(), MAC: e.MAC, VLAN: int(e.VLAN), V1: !e.RoCEv2})
+	if err != nil {
+		return err
+	}
+	var conn packetconn.Conn = listening
+	if wrap := f.dev.cfg.Wrap; wrap != nil {
+		conn = wrap(conn, int(index))
 	}
 	if err := f.rdma.dev.SetGID(int(index), e, conn); err != nil {
 		conn.Close()
