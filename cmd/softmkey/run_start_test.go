@@ -25,6 +25,7 @@ func ends(t *testing.T, c *exec.Cmd) (string, int) {
 
 // TestRunNotStarted starts programs that cannot be started, or that have no device.
 func TestRunNotStarted(t *testing.T) {
+	withoutLibraries(t)
 	program, dir := builtProgram(t), t.TempDir()
 	for name, text := range map[string]string{"plain": "", "script": "exit 7\n", "interpreter": "#!/no/such/shell\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
@@ -85,6 +86,7 @@ func TestRunWithoutLibraries(t *testing.T) {
 // TestRunStatic runs a static program, which opens the device without libraries.
 func TestRunStatic(t *testing.T) {
 	need(t, "gcc")
+	withoutLibraries(t)
 	dir := t.TempDir()
 	source, static := filepath.Join(dir, "static.c"), filepath.Join(dir, "static")
 	const text = `

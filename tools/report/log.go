@@ -267,11 +267,24 @@ func reason(lines []string) string {
 	return "no output"
 }
 
-// skipReason returns the reason for a skip, which is the last line that the test logged.
+// skipped is the command of a testscript that skips the rest of it.
+var skipped = regexp.MustCompile(`^\s*> (?:\[[^\]]*\] )*skip '?(.*?)'?$`)
+
+// skipReason returns the reason for a skip, which is the last line that the test logged. What a compiler said
+// about a program that does not build is left out.
 func skipReason(lines []string) string {
 	for i := len(lines) - 1; i >= 0; i-- {
+		if m := skipped.FindStringSubmatch(lines[i]); m != nil {
+			return clean(m[1])
+		}
+	}
+	for i := len(lines) - 1; i >= 0; i-- {
 		if at := logged.FindString(lines[i]); at != "" {
-			return clean(strings.TrimPrefix(lines[i][len(at):], "NOT RUN: "))
+			why := strings.TrimPrefix(lines[i][len(at):], "NOT RUN: ")
+			if short, _, ok := strings.Cut(why, "): "); ok && strings.Contains(short, "does not build here (") {
+				why = short + ")"
+			}
+			return clean(why)
 		}
 	}
 	return "no reason is given"

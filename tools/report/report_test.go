@@ -116,11 +116,14 @@ func TestSkips(t *testing.T) {
 	in := events(t, [4]string{"run", pkg, "TestA"}, [4]string{"output", pkg, "TestA", "    a_test.go:3: NOT RUN: exec: \"no-such-program\": executable file not found in $PATH\n"},
 		[4]string{"skip", pkg, "TestA"}, [4]string{"run", pkg, "TestB"}, [4]string{"output", pkg, "TestB", "    a_test.go:9: NOT RUN: no kernel here\n"},
 		[4]string{"pass", pkg, "TestB"}, [4]string{"pass", pkg, ""}) + "NOT RUN: this needs no-such-package to make it\n"
+	in += events(t, [4]string{"run", pkg, "TestC"}, [4]string{"output", pkg, "TestC", "    a_test.go:9: NOT RUN: the example does not build here (libx-dev): In file included from a.c:1:\n"},
+		[4]string{"output", pkg, "TestC", "        a.c:1: fatal error\n"}, [4]string{"skip", pkg, "TestC"}, [4]string{"run", pkg, "TestD/x"}, [4]string{"output", pkg, "TestD/x", "        testscript.go:6: WORK=$WORK\n"},
+		[4]string{"output", pkg, "TestD/x", "        > [!exec:tshark] skip 'tshark is missing'\n"}, [4]string{"skip", pkg, "TestD/x"})
 	text, faults, skips, passed := parsed(t, in).failures(0, "x.log")
 	if len(faults) != 0 || len(text) != 0 || passed != 1 {
 		t.Errorf("%d passed, %v: %s", passed, faults, text)
 	}
-	want := []fault{{"cm", "TestA", `exec: "no-such-program": executable file not found in $PATH`}, {"cm", "TestB", "no kernel here"}, {"", "", "this needs no-such-package to make it"}}
+	want := []fault{{"cm", "TestA", `exec: "no-such-program": executable file not found in $PATH`}, {"cm", "TestB", "no kernel here"}, {"cm", "TestC", "the example does not build here (libx-dev)"}, {"cm", "TestD/x", "tshark is missing"}, {"", "", "this needs no-such-package to make it"}}
 	if fmt.Sprint(skips) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", skips, want)
 	}
