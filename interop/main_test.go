@@ -25,7 +25,11 @@ func guests() int {
 
 // shared boots the rig once, because that takes longer than most tests.
 var shared = sync.OnceValue(func() (err error) {
-	booted, err = rig.Start(context.Background(), rig.Options{Guests: guests()})
+	lossy, err := lossyProgram()
+	if err != nil {
+		return err
+	}
+	booted, err = rig.Start(context.Background(), rig.Options{Guests: guests(), Programs: []string{lossy}})
 	if err == nil {
 		fmt.Printf("booted %d guests in %v\n", len(booted.Guests), booted.BootTime.Round(time.Millisecond))
 	}

@@ -397,6 +397,7 @@ var pciSteps = []pciStep{
 	{"ud_multicast", "mckey -m 239.1.2.3 -b $addr", `sh -c "for i in 1 2 3; do mckey -m 239.1.2.3 -b $addr -s; done"`},
 	{"iperf3", "iperf3 -s -1", "iperf3 -c PEER -n 16M"},
 	{"write_lat", "ib_write_lat -F -x 3 -n 200", "ib_write_lat -F -x 3 -n 200 PEER"},
+	{"lossy", "lossy server 0.0.0.0 1024 32 5000", "lossy client PEER 1024 32 5000"},
 }
 
 // pciScript returns the /script of guests that run steps, and the steps' names.
@@ -430,9 +431,13 @@ fi
 // pciPair runs steps in two guests at the two ends of a cable, and again after the drivers were
 // unloaded and loaded.
 func pciPair(t *testing.T, steps []pciStep, flags ...string) {
+	lossy, err := lossyProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
 	script, names := pciScript(steps)
 	script, names = script+pciAgain, append(names, "unload", "again", "rping_again")
-	eachKernel(t, guest.PCI{RDMA: true, Script: script}, func(t *testing.T, softmkey, dir string, image guest.Image) {
+	eachKernel(t, guest.PCI{RDMA: true, Script: script, Programs: []string{lossy}}, func(t *testing.T, softmkey, dir string, image guest.Image) {
 		cable := "unix:" + filepath.Join(dir, "cable")
 		a := startPCI(t, softmkey, dir, "a", cable, "pci.role=server pci.addr=10.93.0.1 pci.peer=10.93.0.2", image, flags...)
 		b := startPCI(t, softmkey, dir, "b", cable, "pci.role=client pci.addr=10.93.0.2 pci.peer=10.93.0.1", image, flags...)

@@ -114,6 +114,7 @@ type programPair struct {
 	guest, run     string        // arguments that select the device, if rdma_cm does not
 	tcp            int           // port on which the server listens without rdma_cm
 	limit          time.Duration // of both programs; 0 means patience
+	prints         string        // what the server prints when its data was right, if it is checked
 	long           bool
 }
 

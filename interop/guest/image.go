@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -42,8 +43,8 @@ type Image struct {
 }
 
 // Build packs an image from the kernel package unpacked at kernel (see setup.sh) and from
-// the host's programs. It writes the initramfs to dir.
-func Build(kernel, dir string) (Image, error) {
+// the host's programs, of which more can be named. It writes the initramfs to dir.
+func Build(kernel, dir string, more ...string) (Image, error) {
 	vmlinuz, err := one(filepath.Join(kernel, "boot/vmlinuz-*"))
 	if err != nil {
 		return Image{}, err
@@ -56,7 +57,7 @@ func Build(kernel, dir string) (Image, error) {
 	a.add("/init", entry{mode: modeExec, data: initScript})
 	for _, step := range []func(*archive) error{
 		func(a *archive) error { return addModules(a, filepath.Join(kernel, "lib/modules"), wanted) },
-		func(a *archive) error { return addPrograms(a, programs) },
+		func(a *archive) error { return addPrograms(a, slices.Concat(programs, more)) },
 		func(a *archive) error { return addProvider(a, "rxe", rxeProvider) },
 		func(a *archive) error { return addPeers(a, dir) },
 	} {

@@ -24,6 +24,9 @@ type Options struct {
 
 	// Memory is the memory of a guest in MiB; 0 means 768.
 	Memory int
+
+	// Programs are files of further programs that the guests have in /sbin.
+	Programs []string
 }
 
 func (o Options) withDefaults() Options {
@@ -79,7 +82,7 @@ func (r *Rig) boot(ctx context.Context, cache string, o Options) error {
 		return err
 	}
 	defer os.RemoveAll(dir) // a running guest no longer needs its image
-	image, err := guest.Build(filepath.Join(cache, "kernel"), dir)
+	image, err := guest.Build(filepath.Join(cache, "kernel"), dir, o.Programs...)
 	if err != nil {
 		return fmt.Errorf("rig: building the guest (has interop/setup.sh been run?): %w", err)
 	}
