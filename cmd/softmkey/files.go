@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"syscall"
@@ -63,10 +64,41 @@ func inputName(name string) string {
 }
 
 // outputFlags are the flags of every command that writes an output file.
-type outputFlags struct{ riskPowerLoss bool }
+type outputFlags struct{ riskPowerLoss, mounted bool }
 
 func (f *outputFlags) bind(c *cobra.Command) {
 	c.Flags().BoolVar(&f.riskPowerLoss, "risk-power-loss", false, "do not wait until the output file is on the disk: a power loss soon afterwards may leave neither the new file nor the one it replaces")
+	c.Flags().BoolVar(&f.mounted, "overwrite-mounted", false, "write to a block device even if it is mounted or a part of another device")
+}
+
+// checkRoom returns an error if an output is a block device that is smaller than the output of a
+// job will be.
+func checkRoom(out *outfile.File, job *mkeyio.Job, src mkeyio.Input) error {
+	length, known := src.Size()
+	info, err := out.Stat()
+	if err != nil || !known || info.Mode()&(os.ModeDevice|os.ModeCharDevice) != os.ModeDevice {
+		return err
+	}
+	room, ok := seekable(out.File)
+	if !ok {
+		return nil
+	}
+	if job.Signature != nil {
+		in, to := job.Signature.Memory, job.Signature.Wire
+		if job.Direction == mkeyio.RX {
+			in, to = to, in
+		}
+		if in != nil {
+			length = in.DataLen(length)
+		}
+		if to != nil {
+			length = to.StreamLen(length)
+		}
+	}
+	if length > room {
+		return fmt.Errorf("%s has %d bytes: the output has %d", printable(out.Name()), room, length)
+	}
+	return nil
 }
 
 // create opens an output; the name "-" is standard output. A new file has the
@@ -75,7 +107,7 @@ func (f *outputFlags) create(name string, in *os.File, secret bool) (*outfile.Fi
 	if name == "-" {
 		return outfile.Stdout(in)
 	}
-	o := outfile.Options{Context: ending, Input: in, RiskPowerLoss: f.riskPowerLoss}
+	o := outfile.Options{Context: ending, Input: in, RiskPowerLoss: f.riskPowerLoss, Mounted: f.mounted}
 	if in != nil {
 		info, err := in.Stat()
 		if err != nil {

@@ -53,7 +53,14 @@ func (p *pass) run(c *cobra.Command, job mkeyio.Job, inName, outName string) err
 	if err != nil {
 		return err
 	}
-	dst, err := jobOutput(out)
+	src, err := mkeyio.FromFile(in)
+	if err == nil {
+		err = checkRoom(out, &job, src)
+	}
+	var dst mkeyio.Output
+	if err == nil {
+		dst, err = jobOutput(out)
+	}
 	if err == nil {
 		_, err = p.transfer(c, job, dst, in, inName, out.IsStdout())
 	}

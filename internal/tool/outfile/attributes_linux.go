@@ -3,10 +3,34 @@ package outfile
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+// exclusive is the flag with which a block device that the system uses is not opened.
+const exclusive = unix.O_EXCL
+
+// fixed returns why no file can be renamed to the name of a file, or "". The error would
+// otherwise come when the whole output is written.
+func fixed(name string, file os.FileInfo) string {
+	var s unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, name, 0, unix.STATX_BASIC_STATS, &s); err == nil && s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return "it is a mount point"
+	}
+	dir, err := os.Stat(filepath.Dir(name))
+	if err != nil || dir.Mode()&os.ModeSticky == 0 || os.Geteuid() == 0 {
+		return ""
+	}
+	of, ok1 := file.Sys().(*syscall.Stat_t)
+	in, ok2 := dir.Sys().(*syscall.Stat_t)
+	if me := uint32(os.Geteuid()); ok1 && ok2 && of.Uid != me && in.Uid != me {
+		return "it belongs to another user, and the sticky bit of its directory forbids that"
+	}
+	return ""
+}
 
 // accessACL is the extended attribute that has a file's ACL.
 const accessACL = "system.posix_acl_access"

@@ -33,6 +33,10 @@ type Options struct {
 	// and for one that does not take what is written to it.
 	Context context.Context
 
+	// Mounted allows an output that is a block device which the system uses, for
+	// example a mounted one.
+	Mounted bool
+
 	// KeepExisting makes it an error, which is os.ErrExist, if there is a file of
 	// that name, at Create or at Commit.
 	KeepExisting bool
@@ -108,7 +112,14 @@ func Create(name string, o Options) (*File, error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	f, err := Open(ctx, name, os.O_WRONLY, 0)
+	flag := os.O_WRONLY
+	if isBlockDevice(to) && !o.Mounted {
+		flag |= exclusive
+	}
+	f, err := Open(ctx, name, flag, 0)
+	if flag&exclusive != 0 && errors.Is(err, syscall.EBUSY) {
+		return nil, fmt.Errorf("%s is mounted, or a part of another device: to write to it nevertheless, give --overwrite-mounted", name)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +149,9 @@ func replace(f *os.File, name string, to os.FileInfo, o Options) (*File, error) 
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return nil, err
+	}
+	if why := fixed(real, to); why != "" {
+		return nil, fmt.Errorf("%s cannot be replaced: %s", name, why)
 	}
 	out, err := create(real, o)
 	if err != nil {

@@ -1,6 +1,4 @@
-//go:build linux && (amd64 || arm64)
-
-package session
+package main
 
 import (
 	"os"
@@ -12,13 +10,18 @@ import (
 // TestTraceIsPrivate opens a trace's file under a umask that allows everything. Only the owner can read it.
 func TestTraceIsPrivate(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
-	trace := Trace{File: filepath.Join(t.TempDir(), "trace")}
-	w, err := trace.Open()
+	name := filepath.Join(t.TempDir(), "trace")
+	f := deviceFlags{trace: name, traceFormat: "text"}
+	traces, err := f.traces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := traces[0].Open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	st, err := os.Stat(trace.File)
+	st, err := os.Stat(name)
 	if err != nil {
 		t.Fatal(err)
 	}
