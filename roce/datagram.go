@@ -35,6 +35,7 @@ func (p *Port) NewAH(sgid int, to netip.AddrPort, tclass uint8) (*AH, error) {
 	if port == 0 {
 		port = UDPPort
 	}
+	ip = l.peer(ip)
 	to = netip.AddrPortFrom(ip, port)
 	return newAH(path{from: l, to: to, tos: dscp(tclass)}), nil
 }

@@ -31,7 +31,9 @@ type link struct {
 }
 
 func newLink(p *Port, index int, conn packetconn.Conn) *link {
-	l := &link{port: p, index: index, conn: conn, addr: conn.LocalAddr(), limits: conn.Limits(), removed: make(chan struct{})}
+	addr := conn.LocalAddr()
+	addr = netip.AddrPortFrom(addr.Addr().WithZone(""), addr.Port())
+	l := &link{port: p, index: index, conn: conn, addr: addr, limits: conn.Limits(), removed: make(chan struct{})}
 	l.limits.Bytes = min(l.limits.Bytes, packetconn.RecvSize)
 	if l.addr.IsValid() {
 		l.in.init()
@@ -98,6 +100,15 @@ func (p *Port) link(op string, index int, to netip.Addr) (*link, error) {
 		return nil, failure.New(op, syscall.EINVAL, "address %v: GID index %d is %v, of the other family", to, index, l.addr.Addr())
 	}
 	return l, nil
+}
+
+// peer returns the address of a peer as packets from it have it. The link at a link-local
+// address has one zone, which GIDs cannot name.
+func (l *link) peer(ip netip.Addr) netip.Addr {
+	if l.addr.Addr().IsLinkLocalUnicast() {
+		return ip.WithZone("")
+	}
+	return ip
 }
 
 // path is the route of packets to a peer, from an entry of the GID table to an

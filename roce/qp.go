@@ -119,6 +119,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	case c.MinRNRTimer > 31:
 		return failure.New(op, syscall.EINVAL, "min_rnr_timer %d: must be 0 to 31", c.MinRNRTimer)
 	}
+	ip = l.peer(ip)
 	if c.Peer.Port() == 0 {
 		c.Peer = netip.AddrPortFrom(ip, UDPPort)
 	} else {

@@ -407,6 +407,10 @@ func (c *conn) prepare(n int) {
 func (c *conn) take(i int, t *packetconn.Datagrams) {
 	m, s := &c.rx.hdrs[i], &c.rx.slots[i]
 	t.Addr = c.zones.take(&s.name)
+	if c.local.Addr().Zone() != "" {
+		// A socket at a link-local address is bound to its link: peers need no zone.
+		t.Addr = netip.AddrPortFrom(t.Addr.Addr().WithZone(""), t.Addr.Port())
+	}
 	t.Buf = t.Buf[:m.len]
 	control := unsafe.Slice((*byte)(unsafe.Pointer(&s.control)), unsafe.Sizeof(s.control))
 	a := parseControl(control[:min(uint64(m.hdr.Controllen), uint64(len(control)))])

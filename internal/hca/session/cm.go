@@ -29,7 +29,7 @@ func openService(d *uverbs.Device) (*cmcore.Service, rdmacm.Device, error) {
 	for _, g := range d.Adapter().GIDs() {
 		addr := netip.Addr{}
 		// Messages leave from the device's address: only its GID can connect.
-		if a := netip.AddrFrom16(g.GID).Unmap(); g.RoCEv2 && a == eng.Addr().Unmap() {
+		if a := netip.AddrFrom16(g.GID).Unmap(); g.RoCEv2 && a == eng.Addr().Unmap().WithZone("") {
 			addr = a
 		}
 		c.GIDs = append(c.GIDs, addr)
