@@ -125,7 +125,7 @@ func (q *QP) arrange(b *builder, now int64) (ready, more bool) {
 		c.phase, c.to, c.tries = connecting, targetOf(w), 0
 		c.due = c.at <= now
 		q.link, q.flow = w.AH.from, w.AH.flow
-		q.recv.Peer, q.recv.Route, q.recv.TOS, q.recv.DestQPN = w.AH.to, w.AH.route, w.AH.tos, w.DestQPN
+		q.recv.Peer, q.recv.Route, q.tos, q.recv.DestQPN = w.AH.to, w.AH.route, w.AH.tos, w.DestQPN
 		q.fromPort, q.fromIn = w.AH.to.Port(), wire.NewFlow(w.AH.to, q.link.addr)
 		q.ids = identifications{}
 	}

@@ -178,7 +178,7 @@ func (q *QP) join(c *connection, h *wire.Dynamic, psn uint32) bool {
 	}
 	err = child.RTR(RecvConfig{
 		Peer: c.path.to, SGIDIndex: q.link.index, DestQPN: c.id.num, MTU: 128 << h.Code, PSN: psn,
-		MaxDestRdAtomic: c.reads, MinRNRTimer: q.recv.MinRNRTimer, Selective: true, TrafficClass: q.recv.TOS, Route: q.recv.Route,
+		MaxDestRdAtomic: c.reads, MinRNRTimer: q.recv.MinRNRTimer, Selective: true, TrafficClass: q.tos, Route: q.recv.Route,
 	})
 	if err != nil {
 		child.end()
@@ -230,7 +230,7 @@ func (t *target) answer(q *QP, to *wire.Dynamic, h wire.Dynamic) {
 
 // answerPath returns the path to the source of the last packet.
 func (q *QP) answerPath() path {
-	return path{from: q.link, to: q.source(), route: q.recv.Route, tos: q.recv.TOS}
+	return path{from: q.link, to: q.source(), route: q.recv.Route, tos: q.tos}
 }
 
 // put queues an answer. It drops the answer if too many wait; the initiator

@@ -39,6 +39,7 @@ type QP struct {
 	ids      identifications
 	fromPort uint16      // UDP port that the last packet came from, which may differ from recv.Peer's; see source
 	batches  bool        // h is a BatchHandler
+	tos      byte        // DSCP bits of its packets
 	early    loan.Ledger // packets from the buffers of early packets that the Handler may hold until EndBatch
 	send     transmission
 	recv     reception
@@ -83,7 +84,7 @@ func (q *QP) source() netip.AddrPort {
 
 // path returns the path to the peer of a connected QP.
 func (q *QP) path() path {
-	w := path{from: q.link, to: q.recv.Peer, route: q.recv.Route, tos: q.recv.TOS}
+	w := path{from: q.link, to: q.recv.Peer, route: q.recv.Route, tos: q.tos}
 	if q.near {
 		w.near = q.port.linkAt(w.to)
 	}
@@ -139,7 +140,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	if q.dynamic() {
 		c.Peer, c.Selective, c.Payload = netip.AddrPort{}, false, 0
 	}
-	q.recv, q.link = c.keep(), l
+	q.recv, q.link, q.tos = c.keep(), l, dscp(c.TrafficClass)
 	q.resp.init(&c)
 	q.ids = identifications{}
 	q.state = rdma.StateRTR

@@ -178,15 +178,16 @@ func connect(a *end, qp *QP, b *end, peer *QP) { connectWith(a, qp, b, peer, 0) 
 // connectWith is connect with the capabilities that both ends agreed on (rdma.QPModify.Caps).
 func connectWith(a *end, qp *QP, b *end, peer *QP, caps uint32) {
 	a.t.Helper()
-	connectWith(a, qp, b, peer, func(*rdma.QPModify) {})
+	connectAs(a, qp, b, peer, func(m *rdma.QPModify) { m.Caps = caps })
 }
 
-func connectWith(a *end, qp *QP, b *end, peer *QP, change func(*rdma.QPModify)) {
+// connectAs is connect with other attributes, which change sets.
+func connectAs(a *end, qp *QP, b *end, peer *QP, change func(*rdma.QPModify)) {
 	a.t.Helper()
 	m := rdma.QPModify{
 		State: rdma.StateInit, Port: 1, AccessFlags: rdma.RemoteRead | rdma.RemoteWrite | rdma.RemoteAtomic, QKey: testQKey,
 		AV: rdma.AH{DGID: rdma.GIDOf(b.dev.Addr())}, PathMTU: rdma.MTU1024, DestQPN: peer.Num(),
-		MaxDestRdAtomic: 4, MinRNRTimer: 1, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4, Caps: caps,
+		MaxDestRdAtomic: 4, MinRNRTimer: 1, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4,
 	}
 	change(&m)
 	for _, to := range []rdma.State{rdma.StateInit, rdma.StateRTR, rdma.StateRTS} {

@@ -34,7 +34,7 @@ func TestEndedProcess(t *testing.T) {
 		for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRFetchAdd, rdma.WRSend, rdma.WRSendImm} {
 			n := inproc.NewNetwork(nil)
 			x, y := newEnd(t, n, "192.0.2.1", QPAttr{}), newEnd(t, n, "192.0.2.2", QPAttr{})
-			connectWith(x, x.qp, y, y.qp, func(m *rdma.QPModify) { m.Timeout, m.RetryCnt = 1, 0 })
+			connectAs(x, x.qp, y, y.qp, func(m *rdma.QPModify) { m.Timeout, m.RetryCnt = 1, 0 })
 			connect(y, y.qp, x, x.qp)
 			_, from := x.slice(8, rdma.LocalWrite)
 			r, err := y.pd.NewRegion(RegionAttr{Memory: goneMemory{copied}, Length: 4096, Access: rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic})

@@ -59,7 +59,7 @@ type MKey struct {
 
 	mu     sync.Mutex // guards the following fields
 	freed  invalidation
-	length uint64 // length in bytes of the layout that was configured last
+	length uint64 // length in bytes of the layout that was configured last, or SetLength's
 }
 
 // invalidation is the request that freed a key.
@@ -125,6 +125,20 @@ func (k *MKey) InUse() bool { return k.door.InUse() }
 
 // Configure configures the key at once, without a request.
 func (k *MKey) Configure(c *Configuration) error { return k.configure(c) }
+
+// Length returns the length in bytes of the layout that was configured last.
+func (k *MKey) Length() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.length
+}
+
+// SetLength sets the length that Length returns until the key gets a layout.
+func (k *MKey) SetLength(n uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.length = n
+}
 
 // PD returns the protection domain of the key.
 func (k *MKey) PD() *PD { return k.pd() }

@@ -150,7 +150,7 @@ func (q *QP) translateList(s *confSlot, u *prm.UMR) error {
 		return nil
 	}
 	if !u.HasLayout && o.guest == nil {
-		u.HasLayout, u.Len = true, o.length // another list of the same length
+		u.HasLayout, u.Len = true, o.eng.Length() // another list of the same length
 	}
 	// A program's list is checked by the part of it that is used. Drivers pad a guest's list to
 	// whole blocks of 64 bytes.
@@ -204,9 +204,6 @@ func (o *mkeyObject) layoutBegan(s *confSlot, u *prm.UMR) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.logPage, o.start = u.LogPage, u.Start
-	if u.HasLayout {
-		o.length = u.Len
-	}
 	switch {
 	case o.guest == nil || o.guest.closed:
 	case s.part != nil:

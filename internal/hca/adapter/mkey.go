@@ -18,12 +18,12 @@ type mkeyObject struct {
 	uid       uint16
 	mode      uint8 // prm.AccessMode*
 
-	logPage       uint8 // mu guards it and the following fields
-	mu            sync.Mutex
-	start, length uint64
-	expected      bool // count of errors, modulo 2, that is reported next
-	reported      bool // count of errors reported, modulo 2
-	memory, wire  reportFormat
+	logPage      uint8 // mu guards it and the following fields
+	mu           sync.Mutex
+	start        uint64
+	expected     bool // count of errors, modulo 2, that is reported next
+	reported     bool // count of errors reported, modulo 2
+	memory, wire reportFormat
 }
 
 // guestKey is the additional state of a guest's key. A key for physical addresses is a region of
@@ -135,7 +135,8 @@ func (c *Context) createMKey(x *call) error {
 	if err != nil {
 		return err
 	}
-	o := &mkeyObject{ctx: c, eng: e, uid: x.uid, mode: m.Mode, octowords: m.Octowords, logPage: m.LogPage, start: m.Start, length: m.Len}
+	o := &mkeyObject{ctx: c, eng: e, uid: x.uid, mode: m.Mode, octowords: m.Octowords, logPage: m.LogPage, start: m.Start}
+	e.SetLength(m.Len)
 	if c.guest {
 		o.guest = &guestKey{}
 		if keyList(m.Mode) {
