@@ -16,28 +16,32 @@ func newControl() *cobra.Command {
 		Use:     "control SOCKET FAULT",
 		GroupID: groupDevice,
 		Short:   "Ask for faults of a run's devices",
-		Long: `Control asks for faults of the devices of a run that was started with --control SOCKET, so
-that the error paths of its programs can be tried:
+		Long: `Control asks for faults of the devices of a run that was started with --control
+SOCKET, so that the error paths of its programs can be tried:
 
-  port down     the ports lose their links: no packet leaves or arrives, and requests in
-                flight end when their retries are used up. Programs get the event
-                IBV_EVENT_PORT_ERR; the state in ibv_query_port, sysfs and netlink is DOWN
+  port down     the ports lose their links: no packet leaves or arrives, and requests
+                in flight end when their retries are used up. Programs get the event
+                IBV_EVENT_PORT_ERR; the state in ibv_query_port, sysfs and netlink is
+                DOWN
   port up       the links are there again: IBV_EVENT_PORT_ACTIVE
   device fatal  the devices fail. Programs get IBV_EVENT_DEVICE_FATAL, and
-                RDMA_CM_EVENT_DEVICE_REMOVAL for each rdma_cm_id; their commands are EIO from
-                then on, nothing answers the peers, and requests have no completions. A
-                program can open the device anew
-  gid change    the GIDs of the device's address move from the indexes 2 and 3 to 4 and 5, or
-                back, as if the address had been removed and added: IBV_EVENT_GID_CHANGE.
-                Connections go on
-  qp N error    queue pair N fails: IBV_EVENT_QP_FATAL, and its requests are flushed. N is the
-                number in ibv_qp and in traces, decimal or hexadecimal after 0x
+                RDMA_CM_EVENT_DEVICE_REMOVAL for each rdma_cm_id. Their commands are
+                EIO from then on, nothing answers the peers, and requests have no
+                completions. A program can open the device anew
+  gid change    the GIDs of the device's address move from the indexes 2 and 3 to 4
+                and 5, or back, as if the address had been removed and added:
+                IBV_EVENT_GID_CHANGE. Connections go on
+  qp N error    queue pair N fails: IBV_EVENT_QP_FATAL, and its requests are flushed.
+                N is the number in ibv_qp and in traces, decimal or hexadecimal after
+                0x
   loss SHARE    a share of the packets that the devices send is lost: 5%, or 0.05
-  clear         the ports are up, nothing is lost beyond --fault, and the GIDs have their first
-                indexes. Programs whose device has failed must open it anew
+  clear         the ports are up, nothing is lost beyond --fault, and the GIDs have
+                their first indexes. Programs whose device has failed must open it
+                anew
 
-A network interface that goes down (ip link set dev eth0 down) takes the port of its device
-with it, without this command. Only the user who started the run, and root, may do this.`,
+A network interface that goes down (ip link set dev eth0 down) takes the port of its
+device with it, without this command. Only the user who started the run, and root, may do
+this.`,
 		Example: `  softmkey run --control /tmp/control -- ./program
   softmkey control /tmp/control port down
   softmkey control /tmp/control loss 5%

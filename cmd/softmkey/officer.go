@@ -18,10 +18,11 @@ func newOfficer() *cobra.Command {
 		Use:     "officer",
 		GroupID: groupDevice,
 		Short:   "Change the secrets of a run while its programs work",
-		Long: `Officer changes the secrets of a run that was started with --control SOCKET (or --officer SOCKET), as a crypto
-officer does: it adds, replaces and deletes import KEKs and credentials of devices in
-wrapped import mode. A login whose KEK or credential was replaced or deleted becomes
-invalid, as on an adapter; the DEKs that were made with it stay.
+		Long: `Officer changes the secrets of a run that was started with --control SOCKET, or with
+--officer SOCKET, as a crypto officer does: it adds, replaces and deletes import KEKs and
+credentials of devices in wrapped import mode. A login whose KEK or credential was
+replaced or deleted becomes invalid, as on an adapter; the DEKs that were made with it
+stay.
 
 Fail-dek puts a data encryption key that a program has made into state error, in both
 import modes, as if the adapter had found its memory corrupted: requests that use it fail.
