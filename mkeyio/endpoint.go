@@ -40,6 +40,9 @@ func FromFile(f *os.File) (Input, error) {
 	if !info.Mode().IsRegular() && !device {
 		return From(f), nil
 	}
+	if !device && info.Size() == 0 {
+		return From(f), nil // files of /proc, some of which have no end to seek
+	}
 	base, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {
 		return Input{}, err
