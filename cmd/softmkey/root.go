@@ -29,13 +29,14 @@ fields are T10-DIF (guard, application tag, reference tag), CRC32, CRC32C or CRC
 in files also those of NVMe. 'softmkey help sig' describes how to write a signature on
 the command line.
 
-IN and OUT are files; '-' is standard input or standard output. An output file
-appears under its name when it is complete and on the disk. After an error there is
-no output file, and an existing file is unchanged. A file that is replaced keeps its mode,
-owner, ACL and extended attributes; other hard links to it keep the old content. If the file system does not support
-files without a name (NFS, FAT), a command that is killed with SIGKILL leaves a file
-.NAME.softmkey-... behind. Data that was already written to standard output or to a
-device stays. Files of any size are processed in constant memory, on all cores.
+IN and OUT are files; '-' is standard input or standard output. An output file appears
+under its name when it is complete and on the disk. After an error there is no output
+file, and an existing file is unchanged. A file that is replaced keeps its mode, owner,
+ACL and extended attributes; other hard links to it keep the old content. If the file
+system does not support files without a name (NFS, FAT), a command that is killed with
+SIGKILL leaves a file .NAME.softmkey-... behind. Data that was already written to
+standard output or to a device stays. Files of any size are processed in constant
+memory, on all cores.
 
 A file that a command writes or replaces is locked against all other commands, and one
 that it reads against those that write it, as flock(1) does. A command that finds a file
