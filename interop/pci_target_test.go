@@ -23,7 +23,7 @@ found() { [ -b $disk ]; }
 gone() { ! [ -b $disk ]; }
 use="-t rdma -a $peer -s 4420 -q nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555 -I 11111111-2222-3333-4444-555555555555"
 discover() { nvme discover $use >/tmp/found; cat /tmp/found; grep "subnqn: *disks" /tmp/found && grep "trtype: *rdma" /tmp/found; }
-connect() { nvme connect $use -n disks --nr-io-queues=2 --ctrl-loss-tmo=120 --reconnect-delay=1 && eventually found; }
+connect() { nvme connect $use -n disks --nr-io-queues=2 --ctrl-loss-tmo=120 --reconnect-delay=1 --keep-alive-tmo=60 && eventually found; }
 leave() { nvme disconnect -n disks && eventually gone; }
 integrity() { cat /sys/block/nvme0n1/integrity/format; grep T10-DIF-TYPE1-CRC /sys/block/nvme0n1/integrity/format && grep -x 512 /sys/block/nvme0n1/queue/logical_block_size; }
 # same SIZE: 256 KiB are written and read in requests of a size, and compared.

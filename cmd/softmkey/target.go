@@ -17,6 +17,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/nbd/image"
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/overrdma"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
@@ -279,19 +280,16 @@ func (m *targetMedium) present(s *mkey.Signature) {
 	}
 }
 
-// targetStore is the medium of a namespace.
-type targetStore struct {
-	*mkeyio.View
-	image *os.File
+// damagedFile is an image with damage.
+type damagedFile struct {
+	image.File
+	nvmet.DamagedStore
 }
-
-// Flush implements nvmet.Store.
-func (s targetStore) Flush() error { return s.image.Sync() }
 
 // open opens and locks an image.
 func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *nvmet.Namespace, done func() error, err error) {
 	ns = &nvmet.Namespace{BlockSize: m.block, PI: m.pi, ReadOnly: f.readOnly}
-	damaged := nvmet.DamagedStore{BlockSize: m.block, Stride: m.stride}
+	damaged := damagedFile{DamagedStore: nvmet.DamagedStore{BlockSize: m.block, Stride: m.stride}}
 	for _, v := range f.damage {
 		d, err := nvmet.ParseDamage(v)
 		switch {
@@ -316,7 +314,8 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 	if f.readOnly {
 		flags = os.O_RDONLY
 	}
-	image, err := os.OpenFile(name, flags, 0)
+	// Without O_NONBLOCK, the opening of a named pipe would wait for its other end.
+	file, err := os.OpenFile(name, flags|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if !f.readOnly && errors.Is(err, os.ErrPermission) {
 			err = fmt.Errorf("%w: --read-only serves it to readers", err)
@@ -325,18 +324,24 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 	}
 	defer func() {
 		if err != nil {
-			image.Close()
+			file.Close()
 		}
 	}()
-	size, ok := seekable(image)
+	size, ok := seekable(file)
 	if !ok {
 		return nil, nil, fmt.Errorf("%s: an image must be a file or a block device", name)
 	}
-	if err := lockImage(image, f.readOnly); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	if err := lockImage(file, f.readOnly); err != nil {
+		return nil, nil, err
 	}
-	damaged.Medium = image
-	view, err := mkeyio.NewView(m.job, &damaged, size)
+	damaged.File.File, damaged.Medium = file, file
+	view, err := image.New(&damaged, image.Options{
+		Job: m.job, Size: size, ReadOnly: f.readOnly,
+		Bad: func(*mkey.BadBlock) {}, Kept: func(uint64) {}, // the command that needed the block reports it
+		Failed: func(op string, offset int64, err error) {
+			fmt.Fprintf(c.ErrOrStderr(), "softmkey: %s: %s at %d: %v\n", name, op, offset, err)
+		},
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", name, reason(err))
 	}
@@ -344,7 +349,7 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 	if m.pi > 0 {
 		stride += 8
 	}
-	ns.Store, ns.Blocks = targetStore{view, image}, uint64(view.Size()/stride)
+	ns.Store, ns.Blocks = view, uint64(view.Size()/stride)
 	if ns.Blocks == 0 {
 		return nil, nil, fmt.Errorf("%s: has %d bytes, which are less than a block", name, size)
 	}
@@ -358,11 +363,7 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 	sum := sha256.Sum256([]byte(f.nqn + "\x00" + path))
 	copy(ns.ID[:], sum[:])
 	ns.ID[6], ns.ID[8] = ns.ID[6]&0x0f|0x80, ns.ID[8]&0x3f|0x80 // a UUID of version 8
-	return ns, func() error {
-		err := image.Sync()
-		_ = view.Close() // always returns nil
-		return first(err, image.Close())
-	}, nil
+	return ns, func() error { return first(view.Close(), file.Close()) }, nil
 }
 
 // targetReport reports commands that ended with a media error.
