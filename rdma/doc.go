@@ -12,6 +12,8 @@
 //   - the operations of send requests, [WROp] and [WRWrite] to [WRNop]: a Chain has a method
 //     for each;
 //   - alternate paths, and queues that are resized: [AttrAltPath], [AttrPathMigState], [AttrCap];
+//   - events of ports and of the whole device, which only adapters with a firmware raise:
+//     [EventPortActive], [EventPortErr], [EventGIDChange], [EventDeviceFatal];
 //   - [StatusError] and [FlagNames], which only packages below verbs use.
 //
 // The package contains only values, which can be printed, compared and copied.

@@ -47,11 +47,7 @@ func TestReordering(t *testing.T) {
 // be taken for lost, and the rate must be about that of the same path without reordering. (The window for
 // READ responses is cut until the requester has learned how far they overtake one another.)
 func TestReorderingLinks(t *testing.T) {
-	const mtu = 1024
-	bytes := 32 << 20
-	if testing.Short() {
-		bytes = 8 << 20
-	}
+	const bytes, mtu = 32 << 20, 1024
 	for _, delay := range []time.Duration{200 * time.Microsecond, 2 * time.Millisecond} {
 		for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead} {
 			t.Run(fmt.Sprintf("%v, %v", delay, op), func(t *testing.T) {
@@ -64,7 +60,7 @@ func TestReorderingLinks(t *testing.T) {
 					lost = l.port[0].Counters().LostPackets
 				}
 				t.Logf("%v, and %v with reordering; %d of %d packets taken for lost", took[0], took[1], lost, bytes/mtu)
-				if took[1] > took[0]*5/4 || lost > uint64(bytes/mtu/50) {
+				if took[1] > took[0]*5/4 || lost > bytes/mtu/50 {
 					t.Errorf("%v, and %v with reordering, want a quarter more at most; %d of %d packets taken for lost, want one in 50 at most", took[0], took[1], lost, bytes/mtu)
 				}
 			})

@@ -130,7 +130,7 @@ func TestPSNsDiffer(t *testing.T) {
 				if d, most := p.clock-start, 7*int64(AckTimeout(12))/2; d > most {
 					t.Errorf("failed after %d µs, want %d at most", d/1000, most/1000)
 				}
-				want := fmt.Sprintf("the peer expects PSN 7 and acknowledges 6; this side sends %d (10.0.0.2:4791 QP %#x, after 2 retries of %v)",
+				want := fmt.Sprintf("the peer expects PSN 0x7 and acknowledges 0x6; this side sends %#x (10.0.0.2:4791 QP %#x, after 2 retries of %v)",
 					first, p.qp[1].num, AckTimeout(12))
 				if got := p.mem[0].ended[0].w.Err.Error(); got != want {
 					t.Errorf("reason %q, want %q", got, want)

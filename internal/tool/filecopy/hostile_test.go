@@ -226,7 +226,7 @@ func TestHostileReceiver(t *testing.T) {
 			if err := a.bulk.Start().Write(m.rkey, m.addr).SGE(a.memory.SGE(0, 100)).Complete(); err != nil {
 				a.t.Error(err)
 			}
-		}, "data connection: QP access error"},
+		}, "data connection: QP request error"},
 		{"STOP because the disk is full", keyplan.Terms{}, func(a attacker) {
 			a.say(message{kind: kindStop, reason: reasonFailed, text: "no space left on device"})
 		}, "the other side stopped: no space left on device"},

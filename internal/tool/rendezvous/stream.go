@@ -75,7 +75,8 @@ func newStream(dev *verbs.Device) (s *stream, err error) {
 	if s.qp, err = s.pd.NewQP(verbs.QPAttr{SendCQ: s.sends, RecvCQ: s.recvs, MaxSendWR: 2, MaxRecvWR: streamRecvs}); err != nil {
 		return s, err
 	}
-	if err = cm.Init(s.qp, verbs.LocalWrite); err != nil {
+	// RemoteWrite admits the peer's empty WRITEs (keep). It opens no memory: no region grants it.
+	if err = cm.Init(s.qp, verbs.LocalWrite|verbs.RemoteWrite); err != nil {
 		return s, err
 	}
 	for i := range streamRecvs {
