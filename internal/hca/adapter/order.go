@@ -10,22 +10,34 @@ import "github.com/softmkey/softmkey/internal/hca/prm"
 // QPs that configure keys or bind windows before the others. The other order needs no care: a
 // program must not configure a key again while requests use it.
 
-// rungQPs are the QPs whose records have changed and that were not served yet.
-type rungQPs struct{ all []rungQP }
+// rungQPs are the QPs whose records have changed and that were not served yet, in the order in
+// which records are read.
+type rungQPs struct {
+	all []rungQP
 
-// rungQP is such a QP, with what QP.took found.
-type rungQP struct {
-	qp          *QP
-	send, flush bool
+	// In a second reading, known is the number of QPs that the first one found, and next the
+	// first of them that the second one has not met yet.
+	known, next int
 }
 
-// take takes a record of a QP.
+// rungQP is such a QP, with its record.
+type rungQP struct {
+	qp         *QP
+	recv, send uint32
+}
+
+// take notes a record that has changed. The QP does not learn of it yet: its transport may be at
+// work on another goroutine, and would begin the new requests before those of QPs that go first.
 func (r *rungQPs) take(q *QP, recv, send uint32) bool {
-	newSend, flush := q.took(recv, send)
-	if !newSend && !flush {
+	if !q.changed(recv, send) {
 		return false
 	}
-	r.all = append(r.all, rungQP{q, newSend, flush})
+	if r.next < r.known && r.all[r.next].qp == q {
+		r.all[r.next].recv, r.all[r.next].send = recv, send
+		r.next++
+		return true
+	}
+	r.all = append(r.all, rungQP{q, recv, send})
 	return true
 }
 
@@ -36,35 +48,39 @@ func (r *rungQPs) take(q *QP, recv, send uint32) bool {
 // then.
 func (c *Context) scanInOrder() (worked bool) {
 	r := &c.order
+	r.known, r.next = 0, 0
 	if worked = c.readAll(r); !worked {
 		return false
 	}
 	if c.plan.records > 1 {
+		r.known = len(r.all)
 		c.readAll(r)
 	}
 	if len(r.all) > 1 {
-		for i, q := range r.all {
-			if q.send && q.qp.configures() {
-				q.qp.serve(q.send, q.flush)
-				r.all[i].send, r.all[i].flush = false, false
+		for i := range r.all {
+			if q := &r.all[i]; q.qp.configures(uint16(q.send)) {
+				q.qp.rang(q.recv, q.send)
+				q.qp = nil
 			}
 		}
 	}
-	for _, q := range r.all {
-		q.qp.serve(q.send, q.flush)
+	for i := range r.all {
+		if q := &r.all[i]; q.qp != nil {
+			q.qp.rang(q.recv, q.send)
+		}
 	}
 	clear(r.all)
 	r.all = r.all[:0]
 	return true
 }
 
-// configures reports whether a request that was posted and not begun configures a key or binds
-// a window.
-func (q *QP) configures() bool {
+// configures reports whether a request before index to that was not begun configures a key or
+// binds a window.
+func (q *QP) configures(to uint16) bool {
 	q.eng.Lock()
 	defer q.eng.Unlock()
 	s := &q.sq
-	waiting := int(s.rung - s.next)
+	waiting := int(to - s.next)
 	if waiting > s.count {
 		return false // the queue is about to fail
 	}

@@ -306,17 +306,28 @@ func (q *QP) setState(to rdma.State, fields ...Field) {
 	}
 }
 
+// changed reports whether a doorbell record of the QP has something new.
+func (q *QP) changed(recv, send uint32) bool {
+	q.eng.Lock()
+	defer q.eng.Unlock()
+	return q.eng.StateLocked() >= rdma.StateRTR && (q.sq.count > 0 && uint16(send) != q.sq.rung || q.rq.count > 0 && uint16(recv) != q.rq.rung)
+}
+
 // rang takes a doorbell record of the QP, serves what is new, and reports whether there was
-// something.
+// something. A record that was read before a RESET has the indexes of before: it counts no more.
 func (q *QP) rang(recv, send uint32) (worked bool) {
 	newSend, flush := q.took(recv, send)
-	q.serve(newSend, flush)
+	if newSend {
+		q.eng.Post()
+	}
+	if flush {
+		q.eng.PostRecv()
+	}
 	return newSend || flush
 }
 
 // took takes a doorbell record of the QP, and reports whether send requests are to be begun and
-// receive requests to be flushed. A record that was read before a RESET has the indexes of
-// before: it counts no more.
+// receive requests to be flushed.
 func (q *QP) took(recv, send uint32) (newSend, flush bool) {
 	q.eng.Lock()
 	defer q.eng.Unlock()
@@ -331,16 +342,6 @@ func (q *QP) took(recv, send uint32) (newSend, flush bool) {
 	}
 	q.setState(state) // under the lock, or a Modify could come in between
 	return newSend, newRecv && state == rdma.StateErr
-}
-
-// serve begins the requests that took found.
-func (q *QP) serve(send, flush bool) {
-	if send {
-		q.eng.Post()
-	}
-	if flush {
-		q.eng.PostRecv()
-	}
 }
 
 // lostMemory takes the QP to ERR: the program has unmapped memory that the queues need.

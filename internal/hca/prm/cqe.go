@@ -45,7 +45,7 @@ const CQESize = 64
 // The network headers of RoCE v2 in the service level of a datagram's completion: bit 3
 // means UDP, the other bits select the header. UCX uses them to find the destination GID.
 const (
-	SLGRH  = 1<<3 | 0 // RoCE v1
+	SLGRH  = 1 << 3 // RoCE v1
 	SLIPv6 = 1<<3 | 1
 	SLIPv4 = 1<<3 | 2
 )

@@ -121,10 +121,6 @@ func (a *access) save(buf []byte, lba uint64) result {
 
 // damage damages blocks on the wire.
 func (a *access) damage(buf []byte) (hit bool) {
-	stride := a.ns.BlockSize
-	if a.prot.onWire() {
-		stride += fieldSize
-	}
 	for _, d := range a.ns.Wire {
 		if d.Part == Data || a.prot.onWire() {
 			hit = d.apply(buf, a.SLBA, uint64(a.Blocks), a.ns.BlockSize, a.ns.stride()) || hit
