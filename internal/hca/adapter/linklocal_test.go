@@ -15,7 +15,7 @@ import (
 func TestEveryGIDReaches(t *testing.T) {
 	for _, addrs := range [][2]string{{"10.0.0.1", "10.0.0.2"}, {"fd00:a::1", "fd00:a::2"}, {"fe80::1", "fe80::2"}, {"2001:db8::5054:ff:fe12:3456", "2001:db8::99"}} {
 		n := inproc.NewNetwork(nil)
-		o := options{shared: true}
+		o := options{}
 		a, b := start(t, n, netip.MustParseAddr(addrs[0]), o), start(t, n, netip.MustParseAddr(addrs[1]), o)
 		mr, at := b.mr(64, 0xf)
 		for index := range a.dev.GIDs() {

@@ -51,7 +51,7 @@ func (h *headers) want(t *testing.T, what, fields string) {
 // connected by a command.
 func TestTrafficClass(t *testing.T) {
 	h := &headers{seen: map[string]int{}}
-	p := newPair(t, options{shared: true, wrap: func(c packetconn.Conn) packetconn.Conn { return headerConn{c, h} }})
+	p := newPair(t, options{wrap: func(c packetconn.Conn) packetconn.Conn { return headerConn{c, h} }})
 	mr, at := p.b.mr(1<<16, 0xf)
 	const tclass, hops = 0x69, 17
 	const connected, addressed = "class 0x6a, hops 0", "class 0x6a, hops 17"

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -210,14 +211,21 @@ func TestLowLimit(t *testing.T) {
 // open. The last one finds no number, and the supervisor says why.
 func TestDescriptors(t *testing.T) {
 	for _, program := range []string{"low hard limit", "many files", "no number"} {
+		var mu sync.Mutex // several calls may be refused at a time
 		var refused []string
 		_, end := startWith(t, program, &fakeDevice{}, func(cfg *Config) {
-			cfg.Refused = func(_ int, what string, err error) { refused = append(refused, what+": "+err.Error()) }
+			cfg.Refused = func(_ int, what string, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				refused = append(refused, what+": "+err.Error())
+			}
 		})
 		if out, state := end(); state != 0 {
 			t.Errorf("%s: %v: %s", program, state, out)
 		}
+		mu.Lock()
 		why := strings.Join(refused, "\n")
+		mu.Unlock()
 		if want := program == "no number"; want != strings.Contains(why, "open /dev/infiniband/uverbs0: ") || want != strings.Contains(why, "open files is 150") {
 			t.Errorf("%s: the reason %q", program, why)
 		}
