@@ -21,6 +21,10 @@ type Input struct {
 	size int64 // length of the stream in at
 
 	sparse *os.File // at, if it is a file with holes
+
+	// Padded; 0: the stream is not padded.
+	block int64
+	data  int64 // bytes before the padding: of an input at offsets its length, of others what was read
 }
 
 // From returns r as an input. It is read in order, to its end.
@@ -66,6 +70,23 @@ func FromFile(f *os.File) (Input, error) {
 	return in, nil
 }
 
+// Padded returns the input followed by bytes of 0 up to a multiple of block bytes, so that its
+// last block is whole. It panics if block is not positive.
+func (in Input) Padded(block int) Input {
+	if block <= 0 {
+		panic(fmt.Sprintf("mkeyio: padding to blocks of %d bytes", block))
+	}
+	in.block = int64(block)
+	if in.at != nil {
+		in.data = in.size
+		in.size += in.missing()
+	}
+	return in
+}
+
+// missing returns the number of bytes of padding after the data.
+func (in *Input) missing() int64 { return (in.block - in.data%in.block) % in.block }
+
 // check refuses the zero value, and an input of a nil reader or file.
 func (in *Input) check() error {
 	switch {
@@ -82,6 +103,11 @@ func (in *Input) Size() (n int64, known bool) { return in.size, in.at != nil }
 
 // readAt fills p with the stream's bytes from off.
 func (in *Input) readAt(p []byte, off int64) error {
+	if in.block != 0 && off+int64(len(p)) > in.data {
+		n := max(in.data-off, 0)
+		clear(p[n:])
+		p = p[:n]
+	}
 	off += in.base
 	if in.sparse != nil && isHole(in.sparse, off, int64(len(p))) {
 		clear(p)
@@ -100,6 +126,14 @@ func (in *Input) readNext(p []byte) (int, error) {
 	n, err := fullio.Read(in.seq, p)
 	if errors.Is(err, io.EOF) {
 		err = nil
+	}
+	if in.block != 0 {
+		in.data += int64(n)
+		if err == nil && n < len(p) { // the end, in a chunk of whole blocks
+			pad := min(int(in.missing()), len(p)-n)
+			clear(p[n:][:pad])
+			n, in.data = n+pad, in.data+int64(pad)
+		}
 	}
 	return n, err
 }

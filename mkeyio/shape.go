@@ -58,6 +58,10 @@ func newShape(j *Job) (shape, error) {
 		s.unitInMemory = j.Crypto.OnMemory(j.Signature)
 		s.unitInInput = s.unitInMemory == (j.Direction == TX)
 	}
+	// Each worker holds chunks of at least a block in memory.
+	if b := max(s.in.Block, s.out.Block); b > chunkLimit {
+		return s, failure.New("mkeyio run", syscall.EINVAL, "blocks of %d bytes: must be at most %d", b, int64(chunkLimit))
+	}
 	if err := s.begin(j.Offset); err != nil {
 		return s, err
 	}

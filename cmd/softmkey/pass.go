@@ -23,6 +23,7 @@ type pass struct {
 	keepGoing bool
 	silent    bool // print no warnings
 	secret    bool // the output is decrypted data, which only its owner may read
+	pad       int  // pad IN with zeros to blocks of this size; 0: do not
 }
 
 // bind adds the flags of a command that writes OUT.
@@ -53,7 +54,7 @@ func (p *pass) run(c *cobra.Command, job mkeyio.Job, inName, outName string) err
 	if err != nil {
 		return err
 	}
-	src, err := mkeyio.FromFile(in)
+	src, err := p.source(in)
 	if err == nil {
 		err = checkRoom(out, &job, src)
 	}
@@ -72,10 +73,19 @@ func (p *pass) run(c *cobra.Command, job mkeyio.Job, inName, outName string) err
 	return cmp.Or(out.Commit(), err)
 }
 
+// source returns IN as an input.
+func (p *pass) source(in *os.File) (mkeyio.Input, error) {
+	src, err := mkeyio.FromFile(in)
+	if err == nil && p.pad != 0 {
+		src = src.Padded(p.pad)
+	}
+	return src, err
+}
+
 // transfer executes a job from in to dst, shows the progress and reports the outcome. The
 // report goes to standard error if the data goes to standard output.
 func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in *os.File, inName string, toStdout bool) (mkeyio.Report, error) {
-	src, err := mkeyio.FromFile(in)
+	src, err := p.source(in)
 	if err != nil {
 		return mkeyio.Report{}, err
 	}
