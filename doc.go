@@ -20,7 +20,7 @@
 //   - [github.com/softmkey/softmkey/cm]: connections by IP address and port, in the shape of
 //     package net
 //   - [github.com/softmkey/softmkey/roce]: the transport, RoCEv2; roce/udpconn, roce/inproc and
-//     roce/packetconn are its networks
+//     packetconn are its networks
 //   - [github.com/softmkey/softmkey/rdma]: the vocabulary of all of these, with the values of
 //     libibverbs
 //   - [github.com/softmkey/softmkey/operr]: the type of all errors

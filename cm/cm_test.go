@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/roce/packetconn"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -363,7 +363,7 @@ func TestResolve(t *testing.T) {
 func TestLossyNetwork(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
-			a, b := rocetest.Pair(seed, rocetest.Faults{Loss: 0.1, Duplicate: 0.05, Reorder: 0.05}, nil)
+			a, b := netem.Pair(seed, netem.Faults{Loss: 0.1, Duplicate: 0.05, Reorder: 0.05}, nil)
 			server, client := newParty(t, a, a.LocalAddr().Addr()), newParty(t, b, b.LocalAddr().Addr())
 			l, err := cm.Listen(server.dev, 7000, nil)
 			if err != nil {

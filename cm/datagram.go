@@ -8,9 +8,9 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
+	"github.com/softmkey/softmkey/internal/net/mad"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/verbs"
 )

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/verbs"
 )
 

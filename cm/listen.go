@@ -7,10 +7,10 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/internal/base/fair"
-	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
+	"github.com/softmkey/softmkey/internal/net/fair"
+	"github.com/softmkey/softmkey/internal/net/mad"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
-	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/internal/net/mad"
 	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -35,7 +35,7 @@ type scripted struct {
 // both devices are closed: an object or a goroutine that the test left is an error.
 func withScripted(t *testing.T, f func(t *testing.T, p *party, s *scripted)) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := rocetest.Pair(1, rocetest.Faults{}, nil)
+		a, b := netem.Pair(1, netem.Faults{}, nil)
 		p := newParty(t, a, a.LocalAddr().Addr())
 		s := &scripted{party: newParty(t, b, b.LocalAddr().Addr()), in: make(chan mad.Message, 100)}
 		var err error

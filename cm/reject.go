@@ -6,9 +6,9 @@ import (
 	"net"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
+	"github.com/softmkey/softmkey/internal/net/mad"
 	"github.com/softmkey/softmkey/operr"
 )
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/verbs"
 )
 

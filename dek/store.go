@@ -7,7 +7,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 // ImportMode is the form in which a device imports keys.

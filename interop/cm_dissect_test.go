@@ -13,8 +13,8 @@ import (
 
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/verbs"
 )
 

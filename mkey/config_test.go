@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/operr"

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/rdma"

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/base/keydoor"
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/keydoor"
+	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/rdma"

@@ -3,7 +3,7 @@ package roce
 import (
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
 )
 
 // flood delivers packets and returns the number of packets and bytes that the QP sends.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // flaky is a Handler whose memory and queues fail at random.
@@ -265,7 +265,7 @@ func runChaos(t *testing.T, seed uint64) {
 		case 2:
 			c.all[n].qp.Close()
 		case 3:
-			l.reroute(rocetest.Link{Loss: 1}, back, seed)
+			l.reroute(netem.Link{Loss: 1}, back, seed)
 		case 4:
 			l.reroute(there, back, seed+1)
 		case 5:

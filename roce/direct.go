@@ -1,7 +1,7 @@
 package roce
 
 import "github.com/softmkey/softmkey/rdma"
-import "github.com/softmkey/softmkey/internal/base/wire"
+import "github.com/softmkey/softmkey/internal/net/wire"
 
 // minDirect is the payload length from which the transport copies directly between
 // application memory and packet buffers, in the pass that computes the packet's CRC.

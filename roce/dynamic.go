@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
 

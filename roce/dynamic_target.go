@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/fair"
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/fair"
+	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // TestConnectionsStayInUse keeps connections in use for a day of virtual time
@@ -33,7 +33,7 @@ func TestConnectionsStayInUse(t *testing.T) {
 	for c := range uint64(connections) {
 		rnd := rand.New(rand.NewPCG(c, 11))
 		selective := rnd.IntN(4) > 0
-		change := func() (there, back rocetest.Link) {
+		change := func() (there, back netem.Link) {
 			there, back = randomLink(rnd), randomLink(rnd)
 			if !selective {
 				there.Loss, back.Loss = there.Loss/4, back.Loss/4

@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/framenet"
+	"github.com/softmkey/softmkey/internal/hca/framenet"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // framePorts returns two ports on networks of frames that are joined, with empty GID tables.

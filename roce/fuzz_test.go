@@ -3,9 +3,9 @@ package roce
 import (
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // fuzzOps are the opcodes that a script can select: all of the service, and some invalid

@@ -3,8 +3,8 @@ package roce
 import (
 	"net/netip"
 
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // Source supplies the bytes of one message as they appear on the wire. Offset 0 is the

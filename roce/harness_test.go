@@ -13,9 +13,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // memory is a Handler for tests. Its keys are byte slices, at address 0 and at plainFrom, its queues are Go slices, and

@@ -5,9 +5,9 @@ import (
 	"sync"
 
 	"github.com/softmkey/softmkey/internal/base/loan"
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // A lane is a goroutine that handles one QP alone: its packets, its timers and

@@ -9,7 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // keeper is a BatchHandler that keeps every slice as long as it may: it copies nothing before
@@ -123,7 +123,7 @@ func (k *keeper) EndBatch() NAK {
 func TestLentBytes(t *testing.T) {
 	for seed := range seeds(60, 150, 20000) {
 		rnd := rand.New(rand.NewPCG(seed, 23))
-		there := rocetest.Link{Delay: 20 * time.Microsecond, Rate: int64(500*mbit) << rnd.IntN(5), Loss: []float64{0.001, 0.01, 0.03, 0.1}[rnd.IntN(4)]}
+		there := netem.Link{Delay: 20 * time.Microsecond, Rate: int64(500*mbit) << rnd.IntN(5), Loss: []float64{0.001, 0.01, 0.03, 0.1}[rnd.IntN(4)]}
 		if rnd.IntN(2) == 0 {
 			there.Reorder, there.ReorderBy = 0.05, time.Duration(1+rnd.IntN(200))*time.Microsecond
 		}

@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/loan"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // linked is a pair whose packets travel over two simulated paths in virtual time.
 type linked struct {
 	*pair
-	path [2]*rocetest.Path // to side i
+	path [2]*netem.Path // to side i
 	line flights
 	seq  uint64
 
@@ -53,15 +53,15 @@ func (f *flights) Pop() any {
 }
 
 // newLinked returns a new connected pair with a simulated link in each direction.
-func newLinked(t testing.TB, o pairOptions, there, back rocetest.Link, seed uint64) *linked {
+func newLinked(t testing.TB, o pairOptions, there, back netem.Link, seed uint64) *linked {
 	l := &linked{pair: newPair(t, o)}
-	l.path[1], l.path[0] = rocetest.NewPath(there, 2*seed), rocetest.NewPath(back, 2*seed+1)
+	l.path[1], l.path[0] = netem.NewPath(there, 2*seed), netem.NewPath(back, 2*seed+1)
 	return l
 }
 
 // reroute sends the packets from now on over other paths.
-func (l *linked) reroute(there, back rocetest.Link, seed uint64) {
-	l.path[1], l.path[0] = rocetest.NewPath(there, 2*seed), rocetest.NewPath(back, 2*seed+1)
+func (l *linked) reroute(there, back netem.Link, seed uint64) {
+	l.path[1], l.path[0] = netem.NewPath(there, 2*seed), netem.NewPath(back, 2*seed+1)
 }
 
 // headers is the number of bytes that Ethernet, IP and UDP add to a packet, for the
@@ -84,7 +84,7 @@ func (l *linked) pump() {
 
 // send moves the packets that side i has sent to its link.
 func (l *linked) send(i int) {
-	var arrivals []rocetest.Arrival
+	var arrivals []netem.Arrival
 	for _, d := range l.conn[i].sent {
 		arrivals = l.path[1-i].Send(arrivals[:0], time.Duration(l.clock), len(d.Buf)+headers, d.TOS&3 != 0)
 		for n, a := range arrivals {
@@ -259,21 +259,21 @@ const (
 // which transfers 2 MiB.
 var linkRows = []struct {
 	name string
-	link rocetest.Link
+	link netem.Link
 	want [4]float64
 }{
-	{"clean", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond}, [4]float64{0.9450, 0.8866, 0.5740, 0.8176}},
-	{"1 % loss", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.01}, [4]float64{0.9364, 0.9179, 0.4059, 0.7477}},
-	{"10 % loss", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.1}, [4]float64{0.8117, 0.7581, 0.0919, 0.2460}},
-	{"30 % loss", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.3}, [4]float64{0.3542, 0.2099, 0.0023, 0.0501}},
-	{"10 % loss in bursts", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.1, Burst: 5}, [4]float64{0.1514, 0.2604, 0.1076, 0.0521}},
-	{"20 ms", rocetest.Link{Rate: 500 * mbit, Queue: 1024 * kb, Delay: 20 * time.Millisecond}, [4]float64{0.4145, 0.0609, 0.1889, 0.1321}},
-	{"20 ms and 1 % loss", rocetest.Link{Rate: 500 * mbit, Queue: 1024 * kb, Delay: 20 * time.Millisecond, Loss: 0.01}, [4]float64{0.2976, 0.0474, 0.0280, 0.1132}},
-	{"500 Mbit, 64 KB queue", rocetest.Link{Rate: 500 * mbit, Queue: 64 * kb, Delay: 20 * time.Microsecond}, [4]float64{0.9461, 0.9388, 0.8142, 0.8453}},
-	{"500 Mbit, 16 KB queue", rocetest.Link{Rate: 500 * mbit, Queue: 16 * kb, Delay: 20 * time.Microsecond}, [4]float64{0.9310, 0.9035, 0.4762, 0.7837}},
-	{"100 Mbit, 32 KB queue", rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Microsecond}, [4]float64{0.9389, 0.9387, 0.8456, 0.9135}},
-	{"100 Mbit, 32 KB queue, 20 ms", rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Millisecond}, [4]float64{0.7267, 0.2241, 0.2435, 0.1090}},
-	{"2 % reordered by 1 ms", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Reorder: 0.02, ReorderBy: time.Millisecond}, [4]float64{0.9363, 0.9171, 0.4166, 0.6493}},
+	{"clean", netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond}, [4]float64{0.9450, 0.8866, 0.5740, 0.8176}},
+	{"1 % loss", netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.01}, [4]float64{0.9364, 0.9179, 0.4059, 0.7477}},
+	{"10 % loss", netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.1}, [4]float64{0.8117, 0.7581, 0.0919, 0.2460}},
+	{"30 % loss", netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.3}, [4]float64{0.3542, 0.2099, 0.0023, 0.0501}},
+	{"10 % loss in bursts", netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.1, Burst: 5}, [4]float64{0.1514, 0.2604, 0.1076, 0.0521}},
+	{"20 ms", netem.Link{Rate: 500 * mbit, Queue: 1024 * kb, Delay: 20 * time.Millisecond}, [4]float64{0.4145, 0.0609, 0.1889, 0.1321}},
+	{"20 ms and 1 % loss", netem.Link{Rate: 500 * mbit, Queue: 1024 * kb, Delay: 20 * time.Millisecond, Loss: 0.01}, [4]float64{0.2976, 0.0474, 0.0280, 0.1132}},
+	{"500 Mbit, 64 KB queue", netem.Link{Rate: 500 * mbit, Queue: 64 * kb, Delay: 20 * time.Microsecond}, [4]float64{0.9461, 0.9388, 0.8142, 0.8453}},
+	{"500 Mbit, 16 KB queue", netem.Link{Rate: 500 * mbit, Queue: 16 * kb, Delay: 20 * time.Microsecond}, [4]float64{0.9310, 0.9035, 0.4762, 0.7837}},
+	{"100 Mbit, 32 KB queue", netem.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Microsecond}, [4]float64{0.9389, 0.9387, 0.8456, 0.9135}},
+	{"100 Mbit, 32 KB queue, 20 ms", netem.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Millisecond}, [4]float64{0.7267, 0.2241, 0.2435, 0.1090}},
+	{"2 % reordered by 1 ms", netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Reorder: 0.02, ReorderBy: time.Millisecond}, [4]float64{0.9363, 0.9171, 0.4166, 0.6493}},
 }
 
 // TestLinks transfers megabytes over each network, with and without selective repeat. Time,
@@ -314,8 +314,8 @@ func TestLinks(t *testing.T) {
 // The estimate must follow all the same, or each message would cost probes from then on.
 func TestLongerPath(t *testing.T) {
 	const before, after, checked = 20, 40, 20
-	short := rocetest.Link{Delay: 20 * time.Microsecond}
-	long := rocetest.Link{Delay: 5 * time.Millisecond}
+	short := netem.Link{Delay: 20 * time.Microsecond}
+	long := netem.Link{Delay: 5 * time.Millisecond}
 	for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRFetchAdd} {
 		for _, selective := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, selective %v", op, selective), func(t *testing.T) {
@@ -352,10 +352,10 @@ func TestLongerPath(t *testing.T) {
 // direction. A requester that sends a probe and a grant each time would lose each probe there, and fail the
 // request when its retries are used up. Every request must complete, with two timeouts at most.
 func TestEverySecondLost(t *testing.T) {
-	link := rocetest.Link{Delay: time.Millisecond}
-	every := rocetest.Link{Delay: time.Millisecond, Loss: 0.5, Burst: 1.0001}
+	link := netem.Link{Delay: time.Millisecond}
+	every := netem.Link{Delay: time.Millisecond, Loss: 0.5, Burst: 1.0001}
 	for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRFetchAdd} {
-		for _, paths := range [][2]rocetest.Link{{every, link}, {link, every}} {
+		for _, paths := range [][2]netem.Link{{every, link}, {link, every}} {
 			for parts := range 8 {
 				l := newLinked(t, pairOptions{mtu: 1024, selective: true, rdAtomic: 16}, paths[0], paths[1], 1)
 				l.mem[1].keys[1] = make([]byte, 1<<16)
@@ -393,15 +393,15 @@ func TestFirstRoundTrip(t *testing.T) {
 	const size = 4 << 20
 	for _, row := range []struct {
 		name      string
-		link      rocetest.Link
+		link      netem.Link
 		op        rdma.WROp
 		selective bool
 		want      float64 // least fraction of the link's rate
 	}{
 		// The first window alone takes this link several milliseconds.
-		{"a slow link", rocetest.Link{Rate: 400 * mbit, Queue: 2048 * kb, Delay: 20 * time.Microsecond, Loss: 0.3}, rdma.WRWrite, true, 0.2},
-		{"responses", rocetest.Link{Rate: 400 * mbit, Queue: 2048 * kb, Delay: 20 * time.Microsecond, Loss: 0.3}, rdma.WRRead, true, 0.05},
-		{"responses of a standard peer", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.3}, rdma.WRRead, false, 0.01},
+		{"a slow link", netem.Link{Rate: 400 * mbit, Queue: 2048 * kb, Delay: 20 * time.Microsecond, Loss: 0.3}, rdma.WRWrite, true, 0.2},
+		{"responses", netem.Link{Rate: 400 * mbit, Queue: 2048 * kb, Delay: 20 * time.Microsecond, Loss: 0.3}, rdma.WRRead, true, 0.05},
+		{"responses of a standard peer", netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.3}, rdma.WRRead, false, 0.01},
 	} {
 		for seed := range seeds(2, 8, 8) {
 			t.Run(fmt.Sprintf("%s, %d", row.name, seed), func(t *testing.T) {
@@ -432,8 +432,8 @@ func TestOverflow(t *testing.T) {
 	for _, queue := range []int{16 * kb, 64 * kb} {
 		for _, jitter := range []time.Duration{0, 100 * time.Microsecond, 300 * time.Microsecond} {
 			t.Run(fmt.Sprintf("queue %d, jitter %v", queue, jitter), func(t *testing.T) {
-				there := rocetest.Link{Rate: 500 * mbit, Queue: queue, Delay: 20 * time.Microsecond}
-				back := rocetest.Link{Delay: 20 * time.Microsecond, Jitter: jitter}
+				there := netem.Link{Rate: 500 * mbit, Queue: queue, Delay: 20 * time.Microsecond}
+				back := netem.Link{Delay: 20 * time.Microsecond, Jitter: jitter}
 				l := newLinked(t, pairOptions{mtu: 1024, selective: true, rdAtomic: 16}, there, back, 1)
 				took := transfer(t, l, rdma.WRWrite, n, 1<<20, 16)
 				c := l.path[1].Counters()
@@ -448,8 +448,8 @@ func TestOverflow(t *testing.T) {
 }
 
 // randomLink returns a random network that delivers packets at least sometimes.
-func randomLink(rnd *rand.Rand) rocetest.Link {
-	l := rocetest.Link{Delay: time.Duration(rnd.Int64N(int64(5 * time.Millisecond)))}
+func randomLink(rnd *rand.Rand) netem.Link {
+	l := netem.Link{Delay: time.Duration(rnd.Int64N(int64(5 * time.Millisecond)))}
 	if rnd.IntN(2) == 0 {
 		l.Rate = int64(10*mbit) << rnd.IntN(8)
 		l.Queue = 8*kb<<rnd.IntN(6) + 9*kb

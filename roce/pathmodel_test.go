@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // TestPathModel runs a model through its phases, on a path of 0.1 bytes per nanosecond.
@@ -121,7 +121,7 @@ func TestLongPathsIgnoreLoss(t *testing.T) {
 	const size = 12 << 20
 	for _, loss := range []float64{0, 0.01, 0.1} {
 		t.Run(fmt.Sprint(loss), func(t *testing.T) {
-			link := rocetest.Link{Rate: 100 * mbit, Queue: 64 * kb, Delay: 10 * time.Millisecond, Loss: loss}
+			link := netem.Link{Rate: 100 * mbit, Queue: 64 * kb, Delay: 10 * time.Millisecond, Loss: loss}
 			l := newLinked(t, pairOptions{mtu: 1024, selective: true}, link, link, 1)
 			transfer(t, l, rdma.WRWrite, size/4, 1<<19, 16) // finds the rate
 			for _, m := range l.mem {

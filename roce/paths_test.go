@@ -5,13 +5,13 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // TestPathReports checks that Paths reports the round trip and the loss of a lossy path, and
 // that its window holds what the path holds, 10 ms at 1 Gbit/s.
 func TestPathReports(t *testing.T) {
-	link := rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 5 * time.Millisecond, Loss: 0.1}
+	link := netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 5 * time.Millisecond, Loss: 0.1}
 	l := newLinked(t, pairOptions{selective: true, rdAtomic: 16}, link, link, 1)
 	transfer(t, l, rdma.WRWrite, 16<<20, 1<<20, 16)
 	paths := l.port[0].Paths()

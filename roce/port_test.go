@@ -12,10 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/roce/packetconn"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // join connects two QPs.
@@ -58,7 +58,7 @@ func newQP(t testing.TB, p *Port, name string) (*QP, *memory) {
 // with running goroutines. It uses every kind of faulty network, in the virtual time of a
 // synctest bubble.
 func TestPortsOverFaultyNetworks(t *testing.T) {
-	for _, f := range []rocetest.Faults{
+	for _, f := range []netem.Faults{
 		{},
 		{Latency: 50 * time.Microsecond},
 		{Loss: 0.02},
@@ -72,12 +72,12 @@ func TestPortsOverFaultyNetworks(t *testing.T) {
 	} {
 		for _, ipv6 := range []bool{true, false} {
 			if !ipv6 && f.Corrupt > 0 {
-				continue // one damaged packet in 2^16 passes the CRC, see rocetest.Faults
+				continue // one damaged packet in 2^16 passes the CRC, see netem.Faults
 			}
 			t.Run(fmt.Sprintf("%+v ipv6 %v", f, ipv6), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					const seed = 3
-					n := rocetest.NewNetwork(seed, f, nil)
+					n := netem.NewNetwork(seed, f, nil)
 					addrs := [2]string{"192.0.2.1:4791", "192.0.2.2:4791"}
 					if ipv6 {
 						addrs = [2]string{"[2001:db8::1]:4791", "[2001:db8::2]:4791"}
@@ -158,7 +158,7 @@ func TestPeerPortVanishes(t *testing.T) {
 	}
 	for _, after := range moments {
 		synctest.Test(t, func(t *testing.T) {
-			ca, cb := rocetest.Pair(1, rocetest.Faults{Latency: 10 * time.Microsecond}, nil)
+			ca, cb := netem.Pair(1, netem.Faults{Latency: 10 * time.Microsecond}, nil)
 			pa, pb := NewPort(ca, nil), NewPort(cb, nil)
 			var mems []*memory
 			for i := range qps {
@@ -175,8 +175,8 @@ func TestPeerPortVanishes(t *testing.T) {
 				join(t, a, b, pairOptions{mtu: 256, timeout: 12, retry: 2})
 			}
 			time.Sleep(after)
-			ca.SetFaults(rocetest.Faults{Loss: 1})
-			cb.SetFaults(rocetest.Faults{Loss: 1})
+			ca.SetFaults(netem.Faults{Loss: 1})
+			cb.SetFaults(netem.Faults{Loss: 1})
 			gone := time.Now()
 			for _, m := range mems {
 				m.wait()

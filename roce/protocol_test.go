@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // A single is one end of a pair. The test plays the other end: it builds packets and

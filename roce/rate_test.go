@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // TestUnreliableRate sends long UC messages, and many datagrams, over a link that is a
@@ -13,7 +13,7 @@ import (
 // is that of the rate.
 func TestUnreliableRate(t *testing.T) {
 	const bytes = 32 << 20
-	link := rocetest.Link{Rate: 8 * leastDefaultRate * 5 / 4, Queue: 300 * kb, Delay: 20 * time.Microsecond}
+	link := netem.Link{Rate: 8 * leastDefaultRate * 5 / 4, Queue: 300 * kb, Delay: 20 * time.Microsecond}
 	for _, typ := range []rdma.QPType{rdma.UC, rdma.UD} {
 		l := newLinked(t, pairOptions{typ: typ, mtu: 4096}, link, link, 1)
 		var n int

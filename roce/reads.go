@@ -1,6 +1,6 @@
 package roce
 
-import "github.com/softmkey/softmkey/internal/base/wire"
+import "github.com/softmkey/softmkey/internal/net/wire"
 
 // reads is the requester's state of the responses to its READs and atomics: the
 // early responses, the grants, and the requests for missing responses.

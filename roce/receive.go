@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/loan"
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // recvTrains is the largest number of trains that one system call receives.

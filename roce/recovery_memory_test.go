@@ -6,9 +6,9 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // liveBytes returns the bytes of the live objects.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // failingBatches is a BatchHandler that refuses every batch in which a WRITE has ended.
@@ -49,7 +49,7 @@ func TestRefusedBatch(t *testing.T) {
 // which it needs grants. Some of the responses are lost.
 func TestRefusedAfterLongRead(t *testing.T) {
 	for seed := range uint64(20) {
-		link := rocetest.Link{Delay: 50 * time.Microsecond}
+		link := netem.Link{Delay: 50 * time.Microsecond}
 		if seed > 0 {
 			link.Loss = 0.05
 		}

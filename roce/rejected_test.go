@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // spoiled seals packets with a valid CRC, lets spoil change them, and delivers them.

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 func TestReordering(t *testing.T) {
@@ -54,7 +54,7 @@ func TestReorderingLinks(t *testing.T) {
 				var took [2]time.Duration
 				var lost uint64
 				for i, reorder := range []float64{0, 0.1} {
-					link := rocetest.Link{Rate: 1000 * mbit, Queue: 8192 * kb, Delay: delay, Reorder: reorder, ReorderBy: delay}
+					link := netem.Link{Rate: 1000 * mbit, Queue: 8192 * kb, Delay: delay, Reorder: reorder, ReorderBy: delay}
 					l := newLinked(t, pairOptions{mtu: mtu, selective: true, rdAtomic: 16}, link, link, 1)
 					took[i] = transfer(t, l, op, bytes, 1<<20, 16)
 					lost = l.port[0].Counters().LostPackets
@@ -90,7 +90,7 @@ func TestCopies(t *testing.T) {
 // TestLostTail loses all responses of a READ but the first ones. One probe must be enough to find out:
 // its answer shows that nothing else is under way.
 func TestLostTail(t *testing.T) {
-	link := rocetest.Link{Rate: 1000 * mbit, Delay: 50 * time.Microsecond}
+	link := netem.Link{Rate: 1000 * mbit, Delay: 50 * time.Microsecond}
 	l := newLinked(t, pairOptions{mtu: 256, selective: true, rdAtomic: 1}, link, link, 1)
 	l.mem[1].keys[1] = pattern(64<<10, 1)
 	l.post(0, &Work{Op: rdma.WRRead, Length: 64 << 10, RKey: 1, Dst: &sink{b: make([]byte, 64<<10)}})

@@ -1,7 +1,7 @@
 package roce
 
 import "github.com/softmkey/softmkey/rdma"
-import "github.com/softmkey/softmkey/internal/base/wire"
+import "github.com/softmkey/softmkey/internal/net/wire"
 
 // Selective repeat of READ and atomic responses, the requester's half: the requester
 // keeps early responses, asks for missing ones, and grants responses as the window has

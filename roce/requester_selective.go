@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	mathbits "math/bits"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
 

@@ -1,7 +1,7 @@
 package roce
 
 import "github.com/softmkey/softmkey/rdma"
-import "github.com/softmkey/softmkey/internal/base/wire"
+import "github.com/softmkey/softmkey/internal/net/wire"
 
 // turnBytes limits the bytes that one QP sends before the next QP has its turn. A message
 // of 64 KiB in packets of 4 KiB fits one turn.

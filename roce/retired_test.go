@@ -3,9 +3,9 @@ package roce
 import (
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // finishedRead returns a responder, with an MTU of 256 and receive requests, that has

@@ -1,6 +1,6 @@
 package roce
 
-import "github.com/softmkey/softmkey/internal/base/wire"
+import "github.com/softmkey/softmkey/internal/net/wire"
 
 // retries decides when a requester gives up. A full timeout without progress uses up a
 // retry. Progress renews the retries, and so does evidence of progress:

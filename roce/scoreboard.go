@@ -3,7 +3,7 @@ package roce
 import (
 	"unsafe"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
 )
 
 // maxScoreboard is the largest number of packets in flight, and so of scoreboard entries.

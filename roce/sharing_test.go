@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // A stream is a TCP stream of packets of 1,500 bytes for tests, with CUBIC (RFC 9438) and the loss
 // detection of this package's scoreboard. Its acknowledgements are never lost.
 type stream struct {
-	path  *rocetest.Path
+	path  *netem.Path
 	delay int64 // of acknowledgements
 
 	window, slow float64 // packets
@@ -40,7 +40,7 @@ const (
 	streamTimeout = 100e6 // ns
 )
 
-func newStream(path *rocetest.Path, delay time.Duration) *stream {
+func newStream(path *netem.Path, delay time.Duration) *stream {
 	return &stream{path: path, delay: int64(delay), window: 10, slow: 1e9}
 }
 
@@ -121,7 +121,7 @@ func (s *stream) acked(a tracer, now int64) {
 
 // sharing is several senders on one path: connected pairs, and TCP streams.
 type sharing struct {
-	path    *rocetest.Path
+	path    *netem.Path
 	copies  []*linked
 	streams []*stream
 	posted  []int
@@ -132,8 +132,8 @@ type sharing struct {
 // requestBytes is the length of a request of a sharing.
 const requestBytes = 64 << 10
 
-func newSharing(t testing.TB, link rocetest.Link, copies, streams int) *sharing {
-	s := &sharing{path: rocetest.NewPath(link, 5), posted: make([]int, copies)}
+func newSharing(t testing.TB, link netem.Link, copies, streams int) *sharing {
+	s := &sharing{path: netem.NewPath(link, 5), posted: make([]int, copies)}
 	buf := pattern(1<<16, 9)
 	for i := range copies {
 		l := newLinked(t, pairOptions{mtu: 1024, selective: true}, link, link, uint64(i+1))
@@ -194,7 +194,7 @@ func (s *sharing) bytes() (n []float64) {
 func TestSharing(t *testing.T) {
 	for _, row := range []struct {
 		name     string
-		link     rocetest.Link
+		link     netem.Link
 		took     time.Duration
 		late     time.Duration
 		alone    float64 // of the link's rate
@@ -202,7 +202,7 @@ func TestSharing(t *testing.T) {
 		overflow float64 // of the packets of two transfers
 		beside   float64 // of what a transfer and a stream carry together
 	}{
-		{"500 Mbit, 16 KB queue", rocetest.Link{Rate: 500 * mbit, Queue: 16 * kb, Delay: 60 * time.Microsecond, Jitter: 40 * time.Microsecond}, time.Second, 0, 0.9, 1.3, 0.1, 0.88},
+		{"500 Mbit, 16 KB queue", netem.Link{Rate: 500 * mbit, Queue: 16 * kb, Delay: 60 * time.Microsecond, Jitter: 40 * time.Microsecond}, time.Second, 0, 0.9, 1.3, 0.1, 0.88},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			run := func(copies, streams int) (*sharing, []float64) {

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // silent returns a requester whose first WRITE was acknowledged and whose
@@ -155,7 +155,7 @@ func TestProbedPackets(t *testing.T) {
 		{true, []uint64{8, 9, 9 + probedPackets, 9 + 2*probedPackets, 9 + 3*probedPackets, 10 + 3*probedPackets}},
 		{false, []uint64{8, 9, 10, 11, 12, 13}},
 	} {
-		l := newLinked(t, pairOptions{mtu: 1024, selective: v.selective}, rocetest.Link{Loss: 1}, rocetest.Link{}, 1)
+		l := newLinked(t, pairOptions{mtu: 1024, selective: v.selective}, netem.Link{Loss: 1}, netem.Link{}, 1)
 		l.post(0, &Work{Op: rdma.WRWrite, Length: 8 << 10, RKey: 1, Src: &source{b: make([]byte, 8<<10)}})
 		var got []uint64
 		l.run(time.Minute, func() bool {

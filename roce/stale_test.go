@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // again transfers bytes with requests of 64 KiB, over a link on which other transfers may have ended.
@@ -48,7 +48,7 @@ func (l *linked) leave(t testing.TB, n int) {
 // the same loss again. PSNs of the first losses are too old by then to be compared. The requester and the
 // responder must not send more than a quarter more packets for the last MiB than for the one before.
 func TestOldPSNs(t *testing.T) {
-	clean := rocetest.Link{Rate: 10_000 * mbit, Delay: 20 * time.Microsecond}
+	clean := netem.Link{Rate: 10_000 * mbit, Delay: 20 * time.Microsecond}
 	lossy := clean
 	lossy.Loss = 0.05
 	for _, first := range []rdma.WROp{rdma.WRRead, rdma.WRWrite} {
@@ -80,7 +80,7 @@ func TestOldPSNs(t *testing.T) {
 // new connection, and in one that has sent more than 2^23 packets since its last grant. The requester must
 // send the grant right after the request, rather than with a probe, and the responder must keep to it.
 func TestOldGrant(t *testing.T) {
-	link := rocetest.Link{Rate: 10_000 * mbit, Delay: 20 * time.Microsecond}
+	link := netem.Link{Rate: 10_000 * mbit, Delay: 20 * time.Microsecond}
 	l := newLinked(t, pairOptions{mtu: 1024, selective: true, rdAtomic: 16}, link, link, 1)
 	for _, before := range []int{0, 1<<23 + 1000} {
 		l.leave(t, before)

@@ -1,8 +1,8 @@
 package roce
 
 import (
-	"github.com/softmkey/softmkey/internal/base/wire"
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // trainsPerSend is the number of trains in one call of Send. It is large enough to save

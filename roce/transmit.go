@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/loan"
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // Rounds of sending before Kick hands over to the transmit goroutine, and before the

@@ -99,7 +99,7 @@ supervisors='^Test(Script|Run(Hostile|Many|Waits|ReusedNumber))$'
 networks='^Test(Links|Overflow|ReorderingLinks|Sharing|FirstRoundTrip)$'
 
 # Small packages with many goroutines.
-few="./cm ./dek ./mkeyio ./roce/inproc ./roce/rocetest ./internal/base/engine ./internal/base/frames ./internal/base/share ./internal/hca/pump"
+few="./cm ./dek ./mkeyio ./roce/inproc ./roce/netem ./internal/device/engine ./internal/hca/frames ./internal/hca/share ./internal/hca/pump"
 
 # The tests in which goroutines meet, of packages whose other tests run in one goroutine: roce's in virtual time.
 meet='^Test(Concurren.*|Free.*|ReaderAt|Inside.*|Isolated.*|Poller.*|Port.*|PeerPort.*|RandomPacketFlood|ConnectedToItself)$'
@@ -152,7 +152,7 @@ platforms() {
 
 arm64() {
 	need qemu-user qemu-aarch64 || return 0
-	GOARCH=arm64 CGO_ENABLED=0 gotest -short -exec qemu-aarch64 $kernels $above ./internal/base/wire/...
+	GOARCH=arm64 CGO_ENABLED=0 gotest -short -exec qemu-aarch64 $kernels $above ./internal/net/wire/...
 }
 
 # Guests on a processor with words of 32 bits.
@@ -251,11 +251,11 @@ everything() {
 	step race-named race -short -run "$meet" ./sig ./xts ./mkey
 	step race-command race -short -run "$supervisors" ./cmd/softmkey
 	# Many networks and floods, in full.
-	step networks gotest ./roce ./cm ./internal/base/cmcore ./internal/base/engine
-	step poison poison ./roce ./internal/base/engine ./internal/base/share ./internal/base/framenet ./mkey ./mkeyio ./internal/tool/nbd/...
+	step networks gotest ./roce ./cm ./internal/device/cmcore ./internal/device/engine
+	step poison poison ./roce ./internal/device/engine ./internal/hca/share ./internal/hca/framenet ./mkey ./mkeyio ./internal/tool/nbd/...
 	step kernels gotest $kernels
 	tiers
-	step purego-above gotest -short -tags purego $above ./internal/base/wire/...
+	step purego-above gotest -short -tags purego $above ./internal/net/wire/...
 	step peers peers
 	end_beside
 }

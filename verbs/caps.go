@@ -4,8 +4,8 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/sig"
 )

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/device/engine"
 )
 
 // CQ is a completion queue. It is safe for concurrent use.

@@ -4,9 +4,9 @@ import (
 	"net/netip"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // Options are the options of [Open]; nil means the defaults.

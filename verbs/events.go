@@ -5,7 +5,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/device/engine"
 )
 
 // Event is an asynchronous event. The program that fetched it acknowledges it with Ack;

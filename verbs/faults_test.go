@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -18,15 +18,15 @@ import (
 func TestFaults(t *testing.T) {
 	for _, f := range []struct {
 		name     string
-		faults   rocetest.Faults
+		faults   netem.Faults
 		standard bool // the devices do not agree on selective repeat
 	}{
-		{"none", rocetest.Faults{}, false},
-		{"loss 1%", rocetest.Faults{Loss: 0.01}, false},
-		{"loss 1%, standard", rocetest.Faults{Loss: 0.01}, true},
-		{"loss 10%", rocetest.Faults{Loss: 0.1}, false},
-		{"reordering 5%", rocetest.Faults{Reorder: 0.05}, false},
-		{"everything 10%", rocetest.Faults{Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, Corrupt: 0.02, Delay: 0.02}, false},
+		{"none", netem.Faults{}, false},
+		{"loss 1%", netem.Faults{Loss: 0.01}, false},
+		{"loss 1%, standard", netem.Faults{Loss: 0.01}, true},
+		{"loss 10%", netem.Faults{Loss: 0.1}, false},
+		{"reordering 5%", netem.Faults{Reorder: 0.05}, false},
+		{"everything 10%", netem.Faults{Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, Corrupt: 0.02, Delay: 0.02}, false},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			total := 16 << 20
@@ -35,7 +35,7 @@ func TestFaults(t *testing.T) {
 			}
 			// With IPv6, which has no identification, the invariant CRC
 			// detects every single flipped bit.
-			network := rocetest.NewNetwork(7, f.faults, nil)
+			network := netem.NewNetwork(7, f.faults, nil)
 			a := openFaulty(t, network, "2001:db8::1")
 			b := openFaulty(t, network, "2001:db8::2")
 			// All retries together take 2 s, which is longer than a loaded machine
@@ -58,10 +58,10 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func openFaulty(t *testing.T, network *rocetest.Network, addr string) *side {
+func openFaulty(t *testing.T, network *netem.Network, addr string) *side {
 	t.Helper()
 	ip := netip.MustParseAddr(addr)
-	conn := must[*rocetest.Conn](t)(network.Listen(netip.AddrPortFrom(ip, 4791)))
+	conn := must[*netem.Conn](t)(network.Listen(netip.AddrPortFrom(ip, 4791)))
 	s := &side{t: t, dev: must[*verbs.Device](t)(verbs.Open(ip, &verbs.Options{Conn: conn}))}
 	t.Cleanup(func() { t.Logf("%s sent %v", addr, conn.Counters()) })
 	s.pd = must[*verbs.PD](t)(s.dev.NewPD())

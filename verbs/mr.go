@@ -5,7 +5,7 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/mkey"
 )
 

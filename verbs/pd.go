@@ -1,6 +1,6 @@
 package verbs
 
-import "github.com/softmkey/softmkey/internal/base/engine"
+import "github.com/softmkey/softmkey/internal/device/engine"
 
 // PD is a protection domain. Regions, keys and QPs can be used together only if they
 // belong to the same domain.

@@ -4,9 +4,9 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/fifo"
+	"github.com/softmkey/softmkey/internal/device/engine"
 )
 
 var requestPool = sync.Pool{New: func() any { return new(engine.SendRequest) }}

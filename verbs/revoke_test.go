@@ -8,16 +8,16 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
 )
 
 // valve is a network that lets a number of packets of some kinds pass and then holds them
 // back until it is opened.
 type valve struct {
-	network *rocetest.Network
+	network *netem.Network
 	reached chan struct{} // closed when the first packet is held back
 
 	mu   sync.Mutex
@@ -28,26 +28,26 @@ type valve struct {
 
 func newValve() *valve {
 	v := &valve{reached: make(chan struct{})}
-	v.network = rocetest.NewNetwork(1, rocetest.Faults{}, &rocetest.Options{Filter: v.filter})
+	v.network = netem.NewNetwork(1, netem.Faults{}, &netem.Options{Filter: v.filter})
 	return v
 }
 
-func (v *valve) filter(_ uint64, _ netip.AddrPort, p []byte) rocetest.Action {
+func (v *valve) filter(_ uint64, _ netip.AddrPort, p []byte) netem.Action {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.isOn || len(p) == 0 || !slices.Contains(v.ops, wire.Opcode(p[0])) {
-		return rocetest.Pass
+		return netem.Pass
 	}
 	if v.pass > 0 {
 		v.pass--
-		return rocetest.Pass
+		return netem.Pass
 	}
 	select {
 	case <-v.reached:
 	default:
 		close(v.reached)
 	}
-	return rocetest.Lose
+	return netem.Lose
 }
 
 // shut lets the given number of packets of the kinds pass and holds back the following
@@ -71,7 +71,7 @@ func (v *valve) pair(t *testing.T, attr verbs.QPAttr) (a, b *side, a2, b2 *verbs
 	sides := make([]*side, 2)
 	for i, addr := range []string{"2001:db8::1", "2001:db8::2"} {
 		ip := netip.MustParseAddr(addr)
-		conn := must[*rocetest.Conn](t)(v.network.Listen(netip.AddrPortFrom(ip, 4791)))
+		conn := must[*netem.Conn](t)(v.network.Listen(netip.AddrPortFrom(ip, 4791)))
 		sides[i] = openSideOn(t, ip, &verbs.Options{Conn: conn}, attr)
 	}
 	a, b = sides[0], sides[1]

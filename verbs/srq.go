@@ -4,8 +4,8 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/device/engine"
 )
 
 // RecvWR is a receive request: the memory for the next message.

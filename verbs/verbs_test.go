@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/udp/udptest"
+	"github.com/softmkey/softmkey/internal/net/udp/udptest"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/internal/net/mad"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/verbs"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/cpu"
 	"github.com/softmkey/softmkey/internal/tool/device"
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )

@@ -7,14 +7,14 @@ import (
 	"io"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/frames"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/frames"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/vm"
 	"github.com/softmkey/softmkey/internal/hca/session"
 	"github.com/softmkey/softmkey/internal/hca/trace"
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // run serves virtual machines until the context ends.

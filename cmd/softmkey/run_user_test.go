@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/internal/base/udp/udptest"
+	"github.com/softmkey/softmkey/internal/net/udp/udptest"
 )
 
 // TestRunAsUser runs programs as an ordinary user without any capability, with

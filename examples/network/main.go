@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce/udpconn"
 	"github.com/softmkey/softmkey/verbs"
 )

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // Link connects two hosts with two paths, one for each direction.
@@ -28,7 +28,7 @@ type Link struct {
 // New creates two hosts and a link between them, with equal paths in both directions.
 // Host A has the addresses 10.92.0.1 and 10.92.0.3, host B 10.92.0.2 and 10.92.0.4. New
 // needs root. The link carries packets until Close.
-func New(mtu int, l rocetest.Link, seed uint64) (*Link, error) {
+func New(mtu int, l netem.Link, seed uint64) (*Link, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func New(mtu int, l rocetest.Link, seed uint64) (*Link, error) {
 	k := &Link{A: a, B: b}
 	start := time.Now()
 	for i, hosts := range [2][2]*Host{{a, b}, {b, a}} {
-		e := &end{from: hosts[0].tun, to: hosts[1].tun, path: rocetest.NewPath(l, seed+uint64(i)), start: start, wake: make(chan struct{}, 1), carried: map[Flow]int64{}}
+		e := &end{from: hosts[0].tun, to: hosts[1].tun, path: netem.NewPath(l, seed+uint64(i)), start: start, wake: make(chan struct{}, 1), carried: map[Flow]int64{}}
 		if e.clock, err = newClock(); err != nil {
 			return nil, errors.Join(err, k.Close())
 		}
@@ -56,7 +56,7 @@ func New(mtu int, l rocetest.Link, seed uint64) (*Link, error) {
 }
 
 // Counters returns the counters of the path from A to B and of the path from B to A.
-func (k *Link) Counters() (ab, ba rocetest.PathCounters) {
+func (k *Link) Counters() (ab, ba netem.PathCounters) {
 	return k.ends[0].counters(), k.ends[1].counters()
 }
 
@@ -109,8 +109,8 @@ type end struct {
 	wake     chan struct{} // holds an element if the first packet to deliver may have changed, or is due
 
 	mu       sync.Mutex // guards the following fields
-	path     *rocetest.Path
-	arrivals []rocetest.Arrival // of one packet
+	path     *netem.Path
+	arrivals []netem.Arrival // of one packet
 	queue    packets
 	seq      uint64
 	spare    [][]byte       // buffers of packets that were delivered
@@ -255,7 +255,7 @@ func (e *end) deliver() {
 	}
 }
 
-func (e *end) counters() rocetest.PathCounters {
+func (e *end) counters() netem.PathCounters {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.path.Counters()

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // Datagrams of ordinary sockets experience the delay and the losses of the model.
@@ -17,7 +17,7 @@ func TestDatagrams(t *testing.T) {
 		t.Skip("NOT RUN: namespaces and TUN devices need root")
 	}
 	const delay, sent = 5 * time.Millisecond, 200
-	k, err := New(1500, rocetest.Link{Delay: delay, Loss: 0.5}, 1)
+	k, err := New(1500, netem.Link{Delay: delay, Loss: 0.5}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestDatagrams(t *testing.T) {
 	}
 	// The model has decided about a datagram once it is counted; those that are not
 	// lost arrive.
-	counters := func() rocetest.PathCounters { ab, _ := k.Counters(); return ab }
+	counters := func() netem.PathCounters { ab, _ := k.Counters(); return ab }
 	for counters().Datagrams < sent {
 		time.Sleep(time.Millisecond)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -23,7 +23,7 @@ func TestMulticast(t *testing.T) {
 		{"IPv6", "fd92::1", "fd92::2", "ff15::77"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k, err := New(1500, rocetest.Link{Delay: time.Millisecond}, 1)
+			k, err := New(1500, netem.Link{Delay: time.Millisecond}, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

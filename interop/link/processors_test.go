@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // Programs run on other processors than the forwarder, and this process has all of its own again after Close.
@@ -24,7 +24,7 @@ func TestSeparate(t *testing.T) {
 	if before.Count() < 2 {
 		t.Skip("NOT RUN: a single processor")
 	}
-	k, err := New(1500, rocetest.Link{}, 1)
+	k, err := New(1500, netem.Link{}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@
 // sockets. Trains have the same limits. Datagrams above the MTU are refused. Datagrams to
 // an address without a listener are dropped, and so are datagrams for which a slow
 // receiver's queue has no room; [Conn.Counters] counts both. The network never loses,
-// reorders or damages datagrams otherwise. Package rocetest adds those faults.
+// reorders or damages datagrams otherwise. Package netem adds those faults.
 //
 // Delivery takes no time. A goroutine that waits in Recv is durably blocked in the sense
 // of testing/synctest.

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 func buffers(n int) []packetconn.Datagrams {

@@ -1,6 +1,6 @@
 package inproc
 
-import "github.com/softmkey/softmkey/roce/packetconn"
+import "github.com/softmkey/softmkey/packetconn"
 
 // ring is a queue of trains that grows as needed. The Conn bounds it by the size of the
 // queued buffers.

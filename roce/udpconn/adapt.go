@@ -8,7 +8,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // Adapt returns a net.PacketConn as a network for a RoCEv2 port. The addresses

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/udp"
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/internal/net/udp"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // Port is the UDP port of RoCEv2, the only one that other implementations send to.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce/udpconn"
 	"github.com/softmkey/softmkey/verbs"
 )

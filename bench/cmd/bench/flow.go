@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/tool/bench"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
-	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/roce/inproc"
 )

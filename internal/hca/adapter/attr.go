@@ -5,7 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"

@@ -7,8 +7,8 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/device/engine"
 )
 
 // Context is one user of a device.

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/base/engine"
-	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/keydoor"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // Config configures a device.

@@ -4,8 +4,8 @@ import (
 	"math"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"

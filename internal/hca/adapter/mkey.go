@@ -3,7 +3,7 @@ package adapter
 import (
 	"sync"
 
-	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/mkey"
 )

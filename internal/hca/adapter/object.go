@@ -9,8 +9,8 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 // The commands on general objects: data encryption keys and logins.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // headers counts the packets of a device by the fields of their IP headers that programs choose.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"

@@ -3,8 +3,8 @@ package adapter
 import (
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 

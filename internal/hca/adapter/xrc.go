@@ -4,8 +4,8 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/device/engine"
 )
 
 // XRCD is an XRC domain: the messages that its receive QPs take name one of its SRQs. It

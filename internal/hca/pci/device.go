@@ -7,7 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // vectors is the number of MSI-X vectors. Vector 0 takes the control EQs, the others take

@@ -4,8 +4,8 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/internal/base/framenet"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/framenet"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
 )
 

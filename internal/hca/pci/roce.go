@@ -5,10 +5,10 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/internal/base/framenet"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/framenet"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // gidEntries is the size of the table of RoCE addresses.

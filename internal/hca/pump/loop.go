@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // loop is a goroutine with a thread of its own. It polls the doorbells of its contexts, which are

@@ -5,8 +5,8 @@ package pump
 import (
 	"sync"
 
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // Context is a set of queues with their doorbells: *adapter.Context. Its values are comparable.

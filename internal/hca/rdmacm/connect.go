@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
-	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
+	"github.com/softmkey/softmkey/internal/net/mad"
 )
 
 // maxBacklog is the largest backlog of a listener, and the default. A program gets as many

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
-	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
+	"github.com/softmkey/softmkey/internal/net/mad"
 )
 
 // TestStrangersFlood sends a listening program 20,000 requests from as many addresses, more than

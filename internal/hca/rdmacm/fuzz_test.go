@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
 )
 
 // FuzzWrite writes sequences of arbitrary commands to two files of one device, which can

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
 )
 
 var (

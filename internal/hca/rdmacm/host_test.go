@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
 )
 
 // hostOf is a host with several addresses on a network.

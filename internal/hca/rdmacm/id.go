@@ -4,9 +4,9 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
-	"github.com/softmkey/softmkey/internal/base/fair"
-	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
+	"github.com/softmkey/softmkey/internal/net/fair"
+	"github.com/softmkey/softmkey/internal/net/mad"
 )
 
 // state is the progress of an id.

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
 )
 
 // maxIDs limits the ids and multicast groups of a supervisor. An id causes few events, so

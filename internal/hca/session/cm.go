@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/internal/hca/intercept"
 	"github.com/softmkey/softmkey/internal/hca/rdmacm"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"

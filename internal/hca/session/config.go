@@ -8,9 +8,9 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/hca/trace"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/packetconn"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // Config describes a run.
@@ -98,7 +98,7 @@ type Recorder interface {
 
 // Faults damage what devices send.
 type Faults struct {
-	rocetest.Faults
+	netem.Faults
 	Seed uint64 // of the first device; the following devices have the next seeds
 	Flip uint64 // the datagram of which one bit is flipped, from 1 on; 0: none
 }
@@ -121,16 +121,16 @@ func Network(c packetconn.Conn, r Recorder, f *Faults, device int) packetconn.Co
 // wrap returns a network that sends through c with the faults. lost is called with each datagram
 // that is lost, if it is not nil.
 func (f *Faults) wrap(c packetconn.Conn, device int, lost func(packetconn.Datagrams)) packetconn.Conn {
-	o := rocetest.Options{Lost: lost}
+	o := netem.Options{Lost: lost}
 	if f.Flip != 0 {
-		o.Filter = func(n uint64, _ netip.AddrPort, _ []byte) rocetest.Action {
+		o.Filter = func(n uint64, _ netip.AddrPort, _ []byte) netem.Action {
 			if n == f.Flip-1 {
-				return rocetest.Corrupt
+				return netem.Corrupt
 			}
-			return rocetest.Chance
+			return netem.Chance
 		}
 	}
-	return rocetest.Wrap(c, f.Seed+uint64(device), f.Faults, &o)
+	return netem.Wrap(c, f.Seed+uint64(device), f.Faults, &o)
 }
 
 // StartError is the reason for which a program was not started.

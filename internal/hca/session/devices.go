@@ -13,17 +13,17 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/internal/base/share"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/control"
 	"github.com/softmkey/softmkey/internal/hca/intercept"
 	"github.com/softmkey/softmkey/internal/hca/rdmacm"
+	"github.com/softmkey/softmkey/internal/hca/share"
 	"github.com/softmkey/softmkey/internal/hca/trace"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // run holds the devices of a program, their files and their recordings.
@@ -337,7 +337,7 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 		d.Close()
 		return none, net.ErrClosed
 	}
-	lossy, _ := conn.(*rocetest.Conn)
+	lossy, _ := conn.(*netem.Conn)
 	r.devices, r.services = append(r.devices, d), append(r.services, s)
 	r.faults = append(r.faults, &deviceFaults{device: d, service: s, conn: lossy, usual: faults})
 	return c, nil

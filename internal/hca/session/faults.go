@@ -8,11 +8,11 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/cmcore"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // deviceFaults is the state of a device that the control socket and the device's network interface
@@ -20,8 +20,8 @@ import (
 type deviceFaults struct {
 	device  *uverbs.Device
 	service *cmcore.Service
-	conn    *rocetest.Conn // nil: packets cannot be lost on demand
-	usual   *Faults        // those of conn when nothing else was asked for
+	conn    *netem.Conn // nil: packets cannot be lost on demand
+	usual   *Faults     // those of conn when nothing else was asked for
 
 	mu       sync.Mutex // held during a change, so that changes have an order
 	unplug   bool       // the control socket has taken the link away

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/verbs"

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/udp/udptest"
+	"github.com/softmkey/softmkey/internal/net/udp/udptest"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 )
 

@@ -3,8 +3,8 @@ package pcap
 import (
 	"net/netip"
 
-	"github.com/softmkey/softmkey/internal/base/wire"
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // conn records the packets of the connection inside. All other methods are that

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/softmkey/softmkey/internal/tool/pcap"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 func Example() {

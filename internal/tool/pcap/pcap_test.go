@@ -21,11 +21,11 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"github.com/softmkey/softmkey/internal/base/udp"
-	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/internal/net/udp"
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/roce/packetconn"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 var start = time.Date(2024, 2, 29, 23, 59, 59, 123456789, time.UTC)
@@ -517,12 +517,12 @@ func TestDroppedAndLocalPackets(t *testing.T) {
 	n := inproc.NewNetwork(nil)
 	a := r.Wrap(mustListen(t, n, "10.1.2.3:4791"))
 	peer := mustListen(t, n, "10.1.2.4:4791")
-	faulty := rocetest.Wrap(a, 1, rocetest.Faults{}, &rocetest.Options{
-		Filter: func(n uint64, _ netip.AddrPort, _ []byte) rocetest.Action {
+	faulty := netem.Wrap(a, 1, netem.Faults{}, &netem.Options{
+		Filter: func(n uint64, _ netip.AddrPort, _ []byte) netem.Action {
 			if n == 1 {
-				return rocetest.Lose
+				return netem.Lose
 			}
-			return rocetest.Pass
+			return netem.Pass
 		},
 		Lost: func(d packetconn.Datagrams) { r.Lost(a, d) },
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/softmkey/softmkey/internal/tool/outfile"
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // Options tune a Recorder. The zero value, and nil, mean the defaults.

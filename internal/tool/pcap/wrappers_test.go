@@ -14,16 +14,16 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/roce/packetconn"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // wrappers are the types of this module that wrap a packetconn.Conn, by package and name.
 // TestWrappersAreKnown finds those that are missing here.
 var wrappers = map[string]func(packetconn.Conn) packetconn.Conn{
-	"rocetest.Conn": func(c packetconn.Conn) packetconn.Conn { return rocetest.Wrap(c, 1, rocetest.Faults{}, nil) },
-	"pcap.conn":     func(c packetconn.Conn) packetconn.Conn { return NewRecorder(&bytes.Buffer{}, nil).Wrap(c) },
+	"netem.Conn": func(c packetconn.Conn) packetconn.Conn { return netem.Wrap(c, 1, netem.Faults{}, nil) },
+	"pcap.conn":  func(c packetconn.Conn) packetconn.Conn { return NewRecorder(&bytes.Buffer{}, nil).Wrap(c) },
 }
 
 // sockets are the types with a packetconn.Conn that they have opened themselves. They wrap no Conn of

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 )
 

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/softmkey/softmkey/internal/base/fair"
+	"github.com/softmkey/softmkey/internal/net/fair"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 )
 

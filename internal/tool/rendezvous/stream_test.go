@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/verbs"
 )
 

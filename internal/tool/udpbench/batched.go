@@ -5,8 +5,8 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/softmkey/softmkey/internal/base/udp"
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/internal/net/udp"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // batched is one end of a measurement over package udp.

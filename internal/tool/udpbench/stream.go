@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // sender sends trains of one shape to one address.

@@ -18,14 +18,14 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/interop/link"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // row is a row of the table.
 type row struct {
 	name   string
 	mtu    int
-	link   rocetest.Link
+	link   netem.Link
 	target float64 // target for the ratio of copy to the faster TCP; 0: the copy must complete
 }
 
@@ -35,19 +35,19 @@ const (
 )
 
 var rows = []row{
-	{"MTU 1500, clean", 1500, rocetest.Link{}, 0.8},
-	{"1 % loss", 1500, rocetest.Link{Loss: 0.01}, 0.9},
-	{"10 % loss", 1500, rocetest.Link{Loss: 0.1}, 0.9},
-	{"30 % loss", 1500, rocetest.Link{Loss: 0.3}, 0},
-	{"MTU 9000, 1 % loss", 9000, rocetest.Link{Loss: 0.01}, 0.9},
-	{"MTU 9000, 10 % loss", 9000, rocetest.Link{Loss: 0.1}, 0.9},
-	{"20 ms each way", 1500, rocetest.Link{Delay: 20 * time.Millisecond}, 0.8},
-	{"20 ms and 1 % loss", 1500, rocetest.Link{Delay: 20 * time.Millisecond, Loss: 0.01}, 0.9},
-	{"500 Mbit/s, 64 KB queue", 1500, rocetest.Link{Rate: 500 * mbit, Queue: 64 * kb}, 0.9},
-	{"500 Mbit/s, 16 KB queue", 1500, rocetest.Link{Rate: 500 * mbit, Queue: 16 * kb}, 0.9},
-	{"100 Mbit/s, 32 KB queue", 1500, rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb}, 0.9},
-	{"100 Mbit/s, 32 KB queue, 20 ms", 1500, rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Millisecond}, 0.8},
-	{"2 % reordered by 1 ms", 1500, rocetest.Link{Reorder: 0.02, ReorderBy: time.Millisecond}, 0.8},
+	{"MTU 1500, clean", 1500, netem.Link{}, 0.8},
+	{"1 % loss", 1500, netem.Link{Loss: 0.01}, 0.9},
+	{"10 % loss", 1500, netem.Link{Loss: 0.1}, 0.9},
+	{"30 % loss", 1500, netem.Link{Loss: 0.3}, 0},
+	{"MTU 9000, 1 % loss", 9000, netem.Link{Loss: 0.01}, 0.9},
+	{"MTU 9000, 10 % loss", 9000, netem.Link{Loss: 0.1}, 0.9},
+	{"20 ms each way", 1500, netem.Link{Delay: 20 * time.Millisecond}, 0.8},
+	{"20 ms and 1 % loss", 1500, netem.Link{Delay: 20 * time.Millisecond, Loss: 0.01}, 0.9},
+	{"500 Mbit/s, 64 KB queue", 1500, netem.Link{Rate: 500 * mbit, Queue: 64 * kb}, 0.9},
+	{"500 Mbit/s, 16 KB queue", 1500, netem.Link{Rate: 500 * mbit, Queue: 16 * kb}, 0.9},
+	{"100 Mbit/s, 32 KB queue", 1500, netem.Link{Rate: 100 * mbit, Queue: 32 * kb}, 0.9},
+	{"100 Mbit/s, 32 KB queue, 20 ms", 1500, netem.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Millisecond}, 0.8},
+	{"2 % reordered by 1 ms", 1500, netem.Link{Reorder: 0.02, ReorderBy: time.Millisecond}, 0.8},
 }
 
 func main() {

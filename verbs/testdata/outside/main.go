@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/operr"
-	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )

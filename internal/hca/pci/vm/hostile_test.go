@@ -26,8 +26,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/internal/base/frames"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
+	"github.com/softmkey/softmkey/internal/hca/frames"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/recorded"
 	"github.com/softmkey/softmkey/internal/hca/prm"

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/softmkey/softmkey/internal/base/frames"
 	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
+	"github.com/softmkey/softmkey/internal/hca/frames"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/pci/transport"

@@ -1,0 +1,168 @@
+//go:build linux
+
+package share_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/hca/share"
+)
+
+// squat binds names as another user, and listens there if the socket can. It returns the descriptors.
+func squat(t *testing.T, kind int, names ...string) (fds []int) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("becoming another user needs root")
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread has another user from here on, and ends with the goroutine
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
+			done <- errno
+			return
+		}
+		for _, name := range names {
+			fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+			if err == nil {
+				fds = append(fds, fd)
+				err = unix.Bind(fd, &unix.SockaddrUnix{Name: name})
+			}
+			if err == nil && kind == unix.SOCK_SEQPACKET {
+				err = unix.Listen(fd, 10)
+			}
+			if err != nil {
+				done <- fmt.Errorf("%s: %w", name, err)
+				return
+			}
+		}
+		done <- nil
+	}()
+	err := <-done
+	t.Cleanup(func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fds
+}
+
+// allNames returns the names that processes at an address bind first.
+func allNames(addr netip.AddrPort, service uint64) []string {
+	prefix := fmt.Sprintf("@softmkey/0/%v", addr)
+	names := []string{prefix + "/join", fmt.Sprintf("%s/service/%x", prefix, service)}
+	for number := range 64 {
+		for _, what := range []string{"number", "inbox", "door", "ring"} {
+			names = append(names, fmt.Sprintf("%s/%d/%s", prefix, number, what))
+		}
+	}
+	return names
+}
+
+// TestSquattedNames binds every name that processes at an address use, as another user. The processes join,
+// connect and hand packets over all the same, and the stranger receives nothing.
+func TestSquattedNames(t *testing.T) {
+	for _, kind := range []int{unix.SOCK_DGRAM, unix.SOCK_SEQPACKET} {
+		t.Run(fmt.Sprint("type ", kind), func(t *testing.T) {
+			addr := at(byte(40 + kind))
+			const service = 0x0106_0000 + 7005
+			fds := squat(t, kind, allNames(addr, service)...)
+			a, b := join(t, addr), join(t, addr)
+			if a.conn.Member() != 0 || b.conn.Member() != 1 {
+				t.Errorf("numbers %d and %d", a.conn.Member(), b.conn.Member())
+			}
+			run(t, []*flow{a.flowTo(b), b.flowTo(a)}, 5)
+			// A request to a service of either, which any process may read from the socket of QP 1.
+			l, err := cm.Listen(b.dev, 7005, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			accepted := make(chan error, 1)
+			go func() {
+				r, err := l.Accept(t.Context())
+				if err == nil {
+					_, err = r.Accept(t.Context(), b.qp(), nil)
+				}
+				accepted <- err
+			}()
+			from := join(t, at(byte(50+kind)))
+			if _, err := cm.Dial(t.Context(), from.qp(), netip.AddrPortFrom(addr.Addr(), 7005), nil); err != nil {
+				t.Errorf("connecting to the service: %v", err)
+			}
+			if err := <-accepted; err != nil {
+				t.Error(err)
+			}
+			for _, fd := range fds {
+				b := make([]byte, 4096)
+				if kind == unix.SOCK_SEQPACKET {
+					c, _, err := unix.Accept(fd)
+					if err != nil {
+						continue
+					}
+					fd = c
+					defer unix.Close(c)
+				}
+				if n, _, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT); n > 0 {
+					t.Errorf("the stranger received %d bytes: %x, %v", n, b[:min(n, 64)], err)
+				}
+			}
+		})
+	}
+}
+
+// TestAllVariantsSquatted binds all variants of a name. Joining fails at once, and says who has them.
+func TestAllVariantsSquatted(t *testing.T) {
+	addr := at(60)
+	name := fmt.Sprintf("@softmkey/0/%v/join", addr)
+	squat(t, unix.SOCK_SEQPACKET, name, name+"/+1", name+"/+2", name+"/+3")
+	begun := time.Now()
+	_, err := share.Listen(addr, nil, false)
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "of user 65534") || !strings.Contains(err.Error(), name) {
+		t.Errorf("after %v: %v", time.Since(begun), err)
+	}
+}
+
+// TestOtherUserNamespace starts a process in a user namespace of its own, whose root is this process's user,
+// as root of a container can be. It does not get the sockets, and it learns that the address is in use.
+func TestOtherUserNamespace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a user namespace with root needs root")
+	}
+	addr := at(61)
+	a := join(t, addr)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "SHARE_TEST_ADDR="+addr.String())
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}, GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}},
+	}
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
+			t.Skipf("no user namespaces here: %v", err)
+		}
+		t.Fatalf("it has joined: %q, %v", out, err)
+	}
+	if !strings.Contains(string(out), addr.String()) || !strings.Contains(string(out), "address already in use") {
+		t.Errorf("it says %q", out)
+	}
+	if a.conn.Shared() {
+		t.Error("the process has opened the sockets for it")
+	}
+}

@@ -1,0 +1,556 @@
+package share
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/packetconn"
+)
+
+const (
+	// mostNeighbors limits the rings of each direction. Packets of further
+	// processes go through the sockets.
+	mostNeighbors = 64
+	// neighborPatience limits the time for which a process waits until another one on the
+	// machine has mapped a ring.
+	neighborPatience = 200 * time.Millisecond
+	// approachEvery is the time between two attempts to reach the same process by a ring.
+	approachEvery = time.Second
+	// mostRefused limits the number of unreachable processes that are remembered.
+	mostRefused = 1024
+	// ringTurns is the number of calls of Poll in a row that receive from the rings and
+	// ignore the sockets.
+	ringTurns = 7
+	// lookEvery is the number of calls of Poll without Sleep after which it looks for processes
+	// that have ended.
+	lookEvery = 1 << 12
+)
+
+// hello begins the message with which a producer hands over the memory of a ring. The producer's
+// address follows.
+const hello = "softmkey ring 1 "
+
+// place is a process at an address.
+type place struct {
+	addr   netip.AddrPort
+	number int
+}
+
+// neighbors are the rings between this process and others on the machine.
+type neighbors struct {
+	m       *member
+	l       *net.UnixListener
+	serving sync.WaitGroup
+
+	tx       sync.Mutex // guards the following fields
+	closed   bool
+	out      map[place]*outgoing
+	meetings map[place]chan struct{} // closed at the end of an attempt that is under way
+	refused  map[place]refusal
+
+	rx    sync.Mutex // guards the following fields
+	in    []*incoming
+	first int  // index of the ring that poll begins with
+	turns int  // calls of poll in a row that received from the rings: see ringTurns
+	slept bool // sleep was called since the last poll
+	polls int  // calls of poll since processes that have ended were looked for
+}
+
+// refusal says that a process is not approached for packets until a time.
+type refusal struct {
+	until  time.Time
+	silent bool // it did not answer: it is not approached for a queue pair either
+}
+
+// outgoing is a ring to another process.
+type outgoing struct {
+	ring *ring
+	fd   int // a socket that wakes the other process; its peer closes when that process ends
+}
+
+// incoming is a ring from another process.
+type incoming struct {
+	ring  *ring
+	fd    int // a socket that wakes this process; its peer closes when the other process ends
+	addr  netip.AddrPort
+	ended bool   // the other process has ended
+	last  uint64 // position of the producer when ended was set
+	done  bool   // the ring is empty and stays empty, or it is broken
+}
+
+// Meet lets packets to and from other processes of the user on this machine pass through memory
+// that both processes map, if the other process has called Meet, too. Meet must be called before
+// the Conn is used.
+func (c *Conn) Meet() error {
+	n := &neighbors{m: c.m, out: make(map[place]*outgoing), meetings: make(map[place]chan struct{}), refused: make(map[place]refusal)}
+	var err error
+	if n.l, err = hold(c.m.name(c.m.number, "ring")); err != nil {
+		return err
+	}
+	c.m.near = n
+	n.serving.Go(n.accept)
+	return nil
+}
+
+// accept serves the processes that hand over rings.
+func (n *neighbors) accept() {
+	room := make(chan struct{}, guests)
+	for {
+		c, err := n.l.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // the process has no free descriptors
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		room <- struct{}{}
+		n.serving.Go(func() {
+			n.welcome(c)
+			<-room
+		})
+	}
+}
+
+// welcome accepts a ring from another process. If anything is wrong with the ring, welcome drops
+// it, and the process keeps using the network.
+func (n *neighbors) welcome(c *net.UnixConn) {
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(neighborPatience))
+	if !sameUser(c) {
+		return
+	}
+	b, oob := make([]byte, 256), make([]byte, unix.CmsgSpace(4))
+	got, oobn, _, _, err := c.ReadMsgUnix(b, oob)
+	if err != nil {
+		return
+	}
+	memory := rights(oob[:oobn])
+	defer memory.Close()
+	text, ok := strings.CutPrefix(string(b[:got]), hello)
+	addr, err := netip.ParseAddrPort(text)
+	if local := n.m.local.Addr(); !ok || err != nil || addr.Addr().Is4() != local.Is4() || addr.Addr().Is4In6() || memory == nil {
+		return
+	}
+	r, err := openRing(int(memory.Fd()))
+	if err != nil {
+		return
+	}
+	fd, err := descriptor(c)
+	if err != nil {
+		r.close()
+		return
+	}
+	in := &incoming{ring: r, fd: fd, addr: addr}
+	if !n.add(in) {
+		in.close()
+		return
+	}
+	c.Write([]byte{0})
+}
+
+// rights returns the one descriptor that came with a message. If several came, it closes them and
+// returns nil.
+func rights(oob []byte) *os.File {
+	var files []*os.File
+	messages, _ := unix.ParseSocketControlMessage(oob)
+	for i := range messages {
+		fds, _ := unix.ParseUnixRights(&messages[i])
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "ring"))
+		}
+	}
+	if len(files) != 1 {
+		closeAll(files)
+		return nil
+	}
+	return files[0]
+}
+
+// descriptor returns a descriptor of c's socket, which does not close with c.
+func descriptor(c syscall.Conn) (fd int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	if e := raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
+		return -1, e
+	}
+	return fd, err
+}
+
+// add makes poll receive from a ring. It returns false if there are too many rings.
+func (n *neighbors) add(in *incoming) bool {
+	n.rx.Lock()
+	defer n.rx.Unlock()
+	n.tx.Lock()
+	closed := n.closed
+	n.tx.Unlock()
+	if closed || len(n.in) >= mostNeighbors {
+		return false
+	}
+	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: rung}
+	if unix.EpollCtl(int(n.m.events.Fd()), unix.EPOLL_CTL_ADD, in.fd, &e) != nil {
+		return false
+	}
+	n.in = append(n.in, in)
+	if n.slept {
+		// A thread sleeps already, so the producer has to be told to wake it.
+		in.ring.sleep()
+	}
+	return true
+}
+
+func (in *incoming) close() {
+	unix.Close(in.fd)
+	in.ring.close()
+}
+
+// sleep prepares a wait on the descriptor of Conn.SyscallConn, and reports whether a ring has
+// packets already.
+func (n *neighbors) sleep() (arrived bool) {
+	n.rx.Lock()
+	defer n.rx.Unlock()
+	n.slept = true
+	for _, in := range n.in {
+		arrived = in.ring.sleep() || arrived
+	}
+	return arrived
+}
+
+// wakeUp ends the wait that sleep has prepared.
+func (n *neighbors) wakeUp() {
+	n.slept = false
+	for _, in := range n.in {
+		in.ring.awake()
+	}
+	n.look()
+}
+
+// look takes the wake-ups of rings, and detects processes that have ended.
+func (n *neighbors) look() {
+	n.polls = 0
+	var events [4]unix.EpollEvent
+	count, err := unix.EpollWait(int(n.m.events.Fd()), events[:], 0)
+	if err != nil {
+		return
+	}
+	for _, e := range events[:count] {
+		switch e.Fd {
+		case besides:
+			n.m.arrived = true
+		case rung:
+			for _, in := range n.in {
+				if ended(in.fd) && !in.ended {
+					in.ended, in.last = true, in.ring.produced.Load()
+				}
+			}
+		case hungUp:
+			n.tx.Lock()
+			for p, o := range n.out {
+				if ended(o.fd) {
+					n.drop(p, o)
+				}
+			}
+			n.tx.Unlock()
+		}
+	}
+}
+
+// ended reads a wake-up from a socket, and reports whether the process at the other end has ended.
+func ended(fd int) bool {
+	var b [1]byte
+	got, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_DONTWAIT, 0, 0)
+	return got == 0 || errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR
+}
+
+// poll fills trains from the rings and returns their number.
+func (n *neighbors) poll(trains []packetconn.Datagrams) (count int) {
+	n.rx.Lock()
+	defer n.rx.Unlock()
+	if n.polls++; n.slept {
+		n.wakeUp()
+	} else if n.polls >= lookEvery {
+		n.look()
+	}
+	if len(n.in) == 0 {
+		return 0
+	}
+	if n.turns++; n.turns > ringTurns {
+		n.turns = 0 // this call receives from the sockets
+		return 0
+	}
+	if n.first++; n.first >= len(n.in) {
+		n.first = 0
+	}
+	gone := false
+	for i := range n.in {
+		in := n.in[(n.first+i)%len(n.in)]
+		for count < len(trains) {
+			got, err := in.ring.pop(&trains[count])
+			if !got {
+				in.done = in.ended || err != nil
+				break
+			}
+			trains[count].Addr = in.addr
+			count++
+			if in.ended && int64(in.ring.at-in.last) >= 0 {
+				in.done = true
+				break
+			}
+		}
+		gone = gone || in.done
+	}
+	if gone {
+		n.in = slices.DeleteFunc(n.in, func(in *incoming) bool {
+			if in.done {
+				in.close()
+			}
+			return in.done
+		})
+	}
+	if count == 0 {
+		n.turns = 0
+	}
+	return count
+}
+
+// place returns the process that owns a QP at an address. ok is false if packets to the QP do not
+// go through a ring: QP 1, and the QPs of this process.
+func (n *neighbors) place(to netip.AddrPort, qpn uint32) (p place, ok bool) {
+	p = place{to, int(qpn >> memberShift)}
+	return p, qpn != gsiQPN && (p.number != n.m.number || p.addr != n.m.local)
+}
+
+// qpnOf returns the QP that the first packet of a train is for.
+func qpnOf(t *packetconn.Datagrams) uint32 { return binary.BigEndian.Uint32(t.Buf[4:]) & 0xffffff }
+
+// ring returns the ring for a train, or nil. It is called with tx held.
+func (n *neighbors) ring(t *packetconn.Datagrams) *outgoing {
+	if len(t.Buf) < 8 || len(t.Buf) > packetconn.RecvSize {
+		return nil
+	}
+	p, ok := n.place(t.Addr, qpnOf(t))
+	if !ok {
+		return nil
+	}
+	if o := n.out[p]; o != nil {
+		return o
+	}
+	if time.Now().Before(n.refused[p].until) || n.closed || len(n.out)+len(n.meetings) >= mostNeighbors {
+		return nil
+	}
+	n.refuse(p, false) // meet ends this if it succeeds
+	n.serving.Go(func() { n.meet(p) })
+	return nil
+}
+
+// refuse notes that a process cannot be reached by a ring now. It is called with tx held.
+func (n *neighbors) refuse(p place, silent bool) {
+	if len(n.refused) >= mostRefused {
+		clear(n.refused)
+	}
+	n.refused[p] = refusal{time.Now().Add(approachEvery), silent}
+}
+
+// Send implements packetconn.Conn.
+func (c *Conn) Send(trains []packetconn.Datagrams) (sent int, err error) {
+	n := c.m.near
+	if n == nil {
+		return c.Conn.Send(trains)
+	}
+	for sent < len(trains) && err == nil {
+		pushed, others := n.push(trains[sent:])
+		sent += pushed
+		if others > 0 {
+			var k int
+			k, err = c.Conn.Send(trains[sent : sent+others])
+			sent += k
+		}
+	}
+	return sent, err
+}
+
+// push moves trains to their rings up to the first one without a ring. It returns the number of
+// trains that it has moved, and how many trains after them have no ring.
+func (n *neighbors) push(trains []packetconn.Datagrams) (pushed, others int) {
+	n.tx.Lock()
+	defer n.tx.Unlock()
+	var woken *outgoing
+	for i := range trains {
+		t := &trains[i]
+		o := n.ring(t)
+		if o == nil {
+			others++
+			continue
+		}
+		if others > 0 {
+			break
+		}
+		if woken != o {
+			woken.wake()
+			woken = o
+		}
+		// A train is lost if the ring is full, as it is if a socket's buffer is.
+		if o.ring.push(t) == errRingBroken {
+			n.drop(place{t.Addr, int(qpnOf(t) >> memberShift)}, o)
+			woken = nil
+		}
+		pushed++
+	}
+	woken.wake()
+	return pushed, others
+}
+
+// wake wakes the consumer if it sleeps.
+func (o *outgoing) wake() {
+	if o == nil || !o.ring.wakes() {
+		return
+	}
+	// A raw call does not notify the scheduler, and this one does not block. If the buffer is
+	// full, the consumer has not seen earlier wake-ups yet.
+	var b [1]byte
+	unix.RawSyscall6(unix.SYS_SENDTO, uintptr(o.fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+}
+
+// Approach implements packetconn.Neighbor.
+func (c *Conn) Approach(to netip.AddrPort, qpn uint32) bool {
+	n := c.m.near
+	if n == nil {
+		return false
+	}
+	p, ok := n.place(to, qpn)
+	if !ok {
+		return false
+	}
+	n.meet(p)
+	n.tx.Lock()
+	defer n.tx.Unlock()
+	return n.out[p] != nil
+}
+
+// Sleep implements packetconn.Neighbor.
+func (c *Conn) Sleep() (arrived bool) { return c.m.near != nil && c.m.near.sleep() }
+
+// meet hands a ring to the process at p, unless it has one or does not answer. It waits for an
+// attempt of another goroutine.
+func (n *neighbors) meet(p place) {
+	n.tx.Lock()
+	for under := n.meetings[p]; under != nil; under = n.meetings[p] {
+		n.tx.Unlock()
+		<-under
+		n.tx.Lock()
+	}
+	if o := n.out[p]; o != nil && ended(o.fd) { // another process may have the place now
+		n.drop(p, o)
+	}
+	was := n.refused[p]
+	if n.out[p] != nil || was.silent && time.Now().Before(was.until) || len(n.out)+len(n.meetings) >= mostNeighbors || n.closed {
+		n.tx.Unlock()
+		return
+	}
+	end := make(chan struct{})
+	n.meetings[p] = end
+	n.tx.Unlock()
+	o, err := n.bring(p)
+	n.tx.Lock()
+	defer n.tx.Unlock()
+	delete(n.meetings, p)
+	close(end)
+	switch {
+	case err != nil:
+		n.refuse(p, errors.Is(err, os.ErrDeadlineExceeded))
+		return
+	case n.closed:
+		o.close()
+		return
+	}
+	e := unix.EpollEvent{Fd: hungUp}
+	if unix.EpollCtl(int(n.m.events.Fd()), unix.EPOLL_CTL_ADD, o.fd, &e) != nil {
+		o.close()
+		n.refuse(p, false)
+		return
+	}
+	n.out[p] = o
+	delete(n.refused, p)
+}
+
+// drop ends the use of a ring to the process at p. It is called with tx held.
+func (n *neighbors) drop(p place, o *outgoing) {
+	delete(n.out, p)
+	n.refuse(p, false) // packets do not bring the ring back at once; Approach does
+	o.close()
+}
+
+func (o *outgoing) close() {
+	unix.Close(o.fd)
+	o.ring.close()
+}
+
+// bring makes a ring and hands it to the process at p.
+func (n *neighbors) bring(p place) (*outgoing, error) {
+	m := member{prefix: prefix(p.addr)}
+	c, err := find(m.name(p.number, "ring"))
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	memory, err := newMemory()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(memory)
+	r, err := openRing(memory)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := n.offer(c, memory)
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	return &outgoing{ring: r, fd: fd}, nil
+}
+
+// offer waits until the process at the other end of c has mapped a ring, and returns a descriptor
+// of the connection.
+func (n *neighbors) offer(c *net.UnixConn, memory int) (fd int, err error) {
+	c.SetDeadline(time.Now().Add(neighborPatience))
+	if _, _, err := c.WriteMsgUnix([]byte(hello+n.m.local.String()), unix.UnixRights(memory), nil); err != nil {
+		return -1, err
+	}
+	var b [1]byte
+	if got, err := c.Read(b[:]); err != nil || got == 0 {
+		return -1, errors.Join(err, syscall.ECONNRESET)
+	}
+	return descriptor(c)
+}
+
+// close ends all rings.
+func (n *neighbors) close() {
+	n.l.Close()
+	n.tx.Lock()
+	n.closed = true
+	for p, o := range n.out {
+		n.drop(p, o)
+	}
+	n.tx.Unlock()
+	n.serving.Wait()
+	n.rx.Lock()
+	defer n.rx.Unlock()
+	for _, in := range n.in {
+		in.close()
+	}
+	n.in = nil
+}

@@ -1,0 +1,267 @@
+//go:build linux
+
+package share_test
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/share"
+	"github.com/softmkey/softmkey/packetconn"
+)
+
+// TestRings runs the tests of shared addresses between processes with rings.
+func TestRings(t *testing.T) {
+	rings = true
+	defer func() { rings = false }()
+	t.Run("Share", TestShare)
+	t.Run("Services", TestServices)
+	t.Run("Killed", TestKilledProcesses)
+	a, b := join(t, at(20)), join(t, at(21))
+	run(t, []*flow{a.flowTo(b), b.flowTo(a), a.flowTo(a)}, 10)
+	for _, p := range []*process{a, b} {
+		if to, from := p.conn.Rings(); to != 1 || from != 1 {
+			t.Errorf("%d rings to others and %d from others, want 1 and 1", to, from)
+		}
+	}
+	// A process without rings, as with --wire, is reached by the network.
+	rings = false
+	c := join(t, at(22))
+	run(t, []*flow{a.flowTo(c), c.flowTo(a)}, 3)
+	if to, _ := a.conn.Rings(); to != 1 {
+		t.Errorf("%d rings to others, want 1", to)
+	}
+	rings = true
+	b.leave()
+	again := join(t, at(21))
+	run(t, []*flow{a.flowTo(again)}, 3)
+	if to, _ := a.conn.Rings(); to != 1 {
+		t.Errorf("%d rings after the other process was replaced, want 1", to)
+	}
+}
+
+// floodWord is in each packet of flood, followed by a count.
+const floodWord = 0x5eed5eed
+
+// flood sends packets with growing numbers for ever.
+func flood(c *share.Conn, to netip.AddrPort) {
+	if err := c.Meet(); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	c.Approach(to, 5)
+	fmt.Println("go")
+	b := make([]byte, 40000)
+	for n := uint32(0); ; n++ {
+		copy(b, datagram(5, 20, 0))
+		size := 20 + int(n*7919%39000)
+		binary.BigEndian.PutUint32(b[12:], floodWord)
+		binary.BigEndian.PutUint32(b[16:], n)
+		for i := 20; i < size; i += 977 {
+			b[i] = byte(n)
+		}
+		c.Send([]packetconn.Datagrams{{Addr: to, Buf: b[:size], Seg: 1024}})
+	}
+}
+
+// TestSilentNeighbor approaches a process that does not answer, twice. The second call does not wait
+// for it.
+func TestSilentNeighbor(t *testing.T) {
+	c, err := share.Listen(at(28), nil, false)
+	if err == nil {
+		err = c.Meet()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	silent, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: fmt.Sprintf("@softmkey/%d/%v/0/ring", os.Geteuid(), at(29)), Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	attempts := make(chan net.Conn, 8)
+	go func() {
+		defer close(attempts)
+		for {
+			c, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			attempts <- c
+		}
+	}()
+	for range 3 {
+		if c.Approach(at(29), 5) {
+			t.Fatal("a process that does not answer has a ring")
+		}
+	}
+	silent.Close()
+	n := 0
+	for c := range attempts {
+		c.Close()
+		n++
+	}
+	if n != 1 {
+		t.Errorf("%d attempts, want 1", n)
+	}
+}
+
+// TestRingKilled kills a process while it sends, twice. What has arrived is whole and in order, and
+// the ring is gone afterwards.
+func TestRingKilled(t *testing.T) {
+	c, err := share.Listen(at(23), nil, false)
+	if err == nil {
+		err = c.Meet()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	trains := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
+	for _, sleeps := range []bool{true, false} {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "SHARE_TEST_ADDR="+at(24).String(), "SHARE_TEST_FLOOD="+at(23).String())
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := bufio.NewReader(out).ReadString('\n'); text != "go\n" {
+			t.Fatal(text)
+		}
+		next, got := uint32(0), 0
+		for start := time.Now(); ; {
+			n, err := c.Poll(trains)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range trains[:n] {
+				b := trains[i].Buf
+				number := binary.BigEndian.Uint32(b[16:])
+				if binary.BigEndian.Uint32(b[12:]) != floodWord || number < next || len(b) != 20+int(number*7919%39000) || trains[i].Addr != at(24) {
+					t.Fatalf("packet %#x of %d bytes from %v after packet %#x", number, len(b), trains[i].Addr, next)
+				}
+				for k := 20; k < len(b); k += 977 {
+					if b[k] != byte(number) {
+						t.Fatalf("packet %#x: byte %d is %#x", number, k, b[k])
+					}
+				}
+				next = number + 1
+			}
+			if got += n; got > 2000 && cmd.ProcessState == nil {
+				cmd.Process.Kill()
+				cmd.Wait()
+			}
+			if n == 0 {
+				if sleeps {
+					c.Sleep() // the next Poll looks whether the process has ended; without Sleep one of the later calls does
+				}
+				if _, from := c.Rings(); from == 0 && cmd.ProcessState != nil {
+					break
+				}
+			}
+			if time.Since(start) > patience {
+				t.Fatalf("%d packets arrived", got)
+			}
+		}
+	}
+}
+
+// TestRingRefused offers memory of the wrong kind or size as a ring, and malformed messages. The
+// process must refuse all of them.
+func TestRingRefused(t *testing.T) {
+	addr := at(25)
+	rings = true
+	a := join(t, addr)
+	rings = false
+	b := join(t, at(26))
+	memory := func(size int64, flags, seals int) *os.File {
+		fd, err := unix.MemfdCreate("ring", flags)
+		if err == nil {
+			err = unix.Ftruncate(fd, size)
+		}
+		if err == nil && seals != 0 {
+			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return os.NewFile(uintptr(fd), "ring")
+	}
+	const size = 4096 + 4<<20
+	null, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello := "softmkey ring 1 " + at(27).String()
+	offers := []struct {
+		f    *os.File
+		text string
+	}{
+		{nil, hello},
+		{null, hello},
+		{memory(size, unix.MFD_ALLOW_SEALING, 0), hello},
+		{memory(4096, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK), hello},
+		{memory(size, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK), "softmkey ring 2 " + at(27).String()},
+		{memory(size, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK), "softmkey ring 1 [::1]:4791"},
+		{memory(size, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK), "softmkey ring 1 nowhere"},
+	}
+	before := descriptors(t)
+	for i, v := range offers {
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: fmt.Sprintf("@softmkey/%d/%v/0/ring", os.Geteuid(), addr), Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rights []byte
+		if v.f != nil {
+			rights = unix.UnixRights(int(v.f.Fd()))
+			if i == 1 {
+				rights = unix.UnixRights(int(v.f.Fd()), int(v.f.Fd())) // two at a time
+			}
+			defer v.f.Close()
+		}
+		if _, _, err := c.WriteMsgUnix([]byte(v.text), rights, nil); err != nil {
+			t.Fatal(err)
+		}
+		if n, _ := c.Read(make([]byte, 1)); n != 0 {
+			t.Errorf("offer %d was taken", i)
+		}
+		c.Close()
+	}
+	if _, from := a.conn.Rings(); from != 0 {
+		t.Errorf("%d rings from others", from)
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors are open, %d before", after, before)
+	}
+	run(t, []*flow{a.flowTo(b), b.flowTo(a)}, 2)
+}
+
+// descriptors returns the number of open descriptors that are memfds or /dev/null, as those in
+// the offers.
+func descriptors(t *testing.T) (n int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if to, _ := os.Readlink("/proc/self/fd/" + e.Name()); strings.HasPrefix(to, "/memfd:") || to == os.DevNull {
+			n++
+		}
+	}
+	return n
+}

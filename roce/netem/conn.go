@@ -1,0 +1,352 @@
+package netem
+
+import (
+	"bytes"
+	"container/heap"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/softmkey/softmkey/packetconn"
+)
+
+// Conn adds faults to the datagrams sent through an inner connection. Received datagrams
+// pass unchanged; for faults in both directions, wrap both ends. Its concurrency rules
+// are those of the inner connection.
+type Conn struct {
+	inner  packetconn.Conn
+	clock  Clock
+	filter func(uint64, netip.AddrPort, []byte) Action
+	lost   func(packetconn.Datagrams) // Options.Lost; may be nil
+
+	mu       sync.Mutex // guards the following fields, and keeps the datagrams to inner in order
+	faults   Faults
+	rng      *rand.Rand
+	counters Counters
+	closed   bool
+
+	out   []packetconn.Datagrams // parts of the current train
+	held  []*parcel              // reordered datagrams that wait to be overtaken, oldest first
+	line  line                   // datagrams in flight, by time of arrival
+	seq   uint64
+	timer Timer // fires for the first of held and line; nil if both are empty
+	due   time.Time
+}
+
+// parcel is a datagram or a part of a train that is held or in flight.
+type parcel struct {
+	d          packetconn.Datagrams
+	due        time.Time
+	seq        uint64 // orders parcels with the same due time
+	overtakers int    // number of datagrams that must still overtake it
+}
+
+// Wrap returns a connection that sends through c with faults. Closing it closes c. Wrap
+// panics if a probability of f is negative or if they add up to more than 1.
+func Wrap(c packetconn.Conn, seed uint64, f Faults, opts *Options) *Conn {
+	w := &Conn{inner: c, clock: systemClock{}, faults: f.withDefaults(), rng: rand.New(rand.NewPCG(seed, 0))}
+	if opts != nil {
+		w.filter, w.lost = opts.Filter, opts.Lost
+		if opts.Clock != nil {
+			w.clock = opts.Clock
+		}
+	}
+	return w
+}
+
+// SetFaults changes the faults from the next datagram on. Faults{Loss: 1} makes a peer
+// unreachable.
+func (c *Conn) SetFaults(f Faults) {
+	f = f.withDefaults()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults = f
+}
+
+// Counters returns a snapshot of the counters.
+func (c *Conn) Counters() Counters {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counters
+}
+
+// Unwrap returns the inner connection, whose optional abilities c has. The datagrams of a
+// group that is joined are received unchanged, as all others.
+func (c *Conn) Unwrap() packetconn.Conn { return c.inner }
+
+// LocalAddr returns the address of the inner connection.
+func (c *Conn) LocalAddr() netip.AddrPort { return c.inner.LocalAddr() }
+
+// ID returns the identification that the inner connection predicts.
+func (c *Conn) ID(i int) uint16 { return c.inner.ID(i) }
+
+// Limits returns the limits of the inner connection.
+func (c *Conn) Limits() packetconn.Limits { return c.inner.Limits() }
+
+// Caps returns the capabilities of the inner connection.
+func (c *Conn) Caps() packetconn.Caps { return c.inner.Caps() }
+
+// Recv receives from the inner connection.
+func (c *Conn) Recv(trains []packetconn.Datagrams) (int, error) { return c.inner.Recv(trains) }
+
+// Poll polls the inner connection.
+func (c *Conn) Poll(trains []packetconn.Datagrams) (int, error) { return c.inner.Poll(trains) }
+
+// Close closes the inner connection. Datagrams in flight are lost.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.held, c.line = nil, nil
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+	c.mu.Unlock()
+	return c.inner.Close()
+}
+
+// Send sends the trains with faults: datagrams may be missing or sent later.
+func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, net.ErrClosed
+	}
+	defer c.schedule()
+	l := c.inner.Limits()
+	for i := range trains {
+		t := &trains[i]
+		// Check the whole train, because its parts alone might pass.
+		if err := l.Check(c.inner.LocalAddr().Addr(), t); err != nil {
+			return i, err
+		}
+		err := c.train(t)
+		if err == nil {
+			err = c.flush()
+		}
+		if err != nil {
+			return i, err
+		}
+	}
+	return len(trains), nil
+}
+
+// flush sends the trains collected in c.out.
+func (c *Conn) flush() error {
+	if len(c.out) == 0 {
+		return nil
+	}
+	_, err := c.inner.Send(c.out)
+	clear(c.out)
+	c.out = c.out[:0]
+	return err
+}
+
+// train chooses the action for each datagram of t. Consecutive datagrams without a fault
+// stay together.
+func (c *Conn) train(t *packetconn.Datagrams) error {
+	first := 0 // start of the run without a fault
+	for i := range t.Count() {
+		p := t.At(i)
+		a := c.decide(t.Addr, p)
+		if a != Pass {
+			c.run(t, first, i)
+			first = i + 1
+		}
+		switch a {
+		case Pass:
+			c.counters.Passed++
+		case Lose:
+			c.counters.Lost++
+			if c.lost != nil {
+				if err := c.flush(); err != nil {
+					return err
+				}
+				c.lost(single(t, p))
+			}
+		case Duplicate:
+			c.counters.Duplicated++
+			c.run(t, i, i+1)
+			c.run(t, i, i+1)
+		case Reorder:
+			c.counters.Reordered++
+			c.hold(single(t, bytes.Clone(p)))
+			continue // a reordered datagram overtakes no others
+		case Corrupt:
+			c.counters.Corrupted++
+			c.forward(single(t, c.flip(p)), 0)
+		case Truncate:
+			c.counters.Truncated++
+			c.forward(single(t, p[:c.rng.IntN(len(p))]), 0)
+		case Delay:
+			c.counters.Delayed++
+			c.forward(single(t, p), 1+time.Duration(c.rng.Int64N(int64(c.faults.MaxDelay))))
+			continue
+		}
+		if len(c.held) > 0 && a != Lose {
+			if a == Pass {
+				c.run(t, first, i+1)
+				first = i + 1
+			}
+			c.overtake()
+		}
+	}
+	c.run(t, first, t.Count())
+	return nil
+}
+
+func (c *Conn) decide(to netip.AddrPort, p []byte) Action {
+	n := c.counters.Datagrams
+	c.counters.Datagrams++
+	a := Chance
+	if c.filter != nil {
+		a = c.filter(n, to, p)
+	}
+	if a == Chance {
+		a = c.faults.draw(c.rng)
+	}
+	if len(p) == 0 && (a == Corrupt || a == Truncate) {
+		return Pass // an empty datagram cannot be damaged
+	}
+	return a
+}
+
+// run forwards datagrams [first, end) of t.
+func (c *Conn) run(t *packetconn.Datagrams, first, end int) {
+	if first >= end {
+		return
+	}
+	d := *t
+	d.Swap = false // this Conn may keep the buffer
+	if n := t.Count(); first > 0 || end < n {
+		d.Buf = t.Buf[first*t.Seg : min(end*t.Seg, len(t.Buf))]
+	}
+	c.forward(d, 0)
+}
+
+// single returns p as a train of one datagram, with t's address.
+func single(t *packetconn.Datagrams, p []byte) packetconn.Datagrams {
+	return packetconn.Datagrams{Addr: t.Addr, Buf: p, Seg: len(p), TOS: t.TOS, Route: t.Route}
+}
+
+// flip returns a copy of p with up to Flips different bits flipped.
+func (c *Conn) flip(p []byte) []byte {
+	p = bytes.Clone(p)
+	bits := 8 * len(p)
+	n := min(1+c.rng.IntN(c.faults.Flips), bits)
+	var done []int
+	for len(done) < n {
+		if b := c.rng.IntN(bits); !slices.Contains(done, b) {
+			p[b/8] ^= 1 << (b % 8)
+			done = append(done, b)
+		}
+	}
+	return p
+}
+
+// hold keeps d until enough datagrams have overtaken it.
+func (c *Conn) hold(d packetconn.Datagrams) {
+	c.held = append(c.held, &parcel{d: d, due: c.clock.Now().Add(c.faults.Hold), overtakers: 1 + c.rng.IntN(c.faults.Overtakers)})
+}
+
+// overtake counts a passing datagram for each held one, and forwards those that have been
+// overtaken often enough.
+func (c *Conn) overtake() {
+	c.held = slices.DeleteFunc(c.held, func(p *parcel) bool {
+		p.overtakers--
+		if p.overtakers > 0 {
+			return false
+		}
+		c.forward(p.d, 0)
+		return true
+	})
+}
+
+// forward sends d to the inner connection: at once, or a copy after the network's latency
+// plus more.
+func (c *Conn) forward(d packetconn.Datagrams, more time.Duration) {
+	wait := c.faults.Latency + more
+	if wait <= 0 {
+		c.out = append(c.out, d)
+		return
+	}
+	d.Buf = bytes.Clone(d.Buf)
+	heap.Push(&c.line, &parcel{d: d, due: c.clock.Now().Add(wait), seq: c.seq})
+	c.seq++
+}
+
+// schedule sets the timer for the next held or delayed datagram.
+func (c *Conn) schedule() {
+	var next time.Time
+	if len(c.line) > 0 {
+		next = c.line[0].due
+	}
+	for _, p := range c.held {
+		if next.IsZero() || p.due.Before(next) {
+			next = p.due
+		}
+	}
+	if c.timer != nil {
+		if next.Equal(c.due) {
+			return
+		}
+		c.timer.Stop()
+		c.timer = nil
+	}
+	if !next.IsZero() && !c.closed {
+		c.due = next
+		c.timer = c.clock.AfterFunc(next.Sub(c.clock.Now()), c.arrive)
+	}
+}
+
+// arrive runs when a datagram is due.
+func (c *Conn) arrive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	if c.timer != nil {
+		c.timer.Stop() // the timer may have been replaced while this call waited for the lock
+		c.timer = nil
+	}
+	now := c.clock.Now()
+	c.held = slices.DeleteFunc(c.held, func(p *parcel) bool {
+		if p.due.After(now) {
+			return false
+		}
+		c.forward(p.d, 0)
+		return true
+	})
+	for len(c.line) > 0 && !c.line[0].due.After(now) {
+		c.out = append(c.out, heap.Pop(&c.line).(*parcel).d)
+	}
+	for i := range c.out {
+		if _, err := c.inner.Send(c.out[i : i+1]); err != nil {
+			c.counters.Failed += uint64(c.out[i].Count())
+		}
+	}
+	clear(c.out)
+	c.out = c.out[:0]
+	c.schedule()
+}
+
+// line is a heap of parcels by time of arrival.
+type line []*parcel
+
+func (l line) Len() int { return len(l) }
+func (l line) Less(i, j int) bool {
+	return l[i].due.Before(l[j].due) || l[i].due.Equal(l[j].due) && l[i].seq < l[j].seq
+}
+func (l line) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
+func (l *line) Push(x any)   { *l = append(*l, x.(*parcel)) }
+func (l *line) Pop() any {
+	n := len(*l) - 1
+	p := (*l)[n]
+	(*l)[n] = nil
+	*l = (*l)[:n]
+	return p
+}
