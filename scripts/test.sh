@@ -106,14 +106,20 @@ meet='^Test(Concurren.*|Free.*|ReaderAt|Inside.*|Isolated.*|Poller.*|Port.*|Peer
 
 quick() {
 	step format gofmt_all
-	step vet go vet ./...
-	step import-order scripts/layers.sh
-	step generated scripts/generate.sh --check
+	step vet go vet ./... # also compiles what the next steps need
+	begin_beside generated
 	step tests gotest -short -skip "$programs|$networks|^TestRun(Hostile|Many|Waits|ReusedNumber)$" ./...
-	step report gotest_in tools ./report
-	step purego gotest -short -tags purego $kernels
+	end_beside
 	step race race -short $few
 	step race-roce race -short -run "$meet" ./roce
+}
+
+# Checks beside the tests, which wait much of the time.
+generated() {
+	step import-order scripts/layers.sh
+	step generated scripts/generate.sh --check
+	step report gotest_in tools ./report
+	step purego gotest -short -tags purego $kernels
 }
 
 # The packages that are neither among the few nor sequential. The kernels are left out: they have no concurrency, and
