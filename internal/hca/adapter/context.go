@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/device/engine"
 )
 
@@ -17,16 +18,15 @@ type Context struct {
 	dev    *Device
 	number uint32
 	mem    Memory
-	guest  bool             // queues lie in pages that the commands have
-	xrcds  map[uint32]*XRCD // of a guest, by number; guarded by mu
+	guest  bool // queues lie in pages that the commands have
 	events eventQueue
 	deks   *dek.Context
 	freed  freedNumbers
 
-	failed     failedQPs     // of a guest
-	keyNumbers atomic.Uint32 // of a guest: the last index that nextKey gave
-	listBytes  atomic.Int64  // memory that the lists of the keys take
-	addresses  atomic.Int64  // handles that the QPs keep
+	failed     failedQPs    // of a guest
+	keyNumbers number.Range // of a guest: for nextKey
+	listBytes  atomic.Int64 // memory that the lists of the keys take
+	addresses  atomic.Int64 // handles that the QPs keep
 	lateness   lateness
 
 	busy    atomic.Int32 // QPs that doorbells may come for
@@ -51,6 +51,7 @@ type Context struct {
 	umems      map[uint32]*Umem
 	pds        map[uint32]*PD
 	domains    map[uint32]*domain
+	xrcds      map[uint32]*XRCD // of commands
 	mrs        map[uint32]*MR
 	mws        map[uint32]*MW
 	ahs        map[uint32]*AH
@@ -67,7 +68,7 @@ type Context struct {
 func (d *Device) NewContext(mem Memory, ev Events) *Context {
 	c := &Context{
 		dev: d, number: d.next.context.Add(1), mem: mem, deks: d.store.NewContext(),
-		uars: map[uint32]*UAR{}, eqs: map[uint32]struct{}{}, umems: map[uint32]*Umem{}, pds: map[uint32]*PD{}, domains: map[uint32]*domain{}, mrs: map[uint32]*MR{}, mws: map[uint32]*MW{}, ahs: map[uint32]*AH{},
+		uars: map[uint32]*UAR{}, eqs: map[uint32]struct{}{}, umems: map[uint32]*Umem{}, pds: map[uint32]*PD{}, domains: map[uint32]*domain{}, xrcds: map[uint32]*XRCD{}, mrs: map[uint32]*MR{}, mws: map[uint32]*MW{}, ahs: map[uint32]*AH{},
 		cqs: map[uint32]*CQ{}, qps: map[uint32]*QP{}, srqs: map[uint32]*SRQ{}, mkeys: map[uint32]*mkeyObject{}, psvs: map[uint32]*psv{},
 		dekObjects: map[uint32]*dekObject{}, logins: map[uint32]*loginObject{},
 	}
@@ -123,7 +124,7 @@ func (c *Context) tellLate() {
 	}
 	c.trace(TraceTransport, "context", c.number, "late",
 		failure.New("run the device", syscall.EAGAIN, "its thread ran up to %.0f ms later than it meant to: the machine is busy, and requests, packets and timeouts waited", most.Seconds()*1e3),
-		number("times", uint64(times)), number("longest_us", uint64(most.Microseconds())))
+		count("times", uint64(times)), count("longest_us", uint64(most.Microseconds())))
 }
 
 // Number returns a number that distinguishes contexts in traces.
@@ -192,28 +193,25 @@ func snapshot[T any](c *Context, table map[uint32]T) []T {
 	return all
 }
 
-// enter adds an object to a table of the context.
-func enter[T any](c *Context, op string, table map[uint32]T, number uint32, x T) error {
+// enter adds an object to a table of the context under its number, which newNumber gave. ENOMEM: it had none left.
+func enter[T any](c *Context, op string, table map[uint32]T, n uint32, x T) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	switch {
+	case c.closed:
 		return failure.New(op, syscall.EINVAL, "the context was closed")
+	case n == 0:
+		return failure.New(op, syscall.ENOMEM, "there are %d such objects already", len(table))
 	}
-	table[number] = x
+	table[n] = x
 	return nil
 }
 
-// newNumber returns the next number of 24 bits that no object of a table has. After 2^24 objects the
-// numbers begin again, and some of the first objects may still be there.
-func newNumber[T any](c *Context, next *atomic.Uint32, table map[uint32]T) uint32 {
+// newNumber returns a number that no object of a table has, or 0 if all are used.
+func newNumber[T any](c *Context, r *number.Range, table map[uint32]T) uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for {
-		n := next.Add(1) & 0xffffff
-		if _, used := table[n]; n != 0 && !used {
-			return n
-		}
-	}
+	return number.Next(r, table)
 }
 
 // leave takes an object out of a table of the context and reports whether it was in it.
@@ -323,7 +321,7 @@ func (c *Context) CreateAH(pd *PD, a AHAttr) (*AH, error) {
 	if err := pd.eng.Users().Enter(op, "AH"); err != nil {
 		return nil, err
 	}
-	ah := &AH{ctx: c, number: c.dev.next.ah.Add(1), pd: pd, dmac: macOf(to.DGID.Addr())}
+	ah := &AH{ctx: c, number: newNumber(c, &c.dev.next.ah, c.ahs), pd: pd, dmac: macOf(to.DGID.Addr())}
 	if err := enter(c, op, c.ahs, ah.number, ah); err != nil {
 		pd.eng.Users().Leave("AH")
 		return nil, err

@@ -41,12 +41,12 @@ func (f initiatorFront) Event(t rdma.EventType, err error) {
 }
 
 // createDCT executes CREATE_DCT, which takes the DCT to RTR.
-func (c *Context) createDCT(x *call) error {
-	m := prm.ParseDCT(x.in)
+func (c *Context) createDCT(x *prm.Call) error {
+	m := prm.ParseDCT(x.In)
 	if m.Offload != 0 {
 		return refuse(prm.CmdBadParam, synNotSupported, "offload type %d: tag matching is not supported", m.Offload)
 	}
-	a := QPAttr{Type: rdma.DCT, UIDX: m.UserIndex, DCKey: m.Key, uid: x.uid}
+	a := QPAttr{Type: rdma.DCT, UIDX: m.UserIndex, DCKey: m.Key, uid: x.UID}
 	var err error
 	if a.PD, err = c.pd(x, m.PD); err != nil {
 		return err
@@ -54,11 +54,8 @@ func (c *Context) createDCT(x *call) error {
 	if a.RecvCQ, err = c.cq(x, m.CQ); err != nil {
 		return err
 	}
-	if a.SRQ = lookup(c, c.srqs, m.SRQ); a.SRQ == nil {
-		return missing("SRQ or RMP", m.SRQ)
-	}
-	if !x.may(a.SRQ.uid) {
-		return foreign("SRQ or RMP", m.SRQ)
+	if a.SRQ, err = find(c, x, "SRQ or RMP", c.srqs, m.SRQ); err != nil {
+		return err
 	}
 	q, err := c.CreateQP(a)
 	if err != nil {
@@ -74,13 +71,13 @@ func (c *Context) createDCT(x *call) error {
 		q.Close()
 		return err
 	}
-	prm.PutNumber(x.out, q.number)
+	prm.PutNumber(x.Out, q.number)
 	return nil
 }
 
 // dct returns the DCT that a command names.
-func (c *Context) dct(x *call) (*QP, error) {
-	q, err := c.qp(x, prm.NumberOf(x.in))
+func (c *Context) dct(x *prm.Call) (*QP, error) {
+	q, err := c.qp(x, prm.NumberOf(x.In))
 	if err == nil && q.attr.Type != rdma.DCT {
 		err = refuse(prm.CmdBadResource, synNoObject, "QP %#x is no DCT", q.number)
 	}
@@ -88,7 +85,7 @@ func (c *Context) dct(x *call) (*QP, error) {
 }
 
 // drainDCT executes DRAIN_DCT: the connections to the DCT end.
-func (c *Context) drainDCT(x *call) error {
+func (c *Context) drainDCT(x *prm.Call) error {
 	q, err := c.dct(x)
 	if err != nil {
 		return err
@@ -97,7 +94,7 @@ func (c *Context) drainDCT(x *call) error {
 }
 
 // queryDCT executes QUERY_DCT.
-func (c *Context) queryDCT(x *call) error {
+func (c *Context) queryDCT(x *prm.Call) error {
 	q, err := c.dct(x)
 	if err != nil {
 		return err
@@ -110,6 +107,6 @@ func (c *Context) queryDCT(x *call) error {
 	if m.State == rdma.StateErr {
 		d.State = prm.DCTStateDrained
 	}
-	prm.PutDCT(x.out, &d)
+	prm.PutDCT(x.Out, &d)
 	return nil
 }

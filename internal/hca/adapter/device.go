@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/packetconn"
@@ -63,8 +64,11 @@ type Device struct {
 	contexts map[*Context]struct{}
 }
 
-// numbers hands out the numbers of objects that are no secret.
-type numbers struct{ pd, domain, cq, srq, psv, object, umem, ah, xrcd, context atomic.Uint32 }
+// numbers hands out the numbers of objects that are no secret: no two contexts have the same ones at first.
+type numbers struct {
+	pd, domain, cq, srq, psv, object, umem, ah, xrcd number.Range
+	context                                          atomic.Uint32
+}
 
 // Open opens an adapter.
 func Open(cfg Config) (*Device, error) {

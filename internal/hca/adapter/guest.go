@@ -13,7 +13,7 @@ import (
 // by [Context.RingQP] and [Context.ArmCQ].
 func (d *Device) NewGuest(mem Memory, ev Events) *Context {
 	c := d.NewContext(mem, ev)
-	c.guest, c.xrcds = true, make(map[uint32]*XRCD)
+	c.guest = true
 	return c
 }
 
@@ -134,13 +134,13 @@ func (q *CQ) Unuse(what string) { q.users.Leave(what) }
 
 // ringOf returns the memory of a queue: in a umem, or for a guest in the pages of the
 // command.
-func (c *Context) ringOf(x *call, what string, umemValid bool, umem uint32, off uint64, p prm.PageList) (*Umem, Segments, error) {
+func (c *Context) ringOf(x *prm.Call, what string, umemValid bool, umem uint32, off uint64, p prm.PageList) (*Umem, Segments, error) {
 	if !c.guest || umemValid {
 		return c.place(x, what, umem, off)
 	}
-	pages, ok := p.Pages(x.in)
+	pages, ok := p.Pages(x.In)
 	if !ok {
-		return nil, nil, refuse(prm.CmdBadInputLen, synShortInput, "%s: its pages do not fit in %d bytes", what, len(x.in))
+		return nil, nil, refuse(prm.CmdBadInputLen, synShortInput, "%s: its pages do not fit in %d bytes", what, len(x.In))
 	}
 	at := Pages(c.mem, p.Shift, pages).From(p.Offset)
 	if at == nil {
@@ -150,7 +150,7 @@ func (c *Context) ringOf(x *call, what string, umemValid bool, umem uint32, off 
 }
 
 // recordOf returns the memory of a doorbell record.
-func (c *Context) recordOf(x *call, umemValid bool, umem uint32, addr uint64) (*Umem, Segments, error) {
+func (c *Context) recordOf(x *prm.Call, umemValid bool, umem uint32, addr uint64) (*Umem, Segments, error) {
 	const what = "the doorbell record"
 	if !c.guest || umemValid {
 		return c.place(x, what, umem, addr)

@@ -22,7 +22,7 @@ const mostListBytes = 64 << 20
 const bytesPerEntry = 192
 
 // createPhysical makes a key for physical addresses.
-func (c *Context) createPhysical(x *call, pd *PD, m *prm.MKeyContext) error {
+func (c *Context) createPhysical(x *prm.Call, pd *PD, m *prm.MKeyContext) error {
 	a := engine.RegionAttr{Memory: programMemory{c.mem}, Start: m.Start, Addr: m.Start, Length: m.Len, Access: accessOf(m.Access), Prefer: c.nextKey() | uint32(m.Tag)}
 	if m.Length64 {
 		a.Start, a.Addr, a.Length = 0, 0, math.MaxUint64
@@ -31,16 +31,16 @@ func (c *Context) createPhysical(x *call, pd *PD, m *prm.MKeyContext) error {
 	if err != nil {
 		return err
 	}
-	return c.enterKey(x, &mkeyObject{ctx: c, guest: &guestKey{region: e}, uid: x.uid})
+	return c.enterKey(x, &mkeyObject{ctx: c, guest: &guestKey{region: e}, uid: x.UID})
 }
 
-// nextKey returns the number that the next key of a guest gets if it is free, with tag 0. The
-// first ones of a driver are the same in every boot.
+// nextKey returns the number that the next key of a guest gets if no other context has it, with tag 0.
+// The first ones of a driver are the same in every boot.
 func (c *Context) nextKey() uint32 {
 	if !c.guest {
 		return 0
 	}
-	return c.keyNumbers.Add(1) << 8
+	return newNumber(c, &c.keyNumbers, c.mkeys) << 8
 }
 
 // Physical reports whether a key is for all physical addresses.
@@ -50,10 +50,10 @@ func (c *Context) Physical(lkey uint32) bool {
 }
 
 // configureKey gives a new key the layout that its command has.
-func (o *mkeyObject) configureKey(x *call, pd *PD, m *prm.MKeyContext) error {
-	list, ok := m.List(x.in)
+func (o *mkeyObject) configureKey(x *prm.Call, pd *PD, m *prm.MKeyContext) error {
+	list, ok := m.List(x.In)
 	if !ok {
-		return refuse(prm.CmdBadInputLen, synShortInput, "a list of %d octowords does not fit in %d bytes", m.ListOctowords, len(x.in))
+		return refuse(prm.CmdBadInputLen, synShortInput, "a list of %d octowords does not fit in %d bytes", m.ListOctowords, len(x.In))
 	}
 	u := prm.UMR{Start: m.Start, Len: m.Len, HasLayout: true}
 	if err := u.ParseLayout(o.mode, m.LogPage, list); err != nil {

@@ -152,7 +152,7 @@ func TestRefused(t *testing.T) {
 		prm.SetBits(in, 0, 16, uint64(c))
 		out, err := p.ctx.Exec(0, in, 4112)
 		st, _ := prm.StatusOf(out)
-		if _, made := prm.DestructionOf(in, out); err == nil && made && prm.Command(c) != prm.CmdAllocPD && prm.Command(c) != prm.CmdAllocDomain {
+		if _, made := prm.DestructionOf(in, out, 0); err == nil && made && prm.Command(c) != prm.CmdAllocPD && prm.Command(c) != prm.CmdAllocDomain {
 			t.Errorf("command %#x made an object of nothing", c)
 		}
 		if err == nil != (st == prm.CmdOK) || err != nil && !errors.Is(err, adapter.ErrCommand) {
@@ -202,7 +202,7 @@ func hostile(t testing.TB, input []byte, seed uint64) {
 			in[0] = []byte{1, 2, 6, 10}[rng.IntN(4)]
 			in[1] &= 3
 			if out, err := p.ctx.Exec(0, in, 16+rng.IntN(300)); err == nil {
-				if d, ok := prm.DestructionOf(in, out); ok && round%2 == 0 {
+				if d, ok := prm.DestructionOf(in, out, 0); ok && round%2 == 0 {
 					d.Put(in)
 					p.ctx.Exec(0, in[:16], 16)
 				}

@@ -429,7 +429,7 @@ func interpret(t testing.TB, input []byte) {
 		prm.CmdQueryHCACap, prm.CmdQueryNICVPort, prm.CmdQueryLAG, prm.CmdAllocPD, prm.CmdDeallocPD, prm.CmdCreateUmem, prm.CmdDestroyUmem, prm.CmdCreateCQ,
 		prm.CmdDestroyCQ, prm.CmdCreateQP, prm.CmdDestroyQP, prm.CmdRst2InitQP, prm.CmdInit2InitQP, prm.CmdInit2RTRQP, prm.CmdRTR2RTSQP, prm.CmdToErrQP, prm.CmdToRstQP,
 		prm.CmdQueryQP, prm.CmdCreateRMP, prm.CmdModifyRMP, prm.CmdQueryRMP, prm.CmdDestroyRMP, prm.CmdCreateMKey, prm.CmdDestroyMKey, prm.CmdCreatePSV, prm.CmdDestroyPSV, prm.CmdCreateObject,
-		prm.CmdQueryObject, prm.CmdDestroyObject, 0x904, prm.CmdAllocDomain, prm.CmdDeallocDomain,
+		prm.CmdQueryObject, prm.CmdDestroyObject, prm.CmdCreateSQ, prm.CmdAllocDomain, prm.CmdDeallocDomain,
 	}
 	numbers := []uint32{p.pd.Number(), l.umem, l.cqn, l.number}
 	for len(input) >= 4 {
@@ -453,7 +453,7 @@ func interpret(t testing.TB, input []byte) {
 			if len(out) != room || (err == nil) != (st == prm.CmdOK) || st != prm.CmdOK && syndrome == 0 {
 				t.Fatalf("%v of %d bytes: status %v, syndrome %#x in %d bytes, error %v", c, n, st, syndrome, len(out), err)
 			}
-			if d, ok := prm.DestructionOf(in, out); err == nil && ok {
+			if d, ok := prm.DestructionOf(in, out, 0); err == nil && ok {
 				numbers = append(numbers, d.Number)
 			}
 		}

@@ -98,15 +98,15 @@ func (o *mkeyObject) found() bool {
 func keyList(mode uint8) bool { return mode == prm.AccessModeKLM || mode == prm.AccessModeKSM }
 
 // createMKey executes CREATE_MKEY.
-func (c *Context) createMKey(x *call) error {
-	m := prm.ParseCreateMKey(x.in)
+func (c *Context) createMKey(x *prm.Call) error {
+	m := prm.ParseCreateMKey(x.In)
 	pd, err := c.pd(x, m.PD)
 	switch {
 	case err != nil:
 		return err
 	case m.ListUmem:
 		return refuse(prm.CmdBadParam, synNotSupported, "a list in a umem is not supported")
-	case (!c.guest || x.uid != 0) && !keyList(m.Mode):
+	case (!c.guest || x.UID != 0) && !keyList(m.Mode):
 		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: lists of keys are supported, KLM (%d) and KSM (%d)", m.Mode, prm.AccessModeKLM, prm.AccessModeKSM)
 	case m.Mode == prm.AccessModePA:
 		return c.createPhysical(x, pd, &m)
@@ -135,7 +135,7 @@ func (c *Context) createMKey(x *call) error {
 	if err != nil {
 		return err
 	}
-	o := &mkeyObject{ctx: c, eng: e, uid: x.uid, mode: m.Mode, octowords: m.Octowords, logPage: m.LogPage, start: m.Start}
+	o := &mkeyObject{ctx: c, eng: e, uid: x.UID, mode: m.Mode, octowords: m.Octowords, logPage: m.LogPage, start: m.Start}
 	e.SetLength(m.Len)
 	if c.guest {
 		o.guest = &guestKey{}
@@ -154,13 +154,13 @@ func (c *Context) createMKey(x *call) error {
 }
 
 // enterKey makes a key known to commands, and answers its index.
-func (c *Context) enterKey(x *call, o *mkeyObject) error {
+func (c *Context) enterKey(x *prm.Call, o *mkeyObject) error {
 	number := o.number()
-	if err := enter(c, x.cmd.String(), c.mkeys, number>>8, o); err != nil {
+	if err := enter(c, x.Command.String(), c.mkeys, number>>8, o); err != nil {
 		o.closeEngine()
 		return err
 	}
-	prm.PutNumber(x.out, number>>8)
+	prm.PutNumber(x.Out, number>>8)
 	if c.tracing() {
 		c.trace(TraceObject, "mkey", number, "create", nil)
 	}

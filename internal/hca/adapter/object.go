@@ -34,33 +34,33 @@ type loginObject struct {
 }
 
 // createObject executes CREATE_GENERAL_OBJECT.
-func (c *Context) createObject(x *call) error {
+func (c *Context) createObject(x *prm.Call) error {
 	var number uint32
 	var err error
-	switch x.mod {
+	switch x.Mod {
 	case prm.ObjectDEK:
 		number, err = c.createDEK(x)
 	case prm.ObjectCryptoLogin:
 		number, err = c.createLogin(x)
 	default:
-		return refuse(prm.CmdBadParam, synNotSupported, "object type %#x is not supported", x.mod)
+		return refuse(prm.CmdBadParam, synNotSupported, "object type %#x is not supported", x.Mod)
 	}
 	if err != nil {
 		return err
 	}
-	prm.PutObjectID(x.out, number)
+	prm.PutObjectID(x.Out, number)
 	return nil
 }
 
-func (c *Context) createLogin(x *call) (uint32, error) {
-	l := prm.ParseLogin(x.in)
+func (c *Context) createLogin(x *prm.Call) (uint32, error) {
+	l := prm.ParseLogin(x.In)
 	login, err := c.deks.NewLogin(dek.LoginAttr{CredentialID: l.Credential, ImportKEKID: l.KEK, Credential: l.Wrapped[:]})
 	clear(l.Wrapped[:])
 	if err != nil {
 		return 0, err
 	}
-	o := &loginObject{ctx: c, number: newNumber(c, &c.dev.next.object, c.logins), uid: x.uid, login: login, shown: l}
-	if err := enter(c, x.cmd.String(), c.logins, o.number, o); err != nil {
+	o := &loginObject{ctx: c, number: newNumber(c, &c.dev.next.object, c.logins), uid: x.UID, login: login, shown: l}
+	if err := enter(c, x.Command.String(), c.logins, o.number, o); err != nil {
 		login.Close()
 		return 0, err
 	}
@@ -106,8 +106,8 @@ func (o *loginObject) Close() error {
 	return nil
 }
 
-func (c *Context) createDEK(x *call) (uint32, error) {
-	d := prm.ParseDEK(x.in)
+func (c *Context) createDEK(x *prm.Call) (uint32, error) {
+	d := prm.ParseDEK(x.In)
 	defer clear(d.Key[:])
 	pd, err := c.pd(x, d.PD)
 	switch {
@@ -125,7 +125,7 @@ func (c *Context) createDEK(x *call) (uint32, error) {
 	}
 	if c.dev.store.Mode() == dek.Wrapped {
 		n += 8 // of the key wrap
-		if a.Login = c.anyLogin(x.uid); a.Login == nil {
+		if a.Login = c.anyLogin(x.UID); a.Login == nil {
 			return 0, refuse(prm.CmdBadSystemState, synNoLogin, "the device's import mode is wrapped, and the program has no valid login")
 		}
 	}
@@ -134,9 +134,9 @@ func (c *Context) createDEK(x *call) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	o := &dekObject{ctx: c, number: newNumber(c, &c.dev.next.object, c.dekObjects), uid: x.uid, key: key, shown: d}
+	o := &dekObject{ctx: c, number: newNumber(c, &c.dev.next.object, c.dekObjects), uid: x.UID, key: key, shown: d}
 	clear(o.shown.Key[:])
-	if err := enter(c, x.cmd.String(), c.dekObjects, o.number, o); err != nil {
+	if err := enter(c, x.Command.String(), c.dekObjects, o.number, o); err != nil {
 		key.Close()
 		return 0, err
 	}
@@ -230,35 +230,29 @@ func (c *Context) dek(number uint32, pd *PD) (*dek.DEK, error) {
 }
 
 // queryObject executes QUERY_GENERAL_OBJECT.
-func (c *Context) queryObject(x *call) error {
-	h := prm.ParseObject(x.in)
+func (c *Context) queryObject(x *prm.Call) error {
+	h := prm.ParseObject(x.In)
 	switch h.Type {
 	case prm.ObjectDEK:
-		o := lookup(c, c.dekObjects, h.ID)
-		if o == nil {
-			return missing("DEK", h.ID)
-		}
-		if !x.may(o.uid) {
-			return foreign("DEK", h.ID)
+		o, err := find(c, x, "DEK", c.dekObjects, h.ID)
+		if err != nil {
+			return err
 		}
 		info, err := o.key.Query()
 		if err != nil {
 			return err
 		}
-		prm.PutDEK(x.out, &o.shown, uint8(info.State))
+		prm.PutDEK(x.Out, &o.shown, uint8(info.State))
 	case prm.ObjectCryptoLogin:
-		o := lookup(c, c.logins, h.ID)
-		if o == nil {
-			return missing("login", h.ID)
-		}
-		if !x.may(o.uid) {
-			return foreign("login", h.ID)
+		o, err := find(c, x, "login", c.logins, h.ID)
+		if err != nil {
+			return err
 		}
 		st, err := o.login.State()
 		if err != nil {
 			return err
 		}
-		prm.PutLoginState(x.out, &o.shown, st == dek.LoginValid)
+		prm.PutLoginState(x.Out, &o.shown, st == dek.LoginValid)
 	default:
 		return refuse(prm.CmdBadParam, synNotSupported, "object type %#x is not supported", h.Type)
 	}
@@ -266,26 +260,20 @@ func (c *Context) queryObject(x *call) error {
 }
 
 // destroyObject executes DESTROY_GENERAL_OBJECT.
-func (c *Context) destroyObject(x *call) error {
-	h := prm.ParseObject(x.in)
-	var o owned
+func (c *Context) destroyObject(x *prm.Call) error {
+	h := prm.ParseObject(x.In)
+	var o interface{ Close() error }
+	var err error
 	switch h.Type {
 	case prm.ObjectDEK:
-		if d := lookup(c, c.dekObjects, h.ID); d != nil {
-			o = d
-		}
+		o, err = find(c, x, "DEK", c.dekObjects, h.ID)
 	case prm.ObjectCryptoLogin:
-		if l := lookup(c, c.logins, h.ID); l != nil {
-			o = l
-		}
+		o, err = find(c, x, "login", c.logins, h.ID)
 	default:
 		return refuse(prm.CmdBadParam, synNotSupported, "object type %#x is not supported", h.Type)
 	}
-	switch {
-	case o == nil:
-		return missing("object", h.ID)
-	case !x.may(o.owner()):
-		return foreign("object", h.ID)
+	if err != nil {
+		return err
 	}
 	return o.Close()
 }

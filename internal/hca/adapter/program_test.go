@@ -508,7 +508,7 @@ func (p *program) devx(in []byte, outLen int) (*made, []byte) {
 	if err != nil {
 		p.t.Fatalf("%v: %v", err, out)
 	}
-	d, ok := prm.DestructionOf(in, out)
+	d, ok := prm.DestructionOf(in, out, 0)
 	if !ok {
 		p.t.Fatal("the command makes no object")
 	}

@@ -29,8 +29,8 @@ func (q *QP) psv(number uint32) *psv {
 }
 
 // createPSV executes CREATE_PSV.
-func (c *Context) createPSV(x *call) error {
-	p := prm.ParseCreatePSV(x.in)
+func (c *Context) createPSV(x *prm.Call) error {
+	p := prm.ParseCreatePSV(x.In)
 	if p.Count < 1 || p.Count > 4 {
 		return refuse(prm.CmdBadParam, synValue, "%d PSVs: must be 1 to 4", p.Count)
 	}
@@ -40,14 +40,14 @@ func (c *Context) createPSV(x *call) error {
 	}
 	numbers := make([]uint32, p.Count)
 	for i := range numbers {
-		o := &psv{ctx: c, number: newNumber(c, &c.dev.next.psv, c.psvs), uid: x.uid, pd: pd, value: mkey.NewPSV()}
-		if err := enter(c, x.cmd.String(), c.psvs, o.number, o); err != nil {
+		o := &psv{ctx: c, number: newNumber(c, &c.dev.next.psv, c.psvs), uid: x.UID, pd: pd, value: mkey.NewPSV()}
+		if err := enter(c, x.Command.String(), c.psvs, o.number, o); err != nil {
 			return err
 		}
 		numbers[i] = o.number
 		c.trace(TraceObject, "psv", o.number, "create", nil)
 	}
-	prm.PutPSVs(x.out, numbers)
+	prm.PutPSVs(x.Out, numbers)
 	return nil
 }
 

@@ -74,7 +74,7 @@ func refuse(st prm.CommandStatus, s syndrome, format string, args ...any) error 
 }
 
 // missing is the refusal of a command that names an object that does not exist.
-func missing(kind string, number uint32) error {
+func missing(kind prm.Object, number uint32) error {
 	return refuse(prm.CmdBadResource, synNoObject, "%s %#x does not exist", kind, number)
 }
 

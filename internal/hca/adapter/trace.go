@@ -49,7 +49,7 @@ type Field struct {
 
 func value(name string, v any) Field { return Field{Name: name, Value: v} }
 
-func number(name string, n uint64) Field { return Field{Name: name, Number: n} }
+func count(name string, n uint64) Field { return Field{Name: name, Number: n} }
 
 // Record is one line of a trace. It holds nothing secret. The record and its fields are valid
 // during the call of [Tracer] only.
@@ -240,7 +240,7 @@ func (f *front) Unchecked(key *engine.MKey, rest uint64) {
 		return
 	}
 	q.ctx.trace(TraceSignature, "mkey", key.Number(), "rest", fmt.Errorf("the transfer ends inside a block: its last %d bytes have no field, and nothing checks them", rest),
-		value("qp", q.number), number("bytes", rest))
+		value("qp", q.number), count("bytes", rest))
 }
 
 // Stalled implements engine.TraceFront.

@@ -72,8 +72,8 @@ func (p umemPair) users() (all []*engine.Users) {
 }
 
 // createUmem executes CREATE_UMEM.
-func (c *Context) createUmem(x *call) error {
-	u, ok := prm.ParseCreateUmem(x.in)
+func (c *Context) createUmem(x *prm.Call) error {
+	u, ok := prm.ParseCreateUmem(x.In)
 	size := uint64(len(u.Pages)) << u.Shift
 	switch {
 	case !ok:
@@ -81,22 +81,19 @@ func (c *Context) createUmem(x *call) error {
 	case uint64(u.Offset) >= size:
 		return refuse(prm.CmdBadParam, synValue, "an offset of %d bytes in pages of %d bytes", u.Offset, size)
 	}
-	m, err := c.newUmem(x.cmd.String(), x.uid, Pages(c.mem, u.Shift, u.Pages).From(uint64(u.Offset)))
+	m, err := c.newUmem(x.Command.String(), x.UID, Pages(c.mem, u.Shift, u.Pages).From(uint64(u.Offset)))
 	if err != nil {
 		return err
 	}
-	prm.PutNumber(x.out, m.number)
+	prm.PutNumber(x.Out, m.number)
 	return nil
 }
 
 // place returns the memory of a queue in a umem.
-func (c *Context) place(x *call, what string, number uint32, off uint64) (*Umem, Segments, error) {
-	u := lookup(c, c.umems, number)
-	switch {
-	case u == nil:
-		return nil, nil, refuse(prm.CmdBadResource, synNoObject, "umem %#x of %s does not exist", number, what)
-	case !x.may(u.uid):
-		return nil, nil, foreign("umem", number)
+func (c *Context) place(x *prm.Call, what string, number uint32, off uint64) (*Umem, Segments, error) {
+	u, err := find(c, x, "umem", c.umems, number)
+	if err != nil {
+		return nil, nil, err
 	}
 	at := u.at.From(off)
 	if at == nil {

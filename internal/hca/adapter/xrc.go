@@ -23,7 +23,7 @@ type XRCD struct {
 
 // OpenXRCD makes an XRC domain. It outlives the context.
 func (c *Context) OpenXRCD() (*XRCD, error) {
-	x := &XRCD{ctx: c, number: c.dev.next.xrcd.Add(1), srqs: map[uint32]*SRQ{}, qps: map[uint32]*QP{}}
+	x := &XRCD{ctx: c, number: newNumber(c, &c.dev.next.xrcd, c.xrcds), srqs: map[uint32]*SRQ{}, qps: map[uint32]*QP{}}
 	c.trace(TraceObject, "xrcd", x.number, "create", nil)
 	return x, nil
 }
@@ -35,6 +35,7 @@ func (x *XRCD) Number() uint32 { return x.number }
 func (x *XRCD) Close() error {
 	first, err := x.users.Close("close the XRCD")
 	if first {
+		leave(x.ctx, x.ctx.xrcds, x.number)
 		x.ctx.trace(TraceObject, "xrcd", x.number, "destroy", nil)
 	}
 	return err

@@ -201,23 +201,23 @@ func (f *firmware) groupMax(t uint16) []byte {
 // queryHCACap answers the current values of a group, or the largest ones. A group that the
 // function does not have is zero.
 func (f *firmware) queryHCACap(c *call) error {
-	t := c.mod >> 1
-	if c.mod&1 != 0 {
-		copyInto(c.out, 0x10, f.group(t))
+	t := c.Mod >> 1
+	if c.Mod&1 != 0 {
+		copyInto(c.Out, 0x10, f.group(t))
 	} else {
-		copyInto(c.out, 0x10, f.groupMax(t))
+		copyInto(c.Out, 0x10, f.groupMax(t))
 	}
 	return nil
 }
 
 // setHCACap stores the values of a group that the driver has chosen.
 func (f *firmware) setHCACap(c *call) error {
-	t := c.mod >> 1
+	t := c.Mod >> 1
 	if _, ok := capabilities[t]; !ok {
 		return failure.New("SET_HCA_CAP", syscall.EINVAL, "group %#x: the function does not have it", t)
 	}
 	b := make([]byte, capSize)
-	copy(b, c.in[0x10:])
+	copy(b, c.In[0x10:])
 	if t == capAtomic {
 		// Linux writes the byte order alone, and expects the other fields to stay.
 		order := prm.Bits(b, atomicOrder, 2)

@@ -12,7 +12,7 @@ func TestAtomicByteOrder(t *testing.T) {
 	d := newDriver(t, Config{})
 	set := func(order uint64) prm.CommandStatus {
 		in := make([]byte, 0x10+capSize)
-		prm.PutCommand(in, 0x109, capAtomic<<1)
+		prm.PutCommand(in, prm.CmdSetHCACap, capAtomic<<1)
 		prm.SetBits(in[0x10:], atomicOrder, 2, order)
 		_, out := d.exec(in, 16)
 		return prm.CommandStatus(out[0])

@@ -40,7 +40,7 @@ const qpCounterSet = 0x18*8 + 0x60
 
 // noteCounters notes the counter set that a QP names, in a command that was executed.
 func (f *firmware) noteCounters(c *call) {
-	switch c.command {
+	switch c.Command {
 	case prm.CmdCreateQP, prm.CmdRst2InitQP, prm.CmdInit2InitQP:
 		if s := f.counters.objects[c.in32(qpCounterSet, 8)]; s != nil {
 			s.qps = true
@@ -85,7 +85,7 @@ func (f *firmware) queryCounter(c *call) error {
 		}
 	}
 	lost := f.port.NoBuffer(uint8(n))
-	c.set(outOfBuffer, 32, prm.Bits(c.out, outOfBuffer, 32)+lost-s.lost)
+	c.set(outOfBuffer, 32, prm.Bits(c.Out, outOfBuffer, 32)+lost-s.lost)
 	if c.flag(0xc0) {
 		s.base, s.lost = now, lost
 	}

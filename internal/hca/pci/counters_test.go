@@ -34,13 +34,13 @@ func TestQueueCounters(t *testing.T) {
 		t.Fatal("no port")
 	}
 	number := func(out []byte) uint64 { return prm.Bits(out, 0x58, 8) }
-	unused := number(d.command(0x771, 0, 16, 16))
-	used := number(d.command(0x771, 0, 16, 16))
+	unused := number(d.command(prm.CmdAllocQCounter, 0, 16, 16))
+	used := number(d.command(prm.CmdAllocQCounter, 0, 16, 16))
 	fw := d.dev.firmware()
 	set := fw.counters.objects[uint32(used)]
 	// A QP's context names the set, in the command that creates the QP.
-	c := &call{command: prm.CmdCreateQP, in: make([]byte, 0x110), out: make([]byte, 16)}
-	prm.SetBits(c.in, qpCounterSet, 8, used)
+	c := &call{Call: prm.Call{Command: prm.CmdCreateQP, In: make([]byte, 0x110), Out: make([]byte, 16)}}
+	prm.SetBits(c.In, qpCounterSet, 8, used)
 	fw.noteCounters(c)
 	if !set.qps {
 		t.Fatal("the set does not count for QPs")
@@ -52,7 +52,7 @@ func TestQueueCounters(t *testing.T) {
 	base.SequenceNAKsReceived -= 3
 	base.Timeouts -= 2
 	query := func(n, clear uint64) map[string]uint64 {
-		out := d.command(0x773, 0, 32, 0x100, [3]uint64{0xf8, 8, n}, [3]uint64{0xc0, 1, clear})
+		out := d.command(prm.CmdQueryQCounter, 0, 32, 0x100, [3]uint64{0xf8, 8, n}, [3]uint64{0xc0, 1, clear})
 		m := make(map[string]uint64)
 		for _, q := range queueCounters {
 			if v := prm.Bits(out, q.off, 32); v != 0 {
@@ -82,9 +82,9 @@ func TestQueueCounters(t *testing.T) {
 // leaves a line in the guest's log.
 func TestQuestionsOfTools(t *testing.T) {
 	d := booted(t, Config{})
-	d.command(0x76f, 0, 32, 0x110) // QUERY_VNIC_ENV
+	d.command(prm.CmdQueryVNICEnv, 0, 32, 0x110) // QUERY_VNIC_ENV
 	for _, reg := range []uint64{regPMLP, regPMTU, regPTYS, regPFCC, regPPCNT, regPAOS} {
-		out := d.command(0x805, 1, 0x50, 0x50, [3]uint64{0x50, 16, reg}, [3]uint64{0x80 + 8, 8, 1})
+		out := d.command(prm.CmdAccessReg, 1, 0x50, 0x50, [3]uint64{0x50, 16, reg}, [3]uint64{0x80 + 8, 8, 1})
 		if reg == regPFCC && prm.Bits(out, 0x80+0x40, 64) != 0 {
 			t.Errorf("pause frames: %x", out)
 		}

@@ -60,7 +60,7 @@ func TestDoorbellWithoutLeave(t *testing.T) {
 			}
 			d.start()
 			in := make([]byte, 16)
-			prm.PutCommand(in, 0x10a, 0) // QUERY_ISSI
+			prm.PutCommand(in, prm.CmdQueryISSI, 0) // QUERY_ISSI
 			if status, out := d.exec(in, 112); status != deliverOK || out[0] != 0 {
 				t.Errorf("the next command: delivery status %#x, answer %x", status, out[:8])
 			}

@@ -58,17 +58,17 @@ func (t *eqTable) close() {
 }
 
 var _ = register(map[prm.Command]handler{
-	0x301: (*firmware).createEQ,
-	0x302: (*firmware).destroyEQ,
-	0x303: (*firmware).queryEQ,
+	prm.CmdCreateEQ:  (*firmware).createEQ,
+	prm.CmdDestroyEQ: (*firmware).destroyEQ,
+	prm.CmdQueryEQ:   (*firmware).queryEQ,
 })
 
 func (f *firmware) createEQ(c *call) error {
 	const op = "CREATE_EQ"
-	field := func(off, n int) uint64 { return prm.Bits(c.in, eqContext+off, n) }
+	field := func(off, n int) uint64 { return prm.Bits(c.In, eqContext+off, n) }
 	q := &eq{
 		mem: f.dev.dma, logSize: uint(field(0x63, 5)), vector: int(field(0xb4, 12)), shift: uint(field(0xc3, 5)) + 12,
-		events: prm.Bits(c.in, 0x2c0, 64),
+		events: prm.Bits(c.In, 0x2c0, 64),
 	}
 	q.offset = field(0x54, 6) << (q.shift - 6)
 	switch {

@@ -22,12 +22,10 @@ type firmware struct {
 	hca      hcaState
 	vport    vport
 	uars     table[*adapter.UAR]
-	users    table[struct{}]          // of the driver's commands: programs
-	domains  table[struct{}]          // transport domains
-	xrcds    map[uint32]*adapter.XRCD // by number
+	users    table[struct{}] // of the driver's commands: programs
 	counters table[*counterSet]
 	tiss     table[tis]
-	quota    quota
+	memory   memoryQuota
 	rdma     rdmaState
 	port     *ether.Port
 	sqCQ     map[uint32]*adapter.CQ // of the Ethernet port's queues
@@ -47,11 +45,9 @@ func (f *firmware) clear() {
 	f.vport = newVPort(f.dev.cfg.MAC)
 	f.uars = newTable[*adapter.UAR]("UAR", barFirstUAR, barUARs-1)
 	f.users = newTable[struct{}]("user", 1, 1<<8)
-	f.domains = newTable[struct{}]("transport domain", 1, 1<<16-1)
-	f.xrcds = make(map[uint32]*adapter.XRCD)
 	f.counters = newTable[*counterSet]("counter set", 1, lastCounterSet)
 	f.tiss = newTable[tis]("TIS", 1, 1<<16-1)
-	f.quota = quota{objects: make(map[madeObject]int64)}
+	f.memory = memoryQuota{objects: make(map[prm.Destruction]int64)}
 	f.sqCQ, f.rqCQ = make(map[uint32]*adapter.CQ), make(map[uint32]*adapter.CQ)
 }
 
@@ -102,34 +98,23 @@ func (f *firmware) context() *adapter.Context {
 	return f.rdma.ctx
 }
 
-// call is a command that is being executed. out is the answer, zeroed. Both have at
-// least prm.CommandHeaderSize bytes.
+// call is a command that is being executed.
 type call struct {
-	command prm.Command
-	mod     uint16
-	in, out []byte
-	after   func() // called when the answer was delivered; may be nil
+	prm.Call
+	after func() // called when the answer was delivered; may be nil
 }
 
 // in32 returns a field of the command, by its offset and width in bits.
-func (c *call) in32(off, n int) uint32 { return uint32(prm.Bits(c.in, off, n)) }
+func (c *call) in32(off, n int) uint32 { return uint32(prm.Bits(c.In, off, n)) }
 
 // sharedUser is the user that Linux names when it makes an event queue for completions, which all
 // users share.
 const sharedUser = 0xffff
 
-// uid returns the user that the driver executes the command for; 0: the driver itself.
-func (c *call) uid() uint16 {
-	if uid := uint16(c.in32(0x10, 16)); uid != sharedUser {
-		return uid
-	}
-	return 0
-}
-
-func (c *call) flag(off int) bool { return prm.Bits(c.in, off, 1) != 0 }
+func (c *call) flag(off int) bool { return prm.Bits(c.In, off, 1) != 0 }
 
 // set writes a field of the answer.
-func (c *call) set(off, n int, v uint64) { prm.SetBits(c.out, off, n, v) }
+func (c *call) set(off, n int, v uint64) { prm.SetBits(c.Out, off, n, v) }
 
 // number returns the number of the object that the command is about.
 func (c *call) number() uint32 { return c.in32(0x48, 24) }
@@ -143,15 +128,8 @@ func (c *call) created(n uint32, err error) error {
 // handler executes a command. An error becomes the status of the answer.
 type handler func(f *firmware, c *call) error
 
-// handlers are the commands, by their opcodes.
+// handlers are the commands that the function executes itself. The adapter has the others.
 var handlers = map[prm.Command]handler{}
-
-// early are the commands that a function executes before ENABLE_HCA and after TEARDOWN_HCA.
-var early = map[prm.Command]bool{0x100: true, 0x103: true, 0x104: true, 0x105: true, 0x107: true, 0x108: true, 0x109: true, 0x10a: true, 0x10b: true, 0x805: true}
-
-// ofUsers are the commands that a program may execute by the driver, or the driver for a program. The
-// adapter decides on its own commands.
-var ofUsers = map[prm.Command]bool{0x100: true, 0x101: true, 0x10a: true, 0x203: true, 0x750: true, 0x754: true, 0x802: true, 0x803: true, 0x816: true, 0x817: true}
 
 // register adds handlers. Each file registers its own.
 func register(more map[prm.Command]handler) struct{} {
@@ -164,21 +142,23 @@ func register(more map[prm.Command]handler) struct{} {
 // execute executes a command and returns its answer. after is called when the answer was
 // delivered.
 func (f *firmware) execute(in []byte, outLen, slot int) (out []byte, after func()) {
-	c := &call{in: in}
-	c.command, c.mod = prm.OpcodeOf(in)
-	c.out = make([]byte, max(outLen, prm.CommandHeaderSize))
+	c := &call{Call: prm.Call{In: in, Out: make([]byte, max(outLen, prm.CommandHeaderSize))}}
+	c.Command, c.Mod = prm.OpcodeOf(in)
+	if uid := uint16(c.in32(0x10, 16)); uid != sharedUser {
+		c.UID = uid
+	}
 	err := f.run(c)
 	if err != nil {
-		c.out = prm.Answer(len(c.out), prm.StatusOfError(err), reasonSyndrome|uint32(c.command))
+		c.Out = prm.Answer(len(c.Out), prm.StatusOfError(err), reasonSyndrome|uint32(c.Command))
 		var refused *adapterError
 		if errors.As(err, &refused) && refused.answer != nil {
-			c.out = refused.answer
+			c.Out = refused.answer
 		}
 		c.after = nil
 	}
-	c.out = c.out[:outLen]
+	c.Out = c.Out[:outLen]
 	f.traceCommand(c, slot, err)
-	return c.out, c.after
+	return c.Out, c.after
 }
 
 // reasonSyndrome distinguishes the syndromes of refused commands from those of adapters; the
@@ -188,27 +168,27 @@ const reasonSyndrome = 0x50f7 << 16
 func (f *firmware) run(c *call) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h, ok := handlers[c.command]
-	if f.rdma.ctx == nil && !early[c.command] {
-		return failure.New("command", syscall.EPERM, "%v: the function is not enabled", c.command)
+	h, spec := handlers[c.Command], c.Command.Spec()
+	if f.rdma.ctx == nil && !spec.Has(prm.Early) {
+		return failure.New("command", syscall.EPERM, "%v: the function is not enabled", c.Command)
 	}
-	if uid := c.uid(); uid != 0 {
-		if _, err := f.users.get(uint32(uid)); err != nil {
+	if c.UID != 0 {
+		if _, err := f.users.get(uint32(c.UID)); err != nil {
 			return err
 		}
-		if ok && !ofUsers[c.command] {
-			return failure.New("command", syscall.EPERM, "%v: only the driver may use it, and not user %#x", c.command, uid)
+		if spec.Has(prm.ByDriver) && !spec.Has(prm.ByUser) {
+			return failure.New("command", syscall.EPERM, "%v: only the driver may use it, and not user %#x", c.Command, c.UID)
 		}
 	}
-	if !ok {
+	if h == nil {
 		h = (*firmware).adapterCommand
 	}
-	if err := f.quota.room(c); err != nil {
+	if err := f.memory.room(c); err != nil {
 		return err
 	}
 	err := h(f, c)
 	if err == nil {
-		f.quota.note(c)
+		f.memory.note(c)
 		f.noteCounters(c)
 	}
 	return err
@@ -217,12 +197,12 @@ func (f *firmware) run(c *call) error {
 // pageList returns the page addresses at the end of a command, from a byte on. The low bits
 // of an entry are flags.
 func (c *call) pageList(at, n int) ([]uint64, error) {
-	if n < 0 || len(c.in) < at+8*n {
-		return nil, failure.New("command", syscall.EMSGSIZE, "%v of %d bytes: %d page addresses from byte %#x do not fit", c.command, len(c.in), n, at)
+	if n < 0 || len(c.In) < at+8*n {
+		return nil, failure.New("command", syscall.EMSGSIZE, "%v of %d bytes: %d page addresses from byte %#x do not fit", c.Command, len(c.In), n, at)
 	}
 	pages := make([]uint64, n)
 	for i := range pages {
-		pages[i] = be.Uint64(c.in[at+8*i:]) &^ (adapterPage - 1)
+		pages[i] = be.Uint64(c.In[at+8*i:]) &^ (adapterPage - 1)
 	}
 	return pages, nil
 }

@@ -30,7 +30,7 @@ func FuzzCommand(f *testing.F) {
 			t.Fatalf("delivery status %#x", status)
 		}
 		query := make([]byte, 16)
-		prm.PutCommand(query, 0x10a, 0)
+		prm.PutCommand(query, prm.CmdQueryISSI, 0)
 		if status, out := d.exec(query, 112); status != deliverOK || out[0] != 0 {
 			t.Fatalf("QUERY_ISSI: delivery %#x, status %#x", status, out[0])
 		}

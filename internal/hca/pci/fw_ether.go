@@ -9,28 +9,28 @@ import (
 )
 
 var _ = register(map[prm.Command]handler{
-	0x900: (*firmware).createTIR,
-	0x901: (*firmware).modifyTIR,
-	0x902: func(f *firmware, c *call) error { return f.port.DestroyTIR(c.number()) },
-	0x904: (*firmware).createSQ,
-	0x905: (*firmware).modifySQ,
-	0x906: func(f *firmware, c *call) error { return f.releaseCQ(f.sqCQ, c.number(), f.port.DestroySQ(c.number())) },
-	0x907: (*firmware).querySQ,
-	0x908: (*firmware).createRQ,
-	0x909: (*firmware).modifyRQ,
-	0x90a: func(f *firmware, c *call) error { return f.releaseCQ(f.rqCQ, c.number(), f.port.DestroyRQ(c.number())) },
-	0x90b: (*firmware).queryRQ,
-	0x916: (*firmware).createRQT,
-	0x917: (*firmware).modifyRQT,
-	0x918: func(f *firmware, c *call) error { return f.port.DestroyRQT(c.number()) },
-	0x92f: (*firmware).setRoot,
-	0x930: (*firmware).createTable,
-	0x931: func(f *firmware, c *call) error { return f.port.DestroyTable(c.in32(flowTable, 24)) },
-	0x933: (*firmware).createGroup,
-	0x934: func(f *firmware, c *call) error { return f.port.DestroyGroup(c.in32(flowTable, 24), c.in32(0xc0, 32)) },
-	0x936: (*firmware).setEntry,
-	0x938: func(f *firmware, c *call) error { return f.port.DeleteEntry(c.in32(flowTable, 24), c.in32(0x100, 32)) },
-	0x93c: (*firmware).modifyTable,
+	prm.CmdCreateTIR:        (*firmware).createTIR,
+	prm.CmdModifyTIR:        (*firmware).modifyTIR,
+	prm.CmdDestroyTIR:       func(f *firmware, c *call) error { return f.port.DestroyTIR(c.number()) },
+	prm.CmdCreateSQ:         (*firmware).createSQ,
+	prm.CmdModifySQ:         (*firmware).modifySQ,
+	prm.CmdDestroySQ:        func(f *firmware, c *call) error { return f.releaseCQ(f.sqCQ, c.number(), f.port.DestroySQ(c.number())) },
+	prm.CmdQuerySQ:          (*firmware).querySQ,
+	prm.CmdCreateRQ:         (*firmware).createRQ,
+	prm.CmdModifyRQ:         (*firmware).modifyRQ,
+	prm.CmdDestroyRQ:        func(f *firmware, c *call) error { return f.releaseCQ(f.rqCQ, c.number(), f.port.DestroyRQ(c.number())) },
+	prm.CmdQueryRQ:          (*firmware).queryRQ,
+	prm.CmdCreateRQT:        (*firmware).createRQT,
+	prm.CmdModifyRQT:        (*firmware).modifyRQT,
+	prm.CmdDestroyRQT:       func(f *firmware, c *call) error { return f.port.DestroyRQT(c.number()) },
+	prm.CmdSetFlowRoot:      (*firmware).setRoot,
+	prm.CmdCreateFlowTable:  (*firmware).createTable,
+	prm.CmdDestroyFlowTable: func(f *firmware, c *call) error { return f.port.DestroyTable(c.in32(flowTable, 24)) },
+	prm.CmdCreateFlowGroup:  (*firmware).createGroup,
+	prm.CmdDestroyFlowGroup: func(f *firmware, c *call) error { return f.port.DestroyGroup(c.in32(flowTable, 24), c.in32(0xc0, 32)) },
+	prm.CmdSetFlowEntry:     (*firmware).setEntry,
+	prm.CmdDeleteFlowEntry:  func(f *firmware, c *call) error { return f.port.DeleteEntry(c.in32(flowTable, 24), c.in32(0x100, 32)) },
+	prm.CmdModifyFlowTable:  (*firmware).modifyTable,
 })
 
 // Offsets in the commands of queues, in bits.
@@ -46,7 +46,7 @@ const (
 func (c *call) ring() (ether.Ring, error) {
 	const wq = ctxIn + wqInCtx
 	r := ether.Ring{
-		Record: prm.Bits(c.in, wq+0x80, 64), LogStride: uint(c.in32(wq+0x10c, 4)), LogSize: uint(c.in32(wq+0x11b, 5)),
+		Record: prm.Bits(c.In, wq+0x80, 64), LogStride: uint(c.in32(wq+0x10c, 4)), LogSize: uint(c.in32(wq+0x11b, 5)),
 		Shift: uint(c.in32(wq+0x113, 5)) + 12,
 	}
 	if typ := c.in32(wq, 4); typ != wqCyclic {
@@ -123,7 +123,7 @@ func (c *call) hashOf(t *ether.TIR) error {
 
 func (f *firmware) createTIR(c *call) error {
 	t := ether.TIR{Direct: c.in32(ctxIn+0x20, 4) == 0, RQ: c.in32(ctxIn+0xe8, 24), RQT: c.in32(ctxIn+0x108, 24)}
-	if _, err := f.domains.get(c.in32(ctxIn+0x128, 24)); err != nil {
+	if err := f.needDomain(c.in32(ctxIn+0x128, 24)); err != nil {
 		return err
 	}
 	if typ := c.in32(ctxIn+0x20, 4); typ > 1 {
@@ -144,7 +144,7 @@ const (
 // modifyTIR changes the hash. Frames of the guest to itself are not looped back, so that
 // their blocking changes nothing.
 func (f *firmware) modifyTIR(c *call) error {
-	mask := prm.Bits(c.in, 0x80, 64)
+	mask := prm.Bits(c.In, 0x80, 64)
 	if bad := mask &^ (tirHash | tirSelfLB); bad != 0 {
 		return failure.New("MODIFY_TIR", syscall.EINVAL, "fields %#x: %#x are not supported", mask, bad)
 	}
@@ -165,11 +165,11 @@ func (f *firmware) modifyTIR(c *call) error {
 func (c *call) rqs() (max int, rqs []uint32, err error) {
 	const list = (ctxIn + 0x780) / 8
 	max, n := int(c.in32(ctxIn+0xb0, 16)), int(c.in32(ctxIn+0xd0, 16))
-	if n > ether.MaxRQTSize || len(c.in) < list+4*n {
-		return 0, nil, failure.New("RQT", syscall.EINVAL, "%d queues in a command of %d bytes: at most %d", n, len(c.in), ether.MaxRQTSize)
+	if n > ether.MaxRQTSize || len(c.In) < list+4*n {
+		return 0, nil, failure.New("RQT", syscall.EINVAL, "%d queues in a command of %d bytes: at most %d", n, len(c.In), ether.MaxRQTSize)
 	}
 	for i := range n {
-		rqs = append(rqs, be.Uint32(c.in[list+4*i:])&0xffffff)
+		rqs = append(rqs, be.Uint32(c.In[list+4*i:])&0xffffff)
 	}
 	return max, rqs, nil
 }
@@ -253,8 +253,8 @@ func (f *firmware) setRoot(c *call) error {
 
 // outer copies the outer headers of match parameters, and refuses a mask that has more.
 func (c *call) outer(at int, m *ether.Match) {
-	if at < len(c.in) {
-		copy(m[:], c.in[at:])
+	if at < len(c.In) {
+		copy(m[:], c.In[at:])
 	}
 }
 
@@ -280,8 +280,8 @@ func (f *firmware) setEntry(c *call) error {
 	e := ether.Entry{Index: c.in32(0x100, 32), Group: c.in32(flowMatch+0x20, 32), Action: uint16(c.in32(flowMatch+0x70, 16))}
 	c.outer(entryValue/8, &e.Value)
 	n := int(c.in32(flowMatch+0x88, 24))
-	if n > 64 || len(c.in) < entryList/8+8*n {
-		return failure.New(op, syscall.EINVAL, "%d targets in a command of %d bytes", n, len(c.in))
+	if n > 64 || len(c.In) < entryList/8+8*n {
+		return failure.New(op, syscall.EINVAL, "%d targets in a command of %d bytes", n, len(c.In))
 	}
 	for i := range n {
 		t := c.in32(entryList+64*i, 8)

@@ -42,23 +42,23 @@ const (
 )
 
 var _ = register(map[prm.Command]handler{
-	0x100: (*firmware).queryHCACap,
-	0x101: (*firmware).queryAdapter,
-	0x102: func(f *firmware, c *call) error { return nil }, // INIT_HCA
-	0x103: (*firmware).teardownHCA,
-	0x104: (*firmware).enableHCA,
-	0x105: (*firmware).disableHCA,
-	0x107: (*firmware).queryPages,
-	0x108: (*firmware).managePages,
-	0x109: (*firmware).setHCACap,
-	0x10a: (*firmware).queryISSI,
-	0x10b: (*firmware).setISSI,
-	0x10d: func(f *firmware, c *call) error { return nil }, // SET_DRIVER_VERSION: the model does not use it
-	0x203: (*firmware).querySpecialContexts,
-	0x802: (*firmware).allocUAR,
-	0x803: (*firmware).deallocUAR,
-	0x805: (*firmware).accessReg,
-	0x80d: func(f *firmware, c *call) error { return nil }, // NOP
+	prm.CmdQueryHCACap:      (*firmware).queryHCACap,
+	prm.CmdQueryAdapter:     (*firmware).queryAdapter,
+	prm.CmdInitHCA:          func(f *firmware, c *call) error { return nil },
+	prm.CmdTeardownHCA:      (*firmware).teardownHCA,
+	prm.CmdEnableHCA:        (*firmware).enableHCA,
+	prm.CmdDisableHCA:       (*firmware).disableHCA,
+	prm.CmdQueryPages:       (*firmware).queryPages,
+	prm.CmdManagePages:      (*firmware).managePages,
+	prm.CmdSetHCACap:        (*firmware).setHCACap,
+	prm.CmdQueryISSI:        (*firmware).queryISSI,
+	prm.CmdSetISSI:          (*firmware).setISSI,
+	prm.CmdSetDriverVersion: func(f *firmware, c *call) error { return nil }, // the model does not use it
+	prm.CmdQuerySpecial:     (*firmware).querySpecialContexts,
+	prm.CmdAllocUAR:         (*firmware).allocUAR,
+	prm.CmdDeallocUAR:       (*firmware).deallocUAR,
+	prm.CmdAccessReg:        (*firmware).accessReg,
+	prm.CmdNop:              func(f *firmware, c *call) error { return nil },
 })
 
 func (f *firmware) enableHCA(c *call) error {
@@ -109,7 +109,7 @@ func (f *firmware) setISSI(c *call) error {
 }
 
 func (f *firmware) queryPages(c *call) error {
-	switch c.mod {
+	switch c.Mod {
 	case 1:
 		c.set(0x60, 32, bootPages)
 	case 2:
@@ -122,7 +122,7 @@ func (f *firmware) queryPages(c *call) error {
 func (f *firmware) managePages(c *call) error {
 	const op = "MANAGE_PAGES"
 	count := c.in32(0x60, 32)
-	switch c.mod {
+	switch c.Mod {
 	case 0: // the driver could not allocate the pages that it was asked for
 		return nil
 	case 1:
@@ -133,20 +133,20 @@ func (f *firmware) managePages(c *call) error {
 		f.hca.pages = append(f.hca.pages, pages...)
 		return err
 	case 2:
-		n := int(min(uint64(count), uint64(len(f.hca.pages)), uint64(len(c.out)-0x10)/8))
+		n := int(min(uint64(count), uint64(len(f.hca.pages)), uint64(len(c.Out)-0x10)/8))
 		for i, page := range f.hca.pages[:n] {
-			be.PutUint64(c.out[0x10+8*i:], page)
+			be.PutUint64(c.Out[0x10+8*i:], page)
 		}
 		f.hca.pages = f.hca.pages[n:]
 		c.set(0x40, 32, uint64(n))
 		return nil
 	}
-	return failure.New(op, syscall.EINVAL, "modifier %d: must be 0 (none), 1 (give) or 2 (take)", c.mod)
+	return failure.New(op, syscall.EINVAL, "modifier %d: must be 0 (none), 1 (give) or 2 (take)", c.Mod)
 }
 
 func (f *firmware) queryAdapter(c *call) error {
 	c.set(0x80+0xc8, 24, 0x2c9) // the manufacturer
-	copyInto(c.out, 0x100, []byte(psid))
+	copyInto(c.Out, 0x100, []byte(psid))
 	return nil
 }
 
@@ -174,16 +174,16 @@ func (f *firmware) querySpecialContexts(c *call) error {
 // with the fields that the port knows better.
 func (f *firmware) accessReg(c *call) error {
 	const op = "ACCESS_REG"
-	id, read := c.in32(0x50, 16), c.mod == 1
-	copyInto(c.out, 0x10, c.in[0x10:])
+	id, read := c.in32(0x50, 16), c.Mod == 1
+	copyInto(c.Out, 0x10, c.In[0x10:])
 	set := func(off, n int, v uint64) { c.set(0x80+off, n, v) }
 	switch id {
 	case regHostEndianness, regNodeDescription:
 		return nil
 	case regPFCC: // pause frames: none are sent or obeyed, and a virtual function cannot change that
-		clear(c.out[min(0x18, len(c.out)):])
+		clear(c.Out[min(0x18, len(c.Out)):])
 	case regPMLP: // lanes of the port: none, because a virtual function has no module
-		clear(c.out[min(0x14, len(c.out)):])
+		clear(c.Out[min(0x14, len(c.Out)):])
 	case regPTYS:
 		for _, off := range []int{0x60, 0xc0, 0x120} { // supported, admitted, in use
 			set(off, 32, speed100GBaseCR4)

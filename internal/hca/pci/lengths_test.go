@@ -19,9 +19,9 @@ func TestLargeCounts(t *testing.T) {
 			off  int
 			want prm.CommandStatus
 		}{
-			{"MANAGE_PAGES, give", 0x108, 1, 0x60, prm.CmdExceedLimit},
-			{"MANAGE_PAGES, take", 0x108, 2, 0x60, prm.CmdOK},
-			{"MANAGE_PAGES, give back nothing", 0x108, 0, 0x60, prm.CmdOK},
+			{"MANAGE_PAGES, give", prm.CmdManagePages, 1, 0x60, prm.CmdExceedLimit},
+			{"MANAGE_PAGES, take", prm.CmdManagePages, 2, 0x60, prm.CmdOK},
+			{"MANAGE_PAGES, give back nothing", prm.CmdManagePages, 0, 0x60, prm.CmdOK},
 		} {
 			in := make([]byte, 64)
 			prm.PutCommand(in, row.op, row.mod)

@@ -10,33 +10,33 @@ var promises = map[string][]prm.Command{
 	"log_max_srq":              {prm.CmdCreateRMP, prm.CmdDestroyRMP, prm.CmdModifyRMP},
 	"log_max_cq":               {prm.CmdCreateCQ, prm.CmdDestroyCQ},
 	"log_max_mkey":             {prm.CmdCreateMKey, prm.CmdDestroyMKey},
-	"log_max_eq":               {0x301, 0x302, 0x303},
+	"log_max_eq":               {prm.CmdCreateEQ, prm.CmdDestroyEQ, prm.CmdQueryEQ},
 	"log_max_pd":               {prm.CmdAllocPD, prm.CmdDeallocPD},
-	"log_max_xrcd":             {0x80e, 0x80f},
+	"log_max_xrcd":             {prm.CmdAllocXRCD, prm.CmdDeallocXRCD},
 	"xrc":                      {prm.CmdCreateXRCSRQ, prm.CmdDestroyXRCSRQ},
-	"log_max_transport_domain": {0x816, 0x817},
+	"log_max_transport_domain": {prm.CmdAllocDomain, prm.CmdDeallocDomain},
 	"log_max_mcg":              {prm.CmdAttachMCG, prm.CmdDetachMCG},
-	"log_max_rq":               {0x908, 0x909, 0x90a, 0x90b},
-	"log_max_sq":               {0x904, 0x905, 0x906, 0x907},
-	"log_max_tir":              {0x900, 0x901, 0x902},
-	"log_max_tis":              {0x912, 0x913, 0x914},
+	"log_max_rq":               {prm.CmdCreateRQ, prm.CmdModifyRQ, prm.CmdDestroyRQ, prm.CmdQueryRQ},
+	"log_max_sq":               {prm.CmdCreateSQ, prm.CmdModifySQ, prm.CmdDestroySQ, prm.CmdQuerySQ},
+	"log_max_tir":              {prm.CmdCreateTIR, prm.CmdModifyTIR, prm.CmdDestroyTIR},
+	"log_max_tis":              {prm.CmdCreateTIS, prm.CmdModifyTIS, prm.CmdDestroyTIS},
 	"log_max_rmp":              {prm.CmdCreateRMP},
-	"log_max_rqt":              {0x916, 0x917, 0x918},
-	"log_max_uctx":             {0xa04, 0xa06},
-	"nic_flow_table":           {0x92f, 0x930, 0x931, 0x933, 0x934, 0x936, 0x938},
-	"flow_table_modify":        {0x93c},
-	"roce":                     {0x755, 0x761, 0x765},
-	"eth_net_offloads":         {0x750, 0x754, 0x805},
-	"uar_sz":                   {0x802, 0x803},
+	"log_max_rqt":              {prm.CmdCreateRQT, prm.CmdModifyRQT, prm.CmdDestroyRQT},
+	"log_max_uctx":             {prm.CmdCreateUser, prm.CmdDestroyUser},
+	"nic_flow_table":           {prm.CmdSetFlowRoot, prm.CmdCreateFlowTable, prm.CmdDestroyFlowTable, prm.CmdCreateFlowGroup, prm.CmdDestroyFlowGroup, prm.CmdSetFlowEntry, prm.CmdDeleteFlowEntry},
+	"flow_table_modify":        {prm.CmdModifyFlowTable},
+	"roce":                     {prm.CmdModifyNICVPort, prm.CmdSetRoCEAddress, prm.CmdQueryPKey},
+	"eth_net_offloads":         {prm.CmdQueryVPortState, prm.CmdQueryNICVPort, prm.CmdAccessReg},
+	"uar_sz":                   {prm.CmdAllocUAR, prm.CmdDeallocUAR},
 	"cq_moderation":            {prm.CmdModifyCQ},
 	"cq_period_mode_modify":    {prm.CmdModifyCQ},
 
 	// Counters.
-	"vport_counters":            {0x770, 0x76f},
-	"out_of_seq_cnt":            {0x771, 0x772, 0x773},
-	"max_qp_cnt":                {0x771, 0x772, 0x773},
-	"retransmission_q_counters": {0x771, 0x772, 0x773},
-	"roce_accl":                 {0x773},
+	"vport_counters":            {prm.CmdQueryVPortCounter, prm.CmdQueryVNICEnv},
+	"out_of_seq_cnt":            {prm.CmdAllocQCounter, prm.CmdDeallocQCounter, prm.CmdQueryQCounter},
+	"max_qp_cnt":                {prm.CmdAllocQCounter, prm.CmdDeallocQCounter, prm.CmdQueryQCounter},
+	"retransmission_q_counters": {prm.CmdAllocQCounter, prm.CmdDeallocQCounter, prm.CmdQueryQCounter},
+	"roce_accl":                 {prm.CmdQueryQCounter},
 
 	// Limits and properties.
 	"vhca_id": nil, "log_max_srq_sz": nil, "log_max_qp_sz": nil, "max_sgl_for_optimized_performance": nil, "log_max_cq_sz": nil, "log_max_eq_sz": nil, "max_indirection": nil,
@@ -57,7 +57,7 @@ var promises = map[string][]prm.Command{
 }
 
 // unconditional are the commands that drivers send whatever is announced.
-var unconditional = []prm.Command{0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x107, 0x108, 0x109, 0x10a, 0x10b, 0x10d, 0x203, 0x80d}
+var unconditional = []prm.Command{prm.CmdQueryHCACap, prm.CmdQueryAdapter, prm.CmdInitHCA, prm.CmdTeardownHCA, prm.CmdEnableHCA, prm.CmdDisableHCA, prm.CmdQueryPages, prm.CmdManagePages, prm.CmdSetHCACap, prm.CmdQueryISSI, prm.CmdSetISSI, prm.CmdSetDriverVersion, prm.CmdQuerySpecial, prm.CmdNop}
 
 // absence is a capability that stays 0, and what docs/pci.md says about it.
 type absence struct {

@@ -39,7 +39,7 @@ func TestQuota(t *testing.T) {
 	}
 	boot()
 	const size = 1 << 16
-	q := &d.dev.firmware().quota
+	q := &d.dev.firmware().memory
 	before := q.bytes
 	q.bytes = mostObjectBytes - pageFactor*size*3/2 // as if there were so many
 	for _, step := range []struct {
@@ -62,7 +62,7 @@ func TestQuota(t *testing.T) {
 			t.Errorf("%s: status %v, want %v", step.name, s, step.want)
 		}
 	}
-	exec(0x103, 0, 16)
+	exec(prm.CmdTeardownHCA, 0, 16)
 	boot()
 	if n := q.bytes; n != before {
 		t.Errorf("%d bytes are counted after TEARDOWN_HCA and a boot, want %d", n, before)

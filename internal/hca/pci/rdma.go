@@ -32,11 +32,11 @@ func (e events) Completion(cq *adapter.CQ) { e.f.eqs.completion(cq.EQN(), cq.Num
 
 // adapterCommand executes a command that is the adapter's.
 func (f *firmware) adapterCommand(c *call) error {
-	out, err := f.rdma.ctx.Exec(c.uid(), c.in, len(c.out))
+	out, err := f.rdma.ctx.Exec(c.UID, c.In, len(c.Out))
 	if err != nil {
 		return &adapterError{answer: out, err: err}
 	}
-	c.out = out
+	c.Out = out
 	return nil
 }
 

@@ -203,7 +203,7 @@ func TestEventQueueOfItsOwnCreation(t *testing.T) {
 		d.exec(c.In, len(c.Out))
 		op, _ := prm.OpcodeOf(c.In)
 		d.settle()
-		if n := d.interrupts(0) - before; op == 0x301 && !seen {
+		if n := d.interrupts(0) - before; op == prm.CmdCreateEQ && !seen {
 			if n != 0 {
 				t.Fatalf("%d interrupts for CREATE_EQ", n)
 			}
@@ -243,7 +243,7 @@ func TestQueueOutsideOfMemory(t *testing.T) {
 		t.Errorf("health %#x after a reset", h)
 	}
 	enable := make([]byte, 16)
-	prm.PutCommand(enable, 0x104, 0)
+	prm.PutCommand(enable, prm.CmdEnableHCA, 0)
 	if status, out := d.exec(enable, 12); status != deliverOK || out[0] != 0 {
 		t.Errorf("ENABLE_HCA after a reset: delivery %#x, status %#x", status, out[0])
 	}
@@ -331,21 +331,21 @@ func TestUserCommands(t *testing.T) {
 		_, out := d.exec(in, 16)
 		return prm.CommandStatus(out[0]), out
 	}
-	_, out := exec(0xa04, 0, 32)
+	_, out := exec(prm.CmdCreateUser, 0, 32)
 	uid := uint16(prm.Bits(out, 0x50, 16))
 	for _, row := range []struct {
 		op   prm.Command
 		uid  uint16
 		want prm.CommandStatus
 	}{
-		{prm.CmdAllocPD, uid, prm.CmdOK}, {prm.CmdAllocPD, uid + 1, prm.CmdBadResource}, {0x816, uid, prm.CmdOK}, {0x816, sharedUser, prm.CmdOK},
-		{0x930, uid, prm.CmdBadSystemState}, {0x105, uid, prm.CmdBadSystemState}, {0x900, uid, prm.CmdBadSystemState},
+		{prm.CmdAllocPD, uid, prm.CmdOK}, {prm.CmdAllocPD, uid + 1, prm.CmdBadResource}, {prm.CmdAllocDomain, uid, prm.CmdOK}, {prm.CmdAllocDomain, sharedUser, prm.CmdOK},
+		{prm.CmdCreateFlowTable, uid, prm.CmdBadSystemState}, {prm.CmdDisableHCA, uid, prm.CmdBadSystemState}, {prm.CmdCreateTIR, uid, prm.CmdBadSystemState},
 	} {
 		if st, _ := exec(row.op, row.uid, 16); st != row.want {
 			t.Errorf("%v of user %#x: status %v, want %v", row.op, row.uid, st, row.want)
 		}
 	}
-	if st, _ := exec(0xa06, 0, 16, [3]uint64{0x50, 16, uint64(uid)}); st != prm.CmdOK {
+	if st, _ := exec(prm.CmdDestroyUser, 0, 16, [3]uint64{0x50, 16, uint64(uid)}); st != prm.CmdOK {
 		t.Error(st)
 	}
 	if st, _ := exec(prm.CmdAllocPD, uid, 16); st != prm.CmdBadResource {

@@ -39,10 +39,10 @@ func (r *rdmaState) open(f *firmware) (err error) {
 func (f *firmware) setRoCEAddress(c *call) error {
 	const op = "SET_ROCE_ADDRESS"
 	index := c.in32(0x40, 16)
-	if index >= gidEntries || len(c.in) < 0x30 {
-		return failure.New(op, syscall.EINVAL, "entry %d in %d bytes: the table has %d entries", index, len(c.in), gidEntries)
+	if index >= gidEntries || len(c.In) < 0x30 {
+		return failure.New(op, syscall.EINVAL, "entry %d in %d bytes: the table has %d entries", index, len(c.In), gidEntries)
 	}
-	in := c.in[0x10:0x30]
+	in := c.In[0x10:0x30]
 	version := prm.Bits(in, 0xd8, 8)
 	if version != roceV1 && version != roceV2 {
 		return failure.New(op, syscall.EINVAL, "RoCE version %d: must be %d or %d", version, roceV1, roceV2)

@@ -22,7 +22,7 @@ func booted(t *testing.T, cfg Config) *driver {
 // setRoCE executes SET_ROCE_ADDRESS and returns the status of the answer.
 func (d *driver) setRoCE(index int, gid [16]byte, mac [6]byte, version uint64) prm.CommandStatus {
 	in := make([]byte, 0x30)
-	prm.PutCommand(in, 0x761, 0)
+	prm.PutCommand(in, prm.CmdSetRoCEAddress, 0)
 	prm.SetBits(in, 0x40, 16, uint64(index))
 	copy(in[0x10:], gid[:])
 	copy(in[0x10+0x12:], mac[:])

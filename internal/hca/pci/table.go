@@ -4,35 +4,28 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/number"
 )
 
 // table is the objects of one kind, by their numbers. The zero value is not usable.
 type table[T any] struct {
-	kind        string
-	first, last uint32 // the numbers that it hands out
-	next        uint32
-	objects     map[uint32]T
+	kind    string
+	numbers *number.Range
+	objects map[uint32]T
 }
 
 func newTable[T any](kind string, first, last uint32) table[T] {
-	return table[T]{kind: kind, first: first, last: last, next: first, objects: make(map[uint32]T)}
+	return table[T]{kind: kind, numbers: number.From(first, last), objects: make(map[uint32]T)}
 }
 
 // add gives an object a number. ENOMEM: there are as many as there are numbers.
 func (t *table[T]) add(x T) (uint32, error) {
-	if uint32(len(t.objects)) > t.last-t.first {
+	n := number.Next(t.numbers, t.objects)
+	if n == 0 {
 		return 0, failure.New("create", syscall.ENOMEM, "there are %d objects of kind %s already", len(t.objects), t.kind)
 	}
-	for {
-		n := t.next
-		if t.next++; t.next > t.last {
-			t.next = t.first
-		}
-		if _, used := t.objects[n]; !used {
-			t.objects[n] = x
-			return n, nil
-		}
-	}
+	t.objects[n] = x
+	return n, nil
 }
 
 // get returns an object. ENOENT: there is none with that number.

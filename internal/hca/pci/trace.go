@@ -26,6 +26,6 @@ func (f *firmware) traceCommand(c *call, slot int, err error) {
 		return
 	}
 	number := func(name string, n int) adapter.Field { return adapter.Field{Name: name, Number: uint64(n)} }
-	f.dev.trace("command", uint32(c.command), c.command.String(), err,
-		number("slot", slot), number("modifier", int(c.mod)), number("input_bytes", len(c.in)), number("output_bytes", len(c.out)))
+	f.dev.trace("command", uint32(c.Command), c.Command.String(), err,
+		number("slot", slot), number("modifier", int(c.Mod)), number("input_bytes", len(c.In)), number("output_bytes", len(c.Out)))
 }

@@ -32,13 +32,13 @@ func (v *vport) guid() uint64 {
 }
 
 var _ = register(map[prm.Command]handler{
-	0x750: (*firmware).queryVPortState,
-	0x754: (*firmware).queryNICVPort,
-	0x755: (*firmware).modifyNICVPort,
-	0x761: (*firmware).setRoCEAddress,
-	0x765: (*firmware).queryPKey,
-	0x76f: func(f *firmware, c *call) error { return nil }, // QUERY_VNIC_ENV: faults of steering and queues, which are 0 here
-	0x770: (*firmware).queryVPortCounter,
+	prm.CmdQueryVPortState:   (*firmware).queryVPortState,
+	prm.CmdQueryNICVPort:     (*firmware).queryNICVPort,
+	prm.CmdModifyNICVPort:    (*firmware).modifyNICVPort,
+	prm.CmdSetRoCEAddress:    (*firmware).setRoCEAddress,
+	prm.CmdQueryPKey:         (*firmware).queryPKey,
+	prm.CmdQueryVNICEnv:      func(f *firmware, c *call) error { return nil }, // faults of steering and queues, which are 0 here
+	prm.CmdQueryVPortCounter: (*firmware).queryVPortCounter,
 })
 
 func (f *firmware) queryVPortState(c *call) error {
@@ -85,7 +85,7 @@ func (f *firmware) queryNICVPort(c *call) error {
 	if v.roce {
 		set(0x1f, 1, 1)
 	}
-	copyInto(c.out, (nicVPort+0x7a0)/8+2, v.mac)
+	copyInto(c.Out, (nicVPort+0x7a0)/8+2, v.mac)
 	set(0x780, 3, uint64(v.promiscuous))
 	list := c.in32(0x65, 3)
 	addrs, ok := map[uint32][]net.HardwareAddr{listUnicast: v.unicast, listMulticast: v.multicast}[list]
@@ -98,7 +98,7 @@ func (f *firmware) queryNICVPort(c *call) error {
 	}
 	set(0x794, 12, uint64(len(addrs)))
 	for i, a := range addrs {
-		copyInto(c.out, (nicVPort+0x800)/8+macBytes*i+2, a)
+		copyInto(c.Out, (nicVPort+0x800)/8+macBytes*i+2, a)
 	}
 	return nil
 }
@@ -119,11 +119,11 @@ func (f *firmware) modifyNICVPort(c *call) error {
 	if selected&nicAddresses != 0 {
 		n := int(field(0x794, 12))
 		at := (nicVPortIn + 0x800) / 8
-		if n > maxList || len(c.in) < at+macBytes*n {
-			return failure.New(op, syscall.EINVAL, "a list of %d addresses in %d bytes: at most %d", n, len(c.in), maxList)
+		if n > maxList || len(c.In) < at+macBytes*n {
+			return failure.New(op, syscall.EINVAL, "a list of %d addresses in %d bytes: at most %d", n, len(c.In), maxList)
 		}
 		for i := range n {
-			addrs = append(addrs, bytes.Clone(c.in[at+macBytes*i+2:][:6]))
+			addrs = append(addrs, bytes.Clone(c.In[at+macBytes*i+2:][:6]))
 		}
 	}
 	if selected&nicMTU != 0 {
@@ -147,8 +147,8 @@ func (f *firmware) modifyNICVPort(c *call) error {
 
 // queryPKey answers the table of partition keys: the default one in each entry.
 func (f *firmware) queryPKey(c *call) error {
-	for at := 0x10; at+4 <= len(c.out); at += 4 {
-		be.PutUint32(c.out[at:], 0xffff)
+	for at := 0x10; at+4 <= len(c.Out); at += 4 {
+		be.PutUint32(c.Out[at:], 0xffff)
 	}
 	return nil
 }

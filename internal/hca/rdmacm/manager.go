@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/device/cmcore"
 )
 
@@ -82,7 +83,7 @@ type Manager struct {
 	devices []*Device
 	ids     map[uint32]*id
 	groups  map[uint32]*group
-	next    uint32
+	numbers number.Range // of ids and groups
 
 	queue happenings
 	ended sync.WaitGroup
@@ -227,9 +228,7 @@ func (m *Manager) newNumber() (uint32, syscall.Errno) {
 		return 0, syscall.ENOMEM
 	}
 	for {
-		n := m.next
-		m.next = (m.next + 1) & 0x7fffffff
-		if m.ids[n] == nil && m.groups[n] == nil {
+		if n := number.Next(&m.numbers, m.ids); m.groups[n] == nil {
 			return n, 0
 		}
 	}

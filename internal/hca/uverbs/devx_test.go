@@ -4,6 +4,7 @@ package uverbs
 
 import (
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -94,13 +95,47 @@ func TestDEVXMethods(t *testing.T) {
 		{"a query as a creation", objDEVXObj, devxObjCreate, []attr{num(devxObjHandle, 0), p.in(devxObjIn, cmd(prm.CmdQueryQP)), p.out(devxObjOut, 512)}, unix.EINVAL},
 		{"a change as a query", objDEVXObj, devxObjQuery, []attr{num(devxObjHandle, key), p.in(devxObjIn, cmd(prm.CmdToErrQP)), p.out(devxObjOut, 16)}, unix.EINVAL},
 		{"another object's number", objDEVXObj, devxObjQuery, []attr{num(devxObjHandle, key), p.in(devxObjIn, cmd(prm.CmdQueryQP)), p.out(devxObjOut, 512)}, unix.EINVAL},
-		{"an object that the adapter lacks", objDEVXObj, devxObjCreate, []attr{num(devxObjHandle, 0), p.in(devxObjIn, cmd(0x904)), p.out(devxObjOut, 16)}, adapterFailed},
+		{"an object that the adapter lacks", objDEVXObj, devxObjCreate, []attr{num(devxObjHandle, 0), p.in(devxObjIn, cmd(prm.CmdCreateSQ)), p.out(devxObjOut, 16)}, adapterFailed},
 		{"no command", objDEVX, devxOther, []attr{p.out(devxOtherOut, 16)}, unix.EINVAL},
 		{"a umem of nothing", objUmem, umemReg, []attr{num(regUmemHandle, 0), p.in(regUmemAddr, make([]byte, 8)), p.in(regUmemLength, make([]byte, 8)), p.in(regUmemAccess, []byte{1, 0, 0, 0}), p.out(regUmemNumber, 4)}, unix.EINVAL},
 		{"rights of a umem", objUmem, umemReg, []attr{num(regUmemHandle, 0), p.in(regUmemAccess, []byte{0x80, 0, 0, 0}), p.out(regUmemNumber, 4)}, unix.EINVAL},
 	} {
 		if _, errno := p.ioctl(v.object, v.method, v.attrs...); errno != v.errno {
 			t.Errorf("%s: %v, want %v", v.name, errno, v.errno)
+		}
+	}
+}
+
+// TestDEVXCommands looks at which commands each method of DEVX takes, which are some of those of devx.c in Linux, and at
+// which of them are quick.
+func TestDEVXCommands(t *testing.T) {
+	quick := []prm.Command{prm.CmdCreateMKey, prm.CmdDestroyMKey, prm.CmdCreatePSV, prm.CmdDestroyPSV, prm.CmdCreateObject, prm.CmdDestroyObject}
+	listed := map[prm.Effect][]prm.Command{
+		prm.General: {
+			prm.CmdQueryHCACap, prm.CmdQueryAdapter, prm.CmdQueryISSI, prm.CmdQuerySpecial, prm.CmdQueryVPortState, prm.CmdQueryESWContext, prm.CmdQueryNICVPort,
+			prm.CmdQueryRoCEAddress, prm.CmdQueryHCAVPort, prm.CmdQueryVNICEnv, prm.CmdQueryVPortCounter, prm.CmdQueryQCounter, prm.CmdAccessReg, prm.CmdNop,
+			prm.CmdQueryCongStatus, prm.CmdQueryCongParams, prm.CmdQueryCongStats, prm.CmdQueryLAG,
+		},
+		prm.Makes: {
+			prm.CmdCreateMKey, prm.CmdCreateCQ, prm.CmdCreateQP, prm.CmdCreatePSV, prm.CmdCreateSRQ, prm.CmdCreateXRCSRQ, prm.CmdCreateDCT, prm.CmdCreateXRQ,
+			prm.CmdAllocQCounter, prm.CmdCreateScheduling, prm.CmdAllocPD, prm.CmdAttachMCG, prm.CmdAllocXRCD, prm.CmdAllocDomain, prm.CmdAddVXLANPort,
+			prm.CmdSetL2Entry, prm.CmdCreateTIR, prm.CmdCreateSQ, prm.CmdCreateRQ, prm.CmdCreateRMP, prm.CmdCreateTIS, prm.CmdCreateRQT, prm.CmdCreateFlowTable,
+			prm.CmdCreateFlowGroup, prm.CmdSetFlowEntry, prm.CmdAllocFlowCounter, prm.CmdAllocReformat, prm.CmdAllocModifyHeader, prm.CmdCreateObject,
+		},
+		prm.Changes: {
+			prm.CmdModifyCQ, prm.CmdRst2InitQP, prm.CmdInit2RTRQP, prm.CmdRTR2RTSQP, prm.CmdRTS2RTSQP, prm.CmdSQErr2RTSQP, prm.CmdToErrQP, prm.CmdToRstQP,
+			prm.CmdInit2InitQP, prm.CmdModifyRMP, prm.CmdModifyObject, prm.CmdDrainDCT,
+		},
+		prm.Queries: {prm.CmdQueryMKey, prm.CmdQueryCQ, prm.CmdQueryQP, prm.CmdQueryRMP, prm.CmdQueryObject, prm.CmdQueryDCT},
+	}
+	for c := range prm.Command(0x1000) {
+		for effect, commands := range listed {
+			if got := forDEVX(effect)(c); got != slices.Contains(commands, c) {
+				t.Errorf("%v, effect %d: listed is %t", c, effect, got)
+			}
+		}
+		if got := c.Spec().Has(prm.Quick); got != slices.Contains(quick, c) {
+			t.Errorf("%v: quick is %t", c, got)
 		}
 	}
 }

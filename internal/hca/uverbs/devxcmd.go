@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
@@ -37,12 +38,17 @@ func unlisted(cmd prm.Command, method string) error {
 	return failure.New(method, syscall.EINVAL, "%v is none of the commands that this method executes", cmd)
 }
 
+// forDEVX returns whether the kernel lets programs send a command with that effect by DEVX.
+func forDEVX(effect prm.Effect) func(prm.Command) bool {
+	return func(c prm.Command) bool { s := c.Spec(); return s.Does == effect && s.Has(prm.ByDEVX) }
+}
+
 func (c *command) devxOther() error {
 	in, err := c.input(devxOtherIn)
 	if err != nil {
 		return err
 	}
-	if cmd, _ := prm.OpcodeOf(in); !cmd.General() {
+	if cmd, _ := prm.OpcodeOf(in); !forDEVX(prm.General)(cmd) {
 		return unlisted(cmd, "DEVX command")
 	}
 	out, err := c.file.ctx.Exec(contextUser, in, c.room(devxOtherOut))
@@ -77,16 +83,16 @@ func (o *devxObject) close() error {
 // raiser returns the object of the adapter that raises the events of a DEVX object, or
 // nil.
 func (f *File) raiser(d prm.Destruction) any {
-	switch d.Command {
-	case prm.CmdDestroyCQ:
+	switch d.Command.Spec().Object {
+	case prm.OfCQ:
 		if q := f.ctx.CQ(d.Number); q != nil {
 			return q
 		}
-	case prm.CmdDestroyQP:
+	case prm.OfQP:
 		if q := f.ctx.QP(d.Number); q != nil {
 			return q
 		}
-	case prm.CmdDestroyRMP:
+	case prm.OfRMP:
 		if s := f.ctx.SRQ(d.Number); s != nil {
 			return s
 		}
@@ -100,10 +106,10 @@ func (c *command) devxCreate() error {
 		return err
 	}
 	cmd, _ := prm.OpcodeOf(in)
-	if !cmd.Creates() {
+	if !forDEVX(prm.Makes)(cmd) {
 		return unlisted(cmd, "DEVX create")
 	}
-	if slowCommand(cmd) {
+	if !cmd.Spec().Has(prm.Quick) {
 		c.MayTakeLong()
 	}
 	f := c.file
@@ -119,7 +125,7 @@ func (c *command) devxCreate() error {
 	if len(used) > 0 {
 		o.regions = &used
 	}
-	o.Destruction, _ = prm.DestructionOf(in, out)
+	o.Destruction, _ = prm.DestructionOf(in, out, 0)
 	h, err := f.objects.add(o)
 	if err != nil {
 		return err
@@ -134,20 +140,10 @@ func (c *command) devxDestroy() error {
 	if err != nil {
 		return err
 	}
-	if o, ok := c.file.objects.objects[uint32(h)].(*devxObject); ok && slowCommand(o.Command) {
+	if o, ok := c.file.objects.objects[uint32(h)].(*devxObject); ok && !o.Command.Spec().Has(prm.Quick) {
 		c.MayTakeLong()
 	}
 	return remove[*devxObject](&c.file.objects, h)
-}
-
-// slowCommand reports whether a command that creates or destroys an object may take long. Memory
-// keys and general objects are only table entries, so their commands are quick.
-func slowCommand(cmd prm.Command) bool {
-	switch cmd {
-	case prm.CmdCreateMKey, prm.CmdDestroyMKey, prm.CmdCreatePSV, prm.CmdDestroyPSV, prm.CmdCreateObject, prm.CmdDestroyObject:
-		return false
-	}
-	return true
 }
 
 // devxExec returns the handler of a method that executes commands on an object, of DEVX or of
@@ -167,14 +163,14 @@ func devxExec(listed func(prm.Command) bool) func(*command) error {
 		if !listed(cmd) {
 			return unlisted(cmd, op)
 		}
-		var named bool
+		named, about := false, cmd.Spec().Object
 		switch o := c.file.objects.objects[uint32(h)].(type) {
 		case *devxObject:
-			named = o.Names(in)
+			named = prm.ParseDestruction(o.Command, in) == o.Destruction
 		case *qpObject:
-			named = cmd.OfQP() && prm.NumberOf(in) == o.Number()
+			named = (about == prm.OfQP || about == prm.OfDCT) && prm.NumberOf(in) == o.Number()
 		case *cqObject:
-			named = cmd.OfCQ() && prm.NumberOf(in) == o.Number()
+			named = about == prm.OfCQ && prm.NumberOf(in) == o.Number()
 		default:
 			return failure.New(op, syscall.ENOENT, "handle %d: the program has no object under it that takes commands", h)
 		}
@@ -308,13 +304,10 @@ func (c *command) allocUAR() error {
 	if typ != blueFlame && typ != nonCached {
 		return failure.New(op, syscall.EINVAL, "UAR type %d: 0 (BlueFlame) and 1 (non-cached) are known", typ)
 	}
-	if len(f.uars) >= mostUARs-1 { // none has number 0
+	id := number.Next(f.pageIDs, f.uars)
+	if id == 0 {
 		return failure.New(op, syscall.ENOMEM, "%d UARs are allocated: a program has at most that many", mostUARs-1)
 	}
-	for f.uars[f.nextUAR] != nil || f.nextUAR == 0 {
-		f.nextUAR = (f.nextUAR + 1) % mostUARs
-	}
-	id := f.nextUAR
 	offset := uint64(firstUAR+id) * pageSize
 	o := &uarObject{file: f, id: id}
 	if err := descriptors.take(op, f.pid, 1); err != nil {

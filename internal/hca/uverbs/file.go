@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
 )
@@ -42,7 +43,7 @@ type File struct {
 	ctx     *adapter.Context
 	objects table
 	uars    map[uint32]*uarObject // by page_id
-	nextUAR uint32
+	pageIDs *number.Range
 	dm      deviceMemory
 	closed  bool
 	ended   bool // ctx is closed
@@ -78,7 +79,7 @@ func (d *Device) open(process *procmem.Process) (*File, error) {
 		descriptors.give(pid, fileDescriptors)
 		return nil, failure.New(op, failure.Errno(err, syscall.EIO), "no memory file: %v", err)
 	}
-	f := &File{dev: d, fd: os.NewFile(uintptr(fd), "uverbs"), pid: pid, uars: map[uint32]*uarObject{}, bells: map[*uarObject]struct{}{},
+	f := &File{dev: d, fd: os.NewFile(uintptr(fd), "uverbs"), pid: pid, uars: map[uint32]*uarObject{}, pageIDs: number.From(1, mostUARs-1), bells: map[*uarObject]struct{}{},
 		channels: map[*os.File]*channel{}, byObject: map[any]any{}, subs: map[any][]subscription{}}
 	f.maps.pid = pid
 	f.mem = &memory{process: process, maps: &f.maps}

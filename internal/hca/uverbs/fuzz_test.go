@@ -39,7 +39,7 @@ func ioctls(t *testing.T, input []byte, seed uint64) {
 	p.openXRCD(-1, 0o100)
 	dm, _, _ := p.deviceMemory(5000)
 	p.registerDM(pd, dm, 0, 5000, rdma.ZeroBased)
-	handles := p.file.objects.next
+	handles := uint32(len(p.file.objects.objects))
 
 	var methods []method
 	for m := range handlers {

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -75,7 +76,7 @@ func (o *srqObject) close() error { return o.Close() }
 // table maps handles to objects. The File's lock guards it.
 type table struct {
 	objects map[uint32]object
-	next    uint32
+	numbers number.Range
 }
 
 func (t *table) add(o object) (uint32, error) {
@@ -86,13 +87,9 @@ func (t *table) add(o object) (uint32, error) {
 	if t.objects == nil {
 		t.objects = map[uint32]object{}
 	}
-	for {
-		t.next++
-		if _, used := t.objects[t.next]; !used && t.next != 0 {
-			t.objects[t.next] = o
-			return t.next, nil
-		}
-	}
+	n := number.Next(&t.numbers, t.objects)
+	t.objects[n] = o
+	return n, nil
 }
 
 // get returns the object of type T with a handle.

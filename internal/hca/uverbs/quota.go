@@ -10,10 +10,10 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-// quota bounds the descriptors that this process holds for each process of a
+// descriptorQuota bounds the descriptors that this process holds for each process of a
 // program, so that a process that hoards them leaves enough for the rest. Each memory
 // file is a mapping too, which the kernel also counts (vm.max_map_count).
-type quota struct {
+type descriptorQuota struct {
 	most int // descriptors for one process
 
 	mu   sync.Mutex
@@ -30,8 +30,8 @@ const (
 // descriptors is the quota of every device: the limits are those of this process.
 var descriptors = newQuota()
 
-func newQuota() *quota {
-	q := &quota{most: largestQuota, used: map[int]int{}}
+func newQuota() *descriptorQuota {
+	q := &descriptorQuota{most: largestQuota, used: map[int]int{}}
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
 		q.most = int(min(largestQuota, limit.Cur/quotaShare))
@@ -40,13 +40,15 @@ func newQuota() *quota {
 }
 
 // take counts n descriptors more for a process.
-func (q *quota) take(op string, pid, n int) error { return q.takeOf(op, pid, n, q.most) }
+func (q *descriptorQuota) take(op string, pid, n int) error { return q.takeOf(op, pid, n, q.most) }
 
 // takeQueue counts the descriptor of a queue. Queues get three quarters of the quota at
 // most, since a library that cannot share a queue puts it in its own memory.
-func (q *quota) takeQueue(op string, pid int) error { return q.takeOf(op, pid, 1, q.most*3/4) }
+func (q *descriptorQuota) takeQueue(op string, pid int) error {
+	return q.takeOf(op, pid, 1, q.most*3/4)
+}
 
-func (q *quota) takeOf(op string, pid, n, most int) error {
+func (q *descriptorQuota) takeOf(op string, pid, n, most int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.used[pid]+n > most {
@@ -57,7 +59,7 @@ func (q *quota) takeOf(op string, pid, n, most int) error {
 }
 
 // give releases n units that take acquired.
-func (q *quota) give(pid, n int) {
+func (q *descriptorQuota) give(pid, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.used[pid] -= n; q.used[pid] <= 0 {

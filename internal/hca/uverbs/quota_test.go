@@ -10,7 +10,7 @@ import (
 )
 
 func TestQuota(t *testing.T) {
-	q := &quota{most: 8, used: map[int]int{}}
+	q := &descriptorQuota{most: 8, used: map[int]int{}}
 	for range 6 {
 		if err := q.takeQueue("map", 1); err != nil {
 			t.Fatal(err)

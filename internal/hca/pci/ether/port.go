@@ -5,6 +5,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
@@ -76,8 +77,8 @@ func Total(kinds [kinds]Count) (t Count) {
 type Port struct {
 	cfg Config
 
-	mu       sync.Mutex // guards the following fields and the queues
-	next     uint32     // number of the next object
+	mu       sync.Mutex   // guards the following fields and the queues
+	numbers  number.Range // of all objects but those of steering
 	rqs      map[uint32]*RQ
 	sqs      map[uint32]*SQ
 	rqts     map[uint32]*rqt
@@ -126,13 +127,9 @@ func insert[T any](p *Port, kind string, m map[uint32]T, x T) (uint32, error) {
 	if len(m) >= maxObjects {
 		return 0, refuse("create", syscall.ENOMEM, "there are %d objects of kind %s already", maxObjects, kind)
 	}
-	for {
-		p.next = (p.next + 1) & 0xffffff
-		if _, used := m[p.next]; !used && p.next != 0 {
-			m[p.next] = x
-			return p.next, nil
-		}
-	}
+	n := number.Next(&p.numbers, m)
+	m[n] = x
+	return n, nil
 }
 
 func remove[T any](p *Port, kind string, m map[uint32]T, n uint32) error {

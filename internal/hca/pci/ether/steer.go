@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/number"
 )
 
 // MatchSize is the size of the outer headers' part of a match parameter.
@@ -44,8 +45,8 @@ type Table struct {
 	Size    uint32 // entries
 	Miss    uint32 // table for frames that no entry matches; 0: none
 	groups  map[uint32]*Group
-	entries []*Entry // by index
-	next    uint32   // number of the next group
+	entries []*Entry      // by index
+	numbers *number.Range // of the groups
 }
 
 // Group is entries of a table with one mask.
@@ -67,9 +68,9 @@ type Entry struct {
 
 // steering is the flow tables.
 type steering struct {
-	root   uint32 // 0: none; frames are dropped
-	next   uint32
-	tables map[uint32]*Table
+	root    uint32 // 0: none; frames are dropped
+	numbers number.Range
+	tables  map[uint32]*Table
 
 	groups, entries int // of all tables
 }
@@ -92,12 +93,10 @@ func (p *Port) CreateTable(t Table) (uint32, error) {
 	case t.Miss != 0 && s.tables[t.Miss] == nil:
 		return 0, refuse(op, syscall.ENOENT, "flow table %#x does not exist", t.Miss)
 	}
-	for s.next == 0 || s.tables[s.next] != nil {
-		s.next = (s.next + 1) & 0xffffff
-	}
-	t.groups = make(map[uint32]*Group)
-	s.tables[s.next] = &t
-	return s.next, nil
+	t.groups, t.numbers = make(map[uint32]*Group), new(number.Range)
+	n := number.Next(&s.numbers, s.tables)
+	s.tables[n] = &t
+	return n, nil
 }
 
 func (s *steering) table(op string, id uint32) (*Table, error) {
@@ -174,12 +173,10 @@ func (p *Port) CreateGroup(table uint32, g Group) (uint32, error) {
 			g.words = append(g.words, off)
 		}
 	}
-	for t.next == 0 || t.groups[t.next] != nil {
-		t.next = (t.next + 1) & 0xffffff
-	}
-	t.groups[t.next] = &g
+	n := number.Next(t.numbers, t.groups)
+	t.groups[n] = &g
 	p.steer.groups++
-	return t.next, nil
+	return n, nil
 }
 
 // DestroyGroup destroys a group with its entries.

@@ -615,7 +615,7 @@ func (h *hostile) mutate(b []byte) {
 func (h *hostile) command() error {
 	c := &h.record[h.rand.IntN(len(h.record))]
 	in, outLen := bytes.Clone(c.In), len(c.Out)
-	if op, _ := prm.OpcodeOf(in); (op == 0x105 || op == 0x103 || op == 0x104) && h.rand.IntN(20) > 0 {
+	if op, _ := prm.OpcodeOf(in); (op == prm.CmdDisableHCA || op == prm.CmdTeardownHCA || op == prm.CmdEnableHCA) && h.rand.IntN(20) > 0 {
 		return nil // the end of all objects, too often
 	}
 	switch h.rand.IntN(10) {
@@ -626,7 +626,7 @@ func (h *hostile) command() error {
 		for i := range in {
 			in[i] = byte(h.rand.Uint32())
 		}
-		prm.PutCommand(in, [...]prm.Command{prm.CmdCreateMKey, prm.CmdCreateCQ, prm.CmdCreateQP, prm.CmdCreatePSV, prm.CmdCreateObject, prm.CmdCreateUmem, prm.CmdInit2RTRQP, prm.CmdRst2InitQP, prm.CmdRTR2RTSQP, 0x936}[h.rand.IntN(10)], uint16(h.rand.IntN(4)))
+		prm.PutCommand(in, [...]prm.Command{prm.CmdCreateMKey, prm.CmdCreateCQ, prm.CmdCreateQP, prm.CmdCreatePSV, prm.CmdCreateObject, prm.CmdCreateUmem, prm.CmdInit2RTRQP, prm.CmdRst2InitQP, prm.CmdRTR2RTSQP, prm.CmdSetFlowEntry}[h.rand.IntN(10)], uint16(h.rand.IntN(4)))
 	case 2, 3, 4, 5: // an object of ours
 		prm.PutNumber(in, h.numbers[h.rand.IntN(len(h.numbers))])
 	case 6:
@@ -1018,7 +1018,7 @@ func (h *hostile) flood() error {
 		prm.SetBits(in, 0x40, 4, 4)
 		prm.SetBits(in, 0x48, 24, uint64(pd))
 	case 4:
-		in = command([...]prm.Command{prm.CmdAllocPD, 0x80e, 0x816, 0x802, 0x771}[h.rand.IntN(5)], 16)
+		in = command([...]prm.Command{prm.CmdAllocPD, prm.CmdAllocXRCD, prm.CmdAllocDomain, prm.CmdAllocUAR, prm.CmdAllocQCounter}[h.rand.IntN(5)], 16)
 	default:
 		in = bytes.Clone(h.record[h.rand.IntN(len(h.record))].In)
 	}

@@ -464,7 +464,7 @@ func (q *guestQueue) connect(peer uint32, gid [16]byte, mac [6]byte) error {
 
 // address gives the guest a RoCE address.
 func (m *monitor) address() error {
-	in := command(0x761, 0x30)
+	in := command(prm.CmdSetRoCEAddress, 0x30)
 	prm.SetBits(in, 0x40, 16, ownAddress)
 	copy(in[0x10:], guestIP[:])
 	copy(in[0x22:], guestMAC[:])

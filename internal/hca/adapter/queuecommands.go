@@ -18,8 +18,8 @@ func (c *Context) AddEQ(number uint32) {
 }
 
 // commandCreateCQ executes CREATE_CQ.
-func (c *Context) commandCreateCQ(x *call) error {
-	m := prm.ParseCreateCQ(x.in)
+func (c *Context) commandCreateCQ(x *prm.Call) error {
+	m := prm.ParseCreateCQ(x.In)
 	c.mu.Lock()
 	_, known := c.eqs[uint32(m.EQN)]
 	c.mu.Unlock()
@@ -29,7 +29,7 @@ func (c *Context) commandCreateCQ(x *call) error {
 	case m.Compressed:
 		return refuse(prm.CmdBadParam, synNotSupported, "compressed completions are not supported")
 	}
-	a := CQAttr{Entries: 1 << m.LogSize, CQESize: 64, IgnoreOverrun: m.IgnoreOverrun, EQN: uint32(m.EQN), Channel: c.guest, uid: x.uid}
+	a := CQAttr{Entries: 1 << m.LogSize, CQESize: 64, IgnoreOverrun: m.IgnoreOverrun, EQN: uint32(m.EQN), Channel: c.guest, uid: x.UID}
 	if m.CQE128 {
 		a.CQESize = 128
 	}
@@ -47,7 +47,7 @@ func (c *Context) commandCreateCQ(x *call) error {
 	if err != nil {
 		return err
 	}
-	prm.PutNumber(x.out, q.number)
+	prm.PutNumber(x.Out, q.number)
 	return nil
 }
 
@@ -55,11 +55,11 @@ var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC
 
 // commandCreateQP executes CREATE_QP. The receive queue is the first in the umem, and the
 // send queue follows it.
-func (c *Context) commandCreateQP(x *call) error {
-	m := prm.ParseQP(x.in)
+func (c *Context) commandCreateQP(x *prm.Call) error {
+	m := prm.ParseQP(x.In)
 	typ, known := qpServices[m.Service]
 	switch {
-	case !known, typ == rdma.DCI && c.guest, typ != rdma.DCI && m.Service >= prm.QPServiceXRC && (!c.guest || x.uid != 0):
+	case !known, typ == rdma.DCI && c.guest, typ != rdma.DCI && m.Service >= prm.QPServiceXRC && (!c.guest || x.UID != 0):
 		return refuse(prm.CmdBadParam, synNotSupported, "service type %#x: RC (0), UC (1), UD (2) and DCI (5) are supported, and for a guest no DCI, but for its kernel XRC (3), the GSI (8) and UMRs (0xc)", m.Service)
 	case m.TimestampFormat > 1:
 		return refuse(prm.CmdBadParam, synNotSupported, "timestamp format %d: 0 (free-running) and 1 (default) are supported", m.TimestampFormat)
@@ -70,7 +70,7 @@ func (c *Context) commandCreateQP(x *call) error {
 	if typ == rdma.XRCSend { // kernels name an SRQ and a CQ that nothing uses
 		m.RQType, m.RecvCQ = prm.RQNone, 0
 	}
-	a := QPAttr{Type: typ, UIDX: m.UserIndex, local: m.Service == prm.QPServiceUMR, pages: m.FastRegister && x.uid == 0, uid: x.uid}
+	a := QPAttr{Type: typ, UIDX: m.UserIndex, local: m.Service == prm.QPServiceUMR, pages: m.FastRegister && x.UID == 0, uid: x.UID}
 	var err error
 	if a.local && m.PD == 0 {
 		a.PD, err = c.umrPD() // the command that takes the QP to INIT has the PD
@@ -90,11 +90,8 @@ func (c *Context) commandCreateQP(x *call) error {
 	case prm.RQOwn:
 		a.RQCount, a.RQShift = 1<<m.LogRQSize, uint32(m.LogRQStride)+4
 	case prm.RQSRQ:
-		if a.SRQ = lookup(c, c.srqs, m.SRQN); a.SRQ == nil {
-			return missing("SRQ or RMP", m.SRQN)
-		}
-		if !x.may(a.SRQ.uid) {
-			return foreign("SRQ or RMP", m.SRQN)
+		if a.SRQ, err = find(c, x, "SRQ or RMP", c.srqs, m.SRQN); err != nil {
+			return err
 		}
 	case prm.RQNone:
 	default:
@@ -109,7 +106,7 @@ func (c *Context) commandCreateQP(x *call) error {
 		a.SQCount = 1 << m.LogSQSize
 	}
 	if a.SQCount != 0 || a.RQCount != 0 {
-		umem, off := prm.QueueOf(x.in)
+		umem, off := prm.QueueOf(x.In)
 		recv := uint64(a.RQCount) << a.RQShift
 		if a.umems[0], a.RQ, err = c.ringOf(x, "the queues", m.WQUmemValid, umem, off, m.Pages(recv+uint64(a.SQCount)*prm.BlockSize)); err != nil {
 			return err
@@ -123,35 +120,35 @@ func (c *Context) commandCreateQP(x *call) error {
 	if err != nil {
 		return err
 	}
-	prm.PutNumber(x.out, q.number)
+	prm.PutNumber(x.Out, q.number)
 	return nil
 }
 
 // createXRCRecv executes CREATE_QP for the end of XRC that receives. Its requests and completions
 // are those of the domain's SRQs.
-func (c *Context) createXRCRecv(x *call, m *prm.QPContext) error {
+func (c *Context) createXRCRecv(x *prm.Call, m *prm.QPContext) error {
 	domain := lookup(c, c.xrcds, m.XRCD)
 	if domain == nil {
 		return missing("XRC domain", m.XRCD)
 	}
-	q, err := c.CreateQP(QPAttr{Type: rdma.XRCRecv, XRCD: domain, UIDX: m.UserIndex, uid: x.uid})
+	q, err := c.CreateQP(QPAttr{Type: rdma.XRCRecv, XRCD: domain, UIDX: m.UserIndex, uid: x.UID})
 	if err != nil {
 		return err
 	}
-	prm.PutNumber(x.out, q.number)
+	prm.PutNumber(x.Out, q.number)
 	return nil
 }
 
 // createRMP executes CREATE_RMP. An RMP is a shared receive queue.
-func (c *Context) createRMP(x *call) error {
-	m := prm.ParseCreateRMP(x.in)
+func (c *Context) createRMP(x *prm.Call) error {
+	m := prm.ParseCreateRMP(x.In)
 	switch {
 	case !m.Known:
 		return refuse(prm.CmdBadParam, synNotSupported, "a queue that is neither a list (0) nor cyclic (1)")
 	case m.LogSize > 15:
 		return refuse(prm.CmdBadParam, synValue, "2^%d requests: at most 2^15", m.LogSize)
 	}
-	a := SRQAttr{RMP: true, Cyclic: m.Cyclic, MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride), uid: x.uid}
+	a := SRQAttr{RMP: true, Cyclic: m.Cyclic, MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride), uid: x.UID}
 	var err error
 	if a.PD, err = c.pd(x, m.PD); err != nil {
 		return err
@@ -166,17 +163,17 @@ func (c *Context) createRMP(x *call) error {
 	if err != nil {
 		return err
 	}
-	prm.PutNumber(x.out, s.number)
+	prm.PutNumber(x.Out, s.number)
 	return nil
 }
 
 // modifyRMP executes MODIFY_RMP: the limit, below which an event is raised.
-func (c *Context) modifyRMP(x *call) error {
-	s, err := c.srq(x, "RMP", srqBasic)
+func (c *Context) modifyRMP(x *prm.Call) error {
+	s, err := c.srq(x, srqBasic)
 	if err != nil {
 		return err
 	}
-	limit, ok := prm.ParseModifyRMP(x.in)
+	limit, ok := prm.ParseModifyRMP(x.In)
 	if !ok {
 		return refuse(prm.CmdBadParam, synNotSupported, "RMP %#x: only its limit can be changed", s.number)
 	}
@@ -184,45 +181,45 @@ func (c *Context) modifyRMP(x *call) error {
 }
 
 // queryRMP executes QUERY_RMP.
-func (c *Context) queryRMP(x *call) error {
-	s, err := c.srq(x, "RMP", srqBasic)
+func (c *Context) queryRMP(x *prm.Call) error {
+	s, err := c.srq(x, srqBasic)
 	if err != nil {
 		return err
 	}
 	limit, failed := s.state()
-	prm.PutRMP(x.out, limit, uint8(bits.TrailingZeros32(s.attr.MaxWR)), uint8(s.shift), failed)
+	prm.PutRMP(x.Out, limit, uint8(bits.TrailingZeros32(s.attr.MaxWR)), uint8(s.shift), failed)
 	return nil
 }
 
 // armXRCSRQ executes ARM_XRC_SRQ: the limit, below which an event is raised.
-func (c *Context) armXRCSRQ(x *call) error {
-	s, err := c.srq(x, "XRC SRQ", srqXRC)
+func (c *Context) armXRCSRQ(x *prm.Call) error {
+	s, err := c.srq(x, srqXRC)
 	if err != nil {
 		return err
 	}
-	return s.Modify(0, prm.ParseArmXRCSRQ(x.in), SRQLimit)
+	return s.Modify(0, prm.ParseArmXRCSRQ(x.In), SRQLimit)
 }
 
 // queryXRCSRQ executes QUERY_XRC_SRQ.
-func (c *Context) queryXRCSRQ(x *call) error {
-	s, err := c.srq(x, "XRC SRQ", srqXRC)
+func (c *Context) queryXRCSRQ(x *prm.Call) error {
+	s, err := c.srq(x, srqXRC)
 	if err != nil {
 		return err
 	}
 	limit, failed := s.state()
-	prm.PutXRCSRQ(x.out, limit, uint8(bits.TrailingZeros32(s.attr.MaxWR)), uint8(s.shift-4), failed)
+	prm.PutXRCSRQ(x.Out, limit, uint8(bits.TrailingZeros32(s.attr.MaxWR)), uint8(s.shift-4), failed)
 	return nil
 }
 
 // modifyCQ executes MODIFY_CQ: the moderation of events.
-func (c *Context) modifyCQ(x *call) error {
-	q, err := c.cq(x, prm.NumberOf(x.in))
+func (c *Context) modifyCQ(x *prm.Call) error {
+	q, err := c.cq(x, prm.NumberOf(x.In))
 	if err != nil {
 		return err
 	}
-	m := prm.ParseModifyCQ(x.in)
-	if x.mod != 0 || m.Fields&^(prm.CQPeriod|prm.CQCount|prm.CQMode) != 0 {
-		return refuse(prm.CmdBadParam, synNotSupported, "modifier %d, fields %#x: only period (%#x), count (%#x) and mode (%#x) can be changed", x.mod, m.Fields, prm.CQPeriod, prm.CQCount, prm.CQMode)
+	m := prm.ParseModifyCQ(x.In)
+	if x.Mod != 0 || m.Fields&^(prm.CQPeriod|prm.CQCount|prm.CQMode) != 0 {
+		return refuse(prm.CmdBadParam, synNotSupported, "modifier %d, fields %#x: only period (%#x), count (%#x) and mode (%#x) can be changed", x.Mod, m.Fields, prm.CQPeriod, prm.CQCount, prm.CQMode)
 	}
 	if m.Fields&prm.CQMode != 0 && m.Mode > prm.PeriodFromCompletion {
 		return refuse(prm.CmdBadParam, synNotSupported, "period mode %d: must be %d (from an event) or %d (from a completion)", m.Mode, prm.PeriodFromEvent, prm.PeriodFromCompletion)
@@ -239,20 +236,20 @@ func (c *Context) modifyCQ(x *call) error {
 	return q.Moderate(count, period)
 }
 
-// AddXRCD makes an XRC domain known to the commands of a guest.
-func (c *Context) AddXRCD(x *XRCD) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.xrcds[x.number] = x
+// allocXRCD executes ALLOC_XRCD.
+func (c *Context) allocXRCD(x *prm.Call) error {
+	d, err := c.OpenXRCD()
+	if err != nil {
+		return err
+	}
+	prm.PutNumber(x.Out, d.number)
+	return enter(c, x.Command.String(), c.xrcds, d.number, d)
 }
 
-// RemoveXRCD undoes AddXRCD.
-func (c *Context) RemoveXRCD(x *XRCD) { leave(c, c.xrcds, x.number) }
-
 // createXRCSRQ executes CREATE_XRC_SRQ.
-func (c *Context) createXRCSRQ(x *call) error {
-	m := prm.ParseCreateXRCSRQ(x.in)
-	a := SRQAttr{Type: srqXRC, XRCD: lookup(c, c.xrcds, m.XRCD), MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride) + 4, UIDX: m.UserIndex, uid: x.uid}
+func (c *Context) createXRCSRQ(x *prm.Call) error {
+	m := prm.ParseCreateXRCSRQ(x.In)
+	a := SRQAttr{Type: srqXRC, XRCD: lookup(c, c.xrcds, m.XRCD), MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride) + 4, UIDX: m.UserIndex, uid: x.UID}
 	if a.XRCD == nil {
 		return missing("XRC domain", m.XRCD)
 	}
@@ -273,46 +270,46 @@ func (c *Context) createXRCSRQ(x *call) error {
 	if err != nil {
 		return err
 	}
-	prm.PutNumber(x.out, s.number)
+	prm.PutNumber(x.Out, s.number)
 	return nil
 }
 
 // queryQP executes QUERY_QP.
-func (c *Context) queryQP(x *call) error {
-	q, err := c.qp(x, prm.NumberOf(x.in))
+func (c *Context) queryQP(x *prm.Call) error {
+	q, err := c.qp(x, prm.NumberOf(x.In))
 	if err != nil {
 		return err
 	}
 	ctx := q.context()
-	prm.PutQP(x.out, &ctx)
+	prm.PutQP(x.Out, &ctx)
 	return nil
 }
 
 // attachMCG executes ATTACH_TO_MCG.
-func (c *Context) attachMCG(x *call) error {
-	q, err := c.qp(x, prm.NumberOf(x.in))
+func (c *Context) attachMCG(x *prm.Call) error {
+	q, err := c.qp(x, prm.NumberOf(x.In))
 	if err != nil {
 		return err
 	}
-	return q.AttachMcast(prm.GroupOf(x.in))
+	return q.AttachMcast(prm.GroupOf(x.In))
 }
 
 // detachMCG executes DETACH_FROM_MCG.
-func (c *Context) detachMCG(x *call) error {
-	q, err := c.qp(x, prm.NumberOf(x.in))
+func (c *Context) detachMCG(x *prm.Call) error {
+	q, err := c.qp(x, prm.NumberOf(x.In))
 	if err != nil {
 		return err
 	}
-	return q.DetachMcast(prm.GroupOf(x.in))
+	return q.DetachMcast(prm.GroupOf(x.In))
 }
 
 // changeQP executes the commands that change a QP's state.
-func (c *Context) changeQP(x *call) error {
-	q, err := c.qp(x, prm.NumberOf(x.in))
+func (c *Context) changeQP(x *prm.Call) error {
+	q, err := c.qp(x, prm.NumberOf(x.In))
 	if err != nil {
 		return err
 	}
-	m := prm.ParseQP(x.in)
+	m := prm.ParseQP(x.In)
 	from := func(want rdma.State) error {
 		if s := q.eng.State(); s != want {
 			return refuse(prm.CmdBadParam, synState, "QP %#x is in %v, not in %v", q.number, s, want)
@@ -325,7 +322,7 @@ func (c *Context) changeQP(x *call) error {
 	if q.attr.local {
 		return c.changeLocalQP(x, q, from)
 	}
-	switch x.cmd {
+	switch x.Command {
 	case prm.CmdRst2InitQP:
 		err = from(rdma.StateReset)
 		a.State, a.Port, a.QKey = rdma.StateInit, m.Path.Port, m.QKey
@@ -343,7 +340,7 @@ func (c *Context) changeQP(x *call) error {
 		a.State = rdma.StateInit
 		mask |= q.optional(&a, &m)
 	case prm.CmdRTS2RTSQP, prm.CmdSQErr2RTSQP, prm.CmdSQD2RTSQP:
-		err = from(map[prm.Command]rdma.State{prm.CmdRTS2RTSQP: rdma.StateRTS, prm.CmdSQErr2RTSQP: rdma.StateSQE, prm.CmdSQD2RTSQP: rdma.StateSQD}[x.cmd])
+		err = from(map[prm.Command]rdma.State{prm.CmdRTS2RTSQP: rdma.StateRTS, prm.CmdSQErr2RTSQP: rdma.StateSQE, prm.CmdSQD2RTSQP: rdma.StateSQD}[x.Command])
 		a.State = rdma.StateRTS
 		mask |= q.optional(&a, &m)
 	case prm.CmdInit2RTRQP:
@@ -373,9 +370,9 @@ func (c *Context) changeQP(x *call) error {
 }
 
 // changeLocalQP is changeQP for a QP without a peer.
-func (c *Context) changeLocalQP(x *call, q *QP, from func(rdma.State) error) (err error) {
+func (c *Context) changeLocalQP(x *prm.Call, q *QP, from func(rdma.State) error) (err error) {
 	to := rdma.StateReset
-	switch x.cmd {
+	switch x.Command {
 	case prm.CmdRst2InitQP:
 		to, err = rdma.StateInit, from(rdma.StateReset)
 	case prm.CmdInit2InitQP:

@@ -1,0 +1,119 @@
+package pci
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// opcodes are all that a command can have in its 12 lowest bits: those of the table and more.
+const opcodes = 0x1000
+
+// refuses reports whether the function refuses an empty command of a user because of who sends it or when.
+func (d *driver) refuses(op prm.Command, uid uint16) bool {
+	in := make([]byte, 16)
+	prm.PutCommand(in, op, 0)
+	prm.SetBits(in, 0x10, 16, uint64(uid))
+	_, out := d.exec(in, 16)
+	return prm.CommandStatus(out[0]) == prm.CmdBadSystemState
+}
+
+// TestEarlyCommands sends every opcode to a function that is not enabled. It executes those with which Linux enables
+// it (mlx5_function_enable and mlx5_function_open in main.c of mlx5_core) or disables it, and no other.
+func TestEarlyCommands(t *testing.T) {
+	early := []prm.Command{
+		prm.CmdQueryHCACap, prm.CmdSetHCACap, prm.CmdEnableHCA, prm.CmdDisableHCA, prm.CmdTeardownHCA, prm.CmdQueryPages, prm.CmdManagePages,
+		prm.CmdQueryISSI, prm.CmdSetISSI, prm.CmdAccessReg,
+	}
+	d := newDriver(t, Config{})
+	for op := range prm.Command(opcodes) {
+		if refused := d.refuses(op, 0); refused == slices.Contains(early, op) {
+			t.Errorf("%v: refused is %t", op, refused)
+		}
+		if op == prm.CmdEnableHCA {
+			d.refuses(prm.CmdDisableHCA, 0)
+		}
+	}
+}
+
+// TestCommandsOfUsers sends every opcode as a user of the driver. Of the commands that the function executes itself a
+// user has those that ask about the function, and pages of doorbells; of the adapter's all but XRC domains, which
+// belong to the function.
+func TestCommandsOfUsers(t *testing.T) {
+	own := []prm.Command{
+		prm.CmdQueryHCACap, prm.CmdQueryAdapter, prm.CmdQueryISSI, prm.CmdQuerySpecial, prm.CmdQueryVPortState, prm.CmdQueryNICVPort,
+		prm.CmdAllocUAR, prm.CmdDeallocUAR,
+	}
+	d := booted(t, Config{})
+	uid := uint16(prm.Bits(d.command(prm.CmdCreateUser, 0, 32, 16), 0x50, 16))
+	for op := range prm.Command(opcodes) {
+		allowed := slices.Contains(own, op)
+		if handlers[op] == nil {
+			allowed = op != prm.CmdAllocXRCD && op != prm.CmdDeallocXRCD
+		}
+		if refused := d.refuses(op, uid); refused == allowed {
+			t.Errorf("%v: refused is %t", op, refused)
+		}
+	}
+}
+
+// TestCommandsOfDrivers sends every opcode as the driver. It has every command that the table gives it, and no other.
+func TestCommandsOfDrivers(t *testing.T) {
+	d := booted(t, Config{})
+	for op := range prm.Command(opcodes) {
+		if op == prm.CmdTeardownHCA || op == prm.CmdDisableHCA || op == prm.CmdEnableHCA {
+			continue // those above
+		}
+		in := make([]byte, max(16, op.Spec().In))
+		prm.PutCommand(in, op, 0)
+		_, out := d.exec(in, max(16, op.Spec().Out))
+		if unknown := prm.CommandStatus(out[0]) == prm.CmdBadOp; unknown == op.Spec().Has(prm.ByDriver) {
+			t.Errorf("%v: status %v", op, prm.CommandStatus(out[0]))
+		}
+	}
+}
+
+// TestQuotaOfEachObject counts three objects of every command that costs something: two with one number and of two types,
+// where objects have types. The end of one leaves the others.
+func TestQuotaOfEachObject(t *testing.T) {
+	for op := range prm.Command(opcodes) {
+		if op.Spec().Bytes == 0 {
+			continue
+		}
+		q := memoryQuota{objects: make(map[prm.Destruction]int64)}
+		var ends []*call
+		for i := range 3 {
+			c := &call{Call: prm.Call{Command: op, In: make([]byte, 16), Out: make([]byte, 32)}}
+			number := uint32(i + 1)
+			if op == prm.CmdCreateObject {
+				c.Mod, number = prm.ObjectDEK+uint16(i), 1
+			}
+			prm.PutCommand(c.In, op, c.Mod)
+			prm.PutNumber(c.Out, number)
+			switch op {
+			case prm.CmdCreateObject:
+				prm.PutObjectID(c.Out, number)
+			case prm.CmdCreatePSV:
+				prm.SetBits(c.In, 0x40, 4, 2)
+				prm.PutPSVs(c.Out, []uint32{10 * number, 10*number + 1})
+			}
+			q.note(c)
+			for j := range prm.Objects(c.In) {
+				d, _ := prm.DestructionOf(c.In, c.Out, j)
+				end := &call{Call: prm.Call{Command: d.Command, Mod: d.Type, In: make([]byte, 16)}}
+				d.Put(end.In)
+				ends = append(ends, end)
+			}
+		}
+		for i, end := range ends {
+			if want := op.Spec().Bytes * int64(len(ends)-i); q.bytes != want {
+				t.Errorf("%v: %d bytes for %d objects, want %d", op, q.bytes, len(ends)-i, want)
+			}
+			q.note(end)
+		}
+		if q.bytes != 0 || len(q.objects) != 0 {
+			t.Errorf("%v: %d bytes are left", op, q.bytes)
+		}
+	}
+}
