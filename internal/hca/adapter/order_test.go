@@ -58,6 +58,12 @@ func TestOrderOfInvalidation(t *testing.T) {
 		for _, what := range []string{"key", "window"} {
 			for older := range 2 {
 				t.Run(fmt.Sprintf("%s, QP %d", what, older), func(t *testing.T) {
+					var rung []uint32 // QPs in the order in which they were served
+					o.tracer = tracerFunc(func(r *adapter.Record) {
+						if r.Kind == adapter.TraceDoorbell {
+							rung = append(rung, r.Number)
+						}
+					})
 					p := start(t, inproc.NewNetwork(nil), testAddr, o)
 					var qps [2]*qp
 					for i := range qps {
@@ -71,6 +77,7 @@ func TestOrderOfInvalidation(t *testing.T) {
 					if c := b.send.waitCQE(); c.Opcode != prm.CQERequester {
 						t.Fatalf("completion %+v", c)
 					}
+					rung = nil
 					if what == "key" {
 						u := umr{mask: prm.MaskFree | prm.MaskMKey}
 						u.ctx[0] = 0x40
@@ -82,6 +89,9 @@ func TestOrderOfInvalidation(t *testing.T) {
 					a.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, rkey).inline([]byte("late")))
 					if c := a.send.waitCQE(); c.Syndrome != prm.SyndromeRemoteAccess {
 						t.Errorf("completion %+v", c)
+					}
+					if len(rung) < 2 || rung[0] != b.Number() {
+						t.Errorf("served QPs %#x, want %#x first", rung, b.Number())
 					}
 				})
 			}
