@@ -56,6 +56,7 @@ type MKey struct {
 	numbered
 	closed atomic.Bool
 	pinned atomic.Bool // the last configuration forbids the peer to free the key
+	owner  owner
 
 	mu     sync.Mutex // guards the following fields
 	freed  invalidation
@@ -171,6 +172,7 @@ func (k *MKey) Close() error {
 func (k *MKey) configure(c *Configuration) error {
 	if c.Free {
 		k.door.Invalidate()
+		k.owner.Store(nil)
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.setTag(c.Tag)
@@ -189,7 +191,13 @@ func (k *MKey) configure(c *Configuration) error {
 	if err := c.checkLength(length); err != nil {
 		return err
 	}
+	if c.Owner != nil {
+		k.owner.Store(*c.Owner) // before the first access finds the key in use
+	}
 	if err := k.door.Apply(p); err != nil {
+		if c.Owner != nil {
+			k.owner.Store(nil)
+		}
 		return err
 	}
 	if err := k.move(c.PD); err != nil {
@@ -232,6 +240,7 @@ func (k *MKey) invalidate(by invalidation) error {
 		k.setFreed(was)
 		return k.explain(failure.New("invalidate a key", syscall.EINVAL, "key %#x is free already", k.Number()))
 	}
+	k.owner.Store(nil)
 	return nil
 }
 
@@ -244,8 +253,10 @@ func (k *MKey) invalidateRemote(by invalidation) error {
 	err := k.door.InvalidateRemote()
 	if err != nil {
 		k.setFreed(was)
+		return err
 	}
-	return err
+	k.owner.Store(nil)
+	return nil
 }
 
 // setFreed records the request that frees the key, and returns the previous
