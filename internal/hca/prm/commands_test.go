@@ -19,7 +19,7 @@ var bounded = []Command{CmdCreateEQ, CmdAllocQCounter, CmdAllocUAR, CmdAttachMCG
 
 // TestCommandTable holds the columns of the table against each other.
 func TestCommandTable(t *testing.T) {
-	names, destroyed := map[string]Command{}, map[Command]Command{}
+	names, destroyed, nouns := map[string]Command{}, map[Command]Command{}, map[string]Object{}
 	for c, s := range commands {
 		if other, twice := names[s.Name]; s.Name == "" || twice {
 			t.Errorf("%#x and %#x have the name %q", uint16(c), uint16(other), s.Name)
@@ -27,6 +27,12 @@ func TestCommandTable(t *testing.T) {
 		names[s.Name] = c
 		if (s.Object == "") != (s.Does == General) {
 			t.Errorf("%v: it is about %q, and its effect is %d", c, s.Object, s.Does)
+		}
+		if _, noun, _ := strings.Cut(s.Name, "_"); s.Does != General {
+			if other, known := nouns[noun]; known && other != s.Object {
+				t.Errorf("%v is about %q, and another command of that name about %q", c, s.Object, other)
+			}
+			nouns[noun] = s.Object
 		}
 		if s.Flags&(ByDriver|ByUser|ByProgram|ByDEVX) == 0 || s.Has(ByUser) && !s.Has(ByDriver) {
 			t.Errorf("%v: callers %#x", c, s.Flags)
