@@ -104,6 +104,14 @@ func (d *device) InvalidateRemote() error {
 	return nil
 }
 
+func (d *device) Rest(offset, length uint64) uint64 {
+	p := d.key().plan.Load()
+	if p == nil || p.sig == nil {
+		return 0
+	}
+	return min(length, (offset-p.start+length)%p.geo.wire.Stride())
+}
+
 func (d *device) Unreported() any {
 	k := d.key()
 	k.mu.Lock()

@@ -106,9 +106,9 @@ meet='^Test(Concurren.*|Free.*|ReaderAt|Inside.*|Isolated.*|Poller.*|Port.*|Peer
 
 quick() {
 	step format gofmt_all
-	step vet go vet ./...
+	step generated scripts/generate.sh --sums
+	step vet go vet ./... # also compiles what the next steps need
 	step import-order scripts/layers.sh
-	step generated scripts/generate.sh --check
 	step tests gotest -short -skip "$programs|$networks|^TestRun(Hostile|Many|Waits|ReusedNumber)$" ./...
 	step report gotest_in tools ./report
 	step purego gotest -short -tags purego $kernels
@@ -165,6 +165,7 @@ fuzz() { scripts/fuzz.sh "${FUZZTIME:-1000x}"; }
 
 # Checks that only compute run beside the steps that wait much of the time.
 computing() {
+	step generators scripts/generate.sh --check
 	step platforms platforms
 	step arm64 arm64
 	step words32 words32

@@ -39,6 +39,9 @@ SOCKET, so that the error paths of its programs can be tried:
                 their first indexes. Programs whose device has failed must open it
                 anew
 
+The adapter of a virtual machine (pci --control SOCKET) knows the faults port, device
+fatal, qp and clear: its guest's driver sees the link go, or resets the adapter.
+
 A network interface that goes down (ip link set dev eth0 down) takes the port of its
 device with it, without this command. Only the user who started the run, and root, may do
 this.`,

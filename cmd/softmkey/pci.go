@@ -15,6 +15,7 @@ type pciFlags struct {
 	network string
 	mac     macFlag
 	uml     bool
+	control string
 }
 
 func newPCI() *cobra.Command {
@@ -59,6 +60,7 @@ adapter, and QEMU may abort.`,
 	flags.StringVar(&f.socket, "socket", "", "`PATH` of the UNIX socket that the virtual machine connects to")
 	flags.StringVar(&f.network, "net", "", "`NETWORK` of the adapter: a tap device, or unix:PATH")
 	flags.BoolVar(&f.uml, "uml", false, "serve kernels in User-mode Linux (vhost-user) instead of QEMU (vfio-user)")
+	flags.StringVar(&f.control, "control", "", "`PATH` of a socket for 'softmkey control': the link goes and comes, the adapter or a queue pair fails")
 	flags.Var(&f.mac, "mac", "MAC address of the adapter (default one that depends on the socket's path)")
 	return c
 }

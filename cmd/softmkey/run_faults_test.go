@@ -65,7 +65,6 @@ func TestRunTrace(t *testing.T) {
 
 // TestRunUsage checks the errors that are found before a program starts.
 func TestRunUsage(t *testing.T) {
-	withoutLibraries(t)
 	program := builtProgram(t)
 	for _, test := range []struct{ flags, says string }{
 		{"--device 192.0.2.1 -- true", "--device 192.0.2.1 is no address of this host"},

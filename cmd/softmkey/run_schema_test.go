@@ -36,6 +36,7 @@ func TestRunTraceSchema(t *testing.T) {
 	}
 	program := builtProgram(t)
 	seen := map[string]int{}
+	need(t, "ib_write_bw", "ib_send_bw", "rping", "ibv_srq_pingpong")
 	for _, test := range []struct{ name, command, fault string }{
 		{name: "signature"}, {name: "crypto"}, {name: "layout"}, {name: "pipelining"}, {name: "completions"}, {name: "objects"}, {name: "absent"}, {name: "domains"}, {name: "accel"},
 		{name: "loss", command: serve("ib_write_bw -F -x 3 -n 300 -p 19881", "ib_write_bw -F -x 3 -n 300 -p 19881 $ADDR"), fault: "loss=1%,seed=5"},

@@ -29,9 +29,6 @@ func builtProgram(t *testing.T) string {
 	return program
 }
 
-// withoutLibraries lets runs begin on a host without rdma-core's libraries, for programs that do not use them.
-func withoutLibraries(t *testing.T) { t.Setenv("SOFTMKEY_NO_LIBRARY_CHECK", "1") }
-
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "softmkey-test-")
 	if err != nil {

@@ -27,7 +27,6 @@ func TestRunKilled(t *testing.T) {
 
 func killRun(t *testing.T, script string) {
 	t.Helper()
-	withoutLibraries(t)
 	c := exec.Command(builtProgram(t), "run", "--device", ownAddress(4), "--", "sh", "-c", script)
 	out, err := c.StdoutPipe()
 	if err != nil {

@@ -67,13 +67,19 @@ func TestFirstSignalEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Process.Kill()
+			ended := make(chan error, 1)
+			go func() { ended <- c.Wait() }()
 			for !waits(c.Process.Pid) && !isFull(lazy) {
-				time.Sleep(5 * time.Millisecond)
+				select {
+				case err := <-ended:
+					t.Fatalf("it ended before the signal: %v", err)
+				case <-time.After(5 * time.Millisecond):
+				}
 			}
 			if err := c.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			c.Wait()
+			<-ended
 			for buf := make([]byte, 1<<16); ; { // empty the pipe for the next command
 				if n, err := unix.Read(lazy, buf); n <= 0 || err != nil {
 					break
@@ -92,8 +98,8 @@ func TestFirstSignalEnds(t *testing.T) {
 // waits reports whether a thread of a process waits in the open of a named pipe.
 func waits(pid int) bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/wchan", pid))
-	if err != nil || len(threads) == 0 {
-		return true // it has ended
+	if err != nil {
+		return false
 	}
 	for _, name := range threads {
 		if where, _ := os.ReadFile(name); strings.Contains(string(where), "wait_for_partner") {

@@ -113,6 +113,10 @@ type Key interface {
 	// free key.
 	InvalidateRemote() error
 
+	// Rest returns how many of length bytes from offset lie behind the last block that is whole, with its
+	// field: they have no field, and nothing checks them. It is 0 for a key without a signature.
+	Rest(offset, length uint64) uint64
+
 	// Unreported returns the record that mkey.Key.Check would return, a *mkey.BadBlock,
 	// if no earlier call has returned it, and nil otherwise. The key keeps the record for
 	// Check.

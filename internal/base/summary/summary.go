@@ -17,6 +17,9 @@ type Table struct {
 	mu  sync.Mutex // guards the following fields
 	ops map[string]*Operation
 	bad uint64
+
+	lateTimes uint64
+	latest    time.Duration
 }
 
 // Outcome is how a request ended.
@@ -99,17 +102,30 @@ func (t *Table) BadSignature(n uint64) {
 	t.bad += n
 }
 
+// Late counts times at which the thread that executes the requests was late, by most at the worst one.
+func (t *Table) Late(times uint64, most time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lateTimes += times
+	t.latest = max(t.latest, most)
+}
+
 // Report is a table as JSON.
 type Report struct {
 	Operations    []*Operation `json:"operations"`
 	BadSignatures uint64       `json:"bad_signatures"`
+
+	// How often the thread that executes the requests ran later than it meant to by 10 ms or more, and the longest
+	// time: latencies and timeouts contain what the machine did meanwhile.
+	LateTimes  uint64  `json:"late_times,omitempty"`
+	LateMicros float64 `json:"late_longest_us,omitempty"`
 }
 
 // Report returns the counts, the operations with most requests first.
 func (t *Table) Report() Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := Report{Operations: []*Operation{}, BadSignatures: t.bad}
+	r := Report{Operations: []*Operation{}, BadSignatures: t.bad, LateTimes: t.lateTimes, LateMicros: float64(t.latest) / 1e3}
 	for _, op := range t.ops {
 		c := *op
 		c.MedianMicros, c.NinetyNine = float64(op.times.quantile(0.5))/1e3, float64(op.times.quantile(0.99))/1e3
@@ -136,6 +152,9 @@ func (r Report) WriteTo(w io.Writer) (int64, error) {
 	}
 	fmt.Fprintf(&b, "%-20s %10d %14d %12s %12s %8d %8d %8d\n", "total", sum.Count, sum.Bytes, "", "", sum.Errors, sum.Flushed, sum.Retransmissions)
 	fmt.Fprintf(&b, "bad signatures: %d\n", r.BadSignatures)
+	if r.LateTimes > 0 {
+		fmt.Fprintf(&b, "the device's thread was late %d times, by up to %s: the machine is busy\n", r.LateTimes, micros(r.LateMicros))
+	}
 	n, err := io.WriteString(w, b.String())
 	return int64(n), err
 }

@@ -98,4 +98,8 @@ type TraceFront interface {
 
 	// Stalled is [roce.TraceHandler.Stalled].
 	Stalled(why roce.Stall)
+
+	// Unchecked observes a transfer through a key with a signature whose length ends inside a block: its last rest bytes
+	// have no field.
+	Unchecked(key *MKey, rest uint64)
 }

@@ -122,7 +122,7 @@ func (t *transfer) openAll(sges []rdma.SGE, m mode) error {
 				return err
 			}
 		}
-		if err := t.add(uint64(s.Length)).open(e, s, m); err != nil {
+		if err := t.add(uint64(s.Length)).open(t.qp, e, s, m); err != nil {
 			return err
 		}
 		if e.mkey != nil {
@@ -176,7 +176,7 @@ func (m mode) need() rdma.Access {
 }
 
 // open opens a range for the local side.
-func (p *piece) open(e keyEntry, s rdma.SGE, m mode) (err error) {
+func (p *piece) open(qp *QP, e keyEntry, s rdma.SGE, m mode) (err error) {
 	switch {
 	case e.region != nil:
 		return p.openRegion(e.region, s.Addr, m.need())
@@ -196,7 +196,20 @@ func (p *piece) open(e keyEntry, s rdma.SGE, m mode) (err error) {
 	if err != nil {
 		return e.mkey.explain(err)
 	}
+	if m != writingAtMost { // a message may be shorter than its receive request
+		p.tellRest(qp, s.Addr)
+	}
 	return nil
+}
+
+// tellRest tells the front of bytes that no signature covers.
+func (p *piece) tellRest(qp *QP, addr uint64) {
+	if qp.trace == nil || p.key == nil || p.key.Flags()&mkey.BlockSignature == 0 {
+		return
+	}
+	if rest := p.key.door.Rest(addr, p.length); rest != 0 {
+		qp.trace.Unchecked(p.key, rest)
+	}
 }
 
 func (p *piece) openRegion(r *Region, addr uint64, need rdma.Access) error {
@@ -242,6 +255,9 @@ func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma
 	}
 	if err != nil && p.key != nil {
 		return p.key.explain(err)
+	}
+	if err == nil && reported == 0 {
+		p.tellRest(t.qp, addr)
 	}
 	return err
 }

@@ -168,6 +168,13 @@ func (qp *QP) recvConfig(m *rdma.QPModify) roce.RecvConfig {
 	}
 }
 
+// PeerLeft notes that the peer has ended the connection, as a reason for [QP.Modify] to ERR.
+func (qp *QP) PeerLeft() {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	qp.peerLeft = true
+}
+
 func (qp *QP) setState(to rdma.State, conn rdma.QPModify) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
@@ -179,7 +186,11 @@ func (qp *QP) setState(to rdma.State, conn rdma.QPModify) {
 	qp.access.Store(uint32(conn.AccessFlags))
 	if to == rdma.StateErr {
 		qp.failed.Store(true)
-		if qp.cause == nil {
+		switch {
+		case qp.cause != nil:
+		case qp.peerLeft:
+			qp.cause = failure.New("flush", syscall.ECANCELED, "the peer of QP %#x disconnected, and the program put the QP in ERR", qp.Num())
+		default:
 			qp.cause = failure.New("flush", syscall.ECANCELED, "the program put QP %#x in ERR", qp.Num())
 		}
 	}

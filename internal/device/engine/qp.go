@@ -59,6 +59,7 @@ type QP struct {
 	conn       rdma.QPModify // the attributes set so far
 	begun      sendQueue
 	cause      error // reason why the QP is in ERR, for flushed requests
+	peerLeft   bool  // the peer has ended the connection
 	state      rdma.State
 	pipelining bool
 	closed     bool
@@ -261,6 +262,6 @@ func (qp *QP) forget() {
 	qp.begun = sendQueue{}
 	qp.failed.Store(false)
 	qp.notify, qp.drained, qp.badSignature, qp.lastWQE = false, false, false, false
-	qp.cause, qp.refused = nil, nil
+	qp.cause, qp.peerLeft, qp.refused = nil, false, nil
 	qp.front.Reset()
 }

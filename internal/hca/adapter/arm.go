@@ -1,9 +1,12 @@
 package adapter
 
 import (
+	"errors"
+	"syscall"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // arming is the part of a CQ that raises completion events: one event for each arm, and only
@@ -12,6 +15,7 @@ type arming struct {
 	word      uint32 // of the arm record, as seen last
 	hint      uint64 // of the UAR's register, as seen last
 	armed     bool
+	lost      bool  // the record cannot be read, and a refusal says so
 	solicited bool  // only for solicited and failed completions
 	spent     uint8 // the sequence number of the last event; noSequence before the first
 	from      uint32
@@ -56,9 +60,22 @@ func (q *CQ) lookAtArm() {
 		}
 		q.arm.hint = hint
 	}
-	if w, err := q.db.load32(prm.DoorbellArm); err == nil {
-		q.takeArm(w)
+	w, err := q.db.load32(prm.DoorbellArm)
+	if err != nil {
+		q.lostRecord(err)
+		return
 	}
+	q.takeArm(w)
+}
+
+// lostRecord records once that the arm record cannot be read, so that arming the CQ has no
+// effect. q.mu is held.
+func (q *CQ) lostRecord(err error) {
+	if q.arm.lost || q.closed.Load() || errors.Is(err, syscall.ESRCH) {
+		return
+	}
+	q.arm.lost = true
+	q.ctx.refused("cq", q.number, "arm", &operr.Error{Op: "arm the CQ", Errno: syscall.EFAULT, Reason: "the doorbell record cannot be read", Err: err})
 }
 
 // sawArm takes the CQ's arm word, which was read in one batch with the context's other records.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -26,6 +27,7 @@ type Context struct {
 	keyNumbers number.Range // of a guest: for nextKey
 	listBytes  atomic.Int64 // memory that the lists of the keys take
 	addresses  atomic.Int64 // handles that the QPs keep
+	lateness   lateness
 
 	busy    atomic.Int32 // QPs that doorbells may come for
 	polling sync.Mutex   // held by Poll and Scan, and for a guest by lookAtFailed
@@ -89,6 +91,42 @@ func (c *Context) Isolate() {
 	}
 }
 
+// lateness is how often the thread that moves a context ran late since the last record that says so.
+type lateness struct {
+	mu    sync.Mutex // guards the following fields
+	times int
+	most  time.Duration
+	told  time.Time
+}
+
+// Late records that the thread that moves the context ran later than it meant to, in at most one record a second.
+func (c *Context) Late(by time.Duration) {
+	l := &c.lateness
+	l.mu.Lock()
+	l.times++
+	l.most = max(l.most, by)
+	due := time.Since(l.told) >= time.Second
+	l.mu.Unlock()
+	if due {
+		c.tellLate()
+	}
+}
+
+// tellLate records what was not recorded yet.
+func (c *Context) tellLate() {
+	l := &c.lateness
+	l.mu.Lock()
+	times, most := l.times, l.most
+	l.times, l.most, l.told = 0, 0, time.Now()
+	l.mu.Unlock()
+	if times == 0 || !c.tracing() {
+		return
+	}
+	c.trace(TraceTransport, "context", c.number, "late",
+		failure.New("run the device", syscall.EAGAIN, "its thread ran up to %.0f ms later than it meant to: the machine is busy, and requests, packets and timeouts waited", most.Seconds()*1e3),
+		count("times", uint64(times)), count("longest_us", uint64(most.Microseconds())))
+}
+
 // Number returns a number that distinguishes contexts in traces.
 func (c *Context) Number() uint32 { return c.number }
 
@@ -116,6 +154,7 @@ func (c *Context) Close() error {
 	errs = append(errs, closeAll(c, c.mws), closeAll(c, c.mrs), closeAll(c, c.ahs), closeAll(c, c.pds), closeAll(c, c.domains), closeAll(c, c.uars))
 	errs = append(errs, c.deks.Close())
 	c.events.stop()
+	c.tellLate()
 	c.dev.mu.Lock()
 	delete(c.dev.contexts, c)
 	c.dev.mu.Unlock()

@@ -383,5 +383,9 @@ func (cell *doorbellCell) take(first, second uint32, rung *rungQPs) bool {
 func (cell *doorbellCell) lost(err error) {
 	if cell.qp != nil {
 		cell.qp.lostMemory("the doorbell record", err)
+	} else {
+		cell.cq.mu.Lock()
+		cell.cq.lostRecord(err)
+		cell.cq.mu.Unlock()
 	}
 }

@@ -59,6 +59,17 @@ func (d *Device) FailQP(number uint32) error {
 	return failure.New(op, syscall.ENOENT, "QP %#x does not exist", number)
 }
 
+// PeerLeft notes that the peer of a queue pair has ended the connection, as the reason of the requests
+// that are flushed when the program puts the queue pair into ERR.
+func (d *Device) PeerLeft(number uint32) {
+	for _, c := range d.all() {
+		if q := c.QP(number); q != nil {
+			q.eng.PeerLeft()
+			return
+		}
+	}
+}
+
 // MoveGIDs moves the entries of the device's own address to other indexes, or back, and reports whether the
 // table has changed. The caller raises the event, EventGIDChange. Connections go on, as on an adapter whose address was removed and added
 // again: the old entries are kept while queue pairs use them, so that the new ones get free indexes.

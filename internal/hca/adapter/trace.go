@@ -24,7 +24,7 @@ const (
 	TraceRefused                      // a command or request was refused
 	TraceEnd                          // a send request ended without a completion
 	TraceDoorbell                     // a doorbell posted send requests
-	TraceTransport                    // packets were sent again, or sending stopped or went on
+	TraceTransport                    // packets were sent again, sending stopped or went on, or the device's thread was late
 )
 
 var kindNames = [...]string{"object", "state", "request", "completion", "event", "signature", "refused", "end", "doorbell", "transport"}
@@ -48,6 +48,8 @@ type Field struct {
 }
 
 func value(name string, v any) Field { return Field{Name: name, Value: v} }
+
+func count(name string, n uint64) Field { return Field{Name: name, Number: n} }
 
 // Record is one line of a trace. It holds nothing secret. The record and its fields are valid
 // during the call of [Tracer] only.
@@ -229,6 +231,16 @@ func (f *front) Retransmitted(psn, count uint32) {
 	w.begin(q, TraceTransport, "retransmit")
 	w.psn(psn, count)
 	w.end(nil)
+}
+
+// Unchecked implements engine.TraceFront.
+func (f *front) Unchecked(key *engine.MKey, rest uint64) {
+	q := (*QP)(f)
+	if !q.ctx.tracing() {
+		return
+	}
+	q.ctx.trace(TraceSignature, "mkey", key.Number(), "rest", fmt.Errorf("the transfer ends inside a block: its last %d bytes have no field, and nothing checks them", rest),
+		value("qp", q.number), count("bytes", rest))
 }
 
 // Stalled implements engine.TraceFront.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
@@ -118,5 +119,59 @@ func TestTraceSignatureReport(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(strings.Join(r.lines, "\n"))
+	}
+}
+
+// TestTraceLate makes the device's thread late three times in a moment: one record at once, and one that has the
+// others when the context ends.
+func TestTraceLate(t *testing.T) {
+	var got []string
+	p := newPair(t, options{tracer: tracerFunc(func(r *adapter.Record) {
+		if r.Kind == adapter.TraceTransport {
+			got = append(got, fmt.Sprintf("%s %s %d %d %t", r.Object, r.Action, r.Fields[0].Number, r.Fields[1].Number, r.Err != nil))
+		}
+	})})
+	for _, ms := range []time.Duration{20, 50, 30} {
+		p.a.ctx.Late(ms * time.Millisecond)
+	}
+	p.a.ctx.Close()
+	if want := []string{"context late 1 20000 true", "context late 2 50000 true"}; !slices.Equal(got, want) {
+		t.Errorf("records %q, want %q", got, want)
+	}
+}
+
+// TestTraceRest moves messages through a key with a signature. One that ends inside a block is told, by both sides'
+// keys and once for each message.
+func TestTraceRest(t *testing.T) {
+	var got []string
+	p := newPair(t, options{tracer: tracerFunc(func(r *adapter.Record) {
+		if r.Kind == adapter.TraceSignature {
+			got = append(got, fmt.Sprintf("%s %d", r.Action, r.Fields[1].Number))
+		}
+	})})
+	mr, at := p.a.mr(4096, 0xf)
+	k := p.a.newKey(keyKind{entries: 4, signature: true})
+	k.configure().access(rwAccess).list(prm.Data{Length: 2048, LKey: mr.LKey(), Addr: at}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}, nil).do(p.qa)
+	to, there := p.b.mr(4096, 0xf)
+	for _, test := range []struct {
+		length uint32
+		want   []string
+	}{{2 * 516, nil}, {516 + 488, []string{"rest 488"}}, {3*516 + 512, []string{"rest 512"}}} {
+		got = nil
+		p.qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(there, to.RKey()).data(0, test.length, k.number))
+		if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequester {
+			t.Fatalf("completion %+v", c)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("a WRITE of %d bytes: %q, want %q", test.length, got, test.want)
+		}
+		got = nil
+		p.qb.post(newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).raddr(0, k.number).data(there, test.length, to.LKey()))
+		if c := p.qb.send.waitCQE(); c.Opcode != prm.CQERequester {
+			t.Fatalf("completion %+v", c)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("a READ of %d bytes: %q, want %q", test.length, got, test.want)
+		}
 	}
 }

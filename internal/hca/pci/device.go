@@ -3,6 +3,7 @@ package pci
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
@@ -44,6 +45,8 @@ type Device struct {
 	cfg    Config
 	opened time.Time
 	dma    *dma // the guest's memory and interrupts; nil: never attached
+
+	unplugged atomic.Bool // the port has no link
 
 	mu        sync.Mutex // guards the following fields
 	config    configSpace
@@ -130,7 +133,7 @@ func (d *Device) fail() {
 // Receive takes a frame from the network. It keeps nothing of it.
 func (d *Device) Receive(frame []byte) {
 	fw := d.firmware()
-	if fw == nil {
+	if fw == nil || d.unplugged.Load() {
 		return
 	}
 	// RoCE packets for the function's addresses are taken before flow tables see them.
@@ -140,7 +143,7 @@ func (d *Device) Receive(frame []byte) {
 }
 
 func (d *Device) transmit(frame []byte) {
-	if d.cfg.Transmit != nil {
+	if d.cfg.Transmit != nil && !d.unplugged.Load() {
 		d.cfg.Transmit(frame)
 	}
 }

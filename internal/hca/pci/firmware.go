@@ -84,6 +84,13 @@ func (f *firmware) network() (*framenet.Network, *ether.Port) {
 	return f.rdma.net, f.port
 }
 
+// hardware returns the adapter, or nil before ENABLE_HCA.
+func (f *firmware) hardware() *adapter.Device {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rdma.dev
+}
+
 // context returns the adapter's context, or nil.
 func (f *firmware) context() *adapter.Context {
 	f.mu.Lock()

@@ -43,7 +43,11 @@ var _ = register(map[prm.Command]handler{
 
 func (f *firmware) queryVPortState(c *call) error {
 	c.set(0x78, 4, 1) // administratively up
-	c.set(0x7c, 4, 1) // up
+	state := uint64(portStateUp)
+	if f.dev.unplugged.Load() {
+		state = portStateDown
+	}
+	c.set(0x7c, 4, state)
 	return nil
 }
 

@@ -103,6 +103,8 @@ const (
 	// that works must not wait for the polls of all others after each request.
 	chunk      = 16
 	mostRecent = 8
+	// tooLate is the lateness of the thread that contexts are told: a busy machine's, and no cost of a nap.
+	tooLate = 10 * time.Millisecond
 	// sweepEvery is how often a goroutine that does not sleep looks for the watchpoints of
 	// threads that have ended.
 	sweepEvery = 100 * time.Millisecond
@@ -316,8 +318,12 @@ func (l *loop) run() {
 	var spin time.Duration  // how long to look without a pause
 	quiet, busy := 0, false // looks since there was work or a pause, and whether they saw a busy context
 	for !l.ending.Load() {
+		began := time.Now()
 		worked, some, parts := l.look()
 		now := time.Now()
+		if !worked {
+			l.tell(now.Sub(began)) // a look without work takes microseconds
+		}
 		if l.left.Load() && l.left.Swap(false) {
 			w.prune(l.registers())
 		} else if now.Sub(swept) >= sweepEvery {
@@ -409,7 +415,24 @@ func (l *loop) nap(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	began := time.Now()
 	if rawPoll(fds[:], &ts) == 0 {
-		l.late = lateness(l.late, time.Since(began)-d)
+		excess := time.Since(began) - d
+		l.late = lateness(l.late, excess)
+		l.tell(excess)
+	}
+}
+
+// tell tells the contexts that the thread was late by excess, if that is much.
+func (l *loop) tell(excess time.Duration) {
+	if excess < tooLate {
+		return
+	}
+	l.mu.Lock()
+	members := l.members
+	l.mu.Unlock()
+	for _, m := range members {
+		if m.ctx.Busy() {
+			m.ctx.Late(excess)
+		}
 	}
 }
 
@@ -469,7 +492,11 @@ func (l *loop) sleep(w *watcher, d time.Duration) (came bool) {
 		t := unix.NsecToTimespec(int64(d))
 		ts = &t
 	}
+	began := time.Now()
 	n, _ := unix.Ppoll(fds, ts, nil)
+	if n == 0 && d >= 0 {
+		l.tell(time.Since(began) - d)
+	}
 	var count [8]byte
 	unix.Read(l.event, count[:])
 	if w != nil {

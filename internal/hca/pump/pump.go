@@ -4,6 +4,7 @@ package pump
 
 import (
 	"sync"
+	"time"
 
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
@@ -19,6 +20,9 @@ type Context interface {
 	Busy() bool
 	// Isolate prepares the context for a thread of its own.
 	Isolate()
+	// Late is told when the thread ran later than it meant to, by more than tooLate: the program's requests,
+	// packets and timeouts waited for a processor.
+	Late(by time.Duration)
 }
 
 // Registers are the doorbell registers of one process.

@@ -21,8 +21,9 @@ type bell struct {
 	seen     atomic.Uint64
 	polls    atomic.Uint64
 	isolated atomic.Bool
-	removed  atomic.Bool // the context was removed: a call is a fault
-	late     atomic.Bool // a call came after the removal
+	removed  atomic.Bool  // the context was removed: a call is a fault
+	late     atomic.Bool  // a call came after the removal
+	behind   atomic.Int64 // sum of the calls of Late
 }
 
 func newBell() *bell { return &bell{words: new([2]uint64)} }
@@ -39,10 +40,11 @@ func (c *bell) find(word int) bool {
 	return c.seen.Swap(max(v, c.seen.Load())) < v
 }
 
-func (c *bell) Poll() bool { return c.find(0) }
-func (c *bell) Scan() bool { return c.find(1) }
-func (c *bell) Busy() bool { return true }
-func (c *bell) Isolate()   { c.isolated.Store(true) }
+func (c *bell) Poll() bool            { return c.find(0) }
+func (c *bell) Scan() bool            { return c.find(1) }
+func (c *bell) Busy() bool            { return true }
+func (c *bell) Isolate()              { c.isolated.Store(true) }
+func (c *bell) Late(by time.Duration) { c.behind.Add(int64(by)) }
 
 // ring posts request n, with a store to the register if hint is set, and waits until it is found.
 func (c *bell) ring(t *testing.T, n uint64, hint bool) {
@@ -216,4 +218,18 @@ func TestAnnounces(t *testing.T) {
 	check("a few naps in time", nap, false)
 	naps(200, 4*time.Microsecond)
 	check("naps in time again", nap, true)
+}
+
+// TestTellsLateness gives a loop naps that ended late by little and by much: its contexts are told of the second.
+func TestTellsLateness(t *testing.T) {
+	c := newBell()
+	l := &loop{event: -1, members: []member{{ctx: c}}}
+	l.tell(tooLate - 1)
+	if got := c.behind.Load(); got != 0 {
+		t.Errorf("told of %v", time.Duration(got))
+	}
+	l.tell(4 * tooLate)
+	if got := c.behind.Load(); got != int64(4*tooLate) {
+		t.Errorf("told of %v", time.Duration(got))
+	}
 }

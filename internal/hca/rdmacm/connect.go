@@ -182,7 +182,7 @@ func (i *id) connect(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if err != nil {
 		return nil, i.refused(err)
 	}
-	i.conn, i.state = conn, stateConnect
+	i.conn, i.qpn, i.state = conn, c.qpn, stateConnect
 	return nil, 0
 }
 
@@ -272,7 +272,7 @@ func (i *id) acceptWith(c connParam, in []byte, query bool) syscall.Errno {
 	if err != nil {
 		return i.refused(err)
 	}
-	i.uid = ne.Uint64(in)
+	i.uid, i.qpn = ne.Uint64(in), c.qpn
 	i.answer()
 	return 0
 }

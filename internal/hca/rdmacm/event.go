@@ -251,6 +251,8 @@ func (i *id) take(e cmcore.Event) (after func()) {
 		out.kind = eventDisconnected
 		if e.Err != nil {
 			out.status = -int32(syscall.ETIMEDOUT)
+		} else if i.dev.Left != nil {
+			i.dev.Left(i.qpn)
 		}
 	case cmcore.Displaced:
 		i.end()

@@ -68,6 +68,7 @@ type id struct {
 	unanswered int                // requests that the program has got
 	listener   *id                // of a request that counts as unanswered
 	conn       *cmcore.Conn
+	qpn        uint32 // of this side of conn
 	query      *cmcore.Query
 
 	reuse      bool

@@ -44,6 +44,9 @@ type Device struct {
 	// GIDs are the addresses of the device by GID index. The invalid address marks an
 	// index that cannot be used for connections.
 	GIDs []netip.Addr
+
+	// Left is told the number of a queue pair of the device whose peer has ended the connection. nil: nobody is told.
+	Left func(qpn uint32)
 }
 
 // gid returns the GID index of an address, -1 if the device does not have it.

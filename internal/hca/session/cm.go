@@ -26,6 +26,7 @@ func openService(d *uverbs.Device) (*cmcore.Service, rdmacm.Device, error) {
 	}
 	c := rdmacm.Device{Service: s, NodeGUID: a.NodeGUID, Port: 1, MTU: eng.ActiveMTU().Bytes()}
 	c.GIDs = connectable(d.Adapter())
+	c.Left = d.Adapter().PeerLeft
 	return s, c, nil
 }
 

@@ -160,7 +160,7 @@ func (t *timeline) append(b []byte, r *adapter.Record, pid int) []byte {
 				q.remote = fmt.Sprint(f.Value)
 			}
 		}
-	case r.Kind == adapter.TraceTransport && r.Action != "retransmit":
+	case r.Kind == adapter.TraceTransport && r.Action != "retransmit" && r.Action != "late":
 		if !q.stalled.IsZero() {
 			b = t.head(b, "X", "stall: "+q.cause, pid, q.events, q.stalled)
 			b = append(appendMicros(append(b, `,"cat":"stall","dur":`...), r.Time.Sub(q.stalled)), '}')

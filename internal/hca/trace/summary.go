@@ -39,7 +39,13 @@ type openID struct {
 func (s *Summary) Trace(r *adapter.Record) {
 	switch r.Kind {
 	case adapter.TraceSignature:
-		s.BadSignature(1)
+		if r.Action != "rest" {
+			s.BadSignature(1)
+		}
+	case adapter.TraceTransport:
+		if r.Action == "late" {
+			s.Late(r.Fields[0].Number, time.Duration(r.Fields[1].Number)*time.Microsecond)
+		}
 	case adapter.TraceRequest:
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -7,9 +7,13 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"syscall"
 
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
+	"github.com/softmkey/softmkey/internal/hca/control"
 	"github.com/softmkey/softmkey/internal/hca/frames"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
@@ -23,6 +27,9 @@ type Options struct {
 	Link   frames.Link // the network; Serve closes it
 	Device pci.Config  // Transmit is set by Serve
 	UML    bool        // the clients are kernels in User-mode Linux, and speak vhost-user; else vfio-user
+
+	// Control is the path of a socket for softmkey control; empty: none. The server ends with Serve.
+	Control string
 
 	// Client is called when a client comes (nil) and when it goes, with the reason if it
 	// was sent away; it may be nil.
@@ -57,7 +64,20 @@ func (d device) Attach(mem *guestmem.Map, irq transport.Interrupts) { d.Device.A
 // the listener and the network then. It returns the cause of the end.
 func Serve(ctx context.Context, l *unixsocket.Listener, o Options) error {
 	o.Device.Transmit = func(frame []byte) { o.Link.Send(frame) } // a frame that cannot be sent is lost
+	if o.Device.KeyStore == nil {
+		o.Device.KeyStore = dek.NewStore(dek.Plaintext)
+	}
 	dev := pci.New(o.Device)
+	if o.Control != "" {
+		server, err := control.Listen(o.Control, o.Device.KeyStore, faults{dev})
+		if err != nil {
+			l.Close()
+			o.Link.Close()
+			dev.Close()
+			return failure.New("control", failure.Errno(err, syscall.EIO), "%s: %v", o.Control, err)
+		}
+		defer server.Close()
+	}
 	serve := vfiouser.Serve
 	if o.UML {
 		serve = umlpci.Serve
