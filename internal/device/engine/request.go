@@ -36,13 +36,13 @@ type SendRequest struct {
 	InvKey uint32
 
 	RKey       uint32 // WRITE, READ and atomics
-	RemoteAddr uint64 // likewise
+	RemoteAddr uint64 // WRITE, READ and atomics
 	CompareAdd uint64 // compare and swap: the value to compare with; fetch and add: the value to add
 	Swap       uint64 // compare and swap: the value to store
 
 	// Masked atomics. Their word has the bytes of SGEs: 4 or 8.
 	CompareMask uint64 // as in roce.Atomic
-	SwapMask    uint64 // likewise
+	SwapMask    uint64 // as in roce.Atomic
 
 	// The peer of a datagram (UD), or the target of a request (DCI).
 	AH        *roce.AH // from Device.NewAH
