@@ -132,7 +132,7 @@ type Completion struct {
 	ByteLen uint32 // bytes that were received, read or written
 	SrcQP   uint32 // the peer's QP
 
-	// The following fields are those of a receive request.
+	// The following fields are set for receive requests only.
 
 	Op        rdma.Opcode  // OpRecv or OpRecvRDMAWithImm
 	Flags     rdma.WCFlags // which of the fields below are valid
@@ -140,7 +140,7 @@ type Completion struct {
 	InvKey    uint32       // the key that was freed
 	Solicited bool
 
-	// The following fields are those of a datagram.
+	// The following fields are set for datagrams only.
 
 	Src       netip.Addr // address of the sender
 	SGIDIndex int        // GID table entry that received the datagram; -1: a multicast group

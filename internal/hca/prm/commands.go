@@ -78,7 +78,7 @@ const (
 // needs. Without sizes every length is taken, and fields beyond the end are 0.
 type Sizes struct{ In, Most, Out int }
 
-// Spec is what is known of a command.
+// Spec is a row of the table: a command.
 type Spec struct {
 	Name string // in Linux
 	Does Effect
@@ -241,7 +241,7 @@ var commands = map[Command]Spec{
 	CmdDestroyUmem:       {"DESTROY_UMEM", Destroys, "umem", bare, 0, 0, byGuest | ByProgram},
 }
 
-// Spec returns what is known of the command: nothing of one that is not in the table.
+// Spec returns the command's row of the table, or an empty one.
 func (c Command) Spec() Spec { return commands[c] }
 
 // String returns the command's name.
