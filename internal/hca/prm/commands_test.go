@@ -1,6 +1,7 @@
 package prm
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"go/constant"
@@ -124,6 +125,24 @@ func TestDestruction(t *testing.T) {
 	}
 	check(CmdCreateObject, ObjectDEK, 0)
 	check(CmdCreateObject, ObjectCryptoLogin, 0)
+}
+
+// TestAnswersFit fills answers whose commands have fields of their own. Every field lies in the room that the command asks for.
+func TestAnswersFit(t *testing.T) {
+	for c, put := range map[Command]func(out []byte){
+		CmdCreatePSV:     func(out []byte) { PutPSVs(out, []uint32{0xffffff, 0xffffff, 0xffffff, 0xffffff}) },
+		CmdQueryQP:       func(out []byte) { PutQP(out, &QPContext{DBUmem: 1<<32 - 1}) },
+		CmdQueryDCT:      func(out []byte) { PutDCT(out, &DCT{Key: 1<<64 - 1, MTU: 7, Port: 1, MinRNRNAK: 31}) },
+		CmdQueryRMP:      func(out []byte) { PutRMP(out, 0xffff, 31, 15, true) },
+		CmdQueryXRCSRQ:   func(out []byte) { PutXRCSRQ(out, 0xffff, 15, 7, true) },
+		CmdQueryNICVPort: PutRoCEEnabled,
+	} {
+		out := make([]byte, 0x1000)
+		put(out)
+		if n, room := len(bytes.TrimRight(out, "\x00")), c.Spec().Out; n == 0 || n > room {
+			t.Errorf("%v: %d bytes in the answer, and it asks for %d", c, n, room)
+		}
+	}
 }
 
 // packages gives the type checker this package, and empty ones for all others: their names stay unknown,
