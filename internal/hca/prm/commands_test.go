@@ -145,6 +145,27 @@ func TestAnswersFit(t *testing.T) {
 	}
 }
 
+// TestFieldsFit decodes commands of the least size, and longer ones. No field lies beyond the least size, except for the
+// lists that follow, and those of CREATE_MKEY and of changes of a QP's state, which short commands of libraries do not have.
+func TestFieldsFit(t *testing.T) {
+	for c, parse := range map[Command]func(in []byte) any{
+		CmdCreateCQ:     func(in []byte) any { return ParseCreateCQ(in) },
+		CmdCreateQP:     func(in []byte) any { return ParseQP(in) },
+		CmdCreateRMP:    func(in []byte) any { return ParseCreateRMP(in) },
+		CmdCreateXRCSRQ: func(in []byte) any { return ParseCreateXRCSRQ(in) },
+		CmdCreateDCT:    func(in []byte) any { return ParseDCT(in) },
+		CmdCreatePSV:    func(in []byte) any { return ParseCreatePSV(in) },
+		CmdModifyCQ:     func(in []byte) any { return ParseModifyCQ(in) },
+		CmdModifyRMP:    func(in []byte) any { limit, ok := ParseModifyRMP(in); return [...]any{limit, ok} },
+		CmdArmXRCSRQ:    func(in []byte) any { return ParseArmXRCSRQ(in) },
+	} {
+		long := bytes.Repeat([]byte{0xff}, 0x1000)
+		if short := parse(long[:c.Spec().In]); short != parse(long) {
+			t.Errorf("%v of %d bytes: %+v, of more %+v", c, c.Spec().In, short, parse(long))
+		}
+	}
+}
+
 // packages gives the type checker this package, and empty ones for all others: their names stay unknown,
 // which it reports as errors that nobody reads.
 type packages struct{ prm *types.Package }
