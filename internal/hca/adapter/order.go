@@ -26,8 +26,8 @@ type rungQP struct {
 	recv, send uint32
 }
 
-// take notes a record that has changed. The QP does not learn of it yet: its transport may be at
-// work on another goroutine, and would begin the new requests before those of QPs that go first.
+// take notes a record that has changed, without telling the QP: its transport may be at work on another goroutine, and
+// would begin the new requests before the requests of QPs earlier in the order.
 func (r *rungQPs) take(q *QP, recv, send uint32) bool {
 	if !q.changed(recv, send) {
 		return false
