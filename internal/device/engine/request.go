@@ -73,9 +73,9 @@ type Configuration struct {
 	Access *rdma.Access
 	Start  *uint64 // mkey.Update.Start
 
-	PD               *PD   // moves the key to this protection domain; nil: no change
-	RemoteInvalidate *bool // whether the peer may free the key; nil: no change
-	Owner            **QP  // the QP that the key belongs to, or none: a window of type 2 of a guest; nil: no change
+	PD               *PD     // moves the key to this protection domain; nil: no change
+	RemoteInvalidate *bool   // whether the peer may free the key; nil: no change
+	Owner            *uint32 // the number of the QP that the key belongs to, or 0: a window of type 2 of a guest; nil: no change
 
 	// Free frees the key; attributes other than Tag and PD have no effect then. LOCAL_INV,
 	// in contrast, fails for a key that is free.

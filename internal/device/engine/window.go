@@ -19,15 +19,15 @@ const (
 	WindowType2 WindowType = 2 // freed by LOCAL_INV or SEND with invalidate before it is bound again
 )
 
-// owner is the QP that bound a window of type 2, or that a key belongs to: only its peer reaches the memory, and
-// only requests of this QP and its peer free the window (type 2B of the standard). It is nil for
+// owner is the number of the QP that bound a window of type 2, or that a key belongs to: only its peer reaches the memory, and
+// only requests of this QP and its peer free the window (type 2B of the standard). It is 0 for
 // windows that are not bound, and for keys of all QPs.
-type owner struct{ atomic.Pointer[QP] }
+type owner struct{ atomic.Uint32 }
 
 // check returns an error if a window or key belongs to another QP than qp.
 func (o *owner) check(qp *QP, number uint32) error {
-	if of := o.Load(); of != nil && of != qp {
-		return failure.New("use a key", syscall.EACCES, "window %#x of type 2 was bound on QP %#x and cannot be used through QP %#x", number, of.Num(), qp.Num())
+	if of := o.Load(); of != 0 && of != qp.Num() {
+		return failure.New("use a key", syscall.EACCES, "window %#x of type 2 was bound on QP %#x and cannot be used through QP %#x", number, of, qp.Num())
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (w *Window) Close() error {
 func (w *Window) unbind() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.owner.Store(nil)
+	w.owner.Store(0)
 	if w.region != nil {
 		w.region.users.Leave("bound memory window")
 		w.region = nil
@@ -160,12 +160,12 @@ func (w *Window) bind(qp *QP, b *Binding) error {
 	})
 	if err == nil {
 		if w.typ == WindowType2 {
-			w.owner.Store(qp) // before the first access finds the window bound
+			w.owner.Store(qp.Num()) // before the first access finds the window bound
 		}
 		err = w.door.Apply(p)
 	}
 	if err != nil {
-		w.owner.Store(nil)
+		w.owner.Store(0)
 		e.region.users.Leave("bound memory window")
 		return err
 	}

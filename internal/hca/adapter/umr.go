@@ -27,7 +27,7 @@ type confSlot struct {
 	object       *mkeyObject
 	start        uint64
 	remoteInv    bool
-	owner        *engine.QP
+	owner        uint32
 	part         []byte // of a list that comes in parts: the list so far
 	setSigErr    bool   // the expected count of signature errors is set
 	sigErr       bool
@@ -107,9 +107,9 @@ func (s *confSlot) context(q *QP, u *prm.UMR) error {
 		s.conf.PD = pd.eng
 	}
 	if u.Mask&prm.MaskQPN != 0 {
-		s.owner = nil
+		s.owner = 0
 		if u.QPN != noQPN {
-			s.owner = q.eng
+			s.owner = u.QPN
 		}
 		s.conf.Owner = &s.owner
 	}
