@@ -13,8 +13,7 @@ import (
 	"github.com/softmkey/softmkey/roce"
 )
 
-// loopback opens a socket at a loopback address of this process, a different one
-// for each n.
+// loopback opens a socket at a loopback address that nothing else has.
 func loopback(t *testing.T) packetconn.Conn {
 	t.Helper()
 	conn, err := udp.Listen(netip.AddrPortFrom(udptest.NextAddr(), roce.UDPPort), nil)
