@@ -27,7 +27,7 @@ import (
 type Encryption struct {
 	DEK    mkey.DEK
 	KeyTag [8]byte   // must equal the DEK's keytag, if the DEK has one
-	Unit   int       // bytes of a data unit: a size of a key, or 1024, 8192 or 16384; default 512
+	Unit   int       // bytes of a data unit: a size of a key, or 1024, 2048, 8192 or 16384; default 512
 	Tweak  xts.Tweak // tweak of the first data unit; unit i has the tweak Tweak+i*Step
 
 	// Step is the difference between the tweaks of two units; default 1. dm-crypt counts in
@@ -42,7 +42,7 @@ type Encryption struct {
 // EncryptionUnits returns the sizes that a data unit of an [Encryption] may have, in bytes:
 // those of a key, and other sectors of disks.
 func EncryptionUnits() []int {
-	units := append(sig.KeyBlockSizes(), 1024, 8192, 16384)
+	units := append(sig.KeyBlockSizes(), 1024, 2048, 8192, 16384)
 	slices.Sort(units)
 	return units
 }
