@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/bits"
 	"slices"
 	"syscall"
 	"time"
@@ -26,16 +27,40 @@ import (
 type Encryption struct {
 	DEK    mkey.DEK
 	KeyTag [8]byte   // must equal the DEK's keytag, if the DEK has one
-	Unit   int       // bytes of a data unit: 512, 520, 4048, 4096 or 4160; default 512
-	Tweak  xts.Tweak // tweak of the first data unit; unit i has the tweak Tweak+i
+	Unit   int       // bytes of a data unit: a size of a key, or 1024, 2048, 8192 or 16384; default 512
+	Tweak  xts.Tweak // tweak of the first data unit; unit i has the tweak Tweak+i*Step
+
+	// Step is the difference between the tweaks of two units; default 1. dm-crypt counts in
+	// sectors of 512 bytes unless its option iv_large_sectors is set: for data units of 4096
+	// bytes Step is 8.
+	Step uint64
+
+	// Progress, if not nil, is called after each chunk, as that of a Job.
+	Progress func(done int64)
+}
+
+// EncryptionUnits returns the sizes that a data unit of an [Encryption] may have, in bytes:
+// those of a key, and other sectors of disks.
+func EncryptionUnits() []int {
+	units := append(sig.KeyBlockSizes(), 1024, 2048, 8192, 16384)
+	slices.Sort(units)
+	return units
+}
+
+// tweak returns the tweak of unit i.
+func (e *Encryption) tweak(i uint64) xts.Tweak {
+	hi, lo := bits.Mul64(i, e.Step)
+	t := e.Tweak.Add(lo)
+	t.Hi += hi
+	return t
 }
 
 // Encrypt encrypts src into dst, on all cores. It is the short way for a [Job]
 // with crypto attributes only. Unlike keys and adapters, it accepts a last unit
 // whose length is not a multiple of 16.
 //
-// It returns EMSGSIZE for a stream of 1 to 15 bytes, EINVAL for a Unit that a key cannot
-// have, and otherwise the errors of [Run]. dst must not be [CheckOnly].
+// It returns EMSGSIZE for a stream of 1 to 15 bytes, EINVAL for a Unit that
+// [EncryptionUnits] does not have, and otherwise the errors of [Run]. dst must not be [CheckOnly].
 func (e Encryption) Encrypt(ctx context.Context, dst Output, src Input) (Report, error) {
 	return e.run(ctx, dst, src, true)
 }
@@ -51,18 +76,24 @@ func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool
 	if e.Unit == 0 {
 		e.Unit = 512
 	}
+	if e.Step == 0 {
+		e.Step = 1
+	}
 	switch {
 	case e.DEK == nil:
 		return Report{}, failure.New(op, syscall.EINVAL, "no DEK")
-	case !slices.Contains(sig.KeyBlockSizes(), e.Unit): // before the end of the stream, which may be a unit, is read
-		return Report{}, failure.New(op, syscall.EINVAL, "data unit size %d: must be one of %v", e.Unit, sig.KeyBlockSizes())
+	case !slices.Contains(EncryptionUnits(), e.Unit): // before the end of the stream, which may be a unit, is read
+		return Report{}, failure.New(op, syscall.EINVAL, "data unit size %d: must be one of %v", e.Unit, EncryptionUnits())
 	case dst.checkOnly:
 		return Report{}, failure.New(op, syscall.EINVAL, "nothing to check: the input has no signature")
 	}
 	if err := src.check(); err != nil {
 		return Report{}, err
 	}
-	job := Job{Crypto: &mkey.Crypto{EncryptOnTX: encrypt, DataUnitSize: e.Unit, InitialTweak: e.Tweak, DEK: e.DEK, KeyTag: e.KeyTag}}
+	job := Job{Crypto: &mkey.Crypto{EncryptOnTX: encrypt, DataUnitSize: e.Unit, InitialTweak: e.Tweak, DEK: e.DEK, KeyTag: e.KeyTag}, Progress: e.Progress}
+	if e.Step != 1 || !slices.Contains(sig.KeyBlockSizes(), e.Unit) {
+		job.units = &e
+	}
 	// The key processes whole units. The end of the stream, which may be a
 	// longer unit, is kept for finish.
 	var end *endHolder
@@ -121,7 +152,7 @@ func (e Encryption) finish(r *Report, dst Output, tail []byte, encrypt bool) err
 		return err
 	}
 	defer e.DEK.Release()
-	tweak := e.Tweak.Add(uint64(r.BytesIn) / uint64(e.Unit))
+	tweak := e.tweak(uint64(r.BytesIn) / uint64(e.Unit))
 	if encrypt {
 		c.EncryptUnit(tail, tail, tweak)
 	} else {
@@ -138,6 +169,38 @@ func (e Encryption) finish(r *Report, dst Output, tail []byte, encrypt bool) err
 	r.BytesIn += int64(len(tail))
 	r.BytesOut += int64(len(tail))
 	return nil
+}
+
+// unitWorker encrypts data units that no key has: of other sizes, or with a step between
+// their tweaks.
+type unitWorker struct {
+	e       *Encryption
+	encrypt bool
+	check   *checker
+}
+
+func (w unitWorker) close() {}
+
+func (w unitWorker) checks() *checker { return w.check }
+
+func (w unitWorker) work(s *slot) ([]mkey.BadBlock, error) {
+	c, err := w.e.DEK.Acquire(w.e.KeyTag)
+	if err != nil {
+		return nil, err
+	}
+	defer w.e.DEK.Release()
+	s.outOff = s.off
+	s.resize(int64(len(s.in)))
+	crypt := c.DecryptUnit
+	if w.encrypt {
+		crypt = c.EncryptUnit
+	}
+	unit := w.e.Unit
+	first := uint64(s.off) / uint64(unit)
+	for at := 0; at < len(s.in); at += unit {
+		crypt(s.out[at:at+unit], s.in[at:at+unit], w.e.tweak(first+uint64(at/unit)))
+	}
+	return nil, nil
 }
 
 // endHolder reads the part of a stream that wholeUnits returns, and keeps the

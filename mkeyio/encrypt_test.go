@@ -112,6 +112,48 @@ func TestEncryption(t *testing.T) {
 	}
 }
 
+// TestEncryptionSteps compares streams of every size of a data unit and of some steps, units
+// that a key has among them, with their units one by one.
+func TestEncryptionSteps(t *testing.T) {
+	plain := make([]byte, 3<<20+1000)
+	for i := range plain {
+		plain[i] = byte(i*7 + i/251)
+	}
+	for _, unit := range mkeyio.EncryptionUnits() {
+		for _, step := range []uint64{0, 8, 1 << 60} {
+			e := encryption(t, unit)
+			e.Step, e.Tweak = step, xts.Tweak{Lo: math.MaxUint64 - 5}
+			c, err := e.DEK.Acquire(e.KeyTag)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := make([]byte, len(plain))
+			tweak := e.Tweak
+			for at, end := 0, 0; at < len(plain); at = end {
+				if end = at + unit; len(plain)-end < 16 {
+					end = len(plain)
+				}
+				c.EncryptUnit(want[at:end], plain[at:end], tweak)
+				tweak = tweak.Add(max(step, 1))
+			}
+			e.DEK.Release()
+			var stream, file, back bytes.Buffer
+			_, err = e.Encrypt(context.Background(), mkeyio.To(&stream), mkeyio.From(iotest.HalfReader(bytes.NewReader(plain))))
+			if err != nil || !bytes.Equal(stream.Bytes(), want) {
+				t.Errorf("units of %d, step %d, a stream: differs, %v", unit, step, err)
+			}
+			_, err = e.Encrypt(context.Background(), mkeyio.To(&file), mkeyio.FromAt(bytes.NewReader(plain), int64(len(plain))))
+			if err != nil || !bytes.Equal(file.Bytes(), want) {
+				t.Errorf("units of %d, step %d, a file: differs, %v", unit, step, err)
+			}
+			_, err = e.Decrypt(context.Background(), mkeyio.To(&back), mkeyio.From(&file))
+			if err != nil || !bytes.Equal(back.Bytes(), plain) {
+				t.Errorf("units of %d, step %d, decrypted: differs, %v", unit, step, err)
+			}
+		}
+	}
+}
+
 // TestEncryptionEnds checks streams that are too short for ciphertext stealing,
 // and inputs that fail.
 func TestEncryptionEnds(t *testing.T) {

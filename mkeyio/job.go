@@ -53,8 +53,9 @@ type Job struct {
 
 	keepEscapes bool // sig.TransformConfig.KeepEscapes
 
-	chunk   int64 // approximate bytes of data in a chunk; 0 means chunkSize
-	keyless bool  // use no key if the job can be done without one
+	chunk   int64       // approximate bytes of data in a chunk; 0 means chunkSize
+	units   *Encryption // encrypts without a key; nil: a key does the job
+	keyless bool        // use no key if the job can be done without one
 }
 
 // Report is the outcome of a job.

@@ -47,6 +47,8 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 		return nil, failure.New("mkeyio run", syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
 	case dst.checkOnly && !s.in.Signed():
 		return nil, failure.New("mkeyio run", syscall.EINVAL, "nothing to check: the input has no signature")
+	case j.units != nil:
+		// Encryption has checked it.
 	case j.Crypto != nil || !dst.checkOnly && !j.direct():
 		// probe opens a key, which refuses jobs that keys do not support.
 		if err := probe(j, &s, src); err != nil {

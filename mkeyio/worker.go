@@ -23,6 +23,8 @@ func newWorker(j *Job, s *shape, checkOnly bool) (worker, error) {
 	switch {
 	case checkOnly:
 		return checkWorker{check}, nil
+	case j.units != nil:
+		return unitWorker{j.units, j.Crypto.EncryptOnTX, check}, nil
 	case j.direct():
 		return newDirectWorker(j, s, check)
 	case s.serial:

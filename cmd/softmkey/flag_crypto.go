@@ -71,10 +71,21 @@ type cryptoFlags struct {
 }
 
 func (f *cryptoFlags) bind(c *cobra.Command) {
-	f.crypto.choices, f.order.choices = []string{"encrypt", "decrypt"}, []string{"before", "after"}
-	for _, n := range sig.KeyBlockSizes() {
-		f.unit.choices = append(f.unit.choices, strconv.Itoa(n))
+	f.bindUnits(c, sizeWords(sig.KeyBlockSizes()))
+}
+
+// sizeWords returns sizes as the words of a choice.
+func sizeWords(sizes []int) (words []string) {
+	for _, n := range sizes {
+		words = append(words, strconv.Itoa(n))
 	}
+	return words
+}
+
+// bindUnits is bind with other sizes of data units than those of keys.
+func (f *cryptoFlags) bindUnits(c *cobra.Command, units []string) {
+	f.crypto.choices, f.order.choices = []string{"encrypt", "decrypt"}, []string{"before", "after"}
+	f.unit.choices = units
 	f.crypto.bind(c, "crypto", "operation from memory to the wire; from the wire to memory it is reversed")
 	f.order.bind(c, "order", "whether signatures come before the crypto or after it, from memory to the wire; needed with signatures")
 	f.unit.bind(c, "unit", "bytes of a data unit (default: a block, with its field if that is encrypted too)")

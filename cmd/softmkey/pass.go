@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,12 @@ type pass struct {
 	silent    bool // print no warnings
 	secret    bool // the output is decrypted data, which only its owner may read
 	pad       int  // pad IN with zeros to blocks of this size; 0: do not
+
+	offset, length int64 // if parts is set: the part of IN; a negative length means to its end
+	parts          bool
+
+	encryption *mkeyio.Encryption // does the job, which has no signatures; nil: a key does it
+	decrypt    bool
 }
 
 // bind adds the flags of a command that writes OUT.
@@ -75,11 +82,28 @@ func (p *pass) run(c *cobra.Command, job mkeyio.Job, inName, outName string) err
 
 // source returns IN as an input.
 func (p *pass) source(in *os.File) (mkeyio.Input, error) {
-	src, err := mkeyio.FromFile(in)
+	src, err := mkeyio.Input{}, error(nil)
+	if p.parts {
+		src, err = part(in, p.offset, p.length)
+	} else {
+		src, err = mkeyio.FromFile(in)
+	}
 	if err == nil && p.pad != 0 {
 		src = src.Padded(p.pad)
 	}
 	return src, err
+}
+
+// do runs a job, or the encryption that takes its place.
+func (p *pass) do(ctx context.Context, job mkeyio.Job, dst mkeyio.Output, src mkeyio.Input) (mkeyio.Report, error) {
+	if p.encryption == nil {
+		return mkeyio.Run(ctx, job, dst, src)
+	}
+	p.encryption.Progress = job.Progress
+	if p.decrypt {
+		return p.encryption.Decrypt(ctx, dst, src)
+	}
+	return p.encryption.Encrypt(ctx, dst, src)
 }
 
 // transfer executes a job from in to dst, shows the progress and reports the outcome. The
@@ -102,7 +126,7 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 		r.bar = newProgress(r.input, total)
 	}
 	job.KeepGoing, job.Bad, job.Progress = p.keepGoing, r.bad, r.bar.set
-	report, err := mkeyio.Run(c.Context(), job, dst, src)
+	report, err := p.do(c.Context(), job, dst, src)
 	r.bar.end()
 	if !p.json {
 		suggestFormat(r.errors, in, inName, jobInput(&job), err)

@@ -12,11 +12,13 @@ type transferFlags struct {
 	pass
 	signature signatureFlags
 	crypto    cryptoFlags
+	volume    volumeFlags
 }
 
 func (f *transferFlags) bind(c *cobra.Command) {
 	f.signature.bind(c)
-	f.crypto.bind(c)
+	f.crypto.bindUnits(c, sizeWords(mkeyio.EncryptionUnits()))
+	f.volume.bind(c)
 	f.bindKeepGoing(c)
 	f.pass.bind(c)
 }
@@ -36,6 +38,9 @@ func (f *transferFlags) run(c *cobra.Command, d mkeyio.Direction, args []string)
 	}
 	if key != nil {
 		defer key.Close()
+	}
+	if err := f.volume.apply(c, &f.pass, s, crypto, d); err != nil {
+		return usage(c, err)
 	}
 	f.secret = crypto != nil && crypto.EncryptOnTX == (d == mkeyio.RX)
 	return f.pass.run(c, mkeyio.Job{Direction: d, Signature: s, Crypto: crypto}, args[0], args[1])
@@ -66,10 +71,18 @@ libmlx5 and adapters accept two more combinations, with a signature in one domai
 with --wire alone, which equals "decrypt after". That they are equal is inferred from the
 adapter's formats.
 
-The encrypted stream is cut into data units, whose tweaks count up from --tweak. The last
-unit may be shorter: 16 bytes or more, at least 16 bytes less than the others, in a
-stream whose length is a multiple of 16 bytes. A new file with decrypted data has the
-mode 0600.
+The encrypted stream is cut into data units, whose tweaks count up from --tweak. With
+signatures, the last unit may be shorter: 16 bytes or more, at least 16 bytes less than
+the others, in a stream whose length is a multiple of 16 bytes. Without signatures, a
+stream may have any length except 1 to 15 bytes: the last unit ends with ciphertext
+stealing, and takes up to 15 bytes more that would be too short for a unit of their own.
+A new file with decrypted data has the mode 0600.
+
+Without signatures, the volumes of dm-crypt, LUKS1 and LUKS2 with aes-xts-plain64 can be
+read and written: --dek is the volume key ('cryptsetup luksDump --dump-volume-key
+--volume-key-file KEY'), --offset the offset of the data in IN, --unit its sectors, and
+--tweak-step 8 counts for sectors of 4096 bytes in steps of 512, as dm-crypt does unless
+the option iv_large_sectors is set ('luksDump' prints all of them).
 
 A mask has a bit for each byte of a field, the highest for the most significant byte:
 T10-DIF 0xC0 guard, 0x30 application tag, 0x0F reference tag; CRC32 and CRC32C 0xF0;

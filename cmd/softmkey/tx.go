@@ -16,7 +16,8 @@ domain, OUT is the wire domain.` + transferLong,
 		Example: `  softmkey tx --wire t10dif disk.img disk.dif
   softmkey tx --mem crc32c:4096 --wire t10dif:4096,ref=7 a.crc a.dif
   softmkey tx --wire t10dif --crypto encrypt --order before --unit 520 --dek disk.key disk.img disk.enc
-  softmkey tx --crypto encrypt --unit 4096 --tweak 0x1000 --dek wrapped.key --kek master.key plain cipher`,
+  softmkey tx --crypto encrypt --unit 4096 --tweak 0x1000 --dek wrapped.key --kek master.key plain cipher
+  softmkey tx --crypto decrypt --dek volume.key --offset 16M --unit 4096 --tweak-step 8 luks.img plain.img`,
 		Args: operands("IN", "OUT"),
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, mkeyio.TX, args) },
 	}
