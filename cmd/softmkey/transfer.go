@@ -81,8 +81,8 @@ A new file with decrypted data has the mode 0600.
 Without signatures, the volumes of dm-crypt, LUKS1 and LUKS2 with aes-xts-plain64 can be
 read and written: --dek is the volume key ('cryptsetup luksDump --dump-volume-key
 --volume-key-file KEY'), --offset the offset of the data in IN, --unit its sectors, and
---tweak-step 8 counts for sectors of 4096 bytes in steps of 512, as dm-crypt does unless
-the option iv_large_sectors is set ('luksDump' prints all of them).
+--tweak-step 8 counts for sectors of 4096 bytes in steps of 512, as LUKS2 does. 'cryptsetup
+luksDump' prints the offset and the size of a sector.
 
 A mask has a bit for each byte of a field, the highest for the most significant byte:
 T10-DIF 0xC0 guard, 0x30 application tag, 0x0F reference tag; CRC32 and CRC32C 0xF0;
