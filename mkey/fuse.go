@@ -12,9 +12,14 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// fusion holds the kernels that do signature and crypto of a configuration in one pass, one
-// for each direction. They serve rows B to E and G to J with T10-DIF on blocks of 512 bytes.
-// Data units are a block with its field if the fields are encrypted, else a block.
+// fusion holds the kernels that do signature and crypto of a configuration in one pass, one for each direction. They
+// serve T10-DIF on blocks of 512 bytes, in the combinations of mlx5dv_wr_set_mkey_crypto(3) that have signatures:
+//
+//	row      encrypt_on_tx  order   signature in       a data unit is
+//	B        true           after   wire               a block
+//	C, D, E  true           before  wire, memory, both a block; in C and E with the wire's field
+//	G, H, I  false          after   wire, memory, both a block; in H and I with memory's field
+//	J        false          before  memory             a block
 type fusion struct {
 	tx, rx *fused.Pass
 }
@@ -24,7 +29,7 @@ func newFusion(s *signature, c *Crypto) *fusion {
 	if s == nil || c == nil || !fused.Available() || !fusible(s.Memory) || !fusible(s.Wire) {
 		return nil
 	}
-	// Rows C and E encrypt the wire's fields with their blocks, rows H and I memory's.
+	// sealed: the field is encrypted with its block, in rows C, E, H and I.
 	sealed := c.EncryptOnTX && c.Order == SignatureBeforeCrypto && s.Wire != nil ||
 		!c.EncryptOnTX && c.Order == SignatureAfterCrypto && s.Memory != nil
 	unit := fused.BlockSize

@@ -20,7 +20,7 @@ func TestRunABI(t *testing.T) {
 	// Each fault of softmkey control, while a program runs.
 	t.Run("faults", func(t *testing.T) {
 		socket := filepath.Join(t.TempDir(), "control")
-		out := runWith(t, program, []string{"--control", socket}, build(t, "faults")+" "+program+" "+socket)
+		out := runWith(t, program, []string{"--control", socket}, build(t, "faults")+" "+program+" "+socket+" $ADDR")
 		if !strings.Contains(out, "all faults are as on an adapter") {
 			t.Error(out)
 		}

@@ -36,9 +36,8 @@ type Options struct {
 	// Default: crypto/rand.
 	Rand func() uint32
 
-	// Member returns the service's number among those of an address that several processes
-	// share, and Claim makes requests for a service id reach this one (packetconn.Member).
-	// Open sets them. If Claim is nil, the service is alone.
+	// Several processes may share an address, each with a service (packetconn.Member). Member is the number of this
+	// one. Claim makes requests for a service id reach it; nil: there is no other process. Open sets both.
 	Member uint32
 	Claim  func(serviceID uint64) (release func(), err error)
 

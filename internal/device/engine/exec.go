@@ -205,6 +205,9 @@ func (qp *QP) configure(r *SendRequest) error {
 	case c.Key.pd() != qp.pd && !qp.local:
 		return failure.New("mkey configure", syscall.EINVAL, "request %d: key %#x is of another protection domain", r.ID, c.Key.Number())
 	}
+	if err := c.Key.owner.check(qp, c.Key.Number()); err != nil && !qp.local {
+		return err
+	}
 	return c.Key.configure(c)
 }
 
@@ -228,9 +231,12 @@ func (qp *QP) localInvalidate(r *SendRequest) error {
 	case err != nil:
 		return err
 	case e.mkey != nil:
+		if err := e.mkey.owner.check(qp, r.InvKey); err != nil {
+			return err
+		}
 		return e.mkey.invalidate(invalidation{by: freedByLocal, id: r.ID, qpn: qp.Num()})
 	case e.window != nil && e.window.typ == WindowType2:
-		if err := e.window.checkOwner(qp); err != nil {
+		if err := e.window.owner.check(qp, r.InvKey); err != nil {
 			return err
 		}
 		if !e.window.invalidate() {

@@ -184,6 +184,17 @@ func (e *keyEntry) pd() *PD {
 	return e.window.pd()
 }
 
+// checkOwner returns an error if the entry belongs to another QP than qp.
+func (e *keyEntry) checkOwner(qp *QP) error {
+	switch {
+	case e.mkey != nil:
+		return e.mkey.owner.check(qp, e.mkey.Number())
+	case e.window != nil:
+		return e.window.owner.check(qp, e.window.Number())
+	}
+	return nil
+}
+
 func (e *keyEntry) number() uint32 {
 	switch {
 	case e.region != nil:

@@ -239,12 +239,12 @@ func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma
 		}
 	}
 	door := keydoor.Key(nil)
+	if err := e.checkOwner(t.qp); err != nil {
+		return err
+	}
 	if e.mkey != nil {
 		p.key, door = e.mkey, e.mkey.door
 	} else {
-		if err := e.window.checkOwner(t.qp); err != nil {
-			return err
-		}
 		door = e.window.door
 	}
 	t.streams++

@@ -54,13 +54,19 @@ func (n *numbered) Number() uint32 { return n.number.Load() }
 // like a region.
 type MKey struct {
 	numbered
-	closed atomic.Bool
-	pinned atomic.Bool // the last configuration forbids the peer to free the key
+	flags atomic.Uint32 // keyClosed, keyPinned
+	owner owner         // of a window of a guest
 
 	mu     sync.Mutex // guards the following fields
 	freed  invalidation
 	length uint64 // length in bytes of the layout that was configured last, or SetLength's
 }
+
+// The flags of a key. Programs make hundreds of thousands of keys, so they share a word.
+const (
+	keyClosed = 1 << iota
+	keyPinned // the last configuration forbids the peer to free the key
+)
 
 // invalidation is the request that freed a key.
 type invalidation struct {
@@ -156,7 +162,7 @@ func (k *MKey) Check() (*mkey.BadBlock, error) { return k.key.Check() }
 // Close destroys the key. When Close returns, no request accesses memory
 // through the key. A request that still names the key fails.
 func (k *MKey) Close() error {
-	if k.closed.Swap(true) {
+	if k.flags.Or(keyClosed)&keyClosed != 0 {
 		return nil
 	}
 	k.pd().dev.keys.remove(k.Number())
@@ -171,6 +177,7 @@ func (k *MKey) Close() error {
 func (k *MKey) configure(c *Configuration) error {
 	if c.Free {
 		k.door.Invalidate()
+		k.owner.Store(0)
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.setTag(c.Tag)
@@ -189,7 +196,13 @@ func (k *MKey) configure(c *Configuration) error {
 	if err := c.checkLength(length); err != nil {
 		return err
 	}
+	if c.Owner != nil {
+		k.owner.Store(*c.Owner) // before the first access finds the key in use
+	}
 	if err := k.door.Apply(p); err != nil {
+		if c.Owner != nil {
+			k.owner.Store(0)
+		}
 		return err
 	}
 	if err := k.move(c.PD); err != nil {
@@ -197,7 +210,11 @@ func (k *MKey) configure(c *Configuration) error {
 	}
 	k.setTag(c.Tag)
 	if c.RemoteInvalidate != nil {
-		k.pinned.Store(!*c.RemoteInvalidate)
+		if *c.RemoteInvalidate {
+			k.flags.And(^uint32(keyPinned))
+		} else {
+			k.flags.Or(keyPinned)
+		}
 	}
 	k.freed, k.length = invalidation{}, length
 	return nil
@@ -206,7 +223,7 @@ func (k *MKey) configure(c *Configuration) error {
 // move moves the key to another protection domain, unless pd is nil or the key
 // was closed. The caller holds k.mu.
 func (k *MKey) move(pd *PD) error {
-	if pd == nil || pd == k.pd() || k.closed.Load() {
+	if pd == nil || pd == k.pd() || k.flags.Load()&keyClosed != 0 {
 		return nil
 	}
 	if err := pd.users.Enter("mkey configure", "MKey"); err != nil {
@@ -232,20 +249,23 @@ func (k *MKey) invalidate(by invalidation) error {
 		k.setFreed(was)
 		return k.explain(failure.New("invalidate a key", syscall.EINVAL, "key %#x is free already", k.Number()))
 	}
+	k.owner.Store(0)
 	return nil
 }
 
 // invalidateRemote frees the key for a SEND with invalidate of the peer.
 func (k *MKey) invalidateRemote(by invalidation) error {
-	if k.pinned.Load() {
+	if k.flags.Load()&keyPinned != 0 {
 		return failure.New("invalidate a key", syscall.EACCES, "key %#x may not be invalidated by the peer: its last configuration says so", k.Number())
 	}
 	was := k.setFreed(by)
 	err := k.door.InvalidateRemote()
 	if err != nil {
 		k.setFreed(was)
+		return err
 	}
-	return err
+	k.owner.Store(0)
+	return nil
 }
 
 // setFreed records the request that frees the key, and returns the previous
@@ -264,7 +284,7 @@ func (k *MKey) explain(err error) error {
 	k.mu.Unlock()
 	var reason string
 	switch {
-	case k.closed.Load():
+	case k.flags.Load()&keyClosed != 0:
 		reason = fmt.Sprintf("key %#x was closed", k.Number())
 	case freed.by != notFreed:
 		reason = fmt.Sprintf("key %#x is free since %v %d on QP %#x", k.Number(), freed.by, freed.id, freed.qpn)

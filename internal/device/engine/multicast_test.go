@@ -13,11 +13,10 @@ import (
 	"github.com/softmkey/softmkey/roce"
 )
 
-// loopback opens a socket at a loopback address of this process, a different one
-// for each n.
-func loopback(t *testing.T, n byte) packetconn.Conn {
+// loopback opens a socket at a loopback address that nothing else has.
+func loopback(t *testing.T) packetconn.Conn {
 	t.Helper()
-	conn, err := udp.Listen(netip.AddrPortFrom(udptest.Addr(1+n), roce.UDPPort), nil)
+	conn, err := udp.Listen(netip.AddrPortFrom(udptest.NextAddr(), roce.UDPPort), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +26,7 @@ func loopback(t *testing.T, n byte) packetconn.Conn {
 // TestBlockOwnMulticast has two QPs in a group, one of which does not receive its own
 // datagrams.
 func TestBlockOwnMulticast(t *testing.T) {
-	x := newEndOn(t, loopback(t, 0), QPAttr{Type: rdma.UD, BlockOwnMulticast: true})
+	x := newEndOn(t, loopback(t), QPAttr{Type: rdma.UD, BlockOwnMulticast: true})
 	other := &testFront{log: make(chan string, 100)}
 	other.qp = x.newQP(other, QPAttr{Type: rdma.UD})
 	group := netip.MustParseAddr("239.77.1.3")
@@ -54,7 +53,7 @@ func TestBlockOwnMulticast(t *testing.T) {
 
 // TestMulticastFull attaches more QPs than a group takes.
 func TestMulticastFull(t *testing.T) {
-	x := newEndOn(t, loopback(t, 1), QPAttr{Type: rdma.UD})
+	x := newEndOn(t, loopback(t), QPAttr{Type: rdma.UD})
 	group := netip.MustParseAddr("239.77.1.4")
 	many := &testFront{log: make(chan string, roce.MaxMulticastQPs)}
 	for range roce.MaxMulticastQPs {

@@ -11,7 +11,7 @@ import (
 
 // NullKey is the number of a region that every PD has: requests read zeros from any of its
 // addresses, and what they write to it is dropped. Peers have no right to it. It is
-// the highest number but one: those of guests begin at 0x100, and the highest means no key.
+// the second highest number: the highest means no key, and a guest's keys get the lowest numbers.
 const NullKey = 0xfffffe00
 
 // nullRegion returns the region of NullKey.

@@ -7,8 +7,12 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// touchedQPs holds the QPs that have used memory since quiesce waited for them. There is one for
-// each PD, so that closing a region does not take longer the more QPs other PDs have.
+// A region or key that is closed must wait until no QP uses its memory. To wait for all QPs would take long where there
+// are many thousands, most of them idle. So a QP enters a list before it looks memory up, and quiesce waits for the
+// QPs in the list and empties it.
+
+// touchedQPs is the list of a PD: the QPs that may have used its memory since the last quiesce. The device has one more, for
+// XRC receive QPs, which use the memory of many PDs.
 type touchedQPs struct {
 	mu   sync.Mutex
 	list []*QP // QP.touchedAt is the index
@@ -22,8 +26,8 @@ func touchedOf(qp *QP) *touchedQPs {
 	return &qp.pd.touched
 }
 
-// touch records that the QP is about to use memory. It is called before the
-// memory is looked up: a region that is closed afterwards waits for the QP.
+// touch puts the QP into its list, unless it is there. It is called before memory is looked up, so that whoever closes
+// what the QP finds sees the QP in the list.
 func (qp *QP) touch() {
 	if qp.touched.Load() {
 		return
@@ -39,7 +43,8 @@ func (qp *QP) touch() {
 	qp.touched.Store(true)
 }
 
-// untouch removes a closed QP from its list. QP.touched stays as it is.
+// untouch removes a closed QP from its list, if it is there. QP.touched stays as it is, so that touch does not put the
+// QP back.
 func (qp *QP) untouch() {
 	t := touchedOf(qp)
 	t.mu.Lock()
@@ -73,17 +78,15 @@ func (t *touchedQPs) copy() []*QP {
 	return slices.Clone(t.list)
 }
 
-// quiesce returns when no QP uses memory that was removed from the PD before
-// the call. It waits until each QP of the PD that has used memory since the
-// last call has left the methods of its Handler once: the transport uses the
-// slices of View and Place until then. It must not be called with the lock of a
-// QP held. QPs of other PDs may wait for their own memory; only XRC receive QPs
-// reach memory of other PDs. These stay touched, because calls for other PDs wait for
-// them, too.
+// quiesce returns when no QP uses memory that was removed from the PD before the call. A QP uses what it has looked up
+// until the transport has left the methods of its Handler, which run under the transport's lock of the QP: so quiesce
+// takes the lock of each QP in the list once. It must not be called with the lock of a QP held.
+//
+// The XRC receive QPs stay in their list: a call for another PD must wait for them, too.
 func (pd *PD) quiesce() {
 	pd.quiescing.Lock()
 	defer pd.quiescing.Unlock()
 	for _, qp := range append(pd.touched.take(), pd.dev.xrc.copy()...) {
-		qp.transport.State() // takes the lock under which the QP's Handler runs
+		qp.transport.State() // takes the lock and releases it
 	}
 }

@@ -36,13 +36,13 @@ type SendRequest struct {
 	InvKey uint32
 
 	RKey       uint32 // WRITE, READ and atomics
-	RemoteAddr uint64 // likewise
+	RemoteAddr uint64 // WRITE, READ and atomics
 	CompareAdd uint64 // compare and swap: the value to compare with; fetch and add: the value to add
 	Swap       uint64 // compare and swap: the value to store
 
 	// Masked atomics. Their word has the bytes of SGEs: 4 or 8.
 	CompareMask uint64 // as in roce.Atomic
-	SwapMask    uint64 // likewise
+	SwapMask    uint64 // as in roce.Atomic
 
 	// The peer of a datagram (UD), or the target of a request (DCI).
 	AH        *roce.AH // from Device.NewAH
@@ -73,8 +73,9 @@ type Configuration struct {
 	Access *rdma.Access
 	Start  *uint64 // mkey.Update.Start
 
-	PD               *PD   // moves the key to this protection domain; nil: no change
-	RemoteInvalidate *bool // whether the peer may free the key; nil: no change
+	PD               *PD     // moves the key to this protection domain; nil: no change
+	RemoteInvalidate *bool   // whether the peer may free the key; nil: no change
+	Owner            *uint32 // the number of the QP that the key belongs to, or 0: a window of type 2 of a guest; nil: no change
 
 	// Free frees the key; attributes other than Tag and PD have no effect then. LOCAL_INV,
 	// in contrast, fails for a key that is free.
@@ -132,7 +133,7 @@ type Completion struct {
 	ByteLen uint32 // bytes that were received, read or written
 	SrcQP   uint32 // the peer's QP
 
-	// The following fields are those of a receive request.
+	// The following fields are set for receive requests only.
 
 	Op        rdma.Opcode  // OpRecv or OpRecvRDMAWithImm
 	Flags     rdma.WCFlags // which of the fields below are valid
@@ -140,7 +141,7 @@ type Completion struct {
 	InvKey    uint32       // the key that was freed
 	Solicited bool
 
-	// The following fields are those of a datagram.
+	// The following fields are set for datagrams only.
 
 	Src       netip.Addr // address of the sender
 	SGIDIndex int        // GID table entry that received the datagram; -1: a multicast group

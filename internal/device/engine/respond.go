@@ -344,6 +344,9 @@ func (qp *QP) atomic(a roce.Atomic) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := e.checkOwner(qp); err != nil {
+		return 0, err
+	}
 	d := qp.pd.dev
 	d.atomics.Lock()
 	defer d.atomics.Unlock()
@@ -357,9 +360,6 @@ func (qp *QP) atomic(a roce.Atomic) (uint64, error) {
 		}
 		return orig, nil
 	}
-	if err := e.window.checkOwner(qp); err != nil {
-		return 0, err
-	}
 	return e.window.door.Atomic(a.VA, a.Size, a.Next)
 }
 
@@ -370,6 +370,9 @@ func (h *handler) Invalidate(rkey uint32) roce.NAK {
 	switch {
 	case err != nil:
 	case e.mkey != nil:
+		if err = e.mkey.owner.check(qp, rkey); err != nil {
+			break
+		}
 		err = e.mkey.invalidateRemote(invalidation{by: freedByPeer, id: qp.resp.recv.ID, qpn: qp.Num()})
 	case e.window != nil:
 		err = e.window.invalidateRemote(qp)

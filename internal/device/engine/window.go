@@ -19,6 +19,19 @@ const (
 	WindowType2 WindowType = 2 // freed by LOCAL_INV or SEND with invalidate before it is bound again
 )
 
+// owner is the number of the QP that bound a window of type 2, or that a key belongs to: only its peer reaches the memory, and
+// only requests of this QP and its peer free the window (type 2B of the standard). It is 0 for
+// windows that are not bound, and for keys of all QPs.
+type owner struct{ atomic.Uint32 }
+
+// check returns an error if a window or key belongs to another QP than qp.
+func (o *owner) check(qp *QP, number uint32) error {
+	if of := o.Load(); of != 0 && of != qp.Num() {
+		return failure.New("use a key", syscall.EACCES, "window %#x of type 2 was bound on QP %#x and cannot be used through QP %#x", number, of, qp.Num())
+	}
+	return nil
+}
+
 // Window is a memory window: a number under which a peer reaches a part of a
 // region, with rights of its own. It uses a memory key with a layout of one
 // entry, and is revoked like a memory key. Binding changes the tag of the
@@ -27,10 +40,7 @@ type Window struct {
 	numbered
 	typ WindowType
 
-	// owner is the QP that bound a window of type 2: only its peer reaches the memory, and
-	// only requests of this QP and its peer free the window (type 2B of the standard). It is nil
-	// for type 1 and while the window is not bound.
-	owner atomic.Pointer[QP]
+	owner owner // of type 2
 
 	mu     sync.Mutex // guards the following fields
 	region *Region    // region to which the window is bound, or nil
@@ -88,19 +98,11 @@ func (w *Window) Close() error {
 func (w *Window) unbind() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.owner.Store(nil)
+	w.owner.Store(0)
 	if w.region != nil {
 		w.region.users.Leave("bound memory window")
 		w.region = nil
 	}
-}
-
-// checkOwner returns an error if the window belongs to another QP than qp.
-func (w *Window) checkOwner(qp *QP) error {
-	if o := w.owner.Load(); o != nil && o != qp {
-		return failure.New("use a key", syscall.EACCES, "window %#x of type 2 was bound on QP %#x and cannot be used through QP %#x", w.Number(), o.Num(), qp.Num())
-	}
-	return nil
 }
 
 // bind executes a binding by a request of qp.
@@ -158,12 +160,12 @@ func (w *Window) bind(qp *QP, b *Binding) error {
 	})
 	if err == nil {
 		if w.typ == WindowType2 {
-			w.owner.Store(qp) // before the first access finds the window bound
+			w.owner.Store(qp.Num()) // before the first access finds the window bound
 		}
 		err = w.door.Apply(p)
 	}
 	if err != nil {
-		w.owner.Store(nil)
+		w.owner.Store(0)
 		e.region.users.Leave("bound memory window")
 		return err
 	}
@@ -187,7 +189,7 @@ func (w *Window) invalidateRemote(qp *QP) error {
 	if w.typ != WindowType2 {
 		return failure.New("invalidate a key", syscall.EACCES, "window %#x is of type 1, which cannot be invalidated", w.Number())
 	}
-	if err := w.checkOwner(qp); err != nil {
+	if err := w.owner.check(qp, w.Number()); err != nil {
 		return err
 	}
 	if err := w.door.InvalidateRemote(); err != nil {

@@ -34,7 +34,7 @@ func (g *gathering) take(index uint16, sge rdma.SGE) []byte {
 	return g.data[i*smallData:][:sge.Length]
 }
 
-// gather sets the data of a small request, and reads that of the requests behind it.
+// gather sets the data of a small request. It reads the data of the small requests after it in the same call.
 func (q *QP) gather(slot *sendSlot) {
 	req, s := &slot.req, &q.sq
 	g := &s.gathering

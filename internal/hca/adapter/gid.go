@@ -17,7 +17,7 @@ type GIDEntry struct {
 	GID    [16]byte // all zeros: the entry is empty
 	RoCEv2 bool     // false: RoCE v1. Over UDP sockets it reaches devices of this project only
 
-	// The following fields are those of a table that SetGID fills.
+	// The following fields are set by SetGID only.
 	MAC  [6]byte // packets leave from it
 	VLAN uint16  // 0: without a tag
 

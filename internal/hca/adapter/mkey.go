@@ -119,15 +119,15 @@ func (c *Context) createMKey(x *prm.Call) error {
 	if c.guest {
 		a.MaxEntries = min(a.MaxEntries, engine.MaxMKeyEntries)
 	}
-	// A guest's requests say whether the peer may free the key.
+	// The command of a guest does not say whether the peer may invalidate the key: its UMRs do.
 	if m.RemoteInvalidate || c.guest {
 		a.Flags |= mkey.RemoteInvalidate
 	}
 	if m.Crypto {
 		a.Flags |= mkey.CryptoOffload
 	}
-	// A key with room for one set of attributes has those of crypto if it has crypto, and
-	// with room for two it has both.
+	// A key has room for one set of attributes or for two. One set is that of crypto if the key has crypto, and of
+	// the signature otherwise; two are both.
 	if m.BSF && (!m.Crypto || m.BSFOctowords >= 2*prm.BSFSize/16) {
 		a.Flags |= mkey.BlockSignature
 	}
@@ -140,10 +140,11 @@ func (c *Context) createMKey(x *prm.Call) error {
 	if c.guest {
 		o.guest = &guestKey{}
 		if keyList(m.Mode) {
-			o.octowords = uint32(a.MaxEntries) // a longer list is refused before it is copied
+			o.octowords = uint32(a.MaxEntries) // UMRs with a longer list are refused before it is copied
 		}
 	}
-	// Programs make keys for requests that are not free, and have no memory yet.
+	// A key that is not free has its layout in the command. A program's key of length 0 has none: it gets its memory
+	// by a UMR.
 	if !m.Free && (c.guest || m.Len > 0) {
 		if err := o.configureKey(x, pd, &m); err != nil {
 			o.closeEngine()

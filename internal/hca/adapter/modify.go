@@ -23,7 +23,7 @@ type AHAttr struct {
 	IsGlobal     bool
 	Port         uint8
 
-	// The following fields are those of a guest's driver, which sees Ethernet frames.
+	// The following fields are set by a guest's driver, which sees Ethernet frames.
 	MAC     [6]byte // of the next hop
 	UDPPort uint16  // that packets leave from; 0: RoCEv2's 4791
 }

@@ -7,8 +7,8 @@ import "github.com/softmkey/softmkey/internal/hca/prm"
 // An adapter sees doorbells in the order in which a thread rings them. A program may configure a
 // key on one QP and name the key in a request on another one without waiting between the two.
 // The records in memory do not tell which was written first, so the context serves the
-// QPs that configure keys or bind windows before the others. The other order needs no care: a
-// program must not configure a key again while requests use it.
+// QPs that configure or free keys, or bind windows, before the others. The other order needs no care: a
+// program must not configure or free a key while requests use it.
 
 // rungQPs are the QPs whose records have changed and that were not served yet, in the order in
 // which records are read.
@@ -26,8 +26,8 @@ type rungQP struct {
 	recv, send uint32
 }
 
-// take notes a record that has changed. The QP does not learn of it yet: its transport may be at
-// work on another goroutine, and would begin the new requests before those of QPs that go first.
+// take notes a record that has changed, without telling the QP: its transport may be at work on another goroutine, and
+// would begin the new requests before the requests of QPs earlier in the order.
 func (r *rungQPs) take(q *QP, recv, send uint32) bool {
 	if !q.changed(recv, send) {
 		return false
@@ -74,7 +74,7 @@ func (c *Context) scanInOrder() (worked bool) {
 	return true
 }
 
-// configures reports whether a request before index to that was not begun configures a key or
+// configures reports whether a request before index to that was not begun configures or frees a key, or
 // binds a window.
 func (q *QP) configures(to uint16) bool {
 	q.eng.Lock()
@@ -94,10 +94,8 @@ func (q *QP) configures(to uint16) bool {
 		if err != nil || n == 0 || n > waiting {
 			return false
 		}
-		if ctrl.Opcode == prm.OpUMR && n > 1 {
-			if b, err = s.bytes(at, 2); err == nil && !prm.Frees(b) {
-				return true
-			}
+		if ctrl.Opcode == prm.OpUMR {
+			return true
 		}
 		at, waiting = at+uint16(n), waiting-n
 	}

@@ -51,6 +51,54 @@ func TestOrderOfDoorbells(t *testing.T) {
 	})
 }
 
+// TestOrderOfInvalidation frees a key, or a window, on one QP, and names it in a request on another one, which
+// is rung next: the request is refused, whichever of the QPs is older.
+func TestOrderOfInvalidation(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		for _, what := range []string{"key", "window"} {
+			for older := range 2 {
+				t.Run(fmt.Sprintf("%s, QP %d", what, older), func(t *testing.T) {
+					var rung []uint32 // QPs in the order in which they were served
+					o.tracer = tracerFunc(func(r *adapter.Record) {
+						if r.Kind == adapter.TraceDoorbell {
+							rung = append(rung, r.Number)
+						}
+					})
+					p := start(t, inproc.NewNetwork(nil), testAddr, o)
+					var qps [2]*qp
+					for i := range qps {
+						qps[i] = p.qp(p.cq(64, nil), p.cq(64, nil), nil)
+					}
+					a, b := qps[older], qps[1-older]
+					a.connect(b)
+					b.connect(a)
+					mr, at := p.mr(8192, 0x1f)
+					rkey := p.announce(b, what, mr, at)
+					if c := b.send.waitCQE(); c.Opcode != prm.CQERequester {
+						t.Fatalf("completion %+v", c)
+					}
+					rung = nil
+					if what == "key" {
+						u := umr{mask: prm.MaskFree | prm.MaskMKey}
+						u.ctx[0] = 0x40
+						u.k = &key{number: rkey}
+						b.post(u.wqes()...)
+					} else {
+						b.post(bind(2, rkey, 1, b.Number(), 0, 0, 0, 0))
+					}
+					a.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, rkey).inline([]byte("late")))
+					if c := a.send.waitCQE(); c.Syndrome != prm.SyndromeRemoteAccess {
+						t.Errorf("completion %+v", c)
+					}
+					if len(rung) < 2 || rung[0] != b.Number() {
+						t.Errorf("served QPs %#x, want %#x first", rung, b.Number())
+					}
+				})
+			}
+		}
+	})
+}
+
 // announce posts the configuration of a new key, or the binding of a new window, on q. It returns
 // the number under which the peer of q reaches the region.
 func (p *program) announce(q *qp, what string, mr *adapter.MR, at uint64) (rkey uint32) {

@@ -313,8 +313,8 @@ func (q *QP) changed(recv, send uint32) bool {
 	return q.eng.StateLocked() >= rdma.StateRTR && (q.sq.count > 0 && uint16(send) != q.sq.rung || q.rq.count > 0 && uint16(recv) != q.rq.rung)
 }
 
-// rang takes a doorbell record of the QP, serves what is new, and reports whether there was
-// something. A record that was read before a RESET has the indexes of before: it counts no more.
+// rang takes a doorbell record of the QP, serves the requests that are new, and reports whether there were any. A record
+// that was read before a RESET has the indexes of that time and is ignored.
 func (q *QP) rang(recv, send uint32) (worked bool) {
 	newSend, flush := q.took(recv, send)
 	if newSend {

@@ -55,7 +55,7 @@ type SRQ struct {
 	shift    int
 	head     uint16 // index of the next request
 	taken    uint16 // requests taken ever
-	requests uint64 // the same, in 64 bits
+	requests uint64 // taken, in 64 bits
 	posted   uint16 // as the doorbell record says
 	limit    uint32 // fewer requests than this raise the event, once
 	failed   bool

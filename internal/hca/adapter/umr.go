@@ -27,6 +27,7 @@ type confSlot struct {
 	object       *mkeyObject
 	start        uint64
 	remoteInv    bool
+	owner        uint32
 	part         []byte // of a list that comes in parts: the list so far
 	setSigErr    bool   // the expected count of signature errors is set
 	sigErr       bool
@@ -92,8 +93,10 @@ func (s *confSlot) context(q *QP, u *prm.UMR) error {
 		return failure.New(op, syscall.EINVAL, "key %#x is in use, and the request wants it to be free", key.Number())
 	case !inUse && u.Flags&prm.UMRCheckInUse != 0:
 		return failure.New(op, syscall.EINVAL, "key %#x is free, and the request wants it to be in use", key.Number())
-	case u.Mask&prm.MaskQPN != 0 && u.QPN != noQPN:
+	case u.Mask&prm.MaskQPN != 0 && u.QPN != noQPN && !q.ctx.guest:
 		return failure.New(op, syscall.EINVAL, "key %#x: mask %#x sets QP %#x, and only windows have one", key.Number(), u.Mask, u.QPN)
+	case u.Mask&prm.MaskQPN != 0 && u.QPN != noQPN && u.QPN != q.number:
+		return failure.New(op, syscall.EINVAL, "key %#x: mask %#x sets QP %#x, and a window belongs to the QP that binds it, %#x", key.Number(), u.Mask, u.QPN, q.number)
 	case u.Mask&prm.MaskPD != 0 && !q.attr.local:
 		return failure.New(op, syscall.EINVAL, "key %#x: mask %#x sets the protection domain, which only the QP for UMRs does", key.Number(), u.Mask)
 	case u.Mask&prm.MaskPD != 0:
@@ -102,6 +105,13 @@ func (s *confSlot) context(q *QP, u *prm.UMR) error {
 			return missing("PD", u.PD)
 		}
 		s.conf.PD = pd.eng
+	}
+	if u.Mask&prm.MaskQPN != 0 {
+		s.owner = 0
+		if u.QPN != noQPN {
+			s.owner = u.QPN
+		}
+		s.conf.Owner = &s.owner
 	}
 	if u.Mask&prm.MaskMKey != 0 {
 		s.tag = u.Tag

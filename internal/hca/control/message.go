@@ -15,8 +15,7 @@ import (
 // Op is the operation of a request.
 type Op string
 
-// The requests. Secret is that of KEKs and credentials; ID is that of the KEK, the credential
-// or the DEK of a device.
+// The requests. Secret is the KEK or the credential; ID names the KEK, the credential or the DEK.
 const (
 	AddKEK            Op = "add-kek"            // put a KEK of 16 or 32 bytes on the devices
 	ReplaceKEK        Op = "replace-kek"        // logins with the old one become invalid

@@ -94,8 +94,8 @@ func (h header) parseV1(b []byte) (_ header, payload []byte, ok bool) {
 	return h, b[headerGRH : headerGRH+n], h.src.Is4() == h.dst.Is4() && !h.src.IsMulticast() && !h.src.IsUnspecified()
 }
 
-// fronts returns what the invariant CRC of a packet of RoCE v1 with n bytes begins with, and that of the packet
-// of RoCEv2 as which a port sends and receives it.
+// fronts returns the beginnings of two invariant CRCs, over the headers before the BTH: of the packet of RoCE v1 with n
+// bytes, and of the same packet in RoCEv2, which is the form that a port sends and receives.
 func (h *header) fronts(n int) (v1, v2 wire.Front) {
 	flow := wire.NewFlow(netip.AddrPortFrom(h.src, h.srcPort), netip.AddrPortFrom(h.dst, udpPort))
 	return wire.FrontV1(h.src.As16(), h.dst.As16(), n), flow.Front(n)

@@ -18,9 +18,9 @@
 // periodically if the user has no inotify instance left. stat shows a character device.
 // Opening /proc/self/fd/N of it opens the device again.
 //
-// A socket of NETLINK_RDMA is one of a protocol in which the kernel lets processes write to each
-// other ([Config.Netlink]). Its number is in a range of its own, so that the filter notifies the
-// supervisor only of what is sent on such numbers.
+// A program that asks for a socket of NETLINK_RDMA gets one of NETLINK_USERSOCK, a protocol in which processes may write
+// to each other ([Config.Netlink]). Its descriptor has a number in a range of its own: the filter lets all other numbers
+// send without the supervisor.
 //
 // # Limits
 //

@@ -127,17 +127,17 @@ func noNumber(c *Call, at int) error {
 // number at, or the lowest free one if at is negative. The supervisor keeps no
 // reference to it, so that the close of the program's last one can be seen.
 func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) (int, syscall.Errno) {
-	s.files.placing(t)
+	s.files.beginCopy(t)
 	var src int
 	err := withFD(t.d, func(fd int) (err error) {
 		src, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), mode|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		return err
 	})
 	if err != nil {
-		s.files.unopened(t)
+		s.files.cancelCopy(t)
 		return -1, failure.Errno(err, syscall.EIO)
 	}
-	defer s.files.placed(t)
+	defer s.files.endCopy(t)
 	unix.SetNonblock(src, false) // a fifo's open must not wait, its reads shall
 	fd, errno := c.add(src, at, closeOnExec)
 	if errno == unix.EBADF && at >= fdRanges[0].first && raiseLimit(c.Process(), at) {

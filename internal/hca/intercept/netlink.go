@@ -11,8 +11,8 @@ import (
 
 // A program's socket of NETLINK_RDMA is one of NETLINK_USERSOCK that the supervisor has made:
 // the kernel delivers datagrams between sockets of that protocol. The program receives from it
-// as from any socket. What it sends to the kernel, whose port number is 0, the supervisor
-// takes and answers.
+// as from any socket. The supervisor takes and answers the datagrams that the program sends to
+// port 0, which is the kernel.
 const (
 	netlinkUser = 2 // NETLINK_USERSOCK of <linux/netlink.h>
 
@@ -85,8 +85,7 @@ func (s *Supervisor) sendNetlink(c *Call) {
 	c.Return(int64(len(request)))
 }
 
-// reply sends datagrams to the socket of a port. A socket whose queue is full loses them, as it
-// loses those of the kernel.
+// reply sends datagrams to the socket of a port. A socket whose queue is full loses them, as it would lose the kernel's.
 func reply(port uint32, datagrams [][]byte) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, netlinkUser)
 	if err != nil {

@@ -35,24 +35,24 @@ func withFD(d *os.File, use func(fd int) error) error {
 	return used
 }
 
-// tracked is a file of which programs hold copies.
+// tracked is a file that the supervisor shares with programs. A copy is an open file description of it in programs, which
+// ends when every descriptor and mapping of it is closed. The registry finds the end of the last copy: inotify reports
+// each copy that is opened or closed, without saying whose, and /proc says which processes hold the file.
 type tracked struct {
-	d    *os.File // the supervisor's own
+	d    *os.File // the supervisor's descriptor
 	ino  inode
-	file *openFile // the device it stands for; nil: none
-	gone func()    // called when the last copy is gone, if file is nil
+	file *openFile // the open device that the file is part of; nil: none
+	gone func()    // called after the last copy, if file is nil
 
-	// guarded by registry.mu
-	watch   int32
-	copies  int // open descriptions that programs hold, as far as they are known
-	placed  int // copies that were placed so far
-	placing int // copies on their way into a program
-	opened  int // opens that inotify has reported so far
-	// stray: a program has opened the file by itself, through its folder in /proc.
-	stray bool
-	// verifying: a goroutine reads /proc to find out which processes hold the file. again: a
-	// copy was closed since it began.
-	verifying, again bool
+	// registry.mu guards the following fields.
+	watch    int32 // inotify's number of the file
+	held     int   // copies given and not yet reported as closed
+	given    int   // copies that the supervisor has ever opened for programs
+	opens    int   // opens that inotify has ever reported
+	giving   int   // copies that are open here and not yet in their program, so that /proc does not show them
+	reopened bool  // opens > given: a program has opened the file through /proc/PID/fd, so that held is too low
+	checking bool  // a goroutine of closedCopy calls verify
+	recheck  bool  // a copy was closed while checking, so that verify must be called once more
 }
 
 // registry holds the tracked files by their inodes.
@@ -108,8 +108,8 @@ func (r *registry) find(ino inode) *tracked {
 	return r.byInode[ino]
 }
 
-// track makes d known, as one of file's, or with a function to call when its last
-// copy is gone.
+// track adds a file to the registry: one that is part of an open device, or one with a function to call after its
+// last copy. A file that is tracked already stays as it is.
 func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, error) {
 	var st unix.Stat_t
 	if err := withFD(d, func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
@@ -143,33 +143,23 @@ func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, err
 	return t, nil
 }
 
-// placing is called before the supervisor opens the file of t and adds the descriptor to a
-// program. Then unopened is called if the file could not be opened. Otherwise placed is called,
-// even if the descriptor could not be added to the program.
-func (r *registry) placing(t *tracked) {
+// beginCopy counts a copy of t before the supervisor opens it. endCopy follows when the copy is in its program, or could
+// not be added to it; cancelCopy follows if it could not be opened.
+func (r *registry) beginCopy(t *tracked) { r.count(t, 1, 1) }
+
+func (r *registry) endCopy(t *tracked) { r.count(t, 0, -1) }
+
+func (r *registry) cancelCopy(t *tracked) { r.count(t, -1, -1) }
+
+func (r *registry) count(t *tracked, given, giving int) {
 	r.mu.Lock()
-	t.copies++
-	t.placed++
-	t.placing++
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	t.held += given
+	t.given += given
+	t.giving += giving
 }
 
-func (r *registry) placed(t *tracked) {
-	r.mu.Lock()
-	t.placing--
-	r.mu.Unlock()
-}
-
-func (r *registry) unopened(t *tracked) {
-	r.mu.Lock()
-	t.copies--
-	t.placed--
-	t.placing--
-	r.mu.Unlock()
-}
-
-// watch takes inotify's events: a file was opened, or one open description of it was closed
-// everywhere, mappings included.
+// watch reads inotify's events: a copy of a file was opened, or ended.
 func (r *registry) watch() {
 	if r.notify == nil {
 		r.scan()
@@ -196,8 +186,7 @@ func (r *registry) watch() {
 // scanEvery is the time between two looks at /proc where there is no inotify.
 const scanEvery = 100 * time.Millisecond
 
-// scan replaces inotify's events: it checks periodically whether programs still hold the
-// files of which they got a copy.
+// scan is watch without inotify: it calls verify periodically, for the files of which programs got a copy.
 func (r *registry) scan() {
 	tick := time.NewTicker(scanEvery)
 	defer tick.Stop()
@@ -210,7 +199,7 @@ func (r *registry) scan() {
 		held := map[inode]*tracked{}
 		r.mu.Lock()
 		for ino, t := range r.byInode {
-			if t.placed > 0 {
+			if t.given > 0 {
 				held[ino] = t
 			}
 		}
@@ -225,8 +214,8 @@ func (r *registry) openedCopy(wd int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if t := r.byWatch[wd]; t != nil {
-		t.opened++
-		t.stray = t.stray || t.opened > t.placed
+		t.opens++
+		t.reopened = t.reopened || t.opens > t.given
 	}
 }
 
@@ -237,41 +226,42 @@ func (r *registry) closedCopy(wd int32) {
 	if t == nil {
 		return
 	}
-	if t.copies--; t.copies <= 0 && !t.stray {
+	if t.held--; t.held <= 0 && !t.reopened {
 		r.forgetLocked(t)
 		return
 	}
-	// inotify merges equal events, so that the other copies may be closed too. If the
-	// file was opened through /proc, the count is too low.
-	if t.verifying {
-		t.again = true
+	// The counts are no proof in either direction: inotify merges equal events, so that held may be too high, and
+	// a program that has reopened the file makes it too low. /proc decides.
+	if t.checking {
+		t.recheck = true
 		return
 	}
-	t.verifying = true
+	t.checking = true
 	r.ending.Add(1)
 	go func() {
 		defer r.ending.Done()
-		for again := true; again; {
+		for more := true; more; {
 			r.verify(map[inode]*tracked{t.ino: t})
 			r.mu.Lock()
-			again, t.again = t.again && r.byInode[t.ino] == t, false
-			t.verifying = again
+			more, t.recheck = t.recheck && r.byInode[t.ino] == t, false
+			t.checking = more
 			r.mu.Unlock()
 		}
 	}()
 }
 
-// verify forgets the files of left that no program holds any more.
+// verify forgets those files of left that no process holds, by what /proc shows. A file of which a copy was given
+// meanwhile stays: the process that has it may have been looked at before.
 func (r *registry) verify(left map[inode]*tracked) {
 	before := map[*tracked]int{}
 	r.mu.Lock()
 	owners := map[int]bool{}
 	for ino, t := range left {
-		if r.byInode[ino] != t || t.placing > 0 {
+		if r.byInode[ino] != t || t.giving > 0 {
 			delete(left, ino)
 			continue
 		}
-		before[t] = t.placed
+		before[t] = t.given
 		if t.file != nil {
 			owners[t.file.owner] = true
 		}
@@ -289,13 +279,13 @@ func (r *registry) verify(left map[inode]*tracked) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for ino, t := range left {
-		if r.byInode[ino] == t && t.placed == before[t] {
+		if r.byInode[ino] == t && t.given == before[t] {
 			r.forgetLocked(t)
 		}
 	}
 }
 
-// forget stops tracking t, of which no program got a copy.
+// forget removes t from the registry: no program got a copy of it.
 func (r *registry) forget(t *tracked) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -304,8 +294,8 @@ func (r *registry) forget(t *tracked) {
 	}
 }
 
-// forgetLocked stops tracking t and starts a goroutine that notifies the owner of t: if t is a
-// file of a device, by the device's methods Unmapped and Released, otherwise by t.gone.
+// forgetLocked removes t from the registry and starts a goroutine that tells the owner: a device by Unmapped, and by
+// Released if it was its last file; otherwise t.gone.
 func (r *registry) forgetLocked(t *tracked) {
 	if r.notify != nil {
 		unix.InotifyRmWatch(int(r.notify.Fd()), uint32(t.watch))
@@ -334,9 +324,8 @@ func (r *registry) forgetLocked(t *tracked) {
 	}()
 }
 
-// watchProcess releases the files of a process when it has ended, even if a close
-// was missed. It returns the pidfd of the process of c, which waits for an answer; nil if the
-// process has ended.
+// watchProcess makes orphaned run when the process of c has ended, in case inotify misses a close. It returns the pidfd
+// of the process, or nil if it has ended. c must not be answered yet: that keeps the process's number from being reused.
 func (s *Supervisor) watchProcess(c *Call) *os.File {
 	r, pid := &s.files, c.Process()
 	r.mu.Lock()
@@ -392,8 +381,8 @@ func awaitReadable(f *os.File) {
 	})
 }
 
-// orphaned forgets the device files that a process opened which has ended, unless
-// another process holds them. p is the pidfd of the process.
+// orphaned handles the end of a process: it forgets the files of the devices that the process opened, unless another
+// process holds them. p is the pidfd of the process.
 func (r *registry) orphaned(pid int, p *os.File) {
 	left := map[inode]*tracked{}
 	r.mu.Lock()

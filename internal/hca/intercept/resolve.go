@@ -68,8 +68,8 @@ func namesOf(paths ...[]string) (names []string) {
 // mostLinks bounds the symbolic links of one path, as in the kernel.
 const mostLinks = 40
 
-// resolve returns a path without its "..", which it resolves as the kernel does: the folder above the
-// target of a symbolic link is that of the target. through is set if the path leads through the tree.
+// resolve returns a path without its "..". After a symbolic link, ".." is the folder above the link's target, as in the
+// kernel. through is set if the path leads through the tree.
 func (s *Supervisor) resolve(c *Call, path string) (resolved string, through bool) {
 	left, at := strings.Split(path, "/"), "/"
 	for links := 0; slices.Contains(left, ".."); {

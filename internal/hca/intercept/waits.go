@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// Pages of a process may wait for another process or host: those under userfaultfd, and those of
-// files of FUSE and of networks. A system call that copies such a page waits with it, and cannot be
-// interrupted. The supervisor sees the system call that gives a process such memory, and answers
-// that process's calls in goroutines of their own from then on.
+// A page of a process may have to wait for another process or host: under userfaultfd, or in a file of FUSE or of a
+// network. A system call that copies such a page waits too, and cannot be interrupted. The supervisor sees the system
+// call by which a process gets such memory. From then on it answers each call of that process in a goroutine of its own.
 
 // userfaultDevice is the node with an ioctl that does the same as the system call userfaultfd.
 const userfaultDevice = "/dev/userfaultfd"

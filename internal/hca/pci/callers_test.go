@@ -1,6 +1,7 @@
 package pci
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 
@@ -114,6 +115,67 @@ func TestQuotaOfEachObject(t *testing.T) {
 		}
 		if q.bytes != 0 || len(q.objects) != 0 {
 			t.Errorf("%v: %d bytes are left", op, q.bytes)
+		}
+	}
+}
+
+// TestQuotaCoversMemory makes many objects by each command of a recorded boot that costs something, and by those that the boot
+// does not have. They take no more memory than the quota counts for them. It has room for as many queue pairs and memory
+// keys as are announced.
+func TestQuotaCoversMemory(t *testing.T) {
+	const count, noise = 128, 4096 // bytes that the heap grows by itself
+	d := booted(t, Config{})
+	q := &d.dev.firmware().memory
+	for op, n := range map[prm.Command]int64{prm.CmdCreateQP: 1 << 17, prm.CmdCreateMKey: 1 << 20} {
+		if n*op.Spec().Bytes > mostObjectBytes {
+			t.Errorf("%v: %d of them do not fit", op, n)
+		}
+	}
+	var commands [][]byte
+	for _, c := range readBoot(t) {
+		if op, _ := prm.OpcodeOf(c.In); op == prm.CmdCreateQP {
+			prm.SetBits(c.In, 0x18*8+0x08, 8, prm.QPServiceRC) // the boot's has the service of the only GSI
+		}
+		commands = append(commands, c.In)
+	}
+	more := func(op prm.Command, mod uint16, n int, fields ...[3]uint64) {
+		in := make([]byte, n)
+		prm.PutCommand(in, op, mod)
+		for _, f := range fields {
+			prm.SetBits(in, int(f[0]), int(f[1]), f[2])
+		}
+		commands = append(commands, in)
+	}
+	const pd = 1
+	more(prm.CmdCreatePSV, 0, 16, [3]uint64{0x40, 4, 4}, [3]uint64{0x48, 24, pd})
+	more(prm.CmdCreateUmem, 0, 0x38, [3]uint64{0x80 + 0xc0, 64, 1}, [3]uint64{0x180, 64, 0x10000})
+	more(prm.CmdCreateObject, prm.ObjectDEK, 0xd0, [3]uint64{0x80 + 0x5c, 4, prm.KeyPurposeXTS}, [3]uint64{0x80 + 0x68, 24, pd}, [3]uint64{0x80 + 0x200, 32, 7})
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	seen := map[prm.Command]bool{}
+	for _, in := range commands {
+		op, _ := prm.OpcodeOf(in)
+		if op.Spec().Bytes == 0 || seen[op] {
+			continue
+		}
+		seen[op] = true
+		took, counted := heap(), q.bytes
+		for range count {
+			if _, out := d.exec(in, 0x20); out[0] != 0 {
+				t.Fatalf("%v: %v", op, prm.CommandStatus(out[0]))
+			}
+		}
+		if took, counted = heap()-took, q.bytes-counted; took > counted+noise {
+			t.Errorf("%v: %d objects take %d bytes, %d are counted", op, count, took, counted)
+		}
+	}
+	for op := range prm.Command(opcodes) {
+		if op.Spec().Bytes != 0 && !seen[op] {
+			t.Errorf("%v was not tried", op)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 // or a million memory keys. An adapter has its objects in memory that the guest gives it.
 const mostObjectBytes = 512 << 20
 
-// memoryQuota counts the memory that the objects of a guest take in this process: those of commands whose
-// specification says how much that is.
+// memoryQuota counts the memory that the objects of a guest take in this process: each costs the Bytes of the command
+// that makes it ([prm.Spec]).
 type memoryQuota struct {
 	objects map[prm.Destruction]int64 // by the command that destroys the object
 	bytes   int64

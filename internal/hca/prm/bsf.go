@@ -47,7 +47,7 @@ type SigDomain struct {
 	PSV       uint32
 	SeedOnes  bool // T10-DIF and CRCs: the register starts at all ones
 
-	// The following fields are those of a T10-DIF.
+	// The following fields are set for a T10-DIF only.
 
 	AppTag       uint16
 	RefTag       uint32

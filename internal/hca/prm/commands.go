@@ -78,7 +78,7 @@ const (
 // needs. Without sizes every length is taken, and fields beyond the end are 0.
 type Sizes struct{ In, Most, Out int }
 
-// Spec is what is known of a command.
+// Spec is a row of the table: a command.
 type Spec struct {
 	Name string // in Linux
 	Does Effect
@@ -155,7 +155,7 @@ var commands = map[Command]Spec{
 	CmdToRstQP:           {"2RST_QP", Changes, OfQP, bare, 0, 0, byAll},
 	CmdSQD2RTSQP:         {"SQD_RTS_QP", Changes, OfQP, qpContext, 0, 0, byGuest},
 	CmdInit2InitQP:       {"INIT2INIT_QP", Changes, OfQP, Sizes{0x20, 0x1d0, CommandHeaderSize}, 0, 0, byAll},
-	CmdCreatePSV:         {"CREATE_PSV", Makes, "PSV", answering(0x20), CmdDestroyPSV, 128, byAll | Quick},
+	CmdCreatePSV:         {"CREATE_PSV", Makes, "PSV", answering(0x20), CmdDestroyPSV, 256, byAll | Quick},
 	CmdDestroyPSV:        {"DESTROY_PSV", Destroys, "PSV", bare, 0, 0, byAll | Quick},
 	CmdCreateSRQ:         {"CREATE_SRQ", Makes, "SRQ", free, 0, 0, ByDEVX},
 	CmdCreateXRCSRQ:      {"CREATE_XRC_SRQ", Makes, "XRC SRQ", making(0x110), CmdDestroyXRCSRQ, 2048, byGuest | ByDEVX},
@@ -191,7 +191,7 @@ var commands = map[Command]Spec{
 	CmdNop:               {"NOP", General, "", free, 0, 0, ByDriver | ByDEVX},
 	CmdAllocXRCD:         {"ALLOC_XRCD", Makes, "XRC domain", bare, CmdDeallocXRCD, 512, ByDriver | ByDEVX},
 	CmdDeallocXRCD:       {"DEALLOC_XRCD", Destroys, "XRC domain", bare, 0, 0, ByDriver},
-	CmdAllocDomain:       {"ALLOC_TRANSPORT_DOMAIN", Makes, "transport domain", bare, CmdDeallocDomain, 64, byAll},
+	CmdAllocDomain:       {"ALLOC_TRANSPORT_DOMAIN", Makes, "transport domain", bare, CmdDeallocDomain, 128, byAll},
 	CmdDeallocDomain:     {"DEALLOC_TRANSPORT_DOMAIN", Destroys, "transport domain", bare, 0, 0, byAll},
 	CmdQueryCongStatus:   {"QUERY_CONG_STATUS", General, "", free, 0, 0, ByDEVX},
 	CmdQueryCongParams:   {"QUERY_CONG_PARAMS", General, "", free, 0, 0, ByDEVX},
@@ -241,7 +241,7 @@ var commands = map[Command]Spec{
 	CmdDestroyUmem:       {"DESTROY_UMEM", Destroys, "umem", bare, 0, 0, byGuest | ByProgram},
 }
 
-// Spec returns what is known of the command: nothing of one that is not in the table.
+// Spec returns the command's row of the table, or an empty one.
 func (c Command) Spec() Spec { return commands[c] }
 
 // String returns the command's name.

@@ -1,6 +1,7 @@
 package prm
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"go/constant"
@@ -19,7 +20,7 @@ var bounded = []Command{CmdCreateEQ, CmdAllocQCounter, CmdAllocUAR, CmdAttachMCG
 
 // TestCommandTable holds the columns of the table against each other.
 func TestCommandTable(t *testing.T) {
-	names, destroyed := map[string]Command{}, map[Command]Command{}
+	names, destroyed, nouns := map[string]Command{}, map[Command]Command{}, map[string]Object{}
 	for c, s := range commands {
 		if other, twice := names[s.Name]; s.Name == "" || twice {
 			t.Errorf("%#x and %#x have the name %q", uint16(c), uint16(other), s.Name)
@@ -27,6 +28,12 @@ func TestCommandTable(t *testing.T) {
 		names[s.Name] = c
 		if (s.Object == "") != (s.Does == General) {
 			t.Errorf("%v: it is about %q, and its effect is %d", c, s.Object, s.Does)
+		}
+		if _, noun, _ := strings.Cut(s.Name, "_"); s.Does != General {
+			if other, known := nouns[noun]; known && other != s.Object {
+				t.Errorf("%v is about %q, and another command of that name about %q", c, s.Object, other)
+			}
+			nouns[noun] = s.Object
 		}
 		if s.Flags&(ByDriver|ByUser|ByProgram|ByDEVX) == 0 || s.Has(ByUser) && !s.Has(ByDriver) {
 			t.Errorf("%v: callers %#x", c, s.Flags)
@@ -118,6 +125,45 @@ func TestDestruction(t *testing.T) {
 	}
 	check(CmdCreateObject, ObjectDEK, 0)
 	check(CmdCreateObject, ObjectCryptoLogin, 0)
+}
+
+// TestAnswersFit fills answers whose commands have fields of their own. Every field lies in the room that the command asks for.
+func TestAnswersFit(t *testing.T) {
+	for c, put := range map[Command]func(out []byte){
+		CmdCreatePSV:     func(out []byte) { PutPSVs(out, []uint32{0xffffff, 0xffffff, 0xffffff, 0xffffff}) },
+		CmdQueryQP:       func(out []byte) { PutQP(out, &QPContext{DBUmem: 1<<32 - 1}) },
+		CmdQueryDCT:      func(out []byte) { PutDCT(out, &DCT{Key: 1<<64 - 1, MTU: 7, Port: 1, MinRNRNAK: 31}) },
+		CmdQueryRMP:      func(out []byte) { PutRMP(out, 0xffff, 31, 15, true) },
+		CmdQueryXRCSRQ:   func(out []byte) { PutXRCSRQ(out, 0xffff, 15, 7, true) },
+		CmdQueryNICVPort: PutRoCEEnabled,
+	} {
+		out := make([]byte, 0x1000)
+		put(out)
+		if n, room := len(bytes.TrimRight(out, "\x00")), c.Spec().Out; n == 0 || n > room {
+			t.Errorf("%v: %d bytes in the answer, and it asks for %d", c, n, room)
+		}
+	}
+}
+
+// TestFieldsFit decodes commands of the least size, and longer ones. No field lies beyond the least size, except for the
+// lists that follow, and those of CREATE_MKEY and of changes of a QP's state, which short commands of libraries do not have.
+func TestFieldsFit(t *testing.T) {
+	for c, parse := range map[Command]func(in []byte) any{
+		CmdCreateCQ:     func(in []byte) any { return ParseCreateCQ(in) },
+		CmdCreateQP:     func(in []byte) any { return ParseQP(in) },
+		CmdCreateRMP:    func(in []byte) any { return ParseCreateRMP(in) },
+		CmdCreateXRCSRQ: func(in []byte) any { return ParseCreateXRCSRQ(in) },
+		CmdCreateDCT:    func(in []byte) any { return ParseDCT(in) },
+		CmdCreatePSV:    func(in []byte) any { return ParseCreatePSV(in) },
+		CmdModifyCQ:     func(in []byte) any { return ParseModifyCQ(in) },
+		CmdModifyRMP:    func(in []byte) any { limit, ok := ParseModifyRMP(in); return [...]any{limit, ok} },
+		CmdArmXRCSRQ:    func(in []byte) any { return ParseArmXRCSRQ(in) },
+	} {
+		long := bytes.Repeat([]byte{0xff}, 0x1000)
+		if short := parse(long[:c.Spec().In]); short != parse(long) {
+			t.Errorf("%v of %d bytes: %+v, of more %+v", c, c.Spec().In, short, parse(long))
+		}
+	}
 }
 
 // packages gives the type checker this package, and empty ones for all others: their names stay unknown,

@@ -92,13 +92,6 @@ type UMR struct {
 	Crypto         CryptoBSF
 }
 
-// Frees reports whether a UMR frees its key. b begins with the control segment and has at least 128
-// bytes.
-func Frees(b []byte) bool {
-	ctrl := b[ControlSize:]
-	return be.Uint64(ctrl[8:])&MaskFree != 0 && ctrl[48]&0x40 != 0
-}
-
 // empty returns a UMR that keeps the room of the lists.
 func (u *UMR) empty() UMR {
 	return UMR{Entries: u.Entries[:0], Strides: u.Strides[:0], Pages: u.Pages[:0], List: u.List[:0], ListIn: u.ListIn[:0]}

@@ -53,8 +53,8 @@ func (t *thread) lives() bool {
 	return err == nil && n == 1
 }
 
-// Open opens the memory of the process with a number. The caller makes sure that the number is
-// still that of the process it means after Open has returned.
+// Open opens the memory of the process with a number. After Open has returned, the caller checks that the process it
+// means still has the number.
 func Open(pid int) (*Process, error) { return OpenThread(pid, pid) }
 
 // OpenThread is Open with the number of a thread of the process. The first thread, which has the

@@ -20,8 +20,8 @@ type event struct {
 	request *id // the new id of a connect request
 }
 
-// names returns the program's name of the object that the event is about, and its
-// number: the number of a request is that of the new id.
+// names returns the program's name of the object that the event is about, and its number. A connect request has the name
+// of the listener, and the number of the new id.
 func (e *event) names() (uid uint64, num uint32) {
 	switch {
 	case e.group != nil:

@@ -152,8 +152,7 @@ func (r *run) refused(pid int, what string, err error) { r.tracers.Refused(pid, 
 // mostChanges bounds the warnings about changes of registered memory.
 const mostChanges = 100
 
-// memoryChanged tells the devices of a change of a program's memory, and warns of those of registered
-// memory.
+// memoryChanged tells the devices of a change of a program's memory, and warns if the memory is registered.
 func (r *run) memoryChanged(c intercept.Change) {
 	r.mu.RLock()
 	devices := r.devices

@@ -21,7 +21,7 @@ type deviceFaults struct {
 	device  *uverbs.Device
 	service *cmcore.Service
 	conn    *netem.Conn // nil: packets cannot be lost on demand
-	usual   *Faults     // those of conn when nothing else was asked for
+	usual   *Faults     // the faults of conn until the control socket asks for others
 
 	mu       sync.Mutex // held during a change, so that changes have an order
 	unplug   bool       // the control socket has taken the link away

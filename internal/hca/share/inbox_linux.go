@@ -16,9 +16,8 @@ import (
 // mostSenders limits the connections to an inbox.
 const mostSenders = 2 * numbers
 
-// inbox takes the packets that other processes hand over: through connections to the socket of the
-// process's number, and to those of the services that it has claimed. Both ends see each other's
-// credentials before a packet moves. Only Poll uses an inbox, apart from open and close.
+// inbox takes the packets that other processes hand over. They connect to the socket named after this process's number,
+// or to one named after a service that it has claimed. Both ends see each other's credentials before a packet moves. Only Poll uses an inbox, apart from open and close.
 type inbox struct {
 	events *os.File // an epoll descriptor with all of the following
 

@@ -129,9 +129,9 @@ func peer(c *net.UnixConn) (u *unix.Ucred, err error) {
 	return u, err
 }
 
-// ours returns nil for the credentials of this process's user. The number of a user alone says too
-// little: root of a container without a network of its own has the number 0, or that of the user who has
-// started the container. So the user namespace must be the same, too.
+// ours returns nil for the credentials of this process's user, in this process's user namespace. The number of the user is
+// not enough: in a container that shares the host's network, root has the number 0, or the number of the user who
+// started the container.
 func ours(u *unix.Ucred) error {
 	const op = "share an address"
 	switch {

@@ -108,8 +108,7 @@ func (f *File) isolate() {
 }
 
 // Close closes the adapter. Files that are open are closed first. A second call returns at once.
-// The error is that of the first context that could not be closed completely, in this call or
-// before it.
+// The error says why a context could not be closed completely: the first one, in this call or before it.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {

@@ -84,6 +84,9 @@ func TestDEVXMethods(t *testing.T) {
 		prm.PutCommand(in, c, 0)
 		return in
 	}
+	psvs := cmd(prm.CmdCreatePSV)
+	prm.SetBits(psvs, 0x40, 4, 2)
+	prm.PutNumber(psvs, p.pdn())
 	for _, v := range []struct {
 		name   string
 		object uint16
@@ -96,6 +99,7 @@ func TestDEVXMethods(t *testing.T) {
 		{"a change as a query", objDEVXObj, devxObjQuery, []attr{num(devxObjHandle, key), p.in(devxObjIn, cmd(prm.CmdToErrQP)), p.out(devxObjOut, 16)}, unix.EINVAL},
 		{"another object's number", objDEVXObj, devxObjQuery, []attr{num(devxObjHandle, key), p.in(devxObjIn, cmd(prm.CmdQueryQP)), p.out(devxObjOut, 512)}, unix.EINVAL},
 		{"an object that the adapter lacks", objDEVXObj, devxObjCreate, []attr{num(devxObjHandle, 0), p.in(devxObjIn, cmd(prm.CmdCreateSQ)), p.out(devxObjOut, 16)}, adapterFailed},
+		{"two PSVs for one handle", objDEVXObj, devxObjCreate, []attr{num(devxObjHandle, 0), p.in(devxObjIn, psvs), p.out(devxObjOut, 0x20)}, unix.EINVAL},
 		{"no command", objDEVX, devxOther, []attr{p.out(devxOtherOut, 16)}, unix.EINVAL},
 		{"a umem of nothing", objUmem, umemReg, []attr{num(regUmemHandle, 0), p.in(regUmemAddr, make([]byte, 8)), p.in(regUmemLength, make([]byte, 8)), p.in(regUmemAccess, []byte{1, 0, 0, 0}), p.out(regUmemNumber, 4)}, unix.EINVAL},
 		{"rights of a umem", objUmem, umemReg, []attr{num(regUmemHandle, 0), p.in(regUmemAccess, []byte{0x80, 0, 0, 0}), p.out(regUmemNumber, 4)}, unix.EINVAL},

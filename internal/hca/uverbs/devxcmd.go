@@ -109,6 +109,9 @@ func (c *command) devxCreate() error {
 	if !forDEVX(prm.Makes)(cmd) {
 		return unlisted(cmd, "DEVX create")
 	}
+	if n := prm.Objects(in); n != 1 {
+		return failure.New("DEVX create", syscall.EINVAL, "%v of %d objects: a handle stands for one", cmd, n)
+	}
 	if !cmd.Spec().Has(prm.Quick) {
 		c.MayTakeLong()
 	}

@@ -229,8 +229,8 @@ func (c *command) modifyQP(in fields) error {
 // only regions have, and IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT, which regions refuse.
 const accessNotOfQP = 1<<6 | 1<<7 | 1<<8 | 1<<9
 
-// ownAttrs removes the attributes of the side that an XRC QP does not have. The kernel
-// does so too, and perftest sets those of both sides.
+// ownAttrs removes the attributes of the direction that an XRC QP does not have. The kernel does so too: perftest sets
+// the attributes of both directions.
 func ownAttrs(t rdma.QPType, mask rdma.AttrMask) rdma.AttrMask {
 	switch t {
 	case rdma.XRCSend:

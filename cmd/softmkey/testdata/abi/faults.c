@@ -2,8 +2,10 @@
  * states, files, and the ends of requests. Arguments: softmkey, and the control socket. */
 #include "pair.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <rdma/rdma_cma.h>
 
 static const char *softmkey, *control;
 
@@ -76,18 +78,42 @@ static void retry_soon(struct pair *p)
 	}
 }
 
+/* bound returns an id that is bound to the device's address, with its channel. */
+static struct rdma_cm_id *bound(struct rdma_event_channel **channel, const char *address)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET };
+	struct rdma_cm_id *id;
+	must(inet_pton(AF_INET, address, &a.sin_addr) == 1, "%s is no address", address);
+	must(*channel = rdma_create_event_channel(), "rdma_create_event_channel: %s", strerror(errno));
+	must(!rdma_create_id(*channel, &id, NULL, RDMA_PS_TCP), "rdma_create_id: %s", strerror(errno));
+	must(!rdma_bind_addr(id, (struct sockaddr *)&a) && id->verbs, "rdma_bind_addr: %s", strerror(errno));
+	return id;
+}
+
+/* moderate asks for a moderation of events that an adapter takes, and for longer ones. */
+static void moderate(struct ibv_cq *cq)
+{
+	static const struct { unsigned short period; int want; } cases[] = { { 4095, 0 }, { 4096, EINVAL }, { 65535, EINVAL } };
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct ibv_modify_cq_attr a = { .attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = { 16, cases[i].period } };
+		int got = ibv_modify_cq(cq, &a);
+		must(got == cases[i].want, "a moderation of %u us: %d, want %d", cases[i].period, got, cases[i].want);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	struct pair p;
 	union ibv_gid gid, moved, none = { .raw = { 0 } };
 	char line[100];
 
-	must(argc == 3, "usage: faults SOFTMKEY SOCKET");
+	must(argc == 4, "usage: faults SOFTMKEY SOCKET ADDRESS");
 	softmkey = argv[1], control = argv[2];
 	setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1", 1); /* or objects of a failed device cannot be destroyed */
 	pair_open(&p, 0);
 	state(p.ctx, IBV_PORT_ACTIVE, 5);
 	write_to_far(&p, IBV_WC_SUCCESS, "a write");
+	moderate(p.near.cq);
 
 	retry_soon(&p);
 	ask("port down");
@@ -128,8 +154,16 @@ int main(int argc, char **argv)
 	pair_close(&p);
 
 	pair_open(&p, 0);
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *id = bound(&channel, argv[3]);
+	struct rdma_cm_event *removal;
 	ask("device fatal");
 	event(p.ctx, IBV_EVENT_DEVICE_FATAL);
+	must(!rdma_get_cm_event(channel, &removal), "rdma_get_cm_event: %s", strerror(errno));
+	must(removal->event == RDMA_CM_EVENT_DEVICE_REMOVAL && removal->id == id, "event %s, want DEVICE_REMOVAL", rdma_event_str(removal->event));
+	rdma_ack_cm_event(removal);
+	must(!rdma_destroy_id(id), "rdma_destroy_id: %s", strerror(errno));
+	rdma_destroy_event_channel(channel);
 	errno = 0;
 	must(!ibv_alloc_pd(p.ctx) && errno == EIO, "ibv_alloc_pd: errno %d, want EIO", errno);
 	pair_close(&p);

@@ -89,6 +89,13 @@ func TestKill(t *testing.T) {
 	data := must(t, func() (*verbs.MR, error) {
 		return pd.Register(make([]byte, depth*group*520), verbs.LocalWrite|verbs.RemoteRead)
 	})
+	t.Cleanup(func() {
+		data.Close()
+		pd.Close()
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	var sent, acknowledged [groups]uint32 // the last version of each group of blocks
 	version, acks := uint32(0), 0
 	for round := range rounds {

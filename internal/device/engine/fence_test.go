@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// heldFar is far whose copies wait: a request of the peer is not acknowledged before leave is closed.
+type heldFar struct {
+	far
+	once          sync.Once
+	inside, leave chan struct{}
+}
+
+func (f *heldFar) wait() {
+	f.once.Do(func() { close(f.inside) })
+	<-f.leave
+}
+
+func (f *heldFar) Space(addr, n uint64, _ rdma.Access) (mkey.Space, uint64, error) {
+	return f, addr, nil
+}
+func (f *heldFar) ReadV(v []mkey.Vec) error  { f.wait(); return f.far.ReadV(v) }
+func (f *heldFar) WriteV(v []mkey.Vec) error { f.wait(); return f.far.WriteV(v) }
+
+// signedKey makes a key over n bytes of new memory, zeros, with a signature.
+func (e *end) signedKey(n int, s *mkey.Signature) *MKey {
+	e.t.Helper()
+	_, r := e.slice(n, rdma.LocalWrite)
+	k, err := e.pd.NewMKey(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4})
+	e.check(err)
+	access := rdma.LocalWrite
+	e.post(&SendRequest{Op: rdma.WRConfigure, Configure: &Configuration{Key: k, Access: &access, HasList: true, List: []rdma.SGE{sge(r, 0, n)}, Signature: s}})
+	e.want(e.t, "send 0: success")
+	return k
+}
+
+// TestFence posts a request while the one before is in flight. It waits behind a READ, an atomic and a request that
+// computes signatures if it has a fence, and behind data with a bad signature in any case.
+func TestFence(t *testing.T) {
+	dif := sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 7}
+	const good, bad = 1, 2
+	for _, test := range []struct {
+		name   string
+		op     rdma.WROp
+		n      int // bytes on the wire
+		signed int // good: the key generates fields; bad: it finds zeros where fields should be
+		fence  rdma.SendFlags
+		waits  bool
+	}{
+		{"READ, fence", rdma.WRRead, 512, 0, rdma.SendFence, true},
+		{"READ", rdma.WRRead, 512, 0, 0, false},
+		{"atomic, fence", rdma.WRFetchAdd, 8, 0, rdma.SendFence, true},
+		{"WRITE, fence", rdma.WRWrite, 512, 0, rdma.SendFence, false},
+		{"signed WRITE, fence", rdma.WRWrite, 520, good, rdma.SendFence, true},
+		{"signed WRITE", rdma.WRWrite, 520, good, 0, false},
+		{"bad WRITE", rdma.WRWrite, 512, bad, 0, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			x, y := pair(t, QPAttr{SignaturePipelining: true})
+			held := &heldFar{far: far{b: make([]byte, 1024)}, inside: make(chan struct{}), leave: make(chan struct{})}
+			r := y.region(held, 1024, allRights)
+			y.postRecv(&RecvRequest{ID: 9})
+			_, mr := x.slice(512, rdma.LocalWrite)
+			list := []rdma.SGE{sge(mr, 0, min(test.n, 512))}
+			switch test.signed {
+			case good:
+				list = []rdma.SGE{{Length: 520, LKey: x.signedKey(512, &mkey.Signature{Wire: &dif}).Number()}}
+			case bad:
+				list = []rdma.SGE{{Length: 512, LKey: x.signedKey(520, &mkey.Signature{Memory: &dif}).Number()}}
+			}
+			x.post(&SendRequest{ID: 1, Op: test.op, RKey: r.Number(), RemoteAddr: 0x1000, SGEs: list})
+			<-held.inside
+			x.post(&SendRequest{ID: 2, Op: rdma.WRSend, Flags: test.fence, HasInline: true})
+			x.qp.Lock()
+			waits := len(x.send) == 1
+			x.qp.Unlock()
+			close(held.leave)
+			if waits != test.waits {
+				t.Fatalf("the request waits: %t, want %t", waits, test.waits)
+			}
+			if test.signed == bad {
+				x.want(t, "bad signature, receiving false, ", "send 1: success", "event send queue drained")
+				x.qp.SawDrained()
+				x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateRTS}, rdma.AttrState))
+			} else {
+				x.want(t, "send 1: success")
+			}
+			x.want(t, "send 2: success")
+			y.want(t, "recv 9: success")
+		})
+	}
+}
+
+// TestFenceAfterBadSignature puts a QP that a bad signature has stopped back to RTS before the program has seen the event. A
+// request without a fence is sent, one with a fence stops the QP again, until the program has seen the event.
+func TestFenceAfterBadSignature(t *testing.T) {
+	x, y := pair(t, QPAttr{SignaturePipelining: true})
+	k := x.signedKey(520, &mkey.Signature{Memory: &sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 7}})
+	_, dst := y.slice(512, allRights)
+	y.postRecv(&RecvRequest{ID: 8}, &RecvRequest{ID: 9})
+	x.post(&SendRequest{ID: 1, Op: rdma.WRWrite, RKey: dst.Number(), RemoteAddr: dst.Attr().Addr, SGEs: []rdma.SGE{{Length: 512, LKey: k.Number()}}})
+	x.want(t, "bad signature, receiving false, ", "send 1: success", "event send queue drained")
+	x.post(&SendRequest{ID: 2, Op: rdma.WRSend, HasInline: true}, &SendRequest{ID: 3, Op: rdma.WRSend, Flags: rdma.SendFence, HasInline: true})
+	rts := func() { x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateRTS}, rdma.AttrState)) }
+	rts()
+	x.want(t, "send 2: success")
+	y.want(t, "recv 8: success")
+	for x.qp.State() != rdma.StateSQD {
+		if len(x.log)+len(y.log) > 0 {
+			t.Fatal("the request with a fence was sent")
+		}
+		runtime.Gosched()
+	}
+	x.qp.SawDrained()
+	rts()
+	x.want(t, "send 3: success")
+	y.want(t, "recv 9: success")
+}
