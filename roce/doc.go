@@ -81,9 +81,12 @@
 // request asks for, and neither the window of this side nor a loss makes it stop. While the window is not at its largest, or the path loses packets, a long
 // READ from such a peer is therefore sent in parts of half a window or less. Each part has a
 // request of its own, and up to [SendConfig].MaxRdAtomic are outstanding. The Handler sees one
-// completion. Only READs from addresses of 4 GiB or more are sent in parts. Behind a lower
-// address may be a key with signatures or encrypted data units, from which a READ must begin at
-// the boundary of a block, and the transport does not know where a block begins.
+// completion. The memory may be a key with signatures or encrypted data units, from which
+// a READ must begin at the boundary of a block, and the requester does not know where a block begins.
+// So the reserved bits of the base transport header state that a part continues the one before it, and a
+// responder of this package opens the memory where the first part began. Other responders ignore these
+// bits. Only READs from addresses of 4 GiB or more are sent in parts, because keys with blocks of an adapter are
+// usually below.
 //
 // # Loss recovery
 //

@@ -11,15 +11,17 @@ import "github.com/softmkey/softmkey/rdma"
 // recovery from losses, RNR NAKs and the limit on outstanding READs need nothing special. The Handler
 // sees one Work, which completes with its last part, or with the first part that fails.
 
-// plainFrom is the lowest remote address of a READ that is sent in parts.
-//
 // The peer's memory may be a key with signatures or encrypted data units. A READ from such a key must
-// begin at the boundary of a block, and this side does not know the key. A part that begins elsewhere
-// would end the connection with a remote access error. But such a key is shorter than 4 GiB, and
-// libmlx5, Linux's mlx5_ib and SPDK let its addresses begin at 0. The addresses of a memory region are
-// usually those of the program, which on 64-bit machines are higher. So a READ from a lower address is
-// sent as one request. A program that gives a key with blocks a higher address needs commands of its
-// own for that. It must read such a key with selective repeat, or in short READs.
+// begin at the boundary of a block, and this side does not know the key. So each part after the first
+// states that it continues the one before it (wire.ReadContinues). A responder of this package then opens
+// the memory where the first part began, and needs no boundary.
+
+// plainFrom is the lowest remote address of a READ that is sent in parts. An adapter does not know
+// wire.ReadContinues, and a part that begins within a block would end the connection with a remote
+// access error. libmlx5, Linux's mlx5_ib and SPDK let the addresses of a key with blocks begin at 0, and
+// such a key is shorter than 4 GiB. The addresses of a memory region are usually those of the program, which on
+// 64-bit machines are higher. A program that gives a key of an adapter a higher address needs commands of
+// its own for that; it must read such a key in short READs.
 const plainFrom = 1 << 32
 
 // divides reports whether w, which is about to begin, is to be sent in parts.
@@ -27,6 +29,9 @@ func (q *QP) divides(w *Work) bool {
 	return w.Op == rdma.WRRead && !q.recv.Selective && q.acknowledged() && !q.near && !q.ring &&
 		w.RemoteAddr >= plainFrom && w.progress.count > q.partLength()
 }
+
+// continues reports whether the Work is a part of a READ after the first one.
+func (p *progress) continues() bool { return p.whole != nil && p.first != p.whole.progress.first }
 
 // partLength returns the number of responses of the next part of a READ.
 func (q *QP) partLength() uint32 {

@@ -357,6 +357,9 @@ func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 	if p == nil {
 		return false
 	}
+	if w.progress.continues() {
+		mark = wire.ReadContinues
+	}
 	wire.PutBTH(p, &wire.BTH{
 		Opcode: op, MigReq: true, PKey: wire.DefaultPKey,
 		DestQP: q.recv.DestQPN, PSN: psn, AckReq: true, Mark: mark,

@@ -13,9 +13,14 @@ type resource struct {
 	kind    wire.Opcode // ReadRequest, or of an atomic; 0: unused
 	pending bool        // responses [cur, end) are to be sent
 	again   bool        // the request was answered before, and responses are being repeated
-	sent    uint32      // responses [0, sent) were sent at least once
-	first   uint32      // PSN of its first response
-	count   uint32      // number of responses
+
+	// retired: the peer has all responses. They are not repeated, because the
+	// application may have reused the memory since.
+	retired bool
+
+	sent    uint32 // responses [0, sent) were sent at least once
+	first   uint32 // PSN of its first response
+	count   uint32 // number of responses
 	cur     uint32
 	end     uint32
 	allowed uint32 // responses [0, allowed) may be sent
@@ -26,12 +31,13 @@ type resource struct {
 	orig    uint64 // previous value, for an atomic
 	src     Source // while pending: the data of the whole READ
 
+	// skip is the number of bytes before this READ that the peer asked for in earlier parts
+	// of the same READ (wire.ReadContinues). src begins there: the memory may be a key with
+	// blocks, and only the first part begins at the boundary of a block.
+	skip uint32
+
 	// reported is the largest result of Handler.EndRead for this READ.
 	reported uint64
-
-	// retired: the peer has all responses. They are not repeated, because the
-	// application may have reused the memory since.
-	retired bool
 }
 
 // resource returns the next entry of the ring, or nil if the peer exceeds the agreed
@@ -58,6 +64,25 @@ func (q *QP) resource() *resource {
 	return e
 }
 
+// latest returns the entry of the last READ or atomic of the peer, or nil.
+func (s *responder) latest() *resource {
+	if s.ring == nil {
+		return nil
+	}
+	return &s.ring[(int(s.next)+len(s.ring)-1)%len(s.ring)]
+}
+
+// continues makes e, which the peer calls a part, the continuation of the READ before it, if
+// it can be one: with the same key, from the end of before on.
+func (e *resource) continues(before *resource) {
+	if before == nil || before.kind != wire.ReadRequest || before.rkey != e.rkey || before.va+uint64(before.length) != e.va {
+		return
+	}
+	if all := uint64(before.skip) + uint64(before.length); all+uint64(e.length) <= MaxMessage {
+		e.skip, e.reported = uint32(all), before.reported
+	}
+}
+
 // tooMany returns the error for a READ or atomic beyond the agreed number.
 func (q *QP) tooMany(k *packet) error {
 	return fmt.Errorf("%v, PSN %#x: more READs and atomics outstanding than max_dest_rd_atomic %d", k.Opcode, k.PSN, q.recv.MaxDestRdAtomic)
@@ -74,15 +99,20 @@ func (q *QP) recvRead(k *packet) {
 	if !q.permits(k, rdma.WRRead) {
 		return
 	}
+	before := s.latest()
 	e := q.resource()
 	if e == nil {
 		q.refuse(NAKInvalidRequest, q.tooMany(k))
 		return
 	}
-	*e = resource{
+	part := resource{
 		kind: wire.ReadRequest, first: k.PSN, count: packets(reth.Length, q.mtu()),
 		length: reth.Length, rkey: reth.RKey, va: reth.VA,
 	}
+	if !q.recv.Selective && k.Mark == wire.ReadContinues {
+		part.continues(before)
+	}
+	*e = part
 	q.port.n.ReadRequests.Add(1)
 	e.end, e.allowed = e.count, e.count
 	if q.recv.Selective {
@@ -97,12 +127,12 @@ func (q *QP) recvRead(k *packet) {
 }
 
 // openRead makes READ e pending from response e.start on, whose PSN is psn. A repeated
-// READ is opened from its beginning, because the memory may be a key in which a transfer
-// cannot begin at any offset.
+// READ is opened from its beginning, and a part of a READ from that of the first part, because
+// the memory may be a key in which a transfer cannot begin at any offset.
 func (q *QP) openRead(e *resource, psn uint32) bool {
 	e.src = nil
 	if e.length > 0 {
-		src, nak := q.h.OpenRead(e.rkey, e.va, e.length, e.reported)
+		src, nak := q.h.OpenRead(e.rkey, e.va-uint64(e.skip), e.skip+e.length, e.reported)
 		if nak != NAKNone {
 			q.refuseRead(e, psn, nak, fmt.Errorf("RDMA READ of %d bytes at %#x with key %#x: %w", e.length, e.va, e.rkey, nak.Err()))
 			return false

@@ -138,9 +138,10 @@ func (q *QP) putReadResponse(b *builder, e *resource, src Source, i uint32, op w
 	if p == nil {
 		return 0, nil
 	}
-	payload := view(src, off, n)
+	at := uint64(e.skip) + off
+	payload := view(src, at, n)
 	if payload == nil && n > 0 {
-		if err := src.ReadAt(p[head:head+n], off); err != nil {
+		if err := src.ReadAt(p[head:head+n], at); err != nil {
 			b.undo(size)
 			return 0, err
 		}

@@ -34,6 +34,7 @@ func (m *lossyMemory) at(slot, n int) rdma.SGE {
 // lossyKey is what the keys of both ends do with the bytes on the wire.
 type lossyKey struct {
 	sign, encrypt bool
+	start         uint64 // address of the first byte of a key
 }
 
 func (k lossyKey) none() bool { return !k.sign && !k.encrypt }
@@ -74,10 +75,10 @@ func (e *end) lossyMemory(slots, size int, copied bool, how lossyKey, d *dek.DEK
 	}
 	k, err := e.pd.NewMKey(a)
 	e.check(err)
-	c.Key = k
+	c.Key, c.Start = k, &how.start
 	e.post(&SendRequest{ID: 1, Op: rdma.WRConfigure, Configure: c})
 	e.want(e.t, "send 1: success")
-	m.number, m.addr = k.Number(), 0
+	m.number, m.addr = k.Number(), how.start
 	return m
 }
 

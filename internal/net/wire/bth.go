@@ -19,7 +19,8 @@ type BTH struct {
 	AckReq    bool   // A: request an acknowledgement of this packet
 	PSN       uint32 // 24 bits
 
-	// Mark is the value of the 7 reserved bits next to AckReq. It is 0, except
+	// Mark is the value of the 7 reserved bits next to AckReq, which a peer that does not
+	// know it ignores. It is 0, except in a READ request that is [ReadContinues], and
 	// between peers that agreed on selective repeat, in READ requests, SENDs, WRITEs,
 	// responses and RepeatResponses.
 	Mark uint8

@@ -33,6 +33,11 @@ const (
 	GrantNone = 0x7f
 )
 
+// ReadContinues is the Mark of a READ request to a peer without selective repeat. It states
+// that the request continues the READ request before it: both are parts of one READ, with
+// the same key, and the address is the first one that the other did not ask for.
+const ReadContinues = 1
+
 // MaxOutstanding is the largest number of outstanding READs and atomics that the Mark of
 // a SEND or WRITE packet can state; see [OutstandingMark].
 const MaxOutstanding = 0x7e

@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/roce/netem"
+)
+
+// TestReadInParts reads a signed key whose addresses begin above 4 GiB, without selective repeat and over
+// a network that loses packets. The transport then sends the READs in parts, which begin within
+// blocks.
+func TestReadInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const reads, size = 16, 128 * 512
+		network := netem.NewNetwork(1, netem.Faults{Loss: 0.05}, nil)
+		var ends [2]*end
+		for i, addr := range []string{"2001:db8::1", "2001:db8::2"} {
+			conn, err := network.Listen(netip.AddrPortFrom(netip.MustParseAddr(addr), roce.UDPPort))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ends[i] = newEndOn(t, conn, QPAttr{})
+		}
+		x, y := ends[0], ends[1]
+		defer func() {
+			for _, e := range ends {
+				e.qp.Close()
+				e.dev.port.Close()
+			}
+		}()
+		connect(x, x.qp, y, y.qp)
+		connect(y, y.qp, x, x.qp)
+		how := lossyKey{sign: true, start: 3<<32 + 8}
+		xm, ym := x.lossyMemory(reads, size, false, how, nil), y.lossyMemory(reads, size, false, how, nil)
+		rand.NewChaCha8([32]byte{1}).Read(ym.b)
+		for i := range reads {
+			from := ym.at(i, how.wire(size))
+			x.post(&SendRequest{ID: uint64(i), Op: rdma.WRRead, SGEs: []rdma.SGE{xm.at(i, how.wire(size))}, RKey: from.LKey, RemoteAddr: from.Addr})
+		}
+		for i := range reads {
+			x.want(t, fmt.Sprintf("send %d: success", i))
+		}
+		if !bytes.Equal(xm.b, ym.b) {
+			t.Error("wrong bytes")
+		}
+		if n := y.dev.port.Counters().ReadRequests; n <= reads {
+			t.Errorf("%d READ requests for %d READs: they were not sent in parts", n, reads)
+		}
+	})
+}
