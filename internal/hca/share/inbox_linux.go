@@ -102,8 +102,7 @@ func (x *inbox) accept() {
 			if err != nil {
 				break
 			}
-			u, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-			if err != nil || ours(u) != nil || len(x.senders) >= mostSenders || x.watch(fd) != nil {
+			if _, err := oursAt(fd); err != nil || len(x.senders) >= mostSenders || x.watch(fd) != nil {
 				unix.Close(fd)
 				continue
 			}

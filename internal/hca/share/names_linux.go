@@ -103,66 +103,89 @@ func dial(name string, who *stranger) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	u, err := peer(c)
+	u, err := ours(c)
 	if err == nil {
-		if err = ours(u); err == nil {
-			return c, nil
-		}
-		if who != nil {
-			*who = stranger{name, fmt.Sprintf("process %d of user %d (%v)", u.Pid, u.Uid, err)}
-		}
+		return c, nil
+	}
+	if u != nil && who != nil {
+		*who = stranger{name, fmt.Sprintf("process %d of user %d (%v)", u.Pid, u.Uid, err)}
 	}
 	c.Close()
 	return nil, err
 }
 
-// peer returns the credentials of the process at the other end of c: of the one that called listen, or
-// connect.
-func peer(c *net.UnixConn) (u *unix.Ucred, err error) {
+// ours returns the credentials of the process at the other end of c, which called listen or connect. The error is nil
+// if the process is one of this process's user, in this process's user namespace.
+func ours(c *net.UnixConn) (u *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	if e := raw.Control(func(fd uintptr) { u, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
+	if e := raw.Control(func(fd uintptr) { u, err = oursAt(int(fd)) }); e != nil {
 		return nil, e
 	}
 	return u, err
 }
 
-// ours returns nil for the credentials of this process's user, in this process's user namespace. The number of the user is
-// not enough: in a container that shares the host's network, root has the number 0, or the number of the user who
-// started the container.
-func ours(u *unix.Ucred) error {
+// oursAt is ours for a descriptor. The number of the user is not enough: in a container that shares the host's network,
+// root has the number 0, or the number of the user who started the container.
+func oursAt(fd int) (*unix.Ucred, error) {
 	const op = "share an address"
+	u, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	switch {
+	case err != nil:
+		return nil, err
 	case int(u.Uid) != os.Geteuid():
-		return failure.New(op, syscall.EACCES, "another user than %d", os.Geteuid())
+		return u, failure.New(op, syscall.EACCES, "another user than %d", os.Geteuid())
 	case int(u.Pid) == os.Getpid():
-		return nil
-	case u.Pid == 0:
-		return failure.New(op, syscall.EACCES, "in another PID namespace, so that its user namespace cannot be compared")
+		return u, nil
 	}
 	own, err := userNamespace()
 	if err != nil {
-		return err
+		return u, err
 	}
-	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", u.Pid))
+	theirs, err := userNamespaceOf(fd, int(u.Pid))
 	switch {
+	case err != nil && u.Pid == 0:
+		return u, failure.New(op, syscall.EACCES, "in another PID namespace, and its user namespace cannot be read, which needs Linux 6.11: %v", err)
 	case err != nil:
-		return failure.New(op, syscall.EACCES, "its user namespace cannot be read: %v", err)
+		return u, failure.New(op, syscall.EACCES, "its user namespace cannot be read: %v", err)
 	case theirs != own:
-		return failure.New(op, syscall.EACCES, "in user namespace %s, this process is in %s", theirs, own)
+		return u, failure.New(op, syscall.EACCES, "in user namespace %s, this process is in %s", theirs, own)
 	}
-	return nil
+	return u, nil
 }
 
 // userNamespace names the user namespace of this process.
 var userNamespace = sync.OnceValues(func() (string, error) { return os.Readlink("/proc/self/ns/user") })
 
+// pidfdGetUserNamespace is the ioctl PIDFD_GET_USER_NAMESPACE, _IO(0xff, 9), of Linux 6.11 (include/uapi/linux/pidfd.h).
+// The upper half of _IO differs between processors; NS_GET_USERNS is an _IO too.
+const pidfdGetUserNamespace = unix.NS_GET_USERNS&^0xffff | 0xff<<8 | 9
+
+// userNamespaceOf names the user namespace of the process at the other end of the socket fd. The process has the number
+// pid, which is 0 if it is in a PID namespace that this process does not see: another container of a pod, for example.
+func userNamespaceOf(fd, pid int) (string, error) {
+	if pid != 0 {
+		return os.Readlink(fmt.Sprintf("/proc/%d/ns/user", pid))
+	}
+	process, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if err != nil {
+		return "", os.NewSyscallError("SO_PEERPIDFD", err)
+	}
+	defer unix.Close(process)
+	namespace, err := unix.IoctlRetInt(process, pidfdGetUserNamespace)
+	if err != nil {
+		return "", os.NewSyscallError("PIDFD_GET_USER_NAMESPACE", err)
+	}
+	defer unix.Close(namespace)
+	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", namespace))
+}
+
 // sameUser reports whether the process at the other end of c is one of this process's user.
 func sameUser(c *net.UnixConn) bool {
-	u, err := peer(c)
-	return err == nil && ours(u) == nil
+	_, err := ours(c)
+	return err == nil
 }
 
 // lock is a name that one process of the user has at a time.

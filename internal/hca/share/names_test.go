@@ -3,6 +3,7 @@
 package share_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -138,31 +139,71 @@ func TestAllVariantsSquatted(t *testing.T) {
 }
 
 // TestOtherUserNamespace starts a process in a user namespace of its own, whose root is this process's user,
-// as root of a container can be. It does not get the sockets, and it learns that the address is in use.
+// as root of a container can be, and one that has a PID namespace besides. They do not get the sockets, and learn that
+// the address is in use.
 func TestOtherUserNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a user namespace with root needs root")
 	}
-	addr := at(61)
-	a := join(t, addr)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "SHARE_TEST_ADDR="+addr.String())
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}, GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}},
-	}
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
-			t.Skipf("no user namespaces here: %v", err)
+	for i, flags := range []uintptr{syscall.CLONE_NEWUSER, syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID} {
+		addr := at(byte(61 + i))
+		a := join(t, addr)
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "SHARE_TEST_ADDR="+addr.String())
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  flags,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}, GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}},
 		}
-		t.Fatalf("it has joined: %q, %v", out, err)
+		out, err := cmd.Output()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
+				t.Skipf("no user namespaces here: %v", err)
+			}
+			t.Fatalf("it has joined: %q, %v", out, err)
+		}
+		if !strings.Contains(string(out), addr.String()) || !strings.Contains(string(out), "address already in use") {
+			t.Errorf("it says %q", out)
+		}
+		if a.conn.Shared() {
+			t.Error("the process has opened the sockets for it")
+		}
 	}
-	if !strings.Contains(string(out), addr.String()) || !strings.Contains(string(out), "address already in use") {
-		t.Errorf("it says %q", out)
+}
+
+// TestOtherPIDNamespaces starts processes in PID namespaces of their own, as the containers of a pod are. They do not
+// see each other's numbers, nor this process's, and share its address: whoever opened the sockets, and whoever asks.
+func TestOtherPIDNamespaces(t *testing.T) {
+	addr := at(63)
+	start := func(number int) {
+		t.Helper()
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "SHARE_TEST_ADDR="+addr.String())
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Skipf("no PID namespaces here: %v", err)
+		}
+		t.Cleanup(func() {
+			cmd.Process.Kill()
+			cmd.Wait()
+		})
+		text, err := bufio.NewReader(out).ReadString('\n')
+		if strings.Contains(text, "needs Linux 6.11") {
+			t.Skip(text)
+		}
+		if text != fmt.Sprintln(number) {
+			t.Fatalf("it says %q, not %d: %v", text, number, err)
+		}
 	}
-	if a.conn.Shared() {
-		t.Error("the process has opened the sockets for it")
+	start(0)
+	start(1)
+	a := join(t, addr)
+	if a.conn.Member() != 2 {
+		t.Errorf("number %d, not 2", a.conn.Member())
 	}
+	start(3)
 }
