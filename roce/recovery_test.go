@@ -131,6 +131,32 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// TestDoubtfulResponses asks again for responses that may only be late. They count as lost once a later response
+// shows it, unless one of them arrives twice before: then they were late.
+func TestDoubtfulResponses(t *testing.T) {
+	for _, v := range []struct {
+		name  string
+		after func(r *rerequests)
+		psn   uint32
+		probe bool
+		want  int64
+	}{
+		{"a response to a later request", func(*rerequests) {}, 100, false, 3},
+		{"a response to an earlier request", func(*rerequests) {}, 99, false, 0},
+		{"an answer to the probe", func(*rerequests) {}, 99, true, 3},
+		{"one that arrived twice", func(r *rerequests) { r.copied(50) }, 100, false, 0},
+		{"a second probe of fewer", func(r *rerequests) { r.doubt(2, 110) }, 110, false, 3},
+		{"a second decision", func(r *rerequests) { r.decided(100, false) }, 101, false, 0},
+	} {
+		var r rerequests
+		r.doubt(3, 100)
+		v.after(&r)
+		if got := r.decided(v.psn, v.probe); got != v.want {
+			t.Errorf("%s: %d were lost, want %d", v.name, got, v.want)
+		}
+	}
+}
+
 func TestRetries(t *testing.T) {
 	const full = 1000
 	start := func() *retries {
