@@ -115,8 +115,8 @@ type Report struct {
 	Operations    []*Operation `json:"operations"`
 	BadSignatures uint64       `json:"bad_signatures"`
 
-	// How often the thread that executes the requests ran later than it meant to by 10 ms or more, and the longest
-	// time: latencies and timeouts contain what the machine did meanwhile.
+	// How often the thread that executes the requests ran 10 ms or more later than it meant to, and by how many
+	// microseconds at most. The latencies of requests, and timeouts, include that time.
 	LateTimes  uint64  `json:"late_times,omitempty"`
 	LateMicros float64 `json:"late_longest_us,omitempty"`
 }

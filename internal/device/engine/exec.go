@@ -227,18 +227,15 @@ func (qp *QP) bind(r *SendRequest) error {
 // localInvalidate executes LOCAL_INV.
 func (qp *QP) localInvalidate(r *SendRequest) error {
 	e, err := qp.pd.lookup(r.InvKey)
+	if err == nil {
+		err = e.checkOwner(qp)
+	}
 	switch {
 	case err != nil:
 		return err
 	case e.mkey != nil:
-		if err := e.mkey.owner.check(qp, r.InvKey); err != nil {
-			return err
-		}
 		return e.mkey.invalidate(invalidation{by: freedByLocal, id: r.ID, qpn: qp.Num()})
 	case e.window != nil && e.window.typ == WindowType2:
-		if err := e.window.owner.check(qp, r.InvKey); err != nil {
-			return err
-		}
 		if !e.window.invalidate() {
 			return failure.New("invalidate a key", syscall.EINVAL, "window %#x is not bound", r.InvKey)
 		}

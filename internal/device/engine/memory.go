@@ -202,7 +202,8 @@ func (p *piece) open(qp *QP, e keyEntry, s rdma.SGE, m mode) (err error) {
 	return nil
 }
 
-// tellRest tells the front of bytes that no signature covers.
+// tellRest tells the front if the piece ends inside a block of a signed key: its last bytes have no signature
+// field, so that nothing checks them.
 func (p *piece) tellRest(qp *QP, addr uint64) {
 	if qp.trace == nil || p.key == nil || p.key.Flags()&mkey.BlockSignature == 0 {
 		return

@@ -112,7 +112,7 @@ func (c *Context) Late(by time.Duration) {
 	}
 }
 
-// tellLate records what was not recorded yet.
+// tellLate records how often, and by how much, the thread was late since the last such record.
 func (c *Context) tellLate() {
 	l := &c.lateness
 	l.mu.Lock()

@@ -140,8 +140,8 @@ func TestTraceLate(t *testing.T) {
 	}
 }
 
-// TestTraceRest moves messages through a key with a signature. One that ends inside a block is told, by both sides'
-// keys and once for each message.
+// TestTraceRest moves messages through a key with a signature, as the memory of a WRITE and as that of a peer's READ.
+// A message that ends inside a block has one record with the number of bytes behind the last whole block.
 func TestTraceRest(t *testing.T) {
 	var got []string
 	p := newPair(t, options{tracer: tracerFunc(func(r *adapter.Record) {
