@@ -115,6 +115,7 @@ func (c *Conn) Disconnect(ctx context.Context) error {
 	case <-c.done:
 	case <-ctx.Done():
 		c.core.Close()
+		c.core.Flush()
 		c.end(ctx.Err())
 	}
 	return c.Err()
@@ -196,6 +197,7 @@ func (c *Conn) wait(ctx context.Context, op string, want cmcore.Kind) (err error
 		break
 	}
 	c.core.Close()
+	c.core.Flush()
 	c.end(err)
 	return err
 }
@@ -310,6 +312,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	}
 	if err := c.connect(qp, c.core.Attr(), o); err != nil {
 		_ = c.core.Reject(mad.ReasonNoResources, nil, nil) // fails only if the peer has given up
+		c.core.Flush()
 		c.end(err)
 		return nil, err
 	}

@@ -145,6 +145,7 @@ func (l *DatagramListener) Close() error {
 		q.core.Close()
 	}
 	l.core.Close()
+	l.core.Flush()
 	l.port.Close()
 	return nil
 }
@@ -165,10 +166,12 @@ func (q *Query) RemoteAddr() net.Addr {
 // Reply answers with the number and the Q_Key of a UD QP, and at most 136 bytes
 // of private data.
 func (q *Query) Reply(qpn, qkey uint32, private []byte) error {
+	defer q.core.Flush()
 	return q.core.Reply(cmcore.Answer{QPN: qpn, QKey: qkey, Private: private})
 }
 
 // Reject refuses the query, with at most 136 bytes of private data.
 func (q *Query) Reject(private []byte) error {
+	defer q.core.Flush()
 	return q.core.Reply(cmcore.Answer{Status: mad.SIDRRejected, Private: private})
 }

@@ -117,6 +117,7 @@ func (l *Listener) Close() error {
 		r.core.Close()
 	}
 	l.core.Close()
+	l.core.Flush()
 	l.port.Close()
 	return nil
 }
@@ -182,6 +183,7 @@ func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Con
 	// refuse answers the peer. Reject fails only if the peer gave up.
 	refuse := func(reason mad.Reason, err error) (*Conn, error) {
 		_ = r.core.Reject(reason, nil, nil)
+		r.core.Flush()
 		return nil, err
 	}
 	o, err := opts.withDefaults()
@@ -226,8 +228,10 @@ func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Con
 	return r.conn, nil
 }
 
-// Reject refuses the request, with at most 148 bytes of private data.
+// Reject refuses the request, with at most 148 bytes of private data. The refusal has been
+// sent when Reject returns.
 func (r *Request) Reject(reason Reason, private []byte) error {
+	defer r.core.Flush()
 	return r.core.Reject(mad.Reason(reason), nil, private)
 }
 

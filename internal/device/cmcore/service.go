@@ -55,7 +55,8 @@ type Options struct {
 type Service struct {
 	link Link
 	o    Options
-	end  func() // called once by Close; may be nil
+	end  func()        // called once by Close; may be nil
+	gone chan struct{} // closed by Close
 
 	mu      sync.Mutex // guards the following fields, and those of Conn, Query and Listener
 	closed  bool
@@ -99,7 +100,7 @@ func New(link Link, o Options) *Service {
 	}
 	bounded := func(most, each int) *table { return fair.New[guest](min(most, o.MaxConns), min(each, o.MaxConns)) }
 	s := &Service{
-		link: link, o: o,
+		link: link, o: o, gone: make(chan struct{}),
 		listeners: make(map[uint64][]*Listener),
 		conns:     make(map[uint32]*Conn),
 		remote:    make(map[remoteKey]*Conn),
@@ -125,7 +126,11 @@ func (s *Service) Close() {
 	s.closed = true
 	defer func() {
 		s.mu.Unlock()
-		if !closed && s.end != nil {
+		if closed {
+			return
+		}
+		close(s.gone)
+		if s.end != nil {
 			s.end()
 		}
 	}()
@@ -229,6 +234,29 @@ func (s *Service) checkDrained() {
 	close(s.drained)
 	s.drained = nil
 }
+
+// Flush returns when everything that was queued before has been sent and handled. A method
+// whose message another goroutine is about to send returns at once. A program that may close
+// the device next therefore calls Flush, which a handler must not.
+func (s *Service) Flush() {
+	sent := make(chan struct{})
+	s.mu.Lock()
+	s.outbox = append(s.outbox, func() { close(sent) })
+	s.unlock()
+	select {
+	case <-sent:
+	case <-s.gone:
+	}
+}
+
+// Flush is [Service.Flush].
+func (c *Conn) Flush() { c.s.Flush() }
+
+// Flush is [Service.Flush].
+func (l *Listener) Flush() { l.s.Flush() }
+
+// Flush is [Service.Flush].
+func (q *Query) Flush() { q.s.Flush() }
 
 // unlock releases the lock and runs the functions in outbox, unless another goroutine is
 // doing so. Every method that may have queued a function ends with it.
