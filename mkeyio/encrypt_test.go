@@ -119,15 +119,19 @@ func TestEncryptionSteps(t *testing.T) {
 	for i := range plain {
 		plain[i] = byte(i*7 + i/251)
 	}
+	want := make([]byte, len(plain))
+	var stream, file, back bytes.Buffer
 	for _, unit := range mkeyio.EncryptionUnits() {
 		for _, step := range []uint64{0, 8, 1 << 60} {
+			stream.Reset()
+			file.Reset()
+			back.Reset()
 			e := encryption(t, unit)
 			e.Step, e.Tweak = step, xts.Tweak{Lo: math.MaxUint64 - 5}
 			c, err := e.DEK.Acquire(e.KeyTag)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := make([]byte, len(plain))
 			tweak := e.Tweak
 			for at, end := 0, 0; at < len(plain); at = end {
 				if end = at + unit; len(plain)-end < 16 {
@@ -137,7 +141,6 @@ func TestEncryptionSteps(t *testing.T) {
 				tweak = tweak.Add(max(step, 1))
 			}
 			e.DEK.Release()
-			var stream, file, back bytes.Buffer
 			_, err = e.Encrypt(context.Background(), mkeyio.To(&stream), mkeyio.From(iotest.HalfReader(bytes.NewReader(plain))))
 			if err != nil || !bytes.Equal(stream.Bytes(), want) {
 				t.Errorf("units of %d, step %d, a stream: differs, %v", unit, step, err)

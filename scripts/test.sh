@@ -40,8 +40,9 @@ step() {
 	status=$?
 	"$report" step "$logs" "$name" $status $((SECONDS - begin))
 }
-# Programs without DWARF are linked in two thirds of the time. Failures need none.
-gotest() { go test -json -ldflags=-w -timeout $timeout "$@"; }
+# Programs without DWARF are linked in two thirds of the time. Failures need none. The step vet has
+# vetted everything.
+gotest() { go test -json -vet=off -ldflags=-w -timeout $timeout "$@"; }
 gotest_in() { cd "$1" && shift && gotest "$@"; }
 
 # begin_beside starts a function with steps at a low priority, in a process group of its own, while the
@@ -89,8 +90,8 @@ race() {
 	gotest -race -shuffle on "$@"
 }
 
-# Tests of the command that take long with programs of other projects, a browser or a flood.
-programs='^Test(CopyFlood|Draw.*|Run(MPI|UCX.*|Fio|Libfabric|XRC.*|Cluster|DPDK|ISER|Perfetto|FullMemory|Emulated|Pyverbs.*|TwoHosts))$'
+# Tests of the command that take long with programs of other projects, a browser, a flood or losses.
+programs='^Test(CopyFlood|Draw.*|Run(Lossy|TraceSchema|MPI|UCX.*|Fio|Libfabric|XRC.*|Cluster|DPDK|ISER|Perfetto|FullMemory|Emulated|Pyverbs.*|TwoHosts))$'
 
 # Tests of the command in which the supervisor, with its goroutines, is the process of the test. The other tests start
 # a program that is built without the race detector.
@@ -148,6 +149,7 @@ platforms() {
 	go -C tools vet ./...
 	go -C tools run ./typecheck .. linux/386 darwin/arm64 windows/amd64
 	go vet -tags purego ./...
+	go vet -tags poison ./internal/base/loan
 	go -C internal/base/kernel/_asm vet ./...
 }
 

@@ -84,7 +84,6 @@ static void memory(struct pair *p)
 	null("operation address of device memory", EPROTONOSUPPORT, near ? mlx5dv_dm_map_op_addr(near, 0) : NULL);
 	if (near)
 		ibv_free_dm(near);
-	null("dma-buf region", EOPNOTSUPP, ibv_reg_dmabuf_mr(p->pd, 0, 4096, 0, p->ctx->cmd_fd, IBV_ACCESS_LOCAL_WRITE));
 }
 
 static void steering(struct pair *p)

@@ -20,7 +20,7 @@ const NullKey = engine.NullKey
 type MR struct {
 	ctx *Context
 	eng *engine.Region
-	mem Memory // nil: device memory
+	mem Memory // nil: the adapter has the memory
 
 	mu     sync.Mutex // guards the following fields
 	pd     *PD
@@ -153,31 +153,45 @@ func (c *Context) regMR(op string, mem Memory, pd *PD, addr, length, iova uint64
 // RegDeviceMemory registers memory of the adapter itself. Requests name it by addresses from 0 on,
 // so access must have rdma.ZeroBased.
 func (c *Context) RegDeviceMemory(pd *PD, mem []byte, access uint32) (*MR, error) {
-	m, err := c.regDeviceMemory("register device memory", pd, mem, access)
+	const op = "register device memory"
+	if access&uint32(rdma.ZeroBased) == 0 {
+		err := failure.New(op, syscall.EINVAL, "access flags %#x: device memory is zero-based", access)
+		c.refused("mr", 0, "create", err)
+		return nil, err
+	}
+	return c.regMapped(op, pd, mem, 0, access)
+}
+
+// RegDMABuf registers memory of a dma-buf that is mapped here. Requests name it by addresses from
+// iova on.
+func (c *Context) RegDMABuf(pd *PD, mem []byte, iova uint64, access uint32) (*MR, error) {
+	return c.regMapped("register a dma-buf", pd, mem, iova, access)
+}
+
+func (c *Context) regMapped(op string, pd *PD, mem []byte, iova uint64, access uint32) (*MR, error) {
+	m, err := c.newMapped(op, pd, mem, iova, access)
 	if err != nil {
 		c.refused("mr", 0, "create", err)
 		return nil, err
 	}
-	c.trace(TraceObject, "mr", m.LKey(), "create", nil, value("pd", pd.number), value("length", uint64(len(mem))), value("access", regionAccessNames(access)))
+	c.trace(TraceObject, "mr", m.LKey(), "create", nil, value("pd", pd.number), value("length", uint64(len(mem))), value("iova", iova), value("access", regionAccessNames(access)))
 	return m, nil
 }
 
-func (c *Context) regDeviceMemory(op string, pd *PD, mem []byte, access uint32) (*MR, error) {
+func (c *Context) newMapped(op string, pd *PD, mem []byte, iova uint64, access uint32) (*MR, error) {
 	a, err := regionAccess(op, access)
 	switch {
 	case err != nil:
 		return nil, err
-	case access&uint32(rdma.ZeroBased) == 0:
-		return nil, failure.New(op, syscall.EINVAL, "access flags %#x: device memory is zero-based", access)
 	case access&(accessOnDemand|accessHugeTLB|uint32(rdma.MWBind)) != 0:
 		return nil, failure.New(op, syscall.EINVAL, "access flags %#x: on-demand paging, huge pages and windows need the program's memory", access)
 	}
 	length := uint64(len(mem))
-	e, err := pd.eng.NewRegion(engine.RegionAttr{Memory: mkey.Bytes(mem), Length: length, Access: a})
+	e, err := pd.eng.NewRegion(engine.RegionAttr{Memory: mkey.Bytes(mem), Addr: iova, Length: length, Access: a})
 	if err != nil {
 		return nil, err
 	}
-	m := &MR{ctx: c, eng: e, pd: pd, length: length, access: access}
+	m := &MR{ctx: c, eng: e, pd: pd, length: length, iova: iova, access: access}
 	if err := enter(c, op, c.mrs, m.LKey()>>8, m); err != nil {
 		e.Close()
 		return nil, err

@@ -130,6 +130,34 @@ func (c *Call) FileID(fd int) (dev, ino uint64, ok bool) {
 	return id.dev, id.ino, ok
 }
 
+// Copy returns a copy of a descriptor of the caller, which has an open description in common
+// with it.
+func (c *Call) Copy(fd int) (*os.File, error) {
+	mine, err := c.copyOf(fd)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(mine), "a program's file"), nil
+}
+
+// copyOf is Copy for a number.
+func (c *Call) copyOf(fd int) (int, error) {
+	process, err := unix.PidfdOpen(c.Process(), 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(process)
+	mine, err := unix.PidfdGetfd(process, fd, 0)
+	if err != nil {
+		return -1, err
+	}
+	if !c.Alive() { // the number may be another process's
+		unix.Close(mine)
+		return -1, unix.ESRCH
+	}
+	return mine, nil
+}
+
 // NonBlocking reports whether the descriptor that the call is about has
 // O_NONBLOCK.
 func (c *Call) NonBlocking() bool {

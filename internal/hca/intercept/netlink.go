@@ -121,18 +121,13 @@ func portOf(socket int) (uint32, error) {
 // netlinkSocket returns a descriptor of the socket that the call is about, or an error if it is none
 // of NETLINK_USERSOCK.
 func (c *Call) netlinkSocket() (int, error) {
-	process, err := unix.PidfdOpen(c.Process(), 0)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(process)
-	fd, err := unix.PidfdGetfd(process, int(int32(c.n.Args[0])), 0)
+	fd, err := c.copyOf(int(int32(c.n.Args[0])))
 	if err != nil {
 		return -1, err
 	}
 	domain, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	protocol, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if domain != unix.AF_NETLINK || protocol != netlinkUser || !c.Alive() {
+	if domain != unix.AF_NETLINK || protocol != netlinkUser {
 		unix.Close(fd)
 		return -1, unix.ENOTSOCK
 	}

@@ -25,6 +25,8 @@ type Caller interface {
 	// MayTakeLong tells the caller's supervisor that the ioctl may take long from here on: it serves
 	// other callers meanwhile.
 	MayTakeLong()
+	// Copy returns a copy of a descriptor of the caller, which has an open description in common with it.
+	Copy(fd int) (*os.File, error)
 	// FileID identifies the file of a descriptor of the caller.
 	FileID(fd int) (dev, ino uint64, ok bool)
 }

@@ -182,10 +182,11 @@ func (c *command) regDMMR() error {
 	return outputs(c.output32(regDMMRLKey, mr.LKey()), c.output32(regDMMRRKey, mr.RKey()))
 }
 
-// mrObject is a memory region, of the program's memory or of device memory.
+// mrObject is a memory region, of the program's memory, of device memory or of a dma-buf.
 type mrObject struct {
 	*adapter.MR
-	dm *dmObject // nil: the program's memory
+	dm     *dmObject // nil: not of device memory
+	mapped []byte    // of a dma-buf
 
 	dev     *Device
 	watched *watched // nil: the memory is not watched
@@ -197,6 +198,9 @@ func (o mrObject) close() error {
 	}
 	if o.dm != nil {
 		o.dm.registrations--
+	}
+	if o.mapped != nil {
+		unix.Munmap(o.mapped)
 	}
 	if o.watched != nil {
 		o.dev.unwatch(o.watched)

@@ -111,3 +111,34 @@ func TestDeviceMemory(t *testing.T) {
 		t.Errorf("after one was freed: %v", errno)
 	}
 }
+
+// TestDMABufRefused registers what is no dma-buf, or is not all of one. TestDMABuf of interop registers dma-bufs,
+// in a guest whose kernel makes them.
+func TestDMABufRefused(t *testing.T) {
+	p := newProgram(t, newDevice(t, nil))
+	pd := p.pd()
+	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for name, v := range map[string]struct {
+		offset, length, iova uint64
+		fd                   int
+		access               rdma.Access
+		want                 syscall.Errno
+	}{
+		"a file":             {0, 4096, 0, fd, rdma.LocalWrite, syscall.EINVAL},
+		"no descriptor":      {0, 4096, 0, 1 << 20, rdma.LocalWrite, syscall.EBADF},
+		"a negative number":  {0, 4096, 0, -1, rdma.LocalWrite, syscall.EBADF},
+		"no bytes":           {0, 0, 0, fd, rdma.LocalWrite, syscall.EINVAL},
+		"another page place": {8, 4096, 0, fd, rdma.LocalWrite, syscall.EINVAL},
+		"beyond 2^64":        {4096, 1<<64 - 4096, 0, fd, rdma.LocalWrite, syscall.EINVAL},
+	} {
+		_, errno := p.ioctl(objMR, mrRegDMABuf, num(regDMABufHandle, 0), num(regDMABufPD, uint64(pd)), num(regDMABufOffset, v.offset), num(regDMABufLength, v.length),
+			num(regDMABufIOVA, v.iova), num(regDMABufFD, uint64(v.fd)), num(regDMABufAccess, uint64(v.access)), p.out(regDMABufLKey, 4), p.out(regDMABufRKey, 4))
+		if errno != v.want {
+			t.Errorf("%s: %v, want %v", name, errno, v.want)
+		}
+	}
+}

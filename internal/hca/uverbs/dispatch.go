@@ -46,7 +46,7 @@ func init() {
 		{objMR, mrDestroy}:               {"deregister MR", destroy[mrObject], slow},
 		{objMR, mrAdvise}:                {"advise on MR", (*command).adviseMR, slow},
 		{objMR, mrQuery}:                 {"query MR", (*command).queryMR, quick},
-		{objMR, mrRegDMABuf}:             {"register dma-buf MR", notOffered("dma-buf regions"), quick},
+		{objMR, mrRegDMABuf}:             {"register dma-buf MR", (*command).regDMABuf, slow},
 		{objMW, mwDestroy}:               {"deallocate MW", destroy[mwObject], quick},
 		{objXRCD, xrcdDestroy}:           {"close XRCD", destroy[*xrcdObject], slow},
 		{objDM, dmAlloc}:                 {"allocate device memory", (*command).allocDM, quick},

@@ -195,6 +195,10 @@ func (p *program) Write(addr uint64, src []byte) error {
 }
 func (p *program) Injected(fd int) *os.File { return p.fds[fd] }
 func (p *program) MayTakeLong()             {}
+func (p *program) Copy(fd int) (*os.File, error) {
+	fd, err := unix.Dup(fd)
+	return os.NewFile(uintptr(fd), "copy"), err
+}
 func (p *program) FileID(fd int) (dev, ino uint64, ok bool) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)

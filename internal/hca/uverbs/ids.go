@@ -167,6 +167,17 @@ const (
 	regDMMRLKey   = 6
 	regDMMRRKey   = 7
 
+	regDMABufHandle = 0
+	regDMABufPD     = 1
+	regDMABufOffset = 2
+	regDMABufLength = 3
+	regDMABufIOVA   = 4
+	regDMABufFD     = 5
+	regDMABufAccess = 6
+	regDMABufLKey   = 7
+	regDMABufRKey   = 8
+	regDMABufFlags  = driver // of mlx5dv_reg_dmabuf_mr
+
 	allocDMHandle    = 0
 	allocDMLength    = 1
 	allocDMAlignment = 2
