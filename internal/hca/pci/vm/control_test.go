@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
@@ -30,8 +31,9 @@ func TestControl(t *testing.T) {
 	mac, _ := MAC(socket)
 	ctx, cancel := context.WithCancel(context.Background())
 	comes, done := make(chan struct{}), make(chan error, 1)
+	came := sync.OnceFunc(func() { close(comes) }) // the guest also goes
 	go func() {
-		done <- Serve(ctx, l, Options{Link: link, Device: pci.Config{MAC: mac}, Control: path, Client: func(bool, error) { close(comes) }})
+		done <- Serve(ctx, l, Options{Link: link, Device: pci.Config{MAC: mac}, Control: path, Client: func(bool, error) { came() }})
 	}()
 	defer func() {
 		cancel()
