@@ -188,7 +188,7 @@ func TestDynamic(t *testing.T) {
 				va := uint64(i*rounds+n) * 2048 // a WRITE may overtake a READ that was posted before it without a fence
 				s.submit(i, s.to(at, send(data)),
 					s.to(at, Work{Op: rdma.WRWrite, Length: uint32(len(data)), Src: &source{b: data}, RKey: 7, RemoteAddr: va}),
-					s.to(at, Work{Op: rdma.WRRead, Length: uint32(len(data)), Dst: into, RKey: 7, RemoteAddr: va}),
+					s.to(at, Work{Op: rdma.WRRead, Length: uint32(len(data)), Dst: into, RKey: 7, RemoteAddr: va + plainFrom*uint64(n%2)}),
 					s.to(at, Work{Op: rdma.WRFetchAdd, CompareAdd: 1, RKey: 7, RemoteAddr: 1<<17 - 8}))
 			}
 		}

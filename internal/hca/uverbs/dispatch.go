@@ -71,14 +71,6 @@ func init() {
 	}
 }
 
-// notOffered returns the handler of a method that kernels know and the device lacks. A method
-// without a handler is unknown to older kernels too, and returns EPROTONOSUPPORT.
-func notOffered(what string) func(*command) error {
-	return func(*command) error {
-		return failure.New("uverbs ioctl", syscall.EOPNOTSUPP, "%s are not offered", what)
-	}
-}
-
 // destroy is the handler that closes the object of type T under attrHandle.
 func destroy[T object](c *command) error { return destroyAt[T](attrHandle)(c) }
 
