@@ -149,7 +149,7 @@ func (c *Context) Close() error {
 	for _, q := range snapshot(c, c.qps) {
 		errs = append(errs, q.destroy())
 	}
-	errs = append(errs, closeAll(c, c.srqs), closeAll(c, c.cqs), closeAll(c, c.umems), closeAll(c, c.mkeys), closeAll(c, c.psvs), closeAll(c, c.dekObjects), closeAll(c, c.logins))
+	errs = append(errs, closeAll(c, c.srqs), closeAll(c, c.cqs), closeAll(c, c.mkeys), closeAll(c, c.umems), closeAll(c, c.psvs), closeAll(c, c.dekObjects), closeAll(c, c.logins))
 	c.closeOrphans()
 	errs = append(errs, closeAll(c, c.mws), closeAll(c, c.mrs), closeAll(c, c.ahs), closeAll(c, c.pds), closeAll(c, c.domains), closeAll(c, c.uars))
 	errs = append(errs, c.deks.Close())

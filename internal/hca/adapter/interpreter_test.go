@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
@@ -351,6 +352,81 @@ func TestKeyTag(t *testing.T) {
 	if got := string(p.b.mem.get(to+1024, 28)); got != "rights of the key's creation" {
 		t.Errorf("%q", got)
 	}
+}
+
+// TestKeyOfUmem makes keys in mode MTT of a umem that begins within a page, as UCX and ibverbs-tests do. A key's first
+// byte has the place in its page that its address has, and the umem stays until its keys have gone.
+func TestKeyOfUmem(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o)
+		const size = 9000
+		from := p.a.mem.alloc(size+100) + 24
+		p.a.mem.put(from, pattern(size, 7))
+		dst, to := p.b.mr(size, 0xf)
+		umem, err := p.a.ctx.RegUmem(p.a.mem, from, size, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		create := func(umem uint32, at, start, length uint64, free uint64) []byte {
+			in := command(prm.CmdCreateMKey, 0, 0x110)
+			set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
+			for _, right := range []int{0x11, 0x12, 0x13, 0x14, 0x15} {
+				set(right, 1, 1)
+			}
+			set(1, 1, free)
+			set(0x16, 2, prm.AccessModeMTT)
+			set(0x20, 24, 0xffffff)
+			set(0x38, 8, 0x42)
+			set(0x68, 24, uint64(p.a.pd.Number()))
+			set(0x80, 64, start)
+			set(0xc0, 64, length)
+			set(0x1db, 5, 12)
+			prm.SetBits(in, 0x320, 32, uint64(umem))
+			prm.SetBits(in, 0x340, 64, at)
+			return in
+		}
+		for _, v := range []struct {
+			start, at, first, length uint64 // the key's first address, and the byte of the umem that has it
+		}{
+			{from, 0, 0, size},
+			{0x7000_0000 + from%4096, 0, 0, size},
+			{0x7000_0000 + from%4096, 4096, 4096, size - 4096},
+		} {
+			key, out := p.a.devx(create(umem.Number(), v.at, v.start, v.length, 0), 16)
+			number := prm.NumberOf(out)<<8 | 0x42
+			if err := umem.Close(); !errors.Is(err, syscall.EBUSY) {
+				t.Errorf("freed under a key: %v", err)
+			}
+			p.qb.post(newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).raddr(v.start+100, number).data(to, uint32(v.length-100), dst.LKey()))
+			if c := p.qb.send.waitCQE(); c.Opcode != prm.CQERequester || !bytes.Equal(p.b.mem.get(to, int(v.length-100)), p.a.mem.get(from+v.first+100, int(v.length-100))) {
+				t.Errorf("a READ from %#x of %+v: %+v", v.start, v, c)
+			}
+			p.b.mem.put(to, []byte("written"))
+			p.qb.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(v.start+v.length-7, number).data(to, 7, dst.LKey()))
+			if c := p.qb.send.waitCQE(); c.Opcode != prm.CQERequester || string(p.a.mem.get(from+v.first+v.length-7, 7)) != "written" {
+				t.Errorf("a WRITE to the end of %+v: %+v", v, c)
+			}
+			if err := key.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, in := range map[string][]byte{
+			"another umem":          create(umem.Number()+1, 0, from, size, 0),
+			"no bytes":              create(umem.Number(), 0, from, 0, 0),
+			"free":                  create(umem.Number(), 0, from, size, 1),
+			"longer than its pages": create(umem.Number(), 0, from, size+4096, 0),
+			"longer than memory":    create(umem.Number(), 0, from, 1<<64-1, 0),
+			"behind the umem":       create(umem.Number(), size+1, from, 1, 0),
+			"far behind the umem":   create(umem.Number(), 1<<64-4096, from, 1, 0),
+		} {
+			if _, err := p.a.ctx.Exec(0, in, 16); err == nil {
+				t.Errorf("%s: a key", name)
+			}
+		}
+		if err := umem.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestKeyWithList makes keys whose list stands in the command. Entries of a KSM have the same

@@ -13,7 +13,7 @@ import (
 type mkeyObject struct {
 	ctx       *Context
 	eng       *engine.MKey // nil: the key is guest.region
-	guest     *guestKey    // nil: no guest made it
+	guest     *guestKey    // nil: a program's key with a list
 	octowords uint32       // room of the list
 	uid       uint16
 	mode      uint8 // prm.AccessMode*
@@ -26,10 +26,11 @@ type mkeyObject struct {
 	memory, wire reportFormat
 }
 
-// guestKey is the additional state of a guest's key. A key for physical addresses is a region of
-// the engine. A key whose list comes in parts keeps the parts until the last one has come.
+// guestKey is the additional state of a guest's key, and of a program's key of a umem. A key for physical addresses
+// or of a umem is a region of the engine. A key whose list comes in parts keeps the parts until the last one has come.
 type guestKey struct {
-	region *engine.Region // mode PA; nil: none
+	region *engine.Region // mode PA, or the memory of umem; nil: none
+	umem   *Umem          // nil: none
 
 	// mkeyObject.mu guards the following fields.
 	charged int64  // its part of Context.listBytes
@@ -93,8 +94,7 @@ func (o *mkeyObject) found() bool {
 	return true
 }
 
-// keyList reports whether the keys of an access mode have lists of other keys. Those of the other
-// modes have physical addresses, which only a guest's kernel may name.
+// keyList reports whether the keys of an access mode have lists of other keys.
 func keyList(mode uint8) bool { return mode == prm.AccessModeKLM || mode == prm.AccessModeKSM }
 
 // createMKey executes CREATE_MKEY.
@@ -104,10 +104,12 @@ func (c *Context) createMKey(x *prm.Call) error {
 	switch {
 	case err != nil:
 		return err
+	case (!c.guest || x.UID != 0) && m.Mode == prm.AccessModeMTT:
+		return c.createOnUmem(x, pd, &m)
 	case m.ListUmem:
 		return refuse(prm.CmdBadParam, synNotSupported, "a list in a umem is not supported")
 	case (!c.guest || x.UID != 0) && !keyList(m.Mode):
-		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: lists of keys are supported, KLM (%d) and KSM (%d)", m.Mode, prm.AccessModeKLM, prm.AccessModeKSM)
+		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: memory of a umem, MTT (%d), and lists of keys are supported, KLM (%d) and KSM (%d)", m.Mode, prm.AccessModeMTT, prm.AccessModeKLM, prm.AccessModeKSM)
 	case m.Mode == prm.AccessModePA:
 		return c.createPhysical(x, pd, &m)
 	case m.Mode > prm.AccessModeKSM:
@@ -172,7 +174,7 @@ func (c *Context) enterKey(x *prm.Call, o *mkeyObject) error {
 func (o *mkeyObject) closeEngine() error {
 	var err error
 	if o.eng == nil {
-		err = o.guest.region.Close()
+		err = o.guest.closeRegion()
 	} else {
 		err = o.eng.Close()
 	}

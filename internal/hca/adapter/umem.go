@@ -89,6 +89,49 @@ func (c *Context) createUmem(x *prm.Call) error {
 	return nil
 }
 
+// keyOfUmem is what the users of a umem call its memory keys.
+const keyOfUmem = "memory key"
+
+// closeRegion destroys a key that is a region.
+func (k *guestKey) closeRegion() error {
+	err := k.region.Close()
+	if err == nil && k.umem != nil {
+		k.umem.users.Leave(keyOfUmem)
+	}
+	return err
+}
+
+// createOnUmem executes a program's CREATE_MKEY in mode MTT. The key's first byte has the place in its page that
+// its address has.
+func (c *Context) createOnUmem(x *prm.Call, pd *PD, m *prm.MKeyContext) error {
+	u, err := find(c, x, "umem", c.umems, m.Umem)
+	switch {
+	case err != nil:
+		return err
+	case m.Free || m.Len == 0:
+		return refuse(prm.CmdBadParam, synValue, "a key of umem %#x, free or without bytes", m.Umem)
+	case len(u.at) != 1:
+		return refuse(prm.CmdBadParam, synNotSupported, "umem %#x has %d pieces of memory: a key takes one", m.Umem, len(u.at))
+	}
+	// Programs that leave the size of a page out mean the smallest.
+	page := uint64(1) << max(m.LogPage, 12)
+	s := &u.at[0]
+	begin, end := s.Addr&^(pinPage-1), (s.Addr+s.Len+pinPage-1)&^(pinPage-1)
+	first := (s.Addr+m.UmemOffset)&^(page-1) + m.Start&(page-1)
+	if m.UmemOffset > s.Len || first < begin || first > end || m.Len > end-first {
+		return refuse(prm.CmdBadParam, synMemory, "%d bytes from %#x, at %#x of umem %#x: it has %d bytes from %#x", m.Len, m.Start, m.UmemOffset, m.Umem, s.Len, s.Addr)
+	}
+	if err := u.users.Enter(x.Command.String(), keyOfUmem); err != nil {
+		return err
+	}
+	e, err := pd.eng.NewRegion(engine.RegionAttr{Memory: programMemory{s.Mem}, Start: first, Addr: m.Start, Length: m.Len, Access: accessOf(m.Access), Prefer: c.nextKey() | uint32(m.Tag)})
+	if err != nil {
+		u.users.Leave(keyOfUmem)
+		return err
+	}
+	return c.enterKey(x, &mkeyObject{ctx: c, guest: &guestKey{region: e, umem: u}, uid: x.UID, mode: m.Mode})
+}
+
 // place returns the memory of a queue in a umem.
 func (c *Context) place(x *prm.Call, what string, number uint32, off uint64) (*Umem, Segments, error) {
 	u, err := find(c, x, "umem", c.umems, number)

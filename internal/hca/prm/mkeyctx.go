@@ -32,6 +32,11 @@ type MKeyContext struct {
 	// The list of the layout in the command, for a key that is not free.
 	ListOctowords uint32
 	ListUmem      bool // the list is in a umem
+
+	// The memory of a key in mode MTT that a program makes: the kernel, which alone has addresses for an adapter, lets
+	// it name a umem.
+	Umem       uint32
+	UmemOffset uint64
 }
 
 // ParseCreateMKey decodes the context in a CREATE_MKEY.
@@ -44,6 +49,7 @@ func ParseCreateMKey(in []byte) (m MKeyContext) {
 		Start: f(0x80, 64), Len: f(0xc0, 64), BSFOctowords: uint32(f(0x100, 32)), Octowords: uint32(f(0x1a0, 32)),
 		Crypto: f(0x1e3, 2) != 0, Length64: f(0x60, 1) != 0, LogPage: uint8(f(0x1da, 6)),
 		ListUmem: Bits(in, 0x61, 1) != 0, ListOctowords: uint32(Bits(in, 0x300, 32)),
+		Umem: uint32(Bits(in, 0x320, 32)), UmemOffset: Bits(in, 0x340, 64),
 	}
 	for _, a := range []struct {
 		off int
