@@ -168,6 +168,7 @@ func newWrapped(op string, kek []byte, a *Attr) (*DEK, error) {
 	if err := a.check(op, wrapOverhead); err != nil {
 		return nil, err
 	}
+	defer oneThread()()
 	w, err := newKeyWrap(op, kek)
 	if err != nil {
 		return nil, err
@@ -193,6 +194,7 @@ func (a *Attr) check(op string, extra int) error {
 
 // newDEK makes a DEK of a key in plaintext, whose length has been checked.
 func newDEK(op string, a *Attr, key []byte) (*DEK, error) {
+	defer oneThread()()
 	d := &DEK{pd: a.PD, opaque: a.Opaque, size: a.Size, hasKeyTag: a.HasKeyTag}
 	var err error
 	if d.memory, err = allocate(); err != nil {

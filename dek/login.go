@@ -138,6 +138,7 @@ func (c *Context) loginLocked(op string, a LoginAttr) (*Login, error) {
 	l := &Login{ctx: c, credential: s.credentials[a.CredentialID], kek: s.keks[a.ImportKEKID]}
 	admitted := false
 	if l.credential != nil && l.kek != nil && len(a.Credential) == WrappedCredentialSize {
+		defer oneThread()()
 		w, err := newKeyWrap(op, l.kek.bytes())
 		if err != nil {
 			return nil, err

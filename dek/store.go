@@ -138,6 +138,7 @@ func (s *Store) put(op string, to map[uint32]*secret, id uint32, value []byte, r
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer oneThread()()
 	old := to[id]
 	switch {
 	case old != nil && !replace:

@@ -35,6 +35,7 @@ func Wrap(kek, plaintext []byte) ([]byte, error) {
 	if err := checkKEK(op, kek); err != nil {
 		return nil, err
 	}
+	defer oneThread()()
 	w, err := newKeyWrap(op, kek)
 	if err != nil {
 		return nil, err
@@ -59,6 +60,7 @@ func Unwrap(kek, wrapped []byte) ([]byte, error) {
 	if err := checkKEK(op, kek); err != nil {
 		return nil, err
 	}
+	defer oneThread()()
 	w, err := newKeyWrap(op, kek)
 	if err != nil {
 		return nil, err

@@ -167,17 +167,25 @@ func (g *pciGuest) lines(until string) string {
 	return said
 }
 
+// text returns what the console has said so far.
+func (g *pciGuest) text() string {
+	g.t.Helper()
+	text, err := os.ReadFile(g.console)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return string(text)
+}
+
 // wait waits for something in the text of the console.
 func (g *pciGuest) wait(what string, there func(console string) bool) {
 	g.t.Helper()
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		text, err := os.ReadFile(g.console)
+		text := g.text()
 		switch {
-		case err != nil:
-			g.t.Fatal(err)
-		case there(string(text)):
+		case there(text):
 			return
-		case bytes.Contains(text, []byte("Kernel panic")):
+		case strings.Contains(text, "Kernel panic"):
 			g.t.Fatalf("%s: the kernel has panicked", g.name)
 		}
 		select {

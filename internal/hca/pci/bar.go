@@ -21,6 +21,7 @@ const (
 	regDoorbell     = 0x18
 	regInitializing = 0x1fc
 	regHealth       = 0x200
+	regHealthReset  = 0x238
 	regHealthSynd   = 0x23c
 	regTimerHigh    = 0x1000
 	regTimerLow     = 0x1004
@@ -38,7 +39,13 @@ const (
 	queueLogStride  = 6
 	queueAlignment  = 4096
 
-	healthFirmwareError = 0x10 // syndrome: firmware internal error
+	healthFirmwareError = 0x1    // syndrome: firmware internal error
+	healthReset         = 1 << 7 // the driver is to reset the function (RFR)
+
+	// The state of the function's interface, in regQueueLow. It is disabled by a fatal error, until a driver sets
+	// the address of its commands again.
+	nicStateShift, nicStateMask = 8, 7
+	nicDisabled                 = 1
 )
 
 // ReadConfig reads from the configuration space.
@@ -96,7 +103,11 @@ func (d *Device) register(off uint64) uint32 {
 	case regQueueHigh:
 		return uint32(d.queueAddr >> 32)
 	case regQueueLow:
-		return uint32(d.queueAddr) | queueLogEntries<<4 | queueLogStride
+		return uint32(d.queueAddr) | d.nicState<<nicStateShift | queueLogEntries<<4 | queueLogStride
+	case regHealthReset:
+		if d.health != 0 {
+			return healthReset << 24
+		}
 	case regHealthSynd:
 		return d.health << 16
 	}
@@ -120,7 +131,14 @@ func (d *Device) WriteBAR(off uint64, b []byte) {
 		d.mu.Unlock()
 	case regQueueLow:
 		d.mu.Lock()
-		d.queueAddr = d.queueAddr&^0xffffffff | uint64(v&^(queueAlignment-1))
+		addr, disabled := d.queueAddr&^0xffffffff|uint64(v&^(queueAlignment-1)), d.nicState == nicDisabled
+		d.mu.Unlock()
+		state := v >> nicStateShift & nicStateMask
+		if disabled && state != nicDisabled {
+			d.reset(false) // a driver that recovers from a fatal error begins anew
+		}
+		d.mu.Lock()
+		d.queueAddr, d.nicState = addr, state
 		d.mu.Unlock()
 	case regDoorbell:
 		d.ring(v)

@@ -52,6 +52,7 @@ type Device struct {
 	config    configSpace
 	queueAddr uint64 // of the command queue; 0: there is none
 	health    uint32 // syndrome; 0: healthy
+	nicState  uint32 // of regQueueLow
 	half      halfDoorbell
 	fw        *firmware // nil: not attached
 	pending   uint32    // commands that were rung
@@ -79,12 +80,18 @@ func (d *Device) Attach(mem adapter.Memory, irq Interrupts) {
 
 // Reset makes the device as it is after power-on. When it has returned, nothing that the
 // guest asked for before touches its memory or raises interrupts.
-func (d *Device) Reset() {
+func (d *Device) Reset() { d.reset(true) }
+
+// reset is Reset, which keeps the configuration space unless config is set.
+func (d *Device) reset(config bool) {
 	d.mu.Lock()
 	fw := d.fw
 	d.fw, d.pending, d.queueAddr = nil, 0, 0
-	d.config.init(vectors)
-	d.masterChanged() // before the objects are destroyed: that may not be seen in memory
+	if config {
+		d.config.init(vectors)
+		d.nicState = 0
+		d.masterChanged() // before the objects are destroyed: that may not be seen in memory
+	}
 	for d.working {
 		d.idle.Wait()
 	}
@@ -127,7 +134,7 @@ func (d *Device) clock() uint64 { return uint64(time.Since(d.opened)) }
 func (d *Device) fail() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.health = healthFirmwareError
+	d.health, d.nicState = healthFirmwareError, nicDisabled
 }
 
 // Receive takes a frame from the network. It keeps nothing of it.

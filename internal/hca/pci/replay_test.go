@@ -352,3 +352,31 @@ func TestUserCommands(t *testing.T) {
 		t.Errorf("a user that has gone: %v", st)
 	}
 }
+
+// TestFatal fails an adapter in use. Linux's driver resets the function only if the bit RFR is set, waits until the
+// interface is disabled, and begins anew by the address of its commands, which the function must take in its initial state.
+func TestFatal(t *testing.T) {
+	d := booted(t, Config{})
+	for range 2 {
+		d.dev.Fail()
+		if h := d.read32(regHealthSynd); h != healthFirmwareError<<16 {
+			t.Errorf("health %#x, want syndrome %#x", h, healthFirmwareError)
+		}
+		if r := d.read32(regHealthReset); r != healthReset<<24 {
+			t.Errorf("the register with RFR has %#x", r)
+		}
+		if q := d.read32(regQueueLow); q>>nicStateShift&nicStateMask != nicDisabled {
+			t.Errorf("the interface is not disabled: %#x", q)
+		}
+		d.start()
+		if h, r, q := d.read32(regHealthSynd), d.read32(regHealthReset), d.read32(regQueueLow); h != 0 || r != 0 || q>>nicStateShift&nicStateMask != 0 {
+			t.Errorf("health %#x, RFR %#x, queue %#x after the driver began anew", h, r, q)
+		}
+		boot := readBoot(t)
+		for i, c := range boot[:20] {
+			if status, out := d.exec(c.In, len(c.Out)); status != deliverOK || out[0] != c.Out[0] {
+				t.Fatalf("command %d: delivery %#x, status %#x", i, status, out[0])
+			}
+		}
+	}
+}
