@@ -445,8 +445,8 @@ func TestReportTail(t *testing.T) {
 		for _, in := range []Input{From(bytes.NewReader(make([]byte, tc.length))), FromAt(bytes.NewReader(make([]byte, tc.length)), int64(tc.length))} {
 			report, err := Run(t.Context(), tc.job, To(io.Discard), in)
 			if tc.tail == truncated {
-				if !errors.Is(err, syscall.EINVAL) {
-					t.Errorf("%v of %d bytes: %v, want EINVAL", tc.job.Signature, tc.length, err)
+				if !errors.Is(err, syscall.EINVAL) || !errors.Is(err, io.ErrUnexpectedEOF) {
+					t.Errorf("%v of %d bytes: %v, want EINVAL and ErrUnexpectedEOF", tc.job.Signature, tc.length, err)
 				}
 				continue
 			}

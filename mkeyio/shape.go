@@ -1,11 +1,14 @@
 package mkeyio
 
 import (
+	"fmt"
+	"io"
 	"math"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/geometry"
+	"github.com/softmkey/softmkey/operr"
 )
 
 const (
@@ -116,8 +119,8 @@ func (s *shape) cut(want int64) {
 // bytes in it after the last complete block.
 func (s *shape) length(n int64) (out, tail int64, err error) {
 	if missing := s.in.Missing(n); missing > 0 {
-		return 0, 0, failure.New("mkeyio run", syscall.EINVAL, "input of %d bytes: block %d has only %d of the %d bytes of its field, the stream was truncated",
-			n, n/s.in.Stride(), s.in.Field-missing, s.in.Field)
+		return 0, 0, &operr.Error{Op: "mkeyio run", Errno: syscall.EINVAL, Err: io.ErrUnexpectedEOF,
+			Reason: fmt.Sprintf("input of %d bytes: block %d has only %d of the %d bytes of its field, the stream was truncated", n, n/s.in.Stride(), s.in.Field-missing, s.in.Field)}
 	}
 	data := s.in.Data(n)
 	if s.out.Signed() && data/s.out.Block > (math.MaxInt64-data)/s.out.Field {

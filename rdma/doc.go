@@ -14,7 +14,7 @@
 //   - alternate paths, and queues that are resized: [AttrAltPath], [AttrPathMigState], [AttrCap];
 //   - events of ports and of the whole device, which only adapters with a firmware raise:
 //     [EventPortActive], [EventPortErr], [EventGIDChange], [EventDeviceFatal];
-//   - [StatusError] and [FlagNames], which only packages below verbs use.
+//   - [FlagNames], which only packages below verbs use.
 //
 // The package contains only values, which can be printed, compared and copied.
 package rdma

@@ -67,3 +67,13 @@ type StatusError Status
 
 // Error returns the status in words.
 func (e StatusError) Error() string { return Status(e).String() }
+
+// Timeout reports whether the peer did not answer, or was not ready, within all retries. It
+// has the meaning of net.Error's.
+func (e StatusError) Timeout() bool {
+	switch Status(e) {
+	case StatusRetryExcErr, StatusRNRRetryExcErr, StatusRespTimeoutErr:
+		return true
+	}
+	return false
+}

@@ -116,7 +116,7 @@ type WC struct {
 	InvalidatedKey uint32 // with WithInv
 	QPNum          uint32
 	SrcQP          uint32
-	Err            error // reason of a failure in words; not nil if Status is not StatusSuccess
+	Err            error // reason of a failure in words, which wraps the StatusError; not nil if Status is not StatusSuccess
 }
 
 // SGE is an entry of a scatter/gather list: Length bytes from address Addr of

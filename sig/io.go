@@ -2,11 +2,13 @@ package sig
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/fullio"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // ioStep is the approximate number of bytes of data that a Reader or Writer
@@ -96,9 +98,14 @@ func stripBlocks(t *Transform, dst, src []byte, first uint64, end bool) ([]byte,
 	case !end || tail == 0:
 		return data, nil
 	case tail > f.Block():
-		return data, failure.New("sig read", syscall.EINVAL, "the stream ends inside the field of block %d", first+uint64(n))
+		return data, truncated("sig read", fmt.Sprintf("the stream ends inside the field of block %d", first+uint64(n)))
 	}
 	return append(data, src[n*f.Stride():]...), nil
+}
+
+// truncated is the error of a stream that ends inside a field.
+func truncated(op, reason string) error {
+	return &operr.Error{Op: op, Errno: syscall.EINVAL, Reason: reason, Err: io.ErrUnexpectedEOF}
 }
 
 // Writer writes data as a stream of blocks and fields.
@@ -183,7 +190,7 @@ func NewReaderAt(src io.ReaderAt, f Format, size int64) (*ReaderAt, error) {
 	case size < 0:
 		return nil, failure.New(op, syscall.EINVAL, "stream of %d bytes: must not be negative", size)
 	case size%int64(f.Stride()) > int64(f.Block()):
-		return nil, failure.New(op, syscall.EINVAL, "the stream of %d bytes ends inside the field of block %d", size, size/int64(f.Stride()))
+		return nil, truncated(op, fmt.Sprintf("the stream of %d bytes ends inside the field of block %d", size, size/int64(f.Stride())))
 	}
 	return &ReaderAt{src: src, strip: t, size: size}, nil
 }

@@ -159,7 +159,7 @@ func TestReaderWriterErrors(t *testing.T) {
 		}
 		return len(b), err
 	}
-	if n, err := read(bytes.NewReader(stream[:2*516+514])); n != 1024 || !errors.Is(err, syscall.EINVAL) {
+	if n, err := read(bytes.NewReader(stream[:2*516+514])); n != 1024 || !errors.Is(err, syscall.EINVAL) || !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("truncated in a field: %d, %v", n, err)
 	}
 	if n, err := read(bytes.NewReader(stream[:2*516+512])); n != 3*512 || err != nil {

@@ -48,8 +48,8 @@
 //
 // # Concurrency
 //
-// Everything but a [Chain] is safe for concurrent use. Objects may be closed in any order;
-// closing an object that others use returns EBUSY. When the Close of a region or of a memory
+// Everything but a [Chain] is safe for concurrent use. An object is closed after those that
+// use it; before that, Close returns EBUSY and names their kinds. When the Close of a region or of a memory
 // key returns, no request accesses its memory.
 //
 // # What is not emulated

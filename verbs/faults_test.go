@@ -2,10 +2,13 @@ package verbs_test
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
@@ -56,6 +59,35 @@ func TestFaults(t *testing.T) {
 			t.Logf("b: %+v", b.dev.Transport().Counters())
 		})
 	}
+}
+
+// TestLostConnection asks the reason of a request that the peer did not answer, and of one that was flushed then.
+func TestLostConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := openFaulty(t, netem.NewNetwork(1, netem.Faults{}, nil), "2001:db8::1")
+		defer a.dev.Transport().Close()
+		gone := a.qp.Endpoint()
+		gone.GID, gone.QPN = netip.MustParseAddr("2001:db8::2"), 0x77
+		if err := a.qp.Connect(gone, &verbs.ConnectOptions{MTU: 1024, Timeout: 8}); err != nil {
+			t.Fatal(err)
+		}
+		for id := range uint64(2) {
+			if err := a.qp.Start().ID(id).Send().Inline([]byte("lost")).Complete(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, want := range []verbs.Status{verbs.StatusRetryExcErr, verbs.StatusWRFlushErr} {
+			var wc [1]verbs.WC
+			for a.cq.Poll(wc[:]) == 0 {
+				time.Sleep(time.Second)
+			}
+			var status verbs.StatusError
+			var timeout interface{ Timeout() bool }
+			if !errors.As(wc[0].Err, &status) || verbs.Status(status) != want || !errors.As(wc[0].Err, &timeout) || timeout.Timeout() != (want == verbs.StatusRetryExcErr) {
+				t.Errorf("%v: %v", want, wc[0].Err)
+			}
+		}
+	})
 }
 
 func openFaulty(t *testing.T, network *netem.Network, addr string) *side {

@@ -7,6 +7,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/fifo"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 var requestPool = sync.Pool{New: func() any { return new(engine.SendRequest) }}
@@ -156,12 +157,30 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 	if c.Status != StatusSuccess || r.Flags&SendSignaled != 0 || f.attr.SignalAll {
 		ok = f.attr.SendCQ.push(&WC{
 			ID: r.ID, Status: c.Status, Opcode: r.Op.Opcode(), ByteLen: c.ByteLen,
-			QPNum: f.e.Num(), SrcQP: c.SrcQP, Err: c.Err,
+			QPNum: f.e.Num(), SrcQP: c.SrcQP, Err: reason(c),
 		}, false)
 	}
 	f.sq.posted--
 	free(r)
 	return ok
+}
+
+// statusError is the reason of a failed request. A program can ask it for the status, and for
+// Timeout.
+type statusError struct {
+	rdma.StatusError
+	error
+}
+
+func (e *statusError) Error() string   { return e.error.Error() }
+func (e *statusError) Unwrap() []error { return []error{e.StatusError, e.error} }
+
+// reason returns the reason of a failed request, nil for one that succeeded.
+func reason(c *engine.Completion) error {
+	if c.Status == StatusSuccess {
+		return nil
+	}
+	return &statusError{rdma.StatusError(c.Status), c.Err}
 }
 
 // NextRecv implements engine.Front.
@@ -177,7 +196,7 @@ func (f *front) NextRecv() *engine.RecvRequest {
 func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) {
 	wc := WC{
 		ID: r.ID, Status: c.Status, Opcode: c.Op, Flags: c.Flags, ByteLen: c.ByteLen, Imm: c.Imm, InvalidatedKey: c.InvKey,
-		QPNum: f.e.Num(), SrcQP: c.SrcQP, Err: c.Err,
+		QPNum: f.e.Num(), SrcQP: c.SrcQP, Err: reason(c),
 	}
 	if f.attr.SRQ != nil {
 		f.attr.SRQ.recycle(r)

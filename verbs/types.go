@@ -11,22 +11,23 @@ import (
 // Aliases for the types of package rdma, so that a program needs only one
 // import. The documentation of package rdma lists the names that have no alias.
 type (
-	Access    = rdma.Access    // rights to memory, or of a peer through a QP
-	AH        = rdma.AH        // the address of a peer
-	AttrMask  = rdma.AttrMask  // tells which fields of a QPModify are set
-	EventType = rdma.EventType // type of an asynchronous event
-	GID       = rdma.GID       // global identifier
-	MTU       = rdma.MTU       // path MTU
-	Opcode    = rdma.Opcode    // the operation that a completion reports
-	QPModify  = rdma.QPModify  // attributes of a QP
-	QPType    = rdma.QPType    // transport service of a QP
-	SendFlags = rdma.SendFlags // flags of a send request
-	SGE       = rdma.SGE       // entry of a scatter/gather list
-	State     = rdma.State     // state of a QP
-	Status    = rdma.Status    // result of a work request
-	Strided   = rdma.Strided   // entry of an interleaved layout
-	WC        = rdma.WC        // work completion
-	WCFlags   = rdma.WCFlags   // tells which fields of a WC are valid
+	Access      = rdma.Access      // rights to memory, or of a peer through a QP
+	AH          = rdma.AH          // the address of a peer
+	AttrMask    = rdma.AttrMask    // tells which fields of a QPModify are set
+	EventType   = rdma.EventType   // type of an asynchronous event
+	GID         = rdma.GID         // global identifier
+	MTU         = rdma.MTU         // path MTU
+	Opcode      = rdma.Opcode      // the operation that a completion reports
+	QPModify    = rdma.QPModify    // attributes of a QP
+	QPType      = rdma.QPType      // transport service of a QP
+	SendFlags   = rdma.SendFlags   // flags of a send request
+	SGE         = rdma.SGE         // entry of a scatter/gather list
+	State       = rdma.State       // state of a QP
+	Status      = rdma.Status      // result of a work request
+	StatusError = rdma.StatusError // a Status as an error
+	Strided     = rdma.Strided     // entry of an interleaved layout
+	WC          = rdma.WC          // work completion
+	WCFlags     = rdma.WCFlags     // tells which fields of a WC are valid
 )
 
 // Aliases for types of packages mkey and sig that programs with memory keys use.

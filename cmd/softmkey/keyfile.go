@@ -58,7 +58,7 @@ func warnReadable(f *os.File) {
 // already names.
 func reason(err error) error {
 	var refused *operr.Error
-	if errors.As(err, &refused) && refused.Err == nil {
+	if errors.As(err, &refused) && (refused.Err == nil || refused.Err == io.ErrUnexpectedEOF) { // the reason says where a file ends
 		return errors.New(refused.Reason)
 	}
 	return err
