@@ -167,7 +167,7 @@ func (g *pciGuest) lines(until string) string {
 	return said
 }
 
-// text returns what the console has said so far.
+// text returns all that the machine has printed on its console so far.
 func (g *pciGuest) text() string {
 	g.t.Helper()
 	text, err := os.ReadFile(g.console)

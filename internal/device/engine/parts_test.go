@@ -40,7 +40,8 @@ func TestReadInParts(t *testing.T) {
 		how := lossyKey{sign: true, start: 3<<32 + 8}
 		xm, ym := x.lossyMemory(reads, size, false, how, nil), y.lossyMemory(reads, size, false, how, nil)
 		rand.NewChaCha8([32]byte{1}).Read(ym.b)
-		// Whether the window is small when a READ begins depends on what has been lost by then.
+		// A READ is sent in parts if the congestion window is small when it begins. That depends on the packets that
+		// the network has lost by then, so the test repeats the READs until some were sent in parts.
 		for round := range rounds {
 			clear(xm.b)
 			for i := range reads {

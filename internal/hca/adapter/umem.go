@@ -89,7 +89,8 @@ func (c *Context) createUmem(x *prm.Call) error {
 	return nil
 }
 
-// keyOfUmem is what the users of a umem call its memory keys.
+// keyOfUmem is the kind under which a umem counts the memory keys whose bytes are its own. An error of its
+// deregistration names the kind.
 const keyOfUmem = "memory key"
 
 // closeRegion destroys a key that is a region.

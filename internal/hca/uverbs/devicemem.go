@@ -192,6 +192,13 @@ type mrObject struct {
 	watched *watched // nil: the memory is not watched
 }
 
+// unmap ends the mapping of a dma-buf, which the region no longer uses.
+func (o mrObject) unmap() {
+	if o.mapped != nil {
+		unix.Munmap(o.mapped)
+	}
+}
+
 func (o mrObject) close() error {
 	if err := o.Close(); err != nil {
 		return err
@@ -199,9 +206,7 @@ func (o mrObject) close() error {
 	if o.dm != nil {
 		o.dm.registrations--
 	}
-	if o.mapped != nil {
-		unix.Munmap(o.mapped)
-	}
+	o.unmap()
 	if o.watched != nil {
 		o.dev.unwatch(o.watched)
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -112,8 +113,8 @@ func TestDeviceMemory(t *testing.T) {
 	}
 }
 
-// TestDMABufRefused registers what is no dma-buf, or is not all of one. TestDMABuf of interop registers dma-bufs,
-// in a guest whose kernel makes them.
+// TestDMABufRefused asks for regions of descriptors that are no dma-buf, and of ranges that no dma-buf can have. The
+// test TestDMABuf of interop makes regions of real ones, in a guest whose kernel has an exporter.
 func TestDMABufRefused(t *testing.T) {
 	p := newProgram(t, newDevice(t, nil))
 	pd := p.pd()
@@ -139,6 +140,41 @@ func TestDMABufRefused(t *testing.T) {
 			num(regDMABufIOVA, v.iova), num(regDMABufFD, uint64(v.fd)), num(regDMABufAccess, uint64(v.access)), p.out(regDMABufLKey, 4), p.out(regDMABufRKey, 4))
 		if errno != v.want {
 			t.Errorf("%s: %v, want %v", name, errno, v.want)
+		}
+	}
+}
+
+// TestDMABufUnmapped looks for the mapping behind a region of a dma-buf: it ends with the region, and with the file of a
+// program that ends without a word.
+func TestDMABufUnmapped(t *testing.T) {
+	for _, deregisters := range []bool{true, false} {
+		p := newProgram(t, newDevice(t, nil))
+		pd, err := p.file.ctx.AllocPD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mapped, err := unix.Mmap(-1, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mr, err := p.file.ctx.RegDMABuf(pd, mapped, 0x1000, uint32(rdma.LocalWrite))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := p.file.objects.add(mrObject{MR: mr, mapped: mapped})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Msync(mapped, unix.MS_ASYNC); err != nil {
+			t.Fatal(err)
+		}
+		if deregisters {
+			p.must(objMR, mrDestroy, num(attrHandle, uint64(h)))
+		} else {
+			p.file.Close()
+		}
+		if _, _, errno := unix.Syscall(unix.SYS_MSYNC, uintptr(unsafe.Pointer(&mapped[0])), pageSize, unix.MS_ASYNC); errno != unix.ENOMEM {
+			t.Errorf("deregistered %v: the memory is still mapped: %v", deregisters, errno)
 		}
 	}
 }

@@ -184,8 +184,13 @@ func (f *File) end() {
 		}
 		err := f.ctx.Close()
 		f.dev.notClosed(err)
-		if err == nil { // nothing uses the regions on it any more
+		if err == nil { // nothing uses the memory of regions any more
 			f.dm.release()
+			for _, o := range f.objects.objects {
+				if m, ok := o.(mrObject); ok {
+					m.unmap()
+				}
+			}
 		}
 		for _, o := range f.objects.objects {
 			if x, ok := o.(*xrcdObject); ok {
