@@ -25,6 +25,7 @@ type Config struct {
 	KeyStore  *dek.Store      // nil: an empty one that takes plaintext keys
 	Tracer    Tracer          // nil: no trace
 	Strict    bool            // as in engine.Options
+	Opened    time.Time       // when the counter of Device.Clock was 0; the zero value: now
 
 	// SingleBlock makes the AES-XTS engine one that reports single-block, little-endian
 	// tweaks in place of multi-block, big-endian ones.
@@ -49,11 +50,10 @@ type Config struct {
 
 // Device is an adapter with one port.
 type Device struct {
-	cfg    Config
-	eng    *engine.Device
-	store  *dek.Store
-	opened time.Time
-	gids   atomic.Pointer[[]GIDEntry] // replaced as a whole
+	cfg   Config
+	eng   *engine.Device
+	store *dek.Store
+	gids  atomic.Pointer[[]GIDEntry] // replaced as a whole
 
 	next numbers
 
@@ -81,7 +81,10 @@ func Open(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{cfg: cfg, eng: eng, store: store, opened: time.Now(), contexts: make(map[*Context]struct{})}
+	if cfg.Opened.IsZero() {
+		cfg.Opened = time.Now()
+	}
+	d := &Device{cfg: cfg, eng: eng, store: store, contexts: make(map[*Context]struct{})}
 	var gids []GIDEntry
 	if eng.Addr().IsValid() {
 		gids = gidTable(eng.Addr())
@@ -116,4 +119,4 @@ func (d *Device) Close() error {
 
 // Clock returns the free-running counter that completions are stamped with: it counts
 // nanoseconds.
-func (d *Device) Clock() uint64 { return uint64(time.Since(d.opened)) }
+func (d *Device) Clock() uint64 { return uint64(time.Since(d.cfg.Opened)) }

@@ -35,6 +35,7 @@ func init() {
 		prm.CmdDestroyUmem:   destroyer(func(c *Context) map[uint32]*Umem { return c.umems }),
 		prm.CmdCreateCQ:      (*Context).commandCreateCQ,
 		prm.CmdDestroyCQ:     destroyer(func(c *Context) map[uint32]*CQ { return c.cqs }),
+		prm.CmdQueryCQ:       (*Context).queryCQ,
 		prm.CmdModifyCQ:      (*Context).modifyCQ,
 		prm.CmdCreateQP:      (*Context).commandCreateQP,
 		prm.CmdDestroyQP:     destroyer(func(c *Context) map[uint32]*QP { return c.qps }),

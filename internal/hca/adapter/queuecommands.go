@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"math/bits"
+	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
@@ -211,13 +212,16 @@ func (c *Context) queryXRCSRQ(x *prm.Call) error {
 	return nil
 }
 
-// modifyCQ executes MODIFY_CQ: the moderation of events.
+// modifyCQ executes MODIFY_CQ: the moderation of events, or another ring.
 func (c *Context) modifyCQ(x *prm.Call) error {
 	q, err := c.cq(x, prm.NumberOf(x.In))
 	if err != nil {
 		return err
 	}
 	m := prm.ParseModifyCQ(x.In)
+	if x.Mod == prm.CQResize {
+		return c.resizeCQ(x, q, m.Fields)
+	}
 	if x.Mod != 0 || m.Fields&^(prm.CQPeriod|prm.CQCount|prm.CQMode) != 0 {
 		return refuse(prm.CmdBadParam, synNotSupported, "modifier %d, fields %#x: only period (%#x), count (%#x) and mode (%#x) can be changed", x.Mod, m.Fields, prm.CQPeriod, prm.CQCount, prm.CQMode)
 	}
@@ -234,6 +238,49 @@ func (c *Context) modifyCQ(x *prm.Call) error {
 		count = m.Count
 	}
 	return q.Moderate(count, period)
+}
+
+// resizeCQ executes MODIFY_CQ with the modifier that moves a queue to another ring.
+func (c *Context) resizeCQ(x *prm.Call, q *CQ, fields uint32) error {
+	const all = prm.CQLogSize | prm.CQPageOffset | prm.CQPageSize
+	m := prm.ParseCreateCQ(x.In)
+	switch {
+	case fields != all:
+		return refuse(prm.CmdBadParam, synNotSupported, "fields %#x of a new ring: must be %#x, its size, the size of its pages and the offset in the first", fields, all)
+	case m.RingUmemValid:
+		return refuse(prm.CmdBadParam, synNotSupported, "CQ %#x: a new ring on a umem is not supported", q.number)
+	}
+	size := 64
+	if m.CQE128 {
+		size = 128
+	}
+	_, ring, err := c.ringOf(x, "the new ring", false, 0, 0, m.Pages(size))
+	if err != nil {
+		return err
+	}
+	return q.Resize(ring, 1<<m.LogSize, size)
+}
+
+// queryCQ executes QUERY_CQ.
+func (c *Context) queryCQ(x *prm.Call) error {
+	q, err := c.cq(x, prm.NumberOf(x.In))
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ci, err := q.db.load32(prm.DoorbellCI); err == nil {
+		q.consumer = q.producer - q.behind(ci)
+	}
+	m := prm.CQContext{CQE128: q.cqeSize == 128, IgnoreOverrun: q.attr.IgnoreOverrun, LogSize: uint8(bits.TrailingZeros32(q.entries)), EQN: uint8(q.attr.EQN)}
+	if u := q.attr.UAR; u != nil {
+		m.UAR = u.number
+	}
+	prm.PutCQ(x.Out, m, prm.CQState{
+		Failed: q.failed, Armed: q.arm.armed, Consumer: q.consumer, Producer: q.producer,
+		Period: uint16(q.arm.period / time.Microsecond), Count: uint16(q.arm.count),
+	})
+	return nil
 }
 
 // allocXRCD executes ALLOC_XRCD.

@@ -152,6 +152,10 @@ func (d *Device) writeUAR(off uint64, b []byte) {
 	page, at := off/prm.UARSize, off%prm.UARSize
 	switch len(b) {
 	case 4: // a guest of 32 bits writes halves; the second one completes the doorbell
+		if at == uarArmEQ || at == uarEQ { // these are words
+			d.doorbell(at, be.Uint32(b), 0)
+			return
+		}
 		d.mu.Lock()
 		if at&4 == 0 {
 			d.half = halfDoorbell{page: page, at: at, high: be.Uint32(b)}

@@ -122,7 +122,7 @@ func (c *call) hashOf(t *ether.TIR) error {
 }
 
 func (f *firmware) createTIR(c *call) error {
-	t := ether.TIR{Direct: c.in32(ctxIn+0x20, 4) == 0, RQ: c.in32(ctxIn+0xe8, 24), RQT: c.in32(ctxIn+0x108, 24)}
+	t := ether.TIR{Direct: c.in32(ctxIn+0x20, 4) == 0, RQ: c.in32(ctxIn+0xe8, 24), RQT: c.in32(ctxIn+0x108, 24), Own: c.flag(tirOwn)}
 	if err := f.needDomain(c.in32(ctxIn+0x128, 24)); err != nil {
 		return err
 	}
@@ -141,8 +141,11 @@ const (
 	tirSelfLB = 1 << 4
 )
 
-// modifyTIR changes the hash. Frames of the guest to itself are not looped back, so that
-// their blocking changes nothing.
+// tirOwn is the place of the bit that lets a TIR take unicast frames of the port itself: the lower one of
+// self_lb_block. The bit above it, for multicast, has no effect: such frames are not looped back.
+const tirOwn = ctxIn + 0x127
+
+// modifyTIR changes the hash, and whether the TIR takes the port's own frames.
 func (f *firmware) modifyTIR(c *call) error {
 	mask := prm.Bits(c.In, 0x80, 64)
 	if bad := mask &^ (tirHash | tirSelfLB); bad != 0 {
@@ -157,6 +160,9 @@ func (f *firmware) modifyTIR(c *call) error {
 	return f.port.ModifyTIR(c.number(), func(t *ether.TIR) {
 		if mask&tirHash != 0 {
 			t.Hash, t.Symmetric, t.Key, t.Fields = hash.Hash, hash.Symmetric, hash.Key, hash.Fields
+		}
+		if mask&tirSelfLB != 0 {
+			t.Own = c.flag(tirOwn)
 		}
 	})
 }

@@ -69,6 +69,7 @@ func (f *firmware) enableHCA(c *call) error {
 		return err
 	}
 	f.port = ether.New(ether.Config{Memory: f.dev.dma, Resolve: physical(f.rdma.ctx), Transmit: f.dev.transmit, Clock: f.dev.clock, Trace: f.traceQueue})
+	f.port.SetAddresses(f.vport.unicast)
 	return nil
 }
 

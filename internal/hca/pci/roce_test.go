@@ -152,3 +152,15 @@ func TestMulticastGroups(t *testing.T) {
 		}
 	}
 }
+
+// TestOneClock compares the timer in BAR 0 with the clock of completions: Linux relates both to the time of day by the
+// timer.
+func TestOneClock(t *testing.T) {
+	d := booted(t, Config{})
+	timer := func() uint64 { return uint64(d.dev.register(regTimerHigh))<<32 | uint64(d.dev.register(regTimerLow)) }
+	before := timer()
+	at := d.dev.firmware().rdma.dev.Clock()
+	if after := timer(); at < before || at > after {
+		t.Errorf("the clock of completions is %d, between %d and %d of the timer", at, before, after)
+	}
+}

@@ -139,6 +139,9 @@ func (f *firmware) modifyNICVPort(c *call) error {
 	case selected&nicAddresses == 0:
 	case list == listUnicast:
 		v.unicast = addrs
+		if f.port != nil {
+			f.port.SetAddresses(addrs)
+		}
 	case list == listMulticast:
 		v.multicast = addrs
 	}

@@ -141,7 +141,7 @@ var commands = map[Command]Spec{
 	CmdQueryEQ:           {"QUERY_EQ", Queries, "EQ", free, 0, 0, ByDriver},
 	CmdCreateCQ:          {"CREATE_CQ", Makes, OfCQ, making(0x60), CmdDestroyCQ, 1024, byAll},
 	CmdDestroyCQ:         {"DESTROY_CQ", Destroys, OfCQ, bare, 0, 0, byAll},
-	CmdQueryCQ:           {"QUERY_CQ", Queries, OfCQ, free, 0, 0, ByDEVX},
+	CmdQueryCQ:           {"QUERY_CQ", Queries, OfCQ, answering(0x50), 0, 0, byGuest | ByDEVX},
 	CmdModifyCQ:          {"MODIFY_CQ", Changes, OfCQ, making(0x30), 0, 0, byGuest | ByDEVX},
 	CmdCreateQP:          {"CREATE_QP", Makes, OfQP, making(0x110), CmdDestroyQP, 4096, byAll},
 	CmdDestroyQP:         {"DESTROY_QP", Destroys, OfQP, bare, 0, 0, byAll},

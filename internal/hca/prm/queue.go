@@ -75,6 +75,17 @@ const (
 	CQMode   = 1 << 4
 )
 
+// Fields of a MODIFY_CQ with the modifier CQResize.
+const (
+	CQLogSize    = 1 << 0
+	CQPageOffset = 1 << 1
+	CQPageSize   = 1 << 2
+)
+
+// CQResize is the modifier of a MODIFY_CQ that moves the queue to another ring. Its context and its list are those
+// of a CREATE_CQ.
+const CQResize = 1
+
 // When the period of an event's moderation begins.
 const (
 	PeriodFromEvent      = 0 // at the last event
@@ -91,6 +102,32 @@ type ModifyCQ struct {
 // ParseModifyCQ decodes a MODIFY_CQ.
 func ParseModifyCQ(in []byte) ModifyCQ {
 	return ModifyCQ{Fields: uint32(Bits(in, 0x60, 32)), Mode: uint8(Bits(in, cqcOff+0x0f, 2)), Period: uint16(Bits(in, cqcOff+0x84, 12)), Count: uint16(Bits(in, cqcOff+0x90, 16))}
+}
+
+// CQState is the part of the answer to a QUERY_CQ that changes while the queue is in use.
+type CQState struct {
+	Failed             bool // it takes no more completions
+	Armed              bool
+	Period, Count      uint16
+	Consumer, Producer uint32 // 24 bits
+}
+
+// PutCQ encodes the answer to a QUERY_CQ.
+func PutCQ(out []byte, c CQContext, s CQState) {
+	c.Put(out)
+	const overflow, armed, fired = 0x9, 0x9, 0xa
+	state := uint64(fired)
+	if s.Armed {
+		state = armed
+	}
+	if s.Failed {
+		SetBits(out, cqcOff, 4, overflow)
+	}
+	SetBits(out, cqcOff+0x14, 4, state)
+	SetBits(out, cqcOff+0x84, 12, uint64(s.Period))
+	SetBits(out, cqcOff+0x90, 16, uint64(s.Count))
+	SetBits(out, cqcOff+0x148, 24, uint64(s.Consumer&0xffffff))
+	SetBits(out, cqcOff+0x168, 24, uint64(s.Producer&0xffffff))
 }
 
 // RMPContext is a CREATE_RMP: a receive queue that QPs share.

@@ -2,6 +2,8 @@ package ether
 
 import (
 	"bytes"
+	"net"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -84,6 +86,7 @@ type Port struct {
 	rqts     map[uint32]*rqt
 	tirs     map[uint32]*TIR
 	steer    steering
+	own      []net.HardwareAddr // the port's unicast addresses
 	counts   Counters
 	noBuffer [256]uint64 // by counter set
 
@@ -370,9 +373,24 @@ func (p *Port) transmit() error {
 	return nil
 }
 
-// put sends a frame. p.mu is held, and released while it is sent.
+// SetAddresses tells the port which unicast addresses are its own.
+func (p *Port) SetAddresses(own []net.HardwareAddr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.own = own
+}
+
+func (p *Port) isOwn(frame []byte) bool {
+	return slices.ContainsFunc(p.own, func(a net.HardwareAddr) bool { return bytes.Equal(a, frame[:6]) })
+}
+
+// put sends a frame. p.mu is held, and released while it is sent. A frame to an address of the port stays in it if a
+// TIR takes such frames: those of ethtool's loopback test.
 func (p *Port) put(frame []byte) {
 	p.counts.Sent[kindOf(frame)].add(frame)
+	if p.isOwn(frame) && p.take(frame, true) {
+		return
+	}
 	p.mu.Unlock()
 	defer p.mu.Lock()
 	p.cfg.Transmit(frame)
@@ -383,17 +401,24 @@ func (p *Port) Receive(frame []byte) {
 	if len(frame) < headerEthernet || len(frame) > MaxFrame {
 		return
 	}
-	l := parse(frame)
-	fields := fieldsOf(frame, &l)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return
 	}
-	delivered := false
+	if !p.take(frame, false) {
+		p.counts.Unmatched++
+	}
+}
+
+// take delivers a frame to the TIRs that the tables find for it, or, if it is the port's own, to those that take such
+// frames. It reports whether there was one. p.mu is held.
+func (p *Port) take(frame []byte, own bool) (delivered bool) {
+	l := parse(frame)
+	fields := fieldsOf(frame, &l)
 	p.steer.walk(&fields, func(id uint32) {
 		t := p.tirs[id]
-		if t == nil {
+		if t == nil || own && !t.Own {
 			return
 		}
 		var cqe prm.EthernetCQE
@@ -403,9 +428,7 @@ func (p *Port) Receive(frame []byte) {
 			p.deliver(q, frame, &cqe)
 		}
 	})
-	if !delivered {
-		p.counts.Unmatched++
-	}
+	return delivered
 }
 
 // deliver puts a frame into the next entry of a receive queue. p.mu is held.

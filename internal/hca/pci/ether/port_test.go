@@ -3,6 +3,7 @@ package ether
 import (
 	"bytes"
 	"errors"
+	"net"
 	"syscall"
 	"testing"
 	"time"
@@ -276,5 +277,37 @@ func TestReceiveParts(t *testing.T) {
 	got := make([]byte, len(frame))
 	if err := errors.Join(r.mem.Read(buffers, got[:40]), r.mem.Read(buffers+0x1000, got[40:])); err != nil || !bytes.Equal(got, frame) {
 		t.Errorf("received %x, %v, want %x", got, err, frame)
+	}
+}
+
+// TestOwnFrames sends a frame to the port's own address: it stays in the port if a TIR takes such frames, and goes to the
+// network otherwise.
+func TestOwnFrames(t *testing.T) {
+	r := newRig(t)
+	r.steer(1)
+	frame := frameOf(t, echo)
+	r.port.SetAddresses([]net.HardwareAddr{frame[:6]})
+	r.put(buffers+0x1000, frame[30:])
+	send := func() { r.post(prm.OpSend, 0, 0, frame[:30], buffers+0x1000, len(frame)-30, testLKey) }
+	send()
+	if got := <-r.sent; !bytes.Equal(got, frame) {
+		t.Errorf("sent %x, want %x", got, frame)
+	}
+	r.cq.next(t)
+	for id := range r.port.tirs {
+		if err := r.port.ModifyTIR(id, func(t *TIR) { t.Own = true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.receive(0, 0x1000)
+	send()
+	for _, want := range []prm.CQEOpcode{prm.CQERecv, prm.CQERequester} {
+		if cqe, _ := prm.ParseCQE(r.cq.next(t)); cqe.Opcode != want {
+			t.Errorf("completion %+v, want %v", cqe, want)
+		}
+	}
+	got := make([]byte, len(frame))
+	if err := r.mem.Read(buffers, got); err != nil || !bytes.Equal(got, frame) || len(r.sent) > 0 {
+		t.Errorf("received %x, %v; %d frames were sent", got, err, len(r.sent))
 	}
 }

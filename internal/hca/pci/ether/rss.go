@@ -37,6 +37,7 @@ type TIR struct {
 	Symmetric bool // source and destination are exchangeable
 	Key       [40]byte
 	Fields    uint32 // hash*
+	Own       bool   // it also takes unicast frames that the port itself has sent
 }
 
 // rqt is a table of receive queues.
