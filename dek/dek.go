@@ -65,7 +65,7 @@ type PD interface {
 
 // Attr describes a new DEK (struct mlx5dv_dek_init_attr).
 type Attr struct {
-	Size      KeySize
+	Size      KeySize // 0: by the length of Key
 	HasKeyTag bool    // the key is followed by a keytag
 	Opaque    [8]byte // plaintext metadata, which Query returns
 
@@ -185,6 +185,9 @@ func newWrapped(op string, kek []byte, a *Attr) (*DEK, error) {
 func (a *Attr) check(op string, extra int) error {
 	if a.Size > Size256 {
 		return failure.New(op, syscall.EINVAL, "key size %d: must be 0 (128 bit) or 1 (256 bit)", a.Size)
+	}
+	if a.Size == 0 && len(a.Key) == a.plaintextLen()+extra+Size256.Bytes()-Size128.Bytes() {
+		a.Size = Size256
 	}
 	if want := a.plaintextLen() + extra; len(a.Key) != want {
 		return failure.New(op, syscall.EINVAL, "key of %d bytes: must be %d", len(a.Key), want)

@@ -70,9 +70,9 @@ func (e Encryption) Decrypt(ctx context.Context, dst Output, src Input) (Report,
 	return e.run(ctx, dst, src, false)
 }
 
-func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool) (Report, error) {
+// job sets the defaults of e, and returns the job that encrypts or decrypts whole units.
+func (e *Encryption) job(encrypt bool) (Job, error) {
 	const op = "mkeyio encrypt"
-	start := time.Now()
 	if e.Unit == 0 {
 		e.Unit = 512
 	}
@@ -81,16 +81,39 @@ func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool
 	}
 	switch {
 	case e.DEK == nil:
-		return Report{}, failure.New(op, syscall.EINVAL, "no DEK")
-	case !slices.Contains(EncryptionUnits(), e.Unit): // before the end of the stream, which may be a unit, is read
-		return Report{}, failure.New(op, syscall.EINVAL, "data unit size %d: must be one of %v", e.Unit, EncryptionUnits())
-	case dst.checkOnly:
-		return Report{}, failure.New(op, syscall.EINVAL, "nothing to check: the input has no signature")
+		return Job{}, failure.New(op, syscall.EINVAL, "no DEK")
+	case !slices.Contains(EncryptionUnits(), e.Unit):
+		return Job{}, failure.New(op, syscall.EINVAL, "data unit size %d: must be one of %v", e.Unit, EncryptionUnits())
+	}
+	return Job{Crypto: &mkey.Crypto{EncryptOnTX: encrypt, DataUnitSize: e.Unit, InitialTweak: e.Tweak, DEK: e.DEK, KeyTag: e.KeyTag}, Progress: e.Progress}, nil
+}
+
+// View returns a view of the plaintext of a store of size bytes, as [Encryption.Encrypt] writes it: of any length but 1
+// to 15 bytes. Progress is not used. The errors are those of Encrypt.
+func (e Encryption) View(f Store, size int64) (*View, error) {
+	j, err := e.job(true)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkEnd(size); err != nil {
+		return nil, err
+	}
+	j.units = &e
+	return NewView(j, f, size)
+}
+
+func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool) (Report, error) {
+	start := time.Now()
+	job, err := e.job(encrypt)
+	if err != nil { // before the end of the stream, which may be a unit, is read
+		return Report{}, err
+	}
+	if dst.checkOnly {
+		return Report{}, failure.New("mkeyio encrypt", syscall.EINVAL, "nothing to check: the input has no signature")
 	}
 	if err := src.check(); err != nil {
 		return Report{}, err
 	}
-	job := Job{Crypto: &mkey.Crypto{EncryptOnTX: encrypt, DataUnitSize: e.Unit, InitialTweak: e.Tweak, DEK: e.DEK, KeyTag: e.KeyTag}, Progress: e.Progress}
 	if e.Step != 1 || !slices.Contains(sig.KeyBlockSizes(), e.Unit) {
 		job.units = &e
 	}
@@ -105,7 +128,7 @@ func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool
 		if err := src.readAt(tail, whole.size); err != nil {
 			return Report{}, err
 		}
-		if err := checkEnd(tail); err != nil {
+		if err := checkEnd(size); err != nil {
 			return Report{}, err
 		}
 	} else {
@@ -133,9 +156,9 @@ func wholeUnits(size int64, unit int) int64 {
 	return max(size-rest, 0)
 }
 
-// checkEnd refuses an end that is too short to be a data unit.
-func checkEnd(tail []byte) error {
-	if n := len(tail); n > 0 && n < xts.BlockSize {
+// checkEnd refuses a stream, or its end, of n bytes that are too few for a data unit.
+func checkEnd(n int64) error {
+	if n > 0 && n < xts.BlockSize {
 		return failure.New("mkeyio encrypt", syscall.EMSGSIZE, "a stream of %d bytes: AES-XTS needs 16, or none", n)
 	}
 	return nil
@@ -144,7 +167,7 @@ func checkEnd(tail []byte) error {
 // finish encrypts or decrypts the last unit, which may have any length from 16 on, and
 // writes it.
 func (e Encryption) finish(r *Report, dst Output, tail []byte, encrypt bool) error {
-	if err := checkEnd(tail); err != nil {
+	if err := checkEnd(int64(len(tail))); err != nil {
 		return err
 	}
 	c, err := e.DEK.Acquire(e.KeyTag)
@@ -195,10 +218,14 @@ func (w unitWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	if w.encrypt {
 		crypt = c.EncryptUnit
 	}
-	unit := w.e.Unit
-	first := uint64(s.off) / uint64(unit)
-	for at := 0; at < len(s.in); at += unit {
-		crypt(s.out[at:at+unit], s.in[at:at+unit], w.e.tweak(first+uint64(at/unit)))
+	number := uint64(s.off) / uint64(w.e.Unit)
+	for in, out := s.in, s.out; len(in) > 0; number++ {
+		n := w.e.Unit
+		if len(in) < n+xts.BlockSize { // the last unit has all that remains
+			n = len(in)
+		}
+		crypt(out[:n], in[:n], w.e.tweak(number))
+		in, out = in[n:], out[n:]
 	}
 	return nil, nil
 }

@@ -37,6 +37,7 @@ type View struct {
 	write, read shape // shapes of the job and of its reverse
 	granule     int64 // length of a granule in bytes of the view
 	kept        int64 // length of a granule in bytes of the store
+	last        int64 // where the last granule begins if it has a length of its own; the view's end otherwise
 	piece       int64 // largest number of bytes of the view that one operation moves, a multiple of granule
 
 	locks [64]sync.RWMutex // locks of the pieces, shared by pieces whose numbers are equal modulo 64
@@ -67,7 +68,7 @@ const pieceSize = 1 << 20
 // apart, and for a store that was truncated.
 func NewView(j Job, f Store, size int64) (*View, error) {
 	const op = "mkeyio view"
-	j = Job{Direction: j.Direction, Signature: j.Signature, Crypto: j.Crypto, Bad: j.Bad, KeepGoing: true, keepEscapes: j.keepEscapes, chunk: 1}
+	j = Job{Direction: j.Direction, Signature: j.Signature, Crypto: j.Crypto, Bad: j.Bad, KeepGoing: true, keepEscapes: j.keepEscapes, units: j.units, chunk: 1}
 	switch {
 	case f == nil:
 		return nil, failure.New(op, syscall.EINVAL, "no store is given")
@@ -91,7 +92,10 @@ func NewView(j Job, f Store, size int64) (*View, error) {
 	if v.size, _, err = v.read.length(size); err != nil {
 		return nil, err
 	}
-	if j.Crypto != nil {
+	v.last = v.size
+	if j.units != nil {
+		v.last = wholeUnits(size, j.units.Unit)
+	} else if j.Crypto != nil {
 		encrypted := size
 		if v.write.unitInInput {
 			encrypted = v.size
@@ -298,8 +302,12 @@ func (v *View) each(off, n int64, write bool, f func(w *viewWorker, from, to int
 	}
 	defer v.release(w)
 	for a := off; a < off+n; {
-		number := a / v.piece
-		b := min((number+1)*v.piece, off+n)
+		number, b := a/v.piece, off+n
+		if a >= v.last { // the last granule is in one piece
+			number = v.last / v.piece
+		} else if end := (number + 1) * v.piece; end <= v.last {
+			b = min(b, end)
+		}
 		l := &v.locks[number%int64(len(v.locks))]
 		if write {
 			l.Lock()
@@ -320,7 +328,11 @@ func (v *View) each(off, n int64, write bool, f func(w *viewWorker, from, to int
 
 // round returns the granules that a range touches.
 func (v *View) round(a, b int64) (from, to int64) {
-	return a / v.granule * v.granule, min((b+v.granule-1)/v.granule*v.granule, v.size)
+	from, to = a/v.granule*v.granule, (b+v.granule-1)/v.granule*v.granule
+	if b > v.last {
+		to = v.size
+	}
+	return min(from, v.last), min(to, v.size)
 }
 
 // storeAt returns the position in the store of a granule boundary of the view,

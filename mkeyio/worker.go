@@ -24,7 +24,7 @@ func newWorker(j *Job, s *shape, checkOnly bool) (worker, error) {
 	case checkOnly:
 		return checkWorker{check}, nil
 	case j.units != nil:
-		return unitWorker{j.units, j.Crypto.EncryptOnTX, check}, nil
+		return unitWorker{j.units, j.Crypto.EncryptOnTX == (j.Direction == TX), check}, nil
 	case j.direct():
 		return newDirectWorker(j, s, check)
 	case s.serial:
