@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/tool/luks"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
 )
 
 // volumeFlags are the flags for encrypted volumes, which are parts of files, and whose data
@@ -18,32 +22,86 @@ import (
 type volumeFlags struct {
 	step           sizeFlag
 	offset, length offsetFlag
+	luks           bool
 }
 
-func (f *volumeFlags) bind(c *cobra.Command) {
+// bind adds the flags to a command whose operand has a name.
+func (f *volumeFlags) bind(c *cobra.Command, operand string) {
 	f.step = 1
 	c.Flags().Var(&f.step, "tweak-step", "difference between the tweaks of two data units; without signatures")
-	c.Flags().Var(&f.offset, "offset", "begin at this byte of IN, a file or a block device")
-	c.Flags().Var(&f.length, "length", "process this many bytes of IN, a file or a block device (default: to its end)")
+	c.Flags().Var(&f.offset, "offset", "begin at this byte of "+operand+", a file or a block device")
+	c.Flags().Var(&f.length, "length", "use this many bytes of "+operand+", a file or a block device (default: to its end)")
+	c.Flags().BoolVar(&f.luks, "luks", false, operand+" is a volume of LUKS1 or LUKS2 with aes-xts-plain64: take offset, length, unit and tweaks from its header, and check that --dek is its volume key")
+	for _, other := range []string{"offset", "length", "unit", "tweak", "tweak-step", "kek"} {
+		exclusive(c, "luks", other)
+	}
+}
+
+// fromHeader gives the flags, and those of the crypto, the values in the header of a LUKS volume, if --luks is given.
+func (f *volumeFlags) fromHeader(crypto *cryptoFlags, name string) error {
+	if !f.luks {
+		return nil
+	}
+	in, err := openInput(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if _, ok := seekable(in); !ok {
+		return fmt.Errorf("%s: --luks needs a file or a block device", inputName(name))
+	}
+	v, err := luks.Read(in)
+	if err != nil {
+		return fmt.Errorf("%s: --luks: %w", inputName(name), err)
+	}
+	if crypto.dek == "" {
+		return fmt.Errorf("--luks needs the volume key: --dek FILE ('cryptsetup luksDump --dump-volume-key --volume-key-file FILE %s' writes it)", name)
+	}
+	key, err := readKeyFile(crypto.dek, false, dek.ParseKey)
+	if err != nil {
+		return err
+	}
+	defer clear(key)
+	switch fits, err := v.Fits(key); {
+	case err != nil:
+		return err
+	case !fits:
+		return fmt.Errorf("%s is not the volume key of %s: its digest is another", inputName(string(crypto.dek)), inputName(name))
+	}
+	f.step, f.offset = sizeFlag(v.Step), offsetFlag{v.Offset, true}
+	if v.Length >= 0 {
+		f.length = offsetFlag{v.Length, true}
+	}
+	crypto.unit.value, crypto.tweak.tweak = strconv.Itoa(v.Sector), xts.Tweak{Lo: v.Tweak}
+	return nil
+}
+
+// encryption returns the encryption without signatures that the flags describe, or nil if there are signatures or is
+// no crypto: then a key does it.
+func (f *volumeFlags) encryption(c *cobra.Command, s *mkey.Signature, crypto *mkey.Crypto) (*mkeyio.Encryption, error) {
+	var e *mkeyio.Encryption
+	if crypto != nil && s == nil {
+		e = &mkeyio.Encryption{DEK: crypto.DEK, KeyTag: crypto.KeyTag, Unit: crypto.DataUnitSize, Tweak: crypto.InitialTweak, Step: uint64(f.step)}
+	}
+	switch {
+	case c.Flags().Changed("tweak-step") && e == nil:
+		return nil, errors.New("--tweak-step needs --crypto, and no signatures: the tweaks of a key count up by 1")
+	case f.step == 0:
+		return nil, errors.New("--tweak-step 0: would encrypt all data units with one tweak")
+	case crypto != nil && s != nil && !slices.Contains(sig.KeyBlockSizes(), crypto.DataUnitSize):
+		return nil, fmt.Errorf("--unit %d with signatures: a key has data units of %v bytes", crypto.DataUnitSize, sig.KeyBlockSizes())
+	}
+	return e, nil
 }
 
 // apply hands the flags on to p. Encryption without signatures needs no key.
 func (f *volumeFlags) apply(c *cobra.Command, p *pass, s *mkey.Signature, crypto *mkey.Crypto, d mkeyio.Direction) error {
 	p.offset, p.length = max(f.offset.orNone(), 0), f.length.orNone()
-	p.parts = c.Flags().Changed("offset") || c.Flags().Changed("length")
-	if crypto != nil && s == nil {
-		p.encryption = &mkeyio.Encryption{DEK: crypto.DEK, KeyTag: crypto.KeyTag, Unit: crypto.DataUnitSize, Tweak: crypto.InitialTweak, Step: uint64(f.step)}
-		p.decrypt = crypto.EncryptOnTX == (d == mkeyio.RX)
-	}
-	switch {
-	case c.Flags().Changed("tweak-step") && p.encryption == nil:
-		return errors.New("--tweak-step needs --crypto, and no signatures: the tweaks of a key count up by 1")
-	case f.step == 0:
-		return errors.New("--tweak-step 0: would encrypt all data units with one tweak")
-	case crypto != nil && s != nil && !slices.Contains(sig.KeyBlockSizes(), crypto.DataUnitSize):
-		return fmt.Errorf("--unit %d with signatures: a key has data units of %v bytes", crypto.DataUnitSize, sig.KeyBlockSizes())
-	}
-	return nil
+	p.parts = f.offset.given || f.length.given
+	var err error
+	p.encryption, err = f.encryption(c, s, crypto)
+	p.decrypt = crypto != nil && crypto.EncryptOnTX == (d == mkeyio.RX)
+	return err
 }
 
 // part returns a part of IN, from an offset; a negative length means to its end.
@@ -56,13 +114,19 @@ func part(in *os.File, offset, length int64) (mkeyio.Input, error) {
 	if !ok {
 		return mkeyio.Input{}, fmt.Errorf("%s: --offset and --length need a file or a block device", name)
 	}
+	length, err := partLength(name, end, offset, length)
+	return mkeyio.FromAt(offsetReader{in, offset}, length), err
+}
+
+// partLength returns the length of a part of a file with end bytes; a negative length means to its end.
+func partLength(name string, end, offset, length int64) (int64, error) {
 	if offset > end || length > end-offset {
-		return mkeyio.Input{}, fmt.Errorf("%s has %d bytes: --offset and --length are beyond its end", name, end)
+		return 0, fmt.Errorf("%s has %d bytes: --offset and --length are beyond its end", name, end)
 	}
 	if length < 0 {
 		length = end - offset
 	}
-	return mkeyio.FromAt(offsetReader{in, offset}, length), nil
+	return length, nil
 }
 
 // offsetReader reads a file from an offset on.

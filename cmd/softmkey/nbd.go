@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,7 +36,9 @@ network block device protocol: qemu, nbdcopy, nbd-client, fio. The clients see t
 data. Reads check the fields and decrypt, writes sign and encrypt.
 
 --sig and the crypto flags describe IMAGE as --wire and the crypto flags of 'softmkey tx'
-do; at least one of --sig and --crypto is needed. With --present protected it is the other
+do; at least one of --sig, --crypto and --luks is needed. Without --sig, IMAGE may be a
+volume of dm-crypt, LUKS1 or LUKS2: --luks takes all but the volume key from its header.
+With --present protected it is the other
 way round: IMAGE is clean, and the clients see it with the fields of --sig. Blocks that
 they write must then have good fields.
 
@@ -67,6 +70,7 @@ field and no check, and nbd prints a warning.`,
   qemu-io -f raw -c 'read -v 0 512' 'nbd+unix:///?socket=/tmp/disk'
   softmkey nbd --sig t10dif --crypto encrypt --order before --unit 520 --dek disk.key disk.enc
   softmkey nbd --sig t10dif --present protected --read-only disk.img
+  softmkey nbd --luks --dek volume.key volume.img
   nbdcopy -- [ softmkey nbd --sig t10dif disk.dif ] disk.img`,
 		Args: operands("IMAGE"),
 		RunE: f.run,
@@ -79,6 +83,7 @@ field and no check, and nbd prints a warning.`,
 type nbdFlags struct {
 	format   sigFlag
 	crypto   cryptoFlags
+	volume   volumeFlags
 	present  choiceFlag
 	repair   choiceFlag
 	listen   string
@@ -93,7 +98,8 @@ const nbdAddress = "127.0.0.1:10809"
 func (f *nbdFlags) bind(c *cobra.Command) {
 	flags := c.Flags()
 	f.format.bind(c, "sig", "signature that IMAGE has (with --present protected: that the clients see)")
-	f.crypto.bind(c)
+	f.crypto.bindUnits(c, sizeWords(mkeyio.EncryptionUnits()))
+	f.volume.bind(c, "IMAGE")
 	f.present = choiceFlag{choices: []string{"clean", "protected"}, value: "clean"}
 	f.present.bind(c, "present", "what the clients see: clean data of a protected IMAGE, or a clean IMAGE with fields")
 	flags.StringVar(&f.listen, "listen", "", "TCP address to listen on, `ADDR:PORT` (default "+nbdAddress+")")
@@ -115,12 +121,35 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) error {
 	case len(passed) > 0 && (f.listen != "" || f.socket != ""):
 		return usage(c, errors.New("--listen and --socket cannot be used here: the program that started nbd has passed it a socket (LISTEN_FDS)"))
 	}
+	if f.volume.luks {
+		if f.crypto.crypto.value == "" {
+			f.crypto.crypto.value = "encrypt"
+		}
+		if f.crypto.crypto.value != "encrypt" || f.format.given {
+			return usage(c, errors.New("--luks: IMAGE is an encrypted volume: without --sig and --crypto decrypt"))
+		}
+		if err := f.volume.fromHeader(&f.crypto, args[0]); err != nil {
+			return err
+		}
+	}
 	job, closeKey, err := f.job(c)
 	if err != nil {
 		return err
 	}
 	defer closeKey()
-	d, err := f.open(args[0], job, &reporter{command: c.Name(), input: args[0], json: f.asJSON, errors: c.ErrOrStderr()})
+	encryption, err := f.volume.encryption(c, job.Signature, job.Crypto)
+	switch {
+	case err != nil:
+		return usage(c, err)
+	case encryption != nil && !job.Crypto.EncryptOnTX:
+		if f.volume.step != 1 || !slices.Contains(sig.KeyBlockSizes(), job.Crypto.DataUnitSize) {
+			return usage(c, errors.New("--crypto decrypt serves a plain IMAGE as its ciphertext: without --tweak-step, and with a data unit of a key"))
+		}
+		encryption = nil
+	case encryption != nil:
+		job.Crypto = nil
+	}
+	d, err := f.open(args[0], job, encryption, &reporter{command: c.Name(), input: args[0], json: f.asJSON, errors: c.ErrOrStderr()})
 	if err != nil {
 		return err
 	}
@@ -171,7 +200,7 @@ func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.Job, closeKey func(), err e
 	}
 	switch {
 	case signature == nil && f.crypto.crypto.value == "":
-		return job, closeKey, usage(c, errors.New("--sig or --crypto is missing: what does IMAGE have? ('softmkey detect IMAGE' finds signatures)"))
+		return job, closeKey, usage(c, errors.New("--sig, --crypto or --luks is missing: what does IMAGE have? ('softmkey detect IMAGE' finds signatures)"))
 	case signature == nil && (f.repair.value != "" || f.present.value == "protected"):
 		return job, closeKey, usage(c, errors.New("--repair and --present protected need the signature: give --sig"))
 	case f.present.value == "protected" && spareMetadata(f.format.format):
@@ -255,7 +284,7 @@ type nbdDevice struct {
 }
 
 // open opens IMAGE and locks it.
-func (f *nbdFlags) open(name string, job mkeyio.Job, report *reporter) (_ *nbdDevice, err error) {
+func (f *nbdFlags) open(name string, job mkeyio.Job, encryption *mkeyio.Encryption, report *reporter) (_ *nbdDevice, err error) {
 	flags := os.O_RDWR
 	if f.readOnly {
 		flags = os.O_RDONLY
@@ -278,16 +307,20 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, report *reporter) (_ *nbdDe
 	if !ok {
 		return nil, fmt.Errorf("%s: an image must be a file or a block device", name)
 	}
+	offset := max(f.volume.offset.orNone(), 0)
+	if size, err = partLength(name, size, offset, f.volume.length.orNone()); err != nil {
+		return nil, err
+	}
 	if err := lockImage(file, f.readOnly); err != nil {
 		return nil, err
 	}
-	d.Image, err = image.New(image.File{File: file}, image.Options{
-		Job: job, Size: size, ReadOnly: f.readOnly, Bad: d.bad, Kept: d.kept, Failed: d.failed,
+	d.Image, err = image.New(image.File{File: file, Offset: offset}, image.Options{
+		Job: job, Encryption: encryption, Size: size, ReadOnly: f.readOnly, Bad: d.bad, Kept: d.kept, Failed: d.failed,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, reason(err))
 	}
-	if format := jobInput(&mkeyio.Job{Direction: mkeyio.TX + mkeyio.RX - job.Direction, Signature: job.Signature, Crypto: job.Crypto}); !f.asJSON {
+	if format := jobInput(&mkeyio.Job{Direction: mkeyio.TX + mkeyio.RX - job.Direction, Signature: job.Signature, Crypto: job.Crypto}); !f.asJSON && offset == 0 {
 		suggestFormat(report.errors, file, name, format, io.ErrUnexpectedEOF)
 	}
 	if f.repair.value != "" {

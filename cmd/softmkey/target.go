@@ -282,9 +282,15 @@ func (m *targetMedium) present(s *mkey.Signature) {
 
 // damagedFile is an image with damage.
 type damagedFile struct {
-	image.File
+	file image.File
 	nvmet.DamagedStore
 }
+
+// Sync implements image.Store.
+func (d *damagedFile) Sync() error { return d.file.Sync() }
+
+// Discard implements image.Store.
+func (d *damagedFile) Discard(off, n int64) error { return d.file.Discard(off, n) }
 
 // open opens and locks an image.
 func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *nvmet.Namespace, done func() error, err error) {
@@ -334,7 +340,7 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 	if err := lockImage(file, f.readOnly); err != nil {
 		return nil, nil, err
 	}
-	damaged.File.File, damaged.Medium = file, file
+	damaged.file.File, damaged.Medium = file, file
 	view, err := image.New(&damaged, image.Options{
 		Job: m.job, Size: size, ReadOnly: f.readOnly,
 		Bad: func(*mkey.BadBlock) {}, Kept: func(uint64) {}, // the command that needed the block reports it

@@ -18,7 +18,7 @@ type transferFlags struct {
 func (f *transferFlags) bind(c *cobra.Command) {
 	f.signature.bind(c)
 	f.crypto.bindUnits(c, sizeWords(mkeyio.EncryptionUnits()))
-	f.volume.bind(c)
+	f.volume.bind(c, "IN")
 	f.bindKeepGoing(c)
 	f.pass.bind(c)
 }
@@ -27,6 +27,12 @@ func (f *transferFlags) bind(c *cobra.Command) {
 func (f *transferFlags) run(c *cobra.Command, d mkeyio.Direction, args []string) error {
 	s, err := f.signature.attributes(c)
 	if err != nil {
+		return err
+	}
+	if f.volume.luks && (f.crypto.crypto.value == "encrypt") == (d == mkeyio.TX) {
+		return usage(c, errors.New("--luks: IN is the encrypted volume: decrypt it, with tx --crypto decrypt"))
+	}
+	if err := f.volume.fromHeader(&f.crypto, args[0]); err != nil {
 		return err
 	}
 	crypto, key, err := f.crypto.attributes(c, s)
@@ -81,8 +87,8 @@ A new file with decrypted data has the mode 0600.
 Without signatures, the volumes of dm-crypt, LUKS1 and LUKS2 with aes-xts-plain64 can be
 read and written: --dek is the volume key ('cryptsetup luksDump --dump-volume-key
 --volume-key-file KEY'), --offset the offset of the data in IN, --unit its sectors, and
---tweak-step 8 counts for sectors of 4096 bytes in steps of 512, as LUKS2 does. 'cryptsetup
-luksDump' prints the offset and the size of a sector.
+--tweak-step 8 counts for sectors of 4096 bytes in steps of 512, as LUKS2 does. --luks
+takes all of that from the header of IN, and refuses a key that is not the volume's.
 
 A mask has a bit for each byte of a field, the highest for the most significant byte:
 T10-DIF 0xC0 guard, 0x30 application tag, 0x0F reference tag; CRC32 and CRC32C 0xF0;

@@ -16,7 +16,7 @@ func (f File) Discard(off, n int64) error {
 	var punch error
 	err = raw.Control(func(fd uintptr) {
 		for {
-			punch = unix.Fallocate(int(fd), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+			punch = unix.Fallocate(int(fd), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, f.Offset+off, n)
 			if punch != syscall.EINTR {
 				return
 			}

@@ -19,7 +19,7 @@ func TestDiscard(t *testing.T) {
 	if _, err := f.Write(data); err != nil {
 		t.Fatal(err)
 	}
-	if err := (File{f}).Discard(8192, 64<<10); err != nil {
+	if err := (File{f, 4096}).Discard(4096, 64<<10); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(f.Name())

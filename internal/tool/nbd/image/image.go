@@ -39,6 +39,9 @@ type Options struct {
 	// Job makes the content of the store from what the clients see. Its fields that [mkeyio.NewView]
 	// does not use are ignored, and so is Bad.
 	Job mkeyio.Job
+	// Encryption is what the store has in place of the result of Job, which has then neither signature nor crypto;
+	// nil: the result of Job.
+	Encryption *mkeyio.Encryption
 
 	Size     int64 // length of the store
 	ReadOnly bool  // nothing is written: Flush has nothing to do
@@ -88,7 +91,12 @@ func New(s Store, o Options) (*Image, error) {
 	m := &Image{store: s, o: o, failures: make(map[failureKind]struct{})}
 	o.Job.Bad = m.found
 	var err error
-	if m.View, err = mkeyio.NewView(o.Job, s, o.Size); err != nil {
+	if o.Encryption != nil {
+		m.View, err = o.Encryption.View(s, o.Size)
+	} else {
+		m.View, err = mkeyio.NewView(o.Job, s, o.Size)
+	}
+	if err != nil {
 		return nil, err
 	}
 	m.flusher.sync = s.Sync
@@ -104,7 +112,7 @@ func New(s Store, o Options) (*Image, error) {
 			m.block = int64(seen.Stride())
 		}
 	}
-	m.discard = o.Job.Signature == nil && o.Job.Crypto != nil
+	m.discard = o.Encryption != nil || o.Job.Signature == nil && o.Job.Crypto != nil
 	return m, nil
 }
 

@@ -1,0 +1,262 @@
+// Package luks reads the headers of encrypted volumes: those of LUKS1 (LUKS On-Disk Format Specification 1.2.3) and of
+// LUKS2 (LUKS2 On-Disk Format Specification 1.1.0). It tells where the data is and how it is encrypted, and whether a
+// volume key is the right one. It does not unlock key slots.
+package luks
+
+import (
+	"bytes"
+	"crypto/pbkdf2"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Volume is what a header says of its volume.
+type Volume struct {
+	Version int   // 1 or 2
+	Offset  int64 // of the data, in bytes
+	Length  int64 // of the data; -1: to the end of the device
+	Sector  int   // bytes of a data unit
+	Step    int   // difference between the tweaks of two data units
+	Tweak   uint64
+	KeySize int // bytes of the volume key
+	digests []digest
+}
+
+// digest is the proof of a volume key: PBKDF2 of it.
+type digest struct {
+	hash       func() hash.Hash
+	salt       []byte
+	iterations int
+	value      []byte
+}
+
+// ErrNoHeader is the error for a device that does not begin with a header of LUKS.
+var ErrNoHeader = errors.New("no header of LUKS1 or LUKS2")
+
+// The bounds of what is read and computed for a header that anybody may have written.
+const (
+	mostHeader     = 4 << 20 // bytes of a header of LUKS2 (section 2.1)
+	mostIterations = 100_000_000
+	sector         = 512
+)
+
+var hashes = map[string]func() hash.Hash{"sha1": sha1.New, "sha224": sha256.New224, "sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New}
+
+var (
+	magic1 = []byte("LUKS\xba\xbe\x00\x01")
+	magic2 = []byte("LUKS\xba\xbe\x00\x02")
+)
+
+// Read reads the header at the beginning of a device. Its errors name what is wrong in the header.
+func Read(r io.ReaderAt) (*Volume, error) {
+	head := make([]byte, 4096)
+	n, err := r.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	head = head[:n]
+	switch {
+	case bytes.HasPrefix(head, magic1):
+		return read1(head)
+	case bytes.HasPrefix(head, magic2):
+		return read2(r, head)
+	}
+	return nil, ErrNoHeader
+}
+
+// text returns a field of characters, which ends at its first zero.
+func text(b []byte) string {
+	s, _, _ := bytes.Cut(b, []byte{0})
+	return string(s)
+}
+
+func read1(b []byte) (*Volume, error) {
+	const size = 592
+	if len(b) < size {
+		return nil, fmt.Errorf("the header of LUKS1 has %d bytes, and this device %d", size, len(b))
+	}
+	be := binary.BigEndian
+	v := &Volume{Version: 1, Offset: int64(be.Uint32(b[104:])) * sector, Length: -1, Sector: sector, Step: 1, KeySize: int(be.Uint32(b[108:]))}
+	if err := cipher(text(b[8:40]) + "-" + text(b[40:72])); err != nil {
+		return nil, err
+	}
+	if err := v.addDigest(text(b[72:104]), b[132:164], int(be.Uint32(b[164:])), b[112:132]); err != nil {
+		return nil, err
+	}
+	return v, v.check()
+}
+
+// cipher refuses all encryptions but AES-XTS with tweaks that count from the beginning.
+func cipher(name string) error {
+	if name != "aes-xts-plain64" && name != "aes-xts-plain" {
+		return fmt.Errorf("cipher %q: softmkey has aes-xts-plain64", name)
+	}
+	return nil
+}
+
+func (v *Volume) addDigest(name string, salt []byte, iterations int, value []byte) error {
+	h := hashes[name]
+	switch {
+	case h == nil:
+		return fmt.Errorf("hash %q of the key's digest: softmkey has sha1 and SHA-2", name)
+	case iterations <= 0 || iterations > mostIterations:
+		return fmt.Errorf("%d iterations of the key's digest: must be 1 to %d", iterations, mostIterations)
+	}
+	v.digests = append(v.digests, digest{h, salt, iterations, value})
+	return nil
+}
+
+func (v *Volume) check() error {
+	switch {
+	case v.KeySize != 32 && v.KeySize != 64:
+		return fmt.Errorf("a volume key of %d bytes: AES-XTS has keys of 32 and 64 bytes", v.KeySize)
+	case v.Offset < 0 || v.Length < -1:
+		return fmt.Errorf("the data begins at %d and has %d bytes", v.Offset, v.Length)
+	case !slices.Contains([]int{512, 1024, 2048, 4096}, v.Sector):
+		return fmt.Errorf("sectors of %d bytes: LUKS has 512, 1024, 2048 and 4096", v.Sector)
+	}
+	return nil
+}
+
+// metadata is the part of LUKS2's JSON area that is needed (chapter 3).
+type metadata struct {
+	Keyslots map[string]struct {
+		KeySize int `json:"key_size"`
+	} `json:"keyslots"`
+	Segments map[string]struct {
+		Type       string   `json:"type"`
+		Offset     string   `json:"offset"`
+		Size       string   `json:"size"`
+		Tweak      string   `json:"iv_tweak"`
+		Encryption string   `json:"encryption"`
+		Sector     int      `json:"sector_size"`
+		Integrity  any      `json:"integrity"`
+		Flags      []string `json:"flags"`
+	} `json:"segments"`
+	Digests map[string]struct {
+		Type       string   `json:"type"`
+		Keyslots   []string `json:"keyslots"`
+		Segments   []string `json:"segments"`
+		Hash       string   `json:"hash"`
+		Iterations int      `json:"iterations"`
+		Salt       string   `json:"salt"`
+		Digest     string   `json:"digest"`
+	} `json:"digests"`
+	Config struct {
+		Requirements struct {
+			Mandatory []string `json:"mandatory"`
+		} `json:"requirements"`
+	} `json:"config"`
+}
+
+func read2(r io.ReaderAt, b []byte) (*Volume, error) {
+	if len(b) < 4096 {
+		return nil, fmt.Errorf("the header of LUKS2 has 4096 bytes or more, and this device %d", len(b))
+	}
+	size := binary.BigEndian.Uint64(b[8:])
+	if size < 4096 || size > mostHeader {
+		return nil, fmt.Errorf("a header of %d bytes: LUKS2 has 16 KiB to 4 MiB", size)
+	}
+	all := make([]byte, size)
+	if _, err := io.ReadFull(io.NewSectionReader(r, 0, int64(size)), all); err != nil {
+		return nil, fmt.Errorf("the header of %d bytes: %w", size, err)
+	}
+	sum := all[0x1c0:0x200]
+	want := bytes.Clone(sum)
+	clear(sum)
+	h := hashes[text(b[0x48:0x68])]
+	if h == nil {
+		return nil, fmt.Errorf("checksum %q of the header: softmkey has sha1 and SHA-2", text(b[0x48:0x68]))
+	}
+	s := h()
+	s.Write(all)
+	if got := s.Sum(nil); !bytes.Equal(got, want[:len(got)]) {
+		return nil, errors.New("the checksum of the header is wrong: cryptsetup repair mends it from the second header")
+	}
+	var m metadata
+	if err := json.Unmarshal([]byte(text(all[4096:])), &m); err != nil {
+		return nil, fmt.Errorf("the JSON area: %w", err)
+	}
+	return m.volume()
+}
+
+func (m *metadata) volume() (*Volume, error) {
+	if need := m.Config.Requirements.Mandatory; len(need) > 0 {
+		return nil, fmt.Errorf("the volume requires %s", strings.Join(need, ", "))
+	}
+	g, ok := m.Segments["0"]
+	switch {
+	case len(m.Segments) != 1 || !ok || g.Type != "crypt":
+		return nil, fmt.Errorf("%d segments: softmkey reads volumes with one, of type crypt", len(m.Segments))
+	case g.Integrity != nil:
+		return nil, errors.New("the volume has integrity (dm-integrity) below the encryption")
+	}
+	v := &Volume{Version: 2, Length: -1, Sector: g.Sector}
+	if err := cipher(g.Encryption); err != nil {
+		return nil, err
+	}
+	var err error
+	if v.Offset, err = strconv.ParseInt(g.Offset, 10, 64); err != nil {
+		return nil, fmt.Errorf("segment offset %q", g.Offset)
+	}
+	if g.Size != "dynamic" {
+		if v.Length, err = strconv.ParseInt(g.Size, 10, 64); err != nil || v.Length < 0 {
+			return nil, fmt.Errorf("segment size %q", g.Size)
+		}
+	}
+	if v.Tweak, err = strconv.ParseUint(g.Tweak, 10, 64); err != nil {
+		return nil, fmt.Errorf("segment iv_tweak %q", g.Tweak)
+	}
+	v.Step = g.Sector / sector // dm-crypt counts tweaks in sectors of 512 bytes
+	for _, d := range m.Digests {
+		if !slices.Contains(d.Segments, "0") || d.Type != "pbkdf2" {
+			continue
+		}
+		salt, err1 := base64.StdEncoding.DecodeString(d.Salt)
+		value, err2 := base64.StdEncoding.DecodeString(d.Digest)
+		if err := errors.Join(err1, err2); err != nil || len(value) == 0 || len(value) > sha512.Size {
+			return nil, fmt.Errorf("the digest of the volume key %q with salt %q", d.Digest, d.Salt)
+		}
+		if err := v.addDigest(d.Hash, salt, d.Iterations, value); err != nil {
+			return nil, err
+		}
+		for _, slot := range d.Keyslots {
+			if n := m.Keyslots[slot].KeySize; n > 0 {
+				v.KeySize = n
+			}
+		}
+	}
+	if len(v.digests) == 0 {
+		return nil, errors.New("no digest of the volume key, by which a wrong key could be told")
+	}
+	if v.KeySize == 0 {
+		v.KeySize = 64 // no slot is left; the digest decides
+	}
+	return v, v.check()
+}
+
+// Fits reports whether a key is the volume's.
+func (v *Volume) Fits(key []byte) (bool, error) {
+	for _, d := range v.digests {
+		got, err := pbkdf2.Key(d.hash, string(key), d.salt, d.iterations, len(d.value))
+		if err != nil {
+			return false, err
+		}
+		if subtle.ConstantTimeCompare(got, d.value) == 1 {
+			return true, nil
+		}
+	}
+	return false, nil
+}

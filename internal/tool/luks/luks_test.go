@@ -1,0 +1,117 @@
+package luks
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+)
+
+// read returns a file of testdata: headers that cryptsetup 2.6.1 has made with `luksFormat --type luks1`, and with
+// `--type luks2 --sector-size 4096`, and their volume keys.
+func read(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestRead(t *testing.T) {
+	for name, want := range map[string]Volume{
+		"luks1": {Version: 1, Offset: 2 << 20, Length: -1, Sector: 512, Step: 1, KeySize: 64},
+		"luks2": {Version: 2, Offset: 1 << 20, Length: -1, Sector: 4096, Step: 8, KeySize: 64},
+	} {
+		v, err := Read(bytes.NewReader(read(t, name)))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		key := read(t, name+".key")
+		if ok, err := v.Fits(key); !ok || err != nil {
+			t.Errorf("%s: its key: %v, %v", name, ok, err)
+		}
+		key[5] ^= 1
+		if ok, err := v.Fits(key); ok || err != nil {
+			t.Errorf("%s: another key: %v, %v", name, ok, err)
+		}
+		v.digests = nil
+		if v.Version != want.Version || v.Offset != want.Offset || v.Length != want.Length || v.Sector != want.Sector || v.Step != want.Step || v.Tweak != want.Tweak || v.KeySize != want.KeySize {
+			t.Errorf("%s: %+v, want %+v", name, *v, want)
+		}
+	}
+}
+
+// withArea returns a header of LUKS2 with another JSON area, and the checksum of that.
+func withArea(t testing.TB, area []byte) []byte {
+	b := read(t, "luks2")
+	clear(b[4096:])
+	copy(b[4096:], area)
+	clear(b[0x1c0:0x200])
+	s := hashes["sha256"]()
+	s.Write(b)
+	copy(b[0x1c0:], s.Sum(nil))
+	return b
+}
+
+func areaOf(t testing.TB) []byte { return []byte(text(read(t, "luks2")[4096:])) }
+
+// sealed returns a header of LUKS2 in whose JSON area a text is another one.
+func sealed(t testing.TB, old, now string) []byte {
+	area := areaOf(t)
+	if !bytes.Contains(area, []byte(old)) {
+		t.Fatalf("%q is not in the header", old)
+	}
+	return withArea(t, bytes.Replace(area, []byte(old), []byte(now), 1))
+}
+
+func TestRefusals(t *testing.T) {
+	luks1 := func(change func(b []byte)) []byte {
+		b := read(t, "luks1")
+		change(b)
+		return b
+	}
+	for reason, b := range map[string][]byte{
+		"no header of LUKS":             []byte("LUKS\xba\xbe\x00\x03 of a later time"),
+		"592 bytes, and this device 40": read(t, "luks1")[:40],
+		`cipher "aes-cbc-plain64"`:      luks1(func(b []byte) { copy(b[40:], "cbc-plain64\x00") }),
+		"48 bytes: AES-XTS":             luks1(func(b []byte) { binary.BigEndian.PutUint32(b[108:], 48) }),
+		`hash "whirlpool"`:              luks1(func(b []byte) { copy(b[72:], "whirlpool\x00") }),
+		"0 iterations":                  luks1(func(b []byte) { clear(b[164:168]) }),
+		"and this device 2000":          read(t, "luks2")[:2000],
+		"header of 16384 bytes":         read(t, "luks2")[:8192],
+		"checksum of the header":        bytes.Replace(read(t, "luks2"), []byte(`"32768"`), []byte(`"32769"`), 1),
+		`cipher "aes-xts-benbi`:         sealed(t, `"aes-xts-plain64","sector_size"`, `"aes-xts-benbi64","sector_size"`),
+		"sectors of 8192 bytes":         sealed(t, `"sector_size":4096`, `"sector_size":8192`),
+		"integrity":                     sealed(t, `"sector_size":4096`, `"sector_size":4096,"integrity":{"type":"hmac(sha256)"}`),
+		"2 segments":                    sealed(t, `"segments":{`, `"segments":{"1":{"type":"linear"},`),
+		"no digest of the volume key":   sealed(t, `"pbkdf2","keyslots"`, `"argon2","keyslots"`),
+		"JSON area":                     sealed(t, `{`, `[`),
+	} {
+		_, err := Read(bytes.NewReader(b))
+		if err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%v, want %q", err, reason)
+		}
+	}
+	if _, err := Read(bytes.NewReader(nil)); !errors.Is(err, ErrNoHeader) {
+		t.Error(err)
+	}
+}
+
+// FuzzRead reads headers, and headers of LUKS2 whose checksum is right.
+func FuzzRead(f *testing.F) {
+	f.Add(read(f, "luks1"))
+	f.Add(read(f, "luks2"))
+	f.Add(areaOf(f))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, b := range [][]byte{b, withArea(t, b)} {
+			v, err := Read(bytes.NewReader(b))
+			if err == nil && (v.Offset < 0 || v.Length < -1 || v.Sector < 512 || v.Step < 1) {
+				t.Errorf("%+v", *v)
+			}
+		}
+	})
+}
