@@ -1,7 +1,7 @@
 # The targets people use. What each does is in scripts/, so that it can be read. bench,
-# interop, guests, uml, links, clients and docs need what `make setup` installs.
+# interop, guests, two-guests, uml, links, clients and docs need what `make setup` installs.
 
-.PHONY: build install release images demo test test-all long setup fuzz bench growth links clients docs generate interop guests guests-hostile uml clean
+.PHONY: build install release images demo test test-all long setup fuzz bench growth links clients docs generate interop guests guests-hostile two-guests uml clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
@@ -57,6 +57,10 @@ interop:
 # Virtual machines with adapters of softmkey pci; needs root.
 guests:
 	cd interop && go test -v -count=1 -timeout 60m -run 'TestPCI' .
+
+# Two virtual machines with an adapter each: ibv_rc_pingpong and NVMe over RDMA with T10-PI, with the time of each step.
+two-guests: build
+	cd interop && go run ./cmd/twoguests
 
 # A guest, a monitor and a network that do what they like, for an hour against `softmkey pci`.
 guests-hostile:

@@ -15,7 +15,7 @@ func TestPCIKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("virtual machines boot in the long form")
 	}
-	examples := []string{"crypto", "signature", "blocks", "layout", "domains", "pipelining", "objects"}
+	examples := []string{"crypto", "signature", "blocks", "layout", "domains", "pipelining", "objects", "completions"}
 	parts := map[string]string{"objects": "atomics events import windows"}
 	script, steps, programs := "step gids eventually gid ffff 3\n", []string{"gids"}, []string(nil)
 	dir := t.TempDir()

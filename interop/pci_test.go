@@ -113,14 +113,7 @@ func qemuCommand(t *testing.T, socket, parameters string, image guest.Image) *ex
 	if err != nil {
 		t.Fatal(err)
 	}
-	libs := filepath.Join(root, "usr/lib/x86_64-linux-gnu")
-	return exec.Command(filepath.Join(root, "usr/lib64/ld-linux-x86-64.so.2"), "--library-path", libs, filepath.Join(root, "usr/bin/qemu-system-x86_64"),
-		"-L", filepath.Join(root, "usr/share/qemu"), "-L", filepath.Join(root, "usr/share/seabios"),
-		"-M", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "512", "-object", "memory-backend-memfd,id=m0,size=512M,share=on", "-machine", "memory-backend=m0",
-		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-monitor", "none", "-nic", "none",
-		"-kernel", image.Kernel, "-initrd", image.Initramfs,
-		"-append", "console=ttyS0 no_timer_check mitigations=off "+parameters,
-		"-device", fmt.Sprintf(`{"driver":"vfio-user-pci","socket":{"path":%q,"type":"unix"}}`, socket))
+	return guest.QEMU(root, socket, parameters, image)
 }
 
 // order has the guest's /script, which runs obey of /init, do a step, and waits for its result.
@@ -197,6 +190,18 @@ func (g *pciGuest) wait(what string, there func(console string) bool) {
 			g.t.Fatalf("%s: no line %q", g.name, what)
 		}
 	}
+}
+
+// after returns the rest of the first line on the console that begins with a text.
+func (g *pciGuest) after(text string) string {
+	g.t.Helper()
+	for line := range strings.Lines(g.text()) {
+		if rest, ok := strings.CutPrefix(line, text); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	g.t.Fatalf("%s: no line begins with %q", g.name, text)
+	return ""
 }
 
 // done fails the test unless the guest's /script has come to its end and each of its steps has

@@ -59,7 +59,7 @@ func Build(kernel, dir string, more ...string) (Image, error) {
 		func(a *archive) error { return addModules(a, filepath.Join(kernel, "lib/modules"), wanted) },
 		func(a *archive) error { return addPrograms(a, slices.Concat(programs, more)) },
 		func(a *archive) error { return addProvider(a, "rxe", rxeProvider) },
-		func(a *archive) error { return addPeers(a, dir) },
+		func(a *archive) error { return addPeers(a, dir, peers) },
 	} {
 		if err := step(a); err != nil {
 			return Image{}, err
@@ -142,9 +142,12 @@ func addProvider(a *archive, driver, pattern string) error {
 	return addBinary(a, library, library)
 }
 
-// addPeers compiles our own programs on the host and adds them.
-func addPeers(a *archive, dir string) error {
-	for _, name := range []string{"rxepeer", "cmpeer", "copypeer", "nvmepass"} {
+// peers are the programs of our own that each machine with RDMA has.
+var peers = []string{"rxepeer", "cmpeer", "copypeer", "nvmepass"}
+
+// addPeers compiles programs of our own on the host and adds them.
+func addPeers(a *archive, dir string, names []string) error {
+	for _, name := range names {
 		binary, err := Compile(dir, name)
 		if err != nil {
 			return err

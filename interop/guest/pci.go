@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 //go:embed files/init-pci
@@ -27,6 +28,7 @@ type PCI struct {
 
 	Modules  []string // further drivers
 	Programs []string // further programs of the host, or their files
+	Peers    []string // further programs of our own; see Compile
 }
 
 // Build packs the image. It writes the initramfs to dir.
@@ -47,7 +49,7 @@ func (p *PCI) Build(dir string) (Image, error) {
 		modules, programs = append(modules, "mlx5_ib", "rdma_ucm", "8021q"), append(programs, pciPrograms...)
 		for _, add := range []func(*archive) error{
 			func(a *archive) error { return addProvider(a, "mlx5", mlx5Provider) },
-			func(a *archive) error { return addPeers(a, dir) },
+			func(a *archive) error { return addPeers(a, dir, slices.Concat(peers, p.Peers)) },
 		} {
 			if err := add(a); err != nil {
 				return Image{}, err
