@@ -81,12 +81,18 @@ func one(pattern string) (string, error) {
 	return names[0], nil
 }
 
+// addModules adds kernel modules, in an order in which they can be inserted. One whose name ends with a question mark
+// may be missing: some kernels have it built in, or not at all.
 func addModules(a *archive, root string, wanted []string) error {
 	m, err := findModules(root)
 	if err != nil {
 		return err
 	}
 	for _, name := range wanted {
+		name, optional := strings.CutSuffix(name, "?")
+		if _, has := m.files[canonical(name)]; optional && !has {
+			continue
+		}
 		if err := m.require(name); err != nil {
 			return err
 		}

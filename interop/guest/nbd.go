@@ -23,7 +23,7 @@ func BuildNBD(kernel, softmkey, dir string) (Image, error) {
 	a.add("/dev/console", entry{mode: modeChar, major: 5, minor: 1})
 	a.add("/init", entry{mode: modeExec, data: initNBD})
 	// ext4 requests crc32c by the name of the algorithm, so modules do not list it as a dependency.
-	if err := addModules(a, filepath.Join(kernel, "lib/modules"), []string{"nbd", "crc32c_generic", "ext4"}); err != nil {
+	if err := addModules(a, filepath.Join(kernel, "lib/modules"), []string{"nbd", "crc32c_generic?", "ext4"}); err != nil {
 		return Image{}, err
 	}
 	if err := addPrograms(a, []string{"nbd-client", "mkfs.ext4", "fsck.ext4"}); err != nil {

@@ -26,7 +26,7 @@ type PCI struct {
 	RDMA   bool   // with the drivers and programs for RDMA
 	Script string // commands of /init after the peer was reached; files/init-pci says what they can use
 
-	Modules  []string // further drivers
+	Modules  []string // further drivers; one whose name ends with a question mark may be missing
 	Programs []string // further programs of the host, or their files
 	Peers    []string // further programs of our own; see Compile
 }
