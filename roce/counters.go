@@ -98,6 +98,25 @@ type counters struct {
 	MulticastSent, MulticastReceived atomic.Uint64
 }
 
+// CounterSet counts what some QPs of a port do, beside the port's own counters, as the queue counters of an adapter do:
+// WriteRequests, ReadRequests and AtomicRequests, NoReceive and RNRSent, OutOfSequence and DuplicateRequests,
+// RNRReceived, SequenceNAKsReceived and ImpliedNAKs, Timeouts, Probes and Retransmitted. The zero value is ready for
+// use.
+type CounterSet struct{ n counters }
+
+// Counters returns the counters of the set. Those that a set does not count are 0.
+func (s *CounterSet) Counters() Counters { return s.n.snapshot() }
+
+// CountIn makes a set count what the QP does from now on, in place of the set before; nil: none.
+func (q *QP) CountIn(s *CounterSet) { q.set.Store(s) }
+
+// counting yields the counters that count what the QP does: those of the port, and those of its set.
+func (q *QP) counting(yield func(*counters) bool) {
+	if s := q.set.Load(); yield(&q.port.n) && s != nil {
+		yield(&s.n)
+	}
+}
+
 // snapshot reads all counters.
 func (n *counters) snapshot() (c Counters) {
 	from, to := reflect.ValueOf(n).Elem(), reflect.ValueOf(&c).Elem()

@@ -120,7 +120,9 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 	}
 	sink, nak := q.h.BeginRecv()
 	if nak != NAKNone {
-		n.NoReceive.Add(1)
+		for n := range q.counting {
+			n.NoReceive.Add(1)
+		}
 		return false
 	}
 	var b [wire.GRHLen]byte

@@ -27,6 +27,7 @@ type QP struct {
 	queued  bool  // in the ready queue, guarded by its lock
 	h       Handler
 	lane    atomic.Pointer[lane] // nil: the goroutines of the port handle the QP
+	set     atomic.Pointer[CounterSet]
 	*dynamicEnd
 
 	mu       sync.Mutex // guards the following fields

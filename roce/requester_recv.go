@@ -95,7 +95,9 @@ func (q *QP) acknowledge(k *packet, now int64) {
 		}
 		q.findLost(now)
 	case wire.KindRNR:
-		q.port.n.RNRReceived.Add(1)
+		for n := range q.counting {
+			n.RNRReceived.Add(1)
+		}
 		if !q.advance(k.PSN, now) {
 			q.lost(now)
 			return
@@ -121,7 +123,9 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 	var st rdma.Status
 	switch s {
 	case wire.NAKSequence:
-		q.port.n.SequenceNAKsReceived.Add(1)
+		for n := range q.counting {
+			n.SequenceNAKsReceived.Add(1)
+		}
 		if q.advance(k.PSN, now) {
 			q.lost(now)
 			return

@@ -205,7 +205,9 @@ func (q *QP) lostResponses(n, now int64) {
 		return
 	}
 	q.countLoss(n)
-	q.port.n.ImpliedNAKs.Add(1)
+	for n := range q.counting {
+		n.ImpliedNAKs.Add(1)
+	}
 	q.peer.in.cut(now, q.req.rtt.known(), n)
 	q.req.rtt.cancel()
 }

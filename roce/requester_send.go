@@ -152,7 +152,9 @@ func (q *QP) sent(w *Work, i, j uint32, grant int, out, in, now int64) {
 func (q *QP) sentAgain(w *Work, psn, n uint32) {
 	r := &q.req
 	w.progress.again += n
-	q.port.n.Retransmitted.Add(1)
+	for n := range q.counting {
+		n.Retransmitted.Add(1)
+	}
 	if h, ok := q.h.(TraceHandler); ok {
 		h.Retransmitted(psn, n)
 	}

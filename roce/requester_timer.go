@@ -96,10 +96,14 @@ func (q *QP) timeout(now int64) {
 	switch r.retries.expire(now, full, late) {
 	case prolonged:
 	case exhausted:
-		q.port.n.Timeouts.Add(1)
+		for n := range q.counting {
+			n.Timeouts.Add(1)
+		}
 		q.failHead(rdma.StatusRetryExcErr, q.noProgress())
 	case timedOut:
-		q.port.n.Timeouts.Add(1)
+		for n := range q.counting {
+			n.Timeouts.Add(1)
+		}
 		r.probes.wait(now)
 		r.flight.force(true)
 		r.flight.lostAll(q.peer, q.fullCost(), r.rtt.known(), now)
@@ -107,7 +111,9 @@ func (q *QP) timeout(now int64) {
 		r.gap.close()
 	default:
 		if now >= q.probeAfter() {
-			q.port.n.Probes.Add(1)
+			for n := range q.counting {
+				n.Probes.Add(1)
+			}
 			r.probes.fire(now)
 		}
 	}

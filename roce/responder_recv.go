@@ -82,7 +82,9 @@ func (q *QP) request(k *packet, raw []byte, now int64) {
 		}
 		return
 	case d < 0:
-		q.port.n.DuplicateRequests.Add(1)
+		for n := range q.counting {
+			n.DuplicateRequests.Add(1)
+		}
 		s.copies++
 		q.duplicate(k)
 		return
@@ -116,7 +118,9 @@ func (q *QP) inSequence(k *packet) {
 // expected packet was lost again.
 func (q *QP) outOfSequence(d int, now int64) {
 	s := &q.resp
-	q.port.n.OutOfSequence.Add(1)
+	for n := range q.counting {
+		n.OutOfSequence.Add(1)
+	}
 	again := d <= int(s.silentHigh) && now-s.silentTime > int64(nakInterval)
 	s.silentHigh = int32(d)
 	if s.silent && !again {
@@ -182,7 +186,9 @@ func remoteNAK(err error) NAK {
 func (q *QP) notReady() {
 	s := &q.resp
 	if !q.acknowledged() {
-		q.port.n.NoReceive.Add(1)
+		for n := range q.counting {
+			n.NoReceive.Add(1)
+		}
 		q.dropMessage()
 		return
 	}
@@ -317,7 +323,9 @@ func (q *QP) recvWrite(k *packet) {
 		}
 	}
 	if k.layout&wire.HasRETH != 0 {
-		q.port.n.WriteRequests.Add(1)
+		for n := range q.counting {
+			n.WriteRequests.Add(1)
+		}
 		s.kind, s.sink, s.got, s.length = writing, nil, 0, reth.Length
 		if reth.Length > 0 {
 			sink, nak := q.h.OpenWrite(reth.RKey, reth.VA, reth.Length)

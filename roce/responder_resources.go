@@ -113,7 +113,9 @@ func (q *QP) recvRead(k *packet) {
 		part.continues(before)
 	}
 	*e = part
-	q.port.n.ReadRequests.Add(1)
+	for n := range q.counting {
+		n.ReadRequests.Add(1)
+	}
 	e.end, e.allowed = e.count, e.count
 	if q.recv.Selective {
 		q.allow(e, k.Mark)

@@ -14,7 +14,9 @@ import (
 // schedules a SelectiveAck.
 func (q *QP) holdRequest(k *packet, raw []byte, d int) {
 	s := &q.resp
-	q.port.n.OutOfSequence.Add(1)
+	for n := range q.counting {
+		n.OutOfSequence.Add(1)
+	}
 	if s.early.has(k.PSN) {
 		s.copies++
 	}
@@ -177,7 +179,9 @@ func (q *QP) repeatSpans(psn uint32, mark uint8, body []byte) {
 	if len(body) == 0 {
 		return
 	}
-	q.port.n.DuplicateRequests.Add(1)
+	for n := range q.counting {
+		n.DuplicateRequests.Add(1)
+	}
 	if s.repeats == nil {
 		s.repeats = new(repeats)
 	}

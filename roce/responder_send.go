@@ -210,7 +210,9 @@ func (q *QP) countNAK(syn wire.Syndrome) {
 	case syn == wire.NAKSequence:
 		q.port.n.SequenceNAKsSent.Add(1)
 	case syn.Kind() == wire.KindRNR:
-		q.port.n.RNRSent.Add(1)
+		for n := range q.counting {
+			n.RNRSent.Add(1)
+		}
 	default:
 		q.port.n.ErrorNAKsSent.Add(1)
 	}

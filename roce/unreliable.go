@@ -70,12 +70,16 @@ func (q *QP) unreliable(k *packet) {
 	s := &q.resp
 	d := psnDiff(k.PSN, s.psn)
 	if d < 0 && d > -farBehind {
-		q.port.n.DuplicateRequests.Add(1)
+		for n := range q.counting {
+			n.DuplicateRequests.Add(1)
+		}
 		return
 	}
 	begins := k.layout&(wire.IsFirst|wire.IsOnly) != 0
 	if d != 0 {
-		q.port.n.OutOfSequence.Add(1)
+		for n := range q.counting {
+			n.OutOfSequence.Add(1)
+		}
 	}
 	if s.kind != idle && (d != 0 || begins) {
 		q.dropMessage()

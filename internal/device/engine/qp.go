@@ -136,6 +136,9 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 // [roce.QP.Isolate].
 func (qp *QP) Isolate() { qp.transport.Isolate() }
 
+// CountIn is [roce.QP.CountIn].
+func (qp *QP) CountIn(s *roce.CounterSet) { qp.transport.CountIn(s) }
+
 // Num returns the QP number.
 func (qp *QP) Num() uint32 { return qp.transport.Num() }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
@@ -633,5 +634,27 @@ func TestGuestPrograms(t *testing.T) {
 		if _, err := a.ctx.Exec(7, in, 16); (err == nil) != ok {
 			t.Errorf("a program makes a key of access mode %d: %v", mode, err)
 		}
+	}
+}
+
+// TestCountQP counts the writes that two QPs of a guest take in the set of one of them.
+func TestCountQP(t *testing.T) {
+	a, b := guestPair(t)
+	var first, second roce.CounterSet
+	b.ctx.CountQP(b.queue.number, &first)
+	const remoteWrite = 0x12 // in an mkey context
+	key, at := b.newMKey(prm.AccessModePA, 0, func(set func(off, n int, v uint64)) { set(remoteWrite, 1, 1) }), b.mem.alloc(64)
+	write := func() {
+		a.queue.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, key).inline([]byte("x")).sized())
+		a.queue.done(prm.CQERequester)
+	}
+	for range 3 {
+		write()
+	}
+	b.ctx.CountQP(b.queue.number, &second)
+	write()
+	port := b.dev.Engine().Port().Counters()
+	if n, m := first.Counters(), second.Counters(); n.WriteRequests != 3 || m.WriteRequests != 1 || port.WriteRequests != 4 || n.RecvPackets != 0 {
+		t.Errorf("%d and %d writes in the sets, %d in the port", n.WriteRequests, m.WriteRequests, port.WriteRequests)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
 )
 
 // QPCap is the sizes of a QP's queues (struct ibv_qp_cap).
@@ -360,4 +361,11 @@ func (q *QP) lostMemory(what string, err error) {
 
 func (q *QP) async(t EventType) {
 	q.ctx.events.push(event{typ: t, obj: q, dead: q.closed.Load})
+}
+
+// CountQP makes a set of counters count what the QP of a number does, if there is one.
+func (c *Context) CountQP(number uint32, s *roce.CounterSet) {
+	if q := lookup(c, c.qps, number); q != nil && q.eng != nil {
+		q.eng.CountIn(s)
+	}
 }

@@ -60,6 +60,7 @@ var capabilities = map[uint16][]capability{
 		{"roce_accl", 0x149, 1, 1},
 		{"log_max_ra_req_qp", 0x14a, 6, 4},
 		{"log_max_ra_res_qp", 0x15a, 6, 4},
+		{"rts2rts_qp_counters_set_id", 0x169, 1, 1},
 		{"gid_table_size", 0x170, 16, 1},
 		{"out_of_seq_cnt", 0x180, 1, 1},
 		{"vport_counters", 0x181, 1, 1},

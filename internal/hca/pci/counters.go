@@ -6,13 +6,12 @@ import (
 	"github.com/softmkey/softmkey/roce"
 )
 
-// counterSet is a set of queue counters. mlx5_ib makes one for all QPs of the port, and mlx5e one for its
-// receive queues. So a set that a QP names counts the packets of all QPs: the port does not count each QP by
-// itself. The capability to give single QPs a set of their own (rts2rts_qp_counters_set_id) is not announced.
+// counterSet is a set of queue counters. mlx5_ib makes one for all QPs of the port, and one for those that
+// `rdma statistic qp` gives their own; mlx5e makes one for its receive queues.
 type counterSet struct {
-	qps  bool          // a QP names the set
-	base roce.Counters // of the port when the set was made or cleared
-	lost uint64        // frames for receive queues of the set that had no buffer, at that time
+	qps  roce.CounterSet // of the QPs that name the set
+	base roce.Counters   // of qps when the set was cleared
+	lost uint64          // frames for receive queues of the set that had no buffer, at that time
 }
 
 // lastCounterSet is the largest number of a set.
@@ -27,7 +26,7 @@ func (f *firmware) roceCounters() roce.Counters {
 }
 
 func (f *firmware) allocCounter(c *call) error {
-	n, err := f.counters.add(&counterSet{base: f.roceCounters()})
+	n, err := f.counters.add(new(counterSet))
 	c.set(0x58, 8, uint64(n))
 	if err == nil && f.port != nil {
 		f.counters.objects[n].lost = f.port.NoBuffer(uint8(n))
@@ -35,16 +34,29 @@ func (f *firmware) allocCounter(c *call) error {
 	return err
 }
 
-// qpCounterSet is the place of counter_set_id in a command that has a QP context.
-const qpCounterSet = 0x18*8 + 0x60
+// The place of counter_set_id in a command that has a QP context, and the bit of opt_param_mask that selects it.
+const (
+	qpCounterSet  = 0x18*8 + 0x60
+	optCounterSet = 1 << 25
+)
 
-// noteCounters notes the counter set that a QP names, in a command that was executed.
-func (f *firmware) noteCounters(c *call) {
+// countQP makes a set count for the QP that names it, in a command that was executed. A set without a number that
+// exists is none.
+func (f *firmware) countQP(c *call) {
+	number := prm.NumberOf(c.In)
 	switch c.Command {
-	case prm.CmdCreateQP, prm.CmdRst2InitQP, prm.CmdInit2InitQP:
-		if s := f.counters.objects[c.in32(qpCounterSet, 8)]; s != nil {
-			s.qps = true
+	default:
+		return
+	case prm.CmdCreateQP:
+		number = prm.NumberOf(c.Out)
+	case prm.CmdRst2InitQP, prm.CmdInit2InitQP:
+	case prm.CmdInit2RTRQP, prm.CmdRTR2RTSQP, prm.CmdRTS2RTSQP:
+		if c.in32(0x80, 32)&optCounterSet == 0 {
+			return
 		}
+	}
+	if s := f.counters.objects[c.in32(qpCounterSet, 8)]; s != nil {
+		f.rdma.ctx.CountQP(number, &s.qps)
 	}
 }
 
@@ -78,11 +90,9 @@ func (f *firmware) queryCounter(c *call) error {
 	if err != nil {
 		return err
 	}
-	now := f.roceCounters()
+	now := s.qps.Counters()
 	for _, q := range queueCounters {
-		if s.qps {
-			c.set(q.off, 32, q.of(&now)-q.of(&s.base))
-		}
+		c.set(q.off, 32, q.of(&now)-q.of(&s.base))
 	}
 	lost := f.port.NoBuffer(uint8(n))
 	c.set(outOfBuffer, 32, prm.Bits(c.Out, outOfBuffer, 32)+lost-s.lost)

@@ -29,22 +29,11 @@ func (d *driver) command(op prm.Command, mod uint16, inLen, outLen int, fields .
 // one stays 0; clearing begins anew.
 func TestQueueCounters(t *testing.T) {
 	d := booted(t, Config{})
-	port := d.dev.firmware().rdma.dev.Engine().Port()
-	if port == nil {
-		t.Fatal("no port")
-	}
 	number := func(out []byte) uint64 { return prm.Bits(out, 0x58, 8) }
 	unused := number(d.command(prm.CmdAllocQCounter, 0, 16, 16))
 	used := number(d.command(prm.CmdAllocQCounter, 0, 16, 16))
 	fw := d.dev.firmware()
 	set := fw.counters.objects[uint32(used)]
-	// A QP's context names the set, in the command that creates the QP.
-	c := &call{Call: prm.Call{Command: prm.CmdCreateQP, In: make([]byte, 0x110), Out: make([]byte, 16)}}
-	prm.SetBits(c.In, qpCounterSet, 8, used)
-	fw.noteCounters(c)
-	if !set.qps {
-		t.Fatal("the set does not count for QPs")
-	}
 	// Counts that the set does not have yet.
 	base := &set.base
 	base.Retransmitted -= 5

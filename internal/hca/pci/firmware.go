@@ -189,7 +189,7 @@ func (f *firmware) run(c *call) error {
 	err := h(f, c)
 	if err == nil {
 		f.memory.note(c)
-		f.noteCounters(c)
+		f.countQP(c)
 	}
 	return err
 }

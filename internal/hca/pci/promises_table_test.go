@@ -32,11 +32,12 @@ var promises = map[string][]prm.Command{
 	"cq_period_mode_modify":    {prm.CmdModifyCQ},
 
 	// Counters.
-	"vport_counters":            {prm.CmdQueryVPortCounter, prm.CmdQueryVNICEnv},
-	"out_of_seq_cnt":            {prm.CmdAllocQCounter, prm.CmdDeallocQCounter, prm.CmdQueryQCounter},
-	"max_qp_cnt":                {prm.CmdAllocQCounter, prm.CmdDeallocQCounter, prm.CmdQueryQCounter},
-	"retransmission_q_counters": {prm.CmdAllocQCounter, prm.CmdDeallocQCounter, prm.CmdQueryQCounter},
-	"roce_accl":                 {prm.CmdQueryQCounter},
+	"vport_counters":             {prm.CmdQueryVPortCounter, prm.CmdQueryVNICEnv},
+	"out_of_seq_cnt":             {prm.CmdAllocQCounter, prm.CmdDeallocQCounter, prm.CmdQueryQCounter},
+	"rts2rts_qp_counters_set_id": {prm.CmdRTS2RTSQP},
+	"max_qp_cnt":                 {prm.CmdAllocQCounter, prm.CmdDeallocQCounter, prm.CmdQueryQCounter},
+	"retransmission_q_counters":  {prm.CmdAllocQCounter, prm.CmdDeallocQCounter, prm.CmdQueryQCounter},
+	"roce_accl":                  {prm.CmdQueryQCounter},
 
 	// Limits and properties.
 	"vhca_id": nil, "log_max_srq_sz": nil, "log_max_qp_sz": nil, "max_sgl_for_optimized_performance": nil, "log_max_cq_sz": nil, "log_max_eq_sz": nil, "max_indirection": nil,
