@@ -12,6 +12,18 @@ import (
 
 // toolsScript is the /script of a guest in which an operator looks around. A step that must fail says so.
 const toolsScript = `
+# counted: queue pairs get sets of counters of their own, and a write counts in those of its queue pair.
+counted() {
+	rdma statistic qp set link mlx5_0/1 auto type on || return
+	ib_write_bw -x 3 -D 4 >/dev/null &
+	sleep 1
+	ib_write_bw -x 3 -D 4 $addr >/dev/null &
+	sleep 3
+	rdma statistic qp show link mlx5_0/1 >/tmp/statistic
+	cat /tmp/statistic
+	wait
+	rdma statistic qp set link mlx5_0/1 auto off && grep -q "rx_write_requests [1-9]" /tmp/statistic
+}
 step gids eventually gid ffff 3
 step driver ethtool -i $nic
 step link ethtool $nic
@@ -45,6 +57,7 @@ step rdma-dev rdma dev show
 step rdma-link rdma link show
 step rdma-resource rdma resource show
 step rdma-statistic rdma statistic show
+step rdma-statistic-qp counted
 step devlink devlink dev show
 step devlink-info devlink dev info
 step devlink-health devlink health show
