@@ -4,7 +4,7 @@
 .PHONY: build install release images demo test test-all long setup fuzz bench growth links clients docs generate interop guests guests-hostile two-guests uml clean
 
 build:
-	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
+	CGO_ENABLED=0 go build -trimpath -ldflags "-X 'main.release=$$(scripts/version.sh)'" -o bin/softmkey ./cmd/softmkey
 
 # The command, its manual pages and completions below PREFIX. DESTDIR goes before it.
 PREFIX = /usr/local

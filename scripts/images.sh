@@ -3,22 +3,22 @@
 # Builds container images without a registry, with podman, as any user:
 #   softmkey         from scratch: the binary alone, for files and for copies between devices
 #   softmkey-debian  also Debian's rdma-core and perftest, for softmkey run; needs mmdebstrap
-# Without names it builds both. VERSION is their tag; the default is the last tag of git.
+# Without names it builds both. VERSION is their tag; the default is that of scripts/version.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-version=${VERSION:-$(git describe --tags --match 'v[0-9]*' --abbrev=0 2>/dev/null || echo v0.1.0)}
-commit=$(git rev-parse --short=12 HEAD)
+release=$(scripts/version.sh)
+version=${release% *}
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-CGO_ENABLED=0 GOFLAGS= go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X 'main.release=$version $commit'" -o "$work/softmkey" ./cmd/softmkey
+CGO_ENABLED=0 GOFLAGS= go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X 'main.release=$release'" -o "$work/softmkey" ./cmd/softmkey
 chmod 755 "$work/softmkey"
 
 # image NAME builds an image from the Containerfile on standard input. The image does not depend
 # on the time of the build.
 image() {
-	podman build -q --timestamp "$SOURCE_DATE_EPOCH" --network none -t "localhost/$1:${version#v}" -t "localhost/$1:latest" -f - "$work"
+	podman build -q --timestamp "$SOURCE_DATE_EPOCH" --network none -t "localhost/$1:$(tr + - <<<"${version#v}")" -t "localhost/$1:latest" -f - "$work"
 }
 [ $# -gt 0 ] || set -- softmkey softmkey-debian
 for name; do
