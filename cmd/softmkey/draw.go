@@ -94,6 +94,7 @@ most: that with a bad block, or with the most packets.
 	}
 	c.Flags().StringVarP(&f.output, "output", "o", "-", "the file to write, `OUT`")
 	c.Flags().StringVar(&f.picture, "picture", "", "`PICTURE` to draw: key, timeline or way")
+	completeWords(c, "picture", "key", "timeline", "way")
 	c.Flags().Uint32Var(&f.number, "number", 0, "number `N` of the memory key, or of the QP that requests are sent to")
 	c.Flags().Int64Var(&f.request, "request", -1, "number `N` of the request whose way is drawn, with --number for its QP")
 	c.Flags().BoolVar(&f.html, "html", false, "write a page with all pictures")

@@ -43,7 +43,12 @@ func (f *choiceFlag) Set(v string) error {
 // bind adds the flag to a command.
 func (f *choiceFlag) bind(c *cobra.Command, name, usage string) {
 	c.Flags().Var(f, name, usage)
-	must(c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp)))
+	completeWords(c, name, f.choices...)
+}
+
+// completeWords offers the values of a flag.
+func completeWords(c *cobra.Command, name string, words ...string) {
+	must(c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // tweakFlag is a flag whose value is the tweak of a data unit, a number of up to 128 bits.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,8 @@ var update = flag.Bool("update", false, "write the manual pages in docs/man")
 
 // manualDate is the date at the end of the pages.
 var manualDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
+
+var valueWord = regexp.MustCompile(`(?m)="([^" ]*)"(\]?)$`)
 
 // TestManual compares the manual pages with the help texts from which they are generated.
 func TestManual(t *testing.T) {
@@ -64,10 +67,20 @@ func addPages(t *testing.T, pages map[string][]byte, c *cobra.Command) {
 	// kind of value. So the default is replaced by that word.
 	c.InitDefaultHelpFlag()
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if kind := f.Value.Type(); kind != "bool" && f.DefValue != "" {
+		kind := f.Value.Type()
+		if kind != "bool" && f.DefValue != "" && f.DefValue != "[]" {
 			f.Usage += " (default " + f.DefValue + ")"
 		}
-		f.DefValue = f.Value.Type()
+		f.DefValue = kind
+		if word, _ := pflag.UnquoteUsage(f); kind != "bool" && word != "" {
+			f.DefValue = word // the one that the usage has in backquotes
+		}
+		switch f.DefValue {
+		case "duration":
+			f.DefValue = "TIME"
+		case "int", "uint", "uint8", "uint32", "float":
+			f.DefValue = "N"
+		}
 	})
 	var page bytes.Buffer
 	name := strings.ReplaceAll(c.CommandPath(), " ", "-")
@@ -82,6 +95,7 @@ func addPages(t *testing.T, pages map[string][]byte, c *cobra.Command) {
 		t.Fatal(err)
 	}
 	text := strings.ReplaceAll(page.String(), "[=bool]", "")
+	text = valueWord.ReplaceAllString(text, "=$1$2") // the generator puts the values of some types into quotes
 	text = strings.Replace(text, ".SH EXAMPLE\n", ".SH EXAMPLES\n", 1)
 	if at := strings.Index(text, "\n.SH SEE ALSO"); at >= 0 {
 		text = text[:at] + manualSections(c) + text[at:]

@@ -177,7 +177,7 @@ func (f *listFlag) Set(v string) error {
 
 func (f *listFlag) bind(c *cobra.Command, name, usage string) {
 	c.Flags().Var(f, name, usage)
-	must(c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp)))
+	completeWords(c, name, f.choices...)
 }
 
 // sizesFlag is a flag whose value is a list of sizes in bytes.

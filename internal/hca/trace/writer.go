@@ -324,24 +324,27 @@ func (ts Writers) TraceCM(r rdmacm.Record) {
 	}
 }
 
+// Kinds returns the names of the kinds of records.
+func Kinds() (names []string) {
+	for k := adapter.TraceObject; k <= adapter.TraceTransport; k++ {
+		names = append(names, k.String())
+	}
+	return names
+}
+
 // ParseKinds reads a list of kinds of records.
 func ParseKinds(list []string) (map[adapter.RecordKind]bool, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	names := map[string]adapter.RecordKind{}
-	var known []string
-	for k := adapter.TraceObject; k <= adapter.TraceTransport; k++ {
-		names[k.String()] = k
-		known = append(known, k.String())
-	}
+	known := Kinds()
 	kinds := map[adapter.RecordKind]bool{}
 	for _, name := range list {
-		k, ok := names[name]
-		if !ok {
+		i := slices.Index(known, name)
+		if i < 0 {
 			return nil, fmt.Errorf("--trace-kind %q: the kinds are %s", name, strings.Join(known, ", "))
 		}
-		kinds[k] = true
+		kinds[adapter.TraceObject+adapter.RecordKind(i)] = true
 	}
 	return kinds, nil
 }
