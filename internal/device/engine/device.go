@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -156,6 +157,10 @@ func listen(op string, addrs []netip.Addr, opts *Options) (conns []packetconn.Co
 		}
 		c, err := udp.Listen(netip.AddrPortFrom(addr.Unmap(), port), nil)
 		if err != nil {
+			var refused *operr.Error
+			if errors.As(err, &refused) { // the reason has the address
+				return nil, &operr.Error{Op: op, Errno: refused.Errno, Reason: refused.Reason, Err: refused.Err}
+			}
 			return nil, &operr.Error{Op: op, Errno: failure.Errno(err, syscall.EADDRNOTAVAIL), Reason: "listen on " + addr.String(), Err: err}
 		}
 		conns, opened = append(conns, c), append(opened, c)

@@ -54,6 +54,10 @@ func listenPortable(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
 func listenError(addr netip.AddrPort, err error) error {
 	e := failure.New("udp listen", failure.Errno(err, syscall.EINVAL), "%v", addr)
 	e.Err = err
+	var network *net.OpError
+	if errors.As(err, &network) {
+		e.Err = network.Err // without the address
+	}
 	return e
 }
 
