@@ -70,7 +70,7 @@ guests-hostile:
 # speeds of storage and of TCP between two guests. Makes the kernel first. Needs root.
 uml:
 	interop/uml.sh
-	cd interop && go test -v -count=1 -timeout 60m -run 'TestPCI(Host|Life|NVMe|NVMeMemory|Example|ISER)$$|TestUMLSpeed' . -uml -uml-rounds 3
+	cd interop && go test -v -count=1 -timeout 60m -run 'TestPCI(Host|Life|NVMe|Example|ISER)$$|TestUMLSpeed' . -uml -uml-rounds 3
 
 # How fast softmkey copies over bad networks, beside TCP on the same emulated link; needs root.
 links: build

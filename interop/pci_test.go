@@ -42,7 +42,7 @@ func startAdapter(t *testing.T, softmkey, dir, name, network string, flags ...st
 	socket := filepath.Join(dir, name+".sock")
 	args := append([]string{"pci", "--socket", socket, "--net", network, "-v"}, flags...)
 	if *uml {
-		args = append(args, "--uml")
+		args = []string{"-socket", socket, "-net", network}
 	}
 	adapter := exec.Command(softmkey, args...)
 	var said bytes.Buffer
@@ -242,6 +242,9 @@ func preparePCI(t *testing.T) (softmkey, dir string) {
 	softmkey = filepath.Join(dir, "softmkey")
 	build := exec.Command("go", "build", "-o", softmkey, "./cmd/softmkey")
 	build.Dir = ".."
+	if *uml {
+		build.Args[4], build.Dir = "./cmd/umladapter", "."
+	}
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

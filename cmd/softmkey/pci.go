@@ -14,7 +14,6 @@ type pciFlags struct {
 	socket  string
 	network string
 	mac     macFlag
-	uml     bool
 	control string
 }
 
@@ -27,8 +26,7 @@ func newPCI() *cobra.Command {
 		Long: `Pci is a PCI adapter for a virtual machine: a virtual function of a ConnectX-6 Dx. The
 mlx5 driver of the guest's own kernel, unchanged, binds to it and makes an Ethernet
 interface and an RDMA device (RoCEv2). QEMU 10.1 or newer reaches it over a UNIX socket,
-with the device vfio-user-pci; the guest's memory must be shared. With --uml it is a kernel
-in User-mode Linux that reaches it, by its option virtio_uml.device=PATH:1234.
+with the device vfio-user-pci; the guest's memory must be shared.
 
 NETWORK is the name of a tap device, which connects the guest with this host (creating one
 needs CAP_NET_ADMIN), or unix:PATH, a UNIX socket that connects two adapters without any
@@ -59,7 +57,6 @@ adapter, and QEMU may abort.`,
 	flags := c.Flags()
 	flags.StringVar(&f.socket, "socket", "", "`PATH` of the UNIX socket that the virtual machine connects to")
 	flags.StringVar(&f.network, "net", "", "`NETWORK` of the adapter: a tap device, or unix:PATH")
-	flags.BoolVar(&f.uml, "uml", false, "serve kernels in User-mode Linux (vhost-user) instead of QEMU (vfio-user)")
 	flags.StringVar(&f.control, "control", "", "`PATH` of a socket for 'softmkey control': the link goes and comes, the adapter or a queue pair fails")
 	flags.Var(&f.mac, "mac", "MAC address of the adapter (default one that depends on the socket's path)")
 	return c

@@ -75,7 +75,7 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 		tracers.Trace(r)
 	}
 	return vm.Serve(ctx, l, vm.Options{
-		Link: link, Device: cfg, UML: f.uml, Control: f.control,
+		Link: link, Device: cfg, Control: f.control,
 		Client: func(comes bool, err error) {
 			switch {
 			case comes:

@@ -18,7 +18,6 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/pci/transport"
-	"github.com/softmkey/softmkey/internal/hca/pci/umlpci"
 	"github.com/softmkey/softmkey/internal/hca/pci/vfiouser"
 )
 
@@ -26,7 +25,7 @@ import (
 type Options struct {
 	Link   frames.Link // the network; Serve closes it
 	Device pci.Config  // Transmit is set by Serve
-	UML    bool        // the clients are kernels in User-mode Linux, and speak vhost-user; else vfio-user
+	Server Server      // the protocol of the clients; nil: vfiouser.Serve
 
 	// Control is the path of a socket for softmkey control; empty: none. The server ends with Serve.
 	Control string
@@ -42,6 +41,9 @@ type Options struct {
 	// goroutines; it may be nil.
 	Refused func(error)
 }
+
+// Server serves a device to the client at the other end of a socket until that ends, as [vfiouser.Serve] does.
+type Server func(ctx context.Context, socket *net.UnixConn, dev transport.Device, refused func(error)) error
 
 // MAC returns the address of the adapter behind a socket: a locally administered one, which
 // depends on the path only.
@@ -78,9 +80,9 @@ func Serve(ctx context.Context, l *unixsocket.Listener, o Options) error {
 		}
 		defer server.Close()
 	}
-	serve := vfiouser.Serve
-	if o.UML {
-		serve = umlpci.Serve
+	serve := o.Server
+	if serve == nil {
+		serve = vfiouser.Serve
 	}
 	var receiving sync.WaitGroup
 	receiving.Go(func() { o.receive(dev) })
