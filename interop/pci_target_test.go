@@ -21,7 +21,10 @@ disk=/dev/nvme0n1
 seq 1 100000 | head -c 262144 >/tmp/data
 found() { [ -b $disk ]; }
 gone() { ! [ -b $disk ]; }
-use="-t rdma -a $peer -s 4420 -q nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555 -I 11111111-2222-3333-4444-555555555555"
+# Each host has a name of its own, and writes to a part of the disk of its own.
+host=${addr##*.}
+id=11111111-2222-3333-4444-55555555555$host
+use="-t rdma -a $peer -s 4420 -q nqn.2014-08.org.nvmexpress:uuid:$id -I $id"
 discover() { nvme discover $use >/tmp/found; cat /tmp/found; grep "subnqn: *disks" /tmp/found && grep "trtype: *rdma" /tmp/found; }
 connect() { nvme connect $use -n disks --nr-io-queues=2 --ctrl-loss-tmo=120 --reconnect-delay=1 --keep-alive-tmo=60 && eventually found; }
 leave() { nvme disconnect -n disks && eventually gone; }
@@ -29,7 +32,7 @@ integrity() { cat /sys/block/nvme0n1/integrity/format; grep T10-DIF-TYPE1-CRC /s
 # same SIZE: 256 KiB are written and read in requests of a size, and compared.
 same() { dd if=/tmp/data of=$disk bs=$1 oflag=direct && dd if=$disk of=/tmp/back bs=$1 count=$((262144 / $1)) iflag=direct && cmp /tmp/data /tmp/back; }
 # verified SIZE: fio verifies what it has written, with 16 requests in flight.
-verified() { fio --name=verify --filename=$disk --direct=1 --ioengine=libaio --iodepth=16 --rw=randwrite --bs=$1 --size=4m --offset=1m --verify=crc32c --verify_fatal=1; }
+verified() { fio --name=verify --filename=$disk --direct=1 --ioengine=libaio --iodepth=16 --rw=randwrite --bs=$1 --size=2m --offset=$((2 * host - 2))m --verify=crc32c --verify_fatal=1; }
 zeros() { head -c $1 /dev/zero >/tmp/zeros; dd if=$disk of=/tmp/back bs=$1 count=1 iflag=direct && cmp /tmp/zeros /tmp/back; }
 write_zeroes() { same 4096 && nvme write-zeroes $disk -s 0 -c 15 -p 8 && zeros 8192; }
 deallocate() { same 4096 && nvme dsm $disk -d -s 0 -b 16 && zeros 8192; }
@@ -79,9 +82,9 @@ func (s *nvmeTarget) kill() {
 	}
 }
 
-// TestPCITarget has a guest's kernel use softmkey target: discovery, connections, T10-PI with the guest's
-// adapter, fio with verification, the other commands by nvme-cli, damage on command, and a target that
-// is killed while the guest writes.
+// TestPCITarget has a guest's kernel use softmkey target, with 1 % of its packets lost: discovery, connections, T10-PI
+// with the guest's adapter, fio with verification, the other commands by nvme-cli, two hosts at once, damage on command,
+// and a target that is killed while the guest writes.
 func TestPCITarget(t *testing.T) {
 	host := guest.PCI{RDMA: true, Script: targetScript, Modules: []string{"nvme_rdma"}, Programs: []string{"nvme", "fio"}}
 	eachKernel(t, host, func(t *testing.T, softmkey, dir string, image guest.Image) {
@@ -92,12 +95,15 @@ func TestPCITarget(t *testing.T) {
 		if text, err := exec.Command(softmkey, "protect", "-q", "--sig", "t10dif", clean, dif).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
-		tap(t, "pcitap7", "10.97.0.1/24")
+		bridge(t, "pcibr7", "", "pcitap7", "pcitap8")
+		if text, err := exec.Command("ip", "addr", "add", "10.97.0.1/24", "dev", "pcibr7").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
 		serve := func(more ...string) *nvmeTarget {
 			return startTarget(t, softmkey, append([]string{"--sig", "t10dif", "--device", "10.97.0.1", "--nqn", "disks", dif}, more...)...)
 		}
 		target := serve()
-		g := startPCI(t, softmkey, dir, "host", "pcitap7", "pci.addr=10.97.0.2 pci.peer=10.97.0.1 oops=panic", image)
+		g := startPCI(t, softmkey, dir, "host", "pcitap7", "pci.addr=10.97.0.2 pci.peer=10.97.0.1 oops=panic", image, "--fault", "loss=1%,seed=2")
 		g.lines("pci: obeys")
 		g.order("discover", "try discover")
 		g.order("connect", "connect")
@@ -116,7 +122,21 @@ func TestPCITarget(t *testing.T) {
 		g.order("logs", "nvme error-log $disk -e 4 && nvme smart-log $disk && nvme effects-log $disk && nvme fw-log $disk")
 		g.order("features", "nvme get-feature $disk -f 7 && nvme get-feature $disk -f 6 && nvme set-feature $disk -f 0xb -v 0")
 		g.order("leave", "leave")
-		g.order("again", "again 5")
+		g.order("again", "again 50")
+
+		// Two hosts at once.
+		other := startPCI(t, softmkey, dir, "other", "pcitap8", "pci.addr=10.97.0.3 pci.peer=10.97.0.1 oops=panic", image, "--fault", "loss=1%,seed=3")
+		other.lines("pci: obeys")
+		g.order("one-of-two", "connect")
+		other.order("other-of-two", "connect")
+		g.begin("fio-one", "verified 4k && verified 128k")
+		other.begin("fio-other", "verified 4k && verified 128k")
+		if !g.succeeded("fio-one") || !other.succeeded("fio-other") {
+			t.Error("fio failed on one of two hosts")
+		}
+		other.order("leave-other", "leave")
+		other.begin("end", "")
+		g.order("leave-one", "leave")
 
 		// The target is killed while the guest writes. The guest connects again, and the requests that
 		// were in flight are repeated.

@@ -134,7 +134,7 @@ func TestUMLSpeed(t *testing.T) {
 				Modules: []string{"nvme_rdma", "nvmet_rdma", "nvme_tcp", "nvmet_tcp", "sd_mod", "scsi_debug", "null_blk"},
 			}
 			eachKernel(t, speed, func(t *testing.T, softmkey, dir string, image guest.Image) {
-				bridge(t, "umlbr0", "umltap0", "umltap1")
+				bridge(t, "umlbr0", "vnet_hdr", "umltap0", "umltap1")
 				cable := "unix:" + filepath.Join(dir, "cable")
 				start := func(name, parameters, tap string) *pciGuest {
 					return startPCI(t, softmkey, dir, name, cable, parameters+" oops=panic pci.mtu="+mtu+" vec0:transport=tap,ifname="+tap+",depth=128,gro=1,mtu="+mtu, image)
@@ -176,8 +176,8 @@ func speeds(t *testing.T, said string) {
 	}
 }
 
-// bridge makes tap devices that are connected by a bridge, for the time of the test.
-func bridge(t *testing.T, name string, taps ...string) {
+// bridge makes tap devices with flags of `ip tuntap` that are connected by a bridge, for the time of the test.
+func bridge(t *testing.T, name, flags string, taps ...string) {
 	t.Helper()
 	run := func(args ...string) {
 		t.Helper()
@@ -189,7 +189,7 @@ func bridge(t *testing.T, name string, taps ...string) {
 	t.Cleanup(func() { exec.Command("ip", "link", "del", name).Run() })
 	run("link", "set", name, "up")
 	for _, tap := range taps {
-		run("tuntap", "add", tap, "mode", "tap", "vnet_hdr")
+		run(append([]string{"tuntap", "add", tap, "mode", "tap"}, strings.Fields(flags)...)...)
 		t.Cleanup(func() { exec.Command("ip", "link", "del", tap).Run() })
 		run("link", "set", tap, "mtu", "9000", "master", name, "up")
 	}
