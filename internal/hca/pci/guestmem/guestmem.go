@@ -143,8 +143,8 @@ func (m *Map) Read(addr uint64, dst []byte) error {
 	return m.copy(addr, dst, false)
 }
 
-// Write copies src to addr, or returns EFAULT. A piece of 4 or 8 bytes with an aligned
-// address is written at once.
+// Write copies src to addr, or returns EFAULT. A piece of 2, 4 or 8 bytes with an
+// aligned address is written at once.
 func (m *Map) Write(addr uint64, src []byte) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -222,10 +222,13 @@ func faultError(cause any, addr uint64) error {
 }
 
 // store copies src to the memory. Aligned words are stored at once and after all that was
-// stored before: the owner bits of queue entries and doorbell records are words.
+// stored before: the owner bits of queue entries and doorbell records are words, and the indexes of virtio's queues
+// half-words. copy moves the bytes of a half-word one by one, so that the other side may see one of each value.
 func store(view, src []byte) {
 	at := unsafe.Pointer(unsafe.SliceData(view))
 	switch {
+	case len(src) == 2 && uintptr(at)%2 == 0:
+		*(*uint16)(at) = binary.NativeEndian.Uint16(src)
 	case len(src) == 4 && uintptr(at)%4 == 0:
 		atomic.StoreUint32((*uint32)(at), binary.NativeEndian.Uint32(src))
 	case len(src) == 8 && uintptr(at)%8 == 0:
@@ -239,6 +242,8 @@ func store(view, src []byte) {
 func load(dst, view []byte) {
 	at := unsafe.Pointer(unsafe.SliceData(view))
 	switch {
+	case len(dst) == 2 && uintptr(at)%2 == 0:
+		binary.NativeEndian.PutUint16(dst, *(*uint16)(at))
 	case len(dst) == 4 && uintptr(at)%4 == 0:
 		binary.NativeEndian.PutUint32(dst, atomic.LoadUint32((*uint32)(at)))
 	case len(dst) == 8 && uintptr(at)%8 == 0:
