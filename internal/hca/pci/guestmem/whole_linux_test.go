@@ -35,20 +35,11 @@ func TestWhole(t *testing.T) {
 	const old, now = 0x0101010101010101, 0x0202020202020202
 	for _, n := range []int{2, 4, 8} {
 		copy(views[1][8:16], bytes.Repeat([]byte{1}, 8))
-		stop := make(chan struct{})
+		var stop atomic.Bool
 		var wg sync.WaitGroup
 		wg.Go(func() { // the other side
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				v := uint64(old)
-				if i%2 == 0 {
-					v = now
-				}
-				at := unsafe.Pointer(&views[1][8])
+			at := unsafe.Pointer(&views[1][8])
+			for v := uint64(old); !stop.Load(); v ^= old ^ now {
 				switch n {
 				case 2:
 					*(*uint16)(at) = uint16(v)
@@ -60,7 +51,7 @@ func TestWhole(t *testing.T) {
 			}
 		})
 		b := make([]byte, n)
-		for range 200_000 {
+		for range 2_000_000 {
 			if err := m.Read(0x1008, b); err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +60,7 @@ func TestWhole(t *testing.T) {
 				break
 			}
 		}
-		close(stop)
+		stop.Store(true)
 		wg.Wait()
 	}
 }
