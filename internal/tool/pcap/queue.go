@@ -2,6 +2,7 @@ package pcap
 
 import (
 	"io"
+	"slices"
 	"sync"
 )
 
@@ -13,11 +14,12 @@ type queue struct {
 	w     io.Writer
 	ended chan struct{}
 
-	mu     sync.Mutex // guards the following fields
-	more   sync.Cond
-	bytes  []byte
-	closed bool
-	err    error // the first one of w
+	mu      sync.Mutex // guards the following fields
+	more    sync.Cond
+	bytes   []byte
+	writing int // bytes that run has taken and not written yet
+	closed  bool
+	err     error // the first one of w
 }
 
 func newQueue(w io.Writer) *queue {
@@ -36,16 +38,20 @@ func (q *queue) run() {
 			q.more.Wait()
 		}
 		taken, q.bytes = q.bytes, taken[:0]
-		failed := q.err != nil
+		q.writing = len(taken)
 		q.mu.Unlock()
-		if len(taken) == 0 || failed {
+		if len(taken) == 0 {
 			return
 		}
-		if _, err := q.w.Write(taken); err != nil {
+		for piece := range slices.Chunk(taken, mostQueued/16) {
+			_, err := q.w.Write(piece)
 			q.mu.Lock()
+			q.writing -= len(piece)
 			q.err = err
 			q.mu.Unlock()
-			return
+			if err != nil {
+				return
+			}
 		}
 	}
 }
@@ -66,7 +72,7 @@ func (q *queue) Write(p []byte) (int, error) {
 func (q *queue) full() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.bytes) >= mostQueued
+	return q.writing+len(q.bytes) >= mostQueued
 }
 
 // close waits until everything is written, and returns the first error.
