@@ -47,7 +47,8 @@ func (f *volumeFlags) fromHeader(crypto *cryptoFlags, name string) error {
 		return err
 	}
 	defer in.Close()
-	if _, ok := seekable(in); !ok {
+	end, ok := seekable(in)
+	if !ok {
 		return fmt.Errorf("%s: --luks needs a file or a block device", inputName(name))
 	}
 	v, err := luks.Read(in)
@@ -68,10 +69,12 @@ func (f *volumeFlags) fromHeader(crypto *cryptoFlags, name string) error {
 	case !fits:
 		return fmt.Errorf("%s is not the volume key of %s: its digest is another", inputName(string(crypto.dek)), inputName(name))
 	}
-	f.step, f.offset = sizeFlag(v.Step), offsetFlag{v.Offset, true}
-	if v.Length >= 0 {
-		f.length = offsetFlag{v.Length, true}
+	length := v.Length
+	if length < 0 {
+		length = max(end-v.Offset, 0)
 	}
+	length -= length % int64(v.Sector) // a volume has whole sectors
+	f.step, f.offset, f.length = sizeFlag(v.Step), offsetFlag{v.Offset, true}, offsetFlag{length, true}
 	crypto.unit.value, crypto.tweak.tweak = strconv.Itoa(v.Sector), xts.Tweak{Lo: v.Tweak}
 	return nil
 }

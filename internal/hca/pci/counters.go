@@ -40,8 +40,8 @@ const (
 	optCounterSet = 1 << 25
 )
 
-// countQP makes a set count for the QP that names it, in a command that was executed. A set without a number that
-// exists is none.
+// countQP makes a set count for the QP that names it, in a command that was executed. A number that no set has is
+// ignored.
 func (f *firmware) countQP(c *call) {
 	number := prm.NumberOf(c.In)
 	switch c.Command {

@@ -48,7 +48,7 @@ var ErrNoHeader = errors.New("no header of LUKS1 or LUKS2")
 // The bounds of what is read and computed for a header that anybody may have written.
 const (
 	mostHeader     = 4 << 20 // bytes of a header of LUKS2 (section 2.1)
-	mostIterations = 100_000_000
+	mostIterations = 10_000_000
 	sector         = 512
 )
 

@@ -381,7 +381,7 @@ func (p *Port) SetAddresses(own []net.HardwareAddr) {
 }
 
 func (p *Port) isOwn(frame []byte) bool {
-	return slices.ContainsFunc(p.own, func(a net.HardwareAddr) bool { return bytes.Equal(a, frame[:6]) })
+	return len(frame) >= headerEthernet && slices.ContainsFunc(p.own, func(a net.HardwareAddr) bool { return bytes.Equal(a, frame[:6]) })
 }
 
 // put sends a frame. p.mu is held, and released while it is sent. A frame to an address of the port stays in it if a

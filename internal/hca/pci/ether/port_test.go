@@ -311,3 +311,14 @@ func TestOwnFrames(t *testing.T) {
 		t.Errorf("received %x, %v; %d frames were sent", got, err, len(r.sent))
 	}
 }
+
+// TestShortOwnFrame sends a frame to the port's own address that is too short for an Ethernet header.
+func TestShortOwnFrame(t *testing.T) {
+	r := newRig(t)
+	r.steer(1)
+	frame := frameOf(t, echo)
+	r.port.SetAddresses([]net.HardwareAddr{frame[:6]})
+	r.put(buffers, frame)
+	r.post(prm.OpSend, 0, 0, nil, buffers, 8, testLKey)
+	r.cq.next(t) // in error or not
+}
