@@ -15,15 +15,18 @@ const toolsScript = `
 # counted: queue pairs get sets of counters of their own, and a write counts in those of its queue pair.
 counted() {
 	rdma statistic qp set link mlx5_0/1 auto type on || return
-	ib_write_bw -x 3 -D 4 >/dev/null &
-	sleep 1
-	ib_write_bw -x 3 -D 4 $addr >/dev/null &
-	sleep 3
-	rdma statistic qp show link mlx5_0/1 >/tmp/statistic
+	ib_write_bw -x 3 -D 60 >/dev/null 2>&1 &
+	for i in 1 2 3 4 5 6 7 8 9; do sleep 1; ib_write_bw -x 3 -D 60 $addr >/dev/null 2>&1 && break; done &
+	eventually count
+	code=$?
 	cat /tmp/statistic
+	kill $!
+	killall ib_write_bw
 	wait
-	rdma statistic qp set link mlx5_0/1 auto off && grep -q "rx_write_requests [1-9]" /tmp/statistic
+	rdma statistic qp set link mlx5_0/1 auto off
+	return $code
 }
+count() { rdma statistic qp show link mlx5_0/1 >/tmp/statistic; grep -q "rx_write_requests [1-9]" /tmp/statistic; }
 step gids eventually gid ffff 3
 step driver ethtool -i $nic
 step link ethtool $nic

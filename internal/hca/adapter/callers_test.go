@@ -14,7 +14,7 @@ import (
 // size, and neither one that is longer or shorter or whose answer has too little room.
 func TestCommandsOfContexts(t *testing.T) {
 	ofGuests := []prm.Command{
-		prm.CmdAttachMCG, prm.CmdDetachMCG, prm.CmdModifyCQ, prm.CmdRTS2RTSQP, prm.CmdSQErr2RTSQP, prm.CmdSQD2RTSQP, prm.CmdModifyRMP, prm.CmdQueryRMP,
+		prm.CmdAttachMCG, prm.CmdDetachMCG, prm.CmdQueryCQ, prm.CmdModifyCQ, prm.CmdRTS2RTSQP, prm.CmdSQErr2RTSQP, prm.CmdSQD2RTSQP, prm.CmdModifyRMP, prm.CmdQueryRMP,
 		prm.CmdCreateXRCSRQ, prm.CmdDestroyXRCSRQ, prm.CmdQueryXRCSRQ, prm.CmdArmXRCSRQ, prm.CmdAllocXRCD, prm.CmdDeallocXRCD,
 	}
 	ofPrograms := []prm.Command{prm.CmdCreateDCT, prm.CmdDestroyDCT, prm.CmdDrainDCT, prm.CmdQueryDCT}
