@@ -40,23 +40,27 @@ const (
 	optCounterSet = 1 << 25
 )
 
-// countQP makes a set count for the QP that names it, in a command that was executed. A number that no set has is
-// ignored.
-func (f *firmware) countQP(c *call) {
-	number := prm.NumberOf(c.In)
+// namedSet returns the QP of a command that was executed, and the counter set that the command gives it; nil: none.
+func (f *firmware) namedSet(c *call) (qp uint32, set *counterSet) {
+	qp = prm.NumberOf(c.In)
 	switch c.Command {
-	default:
-		return
 	case prm.CmdCreateQP:
-		number = prm.NumberOf(c.Out)
+		qp = prm.NumberOf(c.Out)
 	case prm.CmdRst2InitQP, prm.CmdInit2InitQP:
 	case prm.CmdInit2RTRQP, prm.CmdRTR2RTSQP, prm.CmdRTS2RTSQP:
 		if c.in32(0x80, 32)&optCounterSet == 0 {
-			return
+			return qp, nil
 		}
+	default:
+		return 0, nil
 	}
-	if s := f.counters.objects[c.in32(qpCounterSet, 8)]; s != nil {
-		f.rdma.ctx.CountQP(number, &s.qps)
+	return qp, f.counters.objects[c.in32(qpCounterSet, 8)]
+}
+
+// countQP lets a QP count in the set that a command has given it.
+func (f *firmware) countQP(c *call) {
+	if qp, set := f.namedSet(c); set != nil {
+		f.rdma.ctx.CountQP(qp, &set.qps)
 	}
 }
 

@@ -34,6 +34,24 @@ func TestQueueCounters(t *testing.T) {
 	used := number(d.command(prm.CmdAllocQCounter, 0, 16, 16))
 	fw := d.dev.firmware()
 	set := fw.counters.objects[uint32(used)]
+	// A QP's context names the set, in the commands that create the QP and change it.
+	for _, row := range []struct {
+		command prm.Command
+		option  uint64
+		named   bool
+	}{
+		{prm.CmdCreateQP, 0, true}, {prm.CmdRst2InitQP, 0, true}, {prm.CmdInit2InitQP, 0, true},
+		{prm.CmdRTS2RTSQP, optCounterSet, true}, {prm.CmdRTS2RTSQP, 0, false}, {prm.CmdQueryQP, optCounterSet, false},
+	} {
+		c := &call{Call: prm.Call{Command: row.command, In: make([]byte, 0x110), Out: make([]byte, 16)}}
+		prm.PutNumber(c.In, 0x77)
+		prm.PutNumber(c.Out, 0x77)
+		prm.SetBits(c.In, 0x80, 32, row.option)
+		prm.SetBits(c.In, qpCounterSet, 8, used)
+		if qp, got := fw.namedSet(c); (got == set) != row.named || got != nil && qp != 0x77 {
+			t.Errorf("%v with options %#x names set %p of QP %#x", row.command, row.option, got, qp)
+		}
+	}
 	// Counts that the set does not have yet.
 	base := &set.base
 	base.Retransmitted -= 5

@@ -22,7 +22,7 @@ import (
 	"strings"
 )
 
-// Volume is what a header says of its volume.
+// Volume describes the encrypted data of a volume, as its header does.
 type Volume struct {
 	Version int   // 1 or 2
 	Offset  int64 // of the data, in bytes
@@ -98,9 +98,10 @@ func read1(b []byte) (*Volume, error) {
 	return v, v.check()
 }
 
-// cipher refuses all encryptions but AES-XTS with tweaks that count from the beginning.
+// cipher refuses all encryptions but AES-XTS whose tweaks are numbers of 64 bits. Those of aes-xts-plain begin anew
+// after 2^32 sectors.
 func cipher(name string) error {
-	if name != "aes-xts-plain64" && name != "aes-xts-plain" {
+	if name != "aes-xts-plain64" {
 		return fmt.Errorf("cipher %q: softmkey has aes-xts-plain64", name)
 	}
 	return nil
@@ -136,14 +137,13 @@ type metadata struct {
 		KeySize int `json:"key_size"`
 	} `json:"keyslots"`
 	Segments map[string]struct {
-		Type       string   `json:"type"`
-		Offset     string   `json:"offset"`
-		Size       string   `json:"size"`
-		Tweak      string   `json:"iv_tweak"`
-		Encryption string   `json:"encryption"`
-		Sector     int      `json:"sector_size"`
-		Integrity  any      `json:"integrity"`
-		Flags      []string `json:"flags"`
+		Type       string `json:"type"`
+		Offset     string `json:"offset"`
+		Size       string `json:"size"`
+		Tweak      string `json:"iv_tweak"`
+		Encryption string `json:"encryption"`
+		Sector     int    `json:"sector_size"`
+		Integrity  any    `json:"integrity"`
 	} `json:"segments"`
 	Digests map[string]struct {
 		Type       string   `json:"type"`

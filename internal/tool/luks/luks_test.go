@@ -78,6 +78,7 @@ func TestRefusals(t *testing.T) {
 		"no header of LUKS":             []byte("LUKS\xba\xbe\x00\x03 of a later time"),
 		"592 bytes, and this device 40": read(t, "luks1")[:40],
 		`cipher "aes-cbc-plain64"`:      luks1(func(b []byte) { copy(b[40:], "cbc-plain64\x00") }),
+		`cipher "aes-xts-plain"`:        luks1(func(b []byte) { copy(b[40:], "xts-plain\x00") }),
 		"48 bytes: AES-XTS":             luks1(func(b []byte) { binary.BigEndian.PutUint32(b[108:], 48) }),
 		`hash "whirlpool"`:              luks1(func(b []byte) { copy(b[72:], "whirlpool\x00") }),
 		"0 iterations":                  luks1(func(b []byte) { clear(b[164:168]) }),
