@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -77,9 +78,16 @@ func TestFence(t *testing.T) {
 			x.post(&SendRequest{ID: 1, Op: test.op, RKey: r.Number(), RemoteAddr: 0x1000, SGEs: list})
 			<-held.inside
 			x.post(&SendRequest{ID: 2, Op: rdma.WRSend, Flags: test.fence, HasInline: true})
-			x.qp.Lock()
-			waits := len(x.send) == 1
-			x.qp.Unlock()
+			waiting := func() bool {
+				x.qp.Lock()
+				defer x.qp.Unlock()
+				return len(x.send) == 1
+			}
+			waits := waiting()
+			// A goroutine that is at work for the QP takes the request when it comes to it.
+			for end := time.Now().Add(10 * time.Second); waits && !test.waits && time.Now().Before(end); waits = waiting() {
+				time.Sleep(time.Millisecond)
+			}
 			close(held.leave)
 			if waits != test.waits {
 				t.Fatalf("the request waits: %t, want %t", waits, test.waits)
