@@ -100,7 +100,6 @@ type reception struct {
 	Payload         uint16 // of a full packet, at least the path MTU
 	MaxDestRdAtomic uint8
 	MinRNRTimer     uint8
-	Selective       bool
 }
 
 // keep returns the attributes of c that the QP uses. [QP.RTR] has checked that their values are in
@@ -108,7 +107,7 @@ type reception struct {
 func (c *RecvConfig) keep() reception {
 	return reception{
 		Peer: c.Peer, QKey: c.QKey, DestQPN: c.DestQPN, Route: c.Route, Payload: uint16(max(c.Payload, c.MTU)),
-		MaxDestRdAtomic: uint8(c.MaxDestRdAtomic), MinRNRTimer: c.MinRNRTimer, Selective: c.Selective,
+		MaxDestRdAtomic: uint8(c.MaxDestRdAtomic), MinRNRTimer: c.MinRNRTimer,
 	}
 }
 

@@ -195,7 +195,8 @@ func (q *QP) part() {
 	q.closeBoard()
 	r.reads.leave(&q.port.recovery)
 	r.restart(q.send)
-	q.recv.Peer, q.recv.Selective = netip.AddrPort{}, false
+	q.recv.Peer = netip.AddrPort{}
+	q.chooseRecovery(false)
 	c.phase, c.at, c.due = apart, 0, false
 }
 
@@ -208,7 +209,8 @@ func (q *QP) dynamicControl(h *wire.Dynamic) {
 	switch {
 	case h.Kind == wire.DynamicAccept && c.phase == connecting:
 		c.phase, c.at, c.due = connected, 0, false
-		q.recv.DestQPN, q.recv.Selective = h.QPN, true
+		q.recv.DestQPN = h.QPN
+		q.chooseRecovery(true)
 		// A target may announce that it keeps no outstanding READ (0). The initiator then sends one
 		// READ at a time, which times out if the target does not execute it. With a limit of 0 it
 		// would not send the READ, so that no timer ran, and the requests behind the READ waited for ever.

@@ -53,17 +53,17 @@ func TestPartsWithinBlocks(t *testing.T) {
 // TestFalseContinuation gives a responder READ requests that state that they continue the one
 // before them, but do not. They are opened at their own address.
 func TestFalseContinuation(t *testing.T) {
-	before := &resource{kind: wire.ReadRequest, rkey: 1, va: 4096, length: 100, skip: 50, reported: 7}
+	before := resource{kind: wire.ReadRequest, rkey: 1, va: 4096, length: 100, skip: 50, reported: 7}
 	for _, c := range []struct {
 		name   string
-		before *resource
+		before resource
 		e      resource
 		skip   uint32
 	}{
 		{"the next part", before, resource{rkey: 1, va: 4196, length: 100}, 150},
-		{"the first request", nil, resource{rkey: 1, va: 4196, length: 100}, 0},
-		{"after an unused entry", &resource{}, resource{length: 100}, 0},
-		{"after an atomic", &resource{kind: wire.FetchAdd, rkey: 1, va: 4096, length: 100}, resource{rkey: 1, va: 4196, length: 100}, 0},
+		{"the first request", resource{}, resource{rkey: 1, va: 4196, length: 100}, 0},
+		{"after an unused entry", resource{}, resource{length: 100}, 0},
+		{"after an atomic", resource{kind: wire.FetchAdd, rkey: 1, va: 4096, length: 100}, resource{rkey: 1, va: 4196, length: 100}, 0},
 		{"another key", before, resource{rkey: 2, va: 4196, length: 100}, 0},
 		{"a gap", before, resource{rkey: 1, va: 4197, length: 100}, 0},
 		{"an overlap", before, resource{rkey: 1, va: 4195, length: 100}, 0},

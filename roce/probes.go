@@ -57,13 +57,12 @@ const singleProbe = 5
 func (p *probes) put(psn uint32) { p.due, p.sent, p.psn = false, true, psn }
 
 // after returns the time of the next probe. timeout is the full timeout, or 0.
-// A peer with this implementation gets more probes after a full timeout without
-// progress (late): on a line that loses bursts in both directions, each probe is another
-// chance. A peer of another implementation (standard) does not, because it may answer
-// each one with many responses.
-func (p *probes) after(rtt *roundTrips, timeout int64, standard, late bool) int64 {
+// A peer with selective repeat gets more probes after a full timeout without
+// progress (often): on a line that loses bursts in both directions, each probe is another
+// chance. Another peer does not, because it may answer each one with many responses.
+func (p *probes) after(rtt *roundTrips, timeout int64, often bool) int64 {
 	pto := rtt.timeout()
-	if timeout != 0 && !standard && late {
+	if timeout != 0 && often {
 		return p.from + min(pto, timeout/probeParts)
 	}
 	limit := int64(time.Second)

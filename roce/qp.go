@@ -44,6 +44,7 @@ type QP struct {
 	early    loan.Ledger // packets from the buffers of early packets that the Handler may hold until EndBatch
 	send     transmission
 	recv     reception
+	recovery recovery  // chosen when the peer becomes known
 	link     *link     // source of its packets; UD and GSI: link of the last packet received
 	peer     *peer     // windows of the host it is connected to; nil in RESET, UD and GSI
 	flow     wire.Flow // addresses of sent packets, for the CRC
@@ -142,6 +143,7 @@ func (q *QP) RTR(c RecvConfig) error {
 		c.Peer, c.Selective, c.Payload = netip.AddrPort{}, false, 0
 	}
 	q.recv, q.link, q.tos = c.keep(), l, dscp(c.TrafficClass)
+	q.chooseRecovery(c.Selective)
 	q.resp.init(&c)
 	q.ids = identifications{}
 	q.state = rdma.StateRTR

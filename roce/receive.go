@@ -240,7 +240,7 @@ func (q *QP) release(now int64) {
 	q.dynamicEnd.hear(now)
 	q.takeEarly(now)
 	q.endBatch()
-	q.findGaps(now)
+	q.recovery.findGaps(now)
 	q.settle(now)
 	busy := q.req.builds() || q.resp.answers() || q.dct.answers()
 	q.mu.Unlock()
@@ -338,32 +338,13 @@ func (q *QP) special(b []byte, now int64) {
 	n := &q.port.n
 	switch {
 	case q.dynamic() && q.control(b, now):
-	case q.recv.Selective && q.selective(b, now):
+	case q.recovery.packet(b, now):
 	case wire.Opcode(b[0]) == wire.CongestionNotification && len(b) == wire.CNPLen && q.peer != nil:
 		n.CNPReceived.Add(1)
 		q.peer.out.notified(now, q.req.rtt.typical())
 	default:
 		n.Malformed.Add(1)
 	}
-}
-
-// selective handles a packet of selective repeat, and reports whether b is one.
-func (q *QP) selective(b []byte, now int64) bool {
-	body, ok := wire.ParseSelective(b)
-	if !ok {
-		return false
-	}
-	bth, _, _ := wire.ParseBTH(b)
-	if bth.PKey&0x7fff != wire.DefaultPKey&0x7fff {
-		q.port.n.BadPKey.Add(1)
-		return true
-	}
-	if bth.Opcode == wire.SelectiveAck {
-		q.selectiveAck(bth.PSN, bth.Mark, body, now)
-	} else {
-		q.repeatSpans(bth.PSN, bth.Mark, body)
-	}
-	return true
 }
 
 // identifications checks the IPv4 identifications of the peer's packets. The

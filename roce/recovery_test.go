@@ -71,28 +71,44 @@ func TestProbeTimes(t *testing.T) {
 	fast := roundTrips{smoothed: ms, sampled: true} // its timeout is 2 ms
 	slow := roundTrips{smoothed: 200 * ms, sampled: true}
 	for _, v := range []struct {
-		name           string
-		rtt            roundTrips
-		full           int64
-		backoff        uint8
-		standard, late bool
-		want           int64
+		name    string
+		rtt     roundTrips
+		full    int64
+		backoff uint8
+		often   bool
+		want    int64
 	}{
-		{"after about a round trip", fast, full, 0, false, false, 2 * ms},
-		{"doubled", fast, full, 1, false, false, 4 * ms},
-		{"at least 16 in a full timeout", fast, full, 5, false, false, full / probeParts},
-		{"at least 4 if the round trip is unknown", roundTrips{smoothed: ms}, full, 5, false, false, full / leastProbes},
-		{"at least 4 on a slow path", slow, full, 0, false, false, full / leastProbes},
-		{"more after a full timeout", fast, full, 9, false, true, 2 * ms},
-		{"no more to a standard peer", fast, full, 9, true, true, full / probeParts},
-		{"without a timeout up to a second", fast, 0, 20, false, false, 1000 * ms},
+		{"after about a round trip", fast, full, 0, false, 2 * ms},
+		{"doubled", fast, full, 1, false, 4 * ms},
+		{"at least 16 in a full timeout", fast, full, 5, false, full / probeParts},
+		{"at least 4 if the round trip is unknown", roundTrips{smoothed: ms}, full, 5, false, full / leastProbes},
+		{"at least 4 on a slow path", slow, full, 0, false, full / leastProbes},
+		{"more after a full timeout", fast, full, 9, true, 2 * ms},
+		{"without a timeout up to a second", fast, 0, 20, false, 1000 * ms},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			p := probes{from: 5, backoff: v.backoff}
-			if got := p.after(&v.rtt, v.full, v.standard, v.late) - 5; got != v.want {
+			if got := p.after(&v.rtt, v.full, v.often) - 5; got != v.want {
 				t.Errorf("after %d µs, want %d", got/1000, v.want/1000)
 			}
 		})
+	}
+}
+
+// After a full timeout without progress, only a peer with selective repeat gets more probes.
+func TestProbesAfterATimeout(t *testing.T) {
+	q := &QP{send: transmission{Timeout: 14, RetryCount: 7}}
+	full := q.fullTimeout()
+	q.req = requester{rtt: roundTrips{smoothed: 1e6, sampled: true}, probes: probes{backoff: 9}}
+	q.req.retries.count = 7
+	for left, want := range []struct{ standard, selective int64 }{6: {full / probeParts, 2e6}, 7: {full / probeParts, full / probeParts}} {
+		if want.standard == 0 {
+			continue
+		}
+		q.req.retries.left = uint8(left)
+		if a, b := (standard{q}).probeAfter(), (selective{q}).probeAfter(); a != want.standard || b != want.selective {
+			t.Errorf("%d of 7 retries left: probes after %d and %d ns, want %d and %d", left, a, b, want.standard, want.selective)
+		}
 	}
 }
 

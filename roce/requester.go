@@ -122,7 +122,7 @@ func (q *QP) begin() *Work {
 			if !w.Op.Atomic() {
 				p.count = packets(w.Length, q.mtuOf(w))
 			}
-			if q.divides(w) {
+			if q.recovery.divides(w) {
 				r.whole = w
 				continue
 			}

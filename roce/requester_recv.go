@@ -27,20 +27,14 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	}
 	if stale || ghost {
 		q.port.n.StaleResponses.Add(1)
-		if stale && k.Opcode != wire.Acknowledge && !q.recv.Selective {
-			older := r.head == nil || psnDiff(k.PSN, r.head.progress.first) < 0
-			r.probes.copyArrived(older, r.rerequests.copied(k.PSN), q.probeAfter(), now)
-		} else if stale {
-			r.reads.reordering.arrivedAgain(k.PSN)
+		if stale {
+			q.recovery.stale(k.BTH, now)
 		}
 		return
 	}
 	r.mayBuild()
-	// The mark of a packet from the early buffer was seen when it arrived. It is old now.
-	if q.recv.Selective && raw != nil {
-		r.reads.seeMark(k.Mark)
-	}
-	shows := raw != nil && k.Opcode != wire.Acknowledge && q.noteAnswer(k, now)
+	// What a packet from the early buffer shows was seen when it arrived. It is old now.
+	shows := raw != nil && q.recovery.responseArrived(k.BTH, now)
 	switch {
 	case k.Opcode == wire.Acknowledge:
 		q.acknowledge(k, now)
@@ -50,34 +44,8 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 		q.readResponse(k, raw, now)
 	}
 	if shows {
-		q.findLostResponses(now)
+		q.recovery.findLost(now)
 	}
-}
-
-// noteAnswer records that response k, to a READ or atomic, arrived. It reports whether that may show the
-// loss of other responses.
-func (q *QP) noteAnswer(k *packet, now int64) bool {
-	r, psn := &q.req, k.PSN
-	if q.recv.Selective || psnDiff(psn, r.next) >= 0 {
-		return false
-	}
-	if r.reads.early.has(psn) {
-		r.rerequests.copied(psn)
-		return false
-	}
-	w := r.holding(psn)
-	if w == nil || !w.answered() {
-		return false
-	}
-	r.probes.wait(now)
-	// In the middle of the READ, the first or last response of an answer belongs to a repeated request.
-	i, p := w.index(psn), w.progress.rerequest
-	repeated := i > 0 && k.layout&(wire.IsFirst|wire.IsOnly) != 0 || i+1 < w.progress.count && k.layout&(wire.IsLast|wire.IsOnly) != 0
-	if repeated && p != nil && k.layout&(wire.IsFirst|wire.IsOnly) != 0 {
-		q.measureRerequest(p.roundTrip(i, now), now)
-	}
-	q.lostResponses(r.rerequests.decided(psn, repeated && p != nil && p.early), now)
-	return r.rerequests.answered(w, psn, repeated, q.peer.out.trip.Load(), now) && (psn != r.una || r.rerequests.any())
 }
 
 // acknowledge handles an ACK or a NAK.
@@ -89,17 +57,14 @@ func (q *QP) acknowledge(k *packet, now int64) {
 		// The peer has executed this request and all before it, and it sent their
 		// READ and atomic responses before this ACK. If one of those is missing,
 		// it was lost.
-		if !q.advance(psnAdd(k.PSN, 1), now) {
-			r.rerequests.executed(k.PSN)
-			q.findLostResponses(now)
-		}
-		q.findLost(now)
+		reached := q.advance(psnAdd(k.PSN, 1), now)
+		q.recovery.ackArrived(k.PSN, reached, now)
 	case wire.KindRNR:
 		for n := range q.counting {
 			n.RNRReceived.Add(1)
 		}
 		if !q.advance(k.PSN, now) {
-			q.lost(now)
+			q.recovery.reportedLost(now)
 			return
 		}
 		if r.head == nil || r.waiting {
@@ -126,15 +91,8 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 		for n := range q.counting {
 			n.SequenceNAKsReceived.Add(1)
 		}
-		if q.advance(k.PSN, now) {
-			q.lost(now)
-			return
-		}
-		// The peer has executed the requests before this one, and sent their responses
-		// before this NAK.
-		q.requestLost(k.PSN, now)
-		q.req.rerequests.executed(k.PSN)
-		q.findLostResponses(now)
+		reached := q.advance(k.PSN, now)
+		q.recovery.sequenceNAK(k.PSN, reached, now)
 		return
 	case wire.NAKInvalidRequest:
 		st = rdma.StatusRemInvReqErr
@@ -148,7 +106,7 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 	}
 	q.port.n.ErrorNAKsReceived.Add(1)
 	if !q.advance(k.PSN, now) {
-		q.lost(now)
+		q.recovery.reportedLost(now)
 		return
 	}
 	if q.req.head != nil {
@@ -182,16 +140,56 @@ func (q *QP) readResponse(k *packet, raw []byte, now int64) {
 	q.took(w, i, last, raw == nil, now)
 }
 
+// holdResponse keeps a response that arrived before an earlier one.
+func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
+	r := &q.req
+	w := r.holding(k.PSN)
+	d := psnDiff(k.PSN, r.una)
+	if w == nil || d <= 0 || raw == nil {
+		return
+	}
+	if r.reads.early.has(k.PSN) {
+		r.reads.reordering.arrivedAgain(k.PSN)
+		return
+	}
+	if psnDiff(k.PSN, r.next) >= 0 || !q.recovery.expects(w, k.PSN) {
+		return // a response to a request that is about to be retransmitted
+	}
+	q.executed(psnAdd(w.progress.first, 1))
+	if r.reads.early.put(k.PSN, d, raw, &q.port.recovery) {
+		q.port.n.EarlyPackets.Add(1)
+		r.reads.arrived(k.PSN, r.una, r.rtt.typical(), now)
+		_, in := q.cost(w, w.index(k.PSN), w.index(k.PSN)+1)
+		q.giveBack(0, min(in, r.flight.in), now)
+	}
+	r.reads.seen(k.PSN, r.una)
+}
+
+// takeEarly handles the early responses that are next in order.
+func (q *QP) takeEarly(now int64) {
+	r := &q.req
+	for r.reads.early.len() > 0 && q.state == rdma.StateRTS {
+		b := r.reads.early.remove(r.una)
+		if b == nil {
+			return
+		}
+		q.early.Lend(b)
+		var k packet
+		k.parseUpTo(b, len(b)) // it was checked when it arrived
+		una := r.una
+		q.response(&k, nil, now)
+		if r.una == una {
+			return
+		}
+	}
+}
+
 // fitsRead reports whether k can be response i of READ w, by its length, its position and
 // its syndrome. A READ can be requested again from any response on, so a first response may be at any
-// position. A last one may be before the end only if a part of the READ was requested again.
+// position.
 func (q *QP) fitsRead(k *packet, w *Work, i uint32) bool {
 	end := k.layout&(wire.IsLast|wire.IsOnly) != 0
-	fits := end == (i+1 == w.progress.count)
-	if !q.recv.Selective && w.progress.again > 0 {
-		fits = end || i+1 != w.progress.count
-	}
-	return fits && int64(len(k.payload)) == q.bytes(w, i, i+1) && ackSyndrome(k)
+	return q.recovery.fits(w, i, end) && int64(len(k.payload)) == q.bytes(w, i, i+1) && ackSyndrome(k)
 }
 
 // atomicResponse handles the result of an atomic operation.
@@ -248,9 +246,7 @@ func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 	r.pass(1)
 	q.progressed(psnAdd(r.una, -1), now)
 	if i+1 == w.progress.count {
-		if q.recv.Selective && r.reads.completed(r.una != r.next) {
-			q.port.ready.push(q)
-		}
+		q.recovery.completes()
 		q.complete(w, rdma.StatusSuccess)
 		q.completeHead()
 	}
@@ -293,21 +289,15 @@ func (q *QP) advance(to uint32, now int64) bool {
 		q.giveBack(min(out, r.flight.out), 0, now)
 		alone := q.progressed(from, now)
 		r.catchUp()
-		switch {
-		case !alone || r.una == r.next:
-		case !q.recv.Selective:
-			// The peer acknowledged the probe alone: the packets after it
-			// were lost.
-			q.lost(now)
-		case r.probes.alone >= 2 && r.board != nil:
-			// The first time, the acknowledgement may be that of the first copy,
-			// which was late. The second time, the packets have been under way
-			// for two timeouts, in which the peer has answered.
-			r.board.overtakenBy(from)
+		if alone && r.una != r.next {
+			q.recovery.probeAlone(from, now)
 		}
 	}
 	return ok
 }
+
+// executed records that the peer has executed every request before psn.
+func (q *QP) executed(psn uint32) { raise(&q.req.done, psn) }
 
 // progressed records that una advanced. It reports whether exactly a probe was acknowledged.
 func (q *QP) progressed(before uint32, now int64) (alone bool) {
@@ -328,15 +318,6 @@ func (q *QP) measured(rtt, now int64) {
 	q.peer.in.measured(now, rtt)
 }
 
-// measureRerequest records the round trip of a repeated request. Its response may have waited for those of
-// other requests, so that it is only of use if nothing shorter is known.
-func (q *QP) measureRerequest(rtt, now int64) {
-	t := &q.req.rtt
-	if rtt != 0 && (!t.sampled || rtt < t.smoothed) && t.add(rtt, now) {
-		q.measured(rtt, now)
-	}
-}
-
 // giveBack removes bytes that arrived from the windows, and lets the windows grow.
 func (q *QP) giveBack(out, in, now int64) {
 	q.release2(q.req.flight.arrived(q.peer, out, in, q.fullCost(), q.req.rtt.known(), now))
@@ -351,59 +332,6 @@ func (q *QP) takeBack(out, in int64) {
 func (q *QP) release2(qs released) {
 	q.port.ready.push(qs[0])
 	q.port.ready.push(qs[1])
-}
-
-// lost goes back to una, because a response reported a loss there. With selective repeat it
-// does nothing, because the scoreboard finds losses.
-func (q *QP) lost(now int64) {
-	r := &q.req
-	if r.head == nil || r.waiting || q.recv.Selective || !r.gap.reported(r.una, r.rtt.timeout(), now) {
-		return
-	}
-	q.countLoss(int64(psnDiff(r.next, r.una)))
-	r.flight.lostAll(q.peer, q.fullCost(), r.rtt.known(), now)
-	q.goBack(now)
-}
-
-// requestLost goes back to the request with PSN psn, which was lost, while responses of requests
-// before it are missing. With selective repeat it does nothing, as lost.
-func (q *QP) requestLost(psn uint32, now int64) {
-	r := &q.req
-	if psnDiff(psn, r.done) < 0 {
-		return // the report is late: the peer has executed the request since
-	}
-	if r.waiting || q.recv.Selective || psnDiff(psn, r.next) >= 0 || !r.rerequests.refused(psn, q.peer.out.trip.Load(), r.rtt.timeout(), now) {
-		return
-	}
-	var to *Work
-	var out, in int64
-	inFlight := int32(0)
-	for w := r.head.sendable(); w != nil && psnDiff(w.progress.first, r.next) < 0; w = w.progress.next.sendable() {
-		i := max(0, psnDiff(psn, w.progress.first))
-		n := min(int(w.progress.count), psnDiff(r.next, w.progress.first))
-		switch {
-		case i >= n:
-			if w.answered() {
-				r.rerequests.resent(w, psn)
-				inFlight++
-			}
-			continue
-		case i > 0 && w.answered():
-			return // no request has this PSN
-		case to == nil:
-			to = w
-		}
-		r.rerequests.drop(w)
-		o, a := q.cost(w, uint32(i), uint32(n))
-		out, in = out+o, in+a
-	}
-	if to == nil {
-		return
-	}
-	q.countLoss(int64(psnDiff(r.next, psn)))
-	r.next, r.cur, r.inFlight = psn, to, inFlight
-	r.rtt.cancel()
-	q.takeBack(out, in)
 }
 
 // countLoss counts packets that a response reported as lost.

@@ -1,7 +1,9 @@
 package roce
 
-import "github.com/softmkey/softmkey/rdma"
-import "github.com/softmkey/softmkey/internal/net/wire"
+import (
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/rdma"
+)
 
 // turnBytes limits the bytes that one QP sends before the next QP has its turn. A message
 // of 64 KiB in packets of 4 KiB fits one turn.
@@ -21,21 +23,18 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			return more
 		}
 	}
-	if q.recv.Selective && !r.probes.single() && !q.putAsks(b, now) {
+	if !r.probes.single() && !q.recovery.putAsks(b, now) {
 		return true
 	}
 	// The limit is read once: putData sets the acknowledge-request bit on the last
 	// packet that fits the limit, so the limit must not change during the turn.
 	limit := q.peer.out.limit.Load()
-	budget := int64(turnBytes)
 	if r.probes.due && !q.putProbe(b, now) {
 		return true
 	}
-	if stop, more := q.buildMissing(b, now, &budget); stop {
+	budget, stop, more := q.recovery.retransmit(b, now, turnBytes)
+	if stop {
 		return more
-	}
-	if !q.putRerequests(b, now) {
-		return true
 	}
 	for {
 		w := r.cur
@@ -61,16 +60,13 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if w.answered() && int(r.inFlight) >= q.maxReads() {
 			return false
 		}
-		out, in := q.cost(w, i, j)
-		grant := uint32(0)
-		if w.Op == rdma.WRRead && q.recv.Selective {
-			// The request itself needs no room in the window. Its responses
-			// are granted as room appears.
-			grant = q.firstGrant(w, i)
-			_, in = q.cost(w, i, i+grant)
+		grant, waits := j-i, true
+		if w.Op == rdma.WRRead {
+			grant, waits = q.recovery.grants(w, i)
 		}
+		out, in := q.cost(w, i, i+grant)
 		if !r.flight.forced {
-			if (w.Op != rdma.WRRead || !q.recv.Selective) && !r.flight.room(q, out, in, limit) {
+			if waits && !r.flight.room(q, out, in, limit) {
 				return false
 			}
 			if !r.flight.paced(q.peer, out+in, r.rtt.typical(), now) {
@@ -86,7 +82,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		var ok bool
 		switch {
 		case w.Op == rdma.WRRead:
-			ok = q.putRead(b, w, i, j, r.next, grantMark(q.recv.Selective, grant, j-i))
+			ok = q.putRead(b, w, i, j, r.next, grantMark(grant, j-i))
 		case w.answered():
 			ok = q.putAtomic(b, w, r.next)
 		default:
@@ -95,10 +91,10 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if !ok {
 			return q.notPut(w)
 		}
-		q.sent(w, i, j, int(grant), out, in, now)
+		q.sent(w, i, j, grant, out, in, now)
 		budget -= max(out, packetCost)
 		// A READ without a grant, with nothing in flight before it, would wait for a probe.
-		if w.Op == rdma.WRRead && grant == 0 && r.inFlight == 1 && q.recv.Selective && !q.putAsks(b, now) {
+		if w.Op == rdma.WRRead && grant == 0 && r.inFlight == 1 && !q.recovery.putAsks(b, now) {
 			return true
 		}
 	}
@@ -113,9 +109,8 @@ func (q *QP) maxReads() int {
 }
 
 // sent records that packets [i, j) of w were sent, which are next in order. grant is the
-// number of responses that a READ request of a selective QP grants, and out and in are the
-// bytes in the windows.
-func (q *QP) sent(w *Work, i, j uint32, grant int, out, in, now int64) {
+// number of responses that a READ request grants, and out and in are the bytes in the windows.
+func (q *QP) sent(w *Work, i, j, grant uint32, out, in, now int64) {
 	r := &q.req
 	r.flight.forcedSent()
 	if r.next == r.una {
@@ -123,17 +118,11 @@ func (q *QP) sent(w *Work, i, j uint32, grant int, out, in, now int64) {
 		r.retries.restarts(now)
 		r.probes.wait(now)
 	}
-	if w.Op == rdma.WRRead && q.recv.Selective {
-		r.reads.sentRead(r.next, psnAdd(r.next, int(j-i)), grant)
+	if w.answered() {
+		q.recovery.requests(w, j-i, grant)
 	}
 	r.flight.sent(q.peer, out, in)
 	alone := r.inFlight == 0 // no responses of other requests come first
-	if alone && !q.recv.Selective && w.answered() {
-		if r.rerequests == nil {
-			r.rerequests = new(rerequests)
-		}
-		r.rerequests.restart(r.next)
-	}
 	switch {
 	case psnDiff(r.next, r.high) < 0:
 		r.reads.requestedAgain()
@@ -166,19 +155,7 @@ func (q *QP) sentAgain(w *Work, psn, n uint32) {
 	}
 }
 
-// probedResponses is the number of responses that a probe asks for. probedPackets is the number of
-// packets that it retransmits, if the peer repeats selectively and did not answer the probe before.
-const (
-	probedResponses = 4
-	probedPackets   = 4
-)
-
-// putProbe retransmits the oldest unacknowledged packets, or asks for the first missing
-// responses.
-//
-// A line that loses bursts may lose a small window as a whole, and then the single packets that
-// follow it, with the acknowledgements of those that arrive. So only the first probe is a
-// single packet.
+// putProbe sends the probe that is due. It reports whether the trains had room.
 func (q *QP) putProbe(b *builder, now int64) bool {
 	r := &q.req
 	w := r.head.sendable()
@@ -186,70 +163,7 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 		r.probes.done()
 		return true
 	}
-	if q.recv.Selective && w.answered() && psnDiff(r.done, w.progress.first) > 0 {
-		// The peer has the request, so only responses are missing.
-		r.reads.forget()
-		end := psnAdd(r.una, probedResponses)
-		if n := psnDiff(r.reads.granted, r.una); n > 0 && n < probedResponses {
-			end = r.reads.granted // others would not be kept, and could overflow a queue with each probe
-		}
-		q.missingResponses(r.una, end, true, now)
-		r.reads.sound()
-		r.rtt.probed = now
-		r.probes.done()
-		return q.putAsk(b)
-	}
-	if !q.recv.Selective && w.answered() {
-		return q.probeResponses(b, w, now)
-	}
-	// The scoreboard, which knows the packets behind una that have arrived, needs all packets to be in flight.
-	several := q.recv.Selective && r.probes.backoff > 1 && !r.probes.single() && r.allSent() && q.openBoard()
-	if !q.putProbed(b, w, r.una, now) {
-		if q.notPut(w) {
-			return false
-		}
-		r.probes.done()
-		return true
-	}
-	r.probes.put(r.una)
-	return !several || q.putMoreProbes(b, now)
-}
-
-// putMoreProbes retransmits the packets after una, until the probe has probedPackets, or a packet has
-// arrived or is known to be missing. It reports whether the trains had room.
-func (q *QP) putMoreProbes(b *builder, now int64) bool {
-	r := &q.req
-	for n := 1; n < probedPackets; n++ {
-		psn := psnAdd(r.una, n)
-		if psnDiff(psn, r.next) >= 0 {
-			return true
-		}
-		w := r.holding(psn)
-		if w == nil || w.answered() || w.progress.failed || r.board.at(psn).state != flying {
-			return true
-		}
-		if !q.putProbed(b, w, psn, now) {
-			return !q.notPut(w)
-		}
-	}
-	return true
-}
-
-// putProbed retransmits packet psn of w as a part of a probe. It reports whether it did.
-func (q *QP) putProbed(b *builder, w *Work, psn uint32, now int64) bool {
-	r, i := &q.req, w.index(psn)
-	if r.board != nil && r.board.noteProbe(psn, now) {
-		out, _ := q.cost(w, i, i+1)
-		r.flight.sent(q.peer, out, 0)
-	}
-	if !q.putAgain(b, w, i, psn) {
-		return false
-	}
-	r.rtt.retransmitted(psn)
-	if q.recv.Selective {
-		r.rtt.probed = now
-	}
-	return true
+	return q.recovery.probe(b, w, now)
 }
 
 // dataOps holds the opcodes of SEND and WRITE by the position of the packet in its
@@ -309,10 +223,7 @@ func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 	}
 	bth := wire.BTH{
 		Opcode: op, MigReq: true, Pad: uint8(pads(n)), PKey: wire.DefaultPKey,
-		DestQP: q.recv.DestQPN, PSN: psn,
-	}
-	if q.recv.Selective {
-		bth.Mark = wire.OutstandingMark(int(r.inFlight))
+		DestQP: q.recv.DestQPN, PSN: psn, Mark: q.recovery.requestMark(),
 	}
 	// Acknowledgements are requested for the last packet of a message and for the
 	// last packet before a pause. Without the second, a full window might never

@@ -1,7 +1,10 @@
 package roce
 
-import "github.com/softmkey/softmkey/rdma"
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/softmkey/softmkey/rdma"
+)
 
 // The requester's timer: one deadline for everything that the requester waits
 // for.
@@ -19,7 +22,7 @@ func (q *QP) settle(now int64) {
 	switch {
 	case r.waiting:
 	case r.una != r.next:
-		r.deadline = q.probeAfter()
+		r.deadline = q.recovery.probeAfter()
 		if full != 0 {
 			r.deadline = min(r.deadline, r.retries.since+full)
 		}
@@ -46,12 +49,6 @@ const blockedTimeouts = 4
 
 // fullTimeout returns the local ACK timeout in nanoseconds, or 0 if there is none.
 func (q *QP) fullTimeout() int64 { return int64(AckTimeout(q.send.Timeout)) }
-
-// probeAfter returns the time of the next probe.
-func (q *QP) probeAfter() int64 {
-	r := &q.req
-	return r.probes.after(&r.rtt, q.fullTimeout(), !q.recv.Selective, r.retries.late())
-}
 
 // disarm ends all waiting, because una advanced. settle sets the deadline again.
 func (q *QP) disarm() { q.req.waiting, q.req.deadline = false, 0 }
@@ -110,7 +107,7 @@ func (q *QP) timeout(now int64) {
 		q.goBack(now)
 		r.gap.close()
 	default:
-		if now >= q.probeAfter() {
+		if now >= q.recovery.probeAfter() {
 			for n := range q.counting {
 				n.Probes.Add(1)
 			}

@@ -75,11 +75,10 @@ func (q *QP) request(k *packet, raw []byte, now int64) {
 	case d >= 0 && s.dying != nil:
 		return
 	case d > 0:
-		if q.recv.Selective {
-			q.holdRequest(k, raw, d)
-		} else {
-			q.outOfSequence(d, now)
+		for n := range q.counting {
+			n.OutOfSequence.Add(1)
 		}
+		q.recovery.requestAhead(k.BTH, raw, d, now)
 		return
 	case d < 0:
 		for n := range q.counting {
@@ -97,8 +96,8 @@ func (q *QP) request(k *packet, raw []byte, now int64) {
 
 // inSequence executes the expected request.
 func (q *QP) inSequence(k *packet) {
-	if k.Mark != 0 && q.recv.Selective && k.layout&(wire.IsSend|wire.IsWrite) != 0 {
-		q.retire(int(k.Mark) - 1)
+	if k.Mark != 0 && k.layout&(wire.IsSend|wire.IsWrite) != 0 {
+		q.recovery.requestMarked(k.Mark)
 	}
 	switch {
 	case k.layout&wire.IsSend != 0:
@@ -111,28 +110,6 @@ func (q *QP) inSequence(k *packet) {
 		q.recvAtomic(k)
 	}
 }
-
-// outOfSequence handles a packet that is d PSNs after the expected one, because
-// a packet was lost. It sends one NAK. It sends another only if the peer has
-// gone back, which shows in a PSN no later than the last one seen, and the
-// expected packet was lost again.
-func (q *QP) outOfSequence(d int, now int64) {
-	s := &q.resp
-	for n := range q.counting {
-		n.OutOfSequence.Add(1)
-	}
-	again := d <= int(s.silentHigh) && now-s.silentTime > int64(nakInterval)
-	s.silentHigh = int32(d)
-	if s.silent && !again {
-		return
-	}
-	s.silent = true
-	s.silentTime = now
-	s.nak, s.nakPSN = wire.NAKSequence, s.psn
-}
-
-// nakInterval is the shortest time between two NAKs for one lost packet.
-const nakInterval = 200e3 // ns
 
 // refuse rejects the expected packet with a NAK; see refuseAt.
 func (q *QP) refuse(n NAK, err error) { q.refuseAt(q.resp.psn, n, err) }

@@ -74,8 +74,8 @@ func (s *responder) latest() *resource {
 
 // continues makes e, which the peer calls a part, the continuation of the READ before it, if
 // it can be one: with the same key, from the end of before on.
-func (e *resource) continues(before *resource) {
-	if before == nil || before.kind != wire.ReadRequest || before.rkey != e.rkey || before.va+uint64(before.length) != e.va {
+func (e *resource) continues(before resource) {
+	if before.kind != wire.ReadRequest || before.rkey != e.rkey || before.va+uint64(before.length) != e.va {
 		return
 	}
 	if all := uint64(before.skip) + uint64(before.length); all+uint64(e.length) <= MaxMessage {
@@ -99,26 +99,24 @@ func (q *QP) recvRead(k *packet) {
 	if !q.permits(k, rdma.WRRead) {
 		return
 	}
-	before := s.latest()
+	latest := s.latest()
 	e := q.resource()
 	if e == nil {
 		q.refuse(NAKInvalidRequest, q.tooMany(k))
 		return
 	}
-	part := resource{
+	var before resource
+	if latest != nil {
+		before = *latest
+	}
+	*e = resource{
 		kind: wire.ReadRequest, first: k.PSN, count: packets(reth.Length, q.mtu()),
 		length: reth.Length, rkey: reth.RKey, va: reth.VA,
 	}
-	if !q.recv.Selective && k.Mark == wire.ReadContinues {
-		part.continues(before)
-	}
-	*e = part
+	e.end, e.allowed = e.count, e.count
+	q.recovery.opens(e, before, k.Mark)
 	for n := range q.counting {
 		n.ReadRequests.Add(1)
-	}
-	e.end, e.allowed = e.count, e.count
-	if q.recv.Selective {
-		q.allow(e, k.Mark)
 	}
 	if !q.openRead(e, k.PSN) {
 		*e = resource{}
@@ -204,7 +202,6 @@ func (q *QP) duplicate(k *packet) {
 
 // repeatRead repeats the responses of READ e, from the one that k asks for.
 func (q *QP) repeatRead(k *packet, e *resource) {
-	s := &q.resp
 	reth, _, _ := wire.ParseRETH(k.ext)
 	i := uint32(psnDiff(k.PSN, e.first))
 	off := uint64(i) * uint64(q.mtu())
@@ -212,15 +209,7 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 		q.port.n.StaleRequests.Add(1)
 		return
 	}
-	if e.pending && q.recv.Selective {
-		s.ack = true // the peer does not know that its request has arrived
-		switch k.Mark {
-		case 0:
-			e.allowed = e.count
-		case wire.GrantNone:
-		default:
-			e.allowed = min(max(e.allowed, i+wire.GrantUnit*uint32(k.Mark)), e.count)
-		}
+	if e.pending && q.recovery.requestedAgain(e, i, k.Mark) {
 		return
 	}
 	n := packets(reth.Length, q.mtu())

@@ -184,10 +184,10 @@ func (r *requester) missingOf(w *Work) (from, to uint32) {
 	return from, to
 }
 
-// findLostResponses asks again for responses that were lost.
-func (q *QP) findLostResponses(now int64) {
+// findLost asks again for responses that were lost.
+func (q standard) findLost(now int64) {
 	r := &q.req
-	if q.recv.Selective || q.state != rdma.StateRTS || r.waiting {
+	if q.state != rdma.StateRTS || r.waiting {
 		return
 	}
 	lost := int64(0)
@@ -200,7 +200,7 @@ func (q *QP) findLostResponses(now int64) {
 }
 
 // lostResponses records that n responses were lost.
-func (q *QP) lostResponses(n, now int64) {
+func (q standard) lostResponses(n, now int64) {
 	if n == 0 {
 		return
 	}
@@ -225,7 +225,7 @@ func (r *requester) answering() iter.Seq[*Work] {
 
 // rerequest makes a repeated request for the missing responses of w due. It returns the number of
 // responses that were lost.
-func (q *QP) rerequest(w *Work) (lost int64) {
+func (q standard) rerequest(w *Work) (lost int64) {
 	r := &q.req
 	from, to := r.missingOf(w)
 	if from == to {
@@ -269,13 +269,13 @@ const leastPart = 4
 
 // burst returns the number of responses that one repeated request may ask for, which is what the window
 // holds.
-func (q *QP) burst() uint32 {
+func (q standard) burst() uint32 {
 	return uint32(max(q.peer.in.limit.Load()/q.fullCost(), leastPart))
 }
 
 // putRerequests adds the repeated requests that are due to b, as far as the answers to all of them fit
 // two bursts. The others follow when answers have arrived. It reports whether the trains had room.
-func (q *QP) putRerequests(b *builder, now int64) bool {
+func (q standard) putRerequests(b *builder, now int64) bool {
 	r := &q.req
 	if !r.rerequests.any() {
 		return true
@@ -305,7 +305,7 @@ func (q *QP) putRerequests(b *builder, now int64) bool {
 }
 
 // putRerequest adds the repeated request of w to b.
-func (q *QP) putRerequest(b *builder, w *Work, now int64) bool {
+func (q standard) putRerequest(b *builder, w *Work, now int64) bool {
 	r := &q.req
 	p := w.progress.rerequest
 	psn := psnAdd(w.progress.first, int(p.from))
@@ -325,7 +325,7 @@ func (q *QP) putRerequest(b *builder, w *Work, now int64) bool {
 // probeResponses asks again for the missing responses of w, the READ or atomic of una, because no
 // response has arrived for a while. From the second time on, it asks for those of all READs, because a
 // line that loses bursts may lose a single request again.
-func (q *QP) probeResponses(b *builder, w *Work, now int64) bool {
+func (q standard) probeResponses(b *builder, w *Work, now int64) bool {
 	r := &q.req
 	if p := w.progress.rerequest; p != nil && !p.due && now-p.at < r.rtt.typical() {
 		r.probes.done() // its answer may be on the way

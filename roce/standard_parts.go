@@ -26,8 +26,8 @@ const plainFrom = 1 << 32
 
 // divides reports whether w, which is about to begin, is to be sent in parts. Those of a DCI are not: it
 // takes a Work before it has a connection to the Work's target, so that nothing is known of the path.
-func (q *QP) divides(w *Work) bool {
-	return w.Op == rdma.WRRead && !q.recv.Selective && q.acknowledged() && !q.near && !q.ring && q.dci == nil &&
+func (q standard) divides(w *Work) bool {
+	return w.Op == rdma.WRRead && q.acknowledged() && !q.near && !q.ring && q.dci == nil &&
 		w.RemoteAddr >= plainFrom && w.progress.count > q.partLength()
 }
 

@@ -14,7 +14,7 @@ import (
 // openBoard opens the scoreboard if it is not. The packets in flight were then sent in the
 // order of their PSNs, because nothing was retransmitted selectively. It reports false if the
 // port has no memory for the scoreboard; probes then find the missing packets.
-func (q *QP) openBoard() bool {
+func (q selective) openBoard() bool {
 	r := &q.req
 	if r.board != nil {
 		return true
@@ -55,7 +55,7 @@ func (q *QP) passed(w *Work, i, n uint32, now int64) (out int64) {
 }
 
 // findLost marks packets as missing that later packets have overtaken.
-func (q *QP) findLost(now int64) {
+func (q selective) findLost(now int64) {
 	r := &q.req
 	b := r.board
 	if b == nil {
@@ -91,7 +91,7 @@ func (q *QP) findLost(now int64) {
 
 // selectiveAck handles a SelectiveAck with the number of packets that arrived twice in its mark. It
 // ignores bits of packets that were never sent.
-func (q *QP) selectiveAck(psn uint32, mark uint8, bits []byte, now int64) {
+func (q selective) selectiveAck(psn uint32, mark uint8, bits []byte, now int64) {
 	r := &q.req
 	q.port.n.SelectiveAcksReceived.Add(1)
 	r.retries.expects(psn, now)
@@ -150,17 +150,12 @@ func word(bits []byte) uint64 {
 	return binary.LittleEndian.Uint64(bits)
 }
 
-// executed records that the peer has executed every request before psn.
-func (q *QP) executed(psn uint32) { raise(&q.req.done, psn) }
-
-// buildMissing retransmits missing packets. stop means that nothing else can be sent in
-// this turn; more means that the QP needs another turn.
-func (q *QP) buildMissing(b *builder, now int64, budget *int64) (stop, more bool) {
+func (q selective) retransmit(b *builder, now, budget int64) (left int64, stop, more bool) {
 	r := &q.req
 	board := r.board
 	psn, any := board.toResend(r.una)
 	if !any {
-		return false, false
+		return budget, false, false
 	}
 	for w := r.head; w != nil && board.missing > 0 && psnDiff(psn, r.next) < 0; w = w.progress.next {
 		if w.index(psn) >= w.progress.count {
@@ -172,45 +167,41 @@ func (q *QP) buildMissing(b *builder, now int64, budget *int64) (stop, more bool
 				continue
 			}
 			board.resentUpTo(psn)
-			if *budget <= 0 {
-				return true, true
+			if budget <= 0 {
+				return budget, true, true
 			}
 			out, _ := q.cost(w, i, i+1)
 			if !q.mayNow(now, out) {
-				return true, false
+				return budget, true, false
 			}
 			if !q.putAgain(b, w, i, psn) {
-				return true, q.notPut(w)
+				return budget, true, q.notPut(w)
 			}
 			board.noteResent(psn, now)
 			r.flight.sent(q.peer, out, 0)
-			*budget -= out + packetCost
+			budget -= out + packetCost
 			psn = psnAdd(psn, 1)
 		}
 	}
 	board.resentUpTo(psn)
-	return false, false
+	return budget, false, false
 }
 
 // mayNow reports whether the window and pacing allow sending out bytes. If not, it makes
 // the QP wait.
-func (q *QP) mayNow(now, out int64) bool {
+func (q selective) mayNow(now, out int64) bool {
 	f := &q.req.flight
-	return out == 0 || f.forced || f.room(q, out, 0, q.peer.out.limit.Load()) && f.paced(q.peer, out, q.req.rtt.typical(), now)
+	return out == 0 || f.forced || f.room(q.QP, out, 0, q.peer.out.limit.Load()) && f.paced(q.peer, out, q.req.rtt.typical(), now)
 }
 
 // putAgain adds packet i of w to b once more, with the acknowledge-request bit.
-func (q *QP) putAgain(b *builder, w *Work, i, psn uint32) bool {
+func (q selective) putAgain(b *builder, w *Work, i, psn uint32) bool {
 	r := &q.req
 	var ok bool
 	switch {
 	case w.Op == rdma.WRRead:
-		var mark uint8
-		if q.recv.Selective {
-			mark = wire.GrantNone
-			r.reads.grantLost()
-		}
-		ok = q.putRead(b, w, i, w.progress.count, psn, mark)
+		r.reads.grantLost()
+		ok = q.putRead(b, w, i, w.progress.count, psn, wire.GrantNone)
 	case w.answered():
 		ok = q.putAtomic(b, w, psn)
 	default:

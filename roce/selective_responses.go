@@ -1,61 +1,18 @@
 package roce
 
-import "github.com/softmkey/softmkey/rdma"
-import "github.com/softmkey/softmkey/internal/net/wire"
+import (
+	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/rdma"
+)
 
-// Selective repeat of READ and atomic responses, the requester's half: the requester
-// keeps early responses, asks for missing ones, and grants responses as the window has
-// room.
-
-// holdResponse keeps a response that arrived before an earlier one.
-func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
-	r := &q.req
-	w := r.holding(k.PSN)
-	d := psnDiff(k.PSN, r.una)
-	if w == nil || d <= 0 || raw == nil {
-		return
-	}
-	if r.reads.early.has(k.PSN) {
-		r.reads.reordering.arrivedAgain(k.PSN)
-		return
-	}
-	if psnDiff(k.PSN, r.next) >= 0 || q.recv.Selective && w.Op == rdma.WRRead && psnDiff(k.PSN, r.reads.granted) >= 0 {
-		return // a response to a request that is about to be retransmitted
-	}
-	q.executed(psnAdd(w.progress.first, 1))
-	if r.reads.early.put(k.PSN, d, raw, &q.port.recovery) {
-		q.port.n.EarlyPackets.Add(1)
-		r.reads.arrived(k.PSN, r.una, r.rtt.typical(), now)
-		_, in := q.cost(w, w.index(k.PSN), w.index(k.PSN)+1)
-		q.giveBack(0, min(in, r.flight.in), now)
-	}
-	r.reads.seen(k.PSN, r.una)
-}
-
-// takeEarly handles the early responses that are next in order.
-func (q *QP) takeEarly(now int64) {
-	r := &q.req
-	for r.reads.early.len() > 0 && q.state == rdma.StateRTS {
-		b := r.reads.early.remove(r.una)
-		if b == nil {
-			return
-		}
-		q.early.Lend(b)
-		var k packet
-		k.parseUpTo(b, len(b)) // it was checked when it arrived
-		una := r.una
-		q.response(&k, nil, now)
-		if r.una == una {
-			return
-		}
-	}
-}
+// Selective repeat of READ and atomic responses, the requester's half: the requester asks for
+// missing responses, and grants responses as the window has room.
 
 // findGaps finds the responses to ask for: those that are missing while later ones have
 // arrived, unless the peer has not yet answered an earlier RepeatResponses for them.
-func (q *QP) findGaps(now int64) {
+func (q selective) findGaps(now int64) {
 	r := &q.req
-	if !q.recv.Selective || q.state != rdma.StateRTS {
+	if q.state != rdma.StateRTS {
 		return
 	}
 	if r.head == nil || psnDiff(r.reads.high, r.una) <= 0 {
@@ -72,7 +29,7 @@ func (q *QP) findGaps(now int64) {
 // missingResponses adds the missing responses in [from, to) to those that are asked for, and
 // returns the PSN at which it stopped. If all is set, it includes responses that were asked
 // for before and may still arrive.
-func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
+func (q selective) missingResponses(from, to uint32, all bool, now int64) uint32 {
 	r := &q.req
 	if psnDiff(to, r.una) > maxEarly {
 		to = psnAdd(r.una, maxEarly) // the early buffer holds no responses after that
@@ -118,7 +75,7 @@ func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
 
 // roomFor returns the number of responses for which the read window has room, and the
 // number that the whole window holds.
-func (q *QP) roomFor() (room, all int64) {
+func (q selective) roomFor() (room, all int64) {
 	in := &q.peer.in
 	size := q.fullCost()
 	limit, used := in.limit.Load(), in.used.Load()
@@ -130,7 +87,7 @@ func (q *QP) roomFor() (room, all int64) {
 
 // firstGrant returns the number of responses, from response i of READ w on, that its
 // request grants.
-func (q *QP) firstGrant(w *Work, i uint32) uint32 {
+func (q selective) firstGrant(w *Work, i uint32) uint32 {
 	r := &q.req
 	if r.reads.grants() && r.inFlight > 0 {
 		return 0
@@ -145,9 +102,9 @@ func (q *QP) firstGrant(w *Work, i uint32) uint32 {
 
 // grantMark encodes the grant of a READ request of count responses as the mark in its
 // BTH.
-func grantMark(selective bool, grant, count uint32) uint8 {
+func grantMark(grant, count uint32) uint8 {
 	switch {
-	case !selective || grant == count:
+	case grant == count:
 		return 0
 	case grant == 0:
 		return wire.GrantNone
@@ -157,7 +114,7 @@ func grantMark(selective bool, grant, count uint32) uint8 {
 
 // grantMore grants responses for which the window has room. It reports whether to send a
 // RepeatResponses for that.
-func (q *QP) grantMore(now int64) bool {
+func (q selective) grantMore(now int64) bool {
 	r := &q.req
 	send := r.reads.regrant
 	if room, all := q.roomFor(); r.reads.mayGrant(r.una, room, all) {
@@ -183,7 +140,7 @@ func (q *QP) grantMore(now int64) bool {
 
 // putAsks adds a RepeatResponses to b if there is something to grant or to ask for. It reports
 // whether the trains had room.
-func (q *QP) putAsks(b *builder, now int64) bool {
+func (q selective) putAsks(b *builder, now int64) bool {
 	granted := q.grantMore(now)
 	if !granted && !q.req.reads.asking() || q.putAsk(b) {
 		return true
@@ -195,7 +152,7 @@ func (q *QP) putAsks(b *builder, now int64) bool {
 }
 
 // putAsk adds a RepeatResponses with the grant and the missing responses to b.
-func (q *QP) putAsk(b *builder) bool {
+func (q selective) putAsk(b *builder) bool {
 	r := &q.req
 	if m := r.reads.wanted; m != nil && len(m.missing) > 0 && m.missing[0].First == r.una {
 		r.retries.tried()

@@ -10,29 +10,25 @@ import (
 // Selective repeat, the responder's half: the responder keeps early requests, reports
 // them with SelectiveAcks, and repeats the responses that the requester asks for.
 
-// holdRequest keeps a request that is d PSNs after the expected one, and
-// schedules a SelectiveAck.
-func (q *QP) holdRequest(k *packet, raw []byte, d int) {
+// requestAhead keeps the request, and schedules a SelectiveAck.
+func (q selective) requestAhead(h wire.BTH, raw []byte, d int, _ int64) {
 	s := &q.resp
-	for n := range q.counting {
-		n.OutOfSequence.Add(1)
-	}
-	if s.early.has(k.PSN) {
+	if s.early.has(h.PSN) {
 		s.copies++
 	}
-	if raw != nil && s.early.put(k.PSN, d, raw, &q.port.recovery) {
+	if raw != nil && s.early.put(h.PSN, d, raw, &q.port.recovery) {
 		q.port.n.EarlyPackets.Add(1)
 	}
 	raise(&s.high, psnAdd(s.psn, 1))
 	most := uint8(min(s.early.len()/earlyPerSack, sackPackets))
-	switch past := psnDiff(k.PSN, s.high); {
+	switch past := psnDiff(h.PSN, s.high); {
 	case past < 0: // a packet was retransmitted or overtaken
 		most = 0
 	case past > 0: // packets are missing before it
 		s.unsacked = max(s.unsacked, sackPackets-reorderPackets)
 	}
-	raise(&s.high, psnAdd(k.PSN, 1))
-	if s.unsacked++; s.unsacked >= most || k.AckReq {
+	raise(&s.high, psnAdd(h.PSN, 1))
+	if s.unsacked++; s.unsacked >= most || h.AckReq {
 		s.sack, s.unsacked = true, 0
 	}
 }
@@ -92,7 +88,7 @@ func (q *QP) putSelectiveAck(b *builder) bool {
 
 // allow sets the number of responses of a new READ that may be sent, from the mark of its
 // request.
-func (q *QP) allow(e *resource, mark uint8) {
+func (q selective) allow(e *resource, mark uint8) {
 	switch mark {
 	case 0:
 		return
@@ -105,7 +101,7 @@ func (q *QP) allow(e *resource, mark uint8) {
 }
 
 // grant allows the responses of e up to the granted PSN.
-func (q *QP) grant(e *resource) {
+func (q selective) grant(e *resource) {
 	if d := psnDiff(q.resp.granted, e.first); d > int(e.allowed) {
 		e.allowed = min(uint32(d), e.count)
 	}
@@ -128,13 +124,13 @@ const maxRepeats = 4 * wire.MaxSpans
 // those of a window. A requester usually asks for no more than its window, so
 // no more can be missing. A requester with a larger window, on a long path,
 // asks again for the others.
-func (q *QP) mostRepeats() uint32 {
+func (q selective) mostRepeats() uint32 {
 	return uint32(max(q.port.inLimit, DefaultWindow) / int64(q.mtu()+packetCost))
 }
 
 // repeat queues the responses of span that are not queued yet, within the limits. The spans
 // before queued[from] are known not to overlap it.
-func (q *QP) repeat(span wire.Span, from int) {
+func (q selective) repeat(span wire.Span, from int) {
 	r := q.resp.repeats
 	for i := from; i < len(r.spans); i++ {
 		e := r.spans[i]
@@ -163,7 +159,7 @@ func (q *QP) repeat(span wire.Span, from int) {
 // repeatSpans handles a RepeatResponses: it takes the grant in psn and queues the
 // responses that body names. After them it queues a span without packets, whose First is
 // the mark, to know when they are all sent.
-func (q *QP) repeatSpans(psn uint32, mark uint8, body []byte) {
+func (q selective) repeatSpans(psn uint32, mark uint8, body []byte) {
 	s := &q.resp
 	if q.state < rdma.StateRTR || q.state > rdma.StateRTS {
 		return
@@ -288,7 +284,7 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 // requester has stated that it has the responses to the others. The message that carries
 // the statement may allow the application to reuse their memory, which a queued or late
 // repetition would then read.
-func (q *QP) retire(n int) {
+func (q selective) retire(n int) {
 	s := &q.resp
 	for i := n + 1; i <= len(s.ring); i++ {
 		e := &s.ring[(int(s.next)-i+len(s.ring))%len(s.ring)]
@@ -303,7 +299,7 @@ func (q *QP) retire(n int) {
 }
 
 // retireBefore retires the READs and atomics whose responses all precede psn.
-func (q *QP) retireBefore(psn uint32) {
+func (q selective) retireBefore(psn uint32) {
 	s := &q.resp
 	for i := range s.ring {
 		e := &s.ring[i]
