@@ -2,7 +2,7 @@ package roce
 
 import "math"
 
-// congestion computes the limit of a [window], whose lock guards it. A window that is paced follows
+// congestion computes the limit of a [window]. A window that is paced follows
 // a [pathModel] instead, and has only the rounds and the reaction to notifications from here.
 //
 // The limit grows while no packets are lost. At first it doubles in each round trip.

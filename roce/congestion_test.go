@@ -88,3 +88,35 @@ func TestCongestionNotifications(t *testing.T) {
 		})
 	}
 }
+
+// TestOneController holds which controller computes the limit: the model of the path where this side can pace and the
+// path has delay, and the loss elsewhere. The model takes no loss for congestion.
+func TestOneController(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		pacing bool
+		trip   int64
+		model  bool
+	}{
+		{"before a round trip is known", true, 0, false},
+		{"a short path", true, longRTT - 1, false},
+		{"a path with delay", true, longRTT, true},
+		{"a path with delay, on which the peer sends", false, longRTT, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := window{pacing: c.pacing}
+			w.init(firstWindow)
+			if c.trip != 0 {
+				w.measured(1, c.trip)
+			}
+			if _, model := w.controller().(byModel); model != c.model {
+				t.Errorf("the model of the path: %v, want %v", model, c.model)
+			}
+			limit := int64(200_000)
+			w.start, w.congestion.delivered, w.packets = 1, 200_000, 200
+			if limit = w.dropped(1+20*longRTT, c.trip, 100, limit); (limit == 200_000) != c.model {
+				t.Errorf("a third of the packets lost: the limit is %d", limit)
+			}
+		})
+	}
+}

@@ -242,11 +242,11 @@ func transfer(t testing.TB, l *linked, op rdma.WROp, bytes, size, depth int) tim
 func describe(l *linked) string {
 	c, r := l.port[0].Counters(), l.port[1].Counters()
 	w := &l.qp[0].peer.out
-	if w.lastLoss == 0 && w.delivered == 0 || l.qp[0].peer.in.lost+int64(l.qp[0].peer.in.cuts) > 0 {
+	if w.window.lastLoss == 0 && w.window.congestion.delivered == 0 || l.qp[0].peer.in.window.lost+int64(l.qp[0].peer.in.window.cuts) > 0 {
 		w = &l.qp[0].peer.in
 	}
 	return fmt.Sprintf("window %d KB (cuts %d, restored %d, floor %.3f), rtt %v±%v, sent %d, resent %d, lost %d, probes %d, timeouts %d, early %d, sacks %d, duplicates %d, %+v",
-		w.limit.Load()>>10, w.cuts, w.restored, w.floor, time.Duration(l.qp[0].req.rtt.smoothed), time.Duration(l.qp[0].req.rtt.deviation), c.SentPackets, c.Retransmitted, c.LostPackets, c.Probes, c.Timeouts, r.EarlyPackets, r.SelectiveAcksSent, r.DuplicateRequests, l.path[1].Counters())
+		w.limit.Load()>>10, w.window.cuts, w.window.restored, w.window.floor, time.Duration(l.qp[0].req.rtt.smoothed), time.Duration(l.qp[0].req.rtt.deviation), c.SentPackets, c.Retransmitted, c.LostPackets, c.Probes, c.Timeouts, r.EarlyPackets, r.SelectiveAcksSent, r.DuplicateRequests, l.path[1].Counters())
 }
 
 const (

@@ -13,8 +13,6 @@ package roce
 //
 // The shortest round trip is valid for tripLasts. If it was not seen again in this time, the window
 // is halved for a moment, so that the queues drain and the round trip of the path shows.
-//
-// Its window's lock guards it.
 type pathModel struct {
 	rates  [rateRounds]float64 // delivery rates of the last rounds, in bytes per nanosecond
 	rounds uint64              // counted so far

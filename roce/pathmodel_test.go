@@ -94,12 +94,12 @@ func TestPace(t *testing.T) {
 	)
 	for _, rtt := range []int64{1, firstRTT, trip} {
 		var w window
-		w.init(firstWindow, firstWindow)
+		w.init(firstWindow)
 		w.measured(1, trip)
 		w.path.phase = cruising // no rate is known: the least is sent
 		now, sent := int64(1), int64(0)
 		for now < 100*trip && sent <= most {
-			wait := w.pace(now, rtt, 1000)
+			wait := w.pace(now, rtt, 1000, firstWindow)
 			switch {
 			case wait == 0:
 				sent += 1000

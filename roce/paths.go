@@ -51,13 +51,3 @@ func (p *Port) Paths() []PathState {
 	slices.SortFunc(paths, func(a, b PathState) int { return a.Peer.Compare(b.Peer) })
 	return paths
 }
-
-// state returns a snapshot of the window.
-func (w *window) state() WindowState {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return WindowState{
-		Limit: w.limit.Load(), InFlight: w.used.Load(), Waiting: len(w.waiters),
-		Cuts: w.cuts, Restored: w.restored, Loss: w.lastLoss, LineLoss: w.floor,
-	}
-}

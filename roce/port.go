@@ -120,17 +120,6 @@ type Port struct {
 	multicast multicast
 }
 
-// A peer is a host that QPs are connected to. The windows belong to the host rather than
-// to a QP, because all QPs share the host's socket and its receive buffer.
-type peer struct {
-	addr  netip.Addr
-	qps   int          // number of QPs connected to the host, guarded by the port's lock
-	out   window       // requests in flight to the host
-	in    window       // READ responses in flight from the host
-	heard atomic.Int64 // time of its last acknowledgement
-	seen  evidence     // of why it does not answer
-}
-
 // Listen opens a UDP socket at addr and a Port on it. If the port of addr is 0, the
 // system chooses one; that is for tests, because RoCEv2 devices expect UDPPort.
 func Listen(addr netip.AddrPort, opts *Options) (*Port, error) {
@@ -140,13 +129,6 @@ func Listen(addr netip.AddrPort, opts *Options) (*Port, error) {
 	}
 	return NewPort(conn, opts), nil
 }
-
-// minWindow is the smallest limit of a window: two packets of the largest path MTU. firstWindow is
-// the limit before the path is known.
-const (
-	minWindow   = 2 * (largestMTU + packetCost)
-	firstWindow = 256 << 10
-)
 
 // NewPort returns a Port on conn. The Port owns conn, and those of Options.Conns, and closes
 // them.
@@ -330,29 +312,4 @@ func (p *Port) Close() error {
 	p.sending.Lock()
 	defer p.sending.Unlock()
 	return err
-}
-
-// acquirePeer returns the peer with an address and counts one more QP for it.
-func (p *Port) acquirePeer(addr netip.Addr) *peer {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e := p.peers[addr]
-	if e == nil {
-		e = &peer{addr: addr}
-		e.out.init(min(p.outLimit, firstWindow), p.outLimit)
-		e.in.init(min(p.inLimit, firstWindow), p.inLimit)
-		e.out.pacing, e.out.yields = true, true // the peer sends the responses
-		p.peers[addr] = e
-	}
-	e.qps++
-	return e
-}
-
-// releasePeer removes one QP from a peer, and the peer with its last QP.
-func (p *Port) releasePeer(e *peer) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if e.qps--; e.qps == 0 {
-		delete(p.peers, e.addr)
-	}
 }

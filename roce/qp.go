@@ -53,6 +53,8 @@ type QP struct {
 	fromIn   wire.Flow // addresses of received packets, for the CRC
 	armed    int64     // time at which the timer will call expire; 0: not armed
 
+	waitsOut, waitsIn bool // among the waiters of peer.out and peer.in, guarded by their locks
+
 	timerAt    int64 // key in the timers' heap, guarded by their lock
 	timerIndex int32 // index in the timers' heap, guarded by their lock; 0: not in the heap
 }
@@ -318,11 +320,11 @@ func (q *QP) leave(to rdma.State) {
 	q.state = to
 	q.dct.clear(q)
 	if q.peer != nil {
-		q.release2(r.flight.release(q.peer))
-		q.release2(r.flight.leave(q.peer, q))
+		q.release2(q.peer.release(&r.flight))
+		q.release2(q.peer.leave(q))
 	}
 	q.disarm()
-	r.flight.stop()
+	r.flight.begin()
 	r.probes.done()
 	q.closeBoard()
 	r.reads.leave(&q.port.recovery)

@@ -471,25 +471,25 @@ func TestInFlight(t *testing.T) {
 	p.in.init(10000, 10000)
 	q := &QP{peer: &p}
 	f := &q.req.flight
-	f.sent(&p, 6000, 9000)
+	p.sent(f, 6000, 9000)
 	for _, v := range []struct {
 		out, in int64
 		want    bool
 	}{{4000, 0, true}, {0, 1000, true}, {4001, 0, false}, {0, 1001, false}} {
 		f.begin()
-		if got := f.room(q, v.out, v.in, 10000); got != v.want || f.blocked == v.want {
+		if got := p.room(q, v.out, v.in, 10000); got != v.want || f.blocked == v.want {
 			t.Errorf("%+v: %v, blocked %v", v, got, f.blocked)
 		}
 	}
-	if got := f.arrived(&p, 3000, 5000, 1000, 1, 1); got != (released{q, q}) {
+	if got := p.arrived(f, 3000, 5000, 1000, 1, 1); got != (released{q, q}) {
 		t.Errorf("released %v", got)
 	}
 	if f.out != 3000 || f.in != 4000 || p.out.used.Load() != 3000 || p.in.used.Load() != 4000 {
 		t.Errorf("%+v", *f)
 	}
-	f.lost(&p, 1000, 1, 1, 2)
-	f.reported(&p, 500, 1, 1, 3)
-	if f.release(&p); f.out != 0 || f.in != 0 || p.out.used.Load() != 0 || p.in.used.Load() != 0 {
+	p.lost(f, 1000, 1, 1, 2)
+	p.reported(f, 500, 1, 1, 3)
+	if p.release(f); f.out != 0 || f.in != 0 || p.out.used.Load() != 0 || p.in.used.Load() != 0 {
 		t.Errorf("%+v, %d and %d in the windows", *f, p.out.used.Load(), p.in.used.Load())
 	}
 	if f.paceUntil(50); f.paceAt != 50 {

@@ -320,12 +320,12 @@ func (q *QP) measured(rtt, now int64) {
 
 // giveBack removes bytes that arrived from the windows, and lets the windows grow.
 func (q *QP) giveBack(out, in, now int64) {
-	q.release2(q.req.flight.arrived(q.peer, out, in, q.fullCost(), q.req.rtt.known(), now))
+	q.release2(q.peer.arrived(&q.req.flight, out, in, q.fullCost(), q.req.rtt.known(), now))
 }
 
 // takeBack removes bytes that are to be sent again from the windows.
 func (q *QP) takeBack(out, in int64) {
-	q.release2(q.req.flight.takenBack(q.peer, out, in))
+	q.release2(q.peer.takenBack(&q.req.flight, out, in))
 }
 
 // release2 queues the QPs that waited for a window and may now send.
@@ -352,7 +352,7 @@ func (q *QP) goBack(now int64) {
 	r.rerequests.restart(r.una)
 	r.goBack()
 	r.rtt.cancel()
-	q.release2(r.flight.release(q.peer))
+	q.release2(q.peer.release(&r.flight))
 	q.closeBoard()
 	r.reads.goBack(r.una)
 }

@@ -66,10 +66,10 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		}
 		out, in := q.cost(w, i, i+grant)
 		if !r.flight.forced {
-			if waits && !r.flight.room(q, out, in, limit) {
+			if waits && !q.peer.room(q, out, in, limit) {
 				return false
 			}
-			if !r.flight.paced(q.peer, out+in, r.rtt.typical(), now) {
+			if !q.peer.paced(&r.flight, out+in, r.rtt.typical(), now) {
 				return false
 			}
 		}
@@ -121,7 +121,7 @@ func (q *QP) sent(w *Work, i, j, grant uint32, out, in, now int64) {
 	if w.answered() {
 		q.recovery.requests(w, j-i, grant)
 	}
-	r.flight.sent(q.peer, out, in)
+	q.peer.sent(&r.flight, out, in)
 	alone := r.inFlight == 0 // no responses of other requests come first
 	switch {
 	case psnDiff(r.next, r.high) < 0:

@@ -103,7 +103,7 @@ func (q *QP) timeout(now int64) {
 		}
 		r.probes.wait(now)
 		r.flight.force(true)
-		r.flight.lostAll(q.peer, q.fullCost(), r.rtt.known(), now)
+		q.peer.lostAll(&r.flight, q.fullCost(), r.rtt.known(), now)
 		q.goBack(now)
 		r.gap.close()
 	default:

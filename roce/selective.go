@@ -88,7 +88,7 @@ func (q selective) putProbed(b *builder, w *Work, psn uint32, now int64) bool {
 	r, i := &q.req, w.index(psn)
 	if r.board != nil && r.board.noteProbe(psn, now) {
 		out, _ := q.cost(w, i, i+1)
-		r.flight.sent(q.peer, out, 0)
+		q.peer.sent(&r.flight, out, 0)
 	}
 	if !q.putAgain(b, w, i, psn) {
 		return false

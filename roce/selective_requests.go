@@ -80,7 +80,7 @@ func (q selective) findLost(now int64) {
 	if packets > 0 {
 		q.countLoss(packets)
 		r.reordering = r.reordering.lose(packets)
-		q.port.ready.push(r.flight.lost(q.peer, out, packets, r.rtt.known(), now))
+		q.port.ready.push(q.peer.lost(&r.flight, out, packets, r.rtt.known(), now))
 		r.rtt.cancel()
 		r.mayBuild()
 	}
@@ -137,7 +137,7 @@ func (q selective) selectiveAck(psn uint32, mark uint8, bits []byte, now int64) 
 	}
 	r.retries.sackArrived(highest, now)
 	if out > 0 {
-		q.port.ready.push(r.flight.reported(q.peer, out, packets, r.rtt.known(), now))
+		q.port.ready.push(q.peer.reported(&r.flight, out, packets, r.rtt.known(), now))
 	}
 	q.findLost(now)
 }
@@ -178,7 +178,7 @@ func (q selective) retransmit(b *builder, now, budget int64) (left int64, stop, 
 				return budget, true, q.notPut(w)
 			}
 			board.noteResent(psn, now)
-			r.flight.sent(q.peer, out, 0)
+			q.peer.sent(&r.flight, out, 0)
 			budget -= out + packetCost
 			psn = psnAdd(psn, 1)
 		}
@@ -191,7 +191,7 @@ func (q selective) retransmit(b *builder, now, budget int64) (left int64, stop, 
 // the QP wait.
 func (q selective) mayNow(now, out int64) bool {
 	f := &q.req.flight
-	return out == 0 || f.forced || f.room(q.QP, out, 0, q.peer.out.limit.Load()) && f.paced(q.peer, out, q.req.rtt.typical(), now)
+	return out == 0 || f.forced || q.peer.room(q.QP, out, 0, q.peer.out.limit.Load()) && q.peer.paced(f, out, q.req.rtt.typical(), now)
 }
 
 // putAgain adds packet i of w to b once more, with the acknowledge-request bit.

@@ -129,7 +129,7 @@ func (q selective) grantMore(now int64) bool {
 				continue
 			}
 			_, in := q.cost(w, uint32(from), uint32(from)+uint32(n))
-			r.flight.sent(q.peer, 0, in)
+			q.peer.sent(&r.flight, 0, in)
 			room -= n
 			r.reads.grantUpTo(psnAdd(w.progress.first, from+int(n)))
 			send = true

@@ -137,7 +137,7 @@ func (q standard) lost(now int64) {
 		return
 	}
 	q.countLoss(int64(psnDiff(r.next, r.una)))
-	r.flight.lostAll(q.peer, q.fullCost(), r.rtt.known(), now)
+	q.peer.lostAll(&r.flight, q.fullCost(), r.rtt.known(), now)
 	q.goBack(now)
 }
 

@@ -1,106 +1,101 @@
 package roce
 
-import (
-	"slices"
-	"sync"
-	"sync/atomic"
-)
-
 // packetCost is added to the size of each packet in flight. It stands for headers and for
 // the system's overhead per datagram in a socket buffer.
 const packetCost = 256
 
-// A window limits the bytes in flight from or to one peer, over all QPs. Its limit adapts
-// to the path (see [congestion]).
-//
-// QPs that find the window full wait in a queue and are released in order.
+// minWindow is the smallest limit of a window: two packets of the largest path MTU. firstWindow is
+// the limit before the path is known.
+const (
+	minWindow   = 2 * (largestMTU + packetCost)
+	firstWindow = 256 << 10
+)
+
+// A window decides how many bytes may be in flight on a path in one direction, and when. One controller
+// at a time computes the limit from what arrives and what is lost. It knows no QP, no peer, no lock and no
+// clock; see [sharedWindow].
 type window struct {
-	used  atomic.Int64
-	limit atomic.Int64
-	max   int64 // largest limit on a path without delay
-
-	waiting atomic.Int32 // number of waiters
-	mu      sync.Mutex   // guards the following fields
-	waiters []waiter
+	max    int64 // largest limit on a path without delay
+	lossy  bool  // packets were lost recently, so every delivery is measured
+	pacing bool  // packets are paced on a path with delay: they leave here, not at the peer
 	congestion
-	pacing bool      // packets are paced on a path with delay: they leave here, not at the peer
-	paced  bucket    // on a path with delay
-	path   pathModel // the same
-
-	// trip is the shortest round trip, and tripUntil the time up to which it is valid. They
-	// are copies of what path has, so that most samples need no lock.
-	trip, tripUntil atomic.Int64
-
-	lossy atomic.Bool // packets were lost recently, so every delivery is measured
+	path  pathModel
+	paced bucket // on a path with delay
 }
 
-// A waiter is a QP that waits for room for n bytes.
-type waiter struct {
-	q    *QP
-	n    int64
-	flag *bool // q.waitsOut or q.waitsIn, guarded by the window's lock
+// A controller computes the limit of a window. Times are in nanoseconds. rtt is the smoothed round trip of
+// the QP concerned, or the last one that was known, and limit the present limit. All return the new limit.
+type controller interface {
+	// arrived records that n bytes in packets arrived.
+	arrived(now, rtt, n, packets, limit int64) int64
+	// dropped records that packets were lost.
+	dropped(now, rtt, packets, limit int64) int64
+	// notified records that a congestion notification arrived.
+	notified(now, rtt, limit int64) int64
 }
 
-func (w *window) init(limit, maximum int64) {
+// controller returns the controller of the path as it is now: the model of a path with delay, if this side
+// can pace, and the loss otherwise.
+func (w *window) controller() controller {
+	if w.pacing && w.path.long() {
+		return byModel{w}
+	}
+	return byLoss{w}
+}
+
+func (w *window) init(maximum int64) {
 	w.max = max(maximum, minWindow)
 	w.slow = maxPathWindow
-	w.limit.Store(max(limit, minWindow))
 }
 
-// room reports whether n more bytes fit. An empty window has room for any number.
-func (w *window) room(n int64) bool {
-	used := w.used.Load()
-	return used <= 0 || used+n <= w.limit.Load()
+// arrived records that n bytes in packets arrived. full says that the window had no room for more, and rtt
+// is 0 if the QP has no sample of a round trip yet.
+func (w *window) arrived(now, rtt, n, packets, limit int64, full bool) int64 {
+	w.restricted = w.restricted || full
+	return w.controller().arrived(now, w.roundTrip(rtt), n, packets, limit)
 }
 
-// give removes n bytes, which arrived or were lost. It returns a waiting QP if the window
-// has room for it.
-func (w *window) give(n int64) *QP {
-	if n != 0 {
-		w.used.Add(-n)
-	}
-	if w.waiting.Load() == 0 {
-		return nil
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.waiters) == 0 || !w.room(w.waiters[0].n) {
-		return nil
-	}
-	q := w.waiters[0].q
-	*w.waiters[0].flag = false
-	w.waiters[0] = waiter{}
-	w.waiters = w.waiters[1:]
-	w.waiting.Store(int32(len(w.waiters)))
-	return q
+// dropped records that packets were lost. rtt is as for arrived.
+func (w *window) dropped(now, rtt, packets, limit int64) int64 {
+	w.lossy = true
+	return w.controller().dropped(now, w.roundTrip(rtt), packets, limit)
 }
 
-// wait adds q to the waiters for n bytes, unless room has appeared since q
-// checked. *flag is true while q is among the waiters.
-func (w *window) wait(q *QP, n int64, flag *bool) (waits bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.room(n) {
-		return false
+// byLoss follows the loss of the path, and byModel its model. Both follow notifications.
+type (
+	byLoss  struct{ *window }
+	byModel struct{ *window }
+)
+
+func (w byLoss) arrived(now, rtt, n, packets, limit int64) int64 {
+	limit = w.onDelivered(now, rtt, n, packets, limit, w.top(), w.path.long())
+	if w.clean() {
+		w.start, w.lossy = 0, false
 	}
-	if !*flag {
-		*flag = true
-		w.waiters = append(w.waiters, waiter{q, n, flag})
-		w.waiting.Store(int32(len(w.waiters)))
-	}
-	return true
+	return limit
 }
 
-// drop removes q from the waiters, and returns the next QP if the window has room for it.
-func (w *window) drop(q *QP, flag *bool) *QP {
-	w.mu.Lock()
-	if *flag {
-		*flag = false
-		w.waiters = slices.DeleteFunc(w.waiters, func(e waiter) bool { return e.q == q })
-		w.waiting.Store(int32(len(w.waiters)))
+func (w byLoss) dropped(now, rtt, packets, limit int64) int64 {
+	return w.onLost(now, rtt, packets, limit)
+}
+
+func (w byLoss) notified(now, rtt, limit int64) int64 { return w.onCNP(now, rtt, limit) }
+
+func (w byModel) arrived(now, rtt, n, packets, limit int64) int64 {
+	return w.onPaced(now, rtt, n, packets, limit, w.top())
+}
+
+func (w byModel) dropped(_, _, packets, limit int64) int64 {
+	w.lost += packets
+	return limit
+}
+
+func (w byModel) notified(now, rtt, limit int64) int64 {
+	lower := w.onCNP(now, rtt, limit)
+	if lower < limit {
+		w.path.slowed(float64(lower) / float64(limit))
 	}
-	w.mu.Unlock()
-	return w.give(0)
+	return lower
 }
 
 // On a path with delay, more bytes than a socket buffer holds can be in flight.
@@ -112,29 +107,6 @@ const (
 	longRTT       = 1e6
 )
 
-// A part of a READ is at most half of the window, so that the next part is requested before the answer
-// to this one ends. If the line loses packets, a part is also so short that about partLosses of its
-// responses are lost, unless so short parts could not fill the path.
-const partLosses = 2
-
-// part returns the number of responses, each of cost size, that one part of a READ asks for. reads
-// is the number of READs that may be outstanding.
-func (w *window) part(size, reads int64) int64 {
-	limit, lossy := w.limit.Load(), w.lossy.Load()
-	if limit >= w.max && !lossy {
-		return maxResponses // nothing is known that limits a READ
-	}
-	n := limit / size / min(reads, 2)
-	if lossy {
-		w.mu.Lock()
-		if w.loss > 0 {
-			n = min(n, max(int64(partLosses/w.loss), int64(w.best*float64(w.trip.Load()))/size/reads))
-		}
-		w.mu.Unlock()
-	}
-	return max(n, leastPart)
-}
-
 // top returns the largest limit.
 func (w *window) top() int64 {
 	if !w.path.long() {
@@ -143,80 +115,45 @@ func (w *window) top() int64 {
 	return max(w.max, min(w.max+w.path.trip*windowPerRTT, maxPathWindow))
 }
 
-// measured records a round trip.
-func (w *window) measured(now, rtt int64) {
-	if trip := w.trip.Load(); trip != 0 && rtt > trip && now < w.tripUntil.Load() {
-		return
+// A part of a READ is at most half of the window, so that the next part is requested before the answer
+// to this one ends. If the line loses packets, a part is also so short that about partLosses of its
+// responses are lost, unless so short parts could not fill the path.
+const partLosses = 2
+
+// part returns the number of responses, each of cost size, that one part of a READ asks for. reads
+// is the number of READs that may be outstanding.
+func (w *window) part(limit, size, reads int64) int64 {
+	if limit >= w.max && !w.lossy {
+		return maxResponses // nothing is known that limits a READ
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	n := limit / size / min(reads, 2)
+	if w.lossy && w.loss > 0 {
+		n = min(n, max(int64(partLosses/w.loss), int64(w.best*float64(w.path.trip))/size/reads))
+	}
+	return max(n, leastPart)
+}
+
+// measured records a round trip. It returns the shortest one, and the time up to which a longer sample
+// changes nothing.
+func (w *window) measured(now, rtt int64) (trip, until int64) {
 	w.path.measured(now, rtt)
 	w.path.expired(now)
-	until := w.path.seen + tripLasts
+	until = w.path.seen + tripLasts
 	if w.path.phase == emptying {
 		until = now
 	}
-	w.trip.Store(w.path.trip)
-	w.tripUntil.Store(until)
-}
-
-// grow records that n bytes in packets arrived. rtt is the smoothed round trip of their QP, or 0
-// before its first sample.
-func (w *window) grow(now, rtt, n, packets int64) {
-	limit := w.limit.Load()
-	if limit >= w.max && w.trip.Load() < longRTT && !w.lossy.Load() {
-		return // the limit is at its largest, and no loss is being measured
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	limit, rtt = w.limit.Load(), w.roundTrip(rtt)
-	w.restricted = w.restricted || len(w.waiters) > 0 || w.used.Load()+2*n >= limit
-	if w.pacing && w.path.long() {
-		w.limit.Store(w.onPaced(now, rtt, n, packets, limit, w.top()))
-		return
-	}
-	w.limit.Store(w.onDelivered(now, rtt, n, packets, limit, w.top(), w.path.long()))
-	if w.clean() {
-		w.start = 0
-		w.lossy.Store(false)
-	}
-}
-
-// cut records that packets were lost. rtt is as for grow.
-func (w *window) cut(now, rtt, packets int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lossy.Store(true)
-	if w.pacing && w.path.long() {
-		w.lost += packets
-		return
-	}
-	w.limit.Store(w.onLost(now, w.roundTrip(rtt), packets, w.limit.Load()))
-}
-
-// notified records that a congestion notification arrived.
-func (w *window) notified(now, rtt int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	before := w.limit.Load()
-	limit := w.onCNP(now, rtt, before)
-	if limit < before {
-		w.path.slowed(float64(limit) / float64(before))
-	}
-	w.limit.Store(limit)
+	return w.path.trip, until
 }
 
 // pace spreads packets over time, at the rate of the path's model. It returns 0 if a packet of n bytes may be sent
 // now and counts the packet; otherwise it returns the time to wait in nanoseconds. Only paths
 // with delay are paced. On other paths acknowledgements arrive often enough to spread the
 // packets, and timers are too coarse.
-func (w *window) pace(now, rtt, n int64) (wait int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (w *window) pace(now, rtt, n, limit int64) (wait int64) {
 	rtt = max(rtt, w.path.trip)           // that of a QP without a sample is a guess
 	rate := w.path.gain() * w.path.rate() // bytes per nanosecond
 	if w.path.phase == starting {
-		rate = max(rate, 2*float64(w.limit.Load())/float64(rtt))
+		rate = max(rate, 2*float64(limit)/float64(rtt))
 	}
 	rate = max(rate, float64(minWindow)/float64(rtt))
 	if wait = w.paced.wait(now, rate, max(int64(rate*paceBurst), minWindow)); wait == 0 {
