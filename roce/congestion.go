@@ -58,12 +58,12 @@ type congestion struct {
 	lossBefore float64
 	rateBefore float64
 
-	floor     float64 // loss rate that counts as the line's own
-	floorLeft int     // rounds for which floor remains valid
-	low       int     // consecutive rounds with about the smallest window
-	lowLoss   float64 // sum of their loss rates
-	least     float64 // mean of those, if it is the line's own
-	leastLeft int     // rounds for which least remains valid
+	lineLoss        float64 // loss rate that counts as the line's own
+	lineLossRounds  int     // rounds for which lineLoss remains valid
+	smallRounds     int     // consecutive rounds with about the smallest window
+	smallLossSum    float64 // sum of their loss rates
+	smallLoss       float64 // mean of those, if it is the line's own
+	smallLossRounds int     // rounds for which smallLoss remains valid
 
 	yields bool    // a short queue is shared with others: the window is for requests
 	mean   float64 // mean limit of the last rounds
@@ -126,7 +126,7 @@ func (c *congestion) onDelivered(now, rtt, n, packets, limit, top int64, long bo
 				divisor, least = max(divisor>>min(c.quiet/2, 8), growFastest), growLeastLong
 			}
 			packet := n / max(packets, 1)
-			if c.short(limit) {
+			if c.sharesQueue(limit) {
 				packet /= shortGrow
 			}
 			part := max(limit/divisor, least*packet)
@@ -198,7 +198,7 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	case length < trip:
 		return limit
 	case c.packets+c.lost >= minRound || length >= 20*trip:
-	case !c.short(limit):
+	case !c.sharesQueue(limit):
 		return limit
 	case c.settling:
 		if length < 2*trip {
@@ -223,17 +223,17 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 		return limit
 	}
 	c.compare(float64(limit), loss)
-	if c.floorLeft > 0 {
-		c.floorLeft--
+	if c.lineLossRounds > 0 {
+		c.lineLossRounds--
 	} else {
-		c.floor = 0
+		c.lineLoss = 0
 	}
 	c.lowest(limit, loss)
 	if c.testing {
 		c.testing = false
 		if loss >= c.lossBefore/2 && loss <= mostLoss && rate < 0.9*c.rateBefore {
 			c.restored++
-			c.floor, c.floorLeft = loss, floorRounds
+			c.lineLoss, c.lineLossRounds = loss, floorRounds
 			c.settling = true
 			return max(limit, min(c.beforeCut, product(1.25*c.rateBefore, rtt)))
 		}
@@ -245,7 +245,7 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	c.testing, c.settling = true, true
 	c.beforeCut, c.lossBefore, c.rateBefore = limit, loss, rate
 	part := cutFactor
-	if c.short(limit) {
+	if c.sharesQueue(limit) {
 		part = min(shortCut, 1-loss)
 	}
 	limit = max(min(int64(part*float64(limit)), product(c.best, rtt)), minWindow)
@@ -263,20 +263,20 @@ func product(rate float64, rtt int64) int64 {
 	return int64(rate * float64(rtt))
 }
 
-// short reports whether a window of this limit fills a short queue that it shares with others.
-func (c *congestion) short(limit int64) bool { return c.yields && limit <= shortQueue }
+// sharesQueue reports whether a window of this limit fills a short queue that it shares with others.
+func (c *congestion) sharesQueue(limit int64) bool { return c.yields && limit <= shortQueue }
 
 // tolerated returns the loss rate up to which a round counts as free of congestion.
 func (c *congestion) tolerated(limit int64) float64 {
 	switch {
-	case !c.short(limit):
-		return lossTolerant + 1.5*max(c.floor, c.least)
-	case c.least > 0:
-		return lossTolerant + 1.5*c.least
+	case !c.sharesQueue(limit):
+		return lossTolerant + 1.5*max(c.lineLoss, c.smallLoss)
+	case c.smallLoss > 0:
+		return lossTolerant + 1.5*c.smallLoss
 	case c.below < differs*c.above:
 		return lossTolerant // the queue loses the packets
 	}
-	return min(lossTolerant+1.5*c.floor, shortLoss)
+	return min(lossTolerant+1.5*c.lineLoss, shortLoss)
 }
 
 // lowest records a round, and finds out whether the line itself loses more than shortLoss.
@@ -284,19 +284,19 @@ func (c *congestion) lowest(limit int64, loss float64) {
 	if !c.yields {
 		return
 	}
-	if c.leastLeft > 0 {
-		c.leastLeft--
+	if c.smallLossRounds > 0 {
+		c.smallLossRounds--
 	} else {
-		c.least = 0
+		c.smallLoss = 0
 	}
 	if limit > 2*minWindow {
-		c.low, c.lowLoss = 0, 0
+		c.smallRounds, c.smallLossSum = 0, 0
 		return
 	}
-	c.low++
-	c.lowLoss += loss
-	if mean := c.lowLoss / float64(c.low); c.low >= lowRounds && mean > shortLoss {
-		c.least, c.leastLeft = mean, floorRounds
+	c.smallRounds++
+	c.smallLossSum += loss
+	if mean := c.smallLossSum / float64(c.smallRounds); c.smallRounds >= lowRounds && mean > shortLoss {
+		c.smallLoss, c.smallLossRounds = mean, floorRounds
 	}
 }
 

@@ -584,7 +584,7 @@ func (p *pair) idle() {
 	p.t.Helper()
 	for i := range p.qp {
 		r, s := &p.qp[i].req, &p.qp[i].resp
-		if r.head != nil || r.cur != nil || r.whole != nil || r.rerequests.any() || r.flight.out != 0 || r.flight.in != 0 || r.inFlight != 0 || r.una != r.next && p.qp[i].state == rdma.StateRTS {
+		if r.head != nil || r.cur != nil || r.whole != nil || r.repeatedRequests.any() || r.flight.out != 0 || r.flight.in != 0 || r.inFlight != 0 || r.una != r.next && p.qp[i].state == rdma.StateRTS {
 			p.t.Errorf("side %d: requester not idle: %+v", i, *r)
 		}
 		if s.open != 0 || s.ack || s.nak != 0 || s.kind != idle {

@@ -246,7 +246,7 @@ func describe(l *linked) string {
 		w = &l.qp[0].peer.in
 	}
 	return fmt.Sprintf("window %d KB (cuts %d, restored %d, floor %.3f), rtt %v±%v, sent %d, resent %d, lost %d, probes %d, timeouts %d, early %d, sacks %d, duplicates %d, %+v",
-		w.limit.Load()>>10, w.window.cuts, w.window.restored, w.window.floor, time.Duration(l.qp[0].req.rtt.smoothed), time.Duration(l.qp[0].req.rtt.deviation), c.SentPackets, c.Retransmitted, c.LostPackets, c.Probes, c.Timeouts, r.EarlyPackets, r.SelectiveAcksSent, r.DuplicateRequests, l.path[1].Counters())
+		w.limit.Load()>>10, w.window.cuts, w.window.restored, w.window.lineLoss, time.Duration(l.qp[0].req.rtt.smoothed), time.Duration(l.qp[0].req.rtt.deviation), c.SentPackets, c.Retransmitted, c.LostPackets, c.Probes, c.Timeouts, r.EarlyPackets, r.SelectiveAcksSent, r.DuplicateRequests, l.path[1].Counters())
 }
 
 const (

@@ -294,6 +294,6 @@ func (w *sharedWindow) state() WindowState {
 	defer w.mu.Unlock()
 	return WindowState{
 		Limit: w.limit.Load(), InFlight: w.used.Load(), Waiting: len(w.waiters),
-		Cuts: w.window.cuts, Restored: w.window.restored, Loss: w.window.lastLoss, LineLoss: w.window.floor,
+		Cuts: w.window.cuts, Restored: w.window.restored, Loss: w.window.lastLoss, LineLoss: w.window.lineLoss,
 	}
 }

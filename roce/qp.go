@@ -320,15 +320,15 @@ func (q *QP) leave(to rdma.State) {
 	q.state = to
 	q.dct.clear(q)
 	if q.peer != nil {
-		q.release2(q.peer.release(&r.flight))
-		q.release2(q.peer.leave(q))
+		q.releaseWaiters(q.peer.release(&r.flight))
+		q.releaseWaiters(q.peer.leave(q))
 	}
 	q.disarm()
 	r.flight.begin()
 	r.probes.done()
 	q.closeBoard()
 	r.reads.leave(&q.port.recovery)
-	r.rerequests = nil
+	r.repeatedRequests = nil
 	r.leave()
 	for w := r.popWhole(); w != nil; w = r.popWhole() {
 		q.h.Completed(w, rdma.StatusWRFlushErr)

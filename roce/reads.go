@@ -22,9 +22,9 @@ type reads struct {
 	askMark   uint8 // mark of the last RepeatResponses sent
 	gotMark   uint8 // mark of the last RepeatResponses that the peer answered
 	marked    bool  // gotMark has advanced: responses that were asked for may have been lost again
-	sounding  bool  // a probe for responses is outstanding, with mark soundMark
-	soundMark uint8
-	soundHigh uint32 // one after the last response that was granted when the probe was sent
+	probing   bool  // a probe for responses is outstanding, with mark probeMark
+	probeMark uint8
+	probeHigh uint32 // one after the last response that was granted when the probe was sent
 }
 
 // wanted holds the responses that are to be asked for, and those that were.
@@ -99,8 +99,8 @@ func markDiff(a, b uint8) int { return int(int8((a-b)<<1) >> 1) }
 // that asked for it, or 0. There is an entry for each response from una on that was asked for.
 func (r *reads) asked(psn uint32) *uint8 { return &r.asks[int(psn)&(len(r.asks)-1)] }
 
-// took removes the entry of response psn, because una passes it.
-func (r *reads) took(psn uint32) {
+// forgetAsk removes the entry of response psn, because una passes it.
+func (r *reads) forgetAsk(psn uint32) {
 	if r.wanted != nil && r.asks != nil {
 		*r.asked(psn) = 0
 	}
@@ -201,16 +201,16 @@ func (r *reads) arrived(psn, una uint32, rtt, now int64) {
 		return
 	}
 	a := *r.asked(psn)
-	if a == 0 || a-1 == r.soundMark {
+	if a == 0 || a-1 == r.probeMark {
 		return // a probe asks for responses that were asked for before, and are repeated for that
 	}
 	r.reordering.arrived(psn, a-1, psnDiff(r.high, psn), rtt, now)
 }
 
-// sound records that a probe for responses is sent with the last mark. When the peer answers
+// probed records that a probe for responses is sent with the last mark. When the peer answers
 // it, the peer has sent everything that was granted before.
-func (r *reads) sound() {
-	r.sounding, r.soundMark, r.soundHigh = true, r.askMark, r.granted
+func (r *reads) probed() {
+	r.probing, r.probeMark, r.probeHigh = true, r.askMark, r.granted
 }
 
 // seeMark records the mark of a response. The peer has answered all RepeatResponses up to
@@ -222,10 +222,10 @@ func (r *reads) seeMark(mark uint8) {
 	r.reordering.answered(mark)
 	r.gotMark = mark
 	r.marked = true
-	if r.sounding && markDiff(mark, r.soundMark) >= 0 {
-		r.sounding = false
-		raise(&r.high, r.soundHigh)
-		raise(&r.overdue, r.soundHigh)
+	if r.probing && markDiff(mark, r.probeMark) >= 0 {
+		r.probing = false
+		raise(&r.high, r.probeHigh)
+		raise(&r.overdue, r.probeHigh)
 	}
 }
 

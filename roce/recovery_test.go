@@ -140,7 +140,7 @@ func TestProbes(t *testing.T) {
 		older bool
 		want  int64
 	}{{50, true, 1000}, {6, false, 1000 - 800 + 800/copyParts}, {7, false, 200}} {
-		q, r := probes{from: 200}, rerequests{lastCopy: 5}
+		q, r := probes{from: 200}, repeatedRequests{lastCopy: 5}
 		if q.copyArrived(v.older, r.copied(v.psn), 1000, 1000); q.from != v.want || r.lastCopy != v.psn {
 			t.Errorf("copy %d: the wait starts at %d, want %d", v.psn, q.from, v.want)
 		}
@@ -152,22 +152,22 @@ func TestProbes(t *testing.T) {
 func TestDoubtfulResponses(t *testing.T) {
 	for _, v := range []struct {
 		name  string
-		after func(r *rerequests)
+		after func(r *repeatedRequests)
 		psn   uint32
 		probe bool
 		want  int64
 	}{
-		{"a response to a later request", func(*rerequests) {}, 100, false, 3},
-		{"a response to an earlier request", func(*rerequests) {}, 99, false, 0},
-		{"an answer to the probe", func(*rerequests) {}, 99, true, 3},
-		{"one that arrived twice", func(r *rerequests) { r.copied(50) }, 100, false, 0},
-		{"a second probe of fewer", func(r *rerequests) { r.doubt(2, 110) }, 110, false, 3},
-		{"a second decision", func(r *rerequests) { r.decided(100, false) }, 101, false, 0},
+		{"a response to a later request", func(*repeatedRequests) {}, 100, false, 3},
+		{"a response to an earlier request", func(*repeatedRequests) {}, 99, false, 0},
+		{"an answer to the probe", func(*repeatedRequests) {}, 99, true, 3},
+		{"one that arrived twice", func(r *repeatedRequests) { r.copied(50) }, 100, false, 0},
+		{"a second probe of fewer", func(r *repeatedRequests) { r.markAmbiguous(2, 110) }, 110, false, 3},
+		{"a second decision", func(r *repeatedRequests) { r.resolve(100, false) }, 101, false, 0},
 	} {
-		var r rerequests
-		r.doubt(3, 100)
+		var r repeatedRequests
+		r.markAmbiguous(3, 100)
 		v.after(&r)
-		if got := r.decided(v.psn, v.probe); got != v.want {
+		if got := r.resolve(v.psn, v.probe); got != v.want {
 			t.Errorf("%s: %d were lost, want %d", v.name, got, v.want)
 		}
 	}
@@ -273,7 +273,7 @@ func TestLossReportsPerRoundTrip(t *testing.T) {
 
 func TestLostRequestReports(t *testing.T) {
 	const trip, timeout = 20, 100
-	var r rerequests
+	var r repeatedRequests
 	for i, s := range []struct {
 		psn  uint32
 		now  int64
@@ -572,18 +572,18 @@ func TestSmallestWindow(t *testing.T) {
 		for range lowRounds - 1 {
 			c.lowest(minWindow, v.loss)
 		}
-		if c.least != 0 {
-			t.Errorf("%+v: before %d rounds: %v is the line's own", v, lowRounds, c.least)
+		if c.smallLoss != 0 {
+			t.Errorf("%+v: before %d rounds: %v is the line's own", v, lowRounds, c.smallLoss)
 		}
 		c.lowest(minWindow, v.loss)
-		if (c.least > 0) != v.grows || v.grows && c.tolerated(minWindow) < v.loss {
-			t.Errorf("%+v: %v is the line's own", v, c.least)
+		if (c.smallLoss > 0) != v.grows || v.grows && c.tolerated(minWindow) < v.loss {
+			t.Errorf("%+v: %v is the line's own", v, c.smallLoss)
 		}
 		for range floorRounds + 1 {
 			c.lowest(4*minWindow, 0)
 		}
-		if c.least != 0 {
-			t.Errorf("%+v: %v is the line's own for ever", v, c.least)
+		if c.smallLoss != 0 {
+			t.Errorf("%+v: %v is the line's own for ever", v, c.smallLoss)
 		}
 	}
 }

@@ -10,43 +10,43 @@ import (
 
 // progress is the requester's state of a Work.
 type progress struct {
-	next      *Work
-	rerequest *rerequest  // its last repeated request for responses; nil: none
-	whole     *Work       // the READ of which this is a part; nil: none
-	first     uint32      // PSN of its first packet; for a READ, of its first response
-	count     uint32      // number of packets, or of responses for a READ; 0 for local work
-	status    rdma.Status // status of its completion, if known in advance: local work always has one
-	again     uint32      // number of packets that were sent again
-	failed    bool        // w fails with status, even though not all of its packets were acknowledged
+	next            *Work
+	repeatedRequest *repeatedRequest // its last repeated request for responses; nil: none
+	whole           *Work            // the READ of which this is a part; nil: none
+	first           uint32           // PSN of its first packet; for a READ, of its first response
+	count           uint32           // number of packets, or of responses for a READ; 0 for local work
+	status          rdma.Status      // status of its completion, if known in advance: local work always has one
+	again           uint32           // number of packets that were sent again
+	failed          bool             // w fails with status, even though not all of its packets were acknowledged
 }
 
 // requester is the sending half of a QP: it turns Work into requests, and responses into
 // completions.
 type requester struct {
 	workList
-	done     uint32 // the peer has executed every request before this PSN
-	again    bool   // an acknowledgement or a loss may allow sending
-	stall    Stall  // last reason reported to the TraceHandler
-	copies   uint8  // number of requests that arrived twice, from the last SelectiveAck
-	waiting  bool   // an RNR NAK arrived: nothing is sent until deadline
-	deadline int64  // time at which timeout is called; 0: never
-	unasked  int64  // bytes sent since the last packet with the acknowledge-request bit
+	executedUpTo uint32 // the peer has executed every request before this PSN
+	again        bool   // an acknowledgement or a loss may allow sending
+	stall        Stall  // last reason reported to the TraceHandler
+	copies       uint8  // number of requests that arrived twice, from the last SelectiveAck
+	waiting      bool   // an RNR NAK arrived: nothing is sent until deadline
+	deadline     int64  // time at which timeout is called; 0: never
+	unasked      int64  // bytes sent since the last packet with the acknowledge-request bit
 
 	// Loss detection and recovery.
-	rtt        roundTrips
-	retries    retries
-	probes     probes
-	gap        gap         // loss reported by a standard peer
-	board      *scoreboard // losses with selective repeat; nil: none
-	reordering *reordering // of requests, with selective repeat; nil: none was lost
-	reads      reads
-	rerequests *rerequests // with a standard peer; nil until the first READ or atomic
+	rtt              roundTrips
+	retries          retries
+	probes           probes
+	gap              gap         // loss reported by a standard peer
+	board            *scoreboard // losses with selective repeat; nil: none
+	reordering       *reordering // of requests, with selective repeat; nil: none was lost
+	reads            reads
+	repeatedRequests *repeatedRequests // with a standard peer; nil until the first READ or atomic
 
 	flight inFlight // congestion control
 }
 
 func (r *requester) init(c *SendConfig) {
-	*r = requester{done: c.PSN, reads: r.reads}
+	*r = requester{executedUpTo: c.PSN, reads: r.reads}
 	r.workList.init(c.PSN)
 	r.rtt.init()
 	r.retries.init(c.keep(), c.PSN)
@@ -56,13 +56,13 @@ func (r *requester) init(c *SendConfig) {
 // restart discards what was measured of the peer, because the connection to it
 // ended. All requests that were sent have been acknowledged.
 func (r *requester) restart(c transmission) {
-	r.done, r.unasked = r.una, 0
+	r.executedUpTo, r.unasked = r.una, 0
 	r.rtt.init()
 	r.retries.init(c, r.una)
 	r.probes, r.gap, r.flight = probes{}, gap{}, inFlight{}
 	r.reordering, r.copies = nil, 0
 	r.reads.init(r.una)
-	r.rerequests.restart(r.una)
+	r.repeatedRequests.restart(r.una)
 }
 
 // mayBuild lets the QP build packets after this batch, because an acknowledgement or a loss

@@ -137,7 +137,7 @@ func (q *QP) readResponse(k *packet, raw []byte, now int64) {
 		}
 	}
 	last := i+1 == w.progress.count
-	q.took(w, i, last, raw == nil, now)
+	q.consume(w, i, last, raw == nil, now)
 }
 
 // holdResponse keeps a response that arrived before an earlier one.
@@ -208,7 +208,7 @@ func (q *QP) atomicResponse(k *packet, raw []byte, now int64) {
 	}
 	h, _, _ := wire.ParseAtomicAckETH(k.ext[wire.AETHLen:])
 	w.Orig = h.Orig
-	q.took(w, 0, true, raw == nil, now)
+	q.consume(w, 0, true, raw == nil, now)
 }
 
 // ackSyndrome reports whether a response has no AETH, or one that acknowledges.
@@ -220,10 +220,10 @@ func ackSyndrome(k *packet) bool {
 	return h.Syndrome.Kind() == wire.KindACK
 }
 
-// took moves una past packet i of w, the head of the list, because the response for it
+// consume moves una past packet i of w, the head of the list, because the response for it
 // arrived. last means that the request has no further responses. held means that the
 // response comes from the early buffer and was removed from the window when it arrived.
-func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
+func (q *QP) consume(w *Work, i uint32, last, held bool, now int64) {
 	r := &q.req
 	q.executed(psnAdd(w.progress.first, 1))
 	if psnDiff(r.una, r.next) < 0 {
@@ -242,7 +242,7 @@ func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 	if !held {
 		r.reads.arrived(r.una, r.una, r.rtt.typical(), now)
 	}
-	r.reads.took(r.una)
+	r.reads.forgetAsk(r.una)
 	r.pass(1)
 	q.progressed(psnAdd(r.una, -1), now)
 	if i+1 == w.progress.count {
@@ -251,8 +251,8 @@ func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 		q.completeHead()
 	}
 	r.catchUp()
-	if psnDiff(r.done, r.una) > 0 {
-		q.advance(r.done, now)
+	if psnDiff(r.executedUpTo, r.una) > 0 {
+		q.advance(r.executedUpTo, now)
 	}
 }
 
@@ -297,7 +297,7 @@ func (q *QP) advance(to uint32, now int64) bool {
 }
 
 // executed records that the peer has executed every request before psn.
-func (q *QP) executed(psn uint32) { raise(&q.req.done, psn) }
+func (q *QP) executed(psn uint32) { raise(&q.req.executedUpTo, psn) }
 
 // progressed records that una advanced. It reports whether exactly a probe was acknowledged.
 func (q *QP) progressed(before uint32, now int64) (alone bool) {
@@ -320,16 +320,16 @@ func (q *QP) measured(rtt, now int64) {
 
 // giveBack removes bytes that arrived from the windows, and lets the windows grow.
 func (q *QP) giveBack(out, in, now int64) {
-	q.release2(q.peer.arrived(&q.req.flight, out, in, q.fullCost(), q.req.rtt.known(), now))
+	q.releaseWaiters(q.peer.arrived(&q.req.flight, out, in, q.fullCost(), q.req.rtt.known(), now))
 }
 
 // takeBack removes bytes that are to be sent again from the windows.
 func (q *QP) takeBack(out, in int64) {
-	q.release2(q.peer.takenBack(&q.req.flight, out, in))
+	q.releaseWaiters(q.peer.takenBack(&q.req.flight, out, in))
 }
 
-// release2 queues the QPs that waited for a window and may now send.
-func (q *QP) release2(qs released) {
+// releaseWaiters queues the QPs that waited for a window and may now send.
+func (q *QP) releaseWaiters(qs released) {
 	q.port.ready.push(qs[0])
 	q.port.ready.push(qs[1])
 }
@@ -346,13 +346,13 @@ func (q *QP) goBack(now int64) {
 	if r.next != r.una {
 		r.retries.stops(now)
 	}
-	for w := r.head; r.rerequests.any() && w != nil; w = w.progress.next {
-		r.rerequests.drop(w)
+	for w := r.head; r.repeatedRequests.any() && w != nil; w = w.progress.next {
+		r.repeatedRequests.drop(w)
 	}
-	r.rerequests.restart(r.una)
+	r.repeatedRequests.restart(r.una)
 	r.goBack()
 	r.rtt.cancel()
-	q.release2(q.peer.release(&r.flight))
+	q.releaseWaiters(q.peer.release(&r.flight))
 	q.closeBoard()
 	r.reads.goBack(r.una)
 }
@@ -361,7 +361,7 @@ func (q *QP) goBack(now int64) {
 // of a READ whose other parts are missing.
 func (q *QP) complete(w *Work, st rdma.Status) {
 	q.req.pop()
-	q.req.rerequests.drop(w)
+	q.req.repeatedRequests.drop(w)
 	if w = q.req.ended(w); w == nil {
 		return
 	}

@@ -37,7 +37,7 @@ const (
 // single packet.
 func (q selective) probe(b *builder, w *Work, now int64) bool {
 	r := &q.req
-	if w.answered() && psnDiff(r.done, w.progress.first) > 0 {
+	if w.answered() && psnDiff(r.executedUpTo, w.progress.first) > 0 {
 		// The peer has the request, so only responses are missing.
 		r.reads.forget()
 		end := psnAdd(r.una, probedResponses)
@@ -45,7 +45,7 @@ func (q selective) probe(b *builder, w *Work, now int64) bool {
 			end = r.reads.granted // others would not be kept, and could overflow a queue with each probe
 		}
 		q.missingResponses(r.una, end, true, now)
-		r.reads.sound()
+		r.reads.probed()
 		r.rtt.probed = now
 		r.probes.done()
 		return q.putAsk(b)

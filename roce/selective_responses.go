@@ -16,7 +16,7 @@ func (q selective) findGaps(now int64) {
 		return
 	}
 	if r.head == nil || psnDiff(r.reads.high, r.una) <= 0 {
-		if r.reads.wanted != nil && r.reads.asks != nil && !r.reads.sounding {
+		if r.reads.wanted != nil && r.reads.asks != nil && !r.reads.probing {
 			r.reads.dropAsks(&q.port.recovery)
 		}
 		return

@@ -20,7 +20,7 @@ func changesEpoch(psn uint32, n int) bool { return psn>>epochBits != psnAdd(psn,
 func (r *requester) pass(n int) {
 	if changesEpoch(r.una, n) {
 		r.reads.raise(r.una)
-		r.rerequests.raise(r.una)
+		r.repeatedRequests.raise(r.una)
 	}
 	r.workList.pass(n)
 }
@@ -33,13 +33,13 @@ func (r *reads) raise(una uint32) {
 	raise(&r.grantEnd, una)
 }
 
-func (r *rerequests) raise(una uint32) {
+func (r *repeatedRequests) raise(una uint32) {
 	if r == nil {
 		return
 	}
 	raise(&r.first, psnAdd(una, -1))
 	raise(&r.next, una)
-	raise(&r.doubtfulNext, una)
+	raise(&r.ambiguousNext, una)
 }
 
 // expectAfter moves the expected PSN past n packets of requests, or responses to a READ. A READ alone

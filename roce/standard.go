@@ -5,7 +5,7 @@ import "github.com/softmkey/softmkey/internal/net/wire"
 // standard is the recovery that the InfiniBand specification defines (sections 9.7.5 and 9.9.2), and every adapter
 // has. The responder executes requests in order, drops those that follow a lost one, and reports the loss once. The
 // requester then sends again everything from the lost request on. It asks again for missing responses of READs and
-// atomics (see [rerequests]), and keeps the responses that have arrived. It sends long READs in parts (see divides).
+// atomics (see [repeatedRequests]), and keeps the responses that have arrived. It sends long READs in parts (see divides).
 type standard struct{ *QP }
 
 // grants lets the peer send all responses: a standard peer knows no other way.
@@ -19,10 +19,10 @@ func (q standard) requests(*Work, uint32, uint32) {
 		return
 	}
 	// No responses of other requests come first.
-	if r.rerequests == nil {
-		r.rerequests = new(rerequests)
+	if r.repeatedRequests == nil {
+		r.repeatedRequests = new(repeatedRequests)
 	}
-	r.rerequests.restart(r.next)
+	r.repeatedRequests.restart(r.next)
 }
 
 func (q standard) requestMark() uint8 { return 0 }
@@ -30,7 +30,7 @@ func (q standard) requestMark() uint8 { return 0 }
 func (q standard) putAsks(*builder, int64) bool { return true }
 
 func (q standard) retransmit(b *builder, now, budget int64) (left int64, stop, more bool) {
-	full := !q.putRerequests(b, now)
+	full := !q.putRepeatedRequests(b, now)
 	return budget, full, full
 }
 
@@ -63,7 +63,7 @@ func (q standard) stale(h wire.BTH, now int64) {
 		return
 	}
 	older := r.head == nil || psnDiff(h.PSN, r.head.progress.first) < 0
-	r.probes.copyArrived(older, r.rerequests.copied(h.PSN), q.probeAfter(), now)
+	r.probes.copyArrived(older, r.repeatedRequests.copied(h.PSN), q.probeAfter(), now)
 }
 
 func (q standard) responseArrived(h wire.BTH, now int64) bool {
@@ -72,7 +72,7 @@ func (q standard) responseArrived(h wire.BTH, now int64) bool {
 		return false
 	}
 	if r.reads.early.has(psn) {
-		r.rerequests.copied(psn)
+		r.repeatedRequests.copied(psn)
 		return false
 	}
 	w := r.holding(psn)
@@ -81,20 +81,20 @@ func (q standard) responseArrived(h wire.BTH, now int64) bool {
 	}
 	r.probes.wait(now)
 	// In the middle of the READ, the first or last response of an answer belongs to a repeated request.
-	i, p, layout := w.index(psn), w.progress.rerequest, h.Opcode.Layout()
+	i, p, layout := w.index(psn), w.progress.repeatedRequest, h.Opcode.Layout()
 	repeated := i > 0 && layout&(wire.IsFirst|wire.IsOnly) != 0 || i+1 < w.progress.count && layout&(wire.IsLast|wire.IsOnly) != 0
 	if repeated && p != nil && layout&(wire.IsFirst|wire.IsOnly) != 0 {
-		q.measureRerequest(p.roundTrip(i, now), now)
+		q.measureRepeatedRequest(p.roundTrip(i, now), now)
 	}
-	q.lostResponses(r.rerequests.decided(psn, repeated && p != nil && p.early), now)
-	return r.rerequests.answered(w, psn, repeated, q.peer.out.trip.Load(), now) && (psn != r.una || r.rerequests.any())
+	q.lostResponses(r.repeatedRequests.resolve(psn, repeated && p != nil && p.early), now)
+	return r.repeatedRequests.answered(w, psn, repeated, q.peer.out.trip.Load(), now) && (psn != r.una || r.repeatedRequests.any())
 }
 
 func (q standard) ackArrived(psn uint32, reached bool, now int64) {
 	if !reached {
 		// The peer sent the responses to the READs and atomics before this packet first. If one is
 		// missing, it was lost.
-		q.req.rerequests.executed(psn)
+		q.req.repeatedRequests.executed(psn)
 		q.findLost(now)
 	}
 }
@@ -145,10 +145,10 @@ func (q standard) lost(now int64) {
 // before it are missing.
 func (q standard) requestLost(psn uint32, now int64) {
 	r := &q.req
-	if psnDiff(psn, r.done) < 0 {
+	if psnDiff(psn, r.executedUpTo) < 0 {
 		return // the report is late: the peer has executed the request since
 	}
-	if r.waiting || psnDiff(psn, r.next) >= 0 || !r.rerequests.refused(psn, q.peer.out.trip.Load(), r.rtt.timeout(), now) {
+	if r.waiting || psnDiff(psn, r.next) >= 0 || !r.repeatedRequests.refused(psn, q.peer.out.trip.Load(), r.rtt.timeout(), now) {
 		return
 	}
 	var to *Work
@@ -160,7 +160,7 @@ func (q standard) requestLost(psn uint32, now int64) {
 		switch {
 		case i >= n:
 			if w.answered() {
-				r.rerequests.resent(w, psn)
+				r.repeatedRequests.resent(w, psn)
 				inFlight++
 			}
 			continue
@@ -169,7 +169,7 @@ func (q standard) requestLost(psn uint32, now int64) {
 		case to == nil:
 			to = w
 		}
-		r.rerequests.drop(w)
+		r.repeatedRequests.drop(w)
 		o, a := q.cost(w, uint32(i), uint32(n))
 		out, in = out+o, in+a
 	}
@@ -182,9 +182,9 @@ func (q standard) requestLost(psn uint32, now int64) {
 	q.takeBack(out, in)
 }
 
-// measureRerequest records the round trip of a repeated request. Its response may have waited for those of
+// measureRepeatedRequest records the round trip of a repeated request. Its response may have waited for those of
 // other requests, so that it is only of use if nothing shorter is known.
-func (q standard) measureRerequest(rtt, now int64) {
+func (q standard) measureRepeatedRequest(rtt, now int64) {
 	t := &q.req.rtt
 	if rtt != 0 && (!t.sampled || rtt < t.smoothed) && t.add(rtt, now) {
 		q.measured(rtt, now)

@@ -6,9 +6,9 @@ import "github.com/softmkey/softmkey/rdma"
 //
 // These PSNs describe it; in circular order una <= next <= high and next <= end:
 //
-//	una   the oldest unacknowledged packet, in the first Work of the list
-//	next  the next packet to send, in cur
-//	high  one after the last packet that was ever sent; after a loss, next goes back
+//	una   the oldest unacknowledged packet, in the first Work of the list (SND.UNA of RFC 9293)
+//	next  the next packet to send, in cur (SND.NXT)
+//	high  one after the last packet that was ever sent; after a loss, next goes back (HighData of RFC 6675, plus 1)
 //	end   the first packet of the next Work to begin
 //
 // A READ takes one PSN for each response packet. Its request is one packet, for any

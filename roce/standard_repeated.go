@@ -16,8 +16,8 @@ import (
 // A request is repeated when the answer to the one before it has ended, and not before: some peers
 // finish that answer first and repeat the responses then, others break it off.
 
-// rerequest is the latest repeated request for responses of a READ or atomic.
-type rerequest struct {
+// repeatedRequest is the latest repeated request for responses of a READ or atomic.
+type repeatedRequest struct {
 	from, to uint32 // the responses that it asks for, as positions in the READ
 	next     uint32 // requests that are not repeated, from this PSN on, were sent after it
 	order    uint32 // its number among the repeated requests of the QP, from 1
@@ -29,64 +29,64 @@ type rerequest struct {
 	ended    bool   // the last of its responses has arrived
 }
 
-// rerequests records how far the peer has answered the requests of a QP. QPs that have sent no READ or
+// repeatedRequests records how far the peer has answered the requests of a QP. QPs that have sent no READ or
 // atomic have none.
-type rerequests struct {
+type repeatedRequests struct {
 	first uint32 // highest PSN of a response to a request that was not repeated
 	order uint32 // highest order of a repeated request that was answered; 0: none
 	next  uint32 // next of that request
 	sent  uint32 // number of repeated requests that were sent
-	live  int    // number of rerequests in the list of outstanding Work
+	live  int    // number of repeatedRequests in the list of outstanding Work
 
 	// Responses that a probe asked for again. They may only be late. Then they arrive twice, before
 	// any response to a request that was sent later.
-	doubtful     int64  // number of them; 0: none
-	doubtfulNext uint32 // PSN of the next request when the probe was sent
-	lastCopy     uint32 // PSN of the last response that arrived twice
+	ambiguous     int64  // number of them; 0: none
+	ambiguousNext uint32 // PSN of the next request when the probe was sent
+	lastCopy      uint32 // PSN of the last response that arrived twice
 
 	refusedPSN uint32 // PSN of the last request that the peer has reported missing
 	refusedAt  int64  // time at which that loss was handled; 0: none was lost
 }
 
-// any reports whether there are rerequests in the list of outstanding Work.
-func (r *rerequests) any() bool { return r != nil && r.live > 0 }
+// any reports whether there are repeatedRequests in the list of outstanding Work.
+func (r *repeatedRequests) any() bool { return r != nil && r.live > 0 }
 
-// doubt records that a probe asked again for n responses. next is the PSN of the next request. Later
+// markAmbiguous records that a probe asked again for n responses. next is the PSN of the next request. Later
 // probes of the same requests ask for some of them once more.
-func (r *rerequests) doubt(n int64, next uint32) {
-	r.doubtful, r.doubtfulNext = max(n, r.doubtful), next
+func (r *repeatedRequests) markAmbiguous(n int64, next uint32) {
+	r.ambiguous, r.ambiguousNext = max(n, r.ambiguous), next
 }
 
 // copied records that response psn arrived twice. It reports whether it follows the last one that did.
-func (r *rerequests) copied(psn uint32) (follows bool) {
+func (r *repeatedRequests) copied(psn uint32) (follows bool) {
 	if r == nil {
 		return false
 	}
 	follows = psn == psnAdd(r.lastCopy, 1)
-	r.doubtful, r.lastCopy = 0, psn
+	r.ambiguous, r.lastCopy = 0, psn
 	return follows
 }
 
-// decided returns the number of doubtful responses that were lost, because response psn arrived.
+// resolve returns the number of ambiguous responses that were lost, because response psn arrived.
 // probed means that it answers the request of a probe for certain, and not the one before.
-func (r *rerequests) decided(psn uint32, probed bool) (lost int64) {
-	if r.doubtful > 0 && (probed || psnDiff(psn, r.doubtfulNext) >= 0) {
-		lost, r.doubtful = r.doubtful, 0
+func (r *repeatedRequests) resolve(psn uint32, probed bool) (lost int64) {
+	if r.ambiguous > 0 && (probed || psnDiff(psn, r.ambiguousNext) >= 0) {
+		lost, r.ambiguous = r.ambiguous, 0
 	}
 	return lost
 }
 
-// drop removes the rerequest of w, because w is complete or its request is sent anew.
-func (r *rerequests) drop(w *Work) {
-	if w.progress.rerequest != nil {
-		w.progress.rerequest = nil
+// drop removes the repeatedRequest of w, because w is complete or its request is sent anew.
+func (r *repeatedRequests) drop(w *Work) {
+	if w.progress.repeatedRequest != nil {
+		w.progress.repeatedRequest = nil
 		r.live--
 	}
 }
 
 // restart forgets which requests the peer has answered, because the requester goes back to PSN una and
 // sends all requests from there again. No READ or atomic before una is outstanding.
-func (r *rerequests) restart(una uint32) {
+func (r *repeatedRequests) restart(una uint32) {
 	if r == nil {
 		return
 	}
@@ -97,7 +97,7 @@ func (r *rerequests) restart(una uint32) {
 // requests are, too. It reports whether to handle that: once per round trip, as gap.reported does. The
 // peer learns of the loss of another request only after it has received this one, so trip, the
 // shortest round trip, limits reports with other PSNs.
-func (r *rerequests) refused(psn uint32, trip, timeout, now int64) bool {
+func (r *repeatedRequests) refused(psn uint32, trip, timeout, now int64) bool {
 	if since := now - r.refusedAt; r.refusedAt != 0 && (since < trip/2 || r.refusedPSN == psn && since < timeout) {
 		return false
 	}
@@ -108,8 +108,8 @@ func (r *rerequests) refused(psn uint32, trip, timeout, now int64) bool {
 // answered records that response psn of w arrived, which was missing. It reports whether that may show
 // a loss. repeated means that it answers a repeated request for certain. trip is the shortest round
 // trip to the peer, or 0: an answer that comes sooner after the repeated request belongs to an earlier one.
-func (r *rerequests) answered(w *Work, psn uint32, repeated bool, trip, now int64) bool {
-	p := w.progress.rerequest
+func (r *repeatedRequests) answered(w *Work, psn uint32, repeated bool, trip, now int64) bool {
+	p := w.progress.repeatedRequest
 	if i := w.index(psn); p != nil && i >= p.from && i < p.to {
 		if p.due || trip == 0 || now-p.at < trip {
 			return false
@@ -134,7 +134,7 @@ func (r *rerequests) answered(w *Work, psn uint32, repeated bool, trip, now int6
 
 // roundTrip returns the time since the request if response i, which answers a repeated request, is the
 // first one and can answer no other request. Otherwise it returns 0.
-func (p *rerequest) roundTrip(i uint32, now int64) int64 {
+func (p *repeatedRequest) roundTrip(i uint32, now int64) int64 {
 	if p.due || p.twice || p.answered || i != p.from {
 		return 0
 	}
@@ -142,7 +142,7 @@ func (p *rerequest) roundTrip(i uint32, now int64) int64 {
 }
 
 // executed records that the peer has answered the requests before PSN psn that were not repeated.
-func (r *rerequests) executed(psn uint32) {
+func (r *repeatedRequests) executed(psn uint32) {
 	if r != nil {
 		raise(&r.first, psnAdd(psn, -1))
 	}
@@ -150,8 +150,8 @@ func (r *rerequests) executed(psn uint32) {
 
 // resent records that the requests from PSN psn on are sent again, because one was lost before the peer
 // executed it. w is an outstanding READ or atomic before them.
-func (r *rerequests) resent(w *Work, psn uint32) {
-	if p := w.progress.rerequest; p != nil && psnDiff(p.next, psn) > 0 {
+func (r *repeatedRequests) resent(w *Work, psn uint32) {
+	if p := w.progress.repeatedRequest; p != nil && psnDiff(p.next, psn) > 0 {
 		p.next = psn
 	}
 	if psnDiff(r.next, psn) > 0 {
@@ -159,9 +159,9 @@ func (r *rerequests) resent(w *Work, psn uint32) {
 	}
 }
 
-// over reports whether the answer to the latest request for w has ended.
-func (r *rerequests) over(w *Work) bool {
-	p := w.progress.rerequest
+// finished reports whether the answer to the latest request for w has ended.
+func (r *repeatedRequests) finished(w *Work) bool {
+	p := w.progress.repeatedRequest
 	if p == nil {
 		last := psnAdd(w.progress.first, int(w.progress.count)-1)
 		return psnDiff(r.first, last) >= 0 || r.order != 0 && psnDiff(r.next, last) > 0
@@ -192,8 +192,8 @@ func (q standard) findLost(now int64) {
 	}
 	lost := int64(0)
 	for w := range r.answering() {
-		if r.rerequests.over(w) {
-			lost += q.rerequest(w)
+		if r.repeatedRequests.finished(w) {
+			lost += q.repeatedRequest(w)
 		}
 	}
 	q.lostResponses(lost, now)
@@ -223,16 +223,16 @@ func (r *requester) answering() iter.Seq[*Work] {
 	}
 }
 
-// rerequest makes a repeated request for the missing responses of w due. It returns the number of
+// repeatedRequest makes a repeated request for the missing responses of w due. It returns the number of
 // responses that were lost.
-func (q standard) rerequest(w *Work) (lost int64) {
+func (q standard) repeatedRequest(w *Work) (lost int64) {
 	r := &q.req
 	from, to := r.missingOf(w)
 	if from == to {
 		return 0
 	}
-	early := !r.rerequests.over(w)
-	p := w.progress.rerequest
+	early := !r.repeatedRequests.finished(w)
+	p := w.progress.repeatedRequest
 	asked := w.progress.count
 	twice := w.progress.again > 0 // perhaps by a request that was sent anew
 	if p != nil {
@@ -249,17 +249,17 @@ func (q standard) rerequest(w *Work) (lost int64) {
 		}
 	}
 	if p == nil {
-		p = new(rerequest)
-		w.progress.rerequest = p
-		r.rerequests.live++
+		p = new(repeatedRequest)
+		w.progress.repeatedRequest = p
+		r.repeatedRequests.live++
 	} else if !p.answered {
 		lost = min(lost, 1) // probably that request was lost, rather than all responses
 	}
-	if to = min(to, from+q.burst()); psnDiff(r.done, w.progress.first) <= 0 {
+	if to = min(to, from+q.burst()); psnDiff(r.executedUpTo, w.progress.first) <= 0 {
 		// The peer may not have the first request, and would take this one for it.
 		from, to = 0, w.progress.count
 	}
-	*p = rerequest{from: from, to: to, due: true, early: early, twice: twice}
+	*p = repeatedRequest{from: from, to: to, due: true, early: early, twice: twice}
 	r.mayBuild()
 	return lost
 }
@@ -273,22 +273,22 @@ func (q standard) burst() uint32 {
 	return uint32(max(q.peer.in.limit.Load()/q.fullCost(), leastPart))
 }
 
-// putRerequests adds the repeated requests that are due to b, as far as the answers to all of them fit
+// putRepeatedRequests adds the repeated requests that are due to b, as far as the answers to all of them fit
 // two bursts. The others follow when answers have arrived. It reports whether the trains had room.
-func (q standard) putRerequests(b *builder, now int64) bool {
+func (q standard) putRepeatedRequests(b *builder, now int64) bool {
 	r := &q.req
-	if !r.rerequests.any() {
+	if !r.repeatedRequests.any() {
 		return true
 	}
 	expected := int64(0)
 	for w := range r.answering() {
-		if p := w.progress.rerequest; p != nil && !p.due && !r.rerequests.over(w) {
+		if p := w.progress.repeatedRequest; p != nil && !p.due && !r.repeatedRequests.finished(w) {
 			expected += int64(p.to - p.from)
 		}
 	}
 	most := 2 * int64(q.burst())
 	for w := range r.answering() {
-		p := w.progress.rerequest
+		p := w.progress.repeatedRequest
 		if p == nil || !p.due {
 			continue
 		}
@@ -297,17 +297,17 @@ func (q standard) putRerequests(b *builder, now int64) bool {
 			break
 		}
 		expected += n
-		if !q.putRerequest(b, w, now) {
+		if !q.putRepeatedRequest(b, w, now) {
 			return false
 		}
 	}
 	return true
 }
 
-// putRerequest adds the repeated request of w to b.
-func (q standard) putRerequest(b *builder, w *Work, now int64) bool {
+// putRepeatedRequest adds the repeated request of w to b.
+func (q standard) putRepeatedRequest(b *builder, w *Work, now int64) bool {
 	r := &q.req
-	p := w.progress.rerequest
+	p := w.progress.repeatedRequest
 	psn := psnAdd(w.progress.first, int(p.from))
 	if w.Op == rdma.WRRead {
 		if !q.putRead(b, w, p.from, p.to, psn, 0) {
@@ -316,8 +316,8 @@ func (q standard) putRerequest(b *builder, w *Work, now int64) bool {
 	} else if !q.putAtomic(b, w, psn) {
 		return false
 	}
-	r.rerequests.sent++
-	p.due, p.next, p.order, p.at = false, r.next, r.rerequests.sent, now
+	r.repeatedRequests.sent++
+	p.due, p.next, p.order, p.at = false, r.next, r.repeatedRequests.sent, now
 	q.sentAgain(w, psn, p.to-p.from)
 	return true
 }
@@ -327,22 +327,22 @@ func (q standard) putRerequest(b *builder, w *Work, now int64) bool {
 // line that loses bursts may lose a single request again.
 func (q standard) probeResponses(b *builder, w *Work, now int64) bool {
 	r := &q.req
-	if p := w.progress.rerequest; p != nil && !p.due && now-p.at < r.rtt.typical() {
+	if p := w.progress.repeatedRequest; p != nil && !p.due && now-p.at < r.rtt.typical() {
 		r.probes.done() // its answer may be on the way
 		return true
 	}
-	lost := q.rerequest(w)
+	lost := q.repeatedRequest(w)
 	r.rtt.retransmitted(r.una)
 	r.probes.put(r.una)
 	if a, _ := r.retries.lastAnswer(); a.at != 0 && r.rtt.sampled && now-a.at >= r.rtt.timeout() {
 		if r.probes.backoff > 1 {
 			for v := range r.answering() {
-				if p := v.progress.rerequest; p == nil || !p.due {
-					lost += q.rerequest(v)
+				if p := v.progress.repeatedRequest; p == nil || !p.due {
+					lost += q.repeatedRequest(v)
 				}
 			}
 		}
-		r.rerequests.doubt(lost, r.next)
+		r.repeatedRequests.markAmbiguous(lost, r.next)
 	}
-	return q.putRerequest(b, w, now)
+	return q.putRepeatedRequest(b, w, now)
 }
