@@ -67,8 +67,8 @@ func (r *run) byLines(kind Kind) bool {
 		(r.size > lineBlock || r.n >= roundPhases/uint64(unit))
 }
 
-// toLines reports whether the kernel that copies to whole cache lines is faster for the run:
-// blocks are short, and most of them do not begin on a cache line.
+// toLines reports whether the kernel that copies to whole cache lines is faster for the run, of
+// [T10] or [CSUM]: blocks are short, and most of them do not begin on a cache line.
 func (r *run) toLines() bool {
 	return r.size >= lineBlock && r.size < t10LongSize && (uintptr(r.dst)|uintptr(r.dstStride))%64 != 0
 }
@@ -118,16 +118,10 @@ func crcAVX512(r *run)
 func crcCopyAVX512(r *run)
 
 //go:noescape
-func crcCopyToLinesAVX512(r *run)
-
-//go:noescape
 func crcMSBAVX512(r *run)
 
 //go:noescape
 func crcMSBCopyAVX512(r *run)
-
-//go:noescape
-func crcMSBCopyToLinesAVX512(r *run)
 
 //go:noescape
 func crcMapsAVX512(r *run)
@@ -219,14 +213,10 @@ func kernel(p *Plan, copies bool, r *run) {
 			csumCopyAVX512(r)
 		case kind == CRC32 && !copies:
 			crcMSBAVX512(r)
-		case kind == CRC32 && toLines:
-			crcMSBCopyToLinesAVX512(r)
 		case kind == CRC32:
 			crcMSBCopyAVX512(r)
 		case !copies:
 			crcAVX512(r)
-		case toLines:
-			crcCopyToLinesAVX512(r)
 		default:
 			crcCopyAVX512(r)
 		}

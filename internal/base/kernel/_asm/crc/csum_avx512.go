@@ -19,6 +19,7 @@ func csum() *algorithm {
 	return &algorithm{
 		name:  "csum",
 		plain: true,
+		woven: true,
 		sums:  2,
 		setup: func(k *kernel) {
 			tags(k)

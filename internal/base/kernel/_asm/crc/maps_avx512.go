@@ -32,6 +32,7 @@ func byMaps(name string, planes int) *algorithm {
 		sums:    planes,
 		factors: planes,
 		crowded: planes > 2,
+		woven:   true,
 	}
 	a.fold = func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
 		matrices := make([][]Op, planes) // [plane][vector]

@@ -23,6 +23,7 @@ func t10() *algorithm {
 	a.setup = tags
 	a.wire = withTags
 	a.short = true
+	a.woven = true
 	a.unit = 8
 	return a
 }
@@ -36,6 +37,7 @@ func t10Long() *algorithm {
 	affine := a.fold
 	a.name = "t10Long"
 	a.more = 1
+	a.woven = false
 	a.plain = true
 	a.short = false
 	a.setup = func(k *kernel) {
