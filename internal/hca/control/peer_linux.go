@@ -5,22 +5,14 @@ import (
 	"os"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 )
 
 // userOf returns the user of the process at the other end of a connection: the one that connected, or
 // that listened.
 func userOf(c *net.UnixConn) (int, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	var peer *unix.Ucred
-	if bad := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); bad != nil {
-		return -1, bad
-	}
+	peer, err := unixsocket.Credentials(c)
 	if err != nil {
 		return -1, err
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
 )
 
@@ -144,10 +145,8 @@ func hear(socket *os.File) (m message, fd int) {
 	if err != nil || n < 5 {
 		return message{}, fd
 	}
-	if messages, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(messages) == 1 {
-		if fds, err := unix.ParseUnixRights(&messages[0]); err == nil && len(fds) == 1 {
-			fd = fds[0]
-		}
+	if fds, err := unixsocket.Descriptors(oob[:oobn]); err == nil && len(fds) == 1 {
+		fd = fds[0]
 	}
 	return message{buf[0], binary.LittleEndian.Uint32(buf[1:])}, fd
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -143,10 +144,7 @@ func duplicate(conn packetconn.Conn) (fd int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	if bad := raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); bad != nil {
-		return -1, bad
-	}
-	return fd, err
+	return unixsocket.Duplicate(raw)
 }
 
 // wake makes the goroutine poll again. It does not block.

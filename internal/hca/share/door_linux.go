@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 )
 
 // wantSockets is the request for the sockets of an address. The answer is the same byte, with
@@ -120,17 +121,8 @@ func askOne(c *net.UnixConn) ([]*os.File, error) {
 	if n > 1 {
 		return nil, failure.New("share an address", syscall.EADDRINUSE, "the process that uses the address could not open further sockets: %s", b[:n])
 	}
-	var list []*os.File
-	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
-	for i := range messages {
-		fds, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			continue
-		}
-		for _, fd := range fds {
-			list = append(list, os.NewFile(uintptr(fd), "udp"))
-		}
-	}
+	fds, err := unixsocket.Descriptors(oob[:oobn])
+	list := asFiles(fds, "udp")
 	if err != nil || flags&unix.MSG_CTRUNC != 0 || len(list) != sockets {
 		closeAll(list)
 		return nil, failure.New("share an address", syscall.EMFILE, "%d of %d sockets of the address arrived: a process needs that many descriptors", len(list), sockets)

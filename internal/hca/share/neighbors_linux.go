@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -163,14 +164,8 @@ func (n *neighbors) welcome(c *net.UnixConn) {
 // rights returns the one descriptor that came with a message. If several came, it closes them and
 // returns nil.
 func rights(oob []byte) *os.File {
-	var files []*os.File
-	messages, _ := unix.ParseSocketControlMessage(oob)
-	for i := range messages {
-		fds, _ := unix.ParseUnixRights(&messages[i])
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "ring"))
-		}
-	}
+	fds, _ := unixsocket.Descriptors(oob)
+	files := asFiles(fds, "ring")
 	if len(files) != 1 {
 		closeAll(files)
 		return nil
@@ -184,10 +179,7 @@ func descriptor(c syscall.Conn) (fd int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	if e := raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
-		return -1, e
-	}
-	return fd, err
+	return unixsocket.Duplicate(raw)
 }
 
 // add makes poll receive from a ring. It returns false if there are too many rings.

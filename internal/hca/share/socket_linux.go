@@ -10,11 +10,19 @@ import (
 
 // duplicate returns another descriptor of a file, in the same mode.
 func duplicate(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := descriptor(f)
 	if err != nil {
 		return nil, os.NewSyscallError("dup", err)
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// asFiles returns descriptors as files with a name.
+func asFiles(fds []int, name string) (files []*os.File) {
+	for _, fd := range fds {
+		files = append(files, os.NewFile(uintptr(fd), name))
+	}
+	return files
 }
 
 func closeAll(files []*os.File) {

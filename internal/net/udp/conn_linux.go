@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -145,9 +146,8 @@ func blocking(pc *net.UDPConn) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd := -1
-	cerr := rc.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
-	if err := errors.Join(cerr, err); err != nil {
+	fd, err := unixsocket.Duplicate(rc)
+	if err != nil {
 		return nil, err
 	}
 	if err := unix.SetNonblock(fd, false); err != nil {

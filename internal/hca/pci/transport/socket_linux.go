@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -53,7 +54,9 @@ func (s *Socket) ReadHead(head []byte) error {
 	var oob [256 + 4*maxDescriptors]byte
 	n, oobn, flags, _, err := s.ReadMsgUnix(head, oob[:])
 	if oobn > 0 {
-		if err := s.takeDescriptors(oob[:oobn]); err != nil {
+		fds, err := unixsocket.Descriptors(oob[:oobn])
+		s.FDs = append(s.FDs, fds...)
+		if err != nil {
 			return err
 		}
 	}
@@ -66,16 +69,6 @@ func (s *Socket) ReadHead(head []byte) error {
 		return failure.New("receive from a virtual machine", syscall.EPROTO, "a message has more than %d descriptors", maxDescriptors)
 	}
 	_, err = io.ReadFull(s.UnixConn, head[n:])
-	return err
-}
-
-func (s *Socket) takeDescriptors(oob []byte) error {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	for i := range messages {
-		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
-			s.FDs = append(s.FDs, fds...)
-		}
-	}
 	return err
 }
 
