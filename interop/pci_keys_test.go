@@ -16,7 +16,7 @@ func TestPCIKeys(t *testing.T) {
 		t.Skip("virtual machines boot in the long form")
 	}
 	examples := []string{"crypto", "signature", "blocks", "layout", "domains", "pipelining", "objects", "completions"}
-	parts := map[string]string{"objects": "atomics events import windows"}
+	parts := map[string]string{"objects": "atomics devmem events import windows"}
 	script, steps, programs := "step gids eventually gid ffff 3\n", []string{"gids"}, []string(nil)
 	dir := t.TempDir()
 	for _, name := range examples {

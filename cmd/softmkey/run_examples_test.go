@@ -28,7 +28,7 @@ func TestRunExamples(t *testing.T) {
 		{name: "blocks", ok: 5},
 		{name: "absent", shows: []string{"absent: device memory for flow steering: EOPNOTSUPP", "absent: another object by DEVX: EREMOTEIO"}},
 		{name: "completions", ok: 5},
-		{name: "objects", ok: 6},
+		{name: "objects", ok: 7},
 		{name: "domains", ok: 2, shows: []string{"domain=wire block=0 offset=0"}},
 		{name: "pipelining", ok: 6, shows: []string{"domain=wire block=5 offset=2600"}},
 	} {

@@ -1,4 +1,4 @@
-/* Reregistration of regions, memory windows, atomics, parent domains, asynchronous events, and the
+/* Reregistration of regions, memory windows, atomics, parent domains, device memory, asynchronous events, and the
  * import of a device by its descriptor. */
 #include "pair.h"
 
@@ -78,6 +78,34 @@ static void rereg(struct pair *p)
 	must(mr->rkey == rkey, "ibv_rereg_mr: another key");
 	must(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd), "destroy: %m");
 	printf("ok: a region is registered again\n");
+}
+
+/* device_memory writes to memory of the adapter itself, by the processor, by the library's copy and
+ * by RDMA, and reads it in the two other ways. */
+static void device_memory(struct pair *p)
+{
+	struct ibv_device_attr_ex attr;
+	must(!ibv_query_device_ex(p->ctx, NULL, &attr) && attr.max_dm_size >= 8192, "max_dm_size %llu", (unsigned long long)attr.max_dm_size);
+	struct ibv_alloc_dm_attr how = { .length = 8192, .log_align_req = 6 };
+	struct ibv_dm *dm = ibv_alloc_dm(p->ctx, &how), *other = ibv_alloc_dm(p->ctx, &how);
+	must(dm && other, "ibv_alloc_dm: %m");
+	struct ibv_mr *mr = ibv_reg_dm_mr(p->pd, dm, 4096, 4096, ALL | IBV_ACCESS_ZERO_BASED);
+	must(mr, "ibv_reg_dm_mr: %m");
+	uint64_t v = 0x5555, w = 0;
+	must(!ibv_memcpy_to_dm(dm, 4096 + 64, &v, 8), "ibv_memcpy_to_dm: %m");
+	post(p, IBV_WR_RDMA_READ, p->far.buf, 64, mr->rkey, IBV_WC_SUCCESS, "READ of device memory");
+	must(*word(&p->far, 0) == v, "device memory: %llx", (unsigned long long)*word(&p->far, 0));
+	*word(&p->far, 0) = 0x6666;
+	post(p, IBV_WR_RDMA_WRITE, p->far.buf, 128, mr->rkey, IBV_WC_SUCCESS, "WRITE to device memory");
+	must(!ibv_memcpy_from_dm(&w, dm, 4096 + 128, 8) && w == 0x6666, "device memory: %llx", (unsigned long long)w);
+	must(!ibv_memcpy_from_dm(&w, other, 4096 + 128, 8) && w == 0, "another allocation: %llx", (unsigned long long)w);
+	post(p, IBV_WR_ATOMIC_FETCH_AND_ADD, p->far.buf, 128, mr->rkey, IBV_WC_SUCCESS, "FETCH_AND_ADD in device memory");
+	must(!ibv_memcpy_from_dm(&w, dm, 4096 + 128, 8) && w == 0x6666 + 5, "device memory: %llx", (unsigned long long)w);
+	post(p, IBV_WR_RDMA_WRITE, p->far.buf, 4096, mr->rkey, IBV_WC_REM_ACCESS_ERR, "WRITE behind the region");
+	event(p, IBV_EVENT_QP_ACCESS_ERR, p->near.qp);
+	again(p);
+	must(!ibv_dereg_mr(mr) && !ibv_free_dm(dm) && !ibv_free_dm(other), "destroy: %m");
+	printf("ok: device memory\n");
 }
 
 static void windows(struct pair *p)
@@ -241,7 +269,7 @@ static void imported(struct pair *p)
 int main(int argc, char **argv)
 {
 	static const struct { const char *name; void (*run)(struct pair *p); } parts[] = {
-		{ "rereg", rereg }, { "windows", windows }, { "atomics", atomics },
+		{ "rereg", rereg }, { "devmem", device_memory }, { "windows", windows }, { "atomics", atomics },
 		{ "parent", parent_domain }, { "events", async_events }, { "import", imported },
 	};
 	struct pair p;

@@ -23,6 +23,7 @@ type Context struct {
 	deks   *dek.Context
 	freed  freedNumbers
 
+	memic      Memory       // device memory of a guest
 	failed     failedQPs    // of a guest
 	keyNumbers number.Range // of a guest: for nextKey
 	listBytes  atomic.Int64 // memory that the lists of the keys take

@@ -10,10 +10,10 @@ import (
 
 // NewGuest makes a context of a guest's driver: its queues lie in lists of physical pages
 // that the commands have, unless they say that they lie in a umem. Doorbells are delivered
-// by [Context.RingQP] and [Context.ArmCQ].
-func (d *Device) NewGuest(mem Memory, ev Events) *Context {
+// by [Context.RingQP] and [Context.ArmCQ]. memic is the device memory that keys can have.
+func (d *Device) NewGuest(mem, memic Memory, ev Events) *Context {
 	c := d.NewContext(mem, ev)
-	c.guest = true
+	c.guest, c.memic = true, memic
 	return c
 }
 

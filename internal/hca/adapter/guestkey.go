@@ -21,10 +21,13 @@ const mostListBytes = 64 << 20
 // bytesPerEntry is about the memory that an entry of a layout takes in a key.
 const bytesPerEntry = 192
 
-// createPhysical makes a key for physical addresses.
-func (c *Context) createPhysical(x *prm.Call, pd *PD, m *prm.MKeyContext) error {
+// createRegion makes a key for physical addresses, or for device memory.
+func (c *Context) createRegion(x *prm.Call, pd *PD, m *prm.MKeyContext) error {
 	a := engine.RegionAttr{Memory: programMemory{c.mem}, Start: m.Start, Addr: m.Start, Length: m.Len, Access: accessOf(m.Access), Prefer: c.nextKey() | uint32(m.Tag)}
-	if m.Length64 {
+	switch {
+	case m.Mode == prm.AccessModeMEMIC:
+		a.Memory, a.Addr = programMemory{c.memic}, 0 // requests name it by addresses from 0 on
+	case m.Length64:
 		a.Start, a.Addr, a.Length = 0, 0, math.MaxUint64
 	}
 	e, err := pd.eng.NewRegion(a)

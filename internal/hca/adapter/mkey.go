@@ -110,10 +110,10 @@ func (c *Context) createMKey(x *prm.Call) error {
 		return refuse(prm.CmdBadParam, synNotSupported, "a list in a umem is not supported")
 	case (!c.guest || x.UID != 0) && !keyList(m.Mode):
 		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: memory of a umem, MTT (%d), and lists of keys are supported, KLM (%d) and KSM (%d)", m.Mode, prm.AccessModeMTT, prm.AccessModeKLM, prm.AccessModeKSM)
-	case m.Mode == prm.AccessModePA:
-		return c.createPhysical(x, pd, &m)
+	case m.Mode == prm.AccessModePA || m.Mode == prm.AccessModeMEMIC:
+		return c.createRegion(x, pd, &m)
 	case m.Mode > prm.AccessModeKSM:
-		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: PA (0), MTT (1), KLM (2) and KSM (3) are supported", m.Mode)
+		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: PA (0), MTT (1), KLM (2), KSM (3) and MEMIC (5) are supported", m.Mode)
 	case !m.UMR && (m.Free || !c.guest && m.Len == 0):
 		return refuse(prm.CmdBadParam, synValue, "umr_en 0 and no memory: nothing could give the key any")
 	}

@@ -211,7 +211,7 @@ func open(t testing.TB, dev *adapter.Device, o options) *program {
 	}
 	p.ctx = dev.NewContext(p.mem, p)
 	if o.guest {
-		p.ctx = dev.NewGuest(p.mem, p)
+		p.ctx = dev.NewGuest(p.mem, nil, p)
 	}
 	t.Cleanup(func() {
 		if err := p.ctx.Close(); err != nil {

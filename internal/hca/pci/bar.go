@@ -6,13 +6,13 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
-// Offsets in BAR 0: the initialization segment, then the UAR pages.
+// Offsets in BAR 0: the initialization segment, the UAR pages, and the device memory (see memic.go).
 const (
 	barSize        = 32 << 20
 	barMSIXTable   = 0x2000 // the transport keeps the table
 	barMSIXPending = 0x3000
 	barFirstUAR    = 16 // pages before it hold the above
-	barUARs        = barSize / prm.UARSize
+	barUARs        = memicStart / prm.UARSize
 
 	regFWRevision   = 0x00
 	regCmdIfRev     = 0x04
@@ -75,6 +75,12 @@ func (d *Device) Vectors() int { return vectors }
 
 // ReadBAR reads from BAR 0.
 func (d *Device) ReadBAR(off uint64, b []byte) {
+	if off >= memicStart {
+		if mem := d.deviceMemory(); mem == nil || mem.Read(off, b) != nil {
+			clear(b)
+		}
+		return
+	}
 	for i := 0; i < len(b); {
 		at := off + uint64(i)
 		var w [4]byte
@@ -116,6 +122,12 @@ func (d *Device) register(off uint64) uint32 {
 
 // WriteBAR writes to BAR 0.
 func (d *Device) WriteBAR(off uint64, b []byte) {
+	if off >= memicStart {
+		if mem := d.deviceMemory(); mem != nil {
+			mem.Write(off, b) // what is not allocated takes nothing
+		}
+		return
+	}
 	if off >= barFirstUAR*prm.UARSize {
 		d.writeUAR(off, b)
 		return

@@ -21,6 +21,7 @@ const (
 	capAtomic     = 0x3
 	capRoCE       = 0x4
 	capFlowTables = 0x7
+	capDeviceMem  = 0xf
 	capCrypto     = uint16(prm.CapCrypto)
 )
 
@@ -67,6 +68,7 @@ var capabilities = map[uint16][]capability{
 		{"retransmission_q_counters", 0x182, 1, 1},
 		{"max_qp_cnt", 0x186, 10, lastCounterSet}, // mlx5_ib has no hw_counters without it
 		{"nic_flow_table", 0x1a6, 1, 1},
+		{"device_memory", 0x1a8, 1, 1},
 		{"local_ca_ack_delay", 0x1ab, 5, 16},
 		{"port_type", 0x1b6, 2, 1},
 		{"num_ports", 0x1b8, 8, 1},
@@ -142,6 +144,14 @@ var capabilities = map[uint16][]capability{
 		{"r_roce_max_src_udp_port", 0xc0, 16, 65535},
 		{"r_roce_min_src_udp_port", 0xd0, 16, 49152},
 		{"roce_address_table_size", 0xf0, 16, gidEntries},
+	},
+	capDeviceMem: {
+		{"memic", 0x0, 1, 1},
+		{"log_min_memic_alloc_size", 0x2b, 5, memicLogLeast},
+		{"log_max_memic_addr_alignment", 0x38, 8, memicLogAlignment},
+		{"memic_bar_start_addr", 0x40, 64, memicStart},
+		{"memic_bar_size", 0x80, 32, memicSize},
+		{"max_memic_size", 0xa0, 32, memicMost},
 	},
 	capFlowTables: {
 		{"ft_support", 0x200, 1, 1},

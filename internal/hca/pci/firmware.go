@@ -9,6 +9,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/framenet"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
+	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
@@ -17,6 +18,9 @@ import (
 type firmware struct {
 	dev *Device
 	eqs eqTable
+
+	// memic is the allocated device memory. BAR 0 reaches it without mu.
+	memic *guestmem.Map
 
 	mu       sync.Mutex // held while a command is executed; guards the following fields
 	hca      hcaState
@@ -33,7 +37,7 @@ type firmware struct {
 }
 
 func newFirmware(d *Device) *firmware {
-	f := &firmware{dev: d}
+	f := &firmware{dev: d, memic: new(guestmem.Map)}
 	f.eqs.init(d)
 	f.clear()
 	return f
@@ -67,6 +71,7 @@ func (f *firmware) destroyAll() {
 	}
 	f.rdma.close()
 	f.eqs.close()
+	f.memic.Clear()
 }
 
 // ethernet returns the Ethernet port, or nil.

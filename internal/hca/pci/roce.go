@@ -31,7 +31,7 @@ func (r *rdmaState) open(f *firmware) (err error) {
 			return err
 		}
 	}
-	r.ctx = r.dev.NewGuest(f.dev.dma, events{f})
+	r.ctx = r.dev.NewGuest(f.dev.dma, f.memic, events{f})
 	return nil
 }
 

@@ -13,6 +13,7 @@ const (
 	CmdQueryPages, CmdManagePages, CmdSetHCACap                                  Command = 0x107, 0x108, 0x109
 	CmdQueryISSI, CmdSetISSI, CmdSetDriverVersion                                Command = 0x10a, 0x10b, 0x10d
 	CmdCreateMKey, CmdQueryMKey, CmdDestroyMKey, CmdQuerySpecial                 Command = 0x200, 0x201, 0x202, 0x203
+	CmdAllocMEMIC, CmdDeallocMEMIC                                               Command = 0x205, 0x206
 	CmdCreateEQ, CmdDestroyEQ, CmdQueryEQ                                        Command = 0x301, 0x302, 0x303
 	CmdCreateCQ, CmdDestroyCQ, CmdQueryCQ, CmdModifyCQ                           Command = 0x400, 0x401, 0x402, 0x403
 	CmdCreateQP, CmdDestroyQP, CmdQueryQP                                        Command = 0x500, 0x501, 0x50b
@@ -136,6 +137,8 @@ var commands = map[Command]Spec{
 	CmdQueryMKey:         {"QUERY_MKEY", Queries, "memory key with index", free, 0, 0, ByDEVX},
 	CmdDestroyMKey:       {"DESTROY_MKEY", Destroys, "memory key with index", bare, 0, 0, byAll | Quick},
 	CmdQuerySpecial:      {"QUERY_SPECIAL_CONTEXTS", General, "", free, 0, 0, byGuest | ByDEVX},
+	CmdAllocMEMIC:        {"ALLOC_MEMIC", General, "", Sizes{0x20, 0x20, CommandHeaderSize}, 0, 0, ByDriver | Quick},
+	CmdDeallocMEMIC:      {"DEALLOC_MEMIC", General, "", Sizes{0x20, 0x20, CommandHeaderSize}, 0, 0, ByDriver | Quick},
 	CmdCreateEQ:          {"CREATE_EQ", Makes, "EQ", free, CmdDestroyEQ, 0, ByDriver},
 	CmdDestroyEQ:         {"DESTROY_EQ", Destroys, "EQ", free, 0, 0, ByDriver},
 	CmdQueryEQ:           {"QUERY_EQ", Queries, "EQ", free, 0, 0, ByDriver},

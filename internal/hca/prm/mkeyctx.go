@@ -7,6 +7,8 @@ const (
 	AccessModeKLM = 2 // a list of keys
 	AccessModeKSM = 3 // a list of keys, with the same number of bytes of each
 
+	AccessModeMEMIC = 5 // device memory
+
 	mkcOff = 0x10 * 8
 )
 
