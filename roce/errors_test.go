@@ -65,7 +65,6 @@ func TestRefusedRequests(t *testing.T) {
 		{name: "atomic not aligned", w: &Work{Op: rdma.WRCmpSwap, RKey: 1, RemoteAddr: 4}, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest},
 		{name: "masked atomic not aligned", w: &Work{Op: rdma.WRMaskedFetchAdd, Length: 4, RKey: 1, RemoteAddr: 2}, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest},
 		{name: "SEND too long", w: &Work{Op: rdma.WRSend, Src: &source{b: data}, Length: 5 * mtu}, prep: func(b *side) { b.recv(make([]byte, 5*mtu-1)) }, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest, err: NAKInvalidRequest.Err()},
-		{name: "SEND with invalidate of no key", w: &Work{Op: rdma.WRSendInv, Src: &source{b: data}, Length: 3, InvKey: 98}, prep: func(b *side) { b.recv(make([]byte, 10)) }, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			p := newPair(t, pairOptions{mtu: mtu})
@@ -94,6 +93,27 @@ func TestRefusedRequests(t *testing.T) {
 			}
 			p.idle()
 		})
+	}
+}
+
+// TestInvalidationFails sends a SEND whose key cannot be invalidated, after a WRITE and a READ. These complete.
+// The responder fails without a NAK, and the requester's retries end (class J of section 9.9.3.1).
+func TestInvalidationFails(t *testing.T) {
+	for _, selective := range []bool{false, true} {
+		p := newPair(t, pairOptions{mtu: 1024, selective: selective})
+		a, b := p.mem[0], p.mem[1]
+		b.keys[1] = make([]byte, 4096)
+		b.recv(make([]byte, 10))
+		p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 4096)}, Length: 4096, RKey: 1},
+			&Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 4096)}, Length: 4096, RKey: 1},
+			&Work{Op: rdma.WRSendInv, Src: &source{b: make([]byte, 3)}, Length: 3, InvKey: 98})
+		p.run(1 << 16)
+		a.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusRetryExcErr)
+		b.failedWith(Failure{Status: rdma.StatusLocAccessErr, Err: errTest})
+		if n := p.port[1].Counters().ErrorNAKsSent; n != 0 || p.qp[1].State() != rdma.StateErr {
+			t.Errorf("selective %v: %d NAKs sent, state %v", selective, n, p.qp[1].State())
+		}
+		p.idle()
 	}
 }
 

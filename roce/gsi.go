@@ -237,8 +237,8 @@ func (u *gsiUsers) OpenRead(uint32, uint64, uint32, uint64) (Source, NAK) {
 	return nil, NAKInvalidRequest
 }
 func (u *gsiUsers) EndRead(Source) uint64 { return 0 }
-func (u *gsiUsers) Invalidate(uint32) NAK { return NAKInvalidRequest }
-func (u *gsiUsers) Failed(Failure)        {}
+func (u *gsiUsers) Invalidate(uint32) error { return NAKInvalidRequest.Err() }
+func (u *gsiUsers) Failed(Failure)          {}
 func (u *gsiUsers) Atomic(Atomic) (uint64, NAK) {
 	return 0, NAKInvalidRequest
 }

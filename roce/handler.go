@@ -265,8 +265,9 @@ type Handler interface {
 	ReturnRecv()
 
 	// Invalidate frees the key that a SEND with invalidate names. It is called after
-	// all bytes are written and before Received.
-	Invalidate(rkey uint32) NAK
+	// all bytes are written and before Received. If it returns an error, the QP fails with
+	// StatusLocAccessErr, and the peer gets no NAK (class J of section 9.9.3.1): its retries end.
+	Invalidate(rkey uint32) error
 
 	// Received completes the receive request that BeginRecv took: the message has
 	// arrived. If the Handler cannot finish the memory, it returns a NAK other than

@@ -318,12 +318,12 @@ func (m *memory) ReturnRecv() {
 	m.curTaken--
 }
 
-func (m *memory) Invalidate(rkey uint32) NAK {
+func (m *memory) Invalidate(rkey uint32) error {
 	if _, ok := m.keys[rkey]; !ok || m.stale[rkey] {
-		return NAKRemoteAccess
+		return errTest
 	}
 	m.stale[rkey] = true
-	return NAKNone
+	return nil
 }
 
 func (m *memory) Received(ev RecvEvent) NAK {

@@ -347,7 +347,7 @@ func (h *lean) EndRead(Source) uint64       { return 0 }
 func (h *lean) Atomic(Atomic) (uint64, NAK) { return 0, NAKNone }
 func (h *lean) BeginRecv() (Sink, NAK)      { return (*leanSink)(h), NAKNone }
 func (h *lean) ReturnRecv()                 {}
-func (h *lean) Invalidate(uint32) NAK       { return NAKNone }
+func (h *lean) Invalidate(uint32) error     { return nil }
 func (h *lean) Received(RecvEvent) NAK      { return NAKNone }
 func (h *lean) Failed(Failure)              {}
 

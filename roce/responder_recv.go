@@ -43,7 +43,7 @@ type responder struct {
 
 	silentHigh int32    // distance from psn to the last dropped packet
 	silentTime int64    // time at which a NAK for psn was sent, if silent
-	dying      *Failure // reason for which the responder fails after sending nak; nil: it does not
+	dying      *Failure // reason for which the responder fails after sending nak, or ack; nil: it does not
 
 	// READs and atomics: a ring of MaxDestRdAtomic entries, allocated for the first.
 	ring []resource
@@ -147,6 +147,14 @@ func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 			q.closeRead(e)
 		}
 	}
+}
+
+// failQuietly ends the connection because of the expected packet, without a NAK: when the requests before
+// it are answered and acknowledged, the QP enters the error state.
+func (q *QP) failQuietly(f Failure) {
+	s := &q.resp
+	s.early.clear()
+	s.ack, s.dying = true, &f
 }
 
 // remoteNAK returns the NAK for an error of a responder's Source or Sink.
@@ -254,8 +262,8 @@ func (q *QP) recvSend(k *packet) {
 	if k.layout&wire.HasIETH != 0 {
 		h, _, _ := wire.ParseIETH(k.ext)
 		ev.HasInv, ev.InvKey = true, h.RKey
-		if nak := q.h.Invalidate(h.RKey); nak != NAKNone {
-			q.refuse(nak, fmt.Errorf("SEND with invalidate of key %#x: %w", h.RKey, nak.Err()))
+		if err := q.h.Invalidate(h.RKey); err != nil {
+			q.failQuietly(Failure{Status: rdma.StatusLocAccessErr, Err: fmt.Errorf("SEND with invalidate of key %#x: %w", h.RKey, err)})
 			return
 		}
 	}

@@ -47,9 +47,6 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 		}
 		q.countNAK(s.nak)
 		s.nak, s.ack = 0, false
-		if s.dying != nil {
-			q.failRest(*s.dying)
-		}
 	case s.sack && s.early.len() > 0:
 		if !q.putSelectiveAck(b) {
 			return true
@@ -62,6 +59,9 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 		s.ack = false
 	}
 	s.sack = false
+	if s.dying != nil {
+		q.failRest(*s.dying)
+	}
 	return false
 }
 

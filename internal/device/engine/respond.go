@@ -364,26 +364,22 @@ func (qp *QP) atomic(a roce.Atomic) (uint64, error) {
 }
 
 // Invalidate implements roce.Handler.
-func (h *handler) Invalidate(rkey uint32) roce.NAK {
+func (h *handler) Invalidate(rkey uint32) error {
 	qp := (*QP)(h)
 	e, err := qp.pd.lookup(rkey)
 	switch {
 	case err != nil:
+		return err
 	case e.mkey != nil:
-		if err = e.mkey.owner.check(qp, rkey); err != nil {
-			break
+		if err := e.mkey.owner.check(qp, rkey); err != nil {
+			return err
 		}
-		err = e.mkey.invalidateRemote(invalidation{by: freedByPeer, id: qp.resp.recv.ID, qpn: qp.Num()})
+		return e.mkey.invalidateRemote(invalidation{by: freedByPeer, id: qp.resp.recv.ID, qpn: qp.Num()})
 	case e.window != nil:
-		err = e.window.invalidateRemote(qp)
+		return e.window.invalidateRemote(qp)
 	default:
-		err = failure.New("invalidate a key", syscall.EACCES, "key %#x is a region: it cannot be invalidated", rkey)
+		return failure.New("invalidate a key", syscall.EACCES, "key %#x is a region: it cannot be invalidated", rkey)
 	}
-	if err != nil {
-		qp.refused = err
-		return roce.NAKRemoteAccess
-	}
-	return roce.NAKNone
 }
 
 // Failed implements roce.Handler: the transport has put the QP in ERR.
