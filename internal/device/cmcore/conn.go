@@ -212,7 +212,7 @@ func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 	if o.ResponseTimeout == 0 {
 		o.ResponseTimeout = DefaultResponseTimeout
 	}
-	p = Path{Local: p.Local.Unmap(), Remote: p.Remote.Unmap()}
+	p = Path{Local: p.Local.Unmap(), Remote: p.Remote.Unmap(), TrafficClass: o.TrafficClass}
 	s.mu.Lock()
 	defer s.unlock()
 	if s.closed {

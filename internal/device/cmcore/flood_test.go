@@ -30,7 +30,7 @@ func forged(i int) netip.Addr {
 func (x *stranger) req(i int, qpn uint32, t mad.Transport) {
 	from := x.addr(i)
 	o := requestFrom(from, uint32(i))
-	x.s.Receive(Path{addrB, from}, mad.Append(nil, mad.Header{TID: 1}, &mad.REQ{
+	x.s.Receive(Path{Local: addrB, Remote: from}, mad.Append(nil, mad.Header{TID: 1}, &mad.REQ{
 		LocalID: uint32(i) + 1, QPN: qpn, ServiceID: o.ServiceID, Transport: t, MTU: 3, MaxCMRetries: 15,
 		RemoteResponseTimeout: 20, LocalResponseTimeout: 20, Path: mad.PathInfo{AckTimeout: 31}, Private: o.Private,
 	}))
@@ -39,7 +39,7 @@ func (x *stranger) req(i int, qpn uint32, t mad.Transport) {
 func (x *stranger) query(i int) {
 	from := x.addr(i)
 	private := mad.AppendIPHeader(nil, mad.IPHeader{Port: 5, Src: from, Dst: addrB})
-	x.s.Receive(Path{addrB, from}, mad.Append(nil, mad.Header{TID: 1}, &mad.SIDRREQ{RequestID: uint32(i) + 1, ServiceID: queryService, Private: private}))
+	x.s.Receive(Path{Local: addrB, Remote: from}, mad.Append(nil, mad.Header{TID: 1}, &mad.SIDRREQ{RequestID: uint32(i) + 1, ServiceID: queryService, Private: private}))
 }
 
 // excuseREP answers a REP with an MRA of the longest time, and nothing more.
@@ -62,13 +62,13 @@ type strangers struct {
 func (n strangers) Send(p Path, b []byte) error {
 	if _, m, _ := mad.Parse(b); n.services[p.Remote] == nil && n.x.answer != nil {
 		if rep, ok := m.(*mad.REP); ok {
-			time.AfterFunc(time.Millisecond, func() { n.x.answer(n.x.s, Path{p.Remote, p.Local}.turned(), rep) })
+			time.AfterFunc(time.Millisecond, func() { n.x.answer(n.x.s, Path{Local: p.Remote, Remote: p.Local}.turned(), rep) })
 		}
 	}
 	return n.network.Send(p, b)
 }
 
-func (p Path) turned() Path { return Path{p.Remote, p.Local} }
+func (p Path) turned() Path { return Path{Local: p.Remote, Remote: p.Local} }
 
 // application accepts one request after another and spends the time each on every request. If
 // each is 0, it accepts a request as soon as it arrives.

@@ -45,7 +45,7 @@ func FuzzReceive(f *testing.F) {
 			for i := 0; i+1 < len(script) && i < 400; i += 2 {
 				op, arg := script[i], uint32(script[i+1])
 				if op%16 == 15 {
-					if c, err := s.Connect(Path{addrB, addrA}, request(arg), keep); err == nil {
+					if c, err := s.Connect(Path{Local: addrB, Remote: addrA}, request(arg), keep); err == nil {
 						conns = append(conns, c)
 					}
 					continue
@@ -71,7 +71,7 @@ func FuzzReceive(f *testing.F) {
 				case mad.AttrSIDRREQ:
 					b = mad.Append(nil, mad.Header{TID: 1}, &mad.SIDRREQ{RequestID: arg, ServiceID: mad.ServiceID(mad.PortSpaceUDP, 1), Private: request(0).Private})
 				}
-				s.Receive(Path{addrB, addrA}, b)
+				s.Receive(Path{Local: addrB, Remote: addrA}, b)
 				n.settle(time.Duration(op) * time.Millisecond)
 				if len(s.conns)+len(s.queries) > most || len(s.asked) > most+128 {
 					t.Fatalf("%d connections and %d queries, more than %d and %d", len(s.conns)+len(s.queries), len(s.asked), most, most+128)

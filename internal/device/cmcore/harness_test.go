@@ -15,7 +15,7 @@ var (
 	addrA = netip.MustParseAddr("192.0.2.1")
 	addrB = netip.MustParseAddr("192.0.2.2")
 	addrC = netip.MustParseAddr("192.0.2.3")
-	pathA = Path{addrA, addrB}
+	pathA = Path{Local: addrA, Remote: addrB}
 )
 
 // guests returns the number of entries in the service's tables.
@@ -40,6 +40,7 @@ type network struct {
 	drop  func(from netip.Addr, m mad.Message) bool
 	twice func() bool
 	sent  []mad.Attr // all, in order
+	plain int        // how many of them have no traffic class
 }
 
 func newNetwork(t *testing.T) *network {
@@ -60,7 +61,9 @@ func (n *network) Send(p Path, b []byte) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.sent = append(n.sent, m.Attr())
+	if n.sent = append(n.sent, m.Attr()); p.TrafficClass != 0x68 {
+		n.plain++
+	}
 	if n.drop(p.Local, m) {
 		return nil
 	}
@@ -121,7 +124,7 @@ func request(n uint32) ConnectParams { return requestFrom(addrA, n) }
 
 func requestFrom(from netip.Addr, n uint32) ConnectParams {
 	return ConnectParams{
-		ServiceID: testService, QPN: 0x100 + n, ResponderResources: 4, InitiatorDepth: 8, RetryCount: 7, RNRRetry: 6, MTU: 3,
+		ServiceID: testService, QPN: 0x100 + n, ResponderResources: 4, InitiatorDepth: 8, RetryCount: 7, RNRRetry: 6, MTU: 3, TrafficClass: 0x68,
 		Private: append(mad.AppendIPHeader(nil, mad.IPHeader{Port: 40000, Src: from, Dst: addrB}), "hello"...),
 	}
 }

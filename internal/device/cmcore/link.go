@@ -101,7 +101,7 @@ func (l *portLink) next() (d roce.Datagram, ok bool) {
 // Send implements Link. The MAD leaves from the entry of the GID table that p.Local names.
 func (l *portLink) Send(p Path, b []byte) error {
 	sgid := slices.IndexFunc(l.port.Addrs(), func(a netip.AddrPort) bool { return a.Addr().Unmap().WithZone("") == p.Local.WithZone("") })
-	ah, err := l.port.NewAH(sgid, netip.AddrPortFrom(p.Remote, l.udpPort), 0)
+	ah, err := l.port.NewAH(sgid, netip.AddrPortFrom(p.Remote, l.udpPort), p.TrafficClass)
 	if err != nil {
 		return err
 	}

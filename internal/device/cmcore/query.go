@@ -49,7 +49,7 @@ func (s *Service) Query(p Path, serviceID uint64, private []byte, done func(Answ
 	if len(private) > mad.SIDRREQPrivate {
 		return nil, failure.New(op, syscall.EINVAL, "%d bytes of private data: a SIDR_REQ has room for %d", len(private), mad.SIDRREQPrivate)
 	}
-	p = Path{Local: p.Local.Unmap(), Remote: p.Remote.Unmap()}
+	p = Path{Local: p.Local.Unmap(), Remote: p.Remote.Unmap(), TrafficClass: p.TrafficClass}
 	s.mu.Lock()
 	defer s.unlock()
 	if s.closed {

@@ -10,6 +10,7 @@ import (
 
 // takeREQ creates a connection for a REQ and passes it to the listener.
 func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
+	p.TrafficClass = m.Path.TrafficClass
 	reject := func(reason mad.Reason) {
 		s.send(p, mad.Header{TID: h.TID}, &mad.REJ{RemoteID: m.LocalID, About: mad.AboutREQ, Reason: reason})
 	}

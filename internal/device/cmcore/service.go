@@ -15,7 +15,10 @@ import (
 )
 
 // Path is the pair of addresses of a MAD.
-type Path struct{ Local, Remote netip.Addr }
+type Path struct {
+	Local, Remote netip.Addr
+	TrafficClass  uint8 // of the MADs to the peer: that of the connection, as Linux has it
+}
 
 // Link sends MADs from QP 1 of the device to QP 1 of a peer. Send does not wait for the
 // network and may lose the MAD: the service repeats unanswered messages.

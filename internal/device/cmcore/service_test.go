@@ -46,8 +46,8 @@ func TestConnect(t *testing.T) {
 		if rx == ry || r.PSN != rx || x.events[0].Reply.PSN != ry {
 			t.Errorf("PSNs %#x and %#x, the messages say %#x and %#x", rx, ry, r.PSN, x.events[0].Reply.PSN)
 		}
-		wantX := QPAttr{Path: pathA, DestQPN: 0x201, RQPSN: rx, SQPSN: ry, MTU: 3, MaxRdAtomic: 8, MaxDestRdAtomic: 4, Timeout: DefaultAckTimeout, RetryCount: 7, RNRRetry: 5}
-		wantY := QPAttr{Path: Path{addrB, addrA}, DestQPN: 0x100, RQPSN: ry, SQPSN: rx, MTU: 3, MaxRdAtomic: 4, MaxDestRdAtomic: 8, Timeout: DefaultAckTimeout, RetryCount: 7, RNRRetry: 6}
+		wantX := QPAttr{Path: Path{Local: addrA, Remote: addrB, TrafficClass: 0x68}, TrafficClass: 0x68, DestQPN: 0x201, RQPSN: rx, SQPSN: ry, MTU: 3, MaxRdAtomic: 8, MaxDestRdAtomic: 4, Timeout: DefaultAckTimeout, RetryCount: 7, RNRRetry: 5}
+		wantY := QPAttr{Path: Path{Local: addrB, Remote: addrA, TrafficClass: 0x68}, TrafficClass: 0x68, DestQPN: 0x100, RQPSN: ry, SQPSN: rx, MTU: 3, MaxRdAtomic: 4, MaxDestRdAtomic: 8, Timeout: DefaultAckTimeout, RetryCount: 7, RNRRetry: 6}
 		if x.c.Attr() != wantX || y.c.Attr() != wantY {
 			t.Errorf("attributes\n%+v, want\n%+v;\n%+v, want\n%+v", x.c.Attr(), wantX, y.c.Attr(), wantY)
 		}
@@ -66,6 +66,9 @@ func TestConnect(t *testing.T) {
 		}
 		if want := []mad.Attr{mad.AttrREQ, mad.AttrREP, mad.AttrRTU, mad.AttrDREQ, mad.AttrDREP}; !slices.Equal(n.sent, want) {
 			t.Errorf("sent %v", n.sent)
+		}
+		if n.plain != 0 {
+			t.Errorf("%d MADs without the connection's traffic class", n.plain)
 		}
 		if len(a.conns)+len(b.conns)+len(a.remote)+len(b.remote)+len(a.qpns)+len(b.qpns)+guests(a)+guests(b) != 0 {
 			t.Error("the services remember a connection that is over")
@@ -406,7 +409,7 @@ func TestMaxConns(t *testing.T) {
 			t.Errorf("%d requests, %d connections: a peer has half of 3", len(*sides), len(b.conns))
 		}
 		for i := range 10 {
-			connect(t, c, Path{addrC, addrB}, requestFrom(addrC, uint32(i)))
+			connect(t, c, Path{Local: addrC, Remote: addrB}, requestFrom(addrC, uint32(i)))
 			n.settle(time.Second)
 		}
 		if len(*sides) != 2 || len(b.conns) != 2 {

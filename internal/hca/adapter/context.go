@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -194,18 +195,28 @@ func snapshot[T any](c *Context, table map[uint32]T) []T {
 	return all
 }
 
-// enter adds an object to a table of the context under its number, which newNumber gave. ENOMEM: it had none left.
+// enter adds an object to a table of the context under its number, which newNumber gave. ENOMEM: it had none left,
+// or a program has as many objects of the kind as the device announces.
 func enter[T any](c *Context, op string, table map[uint32]T, n uint32, x T) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
 		return failure.New(op, syscall.EINVAL, "the context was closed")
-	case n == 0:
+	case n == 0 || !c.guest && len(table) >= mostOf(x):
 		return failure.New(op, syscall.ENOMEM, "there are %d such objects already", len(table))
 	}
 	table[n] = x
 	return nil
+}
+
+// mostOf returns the largest number of objects of a kind in a program's context (max_pd, max_cq, max_srq and max_qp).
+func mostOf(x any) int {
+	switch x.(type) {
+	case *PD, *CQ, *SRQ, *QP:
+		return maxObjects
+	}
+	return math.MaxInt
 }
 
 // newNumber returns a number that no object of a table has, or 0 if all are used.

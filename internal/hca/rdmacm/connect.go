@@ -158,7 +158,7 @@ func (i *id) connect(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if !c.valid || i.state != stateRouteResolved {
 		return nil, syscall.EINVAL
 	}
-	path := cmcore.Path{Local: i.src.Addr(), Remote: i.dst.Addr()}
+	path := cmcore.Path{Local: i.src.Addr(), Remote: i.dst.Addr(), TrafficClass: i.tos}
 	private := append(mad.AppendIPHeader(nil, mad.IPHeader{Port: i.src.Port(), Src: i.src.Addr(), Dst: i.dst.Addr()}), c.private...)
 	service := mad.ServiceID(i.space, i.dst.Port())
 	if i.qpType == qpTypeUD {
