@@ -95,7 +95,7 @@ func (d *Device) Attr() Attr {
 		DeviceCapFlags: capBadPKeyCntr | capBadQKeyCntr | capChangePhyPort | capPortActiveEvent | capSysImageGUID | capRCRNRNak | capMemWindow | capXRC | capMemMgtExtensions | capMWType2B,
 		AtomicCap:      capAtomicHCA,
 		NodeGUID:       guid, SysImageGUID: guid, VendorID: vendorID, VendorPartID: partConnectX6Dx,
-		FWVersion: "22.99.0", BoardID: "SOFTMKEY000001",
+		FWVersion: "22.99.0000", BoardID: "SOFTMKEY000001",
 		MaxMTU: int(mostMTU), ActiveMTU: int(d.eng.ActiveMTU()), MaxMsgSize: 1 << logMaxMsg,
 		TimestampMask: math.MaxInt64, CoreClockKHz: clockKHz,
 		MaxRQWR: maxRecvRequests, MaxSendBlocks: engine.MaxQPWR, MaxSQDesc: maxSendDesc, MaxRQDesc: maxRecvDesc,

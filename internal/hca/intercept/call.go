@@ -31,7 +31,7 @@ func (c *Call) Thread() int { return int(c.n.PID) }
 // Process returns the id of the process that the thread belongs to.
 func (c *Call) Process() int {
 	if c.process == 0 {
-		c.process = processOf(c.Thread())
+		c.process = c.s.processes.of(c.Thread())
 	}
 	return c.process
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -76,6 +77,22 @@ func ended(file string) bool {
 	}
 	i := bytes.LastIndexByte(stat, ')')
 	return i < 0 || i+2 >= len(stat) || stat[i+2] == 'Z' || stat[i+2] == 'X'
+}
+
+// processes remembers the processes of threads that have called lately. To read a process from /proc takes as long as
+// the whole of a short call.
+type processes [64]atomic.Uint64 // a thread, and its process in the lower half; indexed with the thread modulo the length
+
+// of returns the process that a thread belongs to.
+func (p *processes) of(thread int) int {
+	slot := &p[uint(thread)%uint(len(p))]
+	// The number may be that of another thread meanwhile: tgkill finds a thread in its own process only.
+	if v := slot.Load(); int(v>>32) == thread && unix.Tgkill(int(uint32(v)), thread, 0) == nil {
+		return int(uint32(v))
+	}
+	process := processOf(thread)
+	slot.Store(uint64(thread)<<32 | uint64(uint32(process)))
+	return process
 }
 
 // processOf returns the process that a thread belongs to.

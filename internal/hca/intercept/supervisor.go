@@ -62,20 +62,21 @@ type Config struct {
 
 // A Supervisor serves one program and everything it starts.
 type Supervisor struct {
-	cfg      Config
-	root     int // descriptor of cfg.Root
-	listener listener
-	guarded  *guarded
-	stop     *os.File // readable when the readers are to end
-	stopped  *os.File
-	leader   leader
-	files    registry
-	waiting  deferred
-	nextFD   atomic.Uint32
-	names    []string    // of the files that the supervisor answers for
-	traced   sync.Map    // the threads whose calls the kernel executes, because this process lets them make them
-	inside   atomic.Bool // a program has a folder of the tree open, or as its current one
-	slow     struct {    // processes whose memory may wait
+	cfg       Config
+	root      int // descriptor of cfg.Root
+	listener  listener
+	guarded   *guarded
+	stop      *os.File // readable when the readers are to end
+	stopped   *os.File
+	leader    leader
+	files     registry
+	waiting   deferred
+	nextFD    atomic.Uint32
+	processes processes
+	names     []string    // of the files that the supervisor answers for
+	traced    sync.Map    // the threads whose calls the kernel executes, because this process lets them make them
+	inside    atomic.Bool // a program has a folder of the tree open, or as its current one
+	slow      struct {    // processes whose memory may wait
 		any  atomic.Bool
 		pids map[int]bool // guarded by files.mu
 	}
