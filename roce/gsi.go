@@ -236,7 +236,7 @@ func (u *gsiUsers) EndWrite(Sink, bool) NAK                      { return NAKInv
 func (u *gsiUsers) OpenRead(uint32, uint64, uint32, uint64) (Source, NAK) {
 	return nil, NAKInvalidRequest
 }
-func (u *gsiUsers) EndRead(Source) uint64 { return 0 }
+func (u *gsiUsers) EndRead(Source) uint64   { return 0 }
 func (u *gsiUsers) Invalidate(uint32) error { return NAKInvalidRequest.Err() }
 func (u *gsiUsers) Failed(Failure)          {}
 func (u *gsiUsers) Atomic(Atomic) (uint64, NAK) {
