@@ -20,6 +20,13 @@
 // [Encryption] is the short way to encrypt and decrypt streams of any length,
 // with ciphertext stealing, which keys and adapters do not support.
 //
+// # Fields in a file of their own
+//
+// [FromSeparate], [ToSeparate] and [ToFields] make inputs and outputs of streams whose blocks are in one file and
+// whose fields are in another, in the order of the blocks, as DIX and the separate metadata of NVMe have them.
+// [SeparateStore] is the same for a View. Offsets of bad blocks remain those of the stream in which each block is followed by
+// its field.
+//
 // # Bad signatures
 //
 // A job ends at the first bad block of the stream, unless Job.KeepGoing is set; then the

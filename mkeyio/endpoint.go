@@ -114,7 +114,7 @@ func (in *Input) readAt(p []byte, off int64) error {
 		return nil
 	}
 	n, err := fullio.ReadAt(in.at, p, off)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
+	if err == io.ErrUnexpectedEOF { // not the error of an input within this one
 		return fmt.Errorf("the input ends at byte %d: it became shorter while it was read: %w", off+int64(n), io.ErrUnexpectedEOF)
 	}
 	return err
@@ -144,6 +144,7 @@ type Output struct {
 	seq       io.Writer
 	at        io.WriterAt
 	file      *os.File // at, if ToFile made the output from a file
+	halves    *halves  // the outputs behind at, if the fields are separate
 	checkOnly bool
 }
 
@@ -182,15 +183,13 @@ func (out *Output) check() error {
 
 // empty truncates a file to no bytes. writeAt does not write runs of zeros, and
 // holes read as zeros only in a file that was empty.
-func (out *Output) empty() error {
-	if out.file == nil {
-		return nil
-	}
-	return out.file.Truncate(0)
-}
+func (out *Output) empty() error { return out.resize(0) }
 
 // resize gives a file its length. A longer file gets a hole at its end.
 func (out *Output) resize(n int64) error {
+	if out.halves != nil {
+		return out.halves.resize(n)
+	}
 	if out.file == nil {
 		return nil
 	}

@@ -119,6 +119,9 @@ func (p *pipeline) presize() error {
 		return p.dst.empty()
 	}
 	n, _, err := p.shape.length(size)
+	if err == nil {
+		err = p.dst.halves.checkEnd(n)
+	}
 	if err != nil {
 		return err
 	}
@@ -275,9 +278,9 @@ func (p *pipeline) take(s *slot) error {
 		p.job.Progress(r.BytesIn)
 	}
 	if s.last {
-		_, tail, err := p.shape.length(r.BytesIn)
+		n, tail, err := p.shape.length(r.BytesIn)
 		r.Tail = tail
-		return err
+		return cmp.Or(err, p.dst.halves.checkEnd(n))
 	}
 	return nil
 }

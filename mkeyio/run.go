@@ -42,6 +42,9 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.checkSeparate(dst, src); err != nil {
+		return nil, err
+	}
 	switch {
 	case j.Direction > RX:
 		return nil, failure.New("mkeyio run", syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
