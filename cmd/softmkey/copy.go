@@ -317,7 +317,7 @@ func (r *copyRun) openKey(keys ...*keyplan.Key) error {
 		return nil
 	}
 	var err error
-	if r.key, r.secret.KeyTag, err = readDEK(r.dek, r.kek); err != nil {
+	if r.key, r.secret.KeyTag, err = readDEK(r.dek, r.kek, nil); err != nil {
 		return err
 	}
 	r.secret.DEK = r.key

@@ -73,6 +73,7 @@ type cryptoFlags struct {
 	crypto, order, unit choiceFlag
 	tweak               tweakFlag
 	dek, kek            fileFlag
+	fits                func(key []byte) error // whether a key, which is not wrapped, is that of the volume; nil: any is
 }
 
 func (f *cryptoFlags) bind(c *cobra.Command) {
@@ -124,7 +125,7 @@ func (f *cryptoFlags) attributes(c *cobra.Command, s *mkey.Signature) (*mkey.Cry
 	if a.DataUnitSize, err = f.dataUnit(s, a); err != nil {
 		return nil, nil, usage(c, err)
 	}
-	d, keytag, err := readDEK(f.dek, f.kek)
+	d, keytag, err := readDEK(f.dek, f.kek, f.fits)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/tool/luks"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
@@ -58,16 +57,12 @@ func (f *volumeFlags) fromHeader(crypto *cryptoFlags, name string) error {
 	if crypto.dek == "" {
 		return fmt.Errorf("--luks needs the volume key: --dek FILE ('cryptsetup luksDump --dump-volume-key --volume-key-file FILE %s' writes it)", name)
 	}
-	key, err := readKeyFile(crypto.dek, false, dek.ParseKey)
-	if err != nil {
+	crypto.fits = func(key []byte) error {
+		fits, err := v.Fits(key)
+		if err == nil && !fits {
+			err = fmt.Errorf("%s is not the volume key of %s: its digest is another", inputName(string(crypto.dek)), inputName(name))
+		}
 		return err
-	}
-	defer clear(key)
-	switch fits, err := v.Fits(key); {
-	case err != nil:
-		return err
-	case !fits:
-		return fmt.Errorf("%s is not the volume key of %s: its digest is another", inputName(string(crypto.dek)), inputName(name))
 	}
 	length := v.Length
 	if length < 0 {

@@ -64,8 +64,9 @@ func reason(err error) error {
 	return err
 }
 
-// readDEK reads a data encryption key, which is wrapped if kek names a file.
-func readDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeyTagSize]byte, err error) {
+// readDEK reads a data encryption key, which is wrapped if kek names a file. fits, if not nil, refuses
+// plain keys that are not the right one.
+func readDEK(name, kek fileFlag, fits func(key []byte) error) (d *dek.DEK, keytag [dek.KeyTagSize]byte, err error) {
 	if kek != "" {
 		return readWrappedDEK(name, kek)
 	}
@@ -74,6 +75,11 @@ func readDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeyTagSize]byte, err e
 		return nil, keytag, err
 	}
 	defer clear(key)
+	if fits != nil {
+		if err := fits(key); err != nil {
+			return nil, keytag, err
+		}
+	}
 	a := dekAttr(len(key))
 	a.Key = key
 	d, err = dek.New(a)
