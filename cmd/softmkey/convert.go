@@ -21,10 +21,18 @@ A block that the rules of --from exempt from the check (app-escape, app-ref-esca
 stays exempt if the block size is the same and --to has such a rule; otherwise it gets a
 whole field.
 
+With --from-metadata, IN has the blocks alone and FILE has their fields, in the order of
+the blocks; with --to-metadata, OUT and FILE are written in this form. With the same
+signature in --from and --to, this cuts a stream into two files, or joins them. A new OUT
+gets its name after FILE has got its own: where OUT is, both are complete. If both are
+replaced and the system stops in between, FILE is the new one and OUT the old one: verify
+finds the blocks that differ.
+
 At the first bad block convert stops with exit status 1 and makes no OUT. With
 --keep-going it reports every bad block and writes OUT nevertheless.`,
 		Example: `  softmkey convert --from t10dif --to crc32c:4096 disk.dif disk.crc
-  softmkey convert --from t10dif,ref=0 --to t10dif,ref=4096 disk.dif moved.dif`,
+  softmkey convert --from t10dif,ref=0 --to t10dif,ref=4096 disk.dif moved.dif
+  softmkey convert --from t10dif --to t10dif --to-metadata disk.pi disk.dif disk.img`,
 		Args: operands("IN", "OUT"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := from.need(c, "from"); err != nil {
@@ -33,11 +41,16 @@ At the first bad block convert stops with exit status 1 and makes no OUT. With
 			if err := to.need(c, "to"); err != nil {
 				return err
 			}
+			if err := p.checkNames(c, args...); err != nil {
+				return err
+			}
 			return p.run(c, mkeyio.Convert(from.format, to.format), args[0], args[1])
 		},
 	}
 	from.bind(c, "from", "signature that IN has")
 	to.bind(c, "to", "signature that OUT gets")
+	p.bindSeparate(c, &p.inFields, "from-metadata", "IN has the blocks alone, and their fields are in this file")
+	p.bindSeparate(c, &p.outFields, "to-metadata", "write the blocks alone to OUT, and their fields to this file")
 	p.bindKeepGoing(c)
 	p.bind(c)
 	return c

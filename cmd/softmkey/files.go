@@ -71,34 +71,34 @@ func (f *outputFlags) bind(c *cobra.Command) {
 	c.Flags().BoolVar(&f.mounted, "overwrite-mounted", false, "write to a block device even if it is mounted or a part of another device")
 }
 
-// checkRoom returns an error if an output is a block device that is smaller than the output of a
-// job will be.
-func checkRoom(out *outfile.File, job *mkeyio.Job, src mkeyio.Input) error {
-	length, known := src.Size()
+// checkRoom returns an error if an output is a block device that is smaller than length.
+func checkRoom(out *outfile.File, length int64) error {
 	info, err := out.Stat()
-	if err != nil || !known || info.Mode()&(os.ModeDevice|os.ModeCharDevice) != os.ModeDevice {
+	if err != nil || info.Mode()&(os.ModeDevice|os.ModeCharDevice) != os.ModeDevice {
 		return err
 	}
-	room, ok := seekable(out.File)
-	if !ok {
-		return nil
-	}
-	if job.Signature != nil {
-		in, to := job.Signature.Memory, job.Signature.Wire
-		if job.Direction == mkeyio.RX {
-			in, to = to, in
-		}
-		if in != nil {
-			length = in.DataLen(length)
-		}
-		if to != nil {
-			length = to.StreamLen(length)
-		}
-	}
-	if length > room {
+	if room, ok := seekable(out.File); ok && length > room {
 		return fmt.Errorf("%s has %d bytes: the output has %d", printable(out.Name()), room, length)
 	}
 	return nil
+}
+
+// jobLength returns the number of bytes of data in a job, and of its output.
+func jobLength(job *mkeyio.Job, in int64) (data, out int64) {
+	if job.Signature == nil {
+		return in, in
+	}
+	from, to := job.Signature.Memory, job.Signature.Wire
+	if job.Direction == mkeyio.RX {
+		from, to = to, from
+	}
+	if from != nil {
+		in = from.DataLen(in)
+	}
+	if to != nil {
+		return in, to.StreamLen(in)
+	}
+	return in, in
 }
 
 // create opens an output; the name "-" is standard output. A new file has the

@@ -38,9 +38,10 @@ data. Reads check the fields and decrypt, writes sign and encrypt.
 --sig and the crypto flags describe IMAGE as --wire and the crypto flags of 'softmkey tx'
 do; at least one of --sig, --crypto and --luks is needed. Without --sig, IMAGE may be a
 volume of dm-crypt, LUKS1 or LUKS2: --luks takes all but the volume key from its header.
-With --present protected it is the other
-way round: IMAGE is clean, and the clients see it with the fields of --sig. Blocks that
-they write must then have good fields.
+With --metadata, IMAGE has the blocks alone and FILE has their fields, in the order of
+the blocks: FILE must have exactly one for each block. With --present protected it is the
+other way round: IMAGE is clean, and the clients see it with the fields of --sig. Blocks
+that they write must then have good fields.
 
 The first line on standard output is the URI of the device. If the program that starts nbd
 passes it listening sockets (LISTEN_FDS, as systemd and nbdcopy do), nbd uses them and
@@ -56,8 +57,9 @@ signature or key makes good blocks look bad, --repair is refused unless three qu
 sample of IMAGE are good, and a bad block is repaired only if the blocks around it are good
 and at most 7 others in a row with it are bad. --repair=force repairs every bad block.
 
-A block and its field are written together. After SIGKILL each block has its old content
-or its new one, or is reported as bad. What a client has flushed, or written with FUA,
+A block and its field are written together, with --metadata the blocks of a write before
+their fields. After SIGKILL each block has its old content or its new one, or is reported
+as bad. What a client has flushed, or written with FUA,
 stays after a power loss. If a flush fails, data of any client may be lost: every later
 flush of every client fails too, and the exit status is 2. Write-zeroes writes blocks of
 zeros with their fields. Trim makes holes in an image that has encryption alone, and does
@@ -70,6 +72,7 @@ field and no check, and nbd prints a warning.`,
   qemu-io -f raw -c 'read -v 0 512' 'nbd+unix:///?socket=/tmp/disk'
   softmkey nbd --sig t10dif --crypto encrypt --order before --unit 520 --dek disk.key disk.enc
   softmkey nbd --sig t10dif --present protected --read-only disk.img
+  softmkey nbd --sig nvme16:4096,meta=64 --metadata ns1.meta ns1.img
   softmkey nbd --luks --dek volume.key volume.img
   nbdcopy -- [ softmkey nbd --sig t10dif disk.dif ] disk.img`,
 		Args: operands("IMAGE"),
@@ -81,6 +84,7 @@ field and no check, and nbd prints a warning.`,
 
 // nbdFlags are the flags of nbd.
 type nbdFlags struct {
+	separateFlags
 	format   sigFlag
 	crypto   cryptoFlags
 	volume   volumeFlags
@@ -102,6 +106,7 @@ func (f *nbdFlags) bind(c *cobra.Command) {
 	f.volume.bind(c, "IMAGE")
 	f.present = choiceFlag{choices: []string{"clean", "protected"}, value: "clean"}
 	f.present.bind(c, "present", "what the clients see: clean data of a protected IMAGE, or a clean IMAGE with fields")
+	f.bindSeparate(c, &f.inFields, "metadata", "IMAGE has the blocks alone, and their fields are in this file")
 	flags.StringVar(&f.listen, "listen", "", "TCP address to listen on, `ADDR:PORT` (default "+nbdAddress+")")
 	flags.Var(&f.socket, "socket", "listen on a UNIX socket with that name instead")
 	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may then serve IMAGE")
@@ -131,6 +136,9 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) error {
 		if err := f.volume.fromHeader(&f.crypto, args[0]); err != nil {
 			return err
 		}
+	}
+	if err := f.checkNames(c, args...); err != nil {
+		return err
 	}
 	job, closeKey, err := f.job(c)
 	if err != nil {
@@ -205,12 +213,18 @@ func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.Job, closeKey func(), err e
 		return job, closeKey, usage(c, errors.New("--repair and --present protected need the signature: give --sig"))
 	case f.present.value == "protected" && spareMetadata(f.format.format):
 		return job, closeKey, usage(c, fmt.Errorf("--present protected with metadata of %d bytes: a clean IMAGE has no place for what clients write beside the field", f.format.format.FieldSize()))
+	case f.inFields != "" && (signature == nil || f.present.value == "protected"):
+		return job, closeKey, usage(c, errors.New("--metadata has the fields of IMAGE: --sig says what they are, and --present protected is for an IMAGE without fields"))
 	case f.repair.value != "" && f.present.value == "protected":
 		return job, closeKey, usage(c, errors.New("--repair with --present protected: a clean IMAGE has no fields to sign"))
 	}
 	crypto, key, err := f.crypto.attributes(c, signature)
 	if err != nil {
 		return job, closeKey, err
+	}
+	if f.inFields != "" && crypto != nil && !crypto.OnMemory(signature) {
+		key.Close()
+		return job, closeKey, usage(c, errors.New("--metadata with --crypto: the fields are encrypted together with the blocks, and cannot be in another file; --order after signs the ciphertext"))
 	}
 	if key != nil {
 		closeKey = func() { key.Close() }
@@ -277,7 +291,7 @@ func socketError(name string, err error) error {
 // nbdDevice is the device that the clients see.
 type nbdDevice struct {
 	*image.Image
-	file *os.File
+	files []*os.File
 
 	mu     sync.Mutex // guards the report
 	report *reporter
@@ -285,42 +299,41 @@ type nbdDevice struct {
 
 // open opens IMAGE and locks it.
 func (f *nbdFlags) open(name string, job mkeyio.Job, encryption *mkeyio.Encryption, report *reporter) (_ *nbdDevice, err error) {
-	flags := os.O_RDWR
-	if f.readOnly {
-		flags = os.O_RDONLY
-	}
-	// Without O_NONBLOCK, the opening of a named pipe would wait for its other end.
-	file, err := os.OpenFile(name, flags|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		if !f.readOnly && errors.Is(err, os.ErrPermission) {
-			return nil, fmt.Errorf("%w: --read-only serves it to readers", err)
-		}
-		return nil, err
-	}
-	d := &nbdDevice{file: file, report: report}
+	d := &nbdDevice{report: report}
 	defer func() {
 		if err != nil {
-			file.Close()
+			d.closeFiles()
 		}
 	}()
-	size, ok := seekable(file)
-	if !ok {
-		return nil, fmt.Errorf("%s: an image must be a file or a block device", name)
+	file, size, err := f.openImage(d, name)
+	if err != nil {
+		return nil, err
 	}
 	offset := max(f.volume.offset.orNone(), 0)
 	if size, err = partLength(name, size, offset, f.volume.length.orNone()); err != nil {
 		return nil, err
 	}
-	if err := lockImage(file, f.readOnly); err != nil {
-		return nil, err
+	var store image.Store = image.File{File: file, Offset: offset}
+	if f.inFields != "" {
+		fields, bytes, err := f.openImage(d, string(f.inFields))
+		if err != nil {
+			return nil, err
+		}
+		stream, err := joined(f.format.format, file, mkeyio.FromAt(file, size), fields, mkeyio.FromAt(fields, bytes))
+		if err != nil {
+			return nil, err
+		}
+		size, _ = stream.Size()
+		store = image.Separate(f.format.format, image.File{File: file, Offset: offset}, image.File{File: fields})
+		report.block = uint64(f.format.format.Block())
 	}
-	d.Image, err = image.New(image.File{File: file, Offset: offset}, image.Options{
+	d.Image, err = image.New(store, image.Options{
 		Job: job, Encryption: encryption, Size: size, ReadOnly: f.readOnly, Bad: d.bad, Kept: d.kept, Failed: d.failed,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, reason(err))
 	}
-	if format := jobInput(&mkeyio.Job{Direction: mkeyio.TX + mkeyio.RX - job.Direction, Signature: job.Signature, Crypto: job.Crypto}); !f.asJSON && offset == 0 {
+	if format := jobInput(&mkeyio.Job{Direction: mkeyio.TX + mkeyio.RX - job.Direction, Signature: job.Signature, Crypto: job.Crypto}); !f.asJSON && offset == 0 && f.inFields == "" {
 		suggestFormat(report.errors, file, name, format, io.ErrUnexpectedEOF)
 	}
 	if f.repair.value != "" {
@@ -340,6 +353,28 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, encryption *mkeyio.Encrypti
 		warnTail(report.errors, name, size%int64(block))
 	}
 	return d, nil
+}
+
+// openImage opens and locks a file of an image, and adds it to those of the device.
+func (f *nbdFlags) openImage(d *nbdDevice, name string) (*os.File, int64, error) {
+	flags := os.O_RDWR
+	if f.readOnly {
+		flags = os.O_RDONLY
+	}
+	// Without O_NONBLOCK, the opening of a named pipe would wait for its other end.
+	file, err := os.OpenFile(name, flags|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		if !f.readOnly && errors.Is(err, os.ErrPermission) {
+			return nil, 0, fmt.Errorf("%w: --read-only serves it to readers", err)
+		}
+		return nil, 0, err
+	}
+	d.files = append(d.files, file)
+	size, ok := seekable(file)
+	if !ok {
+		return nil, 0, fmt.Errorf("%s: an image must be a file or a block device", name)
+	}
+	return file, size, lockImage(file, f.readOnly)
 }
 
 // lockImage locks an image until it is closed. A shared lock, for servers that only read, excludes
@@ -366,10 +401,17 @@ func lockImage(f *os.File, shared bool) error {
 // close flushes and closes IMAGE.
 func (d *nbdDevice) close() error {
 	if err := d.Image.Close(); err != nil {
-		d.file.Close()
+		d.closeFiles()
 		return printedError{err}
 	}
-	return d.file.Close()
+	return d.closeFiles()
+}
+
+func (d *nbdDevice) closeFiles() (err error) {
+	for _, f := range d.files {
+		err = first(err, f.Close())
+	}
+	return err
 }
 
 // bad reports a bad block.
@@ -387,7 +429,7 @@ func (d *nbdDevice) kept(block uint64) {
 // failed reports an error of IMAGE.
 func (d *nbdDevice) failed(op string, offset int64, err error) {
 	var path *os.PathError
-	if errors.As(err, &path) {
+	if errors.As(err, &path) && len(d.files) == 1 {
 		err = path.Err // without the name, which is in the message
 	}
 	text := err.Error()
@@ -425,7 +467,7 @@ func (d *nbdDevice) summary(out io.Writer) {
 			Refused  uint64        `json:"requests_refused"`
 			Failures uint64        `json:"requests_failed"`
 			First    *filecopy.Bad `json:"first_error"`
-		}{"nbd", n.Read, n.Written, n.Bad, n.Repaired, n.Refused, n.Failures, filecopy.NewBad(n.First)})
+		}{"nbd", n.Read, n.Written, n.Bad, n.Repaired, n.Refused, n.Failures, filecopy.NewBad(d.report.at(n.First))})
 		return
 	}
 	if n.Bad > 0 {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -84,9 +85,9 @@ func self(t *testing.T) string {
 }
 
 // startNBD starts a server and waits until it listens.
-func startNBD(t *testing.T, program, image, socket string) *exec.Cmd {
+func startNBD(t *testing.T, program, image, socket string, flags ...string) *exec.Cmd {
 	t.Helper()
-	c := exec.Command(program, "nbd", "--sig", "t10dif", "--socket", socket, image)
+	c := exec.Command(program, append([]string{"nbd", "--sig", "t10dif", "--socket", socket, image}, flags...)...)
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -103,8 +104,13 @@ func startNBD(t *testing.T, program, image, socket string) *exec.Cmd {
 
 // TestNBDKilled kills servers while ten clients write. Every block must then have the content of the last
 // write that was answered, or of the one that was in flight; or its field is bad, which at most one block of
-// each write in flight may have.
+// each write in flight may have, and with separate fields each block of it.
 func TestNBDKilled(t *testing.T) {
+	t.Run("one file", func(t *testing.T) { testNBDKilled(t, false) })
+	t.Run("separate fields", func(t *testing.T) { testNBDKilled(t, true) })
+}
+
+func testNBDKilled(t *testing.T, separate bool) {
 	rounds := 3
 	if os.Getenv("SOFTMKEY_LONG") != "" {
 		rounds = 100
@@ -119,13 +125,51 @@ func TestNBDKilled(t *testing.T) {
 	if _, err := format.Protect(image, model); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(name, image, 0o666); err != nil {
-		t.Fatal(err)
+	fields := filepath.Join(dir, "fields")
+	var flags []string
+	if separate {
+		flags = []string{"--metadata", fields}
 	}
+	store := func(image []byte) {
+		t.Helper()
+		if separate {
+			var all []byte
+			data := make([]byte, 0, len(model))
+			for b := range slices.Chunk(image, stride) {
+				data, all = append(data, b[:block]...), append(all, b[block:]...)
+			}
+			if err := os.WriteFile(fields, all, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			image = data
+		}
+		if err := os.WriteFile(name, image, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load := func() (image []byte) {
+		t.Helper()
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !separate {
+			return data
+		}
+		all, err := os.ReadFile(fields)
+		if err != nil || len(data) != len(model) || len(all) != len(data)/block*(stride-block) {
+			t.Fatalf("%d and %d bytes: %v", len(data), len(all), err)
+		}
+		for i := range len(data) / block {
+			image = append(append(image, data[i*block:][:block]...), all[i*(stride-block):][:stride-block]...)
+		}
+		return image
+	}
+	store(image)
 	seed := rand.Uint64()
 	inFlight, damaged := 0, 0
 	for round := range rounds {
-		server := startNBD(t, program, name, socket)
+		server := startNBD(t, program, name, socket, flags...)
 		var answered atomic.Int64
 		enough := rand.New(rand.NewPCG(seed, uint64(round))).Int64N(300)
 		kill := sync.OnceFunc(func() { _ = server.Process.Kill() })
@@ -165,10 +209,7 @@ func TestNBDKilled(t *testing.T) {
 		all.Wait()
 		kill()
 		_ = server.Wait() // it was killed
-		image, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		image := load()
 		for n, w := range flying {
 			fresh := bytes.Clone(model[n*region:][:region])
 			if w.p != nil {
@@ -197,16 +238,14 @@ func TestNBDKilled(t *testing.T) {
 					t.Fatalf("seed %d round %d: block %d has neither its old nor its new content (in flight: %t)", seed, round, i, touched)
 				}
 			}
-			if bad > 1 {
+			if bad > 1 && !separate {
 				t.Errorf("seed %d round %d client %d: %d bad blocks after one write", seed, round, n, bad)
 			}
 			damaged += bad
 		}
-		if err := os.WriteFile(name, image, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		store(image)
 	}
-	server := startNBD(t, program, name, socket)
+	server := startNBD(t, program, name, socket, flags...)
 	if err := server.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestNBDFlushFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		var said, out bytes.Buffer
-		d := &nbdDevice{file: file, report: &reporter{command: "nbd", input: "img", json: asJSON, errors: &said}}
+		d := &nbdDevice{files: []*os.File{file}, report: &reporter{command: "nbd", input: "img", json: asJSON, errors: &said}}
 		d.Image, err = image.New(&lossy{File: image.File{File: file}}, image.Options{
 			Job: mkeyio.Protect(sig.Format{Type: sig.T10DIF}), Bad: d.bad, Kept: d.kept, Failed: d.failed,
 		})

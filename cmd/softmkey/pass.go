@@ -29,6 +29,8 @@ type pass struct {
 	offset, length int64 // if parts is set: the part of IN; a negative length means to its end
 	parts          bool
 
+	separateFlags
+
 	encryption *mkeyio.Encryption // does the job, which has no signatures; nil: a key does it
 	decrypt    bool
 }
@@ -52,40 +54,43 @@ func (p *pass) bindKeepGoing(c *cobra.Command) {
 
 // run executes a job between the files IN and OUT.
 func (p *pass) run(c *cobra.Command, job mkeyio.Job, inName, outName string) error {
-	in, err := openInput(inName)
+	in, err := p.open(inName)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	out, err := p.create(outName, in, p.secret)
+	defer p.close(in)
+	out, err := p.outputs(outName, in)
 	if err != nil {
 		return err
 	}
-	src, err := p.source(in)
+	src, err := p.source(in, &job)
 	if err == nil {
-		err = checkRoom(out, &job, src)
+		err = out.checkRoom(&job, src)
 	}
 	var dst mkeyio.Output
 	if err == nil {
-		dst, err = jobOutput(out)
+		dst, err = out.destination(&job)
 	}
 	if err == nil {
-		_, err = p.transfer(c, job, dst, in, inName, out.IsStdout())
+		_, err = p.transfer(c, job, dst, in, inName, out.stdout())
 	}
 	var bad *mkey.BadBlock
 	if err != nil && !(errors.As(err, &bad) && p.keepGoing) {
-		out.Abandon()
-		return out.Explain(err)
+		out.abandon()
+		return out.explain(err)
 	}
-	return cmp.Or(out.Commit(), err)
+	return cmp.Or(out.commit(), err)
 }
 
-// source returns IN as an input.
-func (p *pass) source(in *os.File) (mkeyio.Input, error) {
+// source returns IN as the input of a job.
+func (p *pass) source(in *os.File, job *mkeyio.Job) (mkeyio.Input, error) {
 	src, err := mkeyio.Input{}, error(nil)
-	if p.parts {
+	switch {
+	case p.parts:
 		src, err = part(in, p.offset, p.length)
-	} else {
+	case p.fields != nil:
+		src, err = separateInput(*jobInput(job), in, p.fields)
+	default:
 		src, err = mkeyio.FromFile(in)
 	}
 	if err == nil && p.pad != 0 {
@@ -109,7 +114,7 @@ func (p *pass) do(ctx context.Context, job mkeyio.Job, dst mkeyio.Output, src mk
 // transfer executes a job from in to dst, shows the progress and reports the outcome. The
 // report goes to standard error if the data goes to standard output.
 func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in *os.File, inName string, toStdout bool) (mkeyio.Report, error) {
-	src, err := p.source(in)
+	src, err := p.source(in, &job)
 	if err != nil {
 		return mkeyio.Report{}, err
 	}
@@ -117,6 +122,9 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 	r.warnExempt(jobOutputFormat(&job))
 	if toStdout {
 		r.final = r.errors
+	}
+	if p.fields != nil {
+		r.block = uint64(jobInput(&job).Block())
 	}
 	if !p.quiet && !p.json {
 		total, known := src.Size()
@@ -128,7 +136,10 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 	job.KeepGoing, job.Bad, job.Progress = p.keepGoing, r.bad, r.bar.set
 	report, err := p.do(c.Context(), job, dst, src)
 	r.bar.end()
-	if !p.json {
+	if p.onlyFields {
+		report.BytesOut -= report.BytesIn // the data is not written
+	}
+	if !p.json && p.fields == nil {
 		suggestFormat(r.errors, in, inName, jobInput(&job), err)
 	}
 	var bad *mkey.BadBlock

@@ -23,6 +23,7 @@ type reporter struct {
 	input   string // its name in messages
 	json    bool
 	silent  bool      // print no warnings
+	block   uint64    // bytes from one block of the input to the next, if its fields are in another file; 0: the fields are between them
 	errors  io.Writer // for bad blocks
 	final   io.Writer // for the JSON of the outcome
 	bar     *progress
@@ -46,6 +47,7 @@ type outcome struct {
 // bad reports a bad block on standard error.
 func (r *reporter) bad(b *mkey.BadBlock) {
 	defer r.bar.hide()()
+	b = r.at(b)
 	if r.json {
 		encodeJSON(r.errors, struct {
 			*filecopy.Bad
@@ -56,6 +58,16 @@ func (r *reporter) bad(b *mkey.BadBlock) {
 	message(r.errors, "%s: %v", r.input, &b.Sig)
 }
 
+// at returns a bad block, or nil, with its offset in the file that has the data.
+func (r *reporter) at(b *mkey.BadBlock) *mkey.BadBlock {
+	if b == nil || r.block == 0 {
+		return b
+	}
+	moved := *b
+	moved.Sig.Offset = b.Sig.Block * r.block
+	return &moved
+}
+
 // done reports the outcome of a job.
 func (r *reporter) done(m mkeyio.Report, job *mkeyio.Job) {
 	if r.json {
@@ -63,7 +75,7 @@ func (r *reporter) done(m mkeyio.Report, job *mkeyio.Job) {
 			Command: r.command, File: r.file,
 			BytesIn: m.BytesIn, BytesOut: m.BytesOut,
 			Blocks: m.Blocks, Escaped: m.Escaped, Errors: m.Errors, Tail: m.Tail,
-			Seconds: m.Elapsed.Seconds(), First: filecopy.NewBad(m.First),
+			Seconds: m.Elapsed.Seconds(), First: filecopy.NewBad(r.at(m.First)),
 		}
 		if o.Seconds > 0 {
 			o.Rate = float64(m.BytesIn) / 1e9 / o.Seconds

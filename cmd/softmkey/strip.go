@@ -13,7 +13,8 @@ func newStrip() *cobra.Command {
 		GroupID: groupFiles,
 		Short:   "Check the field of every block and remove it",
 		Long: `Strip reads a protected stream from IN, checks the field of every block and writes
-the data without fields to OUT. It is the reverse of protect.
+the data without fields to OUT. It is the reverse of protect. With --metadata, where IN
+has the blocks alone and FILE has their fields, strip checks them and copies IN to OUT.
 
 At the first bad block strip stops with exit status 1 and makes no OUT. With
 --keep-going it reports every bad block and writes all data; the exit status is
@@ -26,10 +27,14 @@ still 1. Long runs of zeros become holes in OUT.`,
 			if err := format.need(c, "sig"); err != nil {
 				return err
 			}
+			if err := p.checkNames(c, args...); err != nil {
+				return err
+			}
 			return p.run(c, mkeyio.Strip(format.format), args[0], args[1])
 		},
 	}
 	format.bind(c, "sig", "signature that IN has")
+	p.bindSeparate(c, &p.inFields, "metadata", "IN has the blocks alone, and their fields are in this file")
 	p.bindKeepGoing(c)
 	p.bind(c)
 	return c

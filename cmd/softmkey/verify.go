@@ -19,7 +19,9 @@ func newVerify() *cobra.Command {
 		Long: `Verify reads a protected stream from IN and checks the field of every block. It prints
 one line on standard error for a bad block: the bad part of the field, the number of
 the block, the offset of its first byte in IN, the value stored in the field, and the
-value computed from the data or given by SIG.
+value computed from the data or given by SIG. With --metadata, IN has the blocks alone and
+FILE has their fields, in the order of the blocks, as 'nvme read --data IN --metadata FILE'
+writes them. FILE must have exactly one for each block.
 
 A block whose tags exempt it from the check (app-escape, app-ref-escape) is counted, but
 not checked: its data may be anything. The outcome has the number of such blocks.
@@ -29,6 +31,7 @@ unless --keep-going is given. It checks the other files in any case. With --min-
 exit status is also 1 if fewer blocks of a file were checked, for example of an empty one.`,
 		Example: `  softmkey verify --sig t10dif disk.dif
   softmkey verify --sig t10dif,ref=2048 --keep-going disk.dif
+  softmkey verify --sig nvme16:4096,ref=2048 --metadata lba2048.pi lba2048.img
   softmkey verify --sig crc64:4096 --json backup.crc | jq .errors
   find . -name '*.crc' -print0 | xargs -0 softmkey verify --sig crc64:4096 --min-blocks 1`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -40,6 +43,7 @@ exit status is also 1 if fewer blocks of a file were checked, for example of an 
 	c.Flags().BoolVar(&v.keepGoing, "keep-going", false, "check to the end and report every bad block")
 	c.Flags().BoolVar(&v.all, "all", false, "the same as --keep-going")
 	c.Flags().Int64Var(&v.least, "min-blocks", 0, "end with exit status 1 if fewer than `N` blocks of a file were checked")
+	v.bindSeparate(c, &v.inFields, "metadata", "IN has the blocks alone, and their fields are in this file")
 	v.bindReport(c)
 	return c
 }
@@ -63,6 +67,12 @@ func (v *verifyFlags) run(c *cobra.Command, args []string) error {
 		if err := strayFormat(c, args); err != nil {
 			return usage(c, err)
 		}
+		if v.inFields != "" {
+			return usage(c, fmt.Errorf("--metadata %s has the fields of one file: %d files are given", v.inFields, len(args)))
+		}
+	}
+	if err := v.checkNames(c, args...); err != nil {
+		return err
 	}
 	v.keepGoing = v.keepGoing || v.all
 	if len(args) == 1 {
@@ -88,11 +98,11 @@ func (v *verifyFlags) run(c *cobra.Command, args []string) error {
 
 // one verifies a file.
 func (v *verifyFlags) one(c *cobra.Command, name string) error {
-	in, err := openInput(name)
+	in, err := v.open(name)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer v.close(in)
 	report, err := v.transfer(c, mkeyio.Strip(v.format.format), mkeyio.CheckOnly, in, name, false)
 	var bad *mkey.BadBlock
 	if err != nil && !errors.As(err, &bad) {

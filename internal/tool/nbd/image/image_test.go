@@ -310,6 +310,27 @@ func TestSeen(t *testing.T) {
 	}
 }
 
+// TestSeparateSync: a flush reaches both files, and the error of either is its error.
+func TestSeparateSync(t *testing.T) {
+	for failing := range 3 { // 2: none
+		var files [2]File
+		for i := range files {
+			f, err := os.CreateTemp(t.TempDir(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if i == failing {
+				f.Close()
+			}
+			files[i] = File{File: f}
+		}
+		if err := Separate(format(t, "t10dif"), files[0], files[1]).Sync(); (err == nil) != (failing == 2) {
+			t.Errorf("file %d: %v", failing, err)
+		}
+	}
+}
+
 // TestTrim: under encryption alone, whole data units are discarded. An image with fields stays.
 func TestTrim(t *testing.T) {
 	data := bytes.Repeat([]byte("content."), 4096)

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+
+	"github.com/softmkey/softmkey/internal/tool/outfile"
+	"github.com/softmkey/softmkey/mkeyio"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/spf13/cobra"
+)
+
+// separateFlags are the flags for fields that are in files of their own.
+type separateFlags struct {
+	inFields, outFields fileFlag // files with the fields of IN and OUT; empty: the fields follow their blocks
+	onlyFields          bool     // the data stays in IN: there is no OUT
+
+	names  []string // of the flags
+	fields *os.File // the open file of inFields, or nil
+}
+
+// bindSeparate adds one of the flags to a command.
+func (f *separateFlags) bindSeparate(c *cobra.Command, file *fileFlag, name, usage string) {
+	c.Flags().Var(file, name, usage)
+	f.names = append(f.names, name)
+}
+
+// checkNames refuses standard streams, and two operands or flags that are the same file.
+func (f *separateFlags) checkNames(c *cobra.Command, operands ...string) error {
+	for _, flag := range f.names {
+		if !c.Flags().Changed(flag) {
+			continue
+		}
+		name := c.Flags().Lookup(flag).Value.String()
+		if name == "-" {
+			return usage(c, fmt.Errorf("--%s -: must be the name of a file", flag))
+		}
+		for _, other := range operands {
+			if other != "-" && outfile.Collides(name, other) {
+				return usage(c, fmt.Errorf("--%s %s and %s are the same file", flag, name, other))
+			}
+		}
+		operands = append(operands[:len(operands):len(operands)], name)
+	}
+	return nil
+}
+
+// open opens IN and the file with its fields.
+func (f *separateFlags) open(name string) (*os.File, error) {
+	in, err := openInput(name)
+	if err == nil && f.inFields != "" {
+		if f.fields, err = openInput(string(f.inFields)); err != nil {
+			in.Close()
+			return nil, err
+		}
+	}
+	return in, err
+}
+
+func (f *separateFlags) close(in *os.File) {
+	in.Close()
+	if f.fields != nil {
+		f.fields.Close()
+	}
+}
+
+// separateInput returns the input whose blocks are in one file and whose fields are in another.
+func separateInput(format sig.Format, data, fields *os.File) (mkeyio.Input, error) {
+	var ends [2]mkeyio.Input
+	for i, f := range []*os.File{data, fields} {
+		if _, ok := seekable(f); !ok {
+			return mkeyio.Input{}, fmt.Errorf("%s: data and fields in two files must be files or block devices", openName(f))
+		}
+		var err error
+		if ends[i], err = mkeyio.FromFile(f); err != nil {
+			return mkeyio.Input{}, err
+		}
+		if _, known := ends[i].Size(); !known { // an empty file
+			ends[i] = mkeyio.FromAt(f, 0)
+		}
+	}
+	return joined(format, data, ends[0], fields, ends[1])
+}
+
+// joined is mkeyio.FromSeparate with an error that names the files.
+func joined(format sig.Format, data *os.File, blocks mkeyio.Input, fields *os.File, ends mkeyio.Input) (mkeyio.Input, error) {
+	in, err := mkeyio.FromSeparate(format, blocks, ends)
+	if err != nil {
+		err = fmt.Errorf("%s and %s: %w", openName(data), openName(fields), reason(err))
+	}
+	return in, err
+}
+
+// openName returns the name of an open input in messages.
+func openName(f *os.File) string {
+	if f == os.Stdin {
+		return inputName("-")
+	}
+	return inputName(f.Name())
+}
+
+// outputs are the files that a command writes: OUT, the fields in a file of their own, or both.
+type outputs struct {
+	out    *outfile.File // nil: only fields are written
+	fields *outfile.File // nil: the fields follow their blocks in OUT
+}
+
+// outputs opens the outputs.
+func (p *pass) outputs(name string, in *os.File) (*outputs, error) {
+	o := new(outputs)
+	var err error
+	if !p.onlyFields {
+		if o.out, err = p.create(name, in, p.secret); err != nil {
+			return nil, err
+		}
+	}
+	if p.outFields == "" {
+		return o, nil
+	}
+	o.fields, err = p.create(string(p.outFields), in, p.secret)
+	if err == nil {
+		err = o.checkFields(string(p.outFields))
+	}
+	if err != nil {
+		o.abandon()
+		return nil, err
+	}
+	return o, nil
+}
+
+// checkFields refuses ends of another kind than that of separate fields.
+func (o *outputs) checkFields(name string) error {
+	if info, err := o.fields.Stat(); err != nil || !info.Mode().IsRegular() || o.fields.IsStdout() {
+		return cmp.Or(err, fmt.Errorf("%s: fields apart from their blocks are written to a regular file", inputName(name)))
+	}
+	if o.out == nil {
+		return nil
+	}
+	if _, ok := seekable(o.out.File); !ok || o.out.IsStdout() {
+		return fmt.Errorf("OUT is a stream: blocks apart from their fields are written to a file or a block device")
+	}
+	return nil
+}
+
+// destination returns the output of a job.
+func (o *outputs) destination(job *mkeyio.Job) (mkeyio.Output, error) {
+	if o.fields == nil {
+		return jobOutput(o.out)
+	}
+	format := jobOutputFormat(job)
+	fields, err := mkeyio.ToFile(o.fields.File)
+	if err != nil {
+		return mkeyio.Output{}, err
+	}
+	if o.out == nil {
+		return mkeyio.ToFields(*format, fields)
+	}
+	info, err := o.out.Stat()
+	if err != nil {
+		return mkeyio.Output{}, err
+	}
+	data := mkeyio.ToAt(o.out.File) // a block device
+	if info.Mode().IsRegular() {
+		if data, err = mkeyio.ToFile(o.out.File); err != nil {
+			return mkeyio.Output{}, err
+		}
+	}
+	return mkeyio.ToSeparate(*format, data, fields)
+}
+
+// checkRoom returns an error if OUT is a block device that is smaller than the output of a job will be.
+func (o *outputs) checkRoom(job *mkeyio.Job, src mkeyio.Input) error {
+	in, known := src.Size()
+	if o.out == nil || !known {
+		return nil
+	}
+	data, length := jobLength(job, in)
+	if o.fields != nil {
+		length = data
+	}
+	return checkRoom(o.out, length)
+}
+
+// stdout reports whether the data goes to standard output.
+func (o *outputs) stdout() bool { return o.out != nil && o.out.IsStdout() }
+
+// all returns the files in the order in which they get their names: OUT, if there is one, is the last.
+func (o *outputs) all() (files []*outfile.File) {
+	for _, f := range []*outfile.File{o.fields, o.out} {
+		if f != nil {
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
+func (o *outputs) abandon() {
+	for _, f := range o.all() {
+		f.Abandon()
+	}
+}
+
+// explain returns an error with the names that the user gave.
+func (o *outputs) explain(err error) error {
+	for _, f := range o.all() {
+		err = f.Explain(err)
+	}
+	return err
+}
+
+// commit gives the files their names. After an error, those that have not got theirs yet disappear.
+func (o *outputs) commit() error {
+	for _, f := range o.all() {
+		if err := f.Commit(); err != nil {
+			o.abandon()
+			return err
+		}
+	}
+	return nil
+}
