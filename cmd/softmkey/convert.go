@@ -28,10 +28,14 @@ gets its name after FILE has got its own: where OUT is, both are complete. If bo
 replaced and the system stops in between, FILE is the new one and OUT the old one: verify
 finds the blocks that differ.
 
+A SIG such as none:512+8 has bytes beside each block that nobody checks. From it, they are
+left out; to it, they are zeros.
+
 At the first bad block convert stops with exit status 1 and makes no OUT. With
 --keep-going it reports every bad block and writes OUT nevertheless.`,
 		Example: `  softmkey convert --from t10dif --to crc32c:4096 disk.dif disk.crc
   softmkey convert --from t10dif,ref=0 --to t10dif,ref=4096 disk.dif moved.dif
+  softmkey convert --from none:512+8 --to t10dif drive.520 disk.dif
   softmkey convert --from t10dif --to t10dif --to-metadata disk.pi disk.dif disk.img`,
 		Args: operands("IN", "OUT"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -41,17 +45,35 @@ At the first bad block convert stops with exit status 1 and makes no OUT. With
 			if err := to.need(c, "to"); err != nil {
 				return err
 			}
+			if err := first(checkSectors(c, "from-metadata", p.inFields, &from), checkSectors(c, "to-metadata", p.outFields, &to)); err != nil {
+				return err
+			}
 			if err := p.checkNames(c, args...); err != nil {
 				return err
 			}
-			return p.run(c, mkeyio.Convert(from.format, to.format), args[0], args[1])
+			p.inSectors, p.outSectors = from.sectors, to.sectors
+			return p.run(c, jobBetween(from, to), args[0], args[1])
 		},
 	}
-	from.bind(c, "from", "signature that IN has")
-	to.bind(c, "to", "signature that OUT gets")
+	from.bindUnchecked(c, "from", "signature that IN has")
+	to.bindUnchecked(c, "to", "signature that OUT gets")
 	p.bindSeparate(c, &p.inFields, "from-metadata", "IN has the blocks alone, and their fields are in this file")
 	p.bindSeparate(c, &p.outFields, "to-metadata", "write the blocks alone to OUT, and their fields to this file")
 	p.bindKeepGoing(c)
 	p.bind(c)
 	return c
+}
+
+// jobBetween returns the job between two formats, of which one or both may be plain data.
+func jobBetween(from, to sigFlag) mkeyio.Job {
+	if from.domain() == nil && to.domain() == nil {
+		return mkeyio.Job{} // a copy
+	}
+	if from.domain() == nil {
+		return mkeyio.Protect(to.format)
+	}
+	if to.domain() == nil {
+		return mkeyio.Strip(from.format)
+	}
+	return mkeyio.Convert(from.format, to.format)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/tool/sectors"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
@@ -19,12 +20,18 @@ type sigFlag struct {
 	format sig.Format
 	given  bool
 	ofKey  bool // only the block sizes of memory keys are allowed
+
+	sectors   *sectors.Format // of a format of none with bytes beside the blocks, or nil
+	unchecked bool            // such a format is allowed
 }
 
 // String implements pflag.Value.
 func (s *sigFlag) String() string {
 	if !s.given {
 		return ""
+	}
+	if s.sectors != nil {
+		return s.sectors.String()
 	}
 	return s.format.String()
 }
@@ -34,6 +41,9 @@ func (s *sigFlag) Type() string { return "SIG" }
 
 // Set implements pflag.Value.
 func (s *sigFlag) Set(v string) error {
+	if name, rest, _ := strings.Cut(v, ":"); strings.Contains(rest, "+") {
+		return s.setSectors(name, rest)
+	}
 	f, err := sig.ParseFormat(v)
 	var refused *operr.Error
 	if errors.As(err, &refused) {
@@ -48,7 +58,23 @@ func (s *sigFlag) Set(v string) error {
 	if sizes := sig.KeyBlockSizes(); s.ofKey && f.Type != sig.None && !slices.Contains(sizes, size) {
 		return fmt.Errorf("block size %d: must be one of %v", size, sizes)
 	}
-	s.format, s.given = f, true
+	s.format, s.given, s.sectors = f, true, nil
+	return nil
+}
+
+// setSectors sets a format with bytes beside the blocks that nobody checks.
+func (s *sigFlag) setSectors(name, rest string) error {
+	switch {
+	case name != sig.None.String():
+		return fmt.Errorf("bytes beside a block after a plus sign are those that nobody checks: %v:%s; metadata of the nvme types is meta=N", sig.None, rest)
+	case !s.unchecked:
+		return errors.New("only protect, strip and convert have bytes beside a block that nobody checks")
+	}
+	f, err := sectors.Parse(rest)
+	if err != nil {
+		return err
+	}
+	s.format, s.given, s.sectors = sig.Format{BlockSize: f.Block}, true, &f
 	return nil
 }
 
@@ -65,7 +91,7 @@ func (s *sigFlag) need(c *cobra.Command, name string) error {
 	switch {
 	case !s.given:
 		return usage(c, fmt.Errorf("--%s is missing: for example --%s t10dif:512, see 'softmkey help sig'", name, name))
-	case s.format.Type == sig.None:
+	case s.format.Type == sig.None && s.sectors == nil:
 		return usage(c, fmt.Errorf("--%s none: there is nothing to do without a signature", name))
 	}
 	return nil
@@ -75,6 +101,19 @@ func (s *sigFlag) need(c *cobra.Command, name string) error {
 func (s *sigFlag) bind(c *cobra.Command, name, usage string) {
 	c.Flags().Var(s, name, usage)
 	must(c.RegisterFlagCompletionFunc(name, completeSig))
+}
+
+// bindUnchecked is bind for a command that takes formats without a check, too.
+func (s *sigFlag) bindUnchecked(c *cobra.Command, name, usage string) {
+	s.unchecked = true
+	c.Flags().Var(s, name, usage)
+	must(c.RegisterFlagCompletionFunc(name, func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		choices, directive := completeSig(c, args, typed)
+		if strings.HasPrefix(typed, sig.None.String()) {
+			choices = append(choices, "none:512+8", "none:512+16", "none:4096+8", "none:4096+64", "none:4096+128")
+		}
+		return choices, directive
+	}))
 }
 
 func completeSig(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {

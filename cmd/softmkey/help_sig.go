@@ -13,7 +13,9 @@ func newSigHelp() *cobra.Command {
 
 TYPE is one of
 
-    none      no signature: data only
+    none      no signature: data only. For protect, strip and convert none:BLOCK+N is
+              a block with N bytes after it that nobody checks, such as none:512+8
+              for sectors of 520 bytes; with the option meta-first, before it
     t10dif    T10 Data Integrity Field: guard (2 bytes), application tag (2),
               reference tag (4), all big-endian
     crc32     CRC of the polynomial 0x04C11DB7, most significant bit first;
@@ -70,6 +72,7 @@ N is decimal, or hexadecimal after 0x.`,
   t10dif:520,guard=csum,type3        IP checksum, constant reference tag
   crc32c:4096                        as iSCSI's, on 4096-byte blocks
   crc64:4K,seed=0
+  none:512+16                        sectors of 528 bytes, 16 of which nobody checks
   nvme64:4096                        an NVMe namespace of 4096 + 16 bytes, 64-bit guard
   nvme32:4096,meta=64,sts=32,storage=0x1234`,
 	}

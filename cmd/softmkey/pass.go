@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/tool/sectors"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/softmkey/softmkey/operr"
@@ -30,6 +31,7 @@ type pass struct {
 	parts          bool
 
 	separateFlags
+	inSectors, outSectors *sectors.Format // of IN and OUT; nil: no bytes beside the blocks that nobody checks
 
 	encryption *mkeyio.Encryption // does the job, which has no signatures; nil: a key does it
 	decrypt    bool
@@ -65,7 +67,7 @@ func (p *pass) run(c *cobra.Command, job mkeyio.Job, inName, outName string) err
 	}
 	src, err := p.source(in, &job)
 	if err == nil {
-		err = out.checkRoom(&job, src)
+		err = out.check(&job, src)
 	}
 	var dst mkeyio.Output
 	if err == nil {
@@ -88,6 +90,8 @@ func (p *pass) source(in *os.File, job *mkeyio.Job) (mkeyio.Input, error) {
 	switch {
 	case p.parts:
 		src, err = part(in, p.offset, p.length)
+	case p.inSectors != nil:
+		src, err = sectorsInput(*p.inSectors, in)
 	case p.fields != nil:
 		src, err = separateInput(*jobInput(job), in, p.fields)
 	default:
@@ -136,6 +140,12 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 	job.KeepGoing, job.Bad, job.Progress = p.keepGoing, r.bad, r.bar.set
 	report, err := p.do(c.Context(), job, dst, src)
 	r.bar.end()
+	if f := p.inSectors; f != nil {
+		report.BytesIn = report.BytesIn / int64(f.Block) * int64(f.Size())
+	}
+	if f := p.outSectors; f != nil {
+		report.BytesOut = report.BytesOut / int64(f.Block) * int64(f.Size())
+	}
 	if p.onlyFields {
 		report.BytesOut -= report.BytesIn // the data is not written
 	}

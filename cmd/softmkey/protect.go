@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/spf13/cobra"
 )
 
@@ -25,10 +24,14 @@ back as data.
 With --metadata there is no OUT: IN keeps the data, and FILE gets the fields, one after the
 other in the order of the blocks. This is the form of nvme-cli ('nvme write --data IN
 --metadata FILE'), of DIX, and of NVMe namespaces with separate metadata. IN must then have
-whole blocks.`,
+whole blocks.
+
+With a SIG such as none:512+8, the bytes beside each block are zeros, as in sectors of 520
+bytes that nobody checks.`,
 		Example: `  softmkey protect --sig t10dif disk.img disk.dif
   softmkey protect --sig t10dif:4096,app=0x5678,ref=100 disk.img disk.dif
   softmkey protect --sig nvme16:4096,ref=2048 --metadata lba2048.pi lba2048.img
+  softmkey protect --sig none:512+16 --pad disk.img disk.528
   tar c photos | softmkey protect --sig crc32c:4096 - photos.crc`,
 		Args: func(c *cobra.Command, args []string) error {
 			if p.outFields == "" {
@@ -43,6 +46,9 @@ whole blocks.`,
 			if err := format.need(c, "sig"); err != nil {
 				return err
 			}
+			if err := checkSectors(c, "metadata", p.outFields, &format); err != nil {
+				return err
+			}
 			if pad {
 				p.pad = format.format.Block()
 			}
@@ -50,10 +56,11 @@ whole blocks.`,
 				return err
 			}
 			p.onlyFields = p.outFields != ""
-			return p.run(c, mkeyio.Protect(format.format), args[0], args[len(args)-1])
+			p.outSectors = format.sectors
+			return p.run(c, jobBetween(sigFlag{}, format), args[0], args[len(args)-1])
 		},
 	}
-	format.bind(c, "sig", "signature to add")
+	format.bindUnchecked(c, "sig", "signature to add")
 	c.Flags().BoolVar(&pad, "pad", false, "complete the last block with zeros")
 	p.bindSeparate(c, &p.outFields, "metadata", "write the fields to this file, and no OUT")
 	exclusive(c, "pad", "metadata")

@@ -2,11 +2,15 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/softmkey/softmkey/internal/tool/outfile"
+	"github.com/softmkey/softmkey/internal/tool/sectors"
 	"github.com/softmkey/softmkey/mkeyio"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/spf13/cobra"
 )
@@ -24,6 +28,14 @@ type separateFlags struct {
 func (f *separateFlags) bindSeparate(c *cobra.Command, file *fileFlag, name, usage string) {
 	c.Flags().Var(file, name, usage)
 	f.names = append(f.names, name)
+}
+
+// checkSectors refuses a file of fields for a format whose bytes beside the blocks are in the sectors.
+func checkSectors(c *cobra.Command, flag string, file fileFlag, s *sigFlag) error {
+	if file != "" && s.sectors != nil {
+		return usage(c, fmt.Errorf("--%s %s: the bytes beside the blocks of %v are in its sectors, and are no fields", flag, file, s.sectors))
+	}
+	return nil
 }
 
 // checkNames refuses standard streams, and two operands or flags that are the same file.
@@ -92,6 +104,23 @@ func joined(format sig.Format, data *os.File, blocks mkeyio.Input, fields *os.Fi
 	return in, err
 }
 
+// sectorsInput returns the data in the sectors of a file.
+func sectorsInput(f sectors.Format, in *os.File) (mkeyio.Input, error) {
+	size, ok := seekable(in)
+	if !ok {
+		return mkeyio.From(f.Reader(in)), nil
+	}
+	at, err := in.Seek(0, io.SeekCurrent) // of standard input
+	if err != nil {
+		return mkeyio.Input{}, err
+	}
+	n, err := f.DataLen(max(size-at, 0))
+	if err != nil {
+		return mkeyio.Input{}, fmt.Errorf("%s: %w", openName(in), reason(err))
+	}
+	return mkeyio.FromAt(f.ReaderAt(offsetReader{in, at}), n), nil
+}
+
 // openName returns the name of an open input in messages.
 func openName(f *os.File) string {
 	if f == os.Stdin {
@@ -104,11 +133,15 @@ func openName(f *os.File) string {
 type outputs struct {
 	out    *outfile.File // nil: only fields are written
 	fields *outfile.File // nil: the fields follow their blocks in OUT
+
+	sectors *sectors.Format // of OUT, or nil
+	writer  *sectors.Writer // writes them
+	input   string          // the name of IN in messages
 }
 
 // outputs opens the outputs.
 func (p *pass) outputs(name string, in *os.File) (*outputs, error) {
-	o := new(outputs)
+	o := &outputs{sectors: p.outSectors, input: openName(in)}
 	var err error
 	if !p.onlyFields {
 		if o.out, err = p.create(name, in, p.secret); err != nil {
@@ -145,7 +178,11 @@ func (o *outputs) checkFields(name string) error {
 
 // destination returns the output of a job.
 func (o *outputs) destination(job *mkeyio.Job) (mkeyio.Output, error) {
-	if o.fields == nil {
+	switch {
+	case o.sectors != nil:
+		o.writer = o.sectors.NewWriter(o.out.File)
+		return mkeyio.To(o.writer), nil
+	case o.fields == nil:
 		return jobOutput(o.out)
 	}
 	format := jobOutputFormat(job)
@@ -169,15 +206,22 @@ func (o *outputs) destination(job *mkeyio.Job) (mkeyio.Output, error) {
 	return mkeyio.ToSeparate(*format, data, fields)
 }
 
-// checkRoom returns an error if OUT is a block device that is smaller than the output of a job will be.
-func (o *outputs) checkRoom(job *mkeyio.Job, src mkeyio.Input) error {
+// check returns an error if OUT is a block device that is smaller than the output of a job will be, or has
+// sectors that would not be whole.
+func (o *outputs) check(job *mkeyio.Job, src mkeyio.Input) error {
 	in, known := src.Size()
 	if o.out == nil || !known {
 		return nil
 	}
 	data, length := jobLength(job, in)
-	if o.fields != nil {
+	switch {
+	case o.fields != nil:
 		length = data
+	case o.sectors != nil:
+		var err error
+		if length, err = o.sectors.Len(data); err != nil {
+			return fmt.Errorf("%s: %w", o.input, reason(err))
+		}
 	}
 	return checkRoom(o.out, length)
 }
@@ -211,6 +255,15 @@ func (o *outputs) explain(err error) error {
 
 // commit gives the files their names. After an error, those that have not got theirs yet disappear.
 func (o *outputs) commit() error {
+	if o.writer != nil {
+		if err := o.writer.Close(); err != nil {
+			o.abandon()
+			if refused := new(operr.Error); errors.As(err, &refused) {
+				err = fmt.Errorf("%s: %w", o.input, reason(err))
+			}
+			return err
+		}
+	}
 	for _, f := range o.all() {
 		if err := f.Commit(); err != nil {
 			o.abandon()

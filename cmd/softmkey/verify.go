@@ -39,6 +39,7 @@ exit status is also 1 if fewer blocks of a file were checked, for example of an 
 		},
 		RunE: v.run,
 	}
+	v.format.unchecked = true // for an error that says why
 	v.format.bind(c, "sig", "signature that IN has")
 	c.Flags().BoolVar(&v.keepGoing, "keep-going", false, "check to the end and report every bad block")
 	c.Flags().BoolVar(&v.all, "all", false, "the same as --keep-going")
@@ -59,6 +60,9 @@ type verifyFlags struct {
 func (v *verifyFlags) run(c *cobra.Command, args []string) error {
 	if err := v.format.need(c, "sig"); err != nil {
 		return err
+	}
+	if s := v.format.sectors; s != nil {
+		return usage(c, fmt.Errorf("--sig %v: nothing can be checked: nobody knows what the %d bytes beside each block must be", s, s.Extra))
 	}
 	if v.least < 0 {
 		return usage(c, fmt.Errorf("--min-blocks %d: must not be negative", v.least))
