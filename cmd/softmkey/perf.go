@@ -58,9 +58,8 @@ encryption key is a fixed one that protects nothing.
 
 Two processes on one machine use half of its processors each, unless GOMAXPROCS is set.
 
-With --peers, perf also measures, repeatedly, other transports on the same machine: a
-bare stream of UDP with GSO and GRO, a bare ping-pong of UDP, and iperf3's TCP stream if
-iperf3 is installed.
+With --peers, perf also measures, repeatedly, a TCP stream of iperf3 on the same machine,
+to compare the bandwidth with.
 
 A listener serves several clients at a time and ends when the last client that has
 measured something disconnects. A client's device must have the address from which its
@@ -138,7 +137,7 @@ func (f *perfFlags) bind(c *cobra.Command) {
 	flags.Uint64Var(&f.iters, "iters", 0, "`N` messages in each measurement, instead of --time")
 	flags.DurationVar(&f.spin, "spin", 0, "how long to poll for packets and completions before sleeping: lower latency for more processor time (default: a moment, for packets only, while they arrive quickly)")
 	flags.BoolVar(&f.verify, "verify", false, "compare the data that has arrived with the data that was sent")
-	flags.BoolVar(&f.peers, "peers", false, "measure bare UDP and iperf3 as well")
+	flags.BoolVar(&f.peers, "peers", false, "measure iperf3's TCP as well")
 	flags.BoolVar(&f.json, "json", false, "print JSON, one object a line")
 	f.summary.bind(c, "perf")
 	flags.StringVar(&f.listen, "listen", "", "be the other side for a process that connects to `ADDR[:PORT]`")
@@ -404,15 +403,11 @@ func (f *perfFlags) client(c *cobra.Command) (client *perf.Client, closeAll func
 // measure runs all cases and prints each result as soon as it is known.
 func (f *perfFlags) measure(ctx context.Context, out io.Writer, client *perf.Client, cases []perf.Case) error {
 	t := perfTable{out: out, json: f.json, end: perfEnd{Command: "perf"}}
-	peers := peerFigures{client: client, duration: f.duration, pings: make(map[int]pingFigure)}
+	peer := tcpPeer{duration: f.duration}
 	bad := error(nil)
 	for _, cs := range cases {
 		if f.peers {
-			fresh, err := peers.refresh(ctx, &cs)
-			if err != nil {
-				return err
-			}
-			t.peers(fresh)
+			peer.refresh(ctx, &cs, &t)
 		}
 		r, err := client.Run(ctx, cs, perf.Limit{Duration: f.duration, Messages: f.iters})
 		var failed *perf.CaseError
@@ -428,7 +423,7 @@ func (f *perfFlags) measure(ctx context.Context, out io.Writer, client *perf.Cli
 		case err != nil:
 			return err
 		}
-		t.result(&r, peers.ratios(&r))
+		t.result(&r, peer.ratio(&r))
 		if r.Bad != "" {
 			bad = first(bad, &perf.CaseError{Case: &cs, Err: errors.New(r.Bad)})
 		}

@@ -11,12 +11,6 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/perf"
 )
 
-// ratios are the ratios of a result to bare UDP and to TCP on the same machine; 0: not measured.
-type ratios struct {
-	OfUDP float64 `json:"of_bare_udp,omitempty"`
-	OfTCP float64 `json:"of_iperf3_tcp,omitempty"`
-}
-
 // perfEnd is the last line of the output of --json.
 type perfEnd struct {
 	Command string `json:"command"`
@@ -25,88 +19,46 @@ type perfEnd struct {
 	Bad     int    `json:"bad_signatures"` // cases with a bad signature
 }
 
-// peerFigures are the latest figures of bare UDP and of TCP, for the comparison with softmkey's.
-type peerFigures struct {
-	client   *perf.Client
+// tcpPeer holds the latest figure of iperf3's TCP, for the comparison with softmkey's.
+type tcpPeer struct {
 	duration time.Duration
-	noIperf  bool
-
-	stream, tcp perf.Peer
-	streamed    time.Time
-	pings       map[int]pingFigure // by size in bytes
+	figure   perf.Peer
+	at       time.Time // when it was measured
+	missing  bool      // iperf3 is not installed
 }
 
-// pingFigure is the figure of a ping-pong, and when it was measured.
-type pingFigure struct {
-	perf.Peer
-	at time.Time
-}
-
-// stale is the age at which a figure is measured again, because the speed of a machine changes
+// stale is the age at which the figure is measured again, because the speed of a machine changes
 // with its load.
 const stale = 15 * time.Second
 
-// maxPing is the largest message in bytes that is compared with a single datagram.
-const maxPing = 4096
+// compares reports whether a case moves enough data to be compared with a stream.
+func (p *tcpPeer) compares(cs *perf.Case) bool { return cs.Test == perf.Bandwidth && cs.Size >= 4096 }
 
-// refresh measures the figures that a case is compared with if they are stale, and returns the
-// new ones.
-func (p *peerFigures) refresh(ctx context.Context, cs *perf.Case) (fresh []perf.Peer, err error) {
-	if cs.Test == perf.Latency {
-		if time.Since(p.pings[cs.Size].at) < stale || cs.Size > maxPing {
-			return nil, nil
-		}
-		for _, raw := range []bool{true, false} {
-			ping, err := p.client.UDPPing(ctx, cs.Size, raw, p.duration)
-			if err != nil {
-				return nil, err
-			}
-			fresh = append(fresh, ping)
-			p.pings[cs.Size] = pingFigure{ping, time.Now()}
-		}
-		return fresh, nil
+// refresh measures and prints the figure if the case needs it and it is stale.
+func (p *tcpPeer) refresh(ctx context.Context, cs *perf.Case, t *perfTable) {
+	if p.missing || !p.compares(cs) || time.Since(p.at) < stale {
+		return
 	}
-	if time.Since(p.streamed) < stale || cs.Size < 4096 {
-		return nil, nil
+	figure, err := perf.Iperf(ctx, p.duration)
+	switch {
+	case errors.Is(err, perf.ErrNoIperf):
+		p.missing = true
+		fmt.Fprintln(os.Stderr, "softmkey: warning: iperf3 is not installed: there is no TCP stream to compare with")
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "softmkey: warning: %v\n", err)
+	default:
+		p.figure = figure
+		t.peer(&figure)
 	}
-	if p.stream, err = perf.UDPStream(p.client.MTU(), p.duration); err != nil {
-		return nil, err
-	}
-	fresh = append(fresh, p.stream)
-	if !p.noIperf {
-		p.tcp, err = perf.Iperf(ctx, p.duration)
-		switch {
-		case errors.Is(err, perf.ErrNoIperf):
-			p.noIperf = true
-			fmt.Fprintln(os.Stderr, "softmkey: warning: iperf3 is not installed: there is no TCP stream to compare with")
-		case err != nil:
-			fmt.Fprintf(os.Stderr, "softmkey: warning: %v\n", err)
-		default:
-			fresh = append(fresh, p.tcp)
-		}
-	}
-	p.streamed = time.Now()
-	return fresh, nil
+	p.at = time.Now()
 }
 
-// ratios compares a result with the figures.
-func (p *peerFigures) ratios(r *perf.Result) (x ratios) {
-	if r.Test == perf.Latency {
-		if ping := p.pings[r.Size]; ping.Median > 0 {
-			x.OfUDP = r.Median / ping.Median
-			if r.Whole {
-				x.OfUDP /= 2
-			}
-		}
-		return x
+// ratio compares a result with the figure. 0 means that there is none.
+func (p *tcpPeer) ratio(r *perf.Result) float64 {
+	if p.figure.GBps == 0 || !p.compares(&r.Case) {
+		return 0
 	}
-	if r.Size >= 4096 && p.stream.GBps > 0 {
-		x.OfUDP = r.GBps / p.stream.GBps
-	}
-	if r.Size >= 4096 && p.tcp.GBps > 0 {
-		x.OfTCP = r.GBps / p.tcp.GBps
-	}
-	return x
+	return r.GBps / p.figure.GBps
 }
 
 // perfTable prints results, for people or as JSON.
@@ -126,14 +78,14 @@ func (t *perfTable) heading(test string) {
 	}
 	t.test = test
 	if test == perf.Latency {
-		fmt.Fprintf(t.out, "%-10s %-11s %9s %10s %9s %10s %9s %8s\n", "latency", "key", "bytes", "messages", "min us", "median us", "p99 us", "x UDP")
+		fmt.Fprintf(t.out, "%-10s %-11s %9s %10s %9s %10s %9s\n", "latency", "key", "bytes", "messages", "min us", "median us", "p99 us")
 		return
 	}
-	fmt.Fprintf(t.out, "%-10s %-11s %9s %10s %9s %9s %6s %7s %7s %7s\n", "bandwidth", "key", "bytes", "messages", "GB/s", "Mmsg/s", "cores", "resent", "of UDP", "of TCP")
+	fmt.Fprintf(t.out, "%-10s %-11s %9s %10s %9s %9s %6s %7s %7s\n", "bandwidth", "key", "bytes", "messages", "GB/s", "Mmsg/s", "cores", "resent", "of TCP")
 }
 
-// result prints a row.
-func (t *perfTable) result(r *perf.Result, x ratios) {
+// result prints a row, with the ratio to TCP if it is not 0.
+func (t *perfTable) result(r *perf.Result, ofTCP float64) {
 	t.end.Cases++
 	if r.Bad != "" {
 		t.end.Bad++
@@ -141,16 +93,16 @@ func (t *perfTable) result(r *perf.Result, x ratios) {
 	if t.json {
 		encodeJSON(t.out, struct {
 			*perf.Result
-			ratios
-		}{r, x})
+			OfTCP float64 `json:"of_iperf3_tcp,omitempty"`
+		}{r, ofTCP})
 		return
 	}
 	t.heading(r.Test)
 	if r.Test == perf.Latency {
-		fmt.Fprintf(t.out, "%-10s %-11s %9d %10d %9.2f %10.2f %9.2f %8s\n", r.Op, r.Key, r.Size, r.Messages, r.Min, r.Median, r.P99, ratio(x.OfUDP))
+		fmt.Fprintf(t.out, "%-10s %-11s %9d %10d %9.2f %10.2f %9.2f\n", r.Op, r.Key, r.Size, r.Messages, r.Min, r.Median, r.P99)
 		return
 	}
-	fmt.Fprintf(t.out, "%-10s %-11s %9d %10d %9.3f %9.4f %6s %7d %7s %7s\n", r.Op, r.Key, r.Size, r.Messages, r.GBps, r.Rate/1e6, ratio(r.CPU/r.Seconds), r.Resent, ratio(x.OfUDP), ratio(x.OfTCP))
+	fmt.Fprintf(t.out, "%-10s %-11s %9d %10d %9.3f %9.4f %6s %7d %7s\n", r.Op, r.Key, r.Size, r.Messages, r.GBps, r.Rate/1e6, ratio(r.CPU/r.Seconds), r.Resent, ratio(ofTCP))
 }
 
 func ratio(x float64) string {
@@ -175,22 +127,12 @@ func (t *perfTable) failed(cs *perf.Case, err error) {
 	fmt.Fprintf(t.out, "%-10s %-11s %9d  %v\n", cs.Op, cs.Key, cs.Size, err)
 }
 
-// peers prints the figures of bare UDP and of TCP.
-func (t *perfTable) peers(list []perf.Peer) {
-	for _, p := range list {
-		switch {
-		case t.json:
-			encodeJSON(t.out, p)
-		case p.GBps > 0:
-			t.heading(perf.Bandwidth)
-			bytes := ""
-			if p.Bytes > 0 {
-				bytes = fmt.Sprint(p.Bytes)
-			}
-			fmt.Fprintf(t.out, "%-10s %-11s %9s %10s %9.3f\n", p.Name, "", bytes, "", p.GBps)
-		default:
-			t.heading(perf.Latency)
-			fmt.Fprintf(t.out, "%-11s %-10s %9d %10s %9.2f %10.2f %9.2f\n", p.Name, "", p.Bytes, "", p.Min, p.Median, p.P99)
-		}
+// peer prints the figure of TCP.
+func (t *perfTable) peer(p *perf.Peer) {
+	if t.json {
+		encodeJSON(t.out, p)
+		return
 	}
+	t.heading(perf.Bandwidth)
+	fmt.Fprintf(t.out, "%-10s %-11s %9s %10s %9.3f\n", p.Name, "", "", "", p.GBps)
 }

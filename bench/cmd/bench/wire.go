@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"time"
 
+	"github.com/softmkey/softmkey/bench/bareudp"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
@@ -33,6 +35,7 @@ type wire struct {
 	dev    *verbs.Device
 	conn   net.Conn
 	cmd    *exec.Cmd
+	ping   netip.AddrPort // of the bareudp.Server in the peer process
 }
 
 // start starts the peer process if it is not running.
@@ -66,7 +69,11 @@ func (w *wire) start() error {
 	if w.dev, err = openDevice(w.spin); err != nil {
 		return err
 	}
-	w.client, err = perf.NewClient(ctx, jsonline.New(w.conn), w.dev, perf.ClientOptions{MTU: 4096, Spin: w.spin})
+	lines := jsonline.New(w.conn)
+	if err := lines.Hear(ctx, &w.ping); err != nil {
+		return err
+	}
+	w.client, err = perf.NewClient(ctx, lines, w.dev, perf.ClientOptions{MTU: 4096, Spin: w.spin})
 	return err
 }
 
@@ -100,8 +107,17 @@ func serve(text string) error {
 		return err
 	}
 	defer dev.Close()
+	ping, err := bareudp.Serve()
+	if err != nil {
+		return err
+	}
+	defer ping.Close()
+	lines := jsonline.New(conn)
+	if err := lines.Tell(context.Background(), ping.Addr()); err != nil {
+		return err
+	}
 	server := perf.Server{Dev: dev, Spin: spin}
-	return server.ServeConn(context.Background(), jsonline.New(conn))
+	return server.ServeConn(context.Background(), lines)
 }
 
 // duration is a time.Duration that fmt can scan.
@@ -209,11 +225,9 @@ func (w *wire) pingPong() bench.Row {
 		if err := w.start(); err != nil {
 			return 0, err
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), d+patience)
-		defer cancel()
 		defer perf.Share()()
-		p, err := w.client.UDPPing(ctx, size, true, d)
-		return p.Median, err
+		median, err := bareudp.Ping(size, w.ping, bareudp.For(d))
+		return median.Seconds() * 1e6 / 2, err
 	}}
 	return bench.Row{
 		Group: "wire", Operation: "SEND, ping-pong", Size: size, Unit: bench.Micros,
@@ -242,7 +256,6 @@ func iperf() *bench.Case {
 // message's packets, with GSO and GRO.
 func bareUDP() bench.Case {
 	return bench.Case{Name: "bare UDP", Sample: func(d time.Duration) (float64, error) {
-		p, err := perf.UDPStream(4096, d)
-		return p.GBps, err
+		return bareudp.Stream(4096, bareudp.For(d))
 	}}
 }

@@ -24,20 +24,17 @@ type (
 		Version int    `json:"version"`
 	}
 	request struct {
-		Kind  string `json:"kind"`            // case, go, stop or ping
+		Kind  string `json:"kind"`            // case, go or stop
 		Case  *Case  `json:"case,omitempty"`  // kind case; a line with a remote for each queue pair follows the request
 		MTU   int    `json:"mtu,omitempty"`   // kind case: path MTU in bytes
 		Retry Retry  `json:"retry,omitzero"`  // kind case
-		Raw   bool   `json:"raw,omitempty"`   // kind ping: use blocking system calls
-		Spin  int64  `json:"spin,omitempty"`  // kind ping: time to poll, in nanoseconds
 		Count uint64 `json:"count,omitempty"` // kind stop: number of messages that were sent
 	}
 	answer struct {
 		Error string `json:"error,omitempty"`
-		Bad   string `json:"bad,omitempty"`  // after stop: the bad block that a key found
-		CPU   int64  `json:"cpu,omitempty"`  // after stop: processor time of the server in nanoseconds
-		PID   int    `json:"pid,omitempty"`  // after stop: process ID of the server
-		Addr  string `json:"addr,omitempty"` // after ping: address that returns datagrams
+		Bad   string `json:"bad,omitempty"` // after stop: the bad block that a key found
+		CPU   int64  `json:"cpu,omitempty"` // after stop: processor time of the server in nanoseconds
+		PID   int    `json:"pid,omitempty"` // after stop: process ID of the server
 
 		Transport roce.Counters `json:"transport,omitzero"` // after stop: counters of the server's device
 	}
@@ -50,7 +47,6 @@ const (
 	kindCase = "case"
 	kindGo   = "go"
 	kindStop = "stop"
-	kindPing = "ping"
 )
 
 // Client runs measurements with a server.
@@ -84,14 +80,6 @@ func NewClient(ctx context.Context, conn *jsonline.Conn, dev *verbs.Device, o Cl
 		return nil, fmt.Errorf("%w: %w", jsonline.ErrStranger, err)
 	}
 	return &Client{conn, dev, o}, theirs.check()
-}
-
-// MTU returns the path MTU of the connections.
-func (c *Client) MTU() int {
-	if c.o.MTU != 0 {
-		return c.o.MTU
-	}
-	return c.dev.PortAttr().ActiveMTU.Bytes()
 }
 
 func (h *hello) check() error {

@@ -7,60 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/softmkey/softmkey/internal/tool/rendezvous"
-	"github.com/softmkey/softmkey/internal/tool/udpbench"
 )
 
 // Peer is the figure of another program or protocol on the same machine.
 type Peer struct {
-	Name   string  `json:"peer"`
-	Bytes  int     `json:"bytes,omitempty"`         // in each datagram, for UDP
-	GBps   float64 `json:"gb_per_second,omitempty"` // a stream
-	Min    float64 `json:"min_us,omitempty"`        // a ping-pong, half of a round trip, in microseconds
-	Median float64 `json:"median_us,omitempty"`
-	P99    float64 `json:"p99_us,omitempty"`
-}
-
-// UDPStream measures a bare stream of UDP over loopback with GSO and GRO, in segments of
-// data bytes, within this process.
-func UDPStream(data int, d time.Duration) (Peer, error) {
-	defer whole()()
-	r, err := udpbench.Stream(udpbench.Config{Variant: udpbench.Raw, Data: data}, udpbench.For(d))
-	return Peer{Name: "udp-gso", Bytes: data, GBps: r.GBps()}, err
-}
-
-// UDPPing measures a ping-pong of bare datagrams of data bytes with the server's process. It
-// uses blocking system calls if raw is set, and otherwise the package that devices use.
-func (c *Client) UDPPing(ctx context.Context, data int, raw bool, d time.Duration) (Peer, error) {
-	a, err := c.ask(ctx, request{Kind: kindPing, Raw: raw, Spin: int64(c.o.Spin)})
-	if err != nil {
-		return Peer{}, err
-	}
-	to, err := netip.ParseAddrPort(a.Addr)
-	if err != nil {
-		return Peer{}, fmt.Errorf("the server's address: %w", err)
-	}
-	if err := rendezvous.CheckDevice(c.conn, to.Addr(), c.o.PeerDevice); err != nil {
-		return Peer{}, err
-	}
-	config := pingConfig(raw, c.dev.Addr(), c.o.Spin)
-	config.Data = data
-	r, err := udpbench.Ping(config, to, udpbench.For(d))
-	_, stopErr := c.ask(ctx, request{Kind: kindStop})
-	p := Peer{Name: "udp-batched", Bytes: data}
-	if raw {
-		p.Name = "udp-raw"
-	}
-	us := func(q float64) float64 { return r.RTTQuantile(q).Seconds() * 1e6 / 2 }
-	p.Min, p.Median, p.P99 = us(0), us(0.5), us(0.99)
-	return p, errors.Join(err, stopErr)
+	Name string  `json:"peer"`
+	GBps float64 `json:"gb_per_second"`
 }
 
 // ErrNoIperf is returned where iperf3 is not installed.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
-	"github.com/softmkey/softmkey/internal/tool/udpbench"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -128,15 +127,10 @@ func (s *conversation) serve(ctx context.Context) error {
 			return err
 		}
 		s.conn.Timeout = stepTimeout
-		switch r.Kind {
-		case kindCase:
-			err = s.serveCase(ctx, &r)
-		case kindPing:
-			err = s.servePing(ctx, &r)
-		default:
-			err = errProtocol
+		if r.Kind != kindCase {
+			return errProtocol
 		}
-		if err != nil {
+		if err := s.serveCase(ctx, &r); err != nil {
 			return err
 		}
 	}
@@ -197,7 +191,7 @@ func (s *conversation) serveCase(ctx context.Context, r *request) error {
 			return err
 		}
 	}
-	if err := s.next(ctx, kindGo, nil); err != nil {
+	if err := s.next(ctx, kindGo, new(request)); err != nil {
 		return err
 	}
 	before, cpu := s.Dev.Transport().Counters(), cpuTime()
@@ -237,12 +231,8 @@ func (s *conversation) serveCase(ctx context.Context, r *request) error {
 	return s.conn.Tell(ctx, a)
 }
 
-// next receives a request and stores it in r, if that is not nil. A request of another kind is
-// an error.
+// next receives a request and stores it in r. A request of another kind is an error.
 func (s *conversation) next(ctx context.Context, kind string, r *request) error {
-	if r == nil {
-		r = new(request)
-	}
 	if err := s.conn.Hear(ctx, r); err != nil {
 		return err
 	}
@@ -283,28 +273,4 @@ func (e *end) serve(ctx context.Context) error {
 			}
 		}
 	}
-}
-
-// servePing sends bare datagrams back to their sender until the client sends stop.
-func (s *conversation) servePing(ctx context.Context, r *request) error {
-	c := pingConfig(r.Raw, s.Dev.Addr(), time.Duration(r.Spin))
-	u, err := udpbench.Serve(c)
-	if err != nil {
-		return s.refuse(ctx, err)
-	}
-	defer u.Close()
-	if err := s.conn.Tell(ctx, answer{Addr: u.Addr().String()}); err != nil {
-		return err
-	}
-	if err := s.next(ctx, kindStop, nil); err != nil {
-		return err
-	}
-	return s.conn.Tell(ctx, answer{})
-}
-
-func pingConfig(raw bool, addr netip.Addr, spin time.Duration) udpbench.Config {
-	if raw {
-		return udpbench.Config{Variant: udpbench.Raw, Addr: addr}
-	}
-	return udpbench.Config{Variant: udpbench.Batched, Addr: addr, Spin: spin}
 }

@@ -10,17 +10,20 @@ import (
 // is set, Share does nothing.
 const gomaxprocs = "GOMAXPROCS"
 
-// all is the number of processors that the process may use.
-var all = runtime.GOMAXPROCS(0)
-
 // half is the number of processors for each of two processes on one machine.
-var half = max(1, all/2)
+var half = max(1, runtime.GOMAXPROCS(0)/2)
 
 // Share limits this process to half of its processors, at least one, because the other
 // side is a process on the same machine; back removes the limit. Without the limit, the
 // threads of the two processes move between processors and lose their caches, which costs
 // a quarter of the bandwidth on a machine with two processors.
-func Share() (back func()) { return procs(half) }
+func Share() (back func()) {
+	if decided() {
+		return func() {}
+	}
+	before := runtime.GOMAXPROCS(half)
+	return func() { runtime.GOMAXPROCS(before) }
+}
 
 // ShareEnv returns the environment for the other process, which limits it to half of the
 // processors, too.
@@ -31,16 +34,5 @@ func ShareEnv() []string {
 	return append(os.Environ(), fmt.Sprintf("%s=%d", gomaxprocs, half))
 }
 
-// whole gives this process all processors while both sides are in it.
-func whole() (back func()) { return procs(all) }
-
 // decided reports whether the user has set the number of processors.
 func decided() bool { return os.Getenv(gomaxprocs) != "" }
-
-func procs(n int) (back func()) {
-	if decided() {
-		return func() {}
-	}
-	before := runtime.GOMAXPROCS(n)
-	return func() { runtime.GOMAXPROCS(before) }
-}
