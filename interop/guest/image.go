@@ -32,20 +32,26 @@ var programs = []string{
 // as rping's threads do. No program depends on it by name.
 const exitLibrary = "libgcc_s.so.1"
 
-// rxeProvider is the library that libibverbs loads for an rxe device. The suffix of its
-// name is the version of libibverbs' private interface.
-const rxeProvider = "/usr/lib/*/libibverbs/librxe-rdmav*.so"
-
 // Image is a bootable machine: the files for qemu's -kernel and -initrd.
 type Image struct {
 	Kernel    string
 	Initramfs string
 }
 
-// Build packs an image from the kernel package unpacked at kernel (see setup.sh) and from
-// the host's programs, of which more can be named. It writes the initramfs to dir.
-func Build(kernel, dir string, more ...string) (Image, error) {
-	vmlinuz, err := one(filepath.Join(kernel, "boot/vmlinuz-*"))
+// contents is what an image has besides a kernel, busybox and /init.
+type contents struct {
+	kernel   string // folder in which a kernel package was unpacked
+	init     []byte
+	script   string   // the file /script, for those whose /init reads it
+	modules  []string // one whose name ends with a question mark may be missing
+	programs []string // of the host, or their files
+	peers    []string // of our own; see Compile
+	provider string   // driver for which libibverbs needs a library, or empty
+}
+
+// build packs an image. It writes the initramfs to dir.
+func build(dir string, c contents) (Image, error) {
+	vmlinuz, err := one(filepath.Join(c.kernel, "boot/vmlinuz-*"))
 	if err != nil {
 		return Image{}, err
 	}
@@ -54,19 +60,50 @@ func Build(kernel, dir string, more ...string) (Image, error) {
 		a.add(mount, entry{mode: modeDir})
 	}
 	a.add("/dev/console", entry{mode: modeChar, major: 5, minor: 1})
-	a.add("/init", entry{mode: modeExec, data: initScript})
-	for _, step := range []func(*archive) error{
-		func(a *archive) error { return addModules(a, filepath.Join(kernel, "lib/modules"), wanted) },
-		func(a *archive) error { return addPrograms(a, slices.Concat(programs, more)) },
-		func(a *archive) error { return addProvider(a, "rxe", rxeProvider) },
-		func(a *archive) error { return addPeers(a, dir, peers) },
+	a.add("/init", entry{mode: modeExec, data: c.init})
+	a.add("/script", entry{mode: modeFile, data: []byte(c.script)})
+	for _, step := range []func() error{
+		func() error { return addModules(a, filepath.Join(c.kernel, "lib/modules"), c.modules) },
+		func() error { return addPrograms(a, c.programs) },
+		func() error { return addProvider(a, c.provider) },
+		func() error { return addPeers(a, dir, c.peers) },
 	} {
-		if err := step(a); err != nil {
+		if err := step(); err != nil {
 			return Image{}, err
 		}
 	}
-	image := Image{Kernel: vmlinuz, Initramfs: filepath.Join(dir, "initramfs.cpio")}
-	return image, os.WriteFile(image.Initramfs, a.bytes(), 0o644)
+	f, err := os.CreateTemp(dir, "initramfs-*.cpio")
+	if err != nil {
+		return Image{}, err
+	}
+	defer f.Close()
+	if _, err := f.Write(a.bytes()); err != nil {
+		return Image{}, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return Image{Kernel: vmlinuz, Initramfs: f.Name()}, nil
+}
+
+// Build packs an image with the driver of soft-RoCE from the kernel package unpacked at kernel
+// (see setup.sh) and from the host's programs, of which more can be named. It writes the
+// initramfs to dir.
+func Build(kernel, dir string, more ...string) (Image, error) {
+	return build(dir, contents{
+		kernel: kernel, init: initScript, modules: wanted, programs: slices.Concat(programs, more), peers: peers, provider: "rxe",
+	})
+}
+
+//go:embed files/init-nbd
+var initNBD []byte
+
+// BuildNBD packs an image for a guest that has the kernel's nbd and ext4, softmkey as the static
+// binary at softmkey, and /init of files/init-nbd.
+func BuildNBD(kernel, softmkey, dir string) (Image, error) {
+	return build(dir, contents{
+		kernel: kernel, init: initNBD,
+		// ext4 requests crc32c by the name of the algorithm, so modules do not list it as a dependency.
+		modules:  []string{"nbd", "crc32c_generic?", "ext4"},
+		programs: []string{"nbd-client", "mkfs.ext4", "fsck.ext4", softmkey},
+	})
 }
 
 // one returns the only file that matches a pattern.
@@ -131,9 +168,13 @@ func addPrograms(a *archive, programs []string) error {
 	return nil
 }
 
-// addProvider adds the library that libibverbs loads for devices of a driver.
-func addProvider(a *archive, driver, pattern string) error {
-	library, err := one(pattern)
+// addProvider adds the library that libibverbs loads for devices of a driver, if there is one.
+func addProvider(a *archive, driver string) error {
+	if driver == "" {
+		return nil
+	}
+	// The suffix of the name is the version of libibverbs' private interface.
+	library, err := one("/usr/lib/*/libibverbs/lib" + driver + "-rdmav*.so")
 	if err != nil {
 		return err
 	}

@@ -2,17 +2,11 @@ package guest
 
 import (
 	_ "embed"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 )
 
 //go:embed files/init-pci
 var initPCI []byte
-
-// mlx5Provider is the library that libibverbs loads for an mlx5 device.
-const mlx5Provider = "/usr/lib/*/libibverbs/libmlx5-rdmav*.so"
 
 // pciPrograms are what a guest with an RDMA device runs.
 var pciPrograms = []string{
@@ -33,42 +27,14 @@ type PCI struct {
 
 // Build packs the image. It writes the initramfs to dir.
 func (p *PCI) Build(dir string) (Image, error) {
-	vmlinuz, err := one(filepath.Join(p.Kernel, "boot/vmlinuz-*"))
-	if err != nil {
-		return Image{}, err
+	c := contents{
+		kernel: p.Kernel, init: initPCI, script: p.Script,
+		modules: []string{"mlx5_core"}, programs: []string{"ip"},
 	}
-	a := newArchive()
-	for _, mount := range []string{"/proc", "/sys", "/dev", "/tmp"} {
-		a.add(mount, entry{mode: modeDir})
-	}
-	a.add("/dev/console", entry{mode: modeChar, major: 5, minor: 1})
-	a.add("/init", entry{mode: modeExec, data: initPCI})
-	a.add("/script", entry{mode: modeFile, data: []byte(p.Script)})
-	modules, programs := []string{"mlx5_core"}, []string{"ip"}
 	if p.RDMA {
-		modules, programs = append(modules, "mlx5_ib", "rdma_ucm", "8021q"), append(programs, pciPrograms...)
-		for _, add := range []func(*archive) error{
-			func(a *archive) error { return addProvider(a, "mlx5", mlx5Provider) },
-			func(a *archive) error { return addPeers(a, dir, slices.Concat(peers, p.Peers)) },
-		} {
-			if err := add(a); err != nil {
-				return Image{}, err
-			}
-		}
+		c.modules, c.programs = append(c.modules, "mlx5_ib", "rdma_ucm", "8021q"), append(c.programs, pciPrograms...)
+		c.peers, c.provider = slices.Concat(peers, p.Peers), "mlx5"
 	}
-	if err := addModules(a, filepath.Join(p.Kernel, "lib/modules"), append(modules, p.Modules...)); err != nil {
-		return Image{}, err
-	}
-	if err := addPrograms(a, append(programs, p.Programs...)); err != nil {
-		return Image{}, err
-	}
-	f, err := os.CreateTemp(dir, "initramfs-pci-*.cpio")
-	if err != nil {
-		return Image{}, err
-	}
-	defer f.Close()
-	if _, err := f.Write(a.bytes()); err != nil {
-		return Image{}, fmt.Errorf("%s: %w", f.Name(), err)
-	}
-	return Image{Kernel: vmlinuz, Initramfs: f.Name()}, nil
+	c.modules, c.programs = append(c.modules, p.Modules...), append(c.programs, p.Programs...)
+	return build(dir, c)
 }
