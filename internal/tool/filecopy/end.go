@@ -155,19 +155,11 @@ func newEnd(dev *verbs.Device, p *keyplan.Plan, s keyplan.Side, secret Secret, a
 }
 
 func (e *end) newKeys() error {
-	k := e.side.Key
-	if k.Plain() {
+	if e.side.Key.Plain() {
 		return nil
 	}
-	attr := verbs.MKeyAttr{Flags: verbs.MKeyIndirect, MaxEntries: 1}
-	if k.Signature != nil {
-		attr.Flags |= verbs.MKeyBlockSignature
-	}
-	if k.Crypto != nil {
-		attr.Flags |= verbs.MKeyCrypto
-	}
 	for range e.plan.Slots {
-		key, err := e.pd.NewMKey(attr)
+		key, err := e.side.Key.Make(e.pd)
 		if err != nil {
 			return err
 		}
@@ -253,17 +245,19 @@ func (e *end) buffer(k uint64, n int) []byte {
 	return e.memory.Bytes()[e.slot(k)*e.size:][:n:n]
 }
 
+// keyOf returns the key of chunk k, with the data encryption key.
+func (e *end) keyOf(k uint64) keyplan.Key {
+	key := e.side.At(e.plan, k)
+	if key.Crypto != nil {
+		key.Crypto.DEK, key.Crypto.KeyTag = e.secret.DEK, e.secret.KeyTag
+	}
+	return key
+}
+
 // configure adds the configuration of the key of chunk k to a chain.
 func (e *end) configure(c verbs.Chain, k uint64, access verbs.Access) {
-	signature, crypto := e.side.At(e.plan, k)
-	c.Configure(e.keys[e.slot(k)]).Access(access | verbs.LocalWrite).List(e.memory.SGE(e.slot(k)*e.size, e.size))
-	if signature != nil {
-		c.Signature(*signature)
-	}
-	if crypto != nil {
-		crypto.DEK, crypto.KeyTag = e.secret.DEK, e.secret.KeyTag
-		c.Crypto(*crypto)
-	}
+	key := e.keyOf(k)
+	key.Configure(c, e.keys[e.slot(k)], access, e.memory.SGE(e.slot(k)*e.size, e.size))
 }
 
 // sge returns the list entry for n bytes of chunk k, in the key's wire domain or in the

@@ -191,13 +191,10 @@ func (s *Sender) onWire(k uint64, memory []byte, n int) ([]byte, *mkey.BadBlock,
 		copy(wire, memory)
 		return wire, nil, nil
 	}
-	signature, crypto := s.side.At(s.plan, k)
-	if crypto != nil {
-		crypto.DEK, crypto.KeyTag = s.secret.DEK, s.secret.KeyTag
-	}
+	own := s.keyOf(k)
 	key, err := mkey.New(mkey.Config{
 		Layout:    mkey.List{{Memory: mkey.Bytes(memory), Length: uint64(len(memory))}},
-		Signature: signature, Crypto: crypto,
+		Signature: own.Signature, Crypto: own.Crypto,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -208,7 +205,7 @@ func (s *Sender) onWire(k uint64, memory []byte, n int) ([]byte, *mkey.BadBlock,
 		return nil, nil, err
 	}
 	defer tx.Close()
-	if _, err := tx.ReadAt(wire, 0); err != nil || signature == nil {
+	if _, err := tx.ReadAt(wire, 0); err != nil || own.Signature == nil {
 		return wire, nil, err
 	}
 	bad, err := key.Check()

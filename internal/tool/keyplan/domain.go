@@ -6,6 +6,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/verbs"
 )
 
 // Stream is the layout of a domain's bytes: blocks, each followed by a field.
@@ -70,6 +71,30 @@ type Key struct {
 // Plain reports whether the side uses a plain region.
 func (k *Key) Plain() bool { return k.Signature == nil && k.Crypto == nil }
 
+// Make makes a verbs key that can have the attributes of k.
+func (k *Key) Make(pd *verbs.PD) (*verbs.MKey, error) {
+	attr := verbs.MKeyAttr{Flags: verbs.MKeyIndirect, MaxEntries: 1}
+	if k.Signature != nil {
+		attr.Flags |= verbs.MKeyBlockSignature
+	}
+	if k.Crypto != nil {
+		attr.Flags |= verbs.MKeyCrypto
+	}
+	return pd.NewMKey(attr)
+}
+
+// Configure adds the configuration of a verbs key, with the attributes of k over memory, to a
+// chain.
+func (k *Key) Configure(c verbs.Chain, key *verbs.MKey, access verbs.Access, memory verbs.SGE) {
+	c.Configure(key).Access(access | verbs.LocalWrite).List(memory)
+	if k.Signature != nil {
+		c.Signature(*k.Signature)
+	}
+	if k.Crypto != nil {
+		c.Crypto(*k.Crypto)
+	}
+}
+
 // Side is the key of one side between its two domains.
 type Side struct {
 	Key    *Key
@@ -85,24 +110,22 @@ func (s *Side) Units() (units, other *Domain) {
 	return s.Wire, s.Memory
 }
 
-// At returns the attributes of the side's key for chunk number k of a plan, whose
-// blocks and data units continue where the previous chunk ended.
-func (s *Side) At(p *Plan, k uint64) (*mkey.Signature, *mkey.Crypto) {
+// At returns the side's key for chunk number k of a plan, whose blocks and data units
+// continue where the previous chunk ended.
+func (s *Side) At(p *Plan, k uint64) (key Key) {
 	data := int64(k) * p.Chunk
-	var signature *mkey.Signature
 	if s.Key.Signature != nil {
 		own := *s.Key.Signature
 		own.Memory, own.Wire = from(own.Memory, s.Memory.Blocks(data)), from(own.Wire, s.Wire.Blocks(data))
-		signature = &own
+		key.Signature = &own
 	}
-	var crypto *mkey.Crypto
 	if s.Key.Crypto != nil {
 		own := *s.Key.Crypto
 		units, _ := s.Units()
 		own.InitialTweak = own.InitialTweak.Add(uint64(units.Len(data) / int64(own.DataUnitSize)))
-		crypto = &own
+		key.Crypto = &own
 	}
-	return signature, crypto
+	return key
 }
 
 // from returns the format of the part of a stream that begins after some blocks. The format

@@ -76,17 +76,24 @@ func newContent(p *keyplan.Plan, n int, d *dek.DEK) (content, error) {
 
 // keyOver returns a key with the attributes of k over memory.
 func keyOver(k *keyplan.Key, memory []byte, d *dek.DEK) (*mkey.Key, error) {
-	c := mkey.Config{
+	own := withDEK(k, d)
+	return mkey.New(mkey.Config{
 		Access:    rdma.LocalWrite,
 		Layout:    mkey.List{{Memory: mkey.Bytes(memory), Length: uint64(len(memory))}},
-		Signature: k.Signature,
-	}
+		Signature: own.Signature,
+		Crypto:    own.Crypto,
+	})
+}
+
+// withDEK returns k with a data encryption key, if it has crypto.
+func withDEK(k *keyplan.Key, d *dek.DEK) keyplan.Key {
+	own := *k
 	if k.Crypto != nil {
-		own := *k.Crypto
-		own.DEK = d
-		c.Crypto = &own
+		crypto := *k.Crypto
+		crypto.DEK = d
+		own.Crypto = &crypto
 	}
-	return mkey.New(c)
+	return own
 }
 
 // sent returns the wire bytes of a key's memory.
@@ -149,14 +156,7 @@ func newArea(pd *verbs.PD, k *keyplan.Key, n, wire int, access verbs.Access) (a 
 	if k.Plain() {
 		return a, nil
 	}
-	attr := verbs.MKeyAttr{Flags: verbs.MKeyIndirect, MaxEntries: 1}
-	if k.Signature != nil {
-		attr.Flags |= verbs.MKeyBlockSignature
-	}
-	if k.Crypto != nil {
-		attr.Flags |= verbs.MKeyCrypto
-	}
-	if a.key, err = pd.NewMKey(attr); err == nil {
+	if a.key, err = k.Make(pd); err == nil {
 		a.sge = a.key.SGE(0, wire)
 	}
 	return a, err
@@ -167,16 +167,9 @@ func (a *area) configure(ctx context.Context, qp *verbs.QP, cq *verbs.CQ, k *key
 	if a.key == nil {
 		return nil
 	}
-	c := qp.Start()
-	c.Signaled().Configure(a.key).Access(access | verbs.LocalWrite).List(a.mr.SGE(0, a.mr.Len()))
-	if k.Signature != nil {
-		c.Signature(*k.Signature)
-	}
-	if k.Crypto != nil {
-		own := *k.Crypto
-		own.DEK = d
-		c.Crypto(own)
-	}
+	c := qp.Start().Signaled()
+	own := withDEK(k, d)
+	own.Configure(c, a.key, access, a.mr.SGE(0, a.mr.Len()))
 	if err := c.Complete(); err != nil {
 		return err
 	}
