@@ -12,9 +12,6 @@ import (
 
 // The commands of queue pairs.
 
-// qpTypes holds the names of the ABI's QP types, for refusals.
-var qpTypes = map[uint32]string{2: "RC", 3: "UC", 4: "UD", 8: "raw packet", 9: "XRC_INI", 10: "XRC_TGT", 0xff: "driver"}
-
 // Flags of mlx5_ib_create_qp that are accepted. Two of them allow the device to scatter
 // small payloads into completions, which it need not do.
 const (
@@ -136,7 +133,7 @@ func (c *command) createQP() error {
 // qpType returns the type of a QP that a program asks for, and the driver's flags without those
 // that are a part of the type.
 func qpType(typ uint64, flags uint32) (rdma.QPType, uint32, error) {
-	const op, driver = "create QP", 0xff // IBV_QPT_DRIVER
+	const op, rawPacket, driver = "create QP", 8, 0xff // IBV_QPT_RAW_PACKET, IBV_QPT_DRIVER
 	t := rdma.QPType(typ)
 	switch {
 	case typ == driver && flags&(qpFlagDCT|qpFlagDCI) == qpFlagDCT:
@@ -145,12 +142,10 @@ func qpType(typ uint64, flags uint32) (rdma.QPType, uint32, error) {
 		return rdma.DCI, flags &^ qpFlagDCI, nil
 	case t == rdma.RC || t == rdma.UC || t == rdma.UD || t == rdma.XRCSend || t == rdma.XRCRecv:
 		return t, flags, nil
+	case typ == rawPacket || typ == driver:
+		return 0, 0, failure.New(op, syscall.EOPNOTSUPP, "QP type %d with driver flags %#x: the device has RC, UC, UD, XRC and DC (DCT or DCI), and no raw packets", typ, flags)
 	}
-	name := qpTypes[uint32(typ)]
-	if name == "" {
-		return 0, 0, failure.New(op, syscall.EINVAL, "QP type %d is not known", typ)
-	}
-	return 0, 0, failure.New(op, syscall.EOPNOTSUPP, "QP type %d (%s) with driver flags %#x: the device has RC, UC, UD, XRC and DC (DCT or DCI)", typ, name, flags)
+	return 0, 0, failure.New(op, syscall.EINVAL, "QP type %d is not known", typ)
 }
 
 // qpCap returns struct ib_uverbs_qp_cap.
