@@ -89,6 +89,10 @@ type Run struct {
 
 	splits  [MaxSplits + 1]split
 	nSplits int
+
+	// args is here and not on the stack, because a call through a variable would move it to
+	// the heap.
+	args run
 }
 
 // Reset removes all units from the run and drops its references to memory.
@@ -226,16 +230,18 @@ func (r *Run) process(s *Schedule, p *Pass, src, dst side) uint64 {
 	case r.N == 0:
 		return 0
 	}
-	a := run{src: src, dst: dst, consts: table, n: uint64(r.N), lo: r.Lo, hi: r.Hi, fields: &r.Fields[0]}
+	a := &r.args
+	*a = run{src: src, dst: dst, consts: table, n: uint64(r.N), lo: r.Lo, hi: r.Hi, fields: &r.Fields[0]}
 	a.in.set(p.In)
 	a.out.set(p.Out)
 	for i := range a.mask {
 		a.mask[i][0] = p.Mask
 	}
-	late := r.split(&a, src, p.InSize(), p.OutSize())
+	late := r.split(a, src, p.InSize(), p.OutSize())
 	readSide(src, r.N, p.InSize())
 	writeSide(dst, r.N, p.OutSize())
-	execute(s, p, &a)
+	execute(s, p, a)
+	a.src, a.dst = side{}, side{} // the run keeps no references to memory
 	scatter(late)
 	return a.diff
 }
