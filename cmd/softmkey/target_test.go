@@ -6,12 +6,38 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/tool/nvmet/pitable"
+	"github.com/softmkey/softmkey/verbs"
 )
+
+// startTarget starts softmkey target in a folder, and waits until it listens. It is killed with the test.
+func startTarget(t *testing.T, program, dir, addr string, args ...string) (target *exec.Cmd, said *bytes.Buffer) {
+	t.Helper()
+	target, said = exec.Command(program, append([]string{"target", "--device", addr, "--nqn", "n"}, args...)...), &bytes.Buffer{}
+	target.Dir, target.Stderr = dir, said
+	out, err := target.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := target.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		target.Process.Kill()
+		target.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != addr+" 4420 n\n" {
+		t.Fatalf("%q %v %s", line, err, said)
+	}
+	return target, said
+}
 
 // TestTarget serves images of all kinds with T10-PI to examples/nvmepi, which writes and reads blocks 0 to 15,
 // and makes a block with a bad guard. The image must then be right, with these blocks.
@@ -55,22 +81,7 @@ func TestTarget(t *testing.T) {
 				run(t, program, append(append([]string{"tx"}, strings.Fields(c.made)...), "img", "image")...)
 			}
 			addr := fmt.Sprintf("127.37.2.%d", 2*i+1)
-			target := exec.Command(program, append(append([]string{"target", "--device", addr, "--nqn", "n"}, strings.Fields(c.served)...), "image")...)
-			target.Dir = dir
-			var said bytes.Buffer
-			target.Stderr = &said
-			out, err := target.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := target.Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer target.Wait()
-			defer target.Process.Kill()
-			if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != addr+" 4420 n\n" {
-				t.Fatalf("%q %v %s", line, err, &said)
-			}
+			target, said := startTarget(t, program, dir, addr, append(strings.Fields(c.served), "image")...)
 			got := run(t, host, "-device", fmt.Sprintf("127.37.2.%d", 2*i+2), "-target", addr+":4420", "-subsystem", "n")
 			want := `controller 1, namespace 1: 128 blocks of 512+8 bytes, protection type 1
 write of blocks 0 to 7: status 0x0, bad: false
@@ -90,7 +101,7 @@ read as if it were from block 0: status 0x0, bad: wire domain: bad reference tag
 				t.Errorf("the target: %v", err)
 			}
 			if n := strings.Count(said.String(), "namespace 1, block 3: 0x282"); n != 1 || strings.Count(said.String(), "\n") != 1 {
-				t.Errorf("the target said:\n%s", &said)
+				t.Errorf("the target said:\n%s", said)
 			}
 			back := "image"
 			if c.made != "" {
@@ -102,5 +113,43 @@ read as if it were from block 0: status 0x0, bad: wire domain: bad reference tag
 				t.Errorf("other blocks: %d bytes, %v", len(b), err)
 			}
 		})
+	}
+}
+
+// TestTargetProtection executes the commands of pitable: each must end as the specification says.
+func TestTargetProtection(t *testing.T) {
+	dir, program := t.TempDir(), builtProgram(t)
+	clean, image := filepath.Join(dir, "img"), filepath.Join(dir, "dif")
+	if err := os.WriteFile(clean, make([]byte, 1<<16), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(program, "protect", "-q", "--sig", "t10dif", clean, image).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	f, err := os.OpenFile(image, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	startTarget(t, program, dir, "127.37.3.1", "--sig", "t10dif", "dif")
+	dev, err := verbs.Open(netip.MustParseAddr("127.37.3.2"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	target := &pitable.Target{Queue: pitable.Connect(t, dev, netip.MustParseAddrPort("127.37.3.1:4420"), "n")}
+	target.Put = func(n int, block []byte) {
+		if _, err := f.WriteAt(block, int64(n)*pitable.Stride); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range target.Run(t) {
+		if want := r.Status(r.Wire, r.Medium); r.Got != want {
+			t.Errorf("%s, PRINFO %04b: %v, want %v", r.What, r.PRInfo, r.Got, want)
+		}
 	}
 }

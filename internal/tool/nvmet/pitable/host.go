@@ -1,0 +1,125 @@
+package pitable
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// Queue is a queue of a host of NVMe over RDMA, with one command in flight. It ends the test after an error.
+type Queue struct {
+	t          testing.TB
+	pd         *verbs.PD
+	qp         *verbs.QP
+	sent, rcvd *verbs.CQ
+	conn       *cm.Conn
+	answer, mr *verbs.MR
+	id         uint16
+}
+
+const queueSize = 32
+
+var le = binary.LittleEndian
+
+// opened returns what was opened, and closes it with the test.
+func opened[T io.Closer](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := v.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return v
+	}
+}
+
+// dial connects queue number qid of a controller, and returns the controller's number. AnyController makes one.
+func dial(t testing.TB, dev *verbs.Device, at netip.AddrPort, qid, controller uint16, subsystem string) (*Queue, uint16) {
+	t.Helper()
+	q := &Queue{t: t, pd: opened[*verbs.PD](t)(dev.NewPD())}
+	q.sent, q.rcvd = opened[*verbs.CQ](t)(dev.NewCQ(queueSize)), opened[*verbs.CQ](t)(dev.NewCQ(queueSize))
+	q.qp = opened[*verbs.QP](t)(q.pd.NewQP(verbs.QPAttr{SendCQ: q.sent, RecvCQ: q.rcvd, MaxInlineData: nvme.CommandSize}))
+	q.answer = opened[*verbs.MR](t)(q.pd.Register(make([]byte, nvme.CompletionSize), verbs.LocalWrite))
+	q.mr = opened[*verbs.MR](t)(q.pd.Register(make([]byte, 8192), verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite))
+	if err := cm.Init(q.qp, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead); err != nil {
+		t.Fatal(err)
+	}
+	private := make([]byte, 32)
+	le.PutUint16(private[2:], qid)
+	le.PutUint16(private[4:], queueSize)
+	le.PutUint16(private[6:], queueSize-1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	q.conn = opened[*cm.Conn](t)(cm.Dial(ctx, q.qp, at, &cm.Options{PrivateData: private}))
+
+	data := make([]byte, nvme.ConnectDataSize)
+	copy(data, "a host in a test")
+	le.PutUint16(data[16:], controller)
+	copy(data[256:], subsystem)
+	copy(data[512:], "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000002")
+	return q, uint16(q.must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.Connect, DW: [6]uint32{uint32(qid) << 16, queueSize - 1}}, data))
+}
+
+// exec executes a command. data is the host's memory, which the target reads and writes. The status is without the bits
+// that are not part of the code.
+func (q *Queue) exec(c nvme.Command, data []byte) (uint64, nvme.Status) {
+	q.t.Helper()
+	if _, err := q.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{q.answer.SGE(0, nvme.CompletionSize)}}); err != nil {
+		q.t.Fatal(err)
+	}
+	q.id++
+	c.ID, c.Flags = q.id, 1<<6 // the data pointer is an SGL
+	c.SGL = nvme.SGL{Type: nvme.KeyedBlock, Addr: q.mr.Addr(), Length: uint32(len(data)), Key: q.mr.RKey()}
+	copy(q.mr.Bytes(), data)
+	if err := q.qp.Start().Signaled().Send().Inline(c.Append(nil)).Complete(); err != nil {
+		q.t.Fatal(err)
+	}
+	for _, cq := range []*verbs.CQ{q.sent, q.rcvd} {
+		ctx, cancel := context.WithTimeout(q.t.Context(), time.Minute)
+		var wc [1]verbs.WC
+		_, err := cq.Wait(ctx, wc[:])
+		cancel()
+		if err != nil || wc[0].Err != nil {
+			q.t.Fatalf("command %#x: %v %v", c.Opcode, err, wc[0].Err)
+		}
+	}
+	copy(data, q.mr.Bytes())
+	b := q.answer.Bytes()
+	if id := le.Uint16(b[12:]); id != q.id {
+		q.t.Fatalf("an answer to command %d instead of %d", id, q.id)
+	}
+	return le.Uint64(b), nvme.Status(le.Uint16(b[14:]) >> 1 & 0x7ff)
+}
+
+// must executes a command that must succeed.
+func (q *Queue) must(c nvme.Command, data []byte) uint64 {
+	q.t.Helper()
+	result, status := q.exec(c, data)
+	if status != nvme.Success {
+		q.t.Fatalf("command %#x: %v", c.Opcode, status)
+	}
+	return result
+}
+
+// Connect connects an I/O queue of a new controller. The connections are closed with the test.
+func Connect(t testing.TB, dev *verbs.Device, at netip.AddrPort, subsystem string) *Queue {
+	t.Helper()
+	admin, controller := dial(t, dev, at, 0, nvme.AnyController, subsystem)
+	admin.must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.PropertySet, DW: [6]uint32{0, nvme.CC, 4<<20 | 6<<16 | 1}}, nil)
+	for ready := uint64(0); ready&1 == 0; {
+		ready = admin.must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.PropertyGet, DW: [6]uint32{0, nvme.CSTS}}, nil)
+	}
+	q, _ := dial(t, dev, at, 1, controller, subsystem)
+	return q
+}
