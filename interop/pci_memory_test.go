@@ -91,7 +91,13 @@ func (m guestMemory) flip(at int64) {
 		m.t.Fatal(err)
 	}
 	b[0] ^= 0x20
-	if _, err := m.f.WriteAt(b[:], at); err != nil {
+	m.write(at, b[:])
+}
+
+// write writes bytes.
+func (m guestMemory) write(at int64, b []byte) {
+	m.t.Helper()
+	if _, err := m.f.WriteAt(b, at); err != nil {
 		m.t.Fatal(err)
 	}
 }
