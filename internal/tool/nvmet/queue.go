@@ -294,7 +294,7 @@ func (q *Queue) connect(cmd *nvme.Command, x Transfer) result {
 	switch {
 	case d.Subsystem != t.NQN && d.Subsystem != nvme.DiscoveryNQN:
 		return invalid(true, nvme.ConnectDataSUBNQN)
-	case d.Host == "" || len(d.Host) > nvme.NQNSize:
+	case len(d.Host) > nvme.NQNSize: // spdk_nvme_perf has no name
 		return invalid(true, nvme.ConnectDataHOSTNQN)
 	case len(t.Hosts) > 0 && d.Subsystem == t.NQN && !slices.Contains(t.Hosts, d.Host):
 		return refused(nvme.InvalidHost)

@@ -575,8 +575,15 @@ func TestRefused(t *testing.T) {
 	h.queue(1, 32, id, testNQN, 0) // its number is free again
 	admin.must(nvme.Command{Opcode: nvme.KeepAlive}, nil)
 
+	nameless := connectData(nvme.AnyController, testNQN)
+	clear(nameless[512:])
+	dial(0).must(connectCommand(0, 32, 0), nameless)
+
 	l = newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}, Hosts: []string{"another"}})
 	h = l.host(hostAddr)
+	if s := dial(0).exec(connectCommand(0, 32, 0), nameless).Status &^ nvme.DNR; s != nvme.InvalidHost {
+		t.Errorf("a host without a name that may not connect: status %v", s)
+	}
 	if s := dial(0).exec(connectCommand(0, 32, 0), connectData(nvme.AnyController, testNQN)).Status &^ nvme.DNR; s != nvme.InvalidHost {
 		t.Errorf("a host that may not connect: status %v", s)
 	}
