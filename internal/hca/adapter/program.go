@@ -22,7 +22,7 @@ func (p programMemory) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 
 // Space implements mkey.Copied.
 func (p programMemory) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
-	return programSpace{p.mem}, addr, nil
+	return programSpace(p), addr, nil
 }
 
 // programSpace copies from and to the program's memory, and says what was not there: the program may unmap or protect
