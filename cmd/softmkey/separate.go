@@ -96,8 +96,8 @@ func separateInput(format sig.Format, data, fields *os.File) (mkeyio.Input, erro
 }
 
 // joined is mkeyio.FromSeparate with an error that names the files.
-func joined(format sig.Format, data *os.File, blocks mkeyio.Input, fields *os.File, ends mkeyio.Input) (mkeyio.Input, error) {
-	in, err := mkeyio.FromSeparate(format, blocks, ends)
+func joined(format sig.Format, data *os.File, blocks mkeyio.Input, fields *os.File, tuples mkeyio.Input) (mkeyio.Input, error) {
+	in, err := mkeyio.FromSeparate(format, blocks, tuples)
 	if err != nil {
 		err = fmt.Errorf("%s and %s: %w", openName(data), openName(fields), reason(err))
 	}
