@@ -1,0 +1,134 @@
+package interop
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/interop/guest"
+)
+
+// TestNVMeMetadata holds the files of protect and verify --metadata against NVMe namespaces of QEMU with separate
+// metadata, which are images with the data first and the metadata behind it, and Linux's driver, which signs and checks
+// every block. Both have read what softmkey wrote, and softmkey what they wrote.
+func TestNVMeMetadata(t *testing.T) {
+	if testing.Short() {
+		t.Skip("virtual machines boot in the long form")
+	}
+	dir := t.TempDir()
+	softmkey := filepath.Join(dir, "softmkey")
+	run := func(name string, args ...string) string {
+		t.Helper()
+		c := exec.Command(name, args...)
+		if name == "go" {
+			c.Dir = ".."
+		} else {
+			c.Dir = dir
+		}
+		text, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %v: %v\n%s", name, args, err, text)
+		}
+		return string(text)
+	}
+	run("go", "build", "-o", softmkey, "./cmd/softmkey")
+	image, err := guest.BuildNVMe("../.cache/interop/kernel", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const length = 1 << 20
+	namespaces := []struct {
+		sig           string
+		block, tuple  int
+		device, guard string
+	}{
+		{"nvme16:512", 512, 8, "ms=8,pi=1", "T10-DIF-TYPE1-CRC"},
+		{"nvme16:4096", 4096, 8, "ms=8,pi=1", "T10-DIF-TYPE1-CRC"},
+		{"nvme64:4096", 4096, 16, "ms=16,pi=1,pif=2", "EXT-DIF-TYPE1-CRC64"},
+	}
+	args := []string{"-M", "q35", "-accel", "tcg", "-cpu", "max,la57=off", "-smp", "1", "-m", "768",
+		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio", "-monitor", "none", "-nic", "none",
+		"-kernel", image.Kernel, "-initrd", image.Initramfs, "-append", "console=ttyS0 panic=-1 no_timer_check mitigations=off", "-device", "nvme,id=n,serial=1"}
+	var datas [][]byte
+	for i, ns := range namespaces {
+		data, fields := fmt.Sprintf("data%d", i), fmt.Sprintf("fields%d", i)
+		run("sh", "-c", fmt.Sprintf("head -c %d /dev/urandom >%s", length, data))
+		run(softmkey, "protect", "-q", "--sig", ns.sig, "--metadata", fields, data)
+		b, err := os.ReadFile(filepath.Join(dir, data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.ReadFile(filepath.Join(dir, fields))
+		if err != nil {
+			t.Fatal(err)
+		}
+		datas = append(datas, b)
+		name := filepath.Join(dir, fmt.Sprintf("ns%d", i))
+		damaged := append(append([]byte(nil), b...), f...)
+		damaged[len(damaged)-ns.tuple] ^= 1 // the guard of the last block
+		if err := os.WriteFile(name, damaged, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "-drive", fmt.Sprintf("file=%s,if=none,id=d%d,format=raw", name, i),
+			"-device", fmt.Sprintf("nvme-ns,bus=n,drive=d%d,nsid=%d,logical_block_size=%d,physical_block_size=%[3]d,mset=0,%s", i, i+1, ns.block, ns.device))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	console, err := exec.CommandContext(ctx, "qemu-system-x86_64", args...).CombinedOutput()
+	if err != nil {
+		t.Errorf("qemu: %v", err)
+	}
+	var said strings.Builder
+	for line := range strings.Lines(string(console)) {
+		if at := strings.Index(line, "nvme: "); at >= 0 {
+			said.WriteString(strings.TrimRight(line[at:], "\r\n") + "\n")
+		}
+	}
+	t.Logf("the guest said:\n%s", &said)
+	match := func(want string) string {
+		t.Helper()
+		found := regexp.MustCompile("(?m)^nvme: " + want).FindStringSubmatch(said.String())
+		if found == nil {
+			t.Errorf("no line %s", want)
+			return ""
+		}
+		return found[len(found)-1]
+	}
+	for i, ns := range namespaces {
+		match(fmt.Sprintf("%d: %s, .* reads 1$", i+1, ns.guard))
+		good := len(datas[i]) - 65536 // reads of 64 KiB, the last of which fails
+		match(fmt.Sprintf("%d: read %x ", i+1, sha256.Sum256(datas[i][:good])))
+		match(fmt.Sprintf("%d: last: .*(Invalid or incomplete multibyte or wide character|rror)$", i+1)) // EILSEQ, a protection error
+		wrote := match(fmt.Sprintf("%d: wrote ([0-9a-f]+) ", i+1))
+		b, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("ns%d", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(b) != length+length/ns.block*ns.tuple {
+			t.Fatalf("%s: the image has %d bytes", ns.sig, len(b))
+		}
+		if fresh := fmt.Sprintf("%x", sha256.Sum256(b[65536:][:131072])); fresh != wrote {
+			t.Errorf("%s: the image has %s, the guest wrote %s", ns.sig, fresh, wrote)
+		}
+		b[len(b)-ns.tuple] ^= 1
+		for name, part := range map[string][]byte{"data": b[:length], "fields": b[length:]} {
+			if err := os.WriteFile(filepath.Join(dir, name), part, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := run(softmkey, "verify", "--sig", ns.sig, "--metadata", "fields", "data"), fmt.Sprintf("data: %d blocks, 0 bad\n", length/ns.block); got != want {
+			t.Errorf("%s: %s", ns.sig, got)
+		}
+	}
+	match("done$")
+	if t.Failed() {
+		t.Logf("the end of the console:\n%s", console[max(0, len(console)-3000):])
+	}
+}
