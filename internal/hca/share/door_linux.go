@@ -18,7 +18,7 @@ import (
 // the descriptors.
 const wantSockets = 's'
 
-// guests is the largest number of connections that a door serves at a time.
+// guests is the largest number of connections that accept serves at a time.
 const guests = 16
 
 // door accepts the connections of processes that join.
@@ -34,25 +34,28 @@ func (d *door) open(m *member) (err error) {
 	if d.l, err = hold(m.name(m.number, "door")); err != nil {
 		return err
 	}
-	room := make(chan struct{}, guests)
-	d.serving.Go(func() {
-		for {
-			c, err := d.l.AcceptUnix()
-			switch {
-			case errors.Is(err, net.ErrClosed):
-				return
-			case err != nil: // the process has no free descriptors
-				time.Sleep(10 * time.Millisecond)
-				continue
-			}
-			room <- struct{}{}
-			d.serving.Go(func() {
-				d.serve(c)
-				<-room
-			})
-		}
-	})
+	d.serving.Go(func() { accept(d.l, &d.serving, d.serve) })
 	return nil
+}
+
+// accept calls serve in a goroutine of serving for each connection to l, until l is closed.
+func accept(l *net.UnixListener, serving *sync.WaitGroup, serve func(*net.UnixConn)) {
+	room := make(chan struct{}, guests)
+	for {
+		c, err := l.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // the process has no free descriptors
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		room <- struct{}{}
+		serving.Go(func() {
+			serve(c)
+			<-room
+		})
+	}
 }
 
 // close ends the door and the connections that it serves.

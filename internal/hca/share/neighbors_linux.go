@@ -100,28 +100,8 @@ func (c *Conn) Meet() error {
 		return err
 	}
 	c.m.near = n
-	n.serving.Go(n.accept)
+	n.serving.Go(func() { accept(n.l, &n.serving, n.welcome) })
 	return nil
-}
-
-// accept serves the processes that hand over rings.
-func (n *neighbors) accept() {
-	room := make(chan struct{}, guests)
-	for {
-		c, err := n.l.AcceptUnix()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil: // the process has no free descriptors
-			time.Sleep(10 * time.Millisecond)
-			continue
-		}
-		room <- struct{}{}
-		n.serving.Go(func() {
-			n.welcome(c)
-			<-room
-		})
-	}
 }
 
 // welcome accepts a ring from another process. If anything is wrong with the ring, welcome drops
