@@ -249,14 +249,7 @@ func (q *QP) reset() {
 func (q *QP) Close() {
 	q.sendOwedAck()
 	q.hangUp()
-	q.mu.Lock()
-	closed := q.closed
-	q.closed = true
-	q.reset()
-	q.mu.Unlock()
-	if !closed {
-		q.remove()
-	}
+	q.end()
 	q.port.wake()
 }
 
