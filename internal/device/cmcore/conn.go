@@ -2,7 +2,6 @@ package cmcore
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"syscall"
 	"time"
@@ -215,11 +214,8 @@ func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 	p = Path{Local: p.Local.Unmap(), Remote: p.Remote.Unmap(), TrafficClass: o.TrafficClass}
 	s.mu.Lock()
 	defer s.unlock()
-	if s.closed {
-		return nil, net.ErrClosed
-	}
-	if s.full() {
-		return nil, s.errFull(op)
+	if err := s.admit(op); err != nil {
+		return nil, err
 	}
 	c := &Conn{
 		exchange: exchange{s: s, path: p}, active: true, handler: h, localID: s.newID(), tid: s.newTID(), localQPN: o.QPN,

@@ -52,11 +52,8 @@ func (s *Service) Query(p Path, serviceID uint64, private []byte, done func(Answ
 	p = Path{Local: p.Local.Unmap(), Remote: p.Remote.Unmap(), TrafficClass: p.TrafficClass}
 	s.mu.Lock()
 	defer s.unlock()
-	if s.closed {
-		return nil, net.ErrClosed
-	}
-	if s.full() {
-		return nil, s.errFull(op)
+	if err := s.admit(op); err != nil {
+		return nil, err
 	}
 	q := &Query{exchange: exchange{s: s, path: p}, id: s.newID(), tid: s.newTID(), ServiceID: serviceID, done: done}
 	s.queries[q.id] = q

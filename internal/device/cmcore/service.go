@@ -340,8 +340,15 @@ func (s *Service) resend(p Path, b []byte) {
 // full reports whether peers must not add state to the service.
 func (s *Service) full() bool { return len(s.conns)+len(s.queries)+len(s.asked) >= s.o.MaxConns }
 
-func (s *Service) errFull(op string) error {
-	return failure.New(op, syscall.ENOMEM, "%d connections and queries: no more on one device", s.o.MaxConns)
+// admit returns an error if the program must not add a connection or query to the service.
+func (s *Service) admit(op string) error {
+	switch {
+	case s.closed:
+		return net.ErrClosed
+	case s.full():
+		return failure.New(op, syscall.ENOMEM, "%d connections and queries: no more on one device", s.o.MaxConns)
+	}
+	return nil
 }
 
 // newID returns a random number that no connection or query uses and that is not 0.
