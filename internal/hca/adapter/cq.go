@@ -10,6 +10,7 @@ import (
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // CQAttr holds the attributes for creating a CQ.
@@ -220,8 +221,8 @@ func (q *CQ) write(e entry) error {
 // fail ends the use of the CQ. q.mu is held.
 func (q *CQ) fail(err error) {
 	q.failed = true
-	q.ctx.trace(TraceEvent, "cq", q.number, EventCQErr.String(), err)
-	q.ctx.events.push(event{typ: EventCQErr, obj: q, dead: q.closed.Load})
+	q.ctx.trace(TraceEvent, "cq", q.number, rdma.EventCQErr.String(), err)
+	q.ctx.events.push(event{typ: rdma.EventCQErr, obj: q, dead: q.closed.Load})
 }
 
 // Resize moves the CQ to another ring. The old ring gets an entry that says so after its

@@ -6,6 +6,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // nop posts signaled requests that do nothing and waits until they are executed.
@@ -149,10 +150,10 @@ func TestOverrun(t *testing.T) {
 		q := p.qp(c, c, nil)
 		q.connect(q)
 		q.nop(5, prm.FlagCQUpdate)
-		if e := <-p.events; e.typ != adapter.EventCQErr || e.obj != c.CQ {
+		if e := <-p.events; e.typ != rdma.EventCQErr || e.obj != c.CQ {
 			t.Errorf("event %+v", e)
 		}
-		if e := <-p.events; e.typ != adapter.EventQPFatal || e.obj != q.QP {
+		if e := <-p.events; e.typ != rdma.EventQPFatal || e.obj != q.QP {
 			t.Errorf("event %+v", e)
 		}
 		other := p.cq(4, nil)

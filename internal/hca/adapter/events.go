@@ -6,27 +6,6 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// EventType is the type of an asynchronous event; the values are those of enum
-// ibv_event_type.
-type EventType = rdma.EventType
-
-// The asynchronous events that the adapter raises.
-const (
-	EventCQErr            = rdma.EventCQErr
-	EventQPFatal          = rdma.EventQPFatal
-	EventQPReqErr         = rdma.EventQPReqErr
-	EventQPAccessErr      = rdma.EventQPAccessErr
-	EventCommEst          = rdma.EventCommEst
-	EventSQDrained        = rdma.EventSQDrained
-	EventSRQErr           = rdma.EventSRQErr
-	EventSRQLimitReached  = rdma.EventSRQLimitReached
-	EventQPLastWQEReached = rdma.EventQPLastWQEReached
-	EventDeviceFatal      = rdma.EventDeviceFatal
-	EventPortActive       = rdma.EventPortActive
-	EventPortErr          = rdma.EventPortErr
-	EventGIDChange        = rdma.EventGIDChange
-)
-
 // Events receives the reports of a context. The methods are called one at a time from a
 // goroutine of the context, without locks, and must not block.
 type Events interface {
@@ -35,7 +14,7 @@ type Events interface {
 
 	// Async reports an asynchronous event of obj: a *QP, *CQ or *SRQ, or nil for the
 	// port and the device.
-	Async(t EventType, obj any)
+	Async(t rdma.EventType, obj any)
 }
 
 // eventQueue hands events to the program's side outside of all locks: they are raised
@@ -53,7 +32,7 @@ type eventQueue struct {
 // event is a completion event of a CQ, or an asynchronous one.
 type event struct {
 	cq   *CQ
-	typ  EventType
+	typ  rdma.EventType
 	obj  any
 	dead func() bool // the object was destroyed
 }
@@ -97,7 +76,7 @@ func (q *eventQueue) run() {
 				q.to.Completion(e.cq)
 			default:
 				// A program that has read the event may post requests at once.
-				if qp, ok := e.obj.(*QP); ok && e.typ == EventSQDrained {
+				if qp, ok := e.obj.(*QP); ok && e.typ == rdma.EventSQDrained {
 					qp.eng.SawDrained()
 				}
 				q.to.Async(e.typ, e.obj)

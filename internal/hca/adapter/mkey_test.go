@@ -474,7 +474,7 @@ func TestPipelining(t *testing.T) {
 		if c := send.waitCQE(); c.SendOp != prm.OpWrite {
 			t.Fatalf("completion %+v", c)
 		}
-		if e := <-p.a.events; e.typ != adapter.EventSQDrained || e.obj != qa.QP {
+		if e := <-p.a.events; e.typ != rdma.EventSQDrained || e.obj != qa.QP {
 			t.Fatalf("event %+v", e)
 		}
 		q := make([]byte, 16)

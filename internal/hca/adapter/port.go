@@ -8,8 +8,8 @@ import (
 )
 
 // SetLink tells the device that its port has lost its link or has it again, and reports whether that is
-// a change. Packets are lost while the link is down. The caller raises the event, EventPortErr or
-// EventPortActive, when programs can see the new state everywhere.
+// a change. Packets are lost while the link is down. The caller raises the event, rdma.EventPortErr or
+// rdma.EventPortActive, when programs can see the new state everywhere.
 func (d *Device) SetLink(up bool) (changed bool) {
 	if d.linkDown.Swap(!up) == !up {
 		return false
@@ -22,7 +22,7 @@ func (d *Device) SetLink(up bool) (changed bool) {
 func (d *Device) LinkUp() bool { return !d.linkDown.Load() }
 
 // Raise raises an event of the port or the device in each context.
-func (d *Device) Raise(t EventType) {
+func (d *Device) Raise(t rdma.EventType) {
 	for _, c := range d.all() {
 		c.trace(TraceEvent, "port", 1, t.String(), nil)
 		c.events.push(event{typ: t})
@@ -51,9 +51,9 @@ func (d *Device) FailQP(number uint32) error {
 		if err := q.eng.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState); err != nil {
 			return failure.New(op, failure.Errno(err, syscall.EINVAL), "QP %#x: %v", number, err)
 		}
-		c.trace(TraceEvent, "qp", number, EventQPFatal.String(), failure.New(op, syscall.EIO, "the fault was asked for"))
+		c.trace(TraceEvent, "qp", number, rdma.EventQPFatal.String(), failure.New(op, syscall.EIO, "the fault was asked for"))
 		q.setState(rdma.StateErr)
-		q.async(EventQPFatal)
+		q.async(rdma.EventQPFatal)
 		return nil
 	}
 	return failure.New(op, syscall.ENOENT, "QP %#x does not exist", number)
@@ -71,7 +71,7 @@ func (d *Device) PeerLeft(number uint32) {
 }
 
 // MoveGIDs moves the entries of the device's own address to other indexes, or back, and reports whether the
-// table has changed. The caller raises the event, EventGIDChange. Connections go on, as on an adapter whose address was removed and added
+// table has changed. The caller raises the event, rdma.EventGIDChange. Connections go on, as on an adapter whose address was removed and added
 // again: the old entries are kept while queue pairs use them, so that the new ones get free indexes.
 func (d *Device) MoveGIDs(back bool) (changed bool) {
 	const first, pair = 2, 2 // the entries of gidTable with the address itself

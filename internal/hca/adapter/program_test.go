@@ -37,7 +37,7 @@ type program struct {
 }
 
 type asyncEvent struct {
-	typ adapter.EventType
+	typ rdma.EventType
 	obj any
 }
 
@@ -239,7 +239,7 @@ func (p *program) Completion(cq *adapter.CQ) {
 	}
 }
 
-func (p *program) Async(t adapter.EventType, obj any) {
+func (p *program) Async(t rdma.EventType, obj any) {
 	select {
 	case p.events <- asyncEvent{t, obj}:
 	default:

@@ -352,14 +352,14 @@ func (q *QP) lostMemory(what string, err error) {
 	if rdma.State(q.state.Load()) == rdma.StateErr || errors.Is(err, syscall.ESRCH) {
 		return
 	}
-	q.ctx.trace(TraceEvent, "qp", q.number, EventQPFatal.String(), &operr.Error{Op: "queue", Errno: syscall.EFAULT, Reason: what + " cannot be read", Err: err})
+	q.ctx.trace(TraceEvent, "qp", q.number, rdma.EventQPFatal.String(), &operr.Error{Op: "queue", Errno: syscall.EFAULT, Reason: what + " cannot be read", Err: err})
 	if q.eng.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState) == nil {
 		q.setState(rdma.StateErr)
-		q.async(EventQPFatal)
+		q.async(rdma.EventQPFatal)
 	}
 }
 
-func (q *QP) async(t EventType) {
+func (q *QP) async(t rdma.EventType) {
 	q.ctx.events.push(event{typ: t, obj: q, dead: q.closed.Load})
 }
 

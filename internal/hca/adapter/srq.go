@@ -11,6 +11,7 @@ import (
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // SRQAttr holds the attributes for creating an SRQ.
@@ -168,7 +169,7 @@ func (s *SRQ) take() (*recvSlot, error) {
 	}
 	fail := func(err error) (*recvSlot, error) {
 		s.failed = true
-		s.ctx.events.push(event{typ: EventSRQErr, obj: s, dead: s.closed.Load})
+		s.ctx.events.push(event{typ: rdma.EventSRQErr, obj: s, dead: s.closed.Load})
 		return nil, err
 	}
 	if s.taken == s.posted {
@@ -255,8 +256,8 @@ func (s *SRQ) reachLimit() {
 		return
 	}
 	s.limit = 0
-	s.ctx.trace(TraceEvent, "srq", s.number, EventSRQLimitReached.String(), nil)
-	s.ctx.events.push(event{typ: EventSRQLimitReached, obj: s, dead: s.closed.Load})
+	s.ctx.trace(TraceEvent, "srq", s.number, rdma.EventSRQLimitReached.String(), nil)
+	s.ctx.events.push(event{typ: rdma.EventSRQLimitReached, obj: s, dead: s.closed.Load})
 }
 
 func (s *SRQ) recycle(slot *recvSlot) {

@@ -102,7 +102,7 @@ func TestSRQ(t *testing.T) {
 		}
 		from[0].post(newWQE(prm.OpSend, 0, 0, 0).inline([]byte{1}), newWQE(prm.OpSend, 0, 0, 0).inline([]byte{2}))
 		p.a.ctx.Poll()
-		if e := <-p.b.events; e.typ != adapter.EventSRQLimitReached || e.obj != s.SRQ {
+		if e := <-p.b.events; e.typ != rdma.EventSRQLimitReached || e.obj != s.SRQ {
 			t.Errorf("event %+v", e)
 		}
 		if _, _, limit := s.Query(); limit != 0 {
@@ -110,7 +110,7 @@ func TestSRQ(t *testing.T) {
 		}
 		// A QP in ERR takes nothing any more.
 		to[1].modify(adapter.QPModify{State: rdma.StateErr}, rdma.AttrState)
-		if e := <-p.b.events; e.typ != adapter.EventQPLastWQEReached || e.obj != to[1].QP {
+		if e := <-p.b.events; e.typ != rdma.EventQPLastWQEReached || e.obj != to[1].QP {
 			t.Errorf("event %+v", e)
 		}
 	})

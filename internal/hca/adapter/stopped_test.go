@@ -10,6 +10,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // waiting keeps the records of a stop as lines.
@@ -67,7 +68,7 @@ func TestPipeliningStopsAtOnce(t *testing.T) {
 			if c := qa.send.waitCQE(); c.SendOp != op {
 				t.Fatalf("completion %+v", c)
 			}
-			if e := <-p.a.events; e.typ != adapter.EventSQDrained || e.obj != qa.QP {
+			if e := <-p.a.events; e.typ != rdma.EventSQDrained || e.obj != qa.QP {
 				t.Fatalf("event %+v", e)
 			}
 			want := []string{

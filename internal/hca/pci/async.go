@@ -1,6 +1,9 @@
 package pci
 
-import "github.com/softmkey/softmkey/internal/hca/adapter"
+import (
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/rdma"
+)
 
 // Types of asynchronous events.
 const (
@@ -21,14 +24,14 @@ const (
 )
 
 // eventTypes are the types of the adapter's events in event queues.
-var eventTypes = map[adapter.EventType]uint8{
-	adapter.EventCommEst: eventCommEst, adapter.EventSQDrained: eventSQDrained, adapter.EventCQErr: eventCQError, adapter.EventQPFatal: eventQPFatal,
-	adapter.EventQPReqErr: eventQPRequest, adapter.EventQPAccessErr: eventQPAccess, adapter.EventSRQErr: eventSRQError,
-	adapter.EventQPLastWQEReached: eventLastWQE, adapter.EventSRQLimitReached: eventSRQLimit,
+var eventTypes = map[rdma.EventType]uint8{
+	rdma.EventCommEst: eventCommEst, rdma.EventSQDrained: eventSQDrained, rdma.EventCQErr: eventCQError, rdma.EventQPFatal: eventQPFatal,
+	rdma.EventQPReqErr: eventQPRequest, rdma.EventQPAccessErr: eventQPAccess, rdma.EventSRQErr: eventSRQError,
+	rdma.EventQPLastWQEReached: eventLastWQE, rdma.EventSRQLimitReached: eventSRQLimit,
 }
 
 // Async implements adapter.Events.
-func (e events) Async(t adapter.EventType, obj any) {
+func (e events) Async(t rdma.EventType, obj any) {
 	typ, known := eventTypes[t]
 	if !known {
 		return

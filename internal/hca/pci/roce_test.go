@@ -6,6 +6,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // booted returns a driver in the middle of its recorded boot, when everything is in use.
@@ -80,7 +81,7 @@ func TestAsyncEvents(t *testing.T) {
 	if cq == nil {
 		t.Fatal("the boot has made no CQ")
 	}
-	events{fw}.Async(adapter.EventCQErr, cq)
+	events{fw}.Async(rdma.EventCQErr, cq)
 	fw.eqs.mu.Lock()
 	defer fw.eqs.mu.Unlock()
 	for _, q := range fw.eqs.eqs.objects {

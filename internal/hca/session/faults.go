@@ -12,6 +12,7 @@ import (
 	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/netem"
 )
 
@@ -37,9 +38,9 @@ func (f *deviceFaults) setLink(root string) error {
 	}
 	err := f.device.Changed(root)
 	if up {
-		a.Raise(adapter.EventPortActive)
+		a.Raise(rdma.EventPortActive)
 	} else {
-		a.Raise(adapter.EventPortErr)
+		a.Raise(rdma.EventPortErr)
 	}
 	return err
 }
@@ -52,7 +53,7 @@ func (f *deviceFaults) moveGIDs(r *run, back bool) error {
 	}
 	err := f.device.Changed(r.root)
 	r.manager.SetGIDs(f.service, connectable(a))
-	a.Raise(adapter.EventGIDChange)
+	a.Raise(rdma.EventGIDChange)
 	return err
 }
 

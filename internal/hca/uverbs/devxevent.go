@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // The numbers of DEVX events (enum mlx5_event in Linux's device.h).
@@ -18,9 +19,9 @@ const (
 	cookieSize = 8
 )
 
-var devxEvents = map[adapter.EventType]uint16{
-	adapter.EventCommEst: 0x02, adapter.EventSQDrained: 0x03, adapter.EventCQErr: 0x04, adapter.EventQPFatal: 0x05,
-	adapter.EventQPReqErr: 0x10, adapter.EventQPAccessErr: 0x11, adapter.EventSRQErr: 0x12, adapter.EventQPLastWQEReached: 0x13, adapter.EventSRQLimitReached: 0x14,
+var devxEvents = map[rdma.EventType]uint16{
+	rdma.EventCommEst: 0x02, rdma.EventSQDrained: 0x03, rdma.EventCQErr: 0x04, rdma.EventQPFatal: 0x05,
+	rdma.EventQPReqErr: 0x10, rdma.EventQPAccessErr: 0x11, rdma.EventSRQErr: 0x12, rdma.EventQPLastWQEReached: 0x13, rdma.EventSRQLimitReached: 0x14,
 }
 
 // subscription is an event of an object that a program wants in a channel, with a cookie.
@@ -133,7 +134,7 @@ func newDEVXEvent(size int, cookie uint64, event uint16, number uint32) []byte {
 	eqe[1] = uint8(event)
 	const data, last = 32, 24 // the event's data, and where most events have the number
 	at := data + last
-	if event == devxEvents[adapter.EventCQErr] { // the number is at the start, and there is a reason
+	if event == devxEvents[rdma.EventCQErr] { // the number is at the start, and there is a reason
 		const syndrome, overrun = 11, 1
 		at = data
 		eqe[data+syndrome] = overrun

@@ -13,6 +13,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // Offsets of mappings of the device's descriptor, in pages. libmlx5 encodes the kind of a
@@ -161,7 +162,7 @@ func (f *File) Fail() {
 		return
 	}
 	f.dead = true
-	f.Async(adapter.EventDeviceFatal, nil)
+	f.Async(rdma.EventDeviceFatal, nil)
 	f.end()
 }
 
@@ -301,7 +302,7 @@ func (f *File) Completion(q *adapter.CQ) {
 }
 
 // Async implements adapter.Events.
-func (f *File) Async(t adapter.EventType, obj any) {
+func (f *File) Async(t rdma.EventType, obj any) {
 	f.evMu.Lock()
 	ch := f.async
 	o := f.byObject[obj]
@@ -320,7 +321,7 @@ func (f *File) Async(t adapter.EventType, obj any) {
 	default:
 		if ch != nil && obj == nil {
 			port := uint64(1)
-			if t == adapter.EventDeviceFatal {
+			if t == rdma.EventDeviceFatal {
 				port = 0 // all of them
 			}
 			var unused uint32
