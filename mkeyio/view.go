@@ -33,6 +33,7 @@ type View struct {
 	f      Store
 	size   int64 // bytes of the view
 	stored int64
+	plain  bool // the store has what the view has
 
 	write, read shape // shapes of the job and of its reverse
 	granule     int64 // length of a granule in bytes of the view
@@ -77,7 +78,7 @@ func NewView(j Job, f Store, size int64) (*View, error) {
 	case j.Direction > RX:
 		return nil, failure.New(op, syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
 	}
-	v := &View{job: j, f: f, stored: size}
+	v := &View{job: j, f: f, stored: size, plain: j.Signature == nil && j.Crypto == nil}
 	var err error
 	if v.write, err = newShape(&j); err != nil {
 		return nil, err
@@ -350,6 +351,11 @@ func (v *View) load(w *viewWorker, from, to int64) ([]byte, []mkey.BadBlock, err
 	s := &w.readSlot
 	s.off = v.storeAt(from)
 	n := v.storeAt(to) - s.off
+	if v.plain && int64(cap(s.out)) >= n {
+		s.out = s.out[:n]
+		_, err := fullio.ReadAt(v.f, s.out, s.off)
+		return s.out, nil, err
+	}
 	if int64(cap(s.in)) < n {
 		s.in = make([]byte, n)
 	}
@@ -363,6 +369,9 @@ func (v *View) load(w *viewWorker, from, to int64) ([]byte, []mkey.BadBlock, err
 
 // save writes granules to the store.
 func (v *View) save(w *viewWorker, data []byte, from int64) error {
+	if v.plain {
+		return fullio.WriteAt(v.f, data, v.storeAt(from))
+	}
 	s := &w.writeSlot
 	s.in, s.off = data, from
 	bad, err := w.write.work(s)
