@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/softmkey/softmkey/mkey"
@@ -103,12 +104,20 @@ func (f *testFront) postRecv(reqs ...*RecvRequest) {
 	f.qp.PostRecv()
 }
 
+// patience is how long a test waits for an event.
+const patience = 20 * time.Second
+
 // want waits for the next reports and compares their first characters.
 func (f *testFront) want(t *testing.T, begins ...string) {
 	t.Helper()
-	for _, b := range begins {
-		if got := <-f.log; !strings.HasPrefix(got, b) {
-			t.Fatalf("%q, want %q", got, b)
+	for i, b := range begins {
+		select {
+		case got := <-f.log:
+			if !strings.HasPrefix(got, b) {
+				t.Fatalf("report %d of %d is %q, want %q", i+1, len(begins), got, b)
+			}
+		case <-time.After(patience):
+			t.Fatalf("report %d of %d has not come, want %q", i+1, len(begins), b)
 		}
 	}
 }

@@ -85,12 +85,12 @@ func TestFence(t *testing.T) {
 			}
 			waits := waiting()
 			// A goroutine that is at work for the QP takes the request when it comes to it.
-			for end := time.Now().Add(10 * time.Second); waits && !test.waits && time.Now().Before(end); waits = waiting() {
+			for end := time.Now().Add(patience); waits && !test.waits && time.Now().Before(end); waits = waiting() {
 				time.Sleep(time.Millisecond)
 			}
 			close(held.leave)
 			if waits != test.waits {
-				t.Fatalf("the request waits: %t, want %t", waits, test.waits)
+				t.Fatalf("request 2 waits for request 1, which is in flight: %t, want %t", waits, test.waits)
 			}
 			if test.signed == bad {
 				x.want(t, "bad signature, receiving false, ", "send 1: success", "event send queue drained")
@@ -100,6 +100,46 @@ func TestFence(t *testing.T) {
 				x.want(t, "send 1: success")
 			}
 			x.want(t, "send 2: success")
+			y.want(t, "recv 9: success")
+		})
+	}
+}
+
+// TestBadSignatureStopsAtFence posts, in one call, a request whose data has a bad signature and a SEND with a fence. The QP
+// stops between them: the SEND is not executed before the program has seen the event.
+func TestBadSignatureStopsAtFence(t *testing.T) {
+	dif := sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 7} // zeros have the wrong application tag
+	for _, op := range []rdma.WROp{rdma.WRSend, rdma.WRWrite, rdma.WRRead} {
+		t.Run(op.String(), func(t *testing.T) {
+			x, y := pair(t, QPAttr{SignaturePipelining: true})
+			_, remote := y.slice(520, allRights)
+			if op == rdma.WRSend {
+				y.postRecv(&RecvRequest{ID: 8, SGEs: []rdma.SGE{sge(remote, 0, 512)}})
+			}
+			y.postRecv(&RecvRequest{ID: 9})
+			k, n := (*MKey)(nil), 512
+			if op == rdma.WRRead { // the fields come from the peer
+				k, n = x.signedKey(512, &mkey.Signature{Wire: &dif}), 520
+			} else { // the fields are in the memory of x
+				k = x.signedKey(520, &mkey.Signature{Memory: &dif})
+			}
+			x.post(
+				&SendRequest{ID: 1, Op: op, RKey: remote.Number(), RemoteAddr: remote.Attr().Addr, SGEs: []rdma.SGE{{Length: uint32(n), LKey: k.Number()}}},
+				&SendRequest{ID: 2, Op: rdma.WRSend, Flags: rdma.SendFence, HasInline: true},
+			)
+			x.want(t, "bad signature, receiving false, ", "send 1: success", "event send queue drained")
+			x.qp.Lock()
+			left := len(x.send)
+			x.qp.Unlock()
+			if st := x.qp.State(); left != 1 || st != rdma.StateSQD {
+				t.Fatalf("after the event %d requests have not begun, in state %v; want the one with the fence, in %v", left, st, rdma.StateSQD)
+			}
+			x.qp.SawDrained()
+			x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateRTS}, rdma.AttrState))
+			x.want(t, "send 2: success")
+			if op == rdma.WRSend {
+				y.want(t, "recv 8: success")
+			}
 			y.want(t, "recv 9: success")
 		})
 	}
@@ -119,11 +159,13 @@ func TestFenceAfterBadSignature(t *testing.T) {
 	rts()
 	x.want(t, "send 2: success")
 	y.want(t, "recv 8: success")
-	for x.qp.State() != rdma.StateSQD {
+	for end := time.Now().Add(patience); x.qp.State() != rdma.StateSQD; runtime.Gosched() {
 		if len(x.log)+len(y.log) > 0 {
-			t.Fatal("the request with a fence was sent")
+			t.Fatal("request 3 was executed: it has a fence, and the program has not seen the event of request 1")
 		}
-		runtime.Gosched()
+		if time.Now().After(end) {
+			t.Fatalf("the QP is in %v, want it stopped in %v by the fence of request 3", x.qp.State(), rdma.StateSQD)
+		}
 	}
 	x.qp.SawDrained()
 	rts()
