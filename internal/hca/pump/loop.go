@@ -30,22 +30,22 @@ type loop struct {
 	port   *roce.Port          // nil: the port has its own goroutine for packets
 	socket int                 // a descriptor of the port's socket, -1 without port
 	near   packetconn.Neighbor // nil: all packets of port arrive at the socket
-	late   time.Duration       // by which naps exceed their time: their median
+	late   time.Duration       // by how much naps end too late: an estimate of the median
 
 	mu      sync.Mutex
 	members []member // replaced, never changed
 
 	event    int         // eventfd that wakes the sleeper
-	left     atomic.Bool // a context was removed: its program's watchpoints are to be closed
+	prune    atomic.Bool // a context was removed: its program's watchpoints are to be closed
 	sleeping atomic.Bool
 	ending   atomic.Bool
 	started  bool
 	ended    chan struct{}
 
-	turn   sync.Mutex // held during a look at the contexts; guards the following fields
+	turn   sync.Mutex // held while the contexts are polled; guards the following fields
 	recent []caller   // contexts that had work lately, at most mostRecent, the last of them at the end
-	next   int        // index in members at which the next look begins
-	rounds int        // how often all members were looked at
+	next   int        // index in members of the next look's chunk
+	rounds int        // how often all members were polled
 }
 
 // member is a context of a loop.
@@ -60,54 +60,84 @@ type caller struct {
 	pid int // of its program; 0: not known
 }
 
+// The tuned times and counts. A row says what it is, when it was chosen and by which figures, and what it
+// costs to be wrong. The figures are medians of whole programs (SPDK's nvme_perf, ib_write_lat, bench/queue) on
+// a virtual machine with two processors, on both of which programs spin. Naps and interrupts are dear there,
+// since timers and interrupts are those of the host: a nap of 18 µs lasts 31 to 36 µs, and takes about 25 µs
+// of a processor instead of 5. The messages of the commits of these days have the details.
 const (
-	// spinTime is how long the goroutine looks without a pause after work. Programs
-	// that wait for the outcome may spin on this processor, so it is short. Where naps end late and
-	// the program that answers next runs on another processor, it is longSpin: the program answers in
-	// that time, which saves a nap (see spin).
+	// A spin is how long the goroutine polls without a pause after work. Too short: an answer that was
+	// about to come waits for a whole nap. Too long: a program on the same processor cannot run.
+	//
+	// spinTime is the spin where a nap is cheap, or where the program that answers next may run on this
+	// processor. Chosen, 2026-11-22, for programs that spin on all processors; 20 µs before.
 	spinTime = 5 * time.Microsecond
+	// longSpin is the spin where naps are dear and the program that answers next runs on another
+	// processor: programs answer within 12 µs. 2026-11-23: 4 KiB requests one at a time, two runs, median
+	// 65 µs instead of 108 with spinTime.
 	longSpin = 12 * time.Microsecond
-	// streamSpin is longSpin while the device moves a stream: the program has many requests to work off
-	// before it answers.
+	// streamSpin is longSpin while the device moves a stream, whose program has many requests to work off
+	// before it answers. 2026-11-23: 94,000 reads of 4 KiB a second, 32 in flight, instead of 83,000.
 	streamSpin = 40 * time.Microsecond
-	// nap is how long it sleeps at a time while programs are active, and at least one part in
-	// napPart of the time since there was work: naps of several devices would otherwise take a
-	// processor from the programs that are waited for. A nap costs about 5 µs of a processor,
-	// and 25 µs in a virtual machine whose timers are those of its host.
-	nap     = 18 * time.Microsecond
-	napPart = 4
-	// streamNap is nap while the device moves a stream: its programs take many completions and post
-	// many requests at a time.
+
+	// A nap is how long the goroutine sleeps at a time while programs are active. Too short: naps take the
+	// processor from the programs that are waited for. Too long: a doorbell waits for the end of the nap.
+	//
+	// shortNap is the shortest nap. 2026-11-23: one request in flight takes 62 µs, 64 with naps of 20 µs,
+	// 59 with 15 µs, which leaves the programs 5 µs of the processor; with 12 µs it needs two naps.
+	shortNap = 18 * time.Microsecond
+	// streamNap is shortNap while the device moves a stream: its programs take many completions and post
+	// many requests at a time. 2026-11-23, instead of 20 µs: bench/queue +5 to +9 %, ib_write_bw with
+	// 64 KiB +1 to +4 %.
 	streamNap = 40 * time.Microsecond
-	// unannounced is the longest nap that packets in shared memory do not end where interrupts
-	// are late by dearInterrupt or more, as they are in a virtual machine whose interrupts are
-	// its host's. A wake-up on another processor is an interrupt, which costs the sender 13 µs
-	// there, and arrives 30 µs later: the nap is over by then.
-	unannounced   = streamNap
+	// A nap is at least 1/napPart of the time since there was work. Without that the threads of two
+	// devices whose program waits took a whole processor (2026-11-23). Smaller: a doorbell after a pause
+	// is found later. Larger: the threads of idle devices take more of the processors.
+	napPart = 4
+	// unannounced is the longest nap that packets in shared memory do not end where interrupts are dear.
+	// A wake-up on another processor costs the sender 13 µs there, and arrives after 44 µs, when the nap
+	// is over. 2026-11-23: ib_write_lat between two runs 49 instead of 90 µs. Longer: a packet waits for the
+	// end of the nap. Shorter: the sender pays for wake-ups that come too late.
+	unannounced = streamNap
+	// dearInterrupt is the lateness of naps (loop.late) from which on naps and interrupts are dear. Naps
+	// of the virtual machine above are 13 µs late or more. Lower: packets wait for the end of a nap although
+	// interrupts are cheap. Higher: each packet pays for a wake-up although interrupts are dear. 2026-11-23.
 	dearInterrupt = 8 * time.Microsecond
-	// active is how long programs count as active after work.
+
+	// active is how long programs count as active after work. Afterwards the goroutine sleeps under
+	// watchpoints. Shorter: each doorbell after a small pause costs its program a trap and this thread a
+	// wake-up of 0.2 ms. Longer: an idle device naps, which takes a processor, for longer. 2026-11-22, no
+	// measurement is recorded.
 	active = 2 * time.Millisecond
-	// longNap is the longest nap where not every register has a watchpoint. A nap is at most
-	// one part in idlePart of the time since there was work, so that a doorbell's delay is a
-	// small part of the pause before it.
-	longNap  = 50 * time.Millisecond
+
+	// The following are about sleeps after active. idlePart and longNap hold where not every register has
+	// a watchpoint: such a sleep is 1/idlePart of the time since there was work, so that a doorbell's delay is
+	// a small part of the pause before it, and longNap at most. Longer sleeps: doorbells are found later.
+	// Shorter ones: idle devices take more of the processors. 2026-11-22, no measurement is recorded.
 	idlePart = 8
-	// watchedSleep is how long it sleeps under watchpoints at first, and longWatch at most:
-	// a thread that was started meanwhile has no watchpoint. Each wake-up takes about
-	// 0.2 ms of a processor.
+	longNap  = 50 * time.Millisecond
+	// watchedSleep is the first sleep under watchpoints. Each sleep is twice the one before, up to
+	// longWatch. They end because a thread that the program has started meanwhile has no watchpoint: its
+	// first doorbell waits for the end. Shorter: more wake-ups, 0.2 ms of a processor each. 2026-11-22: an
+	// idle QP takes 0.6 % of a core with the longer sleeps, 2.6 % with watchedSleep alone.
 	watchedSleep = 10 * time.Millisecond
 	longWatch    = 60 * time.Millisecond
-	// scanEvery is the number of polls of the registers between two scans of every record.
+
+	// scanEvery is the number of polls of all registers between two scans of all doorbell records. A
+	// scan finds requests whose program did not write the register. Larger: these wait longer while
+	// the goroutine does not pause. Smaller: more memory is read for each request. Not measured.
 	scanEvery = 64
-	// chunk is the number of contexts that a look polls, in turn, besides those that had work
-	// lately, which are at most mostRecent. A poll costs about 0.1 µs: with hundreds of programs the one
-	// that works must not wait for the polls of all others after each request.
+	// chunk is the number of contexts that a look polls, in turn, besides those that had work lately,
+	// which are mostRecent at most. A poll costs about 0.1 µs. 2026-11-23: a WRITE beside 499 idle programs
+	// takes 6.3 µs, 44 when each look polled all of them, 4.8 in a program alone. Larger: the programs
+	// that work wait for polls of others. Smaller: the first request after a pause is found later.
 	chunk      = 16
 	mostRecent = 8
-	// tooLate is the lateness of the thread that contexts are told: a busy machine's, and no cost of a nap.
+	// tooLate is the lateness of the thread that contexts are told. Lower: the cost of a nap looks like
+	// a fault of the machine. Higher: timeouts of a busy machine have no reason in the trace. Not measured.
 	tooLate = 10 * time.Millisecond
-	// sweepEvery is how often a goroutine that does not sleep looks for the watchpoints of
-	// threads that have ended.
+	// sweepEvery is how often a goroutine that does not sleep looks for the watchpoints of threads that
+	// have ended. Longer: their descriptors stay for longer. Shorter: more system calls. Not measured.
 	sweepEvery = 100 * time.Millisecond
 )
 
@@ -182,7 +212,7 @@ func (l *loop) remove(ctx Context) (removed member) {
 	}
 	l.members = left
 	l.recent = slices.DeleteFunc(l.recent, func(c caller) bool { return c.ctx == ctx })
-	l.left.Store(true)
+	l.prune.Store(true)
 	l.wake()
 	return removed
 }
@@ -215,10 +245,11 @@ func (l *loop) close() {
 	unix.Close(l.event)
 }
 
-// look handles packets, and polls the contexts that had work lately and the next chunk of all. From time
-// to time it reads every doorbell record of theirs, too. It reports whether there was work, whether
-// one of them has a QP that may be rung, and how many looks all contexts take.
-func (l *loop) look() (worked, busy bool, parts int) {
+// look handles packets, and polls the contexts that had work lately and the next chunk of all contexts.
+// Once in scanEvery rounds it reads all doorbell records of these contexts, too. It reports whether there
+// was work, whether one of the contexts has a QP that may be rung, and how many looks it takes to poll
+// all contexts.
+func (l *loop) look() (worked, busy bool, looksOfAll int) {
 	l.turn.Lock()
 	l.mu.Lock()
 	members := l.members
@@ -226,14 +257,14 @@ func (l *loop) look() (worked, busy bool, parts int) {
 	if l.next >= len(members) {
 		l.next = 0
 	}
-	part := members[l.next:min(l.next+chunk, len(members))]
-	l.next += len(part)
+	polled := members[l.next:min(l.next+chunk, len(members))]
+	l.next += len(polled)
 	scan := l.rounds%scanEvery == scanEvery-1
 	if l.next >= len(members) {
 		l.rounds++
 	}
 	var last member
-	if len(members) > len(part) {
+	if len(members) > len(polled) { // otherwise polled has the recent ones
 		for _, c := range l.recent {
 			if c.look(scan) {
 				worked, last = true, c.member
@@ -241,7 +272,7 @@ func (l *loop) look() (worked, busy bool, parts int) {
 			busy = busy || c.ctx.Busy()
 		}
 	}
-	for _, m := range part {
+	for _, m := range polled {
 		if m.look(scan) {
 			worked, last = true, m
 		}
@@ -310,19 +341,19 @@ func (l *loop) run() {
 	defer t.close()
 	var w watcher
 	defer w.close()
-	last := time.Now() // when there was work
-	watch := watchedSleep
+	last := time.Now()    // when there was work
+	watch := watchedSleep // the length of the next sleep under watchpoints
 	swept := last
 	var spin time.Duration  // how long to look without a pause
-	quiet, busy := 0, false // looks since there was work or a pause, and whether they saw a busy context
+	looks, busy := 0, false // looks since there was work or a pause, and whether one of them saw a busy context
 	for !l.ending.Load() {
 		began := time.Now()
-		worked, some, parts := l.look()
+		worked, sawBusy, looksOfAll := l.look()
 		now := time.Now()
 		if !worked {
 			l.tell(now.Sub(began)) // a look without work takes microseconds
 		}
-		if l.left.Load() && l.left.Swap(false) {
+		if l.prune.Load() && l.prune.Swap(false) {
 			w.prune(l.registers())
 		} else if now.Sub(swept) >= sweepEvery {
 			swept = now
@@ -330,25 +361,25 @@ func (l *loop) run() {
 		}
 		if worked {
 			last, watch = now, watchedSleep
-			quiet, busy = 0, false
+			looks, busy = 0, false
 			t.active(now)
 			continue
 		}
-		if quiet++; quiet == 1 {
+		if looks++; looks == 1 {
 			spin = l.spin(t)
 		}
-		busy = busy || some
+		busy = busy || sawBusy
 		switch idle := now.Sub(last); {
-		case idle < spin || quiet < parts:
+		case idle < spin || looks < looksOfAll:
 			continue
 		case idle < active && busy:
 			w.disarm()
-			shortest := nap
+			shortest := shortNap
 			if t.moving {
 				shortest = streamNap
 			}
 			l.nap(max(shortest, idle/napPart))
-			quiet, busy = 0, false
+			looks, busy = 0, false
 			continue
 		}
 		t.release()
@@ -377,7 +408,7 @@ func (l *loop) run() {
 			}
 		}
 		l.sleeping.Store(false)
-		quiet, busy = 0, false
+		looks, busy = 0, false
 	}
 }
 
@@ -393,7 +424,7 @@ func (l *loop) pids() (pids []int) {
 	return pids
 }
 
-// bytes returns how many bytes the port has sent and received.
+// bytes returns how many bytes the port has sent and received since it was opened.
 func (l *loop) bytes() uint64 {
 	if l.port == nil {
 		return 0
@@ -402,9 +433,9 @@ func (l *loop) bytes() uint64 {
 	return c.SentBytes + c.RecvBytes
 }
 
-// nap waits for a packet or the end of a short time. It does not notify the Go scheduler,
-// which would give the goroutine's processor to others, and would need a thread that
-// checks for this at short intervals.
+// nap waits for a packet, for a wake, or for d. It does not notify the Go scheduler, which would give
+// the goroutine's processor to other goroutines, and would need a thread that checks for this at short
+// intervals.
 func (l *loop) nap(d time.Duration) {
 	if announces(d, l.late) && l.near != nil && l.near.Sleep() {
 		return
@@ -419,7 +450,7 @@ func (l *loop) nap(d time.Duration) {
 	}
 }
 
-// tell tells the contexts that the thread was late by excess, if that is much.
+// tell tells the contexts that the thread was late by excess, if that is tooLate or more.
 func (l *loop) tell(excess time.Duration) {
 	if excess < tooLate {
 		return
@@ -434,10 +465,11 @@ func (l *loop) tell(excess time.Duration) {
 	}
 }
 
-// spin returns how long the goroutine looks without a pause after work. Where naps end late, that depends
-// on where the program runs that answers next. The program that rang last waits for an answer
-// itself, so it is one of the others, or the only one. On another processor it answers while the
-// thread looks. On the thread's own processor it answers during a nap, which should begin at once.
+// spin returns how long the goroutine polls without a pause after work. Where naps are dear, that depends
+// on where the program runs that answers next. The program that rang last waits for an answer itself, so
+// the next one to answer is another of the programs that had work lately. A program on another processor
+// answers while the thread polls. A program on the thread's own processor answers during a nap, which
+// should begin at once: the spin is 0.
 func (l *loop) spin(t *thread) time.Duration {
 	if l.late < dearInterrupt {
 		return spinTime
@@ -460,7 +492,7 @@ func (l *loop) spin(t *thread) time.Duration {
 	return spinTime
 }
 
-// announces reports whether packets in shared memory shall end a nap of length d.
+// announces reports whether packets in shared memory shall end a nap of length d, if naps end late by late.
 func announces(d, late time.Duration) bool { return d > unannounced || late < dearInterrupt }
 
 // lateness returns what loop.late becomes by a nap that took longer by excess. It moves to the median
@@ -473,8 +505,8 @@ func lateness(late, excess time.Duration) time.Duration {
 	return late + step
 }
 
-// sleep waits for a signal, a packet, a store under a watchpoint or the end of a time,
-// which is unbounded if it is negative. It reports whether something came.
+// sleep waits for a signal, a packet, a store under a watchpoint of w or, unless d is negative, for d. It
+// reports whether it ended before d was over. w may be nil.
 func (l *loop) sleep(w *watcher, d time.Duration) (came bool) {
 	if l.near != nil && l.near.Sleep() {
 		return true

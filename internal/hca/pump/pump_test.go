@@ -207,17 +207,17 @@ func TestAnnounces(t *testing.T) {
 			t.Errorf("%s, a nap of %v: announced %t, want %t", what, d, got, want)
 		}
 	}
-	check("before the first nap", nap, true)
+	check("before the first nap", shortNap, true)
 	naps(200, 4*time.Microsecond)
 	naps(10, time.Millisecond) // the thread waited for a processor
-	check("naps in time", nap, true)
+	check("naps in time", shortNap, true)
 	naps(200, 16*time.Microsecond)
-	check("late naps", nap, false)
+	check("late naps", shortNap, false)
 	check("late naps", unannounced+1, true)
 	naps(10, 0)
-	check("a few naps in time", nap, false)
+	check("a few naps in time", shortNap, false)
 	naps(200, 4*time.Microsecond)
-	check("naps in time again", nap, true)
+	check("naps in time again", shortNap, true)
 }
 
 // TestTellsLateness gives a loop naps that ended late by little and by much: its contexts are told of the second.
