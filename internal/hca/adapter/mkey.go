@@ -8,22 +8,27 @@ import (
 	"github.com/softmkey/softmkey/mkey"
 )
 
-// mkeyObject is the adapter's part of a memory key: which errors it reports. Programs make hundreds
-// of thousands of them.
+// mkeyObject is the adapter's part of a memory key: which signature errors it reports, and in which format.
+// Programs make hundreds of thousands of keys, so it is small.
+//
+// The driver counts the reports of a key that it has seen, modulo 2, and puts its count into the configurations
+// of the key. After a report the adapter makes no other one until that count has changed. A new key
+// counts as reported with 0: the first configuration with the count 1 allows a report.
 type mkeyObject struct {
 	ctx       *Context
 	eng       *engine.MKey // nil: the key is guest.region
 	guest     *guestKey    // nil: a program's key with a list
-	octowords uint32       // room of the list
+	octowords uint32       // room of the list, in units of 16 bytes
 	uid       uint16
 	mode      uint8 // prm.AccessMode*
 
-	logPage      uint8 // mu guards it and the following fields
-	mu           sync.Mutex
-	start        uint64
-	expected     bool // count of errors, modulo 2, that is reported next
-	reported     bool // count of errors reported, modulo 2
-	memory, wire reportFormat
+	mu sync.Mutex
+	// mu guards the following fields.
+	start         uint64       // address of the key's first byte
+	logPage       uint8        // log_page_size of the last layout
+	driverCount   bool         // the driver's count, modulo 2, in the last configuration that has one
+	reportedCount bool         // driverCount when an error was reported last
+	memory, wire  reportFormat // formats of the last configuration with a signature
 }
 
 // guestKey is the additional state of a guest's key, and of a program's key of a umem. A key for physical addresses
@@ -52,15 +57,15 @@ type reportFormat struct {
 	stride uint16 // bytes of a block and its field
 }
 
-// expect takes the expected count of a configuration.
-func (o *mkeyObject) expect(count bool) {
+// setDriverCount records the count of signature errors in a configuration.
+func (o *mkeyObject) setDriverCount(count bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.expected = count
+	o.driverCount = count
 }
 
-// configured records the signature attributes, which determine the format of a report.
-func (o *mkeyObject) configured(s *prm.SignatureBSF) {
+// setFormats records the signature attributes of a configuration, which determine the format of a report.
+func (o *mkeyObject) setFormats(s *prm.SignatureBSF) {
 	of := func(d *prm.SigDomain) reportFormat {
 		field := 4
 		if d.Type.IsT10() || d.Type == prm.SigCRC64 {
@@ -73,6 +78,7 @@ func (o *mkeyObject) configured(s *prm.SignatureBSF) {
 	o.memory, o.wire = of(&s.Memory), of(&s.Wire)
 }
 
+// format returns the report format of a domain.
 func (o *mkeyObject) format(d mkey.Domain) reportFormat {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -82,33 +88,35 @@ func (o *mkeyObject) format(d mkey.Domain) reportFormat {
 	return o.wire
 }
 
-// found counts an error and returns whether it is reported. Only one is, until the driver
-// expects the next.
-func (o *mkeyObject) found() bool {
+// takeReport returns whether an error that was found is to be reported: the first one since the driver's
+// count has changed.
+func (o *mkeyObject) takeReport() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.expected == o.reported {
+	if o.driverCount == o.reportedCount {
 		return false
 	}
-	o.reported = o.expected
+	o.reportedCount = o.driverCount
 	return true
 }
 
-// keyList reports whether the keys of an access mode have lists of other keys.
+// keyList reports whether a key of the access mode is a list of pieces of other keys.
 func keyList(mode uint8) bool { return mode == prm.AccessModeKLM || mode == prm.AccessModeKSM }
 
-// createMKey executes CREATE_MKEY.
+// createMKey executes CREATE_MKEY. The kernel of a guest may make keys of all modes. Programs, on the host or in
+// a guest, may make lists of other keys, and keys for the memory of a umem.
 func (c *Context) createMKey(x *prm.Call) error {
 	m := prm.ParseCreateMKey(x.In)
+	ofProgram := !c.guest || x.UID != 0
 	pd, err := c.pd(x, m.PD)
 	switch {
 	case err != nil:
 		return err
-	case (!c.guest || x.UID != 0) && m.Mode == prm.AccessModeMTT:
+	case ofProgram && m.Mode == prm.AccessModeMTT:
 		return c.createOnUmem(x, pd, &m)
 	case m.ListUmem:
 		return refuse(prm.CmdBadParam, synNotSupported, "a list in a umem is not supported")
-	case (!c.guest || x.UID != 0) && !keyList(m.Mode):
+	case ofProgram && !keyList(m.Mode):
 		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: memory of a umem, MTT (%d), and lists of keys are supported, KLM (%d) and KSM (%d)", m.Mode, prm.AccessModeMTT, prm.AccessModeKLM, prm.AccessModeKSM)
 	case m.Mode == prm.AccessModePA || m.Mode == prm.AccessModeMEMIC:
 		return c.createRegion(x, pd, &m)
@@ -128,8 +136,8 @@ func (c *Context) createMKey(x *prm.Call) error {
 	if m.Crypto {
 		a.Flags |= mkey.CryptoOffload
 	}
-	// A key has room for one set of attributes or for two. One set is that of crypto if the key has crypto, and of
-	// the signature otherwise; two are both.
+	// BSFOctowords is room for one set of attributes or for two. The first set is that of crypto if the key
+	// has crypto; the signature's is the second one then, and the first one otherwise.
 	if m.BSF && (!m.Crypto || m.BSFOctowords >= 2*prm.BSFSize/16) {
 		a.Flags |= mkey.BlockSignature
 	}
@@ -145,8 +153,8 @@ func (c *Context) createMKey(x *prm.Call) error {
 			o.octowords = uint32(a.MaxEntries) // UMRs with a longer list are refused before it is copied
 		}
 	}
-	// A key that is not free has its layout in the command. A program's key of length 0 has none: it gets its memory
-	// by a UMR.
+	// A key that is not free gets its layout by this command. An exception is a program's key of length 0, which
+	// gets its layout by a UMR.
 	if !m.Free && (c.guest || m.Len > 0) {
 		if err := o.configureKey(x, pd, &m); err != nil {
 			o.closeEngine()

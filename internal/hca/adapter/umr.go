@@ -302,7 +302,8 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 	return 0, nil
 }
 
-// beginUMR records the expected count of signature errors in a configuration that begins.
+// beginUMR records what a configuration that begins says about reports: the driver's count of signature errors, and the
+// formats. A layout is recorded if the configuration has one.
 func (q *QP) beginUMR(slot *sendSlot) {
 	s := &slot.conf
 	if slot.req.Op != rdma.WRConfigure && s.part == nil || s.object == nil {
@@ -312,21 +313,21 @@ func (q *QP) beginUMR(slot *sendSlot) {
 		s.object.layoutBegan(s, u)
 	}
 	if s.setSigErr {
-		s.object.expect(s.sigErr)
+		s.object.setDriverCount(s.sigErr)
 	}
 	if u := &slot.wqe.UMR; u.HasSignature {
-		s.object.configured(&u.Signature)
+		s.object.setFormats(&u.Signature)
 	}
 }
 
-// BadSignature implements engine.Front. It writes the report only if the key expects
-// another error: the driver says so in the key's next configuration.
+// BadSignature implements engine.Front. It writes the report unless the driver has not yet counted the
+// key's previous one: see mkeyObject.
 func (f *front) BadSignature(b *engine.BadSignature) {
 	q := (*QP)(f)
 	b.Key.Check() // makes the engine report the next bad block, too
 	o := lookup(q.ctx, q.ctx.mkeys, b.Key.Number()>>8)
 	rec := &b.Record
-	report := o != nil && o.found()
+	report := o != nil && o.takeReport()
 	cq := q.attr.SendCQ
 	if b.Recv {
 		cq = q.attr.RecvCQ
