@@ -108,7 +108,7 @@ func (c *Call) Inject(f *os.File, closeOnExec bool, gone func()) (int, error) {
 // Inject, or nil.
 func (c *Call) Injected(fd int) *os.File {
 	if ino, ok := inodeAt(c, int32(fd)); ok {
-		if t := c.s.files.find(ino); t != nil && t.file == nil {
+		if t := c.s.files.find(ino); t != nil && t.device == nil {
 			return t.d
 		}
 	}

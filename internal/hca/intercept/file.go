@@ -202,7 +202,7 @@ const fullLimit = 1 << 16
 func (s *Supervisor) duplicate(c *Call, closeOnExec bool) {
 	ino, ok := inodeAt(c, int32(c.n.Args[0]))
 	t := s.files.find(ino)
-	if !ok || t == nil || t.file == nil || c.n.Args[2] > uint64(fdRanges[0].first) && uint32(c.n.Nr) == unix.SYS_FCNTL {
+	if !ok || t == nil || t.device == nil || c.n.Args[2] > uint64(fdRanges[0].first) && uint32(c.n.Nr) == unix.SYS_FCNTL {
 		c.Continue()
 		return
 	}
@@ -232,7 +232,7 @@ func (s *Supervisor) fileOf(c *Call, fd int32) *openFile {
 	ino, ok := inodeAt(c, fd)
 	for ok {
 		if t := s.files.find(ino); t != nil {
-			return t.file
+			return t.device
 		}
 		// Another thread's mmap may have replaced the file meanwhile, whose inode
 		// was then forgotten.

@@ -178,8 +178,8 @@ func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
 		}
 	}
 	path, t := s.path(c, dir, addr)
-	if t != nil && t.file != nil && follow(flags) == 0 {
-		s.giveNodeStat(c, t.file.node, to)
+	if t != nil && t.device != nil && follow(flags) == 0 {
+		s.giveNodeStat(c, t.device.node, to)
 		return
 	}
 	if path == "" {
@@ -238,8 +238,8 @@ func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int,
 		path, node = f.path, f.node
 	} else if p, t := s.path(c, dir, addr); p != "" {
 		path, node = p, s.cfg.Node(p)
-	} else if t != nil && t.file != nil && follow(flags) == 0 {
-		path, node = t.file.path, t.file.node
+	} else if t != nil && t.device != nil && follow(flags) == 0 {
+		path, node = t.device.path, t.device.node
 	} else {
 		c.Continue()
 		return
@@ -288,8 +288,8 @@ func (s *Supervisor) accessPath(c *Call, dir int32, addr uint64, mode uint32) {
 
 func (s *Supervisor) readlinkPath(c *Call, dir int32, addr, to, size uint64) {
 	path, t := s.path(c, dir, addr)
-	if t != nil && t.file != nil {
-		s.giveLink(c, []byte(t.file.path), to, size)
+	if t != nil && t.device != nil {
+		s.giveLink(c, []byte(t.device.path), to, size)
 		return
 	}
 	if path == "" {

@@ -35,39 +35,45 @@ func withFD(d *os.File, use func(fd int) error) error {
 	return used
 }
 
-// tracked is a file that the supervisor shares with programs. A copy is an open file description of it in programs, which
-// ends when every descriptor and mapping of it is closed. The registry finds the end of the last copy: inotify reports
-// each copy that is opened or closed, without saying whose, and /proc says which processes hold the file.
+// tracked is a file that the supervisor shares with programs: a part of an open device, or a file with a function that
+// is called when no program has it any more. A copy is an open file description of the file in programs. It ends when
+// every descriptor and mapping of it is closed.
 type tracked struct {
-	d    *os.File // the supervisor's descriptor
-	ino  inode
-	file *openFile // the open device that the file is part of; nil: none
-	gone func()    // called after the last copy, if file is nil
+	d      *os.File // the supervisor's descriptor
+	ino    inode
+	device *openFile // the open device that the file is part of; nil: none
+	gone   func()    // called after the last copy, if device is nil
 
 	// registry.mu guards the following fields.
-	watch    int32 // inotify's number of the file
-	held     int   // copies given and not yet reported as closed
+	wd       int32 // inotify's watch descriptor of the file
 	given    int   // copies that the supervisor has ever opened for programs
+	giving   int   // those of them that are not yet in their program, so that /proc does not show them
+	open     int   // given, less the closes that inotify has reported
 	opens    int   // opens that inotify has ever reported
-	giving   int   // copies that are open here and not yet in their program, so that /proc does not show them
-	reopened bool  // opens > given: a program has opened the file through /proc/PID/fd, so that held is too low
+	reopened bool  // opens > given: a program has opened the file through /proc/PID/fd, so that t.open is too low
 	checking bool  // a goroutine of closedCopy calls verify
 	recheck  bool  // a copy was closed while checking, so that verify must be called once more
 }
 
-// registry holds the tracked files by their inodes.
+// registry holds the tracked files, and finds the end of the last copy of each. Three sources say when that may be:
+// inotify, which reports that a copy was opened or closed, but not by whom, and merges equal events; the end of a process
+// that opened a device; and, without inotify, a timer. A file whose counts do not settle it is looked for in /proc, which
+// shows the files of every process (verify).
 type registry struct {
-	notify *os.File      // inotify; nil: the user has no instance left, and /proc is read instead
+	notify *os.File      // inotify; nil: the user has no instance left
 	ended  chan struct{} // closed by close
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// mu guards the following fields.
 	byInode map[inode]*tracked
-	byWatch map[int32]*tracked
-	owners  map[int]*os.File // pidfds of the processes that opened a device
+	byWD    map[int32]*tracked // by tracked.wd
+	owners  map[int]*os.File   // pidfds of the processes that opened a device
 	closed  bool
-	ending  sync.WaitGroup
+
+	goroutines sync.WaitGroup // close waits for them
 }
 
+// open makes a registry usable. The caller starts watch.
 func (r *registry) open() error {
 	r.ended = make(chan struct{})
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -78,11 +84,11 @@ func (r *registry) open() error {
 	default:
 		return failure.New("run", failure.Errno(err, syscall.EIO), "no inotify: %v", err)
 	}
-	r.byInode, r.byWatch, r.owners = map[inode]*tracked{}, map[int32]*tracked{}, map[int]*os.File{}
+	r.byInode, r.byWD, r.owners = map[inode]*tracked{}, map[int32]*tracked{}, map[int]*os.File{}
 	return nil
 }
 
-// close releases every file.
+// close forgets every file, tells the owners, and waits for the registry's goroutines.
 func (r *registry) close() {
 	r.mu.Lock()
 	r.closed = true
@@ -98,7 +104,7 @@ func (r *registry) close() {
 	if r.notify != nil {
 		r.notify.Close()
 	}
-	r.ending.Wait()
+	r.goroutines.Wait()
 }
 
 // find returns the tracked file with the inode, or nil.
@@ -108,9 +114,10 @@ func (r *registry) find(ino inode) *tracked {
 	return r.byInode[ino]
 }
 
-// track adds a file to the registry: one that is part of an open device, or one with a function to call after its
-// last copy. A file that is tracked already stays as it is.
-func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, error) {
+// track adds a file to the registry: a part of device, or, if device is nil, a file after whose last copy gone is
+// called. A file that is tracked already stays as it is, and is returned. The error is EBADF if the registry or d is
+// closed, or that of inotify.
+func (r *registry) track(d *os.File, device *openFile, gone func()) (*tracked, error) {
 	var st unix.Stat_t
 	if err := withFD(d, func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
 		return nil, err
@@ -124,7 +131,7 @@ func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, err
 	if t := r.byInode[ino]; t != nil {
 		return t, nil
 	}
-	t := &tracked{d: d, ino: ino, file: file, gone: gone}
+	t := &tracked{d: d, ino: ino, device: device, gone: gone}
 	r.byInode[ino] = t
 	if r.notify == nil {
 		return t, nil
@@ -138,13 +145,13 @@ func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, err
 		delete(r.byInode, ino)
 		return nil, err
 	}
-	t.watch = int32(wd)
-	r.byWatch[t.watch] = t
+	t.wd = int32(wd)
+	r.byWD[t.wd] = t
 	return t, nil
 }
 
-// beginCopy counts a copy of t before the supervisor opens it. endCopy follows when the copy is in its program, or could
-// not be added to it; cancelCopy follows if it could not be opened.
+// beginCopy counts a copy of t before the supervisor opens it. endCopy follows when the program has the copy, or could
+// not be given it; cancelCopy follows if the copy could not be opened.
 func (r *registry) beginCopy(t *tracked) { r.count(t, 1, 1) }
 
 func (r *registry) endCopy(t *tracked) { r.count(t, 0, -1) }
@@ -154,15 +161,15 @@ func (r *registry) cancelCopy(t *tracked) { r.count(t, -1, -1) }
 func (r *registry) count(t *tracked, given, giving int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t.held += given
+	t.open += given
 	t.given += given
 	t.giving += giving
 }
 
-// watch reads inotify's events: a copy of a file was opened, or ended.
+// watch handles inotify's events until the registry is closed.
 func (r *registry) watch() {
 	if r.notify == nil {
-		r.scan()
+		r.watchByScans()
 		return
 	}
 	buf := make([]byte, 4096)
@@ -172,22 +179,22 @@ func (r *registry) watch() {
 			return
 		}
 		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
-			wd, mask, name := int32(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[12:])
+			wd, mask, nameLen := int32(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[12:])
 			if mask&unix.IN_OPEN != 0 {
 				r.openedCopy(wd)
 			} else {
 				r.closedCopy(wd)
 			}
-			b = b[min(len(b), unix.SizeofInotifyEvent+int(name)):]
+			b = b[min(len(b), unix.SizeofInotifyEvent+int(nameLen)):]
 		}
 	}
 }
 
-// scanEvery is the time between two looks at /proc where there is no inotify.
+// scanEvery is the time between two scans of /proc where there is no inotify.
 const scanEvery = 100 * time.Millisecond
 
-// scan is watch without inotify: it calls verify periodically, for the files of which programs got a copy.
-func (r *registry) scan() {
+// watchByScans is watch without inotify: it calls verify every scanEvery, for the files of which programs got a copy.
+func (r *registry) watchByScans() {
 	tick := time.NewTicker(scanEvery)
 	defer tick.Stop()
 	for {
@@ -196,50 +203,53 @@ func (r *registry) scan() {
 			return
 		case <-tick.C:
 		}
-		held := map[inode]*tracked{}
+		candidates := map[inode]*tracked{}
 		r.mu.Lock()
 		for ino, t := range r.byInode {
 			if t.given > 0 {
-				held[ino] = t
+				candidates[ino] = t
 			}
 		}
 		r.mu.Unlock()
-		if len(held) > 0 {
-			r.verify(held)
+		if len(candidates) > 0 {
+			r.verify(candidates)
 		}
 	}
 }
 
+// openedCopy handles the event that a copy was opened, by the supervisor or by a program.
 func (r *registry) openedCopy(wd int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if t := r.byWatch[wd]; t != nil {
+	if t := r.byWD[wd]; t != nil {
 		t.opens++
 		t.reopened = t.reopened || t.opens > t.given
 	}
 }
 
+// closedCopy handles the event that a copy was closed. It forgets the file if the counts say that this was the last one,
+// and they are right; otherwise a goroutine calls verify.
 func (r *registry) closedCopy(wd int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.byWatch[wd]
+	t := r.byWD[wd]
 	if t == nil {
 		return
 	}
-	if t.held--; t.held <= 0 && !t.reopened {
+	if t.open--; t.open <= 0 && !t.reopened {
 		r.forgetLocked(t)
 		return
 	}
-	// The counts are no proof in either direction: inotify merges equal events, so that held may be too high, and
-	// a program that has reopened the file makes it too low. /proc decides.
+	// t.open may be too high, because inotify merges equal events, and too low, if a program has reopened the file.
+	// /proc decides.
 	if t.checking {
 		t.recheck = true
 		return
 	}
 	t.checking = true
-	r.ending.Add(1)
+	r.goroutines.Add(1)
 	go func() {
-		defer r.ending.Done()
+		defer r.goroutines.Done()
 		for more := true; more; {
 			r.verify(map[inode]*tracked{t.ino: t})
 			r.mu.Lock()
@@ -250,42 +260,42 @@ func (r *registry) closedCopy(wd int32) {
 	}()
 }
 
-// verify forgets those files of left that no process holds, by what /proc shows. A file of which a copy was given
-// meanwhile stays: the process that has it may have been looked at before.
-func (r *registry) verify(left map[inode]*tracked) {
-	before := map[*tracked]int{}
+// verify forgets those of the candidates that no process holds, by what /proc shows; it changes the map. A file of which
+// a copy was given during the call stays, too: the process that got it may have been examined before.
+func (r *registry) verify(candidates map[inode]*tracked) {
+	given := map[*tracked]int{} // tracked.given at the beginning
 	r.mu.Lock()
 	owners := map[int]bool{}
-	for ino, t := range left {
+	for ino, t := range candidates {
 		if r.byInode[ino] != t || t.giving > 0 {
-			delete(left, ino)
+			delete(candidates, ino)
 			continue
 		}
-		before[t] = t.given
-		if t.file != nil {
-			owners[t.file.owner] = true
+		given[t] = t.given
+		if t.device != nil {
+			owners[t.device.owner] = true
 		}
 	}
 	r.mu.Unlock()
 	for pid := range owners { // checked first: the process that opened a file usually holds it
-		held(pid, left)
+		removeHeld(pid, candidates)
 	}
-	if len(left) == 0 {
+	if len(candidates) == 0 {
 		return
 	}
 	for _, pid := range descendants(os.Getpid()) {
-		held(pid, left)
+		removeHeld(pid, candidates)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for ino, t := range left {
-		if r.byInode[ino] == t && t.given == before[t] {
+	for ino, t := range candidates {
+		if r.byInode[ino] == t && t.given == given[t] {
 			r.forgetLocked(t)
 		}
 	}
 }
 
-// forget removes t from the registry: no program got a copy of it.
+// forget removes t from the registry, as after its last copy. Its callers gave no program a copy.
 func (r *registry) forget(t *tracked) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -294,19 +304,19 @@ func (r *registry) forget(t *tracked) {
 	}
 }
 
-// forgetLocked removes t from the registry and starts a goroutine that tells the owner: a device by Unmapped, and by
-// Released if it was its last file; otherwise t.gone.
+// forgetLocked removes t from the registry, and starts a goroutine that tells the owner of the file. A device is told by
+// Unmapped unless t is its descriptor, and by Released if t was its last file. Otherwise t.gone is called.
 func (r *registry) forgetLocked(t *tracked) {
 	if r.notify != nil {
-		unix.InotifyRmWatch(int(r.notify.Fd()), uint32(t.watch))
-		delete(r.byWatch, t.watch)
+		unix.InotifyRmWatch(int(r.notify.Fd()), uint32(t.wd))
+		delete(r.byWD, t.wd)
 	}
 	delete(r.byInode, t.ino)
 	tell := t.gone
-	if f := t.file; f != nil {
+	if f := t.device; f != nil {
 		last := true
 		for _, other := range r.byInode {
-			last = last && other.file != f
+			last = last && other.device != f
 		}
 		tell = func() {
 			if t.d != f.Descriptor() {
@@ -317,9 +327,9 @@ func (r *registry) forgetLocked(t *tracked) {
 			}
 		}
 	}
-	r.ending.Add(1)
+	r.goroutines.Add(1)
 	go func() {
-		defer r.ending.Done()
+		defer r.goroutines.Done()
 		tell()
 	}()
 }
@@ -334,7 +344,7 @@ func (s *Supervisor) watchProcess(c *Call) *os.File {
 		return nil
 	}
 	if p := r.owners[pid]; p != nil && !readable(p) && c.Alive() {
-		return p
+		return p // watched already
 	}
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -346,29 +356,28 @@ func (s *Supervisor) watchProcess(c *Call) *os.File {
 		return nil
 	}
 	r.owners[pid] = p // in the place of an ended process that had the same number
-	r.ending.Add(1)
+	r.goroutines.Add(1)
 	go func() {
-		defer r.ending.Done()
+		defer r.goroutines.Done()
 		awaitReadable(p)
 		r.orphaned(pid, p)
 	}()
 	return p
 }
 
-// readable reports whether a descriptor is readable, as that of a process that has ended is.
+// readable reports whether a descriptor is readable. A pidfd is if its process has ended.
 func readable(f *os.File) bool {
-	ended := false
+	ready := false
 	withFD(f, func(fd int) error {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		n, _ := unix.Poll(p, 0)
-		ended = n > 0
+		ready = n > 0
 		return nil
 	})
-	return ended
+	return ready
 }
 
-// awaitReadable waits until the descriptor, which is not blocking, is readable or
-// closed.
+// awaitReadable waits until the descriptor, which is not blocking, is readable or closed.
 func awaitReadable(f *os.File) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -384,26 +393,26 @@ func awaitReadable(f *os.File) {
 // orphaned handles the end of a process: it forgets the files of the devices that the process opened, unless another
 // process holds them. p is the pidfd of the process.
 func (r *registry) orphaned(pid int, p *os.File) {
-	left := map[inode]*tracked{}
+	candidates := map[inode]*tracked{}
 	r.mu.Lock()
 	p.Close()
 	if r.owners[pid] == p {
 		delete(r.owners, pid)
 	}
 	for ino, t := range r.byInode {
-		if t.file != nil && t.file.process == p {
-			left[ino] = t
+		if t.device != nil && t.device.process == p {
+			candidates[ino] = t
 			if !r.closed {
-				t.file.OwnerEnded()
+				t.device.OwnerEnded()
 			}
 		}
 	}
 	r.mu.Unlock()
-	r.verify(left)
+	r.verify(candidates)
 }
 
-// held removes from left the inodes of the files that a process has open or mapped.
-func held(pid int, left map[inode]*tracked) {
+// removeHeld removes from candidates the files that a process has open or mapped.
+func removeHeld(pid int, candidates map[inode]*tracked) {
 	if pid = living(pid); pid == 0 {
 		return
 	}
@@ -412,13 +421,13 @@ func held(pid int, left map[inode]*tracked) {
 	for _, e := range entries {
 		var st unix.Stat_t
 		if unix.Stat(folder+"/"+e.Name(), &st) == nil {
-			delete(left, inodeOf(&st))
+			delete(candidates, inodeOf(&st))
 		}
 	}
 	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	for ino := range left {
+	for ino := range candidates {
 		if hasInode(maps, ino) {
-			delete(left, ino)
+			delete(candidates, ino)
 		}
 	}
 }

@@ -47,9 +47,9 @@ func (s *Supervisor) reopen(c *Call, t *tracked, flags int) {
 	switch {
 	case flags&(unix.O_PATH|unix.O_NOFOLLOW) != 0: // of the link in /proc
 		c.Continue()
-	case t.file == nil:
+	case t.device == nil:
 		c.Fail(unix.ENXIO)
 	default:
-		go s.openNode(c, t.file.path, t.file.node, flags)
+		go s.openNode(c, t.device.path, t.device.node, flags)
 	}
 }

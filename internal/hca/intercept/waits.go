@@ -29,8 +29,8 @@ func (s *Supervisor) waits(c *Call) {
 	s.slow.any.Store(true)
 	var open []*openFile
 	for _, t := range r.byInode {
-		if t.file != nil && t.file.owner == pid && t.d == t.file.Descriptor() {
-			open = append(open, t.file)
+		if t.device != nil && t.device.owner == pid && t.d == t.device.Descriptor() {
+			open = append(open, t.device)
 		}
 	}
 	r.mu.Unlock()
