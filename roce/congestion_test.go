@@ -120,3 +120,14 @@ func TestOneController(t *testing.T) {
 		})
 	}
 }
+
+// TestNotifiedModel notifies a window whose controller is the model of the path: the rate of the model falls as the limit does.
+func TestNotifiedModel(t *testing.T) {
+	w := window{pacing: true}
+	w.init(firstWindow)
+	w.measured(1, longRTT)
+	w.path.phase, w.path.rates[1] = cruising, 0.4
+	if limit := w.controller().notified(2, longRTT, 100_000); limit != 50_000 || w.path.rate() != 0.2 {
+		t.Errorf("limit %d, want 50000; rate %v, want 0.2", limit, w.path.rate())
+	}
+}

@@ -388,6 +388,15 @@ func TestRequester(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	})
+	t.Run("goes back when an answer to a later request shows that a response was lost", func(t *testing.T) {
+		for _, syndrome := range []wire.Syndrome{wire.RNR(1), wire.NAKRemoteAccess} {
+			l := requester(t, pairOptions{})
+			l.post(0, read(10), &Work{Op: rdma.WRSend, Src: &source{b: data}, Length: 5})
+			l.sent()
+			l.expect(l.give(pkt(wire.Acknowledge, 0xffffff, false, 0, aeth(syndrome))), "RDMA READ Request 16777214 A va 8 key 1 len 10; SEND Only 16777215 A 5 bytes")
+			l.m.statuses()
+		}
+	})
 	t.Run("ignores answers to nothing", func(t *testing.T) {
 		l := requester(t, pairOptions{})
 		l.expect(l.give(ack(0xfffffe), ack(0xfffffd), ack(5)), "")
