@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/softmkey/softmkey/internal/tool/device/devicetest"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
@@ -19,7 +20,7 @@ import (
 // attempt copies src and returns the result.
 func attempt(t *testing.T, terms keyplan.Terms, sc SenderConfig, rc ReceiverConfig) (*keyplan.Plan, *Outcome, *Outcome, error) {
 	t.Helper()
-	a, b := devices(t)
+	a, b := devicetest.Pair(t)
 	return attemptOn(t, timeout(t), a, b, terms, sc, rc)
 }
 
@@ -45,7 +46,7 @@ func attemptOn(t *testing.T, ctx context.Context, a, b *verbs.Device, terms keyp
 func TestFlip(t *testing.T) {
 	data := random(1, 100_000)
 	for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
-		a, b := devices(t)
+		a, b := devicetest.Pair(t)
 		for _, at := range []int{0, 511, 512, 515, 519, 520, 16640, 50_000, 101_399} {
 			for _, terms := range []keyplan.Terms{
 				{Wire: "t10dif:512,app=0x1234,ref=0xFFFFFFF0", PeerMem: "crc32c"},
@@ -210,7 +211,7 @@ func TestInterrupt(t *testing.T) {
 			}
 			cancel(stopped)
 		}()
-		a, b := devices(t)
+		a, b := devicetest.Pair(t)
 		committed := false
 		_, _, _, err := attemptOn(t, ctx, a, b, keyplan.Terms{Op: op}, SenderConfig{Src: src, Flip: -1},
 			ReceiverConfig{Dst: io.Discard, Commit: func() error { committed = true; return nil }})

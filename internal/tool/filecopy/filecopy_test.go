@@ -14,33 +14,13 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/tool/device/devicetest"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/keyplan/plantest"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
-	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 	"github.com/softmkey/softmkey/xts"
 )
-
-// devices returns two devices on an in-process network.
-func devices(t testing.TB) (a, b *verbs.Device) {
-	t.Helper()
-	na, nb := inproc.Pair(nil)
-	var devs [2]*verbs.Device
-	for i, conn := range []*inproc.Conn{na, nb} {
-		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := dev.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		devs[i] = dev
-	}
-	return devs[0], devs[1]
-}
 
 // timeout ends a test that hangs. No result depends on it.
 func timeout(t testing.TB) context.Context {
@@ -155,7 +135,7 @@ func rx(t testing.TB, o *mkeytest.Oracle, b []byte) []byte {
 func TestEveryKey(t *testing.T) {
 	for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
 		t.Run(op, func(t *testing.T) {
-			a, b := devices(t)
+			a, b := devicetest.Pair(t)
 			for i, row := range plantest.Rows {
 				terms := row.Terms
 				terms.Op = op
@@ -224,7 +204,7 @@ func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *keyplan.Plan, 
 
 // TestSourceChanges copies files that become shorter or longer during the copy.
 func TestSourceChanges(t *testing.T) {
-	a, b := devices(t)
+	a, b := devicetest.Pair(t)
 	plan, err := keyplan.New(keyplan.Terms{Wire: "t10dif"}, 16<<10)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/tool/device/devicetest"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -70,7 +71,7 @@ func attack(t *testing.T, terms keyplan.Terms, victimSends bool, f func(a attack
 	if err != nil {
 		t.Fatal(err)
 	}
-	da, db := devices(t)
+	da, db := devicetest.Pair(t)
 	var victim Peer
 	var own keyplan.Side
 	if victimSends {
@@ -240,7 +241,7 @@ func TestHostileReceiver(t *testing.T) {
 // TestVanishedPeer checks that a copy ends when the other side disappears.
 func TestVanishedPeer(t *testing.T) {
 	for _, sends := range []bool{false, true} {
-		a, b := devices(t)
+		a, b := devicetest.Pair(t)
 		p, err := keyplan.New(keyplan.Terms{}, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -10,11 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/device/devicetest"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
-	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/verbs"
 )
 
 // TestHostileClient sends messages to a server that no correct client sends. The server
@@ -51,12 +50,7 @@ func TestHostileClient(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			a, b := inproc.Pair(nil)
-			defer b.Close()
-			dev, err := verbs.Open(a.LocalAddr().Addr(), &verbs.Options{Conn: a})
-			if err != nil {
-				t.Fatal(err)
-			}
+			dev, _ := devicetest.Pair(t)
 			here, there := net.Pipe()
 			served := make(chan error, 1)
 			go func() {
@@ -79,9 +73,6 @@ func TestHostileClient(t *testing.T) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
 			here.Close()
-			if err := dev.Close(); err != nil {
-				t.Error(err)
-			}
 		})
 	}
 }
@@ -92,7 +83,7 @@ func TestHostileClient(t *testing.T) {
 func TestSideBySide(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	devs := devices(t)
+	dev, peer := devicetest.Pair(t)
 	l, err := rendezvous.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +91,7 @@ func TestSideBySide(t *testing.T) {
 	served := make(chan error, 1)
 	refused := make(chan error, 10)
 	// The devices of this test have addresses in another network.
-	server := Server{Dev: devs[1], PeerDevice: devs[0].Addr()}
+	server := Server{Dev: peer, PeerDevice: dev.Addr()}
 	go func() { served <- server.Serve(ctx, l, func(_ net.Addr, err error) { refused <- err }) }()
 	dial := func() *jsonline.Conn {
 		c, err := rendezvous.Dial(ctx, l.Addr().String(), netip.Addr{}, 0)
@@ -119,7 +110,7 @@ func TestSideBySide(t *testing.T) {
 		t.Error(err)
 	}
 	leaving := dial()
-	if _, err := NewClient(ctx, leaving, devs[0], ClientOptions{}); err != nil {
+	if _, err := NewClient(ctx, leaving, dev, ClientOptions{}); err != nil {
 		t.Error(err)
 	}
 	leaving.Close()
@@ -127,7 +118,7 @@ func TestSideBySide(t *testing.T) {
 	cs := Case{Test: Bandwidth, Op: Write, Key: "plain", Size: 64, Depth: 8, QPs: 1}
 	// A server that claims another address is refused.
 	doubting := dial()
-	c, err := NewClient(ctx, doubting, devs[0], ClientOptions{})
+	c, err := NewClient(ctx, doubting, dev, ClientOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +128,7 @@ func TestSideBySide(t *testing.T) {
 	doubting.Close()
 
 	conn := dial()
-	if c, err = NewClient(ctx, conn, devs[0], ClientOptions{PeerDevice: devs[1].Addr()}); err != nil {
+	if c, err = NewClient(ctx, conn, dev, ClientOptions{PeerDevice: peer.Addr()}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Run(ctx, cs, Limit{Messages: 100}); err != nil {

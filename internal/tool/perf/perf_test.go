@@ -6,43 +6,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/device/devicetest"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
-	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/verbs"
 )
-
-// devices returns two devices on an in-process network.
-func devices(t testing.TB) (devs [2]*verbs.Device) {
-	t.Helper()
-	a, b := inproc.Pair(nil)
-	for i, conn := range []*inproc.Conn{a, b} {
-		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := dev.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		devs[i] = dev
-	}
-	return devs
-}
 
 // pair returns a client whose server is in this process.
 func pair(t testing.TB) (context.Context, *Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	devs := devices(t)
+	a, b := devicetest.Pair(t)
 	here, there := net.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- (&Server{Dev: devs[1]}).ServeConn(ctx, jsonline.New(there))
+		done <- (&Server{Dev: b}).ServeConn(ctx, jsonline.New(there))
 	}()
-	c, err := NewClient(ctx, jsonline.New(here), devs[0], ClientOptions{})
+	c, err := NewClient(ctx, jsonline.New(here), a, ClientOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
