@@ -2,7 +2,6 @@ package verbs_test
 
 import (
 	"bytes"
-	"net/netip"
 	"testing"
 
 	"github.com/softmkey/softmkey/roce/inproc"
@@ -22,18 +21,10 @@ func TestPayload(t *testing.T) {
 		{"standard peer", func(e verbs.Endpoint) verbs.Endpoint { e.Caps = 0; return e }, 14},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			network := inproc.NewNetwork(&inproc.Options{MTU: 1500})
-			var sides [2]*side
-			for i, addr := range []string{"10.0.0.1:4791", "10.0.0.2:4791"} {
-				conn, err := network.Listen(netip.MustParseAddrPort(addr))
-				if err != nil {
-					t.Fatal(err)
-				}
-				sides[i] = openSideOn(t, conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}, verbs.QPAttr{})
-			}
-			a, b := sides[0], sides[1]
-			for i, s := range sides {
-				if err := s.qp.Connect(test.peer(sides[1-i].qp.Endpoint()), nil); err != nil {
+			a, b := inprocSides(t, &inproc.Options{MTU: 1500}, verbs.Options{})
+			for _, ends := range [][2]*side{{a, b}, {b, a}} {
+				s, peer := ends[0], ends[1]
+				if err := s.qp.Connect(test.peer(peer.qp.Endpoint()), nil); err != nil {
 					t.Fatal(err)
 				}
 				if m := s.qp.Query().PathMTU; m != verbs.MTU1024 {

@@ -81,10 +81,11 @@ func TestPolling(t *testing.T) {
 	}
 }
 
-// inprocPair is pair over an in-process network, for devices with options.
-func inprocPair(t *testing.T, o verbs.Options) (a, b *side) {
-	network := inproc.NewNetwork(nil)
-	sides := make([]*side, 2)
+// inprocSides returns two sides over an in-process network, which are not connected.
+func inprocSides(t *testing.T, n *inproc.Options, o verbs.Options) (a, b *side) {
+	t.Helper()
+	network := inproc.NewNetwork(n)
+	var sides [2]*side
 	for i, addr := range []string{"10.0.0.1:4791", "10.0.0.2:4791"} {
 		conn, err := network.Listen(netip.MustParseAddrPort(addr))
 		if err != nil {
@@ -93,7 +94,12 @@ func inprocPair(t *testing.T, o verbs.Options) (a, b *side) {
 		o.Conn = conn
 		sides[i] = openSideOn(t, conn.LocalAddr().Addr(), &o, verbs.QPAttr{MaxInlineData: 512})
 	}
-	a, b = sides[0], sides[1]
+	return sides[0], sides[1]
+}
+
+// inprocPair is pair over an in-process network, for devices with options.
+func inprocPair(t *testing.T, o verbs.Options) (a, b *side) {
+	a, b = inprocSides(t, nil, o)
 	for _, e := range []error{a.qp.Connect(b.qp.Endpoint(), patient), b.qp.Connect(a.qp.Endpoint(), patient)} {
 		if e != nil {
 			t.Fatal(e)
