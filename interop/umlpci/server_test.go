@@ -9,8 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/pci/transport"
+	"github.com/softmkey/softmkey/internal/hca/pci/transport/transporttest"
 )
 
 const (
@@ -28,38 +27,11 @@ const (
 	msixControl = 0x62
 )
 
-// fakeDevice is a device with registers that keep what is written.
-type fakeDevice struct {
-	mu     sync.Mutex // the test and the server use the device
-	config [transport.ConfigSize]byte
-	bar    [1 << 16]byte
-	resets int
-	mem    *guestmem.Map
-	irq    transport.Interrupts
-}
-
-func newDevice() *fakeDevice {
-	d := &fakeDevice{}
-	d.config[0x34], d.config[0x40], d.config[0x41], d.config[0x60] = 0x40, 0x10, 0x60, capMSIX // PCIe, then MSI-X
-	le.PutUint32(d.config[0x64:], tableOffset)
+func newDevice() *transporttest.Device {
+	d := &transporttest.Device{}
+	d.Config[0x34], d.Config[0x40], d.Config[0x41], d.Config[0x60] = 0x40, 0x10, 0x60, capMSIX // PCIe, then MSI-X
+	le.PutUint32(d.Config[0x64:], tableOffset)
 	return d
-}
-
-func (d *fakeDevice) do(f func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	f()
-}
-
-func (d *fakeDevice) ReadConfig(off int, b []byte)  { d.do(func() { copy(b, d.config[off:]) }) }
-func (d *fakeDevice) WriteConfig(off int, b []byte) { d.do(func() { copy(d.config[off:], b) }) }
-func (d *fakeDevice) ReadBAR(off uint64, b []byte)  { d.do(func() { copy(b, d.bar[off:]) }) }
-func (d *fakeDevice) WriteBAR(off uint64, b []byte) { d.do(func() { copy(d.bar[off:], b) }) }
-func (d *fakeDevice) BARSize() uint64               { return uint64(len(d.bar)) }
-func (d *fakeDevice) Vectors() int                  { return 4 }
-func (d *fakeDevice) Reset()                        { d.do(func() { d.resets++ }) }
-func (d *fakeDevice) Attach(m *guestmem.Map, irq transport.Interrupts) {
-	d.do(func() { d.mem, d.irq = m, irq })
 }
 
 // The kernel's memory: for each queue the descriptors, the available and the used ring, then buffers.
@@ -75,7 +47,7 @@ const (
 type kernel struct {
 	t       testing.TB
 	conn    *net.UnixConn
-	dev     *fakeDevice
+	dev     *transporttest.Device
 	done    chan error
 	refused chan error
 	file    int
@@ -88,20 +60,7 @@ type kernel struct {
 }
 
 func newKernel(t testing.TB) *kernel {
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket, err := l.AcceptUnix()
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, socket := transporttest.Sockets(t)
 	k := &kernel{t: t, conn: conn, dev: newDevice(), done: make(chan error, 1), refused: make(chan error, 100)}
 	go func() {
 		k.done <- Serve(context.Background(), socket, k.dev, func(err error) {
@@ -111,6 +70,7 @@ func newKernel(t testing.TB) *kernel {
 			}
 		})
 	}()
+	var err error
 	if k.file, err = unix.MemfdCreate("kernel", unix.MFD_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
@@ -132,6 +92,12 @@ func newKernel(t testing.TB) *kernel {
 	}
 	t.Cleanup(k.close)
 	return k
+}
+
+// raise raises an interrupt of the device.
+func (k *kernel) raise(vector int) {
+	_, irq, _ := k.dev.Attached()
+	irq.Raise(vector)
 }
 
 func (k *kernel) close() {
@@ -309,9 +275,9 @@ func TestConversation(t *testing.T) {
 	// Vector 2 is described, first masked.
 	const entry = tableOffset + 2*entrySize
 	k.write(opBARWrite, entry, append(words(0xa0000), 77, 0, 0, 0))
-	k.dev.irq.Raise(2) // not enabled
+	k.raise(2) // not enabled
 	k.write(opConfigWrite, msixControl, []byte{0, 0x80})
-	k.dev.irq.Raise(2) // masked: it waits
+	k.raise(2) // masked: it waits
 	room := k.add(interruptQueue, nil, 20)
 	k.write(opBARWrite, entry+12, make([]byte, 4))
 	if v := k.interrupt(room); v != 77 {
@@ -321,8 +287,8 @@ func TestConversation(t *testing.T) {
 		t.Errorf("the table holds %x", got)
 	}
 	// Without a buffer, interrupts wait.
-	k.dev.irq.Raise(2)
-	k.dev.irq.Raise(2)
+	k.raise(2)
+	k.raise(2)
 	if v := k.interrupt(k.add(interruptQueue, nil, 20)); v != 77 {
 		t.Errorf("interrupt %d", v)
 	}
@@ -332,10 +298,11 @@ func TestConversation(t *testing.T) {
 	}
 
 	k.close()
-	if k.dev.resets != 1 {
-		t.Errorf("%d resets", k.dev.resets)
+	mem, _, resets := k.dev.Attached()
+	if resets != 1 {
+		t.Errorf("%d resets", resets)
 	}
-	if err := k.dev.mem.Read(base, make([]byte, 1)); !errors.Is(err, syscall.EFAULT) {
+	if err := mem.Read(base, make([]byte, 1)); !errors.Is(err, syscall.EFAULT) {
 		t.Errorf("reading the memory of a kernel that has gone: %v", err)
 	}
 	if after := descriptors(t); after != before {
@@ -395,7 +362,7 @@ func TestBlockingDescriptors(t *testing.T) {
 	}
 	k.write(opBARWrite, tableOffset, append(words(0xa0000), 77, 0, 0, 0, 0, 0, 0, 0))
 	k.write(opConfigWrite, msixControl, []byte{0, 0x80})
-	k.dev.irq.Raise(0)
+	k.raise(0)
 	if v := k.interrupt(k.add(interruptQueue, nil, 20)); v != 77 {
 		t.Errorf("interrupt %d", v)
 	}

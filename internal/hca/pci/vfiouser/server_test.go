@@ -9,79 +9,26 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
-	"sync"
-
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
-	"github.com/softmkey/softmkey/internal/hca/pci/transport"
+	"github.com/softmkey/softmkey/internal/hca/pci/transport/transporttest"
 )
-
-// fakeDevice is a device with registers that keep what is written.
-type fakeDevice struct {
-	mu     sync.Mutex // the test and the server use the device
-	config [transport.ConfigSize]byte
-	bar    [1 << 16]byte
-	resets int
-	mem    *guestmem.Map
-	irq    transport.Interrupts
-}
-
-func (d *fakeDevice) ReadConfig(off int, b []byte)  { copy(b, d.config[off:]) }
-func (d *fakeDevice) WriteConfig(off int, b []byte) { copy(d.config[off:], b) }
-func (d *fakeDevice) ReadBAR(off uint64, b []byte)  { copy(b, d.bar[off:]) }
-func (d *fakeDevice) WriteBAR(off uint64, b []byte) { copy(d.bar[off:], b) }
-func (d *fakeDevice) BARSize() uint64               { return uint64(len(d.bar)) }
-func (d *fakeDevice) Vectors() int                  { return 4 }
-
-func (d *fakeDevice) Reset() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.resets++
-}
-
-func (d *fakeDevice) Attach(m *guestmem.Map, irq transport.Interrupts) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.mem, d.irq = m, irq
-}
-
-// attached returns the arguments of Attach, and the number of resets.
-func (d *fakeDevice) attached() (*guestmem.Map, transport.Interrupts, int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.mem, d.irq, d.resets
-}
 
 // client is the monitor's side of a connection.
 type client struct {
 	t    testing.TB
 	conn *net.UnixConn
-	dev  *fakeDevice
+	dev  *transporttest.Device
 	done chan error
 	id   uint16
 }
 
 func newClient(t testing.TB) *client {
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket, err := l.AcceptUnix()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &client{t: t, conn: conn, dev: &fakeDevice{}, done: make(chan error, 1)}
+	conn, socket := transporttest.Sockets(t)
+	c := &client{t: t, conn: conn, dev: &transporttest.Device{}, done: make(chan error, 1)}
 	go func() { c.done <- Serve(context.Background(), socket, c.dev, nil) }()
 	t.Cleanup(c.close)
 	return c
@@ -180,7 +127,7 @@ func TestConversation(t *testing.T) {
 		t.Errorf("DEVICE_GET_IRQ_INFO: %x, %v", b, errno)
 	}
 
-	mem, irq, _ := c.dev.attached()
+	mem, irq, _ := c.dev.Attached()
 	fd := memfd(t, 1<<16)
 	if _, errno := c.call(cmdDMAMap, numbers(32, 3, uint64(0x1000), uint64(0x100000), uint64(0x2000)), fd); errno != 0 {
 		t.Fatalf("DMA_MAP: %v", errno)
@@ -233,7 +180,7 @@ func TestConversation(t *testing.T) {
 	if _, errno := c.call(cmdDeviceReset, nil); errno != 0 {
 		t.Errorf("DEVICE_RESET: %v", errno)
 	}
-	if _, _, resets := c.dev.attached(); resets != 1 {
+	if _, _, resets := c.dev.Attached(); resets != 1 {
 		t.Errorf("%d resets", resets)
 	}
 }
@@ -285,7 +232,7 @@ func TestFullEventfd(t *testing.T) {
 	if _, err := unix.Write(event, le.AppendUint64(nil, ^uint64(1))); err != nil {
 		t.Fatal(err)
 	}
-	_, irq, _ := c.dev.attached()
+	_, irq, _ := c.dev.Attached()
 	for range 2 {
 		irq.Raise(0)
 	}
@@ -313,7 +260,7 @@ func TestClientGoes(t *testing.T) {
 		}
 	}
 	c.close()
-	mem, _, resets := c.dev.attached()
+	mem, _, resets := c.dev.Attached()
 	if resets != 1 {
 		t.Errorf("%d resets", resets)
 	}
