@@ -128,7 +128,7 @@ func decryptBlock(t cpu.Tier, keys *roundKeys, rounds uint64, b *[BlockSize]byte
 
 func derive(t cpu.Tier, s *schedule) {
 	if t == cpu.AVX512 {
-		s.shifts = cpu.MultipliesOnAESPorts()
+		s.shifts = cpu.MultipliesOnAESPorts() && (s.rounds == 10 || !cpu.MultipliesBesideAES())
 		widen(&s.wide[0], &s.enc1[0], &s.enc1[s.rounds])
 		widen(&s.wide[1], &s.dec1[0], &s.dec1[s.rounds])
 	}
@@ -163,12 +163,15 @@ func widen(wide *[7][64]byte, first, last *[16]byte) {
 	}
 }
 
+// longUnit is the size of data units from which on cpu.MultipliesBesideAES holds for AES-128.
+const longUnit = 4096
+
 // cryptRun calls the assembly. The calls are direct, because a call through a variable
 // would move the run to the heap.
 func cryptRun(t cpu.Tier, s *schedule, decrypt bool, r *run) {
 	short := s.rounds == 10 // AES-128
 	switch {
-	case t == cpu.AVX512 && s.shifts:
+	case t == cpu.AVX512 && s.shifts && (r.unit < longUnit || !cpu.MultipliesBesideAES()):
 		switch {
 		case short && !decrypt:
 			encrypt128AVX512Shifts(s, r)
