@@ -42,7 +42,7 @@ func (f Format) storageBits() int {
 	return max(f.StorageBits, least)
 }
 
-// refBits returns the bits of the reference tag of an NVMe type.
+// refBits returns the number of bits of the reference tag of an NVMe type.
 func (f Format) refBits() int {
 	_, _, both := f.Type.storageRange()
 	return both - f.storageBits()
@@ -141,7 +141,7 @@ type nvmeField struct {
 	typ     Type
 	at      int  // offset in the metadata
 	width   int  // bytes of the field; 0: the side has no NVMe type
-	refBits uint // bits of the reference tag
+	refBits uint // number of bits of the reference tag
 }
 
 func (f Format) nvmeField() nvmeField {

@@ -40,9 +40,9 @@ var removedKey = new(keyEntry)
 // smallestKeyTable is the number of slots of a table with few keys, a power of two.
 const smallestKeyTable = 1 << 6
 
-// add puts an entry in under a number with tag 0: the one with the index prefer if that is
-// free and not 0, or else a new one. prepare is called with the number first: from then on
-// lookups on any goroutine may find the entry.
+// add enters e under a number with tag 0: the number with the index prefer if that is free and not 0, or
+// else a random one. prepare is called with the number before e is entered, because lookups on any goroutine
+// may find e afterwards. The error is that of prepare, or ENOMEM if MaxKeys keys exist.
 func (t *keyTable) add(e keyEntry, prefer uint32, prepare func(number uint32) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -103,8 +103,8 @@ func (d *Device) Attr() Attr {
 	}
 }
 
-// Caps returns the capabilities for QUERY_HCA_CAP. A signature whose known-answer test
-// failed is not there: the driver knows T10-DIF and CRC32 only together.
+// Caps returns the capabilities for QUERY_HCA_CAP. A signature whose known-answer test failed is not among
+// them. T10-DIF and CRC32 share one capability, so both are missing if one has failed.
 func (d *Device) Caps() *prm.Caps {
 	t := d.eng.Tests()
 	c := &prm.Caps{

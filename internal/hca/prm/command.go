@@ -76,12 +76,12 @@ func StatusOf(out []byte) (CommandStatus, uint32) {
 // CommandHeaderSize bytes.
 type Call struct {
 	Command Command
-	Mod     uint16
+	Mod     uint16 // op_mod, whose meaning depends on Command
 	UID     uint16 // the user that the command is executed for; 0: the owner of the context
 	In, Out []byte
 }
 
-// May reports whether the caller may use an object that a command of owner made.
+// May reports whether the caller may use an object. owner is the UID of the command that made it.
 func (x *Call) May(owner uint16) bool { return x.UID == 0 || x.UID == owner }
 
 // Destruction is a command that destroys an object. It names an object among all that commands made.

@@ -23,10 +23,12 @@ type Config struct {
 	// Warn is called with the reason why the program does not get something; it must not block.
 	Warn func(error)
 
-	// Advice returns what gives an address of the host a device, for a program that binds an address
-	// without one; nil: nothing is said.
+	// Advice returns a text that says how to give a device to an address of the host. It is called when a
+	// program binds an address that has none. nil: the user gets no such text.
 	Advice func(netip.Addr) string
-	// StrictMemory watches the calls by which programs unmap, move or protect registered memory.
+	// StrictMemory watches the system calls by which programs unmap, move, discard or protect memory. Such a
+	// call on registered memory is reported, and later transfers there fail. Each of these calls becomes slower
+	// by 10 µs and more.
 	StrictMemory bool
 
 	// Devices are the devices of the run, at least one. If none of them has an address, the run gets

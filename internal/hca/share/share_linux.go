@@ -47,7 +47,7 @@ type member struct {
 	inbox  inbox    // packets that other processes hand over
 	outbox outbox   // connections through which packets are handed over
 	wakeup *os.File // an eventfd that ends Wait
-	events *os.File // an epoll descriptor with all that Wait waits for
+	events *os.File // an epoll descriptor: of own, inbox, rings, the socket of QP 1 and wakeup; Wait waits for it
 	door   door
 	near   *neighbors // nil: packets do not go through rings
 
@@ -55,8 +55,8 @@ type member struct {
 	mixed  atomic.Bool // GRO is switched off
 
 	// The following fields are used only by Poll and Wait, which take turns.
-	arrived bool // Wait saw something for Poll
-	skipped int  // calls of Poll that checked nothing
+	arrived bool // the inbox, the socket of QP 1 or the socket of a ring was readable: Poll checks them
+	skipped int  // calls of Poll in a row that checked nothing
 
 	mu      sync.Mutex      // guards the following fields
 	sockets []*os.File      // see index; nil before a second process has come

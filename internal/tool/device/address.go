@@ -30,8 +30,8 @@ func Address(name string) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("the interface %s has no IP address", name)
 }
 
-// routed returns the source address of the default route, or the first address of an interface
-// that is no loopback address.
+// routed returns the source address of the default route. A host without one gets the first address of an interface
+// that is up, except for loopback and link-local addresses. The error is nil unless there is none either.
 func routed() (netip.Addr, error) {
 	// These addresses are reserved for documentation, so only a default route leads to them.
 	// Connecting a UDP socket sends nothing.

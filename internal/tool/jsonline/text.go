@@ -16,7 +16,7 @@ func Clean(s string) string {
 	return string(bytes.ReplaceAll([]byte(quoted[1:len(quoted)-1]), []byte(`\"`), []byte(`"`)))
 }
 
-// unmarshal reads a line of a peer into v.
+// unmarshal decodes a line of a peer into v. A line with fields that v does not have is an error, too.
 func unmarshal(line []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()

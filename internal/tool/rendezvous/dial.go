@@ -52,7 +52,8 @@ func Dial(ctx context.Context, host string, from netip.Addr, wait time.Duration)
 	return repeat(ctx, wait, func() (net.Conn, error) { return d.DialContext(ctx, "tcp", target) })
 }
 
-// repeat calls dial until the connection is not refused, or the time wait has passed.
+// repeat calls dial every retryAfter while the connection is refused, for wait at most. The error is the last one
+// of dial, or the cause of ctx if that is done.
 func repeat(ctx context.Context, wait time.Duration, dial func() (net.Conn, error)) (*jsonline.Conn, error) {
 	for end := time.Now().Add(wait); ; {
 		c, err := dial()
