@@ -6,18 +6,25 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// The AVX-512 kernels have a common structure. Four blocks, side by side, are folded into
-// a few vectors of sums each. The sums of the four blocks are combined in one vector. Two
-// of these vectors, for eight blocks, become eight fields, which are stored or compared.
-// Blocks that do not begin on cache lines can be folded in other ways: see
+// The AVX-512 kernels have a common structure, of four stages:
+//
+//	fold     four blocks, side by side, become a few vectors of sums each (algorithm.sums)
+//	quad     the sums of the four blocks are combined in one or two vectors (quadVectors)
+//	fields   the vectors of two quads become the eight fields of eight blocks in one vector;
+//	         wire adds the part of a field that does not depend on the block's data
+//	each     the fields are stored or compared (eachField)
+//
+// A run's blocks are processed in groups of eight (eights, wovenEights), and the last one to
+// seven by lastBlocks. Blocks that do not begin on cache lines can be folded in other ways: see
 // lines_avx512.go and long_avx512.go.
 //
 // Folding keeps its execution ports busy and depends on no earlier result. The other
 // stages are chains of dependent instructions. Placed directly after their input, these
-// would wait in the scheduler, fill it, and delay the next blocks. Therefore the stages
-// of earlier blocks are interleaved, instruction by instruction, with the folding of the
-// next four blocks, and the fields are stored or compared another group of eight later. For CRCs by
-// multiplication that gains less than a tenth, and the code is three times as long: they do without.
+// would wait in the scheduler, fill it, and delay the next blocks. Therefore wovenEights
+// interleaves the stages of earlier blocks, instruction by instruction, with the folding of the
+// next four blocks (weave), and stores or compares the fields another group of eight later. For
+// CRCs by multiplication that gains less than a tenth, and the code is three times as long: they
+// use eights.
 
 // xor3 is VPTERNLOG's truth table of a ^ b ^ c.
 const xor3 = 0x96
@@ -40,20 +47,21 @@ const (
 
 // algorithm is the part that differs between the kernels.
 type algorithm struct {
-	name  string
-	sums  int  // number of vectors into which a block is folded
-	more  int  // additional vectors of sums during folding
-	short bool // only for blocks shorter than two steps
+	name string
+	sums int // number of vectors into which a block is folded
+	// extraSums is the number of further vectors to which fold adds. finish adds them to the first sums.
+	extraSums int
+	short     bool // only for blocks shorter than two steps
 	// woven is set if the stages after folding are interleaved with it. Others process one group of
 	// eight blocks after the other.
 	woven bool
 	// plain is set if there is also a kernel that copies without prefetches.
 	plain bool
-	// crowded is set if folding four blocks takes nearly all registers. The sums of
-	// folded blocks then wait in memory, and the later stages use four registers at a
+	// spillsSums is set if folding four blocks takes nearly all registers. The sums of
+	// folded blocks are then stored to the stack, and the later stages use four registers at a
 	// time. There is no kernel that copies.
-	crowded bool
-	setup   func(k *kernel)
+	spillsSums bool
+	setup      func(k *kernel)
 	// fold adds n vectors of data of every block of a group to the sums. load loads
 	// vector v of block i. The first constants are at offset disp from the group's
 	// table.
@@ -68,14 +76,14 @@ type algorithm struct {
 	foldBlock func(k *kernel, sums []VecVirtual)
 	// bits, if not nil, reverses the bits of data that is added to the sums.
 	bits func(k *kernel, z VecVirtual)
-	// finish, if not nil, reduces the additional sums.
+	// finish, if not nil, adds the extraSums of a block to its first sums.
 	finish func(k *kernel, sums []VecVirtual)
-	// quad combines the sums of four blocks in quads() vectors, and passes each to
-	// keep. load loads or names sum v of block b.
+	// quad combines the sums of four blocks in quadVectors() vectors, and passes each to
+	// keep. load returns sum v of block b, in a register or in memory.
 	quad func(load func(b, v int) Op, keep func(v int, z VecVirtual))
 	// fields computes eight fields from the combined sums of two quads, except for the
-	// part that wire adds: in order, or interleaved so that fields of the same
-	// position in both are adjacent.
+	// part that wire adds. The result is in the order of the blocks if ordered is set.
+	// Otherwise the quads alternate: blocks 0 4 1 5 2 6 3 7.
 	fields func(k *kernel, four [2]Mem, ordered bool) VecVirtual
 	// wire adds the remaining part of the next eight fields. It must be called in the
 	// order of the blocks.
@@ -122,7 +130,7 @@ func newFrame(a *algorithm) (f frame) {
 		return at
 	}
 	f.sums = take(4 * a.sums)
-	f.quads = [2]int{take(a.quads()), take(a.quads())}
+	f.quads = [2]int{take(a.quadVectors()), take(a.quadVectors())}
 	f.fields = take(1)
 	f.round = take(8)
 	return f
@@ -131,7 +139,7 @@ func newFrame(a *algorithm) (f frame) {
 func avx512() {
 	for _, a := range []*algorithm{t10(), t10Long(), crcFold("crc", false), crcFold("crcMSB", true), crcMaps(), csum()} {
 		a.generate("", kernel{})
-		if a.crowded {
+		if a.spillsSums {
 			continue
 		}
 		a.generate("Copy", kernel{copies: true})
@@ -150,7 +158,7 @@ func avx512() {
 }
 
 func (a *algorithm) generate(suffix string, kind kernel) {
-	a.kernel(suffix, kind, func(k *kernel, rest string) {
+	a.kernel(suffix, kind, func(k *kernel, remainder string) {
 		switch {
 		case !a.woven:
 			k.eights()
@@ -161,7 +169,7 @@ func (a *algorithm) generate(suffix string, kind kernel) {
 			CMPQ(mem(k.run, runSize), U32(2*step))
 			JGE(LabelRef(long))
 			k.wovenEights()
-			JMP(LabelRef(rest))
+			JMP(LabelRef(remainder))
 			Label(long)
 			k.eights()
 		}
@@ -171,19 +179,20 @@ func (a *algorithm) generate(suffix string, kind kernel) {
 // generateLines generates a kernel that reads cache lines. For blocks of 512 bytes it
 // requires at least one round, because the other kernel is faster for fewer blocks.
 func (a *algorithm) generateLines() {
-	a.kernel("Lines", kernel{}, func(k *kernel, rest string) {
+	a.kernel("Lines", kernel{}, func(k *kernel, remainder string) {
 		if a.foldBlock == nil {
 			k.rounds()
 			CMPQ(mem(k.run, runN), U8(8))
-			JLT(LabelRef(rest))
+			JLT(LabelRef(remainder))
 		}
 		k.eights()
 	})
 }
 
-// kernel generates a function of a kind: copies, byLines and plain. The code of eights processes all groups of eight blocks;
-// it continues after itself or at the label rest.
-func (a *algorithm) kernel(suffix string, kind kernel, eights func(k *kernel, rest string)) {
+// kernel generates the function with the suffix. kind has copies, byLines and plain, the other fields are
+// set here. eights generates the code that processes all groups of eight blocks. That code continues after
+// itself, or jumps to the label remainder.
+func (a *algorithm) kernel(suffix string, kind kernel, eights func(k *kernel, remainder string)) {
 	TEXT(a.name+suffix+"AVX512", 0, "func(r *byte)")
 	k := &kind
 	k.alg, k.frame = a, newFrame(a)
@@ -193,7 +202,7 @@ func (a *algorithm) kernel(suffix string, kind kernel, eights func(k *kernel, re
 	ADDQ(U8(63), stack)
 	ANDQ(I8(-64), stack)
 	k.stack = stack
-	if !a.crowded {
+	if !a.spillsSums {
 		zero, fix := ZMM(), ZMM()
 		k.zero, k.fix = zero, fix
 		VPXORQ(zero, zero, zero)
@@ -201,24 +210,24 @@ func (a *algorithm) kernel(suffix string, kind kernel, eights func(k *kernel, re
 	}
 	a.setup(k)
 
-	rest, end := label("rest"), label("end")
+	remainder, end := label("rest"), label("end")
 	CMPQ(mem(k.run, runN), U8(8))
-	JLT(LabelRef(rest))
-	eights(k, rest)
-	Label(rest)
+	JLT(LabelRef(remainder))
+	eights(k, remainder)
+	Label(remainder)
 	CMPQ(mem(k.run, runN), U8(0))
 	JE(LabelRef(end))
-	k.few()
+	k.lastBlocks()
 	Label(end)
 	VZEROUPPER()
 	RET()
 }
 
-// halves returns the code that folds one of two groups of four blocks by the function
-// given, and the code that reduces the group's sums to the place in which a group of
-// eight is combined.
+// halves returns two functions that generate code for one half of a group of eight blocks. fold
+// folds the half's four blocks by the function given. quad combines the sums of the half and
+// stores the result in the half's place of the stack.
 func (k *kernel) halves(by func(sums [][]VecVirtual, other func())) (fold func(half int, other func()), quad func(half int)) {
-	if k.alg.crowded {
+	if k.alg.spillsSums {
 		// Both halves use the same registers and memory: the sums of one are
 		// reduced before those of the other are stored.
 		sums := k.newSums(4)
@@ -239,8 +248,8 @@ func (k *kernel) halves(by func(sums [][]VecVirtual, other func())) (fold func(h
 func (k *kernel) keepQuad(half int) func(v int, z VecVirtual) {
 	return func(v int, z VecVirtual) {
 		VMOVDQA64(z, mem(k.stack, k.frame.quads[half]+64*v))
-		if k.alg.crowded {
-			rest()
+		if k.alg.spillsSums {
+			pause()
 		}
 	}
 }
@@ -267,7 +276,7 @@ func (k *kernel) wovenEights() {
 
 	next, last, later := label("eight"), label("last"), label("later")
 	fold(0, nil)
-	if k.alg.crowded {
+	if k.alg.spillsSums {
 		fold(1, func() { quad(0) })
 		Label(next)
 	} else {
@@ -277,7 +286,7 @@ func (k *kernel) wovenEights() {
 	SUBQ(U8(8), mem(k.run, runN))
 	CMPQ(mem(k.run, runN), U8(8))
 	JLT(LabelRef(last))
-	if k.alg.crowded {
+	if k.alg.spillsSums {
 		// The inputs of the fields must be complete when their instructions
 		// begin, because these maps wait for the same ports as the next blocks'.
 		fold(0, func() { quad(1) })
@@ -324,8 +333,8 @@ func (k *kernel) eights() {
 	JGE(LabelRef(next))
 }
 
-// few processes the last one to seven blocks.
-func (k *kernel) few() {
+// lastBlocks processes the last one to seven blocks.
+func (k *kernel) lastBlocks() {
 	done := label("folded")
 	count := load64(k.run, runN)
 	four := GP64()
@@ -399,7 +408,7 @@ func (k *kernel) quadOfStack(half int) {
 	a := k.alg
 	a.quad(func(b, v int) Op {
 		sum := mem(k.stack, k.frame.sums+(b*a.sums+v)*64)
-		if a.crowded {
+		if a.spillsSums {
 			return sum
 		}
 		z := ZMM()
@@ -408,12 +417,13 @@ func (k *kernel) quadOfStack(half int) {
 	}, k.keepQuad(half))
 }
 
+// fields generates the code from the stack's quads to eight complete fields, in order.
 func (k *kernel) fields() VecVirtual {
-	return k.alg.wire(k, k.alg.fields(k, k.quads(), true))
+	return k.alg.wire(k, k.alg.fields(k, k.quadSums(), true))
 }
 
-// quads returns the stack offsets of the sums of two groups of four blocks.
-func (k *kernel) quads() [2]Mem {
+// quadSums returns the places on the stack of the combined sums of two groups of four blocks.
+func (k *kernel) quadSums() [2]Mem {
 	return [2]Mem{mem(k.stack, k.frame.quads[0]), mem(k.stack, k.frame.quads[1])}
 }
 
@@ -421,7 +431,7 @@ func (k *kernel) quads() [2]Mem {
 func (k *kernel) newSums(n int) (sums [][]VecVirtual) {
 	for range n {
 		var block []VecVirtual
-		for range k.alg.sums + k.alg.more {
+		for range k.alg.sums + k.alg.extraSums {
 			block = append(block, ZMM())
 		}
 		sums = append(sums, block)
@@ -429,8 +439,8 @@ func (k *kernel) newSums(n int) (sums [][]VecVirtual) {
 	return sums
 }
 
-// quads returns the number of vectors in which the sums of four blocks are combined.
-func (a *algorithm) quads() int { return max(1, a.sums/2) }
+// quadVectors returns the number of vectors in which the sums of four blocks are combined.
+func (a *algorithm) quadVectors() int { return max(1, a.sums/2) }
 
 func xor(x, y, z Op) { VPXORQ(x, y, z) }
 func add(x, y, z Op) { VPADDQ(x, y, z) }
@@ -439,11 +449,11 @@ func add(x, y, z Op) { VPADDQ(x, y, z) }
 func unpack(x, y Op, combine func(x, y, z Op)) VecVirtual {
 	even, odd := ZMM(), ZMM()
 	VPUNPCKLQDQ(y, x, even)
-	rest()
+	pause()
 	VPUNPCKHQDQ(y, x, odd)
-	rest()
+	pause()
 	combine(even, odd, even)
-	rest()
+	pause()
 	return even
 }
 
@@ -451,10 +461,10 @@ func unpack(x, y Op, combine func(x, y, z Op)) VecVirtual {
 func lanes(x, y VecVirtual, combine func(x, y, z Op)) VecVirtual {
 	even, odd := ZMM(), ZMM()
 	VSHUFI64X2(U8(0x88), y, x, even)
-	rest()
+	pause()
 	VSHUFI64X2(U8(0xDD), y, x, odd)
-	rest()
+	pause()
 	combine(even, odd, even)
-	rest()
+	pause()
 	return even
 }

@@ -65,7 +65,7 @@ func crcFold(name string, msb bool) *algorithm {
 					VPCLMULQDQ(U8(0x00), constant, d, even)
 					VPCLMULQDQ(U8(0x11), constant, d, odd)
 					VPTERNLOGQ(U8(xor3), even, odd, g.sums[i][0])
-					beat()
+					insertPoint()
 				}
 			}
 		},
@@ -79,17 +79,17 @@ func crcFold(name string, msb bool) *algorithm {
 				// mask, those of y inside.
 				stays, moves := ZMM(), ZMM()
 				VMOVDQA64(x, stays)
-				rest()
+				pause()
 				VMOVDQA64(y, take, stays)
-				rest()
+				pause()
 				VMOVDQA64(y, moves)
-				rest()
+				pause()
 				VMOVDQA64(x, take, moves)
-				rest()
+				pause()
 				VSHUFI64X2(U8(swap), moves, moves, moves)
-				rest()
+				pause()
 				VPXORQ(moves, stays, stays)
-				rest()
+				pause()
 				return stays
 			}
 			x := swapAdd(sum(0, 0), sum(2, 0), upper, 0x4E) // [0 0 2 2] in lanes of 128 bits
@@ -103,38 +103,38 @@ func crcFold(name string, msb bool) *algorithm {
 				// bits: see tables.go.
 				s, q, qp, qtop := ZMM(), ZMM(), ZMM(), ZMM()
 				VMOVDQA64(four[h], s)
-				rest()
+				pause()
 				VPCLMULQDQ(U8(0x00), k.own[inverse], s, q)
-				rest()
+				pause()
 				VPCLMULQDQ(U8(0x00), k.own[poly], q, qp)
-				rest()
+				pause()
 				VPSLLDQ(U8(8), q, qtop)
-				rest()
+				pause()
 				VPANDQ(k.own[top], qtop, qtop)
-				rest()
+				pause()
 				VPTERNLOGQ(U8(xor3), qp, qtop, s)
-				rest()
+				pause()
 				crc[h] = s
 			}
 			z := ZMM()
 			VPUNPCKHQDQ(crc[1], crc[0], z) // blocks 0 4 1 5 2 6 3 7
-			rest()
+			pause()
 			if ordered {
 				order := ZMM()
 				VMOVDQU64(vectorOfQuads("interleaved", 0, 2, 4, 6, 1, 3, 5, 7), order)
-				rest()
+				pause()
 				VPERMQ(z, order, z)
-				rest()
+				pause()
 			}
 			if msb {
 				VGF2P8AFFINEQB(U8(0), k.own[reverse], z, z)
-				rest()
+				pause()
 			}
 			return z
 		},
 		wire: func(k *kernel, z VecVirtual) VecVirtual {
 			VPXORQ(k.fix, z, z)
-			rest()
+			pause()
 			return z
 		},
 	}

@@ -37,7 +37,7 @@ func csum() *algorithm {
 					VPADDQ(d, g.sums[i][0], g.sums[i][0])
 					VPSRLQ(U8(32), d, d)
 					VPADDQ(d, g.sums[i][1], g.sums[i][1])
-					beat()
+					insertPoint()
 				}
 			}
 		},
@@ -46,11 +46,11 @@ func csum() *algorithm {
 			for b := range whole {
 				all, upper, t := sum(b, 0), sum(b, 1), ZMM()
 				VPSLLQ(U8(32), upper, t)
-				rest()
+				pause()
 				VPSUBQ(t, all, t)
-				rest()
+				pause()
 				VPADDQ(upper, t, t)
-				rest()
+				pause()
 				whole[b] = t
 			}
 			keep(0, lanes(unpack(whole[0], whole[1], add), unpack(whole[2], whole[3], add), add)) // [01 01 23 23]
@@ -58,40 +58,40 @@ func csum() *algorithm {
 		fields: func(k *kernel, four [2]Mem, _ bool) VecVirtual {
 			x, y := ZMM(), ZMM()
 			VMOVDQA64(four[0], x)
-			rest()
+			pause()
 			VMOVDQA64(four[1], y)
-			rest()
+			pause()
 			s := lanes(x, y, add)
 			VPADDQ(k.fix, s, s) // the seed
-			rest()
+			pause()
 
 			// Fold to 16 bits. The result is zero only if all input,
 			// including the seed, is zero.
 			fold := func(bits uint8, mask VecVirtual) {
 				t := ZMM()
 				VPSRLQ(U8(bits), s, t)
-				rest()
+				pause()
 				VPANDQ(mask, s, s)
-				rest()
+				pause()
 				VPADDQ(t, s, s)
-				rest()
+				pause()
 			}
 			fold(32, k.own[low32])
 			fold(16, k.own[low16])
 			fold(16, k.own[low16])
 			fold(16, k.own[low16])
 			VPANDNQ(k.own[low16], s, s)
-			rest()
+			pause()
 			return s
 		},
 		wire: func(k *kernel, s VecVirtual) VecVirtual {
 			t := ZMM()
 			VPSHUFB(byteSwap(), k.tag, t)
-			rest()
+			pause()
 			VPADDD(k.step, k.tag, k.tag)
-			rest()
+			pause()
 			VPXORQ(t, s, s)
-			rest()
+			pause()
 			return s
 		},
 	}

@@ -32,7 +32,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	}
 	for _, block := range sums {
 		for _, s := range block {
-			if a.crowded {
+			if a.spillsSums {
 				zero(s)
 			} else {
 				VMOVDQA64(k.zero, s)
@@ -45,7 +45,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	// short loop would be mispredicted for every block.
 	left := load64(k.run, runSize)
 	long, none, short, single, tail, end := label("long"), label("none"), label("short"), label("vector"), label("tail"), label("end")
-	whole := func(prefetch int) {
+	foldStep := func(prefetch int) {
 		for disp := 0; disp < step; disp += 128 {
 			byLines := k.byLines && n == step/128
 			if byLines {
@@ -54,14 +54,14 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 			a.fold(k, g, disp, 2, k.loader(g, disp, nil, prefetch, k.copies && !byLines))
 		}
 	}
-	further := 0
+	prefetch := 0 // distance, for the code that is not interleaved
 	if k.copies && !k.plain {
-		further = ahead
+		prefetch = ahead
 	}
 	SUBQ(U32(step), left)
 	if other != nil {
 		JLT(LabelRef(none))
-		weave(func() { whole(aheadShort) }, other)
+		weave(func() { foldStep(aheadShort) }, other)
 		g.advance(step)
 		SUBQ(U32(step), left)
 		JLT(LabelRef(short))
@@ -70,7 +70,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	}
 	if other == nil || !a.short {
 		Label(long)
-		whole(further)
+		foldStep(prefetch)
 		g.advance(step)
 		SUBQ(U32(step), left)
 		JGE(LabelRef(long))
@@ -85,7 +85,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	ADDQ(U32(step-64), left)
 	JLT(LabelRef(tail))
 	Label(single)
-	a.fold(k, g, 0, 1, k.loader(g, 0, nil, further, k.copies))
+	a.fold(k, g, 0, 1, k.loader(g, 0, nil, prefetch, k.copies))
 	g.advance(64)
 	SUBQ(U8(64), left)
 	JGE(LabelRef(single))
@@ -214,33 +214,34 @@ func (r *rows) next() {
 	MOVQ(base, mem(r.run, r.base))
 }
 
-// Interleaving. Code to be interleaved calls rest after each of its instructions. Code
-// into which it is interleaved calls beat at the points where instructions may be
-// inserted.
+// weave interleaves the instructions of one function, other, with those of another one, main. The functions
+// of the later stages call pause after each instruction, and the functions that fold call insertPoint
+// where instructions of other may be inserted. Outside of weave both do nothing.
 var (
-	rest = func() {}
-	beat = func() {}
+	pause       = func() {}
+	insertPoint = func() {}
 )
 
-// perBeat is the number of instructions inserted at each beat.
-const perBeat = 1
+// perPoint is the number of instructions that are inserted at each insertPoint.
+const perPoint = 1
 
-// weave generates whole with other interleaved.
-func weave(whole, other func()) {
+// weave generates main with the instructions of other inserted. Instructions for which main has no
+// insertPoint left follow it.
+func weave(main, other func()) {
 	next, stop := iter.Pull(func(yield func(struct{}) bool) {
-		rest = func() { yield(struct{}{}) }
+		pause = func() { yield(struct{}{}) }
 		other()
-		rest = func() {}
+		pause = func() {}
 	})
 	defer stop()
 	more := true
-	beat = func() {
-		for i := 0; more && i < perBeat; i++ {
+	insertPoint = func() {
+		for i := 0; more && i < perPoint; i++ {
 			_, more = next()
 		}
 	}
-	whole()
-	beat = func() {}
+	main()
+	insertPoint = func() {}
 	for more {
 		_, more = next()
 	}

@@ -140,11 +140,11 @@ func (k *kernel) rounds() {
 	// The first time there are none, and the result is overwritten.
 	fields := func() {
 		quad(1)
-		z := a.fields(k, k.quads(), false)
+		z := a.fields(k, k.quadSums(), false)
 		to := load64(k.run, runCount)
-		rest()
+		pause()
 		VMOVDQA64(z, Mem{Base: k.stack, Index: to, Scale: 1, Disp: k.frame.round})
-		rest()
+		pause()
 	}
 
 	next, more := label("pair"), label("more")

@@ -28,18 +28,18 @@ const planeTable = (520 + 8) * 8
 // than this one: it combines head and tail in addition.
 func byMaps(name string, planes int) *algorithm {
 	a := &algorithm{
-		name:    name,
-		sums:    planes,
-		factors: planes,
-		crowded: planes > 2,
-		woven:   true,
+		name:       name,
+		sums:       planes,
+		factors:    planes,
+		spillsSums: planes > 2,
+		woven:      true,
 	}
 	a.fold = func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
 		matrices := make([][]Op, planes) // [plane][vector]
 		for plane := range matrices {
 			for v := range n {
 				at := mem(g.table, plane*g.plane+disp+64*v)
-				if a.crowded && g.n == 1 {
+				if a.spillsSums && g.n == 1 {
 					matrices[plane] = append(matrices[plane], at)
 					continue
 				}
@@ -57,8 +57,8 @@ func byMaps(name string, planes int) *algorithm {
 				sum := g.sums[i][plane]
 				x := ZMM()
 				VGF2P8AFFINEQB(U8(0), m[0], d[0], x)
-				if a.crowded {
-					beat()
+				if a.spillsSums {
+					insertPoint()
 				}
 				if n == 2 {
 					y := ZMM()
@@ -67,7 +67,7 @@ func byMaps(name string, planes int) *algorithm {
 				} else {
 					VPXORQ(x, sum, sum)
 				}
-				beat()
+				insertPoint()
 			}
 		}
 	}
@@ -89,13 +89,13 @@ func byMaps(name string, planes int) *algorithm {
 		// positions. Combine the planes in two words per block, low and high.
 		z, low, high := ZMM(), ZMM(), ZMM()
 		VMOVDQA64(four[0], z)
-		rest()
+		pause()
 		VMOVDQA64(four[1], high)
-		rest()
+		pause()
 		VSHUFI64X2(U8(0x44), high, z, low)
-		rest()
+		pause()
 		VSHUFI64X2(U8(0xEE), high, z, high)
-		rest()
+		pause()
 		if planes > 2 {
 			// Plane 1 has the weight of plane 0 at the position before, and
 			// so on. Plane p is therefore shifted by p bytes and added to
@@ -104,58 +104,58 @@ func byMaps(name string, planes int) *algorithm {
 			first := high
 			high = ZMM()
 			VPSLLQ(U8(64-8), first, high)
-			rest()
+			pause()
 			VPSRLQ(U8(8), first, first)
-			rest()
+			pause()
 			VPXORQ(first, low, low)
-			rest()
+			pause()
 			for plane, order := range []uint8{2: 0x44, 3: 0xEE} {
 				if plane < 2 {
 					continue
 				}
 				z, out := ZMM(), ZMM()
 				VMOVDQA64(four[0].Offset(64), z)
-				rest()
+				pause()
 				VSHUFI64X2(U8(order), four[1].Offset(64), z, z)
-				rest()
+				pause()
 				VPSLLQ(U8(64-8*plane), z, out)
-				rest()
+				pause()
 				VPXORQ(out, high, high)
-				rest()
+				pause()
 				VPSRLQ(U8(8*plane), z, z)
-				rest()
+				pause()
 				VPXORQ(z, low, low)
-				rest()
+				pause()
 			}
 		}
 		// Transpose them, so that a lane holds one position of eight blocks.
 		turn := ZMM()
 		VMOVDQU64(transposition(), turn)
-		rest()
+		pause()
 		VPERMB(low, turn, low)
-		rest()
+		pause()
 		VPERMB(high, turn, high)
-		rest()
-		if a.crowded {
+		pause()
+		if a.spillsSums {
 			VMOVDQA64(low, four[0])
-			rest()
+			pause()
 			VMOVDQA64(high, four[1])
-			rest()
+			pause()
 		}
 		consts := load64(k.run, runConsts)
 		// Apply the matrices of each position.
 		corrected := func(to int) VecVirtual {
 			x, y := low, high
-			if a.crowded {
+			if a.spillsSums {
 				x, y = inRegister(four[0]), inRegister(four[1])
 			}
 			sum, t := ZMM(), ZMM()
 			VGF2P8AFFINEQB(U8(0), mem(consts, 64*to), x, sum)
-			rest()
+			pause()
 			VGF2P8AFFINEQB(U8(0), mem(consts, 64*(planes+to)), y, t)
-			rest()
+			pause()
 			VPXORQ(t, sum, sum)
-			rest()
+			pause()
 			return sum
 		}
 		// Add up the positions. For 2 planes, every 128 bits then hold the low and
@@ -168,23 +168,23 @@ func byMaps(name string, planes int) *algorithm {
 			s = lanes(s, unpack(third, corrected(3), xor), xor)
 		} else {
 			VSHUFI64X2(U8(0x4E), s, s, t)
-			rest()
+			pause()
 			VPXORQ(t, s, s)
-			rest()
+			pause()
 		}
 		VSHUFI64X2(U8(0xB1), s, s, t)
-		rest()
+		pause()
 		VPXORQ(t, s, s)
-		rest()
+		pause()
 		if planes > 2 {
 			order := ZMM()
 			VMOVDQU64(spread4(ordered), order)
-			rest()
+			pause()
 			VPERMB_Z(s, order, k.low, s)
-			rest()
+			pause()
 		} else {
 			VPSHUFB(t10Spread(ordered), s, s)
-			rest()
+			pause()
 		}
 		return s
 	}
@@ -202,7 +202,7 @@ func crcMaps() *algorithm {
 	}
 	a.wire = func(k *kernel, z VecVirtual) VecVirtual {
 		VPXORQ_BCST(mem(k.run, runFix), z, z)
-		rest()
+		pause()
 		return z
 	}
 	return a
@@ -215,7 +215,7 @@ func inRegister(z Op) VecVirtual {
 	}
 	r := ZMM()
 	VMOVDQA64(z, r)
-	rest()
+	pause()
 	return r
 }
 

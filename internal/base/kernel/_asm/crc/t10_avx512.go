@@ -36,7 +36,7 @@ func t10Long() *algorithm {
 	a := t10()
 	affine := a.fold
 	a.name = "t10Long"
-	a.more = 1
+	a.extraSums = 1
 	a.woven = false
 	a.plain = true
 	a.short = false
@@ -60,7 +60,7 @@ func t10Long() *algorithm {
 				VPCLMULQDQ(U8(0x00), constant, d, even)
 				VPCLMULQDQ(U8(0x11), constant, d, odd)
 				VPTERNLOGQ(U8(xor3), even, odd, g.sums[i][2])
-				beat()
+				insertPoint()
 			}
 		}
 	}
@@ -101,11 +101,11 @@ func tags(k *kernel) {
 func withTags(k *kernel, guards VecVirtual) VecVirtual {
 	t := ZMM()
 	VPSHUFB(byteSwap(), k.tag, t)
-	rest()
+	pause()
 	VPADDD(k.step, k.tag, k.tag)
-	rest()
+	pause()
 	VPTERNLOGQ(U8(xor3), t, k.fix, guards)
-	rest()
+	pause()
 	return guards
 }
 
