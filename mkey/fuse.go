@@ -13,13 +13,19 @@ import (
 )
 
 // fusion holds the kernels that do signature and crypto of a configuration in one pass, one for each direction. They
-// serve T10-DIF on blocks of 512 bytes, in the combinations of mlx5dv_wr_set_mkey_crypto(3) that have signatures:
+// serve T10-DIF on blocks of 512 bytes, in the rows of the table of mlx5dv_wr_set_mkey_crypto(3) that have signatures.
+// The order is that of the signature relative to crypto (Crypto.Order), on TX. A sealed field is encrypted in the same
+// data unit as its block:
 //
-//	row      encrypt_on_tx  order   signature in       a data unit is
-//	B        true           after   wire               a block
-//	C, D, E  true           before  wire, memory, both a block; in C and E with the wire's field
-//	G, H, I  false          after   wire, memory, both a block; in H and I with memory's field
-//	J        false          before  memory             a block
+//	row  encrypt_on_tx  order   signature in  bytes of a data unit             sealed
+//	B    true           after   wire          512: a block                     no
+//	C    true           before  wire          520: a block and wire's field    yes
+//	D    true           before  memory        512: a block                     no
+//	E    true           before  both          520: a block and wire's field    yes
+//	G    false          after   wire          512: a block                     no
+//	H    false          after   memory        520: a block and memory's field  yes
+//	I    false          after   both          520: a block and memory's field  yes
+//	J    false          before  memory        512: a block                     no
 type fusion struct {
 	tx, rx *fused.Pass
 }
@@ -29,7 +35,7 @@ func newFusion(s *signature, c *Crypto) *fusion {
 	if s == nil || c == nil || !fused.Available() || !fusible(s.Memory) || !fusible(s.Wire) {
 		return nil
 	}
-	// sealed: the field is encrypted with its block, in rows C, E, H and I.
+	// The first line is rows C and E, the second one H and I.
 	sealed := c.EncryptOnTX && c.Order == SignatureBeforeCrypto && s.Wire != nil ||
 		!c.EncryptOnTX && c.Order == SignatureAfterCrypto && s.Memory != nil
 	unit := fused.BlockSize
@@ -60,9 +66,11 @@ func fusible(f *sig.Format) bool {
 }
 
 // pass returns the signature work of one direction. in and out are nil for a domain without a
-// signature. check has a bit for every byte of in's field that is checked. The result is nil
-// if bytes are copied from field to field that the check does not compare with the bytes
-// which the kernel generates.
+// signature. check has a bit for every byte of in's field that is checked (sig.Mask*).
+//
+// The kernel generates each byte of out's fields and copies none from in's. So a byte that is to be
+// copied must be equal to the generated one whenever the check succeeds: if it may differ, the result
+// is nil.
 func (s *Signature) pass(in, out *sig.Format, check uint8) *fused.Pass {
 	p := new(fused.Pass)
 	if in != nil {
@@ -79,8 +87,8 @@ func (s *Signature) pass(in, out *sig.Format, check uint8) *fused.Pass {
 			}
 		}
 		p.Mask &^= uint64(^bits.ReverseBytes16(appMask(in))) << 16
-		// The kernel does not support escapes. If a field differs, package sig
-		// checks the block again.
+		// The kernel knows no escapes: for it a block with an escape has a bad field. Package
+		// sig checks blocks with bad fields again, and knows them.
 	}
 	if out != nil {
 		p.Generate, p.Out = true, fusedTags(out)
@@ -130,8 +138,8 @@ func (t *transfer) schedule() *fused.Schedule {
 	return nil
 }
 
-// sealer is the state of one run of units. A unit in memory is a block, with its field if
-// memory has fields.
+// sealer is the state of one run of units, at most fused.MaxUnits of them. A unit in memory is a block, with its
+// field if memory has fields.
 type sealer struct {
 	run  fused.Run
 	pass fused.Pass // with the tags of the run's first block
@@ -172,15 +180,15 @@ func (s *sealer) end() {
 	sealers.Put(s)
 }
 
-// places sets the addresses of the run's units, of size bytes each, in memory
-// from pos on. A unit in one piece is used in place, the others are joined. The
-// run becomes shorter if it has more than MaxSplits joined units.
+// places sets the addresses of the run's units, of size bytes each, in memory from pos on (Run.Places).
+// A unit in one piece is used in place. A unit in several pieces gets room in joined. The run becomes
+// shorter if it has more than MaxSplits of these.
 //
 // The error is errCopied if some of the memory can only be copied.
 func (s *sealer) places(c *cursor, size int, pos uint64) error {
 	n, joined := s.run.N, 0
 	end := pos + uint64(n*size)
-	var b []byte // memory from pos on, as far as it was looked up
+	var b []byte // the piece of memory from pos on; empty: not looked up yet
 	for i := 0; i < n; {
 		if len(b) == 0 {
 			var err error
@@ -216,7 +224,8 @@ func (s *sealer) places(c *cursor, size int, pos uint64) error {
 	return nil
 }
 
-// directly is at for memory that need not be copied. Otherwise the error is errCopied.
+// directly is at for memory that has addresses in this process. The error is errCopied for memory that
+// can only be copied.
 func (c *cursor) directly(pos, n uint64) ([]byte, error) {
 	b, err := c.at(pos, n)
 	if err == nil && len(b) == 0 {
@@ -225,9 +234,9 @@ func (c *cursor) directly(pos, n uint64) ([]byte, error) {
 	return b, err
 }
 
-// split joins unit i, which lies at pos in several pieces, in room. first is the first
-// piece. The run ends at end. split returns the memory after the unit, as far as it was
-// looked up.
+// split gives room to unit i, which lies at pos in several pieces. first is the first piece, and the run
+// ends at end. A unit in two pieces is left to the kernel (Run.Split), one in more pieces is joined. split
+// returns what is left of the unit's last piece after the unit.
 func (s *sealer) split(c *cursor, i int, room, first []byte, pos, end uint64) (rest []byte, err error) {
 	at := len(first)
 	b, err := c.directly(pos+uint64(at), end-pos-uint64(at))
@@ -252,7 +261,7 @@ func (s *sealer) split(c *cursor, i int, room, first []byte, pos, end uint64) (r
 	}
 }
 
-// join gathers a piece of memory that is read. A piece that is written is left to scatter.
+// join gathers a piece of memory that is read (need is 0). A piece that is written is noted for scatter.
 func (s *sealer) join(joined, memory []byte, need rdma.Access) {
 	if need == 0 {
 		copy(joined, memory)
@@ -273,25 +282,26 @@ func (s *sealer) buffered(b *buffer, size int) {
 	}
 }
 
-// scatter writes the units in more than two pieces.
+// scatter copies the units in more than two pieces from joined to their memory.
 func (s *sealer) scatter() {
 	for _, p := range s.parts {
 		copy(p.memory, p.joined)
 	}
 }
 
-// report checks the fields of a run one by one, after the kernel found that some differ. The
-// blocks that the signature protects are in line, or at the run's places if line is nil.
-func (s *sealer) report(b *blocks, t *sig.Transform, number uint64, line []byte) {
+// report checks the fields of a run one by one, after the kernel found that some differ, and reports the bad ones to b.
+// number is that of the run's first block. The blocks that the signature protects are consecutive in linear, or at the
+// run's places if linear is nil.
+func (s *sealer) report(b *blocks, t *sig.Transform, number uint64, linear []byte) {
 	n, fields := s.run.N, s.run.Fields[:]
-	at := sig.Blocks{Data: line, DataStride: fused.BlockSize, FieldStride: fused.FieldSize}
+	at := sig.Blocks{Data: linear, DataStride: fused.BlockSize, FieldStride: fused.FieldSize}
 	switch {
-	case line != nil && s.pass.Sealed:
+	case linear != nil && s.pass.Sealed:
 		at.Fields = unsafe.Slice(&fields[0][0], fused.FieldSize*n)
 		t.Run(at, at, n, number, b)
 		return
-	case line != nil:
-		at = b.run(line, b.in)
+	case linear != nil:
+		at = b.run(linear, b.in)
 		t.Run(at, at, n, number, b)
 		return
 	}
@@ -305,8 +315,8 @@ func (s *sealer) report(b *blocks, t *sig.Transform, number uint64, line []byte)
 	}
 }
 
-// txFused is the topmost layer of a TX that does signature and crypto in one pass. Parts of
-// units go through the layers below.
+// txFused is the topmost layer of a TX that does signature and crypto in one pass. Parts of units go through slow, the
+// layers below, and so do runs in which bytes of bad fields are copied to new fields.
 type txFused struct {
 	slow   puller
 	job    *transfer
@@ -386,7 +396,7 @@ func (l *txFused) run(p []byte, number, n uint64) (uint64, error) {
 	return n, nil
 }
 
-// rxFused is the topmost layer of an RX that does signature and crypto in one pass.
+// rxFused is the topmost layer of an RX that does signature and crypto in one pass. It uses slow as txFused does.
 type rxFused struct {
 	slow   pusher
 	job    *transfer
@@ -408,7 +418,7 @@ func (l *rxFused) finish() error { return l.slow.finish() }
 func (l *rxFused) push(p []byte) error {
 	in := l.pass.InSize()
 	for len(p) > 0 {
-		// Either both layers below are at a boundary, or only one of them keeps a part.
+		// have is how many bytes of a unit a layer below holds. At most one of the two layers holds any.
 		n := l.crypt.have + l.sig.have
 		var err error
 		switch {
