@@ -15,7 +15,7 @@ import (
 // XRC receive QPs, which use the memory of many PDs.
 type touchedQPs struct {
 	mu   sync.Mutex
-	list []*QP // QP.touchedAt is the index
+	list []*QP // QP.touchedAt is a QP's index
 }
 
 // touchedOf returns the list that the QP belongs to.
@@ -71,8 +71,8 @@ func (t *touchedQPs) take() []*QP {
 	return qps
 }
 
-// copy returns the QPs in the list.
-func (t *touchedQPs) copy() []*QP {
+// snapshot returns the QPs in the list, and leaves them there.
+func (t *touchedQPs) snapshot() []*QP {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.list)
@@ -82,11 +82,14 @@ func (t *touchedQPs) copy() []*QP {
 // until the transport has left the methods of its Handler, which run under the transport's lock of the QP: so quiesce
 // takes the lock of each QP in the list once. It must not be called with the lock of a QP held.
 //
+// Calls for one PD wait for each other (quiescing): a second one finds the list empty while the first one still waits for
+// the QPs that were in it.
+//
 // The XRC receive QPs stay in their list: a call for another PD must wait for them, too.
 func (pd *PD) quiesce() {
 	pd.quiescing.Lock()
 	defer pd.quiescing.Unlock()
-	for _, qp := range append(pd.touched.take(), pd.dev.xrc.copy()...) {
+	for _, qp := range append(pd.touched.take(), pd.dev.xrc.snapshot()...) {
 		qp.transport.State() // takes the lock and releases it
 	}
 }

@@ -24,23 +24,30 @@ func TestTouched(t *testing.T) {
 	qps[0].untouch() // the last one takes its place
 	qps[3].untouch()
 	qps[3].untouch()
-	if got, want := pd.touched.take(), []*QP{qps[2], qps[1]}; !slices.Equal(got, want) {
-		t.Errorf("%d QPs of the PD, want %d", len(got), len(want))
+	// names returns the QPs as indices in all.
+	names := func(qps []*QP) (at []int) {
+		for _, qp := range qps {
+			at = append(at, slices.Index(all, qp))
+		}
+		return at
+	}
+	if got, want := names(pd.touched.take()), []int{2, 1}; !slices.Equal(got, want) {
+		t.Errorf("QPs 0 and 3 were closed: the list of the PD has QPs %v, want %v", got, want)
 	}
 	(&QP{pd: pd}).untouch() // never touched
 	if got := pd.touched.take(); len(got) != 0 {
-		t.Errorf("%d QPs after take", len(got))
+		t.Errorf("after take the list has QPs %v, want none", names(got))
 	}
 	qps[1].touch()
 	if got := pd.touched.take(); !slices.Equal(got, qps[1:2]) {
-		t.Errorf("%d QPs, want the one that was touched again", len(got))
+		t.Errorf("after QP 1 was touched again, the list has QPs %v, want only that one", names(got))
 	}
 	if got := other.touched.take(); !slices.Equal(got, []*QP{elsewhere}) {
-		t.Errorf("%d QPs of the other PD, want 1", len(got))
+		t.Errorf("the list of the other PD has QPs %v, want only QP 4", names(got))
 	}
 	for range 2 {
-		if got := dev.xrc.copy(); !slices.Equal(got, []*QP{xrc}) {
-			t.Errorf("%d XRC receive QPs, want 1", len(got))
+		if got := dev.xrc.snapshot(); !slices.Equal(got, []*QP{xrc}) {
+			t.Errorf("the list of the device has QPs %v, want only QP 5, also after a snapshot", names(got))
 		}
 	}
 }
