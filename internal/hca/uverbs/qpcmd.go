@@ -140,7 +140,7 @@ func qpType(typ uint64, flags uint32) (rdma.QPType, uint32, error) {
 		return rdma.DCT, flags &^ qpFlagDCT, nil
 	case typ == driver && flags&(qpFlagDCT|qpFlagDCI) == qpFlagDCI:
 		return rdma.DCI, flags &^ qpFlagDCI, nil
-	case t == rdma.RC || t == rdma.UC || t == rdma.UD || t == rdma.XRCSend || t == rdma.XRCRecv:
+	case uint64(t) == typ && (t == rdma.RC || t == rdma.UC || t == rdma.UD || t == rdma.XRCSend || t == rdma.XRCRecv):
 		return t, flags, nil
 	case typ == rawPacket || typ == driver:
 		return 0, 0, failure.New(op, syscall.EOPNOTSUPP, "QP type %d with driver flags %#x: the device has RC, UC, UD, XRC and DC (DCT or DCI), and no raw packets", typ, flags)
