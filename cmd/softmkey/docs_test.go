@@ -3,6 +3,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,6 +92,44 @@ func TestDocumentedServers(t *testing.T) {
 			if good := ends == [2]string{"exit 0", "exit 0"}; (err == nil) != good {
 				t.Errorf("%s, server %s, client %s: %v: %s", line, ends[0], ends[1], err, out)
 			}
+		}
+	}
+}
+
+// TestConformanceNames looks for every test that docs/conformance.md names.
+func TestConformanceNames(t *testing.T) {
+	page, err := os.ReadFile("../../docs/conformance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Example|Fuzz)\w*)\(`)
+	err = filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && len(name) > 2 && name[0] == '.' {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := os.ReadFile(path)
+		for _, m := range function.FindAllStringSubmatch(string(file), -1) {
+			known[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`((?:Test|Example|Fuzz)\\w*)").FindAllStringSubmatch(string(page), -1)
+	if len(names) < 100 {
+		t.Errorf("only %d tests are named", len(names))
+	}
+	for _, m := range names {
+		if !known[m[1]] {
+			t.Errorf("docs/conformance.md names %s, and no package has it", m[1])
 		}
 	}
 }
