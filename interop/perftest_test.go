@@ -54,7 +54,7 @@ var perftestRows = []struct {
 }
 
 // TestPerftest runs perftest between softmkey run and the guest's soft-RoCE, with each
-// side as the server, and prints the table of docs/run.md. The regular expression
+// side as the server, and prints the table of docs/seen.md. The regular expression
 // PERFTEST_ONLY chooses commands.
 func TestPerftest(t *testing.T) {
 	if testing.Short() {
