@@ -258,22 +258,22 @@ func missing(what string, n int) error {
 // mostPictures bounds the pictures of each kind in a page.
 const mostPictures = 200
 
+func drawn[T any](all []T) []T { return all[:min(len(all), mostPictures)] }
+
 // page returns the page with all pictures.
 func page(m *material, title string) ([]byte, error) {
 	var all []draw.Picture
-	add := func(group, id, title string, n int, svg func() []byte) {
-		if n < mostPictures {
-			all = append(all, draw.Picture{ID: fmt.Sprintf("%s-%d", id, n+1), Group: group, Title: title, SVG: svg()})
-		}
+	add := func(group, id string, n int, title string, svg []byte) {
+		all = append(all, draw.Picture{ID: fmt.Sprintf("%s-%d", id, n+1), Group: group, Title: title, SVG: svg})
 	}
-	for i, w := range draw.Ways(m.trace) {
-		add("ways of requests", "way", fmt.Sprintf("%s, %d bytes, QP %#x", w.Op, w.Bytes, w.QP), i, w.SVG)
+	for i, w := range drawn(draw.Ways(m.trace)) {
+		add("ways of requests", "way", i, fmt.Sprintf("request %d: %s of %d bytes, QP %#x", w.Request, w.Op, w.Bytes, w.QP), w.SVG())
 	}
-	for i, k := range draw.Keys(m.trace) {
-		add("memory keys", "key", fmt.Sprintf("%#x at %s", k.Number, k.Time.Format("15:04:05.000000")), i, k.SVG)
+	for i, k := range drawn(draw.Keys(m.trace)) {
+		add("memory keys", "key", i, fmt.Sprintf("%#x at %s", k.Number, k.Time.Format("15:04:05.000000")), k.SVG())
 	}
-	for i, c := range draw.Connections(m.recordings...) {
-		add("connections", "connection", fmt.Sprintf("%v to %v QP %#x", c.Requester, c.Responder, c.DestQP), i, c.SVG)
+	for i, c := range drawn(draw.Connections(m.recordings...)) {
+		add("connections", "connection", i, c.Title(), c.SVG())
 	}
 	if len(all) == 0 {
 		return nil, errNothing

@@ -119,7 +119,7 @@ func TestDrawTimeline(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	got := texts(t, svg)
-	for _, part := range []string{"lost on the way", "again ", "(requester)", "(responder)", " ms"} {
+	for _, part := range []string{"lost on the way", "again ", "requester", "responder", ", QP 0x", " ms"} {
 		if !strings.Contains(got, part) {
 			t.Errorf("no %q in\n%s", part, got)
 		}
@@ -145,17 +145,20 @@ func TestDrawPage(t *testing.T) {
 
 	var shown struct {
 		Sections, Visible, Links, Bad int
-		Width                         float64
+		Width, Room                   float64
 		Text                          string
 		Loaded                        []string
 	}
 	const look = `const s=[...document.querySelectorAll("section")].filter(s=>s.getBoundingClientRect().height>0);
 return {Sections:document.querySelectorAll("section").length,Visible:s.length,Links:document.querySelectorAll("nav a:not([hidden])").length,
-Bad:s[0].querySelectorAll(".bad").length,Width:s[0].querySelector("svg").getBoundingClientRect().width,Text:s[0].textContent,
+Bad:s[0].querySelectorAll(".bad").length,Width:s[0].querySelector("svg").getBoundingClientRect().width,Text:s[0].textContent,Room:document.querySelector("main").clientWidth,
 Loaded:performance.getEntriesByType("resource").map(e=>e.name)};`
 	b.run(t, look, &shown)
 	if shown.Sections < 5 || shown.Visible != 1 || shown.Links != shown.Sections || len(shown.Loaded) > 0 {
 		t.Errorf("the page shows %+v", shown)
+	}
+	if shown.Bad == 0 || shown.Width > shown.Room {
+		t.Errorf("the page does not open on the bad block, or is wider than the window: %+v", shown)
 	}
 	b.screenshot(t, "way.png")
 	links := shown.Links
@@ -203,7 +206,7 @@ func startBrowser(t *testing.T) *browser {
 	}
 	var made struct{ SessionID string }
 	b.call(t, "POST", "/session", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
-		"goog:chromeOptions": map[string]any{"args": []string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1600,900", "--user-data-dir=" + t.TempDir()}},
+		"goog:chromeOptions": map[string]any{"args": []string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,800", "--user-data-dir=" + t.TempDir()}},
 	}}}, &made)
 	b.session += "/session/" + url.PathEscape(made.SessionID)
 	t.Cleanup(func() { b.call(t, "DELETE", "", nil, nil) })

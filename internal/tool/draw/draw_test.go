@@ -5,6 +5,9 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -88,4 +91,201 @@ func FuzzTrace(f *testing.F) {
 			wellFormed(t, w.SVG())
 		}
 	})
+}
+
+// elements returns the attributes of the elements of a picture, with the text of those that have one as "".
+func elements(t *testing.T, svg []byte, name string) (all []map[string]string) {
+	t.Helper()
+	for d := xml.NewDecoder(bytes.NewReader(svg)); ; {
+		token, err := d.Token()
+		if err == io.EOF {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := token.(xml.StartElement); ok && e.Name.Local == name {
+			attrs := map[string]string{}
+			for _, a := range e.Attr {
+				attrs[a.Name.Local] = a.Value
+			}
+			if name == "text" {
+				if text, ok := must(d.Token()).(xml.CharData); ok {
+					attrs[""] = string(text)
+				}
+			}
+			all = append(all, attrs)
+		}
+	}
+}
+
+func must(token xml.Token, err error) xml.Token {
+	if err != nil {
+		panic(err)
+	}
+	return token
+}
+
+func number(t *testing.T, text string) float64 {
+	t.Helper()
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// keyOf returns the key that one request configures.
+func keyOf(t *testing.T, fields string) *Key {
+	t.Helper()
+	trace, err := ReadTrace(strings.NewReader(umr(fields)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Keys(trace)[0]
+}
+
+// TestCiphertext draws keys that sign before and after they encrypt. The pictures name the steps in their
+// order, and mark what is ciphertext: blocks, and fields if they are encrypted with their blocks.
+func TestCiphertext(t *testing.T) {
+	const four = `"list":[{"addr":"0x1000","length":2048,"lkey":1}]`
+	signed := strings.Replace(t10, `"memory_signature":{"type":"none"},"wire_signature"`, `"memory_signature"`, 1) + `,"wire_signature":{"type":"none"}`
+	for _, test := range []struct {
+		name, signature, tx, order string
+		steps                      []string
+		hatched                    int // blocks and fields of the wire domain, and one rectangle for all of memory
+	}{
+		{"row B", t10, "encrypt", "before", []string{"encrypt", "sign"}, 4},
+		{"row C", t10, "encrypt", "after", []string{"sign", "encrypt"}, 8},
+		{"memory is ciphertext", t10, "decrypt", "before", []string{"decrypt", "sign"}, 1},
+		{"row H", signed, "decrypt", "before", []string{"decrypt", "check, strip"}, 1 + 3},
+	} {
+		k := keyOf(t, fmt.Sprintf(`%s,%s,"crypto":{"tx":%q,"order":%q,"data_unit_size":520,"dek":2}`, four, test.signature, test.tx, test.order))
+		if got := k.steps(); !slices.Equal(got, test.steps) {
+			t.Errorf("%s: steps %q", test.name, got)
+		}
+		svg := k.SVG()
+		wellFormed(t, svg)
+		if got := bytes.Count(svg, []byte(`class="ciphertext"`)); got != test.hatched {
+			t.Errorf("%s: %d hatched parts, want %d", test.name, got, test.hatched)
+		}
+		for i, step := range test.steps {
+			if want := fmt.Sprintf(">%d. %s<", i+1, step); !bytes.Contains(svg, []byte(want)) {
+				t.Errorf("%s: no %q", test.name, want)
+			}
+		}
+	}
+}
+
+// TestKeyLabels checks that reference tags have all their digits, that pieces have numbers and, up to twelve,
+// colours of their own, and that labels of one line do not touch.
+func TestKeyLabels(t *testing.T) {
+	var pieces []string
+	for i := range 12 {
+		pieces = append(pieces, fmt.Sprintf(`{"addr":"%#x","length":512,"lkey":1}`, 0x1000*(i+1)))
+	}
+	svg := keyOf(t, `"list":[`+strings.Join(pieces, ",")+"],"+t10).SVG()
+	for _, part := range []string{">ref 0x00000007<", ">ref 0x0000000e<", ">application tag 0x0001<", "12 pieces", ">7: +3584<"} {
+		if !bytes.Contains(svg, []byte(part)) {
+			t.Errorf("no %q in\n%s", part, svg)
+		}
+	}
+	colours := map[pair]bool{}
+	for _, p := range palette {
+		colours[p] = true
+	}
+	if len(colours) < 12 {
+		t.Errorf("%d colours", len(colours))
+	}
+	for _, svg := range [][]byte{svg, keyOf(t, stride).SVG(), keyOf(t, list+","+t10).SVG()} {
+		apart(t, svg)
+	}
+}
+
+// apart checks that the texts of a picture do not touch. A character is taken for 0.62 times the size of its type.
+func apart(t *testing.T, svg []byte) {
+	t.Helper()
+	type box struct {
+		text           string
+		x1, x2, y1, y2 float64
+	}
+	var boxes []box
+	for _, e := range elements(t, svg, "text") {
+		size := number(t, e["font-size"])
+		x, y, w := number(t, e["x"]), number(t, e["y"]), float64(len(e[""]))*size*0.62
+		switch e["text-anchor"] {
+		case "middle":
+			x -= w / 2
+		case "end":
+			x -= w
+		}
+		b := box{e[""], x, x + w, y - size*0.8, y + size*0.2}
+		for _, o := range boxes {
+			if b.x1 < o.x2 && o.x1 < b.x2 && b.y1 < o.y2 && o.y1 < b.y2 {
+				t.Errorf("%q touches %q", b.text, o.text)
+			}
+		}
+		boxes = append(boxes, b)
+		if b.x2 > 1265 {
+			t.Errorf("%q ends at %.0f", b.text, b.x2)
+		}
+	}
+}
+
+// TestWayBad draws a bad block of each domain of both sides. The box that describes it is below its domain and
+// above the next one.
+func TestWayBad(t *testing.T) {
+	for _, domain := range []string{"memory", "wire"} {
+		for _, remote := range []bool{false, true} {
+			text := umr(list+","+t10) + strings.ReplaceAll(umr(list+","+t10), `"mkey":256`, `"mkey":512`) +
+				`{"time":"2026-01-02T03:04:06Z","kind":"request","object":"qp","number":5,"action":"RDMA_READ","fields":{"request":1,"sges":[{"addr":"0x0","length":4160,"lkey":256}],"rkey":512}}` + "\n" +
+				fmt.Sprintf(`{"time":"2026-01-02T03:04:07Z","kind":"signature","object":"mkey","number":%d,"action":"bad guard","fields":{"qp":5,"domain":%q,"block":3,"offset":1560,"stored":"0x1","computed":"0x2"}}`,
+					map[bool]int{false: 256, true: 512}[remote], domain)
+			trace, err := ReadTrace(strings.NewReader(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			svg := Ways(trace)[0].SVG()
+			wellFormed(t, svg)
+			var bad, box map[string]string
+			for _, e := range elements(t, svg, "rect") {
+				switch {
+				case e["class"] == "bad":
+					bad = e
+				case e["id"] == "bad-block":
+					box = e
+				}
+			}
+			if bad == nil || box == nil {
+				t.Fatalf("%s, remote %v: no bad block, or no box", domain, remote)
+			}
+			if gap := number(t, box["y"]) - number(t, bad["y"]) - boxHeight; gap < 0 || gap > 20 {
+				t.Errorf("%s, remote %v: the box is %.0f below its block", domain, remote, gap)
+			}
+			apart(t, svg)
+		}
+	}
+}
+
+// TestPage checks that the parts of a page have different names, and that its list marks what is wrong.
+func TestPage(t *testing.T) {
+	bad := keyOf(t, list+","+t10)
+	bad.Bad = []Bad{{Kind: "bad guard", Domain: "wire", Block: 1}}
+	page := Page("a run", []Picture{{"key-1", "memory keys", "good", keyOf(t, list+","+t10).SVG()}, {"key-2", "memory keys", "bad", bad.SVG()}})
+	seen := map[string]bool{}
+	for _, m := range regexp.MustCompile(` id="([^"]*)"`).FindAllSubmatch(page, -1) {
+		if id := string(m[1]); seen[id] {
+			t.Errorf("two elements are named %s", id)
+		} else {
+			seen[id] = true
+		}
+	}
+	for _, m := range regexp.MustCompile(`url\(#([^)]*)\)`).FindAllSubmatch(page, -1) {
+		if !seen[string(m[1])] {
+			t.Errorf("nothing is named %s", m[1])
+		}
+	}
+	if !bytes.Contains(page, []byte(`<a href="#key-2" class="has-bad">bad</a>`)) || !bytes.Contains(page, []byte(`<a href="#key-1">good</a>`)) {
+		t.Errorf("%s", page)
+	}
 }

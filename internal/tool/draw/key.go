@@ -99,9 +99,9 @@ func (k *Key) SVG() []byte {
 	y := 104.0
 	if len(k.Pieces) > 0 {
 		y = k.drawMemory(c, y)
+		k.drawSteps(c, y-56)
 	}
-	y = k.drawWire(c, y)
-	c.height = k.drawBad(c, y)
+	c.height = k.drawBad(c, y+boxHeight, k.drawWire(c, y))
 	return c.svg(title)
 }
 
@@ -125,6 +125,54 @@ func (k *Key) describe() string {
 	return strings.Join(parts, "; ")
 }
 
+// ciphered reports which parts of a domain are ciphertext: the data of its blocks, and their fields.
+func (k *Key) ciphered(domain string) (data, fields bool) {
+	if k.Crypto == nil {
+		return false, false
+	}
+	// On the way to the wire, the crypto comes before the signature or after it. Fields that the
+	// signature makes or checks on the side of the plaintext are encrypted with their blocks.
+	if k.Crypto.TX == "encrypt" {
+		return domain == "wire", domain == "wire" && k.Crypto.Order == "after"
+	}
+	return domain == "memory", domain == "memory" && k.Crypto.Order == "before"
+}
+
+// steps returns what the key does on the way from memory to the wire, in this order.
+func (k *Key) steps() (steps []string) {
+	switch m, w := k.Memory.signed(), k.Wire.signed(); {
+	case m && w:
+		steps = append(steps, "check, sign anew")
+	case m:
+		steps = append(steps, "check, strip")
+	case w:
+		steps = append(steps, "sign")
+	}
+	if k.Crypto == nil {
+		return steps
+	}
+	crypt := "decrypt"
+	if k.Crypto.TX == "encrypt" {
+		crypt = "encrypt"
+	}
+	if k.Crypto.Order == "before" {
+		return append([]string{crypt}, steps...)
+	}
+	return append(steps, crypt)
+}
+
+// drawSteps names the steps between the domains, from y down.
+func (k *Key) drawSteps(c *canvas, y float64) {
+	steps := k.steps()
+	if len(steps) == 0 {
+		return
+	}
+	c.text(30, y, style{size: 11, fill: soft}, "to the wire:")
+	for i, step := range steps {
+		c.text(30, y+14*float64(i+1), style{size: 11, bold: true}, "%d. %s", i+1, step)
+	}
+}
+
 func plural(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -144,14 +192,15 @@ func (k *Key) drawMemory(c *canvas, y float64) float64 {
 	// Pieces that the window shows, with the place of each in the memory domain.
 	type shown struct {
 		Entry
-		at    uint64
-		place int // position among the pieces in the order of their addresses
+		number int // in the layout
+		at     uint64
+		place  int // position among the pieces in the order of their addresses
 	}
 	var pieces []shown
 	at := uint64(0)
-	for _, p := range k.Pieces {
+	for i, p := range k.Pieces {
 		if n := uint64(p.Length); at+n > mem.from && at < mem.to && len(pieces) < mostShown {
-			pieces = append(pieces, shown{p, at, 0})
+			pieces = append(pieces, shown{p, i, at, 0})
 		}
 		at += uint64(p.Length)
 	}
@@ -169,34 +218,44 @@ func (k *Key) drawMemory(c *canvas, y float64) float64 {
 	c.text(30, mem.y+20, style{bold: true}, "memory domain")
 	c.text(30, mem.y+38, style{size: 11, fill: soft}, "%s", k.Memory.describe())
 	slot := (right - left) / float64(max(len(pieces), 1))
-	width := min(86, slot*0.9)
+	width := min(100, slot*0.9)
+	free := left // the labels of the memory domain end here
 	for i := range pieces {
 		p := &pieces[i]
-		colour := palette[i%len(palette)]
+		colour := palette[p.number%len(palette)]
 		x := left + slot*float64(p.place) + (slot-width)*float64(p.place)/float64(max(len(pieces)-1, 1))
 		a, b := mem.x(p.at), mem.x(p.at+uint64(p.Length))
 		c.between(x, x+width, y+36, a, b, mem.y, colour.fill, 0.35)
 		c.rect(x, y, width, 36, colour, ` rx="4"`)
-		if len(pieces) <= 12 {
-			c.text(x+width/2, y+22, style{size: 12, fill: colour.stroke, anchor: "middle"}, "%d bytes", p.Length)
-		}
-		if len(pieces) <= 8 {
+		// Pieces have numbers where there is room: those of a layout with many have colours that repeat.
+		switch number := p.number; {
+		case len(pieces) <= 8:
+			c.text(x+width/2, y+16, style{size: 12, bold: true, fill: colour.stroke, anchor: "middle"}, "%d", number)
+			c.text(x+width/2, y+30, style{size: 11, fill: colour.stroke, anchor: "middle"}, "%d bytes", p.Length)
 			c.text(x, y-6, style{size: 10.5, fill: soft, mono: true}, "%#x", uint64(p.Addr))
+		case width >= textWidth(number):
+			c.text(x+width/2, y+22, style{size: 11, fill: colour.stroke, anchor: "middle"}, "%d", number)
 		}
 		c.rect(a, mem.y, b-a, boxHeight, colour, "")
-		if len(pieces) <= 12 {
-			c.text(a+6, mem.y-5, style{size: 10.5, fill: colour.stroke, mono: true}, "+%d", p.at)
+		if text := fmt.Sprintf("%d: +%d", p.number, p.at); a >= free && len(pieces) <= 4*mostBlocks {
+			length := 6.5 * float64(len(text)+1)
+			c.text(min(a, right+30-length), mem.y-5, style{size: 10.5, fill: colour.stroke, mono: true}, "%s", text)
+			free = a + length
 		}
+	}
+	data, _ := k.ciphered("memory")
+	if data {
+		c.hatch(left, mem.y, mem.x(to*g.memStep)-left, boxHeight)
 	}
 	for n := from; n < to; n++ {
 		a, b := mem.x(n*g.memStep), mem.x((n+1)*g.memStep)
 		field := 0.0
 		if k.Memory.signed() {
 			field = fieldWidth(b - a)
-			k.field(c, b-field, mem.y, field, boxHeight, k.isBad("memory", n))
+			k.field(c, b-field, mem.y, field, boxHeight, "memory", k.isBad("memory", n))
 		}
 		if k.divided() {
-			c.text((a+b-field)/2, mem.y+28, style{anchor: "middle"}, "%d", k.First+n)
+			c.text((a+b-field)/2, mem.y+28, style{anchor: "middle", halo: data}, "%d", k.First+n)
 		}
 		if n > from {
 			c.line(a, mem.y, a, mem.y+boxHeight, soft, 1, ` stroke-dasharray="2 3"`)
@@ -209,13 +268,23 @@ func (k *Key) drawMemory(c *canvas, y float64) float64 {
 // the field's share of the bytes, which would be too small to see.
 func fieldWidth(block float64) float64 { return min(24, block*0.3) }
 
-func (k *Key) field(c *canvas, x, y, w, h float64, bad bool) {
+func (k *Key) field(c *canvas, x, y, w, h float64, domain string, bad bool) {
 	p := pair{grey, line}
-	if bad {
+	_, hidden := k.ciphered(domain)
+	switch {
+	case bad:
 		p = pair{red, red}
+	case hidden:
+		p = pair{"#b9a3ea", line}
 	}
 	c.rect(x, y, w, h, p, "")
+	if hidden {
+		c.hatch(x, y, w, h)
+	}
 }
+
+// textWidth returns about the width of a number in small type.
+func textWidth(n int) float64 { return 4 + 7*float64(len(fmt.Sprint(n))) }
 
 func (k *Key) isBad(domain string, block uint64) bool {
 	return slices.ContainsFunc(k.Bad, func(b Bad) bool { return b.Domain == domain && b.Block == k.First+block })
@@ -232,9 +301,11 @@ func (k *Key) drawWire(c *canvas, y float64) float64 {
 	c.text(30, y+20, style{bold: true}, "%s", name)
 	c.text(30, y+38, style{size: 11, fill: soft}, "%s", k.Wire.describe())
 	if k.Crypto != nil {
-		c.text(30, y+54, style{size: 11, fill: "#7a4dcf"}, "%s", k.Crypto.onWire())
-		c.text(30, y+69, style{size: 11, fill: "#7a4dcf"}, "units of %d, DEK %#x", k.Crypto.DataUnitSize, k.Crypto.DEK)
+		c.text(30, y+54, style{size: 11, fill: violet}, "AES-XTS, units of %d", k.Crypto.DataUnitSize)
+		c.text(30, y+69, style{size: 11, fill: violet}, "DEK %#x", k.Crypto.DEK)
 	}
+	data, _ := k.ciphered("wire")
+	tags := k.Wire.signed() && k.Wire.RefTag != nil
 	w := strip{from: from * g.step, to: to * g.step, y: y}
 	above := y - 114 + boxHeight
 	mem := strip{from: from * g.memStep, to: to * g.memStep}
@@ -246,12 +317,15 @@ func (k *Key) drawWire(c *canvas, y float64) float64 {
 		a, b := w.x(n*g.step), w.x((n+1)*g.step)-3
 		bad := k.isBad("wire", n)
 		p, tint := pair{"#f3f5f8", line}, "#eef1f5"
-		if k.Crypto != nil {
+		if data {
 			p.fill = "#ece6fb"
 		}
 		text, attrs := soft, ""
+		if bad || k.isBad("memory", n) {
+			tint = "#ffd7d5"
+		}
 		if bad {
-			p, tint, text, attrs = pair{"#ffd7d5", red}, "#ffd7d5", red, ` stroke-width="2" class="bad"`
+			p, text, attrs = pair{"#ffd7d5", red}, red, ` stroke-width="2" class="bad"`
 		}
 		field := 0.0
 		if k.Wire.signed() {
@@ -261,53 +335,55 @@ func (k *Key) drawWire(c *canvas, y float64) float64 {
 			c.between(mem.x(n*g.memStep), mem.x((n+1)*g.memStep), above, a, b-field, y, tint, 0.7)
 		}
 		c.rect(a, y, b-a-field, boxHeight, p, attrs)
+		if data {
+			c.hatch(a, y, b-a-field, boxHeight)
+		}
 		label := fmt.Sprint(k.First + n)
 		if !k.divided() {
 			label = plural(int(g.wire), "byte", "bytes")
 		}
-		c.text((a+b-field)/2, y+28, style{anchor: "middle"}, "%s", label)
+		c.text((a+b-field)/2, y+28, style{anchor: "middle", halo: data}, "%s", label)
 		if field > 0 {
-			k.field(c, b-field, y, field, boxHeight, bad)
+			k.field(c, b-field, y, field, boxHeight, "wire", bad)
 		}
-		c.text(a, y+62, style{size: 10.5, fill: text, mono: true}, "%d", (k.First+n)*g.step)
-		if tag := k.Wire; tag.signed() && tag.RefTag != nil {
-			ref := *tag.RefTag
-			if tag.IncRef {
+		c.text(a, y+60, style{size: 10.5, fill: text, mono: true}, "%d", (k.First+n)*g.step)
+		if tags {
+			ref := *k.Wire.RefTag
+			if k.Wire.IncRef {
 				ref += uint32(k.First + n)
 			}
-			c.text(b, y+62, style{size: 10.5, fill: text, mono: true, anchor: "end"}, "ref …%02x", ref&0xff)
+			c.text(a, y+74, style{size: 10.5, fill: text, mono: true}, "ref 0x%08x", ref)
 		}
 	}
 	if rest := g.wire - min(g.wire, g.blocks*g.step); rest > 0 && to == g.blocks {
 		a := w.x(g.blocks * g.step)
 		c.rect(a, y, right-a, boxHeight, pair{"#ffffff", line}, ` stroke-dasharray="3 3"`)
 	}
+	if tags {
+		y += 14
+	}
 	return y + 62
 }
 
-func (k *Crypto) onWire() string {
-	if k.TX == "encrypt" {
-		return "encrypted with AES-XTS"
-	}
-	return "decrypted on TX"
-}
-
-// drawBad draws the legend and a box that describes the first bad block, from y down. It
-// returns the height of the picture.
-func (k *Key) drawBad(c *canvas, y float64) float64 {
+// drawBad draws the legend and a box that describes the first bad block, from y down, with a line
+// to the block, which ends at bottom. It returns the height of the picture.
+func (k *Key) drawBad(c *canvas, bottom, y float64) float64 {
 	g := k.geometry()
 	legend := []string{}
 	for _, d := range []*Domain{k.Wire, k.Memory} {
 		if d.signed() {
-			legend = append(legend, fmt.Sprintf("grey: a field of %d bytes", d.FieldSize), "(drawn wider)")
-			if d.AppTag != nil && d.RefTag != nil {
-				legend = append(legend, fmt.Sprintf("tags %#x, %#x", *d.AppTag, *d.RefTag))
+			legend = append(legend, fmt.Sprintf("narrow: fields of %d", d.FieldSize), "bytes, drawn wider")
+			if d.AppTag != nil {
+				legend = append(legend, fmt.Sprintf("application tag 0x%04x", *d.AppTag))
 			}
 			break
 		}
 	}
+	if k.Crypto != nil {
+		legend = append(legend, "hatched: ciphertext")
+	}
 	if len(k.Bad) == 0 && len(k.Pieces) > 0 && (k.Wire.signed() || k.Memory.signed()) {
-		legend = append(legend, "no bad block was found")
+		legend = append(legend, "no bad block found")
 	}
 	for i, text := range legend {
 		c.text(30, y+56+18*float64(i), style{size: 11, fill: soft}, "%s", text)
@@ -325,8 +401,8 @@ func (k *Key) drawBad(c *canvas, y float64) float64 {
 	}
 	s := strip{from: from * step, to: to * step}
 	x := s.x((n+1)*step) - 15
-	c.line(x, y-14, x, y+30, red, 2, "")
-	bx := max(left, min(x-285, right-564))
+	c.line(x, bottom, x, y+30, red, 2, "")
+	bx := max(left+20, min(x-285, right-564))
 	c.rect(bx, y+30, 560, 84, pair{"#fff5f5", red}, ` rx="6" id="bad-block"`)
 	place := bad.Domain
 	if len(k.Pieces) == 0 {

@@ -21,13 +21,17 @@ const (
 	green  = "#3a8a2f"
 	orange = "#b7791f"
 	grey   = "#6e7781"
+	violet = "#7a4dcf"
 )
 
 // pair is a fill colour, and the colour of the outline and text that go with it.
 type pair struct{ fill, stroke string }
 
-// palette has the colours that distinguish the entries of a layout.
-var palette = [...]pair{{"#cfe3ff", blue}, {"#d8f0d2", green}, {"#ffe9c7", orange}, {"#e9dcff", "#7a4dcf"}, {"#d2f1f1", "#1c7f86"}, {"#ffd9ec", "#b83280"}}
+// palette has the colours that distinguish the entries of a layout. Neighbours differ most.
+var palette = [...]pair{
+	{"#cfe3ff", blue}, {"#d8f0d2", green}, {"#ffe9c7", orange}, {"#e9dcff", violet}, {"#d2f1f1", "#1c7f86"}, {"#ffd9ec", "#b83280"},
+	{"#8fb8f5", "#1b4b99"}, {"#9ed392", "#24631c"}, {"#f5c06a", "#80500b"}, {"#bfa2f5", "#512b9c"}, {"#86d3d3", "#0f5559"}, {"#f29cc8", "#8a1d5c"},
+}
 
 // canvas collects the elements of a picture.
 type canvas struct {
@@ -47,6 +51,7 @@ type style struct {
 	anchor string  // "": start; middle, end
 	bold   bool
 	mono   bool
+	halo   bool // stands on a white edge, which keeps it readable over lines
 }
 
 func (c *canvas) text(x, y float64, s style, format string, args ...any) {
@@ -59,6 +64,9 @@ func (c *canvas) text(x, y float64, s style, format string, args ...any) {
 	}
 	if s.anchor != "" {
 		anchor = ` text-anchor="` + s.anchor + `"`
+	}
+	if s.halo {
+		anchor += ` stroke="#ffffff" stroke-width="4" paint-order="stroke"`
 	}
 	if s.size == 0 {
 		s.size = 13
@@ -77,6 +85,11 @@ func escape(s string) string {
 
 func (c *canvas) rect(x, y, w, h float64, p pair, attrs string) {
 	fmt.Fprintf(&c.b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s" stroke="%s"%s/>`+"\n", x, y, w, h, p.fill, p.stroke, attrs)
+}
+
+// hatch marks a rectangle as ciphertext.
+func (c *canvas) hatch(x, y, w, h float64) {
+	fmt.Fprintf(&c.b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="url(#ciphertext)" class="ciphertext"/>`+"\n", x, y, w, h)
 }
 
 func (c *canvas) line(x1, y1, x2, y2 float64, colour string, width float64, attrs string) {
@@ -98,10 +111,11 @@ func (c *canvas) svg(title string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" role="img">`+"\n", c.width, c.height, c.width, c.height)
 	fmt.Fprintf(&b, "<title>%s</title>\n<defs>\n", escape(title))
-	for _, colour := range []string{blue, green, orange, red, grey} {
+	for _, colour := range []string{blue, green, orange, red, grey, violet} {
 		fmt.Fprintf(&b, `<marker id="arrow-%s" markerUnits="userSpaceOnUse" markerWidth="9" markerHeight="9" refX="8" refY="4.5" orient="auto"><path d="M0 0 L9 4.5 L0 9 Z" fill="%s"/></marker>`+"\n",
 			strings.TrimPrefix(colour, "#"), colour)
 	}
+	fmt.Fprintf(&b, `<pattern id="ciphertext" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><line x1="0" y1="0" x2="0" y2="6" stroke="%s" stroke-width="2" opacity="0.45"/></pattern>`+"\n", violet)
 	fmt.Fprintf(&b, `</defs>`+"\n"+`<rect width="%.0f" height="%.0f" fill="#ffffff"/>`+"\n", c.width, c.height)
 	b.WriteString(c.b.String())
 	b.WriteString("</svg>\n")

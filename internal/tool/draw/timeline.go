@@ -1,6 +1,7 @@
 package draw
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -15,7 +16,9 @@ import (
 // and the answers of the other.
 type Connection struct {
 	Requester, Responder netip.Addr
-	DestQP               uint32 // QP number in the requests
+	DestQP               uint32        // QP number in the requests: that of the responder
+	sourceQP             uint32        // QP number in the answers: that of the requester; 0: no answer is recorded
+	shifted              time.Duration // by which the times of the responder are moved
 	events               []event
 	answers              map[direction][]event // those from the responder to the requester, by their QP
 	whole                bool                  // complete was called
@@ -27,6 +30,7 @@ type event struct {
 	syndrome    wire.Syndrome
 	request     bool
 	again       bool // its PSN was sent before
+	probe       bool // it was sent again because no answer came
 	lost        bool
 	sent, taken time.Time // zero: not recorded
 }
@@ -153,18 +157,65 @@ func (c *Connection) complete() {
 		return
 	}
 	c.whole = true
-	c.events = append(c.events, c.answersOf()...)
+	answers, qp := c.answersOf()
+	c.sourceQP = qp
+	c.events = append(c.events, answers...)
 	c.answers = nil
+	c.align()
 	c.note()
 }
 
-// answersOf returns the answers of the direction that shares the most PSNs with the requests.
-func (c *Connection) answersOf() (best []event) {
+// Title names the connection with the QP numbers of both sides.
+func (c *Connection) Title() string {
+	c.complete()
+	return fmt.Sprintf("%v %s to %v QP %#x", c.Requester, c.source(), c.Responder, c.DestQP)
+}
+
+// source returns the requester's QP number in words.
+func (c *Connection) source() string {
+	if c.sourceQP == 0 {
+		return "(QP not recorded)"
+	}
+	return fmt.Sprintf("QP %#x", c.sourceQP)
+}
+
+// align moves the times of the responder if its clock and that of the requester differ so much that a packet
+// arrives before it is sent. Then it halves the difference between the shortest ways of the two directions.
+func (c *Connection) align() {
+	const none = time.Duration(1<<63 - 1)
+	there, back := none, none // shortest time from the requester to the responder, and from there
+	for i := range c.events {
+		switch e := &c.events[i]; {
+		case e.sent.IsZero() || e.taken.IsZero():
+		case e.request:
+			there = min(there, e.taken.Sub(e.sent))
+		default:
+			back = min(back, e.taken.Sub(e.sent))
+		}
+	}
+	if there == none || back == none || there >= 0 && back >= 0 {
+		return
+	}
+	c.shifted = (back - there) / 2
+	for i := range c.events {
+		t := &c.events[i].taken
+		if !c.events[i].request {
+			t = &c.events[i].sent
+		}
+		if !t.IsZero() {
+			*t = t.Add(c.shifted)
+		}
+	}
+}
+
+// answersOf returns the answers of the direction that shares the most PSNs with the requests, and the QP that
+// they go to.
+func (c *Connection) answersOf() (best []event, qp uint32) {
 	psns := map[uint32]bool{}
 	for i := range c.events {
 		psns[c.events[i].bth.PSN] = true
 	}
-	most, qp := 0, uint32(0)
+	most := 0
 	for d, events := range c.answers {
 		n := 0
 		for i := range events {
@@ -176,7 +227,7 @@ func (c *Connection) answersOf() (best []event) {
 			most, best, qp = n, events, d.qp
 		}
 	}
-	return best
+	return best, qp
 }
 
 // note sorts the events by time and marks the packets that were sent again.
@@ -194,6 +245,66 @@ func (c *Connection) note() {
 		}
 		e.again = seen[id]
 		seen[id] = true
+	}
+	c.noteProbes()
+}
+
+// arrival returns the time at which an answer reached the requester or, if that is unknown, when it was sent.
+func (e *event) arrival() time.Time {
+	if !e.taken.IsZero() {
+		return e.taken
+	}
+	return e.sent
+}
+
+// noteProbes marks the requests that were sent again because no answer came for about a round trip. What
+// makes a requester send a packet again otherwise is an answer, a moment before: a NAK, or an
+// acknowledgement of later packets. Only an RNR NAK asks it to wait.
+func (c *Connection) noteProbes() {
+	var answers []*event
+	for i := range c.events {
+		if e := &c.events[i]; !e.request && !e.lost {
+			answers = append(answers, e)
+		}
+	}
+	slices.SortStableFunc(answers, func(a, b *event) int { return a.arrival().Compare(b.arrival()) })
+	first, before := map[uint32]time.Time{}, map[uint32]time.Time{} // when a PSN was sent for the first time, and last
+	const unknown = time.Hour
+	roundTrip := time.Duration(unknown)               // the shortest one
+	next, wait, moment := 0, time.Time{}, time.Time{} // the next answer, the last RNR NAK, and until when the last answer explains what is sent
+	previous := (*event)(nil)                         // the last request
+	for i := range c.events {
+		e := &c.events[i]
+		if !e.request {
+			continue
+		}
+		now := e.when()
+		for ; next < len(answers) && !answers[next].arrival().After(now); next++ {
+			a := answers[next]
+			at := a.arrival()
+			if t, ok := first[a.bth.PSN]; ok {
+				roundTrip = min(roundTrip, at.Sub(t))
+			}
+			moment = at.Add(roundTrip)
+			if a.bth.Opcode == wire.Acknowledge {
+				switch a.syndrome.Kind() {
+				case wire.KindRNR:
+					wait = at
+				case wire.KindNAK:
+					moment = at.Add(4 * roundTrip)
+				}
+			}
+		}
+		last, ok := before[e.bth.PSN]
+		follows := previous != nil && previous.again && !previous.probe && e.bth.PSN == (previous.bth.PSN+1)&wire.PSNMask
+		if e.again && ok && !follows && wait.Before(last) && !now.Before(moment) {
+			e.probe = true
+		}
+		if _, ok := first[e.bth.PSN]; !ok {
+			first[e.bth.PSN] = now
+		}
+		before[e.bth.PSN] = now
+		previous = e
 	}
 }
 
@@ -213,7 +324,7 @@ func (c *Connection) rows() (rows []row) {
 		name := operation(&e)
 		if n := len(rows); n > 0 {
 			r := &rows[n-1]
-			if r.request == e.request && r.lost == e.lost && r.again == e.again && r.opcode == name && name != "" &&
+			if r.request == e.request && r.lost == e.lost && r.again == e.again && r.probe == e.probe && r.opcode == name && name != "" &&
 				e.bth.PSN == (r.last+1)&wire.PSNMask && e.when().Sub(r.when()) < joined && r.sent.IsZero() == e.sent.IsZero() {
 				r.last, r.endAt = e.bth.PSN, e.taken
 				r.count++
@@ -263,7 +374,10 @@ func (r *row) label(base uint32) string {
 		return fmt.Sprintf("ACK up to PSN %d", first)
 	}
 	text := r.opcode
-	if r.again {
+	switch {
+	case r.probe:
+		text = "probe: " + text
+	case r.again:
 		text = "again " + text
 	}
 	if r.count == 1 {
@@ -279,26 +393,58 @@ func (r *row) label(base uint32) string {
 
 const (
 	mostRows  = 60
-	rowHeight = 46.0
-	xLeft     = 380.0
-	xRight    = 820.0
+	xLeft     = 280.0
+	xRight    = 900.0
 	longPause = 2 * time.Millisecond
 )
+
+// end is where an arrow begins or ends. The ends of a timeline are in the order of their times, so that the
+// times of each column rise from top to bottom.
+type end struct {
+	row   *row
+	at    time.Time
+	taken bool // the packet was received, not sent
+}
+
+// ends returns the ends of arrows whose times are known, in their order. An arrow whose beginning is
+// unknown has its end only, and the other way round.
+func ends(rows []row) (all []end) {
+	for i := range rows {
+		r := &rows[i]
+		if !r.sent.IsZero() {
+			all = append(all, end{r, r.sent, false})
+		}
+		if !r.taken.IsZero() && (!r.lost || r.sent.IsZero()) {
+			all = append(all, end{r, r.taken, true})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b end) int {
+		if n := a.at.Compare(b.at); n != 0 {
+			return n
+		}
+		return cmp.Compare(btoi(a.taken), btoi(b.taken)) // sent first
+	})
+	return all
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
 
 // SVG returns the timeline of the connection.
 func (c *Connection) SVG() []byte {
 	c.complete()
 	rows := c.rows()
-	sent, again, lost := 0, 0, 0
+	sent, again, probes, lost := 0, 0, 0, 0
 	for i := range c.events {
 		if e := &c.events[i]; e.request {
 			sent++
-			if e.again {
-				again++
-			}
-			if e.lost {
-				lost++
-			}
+			again += btoi(e.again && !e.probe)
+			probes += btoi(e.probe)
+			lost += btoi(e.lost)
 		}
 	}
 	base := c.events[0].bth.PSN
@@ -309,8 +455,8 @@ func (c *Connection) SVG() []byte {
 		}
 	}
 	title := fmt.Sprintf("requests from %v to %v QP %#x", c.Requester, c.Responder, c.DestQP)
-	v := &canvas{width: 1100}
-	v.text(30, 36, style{size: 19, bold: true}, "%s", title)
+	v := &canvas{width: 1180}
+	v.text(30, 36, style{size: 19, bold: true}, "requests from %s", c.Title())
 	parts := []string{plural(sent, "request packet", "request packets")}
 	if lost > 0 {
 		parts = append(parts, fmt.Sprintf("%d lost", lost))
@@ -318,78 +464,165 @@ func (c *Connection) SVG() []byte {
 	if again > 0 {
 		parts = append(parts, fmt.Sprintf("%d sent again", again))
 	}
-	v.text(30, 60, style{fill: soft}, "RC; %s; PSNs counted from %d; rows in order, not to scale", strings.Join(parts, ", "), base)
-	v.text(xLeft, 100, style{bold: true, anchor: "middle"}, "%v (requester)", c.Requester)
-	v.text(xRight, 100, style{bold: true, anchor: "middle"}, "%v (responder)", c.Responder)
-	y, top := 140.0, 110.0
-	start := c.events[0].when()
-	last := start
-	for i := range rows {
-		r := &rows[i]
-		if i == mostRows {
-			v.text((xLeft+xRight)/2, y, style{fill: soft, anchor: "middle"}, "%s more", plural(len(rows)-i, "arrow", "arrows"))
-			y += rowHeight
-			break
-		}
-		if pause := r.when().Sub(last); pause > longPause {
-			v.line(xLeft, top, xLeft, y-24, line, 2, "")
-			v.line(xRight, top, xRight, y-24, line, 2, "")
-			v.text((xLeft+xRight)/2, y-6, style{size: 12, fill: soft, anchor: "middle"}, "%.1f ms later", float64(pause)/1e6)
-			y += 30
-			top = y - 24
-		}
-		last = r.when()
-		r.draw(v, y, start, base)
-		y += rowHeight
+	if probes > 0 {
+		parts = append(parts, plural(probes, "probe", "probes")+" (sent again because no answer came)")
 	}
-	v.line(xLeft, top, xLeft, y, line, 2, "")
-	v.line(xRight, top, xRight, y, line, 2, "")
-	v.height = y + 40
+	v.text(30, 60, style{fill: soft}, "RC; %s; PSNs counted from %d; rows in order, not to scale", strings.Join(parts, ", "), base)
+	top := 122.0
+	if c.shifted != 0 {
+		v.text(30, 78, style{fill: soft}, "the clocks differ: the responder's times are moved by %.3f ms", float64(c.shifted)/1e6)
+		top += 18
+	}
+	v.text(xLeft, top-30, style{bold: true, anchor: "middle"}, "requester")
+	v.text(xLeft, top-14, style{size: 12, anchor: "middle"}, "%v, %s", c.Requester, c.source())
+	v.text(xRight, top-30, style{bold: true, anchor: "middle"}, "responder")
+	v.text(xRight, top-14, style{size: 12, anchor: "middle"}, "%v, QP %#x", c.Responder, c.DestQP)
+	rest := rows[min(len(rows), mostRows):]
+	v.height = c.drawRows(v, rows[:len(rows)-len(rest)], top, base)
+	if len(rest) > 0 {
+		v.text((xLeft+xRight)/2, v.height, style{fill: soft, anchor: "middle"}, "%s more", plural(len(rest), "arrow", "arrows"))
+		v.height += 30
+	}
 	return v.svg(title)
 }
 
-// draw draws the arrow at y.
-func (r *row) draw(v *canvas, y float64, start time.Time, base uint32) {
-	const drop = 26
-	colour, width := blue, 2.0
+// drawRows draws the arrows from y down, and returns the y below them.
+func (c *Connection) drawRows(v *canvas, rows []row, y float64, base uint32) float64 {
+	const (
+		labelled = 32.0 // height of the beginning of an arrow, with its label
+		plain    = 17.0 // height of a time
+	)
+	all := ends(rows)
+	if len(all) == 0 {
+		return y
+	}
+	top, start, last := y, all[0].at, all[0].at
+	columns := [2]float64{y, y} // y of the last end at the left and at the right
+	from, to := map[*row]float64{}, map[*row]float64{}
+	type gap struct {
+		y     float64
+		pause time.Duration
+	}
+	var gaps []gap
+	pillars := func(down float64) {
+		v.line(xLeft, top, xLeft, down, line, 2, "")
+		v.line(xRight, top, xRight, down, line, 2, "")
+	}
+	for _, e := range all {
+		if pause := e.at.Sub(last); pause > longPause {
+			down := max(columns[0], columns[1]) + 16
+			pillars(down)
+			gaps = append(gaps, gap{down + 17, pause})
+			y, top = down+26, down+26
+			columns = [2]float64{y, y}
+		}
+		last = e.at
+		side := btoi(e.row.request == e.taken) // 0: the requester's
+		height := labelled
+		if e.taken && !e.row.sent.IsZero() {
+			height = plain
+		}
+		y = max(y, columns[side]+height)
+		if begun, ok := from[e.row]; ok {
+			y = max(y, begun+8)
+		}
+		columns[side] = y
+		if e.taken {
+			to[e.row] = y
+			if _, ok := from[e.row]; !ok {
+				from[e.row] = y - 12
+			}
+		} else {
+			from[e.row] = y
+		}
+	}
+	down := max(columns[0], columns[1]) + 30
+	pillars(down)
+	for i := range rows { // below the labels
+		rows[i].drawArrow(v, from[&rows[i]], to[&rows[i]])
+	}
+	for _, g := range gaps {
+		v.text((xLeft+xRight)/2, g.y, style{size: 12, fill: soft, anchor: "middle", halo: true}, "%.1f ms later", float64(g.pause)/1e6)
+	}
+	for i := range rows {
+		rows[i].drawText(v, from[&rows[i]], to[&rows[i]], start, base)
+	}
+	return down + 30
+}
+
+// colour returns the colour and the width of the arrow.
+func (r *row) colour() (colour string, width float64) {
+	colour, width = blue, 2.0
 	switch {
 	case r.lost:
-		colour, width = red, 2.5
+		return red, 2.5
 	case r.opcode == "" && r.syndrome.Kind() != wire.KindACK:
 		colour = red
+	case r.probe:
+		colour = violet
 	case r.again:
 		colour = orange
 	case !r.request:
 		colour = green
 	}
-	if r.count > 1 && !r.lost {
+	if r.count > 1 {
 		width = 4
 	}
-	from, to, fromText, toText, anchor := xLeft, xRight, xLeft-14, xRight+14, ""
-	labelX := xLeft + 12
-	if !r.request {
-		from, to, fromText, toText = to, from, toText, fromText
-		labelX, anchor = xRight-12, "end"
+	return colour, width
+}
+
+// columns returns the x of the sender and that of the receiver.
+func (r *row) columns() (from, to float64) {
+	if r.request {
+		return xLeft, xRight
 	}
+	return xRight, xLeft
+}
+
+// drawArrow draws the arrow from y1 down to y2, which is 0 if the time of its end is unknown.
+func (r *row) drawArrow(v *canvas, y1, y2 float64) {
+	colour, width := r.colour()
+	from, to := r.columns()
+	attrs := ""
+	if r.probe {
+		attrs = ` stroke-dasharray="8 4"`
+	}
+	switch {
+	case r.lost:
+		x, y := from+(to-from)*0.62, y1+12
+		v.line(from, y1, x, y, colour, width, ` class="lost"`+attrs)
+		v.line(x-7, y-7, x+7, y+7, colour, 3, "")
+		v.line(x-7, y+7, x+7, y-7, colour, 3, "")
+		return
+	case y2 == 0:
+		y2 = y1 + 14
+	}
+	v.line(from, y1, to, y2, colour, width, fmt.Sprintf(` marker-end="url(#arrow-%s)"%s`, strings.TrimPrefix(colour, "#"), attrs))
+}
+
+// drawText draws the label and the times of the arrow.
+func (r *row) drawText(v *canvas, y1, y2 float64, start time.Time, base uint32) {
+	colour, _ := r.colour()
+	from, to := r.columns()
+	x, anchor := from+12, ""
+	if !r.request {
+		x, anchor = from-12, "end"
+	}
+	v.text(x, y1-6, style{size: 12, fill: colour, anchor: anchor, halo: true}, "%s", r.label(base))
 	stamp := func(x, y float64, t time.Time) {
 		if t.IsZero() {
 			return
 		}
-		end := ""
-		if x < xLeft {
-			end = "end"
+		anchor := ""
+		if x == xLeft {
+			x, anchor = x-14, "end"
+		} else {
+			x += 14
 		}
-		v.text(x, y, style{size: 11, fill: soft, mono: true, anchor: end}, "%.3f ms", float64(t.Sub(start))/1e6)
+		v.text(x, y+4, style{size: 11, fill: soft, mono: true, anchor: anchor}, "%.3f ms", float64(t.Sub(start))/1e6)
 	}
-	v.text(labelX, y-5, style{size: 12, fill: colour, anchor: anchor}, "%s", r.label(base))
-	stamp(fromText, y+4, r.sent)
-	if r.lost {
-		x := from + (to-from)*0.62
-		v.line(from, y, x, y+drop*0.62, colour, width, ` class="lost"`)
-		v.line(x-7, y+drop*0.62-7, x+7, y+drop*0.62+7, colour, 3, "")
-		v.line(x-7, y+drop*0.62+7, x+7, y+drop*0.62-7, colour, 3, "")
-		return
+	stamp(from, y1, r.sent)
+	if y2 != 0 {
+		stamp(to, y2, r.taken)
 	}
-	v.arrow(from, y, to, y+drop, colour, width)
-	stamp(toText, y+drop+4, r.taken)
 }

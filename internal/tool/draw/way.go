@@ -102,66 +102,92 @@ func Best(ways []*Way) *Way {
 
 // side is one side of a Way and its half of the picture.
 type side struct {
-	key     *Key
-	name    string
-	number  uint32
-	bytes   uint64
-	memoryY float64 // y of the memory domain
-	wireY   float64 // y of the wire domain
+	key      *Key
+	name     string
+	number   uint32
+	bytes    uint64
+	up       bool    // the wire is below
+	buffersY float64 // y of the buffers
+	memoryY  float64 // y of the memory domain
+	wireY    float64 // y of the wire domain
+}
+
+// callout is the height of the box below a domain with a bad block.
+const callout = 64.0
+
+// bad returns the bad block of a domain, or nil.
+func (s *side) bad(domain string) *Bad {
+	if s.key == nil || len(s.key.Bad) == 0 || s.key.Bad[0].Domain != domain {
+		return nil
+	}
+	return &s.key.Bad[0]
+}
+
+// room returns the height that the bad block of a domain needs below it.
+func (s *side) room(domain string) float64 {
+	if s.bad(domain) == nil {
+		return 0
+	}
+	return callout
 }
 
 // SVG returns the picture, with the requester above the wire and the responder below it.
 func (w *Way) SVG() []byte {
 	title := fmt.Sprintf("the way of one %s of %d bytes", w.Op, w.Bytes)
-	c := &canvas{width: 1260, height: 730}
+	c := &canvas{width: 1260}
 	c.text(30, 36, style{size: 19, bold: true}, "%s", title)
 	text := fmt.Sprintf("request %d on QP %#x of process %d, begun %s", w.Request, w.QP, w.Process, w.Begin.Format("15:04:05.000000"))
 	if w.Took > 0 {
 		text += fmt.Sprintf("; %s after %.3f ms", w.Status, float64(w.Took)/1e6)
 	}
 	c.text(30, 60, style{fill: soft}, "%s", text)
-	sides := [2]side{
-		{w.found(w.Requester), "requester", w.LKey, w.Bytes, 166, 258},
-		{w.found(w.Responder), "responder", w.RKey, w.Bytes, 516, 424},
-	}
-	for i := range sides {
-		sides[i].draw(c)
-	}
+	requester := side{key: w.found(w.Requester), name: "requester", number: w.LKey, bytes: w.Bytes, up: true}
+	responder := side{key: w.found(w.Responder), name: "responder", number: w.RKey, bytes: w.Bytes}
+	const gap = boxHeight + 62 // from one domain to the next, with the names of the steps between them
+	requester.buffersY = 100
+	requester.memoryY = 166
+	requester.wireY = requester.memoryY + gap + requester.room("memory")
+	begin := requester.wireY + boxHeight + requester.room("wire")
+	wire := begin + 60
+	responder.wireY = wire + 60
+	responder.memoryY = responder.wireY + gap + responder.room("wire")
+	responder.buffersY = responder.memoryY + boxHeight + 38 + responder.room("memory")
+	c.height = responder.buffersY + 78
+	requester.draw(c)
+	responder.draw(c)
 	// The wire.
-	c.line(30, 364, right, 364, faint, 2, ` stroke-dasharray="6 6"`)
-	from, to, x := 308.0, 418.0, (left+right)/2
+	c.line(30, wire, right, wire, faint, 2, ` stroke-dasharray="6 6"`)
+	from, to, x := begin+4, responder.wireY-6, (left+right)/2
 	if w.Op == "RDMA_READ" {
 		from, to = to, from
 	}
 	c.arrow(x, from, x, to, blue, 4)
-	c.text(x+14, 356, style{bold: true, fill: blue}, "%s", w.Op)
-	c.text(x+14, 384, style{size: 11, fill: soft}, "%d bytes on the wire", w.Bytes)
-	c.text(30, 356, style{size: 11, fill: soft}, "the wire")
-	for _, s := range sides {
-		if s.key != nil && len(s.key.Bad) > 0 {
-			b := s.key.Bad[0]
-			c.rect(left, 662, right-left, 46, pair{"#fff5f5", red}, ` rx="6" id="bad-block"`)
-			c.text(left+16, 682, style{bold: true, fill: red}, "the %s's key: %s in block %d, %s offset %d", s.name, b.Kind, b.Block, b.Domain, b.Offset)
-			c.text(left+16, 700, style{size: 11.5, mono: true}, "stored %#x, computed %#x; %s", b.Stored, b.Computed, b.Where)
-			break
-		}
-	}
+	c.text(x+14, wire-8, style{bold: true, fill: blue}, "%s", w.Op)
+	c.text(x+14, wire+20, style{size: 11, fill: soft}, "%d bytes on the wire", w.Bytes)
+	c.text(30, wire-8, style{size: 11, fill: soft}, "the wire")
 	return c.svg(title)
+}
+
+// drawBad describes the bad block of a domain at y, below the block, which is between a and b.
+func (s *side) drawBad(c *canvas, domain string, y, a, b float64) {
+	const width = 560
+	bad := s.bad(domain)
+	x := max(left, min((a+b)/2-40, right-width))
+	c.line((a+b)/2, y+boxHeight, (a+b)/2, y+boxHeight+10, red, 2, "")
+	c.rect(x, y+boxHeight+10, width, 46, pair{"#fff5f5", red}, ` rx="6" id="bad-block"`)
+	c.text(x+16, y+boxHeight+29, style{bold: true, fill: red}, "the %s's key: %s in block %d, %s offset %d", s.name, bad.Kind, bad.Block, bad.Domain, bad.Offset)
+	c.text(x+16, y+boxHeight+47, style{size: 11.5, mono: true}, "stored %#x, computed %#x; %s", bad.Stored, bad.Computed, bad.Where)
 }
 
 // draw draws the buffers, the memory domain and the wire domain of a side.
 func (s *side) draw(c *canvas) {
-	buffers, down := s.memoryY-66, 1.0
-	if s.wireY < s.memoryY {
-		buffers, down = s.memoryY+boxHeight+38, -1
-	}
 	kind := fmt.Sprintf("region %#x", s.number)
 	if s.key != nil {
 		kind = fmt.Sprintf("memory key %#x", s.key.Number)
 	}
-	label := buffers - 10
-	if down < 0 {
-		label = buffers + 52
+	label := s.buffersY - 10
+	if !s.up {
+		label = s.buffersY + 54
 	}
 	c.text(left, label, style{bold: true}, "%s: %s", s.name, kind)
 	c.text(30, s.memoryY+20, style{bold: true}, "memory domain")
@@ -179,24 +205,26 @@ func (s *side) draw(c *canvas) {
 	from, to := k.window(g)
 	c.text(30, s.memoryY+38, style{size: 11, fill: soft}, "%s", k.Memory.describe())
 	c.text(30, s.wireY+38, style{size: 11, fill: soft}, "%s", k.Wire.describe())
-	if k.Crypto != nil {
-		c.text(30, s.wireY+54, style{size: 11, fill: "#7a4dcf"}, "%s", k.Crypto.onWire())
-	}
+	k.drawSteps(c, max(s.memoryY, s.wireY)-46)
 	mem := strip{from: from * g.memStep, to: to * g.memStep}
 	at := uint64(0)
 	shown := 0
 	for i, p := range k.Pieces {
 		if n := uint64(p.Length); at+n > mem.from && at < mem.to && shown < mostShown {
 			a, b := mem.x(at), mem.x(at+n)
-			c.rect(a+2, buffers, max(b-a-4, 1), 34, palette[i%len(palette)], ` rx="4"`)
-			if shown++; b-a > 110 {
-				c.text((a+b)/2, buffers+21, style{size: 10.5, anchor: "middle", mono: true, fill: palette[i%len(palette)].stroke}, "%#x", uint64(p.Addr))
+			colour := palette[i%len(palette)]
+			c.between(a, b, min(s.buffersY+34, s.memoryY+boxHeight), a, b, max(s.buffersY, s.memoryY), colour.fill, 0.35)
+			c.rect(a+2, s.buffersY, max(b-a-4, 1), 34, colour, ` rx="4"`)
+			switch shown++; {
+			case b-a > 130:
+				c.text((a+b)/2, s.buffersY+21, style{size: 10.5, anchor: "middle", mono: true, fill: colour.stroke}, "%d: %#x", i, uint64(p.Addr))
+			case b-a > textWidth(i):
+				c.text((a+b)/2, s.buffersY+21, style{size: 10.5, anchor: "middle", mono: true, fill: colour.stroke}, "%d", i)
 			}
-			c.between(a, b, min(buffers+34, s.memoryY+boxHeight), a, b, max(buffers, s.memoryY), palette[i%len(palette)].fill, 0.35)
 		}
 		at += uint64(p.Length)
 	}
-	c.text(30, buffers+21, style{bold: true}, "buffers")
+	c.text(30, s.buffersY+21, style{bold: true}, "buffers")
 	wire := strip{from: from * g.step, to: to * g.step}
 	for n := from; n < to; n++ {
 		ma, mb := mem.x(n*g.memStep), mem.x((n+1)*g.memStep)-3
@@ -207,18 +235,28 @@ func (s *side) draw(c *canvas) {
 		if k.isBad("wire", n) || k.isBad("memory", n) {
 			tint = "#ffd7d5"
 		}
-		if down > 0 {
+		if s.up {
 			c.between(ma, mb, s.memoryY+boxHeight, wa, wb, s.wireY, tint, 0.7)
 		} else {
 			c.between(wa, wb, s.wireY+boxHeight, ma, mb, s.memoryY, tint, 0.7)
 		}
+	}
+	// The first bad block, at its place. The window has it, unless its number is beyond the key.
+	if bad := s.bad("memory"); bad != nil {
+		a, b := mem.x(bad.Block*g.memStep), mem.x((bad.Block+1)*g.memStep)
+		s.drawBad(c, "memory", s.memoryY, a, b)
+	}
+	if bad := s.bad("wire"); bad != nil {
+		a, b := wire.x(bad.Block*g.step), wire.x((bad.Block+1)*g.step)
+		s.drawBad(c, "wire", s.wireY, a, b)
 	}
 }
 
 // block draws block n of a domain with its field.
 func (k *Key) block(c *canvas, a, b, y float64, n uint64, domain string, d *Domain) {
 	p, attrs := pair{"#f3f5f8", line}, ""
-	if domain == "wire" && k.Crypto != nil {
+	data, _ := k.ciphered(domain)
+	if data {
 		p.fill = "#ece6fb"
 	}
 	bad := k.isBad(domain, n)
@@ -230,10 +268,13 @@ func (k *Key) block(c *canvas, a, b, y float64, n uint64, domain string, d *Doma
 		field = fieldWidth(b - a)
 	}
 	c.rect(a, y, b-a-field, boxHeight, p, attrs)
+	if data {
+		c.hatch(a, y, b-a-field, boxHeight)
+	}
 	if k.divided() {
-		c.text((a+b-field)/2, y+28, style{anchor: "middle"}, "%d", n)
+		c.text((a+b-field)/2, y+28, style{anchor: "middle", halo: data}, "%d", n)
 	}
 	if field > 0 {
-		k.field(c, b-field, y, field, boxHeight, bad)
+		k.field(c, b-field, y, field, boxHeight, domain, bad)
 	}
 }
