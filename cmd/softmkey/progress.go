@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
@@ -24,6 +26,7 @@ const (
 type progress struct {
 	done          atomic.Int64 // bytes
 	ending, ended chan struct{}
+	counts        bool // the bytes are the title, because there is no room for more
 
 	mu    sync.Mutex // guards the following fields
 	bar   *progressbar.ProgressBar
@@ -36,22 +39,37 @@ func newProgress(title string, total int64) *progress {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return nil
 	}
-	return startProgress(os.Stderr, title, total)
+	width, _, err := term.GetSize(int(os.Stderr.Fd()))
+	if err != nil || width == 0 {
+		width = 80
+	}
+	return startProgress(os.Stderr, width, title, total)
 }
 
-// startProgress returns a progress that is drawn on a terminal.
-func startProgress(terminal io.Writer, title string, total int64) *progress {
+// figuresWidth is the width of the bytes, the rate and the times of hours, with a bar of some characters.
+const figuresWidth = 64
+
+// startProgress returns a progress that is drawn on a terminal of the given width. A line that is longer than the
+// terminal could not be erased. A narrow one gets no title, and a very narrow one the percentage and the bar, or
+// the bytes, alone.
+func startProgress(terminal io.Writer, width int, title string, total int64) *progress {
 	p := &progress{ending: make(chan struct{}), ended: make(chan struct{})}
-	p.bar = progressbar.NewOptions64(total,
+	options := []progressbar.Option{
 		progressbar.OptionSetWriter(terminal),
-		progressbar.OptionSetDescription(title),
-		progressbar.OptionShowBytes(true),
-		progressbar.OptionShowCount(),
-		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionFullWidth(),
 		progressbar.OptionSetSpinnerChangeInterval(0), // keeps the library from drawing in a goroutine of its own
 		progressbar.OptionClearOnFinish(),
-	)
+	}
+	if width >= figuresWidth+utf8.RuneCountInString(title) {
+		options = append(options, progressbar.OptionSetDescription(title))
+	}
+	if width >= figuresWidth {
+		options = append(options, progressbar.OptionShowBytes(true), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true))
+	} else {
+		options = append(options, progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false))
+		p.counts = total < 0
+	}
+	p.bar = progressbar.NewOptions64(total, options...)
 	p.bar.StartWithoutRender()
 	go p.draw()
 	return p
@@ -70,6 +88,9 @@ func (p *progress) draw() {
 		}
 		p.mu.Lock()
 		p.shown = true
+		if p.counts {
+			p.bar.Describe(fmt.Sprintf("%d MB", p.done.Load()/1e6))
+		}
 		_ = p.bar.Set64(p.done.Load()) // the command goes on even if the terminal has gone
 		p.mu.Unlock()
 		next.Reset(redraw)

@@ -36,7 +36,7 @@ func TestProgressStall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var s screen
-				p := startProgress(&s, "standard input", total)
+				p := startProgress(&s, 80, "standard input", total)
 				p.set(20e6)
 				time.Sleep(patience - time.Millisecond)
 				synctest.Wait()
