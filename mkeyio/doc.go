@@ -32,7 +32,7 @@
 // A job ends at the first bad block of the stream, unless Job.KeepGoing is set; then the
 // data flows on, as it does in hardware. Run calls Job.Bad for bad blocks in rising order,
 // with numbers and offsets that count from the beginning of the stream. The error of
-// Run is the first of them, an [mkey.BadBlock].
+// Run is the first of them, a *[mkey.BadBlock].
 //
 // Lengths of streams are int64, as in package io. Job.Offset is a position in the wire domain
 // of a key, where positions and lengths are uint64.

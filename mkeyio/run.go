@@ -12,7 +12,7 @@ import (
 // Run does a job: it reads src, transforms it and writes dst. The report is
 // valid after an error, too: it covers the part that was processed.
 //
-// If the error is an [mkey.BadBlock], it is the first bad block. With
+// If the error is a *[mkey.BadBlock], it is the first bad block. With
 // Job.KeepGoing the output is then complete; without it, dst has an undefined
 // part of the output. An *operr.Error means that the job cannot be done.
 // Nothing was then written, unless the reason is the length of an input whose
