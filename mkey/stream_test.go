@@ -282,12 +282,12 @@ func TestJobSize(t *testing.T) {
 			u := uint64(unit)
 			want := n%u == 0 || n%16 == 0 && n%u <= u-16 && n%u >= 16
 			if e, ok := examples[[2]uint64{u, n}]; ok && e != want {
-				t.Errorf("the test's own rule: %d in units of %d", n, u)
+				t.Errorf("the rule of this test says %t for %d bytes in units of %d, the example says %t", want, n, u, e)
 			}
 			tx, err := k.TX(0, n)
 			rx, err2 := k.RX(0, n)
 			if want != (err == nil) || want != (err2 == nil) {
-				t.Errorf("%d bytes in units of %d: %v, %v", n, unit, err, err2)
+				t.Errorf("%d bytes in units of %d: TX %v, RX %v; want success: %t", n, unit, err, err2, want)
 			}
 			if !want {
 				wantErr(t, err, syscall.EMSGSIZE, fmt.Sprint(n, " bytes"), fmt.Sprint("units of ", unit))
@@ -320,7 +320,7 @@ func TestJobSize(t *testing.T) {
 		_, err := k.TX(0, n)
 		_, err2 := k.RX(0, n)
 		if ok != (err == nil) || ok != (err2 == nil) {
-			t.Errorf("row H, %d: %v, %v", n, err, err2)
+			t.Errorf("row H, %d bytes: TX %v, RX %v; want success: %t", n, err, err2, ok)
 		}
 	}
 }

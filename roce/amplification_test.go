@@ -27,7 +27,7 @@ func TestAmplification(t *testing.T) {
 		l := alone(t, 1, pairOptions{mtu: mtu, selective: true})
 		l.m.keys[1] = make([]byte, responses*mtu)
 		if n, _ := l.flood(pkt(wire.ReadRequest, 0, true, 0, reth(1, 0, responses*mtu))); n != responses {
-			t.Fatalf("%d responses", n)
+			t.Fatalf("a READ had %d responses, want %d", n, responses)
 		}
 		return l
 	}
@@ -53,7 +53,7 @@ func TestAmplification(t *testing.T) {
 			t.Errorf("%d responses were repeated, want each of %d once", n, responses)
 		}
 		if got := l.q.resp.mark; got != 1 {
-			t.Errorf("mark %d", got)
+			t.Errorf("the responder has recorded mark %d, want 1, that of the request", got)
 		}
 	})
 	t.Run("more than a window", func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestAmplification(t *testing.T) {
 			spans = append(spans, wire.Span{First: 0, Count: 1})
 		}
 		if n, _ := l.flood(ask(1, spans...)); n != 1 {
-			t.Errorf("%d results were repeated", n)
+			t.Errorf("%d results of an atomic were repeated, want 1, although the request names it in every span", n)
 		}
 	})
 	t.Run("copies of a READ request that is being answered", func(t *testing.T) {

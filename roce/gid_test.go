@@ -141,7 +141,7 @@ func TestPacketsToAnotherGID(t *testing.T) {
 		wire.NewFlow(peer, l.addr).Front(len(b)).PutICRC(b)
 		l.take(&packetconn.Datagrams{Addr: peer, Buf: b, Seg: len(b)}, 1)
 		if len(m.got) != i || p.Counters().WrongGID != 1 {
-			t.Fatalf("link %d: %d messages, counters %+v", i, len(m.got), p.Counters())
+			t.Fatalf("after a packet at GID %d: %d messages were delivered, %d packets had another GID; want %d and 1: the QP is at GID 1", i, len(m.got), p.Counters().WrongGID, i)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestListenTogether(t *testing.T) {
 		close(begin)
 		wg.Wait()
 		if len(wins) != 1 {
-			t.Errorf("%d servers listen", len(wins))
+			t.Errorf("%d servers listen at one path, want 1", len(wins))
 		}
 		if c, err := net.Dial("unix", path); err != nil {
 			t.Error(err)

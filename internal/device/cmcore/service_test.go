@@ -134,14 +134,14 @@ func TestSlowApplication(t *testing.T) {
 		}
 		n.settle(time.Minute)
 		if !slices.Equal(x.kinds(), []Kind{Replied}) {
-			t.Fatalf("events %v", x.events)
+			t.Fatalf("the side that connects got the events %v, want only Replied", x.events)
 		}
 		if err := c.Ready(nil); err != nil {
 			t.Fatal(err)
 		}
 		n.settle(time.Second)
 		if y.State() != StateEstablished {
-			t.Errorf("state %v", y.State())
+			t.Errorf("a second after Ready the listening side is in state %v, want %v", y.State(), StateEstablished)
 		}
 	})
 }

@@ -469,28 +469,28 @@ func TestKeyWithList(t *testing.T) {
 			prm.Data{LKey: src.LKey(), Addr: from + 1024}, prm.Data{LKey: src.LKey(), Addr: from}, prm.Data{LKey: src.LKey(), Addr: from + 512}, prm.Data{LKey: src.LKey(), Addr: from + 4096})
 		want = slices.Concat(want[1024:1536], want[:1024])
 		if c := read(ksm, start+500, 1000); c.Opcode != prm.CQERequester {
-			t.Fatalf("completion %+v", c)
+			t.Fatalf("a READ across entries of a KSM ended with %+v, want opcode %d", c, prm.CQERequester)
 		}
-		if !bytes.Equal(p.b.mem.get(to, 1000), want[500:1500]) {
-			t.Error("the bytes differ")
+		if got := p.b.mem.get(to, 1000); !bytes.Equal(got, want[500:1500]) {
+			t.Errorf("a READ across entries of a KSM: %s", firstDifference(got, want[500:1500]))
 		}
 		p.qb.post(newWQE(prm.OpMaskedFetchAdd, 8, 0, prm.FlagCQUpdate).raddr(start+516, ksm).bytes(0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0).data(to, 4, dst.LKey()))
 		if c := p.qb.send.waitCQE(); c.Opcode != prm.CQERequester {
-			t.Fatalf("completion of the atomic %+v", c)
+			t.Fatalf("the atomic ended with %+v, want opcode %d", c, prm.CQERequester)
 		}
 		if a, b := binary.NativeEndian.Uint32(want[516:]), binary.NativeEndian.Uint32(p.a.mem.get(from+4, 4)); b != a+5 {
-			t.Errorf("the word was %#x and is %#x", a, b)
+			t.Errorf("an atomic added 5 to %#x: the word is %#x, want %#x", a, b, a+5)
 		}
 		klm := create(prm.AccessModeKLM, 0, 150, prm.Data{Length: 100, LKey: src.LKey(), Addr: from + 3000}, prm.Data{Length: 60, LKey: src.LKey(), Addr: from + 2000})
 		p.qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(20, 130, klm))
 		if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequester {
-			t.Fatalf("completion of the WRITE %+v", c)
+			t.Fatalf("a WRITE from a KLM ended with %+v, want opcode %d", c, prm.CQERequester)
 		}
-		if got := p.b.mem.get(to, 130); !bytes.Equal(got, slices.Concat(p.a.mem.get(from+3020, 80), p.a.mem.get(from+2000, 50))) {
-			t.Error("the bytes of the KLM differ")
+		if got, want := p.b.mem.get(to, 130), slices.Concat(p.a.mem.get(from+3020, 80), p.a.mem.get(from+2000, 50)); !bytes.Equal(got, want) {
+			t.Errorf("a WRITE from a KLM: %s", firstDifference(got, want))
 		}
 		if c := read(ksm, start+1536, 8); c.Opcode != prm.CQERequesterErr || c.Syndrome != prm.SyndromeRemoteAccess {
-			t.Errorf("a READ of an entry outside of its region: %+v", c)
+			t.Errorf("a READ of an entry outside of its region ended with %+v, want opcode %d and syndrome %#x", c, prm.CQERequesterErr, prm.SyndromeRemoteAccess)
 		}
 	})
 }
@@ -550,4 +550,14 @@ func FuzzInterpreter(f *testing.F) {
 	}
 	f.Add(long)
 	f.Fuzz(func(t *testing.T, input []byte) { interpret(t, input) })
+}
+
+// firstDifference says where bytes of the same length begin to differ.
+func firstDifference(got, want []byte) string {
+	for i := range got {
+		if got[i] != want[i] {
+			return fmt.Sprintf("byte %d of %d is %#x, want %#x", i, len(got), got[i], want[i])
+		}
+	}
+	return "the bytes are equal"
 }

@@ -71,21 +71,21 @@ func TestCryptoBSF(t *testing.T) {
 	b := make([]byte, 2*BSFSize)
 	c.Put(b, false)
 	if b[0] != 0x81 || b[1] != 3 || b[8] != 2 {
-		t.Errorf("first bytes %x", b[:9])
+		t.Errorf("the BSF of crypto alone begins with %x: bytes 0, 1 and 8 are %#x, %d and %d, want 0x81, 3 and 2", b[:9], b[0], b[1], b[8])
 	}
 	var u UMR
 	if err := u.parseBSF(b[:BSFSize]); err != nil || u.HasSignature || !u.HasCrypto || u.Crypto != c {
-		t.Errorf("decoded %+v, %v", u, err)
+		t.Errorf("crypto alone: decoded signature %t, crypto %t, %+v, %v; want only crypto, %+v", u.HasSignature, u.HasCrypto, u.Crypto, err, c)
 	}
 	s := SignatureBSF{CheckMask: 0xf0, Wire: SigDomain{Type: SigCRC32, BlockSize: 512, PSV: 5}}
 	s.Put(b, true)
 	c.Put(b[BSFSize:], true)
 	if b[0] != 0xc0 || b[BSFSize] != 0xc1 {
-		t.Errorf("first bytes %#x and %#x", b[0], b[BSFSize])
+		t.Errorf("the BSFs of signature and crypto begin with %#x and %#x, want 0xc0 and 0xc1", b[0], b[BSFSize])
 	}
 	u = UMR{}
 	if err := u.parseBSF(b); err != nil || u.Signature != s || u.Crypto != c {
-		t.Errorf("decoded %+v, %v", u, err)
+		t.Errorf("both: decoded %+v and %+v, %v; want %+v and %+v", u.Signature, u.Crypto, err, s, c)
 	}
 	for _, bad := range []func(b []byte){
 		func(b []byte) { b[0] = 0x80 },

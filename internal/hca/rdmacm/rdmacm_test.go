@@ -271,23 +271,23 @@ func TestMulticast(t *testing.T) {
 		e := a.expect(ca, eventMulticastJoin)
 		if e.uid != 9 || e.id != g || ne.Uint32(e.param) != groupQPN || ne.Uint32(e.param[4:]) != defaultUDPQKey ||
 			netip.AddrFrom16([16]byte(e.param[8:])).Unmap() != netip.MustParseAddr("239.1.2.3") {
-			t.Errorf("joined %+v", e)
+			t.Errorf("the event of joining is %+v, want that of user id 9, handle %d, QP %d, Q_Key %#x and group 239.1.2.3", e, g, groupQPN, uint32(defaultUDPQKey))
 		}
 		if _, errno := a.command(ca, cmdJoinIPMcast, 4, words(uint64(memStart), uint64(9), sockaddr("192.0.2.7:0"), id)); errno != syscall.EINVAL {
-			t.Errorf("a group that is none: %v", errno)
+			t.Errorf("joining an address that is no group: %v, want EINVAL", errno)
 		}
 		storage := append(sockaddr("[ff0e::1]:0"), make([]byte, storageLen-sockaddrLen)...)
 		six := ne.Uint32(a.must(ca, cmdJoinMcast, 4, words(uint64(memStart), uint64(10), id, uint16(sockaddrLen), uint16(0), storage)))
 		if got := ne.Uint32(a.must(ca, cmdLeaveMcast, 4, words(uint64(memStart), g, uint32(0)))); got != 1 {
-			t.Errorf("%d events reported", got)
+			t.Errorf("leaving group 239.1.2.3 says that %d events were reported, want 1", got)
 		}
 		synctest.Wait()
 		a.must(ca, cmdLeaveMcast, 4, words(uint64(memStart), six, uint32(0)))
 		if a.pending[ca] != 0 {
-			t.Errorf("%d events pending after leaving", a.pending[ca])
+			t.Errorf("%d events are pending after both groups were left, want 0", a.pending[ca])
 		}
 		if got := a.destroyID(ca, id); got != 1 {
-			t.Errorf("%d events reported", got)
+			t.Errorf("destroying the id says that %d events were reported, want 1", got)
 		}
 	})
 }

@@ -26,7 +26,7 @@ func TestOpen(t *testing.T) {
 	}
 	defer first.Close()
 	if _, err := Open(addr, Options{}); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("taken: %v", err)
+		t.Errorf("an address that is taken: %v, want EADDRINUSE", err)
 	}
 	second, err := Open(addr, Options{Search: true})
 	if err != nil {
@@ -34,10 +34,10 @@ func TestOpen(t *testing.T) {
 	}
 	defer second.Close()
 	if second.Addr() != addr.Next() {
-		t.Errorf("found %v", second.Addr())
+		t.Errorf("the search behind %v found %v, want the next address, %v", addr, second.Addr(), addr.Next())
 	}
 	if _, err := Open(netip.MustParseAddr("192.0.2.1"), Options{Search: true}); !errors.Is(err, syscall.EADDRNOTAVAIL) {
-		t.Errorf("not ours: %v", err)
+		t.Errorf("an address that is not of this host: %v, want EADDRNOTAVAIL", err)
 	}
 	last := udptest.Addr(254)
 	third, err := Open(last, Options{})
@@ -46,12 +46,12 @@ func TestOpen(t *testing.T) {
 	}
 	defer third.Close()
 	if _, err := Open(last, Options{Search: true}); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("behind the last: %v", err)
+		t.Errorf("a search that begins at the last address, which is taken: %v, want EADDRINUSE", err)
 	}
 	if err := rec.Close(); err != nil {
 		t.Error(err)
 	}
 	if b, err := os.ReadFile(path); err != nil || !bytes.HasPrefix(b, []byte{0x0a, 0x0d, 0x0d, 0x0a}) {
-		t.Errorf("no recording: %v", err)
+		t.Errorf("the recording does not begin with the mark of a pcapng file: %x, %v", b[:min(4, len(b))], err)
 	}
 }

@@ -56,7 +56,7 @@ func TestCommit(t *testing.T) {
 			name := filepath.Join(dir, "out")
 			f := createFile(t, name, Options{}, "first")
 			if list := names(t, dir); slices.Contains(list, "out") {
-				t.Errorf("%q before Commit", list)
+				t.Errorf("before Commit the folder has %q, want no out", list)
 			}
 			if err := f.Commit(); err != nil {
 				t.Fatal(err)
@@ -64,20 +64,20 @@ func TestCommit(t *testing.T) {
 			f.Abandon() // does nothing after Commit
 			f = createFile(t, name, Options{}, "second")
 			if got := content(t, name); got != "first" {
-				t.Errorf("%q before the second Commit", got)
+				t.Errorf("before the second Commit the file has %q, want first", got)
 			}
 			if err := f.Commit(); err != nil {
 				t.Fatal(err)
 			}
 			if got := content(t, name); got != "second" {
-				t.Errorf("%q", got)
+				t.Errorf("after the second Commit the file has %q, want second", got)
 			}
 			createFile(t, name, Options{RiskPowerLoss: true}, "third").Abandon()
 			if got := content(t, name); got != "second" {
-				t.Errorf("%q after Abandon", got)
+				t.Errorf("after Abandon the file has %q, want second", got)
 			}
 			if list := names(t, dir); !slices.Equal(list, []string{"out"}) {
-				t.Errorf("left behind: %q", list)
+				t.Errorf("the folder has %q, want only out", list)
 			}
 
 			// A file that appears while the new one is written is replaced
@@ -88,7 +88,7 @@ func TestCommit(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := f.Commit(); err != nil || content(t, other) != "new" {
-				t.Errorf("%v, %q", err, content(t, other))
+				t.Errorf("Commit over a file that has appeared: %v, content %q, want new", err, content(t, other))
 			}
 			if list := names(t, dir); !slices.Equal(list, []string{"other", "out"}) {
 				t.Errorf("left behind: %q", list)
