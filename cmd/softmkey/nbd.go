@@ -355,18 +355,24 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, encryption *mkeyio.Encrypti
 	return d, nil
 }
 
-// openImage opens and locks a file of an image, and adds it to those of the device.
-func (f *nbdFlags) openImage(d *nbdDevice, name string) (*os.File, int64, error) {
+// openServed opens a file that is to be served.
+func openServed(name string, readOnly bool) (*os.File, error) {
 	flags := os.O_RDWR
-	if f.readOnly {
+	if readOnly {
 		flags = os.O_RDONLY
 	}
 	// Without O_NONBLOCK, the opening of a named pipe would wait for its other end.
 	file, err := os.OpenFile(name, flags|syscall.O_NONBLOCK, 0)
+	if !readOnly && errors.Is(err, os.ErrPermission) {
+		err = fmt.Errorf("%w: --read-only serves it to readers", err)
+	}
+	return file, err
+}
+
+// openImage opens and locks a file of an image, and adds it to those of the device.
+func (f *nbdFlags) openImage(d *nbdDevice, name string) (*os.File, int64, error) {
+	file, err := openServed(name, f.readOnly)
 	if err != nil {
-		if !f.readOnly && errors.Is(err, os.ErrPermission) {
-			return nil, 0, fmt.Errorf("%w: --read-only serves it to readers", err)
-		}
 		return nil, 0, err
 	}
 	d.files = append(d.files, file)

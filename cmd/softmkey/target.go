@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -316,16 +315,8 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 		}
 		ns.Delay = append(ns.Delay, d)
 	}
-	flags := os.O_RDWR
-	if f.readOnly {
-		flags = os.O_RDONLY
-	}
-	// Without O_NONBLOCK, the opening of a named pipe would wait for its other end.
-	file, err := os.OpenFile(name, flags|syscall.O_NONBLOCK, 0)
+	file, err := openServed(name, f.readOnly)
 	if err != nil {
-		if !f.readOnly && errors.Is(err, os.ErrPermission) {
-			err = fmt.Errorf("%w: --read-only serves it to readers", err)
-		}
 		return nil, nil, err
 	}
 	defer func() {
