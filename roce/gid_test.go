@@ -56,7 +56,7 @@ func TestGIDs(t *testing.T) {
 			}
 		}
 		for _, q := range qp {
-			if err := q.RTS(SendConfig{Timeout: 14, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 4}); err != nil {
+			if err := q.RTS(SendConfig{Timeout: 18, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 4}); err != nil {
 				t.Fatal(err)
 			}
 		}

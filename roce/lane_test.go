@@ -123,7 +123,7 @@ func TestIsolatedDynamic(t *testing.T) {
 			if err := dci[i].RTR(RecvConfig{MTU: o.mtu}); err != nil {
 				t.Fatal(err)
 			}
-			if err := dci[i].RTS(SendConfig{Timeout: 14, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 16}); err != nil {
+			if err := dci[i].RTS(SendConfig{Timeout: 18, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 16}); err != nil {
 				t.Fatal(err)
 			}
 		}

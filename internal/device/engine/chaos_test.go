@@ -178,8 +178,9 @@ func TestChaos(t *testing.T) {
 			fronts[i] = f
 		}
 		connectBoth := func() {
-			connect(x.end, fronts[0].qp, y.end, fronts[1].qp)
-			connect(y.end, fronts[1].qp, x.end, fronts[0].qp)
+			short := func(m *rdma.QPModify) { m.Timeout = 14 } // queue pairs fail here, and their peers' retries end
+			connectAs(x.end, fronts[0].qp, y.end, fronts[1].qp, short)
+			connectAs(y.end, fronts[1].qp, x.end, fronts[0].qp, short)
 		}
 		connectBoth()
 		workers.Go(func() {

@@ -181,6 +181,10 @@ func sge(r *Region, off, n int) rdma.SGE {
 
 const testQKey = 0x11111111
 
+// patient is the code of a local ACK timeout of a second: eight of them are longer than a busy machine keeps a
+// goroutine waiting.
+const patient = 18
+
 // connect moves a's QP to RTS, connected to b's.
 func connect(a *end, qp *QP, b *end, peer *QP) { connectWith(a, qp, b, peer, 0) }
 
@@ -196,7 +200,7 @@ func connectAs(a *end, qp *QP, b *end, peer *QP, change func(*rdma.QPModify)) {
 	m := rdma.QPModify{
 		State: rdma.StateInit, Port: 1, AccessFlags: rdma.RemoteRead | rdma.RemoteWrite | rdma.RemoteAtomic, QKey: testQKey,
 		AV: rdma.AH{DGID: rdma.GIDOf(b.dev.Addr())}, PathMTU: rdma.MTU1024, DestQPN: peer.Num(),
-		MaxDestRdAtomic: 4, MinRNRTimer: 1, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4,
+		MaxDestRdAtomic: 4, MinRNRTimer: 1, Timeout: patient, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4,
 	}
 	change(&m)
 	for _, to := range []rdma.State{rdma.StateInit, rdma.StateRTR, rdma.StateRTS} {

@@ -31,7 +31,7 @@ func (p *program) dci() *qp {
 	q := p.qp(p.cq(64, nil), p.cq(64, nil), func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = rdma.DCI, nil, 0, 0 })
 	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort)
 	q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3}, rdma.AttrState|rdma.AttrPathMTU)
-	q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: 8}, 0x12e01)
+	q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 18, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: 8}, 0x12e01)
 	return q
 }
 

@@ -27,7 +27,7 @@ func TestEveryGIDReaches(t *testing.T) {
 					State: rdma.StateRTR, PathMTU: 3, DestQPN: x[1].Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
 					AV: adapter.AHAttr{DGID: x[1].p.dev.GIDs()[index].GID, SGIDIndex: uint8(index), IsGlobal: true, Port: 1},
 				}, 0x129181|rdma.AttrState)
-				q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 14, RetryCnt: 7, SQPSN: 7, MaxRdAtomic: q.reads}, 0x12e01)
+				q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 18, RetryCnt: 7, SQPSN: 7, MaxRdAtomic: q.reads}, 0x12e01)
 			}
 			qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, mr.RKey()).inline([]byte("x")))
 			if c := qa.send.waitCQE(); c.Opcode != prm.CQERequester {

@@ -378,7 +378,7 @@ func (q *qp) connect(to *qp) {
 		State: rdma.StateRTR, PathMTU: 3, DestQPN: to.Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
 		AV: adapter.AHAttr{DGID: to.p.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
 	}, 0x129181&^rdma.AttrMask(0)|rdma.AttrState)
-	q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: q.reads}, 0x12e01)
+	q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 18, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: q.reads}, 0x12e01)
 }
 
 // wqe is an entry of a send queue while it is built.
