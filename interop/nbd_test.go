@@ -1,13 +1,9 @@
 package interop
 
 import (
-	"context"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/softmkey/softmkey/interop/guest"
 )
@@ -31,33 +27,14 @@ func TestNBDClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", "-M", "q35", "-accel", "tcg", "-cpu", "max,la57=off", "-smp", "1", "-m", "768",
-		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio", "-monitor", "none", "-nic", "none",
-		"-kernel", image.Kernel, "-initrd", image.Initramfs, "-append", "console=ttyS0 panic=-1 no_timer_check mitigations=off")
-	console, err := qemu.CombinedOutput()
-	if err != nil {
-		t.Errorf("qemu: %v", err)
-	}
-	var said strings.Builder
-	for line := range strings.Lines(string(console)) {
-		if at := strings.Index(line, "nbd: "); at >= 0 {
-			said.WriteString(strings.TrimRight(line[at:], "\r\n") + "\n")
-		}
-	}
-	t.Logf("the guest said:\n%s", &said)
+	said := runGuest(t, image, "nbd")
 	for _, want := range []string{
-		`(?m)^nbd: 9 files are as they were written$`,
-		`(?m)^nbd: cat: .*(Input/output|I/O) error$`,
-		`(?m)^nbd: softmkey: /disk: bad guard: block [0-9]+ at offset [0-9]+: stored 0x[0-9a-f]+, computed 0x[0-9a-f]+$`,
-		`(?m)^nbd: done$`,
+		`9 files are as they were written`,
+		`cat: .*(Input/output|I/O) error`,
+		`softmkey: /disk: bad guard: block [0-9]+ at offset [0-9]+: stored 0x[0-9a-f]+, computed 0x[0-9a-f]+`,
+		`done`,
 	} {
-		if !regexp.MustCompile(want).MatchString(said.String()) {
-			t.Errorf("no line %s", want)
-		}
+		said.match(want)
 	}
-	if t.Failed() {
-		t.Logf("the end of the console:\n%s", console[max(0, len(console)-3000):])
-	}
+	said.end()
 }

@@ -1,16 +1,12 @@
 package interop
 
 import (
-	"context"
 	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/softmkey/softmkey/interop/guest"
 )
@@ -53,9 +49,7 @@ func TestNVMeMetadata(t *testing.T) {
 		{"nvme16:4096", 4096, 8, "ms=8,pi=1", "T10-DIF-TYPE1-CRC"},
 		{"nvme64:4096", 4096, 16, "ms=16,pi=1,pif=2", "EXT-DIF-TYPE1-CRC64"},
 	}
-	args := []string{"-M", "q35", "-accel", "tcg", "-cpu", "max,la57=off", "-smp", "1", "-m", "768",
-		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio", "-monitor", "none", "-nic", "none",
-		"-kernel", image.Kernel, "-initrd", image.Initramfs, "-append", "console=ttyS0 panic=-1 no_timer_check mitigations=off", "-device", "nvme,id=n,serial=1"}
+	args := []string{"-device", "nvme,id=n,serial=1"}
 	var datas [][]byte
 	for i, ns := range namespaces {
 		data, fields := fmt.Sprintf("data%d", i), fmt.Sprintf("fields%d", i)
@@ -79,34 +73,13 @@ func TestNVMeMetadata(t *testing.T) {
 		args = append(args, "-drive", fmt.Sprintf("file=%s,if=none,id=d%d,format=raw", name, i),
 			"-device", fmt.Sprintf("nvme-ns,bus=n,drive=d%d,nsid=%d,logical_block_size=%d,physical_block_size=%[3]d,mset=0,%s", i, i+1, ns.block, ns.device))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	console, err := exec.CommandContext(ctx, "qemu-system-x86_64", args...).CombinedOutput()
-	if err != nil {
-		t.Errorf("qemu: %v", err)
-	}
-	var said strings.Builder
-	for line := range strings.Lines(string(console)) {
-		if at := strings.Index(line, "nvme: "); at >= 0 {
-			said.WriteString(strings.TrimRight(line[at:], "\r\n") + "\n")
-		}
-	}
-	t.Logf("the guest said:\n%s", &said)
-	match := func(want string) string {
-		t.Helper()
-		found := regexp.MustCompile("(?m)^nvme: " + want).FindStringSubmatch(said.String())
-		if found == nil {
-			t.Errorf("no line %s", want)
-			return ""
-		}
-		return found[len(found)-1]
-	}
+	said := runGuest(t, image, "nvme", args...)
 	for i, ns := range namespaces {
-		match(fmt.Sprintf("%d: %s, .* reads 1$", i+1, ns.guard))
+		said.match(fmt.Sprintf("%d: %s, .* reads 1", i+1, ns.guard))
 		good := len(datas[i]) - 65536 // reads of 64 KiB, the last of which fails
-		match(fmt.Sprintf("%d: read %x ", i+1, sha256.Sum256(datas[i][:good])))
-		match(fmt.Sprintf("%d: last: .*(Invalid or incomplete multibyte or wide character|rror)$", i+1)) // EILSEQ, a protection error
-		wrote := match(fmt.Sprintf("%d: wrote ([0-9a-f]+) ", i+1))
+		said.match(fmt.Sprintf("%d: read %x .*", i+1, sha256.Sum256(datas[i][:good])))
+		said.match(fmt.Sprintf("%d: last: .*(Invalid or incomplete multibyte or wide character|rror)", i+1)) // EILSEQ, a protection error
+		wrote := said.match(fmt.Sprintf("%d: wrote ([0-9a-f]+) .*", i+1))
 		b, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("ns%d", i)))
 		if err != nil {
 			t.Fatal(err)
@@ -127,8 +100,6 @@ func TestNVMeMetadata(t *testing.T) {
 			t.Errorf("%s: %s", ns.sig, got)
 		}
 	}
-	match("done$")
-	if t.Failed() {
-		t.Logf("the end of the console:\n%s", console[max(0, len(console)-3000):])
-	}
+	said.match("done")
+	said.end()
 }

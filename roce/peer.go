@@ -276,6 +276,9 @@ func (w *sharedWindow) measured(now, rtt int64) {
 
 // part returns the number of responses of one part of a READ, as [window.part] does.
 func (w *sharedWindow) part(size, reads int64) int64 {
+	if w.limit.Load() >= w.window.max && !w.lossy.Load() {
+		return maxResponses // nothing is known that limits a READ
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.window.part(w.limit.Load(), size, reads)

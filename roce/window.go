@@ -121,11 +121,8 @@ func (w *window) top() int64 {
 const partLosses = 2
 
 // part returns the number of responses, each of cost size, that one part of a READ asks for. reads
-// is the number of READs that may be outstanding.
+// is the number of READs that may be outstanding. The limit is not at its largest, or the line loses packets.
 func (w *window) part(limit, size, reads int64) int64 {
-	if limit >= w.max && !w.lossy {
-		return maxResponses // nothing is known that limits a READ
-	}
 	n := limit / size / min(reads, 2)
 	if w.lossy && w.loss > 0 {
 		n = min(n, max(int64(partLosses/w.loss), int64(w.best*float64(w.path.trip))/size/reads))
