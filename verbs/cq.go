@@ -96,9 +96,9 @@ func (c *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	}
 }
 
-// Close destroys the queue. It returns EBUSY while a QP uses the queue.
+// Close destroys the queue. While QPs use the queue, it returns EBUSY and names them.
 func (c *CQ) Close() error {
-	first, err := c.users.Close("close the CQ")
+	first, err := c.users.Close("close the CQ", func() []uint32 { return c.dev.qpsOf(&c.users) })
 	if !first {
 		return err
 	}

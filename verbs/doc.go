@@ -49,7 +49,7 @@
 // # Concurrency
 //
 // Everything but a [Chain] is safe for concurrent use. An object is closed after those that
-// use it; before that, Close returns EBUSY and names their kinds. When the Close of a region or of a memory
+// use it; before that, Close returns EBUSY and names them, QPs by number. When the Close of a region or of a memory
 // key returns, no request accesses its memory.
 //
 // # What is not emulated

@@ -18,7 +18,7 @@ func TestOutsideModule(t *testing.T) {
 	for _, want := range []string{
 		`the peer has "a block from another module" with the field `,
 		"then it has a wire domain: ",
-		"close the PD: still in use: 1 MKey, 1 MR, 1 QP",
+		"close the PD: still in use: 1 MKey, 1 MR, QP 0x",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the program printed\n%s\nwithout %q", out, want)

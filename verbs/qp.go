@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"slices"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -125,6 +126,14 @@ func (qp *QP) hold(op string) error {
 	return nil
 }
 
+// qpsOf returns the numbers of the QPs that use a queue.
+func (d *Device) qpsOf(queue *engine.Users) []uint32 {
+	return d.e.QPs(func(e *engine.QP) bool {
+		f, ok := e.Front().(*front)
+		return ok && slices.Contains((*QP)(f).parents(), queue)
+	})
+}
+
 func (qp *QP) release() {
 	for _, u := range qp.parents() {
 		u.Leave("QP")
@@ -180,7 +189,7 @@ func (qp *QP) DetachMulticast(gid GID) error { return qp.e.DetachMulticast(gid.A
 // Close destroys the QP, in any state. Outstanding requests never complete. Close returns
 // EBUSY if an event of the QP was fetched but not acknowledged.
 func (qp *QP) Close() error {
-	first, err := qp.users.Close("close the QP")
+	first, err := qp.users.Close("close the QP", nil)
 	if !first {
 		return err
 	}

@@ -142,9 +142,9 @@ func (s *SRQ) recycle(r *engine.RecvRequest) {
 	s.rq.recycle(r)
 }
 
-// Close destroys the queue. It returns EBUSY while a QP uses the queue.
+// Close destroys the queue. While QPs use the queue, it returns EBUSY and names them.
 func (s *SRQ) Close() error {
-	first, err := s.users.Close("close the SRQ")
+	first, err := s.users.Close("close the SRQ", func() []uint32 { return s.pd.dev.qpsOf(&s.users) })
 	if first {
 		s.mu.Lock()
 		s.rq.clear()

@@ -3,6 +3,7 @@ package verbs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -122,12 +123,27 @@ func TestCloseInUse(t *testing.T) {
 		want  string
 	}{
 		{dev.Close, "1 CQ, 1 PD"},
-		{pd.Close, "1 MKey, 1 MR, 1 QP"},
-		{cq.Close, "2 QP"},
+		{pd.Close, fmt.Sprintf("1 MKey, 1 MR, QP %#x", qp.Num())},
+		{cq.Close, fmt.Sprintf(": still in use: QP %#x", qp.Num())}, // once, although it serves both directions
 	} {
 		if err := c.close(); !errors.Is(err, syscall.EBUSY) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want EBUSY with %q", err, c.want)
 		}
+	}
+	var many []*verbs.QP
+	for range 6 {
+		many = append(many, must[*verbs.QP](t)(pd.NewQP(verbs.QPAttr{SendCQ: cq})))
+	}
+	if err := cq.Close(); err == nil || strings.Count(err.Error(), "QP 0x") != 4 || !strings.HasSuffix(err.Error(), ", 3 more") {
+		t.Errorf("closing a CQ of seven QPs: %v", err)
+	}
+	for _, q := range many {
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := cq.Close(); err == nil || !strings.HasSuffix(err.Error(), fmt.Sprintf("QP %#x", qp.Num())) {
+		t.Errorf("closing a CQ of one QP that is left: %v", err)
 	}
 	for _, closer := range []func() error{mr.Close, mr.Close, qp.Close, qp.Close, key.Close, pd.Close, cq.Close, cq.Close, dev.Close, dev.Close} {
 		if err := closer(); err != nil {

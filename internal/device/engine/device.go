@@ -232,9 +232,22 @@ func (d *Device) QP(num uint32) *QP {
 	return d.qps[num]
 }
 
+// QPs returns the numbers of the QPs for which uses is true; uses must not call methods of the device.
+func (d *Device) QPs(uses func(*QP) bool) []uint32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var numbers []uint32
+	for n, qp := range d.qps {
+		if uses(qp) {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}
+
 // Close closes the device. It returns EBUSY while the device has users.
 func (d *Device) Close() error {
-	first, err := d.users.Close("close the device")
+	first, err := d.users.Close("close the device", nil)
 	if !first {
 		return err
 	}

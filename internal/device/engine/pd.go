@@ -28,9 +28,9 @@ func (pd *PD) ProtectionDomain() {}
 // Users returns the count of the domain's users, which a front's own objects join.
 func (pd *PD) Users() *Users { return &pd.users }
 
-// Close closes the domain. It returns EBUSY while the domain has users.
+// Close closes the domain. While the domain has users, it returns EBUSY and names them.
 func (pd *PD) Close() error {
-	first, err := pd.users.Close("close the PD")
+	first, err := pd.users.Close("close the PD", func() []uint32 { return pd.dev.QPs(func(qp *QP) bool { return qp.pd == pd }) })
 	if first {
 		pd.dev.users.Leave("PD")
 	}

@@ -111,12 +111,12 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 		}
 		h = xrcHandler{(*handler)(qp)}
 	}
-	if err := pd.users.Enter(op, "QP"); err != nil {
+	if err := pd.users.Enter(op, kindQP); err != nil {
 		return nil, err
 	}
 	rc, err := pd.dev.port.NewQP(h, a.Type)
 	if err != nil {
-		pd.users.Leave("QP")
+		pd.users.Leave(kindQP)
 		return nil, err
 	}
 	if a.BlockOwnMulticast {
@@ -144,6 +144,9 @@ func (qp *QP) Num() uint32 { return qp.transport.Num() }
 
 // PD returns the protection domain of the QP.
 func (qp *QP) PD() *PD { return qp.pd }
+
+// Front returns the front that the QP was made with.
+func (qp *QP) Front() Front { return qp.front }
 
 // Type returns the transport service of the QP.
 func (qp *QP) Type() rdma.QPType { return qp.typ }
@@ -250,7 +253,7 @@ func (qp *QP) Close() error {
 	delete(d.qps, qp.Num())
 	d.mu.Unlock()
 	qp.untouch()
-	qp.pd.users.Leave("QP")
+	qp.pd.users.Leave(kindQP)
 	return nil
 }
 

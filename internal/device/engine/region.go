@@ -190,7 +190,7 @@ func (r *Region) Attr() RegionAttr {
 func (r *Region) Close() error {
 	r.changing.Lock()
 	defer r.changing.Unlock()
-	first, err := r.users.Close("close the region")
+	first, err := r.users.Close("close the region", nil)
 	if !first {
 		return err
 	}

@@ -45,28 +45,56 @@ func (u *Users) Leave(kind string) {
 	u.total--
 }
 
-// Close marks the object closed, or returns EBUSY and the kinds of its users
-// while it has any. first is true for the call that closed the object; later
-// calls do nothing and return false.
-func (u *Users) Close(op string) (first bool, err error) {
+// Close marks the object closed, or returns EBUSY and names its users while it has any:
+// QPs by the numbers that qps returns, the others by kind. qps may be nil. first is true
+// for the call that closed the object; later calls do nothing and return false.
+func (u *Users) Close(op string, qps func() []uint32) (first bool, err error) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.total > 0 {
-		return false, failure.New(op, syscall.EBUSY, "still in use: %s", u.list())
+	if u.total == 0 {
+		defer u.mu.Unlock()
+		first = !u.closed
+		u.closed = true
+		return first, nil
 	}
-	first = !u.closed
-	u.closed = true
-	return first, nil
+	used := u.list()
+	u.mu.Unlock()
+	if qps != nil {
+		used = nameQPs(used, qps())
+	}
+	return false, failure.New(op, syscall.EBUSY, "still in use: %s", strings.Join(used, ", "))
 }
 
-func (u *Users) list() string {
+// kindQP is the kind of users that are queue pairs.
+const kindQP = "QP"
+
+// list returns the kinds of the users with their numbers.
+func (u *Users) list() []string {
 	var s []string
 	for _, kind := range slices.Sorted(maps.Keys(u.counts)) {
 		if n := u.counts[kind]; n > 0 {
 			s = append(s, fmt.Sprintf("%d %s", n, kind))
 		}
 	}
-	return strings.Join(s, ", ")
+	return s
+}
+
+// nameQPs puts the numbers of queue pairs in the place of their count, which counts a queue pair twice that uses
+// the object for both directions. More than four are counted again.
+func nameQPs(used []string, numbers []uint32) []string {
+	const most = 4
+	i := slices.IndexFunc(used, func(s string) bool { return strings.HasSuffix(s, " "+kindQP) })
+	if i < 0 || len(numbers) == 0 {
+		return used
+	}
+	slices.Sort(numbers)
+	var names []string
+	for _, n := range numbers[:min(len(numbers), most)] {
+		names = append(names, fmt.Sprintf("%s %#x", kindQP, n))
+	}
+	if more := len(numbers) - most; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return slices.Replace(used, i, i+1, names...)
 }
 
 // Idle returns EBUSY and the kinds of the users while the object has any.
@@ -74,7 +102,7 @@ func (u *Users) Idle(op string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.total > 0 {
-		return failure.New(op, syscall.EBUSY, "still in use: %s", u.list())
+		return failure.New(op, syscall.EBUSY, "still in use: %s", strings.Join(u.list(), ", "))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -198,6 +199,19 @@ func (q *QP) parents() []*engine.Users {
 		p = append(p, &q.attr.SRQ.users)
 	}
 	return append(p, q.attr.umems.users()...)
+}
+
+// qpsOf returns the numbers of the context's QPs that use an object.
+func (c *Context) qpsOf(object *engine.Users) []uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var numbers []uint32
+	for n, q := range c.qps {
+		if slices.Contains(q.parents(), object) {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
 }
 
 func (q *QP) enterUsers(op string) error {
