@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -12,8 +13,9 @@ import (
 )
 
 // TestNVMeMetadata holds the files of protect and verify --metadata against NVMe namespaces of QEMU with separate
-// metadata, which are images with the data first and the metadata behind it, and Linux's driver, which signs and checks
-// every block. Both have read what softmkey wrote, and softmkey what they wrote.
+// metadata, which are images with the data first and the metadata behind it, Linux's driver, which signs and checks
+// every block, and nvme-cli, which reads and writes data and metadata as two files. They have read what softmkey wrote,
+// and softmkey what they wrote.
 func TestNVMeMetadata(t *testing.T) {
 	if testing.Short() {
 		t.Skip("virtual machines boot in the long form")
@@ -50,7 +52,7 @@ func TestNVMeMetadata(t *testing.T) {
 		{"nvme64:4096", 4096, 16, "ms=16,pi=1,pif=2", "EXT-DIF-TYPE1-CRC64"},
 	}
 	args := []string{"-device", "nvme,id=n,serial=1"}
-	var datas [][]byte
+	var datas, allFields [][]byte
 	for i, ns := range namespaces {
 		data, fields := fmt.Sprintf("data%d", i), fmt.Sprintf("fields%d", i)
 		run("sh", "-c", fmt.Sprintf("head -c %d /dev/urandom >%s", length, data))
@@ -63,7 +65,7 @@ func TestNVMeMetadata(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		datas = append(datas, b)
+		datas, allFields = append(datas, b), append(allFields, f)
 		name := filepath.Join(dir, fmt.Sprintf("ns%d", i))
 		damaged := append(append([]byte(nil), b...), f...)
 		damaged[len(damaged)-ns.tuple] ^= 1 // the guard of the last block
@@ -79,6 +81,12 @@ func TestNVMeMetadata(t *testing.T) {
 		good := len(datas[i]) - 65536 // reads of 64 KiB, the last of which fails
 		said.match(fmt.Sprintf("%d: read %x .*", i+1, sha256.Sum256(datas[i][:good])))
 		said.match(fmt.Sprintf("%d: last: .*(Invalid or incomplete multibyte or wide character|rror)", i+1)) // EILSEQ, a protection error
+		// nvme-cli's files are parts of protect's; after it has written them, they are on the medium again.
+		first, end := 8, 16
+		blocks, tuples := datas[i][first*ns.block:end*ns.block], allFields[i][first*ns.tuple:end*ns.tuple]
+		said.match(fmt.Sprintf("%d: nvme-cli: data %x .*", i+1, sha256.Sum256(blocks)))
+		said.match(fmt.Sprintf("%d: nvme-cli: fields %x .*", i+1, sha256.Sum256(tuples)))
+		said.match(fmt.Sprintf("%d: nvme-cli: other tags: .*Invalid Protection Information.*", i+1))
 		wrote := said.match(fmt.Sprintf("%d: wrote ([0-9a-f]+) .*", i+1))
 		b, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("ns%d", i)))
 		if err != nil {
@@ -89,6 +97,9 @@ func TestNVMeMetadata(t *testing.T) {
 		}
 		if fresh := fmt.Sprintf("%x", sha256.Sum256(b[65536:][:131072])); fresh != wrote {
 			t.Errorf("%s: the image has %s, the guest wrote %s", ns.sig, fresh, wrote)
+		}
+		if !bytes.Equal(b[first*ns.block:end*ns.block], blocks) || !bytes.Equal(b[length+first*ns.tuple:length+end*ns.tuple], tuples) {
+			t.Errorf("%s: blocks that nvme-cli wrote are others", ns.sig)
 		}
 		b[len(b)-ns.tuple] ^= 1
 		for name, part := range map[string][]byte{"data": b[:length], "fields": b[length:]} {

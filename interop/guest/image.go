@@ -114,7 +114,8 @@ func BuildNVMe(kernel, dir string) (Image, error) {
 	return build(dir, contents{
 		kernel: kernel, init: initNVMe,
 		// The guards' algorithms are requested by their names, too.
-		modules: []string{"crct10dif_generic?", "crc64_rocksoft_generic?", "nvme"},
+		modules:  []string{"crct10dif_generic?", "crc64_rocksoft_generic?", "nvme"},
+		programs: []string{"nvme"},
 	})
 }
 
