@@ -1,6 +1,9 @@
 package verbs_test
 
 import (
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/softmkey/softmkey/verbs"
@@ -62,6 +65,47 @@ func TestNoAllocations(t *testing.T) {
 	// Allow less than one allocation in six messages of a kind, because a garbage
 	// collection may empty a pool.
 	if n := testing.AllocsPerRun(1000, message); n >= 1 {
-		t.Errorf("%v allocations for 6 messages", n)
+		t.Errorf("%v allocations for 6 messages; in 100 more of them:\n%s", n, allocations(func() {
+			for range 100 {
+				message()
+			}
+		}))
 	}
+}
+
+// allocations runs f and returns where the process allocated meanwhile, and how often.
+func allocations(f func()) string {
+	sites := func() map[[32]uintptr]int64 {
+		runtime.GC() // a profile has what was allocated before the last collection but one
+		runtime.GC()
+		records := make([]runtime.MemProfileRecord, 1<<16)
+		n, _ := runtime.MemProfile(records, true)
+		m := make(map[[32]uintptr]int64)
+		for _, r := range records[:n] {
+			m[r.Stack0] = r.AllocObjects
+		}
+		return m
+	}
+	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
+	before := sites()
+	runtime.MemProfileRate = 1
+	f()
+	runtime.MemProfileRate = 0
+	var text strings.Builder
+	for stack, n := range sites() {
+		if n -= before[stack]; n == 0 {
+			continue
+		}
+		fmt.Fprintf(&text, "%d:", n)
+		frames := runtime.CallersFrames(stack[:])
+		for range 8 {
+			frame, more := frames.Next()
+			fmt.Fprintf(&text, " %s:%d", frame.Function, frame.Line)
+			if !more {
+				break
+			}
+		}
+		text.WriteByte('\n')
+	}
+	return text.String()
 }
