@@ -142,6 +142,19 @@ func (l *single) rawSent() (packets [][]byte) {
 	return packets
 }
 
+// completing calls a function when a request completes.
+type completing struct {
+	*memory
+	then func()
+	n    int
+}
+
+func (h *completing) Completed(w *Work, st rdma.Status) rdma.Status {
+	h.n++
+	h.then()
+	return h.memory.Completed(w, st)
+}
+
 // TestWithdrawal loses a response of a READ, asks for it again, and completes the READ.
 // The requester must withdraw its request for the response with the next packet: the peer
 // may still hold the RepeatResponses, and would read memory that the application has
@@ -191,8 +204,18 @@ func TestWithdrawal(t *testing.T) {
 		t.Fatalf("asked for %+v, want response 1 alone", sent)
 	}
 	l.m.statuses()
+	// What the application sends when it sees the completion leaves after the withdrawal.
+	h := &completing{memory: l.m, then: func() {
+		if !l.q.req.reads.withdraw || l.port[0].ready.empty() {
+			t.Error("the READ completed before its withdrawal was queued")
+		}
+	}}
+	l.q.h = h
 	sent := deliver(6, 7, 1)
 	l.m.statuses(rdma.StatusSuccess)
+	if l.q.h = l.m; h.n != 1 {
+		t.Errorf("%d completions were seen", h.n)
+	}
 	if len(sent) != 1 || len(sent[0]) != 1 || sent[0][0] != (wire.Span{First: packets}) {
 		t.Errorf("sent %+v when the READ completed, want a withdrawal of all before PSN %d", sent, packets)
 	}
