@@ -333,7 +333,7 @@ func (f *front) BadSignature(b *engine.BadSignature) {
 		cq = q.attr.RecvCQ
 	}
 	if q.ctx.tracing() {
-		fate := "not reported: the key's earlier report was not asked for with mlx5dv_mkey_check"
+		fate := "not reported: after a report, a key makes the next one when mlx5dv_mkey_check has asked for it and the key was configured anew"
 		switch {
 		case report && cq != nil:
 			fate = fmt.Sprintf("the report waits in CQ %#x: poll it before mlx5dv_mkey_check", cq.number)
