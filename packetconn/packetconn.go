@@ -32,7 +32,7 @@ type Datagrams struct {
 type Route struct {
 	MAC        [6]byte // Send: next hop; Recv: sender of the frame
 	SourcePort uint16  // Send: UDP source port; 0: that of LocalAddr
-	HopLimit   uint8   // Send: time to live or hop limit; 0: the default
+	HopLimit   uint8   // time to live or hop limit; Send: 0 is the default; Recv: 0 is not known
 	Priority   uint8   // IEEE 802.1p priority, on a VLAN
 }
 

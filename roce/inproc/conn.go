@@ -186,7 +186,7 @@ func (c *Conn) deliver(t *packetconn.Datagrams, from netip.AddrPort) {
 	}
 	c.mu.Lock()
 	if !c.closed.Load() {
-		c.queue.push(packetconn.Datagrams{Addr: from, Buf: buf, Seg: seg, TOS: t.TOS})
+		c.queue.push(packetconn.Datagrams{Addr: from, Buf: buf, Seg: seg, TOS: t.TOS, Route: packetconn.Route{HopLimit: t.Route.HopLimit}})
 		if c.waiting > 0 {
 			c.arrived.Signal()
 		}

@@ -414,7 +414,7 @@ func (c *conn) take(i int, t *packetconn.Datagrams) {
 	t.Buf = t.Buf[:m.len]
 	control := unsafe.Slice((*byte)(unsafe.Pointer(&s.control)), unsafe.Sizeof(s.control))
 	a := parseControl(control[:min(uint64(m.hdr.Controllen), uint64(len(control)))])
-	t.TOS, t.Swap, t.Memory = a.tos, false, false
+	t.TOS, t.Route, t.Swap, t.Memory = a.tos, packetconn.Route{HopLimit: a.hops}, false, false
 	t.Seg = a.seg
 	if t.Seg <= 0 || t.Seg > len(t.Buf) {
 		t.Seg = len(t.Buf)

@@ -231,6 +231,7 @@ func TestLimitsAreTheKernels(t *testing.T) {
 	}
 }
 
+// TestTOS sends with types of service and with hop limits, and receives what was sent.
 func TestTOS(t *testing.T) {
 	for _, addr := range loopbacks {
 		if addr.Addr().Is6() && !hasIPv6() {
@@ -240,16 +241,20 @@ func TestTOS(t *testing.T) {
 		b := listenLinux(t, addr, nil)
 		for _, tos := range []byte{0, 1, 2, 3, 0x68 | 2, 0xff} {
 			out := trains(b.LocalAddr(), 1, 4, 100)
-			out[0].TOS = tos
+			out[0].TOS, out[0].Route.HopLimit = tos, tos
 			if _, err := a.Send(out); err != nil {
 				t.Fatal(err)
 			}
 			in := buffers(1)
+			in[0].Route = packetconn.Route{SourcePort: 1, HopLimit: 99}
 			if _, err := b.Recv(in); err != nil {
 				t.Fatal(err)
 			}
 			if in[0].TOS != tos {
 				t.Errorf("%v: sent TOS %#x, received %#x", addr.Addr(), tos, in[0].TOS)
+			}
+			if r := in[0].Route; r.SourcePort != 0 || r.HopLimit != tos && (tos != 0 || r.HopLimit < 32) {
+				t.Errorf("%v: sent hop limit %d, received %+v", addr.Addr(), tos, r)
 			}
 			if in[0].Count() != 4 {
 				t.Errorf("%v: the train came in parts: %d datagrams", addr.Addr(), in[0].Count())
@@ -350,6 +355,8 @@ func FuzzParseControl(f *testing.F) {
 	f.Add(bytes.Clone(raw[:n]))
 	n = putTOS(&b, n, true, 1)
 	f.Add(bytes.Clone(raw[:n]))
+	n = putHops(&b, n, true, 17)
+	f.Add(bytes.Clone(raw[:n]))
 	n = putTOS(&b, n, false, 2)
 	p, n = putHeader(&b, n, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 4)
 	*(*uint32)(p) = 9
@@ -370,6 +377,9 @@ func FuzzParseControl(f *testing.F) {
 				want.tos = m.Data[0]
 			case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_TCLASS && len(m.Data) >= 4:
 				want.tos = byte(word())
+			case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_TTL && len(m.Data) >= 4,
+				m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_HOPLIMIT && len(m.Data) >= 4:
+				want.hops = byte(word())
 			case m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SO_RXQ_OVFL && len(m.Data) >= 4:
 				want.drops, want.hasDrops = word(), true
 			}

@@ -13,9 +13,9 @@ import (
 const (
 	cmsgHeader = unix.SizeofCmsghdr
 
-	// controlWords is the size of a control buffer: room for the four control
-	// messages that can arrive (segment size, type of service, traffic class, drops).
-	controlWords = 4 * 24 / 8
+	// controlWords is the size of a control buffer: room for the five control
+	// messages that can arrive (segment size, type of service, traffic class, hop limit, drops).
+	controlWords = 5 * 24 / 8
 )
 
 // cmsgAlign rounds n up to the machine's word, as CMSG_ALIGN does.
@@ -66,6 +66,7 @@ func putHops(b *[controlWords]uint64, off int, v4 bool, hops uint8) int {
 type ancillary struct {
 	seg      int    // bytes per datagram; 0: a single datagram
 	tos      byte   // type of service or traffic class
+	hops     uint8  // time to live or hop limit; 0: not known
 	drops    uint32 // datagrams dropped so far because the buffer was full
 	hasDrops bool
 }
@@ -86,6 +87,9 @@ func parseControl(b []byte) ancillary {
 			a.tos = data[0] // the kernel sends one byte here
 		case level == unix.IPPROTO_IPV6 && typ == unix.IPV6_TCLASS && len(data) >= 4:
 			a.tos = byte(binary.NativeEndian.Uint32(data))
+		case level == unix.IPPROTO_IP && typ == unix.IP_TTL && len(data) >= 4,
+			level == unix.IPPROTO_IPV6 && typ == unix.IPV6_HOPLIMIT && len(data) >= 4:
+			a.hops = uint8(binary.NativeEndian.Uint32(data))
 		case level == unix.SOL_SOCKET && typ == unix.SO_RXQ_OVFL && len(data) >= 4:
 			a.drops, a.hasDrops = binary.NativeEndian.Uint32(data), true
 		}

@@ -35,11 +35,12 @@ func dontFragment(rc syscall.RawConn, v4 bool) error {
 func (c *conn) setup(fd int, addr netip.Addr, o Options) {
 	c.caps = packetconn.Caps{Batch: true, KnownID: true, Poll: true}
 
-	level, option := unix.IPPROTO_IP, unix.IP_RECVTOS
+	level, tos, hops := unix.IPPROTO_IP, unix.IP_RECVTOS, unix.IP_RECVTTL
 	if addr.Is6() {
-		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS
+		level, tos, hops = unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, unix.IPV6_RECVHOPLIMIT
 	}
-	c.caps.ECN = unix.SetsockoptInt(fd, level, option, 1) == nil
+	c.caps.ECN = unix.SetsockoptInt(fd, level, tos, 1) == nil
+	_ = unix.SetsockoptInt(fd, level, hops, 1) // for the headers of datagrams, and for recordings
 
 	// Kernels before 4.18 have no UDP_SEGMENT, and kernels before 5.0 have no
 	// UDP_GRO. They return an error for the option.

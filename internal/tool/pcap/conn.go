@@ -57,7 +57,7 @@ func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
 	for i := range trains[:n] {
 		t := &trains[i]
 		for k := range t.Count() {
-			c.r.packet = appendPacket(c.r.packet[:0], c.source(t), t.Addr, t.TOS, c.ID(k), t.At(k))
+			c.r.packet = appendPacket(c.r.packet[:0], c.source(t), t.Addr, t.TOS, t.Route.HopLimit, c.ID(k), t.At(k))
 			c.r.writePacket(c.intf, when, &outbound)
 		}
 	}
@@ -99,7 +99,7 @@ func (r *Recorder) Lost(c packetconn.Conn, d packetconn.Datagrams) {
 	when := r.now()
 	for k := range d.Count() {
 		p := d.At(k)
-		r.packet = appendPacket(r.packet[:0], w.source(&d), d.Addr, d.TOS, w.lost.solve(w.source(&d), d.Addr, p), p)
+		r.packet = appendPacket(r.packet[:0], w.source(&d), d.Addr, d.TOS, d.Route.HopLimit, w.lost.solve(w.source(&d), d.Addr, p), p)
 		r.writePacket(w.intf, when, &lost)
 	}
 }
@@ -123,7 +123,7 @@ func (c *conn) record(trains []packetconn.Datagrams) {
 		}
 		for k := range t.Count() {
 			p := t.At(k)
-			c.r.packet = appendPacket(c.r.packet[:0], t.Addr, c.local, t.TOS, c.ids.solve(t.Addr, c.local, p), p)
+			c.r.packet = appendPacket(c.r.packet[:0], t.Addr, c.local, t.TOS, t.Route.HopLimit, c.ids.solve(t.Addr, c.local, p), p)
 			c.r.writePacket(c.intf, when, &inbound)
 		}
 	}

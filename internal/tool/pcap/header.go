@@ -15,8 +15,11 @@ const (
 )
 
 // appendPacket appends an IP packet with the given payload to b. The addresses
-// are of one family; id is for IPv4.
-func appendPacket(b []byte, src, dst netip.AddrPort, tos byte, id uint16, payload []byte) []byte {
+// are of one family; id is for IPv4, and hops is 0 if the hop limit is the system's.
+func appendPacket(b []byte, src, dst netip.AddrPort, tos, hops byte, id uint16, payload []byte) []byte {
+	if hops == 0 {
+		hops = ttl
+	}
 	length := udpLen + len(payload)
 	// The UDP checksum covers a pseudo header: addresses, protocol and length.
 	var sum uint64
@@ -26,7 +29,7 @@ func appendPacket(b []byte, src, dst netip.AddrPort, tos byte, id uint16, payloa
 		b = append(b, 0x45, tos)
 		b = binary.BigEndian.AppendUint16(b, uint16(ipv4Len+length))
 		b = binary.BigEndian.AppendUint16(b, id)
-		b = append(b, 0x40, 0, ttl, protoUDP, 0, 0)
+		b = append(b, 0x40, 0, hops, protoUDP, 0, 0)
 		b = append(b, s[:]...)
 		b = append(b, d[:]...)
 		binary.BigEndian.PutUint16(b[at+10:], ^fold(add(0, b[at:])))
@@ -35,7 +38,7 @@ func appendPacket(b []byte, src, dst netip.AddrPort, tos byte, id uint16, payloa
 		s, d := src.Addr().As16(), dst.Addr().As16()
 		b = append(b, 0x60|tos>>4, tos<<4, 0, 0)
 		b = binary.BigEndian.AppendUint16(b, uint16(length))
-		b = append(b, protoUDP, ttl)
+		b = append(b, protoUDP, hops)
 		b = append(b, s[:]...)
 		b = append(b, d[:]...)
 		sum = add(add(0, s[:]), d[:])

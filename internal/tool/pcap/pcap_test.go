@@ -61,6 +61,7 @@ type packet struct {
 	src, dst string
 	id       uint16
 	tos      uint8
+	hops     uint8
 	payload  []byte
 }
 
@@ -87,14 +88,14 @@ func read(t *testing.T, r io.Reader) (*pcapgo.NgReader, []packet) {
 			if err := v4.DecodeFromBytes(data, gopacket.NilDecodeFeedback); err != nil {
 				t.Fatal(err)
 			}
-			if v4.Flags != layers.IPv4DontFragment || v4.FragOffset != 0 || v4.TTL != ttl {
+			if v4.Flags != layers.IPv4DontFragment || v4.FragOffset != 0 {
 				t.Errorf("IPv4 header: %+v", v4)
 			}
 			// The header including its checksum adds up to ones.
 			if sum := fold(add(0, data[:ipv4Len])); sum != 0xffff {
 				t.Errorf("IPv4 header checksum %#x, sum %#x", v4.Checksum, sum)
 			}
-			q.id, q.tos = v4.Id, v4.TOS
+			q.id, q.tos, q.hops = v4.Id, v4.TOS, v4.TTL
 			if err := u.DecodeFromBytes(v4.Payload, gopacket.NilDecodeFeedback); err != nil {
 				t.Fatal(err)
 			}
@@ -104,10 +105,7 @@ func read(t *testing.T, r io.Reader) (*pcapgo.NgReader, []packet) {
 			if err := v6.DecodeFromBytes(data, gopacket.NilDecodeFeedback); err != nil {
 				t.Fatal(err)
 			}
-			if v6.HopLimit != ttl {
-				t.Errorf("IPv6 header: %+v", v6)
-			}
-			q.tos = v6.TrafficClass
+			q.tos, q.hops = v6.TrafficClass, v6.HopLimit
 			if err := u.DecodeFromBytes(v6.Payload, gopacket.NilDecodeFeedback); err != nil {
 				t.Fatal(err)
 			}
@@ -154,8 +152,8 @@ func TestRecording(t *testing.T) {
 		}{
 			{a, b, packetconn.Datagrams{Addr: b.LocalAddr(), Buf: payload, Seg: size, TOS: 2}},
 			{other, a, packetconn.Datagrams{Addr: a.LocalAddr(), Buf: odd}},
-			{other, a, packetconn.Datagrams{Addr: a.LocalAddr(), Buf: solved, TOS: 0xff}},
-			{a, other, packetconn.Datagrams{Addr: other.LocalAddr()}}, // empty
+			{other, a, packetconn.Datagrams{Addr: a.LocalAddr(), Buf: solved, TOS: 0xff, Route: packetconn.Route{HopLimit: 17}}},
+			{a, other, packetconn.Datagrams{Addr: other.LocalAddr(), Route: packetconn.Route{HopLimit: 9}}}, // empty
 		}
 		for _, s := range steps {
 			if k, err := s.from.Send([]packetconn.Datagrams{s.d}); k != 1 || err != nil {
@@ -187,20 +185,21 @@ func TestRecording(t *testing.T) {
 			src, dst string
 			id       uint16
 			tos      uint8
+			hops     uint8
 			payload  []byte
 			tick     int
 		}
 		var wants []want
 		for dir := range 2 {
 			for i := range 5 {
-				wants = append(wants, want{dir, dir == 0, family.a, family.b, uint16(i), 2, payload[i*size : (i+1)*size], dir})
+				wants = append(wants, want{dir, dir == 0, family.a, family.b, uint16(i), 2, 64, payload[i*size : (i+1)*size], dir})
 			}
 		}
 		o := other.LocalAddr().String()
 		wants = append(wants,
-			want{0, false, o, family.a, 0, 0, odd, 2},
-			want{0, false, o, family.a, 0xbeef, 0xff, solved, 3},
-			want{0, true, family.a, o, 0, 0, nil, 4})
+			want{0, false, o, family.a, 0, 0, 64, odd, 2},
+			want{0, false, o, family.a, 0xbeef, 0xff, 17, solved, 3},
+			want{0, true, family.a, o, 0, 0, 9, nil, 4})
 		if len(got) != len(wants) {
 			t.Fatalf("%d packets, want %d", len(got), len(wants))
 		}
@@ -211,7 +210,7 @@ func TestRecording(t *testing.T) {
 				strip := strings.NewReplacer("[", "", "]", "")
 				w.src, w.dst = strip.Replace(w.src), strip.Replace(w.dst)
 			}
-			if g.src != w.src || g.dst != w.dst || g.id != w.id || g.tos != w.tos || !bytes.Equal(g.payload, w.payload) || g.ci.InterfaceIndex != w.intf {
+			if g.src != w.src || g.dst != w.dst || g.id != w.id || g.tos != w.tos || g.hops != w.hops || !bytes.Equal(g.payload, w.payload) || g.ci.InterfaceIndex != w.intf {
 				t.Errorf("packet %d: %+v, want %+v", i, g, w)
 			}
 			if !g.ci.Timestamp.Equal(start.Add(time.Duration(w.tick))) {
@@ -438,9 +437,9 @@ func TestChecksum(t *testing.T) {
 	}
 	// If the checksum of a payload is 0, ones are sent.
 	src := netip.MustParseAddrPort("10.0.0.1:1")
-	p := appendPacket(nil, src, src, 0, 0, []byte{0, 0})
+	p := appendPacket(nil, src, src, 0, 0, 0, []byte{0, 0})
 	check := binary.BigEndian.Uint16(p[ipv4Len+6:])
-	p = appendPacket(nil, src, src, 0, 0, binary.BigEndian.AppendUint16(nil, check))
+	p = appendPacket(nil, src, src, 0, 0, 0, binary.BigEndian.AppendUint16(nil, check))
 	if got := binary.BigEndian.Uint16(p[ipv4Len+6:]); got != 0xffff {
 		t.Errorf("checksum %#x, want ones", got)
 	}
