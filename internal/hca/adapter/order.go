@@ -6,9 +6,10 @@ import "github.com/softmkey/softmkey/internal/hca/prm"
 //
 // An adapter sees doorbells in the order in which a thread rings them. A program may configure a
 // key on one QP and name the key in a request on another one without waiting between the two.
-// The records in memory do not tell which was written first, so the context serves the
-// QPs that configure or free keys, or bind windows, before the others. The other order needs no care: a
-// program must not configure or free a key while requests use it.
+// The records in memory do not tell which was written first, so the context serves requests that
+// configure or free keys, or bind windows, before the others: first those at the front of every
+// queue, and then the queues that have such requests behind others. The other order needs no care:
+// a program must not configure or free a key while requests use it.
 
 // rungQPs are the QPs whose records have changed and that were not served yet, in the order in
 // which records are read.
@@ -24,6 +25,7 @@ type rungQPs struct {
 type rungQP struct {
 	qp         *QP
 	recv, send uint32
+	behind     bool // set by scanInOrder: requests that configure keys stand behind others
 }
 
 // take notes a record that has changed, without telling the QP: its transport may be at work on another goroutine, and
@@ -37,7 +39,7 @@ func (r *rungQPs) take(q *QP, recv, send uint32) bool {
 		r.next++
 		return true
 	}
-	r.all = append(r.all, rungQP{q, recv, send})
+	r.all = append(r.all, rungQP{qp: q, recv: recv, send: send})
 	return true
 }
 
@@ -58,7 +60,13 @@ func (c *Context) scanInOrder() (worked bool) {
 	}
 	if len(r.all) > 1 {
 		for i := range r.all {
-			if q := &r.all[i]; q.qp.configures(uint16(q.send)) {
+			q := &r.all[i]
+			var front uint16
+			front, q.behind = q.qp.configurations(uint16(q.send))
+			q.qp.rang(q.recv, uint32(front))
+		}
+		for i := range r.all {
+			if q := &r.all[i]; q.behind {
 				q.qp.rang(q.recv, q.send)
 				q.qp = nil
 			}
@@ -74,30 +82,35 @@ func (c *Context) scanInOrder() (worked bool) {
 	return true
 }
 
-// configures reports whether a request before index to that was not begun configures or frees a key, or
-// binds a window.
-func (q *QP) configures(to uint16) bool {
+// configurations looks at the requests before index to that were not begun, for those that configure or
+// free a key, or bind a window. front is the index behind those at the front of the queue, and not before
+// what was rung already; behind reports whether others stand behind it.
+func (q *QP) configurations(to uint16) (front uint16, behind bool) {
 	q.eng.Lock()
 	defer q.eng.Unlock()
 	s := &q.sq
-	waiting := int(to - s.next)
-	if waiting > s.count {
-		return false // the queue is about to fail
-	}
-	for at := s.next; waiting > 0; {
+	at, atFront := s.next, true
+	for front = s.rung; at != to; {
+		if int(to-at) > s.count {
+			break // the queue is about to fail
+		}
 		b, err := s.bytes(at, 1)
 		if err != nil {
-			return false
+			break
 		}
 		ctrl, err := prm.ParseControl(b)
 		n := ctrl.Blocks()
-		if err != nil || n == 0 || n > waiting {
-			return false
+		if err != nil || n == 0 || n > int(to-at) {
+			break
 		}
-		if ctrl.Opcode == prm.OpUMR {
-			return true
+		at += uint16(n)
+		atFront = atFront && (ctrl.Opcode == prm.OpUMR || ctrl.Opcode == prm.OpSetPSV)
+		switch {
+		case !atFront && ctrl.Opcode == prm.OpUMR:
+			return front, true
+		case atFront && int16(at-s.rung) > 0:
+			front = at
 		}
-		at, waiting = at+uint16(n), waiting-n
 	}
-	return false
+	return front, false
 }

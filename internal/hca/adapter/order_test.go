@@ -14,7 +14,7 @@ import (
 // is rung next: it finds the key configured, whichever of the QPs is older, and however many there
 // are. The same holds for a window.
 func TestOrderOfDoorbells(t *testing.T) {
-	both(t, func(t *testing.T, o options) {
+	bothWays(t, func(t *testing.T, o options) {
 		for _, more := range []int{0, 100} {
 			for _, what := range []string{"key", "window"} {
 				t.Run(fmt.Sprintf("%s, %d more QPs", what, more), func(t *testing.T) {
@@ -51,10 +51,62 @@ func TestOrderOfDoorbells(t *testing.T) {
 	})
 }
 
+// TestOrderOfConfigurations configures a key on each of two QPs, and a request behind the second configuration, in the
+// same doorbell, names both: it finds both configured, whichever of the QPs is older, and also if there is another
+// such request behind the first one.
+func TestOrderOfConfigurations(t *testing.T) {
+	bothWays(t, func(t *testing.T, o options) {
+		p := start(t, inproc.NewNetwork(nil), testAddr, o)
+		var qps [2]*qp
+		for i := range qps {
+			qps[i] = p.qp(p.cq(64, nil), p.cq(64, nil), nil)
+		}
+		qps[0].connect(qps[1])
+		qps[1].connect(qps[0])
+		mr, at := p.mr(8192, 0x1f)
+		for p.ctx.Poll() {
+		}
+		for round := range 8 {
+			a, b := qps[round%2], qps[1-round%2]
+			rkey := p.announce(b, "key", mr, at)
+			want := 1
+			if round >= 4 {
+				b.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, rkey).inline([]byte("first")))
+				want = 2
+			}
+			k := p.newKey(keyKind{entries: 4, signature: true})
+			ws := k.configure().access(rwAccess).list(prm.Data{Addr: at + 4096, Length: 1024, LKey: mr.LKey()}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}, nil).wqes()
+			a.post(append(ws, newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, rkey).data(0, 1032, k.number))...)
+			for range 2 { // the configuration, and the WRITE
+				if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
+					t.Fatalf("round %d: completion %+v", round, c)
+				}
+			}
+			for range want {
+				if c := b.send.waitCQE(); c.Opcode != prm.CQERequester {
+					t.Fatalf("round %d: completion of the first %+v", round, c)
+				}
+			}
+		}
+	})
+}
+
+// bothWays runs a test with queues shared and copied, on a device whose packets pass a network and in memory.
+func bothWays(t *testing.T, test func(t *testing.T, o options)) {
+	for _, inside := range []bool{false, true} {
+		t.Run(fmt.Sprintf("inside=%t", inside), func(t *testing.T) {
+			both(t, func(t *testing.T, o options) {
+				o.inside = inside
+				test(t, o)
+			})
+		})
+	}
+}
+
 // TestOrderOfInvalidation frees a key, or a window, on one QP, and names it in a request on another one, which
 // is rung next: the request is refused, whichever of the QPs is older.
 func TestOrderOfInvalidation(t *testing.T) {
-	both(t, func(t *testing.T, o options) {
+	bothWays(t, func(t *testing.T, o options) {
 		for _, what := range []string{"key", "window"} {
 			for older := range 2 {
 				t.Run(fmt.Sprintf("%s, QP %d", what, older), func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
@@ -174,6 +175,7 @@ type options struct {
 
 	adapterReports bool
 	guest          bool // the program is a guest's kernel
+	inside         bool // packets between QPs of the device pass in memory, as they do under softmkey run
 
 	wrap func(packetconn.Conn) packetconn.Conn // may be nil
 }
@@ -191,7 +193,7 @@ func start(t testing.TB, net *inproc.Network, addr netip.Addr, o options) *progr
 	if o.wrap != nil {
 		conn = o.wrap(conn)
 	}
-	dev, err := adapter.Open(adapter.Config{Addr: addr, Conn: conn, KeyStore: o.store, Tracer: o.tracer, SingleBlock: o.singleBlock, AdapterReports: o.adapterReports})
+	dev, err := adapter.Open(adapter.Config{Addr: addr, Conn: conn, Transport: &roce.Options{Inside: o.inside}, KeyStore: o.store, Tracer: o.tracer, SingleBlock: o.singleBlock, AdapterReports: o.adapterReports})
 	if err != nil {
 		t.Fatal(err)
 	}
