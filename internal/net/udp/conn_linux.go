@@ -350,6 +350,7 @@ func (c *conn) tryRecv(fd uintptr) bool {
 	for sleep := false; !c.closed.Load(); {
 		if c.side != nil {
 			if h.n = c.side.Poll(h.trains[:n]); h.n > 0 {
+				c.spin.end()
 				return true
 			}
 			c.prepare(n) // the side may have exchanged buffers
