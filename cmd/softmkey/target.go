@@ -171,9 +171,10 @@ func (f *targetFlags) listen(c *cobra.Command, target *nvmet.Target) (server *ov
 			return nil, nil, usage(c, fmt.Errorf("--device is missing: %w", err))
 		}
 	}
-	var o device.Options
+	o := device.Options{Listen: near}
 	closing := func() error { return nil }
 	if f.pcap != "" {
+		o.Listen = nil // a recording needs packets on the network
 		if o.Recorder, err = pcap.Create(string(f.pcap), nil); err != nil {
 			return nil, nil, err
 		}

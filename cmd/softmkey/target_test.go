@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/tool/nvmet/pitable"
+	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -116,7 +118,8 @@ read as if it were from block 0: status 0x0, bad: wire domain: bad reference tag
 	}
 }
 
-// TestTargetProtection executes the commands of pitable: each must end as the specification says.
+// TestTargetProtection executes the commands of pitable: each must end as the specification says. The packets
+// pass through memory.
 func TestTargetProtection(t *testing.T) {
 	dir, program := t.TempDir(), builtProgram(t)
 	clean, image := filepath.Join(dir, "img"), filepath.Join(dir, "dif")
@@ -132,8 +135,17 @@ func TestTargetProtection(t *testing.T) {
 	}
 	defer f.Close()
 	startTarget(t, program, dir, "127.37.3.1", "--sig", "t10dif", "dif")
-	dev, err := verbs.Open(netip.MustParseAddr("127.37.3.2"), nil)
+	host := netip.MustParseAddr("127.37.3.2")
+	conn, err := near(netip.AddrPortFrom(host, roce.UDPPort))
 	if err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := packetconn.AsNeighbor(conn); !ok || !n.Approach(netip.MustParseAddrPort("127.37.3.1:4791"), 2) {
+		t.Error("no packet to the target can pass through memory")
+	}
+	dev, err := verbs.Open(host, &verbs.Options{Conn: conn})
+	if err != nil {
+		conn.Close()
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -24,6 +25,9 @@ type Options struct {
 	Recorder *pcap.Recorder
 
 	UDP *udp.Options // of the device's socket; nil: the defaults
+
+	// Listen, if not nil, opens the device's network in place of a UDP socket.
+	Listen func(netip.AddrPort) (packetconn.Conn, error)
 }
 
 // openError is an error of Open in words for the user. It wraps the system's error.
@@ -70,7 +74,11 @@ func Open(addr netip.Addr, o Options) (*verbs.Device, error) {
 }
 
 func open(addr netip.Addr, o Options) (*verbs.Device, error) {
-	conn, err := udp.Listen(netip.AddrPortFrom(addr, roce.UDPPort), o.UDP)
+	listen := o.Listen
+	if listen == nil {
+		listen = func(at netip.AddrPort) (packetconn.Conn, error) { return udp.Listen(at, o.UDP) }
+	}
+	conn, err := listen(netip.AddrPortFrom(addr, roce.UDPPort))
 	if err != nil {
 		return nil, err
 	}
