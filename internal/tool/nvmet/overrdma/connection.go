@@ -2,7 +2,6 @@ package overrdma
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -20,8 +19,10 @@ const maxWorkers = 32
 // slotSize is the size of a receive buffer.
 const slotSize = nvme.CommandSize + CapsuleData
 
-// response is the ID of the work requests that send responses. Those of a worker have its number.
-const response = ^uint64(0)
+// The IDs of send requests: a response has the number of its place, below the size of the queue. The
+// transfers of a worker have the size and the worker's number. A transfer that its response follows has
+// noID: only its failure completes.
+const noID = ^uint64(0)
 
 // connection is a queue of a host: a queue pair.
 type connection struct {
@@ -34,9 +35,12 @@ type connection struct {
 	sent, rcvd *verbs.CQ
 	slots      *verbs.MR
 
-	jobs      chan job
-	workers   []*worker
-	responses chan struct{} // a token for each response that may be in the send queue
+	workers []*worker
+	places  chan int    // free places of responses in the send queue
+	lent    []*verbs.MR // of each place: the buffer that is lent to the send queue until the response has ended, or nil
+
+	turn sync.Mutex // held by the worker that takes the next command
+	over bool       // guarded by turn: no command comes any more
 
 	once   sync.Once
 	ending chan struct{} // closed when the connection must end
@@ -54,13 +58,16 @@ func (s *Server) newConnection(h *host, qid uint16, size int) (c *connection, er
 	if qid == 0 {
 		workers = 4
 	}
-	c = &connection{s: s, host: h, size: size, jobs: make(chan job), responses: make(chan struct{}, size), ending: make(chan struct{})}
+	c = &connection{s: s, host: h, size: size, places: make(chan int, size), lent: make([]*verbs.MR, size), ending: make(chan struct{})}
+	for i := range size {
+		c.places <- i
+	}
 	defer func() {
 		if err != nil {
 			c.close()
 		}
 	}()
-	requests := size + 2*workers // responses; a configuration and a transfer of each worker
+	requests := 2*size + 2*workers // responses and the transfers before them; a configuration and a transfer of each worker
 	if c.sent, err = s.dev.NewCQ(requests); err != nil {
 		return nil, err
 	}
@@ -82,7 +89,7 @@ func (s *Server) newConnection(h *host, qid uint16, size int) (c *connection, er
 		}
 	}
 	for i := range workers {
-		w := &worker{c: c, number: uint64(i), done: make(chan error, 2)}
+		w := &worker{c: c, id: uint64(size + i), done: make(chan error, 2)}
 		c.workers = append(c.workers, w)
 	}
 	return c, nil
@@ -92,6 +99,9 @@ func (s *Server) newConnection(h *host, qid uint16, size int) (c *connection, er
 func (c *connection) close() {
 	if c.qp != nil {
 		c.qp.Close()
+	}
+	for i := range c.lent { // of responses whose completions nobody has taken
+		c.takeBack(i)
 	}
 	for _, w := range c.workers {
 		if w.key != nil {
@@ -125,8 +135,7 @@ func (c *connection) receive(slot int) error {
 // serve executes commands until the connection ends. It returns the fault that has ended it, if any.
 func (c *connection) serve(ctx context.Context, conn *cm.Conn) error {
 	collecting, stop := context.WithCancel(context.Background())
-	var receiver, workers, collector sync.WaitGroup
-	receiver.Go(c.receiveCommands)
+	var workers, collector sync.WaitGroup
 	collector.Go(func() { c.collect(collecting) })
 	for _, w := range c.workers {
 		workers.Go(w.run)
@@ -147,10 +156,8 @@ func (c *connection) serve(ctx context.Context, conn *cm.Conn) error {
 	leaving, cancel := context.WithTimeout(context.Background(), farewell)
 	_ = conn.Disconnect(leaving) // the host may be gone; the QP is in the error state in any case
 	cancel()
-	// The QP has flushed its receive requests, which ends the receiver, and its send requests, which ends
-	// the transfers that workers wait for.
-	receiver.Wait()
-	close(c.jobs)
+	// The QP has flushed its receive requests, so that no worker waits for a command, and its send requests,
+	// which ends the transfers that workers wait for.
 	workers.Wait()
 	stop()
 	collector.Wait()
@@ -158,23 +165,26 @@ func (c *connection) serve(ctx context.Context, conn *cm.Conn) error {
 	return c.err
 }
 
-// receiveCommands gives commands to the workers until the queue pair fails.
-func (c *connection) receiveCommands() {
-	var wcs [16]verbs.WC
-	for {
-		n, err := c.rcvd.Wait(context.Background(), wcs[:])
-		if err != nil {
-			c.fail(err)
-			return
-		}
-		for _, wc := range wcs[:n] {
-			if wc.Status != verbs.StatusSuccess {
-				c.broke(wc)
-				return
-			}
-			c.jobs <- job{int(wc.ID), int(wc.ByteLen)}
-		}
+// next returns the next command. ok is false if the queue pair has failed. The workers take turns: the one
+// that has waited for a command executes it, and no goroutine has to wake another one for that.
+func (c *connection) next() (j job, ok bool) {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	if c.over {
+		return job{}, false
 	}
+	var wcs [1]verbs.WC
+	_, err := c.rcvd.Wait(context.Background(), wcs[:])
+	switch {
+	case err != nil:
+		c.fail(err)
+	case wcs[0].Status != verbs.StatusSuccess:
+		c.broke(wcs[0])
+	default:
+		return job{int(wcs[0].ID), int(wcs[0].ByteLen)}, true
+	}
+	c.over = true
+	return job{}, false
 }
 
 // broke ends the connection after a failed request. Flushed requests say only that it has ended.
@@ -200,29 +210,54 @@ func (c *connection) collect(ctx context.Context) {
 				c.broke(wc)
 				err = wc.Err
 			}
-			if wc.ID == response {
-				<-c.responses
-				continue
-			}
-			select {
-			case c.workers[wc.ID].done <- err:
-			default: // a failed configuration has failed the transfer, too
+			switch {
+			case wc.ID == noID:
+			case wc.ID < uint64(c.size):
+				c.takeBack(int(wc.ID))
+				c.places <- int(wc.ID)
+			default:
+				select {
+				case c.workers[wc.ID-uint64(c.size)].done <- err:
+				default: // a failed configuration has failed the transfer, too
+				}
 			}
 		}
 	}
 }
 
-// respond sends a completion. If invalidate is not 0, it invalidates that key of the host.
-func (c *connection) respond(done nvme.Completion, invalidate uint32) error {
-	c.responses <- struct{}{}
-	wr := c.qp.Start().ID(response).Signaled()
+// takeBack ends the loan of a buffer to the send queue, if the response in a place has one.
+func (c *connection) takeBack(place int) {
+	if mr := c.lent[place]; mr != nil {
+		c.lent[place] = nil
+		c.freeBuffer(mr)
+	}
+}
+
+// freeBuffer gives a buffer of a command back.
+func (c *connection) freeBuffer(mr *verbs.MR) {
+	n := mr.Len()
+	c.s.memory.put(mr)
+	c.host.give(n)
+}
+
+// respond sends the completion of a command with transfer x. If invalidate is not 0, it invalidates that key
+// of the host. Data for the host goes first, in the same list, and its buffer is lent to the send queue.
+func (c *connection) respond(done nvme.Completion, invalidate uint32, x *transfer) error {
+	place := <-c.places
+	wr := c.qp.Start()
+	if x.pushes {
+		wr.ID(noID).Write(x.rkey, x.addr).SGE(x.push)
+		c.lent[place], x.mr, x.pushes = x.mr, nil, false
+	}
+	wr.ID(uint64(place)).Signaled()
 	if invalidate != 0 {
 		wr.SendInv(invalidate)
 	} else {
 		wr.Send()
 	}
 	if err := wr.Inline(done.Append(nil)).Complete(); err != nil {
-		<-c.responses
+		c.takeBack(place)
+		c.places <- place
 		return err
 	}
 	return nil
@@ -230,18 +265,18 @@ func (c *connection) respond(done nvme.Completion, invalidate uint32) error {
 
 // worker executes commands of a connection, one at a time.
 type worker struct {
-	c      *connection
-	number uint64
-	done   chan error // the outcome of the transfer that it has posted
-	key    *verbs.MKey
-
-	// The command that is being executed.
-	x       transfer
-	pending bool // a transfer was posted whose outcome nobody has taken
+	c    *connection
+	id   uint64     // of its transfers
+	done chan error // the outcome of the transfer that it has posted
+	key  *verbs.MKey
 }
 
 func (w *worker) run() {
-	for j := range w.c.jobs {
+	for {
+		j, ok := w.c.next()
+		if !ok {
+			return
+		}
 		if err := w.execute(j); err != nil {
 			w.c.fail(err)
 		}
@@ -256,7 +291,8 @@ func (w *worker) execute(j job) error {
 	if err != nil {
 		return err
 	}
-	w.x.init(w, &cmd.SGL, capsule[nvme.CommandSize:])
+	x := newTransfer(w, &cmd.SGL, capsule[nvme.CommandSize:])
+	defer x.finish()
 	invalidate := uint32(0)
 	if cmd.SGL.Type == nvme.KeyedBlock && cmd.SGL.Subtype == nvme.Invalidate {
 		invalidate = cmd.SGL.Key
@@ -270,12 +306,12 @@ func (w *worker) execute(j job) error {
 			}
 		})
 	}
-	err = c.queue.Execute(&cmd, &w.x, func(done nvme.Completion) {
+	err = c.queue.Execute(&cmd, x, func(done nvme.Completion) {
 		post()
-		if err := c.respond(done, invalidate); err != nil {
+		if err := c.respond(done, invalidate, x); err != nil {
 			c.fail(err)
 		}
 	})
 	post()
-	return errors.Join(err, w.x.finish())
+	return err
 }

@@ -19,11 +19,14 @@ type transfer struct {
 	capsule []byte // the data, if it is in the capsule
 	status  nvme.Status
 	mr      *verbs.MR
+
+	push   verbs.SGE // data for the host that the response posts
+	pushes bool      // there is such data
 }
 
-// init reads the command's descriptor. data is the data in the capsule.
-func (x *transfer) init(w *worker, d *nvme.SGL, data []byte) {
-	*x = transfer{w: w, status: nvme.DataLengthInvalid}
+// newTransfer reads the command's descriptor. data is the data in the capsule.
+func newTransfer(w *worker, d *nvme.SGL, data []byte) *transfer {
+	x := &transfer{w: w, status: nvme.DataLengthInvalid}
 	switch {
 	case d.Type == nvme.KeyedBlock && (d.Subtype == nvme.Address || d.Subtype == nvme.Invalidate):
 		x.addr, x.rkey, x.n = d.Addr, d.Key, int(d.Length)
@@ -36,6 +39,7 @@ func (x *transfer) init(w *worker, d *nvme.SGL, data []byte) {
 	default:
 		x.status = nvme.DescriptorTypeInvalid
 	}
+	return x
 }
 
 // Len implements nvmet.Transfer.
@@ -60,25 +64,12 @@ func (x *transfer) Buffer(n int) ([]byte, error) {
 	return mr.Bytes()[:n], nil // with the capacity of the whole: see sge
 }
 
-// finish takes the outcome of the last transfer, and frees the buffer.
-func (x *transfer) finish() error {
-	err := x.w.wait()
+// finish frees the buffer, unless it is lent to the send queue.
+func (x *transfer) finish() {
 	if x.mr != nil {
-		n := x.mr.Len()
-		x.w.c.s.memory.put(x.mr)
-		x.w.c.host.give(n)
+		x.w.c.freeBuffer(x.mr)
 		x.mr = nil
 	}
-	return err
-}
-
-// wait waits for the transfer that was posted, if there is one.
-func (w *worker) wait() error {
-	if !w.pending {
-		return nil
-	}
-	w.pending = false
-	return <-w.done
 }
 
 // sge returns the list entry of a part of the buffer. The part's capacity tells where it begins.
@@ -106,24 +97,28 @@ func (x *transfer) Push(buf []byte, n int, s *mkey.Signature) (*mkey.BadBlock, e
 	return x.move(buf, n, s, true)
 }
 
-// move moves n bytes of the wire by RDMA. A transfer to the host without a signature is not waited for,
-// because its failure ends the connection.
+// move moves n bytes of the wire by RDMA. A transfer to the host without a signature is left to the
+// response: its failure ends the connection.
 func (x *transfer) move(buf []byte, n int, s *mkey.Signature, toHost bool) (bad *mkey.BadBlock, err error) {
-	w := x.w
+	w, sge := x.w, x.sge(buf)
+	if toHost && s == nil {
+		sge.Length = uint32(n)
+		x.push, x.pushes = sge, true
+		return nil, nil
+	}
 	wr := w.c.qp.Start()
-	sge := x.sge(buf)
 	if s != nil {
 		if w.key == nil {
 			if w.key, err = w.c.s.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyBlockSignature, MaxEntries: 1}); err != nil {
 				return nil, err
 			}
 		}
-		wr.ID(w.number).Configure(w.key).Access(verbs.LocalWrite).List(sge).Signature(*s)
+		wr.ID(w.id).Configure(w.key).Access(verbs.LocalWrite).List(sge).Signature(*s)
 		sge = w.key.SGE(0, n)
 	} else {
 		sge.Length = uint32(n)
 	}
-	wr.ID(w.number).Signaled()
+	wr.ID(w.id).Signaled()
 	if toHost {
 		wr.Write(x.rkey, x.addr).SGE(sge)
 	} else {
@@ -132,11 +127,7 @@ func (x *transfer) move(buf []byte, n int, s *mkey.Signature, toHost bool) (bad 
 	if err := wr.Complete(); err != nil {
 		return nil, err
 	}
-	w.pending = true
-	if toHost && s == nil {
-		return nil, nil
-	}
-	if err := w.wait(); err != nil {
+	if err := <-w.done; err != nil {
 		return nil, err
 	}
 	if s != nil {
