@@ -39,8 +39,8 @@ type connection struct {
 	places  chan int    // free places of responses in the send queue
 	lent    []*verbs.MR // of each place: the buffer that is lent to the send queue until the response has ended, or nil
 
-	turn sync.Mutex // held by the worker that takes the next command
-	over bool       // guarded by turn: no command comes any more
+	turn chan struct{} // its only token has the worker that takes the next command
+	over bool          // of the worker that has the token: no command comes any more
 
 	once   sync.Once
 	ending chan struct{} // closed when the connection must end
@@ -58,10 +58,11 @@ func (s *Server) newConnection(h *host, qid uint16, size int) (c *connection, er
 	if qid == 0 {
 		workers = 4
 	}
-	c = &connection{s: s, host: h, size: size, places: make(chan int, size), lent: make([]*verbs.MR, size), ending: make(chan struct{})}
+	c = &connection{s: s, host: h, size: size, places: make(chan int, size), lent: make([]*verbs.MR, size), turn: make(chan struct{}, 1), ending: make(chan struct{})}
 	for i := range size {
 		c.places <- i
 	}
+	c.turn <- struct{}{}
 	defer func() {
 		if err != nil {
 			c.close()
@@ -168,8 +169,8 @@ func (c *connection) serve(ctx context.Context, conn *cm.Conn) error {
 // next returns the next command. ok is false if the queue pair has failed. The workers take turns: the one
 // that has waited for a command executes it, and no goroutine has to wake another one for that.
 func (c *connection) next() (j job, ok bool) {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	<-c.turn
+	defer func() { c.turn <- struct{}{} }()
 	if c.over {
 		return job{}, false
 	}
