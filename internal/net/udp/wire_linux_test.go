@@ -64,8 +64,8 @@ func openCapture(t *testing.T, name string) capture {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20); err != nil {
 		t.Fatal(err)
 	}
-	// Only a failing test waits for so long.
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
+	// Only a failing test waits for so long. A kernel thread delivers the packets, which may wait for a processor.
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 60}); err != nil {
 		t.Fatal(err)
 	}
 	return capture(fd)
@@ -78,7 +78,9 @@ func (c capture) next(t *testing.T) []byte {
 	for {
 		n, from, err := unix.Recvfrom(int(c), buf, 0)
 		if err != nil {
-			t.Fatalf("no packet came: %v", err)
+			stats, _ := unix.GetsockoptTpacketStats(int(c), unix.SOL_PACKET, unix.PACKET_STATISTICS)
+			queues, _ := os.ReadFile("/proc/net/softnet_stat")
+			t.Fatalf("no packet came: %v; the socket has had %+v, the processors' queues (packets, dropped, ...):\n%s", err, stats, queues)
 		}
 		if from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING {
 			continue // loopback shows each packet as outgoing and as incoming
