@@ -177,8 +177,15 @@ func TestChaos(t *testing.T) {
 			f.qp = c.newQP(f, QPAttr{})
 			fronts[i] = f
 		}
+		psn := uint32(0)
 		connectBoth := func() {
-			short := func(m *rdma.QPModify) { m.Timeout = 14 } // queue pairs fail here, and their peers' retries end
+			// Packets of an earlier connection may still be under way: a new one begins with other PSNs, or
+			// takes them for its own.
+			psn = (psn + 1<<16) & 0xffffff
+			short := func(m *rdma.QPModify) {
+				m.Timeout = 14 // queue pairs fail here, and their peers' retries end
+				m.SQPSN, m.RQPSN = psn, psn
+			}
 			connectAs(x.end, fronts[0].qp, y.end, fronts[1].qp, short)
 			connectAs(y.end, fronts[1].qp, x.end, fronts[0].qp, short)
 		}
