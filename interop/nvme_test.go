@@ -14,8 +14,8 @@ import (
 
 // TestNVMeMetadata holds the files of protect and verify --metadata against NVMe namespaces of QEMU with separate
 // metadata, which are images with the data first and the metadata behind it, Linux's driver, which signs and checks
-// every block, and nvme-cli, which reads and writes data and metadata as two files. They have read what softmkey wrote,
-// and softmkey what they wrote.
+// every block, and nvme-cli, which reads and writes data and metadata as two files. The driver and nvme-cli read what
+// softmkey wrote, and softmkey reads what the driver and nvme-cli wrote.
 func TestNVMeMetadata(t *testing.T) {
 	if testing.Short() {
 		t.Skip("virtual machines boot in the long form")

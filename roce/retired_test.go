@@ -204,7 +204,8 @@ func TestWithdrawal(t *testing.T) {
 		t.Fatalf("asked for %+v, want response 1 alone", sent)
 	}
 	l.m.statuses()
-	// What the application sends when it sees the completion leaves after the withdrawal.
+	// The withdrawal must be queued when the application sees the completion: then any packet that the
+	// application causes is sent after it.
 	h := &completing{memory: l.m, then: func() {
 		if !l.q.req.reads.withdraw || l.port[0].ready.empty() {
 			t.Error("the READ completed before its withdrawal was queued")

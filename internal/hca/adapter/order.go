@@ -7,9 +7,10 @@ import "github.com/softmkey/softmkey/internal/hca/prm"
 // An adapter sees doorbells in the order in which a thread rings them. A program may configure a
 // key on one QP and name the key in a request on another one without waiting between the two.
 // The records in memory do not tell which was written first, so the context serves requests that
-// configure or free keys, or bind windows, before the others: first those at the front of every
-// queue, and then the queues that have such requests behind others. The other order needs no care:
-// a program must not configure or free a key while requests use it.
+// configure or free keys, or bind windows, before other requests. First it serves such requests at
+// the front of each send queue, then the whole of each send queue that has such a request behind
+// another one, and then the rest. A configuration that was rung after a request that uses the key
+// would also be served too early, but a program must not configure or free a key in use.
 
 // rungQPs are the QPs whose records have changed and that were not served yet, in the order in
 // which records are read.
@@ -82,9 +83,10 @@ func (c *Context) scanInOrder() (worked bool) {
 	return true
 }
 
-// configurations looks at the requests before index to that were not begun, for those that configure or
-// free a key, or bind a window. front is the index behind those at the front of the queue, and not before
-// what was rung already; behind reports whether others stand behind it.
+// configurations looks for requests that configure or free a key, or bind a window, among those of the send
+// queue that were not begun and stand before index to. front is the index of the first request that does not,
+// or the index up to which requests were rung before, if that is later. behind reports whether a request that
+// does stands behind one that does not.
 func (q *QP) configurations(to uint16) (front uint16, behind bool) {
 	q.eng.Lock()
 	defer q.eng.Unlock()

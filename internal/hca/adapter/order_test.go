@@ -51,9 +51,9 @@ func TestOrderOfDoorbells(t *testing.T) {
 	})
 }
 
-// TestOrderOfConfigurations configures a key on each of two QPs, and a request behind the second configuration, in the
-// same doorbell, names both: it finds both configured, whichever of the QPs is older, and also if there is another
-// such request behind the first one.
+// TestOrderOfConfigurations configures a key on each of two QPs. A WRITE, which stands behind the second configuration in
+// the same doorbell, names both keys: it finds both configured, whichever of the QPs is older. In half of the rounds the
+// first QP has a WRITE behind its configuration, too.
 func TestOrderOfConfigurations(t *testing.T) {
 	bothWays(t, func(t *testing.T, o options) {
 		p := start(t, inproc.NewNetwork(nil), testAddr, o)

@@ -231,7 +231,7 @@ func TestLimitsAreTheKernels(t *testing.T) {
 	}
 }
 
-// TestTOS sends with types of service and with hop limits, and receives what was sent.
+// TestTOS sends trains with several types of service and hop limits: each train is received with its own.
 func TestTOS(t *testing.T) {
 	for _, addr := range loopbacks {
 		if addr.Addr().Is6() && !hasIPv6() {
