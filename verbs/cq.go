@@ -98,7 +98,7 @@ func (c *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 
 // Close destroys the queue. While QPs use the queue, it returns EBUSY and names them.
 func (c *CQ) Close() error {
-	first, err := c.users.Close("close the CQ", func() []uint32 { return c.dev.qpsOf(&c.users) })
+	first, err := c.users.Close("close the CQ", c.dev.qpsOf)
 	if !first {
 		return err
 	}

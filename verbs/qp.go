@@ -116,9 +116,9 @@ func (qp *QP) parents() []*engine.Users {
 func (qp *QP) hold(op string) error {
 	parents := qp.parents()
 	for i, u := range parents {
-		if err := u.Enter(op, "QP"); err != nil {
+		if err := u.Enter(op, engine.UserQP); err != nil {
 			for _, held := range parents[:i] {
-				held.Leave("QP")
+				held.Leave(engine.UserQP)
 			}
 			return err
 		}
@@ -136,7 +136,7 @@ func (d *Device) qpsOf(queue *engine.Users) []uint32 {
 
 func (qp *QP) release() {
 	for _, u := range qp.parents() {
-		u.Leave("QP")
+		u.Leave(engine.UserQP)
 	}
 }
 

@@ -144,7 +144,7 @@ func (s *SRQ) recycle(r *engine.RecvRequest) {
 
 // Close destroys the queue. While QPs use the queue, it returns EBUSY and names them.
 func (s *SRQ) Close() error {
-	first, err := s.users.Close("close the SRQ", func() []uint32 { return s.pd.dev.qpsOf(&s.users) })
+	first, err := s.users.Close("close the SRQ", s.pd.dev.qpsOf)
 	if first {
 		s.mu.Lock()
 		s.rq.clear()

@@ -30,7 +30,7 @@ func (pd *PD) Users() *Users { return &pd.users }
 
 // Close closes the domain. While the domain has users, it returns EBUSY and names them.
 func (pd *PD) Close() error {
-	first, err := pd.users.Close("close the PD", func() []uint32 { return pd.dev.QPs(func(qp *QP) bool { return qp.pd == pd }) })
+	first, err := pd.users.Close("close the PD", func(*Users) []uint32 { return pd.dev.QPs(func(qp *QP) bool { return qp.pd == pd }) })
 	if first {
 		pd.dev.users.Leave("PD")
 	}

@@ -111,12 +111,12 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 		}
 		h = xrcHandler{(*handler)(qp)}
 	}
-	if err := pd.users.Enter(op, kindQP); err != nil {
+	if err := pd.users.Enter(op, UserQP); err != nil {
 		return nil, err
 	}
 	rc, err := pd.dev.port.NewQP(h, a.Type)
 	if err != nil {
-		pd.users.Leave(kindQP)
+		pd.users.Leave(UserQP)
 		return nil, err
 	}
 	if a.BlockOwnMulticast {
@@ -253,7 +253,7 @@ func (qp *QP) Close() error {
 	delete(d.qps, qp.Num())
 	d.mu.Unlock()
 	qp.untouch()
-	qp.pd.users.Leave(kindQP)
+	qp.pd.users.Leave(UserQP)
 	return nil
 }
 

@@ -45,10 +45,13 @@ func (u *Users) Leave(kind string) {
 	u.total--
 }
 
+// UserQP is the kind of users that are queue pairs, which the error of Close names by number.
+const UserQP = "QP"
+
 // Close marks the object closed, or returns EBUSY and names its users while it has any:
-// QPs by the numbers that qps returns, the others by kind. qps may be nil. first is true
-// for the call that closed the object; later calls do nothing and return false.
-func (u *Users) Close(op string, qps func() []uint32) (first bool, err error) {
+// queue pairs by the numbers that qps returns for u, the others by kind. qps may be nil. first is
+// true for the call that closed the object; later calls do nothing and return false.
+func (u *Users) Close(op string, qps func(*Users) []uint32) (first bool, err error) {
 	u.mu.Lock()
 	if u.total == 0 {
 		defer u.mu.Unlock()
@@ -56,45 +59,37 @@ func (u *Users) Close(op string, qps func() []uint32) (first bool, err error) {
 		u.closed = true
 		return first, nil
 	}
-	used := u.list()
-	u.mu.Unlock()
+	counts := maps.Clone(u.counts)
+	u.mu.Unlock() // qps takes other locks
+	var numbers []uint32
 	if qps != nil {
-		used = nameQPs(used, qps())
+		numbers = qps(u)
 	}
-	return false, failure.New(op, syscall.EBUSY, "still in use: %s", strings.Join(used, ", "))
+	return false, inUse(op, counts, numbers)
 }
 
-// kindQP is the kind of users that are queue pairs.
-const kindQP = "QP"
-
-// list returns the kinds of the users with their numbers.
-func (u *Users) list() []string {
+// inUse is the error of an object with users, whose queue pairs have the given numbers, if they are known. A queue
+// pair that uses the object for both directions counts twice, and is named once.
+func inUse(op string, counts map[string]int, qps []uint32) error {
+	const most = 4 // queue pairs that are named; more are counted
 	var s []string
-	for _, kind := range slices.Sorted(maps.Keys(u.counts)) {
-		if n := u.counts[kind]; n > 0 {
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		n := counts[kind]
+		switch {
+		case n == 0:
+		case kind == UserQP && len(qps) > 0:
+			slices.Sort(qps)
+			for _, number := range qps[:min(len(qps), most)] {
+				s = append(s, fmt.Sprintf("%s %#x", kind, number))
+			}
+			if more := len(qps) - most; more > 0 {
+				s = append(s, fmt.Sprintf("%d more", more))
+			}
+		default:
 			s = append(s, fmt.Sprintf("%d %s", n, kind))
 		}
 	}
-	return s
-}
-
-// nameQPs puts the numbers of queue pairs in the place of their count, which counts a queue pair twice that uses
-// the object for both directions. More than four are counted again.
-func nameQPs(used []string, numbers []uint32) []string {
-	const most = 4
-	i := slices.IndexFunc(used, func(s string) bool { return strings.HasSuffix(s, " "+kindQP) })
-	if i < 0 || len(numbers) == 0 {
-		return used
-	}
-	slices.Sort(numbers)
-	var names []string
-	for _, n := range numbers[:min(len(numbers), most)] {
-		names = append(names, fmt.Sprintf("%s %#x", kindQP, n))
-	}
-	if more := len(numbers) - most; more > 0 {
-		names = append(names, fmt.Sprintf("%d more", more))
-	}
-	return slices.Replace(used, i, i+1, names...)
+	return failure.New(op, syscall.EBUSY, "still in use: %s", strings.Join(s, ", "))
 }
 
 // Idle returns EBUSY and the kinds of the users while the object has any.
@@ -102,7 +97,7 @@ func (u *Users) Idle(op string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.total > 0 {
-		return failure.New(op, syscall.EBUSY, "still in use: %s", strings.Join(u.list(), ", "))
+		return inUse(op, u.counts, nil)
 	}
 	return nil
 }

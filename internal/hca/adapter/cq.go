@@ -133,7 +133,7 @@ func (q *CQ) Listen() {
 
 // Close destroys the CQ. EBUSY: a QP or SRQ uses it.
 func (q *CQ) Close() error {
-	first, err := q.users.Close("destroy the CQ", func() []uint32 { return q.ctx.qpsOf(&q.users) })
+	first, err := q.users.Close("destroy the CQ", q.ctx.qpsOf)
 	if !first {
 		return err
 	}

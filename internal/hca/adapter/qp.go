@@ -216,7 +216,7 @@ func (c *Context) qpsOf(object *engine.Users) []uint32 {
 
 func (q *QP) enterUsers(op string) error {
 	for i, u := range q.parents() {
-		if err := u.Enter(op, "QP"); err != nil {
+		if err := u.Enter(op, engine.UserQP); err != nil {
 			q.leaveUsers(i)
 			return err
 		}
@@ -226,7 +226,7 @@ func (q *QP) enterUsers(op string) error {
 
 func (q *QP) leaveUsers(n int) {
 	for _, u := range q.parents()[:n] {
-		u.Leave("QP")
+		u.Leave(engine.UserQP)
 	}
 }
 

@@ -315,7 +315,7 @@ func (s *SRQ) Query() (maxWR, maxSGE, limit uint32) {
 
 // Close destroys the SRQ. EBUSY: a QP uses it.
 func (s *SRQ) Close() error {
-	first, err := s.users.Close("destroy the SRQ", func() []uint32 { return s.ctx.qpsOf(&s.users) })
+	first, err := s.users.Close("destroy the SRQ", s.ctx.qpsOf)
 	if !first {
 		return err
 	}

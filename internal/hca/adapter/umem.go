@@ -48,7 +48,7 @@ func (u *Umem) Number() uint32 { return u.number }
 
 // Close frees the umem. EBUSY: a queue or a doorbell record lies in it.
 func (u *Umem) Close() error {
-	first, err := u.users.Close("free the umem", func() []uint32 { return u.ctx.qpsOf(&u.users) })
+	first, err := u.users.Close("free the umem", u.ctx.qpsOf)
 	if !first {
 		u.ctx.refused("umem", u.number, "destroy", err)
 		return err

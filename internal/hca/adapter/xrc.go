@@ -33,7 +33,7 @@ func (x *XRCD) Number() uint32 { return x.number }
 
 // Close frees the domain. EBUSY: something uses it.
 func (x *XRCD) Close() error {
-	first, err := x.users.Close("close the XRCD", func() []uint32 { return x.ctx.qpsOf(&x.users) })
+	first, err := x.users.Close("close the XRCD", x.ctx.qpsOf)
 	if first {
 		leave(x.ctx, x.ctx.xrcds, x.number)
 		x.ctx.trace(TraceObject, "xrcd", x.number, "destroy", nil)
