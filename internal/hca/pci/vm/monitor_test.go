@@ -338,16 +338,23 @@ func (m *monitor) boot(record []recorded.Command) error {
 	if err := m.queue(); err != nil {
 		return err
 	}
+	const outOfBuffer = 0x30 // in the answer of QUERY_Q_COUNTER
 	for _, c := range record {
-		if op, _ := prm.OpcodeOf(c.In); op == prm.CmdCreateQP {
+		op, _ := prm.OpcodeOf(c.In)
+		if op == prm.CmdCreateQP {
 			return nil
 		}
 		out, err := m.exec(c.In, len(c.Out))
 		if err != nil {
 			return fmt.Errorf("line %d of the recorded boot: %w", c.Line, err)
 		}
-		if !bytes.Equal(out, c.Out) {
-			return fmt.Errorf("line %d of the recorded boot: %x, want %x", c.Line, out, c.Out)
+		if op == prm.CmdQueryQCounter { // a frame that comes meanwhile finds no buffer: the boot posts none
+			clear(out[outOfBuffer : outOfBuffer+4])
+		}
+		for i := range out {
+			if out[i] != c.Out[i] {
+				return fmt.Errorf("line %d of the recorded boot, %v: byte %#x is %#x, want %#x", c.Line, op, i, out[i], c.Out[i])
+			}
 		}
 	}
 	return nil
