@@ -16,6 +16,12 @@ type Neighbor interface {
 	// next Poll, the descriptor also becomes readable when packets arrive in memory. Sleep reports
 	// whether packets have arrived already; the caller then calls Poll instead of waiting.
 	Sleep() (arrived bool)
+
+	// Kick tells the receivers of the packets that were passed in memory since the last Kick to look for them
+	// at once, on a processor of the machine: the caller's, which they take from it. It does not wait
+	// for them, but they may have answered when it returns. Kick reports whether there were such packets. Without
+	// Kick the receivers look by themselves, within a millisecond.
+	Kick(cpu int) (told bool)
 }
 
 // AsNeighbor returns the Neighbor that c is or contains.

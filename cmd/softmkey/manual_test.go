@@ -136,6 +136,7 @@ func manualSections(c *cobra.Command) string {
 		}
 		environment = append(environment,
 			[2]string{"SOFTMKEY_NO_LIBRARY_CHECK", "if it is set, the system need not have libibverbs' mlx5 driver, for a PROGRAM that brings its own"},
+			[2]string{"SOFTMKEY_LIBRARY", "the path of libsoftmkey-run.so, if it is neither beside softmkey nor in ../lib/softmkey"},
 			[2]string{"PATH", "folders in which PROGRAM is searched"})
 		files = [][2]string{
 			{"/etc/libibverbs.d", "the list of libibverbs' drivers, which must have that of mlx5"},
@@ -168,7 +169,7 @@ func TestManualSections(t *testing.T) {
 			}
 		}
 	}
-	for _, variable := range []string{"SOFTMKEY_CPU", "SOFTMKEY_NO_LIBRARY_CHECK", "PATH"} {
+	for _, variable := range []string{"SOFTMKEY_CPU", "SOFTMKEY_NO_LIBRARY_CHECK", "SOFTMKEY_LIBRARY", "PATH"} {
 		if !bytes.Contains(pages["softmkey-run.1"], []byte(variable)) {
 			t.Errorf("softmkey-run.1 does not name %s", variable)
 		}

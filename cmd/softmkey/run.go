@@ -22,6 +22,7 @@ type runFlags struct {
 	summary      summaryFlag
 	metrics      string
 	wire         bool
+	noAssist     bool
 	ownProcess   bool // this process does nothing but serve the run; false in tests
 }
 
@@ -103,6 +104,7 @@ polled. It is no security boundary.`,
 	f.summary.bind(c, "run")
 	flags.StringVar(&f.metrics, "metrics", "", "serve the devices' counters to Prometheus at `HOST:PORT`, path /metrics, while the program runs")
 	flags.BoolVar(&f.wire, "wire", false, "send all packets through the sockets of the devices (default: on one host in memory, unless --pcap, --fault or --control is given)")
+	flags.BoolVar(&f.noAssist, "no-assist", false, "do not load libsoftmkey-run.so into programs; requests of programs that spin take longer then")
 	return c, &f
 }
 

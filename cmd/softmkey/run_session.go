@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -72,10 +73,34 @@ func (f *runFlags) config() (session.Config, error) {
 		cfg.Summary = new(trace.Summary)
 	}
 	cfg.Wire, cfg.Record, cfg.Faults = f.wire, f.recorder(), f.faults()
+	if !f.noAssist {
+		if cfg.Library = library(); cfg.Library == "" && f.verbose {
+			message(os.Stderr, "run: %s is neither beside softmkey nor in ../lib/softmkey ('make build' makes it): programs that spin while they wait are answered later", libraryName)
+		}
+	}
 	if f.metrics != "" {
 		cfg.Counters = f.serveMetrics
 	}
 	return cfg, nil
+}
+
+// libraryName is the file that run loads into programs.
+const libraryName = "libsoftmkey-run.so"
+
+// library returns the path of that file: SOFTMKEY_LIBRARY, beside this executable, or in lib/softmkey of its prefix.
+// It returns nothing if there is none, or if the dynamic linker could not read the path.
+func library() string {
+	paths := []string{os.Getenv("SOFTMKEY_LIBRARY")}
+	if exe, err := os.Executable(); err == nil {
+		folder := filepath.Dir(exe)
+		paths = append(paths, filepath.Join(folder, libraryName), filepath.Join(filepath.Dir(folder), "lib", "softmkey", libraryName))
+	}
+	for _, path := range paths {
+		if i, err := os.Stat(path); err == nil && i.Mode().IsRegular() && !strings.ContainsAny(path, " :") { // which separate the names of LD_PRELOAD
+			return path
+		}
+	}
+	return ""
 }
 
 // serveMetrics serves the counters of a run's devices at the address of --metrics.

@@ -33,10 +33,17 @@ func TestMain(m *testing.M) {
 // afterTests holds functions that run after all tests.
 var afterTests []func()
 
-// cleaning runs the tests, and then afterTests.
+// cleaning runs the tests, and then afterTests. The tests' programs get libsoftmkey-run.so, as those of installations
+// do, if there is a C compiler. SOFTMKEY_LIBRARY=- leaves it out.
 type cleaning struct{ m *testing.M }
 
 func (c cleaning) Run() int {
+	if dir, err := os.MkdirTemp("", "softmkey-library"); err == nil && os.Getenv("SOFTMKEY_LIBRARY") == "" {
+		defer os.RemoveAll(dir)
+		if exec.Command("../../scripts/library.sh", dir).Run() == nil {
+			os.Setenv("SOFTMKEY_LIBRARY", filepath.Join(dir, libraryName))
+		}
+	}
 	status := c.m.Run()
 	for _, f := range afterTests {
 		f()
@@ -53,6 +60,7 @@ func TestScript(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			root, err := filepath.Abs(filepath.Join("..", ".."))
 			e.Setenv("ROOT", root)
+			e.Setenv("SOFTMKEY_LIBRARY", os.Getenv("SOFTMKEY_LIBRARY"))
 			// Each script uses its own loopback network, so that they can run at
 			// the same time.
 			e.Setenv("NET", strings.TrimSuffix(udptest.Network().Addr().String(), ".0"))

@@ -104,6 +104,15 @@ func (c *Call) Inject(f *os.File, closeOnExec bool, gone func()) (int, error) {
 	return fd, nil
 }
 
+// Give gives the caller a copy of f and returns its number. Calls about the copy go to the kernel.
+func (c *Call) Give(f *os.File) (int, error) {
+	fd, errno := c.add(int(f.Fd()), -1, true)
+	if errno != 0 {
+		return -1, errno
+	}
+	return fd, nil
+}
+
 // Injected returns the file that a descriptor of the caller is a copy of, made by
 // Inject, or nil.
 func (c *Call) Injected(fd int) *os.File {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/assist"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
@@ -32,6 +33,8 @@ type loop struct {
 	near   packetconn.Neighbor // nil: all packets of port arrive at the socket
 	late   time.Duration       // by how much naps end too late: an estimate of the median
 
+	helpers *helpers // nil: there are none
+
 	mu      sync.Mutex
 	members []member // replaced, never changed
 
@@ -43,6 +46,7 @@ type loop struct {
 	ended    chan struct{}
 
 	turn   sync.Mutex // held while the contexts are polled; guards the following fields
+	rang   bool       // the last look found doorbells
 	recent []caller   // contexts that had work lately, at most mostRecent, the last of them at the end
 	next   int        // index in members of the next look's chunk
 	rounds int        // how often all members were polled
@@ -236,6 +240,9 @@ func (l *loop) registers() (all []Registers) {
 func (l *loop) close() {
 	l.ending.Store(true)
 	l.signal()
+	if l.helpers != nil {
+		l.helpers.close()
+	}
 	if l.started {
 		<-l.ended
 	}
@@ -249,7 +256,25 @@ func (l *loop) close() {
 // Once in scanEvery rounds it reads all doorbell records of these contexts, too. It reports whether there
 // was work, whether one of the contexts has a QP that may be rung, and how many looks it takes to poll
 // all contexts.
+//
+// If a helper has the turn, it looks once more, and look does nothing.
 func (l *loop) look() (worked, busy bool, looksOfAll int) {
+	if l.helpers == nil {
+		return l.lookInTurn()
+	}
+	if !l.helpers.turn.take() {
+		return false, true, 1
+	}
+	worked, busy, looksOfAll = l.lookInTurn()
+	if !l.helpers.turn.give() {
+		l.helpers.turn.free()
+		worked = true // somebody has asked for a look: the next one is his
+	}
+	return worked, busy, looksOfAll
+}
+
+// lookInTurn is look for a thread that has the turn.
+func (l *loop) lookInTurn() (worked, busy bool, looksOfAll int) {
 	l.turn.Lock()
 	l.mu.Lock()
 	members := l.members
@@ -278,15 +303,27 @@ func (l *loop) look() (worked, busy bool, looksOfAll int) {
 		}
 		busy = busy || m.ctx.Busy()
 	}
-	if worked {
+	if l.rang = worked; worked {
 		l.hadWork(last)
 	}
 	l.turn.Unlock()
 	return l.packets() || worked, busy, (len(members) + chunk - 1) / chunk
 }
 
-// lookAtAll handles packets, and reads every doorbell record of every context.
+// lookAtAll handles packets, and reads every doorbell record of every context. If a helper has the turn, it
+// reports work, so that the caller comes again.
 func (l *loop) lookAtAll() (worked, busy bool) {
+	if h := l.helpers; h != nil {
+		if !h.turn.take() {
+			return true, true
+		}
+		defer func() {
+			if !h.turn.give() {
+				h.turn.free()
+				worked = true
+			}
+		}()
+	}
 	l.turn.Lock()
 	l.mu.Lock()
 	members := l.members
@@ -331,6 +368,10 @@ func (l *loop) hadWork(m member) {
 	l.recent = append(l.recent, c)
 }
 
+// kick wakes the receivers of packets that were put into shared memory, on a processor, and reports whether there
+// were some.
+func (l *loop) kick(cpu int) bool { return l.near != nil && l.near.Kick(cpu) }
+
 // packets handles the packets that have arrived at the socket, and reports whether there were
 // some.
 func (l *loop) packets() bool { return l.port != nil && l.port.Poll() }
@@ -348,6 +389,14 @@ func (l *loop) run() {
 	looks, busy := 0, false // looks since there was work or a pause, and whether one of them saw a busy context
 	for !l.ending.Load() {
 		began := time.Now()
+		if l.helpers != nil && l.helpers.serve(t, began) {
+			w.disarm()
+			t.release()
+			l.helpers.attend(t)
+			last, watch = time.Now(), watchedSleep
+			looks, busy = 0, false
+			continue
+		}
 		worked, sawBusy, looksOfAll := l.look()
 		now := time.Now()
 		if !worked {
@@ -362,6 +411,7 @@ func (l *loop) run() {
 		if worked {
 			last, watch = now, watchedSleep
 			looks, busy = 0, false
+			l.kick(assist.Processor())
 			t.active(now)
 			continue
 		}
@@ -383,6 +433,9 @@ func (l *loop) run() {
 			continue
 		}
 		t.release()
+		if l.helpers != nil {
+			l.helpers.listen()
+		}
 		// From here on a wake is a signal. Doorbells that were rung before are found by the
 		// look below, after the watchpoints are enabled.
 		l.sleeping.Store(true)

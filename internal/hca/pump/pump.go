@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/assist"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -38,13 +39,27 @@ type Pump struct {
 	own    sync.Map // Context to its *loop, for the contexts that have one
 }
 
-// New returns a pump that does not run yet.
-func New() (*Pump, error) {
+// New returns a pump that does not run yet. page is that of its helpers; nil: it has none.
+func New(page *assist.Page) (*Pump, error) {
 	l, err := newLoop()
 	if err != nil {
 		return nil, err
 	}
+	if page != nil {
+		l.helpers = newHelpers(l, page)
+	}
 	return &Pump{shared: l}, nil
+}
+
+// Help starts the helpers, if they do not run yet: a program uses their page. It reports whether they can help:
+// only the pump that takes the packets has helpers.
+func (p *Pump) Help() bool {
+	l := p.shared
+	if l.helpers == nil || l.port == nil {
+		return false
+	}
+	l.helpers.start()
+	return true
 }
 
 // Start starts the thread. It takes over the packets of port if conn, the port's network, is a

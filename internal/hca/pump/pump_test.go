@@ -62,7 +62,7 @@ func (c *bell) ring(t *testing.T, n uint64, hint bool) {
 
 func newPump(t *testing.T) *Pump {
 	t.Helper()
-	p, err := New()
+	p, err := New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

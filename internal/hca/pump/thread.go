@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/assist"
 )
 
 // thread controls the scheduling of a device's thread by the kernel. Programs with RDMA
@@ -43,6 +45,7 @@ type thread struct {
 	moved   uint64        // result of bytes
 	ran     time.Duration // time that the thread ran
 	waited  time.Duration // time that the thread was runnable and had no processor
+
 }
 
 // Nice is the priority that a device's thread asks for, which needs CAP_SYS_NICE. A process with a
@@ -72,19 +75,7 @@ const (
 // locked to it. bytes returns how many bytes the device has moved, and pids the processes of the
 // programs that had work lately.
 func newThread(bytes func() uint64, pids func() []int) *thread {
-	name := []byte("softmkey-device\x00")
-	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
-	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	t := &thread{bytes: bytes, pids: pids}
-	if attr, err := unix.SchedGetAttr(0, 0); err == nil && attr.Policy == unix.SCHED_NORMAL {
-		t.normal = attr
-		own := attr.Nice
-		attr.Runtime, attr.Nice = shortSlice, min(own, Nice)
-		if unix.SchedSetAttr(0, attr, 0) != nil {
-			attr.Nice = own
-			unix.SchedSetAttr(0, attr, 0)
-		}
-	}
+	t := &thread{bytes: bytes, pids: pids, normal: schedule("softmkey-device")}
 	if unix.SchedGetaffinity(0, &t.allowed) != nil {
 		return t
 	}
@@ -92,6 +83,24 @@ func newThread(bytes func() uint64, pids func() []int) *thread {
 		t.stat, _ = os.Open("/proc/thread-self/schedstat")
 	}
 	return t
+}
+
+// schedule names the calling thread and asks for short slices and Nice. It returns what the kernel has granted;
+// nil: unknown.
+func schedule(name string) (normal *unix.SchedAttr) {
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&append([]byte(name), 0)[0])), 0, 0, 0)
+	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err != nil || attr.Policy != unix.SCHED_NORMAL {
+		return nil
+	}
+	own := attr.Nice
+	attr.Runtime, attr.Nice = shortSlice, min(own, Nice)
+	if unix.SchedSetAttr(0, attr, 0) != nil {
+		attr.Nice = own
+		unix.SchedSetAttr(0, attr, 0)
+	}
+	return attr
 }
 
 // active chooses how and where the kernel runs the thread while its device has work. The loop of the
@@ -137,7 +146,7 @@ func (t *thread) active(now time.Time) {
 	case t.waited-waited >= past/mostWaiting:
 		if rand.IntN(2) == 1 {
 			others := t.allowed
-			others.Clear(processor())
+			others.Clear(assist.Processor())
 			if unix.SchedSetaffinity(0, &others) == nil {
 				t.moves++
 			}
@@ -180,6 +189,17 @@ func (t *thread) observe() (used unix.CPUSet, crowded int) {
 	return used, crowded
 }
 
+// without returns the allowed processors that are not used.
+func (t *thread) without(used unix.CPUSet) (free unix.CPUSet) {
+	free = t.allowed
+	for p := range len(free) * 64 {
+		if used.IsSet(p) {
+			free.Clear(p)
+		}
+	}
+	return free
+}
+
 // place binds the thread by where the device's programs run, as observe has returned it, and reports whether
 // it did. It does so if a program runs and at least one of the allowed processors has none.
 //
@@ -190,12 +210,7 @@ func (t *thread) observe() (used unix.CPUSet, crowded int) {
 // the kernel moves one of the programs there. The kernel moves no program to a processor whose thread naps
 // for microseconds only.
 func (t *thread) place(used unix.CPUSet, crowded int) bool {
-	free := t.allowed
-	for p := range len(free) * 64 {
-		if used.IsSet(p) {
-			free.Clear(p)
-		}
-	}
+	free := t.without(used)
 	t.beside = crowded < 0 && used.Count() > 0 && free.Count() > 0
 	switch {
 	case used.Count() == 0 || free.Count() == 0:
@@ -210,7 +225,7 @@ func (t *thread) place(used unix.CPUSet, crowded int) bool {
 
 // found reports where the last call of observe found programs: on the processor of the thread, on others.
 func (t *thread) found(pids []int) (here, elsewhere bool) {
-	own := processor()
+	own := assist.Processor()
 	for _, pid := range pids {
 		if p, ok := t.where[pid]; ok {
 			here = here || p == own
@@ -288,7 +303,7 @@ func runningOn(pid int) int {
 // bind binds the thread to the processor that it runs on.
 func (t *thread) bind() {
 	var one unix.CPUSet
-	one.Set(processor())
+	one.Set(assist.Processor())
 	t.bound = true
 	unix.SchedSetaffinity(0, &one)
 }
@@ -328,25 +343,23 @@ func (t *thread) realtime(on bool, now time.Time) {
 	t.stream, t.rested = on, now
 }
 
-// processor returns the number of the processor that the thread runs on.
-func processor() int {
-	var cpu uint32
-	unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0)
-	return int(cpu)
-}
-
 // look notes how long the thread has run and how long it has waited for a processor.
 func (t *thread) look() bool {
-	var b [96]byte
-	n, err := t.stat.ReadAt(b[:], 0)
-	if n == 0 && err != nil {
-		return false
-	}
-	ran, w, ok := parseSchedstat(b[:n])
+	ran, w, ok := t.schedstat()
 	if ok {
 		t.ran, t.waited = ran, w.total
 	}
 	return ok
+}
+
+// schedstat returns the thread's own schedstat.
+func (t *thread) schedstat() (ran time.Duration, w waits, ok bool) {
+	var b [96]byte
+	n, err := t.stat.ReadAt(b[:], 0)
+	if n == 0 && err != nil {
+		return 0, w, false
+	}
+	return parseSchedstat(b[:n])
 }
 
 func (t *thread) close() {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/assist"
 )
 
 // TestThread gives the thread of a device times that it ran and waited. A thread that runs
@@ -101,13 +103,13 @@ func TestThread(t *testing.T) {
 		if i == 100 {
 			t.Fatal("the thread does not move")
 		}
-		was := processor()
+		was := assist.Processor()
 		waited += int(checkEvery)
 		now = now.Add(checkEvery)
 		if _, err := stat.WriteAt(fmt.Appendf(nil, "%d %d 1", ran, waited), 0); err != nil {
 			t.Fatal(err)
 		}
-		if th.active(now); th.moves > 0 && th.bound && processor() == was {
+		if th.active(now); th.moves > 0 && th.bound && assist.Processor() == was {
 			t.Errorf("it moved from processor %d to the same", was)
 		}
 	}

@@ -26,6 +26,9 @@ type Config struct {
 	// Advice returns a text that says how to give a device to an address of the host. It is called when a
 	// program binds an address that has none. nil: the user gets no such text.
 	Advice func(netip.Addr) string
+	// Library is the path of libsoftmkey-run.so, by which programs give their processors to the devices while
+	// they wait, if packets pass in memory. Empty: they do not.
+	Library string
 	// StrictMemory watches the system calls by which programs unmap, move, discard or protect memory. Such a
 	// call on registered memory is reported, and later transfers there fail. Each of these calls becomes slower
 	// by 10 µs and more.
@@ -56,6 +59,11 @@ type Config struct {
 	// Counters is called with a function that returns the devices' counters at any time; nil: nobody
 	// wants them. Run closes what it returns.
 	Counters func(read func() []Counters) (io.Closer, error)
+}
+
+// inside reports whether packets may pass in memory. A recording and faults need them on the network.
+func (c *Config) inside() bool {
+	return !c.Wire && c.Record == nil && c.Faults == nil && c.Control == ""
 }
 
 // Counters are the counters of a device since the run began.

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/assist"
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
@@ -292,10 +293,15 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 	if err != nil {
 		return none, err
 	}
-	// A recording and faults need packets on the network.
-	inside := !r.cfg.Wire && r.recorder == nil && r.cfg.Faults == nil && r.cfg.Control == ""
+	inside := r.cfg.inside()
+	var page *assist.Page
 	if inside {
-		if err := shared.Meet(); err != nil {
+		if r.cfg.Library != "" {
+			if page, err = assist.New(); err != nil {
+				r.cfg.Warn(fmt.Errorf("run: programs do not help %s: %w", name, err))
+			}
+		}
+		if err := shared.Meet(page); err != nil {
 			shared.Close()
 			return none, err
 		}
@@ -305,7 +311,7 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 		faults = &Faults{Seed: 1} // none, until they are asked for
 	}
 	conn := Network(shared, r.recorder, faults, index)
-	cfg := uverbs.Config{Name: name, Index: index, Addr: addr, WatchMemory: r.cfg.StrictMemory}
+	cfg := uverbs.Config{Name: name, Index: index, Addr: addr, WatchMemory: r.cfg.StrictMemory, Helpers: page}
 	if len(r.tracers) > 0 {
 		cfg.Refused = r.tracers.Refused
 	}

@@ -42,6 +42,9 @@ func Run(cfg Config) (status int, err error) {
 		return -1, err
 	}
 	env := append(os.Environ(), "MLX_QP_ALLOC_TYPE=PREFER_CONTIG", "MLX_CQ_ALLOC_TYPE=PREFER_CONTIG")
+	if cfg.Library != "" && cfg.inside() {
+		env = preloaded(env, cfg.Library)
+	}
 	signals := make(chan os.Signal, 16)
 	for _, sig := range forwarded {
 		if !signal.Ignored(sig) { // the program inherits an ignored signal, as under nohup

@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/assist"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/packetconn"
 )
@@ -36,6 +38,8 @@ const (
 	// lookEvery is the number of calls of Poll without Sleep after which it looks for processes
 	// that have ended.
 	lookEvery = 1 << 12
+	// remindEvery is how often another process is told that a stream of packets goes on.
+	remindEvery = 5 * time.Millisecond
 )
 
 // hello begins the message with which a producer hands over the memory of a ring. The producer's
@@ -51,6 +55,8 @@ type place struct {
 // neighbors are the rings between this process and others on the machine.
 type neighbors struct {
 	m       *member
+	page    *assist.Page // of the helpers of this process's device; nil: it has none, and Send wakes those of others
+	due     atomic.Bool  // a ring has packets of which the consumer's helpers were not told
 	l       *net.UnixListener
 	serving sync.WaitGroup
 
@@ -77,7 +83,13 @@ type refusal struct {
 // outgoing is a ring to another process.
 type outgoing struct {
 	ring *ring
-	fd   int // a socket that wakes the other process; its peer closes when that process ends
+	fd   int          // a socket that wakes the other process; its peer closes when that process ends
+	page *assist.Page // of the other process's helpers; nil: it has none
+	due  bool         // see neighbors.due
+
+	told   time.Time // when the other process was told of a stream
+	kicks  int       // calls of Kick that use page at the moment
+	closed bool      // page is to be closed at the end of the last of them
 }
 
 // incoming is a ring from another process.
@@ -92,9 +104,10 @@ type incoming struct {
 
 // Meet lets packets to and from other processes of the user on this machine pass through memory
 // that both processes map, if the other process has called Meet, too. Meet must be called before
-// the Conn is used.
-func (c *Conn) Meet() error {
-	n := &neighbors{m: c.m, out: make(map[place]*outgoing), meetings: make(map[place]chan struct{}), refused: make(map[place]refusal)}
+// the Conn is used. page is that of the helpers of the process's device, nil if it has none: the caller then does
+// not call Kick, and Send does what Kick would do.
+func (c *Conn) Meet(page *assist.Page) error {
+	n := &neighbors{m: c.m, page: page, out: make(map[place]*outgoing), meetings: make(map[place]chan struct{}), refused: make(map[place]refusal)}
 	var err error
 	if n.l, err = hold(c.m.name(c.m.number, "ring")); err != nil {
 		return err
@@ -138,7 +151,11 @@ func (n *neighbors) welcome(c *net.UnixConn) {
 		in.close()
 		return
 	}
-	c.Write([]byte{0})
+	var page []byte
+	if n.page != nil {
+		page = unix.UnixRights(int(n.page.File().Fd()))
+	}
+	c.WriteMsgUnix([]byte{0}, page, nil)
 }
 
 // rights returns the one descriptor that came with a message. If several came, it closes them and
@@ -345,6 +362,9 @@ func (c *Conn) Send(trains []packetconn.Datagrams) (sent int, err error) {
 	for sent < len(trains) && err == nil {
 		pushed, others := n.push(trains[sent:])
 		sent += pushed
+		if n.page == nil {
+			n.kick(assist.Processor())
+		}
 		if others > 0 {
 			var k int
 			k, err = c.Conn.Send(trains[sent : sent+others])
@@ -375,9 +395,15 @@ func (n *neighbors) push(trains []packetconn.Datagrams) (pushed, others int) {
 			woken = o
 		}
 		// A train is lost if the ring is full, as it is if a socket's buffer is.
-		if o.ring.push(t) == errRingBroken {
+		switch o.ring.push(t) {
+		case errRingBroken:
 			n.drop(place{t.Addr, int(qpnOf(t) >> memberShift)}, o)
 			woken = nil
+		case nil:
+			if o.page != nil && !o.due {
+				o.due = true
+				n.due.Store(true)
+			}
 		}
 		pushed++
 	}
@@ -410,6 +436,64 @@ func (c *Conn) Approach(to netip.AddrPort, qpn uint32) bool {
 	n.tx.Lock()
 	defer n.tx.Unlock()
 	return n.out[p] != nil
+}
+
+// Kick implements packetconn.Neighbor.
+func (c *Conn) Kick(cpu int) (told bool) { return c.m.near != nil && c.m.near.kick(cpu) }
+
+// kick wakes the helpers, on a processor, of the processes whose rings have got packets. It holds no lock
+// meanwhile, because a helper that runs on the caller's processor takes it from the caller.
+func (n *neighbors) kick(cpu int) (told bool) {
+	if !n.due.Load() || !n.due.Swap(false) {
+		return false
+	}
+	var some [4]*outgoing
+	var streams [len(some)]bool
+	stream := n.page != nil && n.page.Polling() == assist.Stream
+	for more := true; more; {
+		more = false
+		count := 0
+		n.tx.Lock()
+		for _, o := range n.out {
+			if !o.due {
+				continue
+			}
+			if count == len(some) {
+				more = true
+				break
+			}
+			o.due = false
+			o.kicks++
+			some[count], streams[count] = o, false
+			if stream && time.Since(o.told) >= remindEvery {
+				streams[count], o.told = true, time.Now()
+			}
+			count++
+		}
+		n.tx.Unlock()
+		for i, o := range some[:count] {
+			told = true
+			if streams[i] {
+				o.page.TellStream()
+			}
+			o.page.Kick(cpu)
+		}
+		n.tx.Lock()
+		for _, o := range some[:count] {
+			o.kicks--
+			o.closePage()
+		}
+		n.tx.Unlock()
+	}
+	return told
+}
+
+// closePage closes the page if the ring is closed and nobody uses the page. It is called with tx held.
+func (o *outgoing) closePage() {
+	if o.closed && o.kicks == 0 && o.page != nil {
+		o.page.Close()
+		o.page = nil
+	}
 }
 
 // Sleep implements packetconn.Neighbor.
@@ -465,9 +549,12 @@ func (n *neighbors) drop(p place, o *outgoing) {
 	o.close()
 }
 
+// close ends the ring. It is called with tx held, or by the only one who has o.
 func (o *outgoing) close() {
 	unix.Close(o.fd)
 	o.ring.close()
+	o.closed = true
+	o.closePage()
 }
 
 // bring makes a ring and hands it to the process at p.
@@ -487,26 +574,37 @@ func (n *neighbors) bring(p place) (*outgoing, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := n.offer(c, memory)
+	fd, page, err := n.offer(c, memory)
 	if err != nil {
 		r.close()
 		return nil, err
 	}
-	return &outgoing{ring: r, fd: fd}, nil
+	return &outgoing{ring: r, fd: fd, page: page}, nil
 }
 
 // offer waits until the process at the other end of c has mapped a ring, and returns a descriptor
-// of the connection.
-func (n *neighbors) offer(c *net.UnixConn, memory int) (fd int, err error) {
+// of the connection and the page of that process's helpers; nil: it has none.
+func (n *neighbors) offer(c *net.UnixConn, memory int) (fd int, page *assist.Page, err error) {
 	c.SetDeadline(time.Now().Add(neighborPatience))
 	if _, _, err := c.WriteMsgUnix([]byte(hello+n.m.local.String()), unix.UnixRights(memory), nil); err != nil {
-		return -1, err
+		return -1, nil, err
 	}
-	var b [1]byte
-	if got, err := c.Read(b[:]); err != nil || got == 0 {
-		return -1, errors.Join(err, syscall.ECONNRESET)
+	b, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
+	got, oobn, _, _, err := c.ReadMsgUnix(b, oob)
+	if f := rights(oob[:oobn]); f != nil {
+		page, _ = assist.Open(f) // without its page, the other process looks by itself
+		f.Close()
 	}
-	return descriptor(c)
+	if err == nil && got == 0 {
+		err = syscall.ECONNRESET
+	}
+	if err == nil {
+		fd, err = descriptor(c)
+	}
+	if err != nil && page != nil {
+		page.Close()
+	}
+	return fd, page, err
 }
 
 // close ends all rings.

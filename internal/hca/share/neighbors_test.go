@@ -10,12 +10,15 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/assist"
 	"github.com/softmkey/softmkey/internal/hca/share"
 	"github.com/softmkey/softmkey/packetconn"
 )
@@ -55,7 +58,7 @@ const floodWord = 0x5eed5eed
 
 // flood sends packets with growing numbers for ever.
 func flood(c *share.Conn, to netip.AddrPort) {
-	if err := c.Meet(); err != nil {
+	if err := c.Meet(nil); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
@@ -74,12 +77,110 @@ func flood(c *share.Conn, to netip.AddrPort) {
 	}
 }
 
+// TestKick passes packets between two processes' parts that have pages of helpers. Packets in a ring wake the
+// consumer's helper of the processor that Kick names, once; from a producer without a page of its own, Send does
+// it. A producer whose program has a stream of requests tells the consumer. A ring that ends takes its page along.
+func TestKick(t *testing.T) {
+	const cpu = 7
+	var pages [3]*assist.Page
+	var conns [3]*share.Conn
+	for i := range pages {
+		var err error
+		if pages[i], err = assist.New(); err != nil {
+			t.Fatal(err)
+		}
+		defer pages[i].Close()
+		if conns[i], err = share.Listen(at(byte(40+i)), nil, false); err != nil {
+			t.Fatal(err)
+		}
+		defer conns[i].Close()
+		page := pages[i]
+		if i == 2 {
+			page = nil
+		}
+		if err := conns[i].Meet(page); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// woken returns a channel that is closed when the helper of a line was woken.
+	woken := func(l assist.Line) chan struct{} {
+		l.Doze()
+		ch := make(chan struct{})
+		go func() {
+			for !l.Wait(time.Minute) {
+			}
+			close(ch)
+		}()
+		return ch
+	}
+	send := func(from *share.Conn, after func()) func() {
+		return func() {
+			if _, err := from.Send([]packetconn.Datagrams{{Addr: at(41), Buf: datagram(5, 20, 0), Seg: 20}}); err != nil {
+				t.Fatal(err)
+			}
+			after()
+		}
+	}
+	until := func(what string, ch chan struct{}, do func()) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); ; {
+			do() // the helper may not wait yet
+			select {
+			case <-ch:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: the helper was not woken", what)
+			}
+		}
+	}
+	for _, from := range []int{0, 2} {
+		if !conns[from].Approach(at(41), 5) {
+			t.Fatal("there is no ring")
+		}
+	}
+	until("Kick", woken(pages[1].Line(cpu)), send(conns[0], func() { conns[0].Kick(cpu) }))
+	lines := woken(pages[1].Line(cpu))
+	for range 5 {
+		conns[0].Kick(cpu) // no packet since the last one
+	}
+	select {
+	case <-lines:
+		t.Error("Kick without packets wakes the helper")
+	case <-time.After(5 * time.Millisecond):
+	}
+	until("Kick", lines, send(conns[0], func() { conns[0].Kick(cpu) }))
+	pages[0].Poll(assist.Stream)
+	_, streams := pages[1].Streams()
+	until("a stream", woken(streams), send(conns[0], func() { conns[0].Kick(cpu) }))
+
+	var all []chan struct{}
+	for cpu := range runtime.NumCPU() {
+		all = append(all, woken(pages[1].Line(cpu)))
+	}
+	any := make(chan struct{})
+	var once sync.Once
+	for _, ch := range all {
+		go func() { <-ch; once.Do(func() { close(any) }) }()
+	}
+	until("Send without a page", any, send(conns[2], func() {}))
+	for cpu, ch := range all { // the others
+		until("the end", ch, func() { pages[1].Kick(cpu) })
+	}
+
+	conns[1].Close()
+	for range 100 {
+		send(conns[0], func() { conns[0].Kick(cpu) })()
+	}
+}
+
 // TestSilentNeighbor approaches a process that does not answer, twice. The second call does not wait
 // for it.
 func TestSilentNeighbor(t *testing.T) {
 	c, err := share.Listen(at(28), nil, false)
 	if err == nil {
-		err = c.Meet()
+		err = c.Meet(nil)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +223,7 @@ func TestSilentNeighbor(t *testing.T) {
 func TestRingKilled(t *testing.T) {
 	c, err := share.Listen(at(23), nil, false)
 	if err == nil {
-		err = c.Meet()
+		err = c.Meet(nil)
 	}
 	if err != nil {
 		t.Fatal(err)

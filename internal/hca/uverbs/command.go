@@ -22,6 +22,8 @@ type Caller interface {
 	Inject(f *os.File, closeOnExec bool, gone func()) (int, error)
 	// Injected returns the file of a number that Inject returned, or nil.
 	Injected(fd int) *os.File
+	// Give gives the caller a copy of f, which is none of the device's files, and returns its number.
+	Give(f *os.File) (int, error)
 	// MayTakeLong tells the caller's supervisor that the ioctl may take long from here on: it serves
 	// other callers meanwhile.
 	MayTakeLong()

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/assist"
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/pump"
@@ -27,6 +28,7 @@ type Device struct {
 	adapter *adapter.Device
 	attr    adapter.Attr
 	pump    *pump.Pump
+	helpers *assist.Page
 	refused func(pid int, what string, err error)
 
 	processes  sync.Map   // *adapter.Context to its process's id
@@ -61,6 +63,9 @@ type Config struct {
 	// WatchMemory watches the memory of regions: see [Device.MemoryChanged].
 	WatchMemory bool
 
+	// Helpers is the page of the device's helpers; nil: there are none. The device closes it if it was opened.
+	Helpers *assist.Page
+
 	// For tests.
 	unwatched bool             // as where there are no watchpoints
 	now       func() time.Time // the wall clock; nil: time.Now
@@ -68,13 +73,13 @@ type Config struct {
 
 // Open opens the adapter and makes a device of it. It sets hw.Wake.
 func Open(cfg Config, hw adapter.Config) (*Device, error) {
-	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, watches: cfg.WatchMemory, unwatched: cfg.unwatched, now: cfg.now,
+	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, watches: cfg.WatchMemory, unwatched: cfg.unwatched, now: cfg.now, helpers: cfg.Helpers,
 		ending: make(chan struct{}), timeEnded: make(chan struct{}), files: map[*adapter.Context]*File{}, xrcds: map[xrcdFile]*namedXRCD{}}
 	if d.now == nil {
 		d.now = time.Now
 	}
 	var err error
-	if d.pump, err = pump.New(); err != nil {
+	if d.pump, err = pump.New(cfg.Helpers); err != nil {
 		return nil, failure.New("open the device", failure.Errno(err, syscall.EIO), "%v", err)
 	}
 	hw.Wake = func(ctx *adapter.Context) { d.pump.Wake(ctx) }
@@ -129,6 +134,9 @@ func (d *Device) Close() error {
 	<-d.timeEnded
 	d.pump.Close()
 	err := d.adapter.Close()
+	if d.helpers != nil {
+		d.helpers.Close()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.left != nil {

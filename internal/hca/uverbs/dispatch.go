@@ -28,6 +28,7 @@ var handlers = map[method]handler{}
 
 func init() {
 	for m, h := range map[method]handler{
+		{objHelpers, helpersPage}:        {"helpers", (*command).giveHelpers, quick},
 		{objDevice, deviceInvokeWrite}:   {"write command", (*command).invokeWrite, slow},
 		{objDevice, deviceQueryPort}:     {"query port", (*command).queryPort, quick},
 		{objDevice, deviceGetContext}:    {"get context", (*command).getContext, slow},

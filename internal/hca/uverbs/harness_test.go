@@ -193,6 +193,10 @@ func (p *program) Read(addr uint64, dst []byte) error { return p.file.mem.Read(a
 func (p *program) Write(addr uint64, src []byte) error {
 	return p.file.mem.Write(addr, src)
 }
+
+// Give implements Caller.
+func (p *program) Give(f *os.File) (int, error) { return unix.Dup(int(f.Fd())) }
+
 func (p *program) Injected(fd int) *os.File { return p.fds[fd] }
 func (p *program) MayTakeLong()             {}
 func (p *program) Copy(fd int) (*os.File, error) {

@@ -27,6 +27,9 @@ const (
 	objUmem    = driver + 2
 	objEvents  = driver + 5
 	objUAR     = driver + 8
+
+	// objHelpers is not the kernel's: libsoftmkey-run.so asks for the page of the device's helpers.
+	objHelpers = driver + 0xf0
 )
 
 // The methods of the objects.
@@ -58,6 +61,8 @@ const (
 	mrRegDMABuf = 4
 
 	mwDestroy = 0
+
+	helpersPage = driver
 
 	xrcdDestroy = 0
 
@@ -200,6 +205,8 @@ const (
 	queryMRRKey   = 2
 	queryMRLength = 3
 	queryMRIOVA   = 4
+
+	helpersDescriptor = driver
 
 	allocAsyncDescriptor = 0
 

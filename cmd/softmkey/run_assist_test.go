@@ -1,0 +1,127 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// needAssist skips the test if there is no library.
+func needAssist(t *testing.T) {
+	t.Helper()
+	if library() == "" {
+		t.Skip("NOT RUN: libsoftmkey-run.so was not built: there is no C compiler (cc)")
+	}
+}
+
+// helperTurns returns how often the helpers of this process's devices were given a processor.
+func helperTurns(t *testing.T) (turns int) {
+	t.Helper()
+	tasks, err := filepath.Glob("/proc/self/task/*/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range tasks {
+		name, _ := os.ReadFile(path)
+		if !strings.HasPrefix(string(name), "softmkey-cpu") {
+			continue
+		}
+		var ran, waited, n int
+		text, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "schedstat"))
+		if _, err := fmt.Sscan(string(text), &ran, &waited, &n); err == nil {
+			turns += n
+		}
+	}
+	return turns
+}
+
+// Programs that spin wake the helpers of the device, unless the user does not want it. The
+// results are the same.
+func TestRunAssist(t *testing.T) {
+	needAssist(t)
+	if _, err := exec.LookPath("ibv_rc_pingpong"); err != nil {
+		t.Skipf("NOT RUN: %v", err)
+	}
+	const rounds = 2000
+	for _, c := range []struct {
+		flags  []string
+		helped bool
+	}{{nil, true}, {[]string{"--no-assist"}, false}} {
+		l := newLab(t, c.flags...)
+		before := helperTurns(t) // of a run before, whose thread may be the process's first one, which stays
+		l.must(fmt.Sprintf("ibv_rc_pingpong -g 3 -n %d -c >/dev/null & sleep 0.3; ibv_rc_pingpong -g 3 -n %[1]d -c 127.0.0.1 && wait $!", rounds))
+		turns := helperTurns(t) - before
+		l.end()
+		if inside := len(wireFlags()) == 0; (turns > rounds/20) != (c.helped && inside) {
+			t.Errorf("flags %v: the helpers ran %d times for %d rounds", c.flags, turns, rounds)
+		}
+	}
+}
+
+// What the user loads comes before the library, and stays without it.
+func TestRunPreload(t *testing.T) {
+	needAssist(t)
+	t.Setenv("LD_PRELOAD", "/nonexistent/first.so")
+	t.Setenv("ASAN_OPTIONS", "detect_leaks=0")
+	l := newLab(t)
+	out := l.must("echo $LD_PRELOAD; echo $ASAN_OPTIONS")
+	l.end()
+	want := "/nonexistent/first.so " + library() + "\ndetect_leaks=0:verify_asan_link_order=0\n"
+	if !strings.Contains(out, want) {
+		t.Errorf("the program has %q, want %q", out, want)
+	}
+	l = newLab(t, "--no-assist")
+	out = l.must("echo $LD_PRELOAD; echo $ASAN_OPTIONS")
+	l.end()
+	if want := "/nonexistent/first.so\ndetect_leaks=0\n"; !strings.Contains(out, want) {
+		t.Errorf("with --no-assist the program has %q, want %q", out, want)
+	}
+}
+
+// Programs with sanitizers, programs without a dynamic linker, and programs that use no verbs start with the
+// library as without it.
+func TestRunPreloadedPrograms(t *testing.T) {
+	needAssist(t)
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skipf("NOT RUN: %v", err)
+	}
+	dir, program := t.TempDir(), builtProgram(t)
+	hello := filepath.Join(dir, "hello.c")
+	if err := os.WriteFile(hello, []byte("#include <stdio.h>\nint main(void) { puts(\"ok: hello\"); return 0; }\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	examples, err := filepath.Abs("../../examples/c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	verbs := []string{filepath.Join(examples, "objects.c"), filepath.Join(examples, "pair.c"), "-libverbs", "-lmlx5"}
+	for _, c := range []struct {
+		name  string
+		flags []string
+	}{
+		{"plain", []string{hello}},
+		{"static", []string{"-static", hello}},
+		{"address sanitizer", append([]string{"-fsanitize=address"}, verbs...)},
+		{"thread sanitizer", append([]string{"-fsanitize=thread"}, verbs...)},
+		{"undefined behaviour", append([]string{"-fsanitize=undefined"}, verbs...)},
+		{"all symbols bound at the start", append([]string{"-Wl,-z,now"}, verbs...)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := filepath.Join(dir, "program")
+			if out, err := exec.Command("gcc", append([]string{"-O1", "-o", file}, c.flags...)...).CombinedOutput(); err != nil {
+				t.Skipf("NOT RUN: %v\n%s", err, out)
+			}
+			run := exec.Command(program, "run", "--", file)
+			run.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0")
+			out, err := run.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "ok: ") || strings.Contains(string(out), "ld.so") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}

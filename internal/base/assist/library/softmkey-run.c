@@ -1,0 +1,304 @@
+/*
+ * libsoftmkey-run.so is loaded into the programs of softmkey run (LD_PRELOAD). A program that waits for the
+ * device spins, and the device's thread gets no processor from it. So the library gives the device the
+ * processor of the program: after the program has rung a doorbell, it wakes a thread of the device that waits
+ * on the program's own processor and runs at once. A program without the library gets the same results
+ * later, because the device's thread looks by itself.
+ *
+ * The library changes no data. Where anything is missing (another device, another version of libibverbs, no
+ * page), the program's calls go to libibverbs unchanged. It is linked with nothing, so that it loads
+ * everywhere; the functions that it calls are weak.
+ *
+ * The protocol of the page is that of package assist.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "abi.h"
+
+#pragma weak dlopen
+#pragma weak dlvsym
+#pragma weak ioctl
+#pragma weak mmap
+#pragma weak munmap
+#pragma weak close
+#pragma weak sched_getcpu
+#pragma weak syscall
+#pragma weak pthread_mutex_lock
+#pragma weak pthread_mutex_unlock
+#pragma weak clock_gettime
+#pragma weak __errno_location
+
+/* The page: see package assist. */
+enum { PAGE = 4096, LINE = 64, PROCESSORS = PAGE / LINE - 1, DOZING = 1 };
+
+/*
+ * How many doorbells are rung without a look into the queue before the device is woken, and how many of them, as a
+ * mean, are a stream, for which the device's own thread does better than its helpers.
+ */
+enum { MANY = 16, STREAM = 4 };
+
+/*
+ * A program that has rung so many times MANY doorbells without a call of ibv_poll_cq looks for completions in
+ * another way. The device is then woken for each of its doorbells.
+ */
+enum { BLIND = 16 };
+
+/* How often the device is told that a stream goes on, in nanoseconds. */
+enum { REMIND = 5000000 };
+
+/* An open device. */
+struct device {
+	_Atomic(struct context *) context;
+	struct operations ops; /* of the provider */
+	_Atomic(char *) page;
+	atomic_uint posted; /* doorbells since the device was woken last */
+	atomic_uint mean;   /* of posted when the device was woken, times 8 */
+	_Atomic uint64_t told; /* when the device was told of a stream */
+	atomic_uint unpolled; /* how often MANY doorbells came without a call of ibv_poll_cq */
+	atomic_bool armed;  /* the program has asked for an event, and has found no completion since: it sleeps, and helps nobody */
+};
+
+enum { DEVICES = 64 };
+static struct device devices[DEVICES];
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+/* The device of a context; NULL if it was not wrapped. Wrappers are called for contexts that were. */
+static struct device *device_of(struct context *c)
+{
+	for (int i = 0; i < DEVICES; i++)
+		if (atomic_load_explicit(&devices[i].context, memory_order_acquire) == c)
+			return &devices[i];
+	return NULL;
+}
+
+/* Tells the device that a stream begins, or that it goes on. */
+static void tell(struct device *d, volatile uint32_t *streams)
+{
+	struct timespec t;
+
+	if (*streams != DOZING || !clock_gettime || clock_gettime(CLOCK_MONOTONIC, &t) != 0)
+		return;
+	uint64_t now = t.tv_sec * 1000000000ull + t.tv_nsec;
+	if (now - atomic_load_explicit(&d->told, memory_order_relaxed) < REMIND)
+		return;
+	atomic_store_explicit(&d->told, now, memory_order_relaxed);
+	syscall(SYS_futex, streams, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+/* Wakes the device's thread on this processor, if it sleeps. */
+static void kick(struct device *d)
+{
+	char *page = atomic_load_explicit(&d->page, memory_order_relaxed);
+	int cpu = sched_getcpu ? sched_getcpu() : -1;
+	int saved = errno;
+	unsigned n = atomic_load_explicit(&d->posted, memory_order_relaxed);
+
+	if (!page || cpu < 0 || cpu >= PROCESSORS) {
+		atomic_store_explicit(&d->posted, 0, memory_order_relaxed);
+		return;
+	}
+	/* The doorbell is written before the line is read. The thread writes the line before it reads doorbells. */
+	atomic_thread_fence(memory_order_seq_cst);
+	volatile uint32_t *polls = (uint32_t *)page, *streams = polls + 1, *line = (uint32_t *)(page + LINE * (1 + cpu));
+	unsigned mean = atomic_load_explicit(&d->mean, memory_order_relaxed);
+	mean += n - mean / 8;
+	atomic_store_explicit(&d->mean, mean, memory_order_relaxed);
+	if (mean >= 8 * STREAM)
+		tell(d, streams);
+	if (!*polls && *line == DOZING && syscall(SYS_futex, line, FUTEX_WAKE, 1, NULL, NULL, 0) == 0)
+		goto out; /* it is about to sleep, or to work: once more at the next poll */
+	atomic_compare_exchange_strong_explicit(&d->posted, &n, 0, memory_order_relaxed, memory_order_relaxed);
+out:
+	errno = saved;
+}
+
+static void rang(struct device *d)
+{
+	unsigned n = atomic_fetch_add_explicit(&d->posted, 1, memory_order_relaxed) + 1;
+	if (n >= MANY)
+		atomic_fetch_add_explicit(&d->unpolled, 1, memory_order_relaxed);
+	if (n >= MANY || atomic_load_explicit(&d->unpolled, memory_order_relaxed) >= BLIND)
+		kick(d);
+}
+
+static int post_send(struct qp *qp, void *wr, void **bad)
+{
+	struct device *d = device_of(qp->context);
+	int r = d->ops.post_send(qp, wr, bad);
+	rang(d);
+	return r;
+}
+
+static int poll_cq(struct cq *cq, int n, void *wc)
+{
+	struct device *d = device_of(cq->context);
+	int r = d->ops.poll_cq(cq, n, wc);
+	if (atomic_load_explicit(&d->unpolled, memory_order_relaxed))
+		atomic_store_explicit(&d->unpolled, 0, memory_order_relaxed);
+	if (r != 0) {
+		if (atomic_load_explicit(&d->armed, memory_order_relaxed))
+			atomic_store_explicit(&d->armed, 0, memory_order_relaxed);
+		return r;
+	}
+	if (atomic_load_explicit(&d->posted, memory_order_relaxed) && !atomic_load_explicit(&d->armed, memory_order_relaxed)) {
+		kick(d);
+		r = d->ops.poll_cq(cq, n, wc);
+	}
+	return r;
+}
+
+static int req_notify_cq(struct cq *cq, int solicited)
+{
+	struct device *d = device_of(cq->context);
+	int r = d->ops.req_notify_cq(cq, solicited);
+	atomic_store_explicit(&d->armed, 1, memory_order_relaxed);
+	return r;
+}
+
+/* The address of a function of a library that is loaded. RTLD_NEXT does not find those of plugins. */
+static void *real(const char *library, const char *name, const char *version)
+{
+	if (!dlopen || !dlvsym)
+		return NULL;
+	void *h = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+	void *f = h ? dlvsym(h, name, version) : NULL;
+	return f ? f : dlvsym(RTLD_NEXT, name, version);
+}
+
+/* wr_complete of queue pairs that can send. The provider gives it to them when they become RTS. */
+static _Atomic(int (*)(struct qp_ex *)) provider_complete;
+
+static int wr_complete(struct qp_ex *q)
+{
+	int r = atomic_load_explicit(&provider_complete, memory_order_relaxed)(q);
+	rang(device_of(q->qp.context));
+	return r;
+}
+
+static void wrap_complete(struct qp *qp)
+{
+	struct qp_ex *(*extended)(struct qp *) = real("libibverbs.so.1", "ibv_qp_to_qp_ex", "IBVERBS_1.6");
+	struct qp_ex *q = extended ? extended(qp) : NULL;
+	int (*none)(struct qp_ex *) = NULL;
+
+	if (!q || !q->wr_complete || q->wr_complete == wr_complete)
+		return;
+	atomic_compare_exchange_strong(&provider_complete, &none, q->wr_complete);
+	if (q->wr_complete == atomic_load(&provider_complete))
+		q->wr_complete = wr_complete;
+}
+
+/* The ioctl of uverbs that gives a descriptor of the page: an object of the driver's own. */
+struct page_request {
+	uint16_t length, object, method, attributes;
+	uint64_t reserved1;
+	uint32_t driver, reserved2;
+	struct { uint16_t id, len, flags, data; int64_t value; } descriptor;
+};
+
+static char *page_of(struct context *c)
+{
+	struct page_request r = {.length = sizeof r, .object = 0x10f0, .method = 0x1000, .attributes = 1, .driver = 1 /* RDMA_DRIVER_MLX5 */,
+		.descriptor = {.id = 0x1000, .flags = 1, .value = -1}};
+	char *page;
+
+	if (!ioctl || !mmap || !munmap || !close || !syscall || !__errno_location || !pthread_mutex_lock || !pthread_mutex_unlock)
+		return NULL;
+	if (ioctl(c->cmd_fd, 0xc0181b01 /* RDMA_VERBS_IOCTL */, &r) != 0)
+		return NULL;
+	page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, (int)r.descriptor.value, 0);
+	close((int)r.descriptor.value);
+	return page == MAP_FAILED ? NULL : page;
+}
+
+static struct context *wrap(struct context *c)
+{
+	int saved = __errno_location ? errno : 0;
+	char *page = c ? page_of(c) : NULL;
+	if (!page)
+		goto out;
+	pthread_mutex_lock(&opening);
+	for (int i = 0; i < DEVICES; i++) {
+		struct device *d = &devices[i];
+		if (atomic_load(&d->context))
+			continue;
+		d->ops = c->ops;
+		atomic_store(&d->page, page);
+		atomic_store(&d->posted, 0);
+		atomic_store(&d->mean, 0);
+		atomic_store(&d->told, 0);
+		atomic_store(&d->unpolled, BLIND); /* until it polls */
+		atomic_store(&d->armed, 0);
+		atomic_store(&d->context, c);
+		c->ops.post_send = post_send;
+		c->ops.poll_cq = poll_cq;
+		c->ops.req_notify_cq = req_notify_cq;
+		page = NULL;
+		break;
+	}
+	pthread_mutex_unlock(&opening);
+	if (page)
+		munmap(page, PAGE);
+out:
+	if (__errno_location)
+		errno = saved;
+	return c;
+}
+
+__attribute__((visibility("default"))) struct context *ibv_open_device(void *device)
+{
+	struct context *(*f)(void *) = real("libibverbs.so.1", "ibv_open_device", "IBVERBS_1.1");
+	return f ? wrap(f(device)) : NULL;
+}
+
+__attribute__((visibility("default"))) struct context *mlx5dv_open_device(void *device, void *attr)
+{
+	struct context *(*f)(void *, void *) = real("libmlx5.so.1", "mlx5dv_open_device", "MLX5_1.7");
+	return f ? wrap(f(device, attr)) : NULL;
+}
+
+__attribute__((visibility("default"))) int ibv_close_device(struct context *c)
+{
+	int (*f)(struct context *) = real("libibverbs.so.1", "ibv_close_device", "IBVERBS_1.1");
+	struct device *d = c ? device_of(c) : NULL;
+	int r;
+
+	if (!f)
+		return EINVAL;
+	if (!d)
+		return f(c);
+	/* The provider may free the context and give its address to the next device. */
+	char *page = atomic_exchange(&d->page, NULL);
+	c->ops = d->ops;
+	r = f(c);
+	atomic_store(&d->context, NULL);
+	munmap(page, PAGE);
+	return r;
+}
+
+__attribute__((visibility("default"))) int ibv_modify_qp(struct qp *qp, struct qp_attr *attr, int mask)
+{
+	static _Atomic(int (*)(struct qp *, struct qp_attr *, int)) modify;
+	int (*f)(struct qp *, struct qp_attr *, int) = atomic_load(&modify);
+	if (!f)
+		atomic_store(&modify, f = real("libibverbs.so.1", "ibv_modify_qp", "IBVERBS_1.1"));
+	if (!f)
+		return ENOSYS;
+	int r = f(qp, attr, mask);
+	if (r == 0 && mask & QP_STATE && attr->state == RTS && device_of(qp->context))
+		wrap_complete(qp);
+	return r;
+}

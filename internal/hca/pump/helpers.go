@@ -1,0 +1,398 @@
+//go:build linux
+
+package pump
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/assist"
+)
+
+// helpers are threads that do a device's work on the processors of its programs, one for each
+// processor. A program that spins on a processor gets no answer before the device's own thread runs there or
+// elsewhere, which takes a nap or an interrupt; a helper that the program wakes runs at once, and gives the
+// processor back. While helpers do the work, the device's own thread only looks after them.
+//
+// One thread at a time does the device's work: see turn.
+type helpers struct {
+	page *assist.Page
+	loop *loop
+	once sync.Once
+	wg   sync.WaitGroup
+	turn turn
+	more int // processors that the Go scheduler got for the threads
+
+	began  time.Time
+	last   atomic.Int64  // time since began when a helper had work last
+	stream atomic.Uint32 // an assist.Polling: why the own thread is to take over; 0: it is not
+
+	// Of the device's own thread:
+	observed time.Time                    // when it looked last for a processor with room
+	idle     [assist.Processors + 1]int64 // how long each processor was idle then, in ticks
+	ran      time.Duration                // of the own thread, then
+	counted  time.Time                    // when it read moved
+	moved    uint64                       // bytes that the device had sent and received then
+	missed   int                          // how many naps in a row ended with doorbells that nobody had announced
+	unhelped time.Duration                // how long the thread polls after mostMissed of them
+	until    time.Time                    // until when the own thread polls, and nobody wakes helpers
+	why      assist.Polling               // the own thread polls until then
+	polls    assist.Polling               // what the page says
+}
+
+const (
+	// attended is how long the device's own thread naps, for watchNap at a time, after a helper had work last.
+	// Longer: a program that stops using the library's calls waits for naps for longer. Not measured.
+	attended = 2 * time.Millisecond
+	watchNap = time.Millisecond
+	// mostWork is how long a helper works in a row. It runs with the device's priority on the processor of
+	// a program, which spins there and cannot be preempted in its turn. Longer: programs wait. Shorter: the
+	// own thread takes over although a long message would soon be done. Not measured.
+	mostWork = 100 * time.Microsecond
+	// mostMissed naps in a row that found doorbells which nobody had announced are a program that rings without
+	// the library. The own thread then polls for unhelped, and twice as long each time up to longUnhelped as long as
+	// this goes on. Fewer, or longer: the own thread takes the processor from programs that are helped. Not
+	// measured.
+	mostMissed   = 10
+	unhelped     = 200 * time.Millisecond
+	longUnhelped = 5 * time.Second
+	// observeEvery is the time between two looks for a processor with room. Longer: the own thread begins to
+	// poll later. Shorter: ticks of 10 ms do not tell how idle a processor was. Not measured.
+	observeEvery = 100 * time.Millisecond
+	// streaming is how long the own thread polls when it was told of a stream, which happens every 5 ms.
+	streaming = 2 * checkEvery
+	// wideStream is how many bytes that helpers move between two checks make the own thread poll. It goes on while the
+	// device moves a stream. Fewer: requests of a few KiB, one at a time, are taken from the helpers.
+	wideStream = 4 * streamBytes
+	// mostFutile is how many wake-ups in a row may find nothing. A helper then sleeps for futilePause, so that
+	// a program that wakes it without end costs others no more than one that spins.
+	mostFutile  = 32
+	futilePause = time.Millisecond
+	// A helper that was woken in the last busyWait waits without notifying the Go scheduler, for goWait at
+	// a time: see assist.Line.Wait.
+	busyWait = 20 * time.Millisecond
+	goWait   = time.Second
+)
+
+// turn says who does the device's work. A thread that does not get the turn is sure that the one who has it
+// looks once more.
+type turn struct{ state atomic.Int32 }
+
+const (
+	free  = 0
+	taken = 1
+	again = 2 // taken, and somebody else has asked for it
+)
+
+// take takes the turn if it is free.
+func (t *turn) take() bool {
+	for {
+		if t.state.CompareAndSwap(free, taken) {
+			return true
+		}
+		if t.state.CompareAndSwap(taken, again) || t.state.Load() == again {
+			return false
+		}
+	}
+}
+
+// give gives the turn back, unless somebody has asked for it: the caller has to look once more then.
+func (t *turn) give() bool {
+	if t.state.CompareAndSwap(taken, free) {
+		return true
+	}
+	t.state.Store(taken)
+	return false
+}
+
+// free gives the turn back, even if somebody has asked for it.
+func (t *turn) free() { t.state.Store(free) }
+
+func newHelpers(l *loop, page *assist.Page) *helpers {
+	return &helpers{page: page, loop: l, began: time.Now(), unhelped: unhelped}
+}
+
+// start starts the threads, on the first call.
+func (h *helpers) start() {
+	h.once.Do(func() {
+		var allowed unix.CPUSet
+		if unix.SchedGetaffinity(0, &allowed) != nil {
+			return
+		}
+		var cpus []int
+		for cpu := range assist.Processors {
+			if allowed.IsSet(cpu) {
+				cpus = append(cpus, cpu)
+			}
+		}
+		moreProcessors(len(cpus))
+		h.more = len(cpus)
+		for _, cpu := range cpus {
+			h.wg.Go(func() { h.run(cpu) })
+		}
+		program, peer := h.page.Streams()
+		h.wg.Go(func() { h.awaitStream(program, assist.Stream) })
+		h.wg.Go(func() { h.awaitStream(peer, assist.Beside) })
+	})
+}
+
+// close ends the threads.
+func (h *helpers) close() {
+	h.once.Do(func() {}) // none will be started
+	for cpu := range assist.Processors {
+		h.page.Line(cpu).Off()
+	}
+	program, peer := h.page.Streams()
+	program.Off()
+	peer.Off()
+	h.wg.Wait()
+	moreProcessors(-h.more)
+}
+
+var processors sync.Mutex
+
+// moreProcessors gives the Go scheduler n more processors: a helper that waits holds one.
+func moreProcessors(n int) {
+	processors.Lock()
+	defer processors.Unlock()
+	if n != 0 {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+	}
+}
+
+func (h *helpers) run(cpu int) {
+	runtime.LockOSThread() // never unlocked: the thread's own settings end with it
+	var one unix.CPUSet
+	one.Set(cpu)
+	if unix.SchedSetaffinity(0, &one) != nil {
+		return
+	}
+	schedule("softmkey-cpu" + strconv.Itoa(cpu))
+	line := h.page.Line(cpu)
+	woken, futile := false, 0
+	for !h.loop.ending.Load() {
+		line.Doze()
+		took, worked := h.work(cpu)
+		if h.loop.ending.Load() {
+			break // close may have switched the line off before Doze
+		}
+		now := time.Since(h.began)
+		switch {
+		case worked:
+			futile = 0
+			h.last.Store(int64(now))
+			h.loop.wake()
+		case woken && took:
+			if futile++; futile >= mostFutile {
+				woken, futile = false, 0
+				line.Pause(futilePause)
+				continue
+			}
+		}
+		if now-time.Duration(h.last.Load()) < busyWait {
+			woken = line.Wait(goWait)
+		} else {
+			woken = line.WaitLong()
+		}
+	}
+	line.Off()
+}
+
+// awaitStream makes the own thread poll when somebody begins a stream: a program of the device, or its peer.
+func (h *helpers) awaitStream(line assist.Line, why assist.Polling) {
+	for !h.loop.ending.Load() {
+		line.Doze()
+		if h.loop.ending.Load() {
+			break // see run
+		}
+		if line.WaitLong() {
+			h.over(why)
+		}
+	}
+}
+
+// over makes the own thread take over.
+func (h *helpers) over(why assist.Polling) {
+	for had := h.stream.Load(); had < uint32(why) && !h.stream.CompareAndSwap(had, uint32(why)); had = h.stream.Load() {
+	}
+	if h.page.Polling() == assist.No {
+		h.loop.signal()
+	}
+}
+
+// work does the device's work until there is none, or for mostWork. It reports whether it had the turn, and whether
+// there was work.
+func (h *helpers) work(cpu int) (took, worked bool) {
+	if !h.turn.take() {
+		return false, false
+	}
+	began, ran := time.Now(), time.Duration(0)
+	for {
+		for idle := 0; idle < 2; { // a look at the rings alternates with one at the sockets
+			did, _, _ := h.loop.lookInTurn()
+			if !did {
+				idle++
+				continue
+			}
+			idle, worked = 0, true
+			if time.Since(began) < mostWork {
+				continue
+			}
+			// Another helper may have had the processor meanwhile, so the time that this one ran counts.
+			if now := threadTime(); ran == 0 {
+				ran = now
+			} else if now-ran > mostWork {
+				h.turn.free() // the own thread looks now
+				h.over(assist.Beside)
+				h.loop.kick(cpu)
+				return true, true
+			}
+		}
+		done := h.turn.give()
+		// Whoever is woken here may have answered before this thread goes on.
+		if !h.loop.kick(cpu) && done {
+			return true, worked
+		}
+		if done && !h.turn.take() {
+			return true, worked
+		}
+	}
+}
+
+// threadTime returns how long the calling thread has run.
+func threadTime() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
+		return 1
+	}
+	return time.Duration(ts.Nano())
+}
+
+// serve reports whether helpers do the device's work, so that its own thread has only to look after them. The
+// thread calls it before each look. The look that follows the one at which it stops to poll finds what nobody
+// has announced meanwhile.
+func (h *helpers) serve(t *thread, now time.Time) bool {
+	if h.stream.Load() != 0 {
+		h.why = max(h.why, assist.Polling(h.stream.Swap(0)))
+		h.until = now.Add(streaming)
+	}
+	if h.polls != assist.No {
+		if t.moving && now.Sub(t.checked) < 2*checkEvery {
+			h.until = now.Add(2 * checkEvery)
+		}
+		h.observe(t, now)
+	}
+	polls := assist.No
+	if now.Before(h.until) {
+		polls = max(h.why, assist.Beside)
+	} else {
+		h.why = assist.No
+	}
+	if polls != h.polls {
+		h.polls = polls
+		h.page.Poll(polls)
+		return false
+	}
+	return polls == assist.No && now.Sub(h.began)-time.Duration(h.last.Load()) < attended
+}
+
+// listen makes programs wake helpers again. The own thread calls it before it sleeps; a look follows.
+func (h *helpers) listen() {
+	if h.polls != assist.No {
+		h.polls, h.why, h.until = assist.No, assist.No, time.Time{}
+		h.page.Poll(assist.No)
+	}
+}
+
+// observe makes the own thread poll while there is room for it: a processor without a program of the device, of
+// which other threads took less than a quarter of the time since it looked last.
+func (h *helpers) observe(t *thread, now time.Time) {
+	past := now.Sub(h.observed)
+	if past < observeEvery || t.stat == nil {
+		return
+	}
+	const tick = 10 * time.Millisecond // USER_HZ
+	used, crowded := t.observe()
+	free := t.without(used)
+	idle, ran := h.idle, h.ran
+	h.observed, h.idle = now, idleTimes()
+	h.ran, _, _ = t.schedstat()
+	if crowded >= 0 || used.Count() == 0 || past > 2*observeEvery {
+		return
+	}
+	for p := range idle {
+		others := past - time.Duration(h.idle[p]-idle[p])*tick
+		if p == assist.Processor() {
+			others -= h.ran - ran
+		}
+		if free.IsSet(p) && others < past/4 {
+			h.until = now.Add(past + checkEvery) // until the next look
+			return
+		}
+	}
+}
+
+// idleTimes returns how long each processor has been idle, from /proc/stat.
+func idleTimes() (idle [assist.Processors + 1]int64) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return idle
+	}
+	for line := range bytes.Lines(text) {
+		f := bytes.Fields(line)
+		if len(f) < 5 || !bytes.HasPrefix(f[0], []byte("cpu")) {
+			break // other lines follow
+		}
+		if p, err := strconv.Atoi(string(f[0][3:])); err == nil && p < len(idle) {
+			idle[p], _ = strconv.ParseInt(string(f[4]), 10, 64)
+		}
+	}
+	return idle
+}
+
+// attend is what the own thread does while helpers do the work: a nap and a look. If a processor is free of the
+// device's programs, the thread polls there, which is faster than a helper on theirs.
+func (h *helpers) attend(t *thread) {
+	l := h.loop
+	ts := unix.NsecToTimespec(int64(watchNap))
+	fds := [2]unix.PollFd{{Fd: int32(l.event), Events: unix.POLLIN}, {Fd: int32(l.socket), Events: unix.POLLIN}}
+	rawPoll(fds[:], &ts)
+	var count [8]byte
+	if fds[0].Revents != 0 {
+		unix.Read(l.event, count[:])
+	}
+	if !h.turn.take() {
+		return
+	}
+	l.lookInTurn()
+	l.turn.Lock()
+	rang := l.rang
+	l.turn.Unlock()
+	for !h.turn.give() {
+		l.lookInTurn()
+	}
+	l.kick(assist.Processor())
+	now := time.Now()
+	h.observe(t, now)
+	if past := now.Sub(h.counted); past >= checkEvery {
+		moved := l.bytes()
+		if past < 2*checkEvery && moved-h.moved >= wideStream {
+			h.until = now.Add(streaming)
+		}
+		h.counted, h.moved = now, moved
+	}
+	if !rang {
+		h.missed, h.unhelped = 0, unhelped
+	} else if h.missed++; h.missed >= mostMissed {
+		h.missed = 0
+		h.until = now.Add(h.unhelped)
+		h.unhelped = min(2*h.unhelped, longUnhelped)
+	}
+}

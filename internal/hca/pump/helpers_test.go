@@ -1,0 +1,125 @@
+//go:build linux
+
+package pump
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/base/assist"
+)
+
+// newHelped returns a pump whose helpers run, and their page.
+func newHelped(t *testing.T) (*Pump, *assist.Page) {
+	t.Helper()
+	page, err := assist.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(page.Close)
+	p, err := New(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Start(nil, nil)
+	t.Cleanup(p.Close)
+	p.shared.helpers.start()
+	return p, page
+}
+
+// Doorbells are found, by whom it may be: of programs that kick, of programs that do not, while somebody kicks
+// without end and somebody begins streams without end. A context that was removed is never looked at again.
+func TestHelpers(t *testing.T) {
+	p, page := newHelped(t)
+	var ending atomic.Bool
+	var wg sync.WaitGroup
+	hostile := func(f func()) {
+		wg.Go(func() {
+			for !ending.Load() {
+				f()
+				runtime.Gosched()
+			}
+		})
+	}
+	hostile(func() {
+		for cpu := range assist.Processors {
+			page.Kick(cpu)
+		}
+	})
+	hostile(func() {
+		page.TellStream()
+		time.Sleep(time.Millisecond)
+	})
+	for _, kicks := range []bool{true, false} {
+		wg.Go(func() {
+			c := newBell()
+			p.Add(c, c.registers)
+			for n := uint64(1); n <= 300; n++ {
+				atomic.StoreUint64(&c.words[0], n)
+				for deadline := time.Now().Add(patience); c.seen.Load() < n; runtime.Gosched() {
+					if time.Now().After(deadline) {
+						t.Errorf("request %d is not found; the program kicks: %t", n, kicks)
+						return
+					}
+					if kicks {
+						page.Kick(assist.Processor())
+					}
+				}
+			}
+			p.Remove(c)
+			c.removed.Store(true)
+			time.Sleep(time.Millisecond)
+			if c.late.Load() {
+				t.Error("a helper uses a context that was removed")
+			}
+		})
+	}
+	for range 20 { // contexts come and go
+		c := newBell()
+		p.Add(c, nil)
+		time.Sleep(time.Millisecond)
+		p.Remove(c)
+		c.removed.Store(true)
+		if c.late.Load() {
+			t.Error("a helper uses a context that was removed")
+		}
+	}
+	time.AfterFunc(500*time.Millisecond, func() { ending.Store(true) })
+	wg.Wait()
+}
+
+// Helpers end with their pump, asleep or not, and give back what they took from the Go scheduler.
+func TestHelpersEnd(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	for _, idle := range []time.Duration{0, time.Millisecond, 2 * busyWait} {
+		page, err := assist.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := New(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Start(nil, nil)
+		p.shared.helpers.start()
+		page.Kick(assist.Processor())
+		time.Sleep(idle)
+		p.Close()
+		page.Close()
+	}
+	if n := runtime.GOMAXPROCS(0); n != before {
+		t.Errorf("the Go scheduler has %d processors, %d before", n, before)
+	}
+}
+
+// The stop of the world, which garbage collections need, comes past helpers that wait.
+func TestHelpersStopped(t *testing.T) {
+	_, page := newHelped(t)
+	for range 50 {
+		page.Kick(assist.Processor())
+		runtime.GC()
+	}
+}
