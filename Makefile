@@ -5,11 +5,13 @@
 
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags "-X 'main.release=$$(scripts/version.sh)'" -o bin/softmkey ./cmd/softmkey
+	scripts/library.sh bin
 
 # The command, its manual pages and completions below PREFIX. DESTDIR goes before it.
 PREFIX = /usr/local
 install: build
 	scripts/stage.sh bin/softmkey "$(DESTDIR)$(PREFIX)"
+	[ ! -e bin/libsoftmkey-run.so ] || install -Dm644 -t "$(DESTDIR)$(PREFIX)/lib/softmkey" bin/libsoftmkey-run.so
 
 # Binaries, .deb, .rpm and archives in dist/, the same bytes wherever they are built. `scripts/release.sh --check` builds them twice.
 release:

@@ -20,7 +20,7 @@ import (
 	"github.com/softmkey/softmkey/interop/rig"
 )
 
-// command builds the softmkey command once.
+// command builds the softmkey command once, and the library of run beside it.
 var command = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "softmkey-interop-")
 	if err != nil {
@@ -32,6 +32,9 @@ var command = sync.OnceValues(func() (string, error) {
 	build.Dir = ".."
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building softmkey: %w\n%s", err, text)
+	}
+	if text, err := exec.Command("../scripts/library.sh", dir).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building libsoftmkey-run.so: %w\n%s", err, text)
 	}
 	return file, nil
 })

@@ -14,6 +14,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 CGO_ENABLED=0 GOFLAGS= go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X 'main.release=$release'" -o "$work/softmkey" ./cmd/softmkey
 chmod 755 "$work/softmkey"
+scripts/library.sh "$work" "$(go env GOARCH)"
 
 # image NAME builds an image from the Containerfile on standard input. The image does not depend
 # on the time of the build.
@@ -38,6 +39,7 @@ for name; do
 			FROM scratch
 			ADD root.tar /
 			COPY softmkey /usr/bin/softmkey
+			COPY libsoftmkey-run.so /usr/lib/softmkey/libsoftmkey-run.so
 			CMD ["/bin/bash"]
 		END
 		rm "$work/root.tar"

@@ -83,7 +83,7 @@ func program(name string, args ...string) error {
 	return nil
 }
 
-// buildCommand builds the command from the main module of this checkout.
+// buildCommand builds the command, and the library of run beside it, from the main module of this checkout.
 func buildCommand(to string) error {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/softmkey/softmkey").Output()
 	if err != nil {
@@ -94,6 +94,11 @@ func buildCommand(to string) error {
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("building softmkey: %w: %s", err, out)
+	}
+	c = exec.Command("scripts/library.sh", filepath.Dir(to))
+	c.Dir = strings.TrimSpace(string(root))
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("building libsoftmkey-run.so: %w: %s", err, out)
 	}
 	return nil
 }
