@@ -68,9 +68,9 @@ var crcTables = [...]func() *crcTable{
 	CRC64:  sync.OnceValue(func() *crcTable { return newCRCTable(bits.Reverse64(0xAD93D23594C93659)) }),
 }
 
-// newCRCTable computes the constants of a reflected polynomial: bit k is the coefficient
-// of x^(63-k) of P64. The polynomial of a CRC with fewer bits is in the low bits, because
-// of its multiplication by x^(64-w).
+// newCRCTable computes the constants of P64, the CRC's polynomial multiplied by x^(64-w).
+// Bit k of poly is the coefficient of x^(63-k), so a CRC of w < 64 bits occupies the low w
+// bits.
 func newCRCTable(poly uint64) *crcTable {
 	t := newAligned[crcTable]()
 	t.poly = poly
@@ -155,10 +155,13 @@ const (
 	lineQuads = lineBlock / 8
 )
 
-// linePhase holds the constants of a block that begins at a given phase: the number of
-// 64-bit words from the start of a cache line to the block. The block's first vector
-// combines the parts of the block in its first and its last line. head has ones in the
-// lanes of the first line. The constants of the method follow, one for each lane.
+// linePhase holds the constants for blocks of one phase. The phase of a block is the
+// number of 64-bit words between the start of its first cache line and the block. A block
+// of 512 bytes with a phase other than 0 lies in nine lines. The kernel merges the block's
+// parts in the first and in the last line into one vector.
+//
+// head has ones in the lanes of that vector that come from the first line. constants holds
+// one factor or matrix for each lane of the block.
 type linePhase[constants any] struct {
 	head      [8]uint64
 	constants constants
@@ -169,8 +172,8 @@ type (
 	t10Phase = linePhase[[2][lineQuads]uint64]
 )
 
-// newLines computes the constants of each phase. set sets the constants of a lane, given
-// its distance.
+// newLines computes the constants of the eight phases. set stores those of one lane; distance
+// is the number of 64-bit words after the lane in the block.
 func newLines[constants any](set func(c *constants, lane, distance int)) *[8]linePhase[constants] {
 	t := newAligned[[8]linePhase[constants]]()
 	for phase := range t {
@@ -202,9 +205,11 @@ var crc64Lines = sync.OnceValue(func() *[8]crcPhase {
 })
 
 // halfPhase is linePhase for CRCs in fields of 4 bytes, where the phase counts 32-bit
-// words. If the phase is odd, the last 4 bytes of the block share a lane with the first
-// 4. They are in neither head nor tail; shift then moves them to their position in a
-// 64-bit word. If the phase is even, shift shifts them out.
+// words. head selects the lanes of the first line, tail those of the last line. If the
+// phase is odd, the last 4 bytes of the block share a lane with its first 4 bytes, so
+// neither head nor tail selects them. The kernel loads them separately, and shift moves
+// them to their position in a 64-bit word. If the phase is even, shift is 64, which
+// discards them.
 type halfPhase struct {
 	head, tail [16]uint32
 	shift      [8]uint64
@@ -446,9 +451,9 @@ var t10Maps = sync.OnceValue(func() *t10Table {
 	return t
 })
 
-// onesByLength[k] holds, for each number of 64-bit words, the field of a block of zeros
-// with a register of ones at the start: the contribution of the seed to any block's
-// field.
+// onesByLength holds the contribution of a seed of ones to the field of a block. Each kind
+// of CRC has a table, indexed with the length of the block in 64-bit words. An entry is the
+// field of a block of zeros whose CRC register starts with ones.
 var onesByLength = [...]func() *[tableQuads + 1]uint64{
 	T10:    sync.OnceValue(func() *[tableQuads + 1]uint64 { return newOnes(T10) }),
 	CRC32:  sync.OnceValue(func() *[tableQuads + 1]uint64 { return newOnes(CRC32) }),
