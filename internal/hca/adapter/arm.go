@@ -12,15 +12,15 @@ import (
 // arming is the part of a CQ that raises completion events: one event for each arm, and only
 // for a completion that came since the last event. The CQ's lock guards it.
 type arming struct {
-	word      uint32 // of the arm record, as seen last
-	hint      uint64 // of the UAR's register, as seen last
+	word      uint32 // the arm record, as read last
+	hint      uint64 // the UAR's arm register, as read last
 	armed     bool
-	lost      bool  // the record cannot be read, and a refusal says so
-	solicited bool  // only for solicited and failed completions
-	spent     uint8 // the sequence number of the last event; noSequence before the first
+	lost      bool  // the arm record cannot be read; this was reported as a refusal
+	solicited bool  // the event is armed for solicited and failed completions only
+	spent     uint8 // arm sequence number for which the last event was raised; noSequence before the first
 	from      uint32
-	last      uint32 // completions at the last event
-	urgent    uint32 // completions up to the last solicited or failed one
+	last      uint32 // CQ.producer at the last event
+	urgent    uint32 // CQ.producer after the last solicited or failed completion
 
 	// Moderation.
 	count  uint32

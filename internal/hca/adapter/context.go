@@ -19,30 +19,30 @@ type Context struct {
 	dev    *Device
 	number uint32
 	mem    Memory
-	guest  bool // queues lie in pages that the commands have
+	guest  bool // commands give the pages of queues, rather than addresses of a program
 	events eventQueue
 	deks   *dek.Context
 	freed  freedNumbers
 
-	memic      Memory       // device memory of a guest
+	memic      Memory       // on-chip memory (MEMIC) of a guest's device; see Device.NewGuest
 	failed     failedQPs    // of a guest
-	keyNumbers number.Range // of a guest: for nextKey
-	listBytes  atomic.Int64 // memory that the lists of the keys take
+	keyNumbers number.Range // of a guest's memory keys; nextKey allocates from it
+	listBytes  atomic.Int64 // bytes of the scatter lists of a guest's memory keys
 	addresses  atomic.Int64 // handles that the QPs keep
 	lateness   lateness
 
-	busy    atomic.Int32 // QPs that doorbells may come for
+	busy    atomic.Int32 // number of QPs in RTR or a later state, whose doorbells must be polled
 	polling sync.Mutex   // held by Poll and Scan, and for a guest by lookAtFailed
 	plan    doorbellPlan // guarded by polling
-	pages   []*UAR       // guarded by polling: those of uars, unless staleUARs is set
-	ringing []ringing    // guarded by polling: memory for rung
-	order   rungQPs      // guarded by polling: memory for scanInOrder
+	pages   []*UAR       // guarded by polling: the values of uars when rung last copied them
+	ringing []ringing    // guarded by polling: rung reuses it for its result
+	order   rungQPs      // guarded by polling: scanInOrder reuses its slices
 
 	mu        sync.Mutex // guards the following fields
 	closed    bool
-	isolated  bool         // by Isolate
+	isolated  bool         // Isolate was called: each QP has a goroutine of its own
 	stale     bool         // queues were made or destroyed since plan was built
-	staleUARs bool         // uars has changed since pages was made
+	staleUARs bool         // uars has changed since rung copied it to pages
 	ownPD     *PD          // by umrPD
 	login     *loginObject // the last login that was valid
 	orphans   []*dek.DEK   // destroyed while memory keys used them
@@ -53,7 +53,7 @@ type Context struct {
 	umems      map[uint32]*Umem
 	pds        map[uint32]*PD
 	domains    map[uint32]*domain
-	xrcds      map[uint32]*XRCD // of commands
+	xrcds      map[uint32]*XRCD // made by ALLOC_XRCD
 	mrs        map[uint32]*MR
 	mws        map[uint32]*MW
 	ahs        map[uint32]*AH
@@ -66,7 +66,7 @@ type Context struct {
 	logins     map[uint32]*loginObject
 }
 
-// NewContext makes a context of a program with that memory.
+// NewContext makes a context for a program. mem is the program's memory; ev receives its events.
 func (d *Device) NewContext(mem Memory, ev Events) *Context {
 	c := &Context{
 		dev: d, number: d.next.context.Add(1), mem: mem, deks: d.store.NewContext(),
@@ -93,7 +93,7 @@ func (c *Context) Isolate() {
 	}
 }
 
-// lateness is how often the thread that moves a context ran late since the last record that says so.
+// lateness counts how often the thread that polls the context ran late, since the trace last had a record of that.
 type lateness struct {
 	mu    sync.Mutex // guards the following fields
 	times int
@@ -251,7 +251,7 @@ func (c *Context) queuesChanged() {
 	c.stale = true
 }
 
-// pagesChanged makes the next poll look at other pages of registers.
+// pagesChanged makes the next poll copy uars again, because a UAR was made or destroyed.
 func (c *Context) pagesChanged() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -314,7 +314,7 @@ func (p *PD) Close() error {
 	return nil
 }
 
-// AH is the address of datagrams. The driver puts it into each request.
+// AH is an address handle: the address to which datagrams are sent. The driver copies it into each send request.
 type AH struct {
 	ctx    *Context
 	number uint32
@@ -341,10 +341,10 @@ func (c *Context) CreateAH(pd *PD, a AHAttr) (*AH, error) {
 	return ah, nil
 }
 
-// DMAC returns the MAC address that the driver puts into datagrams' requests.
+// DMAC returns the destination MAC address, which the driver copies into the send requests of datagrams.
 func (a *AH) DMAC() [6]byte { return a.dmac }
 
-// Close frees the address. Further calls do nothing.
+// Close frees the address handle. Further calls do nothing.
 func (a *AH) Close() error {
 	if leave(a.ctx, a.ctx.ahs, a.number) {
 		a.pd.eng.Users().Leave("AH")

@@ -15,10 +15,10 @@ import (
 
 // CQAttr holds the attributes for creating a CQ.
 type CQAttr struct {
-	Entries       int      // of the ring: a power of two
+	Entries       int      // number of entries of the ring: a power of two
 	CQESize       int      // 64 or 128
 	Ring, DB      Segments // the ring and the doorbell record
-	UAR           *UAR     // where it is armed; may be nil
+	UAR           *UAR     // the page through whose doorbell the CQ is armed; may be nil
 	IgnoreOverrun bool
 	EQN           uint32 // the event queue; see [CQ.EQN]
 	Channel       bool   // a completion channel waits for events; see [CQ.Listen]
@@ -37,15 +37,15 @@ type CQ struct {
 	users  engine.Users
 	closed atomic.Bool
 
-	listened atomic.Bool // somebody waits for completion events
+	listened atomic.Bool // the CQ raises completion events; see Listen
 
 	mu       sync.Mutex // guards the following fields; taken inside of a QP's lock
 	ring     buffer
 	db       buffer
 	entries  uint32
 	cqeSize  int
-	producer uint32 // completions written ever
-	consumer uint32 // as read last; 24 bits of it are in the doorbell record
+	producer uint32 // number of completions written since the CQ was created
+	consumer uint32 // consumer index as read last; the doorbell record has its low 24 bits
 	failed   bool
 	cqe      [prm.CQESize]byte // the completion that is being written; a field, so that completions are not allocated
 
@@ -77,7 +77,7 @@ func (c *Context) createCQ(a CQAttr) (*CQ, error) {
 		return nil, err
 	}
 	q := &CQ{ctx: c, number: newNumber(c, &c.dev.next.cq, c.cqs), attr: a, uid: a.uid, umems: a.umems, entries: uint32(a.Entries), cqeSize: a.CQESize}
-	q.attr.Ring, q.attr.DB = nil, nil // ring and db have them
+	q.attr.Ring, q.attr.DB = nil, nil // q.ring and q.db hold the memory
 	q.listened.Store(a.Channel)
 	if err := q.ring.open(op, "the ring", a.Ring, a.Entries*a.CQESize); err != nil {
 		return nil, err
@@ -179,12 +179,12 @@ func (q *CQ) push(e entry, solicited bool) bool {
 	return true
 }
 
-// behind returns how many completions a consumer index is behind the producer. Drivers
-// write between 16 and 24 bits of their index. The bits that distinguish positions in two rounds
-// of the ring are valid in each case. The consumer is not ahead of the producer.
+// behind returns how many completions a consumer index is behind the producer. Drivers write
+// between 16 and 24 bits of their index. These always include the bits that distinguish two passes
+// through the ring, so the others are masked off. The consumer is never ahead of the producer.
 func (q *CQ) behind(ci uint32) uint32 { return (q.producer - ci) & (2*q.entries - 1) }
 
-// room looks for n free entries. q.mu is held.
+// room returns an error if the ring has fewer than n free entries. q.mu is held.
 func (q *CQ) room(n uint32) error {
 	if q.producer-q.consumer+n <= q.entries || q.attr.IgnoreOverrun {
 		return nil
@@ -252,7 +252,8 @@ func (q *CQ) resize(to Segments, entries, cqeSize int) error {
 	if err != nil {
 		return &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the doorbell record cannot be read", Err: err}
 	}
-	// The entry that ends the old ring takes a place in both.
+	// The resize CQE ends the old ring. It needs a free entry in the old ring, and the consumer index counts it
+	// in the new one, too.
 	held := q.behind(ci)
 	q.consumer = q.producer - held
 	if held+1 > uint32(entries) || held+1 > q.entries {
