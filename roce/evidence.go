@@ -11,11 +11,11 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// evidence is what the QPs that are connected to a host have seen of the reason why it does not
-// answer. Anybody can forge it, so that it only completes the text of an error.
+// evidence holds hints why a host does not answer, which the QPs connected to it have collected. Anybody can
+// forge the packets that they come from, so evidence is only used in the text of errors.
 type evidence struct {
-	elsewhere atomic.Pointer[netip.Addr] // another address from which packets to such a QP came; nil: none
-	rewritten atomic.Uint32              // the UDP port of packets whose CRC is right for the peer's own port; 0: none
+	elsewhere atomic.Pointer[netip.Addr] // an address other than the host's from which packets to one of these QPs came; nil: none
+	rewritten atomic.Uint32              // source port of packets whose CRC is only right for the host's own port, so NAT changed it; 0: none
 }
 
 // A refusal is a train that the system did not send.
@@ -33,8 +33,8 @@ func (l *link) refuse(to netip.Addr, err error) {
 	l.refused.Store(&refusal{to, err})
 }
 
-// noteBadCRC looks whether packet b, whose CRC is wrong, left the peer with another source port than
-// it arrived with.
+// noteBadCRC handles packet b, whose CRC is wrong. If the CRC is right for the peer's own source port, NAT has
+// changed the port, and the peer's evidence records that.
 func (q *QP) noteBadCRC(b []byte) {
 	if q.peer == nil || q.peer.seen.rewritten.Load() != 0 || q.fromPort == q.recv.Peer.Port() {
 		return

@@ -15,16 +15,16 @@ package roce
 // is halved for a moment, so that the queues drain and the round trip of the path shows.
 type pathModel struct {
 	rates  [rateRounds]float64 // delivery rates of the last rounds, in bytes per nanosecond
-	rounds uint64              // counted so far
+	rounds uint64              // number of rounds so far
 
 	phase   uint8
 	reached float64 // rate in phase starting at which the last growth was seen
-	stalls  int     // rounds since then
+	stalls  int     // rounds since the last growth of reached
 	rising  bool    // the last round in phase cruising found a higher rate
 	until   int64   // end of phase emptying
 
 	trip   int64 // shortest round trip; 0: none was measured
-	seen   int64 // time at which it was seen
+	seen   int64 // time at which a round trip of trip was last measured
 	lowest int64 // shortest round trip in phase emptying
 }
 

@@ -29,7 +29,7 @@ type retries struct {
 	answer          answer // last response that was not progress
 }
 
-// answer describes a response, for the reason of a failure.
+// answer describes the last response, for the text of an error.
 type answer struct {
 	at   int64  // time of its arrival; 0: none
 	psn  uint32 // the PSN that the peer expects, or that of a READ response
@@ -113,7 +113,8 @@ func (t *retries) notReady(now int64) bool {
 	return true
 }
 
-// note records response k for the reason of a failure.
+// note records when response k arrived and which PSN it shows. If the QP fails later, the text of the error
+// names the last response.
 func (t *retries) note(k *packet, now int64) {
 	switch {
 	case k.isReadResponse():
@@ -129,8 +130,7 @@ func (t *retries) note(k *packet, now int64) {
 	}
 }
 
-// expects records that a response named psn as the packet that the peer
-// expects.
+// expects records that the peer, by its last response, expects packet psn next.
 func (t *retries) expects(psn uint32, now int64) { t.answer = answer{at: now, psn: psn} }
 
 // lastAnswer returns the last response, if it arrived during the last full timeout.

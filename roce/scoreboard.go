@@ -36,28 +36,28 @@ type scoreboard struct {
 	ring    []sent   // indexed with the PSN modulo the length, a power of two
 	have    []uint64 // bit i is set if the packet of ring[i] is in state arrived
 	flying  int      // number of packets in state flying
-	first   uint32   // PSN of the packet in flight that was sent first, and
-	last    uint32   // last, if flying is not 0
+	first   uint32   // PSN of the packet in flight that was sent first; valid if flying is not 0
+	last    uint32   // PSN of the packet in flight that was sent last; valid if flying is not 0
 	order   uint32   // order of the last transmission
 	fresh   uint32   // order of the last packet that was sent for the first time
 	newest  uint32   // highest order of a packet that arrived
 	proven  uint32   // order of the last probe that is known to have overtaken all packets before it; 0: none
 	missing int      // number of packets in state missing
-	arrived int
-	cursor  uint32 // no packet before this PSN is missing
-	sample  int64  // round trip of the newest packet that arrived, or 0
-	late    int    // fewest packets that overtook one that arrived soon after it was sent again; 0: none did
+	arrived int      // number of packets in state arrived
+	cursor  uint32   // no packet before this PSN is missing
+	sample  int64    // round trip of the newest packet that arrived, or 0
+	late    int      // smallest number of packets that overtook a packet which arrived soon after its retransmission; 0: there was none
 }
 
 // sent is the scoreboard's entry for one packet.
 type sent struct {
 	order  uint32
-	former uint32 // order of the transmission before, if again
+	former uint32 // order of its previous transmission, if again is set
 	state  uint8
 	again  bool   // retransmitted
-	bytes  int32  // that it occupies in the send window
-	prev   uint32 // PSNs of the packets in flight that were sent before
-	next   uint32 // and after it
+	bytes  int32  // bytes that it occupies in the send window
+	prev   uint32 // PSN of the packet in flight that was sent before this one
+	next   uint32 // PSN of the packet in flight that was sent after this one
 	at     int64  // time of the last transmission; 0: before the scoreboard existed
 }
 

@@ -117,8 +117,9 @@ func (q selective) sequenceNAK(uint32, bool, int64) {}
 
 func (q selective) reportedLost(int64) {}
 
-// probeAlone: the first time, the acknowledgement may be that of the first copy, which was late. The second time,
-// the packets have been under way for two timeouts, in which the peer has answered.
+// probeAlone takes the packets that were sent before the probe for lost when a probe was acknowledged alone twice in
+// a row. The first such acknowledgement may answer the original packet, which was only late. By the second one,
+// two probe timeouts have passed, and the peer has answered only the probes.
 func (q selective) probeAlone(psn uint32, _ int64) {
 	if r := &q.req; r.probes.alone >= 2 && r.board != nil {
 		r.board.overtakenBy(psn)
@@ -127,7 +128,7 @@ func (q selective) probeAlone(psn uint32, _ int64) {
 
 func (q selective) fits(w *Work, i uint32, end bool) bool { return end == (i+1 == w.progress.count) }
 
-// expects: the peer sends only the responses that were granted.
+// expects is true only for responses that were granted: the peer sends no others.
 func (q selective) expects(w *Work, psn uint32) bool {
 	return w.Op != rdma.WRRead || psnDiff(psn, q.req.reads.granted) < 0
 }

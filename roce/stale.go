@@ -16,7 +16,8 @@ const epochBits = 20
 // changesEpoch reports whether the PSN n after psn is in another epoch.
 func changesEpoch(psn uint32, n int) bool { return psn>>epochBits != psnAdd(psn, n)>>epochBits }
 
-// pass moves una past n PSNs, as that of workList does, and raises the older PSNs.
+// pass moves una past n PSNs. If una enters another epoch, it first raises the requester's PSNs that are older
+// than una.
 func (r *requester) pass(n int) {
 	if changesEpoch(r.una, n) {
 		r.reads.raise(r.una)
