@@ -481,8 +481,8 @@ func (t *transfer) checked() uint64 {
 	return 1
 }
 
-// close closes all streams and returns how many bad blocks they found. Records of bad
-// blocks that are new are reported to the front, with qp.mu held.
+// close closes all streams and returns how many bad blocks they found. If there are any, it
+// calls report. qp.mu is held.
 func (t *transfer) close() (bad int) {
 	if t.streams > 0 {
 		bad = t.bad()
@@ -507,7 +507,7 @@ func (p *piece) close() {
 	}
 }
 
-// report reports the records of bad blocks that are new.
+// report passes the bad-block record of each key to the front, unless it was reported before.
 func (t *transfer) report() {
 	for i := range t.pieces {
 		k := t.pieces[i].key

@@ -415,7 +415,7 @@ func (h *handler) Failed(f roce.Failure) {
 	}
 	qp.flush()
 	switch f.NAK {
-	case roce.NAKNone, roce.NAKGone: // a completion reports it; nobody waits for a report
+	case roce.NAKNone, roce.NAKGone: // no event: a completion reports the failure, or the program has ended (NAKGone)
 	case roce.NAKRemoteAccess:
 		qp.front.Event(rdma.EventQPAccessErr, why)
 	case roce.NAKInvalidRequest:
