@@ -322,7 +322,7 @@ func (l *layout) checkKinds(outer *Key) error {
 		t, err := l.pieces[i].resolve()
 		k := t.key
 		if err != nil || k == nil {
-			continue // the reference may refer to memory when it is used
+			continue // it refers to no key now, and may refer to memory when it is used
 		}
 		if k == outer {
 			return errDepth(opConfigure)
@@ -334,8 +334,8 @@ func (l *layout) checkKinds(outer *Key) error {
 	return nil
 }
 
-// nesting checks the keys below a layout when a configuration is put in force. Later
-// changes of those keys are found when the key is used.
+// nesting checks the keys that a layout refers to, directly or through other keys, when a key is
+// configured. Later changes of those keys are detected when the key is used.
 type nesting struct {
 	outer *Key
 	depth map[*Key]int // depths of the keys that were checked; 0: the check of the key is in progress
@@ -349,15 +349,15 @@ func (l *layout) checkNesting(outer *Key) error {
 	return err
 }
 
-// walk returns the depth of a layout: 1, plus that of the deepest key in it. The layout is
-// below above-1 keys.
+// walk returns the depth of a layout: 1, plus the depth of the deepest key in it. above-1 is the
+// number of keys between outer and the layout.
 func (w *nesting) walk(l *layout, above int) (depth int, err error) {
 	depth = 1
 	for i := range l.pieces {
 		t, err := l.pieces[i].resolve()
 		k := t.key
 		if err != nil || k == nil {
-			continue // the reference may refer to memory when it is used
+			continue // it refers to no key now, and may refer to memory when it is used
 		}
 		below, err := w.key(k, above+1)
 		if err != nil {
@@ -368,7 +368,7 @@ func (w *nesting) walk(l *layout, above int) (depth int, err error) {
 	return depth, nil
 }
 
-// key is walk for a key that is below above-1 keys.
+// key is walk for the layout of key k.
 func (w *nesting) key(k *Key, above int) (depth int, err error) {
 	depth, seen := w.depth[k]
 	switch {
