@@ -31,7 +31,7 @@ func (c *Call) openLink(fd int, name uint64, flags int) error {
 // (ptrace). An error means that the call is not answered, because another process traces the thread, or
 // the system forbids tracing.
 func (c *Call) with(fd int, execute func(t *tracee, folder int) int64) error {
-	// The thread that traces makes all requests.
+	// ptrace accepts requests only from the thread that attached.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	const op = "trace"
@@ -64,11 +64,11 @@ func (c *Call) with(fd int, execute func(t *tracee, folder int) int64) error {
 	return nil
 }
 
-// tracee is a thread that this thread traces.
+// tracee is a thread of a program that this process traces with ptrace.
 type tracee struct {
 	thread  int
-	before  registers        // when it had made the call that is answered
-	signals []syscall.Signal // that arrived meanwhile
+	before  registers        // the thread's registers after the system call that is being answered
+	signals []syscall.Signal // signals that arrived while it was traced; detach delivers them
 }
 
 // await waits until the thread stops.
@@ -93,8 +93,8 @@ func (t *tracee) await() error {
 	}
 }
 
-// call lets the thread execute a system call, by the instruction with which it made the call that it
-// returns from, and returns the result.
+// call makes the thread execute a system call, and returns the result. It reuses the system-call instruction of
+// the call that the thread returns from.
 func (t *tracee) call(number int, args ...uint64) int64 {
 	at := t.before
 	at.setCall(number, [3]uint64(append(args, 0, 0)[:3]))

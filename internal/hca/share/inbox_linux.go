@@ -53,7 +53,7 @@ func (x *inbox) ready() bool {
 // listen adds a listener, and returns the descriptor that takes the place of l. An abstract name ends with
 // the last descriptor of its socket.
 func (x *inbox) listen(l *net.UnixListener) (fd int, err error) {
-	fd, err = descriptor(l) // does not block, as l's own descriptor
+	fd, err = descriptor(l) // a duplicate, non-blocking like l's own descriptor
 	l.Close()
 	if err != nil {
 		return -1, err

@@ -159,7 +159,7 @@ func (d *Device) Fail() {
 	}
 }
 
-// notClosed keeps the error of closing a context.
+// notClosed records an error of closing a context in d.left, which keeps the first one.
 func (d *Device) notClosed(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
