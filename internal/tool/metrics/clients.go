@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// client is a connection. Its answering is set while a request is answered, and not while the client's
-// request is awaited, in part or as a whole.
+// client is a connection. answering is 1 while the handler answers a request, and 0 while the server waits for
+// a request or for the rest of one.
 type client struct {
 	net.Conn
 	answering atomic.Int32
@@ -21,8 +21,8 @@ type clients struct {
 	all []*client
 }
 
-// add adds a connection. If there are too many, it closes the oldest one that waits for its client: someone who
-// sends half a request does not keep others from their answers.
+// add adds a connection. If there are too many, it closes the oldest one that is not answering a request. So
+// clients that connect, and send nothing or half a request, do not block others.
 func (c *clients) add(x *client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
