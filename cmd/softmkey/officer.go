@@ -49,7 +49,7 @@ Only the user who started the run, and root, may do this.`,
 	return c
 }
 
-// withFlag adds to the error of a request to no run how a run gets a socket.
+// withFlag adds a hint to the error that no run listens at a socket: the flag with which a run opens one.
 func withFlag(err error) error {
 	var none *control.NoRunError
 	if errors.As(err, &none) {

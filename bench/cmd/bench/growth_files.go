@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// sparse measures commands on files that are holes from beginning to end. Their output is a hole, or
-// goes nowhere: a protected file of this size has data that no disk has room for.
+// sparse measures commands on input files of up to 1 TiB that are sparse: they contain no data, only
+// one hole. Output that would not be sparse goes to /dev/null, because it would fill the disk.
 type sparse struct {
-	*runs // the files are in its directory, whose file system must have files of 1 TiB
+	*runs // its directory holds the files; its file system must allow files of 1 TiB
 }
 
 func (f *sparse) series() []series {
@@ -37,7 +37,7 @@ func (f *sparse) series() []series {
 	}
 }
 
-// run runs a command on a file of a size.
+// run measures one command on an input file of size bytes.
 func (f *sparse) run(size int64, args []string) ([]float64, error) {
 	if err := f.build(); err != nil {
 		return nil, err
