@@ -26,49 +26,71 @@ type thread struct {
 	bytes   func() uint64   // returns how many bytes the device has moved in total
 	pids    func() []int    // returns the processes of the programs that had work lately
 	stat    *os.File        // the thread's schedstat; nil: the thread is never moved
-	moves   int             // how often the thread was moved to another processor
+	moves   int             // how often active moved the thread to another processor
 	bound   bool            // the thread is bound to some of the allowed processors
-	beside  bool            // it runs on a processor that its programs do not use
+	beside  bool            // the thread runs on a processor that its programs do not use
 
-	moving  bool      // the device moves a stream: streamBytes or more between the last two checks
-	stream  bool      // the thread is scheduled in real time
-	refused bool      // the system does not allow real time
-	rests   int       // how often the thread gave up its processor
-	rested  time.Time // time of the last rest
+	moving   bool      // the device moves a stream: streamBytes or more between the last two checks
+	realTime bool      // the thread is scheduled in real time (SCHED_FIFO)
+	refused  bool      // the system does not allow real-time scheduling
+	rests    int       // how often the thread, in real time, gave up its processor for restTime
+	rested   time.Time // time of the last of these rests
 
 	// The programs that ran during the last call of observe, by process number.
-	waits map[int]waits // how long they have waited for a processor
-	where map[int]int   // the processors that they ran on
+	delays map[int]runDelay // run delay of each program
+	ranOn  map[int]int      // processor on which each program ran
 
 	// The following are totals at the time of the last check.
 	checked time.Time     // time of that check
 	moved   uint64        // result of bytes
 	ran     time.Duration // time that the thread ran
-	waited  time.Duration // time that the thread was runnable and had no processor
-
+	waited  time.Duration // the thread's run delay
 }
 
 // Nice is the priority that a device's thread asks for, which needs CAP_SYS_NICE. A process with a
 // higher one keeps its own.
 const Nice = -15
 
+// The tuned times and counts, in the form of those of loop.go. None of the values was measured against others.
 const (
-	// shortSlice is the time slice that the thread asks for, in nanoseconds: the shortest
-	// that Linux gives. Kernels before 6.12 ignore the setting.
+	// shortSlice is the time slice that the thread asks for, in nanoseconds: the shortest that Linux gives.
+	// Kernels before 6.12 ignore it. Longer: a thread that wakes up waits longer before it preempts a
+	// program that spins. 2026-11-22. Not measured.
 	shortSlice = 100_000
-	// checkEvery is the time between two looks at how long the thread ran and waited.
+
+	// checkEvery is the time between two checks, in which active decides how and where the thread runs.
+	// Longer: the thread shares a processor with another thread for longer, and a stream starts later.
+	// Shorter: the files of /proc are read more often, and one burst counts as a stream. 2026-11-22. Not
+	// measured.
 	checkEvery = 10 * time.Millisecond
-	// mostWaiting is the part of the time, as a divisor, that it may wait for a processor.
+
+	// If the thread waited for a processor for 1/mostWaiting of the time between two checks or longer, it may
+	// migrate. Larger: threads migrate after short waits, and lose their caches. Smaller: two threads stay on
+	// one processor. 2026-11-22. Not measured.
 	mostWaiting = 5
-	// streamBytes is how many bytes between two looks are a stream.
+	// If the thread ran for 1/mostRunning of the time between two checks or longer, it is bound to its
+	// processor. Larger: a thread with little work is bound, and the kernel cannot move it to an idle
+	// processor. Smaller: the kernel moves a busy thread to the processor of the thread that sends to it.
+	// 2026-11-22. Not measured.
+	mostRunning = 2
+
+	// streamBytes is the number of bytes moved between two checks that make a stream, 210 MB/s. Fewer: small
+	// requests put the thread in real time, where it takes the processor from programs. More: a slow stream
+	// loses its processor for milliseconds to programs that spin. 2026-11-22. Not measured.
 	streamBytes = 2 << 20
-	// A thread in real time gives up its processor for restTime in every restEvery. The
-	// program that the stream belongs to, other programs, and threads of this one that hold a
-	// lock, need it.
+
+	// In real time, the thread gives up its processor for restTime in every restEvery. These need it: the
+	// program to which the stream belongs, other programs, and threads of this process that hold a lock. A
+	// larger share of rest, 5 % here: the stream is slower. A smaller one: these get less of the processor. A
+	// longer restEvery: they wait longer for it. 2026-11-22. Not measured.
 	restEvery = 2 * time.Millisecond
 	restTime  = 100 * time.Microsecond
-	// mostRunning is the part of the time, as a divisor, that it may run without being bound.
-	mostRunning = 2
+
+	// longWait is the mean run delay from which on a program counts as sharing its processor with a program of
+	// another run, which spins. Such programs took turns of 4 ms (2026-11-23); a device's thread runs for less
+	// than longWait at a time. Longer: the thread does not notice the other program. Shorter: the thread's own
+	// work counts as another program. The value itself: not measured.
+	longWait = 500 * time.Microsecond
 )
 
 // newThread makes the calling thread the thread of a device. The caller's goroutine is
@@ -85,8 +107,8 @@ func newThread(bytes func() uint64, pids func() []int) *thread {
 	return t
 }
 
-// schedule names the calling thread and asks for short slices and Nice. It returns what the kernel has granted;
-// nil: unknown.
+// schedule names the calling thread, and asks for slices of shortSlice and the priority Nice. It returns the
+// attributes that the kernel has granted, or nil if they are unknown.
 func schedule(name string) (normal *unix.SchedAttr) {
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&append([]byte(name), 0)[0])), 0, 0, 0)
 	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -122,7 +144,7 @@ func schedule(name string) (normal *unix.SchedAttr) {
 //
 // In all other cases, and after a pause of more than two checks, the kernel places the thread.
 func (t *thread) active(now time.Time) {
-	if t.stream && now.Sub(t.rested) >= restEvery {
+	if t.realTime && now.Sub(t.rested) >= restEvery {
 		t.rested = now
 		t.rests++
 		ts := unix.NsecToTimespec(int64(restTime))
@@ -133,15 +155,15 @@ func (t *thread) active(now time.Time) {
 	}
 	past, ran, waited, moved := now.Sub(t.checked), t.ran, t.waited, t.moved
 	t.checked, t.moved = now, t.bytes()
-	if !t.look() || past > 2*checkEvery {
+	if !t.updateTimes() || past > 2*checkEvery {
 		t.release()
 		return
 	}
 	t.moving = t.moved-moved >= streamBytes
-	t.realtime(t.moving, now)
+	t.setRealTime(t.moving, now)
 	used, crowded := t.observe()
 	switch {
-	case t.stream: // the kernel moves it away from another thread in real time at once
+	case t.realTime: // the kernel keeps threads in real time on different processors
 	case t.place(used, crowded):
 	case t.waited-waited >= past/mostWaiting:
 		if rand.IntN(2) == 1 {
@@ -161,35 +183,35 @@ func (t *thread) active(now time.Time) {
 	}
 }
 
-// observe looks where the device's programs run. It returns their processors, and one of them that is
-// crowded; -1: none is.
+// observe finds out on which processors the device's programs run. It returns these processors, and one of
+// them that is crowded, or -1.
 //
-// A processor is crowded if two of the programs run on it, or if a program has to wait for it for
-// longWait at a time, because a program of another run is there.
+// A processor is crowded if two of the device's programs run on it, or if the mean run delay of a program
+// there is longWait or more, because a program of another run uses it, too.
 func (t *thread) observe() (used unix.CPUSet, crowded int) {
 	crowded = -1
-	before := t.waits
-	t.waits, t.where = make(map[int]waits), make(map[int]int)
+	before := t.delays
+	t.delays, t.ranOn = make(map[int]runDelay), make(map[int]int)
 	for _, pid := range t.pids() {
 		p := runningOn(pid)
 		if p < 0 {
 			continue
 		}
-		w, ok := waitsOf("/proc/" + strconv.Itoa(pid) + "/schedstat")
+		d, ok := runDelayOf("/proc/" + strconv.Itoa(pid) + "/schedstat")
 		if ok {
-			t.waits[pid] = w
+			t.delays[pid] = d
 		}
 		last, had := before[pid]
-		if used.IsSet(p) || ok && had && w.since(last) >= longWait {
+		if used.IsSet(p) || ok && had && d.meanSince(last) >= longWait {
 			crowded = p
 		}
 		used.Set(p)
-		t.where[pid] = p
+		t.ranOn[pid] = p
 	}
 	return used, crowded
 }
 
-// without returns the allowed processors that are not used.
+// without returns the processors in allowed that are not in used.
 func (t *thread) without(used unix.CPUSet) (free unix.CPUSet) {
 	free = t.allowed
 	for p := range len(free) * 64 {
@@ -223,11 +245,12 @@ func (t *thread) place(used unix.CPUSet, crowded int) bool {
 	return unix.SchedSetaffinity(0, &free) == nil
 }
 
-// found reports where the last call of observe found programs: on the processor of the thread, on others.
+// found reports whether, at the last call of observe, one of the processes ran on the thread's present processor
+// (here), and whether one ran on another processor (elsewhere).
 func (t *thread) found(pids []int) (here, elsewhere bool) {
 	own := assist.Processor()
 	for _, pid := range pids {
-		if p, ok := t.where[pid]; ok {
+		if p, ok := t.ranOn[pid]; ok {
 			here = here || p == own
 			elsewhere = elsewhere || p != own
 		}
@@ -235,53 +258,49 @@ func (t *thread) found(pids []int) (here, elsewhere bool) {
 	return here, elsewhere
 }
 
-// longWait is how long a program waits for its processor at a time if another program spins there. A
-// device's thread takes it for less.
-const longWait = 500 * time.Microsecond
-
-// waits is how long a thread has waited for a processor, and how often it was given one.
-type waits struct {
-	total time.Duration
-	turns int64
+// runDelay is the kernel's run delay of a thread: the time for which the thread was runnable and waited for a
+// processor.
+type runDelay struct {
+	total  time.Duration
+	slices int64 // number of times that the thread was given a processor
 }
 
-// since returns the mean of the waits since an earlier time.
-func (w waits) since(last waits) time.Duration {
-	if w.turns <= last.turns {
+// meanSince returns the mean run delay per slice since last, an earlier value of the same thread.
+func (d runDelay) meanSince(last runDelay) time.Duration {
+	if d.slices <= last.slices {
 		return 0
 	}
-	return (w.total - last.total) / time.Duration(w.turns-last.turns)
+	return (d.total - last.total) / time.Duration(d.slices-last.slices)
 }
 
-// waitsOf returns the waits of the thread that a schedstat is about.
-func waitsOf(path string) (w waits, ok bool) {
+// runDelayOf returns the run delay in a schedstat file of /proc.
+func runDelayOf(path string) (d runDelay, ok bool) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return w, false
+		return d, false
 	}
-	_, w, ok = parseSchedstat(b)
-	return w, ok
+	_, d, ok = parseSchedstat(b)
+	return d, ok
 }
 
-// parseSchedstat returns the numbers of a schedstat: how long the thread has run, how long it has waited,
-// and how often it was given a processor.
-func parseSchedstat(b []byte) (ran time.Duration, w waits, ok bool) {
+// parseSchedstat parses a schedstat file of /proc. ran is the time for which the thread has run.
+func parseSchedstat(b []byte) (ran time.Duration, d runDelay, ok bool) {
 	f := bytes.Fields(b)
 	if len(f) < 3 {
-		return 0, w, false
+		return 0, d, false
 	}
 	var n [3]int64
 	for i := range n {
 		var err error
 		if n[i], err = strconv.ParseInt(string(f[i]), 10, 64); err != nil {
-			return 0, w, false
+			return 0, d, false
 		}
 	}
-	return time.Duration(n[0]), waits{time.Duration(n[1]), n[2]}, true
+	return time.Duration(n[0]), runDelay{time.Duration(n[1]), n[2]}, true
 }
 
-// runningOn returns the processor on which the first thread of a process runs, or waits to run; -1:
-// it does not.
+// runningOn returns the processor on which the first thread of a process runs, or waits to run. It returns -1 if
+// the thread does neither.
 func runningOn(pid int) int {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -308,14 +327,15 @@ func (t *thread) bind() {
 	unix.SchedSetaffinity(0, &one)
 }
 
-// release lets the kernel place the thread. When it wakes up, that is a processor that is
-// idle, if there is one.
+// release schedules the thread normally and unbinds it. When the thread wakes up, the kernel puts it on an idle
+// processor, if there is one.
 func (t *thread) release() {
 	t.moving = false
-	t.realtime(false, time.Time{})
+	t.setRealTime(false, time.Time{})
 	t.unbind()
 }
 
+// unbind lets the thread run on all allowed processors.
 func (t *thread) unbind() {
 	if t.bound {
 		t.bound = false
@@ -323,12 +343,11 @@ func (t *thread) unbind() {
 	}
 }
 
-// realtime schedules the thread in real time (SCHED_FIFO), which needs CAP_SYS_NICE, or
-// normally again. A thread that is scheduled normally sleeps for microseconds within a stream
-// and loses its processor for milliseconds to a program that spins. Threads that this one
-// starts are not in real time.
-func (t *thread) realtime(on bool, now time.Time) {
-	if on == t.stream || t.refused || t.normal == nil {
+// setRealTime schedules the thread in real time (SCHED_FIFO) if on is set, and normally if not. Real time needs
+// CAP_SYS_NICE. Without it, a thread that sleeps for microseconds within a stream loses its processor for
+// milliseconds to a program that spins. Threads that the thread starts are scheduled normally.
+func (t *thread) setRealTime(on bool, now time.Time) {
+	if on == t.realTime || t.refused || t.normal == nil {
 		return
 	}
 	attr := t.normal
@@ -340,24 +359,24 @@ func (t *thread) realtime(on bool, now time.Time) {
 		t.refused = on
 		return
 	}
-	t.stream, t.rested = on, now
+	t.realTime, t.rested = on, now
 }
 
-// look notes how long the thread has run and how long it has waited for a processor.
-func (t *thread) look() bool {
-	ran, w, ok := t.schedstat()
+// updateTimes sets ran and waited to their present values, and reports whether they are known.
+func (t *thread) updateTimes() bool {
+	ran, d, ok := t.schedstat()
 	if ok {
-		t.ran, t.waited = ran, w.total
+		t.ran, t.waited = ran, d.total
 	}
 	return ok
 }
 
-// schedstat returns the thread's own schedstat.
-func (t *thread) schedstat() (ran time.Duration, w waits, ok bool) {
+// schedstat returns what parseSchedstat finds in the thread's own schedstat.
+func (t *thread) schedstat() (ran time.Duration, d runDelay, ok bool) {
 	var b [96]byte
 	n, err := t.stat.ReadAt(b[:], 0)
 	if n == 0 && err != nil {
-		return 0, w, false
+		return 0, d, false
 	}
 	return parseSchedstat(b[:n])
 }
@@ -368,8 +387,8 @@ func (t *thread) close() {
 	}
 }
 
-// rawPoll is ppoll as a raw system call, of which the Go scheduler is not notified. It returns the
-// number of descriptors that are ready, -1 after a signal.
+// rawPoll calls ppoll without notifying the Go scheduler. It returns the number of descriptors that are ready, or
+// -1 after a signal.
 func rawPoll(fds []unix.PollFd, timeout *unix.Timespec) int {
 	n, _, _ := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
 	return int(n)

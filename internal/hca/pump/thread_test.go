@@ -26,7 +26,7 @@ func TestThread(t *testing.T) {
 	if th.allowed.Count() < 2 {
 		t.Skip("NOT RUN: one processor")
 	}
-	if !th.look() {
+	if !th.updateTimes() {
 		t.Fatal("schedstat cannot be read")
 	}
 	stat, err := os.CreateTemp(t.TempDir(), "")
@@ -80,10 +80,10 @@ func TestThread(t *testing.T) {
 		return attr.Policy
 	}
 	moved += streamBytes
-	if th.realtime(true, now); th.refused {
+	if th.setRealTime(true, now); th.refused {
 		after("49000000 1000000 1", checkEvery, 1)
 	} else {
-		th.realtime(false, now)
+		th.setRealTime(false, now)
 		after("49000000 1000000 1", checkEvery, all)
 		if p := policy(); p != unix.SCHED_FIFO {
 			t.Errorf("a stream has policy %d", p)
@@ -163,7 +163,7 @@ func TestPlace(t *testing.T) {
 	}
 	check := func(what string, want ...int) {
 		t.Helper()
-		th.waits = nil // other tests may run on the same processors, for which the programs waited
+		th.delays = nil // other tests may run on the same processors, so the programs have run delays
 		if placed := th.place(th.observe()); placed != (len(want) > 0) {
 			t.Errorf("%s: placed %t", what, placed)
 		}
@@ -182,7 +182,7 @@ func TestPlace(t *testing.T) {
 	on(first, cpus[1])
 	check("it moved", cpus[0])
 	second := spin(cpus[1])
-	// The thread knows one of two programs on a processor: its waits tell that there is another one.
+	// The thread knows one of two programs on a processor: its run delay shows that there is another one.
 	programs = []int{second}
 	for deadline := time.Now().Add(patience); ; time.Sleep(checkEvery) {
 		th.place(th.observe())
