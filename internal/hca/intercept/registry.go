@@ -21,8 +21,8 @@ type inode struct{ dev, ino uint64 }
 
 func inodeOf(st *unix.Stat_t) inode { return inode{uint64(st.Dev), st.Ino} }
 
-// withFD calls use with the descriptor of a file that another goroutine may close: the process
-// that maps a device's queue may be killed meanwhile. It returns EBADF if the file is closed.
+// withFD calls use with the descriptor of d, and returns its error. It returns EBADF if d is closed: another
+// goroutine closes the files of a device when the device's process is killed.
 func withFD(d *os.File, use func(fd int) error) error {
 	raw, err := d.SyscallConn()
 	if err != nil {
@@ -35,9 +35,9 @@ func withFD(d *os.File, use func(fd int) error) error {
 	return used
 }
 
-// tracked is a file that the supervisor shares with programs: a part of an open device, or a file with a function that
-// is called when no program has it any more. A copy is an open file description of the file in programs. It ends when
-// every descriptor and mapping of it is closed.
+// tracked is a file that the supervisor shares with programs. It is either a part of an open device, or a file with a
+// function (gone) that is called when no program has the file any more. A copy is an open file description of the file
+// that the supervisor has opened for a program. A copy ends when every descriptor and mapping of it is closed.
 type tracked struct {
 	d      *os.File // the supervisor's descriptor
 	ino    inode
@@ -45,29 +45,34 @@ type tracked struct {
 	gone   func()    // called after the last copy, if device is nil
 
 	// registry.mu guards the following fields.
-	wd       int32 // inotify's watch descriptor of the file
-	given    int   // copies that the supervisor has ever opened for programs
-	giving   int   // those of them that are not yet in their program, so that /proc does not show them
-	open     int   // given, less the closes that inotify has reported
-	opens    int   // opens that inotify has ever reported
-	reopened bool  // opens > given: a program has opened the file through /proc/PID/fd, so that t.open is too low
-	checking bool  // a goroutine of closedCopy calls verify
-	recheck  bool  // a copy was closed while checking, so that verify must be called once more
+	wd        int32 // inotify's watch descriptor of the file
+	copies    int   // number of copies that the supervisor has opened so far
+	inTransit int   // number of copies that their program has not received yet, so /proc does not show them there
+	balance   int   // copies, less the number of closes that inotify has reported
+	opens     int   // number of opens that inotify has reported so far
+	reopened  bool  // opens > copies: a program has opened the file through /proc/PID/fd, so balance is too low
+	checking  bool  // a goroutine of closedCopy calls verify
+	recheck   bool  // a copy was closed while checking was set, so verify must be called once more
 }
 
-// registry holds the tracked files, and finds the end of the last copy of each. Three sources say when that may be:
-// inotify, which reports that a copy was opened or closed, but not by whom, and merges equal events; the end of a process
-// that opened a device; and, without inotify, a timer. A file whose counts do not settle it is looked for in /proc, which
-// shows the files of every process (verify).
+// registry holds the tracked files, and detects when the last copy of a file has ended. Three kinds of event make it
+// check a file:
+//
+//   - inotify reports that a copy was closed. It does not report by which process, and it merges equal events, so the
+//     counts in tracked may be wrong.
+//   - A process that opened a device has ended.
+//   - Without inotify, a timer expires.
+//
+// If the counts are not conclusive, verify searches the open files and mappings of all programs in /proc.
 type registry struct {
-	notify *os.File      // inotify; nil: the user has no instance left
+	notify *os.File      // inotify instance; nil: the user's limit of instances was reached
 	ended  chan struct{} // closed by close
 
 	mu sync.Mutex
 	// mu guards the following fields.
 	byInode map[inode]*tracked
 	byWD    map[int32]*tracked // by tracked.wd
-	owners  map[int]*os.File   // pidfds of the processes that opened a device
+	owners  map[int]*os.File   // pidfd of each process that opened a device, by process number
 	closed  bool
 
 	goroutines sync.WaitGroup // close waits for them
@@ -88,7 +93,7 @@ func (r *registry) open() error {
 	return nil
 }
 
-// close forgets every file, tells the owners, and waits for the registry's goroutines.
+// close removes every file, as forgetLocked does, and waits for the registry's goroutines.
 func (r *registry) close() {
 	r.mu.Lock()
 	r.closed = true
@@ -150,20 +155,22 @@ func (r *registry) track(d *os.File, device *openFile, gone func()) (*tracked, e
 	return t, nil
 }
 
-// beginCopy counts a copy of t before the supervisor opens it. endCopy follows when the program has the copy, or could
-// not be given it; cancelCopy follows if the copy could not be opened.
+// beginCopy counts a copy of t. The supervisor calls it before it opens the copy, and later either endCopy or
+// cancelCopy.
 func (r *registry) beginCopy(t *tracked) { r.count(t, 1, 1) }
 
+// endCopy records that the program has received the copy, or could not receive it.
 func (r *registry) endCopy(t *tracked) { r.count(t, 0, -1) }
 
+// cancelCopy records that the copy could not be opened.
 func (r *registry) cancelCopy(t *tracked) { r.count(t, -1, -1) }
 
-func (r *registry) count(t *tracked, given, giving int) {
+func (r *registry) count(t *tracked, copies, inTransit int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t.open += given
-	t.given += given
-	t.giving += giving
+	t.balance += copies
+	t.copies += copies
+	t.inTransit += inTransit
 }
 
 // watch handles inotify's events until the registry is closed.
@@ -193,7 +200,7 @@ func (r *registry) watch() {
 // scanEvery is the time between two scans of /proc where there is no inotify.
 const scanEvery = 100 * time.Millisecond
 
-// watchByScans is watch without inotify: it calls verify every scanEvery, for the files of which programs got a copy.
+// watchByScans is watch without inotify: every scanEvery, it calls verify for the files that have had a copy.
 func (r *registry) watchByScans() {
 	tick := time.NewTicker(scanEvery)
 	defer tick.Stop()
@@ -206,7 +213,7 @@ func (r *registry) watchByScans() {
 		candidates := map[inode]*tracked{}
 		r.mu.Lock()
 		for ino, t := range r.byInode {
-			if t.given > 0 {
+			if t.copies > 0 {
 				candidates[ino] = t
 			}
 		}
@@ -223,12 +230,12 @@ func (r *registry) openedCopy(wd int32) {
 	defer r.mu.Unlock()
 	if t := r.byWD[wd]; t != nil {
 		t.opens++
-		t.reopened = t.reopened || t.opens > t.given
+		t.reopened = t.reopened || t.opens > t.copies
 	}
 }
 
-// closedCopy handles the event that a copy was closed. It forgets the file if the counts say that this was the last one,
-// and they are right; otherwise a goroutine calls verify.
+// closedCopy handles the event that a copy was closed. If the counts show that it was the last one, closedCopy removes
+// the file. Otherwise the counts may be wrong, so a goroutine calls verify.
 func (r *registry) closedCopy(wd int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,12 +243,11 @@ func (r *registry) closedCopy(wd int32) {
 	if t == nil {
 		return
 	}
-	if t.open--; t.open <= 0 && !t.reopened {
+	if t.balance--; t.balance <= 0 && !t.reopened {
 		r.forgetLocked(t)
 		return
 	}
-	// t.open may be too high, because inotify merges equal events, and too low, if a program has reopened the file.
-	// /proc decides.
+	// balance is too high if inotify has merged events, and too low if a program has reopened the file.
 	if t.checking {
 		t.recheck = true
 		return
@@ -260,24 +266,25 @@ func (r *registry) closedCopy(wd int32) {
 	}()
 }
 
-// verify forgets those of the candidates that no process holds, by what /proc shows; it changes the map. A file of which
-// a copy was given during the call stays, too: the process that got it may have been examined before.
+// verify searches /proc for processes that have the candidates open or mapped, and removes from the registry the files
+// that no process has. It keeps a file of which the supervisor has opened a copy during the call, because the process
+// that received the copy may have been searched before. verify changes the map candidates.
 func (r *registry) verify(candidates map[inode]*tracked) {
-	given := map[*tracked]int{} // tracked.given at the beginning
+	copies := map[*tracked]int{} // tracked.copies before the search
 	r.mu.Lock()
 	owners := map[int]bool{}
 	for ino, t := range candidates {
-		if r.byInode[ino] != t || t.giving > 0 {
+		if r.byInode[ino] != t || t.inTransit > 0 {
 			delete(candidates, ino)
 			continue
 		}
-		given[t] = t.given
+		copies[t] = t.copies
 		if t.device != nil {
 			owners[t.device.owner] = true
 		}
 	}
 	r.mu.Unlock()
-	for pid := range owners { // checked first: the process that opened a file usually holds it
+	for pid := range owners { // searched first, because the process that opened a device usually still has its files
 		removeHeld(pid, candidates)
 	}
 	if len(candidates) == 0 {
@@ -289,13 +296,14 @@ func (r *registry) verify(candidates map[inode]*tracked) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for ino, t := range candidates {
-		if r.byInode[ino] == t && t.given == given[t] {
+		if r.byInode[ino] == t && t.copies == copies[t] {
 			r.forgetLocked(t)
 		}
 	}
 }
 
-// forget removes t from the registry, as after its last copy. Its callers gave no program a copy.
+// forget removes t from the registry, as after the end of its last copy. Callers use it for files that have had no
+// copy.
 func (r *registry) forget(t *tracked) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -304,21 +312,22 @@ func (r *registry) forget(t *tracked) {
 	}
 }
 
-// forgetLocked removes t from the registry, and starts a goroutine that tells the owner of the file. A device is told by
-// Unmapped unless t is its descriptor, and by Released if t was its last file. Otherwise t.gone is called.
+// forgetLocked removes t from the registry, and starts a goroutine that reports the end of its last copy. If t is part
+// of a device, the goroutine calls the device's Unmapped, unless t is the device's descriptor, and then Released, if the
+// registry has no other file of the device. Otherwise it calls t.gone. r.mu is held.
 func (r *registry) forgetLocked(t *tracked) {
 	if r.notify != nil {
 		unix.InotifyRmWatch(int(r.notify.Fd()), uint32(t.wd))
 		delete(r.byWD, t.wd)
 	}
 	delete(r.byInode, t.ino)
-	tell := t.gone
+	report := t.gone
 	if f := t.device; f != nil {
 		last := true
 		for _, other := range r.byInode {
 			last = last && other.device != f
 		}
-		tell = func() {
+		report = func() {
 			if t.d != f.Descriptor() {
 				f.Unmapped(t.d)
 			}
@@ -330,12 +339,13 @@ func (r *registry) forgetLocked(t *tracked) {
 	r.goroutines.Add(1)
 	go func() {
 		defer r.goroutines.Done()
-		tell()
+		report()
 	}()
 }
 
-// watchProcess makes orphaned run when the process of c has ended, in case inotify misses a close. It returns the pidfd
-// of the process, or nil if it has ended. c must not be answered yet: that keeps the process's number from being reused.
+// watchProcess starts a goroutine that calls ownerEnded when the process of c has ended. The device of the process then
+// ends even if inotify missed a close. watchProcess returns the pidfd of the process, or nil if the process has ended.
+// The caller must not have answered c: while c waits, the process's number is not reused.
 func (s *Supervisor) watchProcess(c *Call) *os.File {
 	r, pid := &s.files, c.Process()
 	r.mu.Lock()
@@ -351,21 +361,21 @@ func (s *Supervisor) watchProcess(c *Call) *os.File {
 		return nil
 	}
 	p := os.NewFile(uintptr(fd), "pidfd")
-	if !c.Alive() { // the number may be another process's
+	if !c.Alive() { // the process has ended, so p may be the pidfd of another process with the same number
 		p.Close()
 		return nil
 	}
-	r.owners[pid] = p // in the place of an ended process that had the same number
+	r.owners[pid] = p // replaces the pidfd of an ended process with the same number, if any
 	r.goroutines.Add(1)
 	go func() {
 		defer r.goroutines.Done()
 		awaitReadable(p)
-		r.orphaned(pid, p)
+		r.ownerEnded(pid, p)
 	}()
 	return p
 }
 
-// readable reports whether a descriptor is readable. A pidfd is if its process has ended.
+// readable reports whether a descriptor is readable. A pidfd becomes readable when its process ends.
 func readable(f *os.File) bool {
 	ready := false
 	withFD(f, func(fd int) error {
@@ -377,7 +387,7 @@ func readable(f *os.File) bool {
 	return ready
 }
 
-// awaitReadable waits until the descriptor, which is not blocking, is readable or closed.
+// awaitReadable waits until a descriptor in non-blocking mode is readable or closed.
 func awaitReadable(f *os.File) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -390,9 +400,9 @@ func awaitReadable(f *os.File) {
 	})
 }
 
-// orphaned handles the end of a process: it forgets the files of the devices that the process opened, unless another
-// process holds them. p is the pidfd of the process.
-func (r *registry) orphaned(pid int, p *os.File) {
+// ownerEnded handles the end of a process that opened devices. It removes the devices' files from the registry, except
+// those that another process has. p is the pidfd of the process.
+func (r *registry) ownerEnded(pid int, p *os.File) {
 	candidates := map[inode]*tracked{}
 	r.mu.Lock()
 	p.Close()
