@@ -12,10 +12,10 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// fusion holds the kernels that do signature and crypto of a configuration in one pass, one for each direction. They
-// serve T10-DIF on blocks of 512 bytes, in the rows of the table of mlx5dv_wr_set_mkey_crypto(3) that have signatures.
-// The order is that of the signature relative to crypto (Crypto.Order), on TX. A sealed field is encrypted in the same
-// data unit as its block:
+// fusion holds the passes that do the signature and the crypto of a configuration together, one for each direction. They
+// exist for T10-DIF on blocks of 512 bytes, in the rows of the table of mlx5dv_wr_set_mkey_crypto(3) that have
+// signatures. The column order says whether the signature comes before or after crypto on TX (Crypto.Order). The column
+// sealed says whether a field is encrypted in the same data unit as its block:
 //
 //	row  encrypt_on_tx  order   signature in  bytes of a data unit             sealed
 //	B    true           after   wire          512: a block                     no
@@ -35,7 +35,7 @@ func newFusion(s *signature, c *Crypto) *fusion {
 	if s == nil || c == nil || !fused.Available() || !fusible(s.Memory) || !fusible(s.Wire) {
 		return nil
 	}
-	// The first line is rows C and E, the second one H and I.
+	// The first condition is true in rows C and E, the second one in rows H and I.
 	sealed := c.EncryptOnTX && c.Order == SignatureBeforeCrypto && s.Wire != nil ||
 		!c.EncryptOnTX && c.Order == SignatureAfterCrypto && s.Memory != nil
 	unit := fused.BlockSize
@@ -60,13 +60,14 @@ func newFusion(s *signature, c *Crypto) *fusion {
 	return f
 }
 
-// fusible reports whether the kernels have the format, or the format is nil.
+// fusible reports whether the kernels support the format. A nil format, of a domain without a signature, is supported.
 func fusible(f *sig.Format) bool {
 	return f == nil || f.Type == sig.T10DIF && f.Guard == sig.GuardCRC && f.BlockSize == fused.BlockSize
 }
 
-// pass returns the signature work of one direction. in and out are nil for a domain without a
-// signature. check has a bit for every byte of in's field that is checked (sig.Mask*).
+// pass returns the pass of one direction, without its crypto. in is the format of the source domain and out that of
+// the destination; either is nil for a domain without a signature. check has a bit for each byte of in's field that
+// is checked (sig.Mask*).
 //
 // The kernel generates each byte of out's fields and copies none from in's. So a byte that is to be
 // copied must be equal to the generated one whenever the check succeeds: if it may differ, the result
@@ -87,8 +88,8 @@ func (s *Signature) pass(in, out *sig.Format, check uint8) *fused.Pass {
 			}
 		}
 		p.Mask &^= uint64(^bits.ReverseBytes16(appMask(in))) << 16
-		// The kernel knows no escapes: for it a block with an escape has a bad field. Package
-		// sig checks blocks with bad fields again, and knows them.
+		// The kernel does not recognize escape values, and finds a bad field in a block with one. Package sig,
+		// which recognizes them, then checks the block again.
 	}
 	if out != nil {
 		p.Generate, p.Out = true, fusedTags(out)
@@ -110,6 +111,7 @@ func (s *Signature) pass(in, out *sig.Format, check uint8) *fused.Pass {
 	return p
 }
 
+// fusedTags returns the tags of block 0 in the kernels' form.
 func fusedTags(f *sig.Format) fused.Tags {
 	t := fused.Tags{Tag: uint64(f.AppTag)<<32 | uint64(f.RefTag), Ones: f.Seed == sig.SeedOnes}
 	if f.Remaps() {
@@ -138,29 +140,28 @@ func (t *transfer) schedule() *fused.Schedule {
 	return nil
 }
 
-// sealer is the state of one run of units, at most fused.MaxUnits of them. A unit in memory is a block, with its
-// field if memory has fields.
-type sealer struct {
+// fusedRun is the state of one call of a fused kernel, for at most fused.MaxUnits units. A unit in memory is a block,
+// followed by its field if memory has fields.
+type fusedRun struct {
 	run  fused.Run
 	pass fused.Pass // with the tags of the run's first block
 
-	// joined has a copy of each unit that lies in more than one piece of memory. The kernel
-	// itself gathers and scatters a unit in two pieces. A unit in more pieces is gathered
-	// by join, and scattered by scatter according to parts.
+	// joined has room for each unit that lies in more than one piece of memory. The kernel gathers and scatters units
+	// in two pieces. join gathers a unit in more pieces, or adds them to parts, from which scatter scatters them.
 	joined [fused.MaxSplits][fused.UnitSize]byte
 	parts  []part
 }
 
-// part is a piece of memory and the part of joined that belongs there.
+// part is a piece of memory, and the bytes of joined that scatter copies to it.
 type part struct {
 	joined []byte
 	memory []byte
 }
 
-var sealers = sync.Pool{New: func() any { return new(sealer) }}
+var fusedRuns = sync.Pool{New: func() any { return new(fusedRun) }}
 
 // begin prepares a run of n units, the first of which is number.
-func (s *sealer) begin(t *transfer, p *fused.Pass, number uint64, n int) {
+func (s *fusedRun) begin(t *transfer, p *fused.Pass, number uint64, n int) {
 	tweak := t.plan.crypto.InitialTweak.Add(number)
 	s.run.N, s.run.Lo, s.run.Hi = n, tweak.Lo, tweak.Hi
 	s.pass = *p
@@ -168,31 +169,31 @@ func (s *sealer) begin(t *transfer, p *fused.Pass, number uint64, n int) {
 }
 
 // reset drops the references to the memory that was used.
-func (s *sealer) reset() {
+func (s *fusedRun) reset() {
 	s.run.Reset()
 	clear(s.parts)
 	s.parts = s.parts[:0]
 }
 
 // end ends the run.
-func (s *sealer) end() {
+func (s *fusedRun) end() {
 	s.reset()
-	sealers.Put(s)
+	fusedRuns.Put(s)
 }
 
-// places sets the addresses of the run's units, of size bytes each, in memory from pos on (Run.Places).
-// A unit in one piece is used in place. A unit in several pieces gets room in joined. The run becomes
-// shorter if it has more than MaxSplits of these.
+// places sets Run.Places, the addresses of the run's units. The units have size bytes each and begin at position pos of
+// the memory. The address of a unit in one piece is that of the piece; a unit in several pieces gets room in joined.
+// Before the run has more than MaxSplits units in several pieces, it ends: places then lowers Run.N.
 //
-// The error is errCopied if some of the memory can only be copied.
-func (s *sealer) places(c *cursor, size int, pos uint64) error {
+// The error is errCopied if some of the memory has no address in this process.
+func (s *fusedRun) places(c *cursor, size int, pos uint64) error {
 	n, joined := s.run.N, 0
 	end := pos + uint64(n*size)
-	var b []byte // the piece of memory from pos on; empty: not looked up yet
+	var b []byte // the remainder of the piece of memory at pos; empty: to be looked up
 	for i := 0; i < n; {
 		if len(b) == 0 {
 			var err error
-			if b, err = c.directly(pos, end-pos); err != nil {
+			if b, err = c.mapped(pos, end-pos); err != nil {
 				return err
 			}
 		}
@@ -224,9 +225,9 @@ func (s *sealer) places(c *cursor, size int, pos uint64) error {
 	return nil
 }
 
-// directly is at for memory that has addresses in this process. The error is errCopied for memory that
-// can only be copied.
-func (c *cursor) directly(pos, n uint64) ([]byte, error) {
+// mapped is at for memory with an address in this process. For other memory, which can only be copied, the error is
+// errCopied.
+func (c *cursor) mapped(pos, n uint64) ([]byte, error) {
 	b, err := c.at(pos, n)
 	if err == nil && len(b) == 0 {
 		err = errCopied
@@ -234,12 +235,12 @@ func (c *cursor) directly(pos, n uint64) ([]byte, error) {
 	return b, err
 }
 
-// split gives room to unit i, which lies at pos in several pieces. first is the first piece, and the run
-// ends at end. A unit in two pieces is left to the kernel (Run.Split), one in more pieces is joined. split
-// returns what is left of the unit's last piece after the unit.
-func (s *sealer) split(c *cursor, i int, room, first []byte, pos, end uint64) (rest []byte, err error) {
+// split sets the address of unit i, which lies in several pieces of memory, to room. The unit begins at pos with the
+// piece first; the run's memory ends at end. If the unit has two pieces, split leaves them to the kernel (Run.Split). If
+// it has more, split joins them. rest is the part of the last piece that belongs to the next units.
+func (s *fusedRun) split(c *cursor, i int, room, first []byte, pos, end uint64) (rest []byte, err error) {
 	at := len(first)
-	b, err := c.directly(pos+uint64(at), end-pos-uint64(at))
+	b, err := c.mapped(pos+uint64(at), end-pos-uint64(at))
 	if err != nil {
 		return nil, err
 	}
@@ -255,14 +256,15 @@ func (s *sealer) split(c *cursor, i int, room, first []byte, pos, end uint64) (r
 		if at += n; at == len(room) {
 			return b[n:], nil
 		}
-		if b, err = c.directly(pos+uint64(at), end-pos-uint64(at)); err != nil {
+		if b, err = c.mapped(pos+uint64(at), end-pos-uint64(at)); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// join gathers a piece of memory that is read (need is 0). A piece that is written is noted for scatter.
-func (s *sealer) join(joined, memory []byte, need rdma.Access) {
+// join copies a piece of memory to joined if the memory is read, so need is 0. If the memory is written, join records the
+// piece for scatter.
+func (s *fusedRun) join(joined, memory []byte, need rdma.Access) {
 	if need == 0 {
 		copy(joined, memory)
 	} else {
@@ -270,29 +272,30 @@ func (s *sealer) join(joined, memory []byte, need rdma.Access) {
 	}
 }
 
-// errCopied makes a run use a buffer instead of the memory.
+// errCopied says that memory has no address in this process. The run then uses a buffer.
 var errCopied = errors.New("mkey: memory that can only be copied")
 
-// buffered sets the addresses of the units of a run that was just begun, of size bytes each,
-// to consecutive ones in a buffer. The run may become shorter.
-func (s *sealer) buffered(b *buffer, size int) {
+// buffered is places for a buffer: it sets the addresses of the units, of size bytes each, to consecutive ones in b. It
+// lowers Run.N if b has room for fewer units.
+func (s *fusedRun) buffered(b *buffer, size int) {
 	s.run.N = min(s.run.N, len(b)/size)
 	for i := range s.run.N {
 		s.run.Places[i] = &b[i*size]
 	}
 }
 
-// scatter copies the units in more than two pieces from joined to their memory.
-func (s *sealer) scatter() {
+// scatter copies the units in more than two pieces of memory from joined to these pieces, after the kernel has written
+// joined.
+func (s *fusedRun) scatter() {
 	for _, p := range s.parts {
 		copy(p.memory, p.joined)
 	}
 }
 
-// report checks the fields of a run one by one, after the kernel found that some differ, and reports the bad ones to b.
-// number is that of the run's first block. The blocks that the signature protects are consecutive in linear, or at the
-// run's places if linear is nil.
-func (s *sealer) report(b *blocks, t *sig.Transform, number uint64, linear []byte) {
+// report checks the fields of a run again, after the kernel found that some are bad, and reports the bad blocks to b.
+// number is the number of the run's first block. The checked blocks are consecutive in linear. If linear is nil, they are
+// at Run.Places.
+func (s *fusedRun) report(b *blocks, t *sig.Transform, number uint64, linear []byte) {
 	n, fields := s.run.N, s.run.Fields[:]
 	at := sig.Blocks{Data: linear, DataStride: fused.BlockSize, FieldStride: fused.FieldSize}
 	switch {
@@ -315,8 +318,8 @@ func (s *sealer) report(b *blocks, t *sig.Transform, number uint64, linear []byt
 	}
 }
 
-// txFused is the topmost layer of a TX that does signature and crypto in one pass. Parts of units go through slow, the
-// layers below, and so do runs in which bytes of bad fields are copied to new fields.
+// txFused is the topmost layer of a TX that does signature and crypto in one pass. The layers below it, slow, do them in
+// separate passes. They process incomplete units, and runs with a bad field if fields are generated.
 type txFused struct {
 	slow   puller
 	job    *transfer
@@ -360,9 +363,9 @@ func (l *txFused) pull(p []byte, pos uint64) error {
 	return nil
 }
 
-// run produces at most n units from unit number on, and returns how many it produced.
+// run processes at most n units, of which number is the first, and writes them to p. It returns how many it processed.
 func (l *txFused) run(p []byte, number, n uint64) (uint64, error) {
-	s := sealers.Get().(*sealer)
+	s := fusedRuns.Get().(*fusedRun)
 	s.begin(l.job, l.pass, number, int(n))
 	defer s.end()
 	in, out := l.pass.InSize(), l.pass.OutSize()
@@ -385,7 +388,7 @@ func (l *txFused) run(p []byte, number, n uint64) (uint64, error) {
 	case !s.pass.Check:
 		return n, nil
 	case diff != 0 && s.pass.Generate:
-		// The new fields depend on the copied bytes of the bad ones.
+		// The copy mask may copy bytes of a bad field to the generated field, which the kernel does not do.
 		return n, l.slow.pull(p[:n*uint64(out)], number*uint64(out))
 	case diff != 0 && s.pass.Sealed:
 		s.report(&l.sig.blocks, l.sig.run, number, p)
@@ -418,7 +421,7 @@ func (l *rxFused) finish() error { return l.slow.finish() }
 func (l *rxFused) push(p []byte) error {
 	in := l.pass.InSize()
 	for len(p) > 0 {
-		// have is how many bytes of a unit a layer below holds. At most one of the two layers holds any.
+		// n is the number of bytes of an incomplete unit that the layers below hold. At most one of them holds any.
 		n := l.crypt.have + l.sig.have
 		var err error
 		switch {
@@ -437,10 +440,10 @@ func (l *rxFused) push(p []byte) error {
 	return nil
 }
 
-// run takes at most n units and returns how many it took.
+// run processes at most n units of p, and returns how many it processed.
 func (l *rxFused) run(p []byte, n int) (int, error) {
 	number := l.sig.number
-	s := sealers.Get().(*sealer)
+	s := fusedRuns.Get().(*fusedRun)
 	s.begin(l.job, l.pass, number, n)
 	defer s.end()
 	out := l.pass.OutSize()
@@ -458,7 +461,7 @@ func (l *rxFused) run(p []byte, n int) (int, error) {
 	diff := s.run.To(l.keys, &s.pass, p)
 	switch {
 	case diff != 0 && s.pass.Generate:
-		// The new fields depend on the copied bytes of the bad ones.
+		// The copy mask may copy bytes of a bad field to the generated field, which the kernel does not do.
 		return n, l.slow.push(p[:n*l.pass.InSize()])
 	case diff != 0 && s.pass.Sealed:
 		s.report(&l.sig.blocks, l.sig.run, number, nil)
