@@ -47,10 +47,10 @@ type QP struct {
 	local     bool // QPAttr.Local
 	shared    bool
 
-	access    atomic.Uint32 // conn.AccessFlags, for the responder
-	touched   atomic.Bool   // the QP is in touchedQPs.list, or was when it was closed
-	touchedAt int32         // index in touchedQPs.list, whose lock guards it
-	failed    atomic.Bool   // the QP was in ERR since the last RESET
+	access       atomic.Uint32 // conn.AccessFlags, for the responder
+	touched      atomic.Bool   // the QP is in touchedQPs.list, or was when it was closed
+	touchedIndex int32         // index in touchedQPs.list, whose lock guards it
+	failed       atomic.Bool   // the QP was in ERR since the last RESET
 
 	modify sync.Mutex // held by Modify from its checks to its end
 

@@ -7,15 +7,15 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// A region or key that is closed must wait until no QP uses its memory. To wait for all QPs would take long where there
-// are many thousands, most of them idle. So a QP enters a list before it looks memory up, and quiesce waits for the
-// QPs in the list and empties it.
+// Closing a region or key must wait until no QP uses its memory. Waiting for all QPs would take long if there are many
+// thousands, most of them idle. Therefore a QP adds itself to a list before it looks memory up (touch). quiesce empties
+// the list and waits only for the QPs that were in it.
 
-// touchedQPs is the list of a PD: the QPs that may have used its memory since the last quiesce. The device has one more, for
-// XRC receive QPs, which use the memory of many PDs.
+// touchedQPs lists the QPs of a PD that may have used its memory since the last call of quiesce. The device has another
+// list, for XRC receive QPs, which use the memory of several PDs.
 type touchedQPs struct {
 	mu   sync.Mutex
-	list []*QP // QP.touchedAt is a QP's index
+	list []*QP // QP.touchedIndex is the index of a QP
 }
 
 // touchedOf returns the list that the QP belongs to.
@@ -26,8 +26,8 @@ func touchedOf(qp *QP) *touchedQPs {
 	return &qp.pd.touched
 }
 
-// touch puts the QP into its list, unless it is there. It is called before memory is looked up, so that whoever closes
-// what the QP finds sees the QP in the list.
+// touch adds the QP to its list, unless it is there. It is called before the QP looks memory up. So if the QP finds a
+// region or key that is then closed, quiesce finds the QP in the list.
 func (qp *QP) touch() {
 	if qp.touched.Load() {
 		return
@@ -38,23 +38,23 @@ func (qp *QP) touch() {
 	if qp.touched.Load() {
 		return
 	}
-	qp.touchedAt = int32(len(t.list))
+	qp.touchedIndex = int32(len(t.list))
 	t.list = append(t.list, qp)
 	qp.touched.Store(true)
 }
 
-// untouch removes a closed QP from its list, if it is there. QP.touched stays as it is, so that touch does not put the
-// QP back.
+// untouch removes a closed QP from its list, if it is there. It does not clear QP.touched, so that touch does not add the
+// QP again.
 func (qp *QP) untouch() {
 	t := touchedOf(qp)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i, last := int(qp.touchedAt), len(t.list)-1
+	i, last := int(qp.touchedIndex), len(t.list)-1
 	if i > last || t.list[i] != qp {
 		return
 	}
 	moved := t.list[last]
-	t.list[i], moved.touchedAt = moved, int32(i)
+	t.list[i], moved.touchedIndex = moved, int32(i)
 	t.list[last] = nil
 	t.list = t.list[:last]
 }
@@ -78,14 +78,14 @@ func (t *touchedQPs) snapshot() []*QP {
 	return slices.Clone(t.list)
 }
 
-// quiesce returns when no QP uses memory that was removed from the PD before the call. A QP uses what it has looked up
-// until the transport has left the methods of its Handler, which run under the transport's lock of the QP: so quiesce
-// takes the lock of each QP in the list once. It must not be called with the lock of a QP held.
+// quiesce waits until no QP uses memory that was removed from the PD before the call. A QP uses memory that it has looked
+// up only within methods of its roce.Handler, which run under the transport's lock of the QP. So quiesce takes and
+// releases that lock of each QP in the list. The caller must hold no such lock.
 //
-// Calls for one PD wait for each other (quiescing): a second one finds the list empty while the first one still waits for
-// the QPs that were in it.
+// Only one call for a PD runs at a time (pd.quiescing). Otherwise a second call would find the list empty and return,
+// although the first one still waits for the QPs that were in the list.
 //
-// The XRC receive QPs stay in their list: a call for another PD must wait for them, too.
+// XRC receive QPs stay in their list, because calls for other PDs must wait for them, too.
 func (pd *PD) quiesce() {
 	pd.quiescing.Lock()
 	defer pd.quiescing.Unlock()
