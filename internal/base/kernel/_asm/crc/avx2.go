@@ -29,9 +29,10 @@ type block struct {
 	copies                   bool
 }
 
-// blocks generates a kernel. begin runs once. For every block there is a loop of whole
-// steps of step bytes, followed by steps of 8 bytes. field returns the guard or CRC as in
-// memory, with zeros in place of the tags.
+// blocks generates a kernel from four functions. The code of begin runs once. For each block, the
+// code of whole runs for every step bytes, and then that of eight for every 8 of the remaining
+// bytes. field returns the guard or CRC in the byte order of memory, with zeros in place of the
+// tags.
 func blocks(name, tier string, copies bool, step int, begin func(b *block), whole func(b *block), eight func(b *block), field func(b *block) GPVirtual) {
 	if copies {
 		name += "Copy"
@@ -46,27 +47,27 @@ func blocks(name, tier string, copies bool, step int, begin func(b *block), whol
 	b.size = load64(b.run, runSize)
 	begin(b)
 
-	next, more, rest, quads, end := label("block"), label("step"), label("rest"), label("quads"), label("end")
-	Label(next)
+	nextBlock, nextStep, remainder, nextQuad, end := label("block"), label("step"), label("rest"), label("quads"), label("end")
+	Label(nextBlock)
 	b.off = GP64()
 	limit := GP64()
 	XORQ(b.off, b.off)
 	MOVQ(b.size, limit)
 	SUBQ(U8(step), limit)
-	JLT(LabelRef(rest))
-	Label(more)
+	JLT(LabelRef(remainder))
+	Label(nextStep)
 	whole(b)
 	ADDQ(U8(step), b.off)
 	CMPQ(b.off, limit)
-	JLE(LabelRef(more))
-	Label(rest)
+	JLE(LabelRef(nextStep))
+	Label(remainder)
 	CMPQ(b.off, b.size)
 	JE(LabelRef(end))
-	Label(quads)
+	Label(nextQuad)
 	eight(b)
 	ADDQ(U8(8), b.off)
 	CMPQ(b.off, b.size)
-	JNE(LabelRef(quads))
+	JNE(LabelRef(nextQuad))
 	Label(end)
 
 	f := field(b)
@@ -91,7 +92,7 @@ func blocks(name, tier string, copies bool, step int, begin func(b *block), whol
 		ADDQ(mem(b.run, runDstStride), b.dst)
 	}
 	DECQ(mem(b.run, runN))
-	JNZ(LabelRef(next))
+	JNZ(LabelRef(nextBlock))
 	VZEROUPPER()
 	RET()
 }
@@ -151,7 +152,7 @@ func (p *products) whole(b *block) {
 	}
 }
 
-// eight adds 8 bytes. The loads clear the rest of the vectors.
+// eight adds 8 bytes. The loads clear the other bytes of the vectors.
 func (p *products) eight(b *block) {
 	d, c := p.vector(), p.vector()
 	VMOVQ(idx(b.src, b.off, 0), d.AsX())

@@ -8,23 +8,23 @@ import (
 
 // The AVX-512 kernels have a common structure, of four stages:
 //
-//	fold     four blocks, side by side, become a few vectors of sums each (algorithm.sums)
-//	quad     the sums of the four blocks are combined in one or two vectors (quadVectors)
-//	fields   the vectors of two quads become the eight fields of eight blocks in one vector;
+//	fold     folds four blocks, side by side, into algorithm.sums vectors each
+//	quad     combines the sums of the four blocks, a quad, in one or two vectors (quadVectors)
+//	fields   computes the fields of eight blocks, in one vector, from the vectors of two quads;
 //	         wire adds the part of a field that does not depend on the block's data
-//	each     the fields are stored or compared (eachField)
+//	each     stores or compares the fields (eachField)
 //
-// A run's blocks are processed in groups of eight (eights, wovenEights), and the last one to
-// seven by lastBlocks. Blocks that do not begin on cache lines can be folded in other ways: see
+// eights or wovenEights processes a run's blocks in groups of eight, and lastBlocks the last one to
+// seven blocks. Blocks that do not begin on cache lines can be folded in other ways: see
 // lines_avx512.go and long_avx512.go.
 //
 // Folding keeps its execution ports busy and depends on no earlier result. The other
-// stages are chains of dependent instructions. Placed directly after their input, these
-// would wait in the scheduler, fill it, and delay the next blocks. Therefore wovenEights
-// interleaves the stages of earlier blocks, instruction by instruction, with the folding of the
-// next four blocks (weave), and stores or compares the fields another group of eight later. For
-// CRCs by multiplication that gains less than a tenth, and the code is three times as long: they
-// use eights.
+// stages are chains of dependent instructions. If such a chain followed its input directly, its
+// instructions would wait in the processor's scheduler, fill it, and delay the next blocks.
+// Therefore wovenEights interleaves the quad and fields stages of earlier blocks, instruction by
+// instruction, with the folding of the next four blocks (weave). It stores or compares fields one
+// group of eight later. CRCs by multiplication use eights: interleaving makes them faster by less
+// than a tenth, and their code three times as long.
 
 // xor3 is VPTERNLOG's truth table of a ^ b ^ c.
 const xor3 = 0x96
@@ -74,8 +74,8 @@ type algorithm struct {
 	// foldBlock, if not nil, folds the next block of the run, for a kernel that folds
 	// long blocks one after the other by cache lines.
 	foldBlock func(k *kernel, sums []VecVirtual)
-	// bits, if not nil, reverses the bits of data that is added to the sums.
-	bits func(k *kernel, z VecVirtual)
+	// reverseBits, if not nil, reverses the bits of data that is added to the sums.
+	reverseBits func(k *kernel, z VecVirtual)
 	// finish, if not nil, adds the extraSums of a block to its first sums.
 	finish func(k *kernel, sums []VecVirtual)
 	// quad combines the sums of four blocks in quadVectors() vectors, and passes each to
@@ -108,10 +108,10 @@ type kernel struct {
 	plain bool
 
 	zero      VecVirtual
-	fix       Op           // part of every field
-	tag, step VecVirtual   // of T10-DIF: tags in native order, and their increment for eight blocks
-	low       Register     // of maps to 32 bits: a mask of the lower 4 bytes of every 8
-	own       []VecVirtual // constants of the algorithm
+	fix       Op           // tables.fix: the contribution of the seed and the final inversion to every field
+	tag, step VecVirtual   // T10-DIF: the tags of eight blocks in native byte order, and their increment for the next eight
+	low       Register     // CRCs of 32 bits by maps: a mask of the lower 4 bytes of every 8
+	constants []VecVirtual // constants of the algorithm, which setup loads
 }
 
 // frame describes the stack frame of a kernel, in bytes from its start on a cache line.
@@ -119,7 +119,7 @@ type frame struct {
 	sums   int    // sums of four blocks
 	quads  [2]int // combined sums of the first and second four of eight blocks
 	fields int
-	round  int // fields of a round by cache lines: see lines_avx512.go
+	round  int // fields of a round of blocks that are read by cache lines: see lines_avx512.go
 	size   int
 }
 
@@ -189,9 +189,9 @@ func (a *algorithm) generateLines() {
 	})
 }
 
-// kernel generates the function with the suffix. kind has copies, byLines and plain, the other fields are
-// set here. eights generates the code that processes all groups of eight blocks. That code continues after
-// itself, or jumps to the label remainder.
+// kernel generates the function with the name suffix suffix. The caller sets only copies, byLines and plain of
+// kind. eights generates the code that processes all groups of eight blocks. At its end, that code falls
+// through, or jumps to the label remainder.
 func (a *algorithm) kernel(suffix string, kind kernel, eights func(k *kernel, remainder string)) {
 	TEXT(a.name+suffix+"AVX512", 0, "func(r *byte)")
 	k := &kind
@@ -224,21 +224,21 @@ func (a *algorithm) kernel(suffix string, kind kernel, eights func(k *kernel, re
 }
 
 // halves returns two functions that generate code for one half of a group of eight blocks. fold
-// folds the half's four blocks by the function given. quad combines the sums of the half and
-// stores the result in the half's place of the stack.
-func (k *kernel) halves(by func(sums [][]VecVirtual, other func())) (fold func(half int, other func()), quad func(half int)) {
+// folds the half's four blocks with foldFour. quad combines the sums of the half, and stores the
+// result in frame.quads[half].
+func (k *kernel) halves(foldFour func(sums [][]VecVirtual, other func())) (fold func(half int, other func()), quad func(half int)) {
 	if k.alg.spillsSums {
 		// Both halves use the same registers and memory: the sums of one are
 		// reduced before those of the other are stored.
 		sums := k.newSums(4)
 		fold = func(_ int, other func()) {
-			by(sums, other)
+			foldFour(sums, other)
 			k.storeSums(sums)
 		}
 		return fold, k.quadOfStack
 	}
 	sums := [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
-	fold = func(half int, other func()) { by(sums[half], other) }
+	fold = func(half int, other func()) { foldFour(sums[half], other) }
 	return fold, func(half int) {
 		k.alg.quad(func(b, v int) Op { return sums[half][b][v] }, k.keepQuad(half))
 	}
@@ -274,7 +274,7 @@ func (k *kernel) wovenEights() {
 		ADDQ(U8(64), mem(k.run, runWant))
 	}
 
-	next, last, later := label("eight"), label("last"), label("later")
+	next, last, drain := label("eight"), label("last"), label("later")
 	fold(0, nil)
 	if k.alg.spillsSums {
 		fold(1, func() { quad(0) })
@@ -305,11 +305,12 @@ func (k *kernel) wovenEights() {
 	Label(last)
 	quad(1)
 	fields()
-	Label(later)
+	// Store or compare the fields of the groups that are left.
+	Label(drain)
 	eachField(k.run, nil, nil)
 	values := load64(k.run, runValues)
 	CMPQ(values, mem(k.run, runWant))
-	JB(LabelRef(later))
+	JB(LabelRef(drain))
 }
 
 // eights processes all groups of eight blocks, at least one, stage by stage. It is for
@@ -335,7 +336,7 @@ func (k *kernel) eights() {
 
 // lastBlocks processes the last one to seven blocks.
 func (k *kernel) lastBlocks() {
-	done := label("folded")
+	folded := label("folded")
 	count := load64(k.run, runN)
 	four := GP64()
 	MOVQ(U32(4), four)
@@ -345,10 +346,10 @@ func (k *kernel) lastBlocks() {
 	k.quadOfStack(0)
 	count = load64(k.run, runN)
 	SUBQ(U8(4), count)
-	JLE(LabelRef(done))
+	JLE(LabelRef(folded))
 	k.gather(count, false)
 	k.quadOfStack(1)
-	Label(done)
+	Label(folded)
 
 	z := k.fields()
 	// The mask has a one for each remaining block.

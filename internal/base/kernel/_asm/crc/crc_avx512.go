@@ -39,13 +39,13 @@ func crcFold(name string, msb bool) *algorithm {
 			for _, off := range []int{crcInverse, crcPoly, crcTop} {
 				z := ZMM()
 				VPBROADCASTQ(mem(consts, off), z)
-				k.own = append(k.own, z)
+				k.constants = append(k.constants, z)
 			}
 			if msb {
 				r, z := GP64(), ZMM()
 				MOVQ(U64(bitReverse), r)
 				VPBROADCASTQ(r, z)
-				k.own = append(k.own, z)
+				k.constants = append(k.constants, z)
 			}
 		},
 		factors: 1,
@@ -60,7 +60,7 @@ func crcFold(name string, msb bool) *algorithm {
 				for v, constant := range constants {
 					d, even, odd := load(v, i), ZMM(), ZMM()
 					if msb {
-						VGF2P8AFFINEQB(U8(0), k.own[reverse], d, d)
+						VGF2P8AFFINEQB(U8(0), k.constants[reverse], d, d)
 					}
 					VPCLMULQDQ(U8(0x00), constant, d, even)
 					VPCLMULQDQ(U8(0x11), constant, d, odd)
@@ -69,14 +69,14 @@ func crcFold(name string, msb bool) *algorithm {
 				}
 			}
 		},
-		// Shuffles have one port, which the multiplications occupy; masked moves
-		// have two. The halves that keep their place are therefore moved under a
-		// mask, and only the others are shuffled.
+		// Shuffles can use only the port that the multiplications occupy, masked
+		// moves one of two ports. So swapAdd moves the lanes that keep their place
+		// under a mask, and shuffles only the others.
 		quad: func(sum func(b, v int) Op, keep func(v int, z VecVirtual)) {
 			upper, odd := mask(0xF0), mask(0xCC)
 			swapAdd := func(x, y Op, take Register, swap uint8) VecVirtual {
-				// Lanes that keep their place: those of x outside of the
-				// mask, those of y inside.
+				// stays has the lanes that keep their place: those of x outside
+				// of the mask take, and those of y inside. moves has the others.
 				stays, moves := ZMM(), ZMM()
 				VMOVDQA64(x, stays)
 				pause()
@@ -104,13 +104,13 @@ func crcFold(name string, msb bool) *algorithm {
 				s, q, qp, qtop := ZMM(), ZMM(), ZMM(), ZMM()
 				VMOVDQA64(four[h], s)
 				pause()
-				VPCLMULQDQ(U8(0x00), k.own[inverse], s, q)
+				VPCLMULQDQ(U8(0x00), k.constants[inverse], s, q)
 				pause()
-				VPCLMULQDQ(U8(0x00), k.own[poly], q, qp)
+				VPCLMULQDQ(U8(0x00), k.constants[poly], q, qp)
 				pause()
 				VPSLLDQ(U8(8), q, qtop)
 				pause()
-				VPANDQ(k.own[top], qtop, qtop)
+				VPANDQ(k.constants[top], qtop, qtop)
 				pause()
 				VPTERNLOGQ(U8(xor3), qp, qtop, s)
 				pause()
@@ -127,7 +127,7 @@ func crcFold(name string, msb bool) *algorithm {
 				pause()
 			}
 			if msb {
-				VGF2P8AFFINEQB(U8(0), k.own[reverse], z, z)
+				VGF2P8AFFINEQB(U8(0), k.constants[reverse], z, z)
 				pause()
 			}
 			return z
@@ -140,7 +140,7 @@ func crcFold(name string, msb bool) *algorithm {
 	}
 	if msb {
 		a.unit = 4
-		a.bits = func(k *kernel, z VecVirtual) { VGF2P8AFFINEQB(U8(0), k.own[reverse], z, z) }
+		a.reverseBits = func(k *kernel, z VecVirtual) { VGF2P8AFFINEQB(U8(0), k.constants[reverse], z, z) }
 	}
 	return a
 }

@@ -27,7 +27,7 @@ func csum() *algorithm {
 				r, z := GP64(), ZMM()
 				MOVL(U32(mask), r.As32())
 				VPBROADCASTQ(r, z)
-				k.own = append(k.own, z)
+				k.constants = append(k.constants, z)
 			}
 		},
 		fold: func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
@@ -76,11 +76,11 @@ func csum() *algorithm {
 				VPADDQ(t, s, s)
 				pause()
 			}
-			fold(32, k.own[low32])
-			fold(16, k.own[low16])
-			fold(16, k.own[low16])
-			fold(16, k.own[low16])
-			VPANDNQ(k.own[low16], s, s)
+			fold(32, k.constants[low32])
+			fold(16, k.constants[low16])
+			fold(16, k.constants[low16])
+			fold(16, k.constants[low16])
+			VPANDNQ(k.constants[low16], s, s)
 			pause()
 			return s
 		},

@@ -11,17 +11,17 @@ import (
 // step is the number of bytes of a block that one iteration of the unrolled loop folds.
 const step = 512
 
-// group is one or more blocks that are folded side by side.
+// group describes n blocks that are folded side by side.
 type group struct {
 	n        int
 	src, dst *rows
 	table    Register       // constants for the position of src
-	plane    int            // affine maps: distance in the table between the maps to each byte
+	plane    int            // affine maps: distance in the table between the matrices of two planes
 	sums     [][]VecVirtual // [block][vector]
 }
 
-// foldGroup folds as many blocks as sums has room for, and moves the run's src and dst
-// past them. Other code, if not nil, is interleaved with the first step.
+// foldGroup folds the next len(sums) blocks, and moves the run's src and dst past them. The code
+// that other generates, if it is not nil, is interleaved with the first step.
 func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	a := k.alg
 	n := len(sums)
@@ -234,15 +234,15 @@ func weave(main, other func()) {
 		pause = func() {}
 	})
 	defer stop()
-	more := true
+	pending := true // other has instructions left
 	insertPoint = func() {
-		for i := 0; more && i < perPoint; i++ {
-			_, more = next()
+		for i := 0; pending && i < perPoint; i++ {
+			_, pending = next()
 		}
 	}
 	main()
 	insertPoint = func() {}
-	for more {
-		_, more = next()
+	for pending {
+		_, pending = next()
 	}
 }

@@ -31,19 +31,19 @@ import (
 // vector and used as the initial sum, which is right for distance 0. The phase is
 // therefore counted in the algorithm's unit of 8 or 4 bytes.
 //
-// The kernels also read bytes around the block, but only in its lines; those lanes are
-// not used.
+// The kernels also read the bytes around the block in its first and last line, but do not use
+// them.
 //
-// Four blocks side by side must have the same phase, to share the constants. They are
-// eight blocks apart, or sixteen with units of 4 bytes: the stride is a multiple of the
-// unit, so that many strides are a whole number of lines. Blocks are therefore processed
-// in rounds of 32 or 64, the former in the order
+// Four blocks that are folded side by side must have the same phase, to share the constants. The
+// stride of the blocks is a multiple of the unit, so eight strides (sixteen with units of 4 bytes)
+// are a whole number of lines, and blocks at that distance have the same phase. Blocks are
+// therefore processed in rounds of 32, or 64 with units of 4 bytes. The order in a round of 32 is
 //
 //	0 8 16 24   1 9 17 25   2 10 18 26   ...   7 15 23 31
 //
 // and the fields of a round are brought into order at its end.
 
-// lineBlock is the size of the blocks for which these kernels are.
+// lineBlock is the size of the blocks that these kernels process.
 const lineBlock = 512
 
 // phases returns the number of phases, which is also the distance between blocks of the
@@ -70,8 +70,8 @@ func (a *algorithm) lineRecord() (constants, size int) {
 	return constants, constants + a.factors*lineBlock
 }
 
-// foldLines folds the next four blocks of one phase and advances the run's src to the
-// next block. Other code, if not nil, is interleaved.
+// foldLines folds the next four blocks of one phase, and advances the run's src by one block. The code
+// that other generates, if it is not nil, is interleaved.
 func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 	a := k.alg
 	at, phase, tail := load64(k.run, runSrc), GP64(), GP64()
@@ -102,8 +102,8 @@ func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 		for _, s := range block {
 			if a.unit == 4 {
 				VMOVD(blocks.mem(i, lineBlock-4), s.AsX())
-				if a.bits != nil {
-					a.bits(k, s)
+				if a.reverseBits != nil {
+					a.reverseBits(k, s)
 				}
 				VPSLLVQ(mem(table, halfShift), s, s)
 			} else {
@@ -136,8 +136,9 @@ func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 func (k *kernel) rounds() {
 	a := k.alg
 	fold, quad := k.halves(k.foldLines)
-	// The fields of two groups of four are computed while the next group is folded.
-	// The first time there are none, and the result is overwritten.
+	// The fields of two groups of four blocks are computed while the next group is folded. While
+	// the first group of a run is folded there are no such groups: the result is not valid, and is
+	// overwritten.
 	fields := func() {
 		quad(1)
 		z := a.fields(k, k.quadSums(), false)
@@ -147,28 +148,28 @@ func (k *kernel) rounds() {
 		pause()
 	}
 
-	next, more := label("pair"), label("more")
+	nextPair, sameRound := label("pair"), label("more")
 	results := a.phases() / 2 * 64
 	MOVQ(U32(results-64), mem(k.run, runCount))
-	Label(next)
+	Label(nextPair)
 	fold(0, fields)
 	count := load64(k.run, runCount)
 	ADDQ(U8(64), count)
 	CMPQ(count, U32(results))
-	JNE(LabelRef(more))
+	JNE(LabelRef(sameRound))
 	// At the start of a round, finish the previous one, if any.
 	MOVQ(U32(0), count)
 	CMPQ(mem(k.run, runGroups), U8(0))
-	JE(LabelRef(more))
+	JE(LabelRef(sameRound))
 	k.endRound()
 	XORQ(count, count)
-	Label(more)
+	Label(sameRound)
 	MOVQ(count, mem(k.run, runCount))
 	MOVQ(U32(1), mem(k.run, runGroups))
 	fold(1, func() { quad(0) })
-	// Store or compare eight fields of the previous round after each pair of groups;
-	// there are as many pairs as eights of fields. All at once, they would wait in
-	// the scheduler for their values.
+	// Store or compare eight fields of the previous round after each pair of groups of four.
+	// A round has as many pairs as vectors of eight fields. If all were stored at the end of the
+	// round, the stores would wait in the scheduler for their values.
 	none := label("none")
 	values := load64(k.run, runValues)
 	CMPQ(values, mem(k.run, runWant))
@@ -176,7 +177,7 @@ func (k *kernel) rounds() {
 	eachField(k.run, nil, nil)
 	Label(none)
 	CMPQ(mem(k.run, runCount), U32(results-64))
-	JNE(LabelRef(next))
+	JNE(LabelRef(nextPair))
 	// src has advanced by a quarter of the round's blocks; skip the others.
 	stride, src := load64(k.run, runSrcStride), load64(k.run, runSrc)
 	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride)
@@ -185,15 +186,16 @@ func (k *kernel) rounds() {
 	MOVQ(src, mem(k.run, runSrc))
 	SUBQ(U8(a.roundBlocks()), mem(k.run, runN))
 	CMPQ(mem(k.run, runN), U8(a.roundBlocks()))
-	JGE(LabelRef(next))
+	JGE(LabelRef(nextPair))
 	fields()
 	k.endRound()
-	later := label("later")
-	Label(later)
+	// Store or compare the fields that are left.
+	drain := label("later")
+	Label(drain)
 	eachField(k.run, nil, nil)
 	values = load64(k.run, runValues)
 	CMPQ(values, mem(k.run, runWant))
-	JB(LabelRef(later))
+	JB(LabelRef(drain))
 }
 
 // endRound brings the fields of a round into order.

@@ -9,9 +9,9 @@ import (
 // Long blocks by whole cache lines
 //
 // Long blocks are read by cache lines as blocks of 512 bytes are (see lines_avx512.go),
-// but one after the other, because a run has too few of them for four of the same phase.
-// Constants can then not be shared, and loading one for each vector would cost more than
-// the arithmetic. Instead a block is folded from front to back with constants that stay
+// but one after the other, because a run has too few of them to find four of the same
+// phase. So blocks cannot share constants, and loading one for each vector would cost more
+// than the arithmetic. Instead a block is folded from front to back with constants that stay
 // in registers: the sum of eight lines is moved forward by eight lines, and the next
 // eight lines are added. The last eight lines are reduced to three in the same way. Only
 // these are multiplied by the constants for the distance from the block's end. The parts
@@ -33,18 +33,18 @@ const (
 	pairDistance = foldLines / 2
 )
 
-// multiplied reports whether one of eight lines is folded by multiplication.
+// multiplied reports whether line number line of the eight is folded by multiplication.
 func multiplied(line int) bool { return line%pairDistance == pairDistance-1 }
 
 // t10LongLines generates T10-DIF for blocks of a multiple of 512 bytes, at least 1024.
 func t10LongLines() *algorithm {
-	// Constants of folding, in own.
+	// Indexes in kernel.constants of the constants for folding.
 	const (
 		far       = 0  // four maps over eight lines
 		near      = 4  // four maps over one line
 		power     = 8  // factor for multiplication, over eight lines
 		nearPower = 9  // factor over four lines
-		turn      = 10 // byte order for multiplication, and back
+		reverse   = 10 // byte shuffle from the order of the data to that for multiplication, and back
 	)
 	a := t10()
 	a.name = "t10Long"
@@ -54,37 +54,37 @@ func t10LongLines() *algorithm {
 		for i := range 8 {
 			z := ZMM()
 			VPBROADCASTQ(mem(consts, t10Fold+8*i), z)
-			k.own = append(k.own, z)
+			k.constants = append(k.constants, z)
 		}
 		for i := range 2 {
 			z := ZMM()
 			VBROADCASTI64X2(mem(consts, t10FoldPower+16*i), z)
-			k.own = append(k.own, z)
+			k.constants = append(k.constants, z)
 		}
 		z := ZMM()
 		VMOVDQU64(reversal(), z)
-		k.own = append(k.own, z)
+		k.constants = append(k.constants, z)
 	}
-	turned := func(k *kernel, line Mem) VecVirtual {
+	loadReversed := func(k *kernel, line Mem) VecVirtual {
 		z := ZMM()
 		VMOVDQA64(line, z)
-		VPSHUFB(k.own[turn], z, z)
+		VPSHUFB(k.constants[reverse], z, z)
 		return z
 	}
-	// multiply multiplies a line and adds another one.
-	multiply := func(k *kernel, by int, z VecVirtual, add Op) {
+	// multiply multiplies line z by the constant with index factor, and adds another line.
+	multiply := func(k *kernel, factor int, z VecVirtual, add Op) {
 		low := ZMM()
-		VPCLMULQDQ(U8(0x00), k.own[by], z, low)
-		VPCLMULQDQ(U8(0x11), k.own[by], z, z)
+		VPCLMULQDQ(U8(0x00), k.constants[factor], z, low)
+		VPCLMULQDQ(U8(0x11), k.constants[factor], z, z)
 		VPTERNLOGQ(U8(xor3), add, low, z)
 	}
-	// fold applies four maps to the lines of a pair and adds two others.
+	// fold applies the four maps from index maps on to x and y, the lines of a pair, and adds another pair.
 	fold := func(k *kernel, maps int, x, y VecVirtual, addX, addY Op) {
 		first, second := ZMM(), ZMM()
-		VGF2P8AFFINEQB(U8(0), k.own[maps], x, first)
-		VGF2P8AFFINEQB(U8(0), k.own[maps+1], x, second)
-		VGF2P8AFFINEQB(U8(0), k.own[maps+2], y, x)
-		VGF2P8AFFINEQB(U8(0), k.own[maps+3], y, y)
+		VGF2P8AFFINEQB(U8(0), k.constants[maps], x, first)
+		VGF2P8AFFINEQB(U8(0), k.constants[maps+1], x, second)
+		VGF2P8AFFINEQB(U8(0), k.constants[maps+2], y, x)
+		VGF2P8AFFINEQB(U8(0), k.constants[maps+3], y, y)
 		VPTERNLOGQ(U8(xor3), addX, first, x)
 		VPTERNLOGQ(U8(xor3), addY, second, y)
 	}
@@ -114,7 +114,7 @@ func t10LongLines() *algorithm {
 				sum[i] = ZMM()
 				VMOVDQU64_Z(mem(at, 0), head, sum[i])
 			case multiplied(i):
-				sum[i] = turned(k, mem(at, 64*i))
+				sum[i] = loadReversed(k, mem(at, 64*i))
 			default:
 				sum[i] = ZMM()
 				VMOVDQA64(mem(at, 64*i), sum[i])
@@ -125,7 +125,7 @@ func t10LongLines() *algorithm {
 		ADDQ(U32(64*foldLines), at)
 		for _, i := range []int{0, 3, 1, 7, 2} {
 			if multiplied(i) {
-				multiply(k, power, sum[i], turned(k, mem(at, 64*i)))
+				multiply(k, power, sum[i], loadReversed(k, mem(at, 64*i)))
 				continue
 			}
 			j := i + pairDistance
@@ -139,16 +139,16 @@ func t10LongLines() *algorithm {
 		fold(k, near, sum[0], sum[4], sum[1], sum[5])
 		fold(k, near, sum[0], sum[4], sum[2], sum[6])
 		multiply(k, nearPower, sum[3], sum[7])
-		VPSHUFB(k.own[turn], sum[3], sum[3])
+		VPSHUFB(k.constants[reverse], sum[3], sum[3])
 		last := ZMM()
 		VMOVDQU64_Z(mem(end, 0), tail, last)
-		left := []struct {
+		remaining := []struct {
 			sum    VecVirtual
 			before int // number of lines before the last
 		}{{sum[0], 6}, {sum[4], 2}, {sum[3], 1}, {last, 0}}
 		for half, off := range []int{0, planeTable} {
 			var products [4]VecVirtual
-			for i, l := range left {
+			for i, l := range remaining {
 				z := ZMM()
 				VMOVDQU64(mem(table, off-64*l.before), z)
 				VGF2P8AFFINEQB(U8(0), z, l.sum, z)

@@ -128,13 +128,13 @@ func byMaps(name string, planes int) *algorithm {
 				pause()
 			}
 		}
-		// Transpose them, so that a lane holds one position of eight blocks.
-		turn := ZMM()
-		VMOVDQU64(transposition(), turn)
+		// Transpose the words, so that a lane holds the bytes of eight blocks at one position.
+		order := ZMM()
+		VMOVDQU64(transposition(), order)
 		pause()
-		VPERMB(low, turn, low)
+		VPERMB(low, order, low)
 		pause()
-		VPERMB(high, turn, high)
+		VPERMB(high, order, high)
 		pause()
 		if a.spillsSums {
 			VMOVDQA64(low, four[0])

@@ -44,7 +44,7 @@ func t10Long() *algorithm {
 		tags(k)
 		swap := ZMM()
 		VMOVDQU64(byteSwap(), swap)
-		k.own = append(k.own, swap)
+		k.constants = append(k.constants, swap)
 	}
 	a.fold = func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
 		if disp != step-128 {
@@ -56,7 +56,7 @@ func t10Long() *algorithm {
 			VMOVDQU64(mem(g.table, powerTable+disp+64*v), constant)
 			for i := range g.n {
 				d, even, odd := load(v, i), ZMM(), ZMM()
-				VPSHUFB(k.own[0], d, d)
+				VPSHUFB(k.constants[0], d, d)
 				VPCLMULQDQ(U8(0x00), constant, d, even)
 				VPCLMULQDQ(U8(0x11), constant, d, odd)
 				VPTERNLOGQ(U8(xor3), even, odd, g.sums[i][2])

@@ -50,9 +50,9 @@ func main() {
 // and, when copying, the destination.
 var p, n, k, dst = RSI, RCX, RDX, RDI
 
-// begin opens a function that folds a message, and loads its parameters. The message has at
-// least least bytes, and the table of constants has words words. plain is the name of the
-// function that only folds.
+// begin opens a function that folds a message, and loads its parameters. least is the smallest
+// length of the message, and words the length of the table of constants. plain is the name of the
+// function that does not copy.
 func begin(name, plain string, copying, maps bool, words, least int) {
 	args := fmt.Sprintf("p *byte, n uint64, register uint32, k *[%d]uint64", words)
 	if maps {
@@ -81,7 +81,7 @@ func begin(name, plain string, copying, maps bool, words, least int) {
 //
 // When copying, each loaded register is stored before the folding changes it.
 //
-// With maps, most of the message is folded in another way before: see maps.go.
+// With maps, most of the message is folded by affine maps before that: see maps.go.
 func fold(copying, maps bool) {
 	name, plain, least := "fold", "fold", 256
 	if copying {
@@ -104,8 +104,8 @@ func fold(copying, maps bool) {
 			PREFETCHT0(Mem{Base: dst, Disp: disp + aheadDst})
 		}
 	}
-	// next folds the next bytes into acc. t receives the other half of the product.
-	// width is the size of the registers.
+	// next adds the next bytes of the message and t to acc: acc and t are the two halves of a
+	// product. width is the size of the registers in bytes.
 	next := func(disp, width int, t, acc, data VecPhysical) {
 		if !copying {
 			VPTERNLOGQ(U8(xor3), Mem{Base: p, Disp: disp}, t, acc)
