@@ -1,5 +1,5 @@
 // Package sectors reads and writes sectors that have bytes beside their data which nobody checks: those of drives with
-// 520, 524 or 528 bytes for 512 of data, for example. The bytes are left out when sectors are read, and are zeros when
+// 520, 522, 524 or 528 bytes for 512 of data, for example. The bytes are left out when sectors are read, and are zeros when
 // they are written.
 package sectors
 
