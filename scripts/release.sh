@@ -2,8 +2,9 @@
 # usage: release.sh [--check]
 # Builds a release in dist/: static binaries for Linux, .deb and .rpm, archives for macOS and Windows
 # (the file commands), a bill of materials for each binary (CycloneDX), and SHA256SUMS. VERSION is
-# its version, such as v0.1.0; the default is that of scripts/version.sh. The files depend on the commit, the
-# version, and the versions of Debian's C compilers (gcc, gcc-aarch64-linux-gnu) only: --check builds them a second time in another folder and compares. TARGETS chooses
+# its version, such as v0.1.0; the default is that of scripts/version.sh. The files depend on the commit, the version,
+# and the versions of Debian's C compilers (gcc, gcc-aarch64-linux-gnu) only: --check builds them a second time in
+# another folder and compares. TARGETS chooses
 # systems, such as "linux/amd64 windows/amd64".
 set -euo pipefail
 cd "$(dirname "$0")/.."

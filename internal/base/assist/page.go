@@ -84,8 +84,11 @@ func Open(file *os.File) (*Page, error) {
 // File returns a descriptor of this process's page, for reading.
 func (p *Page) File() *os.File { return p.file }
 
-// Close unmaps the page. No other method may be called afterwards.
+// Close unmaps the page. No other method may be called afterwards. The page may be nil.
 func (p *Page) Close() {
+	if p == nil {
+		return
+	}
 	unix.Munmap(p.memory)
 	if p.file != nil {
 		p.file.Close()

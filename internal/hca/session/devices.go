@@ -303,6 +303,7 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 		}
 		if err := shared.Meet(page); err != nil {
 			shared.Close()
+			page.Close()
 			return none, err
 		}
 	}
@@ -327,6 +328,7 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 	d, err := uverbs.Open(cfg, hw)
 	if err != nil {
 		conn.Close()
+		page.Close()
 		return none, err
 	}
 	s, c, err := openService(d)

@@ -134,9 +134,7 @@ func (d *Device) Close() error {
 	<-d.timeEnded
 	d.pump.Close()
 	err := d.adapter.Close()
-	if d.helpers != nil {
-		d.helpers.Close()
-	}
+	d.helpers.Close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.left != nil {
