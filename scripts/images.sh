@@ -14,7 +14,6 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 CGO_ENABLED=0 GOFLAGS= go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X 'main.release=$release'" -o "$work/softmkey" ./cmd/softmkey
 chmod 755 "$work/softmkey"
-scripts/library.sh "$work" "$(go env GOARCH)"
 
 # image NAME builds an image from the Containerfile on standard input. The image does not depend
 # on the time of the build.
@@ -35,6 +34,7 @@ for name; do
 	softmkey-debian)
 		mmdebstrap --quiet --variant=apt --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
 			--include=ibverbs-providers,ibverbs-utils,rdmacm-utils,perftest bookworm "$work/root.tar"
+		scripts/library.sh "$work" "$(go env GOARCH)"
 		image softmkey-debian <<-END
 			FROM scratch
 			ADD root.tar /

@@ -63,7 +63,8 @@ func TestRunAssist(t *testing.T) {
 	}
 }
 
-// What the user loads comes before the library, and stays without it.
+// The libraries of the user's LD_PRELOAD come before libsoftmkey-run.so, and are loaded with --no-assist, too. His
+// ASAN_OPTIONS stay.
 func TestRunPreload(t *testing.T) {
 	needAssist(t)
 	t.Setenv("LD_PRELOAD", "/nonexistent/first.so")

@@ -95,18 +95,12 @@ func (p *Page) Close() {
 	}
 }
 
-func (p *Page) word(cpu int) *atomic.Uint32 {
-	return (*atomic.Uint32)(unsafe.Pointer(&p.memory[line*(cpu+1)]))
-}
-
 // Kick wakes the helper of a processor, which should be the caller's, if the helper sleeps. It does not block.
 func (p *Page) Kick(cpu int) {
 	if cpu >= Processors || p.polls().Load() != 0 {
 		return
 	}
-	if w := p.word(cpu); w.Load() == dozing {
-		futex(w, wake, 1, nil)
-	}
+	p.Line(cpu).wake()
 }
 
 // A Polling is why the device's own thread polls, so that nobody needs to wake helpers.
@@ -121,7 +115,7 @@ const (
 // Poll says whether the device's own thread polls.
 func (p *Page) Poll(why Polling) { p.polls().Store(uint32(why)) }
 
-// Polling returns what the last call of Poll has said.
+// Polling returns why the device's own thread polls, as its process has said by Poll.
 func (p *Page) Polling() Polling { return Polling(p.polls().Load()) }
 
 // polls is a word of the first line, which belongs to no processor.
@@ -135,27 +129,35 @@ func (p *Page) Streams() (program, peer Line) {
 
 // TellStream wakes the thread of streams of packets.
 func (p *Page) TellStream() {
-	if _, l := p.Streams(); l.w.Load() == dozing {
-		futex(l.w, wake, 1, nil)
-	}
+	_, peer := p.Streams()
+	peer.wake()
 }
 
 // Line is a helper's line of its page.
 type Line struct{ w *atomic.Uint32 }
 
-// Line returns the line of a processor of this process's page. cpu is less than Processors.
-func (p *Page) Line(cpu int) Line { return Line{p.word(cpu)} }
+// wake wakes the helper if it dozes.
+func (l Line) wake() {
+	if l.w.Load() == dozing {
+		futex(l.w, wake, 1, nil)
+	}
+}
+
+// Line returns the line of a processor. cpu is less than Processors.
+func (p *Page) Line(cpu int) Line {
+	return Line{(*atomic.Uint32)(unsafe.Pointer(&p.memory[line*(cpu+1)]))}
+}
 
 // Doze announces that the helper is going to sleep. It looks for work once more before it calls Wait.
 func (l Line) Doze() { l.w.Store(dozing) }
 
-// Off tells others not to wake the helper any more, and wakes it.
+// Off switches the line off, so that nobody wakes its helper any more, and ends the helper's Wait.
 func (l Line) Off() {
 	l.w.Store(off)
 	futex(l.w, wake, 1, nil)
 }
 
-// Pause is Off for a time, for which it sleeps.
+// Pause switches the line off and sleeps for d, in which nobody wakes the helper.
 func (l Line) Pause(d time.Duration) {
 	l.w.Store(off)
 	ts := unix.NsecToTimespec(int64(d))

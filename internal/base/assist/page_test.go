@@ -31,7 +31,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	defer other.Close()
 	p.Line(3).Doze()
-	if v := other.word(3).Load(); v != dozing {
+	if v := other.Line(3).w.Load(); v != dozing {
 		t.Errorf("the line is %d for others, want %d", v, dozing)
 	}
 	fd := int(p.File().Fd())

@@ -44,7 +44,6 @@ type helpers struct {
 	unhelped time.Duration                // how long the thread polls after mostMissed of them
 	until    time.Time                    // until when the own thread polls, and nobody wakes helpers
 	why      assist.Polling               // the own thread polls until then
-	polls    assist.Polling               // what the page says
 }
 
 const (
@@ -52,9 +51,9 @@ const (
 	// Longer: a program that stops using the library's calls waits for naps for longer. Not measured.
 	attended = 2 * time.Millisecond
 	watchNap = time.Millisecond
-	// mostWork is how long a helper works in a row. It runs with the device's priority on the processor of
-	// a program, which spins there and cannot be preempted in its turn. Longer: programs wait. Shorter: the
-	// own thread takes over although a long message would soon be done. Not measured.
+	// mostWork is how long a helper works in a row. It has the device's priority, so that the program whose
+	// processor it uses waits meanwhile. Longer: programs wait for longer. Shorter: the own thread takes over
+	// although a long message would soon be done. Not measured.
 	mostWork = 100 * time.Microsecond
 	// mostMissed naps in a row that found doorbells which nobody had announced are a program that rings without
 	// the library. The own thread then polls for unhelped, and twice as long each time up to longUnhelped as long as
@@ -66,7 +65,9 @@ const (
 	// observeEvery is the time between two looks for a processor with room. Longer: the own thread begins to
 	// poll later. Shorter: ticks of 10 ms do not tell how idle a processor was. Not measured.
 	observeEvery = 100 * time.Millisecond
-	// streaming is how long the own thread polls when it was told of a stream, which happens every 5 ms.
+	// streaming is how long the own thread polls after it was told of a stream. Programs and other devices tell it
+	// again every 5 ms as long as the stream goes on. Longer: requests one at a time that follow a stream wait for
+	// naps for longer. Shorter: a stream whose reminder is late falls back to the helpers. Not measured.
 	streaming = 2 * checkEvery
 	// wideStream is how many bytes that helpers move between two checks make the own thread poll. It goes on while the
 	// device moves a stream. Fewer: requests of a few KiB, one at a time, are taken from the helpers.
@@ -112,8 +113,8 @@ func (t *turn) give() bool {
 	return false
 }
 
-// free gives the turn back, even if somebody has asked for it.
-func (t *turn) free() { t.state.Store(free) }
+// leave gives the turn back in any case, and reports whether somebody has asked for it.
+func (t *turn) leave() (asked bool) { return t.state.Swap(free) == again }
 
 func newHelpers(l *loop, page *assist.Page) *helpers {
 	return &helpers{page: page, loop: l, began: time.Now(), unhelped: unhelped}
@@ -249,7 +250,7 @@ func (h *helpers) work(cpu int) (took, worked bool) {
 			if now := threadTime(); ran == 0 {
 				ran = now
 			} else if now-ran > mostWork {
-				h.turn.free() // the own thread looks now
+				h.turn.leave() // the own thread looks now
 				h.over(assist.Beside)
 				h.loop.kick(cpu)
 				return true, true
@@ -275,15 +276,16 @@ func threadTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// serve reports whether helpers do the device's work, so that its own thread has only to look after them. The
-// thread calls it before each look. The look that follows the one at which it stops to poll finds what nobody
-// has announced meanwhile.
+// serve decides whether helpers do the device's work, so that its own thread has only to attend, or whether the own
+// thread polls. The own thread calls it before each look. When the thread stops polling, serve returns false once
+// more: programs woke nobody until then, and the look that follows finds their last doorbells.
 func (h *helpers) serve(t *thread, now time.Time) bool {
 	if h.stream.Load() != 0 {
 		h.why = max(h.why, assist.Polling(h.stream.Swap(0)))
 		h.until = now.Add(streaming)
 	}
-	if h.polls != assist.No {
+	had := h.page.Polling()
+	if had != assist.No {
 		if t.moving && now.Sub(t.checked) < 2*checkEvery {
 			h.until = now.Add(2 * checkEvery)
 		}
@@ -295,8 +297,7 @@ func (h *helpers) serve(t *thread, now time.Time) bool {
 	} else {
 		h.why = assist.No
 	}
-	if polls != h.polls {
-		h.polls = polls
+	if polls != had {
 		h.page.Poll(polls)
 		return false
 	}
@@ -305,10 +306,8 @@ func (h *helpers) serve(t *thread, now time.Time) bool {
 
 // listen makes programs wake helpers again. The own thread calls it before it sleeps; a look follows.
 func (h *helpers) listen() {
-	if h.polls != assist.No {
-		h.polls, h.why, h.until = assist.No, assist.No, time.Time{}
-		h.page.Poll(assist.No)
-	}
+	h.why, h.until = assist.No, time.Time{}
+	h.page.Poll(assist.No)
 }
 
 // observe makes the own thread poll while there is room for it: a processor without a program of the device, of
@@ -357,8 +356,8 @@ func idleTimes() (idle [assist.Processors + 1]int64) {
 	return idle
 }
 
-// attend is what the own thread does while helpers do the work: a nap and a look. If a processor is free of the
-// device's programs, the thread polls there, which is faster than a helper on theirs.
+// attend is what the device's own thread does while helpers do the work: it naps, looks once, and decides whether it
+// polls from now on: beside the programs (observe), for a stream, or for a program without the library.
 func (h *helpers) attend(t *thread) {
 	l := h.loop
 	ts := unix.NsecToTimespec(int64(watchNap))

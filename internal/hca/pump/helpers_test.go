@@ -91,7 +91,7 @@ func TestHelpers(t *testing.T) {
 	wg.Wait()
 }
 
-// Helpers end with their pump, asleep or not, and give back what they took from the Go scheduler.
+// Helpers end when their pump is closed, whether they sleep or not, and GOMAXPROCS is what it was before.
 func TestHelpersEnd(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	for _, idle := range []time.Duration{0, time.Millisecond, 2 * busyWait} {

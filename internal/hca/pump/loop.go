@@ -266,9 +266,8 @@ func (l *loop) look() (worked, busy bool, looksOfAll int) {
 		return false, true, 1
 	}
 	worked, busy, looksOfAll = l.lookInTurn()
-	if !l.helpers.turn.give() {
-		l.helpers.turn.free()
-		worked = true // somebody has asked for a look: the next one is his
+	if l.helpers.turn.leave() {
+		worked = true // a helper has asked for a look, so the caller comes again
 	}
 	return worked, busy, looksOfAll
 }
@@ -318,8 +317,7 @@ func (l *loop) lookAtAll() (worked, busy bool) {
 			return true, true
 		}
 		defer func() {
-			if !h.turn.give() {
-				h.turn.free()
+			if h.turn.leave() {
 				worked = true
 			}
 		}()
