@@ -371,7 +371,7 @@ func (t *thread) updateTimes() bool {
 	return ok
 }
 
-// schedstat returns what parseSchedstat finds in the thread's own schedstat.
+// schedstat reads how long the thread has run, and its run delay, from its file in /proc. ok: the file could be read.
 func (t *thread) schedstat() (ran time.Duration, d runDelay, ok bool) {
 	var b [96]byte
 	n, err := t.stat.ReadAt(b[:], 0)
