@@ -1,7 +1,6 @@
 package mkeytest
 
 import (
-	"fmt"
 	"math/rand/v2"
 
 	"github.com/softmkey/softmkey/sig"
@@ -14,41 +13,6 @@ func Flip(r *rand.Rand, b []byte, count int) {
 			b[r.IntN(len(b))] ^= 1 << r.IntN(8)
 		}
 	}
-}
-
-// Part is a part of a block and its field.
-type Part uint8
-
-// Parts of a block for fault injection.
-const (
-	Data   Part = iota // the block, which causes a bad guard
-	Guard              // the guard of a T10-DIF, or a CRC
-	AppTag             // T10-DIF only
-	RefTag             // T10-DIF only
-)
-
-// Inject flips one random bit in a part of the block with a number, in a stream with
-// signature f. It returns the error that a check of the stream should report, computed
-// from the definitions. It panics if the stream does not have the block or f does not
-// have the part.
-func Inject(r *rand.Rand, f *sig.Format, stream []byte, number uint64, part Part) sig.Error {
-	size := f.Block()
-	from, to := 0, size
-	switch {
-	case part == Data:
-	case f.Type != sig.T10DIF && part == Guard:
-		from, to = size, f.Stride()
-	case f.Type != sig.T10DIF:
-		panic(fmt.Sprintf("mkeytest: %v has no part %d", f.Type, part))
-	case part == Guard:
-		from, to = size, size+2
-	case part == AppTag:
-		from, to = size+2, size+4
-	default:
-		from, to = size+4, size+8
-	}
-	start := int(number) * f.Stride()
-	return FlipBit(f, stream, start+from+r.IntN(to-from), r.IntN(8))
 }
 
 // FlipBit flips one bit, 0 to 7, of the byte at pos in a correct stream with signature f.

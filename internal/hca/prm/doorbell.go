@@ -41,10 +41,7 @@ func (a Arm) Word() uint32 {
 	return w
 }
 
-// Uint16 and the others decode numbers of queues and doorbell records.
-func Uint16(b []byte) uint16 { return be.Uint16(b) }
-
-// Uint32 decodes 4 bytes.
+// Uint32 decodes 4 bytes of a queue or a doorbell record.
 func Uint32(b []byte) uint32 { return be.Uint32(b) }
 
 // PutUint32 encodes 4 bytes.

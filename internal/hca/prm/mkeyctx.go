@@ -74,9 +74,6 @@ func (m *MKeyContext) List(in []byte) (list []byte, ok bool) {
 	return in[listAt:][:n], true
 }
 
-// PutMKeyIndex writes the index of a new key to the answer of CREATE_MKEY.
-func PutMKeyIndex(out []byte, index uint32) { SetBits(out, 0x48, 24, uint64(index)) }
-
 // CreatePSV is a CREATE_PSV.
 type CreatePSV struct {
 	Count int

@@ -2,9 +2,6 @@ package prm
 
 const qpcOff = 0x18 * 8
 
-// DrainSigErr returns the field drain_sigerr in the context of INIT2INIT_QP.
-func DrainSigErr(in []byte) bool { return Bits(in, qpcOff+0x25, 1) != 0 }
-
 // States of a QP in its context. They differ from those of the verbs.
 const (
 	QPStateReset     = 0

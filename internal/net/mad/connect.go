@@ -76,9 +76,6 @@ type PathInfo struct {
 // GID returns the GID of an IP address: its IPv6 form.
 func GID(a netip.Addr) [16]byte { return a.As16() }
 
-// Addr returns the IP address of a GID.
-func Addr(gid [16]byte) netip.Addr { return netip.AddrFrom16(gid).Unmap() }
-
 // Attr returns AttrREQ.
 func (*REQ) Attr() Attr { return AttrREQ }
 

@@ -67,9 +67,6 @@ func ParseBTH(b []byte) (h BTH, n int, err error) {
 	return h, BTHLen, nil
 }
 
-// SetAckReq sets the A bit of the BTH at the start of b.
-func SetAckReq(b []byte) { b[8] |= 0x80 }
-
 // bit returns a byte with bit n set if on.
 func bit(on bool, n uint) byte {
 	if on {
