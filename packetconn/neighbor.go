@@ -22,6 +22,10 @@ type Neighbor interface {
 	// for them, but they may have answered when it returns. Kick reports whether there were such packets. Without
 	// Kick the receivers look by themselves, within a millisecond.
 	Kick(cpu int) (told bool)
+
+	// Unaided reports whether packets were passed in memory, since the last call, to a process that Kick cannot tell
+	// of them. That process receives them by threads of its own, which need a processor.
+	Unaided() bool
 }
 
 // AsNeighbor returns the Neighbor that c is or contains.

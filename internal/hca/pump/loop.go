@@ -376,7 +376,7 @@ func (l *loop) packets() bool { return l.port != nil && l.port.Poll() }
 
 func (l *loop) run() {
 	runtime.LockOSThread() // never unlocked: the thread's own settings end with it
-	t := newThread(l.bytes, l.pids)
+	t := newThread(l.bytes, l.pids, func() bool { return l.near != nil && l.near.Unaided() })
 	defer t.close()
 	var w watcher
 	defer w.close()

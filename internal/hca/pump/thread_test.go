@@ -21,7 +21,7 @@ import (
 func TestThread(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread's settings end with it
 	moved := uint64(0)
-	th := newThread(func() uint64 { return moved }, func() []int { return nil })
+	th := newThread(func() uint64 { return moved }, func() []int { return nil }, func() bool { return false })
 	defer th.close()
 	if th.allowed.Count() < 2 {
 		t.Skip("NOT RUN: one processor")
@@ -116,11 +116,11 @@ func TestThread(t *testing.T) {
 }
 
 // TestPlace lets programs spin on one processor, and on each. A thread with one program runs on another
-// processor, and one with two programs on the same processor runs there.
+// processor, and one with two programs on the same processor, or that sends to a process without helpers, runs there.
 func TestPlace(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread's settings end with it
 	var programs []int
-	th := newThread(func() uint64 { return 0 }, func() []int { return programs })
+	th := newThread(func() uint64 { return 0 }, func() []int { return programs }, nil)
 	defer th.close()
 	var cpus []int
 	for cpu := 0; cpu < 1024 && len(cpus) < 2; cpu++ {
@@ -181,6 +181,9 @@ func TestPlace(t *testing.T) {
 	check("one program", cpus[1])
 	on(first, cpus[1])
 	check("it moved", cpus[0])
+	th.shares = true
+	check("it sends to a process without helpers", cpus[1])
+	th.shares = false
 	second := spin(cpus[1])
 	// The thread knows one of two programs on a processor: its run delay shows that there is another one.
 	programs = []int{second}

@@ -57,6 +57,7 @@ type neighbors struct {
 	m       *member
 	page    *assist.Page // of the helpers of this process's device; nil: it has none, and Send wakes those of others
 	due     atomic.Bool  // a ring has packets of which the consumer's helpers were not told
+	unaided atomic.Bool  // a process without helpers has got packets
 	l       *net.UnixListener
 	serving sync.WaitGroup
 
@@ -400,7 +401,12 @@ func (n *neighbors) push(trains []packetconn.Datagrams) (pushed, others int) {
 			n.drop(place{t.Addr, int(qpnOf(t) >> memberShift)}, o)
 			woken = nil
 		case nil:
-			if o.page != nil && !o.due {
+			switch {
+			case o.page == nil:
+				if !n.unaided.Load() {
+					n.unaided.Store(true)
+				}
+			case !o.due:
 				o.due = true
 				n.due.Store(true)
 			}
@@ -440,6 +446,12 @@ func (c *Conn) Approach(to netip.AddrPort, qpn uint32) bool {
 
 // Kick implements packetconn.Neighbor.
 func (c *Conn) Kick(cpu int) (told bool) { return c.m.near != nil && c.m.near.kick(cpu) }
+
+// Unaided implements packetconn.Neighbor.
+func (c *Conn) Unaided() bool {
+	n := c.m.near
+	return n != nil && n.unaided.Load() && n.unaided.Swap(false)
+}
 
 // kick wakes the helpers, on a processor, of the processes whose rings have got packets. It holds no lock
 // meanwhile, because a helper that runs on the caller's processor takes it from the caller.

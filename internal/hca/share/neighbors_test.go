@@ -79,7 +79,8 @@ func flood(c *share.Conn, to netip.AddrPort) {
 
 // TestKick passes packets between two processes' parts that have pages of helpers. Packets in a ring wake the
 // consumer's helper of the processor that Kick names, once; from a producer without a page of its own, Send does
-// it. A producer whose program has a stream of requests tells the consumer. A ring that ends takes its page along.
+// it. A producer whose program has a stream of requests tells the consumer. A packet to a process without a page is
+// reported once. A ring that ends takes its page along.
 func TestKick(t *testing.T) {
 	const cpu = 7
 	var pages [3]*assist.Page
@@ -164,9 +165,22 @@ func TestKick(t *testing.T) {
 	for _, ch := range all {
 		go func() { <-ch; once.Do(func() { close(any) }) }()
 	}
+	if conns[0].Unaided() {
+		t.Error("a process with helpers counts as one without")
+	}
 	until("Send without a page", any, send(conns[2], func() {}))
 	for cpu, ch := range all { // the others
 		until("the end", ch, func() { pages[1].Kick(cpu) })
+	}
+
+	if !conns[0].Approach(at(42), 5) {
+		t.Fatal("there is no ring to the process without a page")
+	}
+	if _, err := conns[0].Send([]packetconn.Datagrams{{Addr: at(42), Buf: datagram(5, 20, 0), Seg: 20}}); err != nil {
+		t.Fatal(err)
+	}
+	if !conns[0].Unaided() || conns[0].Unaided() {
+		t.Error("a packet to a process without helpers must be reported, and once")
 	}
 
 	conns[1].Close()
