@@ -14,4 +14,7 @@
 // Helpers are for requests one at a time. While a device moves a stream, or has a processor without programs, its own
 // thread polls. The first words of the page say so, and nobody wakes helpers then. A program that posts many requests
 // between two looks wakes a thread of the device whose line is there, too: a stream begins.
+//
+// Where other threads want the processors, programs do not spin: they sleep until a word of the page changes, which
+// counts the device's work, or for a fraction of a millisecond. They tell the device by one more line.
 package assist

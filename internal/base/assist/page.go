@@ -4,6 +4,7 @@ package assist
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"sync/atomic"
 	"time"
@@ -125,6 +126,22 @@ func (p *Page) polls() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&
 // it goes on: a stream of requests, by the program, and one of packets, by the device that sends them.
 func (p *Page) Streams() (program, peer Line) {
 	return Line{(*atomic.Uint32)(unsafe.Pointer(&p.memory[4]))}, Line{(*atomic.Uint32)(unsafe.Pointer(&p.memory[8]))}
+}
+
+// Sleepers returns the line of the thread that is woken when threads of programs sleep, and every few milliseconds as
+// long as they do.
+func (p *Page) Sleepers() Line {
+	return Line{(*atomic.Uint32)(unsafe.Pointer(&p.memory[12]))}
+}
+
+// Completed counts the device's work. If there may be threads of programs that sleep until the count changes, it wakes
+// them.
+func (p *Page) Completed(sleepers bool) {
+	w := (*atomic.Uint32)(unsafe.Pointer(&p.memory[16]))
+	w.Add(1)
+	if sleepers {
+		futex(w, wake, math.MaxInt32, nil)
+	}
 }
 
 // TellStream wakes the thread of streams of packets.

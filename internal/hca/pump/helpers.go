@@ -32,6 +32,7 @@ type helpers struct {
 
 	began  time.Time
 	last   atomic.Int64  // time since began when a helper had work last
+	asleep atomic.Int64  // time since began until which threads of programs may sleep: they are to be woken
 	stream atomic.Uint32 // an assist.Polling: why the own thread is to take over; 0: it is not
 
 	// Of the device's own thread:
@@ -69,6 +70,10 @@ const (
 	// again every 5 ms as long as the stream goes on. Longer: requests one at a time that follow a stream wait for
 	// naps for longer. Shorter: a stream whose reminder is late falls back to the helpers. Not measured.
 	streaming = 2 * checkEvery
+	// sleeping is for how long threads of programs are woken after they have said that they sleep, which they repeat
+	// every 5 ms. Longer: system calls that wake nobody. Shorter: the thread that takes what they say waits for a
+	// processor, too, and programs sleep for 0.2 ms meanwhile.
+	sleeping = 200 * time.Millisecond
 	// wideStream is how many bytes that helpers move between two checks make the own thread poll. It goes on while the
 	// device moves a stream. Fewer: requests of a few KiB, one at a time, are taken from the helpers.
 	wideStream = 4 * streamBytes
@@ -139,8 +144,11 @@ func (h *helpers) start() {
 			h.wg.Go(func() { h.run(cpu) })
 		}
 		program, peer := h.page.Streams()
-		h.wg.Go(func() { h.awaitStream(program, assist.Stream) })
-		h.wg.Go(func() { h.awaitStream(peer, assist.Beside) })
+		h.wg.Go(func() { h.await(program, func() { h.over(assist.Stream) }) })
+		h.wg.Go(func() { h.await(peer, func() { h.over(assist.Beside) }) })
+		h.wg.Go(func() {
+			h.await(h.page.Sleepers(), func() { h.asleep.Store(int64(time.Since(h.began) + sleeping)) })
+		})
 	})
 }
 
@@ -153,6 +161,7 @@ func (h *helpers) close() {
 	program, peer := h.page.Streams()
 	program.Off()
 	peer.Off()
+	h.page.Sleepers().Off()
 	h.wg.Wait()
 	moreProcessors(-h.more)
 }
@@ -206,17 +215,24 @@ func (h *helpers) run(cpu int) {
 	line.Off()
 }
 
-// awaitStream makes the own thread poll when somebody begins a stream: a program of the device, or its peer.
-func (h *helpers) awaitStream(line assist.Line, why assist.Polling) {
+// await calls woken whenever somebody has woken a line: a program of the device, or its peer, that begins a stream, or a
+// thread of a program that is about to sleep.
+func (h *helpers) await(line assist.Line, woken func()) {
 	for !h.loop.ending.Load() {
 		line.Doze()
 		if h.loop.ending.Load() {
 			break // see run
 		}
 		if line.WaitLong() {
-			h.over(why)
+			woken()
 		}
 	}
+}
+
+// completed wakes the threads of programs that sleep until the device has done work.
+func (h *helpers) completed() {
+	until := h.asleep.Load()
+	h.page.Completed(until != 0 && int64(time.Since(h.began)) < until)
 }
 
 // over makes the own thread take over.

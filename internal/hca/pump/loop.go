@@ -306,7 +306,7 @@ func (l *loop) lookInTurn() (worked, busy bool, looksOfAll int) {
 		l.hadWork(last)
 	}
 	l.turn.Unlock()
-	return l.packets() || worked, busy, (len(members) + chunk - 1) / chunk
+	return l.packets(worked), busy, (len(members) + chunk - 1) / chunk
 }
 
 // lookAtAll handles packets, and reads every doorbell record of every context. If a helper has the turn, it
@@ -334,7 +334,7 @@ func (l *loop) lookAtAll() (worked, busy bool) {
 		busy = busy || m.ctx.Busy()
 	}
 	l.turn.Unlock()
-	return l.packets() || worked, busy
+	return l.packets(worked), busy
 }
 
 // look polls a context, and reads its doorbell records if scan is set.
@@ -370,9 +370,17 @@ func (l *loop) hadWork(m member) {
 // were some.
 func (l *loop) kick(cpu int) bool { return l.near != nil && l.near.Kick(cpu) }
 
-// packets handles the packets that have arrived at the socket, and reports whether there were
-// some.
-func (l *loop) packets() bool { return l.port != nil && l.port.Poll() }
+// packets handles the packets that have arrived at the socket, at the end of a look, and reports whether there was
+// work in it. worked is whether there was before.
+func (l *loop) packets(worked bool) bool {
+	if l.port != nil && l.port.Poll() {
+		worked = true
+	}
+	if worked && l.helpers != nil {
+		l.helpers.completed()
+	}
+	return worked
+}
 
 func (l *loop) run() {
 	runtime.LockOSThread() // never unlocked: the thread's own settings end with it

@@ -56,8 +56,25 @@ enum { MANY = 16, STREAM = 4 };
  */
 enum { BLIND = 16 };
 
-/* How often the device is told that a stream goes on, in nanoseconds. */
+/* How often the device is told that a stream, or a thread that sleeps, goes on. Times are in nanoseconds. */
 enum { REMIND = 5000000 };
+
+/*
+ * A thread that polls and finds nothing sleeps if other threads want its processor: the kernel then runs it soon
+ * after the completion, and not after the slices of all others. Others want it if the clock, which is read at every
+ * EVERYth empty poll, has jumped by GAP twice within GAPS. For the next CROWDED the thread then sleeps after PATIENCE
+ * of empty polls, for NAP at most. It does not sleep if EVERY polls take longer than CLOSE: it has other work. Nor does
+ * it with a doorbell of which the device has not been told.
+ */
+enum { EVERY = 16, GAP = 2000000, GAPS = 100000000, CROWDED = 1000000000, PATIENCE = 20000, NAP = 200000, CLOSE = 32000 };
+
+static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
+	unsigned empty;   /* polls in a row that found nothing */
+	uint64_t since;   /* when the clock was read first during these */
+	uint64_t read;    /* when it was read last */
+	uint64_t gap;     /* when it had jumped last */
+	uint64_t crowded; /* until when the thread sleeps */
+} poller;
 
 /* An open device. */
 struct device {
@@ -67,6 +84,7 @@ struct device {
 	atomic_uint posted; /* doorbells since the device was woken last */
 	atomic_uint mean;   /* of posted when the device was woken, times 8 */
 	_Atomic uint64_t told; /* when the device was told of a stream */
+	_Atomic uint64_t slept; /* when the device was told of a thread that sleeps */
 	atomic_uint unpolled; /* how often MANY doorbells came without a call of ibv_poll_cq */
 	atomic_bool armed;  /* the program has asked for an event, and has found no completion since: it sleeps, and helps nobody */
 };
@@ -84,18 +102,25 @@ static struct device *device_of(struct context *c)
 	return NULL;
 }
 
-/* Tells the device that a stream begins, or that it goes on. */
-static void tell(struct device *d, volatile uint32_t *streams)
+/* The time; 0 if it is not known. */
+static uint64_t now_ns(void)
 {
 	struct timespec t;
 
-	if (*streams != DOZING || !clock_gettime || clock_gettime(CLOCK_MONOTONIC, &t) != 0)
+	if (!clock_gettime || clock_gettime(CLOCK_MONOTONIC, &t) != 0)
+		return 0;
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+/* Tells the device, by a word of its page, that something begins, or that it goes on. told is when it was told last. */
+static void tell(volatile uint32_t *word, _Atomic uint64_t *told)
+{
+	uint64_t now;
+
+	if (*word != DOZING || (now = now_ns()) - atomic_load_explicit(told, memory_order_relaxed) < REMIND)
 		return;
-	uint64_t now = t.tv_sec * 1000000000ull + t.tv_nsec;
-	if (now - atomic_load_explicit(&d->told, memory_order_relaxed) < REMIND)
-		return;
-	atomic_store_explicit(&d->told, now, memory_order_relaxed);
-	syscall(SYS_futex, streams, FUTEX_WAKE, 1, NULL, NULL, 0);
+	atomic_store_explicit(told, now, memory_order_relaxed);
+	syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 /* Wakes the device's thread on this processor, if it sleeps. */
@@ -117,7 +142,7 @@ static void kick(struct device *d)
 	mean += n - mean / 8;
 	atomic_store_explicit(&d->mean, mean, memory_order_relaxed);
 	if (mean >= 8 * STREAM)
-		tell(d, streams);
+		tell(streams, &d->told);
 	if (!*polls && *line == DOZING && syscall(SYS_futex, line, FUTEX_WAKE, 1, NULL, NULL, 0) == 0)
 		goto out; /* it is about to sleep, or to work: once more at the next poll */
 	atomic_compare_exchange_strong_explicit(&d->posted, &n, 0, memory_order_relaxed, memory_order_relaxed);
@@ -142,6 +167,40 @@ static int post_send(struct qp *qp, void *wr, void **bad)
 	return r;
 }
 
+/* Reads the clock, after EVERY empty polls, and sleeps if others want the processor. It returns what it finds then. */
+static int idle(struct device *d, struct cq *cq, int n, void *wc)
+{
+	uint64_t now = now_ns(), past = now - poller.read;
+	char *page = atomic_load_explicit(&d->page, memory_order_relaxed);
+
+	poller.read = now;
+	if (poller.empty == EVERY) {
+		poller.since = now;
+		return 0;
+	}
+	if (past >= GAP) {
+		if (now - poller.gap < GAPS)
+			poller.crowded = now + CROWDED;
+		poller.gap = now;
+	}
+	if (now >= poller.crowded || now - poller.since < PATIENCE || past > CLOSE || !page || atomic_load(&d->posted))
+		return 0;
+	volatile uint32_t *sleepers = (uint32_t *)page + 3, *completions = sleepers + 1;
+	uint32_t seen = *completions;
+	/* The device writes completions before it counts, and this counts before it looks. */
+	atomic_thread_fence(memory_order_seq_cst);
+	int r = d->ops.poll_cq(cq, n, wc), saved = errno;
+	if (r == 0) {
+		struct timespec most = {.tv_nsec = NAP};
+		tell(sleepers, &d->slept);
+		syscall(SYS_futex, completions, FUTEX_WAIT, seen, &most, NULL, 0);
+		errno = saved;
+		r = d->ops.poll_cq(cq, n, wc);
+	}
+	poller.empty = 0;
+	return r;
+}
+
 static int poll_cq(struct cq *cq, int n, void *wc)
 {
 	struct device *d = device_of(cq->context);
@@ -151,12 +210,15 @@ static int poll_cq(struct cq *cq, int n, void *wc)
 	if (r != 0) {
 		if (atomic_load_explicit(&d->armed, memory_order_relaxed))
 			atomic_store_explicit(&d->armed, 0, memory_order_relaxed);
+		poller.empty = 0;
 		return r;
 	}
 	if (atomic_load_explicit(&d->posted, memory_order_relaxed) && !atomic_load_explicit(&d->armed, memory_order_relaxed)) {
 		kick(d);
 		r = d->ops.poll_cq(cq, n, wc);
 	}
+	if (r == 0 && ++poller.empty % EVERY == 0)
+		r = idle(d, cq, n, wc);
 	return r;
 }
 
@@ -240,6 +302,7 @@ static struct context *wrap(struct context *c)
 		atomic_store(&d->posted, 0);
 		atomic_store(&d->mean, 0);
 		atomic_store(&d->told, 0);
+		atomic_store(&d->slept, 0);
 		atomic_store(&d->unpolled, BLIND); /* until it polls */
 		atomic_store(&d->armed, 0);
 		atomic_store(&d->context, c);
