@@ -39,8 +39,8 @@ type helpers struct {
 	observed time.Time                    // when it looked last for a processor with room
 	idle     [assist.Processors + 1]int64 // how long each processor was idle then, in ticks
 	ran      time.Duration                // of the own thread, then
-	counted  time.Time                    // when it read moved
-	moved    uint64                       // bytes that the device had sent and received then
+	counted  time.Time                    // when it read total
+	total    uint64                       // bytes that the device had sent and received then
 	missed   int                          // how many naps in a row ended with doorbells that nobody had announced
 	unhelped time.Duration                // how long the thread polls after mostMissed of them
 	until    time.Time                    // until when the own thread polls, and nobody wakes helpers
@@ -302,7 +302,7 @@ func (h *helpers) serve(t *thread, now time.Time) bool {
 	}
 	had := h.page.Polling()
 	if had != assist.No {
-		if t.moving && now.Sub(t.checked) < 2*checkEvery {
+		if t.streaming && now.Sub(t.checked) < 2*checkEvery {
 			h.until = now.Add(2 * checkEvery)
 		}
 		h.observe(t, now)
@@ -397,11 +397,11 @@ func (h *helpers) attend(t *thread) {
 	now := time.Now()
 	h.observe(t, now)
 	if past := now.Sub(h.counted); past >= checkEvery {
-		moved := l.bytes()
-		if past < 2*checkEvery && moved-h.moved >= wideStream {
+		total := l.bytes()
+		if past < 2*checkEvery && total-h.total >= wideStream {
 			h.until = now.Add(streaming)
 		}
-		h.counted, h.moved = now, moved
+		h.counted, h.total = now, total
 	}
 	if !rang {
 		h.missed, h.unhelped = 0, unhelped

@@ -431,7 +431,7 @@ func (l *loop) run() {
 		case idle < active && busy:
 			w.disarm()
 			shortest := shortNap
-			if t.moving {
+			if t.streaming {
 				shortest = streamNap
 			}
 			l.nap(max(shortest, idle/napPart))
@@ -540,8 +540,8 @@ func (l *loop) spin(t *thread) time.Duration {
 	if len(pids) < 2 {
 		return spinTime
 	}
-	switch here, elsewhere := t.found(pids[:len(pids)-1]); {
-	case elsewhere && !here && t.moving:
+	switch here, elsewhere := t.whereRan(pids[:len(pids)-1]); {
+	case elsewhere && !here && t.streaming:
 		return streamSpin
 	case elsewhere && !here:
 		return longSpin

@@ -21,22 +21,22 @@ import (
 // thread in time nor moves it away from a processor that it shares with another device's
 // thread. All settings are hints; if the kernel refuses one, nothing changes.
 type thread struct {
-	allowed unix.CPUSet     // processors that the thread may run on
-	normal  *unix.SchedAttr // its scheduling while it moves no stream; nil: unknown
-	bytes   func() uint64   // returns how many bytes the device has moved in total
-	pids    func() []int    // returns the processes of the programs that had work lately
-	unaided func() bool     // see packetconn.Neighbor
-	stat    *os.File        // the thread's schedstat; nil: the thread is never moved
-	moves   int             // how often active moved the thread to another processor
-	bound   bool            // the thread is bound to some of the allowed processors
-	beside  bool            // the thread runs on a processor that its programs do not use
-	shares  bool            // the thread is to run on the processors of its programs: see place
+	allowed    unix.CPUSet     // processors that the thread may run on
+	normal     *unix.SchedAttr // its scheduling while it moves no stream; nil: unknown
+	bytes      func() uint64   // returns how many bytes the device has moved in total
+	pids       func() []int    // returns the processes of the programs that had work lately
+	unaided    func() bool     // see packetconn.Neighbor
+	stat       *os.File        // the thread's schedstat; nil: the thread is never moved
+	migrations int             // how often active has moved the thread to another processor
+	bound      bool            // the thread is bound to some of the allowed processors
+	beside     bool            // the thread runs on a processor that its programs do not use
+	shares     bool            // the thread is to run on the processors of its programs: see place
 
-	moving   bool      // the device moves a stream: streamBytes or more between the last two checks
-	realTime bool      // the thread is scheduled in real time (SCHED_FIFO)
-	refused  bool      // the system does not allow real-time scheduling
-	rests    int       // how often the thread, in real time, gave up its processor for restTime
-	rested   time.Time // time of the last of these rests
+	streaming bool      // the device moves a stream: streamBytes or more between the last two checks
+	realTime  bool      // the thread is scheduled in real time (SCHED_FIFO)
+	refused   bool      // the system does not allow real-time scheduling
+	rests     int       // how often the thread, in real time, gave up its processor for restTime
+	rested    time.Time // time of the last of these rests
 
 	// The programs that ran during the last call of observe, by process number.
 	delays map[int]runDelay // run delay of each program
@@ -44,7 +44,7 @@ type thread struct {
 
 	// The following are totals at the time of the last check.
 	checked time.Time     // time of that check
-	moved   uint64        // result of bytes
+	total   uint64        // result of bytes
 	ran     time.Duration // time that the thread ran
 	waited  time.Duration // the thread's run delay
 }
@@ -155,14 +155,14 @@ func (t *thread) active(now time.Time) {
 	if t.stat == nil || now.Sub(t.checked) < checkEvery {
 		return
 	}
-	past, ran, waited, moved := now.Sub(t.checked), t.ran, t.waited, t.moved
-	t.checked, t.moved = now, t.bytes()
+	past, ran, waited, total := now.Sub(t.checked), t.ran, t.waited, t.total
+	t.checked, t.total = now, t.bytes()
 	if !t.updateTimes() || past > 2*checkEvery {
 		t.release()
 		return
 	}
-	t.moving = t.moved-moved >= streamBytes
-	t.setRealTime(t.moving, now)
+	t.streaming = t.total-total >= streamBytes
+	t.setRealTime(t.streaming, now)
 	t.shares = t.unaided()
 	used, crowded := t.observe()
 	switch {
@@ -173,7 +173,7 @@ func (t *thread) active(now time.Time) {
 			others := t.allowed
 			others.Clear(assist.Processor())
 			if unix.SchedSetaffinity(0, &others) == nil {
-				t.moves++
+				t.migrations++
 			}
 			t.bind()
 		}
@@ -255,9 +255,9 @@ func (t *thread) place(used unix.CPUSet, crowded int) bool {
 	return unix.SchedSetaffinity(0, &free) == nil
 }
 
-// found reports whether, at the last call of observe, one of the processes ran on the thread's present processor
-// (here), and whether one ran on another processor (elsewhere).
-func (t *thread) found(pids []int) (here, elsewhere bool) {
+// whereRan reports whether, at the last call of observe, one of the processes ran on the thread's present
+// processor (here), and whether one ran on another processor (elsewhere).
+func (t *thread) whereRan(pids []int) (here, elsewhere bool) {
 	own := assist.Processor()
 	for _, pid := range pids {
 		if p, ok := t.ranOn[pid]; ok {
@@ -340,7 +340,7 @@ func (t *thread) bind() {
 // release schedules the thread normally and unbinds it. When the thread wakes up, the kernel puts it on an idle
 // processor, if there is one.
 func (t *thread) release() {
-	t.moving = false
+	t.streaming = false
 	t.setRealTime(false, time.Time{})
 	t.unbind()
 }

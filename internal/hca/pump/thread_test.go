@@ -67,7 +67,7 @@ func TestThread(t *testing.T) {
 	after("29000000 1000000 1", 3*checkEvery, all) // the thread was idle meanwhile
 	after("39000000 1000000 1", checkEvery, 1)
 	th.release()
-	if th.moves > 0 {
+	if th.migrations > 0 {
 		t.Fatal("it moved without waiting")
 	}
 	// A stream is scheduled in real time where that is allowed, until it ends.
@@ -99,7 +99,7 @@ func TestThread(t *testing.T) {
 	}
 	th.release()
 	ran, waited := 39000000, 1000000
-	for i := 0; th.moves == 0; i++ { // the thread moves with a probability of one half
+	for i := 0; th.migrations == 0; i++ { // the thread moves with a probability of one half
 		if i == 100 {
 			t.Fatal("the thread does not move")
 		}
@@ -109,7 +109,7 @@ func TestThread(t *testing.T) {
 		if _, err := stat.WriteAt(fmt.Appendf(nil, "%d %d 1", ran, waited), 0); err != nil {
 			t.Fatal(err)
 		}
-		if th.active(now); th.moves > 0 && th.bound && assist.Processor() == was {
+		if th.active(now); th.migrations > 0 && th.bound && assist.Processor() == was {
 			t.Errorf("it moved from processor %d to the same", was)
 		}
 	}
