@@ -66,7 +66,7 @@ enum { REMIND = 5000000 };
  * of empty polls, for NAP at most. It does not sleep if EVERY polls take longer than CLOSE: it has other work. Nor does
  * it with a doorbell of which the device has not been told.
  */
-enum { EVERY = 16, GAP = 2000000, GAPS = 100000000, CROWDED = 1000000000, PATIENCE = 20000, NAP = 200000, CLOSE = 32000 };
+enum { EVERY = 16, GAP = 2000000, GAPS = 100000000, CROWDED = 250000000, PATIENCE = 20000, NAP = 200000, CLOSE = 32000 };
 
 static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
 	unsigned empty;   /* polls in a row that found nothing */
