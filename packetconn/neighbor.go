@@ -23,8 +23,8 @@ type Neighbor interface {
 	// Kick the receivers look by themselves, within a millisecond.
 	Kick(cpu int) (told bool)
 
-	// Unaided reports whether packets were passed in memory, since the last call, to a process that Kick cannot tell
-	// of them. That process receives them by threads of its own, which need a processor.
+	// Unaided reports whether packets were passed in memory, since the last call, to a process that has no thread
+	// which polls. It receives them by threads that sleep until they come, and need a processor then.
 	Unaided() bool
 }
 

@@ -14,7 +14,7 @@ func near(at netip.AddrPort) (packetconn.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Meet(nil); err != nil {
+	if err := c.Meet(nil, true); err != nil {
 		c.Close()
 		return nil, err
 	}

@@ -231,7 +231,7 @@ func (t *thread) without(used unix.CPUSet) (free unix.CPUSet) {
 // Usually the thread is bound to the processors without programs. A program can then answer while the
 // thread polls. On the thread's own processor it could answer only while the thread naps.
 //
-// If packets go to a process that receives them by threads of its own, such as softmkey target, the thread is bound to
+// If packets go to a process whose threads sleep until they come, as those of softmkey target do, the thread is bound to
 // the processors with programs. On the others it would take the processor from that process, which then has to share
 // that of a program that spins. 2026-11-27, SPDK's perf on softmkey target, 32 in flight: 12,500 reads of 128 KiB a second
 // instead of 6,100, and 97,000 of 4 KiB instead of 52,000.

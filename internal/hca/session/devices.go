@@ -301,7 +301,7 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 				r.cfg.Warn(fmt.Errorf("run: programs do not help %s: %w", name, err))
 			}
 		}
-		if err := shared.Meet(page); err != nil {
+		if err := shared.Meet(page, false); err != nil {
 			shared.Close()
 			page.Close()
 			return none, err

@@ -57,7 +57,8 @@ type neighbors struct {
 	m       *member
 	page    *assist.Page // of the helpers of this process's device; nil: it has none, and Send wakes those of others
 	due     atomic.Bool  // a ring has packets of which the consumer's helpers were not told
-	unaided atomic.Bool  // a process without helpers has got packets
+	sleeps  bool         // this process receives by threads that sleep until packets come
+	unaided atomic.Bool  // a process that receives by such threads has got packets
 	l       *net.UnixListener
 	serving sync.WaitGroup
 
@@ -83,10 +84,11 @@ type refusal struct {
 
 // outgoing is a ring to another process.
 type outgoing struct {
-	ring *ring
-	fd   int          // a socket that wakes the other process; its peer closes when that process ends
-	page *assist.Page // of the other process's helpers; nil: it has none
-	due  bool         // see neighbors.due
+	ring   *ring
+	fd     int          // a socket that wakes the other process; its peer closes when that process ends
+	page   *assist.Page // of the other process's helpers; nil: it has none
+	sleeps bool         // see neighbors.sleeps, of the other process
+	due    bool         // see neighbors.due
 
 	told   time.Time // when the other process was told of a stream
 	kicks  int       // calls of Kick that use page at the moment
@@ -106,9 +108,10 @@ type incoming struct {
 // Meet lets packets to and from other processes of the user on this machine pass through memory
 // that both processes map, if the other process has called Meet, too. Meet must be called before
 // the Conn is used. page is that of the helpers of the process's device, nil if it has none: the caller then does
-// not call Kick, and Send does what Kick would do.
-func (c *Conn) Meet(page *assist.Page) error {
-	n := &neighbors{m: c.m, page: page, out: make(map[place]*outgoing), meetings: make(map[place]chan struct{}), refused: make(map[place]refusal)}
+// not call Kick, and Send does what Kick would do. sleeps says that the process receives by threads that sleep until
+// packets come, and has no thread that polls.
+func (c *Conn) Meet(page *assist.Page, sleeps bool) error {
+	n := &neighbors{m: c.m, page: page, sleeps: sleeps, out: make(map[place]*outgoing), meetings: make(map[place]chan struct{}), refused: make(map[place]refusal)}
 	var err error
 	if n.l, err = hold(c.m.name(c.m.number, "ring")); err != nil {
 		return err
@@ -156,7 +159,11 @@ func (n *neighbors) welcome(c *net.UnixConn) {
 	if n.page != nil {
 		page = unix.UnixRights(int(n.page.File().Fd()))
 	}
-	c.WriteMsgUnix([]byte{0}, page, nil)
+	answer := []byte{0}
+	if n.sleeps {
+		answer[0] = 1
+	}
+	c.WriteMsgUnix(answer, page, nil)
 }
 
 // rights returns the one descriptor that came with a message. If several came, it closes them and
@@ -401,14 +408,12 @@ func (n *neighbors) push(trains []packetconn.Datagrams) (pushed, others int) {
 			n.drop(place{t.Addr, int(qpnOf(t) >> memberShift)}, o)
 			woken = nil
 		case nil:
-			switch {
-			case o.page == nil:
-				if !n.unaided.Load() {
-					n.unaided.Store(true)
-				}
-			case !o.due:
+			if o.page != nil && !o.due {
 				o.due = true
 				n.due.Store(true)
+			}
+			if o.sleeps && !n.unaided.Load() {
+				n.unaided.Store(true)
 			}
 		}
 		pushed++
@@ -586,37 +591,41 @@ func (n *neighbors) bring(p place) (*outgoing, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, page, err := n.offer(c, memory)
+	o, err := n.offer(c, memory)
 	if err != nil {
 		r.close()
 		return nil, err
 	}
-	return &outgoing{ring: r, fd: fd, page: page}, nil
+	o.ring = r
+	return o, nil
 }
 
-// offer waits until the process at the other end of c has mapped a ring, and returns a descriptor
-// of the connection and the page of that process's helpers; nil: it has none.
-func (n *neighbors) offer(c *net.UnixConn, memory int) (fd int, page *assist.Page, err error) {
+// offer waits until the process at the other end of c has mapped a ring, and returns what is known of that process then.
+// The ring is not set.
+func (n *neighbors) offer(c *net.UnixConn, memory int) (*outgoing, error) {
 	c.SetDeadline(time.Now().Add(neighborPatience))
 	if _, _, err := c.WriteMsgUnix([]byte(hello+n.m.local.String()), unix.UnixRights(memory), nil); err != nil {
-		return -1, nil, err
+		return nil, err
 	}
+	o := new(outgoing)
 	b, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 	got, oobn, _, _, err := c.ReadMsgUnix(b, oob)
 	if f := rights(oob[:oobn]); f != nil {
-		page, _ = assist.Open(f) // without its page, the other process looks by itself
+		o.page, _ = assist.Open(f) // without its page, the other process looks by itself
 		f.Close()
 	}
 	if err == nil && got == 0 {
 		err = syscall.ECONNRESET
 	}
 	if err == nil {
-		fd, err = descriptor(c)
+		o.fd, err = descriptor(c)
 	}
-	if err != nil && page != nil {
-		page.Close()
+	if err != nil {
+		o.page.Close()
+		return nil, err
 	}
-	return fd, page, err
+	o.sleeps = b[0] == 1
+	return o, nil
 }
 
 // close ends all rings.

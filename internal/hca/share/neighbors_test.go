@@ -58,7 +58,7 @@ const floodWord = 0x5eed5eed
 
 // flood sends packets with growing numbers for ever.
 func flood(c *share.Conn, to netip.AddrPort) {
-	if err := c.Meet(nil); err != nil {
+	if err := c.Meet(nil, false); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
@@ -79,12 +79,12 @@ func flood(c *share.Conn, to netip.AddrPort) {
 
 // TestKick passes packets between two processes' parts that have pages of helpers. Packets in a ring wake the
 // consumer's helper of the processor that Kick names, once; from a producer without a page of its own, Send does
-// it. A producer whose program has a stream of requests tells the consumer. A packet to a process without a page is
-// reported once. A ring that ends takes its page along.
+// it. A producer whose program has a stream of requests tells the consumer. A packet to a process that sleeps is reported
+// once. A ring that ends takes its page along.
 func TestKick(t *testing.T) {
 	const cpu = 7
-	var pages [3]*assist.Page
-	var conns [3]*share.Conn
+	var pages [4]*assist.Page
+	var conns [4]*share.Conn // 2 sleeps until packets come; 3 is a run without helpers, whose own thread polls
 	for i := range pages {
 		var err error
 		if pages[i], err = assist.New(); err != nil {
@@ -96,10 +96,10 @@ func TestKick(t *testing.T) {
 		}
 		defer conns[i].Close()
 		page := pages[i]
-		if i == 2 {
+		if i >= 2 {
 			page = nil
 		}
-		if err := conns[i].Meet(page); err != nil {
+		if err := conns[i].Meet(page, i == 2); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -173,14 +173,16 @@ func TestKick(t *testing.T) {
 		until("the end", ch, func() { pages[1].Kick(cpu) })
 	}
 
-	if !conns[0].Approach(at(42), 5) {
-		t.Fatal("there is no ring to the process without a page")
-	}
-	if _, err := conns[0].Send([]packetconn.Datagrams{{Addr: at(42), Buf: datagram(5, 20, 0), Seg: 20}}); err != nil {
-		t.Fatal(err)
-	}
-	if !conns[0].Unaided() || conns[0].Unaided() {
-		t.Error("a packet to a process without helpers must be reported, and once")
+	for to, sleeps := range map[byte]bool{42: true, 43: false} {
+		if !conns[0].Approach(at(to), 5) {
+			t.Fatal("there is no ring to a process without a page")
+		}
+		if _, err := conns[0].Send([]packetconn.Datagrams{{Addr: at(to), Buf: datagram(5, 20, 0), Seg: 20}}); err != nil {
+			t.Fatal(err)
+		}
+		if conns[0].Unaided() != sleeps || conns[0].Unaided() {
+			t.Errorf("a packet to %v must be reported: %t, and once", at(to), sleeps)
+		}
 	}
 
 	conns[1].Close()
@@ -194,7 +196,7 @@ func TestKick(t *testing.T) {
 func TestSilentNeighbor(t *testing.T) {
 	c, err := share.Listen(at(28), nil, false)
 	if err == nil {
-		err = c.Meet(nil)
+		err = c.Meet(nil, false)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +239,7 @@ func TestSilentNeighbor(t *testing.T) {
 func TestRingKilled(t *testing.T) {
 	c, err := share.Listen(at(23), nil, false)
 	if err == nil {
-		err = c.Meet(nil)
+		err = c.Meet(nil, false)
 	}
 	if err != nil {
 		t.Fatal(err)

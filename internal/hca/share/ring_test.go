@@ -172,7 +172,7 @@ func neighborAt(t *testing.T, last byte) *Conn {
 	t.Helper()
 	c, err := Listen(neighborAddr(last), nil, false)
 	if err == nil {
-		err = c.Meet(nil)
+		err = c.Meet(nil, false)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func join(t *testing.T, addr netip.AddrPort) *process {
 		t.Fatal(err)
 	}
 	if rings {
-		if err := c.Meet(nil); err != nil {
+		if err := c.Meet(nil, false); err != nil {
 			t.Fatal(err)
 		}
 	}
