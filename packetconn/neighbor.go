@@ -23,9 +23,10 @@ type Neighbor interface {
 	// Kick the receivers look by themselves, within a millisecond.
 	Kick(cpu int) (told bool)
 
-	// Unaided reports whether packets were passed in memory, since the last call, to a process that has no thread
-	// which polls. It receives them by threads that sleep until they come, and need a processor then.
-	Unaided() bool
+	// Blocking reports whether packets were passed in memory, since the last call, to a process that blocks in
+	// Recv until packets arrive. Unlike the thread of a device that polls, the threads of such a process need a
+	// processor when packets arrive.
+	Blocking() bool
 }
 
 // AsNeighbor returns the Neighbor that c is or contains.

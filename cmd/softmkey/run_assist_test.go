@@ -87,16 +87,13 @@ func TestRunPreload(t *testing.T) {
 // A program that polls in vain sleeps once others have had its processor several times, and spins without the library.
 func TestRunSleeps(t *testing.T) {
 	needAssist(t)
-	file := filepath.Join(t.TempDir(), "sleeps")
-	if out, err := exec.Command("gcc", "-O1", "-o", file, "testdata/sleeps/sleeps.c", "-libverbs").CombinedOutput(); err != nil {
-		t.Skipf("NOT RUN: %v\n%s", err, out)
-	}
+	program := buildC(t, "sleeps", "../sleeps/sleeps.c")
 	for _, c := range []struct {
 		want  string
 		flags []string
 	}{{"it sleeps", nil}, {"it does not sleep", []string{"--no-assist"}}} {
 		l := newLab(t, c.flags...)
-		out := l.must(file)
+		out := l.must(program)
 		l.end()
 		if helped := len(wireFlags()) == 0; helped && strings.TrimSpace(out) != c.want {
 			t.Errorf("flags %v: %q, want %q", c.flags, out, c.want)

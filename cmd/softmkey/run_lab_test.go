@@ -266,7 +266,7 @@ func steady(t *testing.T, before footprint) footprint {
 	return last
 }
 
-// buildC builds a C program of testdata/hostile with pair.c of the examples.
+// buildC builds a C program from sources, whose paths begin at testdata/hostile, and pair.c of the examples.
 func buildC(t *testing.T, name string, sources ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {

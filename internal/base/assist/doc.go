@@ -15,6 +15,7 @@
 // thread polls. The first words of the page say so, and nobody wakes helpers then. A program that posts many requests
 // between two looks wakes a thread of the device whose line is there, too: a stream begins.
 //
-// Where other threads want the processors, programs do not spin: they sleep until a word of the page changes, which
-// counts the device's work, or for a fraction of a millisecond. They tell the device by one more line.
+// Where other threads want the processors, a program sleeps instead of spinning. It waits for a word of the page that
+// counts the device's work, for a fraction of a millisecond at most. By one more line of the page it tells the device
+// that it sleeps, so that the device wakes it after work.
 package assist

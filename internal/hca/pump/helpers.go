@@ -70,9 +70,10 @@ const (
 	// again every 5 ms as long as the stream goes on. Longer: requests one at a time that follow a stream wait for
 	// naps for longer. Shorter: a stream whose reminder is late falls back to the helpers. Not measured.
 	streaming = 2 * checkEvery
-	// sleeping is for how long threads of programs are woken after they have said that they sleep, which they repeat
-	// every 5 ms. Longer: system calls that wake nobody. Shorter: the thread that takes what they say waits for a
-	// processor, too, and programs sleep for 0.2 ms meanwhile.
+	// sleeping is for how long the device wakes sleeping programs after a program has last announced that it sleeps.
+	// Programs repeat the announcement every 5 ms. Longer: the device makes system calls that wake nobody. Shorter:
+	// where processors are scarce, the goroutine that receives announcements is late, and programs sleep for the whole
+	// 0.2 ms of their naps. Not measured.
 	sleeping = 200 * time.Millisecond
 	// wideStream is how many bytes that helpers move between two checks make the own thread poll. It goes on while the
 	// device moves a stream. Fewer: requests of a few KiB, one at a time, are taken from the helpers.

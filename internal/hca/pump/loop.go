@@ -384,7 +384,7 @@ func (l *loop) packets(worked bool) bool {
 
 func (l *loop) run() {
 	runtime.LockOSThread() // never unlocked: the thread's own settings end with it
-	t := newThread(l.bytes, l.pids, func() bool { return l.near != nil && l.near.Unaided() })
+	t := newThread(l.bytes, l.pids, func() bool { return l.near != nil && l.near.Blocking() })
 	defer t.close()
 	var w watcher
 	defer w.close()

@@ -116,7 +116,7 @@ func TestThread(t *testing.T) {
 }
 
 // TestPlace lets programs spin on one processor, and on each. A thread with one program runs on another
-// processor, and one with two programs on the same processor, or that sends to a process whose threads sleep, runs there.
+// processor, and one with two programs on the same processor, or that sends to a process that blocks, runs there.
 func TestPlace(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread's settings end with it
 	var programs []int
@@ -182,7 +182,7 @@ func TestPlace(t *testing.T) {
 	on(first, cpus[1])
 	check("it moved", cpus[0])
 	th.shares = true
-	check("it sends to a process whose threads sleep", cpus[1])
+	check("it sends to a process that blocks", cpus[1])
 	th.shares = false
 	second := spin(cpus[1])
 	// The thread knows one of two programs on a processor: its run delay shows that there is another one.

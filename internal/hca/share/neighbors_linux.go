@@ -54,13 +54,13 @@ type place struct {
 
 // neighbors are the rings between this process and others on the machine.
 type neighbors struct {
-	m       *member
-	page    *assist.Page // of the helpers of this process's device; nil: it has none, and Send wakes those of others
-	due     atomic.Bool  // a ring has packets of which the consumer's helpers were not told
-	sleeps  bool         // this process receives by threads that sleep until packets come
-	unaided atomic.Bool  // a process that receives by such threads has got packets
-	l       *net.UnixListener
-	serving sync.WaitGroup
+	m        *member
+	page     *assist.Page // of the helpers of this process's device; nil: it has none, and Send wakes those of others
+	due      atomic.Bool  // a ring has packets of which the consumer's helpers were not told
+	blocks   bool         // this process has no thread that polls: it blocks in Recv until packets arrive
+	blocking atomic.Bool  // packets were passed to a process that blocks: see Blocking
+	l        *net.UnixListener
+	serving  sync.WaitGroup
 
 	tx       sync.Mutex // guards the following fields
 	closed   bool
@@ -87,7 +87,7 @@ type outgoing struct {
 	ring   *ring
 	fd     int          // a socket that wakes the other process; its peer closes when that process ends
 	page   *assist.Page // of the other process's helpers; nil: it has none
-	sleeps bool         // see neighbors.sleeps, of the other process
+	blocks bool         // the other process blocks in Recv until packets arrive
 	due    bool         // see neighbors.due
 
 	told   time.Time // when the other process was told of a stream
@@ -108,10 +108,10 @@ type incoming struct {
 // Meet lets packets to and from other processes of the user on this machine pass through memory
 // that both processes map, if the other process has called Meet, too. Meet must be called before
 // the Conn is used. page is that of the helpers of the process's device, nil if it has none: the caller then does
-// not call Kick, and Send does what Kick would do. sleeps says that the process receives by threads that sleep until
-// packets come, and has no thread that polls.
-func (c *Conn) Meet(page *assist.Page, sleeps bool) error {
-	n := &neighbors{m: c.m, page: page, sleeps: sleeps, out: make(map[place]*outgoing), meetings: make(map[place]chan struct{}), refused: make(map[place]refusal)}
+// not call Kick, and Send does what Kick would do. blocks is whether the process, like that of softmkey target, has no
+// thread that polls, and blocks in Recv until packets arrive. The other processes are told.
+func (c *Conn) Meet(page *assist.Page, blocks bool) error {
+	n := &neighbors{m: c.m, page: page, blocks: blocks, out: make(map[place]*outgoing), meetings: make(map[place]chan struct{}), refused: make(map[place]refusal)}
 	var err error
 	if n.l, err = hold(c.m.name(c.m.number, "ring")); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (n *neighbors) welcome(c *net.UnixConn) {
 		page = unix.UnixRights(int(n.page.File().Fd()))
 	}
 	answer := []byte{0}
-	if n.sleeps {
+	if n.blocks {
 		answer[0] = 1
 	}
 	c.WriteMsgUnix(answer, page, nil)
@@ -412,8 +412,8 @@ func (n *neighbors) push(trains []packetconn.Datagrams) (pushed, others int) {
 				o.due = true
 				n.due.Store(true)
 			}
-			if o.sleeps && !n.unaided.Load() {
-				n.unaided.Store(true)
+			if o.blocks && !n.blocking.Load() {
+				n.blocking.Store(true)
 			}
 		}
 		pushed++
@@ -452,10 +452,10 @@ func (c *Conn) Approach(to netip.AddrPort, qpn uint32) bool {
 // Kick implements packetconn.Neighbor.
 func (c *Conn) Kick(cpu int) (told bool) { return c.m.near != nil && c.m.near.kick(cpu) }
 
-// Unaided implements packetconn.Neighbor.
-func (c *Conn) Unaided() bool {
+// Blocking implements packetconn.Neighbor.
+func (c *Conn) Blocking() bool {
 	n := c.m.near
-	return n != nil && n.unaided.Load() && n.unaided.Swap(false)
+	return n != nil && n.blocking.Load() && n.blocking.Swap(false)
 }
 
 // kick wakes the helpers, on a processor, of the processes whose rings have got packets. It holds no lock
@@ -600,8 +600,8 @@ func (n *neighbors) bring(p place) (*outgoing, error) {
 	return o, nil
 }
 
-// offer waits until the process at the other end of c has mapped a ring, and returns what is known of that process then.
-// The ring is not set.
+// offer sends the memory of a ring to the process at the other end of c, and waits until that process has mapped it. The
+// result describes the connection to that process; its field ring is not set.
 func (n *neighbors) offer(c *net.UnixConn, memory int) (*outgoing, error) {
 	c.SetDeadline(time.Now().Add(neighborPatience))
 	if _, _, err := c.WriteMsgUnix([]byte(hello+n.m.local.String()), unix.UnixRights(memory), nil); err != nil {
@@ -624,7 +624,7 @@ func (n *neighbors) offer(c *net.UnixConn, memory int) (*outgoing, error) {
 		o.page.Close()
 		return nil, err
 	}
-	o.sleeps = b[0] == 1
+	o.blocks = b[0] == 1
 	return o, nil
 }
 

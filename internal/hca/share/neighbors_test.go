@@ -79,12 +79,12 @@ func flood(c *share.Conn, to netip.AddrPort) {
 
 // TestKick passes packets between two processes' parts that have pages of helpers. Packets in a ring wake the
 // consumer's helper of the processor that Kick names, once; from a producer without a page of its own, Send does
-// it. A producer whose program has a stream of requests tells the consumer. A packet to a process that sleeps is reported
-// once. A ring that ends takes its page along.
+// it. A producer whose program has a stream of requests tells the consumer. Blocking reports a packet
+// to a process that blocks in Recv, once. A ring that ends takes its page along.
 func TestKick(t *testing.T) {
 	const cpu = 7
 	var pages [4]*assist.Page
-	var conns [4]*share.Conn // 2 sleeps until packets come; 3 is a run without helpers, whose own thread polls
+	var conns [4]*share.Conn // number 2 blocks in Recv until packets arrive; number 3 has no helpers, and polls
 	for i := range pages {
 		var err error
 		if pages[i], err = assist.New(); err != nil {
@@ -165,23 +165,23 @@ func TestKick(t *testing.T) {
 	for _, ch := range all {
 		go func() { <-ch; once.Do(func() { close(any) }) }()
 	}
-	if conns[0].Unaided() {
-		t.Error("a process with helpers counts as one without")
+	if conns[0].Blocking() {
+		t.Error("a process with helpers counts as one that blocks")
 	}
 	until("Send without a page", any, send(conns[2], func() {}))
 	for cpu, ch := range all { // the others
 		until("the end", ch, func() { pages[1].Kick(cpu) })
 	}
 
-	for to, sleeps := range map[byte]bool{42: true, 43: false} {
+	for to, blocks := range map[byte]bool{42: true, 43: false} {
 		if !conns[0].Approach(at(to), 5) {
 			t.Fatal("there is no ring to a process without a page")
 		}
 		if _, err := conns[0].Send([]packetconn.Datagrams{{Addr: at(to), Buf: datagram(5, 20, 0), Seg: 20}}); err != nil {
 			t.Fatal(err)
 		}
-		if conns[0].Unaided() != sleeps || conns[0].Unaided() {
-			t.Errorf("a packet to %v must be reported: %t, and once", at(to), sleeps)
+		if conns[0].Blocking() != blocks || conns[0].Blocking() {
+			t.Errorf("Blocking after a packet to %v: want %t, and false when it is called again", at(to), blocks)
 		}
 	}
 
