@@ -50,7 +50,7 @@ bench:
 
 # How cost grows with the number of objects; takes ten minutes, and 3 GB of memory.
 growth:
-	cd bench && go run ./cmd/bench --growth --files --docs ../docs
+	cd bench && go run ./cmd/bench --growth --files
 
 # The long form of the tests against the kernel's soft-RoCE; needs root.
 interop:

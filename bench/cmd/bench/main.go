@@ -5,7 +5,7 @@
 // of objects; "make growth" runs it so.
 //
 //	go run ./cmd/bench [--quick] [--files] [--filter REGEXP] [--docs DIR [--note TEXT]]
-//	go run ./cmd/bench --growth [--quick] [--files] [--filter REGEXP] [--docs DIR [--note TEXT]]
+//	go run ./cmd/bench --growth [--quick] [--files] [--filter REGEXP]
 //	go run ./cmd/bench --docs DIR --render
 //
 // Before a case is timed, its result is compared with the peer's. With --docs it stores the
@@ -62,16 +62,16 @@ func run() error {
 	flag.StringVar(&o.docs, "docs", "", "`directory` to write benchmarks.md and benchmarks/ to")
 	flag.StringVar(&o.note, "note", "", "`text` about the conditions of the run, for --docs")
 	flag.BoolVar(&o.render, "render", false, "measure nothing: write benchmarks.md of --docs again from the reports beside it")
-	flag.BoolVar(&o.growth, "growth", false, "measure how cost grows with the number of objects, instead of rates; with --docs stores benchmarks/growth/PROCESSOR.json")
+	flag.BoolVar(&o.growth, "growth", false, "measure how cost grows with the number of objects, instead of rates")
 	flag.StringVar(&o.filter, "filter", "", "only rows whose group/operation/variant/size matches the `regexp`")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("%q is one operand too many", flag.Arg(0))
 	}
-	if o.docs != "" && o.quick {
-		return errors.New("--docs is not for --quick: the figures mean little")
+	if o.docs != "" && (o.quick || o.growth) {
+		return errors.New("--docs is not for --quick, whose figures mean little, and not for --growth")
 	}
-	if o.docs != "" && o.filter != "" && o.note == "" && !o.growth {
+	if o.docs != "" && o.filter != "" && o.note == "" {
 		return errors.New("--docs with --filter needs a --note that says so")
 	}
 	if o.render {
@@ -91,7 +91,7 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if o.growth {
-		return growth(ctx, &o)
+		return growth(ctx, &o, how.Filter)
 	}
 
 	report := bench.Report{
