@@ -76,8 +76,8 @@ func TestAmplification(t *testing.T) {
 		for i := range 5000 {
 			l.arrive(ask(uint8(i&0x7f), wire.Span{First: uint32(2 * i % responses), Count: 1}, wire.Span{First: uint32(i % responses), Count: 3}))
 		}
-		if r := l.q.resp.repeats; r != nil && len(r.spans) > maxRepeats+1 {
-			t.Errorf("%d runs wait to be repeated, the limit is %d", len(r.spans), maxRepeats)
+		if r := l.q.resp.repeats; r != nil && len(r.queue) > maxRepeats+1 {
+			t.Errorf("%d runs wait to be repeated, the limit is %d", len(r.queue), maxRepeats)
 		}
 		if n, _ := l.flood(); n > responses {
 			t.Errorf("%d responses were repeated, there are %d", n, responses)

@@ -156,7 +156,7 @@ func (e *endpoint) work(rnd *rand.Rand, size int) *Work {
 		w.Length = 4 << rnd.IntN(2)
 	case rdma.WRRead:
 		w.Dst = &flakySink{f: e.h, sink: sink{b: make([]byte, n)}}
-		w.RemoteAddr = plainFrom * uint64(n%2)
+		w.RemoteAddr = lowestDivided * uint64(n%2)
 	case WRLocal:
 		if e.h.fails() {
 			w.Status, w.Err = rdma.StatusMWBindErr, errTest

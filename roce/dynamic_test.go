@@ -164,7 +164,7 @@ func TestDynamicReadFirst(t *testing.T) {
 	into := []*sink{{b: make([]byte, size)}, {b: make([]byte, size)}}
 	for target := range into {
 		s.at[target].keys[7] = pattern(size, uint64(target))
-		s.submit(0, s.to(target, Work{Op: rdma.WRRead, Length: size, Dst: into[target], RKey: 7, RemoteAddr: plainFrom}))
+		s.submit(0, s.to(target, Work{Op: rdma.WRRead, Length: size, Dst: into[target], RKey: 7, RemoteAddr: lowestDivided}))
 	}
 	s.run(1 << 14)
 	s.mem[0].allSucceeded(2)

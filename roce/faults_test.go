@@ -152,7 +152,7 @@ func mixedOf(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int, sizeOf func() 
 				other.keys[key] = data
 				dst := make([]byte, size)
 				w.Dst = &sink{b: dst}
-				w.RemoteAddr = plainFrom * uint64(i%2)
+				w.RemoteAddr = lowestDivided * uint64(i%2)
 				checks = append(checks, func() {
 					if !bytes.Equal(dst, data) {
 						t.Errorf("side %d, operation %d: READ of %d bytes differs", side, i, size)

@@ -18,7 +18,7 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// memory is a Handler for tests. Its keys are byte slices, at address 0 and at plainFrom, its queues are Go slices, and
+// memory is a Handler for tests. Its keys are byte slices, at address 0 and at lowestDivided, its queues are Go slices, and
 // it logs every call. The log has no lock, so the race detector also checks that the
 // calls of one QP do not overlap. mu guards only the fields that tests access directly.
 type memory struct {
@@ -200,7 +200,7 @@ func (m *memory) find(rkey uint32, va uint64, n uint32) ([]byte, NAK) {
 			return nil, nak
 		}
 	}
-	va %= plainFrom
+	va %= lowestDivided
 	b, ok := m.keys[rkey]
 	if !ok || m.stale[rkey] || va > uint64(len(b)) || uint64(n) > uint64(len(b))-va {
 		return nil, NAKRemoteAccess

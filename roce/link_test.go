@@ -205,7 +205,7 @@ func (h bulk) OpenRead(_ uint32, va uint64, n uint32, _ uint64) (Source, NAK) {
 func (h bulk) EndRead(Source) uint64 { h.open--; return 0 }
 
 // readFrom is the remote address of the requests of transfer, which are asked for in parts.
-const readFrom = plainFrom
+const readFrom = lowestDivided
 
 // transfer moves bytes over a link with requests of op, size bytes each, and keeps depth
 // of them outstanding. It returns the virtual time.

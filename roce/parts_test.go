@@ -23,7 +23,7 @@ func TestPartsWithinBlocks(t *testing.T) {
 			data := pattern(block*blocks, 3)
 			l.mem[1].keys[1] = data
 			l.mem[1].refuse = func(_ uint32, va uint64, _ uint32) NAK {
-				if va%plainFrom%block != 0 {
+				if va%lowestDivided%block != 0 {
 					return NAKRemoteAccess
 				}
 				return NAKNone
@@ -31,7 +31,7 @@ func TestPartsWithinBlocks(t *testing.T) {
 			var into [reads]*sink
 			for i := range into {
 				into[i] = &sink{b: make([]byte, len(data)-i*block)}
-				l.post(0, &Work{Op: rdma.WRRead, Length: uint32(len(into[i].b)), Dst: into[i], RKey: 1, RemoteAddr: plainFrom + uint64(i*block)})
+				l.post(0, &Work{Op: rdma.WRRead, Length: uint32(len(into[i].b)), Dst: into[i], RKey: 1, RemoteAddr: lowestDivided + uint64(i*block)})
 			}
 			if !l.run(time.Hour, func() bool { l.pump(); return len(l.mem[0].ended) == reads || len(l.mem[0].failed) > 0 }) {
 				t.Fatal("not done after an hour")

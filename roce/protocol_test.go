@@ -449,7 +449,7 @@ func TestRequester(t *testing.T) {
 		l := requester(t, pairOptions{})
 		l.q.peer.in.limit.Store(8 * (mtu + packetCost))
 		r := read(9*mtu + 1)
-		r.RemoteAddr = plainFrom
+		r.RemoteAddr = lowestDivided
 		l.post(0, r, write(5))
 		l.expect(l.sent(), "RDMA READ Request 16777214 A va 4294967296 key 1 len 1024; RDMA READ Request 2 A va 4294968320 key 1 len 1024")
 		return l, r
@@ -458,7 +458,7 @@ func TestRequester(t *testing.T) {
 		l := requester(t, pairOptions{})
 		l.q.peer.in.limit.Store(8 * (mtu + packetCost))
 		r := read(9*mtu + 1)
-		r.RemoteAddr = plainFrom - 1
+		r.RemoteAddr = lowestDivided - 1
 		l.post(0, r)
 		l.expect(l.sent(), "RDMA READ Request 16777214 A va 4294967295 key 1 len 2305")
 	})

@@ -238,9 +238,9 @@ func (r *reads) sentRead(psn, end uint32, n int) {
 	}
 }
 
-// grants reports whether the peer has responses of earlier READs that are not
+// ungranted reports whether the peer has responses of earlier READs that are not
 // granted yet.
-func (r *reads) grants() bool { return psnDiff(r.granted, r.grantEnd) < 0 }
+func (r *reads) ungranted() bool { return psnDiff(r.granted, r.grantEnd) < 0 }
 
 // grantsPerWindow is the smallest number of grants per window. More grants keep the
 // responder busy; fewer save packets.

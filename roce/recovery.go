@@ -42,7 +42,7 @@ type recovery interface {
 	// responseArrived records that a response to a READ or atomic arrived from the network. It reports whether that
 	// may show the loss of others, so that findLost is to be called once the response is handled.
 	responseArrived(h wire.BTH, now int64) bool
-	// findLost finds out which responses were lost.
+	// findLost finds out which responses were lost, after responseArrived has reported true.
 	findLost(now int64)
 	// ackArrived handles an acknowledgement of PSN psn. reached says that una has moved past it; otherwise una waits
 	// for the response to a READ or atomic.
@@ -51,9 +51,9 @@ type recovery interface {
 	sequenceNAK(psn uint32, reached bool, now int64)
 	// reportedLost handles another answer of the peer to a later request, which shows that the response of una was lost.
 	reportedLost(now int64)
-	// probeAlone handles an acknowledgement of exactly the packet psn that was sent as a probe, although later packets
-	// are in flight.
-	probeAlone(psn uint32, now int64)
+	// onlyProbeArrived handles an acknowledgement of exactly the packet psn, which was sent as a probe, although later
+	// packets are in flight.
+	onlyProbeArrived(psn uint32, now int64)
 	// fits reports whether a response may be response i of READ w; end says that it is a last or only one.
 	fits(w *Work, i uint32, end bool) bool
 	// expects reports whether the peer may have sent response psn of w, which arrived before an earlier one.

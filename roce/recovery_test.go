@@ -207,7 +207,7 @@ func TestRetries(t *testing.T) {
 			return []int{r.expire(1399, full, 0), r.expire(1401, full, 0)}
 		}, []int{notExpired, timedOut}},
 		{"as many responses as were requested", func(r *retries) (got []int) {
-			r.expect(2)
+			r.owe(2)
 			for _, now := range []int64{900, 1800, 2700} {
 				r.readAnswered(now)
 			}
@@ -238,7 +238,7 @@ func TestRetries(t *testing.T) {
 	}
 	for range 2 * maxTries {
 		r.tried()
-		r.expect(1)
+		r.owe(1)
 	}
 	if r.owed != maxTries-1 {
 		t.Errorf("%d responses count as requested", r.owed)
@@ -454,7 +454,7 @@ func TestReadGrants(t *testing.T) {
 			t.Errorf("%+v: %v, granted %d", v, got, g.granted)
 		}
 	}
-	if r.grantUpTo(164); r.grants() {
+	if r.grantUpTo(164); r.ungranted() {
 		t.Error("all were granted")
 	}
 	if r.requestedAgain(); !r.completed(true) || !r.completed(false) || r.completed(false) {

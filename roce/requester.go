@@ -27,7 +27,7 @@ type requester struct {
 	executedUpTo uint32 // the peer has executed every request before this PSN
 	again        bool   // an acknowledgement or a loss may allow sending
 	stall        Stall  // last reason reported to the TraceHandler
-	copies       uint8  // number of requests that arrived twice, from the last SelectiveAck
+	duplicates   uint8  // number of requests that arrived twice, from the last SelectiveAck
 	waiting      bool   // an RNR NAK arrived: nothing is sent until deadline
 	deadline     int64  // time at which timeout is called; 0: never
 	unasked      int64  // bytes sent since the last packet with the acknowledge-request bit
@@ -60,7 +60,7 @@ func (r *requester) restart(c transmission) {
 	r.rtt.init()
 	r.retries.init(c, r.una)
 	r.probes, r.gap, r.flight = probes{}, gap{}, inFlight{}
-	r.reordering, r.copies = nil, 0
+	r.reordering, r.duplicates = nil, 0
 	r.reads.init(r.una)
 	r.repeatedRequests.restart(r.una)
 }

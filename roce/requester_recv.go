@@ -266,7 +266,7 @@ func (q *QP) advance(to uint32, now int64) bool {
 	q.executed(to)
 	from := r.una
 	for w := r.head; w != nil && psnDiff(to, r.una) > 0; w = r.head {
-		if w.answered() {
+		if w.hasResponses() {
 			ok = false
 			break
 		}
@@ -290,7 +290,7 @@ func (q *QP) advance(to uint32, now int64) bool {
 		alone := q.progressed(from, now)
 		r.catchUp()
 		if alone && r.una != r.next {
-			q.recovery.probeAlone(from, now)
+			q.recovery.onlyProbeArrived(from, now)
 		}
 	}
 	return ok

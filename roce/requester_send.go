@@ -57,7 +57,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if w.Op == rdma.WRRead {
 			j = w.progress.count
 		}
-		if w.answered() && int(r.inFlight) >= q.maxReads() {
+		if w.hasResponses() && int(r.inFlight) >= q.maxReads() {
 			return false
 		}
 		grant, waits := j-i, true
@@ -76,14 +76,14 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if psnDiff(r.next, r.una) >= maxScoreboard || r.next == r.high && !r.board.room(r.una, r.high, int(j-i), &q.port.recovery) {
 			return false
 		}
-		if r.board != nil && r.inFlight == 0 && !w.answered() && psnDiff(r.next, r.una) > min(wire.MaxSelectiveAck, 8*q.mtu()) {
+		if r.board != nil && r.inFlight == 0 && !w.hasResponses() && psnDiff(r.next, r.una) > min(wire.MaxSelectiveAck, 8*q.mtu()) {
 			return false // the peer could not report its arrival
 		}
 		var ok bool
 		switch {
 		case w.Op == rdma.WRRead:
 			ok = q.putRead(b, w, i, j, r.next, grantMark(grant, j-i))
-		case w.answered():
+		case w.hasResponses():
 			ok = q.putAtomic(b, w, r.next)
 		default:
 			ok = q.putData(b, w, i, r.next, min(budget, limit-q.peer.out.used.Load()))
@@ -118,7 +118,7 @@ func (q *QP) sent(w *Work, i, j, grant uint32, out, in, now int64) {
 		r.retries.restarts(now)
 		r.probes.wait(now)
 	}
-	if w.answered() {
+	if w.hasResponses() {
 		q.recovery.requests(w, j-i, grant)
 	}
 	q.peer.sent(&r.flight, out, in)
@@ -147,7 +147,7 @@ func (q *QP) sentAgain(w *Work, psn, n uint32) {
 	if h, ok := q.h.(TraceHandler); ok {
 		h.Retransmitted(psn, n)
 	}
-	if w.answered() {
+	if w.hasResponses() {
 		r.reads.requestedAgain()
 	}
 	if psn == r.una {
@@ -283,7 +283,7 @@ func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 		Length: uint32(q.bytes(w, i, j)),
 	})
 	q.finish(p, id)
-	q.req.retries.expect(j - i)
+	q.req.retries.owe(j - i)
 	return true
 }
 

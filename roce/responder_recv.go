@@ -51,14 +51,14 @@ type responder struct {
 	open uint8 // number of pending entries
 
 	// Selective repeat.
-	sack     bool   // packets arrived early: send a SelectiveAck
-	unsacked uint8  // early packets since the last SelectiveAck
-	copies   uint8  // number of requests that arrived twice
-	mark     uint8  // mark of the last RepeatResponses that was answered
-	high     uint32 // one after the last packet that the peer is known to have sent
-	granted  uint32 // responses before this PSN may be sent
-	early    early
-	repeats  *repeats // responses to repeat; nil: none
+	sack       bool   // packets arrived early: send a SelectiveAck
+	unsacked   uint8  // early packets since the last SelectiveAck
+	duplicates uint8  // number of requests that arrived twice
+	mark       uint8  // mark of the last RepeatResponses that was answered
+	high       uint32 // one after the last packet that the peer is known to have sent
+	granted    uint32 // responses before this PSN may be sent
+	early      early
+	repeats    *repeats // responses to repeat; nil: none
 
 	cnp notifier
 }
@@ -84,7 +84,7 @@ func (q *QP) request(k *packet, raw []byte, now int64) {
 		for n := range q.counting {
 			n.DuplicateRequests.Add(1)
 		}
-		s.copies++
+		s.duplicates++
 		q.duplicate(k)
 		return
 	}

@@ -68,8 +68,8 @@ func (t *retries) stops(now int64) { t.paused = now }
 // late reports whether a full timeout has passed without progress.
 func (t *retries) late() bool { return t.left < t.count }
 
-// expect records that n READ responses were requested, for the first time or again.
-func (t *retries) expect(n uint32) {
+// owe records that n READ responses were requested, for the first time or again.
+func (t *retries) owe(n uint32) {
 	if t.tries < maxTries {
 		t.owed += int32(n)
 	}
@@ -123,15 +123,15 @@ func (t *retries) note(k *packet, now int64) {
 		aeth, _, _ := wire.ParseAETH(k.ext)
 		switch {
 		case aeth.Syndrome.Kind() == wire.KindACK:
-			t.expects(psnAdd(k.PSN, 1), now)
+			t.peerExpects(psnAdd(k.PSN, 1), now)
 		case aeth.Syndrome == wire.NAKSequence:
-			t.expects(k.PSN, now)
+			t.peerExpects(k.PSN, now)
 		}
 	}
 }
 
-// expects records that the peer, by its last response, expects packet psn next.
-func (t *retries) expects(psn uint32, now int64) { t.answer = answer{at: now, psn: psn} }
+// peerExpects records that the peer, by its last response, expects packet psn next.
+func (t *retries) peerExpects(psn uint32, now int64) { t.answer = answer{at: now, psn: psn} }
 
 // lastAnswer returns the last response, if it arrived during the last full timeout.
 func (t *retries) lastAnswer() (a answer, ok bool) { return t.answer, t.answer.at > t.since }

@@ -6,7 +6,8 @@ import (
 )
 
 // selective is the recovery of two ends that both have selective repeat: both keep what arrives early, and only what
-// is missing is sent again. The package comment describes its protocol.
+// is missing is sent again. The package comment describes its protocol, and [recovery] those methods that have no
+// comment here.
 type selective struct{ *QP }
 
 // divides: the windows grant the responses of a READ of any length.
@@ -37,18 +38,18 @@ const (
 // single packet.
 func (q selective) probe(b *builder, w *Work, now int64) bool {
 	r := &q.req
-	if w.answered() && psnDiff(r.executedUpTo, w.progress.first) > 0 {
+	if w.hasResponses() && psnDiff(r.executedUpTo, w.progress.first) > 0 {
 		// The peer has the request, so only responses are missing.
 		r.reads.forget()
 		end := psnAdd(r.una, probedResponses)
 		if n := psnDiff(r.reads.granted, r.una); n > 0 && n < probedResponses {
 			end = r.reads.granted // others would not be kept, and could overflow a queue with each probe
 		}
-		q.missingResponses(r.una, end, true, now)
+		q.askForMissing(r.una, end, true, now)
 		r.reads.probed()
 		r.rtt.probed = now
 		r.probes.done()
-		return q.putAsk(b)
+		return q.putRepeatResponses(b)
 	}
 	// The scoreboard, which knows the packets behind una that have arrived, needs all packets to be in flight.
 	several := r.probes.backoff > 1 && !r.probes.single() && r.allSent() && q.openBoard()
@@ -73,7 +74,7 @@ func (q selective) putMoreProbes(b *builder, now int64) bool {
 			return true
 		}
 		w := r.holding(psn)
-		if w == nil || w.answered() || w.progress.failed || r.board.at(psn).state != flying {
+		if w == nil || w.hasResponses() || w.progress.failed || r.board.at(psn).state != flying {
 			return true
 		}
 		if !q.putProbed(b, w, psn, now) {
@@ -110,17 +111,19 @@ func (q selective) responseArrived(h wire.BTH, _ int64) bool {
 	return false
 }
 
-func (q selective) ackArrived(_ uint32, _ bool, now int64) { q.findLost(now) }
+func (q selective) findLost(int64) {} // responseArrived never reports true
+
+func (q selective) ackArrived(_ uint32, _ bool, now int64) { q.findOvertaken(now) }
 
 // sequenceNAK and reportedLost do nothing: the scoreboard and the marks of responses show what was lost.
 func (q selective) sequenceNAK(uint32, bool, int64) {}
 
 func (q selective) reportedLost(int64) {}
 
-// probeAlone takes the packets that were sent before the probe for lost when a probe was acknowledged alone twice in
+// onlyProbeArrived takes the packets that were sent before the probe for lost when a probe was acknowledged alone twice in
 // a row. The first such acknowledgement may answer the original packet, which was only late. By the second one,
 // two probe timeouts have passed, and the peer has answered only the probes.
-func (q selective) probeAlone(psn uint32, _ int64) {
+func (q selective) onlyProbeArrived(psn uint32, _ int64) {
 	if r := &q.req; r.probes.alone >= 2 && r.board != nil {
 		r.board.overtakenBy(psn)
 	}
@@ -163,12 +166,8 @@ func (q selective) opens(e *resource, _ resource, mark uint8) { q.allow(e, mark)
 
 func (q selective) requestedAgain(e *resource, i uint32, mark uint8) bool {
 	q.resp.ack = true // the peer does not know that its request has arrived
-	switch mark {
-	case 0:
-		e.allowed = e.count
-	case wire.GrantNone:
-	default:
-		e.allowed = min(max(e.allowed, i+wire.GrantUnit*uint32(mark)), e.count)
+	if n := grantOf(mark, e.count-i); n > 0 {
+		e.allowed = max(e.allowed, i+n)
 	}
 	return true
 }

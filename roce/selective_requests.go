@@ -26,7 +26,7 @@ func (q selective) openBoard() bool {
 	psn := r.una
 	for w := r.head; w != nil && psnDiff(psn, r.high) < 0; w = w.progress.next {
 		for ; w.index(psn) < w.progress.count && psnDiff(psn, r.high) < 0; psn = psnAdd(psn, 1) {
-			if i := w.index(psn); i == 0 || !w.answered() {
+			if i := w.index(psn); i == 0 || !w.hasResponses() {
 				out, _ := q.cost(w, i, i+1)
 				b.noteSent(psn, 1, out, r.rtt.sentAt(psn))
 			} else {
@@ -54,8 +54,8 @@ func (q *QP) passed(w *Work, i, n uint32, now int64) (out int64) {
 	return out
 }
 
-// findLost marks packets as missing that later packets have overtaken.
-func (q selective) findLost(now int64) {
+// findOvertaken marks packets as missing that later packets have overtaken.
+func (q selective) findOvertaken(now int64) {
 	r := &q.req
 	b := r.board
 	if b == nil {
@@ -64,6 +64,7 @@ func (q selective) findLost(now int64) {
 	if sample := b.measured(); sample != 0 && r.rtt.add(sample, now) {
 		q.measured(sample, now)
 	}
+	// A PSN and a mark tell copies of responses. Those of requests are told by the mark of a SelectiveAck.
 	r.reordering.arrived(0, 0, b.overtakers(), r.rtt.typical(), now)
 	if !r.allSent() {
 		return // go-back-N is in progress and resends everything
@@ -94,14 +95,14 @@ func (q selective) findLost(now int64) {
 func (q selective) selectiveAck(psn uint32, mark uint8, bits []byte, now int64) {
 	r := &q.req
 	q.port.n.SelectiveAcksReceived.Add(1)
-	r.retries.expects(psn, now)
+	r.retries.peerExpects(psn, now)
 	if q.state != rdma.StateRTS || psnDiff(psn, r.high) > 0 || psnDiff(psn, r.una) < -maxScoreboard {
 		q.port.n.StaleResponses.Add(1)
 		return
 	}
 	r.mayBuild()
-	if markDiff(mark, r.copies) > 0 {
-		r.copies = mark
+	if markDiff(mark, r.duplicates) > 0 {
+		r.duplicates = mark
 		r.reordering.confirmed()
 	}
 	q.executed(psn)
@@ -139,7 +140,7 @@ func (q selective) selectiveAck(psn uint32, mark uint8, bits []byte, now int64) 
 	if out > 0 {
 		q.port.ready.push(q.peer.reported(&r.flight, out, packets, r.rtt.known(), now))
 	}
-	q.findLost(now)
+	q.findOvertaken(now)
 }
 
 // word returns up to 64 bits of the bitmap of a SelectiveAck.
@@ -202,7 +203,7 @@ func (q selective) putAgain(b *builder, w *Work, i, psn uint32) bool {
 	case w.Op == rdma.WRRead:
 		r.reads.grantLost()
 		ok = q.putRead(b, w, i, w.progress.count, psn, wire.GrantNone)
-	case w.answered():
+	case w.hasResponses():
 		ok = q.putAtomic(b, w, psn)
 	default:
 		ok = q.putData(b, w, i, psn, 0)

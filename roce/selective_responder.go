@@ -14,7 +14,7 @@ import (
 func (q selective) requestAhead(h wire.BTH, raw []byte, d int, _ int64) {
 	s := &q.resp
 	if s.early.has(h.PSN) {
-		s.copies++
+		s.duplicates++
 	}
 	if raw != nil && s.early.put(h.PSN, d, raw, &q.port.recovery) {
 		q.port.n.EarlyPackets.Add(1)
@@ -75,7 +75,7 @@ func (q *QP) putSelectiveAck(b *builder) bool {
 		return false
 	}
 	wire.PutBTH(p, &wire.BTH{
-		Opcode: wire.SelectiveAck, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.recv.DestQPN, PSN: s.psn, Mark: s.copies,
+		Opcode: wire.SelectiveAck, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.recv.DestQPN, PSN: s.psn, Mark: s.duplicates,
 	})
 	m := p[wire.BTHLen : size-wire.ICRCLen]
 	for i := range words {
@@ -89,14 +89,7 @@ func (q *QP) putSelectiveAck(b *builder) bool {
 // allow sets the number of responses of a new READ that may be sent, from the mark of its
 // request.
 func (q selective) allow(e *resource, mark uint8) {
-	switch mark {
-	case 0:
-		return
-	case wire.GrantNone:
-		e.allowed = 0
-	default:
-		e.allowed = min(e.count, wire.GrantUnit*uint32(mark))
-	}
+	e.allowed = grantOf(mark, e.count)
 	q.grant(e)
 }
 
@@ -109,10 +102,20 @@ func (q selective) grant(e *resource) {
 
 // repeats is what the responder keeps while it repeats responses.
 type repeats struct {
-	spans []wire.Span // responses to repeat
-	read  *resource   // READ to which src belongs, or nil
+	queue []repeat
+	read  *resource // READ to which src belongs, or nil
 	src   Source
 }
+
+// repeat is an entry of the queue: responses to repeat or, with a Count of 0, the end of a RepeatResponses. All
+// responses that follow the end carry its mark, and so does the last one before it.
+type repeat struct {
+	wire.Span
+	mark uint8
+}
+
+// skip drops the rest of the first entry: responses that were never sent, or whose memory is no longer valid.
+func (r *repeats) skip() { r.queue[0].Count = 1 }
 
 // of reports whether responses of e are being repeated from a Source of their own.
 func (r *repeats) of(e *resource) bool { return r != nil && r.read == e }
@@ -128,37 +131,36 @@ func (q selective) mostRepeats() uint32 {
 	return uint32(max(q.port.inLimit, DefaultWindow) / int64(q.mtu()+packetCost))
 }
 
-// repeat queues the responses of span that are not queued yet, within the limits. The spans
-// before queued[from] are known not to overlap it.
-func (q selective) repeat(span wire.Span, from int) {
+// queueRepeat queues the responses of span that are not queued yet, within the limits. The entries
+// before queue[from] are known not to overlap it.
+func (q selective) queueRepeat(span wire.Span, from int) {
 	r := q.resp.repeats
-	for i := from; i < len(r.spans); i++ {
-		e := r.spans[i]
+	for i := from; i < len(r.queue); i++ {
+		e := r.queue[i]
 		after := psnDiff(span.First, e.First) // packets from the start of e to that of span
 		if e.Count == 0 || after >= int(e.Count) || after <= -int(span.Count) {
 			continue
 		}
 		if after < 0 {
-			q.repeat(wire.Span{First: span.First, Count: uint32(-after)}, i+1)
+			q.queueRepeat(wire.Span{First: span.First, Count: uint32(-after)}, i+1)
 		}
 		if rest := after + int(span.Count) - int(e.Count); rest > 0 {
-			q.repeat(wire.Span{First: psnAdd(e.First, int(e.Count)), Count: uint32(rest)}, i+1)
+			q.queueRepeat(wire.Span{First: psnAdd(e.First, int(e.Count)), Count: uint32(rest)}, i+1)
 		}
 		return
 	}
 	waiting := uint32(0)
-	for _, e := range r.spans {
+	for _, e := range r.queue {
 		waiting += e.Count
 	}
 	span.Count = min(span.Count, q.mostRepeats()-min(waiting, q.mostRepeats()))
-	if span.Count > 0 && len(r.spans) < maxRepeats {
-		r.spans = append(r.spans, span)
+	if span.Count > 0 && len(r.queue) < maxRepeats {
+		r.queue = append(r.queue, repeat{Span: span})
 	}
 }
 
 // repeatSpans handles a RepeatResponses: it takes the grant in psn and queues the
-// responses that body names. After them it queues a span without packets, whose First is
-// the mark, to know when they are all sent.
+// responses that body names, and its end.
 func (q selective) repeatSpans(psn uint32, mark uint8, body []byte) {
 	s := &q.resp
 	if q.state < rdma.StateRTR || q.state > rdma.StateRTS {
@@ -190,25 +192,24 @@ func (q selective) repeatSpans(psn uint32, mark uint8, body []byte) {
 			continue
 		}
 		span.Count = min(span.Count, maxEarly)
-		q.repeat(span, 0)
+		q.queueRepeat(span, 0)
 	}
-	end := wire.Span{First: uint32(mark)}
-	switch n := len(r.spans); {
-	case n > 0 && r.spans[n-1].Count == 0:
-		r.spans[n-1] = end // a mark stands for all before it
+	switch n := len(r.queue); {
+	case n > 0 && r.queue[n-1].Count == 0:
+		r.queue[n-1].mark = mark // a mark stands for all before it
 	case n <= maxRepeats:
-		r.spans = append(r.spans, end)
+		r.queue = append(r.queue, repeat{mark: mark})
 	}
 }
 
 // buildRepeats repeats responses, and reports whether all were sent.
 func (q *QP) buildRepeats(b *builder, budget *int) (done bool) {
 	r := q.resp.repeats
-	for len(r.spans) > 0 {
-		span := &r.spans[0]
-		if span.Count == 0 {
-			q.resp.mark = uint8(span.First)
-			r.spans = r.spans[1:]
+	for len(r.queue) > 0 {
+		first := &r.queue[0]
+		if first.Count == 0 {
+			q.resp.mark = first.mark
+			r.queue = r.queue[1:]
 			continue
 		}
 		if *budget <= 0 {
@@ -216,18 +217,18 @@ func (q *QP) buildRepeats(b *builder, budget *int) (done bool) {
 		}
 		// The last response carries the mark, because no other may follow.
 		before := q.resp.mark
-		if span.Count == 1 && len(r.spans) > 1 && r.spans[1].Count == 0 {
-			q.resp.mark = uint8(r.spans[1].First)
+		if first.Count == 1 && len(r.queue) > 1 && r.queue[1].Count == 0 {
+			q.resp.mark = r.queue[1].mark
 		}
-		n, ok := q.putRepeat(b, span.First)
+		n, ok := q.putRepeat(b, first.First)
 		if !ok {
 			q.resp.mark = before
 			return false
 		}
 		*budget -= n
-		span.First = psnAdd(span.First, 1)
-		if span.Count--; span.Count == 0 {
-			r.spans = r.spans[1:]
+		first.First = psnAdd(first.First, 1)
+		if first.Count--; first.Count == 0 {
+			r.queue = r.queue[1:]
 		}
 	}
 	q.closeRepeat()
@@ -242,7 +243,7 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 	r := q.resp.repeats
 	e := q.resourceOf(psn)
 	if e == nil {
-		r.spans[0].Count = 1 // the responses after it were not sent either
+		r.skip()
 		return packetCost, true
 	}
 	if e.kind != wire.ReadRequest {
@@ -256,7 +257,7 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 			opened, nak := q.h.OpenRead(e.rkey, e.va, e.length, e.reported)
 			if nak != NAKNone {
 				q.port.n.StaleRequests.Add(1)
-				r.spans[0].Count = 1
+				r.skip()
 				return packetCost, true
 			}
 			r.read, r.src = e, opened
@@ -264,7 +265,7 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 		src = r.src
 	}
 	i := uint32(psnDiff(psn, e.first))
-	op := wire.ReadResponseMiddle
+	op := wire.ReadResponseMiddle // also of the first of several: the requester tells only last ones from others
 	switch {
 	case e.count == 1:
 		op = wire.ReadResponseOnly
@@ -274,7 +275,7 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 	n, err := q.putReadResponse(b, e, src, i, op)
 	if err != nil {
 		q.port.n.StaleRequests.Add(1)
-		r.spans[0].Count = 1
+		r.skip()
 		return packetCost, true
 	}
 	return n, n > 0
@@ -292,7 +293,7 @@ func (q selective) retire(n int) {
 			return // all older ones are retired too
 		}
 		if e.sent < e.count {
-			continue // false: the peer cannot have responses that were not sent
+			continue // the statement is false: the peer cannot have responses that were not sent
 		}
 		q.retireOne(e)
 	}

@@ -9,7 +9,7 @@ import (
 // missing responses, and grants responses as the window has room.
 
 // findGaps finds the responses to ask for: those that are missing while later ones have
-// arrived, unless the peer has not yet answered an earlier RepeatResponses for them.
+// arrived. Those that an earlier RepeatResponses asks for are not among them until the peer has answered it.
 func (q selective) findGaps(now int64) {
 	r := &q.req
 	if q.state != rdma.StateRTS {
@@ -22,14 +22,14 @@ func (q selective) findGaps(now int64) {
 		return
 	}
 	if from, to := r.reads.toScan(r.una); from != to {
-		r.reads.scanned = q.missingResponses(from, to, false, now)
+		r.reads.scanned = q.askForMissing(from, to, false, now)
 	}
 }
 
-// missingResponses adds the missing responses in [from, to) to those that are asked for, and
+// askForMissing adds the missing responses in [from, to) to those that are asked for, and
 // returns the PSN at which it stopped. If all is set, it includes responses that were asked
 // for before and may still arrive.
-func (q selective) missingResponses(from, to uint32, all bool, now int64) uint32 {
+func (q selective) askForMissing(from, to uint32, all bool, now int64) uint32 {
 	r := &q.req
 	if psnDiff(to, r.una) > maxEarly {
 		to = psnAdd(r.una, maxEarly) // the early buffer holds no responses after that
@@ -40,7 +40,7 @@ func (q selective) missingResponses(from, to uint32, all bool, now int64) uint32
 	}
 	var lost int64
 	for w := r.head; w != nil && psnDiff(w.progress.first, to) < 0; w = w.progress.next {
-		if !w.answered() {
+		if !w.hasResponses() {
 			continue
 		}
 		end := psnAdd(w.progress.first, int(w.progress.count))
@@ -89,8 +89,8 @@ func (q selective) roomFor() (room, all int64) {
 // request grants.
 func (q selective) firstGrant(w *Work, i uint32) uint32 {
 	r := &q.req
-	if r.reads.grants() && r.inFlight > 0 {
-		return 0
+	if r.reads.ungranted() && r.inFlight > 0 {
+		return 0 // earlier READs have the room first
 	}
 	room, _ := q.roomFor()
 	left := int64(w.progress.count - i)
@@ -110,6 +110,17 @@ func grantMark(grant, count uint32) uint8 {
 		return wire.GrantNone
 	}
 	return uint8(grant / wire.GrantUnit)
+}
+
+// grantOf is the inverse of grantMark: the number of responses that a mark grants, of count.
+func grantOf(mark uint8, count uint32) uint32 {
+	switch mark {
+	case 0:
+		return count
+	case wire.GrantNone:
+		return 0
+	}
+	return min(count, wire.GrantUnit*uint32(mark))
 }
 
 // grantMore grants responses for which the window has room. It reports whether to send a
@@ -142,7 +153,7 @@ func (q selective) grantMore(now int64) bool {
 // whether the trains had room.
 func (q selective) putAsks(b *builder, now int64) bool {
 	granted := q.grantMore(now)
-	if !granted && !q.req.reads.asking() || q.putAsk(b) {
+	if !granted && !q.req.reads.asking() || q.putRepeatResponses(b) {
 		return true
 	}
 	if granted {
@@ -151,12 +162,11 @@ func (q selective) putAsks(b *builder, now int64) bool {
 	return false
 }
 
-// putAsk adds a RepeatResponses with the grant and the missing responses to b.
-func (q selective) putAsk(b *builder) bool {
+// putRepeatResponses adds a RepeatResponses with the grant and the missing responses to b.
+func (q selective) putRepeatResponses(b *builder) bool {
 	r := &q.req
-	if m := r.reads.wanted; m != nil && len(m.missing) > 0 && m.missing[0].First == r.una {
-		r.retries.tried()
-	}
+	m := r.reads.wanted
+	again := m != nil && len(m.missing) > 0 && m.missing[0].First == r.una
 	spans := r.reads.spans(r.una)
 	size := wire.BTHLen + len(spans)*wire.SpanLen + wire.ICRCLen
 	way := q.path()
@@ -164,12 +174,15 @@ func (q selective) putAsk(b *builder) bool {
 	if p == nil {
 		return false
 	}
+	if again {
+		r.retries.tried()
+	}
 	wire.PutBTH(p, &wire.BTH{
 		Opcode: wire.RepeatResponses, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.recv.DestQPN, PSN: r.reads.granted, Mark: r.reads.askMark,
 	})
 	for i := range spans {
 		wire.PutSpan(p[wire.BTHLen+i*wire.SpanLen:], &spans[i])
-		r.retries.expect(spans[i].Count)
+		r.retries.owe(spans[i].Count)
 	}
 	q.finish(p, id)
 	r.reads.spansSent()

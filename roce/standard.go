@@ -35,7 +35,7 @@ func (q standard) retransmit(b *builder, now, budget int64) (left int64, stop, m
 }
 
 func (q standard) probe(b *builder, w *Work, now int64) bool {
-	if w.answered() {
+	if w.hasResponses() {
 		return q.probeResponses(b, w, now)
 	}
 	r := &q.req
@@ -76,7 +76,7 @@ func (q standard) responseArrived(h wire.BTH, now int64) bool {
 		return false
 	}
 	w := r.holding(psn)
-	if w == nil || !w.answered() {
+	if w == nil || !w.hasResponses() {
 		return false
 	}
 	r.probes.wait(now)
@@ -111,8 +111,8 @@ func (q standard) sequenceNAK(psn uint32, reached bool, now int64) {
 
 func (q standard) reportedLost(now int64) { q.lost(now) }
 
-// probeAlone goes back to una: the packets after the probe were lost.
-func (q standard) probeAlone(_ uint32, now int64) { q.lost(now) }
+// onlyProbeArrived goes back to una: the packets after the probe were lost.
+func (q standard) onlyProbeArrived(_ uint32, now int64) { q.lost(now) }
 
 // fits: a last response may be before the end of a READ only if a part of the READ was requested again.
 func (q standard) fits(w *Work, i uint32, end bool) bool {
@@ -159,12 +159,12 @@ func (q standard) requestLost(psn uint32, now int64) {
 		n := min(int(w.progress.count), psnDiff(r.next, w.progress.first))
 		switch {
 		case i >= n:
-			if w.answered() {
+			if w.hasResponses() {
 				r.repeatedRequests.resent(w, psn)
 				inFlight++
 			}
 			continue
-		case i > 0 && w.answered():
+		case i > 0 && w.hasResponses():
 			return // no request has this PSN
 		case to == nil:
 			to = w

@@ -16,19 +16,20 @@ import "github.com/softmkey/softmkey/rdma"
 // states that it continues the one before it (wire.ReadContinues). A responder of this package then opens
 // the memory where the first part began, and needs no boundary.
 
-// plainFrom is the lowest remote address of a READ that is sent in parts. An adapter does not know
-// wire.ReadContinues, and a part that begins within a block would end the connection with a remote
-// access error. libmlx5, Linux's mlx5_ib and SPDK let the addresses of a key with blocks begin at 0, and
-// such a key is shorter than 4 GiB. The addresses of a memory region are usually those of the program, which on
-// 64-bit machines are higher. A program that gives a key of an adapter a higher address needs commands of
-// its own for that; it must read such a key in short READs.
-const plainFrom = 1 << 32
+// lowestDivided is the lowest remote address of a READ that is sent in parts. Below it the memory may be a key
+// with blocks of an adapter, which does not know wire.ReadContinues: a part that begins within a block would end the
+// connection with a remote access error. libmlx5, Linux's mlx5_ib and SPDK let the addresses of a key with blocks
+// begin at 0, and such a key is shorter than 4 GiB. The addresses of a memory region are usually those of the
+// program, which on 64-bit machines are higher. A program that gives a key of an adapter a higher address needs
+// commands of its own for that; it must read such a key in short READs.
+const lowestDivided = 1 << 32
 
-// divides reports whether w, which is about to begin, is to be sent in parts. Those of a DCI are not: it
+// divides reports whether w, which is about to begin, is to be sent in parts. Where packets pass through memory
+// (near, ring), none are lost, and no READ is divided. Those of a DCI are not: it
 // takes a Work before it has a connection to the Work's target, so that nothing is known of the path.
 func (q standard) divides(w *Work) bool {
 	return w.Op == rdma.WRRead && q.acknowledged() && !q.near && !q.ring && q.dci == nil &&
-		w.RemoteAddr >= plainFrom && w.progress.count > q.partLength()
+		w.RemoteAddr >= lowestDivided && w.progress.count > q.partLength()
 }
 
 // continues reports whether the Work is a part of a READ after the first one.

@@ -216,7 +216,7 @@ func (q standard) lostResponses(n, now int64) {
 func (r *requester) answering() iter.Seq[*Work] {
 	return func(yield func(*Work) bool) {
 		for w := r.head.sendable(); w != nil && psnDiff(w.progress.first, r.next) < 0; w = w.progress.next.sendable() {
-			if w.answered() && !yield(w) {
+			if w.hasResponses() && !yield(w) {
 				return
 			}
 		}

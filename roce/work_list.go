@@ -111,7 +111,7 @@ func (l *workList) leave() {
 // sent records that the next n PSNs were sent, which belong to w. last means that they are
 // the last ones of w.
 func (l *workList) sent(w *Work, n int, last bool) {
-	if w.answered() {
+	if w.hasResponses() {
 		l.inFlight++
 	}
 	l.next = psnAdd(l.next, n)
@@ -150,8 +150,8 @@ func (l *workList) allSent() bool { return l.next == l.high }
 // index returns the position of PSN p in w, in packets.
 func (w *Work) index(p uint32) uint32 { return (p - w.progress.first) & psnMask }
 
-// answered reports whether responses complete w, rather than acknowledgements.
-func (w *Work) answered() bool {
+// hasResponses reports whether responses complete w, rather than acknowledgements.
+func (w *Work) hasResponses() bool {
 	return w.Op == rdma.WRRead || w.Op.Atomic()
 }
 

@@ -20,9 +20,14 @@ type BTH struct {
 	PSN       uint32 // 24 bits
 
 	// Mark is the value of the 7 reserved bits next to AckReq, which a peer that does not
-	// know it ignores. It is 0, except in a READ request that is [ReadContinues], and
-	// between peers that agreed on selective repeat, in READ requests, SENDs, WRITEs,
-	// responses and RepeatResponses.
+	// know it ignores. To a peer without selective repeat it is [ReadContinues] in some READ
+	// requests, and 0 otherwise. Between peers that agreed on selective repeat it is
+	//
+	//   - in a READ request, how many responses it grants: see [GrantUnit];
+	//   - in a SEND or WRITE, how many READs are outstanding: see [OutstandingMark];
+	//   - in a [RepeatResponses], its number, and in a response the number of the last one
+	//     that the responder has answered;
+	//   - in a [SelectiveAck], how many packets have arrived twice.
 	Mark uint8
 }
 
