@@ -23,28 +23,28 @@ import (
 //
 // One thread at a time does the device's work: see turn.
 type helpers struct {
-	page *assist.Page
-	loop *loop
-	once sync.Once
-	wg   sync.WaitGroup
-	turn turn
-	more int // processors that the Go scheduler got for the threads
+	page            *assist.Page
+	loop            *loop
+	once            sync.Once
+	wg              sync.WaitGroup
+	turn            turn
+	addedProcessors int // processors that the Go scheduler got for the threads
 
-	began  time.Time
-	last   atomic.Int64  // time since began when a helper had work last
-	asleep atomic.Int64  // time since began until which threads of programs may sleep: they are to be woken
-	stream atomic.Uint32 // an assist.Polling: why the own thread is to take over; 0: it is not
+	began     time.Time
+	last      atomic.Int64  // time since began when a helper had work last
+	wakeUntil atomic.Int64  // time since began until which threads of programs may sleep: they are to be woken
+	asked     atomic.Uint32 // an assist.Polling: why the own thread is to take over; 0: it is not
 
 	// Of the device's own thread:
-	observed time.Time                    // when it looked last for a processor with room
-	idle     [assist.Processors + 1]int64 // how long each processor was idle then, in ticks
-	ran      time.Duration                // of the own thread, then
-	counted  time.Time                    // when it read total
-	total    uint64                       // bytes that the device had sent and received then
-	missed   int                          // how many naps in a row ended with doorbells that nobody had announced
-	unhelped time.Duration                // how long the thread polls after mostMissed of them
-	until    time.Time                    // until when the own thread polls, and nobody wakes helpers
-	why      assist.Polling               // the own thread polls until then
+	observed  time.Time                    // when it looked last for a processor with room
+	idle      [assist.Processors + 1]int64 // how long each processor was idle then, in ticks
+	ran       time.Duration                // of the own thread, then
+	counted   time.Time                    // when it read total
+	total     uint64                       // bytes that the device had sent and received then
+	missed    int                          // how many naps in a row ended with doorbells for which nobody had woken a helper
+	unhelped  time.Duration                // how long the thread polls after mostMissed of them
+	pollUntil time.Time                    // until when the own thread polls, and nobody wakes helpers
+	pollWhy   assist.Polling               // why it does
 }
 
 const (
@@ -52,29 +52,30 @@ const (
 	// Longer: a program that stops using the library's calls waits for naps for longer. Not measured.
 	attended = 2 * time.Millisecond
 	watchNap = time.Millisecond
-	// mostWork is how long a helper works in a row. It has the device's priority, so that the program whose
-	// processor it uses waits meanwhile. Longer: programs wait for longer. Shorter: the own thread takes over
-	// although a long message would soon be done. Not measured.
+	// A helper works for mostWork before the time that it has run is read, which takes a system call, and may run for
+	// mostWork from then on. It has the device's priority, so that the program whose processor it uses waits
+	// meanwhile. Longer: programs wait for longer. Shorter: the own thread takes over although a long message would
+	// soon be done. Not measured.
 	mostWork = 100 * time.Microsecond
-	// mostMissed naps in a row that found doorbells which nobody had announced are a program that rings without
-	// the library. The own thread then polls for unhelped, and twice as long each time up to longUnhelped as long as
+	// mostMissed naps in a row that found doorbells for which nobody had woken a helper come from a program that rings
+	// without libsoftmkey-run.so. The own thread then polls for firstUnhelped, and twice as long each time up to longUnhelped as long as
 	// this goes on. Fewer, or longer: the own thread takes the processor from programs that are helped. Not
 	// measured.
-	mostMissed   = 10
-	unhelped     = 200 * time.Millisecond
-	longUnhelped = 5 * time.Second
+	mostMissed    = 10
+	firstUnhelped = 200 * time.Millisecond
+	longUnhelped  = 5 * time.Second
 	// observeEvery is the time between two looks for a processor with room. Longer: the own thread begins to
 	// poll later. Shorter: ticks of 10 ms do not tell how idle a processor was. Not measured.
 	observeEvery = 100 * time.Millisecond
-	// streaming is how long the own thread polls after it was told of a stream. Programs and other devices tell it
+	// streamLasts is how long the own thread polls after it was told of a stream. Programs and other devices tell it
 	// again every 5 ms as long as the stream goes on. Longer: requests one at a time that follow a stream wait for
 	// naps for longer. Shorter: a stream whose reminder is late falls back to the helpers. Not measured.
-	streaming = 2 * checkEvery
-	// sleeping is for how long the device wakes sleeping programs after a program has last announced that it sleeps.
+	streamLasts = 2 * checkEvery
+	// sleepersLast is for how long the device wakes sleeping programs after a program has last announced that it sleeps.
 	// Programs repeat the announcement every 5 ms. Longer: the device makes system calls that wake nobody. Shorter:
 	// where processors are scarce, the goroutine that receives announcements is late, and programs sleep for the whole
 	// 0.2 ms of their naps. Not measured.
-	sleeping = 200 * time.Millisecond
+	sleepersLast = 200 * time.Millisecond
 	// wideStream is how many bytes that helpers move between two checks make the own thread poll. It goes on while the
 	// device moves a stream. Fewer: requests of a few KiB, one at a time, are taken from the helpers.
 	wideStream = 4 * streamBytes
@@ -93,18 +94,18 @@ const (
 type turn struct{ state atomic.Int32 }
 
 const (
-	free  = 0
-	taken = 1
-	again = 2 // taken, and somebody else has asked for it
+	turnFree  = 0
+	turnTaken = 1
+	turnAgain = 2 // taken, and somebody else has asked for it
 )
 
 // take takes the turn if it is free.
 func (t *turn) take() bool {
 	for {
-		if t.state.CompareAndSwap(free, taken) {
+		if t.state.CompareAndSwap(turnFree, turnTaken) {
 			return true
 		}
-		if t.state.CompareAndSwap(taken, again) || t.state.Load() == again {
+		if t.state.CompareAndSwap(turnTaken, turnAgain) || t.state.Load() == turnAgain {
 			return false
 		}
 	}
@@ -112,18 +113,18 @@ func (t *turn) take() bool {
 
 // give gives the turn back, unless somebody has asked for it: the caller has to look once more then.
 func (t *turn) give() bool {
-	if t.state.CompareAndSwap(taken, free) {
+	if t.state.CompareAndSwap(turnTaken, turnFree) {
 		return true
 	}
-	t.state.Store(taken)
+	t.state.Store(turnTaken)
 	return false
 }
 
 // leave gives the turn back in any case, and reports whether somebody has asked for it.
-func (t *turn) leave() (asked bool) { return t.state.Swap(free) == again }
+func (t *turn) leave() (asked bool) { return t.state.Swap(turnFree) == turnAgain }
 
 func newHelpers(l *loop, page *assist.Page) *helpers {
-	return &helpers{page: page, loop: l, began: time.Now(), unhelped: unhelped}
+	return &helpers{page: page, loop: l, began: time.Now(), unhelped: firstUnhelped}
 }
 
 // start starts the threads, on the first call.
@@ -140,15 +141,15 @@ func (h *helpers) start() {
 			}
 		}
 		moreProcessors(len(cpus))
-		h.more = len(cpus)
+		h.addedProcessors = len(cpus)
 		for _, cpu := range cpus {
 			h.wg.Go(func() { h.run(cpu) })
 		}
 		program, peer := h.page.Streams()
-		h.wg.Go(func() { h.await(program, func() { h.over(assist.Stream) }) })
-		h.wg.Go(func() { h.await(peer, func() { h.over(assist.Beside) }) })
+		h.wg.Go(func() { h.await(program, func() { h.takeOver(assist.Stream) }) })
+		h.wg.Go(func() { h.await(peer, func() { h.takeOver(assist.Beside) }) })
 		h.wg.Go(func() {
-			h.await(h.page.Sleepers(), func() { h.asleep.Store(int64(time.Since(h.began) + sleeping)) })
+			h.await(h.page.Sleepers(), func() { h.wakeUntil.Store(int64(time.Since(h.began) + sleepersLast)) })
 		})
 	})
 }
@@ -164,7 +165,7 @@ func (h *helpers) close() {
 	peer.Off()
 	h.page.Sleepers().Off()
 	h.wg.Wait()
-	moreProcessors(-h.more)
+	moreProcessors(-h.addedProcessors)
 }
 
 var processors sync.Mutex
@@ -232,13 +233,13 @@ func (h *helpers) await(line assist.Line, woken func()) {
 
 // completed wakes the threads of programs that sleep until the device has done work.
 func (h *helpers) completed() {
-	until := h.asleep.Load()
+	until := h.wakeUntil.Load()
 	h.page.Completed(until != 0 && int64(time.Since(h.began)) < until)
 }
 
-// over makes the own thread take over.
-func (h *helpers) over(why assist.Polling) {
-	for had := h.stream.Load(); had < uint32(why) && !h.stream.CompareAndSwap(had, uint32(why)); had = h.stream.Load() {
+// takeOver makes the own thread take over.
+func (h *helpers) takeOver(why assist.Polling) {
+	for had := h.asked.Load(); had < uint32(why) && !h.asked.CompareAndSwap(had, uint32(why)); had = h.asked.Load() {
 	}
 	if h.page.Polling() == assist.No {
 		h.loop.signal()
@@ -268,7 +269,7 @@ func (h *helpers) work(cpu int) (took, worked bool) {
 				ran = now
 			} else if now-ran > mostWork {
 				h.turn.leave() // the own thread looks now
-				h.over(assist.Beside)
+				h.takeOver(assist.Beside)
 				h.loop.kick(cpu)
 				return true, true
 			}
@@ -284,7 +285,7 @@ func (h *helpers) work(cpu int) (took, worked bool) {
 	}
 }
 
-// threadTime returns how long the calling thread has run.
+// threadTime returns how long the calling thread has run: never 0, which is no time for its caller.
 func threadTime() time.Duration {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
@@ -293,26 +294,26 @@ func threadTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// serve decides whether helpers do the device's work, so that its own thread has only to attend, or whether the own
-// thread polls. The own thread calls it before each look. When the thread stops polling, serve returns false once
+// helpersWork decides whether helpers do the device's work, so that its own thread has only to attend, or whether the own
+// thread polls. The own thread calls it before each look. When the thread stops polling, helpersWork returns false once
 // more: programs woke nobody until then, and the look that follows finds their last doorbells.
-func (h *helpers) serve(t *thread, now time.Time) bool {
-	if h.stream.Load() != 0 {
-		h.why = max(h.why, assist.Polling(h.stream.Swap(0)))
-		h.until = now.Add(streaming)
+func (h *helpers) helpersWork(t *thread, now time.Time) bool {
+	if h.asked.Load() != 0 {
+		h.pollWhy = max(h.pollWhy, assist.Polling(h.asked.Swap(0)))
+		h.pollUntil = now.Add(streamLasts)
 	}
 	had := h.page.Polling()
 	if had != assist.No {
 		if t.streaming && now.Sub(t.checked) < 2*checkEvery {
-			h.until = now.Add(2 * checkEvery)
+			h.pollUntil = now.Add(2 * checkEvery)
 		}
-		h.observe(t, now)
+		h.lookForRoom(t, now)
 	}
 	polls := assist.No
-	if now.Before(h.until) {
-		polls = max(h.why, assist.Beside)
+	if now.Before(h.pollUntil) {
+		polls = max(h.pollWhy, assist.Beside)
 	} else {
-		h.why = assist.No
+		h.pollWhy = assist.No
 	}
 	if polls != had {
 		h.page.Poll(polls)
@@ -323,20 +324,20 @@ func (h *helpers) serve(t *thread, now time.Time) bool {
 
 // listen makes programs wake helpers again. The own thread calls it before it sleeps; a look follows.
 func (h *helpers) listen() {
-	h.why, h.until = assist.No, time.Time{}
+	h.pollWhy, h.pollUntil = assist.No, time.Time{}
 	h.page.Poll(assist.No)
 }
 
-// observe makes the own thread poll while there is room for it: a processor without a program of the device, of
+// lookForRoom makes the own thread poll while there is room for it: a processor without a program of the device, of
 // which other threads took less than a quarter of the time since it looked last.
-func (h *helpers) observe(t *thread, now time.Time) {
+func (h *helpers) lookForRoom(t *thread, now time.Time) {
 	past := now.Sub(h.observed)
 	if past < observeEvery || t.stat == nil {
 		return
 	}
 	const tick = 10 * time.Millisecond // USER_HZ
-	used, crowded := t.observe()
-	free := t.without(used)
+	used, crowded := t.locatePrograms()
+	empty := t.without(used)
 	idle, ran := h.idle, h.ran
 	h.observed, h.idle = now, idleTimes()
 	h.ran, _, _ = t.schedstat()
@@ -348,8 +349,8 @@ func (h *helpers) observe(t *thread, now time.Time) {
 		if p == assist.Processor() {
 			others -= h.ran - ran
 		}
-		if free.IsSet(p) && others < past/4 {
-			h.until = now.Add(past + checkEvery) // until the next look
+		if empty.IsSet(p) && others < past/4 {
+			h.pollUntil = now.Add(past + checkEvery) // until the next look
 			return
 		}
 	}
@@ -374,41 +375,35 @@ func idleTimes() (idle [assist.Processors + 1]int64) {
 }
 
 // attend is what the device's own thread does while helpers do the work: it naps, looks once, and decides whether it
-// polls from now on: beside the programs (observe), for a stream, or for a program without the library.
+// polls from now on: beside the programs (lookForRoom), for a stream, or for a program without the library.
 func (h *helpers) attend(t *thread) {
 	l := h.loop
-	ts := unix.NsecToTimespec(int64(watchNap))
-	fds := [2]unix.PollFd{{Fd: int32(l.event), Events: unix.POLLIN}, {Fd: int32(l.socket), Events: unix.POLLIN}}
-	rawPoll(fds[:], &ts)
-	var count [8]byte
-	if fds[0].Revents != 0 {
-		unix.Read(l.event, count[:])
-	}
+	l.pause(watchNap)
 	if !h.turn.take() {
 		return
 	}
 	l.lookInTurn()
-	l.turn.Lock()
+	l.looking.Lock()
 	rang := l.rang
-	l.turn.Unlock()
+	l.looking.Unlock()
 	for !h.turn.give() {
 		l.lookInTurn()
 	}
 	l.kick(assist.Processor())
 	now := time.Now()
-	h.observe(t, now)
+	h.lookForRoom(t, now)
 	if past := now.Sub(h.counted); past >= checkEvery {
 		total := l.bytes()
 		if past < 2*checkEvery && total-h.total >= wideStream {
-			h.until = now.Add(streaming)
+			h.pollUntil = now.Add(streamLasts)
 		}
 		h.counted, h.total = now, total
 	}
 	if !rang {
-		h.missed, h.unhelped = 0, unhelped
+		h.missed, h.unhelped = 0, firstUnhelped
 	} else if h.missed++; h.missed >= mostMissed {
 		h.missed = 0
-		h.until = now.Add(h.unhelped)
+		h.pollUntil = now.Add(h.unhelped)
 		h.unhelped = min(2*h.unhelped, longUnhelped)
 	}
 }

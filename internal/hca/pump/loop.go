@@ -23,10 +23,13 @@ import (
 // and one for the socket, every message would wake the other thread, on processors that the
 // programs themselves keep busy.
 //
-// After work the goroutine polls again at once. After a short time without work it takes naps. A
-// packet ends a nap; a doorbell is found at the end of the nap. After a longer time hardware
-// watchpoints wake it, and where not every register has one, the naps grow. It sleeps without a
-// timeout while no queue pair can be rung.
+// After work the goroutine polls again at once. After a short time without work it takes naps, which
+// grow with the time. A packet ends a nap, unless it comes through shared memory and interrupts are dear
+// (undisturbed); a doorbell is found at the end of the nap. After a longer time the goroutine sleeps:
+// hardware watchpoints wake it, and where not every register has one, the sleeps are short at first. It
+// sleeps without a timeout while no queue pair can be rung.
+//
+// If programs wake helpers, those do this work in its place for most of the time: see helpers.
 type loop struct {
 	port   *roce.Port          // nil: the port has its own goroutine for packets
 	socket int                 // a descriptor of the port's socket, -1 without port
@@ -45,11 +48,11 @@ type loop struct {
 	started  bool
 	ended    chan struct{}
 
-	turn   sync.Mutex // held while the contexts are polled; guards the following fields
-	rang   bool       // the last look found doorbells
-	recent []caller   // contexts that had work lately, at most mostRecent, the last of them at the end
-	next   int        // index in members of the next look's chunk
-	rounds int        // how often all members were polled
+	looking sync.Mutex // held while the contexts are polled; guards the following fields
+	rang    bool       // the last look found doorbells
+	recent  []caller   // contexts that had work lately, at most mostRecent, the last of them at the end
+	next    int        // index in members of the next look's chunk
+	rounds  int        // how often all members were polled
 }
 
 // member is a context of a loop.
@@ -98,11 +101,11 @@ const (
 	// devices whose program waits took a whole processor (2026-11-23). Smaller: a doorbell after a pause
 	// is found later. Larger: the threads of idle devices take more of the processors.
 	napPart = 4
-	// unannounced is the longest nap that packets in shared memory do not end where interrupts are dear.
+	// undisturbed is the longest nap that packets in shared memory do not end where interrupts are dear.
 	// A wake-up on another processor costs the sender 13 µs there, and arrives after 44 µs, when the nap
 	// is over. 2026-11-23: ib_write_lat between two runs 49 instead of 90 µs. Longer: a packet waits for the
 	// end of the nap. Shorter: the sender pays for wake-ups that come too late.
-	unannounced = streamNap
+	undisturbed = streamNap
 	// dearInterrupt is the lateness of naps (loop.late) from which on naps and interrupts are dear. Naps
 	// of the virtual machine above are 13 µs late or more. Lower: packets wait for the end of a nap although
 	// interrupts are cheap. Higher: each packet pays for a wake-up although interrupts are dear. 2026-11-23.
@@ -114,18 +117,18 @@ const (
 	// measurement is recorded.
 	active = 2 * time.Millisecond
 
-	// The following are about sleeps after active. idlePart and longNap hold where not every register has
+	// The following are about sleeps after active. idlePart and longSleep hold where not every register has
 	// a watchpoint: such a sleep is 1/idlePart of the time since there was work, so that a doorbell's delay is
-	// a small part of the pause before it, and longNap at most. Longer sleeps: doorbells are found later.
+	// a small part of the pause before it, and longSleep at most. Longer sleeps: doorbells are found later.
 	// Shorter ones: idle devices take more of the processors. 2026-11-22, no measurement is recorded.
-	idlePart = 8
-	longNap  = 50 * time.Millisecond
+	idlePart  = 8
+	longSleep = 50 * time.Millisecond
 	// watchedSleep is the first sleep under watchpoints. Each sleep is twice the one before, up to
-	// longWatch. They end because a thread that the program has started meanwhile has no watchpoint: its
+	// longWatchedSleep. They end because a thread that the program has started meanwhile has no watchpoint: its
 	// first doorbell waits for the end. Shorter: more wake-ups, 0.2 ms of a processor each. 2026-11-22: an
 	// idle QP takes 0.6 % of a core with the longer sleeps, 2.6 % with watchedSleep alone.
-	watchedSleep = 10 * time.Millisecond
-	longWatch    = 60 * time.Millisecond
+	watchedSleep     = 10 * time.Millisecond
+	longWatchedSleep = 60 * time.Millisecond
 
 	// scanEvery is the number of polls of all registers between two scans of all doorbell records. A
 	// scan finds requests whose program did not write the register. Larger: these wait longer while
@@ -202,8 +205,8 @@ func (l *loop) add(m member) {
 // remove removes a context and returns its member. When it returns, the goroutine does not use
 // the context any more.
 func (l *loop) remove(ctx Context) (removed member) {
-	l.turn.Lock() // waits for a look that began before
-	defer l.turn.Unlock()
+	l.looking.Lock() // waits for a look that began before
+	defer l.looking.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var left []member
@@ -221,14 +224,18 @@ func (l *loop) remove(ctx Context) (removed member) {
 	return removed
 }
 
+// all returns the members. The caller may keep the slice.
+func (l *loop) all() []member {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.members
+}
+
 // registers returns the registers of the contexts' programs.
 func (l *loop) registers() (all []Registers) {
-	l.mu.Lock()
-	members := l.members
-	l.mu.Unlock()
-	for _, m := range members {
+	for _, m := range l.all() {
 		if m.registers == nil {
-			all = append(all, Registers{})
+			all = append(all, Registers{}) // for arm, which then knows that doorbells may come unseen
 		} else if r := m.registers(); len(r.Addrs) > 0 {
 			all = append(all, r)
 		}
@@ -272,12 +279,10 @@ func (l *loop) look() (worked, busy bool, looksOfAll int) {
 	return worked, busy, looksOfAll
 }
 
-// lookInTurn is look for a thread that has the turn.
+// lookInTurn is look for a thread that has the turn, or that needs none, because there are no helpers.
 func (l *loop) lookInTurn() (worked, busy bool, looksOfAll int) {
-	l.turn.Lock()
-	l.mu.Lock()
-	members := l.members
-	l.mu.Unlock()
+	l.looking.Lock()
+	members := l.all()
 	if l.next >= len(members) {
 		l.next = 0
 	}
@@ -305,7 +310,7 @@ func (l *loop) lookInTurn() (worked, busy bool, looksOfAll int) {
 	if l.rang = worked; worked {
 		l.hadWork(last)
 	}
-	l.turn.Unlock()
+	l.looking.Unlock()
 	return l.packets(worked), busy, (len(members) + chunk - 1) / chunk
 }
 
@@ -322,18 +327,15 @@ func (l *loop) lookAtAll() (worked, busy bool) {
 			}
 		}()
 	}
-	l.turn.Lock()
-	l.mu.Lock()
-	members := l.members
-	l.mu.Unlock()
-	for _, m := range members {
+	l.looking.Lock()
+	for _, m := range l.all() {
 		if m.look(true) {
 			worked = true
 			l.hadWork(m)
 		}
 		busy = busy || m.ctx.Busy()
 	}
-	l.turn.Unlock()
+	l.looking.Unlock()
 	return l.packets(worked), busy
 }
 
@@ -395,7 +397,7 @@ func (l *loop) run() {
 	looks, busy := 0, false // looks since there was work or a pause, and whether one of them saw a busy context
 	for !l.ending.Load() {
 		began := time.Now()
-		if l.helpers != nil && l.helpers.serve(t, began) {
+		if l.helpers != nil && l.helpers.helpersWork(t, began) {
 			w.disarm()
 			t.release()
 			l.helpers.attend(t)
@@ -418,7 +420,7 @@ func (l *loop) run() {
 			last, watch = now, watchedSleep
 			looks, busy = 0, false
 			l.kick(assist.Processor())
-			t.active(now)
+			t.reschedule(now)
 			continue
 		}
 		if looks++; looks == 1 {
@@ -455,9 +457,9 @@ func (l *loop) run() {
 				if l.sleep(&w, watch) {
 					last = time.Now()
 				}
-				watch = min(2*watch, longWatch)
+				watch = min(2*watch, longWatchedSleep)
 			case busy:
-				if l.sleep(&w, min(now.Sub(last)/idlePart, longNap)) {
+				if l.sleep(&w, min(now.Sub(last)/idlePart, longSleep)) {
 					last = time.Now()
 				}
 			default:
@@ -473,8 +475,8 @@ func (l *loop) run() {
 
 // pids returns the processes of the programs that had work lately, the last one at the end.
 func (l *loop) pids() (pids []int) {
-	l.turn.Lock()
-	defer l.turn.Unlock()
+	l.looking.Lock()
+	defer l.looking.Unlock()
 	for _, c := range l.recent {
 		if c.pid != 0 {
 			pids = append(pids, c.pid)
@@ -492,21 +494,37 @@ func (l *loop) bytes() uint64 {
 	return c.SentBytes + c.RecvBytes
 }
 
-// nap waits for a packet, for a wake, or for d. It does not notify the Go scheduler, which would give
+// nap waits for a packet, for a signal, or for d. It does not notify the Go scheduler, which would give
 // the goroutine's processor to other goroutines, and would need a thread that checks for this at short
 // intervals.
 func (l *loop) nap(d time.Duration) {
-	if announces(d, l.late) && l.near != nil && l.near.Sleep() {
+	if packetsEndNap(d, l.late) && l.near != nil && l.near.Sleep() {
 		return
 	}
-	fds := [2]unix.PollFd{{Fd: int32(l.event), Events: unix.POLLIN}, {Fd: int32(l.socket), Events: unix.POLLIN}}
-	ts := unix.NsecToTimespec(int64(d))
 	began := time.Now()
-	if rawPoll(fds[:], &ts) == 0 {
+	if l.pause(d) == 0 {
 		excess := time.Since(began) - d
 		l.late = lateness(l.late, excess)
 		l.tell(excess)
 	}
+}
+
+// pause waits for a packet at the socket, for a signal, which it takes, or for d, without notifying the Go
+// scheduler. It returns how many of both have come.
+func (l *loop) pause(d time.Duration) int {
+	fds := [2]unix.PollFd{{Fd: int32(l.event), Events: unix.POLLIN}, {Fd: int32(l.socket), Events: unix.POLLIN}}
+	ts := unix.NsecToTimespec(int64(d))
+	n := rawPoll(fds[:], &ts)
+	if fds[0].Revents != 0 {
+		l.takeSignals()
+	}
+	return n
+}
+
+// takeSignals takes the signals that have come, so that the next wait does not end at once.
+func (l *loop) takeSignals() {
+	var count [8]byte
+	unix.Read(l.event, count[:])
 }
 
 // tell tells the contexts that the thread was late by excess, if that is tooLate or more.
@@ -514,10 +532,7 @@ func (l *loop) tell(excess time.Duration) {
 	if excess < tooLate {
 		return
 	}
-	l.mu.Lock()
-	members := l.members
-	l.mu.Unlock()
-	for _, m := range members {
+	for _, m := range l.all() {
 		if m.ctx.Busy() {
 			m.ctx.Late(excess)
 		}
@@ -533,7 +548,7 @@ func (l *loop) spin(t *thread) time.Duration {
 	if l.late < dearInterrupt {
 		return spinTime
 	}
-	if t.beside {
+	if t.apart {
 		return longSpin
 	}
 	pids := l.pids()
@@ -551,8 +566,8 @@ func (l *loop) spin(t *thread) time.Duration {
 	return spinTime
 }
 
-// announces reports whether packets in shared memory shall end a nap of length d, if naps end late by late.
-func announces(d, late time.Duration) bool { return d > unannounced || late < dearInterrupt }
+// packetsEndNap reports whether packets in shared memory shall end a nap of length d, if naps end late by late.
+func packetsEndNap(d, late time.Duration) bool { return d > undisturbed || late < dearInterrupt }
 
 // lateness returns what loop.late becomes by a nap that took longer by excess. It moves to the median
 // of the naps by small steps: in some of them the thread also waited for a processor.
@@ -586,8 +601,7 @@ func (l *loop) sleep(w *watcher, d time.Duration) (came bool) {
 	if n == 0 && d >= 0 {
 		l.tell(time.Since(began) - d)
 	}
-	var count [8]byte
-	unix.Read(l.event, count[:])
+	l.takeSignals()
 	if w != nil {
 		for _, p := range w.points {
 			p.drain()

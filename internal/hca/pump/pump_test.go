@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // patience is how long a test waits for an event.
@@ -69,6 +71,21 @@ func newPump(t *testing.T) *Pump {
 	p.Start(nil, nil)
 	t.Cleanup(p.Close)
 	return p
+}
+
+// A signal that comes while the goroutine naps ends that nap, and not the next ones, too.
+func TestNapTakesSignals(t *testing.T) {
+	l, err := newLoop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	l.signal()
+	l.nap(time.Hour)
+	fds := []unix.PollFd{{Fd: int32(l.event), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds, 0); n != 0 || err != nil {
+		t.Errorf("after the nap, the signal is still there (%v): each nap would end at once", err)
+	}
 }
 
 // asleep waits until the pump's shared thread sleeps.
@@ -203,7 +220,7 @@ func TestAnnounces(t *testing.T) {
 	}
 	check := func(what string, d time.Duration, want bool) {
 		t.Helper()
-		if got := announces(d, late); got != want {
+		if got := packetsEndNap(d, late); got != want {
 			t.Errorf("%s, a nap of %v: announced %t, want %t", what, d, got, want)
 		}
 	}
@@ -213,7 +230,7 @@ func TestAnnounces(t *testing.T) {
 	check("naps in time", shortNap, true)
 	naps(200, 16*time.Microsecond)
 	check("late naps", shortNap, false)
-	check("late naps", unannounced+1, true)
+	check("late naps", undisturbed+1, true)
 	naps(10, 0)
 	check("a few naps in time", shortNap, false)
 	naps(200, 4*time.Microsecond)

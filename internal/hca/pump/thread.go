@@ -21,16 +21,16 @@ import (
 // thread in time nor moves it away from a processor that it shares with another device's
 // thread. All settings are hints; if the kernel refuses one, nothing changes.
 type thread struct {
-	allowed    unix.CPUSet     // processors that the thread may run on
-	normal     *unix.SchedAttr // its scheduling while it moves no stream; nil: unknown
-	bytes      func() uint64   // returns how many bytes the device has moved in total
-	pids       func() []int    // returns the processes of the programs that had work lately
-	blocking   func() bool     // the method Blocking of packetconn.Neighbor
-	stat       *os.File        // the thread's schedstat; nil: the thread is never moved
-	migrations int             // how often active has moved the thread to another processor
-	bound      bool            // the thread is bound to some of the allowed processors
-	beside     bool            // the thread runs on a processor that its programs do not use
-	shares     bool            // the thread is to run on the processors of its programs: see place
+	allowed       unix.CPUSet     // processors that the thread may run on
+	usual         *unix.SchedAttr // its scheduling while it moves no stream; nil: unknown
+	bytes         func() uint64   // returns how many bytes the device has moved in total
+	pids          func() []int    // returns the processes of the programs that had work lately
+	blocking      func() bool     // reports whether the device has sent packets since the last call to a process that sleeps until they come
+	stat          *os.File        // the thread's schedstat; nil: the thread is never moved
+	migrations    int             // how often reschedule has moved the thread to another processor
+	bound         bool            // the thread is bound to some of the allowed processors
+	apart         bool            // place has bound the thread to processors without its programs
+	amongPrograms bool            // the thread is to run on the processors of its programs: see place
 
 	streaming bool      // the device moves a stream: streamBytes or more between the last two checks
 	realTime  bool      // the thread is scheduled in real time (SCHED_FIFO)
@@ -38,7 +38,7 @@ type thread struct {
 	rests     int       // how often the thread, in real time, gave up its processor for restTime
 	rested    time.Time // time of the last of these rests
 
-	// The programs that ran during the last call of observe, by process number.
+	// The programs that ran during the last call of locatePrograms, by process number.
 	delays map[int]runDelay // run delay of each program
 	ranOn  map[int]int      // processor on which each program ran
 
@@ -57,49 +57,48 @@ const Nice = -15
 const (
 	// shortSlice is the time slice that the thread asks for, in nanoseconds: the shortest that Linux gives.
 	// Kernels before 6.12 ignore it. Longer: a thread that wakes up waits longer before it preempts a
-	// program that spins. 2026-11-22. Not measured.
+	// program that spins. 2026-11-22.
 	shortSlice = 100_000
 
-	// checkEvery is the time between two checks, in which active decides how and where the thread runs.
+	// checkEvery is the time between two checks, in which reschedule decides how and where the thread runs.
 	// Longer: the thread shares a processor with another thread for longer, and a stream starts later.
-	// Shorter: the files of /proc are read more often, and one burst counts as a stream. 2026-11-22. Not
-	// measured.
+	// Shorter: the files of /proc are read more often, and one burst counts as a stream. 2026-11-22.
 	checkEvery = 10 * time.Millisecond
 
 	// If the thread waited for a processor for 1/mostWaiting of the time between two checks or longer, it may
 	// migrate. Larger: threads migrate after short waits, and lose their caches. Smaller: two threads stay on
-	// one processor. 2026-11-22. Not measured.
+	// one processor. 2026-11-22.
 	mostWaiting = 5
 	// If the thread ran for 1/mostRunning of the time between two checks or longer, it is bound to its
 	// processor. Larger: a thread with little work is bound, and the kernel cannot move it to an idle
 	// processor. Smaller: the kernel moves a busy thread to the processor of the thread that sends to it.
-	// 2026-11-22. Not measured.
+	// 2026-11-22.
 	mostRunning = 2
 
 	// streamBytes is the number of bytes moved between two checks that make a stream, 210 MB/s. Fewer: small
 	// requests put the thread in real time, where it takes the processor from programs. More: a slow stream
-	// loses its processor for milliseconds to programs that spin. 2026-11-22. Not measured.
+	// loses its processor for milliseconds to programs that spin. 2026-11-22.
 	streamBytes = 2 << 20
 
 	// In real time, the thread gives up its processor for restTime in every restEvery. These need it: the
 	// program to which the stream belongs, other programs, and threads of this process that hold a lock. A
 	// larger share of rest, 5 % here: the stream is slower. A smaller one: these get less of the processor. A
-	// longer restEvery: they wait longer for it. 2026-11-22. Not measured.
+	// longer restEvery: they wait longer for it. 2026-11-22.
 	restEvery = 2 * time.Millisecond
 	restTime  = 100 * time.Microsecond
 
 	// longWait is the mean run delay from which on a program counts as sharing its processor with a program of
 	// another run, which spins. Such programs took turns of 4 ms (2026-11-23); a device's thread runs for less
 	// than longWait at a time. Longer: the thread does not notice the other program. Shorter: the thread's own
-	// work counts as another program. The value itself: not measured.
+	// work counts as another program.
 	longWait = 500 * time.Microsecond
 )
 
 // newThread makes the calling thread the thread of a device. The caller's goroutine is
 // locked to it. bytes returns how many bytes the device has moved, and pids the processes of the
-// programs that had work lately. blocking is the method Blocking of the device's packetconn.Neighbor.
+// programs that had work lately. blocking is packetconn.Neighbor.Blocking.
 func newThread(bytes func() uint64, pids func() []int, blocking func() bool) *thread {
-	t := &thread{bytes: bytes, pids: pids, blocking: blocking, normal: schedule("softmkey-device")}
+	t := &thread{bytes: bytes, pids: pids, blocking: blocking, usual: schedule("softmkey-device")}
 	if unix.SchedGetaffinity(0, &t.allowed) != nil {
 		return t
 	}
@@ -127,8 +126,8 @@ func schedule(name string) (normal *unix.SchedAttr) {
 	return attr
 }
 
-// active chooses how and where the kernel runs the thread while its device has work. The loop of the
-// device calls it after each pass that has found work; active makes its choice every checkEvery. It
+// reschedule chooses how and where the kernel runs the thread while its device has work. The loop of the
+// device calls it after each pass that has found work; reschedule makes its choice every checkEvery. It
 // takes the first of these cases that applies:
 //
 //   - The device moves a stream, which is streamBytes or more since the last check, and the system
@@ -145,7 +144,7 @@ func schedule(name string) (normal *unix.SchedAttr) {
 //     while a program that spins has the other one for itself.
 //
 // In all other cases, and after a pause of more than two checks, the kernel places the thread.
-func (t *thread) active(now time.Time) {
+func (t *thread) reschedule(now time.Time) {
 	if t.realTime && now.Sub(t.rested) >= restEvery {
 		t.rested = now
 		t.rests++
@@ -163,10 +162,10 @@ func (t *thread) active(now time.Time) {
 	}
 	t.streaming = t.total-total >= streamBytes
 	t.setRealTime(t.streaming, now)
-	t.shares = t.blocking()
-	used, crowded := t.observe()
+	t.amongPrograms = t.blocking()
+	used, crowded := t.locatePrograms()
 	switch {
-	case t.realTime && !t.shares: // the kernel keeps threads in real time on different processors
+	case t.realTime && !t.amongPrograms: // the kernel keeps threads in real time on different processors
 	case t.place(used, crowded):
 	case t.waited-waited >= past/mostWaiting:
 		if rand.IntN(2) == 1 {
@@ -186,12 +185,12 @@ func (t *thread) active(now time.Time) {
 	}
 }
 
-// observe finds out on which processors the device's programs run. It returns these processors, and one of
+// locatePrograms finds out on which processors the device's programs run. It returns these processors, and one of
 // them that is crowded, or -1.
 //
 // A processor is crowded if two of the device's programs run on it, or if the mean run delay of a program
 // there is longWait or more, because a program of another run uses it, too.
-func (t *thread) observe() (used unix.CPUSet, crowded int) {
+func (t *thread) locatePrograms() (used unix.CPUSet, crowded int) {
 	crowded = -1
 	before := t.delays
 	t.delays, t.ranOn = make(map[int]runDelay), make(map[int]int)
@@ -225,7 +224,7 @@ func (t *thread) without(used unix.CPUSet) (free unix.CPUSet) {
 	return free
 }
 
-// place binds the thread by where the device's programs run, as observe has returned it, and reports whether
+// place binds the thread by where the device's programs run, as locatePrograms has returned it, and reports whether
 // it did. It does so if a program runs and at least one of the allowed processors has none.
 //
 // Usually the thread is bound to the processors without programs. A program can then answer while the
@@ -241,12 +240,12 @@ func (t *thread) without(used unix.CPUSet) (free unix.CPUSet) {
 // for microseconds only.
 func (t *thread) place(used unix.CPUSet, crowded int) bool {
 	free := t.without(used)
-	t.beside = crowded < 0 && used.Count() > 0 && free.Count() > 0
+	t.apart = crowded < 0 && used.Count() > 0 && free.Count() > 0
 	switch {
 	case used.Count() == 0 || free.Count() == 0:
 		return false
-	case t.shares:
-		t.beside, free = false, used
+	case t.amongPrograms:
+		t.apart, free = false, used
 	case crowded >= 0:
 		free.Zero()
 		free.Set(crowded)
@@ -255,7 +254,7 @@ func (t *thread) place(used unix.CPUSet, crowded int) bool {
 	return unix.SchedSetaffinity(0, &free) == nil
 }
 
-// whereRan reports whether, at the last call of observe, one of the processes ran on the thread's present
+// whereRan reports whether, at the last call of locatePrograms, one of the processes ran on the thread's present
 // processor (here), and whether one ran on another processor (elsewhere).
 func (t *thread) whereRan(pids []int) (here, elsewhere bool) {
 	own := assist.Processor()
@@ -347,6 +346,7 @@ func (t *thread) release() {
 
 // unbind lets the thread run on all allowed processors.
 func (t *thread) unbind() {
+	t.apart = false
 	if t.bound {
 		t.bound = false
 		unix.SchedSetaffinity(0, &t.allowed)
@@ -357,10 +357,10 @@ func (t *thread) unbind() {
 // CAP_SYS_NICE. Without it, a thread that sleeps for microseconds within a stream loses its processor for
 // milliseconds to a program that spins. Threads that the thread starts are scheduled normally.
 func (t *thread) setRealTime(on bool, now time.Time) {
-	if on == t.realTime || t.refused || t.normal == nil {
+	if on == t.realTime || t.refused || t.usual == nil {
 		return
 	}
-	attr := t.normal
+	attr := t.usual
 	if on {
 		attr = &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Flags: unix.SCHED_FLAG_RESET_ON_FORK, Priority: 1}
 		t.unbind()

@@ -37,7 +37,7 @@ func TestThread(t *testing.T) {
 	th.stat = stat
 	now := time.Unix(1000, 0)
 	th.checked, th.ran, th.waited = now, 0, 0
-	// after calls active with new contents of schedstat, and checks on how many processors the
+	// after calls reschedule with new contents of schedstat, and checks on how many processors the
 	// thread may run afterwards.
 	after := func(text string, past time.Duration, want int) {
 		t.Helper()
@@ -48,7 +48,7 @@ func TestThread(t *testing.T) {
 			t.Fatal(err)
 		}
 		now = now.Add(past)
-		th.active(now)
+		th.reschedule(now)
 		var set unix.CPUSet
 		if err := unix.SchedGetaffinity(0, &set); err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestThread(t *testing.T) {
 			t.Errorf("a stream has policy %d", p)
 		}
 		now = now.Add(restEvery)
-		if th.active(now); th.rests != 1 {
+		if th.reschedule(now); th.rests != 1 {
 			t.Errorf("it rested %d times, want once", th.rests)
 		}
 		after("59000000 1000000 1", checkEvery, 1)
@@ -109,7 +109,7 @@ func TestThread(t *testing.T) {
 		if _, err := stat.WriteAt(fmt.Appendf(nil, "%d %d 1", ran, waited), 0); err != nil {
 			t.Fatal(err)
 		}
-		if th.active(now); th.migrations > 0 && th.bound && assist.Processor() == was {
+		if th.reschedule(now); th.migrations > 0 && th.bound && assist.Processor() == was {
 			t.Errorf("it moved from processor %d to the same", was)
 		}
 	}
@@ -164,7 +164,7 @@ func TestPlace(t *testing.T) {
 	check := func(what string, want ...int) {
 		t.Helper()
 		th.delays = nil // other tests may run on the same processors, so the programs have run delays
-		if placed := th.place(th.observe()); placed != (len(want) > 0) {
+		if placed := th.place(th.locatePrograms()); placed != (len(want) > 0) {
 			t.Errorf("%s: placed %t", what, placed)
 		}
 		var set unix.CPUSet
@@ -181,14 +181,14 @@ func TestPlace(t *testing.T) {
 	check("one program", cpus[1])
 	on(first, cpus[1])
 	check("it moved", cpus[0])
-	th.shares = true
+	th.amongPrograms = true
 	check("it sends to a process that blocks", cpus[1])
-	th.shares = false
+	th.amongPrograms = false
 	second := spin(cpus[1])
 	// The thread knows one of two programs on a processor: its run delay shows that there is another one.
 	programs = []int{second}
 	for deadline := time.Now().Add(patience); ; time.Sleep(checkEvery) {
-		th.place(th.observe())
+		th.place(th.locatePrograms())
 		var set unix.CPUSet
 		if err := unix.SchedGetaffinity(0, &set); err != nil {
 			t.Fatal(err)
@@ -213,7 +213,7 @@ func TestPlace(t *testing.T) {
 		answers  []int
 		rang     int
 		late     time.Duration
-		beside   bool
+		apart    bool
 		wantSpin time.Duration
 	}{
 		{"the one that answers runs here", cpus[0], []int{first}, second, dearInterrupt, false, 0},
@@ -232,7 +232,7 @@ func TestPlace(t *testing.T) {
 		for _, pid := range append(tt.answers, tt.rang) {
 			l.recent = append(l.recent, caller{pid: pid})
 		}
-		th.beside = tt.beside
+		th.apart = tt.apart
 		if spin := l.spin(th); spin != tt.wantSpin {
 			t.Errorf("%s: the thread looks for %v, want %v", tt.what, spin, tt.wantSpin)
 		}
