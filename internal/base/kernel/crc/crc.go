@@ -68,7 +68,7 @@ func newPlan(tier cpu.Tier, kind Kind, size int, ones, zen5 bool) Plan {
 	if ones {
 		p.seed = kindSeeds[kind]
 	}
-	if tier != cpu.Generic && size <= tableQuads*8 {
+	if tier != cpu.Generic && size <= tableWords*8 {
 		p.tables, p.mapsTables = tablesFor(&p, ones)
 	}
 	return p
@@ -145,7 +145,7 @@ func (p *Plan) run(want []uint64, j *Job, m mode) uint64 {
 	switch {
 	case p.tier == cpu.Generic:
 		return runGeneric(p, want, j, m)
-	case p.size > tableQuads*8:
+	case p.size > tableWords*8:
 		return runLong(p, want, j, m)
 	}
 	return runTier(p, want, j, m)

@@ -195,7 +195,7 @@ func TestLengths(t *testing.T) {
 	for size := 8; size <= 328; size += 8 {
 		sizes = append(sizes, size)
 	}
-	for _, around := range []int{512, 1024, 4096, tableQuads * 8, piece * 2, piece * pieces} {
+	for _, around := range []int{512, 1024, 4096, tableWords * 8, piece * 2, piece * pieces} {
 		for d := -16; d <= 16; d += 8 {
 			sizes = append(sizes, around+d)
 		}

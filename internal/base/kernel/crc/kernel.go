@@ -13,7 +13,7 @@ import "unsafe"
 // also copies the data. It takes a run whose memory the caller has checked, computes
 // len(want) fields, and stores or compares them. It may change the run. It may read, but
 // not use, the bytes around the blocks in their first and last cache lines. It requires
-// that blocks are a multiple of 8 bytes and at most tableQuads*8 long, that there is at
+// that blocks are a multiple of 8 bytes and at most tableWords*8 long, that there is at
 // least one block, and that src and dst do not overlap.
 
 // run holds the arguments of a kernel. The assembly uses the offsets of its fields.
@@ -63,7 +63,7 @@ const (
 
 func tablesFor(p *Plan, ones bool) (t, maps tables) {
 	t = tables{fix: seedFix(p.kind, p.size, ones)}
-	at := tableQuads - p.size/8
+	at := tableWords - p.size/8
 	switch methodFor(p.tier, p.kind) {
 	case byProducts:
 		c := crcTables[p.kind]()

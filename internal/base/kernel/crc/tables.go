@@ -36,10 +36,10 @@ import (
 // is S mod P64. P^ has 65 bits. The product with its top bit, if set, is q shifted by 64;
 // it is added separately.
 
-// tableQuads is the number of 64-bit words in the longest block that the tables cover.
+// tableWords is the number of 64-bit words in the longest block that the tables cover.
 // Longer blocks are divided into pieces, see long.go. The longest block of a memory key,
 // 4160 bytes, just fits.
-const tableQuads = 4160 / 8
+const tableWords = 4160 / 8
 
 // tablePad extends the table, because a kernel reads constants in whole vectors.
 const tablePad = 8
@@ -53,9 +53,9 @@ type crcConsts struct {
 
 // crcTable holds the constants of one polynomial.
 type crcTable struct {
-	// foldByDistance[tableQuads-1-d] is x^(64 d + 63) mod P64. The constants of a
-	// block of n words begin at index tableQuads-n.
-	foldByDistance [tableQuads + tablePad]uint64
+	// foldByDistance[tableWords-1-d] is x^(64 d + 63) mod P64. The constants of a
+	// block of n words begin at index tableWords-n.
+	foldByDistance [tableWords + tablePad]uint64
 	consts         crcConsts
 
 	poly uint64 // argument of newCRCTable
@@ -75,8 +75,8 @@ func newCRCTable(poly uint64) *crcTable {
 	t := newAligned[crcTable]()
 	t.poly = poly
 	power := uint64(1) // x^63
-	for d := range tableQuads {
-		t.foldByDistance[tableQuads-1-d] = power
+	for d := range tableWords {
+		t.foldByDistance[tableWords-1-d] = power
 		power = timesX32(timesX32(power, poly), poly)
 	}
 	p := poly<<1 | 1
@@ -117,7 +117,7 @@ type swapConsts struct {
 
 // swapTable holds the constants of one polynomial, in the order of crcTable.
 type swapTable struct {
-	foldByDistance [tableQuads + tablePad]uint64
+	foldByDistance [tableWords + tablePad]uint64
 	consts         swapConsts
 }
 
@@ -130,8 +130,8 @@ var swapTables = [...]func() *swapTable{
 func newSwapTable(poly uint64) *swapTable {
 	t := newAligned[swapTable]()
 	power := poly // x^64
-	for d := range tableQuads {
-		t.foldByDistance[tableQuads-1-d] = power
+	for d := range tableWords {
+		t.foldByDistance[tableWords-1-d] = power
 		for range 64 {
 			power = power<<1 ^ poly&-(power>>63)
 		}
@@ -149,10 +149,10 @@ func newSwapTable(poly uint64) *swapTable {
 // Constants by phase, for reading whole cache lines.
 
 // lineBlock is the size of the blocks that a kernel can read by whole cache lines: see
-// lines_avx512.go of the generator. lineQuads is its size in 64-bit words.
+// lines_avx512.go of the generator. lineWords is its size in 64-bit words.
 const (
 	lineBlock = 512
-	lineQuads = lineBlock / 8
+	lineWords = lineBlock / 8
 )
 
 // linePhase holds the constants for blocks of one phase. The phase of a block is the
@@ -168,23 +168,23 @@ type linePhase[constants any] struct {
 }
 
 type (
-	crcPhase = linePhase[[lineQuads]uint64]
-	t10Phase = linePhase[[2][lineQuads]uint64]
+	crcPhase = linePhase[[lineWords]uint64]
+	t10Phase = linePhase[[2][lineWords]uint64]
 )
 
-// newLines computes the constants of the eight phases. set stores those of one lane; distance
-// is the number of 64-bit words after the lane in the block.
+// newLines computes the constants of the eight phases. For each lane of a block it calls set, which stores the lane's
+// constants; distance is the number of 64-bit words between the lane and the end of the block.
 func newLines[constants any](set func(c *constants, lane, distance int)) *[8]linePhase[constants] {
 	t := newAligned[[8]linePhase[constants]]()
 	for phase := range t {
-		for lane := range lineQuads {
+		for lane := range lineWords {
 			quad := lane - phase
 			if quad < 0 {
-				quad += lineQuads // the lane is in the last line
+				quad += lineWords // the lane is in the last line
 			} else if lane < 8 {
 				t[phase].head[lane] = ^uint64(0)
 			}
-			set(&t[phase].constants, lane, lineQuads-1-quad)
+			set(&t[phase].constants, lane, lineWords-1-quad)
 		}
 	}
 	return t
@@ -192,16 +192,16 @@ func newLines[constants any](set func(c *constants, lane, distance int)) *[8]lin
 
 var t10Lines = sync.OnceValue(func() *[8]t10Phase {
 	t := t10Maps()
-	return newLines(func(c *[2][lineQuads]uint64, lane, d int) {
+	return newLines(func(c *[2][lineWords]uint64, lane, d int) {
 		for i := range c {
-			c[i][lane] = t.planes[i][tableQuads-1-d]
+			c[i][lane] = t.planes[i][tableWords-1-d]
 		}
 	})
 })
 
 var crc64Lines = sync.OnceValue(func() *[8]crcPhase {
 	t := crcTables[CRC64]()
-	return newLines(func(c *[lineQuads]uint64, lane, d int) { c[lane] = t.foldByDistance[tableQuads-1-d] })
+	return newLines(func(c *[lineWords]uint64, lane, d int) { c[lane] = t.foldByDistance[tableWords-1-d] })
 })
 
 // halfPhase is linePhase for CRCs in fields of 4 bytes, where the phase counts 32-bit
@@ -213,7 +213,7 @@ var crc64Lines = sync.OnceValue(func() *[8]crcPhase {
 type halfPhase struct {
 	head, tail [16]uint32
 	shift      [8]uint64
-	constants  [lineQuads]uint64
+	constants  [lineWords]uint64
 }
 
 var halfLines = [...]func() *[16]halfPhase{
@@ -222,20 +222,20 @@ var halfLines = [...]func() *[16]halfPhase{
 }
 
 func newHalfLines(kind Kind) *[16]halfPhase {
-	const words = 2 * lineQuads
+	const words = 2 * lineWords
 	t := newAligned[[16]halfPhase]()
 	// power[n] is the constant of a 64-bit word with n 32-bit words after it.
 	var power [words]uint64
 	c := crcTables[kind]()
 	for n := range power {
-		power[n] = c.foldByDistance[tableQuads-1-n/2]
+		power[n] = c.foldByDistance[tableWords-1-n/2]
 		if n%2 == 1 {
 			power[n] = timesX32(power[n], c.poly)
 		}
 	}
 	for phase := range t {
 		p := &t[phase]
-		for lane := range lineQuads {
+		for lane := range lineWords {
 			word := 2*lane - phase // at -1 the first word is in the upper half of the lane
 			if word < -1 {
 				word += words // the lane is in the last line
@@ -261,7 +261,7 @@ func newHalfLines(kind Kind) *[16]halfPhase {
 
 // matrices holds, for each distance in 64-bit words, the 8 by 8 bit matrix that maps a byte
 // to one byte of its remainder, in the order of crcTable.
-type matrices [tableQuads + tablePad]uint64
+type matrices [tableWords + tablePad]uint64
 
 // field is the arithmetic of polynomials modulo that of a CRC of at most 32 bits. Bit k of
 // a number represents x^k.
@@ -325,10 +325,10 @@ func matrix(rows [8]uint8) (m uint64) {
 // at position j) * x^(8 (7-j) + width) mod P.
 func (f field) byDistance(planes []matrices) {
 	power := uint32(1)
-	for d := range tableQuads {
+	for d := range tableWords {
 		v := f.images(power)
 		for i := range planes {
-			planes[i][tableQuads-1-d] = f.plane(v, i)
+			planes[i][tableWords-1-d] = f.plane(v, i)
 		}
 		power = f.times(power, 64)
 	}
@@ -427,7 +427,7 @@ func newFold(f field, lines int) (maps [4]uint64) {
 // distance d, as a polynomial with the lowest power in bit 0. Long blocks use both methods.
 type t10Table struct {
 	planes [2]matrices
-	power  [tableQuads + tablePad]uint64
+	power  [tableWords + tablePad]uint64
 	consts t10Consts
 }
 
@@ -436,12 +436,12 @@ var t10Maps = sync.OnceValue(func() *t10Table {
 	f.byDistance(t.planes[:])
 	f.byPosition(t.consts.positions[:], 8)
 	power := uint32(1)
-	for d := range tableQuads {
-		t.power[tableQuads-1-d] = uint64(power)
+	for d := range tableWords {
+		t.power[tableWords-1-d] = uint64(power)
 		power = f.times(power, 64)
 	}
-	t.consts.lastLow = [2]uint64(t.planes[0][tableQuads-2:])
-	t.consts.lastHigh = [2]uint64(t.planes[1][tableQuads-2:])
+	t.consts.lastLow = [2]uint64(t.planes[0][tableWords-2:])
+	t.consts.lastHigh = [2]uint64(t.planes[1][tableWords-2:])
 	for i, lines := range []int{8, 1} {
 		t.consts.fold[i] = newFold(f, lines)
 	}
@@ -454,15 +454,15 @@ var t10Maps = sync.OnceValue(func() *t10Table {
 // onesByLength holds the contribution of a seed of ones to the field of a block. Each kind
 // of CRC has a table, indexed with the length of the block in 64-bit words. An entry is the
 // field of a block of zeros whose CRC register starts with ones.
-var onesByLength = [...]func() *[tableQuads + 1]uint64{
-	T10:    sync.OnceValue(func() *[tableQuads + 1]uint64 { return newOnes(T10) }),
-	CRC32:  sync.OnceValue(func() *[tableQuads + 1]uint64 { return newOnes(CRC32) }),
-	CRC32C: sync.OnceValue(func() *[tableQuads + 1]uint64 { return newOnes(CRC32C) }),
-	CRC64:  sync.OnceValue(func() *[tableQuads + 1]uint64 { return newOnes(CRC64) }),
+var onesByLength = [...]func() *[tableWords + 1]uint64{
+	T10:    sync.OnceValue(func() *[tableWords + 1]uint64 { return newOnes(T10) }),
+	CRC32:  sync.OnceValue(func() *[tableWords + 1]uint64 { return newOnes(CRC32) }),
+	CRC32C: sync.OnceValue(func() *[tableWords + 1]uint64 { return newOnes(CRC32C) }),
+	CRC64:  sync.OnceValue(func() *[tableWords + 1]uint64 { return newOnes(CRC64) }),
 }
 
-func newOnes(kind Kind) *[tableQuads + 1]uint64 {
-	t := new([tableQuads + 1]uint64)
+func newOnes(kind Kind) *[tableWords + 1]uint64 {
+	t := new([tableWords + 1]uint64)
 	p := Plan{kind: kind}
 	var zeros [8]byte
 	reg := kindSeeds[kind]

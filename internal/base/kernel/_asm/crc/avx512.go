@@ -11,7 +11,7 @@ import (
 //	fold     folds four blocks, side by side, into algorithm.sums vectors each
 //	quad     combines the sums of the four blocks, a quad, in one or two vectors (quadVectors)
 //	fields   computes the fields of eight blocks, in one vector, from the vectors of two quads;
-//	         wire adds the part of a field that does not depend on the block's data
+//	         constantPart adds the part of a field that does not depend on the block's data
 //	each     stores or compares the fields (eachField)
 //
 // eights or wovenEights processes a run's blocks in groups of eight, and lastBlocks the last one to
@@ -22,8 +22,8 @@ import (
 // stages are chains of dependent instructions. If such a chain followed its input directly, its
 // instructions would wait in the processor's scheduler, fill it, and delay the next blocks.
 // Therefore wovenEights interleaves the quad and fields stages of earlier blocks, instruction by
-// instruction, with the folding of the next four blocks (weave). It stores or compares fields one
-// group of eight later. CRCs by multiplication use eights: interleaving makes them faster by less
+// instruction, with the folding of the next four blocks (weave). It stores or compares fields eight
+// blocks later. CRCs by multiplication use eights: interleaving makes them faster by less
 // than a tenth, and their code three times as long.
 
 // xor3 is VPTERNLOG's truth table of a ^ b ^ c.
@@ -52,8 +52,8 @@ type algorithm struct {
 	// extraSums is the number of further vectors to which fold adds. finish adds them to the first sums.
 	extraSums int
 	short     bool // only for blocks shorter than two steps
-	// woven is set if the stages after folding are interleaved with it. Others process one group of
-	// eight blocks after the other.
+	// woven is set if the stages after the folding of eight blocks are interleaved with the folding of the next ones
+	// (wovenEights). Without it a kernel completes eight blocks before it begins with others.
 	woven bool
 	// plain is set if there is also a kernel that copies without prefetches.
 	plain bool
@@ -62,10 +62,10 @@ type algorithm struct {
 	// time. There is no kernel that copies.
 	spillsSums bool
 	setup      func(k *kernel)
-	// fold adds n vectors of data of every block of a group to the sums. load loads
-	// vector v of block i. The first constants are at offset disp from the group's
+	// fold adds n vectors of data of every block of a set to the sums. load loads
+	// vector v of block i. The first constants are at offset disp from the set's
 	// table.
-	fold func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual)
+	fold func(k *kernel, g *foldSet, disp, n int, load func(v, i int) VecVirtual)
 	// factors is the number of constants per vector, for algorithms with a kernel
 	// that reads cache lines.
 	factors int
@@ -82,12 +82,12 @@ type algorithm struct {
 	// keep. load returns sum v of block b, in a register or in memory.
 	quad func(load func(b, v int) Op, keep func(v int, z VecVirtual))
 	// fields computes eight fields from the combined sums of two quads, except for the
-	// part that wire adds. The result is in the order of the blocks if ordered is set.
+	// part that constantPart adds. The result is in the order of the blocks if ordered is set.
 	// Otherwise the quads alternate: blocks 0 4 1 5 2 6 3 7.
 	fields func(k *kernel, four [2]Mem, ordered bool) VecVirtual
-	// wire adds the remaining part of the next eight fields. It must be called in the
+	// constantPart adds the remaining part of the next eight fields: tags and the contribution of the seed. It must be called in the
 	// order of the blocks.
-	wire func(k *kernel, z VecVirtual) VecVirtual
+	constantPart func(k *kernel, z VecVirtual) VecVirtual
 }
 
 // kernel is the function being generated.
@@ -150,7 +150,7 @@ func avx512() {
 			a.generate("CopyPlain", kernel{copies: true, plain: true})
 		}
 	}
-	crc32c := crcFold("crc32c", false)
+	crc32c := crcFold("crc32c", false) // as "crc", for blocks whose fields of 4 bytes leave them at multiples of 4
 	crc32c.unit = 4
 	for _, a := range []*algorithm{t10(), t10LongLines(), crcFold("crc", false), crc32c, crcFold("crcMSB", true)} {
 		a.generateLines()
@@ -164,7 +164,7 @@ func (a *algorithm) generate(suffix string, kind kernel) {
 			k.eights()
 		case a.short || kind.byLines || !kind.copies:
 			k.wovenEights()
-		default:
+		default: // long blocks are copied one after the other: see eights
 			long := label("long")
 			CMPQ(mem(k.run, runSize), U32(2*step))
 			JGE(LabelRef(long))
@@ -249,7 +249,7 @@ func (k *kernel) keepQuad(half int) func(v int, z VecVirtual) {
 	return func(v int, z VecVirtual) {
 		VMOVDQA64(z, mem(k.stack, k.frame.quads[half]+64*v))
 		if k.alg.spillsSums {
-			pause()
+			yieldToMain()
 		}
 	}
 }
@@ -276,6 +276,8 @@ func (k *kernel) wovenEights() {
 
 	next, last, drain := label("eight"), label("last"), label("later")
 	fold(0, nil)
+	// Each pass of the loop begins with the first half of its blocks folded; with spillsSums, with both halves folded,
+	// because the two share their registers.
 	if k.alg.spillsSums {
 		fold(1, func() { quad(0) })
 		Label(next)
@@ -294,8 +296,8 @@ func (k *kernel) wovenEights() {
 	} else {
 		fold(0, func() { quad(1); fields() })
 	}
-	// The fields of the last group are still being computed. Store or compare those
-	// of the previous group.
+	// The fields of the last eight blocks are still being computed. Store or compare those
+	// of the eight before. runGroups counts how many eights have passed.
 	INCQ(mem(k.run, runGroups))
 	CMPQ(mem(k.run, runGroups), U8(2))
 	JB(LabelRef(next))
@@ -305,7 +307,7 @@ func (k *kernel) wovenEights() {
 	Label(last)
 	quad(1)
 	fields()
-	// Store or compare the fields of the groups that are left.
+	// Store or compare the fields that are left.
 	Label(drain)
 	eachField(k.run, nil, nil)
 	values := load64(k.run, runValues)
@@ -320,7 +322,7 @@ func (k *kernel) eights() {
 	next := label("eight")
 	Label(next)
 	for half := range 2 {
-		k.gather(nil, !k.copies)
+		k.foldToStack(nil, !k.copies)
 		k.quadOfStack(half)
 	}
 	z := k.fields()
@@ -342,12 +344,12 @@ func (k *kernel) lastBlocks() {
 	MOVQ(U32(4), four)
 	CMPQ(count, four)
 	CMOVQLT(count, four)
-	k.gather(four, !k.copies)
+	k.foldToStack(four, !k.copies)
 	k.quadOfStack(0)
 	count = load64(k.run, runN)
 	SUBQ(U8(4), count)
 	JLE(LabelRef(folded))
-	k.gather(count, false)
+	k.foldToStack(count, false)
 	k.quadOfStack(1)
 	Label(folded)
 
@@ -367,10 +369,10 @@ func (k *kernel) lastBlocks() {
 	eachField(k.run, values, count)
 }
 
-// gather folds count blocks, one to four, or four if count is nil, and stores their sums.
+// foldToStack folds count blocks, one to four, or four if count is nil, and stores their sums.
 // With fewer than four blocks, the remaining sums keep old values, which result in fields
 // that are not used.
-func (k *kernel) gather(count GPVirtual, sideBySide bool) {
+func (k *kernel) foldToStack(count GPVirtual, sideBySide bool) {
 	a := k.alg
 	one, several, done := label("one"), label("several"), label("gathered")
 	if count == nil {
@@ -404,7 +406,7 @@ func (k *kernel) gather(count GPVirtual, sideBySide bool) {
 	Label(done)
 }
 
-// quadOfStack combines the sums that gather stored.
+// quadOfStack combines the sums that foldToStack stored.
 func (k *kernel) quadOfStack(half int) {
 	a := k.alg
 	a.quad(func(b, v int) Op {
@@ -420,10 +422,10 @@ func (k *kernel) quadOfStack(half int) {
 
 // fields generates the code from the stack's quads to eight complete fields, in order.
 func (k *kernel) fields() VecVirtual {
-	return k.alg.wire(k, k.alg.fields(k, k.quadSums(), true))
+	return k.alg.constantPart(k, k.alg.fields(k, k.quadSums(), true))
 }
 
-// quadSums returns the places on the stack of the combined sums of two groups of four blocks.
+// quadSums returns the places on the stack of the combined sums of two quads.
 func (k *kernel) quadSums() [2]Mem {
 	return [2]Mem{mem(k.stack, k.frame.quads[0]), mem(k.stack, k.frame.quads[1])}
 }
@@ -450,22 +452,22 @@ func add(x, y, z Op) { VPADDQ(x, y, z) }
 func unpack(x, y Op, combine func(x, y, z Op)) VecVirtual {
 	even, odd := ZMM(), ZMM()
 	VPUNPCKLQDQ(y, x, even)
-	pause()
+	yieldToMain()
 	VPUNPCKHQDQ(y, x, odd)
-	pause()
+	yieldToMain()
 	combine(even, odd, even)
-	pause()
+	yieldToMain()
 	return even
 }
 
-// lanes combines the even with the odd lanes of 128 bits: [x0+x1, x2+x3, y0+y1, y2+y3].
-func lanes(x, y VecVirtual, combine func(x, y, z Op)) VecVirtual {
+// combineLanes combines the even with the odd lanes of 128 bits: [x0+x1, x2+x3, y0+y1, y2+y3].
+func combineLanes(x, y VecVirtual, combine func(x, y, z Op)) VecVirtual {
 	even, odd := ZMM(), ZMM()
 	VSHUFI64X2(U8(0x88), y, x, even)
-	pause()
+	yieldToMain()
 	VSHUFI64X2(U8(0xDD), y, x, odd)
-	pause()
+	yieldToMain()
 	combine(even, odd, even)
-	pause()
+	yieldToMain()
 	return even
 }

@@ -50,7 +50,7 @@ func crcFold(name string, msb bool) *algorithm {
 		},
 		factors: 1,
 		unit:    8,
-		fold: func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
+		fold: func(k *kernel, g *foldSet, disp, n int, load func(v, i int) VecVirtual) {
 			constants := make([]VecVirtual, n)
 			for v := range constants {
 				constants[v] = ZMM()
@@ -65,7 +65,7 @@ func crcFold(name string, msb bool) *algorithm {
 					VPCLMULQDQ(U8(0x00), constant, d, even)
 					VPCLMULQDQ(U8(0x11), constant, d, odd)
 					VPTERNLOGQ(U8(xor3), even, odd, g.sums[i][0])
-					insertPoint()
+					otherHere()
 				}
 			}
 		},
@@ -79,17 +79,17 @@ func crcFold(name string, msb bool) *algorithm {
 				// of the mask take, and those of y inside. moves has the others.
 				stays, moves := ZMM(), ZMM()
 				VMOVDQA64(x, stays)
-				pause()
+				yieldToMain()
 				VMOVDQA64(y, take, stays)
-				pause()
+				yieldToMain()
 				VMOVDQA64(y, moves)
-				pause()
+				yieldToMain()
 				VMOVDQA64(x, take, moves)
-				pause()
+				yieldToMain()
 				VSHUFI64X2(U8(swap), moves, moves, moves)
-				pause()
+				yieldToMain()
 				VPXORQ(moves, stays, stays)
-				pause()
+				yieldToMain()
 				return stays
 			}
 			x := swapAdd(sum(0, 0), sum(2, 0), upper, 0x4E) // [0 0 2 2] in lanes of 128 bits
@@ -103,38 +103,38 @@ func crcFold(name string, msb bool) *algorithm {
 				// bits: see tables.go.
 				s, q, qp, qtop := ZMM(), ZMM(), ZMM(), ZMM()
 				VMOVDQA64(four[h], s)
-				pause()
+				yieldToMain()
 				VPCLMULQDQ(U8(0x00), k.constants[inverse], s, q)
-				pause()
+				yieldToMain()
 				VPCLMULQDQ(U8(0x00), k.constants[poly], q, qp)
-				pause()
+				yieldToMain()
 				VPSLLDQ(U8(8), q, qtop)
-				pause()
+				yieldToMain()
 				VPANDQ(k.constants[top], qtop, qtop)
-				pause()
+				yieldToMain()
 				VPTERNLOGQ(U8(xor3), qp, qtop, s)
-				pause()
+				yieldToMain()
 				crc[h] = s
 			}
 			z := ZMM()
 			VPUNPCKHQDQ(crc[1], crc[0], z) // blocks 0 4 1 5 2 6 3 7
-			pause()
+			yieldToMain()
 			if ordered {
 				order := ZMM()
-				VMOVDQU64(vectorOfQuads("interleaved", 0, 2, 4, 6, 1, 3, 5, 7), order)
-				pause()
+				VMOVDQU64(vectorOfWords("interleaved", 0, 2, 4, 6, 1, 3, 5, 7), order)
+				yieldToMain()
 				VPERMQ(z, order, z)
-				pause()
+				yieldToMain()
 			}
 			if msb {
 				VGF2P8AFFINEQB(U8(0), k.constants[reverse], z, z)
-				pause()
+				yieldToMain()
 			}
 			return z
 		},
-		wire: func(k *kernel, z VecVirtual) VecVirtual {
+		constantPart: func(k *kernel, z VecVirtual) VecVirtual {
 			VPXORQ(k.fix, z, z)
-			pause()
+			yieldToMain()
 			return z
 		},
 	}

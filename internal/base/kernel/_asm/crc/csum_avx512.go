@@ -30,14 +30,14 @@ func csum() *algorithm {
 				k.constants = append(k.constants, z)
 			}
 		},
-		fold: func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
+		fold: func(k *kernel, g *foldSet, disp, n int, load func(v, i int) VecVirtual) {
 			for i := range g.n {
 				for v := range n {
 					d := load(v, i)
 					VPADDQ(d, g.sums[i][0], g.sums[i][0])
 					VPSRLQ(U8(32), d, d)
 					VPADDQ(d, g.sums[i][1], g.sums[i][1])
-					insertPoint()
+					otherHere()
 				}
 			}
 		},
@@ -46,52 +46,52 @@ func csum() *algorithm {
 			for b := range whole {
 				all, upper, t := sum(b, 0), sum(b, 1), ZMM()
 				VPSLLQ(U8(32), upper, t)
-				pause()
+				yieldToMain()
 				VPSUBQ(t, all, t)
-				pause()
+				yieldToMain()
 				VPADDQ(upper, t, t)
-				pause()
+				yieldToMain()
 				whole[b] = t
 			}
-			keep(0, lanes(unpack(whole[0], whole[1], add), unpack(whole[2], whole[3], add), add)) // [01 01 23 23]
+			keep(0, combineLanes(unpack(whole[0], whole[1], add), unpack(whole[2], whole[3], add), add)) // [01 01 23 23]
 		},
 		fields: func(k *kernel, four [2]Mem, _ bool) VecVirtual {
 			x, y := ZMM(), ZMM()
 			VMOVDQA64(four[0], x)
-			pause()
+			yieldToMain()
 			VMOVDQA64(four[1], y)
-			pause()
-			s := lanes(x, y, add)
+			yieldToMain()
+			s := combineLanes(x, y, add)
 			VPADDQ(k.fix, s, s) // the seed
-			pause()
+			yieldToMain()
 
 			// Fold to 16 bits. The result is zero only if all input,
 			// including the seed, is zero.
 			fold := func(bits uint8, mask VecVirtual) {
 				t := ZMM()
 				VPSRLQ(U8(bits), s, t)
-				pause()
+				yieldToMain()
 				VPANDQ(mask, s, s)
-				pause()
+				yieldToMain()
 				VPADDQ(t, s, s)
-				pause()
+				yieldToMain()
 			}
 			fold(32, k.constants[low32])
 			fold(16, k.constants[low16])
 			fold(16, k.constants[low16])
 			fold(16, k.constants[low16])
 			VPANDNQ(k.constants[low16], s, s)
-			pause()
+			yieldToMain()
 			return s
 		},
-		wire: func(k *kernel, s VecVirtual) VecVirtual {
+		constantPart: func(k *kernel, s VecVirtual) VecVirtual {
 			t := ZMM()
 			VPSHUFB(byteSwap(), k.tag, t)
-			pause()
+			yieldToMain()
 			VPADDD(k.step, k.tag, k.tag)
-			pause()
+			yieldToMain()
 			VPXORQ(t, s, s)
-			pause()
+			yieldToMain()
 			return s
 		},
 	}

@@ -11,8 +11,8 @@ import (
 // step is the number of bytes of a block that one iteration of the unrolled loop folds.
 const step = 512
 
-// group describes n blocks that are folded side by side.
-type group struct {
+// foldSet is one to four blocks that are folded side by side.
+type foldSet struct {
 	n        int
 	src, dst *rows
 	table    Register       // constants for the position of src
@@ -25,7 +25,7 @@ type group struct {
 func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	a := k.alg
 	n := len(sums)
-	g := &group{n: n, sums: sums, table: load64(k.run, runTable), plane: planeTable}
+	g := &foldSet{n: n, sums: sums, table: load64(k.run, runTable), plane: planeTable}
 	g.src = newRows(k.run, runSrc, runSrcStride, n)
 	if k.copies {
 		g.dst = newRows(k.run, runDst, runDstStride, n)
@@ -47,6 +47,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	long, none, short, single, tail, end := label("long"), label("none"), label("short"), label("vector"), label("tail"), label("end")
 	foldStep := func(prefetch int) {
 		for disp := 0; disp < step; disp += 128 {
+			// A step has four iterations, and four blocks are folded side by side. Iteration i copies all of block i.
 			byLines := k.byLines && n == step/128
 			if byLines {
 				g.copyLines(disp / 128)
@@ -117,7 +118,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 // loader returns the code that loads a vector of a block of g, and copies it if copies is
 // set. mask, if not nil, limits both. The line prefetch bytes ahead is prefetched, unless
 // prefetch is 0.
-func (k *kernel) loader(g *group, disp int, mask Register, prefetch int, copies bool) func(v, i int) VecVirtual {
+func (k *kernel) loader(g *foldSet, disp int, mask Register, prefetch int, copies bool) func(v, i int) VecVirtual {
 	return func(v, i int) VecVirtual {
 		z := ZMM()
 		at := disp + 64*v
@@ -143,7 +144,7 @@ func (k *kernel) loader(g *group, disp int, mask Register, prefetch int, copies 
 
 // copyLines copies 512 bytes of block i, in the order of the addresses. All stores but the
 // first and the last begin on a cache line: the first seven lines that begin in the block.
-func (g *group) copyLines(i int) {
+func (g *foldSet) copyLines(i int) {
 	src, dst, line := GP64(), GP64(), GP64()
 	LEAQ(g.src.mem(i, 0), src)
 	LEAQ(g.dst.mem(i, 0), dst)
@@ -167,8 +168,8 @@ func (g *group) copyLines(i int) {
 	move(step - 64)
 }
 
-// advance advances all addresses of the group by n bytes.
-func (g *group) advance(n int) {
+// advance advances all addresses of the set by n bytes.
+func (g *foldSet) advance(n int) {
 	for _, r := range []*rows{g.src, g.dst} {
 		if r != nil {
 			ADDQ(U32(n), r.at)
@@ -215,33 +216,30 @@ func (r *rows) next() {
 }
 
 // weave interleaves the instructions of one function, other, with those of another one, main. The functions
-// of the later stages call pause after each instruction, and the functions that fold call insertPoint
-// where instructions of other may be inserted. Outside of weave both do nothing.
+// of the later stages call yieldToMain after each instruction, and the functions that fold call otherHere where an
+// instruction of other may be inserted. Outside of weave both do nothing.
 var (
-	pause       = func() {}
-	insertPoint = func() {}
+	yieldToMain = func() {}
+	otherHere   = func() {}
 )
 
-// perPoint is the number of instructions that are inserted at each insertPoint.
-const perPoint = 1
-
-// weave generates main with the instructions of other inserted. Instructions for which main has no
-// insertPoint left follow it.
+// weave generates main with the instructions of other inserted, one at each otherHere. Those for which main has
+// none left follow it.
 func weave(main, other func()) {
 	next, stop := iter.Pull(func(yield func(struct{}) bool) {
-		pause = func() { yield(struct{}{}) }
+		yieldToMain = func() { yield(struct{}{}) }
 		other()
-		pause = func() {}
+		yieldToMain = func() {}
 	})
 	defer stop()
 	pending := true // other has instructions left
-	insertPoint = func() {
-		for i := 0; pending && i < perPoint; i++ {
+	otherHere = func() {
+		if pending {
 			_, pending = next()
 		}
 	}
 	main()
-	insertPoint = func() {}
+	otherHere = func() {}
 	for pending {
 		_, pending = next()
 	}

@@ -92,7 +92,7 @@ func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
 	blocks := &rows{at: at, stride: stride, stride3: stride3}
 	tails := &rows{at: tail, stride: stride, stride3: stride3}
-	g := &group{n: 4, sums: sums, table: table, plane: lineBlock}
+	g := &foldSet{n: 4, sums: sums, table: table, plane: lineBlock}
 	head, last := ZMM(), ZMM()
 	VMOVDQA64(mem(table, lineHead), head)
 	if a.unit == 4 {
@@ -136,16 +136,15 @@ func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 func (k *kernel) rounds() {
 	a := k.alg
 	fold, quad := k.halves(k.foldLines)
-	// The fields of two groups of four blocks are computed while the next group is folded. While
-	// the first group of a run is folded there are no such groups: the result is not valid, and is
-	// overwritten.
+	// The fields of two quads are computed while the next quad is folded. While the first quad of a run is
+	// folded there are none before it: the result is not valid, and is overwritten.
 	fields := func() {
 		quad(1)
 		z := a.fields(k, k.quadSums(), false)
 		to := load64(k.run, runCount)
-		pause()
+		yieldToMain()
 		VMOVDQA64(z, Mem{Base: k.stack, Index: to, Scale: 1, Disp: k.frame.round})
-		pause()
+		yieldToMain()
 	}
 
 	nextPair, sameRound := label("pair"), label("more")
@@ -167,7 +166,7 @@ func (k *kernel) rounds() {
 	MOVQ(count, mem(k.run, runCount))
 	MOVQ(U32(1), mem(k.run, runGroups))
 	fold(1, func() { quad(0) })
-	// Store or compare eight fields of the previous round after each pair of groups of four.
+	// Store or compare eight fields of the previous round after each pair of quads.
 	// A round has as many pairs as vectors of eight fields. If all were stored at the end of the
 	// round, the stores would wait in the scheduler for their values.
 	none := label("none")
@@ -220,7 +219,7 @@ func (k *kernel) endRound() {
 			shuffle(0x88, even01, even23), shuffle(0x88, odd01, odd23),
 			shuffle(0xDD, even01, even23), shuffle(0xDD, odd01, odd23),
 		} {
-			VMOVDQU64(a.wire(k, s), mem(want, 8*(r*a.phases()+2*first)))
+			VMOVDQU64(a.constantPart(k, s), mem(want, 8*(r*a.phases()+2*first)))
 		}
 	}
 	ADDQ(U32(8*a.roundBlocks()), want)

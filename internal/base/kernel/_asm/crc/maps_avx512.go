@@ -34,7 +34,7 @@ func byMaps(name string, planes int) *algorithm {
 		spillsSums: planes > 2,
 		woven:      true,
 	}
-	a.fold = func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
+	a.fold = func(k *kernel, g *foldSet, disp, n int, load func(v, i int) VecVirtual) {
 		matrices := make([][]Op, planes) // [plane][vector]
 		for plane := range matrices {
 			for v := range n {
@@ -58,7 +58,7 @@ func byMaps(name string, planes int) *algorithm {
 				x := ZMM()
 				VGF2P8AFFINEQB(U8(0), m[0], d[0], x)
 				if a.spillsSums {
-					insertPoint()
+					otherHere()
 				}
 				if n == 2 {
 					y := ZMM()
@@ -67,7 +67,7 @@ func byMaps(name string, planes int) *algorithm {
 				} else {
 					VPXORQ(x, sum, sum)
 				}
-				insertPoint()
+				otherHere()
 			}
 		}
 	}
@@ -79,9 +79,9 @@ func byMaps(name string, planes int) *algorithm {
 			for h := range half {
 				v := 2*pair + h
 				x := unpack(inRegister(sum(0, v)), sum(1, v), xor)
-				half[h] = lanes(x, unpack(inRegister(sum(2, v)), sum(3, v), xor), xor)
+				half[h] = combineLanes(x, unpack(inRegister(sum(2, v)), sum(3, v), xor), xor)
 			}
-			keep(pair, lanes(half[0], half[1], xor)) // plane 2*pair of 0 1 2 3, plane 2*pair+1 of 0 1 2 3
+			keep(pair, combineLanes(half[0], half[1], xor)) // plane 2*pair of 0 1 2 3, plane 2*pair+1 of 0 1 2 3
 		}
 	}
 	a.fields = func(k *kernel, four [2]Mem, ordered bool) VecVirtual {
@@ -89,13 +89,13 @@ func byMaps(name string, planes int) *algorithm {
 		// positions. Combine the planes in two words per block, low and high.
 		z, low, high := ZMM(), ZMM(), ZMM()
 		VMOVDQA64(four[0], z)
-		pause()
+		yieldToMain()
 		VMOVDQA64(four[1], high)
-		pause()
+		yieldToMain()
 		VSHUFI64X2(U8(0x44), high, z, low)
-		pause()
+		yieldToMain()
 		VSHUFI64X2(U8(0xEE), high, z, high)
-		pause()
+		yieldToMain()
 		if planes > 2 {
 			// Plane 1 has the weight of plane 0 at the position before, and
 			// so on. Plane p is therefore shifted by p bytes and added to
@@ -104,43 +104,43 @@ func byMaps(name string, planes int) *algorithm {
 			first := high
 			high = ZMM()
 			VPSLLQ(U8(64-8), first, high)
-			pause()
+			yieldToMain()
 			VPSRLQ(U8(8), first, first)
-			pause()
+			yieldToMain()
 			VPXORQ(first, low, low)
-			pause()
+			yieldToMain()
 			for plane, order := range []uint8{2: 0x44, 3: 0xEE} {
 				if plane < 2 {
 					continue
 				}
 				z, out := ZMM(), ZMM()
 				VMOVDQA64(four[0].Offset(64), z)
-				pause()
+				yieldToMain()
 				VSHUFI64X2(U8(order), four[1].Offset(64), z, z)
-				pause()
+				yieldToMain()
 				VPSLLQ(U8(64-8*plane), z, out)
-				pause()
+				yieldToMain()
 				VPXORQ(out, high, high)
-				pause()
+				yieldToMain()
 				VPSRLQ(U8(8*plane), z, z)
-				pause()
+				yieldToMain()
 				VPXORQ(z, low, low)
-				pause()
+				yieldToMain()
 			}
 		}
 		// Transpose the words, so that a lane holds the bytes of eight blocks at one position.
 		order := ZMM()
 		VMOVDQU64(transposition(), order)
-		pause()
+		yieldToMain()
 		VPERMB(low, order, low)
-		pause()
+		yieldToMain()
 		VPERMB(high, order, high)
-		pause()
+		yieldToMain()
 		if a.spillsSums {
 			VMOVDQA64(low, four[0])
-			pause()
+			yieldToMain()
 			VMOVDQA64(high, four[1])
-			pause()
+			yieldToMain()
 		}
 		consts := load64(k.run, runConsts)
 		// Apply the matrices of each position.
@@ -151,11 +151,11 @@ func byMaps(name string, planes int) *algorithm {
 			}
 			sum, t := ZMM(), ZMM()
 			VGF2P8AFFINEQB(U8(0), mem(consts, 64*to), x, sum)
-			pause()
+			yieldToMain()
 			VGF2P8AFFINEQB(U8(0), mem(consts, 64*(planes+to)), y, t)
-			pause()
+			yieldToMain()
 			VPXORQ(t, sum, sum)
-			pause()
+			yieldToMain()
 			return sum
 		}
 		// Add up the positions. For 2 planes, every 128 bits then hold the low and
@@ -165,26 +165,26 @@ func byMaps(name string, planes int) *algorithm {
 		s, t := unpack(first, corrected(1), xor), ZMM()
 		if planes > 2 {
 			third := corrected(2)
-			s = lanes(s, unpack(third, corrected(3), xor), xor)
+			s = combineLanes(s, unpack(third, corrected(3), xor), xor)
 		} else {
 			VSHUFI64X2(U8(0x4E), s, s, t)
-			pause()
+			yieldToMain()
 			VPXORQ(t, s, s)
-			pause()
+			yieldToMain()
 		}
 		VSHUFI64X2(U8(0xB1), s, s, t)
-		pause()
+		yieldToMain()
 		VPXORQ(t, s, s)
-		pause()
+		yieldToMain()
 		if planes > 2 {
 			order := ZMM()
 			VMOVDQU64(spread4(ordered), order)
-			pause()
+			yieldToMain()
 			VPERMB_Z(s, order, k.low, s)
-			pause()
+			yieldToMain()
 		} else {
 			VPSHUFB(t10Spread(ordered), s, s)
-			pause()
+			yieldToMain()
 		}
 		return s
 	}
@@ -200,9 +200,9 @@ func crcMaps() *algorithm {
 		MOVQ(U64(0x0F0F0F0F0F0F0F0F), r)
 		KMOVQ(r, k.low)
 	}
-	a.wire = func(k *kernel, z VecVirtual) VecVirtual {
+	a.constantPart = func(k *kernel, z VecVirtual) VecVirtual {
 		VPXORQ_BCST(mem(k.run, runFix), z, z)
-		pause()
+		yieldToMain()
 		return z
 	}
 	return a
@@ -215,7 +215,7 @@ func inRegister(z Op) VecVirtual {
 	}
 	r := ZMM()
 	VMOVDQA64(z, r)
-	pause()
+	yieldToMain()
 	return r
 }
 

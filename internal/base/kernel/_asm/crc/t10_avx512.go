@@ -21,7 +21,7 @@ const (
 func t10() *algorithm {
 	a := byMaps("t10", 2)
 	a.setup = tags
-	a.wire = withTags
+	a.constantPart = withTags
 	a.short = true
 	a.woven = true
 	a.unit = 8
@@ -46,7 +46,7 @@ func t10Long() *algorithm {
 		VMOVDQU64(byteSwap(), swap)
 		k.constants = append(k.constants, swap)
 	}
-	a.fold = func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
+	a.fold = func(k *kernel, g *foldSet, disp, n int, load func(v, i int) VecVirtual) {
 		if disp != step-128 {
 			affine(k, g, disp, n, load)
 			return
@@ -60,7 +60,7 @@ func t10Long() *algorithm {
 				VPCLMULQDQ(U8(0x00), constant, d, even)
 				VPCLMULQDQ(U8(0x11), constant, d, odd)
 				VPTERNLOGQ(U8(xor3), even, odd, g.sums[i][2])
-				insertPoint()
+				otherHere()
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func tags(k *kernel) {
 	KMOVW(r.As32(), low)
 	VPBROADCASTQ(mem(k.run, runTag), tag)
 	VPBROADCASTD_Z(mem(k.run, runStep), low, step)
-	VMOVDQU64(vectorOfQuads("counting", 0, 1, 2, 3, 4, 5, 6, 7), count)
+	VMOVDQU64(vectorOfWords("counting", 0, 1, 2, 3, 4, 5, 6, 7), count)
 	VPMULLD(step, count, count)
 	VPADDD(count, tag, tag)
 	VPSLLD(U8(3), step, step)
@@ -101,11 +101,11 @@ func tags(k *kernel) {
 func withTags(k *kernel, guards VecVirtual) VecVirtual {
 	t := ZMM()
 	VPSHUFB(byteSwap(), k.tag, t)
-	pause()
+	yieldToMain()
 	VPADDD(k.step, k.tag, k.tag)
-	pause()
+	yieldToMain()
 	VPTERNLOGQ(U8(xor3), t, k.fix, guards)
-	pause()
+	yieldToMain()
 	return guards
 }
 
@@ -127,7 +127,7 @@ func reversal() Mem {
 	return data("reversal", b[:])
 }
 
-func vectorOfQuads(name string, q ...uint64) Mem {
+func vectorOfWords(name string, q ...uint64) Mem {
 	var b [64]byte
 	for i, v := range q {
 		b[i*8] = byte(v)
