@@ -87,6 +87,7 @@ func (s *Signature) pass(in, out *sig.Format, check uint8) *fused.Pass {
 				p.Mask |= 0xFF << (8 * i)
 			}
 		}
+		// Byte 0 of a field is the lowest byte of Mask. The application tag is its bytes 2 and 3.
 		p.Mask &^= uint64(^bits.ReverseBytes16(appMask(in))) << 16
 		// The kernel does not recognize escape values, and finds a bad field in a block with one. Package sig,
 		// which recognizes them, then checks the block again.
@@ -101,11 +102,11 @@ func (s *Signature) pass(in, out *sig.Format, check uint8) *fused.Pass {
 	if s.Flags&UseCopyMask == 0 {
 		copied = sig.DefaultCopyMask(*in, *out)
 	}
-	switch ref := uint32(p.In.Tag) == uint32(p.Out.Tag) && p.In.Step == p.Out.Step; {
+	switch sameRef := uint32(p.In.Tag) == uint32(p.Out.Tag) && p.In.Step == p.Out.Step; {
 	case copied&^check != 0,
 		copied&sig.MaskGuard != 0 && p.In.Ones != p.Out.Ones,
 		copied&sig.MaskApp != 0 && (in.AppTag != out.AppTag || appMask(in) != 0xFFFF),
-		copied&sig.MaskRef != 0 && !ref:
+		copied&sig.MaskRef != 0 && !sameRef:
 		return nil
 	}
 	return p
@@ -122,7 +123,10 @@ func fusedTags(f *sig.Format) fused.Tags {
 
 // appMask returns the bits of the application tag that are checked.
 func appMask(f *sig.Format) uint16 {
-	if f.AppMask == 0 && f.Flags&sig.IgnoreApp == 0 {
+	switch {
+	case f.Flags&sig.IgnoreApp != 0:
+		return 0
+	case f.AppMask == 0:
 		return 0xFFFF
 	}
 	return f.AppMask
@@ -143,8 +147,8 @@ func (t *transfer) schedule() *fused.Schedule {
 // fusedRun is the state of one call of a fused kernel, for at most fused.MaxUnits units. A unit in memory is a block,
 // followed by its field if memory has fields.
 type fusedRun struct {
-	run  fused.Run
-	pass fused.Pass // with the tags of the run's first block
+	kernel fused.Run
+	pass   fused.Pass // with the tags of the run's first block
 
 	// joined has room for each unit that lies in more than one piece of memory. The kernel gathers and scatters units
 	// in two pieces. join gathers a unit in more pieces, or adds them to parts, from which scatter scatters them.
@@ -163,14 +167,14 @@ var fusedRuns = sync.Pool{New: func() any { return new(fusedRun) }}
 // begin prepares a run of n units, the first of which is number.
 func (s *fusedRun) begin(t *transfer, p *fused.Pass, number uint64, n int) {
 	tweak := t.plan.crypto.InitialTweak.Add(number)
-	s.run.N, s.run.Lo, s.run.Hi = n, tweak.Lo, tweak.Hi
+	s.kernel.N, s.kernel.Lo, s.kernel.Hi = n, tweak.Lo, tweak.Hi
 	s.pass = *p
 	s.pass.In, s.pass.Out = p.In.From(number), p.Out.From(number)
 }
 
 // reset drops the references to the memory that was used.
 func (s *fusedRun) reset() {
-	s.run.Reset()
+	s.kernel.Reset()
 	clear(s.parts)
 	s.parts = s.parts[:0]
 }
@@ -185,9 +189,9 @@ func (s *fusedRun) end() {
 // the memory. The address of a unit in one piece is that of the piece; a unit in several pieces gets room in joined.
 // Before the run has more than MaxSplits units in several pieces, it ends: places then lowers Run.N.
 //
-// The error is errCopied if some of the memory has no address in this process.
+// The error is errNoAddress if some of the memory has no address in this process.
 func (s *fusedRun) places(c *cursor, size int, pos uint64) error {
-	n, joined := s.run.N, 0
+	n, joined := s.kernel.N, 0
 	end := pos + uint64(n*size)
 	var b []byte // the remainder of the piece of memory at pos; empty: to be looked up
 	for i := 0; i < n; {
@@ -199,7 +203,7 @@ func (s *fusedRun) places(c *cursor, size int, pos uint64) error {
 		}
 		if whole := len(b) / size; whole > 0 {
 			first := unsafe.Pointer(unsafe.SliceData(b))
-			places := s.run.Places[i : i+whole]
+			places := s.kernel.Places[i : i+whole]
 			for k := range places {
 				places[k] = (*byte)(unsafe.Add(first, k*size))
 			}
@@ -211,7 +215,7 @@ func (s *fusedRun) places(c *cursor, size int, pos uint64) error {
 			continue
 		}
 		if joined == len(s.joined) {
-			s.run.N = i
+			s.kernel.N = i
 			break
 		}
 		var err error
@@ -226,11 +230,11 @@ func (s *fusedRun) places(c *cursor, size int, pos uint64) error {
 }
 
 // mapped is at for memory with an address in this process. For other memory, which can only be copied, the error is
-// errCopied.
+// errNoAddress.
 func (c *cursor) mapped(pos, n uint64) ([]byte, error) {
 	b, err := c.at(pos, n)
 	if err == nil && len(b) == 0 {
-		err = errCopied
+		err = errNoAddress
 	}
 	return b, err
 }
@@ -245,10 +249,10 @@ func (s *fusedRun) split(c *cursor, i int, room, first []byte, pos, end uint64) 
 		return nil, err
 	}
 	if n := len(room) - at; n <= len(b) {
-		s.run.Split(i, &room[0], first, b[:n])
+		s.kernel.Split(i, &room[0], first, b[:n])
 		return b[n:], nil
 	}
-	s.run.Places[i] = &room[0]
+	s.kernel.Places[i] = &room[0]
 	s.join(room[:at], first, c.need)
 	for {
 		n := min(len(b), len(room)-at)
@@ -272,15 +276,15 @@ func (s *fusedRun) join(joined, memory []byte, need rdma.Access) {
 	}
 }
 
-// errCopied says that memory has no address in this process. The run then uses a buffer.
-var errCopied = errors.New("mkey: memory that can only be copied")
+// errNoAddress says that memory has no address in this process. The run then uses a buffer.
+var errNoAddress = errors.New("mkey: memory that can only be copied")
 
 // buffered is places for a buffer: it sets the addresses of the units, of size bytes each, to consecutive ones in b. It
 // lowers Run.N if b has room for fewer units.
 func (s *fusedRun) buffered(b *buffer, size int) {
-	s.run.N = min(s.run.N, len(b)/size)
-	for i := range s.run.N {
-		s.run.Places[i] = &b[i*size]
+	s.kernel.N = min(s.kernel.N, len(b)/size)
+	for i := range s.kernel.N {
+		s.kernel.Places[i] = &b[i*size]
 	}
 }
 
@@ -296,7 +300,7 @@ func (s *fusedRun) scatter() {
 // number is the number of the run's first block. The checked blocks are consecutive in linear. If linear is nil, they are
 // at Run.Places.
 func (s *fusedRun) report(b *blocks, t *sig.Transform, number uint64, linear []byte) {
-	n, fields := s.run.N, s.run.Fields[:]
+	n, fields := s.kernel.N, s.kernel.Fields[:]
 	at := sig.Blocks{Data: linear, DataStride: fused.BlockSize, FieldStride: fused.FieldSize}
 	switch {
 	case linear != nil && s.pass.Sealed:
@@ -304,15 +308,15 @@ func (s *fusedRun) report(b *blocks, t *sig.Transform, number uint64, linear []b
 		t.Run(at, at, n, number, b)
 		return
 	case linear != nil:
-		at = b.run(linear, b.in)
+		at = b.blocksIn(linear, b.in)
 		t.Run(at, at, n, number, b)
 		return
 	}
 	for i := range n {
 		if s.pass.Sealed {
-			at.Data, at.Fields = unsafe.Slice(s.run.Places[i], fused.BlockSize), fields[i][:]
+			at.Data, at.Fields = unsafe.Slice(s.kernel.Places[i], fused.BlockSize), fields[i][:]
 		} else {
-			at = b.run(unsafe.Slice(s.run.Places[i], fused.UnitSize), b.in)
+			at = b.blocksIn(unsafe.Slice(s.kernel.Places[i], fused.UnitSize), b.in)
 		}
 		t.Run(at, at, 1, number+uint64(i), b)
 	}
@@ -326,11 +330,11 @@ type txFused struct {
 	pass   *fused.Pass
 	keys   *fused.Schedule
 	memory *gather
-	sig    *txSig
+	strip  *txSig
 }
 
 func (l *txFused) open(slow puller, job *transfer, keys *fused.Schedule, memory *gather, strip *txSig) {
-	*l = txFused{slow: slow, job: job, pass: job.plan.fuse.tx, keys: keys, memory: memory, sig: strip}
+	*l = txFused{slow: slow, job: job, pass: job.plan.fuse.tx, keys: keys, memory: memory, strip: strip}
 }
 
 func (l *txFused) close() { *l = txFused{} }
@@ -339,7 +343,7 @@ func (l *txFused) view(uint64, int) ([]byte, error) { return nil, nil }
 
 func (l *txFused) pull(p []byte, pos uint64) error {
 	out := uint64(l.pass.OutSize())
-	b := &l.sig.blocks
+	b := &l.strip.blocks
 	for len(p) > 0 {
 		number, within := pos/out, pos%out
 		var n uint64
@@ -352,7 +356,7 @@ func (l *txFused) pull(p []byte, pos uint64) error {
 			n = min(uint64(len(p)), out-within)
 			err = l.slow.pull(p[:n], pos)
 		default:
-			n, err = l.run(p, number, min(uint64(len(p))/out, b.end-number, fused.MaxUnits))
+			n, err = l.units(p, number, min(uint64(len(p))/out, b.end-number, fused.MaxUnits))
 			n *= out
 		}
 		if err != nil {
@@ -363,27 +367,27 @@ func (l *txFused) pull(p []byte, pos uint64) error {
 	return nil
 }
 
-// run processes at most n units, of which number is the first, and writes them to p. It returns how many it processed.
-func (l *txFused) run(p []byte, number, n uint64) (uint64, error) {
+// units processes at most n units, of which number is the first, and writes them to p. It returns how many it processed.
+func (l *txFused) units(p []byte, number, n uint64) (uint64, error) {
 	s := fusedRuns.Get().(*fusedRun)
 	s.begin(l.job, l.pass, number, int(n))
 	defer s.end()
 	in, out := l.pass.InSize(), l.pass.OutSize()
 	pos := number * uint64(in)
-	if err := s.places(&l.memory.cursor, in, pos); err == errCopied {
+	if err := s.places(&l.memory.cursor, in, pos); err == errNoAddress {
 		s.reset()
 		s.begin(l.job, l.pass, number, int(n))
 		buf := borrow()
 		defer buffers.Put(buf)
 		s.buffered(buf, in)
-		if err := l.memory.pull(buf[:s.run.N*in], pos); err != nil {
+		if err := l.memory.pull(buf[:s.kernel.N*in], pos); err != nil {
 			return 0, err
 		}
 	} else if err != nil {
 		return 0, err
 	}
-	n = uint64(s.run.N)
-	diff := s.run.From(l.keys, &s.pass, p)
+	n = uint64(s.kernel.N)
+	diff := s.kernel.From(l.keys, &s.pass, p)
 	switch {
 	case !s.pass.Check:
 		return n, nil
@@ -391,11 +395,11 @@ func (l *txFused) run(p []byte, number, n uint64) (uint64, error) {
 		// The copy mask may copy bytes of a bad field to the generated field, which the kernel does not do.
 		return n, l.slow.pull(p[:n*uint64(out)], number*uint64(out))
 	case diff != 0 && s.pass.Sealed:
-		s.report(&l.sig.blocks, l.sig.run, number, p)
+		s.report(&l.strip.blocks, l.strip.sig, number, p)
 	case diff != 0:
-		s.report(&l.sig.blocks, l.sig.run, number, nil)
+		s.report(&l.strip.blocks, l.strip.sig, number, nil)
 	}
-	l.sig.blocks.seen.add(number, number+n)
+	l.strip.blocks.seen.add(number, number+n)
 	return n, nil
 }
 
@@ -407,11 +411,11 @@ type rxFused struct {
 	keys   *fused.Schedule
 	memory *scatter
 	crypt  *rxCrypt
-	sig    *rxSig
+	strip  *rxSig
 }
 
 func (l *rxFused) open(slow pusher, job *transfer, keys *fused.Schedule, memory *scatter, crypt *rxCrypt, strip *rxSig) {
-	*l = rxFused{slow: slow, job: job, pass: job.plan.fuse.rx, keys: keys, memory: memory, crypt: crypt, sig: strip}
+	*l = rxFused{slow: slow, job: job, pass: job.plan.fuse.rx, keys: keys, memory: memory, crypt: crypt, strip: strip}
 }
 
 func (l *rxFused) close() { *l = rxFused{} }
@@ -422,14 +426,14 @@ func (l *rxFused) push(p []byte) error {
 	in := l.pass.InSize()
 	for len(p) > 0 {
 		// n is the number of bytes of an incomplete unit that the layers below hold. At most one of them holds any.
-		n := l.crypt.have + l.sig.have
+		n := l.crypt.have + l.strip.have
 		var err error
 		switch {
 		case n != 0 || len(p) < in:
 			n = min(len(p), in-n)
 			err = l.slow.push(p[:n])
 		default:
-			n, err = l.run(p, min(len(p)/in, fused.MaxUnits))
+			n, err = l.units(p, min(len(p)/in, fused.MaxUnits))
 			n *= in
 		}
 		if err != nil {
@@ -440,15 +444,15 @@ func (l *rxFused) push(p []byte) error {
 	return nil
 }
 
-// run processes at most n units of p, and returns how many it processed.
-func (l *rxFused) run(p []byte, n int) (int, error) {
-	number := l.sig.number
+// units processes at most n units of p, and returns how many it processed.
+func (l *rxFused) units(p []byte, n int) (int, error) {
+	number := l.strip.number
 	s := fusedRuns.Get().(*fusedRun)
 	s.begin(l.job, l.pass, number, n)
 	defer s.end()
 	out := l.pass.OutSize()
 	var buf *buffer
-	if err := s.places(&l.memory.cursor, out, l.memory.pos); err == errCopied {
+	if err := s.places(&l.memory.cursor, out, l.memory.pos); err == errNoAddress {
 		s.reset()
 		s.begin(l.job, l.pass, number, n)
 		buf = borrow()
@@ -457,19 +461,19 @@ func (l *rxFused) run(p []byte, n int) (int, error) {
 	} else if err != nil {
 		return 0, err
 	}
-	n = s.run.N
-	diff := s.run.To(l.keys, &s.pass, p)
+	n = s.kernel.N
+	diff := s.kernel.To(l.keys, &s.pass, p)
 	switch {
 	case diff != 0 && s.pass.Generate:
 		// The copy mask may copy bytes of a bad field to the generated field, which the kernel does not do.
 		return n, l.slow.push(p[:n*l.pass.InSize()])
 	case diff != 0 && s.pass.Sealed:
-		s.report(&l.sig.blocks, l.sig.run, number, nil)
+		s.report(&l.strip.blocks, l.strip.sig, number, nil)
 	case diff != 0:
-		s.report(&l.sig.blocks, l.sig.run, number, p)
+		s.report(&l.strip.blocks, l.strip.sig, number, p)
 	}
 	if s.pass.Check {
-		l.sig.blocks.seen.add(number, number+uint64(n))
+		l.strip.blocks.seen.add(number, number+uint64(n))
 	}
 	if buf != nil {
 		if err := l.memory.push(buf[:n*out]); err != nil {
@@ -479,7 +483,7 @@ func (l *rxFused) run(p []byte, n int) (int, error) {
 		s.scatter()
 		l.memory.pos += uint64(n * out)
 	}
-	l.sig.number += uint64(n)
+	l.strip.number += uint64(n)
 	l.crypt.number += uint64(n)
 	return n, nil
 }

@@ -439,7 +439,7 @@ type rxSig struct {
 	below  pusher
 	memory *scatter // for a first block that is not complete, whose field is left out
 	job    *transfer
-	run    *sig.Transform
+	sig    *sig.Transform
 	blocks blocks
 	number uint64 // number of the next block
 	head   int    // bytes left of a first block that is not complete
@@ -449,7 +449,7 @@ type rxSig struct {
 }
 
 func (l *rxSig) open(below pusher, job *transfer, t *sig.Transform, block, inField, outField uint64) {
-	l.below, l.job, l.run = below, job, t
+	l.below, l.job, l.sig = below, job, t
 	l.blocks.open(job, WireDomain, block, inField, outField)
 	l.number = l.blocks.first
 	l.head = int(l.blocks.first*block - job.span.data0)
@@ -458,7 +458,7 @@ func (l *rxSig) open(below pusher, job *transfer, t *sig.Transform, block, inFie
 
 func (l *rxSig) close() {
 	giveBack(&l.buf)
-	l.below, l.memory, l.job, l.run = nil, nil, nil, nil
+	l.below, l.memory, l.job, l.sig = nil, nil, nil, nil
 }
 
 func (l *rxSig) commit(n int) error {
@@ -508,12 +508,12 @@ func (l *rxSig) transform(p []byte, count int) (int, error) {
 	}
 	if len(dst) < count*out && len(dst) < max(direct, out) {
 		buf := borrow()
-		l.blocks.transform(l.run, buf[:], p, l.number, uint64(count))
+		l.blocks.transform(l.sig, buf[:], p, l.number, uint64(count))
 		err = l.below.push(buf[:count*out])
 		buffers.Put(buf)
 	} else {
 		count = len(dst) / out
-		l.blocks.transform(l.run, dst, p, l.number, uint64(count))
+		l.blocks.transform(l.sig, dst, p, l.number, uint64(count))
 		err = l.below.commit(count * out)
 	}
 	l.number += uint64(count)

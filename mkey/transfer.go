@@ -141,12 +141,12 @@ func (b *blocks) checked() uint64 {
 // transform runs count complete blocks from src to dst. number is that of the
 // first block.
 func (b *blocks) transform(t *sig.Transform, dst, src []byte, number, count uint64) {
-	t.Run(b.run(dst, b.out), b.run(src, b.in), int(count), number, b)
+	t.Run(b.blocksIn(dst, b.out), b.blocksIn(src, b.in), int(count), number, b)
 	b.seen.add(number, number+count)
 }
 
-// run returns the blocks in buf, stride bytes apart, with their fields.
-func (b *blocks) run(buf []byte, stride uint64) sig.Blocks {
+// blocksIn returns the blocks in buf, stride bytes apart, with their fields.
+func (b *blocks) blocksIn(buf []byte, stride uint64) sig.Blocks {
 	r := sig.Blocks{Data: buf, DataStride: int(stride)}
 	if int(stride) > b.size {
 		r.Fields, r.FieldStride = buf[b.size:], int(stride)

@@ -365,7 +365,7 @@ func (l *txCrypt) load(number, size uint64) error {
 type txSig struct {
 	below  puller
 	job    *transfer
-	run    *sig.Transform
+	sig    *sig.Transform
 	blocks blocks
 
 	// one is the last output block of which a reader has read a part. Its
@@ -375,13 +375,13 @@ type txSig struct {
 }
 
 func (l *txSig) open(below puller, job *transfer, t *sig.Transform, block, inField, outField uint64) {
-	l.below, l.job, l.run = below, job, t
+	l.below, l.job, l.sig = below, job, t
 	l.blocks.open(job, MemoryDomain, block, inField, outField)
 	l.one = grow(l.one, int(l.blocks.out))
 	l.cached = 0
 }
 
-func (l *txSig) close() { l.below, l.job, l.run = nil, nil, nil }
+func (l *txSig) close() { l.below, l.job, l.sig = nil, nil, nil }
 
 func (l *txSig) view(uint64, int) ([]byte, error) { return nil, nil }
 
@@ -437,7 +437,7 @@ func (l *txSig) transform(p []byte, number, count uint64) (uint64, error) {
 			return 0, err
 		}
 	}
-	b.transform(l.run, p, src, number, count)
+	b.transform(l.sig, p, src, number, count)
 	return count, nil
 }
 

@@ -47,7 +47,7 @@ func EncryptionUnits() []int {
 	return units
 }
 
-// tweak returns the tweak of unit i.
+// tweak returns the tweak of data unit i: Tweak + i*Step, in 128 bits.
 func (e *Encryption) tweak(i uint64) xts.Tweak {
 	hi, lo := bits.Mul64(i, e.Step)
 	t := e.Tweak.Add(lo)
