@@ -385,19 +385,22 @@ func (r *copyRun) pair() (from, to *verbs.Device, err error) {
 	return from, to, err
 }
 
+// side returns the configuration that both sides have.
+func (r *copyRun) side(name string) filecopy.SideConfig {
+	return filecopy.SideConfig{
+		Secret: r.secret, KeepGoing: r.keepGoing, Retry: r.retry(), Progress: r.progress, Bad: r.bad(name), Summary: r.summary.table(),
+	}
+}
+
 // sender returns the configuration of the sending side.
 func (r *copyRun) sender() filecopy.SenderConfig {
-	return filecopy.SenderConfig{
-		Src: r.in, Size: r.size, Secret: r.secret, KeepGoing: r.keepGoing, Retry: r.retry(), Flip: r.flip.orNone(), Progress: r.progress, Bad: r.bad("sender"),
-		Summary: r.summary.table(),
-	}
+	return filecopy.SenderConfig{SideConfig: r.side("sender"), Src: r.in, Size: r.size, Flip: r.flip.orNone()}
 }
 
 // receiver returns the configuration of the receiving side.
 func (r *copyRun) receiver() filecopy.ReceiverConfig {
 	return filecopy.ReceiverConfig{
-		Dst: r.out, Secret: r.secret, KeepGoing: r.keepGoing, Retry: r.retry(), Progress: r.progress, Bad: r.bad("receiver"),
-		Summary: r.summary.table(),
+		SideConfig: r.side("receiver"), Dst: r.out,
 		Commit: func() error {
 			out := r.out
 			r.out = nil

@@ -23,7 +23,7 @@ func BenchmarkCopy(b *testing.B) {
 		defer dev.Close()
 		devs[i] = dev
 	}
-	key := newDEK(b)
+	side := SideConfig{Secret: Secret{DEK: newDEK(b)}}
 	for _, row := range []string{"plain", "wire", "row C to ciphertext", "row C to C"} {
 		for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
 			b.Run(row+"/"+op, func(b *testing.B) {
@@ -41,8 +41,8 @@ func BenchmarkCopy(b *testing.B) {
 				b.SetBytes(int64(len(data)))
 				for b.Loop() {
 					_, _, err := Local(timeout(b), devs[0], devs[1], p,
-						SenderConfig{Src: bytes.NewReader(data), Secret: Secret{DEK: key}, Flip: -1},
-						ReceiverConfig{Dst: io.Discard, Secret: Secret{DEK: key}})
+						SenderConfig{SideConfig: side, Src: bytes.NewReader(data), Flip: -1},
+						ReceiverConfig{SideConfig: side, Dst: io.Discard})
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -24,6 +24,7 @@ type Endpoints [2]verbs.Endpoint
 type end struct {
 	plan *keyplan.Plan
 	side keyplan.Side
+	conf SideConfig
 	dev  *verbs.Device
 	pd   *verbs.PD
 	cq   *verbs.CQ
@@ -33,21 +34,29 @@ type end struct {
 	memory        *verbs.MR // all slots
 	size          int       // of a slot
 	keys          []*verbs.MKey
-	secret        Secret
+	access        verbs.Access // of the peer to the keys or the slots
 
-	io       chan ioDone // chunks that the file's goroutine has read or written
-	quit     chan struct{}
-	gone     <-chan struct{} // closed when the other side does not exist any more
-	events   chan error      // the first error event of the device
-	wcs      [32]verbs.WC
-	out      Outcome
-	onBad    func(*mkey.BadBlock)
-	progress func(int64)
-	keep     bool
-	retry    device.Retry
-	start    time.Time
-	requests *summary.Table
-	posted   map[uint64]time.Time // of the requests for data that are under way, by chunk
+	io     chan ioDone // chunks that the file's goroutine has read or written
+	quit   chan struct{}
+	gone   <-chan struct{} // closed when the other side does not exist any more
+	events chan error      // the first error event of the device
+	wcs    [32]verbs.WC
+	out    Outcome
+	start  time.Time
+	posted map[uint64]time.Time // of the requests for data that are under way, by chunk
+}
+
+// SideConfig is the part of a configuration that both sides have.
+type SideConfig struct {
+	Secret    Secret // of the side's crypto
+	KeepGoing bool   // a bad signature does not end the copy
+	Retry     device.Retry
+	// Bad, if not nil, is called for the first bad block of each chunk, with KeepGoing.
+	Bad func(*mkey.BadBlock)
+	// Progress, if not nil, is called with the number of bytes of the sender's Src that have arrived,
+	// or of those that were written to the receiver's Dst.
+	Progress func(done int64)
+	Summary  *summary.Table // counts the requests for data, if not nil
 }
 
 // Secret is the data encryption key that a side's crypto uses.
@@ -116,15 +125,15 @@ const (
 // attributes.
 const maxInline = 256
 
-func newEnd(dev *verbs.Device, p *keyplan.Plan, s keyplan.Side, secret Secret, access verbs.Access) (e *end, err error) {
+func newEnd(dev *verbs.Device, p *keyplan.Plan, s keyplan.Side, c SideConfig, access verbs.Access) (e *end, err error) {
 	e = &end{
-		plan: p, side: s, dev: dev, secret: secret, size: int(s.Memory.Len(p.Chunk)),
+		plan: p, side: s, conf: c, dev: dev, access: access, size: int(s.Memory.Len(p.Chunk)),
 		// The channel has room for every chunk in flight, so that the file's
 		// goroutine never blocks on it.
 		io: make(chan ioDone, p.Slots+1), quit: make(chan struct{}), events: make(chan error, 1),
 		out: Outcome{Completions: make(map[string]uint64)},
 	}
-	if s.Key.Crypto != nil && secret.DEK == nil {
+	if s.Key.Crypto != nil && c.Secret.DEK == nil {
 		return nil, errors.New("encryption without a data encryption key")
 	}
 	defer func() {
@@ -181,14 +190,14 @@ func (e *end) Endpoints() Endpoints {
 	return both
 }
 
-// connect connects both queue pairs to the other side's. Only the data connection
+// Connect connects both queue pairs to the other side's. Only the data connection
 // grants the peer access to memory.
-func (e *end) connect(peer Endpoints, access verbs.Access) error {
+func (e *end) Connect(peer Endpoints) error {
 	for i, qp := range []*verbs.QP{e.control, e.bulk} {
 		o := verbs.ConnectOptions{MTU: e.plan.MTU, Access: verbs.LocalWrite}
-		e.retry.Apply(&o)
+		e.conf.Retry.Apply(&o)
 		if qp == e.bulk {
-			o.Access |= access
+			o.Access |= e.access
 		}
 		if err := qp.Connect(peer[i], &o); err != nil {
 			return err
@@ -249,15 +258,15 @@ func (e *end) buffer(k uint64, n int) []byte {
 func (e *end) keyOf(k uint64) keyplan.Key {
 	key := e.side.At(e.plan, k)
 	if key.Crypto != nil {
-		key.Crypto.DEK, key.Crypto.KeyTag = e.secret.DEK, e.secret.KeyTag
+		key.Crypto.DEK, key.Crypto.KeyTag = e.conf.Secret.DEK, e.conf.Secret.KeyTag
 	}
 	return key
 }
 
 // configure adds the configuration of the key of chunk k to a chain.
-func (e *end) configure(c verbs.Chain, k uint64, access verbs.Access) {
+func (e *end) configure(c verbs.Chain, k uint64) {
 	key := e.keyOf(k)
-	key.Configure(c, e.keys[e.slot(k)], access, e.memory.SGE(e.slot(k)*e.size, e.size))
+	key.Configure(c, e.keys[e.slot(k)], e.access, e.memory.SGE(e.slot(k)*e.size, e.size))
 }
 
 // sge returns the list entry for n bytes of chunk k, in the key's wire domain or in the
@@ -279,7 +288,7 @@ func (e *end) sendMessage(c verbs.Chain, m *message) verbs.Chain {
 
 // check records the bad block that the key of chunk k found. Without keep-going it is
 // an error.
-func (e *end) check(k uint64, name string) error {
+func (e *end) check(k uint64) error {
 	if e.side.Key.Signature == nil {
 		return nil
 	}
@@ -287,10 +296,10 @@ func (e *end) check(k uint64, name string) error {
 	if err != nil {
 		return err
 	}
-	return e.found(e.side.Whole(e.plan, k, bad), name)
+	return e.found(e.side.Whole(e.plan, k, bad))
 }
 
-func (e *end) found(bad *mkey.BadBlock, name string) error {
+func (e *end) found(bad *mkey.BadBlock) error {
 	if bad == nil {
 		return nil
 	}
@@ -298,11 +307,26 @@ func (e *end) found(bad *mkey.BadBlock, name string) error {
 	if e.out.First == nil {
 		e.out.First = bad
 	}
-	if !e.keep {
-		return &BadError{name, bad}
+	if !e.conf.KeepGoing {
+		return &BadError{e.name(), bad}
 	}
-	if e.onBad != nil {
-		e.onBad(bad)
+	if e.conf.Bad != nil {
+		e.conf.Bad(bad)
+	}
+	return nil
+}
+
+// verdict returns the first bad block of a copy that was completed: the sender's, or else the receiver's.
+func (e *end) verdict() error {
+	sender, receiver := e.out.First, e.out.PeerBad1
+	if e.name() == receiverName {
+		sender, receiver = receiver, sender
+	}
+	switch {
+	case sender != nil:
+		return &BadError{senderName, sender}
+	case receiver != nil:
+		return &BadError{receiverName, receiver}
 	}
 	return nil
 }
@@ -421,7 +445,7 @@ func (e *end) loop(ctx context.Context, s step) error {
 
 // begun notes the time at which the request of a chunk is posted, for the summary.
 func (e *end) begun(chunk uint64) {
-	if e.requests == nil {
+	if e.conf.Summary == nil {
 		return
 	}
 	if e.posted == nil {
@@ -433,7 +457,7 @@ func (e *end) begun(chunk uint64) {
 // ended counts the request of a chunk with n bytes of data in the summary. A request for which
 // begun was not called, such as a receive, is counted without a duration.
 func (e *end) ended(wc verbs.WC, chunk uint64, n int64) {
-	if e.requests == nil {
+	if e.conf.Summary == nil {
 		return
 	}
 	var took time.Duration
@@ -441,7 +465,7 @@ func (e *end) ended(wc verbs.WC, chunk uint64, n int64) {
 		took = time.Since(begin)
 		delete(e.posted, chunk)
 	}
-	e.requests.Add(wc.Opcode.String(), summary.Succeeded, 1, uint64(n), took)
+	e.conf.Summary.Add(wc.Opcode.String(), summary.Succeeded, 1, uint64(n), took)
 }
 
 // take handles a completion.
@@ -451,7 +475,7 @@ func (e *end) take(s step, wc verbs.WC) error {
 		if wc.Status == verbs.StatusWRFlushErr {
 			outcome = summary.Flushed
 		}
-		e.requests.Add(wc.Opcode.String(), outcome, 1, 0, 0)
+		e.conf.Summary.Add(wc.Opcode.String(), outcome, 1, 0, 0)
 		return e.failed(wc)
 	}
 	e.out.Completions[wc.Opcode.String()]++

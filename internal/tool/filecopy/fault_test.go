@@ -88,6 +88,9 @@ func TestKeepGoing(t *testing.T) {
 	memory, _ := sig.ParseFormat("crc32c:4096")
 	wire, _ := sig.ParseFormat("t10dif:512")
 	data := random(2, 300_000)
+	keepGoing := func(told *[]sig.Error) SideConfig {
+		return SideConfig{KeepGoing: true, Bad: func(b *mkey.BadBlock) { *told = append(*told, b.Sig) }}
+	}
 	for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
 		src := mkeytest.Protect(&memory, data)
 		want := []sig.Error{mkeytest.FlipBit(&memory, src, 5000, 3), mkeytest.FlipBit(&memory, src, 250_000, 7)}
@@ -101,8 +104,8 @@ func TestKeepGoing(t *testing.T) {
 		var dst bytes.Buffer
 		var told, toldWire []sig.Error
 		_, sent, received, err := attempt(t, keyplan.Terms{Op: op, Mem: "crc32c:4096", Wire: "t10dif"},
-			SenderConfig{Src: bytes.NewReader(src), Flip: 200_000, KeepGoing: true, Bad: func(b *mkey.BadBlock) { told = append(told, b.Sig) }},
-			ReceiverConfig{Dst: &dst, KeepGoing: true, Bad: func(b *mkey.BadBlock) { toldWire = append(toldWire, b.Sig) }})
+			SenderConfig{SideConfig: keepGoing(&told), Src: bytes.NewReader(src), Flip: 200_000},
+			ReceiverConfig{SideConfig: keepGoing(&toldWire), Dst: &dst})
 		var bad *BadError
 		if !errors.As(err, &bad) || bad.Side != "sender" || bad.Block.Sig != want[0] {
 			t.Errorf("%s: %v", op, err)
@@ -127,7 +130,7 @@ func TestOneSideKeepsGoing(t *testing.T) {
 	want := mkeytest.FlipBit(&f, src, 30_000, 1)
 	committed := false
 	_, _, _, err := attempt(t, keyplan.Terms{Mem: "t10dif"},
-		SenderConfig{Src: bytes.NewReader(src), Flip: -1, KeepGoing: true},
+		SenderConfig{SideConfig: SideConfig{KeepGoing: true}, Src: bytes.NewReader(src), Flip: -1},
 		ReceiverConfig{Dst: io.Discard, Commit: func() error { committed = true; return nil }})
 	var bad *BadError
 	if !errors.As(err, &bad) || bad.Side != "sender" || bad.Block.Sig != want || committed {

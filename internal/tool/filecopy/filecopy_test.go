@@ -162,10 +162,11 @@ func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *keyplan.Plan, 
 	var dst bytes.Buffer
 	key := newDEK(t)
 	defer key.Close()
+	side := SideConfig{Secret: Secret{DEK: key}}
 	committed := false
 	sent, received, err := Local(timeout(t), a, b, plan,
-		SenderConfig{Src: bytes.NewReader(f.src), Secret: Secret{DEK: key}, Flip: -1},
-		ReceiverConfig{Dst: &dst, Secret: Secret{DEK: key}, Commit: func() error { committed = true; return nil }})
+		SenderConfig{SideConfig: side, Src: bytes.NewReader(f.src), Flip: -1},
+		ReceiverConfig{SideConfig: side, Dst: &dst, Commit: func() error { committed = true; return nil }})
 	if err != nil {
 		t.Errorf("%s: %v", name, err)
 		return

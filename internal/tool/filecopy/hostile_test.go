@@ -88,13 +88,12 @@ func attack(t *testing.T, terms keyplan.Terms, victimSends bool, f func(a attack
 		t.Fatal(err)
 	}
 	defer victim.Close()
-	access := verbs.RemoteRead | verbs.RemoteWrite
-	e, err := newEnd(db, p, own, Secret{}, access)
+	e, err := newEnd(db, p, own, SideConfig{}, verbs.RemoteRead|verbs.RemoteWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.close()
-	if err := errors.Join(victim.Connect(e.Endpoints()), e.connect(victim.Endpoints(), access)); err != nil {
+	if err := errors.Join(victim.Connect(e.Endpoints()), e.Connect(victim.Endpoints())); err != nil {
 		t.Fatal(err)
 	}
 	result := make(chan error, 1)

@@ -6,39 +6,25 @@ import (
 	"io"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/summary"
-	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
-	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/verbs"
 )
 
 // ReceiverConfig configures the receiving side of a copy.
 type ReceiverConfig struct {
-	Dst       io.Writer
-	Secret    Secret // of the receiver's crypto
-	KeepGoing bool   // a bad signature does not end the copy
-	Retry     device.Retry
+	SideConfig
+	Dst io.Writer
 
 	// Commit, if not nil, is called when everything was written, before the sender
 	// gets RESULT: putting the file in its place is a part of the copy.
 	Commit func() error
-
-	// Bad, if not nil, is called for the first bad block of each chunk, with KeepGoing.
-	Bad func(*mkey.BadBlock)
-
-	// Progress, if not nil, is called with the number of bytes that were written to Dst.
-	Progress func(done int64)
-
-	Summary *summary.Table // counts the requests for data, if not nil
 }
 
 // Receiver is the receiving side of a copy.
 type Receiver struct {
 	*end
-	c      ReceiverConfig
-	access verbs.Access // access of the peer to the slots
-	write  chan writeJob
+	c     ReceiverConfig
+	write chan writeJob
 
 	granted, arrived, written uint64 // numbers of chunks
 	data                      int64  // bytes of data that arrived
@@ -67,20 +53,16 @@ type writeJob struct {
 // NewReceiver makes the receiving side of a copy on a device.
 func NewReceiver(dev *verbs.Device, p *keyplan.Plan, c ReceiverConfig) (*Receiver, error) {
 	r := &Receiver{c: c, write: make(chan writeJob, p.Slots)}
+	var access verbs.Access
 	if p.Op == keyplan.Write {
-		r.access = verbs.RemoteWrite
+		access = verbs.RemoteWrite
 	}
-	e, err := newEnd(dev, p, p.Sides()[1], c.Secret, r.access)
-	if err != nil {
+	var err error
+	if r.end, err = newEnd(dev, p, p.Sides()[1], c.SideConfig, access); err != nil {
 		return nil, err
 	}
-	r.end = e
-	r.onBad, r.keep, r.progress, r.retry, r.requests = c.Bad, c.KeepGoing, c.Progress, c.Retry, c.Summary
 	return r, nil
 }
-
-// Connect joins the receiver to the sender.
-func (r *Receiver) Connect(peer Endpoints) error { return r.connect(peer, r.access) }
 
 // Run receives the file and returns when the sender has confirmed that it knows the
 // result. Closing gone tells Run that the other side has gone, which ends it. A bad
@@ -97,17 +79,6 @@ func (r *Receiver) Run(ctx context.Context, gone <-chan struct{}) (*Outcome, err
 
 // Close destroys the objects of the receiver on its device.
 func (r *Receiver) Close() { r.close() }
-
-// verdict returns the first bad block of a copy that was carried to its end.
-func (r *Receiver) verdict() error {
-	switch {
-	case r.out.PeerBad1 != nil:
-		return &BadError{senderName, r.out.PeerBad1}
-	case r.out.First != nil:
-		return &BadError{receiverName, r.out.First}
-	}
-	return nil
-}
 
 // writeAll writes chunks in a goroutine of its own, because a file may keep it
 // waiting.
@@ -133,8 +104,8 @@ func (r *Receiver) onFile(d ioDone) error {
 	}
 	r.written++
 	r.writtenBytes += int64(d.n)
-	if r.progress != nil {
-		r.progress(r.writtenBytes)
+	if r.conf.Progress != nil {
+		r.conf.Progress(r.writtenBytes)
 	}
 	return nil
 }
@@ -177,7 +148,7 @@ func (r *Receiver) grant(k uint64) error {
 	}
 	c := r.control.Start()
 	if r.keys != nil {
-		r.configure(c, k, r.access)
+		r.configure(c, k)
 	}
 	return r.sendMessage(c, &message{kind: kindCredit, rkey: rkey, chunk: k, addr: addr}).Complete()
 }
@@ -188,7 +159,7 @@ func (r *Receiver) fetch(k uint64, o offer) error {
 	r.lengths[r.slot(k)] = o.length
 	c := r.bulk.Start()
 	if r.keys != nil {
-		r.configure(c, k, r.access)
+		r.configure(c, k)
 	}
 	r.begun(k)
 	return c.ID(idChunk|k).Signaled().Read(o.rkey, o.addr).SGE(local).Complete()
@@ -218,7 +189,7 @@ func (r *Receiver) onCompletion(wc verbs.WC) error {
 	r.arrived++
 	r.short = n < r.plan.Chunk
 	r.data += n
-	if err := r.check(k, receiverName); err != nil {
+	if err := r.check(k); err != nil {
 		return err
 	}
 	buf := r.buffer(k, int(r.side.Memory.Len(n)))
@@ -249,7 +220,7 @@ func (r *Receiver) onMessage(m *message) error {
 		r.done = true
 		r.out.memory, r.out.wire = m.memory, m.wire
 		r.out.PeerBad, r.out.PeerBad1 = m.badChunks, m.bad
-		if m.bad != nil && !r.keep {
+		if m.bad != nil && !r.conf.KeepGoing {
 			return &BadError{senderName, m.bad}
 		}
 		return nil

@@ -7,8 +7,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/summary"
-	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/verbs"
@@ -16,30 +14,19 @@ import (
 
 // SenderConfig configures the sending side of a copy.
 type SenderConfig struct {
-	Src       io.Reader
-	Size      int64  // bytes of Src to send; 0 or less: up to its end
-	Secret    Secret // of the sender's crypto
-	KeepGoing bool   // a bad signature does not end the copy
-	Retry     device.Retry
+	SideConfig
+	Src  io.Reader
+	Size int64 // bytes of Src to send; 0 or less: up to its end
 
 	// Flip is the offset on the wire of a byte in which a bit is flipped after the
 	// sender's key, so that the receiver's key finds it. Negative: none.
 	Flip int64
-
-	// Bad, if not nil, is called for the first bad block of each chunk, with KeepGoing.
-	Bad func(*mkey.BadBlock)
-
-	// Progress, if not nil, is called with the number of bytes of Src that have arrived.
-	Progress func(done int64)
-
-	Summary *summary.Table // counts the requests for data, if not nil
 }
 
 // Sender is the sending side of a copy.
 type Sender struct {
 	*end
-	c      SenderConfig
-	access verbs.Access // access of the peer to the keys
+	c SenderConfig
 
 	tokens chan struct{} // one for each free slot
 	filled []ioDone      // read and not sent yet, in order
@@ -65,20 +52,16 @@ type grant struct {
 // NewSender makes the sending side of a copy on a device.
 func NewSender(dev *verbs.Device, p *keyplan.Plan, c SenderConfig) (*Sender, error) {
 	s := &Sender{c: c, tokens: make(chan struct{}, p.Slots), bytes: make(map[uint64]int)}
+	var access verbs.Access
 	if p.Op == keyplan.Read {
-		s.access = verbs.RemoteRead
+		access = verbs.RemoteRead
 	}
-	e, err := newEnd(dev, p, p.Sides()[0], c.Secret, s.access)
-	if err != nil {
+	var err error
+	if s.end, err = newEnd(dev, p, p.Sides()[0], c.SideConfig, access); err != nil {
 		return nil, err
 	}
-	s.end = e
-	s.onBad, s.keep, s.progress, s.retry, s.requests = c.Bad, c.KeepGoing, c.Progress, c.Retry, c.Summary
 	return s, nil
 }
-
-// Connect joins the sender to the receiver.
-func (s *Sender) Connect(peer Endpoints) error { return s.connect(peer, s.access) }
 
 // Run sends the file and returns when the receiver has it. Closing gone tells Run that the
 // other side has gone, which ends it. A bad signature on either side is a *BadError.
@@ -101,17 +84,6 @@ func (s *Sender) Close() {
 		_ = s.flipped.Close()
 	}
 	s.close()
-}
-
-// verdict returns the first bad block of a copy that was completed.
-func (s *Sender) verdict() error {
-	switch {
-	case s.out.First != nil:
-		return &BadError{senderName, s.out.First}
-	case s.out.PeerBad1 != nil:
-		return &BadError{receiverName, s.out.PeerBad1}
-	}
-	return nil
 }
 
 // read fills slots in a goroutine of its own, because reading a file may block. The
@@ -253,7 +225,7 @@ func (s *Sender) send(d ioDone) error {
 		c = s.control.Start() // an offer follows the configuration of its key
 	}
 	if s.keys != nil && !own {
-		s.configure(c, d.chunk, s.access)
+		s.configure(c, d.chunk)
 	}
 	switch s.plan.Op {
 	case keyplan.Write:
@@ -280,7 +252,7 @@ func (s *Sender) flip(d ioDone, n int, at int64) (*verbs.MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.found(bad, senderName); err != nil {
+	if err := s.found(bad); err != nil {
 		return nil, err
 	}
 	wire[at] ^= 1
@@ -309,13 +281,13 @@ func (s *Sender) onCompletion(wc verbs.WC) error {
 func (s *Sender) arrived() error {
 	k := s.done
 	s.done++
-	if err := s.check(k, senderName); err != nil {
+	if err := s.check(k); err != nil {
 		return err
 	}
 	s.arrivedBytes += int64(s.bytes[k])
 	delete(s.bytes, k)
-	if s.progress != nil {
-		s.progress(s.arrivedBytes)
+	if s.conf.Progress != nil {
+		s.conf.Progress(s.arrivedBytes)
 	}
 	s.tokens <- struct{}{}
 	return nil
