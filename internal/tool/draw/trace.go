@@ -79,19 +79,16 @@ type Crypto struct {
 	DEK          uint32 `json:"dek"`
 }
 
-// Record is a line of a trace. docs/trace.schema.json describes it.
+// Record is a line of a trace, with the fields that pictures need. docs/trace.schema.json describes it.
 type Record struct {
 	Time    time.Time `json:"time"`
 	Process int       `json:"process"`
 	Kind    string    `json:"kind"`
-	Object  string    `json:"object"`
 	Number  uint32    `json:"number"`
 	Action  string    `json:"action"`
-	Reason  string    `json:"reason"`
 	Fields  struct {
 		Request     uint64       `json:"request"`
 		Opcode      string       `json:"opcode"`
-		Bytes       uint64       `json:"bytes"`
 		MKey        uint32       `json:"mkey"`
 		Access      []string     `json:"access"`
 		List        []Entry      `json:"list"`
@@ -101,9 +98,6 @@ type Record struct {
 		Crypto      *Crypto      `json:"crypto"`
 		SGEs        []Entry      `json:"sges"`
 		RKey        uint32       `json:"rkey"`
-		RemoteAddr  Hex          `json:"remote_addr"`
-		Addr        Hex          `json:"addr"`
-		Length      uint64       `json:"length"`
 		QP          uint32       `json:"qp"`
 		Domain      string       `json:"domain"`
 		Block       uint64       `json:"block"`
@@ -111,9 +105,6 @@ type Record struct {
 		Stored      Hex          `json:"stored"`
 		Computed    Hex          `json:"computed"`
 		Reported    bool         `json:"reported"`
-		Local       string       `json:"local"`
-		Remote      string       `json:"remote"`
-		DestQP      uint32       `json:"dest_qp"`
 	} `json:"fields"`
 }
 
