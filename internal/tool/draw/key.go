@@ -249,10 +249,9 @@ func (k *Key) drawMemory(c *canvas, y float64) float64 {
 	}
 	for n := from; n < to; n++ {
 		a, b := mem.x(n*g.memStep), mem.x((n+1)*g.memStep)
-		field := 0.0
+		field := k.Memory.fieldWidth(b - a)
 		if k.Memory.signed() {
-			field = fieldWidth(b - a)
-			k.field(c, b-field, mem.y, field, boxHeight, "memory", k.isBad("memory", n))
+			k.field(c, b-field, mem.y, field, "memory", k.isBad("memory", n))
 		}
 		if k.divided() {
 			c.text((a+b-field)/2, mem.y+28, style{anchor: "middle", halo: data}, "%d", k.First+n)
@@ -264,11 +263,16 @@ func (k *Key) drawMemory(c *canvas, y float64) float64 {
 	return mem.y + 114
 }
 
-// fieldWidth returns the width of a field in a block of the given width. It is larger than
-// the field's share of the bytes, which would be too small to see.
-func fieldWidth(block float64) float64 { return min(24, block*0.3) }
+// fieldWidth returns the width of a field in a block of the given width, 0 if there are no fields. It is
+// larger than the field's share of the bytes, which would be too small to see.
+func (d *Domain) fieldWidth(block float64) float64 {
+	if !d.signed() {
+		return 0
+	}
+	return min(24, block*0.3)
+}
 
-func (k *Key) field(c *canvas, x, y, w, h float64, domain string, bad bool) {
+func (k *Key) field(c *canvas, x, y, w float64, domain string, bad bool) {
 	p := pair{grey, line}
 	_, hidden := k.ciphered(domain)
 	switch {
@@ -277,9 +281,9 @@ func (k *Key) field(c *canvas, x, y, w, h float64, domain string, bad bool) {
 	case hidden:
 		p = pair{"#b9a3ea", line}
 	}
-	c.rect(x, y, w, h, p, "")
+	c.rect(x, y, w, boxHeight, p, "")
 	if hidden {
-		c.hatch(x, y, w, h)
+		c.hatch(x, y, w, boxHeight)
 	}
 }
 
@@ -288,6 +292,14 @@ func textWidth(n int) float64 { return 4 + 7*float64(len(fmt.Sprint(n))) }
 
 func (k *Key) isBad(domain string, block uint64) bool {
 	return slices.ContainsFunc(k.Bad, func(b Bad) bool { return b.Domain == domain && b.Block == k.First+block })
+}
+
+// tint returns the colour of the surface between the two domains of a block.
+func (k *Key) tint(block uint64) string {
+	if k.isBad("wire", block) || k.isBad("memory", block) {
+		return "#ffd7d5"
+	}
+	return "#eef1f5"
 }
 
 // drawWire draws the wire domain from y down, and returns the y below it.
@@ -304,9 +316,8 @@ func (k *Key) drawWire(c *canvas, y float64) float64 {
 		c.text(30, y+54, style{size: 11, fill: violet}, "AES-XTS, units of %d", k.Crypto.DataUnitSize)
 		c.text(30, y+69, style{size: 11, fill: violet}, "DEK %#x", k.Crypto.DEK)
 	}
-	data, _ := k.ciphered("wire")
 	tags := k.Wire.signed() && k.Wire.RefTag != nil
-	w := strip{from: from * g.step, to: to * g.step, y: y}
+	w := strip{from: from * g.step, to: to * g.step}
 	above := y - 114 + boxHeight
 	mem := strip{from: from * g.memStep, to: to * g.memStep}
 	if to == g.blocks {
@@ -315,36 +326,16 @@ func (k *Key) drawWire(c *canvas, y float64) float64 {
 	}
 	for n := from; n < to; n++ {
 		a, b := w.x(n*g.step), w.x((n+1)*g.step)-3
-		bad := k.isBad("wire", n)
-		p, tint := pair{"#f3f5f8", line}, "#eef1f5"
-		if data {
-			p.fill = "#ece6fb"
-		}
-		text, attrs := soft, ""
-		if bad || k.isBad("memory", n) {
-			tint = "#ffd7d5"
-		}
-		if bad {
-			p, text, attrs = pair{"#ffd7d5", red}, red, ` stroke-width="2" class="bad"`
-		}
-		field := 0.0
-		if k.Wire.signed() {
-			field = fieldWidth(b - a)
+		text := soft
+		if k.isBad("wire", n) {
+			text = red
 		}
 		if len(k.Pieces) > 0 {
-			c.between(mem.x(n*g.memStep), mem.x((n+1)*g.memStep), above, a, b-field, y, tint, 0.7)
+			c.between(mem.x(n*g.memStep), mem.x((n+1)*g.memStep), above, a, b-k.Wire.fieldWidth(b-a), y, k.tint(n), 0.7)
 		}
-		c.rect(a, y, b-a-field, boxHeight, p, attrs)
-		if data {
-			c.hatch(a, y, b-a-field, boxHeight)
-		}
-		label := fmt.Sprint(k.First + n)
+		k.block(c, a, b, y, n, "wire", k.Wire)
 		if !k.divided() {
-			label = plural(int(g.wire), "byte", "bytes")
-		}
-		c.text((a+b-field)/2, y+28, style{anchor: "middle", halo: data}, "%s", label)
-		if field > 0 {
-			k.field(c, b-field, y, field, boxHeight, "wire", bad)
+			c.text((a+b)/2, y+28, style{anchor: "middle"}, "%s", plural(int(g.wire), "byte", "bytes"))
 		}
 		c.text(a, y+60, style{size: 10.5, fill: text, mono: true}, "%d", (k.First+n)*g.step)
 		if tags {

@@ -231,14 +231,10 @@ func (s *side) draw(c *canvas) {
 		wa, wb := wire.x(n*g.step), wire.x((n+1)*g.step)-3
 		k.block(c, ma, mb, s.memoryY, n, "memory", k.Memory)
 		k.block(c, wa, wb, s.wireY, n, "wire", k.Wire)
-		tint := "#eef1f5"
-		if k.isBad("wire", n) || k.isBad("memory", n) {
-			tint = "#ffd7d5"
-		}
 		if s.up {
-			c.between(ma, mb, s.memoryY+boxHeight, wa, wb, s.wireY, tint, 0.7)
+			c.between(ma, mb, s.memoryY+boxHeight, wa, wb, s.wireY, k.tint(n), 0.7)
 		} else {
-			c.between(wa, wb, s.wireY+boxHeight, ma, mb, s.memoryY, tint, 0.7)
+			c.between(wa, wb, s.wireY+boxHeight, ma, mb, s.memoryY, k.tint(n), 0.7)
 		}
 	}
 	// The first bad block, at its place. The window has it, unless its number is beyond the key.
@@ -263,18 +259,15 @@ func (k *Key) block(c *canvas, a, b, y float64, n uint64, domain string, d *Doma
 	if bad {
 		p, attrs = pair{"#ffd7d5", red}, ` stroke-width="2" class="bad"`
 	}
-	field := 0.0
-	if d.signed() {
-		field = fieldWidth(b - a)
-	}
+	field := d.fieldWidth(b - a)
 	c.rect(a, y, b-a-field, boxHeight, p, attrs)
 	if data {
 		c.hatch(a, y, b-a-field, boxHeight)
 	}
 	if k.divided() {
-		c.text((a+b-field)/2, y+28, style{anchor: "middle", halo: data}, "%d", n)
+		c.text((a+b-field)/2, y+28, style{anchor: "middle", halo: data}, "%d", k.First+n)
 	}
 	if field > 0 {
-		k.field(c, b-field, y, field, boxHeight, domain, bad)
+		k.field(c, b-field, y, field, domain, bad)
 	}
 }
