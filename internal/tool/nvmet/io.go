@@ -63,6 +63,17 @@ func open(q *Queue, c *controller, cmd *nvme.Command, x Transfer, moves bool) (a
 	return a, result{}
 }
 
+// ranged returns the handler of a command that names a range of blocks.
+func ranged(moves bool, run func(*access) result) handler {
+	return func(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
+		a, r := open(q, c, cmd, x, moves)
+		if a == nil {
+			return r
+		}
+		return run(a)
+	}
+}
+
 // fail notes an error at a block, and returns the result.
 func (a *access) fail(lba uint64, status nvme.Status, bad *mkey.BadBlock) result {
 	if !status.OfMedia() { // damage may be gone at the next attempt
@@ -91,13 +102,7 @@ func (a *access) broken(n int, err error, otherwise nvme.Status) result {
 }
 
 // room returns memory for n blocks with their fields.
-func (a *access) room(n uint32) ([]byte, result) {
-	buf, err := a.x.Buffer(int(n) * a.ns.stride())
-	if err != nil {
-		return nil, fails(nvme.InternalError)
-	}
-	return buf, result{}
-}
+func (a *access) room(n uint32) ([]byte, error) { return a.x.Buffer(int(n) * a.ns.stride()) }
 
 // load reads the blocks of the command from the medium.
 func (a *access) load(buf []byte) result {
@@ -191,47 +196,41 @@ func (a *access) push(buf []byte) result {
 	return result{}
 }
 
-func read(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
-	a, r := open(q, c, cmd, x, true)
-	if a == nil {
-		return r
+func read(a *access) result {
+	buf, err := a.room(a.Blocks)
+	if err != nil {
+		return fails(nvme.InternalError)
 	}
-	buf, r := a.room(a.Blocks)
-	if buf == nil {
-		return r
-	}
-	if r = a.load(buf); r.status != nvme.Success {
+	r := a.load(buf)
+	if r.status != nvme.Success {
 		return r
 	}
 	if r = a.push(buf); r.status == nvme.Success {
-		c.health.Lock()
-		c.health.Reads++
-		c.health.BytesRead += uint64(a.Blocks) * uint64(a.ns.BlockSize)
-		c.health.Unlock()
+		a.c.health.Lock()
+		a.c.health.Reads++
+		a.c.health.BytesRead += uint64(a.Blocks) * uint64(a.ns.BlockSize)
+		a.c.health.Unlock()
 	}
 	return r
 }
 
-func write(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
-	a, r := open(q, c, cmd, x, true)
-	if a == nil {
-		return r
-	}
+func write(a *access) result {
 	if a.ns.ReadOnly {
 		return fails(nvme.WriteProtected)
 	}
-	buf, r := a.room(a.Blocks)
-	if buf == nil {
-		return r
+	buf, err := a.room(a.Blocks)
+	if err != nil {
+		return fails(nvme.InternalError)
 	}
-	if r = a.pull(buf); r.status != nvme.Success {
+	r := a.pull(buf)
+	if r.status != nvme.Success {
 		return r
 	}
 	if r = a.save(buf, a.SLBA); r.status == nvme.Success {
-		c.health.Lock()
-		c.health.Writes++
-		c.health.BytesWritten += uint64(a.Blocks) * uint64(a.ns.BlockSize)
-		c.health.Unlock()
+		a.c.health.Lock()
+		a.c.health.Writes++
+		a.c.health.BytesWritten += uint64(a.Blocks) * uint64(a.ns.BlockSize)
+		a.c.health.Unlock()
 		r = a.finish()
 	}
 	return r
@@ -247,23 +246,19 @@ func (a *access) finish() result {
 	return result{}
 }
 
-func compare(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
-	a, r := open(q, c, cmd, x, true)
-	if a == nil {
-		return r
-	}
+func compare(a *access) result {
 	if a.prot.act && !a.prot.absent {
 		return a.fail(a.SLBA, nvme.InvalidPI, nil)
 	}
-	buf, r := a.room(2 * a.Blocks)
-	if buf == nil {
-		return r
+	buf, err := a.room(2 * a.Blocks)
+	if err != nil {
+		return fails(nvme.InternalError)
 	}
 	theirs, ours := buf[:len(buf)/2], buf[len(buf)/2:]
-	if r = a.pull(theirs); r.status != nvme.Success {
+	if r := a.pull(theirs); r.status != nvme.Success {
 		return r
 	}
-	if r = a.load(ours); r.status != nvme.Success {
+	if r := a.load(ours); r.status != nvme.Success {
 		return r
 	}
 	if bad, err := a.prot.check(ours, int(a.Blocks)); err != nil {
@@ -280,20 +275,16 @@ func compare(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) re
 	return result{}
 }
 
-func verify(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
-	a, r := open(q, c, cmd, x, false)
-	if a == nil {
-		return r
-	}
+func verify(a *access) result {
 	whole := a.Blocks
-	buf, r := a.room(min(whole, a.piece()))
-	if buf == nil {
-		return r
+	buf, err := a.room(min(whole, a.piece()))
+	if err != nil {
+		return fails(nvme.InternalError)
 	}
 	for done := uint32(0); done < whole && !a.over(); done += a.Blocks {
 		a.Blocks = min(whole-done, a.piece())
 		piece := buf[:int(a.Blocks)*a.ns.stride()]
-		if r = a.load(piece); r.status != nvme.Success {
+		if r := a.load(piece); r.status != nvme.Success {
 			return r
 		}
 		if bad, err := a.prot.check(piece, int(a.Blocks)); err != nil {
@@ -342,11 +333,7 @@ func (a *access) zero(buf []byte, lba, blocks uint64, f *sig.Format) result {
 	return result{}
 }
 
-func writeZeroes(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
-	a, r := open(q, c, cmd, x, false)
-	if a == nil {
-		return r
-	}
+func writeZeroes(a *access) result {
 	if a.ns.ReadOnly {
 		return fails(nvme.WriteProtected)
 	}
@@ -354,11 +341,12 @@ func writeZeroes(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply
 	if a.prot.act && !a.prot.absent {
 		f = &a.prot.format
 	}
-	buf, r := a.room(min(a.Blocks, a.piece()))
-	if buf == nil {
-		return r
+	buf, err := a.room(min(a.Blocks, a.piece()))
+	if err != nil {
+		return fails(nvme.InternalError)
 	}
-	if r = a.zero(buf, a.SLBA, uint64(a.Blocks), f); r.status == nvme.Success {
+	r := a.zero(buf, a.SLBA, uint64(a.Blocks), f)
+	if r.status == nvme.Success {
 		r = a.finish()
 	}
 	return r
@@ -380,9 +368,9 @@ func datasetManagement(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _
 		return fails(nvme.WriteProtected)
 	}
 	a := &access{q: q, c: c, ns: ns, x: x, cmd: cmd}
-	buf, r := a.room(a.piece())
-	if buf == nil {
-		return r
+	buf, err := a.room(a.piece())
+	if err != nil {
+		return fails(nvme.InternalError)
 	}
 	if _, err := x.Pull(buf[:n*nvme.RangeSize], n*nvme.RangeSize, nil); err != nil {
 		return fails(nvme.DataTransferError)

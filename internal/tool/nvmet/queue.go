@@ -143,12 +143,12 @@ func init() { // in init, because the effects log reads the tables
 	}
 	ioCommands = map[nvme.Opcode]command{
 		nvme.Flush:             {run: flush},
-		nvme.Write:             {run: write, change: true},
-		nvme.Read:              {run: read},
-		nvme.Compare:           {run: compare},
-		nvme.WriteZeroes:       {run: writeZeroes, change: true},
+		nvme.Write:             {run: ranged(true, write), change: true},
+		nvme.Read:              {run: ranged(true, read)},
+		nvme.Compare:           {run: ranged(true, compare)},
+		nvme.WriteZeroes:       {run: ranged(false, writeZeroes), change: true},
 		nvme.DatasetManagement: {run: datasetManagement, change: true},
-		nvme.Verify:            {run: verify},
+		nvme.Verify:            {run: ranged(false, verify)},
 	}
 }
 
