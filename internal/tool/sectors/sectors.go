@@ -11,8 +11,8 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/bytesize"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/fullio"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Format describes a sector.
@@ -70,7 +70,7 @@ func (f Format) at() int {
 // Len returns the bytes of the sectors that hold n bytes of data, which must be whole blocks.
 func (f Format) Len(n int64) (int64, error) {
 	if n%int64(f.Block) != 0 {
-		return 0, refuse("%d bytes of data: must be whole blocks of %d bytes, for sectors of %d bytes", n, f.Block, f.Size())
+		return 0, failure.New("sectors", syscall.EINVAL, "%d bytes of data: must be whole blocks of %d bytes, for sectors of %d bytes", n, f.Block, f.Size())
 	}
 	return n / int64(f.Block) * int64(f.Size()), nil
 }
@@ -84,11 +84,7 @@ func (f Format) DataLen(n int64) (int64, error) {
 }
 
 func (f Format) partial(n int64) error {
-	return refuse("%d bytes: must be whole sectors of %d bytes, which are %d of data and %d beside it", n, f.Size(), f.Block, f.Extra)
-}
-
-func refuse(format string, args ...any) error {
-	return &operr.Error{Op: "sectors", Errno: syscall.EINVAL, Reason: fmt.Sprintf(format, args...)}
+	return failure.New("sectors", syscall.EINVAL, "%d bytes: must be whole sectors of %d bytes, which are %d of data and %d beside it", n, f.Size(), f.Block, f.Extra)
 }
 
 // step is about how many bytes are read or written at a time.
