@@ -2,6 +2,7 @@ package nvmet
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -202,18 +203,14 @@ func abort(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) resu
 	}
 	id := uint16(cmd.DW[0] >> 16)
 	c.mu.Lock()
-	var found *event
-	for i, e := range c.events {
-		if e.id == id {
-			found = &e
-			c.events = append(c.events[:i:i], c.events[i+1:]...)
-			break
-		}
-	}
-	c.mu.Unlock()
-	if found == nil {
+	i := slices.IndexFunc(c.events, func(e event) bool { return e.id == id })
+	if i < 0 {
+		c.mu.Unlock()
 		return result{value: 1}
 	}
+	found := c.events[i]
+	c.events = slices.Delete(c.events, i, i+1)
+	c.mu.Unlock()
 	found.queue.complete(found.id, result{status: nvme.AbortRequested}, found.reply)
 	return result{}
 }

@@ -3,6 +3,7 @@ package nvmet
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -79,15 +80,11 @@ func ParseDamage(v string) (*Damage, error) {
 	if !ok {
 		return nil, fmt.Errorf("%q: must be [wire:]PART@LBA[+N][,once], as in wire:guard@4711", v)
 	}
-	d.Part = Part(math.MaxUint8)
-	for i, name := range partNames {
-		if name == part {
-			d.Part = Part(i)
-		}
-	}
-	if d.Part == math.MaxUint8 {
+	i := slices.Index(partNames, part)
+	if i < 0 {
 		return nil, fmt.Errorf("%q: must be one of %s", part, strings.Join(partNames, ", "))
 	}
+	d.Part = Part(i)
 	var err error
 	if d.Blocks, err = parseBlocks(where); err != nil {
 		return nil, err

@@ -7,7 +7,10 @@
 // Specification 1.0 (RDMA).
 package nvme
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 var le = binary.LittleEndian
 
@@ -115,10 +118,6 @@ func pad(b []byte, text string) {
 
 // cString returns the text of a field up to its first zero.
 func cString(b []byte) string {
-	for i, c := range b {
-		if c == 0 {
-			return string(b[:i])
-		}
-	}
-	return string(b)
+	text, _, _ := bytes.Cut(b, []byte{0})
+	return string(text)
 }
