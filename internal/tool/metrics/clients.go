@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -27,12 +28,9 @@ func (c *clients) add(x *client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.all) >= connections {
-		for i, old := range c.all {
-			if old.answering.Load() == 0 {
-				old.Close()
-				c.all = append(c.all[:i], c.all[i+1:]...)
-				break
-			}
+		if i := slices.IndexFunc(c.all, func(old *client) bool { return old.answering.Load() == 0 }); i >= 0 {
+			c.all[i].Close()
+			c.all = slices.Delete(c.all, i, i+1)
 		}
 	}
 	c.all = append(c.all, x)
@@ -45,12 +43,7 @@ func (c *clients) changed(conn net.Conn, state http.ConnState) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, x := range c.all {
-		if x == conn {
-			c.all = append(c.all[:i], c.all[i+1:]...)
-			return
-		}
-	}
+	c.all = slices.DeleteFunc(c.all, func(x *client) bool { return x == conn })
 }
 
 // limitListener adds the connections that it accepts to clients.
