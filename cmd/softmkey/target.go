@@ -121,7 +121,7 @@ func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer closeKey()
-	o := nvmet.Options{NQN: f.nqn, Firmware: "1", Hosts: f.hosts, CapsuleData: overrdma.CapsuleData}
+	o := nvmet.Options{NQN: f.nqn, Hosts: f.hosts, CapsuleData: overrdma.CapsuleData}
 	report := &targetReport{json: f.asJSON, c: c}
 	o.Failed = report.failed
 	for _, name := range args {

@@ -67,11 +67,14 @@ func identify(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) r
 	return send(x, b, len(b))
 }
 
+// firmware is the revision that a controller reports.
+const firmware = "1"
+
 // identify returns the data structure of Identify.
 func (c *controller) identify() []byte {
 	t := c.target
 	d := nvme.Controller{
-		Serial: t.Serial, Model: "softmkey target", Firmware: t.Firmware, Subsystem: t.NQN, ID: c.id, Discovery: c.discovery,
+		Serial: t.Serial, Model: "softmkey target", Firmware: firmware, Subsystem: t.NQN, ID: c.id, Discovery: c.discovery,
 		MDTS: maxTransfer, MaxEvents: maxEvents, ErrorEntries: errorEntries, MaxCommands: MaxQueueSize, KeepAlive: keepAliveUnit,
 		Namespaces: uint32(len(t.Namespaces)), CapsuleData: t.CapsuleData,
 		Optional: nvme.HasCompare | nvme.HasDatasetManagement | nvme.HasWriteZeroes | nvme.HasVerify,
@@ -110,7 +113,7 @@ func getLogPage(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply)
 		h.PowerOnHours = uint64(time.Since(c.target.began) / time.Hour)
 		b = h.Append(nil)
 	case page.ID == nvme.FirmwareLog:
-		b = nvme.AppendFirmware(nil, c.target.Firmware)
+		b = nvme.AppendFirmware(nil, firmware)
 	case page.ID == nvme.EffectsLog:
 		b = nvme.AppendEffects(nil, effects(adminCommands), effects(ioCommands))
 	default:

@@ -19,15 +19,16 @@ import (
 	"github.com/softmkey/softmkey/mkey"
 )
 
-// Limits of a controller.
+// Limits of a target and of a controller.
 const (
-	MaxIOQueues   = 64
-	MaxQueueSize  = 128 // commands of an I/O queue
-	MaxTransfer   = 1 << 20
-	maxTransfer   = 8 // MaxTransfer as MDTS
-	maxEvents     = 4
-	errorEntries  = 64
-	keepAliveUnit = 10 // in 100 ms
+	MaxIOQueues    = 64
+	MaxQueueSize   = 128 // commands of an I/O queue
+	MaxTransfer    = 1 << 20
+	maxControllers = 64
+	maxTransfer    = 8 // MaxTransfer as MDTS
+	maxEvents      = 4
+	errorEntries   = 64
+	keepAliveUnit  = 10 // in 100 ms
 )
 
 // MaxBuffer is the largest number of bytes that a command needs in buffers: Compare, in blocks of 512

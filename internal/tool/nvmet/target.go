@@ -15,15 +15,11 @@ import (
 type Options struct {
 	NQN        string
 	Serial     string
-	Firmware   string
 	Namespaces []*Namespace // identifiers 1 and so on
 	Hosts      []string     // names of the hosts that may connect; none: all
 
 	// CapsuleData is the number of bytes of data in a command capsule, a multiple of 16.
 	CapsuleData int
-
-	// MaxControllers limits the controllers that exist at a time. Default 64.
-	MaxControllers int
 
 	// Failed, if not nil, is called for every command that ended with a media or data integrity error.
 	Failed func(Failure)
@@ -63,9 +59,6 @@ func New(o Options) (*Target, error) {
 		if err := ns.check(); err != nil {
 			return nil, fmt.Errorf("namespace %d: %w", i+1, err)
 		}
-	}
-	if o.MaxControllers == 0 {
-		o.MaxControllers = 64
 	}
 	return &Target{Options: o, began: time.Now(), controllers: make(map[uint16]*controller)}, nil
 }
@@ -117,7 +110,7 @@ func (t *Target) newController(d nvme.ConnectData, kato uint32, q *Queue) *contr
 		features: make(map[nvme.Feature]uint32), queues: map[uint16]*Queue{0: q},
 	}
 	t.mu.Lock()
-	if len(t.controllers) >= t.MaxControllers {
+	if len(t.controllers) >= maxControllers {
 		t.mu.Unlock()
 		return nil
 	}
