@@ -83,6 +83,8 @@ const (
 const (
 	// maxRequest is the largest number of bytes of a read or write. Clients may assume this limit.
 	maxRequest = 32 << 20
+	// preferred is the block size in bytes that clients are told to prefer.
+	preferred = 4096
 	// maxHeld bounds the bytes of all requests of a connection that are executed at a time.
 	maxHeld = maxRequest
 	// maxRunning bounds the requests of a connection that are executed at a time.

@@ -110,7 +110,7 @@ func (s *session) option(option uint32, data []byte) (last bool, err error) {
 			return false, err
 		}
 		sizes := binary.BigEndian.AppendUint16(nil, infoBlockSize)
-		for _, n := range []uint32{1, s.options.Preferred, maxRequest} {
+		for _, n := range []uint32{1, preferred, maxRequest} {
 			sizes = binary.BigEndian.AppendUint32(sizes, n)
 		}
 		if err := s.answer(option, repInfo, sizes); err != nil {

@@ -36,9 +36,8 @@ type Device interface {
 
 // Options tune a server. The zero value serves a device for reading and writing, without zeroing.
 type Options struct {
-	ReadOnly  bool
-	Zeroes    bool   // offer trim and write zeroes
-	Preferred uint32 // preferred block size in bytes, a power of two, which clients are told; 0: 4096
+	ReadOnly bool
+	Zeroes   bool // offer trim and write zeroes
 
 	// Failed, if not nil, is called with the error of each connection that ended because of one.
 	Failed func(peer net.Addr, err error)
@@ -51,9 +50,6 @@ var errFull = fmt.Errorf("it is refused: the server has %d clients", maxConnecti
 // for the requests that are being executed, and returns the context's cause. An error of a
 // listener ends it in the same way and is returned.
 func Serve(ctx context.Context, d Device, o Options, listeners ...net.Listener) error {
-	if o.Preferred == 0 {
-		o.Preferred = 4096
-	}
 	serving, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	stop := context.AfterFunc(serving, func() {
