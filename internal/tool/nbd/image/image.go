@@ -100,17 +100,11 @@ func New(s Store, o Options) (*Image, error) {
 		return nil, err
 	}
 	m.flusher.sync = s.Sync
-	if g := o.Job.Signature; g != nil {
-		stored, seen := g.Wire, g.Memory
-		if o.Job.Direction == mkeyio.RX {
-			stored, seen = seen, stored
-		}
-		switch {
-		case stored != nil:
-			m.block = int64(stored.Block())
-		case seen != nil:
-			m.block = int64(seen.Stride())
-		}
+	switch stored, seen := o.formats(); {
+	case stored != nil:
+		m.block = int64(stored.Block())
+	case seen != nil:
+		m.block = int64(seen.Stride())
 	}
 	m.discard = o.Encryption != nil || o.Job.Signature == nil && o.Job.Crypto != nil
 	return m, nil
@@ -259,13 +253,14 @@ func isBad(err error) bool {
 	return errors.As(err, &bad)
 }
 
-// fields returns the format of the fields in the store, or nil.
-func (o *Options) fields() *sig.Format {
-	switch {
-	case o.Job.Signature == nil:
-		return nil
+// formats returns the formats of the fields in the store and of those that the clients see, nil for none.
+func (o *Options) formats() (stored, seen *sig.Format) {
+	switch s := o.Job.Signature; {
+	case s == nil:
+		return nil, nil
 	case o.Job.Direction == mkeyio.TX:
-		return o.Job.Signature.Wire
+		return s.Wire, s.Memory
+	default:
+		return s.Memory, s.Wire
 	}
-	return o.Job.Signature.Memory
 }

@@ -58,7 +58,7 @@ func (e *MisfitError) Error() string {
 // in a run of at most longestRun bad ones and most blocks around it are good. It is called before the
 // requests that it concerns.
 func (m *Image) AllowRepair(force bool) error {
-	f := m.o.fields()
+	f, _ := m.o.formats()
 	if f == nil {
 		return errors.New("the image has no fields to sign")
 	}
