@@ -282,20 +282,17 @@ func (m *targetMedium) present(s *mkey.Signature) {
 
 // damagedFile is an image with damage.
 type damagedFile struct {
-	file image.File
-	nvmet.DamagedStore
+	image.File
+	read nvmet.DamagedStore
 }
 
-// Sync implements image.Store.
-func (d *damagedFile) Sync() error { return d.file.Sync() }
-
-// Discard implements image.Store.
-func (d *damagedFile) Discard(off, n int64) error { return d.file.Discard(off, n) }
+// ReadAt implements image.Store.
+func (d *damagedFile) ReadAt(p []byte, off int64) (int, error) { return d.read.ReadAt(p, off) }
 
 // open opens and locks an image.
 func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *nvmet.Namespace, done func() error, err error) {
 	ns = &nvmet.Namespace{BlockSize: m.block, PI: m.pi, ReadOnly: f.readOnly}
-	damaged := damagedFile{DamagedStore: nvmet.DamagedStore{BlockSize: m.block, Stride: m.stride}}
+	damaged := damagedFile{read: nvmet.DamagedStore{BlockSize: m.block, Stride: m.stride}}
 	for _, v := range f.damage {
 		d, err := nvmet.ParseDamage(v)
 		switch {
@@ -306,7 +303,7 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 		case d.Wire:
 			ns.Wire = append(ns.Wire, d)
 		default:
-			damaged.Damage = append(damaged.Damage, d)
+			damaged.read.Damage = append(damaged.read.Damage, d)
 		}
 	}
 	for _, v := range f.delays {
@@ -332,7 +329,7 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 	if err := lockImage(file, f.readOnly); err != nil {
 		return nil, nil, err
 	}
-	damaged.file.File, damaged.Medium = file, file
+	damaged.File.File, damaged.read.Store = file, file
 	view, err := image.New(&damaged, image.Options{
 		Job: m.job, Size: size, ReadOnly: f.readOnly,
 		Bad: func(*mkey.BadBlock) {}, Kept: func(uint64) {}, // the command that needed the block reports it

@@ -109,14 +109,14 @@ func (d *Damage) apply(buf []byte, lba, n uint64, blockSize, stride int) (hit bo
 // DamagedStore is a store whose damaged blocks are damaged when they are read. The bytes of the medium stay
 // as they are, and so a write does not repair a block.
 type DamagedStore struct {
-	Medium            mkeyio.Store
+	mkeyio.Store          // the medium
 	BlockSize, Stride int // of the medium
 	Damage            []*Damage
 }
 
 // ReadAt implements io.ReaderAt. The range is one of whole blocks.
 func (s *DamagedStore) ReadAt(p []byte, off int64) (int, error) {
-	n, err := s.Medium.ReadAt(p, off)
+	n, err := s.Store.ReadAt(p, off)
 	lba, blocks := uint64(off)/uint64(s.Stride), uint64(n/s.Stride)
 	if off%int64(s.Stride) == 0 {
 		for _, d := range s.Damage {
@@ -125,9 +125,6 @@ func (s *DamagedStore) ReadAt(p []byte, off int64) (int, error) {
 	}
 	return n, err
 }
-
-// WriteAt implements io.WriterAt.
-func (s *DamagedStore) WriteAt(p []byte, off int64) (int, error) { return s.Medium.WriteAt(p, off) }
 
 // Delay delays the commands that concern blocks.
 type Delay struct {

@@ -302,7 +302,7 @@ func TestDamage(t *testing.T) {
 	ns.Store = struct {
 		*nvmet.DamagedStore
 		flusher
-	}{&nvmet.DamagedStore{Medium: m, BlockSize: 512, Stride: 520, Damage: []*nvmet.Damage{damage("app@60"), damage("data@70+1000,once")}}, m}
+	}{&nvmet.DamagedStore{Store: m, BlockSize: 512, Stride: 520, Damage: []*nvmet.Damage{damage("app@60"), damage("data@70+1000,once")}}, m}
 	_, io := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}}).both()
 
 	read := func(lba uint64, act uint8) ([]byte, nvme.Status) {
