@@ -255,9 +255,7 @@ func (r *copyRun) close() {
 	for _, d := range r.devices {
 		_ = d.Close()
 	}
-	if r.key != nil {
-		r.key.Close()
-	}
+	r.key.Close()
 }
 
 func (r *copyRun) openSource(name string) (err error) {

@@ -100,8 +100,8 @@ func (f *cryptoFlags) bindUnits(c *cobra.Command, units []string) {
 	f.kek.bindKEK(c)
 }
 
-// attributes returns the crypto attributes, or nil if there are none, for a key
-// with the signature s. The caller destroys the DEK.
+// attributes returns the crypto attributes, or nil if there are none, for a key with the signature s.
+// The caller closes the DEK, which without crypto is nil: closing that does nothing.
 func (f *cryptoFlags) attributes(c *cobra.Command, s *mkey.Signature) (*mkey.Crypto, *dek.DEK, error) {
 	if f.crypto.value == "" {
 		for _, name := range []string{"order", "unit", "tweak", "dek", "kek"} {

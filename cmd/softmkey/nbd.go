@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/filelock"
@@ -140,11 +141,11 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) error {
 	if err := f.checkNames(c, args...); err != nil {
 		return err
 	}
-	job, closeKey, err := f.job(c)
+	job, key, err := f.job(c)
 	if err != nil {
 		return err
 	}
-	defer closeKey()
+	defer key.Close()
 	encryption, err := f.volume.encryption(c, job.Signature, job.Crypto)
 	switch {
 	case err != nil:
@@ -199,41 +200,37 @@ func nbdPeer(a net.Addr) string {
 }
 
 // job returns the configuration of the view: the clients see its memory domain, and IMAGE is its wire
-// domain, or the other way round with --present protected. closeKey closes the data encryption key.
-func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.Job, closeKey func(), err error) {
-	closeKey = func() {}
+// domain, or the other way round with --present protected. key is the data encryption key; nil: none.
+func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.Job, key *dek.DEK, err error) {
 	signature := &mkey.Signature{Wire: f.format.domain(), CheckMask: sig.MaskAll}
 	if !f.format.given || signature.Wire == nil {
 		signature = nil
 	}
 	switch {
 	case signature == nil && f.crypto.crypto.value == "":
-		return job, closeKey, usage(c, errors.New("--sig, --crypto or --luks is missing: what does IMAGE have? ('softmkey detect IMAGE' finds signatures)"))
+		return job, nil, usage(c, errors.New("--sig, --crypto or --luks is missing: what does IMAGE have? ('softmkey detect IMAGE' finds signatures)"))
 	case signature == nil && (f.repair.value != "" || f.present.value == "protected"):
-		return job, closeKey, usage(c, errors.New("--repair and --present protected need the signature: give --sig"))
+		return job, nil, usage(c, errors.New("--repair and --present protected need the signature: give --sig"))
 	case f.present.value == "protected" && spareMetadata(f.format.format):
-		return job, closeKey, usage(c, fmt.Errorf("--present protected with metadata of %d bytes: a clean IMAGE has no place for what clients write beside the field", f.format.format.FieldSize()))
+		return job, nil, usage(c, fmt.Errorf("--present protected with metadata of %d bytes: a clean IMAGE has no place for what clients write beside the field", f.format.format.FieldSize()))
 	case f.inFields != "" && (signature == nil || f.present.value == "protected"):
-		return job, closeKey, usage(c, errors.New("--metadata has the fields of IMAGE: --sig says what they are, and --present protected is for an IMAGE without fields"))
+		return job, nil, usage(c, errors.New("--metadata has the fields of IMAGE: --sig says what they are, and --present protected is for an IMAGE without fields"))
 	case f.repair.value != "" && f.present.value == "protected":
-		return job, closeKey, usage(c, errors.New("--repair with --present protected: a clean IMAGE has no fields to sign"))
+		return job, nil, usage(c, errors.New("--repair with --present protected: a clean IMAGE has no fields to sign"))
 	}
 	crypto, key, err := f.crypto.attributes(c, signature)
 	if err != nil {
-		return job, closeKey, err
+		return job, nil, err
 	}
 	if f.inFields != "" && crypto != nil && !crypto.OnMemory(signature) {
 		key.Close()
-		return job, closeKey, usage(c, errors.New("--metadata with --crypto: the fields are encrypted together with the blocks, and cannot be in another file; --order after signs the ciphertext"))
-	}
-	if key != nil {
-		closeKey = func() { key.Close() }
+		return job, nil, usage(c, errors.New("--metadata with --crypto: the fields are encrypted together with the blocks, and cannot be in another file; --order after signs the ciphertext"))
 	}
 	job = mkeyio.Job{Direction: mkeyio.TX, Signature: signature, Crypto: crypto}
 	if f.present.value == "protected" {
 		job.Direction = mkeyio.RX
 	}
-	return job, closeKey, nil
+	return job, key, nil
 }
 
 // spareMetadata reports whether a format has metadata beside its field.

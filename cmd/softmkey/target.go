@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/nbd/image"
@@ -116,11 +117,11 @@ func (f *targetFlags) bind(c *cobra.Command) {
 }
 
 func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {
-	medium, closeKey, err := f.medium(c)
+	medium, key, err := f.medium(c)
 	if err != nil {
 		return err
 	}
-	defer closeKey()
+	defer key.Close()
 	o := nvmet.Options{NQN: f.nqn, Hosts: f.hosts, CapsuleData: overrdma.CapsuleData}
 	report := &targetReport{json: f.asJSON, c: c}
 	o.Failed = report.failed
@@ -198,8 +199,8 @@ func (f *targetFlags) listen(c *cobra.Command, target *nvmet.Target) (server *ov
 	return server, func() error { return first(dev.Close(), closing()) }, nil
 }
 
-// medium returns how IMAGE is made of the blocks that the hosts see. closeKey closes the data encryption key.
-func (f *targetFlags) medium(c *cobra.Command) (m targetMedium, closeKey func(), err error) {
+// medium returns how IMAGE is made of the blocks that the hosts see. key is the data encryption key; nil: none.
+func (f *targetFlags) medium(c *cobra.Command) (m targetMedium, key *dek.DEK, err error) {
 	stored := f.format.domain()
 	m.block = f.format.format.Block()
 	if stored == nil {
@@ -226,20 +227,16 @@ func (f *targetFlags) medium(c *cobra.Command) (m targetMedium, closeKey func(),
 	if m.pi > 0 {
 		m.present(s)
 	}
-	closeKey = func() {}
 	crypto, key, err := f.crypto.attributes(c, s)
 	if err != nil {
 		return m, nil, err
-	}
-	if key != nil {
-		closeKey = func() { key.Close() }
 	}
 	m.job = mkeyio.Job{Direction: mkeyio.TX, Signature: s, Crypto: crypto}
 	m.stride = m.block
 	if stored != nil {
 		m.stride = stored.Stride()
 	}
-	return m, closeKey, nil
+	return m, key, nil
 }
 
 // targetMedium is how IMAGE is made of the blocks that the hosts see.

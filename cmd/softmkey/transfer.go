@@ -42,9 +42,7 @@ func (f *transferFlags) run(c *cobra.Command, d mkeyio.Direction, args []string)
 	if s == nil && crypto == nil {
 		return usage(c, errors.New("--mem, --wire or --crypto is missing: without them OUT would be a copy of IN"))
 	}
-	if key != nil {
-		defer key.Close()
-	}
+	defer key.Close()
 	if err := f.volume.apply(c, &f.pass, s, crypto, d); err != nil {
 		return usage(c, err)
 	}
