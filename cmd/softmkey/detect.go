@@ -130,22 +130,24 @@ func seekable(f *os.File) (size int64, ok bool) {
 	return size, err == nil
 }
 
-// jobInput returns the signature of a job's input as it stands in the file, or nil.
-func jobInput(j *mkeyio.Job) *sig.Format {
-	if j.Signature == nil || j.Crypto != nil {
-		return nil
+// jobFormats returns the signatures of a job's input and output, nil for none.
+func jobFormats(j *mkeyio.Job) (in, out *sig.Format) {
+	switch s := j.Signature; {
+	case s == nil:
+		return nil, nil
+	case j.Direction == mkeyio.TX:
+		return s.Memory, s.Wire
+	default:
+		return s.Wire, s.Memory
 	}
-	if j.Direction == mkeyio.TX {
-		return j.Signature.Memory
-	}
-	return j.Signature.Wire
 }
 
-// jobOutputFormat returns the signature of a job's output as it stands in the file, or nil.
-func jobOutputFormat(j *mkeyio.Job) *sig.Format {
-	back := *j
-	back.Direction = mkeyio.TX + mkeyio.RX - j.Direction
-	return jobInput(&back)
+// fileFormats is jobFormats for the signatures that stand in the files: crypto hides them.
+func fileFormats(j *mkeyio.Job) (in, out *sig.Format) {
+	if j.Crypto != nil {
+		return nil, nil
+	}
+	return jobFormats(j)
 }
 
 // suggestFormat prints a hint if a command found a file bad because the file does not have the

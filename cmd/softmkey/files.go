@@ -85,13 +85,7 @@ func checkRoom(out *outfile.File, length int64) error {
 
 // jobLength returns the number of bytes of data in a job, and of its output.
 func jobLength(job *mkeyio.Job, in int64) (data, out int64) {
-	if job.Signature == nil {
-		return in, in
-	}
-	from, to := job.Signature.Memory, job.Signature.Wire
-	if job.Direction == mkeyio.RX {
-		from, to = to, from
-	}
+	from, to := jobFormats(job)
 	if from != nil {
 		in = from.DataLen(in)
 	}

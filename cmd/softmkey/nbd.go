@@ -330,7 +330,7 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, encryption *mkeyio.Encrypti
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, reason(err))
 	}
-	if format := jobInput(&mkeyio.Job{Direction: mkeyio.TX + mkeyio.RX - job.Direction, Signature: job.Signature, Crypto: job.Crypto}); !f.asJSON && offset == 0 && f.inFields == "" {
+	if _, format := fileFormats(&job); !f.asJSON && offset == 0 && f.inFields == "" {
 		suggestFormat(report.errors, file, name, format, io.ErrUnexpectedEOF)
 	}
 	if f.repair.value != "" {

@@ -93,7 +93,8 @@ func (p *pass) source(in *os.File, job *mkeyio.Job) (mkeyio.Input, error) {
 	case p.inSectors != nil:
 		src, err = sectorsInput(*p.inSectors, in)
 	case p.fields != nil:
-		src, err = separateInput(*jobInput(job), in, p.fields)
+		format, _ := jobFormats(job)
+		src, err = separateInput(*format, in, p.fields)
 	default:
 		src, err = mkeyio.FromFile(in)
 	}
@@ -123,12 +124,13 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 		return mkeyio.Report{}, err
 	}
 	r := &reporter{command: c.Name(), file: inName, input: inputName(inName), json: p.json, silent: p.silent, errors: c.ErrOrStderr(), final: c.OutOrStdout()}
-	r.warnExempt(jobOutputFormat(&job))
+	given, made := fileFormats(&job)
+	r.warnExempt(made)
 	if toStdout {
 		r.final = r.errors
 	}
 	if p.fields != nil {
-		r.block = uint64(jobInput(&job).Block())
+		r.block = uint64(given.Block())
 	}
 	if !p.quiet && !p.json {
 		total, known := src.Size()
@@ -150,7 +152,7 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 		report.BytesOut -= report.BytesIn // the data is not written
 	}
 	if !p.json && p.fields == nil {
-		suggestFormat(r.errors, in, inName, jobInput(&job), err)
+		suggestFormat(r.errors, in, inName, given, err)
 	}
 	var bad *mkey.BadBlock
 	if err != nil && !errors.As(err, &bad) {

@@ -93,10 +93,7 @@ func (r *reporter) warn(m mkeyio.Report, job *mkeyio.Job) {
 	if job.Signature == nil {
 		return
 	}
-	in, out := job.Signature.Memory, job.Signature.Wire
-	if job.Direction == mkeyio.RX {
-		in, out = out, in
-	}
+	in, out := jobFormats(job)
 	checked := in != nil
 	whole := in
 	if !checked {

@@ -185,7 +185,7 @@ func (o *outputs) destination(job *mkeyio.Job) (mkeyio.Output, error) {
 	case o.fields == nil:
 		return jobOutput(o.out)
 	}
-	format := jobOutputFormat(job)
+	_, format := jobFormats(job)
 	fields, err := mkeyio.ToFile(o.fields.File)
 	if err != nil {
 		return mkeyio.Output{}, err
