@@ -302,20 +302,22 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, encryption *mkeyio.Encrypti
 			d.closeFiles()
 		}
 	}()
-	file, size, err := f.openImage(d, name)
+	file, size, err := openImage(name, f.readOnly)
 	if err != nil {
 		return nil, err
 	}
+	d.files = append(d.files, file)
 	offset := max(f.volume.offset.orNone(), 0)
 	if size, err = partLength(name, size, offset, f.volume.length.orNone()); err != nil {
 		return nil, err
 	}
 	var store image.Store = image.File{File: file, Offset: offset}
 	if f.inFields != "" {
-		fields, bytes, err := f.openImage(d, string(f.inFields))
+		fields, bytes, err := openImage(string(f.inFields), f.readOnly)
 		if err != nil {
 			return nil, err
 		}
+		d.files = append(d.files, fields)
 		stream, err := joined(f.format.format, file, mkeyio.FromAt(file, size), fields, mkeyio.FromAt(fields, bytes))
 		if err != nil {
 			return nil, err
@@ -352,32 +354,31 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, encryption *mkeyio.Encrypti
 	return d, nil
 }
 
-// openServed opens a file that is to be served.
-func openServed(name string, readOnly bool) (*os.File, error) {
+// openImage opens and locks an image that is to be served, and returns its size.
+func openImage(name string, readOnly bool) (file *os.File, size int64, err error) {
 	flags := os.O_RDWR
 	if readOnly {
 		flags = os.O_RDONLY
 	}
 	// Without O_NONBLOCK, the opening of a named pipe would wait for its other end.
-	file, err := os.OpenFile(name, flags|syscall.O_NONBLOCK, 0)
+	file, err = os.OpenFile(name, flags|syscall.O_NONBLOCK, 0)
 	if !readOnly && errors.Is(err, os.ErrPermission) {
 		err = fmt.Errorf("%w: --read-only serves it to readers", err)
 	}
-	return file, err
-}
-
-// openImage opens and locks a file of an image, and adds it to those of the device.
-func (f *nbdFlags) openImage(d *nbdDevice, name string) (*os.File, int64, error) {
-	file, err := openServed(name, f.readOnly)
 	if err != nil {
 		return nil, 0, err
 	}
-	d.files = append(d.files, file)
 	size, ok := seekable(file)
-	if !ok {
-		return nil, 0, fmt.Errorf("%s: an image must be a file or a block device", name)
+	if ok {
+		err = lockImage(file, readOnly)
+	} else {
+		err = fmt.Errorf("%s: an image must be a file or a block device", name)
 	}
-	return file, size, lockImage(file, f.readOnly)
+	if err != nil {
+		file.Close()
+		return nil, 0, err
+	}
+	return file, size, nil
 }
 
 // lockImage locks an image until it is closed. A shared lock, for servers that only read, excludes

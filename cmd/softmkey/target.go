@@ -310,7 +310,7 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 		}
 		ns.Delay = append(ns.Delay, d)
 	}
-	file, err := openServed(name, f.readOnly)
+	file, size, err := openImage(name, f.readOnly)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -319,13 +319,6 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 			file.Close()
 		}
 	}()
-	size, ok := seekable(file)
-	if !ok {
-		return nil, nil, fmt.Errorf("%s: an image must be a file or a block device", name)
-	}
-	if err := lockImage(file, f.readOnly); err != nil {
-		return nil, nil, err
-	}
 	damaged.File.File, damaged.read.Store = file, file
 	view, err := image.New(&damaged, image.Options{
 		Job: m.job, Size: size, ReadOnly: f.readOnly,
