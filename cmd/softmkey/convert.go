@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/spf13/cobra"
 )
@@ -45,7 +46,7 @@ At the first bad block convert stops with exit status 1 and makes no OUT. With
 			if err := to.need(c, "to"); err != nil {
 				return err
 			}
-			if err := first(checkSectors(c, "from-metadata", p.inFields, &from), checkSectors(c, "to-metadata", p.outFields, &to)); err != nil {
+			if err := cmp.Or(checkSectors(c, "from-metadata", p.inFields, &from), checkSectors(c, "to-metadata", p.outFields, &to)); err != nil {
 				return err
 			}
 			if err := p.checkNames(c, args...); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,26 +193,16 @@ func (f *copyFlags) run(c *cobra.Command, args []string) error {
 	default:
 		err = r.local(args[0], args[1])
 	}
-	err = first(err, r.summarize())
+	err = cmp.Or(err, r.summarize())
 	r.close()
 	switch {
 	case recorder == nil:
 	case err != nil && recorder.Packets() == 0:
 		_ = recorder.Abort() // leaves an earlier recording of that name as it was
 	default:
-		err = first(err, recorder.Close())
+		err = cmp.Or(err, recorder.Close())
 	}
 	return err
-}
-
-// first returns the first error that is not nil.
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // copyRun is a copy with its open files, devices and keys.
@@ -425,7 +416,7 @@ func (r *copyRun) send(src string) (err error) {
 	}
 	defer conn.Close()
 	s, err := filecopy.Begin(r.ctx, conn, filecopy.HelloSender(r.terms(r.c), r.size), r.peerDevice.Addr, func(p *keyplan.Plan) (filecopy.Peer, error) {
-		err := first(r.check(p), r.openKey(&p.Sender))
+		err := cmp.Or(r.check(p), r.openKey(&p.Sender))
 		if err != nil {
 			return nil, err
 		}

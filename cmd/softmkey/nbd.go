@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -166,7 +167,7 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) error {
 	if len(passed) == 0 {
 		l, own, err := f.bindSocket(c)
 		if err != nil {
-			return first(err, d.close())
+			return cmp.Or(err, d.close())
 		}
 		uri, listeners = own, []net.Listener{l}
 	}
@@ -186,7 +187,7 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) error {
 	if errors.As(err, &stopped) {
 		err = nil // a signal is the normal end of a server
 	}
-	err = first(err, d.close())
+	err = cmp.Or(err, d.close())
 	d.summary(c.OutOrStdout())
 	return err
 }
@@ -413,7 +414,7 @@ func (d *nbdDevice) close() error {
 
 func (d *nbdDevice) closeFiles() (err error) {
 	for _, f := range d.files {
-		err = first(err, f.Close())
+		err = cmp.Or(err, f.Close())
 	}
 	return err
 }

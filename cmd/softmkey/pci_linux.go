@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +65,7 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 	}
 	l, err := unixsocket.Listen("unix", f.socket)
 	if err != nil {
-		return first(socketError(f.socket, reason(err)), link.Close())
+		return cmp.Or(socketError(f.socket, reason(err)), link.Close())
 	}
 	fmt.Fprintf(errs, "softmkey: adapter %v at %s\n", cfg.MAC, f.socket)
 	record := func(kind adapter.RecordKind, action string, err error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,7 +220,7 @@ func (f *perfFlags) run(c *cobra.Command, _ []string) (err error) {
 		if err != nil {
 			return err
 		}
-		defer func() { err = first(err, stop()) }()
+		defer func() { err = cmp.Or(err, stop()) }()
 	}
 	if f.listen != "" {
 		return f.serve(c)
@@ -236,10 +237,10 @@ func (f *perfFlags) run(c *cobra.Command, _ []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = first(err, closeAll()) }()
+	defer func() { err = cmp.Or(err, closeAll()) }()
 	err = f.measure(c.Context(), c.OutOrStdout(), client, cases)
 	if table := f.summary.table(); table != nil {
-		err = first(err, f.summary.write(c.ErrOrStderr(), table.Report()))
+		err = cmp.Or(err, f.summary.write(c.ErrOrStderr(), table.Report()))
 	}
 	return err
 }
@@ -251,7 +252,7 @@ func startProfile(name string) (stop func() error, err error) {
 		return nil, err
 	}
 	if err := pprof.StartCPUProfile(file); err != nil {
-		return nil, first(file.Close(), err)
+		return nil, cmp.Or(file.Close(), err)
 	}
 	return func() error {
 		pprof.StopCPUProfile()
@@ -395,7 +396,7 @@ func (f *perfFlags) client(c *cobra.Command) (client *perf.Client, closeAll func
 		MTU: mtu, Spin: f.spin, Retry: f.retry(), PeerDevice: f.peerDevice.Addr, Summary: f.summary.table(),
 	})
 	if err != nil {
-		return nil, nil, first(f.explain(c, err), side.close())
+		return nil, nil, cmp.Or(f.explain(c, err), side.close())
 	}
 	return client, side.close, nil
 }
@@ -417,7 +418,7 @@ func (f *perfFlags) measure(ctx context.Context, out io.Writer, client *perf.Cli
 		case errors.As(err, &failed):
 			t.failed(&cs, failed.Err)
 			if !errors.Is(err, perf.ErrImpossible) {
-				bad = first(bad, err)
+				bad = cmp.Or(bad, err)
 			}
 			continue
 		case err != nil:
@@ -425,7 +426,7 @@ func (f *perfFlags) measure(ctx context.Context, out io.Writer, client *perf.Cli
 		}
 		t.result(&r, peer.ratio(&r))
 		if r.Bad != "" {
-			bad = first(bad, &perf.CaseError{Case: &cs, Err: errors.New(r.Bad)})
+			bad = cmp.Or[error](bad, &perf.CaseError{Case: &cs, Err: errors.New(r.Bad)})
 		}
 	}
 	if f.json {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -42,7 +43,7 @@ func (f *perfFlags) dial(ctx context.Context) (*otherSide, error) {
 		}
 		return nil, err
 	}
-	return &otherSide{conn, dev, func() error { return first(conn.Close(), dev.Close()) }}, nil
+	return &otherSide{conn, dev, func() error { return cmp.Or(conn.Close(), dev.Close()) }}, nil
 }
 
 // child starts this program again as the server, and connects to it.
@@ -83,7 +84,7 @@ func (f *perfFlags) child(ctx context.Context) (*otherSide, error) {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	fields := strings.Fields(line)
 	if err != nil || len(fields) < 3 {
-		return nil, first(context.Cause(ctx), wait(), fmt.Errorf("the other process said %q", line))
+		return nil, cmp.Or(context.Cause(ctx), wait(), fmt.Errorf("the other process said %q", line))
 	}
 	peer := *f
 	peer.connect = strings.TrimSuffix(fields[2], ",")
@@ -94,7 +95,7 @@ func (f *perfFlags) child(ctx context.Context) (*otherSide, error) {
 		return nil, err
 	}
 	hangUp := side.close
-	side.close = func() error { return first(hangUp(), wait()) }
+	side.close = func() error { return cmp.Or(hangUp(), wait()) }
 	return side, nil
 }
 
@@ -118,6 +119,6 @@ func (f *perfFlags) sameProcess(ctx context.Context) (*otherSide, error) {
 		served <- server.ServeConn(ctx, jsonline.New(there))
 	}()
 	return &otherSide{jsonline.New(here), devs[0], func() error {
-		return first(here.Close(), <-served, devs[0].Close(), devs[1].Close())
+		return cmp.Or(here.Close(), <-served, devs[0].Close(), devs[1].Close())
 	}}, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -34,9 +35,7 @@ func (f *runFlags) run(args []string, streams [3]*os.File) error {
 		err = fmt.Errorf("run: --device %w", device)
 	}
 	if cfg.Summary != nil && status >= 0 {
-		if err2 := f.summary.write(streams[2], cfg.Summary.Report()); err == nil {
-			err = err2
-		}
+		err = cmp.Or(err, f.summary.write(streams[2], cfg.Summary.Report()))
 	}
 	if err == nil && status != 0 {
 		err = programStatus(status)

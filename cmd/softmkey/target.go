@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -130,11 +131,7 @@ func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {
 		if err != nil {
 			return err
 		}
-		defer func() {
-			if e := closeImage(); err == nil {
-				err = e
-			}
-		}()
+		defer func() { err = cmp.Or(err, closeImage()) }()
 		o.Namespaces = append(o.Namespaces, ns)
 	}
 	sum := sha256.Sum256([]byte(f.nqn))
@@ -147,7 +144,7 @@ func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = first(err, done()) }()
+	defer func() { err = cmp.Or(err, done()) }()
 	at := netip.AddrPortFrom(f.device.Addr, server.Addr().Port())
 	if f.asJSON {
 		encodeJSON(c.OutOrStdout(), map[string]any{"command": "target", "address": at.Addr().String(), "port": at.Port(), "nqn": f.nqn, "namespaces": len(args)})
@@ -183,7 +180,7 @@ func (f *targetFlags) listen(c *cobra.Command, target *nvmet.Target) (server *ov
 	}
 	dev, err := device.Open(f.device.Addr, o)
 	if err != nil {
-		return nil, nil, first(err, closing())
+		return nil, nil, cmp.Or(err, closing())
 	}
 	server, err = overrdma.Listen(dev, f.port, target, func(peer net.Addr, err error) {
 		fmt.Fprintf(c.ErrOrStderr(), "softmkey: warning: the connection of %s ended: %v\n", peer, err)
@@ -196,7 +193,7 @@ func (f *targetFlags) listen(c *cobra.Command, target *nvmet.Target) (server *ov
 		}
 		return nil, nil, err
 	}
-	return server, func() error { return first(dev.Close(), closing()) }, nil
+	return server, func() error { return cmp.Or(dev.Close(), closing()) }, nil
 }
 
 // medium returns how IMAGE is made of the blocks that the hosts see. key is the data encryption key; nil: none.
@@ -348,7 +345,7 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 	sum := sha256.Sum256([]byte(f.nqn + "\x00" + path))
 	copy(ns.ID[:], sum[:])
 	ns.ID[6], ns.ID[8] = ns.ID[6]&0x0f|0x80, ns.ID[8]&0x3f|0x80 // a UUID of version 8
-	return ns, func() error { return first(view.Close(), file.Close()) }, nil
+	return ns, func() error { return cmp.Or(view.Close(), file.Close()) }, nil
 }
 
 // targetReport reports commands that ended with a media error.
