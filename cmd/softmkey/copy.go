@@ -404,10 +404,7 @@ func (r *copyRun) send(src string) (err error) {
 		return err
 	}
 	open := func(local netip.Addr) (*verbs.Device, error) {
-		addr, search := r.device.Addr, !r.device.IsValid()
-		if search {
-			addr = local
-		}
+		addr, search := r.ownDevice(local)
 		return r.openDevice(addr, search, true)
 	}
 	conn, dev, err := r.meetPeer(r.ctx, open)
@@ -442,21 +439,12 @@ func (r *copyRun) send(src string) (err error) {
 
 // receive copies from another process.
 func (r *copyRun) receive(dst string) (err error) {
-	at, err := rendezvous.ParseAddr(r.listen)
+	at, err := r.listenAddr(r.c)
 	if err != nil {
-		return usage(r.c, fmt.Errorf("--listen %w", err))
-	}
-	addr := r.device.Addr
-	if !addr.IsValid() {
-		if addr = at.Addr(); addr.IsUnspecified() {
-			return usage(r.c, errors.New("--device is missing: the address of this side's device, when --listen names none"))
-		}
-	}
-	if err := r.checkMeeting(r.c, at); err != nil {
 		return err
 	}
-	// With --cm, peers connect to the device itself, so it must have the address of --listen.
-	dev, err := r.openDevice(addr, !r.device.IsValid() && !r.cm, true)
+	addr, search := r.ownDevice(at.Addr())
+	dev, err := r.openDevice(addr, search, true)
 	if err != nil {
 		return err
 	}

@@ -153,12 +153,29 @@ func (f *peerFlags) retry() device.Retry {
 	return device.Retry{Timeout: f.timeout, Count: f.retries}
 }
 
-// checkMeeting returns an error if, with --cm, --listen and --device name different addresses.
-func (f *peerFlags) checkMeeting(c *cobra.Command, at netip.AddrPort) error {
-	if f.cm && f.device.IsValid() && !at.Addr().IsUnspecified() && at.Addr() != f.device.Addr.Unmap() {
-		return usage(c, fmt.Errorf("--listen %v --device %v: must be the same address with --cm, which listens on the device", at, f.device.Addr))
+// listenAddr returns the address of --listen. It is an error if that and --device leave open on which address the device
+// is or, with --cm, name different addresses.
+func (f *peerFlags) listenAddr(c *cobra.Command) (netip.AddrPort, error) {
+	at, err := rendezvous.ParseAddr(f.listen)
+	switch {
+	case err != nil:
+		err = usage(c, fmt.Errorf("--listen %w", err))
+	case at.Addr().IsUnspecified() && !f.device.IsValid():
+		err = usage(c, errors.New("--device is missing: the address of this side's device, when --listen names none"))
+	case f.cm && f.device.IsValid() && !at.Addr().IsUnspecified() && at.Addr() != f.device.Addr.Unmap():
+		err = usage(c, fmt.Errorf("--listen %v --device %v: must be the same address with --cm, which listens on the device", at, f.device.Addr))
 	}
-	return nil
+	return at, err
+}
+
+// ownDevice returns the address of this side's device: that of --device or, without it, that of the connection. With
+// search, a later one that is free will do.
+func (f *peerFlags) ownDevice(local netip.Addr) (addr netip.Addr, search bool) {
+	if f.device.IsValid() {
+		return f.device.Addr, false
+	}
+	// With --cm, peers connect to the device itself, so it must have the address of --listen.
+	return local, !(f.cm && f.listen != "")
 }
 
 // meet waits for peers: on a port of the device with --cm, else on a TCP port.
@@ -248,9 +265,7 @@ func (f *keyFlags) bind(c *cobra.Command) {
 	flags := c.Flags()
 	f.crypto.choices, f.order.choices = []string{"encrypt", "decrypt"}, []string{"before", "after"}
 	f.peerCrypto.choices, f.peerOrder.choices = []string{"none", "encrypt", "decrypt"}, f.order.choices
-	for _, n := range sig.KeyBlockSizes() {
-		f.unit.choices = append(f.unit.choices, strconv.Itoa(n))
-	}
+	f.unit.choices = sizeWords(sig.KeyBlockSizes())
 	f.mem.bind(c, "mem", "signature in the sender's memory (default none)")
 	f.wire.bind(c, "wire", "signature on the wire (default none)")
 	f.peer.bind(c, "peer-mem", "signature in the receiver's memory (default none)")

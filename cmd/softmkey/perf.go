@@ -21,7 +21,6 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/perf"
-	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -327,26 +326,15 @@ func (f *perfFlags) cases(c *cobra.Command) ([]perf.Case, error) {
 
 // openDevice opens this side's device for a connection.
 func (f *perfFlags) openDevice(local netip.Addr) (*verbs.Device, error) {
-	addr, search := f.device.Addr, !f.device.IsValid()
-	if search {
-		addr = local
-	}
-	// With --cm, peers connect to the device itself, so it must have the address of --listen.
-	search = search && !(f.cm && f.listen != "")
+	addr, search := f.ownDevice(local)
 	return device.Open(addr, device.Options{Search: search, UDP: &udp.Options{Spin: f.spin}})
 }
 
 // serve is the server's side of a measurement. The first line of its output is the address at
 // which it listens.
 func (f *perfFlags) serve(c *cobra.Command) error {
-	at, err := rendezvous.ParseAddr(f.listen)
+	at, err := f.listenAddr(c)
 	if err != nil {
-		return usage(c, fmt.Errorf("--listen %w", err))
-	}
-	if at.Addr().IsUnspecified() && !f.device.IsValid() {
-		return usage(c, errors.New("--device is missing: the address of this side's device, when --listen names none"))
-	}
-	if err := f.checkMeeting(c, at); err != nil {
 		return err
 	}
 	dev, err := f.openDevice(at.Addr())
