@@ -79,11 +79,14 @@ instead of TCP.`,
 	return c
 }
 
-// namedKeys are the key configurations of --keys.
-var namedKeys = []struct {
+// namedKey is a configuration of the keys with its name in the table.
+type namedKey struct {
 	name  string
 	terms keyplan.Terms
-}{
+}
+
+// namedKeys are the key configurations of --keys.
+var namedKeys = []namedKey{
 	{"plain", keyplan.Terms{}},
 	{"t10dif", keyplan.Terms{Wire: "t10dif"}},
 	{"crc32c", keyplan.Terms{Wire: "crc32c:4096"}},
@@ -268,11 +271,7 @@ func (f *perfFlags) cases(c *cobra.Command) ([]perf.Case, error) {
 			sizes = append(sizes, n)
 		}
 	}
-	type key struct {
-		name  string
-		terms keyplan.Terms
-	}
-	var keys []key
+	var keys []namedKey
 	if t := f.keys.terms(c); t != (keyplan.Terms{}) {
 		if c.Flags().Changed("keys") {
 			return nil, errors.New("--keys with flags that describe a key: use one or the other")
@@ -280,11 +279,11 @@ func (f *perfFlags) cases(c *cobra.Command) ([]perf.Case, error) {
 		if _, err := keyplan.New(t, 0); err != nil {
 			return nil, err
 		}
-		keys = []key{{"as given", t}}
+		keys = []namedKey{{"as given", t}}
 	} else {
 		for _, k := range namedKeys {
 			if slices.Contains(f.named.values, k.name) {
-				keys = append(keys, key(k))
+				keys = append(keys, k)
 			}
 		}
 	}
