@@ -15,7 +15,6 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/draw"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
-	"github.com/softmkey/softmkey/internal/tool/stdfile"
 )
 
 // drawFlags are the flags of draw.
@@ -165,27 +164,7 @@ func (f *drawFlags) run(files []string, title string) error {
 	if err != nil {
 		return err
 	}
-	return writeOutput(f.output, picture)
-}
-
-// writeOutput writes a file that appears when it is complete.
-func writeOutput(name string, content []byte) error {
-	if name == "-" {
-		if err := stdfile.Check(os.Stdout); err != nil {
-			return err
-		}
-		_, err := os.Stdout.Write(content)
-		return err
-	}
-	out, err := outfile.Create(name, outfile.Options{Context: ending, Mode: 0o666})
-	if err != nil {
-		return err
-	}
-	if _, err := out.Write(content); err != nil {
-		out.Abandon()
-		return out.Explain(err)
-	}
-	return out.Commit()
+	return writeOutput(f.output, outfile.Options{}, picture)
 }
 
 // errNothing is the error for files of which there is no picture.

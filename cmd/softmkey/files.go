@@ -117,6 +117,27 @@ func (f *outputFlags) create(name string, in *os.File, secret bool) (*outfile.Fi
 	return outfile.Create(name, o)
 }
 
+// writeOutput writes a file that appears when it is complete; the name "-" is standard output.
+func writeOutput(name string, o outfile.Options, content []byte) error {
+	if name == "-" {
+		if err := stdfile.Check(os.Stdout); err != nil {
+			return err
+		}
+		_, err := os.Stdout.Write(content)
+		return err
+	}
+	o.Context = ending
+	out, err := outfile.Create(name, o)
+	if err != nil {
+		return err
+	}
+	if _, err := out.Write(content); err != nil {
+		out.Abandon()
+		return out.Explain(err)
+	}
+	return out.Commit()
+}
+
 // jobOutput returns an output file as the output of a job.
 func jobOutput(out *outfile.File) (mkeyio.Output, error) {
 	if out.IsStdout() {

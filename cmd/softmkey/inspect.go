@@ -16,6 +16,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/tool/draw"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -69,7 +70,7 @@ The exit status is 1 if a block is bad.`,
 			}
 			err = cmp.Or(err, out.Flush())
 			if i.drawn != nil && (err == nil || i.errors > 0) {
-				if err2 := writeOutput(string(drawing), i.drawn.SVG()); err2 != nil {
+				if err2 := writeOutput(string(drawing), outfile.Options{}, i.drawn.SVG()); err2 != nil {
 					return err2
 				}
 			}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
-	"github.com/softmkey/softmkey/internal/tool/stdfile"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -129,21 +128,7 @@ func readWrapped(name, kek fileFlag) (wrapped, secret []byte, err error) {
 // writeKeyFile writes a key to a new file that only its owner may read. An existing file
 // is never replaced: all data under an overwritten key is lost.
 func writeKeyFile(name string, key []byte) error {
-	if name == "-" {
-		if err := stdfile.Check(os.Stdout); err != nil {
-			return err
-		}
-		_, err := os.Stdout.Write(key)
-		return err
-	}
-	out, err := outfile.Create(name, outfile.Options{Context: ending, Mode: 0o600, KeepExisting: true})
-	if err == nil {
-		if _, err = out.Write(key); err != nil {
-			out.Abandon()
-			return out.Explain(err)
-		}
-		err = out.Commit()
-	}
+	err := writeOutput(name, outfile.Options{Mode: 0o600, KeepExisting: true}, key)
 	if errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("%s exists: a key file is never overwritten", name)
 	}
