@@ -78,15 +78,14 @@ this.`,
 
 // parseFault reads a fault.
 func parseFault(words []string) (*control.Request, error) {
-	for text, op := range map[string]control.Op{
+	text := strings.Join(words, " ")
+	op, ok := map[string]control.Op{
 		"port down": control.PortDown, "port up": control.PortUp, "device fatal": control.DeviceFatal,
 		"gid change": control.GIDChange, "clear": control.Clear,
-	} {
-		if strings.Join(words, " ") == text {
-			return &control.Request{Op: op}, nil
-		}
-	}
+	}[text]
 	switch {
+	case ok:
+		return &control.Request{Op: op}, nil
 	case words[0] == "qp" && len(words) == 3 && words[2] == "error":
 		n, err := strconv.ParseUint(words[1], 0, 24)
 		if err != nil {
@@ -104,5 +103,5 @@ func parseFault(words []string) (*control.Request, error) {
 		}
 		return &control.Request{Op: control.Loss, Share: share}, nil
 	}
-	return nil, fmt.Errorf("%q is no fault: the faults are port down, port up, device fatal, gid change, qp N error, loss SHARE and clear", strings.Join(words, " "))
+	return nil, fmt.Errorf("%q is no fault: the faults are port down, port up, device fatal, gid change, qp N error, loss SHARE and clear", text)
 }
