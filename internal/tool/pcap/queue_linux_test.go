@@ -41,7 +41,7 @@ func TestLateReader(t *testing.T) {
 	r.addInterface("test")
 	r.mu.Unlock()
 	send(packets)
-	dropped := r.Dropped()
+	dropped := r.dropped
 	if dropped == 0 || r.Packets()+dropped != packets {
 		t.Fatalf("%d packets recorded, %d left out", r.Packets(), dropped)
 	}

@@ -86,13 +86,6 @@ func Create(path string, opts *Options) (*Recorder, error) {
 	return r, nil
 }
 
-// Dropped returns how many packets were left out because the reader of a pipe was late.
-func (r *Recorder) Dropped() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.dropped
-}
-
 // Packets returns how many packets have been recorded.
 func (r *Recorder) Packets() uint64 {
 	r.mu.Lock()
