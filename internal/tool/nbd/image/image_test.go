@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -107,6 +108,17 @@ func (l *log) options(job mkeyio.Job, size int) Options {
 	}
 }
 
+// open returns the image of a job in a store, and the log of its reports.
+func open(t *testing.T, s *memory, job mkeyio.Job) (*Image, *log) {
+	t.Helper()
+	l := new(log)
+	m, err := New(s, l.options(job, len(s.b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, l
+}
+
 // TestFlushStands lets one sync fail, as the kernel reports an error of a write-back: once. Every later
 // flush fails, it is reported once, and Close returns it.
 func TestFlushStands(t *testing.T) {
@@ -118,11 +130,7 @@ func TestFlushStands(t *testing.T) {
 		}
 		return nil
 	}}
-	var l log
-	m, err := New(s, l.options(job, len(s.b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, l := open(t, s, job)
 	if err := m.Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -206,11 +214,7 @@ func TestFailures(t *testing.T) {
 	job := mkeyio.Protect(format(t, "t10dif"))
 	data := make([]byte, 64<<10)
 	s := &memory{b: made(t, job, data)}
-	var l log
-	m, err := New(s, l.options(job, len(s.b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, l := open(t, s, job)
 	s.fail = func(op string, off int64) error {
 		switch op {
 		case "read":
@@ -244,11 +248,7 @@ func TestBadOnce(t *testing.T) {
 	f := format(t, "crc32c:512")
 	job := mkeyio.Protect(f)
 	s := &memory{b: made(t, job, make([]byte, 64<<10))}
-	var l log
-	m, err := New(s, l.options(job, len(s.b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, l := open(t, s, job)
 	damage := func(block int) { s.b[block*f.Stride()+7] ^= 1 }
 	damage(5)
 	damage(77)
@@ -269,21 +269,9 @@ func TestBadOnce(t *testing.T) {
 		}
 	}
 	n := m.Counts()
-	if want := []uint64{5, 77, 5, 6}; !equal(l.bad, want) || n.Bad != 4 || n.Refused != 5 || n.First.Sig.Block != 5 {
+	if want := []uint64{5, 77, 5, 6}; !slices.Equal(l.bad, want) || n.Bad != 4 || n.Refused != 5 || n.First.Sig.Block != 5 {
 		t.Errorf("reported %d, %+v", l.bad, n)
 	}
-}
-
-func equal(a, b []uint64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // TestSeen: the set is bounded, and removing a long range is quick.
@@ -346,11 +334,7 @@ func TestTrim(t *testing.T) {
 			s.b = made(t, job, data)
 		}
 		before := bytes.Clone(s.b)
-		var l log
-		m, err := New(s, l.options(job, len(s.b)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, _ := open(t, s, job)
 		for _, r := range [][2]int64{{0, 100}, {4000, 9000}, {8192, 8192}, {30_000, 2768}, {7, 0}} {
 			if err := m.Trim(r[0], r[1]); err != nil {
 				t.Error(err)
@@ -360,14 +344,8 @@ func TestTrim(t *testing.T) {
 		if name == "encryption" {
 			want = []int64{4096, 8192, 8192, 8192}
 		}
-		if len(s.discarded) != len(want) {
+		if !slices.Equal(s.discarded, want) {
 			t.Errorf("%s: discarded %d", name, s.discarded)
-		}
-		for i, x := range want {
-			if s.discarded[i] != x {
-				t.Errorf("%s: discarded %d", name, s.discarded)
-				break
-			}
 		}
 		if !bytes.Equal(s.b, before) {
 			t.Errorf("%s: trim has written", name)

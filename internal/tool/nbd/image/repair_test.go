@@ -249,11 +249,7 @@ func describe(job mkeyio.Job) any {
 func TestWeakEvidence(t *testing.T) {
 	right, wrong := mkeyio.Protect(format(t, "crc32c:64,seed=0")), mkeyio.Protect(format(t, "t10dif:4096,guard=csum,no-ref-check"))
 	s := &memory{b: made(t, right, make([]byte, 1<<20))}
-	var l log
-	m, err := New(s, l.options(wrong, len(s.b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, _ := open(t, s, wrong)
 	var misfit *MisfitError
 	if err := m.AllowRepair(false); !errors.As(err, &misfit) || misfit.Good > 0 {
 		t.Errorf("%v", err)
@@ -288,11 +284,7 @@ func TestRepair(t *testing.T) {
 		for i := 250; i < 300; i++ { // a run that may be of another format
 			damage(i)
 		}
-		var l log
-		m, err := New(s, l.options(job, len(s.b)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, l := open(t, s, job)
 		if err := m.AllowRepair(false); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
