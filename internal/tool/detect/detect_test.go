@@ -23,10 +23,7 @@ func random(n int) []byte {
 // protected returns a stream of a format.
 func protected(t *testing.T, text string, data []byte) (sig.Format, []byte) {
 	t.Helper()
-	f, err := sig.ParseFormat(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := parse(t, text)
 	stream := make([]byte, f.StreamLen(int64(len(data))))
 	if _, err := f.Protect(stream, data); err != nil {
 		t.Fatal(err)
