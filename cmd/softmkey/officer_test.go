@@ -20,9 +20,7 @@ import (
 // TestOfficer runs a program of libmlx5 while a crypto officer rotates its KEK, revokes its
 // credential, and puts its DEK into state error.
 func TestOfficer(t *testing.T) {
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skipf("NOT RUN: %v", err)
-	}
+	need(t, "gcc")
 	program, dir := builtProgram(t), t.TempDir()
 	example := filepath.Join(dir, "rotation")
 	build := exec.Command("gcc", "-Wall", "-o", example, "rotation.c", "pair.c", "-libverbs", "-lmlx5")

@@ -53,20 +53,14 @@ func TestRunABI(t *testing.T) {
 	// The program by which most people look for devices first. It changes its current folder to one of the
 	// device.
 	t.Run("ibstatus", func(t *testing.T) {
-		if _, err := exec.LookPath("ibstatus"); err != nil {
-			t.Skipf("NOT RUN: %v", err)
-		}
+		need(t, "ibstatus")
 		if out := runUnder(t, program, "ibstatus"); !strings.Contains(out, "'mlx5_0' port 1 status") || !strings.Contains(out, "4: ACTIVE") {
 			t.Error(out)
 		}
 	})
 	// A network interface that goes down and up again, in a network namespace of its own.
 	t.Run("link", func(t *testing.T) {
-		for _, need := range []string{"ibv_asyncwatch", "unshare", "ip", "stdbuf"} {
-			if _, err := exec.LookPath(need); err != nil {
-				t.Skipf("NOT RUN: %v", err)
-			}
-		}
+		need(t, "ibv_asyncwatch", "unshare", "ip", "stdbuf")
 		const setup = "ip link set lo up && ip link add v0 type veth peer name v1 && ip addr add 10.77.0.1/24 dev v0 && ip link set v0 up && ip link set v1 up"
 		if out, err := exec.Command("unshare", "-n", "sh", "-c", setup).CombinedOutput(); err != nil {
 			t.Skipf("NOT RUN: no network namespace of its own: %v: %s", err, out)

@@ -44,9 +44,7 @@ func helperTurns(t *testing.T) (turns int) {
 // results are the same.
 func TestRunAssist(t *testing.T) {
 	needAssist(t)
-	if _, err := exec.LookPath("ibv_rc_pingpong"); err != nil {
-		t.Skipf("NOT RUN: %v", err)
-	}
+	need(t, "ibv_rc_pingpong")
 	const rounds = 2000
 	for _, c := range []struct {
 		flags  []string
@@ -105,9 +103,7 @@ func TestRunSleeps(t *testing.T) {
 // library as without it.
 func TestRunPreloadedPrograms(t *testing.T) {
 	needAssist(t)
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skipf("NOT RUN: %v", err)
-	}
+	need(t, "gcc")
 	dir, program := t.TempDir(), builtProgram(t)
 	hello := filepath.Join(dir, "hello.c")
 	if err := os.WriteFile(hello, []byte("#include <stdio.h>\nint main(void) { puts(\"ok: hello\"); return 0; }\n"), 0o666); err != nil {

@@ -11,9 +11,7 @@ import (
 
 // TestRunExamples runs the C examples, which compare every byte with a reference.
 func TestRunExamples(t *testing.T) {
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skipf("NOT RUN: %v", err)
-	}
+	need(t, "gcc")
 	dir, program := t.TempDir(), builtProgram(t)
 	for _, e := range []struct {
 		name  string

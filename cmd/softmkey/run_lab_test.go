@@ -269,9 +269,7 @@ func steady(t *testing.T, before footprint) footprint {
 // buildC builds a C program from sources, whose paths begin at testdata/hostile, and pair.c of the examples.
 func buildC(t *testing.T, name string, sources ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skipf("NOT RUN: %v", err)
-	}
+	need(t, "gcc")
 	examples := filepath.Join("..", "..", "examples", "c")
 	program := filepath.Join(t.TempDir(), name)
 	args := []string{"-Wall", "-O1", "-D_GNU_SOURCE", "-I", examples, "-o", program, filepath.Join(examples, "pair.c")}

@@ -23,9 +23,7 @@ type perfettoEvent struct {
 // rules of the format (slices of a track do not overlap, an arrow has both ends), and that the number
 // of requests is the one that --summary reports.
 func TestRunPerfetto(t *testing.T) {
-	if _, err := exec.LookPath("ib_send_bw"); err != nil {
-		t.Skipf("NOT RUN: %v", err)
-	}
+	need(t, "ib_send_bw")
 	program := builtProgram(t)
 	dir := t.TempDir()
 	trace, summary := filepath.Join(dir, "trace.json"), filepath.Join(dir, "summary.json")

@@ -305,9 +305,7 @@ func TestRunPerftest(t *testing.T) {
 		{"ib_send_bw", "-c RC"}, {"ib_send_bw", "-c UC"}, {"ib_send_bw", "-c UD"},
 	} {
 		t.Run(test.name+test.flags, func(t *testing.T) {
-			if _, err := exec.LookPath(test.name); err != nil {
-				t.Skipf("NOT RUN: %v", err)
-			}
+			need(t, test.name)
 			out := runUnder(t, program, pair(fmt.Sprintf("%s %s -F -x 3 -n 200 -p %d", test.name, test.flags, 19880+i)))
 			if strings.Count(out, " 200 ") < 2 { // both sides print the number of iterations
 				t.Errorf("%s %s: %s", test.name, test.flags, out)

@@ -78,11 +78,7 @@ func runWith(t *testing.T, program string, flags []string, command string) strin
 
 // TestRunPrograms runs programs of the distribution.
 func TestRunPrograms(t *testing.T) {
-	for _, need := range []string{"ibv_devinfo", "ibv_rc_pingpong", "rdma"} {
-		if _, err := exec.LookPath(need); err != nil {
-			t.Skipf("NOT RUN: %v", err)
-		}
-	}
+	need(t, "ibv_devinfo", "ibv_rc_pingpong", "rdma")
 	program := builtProgram(t)
 	if out := runUnder(t, program, "ibv_devinfo -v"); !strings.Contains(out, "hca_id:\tmlx5_0") || !strings.Contains(out, "RoCE v2") {
 		t.Errorf("ibv_devinfo: %s", out)

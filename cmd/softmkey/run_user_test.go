@@ -22,11 +22,7 @@ import (
 // TestRunAsUser runs programs as an ordinary user without any capability, with
 // little memory that may be locked, and once more in a user namespace.
 func TestRunAsUser(t *testing.T) {
-	for _, need := range []string{"ibv_devinfo", "rping", "prlimit"} {
-		if _, err := exec.LookPath(need); err != nil {
-			t.Skipf("NOT RUN: %v", err)
-		}
-	}
+	need(t, "ibv_devinfo", "rping", "prlimit")
 	dir, program := userFolder(t)
 	addr := ownAddress(1)
 	for _, test := range []struct {

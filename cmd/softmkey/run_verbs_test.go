@@ -3,7 +3,6 @@
 package main
 
 import (
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,9 +10,7 @@ import (
 
 // TestRunCounters reads the port's counters after traffic, as monitors do.
 func TestRunCounters(t *testing.T) {
-	if _, err := exec.LookPath("ibv_rc_pingpong"); err != nil {
-		t.Skipf("NOT RUN: %v", err)
-	}
+	need(t, "ibv_rc_pingpong")
 	out := runUnder(t, builtProgram(t), "("+pair("ibv_rc_pingpong -p 19872 -g 3 -n 50")+") >&2; cat /sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_packets")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if n, err := strconv.Atoi(lines[len(lines)-1]); err != nil || n < 100 {
@@ -30,9 +27,7 @@ func TestRunXRC(t *testing.T) {
 	} {
 		name, _, _ := strings.Cut(test.server, " ")
 		t.Run(name, func(t *testing.T) {
-			if _, err := exec.LookPath(name); err != nil {
-				t.Skipf("NOT RUN: %v", err)
-			}
+			need(t, name)
 			if out := runUnder(t, program, serve(test.server, test.client)); strings.Count(out, test.want) < 2 {
 				t.Error(out)
 			}
