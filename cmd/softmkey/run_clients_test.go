@@ -24,14 +24,21 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
+// compile runs a compiler. It skips the test if that fails, because a package of Debian is missing.
+func compile(t *testing.T, packages, compiler string, args ...string) {
+	t.Helper()
+	need(t, compiler)
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		t.Skipf("NOT RUN: the program does not build here (%s): %s", packages, out)
+	}
+}
+
 // TestRunMPI runs an MPI program that checks its results, by Open MPI over UCX. UCX uses the queues
 // first through libmlx5 and then by its own code, and has no transport but the device.
 func TestRunMPI(t *testing.T) {
-	need(t, "mpicc", "mpirun")
+	need(t, "mpirun")
 	program, example := builtProgram(t), filepath.Join(t.TempDir(), "mpi")
-	if out, err := exec.Command("mpicc", "-O1", "-Wall", "-o", example, filepath.Join("..", "..", "examples", "mpi", "mpi.c")).CombinedOutput(); err != nil {
-		t.Skipf("NOT RUN: the example does not build here (libopenmpi-dev): %s", out)
-	}
+	compile(t, "libopenmpi-dev", "mpicc", "-O1", "-Wall", "-o", example, filepath.Join("..", "..", "examples", "mpi", "mpi.c"))
 	mpirun := "mpirun --oversubscribe --mca pml ucx "
 	if os.Geteuid() == 0 {
 		mpirun += "--allow-run-as-root "
@@ -75,11 +82,8 @@ func TestRunUCX(t *testing.T) {
 // TestRunUCXAtomics compares UCX's atomics with a model, on a line that loses packets: those of
 // the specification, and the masked ones, with which UCX makes all others.
 func TestRunUCXAtomics(t *testing.T) {
-	need(t, "gcc")
 	example, trace := filepath.Join(t.TempDir(), "atomics"), filepath.Join(t.TempDir(), "trace")
-	if out, err := exec.Command("gcc", "-O1", "-Wall", "-o", example, filepath.Join("..", "..", "examples", "ucx", "atomics.c"), "-lucp", "-lucs").CombinedOutput(); err != nil {
-		t.Skipf("NOT RUN: the example does not build here (libucx-dev): %s", out)
-	}
+	compile(t, "libucx-dev", "gcc", "-O1", "-Wall", "-o", example, filepath.Join("..", "..", "examples", "ucx", "atomics.c"), "-lucp", "-lucs")
 	for _, tls := range []string{"rc_x", "dc_x"} {
 		t.Run(tls, func(t *testing.T) {
 			out := runWith(t, builtProgram(t), []string{"--fault", "loss=2%,seed=1", "--trace=" + trace}, "UCX_TLS="+tls+" "+example)

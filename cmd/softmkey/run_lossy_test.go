@@ -18,11 +18,8 @@ import (
 // TestRunLossy runs testdata/lossy, a program on rdma_cm with many messages in flight that compares
 // every byte, while packets are lost: between two runs, and within one. The long form takes an hour.
 func TestRunLossy(t *testing.T) {
-	need(t, "gcc")
 	lossy, program := filepath.Join(t.TempDir(), "lossy"), builtProgram(t)
-	if out, err := exec.Command("gcc", "-O1", "-Wall", "-o", lossy, filepath.Join("testdata", "lossy", "lossy.c"), "-libverbs", "-lrdmacm").CombinedOutput(); err != nil {
-		t.Skipf("NOT RUN: the program does not build here (libibverbs-dev, librdmacm-dev): %s", out)
-	}
+	compile(t, "libibverbs-dev, librdmacm-dev", "gcc", "-O1", "-Wall", "-o", lossy, filepath.Join("testdata", "lossy", "lossy.c"), "-libverbs", "-lrdmacm")
 	until := time.Time{}
 	if os.Getenv("SOFTMKEY_LONG") != "" {
 		until = time.Now().Add(time.Hour)

@@ -85,7 +85,6 @@ func TestRunWithoutLibraries(t *testing.T) {
 
 // TestRunStatic runs a static program, which opens the device without libraries.
 func TestRunStatic(t *testing.T) {
-	need(t, "gcc")
 	dir := t.TempDir()
 	source, static := filepath.Join(dir, "static.c"), filepath.Join(dir, "static")
 	const text = `
@@ -107,9 +106,7 @@ int main(void)
 	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("gcc", "-static", "-o", static, source).CombinedOutput(); err != nil {
-		t.Skipf("NOT RUN: no static C library (libc6-dev): %s", out)
-	}
+	compile(t, "libc6-dev", "gcc", "-static", "-o", static, source)
 	c := exec.CommandContext(t.Context(), builtProgram(t), "run", "--device", ownAddress(10), "--", static)
 	if out, status := ends(t, c); status != 0 || out != "231:192 1: CA\n" {
 		t.Errorf("exit status %d: %s", status, out)
