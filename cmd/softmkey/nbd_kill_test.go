@@ -70,7 +70,7 @@ func (c *nbdWriter) write(p []byte, off int64) error {
 	return nil
 }
 
-// self returns a name under which the test binary is softmkey.
+// self returns a name under which the test binary is softmkey: TestMain runs the command under its name.
 func self(t *testing.T) string {
 	t.Helper()
 	program, err := os.Executable()

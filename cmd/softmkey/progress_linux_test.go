@@ -11,6 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// openTerminal opens both ends of a new terminal, which are closed with the test.
+func openTerminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Skipf("NOT RUN: %v", err)
+	}
+	t.Cleanup(func() { master.Close() })
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { slave.Close() })
+	return master, slave
+}
+
 // TestProgressWidth draws the progress on terminals of several widths. No line may be longer than the terminal,
 // because it could not be erased; the one of 20 columns shows a percentage, or the bytes.
 func TestProgressWidth(t *testing.T) {
@@ -18,23 +40,8 @@ func TestProgressWidth(t *testing.T) {
 		for title, total := range map[string]int64{"/srv/images/of/the/machines/disk.img": 400e6, "standard input": -1} {
 			t.Run(fmt.Sprint(width, " ", total), func(t *testing.T) {
 				t.Parallel()
-				master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-				if err != nil {
-					t.Skipf("NOT RUN: %v", err)
-				}
-				defer master.Close()
-				number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-				if err == nil {
-					err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-				}
-				if err == nil {
-					err = unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: width})
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-				if err != nil {
+				master, slave := openTerminal(t)
+				if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: width}); err != nil {
 					t.Fatal(err)
 				}
 				p := startProgress(slave, int(width), title, total)
@@ -50,7 +57,6 @@ func TestProgressWidth(t *testing.T) {
 					}
 					text += string(buf[:n])
 				}
-				slave.Close()
 				shown := ""
 				for line := range strings.SplitSeq(text, "\r") {
 					if n := utf8.RuneCountInString(line); n > int(width) {

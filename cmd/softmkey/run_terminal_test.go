@@ -25,24 +25,9 @@ type terminal struct {
 func newTerminal(t *testing.T) *terminal {
 	t.Helper()
 	need(t, "bash")
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Skipf("NOT RUN: %v", err)
-	}
-	t.Cleanup(func() { master.Close() })
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	unix.SetNonblock(int(master.Fd()), true) // Fd has changed it
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master, slave := openTerminal(t)
 	defer slave.Close()
+	unix.SetNonblock(int(master.Fd()), true) // Fd has changed it
 	c := exec.CommandContext(t.Context(), "bash", "--norc", "--noprofile", "-i")
 	c.Env = append(os.Environ(), "PS1=ready> ", "TERM=dumb")
 	c.Stdin, c.Stdout, c.Stderr = slave, slave, slave

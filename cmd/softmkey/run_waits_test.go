@@ -76,15 +76,9 @@ func serveFile(t *testing.T, name string) (mapped string, end func()) {
 		server.Wait()
 		close(ended)
 	}()
-	exists := func(path string) func() bool {
-		return func() bool {
-			_, err := os.Stat(path)
-			return err == nil
-		}
-	}
-	// until waits for a condition. It returns false if the server or the test ends first.
-	until := func(condition func() bool) bool {
-		for !condition() {
+	// until waits for a file. It returns false if the server or the test ends first.
+	until := func(path string) bool {
+		for !exists(path) {
 			select {
 			case <-ended:
 				return false
@@ -96,16 +90,16 @@ func serveFile(t *testing.T, name string) (mapped string, end func()) {
 		return true
 	}
 	mapped = filepath.Join(mount, "file")
-	if !until(exists(mapped)) {
+	if !until(mapped) {
 		t.Skip("NOT RUN: squashfuse cannot mount a file system here")
 	}
 	conducted := make(chan struct{})
 	go func() {
 		defer close(conducted)
-		if stop := name + ".stop"; until(exists(stop)) {
+		if stop := name + ".stop"; until(stop) {
 			server.Process.Signal(syscall.SIGSTOP)
 			os.Remove(stop)
-			until(exists(name + ".go"))
+			until(name + ".go")
 		}
 		server.Process.Signal(syscall.SIGCONT)
 	}()

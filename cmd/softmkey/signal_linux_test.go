@@ -16,15 +16,7 @@ import (
 // TestFirstSignalEnds sends one signal to commands that wait for the other end of a named pipe or
 // for a reader that does not read.
 func TestFirstSignalEnds(t *testing.T) {
-	program, err := os.Executable() // TestMain runs the command under its name
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	softmkey := filepath.Join(dir, "softmkey")
-	if err := os.Symlink(program, softmkey); err != nil {
-		t.Fatal(err)
-	}
+	softmkey, dir := self(t), t.TempDir()
 	fifo, in := filepath.Join(dir, "fifo"), filepath.Join(dir, "in")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Skip(err)
