@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -117,11 +118,7 @@ func printCopy(to io.Writer, src, dst string, r *filecopy.Report) {
 		name string
 		*filecopy.Side
 	}{{"sender", r.Sender}, {"receiver", r.Receiver}} {
-		device := s.Device
-		if device == "" {
-			device = "elsewhere"
-		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\n", s.name, device, s.Key, verdict(s.Side), traffic(s.Side))
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\n", s.name, cmp.Or(s.Device, "elsewhere"), s.Key, verdict(s.Side), traffic(s.Side))
 	}
 	w.Flush()
 	for _, s := range []*filecopy.Side{r.Sender, r.Receiver} {

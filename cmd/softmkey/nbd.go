@@ -244,10 +244,7 @@ func spareMetadata(f sig.Format) bool {
 // bindSocket listens at the address of --listen or --socket, and returns the NBD URI for clients.
 func (f *nbdFlags) bindSocket(c *cobra.Command) (net.Listener, string, error) {
 	if f.socket == "" {
-		at := f.listen
-		if at == "" {
-			at = nbdAddress
-		}
+		at := cmp.Or(f.listen, nbdAddress)
 		l, err := net.Listen("tcp", at)
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE):

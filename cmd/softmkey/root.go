@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -223,10 +224,7 @@ func strayFormat(c *cobra.Command, args []string) error {
 func flagError(c *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
-		value := invalid.GetValue()
-		if value == "" {
-			value = `""`
-		}
+		value := cmp.Or(invalid.GetValue(), `""`)
 		why := invalid.Unwrap()
 		switch invalid.GetFlag().Value.Type() { // types of pflag, whose errors are those of strconv
 		case "duration":

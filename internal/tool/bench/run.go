@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -28,18 +29,10 @@ type Options struct {
 }
 
 func (o *Options) defaults() {
-	if o.Rounds == 0 {
-		o.Rounds = 25
-	}
-	if o.Turn == 0 {
-		o.Turn = 5 * time.Millisecond
-	}
-	if o.SampleRounds == 0 {
-		o.SampleRounds = 5
-	}
-	if o.SampleTurn == 0 {
-		o.SampleTurn = 500 * time.Millisecond
-	}
+	o.Rounds = cmp.Or(o.Rounds, 25)
+	o.Turn = cmp.Or(o.Turn, 5*time.Millisecond)
+	o.SampleRounds = cmp.Or(o.SampleRounds, 5)
+	o.SampleTurn = cmp.Or(o.SampleTurn, 500*time.Millisecond)
 }
 
 // Run measures rows, one after the other, on the thread that calls it and without

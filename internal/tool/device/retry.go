@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"math/bits"
 	"time"
 
@@ -20,9 +21,7 @@ var DefaultRetry = Retry{Timeout: 500 * time.Millisecond, Count: 7}
 
 // Apply sets the options of a connection. The zero value of r means DefaultRetry.
 func (r Retry) Apply(o *verbs.ConnectOptions) {
-	if r == (Retry{}) {
-		r = DefaultRetry
-	}
+	r = cmp.Or(r, DefaultRetry)
 	o.Timeout, o.RetryCnt = timeoutExponent(r.Timeout), int(r.Count)
 	if r.Count == 0 {
 		o.RetryCnt = verbs.Zero

@@ -5,6 +5,7 @@ package draw
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"strings"
@@ -68,13 +69,7 @@ func (c *canvas) text(x, y float64, s style, format string, args ...any) {
 	if s.halo {
 		anchor += ` stroke="#ffffff" stroke-width="4" paint-order="stroke"`
 	}
-	if s.size == 0 {
-		s.size = 13
-	}
-	if s.fill == "" {
-		s.fill = ink
-	}
-	fmt.Fprintf(&c.b, `<text x="%.1f" y="%.1f" %s font-size="%g"%s%s fill="%s">%s</text>`+"\n", x, y, family, s.size, weight, anchor, s.fill, escape(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(&c.b, `<text x="%.1f" y="%.1f" %s font-size="%g"%s%s fill="%s">%s</text>`+"\n", x, y, family, cmp.Or(s.size, 13), weight, anchor, cmp.Or(s.fill, ink), escape(fmt.Sprintf(format, args...)))
 }
 
 func escape(s string) string {

@@ -2,6 +2,7 @@ package draw
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -65,10 +66,7 @@ func (d *Domain) describe() string {
 		return "no signature"
 	}
 	name := map[string]string{"t10dif": "T10-DIF", "crc32": "CRC32", "crc32c": "CRC32C", "crc64": "CRC64"}[d.Type]
-	if name == "" {
-		name = d.Type
-	}
-	return fmt.Sprintf("%s, %d+%d", name, d.BlockSize, d.FieldSize)
+	return fmt.Sprintf("%s, %d+%d", cmp.Or(name, d.Type), d.BlockSize, d.FieldSize)
 }
 
 // Crypto is the encryption of a memory key.

@@ -1,6 +1,7 @@
 package filecopy
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"math/big"
@@ -101,10 +102,7 @@ func NewBad(b *mkey.BadBlock) *Bad {
 // NewReport makes a report from the outcomes of the sides. One of sent and received is
 // nil if that side is in another process, and so is its device.
 func NewReport(p *keyplan.Plan, from, to *verbs.Device, sent, received *Outcome) Report {
-	o := sent
-	if o == nil {
-		o = received
-	}
+	o := cmp.Or(sent, received)
 	r := Report{
 		Op: p.Op, MTU: o.mtu, Bytes: o.Data, Chunks: o.Chunks, Chunk: p.Chunk, Seconds: o.Elapsed.Seconds(),
 		Sender: newSide(&p.Sender), Receiver: newSide(&p.Receiver),

@@ -9,6 +9,7 @@
 package filelock
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 )
@@ -22,10 +23,7 @@ type HeldError struct {
 
 // Error names the file and the program that has it.
 func (e *HeldError) Error() string {
-	holder := e.Holder
-	if holder == "" {
-		holder = "another program"
-	}
+	holder := cmp.Or(e.Holder, "another program")
 	verb := "uses"
 	if e.Shared {
 		verb = "writes"

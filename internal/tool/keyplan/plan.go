@@ -1,6 +1,7 @@
 package keyplan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -64,10 +65,7 @@ type planner struct {
 // New returns the plan for terms, with chunks of about chunk bytes of data; 0 means
 // ChunkSize. Its errors name the flags of the command line.
 func New(t Terms, chunk int64) (*Plan, error) {
-	if chunk == 0 {
-		chunk = ChunkSize
-	}
-	p := planner{t: t, chunk: chunk, plan: &Plan{Op: t.Op}}
+	p := planner{t: t, chunk: cmp.Or(chunk, ChunkSize), plan: &Plan{Op: cmp.Or(t.Op, Write)}}
 	for _, step := range []func() error{p.parse, p.sender, p.receiver, p.units, p.cut} {
 		if err := step(); err != nil {
 			return nil, err
@@ -78,9 +76,6 @@ func New(t Terms, chunk int64) (*Plan, error) {
 
 func (p *planner) parse() (err error) {
 	t := &p.t
-	if t.Op == "" {
-		p.plan.Op = Write
-	}
 	for _, c := range []struct {
 		flag, value string
 		choices     []string

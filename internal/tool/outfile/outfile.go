@@ -81,9 +81,7 @@ func RefuseStdout(input *os.File) error {
 // Create opens the output of that name. Symbolic links are followed, except for one
 // that leads to no file.
 func Create(name string, o Options) (*File, error) {
-	if o.Mode == 0 {
-		o.Mode = 0o666
-	}
+	o.Mode = cmp.Or(o.Mode, 0o666)
 	if err := stdfile.CheckName(name); err != nil {
 		return nil, err
 	}
@@ -108,15 +106,11 @@ func Create(name string, o Options) (*File, error) {
 	}
 	// A file that the user may not write to is not replaced either. Opening it does
 	// not change it.
-	ctx := o.Context
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	flag := os.O_WRONLY
 	if isBlockDevice(to) && !o.Mounted {
 		flag |= exclusive
 	}
-	f, err := Open(ctx, name, flag, 0)
+	f, err := Open(cmp.Or(o.Context, context.Background()), name, flag, 0)
 	if flag&exclusive != 0 && errors.Is(err, syscall.EBUSY) {
 		return nil, fmt.Errorf("%s is mounted, or a part of another device: to write to it nevertheless, give --overwrite-mounted", name)
 	}

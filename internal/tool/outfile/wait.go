@@ -1,6 +1,7 @@
 package outfile
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"time"
@@ -73,14 +74,7 @@ func (o *File) Direct() bool { return o.target == "" }
 // InPlace opens a file that is written in place, for output that others read while it grows. An
 // existing file is locked and emptied.
 func InPlace(name string, o Options) (*File, error) {
-	ctx := o.Context
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	if o.Mode == 0 {
-		o.Mode = 0o666
-	}
-	f, err := Open(ctx, name, os.O_WRONLY|os.O_CREATE, o.Mode)
+	f, err := Open(cmp.Or(o.Context, context.Background()), name, os.O_WRONLY|os.O_CREATE, cmp.Or(o.Mode, 0o666))
 	if err != nil {
 		return nil, err
 	}

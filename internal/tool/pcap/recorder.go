@@ -164,9 +164,7 @@ func (r *Recorder) addInterface(name string) int {
 }
 
 func (r *Recorder) fail(err error) {
-	if r.err == nil {
-		r.err = err
-	}
+	r.err = cmp.Or(r.err, err)
 }
 
 // LostComment is the comment of packets that were lost on purpose.
