@@ -63,9 +63,8 @@ func Sig() []SigRow {
 
 func newSigRow(name string, op SigOp, f sig.Format) SigRow {
 	r := SigRow{Op: op, Format: f, Data: random(DataSize), Stream: make([]byte, f.StreamLen(DataSize))}
-	if _, err := f.Protect(r.Stream, r.Data); err != nil {
-		panic(err)
-	}
+	_, err := f.Protect(r.Stream, r.Data)
+	must(err)
 	stream, plain := sig.Interleaved(f, r.Stream), sig.Separate(sig.Format{BlockSize: f.BlockSize}, r.Data, nil)
 	in, out, src, dst := f, sig.Format{}, stream, stream
 	switch op {
@@ -96,9 +95,8 @@ func Convert() []Row {
 	for _, to := range []sig.Format{moved, {Type: sig.CRC32C, BlockSize: 512}, {Type: sig.CRC64, BlockSize: 512}} {
 		data := random(DataSize)
 		stream, converted := make([]byte, from.StreamLen(DataSize)), make([]byte, to.StreamLen(DataSize))
-		if _, err := from.Protect(stream, data); err != nil {
-			panic(err)
-		}
+		_, err := from.Protect(stream, data)
+		must(err)
 		name := "to " + to.Type.String()
 		if to.Type == from.Type {
 			name = "to other tags"
@@ -115,9 +113,7 @@ func Convert() []Row {
 // transform returns a case that runs a Transform over n blocks.
 func transform(in, out sig.Format, dst, src sig.Blocks, n int) Case {
 	t, err := sig.NewTransform(sig.TransformConfig{In: in, Out: out, CheckMask: sig.MaskAll})
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	return Case{Name: "softmkey", Work: DataSize, Run: func(times int) {
 		var bad sig.First
 		for range times {

@@ -35,9 +35,7 @@ func newXTSRow(bits int, decrypt bool, unit int) XTSRow {
 	n := DataSize / unit * unit
 	r := XTSRow{Key: random(bits / 4), Decrypt: decrypt, Tweak: 1 << 20, Dst: make([]byte, n), Src: random(n)}
 	c, err := xts.New(r.Key)
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	verb, crypt := "encrypt", c.Encrypt
 	if decrypt {
 		verb, crypt = "decrypt", c.Decrypt
