@@ -13,6 +13,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/summary"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -24,11 +25,11 @@ type (
 		Version int    `json:"version"`
 	}
 	request struct {
-		Kind  string `json:"kind"`            // case, go or stop
-		Case  *Case  `json:"case,omitempty"`  // kind case; a line with a remote for each queue pair follows the request
-		MTU   int    `json:"mtu,omitempty"`   // kind case: path MTU in bytes
-		Retry Retry  `json:"retry,omitzero"`  // kind case
-		Count uint64 `json:"count,omitempty"` // kind stop: number of messages that were sent
+		Kind  string       `json:"kind"`            // case, go or stop
+		Case  *Case        `json:"case,omitempty"`  // kind case; a line with a remote for each queue pair follows the request
+		MTU   int          `json:"mtu,omitempty"`   // kind case: path MTU in bytes
+		Retry device.Retry `json:"retry,omitzero"`  // kind case
+		Count uint64       `json:"count,omitempty"` // kind stop: number of messages that were sent
 	}
 	answer struct {
 		Error string `json:"error,omitempty"`
@@ -56,15 +57,12 @@ type Client struct {
 	o    ClientOptions
 }
 
-// Retry is how long both sides' connections wait for each other.
-type Retry = device.Retry
-
 // ClientOptions tune a Client. Zero values mean the defaults.
 type ClientOptions struct {
 	MTU        int           // path MTU in bytes; default: the largest that both devices can do
 	Spin       time.Duration // time for which waiting for a completion polls before it blocks
-	Retry      Retry
-	PeerDevice netip.Addr // address of the server's device, if valid (see rendezvous.CheckDevice)
+	Retry      device.Retry  // how long both sides' connections wait for each other
+	PeerDevice netip.Addr    // address of the server's device, if valid (see rendezvous.CheckDevice)
 
 	Summary *summary.Table // counts the client's messages, if not nil
 }
@@ -240,7 +238,7 @@ func (c *Client) connect(ctx context.Context, e *end) error {
 		if err := c.conn.Hear(ctx, &theirs[i]); err != nil {
 			return err
 		}
-		if err := checkRemote(c.conn, &theirs[i], c.o.PeerDevice); err != nil {
+		if err := rendezvous.CheckDevice(c.conn, theirs[i].Endpoint.GID, c.o.PeerDevice); err != nil {
 			return err
 		}
 	}

@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"runtime"
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/summary"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
-	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -159,11 +156,6 @@ func (e *end) remotes() []remote {
 		list[i].RKey, list[i].Addr = a.remote()
 	}
 	return list
-}
-
-// checkRemote returns an error if this side must not send packets to a peer's queue pair.
-func checkRemote(conn net.Conn, r *remote, device netip.Addr) error {
-	return rendezvous.CheckDevice(conn, r.Endpoint.GID, device)
 }
 
 // connect joins all queue pairs to the peer's and makes the keys and the receive

@@ -43,16 +43,13 @@ func (s *Server) Serve(ctx context.Context, l *rendezvous.Listener, refused func
 	var mu sync.Mutex
 	measuring := 0
 	var failure error
-	began := func() {
-		mu.Lock()
-		measuring++
-		mu.Unlock()
-	}
 	err := l.Serve(ctx, func(ctx context.Context, conn *jsonline.Conn, stay func()) {
 		defer conn.Close()
 		c := &conversation{Server: s, conn: conn, began: func() {
 			stay()
-			began()
+			mu.Lock()
+			measuring++
+			mu.Unlock()
 		}}
 		err := c.serve(ctx)
 		mu.Lock()
@@ -167,7 +164,7 @@ func (s *conversation) serveCase(ctx context.Context, r *request) error {
 		}
 	}
 	for i := range theirs {
-		if err := checkRemote(s.conn, &theirs[i], s.PeerDevice); err != nil {
+		if err := rendezvous.CheckDevice(s.conn, theirs[i].Endpoint.GID, s.PeerDevice); err != nil {
 			return errors.Join(err, s.refuse(ctx, err))
 		}
 	}
