@@ -3,16 +3,13 @@ package rendezvous
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/net/mad"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -20,11 +17,7 @@ import (
 // connections open. A friend, a peer that says what is expected, connects last and is served.
 func TestManySilent(t *testing.T) {
 	l := listen(t)
-	result := make(chan accepted, 1)
-	go func() {
-		c, err := Accept(timeout(t), l, befriend, nil)
-		result <- accepted{c, err}
-	}()
+	wait := acceptLater(t, timeout(t), l, nil)
 	var last *jsonline.Conn
 	for range maxStrangers + maxConns {
 		last = dial(t, l)
@@ -33,11 +26,7 @@ func TestManySilent(t *testing.T) {
 	if err := c.Tell(timeout(t), line{"friend"}); err != nil {
 		t.Fatal(err)
 	}
-	r := <-result
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	r.conn.Close()
+	wait().Close()
 	last.Close()
 }
 
@@ -96,55 +85,31 @@ func TestStayingPeers(t *testing.T) {
 // answered with an MRA, and for UC. A friend connects meanwhile.
 func TestFloodCM(t *testing.T) {
 	for _, transport := range []mad.Transport{mad.RC, mad.UC} {
-		synctest.Test(t, func(t *testing.T) {
-			network := inproc.NewNetwork(nil)
-			var devs [3]*verbs.Device
-			for i, addr := range []string{"192.0.2.1:4791", "192.0.2.2:4791", "192.0.2.3:4791"} {
-				conn, err := network.Listen(netip.MustParseAddrPort(addr))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if devs[i], err = verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			l, err := ListenCM(devs[0], 7471)
+		inBubble(t, func(t *testing.T, a, b, stranger *verbs.Device) {
+			l, err := ListenCM(a, 7471)
 			if err != nil {
 				t.Fatal(err)
 			}
-			result := make(chan accepted, 1)
-			go func() {
-				c, err := Accept(t.Context(), l, befriend, nil)
-				result <- accepted{c, err}
-			}()
+			wait := acceptLater(t, t.Context(), l, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			flooded := make(chan struct{})
 			go func() {
 				defer close(flooded)
-				flood(t, ctx, devs[2], devs[0].Addr(), transport)
+				flood(t, ctx, stranger, a.Addr(), transport)
 			}()
 			time.Sleep(2 * time.Second)
-			c, err := DialCM(t.Context(), devs[1], "192.0.2.1:7471", 0)
+			c, err := DialCM(t.Context(), b, "192.0.2.1:7471", 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := c.Tell(t.Context(), line{"friend"}); err != nil {
 				t.Error(err)
 			}
-			r := <-result
-			if r.err != nil {
-				t.Fatal(r.err)
-			}
+			accepted := wait()
 			cancel()
 			<-flooded
 			c.Close()
-			r.conn.Close()
-			time.Sleep(time.Hour) // in virtual time: ends the time wait of the connections
-			for _, d := range devs {
-				if err := d.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-					t.Error(err)
-				}
-			}
+			accepted.Close()
 		})
 	}
 }

@@ -72,9 +72,22 @@ func befriend(ctx context.Context, c *jsonline.Conn) (*jsonline.Conn, error) {
 	return c, nil
 }
 
-type accepted struct {
-	conn *jsonline.Conn
-	err  error
+// acceptLater accepts a friend while the test goes on.
+func acceptLater(t *testing.T, ctx context.Context, l *Listener, refused func(net.Addr, error)) (wait func() *jsonline.Conn) {
+	var c *jsonline.Conn
+	result := make(chan error, 1)
+	go func() {
+		var err error
+		c, err = Accept(ctx, l, befriend, refused)
+		result <- err
+	}()
+	return func() *jsonline.Conn {
+		t.Helper()
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
 }
 
 // TestAccept serves a friend at the same time as strangers. Some strangers send other
@@ -82,11 +95,7 @@ type accepted struct {
 func TestAccept(t *testing.T) {
 	l := listen(t)
 	refused := make(chan error, 10)
-	result := make(chan accepted, 1)
-	go func() {
-		c, err := Accept(timeout(t), l, befriend, func(_ net.Addr, err error) { refused <- err })
-		result <- accepted{c, err}
-	}()
+	wait := acceptLater(t, timeout(t), l, func(_ net.Addr, err error) { refused <- err })
 	var silent []*jsonline.Conn
 	for range 3 {
 		silent = append(silent, dial(t, l))
@@ -105,12 +114,9 @@ func TestAccept(t *testing.T) {
 	if err := c.Tell(timeout(t), line{"friend"}); err != nil {
 		t.Fatal(err)
 	}
-	r := <-result
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	defer r.conn.Close()
-	if err := r.conn.Tell(timeout(t), line{"welcome"}); err != nil {
+	conn := wait()
+	defer conn.Close()
+	if err := conn.Tell(timeout(t), line{"welcome"}); err != nil {
 		t.Error(err)
 	}
 	var got line

@@ -40,17 +40,17 @@ func (c unacknowledged) Send(trains []packetconn.Datagrams) (int, error) {
 	return len(trains), nil
 }
 
-// inBubble runs a test in virtual time with two devices.
-func inBubble(t *testing.T, f func(t *testing.T, a, b *verbs.Device)) {
+// inBubble runs a test in virtual time with three devices.
+func inBubble(t *testing.T, f func(t *testing.T, a, b, c *verbs.Device)) {
 	inLossyBubble(t, new(atomic.Bool), f)
 }
 
 // inLossyBubble is inBubble with a network that loses the acknowledgements of b while lose is set.
-func inLossyBubble(t *testing.T, lose *atomic.Bool, f func(t *testing.T, a, b *verbs.Device)) {
+func inLossyBubble(t *testing.T, lose *atomic.Bool, f func(t *testing.T, a, b, c *verbs.Device)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := inproc.NewNetwork(nil)
-		var devs [2]*verbs.Device
-		for i, addr := range []string{"192.0.2.1:4791", "192.0.2.2:4791"} {
+		var devs [3]*verbs.Device
+		for i, addr := range []string{"192.0.2.1:4791", "192.0.2.2:4791", "192.0.2.3:4791"} {
 			conn, err := network.Listen(netip.MustParseAddrPort(addr))
 			if err != nil {
 				t.Fatal(err)
@@ -63,7 +63,7 @@ func inLossyBubble(t *testing.T, lose *atomic.Bool, f func(t *testing.T, a, b *v
 				t.Fatal(err)
 			}
 		}
-		f(t, devs[0], devs[1])
+		f(t, devs[0], devs[1], devs[2])
 		time.Sleep(time.Hour) // in virtual time: ends the time wait of the connections
 		for _, d := range devs {
 			if err := d.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -102,7 +102,7 @@ func streams(t *testing.T, a, b *verbs.Device) (here, there *jsonline.Conn) {
 
 // TestStream sends more than the receive requests hold, both ways at once.
 func TestStream(t *testing.T) {
-	inBubble(t, func(t *testing.T, a, b *verbs.Device) {
+	inBubble(t, func(t *testing.T, a, b, _ *verbs.Device) {
 		here, there := streams(t, a, b)
 		if LocalAddr(here) != a.Addr() || LocalAddr(there) != b.Addr() {
 			t.Errorf("addresses %v and %v", here.LocalAddr(), there.LocalAddr())
@@ -154,7 +154,7 @@ func TestStream(t *testing.T) {
 
 // TestStreamDeadline changes the deadline of a Read that waits.
 func TestStreamDeadline(t *testing.T) {
-	inBubble(t, func(t *testing.T, a, b *verbs.Device) {
+	inBubble(t, func(t *testing.T, a, b, _ *verbs.Device) {
 		here, there := streams(t, a, b)
 		defer here.Close()
 		defer there.Close()
@@ -178,7 +178,7 @@ func TestStreamDeadline(t *testing.T) {
 
 // TestStreamVanished closes the peer's device without disconnecting.
 func TestStreamVanished(t *testing.T) {
-	inBubble(t, func(t *testing.T, a, b *verbs.Device) {
+	inBubble(t, func(t *testing.T, a, b, _ *verbs.Device) {
 		here, there := streams(t, a, b)
 		gone := here.Gone()
 		if err := b.Transport().Close(); err != nil {
@@ -194,7 +194,7 @@ func TestStreamVanished(t *testing.T) {
 // acknowledgement is lost. The other side must hear the reason.
 func TestStreamGoodbye(t *testing.T) {
 	var lose atomic.Bool
-	inLossyBubble(t, &lose, func(t *testing.T, a, b *verbs.Device) {
+	inLossyBubble(t, &lose, func(t *testing.T, a, b, _ *verbs.Device) {
 		here, there := streams(t, a, b)
 		defer here.Close()
 		refused := make(chan error, 1)
@@ -222,7 +222,7 @@ func TestStreamGoodbye(t *testing.T) {
 
 // TestDialCM connects to a port of a device on which nobody listens.
 func TestDialCM(t *testing.T) {
-	inBubble(t, func(t *testing.T, a, b *verbs.Device) {
+	inBubble(t, func(t *testing.T, a, b, _ *verbs.Device) {
 		l, err := ListenCM(b, 0) // a device answers requests only while it has some listener
 		if err != nil {
 			t.Fatal(err)
