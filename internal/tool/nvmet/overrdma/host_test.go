@@ -104,15 +104,13 @@ func newLab(t *testing.T, o nvmet.Options) *lab {
 func (l *lab) device(a string) *verbs.Device {
 	l.t.Helper()
 	at := netip.MustParseAddr(a)
-	conn, err := l.net.Listen(netip.AddrPortFrom(at, 4791))
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	dev, err := verbs.Open(at, &verbs.Options{Conn: conn})
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	return dev
+	return must(l.t, func() (*verbs.Device, error) {
+		conn, err := l.net.Listen(netip.AddrPortFrom(at, 4791))
+		if err != nil {
+			return nil, err
+		}
+		return verbs.Open(at, &verbs.Options{Conn: conn})
+	})
 }
 
 // host is a host with its device.
@@ -126,8 +124,13 @@ type testHost struct {
 func (l *lab) host(a string) *testHost {
 	l.t.Helper()
 	h := &testHost{lab: l, dev: l.device(a)}
-	h.pd = must(l.t, func() (*verbs.PD, error) { return h.dev.NewPD() })
+	h.pd = must(l.t, h.dev.NewPD)
 	return h
+}
+
+func (h *testHost) register(data []byte, access verbs.Access) *verbs.MR {
+	h.t.Helper()
+	return must(h.t, func() (*verbs.MR, error) { return h.pd.Register(data, access) })
 }
 
 func must[T any](t *testing.T, f func() (T, error)) T {
@@ -158,9 +161,7 @@ func (h *testHost) dial(r nvme.CMRequest, private ...byte) (*queue, error) {
 	q.qp = must(h.t, func() (*verbs.QP, error) {
 		return h.pd.NewQP(verbs.QPAttr{SendCQ: q.sent, RecvCQ: q.rcvd, MaxInlineData: 4096, MaxSendWR: 256, MaxRecvWR: 256})
 	})
-	q.msg = must(h.t, func() (*verbs.MR, error) {
-		return h.pd.Register(make([]byte, 256*nvme.CompletionSize), verbs.LocalWrite)
-	})
+	q.msg = h.register(make([]byte, 256*nvme.CompletionSize), verbs.LocalWrite)
 	if err := cm.Init(q.qp, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead); err != nil {
 		h.t.Fatal(err)
 	}
@@ -246,9 +247,7 @@ func (q *queue) exec(c nvme.Command, data []byte) nvme.Completion {
 		c.SGL.Type = nvme.KeyedBlock
 	}
 	if len(data) > 0 {
-		mr := must(q.h.t, func() (*verbs.MR, error) {
-			return q.h.pd.Register(data, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
-		})
+		mr := q.h.register(data, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
 		defer mr.Close()
 		c.SGL = nvme.SGL{Type: nvme.KeyedBlock, Addr: mr.Addr(), Length: uint32(len(data)), Key: mr.RKey()}
 	}

@@ -86,9 +86,7 @@ func TestKill(t *testing.T) {
 	dev := must(t, func() (*verbs.Device, error) { return verbs.Open(netip.MustParseAddr("127.37.3.2"), nil) })
 	pd := must(t, dev.NewPD)
 	h := &testHost{lab: &lab{t: t, at: netip.MustParseAddrPort("127.37.3.1:4420")}, dev: dev, pd: pd}
-	data := must(t, func() (*verbs.MR, error) {
-		return pd.Register(make([]byte, depth*group*520), verbs.LocalWrite|verbs.RemoteRead)
-	})
+	data := h.register(make([]byte, depth*group*520), verbs.LocalWrite|verbs.RemoteRead)
 	t.Cleanup(func() {
 		data.Close()
 		pd.Close()

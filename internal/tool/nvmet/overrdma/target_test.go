@@ -413,9 +413,7 @@ func TestCapsule(t *testing.T) {
 		t.Error("a read into a capsule succeeded")
 	}
 
-	mr := must(t, func() (*verbs.MR, error) {
-		return io.h.pd.Register(make([]byte, 520), verbs.LocalWrite|verbs.RemoteWrite)
-	})
+	mr := io.h.register(make([]byte, 520), verbs.LocalWrite|verbs.RemoteWrite)
 	defer mr.Close()
 	key := must(t, func() (*verbs.MKey, error) {
 		return io.h.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyRemoteInvalidate, MaxEntries: 1})
@@ -611,7 +609,7 @@ func TestHostile(t *testing.T) {
 		if name == "a long capsule" {
 			q.close()
 			q = must(t, func() (*queue, error) { return h.dial(nvme.CMRequest{HRQSize: 32, HSQSize: 31}) })
-			big := must(t, func() (*verbs.MR, error) { return h.pd.Register(make([]byte, slotSize+1), verbs.LocalWrite) })
+			big := h.register(make([]byte, slotSize+1), verbs.LocalWrite)
 			send = func(q *queue) error { return q.qp.Start().Send().SGE(big.SGE(0, slotSize+1)).Complete() }
 		}
 		if err := send(q); err != nil {
@@ -626,9 +624,7 @@ func TestHostile(t *testing.T) {
 	// A read to a key that does not exist, on a queue with 100 good reads in flight.
 	admin, id := h.admin(testNQN)
 	q, _ := h.queue(1, 128, id, testNQN, 0)
-	mr := must(t, func() (*verbs.MR, error) {
-		return h.pd.Register(make([]byte, 8*520), verbs.LocalWrite|verbs.RemoteWrite)
-	})
+	mr := h.register(make([]byte, 8*520), verbs.LocalWrite|verbs.RemoteWrite)
 	for i := range 101 {
 		c := rw(nvme.Read, 0, 8, 7, 0, 0x1234, 0xffff)
 		c.ID = uint16(i)
@@ -663,9 +659,7 @@ func TestVanish(t *testing.T) {
 		h.timeout = 15
 		_, id := h.admin(testNQN)
 		q, _ := h.queue(1, 128, id, testNQN, 0)
-		data := must(t, func() (*verbs.MR, error) {
-			return h.pd.Register(bytes.Clone(before[:1024*520]), verbs.LocalWrite|verbs.RemoteRead)
-		})
+		data := h.register(bytes.Clone(before[:1024*520]), verbs.LocalWrite|verbs.RemoteRead)
 		for i := range 20 {
 			c := rw(nvme.Write, uint64(i), 1000, 7, uint32(i), 0x1234, 0xffff)
 			c.ID = uint16(i)
@@ -693,9 +687,7 @@ func TestMemory(t *testing.T) {
 	h := l.host(hostAddr)
 	admin, id := h.admin(testNQN)
 	defer admin.close()
-	mr := must(t, func() (*verbs.MR, error) {
-		return h.pd.Register(make([]byte, nvmet.MaxTransfer), verbs.LocalWrite|verbs.RemoteWrite)
-	})
+	mr := h.register(make([]byte, nvmet.MaxTransfer), verbs.LocalWrite|verbs.RemoteWrite)
 	var wg sync.WaitGroup
 	for qid := uint16(1); qid <= 4; qid++ {
 		q, _ := h.queue(qid, 128, id, testNQN, 0)
