@@ -9,13 +9,9 @@ import (
 // flood delivers packets and returns the number of packets and bytes that the QP sends.
 func (l *single) flood(packets ...[]byte) (n, bytes int) {
 	l.arrive(packets...)
-	for !l.port[l.at].ready.empty() {
-		l.port[l.at].pump(1)
-		for _, d := range l.conn[l.at].sent {
-			n++
-			bytes += len(d.Buf)
-		}
-		l.conn[l.at].sent = nil
+	for _, b := range l.drain(l.at) {
+		n++
+		bytes += len(b)
 	}
 	return n, bytes
 }
@@ -36,11 +32,7 @@ func TestAmplification(t *testing.T) {
 		for _, s := range spans {
 			body = wire.AppendSpan(body, &s)
 		}
-		b := selectivePacket(wire.RepeatResponses, 0, body)
-		h, _, _ := wire.ParseBTH(b)
-		h.Mark = mark
-		wire.PutBTH(b, &h)
-		return b
+		return marked(selectivePacket(wire.RepeatResponses, 0, body), mark)
 	}
 	t.Run("the same responses many times", func(t *testing.T) {
 		const responses = 520

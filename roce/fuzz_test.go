@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -75,16 +74,10 @@ func script(l *single, data []byte) {
 		}
 		l.clock += 1000
 		if len(b) >= wire.MinPacket {
-			h, _, _ := wire.ParseBTH(b)
-			h.DestQP = l.q.num
-			wire.PutBTH(b, &h)
-			l.q.fromIn.Front(len(b)).PutICRC(b)
+			l.q.address(b)
 		}
-		l.port[l.at].gids()[0].take(&packetconn.Datagrams{Addr: l.conn[1-l.at].addr, Buf: b, Seg: len(b), TOS: data[7] & 3}, l.clock)
-		for !l.port[l.at].ready.empty() {
-			l.port[l.at].pump(1)
-		}
-		l.conn[l.at].sent = nil
+		l.deliver(l.at, b, data[7]&3)
+		l.drain(l.at)
 		l.invariants()
 	}
 }

@@ -547,6 +547,26 @@ func (p *pair) release() (moved bool) {
 	return moved
 }
 
+// drain lets side i send all that is ready, and returns the packets.
+func (p *pair) drain(i int) (packets [][]byte) {
+	for !p.port[i].ready.empty() {
+		p.port[i].pump(1)
+	}
+	for _, d := range p.conn[i].sent {
+		packets = append(packets, d.Buf)
+	}
+	p.conn[i].sent = nil
+	return packets
+}
+
+// address makes b a packet for q, from its peer: it sets the destination and the CRC.
+func (q *QP) address(b []byte) {
+	h, _, _ := wire.ParseBTH(b)
+	h.DestQP = q.num
+	wire.PutBTH(b, &h)
+	q.fromIn.Front(len(b)).PutICRC(b)
+}
+
 // deliver passes a packet from the other side to side to.
 func (p *pair) deliver(to int, b []byte, tos byte) {
 	p.port[to].gids()[0].take(&packetconn.Datagrams{Addr: p.conn[1-to].addr, Buf: b, Seg: len(b), TOS: tos, Memory: p.conn[1-to].memory}, p.clock)

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -21,11 +20,11 @@ func TestEndlessEarlyPackets(t *testing.T) {
 	l.m.keys[1] = make([]byte, 4096)
 	data := make([]byte, 4096)
 	for i := range uint32(20000) {
-		b := wire.AppendBTH(nil, &wire.BTH{Opcode: wire.WriteOnly, MigReq: true, PKey: 0xffff, PSN: (i*7 + 1) & psnMask, DestQP: l.q.num})
+		b := wire.AppendBTH(nil, &wire.BTH{Opcode: wire.WriteOnly, MigReq: true, PKey: 0xffff, PSN: (i*7 + 1) & psnMask})
 		b = wire.AppendRETH(b, &wire.RETH{RKey: 1, Length: 4096})
 		b = append(append(b, data...), 0, 0, 0, 0)
-		l.q.fromIn.Front(len(b)).PutICRC(b)
-		l.port[1].gids()[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
+		l.q.address(b)
+		l.deliver(1, b, 0)
 	}
 	kept := l.port[1].recovery.used.Load()
 	if kept == 0 || kept > maxEarlyBytes || l.q.resp.early.len() > maxEarly {

@@ -22,8 +22,7 @@ func TestOwedAcknowledgement(t *testing.T) {
 			p.post(0, &Work{Op: rdma.WRSend, Src: &source{b: make([]byte, 8)}, Length: 8})
 			p.port[0].pump(1)
 			for _, d := range p.conn[0].sent {
-				d.Addr = p.conn[0].addr
-				p.port[1].gids()[0].take(&d, p.clock)
+				p.deliver(1, d.Buf, d.TOS)
 			}
 			if len(p.mem[1].got) != 1 || len(p.conn[1].sent) != 0 {
 				t.Fatalf("%d messages, %d packets sent", len(p.mem[1].got), len(p.conn[1].sent))

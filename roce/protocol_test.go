@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -40,25 +39,19 @@ func (l *single) give(packets ...[]byte) string {
 func (l *single) arrive(packets ...[]byte) {
 	l.clock += 1000
 	for _, b := range packets {
-		wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = l.q.num; return &h }())
-		l.q.fromIn.Front(len(b)).PutICRC(b)
+		l.q.address(b)
 	}
 	for _, b := range packets {
-		l.port[l.at].gids()[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
+		l.deliver(l.at, b, 0)
 	}
 }
 
 // sent returns a description of the packets that the QP sends now.
 func (l *single) sent() string {
-	for !l.port[l.at].ready.empty() {
-		l.port[l.at].pump(1)
-	}
-	c := l.conn[l.at]
 	var words []string
-	for _, d := range c.sent {
-		words = append(words, l.words(d.Buf))
+	for _, b := range l.drain(l.at) {
+		words = append(words, l.words(b))
 	}
-	c.sent = nil
 	return strings.Join(words, "; ")
 }
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -67,9 +66,8 @@ func TestRecoveryMemoryIsWhatIsAllocated(t *testing.T) {
 			before := liveBytes()
 			for _, q := range all {
 				b := v.packet(q)
-				wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = q.num; return &h }())
-				q.fromIn.Front(len(b)).PutICRC(b)
-				p.port[0].gids()[0].take(&packetconn.Datagrams{Addr: q.recv.Peer, Buf: b, Seg: len(b)}, p.clock)
+				q.address(b)
+				p.deliver(0, b, 0)
 			}
 			got, counted := liveBytes()-before, p.port[0].recovery.used.Load()
 			t.Logf("%d QPs allocated %d bytes, counted are %d", qps, got, counted)

@@ -8,16 +8,14 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
 
 // spoiled seals packets with a valid CRC, lets spoil change them, and delivers them.
 func (l *single) spoiled(b []byte, spoil func([]byte)) {
-	wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = l.q.num; return &h }())
-	l.q.fromIn.Front(len(b)).PutICRC(b)
+	l.q.address(b)
 	spoil(b)
-	l.port[l.at].gids()[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
+	l.deliver(l.at, b, 0)
 }
 
 // TestRejectedPackets checks that a rejected packet changes no memory. The only exception

@@ -76,15 +76,13 @@ func TestCopies(t *testing.T) {
 	}
 	send := func(psn uint32) []byte { return pkt(wire.SendOnly, psn, false, 4) }
 	l.arrive(send(0), send(2), send(0), send(2), send(2))
-	for !l.port[1].ready.empty() {
-		l.port[1].pump(1)
-	}
-	for _, d := range l.conn[1].sent {
-		if h, _, _ := wire.ParseBTH(d.Buf); h.Opcode == wire.SelectiveAck && h.Mark == 3 {
+	sent := l.drain(1)
+	for _, b := range sent {
+		if h, _, _ := wire.ParseBTH(b); h.Opcode == wire.SelectiveAck && h.Mark == 3 {
 			return
 		}
 	}
-	t.Errorf("no SelectiveAck with mark 3 among %d packets", len(l.conn[1].sent))
+	t.Errorf("no SelectiveAck with mark 3 among %d packets", len(sent))
 }
 
 // TestLostTail loses all responses of a READ but the first ones. One probe must be enough to find out:

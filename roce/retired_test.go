@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -83,7 +82,7 @@ func TestOutstandingMark(t *testing.T) {
 	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
 	mark := func() uint8 {
 		t.Helper()
-		for _, p := range l.rawSent() {
+		for _, p := range l.drain(l.at) {
 			if opcodeOf(p) == wire.SendOnly {
 				h, _, _ := wire.ParseBTH(p)
 				return h.Mark
@@ -109,7 +108,7 @@ func TestArrivedIsNotAskedFor(t *testing.T) {
 	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
 	l.q.req.reads.want().missing = []wire.Span{{First: psnAdd(0, -3), Count: 2}, {First: psnAdd(0, -1), Count: 3}}
 	l.post(0, &Work{Op: rdma.WRSend})
-	for _, p := range l.rawSent() {
+	for _, p := range l.drain(l.at) {
 		if opcodeOf(p) != wire.RepeatResponses {
 			continue
 		}
@@ -127,19 +126,6 @@ func TestArrivedIsNotAskedFor(t *testing.T) {
 		return
 	}
 	t.Error("no RepeatResponses was sent")
-}
-
-// rawSent returns the packets that the QP sends now.
-func (l *single) rawSent() (packets [][]byte) {
-	for !l.port[l.at].ready.empty() {
-		l.port[l.at].pump(1)
-	}
-	c := l.conn[l.at]
-	for _, d := range c.sent {
-		packets = append(packets, d.Buf)
-	}
-	c.sent = nil
-	return packets
 }
 
 // completing calls a function when a request completes.
@@ -165,6 +151,7 @@ func TestWithdrawal(t *testing.T) {
 	l.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1})
 	l.sent()
 	deliver := func(psns ...int) (sent [][]wire.Span) {
+		var raw [][]byte
 		for _, i := range psns {
 			b := pkt(wire.ReadResponseMiddle, uint32(i), false, mtu)
 			switch i {
@@ -176,18 +163,13 @@ func TestWithdrawal(t *testing.T) {
 			if i == 1 {
 				b = marked(b, l.q.req.reads.askMark) // the only one that is sent a second time
 			}
-			wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = l.q.num; return &h }())
-			l.q.fromIn.Front(len(b)).PutICRC(b)
-			l.clock += 1000
-			l.port[0].gids()[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
-			for !l.port[0].ready.empty() {
-				l.port[0].pump(1)
-			}
+			l.arrive(b)
+			raw = append(raw, l.drain(0)...)
 		}
-		for _, d := range l.conn[0].sent {
-			body, ok := wire.ParseSelective(d.Buf)
-			if !ok || opcodeOf(d.Buf) != wire.RepeatResponses {
-				t.Errorf("sent %x, want a RepeatResponses", d.Buf)
+		for _, p := range raw {
+			body, ok := wire.ParseSelective(p)
+			if !ok || opcodeOf(p) != wire.RepeatResponses {
+				t.Errorf("sent %x, want a RepeatResponses", p)
 				continue
 			}
 			var spans []wire.Span
@@ -197,7 +179,6 @@ func TestWithdrawal(t *testing.T) {
 			}
 			sent = append(sent, spans)
 		}
-		l.conn[0].sent = nil
 		return sent
 	}
 	if sent := deliver(0, 2, 3, 4, 5); len(sent) != 1 || len(sent[0]) != 1 || sent[0][0] != (wire.Span{First: 1, Count: 1}) {

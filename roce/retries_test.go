@@ -91,10 +91,7 @@ func TestPeerWithoutProgress(t *testing.T) {
 				l.clock += full / 50
 				l.port[0].expire(l.clock)
 				l.arrive(v.answers()...)
-				for !l.port[0].ready.empty() {
-					l.port[0].pump(1)
-				}
-				l.conn[0].sent = nil
+				l.drain(0)
 			}
 			if len(l.m.ended) == 0 || l.m.ended[0].st != rdma.StatusRetryExcErr {
 				t.Fatalf("%d completions after %d full timeouts, state %v", len(l.m.ended), (l.clock-start)/full, l.q.State())
