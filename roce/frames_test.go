@@ -54,16 +54,11 @@ func TestGIDEntries(t *testing.T) {
 			setGID(t, port[i], network[i], len(addr[i])-1, a)
 		}
 	}
-	var mems []*memory
 	var finish []func()
-	connect := func(x, y int, gid int) (qp [2]*QP) {
+	connect := func(x, y int, gid int) {
 		at := [2]int{x, y}
-		var mem [2]*memory
-		for k := range qp {
-			qp[k], mem[k] = newQP(t, port[at[k]], "frames")
-		}
-		finish = append(finish, mixed(t, mem, rand.New(rand.NewPCG(5, uint64(len(mems)))), 50))
-		mems = append(mems, mem[:]...)
+		qp, f := mixedQPs(t, port[x], port[y], rand.New(rand.NewPCG(5, uint64(2*len(finish)))), 50)
+		finish = append(finish, f)
 		for k, q := range qp {
 			peer := addr[at[1-k]][gid]
 			err := q.RTR(RecvConfig{
@@ -79,15 +74,11 @@ func TestGIDEntries(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return qp
 	}
 	for gid := range 3 {
 		connect(0, 1, gid)
 	}
 	connect(0, 0, 0) // to itself
-	for _, m := range mems {
-		m.wait()
-	}
 	for _, f := range finish {
 		f()
 	}

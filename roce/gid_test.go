@@ -41,15 +41,11 @@ func TestGIDs(t *testing.T) {
 	if got := port[1].Addrs(); len(got) != 2 || got[0] != addr[1][0] || got[1] != addr[1][1] || port[1].LocalAddr() != got[0] {
 		t.Errorf("table %v", got)
 	}
-	var mems []*memory
-	var finish []func()
-	for i := range 6 {
+	var finish [6]func()
+	for i := range finish {
 		gid := i % 2
-		a, ma := newQP(t, port[0], "a")
-		b, mb := newQP(t, port[1], "b")
-		finish = append(finish, mixed(t, [2]*memory{ma, mb}, rand.New(rand.NewPCG(4, uint64(i))), 100))
-		mems = append(mems, ma, mb)
-		qp := [2]*QP{a, b}
+		var qp [2]*QP
+		qp, finish[i] = mixedQPs(t, port[0], port[1], rand.New(rand.NewPCG(4, uint64(i))), 100)
 		for k, q := range qp {
 			if err := q.RTR(RecvConfig{Peer: addr[1-k][gid], SGIDIndex: gid, DestQPN: qp[1-k].Num(), MTU: 1024, MaxDestRdAtomic: 4, MinRNRTimer: 1}); err != nil {
 				t.Fatal(err)
@@ -60,9 +56,6 @@ func TestGIDs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-	}
-	for _, m := range mems {
-		m.wait()
 	}
 	for _, f := range finish {
 		f()

@@ -101,14 +101,12 @@ func TestInsideMixed(t *testing.T) {
 			defer p.Close()
 			var wait []func()
 			for i := range 3 {
-				a, ma := newQP(t, p, "a")
-				b, mb := newQP(t, p, "b")
+				qp, finish := mixedQPs(t, p, p, rand.New(rand.NewPCG(1, uint64(i))), 200)
 				if i == 2 {
-					a.Isolate()
+					qp[0].Isolate()
 				}
-				finish := mixed(t, [2]*memory{ma, mb}, rand.New(rand.NewPCG(1, uint64(i))), 200)
-				join(t, a, b, pairOptions{mtu: 256 << i, rdAtomic: 4})
-				wait = append(wait, ma.wait, mb.wait, finish)
+				join(t, qp[0], qp[1], pairOptions{mtu: 256 << i, rdAtomic: 4})
+				wait = append(wait, finish)
 			}
 			for _, w := range wait {
 				w()

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/inproc"
 )
 
 // waitingSource is a Source whose page waits until the channel is closed.
@@ -30,12 +29,9 @@ func (s *waitingSource) View(off uint64, n int) []byte {
 // transfers meanwhile, and the request succeeds in the end.
 func TestIsolatedQP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := inproc.Pair(nil)
-		port := [2]*Port{NewPort(a, nil), NewPort(b, nil)}
 		var slow, fast [2]*QP
 		var slowMem, fastMem [2]*memory
-		for i, p := range port {
-			defer p.Close()
+		for i, p := range portPair(t) {
 			slow[i], slowMem[i] = newQP(t, p, "slow")
 			fast[i], fastMem[i] = newQP(t, p, "fast")
 			slow[i].Isolate()
@@ -70,18 +66,11 @@ func TestIsolatedQP(t *testing.T) {
 // TestIsolatedMixed exchanges messages of all kinds between isolated QPs.
 func TestIsolatedMixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ca, cb := inproc.Pair(nil)
-		pa, pb := NewPort(ca, nil), NewPort(cb, nil)
-		defer pa.Close()
-		defer pb.Close()
-		a, ma := newQP(t, pa, "a")
-		b, mb := newQP(t, pb, "b")
-		a.Isolate()
-		finish := mixed(t, [2]*memory{ma, mb}, rand.New(rand.NewPCG(1, 1)), 200)
-		join(t, a, b, pairOptions{})
-		b.Isolate() // while packets are under way
-		ma.wait()
-		mb.wait()
+		port := portPair(t)
+		qp, finish := mixedQPs(t, port[0], port[1], rand.New(rand.NewPCG(1, 1)), 200)
+		qp[0].Isolate()
+		join(t, qp[0], qp[1], pairOptions{})
+		qp[1].Isolate() // while packets are under way
 		finish()
 	})
 }
@@ -90,10 +79,7 @@ func TestIsolatedMixed(t *testing.T) {
 // to an isolated target. Another initiator uses the same target and another one meanwhile.
 func TestIsolatedDynamic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := inproc.Pair(nil)
-		port := [2]*Port{NewPort(a, nil), NewPort(b, nil)}
-		defer port[0].Close()
-		defer port[1].Close()
+		port := portPair(t)
 		ah, err := port[0].NewAH(0, port[1].gids()[0].addr, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -7,16 +7,13 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/inproc"
 )
 
 // polledPair returns the ports of two connected QPs in a network inside the process. The
 // first port is polled.
-func polledPair(t *testing.T, wake func()) (port [2]*Port, qp [2]*QP, mem [2]*memory, done func()) {
-	a, b := inproc.Pair(nil)
-	port = [2]*Port{NewPort(a, nil), NewPort(b, nil)}
+func polledPair(t *testing.T, wake func()) (port []*Port, qp [2]*QP, mem [2]*memory, done func()) {
+	port = portPair(t)
 	for i, p := range port {
-		t.Cleanup(func() { p.Close() })
 		qp[i], mem[i] = newQP(t, p, string(rune('a'+i)))
 		mem[i].keys[1] = make([]byte, 100)
 	}

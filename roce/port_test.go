@@ -2,6 +2,7 @@ package roce
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -54,6 +55,44 @@ func newQP(t testing.TB, p *Port, name string) (*QP, *memory) {
 	return q, m
 }
 
+// listenPorts returns a port at each address of a network. They are closed when the test ends.
+func listenPorts[C packetconn.Conn](t testing.TB, listen func(netip.AddrPort) (C, error), addrs ...string) (ports []*Port) {
+	t.Helper()
+	for _, a := range addrs {
+		c, err := listen(netip.MustParseAddrPort(a))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := NewPort(c, nil)
+		t.Cleanup(func() { p.Close() })
+		ports = append(ports, p)
+	}
+	return ports
+}
+
+// portPair returns two ports on a network inside the process.
+func portPair(t testing.TB) []*Port {
+	t.Helper()
+	return listenPorts(t, inproc.NewNetwork(nil).Listen, "192.0.2.1:4791", "192.0.2.2:4791")
+}
+
+// mixedQPs returns a new QP of each port, which the test connects, and posts a mix of n operations on both.
+// finish waits for their end and checks the results.
+func mixedQPs(t testing.TB, a, b *Port, rnd *rand.Rand, n int) (qp [2]*QP, finish func()) {
+	t.Helper()
+	var mem [2]*memory
+	for i, p := range []*Port{a, b} {
+		qp[i], mem[i] = newQP(t, p, string(rune('a'+i)))
+	}
+	check := mixed(t, mem, rnd, n)
+	return qp, func() {
+		t.Helper()
+		mem[0].wait()
+		mem[1].wait()
+		check()
+	}
+}
+
 // TestPortsOverFaultyNetworks sends a mix of operations in both directions between ports
 // with running goroutines. It uses every kind of faulty network, in the virtual time of a
 // synctest bubble.
@@ -78,32 +117,17 @@ func TestPortsOverFaultyNetworks(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					const seed = 3
 					n := netem.NewNetwork(seed, f, nil)
-					addrs := [2]string{"192.0.2.1:4791", "192.0.2.2:4791"}
+					addrs := []string{"192.0.2.1:4791", "192.0.2.2:4791"}
 					if ipv6 {
-						addrs = [2]string{"[2001:db8::1]:4791", "[2001:db8::2]:4791"}
+						addrs = []string{"[2001:db8::1]:4791", "[2001:db8::2]:4791"}
 					}
-					var port [2]*Port
-					for i := range port {
-						c, err := n.Listen(netip.MustParseAddrPort(addrs[i]))
-						if err != nil {
-							t.Fatal(err)
-						}
-						port[i] = NewPort(c, nil)
-						defer port[i].Close()
-					}
-					const qps = 2
-					var finish [qps]func()
-					var mems []*memory
-					for i := range qps {
+					port := listenPorts(t, n.Listen, addrs...)
+					var finish [2]func()
+					for i := range finish {
 						rnd := rand.New(rand.NewPCG(seed, uint64(i)))
-						a, ma := newQP(t, port[0], "a")
-						b, mb := newQP(t, port[1], "b")
-						finish[i] = mixed(t, [2]*memory{ma, mb}, rnd, int(seeds(10, 40, 40)))
-						mems = append(mems, ma, mb)
-						join(t, a, b, pairOptions{mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, rdAtomic: 1 + rnd.IntN(8)})
-					}
-					for _, m := range mems {
-						m.wait()
+						var qp [2]*QP
+						qp, finish[i] = mixedQPs(t, port[0], port[1], rnd, int(seeds(10, 40, 40)))
+						join(t, qp[0], qp[1], pairOptions{mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, rdAtomic: 1 + rnd.IntN(8)})
 					}
 					for i := range finish {
 						finish[i]()
@@ -118,18 +142,9 @@ func TestPortsOverFaultyNetworks(t *testing.T) {
 // TestConnectedToItself connects two QPs of the same port, and one QP with itself.
 func TestConnectedToItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := inproc.NewNetwork(nil).Listen(netip.MustParseAddrPort("192.0.2.1:4791"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := NewPort(c, nil)
-		defer p.Close()
-		a, ma := newQP(t, p, "a")
-		b, mb := newQP(t, p, "b")
-		finish := mixed(t, [2]*memory{ma, mb}, rand.New(rand.NewPCG(1, 1)), 100)
-		join(t, a, b, pairOptions{})
-		ma.wait()
-		mb.wait()
+		p := listenPorts(t, inproc.NewNetwork(nil).Listen, "192.0.2.1:4791")[0]
+		qp, finish := mixedQPs(t, p, p, rand.New(rand.NewPCG(1, 1)), 100)
+		join(t, qp[0], qp[1], pairOptions{})
 		finish()
 
 		q, m := newQP(t, p, "itself")
@@ -208,20 +223,12 @@ func TestPeerPortVanishes(t *testing.T) {
 func TestRandomPacketFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := inproc.NewNetwork(nil)
-		var conn [3]*inproc.Conn
-		for i := range conn {
-			var err error
-			if conn[i], err = n.Listen(netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:4791", i+1))); err != nil {
-				t.Fatal(err)
-			}
+		port := listenPorts(t, n.Listen, "192.0.2.1:4791", "192.0.2.2:4791")
+		stranger, err := n.Listen(netip.MustParseAddrPort("192.0.2.3:4791"))
+		if err != nil {
+			t.Fatal(err)
 		}
-		pa, pb := NewPort(conn[0], nil), NewPort(conn[1], nil)
-		defer pa.Close()
-		defer pb.Close()
-		a, ma := newQP(t, pa, "a")
-		b, mb := newQP(t, pb, "b")
-		rnd := rand.New(rand.NewPCG(1, 1))
-		finish := mixed(t, [2]*memory{ma, mb}, rnd, 200)
+		qp, finish := mixedQPs(t, port[0], port[1], rand.New(rand.NewPCG(1, 1)), 200)
 		var stop atomic.Bool
 		done := make(chan struct{})
 		go func() {
@@ -231,20 +238,18 @@ func TestRandomPacketFlood(t *testing.T) {
 				buf := pattern(64*40, rnd.Uint64())
 				for j := range 40 {
 					if rnd.IntN(2) == 0 {
-						copy(buf[64*j+4:], []byte{0, byte(b.Num() >> 16), byte(b.Num() >> 8), byte(b.Num())})
+						binary.BigEndian.PutUint32(buf[64*j+4:], qp[1].Num())
 					}
 				}
-				conn[2].Send([]packetconn.Datagrams{{Addr: pb.LocalAddr(), Buf: buf, Seg: 64}})
+				stranger.Send([]packetconn.Datagrams{{Addr: port[1].LocalAddr(), Buf: buf, Seg: 64}})
 				time.Sleep(10 * time.Microsecond)
 			}
 		}()
-		join(t, a, b, pairOptions{})
-		ma.wait()
-		mb.wait()
+		join(t, qp[0], qp[1], pairOptions{})
+		finish()
 		stop.Store(true)
 		<-done
-		finish()
-		c := pb.Counters()
+		c := port[1].Counters()
 		if c.UnknownSource == 0 || c.UnknownQP == 0 || c.Malformed+c.BadICRC != 0 {
 			t.Errorf("%+v", c)
 		}
@@ -258,16 +263,7 @@ func TestManyQPs(t *testing.T) {
 	if os.Getenv("SOFTMKEY_LONG") != "" {
 		n = 10000
 	}
-	network := inproc.NewNetwork(nil)
-	var port [2]*Port
-	for i := range port {
-		c, err := network.Listen(netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:4791", i+1)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		port[i] = NewPort(c, nil)
-		defer port[i].Close()
-	}
+	port := portPair(t)
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -361,19 +357,16 @@ func (s *leanSource) ReadAt(p []byte, off uint64) error { copy(p, s.buf); return
 
 // TestDataPathDoesNotAllocate transfers messages and counts allocations.
 func TestDataPathDoesNotAllocate(t *testing.T) {
-	ca, cb := inproc.Pair(nil)
-	pa, pb := NewPort(ca, nil), NewPort(cb, nil)
-	defer pa.Close()
-	defer pb.Close()
+	port := portPair(t)
 	done := make(chan struct{}, 1)
 	buf := make([]byte, 4096)
 	ha := &lean{buf: buf, done: func() { done <- struct{}{} }}
 	hb := &lean{buf: buf}
-	a, err := pa.NewQP(ha, rdma.RC)
+	a, err := port[0].NewQP(ha, rdma.RC)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := pb.NewQP(hb, rdma.RC)
+	b, err := port[1].NewQP(hb, rdma.RC)
 	if err != nil {
 		t.Fatal(err)
 	}
