@@ -94,13 +94,8 @@ func openFaulty(t *testing.T, network *netem.Network, addr string) *side {
 	t.Helper()
 	ip := netip.MustParseAddr(addr)
 	conn := must[*netem.Conn](t)(network.Listen(netip.AddrPortFrom(ip, 4791)))
-	s := &side{t: t, dev: must[*verbs.Device](t)(verbs.Open(ip, &verbs.Options{Conn: conn}))}
 	t.Cleanup(func() { t.Logf("%s sent %v", addr, conn.Counters()) })
-	s.pd = must[*verbs.PD](t)(s.dev.NewPD())
-	s.cq = must[*verbs.CQ](t)(s.dev.NewCQ(1 << 12))
-	s.qp = must[*verbs.QP](t)(s.pd.NewQP(verbs.QPAttr{SendCQ: s.cq, MaxInlineData: 512, MaxSendWR: 4 * mixSlots, MaxRecvWR: 4 * mixSlots}))
-	t.Cleanup(func() { s.qp.Close() })
-	return s
+	return openSideOn(t, ip, &verbs.Options{Conn: conn}, verbs.QPAttr{MaxInlineData: 512, MaxSendWR: 4 * mixSlots, MaxRecvWR: 4 * mixSlots})
 }
 
 const (

@@ -47,13 +47,7 @@ func idleMemory(t *testing.T) int {
 		}
 		p := must[*verbs.QP](t)(sides[0].pd.NewQP(verbs.QPAttr{SendCQ: sides[0].cq}))
 		q := must[*verbs.QP](t)(sides[1].pd.NewQP(verbs.QPAttr{SendCQ: sides[1].cq}))
-		to, back := q.Endpoint(), p.Endpoint()
-		if err := p.Connect(to, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := q.Connect(back, nil); err != nil {
-			t.Fatal(err)
-		}
+		connectQPs(t, p, q, nil)
 		qps = append(qps, p, q)
 	}
 	runtime.GC()

@@ -331,9 +331,7 @@ func TestPipelining(t *testing.T) {
 				t.Errorf("cancelled a later request: %d, %v", n, err)
 			}
 			a.complete(a.qp.Start().ID(12).Signaled().Send().Inline([]byte("bad!")))
-			if err := a.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState); err != nil {
-				t.Fatal(err)
-			}
+			a.modify(verbs.StateRTS)
 			a.completion(11, verbs.OpSend, verbs.StatusSuccess) // the no-ops
 			a.completion(11, verbs.OpSend, verbs.StatusSuccess)
 			a.completion(12, verbs.OpSend, verbs.StatusSuccess)
@@ -375,9 +373,7 @@ func TestPostedRequestsWaitInSQD(t *testing.T) {
 	a.event(verbs.EventSQDrained)
 	b.recv(1)
 	a.complete(a.qp.Start().Send())
-	if err := a.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState); err != nil {
-		t.Fatal(err)
-	}
+	a.modify(verbs.StateRTS)
 	b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
 }
 

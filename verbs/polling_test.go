@@ -87,12 +87,8 @@ func inprocSides(t *testing.T, n *inproc.Options, o verbs.Options) (a, b *side) 
 	network := inproc.NewNetwork(n)
 	var sides [2]*side
 	for i, addr := range []string{"10.0.0.1:4791", "10.0.0.2:4791"} {
-		conn, err := network.Listen(netip.MustParseAddrPort(addr))
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Conn = conn
-		sides[i] = openSideOn(t, conn.LocalAddr().Addr(), &o, verbs.QPAttr{MaxInlineData: 512})
+		o.Conn = must[*inproc.Conn](t)(network.Listen(netip.MustParseAddrPort(addr)))
+		sides[i] = openSideOn(t, o.Conn.LocalAddr().Addr(), &o, verbs.QPAttr{MaxInlineData: 512})
 	}
 	return sides[0], sides[1]
 }
@@ -100,10 +96,6 @@ func inprocSides(t *testing.T, n *inproc.Options, o verbs.Options) (a, b *side) 
 // inprocPair is pair over an in-process network, for devices with options.
 func inprocPair(t *testing.T, o verbs.Options) (a, b *side) {
 	a, b = inprocSides(t, nil, o)
-	for _, e := range []error{a.qp.Connect(b.qp.Endpoint(), patient), b.qp.Connect(a.qp.Endpoint(), patient)} {
-		if e != nil {
-			t.Fatal(e)
-		}
-	}
+	connectQPs(t, a.qp, b.qp, patient)
 	return a, b
 }

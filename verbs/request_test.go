@@ -30,44 +30,33 @@ func grants(t *testing.T, a *side, qp *verbs.QP, key *verbs.MKey) bool {
 // any reason, is not part of the next one. The key's rights are revoked in between; a
 // configuration that sets only the layout must not restore them.
 func TestConfigurationLeavesNothing(t *testing.T) {
-	toSQD := func(t *testing.T, s *side) {
-		if err := s.qp.Modify(verbs.QPModify{State: verbs.StateSQD}, verbs.AttrState); err != nil {
-			t.Fatal(err)
-		}
-	}
 	const all = verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
 	for name, lose := range map[string]func(t *testing.T, r *revoked, c verbs.Chain){
 		"aborted": func(t *testing.T, r *revoked, c verbs.Chain) { c.Abort() },
 		"refused": func(t *testing.T, r *revoked, c verbs.Chain) { c.SGE(); c.Complete() },
 		"cancelled": func(t *testing.T, r *revoked, c verbs.Chain) {
-			toSQD(t, r.b)
+			r.b.modify(verbs.StateSQD)
 			r.b.complete(c)
 			if n, err := r.b.qp.Cancel(60); n != 1 || err != nil {
 				t.Fatalf("cancelled %d, %v", n, err)
 			}
-			if err := r.b.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState); err != nil {
-				t.Fatal(err)
-			}
+			r.b.modify(verbs.StateRTS)
 			r.b.completion(60, verbs.OpMKeyConfigure, verbs.StatusSuccess)
 		},
 		"flushed": func(t *testing.T, r *revoked, c verbs.Chain) {
-			toSQD(t, r.b)
+			r.b.modify(verbs.StateSQD)
 			r.b.complete(c)
-			if err := r.b.qp.Modify(verbs.QPModify{State: verbs.StateErr}, verbs.AttrState); err != nil {
-				t.Fatal(err)
-			}
+			r.b.modify(verbs.StateErr)
 			r.b.completion(60, verbs.OpMKeyConfigure, verbs.StatusWRFlushErr)
 		},
 		"dropped by RESET": func(t *testing.T, r *revoked, c verbs.Chain) {
-			toSQD(t, r.b)
+			r.b.modify(verbs.StateSQD)
 			r.b.complete(c)
-			if err := r.b.qp.Modify(verbs.QPModify{State: verbs.StateReset}, verbs.AttrState); err != nil {
-				t.Fatal(err)
-			}
+			r.b.modify(verbs.StateReset)
 			r.b.noCompletion()
 		},
 		"waiting on another QP": func(t *testing.T, r *revoked, c verbs.Chain) {
-			toSQD(t, r.b)
+			r.b.modify(verbs.StateSQD)
 			r.b.complete(c)
 		},
 	} {
@@ -176,9 +165,7 @@ func TestSetTag(t *testing.T) {
 	mr, key := a.register(64, verbs.LocalWrite), a.mkey(verbs.MKeyUpdateTag)
 	a.configure(key, mr, nil)
 	old := key.SGE(0, 8)
-	if err := a.qp.Modify(verbs.QPModify{State: verbs.StateSQD}, verbs.AttrState); err != nil {
-		t.Fatal(err)
-	}
+	a.modify(verbs.StateSQD)
 	dst := b.register(8, verbs.LocalWrite)
 	for id := range uint64(4) {
 		b.recv(id, dst.SGE(0, 8))
@@ -192,9 +179,7 @@ func TestSetTag(t *testing.T) {
 	}
 	a.complete(a.qp.Start().ID(2).Signaled().Send().SGE(old).ID(3).Configure(key).ID(4).Signaled().Send().SGE(key.SGE(0, 8)).
 		ID(5).Send().SGE(old))
-	if err := a.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState); err != nil {
-		t.Fatal(err)
-	}
+	a.modify(verbs.StateRTS)
 	for _, id := range []uint64{1, 2, 4} {
 		a.completion(id, verbs.OpSend, verbs.StatusSuccess)
 	}
@@ -214,11 +199,7 @@ func TestStrictSignatureReports(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		a := openSideOn(t, loopback(), &verbs.Options{Strict: strict}, verbs.QPAttr{MaxInlineData: 512})
 		b := openSide(t, verbs.QPAttr{MaxInlineData: 512})
-		for _, err := range []error{a.qp.Connect(b.qp.Endpoint(), nil), b.qp.Connect(a.qp.Endpoint(), nil)} {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		connectQPs(t, a.qp, b.qp, nil)
 		disk, key := a.register(520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature) // all zeros: bad
 		dst := b.register(512, verbs.LocalWrite|verbs.RemoteWrite)
 		bad := func() bool {
@@ -345,15 +326,9 @@ func TestConfigurationLength(t *testing.T) {
 			if st := configure(set(a.qp.Start().Signaled().Configure(key))); st != verbs.StatusMWBindErr {
 				t.Fatalf("%s of 5 GiB in force: %v", name, st)
 			}
-			if err := a.qp.Modify(verbs.QPModify{State: verbs.StateReset}, verbs.AttrState); err != nil {
-				t.Fatal(err)
-			}
+			a.modify(verbs.StateReset)
 			b := openSide(t, verbs.QPAttr{MaxInlineData: 512})
-			for _, err := range []error{a.qp.Connect(b.qp.Endpoint(), nil), b.qp.Connect(a.qp.Endpoint(), nil)} {
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
+			connectQPs(t, a.qp, b.qp, nil)
 		}
 	}
 }
@@ -467,15 +442,11 @@ func TestDrainedBySelf(t *testing.T) {
 		c.ID(11).Signaled().Fence().Send().Inline([]byte("good"))
 		a.complete(c)
 		<-r.valve.reached
-		if err := a.qp.Modify(verbs.QPModify{State: verbs.StateSQD}, verbs.AttrState); err != nil {
-			t.Fatal(err)
-		}
+		a.modify(verbs.StateSQD)
 		r.valve.open()
 		rts := func() {
 			t.Helper()
-			if err := a.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState); err != nil {
-				t.Fatal(err)
-			}
+			a.modify(verbs.StateRTS)
 		}
 		if seen {
 			a.event(verbs.EventSQDrained)

@@ -79,13 +79,8 @@ func (v *valve) pair(t *testing.T, attr verbs.QPAttr) (a, b *side, a2, b2 *verbs
 	a2 = must[*verbs.QP](t)(a.pd.NewQP(attr2(a)))
 	b2 = must[*verbs.QP](t)(b.pd.NewQP(attr2(b)))
 	t.Cleanup(func() { a2.Close(); b2.Close() })
-	for _, qps := range [][2]*verbs.QP{{a.qp, b.qp}, {a2, b2}} {
-		for _, err := range []error{qps[0].Connect(qps[1].Endpoint(), nil), qps[1].Connect(qps[0].Endpoint(), nil)} {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	connectQPs(t, a.qp, b.qp, nil)
+	connectQPs(t, a2, b2, nil)
 	return a, b, a2, b2
 }
 

@@ -168,11 +168,7 @@ func TestFlushReasons(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			a, _ := pair(t, verbs.QPAttr{MaxInlineData: 8}, nil)
 			mr := a.register(64, verbs.LocalWrite)
-			toErr := func() {
-				if err := a.qp.Modify(verbs.QPModify{State: verbs.StateErr}, verbs.AttrState); err != nil {
-					t.Fatal(err)
-				}
-			}
+			toErr := func() { a.modify(verbs.StateErr) }
 			if how == "posted in ERR" {
 				toErr()
 			}
@@ -242,13 +238,9 @@ func TestCQOverrun(t *testing.T) {
 		a.complete(qp.Start().Signaled().Send())
 	}
 	a.completions(3)
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
-	defer cancel()
-	e := must[*verbs.Event](t)(a.dev.NextEvent(ctx))
-	if e.Type != verbs.EventCQErr || e.CQ != small {
+	if e := a.nextEvent(); e.Type != verbs.EventCQErr || e.CQ != small {
 		t.Errorf("event %v", e.Type)
 	}
-	e.Ack()
 	// The QP whose completion was lost is in ERR and accepts no requests.
 	if qp.State() != verbs.StateErr {
 		t.Errorf("the QP is in %v", qp.State())

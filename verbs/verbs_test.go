@@ -71,13 +71,26 @@ func pair(t *testing.T, attr verbs.QPAttr, opts *verbs.ConnectOptions) (a, b *si
 		attr.MaxInlineData = 512
 	}
 	a, b = openSide(t, attr), openSide(t, attr)
-	if err := a.qp.Connect(b.qp.Endpoint(), opts); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.qp.Connect(a.qp.Endpoint(), opts); err != nil {
-		t.Fatal(err)
-	}
+	connectQPs(t, a.qp, b.qp, opts)
 	return a, b
+}
+
+// connectQPs connects two QPs to each other.
+func connectQPs(t *testing.T, a, b *verbs.QP, opts *verbs.ConnectOptions) {
+	t.Helper()
+	for _, err := range []error{a.Connect(b.Endpoint(), opts), b.Connect(a.Endpoint(), opts)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// modify moves the QP to a state.
+func (s *side) modify(to verbs.State) {
+	s.t.Helper()
+	if err := s.qp.Modify(verbs.QPModify{State: to}, verbs.AttrState); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 func (s *side) register(n int, access verbs.Access) *verbs.MR {
@@ -134,16 +147,19 @@ func (s *side) noCompletion() {
 	}
 }
 
-func (s *side) event(want verbs.EventType) {
+// nextEvent waits for an event of the device, and acknowledges it.
+func (s *side) nextEvent() *verbs.Event {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	e, err := s.dev.NextEvent(ctx)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	e := must[*verbs.Event](s.t)(s.dev.NextEvent(ctx))
 	e.Ack()
-	if e.Type != want || e.QP != s.qp {
+	return e
+}
+
+func (s *side) event(want verbs.EventType) {
+	s.t.Helper()
+	if e := s.nextEvent(); e.Type != want || e.QP != s.qp {
 		s.t.Fatalf("event %v of %p, want %v", e.Type, e.QP, want)
 	}
 }
@@ -448,10 +464,9 @@ func TestSharedReceiveQueue(t *testing.T) {
 	qp := must[*verbs.QP](t)(b.pd.NewQP(verbs.QPAttr{SendCQ: b.cq, SRQ: srq}))
 	b.qp.Close()
 	b.qp = qp
-	for _, err := range []error{a.qp.Connect(qp.Endpoint(), nil), qp.Connect(a.qp.Endpoint(), nil), srq.Arm(2)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+	connectQPs(t, a.qp, qp, nil)
+	if err := srq.Arm(2); err != nil {
+		t.Fatal(err)
 	}
 	mr := b.register(64, verbs.LocalWrite)
 	for i := range 2 {
@@ -462,18 +477,12 @@ func TestSharedReceiveQueue(t *testing.T) {
 	a.complete(a.qp.Start().Send().Inline([]byte("one")).Send().Inline([]byte("two")))
 	b.completion(0, verbs.OpRecv, verbs.StatusSuccess)
 	b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
-	defer cancel()
-	e := must[*verbs.Event](t)(b.dev.NextEvent(ctx))
-	if e.Type != verbs.EventSRQLimitReached || e.SRQ != srq {
+	if e := b.nextEvent(); e.Type != verbs.EventSRQLimitReached || e.SRQ != srq {
 		t.Fatalf("event %v", e.Type)
 	}
-	e.Ack()
 	if err := srq.Close(); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("closing an SRQ in use: %v", err)
 	}
-	if err := qp.Modify(verbs.QPModify{State: verbs.StateErr}, verbs.AttrState); err != nil {
-		t.Fatal(err)
-	}
+	b.modify(verbs.StateErr)
 	b.event(verbs.EventQPLastWQEReached)
 }
