@@ -59,6 +59,14 @@ func onDevice(t *testing.T, dev *verbs.Device) *party {
 	return p
 }
 
+// close closes the device, whose objects must all be gone by then.
+func (p *party) close() {
+	p.t.Helper()
+	if err := errors.Join(p.cq.Close(), p.pd.Close(), p.dev.Close()); err != nil {
+		p.t.Error(err)
+	}
+}
+
 func (p *party) qp() *verbs.QP { return p.typed(verbs.RC) }
 
 func (p *party) typed(t verbs.QPType) *verbs.QP {
@@ -73,7 +81,11 @@ func (p *party) typed(t verbs.QPType) *verbs.QP {
 // parties returns a server's and a client's device on one network.
 func parties(t *testing.T) (server, client *party) {
 	t.Helper()
-	n := inproc.NewNetwork(nil)
+	return partiesOn(t, inproc.NewNetwork(nil))
+}
+
+func partiesOn(t *testing.T, n *inproc.Network) (server, client *party) {
+	t.Helper()
 	return newParty(t, listenOn(t, n, serverAddr), serverAddr), newParty(t, listenOn(t, n, clientAddr), clientAddr)
 }
 
@@ -86,6 +98,16 @@ func listenOn(t *testing.T, n *inproc.Network, a netip.Addr) packetconn.Conn {
 	return c
 }
 
+// listen returns a listener of p on a port.
+func listen(t *testing.T, p *party, port uint16) *cm.Listener {
+	t.Helper()
+	l, err := cm.Listen(p.dev, port, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -95,10 +117,7 @@ func within(t *testing.T) context.Context {
 // serve accepts every request with a new QP and sends the connections on the channel.
 func serve(t *testing.T, p *party, opts *cm.Options) (netip.AddrPort, <-chan *cm.Conn) {
 	t.Helper()
-	l, err := cm.Listen(p.dev, 0, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t, p, 0)
 	t.Cleanup(func() { l.Close() })
 	conns := make(chan *cm.Conn, 16)
 	go func() {
@@ -236,16 +255,13 @@ func TestUnreliable(t *testing.T) {
 
 func TestNobodyListens(t *testing.T) {
 	server, client := parties(t)
-	l, err := cm.Listen(server.dev, 7000, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t, server, 7000)
 	defer l.Close()
 	if _, err := cm.Listen(server.dev, 7000, nil); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("a second listener: %v", err)
 	}
 	qp := client.qp()
-	_, err = cm.Dial(within(t), qp, netip.AddrPortFrom(serverAddr, 7001), nil)
+	_, err := cm.Dial(within(t), qp, netip.AddrPortFrom(serverAddr, 7001), nil)
 	var reject *cm.RejectError
 	if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &reject) || reject.Reason != cm.ReasonNoListener {
 		t.Errorf("a port without listener: %v", err)
@@ -257,22 +273,12 @@ func TestNobodyListens(t *testing.T) {
 
 func TestListenerClose(t *testing.T) {
 	server, client := parties(t)
-	l, err := cm.Listen(server.dev, 7000, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused := make(chan error, 1)
-	go func() {
-		_, err := cm.Dial(context.Background(), client.qp(), netip.AddrPortFrom(serverAddr, 7000), nil)
-		refused <- err
-	}()
+	l := listen(t, server, 7000)
+	dial(client.qp(), netip.AddrPortFrom(serverAddr, 7000))
 	if _, err := l.Accept(context.Background()); err != nil { // the request is not answered
 		t.Fatal(err)
 	}
-	go func() {
-		_, err := cm.Dial(context.Background(), client.qp(), netip.AddrPortFrom(serverAddr, 7000), nil)
-		refused <- err
-	}()
+	dial(client.qp(), netip.AddrPortFrom(serverAddr, 7000))
 	accepted := make(chan error, 1)
 	go func() {
 		for {
@@ -291,10 +297,7 @@ func TestListenerClose(t *testing.T) {
 
 func TestDialCanceled(t *testing.T) {
 	server, client := parties(t)
-	l, err := cm.Listen(server.dev, 7000, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t, server, 7000)
 	defer l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	dialed := make(chan error, 1)
@@ -365,10 +368,7 @@ func TestLossyNetwork(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := netem.Pair(seed, netem.Faults{Loss: 0.1, Duplicate: 0.05, Reorder: 0.05}, nil)
 			server, client := newParty(t, a, a.LocalAddr().Addr()), newParty(t, b, b.LocalAddr().Addr())
-			l, err := cm.Listen(server.dev, 7000, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := listen(t, server, 7000)
 			var accepted atomic.Int32
 			ended := make(chan struct{})
 			go func() {
@@ -407,11 +407,8 @@ func TestLossyNetwork(t *testing.T) {
 				t.Errorf("seed %d: %d accepted", seed, accepted.Load())
 			}
 			time.Sleep(time.Minute) // until time wait has ended
-			for _, p := range []*party{server, client} {
-				if err := errors.Join(p.cq.Close(), p.pd.Close(), p.dev.Close()); err != nil {
-					t.Error(err)
-				}
-			}
+			server.close()
+			client.close()
 		})
 	}
 }
@@ -420,10 +417,7 @@ func TestLossyNetwork(t *testing.T) {
 // context ends Disconnect.
 func TestContextEnds(t *testing.T) {
 	server, client := parties(t)
-	l, err := cm.Listen(server.dev, 0, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t, server, 0)
 	defer l.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)

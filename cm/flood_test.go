@@ -10,7 +10,6 @@ import (
 
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/net/mad"
-	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
@@ -20,7 +19,7 @@ func TestStrangersFlood(t *testing.T) {
 	stranger := netip.MustParseAddr("192.0.2.3")
 	s := &scripted{}
 	req := func(i int, t mad.Transport) *mad.REQ {
-		m := s.request(serverAddr, 7471)
+		m := s.request(serverAddr)
 		m.LocalID, m.QPN, m.Transport = uint32(i)+1, uint32(i)+1, t
 		return m
 	}
@@ -43,26 +42,14 @@ func TestStrangersFlood(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := inproc.NewNetwork(nil)
-				server, client := newParty(t, listenOn(t, n, serverAddr), serverAddr), newParty(t, listenOn(t, n, clientAddr), clientAddr)
+				server, client := partiesOn(t, n)
 				*s = scripted{party: newParty(t, listenOn(t, n, stranger), stranger)}
-				port := s.dev.Transport()
-				var err error
-				if s.ah, err = port.NewAH(0, netip.AddrPortFrom(serverAddr, 4791), 0); err != nil {
-					t.Fatal(err)
-				}
-				s.gsi, err = port.OpenGSI(func(d roce.Datagram) {
-					_, m, _ := mad.Parse(d.Payload)
+				s.open(serverAddr, func(m mad.Message) {
 					if rep, ok := m.(*mad.REP); ok && test.mra {
 						s.send(&mad.MRA{LocalID: rep.RemoteID, RemoteID: rep.LocalID, About: mad.AboutREP, ServiceTimeout: 31})
 					}
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				l, err := cm.Listen(server.dev, 7471, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := listen(t, server, 7471)
 				dl, err := cm.ListenDatagram(server.dev, 7471, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -129,11 +116,7 @@ func TestStrangersFlood(t *testing.T) {
 				time.Sleep(time.Minute)
 				s.gsi.Close()
 				for _, p := range []*party{server, client, s.party} {
-					for _, err := range []error{p.cq.Close(), p.pd.Close(), p.dev.Close()} {
-						if err != nil {
-							t.Error(err)
-						}
-					}
+					p.close()
 				}
 			})
 		})

@@ -93,10 +93,7 @@ func TestBadGIDIndex(t *testing.T) {
 	server := withGIDs(t, n, "192.0.2.1", "192.0.2.11")
 	client := withGIDs(t, n, "192.0.2.2")
 	bad := &cm.Options{ConnectOptions: verbs.ConnectOptions{SGIDIndex: 77}}
-	l, err := cm.Listen(server.dev, 7471, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t, server, 7471)
 	defer l.Close()
 	addr := netip.MustParseAddrPort("192.0.2.11:7471")
 	if _, err := cm.Dial(within(t), client.qp(), addr, bad); !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "77") {
@@ -106,7 +103,7 @@ func TestBadGIDIndex(t *testing.T) {
 		index int
 		good  bool
 	}{{77, false}, {0, true}, {1, true}} {
-		dialed := dial(client, client.qp(), addr)
+		dialed := dial(client.qp(), addr)
 		req, err := l.Accept(context.Background())
 		if err != nil {
 			t.Fatal(err)

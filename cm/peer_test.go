@@ -38,31 +38,34 @@ func withScripted(t *testing.T, f func(t *testing.T, p *party, s *scripted)) {
 		a, b := netem.Pair(1, netem.Faults{}, nil)
 		p := newParty(t, a, a.LocalAddr().Addr())
 		s := &scripted{party: newParty(t, b, b.LocalAddr().Addr()), in: make(chan mad.Message, 100)}
-		var err error
-		port := s.dev.Transport()
-		s.gsi, err = port.OpenGSI(func(d roce.Datagram) {
-			_, m, err := mad.Parse(bytes.Clone(d.Payload))
-			if err != nil {
-				t.Errorf("received a MAD that does not parse: %v", err)
-				return
-			}
-			s.in <- m
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.ah, err = port.NewAH(0, netip.AddrPortFrom(p.dev.Addr(), 4791), 0); err != nil {
-			t.Fatal(err)
-		}
+		s.open(p.dev.Addr(), func(m mad.Message) { s.in <- m })
 		f(t, p, s)
 		time.Sleep(time.Minute) // until time wait has ended
 		s.gsi.Close()
-		for _, p := range []*party{p, s.party} {
-			if err := errors.Join(p.cq.Close(), p.pd.Close(), p.dev.Close()); err != nil {
-				t.Error(err)
-			}
-		}
+		p.close()
+		s.close()
 	})
+}
+
+// open opens QP 1, whose messages come to receive. send sends to the device at an address.
+func (s *scripted) open(to netip.Addr, receive func(mad.Message)) {
+	s.t.Helper()
+	var err error
+	port := s.dev.Transport()
+	if s.ah, err = port.NewAH(0, netip.AddrPortFrom(to, 4791), 0); err != nil {
+		s.t.Fatal(err)
+	}
+	s.gsi, err = port.OpenGSI(func(d roce.Datagram) {
+		_, m, err := mad.Parse(bytes.Clone(d.Payload))
+		if err != nil {
+			s.t.Errorf("received a MAD that does not parse: %v", err)
+			return
+		}
+		receive(m)
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // send sends a message.
@@ -110,11 +113,11 @@ const (
 	peerQPN = 0x77
 )
 
-// request is a REQ of the scripted peer for a port.
-func (s *scripted) request(to netip.Addr, port uint16) *mad.REQ {
+// request is a REQ of the scripted peer for port 7471.
+func (s *scripted) request(to netip.Addr) *mad.REQ {
 	self := s.dev.Addr()
 	return &mad.REQ{
-		LocalID: peerID, ServiceID: mad.ServiceID(mad.PortSpaceTCP, port), QPN: peerQPN, PSN: 5, ResponderResources: 1, InitiatorDepth: 1,
+		LocalID: peerID, ServiceID: mad.ServiceID(mad.PortSpaceTCP, 7471), QPN: peerQPN, PSN: 5, ResponderResources: 1, InitiatorDepth: 1,
 		RemoteResponseTimeout: 17, LocalResponseTimeout: 17, MaxCMRetries: 15, RetryCount: 7, RNRRetry: 7, MTU: 3, PKey: 0xffff,
 		Path:    mad.PathInfo{LocalGID: mad.GID(self), RemoteGID: mad.GID(to), AckTimeout: 17},
 		Private: mad.AppendIPHeader(nil, mad.IPHeader{Port: 999, Src: self, Dst: to}),
@@ -128,7 +131,7 @@ type dialed struct {
 	took time.Duration
 }
 
-func dial(p *party, qp *verbs.QP, to netip.AddrPort) <-chan dialed {
+func dial(qp *verbs.QP, to netip.AddrPort) <-chan dialed {
 	done, begin := make(chan dialed, 1), time.Now()
 	go func() {
 		c, err := cm.Dial(context.Background(), qp, to, nil)
@@ -140,7 +143,7 @@ func dial(p *party, qp *verbs.QP, to netip.AddrPort) <-chan dialed {
 // establish connects p to the scripted peer.
 func (s *scripted) establish(p *party, qp *verbs.QP) (*cm.Conn, *mad.REQ) {
 	s.t.Helper()
-	done := dial(p, qp, netip.AddrPortFrom(s.dev.Addr(), 7471))
+	done := dial(qp, netip.AddrPortFrom(s.dev.Addr(), 7471))
 	req := receive[*mad.REQ](s)
 	s.send(&mad.REP{LocalID: peerID, RemoteID: req.LocalID, QPN: peerQPN, PSN: 5, ResponderResources: 1, InitiatorDepth: 1})
 	receive[*mad.RTU](s)
@@ -165,7 +168,7 @@ func wantState(t *testing.T, qp *verbs.QP, want verbs.State) {
 func TestPeerSilent(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
 		qp := p.qp()
-		d := <-dial(p, qp, netip.AddrPortFrom(s.dev.Addr(), 7471))
+		d := <-dial(qp, netip.AddrPortFrom(s.dev.Addr(), 7471))
 		if !errors.Is(d.err, syscall.ETIMEDOUT) || d.took > given {
 			t.Errorf("after %v: %v", d.took, d.err)
 		}
@@ -185,7 +188,7 @@ func TestPeerSilent(t *testing.T) {
 func TestPeerBusy(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
 		qp := p.qp()
-		done := dial(p, qp, netip.AddrPortFrom(s.dev.Addr(), 7471))
+		done := dial(qp, netip.AddrPortFrom(s.dev.Addr(), 7471))
 		req := receive[*mad.REQ](s)
 		s.send(&mad.MRA{LocalID: peerID, RemoteID: req.LocalID, About: mad.AboutREQ, ServiceTimeout: 22}) // 17 s
 		d := <-done
@@ -206,7 +209,7 @@ func TestPeerRejects(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
 		for reason := mad.Reason(1); reason <= 36; reason++ {
 			qp := p.qp()
-			done := dial(p, qp, netip.AddrPortFrom(s.dev.Addr(), 7471))
+			done := dial(qp, netip.AddrPortFrom(s.dev.Addr(), 7471))
 			req := receive[*mad.REQ](s)
 			rej := &mad.REJ{RemoteID: req.LocalID, About: mad.AboutREQ, Reason: reason, ARI: []byte{4}, Private: []byte("no")}
 			if reason%2 == 0 {
@@ -225,22 +228,12 @@ func TestPeerRejects(t *testing.T) {
 	})
 }
 
-// listen returns a listener of p on port 7471.
-func listen(t *testing.T, p *party) *cm.Listener {
-	t.Helper()
-	l, err := cm.Listen(p.dev, 7471, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 // TestPeerNotReady accepts the request of a peer that never sends an RTU.
 func TestPeerNotReady(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
-		l := listen(t, p)
+		l := listen(t, p, 7471)
 		defer l.Close()
-		s.send(s.request(p.dev.Addr(), 7471))
+		s.send(s.request(p.dev.Addr()))
 		req, err := l.Accept(context.Background())
 		if err != nil {
 			t.Fatal(err)
@@ -265,9 +258,9 @@ func TestPeerNotReady(t *testing.T) {
 // waits for Accept, and while the REP waits for the RTU.
 func TestPeerGivesUp(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
-		l := listen(t, p)
+		l := listen(t, p, 7471)
 		defer l.Close()
-		s.send(s.request(p.dev.Addr(), 7471))
+		s.send(s.request(p.dev.Addr()))
 		req, err := l.Accept(context.Background())
 		if err != nil {
 			t.Fatal(err)
@@ -280,7 +273,7 @@ func TestPeerGivesUp(t *testing.T) {
 		}
 		qp.Close()
 
-		second := s.request(p.dev.Addr(), 7471)
+		second := s.request(p.dev.Addr())
 		second.LocalID, second.QPN = peerID+1, peerQPN+1
 		s.send(second)
 		if req, err = l.Accept(context.Background()); err != nil {
@@ -327,9 +320,9 @@ func TestPeerKilled(t *testing.T) {
 // repeated nevertheless.
 func TestPeerKilledAfterAccept(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
-		l := listen(t, p)
+		l := listen(t, p, 7471)
 		defer l.Close()
-		m := s.request(p.dev.Addr(), 7471)
+		m := s.request(p.dev.Addr())
 		m.LocalResponseTimeout, m.MaxCMRetries = 31, 0
 		s.send(m)
 		req, err := l.Accept(context.Background())
@@ -364,10 +357,7 @@ func TestPeerKilledAfterAccept(t *testing.T) {
 // has ended.
 func TestPeerDisconnects(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
-		l, err := cm.Listen(p.dev, 1, nil) // keeps the service of QP 1
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listen(t, p, 1) // keeps the service of QP 1
 		defer l.Close()
 		qp := p.qp()
 		c, req := s.establish(p, qp)
@@ -410,9 +400,9 @@ func TestPeerRestarts(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
 		qp := p.qp()
 		c, req := s.establish(p, qp)
-		l := listen(t, p)
+		l := listen(t, p, 7471)
 		defer l.Close()
-		again := s.request(p.dev.Addr(), 7471)
+		again := s.request(p.dev.Addr())
 		again.LocalID = peerID + 1
 		s.send(again)
 		dreq := receive[*mad.DREQ](s)
@@ -432,14 +422,14 @@ func TestPeerRestarts(t *testing.T) {
 // TestListenerGone closes the listener while a peer waits for its answer.
 func TestListenerGone(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
-		l := listen(t, p)
-		s.send(s.request(p.dev.Addr(), 7471))
+		l := listen(t, p, 7471)
+		s.send(s.request(p.dev.Addr()))
 		synctest.Wait()
 		l.Close()
 		if rej := receive[*mad.REJ](s); rej.Reason != mad.ReasonConsumer || rej.RemoteID != peerID {
 			t.Errorf("a request that waited: %+v", rej)
 		}
-		s.send(s.request(p.dev.Addr(), 7471))
+		s.send(s.request(p.dev.Addr()))
 		synctest.Wait()
 		select {
 		case m := <-s.in:
@@ -522,12 +512,12 @@ func TestDeviceClosed(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
 		qp := p.qp()
 		c, _ := s.establish(p, qp)
-		l := listen(t, p)
+		l := listen(t, p, 7471)
 		d, err := cm.ListenDatagram(p.dev, 7471, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := s.request(p.dev.Addr(), 7471)
+		m := s.request(p.dev.Addr())
 		m.LocalID, m.QPN = peerID+1, peerQPN+1
 		s.send(m)
 		s.send(&mad.SIDRREQ{RequestID: 9, ServiceID: mad.ServiceID(mad.PortSpaceUDP, 7471), Private: m.Private})
@@ -540,7 +530,7 @@ func TestDeviceClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		waiting := p.qp()
-		dialing := dial(p, waiting, netip.AddrPortFrom(s.dev.Addr(), 7472))
+		dialing := dial(waiting, netip.AddrPortFrom(s.dev.Addr(), 7472))
 		resolving := make(chan error, 1)
 		go func() {
 			_, err := cm.Resolve(context.Background(), p.dev, netip.AddrPortFrom(s.dev.Addr(), 7472), nil)
@@ -574,8 +564,8 @@ func TestDeviceClosedAfterEnd(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
 		qp := p.qp()
 		c, req := s.establish(p, qp)
-		l := listen(t, p)
-		m := s.request(p.dev.Addr(), 7471)
+		l := listen(t, p, 7471)
+		m := s.request(p.dev.Addr())
 		m.LocalID, m.QPN = peerID+1, peerQPN+1
 		s.send(m)
 		r, err := l.Accept(context.Background())
