@@ -108,6 +108,18 @@ func listen(t *testing.T, p *party, port uint16) *cm.Listener {
 	return l
 }
 
+// accept returns the next request or query of a listener.
+func accept[R any](t *testing.T, l interface {
+	Accept(context.Context) (R, error)
+}) R {
+	t.Helper()
+	r, err := l.Accept(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -275,9 +287,7 @@ func TestListenerClose(t *testing.T) {
 	server, client := parties(t)
 	l := listen(t, server, 7000)
 	dial(client.qp(), netip.AddrPortFrom(serverAddr, 7000))
-	if _, err := l.Accept(context.Background()); err != nil { // the request is not answered
-		t.Fatal(err)
-	}
+	accept(t, l) // the request is not answered
 	dial(client.qp(), netip.AddrPortFrom(serverAddr, 7000))
 	accepted := make(chan error, 1)
 	go func() {
@@ -305,10 +315,7 @@ func TestDialCanceled(t *testing.T) {
 		_, err := cm.Dial(ctx, client.qp(), netip.AddrPortFrom(serverAddr, 7000), nil)
 		dialed <- err
 	}()
-	req, err := l.Accept(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := accept(t, l)
 	cancel()
 	if err := <-dialed; !errors.Is(err, context.Canceled) {
 		t.Errorf("dial: %v", err)

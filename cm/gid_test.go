@@ -104,11 +104,8 @@ func TestBadGIDIndex(t *testing.T) {
 		good  bool
 	}{{77, false}, {0, true}, {1, true}} {
 		dialed := dial(client.qp(), addr)
-		req, err := l.Accept(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = req.Accept(within(t), server.qp(), &cm.Options{ConnectOptions: verbs.ConnectOptions{SGIDIndex: test.index}})
+		req := accept(t, l)
+		_, err := req.Accept(within(t), server.qp(), &cm.Options{ConnectOptions: verbs.ConnectOptions{SGIDIndex: test.index}})
 		d := <-dialed
 		if test.good && (err != nil || d.err != nil) {
 			t.Errorf("SGIDIndex %d: %v; the peer: %v", test.index, err, d.err)

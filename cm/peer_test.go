@@ -234,12 +234,9 @@ func TestPeerNotReady(t *testing.T) {
 		l := listen(t, p, 7471)
 		defer l.Close()
 		s.send(s.request(p.dev.Addr()))
-		req, err := l.Accept(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := accept(t, l)
 		qp, begin := p.qp(), time.Now()
-		_, err = req.Accept(context.Background(), qp, nil)
+		_, err := req.Accept(context.Background(), qp, nil)
 		if took := time.Since(begin); !errors.Is(err, syscall.ETIMEDOUT) || took > given {
 			t.Errorf("after %v: %v", took, err)
 		}
@@ -261,14 +258,11 @@ func TestPeerGivesUp(t *testing.T) {
 		l := listen(t, p, 7471)
 		defer l.Close()
 		s.send(s.request(p.dev.Addr()))
-		req, err := l.Accept(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := accept(t, l)
 		s.send(&mad.REJ{LocalID: peerID, About: mad.AboutREQ, Reason: mad.ReasonTimeout})
 		synctest.Wait()
 		qp := p.qp()
-		if _, err = req.Accept(context.Background(), qp, nil); err == nil {
+		if _, err := req.Accept(context.Background(), qp, nil); err == nil {
 			t.Error("a request was accepted whose peer has given up")
 		}
 		qp.Close()
@@ -276,9 +270,7 @@ func TestPeerGivesUp(t *testing.T) {
 		second := s.request(p.dev.Addr())
 		second.LocalID, second.QPN = peerID+1, peerQPN+1
 		s.send(second)
-		if req, err = l.Accept(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		req = accept(t, l)
 		accepted := make(chan error, 1)
 		qp = p.qp()
 		go func() {
@@ -325,10 +317,7 @@ func TestPeerKilledAfterAccept(t *testing.T) {
 		m := s.request(p.dev.Addr())
 		m.LocalResponseTimeout, m.MaxCMRetries = 31, 0
 		s.send(m)
-		req, err := l.Accept(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := accept(t, l)
 		qp := p.qp()
 		accepted := make(chan *cm.Conn, 1)
 		go func() {
@@ -341,7 +330,7 @@ func TestPeerKilledAfterAccept(t *testing.T) {
 		rep := receive[*mad.REP](s)
 		s.send(&mad.RTU{LocalID: peerID, RemoteID: rep.LocalID})
 		c, begin := <-accepted, time.Now()
-		err = c.Close()
+		err := c.Close()
 		if took := time.Since(begin); !errors.Is(err, syscall.ETIMEDOUT) || took > given {
 			t.Errorf("after %v: %v", took, err)
 		}
@@ -486,10 +475,7 @@ func TestQueryRepeated(t *testing.T) {
 			Private: mad.AppendIPHeader(nil, mad.IPHeader{Port: 999, Src: self, Dst: p.dev.Addr()}),
 		}
 		s.send(m)
-		q, err := l.Accept(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := accept(t, l)
 		s.send(m) // not answered yet
 		if err := q.Reply(0x55, cm.DefaultQKey, nil); err != nil {
 			t.Fatal(err)
@@ -521,14 +507,8 @@ func TestDeviceClosed(t *testing.T) {
 		m.LocalID, m.QPN = peerID+1, peerQPN+1
 		s.send(m)
 		s.send(&mad.SIDRREQ{RequestID: 9, ServiceID: mad.ServiceID(mad.PortSpaceUDP, 7471), Private: m.Private})
-		req, err := l.Accept(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		q, err := d.Accept(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := accept(t, l)
+		q := accept(t, d)
 		waiting := p.qp()
 		dialing := dial(waiting, netip.AddrPortFrom(s.dev.Addr(), 7472))
 		resolving := make(chan error, 1)
@@ -568,10 +548,7 @@ func TestDeviceClosedAfterEnd(t *testing.T) {
 		m := s.request(p.dev.Addr())
 		m.LocalID, m.QPN = peerID+1, peerQPN+1
 		s.send(m)
-		r, err := l.Accept(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := accept(t, l)
 		s.send(&mad.DREQ{LocalID: peerID, RemoteID: req.LocalID, RemoteQPN: req.QPN})
 		<-c.Done()
 		if err := errors.Join(r.Reject(cm.ReasonConsumer, nil), qp.Close(), p.cq.Close(), p.pd.Close(), p.dev.Close()); err != nil {
