@@ -39,7 +39,7 @@ type chaos struct {
 
 const chaosSize = 64 << 10
 
-func newChaos(t *testing.T, e *end) *chaos {
+func newChaos(e *end) *chaos {
 	c := &chaos{end: e}
 	c.mem.b = make([]byte, chaosSize)
 	c.replaceRegion()
@@ -101,9 +101,7 @@ func (c *chaos) replaceKey() {
 	if c.key != nil {
 		c.check(c.key.Close())
 	}
-	var err error
-	c.key, err = c.pd.NewMKey(mkey.Attr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 4})
-	c.check(err)
+	c.key = c.newKey(mkey.RemoteInvalidate)
 }
 
 func (c *chaos) objects() (*Region, *MKey) {
@@ -166,7 +164,7 @@ func TestChaos(t *testing.T) {
 		rounds = 200
 	}
 	n := inproc.NewNetwork(nil)
-	x, y := newChaos(t, newEnd(t, n, "192.0.2.1", QPAttr{})), newChaos(t, newEnd(t, n, "192.0.2.2", QPAttr{}))
+	x, y := newChaos(newEnd(t, n.Listen, "192.0.2.1", QPAttr{})), newChaos(newEnd(t, n.Listen, "192.0.2.2", QPAttr{}))
 	var good atomic.Int64
 	var over atomic.Bool
 	var workers, others sync.WaitGroup

@@ -168,8 +168,7 @@ func TestCopiedKey(t *testing.T) {
 	m, r := x.far(blocks*512, rdma.LocalWrite)
 	random := rand.NewChaCha8([32]byte{1})
 	random.Read(m.b)
-	k, err := x.pd.NewMKey(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4})
-	x.check(err)
+	k := x.newKey(mkey.BlockSignature)
 	x.post(&SendRequest{ID: 1, Op: rdma.WRConfigure, Configure: &Configuration{
 		Key: k, HasList: true, List: []rdma.SGE{sge(r, 0, blocks*512)}, Signature: &mkey.Signature{Wire: &dif},
 	}})

@@ -130,9 +130,10 @@ type end struct {
 	pd  *PD
 }
 
-func newEnd(t *testing.T, n *inproc.Network, addr string, a QPAttr) *end {
+// newEnd returns a device at an address of a network.
+func newEnd[C packetconn.Conn](t *testing.T, listen func(netip.AddrPort) (C, error), addr string, a QPAttr) *end {
 	t.Helper()
-	conn, err := n.Listen(netip.AddrPortFrom(netip.MustParseAddr(addr), 4791))
+	conn, err := listen(netip.AddrPortFrom(netip.MustParseAddr(addr), 4791))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,6 +152,14 @@ func newEndOn(t *testing.T, conn packetconn.Conn, a QPAttr) *end {
 	return e
 }
 
+// newKey makes a key with room for a few entries.
+func (e *end) newKey(f mkey.Flags) *MKey {
+	e.t.Helper()
+	k, err := e.pd.NewMKey(mkey.Attr{Flags: mkey.Indirect | f, MaxEntries: 4})
+	e.check(err)
+	return k
+}
+
 func (e *end) newQP(f Front, a QPAttr) *QP {
 	e.t.Helper()
 	a.Front = f
@@ -158,6 +167,12 @@ func (e *end) newQP(f Front, a QPAttr) *QP {
 	e.check(err)
 	e.t.Cleanup(func() { qp.Close() })
 	return qp
+}
+
+// close ends the goroutines of the device, for a test in virtual time.
+func (e *end) close() {
+	e.qp.Close()
+	e.dev.port.Close()
 }
 
 func (e *end) check(err error) {
@@ -218,7 +233,7 @@ func connectAs(a *end, qp *QP, b *end, peer *QP, change func(*rdma.QPModify)) {
 func pair(t *testing.T, a QPAttr) (x, y *end) {
 	t.Helper()
 	n := inproc.NewNetwork(nil)
-	x, y = newEnd(t, n, "192.0.2.1", a), newEnd(t, n, "192.0.2.2", a)
+	x, y = newEnd(t, n.Listen, "192.0.2.1", a), newEnd(t, n.Listen, "192.0.2.2", a)
 	connect(x, x.qp, y, y.qp)
 	connect(y, y.qp, x, x.qp)
 	return x, y
@@ -276,8 +291,7 @@ func TestBadSignatureOrder(t *testing.T) {
 	to, dst := y.slice(520, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
 	_ = to
 	for _, e := range []*end{x, y} {
-		k, err := e.pd.NewMKey(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4})
-		e.check(err)
+		k := e.newKey(mkey.BlockSignature)
 		mr, access := disk, rdma.LocalWrite|rdma.RemoteRead
 		if e == y {
 			mr = dst
@@ -481,7 +495,7 @@ func TestQPTypes(t *testing.T) {
 	for _, c := range []struct{ send, recv rdma.QPType }{{rdma.RC, rdma.RC}, {rdma.UC, rdma.UC}, {rdma.UD, rdma.UD}, {rdma.XRCSend, rdma.XRCRecv}} {
 		t.Run(c.send.String(), func(t *testing.T) {
 			n := inproc.NewNetwork(nil)
-			x, y := newEnd(t, n, "192.0.2.1", QPAttr{Type: c.send}), newEnd(t, n, "192.0.2.2", QPAttr{Type: c.recv, SharedRecv: c.recv == rdma.XRCRecv})
+			x, y := newEnd(t, n.Listen, "192.0.2.1", QPAttr{Type: c.send}), newEnd(t, n.Listen, "192.0.2.2", QPAttr{Type: c.recv, SharedRecv: c.recv == rdma.XRCRecv})
 			connect(x, x.qp, y, y.qp)
 			connect(y, y.qp, x, x.qp)
 			b, mr := x.slice(100, 0)

@@ -33,8 +33,7 @@ func (f *heldFar) WriteV(v []mkey.Vec) error { f.wait(); return f.far.WriteV(v) 
 func (e *end) signedKey(n int, s *mkey.Signature) *MKey {
 	e.t.Helper()
 	_, r := e.slice(n, rdma.LocalWrite)
-	k, err := e.pd.NewMKey(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4})
-	e.check(err)
+	k := e.newKey(mkey.BlockSignature)
 	access := rdma.LocalWrite
 	e.post(&SendRequest{Op: rdma.WRConfigure, Configure: &Configuration{Key: k, Access: &access, HasList: true, List: []rdma.SGE{sge(r, 0, n)}, Signature: s}})
 	e.want(e.t, "send 0: success")

@@ -33,7 +33,7 @@ func TestEndedProcess(t *testing.T) {
 	for _, copied := range []bool{false, true} {
 		for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRFetchAdd, rdma.WRSend, rdma.WRSendImm} {
 			n := inproc.NewNetwork(nil)
-			x, y := newEnd(t, n, "192.0.2.1", QPAttr{}), newEnd(t, n, "192.0.2.2", QPAttr{})
+			x, y := newEnd(t, n.Listen, "192.0.2.1", QPAttr{}), newEnd(t, n.Listen, "192.0.2.2", QPAttr{})
 			connectAs(x, x.qp, y, y.qp, func(m *rdma.QPModify) { m.Timeout, m.RetryCnt = 1, 0 })
 			connect(y, y.qp, x, x.qp)
 			_, from := x.slice(8, rdma.LocalWrite)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -130,22 +129,11 @@ func lossyMessages(t *testing.T, seed uint64) {
 		t.Fatal(err)
 	}
 	network := netem.NewNetwork(seed, faults, nil)
-	var ends [2]*end
-	for i, addr := range []string{"2001:db8::1", "2001:db8::2"} {
-		conn, err := network.Listen(netip.AddrPortFrom(netip.MustParseAddr(addr), 4791))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ends[i] = newEndOn(t, conn, QPAttr{})
-		ends[i].log = make(chan string, 1000)
+	x, y := newEnd(t, network.Listen, "2001:db8::1", QPAttr{}), newEnd(t, network.Listen, "2001:db8::2", QPAttr{})
+	for _, e := range []*end{x, y} {
+		e.log = make(chan string, 1000)
+		defer e.close()
 	}
-	x, y := ends[0], ends[1]
-	defer func() {
-		for _, e := range ends {
-			e.qp.Close()
-			e.dev.port.Close()
-		}
-	}()
 	caps := uint32(0)
 	if selective {
 		caps = roce.CapSelective
@@ -184,8 +172,7 @@ func lossyMessages(t *testing.T, seed uint64) {
 				r.Op, r.Imm = rdma.WRSendImm, uint32(i)
 				arrives("")
 			case 2:
-				free, err := y.pd.NewMKey(mkey.Attr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 4})
-				y.check(err)
+				free := y.newKey(mkey.RemoteInvalidate)
 				y.post(&SendRequest{ID: 1, Op: rdma.WRConfigure, Configure: &Configuration{Key: free, HasList: true}})
 				y.want(t, "send 1: success")
 				r.Op, r.InvKey = rdma.WRSendInv, free.Number()

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"testing"
 	"testing/synctest"
 
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/netem"
 )
 
@@ -20,21 +18,9 @@ func TestReadInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const reads, size, rounds = 16, 128 * 512, 100
 		network := netem.NewNetwork(1, netem.Faults{Loss: 0.05}, nil)
-		var ends [2]*end
-		for i, addr := range []string{"2001:db8::1", "2001:db8::2"} {
-			conn, err := network.Listen(netip.AddrPortFrom(netip.MustParseAddr(addr), roce.UDPPort))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ends[i] = newEndOn(t, conn, QPAttr{})
-		}
-		x, y := ends[0], ends[1]
-		defer func() {
-			for _, e := range ends {
-				e.qp.Close()
-				e.dev.port.Close()
-			}
-		}()
+		x, y := newEnd(t, network.Listen, "2001:db8::1", QPAttr{}), newEnd(t, network.Listen, "2001:db8::2", QPAttr{})
+		defer x.close()
+		defer y.close()
 		connect(x, x.qp, y, y.qp)
 		connect(y, y.qp, x, x.qp)
 		how := lossyKey{sign: true, start: 3<<32 + 8}

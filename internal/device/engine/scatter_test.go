@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -68,8 +67,7 @@ func TestBatchOrder(t *testing.T) {
 		t.Errorf("%d after the batch, want 7", got)
 	}
 
-	k, err := y.pd.NewMKey(mkey.Attr{Flags: mkey.Indirect, MaxEntries: 4})
-	y.check(err)
+	k := y.newKey(0)
 	access := rdma.LocalWrite | rdma.RemoteWrite
 	y.post(&SendRequest{ID: 4, Op: rdma.WRConfigure, Configure: &Configuration{Key: k, Access: &access, HasList: true, List: []rdma.SGE{sge(r, 0, 16)}}})
 	y.want(t, "send 4: success")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
-	"net/netip"
 	"testing"
 
 	"github.com/softmkey/softmkey/mkey"
@@ -33,15 +32,7 @@ func TestTransaction(t *testing.T) {
 
 func testTransaction(t *testing.T, n *netem.Network, seed uint64, copied bool) {
 	r := rand.New(rand.NewPCG(seed, 5))
-	var ends []*end
-	for _, addr := range []string{"192.0.2.1:4791", "192.0.2.2:4791"} {
-		conn, err := n.Listen(netip.MustParseAddrPort(addr))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ends = append(ends, newEndOn(t, conn, QPAttr{}))
-	}
-	x, y := ends[0], ends[1]
+	x, y := newEnd(t, n.Listen, "192.0.2.1", QPAttr{}), newEnd(t, n.Listen, "192.0.2.2", QPAttr{})
 	connect(x, x.qp, y, y.qp)
 	connect(y, y.qp, x, x.qp)
 
@@ -70,8 +61,7 @@ func testTransaction(t *testing.T, n *netem.Network, seed uint64, copied bool) {
 	}
 	off := 0
 	for i, n := range lengths {
-		k, err := y.pd.NewMKey(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4})
-		y.check(err)
+		k := y.newKey(mkey.BlockSignature)
 		last := i == keys-1
 		y.post(&SendRequest{ID: uint64(i), Op: rdma.WRConfigure, Configure: &Configuration{
 			Key: k, Access: &access, HasList: true, List: []rdma.SGE{sge(from, off, n)},
