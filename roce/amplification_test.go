@@ -30,7 +30,7 @@ func TestAmplification(t *testing.T) {
 	ask := func(mark uint8, spans ...wire.Span) []byte {
 		var body []byte
 		for _, s := range spans {
-			body = wire.AppendSpan(body, &s)
+			body = append(body, span(s)...)
 		}
 		return marked(selectivePacket(wire.RepeatResponses, 0, body), mark)
 	}

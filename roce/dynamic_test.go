@@ -357,8 +357,8 @@ func TestDynamicNoReads(t *testing.T) {
 // flood makes n initiators of a host ask the first target for connections.
 func (s *star) flood(host netip.AddrPort, n int, key uint64) {
 	for i := range n {
-		b := wire.AppendBTH(nil, &wire.BTH{Opcode: wire.DynamicControl, MigReq: true, PKey: 0xffff, DestQP: s.dct[0].num})
-		b = wire.AppendDynamic(b, &wire.Dynamic{Kind: wire.DynamicConnect, Code: 3, Reads: 65535, Session: 5, QPN: uint32(i), Key: key})
+		b := bth(wire.BTH{Opcode: wire.DynamicControl, MigReq: true, PKey: 0xffff, DestQP: s.dct[0].num})
+		b = append(b, header(wire.DynamicLen, wire.PutDynamic, wire.Dynamic{Kind: wire.DynamicConnect, Code: 3, Reads: 65535, Session: 5, QPN: uint32(i), Key: key})...)
 		b = append(b, 0, 0, 0, 0)
 		flow := wire.NewFlow(host, s.conn[1].addr)
 		flow.Front(len(b)).PutICRC(b)

@@ -40,7 +40,7 @@ func script(l *single, data []byte) {
 			ext = append(ext, atomicETH(uint32(data[4]%3), uint64(data[5]), uint64(data[6]), 0)...)
 		}
 		if layout&wire.HasMaskETH != 0 {
-			ext = wire.AppendMaskETH(ext, &wire.MaskETH{Size: data[7], Compare: uint64(data[2]), Swap: uint64(data[4])})
+			ext = append(ext, maskETH(data[7], uint64(data[4]), uint64(data[2]))...)
 		}
 		if layout&wire.HasAETH != 0 {
 			ext = append(ext, aeth(wire.Syndrome(data[6]))...)
@@ -56,9 +56,9 @@ func script(l *single, data []byte) {
 		}
 		b := pkt(op, psn, data[3]&8 != 0, n, ext)
 		if op == wire.SelectiveAck || op == wire.RepeatResponses {
-			b = wire.AppendBTH(nil, &wire.BTH{Opcode: op, PKey: 0xffff, PSN: psn, Mark: data[7] & 0x7f})
+			b = bth(wire.BTH{Opcode: op, PKey: 0xffff, PSN: psn, Mark: data[7] & 0x7f})
 			for i := range int(data[2] % 20) {
-				b = wire.AppendSpan(b, &wire.Span{First: psn + uint32(data[4])*uint32(i), Count: uint32(data[5]) << (data[6] & 31)})
+				b = append(b, span(wire.Span{First: psn + uint32(data[4])*uint32(i), Count: uint32(data[5]) << (data[6] & 31)})...)
 			}
 			b = append(b, 0, 0, 0, 0)
 		}

@@ -7,9 +7,9 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// selectivePacket builds a packet of selective repeat.
+// selectivePacket builds a packet of selective repeat, or another one with the given body.
 func selectivePacket(op wire.Opcode, psn uint32, body []byte) []byte {
-	b := wire.AppendBTH(nil, &wire.BTH{Opcode: op, MigReq: true, PKey: 0xffff, PSN: psn & psnMask})
+	b := bth(wire.BTH{Opcode: op, MigReq: true, PKey: 0xffff, PSN: psn & psnMask})
 	return append(append(b, body...), 0, 0, 0, 0)
 }
 
@@ -20,9 +20,7 @@ func TestEndlessEarlyPackets(t *testing.T) {
 	l.m.keys[1] = make([]byte, 4096)
 	data := make([]byte, 4096)
 	for i := range uint32(20000) {
-		b := wire.AppendBTH(nil, &wire.BTH{Opcode: wire.WriteOnly, MigReq: true, PKey: 0xffff, PSN: (i*7 + 1) & psnMask})
-		b = wire.AppendRETH(b, &wire.RETH{RKey: 1, Length: 4096})
-		b = append(append(b, data...), 0, 0, 0, 0)
+		b := selectivePacket(wire.WriteOnly, i*7+1, append(reth(1, 0, 4096), data...))
 		l.q.address(b)
 		l.deliver(1, b, 0)
 	}
@@ -73,7 +71,7 @@ func TestWildRepeats(t *testing.T) {
 	l := alone(t, 1, pairOptions{mtu: 256, selective: true})
 	var body []byte
 	for i := range uint32(wire.MaxSpans) {
-		body = wire.AppendSpan(body, &wire.Span{First: i * 100000, Count: 1<<32 - 1})
+		body = append(body, span(wire.Span{First: i * 100000, Count: 1<<32 - 1})...)
 	}
 	for range 100 {
 		l.expect(l.give(selectivePacket(wire.RepeatResponses, 77, body)), "")

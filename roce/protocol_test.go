@@ -100,10 +100,19 @@ func (l *single) words(b []byte) string {
 	return s
 }
 
-// pkt builds a packet with n bytes of payload. ext holds the results of AppendX
-// functions.
+// header returns a header of n bytes that put writes.
+func header[H any](n int, put func([]byte, *H), h H) []byte {
+	b := make([]byte, n)
+	put(b, &h)
+	return b
+}
+
+func bth(h wire.BTH) []byte   { return header(wire.BTHLen, wire.PutBTH, h) }
+func span(s wire.Span) []byte { return header(wire.SpanLen, wire.PutSpan, s) }
+
+// pkt builds a packet with n bytes of payload. ext holds the headers after the first.
 func pkt(op wire.Opcode, psn uint32, ack bool, n int, ext ...[]byte) []byte {
-	b := wire.AppendBTH(nil, &wire.BTH{Opcode: op, MigReq: true, Pad: uint8(pads(n)), PKey: 0xffff, PSN: psn & psnMask, AckReq: ack})
+	b := bth(wire.BTH{Opcode: op, MigReq: true, Pad: uint8(pads(n)), PKey: 0xffff, PSN: psn & psnMask, AckReq: ack})
 	for _, e := range ext {
 		b = append(b, e...)
 	}
@@ -112,20 +121,20 @@ func pkt(op wire.Opcode, psn uint32, ack bool, n int, ext ...[]byte) []byte {
 }
 
 func reth[N int | uint32](rkey uint32, va uint64, n N) []byte {
-	return wire.AppendRETH(nil, &wire.RETH{RKey: rkey, VA: va, Length: uint32(n)})
+	return header(wire.RETHLen, wire.PutRETH, wire.RETH{RKey: rkey, VA: va, Length: uint32(n)})
 }
 
 func atomicETH(rkey uint32, va, swapAdd, compare uint64) []byte {
-	return wire.AppendAtomicETH(nil, &wire.AtomicETH{RKey: rkey, VA: va, SwapAdd: swapAdd, Compare: compare})
+	return header(wire.AtomicETHLen, wire.PutAtomicETH, wire.AtomicETH{RKey: rkey, VA: va, SwapAdd: swapAdd, Compare: compare})
 }
 
 func maskETH(size uint8, swap, compare uint64) []byte {
-	return wire.AppendMaskETH(nil, &wire.MaskETH{Size: size, Swap: swap, Compare: compare})
+	return header(wire.MaskETHLen, wire.PutMaskETH, wire.MaskETH{Size: size, Swap: swap, Compare: compare})
 }
 
-func aeth(s wire.Syndrome) []byte { return wire.AppendAETH(nil, &wire.AETH{Syndrome: s}) }
+func aeth(s wire.Syndrome) []byte { return header(wire.AETHLen, wire.PutAETH, wire.AETH{Syndrome: s}) }
 
-func imm(v uint32) []byte { return wire.AppendImmDt(nil, &wire.ImmDt{Imm: v}) }
+func imm(v uint32) []byte { return header(wire.ImmDtLen, wire.PutImmDt, wire.ImmDt{Imm: v}) }
 
 func (l *single) expect(got, want string) {
 	l.t.Helper()

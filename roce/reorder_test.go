@@ -127,7 +127,7 @@ func TestOldMark(t *testing.T) {
 	r.askMark, r.gotMark = 99, 99
 	l.give(response(1, wire.ReadResponseMiddle, 99))
 	r.askMark, r.gotMark = 110, 90 // 119 requests for responses later
-	l.give(response(0, wire.ReadResponseFirst, 90, wire.AppendAETH(nil, &wire.AETH{Syndrome: wire.ACKNoCredits})))
+	l.give(response(0, wire.ReadResponseFirst, 90, aeth(wire.ACKNoCredits)))
 	if r.gotMark != 90 || psnDiff(l.q.req.una, 2) != 0 {
 		t.Errorf("mark %d, want 90; una is %d", r.gotMark, l.q.req.una)
 	}

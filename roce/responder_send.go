@@ -189,7 +189,7 @@ func (q *QP) putCNP(b *builder) bool {
 	if p == nil {
 		return false
 	}
-	wire.PutCNP(p, &wire.CNP{DestQP: q.recv.DestQPN})
+	wire.PutCNP(p, q.recv.DestQPN)
 	q.finish(p, id)
 	q.resp.cnp.sent()
 	q.port.n.CNPSent.Add(1)

@@ -35,7 +35,7 @@ func marked(b []byte, mark uint8) []byte {
 // ask for them arrive before the SEND or after it.
 func TestRetiredRead(t *testing.T) {
 	again := func() []byte {
-		return selectivePacket(wire.RepeatResponses, 4, wire.AppendSpan(nil, &wire.Span{First: 1, Count: 2}))
+		return selectivePacket(wire.RepeatResponses, 4, span(wire.Span{First: 1, Count: 2}))
 	}
 	read := func() []byte { return pkt(wire.ReadRequest, 0, true, 0, reth(1, 0, 1024)) }
 	send := func(outstanding int) []byte {
@@ -51,8 +51,8 @@ func TestRetiredRead(t *testing.T) {
 		{"repeat after", [][]byte{send(0), again()}, 1},
 		{"request after", [][]byte{send(0), read()}, 1},
 		{"outstanding", [][]byte{again(), send(1)}, 2},
-		{"withdrawn", [][]byte{again(), selectivePacket(wire.RepeatResponses, 4, wire.AppendSpan(nil, &wire.Span{First: 4})), read()}, 1},
-		{"withdrawn in part", [][]byte{again(), selectivePacket(wire.RepeatResponses, 4, wire.AppendSpan(nil, &wire.Span{First: 3}))}, 2},
+		{"withdrawn", [][]byte{again(), selectivePacket(wire.RepeatResponses, 4, span(wire.Span{First: 4})), read()}, 1},
+		{"withdrawn in part", [][]byte{again(), selectivePacket(wire.RepeatResponses, 4, span(wire.Span{First: 3}))}, 2},
 		{"no statement", [][]byte{again(), marked(send(0), 0)}, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -55,7 +55,11 @@ func TestPeerWithoutProgress(t *testing.T) {
 		{"results of an older atomic", false, []*Work{write()}, func() [][]byte {
 			return [][]byte{pkt(wire.AtomicAcknowledge, 40, false, 0, aeth(wire.ACKNoCredits), make([]byte, 8))}
 		}, "no answer to PSN 0x1388"},
-		{"congestion notifications", false, []*Work{write()}, func() [][]byte { return [][]byte{wire.AppendCNP(nil, &wire.CNP{})} }, "no answer to PSN 0x1388"},
+		{"congestion notifications", false, []*Work{write()}, func() [][]byte {
+			b := make([]byte, wire.CNPLen)
+			wire.PutCNP(b, 0)
+			return [][]byte{b}
+		}, "no answer to PSN 0x1388"},
 		{"requests of its own", false, []*Work{write()}, func() [][]byte {
 			turn++
 			return [][]byte{pkt(wire.WriteOnly, turn-1, true, 4, reth(1, 0, 4))}

@@ -157,13 +157,11 @@ func TestDroppedPackets(t *testing.T) {
 	m := p.mem[1]
 	m.keys[1] = make([]byte, 100)
 	build := func(change func(*wire.BTH)) []byte {
-		bth := wire.BTH{Opcode: wire.WriteOnly, MigReq: true, PKey: 0xffff, DestQP: q.num, PSN: q.resp.psn, AckReq: true}
+		h := wire.BTH{Opcode: wire.WriteOnly, MigReq: true, PKey: 0xffff, DestQP: q.num, PSN: q.resp.psn, AckReq: true}
 		if change != nil {
-			change(&bth)
+			change(&h)
 		}
-		b := wire.AppendBTH(nil, &bth)
-		b = wire.AppendRETH(b, &wire.RETH{RKey: 1, Length: 4})
-		return append(b, 1, 2, 3, 4, 0, 0, 0, 0)
+		return append(append(bth(h), reth(1, 0, 4)...), 1, 2, 3, 4, 0, 0, 0, 0)
 	}
 	deliver := func(b []byte, from netip.AddrPort, tos byte) {
 		if len(b) >= wire.MinPacket {

@@ -52,11 +52,6 @@ func PutAETH(b []byte, h *AETH) {
 	binary.BigEndian.PutUint32(b, uint32(h.Syndrome)<<24|h.MSN&0xffffff)
 }
 
-// AppendAETH appends h to b.
-func AppendAETH(b []byte, h *AETH) []byte {
-	return binary.BigEndian.AppendUint32(b, uint32(h.Syndrome)<<24|h.MSN&0xffffff)
-}
-
 // ParseAETH reads an AETH from the start of b.
 func ParseAETH(b []byte) (h AETH, n int, err error) {
 	if len(b) < AETHLen {

@@ -13,11 +13,6 @@ type AtomicAckETH struct {
 // PutAtomicAckETH writes h to b[:AtomicAckETHLen].
 func PutAtomicAckETH(b []byte, h *AtomicAckETH) { binary.BigEndian.PutUint64(b, h.Orig) }
 
-// AppendAtomicAckETH appends h to b.
-func AppendAtomicAckETH(b []byte, h *AtomicAckETH) []byte {
-	return binary.BigEndian.AppendUint64(b, h.Orig)
-}
-
 // ParseAtomicAckETH reads an AtomicAckETH from the start of b.
 func ParseAtomicAckETH(b []byte) (h AtomicAckETH, n int, err error) {
 	if len(b) < AtomicAckETHLen {

@@ -23,14 +23,6 @@ func PutAtomicETH(b []byte, h *AtomicETH) {
 	binary.BigEndian.PutUint64(b[20:], h.Compare)
 }
 
-// AppendAtomicETH appends h to b.
-func AppendAtomicETH(b []byte, h *AtomicETH) []byte {
-	b = binary.BigEndian.AppendUint64(b, h.VA)
-	b = binary.BigEndian.AppendUint32(b, h.RKey)
-	b = binary.BigEndian.AppendUint64(b, h.SwapAdd)
-	return binary.BigEndian.AppendUint64(b, h.Compare)
-}
-
 // ParseAtomicETH reads an AtomicETH from the start of b.
 func ParseAtomicETH(b []byte) (h AtomicETH, n int, err error) {
 	if len(b) < AtomicETHLen {

@@ -43,13 +43,6 @@ func PutBTH(b []byte, h *BTH) {
 	b[8] = bit(h.AckReq, 7) | h.Mark&0x7f
 }
 
-// AppendBTH appends h to b.
-func AppendBTH(b []byte, h *BTH) []byte {
-	b = append(b, make([]byte, BTHLen)...)
-	PutBTH(b[len(b)-BTHLen:], h)
-	return b
-}
-
 // ParseBTH reads a BTH from the start of b. Reserved bits are ignored.
 func ParseBTH(b []byte) (h BTH, n int, err error) {
 	if len(b) < BTHLen {

@@ -19,12 +19,6 @@ func PutDETH(b []byte, h *DETH) {
 	binary.BigEndian.PutUint32(b[4:], h.SrcQP&QPNMask)
 }
 
-// AppendDETH appends h to b.
-func AppendDETH(b []byte, h *DETH) []byte {
-	b = binary.BigEndian.AppendUint32(b, h.QKey)
-	return binary.BigEndian.AppendUint32(b, h.SrcQP&QPNMask)
-}
-
 // ParseDETH reads a DETH from the start of b. Reserved bits are ignored.
 func ParseDETH(b []byte) (h DETH, n int, err error) {
 	if len(b) < DETHLen {

@@ -5,8 +5,7 @@
 // header ([BTH]), the extended headers that belong to its [Opcode] in the order of
 // [Opcode.Layout], the message bytes, padding to a multiple of 4, and the invariant CRC
 // ([Flow], [Front]). For each header X, PutX writes the header to a slice that is long
-// enough, AppendX appends it to a slice, and ParseX reads it from a slice and returns its
-// length. Numbers are big-endian on the wire, except for the CRC.
+// enough, and ParseX reads it from a slice and returns its length. Numbers are big-endian on the wire, except for the CRC.
 //
 // Sources: InfiniBand Architecture Specification volume 1 release 1.4, chapter 9 (headers
 // and opcodes) and annex A17 (RoCEv2).

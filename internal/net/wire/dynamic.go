@@ -65,13 +65,6 @@ func PutDynamic(b []byte, h *Dynamic) {
 	binary.BigEndian.PutUint64(b[16:], h.Key)
 }
 
-// AppendDynamic appends h to b.
-func AppendDynamic(b []byte, h *Dynamic) []byte {
-	b = append(b, make([]byte, DynamicLen)...)
-	PutDynamic(b[len(b)-DynamicLen:], h)
-	return b
-}
-
 // ParseDynamic reads a Dynamic from the start of b. Reserved bits are ignored.
 func ParseDynamic(b []byte) (h Dynamic, n int, err error) {
 	if len(b) < DynamicLen {

@@ -12,9 +12,9 @@ import (
 func Example() {
 	flow := wire.NewFlow(netip.MustParseAddrPort("192.0.2.1:4791"), netip.MustParseAddrPort("192.0.2.2:4791"))
 
-	p := wire.AppendBTH(nil, &wire.BTH{Opcode: wire.Acknowledge, MigReq: true, PKey: wire.DefaultPKey, DestQP: 0x11, PSN: 7})
-	p = wire.AppendAETH(p, &wire.AETH{Syndrome: wire.ACKNoCredits, MSN: 3})
-	p = append(p, make([]byte, wire.ICRCLen)...)
+	p := make([]byte, wire.BTHLen+wire.AETHLen+wire.ICRCLen)
+	wire.PutBTH(p, &wire.BTH{Opcode: wire.Acknowledge, MigReq: true, PKey: wire.DefaultPKey, DestQP: 0x11, PSN: 7})
+	wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: wire.ACKNoCredits, MSN: 3})
 	flow.Front(len(p)).WithID(0x1234).PutICRC(p)
 
 	id, ok := flow.Front(len(p)).Check(p)

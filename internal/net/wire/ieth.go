@@ -13,9 +13,6 @@ type IETH struct {
 // PutIETH writes h to b[:IETHLen].
 func PutIETH(b []byte, h *IETH) { binary.BigEndian.PutUint32(b, h.RKey) }
 
-// AppendIETH appends h to b.
-func AppendIETH(b []byte, h *IETH) []byte { return binary.BigEndian.AppendUint32(b, h.RKey) }
-
 // ParseIETH reads an IETH from the start of b.
 func ParseIETH(b []byte) (h IETH, n int, err error) {
 	if len(b) < IETHLen {

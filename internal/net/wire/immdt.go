@@ -14,9 +14,6 @@ type ImmDt struct {
 // PutImmDt writes h to b[:ImmDtLen].
 func PutImmDt(b []byte, h *ImmDt) { binary.BigEndian.PutUint32(b, h.Imm) }
 
-// AppendImmDt appends h to b.
-func AppendImmDt(b []byte, h *ImmDt) []byte { return binary.BigEndian.AppendUint32(b, h.Imm) }
-
 // ParseImmDt reads an ImmDt from the start of b.
 func ParseImmDt(b []byte) (h ImmDt, n int, err error) {
 	if len(b) < ImmDtLen {

@@ -34,13 +34,6 @@ func PutMaskETH(b []byte, h *MaskETH) {
 	binary.BigEndian.PutUint64(b[12:], h.Compare)
 }
 
-// AppendMaskETH appends h to b.
-func AppendMaskETH(b []byte, h *MaskETH) []byte {
-	b = append(b, make([]byte, MaskETHLen)...)
-	PutMaskETH(b[len(b)-MaskETHLen:], h)
-	return b
-}
-
 // ParseMaskETH reads a MaskETH from the start of b. Reserved bits are ignored.
 func ParseMaskETH(b []byte) (h MaskETH, n int, err error) {
 	if len(b) < MaskETHLen {

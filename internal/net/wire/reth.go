@@ -21,13 +21,6 @@ func PutRETH(b []byte, h *RETH) {
 	binary.BigEndian.PutUint32(b[12:], h.Length)
 }
 
-// AppendRETH appends h to b.
-func AppendRETH(b []byte, h *RETH) []byte {
-	b = binary.BigEndian.AppendUint64(b, h.VA)
-	b = binary.BigEndian.AppendUint32(b, h.RKey)
-	return binary.BigEndian.AppendUint32(b, h.Length)
-}
-
 // ParseRETH reads a RETH from the start of b.
 func ParseRETH(b []byte) (h RETH, n int, err error) {
 	if len(b) < RETHLen {

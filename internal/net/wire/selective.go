@@ -75,12 +75,6 @@ func PutSpan(b []byte, h *Span) {
 	binary.BigEndian.PutUint32(b[4:], h.Count)
 }
 
-// AppendSpan appends h to b.
-func AppendSpan(b []byte, h *Span) []byte {
-	b = binary.BigEndian.AppendUint32(b, h.First&PSNMask)
-	return binary.BigEndian.AppendUint32(b, h.Count)
-}
-
 // ParseSpan reads a Span from the start of b.
 func ParseSpan(b []byte) (h Span, n int, err error) {
 	if len(b) < SpanLen {

@@ -14,9 +14,6 @@ type XRCETH struct {
 // PutXRCETH writes h to b[:XRCETHLen].
 func PutXRCETH(b []byte, h *XRCETH) { binary.BigEndian.PutUint32(b, h.SRQ&QPNMask) }
 
-// AppendXRCETH appends h to b.
-func AppendXRCETH(b []byte, h *XRCETH) []byte { return binary.BigEndian.AppendUint32(b, h.SRQ&QPNMask) }
-
 // ParseXRCETH reads an XRCETH from the start of b. The reserved bits are ignored.
 func ParseXRCETH(b []byte) (h XRCETH, n int, err error) {
 	if len(b) < XRCETHLen {
