@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/fifo"
 	"github.com/softmkey/softmkey/internal/device/engine"
 )
 
@@ -19,8 +20,7 @@ type RecvWR struct {
 type recvQueue struct {
 	maxWR, maxSGE int
 
-	queue []*engine.RecvRequest // waiting requests begin at head
-	head  int
+	queue fifo.Queue[*engine.RecvRequest]
 	free  []*engine.RecvRequest // requests to reuse
 }
 
@@ -29,13 +29,8 @@ func (q *recvQueue) post(op string, wrs []RecvWR) (int, error) {
 		switch {
 		case len(wr.SGEs) > q.maxSGE:
 			return i, failure.New(op, syscall.EINVAL, "request %d has %d SGEs, the queue's limit is %d", wr.ID, len(wr.SGEs), q.maxSGE)
-		case len(q.queue)-q.head >= q.maxWR:
+		case q.queue.Len() >= q.maxWR:
 			return i, failure.New(op, syscall.ENOMEM, "the queue holds %d requests, which is its limit", q.maxWR)
-		}
-		if q.head > 0 && len(q.queue) == cap(q.queue) {
-			n := copy(q.queue, q.queue[q.head:])
-			clear(q.queue[n:])
-			q.queue, q.head = q.queue[:n], 0
 		}
 		var r *engine.RecvRequest
 		if n := len(q.free); n > 0 {
@@ -44,30 +39,24 @@ func (q *recvQueue) post(op string, wrs []RecvWR) (int, error) {
 			r = new(engine.RecvRequest)
 		}
 		r.ID, r.SGEs = wr.ID, append(r.SGEs[:0], wr.SGEs...)
-		q.queue = append(q.queue, r)
+		q.queue.Push(r)
 	}
 	return len(wrs), nil
 }
 
 // pop takes the oldest request, or nil, and returns how many are left.
 func (q *recvQueue) pop() (r *engine.RecvRequest, left int) {
-	if q.head == len(q.queue) {
-		return nil, 0
+	if q.queue.Len() > 0 {
+		r = q.queue.Pop()
 	}
-	r = q.queue[q.head]
-	q.queue[q.head] = nil
-	q.head++
-	if q.head == len(q.queue) {
-		q.queue, q.head = q.queue[:0], 0
-	}
-	return r, len(q.queue) - q.head
+	return r, q.queue.Len()
 }
 
 // recycle keeps a completed request for reuse. The free list never exceeds the
 // largest number of requests that waited at one time.
 func (q *recvQueue) recycle(r *engine.RecvRequest) { q.free = append(q.free, r) }
 
-func (q *recvQueue) clear() { q.queue, q.head = nil, 0 }
+func (q *recvQueue) clear() { q.queue = fifo.Queue[*engine.RecvRequest]{} }
 
 // SRQ is a receive queue that several QPs share.
 type SRQ struct {
