@@ -42,23 +42,22 @@ func putSegment(b *[controlWords]uint64, off int, seg uint16) int {
 
 // putTOS sets the type of service or traffic class of a message.
 func putTOS(b *[controlWords]uint64, off int, v4 bool, tos byte) int {
-	level, typ := int32(unix.IPPROTO_IPV6), int32(unix.IPV6_TCLASS)
-	if v4 {
-		level, typ = unix.IPPROTO_IP, unix.IP_TOS
-	}
-	p, next := putHeader(b, off, level, typ, 4)
-	*(*int32)(p) = int32(tos)
-	return next
+	return putField(b, off, v4, unix.IP_TOS, unix.IPV6_TCLASS, tos)
 }
 
 // putHops sets the time to live or hop limit of a message.
 func putHops(b *[controlWords]uint64, off int, v4 bool, hops uint8) int {
-	level, typ := int32(unix.IPPROTO_IPV6), int32(unix.IPV6_HOPLIMIT)
+	return putField(b, off, v4, unix.IP_TTL, unix.IPV6_HOPLIMIT, hops)
+}
+
+// putField sets a field of a message's IP header, whose types are in4 and in6.
+func putField(b *[controlWords]uint64, off int, v4 bool, in4, in6 int32, value uint8) int {
+	level, typ := int32(unix.IPPROTO_IPV6), in6
 	if v4 {
-		level, typ = unix.IPPROTO_IP, unix.IP_TTL
+		level, typ = unix.IPPROTO_IP, in4
 	}
 	p, next := putHeader(b, off, level, typ, 4)
-	*(*int32)(p) = int32(hops)
+	*(*int32)(p) = int32(value)
 	return next
 }
 
