@@ -183,19 +183,24 @@ func (q *QP) notReady() {
 	s.early.clear()
 }
 
-// beginRecv takes a receive request for the message of k.
-func (q *QP) beginRecv(k *packet) (sink Sink, nak NAK) {
-	if q.typ == rdma.XRCRecv {
-		h, ok := q.h.(XRCHandler)
-		if !ok {
-			return nil, NAKInvalidRequest
-		}
-		sink, nak = h.BeginRecvFrom(k.srq)
-	} else {
+// beginRecv takes a receive request for the message of k, which what names. If there is none, it
+// answers k and returns false.
+func (q *QP) beginRecv(k *packet, what string) (sink Sink, ok bool) {
+	nak := NAKInvalidRequest
+	if q.typ != rdma.XRCRecv {
 		sink, nak = q.h.BeginRecv()
+	} else if h, ok := q.h.(XRCHandler); ok {
+		sink, nak = h.BeginRecvFrom(k.srq)
 	}
 	q.resp.taken = nak == NAKNone
-	return sink, nak
+	switch nak {
+	case NAKNone:
+	case NAKRNR:
+		q.notReady()
+	default:
+		q.refuse(nak, fmt.Errorf("%s, PSN %#x: no receive request can be taken: %w", what, k.PSN, nak.Err()))
+	}
+	return sink, nak == NAKNone
 }
 
 // permits reports whether the QP grants the peer an operation, and refuses the expected
@@ -239,14 +244,8 @@ func (q *QP) recvSend(k *packet) {
 		return
 	}
 	if s.kind == idle {
-		sink, nak := q.beginRecv(k)
-		switch nak {
-		case NAKNone:
-		case NAKRNR:
-			q.notReady()
-			return
-		default:
-			q.refuse(nak, fmt.Errorf("SEND, PSN %#x: no receive request can be taken: %w", k.PSN, nak.Err()))
+		sink, ok := q.beginRecv(k, "SEND")
+		if !ok {
 			return
 		}
 		s.kind, s.sink = sending, sink
@@ -297,13 +296,7 @@ func (q *QP) recvWrite(k *packet) {
 	}
 	withImm := k.layout&wire.HasImmDt != 0
 	if withImm {
-		switch _, nak := q.beginRecv(k); nak {
-		case NAKNone:
-		case NAKRNR:
-			q.notReady()
-			return
-		default:
-			q.refuse(nak, fmt.Errorf("RDMA WRITE with immediate, PSN %#x: no receive request can be taken: %w", k.PSN, nak.Err()))
+		if _, ok := q.beginRecv(k, "RDMA WRITE with immediate"); !ok {
 			return
 		}
 	}
