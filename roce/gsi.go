@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -121,7 +122,7 @@ func (g *GSI) Send(to *AH, destQPN uint32, payload []byte) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
-	case u.find(g) < 0:
+	case !slices.Contains(u.users, g):
 		return net.ErrClosed
 	case len(u.queue) >= maxGSIQueue:
 		return failure.New(op, syscall.ENOBUFS, "%d datagrams wait to be sent", len(u.queue))
@@ -156,13 +157,12 @@ func (g *GSI) Close() error {
 	u.opening.Lock()
 	defer u.opening.Unlock()
 	u.mu.Lock()
-	i := u.find(g)
+	i := slices.Index(u.users, g)
 	if i < 0 {
 		u.mu.Unlock()
 		return nil
 	}
-	users := append([]*GSI(nil), u.users[:i]...)
-	u.users = append(users, u.users[i+1:]...)
+	u.users = slices.Delete(slices.Clone(u.users), i, i+1) // Received may be calling the old ones
 	qp, last := u.qp, len(u.users) == 0
 	u.mu.Unlock()
 	if !last {
@@ -174,16 +174,6 @@ func (g *GSI) Close() error {
 	u.qp, u.queue = nil, nil
 	u.mu.Unlock()
 	return nil
-}
-
-// find returns the index of g among the users, or -1. u.mu is held.
-func (u *gsiUsers) find(g *GSI) int {
-	for i, e := range u.users {
-		if e == g {
-			return i
-		}
-	}
-	return -1
 }
 
 // sliceSource is a Source that reads from a byte slice.

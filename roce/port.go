@@ -265,15 +265,15 @@ func (p *Port) newQP(op string, h Handler, t rdma.QPType, end *dynamicEnd) (*QP,
 	if most := min(MaxQP, int(p.count/2)); p.qps.len() >= most {
 		return nil, failure.New(op, syscall.ENOMEM, "%d QPs: no more on one port", most)
 	}
+	q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: gsiQPN, dynamicEnd: end}
 	if t == rdma.GSI {
-		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: gsiQPN, dynamicEnd: end}
 		if !p.qps.add(q) {
 			return nil, failure.New(op, syscall.EBUSY, "QP 1 is in use")
 		}
 		return q, nil
 	}
 	for {
-		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: p.first + p.rand()&(p.count-1), dynamicEnd: end}
+		q.num = p.first + p.rand()&(p.count-1)
 		// Numbers 0 and 1 belong to the management QPs, the last one to
 		// multicast.
 		if q.num > 1 && q.num != psnMask && p.qps.add(q) {
