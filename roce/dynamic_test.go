@@ -334,17 +334,13 @@ func TestDynamicNoReads(t *testing.T) {
 	s := newStar(t, 1, 1, pairOptions{})
 	s.at[0].keys[7] = make([]byte, 64)
 	changed := false
-	s.fault = func(to int, p []byte) [][]byte {
-		if to == 0 && p != nil && wire.Opcode(p[0]) == wire.DynamicControl && wire.DynamicKind(p[wire.BTHLen]) == wire.DynamicAccept {
+	s.watch = func(to int, p []byte) {
+		if to == 0 && wire.Opcode(p[0]) == wire.DynamicControl && wire.DynamicKind(p[wire.BTHLen]) == wire.DynamicAccept {
 			clear(p[wire.BTHLen+2 : wire.BTHLen+4])
 			flow := wire.NewFlow(s.conn[1].addr, s.conn[0].addr)
 			flow.Front(len(p)).PutICRC(p)
 			changed = true
 		}
-		if p == nil {
-			return nil
-		}
-		return [][]byte{p}
 	}
 	s.submit(0, s.to(0, Work{Op: rdma.WRRead, Length: 64, Dst: &sink{b: make([]byte, 64)}, RKey: 7}), s.to(0, Work{Op: rdma.WRFetchAdd, CompareAdd: 1, RKey: 7}))
 	s.run(10000)

@@ -160,16 +160,13 @@ func TestMemoryFails(t *testing.T) {
 					sent++
 				}
 			}
-			p.fault = func(to int, b []byte) [][]byte {
-				if b == nil {
-					return nil
-				}
-				if to == 1 && sent == 3 {
+			p.fault = losing(func(to int, _ []byte) bool {
+				lost := to == 1 && sent == 3
+				if lost {
 					src.err, src.at = errTest, mtu
-					return nil
 				}
-				return [][]byte{b}
-			}
+				return lost
+			})
 			p.post(0, &Work{Op: rdma.WRWrite, Src: src, Length: 8 * mtu, RKey: 1})
 			p.run(1 << 16)
 			p.mem[0].statuses(rdma.StatusLocProtErr)
@@ -370,13 +367,12 @@ func TestPeerVanishes(t *testing.T) {
 				}
 				n := 0
 				var last int64
-				p.fault = func(to int, b []byte) [][]byte {
-					if n++; b == nil || n > after {
-						return nil
+				p.fault = losing(func(int, []byte) bool {
+					if n++; n <= after {
+						last = p.clock
 					}
-					last = p.clock
-					return [][]byte{b}
-				}
+					return n > after
+				})
 				for range 8 {
 					p.post(0, &Work{Op: op, Src: &source{b: make([]byte, 20000)}, Dst: &sink{b: make([]byte, 20000)}, Length: 20000, RKey: 1})
 				}
@@ -415,13 +411,7 @@ func TestTimeoutZero(t *testing.T) {
 	p := newPair(t, pairOptions{})
 	p.qp[0].send.Timeout = 0
 	p.mem[1].keys[1] = make([]byte, 100)
-	drop := true
-	p.fault = func(_ int, b []byte) [][]byte {
-		if drop || b == nil {
-			return nil
-		}
-		return [][]byte{b}
-	}
+	p.fault = losing(func(int, []byte) bool { return true })
 	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
 	for range 100 { // probes continue without limit
 		p.step()

@@ -19,7 +19,6 @@ func TestTimeoutReasons(t *testing.T) {
 		l.q.fromIn.Front(len(b)).PutICRC(b) // as the peer sends it
 		l.port[0].gids()[0].take(&packetconn.Datagrams{Addr: netip.MustParseAddrPort(source), Buf: b, Seg: len(b)}, l.clock)
 	}
-	ack := func() []byte { return pkt(wire.Acknowledge, 0, false, 0, aeth(wire.ACKNoCredits)) }
 	refused := func(errno syscall.Errno) func(l *single) {
 		return func(l *single) {
 			l.q.link.refuse(l.q.recv.Peer.Addr(), failure.New("send", errno, "to somewhere: %v", errno))
@@ -31,15 +30,15 @@ func TestTimeoutReasons(t *testing.T) {
 		says  string
 	}{
 		{"nothing", func(*single) {}, "a firewall drops UDP port 4791, or NAT rewrites it"},
-		{"NAT of ports", func(l *single) { from(l, "10.0.0.2:61000", ack()) }, "arrive from UDP port 61000 with a checksum for port 4791: NAT"},
+		{"NAT of ports", func(l *single) { from(l, "10.0.0.2:61000", ack(0)) }, "arrive from UDP port 61000 with a checksum for port 4791: NAT"},
 		{"a damaged packet", func(l *single) {
-			b := ack()
+			b := ack(0)
 			from(l, "10.0.0.99:1", b) // only for the CRC
 			b[15] ^= 1
 			l.q.peer.seen.elsewhere.Store(nil)
 			l.port[0].gids()[0].take(&packetconn.Datagrams{Addr: netip.MustParseAddrPort("10.0.0.2:61000"), Buf: b, Seg: len(b)}, l.clock)
 		}, "a firewall drops"},
-		{"NAT of addresses", func(l *single) { from(l, "10.0.0.99:4791", ack()) }, "come from 10.0.0.99 instead: NAT"},
+		{"NAT of addresses", func(l *single) { from(l, "10.0.0.99:4791", ack(0)) }, "come from 10.0.0.99 instead: NAT"},
 		{"a firewall here", refused(syscall.EPERM), "this host's firewall does not let UDP port 4791 out"},
 		{"no route", refused(syscall.ENETUNREACH), "this host does not send there: network is unreachable"},
 		{"a peer on loopback", func(l *single) { l.q.recv.Peer = netip.MustParseAddrPort("127.0.0.1:4791") }, "127.0.0.1 is this host: if the peer is on another one, its device needs an address of the network"},
@@ -56,7 +55,7 @@ func TestTimeoutReasons(t *testing.T) {
 			}
 		})
 	}
-	l, _ := silent(t)
+	l := silent(t)
 	if got := l.q.noProgress().Error(); strings.Contains(got, "firewall") {
 		t.Errorf("a peer that has answered: %s", got)
 	}

@@ -547,6 +547,16 @@ func (p *pair) release() (moved bool) {
 	return moved
 }
 
+// losing returns a fault that loses the packets for which lost is true.
+func losing(lost func(to int, b []byte) bool) func(int, []byte) [][]byte {
+	return func(to int, b []byte) [][]byte {
+		if b == nil || lost(to, b) {
+			return nil
+		}
+		return [][]byte{b}
+	}
+}
+
 // drain lets side i send all that is ready, and returns the packets.
 func (p *pair) drain(i int) (packets [][]byte) {
 	for !p.port[i].ready.empty() {

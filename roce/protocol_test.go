@@ -136,6 +136,20 @@ func aeth(s wire.Syndrome) []byte { return header(wire.AETHLen, wire.PutAETH, wi
 
 func imm(v uint32) []byte { return header(wire.ImmDtLen, wire.PutImmDt, wire.ImmDt{Imm: v}) }
 
+// ack builds an acknowledgement.
+func ack(psn uint32) []byte {
+	return pkt(wire.Acknowledge, psn, false, 0, aeth(wire.ACKNoCredits))
+}
+
+// readResponse builds response i of READs with n responses each, whose PSNs begin with first.
+func readResponse(first uint32, i, n, mtu int) []byte {
+	op := readOps[position(uint32(i%n), uint32(n))]
+	if op == wire.ReadResponseMiddle {
+		return pkt(op, psnAdd(first, i), false, mtu)
+	}
+	return pkt(op, psnAdd(first, i), false, mtu, aeth(wire.ACKNoCredits))
+}
+
 func (l *single) expect(got, want string) {
 	l.t.Helper()
 	if got != want {
@@ -353,7 +367,6 @@ func TestRequester(t *testing.T) {
 	read := func(n int) *Work {
 		return &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, n)}, Length: uint32(n), RKey: 1, RemoteAddr: 8}
 	}
-	ack := func(psn uint32) []byte { return pkt(wire.Acknowledge, psn, false, 0, aeth(wire.ACKNoCredits)) }
 	t.Run("asks for an acknowledgement at each message's end", func(t *testing.T) {
 		l := requester(t, pairOptions{})
 		l.post(0, write(5), write(2*mtu+1), &Work{Op: rdma.WRSendImm, Src: &source{b: data}, Length: 7, Imm: 3, Solicited: true})

@@ -101,12 +101,7 @@ func TestNoRecoveryMemory(t *testing.T) {
 	p.mem[1].keys[1] = make([]byte, size)
 	p.mem[1].keys[2] = data
 	rnd := rand.New(rand.NewPCG(1, 2))
-	p.fault = func(to int, b []byte) [][]byte {
-		if b == nil || rnd.IntN(7) == 0 {
-			return nil
-		}
-		return [][]byte{b}
-	}
+	p.fault = losing(func(int, []byte) bool { return rnd.IntN(7) == 0 })
 	got := make([]byte, size)
 	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: size, RKey: 1},
 		&Work{Op: rdma.WRRead, Dst: &sink{b: got}, Length: size, RKey: 2})

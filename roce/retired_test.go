@@ -153,13 +153,7 @@ func TestWithdrawal(t *testing.T) {
 	deliver := func(psns ...int) (sent [][]wire.Span) {
 		var raw [][]byte
 		for _, i := range psns {
-			b := pkt(wire.ReadResponseMiddle, uint32(i), false, mtu)
-			switch i {
-			case 0:
-				b = pkt(wire.ReadResponseFirst, 0, false, mtu, aeth(wire.ACKNoCredits))
-			case packets - 1:
-				b = pkt(wire.ReadResponseLast, uint32(i), false, mtu, aeth(wire.ACKNoCredits))
-			}
+			b := readResponse(0, i, packets, mtu)
 			if i == 1 {
 				b = marked(b, l.q.req.reads.askMark) // the only one that is sent a second time
 			}

@@ -152,18 +152,9 @@ func TestSlowAnswerIsProgress(t *testing.T) {
 	l.sent()
 	full := int64(AckTimeout(l.q.send.Timeout))
 	start := l.clock
-	response := func(i int) []byte {
-		switch i {
-		case 0:
-			return pkt(wire.ReadResponseFirst, psn, false, mtu, aeth(wire.ACKNoCredits))
-		case packets - 1:
-			return pkt(wire.ReadResponseLast, psn+packets-1, false, mtu, aeth(wire.ACKNoCredits))
-		}
-		return pkt(wire.ReadResponseMiddle, psn+uint32(i), false, mtu)
-	}
 	for i := 1; i < packets; i++ {
 		l.pass(full / 10)
-		l.give(response(i))
+		l.give(readResponse(psn, i, packets, mtu))
 	}
 	if l.clock-start < 2*(retry+1)*full {
 		t.Fatal("the answer was not slow")
@@ -171,7 +162,7 @@ func TestSlowAnswerIsProgress(t *testing.T) {
 	l.m.statuses()
 	for i := range packets {
 		l.pass(full / 10)
-		l.give(response(i))
+		l.give(readResponse(psn, i, packets, mtu))
 	}
 	l.m.statuses(rdma.StatusSuccess)
 	// After that the peer is silent, and the copies that it was asked for do

@@ -6,22 +6,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // silent returns a requester whose first WRITE was acknowledged and whose
-// second WRITE was not, and the acknowledgement.
-func silent(t *testing.T) (l *single, stale []byte) {
-	l = alone(t, 0, pairOptions{mtu: 256})
+// second WRITE was not.
+func silent(t *testing.T) *single {
+	l := alone(t, 0, pairOptions{mtu: 256})
 	write := func() *Work { return &Work{Op: rdma.WRWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1} }
 	first := l.q.req.next
 	l.post(0, write(), write())
 	l.sent()
-	l.give(pkt(wire.Acknowledge, first, false, 0, aeth(wire.ACKNoCredits)))
+	l.give(ack(first))
 	l.m.statuses(rdma.StatusSuccess)
-	return l, pkt(wire.Acknowledge, first, false, 0, aeth(wire.ACKNoCredits))
+	return l
 }
 
 // pass lets time pass and the timers fire on time.
@@ -37,7 +36,7 @@ func (l *single) pass(d int64) {
 // did not run. Answers may then wait in the socket, so the timeout does not
 // count before they can be read.
 func TestLateTimer(t *testing.T) {
-	l, _ := silent(t)
+	l := silent(t)
 	full := int64(AckTimeout(l.q.send.Timeout))
 	timeouts := func() uint64 { return l.port[0].Counters().Timeouts }
 	l.clock += 3 * full
@@ -64,15 +63,7 @@ func TestLostResponses(t *testing.T) {
 	}
 	l.post(0, read())
 	l.sent()
-	response := func(i int) []byte {
-		switch i % packets {
-		case 0:
-			return pkt(wire.ReadResponseFirst, psnAdd(first, i), false, mtu, aeth(wire.ACKNoCredits))
-		case packets - 1:
-			return pkt(wire.ReadResponseLast, psnAdd(first, i), false, mtu, aeth(wire.ACKNoCredits))
-		}
-		return pkt(wire.ReadResponseMiddle, psnAdd(first, i), false, mtu)
-	}
+	response := func(i int) []byte { return readResponse(first, i, packets, mtu) }
 	want := func(n uint64, what string) {
 		t.Helper()
 		if got := l.port[0].Counters().Losses; got != n {
@@ -109,14 +100,7 @@ func TestLateResponses(t *testing.T) {
 		}
 		answer := func(from, to int) {
 			for i := from; i < to; i++ {
-				switch i % packets {
-				case 0:
-					l.give(pkt(wire.ReadResponseFirst, psnAdd(first, i), false, mtu, aeth(wire.ACKNoCredits)))
-				case packets - 1:
-					l.give(pkt(wire.ReadResponseLast, psnAdd(first, i), false, mtu, aeth(wire.ACKNoCredits)))
-				default:
-					l.give(pkt(wire.ReadResponseMiddle, psnAdd(first, i), false, mtu))
-				}
+				l.give(readResponse(first, i, packets, mtu))
 			}
 		}
 		read()
