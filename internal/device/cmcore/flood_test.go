@@ -82,9 +82,7 @@ type application struct {
 
 func (a *application) listen(s *Service) {
 	for _, c := range []ListenConfig{{ServiceID: testService, Conn: a.requested}, {ServiceID: queryService, Query: a.queried}} {
-		if _, err := s.Listen(c); err != nil {
-			a.t.Fatal(err)
-		}
+		listen(a.t, s, c)
 	}
 }
 
@@ -288,15 +286,13 @@ func TestForgedID(t *testing.T) {
 func TestTakenRequestsStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		var first *Conn
-		if _, err := b.Listen(ListenConfig{ServiceID: testService, Backlog: 2, Conn: func(c *Conn) Handler {
+		listen(t, b, ListenConfig{ServiceID: testService, Backlog: 2, Conn: func(c *Conn) Handler {
 			if first == nil {
 				first = c
 				c.Taken()
 			}
 			return func(Event) {}
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}})
 		p := connect(t, a, pathA, request(0))
 		n.settle(100 * time.Millisecond)
 		x := &stranger{s: b, addr: forged}
@@ -320,22 +316,18 @@ func TestRequestTimer(t *testing.T) {
 		inBubble(t, func(t *testing.T, n *network, _, b *Service) {
 			var events recorder
 			gone := 0
-			if _, err := b.Listen(ListenConfig{ServiceID: testService, Conn: func(c *Conn) Handler {
+			listen(t, b, ListenConfig{ServiceID: testService, Conn: func(c *Conn) Handler {
 				if take {
 					c.Taken()
 				}
 				return events.handle
-			}}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := b.Listen(ListenConfig{ServiceID: queryService, Query: func(q *Query) func() {
+			}})
+			listen(t, b, ListenConfig{ServiceID: queryService, Query: func(q *Query) func() {
 				if take {
 					q.Taken()
 				}
 				return func() { gone++ }
-			}}); err != nil {
-				t.Fatal(err)
-			}
+			}})
 			x := &stranger{s: b, addr: one}
 			x.req(1, 1, mad.RC)
 			x.req(1, 1, mad.RC) // gets an MRA
@@ -357,7 +349,7 @@ func TestOutboxIsShort(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, _, b *Service) {
 		x := &stranger{s: b, addr: forged}
 		longest, flooding := 0, false
-		if _, err := b.Listen(ListenConfig{ServiceID: testService, Conn: func(c *Conn) Handler {
+		listen(t, b, ListenConfig{ServiceID: testService, Conn: func(c *Conn) Handler {
 			if !flooding {
 				flooding = true
 				go func() {
@@ -371,9 +363,7 @@ func TestOutboxIsShort(t *testing.T) {
 			longest = max(longest, len(b.outbox))
 			b.mu.Unlock()
 			return nil
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}})
 		begin := time.Now()
 		x.req(1<<22, 1, mad.RC)
 		if d := time.Since(begin); d > 10*time.Millisecond { // virtual time

@@ -3,6 +3,7 @@ package cmcore
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -112,6 +113,32 @@ func (r *recorder) kinds() (k []Kind) {
 	return k
 }
 
+// got fails the test unless these events came, and no others.
+func (r *recorder) got(t *testing.T, want ...Kind) {
+	t.Helper()
+	if !slices.Equal(r.kinds(), want) {
+		t.Errorf("events %+v, want %v", r.events, want)
+	}
+}
+
+// refused fails the test unless a rejection with this reason came, and nothing else.
+func (r *recorder) refused(t *testing.T, want mad.Reason) {
+	t.Helper()
+	if len(r.events) != 1 || r.events[0].Kind != Rejected || r.events[0].Reason != want {
+		t.Errorf("events %+v, want a rejection: %v", r.events, want)
+	}
+}
+
+// listen makes s take the requests of c.
+func listen(t *testing.T, s *Service, c ListenConfig) *Listener {
+	t.Helper()
+	l, err := s.Listen(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // side is one end of a connection under test.
 type side struct {
 	recorder
@@ -137,7 +164,7 @@ func reply(n uint32) ReplyParams {
 func accepting(t *testing.T, s *Service) *[]*side {
 	t.Helper()
 	var sides []*side
-	_, err := s.Listen(ListenConfig{ServiceID: testService, Conn: func(c *Conn) Handler {
+	listen(t, s, ListenConfig{ServiceID: testService, Conn: func(c *Conn) Handler {
 		b := &side{c: c}
 		sides = append(sides, b)
 		if err := c.Accept(reply(uint32(len(sides)))); err != nil {
@@ -152,9 +179,6 @@ func accepting(t *testing.T, s *Service) *[]*side {
 		}
 		return b.handle
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return &sides
 }
 

@@ -55,12 +55,8 @@ func TestConnect(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.settle(time.Minute)
-		if want := []Kind{Replied, Disconnected, Ended}; !slices.Equal(x.kinds(), want) {
-			t.Errorf("connecting side %v", x.kinds())
-		}
-		if want := []Kind{Established, Disconnected, Ended}; !slices.Equal(y.kinds(), want) {
-			t.Errorf("accepting side %v", y.kinds())
-		}
+		x.got(t, Replied, Disconnected, Ended)
+		y.got(t, Established, Disconnected, Ended)
 		if !bytes.HasPrefix(y.events[1].Private, []byte("bye\x00")) {
 			t.Errorf("private data of the DREQ %q", y.events[1].Private)
 		}
@@ -99,9 +95,8 @@ func TestEveryLoss(t *testing.T) {
 					}
 					x.c.Disconnect(nil)
 					n.settle(10 * time.Second)
-					if !slices.Equal(x.kinds(), []Kind{Replied, Disconnected, Ended}) || !slices.Equal(y.kinds(), []Kind{Established, Disconnected, Ended}) {
-						t.Errorf("events %v and %v", x.kinds(), y.kinds())
-					}
+					x.got(t, Replied, Disconnected, Ended)
+					y.got(t, Established, Disconnected, Ended)
 					if err := x.events[1].Err; err != nil {
 						t.Error(err)
 					}
@@ -116,13 +111,10 @@ func TestEveryLoss(t *testing.T) {
 func TestSlowApplication(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		var y *Conn
-		_, err := b.Listen(ListenConfig{ServiceID: testService, Conn: func(c *Conn) Handler {
+		listen(t, b, ListenConfig{ServiceID: testService, Conn: func(c *Conn) Handler {
 			y = c
 			return func(Event) {}
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		var x recorder
 		c, err := a.Connect(pathA, request(0), x.handle)
 		if err != nil {
@@ -133,9 +125,7 @@ func TestSlowApplication(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.settle(time.Minute)
-		if !slices.Equal(x.kinds(), []Kind{Replied}) {
-			t.Fatalf("the side that connects got the events %v, want only Replied", x.events)
-		}
+		x.got(t, Replied)
 		if err := c.Ready(nil); err != nil {
 			t.Fatal(err)
 		}
@@ -169,9 +159,7 @@ func TestVanishedPeer(t *testing.T) {
 						t.Errorf("events %v", x.events)
 					}
 				case mad.AttrREP:
-					if y := (*sides)[0]; !slices.Equal(y.kinds(), []Kind{TimedOut}) {
-						t.Errorf("events %v", y.events)
-					}
+					(*sides)[0].got(t, TimedOut)
 				case mad.AttrRTU, mad.AttrDREQ:
 					dead = last == mad.AttrRTU
 					x.c.Disconnect(nil)
@@ -195,7 +183,7 @@ func TestVanishedPeer(t *testing.T) {
 
 func TestReject(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
-		l, err := b.Listen(ListenConfig{ServiceID: testService, Conn: func(c *Conn) Handler {
+		l := listen(t, b, ListenConfig{ServiceID: testService, Conn: func(c *Conn) Handler {
 			if err := c.Reject(mad.ReasonConsumer, []byte{1}, []byte("no")); err != nil {
 				t.Error(err)
 			}
@@ -204,9 +192,6 @@ func TestReject(t *testing.T) {
 			}
 			return nil
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		x := connect(t, a, pathA, request(0))
 		n.settle(time.Second)
 		if len(x.events) != 1 || x.events[0].Kind != Rejected || x.events[0].Reason != mad.ReasonConsumer ||
@@ -216,9 +201,7 @@ func TestReject(t *testing.T) {
 		l.Close()
 		x = connect(t, a, pathA, request(0))
 		n.settle(time.Second)
-		if len(x.events) != 1 || x.events[0].Reason != mad.ReasonInvalidServiceID {
-			t.Errorf("without a listener: %+v", x.events)
-		}
+		x.refused(t, mad.ReasonInvalidServiceID)
 	})
 }
 
@@ -243,8 +226,9 @@ func TestBadRequests(t *testing.T) {
 				test.change(&o)
 				x := connect(t, a, pathA, o)
 				n.settle(time.Second)
-				if len(*sides) != 0 || len(x.events) != 1 || x.events[0].Reason != test.want {
-					t.Errorf("events %+v", x.events)
+				x.refused(t, test.want)
+				if len(*sides) != 0 {
+					t.Error("the listener saw the request")
 				}
 			})
 		})
@@ -263,12 +247,8 @@ func TestStaleConnection(t *testing.T) {
 		defer a.Close()
 		x := connect(t, a, pathA, request(0))
 		n.settle(10 * time.Second)
-		if len(x.events) != 1 || x.events[0].Reason != mad.ReasonStale {
-			t.Fatalf("events %+v", x.events)
-		}
-		if k := (*sides)[0].kinds(); !slices.Equal(k, []Kind{Established, Disconnected, Ended}) {
-			t.Fatalf("old connection %v", k)
-		}
+		x.refused(t, mad.ReasonStale)
+		(*sides)[0].got(t, Established, Disconnected, Ended) // the old connection
 		x = connect(t, a, pathA, request(0))
 		n.settle(time.Second)
 		if x.c.State() != StateEstablished {
@@ -289,12 +269,8 @@ func TestSameID(t *testing.T) {
 		defer a.Close()
 		x := connect(t, a, pathA, request(1))
 		n.settle(10 * time.Second)
-		if len(x.events) != 1 || x.events[0].Reason != mad.ReasonStale {
-			t.Fatalf("events %+v", x.events)
-		}
-		if k := (*sides)[0].kinds(); !slices.Equal(k, []Kind{Established, Disconnected, Ended}) {
-			t.Fatalf("old connection %v", k)
-		}
+		x.refused(t, mad.ReasonStale)
+		(*sides)[0].got(t, Established, Disconnected, Ended) // the old connection
 	})
 }
 
@@ -307,9 +283,8 @@ func TestBothDisconnect(t *testing.T) {
 		x.c.Disconnect(nil)
 		y.c.Disconnect(nil)
 		n.settle(time.Minute)
-		if !slices.Equal(x.kinds(), []Kind{Replied, Disconnected, Ended}) || !slices.Equal(y.kinds(), []Kind{Established, Disconnected, Ended}) {
-			t.Errorf("events %v and %v", x.kinds(), y.kinds())
-		}
+		x.got(t, Replied, Disconnected, Ended)
+		y.got(t, Established, Disconnected, Ended)
 	})
 }
 
@@ -354,12 +329,10 @@ func TestCloseInEveryState(t *testing.T) {
 func TestBacklog(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		var waiting []*Conn
-		if _, err := b.Listen(ListenConfig{ServiceID: testService, Backlog: 2, Conn: func(c *Conn) Handler {
+		listen(t, b, ListenConfig{ServiceID: testService, Backlog: 2, Conn: func(c *Conn) Handler {
 			waiting = append(waiting, c)
 			return nil
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}})
 		var xs []*side
 		for i := range 5 {
 			xs = append(xs, connect(t, a, pathA, request(uint32(i))))
@@ -422,7 +395,7 @@ func TestQuery(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		id := mad.ServiceID(mad.PortSpaceUDP, 7174)
 		asked := 0
-		if _, err := b.Listen(ListenConfig{ServiceID: id, Query: func(q *Query) func() {
+		listen(t, b, ListenConfig{ServiceID: id, Query: func(q *Query) func() {
 			asked++
 			if !bytes.HasPrefix(q.Data, []byte("who")) || q.IP.Port != 5 {
 				t.Errorf("query %+v", q)
@@ -431,9 +404,7 @@ func TestQuery(t *testing.T) {
 				t.Error(err)
 			}
 			return nil
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}})
 		lost := 0
 		n.drop = func(_ netip.Addr, m mad.Message) bool { lost++; return lost <= 3 }
 		private := append(mad.AppendIPHeader(nil, mad.IPHeader{Port: 5, Src: addrA, Dst: addrB}), "who"...)
@@ -597,9 +568,7 @@ func TestDrain(t *testing.T) {
 		a.Close()
 		n.settle(time.Minute)
 		for _, s := range *sides {
-			if !slices.Equal(s.kinds(), []Kind{Established, Disconnected, Ended}) {
-				t.Errorf("events %v", s.kinds())
-			}
+			s.got(t, Established, Disconnected, Ended)
 		}
 		if len(*sides) != 2 || lost != 4 {
 			t.Errorf("%d connections, %d DREQs lost", len(*sides), lost)
