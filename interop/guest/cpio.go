@@ -3,6 +3,7 @@ package guest
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 )
@@ -16,9 +17,7 @@ const (
 )
 
 // archive collects the files of an initramfs by absolute path.
-type archive struct {
-	entries map[string]entry
-}
+type archive map[string]entry
 
 type entry struct {
 	mode         int
@@ -26,31 +25,23 @@ type entry struct {
 	major, minor int // numbers of a device node
 }
 
-func newArchive() *archive { return &archive{entries: map[string]entry{}} }
-
 // add adds an entry to the archive, and the directories above it.
-func (a *archive) add(name string, e entry) {
+func (a archive) add(name string, e entry) {
 	for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
-		if _, ok := a.entries[dir]; !ok {
-			a.entries[dir] = entry{mode: modeDir}
+		if _, ok := a[dir]; !ok {
+			a[dir] = entry{mode: modeDir}
 		}
 	}
-	a.entries[name] = e
+	a[name] = e
 }
 
 // bytes returns the archive in cpio's "newc" format, which the kernel unpacks
 // (Documentation/driver-api/early-userspace/buffer-format.rst). The names are sorted, so
 // that every directory precedes its contents.
-func (a *archive) bytes() []byte {
-	names := make([]string, 0, len(a.entries))
-	for name := range a.entries {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-
+func (a archive) bytes() []byte {
 	var out bytes.Buffer
-	for i, name := range names {
-		writeEntry(&out, i+1, name[1:], a.entries[name])
+	for i, name := range slices.Sorted(maps.Keys(a)) {
+		writeEntry(&out, i+1, name[1:], a[name])
 	}
 	writeEntry(&out, 0, "TRAILER!!!", entry{})
 	return out.Bytes()

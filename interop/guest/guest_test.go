@@ -10,7 +10,7 @@ import (
 
 // TestArchive unpacks an archive with busybox.
 func TestArchive(t *testing.T) {
-	a := newArchive()
+	a := archive{}
 	a.add("/sbin/deep/program", entry{mode: modeExec, data: []byte("abcde")})
 	a.add("/etc/empty", entry{mode: modeFile})
 	unpack := exec.Command("busybox", "cpio", "-idv")

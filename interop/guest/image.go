@@ -55,7 +55,7 @@ func build(dir string, c contents) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	a := newArchive()
+	a := archive{}
 	for _, mount := range []string{"/proc", "/sys", "/dev", "/tmp"} {
 		a.add(mount, entry{mode: modeDir})
 	}
@@ -133,7 +133,7 @@ func one(pattern string) (string, error) {
 
 // addModules adds kernel modules, in an order in which they can be inserted. One whose name ends with a question mark
 // may be missing: some kernels have it built in, or not at all.
-func addModules(a *archive, root string, wanted []string) error {
+func addModules(a archive, root string, wanted []string) error {
 	m, err := findModules(root)
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func addModules(a *archive, root string, wanted []string) error {
 	return nil
 }
 
-func addPrograms(a *archive, programs []string) error {
+func addPrograms(a archive, programs []string) error {
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func addPrograms(a *archive, programs []string) error {
 }
 
 // addProvider adds the library that libibverbs loads for devices of a driver, if there is one.
-func addProvider(a *archive, driver string) error {
+func addProvider(a archive, driver string) error {
 	if driver == "" {
 		return nil
 	}
@@ -206,7 +206,7 @@ func addProvider(a *archive, driver string) error {
 var peers = []string{"rxepeer", "cmpeer", "copypeer", "nvmepass"}
 
 // addPeers compiles programs of our own on the host and adds them.
-func addPeers(a *archive, dir string, names []string) error {
+func addPeers(a archive, dir string, names []string) error {
 	for _, name := range names {
 		binary, err := Compile(dir, name)
 		if err != nil {
@@ -239,8 +239,8 @@ func Compile(dir, name string) (string, error) {
 
 // addBinary adds the host's ELF file at name and, at their own paths, its interpreter and
 // all libraries that it needs.
-func addBinary(a *archive, file, name string) error {
-	if _, ok := a.entries[name]; ok {
+func addBinary(a archive, file, name string) error {
+	if _, ok := a[name]; ok {
 		return nil
 	}
 	data, err := os.ReadFile(file)
