@@ -71,42 +71,58 @@ type star struct {
 const dcKey = 0x123456789abcdef0
 
 func newStar(t *testing.T, initiators, targets int, o pairOptions) *star {
-	o.defaults()
 	s := &star{pair: newPair(t, o)}
 	var err error
 	if s.ah, err = s.port[0].NewAH(0, s.conn[1].addr, 0); err != nil {
 		t.Fatal(err)
 	}
 	for range initiators {
-		m := newMemory(t, "initiator")
-		q, err := s.port[0].NewQP(m, rdma.DCI)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q, m := newDCI(t, s.port[0], o)
 		s.dci, s.mem = append(s.dci, q), append(s.mem, m)
-		s.rts(q, o)
 	}
 	for range targets {
-		m := &dctMemory{memory: newMemory(t, "target")}
-		q, err := s.port[1].NewQP(m, rdma.DCT)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := q.RTR(RecvConfig{MTU: o.mtu, MaxDestRdAtomic: 16, MinRNRTimer: o.rnrTimer}); err != nil {
-			t.Fatal(err)
-		}
-		q.SetDCKey(dcKey)
+		q, m := newDCT(t, s.port[1], o)
 		s.dct, s.at = append(s.dct, q), append(s.at, m)
 	}
 	return s
 }
 
-func (s *star) rts(q *QP, o pairOptions) {
+// newDCI returns an initiator in RTS, and newDCT a target in RTR.
+func newDCI(t testing.TB, p *Port, o pairOptions) (*QP, *memory) {
+	t.Helper()
+	m := newMemory(t, "initiator")
+	q, err := p.NewQP(m, rdma.DCI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	initiate(t, q, o)
+	return q, m
+}
+
+func newDCT(t testing.TB, p *Port, o pairOptions) (*QP, *dctMemory) {
+	t.Helper()
+	o.defaults()
+	m := &dctMemory{memory: newMemory(t, "target")}
+	q, err := p.NewQP(m, rdma.DCT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.RTR(RecvConfig{MTU: o.mtu, MaxDestRdAtomic: 16, MinRNRTimer: o.rnrTimer}); err != nil {
+		t.Fatal(err)
+	}
+	q.SetDCKey(dcKey)
+	return q, m
+}
+
+// initiate moves an initiator from RESET to RTS.
+func initiate(t testing.TB, q *QP, o pairOptions) {
+	t.Helper()
+	o.defaults()
 	if err := q.RTR(RecvConfig{MTU: o.mtu}); err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if err := q.RTS(SendConfig{PSN: 0xfffff0, Timeout: o.timeout, RetryCount: o.retry, RNRRetry: o.rnr, MaxRdAtomic: o.rdAtomic}); err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 }
 
@@ -316,9 +332,7 @@ func TestDynamicRefused(t *testing.T) {
 			// The target is unharmed: the initiator connects again after a RESET.
 			s.at[0].full = false
 			s.dci[0].Reset()
-			o := pairOptions{}
-			o.defaults()
-			s.rts(s.dci[0], o)
+			initiate(t, s.dci[0], pairOptions{})
 			s.submit(0, s.to(0, send(make([]byte, 10))))
 			s.run(10000)
 			s.mem[0].statuses(rdma.StatusSuccess)

@@ -84,35 +84,17 @@ func TestIsolatedDynamic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var o pairOptions
-		o.defaults()
+		o := pairOptions{timeout: 18, rdAtomic: 16}
 		var dci, dct [2]*QP // the first of each is isolated
 		var mem [2]*memory
 		var at [2]*dctMemory
 		for i := range 2 {
-			mem[i], at[i] = newMemory(t, "initiator"), &dctMemory{memory: newMemory(t, "target")}
+			dci[i], mem[i] = newDCI(t, port[0], o)
+			dct[i], at[i] = newDCT(t, port[1], o)
 			at[i].keys[1] = make([]byte, 10000)
-			if dci[i], err = port[0].NewQP(mem[i], rdma.DCI); err == nil {
-				dct[i], err = port[1].NewQP(at[i], rdma.DCT)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if i == 0 {
-				dci[0].Isolate()
-				dct[0].Isolate()
-			}
-			if err := dct[i].RTR(RecvConfig{MTU: o.mtu, MaxDestRdAtomic: 16, MinRNRTimer: o.rnrTimer}); err != nil {
-				t.Fatal(err)
-			}
-			dct[i].SetDCKey(dcKey)
-			if err := dci[i].RTR(RecvConfig{MTU: o.mtu}); err != nil {
-				t.Fatal(err)
-			}
-			if err := dci[i].RTS(SendConfig{Timeout: 18, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 16}); err != nil {
-				t.Fatal(err)
-			}
 		}
+		dci[0].Isolate()
+		dct[0].Isolate()
 		page := make(chan struct{})
 		data, read := pattern(10000, 3), make([]byte, 10000)
 		post := func(from, to int, w Work) {
