@@ -2,11 +2,11 @@ package netem
 
 import (
 	"bytes"
-	"container/heap"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -30,9 +30,8 @@ type Conn struct {
 
 	out   []packetconn.Datagrams // parts of the current train
 	held  []*parcel              // reordered datagrams that wait to be overtaken, oldest first
-	line  line                   // datagrams in flight, by time of arrival
-	seq   uint64
-	timer Timer // fires for the first of held and line; nil if both are empty
+	line  []*parcel              // datagrams in flight, by time of arrival
+	timer Timer                  // fires for the first of held and line; nil if both are empty
 	due   time.Time
 }
 
@@ -40,8 +39,7 @@ type Conn struct {
 type parcel struct {
 	d          packetconn.Datagrams
 	due        time.Time
-	seq        uint64 // orders parcels with the same due time
-	overtakers int    // number of datagrams that must still overtake it
+	overtakers int // number of datagrams that must still overtake it
 }
 
 // Wrap returns a connection that sends through c with faults. Closing it closes c. Wrap
@@ -274,8 +272,9 @@ func (c *Conn) forward(d packetconn.Datagrams, more time.Duration) {
 		return
 	}
 	d.Buf = bytes.Clone(d.Buf)
-	heap.Push(&c.line, &parcel{d: d, due: c.clock.Now().Add(wait), seq: c.seq})
-	c.seq++
+	due := c.clock.Now().Add(wait)
+	at := sort.Search(len(c.line), func(i int) bool { return c.line[i].due.After(due) })
+	c.line = slices.Insert(c.line, at, &parcel{d: d, due: due})
 }
 
 // schedule sets the timer for the next held or delayed datagram.
@@ -322,7 +321,9 @@ func (c *Conn) arrive() {
 		return true
 	})
 	for len(c.line) > 0 && !c.line[0].due.After(now) {
-		c.out = append(c.out, heap.Pop(&c.line).(*parcel).d)
+		c.out = append(c.out, c.line[0].d)
+		c.line[0] = nil
+		c.line = c.line[1:]
 	}
 	for i := range c.out {
 		if _, err := c.inner.Send(c.out[i : i+1]); err != nil {
@@ -332,21 +333,4 @@ func (c *Conn) arrive() {
 	clear(c.out)
 	c.out = c.out[:0]
 	c.schedule()
-}
-
-// line is a heap of parcels by time of arrival.
-type line []*parcel
-
-func (l line) Len() int { return len(l) }
-func (l line) Less(i, j int) bool {
-	return l[i].due.Before(l[j].due) || l[i].due.Equal(l[j].due) && l[i].seq < l[j].seq
-}
-func (l line) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
-func (l *line) Push(x any)   { *l = append(*l, x.(*parcel)) }
-func (l *line) Pop() any {
-	n := len(*l) - 1
-	p := (*l)[n]
-	(*l)[n] = nil
-	*l = (*l)[:n]
-	return p
 }
