@@ -1,12 +1,13 @@
 package link
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"os"
+	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -111,10 +112,9 @@ type end struct {
 	mu       sync.Mutex // guards the following fields
 	path     *netem.Path
 	arrivals []netem.Arrival // of one packet
-	queue    packets
-	seq      uint64
-	spare    [][]byte       // buffers of packets that were delivered
-	carried  map[Flow]int64 // bytes that were delivered
+	queue    []packet        // by time of arrival
+	spare    [][]byte        // buffers of packets that were delivered
+	carried  map[Flow]int64  // bytes that were delivered
 	closed   bool
 }
 
@@ -167,13 +167,13 @@ func (e *end) enter(b []byte) (first bool) {
 		if last := len(e.spare) - 1; last >= 0 {
 			data, e.spare = e.spare[last], e.spare[:last]
 		}
-		p := packet{at: a.At, seq: e.seq, data: append(data[:0], b...)}
-		e.seq++
+		p := packet{at: a.At, data: append(data[:0], b...)}
 		if a.CE {
 			mark(p.data)
 		}
-		heap.Push(&e.queue, p)
-		first = first || e.queue[0].seq == p.seq
+		at := sort.Search(len(e.queue), func(i int) bool { return e.queue[i].at > p.at })
+		e.queue = slices.Insert(e.queue, at, p)
+		first = first || at == 0
 	}
 	return first
 }
@@ -225,7 +225,9 @@ func (e *end) deliver() {
 		}
 		now := time.Since(e.start)
 		for due = due[:0]; len(due) < burst && len(e.queue) > 0 && e.queue[0].at <= now; {
-			p := heap.Pop(&e.queue).(packet)
+			p := e.queue[0]
+			e.queue[0] = packet{}
+			e.queue = e.queue[1:]
 			due = append(due, p)
 			e.carried[flowOf(p.data)] += int64(len(p.data))
 		}
@@ -264,25 +266,7 @@ func (e *end) counters() netem.PathCounters {
 // packet is an IP packet in flight.
 type packet struct {
 	at   time.Duration
-	seq  uint64
 	data []byte
-}
-
-// packets is a heap by time of arrival.
-type packets []packet
-
-func (q packets) Len() int { return len(q) }
-func (q packets) Less(i, j int) bool {
-	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
-}
-func (q packets) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *packets) Push(x any)   { *q = append(*q, x.(packet)) }
-func (q *packets) Pop() any {
-	last := len(*q) - 1
-	p := (*q)[last]
-	(*q)[last] = packet{}
-	*q = (*q)[:last]
-	return p
 }
 
 // capable reports whether an IPv4 packet belongs to an ECN-capable transport (RFC 3168,
