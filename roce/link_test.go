@@ -2,10 +2,11 @@ package roce
 
 import (
 	"bytes"
-	"container/heap"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"sort"
 	"testing"
 	"time"
 
@@ -19,8 +20,7 @@ import (
 type linked struct {
 	*pair
 	path [2]*netem.Path // to side i
-	line flights
-	seq  uint64
+	line []flight       // by time of arrival
 
 	// trains is the time for which the receiver collects packets after a first one. Those to
 	// one side that have the same length then arrive in one train, as from a socket with GRO.
@@ -30,26 +30,17 @@ type linked struct {
 // flight is a packet in flight.
 type flight struct {
 	at  int64
-	seq uint64
 	to  int
 	b   []byte
 	tos byte
 }
 
-type flights []flight
-
-func (f flights) Len() int { return len(f) }
-func (f flights) Less(i, j int) bool {
-	return f[i].at < f[j].at || f[i].at == f[j].at && f[i].seq < f[j].seq
-}
-func (f flights) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
-func (f *flights) Push(x any)   { *f = append(*f, x.(flight)) }
-func (f *flights) Pop() any {
-	n := len(*f) - 1
-	x := (*f)[n]
-	(*f)[n] = flight{}
-	*f = (*f)[:n]
-	return x
+// pop removes and returns the packet that arrives first.
+func (l *linked) pop() flight {
+	f := l.line[0]
+	l.line[0] = flight{}
+	l.line = l.line[1:]
+	return f
 }
 
 // newLinked returns a new connected pair with a simulated link in each direction.
@@ -96,8 +87,8 @@ func (l *linked) send(i int) {
 			if a.CE {
 				tos |= ecnMarked
 			}
-			l.seq++
-			heap.Push(&l.line, flight{at: int64(a.At), seq: l.seq, to: 1 - i, b: b, tos: tos})
+			f := flight{at: int64(a.At), to: 1 - i, b: b, tos: tos}
+			l.line = slices.Insert(l.line, sort.Search(len(l.line), func(i int) bool { return l.line[i].at > f.at }), f)
 		}
 	}
 	l.conn[i].sent = l.conn[i].sent[:0]
@@ -139,20 +130,18 @@ func (l *linked) advance(to int64) {
 		l.port[i].expire(l.clock)
 	}
 	for len(l.line) > 0 && l.line[0].at <= l.clock {
-		f := heap.Pop(&l.line).(flight)
+		f := l.pop()
 		seg := len(f.b)
 		var later []flight // of the other side, or of another train
 		for l.trains > 0 && len(l.line) > 0 && l.line[0].at <= l.clock+int64(l.trains) {
-			next := heap.Pop(&l.line).(flight)
+			next := l.pop()
 			if next.to != f.to || next.tos != f.tos || len(next.b) > seg || len(f.b)%seg != 0 || len(f.b)+len(next.b) > packetconn.RecvSize {
 				later = append(later, next)
 				continue
 			}
 			f.b = append(f.b, next.b...)
 		}
-		for _, next := range later {
-			heap.Push(&l.line, next)
-		}
+		l.line = slices.Insert(l.line, 0, later...)
 		l.port[f.to].gids()[0].take(&packetconn.Datagrams{Addr: l.conn[1-f.to].addr, Buf: f.b, Seg: seg, TOS: f.tos}, l.clock)
 		for i := range f.b { // the receive buffer is used again
 			f.b[i] = loan.Poison
