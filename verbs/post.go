@@ -108,12 +108,12 @@ func (b *builder) fail(errno syscall.Errno, format string, args ...any) {
 	}
 }
 
-// build begins a request, and returns nil if the chain is finished. It resets
+// build begins a request; that of a finished chain is never posted. It resets
 // the flags that Flags set, which apply to this request only.
 func (c Chain) build(op rdma.WROp) *engine.SendRequest {
 	b := c.open()
 	if b == nil {
-		return nil
+		return new(engine.SendRequest)
 	}
 	r := b.build(op)
 	b.explicit = false
@@ -140,42 +140,35 @@ func (c Chain) Send() Chain {
 
 // SendImm begins a SEND with immediate.
 func (c Chain) SendImm(imm uint32) Chain {
-	if r := c.build(rdma.WRSendImm); r != nil {
-		r.Imm = imm
-	}
+	c.build(rdma.WRSendImm).Imm = imm
 	return c
 }
 
 // SendInv begins a SEND that makes the peer invalidate its key rkey.
 func (c Chain) SendInv(rkey uint32) Chain {
-	if r := c.build(rdma.WRSendInv); r != nil {
-		r.InvKey = rkey
-	}
+	c.build(rdma.WRSendInv).InvKey = rkey
 	return c
 }
 
 // Write begins an RDMA WRITE to the peer's memory.
 func (c Chain) Write(rkey uint32, remoteAddr uint64) Chain {
-	if r := c.build(rdma.WRWrite); r != nil {
-		r.RKey, r.RemoteAddr = rkey, remoteAddr
-	}
+	r := c.build(rdma.WRWrite)
+	r.RKey, r.RemoteAddr = rkey, remoteAddr
 	return c
 }
 
 // WriteImm begins an RDMA WRITE with immediate, which consumes a receive request of the
 // peer.
 func (c Chain) WriteImm(rkey uint32, remoteAddr uint64, imm uint32) Chain {
-	if r := c.build(rdma.WRWriteImm); r != nil {
-		r.RKey, r.RemoteAddr, r.Imm = rkey, remoteAddr, imm
-	}
+	r := c.build(rdma.WRWriteImm)
+	r.RKey, r.RemoteAddr, r.Imm = rkey, remoteAddr, imm
 	return c
 }
 
 // Read begins an RDMA READ of the peer's memory.
 func (c Chain) Read(rkey uint32, remoteAddr uint64) Chain {
-	if r := c.build(rdma.WRRead); r != nil {
-		r.RKey, r.RemoteAddr = rkey, remoteAddr
-	}
+	r := c.build(rdma.WRRead)
+	r.RKey, r.RemoteAddr = rkey, remoteAddr
 	return c
 }
 
@@ -183,18 +176,16 @@ func (c Chain) Read(rkey uint32, remoteAddr uint64) Chain {
 // become swap. The request's SGE, of 8 bytes, receives the old value. Values are in this
 // machine's byte order.
 func (c Chain) CompareSwap(rkey uint32, remoteAddr, compare, swap uint64) Chain {
-	if r := c.build(rdma.WRCmpSwap); r != nil {
-		r.RKey, r.RemoteAddr, r.CompareAdd, r.Swap = rkey, remoteAddr, compare, swap
-	}
+	r := c.build(rdma.WRCmpSwap)
+	r.RKey, r.RemoteAddr, r.CompareAdd, r.Swap = rkey, remoteAddr, compare, swap
 	return c
 }
 
 // FetchAdd begins an atomic operation that adds to the peer's 8 bytes. The request's SGE,
 // of 8 bytes, receives the old value.
 func (c Chain) FetchAdd(rkey uint32, remoteAddr, add uint64) Chain {
-	if r := c.build(rdma.WRFetchAdd); r != nil {
-		r.RKey, r.RemoteAddr, r.CompareAdd = rkey, remoteAddr, add
-	}
+	r := c.build(rdma.WRFetchAdd)
+	r.RKey, r.RemoteAddr, r.CompareAdd = rkey, remoteAddr, add
 	return c
 }
 
@@ -202,9 +193,7 @@ func (c Chain) FetchAdd(rkey uint32, remoteAddr, add uint64) Chain {
 // through the key fail. When the request has completed, no request accesses memory
 // through the key.
 func (c Chain) LocalInv(lkey uint32) Chain {
-	if r := c.build(rdma.WRLocalInv); r != nil {
-		r.InvKey = lkey
-	}
+	c.build(rdma.WRLocalInv).InvKey = lkey
 	return c
 }
 
