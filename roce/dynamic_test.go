@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -372,7 +371,7 @@ func (s *star) flood(host netip.AddrPort, n int, key uint64) {
 		b = append(b, 0, 0, 0, 0)
 		flow := wire.NewFlow(host, s.conn[1].addr)
 		flow.Front(len(b)).PutICRC(b)
-		s.port[1].gids()[0].take(&packetconn.Datagrams{Addr: host, Buf: b, Seg: len(b)}, s.clock)
+		s.deliverFrom(host, 1, b)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -17,7 +16,7 @@ func TestTimeoutReasons(t *testing.T) {
 	from := func(l *single, source string, b []byte) {
 		wire.PutBTH(b, &wire.BTH{Opcode: wire.Acknowledge, MigReq: true, PKey: 0xffff, PSN: l.q.req.una, DestQP: l.q.num})
 		l.q.fromIn.Front(len(b)).PutICRC(b) // as the peer sends it
-		l.port[0].gids()[0].take(&packetconn.Datagrams{Addr: netip.MustParseAddrPort(source), Buf: b, Seg: len(b)}, l.clock)
+		l.deliverFrom(netip.MustParseAddrPort(source), 0, b)
 	}
 	refused := func(errno syscall.Errno) func(l *single) {
 		return func(l *single) {
@@ -36,7 +35,7 @@ func TestTimeoutReasons(t *testing.T) {
 			from(l, "10.0.0.99:1", b) // only for the CRC
 			b[15] ^= 1
 			l.q.peer.seen.elsewhere.Store(nil)
-			l.port[0].gids()[0].take(&packetconn.Datagrams{Addr: netip.MustParseAddrPort("10.0.0.2:61000"), Buf: b, Seg: len(b)}, l.clock)
+			l.deliverFrom(netip.MustParseAddrPort("10.0.0.2:61000"), 0, b)
 		}, "a firewall drops"},
 		{"NAT of addresses", func(l *single) { from(l, "10.0.0.99:4791", ack(0)) }, "come from 10.0.0.99 instead: NAT"},
 		{"a firewall here", refused(syscall.EPERM), "this host's firewall does not let UDP port 4791 out"},

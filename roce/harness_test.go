@@ -582,6 +582,11 @@ func (p *pair) deliver(to int, b []byte, tos byte) {
 	p.port[to].gids()[0].take(&packetconn.Datagrams{Addr: p.conn[1-to].addr, Buf: b, Seg: len(b), TOS: tos, Memory: p.conn[1-to].memory}, p.clock)
 }
 
+// deliverFrom passes a packet from an address to side to.
+func (p *pair) deliverFrom(addr netip.AddrPort, to int, b []byte) {
+	p.port[to].gids()[0].take(&packetconn.Datagrams{Addr: addr, Buf: b, Seg: len(b)}, p.clock)
+}
+
 // run calls step until nothing moves and no timer is armed, or until the number of steps
 // is reached.
 func (p *pair) run(steps int) {

@@ -10,7 +10,6 @@ import (
 	"unsafe"
 
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -127,16 +126,11 @@ func TestLeaveInFlight(t *testing.T) {
 					p.qp[i].Reset()
 				}
 			}
-			again := newPair(t, pairOptions{mtu: 256, psn: [2]uint32{1000, 2000}})
+			again := pairOptions{mtu: 256, psn: [2]uint32{1000, 2000}}
+			again.defaults()
 			for i := range p.qp {
 				p.mem[i].ended, p.mem[i].began, p.mem[i].sq = nil, nil, nil
-				if err := p.qp[i].RTR(RecvConfig{Peer: p.conn[1-i].addr, DestQPN: p.qp[1-i].num, MTU: 256, PSN: again.qp[i].resp.psn, MaxDestRdAtomic: 4}); err != nil {
-					t.Fatal(err)
-				}
-				c := again.qp[i].send
-				if err := p.qp[i].RTS(SendConfig{PSN: again.qp[i].req.una, Timeout: c.Timeout, RetryCount: c.RetryCount, RNRRetry: c.RNRRetry, MaxRdAtomic: int(c.MaxRdAtomic)}); err != nil {
-					t.Fatal(err)
-				}
+				p.start(i, p.qp[i], p.qp[1-i], again)
 			}
 			data := pattern(5000, 1)
 			p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 5000, RKey: 1})
@@ -163,11 +157,11 @@ func TestDroppedPackets(t *testing.T) {
 		}
 		return append(append(bth(h), reth(1, 0, 4)...), 1, 2, 3, 4, 0, 0, 0, 0)
 	}
-	deliver := func(b []byte, from netip.AddrPort, tos byte) {
+	deliver := func(b []byte, from netip.AddrPort) {
 		if len(b) >= wire.MinPacket {
 			wire.NewFlow(from, p.conn[1].addr).Front(len(b)).PutICRC(b)
 		}
-		p.port[1].gids()[0].take(&packetconn.Datagrams{Addr: from, Buf: b, Seg: len(b), TOS: tos}, p.clock)
+		p.deliverFrom(from, 1, b)
 	}
 	peer := p.conn[0].addr
 	for _, v := range []struct {
@@ -189,7 +183,7 @@ func TestDroppedPackets(t *testing.T) {
 		{"payload of a READ request", build(func(h *wire.BTH) { h.Opcode = wire.ReadRequest }), peer, func(c Counters) uint64 { return c.Malformed }},
 	} {
 		before := p.port[1].Counters()
-		deliver(v.b, v.from, 0)
+		deliver(v.b, v.from)
 		if v.count(p.port[1].Counters()) != v.count(before)+1 {
 			t.Errorf("%s: not counted: %+v", v.name, p.port[1].Counters())
 		}
@@ -200,17 +194,17 @@ func TestDroppedPackets(t *testing.T) {
 	bad := build(nil)
 	wire.NewFlow(peer, p.conn[1].addr).Front(len(bad)).PutICRC(bad)
 	bad[30] ^= 4
-	p.port[1].gids()[0].take(&packetconn.Datagrams{Addr: peer, Buf: bad, Seg: len(bad)}, p.clock)
+	p.deliverFrom(peer, 1, bad)
 	if p.port[1].Counters().BadICRC != 1 || q.resp.psn != 0 {
 		t.Error("damaged packet not dropped")
 	}
 	// Another UDP port of the peer is accepted.
-	deliver(build(nil), netip.AddrPortFrom(peer.Addr(), 50000), 0)
+	deliver(build(nil), netip.AddrPortFrom(peer.Addr(), 50000))
 	if q.resp.psn != 1 || !bytes.Equal(m.keys[1][:4], []byte{1, 2, 3, 4}) {
 		t.Error("packet from another port of the peer dropped")
 	}
 	q.Reset()
-	deliver(build(nil), peer, 0)
+	deliver(build(nil), peer)
 	if p.port[1].Counters().WrongState != 1 {
 		t.Error("packet for a QP in RESET not counted")
 	}
