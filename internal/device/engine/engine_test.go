@@ -242,7 +242,7 @@ func pair(t *testing.T, a QPAttr) (x, y *end) {
 // TestCloseDoesNotVisitIdleQPs checks that closing a region waits only for QPs that have
 // used memory.
 func TestCloseDoesNotVisitIdleQPs(t *testing.T) {
-	x, y := pair(t, QPAttr{})
+	x, _ := pair(t, QPAttr{})
 	_, r := x.slice(64, 0)
 	inside, leave := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -259,15 +259,13 @@ func TestCloseDoesNotVisitIdleQPs(t *testing.T) {
 	x.check(r.Close()) // hangs if Close visits the QP
 	close(leave)
 	<-done
-	_ = y
 }
 
 // TestReset checks that requests of a QP that is reset, started or not, get no
 // completion.
 func TestReset(t *testing.T) {
 	x, y := pair(t, QPAttr{})
-	b, r := x.slice(64, 0)
-	_ = b
+	_, r := x.slice(64, 0)
 	// Without a receive request, the first SEND is started and never acknowledged.
 	x.post(&SendRequest{ID: 1, Op: rdma.WRSend, SGEs: []rdma.SGE{sge(r, 0, 8)}}, &SendRequest{ID: 2, Op: rdma.WRSend, Flags: rdma.SendFence})
 	x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateReset}, rdma.AttrState))
@@ -289,7 +287,6 @@ func TestBadSignatureOrder(t *testing.T) {
 	x, y := pair(t, QPAttr{SignaturePipelining: true})
 	_, disk := x.slice(520, rdma.LocalWrite)
 	to, dst := y.slice(520, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
-	_ = to
 	for _, e := range []*end{x, y} {
 		k := e.newKey(mkey.BlockSignature)
 		mr, access := disk, rdma.LocalWrite|rdma.RemoteRead
@@ -309,8 +306,7 @@ func TestBadSignatureOrder(t *testing.T) {
 		}
 		// The peer READs a bad block.
 		clear(to)
-		land, mr := x.slice(512, rdma.LocalWrite)
-		_ = land
+		_, mr = x.slice(512, rdma.LocalWrite)
 		x.post(&SendRequest{ID: 3, Op: rdma.WRRead, RKey: k.Number(), SGEs: []rdma.SGE{sge(mr, 0, 512)}})
 		y.want(t, "bad signature, receiving true, ")
 		x.want(t, "send 3: success")
