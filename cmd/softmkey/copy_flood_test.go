@@ -101,9 +101,7 @@ func flood(t *testing.T, s *stranger, port uint16, transport mad.Transport, n in
 func TestCopyFlood(t *testing.T) {
 	program := builtProgram(t)
 	src, want := filepath.Join(t.TempDir(), "src"), bytes.Repeat([]byte("0123456789abcdef"), 1<<12)
-	if err := os.WriteFile(src, want, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, src, want, 0o600)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for i, transport := range []mad.Transport{mad.RC, mad.UC} {

@@ -25,27 +25,16 @@ func shell(t *testing.T, dir, line string) (string, error) {
 // script writes an executable shell script.
 func script(t *testing.T, dir, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755)
 }
 
 // TestREADME runs the commands of the README's first screen. Each must print the lines that
 // stand below it there.
 func TestREADME(t *testing.T) {
-	page, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readFile(t, "../../README.md")
 	first, _, _ := strings.Cut(string(page), "\n## ")
 	dir := t.TempDir()
-	license, err := os.ReadFile("../../LICENSE")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "LICENSE"), license, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, "LICENSE"), readFile(t, "../../LICENSE"), 0o666)
 	script(t, dir, "program", "exit 0")
 	commands := 0
 	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(first, -1) {
@@ -72,10 +61,7 @@ func TestREADME(t *testing.T) {
 func TestDocumentedServers(t *testing.T) {
 	lines := map[string]bool{}
 	for _, name := range []string{"run.md", "clusters.md"} {
-		page, err := os.ReadFile(filepath.Join("../../docs", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := readFile(t, filepath.Join("../../docs", name))
 		for _, line := range regexp.MustCompile(`softmkey run [^\n]*sh -c '[^'\n]*\./server[^'\n]*'`).FindAllString(string(page), -1) {
 			lines[line] = true
 		}
@@ -98,13 +84,10 @@ func TestDocumentedServers(t *testing.T) {
 
 // TestConformanceNames looks for every test that docs/conformance.md names.
 func TestConformanceNames(t *testing.T) {
-	page, err := os.ReadFile("../../docs/conformance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readFile(t, "../../docs/conformance.md")
 	known := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Example|Fuzz)\w*)\(`)
-	err = filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

@@ -271,9 +271,7 @@ func (b *browser) screenshot(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), name), content, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(t.ArtifactDir(), name), content, 0o666)
 	picture, err := png.Decode(bytes.NewReader(content))
 	if err != nil {
 		t.Fatal(err)

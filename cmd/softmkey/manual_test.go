@@ -39,9 +39,7 @@ func TestManual(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, page := range pages {
-			if err := os.WriteFile(filepath.Join(dir, name), page, 0o666); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, filepath.Join(dir, name), page, 0o666)
 		}
 	}
 	entries, err := os.ReadDir(dir)

@@ -138,21 +138,14 @@ func testNBDKilled(t *testing.T, separate bool) {
 			for b := range slices.Chunk(image, stride) {
 				data, all = append(data, b[:block]...), append(all, b[block:]...)
 			}
-			if err := os.WriteFile(fields, all, 0o666); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, fields, all, 0o666)
 			image = data
 		}
-		if err := os.WriteFile(name, image, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, name, image, 0o666)
 	}
 	load := func() (image []byte) {
 		t.Helper()
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := readFile(t, name)
 		if !separate {
 			return data
 		}

@@ -34,9 +34,7 @@ func TestOfficer(t *testing.T) {
 		"old.credential": wrap(oldKEK, credential), "new.credential": wrap(newKEK, credential),
 		"old.key": wrap(oldKEK, key), "new.key": wrap(newKEK, key),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name), b, 0o600)
 	}
 	// Each step is a line of the program's input, and the output that must follow.
 	steps := [][2]string{

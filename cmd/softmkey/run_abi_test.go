@@ -71,9 +71,7 @@ func TestRunABI(t *testing.T) {
 			ip link set v0 up; seen PORT_ACTIVE "$1"; cat /sys/class/infiniband/mlx5_0/ports/1/state; kill $watch`
 		log := filepath.Join(t.TempDir(), "events")
 		script := filepath.Join(t.TempDir(), "watch")
-		if err := os.WriteFile(script, []byte(watch), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, script, []byte(watch), 0o755)
 		out, err := exec.Command("unshare", "-n", "sh", "-c", setup+" && exec "+program+" run --device 10.77.0.1 -v -- sh "+script+" "+log).CombinedOutput()
 		events, _ := os.ReadFile(log)
 		if err != nil || !strings.Contains(string(out), "1: DOWN") || !strings.Contains(string(out), "4: ACTIVE") {

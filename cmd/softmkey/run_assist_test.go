@@ -105,9 +105,7 @@ func TestRunPreloadedPrograms(t *testing.T) {
 	needAssist(t)
 	dir, program := t.TempDir(), builtProgram(t)
 	hello := filepath.Join(dir, "hello.c")
-	if err := os.WriteFile(hello, []byte("#include <stdio.h>\nint main(void) { puts(\"ok: hello\"); return 0; }\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, hello, []byte("#include <stdio.h>\nint main(void) { puts(\"ok: hello\"); return 0; }\n"), 0o666)
 	examples, err := filepath.Abs("../../examples/c")
 	if err != nil {
 		t.Fatal(err)

@@ -90,10 +90,7 @@ func TestRunUCXAtomics(t *testing.T) {
 			if !strings.Contains(out, "every answer and the memory are right") {
 				t.Error(out)
 			}
-			text, err := os.ReadFile(trace)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := readFile(t, trace)
 			for _, op := range []string{"ATOMIC_CS", "ATOMIC_FA", "ATOMIC_MASKED_CS", "ATOMIC_MASKED_FA"} {
 				if !bytes.Contains(text, []byte(op+" ")) {
 					t.Errorf("no %s was posted", op)
@@ -141,9 +138,7 @@ echo "$out"
 [ $(echo "$out" | grep -c =10) -ge %d ] && echo "$out" | grep -q 'cq_readerr: Work Request Flushed Error' && exit 0
 exit $status
 `, test.sizes)
-			if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, script, []byte(text), 0o600)
 			command := "sh " + script + " -c -I 10 -e " + test.endpoint + " -p '" + test.provider + "'"
 			out := runUnder(t, program, serve(command+" -B 19932", command+" -P 19932 $ADDR"))
 			if strings.Count(out, "=10") < 2*test.sizes {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,10 +12,7 @@ import (
 // TestFirstKey compiles the program of docs/first-key.md. Its output must be that of the page, and
 // the mistakes that the page describes must have the outcomes that it names.
 func TestFirstKey(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "first-key.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readFile(t, filepath.Join("..", "..", "docs", "first-key.md"))
 	block := func(kind string) string {
 		_, rest, _ := strings.Cut(string(page), "\n```"+kind+"\n")
 		text, _, found := strings.Cut(rest, "\n```\n")
@@ -50,9 +46,7 @@ func TestFirstKey(t *testing.T) {
 				t.Fatalf("the page has no %q", test.old)
 			}
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "first.c"), []byte(changed), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, filepath.Join(dir, "first.c"), []byte(changed), 0o666)
 			build := exec.Command("gcc", "-Wall", "-o", "first", "first.c", "-libverbs", "-lmlx5")
 			build.Dir = dir
 			if out, err := build.CombinedOutput(); err != nil {

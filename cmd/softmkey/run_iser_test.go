@@ -20,9 +20,7 @@ func TestRunISER(t *testing.T) {
 	program, dir := builtProgram(t), t.TempDir()
 	disk := make([]byte, 4<<20)
 	rand.Read(disk)
-	if err := os.WriteFile(filepath.Join(dir, "disk"), disk, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, "disk"), disk, 0o600)
 	out := runWith(t, program, nil, `cd `+dir+` && export TGT_IPC_SOCKET=$PWD/ipc
 		target=iqn.2026-01.org.softmkey:disk me=iqn.2026-01.org.softmkey:client
 		tgtd -f --iscsi portal=$ADDR:3260 --iser pool_sz_mb=64 > tgtd.log 2>&1 &

@@ -166,20 +166,12 @@ func measure(t *testing.T, watchpoints bool) footprint {
 		}
 		f.held["descriptor of "+kind]++
 	}
-	mapped, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mapped)) {
+	for line := range strings.Lines(string(readFile(t, "/proc/self/maps"))) {
 		if i := strings.Index(line, "/memfd:"); i >= 0 {
 			f.held["mapping of "+strings.TrimSpace(line[i:])]++
 		}
 	}
-	statm, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, _ := strconv.ParseUint(strings.Fields(string(statm))[1], 10, 64)
+	pages, _ := strconv.ParseUint(strings.Fields(string(readFile(t, "/proc/self/statm")))[1], 10, 64)
 	f.resident = pages * uint64(os.Getpagesize())
 	return f
 }

@@ -33,12 +33,8 @@ func TestRunPerfetto(t *testing.T) {
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	text, err := os.ReadFile(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var events []perfettoEvent
-	if err := json.Unmarshal(text, &events); err != nil {
+	if err := json.Unmarshal(readFile(t, trace), &events); err != nil {
 		t.Fatal(err)
 	}
 	counts := map[string]int{}

@@ -75,9 +75,7 @@ func TestRunPyverbsCrypto(t *testing.T) {
 	for _, bits := range []int{128, 256} {
 		t.Run(fmt.Sprintf("%d bits", bits), func(t *testing.T) {
 			info := filepath.Join(t.TempDir(), "crypto.json")
-			if err := os.WriteFile(info, cryptoInfo(t, kek, credential, bits), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, info, cryptoInfo(t, kek, credential, bits), 0o600)
 			t.Setenv("MLX5_CRYPTO_TEST_INFO", info)
 			if bits == 256 {
 				replaceIn(t, filepath.Join(dir, "tests", "test_mlx5_crypto.py"), "self.key_size = dve.MLX5DV_CRYPTO_KEY_SIZE_128", "self.key_size = dve.MLX5DV_CRYPTO_KEY_SIZE_256")
@@ -90,16 +88,11 @@ func TestRunPyverbsCrypto(t *testing.T) {
 // replaceIn replaces a text of a file, which must be there once.
 func replaceIn(t *testing.T, file, old, new string) {
 	t.Helper()
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := readFile(t, file)
 	if n := strings.Count(string(b), old); n != 1 {
 		t.Fatalf("%s has %q %d times", file, old, n)
 	}
-	if err := os.WriteFile(file, []byte(strings.Replace(string(b), old, new, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, []byte(strings.Replace(string(b), old, new, 1)), 0o600)
 }
 
 // pyverbsCrypto runs the tests of encrypting keys on a device in either import mode.
@@ -125,9 +118,7 @@ func cryptoOfficer(t *testing.T) (kek, credential []byte, flags []string) {
 	dir := t.TempDir()
 	kek, credential = sequence(100, 16), sequence(0, 40)
 	for name, secret := range map[string][]byte{"kek.key": kek, "credential.key": credential} {
-		if err := os.WriteFile(filepath.Join(dir, name), secret, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name), secret, 0o600)
 	}
 	return kek, credential, []string{"--crypto", "wrapped", "--kek", filepath.Join(dir, "kek.key"), "--credential", filepath.Join(dir, "credential.key")}
 }

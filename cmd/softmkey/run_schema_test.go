@@ -65,11 +65,7 @@ func TestRunTraceSchema(t *testing.T) {
 			if out, err := exec.Command("python3", "-c", validator, filepath.Join("..", "..", "docs", "trace.schema.json"), trace).CombinedOutput(); err != nil {
 				t.Errorf("the trace does not fit the schema:\n%.4000s", out)
 			}
-			text, err := os.ReadFile(trace)
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkEnds(t, text, seen)
+			checkEnds(t, readFile(t, trace), seen)
 		})
 	}
 	for _, kind := range []string{"object", "state", "request", "completion", "event", "signature", "refused", "end", "doorbell", "transport"} {

@@ -28,9 +28,7 @@ func ends(t *testing.T, c *exec.Cmd) (string, int) {
 func TestRunNotStarted(t *testing.T) {
 	program, dir := builtProgram(t), t.TempDir()
 	for name, text := range map[string]string{"plain": "", "script": "exit 7\n", "interpreter": "#!/no/such/shell\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name), []byte(text), 0o755)
 	}
 	if err := os.Chmod(filepath.Join(dir, "plain"), 0o644); err != nil {
 		t.Fatal(err)
@@ -103,9 +101,7 @@ int main(void)
 	printf("%d:%d %s", (int)major(st.st_rdev), (int)minor(st.st_rdev), guid);
 	return 0;
 }`
-	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, source, []byte(text), 0o600)
 	compile(t, "libc6-dev", "gcc", "-static", "-o", static, source)
 	c := exec.CommandContext(t.Context(), builtProgram(t), "run", "--device", ownAddress(10), "--", static)
 	if out, status := ends(t, c); status != 0 || out != "231:192 1: CA\n" {

@@ -97,9 +97,7 @@ func TestRunTerminal(t *testing.T) {
 	x.await("ready> ")
 
 	script := filepath.Join(t.TempDir(), "talk")
-	if err := os.WriteFile(script, []byte("echo be''gun\nwhile read line; do echo \"<$line>\"; done\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, script, []byte("echo be''gun\nwhile read line; do echo \"<$line>\"; done\n"), 0o755)
 	x.enter(run + script + "\n")
 	x.await("begun")
 	x.enter("one\n")

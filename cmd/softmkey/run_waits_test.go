@@ -61,9 +61,7 @@ func serveFile(t *testing.T, name string) (mapped string, end func()) {
 	}
 	content := make([]byte, 2<<20)
 	rand.NewChaCha8([32]byte{1}).Read(content)
-	if err := os.WriteFile(filepath.Join(source, "file"), content, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(source, "file"), content, 0o644)
 	if out, err := exec.Command("mksquashfs", source, image, "-quiet", "-no-progress").CombinedOutput(); err != nil {
 		t.Fatalf("mksquashfs: %v: %s", err, out)
 	}

@@ -295,6 +295,22 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
+func readFile(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func writeFile(t *testing.T, name string, b []byte, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(name, b, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func exists(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil

@@ -21,9 +21,7 @@ func TestFirstSignalEnds(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Skip(err)
 	}
-	if err := os.WriteFile(in, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, in, make([]byte, 1<<20), 0o600)
 	out := filepath.Join(dir, "out")
 	full := filepath.Join(dir, "full")
 	if err := syscall.Mkfifo(full, 0o600); err != nil {

@@ -59,9 +59,7 @@ func TestTarget(t *testing.T) {
 		}
 		return string(out)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "img"), bytes.Repeat([]byte("target. "), 8192), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, "img"), bytes.Repeat([]byte("target. "), 8192), 0o600)
 	run(t, program, "dek", "generate", "key")
 	for i, c := range []struct {
 		name   string
@@ -123,9 +121,7 @@ read as if it were from block 0: status 0x0, bad: wire domain: bad reference tag
 func TestTargetProtection(t *testing.T) {
 	dir, program := t.TempDir(), builtProgram(t)
 	clean, image := filepath.Join(dir, "img"), filepath.Join(dir, "dif")
-	if err := os.WriteFile(clean, make([]byte, 1<<16), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, clean, make([]byte, 1<<16), 0o600)
 	if out, err := exec.Command(program, "protect", "-q", "--sig", "t10dif", clean, image).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
