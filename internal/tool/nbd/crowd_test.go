@@ -99,19 +99,11 @@ func TestCrowd(t *testing.T) {
 // client is still connected.
 func TestStopDeaf(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("unix", t.TempDir()+"/s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- Serve(ctx, &disk{b: make([]byte, 8<<20), bad: -1}, Options{}, l) }()
-	conn, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	c := (&client{t, conn}).begin(false)
+	c := connect(t, l).begin(false)
 	for i := range 4 {
 		c.request(0, cmdRead, uint64(i), 0, 8<<20, nil)
 	}
@@ -124,30 +116,18 @@ func TestStopDeaf(t *testing.T) {
 		}
 	case <-time.After(patience / 2):
 		t.Error("the server waits for the client")
-		conn.Close()
+		c.Close()
 		<-ended
 	}
 }
 
 // TestListeners serves clients of two listeners. The error of one of them ends both.
 func TestListeners(t *testing.T) {
-	var listeners []net.Listener
-	for range 2 {
-		l, err := net.Listen("unix", t.TempDir()+"/s")
-		if err != nil {
-			t.Fatal(err)
-		}
-		listeners = append(listeners, l)
-	}
+	listeners := []net.Listener{listen(t), listen(t)}
 	ended := make(chan error)
 	go func() { ended <- Serve(t.Context(), &disk{b: make([]byte, 4096), bad: -1}, Options{}, listeners...) }()
 	for _, l := range listeners {
-		conn, err := net.Dial("unix", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		c := (&client{t, conn}).begin(false)
+		c := connect(t, l).begin(false)
 		c.request(0, cmdRead, 1, 0, 512, nil)
 		c.simple(1, 512)
 	}

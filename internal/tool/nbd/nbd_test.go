@@ -66,13 +66,31 @@ func (d *disk) Flush() error {
 	return nil
 }
 
-// start serves a device until the test ends and returns a function that connects.
-func start(t *testing.T, d Device, o Options) (dial func() *client) {
+func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("unix", t.TempDir()+"/s")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l
+}
+
+// connect returns a client whose connection ends with the test.
+func connect(t *testing.T, l net.Listener) *client {
+	t.Helper()
+	c, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	return &client{t, c}
+}
+
+// start serves a device until the test ends and returns a function that connects.
+func start(t *testing.T, d Device, o Options) (dial func() *client) {
+	t.Helper()
+	l := listen(t)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ended := make(chan error)
 	go func() { ended <- Serve(ctx, d, o, l) }()
@@ -83,15 +101,7 @@ func start(t *testing.T, d Device, o Options) (dial func() *client) {
 			t.Errorf("Serve: %v", err)
 		}
 	})
-	return func() *client {
-		c, err := net.Dial("unix", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-		return &client{t, c}
-	}
+	return func() *client { return connect(t, l) }
 }
 
 // failing is a listener that accepts one connection and then fails.
@@ -113,15 +123,8 @@ func (l *failing) Accept() (net.Conn, error) {
 // TestListenerFails has an idle client while the listener fails. The server must not wait for the
 // client.
 func TestListenerFails(t *testing.T) {
-	l, err := net.Listen("unix", t.TempDir()+"/s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	l := listen(t)
+	connect(t, l)
 	if err := Serve(t.Context(), &disk{b: make([]byte, 4096)}, Options{}, &failing{Listener: l}); err != errListener {
 		t.Errorf("Serve: %v", err)
 	}
