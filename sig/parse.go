@@ -3,12 +3,12 @@ package sig
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/bytesize"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -177,13 +177,13 @@ func parseFormat(s string) (Format, *operr.Error) {
 			f.Seed, ok = choice(value, "0", SeedZeros, "ones", SeedOnes)
 			must = "must be seed=0 or seed=ones"
 		case "app":
-			f.AppTag, ok = number[uint16](value, 16)
+			f.AppTag, ok = parseNumber[uint16](value, 16)
 			must = "must be app=N, with N from 0 to 0xffff, in decimal or in hexadecimal after 0x"
 		case "ref":
-			f.RefTag, ok = number[uint64](value, 64)
+			f.RefTag, ok = parseNumber[uint64](value, 64)
 			must = "must be ref=N, with N from 0 to 0xffffffff (more bits with nvme32 and nvme64), in decimal or in hexadecimal after 0x"
 		case "app-mask":
-			if f.AppMask, ok = number[uint16](value, 16); ok && f.AppMask == 0 {
+			if f.AppMask, ok = parseNumber[uint16](value, 16); ok && f.AppMask == 0 {
 				f.Flags |= IgnoreApp
 			}
 			must = "must be app-mask=N, with N from 0 to 0xffff, in decimal or in hexadecimal after 0x"
@@ -196,11 +196,11 @@ func parseFormat(s string) (Format, *operr.Error) {
 			must = "pi-first takes no value"
 		case "sts":
 			var bits uint16
-			bits, ok = number[uint16](value, 16)
+			bits, ok = parseNumber[uint16](value, 16)
 			f.StorageBits = int(bits)
 			must = "must be sts=N, with N bits"
 		case "storage":
-			f.StorageTag, ok = number[uint64](value, 64)
+			f.StorageTag, ok = parseNumber[uint64](value, 64)
 			must = "must be storage=N, in decimal or in hexadecimal after 0x"
 		case "no-app-check", "no-guard-check":
 			f.Flags, ok = f.Flags|map[string]Flags{"no-app-check": IgnoreApp, "no-guard-check": IgnoreGuard}[key], !valued
@@ -249,8 +249,8 @@ func choice[T any](value, name0 string, v0 T, name1 string, v1 T) (T, bool) {
 	return v0, value == name0
 }
 
-func number[T uint16 | uint64](s string, bits int) (T, bool) {
-	n, err := strconv.ParseUint(s, 0, bits)
+func parseNumber[T uint16 | uint64](s string, bits int) (T, bool) {
+	n, err := number.Parse(s, bits)
 	return T(n), err == nil
 }
 

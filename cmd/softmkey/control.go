@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/hca/control"
 )
 
@@ -87,7 +88,7 @@ func parseFault(words []string) (*control.Request, error) {
 	case ok:
 		return &control.Request{Op: op}, nil
 	case words[0] == "qp" && len(words) == 3 && words[2] == "error":
-		n, err := strconv.ParseUint(words[1], 0, 24)
+		n, err := number.Parse(words[1], 24)
 		if err != nil {
 			return nil, fmt.Errorf("qp %s: must be a number below 0x1000000, in decimal or in hexadecimal after 0x", words[1])
 		}

@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/tool/draw"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
@@ -104,10 +104,10 @@ func (r *rangeFlag) Type() string { return "A-B" }
 // Set implements pflag.Value.
 func (r *rangeFlag) Set(v string) error {
 	a, b, ranged := strings.Cut(v, "-")
-	first, err := strconv.ParseUint(a, 0, 48)
+	first, err := number.Parse(a, 48)
 	last := first
 	if err == nil && b != "" {
-		last, err = strconv.ParseUint(b, 0, 48)
+		last, err = number.Parse(b, 48)
 	}
 	if err != nil || last < first {
 		return errors.New("must be A-B, A- or A, with block numbers in decimal or in hexadecimal after 0x, and A not above B")

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/hca/control"
 )
 
@@ -168,7 +168,7 @@ func numberedFile(s string) (id uint32, file string, err error) {
 
 // parseID reads the number of a KEK, credential or DEK.
 func parseID(s string) (uint32, error) {
-	n, err := strconv.ParseUint(s, 0, 24)
+	n, err := number.Parse(s, 24)
 	if err != nil {
 		return 0, fmt.Errorf("ID %q: must be a number below 0x1000000, in decimal or in hexadecimal after 0x", s)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,6 +166,8 @@ func checkFlags(c *cobra.Command, args []string) error {
 			wrong = usage(c, fmt.Errorf("flag needs an argument: --%s", f.Name))
 		case value == "" && slices.Contains([]string{"string", "stringArray", "stringSlice", "FILE"}, f.Value.Type()):
 			wrong = usage(c, fmt.Errorf(`--%s "": the value is empty`, f.Name))
+		case octal.MatchString(value) && strings.Contains(f.Value.Type(), "int"):
+			wrong = usage(c, fmt.Errorf("--%s %s: a number is decimal, without zeros in front, or hexadecimal after 0x", f.Name, value))
 		}
 		switch f.Value.(type) {
 		case pflag.SliceValue, *addrList:
@@ -187,6 +190,9 @@ func checkFlags(c *cobra.Command, args []string) error {
 	})
 	return wrong
 }
+
+// octal matches the numbers that pflag reads as octal or binary, or with underscores.
+var octal = regexp.MustCompile(`^[-+]?0[0-9bBoO]|_`)
 
 // exclusiveFlags is the annotation of a flag with the names of those that cannot be given beside it.
 const exclusiveFlags = "softmkey_exclusive"

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/hca/session"
 )
 
@@ -35,7 +36,7 @@ func (f *faultFlag) Set(s string) error {
 		}
 		numbers := map[string]*uint64{"seed": &set.faults.Seed, "flip": &set.faults.Flip}
 		if n := numbers[name]; n != nil {
-			v, err := strconv.ParseUint(value, 0, 64)
+			v, err := number.Parse(value, 64)
 			if err != nil || name == "flip" && v == 0 {
 				return fmt.Errorf("%s=%s must be a number from 1", name, value)
 			}

@@ -102,7 +102,7 @@ func TestScript(t *testing.T) {
 //
 //	status N program args...
 func exitStatus(ts *testscript.TestScript, _ bool, args []string) {
-	want := number(ts, args[0])
+	want := parseInt(ts, args[0])
 	err := ts.Exec(args[1], args[2:]...)
 	got := 0
 	var exit *exec.ExitError
@@ -121,7 +121,7 @@ func exitStatus(ts *testscript.TestScript, _ bool, args []string) {
 //	random file length
 func randomFile(ts *testscript.TestScript, _ bool, args []string) {
 	r := rand.NewChaCha8([32]byte([]byte(fmt.Sprintf("%-32s", args[0]))))
-	b := make([]byte, number(ts, args[1]))
+	b := make([]byte, parseInt(ts, args[1]))
 	r.Read(b)
 	write(ts, args[0], b)
 }
@@ -130,7 +130,7 @@ func randomFile(ts *testscript.TestScript, _ bool, args []string) {
 //
 //	fill file length byte
 func fillFile(ts *testscript.TestScript, _ bool, args []string) {
-	write(ts, args[0], bytes.Repeat([]byte{byte(number(ts, args[2]))}, int(number(ts, args[1]))))
+	write(ts, args[0], bytes.Repeat([]byte{byte(parseInt(ts, args[2]))}, int(parseInt(ts, args[1]))))
 }
 
 // unhexFile creates a file from the hexadecimal digits in another file:
@@ -148,7 +148,7 @@ func unhexFile(ts *testscript.TestScript, _ bool, args []string) {
 func hexOf(ts *testscript.TestScript, neg bool, args []string) {
 	want, err := hex.DecodeString(args[2])
 	ts.Check(err)
-	got := []byte(ts.ReadFile(args[0]))[number(ts, args[1]):][:len(want)]
+	got := []byte(ts.ReadFile(args[0]))[parseInt(ts, args[1]):][:len(want)]
 	if bytes.Equal(got, want) == neg {
 		ts.Fatalf("%s has %x at %s", args[0], got, args[1])
 	}
@@ -159,7 +159,7 @@ func hexOf(ts *testscript.TestScript, neg bool, args []string) {
 //	flip file offset
 func flipBit(ts *testscript.TestScript, _ bool, args []string) {
 	b := []byte(ts.ReadFile(args[0]))
-	b[number(ts, args[1])] ^= 1
+	b[parseInt(ts, args[1])] ^= 1
 	write(ts, args[0], b)
 }
 
@@ -167,7 +167,7 @@ func flipBit(ts *testscript.TestScript, _ bool, args []string) {
 //
 //	cut file length
 func cutFile(ts *testscript.TestScript, _ bool, args []string) {
-	ts.Check(os.Truncate(ts.MkAbs(args[0]), number(ts, args[1])))
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), parseInt(ts, args[1])))
 }
 
 // sizeOf compares the size of a file with a length:
@@ -176,7 +176,7 @@ func cutFile(ts *testscript.TestScript, _ bool, args []string) {
 func sizeOf(ts *testscript.TestScript, neg bool, args []string) {
 	info, err := os.Stat(ts.MkAbs(args[0]))
 	ts.Check(err)
-	if (info.Size() == number(ts, args[1])) == neg {
+	if (info.Size() == parseInt(ts, args[1])) == neg {
 		ts.Fatalf("%s has %d bytes", args[0], info.Size())
 	}
 }
@@ -187,7 +187,7 @@ func sizeOf(ts *testscript.TestScript, neg bool, args []string) {
 func modeOf(ts *testscript.TestScript, neg bool, args []string) {
 	info, err := os.Stat(ts.MkAbs(args[0]))
 	ts.Check(err)
-	if (info.Mode().Perm() == os.FileMode(number(ts, args[1]))) == neg {
+	if (info.Mode().Perm() == os.FileMode(parseInt(ts, args[1]))) == neg {
 		ts.Fatalf("%s has mode %v", args[0], info.Mode())
 	}
 }
@@ -257,7 +257,7 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	ts.Check(c.Process.Signal(signals[args[0]]))
 	c.Wait()
-	if got := c.ProcessState.ExitCode(); int64(got) != number(ts, args[1]) {
+	if got := c.ProcessState.ExitCode(); int64(got) != parseInt(ts, args[1]) {
 		ts.Fatalf("exit status %d", got)
 	}
 }
@@ -316,7 +316,7 @@ func exists(name string) bool {
 	return err == nil
 }
 
-func number(ts *testscript.TestScript, s string) int64 {
+func parseInt(ts *testscript.TestScript, s string) int64 {
 	n, err := strconv.ParseInt(s, 0, 64)
 	ts.Check(err)
 	return n

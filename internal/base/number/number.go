@@ -1,7 +1,21 @@
-// Package number gives numbers to objects that are found by them.
+// Package number reads the numbers that people write, and gives numbers to objects that are found by them.
 package number
 
-import "sync/atomic"
+import (
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// Parse reads a number of up to bits bits: decimal, also with zeros in front, or hexadecimal after 0x. Other
+// bases of Go, such as octal, are not read, because nobody means them by a leading zero. The errors are those of
+// strconv.ParseUint.
+func Parse(s string, bits int) (uint64, error) {
+	if digits, ok := strings.CutPrefix(strings.ToLower(s), "0x"); ok {
+		return strconv.ParseUint(digits, 16, bits)
+	}
+	return strconv.ParseUint(s, 10, bits)
+}
 
 // most is the largest number of a Range that does not say another one: numbers have 24 bits in the
 // adapter's formats.

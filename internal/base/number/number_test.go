@@ -31,3 +31,17 @@ func TestNext(t *testing.T) {
 		t.Errorf("numbers %v", got)
 	}
 }
+
+// Only decimal and hexadecimal numbers are read, and a leading zero changes nothing.
+func TestParse(t *testing.T) {
+	for s, want := range map[string]uint64{"0": 0, "10": 10, "010": 10, "0x10": 16, "0XfF": 255, "65535": 65535} {
+		if n, err := Parse(s, 16); n != want || err != nil {
+			t.Errorf("%q: %d, %v, want %d", s, n, err, want)
+		}
+	}
+	for _, s := range []string{"", "0x", "x10", "0b11", "0o7", "1_0", "0x1_0", "-1", "+1", "0x-1", "65536", "0x10000", " 1"} {
+		if n, err := Parse(s, 16); err == nil {
+			t.Errorf("%q is read as %d", s, n)
+		}
+	}
+}

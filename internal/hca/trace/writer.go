@@ -6,12 +6,12 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/rdmacm"
 	"github.com/softmkey/softmkey/rdma"
@@ -356,15 +356,15 @@ var traceable = []string{"pd", "mr", "mw", "cq", "qp", "srq", "rmp", "umem", "xr
 func ParseObjects(list []string) ([]Object, error) {
 	var filters []Object
 	for _, s := range list {
-		kind, number, one := strings.Cut(s, "=")
+		kind, value, one := strings.Cut(s, "=")
 		f := Object{kind: kind, one: one}
 		if !slices.Contains(traceable, kind) {
 			return nil, fmt.Errorf("--trace-object %q: the objects are %s", s, strings.Join(traceable, ", "))
 		}
 		if one {
-			n, err := strconv.ParseUint(number, 0, 32)
+			n, err := number.Parse(value, 32)
 			if err != nil {
-				return nil, fmt.Errorf("--trace-object %q: %q is no number of an object", s, number)
+				return nil, fmt.Errorf("--trace-object %q: %q is no number of an object", s, value)
 			}
 			f.number = uint32(n)
 		}

@@ -126,7 +126,7 @@ func must(token xml.Token, err error) xml.Token {
 	return token
 }
 
-func number(t *testing.T, text string) float64 {
+func parseFloat(t *testing.T, text string) float64 {
 	t.Helper()
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil {
@@ -211,8 +211,8 @@ func apart(t *testing.T, svg []byte) {
 	}
 	var boxes []box
 	for _, e := range elements(t, svg, "text") {
-		size := number(t, e["font-size"])
-		x, y, w := number(t, e["x"]), number(t, e["y"]), float64(len(e[""]))*size*0.62
+		size := parseFloat(t, e["font-size"])
+		x, y, w := parseFloat(t, e["x"]), parseFloat(t, e["y"]), float64(len(e[""]))*size*0.62
 		switch e["text-anchor"] {
 		case "middle":
 			x -= w / 2
@@ -259,7 +259,7 @@ func TestWayBad(t *testing.T) {
 			if bad == nil || box == nil {
 				t.Fatalf("%s, remote %v: no bad block, or no box", domain, remote)
 			}
-			if gap := number(t, box["y"]) - number(t, bad["y"]) - boxHeight; gap < 0 || gap > 20 {
+			if gap := parseFloat(t, box["y"]) - parseFloat(t, bad["y"]) - boxHeight; gap < 0 || gap > 20 {
 				t.Errorf("%s, remote %v: the box is %.0f below its block", domain, remote, gap)
 			}
 			apart(t, svg)

@@ -101,7 +101,7 @@ func TestTimeline(t *testing.T) {
 			if !strings.HasSuffix(e[""], " ms") || e["font-size"] != "11" {
 				continue
 			}
-			at, y := number(t, strings.TrimSuffix(e[""], " ms")), number(t, e["y"])
+			at, y := parseFloat(t, strings.TrimSuffix(e[""], " ms")), parseFloat(t, e["y"])
 			for _, o := range stamps(t, svg, e["x"]) {
 				if (o[0] < at) != (o[1] < y) && o[0] != at {
 					t.Errorf("skew %v: %.3f ms at %.0f and %.3f ms at %.0f", skew, at, y, o[0], o[1])
@@ -119,7 +119,7 @@ func TestTimeline(t *testing.T) {
 func stamps(t *testing.T, svg []byte, x string) (all [][2]float64) {
 	for _, e := range elements(t, svg, "text") {
 		if e["x"] == x && strings.HasSuffix(e[""], " ms") && e["font-size"] == "11" {
-			all = append(all, [2]float64{number(t, strings.TrimSuffix(e[""], " ms")), number(t, e["y"])})
+			all = append(all, [2]float64{parseFloat(t, strings.TrimSuffix(e[""], " ms")), parseFloat(t, e["y"])})
 		}
 	}
 	return all

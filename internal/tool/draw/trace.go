@@ -6,8 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/number"
 )
 
 // Hex is a number that a trace holds as a string, such as "0x7f00".
@@ -15,7 +16,7 @@ type Hex uint64
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (h *Hex) UnmarshalText(text []byte) error {
-	n, err := strconv.ParseUint(string(text), 0, 64)
+	n, err := number.Parse(string(text), 64)
 	*h = Hex(n)
 	return err
 }

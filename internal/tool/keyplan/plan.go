@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
@@ -332,7 +333,7 @@ func attributes(mem, wire *sig.Format, prefix, check, copies string) (*mkey.Sign
 
 // parseMask reads the value of a mask's flag.
 func parseMask(flag, value string) (uint8, error) {
-	n, err := strconv.ParseUint(value, 0, 8)
+	n, err := number.Parse(value, 8)
 	if err != nil {
 		return 0, fmt.Errorf("--%s %s: must be a byte, such as 0xC0", flag, jsonline.Clean(value))
 	}

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/mkeyio"
 )
 
@@ -26,12 +26,12 @@ func (b Blocks) covers(lba, n uint64) (from, to uint64) {
 // parseBlocks reads LBA[+N].
 func parseBlocks(v string) (b Blocks, err error) {
 	first, count, more := strings.Cut(v, "+")
-	if b.First, err = strconv.ParseUint(first, 0, 62); err != nil {
+	if b.First, err = number.Parse(first, 62); err != nil {
 		return b, fmt.Errorf("%q: must be the number of a block, as in guard@4711", first)
 	}
 	b.Count = 1
 	if more {
-		if b.Count, err = strconv.ParseUint(count, 0, 62); err != nil || b.Count == 0 {
+		if b.Count, err = number.Parse(count, 62); err != nil || b.Count == 0 {
 			return b, fmt.Errorf("%q: must be a number of blocks, as in guard@4711+8", count)
 		}
 	}

@@ -130,7 +130,7 @@ func replace(f *os.File, name string, to os.FileInfo, o Options) (*File, error) 
 	if err := refuseSame(o.Input, f, name); err != nil {
 		return nil, err
 	}
-	if std, err := os.Stdout.Stat(); err == nil && to.Mode().IsRegular() && os.SameFile(std, to) {
+	if std, err := os.Stdout.Stat(); err == nil && isStdout(std, to) {
 		f.Close()
 		return lockedStdout() // /dev/stdout, which may be in append mode
 	}
@@ -157,6 +157,16 @@ func replace(f *os.File, name string, to os.FileInfo, o Options) (*File, error) 
 		return nil, err
 	}
 	return out, nil
+}
+
+// isStdout reports whether an output is the file, the pipe or the device that standard output is. What else the command
+// prints there would then stand within the data. The null device is no such output.
+func isStdout(std, to os.FileInfo) bool {
+	null, err := os.Stat(os.DevNull)
+	if err == nil && os.SameFile(null, to) {
+		return false
+	}
+	return os.SameFile(std, to) || isBlockDevice(std) && isBlockDevice(to) && sameDevice(std, to)
 }
 
 // lock locks a file that will be written or replaced against other commands, among them the
