@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
-	"github.com/softmkey/softmkey/mkeyio"
+
 	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/mkeyio"
 )
 
 func newConvert() *cobra.Command {
@@ -60,6 +62,7 @@ At the first bad block convert stops with exit status 1 and makes no OUT. With
 	to.bindUnchecked(c, "to", "signature that OUT gets")
 	p.bindSeparate(c, &p.inFields, "from-metadata", "IN has the blocks alone, and their fields are in this file")
 	p.bindSeparate(c, &p.outFields, "to-metadata", "write the blocks alone to OUT, and their fields to this file")
+	annotate(c, writesFile, "to-metadata")
 	p.bindKeepGoing(c)
 	p.bind(c)
 	return c

@@ -103,6 +103,7 @@ func (f *copyFlags) bind(c *cobra.Command) {
 	f.kek.bindKEK(c)
 	flags.Var(&f.flip, "flip", "flip a bit of the byte at that offset on the wire, after the sender's key")
 	flags.Var(&f.pcap, "pcap", "record the packets of the sending device (with --listen, of the receiving device) as pcapng")
+	annotate(c, writesFile, "pcap")
 	flags.Var(&f.from, "from", "address of the sending device (default 127.0.0.1, or the next that is free)")
 	flags.Var(&f.to, "to", "address of the receiving device (default: the one after --from, or the next that is free)")
 	flags.StringVar(&f.listen, "listen", "", "receive from another process, which connects to `ADDR[:PORT]`")
@@ -161,26 +162,20 @@ func (f *copyFlags) terms(c *cobra.Command) keyplan.Terms {
 	return t
 }
 
-// openRecorder creates the recording of --pcap, or returns nil without that flag. operands
-// are the source, the destination or both, which the recording must not replace.
-func (f *copyFlags) openRecorder(operands []string) (*pcap.Recorder, error) {
+// openRecorder creates the recording of --pcap, or returns nil without that flag.
+func (f *copyFlags) openRecorder() (*pcap.Recorder, error) {
 	if f.pcap == "" {
 		return nil, nil
-	}
-	for _, name := range operands {
-		if name != "-" && outfile.Collides(string(f.pcap), name) {
-			return nil, fmt.Errorf("--pcap %s: the recording would replace %s, which the copy uses: name another file", f.pcap, name)
-		}
 	}
 	return pcap.Create(string(f.pcap), &pcap.Options{Context: ending})
 }
 
 func (f *copyFlags) run(c *cobra.Command, args []string) error {
-	if err := f.summary.open(args...); err != nil {
+	if err := f.summary.open(); err != nil {
 		return err
 	}
 	defer f.summary.close()
-	recorder, err := f.openRecorder(args)
+	recorder, err := f.openRecorder()
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,8 @@ func (f *deviceFlags) bind(c *cobra.Command) {
 	completeWords(c, "trace-kind", trace.Kinds()...)
 	flags.StringSliceVar(&f.traceOnly, "trace-object", nil, "trace only the objects in this `LIST`: qp, or qp=0x1234; also cq, mr, mkey, srq, ...")
 	flags.Var(&f.pcap, "pcap", "record what the devices send and receive, as pcapng")
+	annotate(c, readsFiles, "kek", "credential")
+	annotate(c, writesFile, "trace", "pcap")
 	flags.Var(&f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N")
 }
 

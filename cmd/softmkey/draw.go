@@ -29,6 +29,8 @@ type drawFlags struct {
 func newDraw() *cobra.Command {
 	var f drawFlags
 	c := &cobra.Command{
+		Annotations: map[string]string{runsProgram: "--"},
+
 		Use: `draw [flags] -o OUT FILE...
   softmkey draw [flags] -o OUT -- PROGRAM [ARG...]`,
 		GroupID: groupDevice,
@@ -92,6 +94,7 @@ most: that with a bad block, or with the most packets.
 		},
 	}
 	c.Flags().StringVarP(&f.output, "output", "o", "-", "the file to write, `OUT`")
+	annotate(c, writesFile, "output")
 	c.Flags().StringVar(&f.picture, "picture", "", "`PICTURE` to draw: key, timeline or way")
 	completeWords(c, "picture", "key", "timeline", "way")
 	c.Flags().Uint32Var(&f.number, "number", 0, "number `N` of the memory key, or of the QP that requests are sent to")

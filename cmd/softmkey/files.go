@@ -148,6 +148,20 @@ func jobOutput(out *outfile.File) (mkeyio.Output, error) {
 	return mkeyio.ToFile(out.File)
 }
 
+// stdout is standard output. If it was closed when the program began, what is written to it is an error.
+type stdout struct{ checked bool }
+
+// Write implements io.Writer.
+func (s *stdout) Write(p []byte) (int, error) {
+	if !s.checked {
+		if err := stdfile.Check(os.Stdout); err != nil {
+			return 0, err
+		}
+		s.checked = true
+	}
+	return os.Stdout.Write(p)
+}
+
 // checkedWriter remembers the first error of a writer, for text whose printing
 // functions do not return one.
 type checkedWriter struct {

@@ -24,6 +24,7 @@ func (f *summaryFlag) bind(c *cobra.Command, command string) {
 	f.command, f.counted = command, new(summary.Table)
 	c.Flags().StringVar(&f.to, "summary", "", "print at the end the number of requests, bytes, latencies and errors of each operation on standard error, or with =`FILE` to a file, as JSON if its name ends in .json")
 	c.Flags().Lookup("summary").NoOptDefVal = "-"
+	annotate(c, writesFile, "summary")
 }
 
 func (f *summaryFlag) given() bool { return f.to != "" }
@@ -37,15 +38,10 @@ func (f *summaryFlag) table() *summary.Table {
 }
 
 // open creates the file, so that a name that cannot be written is refused before the command
-// begins its work. operands are the files of the command, which the summary must not replace.
-func (f *summaryFlag) open(operands ...string) (err error) {
+// begins its work.
+func (f *summaryFlag) open() (err error) {
 	if f.to == "" || f.to == "-" {
 		return nil
-	}
-	for _, name := range operands {
-		if name != "-" && outfile.Collides(f.to, name) {
-			return fmt.Errorf("%s: --summary %s: the summary would replace %s, which the command uses: name another file", f.command, f.to, name)
-		}
 	}
 	if f.file, err = outfile.Create(f.to, outfile.Options{Context: ending, RiskPowerLoss: true}); err != nil {
 		return fmt.Errorf("%s: --summary: %w", f.command, err)

@@ -45,7 +45,9 @@ func (f *volumeFlags) fromHeader(crypto *cryptoFlags, name string) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	if in != os.Stdin {
+		defer in.Close()
+	}
 	end, ok := seekable(in)
 	if !ok {
 		return fmt.Errorf("%s: --luks needs a file or a block device", inputName(name))
@@ -66,7 +68,10 @@ func (f *volumeFlags) fromHeader(crypto *cryptoFlags, name string) error {
 	}
 	length := v.Length
 	if length < 0 {
-		length = max(end-v.Offset, 0)
+		length = end - v.Offset
+	}
+	if length < int64(v.Sector) {
+		return fmt.Errorf("%s: --luks: the data begins at byte %d, and the file ends at %d: it is the header of a volume, and not the volume", inputName(name), v.Offset, end)
 	}
 	length -= length % int64(v.Sector) // a volume has whole sectors
 	f.step, f.offset, f.length = sizeFlag(v.Step), offsetFlag{v.Offset, true}, offsetFlag{length, true}

@@ -85,6 +85,7 @@ The exit status is 1 if a block is bad.`,
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line instead of a table, the last one of the outcome")
 	c.Flags().BoolVar(&silent, "no-warnings", false, "print no warnings")
 	c.Flags().Var(&drawing, "draw", "draw the blocks to this file as SVG: the first ones, or those around the first bad one")
+	annotate(c, writesFile, "draw")
 	return c
 }
 

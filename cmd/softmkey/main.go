@@ -53,7 +53,7 @@ func run(args []string) int {
 	ending = ctx
 	root := newRoot()
 	root.SetArgs(args)
-	out, errs := &checkedWriter{Writer: os.Stdout}, &checkedWriter{Writer: os.Stderr}
+	out, errs := &checkedWriter{Writer: &stdout{}}, &checkedWriter{Writer: os.Stderr}
 	root.SetOut(out)
 	root.SetErr(errs)
 	command, err := root, checkLine(root, args)

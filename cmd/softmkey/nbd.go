@@ -22,6 +22,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/filelock"
 	"github.com/softmkey/softmkey/internal/tool/nbd"
 	"github.com/softmkey/softmkey/internal/tool/nbd/image"
+	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/softmkey/softmkey/sig"
@@ -95,6 +96,7 @@ type nbdFlags struct {
 	listen   string
 	socket   fileFlag
 	readOnly bool
+	mounted  bool
 	asJSON   bool
 }
 
@@ -112,6 +114,7 @@ func (f *nbdFlags) bind(c *cobra.Command) {
 	flags.StringVar(&f.listen, "listen", "", "TCP address to listen on, `ADDR:PORT` (default "+nbdAddress+")")
 	flags.Var(&f.socket, "socket", "listen on a UNIX socket with that name instead")
 	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may then serve IMAGE")
+	flags.BoolVar(&f.mounted, "overwrite-mounted", false, "serve a block device for writing even if it is mounted or a part of another device")
 	f.repair.choices = []string{"fitting", "force"}
 	f.repair.bind(c, "repair", "report bad blocks, sign them anew and continue; force does so even if the rest of IMAGE does not fit")
 	flags.Lookup("repair").NoOptDefVal = "fitting"
@@ -300,7 +303,7 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, encryption *mkeyio.Encrypti
 			d.closeFiles()
 		}
 	}()
-	file, size, err := openImage(name, f.readOnly)
+	file, size, err := openImage(name, f.readOnly, f.mounted)
 	if err != nil {
 		return nil, err
 	}
@@ -311,7 +314,7 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, encryption *mkeyio.Encrypti
 	}
 	var store image.Store = image.File{File: file, Offset: offset}
 	if f.inFields != "" {
-		fields, bytes, err := openImage(string(f.inFields), f.readOnly)
+		fields, bytes, err := openImage(string(f.inFields), f.readOnly, f.mounted)
 		if err != nil {
 			return nil, err
 		}
@@ -352,14 +355,15 @@ func (f *nbdFlags) open(name string, job mkeyio.Job, encryption *mkeyio.Encrypti
 	return d, nil
 }
 
-// openImage opens and locks an image that is to be served, and returns its size.
-func openImage(name string, readOnly bool) (file *os.File, size int64, err error) {
-	flags := os.O_RDWR
-	if readOnly {
-		flags = os.O_RDONLY
-	}
+// openImage opens and locks an image that is to be served, and returns its size. mounted allows writes to a block device
+// that the system uses.
+func openImage(name string, readOnly, mounted bool) (file *os.File, size int64, err error) {
 	// Without O_NONBLOCK, the opening of a named pipe would wait for its other end.
-	file, err = os.OpenFile(name, flags|syscall.O_NONBLOCK, 0)
+	if readOnly {
+		file, err = os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	} else {
+		file, err = outfile.OpenUnused(ending, name, os.O_RDWR|syscall.O_NONBLOCK, mounted)
+	}
 	if !readOnly && errors.Is(err, os.ErrPermission) {
 		err = fmt.Errorf("%w: --read-only serves it to readers", err)
 	}
@@ -367,10 +371,14 @@ func openImage(name string, readOnly bool) (file *os.File, size int64, err error
 		return nil, 0, err
 	}
 	size, ok := seekable(file)
-	if ok {
-		err = lockImage(file, readOnly)
-	} else {
+	if !ok {
 		err = fmt.Errorf("%s: an image must be a file or a block device", name)
+	}
+	if err == nil {
+		err = outfile.RefuseStdout(file) // what the server prints would be written into the image
+	}
+	if err == nil {
+		err = lockImage(file, readOnly)
 	}
 	if err != nil {
 		file.Close()

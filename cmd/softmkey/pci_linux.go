@@ -34,11 +34,8 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 		return err
 	}
 	var tracers trace.Writers
-	defer func() {
-		for _, t := range tracers {
-			err = errors.Join(err, t.Close())
-		}
-	}()
+	serves := false // if it never does, earlier recordings stay as they are
+	defer func() { err = errors.Join(err, tracers.Close(serves)) }()
 	for _, t := range traces {
 		w, err := t.Open()
 		if err != nil {
@@ -54,7 +51,13 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 		if recorder, err = start(); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, recorder.Close()) }()
+		defer func() {
+			end := recorder.Close
+			if !serves {
+				end = recorder.Abort
+			}
+			err = errors.Join(err, end())
+		}()
 	}
 	cfg.Wrap = func(c packetconn.Conn, index int) packetconn.Conn {
 		return session.Network(c, recorder, f.faults(), index)
@@ -67,6 +70,7 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 	if err != nil {
 		return cmp.Or(socketError(f.socket, reason(err)), link.Close())
 	}
+	serves = true
 	fmt.Fprintf(errs, "softmkey: adapter %v at %s\n", cfg.MAC, f.socket)
 	record := func(kind adapter.RecordKind, action string, err error) {
 		r := &adapter.Record{Time: time.Now(), Kind: kind, Object: "vm", Action: action, Err: err}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
+	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/internal/tool/perf"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -151,6 +153,7 @@ func (f *perfFlags) bind(c *cobra.Command) {
 	flags.BoolVar(&f.inproc, "inproc", false, "measure within this process, without sockets")
 	flags.Var(&f.device, "device", "address of this side's device (default: the address of the connection, or the next that is free)")
 	flags.Var(&f.profile, "cpuprofile", "write a profile for 'go tool pprof'; the second process writes one with .server appended to the name")
+	annotate(c, writesFile, "cpuprofile")
 	exclusive(c, "listen", "connect", "inproc")
 	exclusive(c, "size", "all")
 	exclusive(c, "time", "iters")
@@ -249,16 +252,22 @@ func (f *perfFlags) run(c *cobra.Command, _ []string) (err error) {
 
 // startProfile begins a profile and returns the function that ends it.
 func startProfile(name string) (stop func() error, err error) {
-	file, err := os.Create(name)
+	out, err := outfile.Create(name, outfile.Options{Context: ending, RiskPowerLoss: true})
 	if err != nil {
 		return nil, err
 	}
-	if err := pprof.StartCPUProfile(file); err != nil {
-		return nil, cmp.Or(file.Close(), err)
+	var profile bytes.Buffer // StopCPUProfile drops errors of writing
+	if err := pprof.StartCPUProfile(&profile); err != nil {
+		out.Abandon()
+		return nil, err
 	}
 	return func() error {
 		pprof.StopCPUProfile()
-		return file.Close()
+		if _, err := out.Write(profile.Bytes()); err != nil {
+			out.Abandon()
+			return out.Explain(err)
+		}
+		return out.Commit()
 	}, nil
 }
 

@@ -63,6 +63,7 @@ bytes that nobody checks.`,
 	format.bindUnchecked(c, "sig", "signature to add")
 	c.Flags().BoolVar(&pad, "pad", false, "complete the last block with zeros")
 	p.bindSeparate(c, &p.outFields, "metadata", "write the fields to this file, and no OUT")
+	annotate(c, writesFile, "metadata")
 	exclusive(c, "pad", "metadata")
 	p.bind(c)
 	return c

@@ -57,6 +57,8 @@ number of the signal.`,
 		Version:       version(),
 		Args:          cobra.ArbitraryArgs, // needsCommand reports them with a suggestion
 		RunE:          needsCommand,
+
+		PersistentPreRunE: distinctFiles,
 	}
 	root.SetVersionTemplate(versionLine())
 	root.AddGroup(

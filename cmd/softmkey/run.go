@@ -35,7 +35,10 @@ func newRun() *cobra.Command {
 func newRunFlags() (*cobra.Command, *runFlags) {
 	var f runFlags
 	c := &cobra.Command{
-		Use:     "run [flags] -- PROGRAM [ARG...]",
+		Use: "run [flags] -- PROGRAM [ARG...]",
+
+		Annotations: map[string]string{runsProgram: "always"},
+
 		GroupID: groupDevice,
 		Short:   "Run a program with an mlx5 adapter",
 		Long: `Run starts PROGRAM with an mlx5 RDMA adapter. libibverbs, libmlx5 and librdmacm are those

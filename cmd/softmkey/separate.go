@@ -265,6 +265,12 @@ func (o *outputs) commit() error {
 		}
 	}
 	for _, f := range o.all() {
+		if err := f.Prepare(); err != nil {
+			o.abandon()
+			return err
+		}
+	}
+	for _, f := range o.all() {
 		if err := f.Commit(); err != nil {
 			o.abandon()
 			return err

@@ -21,6 +21,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/nbd/image"
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/overrdma"
+	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
@@ -93,6 +94,7 @@ type targetFlags struct {
 	hosts          []string
 	damage, delays []string
 	readOnly       bool
+	mounted        bool
 	pcap           fileFlag
 	asJSON         bool
 }
@@ -113,7 +115,9 @@ func (f *targetFlags) bind(c *cobra.Command) {
 	flags.StringArrayVar(&f.damage, "damage", nil, "make blocks bad: [wire:]PART@LBA[+N][,once]; may be given several times")
 	flags.StringArrayVar(&f.delays, "delay", nil, "delay commands: TIME[@LBA[+N]]; may be given several times")
 	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may then serve IMAGE")
+	flags.BoolVar(&f.mounted, "overwrite-mounted", false, "serve a block device for writing even if it is mounted or a part of another device")
 	flags.Var(&f.pcap, "pcap", "record the packets to a file")
+	annotate(c, writesFile, "pcap")
 	flags.BoolVar(&f.asJSON, "json", false, "print the address and the outcome (on standard output) and failed commands (on standard error) as JSON, one object per line")
 }
 
@@ -126,7 +130,12 @@ func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {
 	o := nvmet.Options{NQN: f.nqn, Hosts: f.hosts, CapsuleData: overrdma.CapsuleData}
 	report := &targetReport{json: f.asJSON, c: c}
 	o.Failed = report.failed
-	for _, name := range args {
+	for i, name := range args {
+		for _, other := range args[:i] {
+			if outfile.Collides(name, other) {
+				return usage(c, fmt.Errorf("%s and %s are the same file", other, name))
+			}
+		}
 		ns, closeImage, err := f.open(c, name, medium)
 		if err != nil {
 			return err
@@ -170,24 +179,24 @@ func (f *targetFlags) listen(c *cobra.Command, target *nvmet.Target) (server *ov
 		}
 	}
 	o := device.Options{Listen: near}
-	closing := func() error { return nil }
+	closing, abort := func() error { return nil }, func() error { return nil }
 	if f.pcap != "" {
 		o.Listen = nil // a recording needs packets on the network
-		if o.Recorder, err = pcap.Create(string(f.pcap), nil); err != nil {
+		if o.Recorder, err = pcap.Create(string(f.pcap), &pcap.Options{Context: ending}); err != nil {
 			return nil, nil, err
 		}
-		closing = o.Recorder.Close
+		closing, abort = o.Recorder.Close, o.Recorder.Abort
 	}
 	dev, err := device.Open(f.device.Addr, o)
 	if err != nil {
-		return nil, nil, cmp.Or(err, closing())
+		return nil, nil, cmp.Or(err, abort())
 	}
 	server, err = overrdma.Listen(dev, f.port, target, func(peer net.Addr, err error) {
 		fmt.Fprintf(c.ErrOrStderr(), "softmkey: warning: the connection of %s ended: %v\n", peer, err)
 	})
 	if err != nil {
 		dev.Close()
-		closing()
+		_ = abort()
 		if errors.Is(err, syscall.EADDRINUSE) {
 			err = fmt.Errorf("--port %d: another listener of the device has it", f.port)
 		}
@@ -307,7 +316,7 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 		}
 		ns.Delay = append(ns.Delay, d)
 	}
-	file, size, err := openImage(name, f.readOnly)
+	file, size, err := openImage(name, f.readOnly, f.mounted)
 	if err != nil {
 		return nil, nil, err
 	}

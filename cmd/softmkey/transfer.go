@@ -3,8 +3,9 @@ package main
 import (
 	"errors"
 
-	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/mkeyio"
 )
 
 // transferFlags are the flags of tx and rx, which describe the whole configuration of a key.

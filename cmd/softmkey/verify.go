@@ -121,7 +121,11 @@ func (v *verifyFlags) one(c *cobra.Command, name string) error {
 		fmt.Fprintf(c.OutOrStdout(), "%s: %d blocks, %d bad%s\n", inputName(name), report.Blocks, report.Errors, exempt)
 	}
 	if err == nil && checked < v.least {
-		message(c.ErrOrStderr(), "%s: %d blocks were checked: --min-blocks %d", inputName(name), checked, v.least)
+		short := fmt.Sprintf("%s: %d blocks were checked: --min-blocks %d", inputName(name), checked, v.least)
+		message(c.ErrOrStderr(), "%s", short)
+		if v.json {
+			encodeJSON(c.OutOrStdout(), failure{Command: c.Name(), File: name, Error: short, Status: exitBad})
+		}
 		return reported(exitBad)
 	}
 	return err

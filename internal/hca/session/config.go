@@ -104,6 +104,8 @@ type Recorder interface {
 	// Lost notes datagrams that were sent through a network that Wrap returned, and lost.
 	Lost(c packetconn.Conn, d packetconn.Datagrams)
 	Close() error
+	// Abort ends a recording in which nothing was recorded, and leaves the file that has its name as it was.
+	Abort() error
 }
 
 // Faults damage what devices send.

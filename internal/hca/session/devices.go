@@ -38,6 +38,7 @@ type run struct {
 	controls []*control.Server
 	links    *linkWatch // nil: no device is on an interface that can go down
 	metrics  io.Closer  // nil: nobody reads the counters
+	opened   bool       // open has succeeded
 
 	changes atomic.Uint64 // of registered memory
 
@@ -95,6 +96,7 @@ func (r *run) open() error {
 		return fmt.Errorf("run: the files of the devices: %w", err)
 	}
 	r.links = watchLinks(r)
+	r.opened = true
 	return nil
 }
 
@@ -133,12 +135,15 @@ func (r *run) close() error {
 			keep(fmt.Errorf("run: closing %s: %w", d.Name(), err))
 		}
 	}
+	// If the devices could not be opened, earlier recordings stay as they are.
 	if r.recorder != nil {
-		keep(r.recorder.Close())
+		end := r.recorder.Close
+		if !r.opened {
+			end = r.recorder.Abort
+		}
+		keep(end())
 	}
-	for _, t := range r.tracers {
-		keep(t.Close())
-	}
+	keep(r.tracers.Close(r.opened))
 	if r.root != "" {
 		removed.Wait()
 		keep(notRemoved)

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +35,9 @@ type Writer struct {
 
 	large  chan struct{} // the buffer is large: write it
 	ending chan struct{}
-	ended  chan struct{}
+
+	abandoned bool // set before ending is closed
+	ended     chan struct{}
 
 	// The fields of the goroutine that writes.
 	out   io.Writer
@@ -101,6 +104,9 @@ func (t *Writer) writeLines() {
 		case <-tick.C:
 		case <-t.large:
 		case <-t.ending:
+			if t.abandoned {
+				return
+			}
 			if t.options.Format == Perfetto {
 				t.mu.Lock()
 				t.lines = t.timeline.end(t.lines)
@@ -144,6 +150,17 @@ func (t *Writer) Close() error {
 		}
 	}
 	return err
+}
+
+// Abandon ends the Writer without the records that it has not written yet. If closer has a method Abandon, it is called
+// in place of Close.
+func (t *Writer) Abandon() error {
+	t.abandoned = true
+	if c, ok := t.closer.(interface{ Abandon() }); ok {
+		t.closer = nil
+		defer c.Abandon()
+	}
+	return t.Close()
 }
 
 // wanted reports whether the filters let a record pass.
@@ -273,6 +290,18 @@ func (ts Writers) Trace(r *adapter.Record) {
 	for _, t := range ts {
 		t.Trace(r)
 	}
+}
+
+// Close closes all of them, or abandons them if keep is not set, and returns the first error.
+func (ts Writers) Close(keep bool) (err error) {
+	for _, t := range ts {
+		end := t.Close
+		if !keep {
+			end = t.Abandon
+		}
+		err = cmp.Or(err, end())
+	}
+	return err
 }
 
 // Refused writes a command of a process that was refused: uverbs calls it for every one, also for

@@ -5,6 +5,7 @@ package luks
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/pbkdf2"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -32,6 +33,7 @@ type Volume struct {
 	Tweak   uint64
 	KeySize int // bytes of the volume key
 	digests []digest
+	begin   int64 // end of the header and its key slots, before which there is no data
 }
 
 // digest is the proof of a volume key: PBKDF2 of it.
@@ -48,6 +50,7 @@ var ErrNoHeader = errors.New("no header of LUKS1 or LUKS2")
 // The bounds of what is read and computed for a header that anybody may have written.
 const (
 	mostHeader     = 4 << 20 // bytes of a header of LUKS2 (section 2.1)
+	mostSlots      = 1 << 40
 	mostIterations = 10_000_000
 	sector         = 512
 )
@@ -95,6 +98,11 @@ func read1(b []byte) (*Volume, error) {
 	if err := v.addDigest(text(b[72:104]), b[132:164], int(be.Uint32(b[164:])), b[112:132]); err != nil {
 		return nil, err
 	}
+	v.begin = size
+	for i := range 8 {
+		slot := b[208+48*i:][:48] // state, iterations, salt, offset of the key material in sectors, and its stripes
+		v.begin = max(v.begin, int64(be.Uint32(slot[40:]))*sector+int64(v.KeySize)*int64(be.Uint32(slot[44:])))
+	}
 	return v, v.check()
 }
 
@@ -125,6 +133,8 @@ func (v *Volume) check() error {
 		return fmt.Errorf("a volume key of %d bytes: AES-XTS has keys of 32 and 64 bytes", v.KeySize)
 	case v.Offset < 0 || v.Length < -1:
 		return fmt.Errorf("the data begins at %d and has %d bytes", v.Offset, v.Length)
+	case v.Offset < v.begin:
+		return fmt.Errorf("the data begins at byte %d, and the header with its key slots ends at %d: it is a detached header, whose data is on another device", v.Offset, v.begin)
 	case !slices.Contains([]int{512, 1024, 2048, 4096}, v.Sector):
 		return fmt.Errorf("sectors of %d bytes: LUKS has 512, 1024, 2048 and 4096", v.Sector)
 	}
@@ -155,6 +165,7 @@ type metadata struct {
 		Digest     string   `json:"digest"`
 	} `json:"digests"`
 	Config struct {
+		KeyslotsSize string `json:"keyslots_size"`
 		Requirements struct {
 			Mandatory []string `json:"mandatory"`
 		} `json:"requirements"`
@@ -189,7 +200,16 @@ func read2(r io.ReaderAt, b []byte) (*Volume, error) {
 	if err := json.Unmarshal([]byte(text(all[4096:])), &m); err != nil {
 		return nil, fmt.Errorf("the JSON area: %w", err)
 	}
-	return m.volume()
+	v, err := m.volume()
+	if err != nil {
+		return nil, err
+	}
+	slots, err := strconv.ParseInt(cmp.Or(m.Config.KeyslotsSize, "0"), 10, 64)
+	if err != nil || slots < 0 || slots > mostSlots {
+		return nil, fmt.Errorf("a key slots area of %q bytes", m.Config.KeyslotsSize)
+	}
+	v.begin = 2*int64(size) + slots // there are two headers (chapter 2)
+	return v, v.check()
 }
 
 func (m *metadata) volume() (*Volume, error) {
@@ -244,7 +264,7 @@ func (m *metadata) volume() (*Volume, error) {
 	if v.KeySize == 0 {
 		v.KeySize = 64 // no slot is left; the digest decides
 	}
-	return v, v.check()
+	return v, nil
 }
 
 // Fits reports whether a key is the volume's.

@@ -58,6 +58,8 @@ type File struct {
 	risk      bool
 	ctx       context.Context // Options.Context
 	blocked   error           // of a Write that the context has ended
+	prepared  bool            // Prepare has succeeded
+	full      bool            // InPlace: the content that the file had is still there
 	over      bool            // committed or abandoned
 }
 
@@ -106,14 +108,7 @@ func Create(name string, o Options) (*File, error) {
 	}
 	// A file that the user may not write to is not replaced either. Opening it does
 	// not change it.
-	flag := os.O_WRONLY
-	if isBlockDevice(to) && !o.Mounted {
-		flag |= exclusive
-	}
-	f, err := Open(cmp.Or(o.Context, context.Background()), name, flag, 0)
-	if flag&exclusive != 0 && errors.Is(err, syscall.EBUSY) {
-		return nil, fmt.Errorf("%s is mounted, or a part of another device: to write to it nevertheless, give --overwrite-mounted", name)
-	}
+	f, err := OpenUnused(cmp.Or(o.Context, context.Background()), name, os.O_WRONLY, o.Mounted)
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +118,19 @@ func Create(name string, o Options) (*File, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// OpenUnused opens a file that exists, to write to it. A block device that the system uses, as a mounted one, is an error
+// unless mounted is set.
+func OpenUnused(ctx context.Context, name string, flag int, mounted bool) (*os.File, error) {
+	if info, err := os.Stat(name); err == nil && isBlockDevice(info) && !mounted {
+		flag |= exclusive
+	}
+	f, err := Open(ctx, name, flag, 0)
+	if flag&exclusive != 0 && errors.Is(err, syscall.EBUSY) {
+		return nil, fmt.Errorf("%s is mounted, or a part of another device: to write to it nevertheless, give --overwrite-mounted", name)
+	}
+	return f, err
 }
 
 // replace returns the output of a name that exists. f is open for writing.
@@ -268,17 +276,14 @@ func (o *File) Commit() error {
 		return nil
 	}
 	o.over = true
-	err := o.flush()
+	var err error
+	if !o.prepared {
+		err = o.ready(o.link)
+	}
 	if o.target == "" {
 		return cmp.Or(err, o.Close())
 	}
-	if err == nil {
-		err = o.claim()
-	}
 	defer o.release()
-	if err == nil && o.temporary == "" {
-		err = o.link()
-	}
 	// Some systems do not rename a file that is open.
 	if runtime.GOOS == "windows" {
 		o.release()
@@ -295,14 +300,46 @@ func (o *File) Commit() error {
 	if err == nil && !o.risk {
 		err = syncDirectory(filepath.Dir(o.target))
 	}
-	if held := new(filelock.HeldError); err == nil || errors.As(err, &held) {
+	return o.failed(err)
+}
+
+// Prepare does all of Commit but to give the file its name. A command with several outputs prepares all of them
+// first, so that the failure of one does not leave it with a new file beside an old one.
+func (o *File) Prepare() error {
+	if o.over || o.prepared || o.IsStdout() {
+		return nil
+	}
+	err := o.ready(o.linkTemporary)
+	o.prepared = err == nil
+	return o.failed(o.Explain(err))
+}
+
+// ready writes the file to the disk, locks what it will replace, and gives it a name by link if it has none.
+func (o *File) ready(link func() error) error {
+	err := o.flush()
+	if o.target == "" || err != nil {
+		return err
+	}
+	if err = o.claim(); err == nil && o.temporary == "" {
+		err = link()
+	}
+	return err
+}
+
+// failed returns an error of Commit with the name of the file.
+func (o *File) failed(err error) error {
+	held := new(filelock.HeldError)
+	if err == nil || o.target == "" || errors.As(err, &held) {
 		return err
 	}
 	return &os.PathError{Op: "write", Path: o.target, Err: cause(err)}
 }
 
+// errAppeared is the error of an output whose name another program has given to a file meanwhile.
+var errAppeared = errors.New("another program has made this file meanwhile")
+
 // claim locks the file that has the target's name if it is not the one that had it when the
-// output was created.
+// output was created. It is an error if no file had it then.
 func (o *File) claim() error {
 	if o.keep {
 		return nil
@@ -319,6 +356,9 @@ func (o *File) claim() error {
 	}
 	if err != nil || !now.Mode().IsRegular() {
 		return err
+	}
+	if !o.exists {
+		return errAppeared
 	}
 	f, err := os.OpenFile(o.target, os.O_WRONLY, 0)
 	if err != nil {
@@ -342,9 +382,14 @@ func (o *File) release() {
 func (o *File) link() error {
 	err := linkUnnamed(o.File, o.target)
 	if errors.Is(err, os.ErrExist) && !o.keep {
-		err = o.try(func(temporary string) error { return linkUnnamed(o.File, temporary) })
+		err = o.linkTemporary()
 	}
 	return err
+}
+
+// linkTemporary gives an unnamed file a temporary name.
+func (o *File) linkTemporary() error {
+	return o.try(func(temporary string) error { return linkUnnamed(o.File, temporary) })
 }
 
 // flush writes the data to the disk.
@@ -364,7 +409,7 @@ func (o *File) Abandon() {
 	if o.over || o.IsStdout() {
 		return
 	}
-	o.over = true
+	o.over, o.full = true, false
 	o.Close()
 	o.release()
 	if o.temporary != "" {
@@ -438,12 +483,12 @@ func inputName(in *os.File) string {
 }
 
 // Collides reports whether writing both names would write one file: they are the
-// same existing file, or the same name in the same directory.
+// same existing file or block device, or the same name in the same directory.
 func Collides(a, b string) bool {
 	ai, aerr := os.Stat(a)
 	bi, berr := os.Stat(b)
 	if aerr == nil && berr == nil {
-		return os.SameFile(ai, bi) && ai.Mode().IsRegular()
+		return sameStorage(ai, bi)
 	}
 	if filepath.Base(a) != filepath.Base(b) {
 		return false

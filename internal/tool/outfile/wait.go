@@ -37,6 +37,9 @@ func Open(ctx context.Context, name string, flag int, mode os.FileMode) (*os.Fil
 // Write gives the reader a second more, and then returns the context's cause. p must not be
 // changed after such an error: the system call may go on.
 func (o *File) Write(p []byte) (int, error) {
+	if err := o.empty(); err != nil {
+		return 0, err
+	}
 	if o.ctx == nil || o.target != "" {
 		return o.File.Write(p)
 	}
@@ -72,19 +75,40 @@ func (o *File) Write(p []byte) (int, error) {
 func (o *File) Direct() bool { return o.target == "" }
 
 // InPlace opens a file that is written in place, for output that others read while it grows. An
-// existing file is locked and emptied.
+// existing file is locked, and emptied by the first Write or by Close, so that Abandon leaves it as it was.
 func InPlace(name string, o Options) (*File, error) {
 	f, err := Open(cmp.Or(o.Context, context.Background()), name, os.O_WRONLY|os.O_CREATE, cmp.Or(o.Mode, 0o666))
 	if err != nil {
 		return nil, err
 	}
-	err = filelock.Exclusive(f)
-	if info, err2 := f.Stat(); err == nil && err2 == nil && info.Mode().IsRegular() {
-		err = f.Truncate(0)
+	info, err := f.Stat()
+	if err == nil {
+		if std, err := os.Stdout.Stat(); err == nil && isStdout(std, info) {
+			f.Close()
+			return lockedStdout()
+		}
+		err = filelock.Exclusive(f)
 	}
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
-	return &File{File: f, risk: true, ctx: o.Context}, nil
+	return &File{File: f, risk: true, ctx: o.Context, full: info.Mode().IsRegular()}, nil
+}
+
+// empty removes the content that a file of InPlace had.
+func (o *File) empty() error {
+	if !o.full {
+		return nil
+	}
+	o.full = false
+	return o.Truncate(0)
+}
+
+// Close closes the file. Standard output stays open.
+func (o *File) Close() error {
+	if o.IsStdout() {
+		return nil
+	}
+	return cmp.Or(o.empty(), o.File.Close())
 }

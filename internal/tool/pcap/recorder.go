@@ -77,6 +77,9 @@ func Create(path string, opts *Options) (*Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.IsStdout() {
+		return nil, fmt.Errorf("--pcap %s: standard output goes there: name another file", path)
+	}
 	r := NewRecorder(f, opts)
 	r.file = f
 	if f.Direct() {
