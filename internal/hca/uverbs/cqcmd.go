@@ -100,15 +100,8 @@ func (c *command) createCQ() error {
 }
 
 func (c *command) destroyCQ() error {
-	h, err := c.need(destroyCQHandle, "destroy CQ")
+	o, err := remove[*cqObject](c, destroyCQHandle, "destroy CQ")
 	if err != nil {
-		return err
-	}
-	o, err := get[*cqObject](&c.file.objects, h)
-	if err != nil {
-		return err
-	}
-	if err := remove[*cqObject](&c.file.objects, h); err != nil {
 		return err
 	}
 	c.file.forget(o.CQ)

@@ -136,11 +136,7 @@ func (c *command) allocDM() error {
 
 // queryDM answers ibv_import_dm.
 func (c *command) queryDM() error {
-	h, err := c.need(queryDMHandle, "query device memory")
-	if err != nil {
-		return err
-	}
-	o, err := get[*dmObject](&c.file.objects, h)
+	o, err := named[*dmObject](c, queryDMHandle, "query device memory")
 	if err != nil {
 		return err
 	}

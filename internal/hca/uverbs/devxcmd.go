@@ -139,14 +139,15 @@ func (c *command) devxCreate() error {
 
 // devxDestroy destroys an object of DEVX.
 func (c *command) devxDestroy() error {
-	h, err := c.need(attrDriverHandle, "DEVX destroy")
+	o, err := named[*devxObject](c, attrDriverHandle, "DEVX destroy")
 	if err != nil {
 		return err
 	}
-	if o, ok := c.file.objects.objects[uint32(h)].(*devxObject); ok && !o.Command.Spec().Has(prm.Quick) {
+	if !o.Command.Spec().Has(prm.Quick) {
 		c.MayTakeLong()
 	}
-	return remove[*devxObject](&c.file.objects, h)
+	_, err = remove[*devxObject](c, attrDriverHandle, "DEVX destroy")
+	return err
 }
 
 // devxExec returns the handler of a method that executes commands on an object, of DEVX or of

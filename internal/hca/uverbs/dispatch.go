@@ -77,11 +77,8 @@ func destroy[T object](c *command) error { return destroyAt[T](attrHandle)(c) }
 
 func destroyAt[T object](id uint16) func(*command) error {
 	return func(c *command) error {
-		h, err := c.need(id, "destroy")
-		if err != nil {
-			return err
-		}
-		return remove[T](&c.file.objects, h)
+		_, err := remove[T](c, id, "destroy")
+		return err
 	}
 }
 

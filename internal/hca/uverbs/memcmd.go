@@ -26,11 +26,7 @@ func (c *command) allocPD(fields) error {
 }
 
 func (c *command) queryPD() error {
-	h, err := c.need(queryPDHandle, "query PD")
-	if err != nil {
-		return err
-	}
-	pd, err := get[pdObject](&c.file.objects, h)
+	pd, err := named[pdObject](c, queryPDHandle, "query PD")
 	if err != nil {
 		return err
 	}
@@ -106,11 +102,7 @@ func (c *command) reregMR(in fields) error {
 }
 
 func (c *command) queryMR() error {
-	h, err := c.need(queryMRHandle, "query MR")
-	if err != nil {
-		return err
-	}
-	mr, err := get[mrObject](&c.file.objects, h)
+	mr, err := named[mrObject](c, queryMRHandle, "query MR")
 	if err != nil {
 		return err
 	}

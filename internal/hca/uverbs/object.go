@@ -101,15 +101,24 @@ func get[T object](t *table, handle uint64) (T, error) {
 	return o, nil
 }
 
-// remove closes the object of type T with a handle and removes it from the table.
-func remove[T object](t *table, handle uint64) error {
-	o, err := get[T](t, handle)
+// named returns the object of type T whose handle an attribute holds.
+func named[T object](c *command, id uint16, op string) (o T, err error) {
+	h, err := c.need(id, op)
 	if err != nil {
-		return err
+		return o, err
 	}
-	if err := o.close(); err != nil {
-		return err
+	return get[T](&c.file.objects, h)
+}
+
+// remove closes the object of type T whose handle an attribute holds, and removes it from the table.
+func remove[T object](c *command, id uint16, op string) (T, error) {
+	o, err := named[T](c, id, op)
+	if err == nil {
+		err = o.close()
 	}
-	delete(t.objects, uint32(handle))
-	return nil
+	if err == nil {
+		h, _ := c.value(id)
+		delete(c.file.objects.objects, uint32(h))
+	}
+	return o, err
 }

@@ -158,15 +158,8 @@ func qpCap(a adapter.QPCap) []byte {
 }
 
 func (c *command) destroyQP() error {
-	h, err := c.need(destroyQPHandle, "destroy QP")
+	o, err := remove[*qpObject](c, destroyQPHandle, "destroy QP")
 	if err != nil {
-		return err
-	}
-	o, err := get[*qpObject](&c.file.objects, h)
-	if err != nil {
-		return err
-	}
-	if err := remove[*qpObject](&c.file.objects, h); err != nil {
 		return err
 	}
 	c.file.forget(o.QP)

@@ -115,15 +115,8 @@ func (c *command) querySRQ(in fields) error {
 }
 
 func (c *command) destroySRQ() error {
-	h, err := c.need(destroySRQHandle, "destroy SRQ")
+	o, err := remove[*srqObject](c, destroySRQHandle, "destroy SRQ")
 	if err != nil {
-		return err
-	}
-	o, err := get[*srqObject](&c.file.objects, h)
-	if err != nil {
-		return err
-	}
-	if err := remove[*srqObject](&c.file.objects, h); err != nil {
 		return err
 	}
 	c.file.forget(o.SRQ)
