@@ -3,6 +3,7 @@
 package uverbs
 
 import (
+	"cmp"
 	"os"
 	"syscall"
 
@@ -68,6 +69,18 @@ func (c *command) input(id uint16) (fields, error) {
 	return b, c.Read(a.data, b)
 }
 
+// inputs returns the bytes of several input attributes.
+func (c *command) inputs(ids ...uint16) ([]fields, error) {
+	all := make([]fields, len(ids))
+	for i, id := range ids {
+		var err error
+		if all[i], err = c.input(id); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // value returns a number that an attribute holds in itself, a handle or a
 // constant; need refuses the ioctl if the attribute is missing.
 func (c *command) value(id uint16) (uint64, bool) {
@@ -127,11 +140,4 @@ func (c *command) give(id uint16, v uint64) {
 }
 
 // outputs writes several outputs and returns the first error.
-func outputs(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func outputs(errs ...error) error { return cmp.Or(errs...) }

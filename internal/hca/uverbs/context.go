@@ -186,18 +186,14 @@ func (c *command) queryGIDTable() error {
 
 func (c *command) queryGIDEntry() error {
 	const op = "query GID entry"
-	port, err := c.input(gidEntryPort)
+	v, err := c.inputs(gidEntryPort, gidEntryIndex)
 	if err != nil {
 		return err
 	}
-	index, err := c.input(gidEntryIndex)
-	if err != nil {
-		return err
+	port, i := v[0].u32(0), v[1].u32(0)
+	if port != 1 {
+		return failure.New(op, syscall.EINVAL, "port %d: the device has port 1 only", port)
 	}
-	if port.u32(0) != 1 {
-		return failure.New(op, syscall.EINVAL, "port %d: the device has port 1 only", port.u32(0))
-	}
-	i := index.u32(0)
 	if i >= gidTableSize {
 		return failure.New(op, syscall.EINVAL, "index %d: the table has %d entries", i, gidTableSize)
 	}

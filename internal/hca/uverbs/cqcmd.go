@@ -37,26 +37,11 @@ func (c *command) allocAsync() error {
 
 func (c *command) createCQ() error {
 	const op = "create CQ"
-	cqe, err := c.input(createCQEntries)
+	v, err := c.inputs(createCQEntries, createCQUser, createCQVector, createCQFlags, uhwIn)
 	if err != nil {
 		return err
 	}
-	user, err := c.input(createCQUser)
-	if err != nil {
-		return err
-	}
-	vector, err := c.input(createCQVector)
-	if err != nil {
-		return err
-	}
-	flags, err := c.input(createCQFlags)
-	if err != nil {
-		return err
-	}
-	in, err := c.input(uhwIn) // struct mlx5_ib_create_cq
-	if err != nil {
-		return err
-	}
+	cqe, user, vector, flags, in := v[0], v[1], v[2], v[3], v[4] // in is struct mlx5_ib_create_cq
 	f := c.file
 	n := int(cqe.u32(0))
 	if n <= 0 || n > f.dev.attr.MaxCQE {

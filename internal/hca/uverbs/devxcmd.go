@@ -191,15 +191,11 @@ const umemAccess = 1<<0 | 1<<1 | 1<<2 | 1<<20
 
 func (c *command) regUmem() error {
 	const op = "register umem"
-	var v [3]uint64
-	for i, id := range []uint16{regUmemAddr, regUmemLength, regUmemAccess} {
-		b, err := c.input(id)
-		if err != nil {
-			return err
-		}
-		v[i] = b.u64(0)
+	v, err := c.inputs(regUmemAddr, regUmemLength, regUmemAccess)
+	if err != nil {
+		return err
 	}
-	switch addr, length, access := v[0], v[1], v[2]; {
+	switch addr, length, access := v[0].u64(0), v[1].u64(0), v[2].u64(0); {
 	case access&^umemAccess != 0:
 		return failure.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", access, access&^umemAccess)
 	case c.has(regUmemDMABuf):

@@ -65,14 +65,11 @@ func (c *command) devxSubscribe() error {
 	if err != nil {
 		return err
 	}
-	list, err := c.input(subscribeTypes)
+	v, err := c.inputs(subscribeTypes, subscribeCookie)
 	if err != nil {
 		return err
 	}
-	cookie, err := c.input(subscribeCookie)
-	if err != nil {
-		return err
-	}
+	list, cookie := v[0], v[1]
 	if c.has(subscribeSignaled) {
 		return failure.New(op, syscall.EOPNOTSUPP, "events that are signaled to an eventfd are not offered: read the channel")
 	}

@@ -27,22 +27,11 @@ func (c *command) createQP() error {
 	const op = "create QP"
 	f := c.file
 	var a adapter.QPAttr
-	user, err := c.input(createQPUser)
+	v, err := c.inputs(createQPUser, createQPCap, createQPFlags, uhwIn)
 	if err != nil {
 		return err
 	}
-	sizes, err := c.input(createQPCap)
-	if err != nil {
-		return err
-	}
-	flags, err := c.input(createQPFlags)
-	if err != nil {
-		return err
-	}
-	in, err := c.input(uhwIn) // struct mlx5_ib_create_qp
-	if err != nil {
-		return err
-	}
+	user, sizes, flags, in := v[0], v[1], v[2], v[3] // in is struct mlx5_ib_create_qp
 	typ, err := c.need(createQPType, op)
 	if err != nil {
 		return err
