@@ -3,7 +3,9 @@
 package uverbs
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -121,10 +123,7 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
-	var open []*File
-	for _, f := range d.files {
-		open = append(open, f)
-	}
+	open := slices.Collect(maps.Values(d.files))
 	d.mu.Unlock()
 	for _, f := range open {
 		f.Close()
@@ -147,10 +146,7 @@ func (d *Device) Close() error {
 // again.
 func (d *Device) Fail() {
 	d.mu.Lock()
-	var open []*File
-	for _, f := range d.files {
-		open = append(open, f)
-	}
+	open := slices.Collect(maps.Values(d.files))
 	d.mu.Unlock()
 	for _, f := range open {
 		f.Fail()

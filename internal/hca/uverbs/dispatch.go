@@ -24,10 +24,10 @@ type handler struct {
 }
 
 // handlers maps the ioctls to their handlers.
-var handlers = map[method]handler{}
+var handlers map[method]handler
 
 func init() {
-	for m, h := range map[method]handler{
+	handlers = map[method]handler{
 		{objHelpers, helpersPage}:        {"helpers", (*command).giveHelpers, quick},
 		{objDevice, deviceInvokeWrite}:   {"write command", (*command).invokeWrite, slow},
 		{objDevice, deviceQueryPort}:     {"query port", (*command).queryPort, quick},
@@ -67,8 +67,6 @@ func init() {
 		{objEvents, eventsAlloc}:         {"allocate DEVX event channel", (*command).allocEventChannel, slow},
 		{objUAR, uarAlloc}:               {"allocate UAR", (*command).allocUAR, slow},
 		{objUAR, uarFree}:                {"free UAR", destroyAt[*uarObject](attrDriverHandle), slow},
-	} {
-		handlers[m] = h
 	}
 }
 

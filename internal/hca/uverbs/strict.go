@@ -4,6 +4,7 @@ package uverbs
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -109,13 +110,8 @@ func (w *watched) change(c *MemoryChange) string {
 	}
 	from, to = max(from, w.addr), min(to, w.addr+w.length)
 	if !c.Gone && (c.Writable || !w.write && c.Readable) {
-		var still []lostPages
-		for _, l := range w.lost { // mprotect gives back what it has taken
-			if !l.protected || l.addr < from || l.end > to {
-				still = append(still, l)
-			}
-		}
-		w.lost = still
+		// mprotect gives back what it has taken.
+		w.lost = slices.DeleteFunc(w.lost, func(l lostPages) bool { return l.protected && l.addr >= from && l.end <= to })
 		return ""
 	}
 	why := fmt.Sprintf("%s of %#x-%#x in %s (%#x+%d), which is registered: %s", c.Call, from, to, w.name, w.addr, w.length, c.Where)
