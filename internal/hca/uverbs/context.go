@@ -145,7 +145,7 @@ func (d *Device) gidEntry(i int, g adapter.GIDEntry) []byte {
 	e.put32(16, uint32(i))
 	e.put32(20, 1)
 	e.put32(24, gidType(g))
-	e.put32(28, uint32(d.netdev().Index))
+	e.put32(28, uint32(d.Interface().Index))
 	return e
 }
 

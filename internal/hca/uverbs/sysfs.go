@@ -206,7 +206,7 @@ func (d *Device) writeTree(t *tree) {
 	} {
 		t.file(pci+"/"+name, text)
 	}
-	netdev := d.netdev()
+	netdev := d.Interface()
 	if netdev.Name != "" {
 		t.file(pci+"/net/"+netdev.Name+"/dev_port", "0")
 		t.file(pci+"/net/"+netdev.Name+"/dev_id", "0x0")
@@ -265,7 +265,7 @@ func (d *Device) writeTree(t *tree) {
 // changing returns the files of the device whose text follows the state of the port and the GID table. An
 // empty GID has no attributes; the text of their files is empty then.
 func (d *Device) changing() map[string]string {
-	port, netdev := d.port(), d.netdev()
+	port, netdev := d.port(), d.Interface()
 	state, phys, oper := "4: ACTIVE", "5: LinkUp", "up"
 	if !d.adapter.LinkUp() {
 		state, phys, oper = "1: DOWN", "3: Disabled", "down"
@@ -319,7 +319,7 @@ func (d *Device) Changed(root string) error {
 
 // Netlink describes the device for answers to NETLINK_RDMA.
 func (d *Device) Netlink() nldev.Device {
-	a, netdev := &d.attr, d.netdev()
+	a, netdev := &d.attr, d.Interface()
 	major, minor := d.Number()
 	return nldev.Device{
 		Index: uint32(d.index), Name: d.name, Firmware: a.FWVersion, Capabilities: a.DeviceCapFlags,
@@ -328,23 +328,18 @@ func (d *Device) Netlink() nldev.Device {
 	}
 }
 
-// netdev returns the network interface that has the device's address, or one without a
+// Interface returns the network interface that has the device's address, or one without a
 // name. Every address of 127.0.0.0/8 belongs to the loopback interface.
-func (d *Device) netdev() net.Interface { return interfaceOf(d.addr) }
-
-// Interface returns the network interface that has the device's address, or one without a name.
-func (d *Device) Interface() net.Interface { return d.netdev() }
-
-func interfaceOf(addr netip.Addr) net.Interface {
+func (d *Device) Interface() net.Interface {
 	all, _ := net.Interfaces()
 	for _, i := range all {
-		if addr.IsLoopback() && i.Flags&net.FlagLoopback != 0 {
+		if d.addr.IsLoopback() && i.Flags&net.FlagLoopback != 0 {
 			return i
 		}
 		addrs, _ := i.Addrs()
 		for _, a := range addrs {
 			if p, ok := a.(*net.IPNet); ok {
-				if ip, ok := netip.AddrFromSlice(p.IP); ok && ip.Unmap() == addr.Unmap() {
+				if ip, ok := netip.AddrFromSlice(p.IP); ok && ip.Unmap() == d.addr.Unmap() {
 					return i
 				}
 			}
