@@ -36,9 +36,8 @@ type Attr struct {
 	MaxMsgSize                         uint32
 	TimestampMask                      uint64
 	CoreClockKHz                       uint64
-	MaxRQWR, MaxSendBlocks             int // as alloc_ucontext reports them
-	MaxSQDesc, MaxRQDesc               int // bytes of a request
-	XRC, MW, UD, UC                    bool
+	MaxRQWR, MaxSendBlocks             int     // as alloc_ucontext reports them
+	MaxSQDesc, MaxRQDesc               int     // bytes of a request
 	ODP                                prm.ODP // operations on regions with on-demand paging
 }
 
@@ -99,7 +98,7 @@ func (d *Device) Attr() Attr {
 		MaxMTU: int(mostMTU), ActiveMTU: int(d.eng.ActiveMTU()), MaxMsgSize: 1 << logMaxMsg,
 		TimestampMask: math.MaxInt64, CoreClockKHz: clockKHz,
 		MaxRQWR: maxRecvRequests, MaxSendBlocks: engine.MaxQPWR, MaxSQDesc: maxSendDesc, MaxRQDesc: maxRecvDesc,
-		MW: true, UD: true, UC: true, XRC: true, ODP: onDemand,
+		ODP: onDemand,
 	}
 }
 

@@ -51,7 +51,6 @@ type QPModify struct {
 	RetryCnt        uint8
 	RNRRetry        uint8
 	AV, AltAV       AHAttr
-	RateLimit       uint32
 
 	loopback bool // the peer is this device, whatever AV says
 	exact    bool // a command gives AV, which no kernel has resolved

@@ -243,7 +243,6 @@ func parseModify(in fields) (adapter.QPModify, rdma.AttrMask) {
 		RNRRetry:        in.u8(107),
 		AltPort:         in.u8(108),
 		AltTimeout:      in.u8(109),
-		RateLimit:       in.u32(112),
 	}, rdma.AttrMask(in.u32(68))
 }
 
@@ -288,8 +287,6 @@ func (c *command) mcast(in fields, do func(*adapter.QP, [16]byte) error) error {
 		return err
 	}
 	var gid [16]byte
-	for i := range gid {
-		gid[i] = in.u8(i)
-	}
+	copy(gid[:], in)
 	return do(o.QP, gid)
 }
