@@ -89,15 +89,15 @@ func (c *Call) answer(r response) {
 // Alive reports whether the caller still waits.
 func (c *Call) Alive() bool { return !c.answered.Load() && c.s.listener.valid(c.n.ID) }
 
-// Inject gives the caller an open description of its own of f, for reading, under
+// Inject gives the caller an open description of its own of f, for reading, which exec closes, under
 // the lowest free number, which it returns. gone is called when the caller and
 // everybody it passed it to have closed it.
-func (c *Call) Inject(f *os.File, closeOnExec bool, gone func()) (int, error) {
+func (c *Call) Inject(f *os.File, gone func()) (int, error) {
 	t, err := c.s.files.track(f, nil, gone)
 	if err != nil {
 		return -1, err
 	}
-	fd, errno := c.s.place(c, t, -1, unix.O_RDONLY, closeOnExec)
+	fd, errno := c.s.place(c, t, -1, unix.O_RDONLY, true)
 	if errno != 0 {
 		return -1, errno
 	}

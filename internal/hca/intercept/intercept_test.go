@@ -102,7 +102,7 @@ func (f *fakeFile) Write(c *Call, data []byte) {
 	}
 	if string(data) == "channel" {
 		r, w, _ := os.Pipe()
-		n, err := c.Inject(r, true, func() { r.Close(); w.Close() })
+		n, err := c.Inject(r, func() { r.Close(); w.Close() })
 		if err != nil {
 			c.Fail(failure.Errno(err, syscall.EIO))
 			return

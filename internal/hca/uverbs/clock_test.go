@@ -36,7 +36,7 @@ func (p *program) wallclock(page []byte, cycles uint64) int64 {
 func TestClockPage(t *testing.T) {
 	var offset atomic.Int64 // of the wall clock
 	start := time.Now()
-	d := openDevice(t, nil, Config{Name: "mlx5_0", now: func() time.Time { return start.Add(time.Duration(offset.Load())) }})
+	d := openDevice(t, Config{Name: "mlx5_0", now: func() time.Time { return start.Add(time.Duration(offset.Load())) }})
 	p := newProgram(t, d)
 	page, err := unix.Mmap(int(p.file.fd.Fd()), mapClock<<8*pageSize, pageSize, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
@@ -59,7 +59,7 @@ func TestClockPage(t *testing.T) {
 
 // TestClockTorn reads the page while it is written.
 func TestClockTorn(t *testing.T) {
-	d := newDevice(t, nil)
+	d := newDevice(t)
 	p := newProgram(t, d)
 	page, err := unix.Mmap(int(p.file.fd.Fd()), mapClock<<8*pageSize, pageSize, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {

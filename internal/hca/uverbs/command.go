@@ -18,9 +18,9 @@ type Caller interface {
 	Memory() (*procmem.Process, error)
 	Read(addr uint64, dst []byte) error
 	Write(addr uint64, src []byte) error
-	// Inject gives the caller an open description of f for reading and returns
+	// Inject gives the caller an open description of f for reading, which exec closes, and returns
 	// its number; gone is called when the last copy is closed.
-	Inject(f *os.File, closeOnExec bool, gone func()) (int, error)
+	Inject(f *os.File, gone func()) (int, error)
 	// Injected returns the file of a number that Inject returned, or nil.
 	Injected(fd int) *os.File
 	// Give gives the caller a copy of f, which is none of the device's files, and returns its number.

@@ -14,7 +14,7 @@ import (
 
 // createChannel answers CREATE_COMP_CHANNEL.
 func (c *command) createChannel(fields) error {
-	_, fd, err := c.file.newChannel(c, compEventSize, true)
+	_, fd, err := c.file.newChannel(c, compEventSize)
 	if err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (c *command) createChannel(fields) error {
 }
 
 func (c *command) allocAsync() error {
-	ch, fd, err := c.file.newChannel(c, asyncEventSize, true)
+	ch, fd, err := c.file.newChannel(c, asyncEventSize)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (p *program) registerDM(pd uint32, dm, off, n uint64, access rdma.Access) (
 
 // TestDeviceMemory allocates device memory, maps and registers it, and frees it.
 func TestDeviceMemory(t *testing.T) {
-	p := newProgram(t, newDevice(t, nil))
+	p := newProgram(t, newDevice(t))
 	pd := p.pd()
 	dm, page, errno := p.deviceMemory(5000)
 	if errno != 0 {
@@ -116,7 +116,7 @@ func TestDeviceMemory(t *testing.T) {
 // TestDMABufRefused asks for regions of descriptors that are no dma-buf, and of ranges that no dma-buf can have. The
 // test TestDMABuf of interop makes regions of real ones, in a guest whose kernel has an exporter.
 func TestDMABufRefused(t *testing.T) {
-	p := newProgram(t, newDevice(t, nil))
+	p := newProgram(t, newDevice(t))
 	pd := p.pd()
 	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -148,7 +148,7 @@ func TestDMABufRefused(t *testing.T) {
 // program that ends without a word.
 func TestDMABufUnmapped(t *testing.T) {
 	for _, deregisters := range []bool{true, false} {
-		p := newProgram(t, newDevice(t, nil))
+		p := newProgram(t, newDevice(t))
 		pd, err := p.file.ctx.AllocPD()
 		if err != nil {
 			t.Fatal(err)

@@ -49,7 +49,7 @@ func (p *program) pdn() uint32 {
 // makes half a million.
 func TestKeyFootprint(t *testing.T) {
 	const count, most = 1 << 16, 400 // keys, and bytes of memory for each
-	p := newProgram(t, newDevice(t, nil))
+	p := newProgram(t, newDevice(t))
 	in := keyCommand(p.pdn())
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -77,7 +77,7 @@ func TestKeyFootprint(t *testing.T) {
 
 // TestDEVXMethods executes commands by the wrong methods and on the wrong objects.
 func TestDEVXMethods(t *testing.T) {
-	p := newProgram(t, newDevice(t, nil))
+	p := newProgram(t, newDevice(t))
 	key, _ := p.devxCreate(keyCommand(p.pdn()), 16)
 	cmd := func(c prm.Command) []byte {
 		in := make([]byte, 16)

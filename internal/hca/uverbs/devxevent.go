@@ -46,7 +46,7 @@ func (c *command) allocEventChannel() error {
 	if flags.u32(0)&omitData != 0 {
 		size = cookieSize
 	}
-	ch, fd, err := c.file.newChannel(c, size, true)
+	ch, fd, err := c.file.newChannel(c, size)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func TestDoorbellWakes(t *testing.T) {
 		{"watched", false, true}, {"naps", true, true}, {"no hint", false, false}, {"naps, no hint", true, false},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			d := openDevice(t, nil, Config{Name: "mlx5_0", unwatched: v.unwatched})
+			d := openDevice(t, Config{Name: "mlx5_0", unwatched: v.unwatched})
 			asleep(t, d) // the device sleeps without a timeout, because no program has a doorbell
 			p := newProgram(t, d)
 			pd, u := p.pd(), p.uar()
@@ -56,7 +56,7 @@ func TestDoorbellWakes(t *testing.T) {
 // TestDoorbellClose closes programs while other programs use the device, and while the pump
 // may be reading the doorbells of the closed ones.
 func TestDoorbellClose(t *testing.T) {
-	d := newDevice(t, nil)
+	d := newDevice(t)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {

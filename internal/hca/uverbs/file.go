@@ -204,7 +204,7 @@ func (f *File) end() {
 }
 
 // newChannel makes a channel and gives the caller its descriptor.
-func (f *File) newChannel(c *command, size int, closeOnExec bool) (*channel, int, error) {
+func (f *File) newChannel(c *command, size int) (*channel, int, error) {
 	ch, err := newChannel(size, f.pid)
 	if err != nil {
 		return nil, -1, err
@@ -222,7 +222,7 @@ func (f *File) newChannel(c *command, size int, closeOnExec bool) (*channel, int
 		f.evMu.Unlock()
 		ch.close()
 	}
-	fd, err := c.Inject(r, closeOnExec, gone)
+	fd, err := c.Inject(r, gone)
 	if err != nil { // the program's table of descriptors is full
 		gone()
 		return nil, -1, err

@@ -29,7 +29,7 @@ func TestIoctls(t *testing.T) {
 
 func ioctls(t *testing.T, input []byte, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
-	d := newDevice(t, nil)
+	d := newDevice(t)
 	p := newProgram(t, d)
 	// One object of each kind, so that some of the random handles are valid.
 	pd, u := p.pd(), p.uar()

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
 	"github.com/softmkey/softmkey/roce/inproc"
@@ -28,12 +27,12 @@ type program struct {
 }
 
 // newDevice opens a device on a network of its own.
-func newDevice(t testing.TB, store *dek.Store) *Device {
+func newDevice(t testing.TB) *Device {
 	t.Helper()
-	return openDevice(t, store, Config{Name: "mlx5_0"})
+	return openDevice(t, Config{Name: "mlx5_0"})
 }
 
-func openDevice(t testing.TB, store *dek.Store, cfg Config) *Device {
+func openDevice(t testing.TB, cfg Config) *Device {
 	t.Helper()
 	addr := netip.MustParseAddr("10.9.0.1")
 	net := inproc.NewNetwork(nil)
@@ -42,7 +41,7 @@ func openDevice(t testing.TB, store *dek.Store, cfg Config) *Device {
 		t.Fatal(err)
 	}
 	cfg.Addr = addr
-	d, err := Open(cfg, adapter.Config{Addr: addr, Conn: conn, KeyStore: store})
+	d, err := Open(cfg, adapter.Config{Addr: addr, Conn: conn})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +208,7 @@ func (p *program) FileID(fd int) (dev, ino uint64, ok bool) {
 	return st.Dev, st.Ino, err == nil
 }
 
-func (p *program) Inject(f *os.File, closeOnExec bool, gone func()) (int, error) {
+func (p *program) Inject(f *os.File, gone func()) (int, error) {
 	p.fds[int(f.Fd())] = f
 	return int(f.Fd()), nil
 }

@@ -10,7 +10,7 @@ import (
 // TestModerateLimits sets the moderation of a CQ at the limits of an adapter, whose context has 12 bits for
 // the period and 16 for the count, and beyond them. Nothing but the moderation can be changed.
 func TestModerateLimits(t *testing.T) {
-	p := newProgram(t, newDevice(t, nil))
+	p := newProgram(t, newDevice(t))
 	c := p.cq(p.uar(), 16)
 	for _, v := range []struct {
 		mask          uint32
@@ -40,7 +40,7 @@ func TestModerateLimits(t *testing.T) {
 // TestDeviceFatal fails the device of a program. The program's later commands are EIO, the second failure
 // and closing do nothing more, and a program that opens the device anew works.
 func TestDeviceFatal(t *testing.T) {
-	d := newDevice(t, nil)
+	d := newDevice(t)
 	p := newProgram(t, d)
 	pd := p.pd()
 	c := p.cq(p.uar(), 16)

@@ -46,7 +46,7 @@ func stackOf(t *testing.T, pid int) uint64 {
 // TestMemoryOfOtherProcess registers memory in a process that got the descriptor from the one that
 // opened the device. The region refers to that process's own memory, for as long as it lives.
 func TestMemoryOfOtherProcess(t *testing.T) {
-	p := newProgram(t, newDevice(t, nil))
+	p := newProgram(t, newDevice(t))
 	c := exec.Command("sleep", "1000")
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestMemoryOfOtherProcess(t *testing.T) {
 
 // TestOwnerEnded: nothing of the program's memory is reached after its end.
 func TestOwnerEnded(t *testing.T) {
-	p := newProgram(t, newDevice(t, nil))
+	p := newProgram(t, newDevice(t))
 	at := p.alloc(8)
 	p.file.OwnerEnded()
 	if err := p.file.mem.Write(at, make([]byte, 8)); err != syscall.ESRCH {

@@ -255,7 +255,7 @@ func loop(t testing.TB, d *Device, n int) *program {
 // TestTooManyObjects creates a CQ and a QP in a program whose table of objects is full. Both
 // fail and leave nothing behind.
 func TestTooManyObjects(t *testing.T) {
-	p := newProgram(t, newDevice(t, nil))
+	p := newProgram(t, newDevice(t))
 	pd, u := p.pd(), p.uar()
 	c := p.cq(u, 16)
 	known, bells := len(p.file.byObject), p.file.bells

@@ -10,7 +10,7 @@ import (
 
 // TestCounters reads counters of a port before and after traffic, by both paths to them.
 func TestCounters(t *testing.T) {
-	d := newDevice(t, nil)
+	d := newDevice(t)
 	root := t.TempDir()
 	devices := []*Device{d}
 	if err := WriteTree(root, devices); err != nil {
@@ -64,7 +64,7 @@ func TestCounters(t *testing.T) {
 // TestHardwareCounters reads the counters of mlx5's driver after requests that succeed, fail and are
 // flushed. The kernel has all files from the start.
 func TestHardwareCounters(t *testing.T) {
-	d := newDevice(t, nil)
+	d := newDevice(t)
 	root := t.TempDir()
 	devices := []*Device{d}
 	if err := WriteTree(root, devices); err != nil {

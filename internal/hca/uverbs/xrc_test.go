@@ -30,7 +30,7 @@ func (p *program) target(xrcd uint32) (handle, number uint32) {
 // TestSharedXRCD lets two programs open the domain of one file.
 func TestSharedXRCD(t *testing.T) {
 	const create, exclusive = 0o100, 0o200
-	d := newDevice(t, nil)
+	d := newDevice(t)
 	a, b := newProgram(t, d), newProgram(t, d)
 	file, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
