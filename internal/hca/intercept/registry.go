@@ -253,9 +253,7 @@ func (r *registry) closedCopy(wd int32) {
 		return
 	}
 	t.checking = true
-	r.goroutines.Add(1)
-	go func() {
-		defer r.goroutines.Done()
+	r.goroutines.Go(func() {
 		for more := true; more; {
 			r.verify(map[inode]*tracked{t.ino: t})
 			r.mu.Lock()
@@ -263,7 +261,7 @@ func (r *registry) closedCopy(wd int32) {
 			t.checking = more
 			r.mu.Unlock()
 		}
-	}()
+	})
 }
 
 // verify searches /proc for processes that have the candidates open or mapped, and removes from the registry the files
@@ -336,11 +334,7 @@ func (r *registry) forgetLocked(t *tracked) {
 			}
 		}
 	}
-	r.goroutines.Add(1)
-	go func() {
-		defer r.goroutines.Done()
-		report()
-	}()
+	r.goroutines.Go(report)
 }
 
 // watchProcess starts a goroutine that calls ownerEnded when the process of c has ended. The device of the process then
@@ -366,12 +360,10 @@ func (s *Supervisor) watchProcess(c *Call) *os.File {
 		return nil
 	}
 	r.owners[pid] = p // replaces the pidfd of an ended process with the same number, if any
-	r.goroutines.Add(1)
-	go func() {
-		defer r.goroutines.Done()
+	r.goroutines.Go(func() {
 		awaitReadable(p)
 		r.ownerEnded(pid, p)
-	}()
+	})
 	return p
 }
 
