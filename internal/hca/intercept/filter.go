@@ -4,6 +4,7 @@ package intercept
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +27,7 @@ const usualRange = 1
 
 // rangeOrder returns the ranges in the order in which free numbers are looked for.
 func rangeOrder() []fdRange {
-	return append(append([]fdRange{}, fdRanges[usualRange:]...), fdRanges[:usualRange]...)
+	return slices.Concat(fdRanges[usualRange:], fdRanges[:usualRange])
 }
 
 func (r fdRange) devices() fdRange { return fdRange{r.first + netlinkFDs, r.last} }
@@ -120,16 +121,14 @@ func filter(memory bool) []unix.SockFilter {
 	if foreignABI != 0 {
 		p.jumpIf(unix.BPF_JGE, foreignABI, "allow", "")
 	}
-	for _, nr := range pathCalls {
-		p.jumpIf(unix.BPF_JEQ, nr, "notify", "")
+	notified := slices.Concat(pathCalls, []uint32{unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_GETCWD, unix.SYS_STATFS, unix.SYS_FSTATFS})
+	if memory {
+		notified = append(notified, memoryCalls...)
 	}
-	for _, nr := range []uint32{unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_GETCWD, unix.SYS_STATFS, unix.SYS_FSTATFS} {
+	for _, nr := range notified {
 		p.jumpIf(unix.BPF_JEQ, nr, "notify", "")
 	}
 	if memory {
-		for _, nr := range memoryCalls {
-			p.jumpIf(unix.BPF_JEQ, nr, "notify", "")
-		}
 		p.jumpIf(unix.BPF_JEQ, unix.SYS_MADVISE, "madvise", "")
 		p.jumpIf(unix.BPF_JEQ, unix.SYS_MMAP, "fixed", "")
 	}

@@ -193,15 +193,10 @@ func (s *Supervisor) shut() {
 
 // owned reports whether the tree at the root stands for a cleaned absolute path.
 func (s *Supervisor) owned(path string) bool {
-	if slices.Contains(s.cfg.Listed, path) {
-		return true
-	}
-	for _, o := range s.cfg.Owned {
-		if len(path) >= len(o) && path[:len(o)] == o && (len(path) == len(o) || path[len(o)] == '/') {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(s.cfg.Listed, path) || slices.ContainsFunc(s.cfg.Owned, func(o string) bool {
+		below, ok := strings.CutPrefix(path, o)
+		return ok && (below == "" || below[0] == '/')
+	})
 }
 
 // clean returns an absolute path, cleaned, if it can be one of the supervisor's: below /sys,

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -80,10 +81,8 @@ func isRemote(c *Call, fd int32) bool {
 		}
 		_, rest, _ := strings.Cut(string(line), " - ")
 		kind, _, _ := strings.Cut(rest, " ")
-		for _, r := range remote {
-			if strings.HasPrefix(kind, r) {
-				return true
-			}
+		if slices.ContainsFunc(remote, func(r string) bool { return strings.HasPrefix(kind, r) }) {
+			return true
 		}
 	}
 	return false
