@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
 )
 
@@ -77,6 +78,9 @@ func (c *Call) Return(value int64) { c.answer(response{ID: c.n.ID, Val: value}) 
 // Fail answers with an errno.
 func (c *Call) Fail(errno syscall.Errno) { c.answer(response{ID: c.n.ID, Error: -int32(errno)}) }
 
+// failWith answers with the errno of an error.
+func (c *Call) failWith(err error) { c.Fail(failure.Errno(err, syscall.EIO)) }
+
 // Continue lets the kernel execute the call.
 func (c *Call) Continue() { c.answer(response{ID: c.n.ID, Flags: flagContinue}) }
 
@@ -97,20 +101,12 @@ func (c *Call) Inject(f *os.File, gone func()) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	fd, errno := c.s.place(c, t, -1, unix.O_RDONLY, true)
-	if errno != 0 {
-		return -1, errno
-	}
-	return fd, nil
+	return c.s.place(c, t, -1, unix.O_RDONLY, true)
 }
 
 // Give gives the caller a copy of f and returns its number. Calls about the copy go to the kernel.
 func (c *Call) Give(f *os.File) (int, error) {
-	fd, errno := c.add(int(f.Fd()), -1, true)
-	if errno != 0 {
-		return -1, errno
-	}
-	return fd, nil
+	return c.add(int(f.Fd()), -1, true)
 }
 
 // Injected returns the file that a descriptor of the caller is a copy of, made by
@@ -177,7 +173,7 @@ func (c *Call) NonBlocking() bool {
 
 // add puts descriptor src into the caller, as number at, or the lowest free one
 // if at is negative.
-func (c *Call) add(src, at int, closeOnExec bool) (int, syscall.Errno) {
+func (c *Call) add(src, at int, closeOnExec bool) (int, error) {
 	a := addFD{ID: c.n.ID, SrcFD: uint32(src)}
 	if at >= 0 {
 		a.Flags, a.NewFD = addFDSet, uint32(at)
@@ -186,17 +182,17 @@ func (c *Call) add(src, at int, closeOnExec bool) (int, syscall.Errno) {
 		a.NewFDFlags = unix.O_CLOEXEC
 	}
 	for {
-		fd, errno := c.s.listener.add(&a)
-		if errno != unix.EINTR {
-			return fd, errno
+		fd, err := c.s.listener.add(&a)
+		if err != unix.EINTR {
+			return fd, err
 		}
 	}
 }
 
-// open answers the call with a new descriptor, a copy of src.
-func (c *Call) open(src int, closeOnExec bool) {
-	if fd, errno := c.add(src, -1, closeOnExec); errno != 0 {
-		c.Fail(errno)
+// finish answers the call with the number of a new descriptor, or with an error.
+func (c *Call) finish(fd int, err error) {
+	if err != nil {
+		c.failWith(err)
 	} else {
 		c.Return(int64(fd))
 	}

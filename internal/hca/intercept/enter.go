@@ -36,9 +36,9 @@ func (c *Call) with(fd int, execute func(t *tracee, folder int) int64) error {
 	defer runtime.UnlockOSThread()
 	const op = "trace"
 	thread := c.Thread()
-	number, errno := c.add(fd, -1, true)
-	if errno != 0 {
-		return failure.New(op, errno, "no descriptor for the folder: %v", errno)
+	number, err := c.add(fd, -1, true)
+	if err != nil {
+		return failure.New(op, failure.Errno(err, unix.EIO), "no descriptor for the folder: %v", err)
 	}
 	if err := unix.PtraceSeize(thread); err != nil {
 		return failure.New(op, unix.ENOENT, "thread %d cannot be traced, as another process traces it, or the system forbids it: %v", thread, err)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -83,7 +82,7 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 	t, err := s.files.track(file.Descriptor(), f, nil)
 	if err != nil {
 		file.Released()
-		c.Fail(failure.Errno(err, syscall.EIO))
+		c.failWith(err)
 		return
 	}
 	if s.mayWait(f.owner) {
@@ -98,14 +97,13 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 		s.refuse(c, "open "+path, err)
 		return
 	}
-	if fd, errno := s.place(c, t, at, unix.O_RDWR, flags&unix.O_CLOEXEC != 0); errno == unix.EBADF {
+	fd, err := s.place(c, t, at, unix.O_RDWR, flags&unix.O_CLOEXEC != 0)
+	if err == unix.EBADF {
 		// The copy that could not be placed was the last one: f is released.
 		s.refuse(c, "open "+path, noNumber(c, at))
-	} else if errno != 0 {
-		c.Fail(errno)
-	} else {
-		c.Return(int64(fd))
+		return
 	}
+	c.finish(fd, err)
 }
 
 // refuse answers a call with an error, and reports why.
@@ -113,7 +111,7 @@ func (s *Supervisor) refuse(c *Call, what string, err error) {
 	if s.cfg.Refused != nil {
 		s.cfg.Refused(c.Process(), what, err)
 	}
-	c.Fail(failure.Errno(err, syscall.EIO))
+	c.failWith(err)
 }
 
 // noNumber is the error of a descriptor that the caller's limit forbids.
@@ -126,7 +124,7 @@ func noNumber(c *Call, at int) error {
 // place gives the caller an open description of its own of the file of t, under the
 // number at, or the lowest free one if at is negative. The supervisor keeps no
 // reference to it, so that the close of the program's last one can be seen.
-func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) (int, syscall.Errno) {
+func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) (int, error) {
 	s.files.beginCopy(t)
 	var src int
 	err := withFD(t.d, func(fd int) (err error) {
@@ -135,16 +133,16 @@ func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) 
 	})
 	if err != nil {
 		s.files.cancelCopy(t)
-		return -1, failure.Errno(err, syscall.EIO)
+		return -1, err
 	}
 	defer s.files.endCopy(t)
 	unix.SetNonblock(src, false) // a fifo's open must not wait, its reads shall
-	fd, errno := c.add(src, at, closeOnExec)
-	if errno == unix.EBADF && at >= fdRanges[0].first && raiseLimit(c.Process(), at) {
-		fd, errno = c.add(src, at, closeOnExec)
+	fd, err := c.add(src, at, closeOnExec)
+	if err == unix.EBADF && at >= fdRanges[0].first && raiseLimit(c.Process(), at) {
+		fd, err = c.add(src, at, closeOnExec)
 	}
 	unix.Close(src)
-	return fd, errno
+	return fd, err
 }
 
 // raiseLimit makes room for the numbers of devices if a process has lowered its
@@ -211,11 +209,7 @@ func (s *Supervisor) duplicate(c *Call, closeOnExec bool) {
 		s.refuse(c, "dup", err)
 		return
 	}
-	if fd, errno := s.place(c, t, at, unix.O_RDWR, closeOnExec); errno != 0 {
-		c.Fail(errno)
-	} else {
-		c.Return(int64(fd))
-	}
+	c.finish(s.place(c, t, at, unix.O_RDWR, closeOnExec))
 }
 
 // inodeAt returns the inode that a descriptor of the caller refers to.
@@ -306,7 +300,7 @@ func (s *Supervisor) mmap(c *Call) {
 	f.awaitMapping()
 	d, err := f.Mapping(c.n.Args[5], c.n.Args[1])
 	if err != nil {
-		c.Fail(failure.Errno(err, syscall.EIO))
+		c.failWith(err)
 		return
 	}
 	t, err := s.files.track(d, f, nil)
@@ -314,12 +308,12 @@ func (s *Supervisor) mmap(c *Call) {
 		if d != f.Descriptor() {
 			f.Unmapped(d)
 		}
-		c.Fail(failure.Errno(err, syscall.EIO))
+		c.failWith(err)
 		return
 	}
 	if have, ok := inodeAt(c, fd); !ok || have != t.ino {
-		if _, errno := s.place(c, t, int(fd), unix.O_RDWR, true); errno != 0 {
-			c.Fail(errno)
+		if _, err := s.place(c, t, int(fd), unix.O_RDWR, true); err != nil {
+			c.failWith(err)
 			return
 		}
 	}

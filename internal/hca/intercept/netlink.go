@@ -40,15 +40,11 @@ func (s *Supervisor) openNetlink(c *Call) {
 		return
 	}
 	closeOnExec := typ&unix.SOCK_CLOEXEC != 0
-	to, errno := c.add(fd, at, closeOnExec)
-	if errno == unix.EBADF && raiseLimit(c.Process(), at) {
-		to, errno = c.add(fd, at, closeOnExec)
+	to, err := c.add(fd, at, closeOnExec)
+	if err == unix.EBADF && raiseLimit(c.Process(), at) {
+		to, err = c.add(fd, at, closeOnExec)
 	}
-	if errno != 0 {
-		c.Fail(errno)
-		return
-	}
-	c.Return(int64(to))
+	c.finish(to, err)
 }
 
 // sendNetlink answers sendto and sendmsg on a descriptor that may be such a socket.

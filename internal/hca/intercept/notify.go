@@ -85,7 +85,13 @@ func (l listener) valid(id uint64) bool {
 }
 
 // add puts a descriptor into the calling process and returns its number there.
-func (l listener) add(a *addFD) (int, syscall.Errno) { return l.ioctl(notifAddFD, unsafe.Pointer(a)) }
+func (l listener) add(a *addFD) (int, error) {
+	fd, errno := l.ioctl(notifAddFD, unsafe.Pointer(a))
+	if errno != 0 {
+		return -1, errno
+	}
+	return fd, nil
+}
 
 // install puts the filter on the calling thread and returns the listener.
 func install(code []unix.SockFilter) (int, syscall.Errno) {

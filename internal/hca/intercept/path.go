@@ -106,17 +106,13 @@ func (s *Supervisor) unreadable(c *Call) {
 }
 
 // openTree opens a path in the tree, with the symbolic links of the tree.
-func (s *Supervisor) openTree(path string, flags int) (int, syscall.Errno) {
+func (s *Supervisor) openTree(path string, flags int) (int, error) {
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	for {
 		fd, err := unix.Openat2(s.root, path[1:], &how)
-		switch err {
-		case nil:
-			return fd, 0
-		case unix.EINTR, unix.EAGAIN:
-			continue
+		if err != unix.EINTR && err != unix.EAGAIN {
+			return fd, err
 		}
-		return -1, failure.Errno(err, syscall.EIO)
 	}
 }
 
@@ -147,9 +143,9 @@ func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) {
 		return
 	}
 	// The kernel gives no process another one's descriptor with O_PATH.
-	fd, errno := s.open(c, path, flags&kept&^unix.O_PATH)
-	if errno != 0 {
-		c.Fail(errno)
+	fd, err := s.open(c, path, flags&kept&^unix.O_PATH)
+	if err != nil {
+		c.failWith(err)
 		return
 	}
 	if !s.inside.Load() {
@@ -158,7 +154,7 @@ func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) {
 			s.inside.Store(true)
 		}
 	}
-	c.open(fd, flags&unix.O_CLOEXEC != 0)
+	c.finish(c.add(fd, -1, flags&unix.O_CLOEXEC != 0))
 	unix.Close(fd)
 }
 
@@ -186,15 +182,15 @@ func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
 		c.Continue()
 		return
 	}
-	fd, errno := s.open(c, path, unix.O_PATH|follow(flags))
-	if errno != 0 {
-		c.Fail(errno)
+	fd, err := s.open(c, path, unix.O_PATH|follow(flags))
+	if err != nil {
+		c.failWith(err)
 		return
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		c.Fail(failure.Errno(err, syscall.EIO))
+		c.failWith(err)
 		return
 	}
 	if node := s.cfg.Node(path); node != nil {
@@ -244,15 +240,15 @@ func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int,
 		c.Continue()
 		return
 	}
-	fd, errno := s.open(c, path, unix.O_PATH|follow(flags))
-	if errno != 0 {
-		c.Fail(errno)
+	fd, err := s.open(c, path, unix.O_PATH|follow(flags))
+	if err != nil {
+		c.failWith(err)
 		return
 	}
 	defer unix.Close(fd)
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, mask, &st); err != nil {
-		c.Fail(failure.Errno(err, syscall.EIO))
+		c.failWith(err)
 		return
 	}
 	if node != nil {
@@ -273,9 +269,9 @@ func (s *Supervisor) accessPath(c *Call, dir int32, addr uint64, mode uint32) {
 		c.Continue()
 		return
 	}
-	fd, errno := s.open(c, path, unix.O_PATH)
-	if errno != 0 {
-		c.Fail(errno)
+	fd, err := s.open(c, path, unix.O_PATH)
+	if err != nil {
+		c.failWith(err)
 		return
 	}
 	unix.Close(fd)
@@ -300,9 +296,9 @@ func (s *Supervisor) readlinkPath(c *Call, dir int32, addr, to, size uint64) {
 		c.Continue()
 		return
 	}
-	fd, errno := s.open(c, path, unix.O_PATH|unix.O_NOFOLLOW)
-	if errno != 0 {
-		c.Fail(errno)
+	fd, err := s.open(c, path, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		c.failWith(err)
 		return
 	}
 	defer unix.Close(fd)

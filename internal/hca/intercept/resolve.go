@@ -8,12 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // base returns the folder at which a relative path of the caller begins, as programs see it, if the path
@@ -99,8 +96,8 @@ func (s *Supervisor) resolve(c *Call, path string) (resolved string, through boo
 
 // linkAt returns where the symbolic link at a path leads, the empty path if there is none.
 func (s *Supervisor) linkAt(c *Call, path string) string {
-	fd, errno := s.open(c, path, unix.O_PATH|unix.O_NOFOLLOW)
-	if errno != 0 {
+	fd, err := s.open(c, path, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
 		return ""
 	}
 	defer unix.Close(fd)
@@ -113,18 +110,14 @@ func (s *Supervisor) linkAt(c *Call, path string) string {
 }
 
 // open opens a file for the caller: of the tree, or of the system if the path led there through the tree.
-func (s *Supervisor) open(c *Call, path string, flags int) (int, syscall.Errno) {
+func (s *Supervisor) open(c *Call, path string, flags int) (int, error) {
 	if s.owned(path) {
 		return s.openTree(path, flags)
 	}
 	if flags&unix.O_PATH == 0 && !sameUser(c.Thread()) {
 		return -1, unix.EACCES // the supervisor's rights are not the caller's
 	}
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/root%s", c.Thread(), path), flags|unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return -1, failure.Errno(err, syscall.EIO)
-	}
-	return fd, 0
+	return unix.Open(fmt.Sprintf("/proc/%d/root%s", c.Thread(), path), flags|unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 }
 
 // sameUser reports whether a thread opens files with the rights of this process's user.
@@ -227,9 +220,9 @@ func (s *Supervisor) openLink(c *Call, dir int32, addr uint64, path string, flag
 		return
 	}
 	s.inside.Store(true)
-	folder, errno := s.open(c, filepath.Dir(path), unix.O_DIRECTORY)
-	if errno != 0 {
-		c.Fail(errno)
+	folder, err := s.open(c, filepath.Dir(path), unix.O_DIRECTORY)
+	if err != nil {
+		c.failWith(err)
 		return
 	}
 	defer unix.Close(folder)
@@ -245,9 +238,9 @@ func (s *Supervisor) chdir(c *Call) {
 		c.Continue()
 		return
 	}
-	fd, errno := s.open(c, path, unix.O_DIRECTORY)
-	if errno != 0 {
-		c.Fail(errno)
+	fd, err := s.open(c, path, unix.O_DIRECTORY)
+	if err != nil {
+		c.failWith(err)
 		return
 	}
 	defer unix.Close(fd)
