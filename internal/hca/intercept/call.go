@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -80,6 +81,20 @@ func (c *Call) Fail(errno syscall.Errno) { c.answer(response{ID: c.n.ID, Error: 
 
 // failWith answers with the errno of an error.
 func (c *Call) failWith(err error) { c.Fail(failure.Errno(err, syscall.EIO)) }
+
+// deliver writes b to memory of the caller, and answers with a result.
+func (c *Call) deliver(b []byte, to uint64, result int) {
+	if c.Write(to, b) != nil {
+		c.Fail(unix.EFAULT)
+		return
+	}
+	c.Return(int64(result))
+}
+
+// deliverStruct answers a call whose result is a structure.
+func deliverStruct[T any](c *Call, v *T, to uint64) {
+	c.deliver(unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)), to, 0)
+}
 
 // Continue lets the kernel execute the call.
 func (c *Call) Continue() { c.answer(response{ID: c.n.ID, Flags: flagContinue}) }

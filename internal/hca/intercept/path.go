@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -139,7 +138,7 @@ func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) {
 	}
 	const kept = unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_PATH | unix.O_NONBLOCK
 	if flags&unix.O_PATH != 0 && flags&unix.O_NOFOLLOW != 0 && s.linkAt(c, path) != "" {
-		go s.openLink(c, dir, addr, path, flags)
+		go s.openLink(c, addr, path, flags)
 		return
 	}
 	// The kernel gives no process another one's descriptor with O_PATH.
@@ -196,7 +195,7 @@ func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
 	if node := s.cfg.Node(path); node != nil {
 		mark(&st, node.Major(), node.Minor())
 	}
-	s.giveStat(c, &st, to)
+	deliverStruct(c, &st, to)
 }
 
 func follow(flags int) int {
@@ -210,15 +209,7 @@ func follow(flags int) int {
 func (s *Supervisor) giveNodeStat(c *Call, node Node, to uint64) {
 	st := unix.Stat_t{Nlink: 1, Blksize: 4096}
 	mark(&st, node.Major(), node.Minor())
-	s.giveStat(c, &st, to)
-}
-
-func (s *Supervisor) giveStat(c *Call, st *unix.Stat_t, to uint64) {
-	if err := c.Write(to, unsafe.Slice((*byte)(unsafe.Pointer(st)), unsafe.Sizeof(*st))); err != nil {
-		c.Fail(unix.EFAULT)
-		return
-	}
-	c.Return(0)
+	deliverStruct(c, &st, to)
 }
 
 func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int, to uint64) {
@@ -256,11 +247,7 @@ func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int,
 		st.Rdev_major, st.Rdev_minor = node.Major(), node.Minor()
 		st.Size, st.Blocks = 0, 0
 	}
-	if c.Write(to, unsafe.Slice((*byte)(unsafe.Pointer(&st)), unsafe.Sizeof(st))) != nil {
-		c.Fail(unix.EFAULT)
-		return
-	}
-	c.Return(0)
+	deliverStruct(c, &st, to)
 }
 
 func (s *Supervisor) accessPath(c *Call, dir int32, addr uint64, mode uint32) {
@@ -314,14 +301,11 @@ func (s *Supervisor) readlinkPath(c *Call, dir int32, addr, to, size uint64) {
 // giveLink answers readlink.
 func (s *Supervisor) giveLink(c *Call, link []byte, to, size uint64) {
 	link = link[:min(uint64(len(link)), size)]
-	switch {
-	case len(link) == 0:
+	if len(link) == 0 {
 		c.Fail(unix.EINVAL)
-	case c.Write(to, link) != nil:
-		c.Fail(unix.EFAULT)
-	default:
-		c.Return(int64(len(link)))
+		return
 	}
+	c.deliver(link, to, len(link))
 }
 
 // xattrPath answers for a file of the tree, which has no extended attributes: a

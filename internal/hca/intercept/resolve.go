@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -158,13 +157,10 @@ func (s *Supervisor) getcwd(c *Call) {
 	if s.inside.Load() {
 		if to, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", c.Thread())); err == nil {
 			if seen, tree := s.seen(to); tree {
-				switch text := append([]byte(seen), 0); {
-				case uint64(len(text)) > a[1]:
+				if text := append([]byte(seen), 0); uint64(len(text)) > a[1] {
 					c.Fail(unix.ERANGE)
-				case c.Write(a[0], text) != nil:
-					c.Fail(unix.EFAULT)
-				default:
-					c.Return(int64(len(text)))
+				} else {
+					c.deliver(text, a[0], len(text))
 				}
 				return
 			}
@@ -182,11 +178,7 @@ func (s *Supervisor) statfs(c *Call, path string, to uint64) {
 		if s.owned(path) || unix.Statfs(path, &st) != nil {
 			continue
 		}
-		if c.Write(to, unsafe.Slice((*byte)(unsafe.Pointer(&st)), unsafe.Sizeof(st))) != nil {
-			c.Fail(unix.EFAULT)
-			return
-		}
-		c.Return(0)
+		deliverStruct(c, &st, to)
 		return
 	}
 	c.Continue()
@@ -213,7 +205,7 @@ func (s *Supervisor) statfsDescriptor(c *Call) {
 
 // openLink answers an open, with O_PATH and O_NOFOLLOW, of a symbolic link of the tree, whose path is at
 // an address of the caller's.
-func (s *Supervisor) openLink(c *Call, dir int32, addr uint64, path string, flags int) {
+func (s *Supervisor) openLink(c *Call, addr uint64, path string, flags int) {
 	text, ok := s.pathText(c, addr)
 	if !ok || strings.HasSuffix(text, "/") {
 		c.Fail(unix.ENOENT) // another thread has changed the path
