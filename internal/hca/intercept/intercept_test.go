@@ -153,6 +153,14 @@ func start(t *testing.T, program string, d *fakeDevice) (*Supervisor, func() (st
 	return startWith(t, program, d, func(*Config) {})
 }
 
+// endsWell waits for the end of a program, which must have found no error.
+func endsWell(t *testing.T, end func() (string, syscall.WaitStatus)) {
+	t.Helper()
+	if out, status := end(); status != 0 {
+		t.Errorf("%v: %s", status, out)
+	}
+}
+
 // TestNetlink lets a program send requests of NETLINK_RDMA.
 func TestNetlink(t *testing.T) {
 	_, wait := startWith(t, "netlink", &fakeDevice{}, func(c *Config) {
@@ -163,9 +171,7 @@ func TestNetlink(t *testing.T) {
 			return [][]byte{request}
 		}
 	})
-	if out, status := wait(); status != 0 {
-		t.Errorf("status %#x: %s", status, out)
-	}
+	endsWell(t, wait)
 }
 
 // startWith is start with changes to the configuration.
@@ -603,9 +609,7 @@ var programs = map[string]func() error{
 
 func TestProcessTree(t *testing.T) {
 	_, end := start(t, "tree", &fakeDevice{})
-	if out, state := end(); state != 0 {
-		t.Errorf("%v: %s", state, out)
-	}
+	endsWell(t, end)
 }
 
 func TestDevice(t *testing.T) {
@@ -621,9 +625,7 @@ func TestDevice(t *testing.T) {
 	r.Close()
 	<-d.released // before the program ends
 	w.Close()
-	if out, state := end(); state != 0 {
-		t.Errorf("%v: %s", state, out)
-	}
+	endsWell(t, end)
 	if got := fmt.Sprint(d.opened, d.ioctls, d.writes, len(d.mapped), d.unmapped); got != "1 [41 2989 41 2989 41 2989 1] [command] 3 3" {
 		t.Errorf("the device saw %s", got)
 	}
@@ -632,9 +634,7 @@ func TestDevice(t *testing.T) {
 func TestMappingThreads(t *testing.T) {
 	d := &fakeDevice{}
 	_, end := start(t, "threads", d)
-	if out, state := end(); state != 0 {
-		t.Errorf("%v: %s", state, out)
-	}
+	endsWell(t, end)
 	<-d.released
 }
 
@@ -642,9 +642,7 @@ func TestDeferredCall(t *testing.T) {
 	d := &fakeDevice{}
 	_, end := start(t, "wait", d)
 	(<-d.waiting).Return(4)
-	if out, state := end(); state != 0 {
-		t.Errorf("%v: %s", state, out)
-	}
+	endsWell(t, end)
 }
 
 // TestRestartedCall sends a signal to a thread whose call waits. The handler was set with SA_RESTART,
@@ -660,9 +658,7 @@ func TestRestartedCall(t *testing.T) {
 		c = <-d.waiting
 	}
 	c.Return(4)
-	if out, state := end(); state != 0 {
-		t.Errorf("%v: %s", state, out)
-	}
+	endsWell(t, end)
 }
 
 func TestKilledWhileWaiting(t *testing.T) {
@@ -692,7 +688,5 @@ func TestReleasedByEachClose(t *testing.T) {
 	for range 100 {
 		<-d.released
 	}
-	if out, state := end(); state != 0 {
-		t.Errorf("%v: %s", state, out)
-	}
+	endsWell(t, end)
 }

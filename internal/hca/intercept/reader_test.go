@@ -52,9 +52,7 @@ func TestReaders(t *testing.T) {
 	d := &fakeDevice{}
 	d.meeting.Add(2 * meetings)
 	_, end := start(t, "meet", d)
-	if out, state := end(); state != 0 {
-		t.Errorf("%v: %s", state, out)
-	}
+	endsWell(t, end)
 	if len(d.ioctls) != 2*meetings+1000 {
 		t.Errorf("the device saw %d calls", len(d.ioctls))
 	}

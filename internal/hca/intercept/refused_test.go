@@ -202,9 +202,7 @@ func TestFewDescriptors(t *testing.T) {
 // lower than the numbers of devices.
 func TestLowLimit(t *testing.T) {
 	_, end := start(t, "low limit", &fakeDevice{})
-	if out, state := end(); state != 0 {
-		t.Errorf("%v: %s", state, out)
-	}
+	endsWell(t, end)
 }
 
 // TestDescriptors opens the device in processes whose hard limit is low, and which have many files
@@ -245,9 +243,7 @@ func TestUndumpable(t *testing.T) {
 	}
 	warned := make(chan error, 1)
 	_, end := startWith(t, "undumpable", &fakeDevice{}, func(cfg *Config) { cfg.Warn = func(err error) { warned <- err } })
-	if out, state := end(); state != 0 {
-		t.Errorf("%v: %s", state, out)
-	}
+	endsWell(t, end)
 	if err := <-warned; !errors.Is(err, unix.EPERM) {
 		t.Errorf("the warning: %v", err)
 	}

@@ -121,7 +121,5 @@ func TestReopen(t *testing.T) {
 // TestReopenChannel opens the descriptor of a channel once more, which has no node.
 func TestReopenChannel(t *testing.T) {
 	_, end := start(t, "reopens a channel", &fakeDevice{released: make(chan struct{}, 1)})
-	if out, state := end(); state != 0 {
-		t.Errorf("%v: %s", state, out)
-	}
+	endsWell(t, end)
 }
