@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
@@ -128,7 +129,7 @@ func New(cfg Config) *Port {
 // insert gives an object a number. p.mu is held.
 func insert[T any](p *Port, kind string, m map[uint32]T, x T) (uint32, error) {
 	if len(m) >= maxObjects {
-		return 0, refuse("create", syscall.ENOMEM, "there are %d objects of kind %s already", maxObjects, kind)
+		return 0, failure.New("create", syscall.ENOMEM, "there are %d objects of kind %s already", maxObjects, kind)
 	}
 	n := number.Next(&p.numbers, m)
 	m[n] = x
@@ -139,7 +140,7 @@ func remove[T any](p *Port, kind string, m map[uint32]T, n uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := m[n]; !ok {
-		return refuse("destroy", syscall.ENOENT, "%s %#x does not exist", kind, n)
+		return failure.New("destroy", syscall.ENOENT, "%s %#x does not exist", kind, n)
 	}
 	delete(m, n)
 	return nil
@@ -177,13 +178,8 @@ func (p *Port) Close() {
 func (p *Port) Ring(n uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.sqs[n] == nil {
+	if p.closed || p.sqs[n] == nil || slices.Contains(p.rung, n) {
 		return
-	}
-	for _, r := range p.rung {
-		if r == n {
-			return
-		}
 	}
 	p.rung = append(p.rung, n)
 	if !p.sending {
@@ -267,7 +263,7 @@ func (p *Port) one(q *SQ, rung uint16) (blocks int, err error) {
 	const op = "send queue"
 	waiting := int(rung - q.next)
 	if waiting > 1<<q.LogSize {
-		return 0, refuse(op, syscall.EINVAL, "the doorbell is %d blocks ahead, the queue has %d", waiting, 1<<q.LogSize)
+		return 0, failure.New(op, syscall.EINVAL, "the doorbell is %d blocks ahead, the queue has %d", waiting, 1<<q.LogSize)
 	}
 	if blocks, err = p.fetch(q, waiting); err != nil {
 		return 0, err
@@ -302,9 +298,9 @@ func (p *Port) fetch(q *SQ, waiting int) (int, error) {
 	blocks := ctrl.Blocks()
 	switch {
 	case blocks > waiting:
-		return 0, refuse(op, syscall.EINVAL, "request %d has %d blocks, %d were posted", q.next, blocks, waiting)
+		return 0, failure.New(op, syscall.EINVAL, "request %d has %d blocks, %d were posted", q.next, blocks, waiting)
 	case ctrl.QPN != q.number:
-		return 0, refuse(op, syscall.EINVAL, "request %d names queue %#x in queue %#x", q.next, ctrl.QPN, q.number)
+		return 0, failure.New(op, syscall.EINVAL, "request %d names queue %#x in queue %#x", q.next, ctrl.QPN, q.number)
 	}
 	for i := 1; i < blocks; i++ {
 		at := len(o.entry)
@@ -332,7 +328,7 @@ func (p *Port) build(q *SQ) error {
 	for _, d := range w.Data {
 		at := len(o.frame)
 		if uint64(d.Length) > uint64(max(0, limit-at)) {
-			return refuse(op, syscall.EINVAL, "request %d: a frame of more than %d bytes", q.next, limit)
+			return failure.New(op, syscall.EINVAL, "request %d: a frame of more than %d bytes", q.next, limit)
 		}
 		n := int(d.Length)
 		addr, err := p.cfg.Resolve(d.LKey, d.Addr, uint64(n))
@@ -345,7 +341,7 @@ func (p *Port) build(q *SQ) error {
 		}
 	}
 	if len(o.frame) < headerEthernet {
-		return refuse(op, syscall.EINVAL, "request %d: a frame of %d bytes", q.next, len(o.frame))
+		return failure.New(op, syscall.EINVAL, "request %d: a frame of %d bytes", q.next, len(o.frame))
 	}
 	if w.InsertVLAN {
 		tag := [4]byte{typeCVLAN >> 8, typeCVLAN & 0xff, byte(w.VLAN >> 8), byte(w.VLAN)}
@@ -447,7 +443,7 @@ func (p *Port) deliver(q *RQ, frame []byte, cqe *prm.EthernetCQE) {
 		p.noBuffer[q.CounterSet]++
 		return
 	case waiting > 1<<q.LogSize:
-		p.failRQ(q, refuse("receive queue", syscall.EINVAL, "the doorbell is %d entries ahead, the queue has %d", waiting, 1<<q.LogSize))
+		p.failRQ(q, failure.New("receive queue", syscall.EINVAL, "the doorbell is %d entries ahead, the queue has %d", waiting, 1<<q.LogSize))
 		return
 	}
 	if fits, err := p.scatter(q, frame); err != nil {

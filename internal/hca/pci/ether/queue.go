@@ -58,11 +58,11 @@ func (r *Ring) address(index uint16) uint64 {
 func (r *Ring) check(op string) error {
 	switch {
 	case r.LogStride < MinLogStride || r.LogStride > MaxLogStride || r.LogStride > r.Shift:
-		return refuse(op, syscall.EINVAL, "entries of 2^%d bytes: must be 2^%d to 2^%d", r.LogStride, MinLogStride, MaxLogStride)
+		return failure.New(op, syscall.EINVAL, "entries of 2^%d bytes: must be 2^%d to 2^%d", r.LogStride, MinLogStride, MaxLogStride)
 	case r.LogSize > MaxLogSize:
-		return refuse(op, syscall.EINVAL, "2^%d entries: at most 2^%d", r.LogSize, MaxLogSize)
+		return failure.New(op, syscall.EINVAL, "2^%d entries: at most 2^%d", r.LogSize, MaxLogSize)
 	case r.Offset&(1<<r.LogStride-1) != 0 || uint64(len(r.Pages))<<r.Shift < r.Offset+1<<(r.LogSize+r.LogStride):
-		return refuse(op, syscall.EINVAL, "%d pages of 2^%d bytes do not hold 2^%d entries of 2^%d from %#x", len(r.Pages), r.Shift, r.LogSize, r.LogStride, r.Offset)
+		return failure.New(op, syscall.EINVAL, "%d pages of 2^%d bytes do not hold 2^%d entries of 2^%d from %#x", len(r.Pages), r.Shift, r.LogSize, r.LogStride, r.Offset)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (p *Port) CreateSQ(q SQ) (uint32, error) {
 		return 0, err
 	}
 	if 1<<q.LogStride != prm.BlockSize {
-		return 0, refuse(op, syscall.EINVAL, "blocks of 2^%d bytes: must be %d", q.LogStride, prm.BlockSize)
+		return 0, failure.New(op, syscall.EINVAL, "blocks of 2^%d bytes: must be %d", q.LogStride, prm.BlockSize)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +131,7 @@ func (p *Port) ModifyRQ(n uint32, from, to uint8) error {
 	defer p.mu.Unlock()
 	q := p.rqs[n]
 	if q == nil {
-		return refuse("MODIFY_RQ", syscall.ENOENT, "RQ %#x does not exist", n)
+		return failure.New("MODIFY_RQ", syscall.ENOENT, "RQ %#x does not exist", n)
 	}
 	return modify("MODIFY_RQ", &q.state, &q.next, from, to)
 }
@@ -142,7 +142,7 @@ func (p *Port) ModifySQ(n uint32, from, to uint8) error {
 	defer p.mu.Unlock()
 	q := p.sqs[n]
 	if q == nil {
-		return refuse("MODIFY_SQ", syscall.ENOENT, "SQ %#x does not exist", n)
+		return failure.New("MODIFY_SQ", syscall.ENOENT, "SQ %#x does not exist", n)
 	}
 	err := modify("MODIFY_SQ", &q.state, &q.next, from, to)
 	if err == nil && to == StateReset {
@@ -172,7 +172,7 @@ func (p *Port) RQState(n uint32) (uint8, error) {
 	if q := p.rqs[n]; q != nil {
 		return q.state, nil
 	}
-	return 0, refuse("QUERY_RQ", syscall.ENOENT, "RQ %#x does not exist", n)
+	return 0, failure.New("QUERY_RQ", syscall.ENOENT, "RQ %#x does not exist", n)
 }
 
 // SQState returns the state of a send queue.
@@ -182,7 +182,7 @@ func (p *Port) SQState(n uint32) (uint8, error) {
 	if q := p.sqs[n]; q != nil {
 		return q.state, nil
 	}
-	return 0, refuse("QUERY_SQ", syscall.ENOENT, "SQ %#x does not exist", n)
+	return 0, failure.New("QUERY_SQ", syscall.ENOENT, "SQ %#x does not exist", n)
 }
 
 // DestroyRQ destroys a receive queue.

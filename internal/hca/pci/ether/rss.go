@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
@@ -49,9 +50,9 @@ type rqt struct {
 func (t *TIR) check(op string, p *Port) error {
 	switch {
 	case t.Direct && p.rqs[t.RQ] == nil:
-		return refuse(op, syscall.ENOENT, "RQ %#x does not exist", t.RQ)
+		return failure.New(op, syscall.ENOENT, "RQ %#x does not exist", t.RQ)
 	case !t.Direct && p.rqts[t.RQT] == nil:
-		return refuse(op, syscall.ENOENT, "RQT %#x does not exist", t.RQT)
+		return failure.New(op, syscall.ENOENT, "RQT %#x does not exist", t.RQT)
 	}
 	return nil
 }
@@ -73,7 +74,7 @@ func (p *Port) ModifyTIR(id uint32, change func(t *TIR)) error {
 	defer p.mu.Unlock()
 	t := p.tirs[id]
 	if t == nil {
-		return refuse(op, syscall.ENOENT, "TIR %#x does not exist", id)
+		return failure.New(op, syscall.ENOENT, "TIR %#x does not exist", id)
 	}
 	changed := *t
 	change(&changed)
@@ -93,7 +94,7 @@ func (p *Port) CreateRQT(max int, rqs []uint32) (uint32, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if max < 1 || max > MaxRQTSize || len(rqs) > max {
-		return 0, refuse(op, syscall.EINVAL, "%d queues in a table of %d: at most %d", len(rqs), max, MaxRQTSize)
+		return 0, failure.New(op, syscall.EINVAL, "%d queues in a table of %d: at most %d", len(rqs), max, MaxRQTSize)
 	}
 	if err := p.checkRQs(op, rqs); err != nil {
 		return 0, err
@@ -104,7 +105,7 @@ func (p *Port) CreateRQT(max int, rqs []uint32) (uint32, error) {
 func (p *Port) checkRQs(op string, rqs []uint32) error {
 	for _, n := range rqs {
 		if p.rqs[n] == nil {
-			return refuse(op, syscall.ENOENT, "RQ %#x does not exist", n)
+			return failure.New(op, syscall.ENOENT, "RQ %#x does not exist", n)
 		}
 	}
 	return nil
@@ -118,9 +119,9 @@ func (p *Port) ModifyRQT(id uint32, rqs []uint32) error {
 	t := p.rqts[id]
 	switch {
 	case t == nil:
-		return refuse(op, syscall.ENOENT, "RQT %#x does not exist", id)
+		return failure.New(op, syscall.ENOENT, "RQT %#x does not exist", id)
 	case len(rqs) > t.max:
-		return refuse(op, syscall.EINVAL, "%d queues in a table of %d", len(rqs), t.max)
+		return failure.New(op, syscall.EINVAL, "%d queues in a table of %d", len(rqs), t.max)
 	}
 	if err := p.checkRQs(op, rqs); err != nil {
 		return err

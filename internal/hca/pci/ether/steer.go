@@ -75,10 +75,6 @@ type steering struct {
 	groups, entries int // of all tables
 }
 
-func refuse(op string, errno syscall.Errno, format string, args ...any) error {
-	return failure.New(op, errno, format, args...)
-}
-
 // CreateTable makes a table and returns its number.
 func (p *Port) CreateTable(t Table) (uint32, error) {
 	const op = "CREATE_FLOW_TABLE"
@@ -87,11 +83,11 @@ func (p *Port) CreateTable(t Table) (uint32, error) {
 	s := &p.steer
 	switch {
 	case len(s.tables) >= maxTables:
-		return 0, refuse(op, syscall.ENOMEM, "there are %d flow tables already", maxTables)
+		return 0, failure.New(op, syscall.ENOMEM, "there are %d flow tables already", maxTables)
 	case t.Size > maxEntries:
-		return 0, refuse(op, syscall.EINVAL, "%d entries: at most %d", t.Size, maxEntries)
+		return 0, failure.New(op, syscall.EINVAL, "%d entries: at most %d", t.Size, maxEntries)
 	case t.Miss != 0 && s.tables[t.Miss] == nil:
-		return 0, refuse(op, syscall.ENOENT, "flow table %#x does not exist", t.Miss)
+		return 0, failure.New(op, syscall.ENOENT, "flow table %#x does not exist", t.Miss)
 	}
 	t.groups, t.numbers = make(map[uint32]*Group), new(number.Range)
 	n := number.Next(&s.numbers, s.tables)
@@ -102,7 +98,7 @@ func (p *Port) CreateTable(t Table) (uint32, error) {
 func (s *steering) table(op string, id uint32) (*Table, error) {
 	t := s.tables[id]
 	if t == nil {
-		return nil, refuse(op, syscall.ENOENT, "flow table %#x does not exist", id)
+		return nil, failure.New(op, syscall.ENOENT, "flow table %#x does not exist", id)
 	}
 	return t, nil
 }
@@ -159,13 +155,13 @@ func (p *Port) CreateGroup(table uint32, g Group) (uint32, error) {
 	case err != nil:
 		return 0, err
 	case g.First > g.Last || g.Last >= t.Size:
-		return 0, refuse(op, syscall.EINVAL, "entries %d to %d: the table has %d", g.First, g.Last, t.Size)
+		return 0, failure.New(op, syscall.EINVAL, "entries %d to %d: the table has %d", g.First, g.Last, t.Size)
 	case p.steer.groups >= maxGroups:
-		return 0, refuse(op, syscall.ENOMEM, "there are %d flow groups already", maxGroups)
+		return 0, failure.New(op, syscall.ENOMEM, "there are %d flow groups already", maxGroups)
 	}
 	for _, other := range t.groups {
 		if g.First <= other.Last && other.First <= g.Last {
-			return 0, refuse(op, syscall.EINVAL, "entries %d to %d overlap the group of entries %d to %d", g.First, g.Last, other.First, other.Last)
+			return 0, failure.New(op, syscall.EINVAL, "entries %d to %d overlap the group of entries %d to %d", g.First, g.Last, other.First, other.Last)
 		}
 	}
 	for off := 0; off < MatchSize; off += 4 {
@@ -190,7 +186,7 @@ func (p *Port) DestroyGroup(table, id uint32) error {
 	}
 	g := t.groups[id]
 	if g == nil {
-		return refuse(op, syscall.ENOENT, "flow group %#x does not exist", id)
+		return failure.New(op, syscall.ENOENT, "flow group %#x does not exist", id)
 	}
 	delete(t.groups, id)
 	before := len(t.entries)
@@ -216,20 +212,20 @@ func (p *Port) SetEntry(table uint32, e Entry) error {
 	e.group = t.groups[e.Group]
 	switch {
 	case e.group == nil:
-		return refuse(op, syscall.ENOENT, "flow group %#x does not exist", e.Group)
+		return failure.New(op, syscall.ENOENT, "flow group %#x does not exist", e.Group)
 	case e.Index < e.group.First || e.Index > e.group.Last:
-		return refuse(op, syscall.EINVAL, "entry %d: the group has entries %d to %d", e.Index, e.group.First, e.group.Last)
+		return failure.New(op, syscall.EINVAL, "entry %d: the group has entries %d to %d", e.Index, e.group.First, e.group.Last)
 	case e.Action&^actionsKnown != 0:
-		return refuse(op, syscall.EOPNOTSUPP, "action %#x: %#x is not supported", e.Action, e.Action&^actionsKnown)
+		return failure.New(op, syscall.EOPNOTSUPP, "action %#x: %#x is not supported", e.Action, e.Action&^actionsKnown)
 	case e.Action&ActionForward != 0 && len(e.Targets) == 0 || len(e.Targets) > maxTargets:
-		return refuse(op, syscall.EINVAL, "%d targets: must be 1 to %d", len(e.Targets), maxTargets)
+		return failure.New(op, syscall.EINVAL, "%d targets: must be 1 to %d", len(e.Targets), maxTargets)
 	}
 	for _, d := range e.Targets {
 		// A table forwards only to tables of higher levels, so that every walk ends.
 		if to := p.steer.tables[d.ID]; d.Table && (to == nil || to.Level <= t.Level) {
-			return refuse(op, syscall.EINVAL, "target table %#x: must be one of a level above %d", d.ID, t.Level)
+			return failure.New(op, syscall.EINVAL, "target table %#x: must be one of a level above %d", d.ID, t.Level)
 		} else if !d.Table && p.tirs[d.ID] == nil {
-			return refuse(op, syscall.ENOENT, "TIR %#x does not exist", d.ID)
+			return failure.New(op, syscall.ENOENT, "TIR %#x does not exist", d.ID)
 		}
 	}
 	for i := range e.Value {
@@ -240,7 +236,7 @@ func (p *Port) SetEntry(table uint32, e Entry) error {
 	case found:
 		t.entries[i] = &e
 	case p.steer.entries >= maxEntries:
-		return refuse(op, syscall.ENOMEM, "there are %d entries of flow tables already", maxEntries)
+		return failure.New(op, syscall.ENOMEM, "there are %d entries of flow tables already", maxEntries)
 	default:
 		t.entries = slices.Insert(t.entries, i, &e)
 		p.steer.entries++
@@ -259,7 +255,7 @@ func (p *Port) DeleteEntry(table, index uint32) error {
 	}
 	i, found := t.find(index)
 	if !found {
-		return refuse(op, syscall.ENOENT, "entry %d does not exist", index)
+		return failure.New(op, syscall.ENOENT, "entry %d does not exist", index)
 	}
 	t.entries = slices.Delete(t.entries, i, i+1)
 	p.steer.entries--
