@@ -1,6 +1,7 @@
 package guestmem
 
 import (
+	"cmp"
 	"encoding/binary"
 	"runtime"
 	"runtime/debug"
@@ -65,15 +66,7 @@ func (r *Range) last() uint64 { return r.Addr + r.Size - 1 }
 
 // after returns the index of the first range that begins after addr. m.mu is held.
 func (m *Map) after(addr uint64) int {
-	i, found := slices.BinarySearchFunc(m.ranges, addr, func(r Range, addr uint64) int {
-		switch {
-		case r.Addr < addr:
-			return -1
-		case r.Addr > addr:
-			return 1
-		}
-		return 0
-	})
+	i, found := slices.BinarySearchFunc(m.ranges, addr, func(r Range, addr uint64) int { return cmp.Compare(r.Addr, addr) })
 	if found {
 		i++
 	}
@@ -152,23 +145,16 @@ func (m *Map) Write(addr uint64, src []byte) error {
 }
 
 // ReadV fills each piece's buffer from its address.
-func (m *Map) ReadV(vecs []mkey.Vec) error {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for i := range vecs {
-		if err := m.copy(vecs[i].Addr, vecs[i].Buf, false); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (m *Map) ReadV(vecs []mkey.Vec) error { return m.copyV(vecs, false) }
 
 // WriteV copies each piece's buffer to its address, in order.
-func (m *Map) WriteV(vecs []mkey.Vec) error {
+func (m *Map) WriteV(vecs []mkey.Vec) error { return m.copyV(vecs, true) }
+
+func (m *Map) copyV(vecs []mkey.Vec, write bool) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for i := range vecs {
-		if err := m.copy(vecs[i].Addr, vecs[i].Buf, true); err != nil {
+		if err := m.copy(vecs[i].Addr, vecs[i].Buf, write); err != nil {
 			return err
 		}
 	}
