@@ -117,12 +117,6 @@ func (o *Options) client(comes bool, err error) {
 	}
 }
 
-func (o *Options) report(err error) {
-	if o.Down != nil {
-		o.Down(err)
-	}
-}
-
 // receive hands the frames of the network to the adapter until the network is closed.
 func (o *Options) receive(dev *pci.Device) {
 	b := make([]byte, frames.MaxFrame)
@@ -134,8 +128,8 @@ func (o *Options) receive(dev *pci.Device) {
 			loan.End(b[:n])
 		case errors.Is(err, net.ErrClosed):
 			return
-		default:
-			o.report(err)
+		case o.Down != nil:
+			o.Down(err)
 		}
 	}
 }
