@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/hca/pci/ether"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -84,15 +85,9 @@ func (d *Device) work() {
 	d.idle.Broadcast()
 }
 
-// memory is the guest's memory.
-type memory interface {
-	Read(addr uint64, dst []byte) error
-	Write(addr uint64, src []byte) error
-}
-
 // commandQueue is one entry of the command queue.
 type commandQueue struct {
-	mem   memory
+	mem   ether.Memory
 	addr  uint64
 	entry [entrySize]byte
 }

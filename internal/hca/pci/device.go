@@ -144,7 +144,7 @@ func (d *Device) Receive(frame []byte) {
 		return
 	}
 	// RoCE packets for the function's addresses are taken before flow tables see them.
-	if net, port := fw.network(); net != nil && !net.Receive(frame) {
+	if rdma, port := fw.hardware(); rdma.net != nil && !rdma.net.Receive(frame) {
 		port.Receive(frame)
 	}
 }

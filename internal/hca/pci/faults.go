@@ -43,8 +43,8 @@ func (d *Device) Fail() { d.fail() }
 // FailQP puts a queue pair of the guest into ERR. ENOENT: no queue pair has the number.
 func (d *Device) FailQP(number uint32) error {
 	if fw := d.firmware(); fw != nil {
-		if hw := fw.hardware(); hw != nil {
-			return hw.FailQP(number)
+		if rdma, _ := fw.hardware(); rdma.dev != nil {
+			return rdma.dev.FailQP(number)
 		}
 	}
 	return failure.New("qp error", syscall.ENOENT, "QP %#x does not exist", number)

@@ -2,12 +2,12 @@ package pci
 
 import (
 	"errors"
+	"maps"
 	"sync"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/internal/hca/framenet"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/prm"
@@ -28,7 +28,7 @@ type firmware struct {
 	uars     table[*adapter.UAR]
 	users    table[struct{}] // of the driver's commands: programs
 	counters table[*counterSet]
-	tiss     table[tis]
+	tiss     table[struct{}] // transport interfaces send (TIS), which send queues name: there is one port, without priorities
 	memory   memoryQuota
 	rdma     rdmaState
 	port     *ether.Port
@@ -50,7 +50,7 @@ func (f *firmware) clear() {
 	f.uars = newTable[*adapter.UAR]("UAR", barFirstUAR, barUARs-1)
 	f.users = newTable[struct{}]("user", 1, 1<<8)
 	f.counters = newTable[*counterSet]("counter set", 1, lastCounterSet)
-	f.tiss = newTable[tis]("TIS", 1, 1<<16-1)
+	f.tiss = newTable[struct{}]("TIS", 1, 1<<16-1)
 	f.memory = memoryQuota{objects: make(map[prm.Destruction]int64)}
 	f.sqCQ, f.rqCQ = make(map[uint32]*adapter.CQ), make(map[uint32]*adapter.CQ)
 }
@@ -74,33 +74,11 @@ func (f *firmware) destroyAll() {
 	f.memic.Clear()
 }
 
-// ethernet returns the Ethernet port, or nil.
-func (f *firmware) ethernet() *ether.Port {
+// hardware returns the RDMA adapter and the Ethernet port. The adapter is empty, and the port nil, before ENABLE_HCA.
+func (f *firmware) hardware() (rdmaState, *ether.Port) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.port
-}
-
-// network returns the two receivers of frames from the network: RoCE's and the Ethernet port. Both
-// are nil before ENABLE_HCA.
-func (f *firmware) network() (*framenet.Network, *ether.Port) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.rdma.net, f.port
-}
-
-// hardware returns the adapter, or nil before ENABLE_HCA.
-func (f *firmware) hardware() *adapter.Device {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.rdma.dev
-}
-
-// context returns the adapter's context, or nil.
-func (f *firmware) context() *adapter.Context {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.rdma.ctx
+	return f.rdma, f.port
 }
 
 // call is a command that is being executed.
@@ -138,9 +116,7 @@ var handlers = map[prm.Command]handler{}
 
 // register adds handlers. Each file registers its own.
 func register(more map[prm.Command]handler) struct{} {
-	for op, h := range more {
-		handlers[op] = h
-	}
+	maps.Copy(handlers, more)
 	return struct{}{}
 }
 
@@ -217,8 +193,3 @@ const adapterPage = 4096
 // pagesOf returns the number of pages of 1<<shift bytes that hold n bytes from an offset in
 // the first one.
 func pagesOf(offset, n uint64, shift uint) int { return int((offset + n + 1<<shift - 1) >> shift) }
-
-// traceQueue records why a queue of the Ethernet port has failed.
-func (f *firmware) traceQueue(object string, number uint32, err error) {
-	f.dev.trace(object, number, "failed", err)
-}

@@ -13,13 +13,13 @@ var _ = register(map[prm.Command]handler{
 	prm.CmdModifyTIR:        (*firmware).modifyTIR,
 	prm.CmdDestroyTIR:       func(f *firmware, c *call) error { return f.port.DestroyTIR(c.number()) },
 	prm.CmdCreateSQ:         (*firmware).createSQ,
-	prm.CmdModifySQ:         (*firmware).modifySQ,
+	prm.CmdModifySQ:         modifyQueue((*ether.Port).ModifySQ),
 	prm.CmdDestroySQ:        func(f *firmware, c *call) error { return f.releaseCQ(f.sqCQ, c.number(), f.port.DestroySQ(c.number())) },
-	prm.CmdQuerySQ:          (*firmware).querySQ,
+	prm.CmdQuerySQ:          queryQueue((*ether.Port).SQState),
 	prm.CmdCreateRQ:         (*firmware).createRQ,
-	prm.CmdModifyRQ:         (*firmware).modifyRQ,
+	prm.CmdModifyRQ:         modifyQueue((*ether.Port).ModifyRQ),
 	prm.CmdDestroyRQ:        func(f *firmware, c *call) error { return f.releaseCQ(f.rqCQ, c.number(), f.port.DestroyRQ(c.number())) },
-	prm.CmdQueryRQ:          (*firmware).queryRQ,
+	prm.CmdQueryRQ:          queryQueue((*ether.Port).RQState),
 	prm.CmdCreateRQT:        (*firmware).createRQT,
 	prm.CmdModifyRQT:        (*firmware).modifyRQT,
 	prm.CmdDestroyRQT:       func(f *firmware, c *call) error { return f.port.DestroyRQT(c.number()) },
@@ -87,24 +87,20 @@ func (f *firmware) createRQ(c *call) error {
 	})
 }
 
-func (f *firmware) modifySQ(c *call) error {
-	return f.port.ModifySQ(c.number(), uint8(c.in32(0x40, 4)), uint8(c.in32(ctxIn+0x08, 4)))
+// modifyQueue returns the handler that changes the state of an SQ or RQ.
+func modifyQueue(modify func(p *ether.Port, n uint32, from, to uint8) error) handler {
+	return func(f *firmware, c *call) error {
+		return modify(f.port, c.number(), uint8(c.in32(0x40, 4)), uint8(c.in32(ctxIn+0x08, 4)))
+	}
 }
 
-func (f *firmware) modifyRQ(c *call) error {
-	return f.port.ModifyRQ(c.number(), uint8(c.in32(0x40, 4)), uint8(c.in32(ctxIn+0x08, 4)))
-}
-
-func (f *firmware) querySQ(c *call) error {
-	state, err := f.port.SQState(c.number())
-	c.set(ctxOut+0x08, 4, uint64(state))
-	return err
-}
-
-func (f *firmware) queryRQ(c *call) error {
-	state, err := f.port.RQState(c.number())
-	c.set(ctxOut+0x08, 4, uint64(state))
-	return err
+// queryQueue returns the handler that answers the state of an SQ or RQ.
+func queryQueue(stateOf func(p *ether.Port, n uint32) (uint8, error)) handler {
+	return func(f *firmware, c *call) error {
+		state, err := stateOf(f.port, c.number())
+		c.set(ctxOut+0x08, 4, uint64(state))
+		return err
+	}
 }
 
 // hashOf takes the hash of a TIR from a command.

@@ -68,7 +68,10 @@ func (f *firmware) enableHCA(c *call) error {
 		f.rdma.close()
 		return err
 	}
-	f.port = ether.New(ether.Config{Memory: f.dev.dma, Resolve: physical(f.rdma.ctx), Transmit: f.dev.transmit, Clock: f.dev.clock, Trace: f.traceQueue})
+	f.port = ether.New(ether.Config{
+		Memory: f.dev.dma, Resolve: physical(f.rdma.ctx), Transmit: f.dev.transmit, Clock: f.dev.clock,
+		Trace: func(object string, number uint32, err error) { f.dev.trace(object, number, "failed", err) },
+	})
 	f.port.SetAddresses(f.vport.unicast)
 	return nil
 }

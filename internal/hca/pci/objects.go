@@ -7,10 +7,6 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
-// tis is a transport interface send (TIS), which send queues name. The model has one port and no
-// priorities, so a TIS holds only its transport domain.
-type tis struct{ domain uint32 }
-
 var _ = register(map[prm.Command]handler{
 	prm.CmdAllocQCounter:   (*firmware).allocCounter,
 	prm.CmdDeallocQCounter: func(f *firmware, c *call) error { _, err := f.counters.remove(c.in32(0x58, 8)); return err },
@@ -32,11 +28,10 @@ func (f *firmware) createUser(c *call) error {
 const tisContext = 0x100 // in CREATE_TIS, in bits
 
 func (f *firmware) createTIS(c *call) error {
-	domain := c.in32(tisContext+0x128, 24)
-	if err := f.needDomain(domain); err != nil {
+	if err := f.needDomain(c.in32(tisContext+0x128, 24)); err != nil {
 		return err
 	}
-	return c.created(f.tiss.add(tis{domain: domain}))
+	return c.created(f.tiss.add(struct{}{}))
 }
 
 // needDomain refuses a queue in a transport domain that does not exist.

@@ -51,8 +51,8 @@ func (e *adapterError) Unwrap() error { return e.err }
 
 // armCQ takes a write to the register where CQs are armed.
 func (f *firmware) armCQ(cqn, word uint32) {
-	if ctx := f.context(); ctx != nil {
-		ctx.ArmCQ(cqn, word)
+	if rdma, _ := f.hardware(); rdma.ctx != nil {
+		rdma.ctx.ArmCQ(cqn, word)
 	}
 }
 
@@ -60,11 +60,12 @@ func (f *firmware) armCQ(cqn, word uint32) {
 func (f *firmware) ringSend(number uint32) {
 	// A queue pair may have the number of a send queue. To ring a queue without requests
 	// does nothing.
-	if port := f.ethernet(); port != nil {
+	rdma, port := f.hardware()
+	if port != nil {
 		port.Ring(number)
 	}
-	if ctx := f.context(); ctx != nil {
-		ctx.RingQP(number)
+	if rdma.ctx != nil {
+		rdma.ctx.RingQP(number)
 	}
 }
 
