@@ -42,9 +42,6 @@ func (v *vectors) close() {
 // setIRQs executes DEVICE_SET_IRQS: the client sets or takes away eventfds of MSI-X, or
 // raises vectors by itself.
 func (c *conn) setIRQs(b []byte) error {
-	if err := short(b, 20); err != nil {
-		return err
-	}
 	flags, index, start, count := le.Uint32(b[4:]), le.Uint32(b[8:]), le.Uint32(b[12:]), le.Uint32(b[16:])
 	n := uint32(len(c.vectors.signals))
 	switch {

@@ -44,9 +44,13 @@ const (
 	irqActionTrigger = 1 << 5
 )
 
-var commandNames = map[uint16]string{
-	cmdVersion: "VERSION", cmdDMAMap: "DMA_MAP", cmdDMAUnmap: "DMA_UNMAP", cmdDeviceInfo: "DEVICE_GET_INFO", cmdRegionInfo: "DEVICE_GET_REGION_INFO",
-	cmdIRQInfo: "DEVICE_GET_IRQ_INFO", cmdSetIRQs: "DEVICE_SET_IRQS", cmdRegionRead: "REGION_READ", cmdRegionWrite: "REGION_WRITE", cmdDeviceReset: "DEVICE_RESET",
+// commands are the names of the commands, and the bytes that the payload of each has at least.
+var commands = map[uint16]struct {
+	name  string
+	least int
+}{
+	cmdVersion: {"VERSION", 4}, cmdDMAMap: {"DMA_MAP", 32}, cmdDMAUnmap: {"DMA_UNMAP", 24}, cmdDeviceInfo: {"DEVICE_GET_INFO", 0}, cmdRegionInfo: {"DEVICE_GET_REGION_INFO", 16},
+	cmdIRQInfo: {"DEVICE_GET_IRQ_INFO", 16}, cmdSetIRQs: {"DEVICE_SET_IRQS", 20}, cmdRegionRead: {"REGION_READ", 16}, cmdRegionWrite: {"REGION_WRITE", 16}, cmdDeviceReset: {"DEVICE_RESET", 0},
 }
 
 // header is the head of a message.
@@ -55,13 +59,12 @@ type header struct {
 	command uint16
 	size    uint32 // of the message, with the header
 	flags   uint32
-	errno   uint32
 }
 
 // parseHeader decodes the head of a command. An error means that the stream cannot be read
 // on.
 func parseHeader(b *[headerSize]byte) (h header, err error) {
-	h = header{id: le.Uint16(b[0:]), command: le.Uint16(b[2:]), size: le.Uint32(b[4:]), flags: le.Uint32(b[8:]), errno: le.Uint32(b[12:])}
+	h = header{id: le.Uint16(b[0:]), command: le.Uint16(b[2:]), size: le.Uint32(b[4:]), flags: le.Uint32(b[8:])}
 	switch {
 	case h.size < headerSize || h.size > maxMessage:
 		return h, failure.New("vfio-user", syscall.EPROTO, "message %d of %d bytes: must be %d to %d", h.command, h.size, headerSize, maxMessage)
@@ -85,8 +88,8 @@ func (h *header) reply(b []byte, payload int, errno syscall.Errno) []byte {
 }
 
 func (h *header) name() string {
-	if s, ok := commandNames[h.command]; ok {
-		return s
+	if c, ok := commands[h.command]; ok {
+		return c.name
 	}
 	return "unknown command"
 }

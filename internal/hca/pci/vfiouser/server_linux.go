@@ -86,6 +86,9 @@ func (c *conn) receive() (h header, payload []byte, err error) {
 
 // execute executes a command and returns the payload of its answer.
 func (c *conn) execute(h *header, b []byte) ([]byte, error) {
+	if err := short(b, commands[h.command].least); err != nil {
+		return nil, err
+	}
 	switch h.command {
 	case cmdVersion:
 		return c.version(b)
@@ -120,9 +123,6 @@ func words(w ...uint32) []byte {
 }
 
 func (c *conn) version(b []byte) ([]byte, error) {
-	if err := short(b, 4); err != nil {
-		return nil, err
-	}
 	if major := le.Uint16(b); major != 0 {
 		return nil, failure.New("vfio-user", syscall.EINVAL, "version %d.%d of the protocol: the server has 0.0", major, le.Uint16(b[2:]))
 	}
@@ -130,9 +130,6 @@ func (c *conn) version(b []byte) ([]byte, error) {
 }
 
 func (c *conn) dmaMap(b []byte) error {
-	if err := short(b, 32); err != nil {
-		return err
-	}
 	flags, offset, addr, size := le.Uint32(b[4:]), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])
 	readOnly := flags&mapWrite == 0
 	if len(c.socket.FDs) > 0 && flags&mapRead != 0 {
@@ -142,9 +139,6 @@ func (c *conn) dmaMap(b []byte) error {
 }
 
 func (c *conn) dmaUnmap(b []byte) ([]byte, error) {
-	if err := short(b, 24); err != nil {
-		return nil, err
-	}
 	addr, size := le.Uint64(b[8:]), le.Uint64(b[16:])
 	answer := append([]byte(nil), b[:24]...)
 	le.PutUint32(answer, 24)
@@ -158,30 +152,32 @@ func (c *conn) dmaUnmap(b []byte) ([]byte, error) {
 }
 
 func (c *conn) regionInfo(b []byte) ([]byte, error) {
-	if err := short(b, 16); err != nil {
-		return nil, err
-	}
 	index := le.Uint32(b[8:])
 	if index >= regions {
 		return nil, failure.New("vfio-user", syscall.EINVAL, "region %d: the device has %d", index, regions)
 	}
 	var flags uint32
-	var size uint64
-	switch index {
-	case regionBAR0:
-		flags, size = regionFlags, c.dev.BARSize()
-	case regionConfig:
-		flags, size = regionFlags, transport.ConfigSize
+	size := c.sizeOf(index)
+	if size > 0 {
+		flags = regionFlags
 	}
 	answer := words(32, flags, index, 0)
 	answer = le.AppendUint64(answer, size)
 	return le.AppendUint64(answer, 0), nil
 }
 
-func (c *conn) irqInfo(b []byte) ([]byte, error) {
-	if err := short(b, 16); err != nil {
-		return nil, err
+// sizeOf returns the size of a region: 0 for those that the device does not have.
+func (c *conn) sizeOf(region uint32) uint64 {
+	switch region {
+	case regionBAR0:
+		return c.dev.BARSize()
+	case regionConfig:
+		return transport.ConfigSize
 	}
+	return 0
+}
+
+func (c *conn) irqInfo(b []byte) ([]byte, error) {
 	switch index := le.Uint32(b[8:]); {
 	case index >= interrupts:
 		return nil, failure.New("vfio-user", syscall.EINVAL, "interrupt index %d: the device has %d", index, interrupts)
@@ -194,17 +190,9 @@ func (c *conn) irqInfo(b []byte) ([]byte, error) {
 
 // access reads from a region or writes to it.
 func (c *conn) access(command uint16, b []byte) ([]byte, error) {
-	if err := short(b, 16); err != nil {
-		return nil, err
-	}
 	off, region, count := le.Uint64(b), le.Uint32(b[8:]), le.Uint32(b[12:])
-	var size uint64
-	switch region {
-	case regionBAR0:
-		size = c.dev.BARSize()
-	case regionConfig:
-		size = transport.ConfigSize
-	default:
+	size := c.sizeOf(region)
+	if size == 0 {
 		return nil, failure.New("vfio-user", syscall.EINVAL, "region %d has no bytes", region)
 	}
 	if count > maxTransfer || off > size || uint64(count) > size-off {
