@@ -10,9 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/hca/control"
-	"github.com/softmkey/softmkey/internal/hca/frames"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 )
 
@@ -20,14 +18,7 @@ import (
 func TestControl(t *testing.T) {
 	dir := t.TempDir()
 	path, socket := filepath.Join(dir, "control"), filepath.Join(dir, "vm")
-	l, err := unixsocket.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	link, err := frames.Open("unix:" + filepath.Join(dir, "net"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, link := listen(t, socket, filepath.Join(dir, "net"))
 	mac, _ := MAC(socket)
 	ctx, cancel := context.WithCancel(context.Background())
 	comes, done := make(chan struct{}), make(chan error, 1)

@@ -51,14 +51,7 @@ type server struct {
 
 // startHere serves an adapter in this process.
 func startHere(t *testing.T, path, network string) *server {
-	link, err := frames.Open("unix:" + network)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := unixsocket.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, link := listen(t, path, network)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &server{path: path, end: make(chan error, 1)}
 	done := make(chan struct{})
@@ -71,6 +64,20 @@ func startHere(t *testing.T, path, network string) *server {
 		<-done
 	})
 	return s
+}
+
+// listen opens a network and a socket for the guests of an adapter.
+func listen(t *testing.T, path, network string) (*unixsocket.Listener, frames.Link) {
+	t.Helper()
+	link, err := frames.Open("unix:" + network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := unixsocket.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, link
 }
 
 // startProcess runs softmkey pci.
@@ -493,10 +500,7 @@ func (h *hostile) prepare() error {
 		h.numbers = append(h.numbers, prm.NumberOf(out))
 		h.layouts = append(h.layouts, prm.NumberOf(out))
 	}
-	in := command(prm.CmdCreatePSV, 16)
-	prm.SetBits(in, 0x40, 4, 4)
-	prm.SetBits(in, 0x48, 24, uint64(a.pd))
-	out, err := h.m.must(in, 0x20)
+	out, err := h.m.must(fourPSVs(a.pd), 0x20)
 	if err != nil {
 		return err
 	}
@@ -1014,9 +1018,7 @@ func (h *hostile) flood() error {
 			prm.SetBits(in, 0x80+int(f[0]), int(f[1]), f[2])
 		}
 	case 3:
-		in = command(prm.CmdCreatePSV, 16)
-		prm.SetBits(in, 0x40, 4, 4)
-		prm.SetBits(in, 0x48, 24, uint64(pd))
+		in = fourPSVs(pd)
 	case 4:
 		in = command([...]prm.Command{prm.CmdAllocPD, prm.CmdAllocXRCD, prm.CmdAllocDomain, prm.CmdAllocUAR, prm.CmdAllocQCounter}[h.rand.IntN(5)], 16)
 	default:

@@ -391,6 +391,14 @@ func command(op prm.Command, n int) []byte {
 	return in
 }
 
+// fourPSVs returns the command that makes four PSVs.
+func fourPSVs(pd uint32) []byte {
+	in := command(prm.CmdCreatePSV, 16)
+	prm.SetBits(in, 0x40, 4, 4)
+	prm.SetBits(in, 0x48, 24, uint64(pd))
+	return in
+}
+
 // newQueue makes a QP, in the PD of another one or in one of its own that has a key for all of
 // the memory.
 func (m *monitor) newQueue(service uint8, other *guestQueue) (*guestQueue, error) {

@@ -4,15 +4,12 @@ package vm
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"io"
 	"net"
 	"path/filepath"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
-	"github.com/softmkey/softmkey/internal/hca/frames"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 )
 
@@ -21,14 +18,7 @@ import (
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "vm")
-	l, err := unixsocket.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	link, err := frames.Open("unix:" + filepath.Join(dir, "net"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, link := listen(t, path, filepath.Join(dir, "net"))
 	mac, err := MAC(path)
 	if err != nil {
 		t.Fatal(err)
@@ -41,23 +31,16 @@ func TestServe(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- Serve(ctx, l, Options{Link: link, Device: pci.Config{MAC: mac}}) }()
 	for range 2 {
-		c, err := net.Dial("unix", path)
+		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		// REGION_READ of the vendor in the configuration space.
-		le := binary.LittleEndian
-		b := le.AppendUint32(nil, 9<<16|1)
-		b = append(le.AppendUint32(b, 32), make([]byte, 16)...)
-		b = le.AppendUint32(le.AppendUint32(b, 7), 4)
-		if _, err := c.Write(b); err != nil {
-			t.Fatal(err)
-		}
-		answer := make([]byte, 36)
-		if _, err := io.ReadFull(c, answer); err != nil || le.Uint32(answer[32:]) != pci.DeviceVF<<16|pci.VendorID {
+		m := &monitor{conn: c, file: -1} // it reads the vendor in the configuration space
+		answer, err := m.call(msgRegionRead, region(0, configuration, 4, nil))
+		if err != nil || len(answer) != 20 || le.Uint32(answer[16:]) != pci.DeviceVF<<16|pci.VendorID {
 			t.Errorf("answer %x, %v", answer, err)
 		}
-		c.Close()
+		m.close()
 	}
 	cancel(cause)
 	if err := <-done; !errors.Is(err, cause) {
