@@ -34,20 +34,19 @@ func TestToeplitz(t *testing.T) {
 	}
 }
 
-// frameOf decodes a frame that was recorded on a network.
-func frameOf(t *testing.T, s string) []byte {
-	b, err := hex.DecodeString(s)
+// An ICMP echo request of Linux, as it was recorded.
+const echo = "020000000001964c7a89cf49080045000054758d40004001b1040a0700090a0700010800607b0ee90001e3bda4dc00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+
+func echoFrame(t *testing.T) []byte {
+	b, err := hex.DecodeString(echo)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-// An ICMP echo request of Linux, as it was recorded.
-const echo = "020000000001964c7a89cf49080045000054758d40004001b1040a0700090a0700010800607b0ee90001e3bda4dc00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
-
 func TestIPChecksum(t *testing.T) {
-	frame := frameOf(t, echo)
+	frame := echoFrame(t)
 	damaged := bytes.Clone(frame)
 	damaged[24], damaged[25] = 0xff, 0xff
 	l := parse(damaged)

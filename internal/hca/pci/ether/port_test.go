@@ -91,12 +91,11 @@ func (r *rig) put(addr uint64, b []byte) {
 }
 
 // post posts a request with headers and one data segment, and rings.
-func (r *rig) post(op prm.Opcode, csum byte, mss int, headers []byte, addr uint64, n int, lkey uint32) {
+func (r *rig) post(csum byte, headers []byte, addr uint64, n int, lkey uint32) {
 	b := make([]byte, 32, 256)
-	be.PutUint32(b, uint32(r.posted)<<8|uint32(op))
+	be.PutUint32(b, uint32(r.posted)<<8|uint32(prm.OpSend))
 	b[11] = prm.FlagCQUpdate
 	b[16+4] = csum
-	be.PutUint16(b[16+6:], uint16(mss))
 	be.PutUint16(b[16+12:], uint16(len(headers)))
 	b = append(b[:16+14], headers...)
 	for len(b) < 32 || len(b)%16 != 0 {
@@ -128,8 +127,8 @@ func (r *rig) entry(index int, e []byte) {
 	r.put(records+64, count[:])
 }
 
-// steer makes frames for a MAC address go to the receive queue, through two tables.
-func (r *rig) steer(mac byte) {
+// steer makes frames for the MAC address of echo go to the receive queue, through two tables.
+func (r *rig) steer() {
 	r.t.Helper()
 	must := func(n uint32, err error) uint32 {
 		r.t.Helper()
@@ -148,7 +147,7 @@ func (r *rig) steer(mac byte) {
 	copy(g.Mask[8:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 	group := must(r.port.CreateGroup(first, g))
 	e := Entry{Index: 1, Group: group, Action: ActionForward, Targets: []Target{{Table: true, ID: second}}}
-	copy(e.Value[8:], []byte{2, 0, 0, 0, 0, mac})
+	copy(e.Value[8:], []byte{2, 0, 0, 0, 0, 1})
 	must(0, r.port.SetEntry(first, e))
 	must(0, r.port.SetRoot(first))
 	if err := r.port.SetEntry(second, Entry{Index: 1, Group: all, Action: ActionForward, Targets: []Target{{Table: true, ID: first}}}); !errors.Is(err, syscall.EINVAL) {
@@ -164,7 +163,7 @@ func TestSend(t *testing.T) {
 	fillChecksums(want, &l, true, true)
 	for i := range 20 { // the ring has 16 blocks
 		r.put(buffers, frame[30:])
-		r.post(prm.OpSend, 0xc0, 0, frame[:30], buffers, len(frame)-30, testLKey)
+		r.post(0xc0, frame[:30], buffers, len(frame)-30, testLKey)
 		if got := <-r.sent; !bytes.Equal(got, want) {
 			t.Fatalf("frame %d: %x, want %x", i, got, want)
 		}
@@ -181,7 +180,7 @@ func TestSend(t *testing.T) {
 // completion, and nothing is sent.
 func TestSendRefused(t *testing.T) {
 	r := newRig(t)
-	r.post(prm.OpSend, 0, 0, nil, buffers, 64, testLKey+1)
+	r.post(0, nil, buffers, 64, testLKey+1)
 	if cqe, _ := prm.ParseCQE(r.cq.next(t)); cqe.Opcode != prm.CQERequesterErr {
 		t.Errorf("completion %+v", cqe)
 	}
@@ -199,7 +198,7 @@ func TestResetWhileSending(t *testing.T) {
 			r.sent <- nil // the next frame waits
 		}
 		r.put(buffers, make([]byte, 64))
-		r.post(prm.OpSend, 0, 0, nil, buffers, 64, testLKey)
+		r.post(0, nil, buffers, 64, testLKey)
 		for Total(r.port.Counters().Sent).Frames == 0 {
 			time.Sleep(time.Millisecond)
 		}
@@ -216,7 +215,7 @@ func TestResetWhileSending(t *testing.T) {
 		}
 		if !destroy {
 			r.posted = 0
-			r.post(prm.OpSend, 0, 0, nil, buffers, 60, testLKey)
+			r.post(0, nil, buffers, 60, testLKey)
 			if got := <-r.sent; len(got) != 60 {
 				t.Errorf("a frame of %d bytes after the reset", len(got))
 			}
@@ -233,8 +232,8 @@ func TestResetWhileSending(t *testing.T) {
 
 func TestReceive(t *testing.T) {
 	r := newRig(t)
-	r.steer(1)
-	frame := frameOf(t, echo)
+	r.steer()
+	frame := echoFrame(t)
 	r.port.Receive(frame) // no buffer yet
 	r.receive(0, 64)
 	r.port.Receive(frame) // too long
@@ -265,8 +264,8 @@ func TestReceive(t *testing.T) {
 // 3,600 bytes in Linux.
 func TestReceiveParts(t *testing.T) {
 	r := newRig(t)
-	r.steer(1)
-	frame := frameOf(t, echo)
+	r.steer()
+	frame := echoFrame(t)
 	var e []byte
 	for i, n := range []int{40, 0x800} {
 		e = be.AppendUint64(be.AppendUint32(be.AppendUint32(e, uint32(n)|prm.StartPadding), testLKey), buffers+uint64(i)*0x1000)
@@ -284,11 +283,11 @@ func TestReceiveParts(t *testing.T) {
 // network otherwise.
 func TestOwnFrames(t *testing.T) {
 	r := newRig(t)
-	r.steer(1)
-	frame := frameOf(t, echo)
+	r.steer()
+	frame := echoFrame(t)
 	r.port.SetAddresses([]net.HardwareAddr{frame[:6]})
 	r.put(buffers+0x1000, frame[30:])
-	send := func() { r.post(prm.OpSend, 0, 0, frame[:30], buffers+0x1000, len(frame)-30, testLKey) }
+	send := func() { r.post(0, frame[:30], buffers+0x1000, len(frame)-30, testLKey) }
 	send()
 	if got := <-r.sent; !bytes.Equal(got, frame) {
 		t.Errorf("sent %x, want %x", got, frame)
@@ -315,10 +314,10 @@ func TestOwnFrames(t *testing.T) {
 // TestShortOwnFrame sends a frame to the port's own address that is too short for an Ethernet header.
 func TestShortOwnFrame(t *testing.T) {
 	r := newRig(t)
-	r.steer(1)
-	frame := frameOf(t, echo)
+	r.steer()
+	frame := echoFrame(t)
 	r.port.SetAddresses([]net.HardwareAddr{frame[:6]})
 	r.put(buffers, frame)
-	r.post(prm.OpSend, 0, 0, nil, buffers, 8, testLKey)
+	r.post(0, nil, buffers, 8, testLKey)
 	r.cq.next(t) // in error or not
 }
