@@ -13,10 +13,7 @@ const opcodes = 0x1000
 
 // refuses reports whether the function refuses an empty command of a user because of who sends it or when.
 func (d *driver) refuses(op prm.Command, uid uint16) bool {
-	in := make([]byte, 16)
-	prm.PutCommand(in, op, 0)
-	prm.SetBits(in, 0x10, 16, uint64(uid))
-	_, out := d.exec(in, 16)
+	_, out := d.exec(build(op, 0, 16, [3]uint64{0x10, 16, uint64(uid)}), 16)
 	return prm.CommandStatus(out[0]) == prm.CmdBadSystemState
 }
 
@@ -66,9 +63,7 @@ func TestCommandsOfDrivers(t *testing.T) {
 		if op == prm.CmdTeardownHCA || op == prm.CmdDisableHCA || op == prm.CmdEnableHCA {
 			continue // those above
 		}
-		in := make([]byte, max(16, op.Spec().In))
-		prm.PutCommand(in, op, 0)
-		_, out := d.exec(in, max(16, op.Spec().Out))
+		_, out := d.exec(build(op, 0, max(16, op.Spec().In)), max(16, op.Spec().Out))
 		if unknown := prm.CommandStatus(out[0]) == prm.CmdBadOp; unknown == op.Spec().Has(prm.ByDriver) {
 			t.Errorf("%v: status %v", op, prm.CommandStatus(out[0]))
 		}
@@ -139,12 +134,7 @@ func TestQuotaCoversMemory(t *testing.T) {
 		commands = append(commands, c.In)
 	}
 	more := func(op prm.Command, mod uint16, n int, fields ...[3]uint64) {
-		in := make([]byte, n)
-		prm.PutCommand(in, op, mod)
-		for _, f := range fields {
-			prm.SetBits(in, int(f[0]), int(f[1]), f[2])
-		}
-		commands = append(commands, in)
+		commands = append(commands, build(op, mod, n, fields...))
 	}
 	const pd = 1
 	more(prm.CmdCreatePSV, 0, 16, [3]uint64{0x40, 4, 4}, [3]uint64{0x48, 24, pd})

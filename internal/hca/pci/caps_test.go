@@ -11,10 +11,7 @@ import (
 func TestAtomicByteOrder(t *testing.T) {
 	d := newDriver(t, Config{})
 	set := func(order uint64) prm.CommandStatus {
-		in := make([]byte, 0x10+capSize)
-		prm.PutCommand(in, prm.CmdSetHCACap, capAtomic<<1)
-		prm.SetBits(in[0x10:], atomicOrder, 2, order)
-		_, out := d.exec(in, 16)
+		_, out := d.exec(build(prm.CmdSetHCACap, capAtomic<<1, 0x10+capSize, [3]uint64{0x80 + atomicOrder, 2, order}), 16)
 		return prm.CommandStatus(out[0])
 	}
 	if st := set(0); st != prm.CmdBadParam {
@@ -23,9 +20,7 @@ func TestAtomicByteOrder(t *testing.T) {
 	if st := set(orderHost); st != prm.CmdOK {
 		t.Fatalf("status %v", st)
 	}
-	in := make([]byte, 16)
-	prm.PutCommand(in, prm.CmdQueryHCACap, capAtomic<<1|1)
-	_, out := d.exec(in, 0x10+capSize)
+	_, out := d.exec(build(prm.CmdQueryHCACap, capAtomic<<1|1, 16), 0x10+capSize)
 	if order, operations := prm.Bits(out[0x10:], atomicOrder, 2), prm.Bits(out[0x10:], 0x90, 16); order != orderHost || operations != 0xf {
 		t.Errorf("byte order %d, operations %#x", order, operations)
 	}

@@ -13,12 +13,7 @@ import (
 // command executes a command without mailboxes' contents, and fails the test unless it succeeds.
 func (d *driver) command(op prm.Command, mod uint16, inLen, outLen int, fields ...[3]uint64) []byte {
 	d.t.Helper()
-	in := make([]byte, inLen)
-	prm.PutCommand(in, op, mod)
-	for _, f := range fields {
-		prm.SetBits(in, int(f[0]), int(f[1]), f[2])
-	}
-	status, out := d.exec(in, outLen)
+	status, out := d.exec(build(op, mod, inLen, fields...), outLen)
 	if status != deliverOK || out[0] != 0 {
 		d.t.Fatalf("%v: delivery status %#x, status %v", op, status, prm.CommandStatus(out[0]))
 	}

@@ -59,9 +59,7 @@ func TestDoorbellWithoutLeave(t *testing.T) {
 				t.Errorf("health %#x", h)
 			}
 			d.start()
-			in := make([]byte, 16)
-			prm.PutCommand(in, prm.CmdQueryISSI, 0) // QUERY_ISSI
-			if status, out := d.exec(in, 112); status != deliverOK || out[0] != 0 {
+			if status, out := d.exec(build(prm.CmdQueryISSI, 0, 16), 112); status != deliverOK || out[0] != 0 {
 				t.Errorf("the next command: delivery status %#x, answer %x", status, out[:8])
 			}
 		})

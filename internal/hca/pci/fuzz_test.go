@@ -29,9 +29,7 @@ func FuzzCommand(f *testing.F) {
 		if status, _ := d.exec(in, max(minCommand, int(outLen))); status != deliverOK {
 			t.Fatalf("delivery status %#x", status)
 		}
-		query := make([]byte, 16)
-		prm.PutCommand(query, prm.CmdQueryISSI, 0)
-		if status, out := d.exec(query, 112); status != deliverOK || out[0] != 0 {
+		if status, out := d.exec(build(prm.CmdQueryISSI, 0, 16), 112); status != deliverOK || out[0] != 0 {
 			t.Fatalf("QUERY_ISSI: delivery %#x, status %#x", status, out[0])
 		}
 	})

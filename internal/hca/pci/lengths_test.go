@@ -16,16 +16,14 @@ func TestLargeCounts(t *testing.T) {
 			name string
 			op   prm.Command
 			mod  uint16
-			off  int
+			off  uint64
 			want prm.CommandStatus
 		}{
 			{"MANAGE_PAGES, give", prm.CmdManagePages, 1, 0x60, prm.CmdExceedLimit},
 			{"MANAGE_PAGES, take", prm.CmdManagePages, 2, 0x60, prm.CmdOK},
 			{"MANAGE_PAGES, give back nothing", prm.CmdManagePages, 0, 0x60, prm.CmdOK},
 		} {
-			in := make([]byte, 64)
-			prm.PutCommand(in, row.op, row.mod)
-			prm.SetBits(in, row.off, 32, count)
+			in := build(row.op, row.mod, 64, [3]uint64{row.off, 32, count})
 			if status, out := d.exec(in, 64); status != deliverOK || prm.CommandStatus(out[0]) != row.want {
 				t.Errorf("%s of %#x: delivery status %#x, status %v, want %v", row.name, count, status, prm.CommandStatus(out[0]), row.want)
 			}

@@ -11,10 +11,7 @@ import (
 func TestDeviceMemory(t *testing.T) {
 	d := booted(t, Config{})
 	command := func(op prm.Command, align, size uint32, from uint64, room uint32) prm.CommandStatus {
-		in := make([]byte, 0x20)
-		prm.SetBits(in, 0, 16, uint64(op))
-		prm.SetBits(in, 0x78, 8, uint64(align))
-		prm.SetBits(in, 0x80, 64, from)
+		in := build(op, 0, 0x20, [3]uint64{0x78, 8, uint64(align)}, [3]uint64{0x80, 64, from})
 		if op == prm.CmdDeallocMEMIC {
 			prm.SetBits(in, 0xc0, 32, uint64(size))
 		} else {

@@ -39,9 +39,7 @@ func TestPromises(t *testing.T) {
 		if handlers[op] != nil {
 			continue
 		}
-		in := make([]byte, 0x40)
-		prm.PutCommand(in, op, 0)
-		if _, out := d.exec(in, 0x40); prm.CommandStatus(out[0]) == prm.CmdBadOp {
+		if _, out := d.exec(build(op, 0, 0x40), 0x40); prm.CommandStatus(out[0]) == prm.CmdBadOp {
 			t.Errorf("%v follows from a capability, and is not implemented", op)
 		}
 	}
@@ -61,9 +59,7 @@ func TestAbsences(t *testing.T) {
 	text := strings.Join(strings.Fields(string(page)), " ")
 	d := booted(t, Config{})
 	for _, a := range absences {
-		in := make([]byte, 16)
-		prm.PutCommand(in, prm.CmdQueryHCACap, a.group<<1)
-		_, out := d.exec(in, 0x10+capSize)
+		_, out := d.exec(build(prm.CmdQueryHCACap, a.group<<1, 16), 0x10+capSize)
 		if prm.Bits(out[0x10:], a.off, 1) != 0 {
 			t.Errorf("%s is announced", a.name)
 		}

@@ -13,8 +13,7 @@ func TestQuota(t *testing.T) {
 	var cqs []uint32
 	exec := func(op prm.Command, number uint32, n int) prm.CommandStatus {
 		t.Helper()
-		in := make([]byte, n)
-		prm.PutCommand(in, op, 0)
+		in := build(op, 0, n)
 		if op == prm.CmdCreateCQ {
 			prm.CQContext{LogSize: 6, UAR: barFirstUAR, EQN: 1, DBAddr: 0x1000}.Put(in)
 		} else if number != 0 {

@@ -122,6 +122,16 @@ func (d *driver) boxes(at uint64, n int, data []byte, token byte) uint64 {
 	return first
 }
 
+// build returns a command of n bytes. A field is an offset and a width in bits, and a value.
+func build(op prm.Command, mod uint16, n int, fields ...[3]uint64) []byte {
+	in := make([]byte, n)
+	prm.PutCommand(in, op, mod)
+	for _, f := range fields {
+		prm.SetBits(in, int(f[0]), int(f[1]), f[2])
+	}
+	return in
+}
+
 // exec executes a command and returns its delivery status and its answer.
 func (d *driver) exec(in []byte, outLen int) (status byte, out []byte) {
 	d.t.Helper()
@@ -242,9 +252,7 @@ func TestQueueOutsideOfMemory(t *testing.T) {
 	if h := d.read32(regHealthSynd); h != 0 {
 		t.Errorf("health %#x after a reset", h)
 	}
-	enable := make([]byte, 16)
-	prm.PutCommand(enable, prm.CmdEnableHCA, 0)
-	if status, out := d.exec(enable, 12); status != deliverOK || out[0] != 0 {
+	if status, out := d.exec(build(prm.CmdEnableHCA, 0, 16), 12); status != deliverOK || out[0] != 0 {
 		t.Errorf("ENABLE_HCA after a reset: delivery %#x, status %#x", status, out[0])
 	}
 }
@@ -308,10 +316,8 @@ func TestModifyCQ(t *testing.T) {
 		}
 	}
 	for fields, want := range map[uint64]prm.CommandStatus{3: prm.CmdOK, 1: prm.CmdOK, 4: prm.CmdBadParam} {
-		in := make([]byte, 272)
-		prm.PutCommand(in, prm.CmdModifyCQ, 0)
+		in := build(prm.CmdModifyCQ, 0, 272, [3]uint64{0x60, 32, fields})
 		prm.PutNumber(in, cq)
-		prm.SetBits(in, 0x60, 32, fields)
 		if _, out := d.exec(in, 16); prm.CommandStatus(out[0]) != want {
 			t.Errorf("fields %#x: status %#x, want %#x", fields, out[0], want)
 		}
@@ -322,13 +328,7 @@ func TestModifyCQ(t *testing.T) {
 func TestUserCommands(t *testing.T) {
 	d := booted(t, Config{})
 	exec := func(op prm.Command, uid uint16, n int, fields ...[3]uint64) (prm.CommandStatus, []byte) {
-		in := make([]byte, n)
-		prm.PutCommand(in, op, 0)
-		prm.SetBits(in, 0x10, 16, uint64(uid))
-		for _, f := range fields {
-			prm.SetBits(in, int(f[0]), int(f[1]), f[2])
-		}
-		_, out := d.exec(in, 16)
+		_, out := d.exec(build(op, 0, n, append(fields, [3]uint64{0x10, 16, uint64(uid)})...), 16)
 		return prm.CommandStatus(out[0]), out
 	}
 	_, out := exec(prm.CmdCreateUser, 0, 32)

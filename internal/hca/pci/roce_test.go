@@ -22,12 +22,9 @@ func booted(t *testing.T, cfg Config) *driver {
 
 // setRoCE executes SET_ROCE_ADDRESS and returns the status of the answer.
 func (d *driver) setRoCE(index int, gid [16]byte, mac [6]byte, version uint64) prm.CommandStatus {
-	in := make([]byte, 0x30)
-	prm.PutCommand(in, prm.CmdSetRoCEAddress, 0)
-	prm.SetBits(in, 0x40, 16, uint64(index))
+	in := build(prm.CmdSetRoCEAddress, 0, 0x30, [3]uint64{0x40, 16, uint64(index)}, [3]uint64{0x80 + 0xd8, 8, version})
 	copy(in[0x10:], gid[:])
 	copy(in[0x10+0x12:], mac[:])
-	prm.SetBits(in[0x10:], 0xd8, 8, version)
 	_, out := d.exec(in, 16)
 	return prm.CommandStatus(out[0])
 }
@@ -116,8 +113,7 @@ func TestMulticastGroups(t *testing.T) {
 		cq = n
 	}
 	create := func(service uint8) uint32 {
-		in := make([]byte, 0x110)
-		prm.PutCommand(in, prm.CmdCreateQP, 0)
+		in := build(prm.CmdCreateQP, 0, 0x110)
 		prm.PutQP(in, &prm.QPContext{Service: service, PD: 1, UAR: barFirstUAR, UserIndex: 0xffffff, SendCQ: cq, RecvCQ: cq, NoSQ: true, RQType: prm.RQNone})
 		_, out := d.exec(in, 16)
 		if out[0] != 0 {
@@ -144,8 +140,7 @@ func TestMulticastGroups(t *testing.T) {
 		{"the group that it has left", prm.CmdDetachMCG, ud, group4, prm.CmdBadParam},
 		{"a group when everything is closed", prm.CmdAttachMCG, ud, group4, prm.CmdOK},
 	} {
-		in := make([]byte, 0x20)
-		prm.PutCommand(in, row.op, 0)
+		in := build(row.op, 0, 0x20)
 		prm.PutNumber(in, row.qp)
 		copy(in[0x10:], row.gid[:])
 		if _, out := d.exec(in, 16); prm.CommandStatus(out[0]) != row.want {

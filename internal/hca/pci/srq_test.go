@@ -16,12 +16,8 @@ func TestSRQLimit(t *testing.T) {
 		op, _ := prm.OpcodeOf(c.In)
 		number := prm.NumberOf(out)
 		exec := func(op prm.Command, n, outLen int, fields ...[3]uint64) (prm.CommandStatus, []byte) {
-			in := make([]byte, n)
-			prm.PutCommand(in, op, 0)
+			in := build(op, 0, n, fields...)
 			prm.PutNumber(in, number)
-			for _, f := range fields {
-				prm.SetBits(in, int(f[0]), int(f[1]), f[2])
-			}
 			_, out := d.exec(in, outLen)
 			return prm.CommandStatus(out[0]), out
 		}
