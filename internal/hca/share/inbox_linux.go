@@ -147,7 +147,7 @@ func (x *inbox) receive(m *member, t *packetconn.Datagrams) bool {
 				}
 			}
 			ip := netip.AddrFrom16([16]byte(h[6:22])).Unmap()
-			if zone := string(h[22 : 22+length(h[22:])]); zone != "" && ip.Is6() {
+			if zone := unix.ByteSliceToString(h[22:]); zone != "" && ip.Is6() {
 				ip = ip.WithZone(zone)
 			}
 			*t = packetconn.Datagrams{
@@ -237,14 +237,4 @@ func send(fd int, t *packetconn.Datagrams, ifClaimed bool) bool {
 	copy(h[22:], t.Addr.Addr().Zone())
 	_, err := unix.SendmsgBuffers(fd, [][]byte{h[:], t.Buf}, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	return err != unix.EPIPE && err != unix.ECONNRESET && err != unix.ENOTCONN
-}
-
-// length returns the number of bytes before the first zero.
-func length(b []byte) int {
-	for i, c := range b {
-		if c == 0 {
-			return i
-		}
-	}
-	return len(b)
 }

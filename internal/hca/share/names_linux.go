@@ -199,18 +199,8 @@ func (k *lock) take(name string) (err error) {
 	if k.l, err = hold(name); err != nil {
 		return err
 	}
-	k.serving.Go(func() {
-		for { // a full backlog would hide the owner of the lock
-			c, err := k.l.AcceptUnix()
-			switch {
-			case err == nil:
-				c.Close()
-			case errors.Is(err, net.ErrClosed):
-				return
-			default: // the process has no free descriptors
-				time.Sleep(10 * time.Millisecond)
-			}
-		}
+	k.serving.Go(func() { // a full backlog would hide the owner of the lock
+		accept(k.l, &k.serving, func(c *net.UnixConn) { c.Close() })
 	})
 	return nil
 }

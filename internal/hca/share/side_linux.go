@@ -119,14 +119,11 @@ func (m *member) keepOwn(t *packetconn.Datagrams) bool {
 	if count == 1 {
 		return m.keep(t, t.Buf)
 	}
-	all := true
-	for i := range count {
-		if m.numberOf(t.At(i)) != m.number {
-			all = false
-			break
-		}
+	own := 0
+	for own < count && m.numberOf(t.At(own)) == m.number {
+		own++
 	}
-	if all {
+	if own == count {
 		return true
 	}
 	if !m.mixed.Swap(true) {
