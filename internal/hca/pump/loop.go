@@ -209,15 +209,10 @@ func (l *loop) remove(ctx Context) (removed member) {
 	defer l.looking.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var left []member
-	for _, m := range l.members {
-		if m.ctx == ctx {
-			removed = m
-		} else {
-			left = append(left, m)
-		}
+	if i := slices.IndexFunc(l.members, func(m member) bool { return m.ctx == ctx }); i >= 0 {
+		removed = l.members[i]
+		l.members = slices.Delete(slices.Clone(l.members), i, i+1)
 	}
-	l.members = left
 	l.recent = slices.DeleteFunc(l.recent, func(c caller) bool { return c.ctx == ctx })
 	l.prune.Store(true)
 	l.wake()
