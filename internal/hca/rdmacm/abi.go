@@ -156,13 +156,13 @@ type connParam struct {
 }
 
 // parseConnParam reads the structure; its private data is a part of b.
-func parseConnParam(b []byte) (connParam, syscall.Errno) {
+func parseConnParam(b []byte) connParam {
 	n := int(b[264]) // at most 255: fits the field
 	return connParam{
 		qpn: ne.Uint32(b) & groupQPN, qkey: ne.Uint32(b[4:]), private: b[8 : 8+n],
 		srq: b[265] != 0, responderResources: b[266], initiatorDepth: b[267], flowControl: b[268] != 0,
 		retryCount: min(b[269], 7), rnrRetry: min(b[270], 7), valid: b[271] != 0,
-	}, 0
+	}
 }
 
 func (c connParam) put(b []byte) {

@@ -151,10 +151,7 @@ func (i *id) asked(c *id, q *cmcore.Query) (after func()) {
 }
 
 func (i *id) connect(_ Process, in []byte) ([]byte, syscall.Errno) {
-	c, errno := parseConnParam(in)
-	if errno != 0 {
-		return nil, errno
-	}
+	c := parseConnParam(in)
 	if !c.valid || i.state != stateRouteResolved {
 		return nil, syscall.EINVAL
 	}
@@ -211,15 +208,12 @@ func (i *id) answered(a cmcore.Answer, err error) (after func()) {
 }
 
 func (i *id) accept(_ Process, in []byte) ([]byte, syscall.Errno) {
-	c, errno := parseConnParam(in[8:])
-	if errno != 0 {
-		return nil, errno
-	}
+	c := parseConnParam(in[8:])
 	query := i.qpType == qpTypeUD && i.query != nil && i.passive
 	if !query && i.conn == nil {
 		return nil, syscall.EINVAL
 	}
-	errno = i.acceptWith(c, in, query)
+	errno := i.acceptWith(c, in, query)
 	if errno != 0 {
 		i.giveUp(query)
 	}

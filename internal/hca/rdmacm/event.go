@@ -50,27 +50,22 @@ func (e *event) encode() []byte {
 
 // getEvent executes GET_EVENT.
 func (f *File) getEvent(p Process, in []byte, out, n int, nonblock bool, done func(int, syscall.Errno)) (cancel func() bool) {
-	never := func() bool { return false }
 	switch {
 	case len(in) < 8:
-		done(0, syscall.EINVAL)
-		return never
+		return refuse(done, syscall.EINVAL)
 	case out < oldEventLen:
-		done(0, syscall.ENOSPC)
-		return never
+		return refuse(done, syscall.ENOSPC)
 	}
 	w := &waiter{p: p, response: ne.Uint64(in), out: min(out, eventLen), n: n, done: done}
 	f.m.mu.Lock()
 	if f.closed {
 		f.m.mu.Unlock()
-		done(0, syscall.EBADF)
-		return never
+		return refuse(done, syscall.EBADF)
 	}
 	if len(f.events) == 0 {
 		if nonblock {
 			f.m.mu.Unlock()
-			done(0, syscall.EAGAIN)
-			return never
+			return refuse(done, syscall.EAGAIN)
 		}
 		f.waiters = append(f.waiters, w)
 		f.m.mu.Unlock()
@@ -186,12 +181,12 @@ func (f *File) drop(match func(*event) bool) (dropped []*event) {
 }
 
 // soon queues an event of the id after the answer of the command that causes it.
-func (i *id) soon(kind uint32, status int32, param func([]byte)) {
+func (i *id) soon(kind uint32, param func([]byte)) {
 	i.m.happened(func() func() {
 		if i.destroyed {
 			return nil
 		}
-		return i.file.post(&event{id: i, kind: kind, status: status, param: param})
+		return i.file.post(&event{id: i, kind: kind, param: param})
 	})
 }
 
@@ -217,8 +212,8 @@ func (i *id) writeEvent(_ Process, in []byte) ([]byte, syscall.Errno) {
 // programs such as rping exit when a connection fails before it is established.
 func (i *id) end() {
 	var private connParam
-	i.soon(eventEstablished, 0, private.put)
-	i.soon(eventDisconnected, 0, private.put)
+	i.soon(eventEstablished, private.put)
+	i.soon(eventDisconnected, private.put)
 }
 
 // take queues the program's event for an event of its connection.

@@ -268,7 +268,7 @@ func (i *id) resolveIP(_ Process, in []byte) ([]byte, syscall.Errno) {
 	}
 	i.dst = dst
 	i.state = stateAddrResolved
-	i.soon(eventAddrResolved, 0, nil)
+	i.soon(eventAddrResolved, nil)
 	return nil, 0
 }
 
@@ -277,7 +277,7 @@ func (i *id) resolveRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
 		return nil, syscall.EINVAL
 	}
 	i.state = stateRouteResolved
-	i.soon(eventRouteResolved, 0, nil)
+	i.soon(eventRouteResolved, nil)
 	return nil, 0
 }
 

@@ -167,7 +167,7 @@ func (m *Manager) Removed(s *cmcore.Service) {
 	defer m.mu.Unlock()
 	for _, i := range m.ids {
 		if i.dev != nil && i.dev.Service == s {
-			i.soon(eventDeviceRemoval, 0, nil)
+			i.soon(eventDeviceRemoval, nil)
 		}
 	}
 }
@@ -357,20 +357,26 @@ func whyNot(in []byte, name string, errno syscall.Errno) error {
 // kernel has them, and goes on without.
 const probe = 20
 
+// never is what Write returns for a command that does not wait.
+func never() bool { return false }
+
+// refuse ends a command with an errno.
+func refuse(done func(n int, errno syscall.Errno), errno syscall.Errno) (cancel func() bool) {
+	done(0, errno)
+	return never
+}
+
 // Write executes one command: the bytes that the program passed to write(2). done is
 // called once with the result of write(2): on this goroutine or, if the command waits,
 // later on another. Only GET_EVENT without O_NONBLOCK waits. The function that Write
 // returns ends the wait without a call of done, and reports whether there was one.
 func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno syscall.Errno)) (cancel func() bool) {
-	never := func() bool { return false }
 	if len(b) < headerLen {
-		done(0, syscall.EINVAL)
-		return never
+		return refuse(done, syscall.EINVAL)
 	}
 	cmd, n, out := ne.Uint32(b), int(ne.Uint16(b[4:])), int(ne.Uint16(b[6:]))
 	if headerLen+n > len(b) {
-		done(0, syscall.EINVAL)
-		return never
+		return refuse(done, syscall.EINVAL)
 	}
 	in := b[headerLen : headerLen+n]
 	if cmd == cmdGetEvent {
@@ -382,16 +388,13 @@ func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno 
 		if cmd != probe {
 			f.m.record(Record{Process: p, Action: fmt.Sprintf("command %d", cmd), Errno: syscall.EINVAL, Reason: failure.New("rdma_cm", syscall.EINVAL, "command %d is not offered", cmd)})
 		}
-		done(0, syscall.EINVAL)
-		return never
+		return refuse(done, syscall.EINVAL)
 	case n < c.in:
 		f.m.record(Record{Process: p, Action: c.name, Errno: syscall.EINVAL, Reason: failure.New(c.name, syscall.EINVAL, "%d bytes: the command has %d", n, c.in)})
-		done(0, syscall.EINVAL)
-		return never
+		return refuse(done, syscall.EINVAL)
 	case out < c.out:
 		f.m.record(Record{Process: p, Action: c.name, Errno: syscall.ENOSPC, Reason: failure.New(c.name, syscall.ENOSPC, "room for %d bytes: the answer has %d", out, c.out)})
-		done(0, syscall.ENOSPC)
-		return never
+		return refuse(done, syscall.ENOSPC)
 	}
 	w := f.way(cmd, in)
 	if cmd == cmdSetOption {
@@ -412,10 +415,9 @@ func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno 
 		}
 	}
 	if errno != 0 {
-		done(0, errno)
-	} else {
-		done(len(b), 0)
+		return refuse(done, errno)
 	}
+	done(len(b), 0)
 	return never
 }
 
