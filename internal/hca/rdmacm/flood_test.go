@@ -81,6 +81,14 @@ func TestStrangersFlood(t *testing.T) {
 	}
 }
 
+// request sends the host of b a request for a connection, of a QP with the same number as its id.
+func (n *network) request(i uint32, from netip.Addr) {
+	n.services[addrB].Receive(cmcore.Path{Local: addrB, Remote: from}, mad.Append(nil, mad.Header{TID: 1}, &mad.REQ{
+		LocalID: i, QPN: i, ServiceID: mad.ServiceID(mad.PortSpaceTCP, 7174), MTU: 3, MaxCMRetries: 15, RemoteResponseTimeout: 20, LocalResponseTimeout: 20,
+		Private: mad.AppendIPHeader(nil, mad.IPHeader{Port: 5, Src: from, Dst: addrB}),
+	}))
+}
+
 // TestBacklog sends a program more requests than its backlog of 5, all but the last from one
 // host. The program gets five, and one more for each that it answers or has lost. The request of
 // the other host comes before the rest of the first host's.
@@ -88,12 +96,6 @@ func TestBacklog(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		cb := b.channel()
 		listening(b, cb, 1, 0x0106, "0.0.0.0:7174")
-		send := func(i uint32, from netip.Addr) {
-			n.services[addrB].Receive(cmcore.Path{Local: addrB, Remote: from}, mad.Append(nil, mad.Header{TID: 1}, &mad.REQ{
-				LocalID: i, QPN: i, ServiceID: mad.ServiceID(mad.PortSpaceTCP, 7174), MTU: 3, MaxCMRetries: 15, RemoteResponseTimeout: 20, LocalResponseTimeout: 20,
-				Private: mad.AppendIPHeader(nil, mad.IPHeader{Port: 5, Src: from, Dst: addrB}),
-			}))
-		}
 		settle := func(d time.Duration) {
 			time.Sleep(d)
 			synctest.Wait()
@@ -104,9 +106,9 @@ func TestBacklog(t *testing.T) {
 			return seen{id: ne.Uint32(r[8:]), kind: ne.Uint32(r[12:]), param: r[eventParam:]}
 		}
 		for i := range uint32(10) {
-			send(1+i, netip.MustParseAddr("192.0.2.66"))
+			n.request(1+i, netip.MustParseAddr("192.0.2.66"))
 		}
-		send(1, netip.MustParseAddr("192.0.2.77"))
+		n.request(1, netip.MustParseAddr("192.0.2.77"))
 		settle(time.Millisecond)
 		if got := b.pending[cb]; got != 5 {
 			t.Fatalf("%d requests", got)
@@ -141,10 +143,7 @@ func TestDisplacedRequest(t *testing.T) {
 			listening(b, cb, 1, 0x0106, "0.0.0.0:7174")
 			send := func(i uint32) seen {
 				from := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
-				n.services[addrB].Receive(cmcore.Path{Local: addrB, Remote: from}, mad.Append(nil, mad.Header{TID: 1}, &mad.REQ{
-					LocalID: i, QPN: i, ServiceID: mad.ServiceID(mad.PortSpaceTCP, 7174), MTU: 3, MaxCMRetries: 15, RemoteResponseTimeout: 20, LocalResponseTimeout: 20,
-					Private: mad.AppendIPHeader(nil, mad.IPHeader{Port: 5, Src: from, Dst: addrB}),
-				}))
+				n.request(i, from)
 				time.Sleep(time.Millisecond)
 				synctest.Wait()
 				r := b.must(cb, cmdGetEvent, eventLen, words(uint64(memStart)))

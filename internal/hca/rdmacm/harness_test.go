@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"sync"
@@ -148,19 +149,9 @@ func (p *program) must(fd int, cmd uint32, out int, in []byte) []byte {
 func words(fields ...any) []byte {
 	var b []byte
 	for _, f := range fields {
-		switch v := f.(type) {
-		case uint64:
-			b = ne.AppendUint64(b, v)
-		case uint32:
-			b = ne.AppendUint32(b, v)
-		case uint16:
-			b = ne.AppendUint16(b, v)
-		case uint8:
-			b = append(b, v)
-		case []byte:
-			b = append(b, v...)
-		default:
-			panic("words: a type that is not there")
+		var err error
+		if b, err = binary.Append(b, ne, f); err != nil {
+			panic(err)
 		}
 	}
 	return b

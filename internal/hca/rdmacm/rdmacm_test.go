@@ -172,8 +172,6 @@ func connected(a, b *program, ca, cb int) (client, server uint32) {
 	return client, server
 }
 
-// TestCloseLossy ends a program, and then its supervisor, while the network loses DREQs.
-// The peer must still get the event DISCONNECTED.
 // TestFailedAccept accepts requests with more private data than a reply has room for. The peer hears
 // of it at once, and the listener gets its next request.
 func TestFailedAccept(t *testing.T) {
@@ -217,6 +215,8 @@ func TestFailedAccept(t *testing.T) {
 	})
 }
 
+// TestCloseLossy ends a program, and then its supervisor, while the network loses DREQs.
+// The peer must still get the event DISCONNECTED.
 func TestCloseLossy(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		ca, cb := a.channel(), b.channel()
