@@ -21,8 +21,8 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/share"
 )
 
-// squat binds names as another user, and listens there if the socket can. It returns the descriptors.
-func squat(t *testing.T, kind int, names ...string) (fds []int) {
+// asOther calls f as another user, and returns its error.
+func asOther(t *testing.T, f func() error) error {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("becoming another user needs root")
@@ -34,6 +34,15 @@ func squat(t *testing.T, kind int, names ...string) (fds []int) {
 			done <- errno
 			return
 		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// squat binds names as another user, and listens there if the socket can. It returns the descriptors.
+func squat(t *testing.T, kind int, names ...string) (fds []int) {
+	t.Helper()
+	err := asOther(t, func() error {
 		for _, name := range names {
 			fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 			if err == nil {
@@ -44,13 +53,11 @@ func squat(t *testing.T, kind int, names ...string) (fds []int) {
 				err = unix.Listen(fd, 10)
 			}
 			if err != nil {
-				done <- fmt.Errorf("%s: %w", name, err)
-				return
+				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		done <- nil
-	}()
-	err := <-done
+		return nil
+	})
 	t.Cleanup(func() {
 		for _, fd := range fds {
 			unix.Close(fd)

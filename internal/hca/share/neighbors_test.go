@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
@@ -247,15 +246,7 @@ func TestRingKilled(t *testing.T) {
 	defer c.Close()
 	trains := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
 	for _, sleeps := range []bool{true, false} {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), "SHARE_TEST_ADDR="+at(24).String(), "SHARE_TEST_FLOOD="+at(23).String())
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		cmd, out := child(t, at(24), "SHARE_TEST_FLOOD="+at(23).String())
 		if text, _ := bufio.NewReader(out).ReadString('\n'); text != "go\n" {
 			t.Fatal(text)
 		}
