@@ -3,6 +3,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -103,11 +104,7 @@ func (r *run) open() error {
 // close closes everything and returns the first error.
 func (r *run) close() error {
 	var first error
-	keep := func(err error) {
-		if first == nil {
-			first = err
-		}
-	}
+	keep := func(err error) { first = cmp.Or(first, err) }
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
@@ -160,10 +157,7 @@ const mostChanges = 100
 
 // memoryChanged tells the devices of a change of a program's memory, and warns if the memory is registered.
 func (r *run) memoryChanged(c intercept.Change) {
-	r.mu.RLock()
-	devices := r.devices
-	r.mu.RUnlock()
-	for _, d := range devices {
+	for _, d := range r.snapshot() {
 		for _, what := range d.MemoryChanged(uverbs.MemoryChange(c)) {
 			switch n := r.changes.Add(1); {
 			case n < mostChanges:
@@ -188,12 +182,16 @@ func (r *run) openTraces() error {
 	return nil
 }
 
+// snapshot returns the devices that are open now.
+func (r *run) snapshot() []*uverbs.Device {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.devices
+}
+
 // process returns the process that a context belongs to; 0 if it is not known.
 func (r *run) process(ctx *adapter.Context) int {
-	r.mu.RLock()
-	devices := r.devices
-	r.mu.RUnlock()
-	for _, d := range devices {
+	for _, d := range r.snapshot() {
 		if pid := d.Process(ctx); pid != 0 {
 			return pid
 		}
@@ -203,10 +201,7 @@ func (r *run) process(ctx *adapter.Context) int {
 
 // counters returns the counters of the devices.
 func (r *run) counters() (list []Counters) {
-	r.mu.RLock()
-	devices := r.devices
-	r.mu.RUnlock()
-	for _, d := range devices {
+	for _, d := range r.snapshot() {
 		eng := d.Adapter().Engine()
 		list = append(list, Counters{d.Name(), eng.Addr(), eng.Port().Counters()})
 	}
@@ -215,10 +210,7 @@ func (r *run) counters() (list []Counters) {
 
 // DEKs implements control.Devices.
 func (r *run) DEKs() (list []control.DEK) {
-	r.mu.RLock()
-	devices := r.devices
-	r.mu.RUnlock()
-	for _, d := range devices {
+	for _, d := range r.snapshot() {
 		for _, k := range d.Adapter().DEKs() {
 			list = append(list, control.DEK{Device: d.Name(), Number: k.Number, Bits: k.Bits, Process: d.Process(k.Context)})
 		}
@@ -228,10 +220,7 @@ func (r *run) DEKs() (list []control.DEK) {
 
 // FailDEK implements control.Devices.
 func (r *run) FailDEK(device string, number uint32) error {
-	r.mu.RLock()
-	devices := r.devices
-	r.mu.RUnlock()
-	for _, d := range devices {
+	for _, d := range r.snapshot() {
 		if d.Name() == device {
 			return d.Adapter().FailDEK(number)
 		}
@@ -244,9 +233,7 @@ func (r *run) node(path string) intercept.Node {
 	if path == uverbs.CMNode {
 		return cmNode{r.manager}
 	}
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for _, d := range r.devices {
+	for _, d := range r.snapshot() {
 		if d.Node() == path {
 			return uverbsNode{d}
 		}
@@ -256,10 +243,7 @@ func (r *run) node(path string) intercept.Node {
 
 // refresh brings the file with a path up to date before a program opens it.
 func (r *run) refresh(path string) {
-	r.mu.RLock()
-	devices := r.devices
-	r.mu.RUnlock()
-	uverbs.Refresh(r.root, devices, path)
+	uverbs.Refresh(r.root, r.snapshot(), path)
 }
 
 // loopbacks is the number of addresses of 127.0.0.0/8 that are tried.

@@ -52,7 +52,7 @@ func watchLinks(r *run) *linkWatch {
 		for {
 			// The messages are not parsed: the state that counts is the present one. ENOBUFS says
 			// that messages were lost.
-			if _, err := w.socket.Read(buf); err != nil && !isFull(err) {
+			if _, err := w.socket.Read(buf); err != nil && !errors.Is(err, unix.ENOBUFS) {
 				return
 			}
 			update()
@@ -60,8 +60,6 @@ func watchLinks(r *run) *linkWatch {
 	})
 	return w
 }
-
-func isFull(err error) bool { return errors.Is(err, unix.ENOBUFS) }
 
 func (w *linkWatch) close() {
 	if w != nil {

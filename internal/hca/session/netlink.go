@@ -9,11 +9,8 @@ import (
 
 // answerNetlink answers a request of NETLINK_RDMA.
 func (r *run) answerNetlink(request []byte, port uint32) [][]byte {
-	r.mu.RLock()
-	devices := r.devices
-	r.mu.RUnlock()
 	s := nldev.System{CM: nldev.Node{Name: "rdma_cm", ABI: uverbs.CMABI, Major: uverbs.CMMajor, Minor: uverbs.CMMinor}}
-	for _, d := range devices {
+	for _, d := range r.snapshot() {
 		s.Devices = append(s.Devices, d.Netlink())
 	}
 	return s.Answer(request, port)
