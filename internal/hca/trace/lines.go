@@ -134,20 +134,22 @@ func appendJSON(b []byte, r *adapter.Record, pid int) []byte {
 	if r.Reason != "" {
 		b = appendString(append(b, `,"reason":`...), r.Reason)
 	}
-	for i := range r.Fields {
-		f := &r.Fields[i]
-		if i == 0 {
-			b = append(b, `,"fields":{`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = append(appendString(b, f.Name), ':')
-		b = appendJSONValue(b, f)
-	}
 	if len(r.Fields) > 0 {
-		b = append(b, '}')
+		b = append(appendMembers(append(b, `,"fields":{`...), r.Fields), '}')
 	}
 	return append(b, "}\n"...)
+}
+
+// appendMembers appends fields as the members of an object.
+func appendMembers(b []byte, fields []adapter.Field) []byte {
+	for i := range fields {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, fields[i].Name), ':')
+		b = appendJSONValue(b, &fields[i])
+	}
+	return b
 }
 
 func appendJSONValue(b []byte, f *adapter.Field) []byte {

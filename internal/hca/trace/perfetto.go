@@ -190,14 +190,7 @@ func (t *timeline) instant(b []byte, r *adapter.Record, pid, tid int, name, scop
 
 // appendArgs appends the fields of a record as an object, with its reason.
 func appendArgs(b []byte, r *adapter.Record) []byte {
-	b = append(b, '{')
-	for i := range r.Fields {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(appendString(b, r.Fields[i].Name), ':')
-		b = appendJSONValue(b, &r.Fields[i])
-	}
+	b = appendMembers(append(b, '{'), r.Fields)
 	if r.Reason != "" {
 		if len(r.Fields) > 0 {
 			b = append(b, ',')

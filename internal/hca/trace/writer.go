@@ -145,9 +145,7 @@ func (t *Writer) Close() error {
 	<-t.ended
 	err := t.err
 	if t.closer != nil {
-		if err2 := t.closer.Close(); err == nil {
-			err = err2
-		}
+		err = cmp.Or(err, t.closer.Close())
 	}
 	return err
 }
@@ -173,15 +171,9 @@ func (t *Writer) wanted(r *adapter.Record) bool {
 	if o.Kinds != nil && !o.Kinds[r.Kind] {
 		return false
 	}
-	if len(o.Objects) == 0 {
-		return true
-	}
-	for _, f := range o.Objects {
-		if f.kind == r.Object && (!f.one || f.number == r.Number) {
-			return true
-		}
-	}
-	return false
+	return len(o.Objects) == 0 || slices.ContainsFunc(o.Objects, func(f Object) bool {
+		return f.kind == r.Object && (!f.one || f.number == r.Number)
+	})
 }
 
 // Trace implements adapter.Tracer.
