@@ -38,11 +38,7 @@ func OpenTap(name string) (Link, error) {
 
 // failed keeps the errno of a system call.
 func failed(op, name string, err error) error {
-	errno, ok := err.(syscall.Errno)
-	if !ok {
-		errno = syscall.EIO
-	}
-	return &operr.Error{Op: op, Errno: errno, Reason: name, Err: err}
+	return &operr.Error{Op: op, Errno: failure.Errno(err, syscall.EIO), Reason: name, Err: err}
 }
 
 // Send implements Link. The device has a queue; if it is full or the interface is down, the

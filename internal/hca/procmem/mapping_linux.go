@@ -2,6 +2,7 @@ package procmem
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -211,10 +212,8 @@ func parseMapping(line []byte) (m Mapping, ok bool) {
 	m.End, errs[1] = strconv.ParseUint(string(to), 16, 64)
 	m.Offset, errs[2] = strconv.ParseUint(string(f[2]), 16, 64)
 	m.Inode, errs[3] = strconv.ParseUint(string(f[4]), 10, 64)
-	for _, err := range errs {
-		if err != nil {
-			return m, false
-		}
+	if cmp.Or(errs[:]...) != nil {
+		return m, false
 	}
 	m.Readable, m.Writable, m.Shared = f[1][0] == 'r', f[1][1] == 'w', f[1][3] == 's'
 	return m, true
