@@ -75,9 +75,9 @@ func (c *Context) createDCT(x *prm.Call) error {
 	return nil
 }
 
-// dct returns the DCT that a command names.
-func (c *Context) dct(x *prm.Call) (*QP, error) {
-	q, err := c.qp(x, prm.NumberOf(x.In))
+// dct returns the DCT with a number.
+func (c *Context) dct(x *prm.Call, number uint32) (*QP, error) {
+	q, err := c.qp(x, number)
 	if err == nil && q.attr.Type != rdma.DCT {
 		err = refuse(prm.CmdBadResource, synNoObject, "QP %#x is no DCT", q.number)
 	}
@@ -85,20 +85,12 @@ func (c *Context) dct(x *prm.Call) (*QP, error) {
 }
 
 // drainDCT executes DRAIN_DCT: the connections to the DCT end.
-func (c *Context) drainDCT(x *prm.Call) error {
-	q, err := c.dct(x)
-	if err != nil {
-		return err
-	}
+func (c *Context) drainDCT(x *prm.Call, q *QP) error {
 	return q.modify(&QPModify{State: rdma.StateErr}, rdma.AttrState)
 }
 
 // queryDCT executes QUERY_DCT.
-func (c *Context) queryDCT(x *prm.Call) error {
-	q, err := c.dct(x)
-	if err != nil {
-		return err
-	}
+func (c *Context) queryDCT(x *prm.Call, q *QP) error {
 	m := q.eng.Query()
 	d := prm.DCT{
 		UserIndex: q.attr.UIDX, CQ: numberOf(q.attr.RecvCQ), SRQ: q.attr.SRQ.number, PD: q.attr.PD.number, MinRNRNAK: m.MinRNRTimer, Key: q.attr.DCKey,

@@ -35,34 +35,34 @@ func init() {
 		prm.CmdDestroyUmem:   destroyer(func(c *Context) map[uint32]*Umem { return c.umems }),
 		prm.CmdCreateCQ:      (*Context).commandCreateCQ,
 		prm.CmdDestroyCQ:     destroyer(func(c *Context) map[uint32]*CQ { return c.cqs }),
-		prm.CmdQueryCQ:       (*Context).queryCQ,
-		prm.CmdModifyCQ:      (*Context).modifyCQ,
+		prm.CmdQueryCQ:       on((*Context).cq, (*Context).queryCQ),
+		prm.CmdModifyCQ:      on((*Context).cq, (*Context).modifyCQ),
 		prm.CmdCreateQP:      (*Context).commandCreateQP,
 		prm.CmdDestroyQP:     destroyer(func(c *Context) map[uint32]*QP { return c.qps }),
-		prm.CmdRst2InitQP:    (*Context).changeQP,
-		prm.CmdInit2InitQP:   (*Context).changeQP,
-		prm.CmdInit2RTRQP:    (*Context).changeQP,
-		prm.CmdRTR2RTSQP:     (*Context).changeQP,
-		prm.CmdRTS2RTSQP:     (*Context).changeQP,
-		prm.CmdSQErr2RTSQP:   (*Context).changeQP,
-		prm.CmdSQD2RTSQP:     (*Context).changeQP,
-		prm.CmdToErrQP:       (*Context).changeQP,
-		prm.CmdToRstQP:       (*Context).changeQP,
-		prm.CmdQueryQP:       (*Context).queryQP,
-		prm.CmdAttachMCG:     (*Context).attachMCG,
-		prm.CmdDetachMCG:     (*Context).detachMCG,
+		prm.CmdRst2InitQP:    on((*Context).qp, (*Context).changeQP),
+		prm.CmdInit2InitQP:   on((*Context).qp, (*Context).changeQP),
+		prm.CmdInit2RTRQP:    on((*Context).qp, (*Context).changeQP),
+		prm.CmdRTR2RTSQP:     on((*Context).qp, (*Context).changeQP),
+		prm.CmdRTS2RTSQP:     on((*Context).qp, (*Context).changeQP),
+		prm.CmdSQErr2RTSQP:   on((*Context).qp, (*Context).changeQP),
+		prm.CmdSQD2RTSQP:     on((*Context).qp, (*Context).changeQP),
+		prm.CmdToErrQP:       on((*Context).qp, (*Context).changeQP),
+		prm.CmdToRstQP:       on((*Context).qp, (*Context).changeQP),
+		prm.CmdQueryQP:       on((*Context).qp, (*Context).queryQP),
+		prm.CmdAttachMCG:     on((*Context).qp, (*Context).attachMCG),
+		prm.CmdDetachMCG:     on((*Context).qp, (*Context).detachMCG),
 		prm.CmdCreateRMP:     (*Context).createRMP,
 		prm.CmdDestroyRMP:    destroyer(func(c *Context) map[uint32]*SRQ { return c.srqs }),
-		prm.CmdModifyRMP:     (*Context).modifyRMP,
-		prm.CmdQueryRMP:      (*Context).queryRMP,
+		prm.CmdModifyRMP:     on(srqOf(srqBasic), (*Context).modifyRMP),
+		prm.CmdQueryRMP:      on(srqOf(srqBasic), (*Context).queryRMP),
 		prm.CmdCreateDCT:     (*Context).createDCT,
 		prm.CmdDestroyDCT:    destroyer(func(c *Context) map[uint32]*QP { return c.qps }),
-		prm.CmdDrainDCT:      (*Context).drainDCT,
-		prm.CmdQueryDCT:      (*Context).queryDCT,
+		prm.CmdDrainDCT:      on((*Context).dct, (*Context).drainDCT),
+		prm.CmdQueryDCT:      on((*Context).dct, (*Context).queryDCT),
 		prm.CmdCreateXRCSRQ:  (*Context).createXRCSRQ,
 		prm.CmdDestroyXRCSRQ: destroyer(func(c *Context) map[uint32]*SRQ { return c.srqs }),
-		prm.CmdArmXRCSRQ:     (*Context).armXRCSRQ,
-		prm.CmdQueryXRCSRQ:   (*Context).queryXRCSRQ,
+		prm.CmdArmXRCSRQ:     on(srqOf(srqXRC), (*Context).armXRCSRQ),
+		prm.CmdQueryXRCSRQ:   on(srqOf(srqXRC), (*Context).queryXRCSRQ),
 		prm.CmdCreateMKey:    (*Context).createMKey,
 		prm.CmdDestroyMKey:   destroyer(func(c *Context) map[uint32]*mkeyObject { return c.mkeys }),
 		prm.CmdCreatePSV:     (*Context).createPSV,
@@ -133,6 +133,17 @@ func find[T owned](c *Context, x *prm.Call, kind prm.Object, table map[uint32]T,
 		err = foreign(kind, number)
 	}
 	return o, err
+}
+
+// on returns the function that does something to the object that a command names, which find finds.
+func on[T any](find func(*Context, *prm.Call, uint32) (T, error), do func(*Context, *prm.Call, T) error) func(*Context, *prm.Call) error {
+	return func(c *Context, x *prm.Call) error {
+		o, err := find(c, x, prm.NumberOf(x.In))
+		if err != nil {
+			return err
+		}
+		return do(c, x, o)
+	}
 }
 
 // destroyer returns the function that destroys the object that a command names.
@@ -226,14 +237,16 @@ func (c *Context) qp(x *prm.Call, number uint32) (*QP, error) {
 	return find(c, x, prm.OfQP, c.qps, number)
 }
 
-// srq returns the SRQ of a type that a command names.
-func (c *Context) srq(x *prm.Call, typ int) (*SRQ, error) {
-	kind, number := x.Command.Spec().Object, prm.NumberOf(x.In)
-	s, err := find(c, x, kind, c.srqs, number)
-	if err == nil && s.attr.Type != typ {
-		err = missing(kind, number)
+// srqOf returns the function that finds the SRQ of a type with a number.
+func srqOf(typ int) func(*Context, *prm.Call, uint32) (*SRQ, error) {
+	return func(c *Context, x *prm.Call, number uint32) (*SRQ, error) {
+		kind := x.Command.Spec().Object
+		s, err := find(c, x, kind, c.srqs, number)
+		if err == nil && s.attr.Type != typ {
+			err = missing(kind, number)
+		}
+		return s, err
 	}
-	return s, err
 }
 
 // uar returns the UAR that a command names.

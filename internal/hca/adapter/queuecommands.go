@@ -169,11 +169,7 @@ func (c *Context) createRMP(x *prm.Call) error {
 }
 
 // modifyRMP executes MODIFY_RMP: the limit, below which an event is raised.
-func (c *Context) modifyRMP(x *prm.Call) error {
-	s, err := c.srq(x, srqBasic)
-	if err != nil {
-		return err
-	}
+func (c *Context) modifyRMP(x *prm.Call, s *SRQ) error {
 	limit, ok := prm.ParseModifyRMP(x.In)
 	if !ok {
 		return refuse(prm.CmdBadParam, synNotSupported, "RMP %#x: only its limit can be changed", s.number)
@@ -182,42 +178,26 @@ func (c *Context) modifyRMP(x *prm.Call) error {
 }
 
 // queryRMP executes QUERY_RMP.
-func (c *Context) queryRMP(x *prm.Call) error {
-	s, err := c.srq(x, srqBasic)
-	if err != nil {
-		return err
-	}
+func (c *Context) queryRMP(x *prm.Call, s *SRQ) error {
 	limit, failed := s.state()
 	prm.PutRMP(x.Out, limit, uint8(bits.TrailingZeros32(s.attr.MaxWR)), uint8(s.shift), failed)
 	return nil
 }
 
 // armXRCSRQ executes ARM_XRC_SRQ: the limit, below which an event is raised.
-func (c *Context) armXRCSRQ(x *prm.Call) error {
-	s, err := c.srq(x, srqXRC)
-	if err != nil {
-		return err
-	}
+func (c *Context) armXRCSRQ(x *prm.Call, s *SRQ) error {
 	return s.Modify(0, prm.ParseArmXRCSRQ(x.In), SRQLimit)
 }
 
 // queryXRCSRQ executes QUERY_XRC_SRQ.
-func (c *Context) queryXRCSRQ(x *prm.Call) error {
-	s, err := c.srq(x, srqXRC)
-	if err != nil {
-		return err
-	}
+func (c *Context) queryXRCSRQ(x *prm.Call, s *SRQ) error {
 	limit, failed := s.state()
 	prm.PutXRCSRQ(x.Out, limit, uint8(bits.TrailingZeros32(s.attr.MaxWR)), uint8(s.shift-4), failed)
 	return nil
 }
 
 // modifyCQ executes MODIFY_CQ: the moderation of events, or another ring.
-func (c *Context) modifyCQ(x *prm.Call) error {
-	q, err := c.cq(x, prm.NumberOf(x.In))
-	if err != nil {
-		return err
-	}
+func (c *Context) modifyCQ(x *prm.Call, q *CQ) error {
 	m := prm.ParseModifyCQ(x.In)
 	if x.Mod == prm.CQResize {
 		return c.resizeCQ(x, q, m.Fields)
@@ -262,11 +242,7 @@ func (c *Context) resizeCQ(x *prm.Call, q *CQ, fields uint32) error {
 }
 
 // queryCQ executes QUERY_CQ.
-func (c *Context) queryCQ(x *prm.Call) error {
-	q, err := c.cq(x, prm.NumberOf(x.In))
-	if err != nil {
-		return err
-	}
+func (c *Context) queryCQ(x *prm.Call, q *CQ) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if ci, err := q.db.load32(prm.DoorbellCI); err == nil {
@@ -322,40 +298,24 @@ func (c *Context) createXRCSRQ(x *prm.Call) error {
 }
 
 // queryQP executes QUERY_QP.
-func (c *Context) queryQP(x *prm.Call) error {
-	q, err := c.qp(x, prm.NumberOf(x.In))
-	if err != nil {
-		return err
-	}
+func (c *Context) queryQP(x *prm.Call, q *QP) error {
 	ctx := q.context()
 	prm.PutQP(x.Out, &ctx)
 	return nil
 }
 
 // attachMCG executes ATTACH_TO_MCG.
-func (c *Context) attachMCG(x *prm.Call) error {
-	q, err := c.qp(x, prm.NumberOf(x.In))
-	if err != nil {
-		return err
-	}
+func (c *Context) attachMCG(x *prm.Call, q *QP) error {
 	return q.AttachMcast(prm.GroupOf(x.In))
 }
 
 // detachMCG executes DETACH_FROM_MCG.
-func (c *Context) detachMCG(x *prm.Call) error {
-	q, err := c.qp(x, prm.NumberOf(x.In))
-	if err != nil {
-		return err
-	}
+func (c *Context) detachMCG(x *prm.Call, q *QP) error {
 	return q.DetachMcast(prm.GroupOf(x.In))
 }
 
 // changeQP executes the commands that change a QP's state.
-func (c *Context) changeQP(x *prm.Call) error {
-	q, err := c.qp(x, prm.NumberOf(x.In))
-	if err != nil {
-		return err
-	}
+func (c *Context) changeQP(x *prm.Call, q *QP) error {
 	m := prm.ParseQP(x.In)
 	from := func(want rdma.State) error {
 		if s := q.eng.State(); s != want {
@@ -369,6 +329,7 @@ func (c *Context) changeQP(x *prm.Call) error {
 	if q.attr.local {
 		return c.changeLocalQP(x, q, from)
 	}
+	var err error
 	switch x.Command {
 	case prm.CmdRst2InitQP:
 		err = from(rdma.StateReset)
