@@ -91,11 +91,8 @@ func (c *Context) createCQ(a CQAttr) (*CQ, error) {
 		return nil, &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the doorbell record cannot be written", Err: err}
 	}
 	q.arm.init()
-	for i, u := range q.umems.users() {
-		if err := u.Enter(op, "CQ"); err != nil {
-			leaveAll(q.umems.users()[:i], "CQ")
-			return nil, err
-		}
+	if err := enterAll(op, q.umems.users(), "CQ"); err != nil {
+		return nil, err
 	}
 	if err := enter(c, op, c.cqs, q.number, q); err != nil {
 		leaveAll(q.umems.users(), "CQ")

@@ -115,7 +115,7 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 	if err := q.sq.init(op, a.SQ, int(a.SQCount)); err != nil {
 		return nil, err
 	}
-	if err := q.enterUsers(op); err != nil {
+	if err := enterAll(op, q.parents(), engine.UserQP); err != nil {
 		return nil, err
 	}
 	var f engine.Front = (*front)(q)
@@ -124,13 +124,13 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 	}
 	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: f, BlockOwnMulticast: a.BlockSelfMcast, Local: a.local, SharedRecv: a.SRQ != nil || a.Type == rdma.XRCRecv, DCKey: a.DCKey})
 	if err != nil {
-		q.leaveUsers(len(q.parents()))
+		leaveAll(q.parents(), engine.UserQP)
 		return nil, err
 	}
 	q.eng, q.number = eng, eng.Num()
 	if err := enter(c, op, c.qps, q.number, q); err != nil {
 		eng.Close()
-		q.leaveUsers(len(q.parents()))
+		leaveAll(q.parents(), engine.UserQP)
 		return nil, err
 	}
 	c.mu.Lock()
@@ -214,22 +214,6 @@ func (c *Context) qpsOf(object *engine.Users) []uint32 {
 	return numbers
 }
 
-func (q *QP) enterUsers(op string) error {
-	for i, u := range q.parents() {
-		if err := u.Enter(op, engine.UserQP); err != nil {
-			q.leaveUsers(i)
-			return err
-		}
-	}
-	return nil
-}
-
-func (q *QP) leaveUsers(n int) {
-	for _, u := range q.parents()[:n] {
-		u.Leave(engine.UserQP)
-	}
-}
-
 // OpenQP opens an XRC receive QP of a domain by its number. It is the same QP, and is
 // destroyed when it was closed as often as it was created and opened, or when the context
 // is closed that created it.
@@ -286,7 +270,7 @@ func (q *QP) destroy() error {
 	err := q.eng.Close()
 	q.attr.UAR.ring(-1, 0)
 	q.ctx.forgetPlan()
-	q.leaveUsers(len(q.parents()))
+	leaveAll(q.parents(), engine.UserQP)
 	q.ctx.trace(TraceObject, "qp", q.number, "destroy", nil)
 	return err
 }

@@ -112,15 +112,11 @@ func (c *Context) createSRQ(a SRQAttr) (*SRQ, error) {
 	if err := s.db.openRecord(op, a.DB, prm.DoorbellSize); err != nil {
 		return nil, err
 	}
-	parents := s.parents()
-	for i, u := range parents {
-		if err := u.Enter(op, "SRQ"); err != nil {
-			leaveAll(parents[:i], "SRQ")
-			return nil, err
-		}
+	if err := enterAll(op, s.parents(), "SRQ"); err != nil {
+		return nil, err
 	}
 	if err := enter(c, op, c.srqs, s.number, s); err != nil {
-		leaveAll(parents, "SRQ")
+		leaveAll(s.parents(), "SRQ")
 		return nil, err
 	}
 	if a.Type == srqXRC {
@@ -141,6 +137,17 @@ func (s *SRQ) parents() []*engine.Users {
 		p = append(p, &s.attr.XRCD.users, &s.attr.CQ.users)
 	}
 	return append(p, s.attr.umems.users()...)
+}
+
+// enterAll begins the use of objects by one of a kind: of all of them, or of none.
+func enterAll(op string, users []*engine.Users, kind string) error {
+	for i, u := range users {
+		if err := u.Enter(op, kind); err != nil {
+			leaveAll(users[:i], kind)
+			return err
+		}
+	}
+	return nil
 }
 
 // leaveAll ends the use of objects by one of a kind.
