@@ -489,6 +489,12 @@ func accessOfQP(m *prm.QPContext) (a rdma.Access) {
 	return a
 }
 
+// qpStates are the states of QUERY_QP; a queue in SQD may still be on its way there.
+var qpStates = map[rdma.State]uint8{
+	rdma.StateReset: prm.QPStateReset, rdma.StateInit: prm.QPStateInit, rdma.StateRTR: prm.QPStateRTR, rdma.StateRTS: prm.QPStateRTS,
+	rdma.StateSQE: prm.QPStateSQErr, rdma.StateErr: prm.QPStateErr, rdma.StateSQD: prm.QPStateSQDrained,
+}
+
 // context returns the contents of QUERY_QP. A program that asks has seen why the QP
 // stopped.
 func (q *QP) context() prm.QPContext {
@@ -496,28 +502,14 @@ func (q *QP) context() prm.QPContext {
 	q.eng.Lock()
 	defer q.eng.Unlock()
 	ctx := prm.QPContext{
-		PD: q.attr.PD.number, UserIndex: q.attr.UIDX, RemoteQPN: m.DestQPN, MTU: uint8(m.PathMTU), LogMsgMax: logMaxMsg, NextSendPSN: m.SQPSN, NextRecvPSN: m.RQPSN,
+		State: qpStates[q.eng.StateLocked()], PD: q.attr.PD.number, UserIndex: q.attr.UIDX, RemoteQPN: m.DestQPN, MTU: uint8(m.PathMTU), LogMsgMax: logMaxMsg, NextSendPSN: m.SQPSN, NextRecvPSN: m.RQPSN,
 		SendCQ: numberOf(q.attr.SendCQ), RecvCQ: numberOf(q.attr.RecvCQ), QKey: m.QKey, RetryCount: m.RetryCnt, RNRRetry: m.RNRRetry, MinRNRNAK: m.MinRNRTimer,
 		Read: m.AccessFlags&rdma.RemoteRead != 0, Write: m.AccessFlags&rdma.RemoteWrite != 0, Atomic: m.AccessFlags&rdma.RemoteAtomic != 0,
 		HWSendBlock: q.sq.next, SWSendBlock: q.sq.rung, HWRecv: uint32(q.rq.next), SWRecv: uint32(q.rq.rung),
 		Path: prm.Path{Port: 1, AckTimeout: m.Timeout, SourceIndex: q.sq.av.SGIDIndex, HopLimit: q.sq.av.HopLimit, TrafficClass: q.sq.av.TrafficClass, FlowLabel: q.sq.av.FlowLabel, GID: q.sq.av.DGID, MAC: q.sq.av.MAC, UDPPort: q.sq.av.UDPPort, Priority: q.sq.av.SL},
 	}
-	switch q.eng.StateLocked() {
-	case rdma.StateInit:
-		ctx.State = prm.QPStateInit
-	case rdma.StateRTR:
-		ctx.State = prm.QPStateRTR
-	case rdma.StateRTS:
-		ctx.State = prm.QPStateRTS
-	case rdma.StateSQE:
-		ctx.State = prm.QPStateSQErr
-	case rdma.StateErr:
-		ctx.State = prm.QPStateErr
-	case rdma.StateSQD:
-		ctx.State = prm.QPStateSQDrained
-		if q.sq.inFlight() > 0 {
-			ctx.State = prm.QPStateSQDrain
-		}
+	if q.eng.StateLocked() == rdma.StateSQD && q.sq.inFlight() > 0 {
+		ctx.State = prm.QPStateSQDrain
 	}
 	return ctx
 }

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"cmp"
 	"math"
 	"sync"
 	"syscall"
@@ -343,37 +344,26 @@ func (q *QP) noticeFailure() {
 	}
 }
 
-// syndromeOf returns the syndrome that the driver translates back into the status.
+// syndromes are the syndromes that the driver translates back into a status.
+var syndromes = map[rdma.Status]prm.Syndrome{
+	rdma.StatusLocLenErr:      prm.SyndromeLocalLength,
+	rdma.StatusLocQPOpErr:     prm.SyndromeLocalQPOp,
+	rdma.StatusLocProtErr:     prm.SyndromeLocalProt,
+	rdma.StatusWRFlushErr:     prm.SyndromeFlush,
+	rdma.StatusMWBindErr:      prm.SyndromeMWBind,
+	rdma.StatusBadRespErr:     prm.SyndromeBadResponse,
+	rdma.StatusLocAccessErr:   prm.SyndromeLocalAccess,
+	rdma.StatusRemInvReqErr:   prm.SyndromeRemoteInvalid,
+	rdma.StatusRemAccessErr:   prm.SyndromeRemoteAccess,
+	rdma.StatusRemOpErr:       prm.SyndromeRemoteOp,
+	rdma.StatusRetryExcErr:    prm.SyndromeRetryExceeded,
+	rdma.StatusRNRRetryExcErr: prm.SyndromeRNRExceeded,
+	rdma.StatusRemAbortErr:    prm.SyndromeRemoteAborted,
+}
+
+// syndromeOf returns the syndrome of a status.
 func syndromeOf(st rdma.Status) prm.Syndrome {
-	switch st {
-	case rdma.StatusLocLenErr:
-		return prm.SyndromeLocalLength
-	case rdma.StatusLocQPOpErr:
-		return prm.SyndromeLocalQPOp
-	case rdma.StatusLocProtErr:
-		return prm.SyndromeLocalProt
-	case rdma.StatusWRFlushErr:
-		return prm.SyndromeFlush
-	case rdma.StatusMWBindErr:
-		return prm.SyndromeMWBind
-	case rdma.StatusBadRespErr:
-		return prm.SyndromeBadResponse
-	case rdma.StatusLocAccessErr:
-		return prm.SyndromeLocalAccess
-	case rdma.StatusRemInvReqErr:
-		return prm.SyndromeRemoteInvalid
-	case rdma.StatusRemAccessErr:
-		return prm.SyndromeRemoteAccess
-	case rdma.StatusRemOpErr:
-		return prm.SyndromeRemoteOp
-	case rdma.StatusRetryExcErr:
-		return prm.SyndromeRetryExceeded
-	case rdma.StatusRNRRetryExcErr:
-		return prm.SyndromeRNRExceeded
-	case rdma.StatusRemAbortErr:
-		return prm.SyndromeRemoteAborted
-	}
-	return prm.SyndromeUnknownGeneral
+	return cmp.Or(syndromes[st], prm.SyndromeUnknownGeneral)
 }
 
 // Event implements engine.Front.

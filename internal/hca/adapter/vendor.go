@@ -27,6 +27,17 @@ const (
 	flushedRecv         = 0xf9
 )
 
+// vendors are the vendor errors of the statuses that have one each.
+var vendors = map[rdma.Status]uint8{
+	rdma.StatusLocQPOpErr:     vendorQPOperation,
+	rdma.StatusMWBindErr:      vendorMemoryOp,
+	rdma.StatusRetryExcErr:    vendorRetryExceeded,
+	rdma.StatusRNRRetryExcErr: vendorRNRExceeded,
+	rdma.StatusRemAccessErr:   vendorRemoteAccess,
+	rdma.StatusRemOpErr:       vendorRemoteOp,
+	rdma.StatusRemInvReqErr:   vendorRemoteInvalid,
+}
+
 // vendorOf returns the vendor's error code of a completion with an error. flushed is the code of a
 // flushed request of its queue. An error whose code nobody has published has 0.
 func vendorOf(c *engine.Completion, flushed uint8) uint8 {
@@ -35,22 +46,8 @@ func vendorOf(c *engine.Completion, flushed uint8) uint8 {
 		return vendorOfMemory(c.Err)
 	case rdma.StatusWRFlushErr:
 		return flushed
-	case rdma.StatusLocQPOpErr:
-		return vendorQPOperation
-	case rdma.StatusMWBindErr:
-		return vendorMemoryOp
-	case rdma.StatusRetryExcErr:
-		return vendorRetryExceeded
-	case rdma.StatusRNRRetryExcErr:
-		return vendorRNRExceeded
-	case rdma.StatusRemAccessErr:
-		return vendorRemoteAccess
-	case rdma.StatusRemOpErr:
-		return vendorRemoteOp
-	case rdma.StatusRemInvReqErr:
-		return vendorRemoteInvalid
 	}
-	return 0
+	return vendors[c.Status] // 0: it has none
 }
 
 // vendorOfMemory returns the code of a local protection error.
