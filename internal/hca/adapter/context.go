@@ -2,7 +2,9 @@ package adapter
 
 import (
 	"errors"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -188,11 +190,7 @@ func closeAll[T interface{ Close() error }](c *Context, table map[uint32]T) erro
 func snapshot[T any](c *Context, table map[uint32]T) []T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make([]T, 0, len(table))
-	for _, x := range table {
-		all = append(all, x)
-	}
-	return all
+	return slices.Collect(maps.Values(table))
 }
 
 // enter adds an object to a table of the context under its number, which newNumber gave. ENOMEM: it had none left,
@@ -263,14 +261,6 @@ func lookup[T any](c *Context, table map[uint32]T, number uint32) T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return table[number]
-}
-
-// memory returns the memory that an object was made with: the context's by default.
-func (c *Context) memory(m Memory) Memory {
-	if m != nil {
-		return m
-	}
-	return c.mem
 }
 
 // Clock returns the counter of [Device.Clock].

@@ -99,14 +99,8 @@ func (d *Device) Engine() *engine.Device { return d.eng }
 // Close closes the adapter; contexts that are open are closed first. An error names what could
 // not be closed; the device's address is free nevertheless.
 func (d *Device) Close() error {
-	d.mu.Lock()
-	open := make([]*Context, 0, len(d.contexts))
-	for c := range d.contexts {
-		open = append(open, c)
-	}
-	d.mu.Unlock()
 	var errs []error
-	for _, c := range open {
+	for _, c := range d.all() {
 		errs = append(errs, c.Close())
 	}
 	err := d.eng.Close()

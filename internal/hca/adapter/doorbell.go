@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"slices"
@@ -257,15 +258,7 @@ func (c *Context) refresh() {
 			add(doorbellCell{db: &q.db, cq: q})
 		}
 	}
-	slices.SortFunc(copied, func(a, b doorbellCell) int {
-		switch {
-		case a.record().addr < b.record().addr:
-			return -1
-		case a.record().addr > b.record().addr:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(copied, func(a, b doorbellCell) int { return cmp.Compare(a.record().addr, b.record().addr) })
 	const page = 4096
 	for _, cell := range copied {
 		if n := len(p.reads); n > 0 {

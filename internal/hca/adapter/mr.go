@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"sync"
@@ -120,7 +121,7 @@ func (c *Context) RegMR(pd *PD, addr, length, iova uint64, access uint32) (*MR, 
 // RegMRIn is RegMR for a process that shares the context and has a memory of its own.
 func (c *Context) RegMRIn(mem Memory, pd *PD, addr, length, iova uint64, access uint32) (*MR, error) {
 	const op = "register memory"
-	m, err := c.regMR(op, c.memory(mem), pd, addr, length, iova, access)
+	m, err := c.regMR(op, cmp.Or(mem, c.mem), pd, addr, length, iova, access)
 	if err != nil {
 		c.refused("mr", 0, "create", err)
 		return nil, err
@@ -423,7 +424,6 @@ func (m *MR) Close() error {
 type MW struct {
 	ctx *Context
 	eng *engine.Window
-	typ int
 }
 
 // AllocMW makes a memory window of type 1 or 2.
@@ -433,7 +433,7 @@ func (c *Context) AllocMW(pd *PD, typ int) (*MW, error) {
 		c.refused("mw", 0, "create", err)
 		return nil, err
 	}
-	w := &MW{ctx: c, eng: e, typ: typ}
+	w := &MW{ctx: c, eng: e}
 	if err := enter(c, "allocate a memory window", c.mws, w.RKey()>>8, w); err != nil {
 		e.Close()
 		return nil, err

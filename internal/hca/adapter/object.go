@@ -3,7 +3,6 @@ package adapter
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"syscall"
 
@@ -198,10 +197,7 @@ func (d *Device) FailDEK(number uint32) error {
 }
 
 func (d *Device) dekObjects() (all []*dekObject) {
-	d.mu.Lock()
-	contexts := slices.Collect(maps.Keys(d.contexts))
-	d.mu.Unlock()
-	for _, c := range contexts {
+	for _, c := range d.all() {
 		all = append(all, snapshot(c, c.dekObjects)...)
 	}
 	return all

@@ -1,6 +1,8 @@
 package adapter
 
 import (
+	"maps"
+	"slices"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -30,13 +32,10 @@ func (d *Device) Raise(t rdma.EventType) {
 }
 
 // all returns the contexts of the device.
-func (d *Device) all() (list []*Context) {
+func (d *Device) all() []*Context {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for c := range d.contexts {
-		list = append(list, c)
-	}
-	return list
+	return slices.Collect(maps.Keys(d.contexts))
 }
 
 // FailQP puts a queue pair of any context into ERR, as a fault of the adapter does: its requests are

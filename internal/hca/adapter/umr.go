@@ -219,15 +219,10 @@ func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
 // tweakOf reads a tweak: big-endian for a multi-block engine, little-endian for a
 // single-block one.
 func (d *Device) tweakOf(b [16]byte) xts.Tweak {
-	var t xts.Tweak
 	if d.cfg.SingleBlock {
 		return xts.Tweak{Lo: binary.LittleEndian.Uint64(b[:]), Hi: binary.LittleEndian.Uint64(b[8:])}
 	}
-	for i := range 8 {
-		t.Hi = t.Hi<<8 | uint64(b[i])
-		t.Lo = t.Lo<<8 | uint64(b[8+i])
-	}
-	return t
+	return xts.Tweak{Hi: binary.BigEndian.Uint64(b[:]), Lo: binary.BigEndian.Uint64(b[8:])}
 }
 
 // formatOf translates the signature of one domain, or returns nil for none.
