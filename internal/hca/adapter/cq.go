@@ -82,7 +82,7 @@ func (c *Context) createCQ(a CQAttr) (*CQ, error) {
 	if err := q.ring.open(op, "the ring", a.Ring, a.Entries*a.CQESize); err != nil {
 		return nil, err
 	}
-	if err := q.db.openRecord(op, a.DB, prm.DoorbellSize); err != nil {
+	if err := q.db.openRecord(op, a.DB); err != nil {
 		return nil, err
 	}
 	var sentinel [4]byte

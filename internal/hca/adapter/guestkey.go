@@ -53,7 +53,7 @@ func (c *Context) Physical(lkey uint32) bool {
 }
 
 // configureKey gives a new key the layout that its command has.
-func (o *mkeyObject) configureKey(x *prm.Call, pd *PD, m *prm.MKeyContext) error {
+func (o *mkeyObject) configureKey(x *prm.Call, m *prm.MKeyContext) error {
 	list, ok := m.List(x.In)
 	if !ok {
 		return refuse(prm.CmdBadInputLen, synShortInput, "a list of %d octowords does not fit in %d bytes", m.ListOctowords, len(x.In))
@@ -68,10 +68,7 @@ func (o *mkeyObject) configureKey(x *prm.Call, pd *PD, m *prm.MKeyContext) error
 	access := accessOf(m.Access)
 	s := confSlot{conf: engine.Configuration{Key: o.eng, Access: &access, Start: &m.Start}}
 	s.layout(&u, o, m.LogPage)
-	if err := o.eng.Configure(&s.conf); err != nil {
-		return err
-	}
-	return nil
+	return o.eng.Configure(&s.conf)
 }
 
 // listBytes returns the memory that a layout takes in a key.

@@ -156,7 +156,7 @@ func (c *Context) createMKey(x *prm.Call) error {
 	// A key that is not free gets its layout by this command. An exception is a program's key of length 0, which
 	// gets its layout by a UMR.
 	if !m.Free && (c.guest || m.Len > 0) {
-		if err := o.configureKey(x, pd, &m); err != nil {
+		if err := o.configureKey(x, &m); err != nil {
 			o.closeEngine()
 			return err
 		}
@@ -172,9 +172,7 @@ func (c *Context) enterKey(x *prm.Call, o *mkeyObject) error {
 		return err
 	}
 	prm.PutNumber(x.Out, number>>8)
-	if c.tracing() {
-		c.trace(TraceObject, "mkey", number, "create", nil)
-	}
+	c.trace(TraceObject, "mkey", number, "create", nil)
 	return nil
 }
 
@@ -201,8 +199,6 @@ func (o *mkeyObject) Close() error {
 	c := o.ctx
 	leave(c, c.mkeys, number>>8)
 	c.closeOrphans()
-	if c.tracing() {
-		c.trace(TraceObject, "mkey", number, "destroy", nil)
-	}
+	c.trace(TraceObject, "mkey", number, "destroy", nil)
 	return nil
 }

@@ -105,7 +105,7 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 	q := &QP{ctx: c, attr: a, uid: a.uid}
 	q.attr.SQ, q.attr.RQ, q.attr.DB = nil, nil, nil // sq, rq and db have them
 	if a.SQCount != 0 || a.RQCount != 0 {
-		if err := q.db.openRecord(op, a.DB, prm.DoorbellSize); err != nil {
+		if err := q.db.openRecord(op, a.DB); err != nil {
 			return nil, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -101,9 +102,9 @@ func (b *buffer) open(op, what string, s Segments, size int) error {
 
 // openRecord is open for a doorbell record. It lies in one segment, since both of its words
 // are read at once.
-func (b *buffer) openRecord(op string, s Segments, size int) error {
+func (b *buffer) openRecord(op string, s Segments) error {
 	const what = "the doorbell record"
-	if err := b.open(op, what, s, size); err != nil {
+	if err := b.open(op, what, s, prm.DoorbellSize); err != nil {
 		return err
 	}
 	if len(b.pieces) != 1 {

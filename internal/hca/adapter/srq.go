@@ -109,7 +109,7 @@ func (c *Context) createSRQ(a SRQAttr) (*SRQ, error) {
 	if err := s.ring.open(op, "the ring", a.Ring, int(a.MaxWR)<<shift); err != nil {
 		return nil, err
 	}
-	if err := s.db.openRecord(op, a.DB, prm.DoorbellSize); err != nil {
+	if err := s.db.openRecord(op, a.DB); err != nil {
 		return nil, err
 	}
 	if err := enterAll(op, s.parents(), "SRQ"); err != nil {
