@@ -63,28 +63,19 @@ func (s *sendQueue) bytes(at uint16, n int) ([]byte, error) {
 	if off+n*prm.BlockSize <= len(s.ahead) {
 		return s.ahead[off:][:n*prm.BlockSize], nil
 	}
-	waiting := int(s.rung - at)
-	if waiting > s.count {
-		waiting = s.count // a doorbell beyond the queue: the oldest requests were overwritten
-	}
+	waiting := min(int(s.rung-at), s.count) // a doorbell beyond the queue: the oldest requests were overwritten
 	want := min(max(n, min(waiting, fetchBlocks)), s.count)
-	if n > want {
-		n = want
-	}
+	n = min(n, want)
 	if s.fetched == nil {
 		s.fetched = make([]byte, fetchBlocks*prm.BlockSize)
 	}
 	buf := s.fetched[:want*prm.BlockSize]
 	first := int(at) & (s.count - 1)
-	if tail := s.count - first; tail < want {
-		cut := tail * prm.BlockSize
-		if err := s.ring.read(first*prm.BlockSize, buf[:cut]); err != nil {
-			return nil, err
-		}
-		if err := s.ring.read(0, buf[cut:]); err != nil {
-			return nil, err
-		}
-	} else if err := s.ring.read(first*prm.BlockSize, buf); err != nil {
+	cut := min(want, s.count-first) * prm.BlockSize
+	if err := s.ring.read(first*prm.BlockSize, buf[:cut]); err != nil {
+		return nil, err
+	}
+	if err := s.ring.read(0, buf[cut:]); err != nil { // what lies behind the end of the ring, if anything
 		return nil, err
 	}
 	s.ahead, s.aheadAt = buf, at
