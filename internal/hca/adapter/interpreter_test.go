@@ -342,13 +342,9 @@ func TestKeyTag(t *testing.T) {
 	u.mask &^= prm.MaskAccess | prm.MaskMKey
 	u.do(p.qa)
 	p.qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(0, 28, k.number))
-	if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequester {
-		t.Fatalf("completion %+v", c)
-	}
+	p.qa.done()
 	p.qb.post(newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).raddr(0, k.number).data(to+1024, 28, dst.LKey()))
-	if c := p.qb.send.waitCQE(); c.Opcode != prm.CQERequester {
-		t.Fatalf("completion of the peer's READ %+v", c)
-	}
+	p.qb.done()
 	if got := string(p.b.mem.get(to+1024, 28)); got != "rights of the key's creation" {
 		t.Errorf("%q", got)
 	}
@@ -475,17 +471,13 @@ func TestKeyWithList(t *testing.T) {
 			t.Errorf("a READ across entries of a KSM: %s", firstDifference(got, want[500:1500]))
 		}
 		p.qb.post(newWQE(prm.OpMaskedFetchAdd, 8, 0, prm.FlagCQUpdate).raddr(start+516, ksm).bytes(0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0).data(to, 4, dst.LKey()))
-		if c := p.qb.send.waitCQE(); c.Opcode != prm.CQERequester {
-			t.Fatalf("the atomic ended with %+v, want opcode %d", c, prm.CQERequester)
-		}
+		p.qb.done()
 		if a, b := binary.NativeEndian.Uint32(want[516:]), binary.NativeEndian.Uint32(p.a.mem.get(from+4, 4)); b != a+5 {
 			t.Errorf("an atomic added 5 to %#x: the word is %#x, want %#x", a, b, a+5)
 		}
 		klm := create(prm.AccessModeKLM, 0, 150, prm.Data{Length: 100, LKey: src.LKey(), Addr: from + 3000}, prm.Data{Length: 60, LKey: src.LKey(), Addr: from + 2000})
 		p.qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(20, 130, klm))
-		if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequester {
-			t.Fatalf("a WRITE from a KLM ended with %+v, want opcode %d", c, prm.CQERequester)
-		}
+		p.qa.done()
 		if got, want := p.b.mem.get(to, 130), slices.Concat(p.a.mem.get(from+3020, 80), p.a.mem.get(from+2000, 50)); !bytes.Equal(got, want) {
 			t.Errorf("a WRITE from a KLM: %s", firstDifference(got, want))
 		}

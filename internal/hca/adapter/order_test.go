@@ -126,9 +126,7 @@ func TestOrderOfInvalidation(t *testing.T) {
 					b.connect(a)
 					mr, at := p.mr(8192, 0x1f)
 					rkey := p.announce(b, what, mr, at)
-					if c := b.send.waitCQE(); c.Opcode != prm.CQERequester {
-						t.Fatalf("completion %+v", c)
-					}
+					b.done()
 					rung = nil
 					if what == "key" {
 						u := umr{mask: prm.MaskFree | prm.MaskMKey}
@@ -190,7 +188,5 @@ func TestOrderWithinScan(t *testing.T) {
 		a.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, rkey).inline([]byte("first")))
 	}
 	p.ctx.Scan()
-	if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
-		t.Fatalf("completion %+v", c)
-	}
+	a.done()
 }

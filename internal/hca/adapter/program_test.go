@@ -464,6 +464,14 @@ func (q *qp) post(ws ...*wqe) (index uint16) {
 	return index
 }
 
+// done waits for the completion of a send request, which must have succeeded.
+func (q *qp) done() {
+	q.p.t.Helper()
+	if c := q.send.waitCQE(); c.Opcode != prm.CQERequester {
+		q.p.t.Fatalf("completion %+v", c)
+	}
+}
+
 // postRecv puts a receive request into the queue. Nothing is rung.
 func (q *qp) postRecv(sges ...prm.Data) {
 	at := q.rq + uint64(uint32(q.rhead)&(q.reqs-1)<<q.shift)

@@ -60,9 +60,7 @@ func TestUD(t *testing.T) {
 		out, from := p.a.mr(4096, 9)
 		b.postRecv(prm.Data{Length: 2048, LKey: mr.LKey(), Addr: at})
 		a.post(newWQE(prm.OpSend, 0, 0, prm.FlagCQUpdate).to(b, 3).inline([]byte("header!")).data(from, 600, out.LKey()))
-		if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
-			t.Fatalf("completion %+v", c)
-		}
+		a.done()
 		if r := b.recv.waitCQE(); r.ByteCount != 40+607 {
 			t.Errorf("completion %+v", r)
 		}
