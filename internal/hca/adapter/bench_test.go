@@ -8,14 +8,10 @@ import (
 
 // cryptoKey is the CREATE_MKEY of DPDK's crypto_mlx5.
 func cryptoKey(pd uint32) []byte {
-	in := command(prm.CmdCreateMKey, 0, 0x110+4*16)
-	set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
-	for _, on := range []int{0x10, 0x12, 0x13, 0x14, 0x15, 0x61} {
-		set(on, 1, 1)
-	}
-	set(0x16, 2, prm.AccessModeKLM)
-	set(0x20, 24, 0xffffff)
-	set(0x68, 24, uint64(pd))
+	in, set := mkeyCommand(0x110+4*16, pd, prm.AccessModeKLM)
+	set(0x10, 1, 1)
+	set(0x12, 4, 0xf)
+	set(0x61, 1, 1)
 	set(0x100, 32, 4)
 	set(0x1a0, 32, 4)
 	set(0x1e3, 2, 1)

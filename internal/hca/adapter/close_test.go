@@ -28,8 +28,7 @@ func TestProgramEnds(t *testing.T) {
 	p := open(t, dev, options{})
 	c := p.cq(16, nil)
 	for range 2 {
-		q := p.qp(c, c, nil)
-		q.connect(q)
+		q := c.loopback()
 		q.postRecv()
 	}
 	p.datagrams(c, c)

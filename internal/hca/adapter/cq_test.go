@@ -10,9 +10,9 @@ import (
 )
 
 // nop posts signaled requests that do nothing and waits until they are executed.
-func (q *qp) nop(n int, flags uint8) {
+func (q *qp) nop(n int) {
 	for range n {
-		q.post(newWQE(prm.OpNop, 0, 0, flags))
+		q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
 	}
 	q.p.ctx.Scan()
 }
@@ -23,10 +23,9 @@ func (c *cq) events() int {
 	c.p.t.Helper()
 	// Events are delivered in order, so the other CQ's event arrives last.
 	probe := c.p.cq(2, nil)
-	q := c.p.qp(probe, probe, nil)
-	q.connect(q)
+	q := probe.loopback()
 	probe.arm(false)
-	q.nop(1, prm.FlagCQUpdate)
+	q.nop(1)
 	for range 1000 {
 		select {
 		case got := <-c.p.comp:
@@ -55,24 +54,23 @@ func TestArm(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o).a
 		c := p.cq(64, nil)
-		q := p.qp(c, c, nil)
-		q.connect(q)
+		q := c.loopback()
 		check := func(what string, want int) {
 			t.Helper()
 			if got := c.events(); got != want {
 				t.Errorf("%s: %d events, want %d", what, got, want)
 			}
 		}
-		q.nop(1, prm.FlagCQUpdate)
+		q.nop(1)
 		check("not armed", 0)
 		c.waitCQE()
 		c.arm(false)
 		p.ctx.Scan()
 		check("armed, nothing came", 0)
-		q.nop(3, prm.FlagCQUpdate)
+		q.nop(3)
 		check("armed", 1)
 		c.arm(false) // with the sequence number of an event that was not fetched
-		q.nop(1, prm.FlagCQUpdate)
+		q.nop(1)
 		check("armed anew without fetching the event", 1)
 		c.sn++ // fetched
 		c.arm(false)
@@ -85,12 +83,12 @@ func TestArm(t *testing.T) {
 		c.arm(false)
 		p.ctx.Scan()
 		check("nothing came since the last event", 2)
-		q.nop(1, prm.FlagCQUpdate)
+		q.nop(1)
 		check("something came", 3)
 		c.sn++
 		c.waitCQE()
 		c.arm(true)
-		q.nop(1, prm.FlagCQUpdate)
+		q.nop(1)
 		check("armed for solicited completions only", 3)
 		c.arm(false)
 		p.ctx.Scan()
@@ -101,12 +99,12 @@ func TestArm(t *testing.T) {
 		p.ctx.Scan()
 		c.arm(true)
 		p.ctx.Scan()
-		q.nop(1, prm.FlagCQUpdate)
+		q.nop(1)
 		check("armed for solicited completions on top of all", 5)
 		c.sn++
 		c.waitCQE()
 		c.arm(true)
-		q.nop(1, prm.FlagCQUpdate)
+		q.nop(1)
 		check("armed for solicited completions only, again", 5)
 	})
 }
@@ -116,10 +114,9 @@ func TestFirstArm(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o).a
 		c := p.cq(64, nil)
-		q := p.qp(c, c, nil)
-		q.connect(q)
+		q := c.loopback()
 		p.mem.put32(c.db+4, 0)
-		q.nop(1, prm.FlagCQUpdate)
+		q.nop(1)
 		if n := c.events(); n != 1 {
 			t.Errorf("%d events, want 1", n)
 		}
@@ -131,8 +128,7 @@ func TestCQE128(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o).a
 		c := p.cq(4, func(a *adapter.CQAttr) { a.CQESize = 128 })
-		q := p.qp(c, c, nil)
-		q.connect(q)
+		q := c.loopback()
 		for i := range 10 {
 			at := q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
 			if e := c.waitCQE(); e.Counter != at || e.Opcode != prm.CQERequester {
@@ -147,9 +143,8 @@ func TestOverrun(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o).a
 		c := p.cq(4, nil)
-		q := p.qp(c, c, nil)
-		q.connect(q)
-		q.nop(5, prm.FlagCQUpdate)
+		q := c.loopback()
+		q.nop(5)
 		if e := <-p.events; e.typ != rdma.EventCQErr || e.obj != c.CQ {
 			t.Errorf("event %+v", e)
 		}
@@ -157,9 +152,8 @@ func TestOverrun(t *testing.T) {
 			t.Errorf("event %+v", e)
 		}
 		other := p.cq(4, nil)
-		r := p.qp(other, other, nil)
-		r.connect(r)
-		r.nop(1, prm.FlagCQUpdate)
+		r := other.loopback()
+		r.nop(1)
 		if e := other.waitCQE(); e.Opcode != prm.CQERequester {
 			t.Errorf("completion %+v", e)
 		}
@@ -171,13 +165,12 @@ func TestResize(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o).a
 		c := p.cq(8, nil)
-		q := p.qp(c, c, nil)
-		q.connect(q)
+		q := c.loopback()
 		for range 5 {
 			q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
 			c.waitCQE()
 		}
-		q.nop(3, prm.FlagCQUpdate)
+		q.nop(3)
 		old := *c
 		c.buf, c.entries = p.mem.alloc(32*64), 32
 		c.clear()
@@ -217,14 +210,13 @@ func TestModeration(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o).a
 		c := p.cq(64, nil)
-		q := p.qp(c, c, nil)
-		q.connect(q)
+		q := c.loopback()
 		if err := c.Moderate(3, 60000); err != nil {
 			t.Fatal(err)
 		}
 		c.arm(false)
-		q.nop(2, prm.FlagCQUpdate)
-		q.nop(1, prm.FlagCQUpdate)
+		q.nop(2)
+		q.nop(1)
 		if n := c.events(); n != 1 {
 			t.Errorf("%d events, want 1", n)
 		}
@@ -236,7 +228,7 @@ func TestModeration(t *testing.T) {
 			c.waitCQE()
 		}
 		c.arm(false)
-		q.nop(1, prm.FlagCQUpdate)
+		q.nop(1)
 		select {
 		case got := <-p.comp:
 			if got != c.CQ {
@@ -255,8 +247,7 @@ func TestManyDoorbells(t *testing.T) {
 		c := p.cq(256, nil)
 		qps := map[uint32]*qp{}
 		for range 50 {
-			q := p.qp(c, c, nil)
-			q.connect(q)
+			q := c.loopback()
 			qps[q.Number()] = q
 		}
 		for _, q := range qps {

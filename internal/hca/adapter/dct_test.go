@@ -83,19 +83,14 @@ func TestDC(t *testing.T) {
 		q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
 		q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: adapter.AHAttr{DGID: p.a.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true}},
 			rdma.AttrState|rdma.AttrPathMTU|rdma.AttrAV|rdma.AttrMinRNRTimer)
-		in := make([]byte, 0x50)
-		prm.PutCommand(in, prm.CmdCreateDCT, 0)
+		in := command(prm.CmdCreateDCT, 0, 0x50)
 		want := prm.DCT{UserIndex: 0x701, CQ: c.Number(), SRQ: s.Number(), PD: p.b.pd.Number(), Read: true, Write: true, Atomic: true, MinRNRNAK: 1, Key: dcKey + 1, MTU: 3, Port: 1}
 		prm.PutDCT(in, &want)
 		_, out := p.b.devx(in, 16)
 		made := prm.NumberOf(out)
-		query := make([]byte, 16)
-		prm.PutCommand(query, prm.CmdQueryDCT, 0)
+		query := command(prm.CmdQueryDCT, 0, 16)
 		prm.PutNumber(query, made)
-		if out, err = p.b.ctx.Exec(0, query, 0x50); err != nil {
-			t.Fatal(err)
-		}
-		if got := prm.ParseDCT(out); got != want {
+		if got := prm.ParseDCT(p.b.command(query, 0x50)); got != want {
 			t.Errorf("QUERY_DCT: %+v, want %+v", got, want)
 		}
 		targets := []struct {

@@ -26,18 +26,10 @@ type guest struct {
 	queue          *guestQP
 }
 
-// guestPages are pages of a guest's memory in the order of a queue, which does not begin
-// with the first page.
-type guestPages struct {
-	mem    *memory
-	addrs  []uint64
-	offset int
-}
-
 const guestPageOffset = 3 // in 64ths of a page
 
-func (g *guest) pages(size int) *guestPages {
-	p := &guestPages{mem: g.mem, offset: guestPageOffset * 64}
+func (g *guest) pages(size int) *scattered {
+	p := &scattered{mem: g.mem, offset: guestPageOffset * 64}
 	for range (p.offset + size + 4095) / 4096 {
 		p.addrs = append([]uint64{g.page()}, p.addrs...)
 	}
@@ -47,24 +39,8 @@ func (g *guest) pages(size int) *guestPages {
 // page returns a page. No other call returns one of its neighbours.
 func (g *guest) page() uint64 { return (g.mem.alloc(3*4096) + 4095) &^ 4095 }
 
-func (p *guestPages) each(at int, b []byte, f func(addr uint64, b []byte)) {
-	for at += p.offset; len(b) > 0; {
-		n := min(len(b), 4096-at%4096)
-		f(p.addrs[at/4096]+uint64(at%4096), b[:n])
-		at, b = at+n, b[n:]
-	}
-}
-
-func (p *guestPages) put(at int, b []byte) { p.each(at, b, p.mem.put) }
-
-func (p *guestPages) get(at, n int) []byte {
-	b := make([]byte, n)
-	p.each(at, b, func(addr uint64, b []byte) { copy(b, p.mem.get(addr, len(b))) })
-	return b
-}
-
 // list appends the pages to a command.
-func (p *guestPages) list(in []byte) []byte {
+func (p *scattered) list(in []byte) []byte {
 	in = in[:0x110]
 	for _, a := range p.addrs {
 		in = binary.BigEndian.AppendUint64(in, a|3)
@@ -75,22 +51,13 @@ func (p *guestPages) list(in []byte) []byte {
 // guestCQ is a completion queue of 64 entries.
 type guestCQ struct {
 	number   uint32
-	ring     *guestPages
+	ring     *scattered
 	db       uint64
 	size     int
 	consumer uint32
 }
 
 const guestCQEntries = 64
-
-func (g *guest) command(in []byte, n int) []byte {
-	g.t.Helper()
-	out, err := g.ctx.Exec(0, in, n)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	return out
-}
 
 func (g *guest) newCQ(size int) *guestCQ {
 	q := &guestCQ{ring: g.pages(guestCQEntries * size), db: g.mem.alloc(8), size: size}
@@ -108,7 +75,7 @@ type guestQP struct {
 	g      *guest
 	cq     *guestCQ
 	number uint32
-	ring   *guestPages
+	ring   *scattered
 	db     uint64
 	recv   int // bytes of the receive queue, which is the first
 	head   uint16
@@ -139,13 +106,7 @@ func (g *guest) createQP(service uint8, uid uint16) *guestQP {
 
 func (q *guestQP) move(c prm.Command, ctx *prm.QPContext) {
 	q.g.t.Helper()
-	in := command(c, 0, 16)
-	if ctx != nil {
-		in = command(c, 0, 0x110)
-		prm.PutQP(in, ctx)
-	}
-	prm.PutNumber(in, q.number)
-	q.g.command(in, 16)
+	q.g.move(q.number, c, ctx)
 }
 
 // connect takes the QP to RTS. A QP without a peer has no path.
@@ -228,13 +189,8 @@ func (q *guestQP) done(want prm.CQEOpcode) prm.CQE {
 // newMKey makes a key with an mkey context.
 func (g *guest) newMKey(mode uint8, octowords uint32, change func(set func(off, n int, v uint64))) uint32 {
 	g.t.Helper()
-	in := command(prm.CmdCreateMKey, 0, 272)
-	set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
-	set(0x15, 1, 1)
-	set(0x14, 1, 1)
-	set(0x16, 2, uint64(mode))
-	set(0x20, 24, 0xffffff)
-	set(0x68, 24, uint64(g.pdn))
+	in, set := mkeyCommand(272, g.pdn, mode)
+	set(0x14, 2, 3)
 	if mode == prm.AccessModePA {
 		set(0x38, 8, 3)
 		set(0x60, 1, 1)
@@ -495,14 +451,9 @@ func TestGuestKeyLists(t *testing.T) {
 		t.Errorf("a list beyond the key's room: %+v", c)
 	}
 
-	in := command(prm.CmdCreateMKey, 0, 0x110)
-	set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
-	for _, bit := range []int{0x12, 0x13, 0x14, 0x15} {
-		set(bit, 1, 1)
-	}
-	set(0x16, 2, prm.AccessModeMTT)
+	in, set := mkeyCommand(0x110, a.pdn, prm.AccessModeMTT)
+	set(0x12, 4, 0xf)
 	set(0x38, 8, 0x5)
-	set(0x68, 24, uint64(a.pdn))
 	set(0x80, 64, 0x123456000)
 	set(0xc0, 64, pages*4096)
 	set(0x1a0, 32, pages/2)
@@ -627,10 +578,10 @@ func TestGuestPrograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in = command(prm.CmdCreateMKey, 0, 272)
-		for _, f := range [][3]int{{0x81, 1, 1}, {0x90, 1, 1}, {0x96, 2, int(mode)}, {0xa0, 24, 0xffffff}, {0xe8, 24, int(prm.NumberOf(out))}, {0x220, 32, 4}} {
-			prm.SetBits(in, f[0], f[1], uint64(f[2]))
-		}
+		in, set := mkeyCommand(272, prm.NumberOf(out), mode)
+		set(0x01, 1, 1)
+		set(0x10, 1, 1)
+		set(0x1a0, 32, 4)
 		if _, err := a.ctx.Exec(7, in, 16); (err == nil) != ok {
 			t.Errorf("a program makes a key of access mode %d: %v", mode, err)
 		}

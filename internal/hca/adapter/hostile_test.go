@@ -22,11 +22,9 @@ func TestUnmapped(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			p := newPair(t, copied)
 			c := p.a.cq(4, nil)
-			q := p.a.qp(c, c, nil)
-			q.connect(q)
+			q := c.loopback()
 			other := p.a.cq(16, nil)
-			r := p.a.qp(other, other, nil)
-			r.connect(r)
+			r := other.loopback()
 			q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
 			c.waitCQE()
 			switch what {
@@ -71,8 +69,7 @@ func TestProgramEndedBeforeClose(t *testing.T) {
 		}
 	})})
 	c := p.a.cq(4, nil)
-	q := p.a.qp(c, c, nil)
-	q.connect(q)
+	q := c.loopback()
 	q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
 	c.waitCQE()
 	p.a.mem.mu.Lock()
@@ -100,8 +97,7 @@ func TestDoorbellAhead(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o).a
 		c := p.cq(64, nil)
-		q := p.qp(c, c, nil)
-		q.connect(q)
+		q := c.loopback()
 		p.mem.put32(q.db+4, 30000)
 		p.ring(0x800, 1)
 		p.ctx.Scan()
@@ -176,8 +172,7 @@ func hostile(t testing.TB, input []byte, seed uint64) {
 			qps = append(qps, p.datagrams(c, c))
 			continue
 		}
-		q := p.qp(c, c, nil)
-		q.connect(q)
+		q := c.loopback()
 		qps = append(qps, q)
 	}
 	mr, at := p.mr(1<<12, 0xf)

@@ -29,27 +29,35 @@ func command(c prm.Command, mod uint16, n int) []byte {
 	return in
 }
 
-// pages is memory of a umem whose pages are scattered: what a program writes to an offset
-// reaches the page that holds it.
+// mkeyCommand makes a CREATE_MKEY of n bytes for a key that no QP owns. set sets a field of its context.
+func mkeyCommand(n int, pd uint32, mode uint8) (in []byte, set func(off, n int, v uint64)) {
+	in = command(prm.CmdCreateMKey, 0, n)
+	set = func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
+	set(0x16, 2, uint64(mode))
+	set(0x20, 24, 0xffffff)
+	set(0x68, 24, uint64(pd))
+	return in, set
+}
+
+// pages is memory of a umem whose pages are scattered.
 type pages struct {
-	p     *program
-	umem  uint32
-	addrs []uint64
-	skip  int // bytes of the first page before the umem
-	free  int
+	scattered
+	p    *program
+	umem uint32
+	free int
 }
 
 // pagedUmem makes a umem of n scattered pages by a command. It begins 40 bytes after the
 // beginning of a page, so that entries of queues lie in two pages.
 func (p *program) pagedUmem(n int) *pages {
 	p.t.Helper()
-	g := &pages{p: p, skip: 40}
+	g := &pages{scattered: scattered{mem: p.mem, offset: 40}, p: p}
 	first := (p.mem.alloc((2*n+1)*4096) + 4095) &^ 4095
 	for i := range n {
 		g.addrs = append(g.addrs, first+uint64(2*(n-1-i))*4096)
 	}
 	in := command(prm.CmdCreateUmem, 0, 0x30+8*n)
-	prm.SetBits(in, 0x80+0xa0, 32, uint64(g.skip))
+	prm.SetBits(in, 0x80+0xa0, 32, uint64(g.offset))
 	prm.SetBits(in, 0x80+0xc0, 64, uint64(n))
 	for i, a := range g.addrs {
 		prm.SetBits(in, 8*(0x30+8*i), 64, a|3)
@@ -66,28 +74,8 @@ func (g *pages) alloc(n int) int {
 	return at
 }
 
-// each calls f with the pieces of n bytes at an offset.
-func (g *pages) each(off, n int, f func(addr uint64, n int)) {
-	for off += g.skip; n > 0; {
-		m := min(n, 4096-off%4096)
-		f(g.addrs[off/4096]+uint64(off%4096), m)
-		off, n = off+m, n-m
-	}
-}
-
-func (g *pages) put(off int, b []byte) {
-	g.each(off, len(b), func(addr uint64, n int) { g.p.mem.put(addr, b[:n]); b = b[n:] })
-}
-
-func (g *pages) get(off, n int) (b []byte) {
-	g.each(off, n, func(addr uint64, n int) { b = append(b, g.p.mem.get(addr, n)...) })
-	return b
-}
-
 func (g *pages) put32(off int, v uint32) {
-	var b [4]byte
-	prm.PutUint32(b[:], v)
-	g.put(off, b[:])
+	g.put(off, binary.BigEndian.AppendUint32(nil, v))
 }
 
 // looped is a QP that commands have made in a umem and connected to itself.
@@ -135,12 +123,7 @@ func (p *program) loop(blocks, entries int) *looped {
 
 func (l *looped) move(c prm.Command, q *prm.QPContext) {
 	l.p.t.Helper()
-	in := command(c, 0, 0x110)
-	prm.PutQP(in, q)
-	prm.PutNumber(in, l.number)
-	if _, err := l.p.ctx.Exec(0, in, 16); err != nil {
-		l.p.t.Fatal(err)
-	}
+	l.p.move(l.number, c, q)
 }
 
 // post writes requests and rings the doorbell by delivering it.
@@ -223,19 +206,13 @@ func TestCommandQueues(t *testing.T) {
 func TestQPRights(t *testing.T) {
 	p := lone(t)
 	l := p.loop(16, 16)
-	reset := command(prm.CmdToRstQP, 0, 16)
-	prm.PutNumber(reset, l.number)
-	if _, err := p.ctx.Exec(0, reset, 16); err != nil {
-		t.Fatal(err)
-	}
+	l.move(prm.CmdToRstQP, nil)
 	l.move(prm.CmdRst2InitQP, &prm.QPContext{Path: prm.Path{Port: 1}, Write: true})
 	in := command(prm.CmdInit2RTRQP, 0, 0x110)
 	prm.PutQP(in, &prm.QPContext{MTU: 1, RemoteQPN: l.number, Read: true, Write: true, Path: prm.Path{ForceLoopback: true}})
 	prm.PutNumber(in, l.number)
 	prm.SetBits(in, 0x80, 32, prm.OptRead)
-	if _, err := p.ctx.Exec(0, in, 16); err != nil {
-		t.Fatal(err)
-	}
+	p.command(in, 16)
 	q := p.ctx.QP(l.number)
 	if a, _ := q.Query(); rdma.Access(a.AccessFlags) != rdma.RemoteRead|rdma.RemoteWrite || a.State != rdma.StateRTR || a.MaxDestRdAtomic != 1 {
 		t.Errorf("%+v", a)
@@ -282,10 +259,8 @@ func TestCommandRefused(t *testing.T) {
 	}
 	owned := prm.NumberOf(out)
 	key := func(pd uint32, umr uint64) []byte {
-		in := command(prm.CmdCreateMKey, 0, 0x110)
-		prm.SetBits(in, 0x80+0x10, 1, umr)
-		prm.SetBits(in, 0x80+0x16, 2, prm.AccessModeKLM)
-		prm.SetBits(in, 0x80+0x68, 24, uint64(pd))
+		in, set := mkeyCommand(0x110, pd, prm.AccessModeKLM)
+		set(0x10, 1, umr)
 		return in
 	}
 	for _, v := range []struct {
@@ -325,15 +300,10 @@ func TestKeyTag(t *testing.T) {
 	p := newPair(t, options{})
 	src, from := p.a.mr(4096, 1)
 	dst, to := p.b.mr(4096, 0xf)
-	in := command(prm.CmdCreateMKey, 0, 0x110)
-	set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
+	in, set := mkeyCommand(0x110, p.a.pd.Number(), prm.AccessModeKLM)
 	set(0x10, 1, 1)
-	for _, right := range []int{0x12, 0x13, 0x14, 0x15} {
-		set(right, 1, 1)
-	}
-	set(0x16, 2, prm.AccessModeKLM)
+	set(0x12, 4, 0xf)
 	set(0x38, 8, 0x42)
-	set(0x68, 24, uint64(p.a.pd.Number()))
 	set(0x1a0, 32, 4)
 	_, out := p.a.devx(in, 16)
 	k := &key{p: p.a, number: prm.NumberOf(out)<<8 | 0x42}
@@ -364,16 +334,10 @@ func TestKeyOfUmem(t *testing.T) {
 			t.Fatal(err)
 		}
 		create := func(umem uint32, at, start, length uint64, free uint64) []byte {
-			in := command(prm.CmdCreateMKey, 0, 0x110)
-			set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
-			for _, right := range []int{0x11, 0x12, 0x13, 0x14, 0x15} {
-				set(right, 1, 1)
-			}
+			in, set := mkeyCommand(0x110, p.a.pd.Number(), prm.AccessModeMTT)
+			set(0x11, 5, 0x1f)
 			set(1, 1, free)
-			set(0x16, 2, prm.AccessModeMTT)
-			set(0x20, 24, 0xffffff)
 			set(0x38, 8, 0x42)
-			set(0x68, 24, uint64(p.a.pd.Number()))
 			set(0x80, 64, start)
 			set(0xc0, 64, length)
 			set(0x1db, 5, 12)
@@ -436,15 +400,9 @@ func TestKeyWithList(t *testing.T) {
 		p.a.mem.put(from, pattern(4096, 7))
 		want := p.a.mem.get(from, 4096)
 		create := func(mode uint8, start, length uint64, list ...prm.Data) uint32 {
-			in := command(prm.CmdCreateMKey, 0, 0x110+16*len(list))
-			set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
-			for _, right := range []int{0x11, 0x12, 0x13, 0x14, 0x15} {
-				set(right, 1, 1)
-			}
-			set(0x16, 2, uint64(mode))
-			set(0x20, 24, 0xffffff)
+			in, set := mkeyCommand(0x110+16*len(list), p.a.pd.Number(), mode)
+			set(0x11, 5, 0x1f)
 			set(0x38, 8, 0x17)
-			set(0x68, 24, uint64(p.a.pd.Number()))
 			set(0x80, 64, start)
 			set(0xc0, 64, length)
 			set(0x1a0, 32, uint64(len(list)))

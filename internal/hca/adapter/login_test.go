@@ -23,9 +23,7 @@ func TestOneLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, inproc.NewNetwork(nil), testAddr, options{store: store})
-	in := make([]byte, 272)
-	prm.SetBits(in, 0, 16, uint64(prm.CmdCreateObject))
-	prm.SetBits(in, 0x30, 16, uint64(prm.ObjectCryptoLogin))
+	in := command(prm.CmdCreateObject, prm.ObjectCryptoLogin, 272)
 	copy(in[0x50:], wrapped)
 	first, _ := p.devx(in, 16)
 	if _, err := p.ctx.Exec(0, in, 16); !errors.Is(err, syscall.EEXIST) {

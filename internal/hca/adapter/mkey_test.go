@@ -36,28 +36,22 @@ func (p *program) newKey(k keyKind) *key {
 	key := &key{p: p, errors: 1, expectNext: true}
 	if k.signature {
 		for _, psv := range []*uint32{&key.mem, &key.wire} {
-			in := make([]byte, 16)
-			prm.SetBits(in, 0, 16, uint64(prm.CmdCreatePSV))
+			in := command(prm.CmdCreatePSV, 0, 16)
 			prm.SetBits(in, 0x40, 4, 1)
 			prm.SetBits(in, 0x48, 24, uint64(p.pd.Number()))
 			_, out := p.devx(in, 32)
 			*psv = uint32(prm.Bits(out, 0x88, 24))
 		}
 	}
-	in := make([]byte, 272)
-	set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
-	prm.SetBits(in, 0, 16, uint64(prm.CmdCreateMKey))
+	in, set := mkeyCommand(272, p.pd.Number(), prm.AccessModeKLM)
 	set(1, 1, 1)
 	set(0x10, 1, 1)
 	set(0x15, 1, 1)
-	set(0x16, 2, prm.AccessModeKLM)
 	if k.logPage != 0 {
 		set(0x16, 2, prm.AccessModeKSM)
 		set(0x1da, 6, uint64(k.logPage))
 	}
 	set(0xc0, 64, k.length)
-	set(0x20, 24, 0xffffff)
-	set(0x68, 24, uint64(p.pd.Number()))
 	set(0x1a0, 32, uint64(k.entries+3)&^3)
 	bsf := 0
 	if k.signature {
@@ -135,7 +129,7 @@ func (u *umr) enable() {
 	binary.BigEndian.PutUint32(u.ctx[12:], binary.BigEndian.Uint32(u.ctx[12:])|1<<30)
 }
 
-func (u *umr) signature(s prm.SignatureBSF, crypto *prm.CryptoBSF) *umr {
+func (u *umr) signature(s prm.SignatureBSF) *umr {
 	if s.Memory.Type != prm.SigNone {
 		s.Memory.PSV = u.k.mem
 		u.psvs = append(u.psvs, u.k.mem)
@@ -145,12 +139,7 @@ func (u *umr) signature(s prm.SignatureBSF, crypto *prm.CryptoBSF) *umr {
 		u.psvs = append(u.psvs, u.k.wire)
 	}
 	u.bsf = make([]byte, prm.BSFSize)
-	s.Put(u.bsf, crypto != nil)
-	if crypto != nil {
-		b := make([]byte, prm.BSFSize)
-		crypto.Put(b, true)
-		u.bsf = append(u.bsf, b...)
-	}
+	s.Put(u.bsf, false)
 	u.enable()
 	return u
 }
@@ -214,7 +203,7 @@ func TestSignatureOnWire(t *testing.T) {
 		dst, to := p.b.mr(4096, 0xf)
 		p.a.mem.put(from, bytes.Repeat([]byte{1}, 1024))
 		k := p.a.newKey(keyKind{entries: 4, signature: true})
-		k.configure().access(rwAccess).list(prm.Data{Length: 1024, LKey: src.LKey(), Addr: from}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}, nil).do(p.qa)
+		k.configure().access(rwAccess).list(prm.Data{Length: 1024, LKey: src.LKey(), Addr: from}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}).do(p.qa)
 		p.qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(0, 1032, k.number))
 		p.qa.done()
 		got := p.b.mem.get(to, 1032)
@@ -237,7 +226,7 @@ func TestSignatureError(t *testing.T) {
 		src, from := p.a.mr(4096, 1)
 		dst, to := p.b.mr(4096, 1)
 		k := p.b.newKey(keyKind{entries: 4, signature: true})
-		k.configure().access(rwAccess).list(prm.Data{Length: 512, LKey: dst.LKey(), Addr: to}).signature(prm.SignatureBSF{CheckMask: 0xff, Wire: t10()}, nil).do(p.qb)
+		k.configure().access(rwAccess).list(prm.Data{Length: 512, LKey: dst.LKey(), Addr: to}).signature(prm.SignatureBSF{CheckMask: 0xff, Wire: t10()}).do(p.qb)
 		block := append(bytes.Repeat([]byte{0xa5}, 512), 0xec, 0x7d, 0x56, 0x79, 0xf0, 0xde, 0xbc, 0x9a) // the application tag is wrong
 		p.a.mem.put(from, block)
 		receive := func() { p.qb.postRecv(prm.Data{Length: 520, LKey: k.number, Addr: 0}) }
@@ -302,7 +291,7 @@ func TestReportOrders(t *testing.T) {
 				mask = 0xf0
 			}
 			data := uint32(len(v.stream) / 512 * 512)
-			k.configure().access(rwAccess).list(prm.Data{Length: data, LKey: dst.LKey(), Addr: to}).signature(prm.SignatureBSF{CheckMask: mask, Wire: v.domain}, nil).do(p.qb)
+			k.configure().access(rwAccess).list(prm.Data{Length: data, LKey: dst.LKey(), Addr: to}).signature(prm.SignatureBSF{CheckMask: mask, Wire: v.domain}).do(p.qb)
 			p.a.mem.put(from, v.stream)
 			p.qb.postRecv(prm.Data{Length: uint32(len(v.stream)), LKey: k.number})
 			p.qa.post(newWQE(prm.OpSend, 0, 0, prm.FlagCQUpdate).data(from, uint32(len(v.stream)), src.LKey()))
@@ -329,7 +318,7 @@ func TestRemoteKey(t *testing.T) {
 		k.configure().access(rwAccess).interleaved(2,
 			prm.Stride{Step: 512, Count: 512, LKey: dst.LKey(), Addr: to},
 			prm.Stride{Step: 8, Count: 8, LKey: dst.LKey(), Addr: to + 4096},
-		).signature(prm.SignatureBSF{CheckMask: 0xff, Memory: mem}, nil).do(p.qb)
+		).signature(prm.SignatureBSF{CheckMask: 0xff, Memory: mem}).do(p.qb)
 		want := bytes.Repeat([]byte{0xa5}, 1024)
 		p.a.mem.put(from, want)
 		p.qa.post(
@@ -349,9 +338,7 @@ func TestRemoteKey(t *testing.T) {
 // dek makes a plaintext DEK.
 func (p *program) dek(k []byte) (*made, uint32) {
 	p.t.Helper()
-	in := make([]byte, 272)
-	prm.SetBits(in, 0, 16, uint64(prm.CmdCreateObject))
-	prm.SetBits(in, 0x30, 16, uint64(prm.ObjectDEK))
+	in := command(prm.CmdCreateObject, prm.ObjectDEK, 272)
 	const obj = 0x80
 	prm.SetBits(in, obj+0x54, 4, uint64(len(k)/64))
 	prm.SetBits(in, obj+0x5c, 4, prm.KeyPurposeXTS)
@@ -369,9 +356,7 @@ func TestCrypto(t *testing.T) {
 		src, from := p.a.mr(4096, 1)
 		dst, to := p.b.mr(4096, 0xf)
 		d, id := p.a.dek(append(bytes.Repeat([]byte{0x11}, 16), bytes.Repeat([]byte{0x22}, 16)...))
-		in := make([]byte, 16)
-		prm.SetBits(in, 0, 16, uint64(prm.CmdQueryObject))
-		prm.SetBits(in, 0x30, 16, uint64(prm.ObjectDEK))
+		in := command(prm.CmdQueryObject, prm.ObjectDEK, 16)
 		prm.SetBits(in, 0x40, 32, uint64(id))
 		out, err := p.a.ctx.Exec(0, in, 272)
 		if err != nil || out[0x18] != 0 || string(out[0x40:0x48]) != "metadata" {
@@ -425,6 +410,14 @@ func TestInvalidate(t *testing.T) {
 	})
 }
 
+// pipeline makes the QP stop at a bad signature.
+func (q *qp) pipeline() {
+	in := command(prm.CmdInit2InitQP, 0, 272)
+	prm.PutNumber(in, q.Number())
+	prm.SetBits(in, 0x18*8+0x25, 1, 1)
+	q.p.command(in, 16)
+}
+
 // TestPipelining stops the send queue at the fence after a bad block, and lets the
 // program replace the request there. The program continues before Async of the event has returned.
 func TestPipelining(t *testing.T) {
@@ -437,20 +430,14 @@ func TestPipelining(t *testing.T) {
 		send := net.cq(64, nil)
 		qa := net.qp(send, send, nil)
 		qb := p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), nil)
-		in := make([]byte, 272)
-		prm.SetBits(in, 0, 16, uint64(prm.CmdInit2InitQP))
-		prm.SetBits(in, 0x48, 24, uint64(qa.Number()))
-		prm.SetBits(in, 0x18*8+0x25, 1, 1)
-		if _, err := p.a.ctx.Exec(0, in, 16); err != nil {
-			t.Fatal(err)
-		}
+		qa.pipeline()
 		qa.connect(qb)
 		qb.connect(qa)
 		src, from := p.a.mr(8192, 1)
 		dst, to := p.b.mr(8192, 0xf)
 		k := p.a.newKey(keyKind{entries: 4, signature: true})
 		p.a.mem.put(from, append(bytes.Repeat([]byte{0xa5}, 512), 1, 2, 3, 4, 5, 6, 7, 8))
-		k.configure().access(rwAccess).list(prm.Data{Length: 520, LKey: src.LKey(), Addr: from}).signature(prm.SignatureBSF{CheckMask: 0xff, Memory: t10()}, nil).do(qa)
+		k.configure().access(rwAccess).list(prm.Data{Length: 520, LKey: src.LKey(), Addr: from}).signature(prm.SignatureBSF{CheckMask: 0xff, Memory: t10()}).do(qa)
 		qb.postRecv(prm.Data{Length: 8, LKey: dst.LKey(), Addr: to + 4096})
 		at := qa.post(
 			newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(0, 512, k.number),

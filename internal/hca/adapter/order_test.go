@@ -75,7 +75,7 @@ func TestOrderOfConfigurations(t *testing.T) {
 				want = 2
 			}
 			k := p.newKey(keyKind{entries: 4, signature: true})
-			ws := k.configure().access(rwAccess).list(prm.Data{Addr: at + 4096, Length: 1024, LKey: mr.LKey()}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}, nil).wqes()
+			ws := k.configure().access(rwAccess).list(prm.Data{Addr: at + 4096, Length: 1024, LKey: mr.LKey()}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}).wqes()
 			a.post(append(ws, newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, rkey).data(0, 1032, k.number))...)
 			for range 2 { // the configuration, and the WRITE
 				if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {

@@ -165,6 +165,29 @@ func (m *memory) put(addr uint64, b []byte) {
 
 func (m *memory) put32(addr uint64, v uint32) { m.put(addr, binary.BigEndian.AppendUint32(nil, v)) }
 
+// scattered are pages of memory in the order of a queue, which begins at an offset in the first page.
+type scattered struct {
+	mem    *memory
+	addrs  []uint64
+	offset int
+}
+
+func (p *scattered) each(at int, b []byte, f func(addr uint64, b []byte)) {
+	for at += p.offset; len(b) > 0; {
+		n := min(len(b), 4096-at%4096)
+		f(p.addrs[at/4096]+uint64(at%4096), b[:n])
+		at, b = at+n, b[n:]
+	}
+}
+
+func (p *scattered) put(at int, b []byte) { p.each(at, b, p.mem.put) }
+
+func (p *scattered) get(at, n int) []byte {
+	b := make([]byte, n)
+	p.each(at, b, func(addr uint64, b []byte) { copy(b, p.mem.get(addr, len(b))) })
+	return b
+}
+
 // options of a test's device.
 type options struct {
 	shared bool
@@ -363,6 +386,14 @@ func (p *program) qp(send, recv *cq, change func(*adapter.QPAttr)) *qp {
 	return q
 }
 
+// loopback makes a QP with the CQ for both of its queues, connected to itself.
+func (c *cq) loopback() *qp {
+	c.p.t.Helper()
+	q := c.p.qp(c, c, nil)
+	q.connect(q)
+	return q
+}
+
 func (q *qp) modify(a adapter.QPModify, mask rdma.AttrMask) {
 	q.p.t.Helper()
 	if err := q.Modify(&a, mask); err != nil {
@@ -523,6 +554,28 @@ func (p *program) devx(in []byte, outLen int) (*made, []byte) {
 		p.t.Fatal("the command makes no object")
 	}
 	return &made{d, p.ctx}, out
+}
+
+// command executes a command, which must succeed, and returns its answer of n bytes.
+func (p *program) command(in []byte, n int) []byte {
+	p.t.Helper()
+	out, err := p.ctx.Exec(0, in, n)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return out
+}
+
+// move changes the state of a QP by a command, with a context unless it is nil.
+func (p *program) move(qpn uint32, c prm.Command, ctx *prm.QPContext) {
+	p.t.Helper()
+	in := command(c, 0, 16)
+	if ctx != nil {
+		in = command(c, 0, 0x110)
+		prm.PutQP(in, ctx)
+	}
+	prm.PutNumber(in, qpn)
+	p.command(in, 16)
 }
 
 // pair is two programs on one network with connected QPs.

@@ -40,20 +40,14 @@ func TestPipeliningStopsAtOnce(t *testing.T) {
 			o.tracer = &r
 			p := newPair(t, o)
 			qa, qb := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), nil), p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), nil)
-			in := make([]byte, 272)
-			prm.SetBits(in, 0, 16, uint64(prm.CmdInit2InitQP))
-			prm.SetBits(in, 0x48, 24, uint64(qa.Number()))
-			prm.SetBits(in, 0x18*8+0x25, 1, 1)
-			if _, err := p.a.ctx.Exec(0, in, 16); err != nil {
-				t.Fatal(err)
-			}
+			qa.pipeline()
 			qa.connect(qb)
 			qb.connect(qa)
 			src, from := p.a.mr(8192, 1)
 			dst, to := p.b.mr(8192, 0xf)
 			k := p.a.newKey(keyKind{entries: 4, signature: true})
 			p.a.mem.put(from, append(bytes.Repeat([]byte{0xa5}, 512), 1, 2, 3, 4, 5, 6, 7, 8))
-			k.configure().access(rwAccess).list(prm.Data{Length: 520, LKey: src.LKey(), Addr: from}).signature(prm.SignatureBSF{CheckMask: 0xff, Memory: t10()}, nil).do(qa)
+			k.configure().access(rwAccess).list(prm.Data{Length: 520, LKey: src.LKey(), Addr: from}).signature(prm.SignatureBSF{CheckMask: 0xff, Memory: t10()}).do(qa)
 			qb.postRecv(prm.Data{Length: 4096, LKey: dst.LKey(), Addr: to})
 			qb.postRecv(prm.Data{Length: 4096, LKey: dst.LKey(), Addr: to + 4096})
 			bad := newWQE(op, 0, 0, prm.FlagCQUpdate)

@@ -54,7 +54,7 @@ func TestTraceRequests(t *testing.T) {
 	dst, to := p.b.mr(4096, 0xf)
 	p.a.mem.put(from, bytes.Repeat([]byte{1}, 1024))
 	k := p.a.newKey(keyKind{entries: 4, signature: true})
-	k.configure().access(rwAccess).list(prm.Data{Length: 1024, LKey: src.LKey(), Addr: from}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}, nil).do(p.qa)
+	k.configure().access(rwAccess).list(prm.Data{Length: 1024, LKey: src.LKey(), Addr: from}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}).do(p.qa)
 	p.qb.postRecv(prm.Data{Length: 4096, LKey: dst.LKey(), Addr: to})
 	p.qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(from, 512, src.LKey()))
 	p.qa.post(newWQE(prm.OpSend, 0, 0, prm.FlagCQUpdate).inline(pattern(100, 1)))
@@ -97,7 +97,7 @@ func TestTraceSignatureReport(t *testing.T) {
 	src, from := p.a.mr(4096, 1)
 	dst, to := p.b.mr(4096, 1)
 	k := p.b.newKey(keyKind{entries: 4, signature: true})
-	k.configure().access(rwAccess).list(prm.Data{Length: 512, LKey: dst.LKey(), Addr: to}).signature(prm.SignatureBSF{CheckMask: 0xff, Wire: t10()}, nil).do(p.qb)
+	k.configure().access(rwAccess).list(prm.Data{Length: 512, LKey: dst.LKey(), Addr: to}).signature(prm.SignatureBSF{CheckMask: 0xff, Wire: t10()}).do(p.qb)
 	for range 2 {
 		p.qb.postRecv(prm.Data{Length: 520, LKey: k.number, Addr: 0})
 		p.qa.post(newWQE(prm.OpSend, 0, 0, prm.FlagCQUpdate).data(from, 520, src.LKey()))
@@ -151,7 +151,7 @@ func TestTraceRest(t *testing.T) {
 	})})
 	mr, at := p.a.mr(4096, 0xf)
 	k := p.a.newKey(keyKind{entries: 4, signature: true})
-	k.configure().access(rwAccess).list(prm.Data{Length: 2048, LKey: mr.LKey(), Addr: at}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}, nil).do(p.qa)
+	k.configure().access(rwAccess).list(prm.Data{Length: 2048, LKey: mr.LKey(), Addr: at}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}).do(p.qa)
 	to, there := p.b.mr(4096, 0xf)
 	for _, test := range []struct {
 		length uint32
