@@ -62,9 +62,7 @@ const pathMigMigrated = 0
 // Modify changes the QP's state and attributes as ibv_modify_qp does.
 func (q *QP) Modify(a *QPModify, mask rdma.AttrMask) error {
 	err := q.modify(a, mask)
-	if err != nil {
-		q.ctx.refused("qp", q.number, "modify", err)
-	}
+	q.ctx.refused("qp", q.number, "modify", err)
 	return err
 }
 

@@ -262,9 +262,7 @@ const (
 // waited for, that they are the program's memory.
 func (c *Context) AdviseMR(pd *PD, advice, flags uint32, ranges []rdma.SGE) error {
 	err := c.adviseMR(pd, advice, flags, ranges)
-	if err != nil {
-		c.refused("mr", 0, "advise", err)
-	}
+	c.refused("mr", 0, "advise", err)
 	return err
 }
 

@@ -233,19 +233,16 @@ func (q *QP) Number() uint32 { return q.number }
 func (q *QP) Type() rdma.QPType { return q.attr.Type }
 
 // AttachMcast lets a UD QP receive the datagrams of a multicast group, which gid names.
-func (q *QP) AttachMcast(gid [16]byte) (err error) {
-	if err = q.eng.AttachMulticast(rdma.GID(gid).Addr()); err != nil {
-		q.ctx.refused("qp", q.number, "attach", err)
-	}
+func (q *QP) AttachMcast(gid [16]byte) error {
+	err := q.eng.AttachMulticast(rdma.GID(gid).Addr())
+	q.ctx.refused("qp", q.number, "attach", err)
 	return err
 }
 
 // DetachMcast takes the QP out of a multicast group.
 func (q *QP) DetachMcast(gid [16]byte) error {
 	err := q.eng.DetachMulticast(rdma.GID(gid).Addr())
-	if err != nil {
-		q.ctx.refused("qp", q.number, "detach", err)
-	}
+	q.ctx.refused("qp", q.number, "detach", err)
 	return err
 }
 

@@ -87,7 +87,7 @@ func (c *Context) trace(kind RecordKind, object string, number uint32, action st
 	t.Trace(r)
 }
 
-// refused records a call that was refused.
+// refused records a call that was refused: err is why, or nil if it was not.
 func (c *Context) refused(object string, number uint32, action string, err error) {
 	if err != nil {
 		c.trace(TraceRefused, object, number, action, err)
