@@ -33,7 +33,6 @@ type Caps struct {
 	MaxIndirection           uint8
 	GIDTableSize             uint16 // entries: 8, 16, 32, 64 or 128
 	LocalCAAckDelay          uint8
-	VHCA                     uint16
 	FrequencyKHz             uint32
 	MaxSendWQE, MaxRecvWQE   uint16 // bytes of an entry
 	RC, UC, UD, XRC          bool
@@ -52,7 +51,6 @@ type Caps struct {
 	ODP                      ODP   // on-demand paging; the zero value: none
 	WrappedImport            bool
 	CryptoLogin              bool
-	FailedSelfTests          uint16
 	LogMaxDEKs               uint8
 	AtomicSizes              uint16 // mask of sizes in bytes
 }
@@ -116,12 +114,10 @@ func (c *Caps) Put(out []byte, t CapType) {
 			set(0x18, 8, 0x4) // AES key wrap
 		}
 		set(0x2b, 5, uint64(c.LogMaxDEKs))
-		set(0x40, 16, uint64(c.FailedSelfTests))
 	}
 }
 
 func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on bool)) {
-	set(0x30, 16, uint64(c.VHCA))
 	set(0x6b, 5, uint64(c.LogMaxMemcpy))
 	set(0x80, 8, uint64(c.LogMaxSRQSize))
 	set(0x88, 8, uint64(c.LogMaxQPSize))

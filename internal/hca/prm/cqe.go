@@ -66,7 +66,6 @@ type CQE struct {
 	SrcQPN uint32
 	SL     uint8 // on Ethernet the network header's type: SLIPv4 or SLIPv6
 	GRH    bool
-	SLID   uint16
 
 	// Only in the completion of a datagram that came in a frame with a VLAN tag.
 	HasVLAN bool
@@ -90,7 +89,6 @@ func (c *CQE) Put(b []byte) {
 	if c.GRH {
 		w |= 1 << 28
 	}
-	be.PutUint16(b[22:], c.SLID)
 	be.PutUint32(b[24:], w)
 	if c.HasVLAN {
 		b[29] = 1
@@ -129,7 +127,7 @@ func ParseCQE(b []byte) (c CQE, owner uint8) {
 		return c, last & 1
 	}
 	w := be.Uint32(b[24:])
-	c.SLID, c.SrcQPN, c.SL, c.GRH = be.Uint16(b[22:]), w&0xffffff, uint8(w>>24)&0xf, w>>28&3 != 0
+	c.SrcQPN, c.SL, c.GRH = w&0xffffff, uint8(w>>24)&0xf, w>>28&3 != 0
 	c.HasVLAN, c.VLAN = b[29]&1 != 0, be.Uint16(b[30:])
 	c.Imm, c.ByteCount, c.Timestamp = be.Uint32(b[36:]), be.Uint32(b[44:]), be.Uint64(b[48:])
 	return c, last & 1

@@ -12,7 +12,6 @@ const (
 	ethInlineMask = 0x3ff
 	ethSegStart   = ControlSize
 	ethInline     = 14 // of the inlined headers in the segment
-	inlineData    = 1 << 31
 )
 
 // EthernetWQE is an entry of a send queue of the Ethernet port.
@@ -63,7 +62,7 @@ func (w *EthernetWQE) Parse(b []byte) error {
 	}
 	for at = ethSegStart + at; at+DataSegSize <= len(b); at += DataSegSize {
 		d := ParseData(b[at:])
-		if d.Length&inlineData != 0 {
+		if d.Length&inlineBit != 0 {
 			return refuse(op, "inline data in a data segment: the headers are inlined before")
 		}
 		if d.Length > 0 {

@@ -18,7 +18,6 @@ type MKeyContext struct {
 	UMR              bool
 	Access           uint8 // Context*
 	Mode             uint8 // AccessMode*
-	QPN              uint32
 	Tag              uint8
 	PD               uint32
 	BSF              bool
@@ -27,7 +26,6 @@ type MKeyContext struct {
 	Octowords        uint32 // of the layout: entries of 16 bytes
 	BSFOctowords     uint32
 	Crypto           bool
-	SigErr           bool
 	Length64         bool // PA: every address; Len is not used
 	LogPage          uint8
 
@@ -46,8 +44,8 @@ func ParseCreateMKey(in []byte) (m MKeyContext) {
 	f := func(off, n int) uint64 { return Bits(in, mkcOff+off, n) }
 	m = MKeyContext{
 		Free: f(1, 1) != 0, UMR: f(0x10, 1) != 0, Mode: uint8(f(3, 3)<<2 | f(0x16, 2)),
-		QPN: uint32(f(0x20, 24)), Tag: uint8(f(0x38, 8)), PD: uint32(f(0x68, 24)),
-		BSF: f(0x61, 1) != 0, SigErr: f(0x65, 1) != 0, RemoteInvalidate: f(0x67, 1) != 0,
+		Tag: uint8(f(0x38, 8)), PD: uint32(f(0x68, 24)),
+		BSF: f(0x61, 1) != 0, RemoteInvalidate: f(0x67, 1) != 0,
 		Start: f(0x80, 64), Len: f(0xc0, 64), BSFOctowords: uint32(f(0x100, 32)), Octowords: uint32(f(0x1a0, 32)),
 		Crypto: f(0x1e3, 2) != 0, Length64: f(0x60, 1) != 0, LogPage: uint8(f(0x1da, 6)),
 		ListUmem: Bits(in, 0x61, 1) != 0, ListOctowords: uint32(Bits(in, 0x300, 32)),

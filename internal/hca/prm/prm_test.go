@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func unhex(t *testing.T, s string) []byte {
+func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
 	if err != nil {
@@ -196,7 +196,7 @@ func TestDatagram(t *testing.T) {
 func TestCQE(t *testing.T) {
 	for _, c := range []CQE{
 		{Opcode: CQERequester, UserIndex: 5, QPN: 0x123456, SendOp: OpRead, Counter: 77, ByteCount: 4096, Timestamp: 1 << 40},
-		{Opcode: CQERecvImm, Solicited: true, UserIndex: 0xffffff, QPN: 1, Counter: 0xffff, ByteCount: 1, Imm: 0xdeadbeef, SrcQPN: 0xfffffe, SL: 3, GRH: true, SLID: 9},
+		{Opcode: CQERecvImm, Solicited: true, UserIndex: 0xffffff, QPN: 1, Counter: 0xffff, ByteCount: 1, Imm: 0xdeadbeef, SrcQPN: 0xfffffe, SL: 3, GRH: true},
 		{Opcode: CQERequesterErr, QPN: 2, SendOp: OpSend, Counter: 3, Syndrome: SyndromeRNRExceeded, Vendor: 8},
 		{Opcode: CQERecvErr, QPN: 2, Counter: 3, Syndrome: SyndromeFlush},
 	} {
@@ -237,7 +237,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("command %v", c)
 	}
 	m := ParseCreateMKey(in)
-	want := MKeyContext{Free: true, UMR: true, Access: ContextLR, Mode: AccessModeKLM, QPN: 0xffffff, PD: 0x42, BSF: true, RemoteInvalidate: true, Octowords: 16, BSFOctowords: 8, Crypto: true}
+	want := MKeyContext{Free: true, UMR: true, Access: ContextLR, Mode: AccessModeKLM, PD: 0x42, BSF: true, RemoteInvalidate: true, Octowords: 16, BSFOctowords: 8, Crypto: true}
 	if m != want {
 		t.Errorf("%+v, want %+v", m, want)
 	}
@@ -329,8 +329,8 @@ func TestBitFields(t *testing.T) {
 // within the entry.
 func FuzzWQE(f *testing.F) {
 	f.Add(make([]byte, 64), uint8(0))
-	f.Add(unhexF("0000000a 00123403 00000008 00000000 80000010 00112233 44556677 8899aabb ccddeeff"), uint8(1))
-	f.Add(append(unhexF("00000525 abcdef0c 00000020 00123400 80000000 00040000 00000000 203c2001"), make([]byte, 160)...), uint8(0))
+	f.Add(unhex(f, "0000000a 00123403 00000008 00000000 80000010 00112233 44556677 8899aabb ccddeeff"), uint8(1))
+	f.Add(append(unhex(f, "00000525 abcdef0c 00000020 00123400 80000000 00040000 00000000 203c2001"), make([]byte, 160)...), uint8(0))
 	f.Fuzz(func(t *testing.T, b []byte, tr uint8) {
 		var w WQE
 		for range 2 { // the second time with reused lists
@@ -366,9 +366,4 @@ func FuzzCommand(f *testing.F) {
 		(&Caps{GIDTableSize: uint16(len(in))}).Put(out, CapGeneral)
 		ParseRecv(nil, in)
 	})
-}
-
-func unhexF(s string) []byte {
-	b, _ := hex.DecodeString(strings.Join(strings.Fields(s), ""))
-	return b
 }

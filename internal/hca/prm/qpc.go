@@ -58,7 +58,6 @@ type Path struct {
 	GID           [16]byte
 	UDPPort       uint16
 	Priority      uint8 // of the frames
-	DSCP          uint8
 	MAC           [6]byte
 	Port          uint8
 }
@@ -157,7 +156,6 @@ var qpFields = []qpField{
 	numberAt(0x118, 8, func(q *QPContext) *uint8 { return &q.Path.HopLimit }),
 	numberAt(0x124, 8, func(q *QPContext) *uint8 { return &q.Path.TrafficClass }),
 	numberAt(0x12c, 20, func(q *QPContext) *uint32 { return &q.Path.FlowLabel }),
-	numberAt(0x1ca, 6, func(q *QPContext) *uint8 { return &q.Path.DSCP }),
 	numberAt(0x1d0, 16, func(q *QPContext) *uint16 { return &q.Path.UDPPort }),
 	numberAt(0x1e1, 3, func(q *QPContext) *uint8 { return &q.Path.Priority }),
 	numberAt(0x1e8, 8, func(q *QPContext) *uint8 { return &q.Path.Port }),

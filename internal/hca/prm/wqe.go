@@ -166,7 +166,6 @@ type WQE struct {
 // SetPSV is the content of a SET_PSV: the initial values of a domain's signature.
 type SetPSV struct {
 	Index     uint32
-	Syndrome  uint16
 	Transient uint64
 }
 
@@ -209,7 +208,7 @@ func (w *WQE) Parse(b []byte, t Transport) error {
 	case OpSetPSV:
 		p, err := take(16, "a PSV segment")
 		if err == nil {
-			w.PSV = SetPSV{Index: be.Uint32(p) & 0xffffff, Syndrome: be.Uint16(p[4:]), Transient: be.Uint64(p[8:])}
+			w.PSV = SetPSV{Index: be.Uint32(p) & 0xffffff, Transient: be.Uint64(p[8:])}
 		}
 		return err
 	case OpSend, OpSendImm, OpSendInv, OpWrite, OpWriteImm, OpRead, OpCmpSwap, OpFetchAdd, OpMaskedCmpSwap, OpMaskedFetchAdd:
@@ -335,7 +334,6 @@ type AV struct {
 	DCKey        uint64 // of a request of a DCI
 	QPN          uint32 // the number of a DCT, too
 	SL           uint8
-	MLID         uint8
 	RLID         uint16
 	MAC          [6]byte
 	TrafficClass uint8
@@ -353,7 +351,7 @@ func (a *AV) parse(b []byte) error {
 	}
 	grh := be.Uint32(b[28:])
 	*a = AV{
-		QKey: be.Uint32(b), DCKey: be.Uint64(b), QPN: q & 0xffffff, SL: b[12] & 0xf, MLID: b[13] & 0x7f, RLID: be.Uint16(b[14:]),
+		QKey: be.Uint32(b), DCKey: be.Uint64(b), QPN: q & 0xffffff, SL: b[12] & 0xf, RLID: be.Uint16(b[14:]),
 		MAC: [6]byte(b[20:26]), TrafficClass: b[26], HopLimit: b[27],
 		Global: grh>>30&1 != 0, SGIDIndex: uint8(grh >> 20), FlowLabel: grh & 0xfffff, GID: [16]byte(b[32:48]),
 	}
