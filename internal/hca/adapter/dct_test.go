@@ -25,13 +25,25 @@ func (w *wqe) dct(to *adapter.Device, number uint32, key uint64) *wqe {
 	return w.bytes(b...)
 }
 
+// dct makes a DCT in INIT.
+func (p *program) dct(s *srq, c *cq) *qp {
+	p.t.Helper()
+	dct, err := p.ctx.CreateQP(adapter.QPAttr{Type: rdma.DCT, PD: p.pd, RecvCQ: c.CQ, SRQ: s.SRQ, UIDX: 0x700, DCKey: dcKey})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	q := &qp{QP: dct, p: p}
+	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+	return q
+}
+
 // dci makes a DCI in RTS.
 func (p *program) dci() *qp {
 	p.t.Helper()
 	q := p.qp(p.cq(64, nil), p.cq(64, nil), func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = rdma.DCI, nil, 0, 0 })
 	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort)
 	q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3}, rdma.AttrState|rdma.AttrPathMTU)
-	q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 18, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: 8}, 0x12e01)
+	q.toRTS(adapter.QPModify{Timeout: 18, RetryCnt: 7, RNRRetry: 7})
 	return q
 }
 
@@ -42,13 +54,7 @@ func TestNoPeerOfDC(t *testing.T) {
 	s, c := p.b.srqWith(8, func(*adapter.SRQAttr) {}), p.b.cq(64, nil)
 	for index := range uint8(5) {
 		av := adapter.AHAttr{SGIDIndex: index, IsGlobal: true, HopLimit: 64, SL: 3}
-		dct, err := p.b.ctx.CreateQP(adapter.QPAttr{Type: rdma.DCT, PD: p.b.pd, RecvCQ: c.CQ, SRQ: s.SRQ, DCKey: dcKey})
-		if err != nil {
-			t.Fatal(err)
-		}
-		q := &qp{QP: dct, p: p.b}
-		q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
-		err = q.Modify(&adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: av}, rdma.AttrState|rdma.AttrPathMTU|rdma.AttrAV|rdma.AttrMinRNRTimer)
+		err := p.b.dct(s, c).Modify(&adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: av}, rdma.AttrState|rdma.AttrPathMTU|rdma.AttrAV|rdma.AttrMinRNRTimer)
 		if ok := int(index) < len(p.b.dev.GIDs()); (err == nil) != ok {
 			t.Errorf("DCT, GID index %d: %v", index, err)
 		}
@@ -75,13 +81,8 @@ func TestDC(t *testing.T) {
 		p := newPair(t, o)
 		s, c := p.b.srqWith(8, func(*adapter.SRQAttr) {}), p.b.cq(64, nil)
 		mr, at := p.b.mr(1<<16, 0xf)
-		verbs, err := p.b.ctx.CreateQP(adapter.QPAttr{Type: rdma.DCT, PD: p.b.pd, RecvCQ: c.CQ, SRQ: s.SRQ, UIDX: 0x700, DCKey: dcKey})
-		if err != nil {
-			t.Fatal(err)
-		}
-		q := &qp{QP: verbs, p: p.b}
-		q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
-		q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: adapter.AHAttr{DGID: p.a.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true}},
+		verbs := p.b.dct(s, c)
+		verbs.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: adapter.AHAttr{DGID: p.a.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true}},
 			rdma.AttrState|rdma.AttrPathMTU|rdma.AttrAV|rdma.AttrMinRNRTimer)
 		in := command(prm.CmdCreateDCT, 0, 0x50)
 		want := prm.DCT{UserIndex: 0x701, CQ: c.Number(), SRQ: s.Number(), PD: p.b.pd.Number(), Read: true, Write: true, Atomic: true, MinRNRNAK: 1, Key: dcKey + 1, MTU: 3, Port: 1}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
@@ -21,13 +20,8 @@ func TestEveryGIDReaches(t *testing.T) {
 		for index := range a.dev.GIDs() {
 			qa, qb := a.qp(a.cq(64, nil), a.cq(64, nil), nil), b.qp(b.cq(64, nil), b.cq(64, nil), nil)
 			for _, x := range [][2]*qp{{qa, qb}, {qb, qa}} {
-				q := x[0]
-				q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
-				q.modify(adapter.QPModify{
-					State: rdma.StateRTR, PathMTU: 3, DestQPN: x[1].Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
-					AV: adapter.AHAttr{DGID: x[1].p.dev.GIDs()[index].GID, SGIDIndex: uint8(index), IsGlobal: true, Port: 1},
-				}, 0x129181|rdma.AttrState)
-				q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 18, RetryCnt: 7, SQPSN: 7, MaxRdAtomic: q.reads}, 0x12e01)
+				x[0].toRTR(x[1], uint8(index))
+				x[0].toRTS(adapter.QPModify{Timeout: 18, RetryCnt: 7})
 			}
 			qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, mr.RKey()).inline([]byte("x")))
 			if c := qa.send.waitCQE(); c.Opcode != prm.CQERequester {

@@ -406,12 +406,25 @@ const allAccess = 0xf
 // connect takes an RC QP to RTS, connected to another.
 func (q *qp) connect(to *qp) {
 	q.p.t.Helper()
+	q.toRTR(to, 3)
+	q.toRTS(adapter.QPModify{Timeout: 18, RetryCnt: 7, RNRRetry: 7})
+}
+
+// toRTR takes an RC QP from RESET to RTR. Both ends have the address with an index in their GID tables.
+func (q *qp) toRTR(to *qp, index uint8) {
+	q.p.t.Helper()
 	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
 	q.modify(adapter.QPModify{
 		State: rdma.StateRTR, PathMTU: 3, DestQPN: to.Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
-		AV: adapter.AHAttr{DGID: to.p.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
-	}, 0x129181&^rdma.AttrMask(0)|rdma.AttrState)
-	q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 18, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: q.reads}, 0x12e01)
+		AV: adapter.AHAttr{DGID: to.p.dev.GIDs()[index].GID, SGIDIndex: index, IsGlobal: true, Port: 1},
+	}, 0x129181)
+}
+
+// toRTS takes a QP from RTR to RTS, with the timeout and the counts of m.
+func (q *qp) toRTS(m adapter.QPModify) {
+	q.p.t.Helper()
+	m.State, m.SQPSN, m.MaxRdAtomic = rdma.StateRTS, 7, q.reads
+	q.modify(m, 0x12e01)
 }
 
 // wqe is an entry of a send queue while it is built.

@@ -86,13 +86,8 @@ func TestTrafficClass(t *testing.T) {
 	h.want(t, "UD", addressed)
 
 	s, c := p.b.srqWith(8, func(*adapter.SRQAttr) {}), p.b.cq(64, nil)
-	dct, err := p.b.ctx.CreateQP(adapter.QPAttr{Type: rdma.DCT, PD: p.b.pd, RecvCQ: c.CQ, SRQ: s.SRQ, DCKey: dcKey})
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := &qp{QP: dct, p: p.b}
-	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
-	q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: adapter.AHAttr{SGIDIndex: 3, IsGlobal: true, TrafficClass: tclass, HopLimit: hops}},
+	dct := p.b.dct(s, c)
+	dct.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: adapter.AHAttr{SGIDIndex: 3, IsGlobal: true, TrafficClass: tclass, HopLimit: hops}},
 		rdma.AttrState|rdma.AttrPathMTU|rdma.AttrAV|rdma.AttrMinRNRTimer)
 	dci := p.a.dci()
 	w = newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).dct(p.b.dev, dct.Number(), dcKey)

@@ -98,11 +98,6 @@ func (p *pair) reconnect(m adapter.QPModify) {
 	q.modify(adapter.QPModify{State: rdma.StateReset}, rdma.AttrState)
 	q.head, q.rhead = 0, 0
 	q.p.mem.put(q.db, make([]byte, 8))
-	m.State, m.SQPSN, m.MaxRdAtomic = rdma.StateRTS, 7, q.reads
-	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
-	q.modify(adapter.QPModify{
-		State: rdma.StateRTR, PathMTU: 3, DestQPN: p.qb.Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
-		AV: adapter.AHAttr{DGID: p.qb.p.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
-	}, 0x129181|rdma.AttrState)
-	q.modify(m, 0x12e01)
+	q.toRTR(p.qb, 3)
+	q.toRTS(m)
 }

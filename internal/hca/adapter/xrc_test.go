@@ -32,12 +32,8 @@ func (p *pair) xrc(t *testing.T, x *adapter.XRCD) (a, b *qp) {
 	a.modify(adapter.QPModify{
 		State: rdma.StateRTR, PathMTU: 3, DestQPN: b.Number(), RQPSN: 7, AV: adapter.AHAttr{DGID: p.b.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
 	}, rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN)
-	a.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 18, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: 8}, 0x12e01)
-	b.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
-	b.modify(adapter.QPModify{
-		State: rdma.StateRTR, PathMTU: 3, DestQPN: a.Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
-		AV: adapter.AHAttr{DGID: p.a.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
-	}, 0x129181)
+	a.toRTS(adapter.QPModify{Timeout: 18, RetryCnt: 7, RNRRetry: 7})
+	b.toRTR(a, 3)
 	return a, b
 }
 
