@@ -165,16 +165,7 @@ func hostile(t testing.TB, input []byte, seed uint64) {
 	p := start(t, net, netip.MustParseAddr("10.9.0.1"), options{})
 	c := p.cq(32, nil)
 	p.mem.absent = true
-	var qps []*qp
-	types := []rdma.QPType{rdma.RC, rdma.UD}
-	for _, typ := range types {
-		if typ == rdma.UD {
-			qps = append(qps, p.datagrams(c, c))
-			continue
-		}
-		q := c.loopback()
-		qps = append(qps, q)
-	}
+	qps := []*qp{c.loopback(), p.datagrams(c, c)}
 	mr, at := p.mr(1<<12, 0xf)
 	k := p.newKey(keyKind{entries: 4, signature: true})
 	numbers := []uint32{mr.LKey(), k.number, 0, 0xffffffff}

@@ -158,18 +158,18 @@ func TestReject(t *testing.T) {
 	})
 }
 
-// connected connects a client of a to a listener of b, and returns the ids of both.
-func connected(a, b *program, ca, cb int) (client, server uint32) {
+// connected connects a client of a to a listener of b, and returns the client's id.
+func connected(a, b *program, ca, cb int) (client uint32) {
 	a.t.Helper()
 	listening(b, cb, 1, 0x0106, "192.0.2.2:7174")
 	client = resolved(a, ca, 2, 0x0106, "192.0.2.2:7174")
 	a.must(ca, cmdConnect, 0, words(param(0x111, "", true), client, uint32(0)))
-	server = b.expect(cb, eventConnectRequest).id
+	server := b.expect(cb, eventConnectRequest).id
 	b.must(cb, cmdAccept, 0, words(uint64(3), param(0x222, "", true), server, uint32(0)))
 	a.expect(ca, eventConnectResponse)
 	a.must(ca, cmdAccept, 0, words(uint64(2), param(0, "", false), client, uint32(0)))
 	b.expect(cb, eventEstablished)
-	return client, server
+	return client
 }
 
 // TestFailedAccept accepts requests with more private data than a reply has room for. The peer hears

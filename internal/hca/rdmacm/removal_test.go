@@ -11,7 +11,7 @@ import (
 func TestDeviceRemoval(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		ca, cb := a.channel(), b.channel()
-		client, _ := connected(a, b, ca, cb)
+		client := connected(a, b, ca, cb)
 		idle := resolved(a, ca, 0xa1, 0x0106, "192.0.2.2:7174")
 		all := listening(a, ca, 0xa2, 0x0106, "0.0.0.0:7175")
 		fresh := a.createID(ca, 0xa3, 0x0106)

@@ -13,12 +13,10 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
-// devxCreate makes an object by a command and returns its handle and the answer.
-func (p *program) devxCreate(in []byte, room int) (uint64, []byte) {
+// devxCreate makes an object by a command, whose answer has 16 bytes, and returns its handle.
+func (p *program) devxCreate(in []byte) uint64 {
 	p.t.Helper()
-	answer := p.out(devxObjOut, room)
-	attrs := p.must(objDEVXObj, devxObjCreate, num(devxObjHandle, 0), p.in(devxObjIn, in), answer)
-	return attrs[0].data, p.at(answer.data, room)
+	return p.must(objDEVXObj, devxObjCreate, num(devxObjHandle, 0), p.in(devxObjIn, in), p.out(devxObjOut, 16))[0].data
 }
 
 // keyCommand is the CREATE_MKEY of DPDK's crypto_mlx5.
@@ -61,8 +59,7 @@ func TestKeyFootprint(t *testing.T) {
 	before, start := heap(), p.next
 	for i := range handles {
 		p.next = start
-		h, _ := p.devxCreate(in, 16)
-		handles[i] = uint32(h)
+		handles[i] = uint32(p.devxCreate(in))
 	}
 	if each := (heap() - before) / count; each > most {
 		t.Errorf("a key takes %d bytes before it is configured, at most %d are expected", each, most)
@@ -78,7 +75,7 @@ func TestKeyFootprint(t *testing.T) {
 // TestDEVXMethods executes commands by the wrong methods and on the wrong objects.
 func TestDEVXMethods(t *testing.T) {
 	p := newProgram(t, newDevice(t))
-	key, _ := p.devxCreate(keyCommand(p.pdn()), 16)
+	key := p.devxCreate(keyCommand(p.pdn()))
 	cmd := func(c prm.Command) []byte {
 		in := make([]byte, 16)
 		prm.PutCommand(in, c, 0)
