@@ -464,9 +464,6 @@ func (h *hostile) prepare() error {
 	if err := h.m.boot(h.record); err != nil {
 		return err
 	}
-	if err := h.m.address(); err != nil {
-		return err
-	}
 	for _, service := range []uint8{prm.QPServiceRC, prm.QPServiceRC, prm.QPServiceRC, prm.QPServiceUC, prm.QPServiceUD, prm.QPServiceUMR} {
 		var first *guestQueue
 		if len(h.queues) > 0 {
@@ -570,6 +567,15 @@ func (h *hostile) key() uint32 {
 	return h.numbers[h.rand.IntN(len(h.numbers))]<<8 | [...]uint32{3, 0, 0, h.rand.Uint32() & 255}[h.rand.IntN(4)]
 }
 
+// random returns n bytes of any kind.
+func (h *hostile) random(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(h.rand.Uint32())
+	}
+	return b
+}
+
 // sparse returns a byte with few bits.
 func (h *hostile) sparse() byte {
 	x := h.rand.Uint32()
@@ -626,10 +632,7 @@ func (h *hostile) command() error {
 	case 0: // another command
 		prm.SetBits(in, 0, 16, uint64(h.rand.IntN(0xb00)))
 	case 1:
-		in = make([]byte, 16+h.rand.IntN(600))
-		for i := range in {
-			in[i] = byte(h.rand.Uint32())
-		}
+		in = h.random(16 + h.rand.IntN(600))
 		prm.PutCommand(in, [...]prm.Command{prm.CmdCreateMKey, prm.CmdCreateCQ, prm.CmdCreateQP, prm.CmdCreatePSV, prm.CmdCreateObject, prm.CmdCreateUmem, prm.CmdInit2RTRQP, prm.CmdRst2InitQP, prm.CmdRTR2RTSQP, prm.CmdSetFlowEntry}[h.rand.IntN(10)], uint16(h.rand.IntN(4)))
 	case 2, 3, 4, 5: // an object of ours
 		prm.PutNumber(in, h.numbers[h.rand.IntN(len(h.numbers))])
@@ -688,12 +691,7 @@ func (h *hostile) again() error {
 	if err := h.check(); err != nil {
 		return err
 	}
-	if !h.passing {
-		if err := h.remap(); err != nil {
-			return err
-		}
-	}
-	return h.prepare()
+	return h.reset()
 }
 
 // request puts a request into a send queue.
@@ -828,9 +826,7 @@ func (h *hostile) poke() error {
 	}
 	b := h.m.at(addr)[:64+h.rand.IntN(400)]
 	if h.rand.IntN(3) == 0 {
-		for i := range b {
-			b[i] = byte(h.rand.Uint32())
-		}
+		copy(b, h.random(len(b)))
 	}
 	h.mutate(b)
 	return nil
@@ -850,10 +846,7 @@ func (h *hostile) access() error {
 	}
 	command, b := uint16(msgRegionRead), []byte(nil)
 	if h.rand.IntN(2) == 0 {
-		command, b = msgRegionWrite, make([]byte, n)
-		for i := range b {
-			b[i] = byte(h.rand.Uint32())
-		}
+		command, b = msgRegionWrite, h.random(n)
 	}
 	if _, err := h.m.call(command, region(off, where, n, b)); err != nil {
 		return h.answered(err)
@@ -907,10 +900,7 @@ func (h *hostile) frame() error {
 	}
 	h.wires.mu.Unlock()
 	if h.rand.IntN(8) == 0 {
-		b = make([]byte, h.rand.IntN(9500))
-		for i := range b {
-			b[i] = byte(h.rand.Uint32())
-		}
+		b = h.random(h.rand.IntN(9500))
 		copy(b, guestMAC[:])
 	} else {
 		if b == nil {

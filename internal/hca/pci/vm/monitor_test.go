@@ -329,7 +329,7 @@ func (m *monitor) must(in []byte, outLen int) ([]byte, error) {
 	return out, err
 }
 
-// boot resets the adapter and takes it to where the recorded boot made its first QP.
+// boot resets the adapter, takes it to where the recorded boot made its first QP, and gives the guest its address.
 func (m *monitor) boot(record []recorded.Command) error {
 	if _, err := m.call(msgReset, nil); err != nil {
 		return err
@@ -342,7 +342,7 @@ func (m *monitor) boot(record []recorded.Command) error {
 	for _, c := range record {
 		op, _ := prm.OpcodeOf(c.In)
 		if op == prm.CmdCreateQP {
-			return nil
+			break
 		}
 		out, err := m.exec(c.In, len(c.Out))
 		if err != nil {
@@ -357,7 +357,7 @@ func (m *monitor) boot(record []recorded.Command) error {
 			}
 		}
 	}
-	return nil
+	return m.address()
 }
 
 // guestQueue is a connected QP with a CQ of its own. Its queues are in the driver's memory.
@@ -540,9 +540,6 @@ const trafficBytes = 4096
 // newTraffic boots the adapter and connects two QPs.
 func (m *monitor) newTraffic(record []recorded.Command) (*traffic, error) {
 	if err := m.boot(record); err != nil {
-		return nil, err
-	}
-	if err := m.address(); err != nil {
 		return nil, err
 	}
 	t := &traffic{}
