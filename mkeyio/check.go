@@ -44,6 +44,9 @@ func newChecker(j *Job, s *shape) (*checker, error) {
 	return c, err
 }
 
+// checks reports whether the checker compares anything.
+func (c *checker) checks() bool { return c.run != nil && c.run.Checks() }
+
 // check returns the bad blocks of a chunk at off of the input. They are valid until the
 // next call.
 func (c *checker) check(chunk []byte, off int64) ([]mkey.BadBlock, error) {

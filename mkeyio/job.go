@@ -62,7 +62,7 @@ type Job struct {
 type Report struct {
 	BytesIn  int64 // bytes read from the input
 	BytesOut int64 // bytes of the output's stream
-	Blocks   int64 // blocks that were checked in the input or, if the input has no signature, signed in the output
+	Blocks   int64 // blocks that were checked in the input or, if the input has no signature, signed in the output; 0 if the masks leave nothing of a field to check
 	Escaped  int64 // blocks among them that were not checked, because their tags exempt them
 	Errors   int64 // number of bad blocks
 	Tail     int64 // bytes of data after the last complete block, which have no field and were not checked

@@ -135,6 +135,18 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 	return nil
 }
 
+// Checks reports whether the transform compares any bit of the input's fields. It does not if the input has no
+// signature, and if CheckMask and the format's flags leave nothing of its fields.
+func (t *Transform) Checks() bool {
+	f := &t.in
+	if !f.nvme() {
+		return t.checkWire != 0
+	}
+	_, ref := f.TagBits()
+	refs := ref > 0 && f.Flags&IgnoreRef == 0 || f.storageBits() > 0 && f.Flags&IgnoreStorage == 0
+	return t.checked&MaskGuard != 0 && f.Flags&IgnoreGuard == 0 || t.checked&MaskApp != 0 && f.appMask() != 0 || t.checked&MaskRef != 0 && refs
+}
+
 // comparable returns the bits of f's field that the format allows to compare: the mask of
 // application tag bits and the Ignore flags belong to the format, not to the byte mask.
 func comparable(f Format) uint64 {

@@ -328,3 +328,28 @@ func TestConcurrency(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A mask or the flags may leave nothing of a field to check.
+func TestChecks(t *testing.T) {
+	for _, tt := range []struct {
+		format string
+		mask   uint8
+		want   bool
+	}{
+		{"t10dif", sig.MaskAll, true}, {"t10dif", sig.MaskRef, true}, {"t10dif,type3", sig.MaskRef, false}, {"t10dif,type3", sig.MaskGuard, true},
+		{"t10dif,no-app-check", sig.MaskApp, false}, {"t10dif,no-guard-check", sig.MaskGuard, false}, {"crc32", sig.MaskGuard, true}, {"crc32", 0x0F, false},
+		{"crc32c", 0x0F, false}, {"crc64", 0x01, true}, {"nvme64", sig.MaskAll, true},
+	} {
+		f, err := sig.ParseFormat(tt.format)
+		if err != nil {
+			t.Errorf("%s: %v", tt.format, err)
+			continue
+		}
+		x, err := sig.NewTransform(sig.TransformConfig{In: f, CheckMask: tt.mask})
+		if err != nil {
+			t.Errorf("%s, %#x: %v", tt.format, tt.mask, err)
+		} else if got := x.Checks(); got != tt.want {
+			t.Errorf("%s, mask %#x: checks %v, want %v", tt.format, tt.mask, got, tt.want)
+		}
+	}
+}

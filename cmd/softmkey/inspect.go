@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -55,7 +56,7 @@ The exit status is 1 if a block is bad.`,
 			}
 			defer in.Close()
 			out := bufio.NewWriter(c.OutOrStdout())
-			i := inspector{format: format.format, blocks: blocks, file: args[0], name: inputName(args[0]), silent: silent, warnings: c.ErrOrStderr()}
+			i := inspector{format: format.format, blocks: blocks, file: args[0], name: inputName(args[0]), silent: silent || asJSON, warnings: c.ErrOrStderr()}
 			i.printer = &tablePrinter{out: out, format: i.format}
 			if asJSON {
 				i.printer = jsonPrinter{json.NewEncoder(out), i.format}
@@ -134,6 +135,8 @@ type inspector struct {
 	silent bool // print no warnings
 
 	blocksSeen, escaped, errors uint64
+	tail                        int // bytes after the last whole block
+	elapsed                     time.Duration
 	first                       *sig.Error
 	drawn                       *draw.Key // the picture; nil: none
 }
@@ -163,7 +166,7 @@ const mostBad = 1000
 
 // outcome returns the final report for --json.
 func (i *inspector) outcome() outcome {
-	o := outcome{Command: "inspect", File: i.file, Escaped: int64(i.escaped), BytesIn: int64(i.blocksSeen) * int64(i.format.Stride()), Blocks: int64(i.blocksSeen), Errors: int64(i.errors)}
+	o := outcome{Command: "inspect", File: i.file, Tail: int64(i.tail), Seconds: i.elapsed.Seconds(), Escaped: int64(i.escaped), BytesIn: int64(i.blocksSeen) * int64(i.format.Stride()), Blocks: int64(i.blocksSeen), Errors: int64(i.errors)}
 	if i.first != nil {
 		o.First = filecopy.NewBad(&mkey.BadBlock{Domain: mkey.WireDomain, Sig: *i.first})
 	}
@@ -186,6 +189,8 @@ const batch = 64 << 10
 // run shows the blocks. It returns the error of the first bad block.
 func (i *inspector) run(c *cobra.Command, in *os.File) error {
 	stride := uint64(i.format.Stride())
+	start := time.Now()
+	defer func() { i.elapsed = time.Since(start) }()
 	last, err := i.seek(in)
 	if err != nil {
 		return err
@@ -258,6 +263,9 @@ func (i *inspector) seek(in *os.File) (last uint64, err error) {
 	}
 	last = i.blocks.first + max(i.blocks.count, 1) - 1
 	skip := int64(i.blocks.first) * stride
+	if skip/stride != int64(i.blocks.first) {
+		return 0, fmt.Errorf("%s: --blocks %s: no file is so long", i.name, &i.blocks)
+	}
 	if !info.Mode().IsRegular() {
 		n, err := io.CopyN(io.Discard, in, skip)
 		if errors.Is(err, io.EOF) {
@@ -290,8 +298,15 @@ func (i *inspector) end(number uint64, rest int) error {
 	if rest >= size {
 		return fmt.Errorf("%s: block %d has only %d of the %d bytes of its field, the stream was truncated", i.name, number, rest-size, i.format.FieldSize())
 	}
+	i.tail = rest
+	if i.blocksSeen == 0 && i.blocks.text != "" {
+		return i.absent(int64(number))
+	}
 	if !i.silent {
 		warnTail(i.warnings, i.name, int64(rest))
+		if i.blocksSeen == 0 {
+			message(i.warnings, "warning: %s: there is no whole block: nothing was checked", i.name)
+		}
 	}
 	return nil
 }

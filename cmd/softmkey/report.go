@@ -109,6 +109,8 @@ func (r *reporter) warn(m mkeyio.Report, job *mkeyio.Job) {
 		message(r.errors, "warning: %s: the last %d bytes of data are no whole block of %d bytes: they have no field in the output", r.input, data%int64(out.Block()), out.Block())
 	}
 	switch {
+	case m.Blocks == 0 && checked && data >= int64(whole.Block()):
+		message(r.errors, "warning: %s: nothing was checked: the masks leave nothing of the fields of %v", r.input, in)
 	case m.Blocks == 0 && m.Errors == 0 && checked:
 		message(r.errors, "warning: %s: there is no whole block: nothing was checked", r.input)
 	case m.Blocks == 0 && m.Errors == 0:

@@ -46,7 +46,7 @@ type Contents struct {
 type Side struct {
 	Device      string            `json:"device,omitempty"`
 	Key         string            `json:"key"`        // "memory key" or "plain region"
-	Checked     bool              `json:"checked"`    // the key had a signature to check
+	Checked     bool              `json:"checked"`    // the key has checked the signature of a block
 	Tail        int64             `json:"tail_bytes"` // bytes of data after the last whole block that the key has checked; they have no field
 	BadChunks   uint64            `json:"bad_chunks"`
 	First       *Bad              `json:"first_bad"`
@@ -107,7 +107,8 @@ func NewReport(p *keyplan.Plan, from, to *verbs.Device, sent, received *Outcome)
 		Op: p.Op, MTU: o.mtu, Bytes: o.Data, Chunks: o.Chunks, Chunk: p.Chunk, Seconds: o.Elapsed.Seconds(),
 		Sender: newSide(&p.Sender), Receiver: newSide(&p.Receiver),
 	}
-	r.Sender.Checked, r.Receiver.Checked = p.Checks()
+	sender, receiver := p.Checks()
+	r.Sender.Checked, r.Receiver.Checked = sender && o.Data >= p.Memory.Block, receiver && o.Data >= p.Wire.Block
 	if r.Sender.Checked {
 		r.Sender.Tail = o.Data % p.Memory.Block
 	}

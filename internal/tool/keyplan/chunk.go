@@ -156,8 +156,21 @@ func (p *Plan) Decrypts() bool {
 }
 
 // Checks reports which keys check something: those with a signature in the domain that
-// they read.
+// they read, of whose fields the masks leave something.
 func (p *Plan) Checks() (sender, receiver bool) {
-	s, r := p.Sender.Signature, p.Receiver.Signature
-	return s != nil && s.Memory != nil && s.Checked(mkey.MemoryDomain) != 0, r != nil && r.Wire != nil && r.Checked(mkey.WireDomain) != 0
+	if s := p.Sender.Signature; s != nil {
+		sender = checks(s.Memory, s.Checked(mkey.MemoryDomain))
+	}
+	if r := p.Receiver.Signature; r != nil {
+		receiver = checks(r.Wire, r.Checked(mkey.WireDomain))
+	}
+	return sender, receiver
+}
+
+func checks(f *sig.Format, mask uint8) bool {
+	if f == nil {
+		return false
+	}
+	t, err := sig.NewTransform(sig.TransformConfig{In: *f, CheckMask: mask, CheckNothing: mask == 0})
+	return err == nil && t.Checks()
 }

@@ -68,6 +68,21 @@ func sealed(t testing.TB, old, now string) []byte {
 	return withArea(t, bytes.Replace(area, []byte(old), []byte(now), 1))
 }
 
+// The data of a detached header is on another device: what lies behind the header is not the volume.
+func TestDetached(t *testing.T) {
+	one := read(t, "luks1")
+	binary.BigEndian.PutUint32(one[104:], 0)
+	for name, b := range map[string][]byte{
+		"LUKS1, offset 0":                    one,
+		"LUKS2, offset 0":                    sealed(t, `"offset":"1048576"`, `"offset":"0"`),
+		"LUKS2, offset within the key slots": sealed(t, `"offset":"1048576"`, `"offset":"32768"`),
+	} {
+		if _, err := Read(bytes.NewReader(b)); err == nil || !strings.Contains(err.Error(), "a detached header, whose data is on another device") {
+			t.Errorf("%s: %v, want that the header is a detached one", name, err)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	luks1 := func(change func(b []byte)) []byte {
 		b := read(t, "luks1")
