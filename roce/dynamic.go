@@ -25,7 +25,7 @@ const (
 // attempt to make one.
 type initiator struct {
 	session uint32     // session number of the last connection
-	phase   phase      // phase of the last connection
+	phase   phase      // there is no connection, one is being made, or there is one
 	to      dctAddress // target of the last connection
 	leave   bool       // end the connection when nothing is outstanding
 	yields  bool       // after ending it, wait for a while so that other initiators can connect

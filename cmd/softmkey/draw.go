@@ -242,7 +242,7 @@ const mostPictures = 200
 
 func drawn[T any](all []T) []T { return all[:min(len(all), mostPictures)] }
 
-// page returns the page with all pictures.
+// page returns an HTML page with the pictures of requests, keys and connections: of each kind the first mostPictures.
 func page(m *material, title string) ([]byte, error) {
 	var all []draw.Picture
 	add := func(group, id string, n int, title string, svg []byte) {

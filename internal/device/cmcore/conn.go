@@ -171,8 +171,8 @@ type Conn struct {
 	attr                QPAttr
 	offered, agreed     ECE
 
-	response time.Duration // for the answer to a REQ or REP
-	retries  int           // of a REQ or REP
+	response time.Duration // time to wait for the answer to a REQ or REP
+	retries  int           // how often a REQ or REP is repeated before the peer counts as gone
 	reply    []byte        // RTU, or DREP in time wait: the answer to a repeated message of the peer
 
 	remoteKey, qpnKey remoteKey // entries in the service's tables; n is 0 without one

@@ -99,7 +99,7 @@ type TraceFront interface {
 	// Stalled is [roce.TraceHandler.Stalled].
 	Stalled(why roce.Stall)
 
-	// Unchecked observes a transfer through a key with a signature whose length ends inside a block: its last rest bytes
-	// have no field.
+	// Unchecked observes a transfer through a key with a signature that ends inside a block. Nobody checks its last rest
+	// bytes, because no field follows them.
 	Unchecked(key *MKey, rest uint64)
 }

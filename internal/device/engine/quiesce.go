@@ -43,8 +43,8 @@ func (qp *QP) touch() {
 	qp.touched.Store(true)
 }
 
-// untouch removes a closed QP from its list, if it is there. It does not clear QP.touched, so that touch does not add the
-// QP again.
+// untouch removes a closed QP from its list, if it is there. The QP is not added again: if it was in the list,
+// QP.touched stays set, and otherwise its closed transport calls no more methods that would touch it.
 func (qp *QP) untouch() {
 	t := touchedOf(qp)
 	t.mu.Lock()

@@ -16,25 +16,25 @@ import (
 // counts as reported with 0: the first configuration with the count 1 allows a report.
 type mkeyObject struct {
 	ctx       *Context
-	eng       *engine.MKey // nil: the key is guest.region
-	guest     *guestKey    // nil: a program's key with a list
+	eng       *engine.MKey // nil: the key is the region in guest
+	guest     *guestKey    // of a guest's key, and of a program's key of a umem; nil: a program's key with a list
 	octowords uint32       // room of the list, in units of 16 bytes
 	uid       uint16
 	mode      uint8 // prm.AccessMode*
 
 	mu sync.Mutex
 	// mu guards the following fields.
-	start         uint64       // address of the key's first byte
-	logPage       uint8        // log_page_size of the last layout
-	driverCount   bool         // the driver's count, modulo 2, in the last configuration that has one
-	reportedCount bool         // driverCount when an error was reported last
-	memory, wire  reportFormat // formats of the last configuration with a signature
+	start          uint64       // address of the key's first byte
+	logPage        uint8        // log_page_size of the last layout
+	driverParity   bool         // the parity of the driver's count in the last configuration that has one
+	reportedParity bool         // driverParity when an error was reported last
+	memory, wire   reportFormat // formats of the last configuration with a signature
 }
 
 // guestKey is the additional state of a guest's key, and of a program's key of a umem. A key for physical addresses
 // or of a umem is a region of the engine. A key whose list comes in parts keeps the parts until the last one has come.
 type guestKey struct {
-	region *engine.Region // mode PA, or the memory of umem; nil: none
+	region *engine.Region // mode PA or MEMIC, or the memory of umem; nil: none
 	umem   *Umem          // nil: none
 
 	// mkeyObject.mu guards the following fields.
@@ -57,11 +57,11 @@ type reportFormat struct {
 	stride uint16 // bytes of a block and its field
 }
 
-// setDriverCount records the count of signature errors in a configuration.
-func (o *mkeyObject) setDriverCount(count bool) {
+// setDriverParity records the count of signature errors in a configuration.
+func (o *mkeyObject) setDriverParity(count bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.driverCount = count
+	o.driverParity = count
 }
 
 // setFormats records the signature attributes of a configuration, which determine the format of a report.
@@ -93,15 +93,15 @@ func (o *mkeyObject) format(d mkey.Domain) reportFormat {
 func (o *mkeyObject) takeReport() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.driverCount == o.reportedCount {
+	if o.driverParity == o.reportedParity {
 		return false
 	}
-	o.reportedCount = o.driverCount
+	o.reportedParity = o.driverParity
 	return true
 }
 
-// keyList reports whether a key of the access mode is a list of pieces of other keys.
-func keyList(mode uint8) bool { return mode == prm.AccessModeKLM || mode == prm.AccessModeKSM }
+// isList reports whether a key of the access mode is a list of pieces of other keys.
+func isList(mode uint8) bool { return mode == prm.AccessModeKLM || mode == prm.AccessModeKSM }
 
 // createMKey executes CREATE_MKEY. The kernel of a guest may make keys of all modes. Programs, on the host or in
 // a guest, may make lists of other keys, and keys for the memory of a umem.
@@ -116,7 +116,7 @@ func (c *Context) createMKey(x *prm.Call) error {
 		return c.createOnUmem(x, pd, &m)
 	case m.ListUmem:
 		return refuse(prm.CmdBadParam, synNotSupported, "a list in a umem is not supported")
-	case ofProgram && !keyList(m.Mode):
+	case ofProgram && !isList(m.Mode):
 		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: memory of a umem, MTT (%d), and lists of keys are supported, KLM (%d) and KSM (%d)", m.Mode, prm.AccessModeMTT, prm.AccessModeKLM, prm.AccessModeKSM)
 	case m.Mode == prm.AccessModePA || m.Mode == prm.AccessModeMEMIC:
 		return c.createRegion(x, pd, &m)
@@ -149,7 +149,7 @@ func (c *Context) createMKey(x *prm.Call) error {
 	e.SetLength(m.Len)
 	if c.guest {
 		o.guest = &guestKey{}
-		if keyList(m.Mode) {
+		if isList(m.Mode) {
 			o.octowords = uint32(a.MaxEntries) // UMRs with a longer list are refused before it is copied
 		}
 	}
@@ -176,7 +176,7 @@ func (c *Context) enterKey(x *prm.Call, o *mkeyObject) error {
 	return nil
 }
 
-// closeEngine destroys the engine's key.
+// closeEngine destroys the engine's key or region, and gives back the memory that its list took of the context's.
 func (o *mkeyObject) closeEngine() error {
 	var err error
 	if o.eng == nil {

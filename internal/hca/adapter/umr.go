@@ -58,7 +58,7 @@ func (q *QP) translateUMR(slot *sendSlot) (rdma.Status, error) {
 	if s.object == nil {
 		return rdma.StatusMWBindErr, failure.New(op, syscall.EINVAL, "key %#x is no memory key of the protection domain", number)
 	}
-	if !q.attr.pages && !keyList(s.object.mode) {
+	if !q.attr.pages && !isList(s.object.mode) {
 		return rdma.StatusMWBindErr, failure.New(op, syscall.EACCES, "key %#x has pages: only the kernel's QPs, those with fast registration, change such keys", number)
 	}
 	s.conf = engine.Configuration{Key: key, Free: free, List: s.conf.List[:0], Interleaved: s.conf.Interleaved[:0]}
@@ -308,7 +308,7 @@ func (q *QP) beginUMR(slot *sendSlot) {
 		s.object.layoutBegan(s, u)
 	}
 	if s.setSigErr {
-		s.object.setDriverCount(s.sigErr)
+		s.object.setDriverParity(s.sigErr)
 	}
 	if u := &slot.wqe.UMR; u.HasSignature {
 		s.object.setFormats(&u.Signature)

@@ -93,7 +93,7 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 	}
 	at, err := s.freeFD(c, fdRange.devices)
 	if err != nil {
-		s.files.forget(t)
+		s.files.end(t)
 		s.refuse(c, "open "+path, err)
 		return
 	}
@@ -125,7 +125,7 @@ func noNumber(c *Call, at int) error {
 // number at, or the lowest free one if at is negative. The supervisor keeps no
 // reference to it, so that the close of the program's last one can be seen.
 func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) (int, error) {
-	s.files.beginCopy(t)
+	s.files.addCopy(t)
 	var src int
 	err := withFD(t.d, func(fd int) (err error) {
 		src, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), mode|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -135,7 +135,7 @@ func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) 
 		s.files.cancelCopy(t)
 		return -1, err
 	}
-	defer s.files.endCopy(t)
+	defer s.files.copyArrived(t)
 	unix.SetNonblock(src, false) // a fifo's open must not wait, its reads shall
 	fd, err := c.add(src, at, closeOnExec)
 	if err == unix.EBADF && at >= fdRanges[0].first && raiseLimit(c.Process(), at) {

@@ -41,7 +41,7 @@ func withFD(d *os.File, use func(fd int) error) error {
 type tracked struct {
 	d      *os.File // the supervisor's descriptor
 	ino    inode
-	device *openFile // the open device that the file is part of; nil: none
+	device *openFile // the opened device file that the file is part of; nil: none
 	gone   func()    // called after the last copy, if device is nil
 
 	// registry.mu guards the following fields.
@@ -50,9 +50,9 @@ type tracked struct {
 	inTransit int   // number of copies that their program has not received yet, so /proc does not show them there
 	balance   int   // copies, less the number of closes that inotify has reported
 	opens     int   // number of opens that inotify has reported so far
-	reopened  bool  // opens > copies: a program has opened the file through /proc/PID/fd, so balance is too low
-	checking  bool  // a goroutine of closedCopy calls verify
-	recheck   bool  // a copy was closed while checking was set, so verify must be called once more
+	reopened  bool  // opens was above copies once: a program has opened the file through /proc/PID/fd, so balance is too low
+	checking  bool  // a goroutine of closedCopy calls removeUnheld
+	recheck   bool  // a copy was closed while checking was set, so removeUnheld must be called once more
 }
 
 // registry holds the tracked files, and detects when the last copy of a file has ended. Three kinds of event make it
@@ -63,7 +63,7 @@ type tracked struct {
 //   - A process that opened a device has ended.
 //   - Without inotify, a timer expires.
 //
-// If the counts are not conclusive, verify searches the open files and mappings of all programs in /proc.
+// If the counts are not conclusive, removeUnheld searches the open files and mappings of all programs in /proc.
 type registry struct {
 	notify *os.File      // inotify instance; nil: the user's limit of instances was reached
 	ended  chan struct{} // closed by close
@@ -93,12 +93,12 @@ func (r *registry) open() error {
 	return nil
 }
 
-// close removes every file, as forgetLocked does, and waits for the registry's goroutines.
+// close removes every file, as endLocked does, and waits for the registry's goroutines.
 func (r *registry) close() {
 	r.mu.Lock()
 	r.closed = true
 	for _, t := range r.byInode {
-		r.forgetLocked(t)
+		r.endLocked(t)
 	}
 	for _, p := range r.owners {
 		p.Close()
@@ -155,12 +155,12 @@ func (r *registry) track(d *os.File, device *openFile, gone func()) (*tracked, e
 	return t, nil
 }
 
-// beginCopy counts a copy of t. The supervisor calls it before it opens the copy, and later either endCopy or
+// addCopy counts a copy of t. The supervisor calls it before it opens the copy, and later either copyArrived or
 // cancelCopy.
-func (r *registry) beginCopy(t *tracked) { r.count(t, 1, 1) }
+func (r *registry) addCopy(t *tracked) { r.count(t, 1, 1) }
 
-// endCopy records that the program has received the copy, or could not receive it.
-func (r *registry) endCopy(t *tracked) { r.count(t, 0, -1) }
+// copyArrived records that the program has received the copy, or could not receive it.
+func (r *registry) copyArrived(t *tracked) { r.count(t, 0, -1) }
 
 // cancelCopy records that the copy could not be opened.
 func (r *registry) cancelCopy(t *tracked) { r.count(t, -1, -1) }
@@ -187,20 +187,29 @@ func (r *registry) watch() {
 		}
 		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
 			wd, mask, nameLen := int32(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[12:])
-			if mask&unix.IN_OPEN != 0 {
-				r.openedCopy(wd)
-			} else {
-				r.closedCopy(wd)
-			}
+			r.event(wd, mask)
 			b = b[min(len(b), unix.SizeofInotifyEvent+int(nameLen)):]
 		}
+	}
+}
+
+// event handles an event of inotify. Those that are neither an open nor a close, nor the loss of events, are of files that
+// were removed from the registry.
+func (r *registry) event(wd int32, mask uint32) {
+	switch {
+	case mask&unix.IN_Q_OVERFLOW != 0: // any file may have been closed
+		r.scan()
+	case mask&unix.IN_OPEN != 0:
+		r.openedCopy(wd)
+	default:
+		r.closedCopy(wd)
 	}
 }
 
 // scanEvery is the time between two scans of /proc where there is no inotify.
 const scanEvery = 100 * time.Millisecond
 
-// watchByScans is watch without inotify: every scanEvery, it calls verify for the files that have had a copy.
+// watchByScans is watch without inotify: every scanEvery, it calls removeUnheld for the files that have had a copy.
 func (r *registry) watchByScans() {
 	tick := time.NewTicker(scanEvery)
 	defer tick.Stop()
@@ -210,17 +219,22 @@ func (r *registry) watchByScans() {
 			return
 		case <-tick.C:
 		}
-		candidates := map[inode]*tracked{}
-		r.mu.Lock()
-		for ino, t := range r.byInode {
-			if t.copies > 0 {
-				candidates[ino] = t
-			}
+		r.scan()
+	}
+}
+
+// scan calls removeUnheld for the files that have had a copy.
+func (r *registry) scan() {
+	candidates := map[inode]*tracked{}
+	r.mu.Lock()
+	for ino, t := range r.byInode {
+		if t.copies > 0 {
+			candidates[ino] = t
 		}
-		r.mu.Unlock()
-		if len(candidates) > 0 {
-			r.verify(candidates)
-		}
+	}
+	r.mu.Unlock()
+	if len(candidates) > 0 {
+		r.removeUnheld(candidates)
 	}
 }
 
@@ -235,7 +249,7 @@ func (r *registry) openedCopy(wd int32) {
 }
 
 // closedCopy handles the event that a copy was closed. If the counts show that it was the last one, closedCopy removes
-// the file. Otherwise the counts may be wrong, so a goroutine calls verify.
+// the file. Otherwise the counts may be wrong, so a goroutine calls removeUnheld.
 func (r *registry) closedCopy(wd int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,7 +258,7 @@ func (r *registry) closedCopy(wd int32) {
 		return
 	}
 	if t.balance--; t.balance <= 0 && !t.reopened {
-		r.forgetLocked(t)
+		r.endLocked(t)
 		return
 	}
 	// balance is too high if inotify has merged events, and too low if a program has reopened the file.
@@ -255,7 +269,7 @@ func (r *registry) closedCopy(wd int32) {
 	t.checking = true
 	r.goroutines.Go(func() {
 		for more := true; more; {
-			r.verify(map[inode]*tracked{t.ino: t})
+			r.removeUnheld(map[inode]*tracked{t.ino: t})
 			r.mu.Lock()
 			more, t.recheck = t.recheck && r.byInode[t.ino] == t, false
 			t.checking = more
@@ -264,10 +278,10 @@ func (r *registry) closedCopy(wd int32) {
 	})
 }
 
-// verify searches /proc for processes that have the candidates open or mapped, and removes from the registry the files
+// removeUnheld searches /proc for processes that have the candidates open or mapped, and removes from the registry the files
 // that no process has. It keeps a file of which the supervisor has opened a copy during the call, because the process
-// that received the copy may have been searched before. verify changes the map candidates.
-func (r *registry) verify(candidates map[inode]*tracked) {
+// that received the copy may have been searched before. removeUnheld changes the map candidates.
+func (r *registry) removeUnheld(candidates map[inode]*tracked) {
 	copies := map[*tracked]int{} // tracked.copies before the search
 	r.mu.Lock()
 	owners := map[int]bool{}
@@ -295,25 +309,25 @@ func (r *registry) verify(candidates map[inode]*tracked) {
 	defer r.mu.Unlock()
 	for ino, t := range candidates {
 		if r.byInode[ino] == t && t.copies == copies[t] {
-			r.forgetLocked(t)
+			r.endLocked(t)
 		}
 	}
 }
 
-// forget removes t from the registry, as after the end of its last copy. Callers use it for files that have had no
+// end removes t from the registry, as after the end of its last copy. Callers use it for files that have had no
 // copy.
-func (r *registry) forget(t *tracked) {
+func (r *registry) end(t *tracked) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byInode[t.ino] == t {
-		r.forgetLocked(t)
+		r.endLocked(t)
 	}
 }
 
-// forgetLocked removes t from the registry, and starts a goroutine that reports the end of its last copy. If t is part
+// endLocked removes t from the registry, and starts a goroutine that reports the end of its last copy. If t is part
 // of a device, the goroutine calls the device's Unmapped, unless t is the device's descriptor, and then Released, if the
 // registry has no other file of the device. Otherwise it calls t.gone. r.mu is held.
-func (r *registry) forgetLocked(t *tracked) {
+func (r *registry) endLocked(t *tracked) {
 	if r.notify != nil {
 		unix.InotifyRmWatch(int(r.notify.Fd()), uint32(t.wd))
 		delete(r.byWD, t.wd)
@@ -410,7 +424,7 @@ func (r *registry) ownerEnded(pid int, p *os.File) {
 		}
 	}
 	r.mu.Unlock()
-	r.verify(candidates)
+	r.removeUnheld(candidates)
 }
 
 // removeHeld removes from candidates the files that a process has open or mapped.

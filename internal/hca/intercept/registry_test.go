@@ -48,3 +48,29 @@ func TestWithoutInotify(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 }
+
+// TestLostEvents loses the event that the last copy of a file was closed, as when more come than inotify keeps.
+func TestLostEvents(t *testing.T) {
+	d, err := os.Create(filepath.Join(t.TempDir(), "queue"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var r registry
+	if err := r.open(); err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	gone := make(chan bool, 1)
+	copied, err := r.track(d, nil, func() { gone <- true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.addCopy(copied)
+	r.copyArrived(copied) // and its program has closed it
+	r.event(-1, unix.IN_Q_OVERFLOW)
+	if r.find(copied.ino) != nil {
+		t.Fatal("the file is still tracked")
+	}
+	<-gone
+}

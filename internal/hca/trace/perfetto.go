@@ -33,7 +33,7 @@ type timeline struct {
 	tracks int // that were given a number
 }
 
-// qpID names a QP of a run.
+// qpID identifies a QP in a trace, which may have the records of several processes.
 type qpID struct {
 	process int
 	number  uint32

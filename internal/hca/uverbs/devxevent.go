@@ -131,7 +131,7 @@ func newDEVXEvent(size int, cookie uint64, event uint16, number uint32) []byte {
 	eqe[1] = uint8(event)
 	const data, last = 32, 24 // the event's data, and where most events have the number
 	at := data + last
-	if event == devxEvents[rdma.EventCQErr] { // the number is at the start, and there is a reason
+	if event == devxEvents[rdma.EventCQErr] { // the number is at the start, and a syndrome says what is wrong: here always an overrun
 		const syndrome, overrun = 11, 1
 		at = data
 		eqe[data+syndrome] = overrun

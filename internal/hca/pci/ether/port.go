@@ -407,8 +407,8 @@ func (p *Port) Receive(frame []byte) {
 	}
 }
 
-// take delivers a frame to the TIRs that the tables find for it, or, if it is the port's own, to those that take such
-// frames. It reports whether there was one. p.mu is held.
+// take delivers a frame to the TIRs that the steering tables find for it. own says that the port itself has sent it: then
+// only those TIRs get it that take such frames. take reports whether a receive queue got it. p.mu is held.
 func (p *Port) take(frame []byte, own bool) (delivered bool) {
 	l := parse(frame)
 	fields := fieldsOf(frame, &l)

@@ -26,7 +26,7 @@ type Signal struct {
 	full  bool        // the client has filled the counter: the signal is off
 	watch *time.Timer // calls free while a write blocks
 	sent  atomic.Bool // the write has returned
-	freed chan bool   // the result of free
+	freed chan bool   // from free: the counter was full
 }
 
 // stuck is the time after which a write is examined. It only has to be longer than most writes.
