@@ -251,8 +251,12 @@ const grantsPerWindow = 8
 // whole window holds.
 func (r *reads) mayGrant(una uint32, room, all int64) bool {
 	raise(&r.granted, una)
-	left := psnDiff(r.grantEnd, r.granted)
-	return left > 0 && room >= min(max(all/grantsPerWindow, 1), int64(left))
+	return r.ungranted() && room >= r.leastGrant(all)
+}
+
+// leastGrant returns the number of responses of a grant, unless fewer are left. all is as for mayGrant.
+func (r *reads) leastGrant(all int64) int64 {
+	return min(max(all/grantsPerWindow, 1), int64(psnDiff(r.grantEnd, r.granted)))
 }
 
 // grantUpTo grants the responses before psn.

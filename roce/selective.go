@@ -40,6 +40,16 @@ func (q selective) probe(b *builder, w *Work, now int64) bool {
 	r := &q.req
 	if w.hasResponses() && psnDiff(r.executedUpTo, w.progress.first) > 0 {
 		// The peer has the request, so only responses are missing.
+		if w.Op == rdma.WRRead && psnDiff(r.reads.granted, r.una) <= 0 && r.reads.ungranted() {
+			q.grantOne(w)
+			r.rtt.probed = now
+			r.probes.done()
+			if !q.putRepeatResponses(b) {
+				r.reads.grantLost()
+				return false
+			}
+			return true
+		}
 		r.reads.forget()
 		end := psnAdd(r.una, probedResponses)
 		if n := psnDiff(r.reads.granted, r.una); n > 0 && n < probedResponses {

@@ -128,7 +128,12 @@ func grantOf(mark uint8, count uint32) uint32 {
 func (q selective) grantMore(now int64) bool {
 	r := &q.req
 	send := r.reads.regrant
-	if room, all := q.roomFor(); r.reads.mayGrant(r.una, room, all) {
+	room, all := q.roomFor()
+	if !r.reads.mayGrant(r.una, room, all) && r.flight.in == 0 && r.reads.ungranted() &&
+		!q.peer.in.wait(q.QP, r.reads.leastGrant(all)*q.fullCost(), &q.waitsIn) {
+		room, all = q.roomFor() // others have left room meanwhile
+	}
+	if r.reads.mayGrant(r.una, room, all) {
 		r.rtt.measure(r.reads.granted, now)
 		for w := r.head; w != nil && room > 0 && psnDiff(w.progress.first, r.reads.grantEnd) < 0; w = w.progress.next {
 			if w.Op != rdma.WRRead {
@@ -147,6 +152,16 @@ func (q selective) grantMore(now int64) bool {
 		}
 	}
 	return send
+}
+
+// grantOne grants the next response of READ w although the window has no room for it. Other queue pairs may fill the
+// window for long, as one that waits for a lost packet. The READ goes on meanwhile, and its retries are not used up.
+func (q selective) grantOne(w *Work) {
+	r := &q.req
+	i := w.index(r.una)
+	_, in := q.cost(w, i, i+1)
+	q.peer.sent(&r.flight, 0, in)
+	r.reads.grantUpTo(psnAdd(r.una, 1))
 }
 
 // putAsks adds a RepeatResponses to b if there is something to grant or to ask for. It reports

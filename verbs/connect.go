@@ -38,7 +38,8 @@ func (e Endpoint) Standard() Endpoint {
 }
 
 // Endpoint returns the description of the QP for its peer, with the device's address of GID
-// index 0. It contains a random first PSN, which Connect will use.
+// index 0. It contains a random first PSN, which Connect will use. After a RESET it is another one, so that packets of the
+// former connection that are still under way do not count for the new one: exchange the endpoints again.
 func (qp *QP) Endpoint() Endpoint { return qp.endpoint(qp.pd.dev.e.Port().LocalAddr()) }
 
 // EndpointAt is Endpoint with the device's address of another GID index, which the program
@@ -54,7 +55,7 @@ func (qp *QP) EndpointAt(sgidIndex int) (Endpoint, error) {
 func (qp *QP) endpoint(addr netip.AddrPort) Endpoint {
 	return Endpoint{
 		GID: addr.Addr(), UDPPort: addr.Port(),
-		QPN: qp.Num(), PSN: qp.psn, MTU: qp.pd.dev.PortAttr().ActiveMTU.Bytes(),
+		QPN: qp.Num(), PSN: qp.psn.Load(), MTU: qp.pd.dev.PortAttr().ActiveMTU.Bytes(),
 		Caps: qp.pd.dev.e.Port().Offers(),
 	}
 }
@@ -72,7 +73,7 @@ type ConnectOptions struct {
 	RetryCnt    int    // 1 to 7 or Zero; default 7
 	RNRRetry    int    // 1 to 6 or Zero; default 7, which means without limit
 	MinRNRTimer int    // code 1 to 31, or Zero for 655 ms; default 12, which is 0.64 ms
-	MaxRdAtomic int    // as requester and as responder: 1 to 128, or Zero for none; default 16
+	MaxRdAtomic int    // as requester and as responder: 1 to 16, or Zero for none; default 16
 	SGIDIndex   int    // entry of the device's GID table from which packets leave; the peer must have the Endpoint of this entry
 }
 
@@ -96,7 +97,7 @@ func (o *ConnectOptions) WithDefaults() (ConnectOptions, error) {
 		{"RetryCnt", &c.RetryCnt, 7, 7},
 		{"RNRRetry", &c.RNRRetry, 7, 7},
 		{"MinRNRTimer", &c.MinRNRTimer, 12, 31},
-		{"MaxRdAtomic", &c.MaxRdAtomic, engine.MaxRdAtomic, roce.MaxRdAtomic},
+		{"MaxRdAtomic", &c.MaxRdAtomic, engine.MaxRdAtomic, engine.MaxRdAtomic},
 	} {
 		switch *n.v {
 		case 0:
@@ -133,7 +134,7 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 		AccessFlags: o.Access,
 		AV:          AH{DGID: GIDOf(peer.GID), SGIDIndex: o.SGIDIndex, UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: o.MaxRdAtomic, MinRNRTimer: uint8(o.MinRNRTimer),
-		Timeout: uint8(o.Timeout), RetryCnt: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), SQPSN: qp.psn, MaxRdAtomic: o.MaxRdAtomic,
+		Timeout: uint8(o.Timeout), RetryCnt: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), SQPSN: qp.psn.Load(), MaxRdAtomic: o.MaxRdAtomic,
 		Caps: roce.CommonCaps(peer.Caps, own.Caps),
 	}, qp.Modify)
 }
@@ -141,7 +142,7 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 // Bind moves a QP of type UD from RESET through INIT and RTR to RTS, in place of three
 // calls of Modify. Datagrams with another Q_Key are dropped.
 func (qp *QP) Bind(qkey uint32) error {
-	m := QPModify{State: StateInit, Port: 1, QKey: qkey, SQPSN: qp.psn}
+	m := QPModify{State: StateInit, Port: 1, QKey: qkey, SQPSN: qp.psn.Load()}
 	if err := qp.Modify(m, AttrState|AttrPKeyIndex|AttrPort|AttrQKey); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -264,4 +265,98 @@ func (m *mix) post() int {
 	m.posted = append(m.posted, check)
 	m.next++
 	return size
+}
+
+// TestGhost connects two QPs anew while a SEND of their first connection is still in the network. The second connection
+// must neither deliver it nor lose a message of its own for it (IBTA volume 1, section 9.7.2.4: PSNs tell ghosts).
+func TestGhost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := inproc.Pair(nil)
+		late := false
+		here2 := netem.Wrap(here, 1, netem.Faults{MaxDelay: 300 * time.Millisecond}, &netem.Options{Filter: func(uint64, netip.AddrPort, []byte) netem.Action {
+			if late {
+				late = false
+				return netem.Delay
+			}
+			return netem.Pass
+		}})
+		var a, b *side
+		closeDevices(t, &a, &b)
+		a = openSideOn(t, netip.MustParseAddr("192.0.2.1"), &verbs.Options{Conn: here2}, verbs.QPAttr{MaxInlineData: 64})
+		b = openSideOn(t, netip.MustParseAddr("192.0.2.2"), &verbs.Options{Conn: there}, verbs.QPAttr{})
+		into := b.register(128, verbs.LocalWrite)
+		for i, text := range []string{"of the first connection", "of the second one"} {
+			connectQPs(t, a.qp, b.qp, nil)
+			late = i == 0
+			if i == 1 {
+				b.recv(7, into.SGE(0, 64))
+				time.Sleep(time.Second) // the late packet arrives
+			}
+			a.complete(a.qp.Start().ID(uint64(i)).Signaled().Send().Inline([]byte(text)))
+			synctest.Wait()
+			if i == 0 {
+				a.modify(verbs.StateReset)
+				b.modify(verbs.StateReset)
+				continue
+			}
+			b.completion(7, verbs.OpRecv, verbs.StatusSuccess)
+			a.completion(1, verbs.OpSend, verbs.StatusSuccess)
+			if got := string(into.Bytes()[:len(text)]); got != text {
+				t.Errorf("the second connection delivers %q, want %q", got, text)
+			}
+		}
+		if err := into.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStarvedRead reads while another QP to the same host fills the window of READ responses, and waits for a packet
+// that is lost again and again. The READ succeeds nevertheless: its peer answers.
+func TestStarvedRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := inproc.Pair(nil)
+		var until time.Time
+		var other uint32
+		here2 := netem.Wrap(here, 1, netem.Faults{}, &netem.Options{Filter: func(_ uint64, _ netip.AddrPort, p []byte) netem.Action {
+			const sendOnly = 4
+			if p[0] == sendOnly && uint32(p[5])<<16|uint32(p[6])<<8|uint32(p[7]) == other && time.Now().Before(until) {
+				return netem.Lose
+			}
+			return netem.Pass
+		}})
+		var a, b *side
+		closeDevices(t, &a, &b)
+		a = openSideOn(t, netip.MustParseAddr("192.0.2.1"), &verbs.Options{Conn: here2}, verbs.QPAttr{MaxInlineData: 64})
+		b = openSideOn(t, netip.MustParseAddr("192.0.2.2"), &verbs.Options{Conn: there}, verbs.QPAttr{})
+		const size = 8 << 20
+		from, into := b.register(size, verbs.RemoteRead), a.register(size, verbs.LocalWrite)
+		cq := must[*verbs.CQ](t)(a.dev.NewCQ(16))
+		second := must[*verbs.QP](t)(a.pd.NewQP(verbs.QPAttr{SendCQ: cq}))
+		peer := must[*verbs.QP](t)(b.pd.NewQP(verbs.QPAttr{SendCQ: b.cq}))
+		connectQPs(t, a.qp, b.qp, &verbs.ConnectOptions{Timeout: 20}) // 4.3 s
+		connectQPs(t, second, peer, nil)                              // 67 ms, seven times
+		b.recv(1, from.SGE(0, 0))
+		other, until = b.qp.Num(), time.Now().Add(3*time.Second)
+		c := a.qp.Start()
+		c.ID(1).Signaled().Send()
+		c.ID(2).Signaled().Read(from.RKey(), from.Addr()).SGE(into.SGE(0, size))
+		a.complete(c)
+		time.Sleep(20 * time.Millisecond)
+		if err := second.Start().ID(3).Signaled().Read(from.RKey(), from.Addr()).SGE(into.SGE(0, 4096)).Complete(); err != nil {
+			t.Fatal(err)
+		}
+		wcs := make([]verbs.WC, 1)
+		if n, err := cq.Wait(t.Context(), wcs); n != 1 || wcs[0].Status != verbs.StatusSuccess {
+			t.Errorf("%d completions, %v; %v %v, want success", n, err, wcs[0].Status, wcs[0].Err)
+		}
+		if !time.Now().Before(until) {
+			t.Error("the READ waited until the other QP went on")
+		}
+		a.completion(1, verbs.OpSend, verbs.StatusSuccess)
+		a.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
+		if err := errors.Join(second.Close(), peer.Close(), cq.Close(), from.Close(), into.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"slices"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -43,11 +44,15 @@ type QP struct {
 	pd    *PD
 	attr  QPAttr
 	e     *engine.QP
-	psn   uint32 // first PSN to send, if Connect is used
+	psn   atomic.Uint32 // first PSN to send, if Connect is used: another one after each RESET
 	users engine.Users
 	rq    recvQueue // guarded by the engine's lock of the QP
 	sq    sendQueue // guarded by the engine's lock of the QP
 }
+
+// choosePSN chooses the first PSN of the next connection at random. A packet of the connection before that arrives late
+// then has a PSN that the new one does not expect.
+func (qp *QP) choosePSN() { qp.psn.Store(random.Uint32() >> 8) }
 
 // NewQP creates a QP in RESET.
 func (pd *PD) NewQP(attr QPAttr) (*QP, error) {
@@ -90,7 +95,8 @@ func (pd *PD) NewQP(attr QPAttr) (*QP, error) {
 	default:
 		return nil, failure.New(op, syscall.EOPNOTSUPP, "type %v: must be RC, UC or UD", attr.Type)
 	}
-	qp := &QP{pd: pd, attr: attr, psn: random.Uint32() >> 8, rq: recvQueue{maxWR: attr.MaxRecvWR, maxSGE: attr.MaxRecvSGE}}
+	qp := &QP{pd: pd, attr: attr, rq: recvQueue{maxWR: attr.MaxRecvWR, maxSGE: attr.MaxRecvSGE}}
+	qp.choosePSN()
 	if err := qp.hold(op); err != nil {
 		return nil, err
 	}

@@ -221,4 +221,5 @@ func (f *front) Reset() {
 	}
 	f.sq = sendQueue{}
 	f.rq.clear()
+	(*QP)(f).choosePSN()
 }

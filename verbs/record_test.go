@@ -44,17 +44,23 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-func testRecords(t *testing.T, seed uint64) {
-	r := rand.New(rand.NewPCG(seed, 9))
-	model := record{strict: seed%2 == 1}
-	var a, b *side
-	t.Cleanup(func() { // runs after the objects are closed, because a bubble ends only when its goroutines have ended
-		for _, s := range []*side{a, b} {
-			if err := errors.Join(s.pd.Close(), s.dev.Close()); err != nil {
+// closeDevices closes the devices of sides that are opened later, after the objects of the sides are closed: a bubble ends
+// only when its goroutines have ended.
+func closeDevices(t *testing.T, sides ...**side) {
+	t.Cleanup(func() {
+		for _, s := range sides {
+			if err := errors.Join((*s).pd.Close(), (*s).dev.Close()); err != nil {
 				t.Error(err)
 			}
 		}
 	})
+}
+
+func testRecords(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 9))
+	model := record{strict: seed%2 == 1}
+	var a, b *side
+	closeDevices(t, &a, &b)
 	a, b = inprocPair(t, verbs.Options{Strict: model.strict})
 	const room = 12 << 10
 	all := verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
