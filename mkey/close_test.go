@@ -7,8 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
@@ -413,4 +415,48 @@ func TestStrictCheck(t *testing.T) {
 			t.Error("the bad block after a new configuration is missing")
 		}
 	}
+}
+
+// gate is memory of which an access waits until it is opened.
+type gate struct {
+	in, open chan bool
+	data     []byte
+}
+
+func (g *gate) Reach(uint64, uint64, rdma.Access) error { return nil }
+
+func (g *gate) At(addr, n uint64, _ rdma.Access) ([]byte, error) {
+	g.in <- true
+	<-g.open
+	return g.data[addr:][:n], nil
+}
+
+// While a stream accesses the memory, no call of Close returns, not even a second one: what returns may free the memory.
+func TestEveryCloseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{in: make(chan bool), open: make(chan bool), data: make([]byte, 64)}
+		k := must(mkey.New(mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: g, Length: 64}}}))
+		tx := must(k.TX(0, 64))
+		var accesses atomic.Int32
+		go func() {
+			tx.ReadAt(make([]byte, 64), 0)
+			accesses.Store(1)
+		}()
+		<-g.in
+		closed := make(chan int32, 2)
+		for range 2 {
+			go func() {
+				k.Close()
+				closed <- accesses.Load()
+			}()
+		}
+		synctest.Wait()
+		if n := len(closed); n > 0 {
+			t.Errorf("%d calls of Close have returned while a stream accesses the memory", n)
+		}
+		close(g.open)
+		<-closed
+		<-closed
+		tx.Close()
+	})
 }

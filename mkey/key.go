@@ -54,6 +54,7 @@ type Key struct {
 
 	configuring sync.Mutex // held while plan changes
 	closed      bool       // guarded by configuring
+	freed       *tenure    // the last one that was ended, which streams may not have left yet; guarded by configuring
 
 	mu       sync.Mutex // guards the following fields
 	bad      *BadBlock  // the first bad block not yet returned by Check; nil: none
@@ -166,31 +167,33 @@ func (p *plan) release() {
 }
 
 // Close ends the key. Its streams fail from then on, and when Close returns,
-// none of them accesses the memory or uses the DEK. Closing a key again does
-// nothing. The error is always nil.
+// none of them accesses the memory or uses the DEK. That holds for each call of several, too.
+// The error is always nil.
 func (k *Key) Close() error {
-	k.configuring.Lock()
-	k.closed = true
-	p := k.plan.Swap(nil)
-	k.configuring.Unlock()
-	p.free()
+	k.free(true)
 	return nil
 }
 
-// free ends the tenure of a plan that is no longer in force, and releases its DEK.
-func (p *plan) free() {
+// invalidate frees the key and reports whether it was in use.
+func (k *Key) invalidate() bool { return k.free(false) }
+
+// free takes the plan out of force, for ever if closing is set. It returns when no stream accesses the memory, also if
+// another call has taken the plan, and reports whether this one has.
+func (k *Key) free(closing bool) bool {
+	k.configuring.Lock()
+	k.closed = k.closed || closing
+	p := k.plan.Swap(nil)
 	if p != nil {
-		p.tenure.end()
+		k.freed = p.tenure
+	}
+	freed := k.freed
+	k.configuring.Unlock()
+	if freed != nil {
+		freed.end()
+	}
+	if p != nil {
 		p.release()
 	}
-}
-
-// invalidate frees the key and reports whether it was in use.
-func (k *Key) invalidate() bool {
-	k.configuring.Lock()
-	p := k.plan.Swap(nil)
-	k.configuring.Unlock()
-	p.free()
 	return p != nil
 }
 

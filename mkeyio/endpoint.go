@@ -2,9 +2,9 @@ package mkeyio
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"syscall"
 
@@ -92,6 +92,8 @@ func (in *Input) check() error {
 	switch {
 	case in.seq == nil && in.at == nil:
 		return failure.New("mkeyio run", syscall.EINVAL, "no input: From, FromAt and FromFile make one")
+	case in.size < in.data:
+		return failure.New("mkeyio run", syscall.EINVAL, "input of %d bytes, padded to blocks of %d: would be longer than %d bytes", in.data, in.block, int64(math.MaxInt64))
 	case in.size < 0:
 		return failure.New("mkeyio run", syscall.EINVAL, "input of %d bytes: must not be negative", in.size)
 	}
@@ -124,7 +126,7 @@ func (in *Input) readAt(p []byte, off int64) error {
 // the end of the stream.
 func (in *Input) readNext(p []byte) (int, error) {
 	n, err := fullio.Read(in.seq, p)
-	if errors.Is(err, io.EOF) {
+	if err == io.EOF { // an error that wraps it is one of the source
 		err = nil
 	}
 	if in.block != 0 {

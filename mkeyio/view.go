@@ -73,8 +73,8 @@ func NewView(j Job, f Store, size int64) (*View, error) {
 	switch {
 	case f == nil:
 		return nil, failure.New(op, syscall.EINVAL, "no store is given")
-	case size < 0:
-		return nil, failure.New(op, syscall.EINVAL, "a store of %d bytes: must not be negative", size)
+	case size < 0 || size > everything:
+		return nil, failure.New(op, syscall.EINVAL, "a store of %d bytes: must be 0 to %d", size, int64(everything))
 	case j.Direction > RX:
 		return nil, failure.New(op, syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
 	}

@@ -1,7 +1,6 @@
 package sig
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"syscall"
@@ -71,7 +70,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 // fill reads and checks the next blocks.
 func (r *Reader) fill() {
 	n, err := fullio.Read(r.src, r.in)
-	r.data, r.err = stripBlocks(r.strip, r.room, r.in[:n], r.number, errors.Is(err, io.EOF))
+	r.data, r.err = stripBlocks(r.strip, r.room, r.in[:n], r.number, err == io.EOF)
 	r.number += uint64(n / r.strip.in.Stride())
 	if r.err == nil {
 		r.err = err

@@ -4,7 +4,6 @@
 package fullio
 
 import (
-	"errors"
 	"fmt"
 	"io"
 )
@@ -14,7 +13,8 @@ const maxEmptyReads = 100
 
 // Read fills p. It returns io.EOF with the number of bytes read if the stream ends before:
 // unlike io.ReadFull, so that an io.ErrUnexpectedEOF is always one of the Reader, for example
-// of a decompressor. A Reader that returns (0, nil) again and again gives io.ErrNoProgress.
+// of a decompressor. An error that comes with the last bytes of p is returned with them: the Reader need not
+// return it again. An error that wraps io.EOF is no end of the stream (package io). A Reader that returns (0, nil) again and again gives io.ErrNoProgress.
 func Read(r io.Reader, p []byte) (n int, err error) {
 	for empty := 0; n < len(p) && err == nil; {
 		var m int
@@ -30,7 +30,7 @@ func Read(r io.Reader, p []byte) (n int, err error) {
 			return n, io.ErrNoProgress
 		}
 	}
-	if n == len(p) {
+	if n == len(p) && err == io.EOF {
 		err = nil
 	}
 	return n, err
@@ -45,7 +45,7 @@ func ReadAt(r io.ReaderAt, p []byte, off int64) (int, error) {
 	switch {
 	case n == len(p):
 		return n, nil
-	case err == nil, errors.Is(err, io.EOF):
+	case err == nil, err == io.EOF:
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err

@@ -2,6 +2,7 @@ package fullio_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -56,3 +57,33 @@ func TestBrokenContracts(t *testing.T) {
 		t.Error(n, err)
 	}
 }
+
+// An error that comes with the last bytes is returned, and one that wraps io.EOF is no end.
+func TestReadErrors(t *testing.T) {
+	broken := errors.New("disk error")
+	for name, err := range map[string]error{"another error": broken, "a wrapped EOF": fmt.Errorf("link lost: %w", io.EOF)} {
+		once := true
+		r := readerFunc(func(p []byte) (int, error) {
+			if once {
+				once = false
+				return len(p), err
+			}
+			return 0, io.EOF
+		})
+		if n, got := fullio.Read(r, make([]byte, 8)); n != 8 || got != err {
+			t.Errorf("%s with the last bytes: %d, %v", name, n, got)
+		}
+		at := readerAtFunc(func([]byte, int64) (int, error) { return 3, err })
+		if n, got := fullio.ReadAt(at, make([]byte, 8), 0); n != 3 || got != err {
+			t.Errorf("%s of ReadAt: %d, %v", name, n, got)
+		}
+	}
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+type readerAtFunc func(p []byte, off int64) (int, error)
+
+func (f readerAtFunc) ReadAt(p []byte, off int64) (int, error) { return f(p, off) }

@@ -163,7 +163,7 @@ func (k *MKey) Check() (*mkey.BadBlock, error) { return k.key.Check() }
 // through the key. A request that still names the key fails.
 func (k *MKey) Close() error {
 	if k.flags.Or(keyClosed)&keyClosed != 0 {
-		return nil
+		return k.key.Close() // another call closes it: wait for the same streams
 	}
 	k.pd().dev.keys.remove(k.Number())
 	err := k.key.Close()

@@ -2,7 +2,6 @@ package filecopy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -113,7 +112,7 @@ func (s *Sender) fill(p []byte, k uint64) (int, error) {
 		p = p[:max(min(int64(len(p)), s.c.Size-from), 0)]
 	}
 	n, err := io.ReadFull(s.c.Src, p)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		if err = nil; known && n < len(p) {
 			err = fmt.Errorf("SRC ends at byte %d of %d: it became shorter while it was read: %w", from+int64(n), s.c.Size, io.ErrUnexpectedEOF)
 		}

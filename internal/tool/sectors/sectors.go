@@ -4,7 +4,6 @@
 package sectors
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -147,7 +146,7 @@ func (r *reader) Read(p []byte) (int, error) {
 		n, err := fullio.Read(r.r, r.buf)
 		r.n += int64(n)
 		whole := n / r.f.Size() * r.f.Size()
-		if r.left, r.err = r.buf[:whole], err; errors.Is(err, io.EOF) && whole < n {
+		if r.left, r.err = r.buf[:whole], err; err == io.EOF && whole < n {
 			r.err = r.f.partial(r.n)
 		}
 	}
