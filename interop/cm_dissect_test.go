@@ -64,45 +64,31 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	recorder, err := pcap.Create(file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	n := inproc.NewNetwork(nil)
 	var opened []interface{ Close() error }
 	newQP := func(addr netip.Addr) (*verbs.Device, *verbs.QP) {
 		listening, err := n.Listen(netip.AddrPortFrom(addr, 4791))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		var conn packetconn.Conn = listening
 		if addr == clientAddr {
 			conn = recorder.Wrap(conn)
 		}
 		dev, err := verbs.Open(addr, &verbs.Options{Conn: conn})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		pd, err := dev.NewPD()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		cq, err := dev.NewCQ(8)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		qp, err := pd.NewQP(verbs.QPAttr{SendCQ: cq})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		opened = append(opened, dev, pd, cq, qp)
 		return dev, qp
 	}
 	server, accepting := newQP(serverAddr)
 	client, dialing := newQP(clientAddr)
 	l, err := cm.Listen(server, 7471, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	served := make(chan error, 1)
 	go func() {
 		req, err := l.Accept(context.Background())
@@ -122,15 +108,9 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 		served <- err
 	}()
 	c, err := cm.Dial(ctx, dialing, netip.AddrPortFrom(serverAddr, 7471), &cm.Options{PrivateData: []byte("hello")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(c.Close(), <-served); err != nil {
-		t.Fatal(err)
-	}
-	if err := dialing.Modify(verbs.QPModify{State: verbs.StateReset}, verbs.AttrState); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, errors.Join(c.Close(), <-served))
+	check(t, dialing.Modify(verbs.QPModify{State: verbs.StateReset}, verbs.AttrState))
 	if _, err := cm.Dial(ctx, dialing, netip.AddrPortFrom(serverAddr, 7472), nil); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a port without a listener: %v", err)
 	}
@@ -138,9 +118,7 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 		t.Errorf("a datagram port without a listener: %v", err)
 	}
 	d, err := cm.ListenDatagram(server, 7471, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	go func() {
 		if q, err := d.Accept(context.Background()); err == nil {
 			_ = q.Reply(0x77, cm.DefaultQKey, []byte("here")) // Resolve reports a failure
@@ -151,9 +129,7 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 	}
 	l.Close()
 	d.Close()
-	if err := recorder.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, recorder.Close())
 	for i := len(opened) - 1; i >= 0; i-- {
 		if err := opened[i].Close(); err != nil {
 			t.Error(err)

@@ -49,24 +49,18 @@ func rpingServer(t *testing.T, n *network, v6, lossy bool, rounds, size int) {
 	defer cancel()
 	dev := n.device(v6)
 	l, err := cm.Listen(dev, cmPort, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer l.Close()
 	_, device := n.host(v6)
 	client := guestProgram(ctx, n.r.Guests[0], fmt.Sprintf("rping -c -a %s -p %d -C %d -S %d -V", device, cmPort, rounds, size))
 	req, err := l.Accept(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if req.MaxRdAtomic != 1 || req.MaxDestRdAtomic != 1 {
 		t.Errorf("rping asks for 1 READ each way, the request says %d and %d", req.MaxRdAtomic, req.MaxDestRdAtomic)
 	}
 	e := newRpingEnd(t, dev, size)
 	conn, err := req.Accept(ctx, e.qp, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	said := make(chan error, 1)
@@ -102,9 +96,7 @@ func rpingClient(t *testing.T, n *network, v6 bool, rounds, size int) {
 	}
 	e := newRpingEnd(t, n.device(v6), 2*size)
 	conn, err := cm.Dial(ctx, e.qp, netip.AddrPortFrom(guest, cmPort), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if err := e.ping(ctx, rounds); err != nil {
 		t.Error(err)
 	}
@@ -126,18 +118,12 @@ func rejectKernel(t *testing.T, n *network) {
 	guest, device := n.host(false)
 	dev := n.device(false)
 	l, err := cm.Listen(dev, cmPort, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer l.Close()
 	client := guestProgram(ctx, n.r.Guests[0], fmt.Sprintf("rdma_client -s %s -p %d", device, cmPort))
 	req, err := l.Accept(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := req.Reject(cm.ReasonConsumer, []byte("not today")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, req.Reject(cm.ReasonConsumer, []byte("not today")))
 	if err := <-client; err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("rdma_client says %v, not that it was refused", err)
 	}
@@ -159,9 +145,7 @@ func TestConnectionLoss(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	g := n.r.Guests[0]
-	if err := g.Impair(ctx, rig.Impairment{Loss: 10}, rig.Impairment{Loss: 10}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, g.Impair(ctx, rig.Impairment{Loss: 10}, rig.Impairment{Loss: 10}))
 	defer g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{})
 	for range 2 {
 		rpingServer(t, n, false, true, 5, 5000)
@@ -178,20 +162,14 @@ func TestKernelVanishes(t *testing.T) {
 	_, device := n.host(false)
 	dev := n.device(false)
 	l, err := cm.Listen(dev, cmPort, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer l.Close()
 	client := guestProgram(ctx, n.r.Guests[0], fmt.Sprintf("rping -c -a %s -p %d -C 1000000000", device, cmPort))
 	req, err := l.Accept(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	e := newRpingEnd(t, dev, 100)
 	conn, err := req.Accept(ctx, e.qp, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if _, err := n.r.Guests[0].Shell(ctx, "killall -KILL rping"); err != nil {
 		t.Fatal(err)
 	}
@@ -212,9 +190,7 @@ func TestDissectCM(t *testing.T) {
 	n := newNetwork(t)
 	pcap := filepath.Join(t.TempDir(), "cm.pcapng")
 	capture, err := n.r.Capture(n.r.Guests[0], pcap)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	rpingServer(t, n, false, false, 1, 100)
 	rpingClient(t, n, false, 1, 100)
 	rejectKernel(t, n)
@@ -237,9 +213,7 @@ func TestDissectCM(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	if err := capture.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, capture.Stop())
 	text := tshark(t, pcap, "-Y", "infiniband.mad", "-T", "fields", "-E", "separator=,", "-e", "ip.src",
 		"-e", "infiniband.mad.mgmtclass", "-e", "infiniband.mad.attributeid", "-e", "infiniband.mad.method", "-e", "infiniband.deth.q_key",
 		"-e", "_ws.malformed", "-e", "_ws.expert.message")

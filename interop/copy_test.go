@@ -35,9 +35,7 @@ func TestCopyKernel(t *testing.T) {
 func softmkeyCopy(ctx context.Context, t *testing.T, args ...string) <-chan error {
 	t.Helper()
 	file, err := command()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ended := make(chan error, 1)
 	go func() {
 		text, err := exec.CommandContext(ctx, file, append([]string{"copy", "--cm"}, args...)...).CombinedOutput()
@@ -57,9 +55,7 @@ func copyToKernel(t *testing.T, op string) {
 	data := make([]byte, copySize)
 	rand.Read(data)
 	src := filepath.Join(t.TempDir(), "src")
-	if err := os.WriteFile(src, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(src, data, 0o600))
 	receiver := guestProgram(ctx, g, fmt.Sprintf("copypeer receive %d /tmp/dst", rendezvous.Port))
 	if err := guestListens(ctx, g, 0); err != nil {
 		t.Fatal(errors.Join(err, <-receiver))
@@ -68,9 +64,7 @@ func copyToKernel(t *testing.T, op string) {
 	if err != nil {
 		cancel() // the receiver may wait without limit
 	}
-	if err := errors.Join(err, <-receiver); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(err, <-receiver))
 	wantSum(t, ctx, data, "/tmp/dst")
 }
 
@@ -91,9 +85,7 @@ func copyFromKernel(t *testing.T, op string) {
 	if err != nil {
 		cancel()
 	}
-	if err := errors.Join(err, <-receiver); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(err, <-receiver))
 	data, err := os.ReadFile(dst)
 	if err != nil || len(data) != copySize {
 		t.Fatalf("%d bytes: %v", len(data), err)
@@ -105,9 +97,7 @@ func copyFromKernel(t *testing.T, op string) {
 func wantSum(t *testing.T, ctx context.Context, data []byte, file string) {
 	t.Helper()
 	text, err := sharedRig(t).Guests[0].Shell(ctx, "sha256sum "+file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	sum := sha256.Sum256(data)
 	if !strings.HasPrefix(text, hex.EncodeToString(sum[:])) {
 		t.Errorf("the copy differs from the file: the guest says %s", text)

@@ -47,14 +47,10 @@ func rawFrames(t *testing.T, pcap string) (frames [][]byte) {
 			}
 		} `json:"_source"`
 	}
-	if err := json.Unmarshal(tshark(t, pcap, "-T", "jsonraw", "-j", "frame"), &packets); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(tshark(t, pcap, "-T", "jsonraw", "-j", "frame"), &packets))
 	for _, p := range packets {
 		frame, err := hex.DecodeString(p.Source.Layers.Frame[0].(string))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		frames = append(frames, frame)
 	}
 	return frames
@@ -94,17 +90,13 @@ func TestDissection(t *testing.T) {
 		t.Run(family(v6), func(t *testing.T) {
 			pcap := filepath.Join(t.TempDir(), "conversation.pcapng")
 			capture, err := n.r.Capture(n.r.Guests[0], pcap)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			a, b := n.open(t, ours, v6), n.open(t, 0, v6)
 			c := peer.Defaults()
 			c.MTU = 512
 			join(t, a, b, v6, c)
 			table(t, a, b, []int{0, 1, 511, 512, 514, 1024, 5000, 65_537})
-			if err := capture.Stop(); err != nil {
-				t.Fatal(err)
-			}
+			check(t, capture.Stop())
 
 			verdict := string(tshark(t, pcap, "-T", "fields", "-E", "separator=,",
 				"-e", "frame.number", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed", "-e", "_ws.expert.message"))

@@ -21,9 +21,7 @@ func TestDMABuf(t *testing.T) {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	program, err := command()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	const script = "step dmabuf softmkey run --device 10.96.0.1 -v -- /sbin/dmabuf\n"
 	kernels := pciKernels(t)
 	onKernels(t, guest.PCI{RDMA: true, Script: script, Programs: []string{program, example}}, kernels[len(kernels)-1:], func(t *testing.T, softmkey, dir string, image guest.Image) {

@@ -362,9 +362,7 @@ func (n *network) device(v6 bool) *verbs.Device {
 			addr = n.r.Addr6
 		}
 		dev, err := verbs.Open(addr, nil)
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		check(n.t, err)
 		n.dev[v6] = dev
 		n.t.Cleanup(func() {
 			c := dev.Transport().Counters()
@@ -389,9 +387,7 @@ func (n *network) open(t *testing.T, i int, v6 bool) end {
 	} else {
 		e, err = openGuest(t.Context(), n.r.Guests[i])
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		if err := e.close(); err != nil {
 			t.Error(err)
@@ -412,8 +408,6 @@ func join(t *testing.T, a, b end, v6 bool, c peer.ConnectConfig) {
 		other := [2]end{b, a}[i]
 		c.Source, c.Destination, c.QPN = e.addr(v6), other.addr(v6), other.qpn()
 		c.SendPSN, c.RecvPSN = psn[i], psn[1-i]
-		if err := e.connect(c); err != nil {
-			t.Fatal(err)
-		}
+		check(t, e.connect(c))
 	}
 }

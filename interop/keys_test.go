@@ -146,9 +146,7 @@ func newKeyed(t *testing.T, e *deviceEnd, k keyCase, memory int) *keyed {
 		flags |= verbs.MKeyCrypto
 	}
 	key, err := e.pd.NewMKey(verbs.MKeyAttr{Flags: flags, MaxEntries: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	e.keys = append(e.keys, key)
 	// Three pieces that are not aligned to blocks, units or pages.
 	first, second := memory/3+1, memory/7+5
@@ -165,9 +163,7 @@ func newKeyed(t *testing.T, e *deviceEnd, k keyCase, memory int) *keyed {
 	if k.crypto != nil {
 		chain.Crypto(*k.crypto)
 	}
-	if err := chain.Complete(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, chain.Complete())
 	if _, err := e.wait(1); err != nil {
 		t.Fatal(err)
 	}
@@ -212,9 +208,7 @@ func TestKeys(t *testing.T) {
 	n := newNetwork(t)
 	device := n.device(false)
 	key, err := device.Crypto().NewDEK(dek.Attr{Size: dek.Size256, Key: dekBytes()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		if err := key.Close(); err != nil {
 			t.Error(err)
@@ -250,16 +244,10 @@ func transfers(t *testing.T, a *deviceEnd, b *guestEnd, c keyCase, blocks int) {
 	memLen, wireLen := len(c.memory(plain(0))), len(c.wire(plain(0)))
 	k := newKeyed(t, a, c, memLen)
 	addr, rkey := b.region()
-	check := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	completed := func(e end, n int) {
 		t.Helper()
 		got, err := e.wait(n)
-		check(err)
+		check(t, err)
 		for _, wc := range got {
 			if wc.Status != 0 {
 				t.Fatalf("%v: %+v", e, wc)
@@ -269,13 +257,13 @@ func transfers(t *testing.T, a *deviceEnd, b *guestEnd, c keyCase, blocks int) {
 	outgoing := func(what string, seed uint64, move func()) {
 		t.Helper()
 		k.setMemory(c.memory(plain(seed)))
-		check(b.fill(0, wireLen+guard, ^seed))
+		check(t, b.fill(0, wireLen+guard, ^seed))
 		move()
 		want := make([]byte, wireLen+guard)
 		peer.Pattern(want, ^seed, 0)
 		copy(want, c.wire(plain(seed)))
 		got := make([]byte, len(want))
-		check(b.read(0, got))
+		check(t, b.read(0, got))
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s: the kernel has other bytes, the first at %d", what, firstDifference(got, want))
 		}
@@ -284,7 +272,7 @@ func transfers(t *testing.T, a *deviceEnd, b *guestEnd, c keyCase, blocks int) {
 	incoming := func(what string, seed uint64, move func()) {
 		t.Helper()
 		k.setMemory(make([]byte, memLen))
-		check(b.write(0, c.wire(plain(seed))))
+		check(t, b.write(0, c.wire(plain(seed))))
 		move()
 		if got, want := k.memory(), c.memory(plain(seed)); !bytes.Equal(got, want) {
 			t.Errorf("%s: memory has other bytes, the first at %d", what, firstDifference(got, want))
@@ -293,34 +281,34 @@ func transfers(t *testing.T, a *deviceEnd, b *guestEnd, c keyCase, blocks int) {
 	}
 
 	outgoing("SEND", 1, func() {
-		check(b.post(peer.Work{Op: peer.Recv, Len: wireLen + guard/2}))
-		check(a.qp.Start().Signaled().Send().SGE(k.key.SGE(0, wireLen)).Complete())
+		check(t, b.post(peer.Work{Op: peer.Recv, Len: wireLen + guard/2}))
+		check(t, a.qp.Start().Signaled().Send().SGE(k.key.SGE(0, wireLen)).Complete())
 		completed(a, 1)
 		completed(b, 1)
 	})
 	outgoing("WRITE", 2, func() {
-		check(a.qp.Start().Signaled().Write(rkey, addr).SGE(k.key.SGE(0, wireLen)).Complete())
+		check(t, a.qp.Start().Signaled().Write(rkey, addr).SGE(k.key.SGE(0, wireLen)).Complete())
 		completed(a, 1)
 	})
 	outgoing("READ of the peer", 3, func() {
-		check(b.post(peer.Work{Op: peer.Read, Len: wireLen, RKey: k.key.RKey()}))
+		check(t, b.post(peer.Work{Op: peer.Read, Len: wireLen, RKey: k.key.RKey()}))
 		completed(b, 1)
 	})
 	incoming("RECV", 4, func() {
 		_, err := a.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{k.key.SGE(0, wireLen)}})
-		check(err)
-		check(b.post(peer.Work{Op: peer.Send, Len: wireLen}))
+		check(t, err)
+		check(t, b.post(peer.Work{Op: peer.Send, Len: wireLen}))
 		completed(b, 1)
 		completed(a, 1)
 	})
 	incoming("READ", 5, func() {
-		check(a.qp.Start().Signaled().Read(rkey, addr).SGE(k.key.SGE(0, wireLen)).Complete())
+		check(t, a.qp.Start().Signaled().Read(rkey, addr).SGE(k.key.SGE(0, wireLen)).Complete())
 		completed(a, 1)
 	})
 	incoming("WRITE of the peer", 6, func() {
 		_, err := a.qp.PostRecv(verbs.RecvWR{}) // its completion shows that the bytes have arrived
-		check(err)
-		check(b.post(peer.Work{Op: peer.WriteImm, Len: wireLen, RKey: k.key.RKey()}))
+		check(t, err)
+		check(t, b.post(peer.Work{Op: peer.WriteImm, Len: wireLen, RKey: k.key.RKey()}))
 		completed(b, 1)
 		completed(a, 1)
 	})
@@ -333,12 +321,12 @@ func transfers(t *testing.T, a *deviceEnd, b *guestEnd, c keyCase, blocks int) {
 	const badBlock = 17
 	stream := c.wire(plain(7))
 	at := badBlock*(wireLen/blocks) + 100
-	check(b.write(0, stream))
-	check(b.write(at, []byte{stream[at] ^ 4}))
-	check(a.qp.Start().Signaled().Read(rkey, addr).SGE(k.key.SGE(0, wireLen)).Complete())
+	check(t, b.write(0, stream))
+	check(t, b.write(at, []byte{stream[at] ^ 4}))
+	check(t, a.qp.Start().Signaled().Read(rkey, addr).SGE(k.key.SGE(0, wireLen)).Complete())
 	completed(a, 1)
 	bad, err := k.key.Check()
-	check(err)
+	check(t, err)
 	var record *sig.Error
 	if !errors.As(error(bad), &record) || record.Kind != sig.BadGuard || record.Block != badBlock ||
 		record.Stored != uint64(crc16T10DIF(plain(7)[badBlock*blockSize:][:blockSize])) {

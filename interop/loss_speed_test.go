@@ -35,9 +35,7 @@ func TestLossSpeed(t *testing.T) {
 					a, b := talk(t, fromDevice, c)
 					guest := sharedRig(t).Guests[0]
 					bad := rig.Impairment{Loss: loss}
-					if err := guest.Impair(t.Context(), bad, bad); err != nil {
-						t.Fatal(err)
-					}
+					check(t, guest.Impair(t.Context(), bad, bad))
 					defer func() {
 						if err := guest.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}); err != nil {
 							t.Error(err)
@@ -47,13 +45,9 @@ func TestLossSpeed(t *testing.T) {
 					work := peer.Work{Op: op, Count: 1, Len: size, RemoteAddr: addr, RKey: rkey}
 					post := func() {
 						if op == peer.Send {
-							if err := b.post(peer.Work{Op: peer.Recv, Count: 1, Len: size}); err != nil {
-								t.Fatal(err)
-							}
+							check(t, b.post(peer.Work{Op: peer.Recv, Count: 1, Len: size}))
 						}
-						if err := a.post(work); err != nil {
-							t.Fatal(err)
-						}
+						check(t, a.post(work))
 					}
 					began := time.Now()
 					posted, done := 0, 0
@@ -62,9 +56,7 @@ func TestLossSpeed(t *testing.T) {
 					}
 					for done < posted {
 						got, err := a.wait(1)
-						if err != nil {
-							t.Fatal(err)
-						}
+						check(t, err)
 						if got[0].Status != success {
 							t.Fatalf("completion %d after %v: %+v", done, time.Since(began), got[0])
 						}

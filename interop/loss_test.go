@@ -56,12 +56,8 @@ func impaired(t *testing.T, n *network, bad rig.Impairment, mtu int) (toGuest, f
 	}
 	a, b := opened()
 	before, err := b.s.Counters(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := guest.Impair(t.Context(), bad, bad); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, guest.Impair(t.Context(), bad, bad))
 	defer func() {
 		if err := guest.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}); err != nil {
 			t.Error(err)
@@ -76,13 +72,9 @@ func impaired(t *testing.T, n *network, bad rig.Impairment, mtu int) (toGuest, f
 	for try := 1; ; try++ {
 		pcap := filepath.Join(t.TempDir(), "loss.pcapng")
 		capture, err := n.r.Capture(guest, pcap)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		err = attempt(func(r reporter) { table(r, a, b, sizes) })
-		if err := capture.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, capture.Stop())
 		if err == nil {
 			break
 		}
@@ -96,13 +88,10 @@ func impaired(t *testing.T, n *network, bad rig.Impairment, mtu int) (toGuest, f
 		a, b = opened()
 	}
 
-	if toGuest, fromGuest, err = guest.Impairments(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	toGuest, fromGuest, err = guest.Impairments(t.Context())
+	check(t, err)
 	kernel, err := b.s.Counters(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for name := range kernel {
 		kernel[name] -= before[name]
 	}

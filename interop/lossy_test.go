@@ -51,21 +51,15 @@ func TestUnmodifiedLoss(t *testing.T) {
 				}
 			}
 			t.Run(name, func(t *testing.T) {
-				if err := g.Impair(t.Context(), toGuest, fromGuest); err != nil {
-					t.Fatal(err)
-				}
+				check(t, g.Impair(t.Context(), toGuest, fromGuest))
 				defer func() {
 					if err := g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}); err != nil {
 						t.Error(err)
 					}
 				}()
-				if err := racing(t, func() error { return runLossyPair(t, r, guestServes, p) }); err != nil {
-					t.Fatal(err)
-				}
+				check(t, racing(t, func() error { return runLossyPair(t, r, guestServes, p) }))
 				to, from, err := g.Impairments(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				t.Logf("lost: %d of %d packets to the guest, %d of %d from it", to.Dropped, to.Packets+to.Dropped, from.Dropped, from.Packets+from.Dropped)
 			})
 		}
@@ -92,9 +86,7 @@ var lossyProgram = sync.OnceValues(func() (string, error) {
 // reorders packets in both directions.
 func TestLossyMessages(t *testing.T) {
 	lossy, err := lossyProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	r := sharedRig(t)
 	g := r.Guests[0]
 	impairments, messages := []rig.Impairment{{Loss: 1, Reorder: 1, DelayMS: 1}}, 500
@@ -111,21 +103,15 @@ func TestLossyMessages(t *testing.T) {
 			p.server += fmt.Sprintf(" server 0.0.0.0 1024 32 %d", messages)
 			p.client += fmt.Sprintf(" client %%s 1024 32 %d", messages)
 			t.Run(fmt.Sprintf("%+v, server in the guest: %v", bad, guestServes), func(t *testing.T) {
-				if err := g.Impair(t.Context(), bad, bad); err != nil {
-					t.Fatal(err)
-				}
+				check(t, g.Impair(t.Context(), bad, bad))
 				defer func() {
 					if err := g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}); err != nil {
 						t.Error(err)
 					}
 				}()
-				if err := runLossyPair(t, r, guestServes, p); err != nil {
-					t.Fatal(err)
-				}
+				check(t, runLossyPair(t, r, guestServes, p))
 				to, from, err := g.Impairments(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				t.Logf("lost: %d of %d packets to the guest, %d of %d from it", to.Dropped, to.Packets+to.Dropped, from.Dropped, from.Packets+from.Dropped)
 			})
 		}

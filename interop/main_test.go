@@ -39,9 +39,7 @@ var shared = sync.OnceValue(func() (err error) {
 // sharedRig returns the rig; the first caller boots it.
 func sharedRig(t *testing.T) *rig.Rig {
 	t.Helper()
-	if err := shared(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, shared())
 	return booted
 }
 

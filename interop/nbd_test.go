@@ -24,9 +24,7 @@ func TestNBDClient(t *testing.T) {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	image, err := guest.BuildNBD("../.cache/interop/kernel", softmkey, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	said := runGuest(t, image, "nbd")
 	for _, want := range []string{
 		`9 files are as they were written`,

@@ -38,9 +38,7 @@ func TestNVMeMetadata(t *testing.T) {
 	}
 	run("go", "build", "-o", softmkey, "./cmd/softmkey")
 	image, err := guest.BuildNVMe("../.cache/interop/kernel", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	const length = 1 << 20
 	namespaces := []struct {
 		sig           string
@@ -58,20 +56,14 @@ func TestNVMeMetadata(t *testing.T) {
 		run("sh", "-c", fmt.Sprintf("head -c %d /dev/urandom >%s", length, data))
 		run(softmkey, "protect", "-q", "--sig", ns.sig, "--metadata", fields, data)
 		b, err := os.ReadFile(filepath.Join(dir, data))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		f, err := os.ReadFile(filepath.Join(dir, fields))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		datas, allFields = append(datas, b), append(allFields, f)
 		name := filepath.Join(dir, fmt.Sprintf("ns%d", i))
 		damaged := append(append([]byte(nil), b...), f...)
 		damaged[len(damaged)-ns.tuple] ^= 1 // the guard of the last block
-		if err := os.WriteFile(name, damaged, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(name, damaged, 0o666))
 		args = append(args, "-drive", fmt.Sprintf("file=%s,if=none,id=d%d,format=raw", name, i),
 			"-device", fmt.Sprintf("nvme-ns,bus=n,drive=d%d,nsid=%d,logical_block_size=%d,physical_block_size=%[3]d,mset=0,%s", i, i+1, ns.block, ns.device))
 	}
@@ -89,9 +81,7 @@ func TestNVMeMetadata(t *testing.T) {
 		said.match(fmt.Sprintf("%d: nvme-cli: other tags: .*Invalid Protection Information.*", i+1))
 		wrote := said.match(fmt.Sprintf("%d: wrote ([0-9a-f]+) .*", i+1))
 		b, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("ns%d", i)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if len(b) != length+length/ns.block*ns.tuple {
 			t.Fatalf("%s: the image has %d bytes", ns.sig, len(b))
 		}
@@ -103,9 +93,7 @@ func TestNVMeMetadata(t *testing.T) {
 		}
 		b[len(b)-ns.tuple] ^= 1
 		for name, part := range map[string][]byte{"data": b[:length], "fields": b[length:]} {
-			if err := os.WriteFile(filepath.Join(dir, name), part, 0o666); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(filepath.Join(dir, name), part, 0o666))
 		}
 		if got, want := run(softmkey, "verify", "--sig", ns.sig, "--metadata", "fields", "data"), fmt.Sprintf("data: %d blocks, 0 bad\n", length/ns.block); got != want {
 			t.Errorf("%s: %s", ns.sig, got)

@@ -26,17 +26,13 @@ type guestMemory struct {
 func (g *pciGuest) memory() guestMemory {
 	g.t.Helper()
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", g.pid))
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	check(g.t, err)
 	for _, fd := range fds {
 		if name, err := os.Readlink(fd); err != nil || !strings.HasPrefix(name, "/memfd:memory-backend-memfd") {
 			continue
 		}
 		f, err := os.OpenFile(fd, os.O_RDWR, 0)
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		check(g.t, err)
 		g.t.Cleanup(func() { f.Close() })
 		return guestMemory{g.t, f}
 	}

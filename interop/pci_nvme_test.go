@@ -376,9 +376,7 @@ func transferred(t *testing.T, record string, opcodes [3]string, prefix []byte) 
 			t.Fatalf("tshark says %q: %v", line, err)
 		}
 		b, err := hex.DecodeString(strings.ReplaceAll(payload, ":", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		headers := 12 + map[string]int{"6": 16, "13": 4, "15": 4}[opcode] // BTH, RETH or AETH
 		b = b[headers : len(b)-4]                                         // ICRC
 		if next < 0 && (opcode != opcodes[0] || !bytes.HasPrefix(b, prefix)) || next >= 0 && psn != next {

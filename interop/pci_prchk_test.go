@@ -48,31 +48,25 @@ func TestPCIProtection(t *testing.T) {
 	}
 	linux := guest.PCI{RDMA: true, Script: nvmeScriptFor(pitable.Block, "ordered"), Modules: []string{"nvmet_rdma", "sd_mod", "scsi_debug"}}
 	eachKernel(t, linux, func(t *testing.T, softmkey, dir string, image guest.Image) {
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
 		tap(t, "pcitap0", "10.92.0.1/24")
-		must(exec.Command("ip", "addr", "add", "10.92.0.3/24", "dev", "pcitap0").Run())
+		check(t, exec.Command("ip", "addr", "add", "10.92.0.3/24", "dev", "pcitap0").Run())
 		// Pages that are free are zero, so that only those in use are found.
 		g := startPCI(t, softmkey, dir, "target", "pcitap0", "pci.addr=10.92.0.2 pci.peer=10.92.0.1 pci.role=target oops=panic init_on_free=1", image)
 		clean, dif := filepath.Join(dir, "img"), filepath.Join(dir, "dif")
-		must(os.WriteFile(clean, make([]byte, 8<<20), 0o600))
-		must(exec.Command(softmkey, "protect", "-q", "--sig", "t10dif", clean, dif).Run())
+		check(t, os.WriteFile(clean, make([]byte, 8<<20), 0o600))
+		check(t, exec.Command(softmkey, "protect", "-q", "--sig", "t10dif", clean, dif).Run())
 		file, err := os.OpenFile(dif, os.O_RDWR, 0)
-		must(err)
+		check(t, err)
 		defer file.Close()
 		startTarget(t, softmkey, "--sig", "t10dif", "--device", "10.92.0.3", "--nqn", "s1", dif)
 		dev, err := verbs.Open(netip.MustParseAddr("10.92.0.1"), nil)
-		must(err)
-		t.Cleanup(func() { must(dev.Close()) })
+		check(t, err)
+		t.Cleanup(func() { check(t, dev.Close()) })
 
 		ours := &pitable.Target{Queue: pitable.Connect(t, dev, netip.MustParseAddrPort("10.92.0.3:4420"), "s1")}
 		ours.Put = func(n int, block []byte) {
 			_, err := file.WriteAt(block, int64(n)*pitable.Stride)
-			must(err)
+			check(t, err)
 		}
 		for _, r := range ours.Run(t) {
 			if want := r.Status(r.Wire, r.Medium); r.Got != want {

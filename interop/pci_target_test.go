@@ -59,12 +59,8 @@ func startTarget(t *testing.T, softmkey string, args ...string) *nvmeTarget {
 	s := &nvmeTarget{t: t, cmd: exec.Command(softmkey, append([]string{"target"}, args...)...), errors: &bytes.Buffer{}}
 	s.cmd.Stderr = s.errors
 	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, s.cmd.Start())
 	t.Cleanup(s.kill)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		s.cmd.Wait()
@@ -89,9 +85,7 @@ func TestPCITarget(t *testing.T) {
 	host := guest.PCI{RDMA: true, Script: targetScript, Modules: []string{"nvme_rdma"}, Programs: []string{"nvme", "fio"}}
 	eachKernel(t, host, func(t *testing.T, softmkey, dir string, image guest.Image) {
 		clean, dif := filepath.Join(dir, "img"), filepath.Join(dir, "dif")
-		if err := os.WriteFile(clean, make([]byte, 8<<20), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(clean, make([]byte, 8<<20), 0o600))
 		if text, err := exec.Command(softmkey, "protect", "-q", "--sig", "t10dif", clean, dif).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}

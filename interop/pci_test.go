@@ -47,9 +47,7 @@ func startAdapter(t *testing.T, softmkey, dir, name, network string, flags ...st
 	adapter := exec.Command(softmkey, args...)
 	var said bytes.Buffer
 	adapter.Stderr = &said
-	if err := adapter.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, adapter.Start())
 	t.Cleanup(func() {
 		adapter.Process.Signal(os.Interrupt)
 		adapter.Wait()
@@ -72,9 +70,7 @@ func startMachine(t *testing.T, dir, name, adapter, parameters string, image gue
 	t.Helper()
 	g := &pciGuest{t: t, name: name, console: filepath.Join(dir, name+".console"), ended: make(chan struct{})}
 	console, err := os.Create(g.console)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer console.Close()
 	command := qemuCommand
 	if *uml {
@@ -82,12 +78,9 @@ func startMachine(t *testing.T, dir, name, adapter, parameters string, image gue
 	}
 	machine := command(t, filepath.Join(dir, adapter+".sock"), parameters, image)
 	machine.Stdout, machine.Stderr = console, console
-	if g.typed, err = machine.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := machine.Start(); err != nil {
-		t.Fatal(err)
-	}
+	g.typed, err = machine.StdinPipe()
+	check(t, err)
+	check(t, machine.Start())
 	g.pid = machine.Process.Pid
 	go func() {
 		machine.Wait()
@@ -110,9 +103,7 @@ func startMachine(t *testing.T, dir, name, adapter, parameters string, image gue
 // qemuCommand returns the command of a machine in QEMU whose adapter listens at a socket.
 func qemuCommand(t *testing.T, socket, parameters string, image guest.Image) *exec.Cmd {
 	root, err := filepath.Abs("../.cache/interop/qemu")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return guest.QEMU(root, socket, parameters, image)
 }
 
@@ -164,9 +155,7 @@ func (g *pciGuest) lines(until string) string {
 func (g *pciGuest) text() string {
 	g.t.Helper()
 	text, err := os.ReadFile(g.console)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	check(g.t, err)
 	return string(text)
 }
 
@@ -272,13 +261,9 @@ func onKernels(t *testing.T, p guest.PCI, kernels []string, f func(t *testing.T,
 		t.Run(filepath.Base(release[0]), func(t *testing.T) {
 			p.Kernel = kernel
 			dir, err := os.MkdirTemp(dir, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			image, err := p.Build(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			f(t, softmkey, dir, image)
 		})
 	}
@@ -322,9 +307,7 @@ func TestPCIAlone(t *testing.T) {
 func (g *pciGuest) active() {
 	g.t.Helper()
 	text, err := os.ReadFile(g.console)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	check(g.t, err)
 	if n := strings.Count(string(text), "GID["); !strings.Contains(string(text), "PORT_ACTIVE") || n != 4 {
 		g.t.Errorf("%s: %d GIDs, or the port is not active", g.name, n)
 	}
@@ -349,9 +332,7 @@ func TestPCILife(t *testing.T) {
 	eachKernel(t, again, func(t *testing.T, softmkey, dir string, image guest.Image) {
 		tap(t, "pcitap0", "10.92.0.1/24")
 		l, err := net.Listen("tcp", "10.92.0.1:7777")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for _, answer := range []string{"reboot", "stay"} {
@@ -448,9 +429,7 @@ fi
 // unloaded and loaded.
 func pciPair(t *testing.T, steps []pciStep, flags ...string) {
 	lossy, err := lossyProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	script, names := pciScript(steps)
 	script, names = script+pciAgain, append(names, "unload", "again", "rping_again")
 	eachKernel(t, guest.PCI{RDMA: true, Script: script, Programs: []string{lossy}}, func(t *testing.T, softmkey, dir string, image guest.Image) {

@@ -79,9 +79,7 @@ func pingPong(t *testing.T, v6 bool, mtu int) {
 		index, addr = 2, guest.Addr6
 	}
 	listener, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(e.addr(v6), pingPongPort)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer listener.Close()
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -97,22 +95,15 @@ func pingPong(t *testing.T, v6 bool, mtu int) {
 	}()
 
 	conn, err := listener.AcceptTCP()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer conn.Close()
 	c := peer.Defaults()
 	c.Destination, c.MTU, c.SendPSN = addr, mtu, 0xabcdef
 	in := bufio.NewReader(conn)
-	if c.QPN, c.RecvPSN, err = readPingPong(in); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.connect(c); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.post(peer.Work{Op: peer.Recv, Count: 2, Len: pingPongSize}); err != nil {
-		t.Fatal(err)
-	}
+	c.QPN, c.RecvPSN, err = readPingPong(in)
+	check(t, err)
+	check(t, e.connect(c))
+	check(t, e.post(peer.Work{Op: peer.Recv, Count: 2, Len: pingPongSize}))
 	gid := verbs.GIDOf(e.addr(v6))
 	fmt.Fprintf(conn, "0000:%06x:%06x:%s\x00", e.qpn(), c.SendPSN, hex.EncodeToString(gid[:]))
 
@@ -125,9 +116,7 @@ func pingPong(t *testing.T, v6 bool, mtu int) {
 			t.Fatalf("message %d: %+v", i, got[0])
 		}
 		for _, w := range []peer.Work{{Op: peer.Recv, Len: pingPongSize}, {Op: peer.Send, Len: pingPongSize, Flags: "u"}} {
-			if err := e.post(w); err != nil {
-				t.Fatal(err)
-			}
+			check(t, e.post(w))
 		}
 	}
 	if err := <-client; err != nil {

@@ -27,9 +27,7 @@ func TestRecord(t *testing.T) {
 	r := sharedRig(t)
 	pcap := filepath.Join(t.TempDir(), "rxe.pcapng")
 	capture, err := r.Capture(r.Guests[0], pcap)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	a, b := r.Guests[0], r.Guests[1]
 	talk := func(mtu int, v6 bool) *pair { return newPair(t, a, b, mtu, v6, "wra") }
 	recordOpcodes(talk(256, false), 0, 5, 256, 258, 1023)
@@ -37,9 +35,7 @@ func TestRecord(t *testing.T) {
 	recordLarge(talk(4096, false))
 	recordRefusals(t, func(access peer.Access) *pair { return newPair(t, a, b, 256, false, access) })
 	recordLoss(t, a, talk(256, false))
-	if err := capture.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, capture.Stop())
 	writeTable(t, pcap, filepath.Join(*recordDir, "rxe.tsv"))
 }
 
@@ -63,14 +59,14 @@ func newPair(t *testing.T, a, b *rig.Guest, mtu int, v6 bool, access peer.Access
 			addrs[i] = g.Addr6
 		}
 		s, err := peer.Dial(t.Context(), g.Addr4)
-		p.check(err)
+		check(p.t, err)
 		t.Cleanup(func() { s.Close() })
 		p.s[i] = s
 		p.q[i], err = s.NewQP(peer.QPConfig{Access: access})
-		p.check(err)
+		check(p.t, err)
 		p.b[i], err = s.NewBuffer(64<<10, 0, "")
-		p.check(err)
-		p.check(p.b[i].Fill(0, p.b[i].Size, uint64(i+1), 0))
+		check(p.t, err)
+		check(p.t, p.b[i].Fill(0, p.b[i].Size, uint64(i+1), 0))
 	}
 	for i := range guests {
 		c := peer.Defaults()
@@ -78,16 +74,9 @@ func newPair(t *testing.T, a, b *rig.Guest, mtu int, v6 bool, access peer.Access
 		// One direction wraps around 24 bits early.
 		c.SendPSN, c.RecvPSN = []uint32{0xfffffc, 0x1234}[i], []uint32{0x1234, 0xfffffc}[i]
 		c.Timeout, c.MinRNRTimer = 14, 20
-		p.check(p.q[i].Connect(c))
+		check(p.t, p.q[i].Connect(c))
 	}
 	return p
-}
-
-func (p *pair) check(err error) {
-	p.t.Helper()
-	if err != nil {
-		p.t.Fatal(err)
-	}
 }
 
 // do posts work at side 0 and waits for its completion, whose status it returns.
@@ -97,9 +86,9 @@ func (p *pair) do(w peer.Work) int {
 	if w.RKey == 0 {
 		w.RKey = p.b[1].RKey
 	}
-	p.check(p.q[0].Post(w))
+	check(p.t, p.q[0].Post(w))
 	c, err := p.s[0].Wait(1, 20*time.Second)
-	p.check(err)
+	check(p.t, err)
 	if len(c) != 1 {
 		p.t.Fatalf("%s of %d bytes: no completion", w.Op, w.Len)
 	}
@@ -116,7 +105,7 @@ func (p *pair) must(w peer.Work) {
 
 func (p *pair) recv(n int) {
 	p.t.Helper()
-	p.check(p.q[1].Post(peer.Work{Op: peer.Recv, Buf: p.b[1], Off: 32 << 10, Len: n}))
+	check(p.t, p.q[1].Post(peer.Work{Op: peer.Recv, Buf: p.b[1], Off: 32 << 10, Len: n}))
 }
 
 // recordOpcodes executes every operation with messages of the given sizes.
@@ -128,9 +117,9 @@ func recordOpcodes(p *pair, sizes ...int) {
 		p.must(peer.Work{Op: peer.SendImm, Len: n, Imm: 0xcafe0000 + uint32(n)})
 
 		w, err := p.s[1].NewWindow()
-		p.check(err)
+		check(p.t, err)
 		rkey, err := p.q[1].Bind(1, w, p.b[1], 0, 4096, "")
-		p.check(err)
+		check(p.t, err)
 		p.must(peer.Work{Op: peer.Write, Len: n, RKey: rkey})
 		p.recv(8192)
 		p.must(peer.Work{Op: peer.SendInvalidate, Len: n, InvKey: rkey})
@@ -165,11 +154,11 @@ func recordRefusals(t *testing.T, talk func(peer.Access) *pair) {
 	expect("send longer than the receive", p.do(peer.Work{Op: peer.Send, Len: 100}), 11)
 
 	p = talk("wra")
-	p.check(p.q[0].Post(peer.Work{Op: peer.Send, Buf: p.b[0], Len: 600}))
+	check(p.t, p.q[0].Post(peer.Work{Op: peer.Send, Buf: p.b[0], Len: 600}))
 	time.Sleep(100 * time.Millisecond) // the receiver answers "not ready" several times
 	p.recv(1000)
 	c, err := p.s[0].Wait(1, 20*time.Second)
-	p.check(err)
+	check(p.t, err)
 	if len(c) != 1 || c[0].Status != 0 {
 		t.Errorf("send to a receiver that was late: %v", c)
 	}
@@ -179,7 +168,7 @@ func recordRefusals(t *testing.T, talk func(peer.Access) *pair) {
 // requests and duplicates.
 func recordLoss(t *testing.T, g *rig.Guest, p *pair) {
 	lossy := rig.Impairment{Loss: 15}
-	p.check(g.Impair(t.Context(), lossy, lossy))
+	check(p.t, g.Impair(t.Context(), lossy, lossy))
 	for range 3 {
 		p.must(peer.Work{Op: peer.Write, Len: 1500})
 		p.must(peer.Work{Op: peer.Read, Len: 1500, Off: 8192})
@@ -187,7 +176,7 @@ func recordLoss(t *testing.T, g *rig.Guest, p *pair) {
 		p.must(peer.Work{Op: peer.Send, Len: 1500})
 		p.must(peer.Work{Op: peer.FetchAdd, Len: 8, Compare: 1})
 	}
-	p.check(g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}))
+	check(p.t, g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}))
 }
 
 // columns are the columns of the table: a name and the field of tshark.
@@ -244,8 +233,6 @@ func writeTable(t *testing.T, pcap, file string) {
 		}
 		fmt.Fprintln(&out, strings.Join(append(values, hex.EncodeToString(frames[i])), "\t"))
 	}
-	if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte(out.String()), 0o644))
 	t.Logf("%d frames, %d bytes", len(frames), out.Len())
 }

@@ -35,24 +35,17 @@ func newRpingEnd(t *testing.T, dev *verbs.Device, size int) *rpingEnd {
 	t.Helper()
 	e := &rpingEnd{t: t, early: make(map[verbs.Opcode]int)}
 	var err error
-	if e.pd, err = dev.NewPD(); err != nil {
-		t.Fatal(err)
-	}
-	if e.cq, err = dev.NewCQ(64); err != nil {
-		t.Fatal(err)
-	}
-	if e.qp, err = e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq, MaxInlineData: rpingMessage}); err != nil {
-		t.Fatal(err)
-	}
-	if e.data, err = e.pd.Register(make([]byte, size), verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
-		t.Fatal(err)
-	}
-	if e.in, err = e.pd.Register(make([]byte, rpingMessage), verbs.LocalWrite); err != nil {
-		t.Fatal(err)
-	}
-	if err := cm.Init(e.qp, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
-		t.Fatal(err)
-	}
+	e.pd, err = dev.NewPD()
+	check(t, err)
+	e.cq, err = dev.NewCQ(64)
+	check(t, err)
+	e.qp, err = e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq, MaxInlineData: rpingMessage})
+	check(t, err)
+	e.data, err = e.pd.Register(make([]byte, size), verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
+	check(t, err)
+	e.in, err = e.pd.Register(make([]byte, rpingMessage), verbs.LocalWrite)
+	check(t, err)
+	check(t, cm.Init(e.qp, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite))
 	t.Cleanup(func() {
 		for _, c := range []interface{ Close() error }{e.qp, e.data, e.in, e.cq, e.pd} {
 			if err := c.Close(); err != nil {

@@ -47,9 +47,7 @@ var cleanups []func()
 func underRun(ctx context.Context, t *testing.T, addr, program string, listening chan<- struct{}) <-chan error {
 	t.Helper()
 	file, err := command()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	args := []string{"run", "--device", addr}
 	if listening != nil {
 		args = append(args, "--trace="+awaitListen(t, listening), "--trace-object=cm_id")
@@ -73,15 +71,11 @@ func underRun(ctx context.Context, t *testing.T, addr, program string, listening
 func awaitListen(t *testing.T, listening chan<- struct{}) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "trace")
-	if err := syscall.Mkfifo(name, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, syscall.Mkfifo(name, 0o600))
 	// If the pipe is also open for writing, opening it does not block and reading it
 	// does not end.
 	pipe, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		for lines := bufio.NewScanner(pipe); lines.Scan(); {

@@ -40,6 +40,14 @@ type reporter interface {
 	Fatalf(string, ...any)
 }
 
+// check ends a test with an error.
+func check(t reporter, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // conversation runs rows of the table over one connection.
 type conversation struct {
 	t    reporter
@@ -181,23 +189,17 @@ func (c *conversation) explain(e end, want []byte, stride int) {
 func (c *conversation) atomics() {
 	t := c.t
 	t.Helper()
-	check := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	const count, at, start, step = 40, 1 << 16, 0xffff_ffff_ffff_fff0, 7
 	word := func(e end, off int) uint64 {
 		t.Helper()
 		var b [8]byte
-		check(e.read(off, b[:]))
+		check(t, e.read(off, b[:]))
 		return binary.LittleEndian.Uint64(b[:]) // byte order of both processors
 	}
 	done := func(n, opcode int) {
 		t.Helper()
 		got, err := c.a.wait(n)
-		check(err)
+		check(t, err)
 		for i, wc := range got {
 			if wc.Status != 0 || wc.Opcode != opcode || wc.ID != uint64(i) {
 				t.Fatalf("atomic completion %d is %+v", i, wc)
@@ -205,9 +207,9 @@ func (c *conversation) atomics() {
 		}
 	}
 	addr, rkey := c.b.region()
-	check(c.b.write(at, binary.LittleEndian.AppendUint64(nil, start)))
+	check(t, c.b.write(at, binary.LittleEndian.AppendUint64(nil, start)))
 
-	check(c.a.post(peer.Work{Op: peer.FetchAdd, Count: count, Len: 8, Step: 8, RemoteAddr: addr + at, RKey: rkey, Compare: step}))
+	check(t, c.a.post(peer.Work{Op: peer.FetchAdd, Count: count, Len: 8, Step: 8, RemoteAddr: addr + at, RKey: rkey, Compare: step}))
 	done(count, 4)
 	value := uint64(start)
 	for i := range count {
@@ -218,7 +220,7 @@ func (c *conversation) atomics() {
 	}
 	swap := peer.Work{Op: peer.CompareSwap, Len: 8, RemoteAddr: addr + at, RKey: rkey, Compare: value, Swap: 0x0123456789abcdef}
 	for _, want := range []uint64{value, swap.Swap} { // the second swap finds the value of the first
-		check(c.a.post(swap))
+		check(t, c.a.post(swap))
 		done(1, 3)
 		if got := word(c.a, 0); got != want {
 			t.Fatalf("compare and swap from %v to %v fetched %#x, want %#x", c.a, c.b, got, want)

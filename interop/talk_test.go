@@ -44,18 +44,14 @@ func eachWay(t *testing.T, f func(t *testing.T, fromDevice bool)) {
 // outcome posts work and expects a status.
 func outcome(t *testing.T, e end, w peer.Work, status int) {
 	t.Helper()
-	if err := e.post(w); err != nil {
-		t.Fatal(err)
-	}
+	check(t, e.post(w))
 	expect(t, e, status)
 }
 
 func expect(t *testing.T, e end, statuses ...int) {
 	t.Helper()
 	got, err := e.wait(len(statuses))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for i, wc := range got {
 		if wc.Status != statuses[i] {
 			t.Errorf("%v: completion %d is %+v, want status %d", e, i, wc, statuses[i])
@@ -71,25 +67,17 @@ func TestLateReceiver(t *testing.T) {
 		c.MinRNRTimer = 14 // 1.28 ms
 		a, b := talk(t, fromDevice, c)
 		const count, size = 10, 5000
-		if err := a.fill(0, size, 1); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.post(peer.Work{Op: peer.Send, Count: count, Len: size}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, a.fill(0, size, 1))
+		check(t, a.post(peer.Work{Op: peer.Send, Count: count, Len: size}))
 		for i := range count {
 			// Post a receive request from time to time; all messages but one
 			// wait each time.
-			if err := b.post(peer.Work{Op: peer.Recv, ID: uint64(i), Off: i * size, Len: size}); err != nil {
-				t.Fatal(err)
-			}
+			check(t, b.post(peer.Work{Op: peer.Recv, ID: uint64(i), Off: i * size, Len: size}))
 			expect(t, b, success)
 		}
 		expect(t, a, make([]int, count)...)
 		want, err := a.crc(0, size)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		for i := range count {
 			if got, err := b.crc(i*size, size); err != nil || got != want {
 				t.Errorf("message %d is wrong: %v", i, err)
@@ -134,9 +122,7 @@ func TestRefusals(t *testing.T) {
 					test.work(addr, rkey),
 					{Op: peer.Write, Len: at, RemoteAddr: addr, RKey: rkey},
 				} {
-					if err := a.post(w); err != nil {
-						t.Fatal(err)
-					}
+					check(t, a.post(w))
 				}
 				expect(t, a, success, test.status, flushed)
 			})
@@ -149,9 +135,7 @@ func TestRefusals(t *testing.T) {
 func TestLongMessage(t *testing.T) {
 	eachWay(t, func(t *testing.T, fromDevice bool) {
 		a, b := talk(t, fromDevice, peer.Defaults())
-		if err := b.post(peer.Work{Op: peer.Recv, Len: 999}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, b.post(peer.Work{Op: peer.Recv, Len: 999}))
 		want := remoteInvalid
 		if fromDevice {
 			want = remoteOp
@@ -165,23 +149,17 @@ func TestStaleKey(t *testing.T) {
 	eachWay(t, func(t *testing.T, fromDevice bool) {
 		a, b := talk(t, fromDevice, peer.Defaults())
 		key, err := b.invalidatable(0, 4096)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		addr, _ := b.region()
 		if _, ok := b.(*deviceEnd); ok {
 			addr = 0 // our memory keys are addressed from 0
 		}
 		write := peer.Work{Op: peer.Write, Len: 100, RemoteAddr: addr, RKey: key}
 		outcome(t, a, write, success)
-		if err := b.post(peer.Work{Op: peer.Recv}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, b.post(peer.Work{Op: peer.Recv}))
 		outcome(t, a, peer.Work{Op: peer.SendInvalidate, InvKey: key}, success)
 		got, err := b.wait(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if !got[0].HasInv || got[0].InvKey != key {
 			t.Errorf("received %+v, want key %#x invalidated", got[0], key)
 		}
@@ -195,22 +173,14 @@ func TestVanishedPeer(t *testing.T) {
 	c.Timeout, c.RetryCount = 12, 3 // 17 ms
 	t.Run("the kernel vanishes", func(t *testing.T) {
 		a, b := talk(t, true, c)
-		if err := b.(*guestEnd).q.Modify("error"); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.post(peer.Work{Op: peer.Send, Count: 3, Len: 3000}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, b.(*guestEnd).q.Modify("error"))
+		check(t, a.post(peer.Work{Op: peer.Send, Count: 3, Len: 3000}))
 		expect(t, a, retriesOver, flushed, flushed)
 	})
 	t.Run("the device vanishes", func(t *testing.T) {
 		a, b := talk(t, false, c)
-		if err := b.(*deviceEnd).qp.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.post(peer.Work{Op: peer.Send, Count: 3, Len: 3000}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, b.(*deviceEnd).qp.Close())
+		check(t, a.post(peer.Work{Op: peer.Send, Count: 3, Len: 3000}))
 		expect(t, a, retriesOver, flushed, flushed)
 	})
 }

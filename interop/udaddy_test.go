@@ -33,21 +33,15 @@ func newUdaddyEnd(t *testing.T, dev *verbs.Device) *udaddyEnd {
 	t.Helper()
 	e := &udaddyEnd{t: t}
 	var err error
-	if e.pd, err = dev.NewPD(); err != nil {
-		t.Fatal(err)
-	}
-	if e.cq, err = dev.NewCQ(64); err != nil {
-		t.Fatal(err)
-	}
-	if e.qp, err = e.pd.NewQP(verbs.QPAttr{Type: verbs.UD, SendCQ: e.cq}); err != nil {
-		t.Fatal(err)
-	}
-	if e.mr, err = e.pd.Register(make([]byte, udaddyCount*(verbs.GRHLen+udaddySize)), verbs.LocalWrite); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.qp.Bind(cm.DefaultQKey); err != nil {
-		t.Fatal(err)
-	}
+	e.pd, err = dev.NewPD()
+	check(t, err)
+	e.cq, err = dev.NewCQ(64)
+	check(t, err)
+	e.qp, err = e.pd.NewQP(verbs.QPAttr{Type: verbs.UD, SendCQ: e.cq})
+	check(t, err)
+	e.mr, err = e.pd.Register(make([]byte, udaddyCount*(verbs.GRHLen+udaddySize)), verbs.LocalWrite)
+	check(t, err)
+	check(t, e.qp.Bind(cm.DefaultQKey))
 	t.Cleanup(func() {
 		for _, c := range []interface{ Close() error }{e.qp, e.mr, e.cq, e.pd} {
 			if err := c.Close(); err != nil {
@@ -91,15 +85,11 @@ func (e *udaddyEnd) take(ctx context.Context, sends, datagrams int) (from, imm u
 func (e *udaddyEnd) send(ah verbs.AH, qpn, qkey uint32) {
 	e.t.Helper()
 	to, err := e.pd.NewAddressHandle(ah)
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	check(e.t, err)
 	for range udaddyCount {
 		wr := e.qp.Start()
 		wr.Signaled().SendImm(e.qp.Num()).To(to, qpn, qkey).SGE(e.mr.SGE(0, udaddySize))
-		if err := wr.Complete(); err != nil {
-			e.t.Fatal(err)
-		}
+		check(e.t, wr.Complete())
 	}
 }
 
@@ -114,19 +104,13 @@ func TestUdaddy(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			l, err := cm.ListenDatagram(dev, udaddyPort, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			defer l.Close()
 			client := guestProgram(ctx, g, fmt.Sprintf("udaddy -C %d -S %d -s %s", udaddyCount, udaddySize, device))
 			q, err := l.Accept(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			e := newUdaddyEnd(t, dev)
-			if err := q.Reply(e.qp.Num(), cm.DefaultQKey, nil); err != nil {
-				t.Fatal(err)
-			}
+			check(t, q.Reply(e.qp.Num(), cm.DefaultQKey, nil))
 			from, imm := e.take(ctx, 0, udaddyCount)
 			if from != imm {
 				t.Errorf("datagrams of QP %#x say that they are of %#x", from, imm)
@@ -150,9 +134,7 @@ func TestUdaddy(t *testing.T) {
 			}
 			e := newUdaddyEnd(t, dev)
 			d, err := cm.Resolve(ctx, dev, netip.AddrPortFrom(guest, udaddyPort), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			e.send(d.AH(), d.QPN, d.QKey)
 			e.take(ctx, udaddyCount, udaddyCount)
 			if err := <-server; err != nil {

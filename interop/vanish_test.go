@@ -42,26 +42,16 @@ type cmSide struct {
 func cmSideUnderRun(ctx context.Context, t *testing.T, addr, args string) *cmSide {
 	t.Helper()
 	file, err := command()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	program, err := cmpeer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cmd := exec.CommandContext(ctx, file, append([]string{"run", "--device", addr, "--", program}, strings.Fields(args)...)...)
 	cmd.Stdin, cmd.Stderr = in, os.Stderr
 	output, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, cmd.Start())
 	in.Close()
 	s := &cmSide{t: t, lines: make(chan string, 100), input: out, run: cmd.Process}
 	s.ended.Go(func() {
@@ -177,9 +167,7 @@ func (s *cmSide) kill(ctx context.Context) {
 	} else {
 		err = syscall.Kill(s.pid, syscall.SIGKILL)
 	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 }
 
 // vanishings are connections that end early. Each lists the events of the side that
@@ -265,9 +253,7 @@ func TestVanishedSide(t *testing.T) {
 				if victim := side[v.victim]; victim != nil {
 					victim.until(ctx, v.stop)
 					if v.machine {
-						if err := victim.run.Kill(); err != nil {
-							t.Fatal(err)
-						}
+						check(t, victim.run.Kill())
 						victim.ended.Wait()
 					} else {
 						victim.kill(ctx)
