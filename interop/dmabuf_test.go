@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -15,11 +14,7 @@ func TestDMABuf(t *testing.T) {
 		t.Skip("virtual machines boot in the long form")
 	}
 	example := filepath.Join(t.TempDir(), "dmabuf")
-	c := exec.Command("gcc", "-Wall", "-O1", "-o", example, "dmabuf.c", "pair.c", "-libverbs", "-lmlx5")
-	c.Dir = "../examples/c"
-	if text, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	mustRun(t, "../examples/c", "gcc", "-Wall", "-O1", "-o", example, "dmabuf.c", "pair.c", "-libverbs", "-lmlx5")
 	program, err := command()
 	check(t, err)
 	const script = "step dmabuf softmkey run --device 10.96.0.1 -v -- /sbin/dmabuf\n"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -41,6 +42,19 @@ func sharedRig(t *testing.T) *rig.Rig {
 	t.Helper()
 	check(t, shared())
 	return booted
+}
+
+// mustRun runs a program of this host in a folder, or in the folder of the tests, and returns its output. A program that
+// fails ends the test.
+func mustRun(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	c := exec.Command(name, args...)
+	c.Dir = dir
+	text, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", name, args, err, text)
+	}
+	return string(text)
 }
 
 func TestMain(m *testing.M) { os.Exit(rig.Main(closing{m})) }

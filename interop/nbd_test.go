@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -17,12 +16,7 @@ func TestNBDClient(t *testing.T) {
 	}
 	dir := t.TempDir()
 	softmkey := filepath.Join(dir, "softmkey")
-	build := exec.Command("go", "build", "-o", softmkey, "./cmd/softmkey")
-	build.Dir = ".."
-	build.Env = append(build.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	mustRun(t, "..", "env", "CGO_ENABLED=0", "go", "build", "-o", softmkey, "./cmd/softmkey")
 	image, err := guest.BuildNBD("../.cache/interop/kernel", softmkey, dir)
 	check(t, err)
 	said := runGuest(t, image, "nbd")

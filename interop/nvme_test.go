@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -22,21 +21,7 @@ func TestNVMeMetadata(t *testing.T) {
 	}
 	dir := t.TempDir()
 	softmkey := filepath.Join(dir, "softmkey")
-	run := func(name string, args ...string) string {
-		t.Helper()
-		c := exec.Command(name, args...)
-		if name == "go" {
-			c.Dir = ".."
-		} else {
-			c.Dir = dir
-		}
-		text, err := c.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %v: %v\n%s", name, args, err, text)
-		}
-		return string(text)
-	}
-	run("go", "build", "-o", softmkey, "./cmd/softmkey")
+	mustRun(t, "..", "go", "build", "-o", softmkey, "./cmd/softmkey")
 	image, err := guest.BuildNVMe("../.cache/interop/kernel", dir)
 	check(t, err)
 	const length = 1 << 20
@@ -53,8 +38,8 @@ func TestNVMeMetadata(t *testing.T) {
 	var datas, allFields [][]byte
 	for i, ns := range namespaces {
 		data, fields := fmt.Sprintf("data%d", i), fmt.Sprintf("fields%d", i)
-		run("sh", "-c", fmt.Sprintf("head -c %d /dev/urandom >%s", length, data))
-		run(softmkey, "protect", "-q", "--sig", ns.sig, "--metadata", fields, data)
+		mustRun(t, dir, "sh", "-c", fmt.Sprintf("head -c %d /dev/urandom >%s", length, data))
+		mustRun(t, dir, softmkey, "protect", "-q", "--sig", ns.sig, "--metadata", fields, data)
 		b, err := os.ReadFile(filepath.Join(dir, data))
 		check(t, err)
 		f, err := os.ReadFile(filepath.Join(dir, fields))
@@ -95,7 +80,7 @@ func TestNVMeMetadata(t *testing.T) {
 		for name, part := range map[string][]byte{"data": b[:length], "fields": b[length:]} {
 			check(t, os.WriteFile(filepath.Join(dir, name), part, 0o666))
 		}
-		if got, want := run(softmkey, "verify", "--sig", ns.sig, "--metadata", "fields", "data"), fmt.Sprintf("data: %d blocks, 0 bad\n", length/ns.block); got != want {
+		if got, want := mustRun(t, dir, softmkey, "verify", "--sig", ns.sig, "--metadata", "fields", "data"), fmt.Sprintf("data: %d blocks, 0 bad\n", length/ns.block); got != want {
 			t.Errorf("%s: %s", ns.sig, got)
 		}
 	}

@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -26,9 +25,7 @@ obey
 		g := startPCI(t, softmkey, dir, "guest", "unix:"+filepath.Join(dir, "cable"), "pci.addr=10.96.0.1 pci.peer=10.96.0.1", image, "--control", socket)
 		control := func(args ...string) {
 			t.Helper()
-			if text, err := exec.Command(softmkey, append([]string{"control", socket}, args...)...).CombinedOutput(); err != nil {
-				t.Fatalf("control %q: %v: %s", args, err, text)
-			}
+			mustRun(t, "", softmkey, append([]string{"control", socket}, args...)...)
 		}
 		g.lines("pci: obeys")
 		g.order("up", "eventually port ACTIVE 1")

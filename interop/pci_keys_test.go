@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -21,11 +20,7 @@ func TestPCIKeys(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range examples {
 		program := filepath.Join(dir, name)
-		c := exec.Command("gcc", "-Wall", "-O1", "-o", program, name+".c", "pair.c", "-libverbs", "-lmlx5", "-lcrypto")
-		c.Dir = "../examples/c"
-		if text, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
+		mustRun(t, "../examples/c", "gcc", "-Wall", "-O1", "-o", program, name+".c", "pair.c", "-libverbs", "-lmlx5", "-lcrypto")
 		programs = append(programs, program)
 		script += "step " + name + " timeout 60 " + name + " " + parts[name] + "\n"
 		steps = append(steps, name)

@@ -398,11 +398,7 @@ func TestPCIExample(t *testing.T) {
 			target := guest.PCI{RDMA: true, Script: nvmeScriptFor(block, "wire"), Modules: []string{"nvmet_rdma", "sd_mod", "scsi_debug"}}
 			eachKernel(t, target, func(t *testing.T, softmkey, dir string, image guest.Image) {
 				example := filepath.Join(dir, "nvmepi")
-				build := exec.Command("go", "build", "-o", example, "./examples/nvmepi")
-				build.Dir = ".."
-				if text, err := build.CombinedOutput(); err != nil {
-					t.Fatalf("%v\n%s", err, text)
-				}
+				mustRun(t, "..", "go", "build", "-o", example, "./examples/nvmepi")
 				tap(t, "pcitap0", "10.92.0.1/24")
 				g := startPCI(t, softmkey, dir, "target", "pcitap0", "pci.addr=10.92.0.2 pci.peer=10.92.0.1 pci.role=target oops=panic", image)
 				g.done("ping", "gids", "target")

@@ -3,7 +3,6 @@ package interop
 import (
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -49,12 +48,12 @@ func TestPCIProtection(t *testing.T) {
 	linux := guest.PCI{RDMA: true, Script: nvmeScriptFor(pitable.Block, "ordered"), Modules: []string{"nvmet_rdma", "sd_mod", "scsi_debug"}}
 	eachKernel(t, linux, func(t *testing.T, softmkey, dir string, image guest.Image) {
 		tap(t, "pcitap0", "10.92.0.1/24")
-		check(t, exec.Command("ip", "addr", "add", "10.92.0.3/24", "dev", "pcitap0").Run())
+		mustRun(t, "", "ip", "addr", "add", "10.92.0.3/24", "dev", "pcitap0")
 		// Pages that are free are zero, so that only those in use are found.
 		g := startPCI(t, softmkey, dir, "target", "pcitap0", "pci.addr=10.92.0.2 pci.peer=10.92.0.1 pci.role=target oops=panic init_on_free=1", image)
 		clean, dif := filepath.Join(dir, "img"), filepath.Join(dir, "dif")
 		check(t, os.WriteFile(clean, make([]byte, 8<<20), 0o600))
-		check(t, exec.Command(softmkey, "protect", "-q", "--sig", "t10dif", clean, dif).Run())
+		mustRun(t, "", softmkey, "protect", "-q", "--sig", "t10dif", clean, dif)
 		file, err := os.OpenFile(dif, os.O_RDWR, 0)
 		check(t, err)
 		defer file.Close()

@@ -86,13 +86,9 @@ func TestPCITarget(t *testing.T) {
 	eachKernel(t, host, func(t *testing.T, softmkey, dir string, image guest.Image) {
 		clean, dif := filepath.Join(dir, "img"), filepath.Join(dir, "dif")
 		check(t, os.WriteFile(clean, make([]byte, 8<<20), 0o600))
-		if text, err := exec.Command(softmkey, "protect", "-q", "--sig", "t10dif", clean, dif).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
+		mustRun(t, "", softmkey, "protect", "-q", "--sig", "t10dif", clean, dif)
 		bridge(t, "pcibr7", "", "pcitap7", "pcitap8")
-		if text, err := exec.Command("ip", "addr", "add", "10.97.0.1/24", "dev", "pcibr7").CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
+		mustRun(t, "", "ip", "addr", "add", "10.97.0.1/24", "dev", "pcibr7")
 		serve := func(more ...string) *nvmeTarget {
 			return startTarget(t, softmkey, append([]string{"--sig", "t10dif", "--device", "10.97.0.1", "--nqn", "disks", dif}, more...)...)
 		}
@@ -160,8 +156,6 @@ func TestPCITarget(t *testing.T) {
 		}
 		fmt.Fprintln(g.typed, "end")
 		t.Log(g.lines("pci: ready"))
-		if text, err := exec.Command(softmkey, "verify", "--sig", "t10dif", dif).CombinedOutput(); err != nil {
-			t.Errorf("the image after all that: %v\n%s", err, text)
-		}
+		mustRun(t, "", softmkey, "verify", "--sig", "t10dif", dif) // the image after all that
 	})
 }

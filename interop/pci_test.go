@@ -229,13 +229,10 @@ func preparePCI(t *testing.T) (softmkey, dir string) {
 	}
 	dir = t.TempDir()
 	softmkey = filepath.Join(dir, "softmkey")
-	build := exec.Command("go", "build", "-o", softmkey, "./cmd/softmkey")
-	build.Dir = ".."
 	if *uml {
-		build.Args[4], build.Dir = "./cmd/umladapter", "."
-	}
-	if text, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
+		mustRun(t, "", "go", "build", "-o", softmkey, "./cmd/umladapter")
+	} else {
+		mustRun(t, "..", "go", "build", "-o", softmkey, "./cmd/softmkey")
 	}
 	return softmkey, dir
 }
@@ -272,13 +269,9 @@ func onKernels(t *testing.T, p guest.PCI, kernels []string, f func(t *testing.T,
 // tap makes a tap device with an address, for the time of the test.
 func tap(t *testing.T, name, addr string) {
 	t.Helper()
-	for _, step := range [][]string{
-		{"tuntap", "add", name, "mode", "tap"}, {"addr", "add", addr, "dev", name}, {"link", "set", name, "up"},
-	} {
-		if text, err := exec.Command("ip", step...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %v: %v\n%s", step, err, text)
-		}
-	}
+	mustRun(t, "", "ip", "tuntap", "add", name, "mode", "tap")
+	mustRun(t, "", "ip", "addr", "add", addr, "dev", name)
+	mustRun(t, "", "ip", "link", "set", name, "up")
 	t.Cleanup(func() { exec.Command("ip", "link", "del", name).Run() })
 }
 

@@ -179,18 +179,12 @@ func speeds(t *testing.T, said string) {
 // bridge makes tap devices with flags of `ip tuntap` that are connected by a bridge, for the time of the test.
 func bridge(t *testing.T, name, flags string, taps ...string) {
 	t.Helper()
-	run := func(args ...string) {
-		t.Helper()
-		if text, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %v: %v\n%s", args, err, text)
-		}
-	}
-	run("link", "add", name, "type", "bridge")
+	mustRun(t, "", "ip", "link", "add", name, "type", "bridge")
 	t.Cleanup(func() { exec.Command("ip", "link", "del", name).Run() })
-	run("link", "set", name, "up")
+	mustRun(t, "", "ip", "link", "set", name, "up")
 	for _, tap := range taps {
-		run(append([]string{"tuntap", "add", tap, "mode", "tap"}, strings.Fields(flags)...)...)
+		mustRun(t, "", "ip", append([]string{"tuntap", "add", tap, "mode", "tap"}, strings.Fields(flags)...)...)
 		t.Cleanup(func() { exec.Command("ip", "link", "del", tap).Run() })
-		run("link", "set", tap, "mtu", "9000", "master", name, "up")
+		mustRun(t, "", "ip", "link", "set", tap, "mtu", "9000", "master", name, "up")
 	}
 }
