@@ -142,11 +142,7 @@ func TestConnectionLoss(t *testing.T) {
 		t.Skip("a lost message of the kernel costs 4 s")
 	}
 	n := newNetwork(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	g := n.r.Guests[0]
-	check(t, g.Impair(ctx, rig.Impairment{Loss: 10}, rig.Impairment{Loss: 10}))
-	defer g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{})
+	defer impair(t, n.r.Guests[0], rig.Impairment{Loss: 10}, rig.Impairment{Loss: 10})()
 	for range 2 {
 		rpingServer(t, n, false, true, 5, 5000)
 		rpingClient(t, n, false, 5, 5000)

@@ -35,12 +35,7 @@ func TestLossSpeed(t *testing.T) {
 					a, b := talk(t, fromDevice, c)
 					guest := sharedRig(t).Guests[0]
 					bad := rig.Impairment{Loss: loss}
-					check(t, guest.Impair(t.Context(), bad, bad))
-					defer func() {
-						if err := guest.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}); err != nil {
-							t.Error(err)
-						}
-					}()
+					defer impair(t, guest, bad, bad)()
 					addr, rkey := b.region()
 					work := peer.Work{Op: op, Count: 1, Len: size, RemoteAddr: addr, RKey: rkey}
 					post := func() {

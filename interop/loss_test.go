@@ -39,6 +39,17 @@ func TestCorruption(t *testing.T) {
 	}
 }
 
+// impair adds faults to the link of a guest. The returned function restores it.
+func impair(t *testing.T, g *rig.Guest, toGuest, fromGuest rig.Impairment) (restore func()) {
+	t.Helper()
+	check(t, g.Impair(t.Context(), toGuest, fromGuest))
+	return func() {
+		if err := g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // impaired runs the table over an impaired link and returns the packet counts.
 func impaired(t *testing.T, n *network, bad rig.Impairment, mtu int) (toGuest, fromGuest rig.Impaired) {
 	t.Helper()
@@ -57,12 +68,7 @@ func impaired(t *testing.T, n *network, bad rig.Impairment, mtu int) (toGuest, f
 	a, b := opened()
 	before, err := b.s.Counters(t.Context())
 	check(t, err)
-	check(t, guest.Impair(t.Context(), bad, bad))
-	defer func() {
-		if err := guest.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer impair(t, guest, bad, bad)()
 	sizes := []int{0, 1, mtu, mtu + 1, 5*mtu + 3, 64<<10 + 1}
 	if !testing.Short() {
 		// No longer messages: after each loss the kernel reads the whole rest of

@@ -51,19 +51,20 @@ func TestUnmodifiedLoss(t *testing.T) {
 				}
 			}
 			t.Run(name, func(t *testing.T) {
-				check(t, g.Impair(t.Context(), toGuest, fromGuest))
-				defer func() {
-					if err := g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}); err != nil {
-						t.Error(err)
-					}
-				}()
+				defer impair(t, g, toGuest, fromGuest)()
 				check(t, racing(t, func() error { return runLossyPair(t, r, guestServes, p) }))
-				to, from, err := g.Impairments(t.Context())
-				check(t, err)
-				t.Logf("lost: %d of %d packets to the guest, %d of %d from it", to.Dropped, to.Packets+to.Dropped, from.Dropped, from.Packets+from.Dropped)
+				logLost(t, g)
 			})
 		}
 	}
+}
+
+// logLost logs how many packets the link of a guest has lost.
+func logLost(t *testing.T, g *rig.Guest) {
+	t.Helper()
+	to, from, err := g.Impairments(t.Context())
+	check(t, err)
+	t.Logf("lost: %d of %d packets to the guest, %d of %d from it", to.Dropped, to.Packets+to.Dropped, from.Dropped, from.Packets+from.Dropped)
 }
 
 // lossyProgram compiles a program of the command's tests, once: many messages in flight, SEND, WRITE
@@ -103,16 +104,9 @@ func TestLossyMessages(t *testing.T) {
 			p.server += fmt.Sprintf(" server 0.0.0.0 1024 32 %d", messages)
 			p.client += fmt.Sprintf(" client %%s 1024 32 %d", messages)
 			t.Run(fmt.Sprintf("%+v, server in the guest: %v", bad, guestServes), func(t *testing.T) {
-				check(t, g.Impair(t.Context(), bad, bad))
-				defer func() {
-					if err := g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}); err != nil {
-						t.Error(err)
-					}
-				}()
+				defer impair(t, g, bad, bad)()
 				check(t, runLossyPair(t, r, guestServes, p))
-				to, from, err := g.Impairments(t.Context())
-				check(t, err)
-				t.Logf("lost: %d of %d packets to the guest, %d of %d from it", to.Dropped, to.Packets+to.Dropped, from.Dropped, from.Packets+from.Dropped)
+				logLost(t, g)
 			})
 		}
 	}
