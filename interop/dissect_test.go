@@ -86,41 +86,39 @@ func checkICRC(frame []byte) error {
 // must be RoCEv2, without errors.
 func TestDissection(t *testing.T) {
 	n := newNetwork(t)
-	for _, v6 := range []bool{false, true} {
-		t.Run(family(v6), func(t *testing.T) {
-			pcap := filepath.Join(t.TempDir(), "conversation.pcapng")
-			capture, err := n.r.Capture(n.r.Guests[0], pcap)
-			check(t, err)
-			a, b := n.open(t, ours, v6), n.open(t, 0, v6)
-			c := peer.Defaults()
-			c.MTU = 512
-			join(t, a, b, v6, c)
-			table(t, a, b, []int{0, 1, 511, 512, 514, 1024, 5000, 65_537})
-			check(t, capture.Stop())
+	families(t, func(t *testing.T, v6 bool) {
+		pcap := filepath.Join(t.TempDir(), "conversation.pcapng")
+		capture, err := n.r.Capture(n.r.Guests[0], pcap)
+		check(t, err)
+		a, b := n.open(t, ours, v6), n.open(t, 0, v6)
+		c := peer.Defaults()
+		c.MTU = 512
+		join(t, a, b, v6, c)
+		table(t, a, b, []int{0, 1, 511, 512, 514, 1024, 5000, 65_537})
+		check(t, capture.Stop())
 
-			verdict := string(tshark(t, pcap, "-T", "fields", "-E", "separator=,",
-				"-e", "frame.number", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed", "-e", "_ws.expert.message"))
-			seen := map[string]int{}
-			for line := range strings.Lines(verdict) {
-				fields := strings.SplitN(strings.TrimSpace(line), ",", 3)
-				if len(fields) != 3 || fields[1] == "" || fields[2] != "," {
-					t.Fatalf("tshark says %q", line)
-				}
-				seen[fields[1]]++
+		verdict := string(tshark(t, pcap, "-T", "fields", "-E", "separator=,",
+			"-e", "frame.number", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed", "-e", "_ws.expert.message"))
+		seen := map[string]int{}
+		for line := range strings.Lines(verdict) {
+			fields := strings.SplitN(strings.TrimSpace(line), ",", 3)
+			if len(fields) != 3 || fields[1] == "" || fields[2] != "," {
+				t.Fatalf("tshark says %q", line)
 			}
-			frames := rawFrames(t, pcap)
-			for i, frame := range frames {
-				if err := checkICRC(frame); err != nil {
-					t.Fatalf("frame %d: %v", i+1, err)
-				}
+			seen[fields[1]]++
+		}
+		frames := rawFrames(t, pcap)
+		for i, frame := range frames {
+			if err := checkICRC(frame); err != nil {
+				t.Fatalf("frame %d: %v", i+1, err)
 			}
-			// All opcodes of reliable connections except for the unused 21.
-			for opcode := range 24 {
-				if opcode != 21 && seen[fmt.Sprint(opcode)] == 0 {
-					t.Errorf("opcode %d does not occur", opcode)
-				}
+		}
+		// All opcodes of reliable connections except for the unused 21.
+		for opcode := range 24 {
+			if opcode != 21 && seen[fmt.Sprint(opcode)] == 0 {
+				t.Errorf("opcode %d does not occur", opcode)
 			}
-			t.Logf("%d frames, by opcode: %v", len(frames), seen)
-		})
-	}
+		}
+		t.Logf("%d frames, by opcode: %v", len(frames), seen)
+	})
 }

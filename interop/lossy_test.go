@@ -38,19 +38,15 @@ func TestUnmodifiedLoss(t *testing.T) {
 			if testing.Short() && (!guestServes || p.name != "udaddy" && p.name != "rdma_server") {
 				continue
 			}
-			name := p.name + "/server under run"
 			toGuest := rig.Impairment{Loss: 5}
 			if p.name == "udaddy" {
 				toGuest = rig.Impairment{Loss: 20, MADs: true}
 			}
 			fromGuest := toGuest
-			if guestServes {
-				name = p.name + "/server in the guest"
-				if p.name == "udaddy" {
-					fromGuest = rig.Impairment{}
-				}
+			if guestServes && p.name == "udaddy" {
+				fromGuest = rig.Impairment{}
 			}
-			t.Run(name, func(t *testing.T) {
+			t.Run(sided(p.name, guestServes), func(t *testing.T) {
 				defer impair(t, g, toGuest, fromGuest)()
 				check(t, racing(t, func() error { return runLossyPair(t, r, guestServes, p) }))
 				logLost(t, g)

@@ -31,10 +31,7 @@ func TestOneLostKernel(t *testing.T) {
 	for _, p := range fewPackets {
 		for _, guestServes := range []bool{false, true} {
 			for _, toGuest := range []bool{true, false} {
-				name := p.name + "/server under run"
-				if guestServes {
-					name = p.name + "/server in the guest"
-				}
+				name := sided(p.name, guestServes)
 				from, to := g.Addr4, r.Addr4
 				if toGuest {
 					name += "/to the guest"

@@ -77,12 +77,8 @@ func TestPerftest(t *testing.T) {
 		pair.limit = 4 * patience // with -a, a busy guest moves 80 MB at 1 MB/s
 		pair.server, pair.client = command, command+" %s"
 		for _, guestServes := range []bool{true, false} {
-			name := p.command + "/server under run"
-			if guestServes {
-				name = p.command + "/server in the guest"
-			}
 			result := "runs"
-			t.Run(name, func(t *testing.T) {
+			t.Run(sided(p.command, guestServes), func(t *testing.T) {
 				err := racing(t, func() error { return runPair(t.Context(), t, r, guestServes, pair, nil) })
 				if err != nil {
 					result = "fails"

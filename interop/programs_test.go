@@ -51,13 +51,11 @@ func TestPrograms(t *testing.T) {
 // TestPingPong implements the server of ibv_rc_pingpong on our device. The program
 // itself, in the guest, checks every byte that it receives.
 func TestPingPong(t *testing.T) {
-	for _, v6 := range []bool{false, true} {
+	families(t, func(t *testing.T, v6 bool) {
 		for _, mtu := range []int{256, 1024, 4096} {
-			t.Run(fmt.Sprintf("%s/mtu=%d", family(v6), mtu), func(t *testing.T) {
-				pingPong(t, v6, mtu)
-			})
+			t.Run(fmt.Sprintf("mtu=%d", mtu), func(t *testing.T) { pingPong(t, v6, mtu) })
 		}
-	}
+	})
 }
 
 const (

@@ -159,6 +159,14 @@ func racing(t *testing.T, f func() error) (err error) {
 	return err
 }
 
+// sided returns the name of a test of two programs that says where the server runs.
+func sided(name string, guestServes bool) string {
+	if guestServes {
+		return name + "/server in the guest"
+	}
+	return name + "/server under run"
+}
+
 // TestUnmodified runs programs of Debian between the guest and softmkey run, with each
 // side as the server.
 func TestUnmodified(t *testing.T) {
@@ -168,11 +176,7 @@ func TestUnmodified(t *testing.T) {
 			continue
 		}
 		for _, guestServes := range []bool{true, false} {
-			name := p.name + "/server under run"
-			if guestServes {
-				name = p.name + "/server in the guest"
-			}
-			t.Run(name, func(t *testing.T) {
+			t.Run(sided(p.name, guestServes), func(t *testing.T) {
 				if err := racing(t, func() error { return runPair(t.Context(), t, r, guestServes, p, nil) }); err != nil {
 					t.Error(err)
 				}

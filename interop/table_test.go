@@ -249,17 +249,15 @@ func table(t reporter, a, b end, sizes []int) {
 // sizes near every packet boundary, in both directions.
 func TestOperationsAndSizes(t *testing.T) {
 	n := newNetwork(t)
-	for _, v6 := range []bool{false, true} {
+	families(t, func(t *testing.T, v6 bool) {
 		mtus := []int{256, 512, 1024, 2048, 4096}
 		if v6 && testing.Short() {
 			mtus = []int{1024} // the packets differ from IPv4's only in their headers
 		}
 		for _, mtu := range mtus {
-			t.Run(fmt.Sprintf("%s/mtu=%d", family(v6), mtu), func(t *testing.T) {
-				runTable(t, n, ours, v6, mtu)
-			})
+			t.Run(fmt.Sprintf("mtu=%d", mtu), func(t *testing.T) { runTable(t, n, ours, v6, mtu) })
 		}
-	}
+	})
 }
 
 // TestKernels runs the table between two kernels. It tests the rig and the table, not the
@@ -269,20 +267,11 @@ func TestKernels(t *testing.T) {
 		t.Skip("two kernels without us: the long form tests the rig")
 	}
 	n := newNetwork(t)
-	for _, v6 := range []bool{false, true} {
+	families(t, func(t *testing.T, v6 bool) {
 		for _, mtu := range []int{256, 4096} {
-			t.Run(fmt.Sprintf("%s/mtu=%d", family(v6), mtu), func(t *testing.T) {
-				runTable(t, n, 1, v6, mtu)
-			})
+			t.Run(fmt.Sprintf("mtu=%d", mtu), func(t *testing.T) { runTable(t, n, 1, v6, mtu) })
 		}
-	}
-}
-
-func family(v6 bool) string {
-	if v6 {
-		return "IPv6"
-	}
-	return "IPv4"
+	})
 }
 
 // runTable runs the table between guest 0 and another end.
