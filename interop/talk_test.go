@@ -32,20 +32,15 @@ func talk(t *testing.T, fromDevice bool, c peer.ConnectConfig) (a, b end) {
 
 // eachWay runs a test with our device and with the kernel as the side that starts.
 func eachWay(t *testing.T, f func(t *testing.T, fromDevice bool)) {
-	for _, fromDevice := range []bool{true, false} {
-		name := "from the kernel"
-		if fromDevice {
-			name = "from the device"
-		}
-		t.Run(name, func(t *testing.T) { f(t, fromDevice) })
-	}
+	t.Run("from the device", func(t *testing.T) { f(t, true) })
+	t.Run("from the kernel", func(t *testing.T) { f(t, false) })
 }
 
-// outcome posts work and expects a status.
-func outcome(t *testing.T, e end, w peer.Work, status int) {
+// outcome posts work and expects the status of each of its requests.
+func outcome(t *testing.T, e end, w peer.Work, statuses ...int) {
 	t.Helper()
 	check(t, e.post(w))
-	expect(t, e, status)
+	expect(t, e, statuses...)
 }
 
 func expect(t *testing.T, e end, statuses ...int) {
@@ -89,42 +84,27 @@ func TestLateReceiver(t *testing.T) {
 // TestRefusals sends requests that must be rejected with the status of the specification;
 // requests after them must be flushed.
 func TestRefusals(t *testing.T) {
-	const at = 64
-	tests := []struct {
-		name   string
-		work   func(addr uint64, rkey uint32) peer.Work
-		status int
+	for _, test := range []struct {
+		name string
+		work peer.Work // RemoteAddr is added to the address of the region, RKey flips bits of its key
 	}{
-		{name: "WRITE with a wrong rkey", status: remoteAccess, work: func(addr uint64, rkey uint32) peer.Work {
-			return peer.Work{Op: peer.Write, Len: 100, RemoteAddr: addr, RKey: rkey ^ 0x55}
-		}},
-		{name: "READ with a wrong rkey", status: remoteAccess, work: func(addr uint64, rkey uint32) peer.Work {
-			return peer.Work{Op: peer.Read, Len: 100, RemoteAddr: addr, RKey: rkey ^ 0x55}
-		}},
-		{name: "WRITE beyond the region", status: remoteAccess, work: func(addr uint64, rkey uint32) peer.Work {
-			return peer.Work{Op: peer.Write, Len: 5000, RemoteAddr: addr + regionSize - 4999, RKey: rkey}
-		}},
-		{name: "READ before the region", status: remoteAccess, work: func(addr uint64, rkey uint32) peer.Work {
-			return peer.Work{Op: peer.Read, Len: 5000, RemoteAddr: addr - 1, RKey: rkey}
-		}},
-		{name: "atomic with a wrong rkey", status: remoteAccess, work: func(addr uint64, rkey uint32) peer.Work {
-			return peer.Work{Op: peer.FetchAdd, Len: 8, RemoteAddr: addr, RKey: rkey ^ 0x55}
-		}},
-	}
-	for _, test := range tests {
+		{"WRITE with a wrong rkey", peer.Work{Op: peer.Write, Len: 100, RKey: 0x55}},
+		{"READ with a wrong rkey", peer.Work{Op: peer.Read, Len: 100, RKey: 0x55}},
+		{"WRITE beyond the region", peer.Work{Op: peer.Write, Len: 5000, RemoteAddr: regionSize - 4999}},
+		{"READ before the region", peer.Work{Op: peer.Read, Len: 5000, RemoteAddr: ^uint64(0)}}, // -1
+		{"atomic with a wrong rkey", peer.Work{Op: peer.FetchAdd, Len: 8, RKey: 0x55}},
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			eachWay(t, func(t *testing.T, fromDevice bool) {
 				a, b := talk(t, fromDevice, peer.Defaults())
 				addr, rkey := b.region()
-				// A valid request, the invalid one, and one after it.
-				for _, w := range []peer.Work{
-					{Op: peer.Write, Len: at, RemoteAddr: addr, RKey: rkey},
-					test.work(addr, rkey),
-					{Op: peer.Write, Len: at, RemoteAddr: addr, RKey: rkey},
-				} {
+				valid := peer.Work{Op: peer.Write, Len: 64, RemoteAddr: addr, RKey: rkey}
+				invalid := test.work
+				invalid.RemoteAddr, invalid.RKey = addr+invalid.RemoteAddr, rkey^invalid.RKey
+				for _, w := range []peer.Work{valid, invalid, valid} {
 					check(t, a.post(w))
 				}
-				expect(t, a, success, test.status, flushed)
+				expect(t, a, success, remoteAccess, flushed)
 			})
 		})
 	}
@@ -174,14 +154,12 @@ func TestVanishedPeer(t *testing.T) {
 	t.Run("the kernel vanishes", func(t *testing.T) {
 		a, b := talk(t, true, c)
 		check(t, b.(*guestEnd).q.Modify("error"))
-		check(t, a.post(peer.Work{Op: peer.Send, Count: 3, Len: 3000}))
-		expect(t, a, retriesOver, flushed, flushed)
+		outcome(t, a, peer.Work{Op: peer.Send, Count: 3, Len: 3000}, retriesOver, flushed, flushed)
 	})
 	t.Run("the device vanishes", func(t *testing.T) {
 		a, b := talk(t, false, c)
 		check(t, b.(*deviceEnd).qp.Close())
-		check(t, a.post(peer.Work{Op: peer.Send, Count: 3, Len: 3000}))
-		expect(t, a, retriesOver, flushed, flushed)
+		outcome(t, a, peer.Work{Op: peer.Send, Count: 3, Len: 3000}, retriesOver, flushed, flushed)
 	})
 }
 
