@@ -66,7 +66,6 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 	recorder, err := pcap.Create(file, nil)
 	check(t, err)
 	n := inproc.NewNetwork(nil)
-	var opened []interface{ Close() error }
 	newQP := func(addr netip.Addr) (*verbs.Device, *verbs.QP) {
 		listening, err := n.Listen(netip.AddrPortFrom(addr, 4791))
 		check(t, err)
@@ -82,7 +81,7 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 		check(t, err)
 		qp, err := pd.NewQP(verbs.QPAttr{SendCQ: cq})
 		check(t, err)
-		opened = append(opened, dev, pd, cq, qp)
+		closeLater(t, qp, cq, pd, dev)
 		return dev, qp
 	}
 	server, accepting := newQP(serverAddr)
@@ -130,9 +129,4 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 	l.Close()
 	d.Close()
 	check(t, recorder.Close())
-	for i := len(opened) - 1; i >= 0; i-- {
-		if err := opened[i].Close(); err != nil {
-			t.Error(err)
-		}
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"net/netip"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ type end interface {
 	// end may use, and revoke with a SEND with invalidate.
 	invalidatable(off, n int) (rkey uint32, err error)
 
-	close() error
+	Close() error
 }
 
 // guestEnd is an end in a guest.
@@ -85,7 +86,7 @@ func (e *guestEnd) fill(off, n int, seed uint64) error { return e.b.Fill(off, n,
 func (e *guestEnd) write(off int, p []byte) error      { return e.b.Write(off, p) }
 func (e *guestEnd) read(off int, p []byte) error       { return e.b.Read(off, p) }
 func (e *guestEnd) crc(off, n int) (uint32, error)     { return e.b.CRC(off, n) }
-func (e *guestEnd) close() error                       { return e.s.Close() }
+func (e *guestEnd) Close() error                       { return e.s.Close() }
 
 func (e *guestEnd) post(w peer.Work) error {
 	w.Buf = e.b
@@ -332,7 +333,7 @@ func (e *deviceEnd) invalidatable(off, n int) (uint32, error) {
 	return key.RKey(), err
 }
 
-func (e *deviceEnd) close() error {
+func (e *deviceEnd) Close() error {
 	errs := []error{e.qp.Close()}
 	for _, k := range e.keys {
 		errs = append(errs, k.Close())
@@ -357,10 +358,7 @@ func newNetwork(t *testing.T) *network {
 func (n *network) device(v6 bool) *verbs.Device {
 	n.t.Helper()
 	if n.dev[v6] == nil {
-		addr := n.r.Addr4
-		if v6 {
-			addr = n.r.Addr6
-		}
+		_, addr := n.host(v6)
 		dev, err := verbs.Open(addr, nil)
 		check(n.t, err)
 		n.dev[v6] = dev
@@ -377,6 +375,17 @@ func (n *network) device(v6 bool) *verbs.Device {
 	return n.dev[v6]
 }
 
+// closeLater closes objects, in this order, when the test has ended.
+func closeLater(t *testing.T, objects ...io.Closer) {
+	t.Cleanup(func() {
+		for _, o := range objects {
+			if err := o.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // open creates an end: in the kernel of guest i, or on our device if i < 0.
 func (n *network) open(t *testing.T, i int, v6 bool) end {
 	t.Helper()
@@ -388,11 +397,7 @@ func (n *network) open(t *testing.T, i int, v6 bool) end {
 		e, err = openGuest(t.Context(), n.r.Guests[i])
 	}
 	check(t, err)
-	t.Cleanup(func() {
-		if err := e.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	closeLater(t, e)
 	return e
 }
 

@@ -209,11 +209,7 @@ func TestKeys(t *testing.T) {
 	device := n.device(false)
 	key, err := device.Crypto().NewDEK(dek.Attr{Size: dek.Size256, Key: dekBytes()})
 	check(t, err)
-	t.Cleanup(func() {
-		if err := key.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	closeLater(t, key)
 	blocks, mtus := 64, []int{1024}
 	if !testing.Short() {
 		blocks, mtus = 2048, []int{256, 1024, 4096}

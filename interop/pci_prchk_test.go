@@ -60,7 +60,7 @@ func TestPCIProtection(t *testing.T) {
 		startTarget(t, softmkey, "--sig", "t10dif", "--device", "10.92.0.3", "--nqn", "s1", dif)
 		dev, err := verbs.Open(netip.MustParseAddr("10.92.0.1"), nil)
 		check(t, err)
-		t.Cleanup(func() { check(t, dev.Close()) })
+		closeLater(t, dev)
 
 		ours := &pitable.Target{Queue: pitable.Connect(t, dev, netip.MustParseAddrPort("10.92.0.3:4420"), "s1")}
 		ours.Put = func(n int, block []byte) {

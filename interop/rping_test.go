@@ -46,13 +46,7 @@ func newRpingEnd(t *testing.T, dev *verbs.Device, size int) *rpingEnd {
 	e.in, err = e.pd.Register(make([]byte, rpingMessage), verbs.LocalWrite)
 	check(t, err)
 	check(t, cm.Init(e.qp, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite))
-	t.Cleanup(func() {
-		for _, c := range []interface{ Close() error }{e.qp, e.data, e.in, e.cq, e.pd} {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
+	closeLater(t, e.qp, e.data, e.in, e.cq, e.pd)
 	e.receive()
 	return e
 }

@@ -42,13 +42,7 @@ func newUdaddyEnd(t *testing.T, dev *verbs.Device) *udaddyEnd {
 	e.mr, err = e.pd.Register(make([]byte, udaddyCount*(verbs.GRHLen+udaddySize)), verbs.LocalWrite)
 	check(t, err)
 	check(t, e.qp.Bind(cm.DefaultQKey))
-	t.Cleanup(func() {
-		for _, c := range []interface{ Close() error }{e.qp, e.mr, e.cq, e.pd} {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
+	closeLater(t, e.qp, e.mr, e.cq, e.pd)
 	for i := range udaddyCount {
 		if _, err := e.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{e.mr.SGE(i*(verbs.GRHLen+udaddySize), verbs.GRHLen+udaddySize)}}); err != nil {
 			t.Fatal(err)
