@@ -36,15 +36,7 @@ func softmkeyCopy(ctx context.Context, t *testing.T, args ...string) <-chan erro
 	t.Helper()
 	file, err := command()
 	check(t, err)
-	ended := make(chan error, 1)
-	go func() {
-		text, err := exec.CommandContext(ctx, file, append([]string{"copy", "--cm"}, args...)...).CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("softmkey copy %q: %w: %s", args, err, text)
-		}
-		ended <- err
-	}()
-	return ended
+	return resultOf(exec.CommandContext(ctx, file, append([]string{"copy", "--cm"}, args...)...))
 }
 
 func copyToKernel(t *testing.T, op string) {

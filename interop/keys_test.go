@@ -85,11 +85,7 @@ func encrypted(inner form, tweak uint64) form {
 }
 
 // dekBytes is a key of 256 bits with its tweak key.
-func dekBytes() []byte {
-	key := make([]byte, 64)
-	peer.Pattern(key, 99, 0)
-	return key
-}
+func dekBytes() []byte { return pattern(64, 99) }
 
 // keyCase is a configuration of a memory key with the expected form of both domains.
 type keyCase struct {
@@ -232,11 +228,7 @@ func TestKeys(t *testing.T) {
 
 // transfers transfers blocks with every operation.
 func transfers(t *testing.T, a *deviceEnd, b *guestEnd, c keyCase, blocks int) {
-	plain := func(seed uint64) []byte {
-		p := make([]byte, blocks*blockSize)
-		peer.Pattern(p, seed, 0)
-		return p
-	}
+	plain := func(seed uint64) []byte { return pattern(blocks*blockSize, seed) }
 	memLen, wireLen := len(c.memory(plain(0))), len(c.wire(plain(0)))
 	k := newKeyed(t, a, c, memLen)
 	addr, rkey := b.region()
@@ -255,8 +247,7 @@ func transfers(t *testing.T, a *deviceEnd, b *guestEnd, c keyCase, blocks int) {
 		k.setMemory(c.memory(plain(seed)))
 		check(t, b.fill(0, wireLen+guard, ^seed))
 		move()
-		want := make([]byte, wireLen+guard)
-		peer.Pattern(want, ^seed, 0)
+		want := pattern(wireLen+guard, ^seed)
 		copy(want, c.wire(plain(seed)))
 		got := make([]byte, len(want))
 		check(t, b.read(0, got))

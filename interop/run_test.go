@@ -52,14 +52,19 @@ func underRun(ctx context.Context, t *testing.T, addr, program string, listening
 	if listening != nil {
 		args = append(args, "--trace="+awaitListen(t, listening), "--trace-object=cm_id")
 	}
-	ended := make(chan error, 1)
 	cmd := exec.CommandContext(ctx, file, append(append(args, "--"), strings.Fields(program)...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
+	return resultOf(cmd)
+}
+
+// resultOf runs a command and sends its result on the channel.
+func resultOf(cmd *exec.Cmd) <-chan error {
+	ended := make(chan error, 1)
 	go func() {
 		text, err := cmd.CombinedOutput()
 		if err != nil {
-			err = fmt.Errorf("softmkey run -- %s: %w: %s", program, err, text)
+			err = fmt.Errorf("softmkey %q: %w: %s", cmd.Args[1:], err, text)
 		}
 		ended <- err
 	}()

@@ -153,10 +153,7 @@ func (c *conversation) row(o operation, size, count int) {
 		}
 	}
 
-	want := make([]byte, total)
-	peer.Pattern(want, c.seed+1, 0)
-	sent := make([]byte, total)
-	peer.Pattern(sent, c.seed, 0)
+	want, sent := pattern(total, c.seed+1), pattern(total, c.seed)
 	for at := 0; at < total; at += stride {
 		copy(want[at:at+size], sent[at:])
 	}
@@ -168,6 +165,13 @@ func (c *conversation) row(o operation, size, count int) {
 	}
 }
 
+// pattern returns the first n bytes of the pattern of a seed.
+func pattern(n int, seed uint64) []byte {
+	p := make([]byte, n)
+	peer.Pattern(p, seed, 0)
+	return p
+}
+
 // explain describes the first difference between memory and its expected contents.
 func (c *conversation) explain(e end, want []byte, stride int) {
 	c.t.Helper()
@@ -176,11 +180,8 @@ func (c *conversation) explain(e end, want []byte, stride int) {
 		c.t.Error(err)
 		return
 	}
-	for i := range got {
-		if got[i] != want[i] {
-			c.t.Errorf("first wrong byte: message %d, offset %d: %#02x, want %#02x", i/stride, i%stride, got[i], want[i])
-			return
-		}
+	if i := firstDifference(got, want); i < len(got) {
+		c.t.Errorf("first wrong byte: message %d, offset %d: %#02x, want %#02x", i/stride, i%stride, got[i], want[i])
 	}
 }
 
