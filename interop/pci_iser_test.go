@@ -79,26 +79,24 @@ fi
 // at, and the program gets the error. Like that of NVMe, the kernel does not let the adapter check
 // the application tag.
 func TestPCIISER(t *testing.T) {
-	for _, block := range []int{512, 4096} {
-		t.Run(fmt.Sprint(block), func(t *testing.T) {
-			app, found := "damaged", []string{"data", "guard", "ref"}
-			if block == 4096 { // a packet ends before the tuple: all parts are data
-				app, found = "found", append(found, "app")
+	eachBlock(t, func(t *testing.T, block int) {
+		app, found := "damaged", []string{"data", "guard", "ref"}
+		if block == 4096 { // a packet ends before the tuple: all parts are data
+			app, found = "found", append(found, "app")
+		}
+		iser := guest.PCI{
+			RDMA: true, Script: strings.NewReplacer("BLOCK", fmt.Sprint(block), "APP", app).Replace(iserScript),
+			Modules: []string{"crc32c_generic?", "ib_iser", "ib_isert", "sd_mod"}, Programs: []string{"iscsid", "iscsiadm"},
+		}
+		eachKernel(t, iser, func(t *testing.T, softmkey, dir string, image guest.Image) {
+			target, host, wire := storagePair(t, softmkey, dir, image)
+			steps := []string{"ping", "gids", "initiator", "login", "integrity", "compare-4096", "compare-8192", "compare-65536", "logout"}
+			for part := range partOffsets {
+				steps = append(steps, part+"-write", part+"-read")
 			}
-			iser := guest.PCI{
-				RDMA: true, Script: strings.NewReplacer("BLOCK", fmt.Sprint(block), "APP", app).Replace(iserScript),
-				Modules: []string{"crc32c_generic?", "ib_iser", "ib_isert", "sd_mod"}, Programs: []string{"iscsid", "iscsiadm"},
-			}
-			eachKernel(t, iser, func(t *testing.T, softmkey, dir string, image guest.Image) {
-				target, host, wire := storagePair(t, softmkey, dir, image)
-				steps := []string{"ping", "gids", "initiator", "login", "integrity", "compare-4096", "compare-8192", "compare-65536", "logout"}
-				for part := range partOffsets {
-					steps = append(steps, part+"-write", part+"-read")
-				}
-				host.done(steps...)
-				target.done("ping", "gids", "target")
-				wire.found(t, target, host, found, 1)
-			})
+			host.done(steps...)
+			target.done("ping", "gids", "target")
+			wire.found(t, target, host, found, 1)
 		})
-	}
+	})
 }

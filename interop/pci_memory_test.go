@@ -119,17 +119,12 @@ func TestPCINVMeTarget(t *testing.T) {
 	if *uml {
 		t.Skip("a guest in User-mode Linux takes no orders on its console")
 	}
-	for _, block := range []int{512, 4096} {
-		t.Run(fmt.Sprint(block), func(t *testing.T) {
-			nvme := guest.PCI{
-				RDMA: true, Script: nvmeScriptFor(block, "ordered"),
-				Modules: []string{"nvme_rdma", "nvmet_rdma", "sd_mod", "scsi_debug"},
-			}
-			eachKernel(t, nvme, func(t *testing.T, softmkey, dir string, image guest.Image) {
-				testPCINVMeTarget(t, softmkey, dir, image, block)
-			})
+	eachBlock(t, func(t *testing.T, block int) {
+		nvme := nvmeGuest(block, "ordered")
+		eachKernel(t, nvme, func(t *testing.T, softmkey, dir string, image guest.Image) {
+			testPCINVMeTarget(t, softmkey, dir, image, block)
 		})
-	}
+	})
 }
 
 func testPCINVMeTarget(t *testing.T, softmkey, dir string, image guest.Image, block int) {

@@ -255,8 +255,19 @@ else
 fi
 `
 
-func nvmeScriptFor(block int, mode string) string {
-	return strings.NewReplacer("BLOCK", fmt.Sprint(block), "MODE", mode).Replace(nvmeScript)
+// nvmeGuest describes a guest with either end of NVMe over RDMA with T10-PI; see nvmeScript.
+func nvmeGuest(block int, mode string, programs ...string) guest.PCI {
+	return guest.PCI{
+		RDMA: true, Script: strings.NewReplacer("BLOCK", fmt.Sprint(block), "MODE", mode).Replace(nvmeScript),
+		Modules: []string{"nvme_rdma", "nvmet_rdma", "sd_mod", "scsi_debug"}, Programs: programs,
+	}
+}
+
+// eachBlock runs a test with blocks of 512 and of 4096 bytes.
+func eachBlock(t *testing.T, f func(t *testing.T, block int)) {
+	for _, block := range []int{512, 4096} {
+		t.Run(fmt.Sprint(block), func(t *testing.T) { f(t, block) })
+	}
 }
 
 // TestPCINVMe runs the kernel's NVMe over RDMA with T10-PI between two guests, with blocks of
@@ -265,28 +276,23 @@ func nvmeScriptFor(block int, mode string) string {
 // repeat the request. Damaged application tags stay unnoticed, because Linux's host does not ask
 // the adapters to check them.
 func TestPCINVMe(t *testing.T) {
-	for _, block := range []int{512, 4096} {
-		t.Run(fmt.Sprint(block), func(t *testing.T) {
-			nvme := guest.PCI{
-				RDMA: true, Script: nvmeScriptFor(block, "wire"),
-				Modules: []string{"nvme_rdma", "nvmet_rdma", "sd_mod", "scsi_debug"},
+	eachBlock(t, func(t *testing.T, block int) {
+		nvme := nvmeGuest(block, "wire")
+		found := []string{"data", "guard", "ref"}
+		if block == 4096 { // a packet ends before the tuple: all parts are data
+			found = append(found, "app")
+		}
+		eachKernel(t, nvme, func(t *testing.T, softmkey, dir string, image guest.Image) {
+			target, host, wire := storagePair(t, softmkey, dir, image)
+			steps := []string{"ping", "gids", "connect", "integrity", "compare-4096", "compare-8192", "compare-65536"}
+			for part := range partOffsets {
+				steps = append(steps, part+"-write", part+"-read")
 			}
-			found := []string{"data", "guard", "ref"}
-			if block == 4096 { // a packet ends before the tuple: all parts are data
-				found = append(found, "app")
-			}
-			eachKernel(t, nvme, func(t *testing.T, softmkey, dir string, image guest.Image) {
-				target, host, wire := storagePair(t, softmkey, dir, image)
-				steps := []string{"ping", "gids", "connect", "integrity", "compare-4096", "compare-8192", "compare-65536"}
-				for part := range partOffsets {
-					steps = append(steps, part+"-write", part+"-read")
-				}
-				host.done(steps...)
-				target.done("ping", "gids", "target")
-				wire.found(t, target, host, found, 2) // and once more
-			})
+			host.done(steps...)
+			target.done("ping", "gids", "target")
+			wire.found(t, target, host, found, 2) // and once more
 		})
-	}
+	})
 }
 
 // storagePair starts the two ends of a storage protocol, and a cable between them that damages
@@ -327,40 +333,35 @@ func (c *cable) found(t *testing.T, target, host *pciGuest, parts []string, tran
 // and of one read on the wire, as tshark shows them, must be the data and the tuples that a
 // model computes.
 func TestPCINVMeMemory(t *testing.T) {
-	for _, block := range []int{512, 4096} {
-		t.Run(fmt.Sprint(block), func(t *testing.T) {
-			nvme := guest.PCI{
-				RDMA: true, Script: nvmeScriptFor(block, "memory"), Programs: []string{"fio"},
-				Modules: []string{"nvme_rdma", "nvmet_rdma", "sd_mod", "scsi_debug"},
-			}
-			eachKernel(t, nvme, func(t *testing.T, softmkey, dir string, image guest.Image) {
-				record := filepath.Join(dir, "host.pcapng")
-				t.Run("guests", func(t *testing.T) { // the recording is complete when the adapter has ended
-					target, host, _ := storagePair(t, softmkey, dir, image, "--pcap", record)
-					host.done("ping", "gids", "connect", "integrity", "wire", "memory", "stale", "fio-4096", "fio-65536")
-					target.done("ping", "gids", "target")
-					if n := strings.Count(host.lines("pci: ready"), "PI error"); n != 5 {
-						t.Errorf("the host's adapter has found %d errors, want the 5 of nvmepass", n)
-					}
-				})
-				data := bytes.NewBufferString("one I/O on the wire\n")
-				for i := 1; data.Len() < 8192; i++ {
-					fmt.Fprintln(data, i)
-				}
-				var want []byte
-				tuples := tuplesOf(data.Bytes()[:8192], block)
-				for i := range 8192 / block {
-					want = append(want, data.Bytes()[i*block:][:block]...)
-					want = append(want, tuples[i*8:][:8]...)
-				}
-				for way, opcodes := range map[string][3]string{"write": {"13", "14", "15"}, "read": {"6", "7", "8"}} {
-					if got := transferred(t, record, opcodes, want[:20]); !bytes.Equal(got, want) {
-						t.Errorf("%s: on the wire are %d bytes\n%x\nwant %d\n%x", way, len(got), got, len(want), want)
-					}
+	eachBlock(t, func(t *testing.T, block int) {
+		nvme := nvmeGuest(block, "memory", "fio")
+		eachKernel(t, nvme, func(t *testing.T, softmkey, dir string, image guest.Image) {
+			record := filepath.Join(dir, "host.pcapng")
+			t.Run("guests", func(t *testing.T) { // the recording is complete when the adapter has ended
+				target, host, _ := storagePair(t, softmkey, dir, image, "--pcap", record)
+				host.done("ping", "gids", "connect", "integrity", "wire", "memory", "stale", "fio-4096", "fio-65536")
+				target.done("ping", "gids", "target")
+				if n := strings.Count(host.lines("pci: ready"), "PI error"); n != 5 {
+					t.Errorf("the host's adapter has found %d errors, want the 5 of nvmepass", n)
 				}
 			})
+			data := bytes.NewBufferString("one I/O on the wire\n")
+			for i := 1; data.Len() < 8192; i++ {
+				fmt.Fprintln(data, i)
+			}
+			var want []byte
+			tuples := tuplesOf(data.Bytes()[:8192], block)
+			for i := range 8192 / block {
+				want = append(want, data.Bytes()[i*block:][:block]...)
+				want = append(want, tuples[i*8:][:8]...)
+			}
+			for way, opcodes := range map[string][3]string{"write": {"13", "14", "15"}, "read": {"6", "7", "8"}} {
+				if got := transferred(t, record, opcodes, want[:20]); !bytes.Equal(got, want) {
+					t.Errorf("%s: on the wire are %d bytes\n%x\nwant %d\n%x", way, len(got), got, len(want), want)
+				}
+			}
 		})
-	}
+	})
 }
 
 // transferred returns the payload of the first message in a recording that begins with prefix and
@@ -393,29 +394,27 @@ func transferred(t *testing.T, record string, opcodes [3]string, prefix []byte) 
 // The kernel's target in a guest, and examples/nvmepi on the host. The adapter in the guest finds
 // the bad guard of a write, and the key of the example the wrong reference tag of a read.
 func TestPCIExample(t *testing.T) {
-	for _, block := range []int{512, 4096} {
-		t.Run(fmt.Sprint(block), func(t *testing.T) {
-			target := guest.PCI{RDMA: true, Script: nvmeScriptFor(block, "wire"), Modules: []string{"nvmet_rdma", "sd_mod", "scsi_debug"}}
-			eachKernel(t, target, func(t *testing.T, softmkey, dir string, image guest.Image) {
-				example := filepath.Join(dir, "nvmepi")
-				mustRun(t, "..", "go", "build", "-o", example, "./examples/nvmepi")
-				tap(t, "pcitap0", "10.92.0.1/24")
-				g := startPCI(t, softmkey, dir, "target", "pcitap0", "pci.addr=10.92.0.2 pci.peer=10.92.0.1 pci.role=target oops=panic", image)
-				g.done("ping", "gids", "target")
-				got, err := exec.Command("timeout", "120", example, "-device", "10.92.0.1", "-target", "10.92.0.2:4420", "-subsystem", "s1").CombinedOutput()
-				text := string(got)
-				want := fmt.Sprintf(`controller 1, namespace 1: %d blocks of %d+8 bytes, protection type 1
+	eachBlock(t, func(t *testing.T, block int) {
+		target := nvmeGuest(block, "wire")
+		eachKernel(t, target, func(t *testing.T, softmkey, dir string, image guest.Image) {
+			example := filepath.Join(dir, "nvmepi")
+			mustRun(t, "..", "go", "build", "-o", example, "./examples/nvmepi")
+			tap(t, "pcitap0", "10.92.0.1/24")
+			g := startPCI(t, softmkey, dir, "target", "pcitap0", "pci.addr=10.92.0.2 pci.peer=10.92.0.1 pci.role=target oops=panic", image)
+			g.done("ping", "gids", "target")
+			got, err := exec.Command("timeout", "120", example, "-device", "10.92.0.1", "-target", "10.92.0.2:4420", "-subsystem", "s1").CombinedOutput()
+			text := string(got)
+			want := fmt.Sprintf(`controller 1, namespace 1: %d blocks of %d+8 bytes, protection type 1
 write of blocks 0 to 7: status 0x0, bad: false
 read of blocks 0 to 7: status 0x0, bad: false, equal: true
 write of blocks 8 to 15: status 0x0, bad: false
 read of blocks 8 to 15: status 0x0, bad: false, equal: true
 write with a bad guard: status `, 8<<20/block, block)
-				if err != nil || !strings.HasPrefix(text, want) || !strings.Contains(text, "guard check error: true, bad: false") || !strings.Contains(text, "bad reference tag") {
-					t.Fatalf("%v, the example printed:\n%s", err, text)
-				}
-				g.lines("PI error")
-				t.Log(text)
-			})
+			if err != nil || !strings.HasPrefix(text, want) || !strings.Contains(text, "guard check error: true, bad: false") || !strings.Contains(text, "bad reference tag") {
+				t.Fatalf("%v, the example printed:\n%s", err, text)
+			}
+			g.lines("PI error")
+			t.Log(text)
 		})
-	}
+	})
 }

@@ -45,8 +45,7 @@ func TestPCIProtection(t *testing.T) {
 	if *uml {
 		t.Skip("a guest in User-mode Linux takes no orders on its console")
 	}
-	linux := guest.PCI{RDMA: true, Script: nvmeScriptFor(pitable.Block, "ordered"), Modules: []string{"nvmet_rdma", "sd_mod", "scsi_debug"}}
-	eachKernel(t, linux, func(t *testing.T, softmkey, dir string, image guest.Image) {
+	eachKernel(t, nvmeGuest(pitable.Block, "ordered"), func(t *testing.T, softmkey, dir string, image guest.Image) {
 		tap(t, "pcitap0", "10.92.0.1/24")
 		mustRun(t, "", "ip", "addr", "add", "10.92.0.3/24", "dev", "pcitap0")
 		// Pages that are free are zero, so that only those in use are found.

@@ -284,11 +284,7 @@ func TestPCIAlone(t *testing.T) {
 	if testing.Short() {
 		kernels = kernels[:1]
 	}
-	alone := guest.PCI{
-		RDMA: true, Script: nvmeScriptFor(512, "alone"),
-		Modules: []string{"nvme_rdma", "nvmet_rdma", "sd_mod", "scsi_debug"},
-	}
-	onKernels(t, alone, kernels, func(t *testing.T, softmkey, dir string, image guest.Image) {
+	onKernels(t, nvmeGuest(512, "alone"), kernels, func(t *testing.T, softmkey, dir string, image guest.Image) {
 		tap(t, "pcitap0", "10.92.0.1/24")
 		g := startPCI(t, softmkey, dir, "guest", "pcitap0", "pci.addr=10.92.0.2 pci.peer=10.92.0.1 oops=panic", image)
 		g.done("ping", "devinfo", "gids", "target", "connect", "integrity", "compare", "memory")
