@@ -42,8 +42,7 @@ func newCable(t *testing.T, paths [2]string) *cable {
 		}
 	}
 	for i := range c.ends {
-		c.wg.Add(1)
-		go c.carry(c.ends[i], c.ends[1-i])
+		c.wg.Go(func() { c.carry(c.ends[i], c.ends[1-i]) })
 	}
 	t.Cleanup(func() {
 		for _, conn := range c.ends {
@@ -56,7 +55,6 @@ func newCable(t *testing.T, paths [2]string) *cable {
 
 // carry carries frames in one direction until a socket is closed.
 func (c *cable) carry(from, to *net.UnixConn) {
-	defer c.wg.Done()
 	b := make([]byte, 1<<16)
 	for {
 		n, err := from.Read(b)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -295,9 +296,8 @@ func TestPCIAlone(t *testing.T) {
 // active checks what ibv_devinfo has printed on the console.
 func (g *pciGuest) active() {
 	g.t.Helper()
-	text, err := os.ReadFile(g.console)
-	check(g.t, err)
-	if n := strings.Count(string(text), "GID["); !strings.Contains(string(text), "PORT_ACTIVE") || n != 4 {
+	text := g.text()
+	if n := strings.Count(text, "GID["); !strings.Contains(text, "PORT_ACTIVE") || n != 4 {
 		g.t.Errorf("%s: %d GIDs, or the port is not active", g.name, n)
 	}
 }
@@ -344,7 +344,7 @@ func TestPCILife(t *testing.T) {
 		first.kill()
 		second := startMachine(t, dir, "second", "adapter", parameters, image)
 		second.done("ping", "again")
-		if text, _ := os.ReadFile(second.console); strings.Count(string(text), "pci: ping done") != 2 || !strings.Contains(string(text), "pci: reboots") {
+		if text := second.text(); strings.Count(text, "pci: ping done") != 2 || !strings.Contains(text, "pci: reboots") {
 			t.Error("the guest has not rebooted")
 		}
 		kill()
@@ -355,7 +355,7 @@ func TestPCILife(t *testing.T) {
 			t.Log("QEMU ran on for 5 s after its adapter")
 		}
 		second.kill()
-		text, _ := os.ReadFile(second.console)
+		text := second.text()
 		t.Logf("%d bytes on the console, whose end is:\n%s", len(text), text[max(0, len(text)-600):])
 	})
 }
@@ -437,12 +437,9 @@ func TestPCIGuests(t *testing.T) { pciPair(t, pciSteps) }
 
 // TestPCILoss runs RDMA between two guests while 1 % of its packets are lost.
 func TestPCILoss(t *testing.T) {
-	var steps []pciStep
-	for _, s := range pciSteps {
-		if !strings.HasPrefix(s.name, "uc_") && !strings.HasPrefix(s.name, "ud_") { // a lost message stays lost
-			steps = append(steps, s)
-		}
-	}
+	steps := slices.DeleteFunc(slices.Clone(pciSteps), func(s pciStep) bool {
+		return strings.HasPrefix(s.name, "uc_") || strings.HasPrefix(s.name, "ud_") // a lost message stays lost
+	})
 	// A guest sees in its counters what was lost.
 	const counters = "/sys/class/infiniband/mlx5_0/ports/1/"
 	steps = append(steps, pciStep{"counters", "true", `sh -c 'cd ` + counters + `; grep -H . counters/*packets hw_counters/*; ` +
