@@ -65,12 +65,7 @@ func logLost(t *testing.T, g *rig.Guest) {
 
 // lossyProgram compiles a program of the command's tests, once: many messages in flight, SEND, WRITE
 // and READ, whose every byte is compared.
-var lossyProgram = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "softmkey-interop-")
-	if err != nil {
-		return "", err
-	}
-	cleanups = append(cleanups, func() { os.RemoveAll(dir) })
+var lossyProgram = madeOnce(func(dir string) (string, error) {
 	file := filepath.Join(dir, "lossy")
 	compile := exec.Command("gcc", "-O2", "-Wall", "-o", file, "../cmd/softmkey/testdata/lossy/lossy.c", "-libverbs", "-lrdmacm")
 	if text, err := compile.CombinedOutput(); err != nil {

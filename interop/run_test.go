@@ -21,12 +21,7 @@ import (
 )
 
 // command builds the softmkey command once, and the library of run beside it.
-var command = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "softmkey-interop-")
-	if err != nil {
-		return "", err
-	}
-	cleanups = append(cleanups, func() { os.RemoveAll(dir) })
+var command = madeOnce(func(dir string) (string, error) {
 	file := filepath.Join(dir, "softmkey")
 	build := exec.Command("go", "build", "-o", file, "./cmd/softmkey")
 	build.Dir = ".."
@@ -38,6 +33,18 @@ var command = sync.OnceValues(func() (string, error) {
 	}
 	return file, nil
 })
+
+// madeOnce returns a function that makes a program on its first call, in a folder that exists until all tests have ended.
+func madeOnce(program func(dir string) (string, error)) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		dir, err := os.MkdirTemp("", "softmkey-interop-")
+		if err != nil {
+			return "", err
+		}
+		cleanups = append(cleanups, func() { os.RemoveAll(dir) })
+		return program(dir)
+	})
+}
 
 // cleanups run after all tests.
 var cleanups []func()

@@ -18,14 +18,7 @@ import (
 )
 
 // cmpeer compiles cmpeer for programs under softmkey run.
-var cmpeer = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "softmkey-interop-")
-	if err != nil {
-		return "", err
-	}
-	cleanups = append(cleanups, func() { os.RemoveAll(dir) })
-	return guest.Compile(dir, "cmpeer")
-})
+var cmpeer = madeOnce(func(dir string) (string, error) { return guest.Compile(dir, "cmpeer") })
 
 // cmSide is a running cmpeer.
 type cmSide struct {
