@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,7 @@ type processor struct {
 	bench.Report
 	Note string `json:"note,omitempty"` // conditions of the run
 
-	name string // name of its file, without extension
+	Name string `json:"-"` // name of its file, without extension
 }
 
 // notWords are the parts of a processor's name that its file name omits.
@@ -129,19 +130,18 @@ func render(dir string) error {
 		if err != nil {
 			return err
 		}
-		p := &processor{name: strings.TrimSuffix(filepath.Base(name), ".json")}
+		p := &processor{Name: strings.TrimSuffix(filepath.Base(name), ".json")}
 		if err := json.Unmarshal(text, p); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		all = append(all, p)
 	}
-	return create(filepath.Join(dir, "benchmarks.md"), func(f *os.File) error {
-		return template.Must(template.New("").Parse(page)).Execute(f, all)
-	})
+	var text bytes.Buffer
+	if err := template.Must(template.New("").Parse(page)).Execute(&text, all); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "benchmarks.md"), text.Bytes(), 0o666)
 }
-
-// Name is the name of the processor's file, without extension.
-func (p *processor) Name() string { return p.name }
 
 // Rows are the lines of the table: the rows of shown that were measured.
 func (p *processor) Rows() string {
@@ -155,17 +155,4 @@ func (p *processor) Rows() string {
 		}
 	}
 	return b.String()
-}
-
-// create creates a file and writes it with fill.
-func create(name string, fill func(*os.File) error) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	err = fill(f)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return err
 }
