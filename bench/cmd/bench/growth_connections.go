@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
-	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -84,15 +83,11 @@ type dialer struct {
 }
 
 func openDialer(addr netip.Addr, port uint16) (*dialer, error) {
-	conn, err := udp.Listen(netip.AddrPortFrom(addr, port), nil)
+	dev, err := openDevice(netip.AddrPortFrom(addr, port), 0)
 	if err != nil {
 		return nil, err
 	}
-	d := &dialer{}
-	if d.dev, err = verbs.Open(addr, &verbs.Options{Conn: conn}); err != nil {
-		conn.Close()
-		return nil, err
-	}
+	d := &dialer{dev: dev}
 	if d.pd, err = d.dev.NewPD(); err == nil {
 		d.cq, err = d.dev.NewCQ(16)
 	}

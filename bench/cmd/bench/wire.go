@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/softmkey/softmkey/bench/bareudp"
@@ -66,7 +67,7 @@ func (w *wire) start() error {
 	if w.conn, err = l.Accept(); err != nil {
 		return fmt.Errorf("the other process does not report: %w", err)
 	}
-	if w.dev, err = openDevice(w.spin); err != nil {
+	if w.dev, err = openDevice(loopbackAny, w.spin); err != nil {
 		return err
 	}
 	lines := jsonline.New(w.conn)
@@ -92,9 +93,9 @@ func (w *wire) close() {
 
 // serve is the main function of the peer process.
 func serve(text string) error {
-	var addr string
-	var spin time.Duration
-	if _, err := fmt.Sscan(text, &addr, (*duration)(&spin)); err != nil {
+	addr, poll, _ := strings.Cut(text, " ")
+	spin, err := time.ParseDuration(poll)
+	if err != nil {
 		return fmt.Errorf("%s: %w", peerVar, err)
 	}
 	conn, err := net.Dial("tcp", addr)
@@ -102,7 +103,7 @@ func serve(text string) error {
 		return err
 	}
 	defer conn.Close()
-	dev, err := openDevice(spin)
+	dev, err := openDevice(loopbackAny, spin)
 	if err != nil {
 		return err
 	}
@@ -120,23 +121,9 @@ func serve(text string) error {
 	return server.ServeConn(context.Background(), lines)
 }
 
-// duration is a time.Duration that fmt can scan.
-type duration time.Duration
-
-// Scan implements fmt.Scanner.
-func (d *duration) Scan(s fmt.ScanState, _ rune) error {
-	token, err := s.Token(true, nil)
-	if err != nil {
-		return err
-	}
-	v, err := time.ParseDuration(string(token))
-	*d = duration(v)
-	return err
-}
-
-// openDevice opens a device on loopback.
-func openDevice(spin time.Duration) (*verbs.Device, error) {
-	conn, err := udp.Listen(loopbackAny, &udp.Options{Spin: spin})
+// openDevice opens a device at an address of loopback, which polls for a time before it blocks.
+func openDevice(at netip.AddrPort, spin time.Duration) (*verbs.Device, error) {
+	conn, err := udp.Listen(at, &udp.Options{Spin: spin})
 	if err != nil {
 		return nil, err
 	}
