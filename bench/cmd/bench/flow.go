@@ -116,9 +116,7 @@ func (f *flow) post(qp *verbs.QP, n int) error {
 	return c.Complete()
 }
 
-// wait waits for completions of the messages and counts them.
-func (f *flow) wait(wcs []verbs.WC, count *int) error { return f.here.wait(wcs, count) }
-
+// wait waits for completions of the end's messages and counts them.
 func (e *end) wait(wcs []verbs.WC, count *int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -142,7 +140,7 @@ func (f *flow) check() error {
 	if err := f.post(f.here.qps[len(f.here.qps)-1], 1); err != nil {
 		return err
 	}
-	if err := f.wait(make([]verbs.WC, 1), new(int)); err != nil {
+	if err := f.here.wait(make([]verbs.WC, 1), new(int)); err != nil {
 		return err
 	}
 	if !bytes.Equal(f.here.mr.Bytes(), f.there.mr.Bytes()) {
@@ -169,7 +167,7 @@ func (f *flow) run(d time.Duration, depth int) (float64, error) {
 			}
 			posted++
 		}
-		if err := f.wait(wcs, &done); err != nil {
+		if err := f.here.wait(wcs, &done); err != nil {
 			return 0, err
 		}
 	}

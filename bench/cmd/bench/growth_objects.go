@@ -97,7 +97,7 @@ func (f *flow) touchAll() error {
 			}
 			posted++
 		}
-		if err := f.wait(wcs, &done); err != nil {
+		if err := f.here.wait(wcs, &done); err != nil {
 			return err
 		}
 	}
@@ -208,7 +208,7 @@ func (f *flow) random(size int, to func() (rkey uint32, addr uint64)) (float64, 
 			return 0, err
 		}
 		if done < posted {
-			if err := f.wait(wcs, &done); err != nil {
+			if err := f.here.wait(wcs, &done); err != nil {
 				return 0, err
 			}
 		}
