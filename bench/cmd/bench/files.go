@@ -15,24 +15,48 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/bench"
 )
 
-// files is a directory with a file to copy, sign and encrypt, and the softmkey command
-// for that, built from this checkout.
-type files struct {
-	parent string // parent directory
-	size   int
-
-	dir string // the directory; empty until created
+// folder is a folder with the softmkey command, built from this checkout.
+type folder struct {
+	parent string // the folder that it is in; empty: that for temporary files
+	dir    string // empty until it is made
 }
 
-// make creates the directory and its files on the first call.
-func (f *files) make() (err error) {
+// build makes the folder, with the command, on the first call.
+func (f *folder) build() (err error) {
 	if f.dir != "" {
 		return nil
 	}
 	if f.dir, err = os.MkdirTemp(f.parent, "softmkey-bench-"); err != nil {
 		return err
 	}
-	err = errors.Join(buildCommand(f.path("softmkey")), f.fill())
+	return buildCommand(f.path("softmkey"))
+}
+
+func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
+
+// remove removes the folder if it exists.
+func (f *folder) remove() {
+	if f.dir != "" {
+		os.RemoveAll(f.dir)
+		f.dir = ""
+	}
+}
+
+// files is a folder with a file to copy, sign and encrypt.
+type files struct {
+	folder
+	size int
+}
+
+// make makes the folder and its files on the first call.
+func (f *files) make() error {
+	if f.dir != "" {
+		return nil
+	}
+	err := f.build()
+	if err == nil {
+		err = f.fill()
+	}
 	if err == nil {
 		err = f.softmkey("dek", "generate", f.path("key"))
 	}
@@ -40,16 +64,6 @@ func (f *files) make() (err error) {
 		f.remove()
 	}
 	return err
-}
-
-func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
-
-// remove removes the directory if it exists.
-func (f *files) remove() {
-	if f.dir != "" {
-		os.RemoveAll(f.dir)
-		f.dir = ""
-	}
 }
 
 // cacheDir returns a directory in memory if the system has one, because the system's delayed

@@ -26,11 +26,10 @@ func growth(ctx context.Context, o *options, filter *regexp.Regexp) error {
 	fmt.Printf("%s\n", bench.ThisMachine())
 	r := &runs{}
 	defer r.remove()
-	f := &sparse{r}
 	all := append([]series{queuePairSeries(), regionSeries(), keySeries()}, connectionSeries()...)
 	all = append(all, programSeries(r), programQPSeries(r))
 	if o.files {
-		all = append(all, f.series()...)
+		all = append(all, fileSeries(r)...)
 	}
 	var failed []error
 	for _, s := range all {

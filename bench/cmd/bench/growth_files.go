@@ -4,19 +4,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
 )
 
-// sparse measures commands on input files of up to 1 TiB that are sparse: they contain no data, only
-// one hole. Output that would not be sparse goes to /dev/null, because it would fill the disk.
-type sparse struct {
-	*runs // its directory holds the files; its file system must allow files of 1 TiB
-}
-
-func (f *sparse) series() []series {
+// fileSeries measure commands on input files of up to 1 TiB that are sparse: they contain no data, only
+// one hole. Output that would not be sparse goes to /dev/null, because it would fill the disk. The files are
+// in the folder of the runs, whose file system must allow files of 1 TiB.
+func fileSeries(r *runs) []series {
 	label := func(gib int) string {
 		if gib >= 1024 {
 			return fmt.Sprintf("%d TiB", gib/1024)
@@ -27,7 +23,7 @@ func (f *sparse) series() []series {
 		return series{
 			name: name, label: label, sizes: []int{1, 16, 256, 1024},
 			columns: []string{"file", "s", "GB/s of the file", "processor time, s", "largest resident memory, MiB"},
-			measure: func(gib int) ([]float64, error) { return f.run(int64(gib)<<30, args) },
+			measure: func(gib int) ([]float64, error) { return r.onSparse(int64(gib)<<30, args) },
 		}
 	}
 	return []series{
@@ -37,12 +33,12 @@ func (f *sparse) series() []series {
 	}
 }
 
-// run measures one command on an input file of size bytes.
-func (f *sparse) run(size int64, args []string) ([]float64, error) {
-	if err := f.build(); err != nil {
+// onSparse measures one command on an input file of size bytes.
+func (r *runs) onSparse(size int64, args []string) ([]float64, error) {
+	if err := r.build(); err != nil {
 		return nil, err
 	}
-	in, out := filepath.Join(f.dir, "in"), filepath.Join(f.dir, "out")
+	in, out := r.path("in"), r.path("out")
 	defer os.Remove(in)
 	defer os.Remove(out)
 	args = slices.Clone(args)
@@ -60,7 +56,7 @@ func (f *sparse) run(size int64, args []string) ([]float64, error) {
 	if err := os.Truncate(in, size); err != nil {
 		return nil, err
 	}
-	c := exec.Command(filepath.Join(f.dir, "softmkey"), args...)
+	c := exec.Command(r.path("softmkey"), args...)
 	start := time.Now()
 	if out, err := c.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)

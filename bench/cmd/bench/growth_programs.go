@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -69,7 +68,7 @@ type held struct {
 
 // hold runs n programs with qps queue pairs each.
 func (r *runs) hold(n, qps int) (h held, err error) {
-	c := exec.Command(filepath.Join(r.dir, "softmkey"), "run", "--", filepath.Join(r.dir, "hold"), fmt.Sprint(n), fmt.Sprint(qps))
+	c := exec.Command(r.path("softmkey"), "run", "--", r.path("hold"), fmt.Sprint(n), fmt.Sprint(qps))
 	c.Stderr = os.Stderr
 	in, err := c.StdinPipe()
 	if err != nil {

@@ -144,7 +144,7 @@ func rows(o *options) (rows []bench.Row, done func()) {
 	}
 	rows = append(sigRows(), xtsRows()...)
 	rows = append(rows, bench.MKey()...)
-	f := &files{parent: o.dir, size: size}
+	f := &files{folder{parent: o.dir}, size}
 	if o.files {
 		rows = append(rows, f.rows()...)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -72,7 +71,7 @@ func (r *runs) queue(name string, size, depth int, u bench.Unit, runs int) bench
 
 // startQueue runs both ends and returns the output.
 func (r *runs) startQueue(ctx context.Context, runs int, args []string) ([]byte, error) {
-	queue, softmkey := filepath.Join(r.dir, "queue"), filepath.Join(r.dir, "softmkey")
+	queue, softmkey := r.path("queue"), r.path("softmkey")
 	switch runs {
 	case 0:
 		return exec.CommandContext(ctx, queue, append(append([]string{"-T"}, args...), "both")...).CombinedOutput()

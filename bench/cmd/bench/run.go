@@ -18,10 +18,9 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/perf"
 )
 
-// runs measures programs under "softmkey run", such as Debian's perftest. dir is the folder
-// with the softmkey command, built from this checkout; it is empty before that.
+// runs measures programs under "softmkey run", such as Debian's perftest.
 type runs struct {
-	dir      string
+	folder
 	compiled []string // C programs that are built
 }
 
@@ -124,7 +123,7 @@ func (r *runs) pair(limit time.Duration, command ...string) ([]byte, error) {
 		return nil, err
 	}
 	args := append([]string{"run", "--"}, append(command, "-p", port)...)
-	server := exec.CommandContext(ctx, filepath.Join(r.dir, "softmkey"), args...)
+	server := exec.CommandContext(ctx, r.path("softmkey"), args...)
 	var said bytes.Buffer
 	server.Stdout, server.Stderr = &said, &said
 	if err := server.Start(); err != nil {
@@ -135,22 +134,11 @@ func (r *runs) pair(limit time.Duration, command ...string) ([]byte, error) {
 		server.Wait()
 		return nil, fmt.Errorf("%s does not listen: %w: %s", command[0], err, said.Bytes())
 	}
-	out, err := exec.CommandContext(ctx, filepath.Join(r.dir, "softmkey"), append(args, "127.0.0.1")...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, r.path("softmkey"), append(args, "127.0.0.1")...).CombinedOutput()
 	if err != nil {
 		cancel()
 	}
 	return out, errors.Join(err, server.Wait())
-}
-
-// build builds the command on the first call.
-func (r *runs) build() (err error) {
-	if r.dir != "" {
-		return nil
-	}
-	if r.dir, err = os.MkdirTemp("", "softmkey-bench-"); err != nil {
-		return err
-	}
-	return buildCommand(filepath.Join(r.dir, "softmkey"))
 }
 
 // compile builds softmkey and the C program NAME/NAME.c on the first call.
@@ -158,16 +146,10 @@ func (r *runs) compile(name string) error {
 	if err := r.build(); err != nil || slices.Contains(r.compiled, name) {
 		return err
 	}
-	out, err := exec.Command("cc", "-O2", "-o", filepath.Join(r.dir, name), filepath.Join(name, name+".c"), "-libverbs").CombinedOutput()
+	out, err := exec.Command("cc", "-O2", "-o", r.path(name), filepath.Join(name, name+".c"), "-libverbs").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s.c: %w: %s", name, err, out)
 	}
 	r.compiled = append(r.compiled, name)
 	return nil
-}
-
-func (r *runs) remove() {
-	if r.dir != "" {
-		os.RemoveAll(r.dir)
-	}
 }
