@@ -6,10 +6,7 @@ package isal
 // #include "t10dif.h"
 import "C"
 
-import (
-	"runtime"
-	"unsafe"
-)
+import "unsafe"
 
 func pointer(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(b)) }
 
@@ -34,19 +31,10 @@ func CRC32ISCSI(seed uint32, b []byte) uint32 {
 type Sum uint8
 
 const (
-	SumT10DIF Sum = iota
-	SumCRC32
+	SumCRC32 Sum = iota
 	SumCRC32C
 	SumCRC64 // with the ECMA polynomial: ISA-L 2.30 lacks ours, and all polynomials cost the same
 )
-
-// Run runs the loop and returns the OR of all values, so that no call can be optimised
-// away.
-func (s Sum) Run(b []byte, stride, size, n int) uint64 {
-	v := C.sum_blocks(C.int(s), pointer(b), C.size_t(stride), C.size_t(size), C.size_t(n))
-	runtime.KeepAlive(b)
-	return uint64(v)
-}
 
 // DIF is a T10-DIF context as in storage stacks: type 1, tags, CRC guard.
 type DIF struct {
@@ -62,31 +50,3 @@ func (d DIF) context() C.struct_dif {
 		app_mask: 0xFFFF, ref_tag: C.uint32_t(d.RefTag), check_guard: true, check_app: true, check_ref: true,
 	}
 }
-
-// Generate writes the fields of n interleaved blocks.
-func (d DIF) Generate(buf []byte, n int) {
-	c := d.context()
-	C.dif_generate(pointer(buf), C.uint32_t(n), &c)
-}
-
-// Verify checks n interleaved blocks and returns the number of the first bad one, or
-// n.
-func (d DIF) Verify(buf []byte, n int) int {
-	c := d.context()
-	return int(C.dif_verify(pointer(buf), C.uint32_t(n), &c))
-}
-
-// GenerateCopy copies n blocks of data to dst and writes the fields there.
-func (d DIF) GenerateCopy(dst, src []byte, n int) {
-	c := d.context()
-	C.dif_generate_copy(pointer(dst), pointer(src), C.uint32_t(n), &c)
-}
-
-// VerifyCopy copies the data of n interleaved blocks to dst and checks them.
-func (d DIF) VerifyCopy(dst, src []byte, n int) int {
-	c := d.context()
-	return int(C.dif_verify_copy(pointer(dst), pointer(src), C.uint32_t(n), &c))
-}
-
-// Copy calls the C library's memcpy, the limit of all copying operations.
-func Copy(dst, src []byte) { C.copy_memory(pointer(dst), pointer(src), C.size_t(len(src))) }

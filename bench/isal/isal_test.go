@@ -118,18 +118,18 @@ func TestPeer(t *testing.T) {
 			data[i] = byte(i * 7)
 		}
 		stream, back := make([]byte, n*f.Stride()), make([]byte, len(data))
-		d.GenerateCopy(stream, data, n)
+		d.Repeat(isal.OpGenerateCopy, stream, data, n, 1)
 		if err := f.Verify(stream); err != nil {
 			t.Fatal(err)
 		}
-		if got := d.VerifyCopy(back, stream, n); got != n || string(back) != string(data) {
+		if got := d.Repeat(isal.OpVerifyCopy, back, stream, n, 1); got != n || string(back) != string(data) {
 			t.Fatalf("bad block %d", got)
 		}
 		clear(stream[size:f.Stride()])
-		if got := d.Verify(stream, n); got != 0 {
+		if got := d.Repeat(isal.OpVerify, stream, stream, n, 1); got != 0 {
 			t.Fatalf("bad block %d, want 0", got)
 		}
-		d.Generate(stream, n)
+		d.Repeat(isal.OpGenerate, stream, stream, n, 1)
 		if err := f.Verify(stream); err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestPeer(t *testing.T) {
 func ExampleDIF() {
 	d := isal.DIF{BlockSize: 512}
 	buf := make([]byte, 2*520)
-	d.Generate(buf, 2)
-	fmt.Println(d.Verify(buf, 2))
+	d.Repeat(isal.OpGenerate, buf, buf, 2, 1)
+	fmt.Println(d.Repeat(isal.OpVerify, buf, buf, 2, 1))
 	// Output: 2
 }

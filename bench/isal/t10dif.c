@@ -87,12 +87,9 @@ uint64_t sum_blocks(int kind, uint8_t *p, size_t stride, size_t size, size_t n)
 	for (; n > 0; n--, p += stride) {
 		switch (kind) {
 		case 0:
-			all |= crc16_t10dif(0, p, size);
-			break;
-		case 1:
 			all |= crc32_ieee(0, p, size);
 			break;
-		case 2:
+		case 1:
 			all |= crc32_iscsi(p, size, -1);
 			break;
 		default:
