@@ -173,7 +173,8 @@ func (l *log) failures(status int, file string) (text []byte, faults, skips []fa
 	}
 	// A package that failed without a test that did says why itself: TestMain, a build, a panic elsewhere.
 	for _, u := range l.units {
-		if u.pkg != "" && u.test == "" && u.state == "fail" && !u.built && !has(faults, short(u.pkg)) {
+		known := slices.ContainsFunc(faults, func(f fault) bool { return f.Package == short(u.pkg) })
+		if u.pkg != "" && u.test == "" && u.state == "fail" && !u.built && !known {
 			show(u, u.said())
 		}
 	}
@@ -200,23 +201,11 @@ func (l *log) failures(status int, file string) (text []byte, faults, skips []fa
 	return b.Bytes(), faults, skips, passed
 }
 
-func has(faults []fault, pkg string) bool {
-	for _, f := range faults {
-		if f.Package == pkg {
-			return true
-		}
-	}
-	return false
-}
-
 // below reports whether a subtest of u failed.
 func (l *log) below(u *unit) bool {
-	for _, v := range l.units {
-		if v.pkg == u.pkg && strings.HasPrefix(v.test, u.test+"/") && v.state == "fail" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.units, func(v *unit) bool {
+		return v.pkg == u.pkg && strings.HasPrefix(v.test, u.test+"/") && v.state == "fail"
+	})
 }
 
 var (
@@ -232,32 +221,24 @@ var (
 
 // said returns the lines of a unit without those of package testing.
 func (u *unit) said() []string {
-	var lines []string
-	for _, line := range u.lines {
-		if !progress.MatchString(line) && strings.TrimSpace(line) != "" {
-			lines = append(lines, line)
-		}
-	}
-	return lines
+	return slices.DeleteFunc(slices.Clone(u.lines), func(line string) bool {
+		return progress.MatchString(line) || strings.TrimSpace(line) == ""
+	})
 }
 
 // reason returns the line that says why, of the lines of a failure: a line that names the cause, the last one that
 // the test logged, because earlier ones may be remarks, or the first one of a compiler.
 func reason(lines []string) string {
-	for _, line := range lines {
-		if cause.MatchString(line) {
-			return clean(strings.TrimPrefix(strings.TrimSpace(line), "FAIL: "))
-		}
+	if i := slices.IndexFunc(lines, cause.MatchString); i >= 0 {
+		return clean(strings.TrimPrefix(strings.TrimSpace(lines[i]), "FAIL: "))
 	}
 	for _, line := range slices.Backward(lines) {
 		if logged.MatchString(line) {
 			return clean(strings.TrimSpace(line))
 		}
 	}
-	for _, line := range lines {
-		if compiled.MatchString(line) {
-			return clean(strings.TrimSpace(line))
-		}
+	if i := slices.IndexFunc(lines, compiled.MatchString); i >= 0 {
+		return clean(strings.TrimSpace(lines[i]))
 	}
 	for _, line := range lines {
 		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "go: downloading ") {
