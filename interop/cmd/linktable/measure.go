@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -282,25 +284,13 @@ func (o options) shares(ctx context.Context, r row, streams func(*link.Link) [2]
 	return of, err
 }
 
-// fill writes a file whose bytes do not repeat within a packet or a message.
+// fill writes a file of random bytes, which do not repeat within a packet or a message.
 func fill(name string, size int64) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	block := make([]byte, 1<<20)
-	x := uint64(88172645463325252)
-	for left := size; left > 0 && err == nil; left -= int64(len(block)) {
-		for i := 0; i < len(block); i += 8 {
-			x ^= x << 13
-			x ^= x >> 7
-			x ^= x << 17
-			for k := range 8 {
-				block[i+k] = byte(x >> (8 * k))
-			}
-		}
-		_, err = f.Write(block[:min(left, int64(len(block)))])
-	}
+	_, err = io.CopyN(f, rand.NewChaCha8([32]byte{1}), size)
 	return errors.Join(err, f.Close())
 }
 
