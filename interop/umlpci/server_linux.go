@@ -102,13 +102,10 @@ func (c *conn) serveOne() error {
 		c.refused(&operr.Error{Op: "vhost-user " + h.name(), Errno: failure.Errno(err, syscall.EIO), Reason: "refused", Err: err})
 		answer = 1
 	}
-	switch {
-	case h.request == reqGetFeatures || h.request == reqGetProtocolFeatures || h.flags&flagNeedReply != 0:
+	if h.request == reqGetFeatures || h.request == reqGetProtocolFeatures || h.flags&flagNeedReply != 0 {
 		_, err = c.socket.Write(h.reply(answer))
-		return err
-	default:
-		return err // the kernel would not learn of it
 	}
+	return err // without an answer, the kernel would not learn of it
 }
 
 // execute executes a request. The answer is 0 for those that only have success and failure.
