@@ -12,6 +12,14 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/bench"
 )
 
+// check ends a test with an error.
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestWritable(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"", dir} {
@@ -48,14 +56,10 @@ func TestWriteKeepsOthers(t *testing.T) {
 		{Report: bench.Report{Machine: bench.Machine{CPU: "two"}, Date: "2002-02-02"}, Note: "On a busy machine."},
 		{Report: bench.Report{Machine: bench.Machine{CPU: "one"}, Date: "2003-03-03"}},
 	} {
-		if err := write(dir, &p); err != nil {
-			t.Fatal(err)
-		}
+		check(t, write(dir, &p))
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, want := range []string{"## one\n", "## two\n", "2002-02-02", "2003-03-03", "On a busy machine.", "(benchmarks/two.json)"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q", want)
@@ -70,20 +74,12 @@ func TestWriteKeepsOthers(t *testing.T) {
 func TestPageIsRendered(t *testing.T) {
 	dir := t.TempDir()
 	const docs = "../../../docs"
-	if err := os.CopyFS(filepath.Join(dir, "benchmarks"), os.DirFS(filepath.Join(docs, "benchmarks"))); err != nil {
-		t.Fatal(err)
-	}
-	if err := render(dir); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.CopyFS(filepath.Join(dir, "benchmarks"), os.DirFS(filepath.Join(docs, "benchmarks"))))
+	check(t, render(dir))
 	got, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	want, err := os.ReadFile(filepath.Join(docs, "benchmarks.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if !bytes.Equal(got, want) {
 		t.Error("docs/benchmarks.md is not what the files of docs/benchmarks give")
 	}
@@ -99,13 +95,9 @@ func TestMerge(t *testing.T) {
 		return bench.Result{Group: "sig", Operation: operation, Size: size, Ours: bench.Figure{Median: median}}
 	}
 	first := report("2001-01-01", row("verify", 512, 1), row("verify", 4096, 2))
-	if err := errors.Join(merge(dir, first), write(dir, first)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(merge(dir, first), write(dir, first)))
 	next := report("2002-02-02", row("generate", 512, 3), row("verify", 4096, 4))
-	if err := merge(dir, next); err != nil {
-		t.Fatal(err)
-	}
+	check(t, merge(dir, next))
 	want := []bench.Result{row("verify", 512, 1), row("verify", 4096, 4), row("generate", 512, 3)}
 	if next.Date != "2002-02-02" || !slices.Equal(next.Results, want) {
 		t.Errorf("%s: %+v, want %+v", next.Date, next.Results, want)
