@@ -71,27 +71,29 @@ func newKernel(t testing.TB) *kernel {
 		})
 	}()
 	var err error
-	if k.file, err = unix.MemfdCreate("kernel", unix.MFD_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Ftruncate(k.file, memory); err != nil {
-		t.Fatal(err)
-	}
-	if k.mem, err = unix.Mmap(k.file, 0, memory, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		t.Fatal(err)
-	}
+	k.file, err = unix.MemfdCreate("kernel", unix.MFD_CLOEXEC)
+	check(t, err)
+	check(t, unix.Ftruncate(k.file, memory))
+	k.mem, err = unix.Mmap(k.file, 0, memory, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	check(t, err)
 	for i := range k.queue {
 		at := base + uint64(i)*queueLen
 		k.queue[i] = queue{desc: at, avail: at + 0x1000, used: at + 0x2000}
-		if k.kicks[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC); err != nil {
-			t.Fatal(err)
-		}
-		if k.calls[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-			t.Fatal(err)
-		}
+		k.kicks[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC)
+		check(t, err)
+		k.calls[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		check(t, err)
 	}
 	t.Cleanup(k.close)
 	return k
+}
+
+// check ends a test with an error.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // raise raises an interrupt of the device.
@@ -330,9 +332,7 @@ func TestBlockingDescriptors(t *testing.T) {
 	k := newKernel(t)
 	var pipes [queues][2]int
 	for i := range pipes {
-		if err := unix.Pipe2(pipes[i][:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-			t.Fatal(err)
-		}
+		check(t, unix.Pipe2(pipes[i][:], unix.O_CLOEXEC|unix.O_NONBLOCK))
 		defer unix.Close(pipes[i][0])
 		unix.Close(k.calls[i])
 		k.calls[i] = pipes[i][1]
@@ -352,9 +352,7 @@ func TestBlockingDescriptors(t *testing.T) {
 			}
 		}
 		for _, fd := range []int{k.calls[i], k.kicks[i]} {
-			if err := unix.SetNonblock(fd, false); err != nil {
-				t.Fatal(err)
-			}
+			check(t, unix.SetNonblock(fd, false))
 		}
 	}
 	for range entries / 2 {
@@ -371,9 +369,7 @@ func TestBlockingDescriptors(t *testing.T) {
 
 func descriptors(t *testing.T) int {
 	names, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return len(names)
 }
 
@@ -538,9 +534,7 @@ func FuzzQueues(f *testing.F) {
 	f.Fuzz(func(t *testing.T, descs, data []byte, avail uint16) {
 		m := &guestmem.Map{}
 		view := make([]byte, memory)
-		if err := m.Add(guestmem.Range{Addr: base, Size: memory, View: view}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, m.Add(guestmem.Range{Addr: base, Size: memory, View: view}))
 		q := queue{mem: m, entries: entries, desc: base, avail: base + 0x1000, used: base + 0x2000}
 		copy(view[:0x1000], descs)
 		copy(view[buffers:], data)
