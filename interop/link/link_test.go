@@ -11,24 +11,35 @@ import (
 	"github.com/softmkey/softmkey/roce/netem"
 )
 
-// Datagrams of ordinary sockets experience the delay and the losses of the model.
-func TestDatagrams(t *testing.T) {
+// newLink makes a link, or skips the test of a user who may not.
+func newLink(t *testing.T, l netem.Link) *Link {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("NOT RUN: namespaces and TUN devices need root")
 	}
-	const delay, sent = 5 * time.Millisecond, 200
-	k, err := New(1500, netem.Link{Delay: delay, Loss: 0.5}, 1)
+	k, err := New(1500, l, 1)
+	check(t, err)
+	return k
+}
+
+// check ends a test with an error.
+func check(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Datagrams of ordinary sockets experience the delay and the losses of the model.
+func TestDatagrams(t *testing.T) {
+	const delay, sent = 5 * time.Millisecond, 200
+	k := newLink(t, netem.Link{Delay: delay, Loss: 0.5})
 	open := func(h *Host) (c *net.UDPConn) {
 		err := h.do(func() (err error) {
 			c, err = net.ListenUDP("udp4", &net.UDPAddr{IP: h.Addrs[0].AsSlice()})
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return c
 	}
 	from, to := open(k.A), open(k.B)

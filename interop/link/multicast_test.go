@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -15,18 +14,12 @@ import (
 
 // TestMulticast sends a datagram from one host to a group whose member is on the other.
 func TestMulticast(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("NOT RUN: namespaces and TUN devices need root")
-	}
 	for _, c := range []struct{ name, a, b, group string }{
 		{"IPv4", "10.92.0.1", "10.92.0.2", "239.77.1.3"},
 		{"IPv6", "fd92::1", "fd92::2", "ff15::77"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k, err := New(1500, netem.Link{Delay: time.Millisecond}, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := newLink(t, netem.Link{Delay: time.Millisecond})
 			t.Cleanup(func() {
 				if err := k.Close(); err != nil {
 					t.Error(err)
@@ -67,27 +60,17 @@ func acrossLink(t *testing.T, k *Link, addrs [2]string, to string) {
 			}
 			return qps[i].Bind(qkey)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 	}
-	if err := k.B.do(func() error { return qps[1].AttachMulticast(group) }); err != nil {
-		t.Fatal(err)
-	}
+	check(t, k.B.do(func() error { return qps[1].AttachMulticast(group) }))
 	mr, err := pds[1].Register(make([]byte, verbs.GRHLen+64), verbs.LocalWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if _, err := qps[1].PostRecv(verbs.RecvWR{ID: 1, SGEs: []verbs.SGE{mr.SGE(0, mr.Len())}}); err != nil {
 		t.Fatal(err)
 	}
 	ah, err := pds[0].NewAddressHandle(verbs.AH{DGID: group})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := qps[0].Start().Send().Inline([]byte("across")).To(ah, verbs.MulticastQPN, qkey).Complete(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, qps[0].Start().Send().Inline([]byte("across")).To(ah, verbs.MulticastQPN, qkey).Complete())
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var wcs [1]verbs.WC

@@ -14,20 +14,12 @@ import (
 
 // Programs run on other processors than the forwarder, and this process has all of its own again after Close.
 func TestSeparate(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("NOT RUN: namespaces and TUN devices need root")
-	}
 	var before, after unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.SchedGetaffinity(0, &before))
 	if before.Count() < 2 {
 		t.Skip("NOT RUN: a single processor")
 	}
-	k, err := New(1500, netem.Link{}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := newLink(t, netem.Link{})
 	if err := k.Separate(); err != nil {
 		t.Error(err)
 	}
@@ -56,9 +48,7 @@ func allowed(t *testing.T, h *Host) string {
 		}
 		status = out.Bytes()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for line := range bytes.Lines(status) {
 		if list, ok := bytes.CutPrefix(line, []byte("Cpus_allowed_list:")); ok {
 			return string(bytes.TrimSpace(list))
