@@ -137,7 +137,7 @@ func (v *vectors) kicked() {
 	v.deliver()
 }
 
-// setQueue gives the vectors another queue; nil: none. It returns the old one.
+// setQueue gives the vectors another queue; nil: none.
 func (v *vectors) setQueue(q *queue) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
