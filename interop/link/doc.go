@@ -3,7 +3,7 @@
 // this process carries IP packets from one device to the other and applies a model
 // ([netem.Link]): rate, queue, delay, loss, reordering, duplication and ECN marks.
 //
-// Unmodified programs run on the hosts ([Host.Command]), so TCP and RoCEv2 can be compared
+// Unmodified programs run on the hosts ([Host.Start]), so TCP and RoCEv2 can be compared
 // on the same path. The namespaces have no names: the kernel removes them when the process
 // ends, for whatever reason.
 //

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -89,13 +88,7 @@ func (h *Host) do(f func() error) (err error) {
 	return err
 }
 
-// Command returns a command for the host. It must be started with [Host.Start], because a
-// process inherits the namespace of the thread that starts it.
-func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, name, args...)
-}
-
-// Start starts a program on the host.
+// Start starts a program on the host: a process inherits the namespace of the thread that starts it.
 func (h *Host) Start(cmd *exec.Cmd) error { return h.do(cmd.Start) }
 
 // close ends the host's thread. The kernel removes the namespace with the last process in

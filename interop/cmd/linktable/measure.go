@@ -54,7 +54,7 @@ type process struct {
 }
 
 func start(ctx context.Context, h *link.Host, name string, args ...string) (*process, error) {
-	p := &process{cmd: h.Command(ctx, name, args...)}
+	p := &process{cmd: exec.CommandContext(ctx, name, args...)}
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	return p, h.Start(p.cmd)
 }
