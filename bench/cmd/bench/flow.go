@@ -107,13 +107,9 @@ func (f *flow) close() {
 // most 256.
 func depth(size int) int { return min(256, max(4, 4<<20/size)) }
 
-// post posts n messages on a queue pair.
-func (f *flow) post(qp *verbs.QP, n int) error {
-	c := qp.Start()
-	for range n {
-		c.Signaled().Write(f.there.mr.RKey(), f.there.mr.Addr()).SGE(f.here.mr.SGE(0, f.size))
-	}
-	return c.Complete()
+// post posts a message on a queue pair.
+func (f *flow) post(qp *verbs.QP) error {
+	return qp.Start().Signaled().Write(f.there.mr.RKey(), f.there.mr.Addr()).SGE(f.here.mr.SGE(0, f.size)).Complete()
 }
 
 // wait waits for completions of the end's messages and counts them.
@@ -137,7 +133,7 @@ func (e *end) wait(wcs []verbs.WC, count *int) error {
 func (f *flow) check() error {
 	rand.NewChaCha8([32]byte{2}).Read(f.here.mr.Bytes())
 	clear(f.there.mr.Bytes())
-	if err := f.post(f.here.qps[len(f.here.qps)-1], 1); err != nil {
+	if err := f.post(f.here.qps[len(f.here.qps)-1]); err != nil {
 		return err
 	}
 	if err := f.here.wait(make([]verbs.WC, 1), new(int)); err != nil {
@@ -162,7 +158,7 @@ func (f *flow) run(d time.Duration, depth int) (float64, error) {
 			return float64(done) * float64(f.size) / float64(time.Since(start).Nanoseconds()), nil
 		}
 		for more && posted-done < depth {
-			if err := f.post(f.here.qps[posted%len(f.here.qps)], 1); err != nil {
+			if err := f.post(f.here.qps[posted%len(f.here.qps)]); err != nil {
 				return 0, err
 			}
 			posted++

@@ -92,7 +92,7 @@ func (f *flow) touchAll() error {
 	posted, done := 0, 0
 	for done < len(f.here.qps) {
 		for posted < len(f.here.qps) && posted-done < len(wcs) {
-			if err := f.post(f.here.qps[posted], 1); err != nil {
+			if err := f.post(f.here.qps[posted]); err != nil {
 				return err
 			}
 			posted++
