@@ -77,10 +77,7 @@ func rpingServer(t *testing.T, n *network, v6, lossy bool, rounds, size int) {
 	if err != nil || got != rounds {
 		t.Errorf("%d rounds of %d: %v", got, rounds, err)
 	}
-	if err := <-said; err != nil {
-		t.Error(err)
-	}
-	if err := conn.Close(); err != nil {
+	if err := errors.Join(<-said, conn.Close()); err != nil {
 		t.Error(err)
 	}
 }
@@ -97,13 +94,7 @@ func rpingClient(t *testing.T, n *network, v6 bool, rounds, size int) {
 	e := newRpingEnd(t, n.device(v6), 2*size)
 	conn, err := cm.Dial(ctx, e.qp, netip.AddrPortFrom(guest, cmPort), nil)
 	check(t, err)
-	if err := e.ping(ctx, rounds); err != nil {
-		t.Error(err)
-	}
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-server; err != nil {
+	if err := errors.Join(e.ping(ctx, rounds), conn.Close(), <-server); err != nil {
 		t.Error(err)
 	}
 }
