@@ -66,7 +66,7 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 	recorder, err := pcap.Create(file, nil)
 	check(t, err)
 	n := inproc.NewNetwork(nil)
-	newQP := func(addr netip.Addr) (*verbs.Device, *verbs.QP) {
+	open := func(addr netip.Addr) (*verbs.Device, *verbs.QP) {
 		listening, err := n.Listen(netip.AddrPortFrom(addr, 4791))
 		check(t, err)
 		var conn packetconn.Conn = listening
@@ -75,17 +75,12 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 		}
 		dev, err := verbs.Open(addr, &verbs.Options{Conn: conn})
 		check(t, err)
-		pd, err := dev.NewPD()
-		check(t, err)
-		cq, err := dev.NewCQ(8)
-		check(t, err)
-		qp, err := pd.NewQP(verbs.QPAttr{SendCQ: cq})
-		check(t, err)
+		pd, cq, qp := newQP(t, dev, verbs.QPAttr{})
 		closeLater(t, qp, cq, pd, dev)
 		return dev, qp
 	}
-	server, accepting := newQP(serverAddr)
-	client, dialing := newQP(clientAddr)
+	server, accepting := open(serverAddr)
+	client, dialing := open(clientAddr)
 	l, err := cm.Listen(server, 7471, nil)
 	check(t, err)
 	served := make(chan error, 1)

@@ -375,6 +375,19 @@ func (n *network) device(v6 bool) *verbs.Device {
 	return n.dev[v6]
 }
 
+// newQP creates a queue pair with a PD and a CQ of its own.
+func newQP(t *testing.T, dev *verbs.Device, attr verbs.QPAttr) (pd *verbs.PD, cq *verbs.CQ, qp *verbs.QP) {
+	t.Helper()
+	pd, err := dev.NewPD()
+	check(t, err)
+	cq, err = dev.NewCQ(64)
+	check(t, err)
+	attr.SendCQ = cq
+	qp, err = pd.NewQP(attr)
+	check(t, err)
+	return pd, cq, qp
+}
+
 // closeLater closes objects, in this order, when the test has ended.
 func closeLater(t *testing.T, objects ...io.Closer) {
 	t.Cleanup(func() {

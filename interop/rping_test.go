@@ -34,13 +34,8 @@ type rpingEnd struct {
 func newRpingEnd(t *testing.T, dev *verbs.Device, size int) *rpingEnd {
 	t.Helper()
 	e := &rpingEnd{t: t, early: make(map[verbs.Opcode]int)}
+	e.pd, e.cq, e.qp = newQP(t, dev, verbs.QPAttr{MaxInlineData: rpingMessage})
 	var err error
-	e.pd, err = dev.NewPD()
-	check(t, err)
-	e.cq, err = dev.NewCQ(64)
-	check(t, err)
-	e.qp, err = e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq, MaxInlineData: rpingMessage})
-	check(t, err)
 	e.data, err = e.pd.Register(make([]byte, size), verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
 	check(t, err)
 	e.in, err = e.pd.Register(make([]byte, rpingMessage), verbs.LocalWrite)

@@ -32,13 +32,8 @@ type udaddyEnd struct {
 func newUdaddyEnd(t *testing.T, dev *verbs.Device) *udaddyEnd {
 	t.Helper()
 	e := &udaddyEnd{t: t}
+	e.pd, e.cq, e.qp = newQP(t, dev, verbs.QPAttr{Type: verbs.UD})
 	var err error
-	e.pd, err = dev.NewPD()
-	check(t, err)
-	e.cq, err = dev.NewCQ(64)
-	check(t, err)
-	e.qp, err = e.pd.NewQP(verbs.QPAttr{Type: verbs.UD, SendCQ: e.cq})
-	check(t, err)
 	e.mr, err = e.pd.Register(make([]byte, udaddyCount*(verbs.GRHLen+udaddySize)), verbs.LocalWrite)
 	check(t, err)
 	check(t, e.qp.Bind(cm.DefaultQKey))
