@@ -8,6 +8,7 @@ package main
 import (
 	"archive/zip"
 	"compress/flate"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -37,7 +38,6 @@ func run(seconds, dir, name, out string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
 	z := zip.NewWriter(f)
 	z.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, flate.BestCompression) })
 	root := os.DirFS(dir)
@@ -61,11 +61,5 @@ func run(seconds, dir, name, out string) error {
 		_, err = w.Write(b)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	if err := z.Close(); err != nil {
-		return err
-	}
-	return f.Close()
+	return errors.Join(err, z.Close(), f.Close())
 }
