@@ -104,7 +104,6 @@ func (m *machine) start(softmkey, qemu, parameters string, image guest.Image) er
 	m.adapter = exec.Command(softmkey, "pci", "--socket", m.file("sock"), "--net", "unix:"+filepath.Join(m.dir, "cable"))
 	m.adapter.Stderr = os.Stderr
 	if err := start(m.adapter); err != nil {
-		m.adapter = nil
 		return err
 	}
 	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
@@ -121,11 +120,7 @@ func (m *machine) start(softmkey, qemu, parameters string, image guest.Image) er
 	defer console.Close()
 	m.qemu = guest.QEMU(qemu, m.file("sock"), parameters, image)
 	m.qemu.Stdout, m.qemu.Stderr = console, console
-	if err := start(m.qemu); err != nil {
-		m.qemu = nil
-		return err
-	}
-	return nil
+	return start(m.qemu)
 }
 
 // start starts a process that ends with this one.
@@ -136,7 +131,7 @@ func start(c *exec.Cmd) error {
 
 func (m *machine) stop() {
 	for _, c := range []*exec.Cmd{m.qemu, m.adapter} {
-		if c != nil {
+		if c != nil && c.Process != nil { // it has started
 			c.Process.Kill()
 			c.Wait()
 		}
