@@ -30,6 +30,16 @@ func guestProgram(ctx context.Context, g *rig.Guest, command string) <-chan erro
 	return ended
 }
 
+// guestServer is guestProgram for a server. It returns when the server listens; see guestListens.
+func guestServer(ctx context.Context, t *testing.T, g *rig.Guest, port int, command string) <-chan error {
+	t.Helper()
+	server := guestProgram(ctx, g, command)
+	if err := guestListens(ctx, g, port); err != nil {
+		t.Fatal(errors.Join(err, <-server))
+	}
+	return server
+}
+
 // TestRping runs rping's client against our server, and rping's server against our
 // client, for each address family.
 func TestRping(t *testing.T) {
@@ -87,10 +97,7 @@ func rpingClient(t *testing.T, n *network, v6 bool, rounds, size int) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	guest, _ := n.host(v6)
-	server := guestProgram(ctx, n.r.Guests[0], fmt.Sprintf("rping -s -a %s -p %d -C %d -S %d -V", guest, cmPort, rounds, size))
-	if err := guestListens(ctx, n.r.Guests[0], 0); err != nil {
-		t.Fatal(errors.Join(err, <-server))
-	}
+	server := guestServer(ctx, t, n.r.Guests[0], 0, fmt.Sprintf("rping -s -a %s -p %d -C %d -S %d -V", guest, cmPort, rounds, size))
 	e := newRpingEnd(t, n.device(v6), 2*size)
 	conn, err := cm.Dial(ctx, e.qp, netip.AddrPortFrom(guest, cmPort), nil)
 	check(t, err)

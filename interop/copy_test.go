@@ -48,10 +48,7 @@ func copyToKernel(t *testing.T, op string) {
 	rand.Read(data)
 	src := filepath.Join(t.TempDir(), "src")
 	check(t, os.WriteFile(src, data, 0o600))
-	receiver := guestProgram(ctx, g, fmt.Sprintf("copypeer receive %d /tmp/dst", rendezvous.Port))
-	if err := guestListens(ctx, g, 0); err != nil {
-		t.Fatal(errors.Join(err, <-receiver))
-	}
+	receiver := guestServer(ctx, t, g, 0, fmt.Sprintf("copypeer receive %d /tmp/dst", rendezvous.Port))
 	err := <-softmkeyCopy(ctx, t, "--connect", g.Addr4.String(), "--device", r.Addr4.String(), "--op", op, src)
 	if err != nil {
 		cancel() // the receiver may wait without limit

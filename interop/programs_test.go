@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -34,10 +33,7 @@ func TestPrograms(t *testing.T) {
 		t.Run(strings.Fields(program)[0], func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			server := guestProgram(ctx, r.Guests[1], program)
-			if err := guestListens(ctx, r.Guests[1], pingPongPort); err != nil {
-				t.Fatal(errors.Join(err, <-server))
-			}
+			server := guestServer(ctx, t, r.Guests[1], pingPongPort, program)
 			if _, err := r.Guests[0].Shell(ctx, program+" "+r.Guests[1].Addr4.String()+" 2>&1"); err != nil {
 				t.Error(err)
 			}

@@ -3,7 +3,6 @@ package interop
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -117,10 +116,7 @@ func TestUdaddy(t *testing.T) {
 		t.Run("client", func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			server := guestProgram(ctx, g, fmt.Sprintf("udaddy -C %d -S %d -b %s", udaddyCount, udaddySize, guest))
-			if err := guestListens(ctx, g, 0); err != nil {
-				t.Fatal(errors.Join(err, <-server))
-			}
+			server := guestServer(ctx, t, g, 0, fmt.Sprintf("udaddy -C %d -S %d -b %s", udaddyCount, udaddySize, guest))
 			e := newUdaddyEnd(t, dev)
 			d, err := cm.Resolve(ctx, dev, netip.AddrPortFrom(guest, udaddyPort), nil)
 			check(t, err)
