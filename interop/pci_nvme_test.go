@@ -227,29 +227,27 @@ elif [ $role = target ]; then
 		step blkio mount -t cgroup -o blkio none /tmp/blkio
 		obey
 	fi
-elif [ MODE = ordered ]; then
-	seq 1 100000 | head -c 262144 >/tmp/data
-	step connect try connect
-	step integrity integrity
-	obey
-elif [ MODE = memory ]; then
-	seq 1 100000 | head -c 262144 >/tmp/data
-	step connect try connect
-	step integrity integrity
-	step wire wire
-	step memory nvmepass /dev/nvme0n1
-	step stale refused
-	for size in 4096 65536; do step fio-$size verified $size; done
-	sleep 2
 else
 	seq 1 100000 | head -c 262144 >/tmp/data
 	step connect try connect
 	step integrity integrity
-	for size in 4096 8192 65536; do step compare-$size compare $size; done
-	for way in write read; do
-		for part in data guard app ref; do step $part-$way damaged $part $way; done
-	done
-	sleep 2
+	case MODE in
+	ordered) obey ;;
+	memory)
+		step wire wire
+		step memory nvmepass /dev/nvme0n1
+		step stale refused
+		for size in 4096 65536; do step fio-$size verified $size; done
+		sleep 2
+		;;
+	wire)
+		for size in 4096 8192 65536; do step compare-$size compare $size; done
+		for way in write read; do
+			for part in data guard app ref; do step $part-$way damaged $part $way; done
+		done
+		sleep 2
+		;;
+	esac
 fi
 `
 
