@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
@@ -29,17 +30,11 @@ func randomBytes(r *rand.Rand, n int) []byte {
 // number returns first + i modulo 2^128 as 16 bytes, least significant first. It uses
 // math/big to share nothing with package xts.
 func number(first [16]byte, i int) (le [16]byte) {
-	be := func(b []byte) []byte {
-		r := make([]byte, len(b))
-		for i := range b {
-			r[len(b)-1-i] = b[i]
-		}
-		return r
-	}
-	n := new(big.Int).SetBytes(be(first[:]))
+	slices.Reverse(first[:])
+	n := new(big.Int).SetBytes(first[:])
 	n.Add(n, big.NewInt(int64(i)))
 	n.And(n, new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 128), big.NewInt(1)))
-	copy(le[:], be(n.FillBytes(make([]byte, 16))))
+	slices.Reverse(n.FillBytes(le[:]))
 	return le
 }
 
@@ -56,6 +51,24 @@ func randomTweak(r *rand.Rand) xts.Tweak {
 		t.Hi = 0
 	}
 	return t
+}
+
+// peer encrypts or decrypts units of src with OpenSSL. The last one may be shorter.
+func peer(t *testing.T, key []byte, decrypt bool, src []byte, unit int, tweak xts.Tweak) []byte {
+	t.Helper()
+	x, err := NewXTS(key, decrypt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Free()
+	dst := make([]byte, len(src))
+	for n, at := 0, 0; at < len(src); n, at = n+1, at+unit {
+		end := min(at+unit, len(src))
+		if err := x.Unit(dst[at:end], src[at:end], number(tweak.Bytes(), n)); err != nil {
+			t.Fatalf("a %d-byte key, %d bytes in units of %d: unit %d: %v", len(key), len(src), unit, n, err)
+		}
+	}
+	return dst
 }
 
 // TestXTS encrypts and decrypts random runs with both implementations. Most runs have a
@@ -85,20 +98,7 @@ func TestXTS(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, decrypt := range []bool{false, true} {
-			theirs, err := NewXTS(key, decrypt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := make([]byte, size)
-			for n, at := 0, 0; at < size; n, at = n+1, at+unit {
-				end := min(at+unit, size)
-				if err := theirs.Unit(want[at:end], src[at:end], number(tweak.Bytes(), n)); err != nil {
-					t.Fatalf("%s: unit %d: %v", what, n, err)
-				}
-			}
-			theirs.Free()
-
-			got := make([]byte, size)
+			got, want := make([]byte, size), peer(t, key, decrypt, src, unit, tweak)
 			crypt := ours.Encrypt
 			if decrypt {
 				crypt = ours.Decrypt
@@ -127,17 +127,7 @@ func TestTiers(t *testing.T) {
 				n := 1 + unit%9
 				src, tweak := randomBytes(r, n*unit), randomTweak(r)
 				for _, decrypt := range []bool{false, true} {
-					theirs, err := NewXTS(key, decrypt)
-					if err != nil {
-						t.Fatal(err)
-					}
-					got, want := make([]byte, len(src)), make([]byte, len(src))
-					for i := range n {
-						if err := theirs.Unit(want[i*unit:], src[i*unit:][:unit], number(tweak.Bytes(), i)); err != nil {
-							t.Fatal(err)
-						}
-					}
-					theirs.Free()
+					got, want := make([]byte, len(src)), peer(t, key, decrypt, src, unit, tweak)
 					ours.Crypt(decrypt, got, unit, src, unit, unit, n, tweak.Lo, tweak.Hi)
 					if !bytes.Equal(got, want) {
 						t.Fatalf("unit %d, %d units, decrypt=%v: differs from OpenSSL", unit, n, decrypt)
