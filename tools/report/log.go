@@ -274,14 +274,12 @@ func skipReason(lines []string) string {
 // limited returns at most maxLines lines, quoted. The middle of more lines is left out, because the
 // reason is at the beginning or at the end.
 func limited(lines []string, file string) []string {
+	if left := len(lines) - maxLines + 1; left > 1 {
+		note := fmt.Sprintf("... %d lines are left out: %s", left, path.Base(file))
+		lines = slices.Concat(lines[:maxLines/2], []string{note}, lines[maxLines/2+left:])
+	}
 	var out []string
-	for i, line := range lines {
-		if left := len(lines) - maxLines; left > 0 && i >= maxLines/2 && i <= len(lines)-maxLines/2 {
-			if i == maxLines/2 {
-				out = append(out, fmt.Sprintf("... %d lines are left out: %s", left+1, path.Base(file)))
-			}
-			continue
-		}
+	for _, line := range lines {
 		out = append(out, clean(line))
 	}
 	return out
