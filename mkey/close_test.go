@@ -246,7 +246,7 @@ func TestStreamsEndWithKey(t *testing.T) {
 			freed(t, c, func(k *mkey.Key) { k.Close() })
 			freed(t, c, func(k *mkey.Key) {
 				keydoor.Of(k).Invalidate()
-				if err := k.Configure(mkey.Update{Access: ptr(rdma.LocalWrite), Layout: over(mem), Signature: c.Signature, Crypto: c.Crypto}); err != nil {
+				if err := k.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: c.Signature, Crypto: c.Crypto}); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -379,7 +379,7 @@ func TestFreeAndUse(t *testing.T) {
 				})
 			}
 			for i := range 300 {
-				if err := k.Configure(mkey.Update{Access: ptr(rdma.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}); err != nil {
+				if err := k.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}); err != nil {
 					t.Fatal(err)
 				}
 				d.Invalidate()

@@ -47,7 +47,7 @@ func TestRefusedConf(t *testing.T) {
 	}{
 		{"unknown conf_flags", mkey.Update{Flags: 2}, syscall.EOPNOTSUPP, []string{"0x2"}},
 		{"unknown conf_flags beside a known one", mkey.Update{Flags: 3}, syscall.EOPNOTSUPP, []string{"0x3"}},
-		{"access flag that keys do not have", mkey.Update{Access: ptr(rdma.Access(1 << 5))}, syscall.EINVAL, []string{"ZERO_BASED"}},
+		{"access flag that keys do not have", mkey.Update{Access: new(rdma.Access(1 << 5))}, syscall.EINVAL, []string{"ZERO_BASED"}},
 
 		{"more list entries than the key has", mkey.Update{Layout: make(mkey.List, 9)}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
 		{"more interleaved entries, the header counted", mkey.Update{Layout: mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Entry, 8)}}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
@@ -75,8 +75,8 @@ func TestRefusedConf(t *testing.T) {
 		{"a block size that is no multiple of 8", format(sig.Format{Type: sig.T10DIF, BlockSize: 513}), syscall.EINVAL, []string{"513", "8"}},
 		{"a negative block size", format(sig.Format{Type: sig.CRC32, BlockSize: -512}), syscall.EINVAL, []string{"-512"}},
 		{"a bad format of the memory domain", signature(mkey.Signature{Memory: &sig.Format{Type: 9}, Wire: t10}), syscall.EINVAL, []string{"type(9)"}},
-		{"a check mask of no domain", signature(mkey.Signature{Memory: t10, WireCheckMask: ptr(sig.MaskRef)}), syscall.EINVAL, []string{"check mask 0xf", "wire"}},
-		{"a check mask of no domain, 0", signature(mkey.Signature{Wire: crc32, MemoryCheckMask: ptr[uint8](0)}), syscall.EINVAL, []string{"check mask 0x0", "memory"}},
+		{"a check mask of no domain", signature(mkey.Signature{Memory: t10, WireCheckMask: new(sig.MaskRef)}), syscall.EINVAL, []string{"check mask 0xf", "wire"}},
+		{"a check mask of no domain, 0", signature(mkey.Signature{Wire: crc32, MemoryCheckMask: new(uint8(0))}), syscall.EINVAL, []string{"check mask 0x0", "memory"}},
 		{"copy mask with memory only", signature(mkey.Signature{Memory: t10, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask"}},
 		{"copy mask with wire only", signature(mkey.Signature{Wire: crc32, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask"}},
 		{"copy mask with different types", signature(mkey.Signature{Memory: t10, Wire: crc64, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask", "t10dif", "crc64"}},
@@ -150,8 +150,8 @@ func TestWorkRequestSpace(t *testing.T) {
 		{mkey.Update{Signature: s}, 64},
 		{mkey.Update{Crypto: c}, 64},
 		{mkey.Update{Layout: list(1), Signature: s}, 80},
-		{mkey.Update{Layout: inter(1), Signature: s, Crypto: c, Access: ptr(rdma.LocalWrite)}, 160},
-		{mkey.Update{Access: ptr(rdma.LocalWrite), Flags: mkey.ResetSignature}, 0},
+		{mkey.Update{Layout: inter(1), Signature: s, Crypto: c, Access: new(rdma.LocalWrite)}, 160},
+		{mkey.Update{Access: new(rdma.LocalWrite), Flags: mkey.ResetSignature}, 0},
 	} {
 		k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 32}))
 		if x.conf.Space = x.need; x.need > 0 {

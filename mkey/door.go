@@ -120,8 +120,7 @@ func (d *device) Unreported() any {
 		return nil
 	}
 	k.reported = true
-	bad := *k.bad
-	return &bad
+	return new(*k.bad)
 }
 
 func (d *device) SetNumber(n uint32) { d.key().number.Store(n) }

@@ -104,7 +104,7 @@ func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.Update) {
 		c.Flags, c.Space = mkey.UpdateFlags(t.u8()), int(int8(t.u8()))
 	}
 	if b&2 == 0 {
-		c.Access = ptr(rdma.Access(15))
+		c.Access = new(rdma.Access(15))
 	}
 	if b&4 == 0 {
 		c.Layout = t.layout(mem, inner)
@@ -112,9 +112,9 @@ func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.Update) {
 	if b&8 != 0 {
 		c.Signature = &mkey.Signature{Memory: t.format(), Wire: t.format(), CheckMask: t.u8(), CopyMask: t.u8(), Flags: mkey.SignatureFlags(t.u8() % 3)}
 		if m := t.u8(); m&3 == 3 {
-			c.Signature.MemoryCheckMask = ptr(m)
+			c.Signature.MemoryCheckMask = new(m)
 		} else if m&3 == 2 {
-			c.Signature.WireCheckMask = ptr(m >> 4)
+			c.Signature.WireCheckMask = new(m >> 4)
 		}
 	}
 	if b&16 != 0 {
@@ -144,7 +144,7 @@ func FuzzKey(f *testing.F) {
 			}
 		}
 		for range 6 {
-			op(inner.Configure(mkey.Update{Access: ptr(rdma.Access(15)), Layout: tp.layout(mem, k)}))
+			op(inner.Configure(mkey.Update{Access: new(rdma.Access(15)), Layout: tp.layout(mem, k)}))
 			op(k.Configure(tp.conf(mem, inner)))
 			room, _ := k.WireLen()
 			for range 3 {

@@ -40,8 +40,6 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // newKey returns a key with a valid configuration.
 func newKey(t testing.TB, c mkey.Config) *mkey.Key {
 	t.Helper()

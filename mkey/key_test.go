@@ -84,7 +84,7 @@ func TestOverrideAndKeep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	conf(mkey.Update{Layout: over(data), Access: ptr(rdma.RemoteRead)})
+	conf(mkey.Update{Layout: over(data), Access: new(rdma.RemoteRead)})
 	equal(t, "plain", send(t, k, 0, 1024), data)
 
 	// Access: the second overrides the first (mlx5dv_wr_mkey_configure(3)).
@@ -92,7 +92,7 @@ func TestOverrideAndKeep(t *testing.T) {
 	if _, err := d.RemoteRX(0, 8); err == nil {
 		t.Error("RemoteWrite was not granted")
 	}
-	conf(mkey.Update{Access: ptr(rdma.RemoteWrite)})
+	conf(mkey.Update{Access: new(rdma.RemoteWrite)})
 	_, err := d.RemoteTX(0, 8, 0, false)
 	wantErr(t, err, syscall.EACCES, "REMOTE_WRITE", "REMOTE_READ")
 	must(d.RemoteRX(0, 8)).Close()
@@ -146,7 +146,7 @@ func TestConfigurationIsCopied(t *testing.T) {
 	data := pattern(1024)
 	layout := over(data)
 	f := &sig.Format{Type: sig.T10DIF, RefTag: 5}
-	s := &mkey.Signature{Wire: f, CheckMask: 0xFF, WireCheckMask: ptr[uint8](0)}
+	s := &mkey.Signature{Wire: f, CheckMask: 0xFF, WireCheckMask: new(uint8(0))}
 	c := crypto(true, mkey.SignatureBeforeCrypto, 520)
 	k := newKey(t, mkey.Config{Layout: layout, Signature: s, Crypto: c})
 	want := send(t, k, 0, 520)
@@ -155,7 +155,7 @@ func TestConfigurationIsCopied(t *testing.T) {
 	c.DEK, c.InitialTweak.Lo = nil, 9
 	*s.WireCheckMask = 0xFF
 	equal(t, "after the caller changed its structures", send(t, k, 0, 520), want)
-	s = &mkey.Signature{Wire: crc32, WireCheckMask: ptr[uint8](0)}
+	s = &mkey.Signature{Wire: crc32, WireCheckMask: new(uint8(0))}
 	k = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(data), Signature: s})
 	*s.WireCheckMask = 0xFF
 	receive(t, k, 0, make([]byte, 516))
@@ -173,7 +173,7 @@ func TestPrepare(t *testing.T) {
 	layout := over(b)
 	first := must(d.Prepare(&mkey.Update{Layout: layout}))
 	layout[0] = mkey.Segment{} // the prepared layout is a copy
-	second := must(d.Prepare(&mkey.Update{Access: ptr(rdma.RemoteRead)}))
+	second := must(d.Prepare(&mkey.Update{Access: new(rdma.RemoteRead)}))
 	equal(t, "before Apply", send(t, k, 0, 8), a)
 	if err := d.Apply(second); err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func TestCheck(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	data := pattern(8192)
 	k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
-	a := mkey.Update{Layout: over(data), Access: ptr(rdma.LocalWrite), Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
+	a := mkey.Update{Layout: over(data), Access: new(rdma.LocalWrite), Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
 	b := mkey.Update{Layout: over(make([]byte, 8192)), Flags: mkey.ResetSignature, Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}
 	if err := k.Configure(a); err != nil {
 		t.Fatal(err)

@@ -160,21 +160,19 @@ func checkMemory(layout string, i int, m Memory) error {
 
 // dereference replaces a pointer to a layout by the layout, and refuses a nil pointer.
 func dereference(l *Layout) error {
-	var given bool
 	switch p := (*l).(type) {
 	case *List:
-		if given = p != nil; given {
+		if p != nil {
 			*l = *p
+			return nil
 		}
 	case *Interleaved:
-		if given = p != nil; given {
+		if p != nil {
 			*l = *p
+			return nil
 		}
 	default:
 		return nil
 	}
-	if !given {
-		return failure.New(opConfigure, syscall.EINVAL, "a layout of type %T that is nil", *l)
-	}
-	return nil
+	return failure.New(opConfigure, syscall.EINVAL, "a layout of type %T that is nil", *l)
 }

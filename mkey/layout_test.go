@@ -260,7 +260,7 @@ func chain(t *testing.T, n int) []*mkey.Key {
 	var mem mkey.Memory = mkey.Bytes(pattern(32))
 	for i := n - 1; i >= 0; i-- {
 		keys[i] = must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
-		err := keys[i].Configure(mkey.Update{Access: ptr(rdma.LocalWrite), Layout: mkey.List{{Memory: mem, Length: 16}, {Memory: mem, Addr: 16, Length: 16}}})
+		err := keys[i].Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: mkey.List{{Memory: mem, Length: 16}, {Memory: mem, Addr: 16, Length: 16}}})
 		if depth := n - i; depth > 8 {
 			wantErr(t, err, syscall.EINVAL, "8 deep")
 		} else if err != nil {

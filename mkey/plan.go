@@ -64,12 +64,10 @@ func (k *Key) prepare(u *Update) (*prepared, error) {
 	}
 	p := &prepared{key: k, reset: u.Flags&ResetSignature != 0}
 	if u.Access != nil {
-		access := *u.Access
-		p.access = &access
+		p.access = new(*u.Access)
 	}
 	if u.Start != nil {
-		start := *u.Start
-		p.start = &start
+		p.start = new(*u.Start)
 	}
 	var err error
 	if u.Signature != nil {
@@ -205,8 +203,7 @@ func (k *Key) prepareSignature(s *Signature) (*signature, error) {
 			if *d.format == nil {
 				return nil, failure.New(opConfigure, syscall.EINVAL, "check mask %#x of the %v domain, which has no signature", *mask, d.domain)
 			}
-			own := *mask
-			*d.check = &own
+			*d.check = new(*mask)
 		}
 		if *d.format == nil {
 			continue
@@ -244,8 +241,7 @@ func (k *Key) prepareCrypto(c *Crypto) (*Crypto, error) {
 	if err := checkBlockSize("data unit size", c.DataUnitSize); err != nil {
 		return nil, err
 	}
-	own := *c
-	return &own, nil
+	return new(*c), nil
 }
 
 // isNil reports whether an interface is nil or contains a nil pointer.

@@ -636,7 +636,7 @@ func TestDEK(t *testing.T) {
 	}
 
 	unset := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.CryptoOffload, MaxEntries: 1}))
-	if err := unset.Configure(mkey.Update{Access: ptr(rdma.LocalWrite), Layout: over(make([]byte, 512))}); err != nil {
+	if err := unset.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(make([]byte, 512))}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = unset.TX(0, 512)

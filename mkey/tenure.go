@@ -1,6 +1,7 @@
 package mkey
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -110,10 +111,8 @@ func (v *visit) begin(k *Key) error {
 // enter includes a key's tenure in the access, and returns false if the tenure
 // has ended.
 func (v *visit) enter(t *tenure) bool {
-	for _, have := range v.tenures {
-		if have == t {
-			return true
-		}
+	if slices.Contains(v.tenures, t) {
+		return true
 	}
 	if !t.enter() {
 		return false

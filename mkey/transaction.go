@@ -76,8 +76,7 @@ func (k *Key) prepareTransaction(u *Update) (*Transaction, error) {
 	case u.Transaction.PSV == nil:
 		return nil, failure.New(opConfigure, syscall.EINVAL, "a transaction signature without a PSV")
 	}
-	own := *u.Transaction
-	return &own, nil
+	return new(*u.Transaction), nil
 }
 
 var errTransactionCrypto error = failure.New(opConfigure, syscall.EINVAL, "a transaction signature and crypto attributes: a key has one of them")

@@ -222,7 +222,7 @@ func (v *View) ReadAt(p []byte, off int64) (int, error) {
 			}
 			v.found(&bad[i])
 			if first == nil {
-				first, n = copyOf(&bad[i]), max(int(at-off), 0)
+				first, n = new(bad[i]), max(int(at-off), 0)
 			}
 		}
 		return nil
@@ -382,7 +382,7 @@ func (v *View) save(w *viewWorker, data []byte, from int64) error {
 		v.found(&bad[i])
 	}
 	if len(bad) > 0 {
-		return copyOf(&bad[0])
+		return new(bad[0])
 	}
 	return fullio.WriteAt(v.f, s.out, s.outOff)
 }
@@ -400,7 +400,7 @@ func (v *View) merge(w *viewWorker, p []byte, a, b int64) error {
 	for i := range bad {
 		if at, until := v.extent(&bad[i]); at < a || until > b {
 			v.found(&bad[i])
-			return copyOf(&bad[i])
+			return new(bad[i])
 		}
 	}
 	copy(data[a-from:], p)
@@ -416,11 +416,6 @@ func (v *View) extent(b *mkey.BadBlock) (from, to int64) {
 
 func (v *View) found(b *mkey.BadBlock) {
 	if v.job.Bad != nil {
-		v.job.Bad(copyOf(b))
+		v.job.Bad(new(*b))
 	}
-}
-
-func copyOf(b *mkey.BadBlock) *mkey.BadBlock {
-	c := *b
-	return &c
 }

@@ -124,8 +124,7 @@ func randomMask(r *rand.Rand) *uint8 {
 	if r.IntN(3) > 0 {
 		return nil
 	}
-	mask := pick(r, 0, 0xFF, uint8(r.Uint32()))
-	return &mask
+	return new(pick(r, 0, 0xFF, uint8(r.Uint32())))
 }
 
 // RandomCrypto returns crypto attributes that form one of the rows A to J with s, and the
