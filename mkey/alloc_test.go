@@ -9,23 +9,22 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// rows returns a configuration for each row of the table in mlx5dv_wr_set_mkey_crypto(3),
-// with matching data units. The signatures are T10-DIF with blocks of 512 bytes and, if
-// there is a second one, CRC64.
-func rows() []struct {
+// row is the configuration of a key.
+type row struct {
 	name string
 	s    *mkey.Signature
 	c    *mkey.Crypto
-} {
+}
+
+// rows returns a configuration for each row of the table in mlx5dv_wr_set_mkey_crypto(3),
+// with matching data units. The signatures are T10-DIF with blocks of 512 bytes and, if
+// there is a second one, CRC64.
+func rows() []row {
 	const after, before = mkey.SignatureAfterCrypto, mkey.SignatureBeforeCrypto
 	mem := &mkey.Signature{Memory: t10, CheckMask: sig.MaskAll}
 	wire := &mkey.Signature{Wire: t10, CheckMask: sig.MaskAll}
 	both := &mkey.Signature{Memory: t10, Wire: &sig.Format{Type: sig.CRC64}, CheckMask: sig.MaskAll}
-	return []struct {
-		name string
-		s    *mkey.Signature
-		c    *mkey.Crypto
-	}{
+	return []row{
 		{"A", nil, crypto(true, after, 512)},
 		{"B", wire, crypto(true, after, 512)},
 		{"C", wire, crypto(true, before, 520)},
@@ -55,23 +54,14 @@ func scattered(n, size int) mkey.List {
 // every row and for every pair of signatures, with equal and with different block sizes,
 // over contiguous and scattered memory, whole and in packets, and with bad blocks.
 func TestAllocations(t *testing.T) {
-	type conf struct {
-		name string
-		s    *mkey.Signature
-		c    *mkey.Crypto
-	}
-	var confs []conf
-	for _, r := range rows() {
-		confs = append(confs, conf(r))
-	}
+	confs := append(rows(), row{name: "plain"})
 	for _, m := range formats()[:5] {
 		for _, w := range formats()[:5] {
 			if m != nil || w != nil {
-				confs = append(confs, conf{fmt.Sprintf("%v to %v", m, w), &mkey.Signature{Memory: m, Wire: w, CheckMask: sig.MaskAll}, nil})
+				confs = append(confs, row{fmt.Sprintf("%v to %v", m, w), &mkey.Signature{Memory: m, Wire: w, CheckMask: sig.MaskAll}, nil})
 			}
 		}
 	}
-	confs = append(confs, conf{name: "plain"})
 	const memory = 64 * 520
 	buf := make([]byte, 2*memory)
 	for _, c := range confs {
@@ -84,10 +74,14 @@ func TestAllocations(t *testing.T) {
 		} {
 			k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: l, Signature: c.s, Crypto: c.c})
 			n := wholeJob(t, k)
-			run := func(piece uint64) func() { return func() { pass(t, k, buf, n, piece) } }
-			for _, piece := range []uint64{1024, n} {
-				run(piece)() // makes the fields in memory right and fills the pools
-				if a := testing.AllocsPerRun(5, run(piece)); a != 0 && !raceEnabled {
+			wire := buf[:n]
+			for _, piece := range []int{1024, len(wire)} {
+				run := func() {
+					sendPieces(t, k, wire, piece)
+					receivePieces(t, k, wire, piece)
+				}
+				run() // makes the fields in memory right and fills the pools
+				if a := testing.AllocsPerRun(5, run); a != 0 && !raceEnabled {
 					t.Errorf("%s, %s, pieces of %d: %v allocations", c.name, name, piece, a)
 				}
 			}
@@ -107,33 +101,4 @@ func wholeJob(t testing.TB, k *mkey.Key) uint64 {
 	}
 	t.Fatal("no transfer is possible")
 	return 0
-}
-
-// pass sends n bytes and receives them again, in pieces. It is a separate function
-// because the compiler inlines TX and RX, and so keeps their handles on the stack, only
-// in functions of ordinary size.
-func pass(t *testing.T, k *mkey.Key, buf []byte, n, piece uint64) {
-	tx, err := k.TX(0, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for off := uint64(0); off < n; off += piece {
-		if _, err := tx.ReadAt(buf[off:min(n, off+piece)], int64(off)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	tx.Close()
-	rx, err := k.RX(0, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for off := uint64(0); off < n; off += piece {
-		if _, err := rx.Write(buf[off:min(n, off+piece)]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := rx.Finish(); err != nil {
-		t.Fatal(err)
-	}
-	rx.Close()
 }

@@ -50,34 +50,8 @@ func newJob(b *testing.B, data int, layout func(n int) mkey.Layout, s *mkey.Sign
 // stride returns the block size of a format, with its field if it has one.
 func stride(f *sig.Format, field int) int { return f.Stride() - (1-field)*f.FieldSize() }
 
-func (j *job) tx(b *testing.B, piece int) {
-	tx, err := j.key.TX(0, uint64(len(j.wire)))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for off := 0; off < len(j.wire); off += piece {
-		if _, err := tx.ReadAt(j.wire[off:min(off+piece, len(j.wire))], int64(off)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	tx.Close()
-}
-
-func (j *job) rx(b *testing.B, piece int) {
-	rx, err := j.key.RX(0, uint64(len(j.wire)))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for off := 0; off < len(j.wire); off += piece {
-		if _, err := rx.Write(j.wire[off:min(off+piece, len(j.wire))]); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := rx.Finish(); err != nil {
-		b.Fatal(err)
-	}
-	rx.Close()
-}
+func (j *job) tx(b *testing.B, piece int) { sendPieces(b, j.key, j.wire, piece) }
+func (j *job) rx(b *testing.B, piece int) { receivePieces(b, j.key, j.wire, piece) }
 
 // steps returns the single steps of one direction, each over contiguous memory of the
 // same size as in the row.

@@ -48,23 +48,9 @@ func TestCopiedCalls(t *testing.T) {
 			for _, piece := range []int{1024, 4096, total} {
 				name := fmt.Sprintf("%s, signed %t, pieces of %d", name, signed, piece)
 				space.Reads, space.Writes = 0, 0
-				rx := must(k.RX(0, total))
-				for left := stream; len(left) > 0; left = left[min(piece, len(left)):] {
-					if _, err := rx.Write(left[:min(piece, len(left))]); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if err := rx.Finish(); err != nil {
-					t.Fatal(err)
-				}
-				rx.Close()
-				tx, got := must(k.TX(0, total)), make([]byte, total)
-				for off := 0; off < total; off += piece {
-					if _, err := tx.ReadAt(got[off:min(off+piece, total)], int64(off)); err != nil {
-						t.Fatal(err)
-					}
-				}
-				tx.Close()
+				receivePieces(t, k, stream, piece)
+				got := make([]byte, total)
+				sendPieces(t, k, got, piece)
 				equal(t, name, got, stream)
 				// The limit is 11, because a step without blocks has 32768
 				// bytes.

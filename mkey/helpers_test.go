@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,6 +31,14 @@ func wantErr(t *testing.T, err error, errno syscall.Errno, words ...string) {
 		if !strings.Contains(err.Error(), w) {
 			t.Errorf("error %q does not say %q", err, w)
 		}
+	}
+}
+
+// noErr ends the test if err is not nil.
+func noErr(t testing.TB, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
 	}
 }
 
@@ -84,6 +93,28 @@ func receive(t testing.TB, k *mkey.Key, offset uint64, wire []byte) {
 	if err := rx.Finish(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// sendPieces reads p from the beginning of the wire domain, piece bytes at a time. It does not
+// allocate: the compiler inlines TX in functions of ordinary size, and keeps the handle on the stack.
+func sendPieces(t testing.TB, k *mkey.Key, p []byte, piece int) {
+	tx, err := k.TX(0, uint64(len(p)))
+	noErr(t, err)
+	for off := 0; off < len(p); off += piece {
+		must(tx.ReadAt(p[off:min(off+piece, len(p))], int64(off)))
+	}
+	tx.Close()
+}
+
+// receivePieces writes wire to the beginning of the wire domain, piece bytes at a time.
+func receivePieces(t testing.TB, k *mkey.Key, wire []byte, piece int) {
+	rx, err := k.RX(0, uint64(len(wire)))
+	noErr(t, err)
+	for p := range slices.Chunk(wire, piece) {
+		must(rx.Write(p))
+	}
+	noErr(t, rx.Finish())
+	rx.Close()
 }
 
 // check returns the result of Check, which must not fail.

@@ -44,38 +44,14 @@ type scene struct {
 	r      *rand.Rand
 	oracle mkeytest.Oracle
 	key    *mkey.Key
-	memory mkey.Bytes
 	layout *mkey.Key // reaches the memory domain without signature or crypto
 	total  uint64
 }
 
-func (s *scene) load(t *testing.T, b []byte) {
-	t.Helper()
-	rx, err := s.layout.RX(0, uint64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rx.Close()
-	if _, err := rx.Write(b); err != nil {
-		t.Fatal(err)
-	}
-	if err := rx.Finish(); err != nil {
-		t.Fatal(err)
-	}
-}
-
+// dump returns the memory domain.
 func (s *scene) dump(t *testing.T) []byte {
 	t.Helper()
-	tx, err := s.layout.TX(0, s.total)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Close()
-	b := make([]byte, s.total)
-	if _, err := tx.ReadAt(b, 0); err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return send(t, s.layout, 0, s.total)
 }
 
 // compare tests one random key. It returns false if the job size was refused.
@@ -106,12 +82,9 @@ func compare(t *testing.T, seed uint64) bool {
 	mkeytest.Flip(r, wire, r.IntN(4))
 
 	s.total = uint64(len(memory))
-	layout, mem := mkeytest.RandomLayout(r, len(memory), 64)
-	s.memory = mem
+	layout, _ := mkeytest.RandomLayout(r, len(memory), 64)
+	s.layout = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: layout})
 	var err error
-	if s.layout, err = mkey.New(mkey.Config{Access: rdma.LocalWrite, Layout: layout}); err != nil {
-		t.Fatal(err)
-	}
 	s.key, err = mkey.New(mkey.Config{
 		Access: rdma.LocalWrite, Layout: layout,
 		Signature: s.oracle.Signature, Crypto: s.oracle.Crypto,
@@ -119,7 +92,7 @@ func compare(t *testing.T, seed uint64) bool {
 	if err != nil {
 		t.Fatalf("%v\nsignature %+v crypto %+v", err, s.oracle.Signature, s.oracle.Crypto)
 	}
-	s.load(t, memory)
+	receive(t, s.layout, 0, memory)
 	ok := s.compareTX(t, memory)
 	for range 2 {
 		s.compareTXAt(t, memory, s.pickRange(len(wire)))
