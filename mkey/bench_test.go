@@ -239,34 +239,21 @@ func BenchmarkFraction(b *testing.B) {
 // written, and it is closed.
 func BenchmarkOpen(b *testing.B) {
 	memory := make([]byte, 4096)
-	k, err := mkey.New(mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: mkey.Bytes(memory), Length: 4096}}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	k := must(mkey.New(mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: mkey.Bytes(memory), Length: 4096}}}))
 	var p [8]byte
 	b.Run("TX", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			t, err := k.TX(0, 8)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if _, err := t.ReadAt(p[:], 0); err != nil {
-				b.Fatal(err)
-			}
+			t := must(k.TX(0, 8))
+			must(t.ReadAt(p[:], 0))
 			t.Close()
 		}
 	})
 	b.Run("RX", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			r, err := k.RX(0, 8)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if _, err := r.Write(p[:]); err != nil {
-				b.Fatal(err)
-			}
+			r := must(k.RX(0, 8))
+			must(r.Write(p[:]))
 			r.Close()
 		}
 	})

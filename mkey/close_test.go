@@ -33,9 +33,7 @@ func TestCloseTwice(t *testing.T) {
 	for range 100 {
 		tx, rx := must(ka.TX(0, 8)), must(ka.RX(0, 8))
 		for range 3 {
-			if err := errors.Join(tx.Close(), rx.Close()); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, errors.Join(tx.Close(), rx.Close()))
 		}
 		ta, tb := must(ka.TX(0, 4096)), must(kb.TX(0, 4096))
 		ra, rb := must(ka.RX(0, 4096)), must(kb.RX(0, 4096))
@@ -62,12 +60,8 @@ func TestCloseTwice(t *testing.T) {
 			equal(t, "another stream", s.p, s.want)
 		}
 		for _, s := range []*mkey.RX{ra, rb} {
-			if _, err := s.Write(pa); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Finish(); err != nil {
-				t.Fatal(err)
-			}
+			must(s.Write(pa))
+			noErr(t, s.Finish())
 			s.Close()
 		}
 		equal(t, "another stream's memory", b, a)
@@ -80,15 +74,9 @@ func TestCloseTwice(t *testing.T) {
 	mem[3] ^= 1
 	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
 	tx, rx := must(k.TX(0, 1040)), must(k.RX(0, 1040))
-	if _, err := tx.ReadAt(make([]byte, 1040), 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := rx.Write(make([]byte, 1040)); err != nil {
-		t.Fatal(err)
-	}
-	if err := rx.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(tx.ReadAt(make([]byte, 1040), 0))
+	must(rx.Write(make([]byte, 1040)))
+	noErr(t, rx.Finish())
 	tx.Close()
 	rx.Close()
 	if tx.Bad() != 1 || rx.Bad() != 1 || rx.Written() != 1040 || tx.Len() != 1040 || rx.Finish() != nil {
@@ -106,9 +94,7 @@ func TestCloseFinishes(t *testing.T) {
 				mem := make([]byte, 200*520)
 				c.Layout = over(mem)
 				rx := must(newKey(t, c).RXUpTo(0, 100*520))
-				if _, err := rx.Write(pattern(int(size))); err != nil {
-					t.Fatal(err)
-				}
+				must(rx.Write(pattern(int(size))))
 				return mem, end(rx)
 			}
 			want, finished := memory((*mkey.RX).Finish)
@@ -127,9 +113,7 @@ func TestCloseFinishes(t *testing.T) {
 	// The memory fails when Close writes to it.
 	space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: rdma.LocalWrite, Fail: func(mkey.Vec) error { return syscall.EIO }}
 	rx := must(newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}}).RX(0, 4096))
-	if _, err := rx.Write(pattern(100)); err != nil {
-		t.Fatal(err)
-	}
+	must(rx.Write(pattern(100)))
 	if err := rx.Close(); !errors.Is(err, syscall.EIO) {
 		t.Errorf("the memory fails: %v", err)
 	}
@@ -186,14 +170,10 @@ func freed(t *testing.T, c mkey.Config, free func(k *mkey.Key)) {
 	tx := []keydoor.TX{must(d.TX(0, n)), must(d.RemoteTX(0, n, 0, false))}
 	rx := []keydoor.RX{must(d.RX(0, n)), must(d.RXUpTo(0, n)), must(d.RemoteRX(0, n)), must(d.RX(0, n))}
 	for _, s := range tx {
-		if err := s.ReadAt(buf[:700], 0); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, s.ReadAt(buf[:700], 0))
 	}
 	for _, s := range rx {
-		if err := s.Write(buf[:700]); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, s.Write(buf[:700]))
 	}
 	free(k)
 	for i, s := range tx {
@@ -246,9 +226,7 @@ func TestStreamsEndWithKey(t *testing.T) {
 			freed(t, c, func(k *mkey.Key) { k.Close() })
 			freed(t, c, func(k *mkey.Key) {
 				keydoor.Of(k).Invalidate()
-				if err := k.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: c.Signature, Crypto: c.Crypto}); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, k.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: c.Signature, Crypto: c.Crypto}))
 			})
 			inner := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem)})
 			c.Layout = mkey.List{{Memory: inner, Length: uint64(len(mem))}}
@@ -278,12 +256,8 @@ func TestRemoteEndsWithConfiguration(t *testing.T) {
 	tx, rx := must(d.RemoteTX(0, 4160, 0, false)), must(d.RemoteRX(0, 4160))
 	own, in := must(d.TX(0, 4160)), must(d.RX(0, 4160))
 	buf := make([]byte, 100)
-	if err := errors.Join(tx.ReadAt(buf, 0), rx.Write(buf), own.ReadAt(buf, 0), in.Write(buf)); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Configure(mkey.Update{}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, errors.Join(tx.ReadAt(buf, 0), rx.Write(buf), own.ReadAt(buf, 0), in.Write(buf)))
+	noErr(t, k.Configure(mkey.Update{}))
 	wantErr(t, tx.ReadAt(buf, 200), syscall.EACCES, "configured anew")
 	wantErr(t, rx.Write(buf), syscall.EACCES, "configured anew")
 	if err := errors.Join(own.ReadAt(buf, 200), in.Write(buf), in.Finish()); err != nil {
@@ -379,9 +353,7 @@ func TestFreeAndUse(t *testing.T) {
 				})
 			}
 			for i := range 300 {
-				if err := k.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, k.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}))
 				d.Invalidate()
 				for j := range mem {
 					mem[j] = byte(i)
@@ -407,9 +379,7 @@ func TestStrictCheck(t *testing.T) {
 		if bad := check(t, k); (bad == nil) != strict {
 			t.Errorf("strict %t, asked again without a new configuration: %v", strict, bad)
 		}
-		if err := k.Configure(mkey.Update{}); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, k.Configure(mkey.Update{}))
 		send(t, k, 0, 1024)
 		if check(t, k) == nil {
 			t.Error("the bad block after a new configuration is missing")

@@ -23,10 +23,7 @@ func TestCreate(t *testing.T) {
 		wantErr(t, err, syscall.EINVAL, fmt.Sprint("max_entries ", n), "65536")
 	}
 	for n, want := range map[int]int{0: 0, 1: 4, 3: 4, 4: 4, 5: 8, 65533: 65536, 65536: 65536} {
-		k, err := mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: n, Number: 0x1234})
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: n, Number: 0x1234}))
 		if k.MaxEntries() != want || k.Flags() != allFlags || k.Number() != 0x1234 {
 			t.Errorf("max_entries %d: the key has %d, flags %#x, number %#x", n, k.MaxEntries(), k.Flags(), k.Number())
 		}
@@ -91,9 +88,7 @@ func TestRefusedConf(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
 			before := mkey.Update{Layout: mkey.List{seg}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}
-			if err := k.Configure(before); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, k.Configure(before))
 			want := send(t, k, 0, 16)
 			_, err := keydoor.Of(k).Prepare(&c.conf)
 			wantErr(t, err, c.errno, c.words...)
@@ -214,9 +209,7 @@ func TestCryptoSignatureRows(t *testing.T) {
 		// the same result.
 		for _, first := range []mkey.Update{{Crypto: conf.Crypto}, {Signature: conf.Signature}} {
 			k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
-			if err := k.Configure(first); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, k.Configure(first))
 			second := mkey.Update{Crypto: conf.Crypto}
 			if first.Crypto != nil {
 				second = mkey.Update{Signature: conf.Signature}

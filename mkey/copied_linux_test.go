@@ -55,10 +55,7 @@ func TestProcessMemory(t *testing.T) {
 		t.Skip("NOT RUN: this test runs under an emulator, which has no process_vm_readv")
 	}
 	const blocks = 500
-	page, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must(unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE))
 	defer unix.Munmap(page)
 	base := uint64(uintptr(unsafe.Pointer(&page[0])))
 	p := &process{os.Getpid()}
@@ -80,9 +77,7 @@ func TestProcessMemory(t *testing.T) {
 		t.Error(bad)
 	}
 
-	if err := unix.Mprotect(page[1<<19:], unix.PROT_NONE); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, unix.Mprotect(page[1<<19:], unix.PROT_NONE))
 	tx := must(k.TX(0, blocks*520))
 	defer tx.Close()
 	if _, err := tx.ReadAt(make([]byte, blocks*520), 0); err != unix.EFAULT {

@@ -187,17 +187,13 @@ func TestListStreams(t *testing.T) {
 			m := min(len(left), 1+r.IntN(9000))
 			if room := rx.Place(m); room != nil && r.IntN(2) == 0 {
 				copy(room, left)
-				if err := rx.Placed(m); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, rx.Placed(m))
 			} else if err := rx.Write(left[:m]); err != nil {
 				t.Fatal(err)
 			}
 			left = left[m:]
 			if r.IntN(50) == 0 {
-				if err := rx.Flush(); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, rx.Flush())
 			}
 		}
 		if err := rx.Finish(); err != nil || rx.Written() != uint64(n) {
@@ -260,13 +256,9 @@ func TestCopiedAllocations(t *testing.T) {
 		run := func() {
 			tx, rx := f()
 			for off := uint64(0); off < 32<<10; off += 4096 {
-				if err := errors.Join(tx.ReadAt(buf[:4096], off), rx.Write(buf[:4096])); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, errors.Join(tx.ReadAt(buf[:4096], off), rx.Write(buf[:4096])))
 			}
-			if err := rx.Finish(); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, rx.Finish())
 			tx.Close()
 			rx.Close()
 		}

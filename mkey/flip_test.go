@@ -176,15 +176,11 @@ func (s *flips) run(t *testing.T, w checked, stride, fieldStride int) int {
 		if w.rx {
 			rx := must(k.RX(0, uint64(len(stream))))
 			must(rx.Write(in))
-			if err := rx.Finish(); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, rx.Finish())
 			rx.Close()
 		} else {
 			tx := must(k.TX(0, uint64(len(buf))))
-			if _, err := tx.ReadAt(buf, 0); err != nil {
-				t.Fatal(err)
-			}
+			must(tx.ReadAt(buf, 0))
 			tx.Close()
 		}
 		return check(t, k)
@@ -219,9 +215,7 @@ func TestFlipsUnderMasks(t *testing.T) {
 			s.each(stride, 1, func(i, pos, bit int) {
 				memory[pos] ^= 1 << bit
 				tx := must(k.TX(0, uint64(len(wire))))
-				if _, err := tx.ReadAt(wire, 0); err != nil {
-					t.Fatal(err)
-				}
+				must(tx.ReadAt(wire, 0))
 				tx.Close()
 				want := seen(f, s.want[i], mask)
 				switch bad := check(t, k); {

@@ -53,9 +53,7 @@ func must[T any](v T, err error) T {
 func newKey(t testing.TB, c mkey.Config) *mkey.Key {
 	t.Helper()
 	k, err := mkey.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return k
 }
 
@@ -68,14 +66,11 @@ func over(b []byte) mkey.List {
 func send(t testing.TB, k *mkey.Key, offset, length uint64) []byte {
 	t.Helper()
 	tx, err := k.TX(offset, length)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	defer tx.Close()
 	p := make([]byte, length)
-	if _, err := tx.ReadAt(p, 0); err != nil {
-		t.Fatal(err)
-	}
+	_, err = tx.ReadAt(p, 0)
+	noErr(t, err)
 	return p
 }
 
@@ -83,16 +78,10 @@ func send(t testing.TB, k *mkey.Key, offset, length uint64) []byte {
 func receive(t testing.TB, k *mkey.Key, offset uint64, wire []byte) {
 	t.Helper()
 	rx, err := k.RX(offset, uint64(len(wire)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	defer rx.Close()
-	if _, err := rx.Write(wire); err != nil {
-		t.Fatal(err)
-	}
-	if err := rx.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	_, err = rx.Write(wire)
+	noErr(t, errors.Join(err, rx.Finish()))
 }
 
 // sendPieces reads p from the beginning of the wire domain, piece bytes at a time. It does not
@@ -121,9 +110,7 @@ func receivePieces(t testing.TB, k *mkey.Key, wire []byte, piece int) {
 func check(t testing.TB, k *mkey.Key) *mkey.BadBlock {
 	t.Helper()
 	bad, err := k.Check()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return bad
 }
 

@@ -37,16 +37,12 @@ func TestUnconfiguredKey(t *testing.T) {
 	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1, Number: 0x77}))
 	refused(t, k, "free")
 	rights := rdma.Access(rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite)
-	if err := k.Configure(mkey.Update{Access: &rights}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, k.Configure(mkey.Update{Access: &rights}))
 	refused(t, k, "no layout")
 
 	configure := func() {
 		t.Helper()
-		if err := k.Configure(mkey.Update{Access: &rights, Layout: over(mem)}); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, k.Configure(mkey.Update{Access: &rights, Layout: over(mem)}))
 		send(t, k, 0, 64)
 		receive(t, k, 0, mem)
 	}
@@ -57,17 +53,13 @@ func TestUnconfiguredKey(t *testing.T) {
 	refused(t, k, "free")
 
 	configure()
-	if err := keydoor.Of(k).InvalidateRemote(); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, keydoor.Of(k).InvalidateRemote())
 	refused(t, k, "free")
 	wantErr(t, keydoor.Of(k).InvalidateRemote(), syscall.EINVAL, "free")
 
 	// The old layout was removed: a configuration with access flags alone does
 	// not restore it.
-	if err := k.Configure(mkey.Update{Access: &rights}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, k.Configure(mkey.Update{Access: &rights}))
 	refused(t, k, "no layout")
 
 	plain := newKey(t, mkey.Config{Layout: over(mem)})
@@ -80,9 +72,7 @@ func TestOverrideAndKeep(t *testing.T) {
 	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
 	conf := func(c mkey.Update) {
 		t.Helper()
-		if err := k.Configure(c); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, k.Configure(c))
 	}
 	conf(mkey.Update{Layout: over(data), Access: new(rdma.RemoteRead)})
 	equal(t, "plain", send(t, k, 0, 1024), data)
@@ -130,9 +120,7 @@ func TestOverrideAndKeep(t *testing.T) {
 // the table, not the update alone.
 func TestResetMakesRowLegal(t *testing.T) {
 	k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
-	if err := k.Configure(mkey.Update{Signature: &mkey.Signature{Memory: t10, Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, k.Configure(mkey.Update{Signature: &mkey.Signature{Memory: t10, Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}))
 	after := crypto(true, mkey.SignatureAfterCrypto, 512)
 	wantErr(t, k.Configure(mkey.Update{Crypto: after}), syscall.EINVAL, "A to J")
 	if err := k.Configure(mkey.Update{Crypto: after, Flags: mkey.ResetSignature}); err != nil {
@@ -175,30 +163,22 @@ func TestPrepare(t *testing.T) {
 	layout[0] = mkey.Segment{} // the prepared layout is a copy
 	second := must(d.Prepare(&mkey.Update{Access: new(rdma.RemoteRead)}))
 	equal(t, "before Apply", send(t, k, 0, 8), a)
-	if err := d.Apply(second); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, d.Apply(second))
 	must(d.RemoteTX(0, 8, 0, false)).Close()
 	equal(t, "the layout in force is kept, not the one that was only prepared", send(t, k, 0, 8), a)
 	open := must(k.TX(0, 8))
 	defer open.Close()
-	if err := d.Apply(first); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, d.Apply(first))
 	equal(t, "after Apply", send(t, k, 0, 8), b)
 	must(d.RemoteTX(0, 8, 0, false)).Close()
 	p := make([]byte, 8)
-	if _, err := open.ReadAt(p, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(open.ReadAt(p, 0))
 	equal(t, "an open stream keeps its configuration", p, a)
 
 	// On a free key, an update starts from an empty configuration, even if it was
 	// prepared earlier.
 	d.Invalidate()
-	if err := d.Apply(first); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, d.Apply(first))
 	_, err := d.RemoteTX(0, 8, 0, false)
 	wantErr(t, err, syscall.EACCES)
 
@@ -207,9 +187,7 @@ func TestPrepare(t *testing.T) {
 	d = keydoor.Of(k)
 	after := must(d.Prepare(&mkey.Update{Layout: over(make([]byte, 1040)), Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}))
 	both := must(d.Prepare(&mkey.Update{Signature: &mkey.Signature{Memory: t10, Wire: t10}}))
-	if err := d.Apply(after); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, d.Apply(after))
 	want := send(t, k, 0, 512)
 	wantErr(t, d.Apply(both), syscall.EINVAL, "A to J")
 	equal(t, "after a refused merge", send(t, k, 0, 512), want)
@@ -254,9 +232,7 @@ func TestCheck(t *testing.T) {
 
 	// A new configuration and freeing the key do not discard the error.
 	send(t, k, 0, 2048)
-	if err := k.Configure(mkey.Update{Flags: mkey.ResetSignature}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, k.Configure(mkey.Update{Flags: mkey.ResetSignature}))
 	keydoor.Of(k).Invalidate()
 	if bad := check(t, k); bad == nil || bad.Sig.Block != 1 {
 		t.Errorf("after the key was freed: %+v", bad)
@@ -270,9 +246,7 @@ func TestConcurrent(t *testing.T) {
 	k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
 	a := mkey.Update{Layout: over(data), Access: new(rdma.LocalWrite), Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
 	b := mkey.Update{Layout: over(make([]byte, 8192)), Flags: mkey.ResetSignature, Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}
-	if err := k.Configure(a); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, k.Configure(a))
 	rounds := 200
 	var wg sync.WaitGroup
 	for range 4 {

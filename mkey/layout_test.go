@@ -283,9 +283,7 @@ func TestNestingDepth(t *testing.T) {
 	// key above the allowed depth.
 	keys = chain(t, 8)
 	longer := chain(t, 1)[0]
-	if err := keys[7].Configure(mkey.Update{Layout: mkey.List{{Memory: longer, Length: 32}}}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, keys[7].Configure(mkey.Update{Layout: mkey.List{{Memory: longer, Length: 32}}}))
 	_, err := keys[0].TX(0, 1)
 	wantErr(t, err, syscall.EINVAL, "8 deep")
 	_, err = keys[0].RX(0, 1)
@@ -301,17 +299,13 @@ func TestNestingCircle(t *testing.T) {
 	on := func(k *mkey.Key) mkey.Update { return mkey.Update{Layout: mkey.List{{Memory: k, Length: 8}}} }
 	a, b, c := create(), create(), create()
 	wantErr(t, a.Configure(on(a)), syscall.EINVAL, "circle")
-	if err := errors.Join(a.Configure(on(b)), b.Configure(on(c))); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, errors.Join(a.Configure(on(b)), b.Configure(on(c))))
 	wantErr(t, c.Configure(on(a)), syscall.EINVAL, "circle")
 	wantErr(t, c.Configure(on(b)), syscall.EINVAL, "circle")
 
 	// The same with references, which are resolved on use.
 	ref := &reference{}
-	if err := c.Configure(mkey.Update{Layout: mkey.List{{Memory: ref, Length: 8}}}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, c.Configure(mkey.Update{Layout: mkey.List{{Memory: ref, Length: 8}}}))
 	_, err := a.TX(0, 8)
 	if !errors.Is(err, errGone) {
 		t.Errorf("a reference to nothing: %v", err)
@@ -374,21 +368,15 @@ func TestNestedAttributes(t *testing.T) {
 
 	inner := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 1}))
 	outer := newKey(t, mkey.Config{Layout: mkey.List{{Memory: inner, Length: 8}}}) // still free
-	if err := inner.Configure(mkey.Update{Layout: over(pattern(8))}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, inner.Configure(mkey.Update{Layout: over(pattern(8))}))
 	open := must(outer.TX(0, 8))
 	defer open.Close()
-	if err := inner.Configure(mkey.Update{Signature: &mkey.Signature{Memory: t10}}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, inner.Configure(mkey.Update{Signature: &mkey.Signature{Memory: t10}}))
 	_, err := open.ReadAt(make([]byte, 8), 0)
 	wantErr(t, err, syscall.EINVAL, "signature or crypto attributes")
 	_, err = outer.TX(0, 8)
 	wantErr(t, err, syscall.EINVAL, "signature or crypto attributes")
-	if err := inner.Configure(mkey.Update{Flags: mkey.ResetSignature}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, inner.Configure(mkey.Update{Flags: mkey.ResetSignature}))
 	equal(t, "after the reset", send(t, outer, 0, 8), pattern(8))
 	keydoor.Of(inner).Invalidate()
 	_, err = outer.TX(0, 8)

@@ -251,9 +251,7 @@ func TestRXUpTo(t *testing.T) {
 	}
 	rx := must(k.RXUpTo(512, 1024))
 	defer rx.Close()
-	if _, err := rx.Write(make([]byte, 512)); err != nil {
-		t.Fatal(err)
-	}
+	must(rx.Write(make([]byte, 512)))
 	n, err := rx.Write(make([]byte, 513))
 	wantErr(t, err, syscall.EFAULT, "513 bytes more after 512", "1024")
 	if n != 0 {
@@ -347,16 +345,12 @@ func TestAnyPieceSizes(t *testing.T) {
 				tx := must(k.TX(0, n))
 				got := make([]byte, n)
 				for off := 0; off < len(got); off += size {
-					if _, err := tx.ReadAt(got[off:min(off+size, len(got))], int64(off)); err != nil {
-						t.Fatal(err)
-					}
+					must(tx.ReadAt(got[off:min(off+size, len(got))], int64(off)))
 				}
 				equal(t, fmt.Sprint("read by ", size), got, want)
 				clear(got)
 				for _, i := range r.Perm((len(got) + size - 1) / size) {
-					if _, err := tx.ReadAt(got[i*size:min((i+1)*size, len(got))], int64(i*size)); err != nil {
-						t.Fatal(err)
-					}
+					must(tx.ReadAt(got[i*size:min((i+1)*size, len(got))], int64(i*size)))
 				}
 				equal(t, fmt.Sprint("read in any order by ", size), got, want)
 				if tx.Bad() != 0 {
@@ -373,20 +367,14 @@ func TestAnyPieceSizes(t *testing.T) {
 					// transport does.
 					room := rx.Place(m)
 					if room == nil || len(left)/size%3 == 0 {
-						if err := rx.Write(left[:m]); err != nil {
-							t.Fatal(err)
-						}
+						noErr(t, rx.Write(left[:m]))
 					} else {
 						copy(room, left)
-						if err := rx.Placed(m); err != nil {
-							t.Fatal(err)
-						}
+						noErr(t, rx.Placed(m))
 					}
 					left = left[m:]
 				}
-				if err := rx.Finish(); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, rx.Finish())
 				if rx.Bad() != 0 {
 					t.Errorf("written by %d: %d bad blocks", size, rx.Bad())
 				}
@@ -435,22 +423,16 @@ func TestViewAndPlace(t *testing.T) {
 					room := rx.Place(m)
 					switch {
 					case room == nil:
-						if err := rx.Write(want[off : off+m]); err != nil {
-							t.Fatal(err)
-						}
+						noErr(t, rx.Write(want[off : off+m]))
 					case len(room) != m:
 						t.Fatalf("room for %d bytes, not %d", len(room), m)
 					default:
 						copy(room, want[off:])
-						if err := rx.Placed(m); err != nil {
-							t.Fatal(err)
-						}
+						noErr(t, rx.Placed(m))
 					}
 					off += m
 				}
-				if err := rx.Finish(); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, rx.Finish())
 				if rx.Place(1) != nil || rx.Placed(1) == nil {
 					t.Error("room in a stream that was finished")
 				}
@@ -484,9 +466,7 @@ func TestWholePackets(t *testing.T) {
 		if copy(rx.Place(wire.MaxPayload), view) != wire.MaxPayload {
 			t.Fatalf("no place for a packet at %d", off)
 		}
-		if err := rx.Placed(wire.MaxPayload); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, rx.Placed(wire.MaxPayload))
 	}
 }
 
@@ -511,9 +491,7 @@ func TestReportedOnce(t *testing.T) {
 				next = max(0, next-r.IntN(3000))
 			}
 			n := min(r.IntN(len(p)), blocks*520-next)
-			if _, err := tx.ReadAt(p[:n], int64(next)); err != nil {
-				t.Fatal(err)
-			}
+			must(tx.ReadAt(p[:n], int64(next)))
 			for b := next / 520; b*520 < next+n; b++ {
 				if !seen[b] {
 					seen[b] = true
@@ -526,9 +504,7 @@ func TestReportedOnce(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if _, err := tx.ReadAt(make([]byte, blocks*520), 0); err != nil {
-				t.Fatal(err)
-			}
+			must(tx.ReadAt(make([]byte, blocks*520), 0))
 		}
 		if tx.Bad() != blocks {
 			t.Errorf("seed %d: %d bad blocks of %d reported", seed, tx.Bad(), blocks)
@@ -540,14 +516,10 @@ func TestReportedOnce(t *testing.T) {
 	defer tx.Close()
 	p := make([]byte, 520*3)
 	for range 3 {
-		if _, err := tx.ReadAt(p, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(tx.ReadAt(p, 0))
 	}
 	check(t, k)
-	if _, err := tx.ReadAt(p, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(tx.ReadAt(p, 0))
 	if bad := check(t, k); bad != nil || tx.Bad() != 3 {
 		t.Errorf("a retransmission after the key was asked: %v, %d", bad, tx.Bad())
 	}
@@ -636,9 +608,7 @@ func TestDEK(t *testing.T) {
 	}
 
 	unset := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.CryptoOffload, MaxEntries: 1}))
-	if err := unset.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(make([]byte, 512))}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, unset.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(make([]byte, 512))}))
 	_, err = unset.TX(0, 512)
 	wantErr(t, err, syscall.EINVAL, "crypto attributes")
 	_, err = unset.RX(0, 512)
@@ -691,15 +661,11 @@ func TestRepeatedStreamReportsTheRest(t *testing.T) {
 		want int // bad blocks reported by the second stream
 	}{{0, blocks}, {checked, -1}, {blocks, 0}} {
 		first := must(d.RemoteTX(0, blocks*520, 0, false))
-		if err := first.ReadAt(make([]byte, c.read*520), 0); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, first.ReadAt(make([]byte, c.read*520), 0))
 		at, bad := first.Checked(), first.Bad()
 		first.Close()
 		second := must(d.RemoteTX(0, blocks*520, at, true))
-		if err := second.ReadAt(make([]byte, blocks*520), 0); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, second.ReadAt(make([]byte, blocks*520), 0))
 		if bad+second.Bad() != blocks || c.want >= 0 && second.Bad() != c.want {
 			t.Errorf("after %d blocks were read: %d and then %d bad blocks are reported, want %d in all", c.read, bad, second.Bad(), blocks)
 		}

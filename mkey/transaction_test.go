@@ -148,9 +148,7 @@ func TestTransactionRanges(t *testing.T) {
 			// The last repetition reads the bytes that the earlier answers
 			// skipped.
 			tx := must(d.RemoteTX(uint64(offset), uint64(length), mark, repeated))
-			if err := tx.ReadAt(make([]byte, length), 0); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, tx.ReadAt(make([]byte, length), 0))
 			tx.Close()
 			if got := psv.Register(); got != register {
 				t.Fatalf("seed %d: the register is %#x, want %#x (from %#x)", seed, got, register, first)
@@ -167,18 +165,14 @@ func TestTransactionRepeats(t *testing.T) {
 	d := keydoor.Of(transactionKey(t, mkey.List{{Memory: space, Length: n}}, mkey.Transaction{PSV: mkey.NewPSV(), Init: true, Generate: true}))
 	tx := must(d.RemoteTX(0, n+4, 0, false))
 	want := make([]byte, n+4)
-	if err := tx.ReadAt(want, 0); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, tx.ReadAt(want, 0))
 	mark := tx.Checked()
 	tx.Close()
 	space.Reads = 0
 	for range 3 {
 		tx := must(d.RemoteTX(0, n+4, mark, true))
 		got := make([]byte, 4)
-		if err := tx.ReadAt(got, n); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, tx.ReadAt(got, n))
 		equal(t, "the CRC", got, want[n:])
 		mark = max(mark, tx.Checked())
 		tx.Close()
@@ -217,9 +211,7 @@ func TestTransactionRefused(t *testing.T) {
 		"a shorter layout":     {Transaction: &mkey.Transaction{PSV: psv, Length: 1024}, Layout: over(data[:8])},
 	} {
 		both := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature | mkey.CryptoOffload, MaxEntries: 4}))
-		if err := both.Configure(mkey.Update{Layout: over(data)}); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, both.Configure(mkey.Update{Layout: over(data)}))
 		if err := both.Configure(u); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -238,9 +230,7 @@ func TestTransactionReplaced(t *testing.T) {
 	signed := send(t, k, 0, 516)
 	configure := func(u mkey.Update) {
 		t.Helper()
-		if err := k.Configure(u); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, k.Configure(u))
 	}
 	configure(mkey.Update{Signature: &mkey.Signature{Wire: &sig.Format{Type: sig.CRC32C}}})
 	equal(t, "block signature", send(t, k, 0, 516), signed) // one block: the same CRC

@@ -25,10 +25,7 @@ func TestHardwareVectors(t *testing.T) {
 		{sig.Format{Type: sig.CRC32C, BlockSize: 4096}, bytes.Repeat([]byte{'a'}, 4096), "a24cc726"},
 	} {
 		t.Run(fmt.Sprint(v.format), func(t *testing.T) {
-			field, err := hex.DecodeString(v.field)
-			if err != nil {
-				t.Fatal(err)
-			}
+			field := must(hex.DecodeString(v.field))
 			signed := append(bytes.Clone(v.block), field...)
 			wire := &mkey.Signature{Wire: &v.format, CheckMask: sig.MaskAll}
 			memory := &mkey.Signature{Memory: &v.format, CheckMask: sig.MaskAll}
