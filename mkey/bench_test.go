@@ -24,11 +24,8 @@ type job struct {
 
 func newJob(b *testing.B, data int, layout func(n int) mkey.Layout, s *mkey.Signature, c *mkey.Crypto) *job {
 	memory, wire := data, data
-	if s != nil && s.Memory != nil {
-		memory = data / stride(s.Memory, 0) * stride(s.Memory, 1)
-	}
-	if s != nil && s.Wire != nil {
-		wire = data / stride(s.Wire, 0) * stride(s.Wire, 1)
+	if s != nil {
+		memory, wire = streamLen(s.Memory, data), streamLen(s.Wire, data)
 	}
 	j := &job{data: data, s: s, c: c, wire: make([]byte, wire)}
 	j.key = newKey(b, mkey.Config{Access: rdma.LocalWrite, Layout: layout(memory), Signature: s, Crypto: c})
@@ -47,54 +44,49 @@ func newJob(b *testing.B, data int, layout func(n int) mkey.Layout, s *mkey.Sign
 	return j
 }
 
-// stride returns the block size of a format, with its field if it has one.
-func stride(f *sig.Format, field int) int { return f.Stride() - (1-field)*f.FieldSize() }
+// streamLen returns the length of the complete blocks in n bytes of data, with their fields if f is not nil.
+func streamLen(f *sig.Format, n int) int {
+	if f == nil {
+		return n
+	}
+	return n / f.Block() * f.Stride()
+}
 
 func (j *job) tx(b *testing.B, piece int) { sendPieces(b, j.key, j.wire, piece) }
 func (j *job) rx(b *testing.B, piece int) { receivePieces(b, j.key, j.wire, piece) }
 
 // steps returns the single steps of one direction, each over contiguous memory of the
 // same size as in the row.
-func (j *job) steps(rx bool) map[string]func() {
+func (j *job) steps(b *testing.B, rx bool) map[string]func() {
 	steps := make(map[string]func())
 	if j.s != nil {
 		in, out := j.s.Memory, j.s.Wire
 		if rx {
 			in, out = out, in
 		}
-		var c sig.TransformConfig
-		c.CheckMask = j.s.CheckMask
-		size, si, so := 0, 0, 0
-		for _, d := range []struct {
-			f      *sig.Format
-			to     *sig.Format
-			stride *int
-		}{{in, &c.In, &si}, {out, &c.Out, &so}} {
-			if d.f != nil {
-				*d.to = *d.f
-				size, *d.stride = stride(d.f, 0), stride(d.f, 1)
-			}
-		}
-		si, so = max(si, size), max(so, size)
-		n := j.data / size
-		src, dst := make([]byte, n*si), make([]byte, n*so)
+		c := sig.TransformConfig{CheckMask: j.s.CheckMask}
 		if in != nil {
-			must(sig.NewTransform(sig.TransformConfig{Out: *in})).Run(run(src, size, si), run(src, size, si), n, 0, nil)
+			c.In = *in
+		}
+		if out != nil {
+			c.Out = *out
 		}
 		t := must(sig.NewTransform(c))
-		steps["signature"] = func() { t.Run(run(dst, size, so), run(src, size, si), n, 0, nil) }
+		n := j.data / t.BlockSize()
+		src, dst := make([]byte, n*t.In().Stride()), make([]byte, n*t.Out().Stride())
+		if in != nil {
+			noErr(b, in.Generate(src))
+		}
+		steps["signature"] = func() { t.Run(sig.Interleaved(t.Out(), dst), sig.Interleaved(t.In(), src), n, 0, nil) }
 	}
 	if j.c != nil {
-		n := j.data
-		f := (*sig.Format)(nil)
+		var f *sig.Format
 		if j.s != nil && j.c.Order == mkey.SignatureBeforeCrypto {
 			f = j.s.Wire
 		} else if j.s != nil {
 			f = j.s.Memory
 		}
-		if f != nil {
-			n = j.data / stride(f, 0) * stride(f, 1)
-		}
+		n := streamLen(f, j.data)
 		src, dst := make([]byte, n), make([]byte, n)
 		steps["crypto"] = func() {
 			if j.c.EncryptOnTX != rx {
@@ -105,14 +97,6 @@ func (j *job) steps(rx bool) map[string]func() {
 		}
 	}
 	return steps
-}
-
-func run(buf []byte, size, stride int) sig.Blocks {
-	b := sig.Blocks{Data: buf, DataStride: stride}
-	if stride > size {
-		b.Fields, b.FieldStride = buf[size:], stride
-	}
-	return b
 }
 
 var layouts = []struct {
@@ -148,7 +132,7 @@ func BenchmarkRows(b *testing.B) {
 						whole = j.rx
 					}
 					if i == 0 {
-						for step, f := range j.steps(rx) {
+						for step, f := range j.steps(b, rx) {
 							bench(b, name+step+"Alone", j, f)
 						}
 					}
@@ -210,7 +194,7 @@ func BenchmarkFraction(b *testing.B) {
 					if rx {
 						whole = j.rx
 					}
-					steps := j.steps(rx)
+					steps := j.steps(b, rx)
 					var times [3][]time.Duration
 					for b.Loop() {
 						for i, f := range []func(){steps["signature"], steps["crypto"], func() { whole(b, len(j.wire)) }} {

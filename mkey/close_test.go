@@ -60,8 +60,7 @@ func TestCloseTwice(t *testing.T) {
 			equal(t, "another stream", s.p, s.want)
 		}
 		for _, s := range []*mkey.RX{ra, rb} {
-			must(s.Write(pa))
-			noErr(t, s.Finish())
+			noErr(t, writeAll(s, pa))
 			s.Close()
 		}
 		equal(t, "another stream's memory", b, a)
@@ -75,8 +74,7 @@ func TestCloseTwice(t *testing.T) {
 	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
 	tx, rx := must(k.TX(0, 1040)), must(k.RX(0, 1040))
 	must(tx.ReadAt(make([]byte, 1040), 0))
-	must(rx.Write(make([]byte, 1040)))
-	noErr(t, rx.Finish())
+	noErr(t, writeAll(rx, make([]byte, 1040)))
 	tx.Close()
 	rx.Close()
 	if tx.Bad() != 1 || rx.Bad() != 1 || rx.Written() != 1040 || tx.Len() != 1040 || rx.Finish() != nil {
@@ -236,10 +234,7 @@ func TestStreamsEndWithKey(t *testing.T) {
 			inner.Close()
 			_, err := tx.ReadAt(make([]byte, n), 0)
 			wantErr(t, err, syscall.EINVAL, "free")
-			if _, err = rx.Write(make([]byte, n)); err == nil {
-				err = rx.Finish()
-			}
-			wantErr(t, err, syscall.EINVAL, "free")
+			wantErr(t, writeAll(rx, make([]byte, n)), syscall.EINVAL, "free")
 		})
 	}
 	k := newKey(t, mkey.Config{Layout: over(make([]byte, 8))})

@@ -2,6 +2,7 @@ package mkey_test
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -120,19 +121,9 @@ func TestSettersNeedTheirFlag(t *testing.T) {
 // header of an interleaved layout, and 64 for each kind of attributes.
 func TestWorkRequestSpace(t *testing.T) {
 	mem := mkey.Bytes(make([]byte, 4096))
-	list := func(n int) mkey.List {
-		l := make(mkey.List, n)
-		for i := range l {
-			l[i] = mkey.Segment{Memory: mem, Length: 8}
-		}
-		return l
-	}
+	list := func(n int) mkey.List { return slices.Repeat(mkey.List{{Memory: mem, Length: 8}}, n) }
 	inter := func(n int) mkey.Interleaved {
-		l := mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Entry, n)}
-		for i := range l.Entries {
-			l.Entries[i] = mkey.Entry{Memory: mem, Count: 8}
-		}
-		return l
+		return mkey.Interleaved{Repeat: 1, Entries: slices.Repeat([]mkey.Entry{{Memory: mem, Count: 8}}, n)}
 	}
 	s, c := &mkey.Signature{Wire: t10}, crypto(true, mkey.SignatureBeforeCrypto, 520)
 	for _, x := range []struct {

@@ -120,10 +120,7 @@ func TestCopiedFailures(t *testing.T) {
 					t.Errorf("TX with a bad page at %d: %v", bad, err)
 				}
 				rx := must(k.RX(0, n))
-				_, err = rx.Write(want)
-				if err == nil {
-					err = rx.Finish()
-				}
+				err = writeAll(rx, want)
 				if _, again := rx.Write(nil); !errors.Is(err, errFault) || again != err {
 					t.Errorf("RX with a bad page at %d: %v, then %v", bad, err, again)
 				}
@@ -185,12 +182,7 @@ func TestListStreams(t *testing.T) {
 		rx := must(keydoor.ListRX(&l, rdma.LocalWrite))
 		for left := want; len(left) > 0; {
 			m := min(len(left), 1+r.IntN(9000))
-			if room := rx.Place(m); room != nil && r.IntN(2) == 0 {
-				copy(room, left)
-				noErr(t, rx.Placed(m))
-			} else if err := rx.Write(left[:m]); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, write(rx, left[:m], r.IntN(2) == 0))
 			left = left[m:]
 			if r.IntN(50) == 0 {
 				noErr(t, rx.Flush())

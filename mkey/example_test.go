@@ -14,44 +14,24 @@ import (
 
 // sendWire uses a key from its beginning as a SEND or the response to a READ does.
 func sendWire(k *mkey.Key, n int) []byte {
-	tx, err := k.TX(0, uint64(n))
-	if err != nil {
-		panic(err)
-	}
+	tx := must(k.TX(0, uint64(n)))
 	defer tx.Close()
 	wire := make([]byte, n)
-	if _, err := tx.ReadAt(wire, 0); err != nil {
-		panic(err)
-	}
+	must(tx.ReadAt(wire, 0))
 	return wire
 }
 
 // recvWire uses a key from its beginning as a RECV or an incoming WRITE does.
 func recvWire(k *mkey.Key, wire []byte) {
-	rx, err := k.RX(0, uint64(len(wire)))
-	if err != nil {
-		panic(err)
-	}
+	rx := must(k.RX(0, uint64(len(wire))))
 	defer rx.Close()
-	if _, err := rx.Write(wire); err != nil {
-		panic(err)
-	}
-	if err := rx.Finish(); err != nil {
+	if err := writeAll(rx, wire); err != nil {
 		panic(err)
 	}
 }
 
 func config(mem []byte, s *mkey.Signature, c *mkey.Crypto) *mkey.Key {
-	k, err := mkey.New(mkey.Config{
-		Access:    rdma.LocalWrite,
-		Layout:    mkey.List{{Memory: mkey.Bytes(mem), Length: uint64(len(mem))}},
-		Signature: s,
-		Crypto:    c,
-	})
-	if err != nil {
-		panic(err)
-	}
-	return k
+	return must(mkey.New(mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: s, Crypto: c}))
 }
 
 // A key over one slice, with a T10-DIF after every block on the wire. A program without a
@@ -171,15 +151,9 @@ func ExampleSignature_example2point1() {
 // The keys of vector 10 of IEEE Std 1619-2007, annex B: AES-256, tweak 0xFF, and a data
 // unit of 512 bytes that counts from 0 to 255 twice.
 func vector10() *mkey.Crypto {
-	key, err := hex.DecodeString("2718281828459045235360287471352662497757247093699959574966967627" +
-		"3141592653589793238462643383279502884197169399375105820974944592")
-	if err != nil {
-		panic(err)
-	}
-	d, err := dek.New(dek.Attr{Size: dek.Size256, Key: key})
-	if err != nil {
-		panic(err)
-	}
+	key := must(hex.DecodeString("2718281828459045235360287471352662497757247093699959574966967627" +
+		"3141592653589793238462643383279502884197169399375105820974944592"))
+	d := must(dek.New(dek.Attr{Size: dek.Size256, Key: key}))
 	return &mkey.Crypto{DataUnitSize: 512, InitialTweak: xts.Tweak{Lo: 0xFF}, DEK: d}
 }
 

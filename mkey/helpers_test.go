@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/operr"
@@ -80,8 +81,24 @@ func receive(t testing.TB, k *mkey.Key, offset uint64, wire []byte) {
 	rx, err := k.RX(offset, uint64(len(wire)))
 	noErr(t, err)
 	defer rx.Close()
-	_, err = rx.Write(wire)
-	noErr(t, errors.Join(err, rx.Finish()))
+	noErr(t, writeAll(rx, wire))
+}
+
+// writeAll writes p, the rest of a transfer, and finishes it.
+func writeAll(rx *mkey.RX, p []byte) error {
+	if _, err := rx.Write(p); err != nil {
+		return err
+	}
+	return rx.Finish()
+}
+
+// write passes p to a stream by Place, as a transport does, if place is set and there is room, or by Write.
+func write(rx keydoor.RX, p []byte, place bool) error {
+	if room := rx.Place(len(p)); place && room != nil {
+		copy(room, p)
+		return rx.Placed(len(p))
+	}
+	return rx.Write(p)
 }
 
 // sendPieces reads p from the beginning of the wire domain, piece bytes at a time. It does not

@@ -2,7 +2,9 @@ package mkey_test
 
 import (
 	"errors"
+	"io"
 	"math"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -149,11 +151,11 @@ func TestEmptyLayouts(t *testing.T) {
 func TestAccess(t *testing.T) {
 	const lw, rr, rw, ra = rdma.LocalWrite, rdma.RemoteRead, rdma.RemoteWrite, rdma.RemoteAtomic
 	type open func(*mkey.Key) error
-	tx := func(k *mkey.Key) error { s, err := k.TX(0, 8); close1(s); return err }
-	rx := func(k *mkey.Key) error { s, err := k.RX(0, 8); close2(s); return err }
-	up := func(k *mkey.Key) error { s, err := k.RXUpTo(0, 8); close2(s); return err }
-	rtx := func(k *mkey.Key) error { s, err := keydoor.Of(k).RemoteTX(0, 8, 0, false); closeDoor(s); return err }
-	rrx := func(k *mkey.Key) error { s, err := keydoor.Of(k).RemoteRX(0, 8); closeDoor(s); return err }
+	tx := func(k *mkey.Key) error { return opened(k.TX(0, 8)) }
+	rx := func(k *mkey.Key) error { return opened(k.RX(0, 8)) }
+	up := func(k *mkey.Key) error { return opened(k.RXUpTo(0, 8)) }
+	rtx := func(k *mkey.Key) error { return openedDoor(keydoor.Of(k).RemoteTX(0, 8, 0, false)) }
+	rrx := func(k *mkey.Key) error { return openedDoor(keydoor.Of(k).RemoteRX(0, 8)) }
 	atomic := func(k *mkey.Key) error { _, err := k.At(0, 8, ra); return errors.Join(err, k.Reach(0, 8, ra)) }
 	for name, c := range map[string]struct {
 		open     open
@@ -189,22 +191,20 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-func closeDoor(s interface{ Close() }) {
-	if s != nil {
+// opened closes a stream if it was opened, and returns the error of opening it.
+func opened(s io.Closer, err error) error {
+	if err == nil {
 		s.Close()
 	}
+	return err
 }
 
-func close1(s *mkey.TX) {
-	if s != nil {
+// openedDoor is opened for a stream of package keydoor.
+func openedDoor(s interface{ Close() }, err error) error {
+	if err == nil {
 		s.Close()
 	}
-}
-
-func close2(s *mkey.RX) {
-	if s != nil {
-		s.Close()
-	}
+	return err
 }
 
 func judge(t *testing.T, what string, err error, good bool) {
@@ -388,11 +388,7 @@ func TestNestedAttributes(t *testing.T) {
 func TestWideNesting(t *testing.T) {
 	var mem mkey.Memory = mkey.Bytes(make([]byte, 8))
 	for range 8 {
-		l := make(mkey.List, 4096)
-		for i := range l {
-			l[i] = mkey.Segment{Memory: mem, Length: 1}
-		}
-		mem = newKey(t, mkey.Config{Layout: l})
+		mem = newKey(t, mkey.Config{Layout: slices.Repeat(mkey.List{{Memory: mem, Length: 1}}, 4096)})
 	}
 	k := mem.(*mkey.Key)
 	send(t, k, 100, 300)
@@ -505,11 +501,7 @@ func TestMemoryFails(t *testing.T) {
 			for _, lost := range []uint64{0, memory / 64, 37 * memory / 64, memory - 1} {
 				rx := must(k.RX(0, n))
 				mem.gone = func(addr uint64) bool { return addr+memory/64 > lost && addr <= lost }
-				_, err := rx.Write(want)
-				if err == nil {
-					err = rx.Finish()
-				}
-				if !errors.Is(err, errGone) {
+				if err := writeAll(rx, want); !errors.Is(err, errGone) {
 					t.Fatalf("write over what is gone at %d: %v", lost, err)
 				}
 				mem.gone = nil
@@ -568,11 +560,7 @@ func TestMemoryInPieces(t *testing.T) {
 				wantErr(t, err, syscall.EFAULT, "gave")
 				tx.Close()
 				rx := must(k.RX(0, n))
-				_, err = rx.Write(want)
-				if err == nil {
-					err = rx.Finish()
-				}
-				wantErr(t, err, syscall.EFAULT, "gave")
+				wantErr(t, writeAll(rx, want), syscall.EFAULT, "gave")
 				rx.Close()
 			}
 		})

@@ -238,7 +238,7 @@ func (s *scene) compareRXAt(t *testing.T, wire []byte, w span) {
 	ranges.compared++
 	for left := wire; len(left) > 0; {
 		n := min(len(left), 1+s.r.IntN(pickSize(s.r)))
-		if err := s.write(rx, left[:n]); err != nil {
+		if err := write(rx, left[:n], s.r.IntN(4) > 0); err != nil {
 			t.Fatalf("RX %+v write: %v", w, err)
 		}
 		left = left[n:]
@@ -250,15 +250,6 @@ func (s *scene) compareRXAt(t *testing.T, wire []byte, w span) {
 		t.Errorf("RX %+v: differs at %d\nsignature %+v\ncrypto %+v", w, differ(got, want), s.oracle.Signature, s.oracle.Crypto)
 	}
 	s.compareBad(t, fmt.Sprintf("RX %+v", w), rx.Bad(), bad, mkey.WireDomain)
-}
-
-// write passes p to a stream, by Write or by Place.
-func (s *scene) write(rx keydoor.RX, p []byte) error {
-	if room := rx.Place(len(p)); room != nil && s.r.IntN(4) > 0 {
-		copy(room, p)
-		return rx.Placed(len(p))
-	}
-	return rx.Write(p)
 }
 
 // streams returns the memory and the wire domain of data.

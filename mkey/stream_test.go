@@ -66,14 +66,7 @@ func TestOffsets(t *testing.T) {
 		good := 0
 		try := func(off int) {
 			_, _, _, ok := o.Range(off, 0)
-			tx, err := k.TX(uint64(off), 0)
-			if err == nil {
-				tx.Close()
-			}
-			rx, err2 := k.RXUpTo(uint64(off), 4160)
-			if err2 == nil {
-				rx.Close()
-			}
+			err, err2 := opened(k.TX(uint64(off), 0)), opened(k.RXUpTo(uint64(off), 4160))
 			if ok != (err == nil) || ok != (err2 == nil) {
 				t.Errorf("offset %d, signature %+v, crypto %+v: %v, %v; want it taken: %v", off, s, c, err, err2, ok)
 			} else if !ok {
@@ -282,8 +275,7 @@ func TestJobSize(t *testing.T) {
 			if e, ok := examples[[2]uint64{u, n}]; ok && e != want {
 				t.Errorf("the rule of this test says %t for %d bytes in units of %d, the example says %t", want, n, u, e)
 			}
-			tx, err := k.TX(0, n)
-			rx, err2 := k.RX(0, n)
+			err, err2 := opened(k.TX(0, n)), opened(k.RX(0, n))
 			if want != (err == nil) || want != (err2 == nil) {
 				t.Errorf("%d bytes in units of %d: TX %v, RX %v; want success: %t", n, unit, err, err2, want)
 			}
@@ -291,32 +283,24 @@ func TestJobSize(t *testing.T) {
 				wantErr(t, err, syscall.EMSGSIZE, fmt.Sprint(n, " bytes"), fmt.Sprint("units of ", unit))
 				wantErr(t, err2, syscall.EMSGSIZE)
 			}
-			close1(tx)
-			close2(rx)
 		}
 	}
 	// The rule applies to the encrypted stream: in row C 520 bytes are one unit, and
 	// 516 are refused, although memory has as many.
 	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(make([]byte, 1024)), Signature: &mkey.Signature{Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)})
 	for n, ok := range map[uint64]bool{520: true, 1040: true, 512: false, 516: false, 504: false, 496: true, 1016: false, 528: false, 536: false, 544: true, 552: false} {
-		if tx, err := k.TX(0, n); ok {
-			judge(t, fmt.Sprint("row C, ", n), err, true)
-			close1(tx)
-		} else {
-			wantErr(t, err, syscall.EMSGSIZE)
-		}
-		if rx, err := k.RX(0, n); ok {
-			judge(t, fmt.Sprint("row C, ", n), err, true)
-			close2(rx)
-		} else {
-			wantErr(t, err, syscall.EMSGSIZE)
+		for _, err := range []error{opened(k.TX(0, n)), opened(k.RX(0, n))} {
+			if ok {
+				judge(t, fmt.Sprint("row C, ", n), err, true)
+			} else {
+				wantErr(t, err, syscall.EMSGSIZE)
+			}
 		}
 	}
 	// In row H, 512 bytes on the wire are 520 bytes in memory.
 	k = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(make([]byte, 1040)), Signature: &mkey.Signature{Memory: t10}, Crypto: crypto(false, mkey.SignatureAfterCrypto, 520)})
 	for n, ok := range map[uint64]bool{512: true, 1024: true, 520: false, 496: true, 1008: false, 504: false} {
-		_, err := k.TX(0, n)
-		_, err2 := k.RX(0, n)
+		err, err2 := opened(k.TX(0, n)), opened(k.RX(0, n))
 		if ok != (err == nil) || ok != (err2 == nil) {
 			t.Errorf("row H, %d bytes: TX %v, RX %v; want success: %t", n, err, err2, ok)
 		}
@@ -363,15 +347,7 @@ func TestAnyPieceSizes(t *testing.T) {
 				rx := must(keydoor.Of(k).RX(0, n))
 				for left := want; len(left) > 0; {
 					m := min(len(left), size)
-					// Alternate between Write and Place, as a
-					// transport does.
-					room := rx.Place(m)
-					if room == nil || len(left)/size%3 == 0 {
-						noErr(t, rx.Write(left[:m]))
-					} else {
-						copy(room, left)
-						noErr(t, rx.Placed(m))
-					}
+					noErr(t, write(rx, left[:m], len(left)/size%3 != 0))
 					left = left[m:]
 				}
 				noErr(t, rx.Finish())
@@ -423,7 +399,7 @@ func TestViewAndPlace(t *testing.T) {
 					room := rx.Place(m)
 					switch {
 					case room == nil:
-						noErr(t, rx.Write(want[off : off+m]))
+						noErr(t, rx.Write(want[off:off+m]))
 					case len(room) != m:
 						t.Fatalf("room for %d bytes, not %d", len(room), m)
 					default:
@@ -627,16 +603,13 @@ func TestKeyTag(t *testing.T) {
 		ok  bool
 	}{{with, tag, true}, {with, [8]byte{}, false}, {with, [8]byte{1}, false}, {without, [8]byte{}, true}, {without, tag, true}} {
 		k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: c.dek, KeyTag: c.tag}})
-		tx, err := k.TX(0, 512)
-		rx, err2 := k.RX(0, 512)
+		err, err2 := opened(k.TX(0, 512)), opened(k.RX(0, 512))
 		if (err == nil) != c.ok || (err2 == nil) != c.ok {
 			t.Errorf("keytag %v of the DEK %v: %v, %v", c.tag, c.dek.HasKeyTag(), err, err2)
 		}
 		if !c.ok {
 			wantErr(t, err, syscall.EINVAL, "keytag")
 		}
-		close1(tx)
-		close2(rx)
 		wantErr(t, c.dek.Close(), syscall.EBUSY)
 		k.Close()
 	}
