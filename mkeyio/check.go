@@ -98,10 +98,7 @@ func (c *checker) decrypt(chunk []byte, pos uint64) error {
 		return err
 	}
 	defer c.crypto.DEK.Release()
-	if len(chunk) > cap(c.scratch) {
-		c.scratch = make([]byte, len(chunk))
-	}
-	c.scratch = c.scratch[:len(chunk)]
+	c.scratch = grow(c.scratch, int64(len(chunk)))
 	unit := c.crypto.DataUnitSize
 	cipher.Decrypt(c.scratch, chunk, unit, c.crypto.InitialTweak.Add(pos/uint64(unit)))
 	return nil

@@ -13,8 +13,8 @@ import (
 // directWorker executes jobs without a key, for block sizes and types that keys do not
 // support. Its results equal those of a key.
 type directWorker struct {
+	checking
 	shape   *shape
-	check   *checker
 	in, out sig.Format     // a side without a signature has the block size of the other side
 	first   *sig.Transform // from the input
 	second  *sig.Transform // to the output, if the block sizes differ; nil: first does the whole job
@@ -34,16 +34,16 @@ func (j *Job) direct() bool {
 	return j.keyless || j.keepEscapes
 }
 
-func newDirectWorker(j *Job, s *shape, check *checker) (*directWorker, error) {
+func newDirectWorker(j *Job, s *shape, check checking) (*directWorker, error) {
 	if s.serial {
 		return nil, failure.New("mkeyio run", syscall.EINVAL, "blocks of %d and of %d bytes begin together only every %d bytes of data: must be at most %d", s.in.Block, s.out.Block, geometry.LCM(s.in.Block, s.out.Block), chunkLimit)
 	}
-	w := &directWorker{shape: s, check: check}
+	w := &directWorker{checking: check, shape: s}
 	in, out := j.Signature.Memory, j.Signature.Wire
 	if s.receives {
 		in, out = out, in
 	}
-	mask := j.Signature.Checked(check.domain)
+	mask := j.Signature.Checked(w.check.domain)
 	c := sig.TransformConfig{CheckMask: mask, CheckNothing: mask == 0, CopyMask: j.Signature.CopyMask, UseCopyMask: j.Signature.Flags&mkey.UseCopyMask != 0, KeepEscapes: j.keepEscapes}
 	switch {
 	case in == nil:
@@ -65,10 +65,6 @@ func newDirectWorker(j *Job, s *shape, check *checker) (*directWorker, error) {
 	return w, err
 }
 
-func (w *directWorker) close() {}
-
-func (w *directWorker) checks() *checker { return w.check }
-
 func (w *directWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	data := w.shape.in.Data(s.off)
 	end, _, err := w.shape.length(s.off + int64(len(s.in)))
@@ -76,7 +72,7 @@ func (w *directWorker) work(s *slot) ([]mkey.BadBlock, error) {
 		return nil, err
 	}
 	s.outOff = w.shape.out.Len(data)
-	s.resize(end - s.outOff)
+	s.out = grow(s.out, end-s.outOff)
 	data += w.shape.in.Data(w.shape.in0) // count from the beginning of the domain
 
 	w.check.bad = w.check.bad[:0]
@@ -85,11 +81,7 @@ func (w *directWorker) work(s *slot) ([]mkey.BadBlock, error) {
 		return w.check.bad, nil
 	}
 	between := sig.Format{BlockSize: w.in.BlockSize}
-	if n := int(w.shape.in.Data(int64(len(s.in)))); n > cap(w.data) {
-		w.data = make([]byte, n)
-	} else {
-		w.data = w.data[:n]
-	}
+	w.data = grow(w.data, w.shape.in.Data(int64(len(s.in))))
 	move(w.first, between, w.data, w.in, s.in, data, w.check)
 	move(w.second, w.out, s.out, sig.Format{BlockSize: w.out.BlockSize}, w.data, data, nil)
 	return w.check.bad, nil

@@ -197,14 +197,10 @@ func (e Encryption) finish(r *Report, dst Output, tail []byte, encrypt bool) err
 // unitWorker encrypts data units that no key has: of other sizes, or with a step between
 // their tweaks.
 type unitWorker struct {
+	checking
 	e       *Encryption
 	encrypt bool
-	check   *checker
 }
-
-func (w unitWorker) close() {}
-
-func (w unitWorker) checks() *checker { return w.check }
 
 func (w unitWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	c, err := w.e.DEK.Acquire(w.e.KeyTag)
@@ -213,7 +209,7 @@ func (w unitWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	}
 	defer w.e.DEK.Release()
 	s.outOff = s.off
-	s.resize(int64(len(s.in)))
+	s.out = grow(s.out, int64(len(s.in)))
 	crypt := c.DecryptUnit
 	if w.encrypt {
 		crypt = c.EncryptUnit

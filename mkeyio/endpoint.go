@@ -41,11 +41,8 @@ func FromFile(f *os.File) (Input, error) {
 		return Input{}, err
 	}
 	device := info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice
-	if !info.Mode().IsRegular() && !device {
-		return From(f), nil
-	}
-	if !device && info.Size() == 0 {
-		return From(f), nil // files of /proc, some of which have no end to seek
+	if !device && (!info.Mode().IsRegular() || info.Size() == 0) {
+		return From(f), nil // files of /proc have no size, and some of them no end to seek
 	}
 	base, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {

@@ -50,12 +50,13 @@ type slot struct {
 	err    error
 }
 
-// resize makes s.out n bytes long. Its content is undefined.
-func (s *slot) resize(n int64) {
-	if int64(cap(s.out)) < n {
-		s.out = make([]byte, n)
+// grow returns b with a length of n bytes, or a new slice if b is too short. The content is
+// undefined.
+func grow(b []byte, n int64) []byte {
+	if int64(cap(b)) < n {
+		return make([]byte, n)
 	}
-	s.out = s.out[:n]
+	return b[:n]
 }
 
 // run does the job. It returns when all goroutines have ended, except for one that is
@@ -259,8 +260,7 @@ func (p *pipeline) take(s *slot) error {
 	r := &p.report
 	r.BytesIn += int64(s.n)
 	r.Escaped += s.exempt
-	for i := range s.bad {
-		bad := s.bad[i]
+	for _, bad := range s.bad {
 		if r.Errors++; r.First == nil {
 			r.First = &bad
 		}

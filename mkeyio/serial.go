@@ -8,16 +8,16 @@ import (
 // after the other. A transfer whose length is not known can be an RX but not a
 // TX. A TX job is therefore done as the RX of the mirrored job.
 type serialWorker struct {
+	checking
 	shape  *shape
 	key    *mkey.Key
 	memory sliding
 	rx     *mkey.RX
 	bad    int // bad blocks of rx so far
-	check  *checker
 }
 
-func newSerialWorker(j *Job, s *shape, check *checker) (*serialWorker, error) {
-	w := &serialWorker{shape: s, check: check}
+func newSerialWorker(j *Job, s *shape, check checking) (*serialWorker, error) {
+	w := &serialWorker{checking: check, shape: s}
 	if j.Direction == TX {
 		j = mirror(j)
 	}
@@ -59,8 +59,6 @@ func (w *serialWorker) close() {
 	w.rx.Close()
 	w.key.Close()
 }
-
-func (w *serialWorker) checks() *checker { return w.check }
 
 func (w *serialWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	if _, err := w.rx.Write(s.in); err != nil {

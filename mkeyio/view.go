@@ -356,10 +356,7 @@ func (v *View) load(w *viewWorker, from, to int64) ([]byte, []mkey.BadBlock, err
 		_, err := fullio.ReadAt(v.f, s.out, s.off)
 		return s.out, nil, err
 	}
-	if int64(cap(s.in)) < n {
-		s.in = make([]byte, n)
-	}
-	s.in = s.in[:n]
+	s.in = grow(s.in, n)
 	if _, err := fullio.ReadAt(v.f, s.in, s.off); err != nil { // io.ErrUnexpectedEOF: the store was truncated meanwhile
 		return nil, nil, err
 	}

@@ -14,46 +14,50 @@ type worker interface {
 	close()
 }
 
+// checking is the part that all workers share: what finds the bad blocks in their input. A
+// worker with a key closes it with a method of its own.
+type checking struct{ check *checker }
+
+func (c checking) checks() *checker { return c.check }
+func (c checking) close()           {}
+
 // newWorker returns a worker for a job and its shape.
 func newWorker(j *Job, s *shape, checkOnly bool) (worker, error) {
-	check, err := newChecker(j, s)
+	c, err := newChecker(j, s)
 	if err != nil {
 		return nil, err
 	}
+	check := checking{c}
 	switch {
 	case checkOnly:
 		return checkWorker{check}, nil
 	case j.units != nil:
-		return unitWorker{j.units, j.Crypto.EncryptOnTX == (j.Direction == TX), check}, nil
+		return unitWorker{check, j.units, j.Crypto.EncryptOnTX == (j.Direction == TX)}, nil
 	case j.direct():
 		return newDirectWorker(j, s, check)
 	case s.serial:
 		return newSerialWorker(j, s, check)
 	}
-	w := &keyWorker{shape: s, check: check}
+	w := &keyWorker{checking: check, shape: s}
 	w.key, err = newKey(j, &w.window)
 	return w, err
 }
 
 // checkWorker checks the input and has no output.
-type checkWorker struct{ check *checker }
+type checkWorker struct{ checking }
 
 func (w checkWorker) work(s *slot) ([]mkey.BadBlock, error) { return w.check.check(s.in, s.off) }
-func (w checkWorker) checks() *checker                      { return w.check }
-func (w checkWorker) close()                                {}
 
 // keyWorker runs each chunk through its key as one transfer, at the chunk's position in the
 // key's streams.
 type keyWorker struct {
+	checking
 	shape  *shape
 	key    *mkey.Key
 	window window
-	check  *checker
 }
 
 func (w *keyWorker) close() { w.key.Close() }
-
-func (w *keyWorker) checks() *checker { return w.check }
 
 func (w *keyWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	// A chunk begins at a boundary, so its positions in all streams follow from that in
@@ -65,7 +69,7 @@ func (w *keyWorker) work(s *slot) ([]mkey.BadBlock, error) {
 		return nil, err
 	}
 	s.outOff = w.shape.out.Len(data)
-	s.resize(end - s.outOff)
+	s.out = grow(s.out, end-s.outOff)
 	transfer := w.tx
 	if w.shape.receives {
 		transfer = w.rx
