@@ -22,14 +22,9 @@ func BenchmarkFile(b *testing.B) {
 	for i := range data {
 		data[i] = byte(i * i >> 7)
 	}
-	if err := os.WriteFile(name, data, 0o600); err != nil {
-		b.Fatal(err)
-	}
+	noErr(b, os.WriteFile(name, data, 0o600))
 	t10 := sig.Format{Type: sig.T10DIF}
-	c, err := xts.New(append(make([]byte, 32), data[1000:1032]...))
-	if err != nil {
-		b.Fatal(err)
-	}
+	c := must(xts.New(append(make([]byte, 32), data[1000:1032]...)))
 	crypto := func(unit int) *mkey.Crypto {
 		return &mkey.Crypto{EncryptOnTX: true, Order: mkey.SignatureBeforeCrypto, DataUnitSize: unit, DEK: mkeytest.DEK{Cipher: c}}
 	}
@@ -49,18 +44,10 @@ func BenchmarkFile(b *testing.B) {
 			b.SetBytes(size)
 			for b.Loop() {
 				b.StopTimer()
-				in, err := os.Open(name)
-				if err != nil {
-					b.Fatal(err)
-				}
-				out, err := os.Create(filepath.Join(dir, "out"))
-				if err != nil {
-					b.Fatal(err)
-				}
+				in := must(os.Open(name))
+				out := must(os.Create(filepath.Join(dir, "out")))
 				b.StartTimer()
-				if err := bm.run(b, in, out); err != nil {
-					b.Fatal(err)
-				}
+				noErr(b, bm.run(b, in, out))
 				b.StopTimer()
 				in.Close()
 				out.Close()

@@ -51,10 +51,7 @@ func encryption(t *testing.T, unit int) mkeyio.Encryption {
 	for i := range key {
 		key[i] = byte(i)
 	}
-	d, err := dek.New(dek.Attr{Size: dek.Size256, Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must(dek.New(dek.Attr{Size: dek.Size256, Key: key}))
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
@@ -73,15 +70,9 @@ func TestEncryption(t *testing.T) {
 			for i := range plain {
 				plain[i] = byte(i*7 + i/251)
 			}
-			f, err := os.Create(filepath.Join(t.TempDir(), "out"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must(os.Create(filepath.Join(t.TempDir(), "out")))
 			defer f.Close()
-			file, err := mkeyio.ToFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			file := must(mkeyio.ToFile(f))
 			var stream, back bytes.Buffer
 			for name, way := range map[string]struct {
 				dst mkeyio.Output
@@ -102,9 +93,7 @@ func TestEncryption(t *testing.T) {
 					t.Errorf("%s: %d bytes that are not OpenSSL's", name, len(way.got()))
 				}
 			}
-			if _, err := e.Decrypt(context.Background(), mkeyio.To(&back), mkeyio.From(&stream)); err != nil {
-				t.Fatal(err)
-			}
+			must(e.Decrypt(context.Background(), mkeyio.To(&back), mkeyio.From(&stream)))
 			if !bytes.Equal(back.Bytes(), plain) {
 				t.Error("decrypted, the stream differs")
 			}
@@ -128,10 +117,7 @@ func TestEncryptionSteps(t *testing.T) {
 			back.Reset()
 			e := encryption(t, unit)
 			e.Step, e.Tweak = step, xts.Tweak{Lo: math.MaxUint64 - 5}
-			c, err := e.DEK.Acquire(e.KeyTag)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must(e.DEK.Acquire(e.KeyTag))
 			tweak := e.Tweak
 			for at, end := 0, 0; at < len(plain); at = end {
 				if end = at + unit; len(plain)-end < 16 {
@@ -141,7 +127,7 @@ func TestEncryptionSteps(t *testing.T) {
 				tweak = tweak.Add(max(step, 1))
 			}
 			e.DEK.Release()
-			_, err = e.Encrypt(context.Background(), mkeyio.To(&stream), mkeyio.From(iotest.HalfReader(bytes.NewReader(plain))))
+			_, err := e.Encrypt(context.Background(), mkeyio.To(&stream), mkeyio.From(iotest.HalfReader(bytes.NewReader(plain))))
 			if err != nil || !bytes.Equal(stream.Bytes(), want) {
 				t.Errorf("units of %d, step %d, a stream: differs, %v", unit, step, err)
 			}

@@ -24,10 +24,7 @@ func TestEncryptionView(t *testing.T) {
 	for i := range key {
 		key[i] = byte(i * 7)
 	}
-	d, err := dek.New(dek.Attr{Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must(dek.New(dek.Attr{Key: key}))
 	defer d.Close()
 	for _, unit := range []int{512, 1024, 4096, 16384} {
 		for _, size := range []int{0, 16, 500, unit, unit + 1, unit + 15, unit + 16, 5*unit - 3, 3<<20 + 7, 1<<20 + 5, 1 << 20} {
@@ -35,14 +32,9 @@ func TestEncryptionView(t *testing.T) {
 				e := mkeyio.Encryption{DEK: d, Unit: unit, Step: 8, Tweak: xts.Tweak{Lo: 1<<64 - 3}}
 				plain := bytes.Repeat([]byte("plaintext?"), size/10+1)[:size]
 				var stored bytes.Buffer
-				if _, err := e.Encrypt(context.Background(), mkeyio.To(&stored), mkeyio.From(bytes.NewReader(plain))); err != nil {
-					t.Fatal(err)
-				}
+				must(e.Encrypt(context.Background(), mkeyio.To(&stored), mkeyio.From(bytes.NewReader(plain))))
 				s := &bytesStore{b: stored.Bytes()}
-				v, err := e.View(s, int64(size))
-				if err != nil {
-					t.Fatal(err)
-				}
+				v := must(e.View(s, int64(size)))
 				defer v.Close()
 				if v.Size() != int64(size) {
 					t.Fatalf("size %d", v.Size())
@@ -88,19 +80,13 @@ func TestEncryptionView(t *testing.T) {
 // TestEncryptionViewEnd writes the two sides of the beginning of the last unit at the same time: they are one unit, even
 // where a piece of the view would end.
 func TestEncryptionViewEnd(t *testing.T) {
-	d, err := dek.New(dek.Attr{Key: []byte("0123456789abcdefFEDCBA9876543210")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must(dek.New(dek.Attr{Key: []byte("0123456789abcdefFEDCBA9876543210")}))
 	defer d.Close()
 	e := mkeyio.Encryption{DEK: d, Unit: 512}
 	const pieceSize = 1 << 20
 	const size = pieceSize + 5 // the last unit begins at pieceSize-512 and ends beyond the piece
 	s := &bytesStore{b: make([]byte, size)}
-	v, err := e.View(s, size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(e.View(s, size))
 	defer v.Close()
 	for range 200 {
 		var wg sync.WaitGroup
@@ -116,8 +102,6 @@ func TestEncryptionViewEnd(t *testing.T) {
 		if _, err := v.ReadAt(got, 0); err != nil || string(got[pieceSize-100:pieceSize-95]) != "12345" || string(got[pieceSize:]) != "12345" {
 			t.Fatalf("%q, %q: %v", got[pieceSize-100:pieceSize-95], got[pieceSize:], err)
 		}
-		if _, err := v.WriteAt(make([]byte, size), 0); err != nil {
-			t.Fatal(err)
-		}
+		must(v.WriteAt(make([]byte, size), 0))
 	}
 }

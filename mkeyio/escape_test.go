@@ -128,9 +128,7 @@ func TestConvertEscaped(t *testing.T) {
 			data[i] = byte(r.Uint32())
 		}
 		stream := make([]byte, from.StreamLen(int64(len(data))))
-		if _, err := from.Protect(stream, data); err != nil {
-			t.Fatal(err)
-		}
+		must(from.Protect(stream, data))
 		exempt := disturb(r, from, stream)
 		if err := from.Verify(stream); err != nil {
 			t.Fatalf("%v: the test's input: %v", from, err)
@@ -181,17 +179,12 @@ func TestEscapedCount(t *testing.T) {
 	const blocks, exempt = 200, 66
 	f := sig.Format{Type: sig.T10DIF, BlockSize: 512}
 	stream := make([]byte, blocks*520)
-	if err := f.Generate(stream); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, f.Generate(stream))
 	for i := range exempt {
 		copy(stream[i*3*520:], "data")
 		copy(stream[i*3*520+512:], "\xff\xff\xff\xff\xff\xff\xff\xff")
 	}
-	c, err := xts.New(append(make([]byte, 16), bytes.Repeat([]byte{1}, 16)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(xts.New(append(make([]byte, 16), bytes.Repeat([]byte{1}, 16)...)))
 	sealed := bytes.Clone(stream)
 	c.Encrypt(sealed, sealed, 520, xts.Tweak{})
 	crypto := &mkey.Crypto{EncryptOnTX: true, Order: mkey.SignatureBeforeCrypto, DataUnitSize: 520, DEK: mkeytest.DEK{Cipher: c}}

@@ -22,25 +22,16 @@ func TestFaults(t *testing.T) {
 	data := make([]byte, 1<<20)
 	j := Protect(sig.Format{Type: sig.CRC64})
 	j.chunk = 10_000
-	for name, run := range map[string]func() error{
-		"read": func() error {
-			_, err := Run(t.Context(), j, To(io.Discard), From(io.MultiReader(bytes.NewReader(data), iotest.ErrReader(boom))))
-			return err
-		},
-		"read at": func() error {
-			_, err := Run(t.Context(), j, To(io.Discard), FromAt(failAt{boom}, 1<<20))
-			return err
-		},
-		"write": func() error {
-			_, err := Run(t.Context(), j, To(failAt{boom}), From(bytes.NewReader(data)))
-			return err
-		},
-		"write at": func() error {
-			_, err := Run(t.Context(), j, ToAt(failAt{boom}), FromAt(bytes.NewReader(data), 1<<20))
-			return err
-		},
+	for name, ends := range map[string]struct {
+		dst Output
+		src Input
+	}{
+		"read":     {To(io.Discard), From(io.MultiReader(bytes.NewReader(data), iotest.ErrReader(boom)))},
+		"read at":  {To(io.Discard), FromAt(failAt{boom}, 1<<20)},
+		"write":    {To(failAt{boom}), From(bytes.NewReader(data))},
+		"write at": {ToAt(failAt{boom}), FromAt(bytes.NewReader(data), 1<<20)},
 	} {
-		if err := run(); !errors.Is(err, boom) {
+		if _, err := Run(t.Context(), j, ends.dst, ends.src); !errors.Is(err, boom) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -108,33 +99,16 @@ func TestCancel(t *testing.T) {
 func TestGoroutines(t *testing.T) {
 	data := make([]byte, 1<<18)
 	boom := errors.New("boom")
-	for name, run := range map[string]func(t *testing.T, j Job) error{
-		"whole stream": func(t *testing.T, j Job) error {
-			_, err := Run(t.Context(), j, To(io.Discard), From(bytes.NewReader(data)))
-			return err
-		},
-		"bad block": func(t *testing.T, j Job) error {
-			_, err := Run(t.Context(), j, ToAt(new(atBuffer)), FromAt(bytes.NewReader(data), int64(len(data))))
-			return err
-		},
-		"refused": func(t *testing.T, j Job) error {
-			_, err := Run(t.Context(), j, To(io.Discard), FromAt(bytes.NewReader(data), 520*7+519))
-			return err
-		},
-		"read fault": func(t *testing.T, j Job) error {
-			_, err := Run(t.Context(), j, To(io.Discard), From(io.MultiReader(bytes.NewReader(data), iotest.ErrReader(boom))))
-			return err
-		},
-		"write fault": func(t *testing.T, j Job) error {
-			_, err := Run(t.Context(), j, To(failAt{boom}), From(bytes.NewReader(data)))
-			return err
-		},
-		"canceled": func(t *testing.T, j Job) error {
-			ctx, cancel := context.WithCancel(t.Context())
-			j.Progress = func(int64) { cancel() }
-			_, err := Run(ctx, j, To(io.Discard), FromAt(endless{}, 520<<30))
-			return err
-		},
+	for name, ends := range map[string]struct {
+		dst Output
+		src Input
+	}{
+		"whole stream": {To(io.Discard), From(bytes.NewReader(data))},
+		"bad block":    {ToAt(new(atBuffer)), FromAt(bytes.NewReader(data), int64(len(data)))},
+		"refused":      {To(io.Discard), FromAt(bytes.NewReader(data), 520*7+519)},
+		"read fault":   {To(io.Discard), From(io.MultiReader(bytes.NewReader(data), iotest.ErrReader(boom)))},
+		"write fault":  {To(failAt{boom}), From(bytes.NewReader(data))},
+		"canceled":     {To(io.Discard), FromAt(endless{}, 520<<30)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -142,7 +116,12 @@ func TestGoroutines(t *testing.T) {
 				if j.chunk = 5000; name == "bad block" {
 					j.Signature.Wire.AppTag = 1
 				}
-				if err := run(t, j); err == nil && name != "whole stream" {
+				ctx := t.Context()
+				if name == "canceled" {
+					canceled, cancel := context.WithCancel(ctx)
+					ctx, j.Progress = canceled, func(int64) { cancel() }
+				}
+				if _, err := Run(ctx, j, ends.dst, ends.src); err == nil && name != "whole stream" {
 					t.Error("no error")
 				} else if name == "whole stream" && err != nil {
 					t.Error(err)
@@ -171,20 +150,14 @@ func TestBrokenContracts(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
 	data := make([]byte, 5120)
 	plain := FromAt(bytes.NewReader(data), int64(len(data)))
-	c, err := xts.New(append(make([]byte, 16), bytes.Repeat([]byte{1}, 16)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(xts.New(append(make([]byte, 16), bytes.Repeat([]byte{1}, 16)...)))
 	for _, n := range []int{0, 100, 1 << 20} {
 		for name, out := range map[string]Output{"To": To(broken{write: n}), "ToAt": ToAt(broken{write: n})} {
 			if report, err := Run(t.Context(), Protect(f), out, plain); err == nil || n == 100 && !errors.Is(err, io.ErrShortWrite) {
 				t.Errorf("%s, count %d: %v, %+v", name, n, err, report)
 			}
 		}
-		v, err := NewView(Protect(f), broken{write: n}, 520)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must(NewView(Protect(f), broken{write: n}, 520))
 		if m, err := v.WriteAt(make([]byte, 512), 0); err == nil {
 			t.Errorf("View, count %d: %d, %v", n, m, err)
 		}

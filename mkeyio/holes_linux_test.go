@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -14,23 +13,8 @@ import (
 )
 
 // blocksOf returns the number of bytes that a file occupies on disk.
-func blocksOf(t *testing.T, f *os.File) int64 {
-	t.Helper()
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info.Sys().(*syscall.Stat_t).Blocks * 512
-}
-
-func create(t *testing.T, name string) *os.File {
-	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
+func blocksOf(f *os.File) int64 {
+	return must(f.Stat()).Sys().(*syscall.Stat_t).Blocks * 512
 }
 
 // TestHoles checks and strips a stream that consists almost entirely of a hole. With a
@@ -39,24 +23,15 @@ func TestHoles(t *testing.T) {
 	const blocks, island = 1 << 19, 345678
 	f := sig.Format{Type: sig.T10DIF, Flags: sig.Type3}
 	in := create(t, "in")
-	if err := in.Truncate(blocks * 520); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, in.Truncate(blocks*520))
 	stream := make([]byte, 3*520)
 	copy(stream[600:], "an island")
-	if err := f.Generate(stream); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := in.WriteAt(stream, island*520); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, f.Generate(stream))
+	must(in.WriteAt(stream, island*520))
 
-	src, err := FromFile(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := must(FromFile(in))
 	if src.sparse == nil {
-		t.Errorf("%s takes %d bytes and is not known to have holes", in.Name(), blocksOf(t, in))
+		t.Errorf("%s takes %d bytes and is not known to have holes", in.Name(), blocksOf(in))
 	}
 	report, err := Run(t.Context(), Strip(f), CheckOnly, src)
 	if err != nil || report.Blocks != blocks {
@@ -64,14 +39,9 @@ func TestHoles(t *testing.T) {
 	}
 
 	out := create(t, "out")
-	dst, err := ToFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Run(t.Context(), Strip(f), dst, src); err != nil {
-		t.Fatal(err)
-	}
-	if n := blocksOf(t, out); n > 4*holeSize {
+	dst := must(ToFile(out))
+	must(Run(t.Context(), Strip(f), dst, src))
+	if n := blocksOf(out); n > 4*holeSize {
 		t.Errorf("%d bytes of zeros take %d on disk", blocks*512, n)
 	}
 	if info, err := out.Stat(); err != nil || info.Size() != blocks*512 {
@@ -83,9 +53,7 @@ func TestHoles(t *testing.T) {
 	}
 
 	// Set one bit in the middle of the hole.
-	if _, err := in.WriteAt([]byte{1}, 520*500_000); err != nil {
-		t.Fatal(err)
-	}
+	must(in.WriteAt([]byte{1}, 520*500_000))
 	var bad *mkey.BadBlock
 	if _, err := Run(t.Context(), Strip(f), CheckOnly, src); !errors.As(err, &bad) || bad.Sig.Block != 500_000 {
 		t.Errorf("a flipped bit in block 500000: %v", err)
@@ -96,16 +64,9 @@ func TestHoles(t *testing.T) {
 // must not count as a hole.
 func TestTruncatedHole(t *testing.T) {
 	in := create(t, "in")
-	if err := in.Truncate(10 << 20); err != nil {
-		t.Fatal(err)
-	}
-	src, err := FromFile(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := in.Truncate(5 << 20); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, in.Truncate(10<<20))
+	src := must(FromFile(in))
+	noErr(t, in.Truncate(5<<20))
 	if _, err := Run(t.Context(), Job{}, To(io.Discard), src); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%v, want %v", err, io.ErrUnexpectedEOF)
 	}

@@ -21,9 +21,7 @@ func TestPadded(t *testing.T) {
 		data := bytes.Repeat([]byte("padding."), n/8+1)[:n]
 		whole := append(bytes.Clone(data), make([]byte, (block-n%block)%block)...)
 		want := make([]byte, f.StreamLen(int64(len(whole))))
-		if _, err := f.Protect(want, whole); err != nil {
-			t.Fatal(err)
-		}
+		must(f.Protect(want, whole))
 		for name, in := range map[string]mkeyio.Input{
 			"in order":   mkeyio.From(iotest.HalfReader(bytes.NewReader(data))),
 			"at offsets": mkeyio.FromAt(strings.NewReader(string(data)), int64(n)),

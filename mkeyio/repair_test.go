@@ -17,11 +17,7 @@ import (
 func TestRepairWritesFields(t *testing.T) {
 	jobs := viewJobs(t)
 	for _, text := range []string{"nvme64:4096,meta=64", "nvme16:512,meta=16,pi-first", "t10dif:512,app-mask=0", "t10dif:512,no-ref-check", "nvme16:4096,no-ref-check", "t10dif:4096,no-guard-check"} {
-		f, err := sig.ParseFormat(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		jobs[text] = mkeyio.Protect(f)
+		jobs[text] = mkeyio.Protect(must(sig.ParseFormat(text)))
 	}
 	for _, name := range []string{"t10dif", "crc32c:4096", "signed+encrypted", "encrypted+signed", "nvme64:4096,meta=64", "nvme16:512,meta=16,pi-first", "t10dif:512,app-mask=0", "t10dif:512,no-ref-check", "nvme16:4096,no-ref-check", "t10dif:4096,no-guard-check"} {
 		job := jobs[name]
@@ -61,10 +57,7 @@ func TestRepairWritesFields(t *testing.T) {
 		if encrypted {
 			store.b = run(t, mkeyio.Job{Direction: mkeyio.TX, Crypto: job.Crypto}, plain)
 		}
-		v, err := mkeyio.NewView(job, store, int64(len(store.b)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must(mkeyio.NewView(job, store, int64(len(store.b))))
 		const from, to = 8, 40 // the blocks that are repaired
 		if err := v.Repair(int64(from*f.Block()), int64((to-from)*f.Block())); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -101,10 +94,7 @@ func TestRepairWritesFields(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"encrypted", "protected"} {
-		v, err := mkeyio.NewView(jobs[name], &bytesStore{b: make([]byte, 8192)}, 8192)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must(mkeyio.NewView(jobs[name], &bytesStore{b: make([]byte, 8192)}, 8192))
 		if err := v.Repair(0, 0); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%s: a store without fields: %v", name, err)
 		}

@@ -21,6 +21,21 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
+// noErr ends the test if err is not nil.
+func noErr(t testing.TB, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // TestOracle compares random jobs, in small chunks and between random kinds of input and
 // output, with the oracle for whole streams.
 func TestOracle(t *testing.T) {
@@ -209,22 +224,19 @@ func (c *testCase) source(t *testing.T) (Input, string) {
 	}
 	name := filepath.Join(t.TempDir(), "in")
 	skip := c.r.IntN(100)
-	if err := os.WriteFile(name, append(make([]byte, skip), c.input...), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.WriteFile(name, append(make([]byte, skip), c.input...), 0o600))
+	f := must(os.Open(name))
 	t.Cleanup(func() { f.Close() })
-	if _, err := f.Seek(int64(skip), io.SeekStart); err != nil {
-		t.Fatal(err)
-	}
-	in, err := FromFile(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return in, "file"
+	must(f.Seek(int64(skip), io.SeekStart))
+	return must(FromFile(f)), "file"
+}
+
+// create makes a file that is closed at the end of the test.
+func create(t *testing.T, name string) *os.File {
+	t.Helper()
+	f := must(os.Create(filepath.Join(t.TempDir(), name)))
+	t.Cleanup(func() { f.Close() })
+	return f
 }
 
 // sink returns an output of a random kind and a function that returns the bytes written
@@ -238,17 +250,9 @@ func (c *testCase) sink(t *testing.T) (Output, string, func() []byte) {
 		var b atBuffer
 		return ToAt(&b), "writer at", func() []byte { return b.bytes }
 	}
-	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
+	f := create(t, "out")
 	f.WriteString("what stood there before") // the job must replace this content
-	out, err := ToFile(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out, "file", func() []byte {
+	return must(ToFile(f)), "file", func() []byte {
 		b, err := os.ReadFile(f.Name())
 		if err != nil {
 			t.Error(err)
@@ -327,26 +331,16 @@ func TestOneTransfer(t *testing.T) {
 			c.job.Crypto, _ = mkeytest.RandomCrypto(r, c.job.Signature)
 		}
 		var err error
-		if c.shape, err = newShape(&c.job); err != nil {
-			t.Fatal(err)
-		}
+		c.shape = must(newShape(&c.job))
 		c.input = make([]byte, c.shape.memory.Len(length/c.shape.chunk*c.shape.chunk))
 		for i := range c.input {
 			c.input[i] = byte(i * i >> 8)
 		}
-		k, err := newKey(&c.job, mkey.Bytes(c.input))
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := must(newKey(&c.job, mkey.Bytes(c.input)))
 		n, _, _ := c.shape.length(int64(len(c.input)))
 		c.want = make([]byte, n)
-		tx, err := k.TX(0, uint64(n))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.ReadAt(c.want, 0); err != nil {
-			t.Fatal(err)
-		}
+		tx := must(k.TX(0, uint64(n)))
+		must(tx.ReadAt(c.want, 0))
 		in, _ := c.source(t)
 		out, _, result := c.sink(t)
 		report, err := Run(t.Context(), c.job, out, in)
@@ -399,16 +393,12 @@ func TestDirect(t *testing.T) {
 			data[i] = byte(r.Uint32())
 		}
 		stream := make([]byte, from.StreamLen(int64(len(data))))
-		if _, err := from.Protect(stream, data); err != nil {
-			t.Fatal(err)
-		}
+		must(from.Protect(stream, data))
 		c := &testCase{r: r, input: stream}
 		c.job = Convert(from, to)
 		c.job.KeepGoing, c.job.chunk = true, 20_000
 		c.want = make([]byte, to.StreamLen(int64(len(data))))
-		if _, err := from.Convert(to, c.want, stream); err != nil {
-			t.Fatal(err)
-		}
+		must(from.Convert(to, c.want, stream))
 		in, _ := c.source(t)
 		out, _, result := c.sink(t)
 		report, err := Run(t.Context(), c.job, out, in)
@@ -492,18 +482,10 @@ func TestMissingInputOrOutput(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
 	stream := mkeytest.Protect(&sig.Format{Type: sig.T10DIF, BlockSize: 512}, make([]byte, 5120))
 	name := filepath.Join(t.TempDir(), "out")
-	if err := os.WriteFile(name, stream, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.WriteFile(name, stream, 0o600))
+	file := must(os.OpenFile(name, os.O_RDWR, 0))
 	defer file.Close()
-	dst, err := ToFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dst := must(ToFile(file))
 	src := FromAt(bytes.NewReader(stream), int64(len(stream)))
 	for _, j := range []Job{{}, Protect(f), Strip(f), Convert(f, f)} {
 		for name, ends := range map[string]struct {
@@ -529,21 +511,11 @@ func TestMissingInputOrOutput(t *testing.T) {
 // keeps all of them.
 func TestToFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "out")
-	if err := os.WriteFile(name, []byte("begin"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.WriteFile(name, []byte("begin"), 0o600))
+	f := must(os.OpenFile(name, os.O_RDWR, 0))
 	defer f.Close()
-	if _, err := ToFile(f); err != nil {
-		t.Fatal(err)
-	}
-	dst, err := ToFile(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(ToFile(f))
+	dst := must(ToFile(f))
 	// A truncated input is detected before the output changes.
 	if _, err := Run(t.Context(), Strip(sig.Format{Type: sig.CRC32}), dst, FromAt(bytes.NewReader(make([]byte, 514)), 514)); err == nil {
 		t.Error("a truncated input is no error")
@@ -555,18 +527,11 @@ func TestToFile(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("append mode is not known here")
 	}
-	a, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must(os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0))
 	defer a.Close()
-	if dst, err = ToFile(a); err != nil {
-		t.Fatal(err)
-	}
+	dst = must(ToFile(a))
 	data := bytes.Repeat([]byte("x"), 3<<20)
-	if _, err := Run(t.Context(), Job{}, dst, FromAt(bytes.NewReader(data), int64(len(data)))); err != nil {
-		t.Fatal(err)
-	}
+	must(Run(t.Context(), Job{}, dst, FromAt(bytes.NewReader(data), int64(len(data)))))
 	if b, err := os.ReadFile(name); err != nil || string(b) != "begin"+string(data) {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}

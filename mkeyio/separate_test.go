@@ -26,15 +26,6 @@ func apart(f sig.Format, stream []byte) (data, fields []byte) {
 	return data, fields
 }
 
-func parsed(t *testing.T, text string) sig.Format {
-	t.Helper()
-	f, err := sig.ParseFormat(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
 func atOffsets(b []byte) mkeyio.Input { return mkeyio.FromAt(bytes.NewReader(b), int64(len(b))) }
 
 // grown is a file that grows with what is written to it.
@@ -60,7 +51,7 @@ func TestSeparate(t *testing.T) {
 	data := make([]byte, length)
 	rand.NewChaCha8([32]byte{3}).Read(data)
 	for _, text := range []string{"t10dif:512,app=0x5678,ref=2048", "crc32c:4096", "crc64:1024", "nvme16:4096,meta=64,pi-first", "nvme64:4096,meta=64"} {
-		f, other := parsed(t, text), parsed(t, "t10dif:2048,ref=5")
+		f, other := must(sig.ParseFormat(text)), must(sig.ParseFormat("t10dif:2048,ref=5"))
 		stream := run(t, mkeyio.Protect(f), data)
 		wantData, wantFields := apart(f, stream)
 		do := func(job mkeyio.Job, dst mkeyio.Output, src mkeyio.Input) mkeyio.Report {
@@ -72,20 +63,14 @@ func TestSeparate(t *testing.T) {
 			return r
 		}
 		fields, whole := &grown{}, &grown{}
-		to, err := mkeyio.ToFields(f, mkeyio.ToAt(fields))
-		if err != nil {
-			t.Fatal(err)
-		}
+		to := must(mkeyio.ToFields(f, mkeyio.ToAt(fields)))
 		for name, src := range map[string]mkeyio.Input{"at offsets": atOffsets(data), "in order": mkeyio.From(bytes.NewReader(data))} {
 			fields.b = nil
 			if do(mkeyio.Protect(f), to, src); !bytes.Equal(fields.b, wantFields) {
 				t.Errorf("%s, %s: other fields", text, name)
 			}
 		}
-		src, err := mkeyio.FromSeparate(f, atOffsets(data), atOffsets(wantFields))
-		if err != nil {
-			t.Fatal(err)
-		}
+		src := must(mkeyio.FromSeparate(f, atOffsets(data), atOffsets(wantFields)))
 		if r := do(mkeyio.Strip(f), mkeyio.CheckOnly, src); r.Blocks != int64(length/f.Block()) || r.BytesIn != int64(len(stream)) {
 			t.Errorf("%s: %+v", text, r)
 		}
@@ -98,19 +83,7 @@ func TestSeparate(t *testing.T) {
 		}
 		dataFile, fieldsFile := file(t), file(t)
 		out := func(f sig.Format) mkeyio.Output {
-			a, err := mkeyio.ToFile(dataFile)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := mkeyio.ToFile(fieldsFile)
-			if err != nil {
-				t.Fatal(err)
-			}
-			to, err := mkeyio.ToSeparate(f, a, b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return to
+			return must(mkeyio.ToSeparate(f, must(mkeyio.ToFile(dataFile)), must(mkeyio.ToFile(fieldsFile))))
 		}
 		do(mkeyio.Convert(f, f), out(f), atOffsets(stream))
 		if got, _ := os.ReadFile(dataFile.Name()); !bytes.Equal(got, wantData) {
@@ -129,17 +102,14 @@ func TestSeparate(t *testing.T) {
 
 func file(t *testing.T) *os.File {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must(os.Create(filepath.Join(t.TempDir(), "file")))
 	t.Cleanup(func() { f.Close() })
 	return f
 }
 
 // TestSeparateRefused: sizes that do not belong together, parts of blocks, and ends of another format.
 func TestSeparateRefused(t *testing.T) {
-	f := parsed(t, "t10dif")
+	f := must(sig.ParseFormat("t10dif"))
 	for sizes, want := range map[[2]int]string{
 		{5120, 72}:  "5120 bytes of data, and 72 bytes of fields: each block of 512 bytes must have a field of 8 bytes, which makes 80 bytes of fields",
 		{5120, 88}:  "88 bytes of fields",
@@ -165,10 +135,7 @@ func TestSeparateRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	out, err := mkeyio.ToFields(f, mkeyio.ToAt(&grown{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must(mkeyio.ToFields(f, mkeyio.ToAt(&grown{})))
 	odd := make([]byte, 1300)
 	for name, src := range map[string]mkeyio.Input{"at offsets": atOffsets(odd), "in order": mkeyio.From(bytes.NewReader(odd))} {
 		_, err := mkeyio.Run(context.Background(), mkeyio.Protect(f), out, src)
@@ -176,14 +143,11 @@ func TestSeparateRefused(t *testing.T) {
 			t.Errorf("a part of a block, %s: %v", name, err)
 		}
 	}
-	if _, err := mkeyio.Run(context.Background(), mkeyio.Protect(parsed(t, "crc32")), out, atOffsets(make([]byte, 512))); !errors.Is(err, syscall.EINVAL) {
+	if _, err := mkeyio.Run(context.Background(), mkeyio.Protect(must(sig.ParseFormat("crc32"))), out, atOffsets(make([]byte, 512))); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("an output of another format: %v", err)
 	}
-	in, err := mkeyio.FromSeparate(f, atOffsets(make([]byte, 4096)), atOffsets(make([]byte, 64)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := mkeyio.Run(context.Background(), mkeyio.Strip(parsed(t, "t10dif:4096")), mkeyio.CheckOnly, in); !errors.Is(err, syscall.EINVAL) {
+	in := must(mkeyio.FromSeparate(f, atOffsets(make([]byte, 4096)), atOffsets(make([]byte, 64))))
+	if _, err := mkeyio.Run(context.Background(), mkeyio.Strip(must(sig.ParseFormat("t10dif:4096"))), mkeyio.CheckOnly, in); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("an input of another format: %v", err)
 	}
 }
@@ -192,7 +156,7 @@ func second[T any](_ T, err error) error { return err }
 
 // TestSeparateStore reads and writes random ranges of a stream in two places, as those of a plain copy.
 func TestSeparateStore(t *testing.T) {
-	f := parsed(t, "nvme16:512,meta=24")
+	f := must(sig.ParseFormat("nvme16:512,meta=24"))
 	const blocks = 5000
 	data, fields := &bytesStore{b: make([]byte, blocks*512)}, &bytesStore{b: make([]byte, blocks*24)}
 	s := mkeyio.SeparateStore(f, data, fields)
@@ -228,21 +192,16 @@ func TestSeparateStore(t *testing.T) {
 
 // TestSeparateView: a view writes and repairs blocks and fields in two places.
 func TestSeparateView(t *testing.T) {
-	f := parsed(t, "t10dif:512,app=7,ref=9")
+	f := must(sig.ParseFormat("t10dif:512,app=7,ref=9"))
 	data := make([]byte, 300*512)
 	content := rand.NewChaCha8([32]byte{9})
 	content.Read(data)
 	_, b := apart(f, run(t, mkeyio.Protect(f), data))
 	blocks, fields := &bytesStore{b: bytes.Clone(data)}, &bytesStore{b: b}
-	v, err := mkeyio.NewView(mkeyio.Protect(f), mkeyio.SeparateStore(f, blocks, fields), f.StreamLen(int64(len(data))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(mkeyio.NewView(mkeyio.Protect(f), mkeyio.SeparateStore(f, blocks, fields), f.StreamLen(int64(len(data)))))
 	defer v.Close()
 	content.Read(data[1000:][:70000])
-	if _, err := v.WriteAt(data[1000:][:70000], 1000); err != nil {
-		t.Fatal(err)
-	}
+	must(v.WriteAt(data[1000:][:70000], 1000))
 	want := bytes.Clone(fields.b)
 	fields.b[250*8+3] ^= 1
 	if _, err := v.ReadAt(make([]byte, 512), 250*512); err == nil {

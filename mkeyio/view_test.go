@@ -16,6 +16,13 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // bytesStore is a store in memory.
 type bytesStore struct {
 	mu sync.RWMutex
@@ -36,19 +43,10 @@ func (s *bytesStore) WriteAt(p []byte, off int64) (int, error) {
 
 // viewJobs are the jobs of the tests, from the view to the store.
 func viewJobs(t *testing.T) map[string]mkeyio.Job {
-	format := func(text string) *sig.Format {
-		f, err := sig.ParseFormat(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &f
-	}
+	format := func(text string) *sig.Format { return new(must(sig.ParseFormat(text))) }
 	key := bytes.Repeat([]byte{7}, 64)
 	copy(key, "another half of the key of 512 bits")
-	d, err := dek.New(dek.Attr{Size: dek.Size256, Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must(dek.New(dek.Attr{Size: dek.Size256, Key: key}))
 	t.Cleanup(func() { d.Close() })
 	crypto := func(unit int, order mkey.Order) *mkey.Crypto {
 		return &mkey.Crypto{EncryptOnTX: true, DataUnitSize: unit, DEK: d, Order: order}
@@ -70,9 +68,7 @@ func viewJobs(t *testing.T) map[string]mkeyio.Job {
 func run(t *testing.T, job mkeyio.Job, in []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if _, err := mkeyio.Run(context.Background(), job, mkeyio.To(&out), mkeyio.From(bytes.NewReader(in))); err != nil {
-		t.Fatal(err)
-	}
+	must(mkeyio.Run(context.Background(), job, mkeyio.To(&out), mkeyio.From(bytes.NewReader(in))))
 	return out.Bytes()
 }
 
@@ -173,10 +169,7 @@ func TestViewBadBlock(t *testing.T) {
 		}
 		var found []uint64
 		job.Bad = func(b *mkey.BadBlock) { found = append(found, b.Sig.Block) }
-		v, err := mkeyio.NewView(job, store, int64(len(store.b)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must(mkeyio.NewView(job, store, int64(len(store.b))))
 		got := make([]byte, 20*block)
 		var bad *mkey.BadBlock
 		n, err := v.ReadAt(got, int64(2*block))
@@ -218,10 +211,7 @@ func TestViewBadBlock(t *testing.T) {
 func TestViewRefused(t *testing.T) {
 	job := viewJobs(t)["protected"]
 	store := &bytesStore{b: make([]byte, 4096)}
-	v, err := mkeyio.NewView(job, store, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(mkeyio.NewView(job, store, 4096))
 	wrong := bytes.Repeat([]byte{1}, 1040)
 	var bad *mkey.BadBlock
 	if n, err := v.WriteAt(wrong, 520); n != 0 || !errors.As(err, &bad) || bad.Sig.Block != 1 || !bytes.Equal(store.b, make([]byte, 4096)) {
@@ -238,10 +228,7 @@ func TestViewRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	short, err := mkeyio.NewView(protect, store, 5200) // the store has 4096
-	if err != nil {
-		t.Fatal(err)
-	}
+	short := must(mkeyio.NewView(protect, store, 5200)) // the store has 4096
 	if _, err := short.ReadAt(make([]byte, 5120), 0); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a store that shrank: %v", err)
 	}
@@ -252,10 +239,7 @@ func TestViewRefused(t *testing.T) {
 func TestViewParallel(t *testing.T) {
 	job := viewJobs(t)["crc32c:4096"]
 	store := &bytesStore{b: run(t, job, make([]byte, 64<<10))}
-	v, err := mkeyio.NewView(job, store, int64(len(store.b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(mkeyio.NewView(job, store, int64(len(store.b))))
 	var all sync.WaitGroup
 	for worker := range 8 {
 		all.Go(func() {
@@ -271,9 +255,7 @@ func TestViewParallel(t *testing.T) {
 	}
 	all.Wait()
 	got := make([]byte, 64<<10)
-	if _, err := v.ReadAt(got, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(v.ReadAt(got, 0))
 	for i := range 65500 {
 		if got[i] != byte(i/100%8+1) {
 			t.Fatalf("byte %d is %d", i, got[i])
