@@ -11,7 +11,7 @@ import (
 func BenchmarkStream(b *testing.B) {
 	for _, spec := range []string{"t10dif", "t10dif,guard=csum", "crc32", "crc32c", "crc64"} {
 		for _, size := range []int{512, 4096} {
-			f := parse(b, spec)
+			f := must(sig.ParseFormat(spec))
 			f.BlockSize = size
 			data := make([]byte, 64<<10)
 			stream := make([]byte, f.StreamLen(int64(len(data))))
@@ -29,13 +29,9 @@ func BenchmarkStream(b *testing.B) {
 			} {
 				b.Run(fmt.Sprintf("%v/%s", f, op.name), func(b *testing.B) {
 					b.SetBytes(int64(len(data)))
-					if _, err := f.Protect(stream, data); err != nil {
-						b.Fatal(err)
-					}
+					must(f.Protect(stream, data))
 					for b.Loop() {
-						if err := op.run(); err != nil {
-							b.Fatal(err)
-						}
+						noErr(b, op.run())
 					}
 				})
 			}
@@ -46,21 +42,14 @@ func BenchmarkStream(b *testing.B) {
 // The NVMe types beside those whose guard or CRC is the same.
 func BenchmarkNVMe(b *testing.B) {
 	for _, text := range []string{"t10dif:512", "nvme16:512", "crc32c:4096", "nvme32:4096", "crc64:4096", "nvme64:4096", "nvme64:4096,meta=64"} {
-		f, err := sig.ParseFormat(text)
-		if err != nil {
-			b.Fatal(err)
-		}
+		f := must(sig.ParseFormat(text))
 		stream := make([]byte, f.StreamLen(128<<10))
-		if err := f.Generate(stream); err != nil {
-			b.Fatal(err)
-		}
+		noErr(b, f.Generate(stream))
 		b.Run(text, func(b *testing.B) {
 			b.SetBytes(128 << 10)
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := f.Verify(stream); err != nil {
-					b.Fatal(err)
-				}
+				noErr(b, f.Verify(stream))
 			}
 		})
 	}

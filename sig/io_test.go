@@ -23,14 +23,9 @@ func TestReaderWriter(t *testing.T) {
 		data := make([]byte, r.IntN(pick(r, 3*f.BlockSize, 100_000)))
 		fill(r, data)
 		want := make([]byte, f.StreamLen(int64(len(data))))
-		if _, err := f.Protect(want, data); err != nil {
-			t.Fatal(err)
-		}
+		must(f.Protect(want, data))
 		var stream bytes.Buffer
-		w, err := sig.NewWriter(&stream, f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must(sig.NewWriter(&stream, f))
 		for left := data; len(left) > 0; {
 			n := min(len(left), 1+r.IntN(pick(r, 10, 1000, 100_000)))
 			if m, err := w.Write(left[:n]); m != n || err != nil {
@@ -38,9 +33,7 @@ func TestReaderWriter(t *testing.T) {
 			}
 			left = left[n:]
 		}
-		if err := errors.Join(w.Close(), w.Close()); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, errors.Join(w.Close(), w.Close()))
 		if !bytes.Equal(stream.Bytes(), want) {
 			t.Fatalf("%v: the stream of %d bytes differs", f, len(data))
 		}
@@ -57,10 +50,7 @@ func TestReaderWriter(t *testing.T) {
 		if errors.As(bad, &first) {
 			good = stripped[:int(first.Block)*f.BlockSize]
 		}
-		read, err := sig.NewReader(iotest.HalfReader(bytes.NewReader(want)), f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		read := must(sig.NewReader(iotest.HalfReader(bytes.NewReader(want)), f))
 		got, err := io.ReadAll(read)
 		if !bytes.Equal(got, good) || fmt.Sprint(err) != fmt.Sprint(bad) {
 			t.Fatalf("%v: %d bytes are read, want %d; %v, want %v", f, len(got), len(good), err, bad)
@@ -94,20 +84,12 @@ func TestReaderContract(t *testing.T) {
 	data := make([]byte, 70_000)
 	fill(newRand(t, 0x62), data)
 	stream := make([]byte, f.StreamLen(int64(len(data))))
-	if _, err := f.Protect(stream, data); err != nil {
-		t.Fatal(err)
-	}
-	r, err := sig.NewReader(iotest.OneByteReader(bytes.NewReader(stream)), f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(f.Protect(stream, data))
+	r := must(sig.NewReader(iotest.OneByteReader(bytes.NewReader(stream)), f))
 	if err := iotest.TestReader(r, data); err != nil {
 		t.Error(err)
 	}
-	at, err := sig.NewReaderAt(bytes.NewReader(stream), f, int64(len(stream)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must(sig.NewReaderAt(bytes.NewReader(stream), f, int64(len(stream))))
 	if err := iotest.TestReader(io.NewSectionReader(at, 0, at.Size()), data); err != nil {
 		t.Error(err)
 	}
@@ -145,14 +127,9 @@ func TestReaderWriterErrors(t *testing.T) {
 		}
 	}
 	stream := make([]byte, 3*516)
-	if err := f.Generate(stream); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, f.Generate(stream))
 	read := func(src io.Reader) (int, error) {
-		r, err := sig.NewReader(src, f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(sig.NewReader(src, f))
 		b, err := io.ReadAll(r)
 		if _, again := r.Read(make([]byte, 1)); err != nil && again != err {
 			t.Errorf("%v, and then %v", err, again)
@@ -168,20 +145,14 @@ func TestReaderWriterErrors(t *testing.T) {
 	if n, err := read(io.MultiReader(bytes.NewReader(stream[:600]), iotest.ErrReader(syscall.EIO))); n != 512 || err != syscall.EIO {
 		t.Errorf("a source that fails: %d, %v", n, err)
 	}
-	at, err := sig.NewReaderAt(bytes.NewReader(stream[:600]), f, int64(len(stream)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must(sig.NewReaderAt(bytes.NewReader(stream[:600]), f, int64(len(stream))))
 	if n, err := at.ReadAt(make([]byte, 1536), 0); n != 0 || !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a source that is too short: %d, %v", n, err)
 	}
 	if _, err := at.ReadAt(make([]byte, 8), -1); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a negative offset: %v", err)
 	}
-	w, err := sig.NewWriter(&shortWriter{left: 40_000}, f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(sig.NewWriter(&shortWriter{left: 40_000}, f))
 	n, err := io.Copy(w, io.LimitReader(bytes.NewReader(make([]byte, 1<<20)), 1<<20))
 	if !errors.Is(err, syscall.ENOSPC) || n > 100_000 {
 		t.Errorf("a destination that fails: %d, %v", n, err)
@@ -189,10 +160,7 @@ func TestReaderWriterErrors(t *testing.T) {
 	if err := w.Close(); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("Close after an error: %v", err)
 	}
-	w, err = sig.NewWriter(&shortWriter{}, f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w = must(sig.NewWriter(&shortWriter{}, f))
 	w.Write([]byte("the end"))
 	if err := w.Close(); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("Close that cannot write: %v", err)
@@ -214,9 +182,7 @@ func (tooMany) Read(p []byte) (int, error) { return len(p) + 1, nil }
 func TestReaderOfBrokenSources(t *testing.T) {
 	f := sig.Format{Type: sig.CRC32C}
 	data := make([]byte, 516)
-	if err := f.Generate(data); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, f.Generate(data))
 	for name, tc := range map[string]struct {
 		r    io.Reader
 		want error
@@ -225,10 +191,7 @@ func TestReaderOfBrokenSources(t *testing.T) {
 		"too many":    {tooMany{}, nil},
 		"truncated":   {io.MultiReader(bytes.NewReader(data), iotest.ErrReader(io.ErrUnexpectedEOF)), io.ErrUnexpectedEOF},
 	} {
-		r, err := sig.NewReader(tc.r, f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(sig.NewReader(tc.r, f))
 		if _, err := io.ReadAll(r); err == nil || tc.want != nil && !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v, want %v", name, err, tc.want)
 		}

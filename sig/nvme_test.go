@@ -14,7 +14,7 @@ import (
 // Every vector is one block with its metadata. The test also repeats it in runs, as TestVectors
 // does.
 func TestNVMeVectors(t *testing.T) {
-	for _, v := range vectorsOf(t, "sig-nvme.txt") {
+	for _, v := range vectors(t, "sig-nvme.txt") {
 		t.Run(v.name, func(t *testing.T) {
 			for _, n := range []int{1, 7, 17} {
 				f := v.f
@@ -31,15 +31,11 @@ func TestNVMeVectors(t *testing.T) {
 				for i := range n {
 					clear(got[i*f.Stride()+f.Block()+at:][:width])
 				}
-				if err := f.Generate(got); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, f.Generate(got))
 				if !bytes.Equal(got, want) {
 					t.Fatalf("%d blocks: metadata % x, want % x", n, got[len(v.data):][:len(v.field)], v.field)
 				}
-				if err := f.Verify(want); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, f.Verify(want))
 			}
 		})
 	}
@@ -124,9 +120,7 @@ func TestNVMe(t *testing.T) {
 		}
 		n := pick(r, 1, 5, 16, 40)
 		data := make([]byte, n*f.Block()+pick(r, 0, f.Block()/2))
-		for i := range data {
-			data[i] = byte(r.Uint32())
-		}
+		fill(r, data)
 		width := 16
 		if f.Type == sig.NVMe16 {
 			width = 8
@@ -139,9 +133,7 @@ func TestNVMe(t *testing.T) {
 		}
 
 		// With metadata of the caller's.
-		for i := range metadata {
-			metadata[i] = byte(r.Uint32())
-		}
+		fill(r, metadata)
 		want = nvmeStream(f, data, metadata)
 		got = nvmeStream(sig.Format{Type: f.Type, BlockSize: f.BlockSize, Metadata: f.Metadata, FieldFirst: f.FieldFirst}, data, metadata)
 		if err := f.Generate(got); err != nil || !bytes.Equal(got, want) {
@@ -162,9 +154,7 @@ func TestNVMe(t *testing.T) {
 		}
 		converted := make([]byte, to.StreamLen(int64(len(data))))
 		expected := make([]byte, len(converted))
-		if _, err := to.Protect(expected, data); err != nil {
-			t.Fatal(err)
-		}
+		must(to.Protect(expected, data))
 		kept := to.Type == f.Type && to.BlockSize == f.BlockSize && to.FieldSize() == f.FieldSize() && to.FieldFirst == f.FieldFirst
 		if kept {
 			expected = nvmeStream(to, data, metadata)
@@ -225,9 +215,7 @@ func flipped(t *testing.T, r *rand.Rand, f sig.Format, stream []byte) {
 		want = 0
 	}
 	var bad []sig.Error
-	if err := f.VerifyEach(stream, sig.ReporterFunc(func(e sig.Error) bool { bad = append(bad, e); return true })); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, f.VerifyEach(stream, sig.ReporterFunc(func(e sig.Error) bool { bad = append(bad, e); return true })))
 	if want == 0 {
 		if len(bad) != 0 {
 			t.Fatalf("%v: bit %d: %v", f, bit, bad)
@@ -257,9 +245,7 @@ func TestNVMeEscapes(t *testing.T) {
 					stored.RefTag--
 				}
 				stream := make([]byte, f.Stride())
-				if err := stored.Generate(stream); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, stored.Generate(stream))
 				stream[0] ^= 1
 				err := f.Verify(stream)
 				if escaped := flags == sig.Type1 || flags == sig.Type3 && ones; (err == nil) != escaped {
@@ -277,14 +263,10 @@ func TestNVMeSeparate(t *testing.T) {
 	rand.NewChaCha8([32]byte{64}).Read(data)
 	fields := make([]byte, 20*64)
 	rand.NewChaCha8([32]byte{32}).Read(fields)
-	if err := f.GenerateBlocks(sig.Separate(f, data, fields), 20); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, f.GenerateBlocks(sig.Separate(f, data, fields), 20))
 	var stream []byte
 	for i := range 20 {
 		stream = append(append(stream, data[i*4096:][:4096]...), fields[i*64:][:64]...)
 	}
-	if err := f.Verify(stream); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, f.Verify(stream))
 }

@@ -157,27 +157,14 @@ func TestConvertAgreement(t *testing.T) {
 		{"t10dif:512,seed=ones", "t10dif:512"},
 		{"t10dif:512,guard=csum", "t10dif:512"},
 	} {
-		from, to := parse(t, test.from), parse(t, test.to)
+		from, to := must(sig.ParseFormat(test.from)), must(sig.ParseFormat(test.to))
 		src, dst := make([]byte, from.StreamLen(int64(len(data)))), make([]byte, to.StreamLen(int64(len(data))))
-		if _, err := from.Protect(src, data); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := from.Convert(to, dst, src); err != nil {
-			t.Fatal(err)
-		}
+		must(from.Protect(src, data))
+		must(from.Convert(to, dst, src))
 		if err := to.Verify(dst); err != nil {
 			t.Errorf("%s to %s: %v", test.from, test.to, err)
 		}
 	}
-}
-
-func parse(t testing.TB, s string) sig.Format {
-	t.Helper()
-	f, err := sig.ParseFormat(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 // Every single-bit flip in protected blocks must be reported with the right block, kind
@@ -188,7 +175,7 @@ func TestEveryBitFlip(t *testing.T) {
 		"t10dif:64,app=0x5678,ref=0x1", "t10dif:64,seed=ones,no-remap,app-ref-escape", "t10dif:64,guard=csum,app=0x1", "t10dif:64,guard=csum,seed=ones,no-remap,ref=0xffffffff",
 		"crc32:64", "crc32:64,seed=0", "crc32c:64", "crc32c:64,seed=0", "crc64:64", "crc64:64,seed=0",
 	} {
-		f := parse(t, spec)
+		f := must(sig.ParseFormat(spec))
 		const n, first = 11, 1000
 		data := make([]byte, n*f.BlockSize)
 		fill(r, data)
@@ -198,10 +185,7 @@ func TestEveryBitFlip(t *testing.T) {
 		}
 		stream := oracleStream(f2, data)
 		b := sig.Interleaved(f, stream)
-		tr, err := sig.NewTransform(sig.TransformConfig{In: f, CheckMask: sig.MaskAll})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := must(sig.NewTransform(sig.TransformConfig{In: f, CheckMask: sig.MaskAll}))
 		for bit := range len(stream) * 8 {
 			stream[bit/8] ^= 1 << (bit % 8)
 			block := bit / 8 / f.Stride()
@@ -227,17 +211,12 @@ func TestEveryBitFlip(t *testing.T) {
 // The reported values are complete in either case.
 func TestCheckMaskBytes(t *testing.T) {
 	for _, spec := range []string{"t10dif:16,app=0x5678,ref=0x1020304", "crc32:16", "crc32c:16", "crc64:16"} {
-		f := parse(t, spec)
+		f := must(sig.ParseFormat(spec))
 		stream := make([]byte, f.Stride())
-		if err := f.Generate(stream); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, f.Generate(stream))
 		b := sig.Interleaved(f, stream)
 		for bit := range 8 {
-			tr, err := sig.NewTransform(sig.TransformConfig{In: f, CheckMask: 1 << bit})
-			if err != nil {
-				t.Fatal(err)
-			}
+			tr := must(sig.NewTransform(sig.TransformConfig{In: f, CheckMask: 1 << bit}))
 			for i := range f.FieldSize() {
 				stream[f.BlockSize+i] ^= 0x10
 				var first sig.First
@@ -304,12 +283,9 @@ func TestNoSignature(t *testing.T) {
 	if !bytes.Equal(dst, make([]byte, len(dst))) {
 		t.Error("a refused format has written")
 	}
-	defer func() {
-		if recover() == nil {
-			t.Error("a Transform that is the zero value runs")
-		}
-	}()
-	new(sig.Transform).Run(sig.Interleaved(none, dst), sig.Interleaved(none, buf), 1, 0, nil)
+	panics(t, "a Transform that is the zero value", func() {
+		new(sig.Transform).Run(sig.Interleaved(none, dst), sig.Interleaved(none, buf), 1, 0, nil)
+	})
 }
 
 func second(_ int, err error) error { return err }
@@ -323,9 +299,7 @@ func TestTailIsNotChecked(t *testing.T) {
 		t.Error(err)
 	}
 	stream := make([]byte, 520+512)
-	if err := f.Generate(stream); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, f.Generate(stream))
 	stream[520]++ // in the tail
 	data := make([]byte, 1024)
 	if n, err := f.Strip(data, stream); n != 1024 || err != nil {
@@ -341,13 +315,11 @@ func TestTailIsNotChecked(t *testing.T) {
 // TestSeparateFields uses separate fields, and blocks numbered from the middle
 // of the stream.
 func TestSeparateFields(t *testing.T) {
-	f := parse(t, "t10dif:512,app=0x1234,ref=0xfffffffe")
+	f := must(sig.ParseFormat("t10dif:512,app=0x1234,ref=0xfffffffe"))
 	data := make([]byte, 5*512)
 	fields := make([]byte, 5*8)
 	b := sig.Separate(f, data, fields)
-	if err := f.GenerateBlocks(b, 5); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, f.GenerateBlocks(b, 5))
 	for i := range 5 {
 		if got := parseField(f.Type, fields[i*8:]).ref; got != 0xFFFFFFFE+uint32(i) {
 			t.Errorf("block %d has reference tag %#x", i, got)
@@ -356,9 +328,7 @@ func TestSeparateFields(t *testing.T) {
 	data[3*512+1]++
 	fields[8+2]++
 	var got collector
-	if err := f.VerifyBlocks(b, 5, &got); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, f.VerifyBlocks(b, 5, &got))
 	want := []sig.Error{
 		{Kind: sig.BadAppTag, Block: 1, Offset: 520, Stored: 0x1334, Computed: 0x1234},
 		{Kind: sig.BadGuard, Block: 3, Offset: 3 * 520, Stored: 0, Computed: oracleField(f, data[3*512:4*512], 3).guard},
@@ -382,26 +352,13 @@ func TestMisuse(t *testing.T) {
 		"Convert to other blocks": func() { f.Convert(sig.Format{Type: sig.T10DIF, BlockSize: 1024}, buf, buf[:4*520]) },
 		"Convert, shifted":        func() { f.Convert(sig.Format{Type: sig.T10DIF, RefTag: 1}, buf[1:], buf[:4*520]) },
 	} {
-		func() {
-			defer func() {
-				if r := recover(); r == nil {
-					t.Errorf("%s: no panic", name)
-				}
-			}()
-			call()
-		}()
+		panics(t, name, call)
 	}
 	// Blocks and fields of one size may be converted in place.
-	if err := f.Generate(buf); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, f.Generate(buf))
 	to := sig.Format{Type: sig.T10DIF, RefTag: 7}
-	if _, err := f.Convert(to, buf, buf); err != nil {
-		t.Fatal(err)
-	}
-	if err := to.Verify(buf); err != nil {
-		t.Fatal(err)
-	}
+	must(f.Convert(to, buf, buf))
+	noErr(t, to.Verify(buf))
 
 	bad := make([]byte, 520)
 	bad[0] = 1

@@ -13,6 +13,21 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
+// noErr ends the test if err is not nil.
+func noErr(t testing.TB, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 func newRand(t testing.TB, seed uint64) *rand.Rand {
 	t.Helper()
 	t.Logf("seed %#x", seed)
@@ -23,6 +38,17 @@ func fill(r *rand.Rand, b []byte) {
 	for i := range b {
 		b[i] = byte(r.Uint32())
 	}
+}
+
+// panics checks that a call panics.
+func panics(t *testing.T, name string, call func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s: no panic", name)
+		}
+	}()
+	call()
 }
 
 // collector is a Reporter that stores all errors, up to a limit.
@@ -236,10 +262,7 @@ func TestTransformNoneSide(t *testing.T) {
 
 func TestRunPanics(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
-	tr, err := sig.NewTransform(sig.TransformConfig{Out: f})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must(sig.NewTransform(sig.TransformConfig{Out: f}))
 	buf := make([]byte, 4*520)
 	good := sig.Interleaved(f, buf)
 	for _, test := range []struct {
@@ -254,14 +277,7 @@ func TestRunPanics(t *testing.T) {
 		{"no fields", sig.Blocks{Data: buf, DataStride: 520}, good, 1},
 		{"in place, strides", good, sig.Blocks{Data: buf, DataStride: 512}, 2},
 	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", test.name)
-				}
-			}()
-			tr.Run(test.dst, test.src, test.n, 0, nil)
-		}()
+		panics(t, test.name, func() { tr.Run(test.dst, test.src, test.n, 0, nil) })
 	}
 	tr.Run(sig.Blocks{}, sig.Blocks{}, 0, 0, nil) // empty run
 }
@@ -278,10 +294,7 @@ func TestAllocations(t *testing.T) {
 		to := sig.Format{Type: sig.CRC32C, BlockSize: 4096}
 		other := make([]byte, to.StreamLen(int64(len(data))))
 		var first sig.First
-		tr, err := sig.NewTransform(sig.TransformConfig{In: f, Out: f, CheckMask: sig.MaskAll})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := must(sig.NewTransform(sig.TransformConfig{In: f, Out: f, CheckMask: sig.MaskAll}))
 		n := len(stream) / f.Stride()
 		dst := make([]byte, len(stream))
 		for _, op := range []struct {
@@ -306,14 +319,9 @@ func TestAllocations(t *testing.T) {
 // TestConcurrency shares a transform among goroutines, for the race detector.
 func TestConcurrency(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
-	tr, err := sig.NewTransform(sig.TransformConfig{In: f, CheckMask: sig.MaskAll})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must(sig.NewTransform(sig.TransformConfig{In: f, CheckMask: sig.MaskAll}))
 	stream := make([]byte, 200*f.Stride())
-	if err := f.Generate(stream); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, f.Generate(stream))
 	b := sig.Interleaved(f, stream)
 	var wg sync.WaitGroup
 	for range 4 {

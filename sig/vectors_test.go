@@ -19,17 +19,9 @@ type vector struct {
 	field []byte
 }
 
-func vectors(t *testing.T) []vector {
+func vectors(t *testing.T, file string) []vector {
 	t.Helper()
-	return vectorsOf(t, "sig-fields.txt")
-}
-
-func vectorsOf(t *testing.T, file string) []vector {
-	t.Helper()
-	text, err := os.ReadFile("../testdata/vectors/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile("../testdata/vectors/" + file))
 	var all []vector
 	for i, line := range strings.Split(string(text), "\n") {
 		line, _, _ = strings.Cut(line, "#")
@@ -65,10 +57,7 @@ func vectorData(t *testing.T, s string) []byte {
 	pattern, times, repeated := strings.Cut(s, "*")
 	count := 1
 	if repeated {
-		var err error
-		if count, err = strconv.Atoi(times); err != nil {
-			t.Fatal(err)
-		}
+		count = must(strconv.Atoi(times))
 	}
 	data := make([]byte, count)
 	for i := range data {
@@ -78,11 +67,7 @@ func vectorData(t *testing.T, s string) []byte {
 		case "down":
 			data[i] = byte(count - 1 - i)
 		default:
-			one, err := hex.DecodeString(pattern)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return bytes.Repeat(one, count)
+			return bytes.Repeat(must(hex.DecodeString(pattern)), count)
 		}
 	}
 	return data
@@ -91,7 +76,7 @@ func vectorData(t *testing.T, s string) []byte {
 // Every vector is one block. The test also repeats it in runs of several blocks, so that
 // kernels which process groups of blocks see it at each position of a group.
 func TestVectors(t *testing.T) {
-	for _, v := range vectors(t) {
+	for _, v := range vectors(t, "sig-fields.txt") {
 		t.Run(v.name, func(t *testing.T) {
 			for _, n := range []int{1, 2, 7, 8, 9, 17} {
 				f := v.f
@@ -102,18 +87,12 @@ func TestVectors(t *testing.T) {
 				data := bytes.Repeat(v.data, n)
 				want := bytes.Repeat(append(bytes.Clone(v.data), v.field...), n)
 				got := make([]byte, len(want))
-				if _, err := f.Protect(got, data); err != nil {
-					t.Fatal(err)
-				}
+				must(f.Protect(got, data))
 				if !bytes.Equal(got, want) {
 					t.Fatalf("%d blocks: field % x, want % x", n, got[len(v.data):][:len(v.field)], v.field)
 				}
-				if err := f.Verify(want); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := f.Strip(got, want); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, f.Verify(want))
+				must(f.Strip(got, want))
 				if !bytes.Equal(got[:len(data)], data) {
 					t.Fatal("stripped data differ")
 				}
