@@ -128,12 +128,12 @@ func TestNoSecretsInCoreDump(t *testing.T) {
 	}
 	needles := map[string][][]byte{
 		"KEK":                          halves(s.kek[:]),
-		"round key of the KEK":         roundKeysOf(t, s.kek[:]),
+		"round key of the KEK":         roundKeysOf(s.kek[:]),
 		"credential":                   windows(s.credential[:]),
 		"plaintext DEK":                halves(s.plainKey[:]),
-		"round key of plaintext DEK":   append(roundKeysOf(t, s.plainKey[:32]), roundKeysOf(t, s.plainKey[32:])...),
+		"round key of plaintext DEK":   append(roundKeysOf(s.plainKey[:32]), roundKeysOf(s.plainKey[32:])...),
 		"wrapped DEK":                  windows(key[:64]),
-		"round key of wrapped DEK":     append(roundKeysOf(t, key[:32]), roundKeysOf(t, key[32:64])...),
+		"round key of wrapped DEK":     append(roundKeysOf(key[:32]), roundKeysOf(key[32:64])...),
 		"register of the unwrapping":   unwrapRegisters(t, s.kek[:], s.wrappedKey[:]),
 		"register of the credential's": unwrapRegisters(t, s.kek[:], s.wrappedCredential[:]),
 	}
@@ -156,7 +156,7 @@ func TestRoundKeysAreFound(t *testing.T) {
 		defer d.Close()
 		w := must(newKeyWrap("test", key[:size/2]))
 		defer w.free()
-		for _, k := range roundKeysOf(t, key[:size/2]) {
+		for _, k := range roundKeysOf(key[:size/2]) {
 			if !bytes.Contains(d.memory.bytes(), k) {
 				t.Errorf("%d: round key %x of key1 is not in the DEK's memory", size, k)
 			}
@@ -174,11 +174,8 @@ func TestRoundKeysAreFound(t *testing.T) {
 
 // readCore returns the contents of a core file without pages of zeros. Those are most of
 // the file: the race detector alone maps hundreds of megabytes.
-func readCore(t *testing.T, name string) (core []byte) {
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+func readCore(name string) (core []byte) {
+	f := must(os.Open(name))
 	defer f.Close()
 	page, zero := make([]byte, 4096), make([]byte, 4096)
 	r := bufio.NewReaderSize(f, 1<<20)
@@ -221,12 +218,8 @@ func dumpOf(t *testing.T, in []byte) (core []byte, notRun string) {
 }
 
 // child returns the command that runs a child in dir.
-func child(t *testing.T, how, dir string) *exec.Cmd {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command(exe, "-test.run=^$")
+func child(how, dir string) *exec.Cmd {
+	c := exec.Command(must(os.Executable()), "-test.run=^$")
 	// A signal that interrupts a kernel saves the registers on the signal stack, with
 	// round keys in them; doc.go says that this is not covered. Go's preemption
 	// signals are turned off, so that the test does not depend on them.
@@ -251,7 +244,7 @@ func abort(t *testing.T, dir string, in []byte) (core []byte, notRun string) {
 		t.Fatal(err)
 	}
 	defer unix.Setrlimit(unix.RLIMIT_CORE, &limit)
-	c := child(t, "abort", dir)
+	c := child("abort", dir)
 	c.Stdin = bytes.NewReader(in)
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
@@ -264,30 +257,22 @@ func abort(t *testing.T, dir string, in []byte) (core []byte, notRun string) {
 	if err != nil || len(names) == 0 {
 		return nil, ""
 	}
-	return readCore(t, names[0]), ""
+	return readCore(names[0]), ""
 }
 
 // attach returns the core that gcore writes for a waiting child.
 func attach(t *testing.T, gcore string, in []byte) (core []byte, notRun string) {
 	dir := t.TempDir()
-	c := child(t, "wait", dir)
-	stdin, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := child("wait", dir)
+	stdin := must(c.StdinPipe())
+	stdout := must(c.StdoutPipe())
 	c.Stderr = os.Stderr
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer c.Wait()
 	defer stdin.Close()
-	if _, err := stdin.Write(in); err != nil {
-		t.Fatal(err)
-	}
+	must(stdin.Write(in))
 	ready := make([]byte, 9)
 	if _, err := io.ReadFull(stdout, ready); err != nil {
 		t.Fatal("the child was not ready: ", err)
@@ -297,7 +282,7 @@ func attach(t *testing.T, gcore string, in []byte) (core []byte, notRun string) 
 	if err != nil {
 		return nil, fmt.Sprintf("gcore: %v: %s", err, bytes.TrimSpace(out))
 	}
-	return readCore(t, fmt.Sprintf("%s.%d", prefix, c.Process.Pid)), ""
+	return readCore(fmt.Sprintf("%s.%d", prefix, c.Process.Pid)), ""
 }
 
 // halves divides a key into parts of 16 bytes, the size of a register and of an AES
@@ -318,8 +303,7 @@ func windows(value []byte) (v [][]byte) {
 }
 
 // roundKeysOf returns the round keys of an AES key for both directions.
-func roundKeysOf(t *testing.T, key []byte) (v [][]byte) {
-	t.Helper()
+func roundKeysOf(key []byte) (v [][]byte) {
 	enc := expandForTest(key)
 	v = append(v, enc...)
 	// In the equivalent inverse cipher, InvMixColumns is applied to all round keys
@@ -393,10 +377,7 @@ func inverseMixColumns(k []byte) []byte {
 // the first ones: they are the wrapped key itself, which is not secret.
 func unwrapRegisters(t *testing.T, kek, wrapped []byte) (v [][]byte) {
 	t.Helper()
-	c, err := aes.NewCipher(kek)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(aes.NewCipher(kek))
 	a := bytes.Clone(wrapped[:8])
 	r := bytes.Clone(wrapped[8:])
 	n := len(r) / 8
