@@ -50,6 +50,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// second returns the error of a call with two results.
+func second[T any](_ T, err error) error { return err }
+
 // newKey returns a key with a valid configuration.
 func newKey(t testing.TB, c mkey.Config) *mkey.Key {
 	t.Helper()

@@ -189,16 +189,12 @@ func TestTransactionRefused(t *testing.T) {
 	data := pattern(1024)
 	k := transactionKey(t, over(data), mkey.Transaction{PSV: psv, Init: true, Generate: true})
 	for _, x := range [][2]uint64{{0, 1029}, {1024, 5}, {1025, 1}, {1028, 0}, {1 << 63, 1 << 63}, {4, ^uint64(0)}} {
-		_, err := k.TX(x[0], x[1])
-		wantErr(t, err, syscall.EFAULT, "signature")
+		wantErr(t, second(k.TX(x[0], x[1])), syscall.EFAULT, "signature")
 	}
 	without := transactionKey(t, over(data), mkey.Transaction{PSV: psv, Init: true})
-	_, err := without.TX(0, 1025)
-	wantErr(t, err, syscall.EFAULT, "1024 bytes of data")
-	_, err = k.RX(0, 1024)
-	wantErr(t, err, syscall.EOPNOTSUPP, "read only")
-	_, err = keydoor.Of(k).RemoteRX(0, 8)
-	wantErr(t, err, syscall.EOPNOTSUPP, "read only")
+	wantErr(t, second(without.TX(0, 1025)), syscall.EFAULT, "1024 bytes of data")
+	wantErr(t, second(k.RX(0, 1024)), syscall.EOPNOTSUPP, "read only")
+	wantErr(t, second(keydoor.Of(k).RemoteRX(0, 8)), syscall.EOPNOTSUPP, "read only")
 	if _, err := mkey.New(mkey.Config{Layout: mkey.List{{Memory: k, Length: 8}}}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("nested: %v", err)
 	}
