@@ -10,7 +10,7 @@ const benchData = 64 << 10
 
 func BenchmarkRun(b *testing.B) {
 	for _, set := range allKernels() {
-		for _, kind := range Kinds() {
+		for _, kind := range kinds {
 			for _, size := range []int{512, 4096} {
 				for _, op := range []string{"generate", "verify", "generate-copy", "verify-copy"} {
 					b.Run(fmt.Sprintf("%v/%v/%d/%s", set, kind, size, op), func(b *testing.B) {

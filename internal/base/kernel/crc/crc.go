@@ -17,14 +17,6 @@ const (
 	CRC64              // XP10 and NVMe, reflected, little-endian
 )
 
-var kindNames = [...]string{"t10", "csum", "crc32", "crc32c", "crc64"}
-
-// String returns a short name for tests and benchmarks.
-func (k Kind) String() string { return kindNames[k] }
-
-// Kinds lists every Kind.
-func Kinds() []Kind { return []Kind{T10, CSUM, CRC32, CRC32C, CRC64} }
-
 // FieldSize returns the size of the algorithm's field in bytes, 4 or 8.
 func (k Kind) FieldSize() int {
 	if k == CRC32 || k == CRC32C {
@@ -49,17 +41,13 @@ type Plan struct {
 // NewPlan prepares kind for blocks of size bytes, a positive multiple of 8; it panics for
 // other sizes. The register starts with zeros or, if ones is set, with ones.
 func NewPlan(kind Kind, size int, ones bool) Plan {
-	return NewPlanTier(cpu.Best(), kind, size, ones)
-}
-
-// NewPlanTier is NewPlan for a given tier, which must be in cpu.Available. It serves
-// tests and benchmarks.
-func NewPlanTier(tier cpu.Tier, kind Kind, size int, ones bool) Plan {
+	tier := cpu.Best()
 	_, prefer := zen5Set(tier)
 	return newPlan(tier, kind, size, ones, prefer)
 }
 
-// newPlan is NewPlanTier, with a choice between the sets of kernels of a tier that has two.
+// newPlan is NewPlan for a given tier, which must be in cpu.Available, with a choice between the sets of kernels of
+// a tier that has two.
 func newPlan(tier cpu.Tier, kind Kind, size int, ones, zen5 bool) Plan {
 	if size <= 0 || size%8 != 0 {
 		panic("crc: block size must be a positive multiple of 8")

@@ -26,7 +26,7 @@ func FuzzKernels(f *testing.F) {
 			fieldStride: 8 + int(gap), interleaved: seed&1 != 0,
 		}
 		for _, set := range allKernels() {
-			checkLayout(t, set, Kind(int(kind)%len(Kinds())), seed&2 != 0, l, r)
+			checkLayout(t, set, Kind(int(kind)%len(kinds)), seed&2 != 0, l, r)
 		}
 	})
 }

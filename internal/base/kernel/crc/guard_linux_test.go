@@ -42,7 +42,7 @@ func TestGuardPages(t *testing.T) {
 	src, dst, fields := newGuarded(t, most), newGuarded(t, most), newGuarded(t, 65*8)
 	eachKernels(t, func(t *testing.T, set kernels) {
 		r := newRand(t, 4)
-		for _, kind := range Kinds() {
+		for _, kind := range kinds {
 			for size := 8; size <= 4160; size += 8 {
 				if size > 700 && size < 4000 && size%512 != 0 {
 					continue

@@ -52,36 +52,26 @@ func csumCopyNEON(r *run)
 // kernel calls the assembly. The calls are direct, because a call through a variable
 // would move the run to the heap.
 func kernel(p *Plan, copies bool, r *run) {
-	switch p.kind {
-	case T10:
-		if copies {
-			crcMSBCopyNEON(r)
-		} else {
-			crcMSBNEON(r)
-		}
-	case CSUM:
-		if copies {
-			csumCopyNEON(r)
-		} else {
-			csumNEON(r)
-		}
-	case CRC32:
-		if copies {
-			crc32CopyNEON(r)
-		} else {
-			crc32NEON(r)
-		}
-	case CRC32C:
-		if copies {
-			crc32cCopyNEON(r)
-		} else {
-			crc32cNEON(r)
-		}
-	case CRC64:
-		if copies {
-			crcCopyNEON(r)
-		} else {
-			crcNEON(r)
-		}
+	switch kind := p.kind; {
+	case kind == T10 && copies:
+		crcMSBCopyNEON(r)
+	case kind == T10:
+		crcMSBNEON(r)
+	case kind == CSUM && copies:
+		csumCopyNEON(r)
+	case kind == CSUM:
+		csumNEON(r)
+	case kind == CRC32 && copies:
+		crc32CopyNEON(r)
+	case kind == CRC32:
+		crc32NEON(r)
+	case kind == CRC32C && copies:
+		crc32cCopyNEON(r)
+	case kind == CRC32C:
+		crc32cNEON(r)
+	case copies:
+		crcCopyNEON(r)
+	default:
+		crcNEON(r)
 	}
 }
