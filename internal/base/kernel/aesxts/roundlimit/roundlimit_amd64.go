@@ -22,37 +22,29 @@ func encrypt256AESNI(n uint64)
 func decrypt256VAES(n uint64)
 func decrypt256AESNI(n uint64)
 
-func find(t cpu.Tier, keyBits int, decrypt bool) (loop func(n uint64), blocks int) {
-	type kind struct {
-		t       cpu.Tier
-		bits    int
-		decrypt bool
-	}
-	switch (kind{t, keyBits, decrypt}) {
-	case kind{cpu.AVX512, 128, false}:
-		return encrypt128AVX512, 64
-	case kind{cpu.AVX512, 128, true}:
-		return decrypt128AVX512, 64
-	case kind{cpu.AVX512, 256, false}:
-		return encrypt256AVX512, 64
-	case kind{cpu.AVX512, 256, true}:
-		return decrypt256AVX512, 64
-	case kind{cpu.VAES, 128, false}:
-		return encrypt128VAES, 24
-	case kind{cpu.AVX2, 128, false}:
-		return encrypt128AESNI, 12
-	case kind{cpu.VAES, 128, true}:
-		return decrypt128VAES, 24
-	case kind{cpu.AVX2, 128, true}:
-		return decrypt128AESNI, 12
-	case kind{cpu.VAES, 256, false}:
-		return encrypt256VAES, 24
-	case kind{cpu.AVX2, 256, false}:
-		return encrypt256AESNI, 12
-	case kind{cpu.VAES, 256, true}:
-		return decrypt256VAES, 24
-	case kind{cpu.AVX2, 256, true}:
-		return decrypt256AESNI, 12
-	}
-	return nil, 0
+type kind struct {
+	t       cpu.Tier
+	keyBits int
+	decrypt bool
+}
+
+var loops = map[kind]func(n uint64){
+	{cpu.AVX512, 128, false}: encrypt128AVX512,
+	{cpu.AVX512, 128, true}:  decrypt128AVX512,
+	{cpu.AVX512, 256, false}: encrypt256AVX512,
+	{cpu.AVX512, 256, true}:  decrypt256AVX512,
+	{cpu.VAES, 128, false}:   encrypt128VAES,
+	{cpu.VAES, 128, true}:    decrypt128VAES,
+	{cpu.VAES, 256, false}:   encrypt256VAES,
+	{cpu.VAES, 256, true}:    decrypt256VAES,
+	{cpu.AVX2, 128, false}:   encrypt128AESNI,
+	{cpu.AVX2, 128, true}:    decrypt128AESNI,
+	{cpu.AVX2, 256, false}:   encrypt256AESNI,
+	{cpu.AVX2, 256, true}:    decrypt256AESNI,
+}
+
+var blocks = map[cpu.Tier]int{cpu.AVX512: 64, cpu.VAES: 24, cpu.AVX2: 12}
+
+func find(t cpu.Tier, keyBits int, decrypt bool) (loop func(n uint64), blocksEach int) {
+	return loops[kind{t, keyBits, decrypt}], blocks[t]
 }
