@@ -138,10 +138,7 @@ func (t *transfer) schedule() *fused.Schedule {
 	if t.plan.fuse == nil {
 		return nil
 	}
-	if p := aesxts.ScheduleOf(t.cipher); p != nil {
-		return fused.ScheduleAt(p)
-	}
-	return nil
+	return (*fused.Schedule)(aesxts.ScheduleOf(t.cipher))
 }
 
 // fusedRun is the state of one call of a fused kernel, for at most fused.MaxUnits units. A unit in memory is a block,

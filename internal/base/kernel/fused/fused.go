@@ -115,7 +115,8 @@ func (r *Run) Split(unit int, room *byte, first, second []byte) {
 	s.pieces[1], s.lengths[1] = &second[0], uint64(len(second))
 }
 
-// Schedule is the expanded pair of keys, in the layout of package aesxts's AVX-512 tier.
+// Schedule is the expanded pair of keys, in the layout of package aesxts's AVX-512 tier, which has the type under an
+// unexported name: aesxts.ScheduleOf returns its address.
 type Schedule struct {
 	Enc1, Dec1, Enc2 [15][16]byte   // round keys of key1, of key1 for the equivalent inverse cipher in order of use, and of key2
 	Rounds           uint64         // 10 or 14
@@ -295,7 +296,3 @@ func (s *split) memory() (whole []byte, pieces [2][]byte) {
 	}
 	return unsafe.Slice(s.place, s.lengths[0]+s.lengths[1]), pieces
 }
-
-// ScheduleAt returns the schedule at p. Package aesxts has the same type under an
-// unexported name.
-func ScheduleAt(p unsafe.Pointer) *Schedule { return (*Schedule)(p) }
