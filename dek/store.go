@@ -104,8 +104,8 @@ func (s *Store) ReplaceKEK(id uint32, kek []byte) error {
 }
 
 func (s *Store) putKEK(op string, id uint32, kek []byte, replace bool) error {
-	if len(kek) != 16 && len(kek) != 32 {
-		return failure.New(op, syscall.EINVAL, "KEK of %d bytes: must be 16 or 32", len(kek))
+	if err := checkKEK(op, kek); err != nil {
+		return err
 	}
 	return s.put(op, s.keks, id, kek, replace)
 }

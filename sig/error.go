@@ -77,6 +77,5 @@ func (f *First) Err() error {
 	if f.bad.Kind == 0 {
 		return nil
 	}
-	e := f.bad
-	return &e
+	return new(f.bad)
 }

@@ -202,12 +202,10 @@ func parseFormat(s string) (Format, *operr.Error) {
 		case "storage":
 			f.StorageTag, ok = parseNumber[uint64](value, 64)
 			must = "must be storage=N, in decimal or in hexadecimal after 0x"
-		case "no-app-check", "no-guard-check":
-			f.Flags, ok = f.Flags|map[string]Flags{"no-app-check": IgnoreApp, "no-guard-check": IgnoreGuard}[key], !valued
+		case "no-app-check", "no-guard-check", "no-storage-check":
+			ignore := map[string]Flags{"no-app-check": IgnoreApp, "no-guard-check": IgnoreGuard, "no-storage-check": IgnoreStorage}
+			f.Flags, ok = f.Flags|ignore[key], !valued
 			must = key + " takes no value"
-		case "no-storage-check":
-			f.Flags, ok = f.Flags|IgnoreStorage, !valued
-			must = "no-storage-check takes no value"
 		default:
 			if !p.option(key) {
 				return refuse("no option %q; the options of %v are %s", option, f.Type, optionsOf(f.Type))

@@ -58,8 +58,7 @@ func (o *outcome) err() error {
 	if o.first.Kind == 0 {
 		return nil
 	}
-	e := o.first
-	return &e
+	return new(o.first)
 }
 
 func (t *Transform) run(dst, src Blocks, n int, first uint64, o *outcome) {

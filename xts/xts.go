@@ -163,11 +163,7 @@ func (c *Cipher) cryptRun(decrypt bool, dst, src Units, unit, n int, t Tweak) {
 	if n == 0 {
 		return
 	}
-	if dst.Stride != src.Stride {
-		if anyOverlap(d, s) {
-			panic("xts: invalid buffer overlap")
-		}
-	} else if inexactOverlap(d, s) {
+	if dst.Stride != src.Stride && anyOverlap(d, s) || inexactOverlap(d, s) {
 		panic("xts: invalid buffer overlap")
 	}
 	c.key.Crypt(decrypt, d, dst.Stride, s, src.Stride, unit, n, t.Lo, t.Hi)
