@@ -451,10 +451,8 @@ func add(x, y, z Op) { VPADDQ(x, y, z) }
 // unpack combines the even with the odd lanes of 64 bits: [x0+x1, y0+y1, x2+x3, ...].
 func unpack(x, y Op, combine func(x, y, z Op)) VecVirtual {
 	even, odd := ZMM(), ZMM()
-	VPUNPCKLQDQ(y, x, even)
-	yieldToMain()
-	VPUNPCKHQDQ(y, x, odd)
-	yieldToMain()
+	later(VPUNPCKLQDQ, y, x, even)
+	later(VPUNPCKHQDQ, y, x, odd)
 	combine(even, odd, even)
 	yieldToMain()
 	return even
@@ -463,10 +461,8 @@ func unpack(x, y Op, combine func(x, y, z Op)) VecVirtual {
 // combineLanes combines the even with the odd lanes of 128 bits: [x0+x1, x2+x3, y0+y1, y2+y3].
 func combineLanes(x, y VecVirtual, combine func(x, y, z Op)) VecVirtual {
 	even, odd := ZMM(), ZMM()
-	VSHUFI64X2(U8(0x88), y, x, even)
-	yieldToMain()
-	VSHUFI64X2(U8(0xDD), y, x, odd)
-	yieldToMain()
+	later(VSHUFI64X2, U8(0x88), y, x, even)
+	later(VSHUFI64X2, U8(0xDD), y, x, odd)
 	combine(even, odd, even)
 	yieldToMain()
 	return even

@@ -78,18 +78,12 @@ func crcFold(name string, msb bool) *algorithm {
 				// stays has the lanes that keep their place: those of x outside
 				// of the mask take, and those of y inside. moves has the others.
 				stays, moves := ZMM(), ZMM()
-				VMOVDQA64(x, stays)
-				yieldToMain()
-				VMOVDQA64(y, take, stays)
-				yieldToMain()
-				VMOVDQA64(y, moves)
-				yieldToMain()
-				VMOVDQA64(x, take, moves)
-				yieldToMain()
-				VSHUFI64X2(U8(swap), moves, moves, moves)
-				yieldToMain()
-				VPXORQ(moves, stays, stays)
-				yieldToMain()
+				later(VMOVDQA64, x, stays)
+				later(VMOVDQA64, y, take, stays)
+				later(VMOVDQA64, y, moves)
+				later(VMOVDQA64, x, take, moves)
+				later(VSHUFI64X2, U8(swap), moves, moves, moves)
+				later(VPXORQ, moves, stays, stays)
 				return stays
 			}
 			x := swapAdd(sum(0, 0), sum(2, 0), upper, 0x4E) // [0 0 2 2] in lanes of 128 bits
@@ -102,39 +96,31 @@ func crcFold(name string, msb bool) *algorithm {
 				// The multiple of the polynomial that clears the low 64
 				// bits: see tables.go.
 				s, q, qp, qtop := ZMM(), ZMM(), ZMM(), ZMM()
-				VMOVDQA64(four[h], s)
-				yieldToMain()
+				later(VMOVDQA64, four[h], s)
 				VPCLMULQDQ(U8(0x00), k.constants[inverse], s, q)
 				yieldToMain()
 				VPCLMULQDQ(U8(0x00), k.constants[poly], q, qp)
 				yieldToMain()
 				VPSLLDQ(U8(8), q, qtop)
 				yieldToMain()
-				VPANDQ(k.constants[top], qtop, qtop)
-				yieldToMain()
-				VPTERNLOGQ(U8(xor3), qp, qtop, s)
-				yieldToMain()
+				later(VPANDQ, k.constants[top], qtop, qtop)
+				later(VPTERNLOGQ, U8(xor3), qp, qtop, s)
 				crc[h] = s
 			}
 			z := ZMM()
-			VPUNPCKHQDQ(crc[1], crc[0], z) // blocks 0 4 1 5 2 6 3 7
-			yieldToMain()
+			later(VPUNPCKHQDQ, crc[1], crc[0], z) // blocks 0 4 1 5 2 6 3 7
 			if ordered {
 				order := ZMM()
-				VMOVDQU64(vectorOfWords("interleaved", 0, 2, 4, 6, 1, 3, 5, 7), order)
-				yieldToMain()
-				VPERMQ(z, order, z)
-				yieldToMain()
+				later(VMOVDQU64, vectorOfWords("interleaved", 0, 2, 4, 6, 1, 3, 5, 7), order)
+				later(VPERMQ, z, order, z)
 			}
 			if msb {
-				VGF2P8AFFINEQB(U8(0), k.constants[reverse], z, z)
-				yieldToMain()
+				later(VGF2P8AFFINEQB, U8(0), k.constants[reverse], z, z)
 			}
 			return z
 		},
 		constantPart: func(k *kernel, z VecVirtual) VecVirtual {
-			VPXORQ(k.fix, z, z)
-			yieldToMain()
+			later(VPXORQ, k.fix, z, z)
 			return z
 		},
 	}

@@ -45,53 +45,40 @@ func csum() *algorithm {
 			var whole [4]VecVirtual
 			for b := range whole {
 				all, upper, t := sum(b, 0), sum(b, 1), ZMM()
-				VPSLLQ(U8(32), upper, t)
-				yieldToMain()
-				VPSUBQ(t, all, t)
-				yieldToMain()
-				VPADDQ(upper, t, t)
-				yieldToMain()
+				later(VPSLLQ, U8(32), upper, t)
+				later(VPSUBQ, t, all, t)
+				later(VPADDQ, upper, t, t)
 				whole[b] = t
 			}
 			keep(0, combineLanes(unpack(whole[0], whole[1], add), unpack(whole[2], whole[3], add), add)) // [01 01 23 23]
 		},
 		fields: func(k *kernel, four [2]Mem, _ bool) VecVirtual {
 			x, y := ZMM(), ZMM()
-			VMOVDQA64(four[0], x)
-			yieldToMain()
-			VMOVDQA64(four[1], y)
-			yieldToMain()
+			later(VMOVDQA64, four[0], x)
+			later(VMOVDQA64, four[1], y)
 			s := combineLanes(x, y, add)
-			VPADDQ(k.fix, s, s) // the seed
-			yieldToMain()
+			later(VPADDQ, k.fix, s, s) // the seed
 
 			// Fold to 16 bits. The result is zero only if all input,
 			// including the seed, is zero.
 			fold := func(bits uint8, mask VecVirtual) {
 				t := ZMM()
-				VPSRLQ(U8(bits), s, t)
-				yieldToMain()
-				VPANDQ(mask, s, s)
-				yieldToMain()
-				VPADDQ(t, s, s)
-				yieldToMain()
+				later(VPSRLQ, U8(bits), s, t)
+				later(VPANDQ, mask, s, s)
+				later(VPADDQ, t, s, s)
 			}
 			fold(32, k.constants[low32])
 			fold(16, k.constants[low16])
 			fold(16, k.constants[low16])
 			fold(16, k.constants[low16])
-			VPANDNQ(k.constants[low16], s, s)
-			yieldToMain()
+			later(VPANDNQ, k.constants[low16], s, s)
 			return s
 		},
 		constantPart: func(k *kernel, s VecVirtual) VecVirtual {
 			t := ZMM()
-			VPSHUFB(byteSwap(), k.tag, t)
-			yieldToMain()
-			VPADDD(k.step, k.tag, k.tag)
-			yieldToMain()
-			VPXORQ(t, s, s)
-			yieldToMain()
+			later(VPSHUFB, byteSwap(), k.tag, t)
+			later(VPADDD, k.step, k.tag, k.tag)
+			later(VPXORQ, t, s, s)
 			return s
 		},
 	}

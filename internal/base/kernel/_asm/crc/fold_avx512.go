@@ -216,12 +216,18 @@ func (r *rows) next() {
 }
 
 // weave interleaves the instructions of one function, other, with those of another one, main. The functions
-// of the later stages call yieldToMain after each instruction, and the functions that fold call otherHere where an
+// of the later stages call yieldToMain after each instruction, mostly by later, and the functions that fold call otherHere where an
 // instruction of other may be inserted. Outside of weave both do nothing.
 var (
 	yieldToMain = func() {}
 	otherHere   = func() {}
 )
+
+// later generates an instruction of a later stage, which yields to main.
+func later(instruction func(...Op), ops ...Op) {
+	instruction(ops...)
+	yieldToMain()
+}
 
 // weave generates main with the instructions of other inserted, one at each otherHere. Those for which main has
 // none left follow it.

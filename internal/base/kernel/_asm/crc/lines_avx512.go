@@ -143,8 +143,7 @@ func (k *kernel) rounds() {
 		z := a.fields(k, k.quadSums(), false)
 		to := load64(k.run, runCount)
 		yieldToMain()
-		VMOVDQA64(z, Mem{Base: k.stack, Index: to, Scale: 1, Disp: k.frame.round})
-		yieldToMain()
+		later(VMOVDQA64, z, Mem{Base: k.stack, Index: to, Scale: 1, Disp: k.frame.round})
 	}
 
 	nextPair, sameRound := label("pair"), label("more")

@@ -88,14 +88,10 @@ func byMaps(name string, planes int) *algorithm {
 		// A 64-bit lane holds one plane of one block's remainders for the eight
 		// positions. Combine the planes in two words per block, low and high.
 		z, low, high := ZMM(), ZMM(), ZMM()
-		VMOVDQA64(four[0], z)
-		yieldToMain()
-		VMOVDQA64(four[1], high)
-		yieldToMain()
-		VSHUFI64X2(U8(0x44), high, z, low)
-		yieldToMain()
-		VSHUFI64X2(U8(0xEE), high, z, high)
-		yieldToMain()
+		later(VMOVDQA64, four[0], z)
+		later(VMOVDQA64, four[1], high)
+		later(VSHUFI64X2, U8(0x44), high, z, low)
+		later(VSHUFI64X2, U8(0xEE), high, z, high)
 		if planes > 2 {
 			// Plane 1 has the weight of plane 0 at the position before, and
 			// so on. Plane p is therefore shifted by p bytes and added to
@@ -103,44 +99,30 @@ func byMaps(name string, planes int) *algorithm {
 			// is x^64. Two words need half as many maps as four planes.
 			first := high
 			high = ZMM()
-			VPSLLQ(U8(64-8), first, high)
-			yieldToMain()
-			VPSRLQ(U8(8), first, first)
-			yieldToMain()
-			VPXORQ(first, low, low)
-			yieldToMain()
+			later(VPSLLQ, U8(64-8), first, high)
+			later(VPSRLQ, U8(8), first, first)
+			later(VPXORQ, first, low, low)
 			for plane, order := range []uint8{2: 0x44, 3: 0xEE} {
 				if plane < 2 {
 					continue
 				}
 				z, out := ZMM(), ZMM()
-				VMOVDQA64(four[0].Offset(64), z)
-				yieldToMain()
-				VSHUFI64X2(U8(order), four[1].Offset(64), z, z)
-				yieldToMain()
-				VPSLLQ(U8(64-8*plane), z, out)
-				yieldToMain()
-				VPXORQ(out, high, high)
-				yieldToMain()
-				VPSRLQ(U8(8*plane), z, z)
-				yieldToMain()
-				VPXORQ(z, low, low)
-				yieldToMain()
+				later(VMOVDQA64, four[0].Offset(64), z)
+				later(VSHUFI64X2, U8(order), four[1].Offset(64), z, z)
+				later(VPSLLQ, U8(64-8*plane), z, out)
+				later(VPXORQ, out, high, high)
+				later(VPSRLQ, U8(8*plane), z, z)
+				later(VPXORQ, z, low, low)
 			}
 		}
 		// Transpose the words, so that a lane holds the bytes of eight blocks at one position.
 		order := ZMM()
-		VMOVDQU64(transposition(), order)
-		yieldToMain()
-		VPERMB(low, order, low)
-		yieldToMain()
-		VPERMB(high, order, high)
-		yieldToMain()
+		later(VMOVDQU64, transposition(), order)
+		later(VPERMB, low, order, low)
+		later(VPERMB, high, order, high)
 		if a.spillsSums {
-			VMOVDQA64(low, four[0])
-			yieldToMain()
-			VMOVDQA64(high, four[1])
-			yieldToMain()
+			later(VMOVDQA64, low, four[0])
+			later(VMOVDQA64, high, four[1])
 		}
 		consts := load64(k.run, runConsts)
 		// Apply the matrices of each position.
@@ -150,12 +132,9 @@ func byMaps(name string, planes int) *algorithm {
 				x, y = inRegister(four[0]), inRegister(four[1])
 			}
 			sum, t := ZMM(), ZMM()
-			VGF2P8AFFINEQB(U8(0), mem(consts, 64*to), x, sum)
-			yieldToMain()
-			VGF2P8AFFINEQB(U8(0), mem(consts, 64*(planes+to)), y, t)
-			yieldToMain()
-			VPXORQ(t, sum, sum)
-			yieldToMain()
+			later(VGF2P8AFFINEQB, U8(0), mem(consts, 64*to), x, sum)
+			later(VGF2P8AFFINEQB, U8(0), mem(consts, 64*(planes+to)), y, t)
+			later(VPXORQ, t, sum, sum)
 			return sum
 		}
 		// Add up the positions. For 2 planes, every 128 bits then hold the low and
@@ -167,24 +146,18 @@ func byMaps(name string, planes int) *algorithm {
 			third := corrected(2)
 			s = combineLanes(s, unpack(third, corrected(3), xor), xor)
 		} else {
-			VSHUFI64X2(U8(0x4E), s, s, t)
-			yieldToMain()
-			VPXORQ(t, s, s)
-			yieldToMain()
+			later(VSHUFI64X2, U8(0x4E), s, s, t)
+			later(VPXORQ, t, s, s)
 		}
-		VSHUFI64X2(U8(0xB1), s, s, t)
-		yieldToMain()
-		VPXORQ(t, s, s)
-		yieldToMain()
+		later(VSHUFI64X2, U8(0xB1), s, s, t)
+		later(VPXORQ, t, s, s)
 		if planes > 2 {
 			order := ZMM()
-			VMOVDQU64(spread4(ordered), order)
-			yieldToMain()
+			later(VMOVDQU64, spread4(ordered), order)
 			VPERMB_Z(s, order, k.low, s)
 			yieldToMain()
 		} else {
-			VPSHUFB(t10Spread(ordered), s, s)
-			yieldToMain()
+			later(VPSHUFB, t10Spread(ordered), s, s)
 		}
 		return s
 	}
@@ -201,8 +174,7 @@ func crcMaps() *algorithm {
 		KMOVQ(r, k.low)
 	}
 	a.constantPart = func(k *kernel, z VecVirtual) VecVirtual {
-		VPXORQ_BCST(mem(k.run, runFix), z, z)
-		yieldToMain()
+		later(VPXORQ_BCST, mem(k.run, runFix), z, z)
 		return z
 	}
 	return a
@@ -214,8 +186,7 @@ func inRegister(z Op) VecVirtual {
 		return r
 	}
 	r := ZMM()
-	VMOVDQA64(z, r)
-	yieldToMain()
+	later(VMOVDQA64, z, r)
 	return r
 }
 

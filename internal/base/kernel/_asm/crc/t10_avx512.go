@@ -100,12 +100,9 @@ func tags(k *kernel) {
 // withTags combines tags and guards, and increments the tags by eight blocks.
 func withTags(k *kernel, guards VecVirtual) VecVirtual {
 	t := ZMM()
-	VPSHUFB(byteSwap(), k.tag, t)
-	yieldToMain()
-	VPADDD(k.step, k.tag, k.tag)
-	yieldToMain()
-	VPTERNLOGQ(U8(xor3), t, k.fix, guards)
-	yieldToMain()
+	later(VPSHUFB, byteSwap(), k.tag, t)
+	later(VPADDD, k.step, k.tag, k.tag)
+	later(VPTERNLOGQ, U8(xor3), t, k.fix, guards)
 	return guards
 }
 
