@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/kernel/ref"
 	"github.com/softmkey/softmkey/xts"
 )
 
@@ -164,8 +165,8 @@ func TestRoundKeysAreFound(t *testing.T) {
 				t.Errorf("%d: round key %x of the KEK is not in the memory of key wrap", size, k)
 			}
 		}
-		for _, k := range expandForTest(key[size/2:]) { // decryption uses no inverse of key2
-			if !bytes.Contains(d.memory.bytes(), k) {
+		for _, k := range ref.ExpandKey(key[size/2:]) { // decryption uses no inverse of key2
+			if !bytes.Contains(d.memory.bytes(), k[:]) {
 				t.Errorf("%d: round key %x of key2 is not in the DEK's memory", size, k)
 			}
 		}
@@ -304,73 +305,15 @@ func windows(value []byte) (v [][]byte) {
 
 // roundKeysOf returns the round keys of an AES key for both directions.
 func roundKeysOf(key []byte) (v [][]byte) {
-	enc := expandForTest(key)
-	v = append(v, enc...)
-	// In the equivalent inverse cipher, InvMixColumns is applied to all round keys
-	// but the first and the last.
-	for _, k := range enc[1 : len(enc)-1] {
-		v = append(v, inverseMixColumns(k))
+	keys := ref.ExpandKey(key)
+	for i, k := range keys {
+		v = append(v, k[:])
+		if i > 0 && i < len(keys)-1 {
+			inverse := ref.InverseMixColumns(k)
+			v = append(v, inverse[:])
+		}
 	}
 	return v
-}
-
-// expandForTest is the key expansion of FIPS 197, 5.2, with the S-box computed from its
-// definition.
-func expandForTest(key []byte) (v [][]byte) {
-	n := len(key) / 4
-	w := bytes.Clone(key)
-	rcon := byte(1)
-	for i := n; i < 4*(n+7); i++ {
-		t := bytes.Clone(w[4*i-4:])
-		switch {
-		case i%n == 0:
-			t = []byte{sbox(t[1]) ^ rcon, sbox(t[2]), sbox(t[3]), sbox(t[0])}
-			rcon = gf(rcon, 2)
-		case n == 8 && i%n == 4:
-			t = []byte{sbox(t[0]), sbox(t[1]), sbox(t[2]), sbox(t[3])}
-		}
-		for j := range t {
-			w = append(w, t[j]^w[4*(i-n)+j])
-		}
-	}
-	return halves(w)
-}
-
-// gf multiplies in the field of AES.
-func gf(a, b byte) (p byte) {
-	for ; b != 0; b >>= 1 {
-		if b&1 != 0 {
-			p ^= a
-		}
-		if a >= 0x80 {
-			a = a<<1 ^ 0x1b
-		} else {
-			a <<= 1
-		}
-	}
-	return p
-}
-
-func sbox(x byte) byte {
-	inverse := byte(1)
-	for range 254 { // x^254
-		inverse = gf(inverse, x)
-	}
-	s := byte(0x63)
-	for i := range 5 {
-		s ^= inverse<<i | inverse>>(8-i)
-	}
-	return s
-}
-
-func inverseMixColumns(k []byte) []byte {
-	out := make([]byte, 16)
-	for c := 0; c < 16; c += 4 {
-		for i := range 4 {
-			out[c+i] = gf(k[c+i], 14) ^ gf(k[c+(i+1)%4], 11) ^ gf(k[c+(i+2)%4], 13) ^ gf(k[c+(i+3)%4], 9)
-		}
-	}
-	return out
 }
 
 // unwrapRegisters returns all values of the registers A and R[i] of RFC 3394, except for

@@ -2,7 +2,6 @@ package fused
 
 import (
 	"bytes"
-	"crypto/aes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -22,7 +21,7 @@ func randomBytes(r *rand.Rand, n int) []byte {
 	return b[:n:n]
 }
 
-// newSchedule expands key1 || key2 by the words of FIPS 197, 5.2.
+// newSchedule expands key1 || key2.
 func newSchedule(key []byte) *Schedule {
 	// Go aligns to 8 bytes only, so align to a cache line here.
 	mem := make([]byte, int(unsafe.Sizeof(Schedule{}))+63)
@@ -30,13 +29,13 @@ func newSchedule(key []byte) *Schedule {
 	s := (*Schedule)(unsafe.Add(p, -uintptr(p)&63))
 	half := len(key) / 2
 	s.Rounds = uint64(half/4 + 6)
-	expand(s.Enc1[:], key[:half])
-	expand(s.Enc2[:], key[half:])
+	copy(s.Enc1[:], ref.ExpandKey(key[:half]))
+	copy(s.Enc2[:], ref.ExpandKey(key[half:]))
 	n := int(s.Rounds)
 	for i := range n + 1 {
 		s.Dec1[i] = s.Enc1[n-i]
 		if i != 0 && i != n {
-			invMixColumns(&s.Dec1[i])
+			s.Dec1[i] = ref.InverseMixColumns(s.Dec1[i])
 		}
 	}
 	for d, k := range []*[15][16]byte{&s.Enc1, &s.Dec1} {
@@ -72,104 +71,6 @@ func double(t *[16]byte) {
 	lo, hi := binary.LittleEndian.Uint64(t[:8]), binary.LittleEndian.Uint64(t[8:])
 	binary.LittleEndian.PutUint64(t[8:], hi<<1|lo>>63)
 	binary.LittleEndian.PutUint64(t[:8], lo<<1^-(hi>>63)&0x87)
-}
-
-// mul multiplies in the field of AES.
-func mul(a, b byte) (p byte) {
-	for ; b != 0; b >>= 1 {
-		if b&1 != 0 {
-			p ^= a
-		}
-		a = a<<1 ^ a>>7*0x1b
-	}
-	return p
-}
-
-func sbox(b byte) byte {
-	inv := byte(1)
-	for range 254 {
-		inv = mul(inv, b)
-	}
-	r := byte(0x63)
-	for i := range 5 {
-		r ^= inv<<i | inv>>(8-i)
-	}
-	return r
-}
-
-func expand(out [][16]byte, key []byte) {
-	nk := len(key) / 4
-	w := make([][4]byte, 4*(nk+7))
-	rcon := byte(1)
-	for i := range w {
-		if i < nk {
-			copy(w[i][:], key[4*i:])
-			continue
-		}
-		t := w[i-1]
-		if i%nk == 0 {
-			t = [4]byte{sbox(t[1]) ^ rcon, sbox(t[2]), sbox(t[3]), sbox(t[0])}
-			rcon = mul(rcon, 2)
-		} else if nk > 6 && i%nk == 4 {
-			t = [4]byte{sbox(t[0]), sbox(t[1]), sbox(t[2]), sbox(t[3])}
-		}
-		for j := range t {
-			w[i][j] = w[i-nk][j] ^ t[j]
-		}
-	}
-	for i, x := range w {
-		copy(out[i/4][i%4*4:], x[:])
-	}
-}
-
-func invMixColumns(k *[16]byte) {
-	for c := 0; c < 16; c += 4 {
-		a := [4]byte(k[c:])
-		for i := range 4 {
-			k[c+i] = mul(a[i], 14) ^ mul(a[(i+1)%4], 11) ^ mul(a[(i+2)%4], 13) ^ mul(a[(i+3)%4], 9)
-		}
-	}
-}
-
-// TestKeyExpansion compares the test's key expansion with crypto/aes.
-func TestKeyExpansion(t *testing.T) {
-	for _, size := range []int{32, 64} {
-		key := randomBytes(rand.New(rand.NewPCG(1, 1)), size)
-		s := newSchedule(key)
-		block, err := aes.NewCipher(key[:size/2])
-		if err != nil {
-			t.Fatal(err)
-		}
-		var zero, want [16]byte
-		block.Encrypt(want[:], zero[:])
-		if got := encryptBlock(&s.Enc1, int(s.Rounds), zero); got != want {
-			t.Errorf("AES-%d: %x, want %x", size*4, got, want)
-		}
-	}
-}
-
-func encryptBlock(k *[15][16]byte, rounds int, b [16]byte) [16]byte {
-	for r := 0; r <= rounds; r++ {
-		if r > 0 {
-			var s [16]byte
-			for i := range s {
-				s[i] = sbox(b[(i+4*(i%4))%16])
-			}
-			b = s
-			if r < rounds {
-				for c := 0; c < 16; c += 4 {
-					a := [4]byte(b[c:])
-					for i := range 4 {
-						b[c+i] = mul(a[i], 2) ^ mul(a[(i+1)%4], 3) ^ a[(i+2)%4] ^ a[(i+3)%4]
-					}
-				}
-			}
-		}
-		for i := range b {
-			b[i] ^= k[r][i]
-		}
-	}
-	return b
 }
 
 // passes are all passes, without tags.
