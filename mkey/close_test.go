@@ -87,7 +87,6 @@ func TestCloseTwice(t *testing.T) {
 func TestCloseFinishes(t *testing.T) {
 	for name, c := range failing() {
 		for _, size := range []uint64{16, 100, 520, 1040, 4160, 5200, 100 * 520} {
-			c.Access = rdma.LocalWrite
 			memory := func(end func(rx *mkey.RX) error) ([]byte, error) {
 				mem := make([]byte, 200*520)
 				c.Layout = over(mem)
@@ -214,7 +213,6 @@ func TestStreamsEndWithKey(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
 			mem := make([]byte, 100*520)
-			c.Access = rdma.LocalWrite
 			c.Layout = over(mem)
 			if name == "rows A, F" {
 				c.Crypto = crypto(true, 0, 520)

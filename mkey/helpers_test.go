@@ -134,6 +134,14 @@ func check(t testing.TB, k *mkey.Key) *mkey.BadBlock {
 	return bad
 }
 
+// sound checks that Check returns no bad block.
+func sound(t testing.TB, k *mkey.Key, what string) {
+	t.Helper()
+	if bad := check(t, k); bad != nil {
+		t.Errorf("%s: %v", what, bad)
+	}
+}
+
 func equal(t testing.TB, what string, got, want []byte) {
 	t.Helper()
 	if !bytes.Equal(got, want) {

@@ -138,9 +138,7 @@ func TestConfigurationIsCopied(t *testing.T) {
 	k = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(data), Signature: s})
 	*s.WireCheckMask = 0xFF
 	receive(t, k, 0, make([]byte, 516))
-	if bad := check(t, k); bad != nil {
-		t.Errorf("after the caller changed its mask: %v", bad)
-	}
+	sound(t, k, "after the caller changed its mask")
 }
 
 // TestPrepare checks that a prepared update changes nothing until it is applied, is then
@@ -188,14 +186,10 @@ func TestPrepare(t *testing.T) {
 func TestCheck(t *testing.T) {
 	mem := make([]byte, 4*520)
 	k := newKey(t, mkey.Config{Layout: over(mem), Access: rdma.LocalWrite, Number: 0xABC01, Signature: &mkey.Signature{Memory: t10, CheckMask: sig.MaskAll}})
-	if bad := check(t, k); bad != nil {
-		t.Errorf("a key that was not used: %v", bad)
-	}
+	sound(t, k, "a key that was not used")
 	receive(t, k, 0, pattern(2048))
 	send(t, k, 0, 2048)
-	if bad := check(t, k); bad != nil {
-		t.Errorf("sound memory: %v", bad)
-	}
+	sound(t, k, "sound memory")
 	mem[520+3]++
 	mem[3*520+512+4] ^= 0x80
 	send(t, k, 0, 2048)
@@ -294,7 +288,5 @@ func TestConcurrent(t *testing.T) {
 	}
 	wg.Wait()
 	receive(t, k, 0, send(t, k, 0, 8320))
-	if bad := check(t, k); bad != nil {
-		t.Error(bad)
-	}
+	sound(t, k, "merged configurations")
 }

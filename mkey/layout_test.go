@@ -429,7 +429,7 @@ func TestHugeLayouts(t *testing.T) {
 // failing returns configurations that together use every path through the layers.
 func failing() map[string]mkey.Config {
 	t4096 := &sig.Format{Type: sig.T10DIF, BlockSize: 4096}
-	return map[string]mkey.Config{
+	configs := map[string]mkey.Config{
 		"plain":      {},
 		"signed":     {Signature: &mkey.Signature{Memory: crc32, Wire: t10}},
 		"recut":      {Signature: &mkey.Signature{Memory: crc64, Wire: t4096}},
@@ -439,6 +439,11 @@ func failing() map[string]mkey.Config {
 		"rows A, F":  {Crypto: crypto(false, mkey.SignatureAfterCrypto, 4096)},
 		"short unit": {Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)},
 	}
+	for name, c := range configs {
+		c.Access = rdma.LocalWrite
+		configs[name] = c
+	}
+	return configs
 }
 
 // TestMemoryFails checks that memory which disappears during a transfer causes an error
@@ -448,10 +453,11 @@ func TestMemoryFails(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
 			mem := &region{buf: pattern(memory), rights: rdma.LocalWrite}
-			c.Access = rdma.LocalWrite
+			var l mkey.List
 			for i := range uint64(64) {
-				c.Layout = append(toList(c.Layout), mkey.Segment{Memory: mem, Addr: i * memory / 64, Length: memory / 64})
+				l = append(l, mkey.Segment{Memory: mem, Addr: i * memory / 64, Length: memory / 64})
 			}
+			c.Layout = l
 			k := newKey(t, c)
 			n := must(k.WireLen())
 			want := make([]byte, n)
@@ -499,18 +505,12 @@ func TestMemoryFails(t *testing.T) {
 	}
 }
 
-func toList(l mkey.Layout) mkey.List {
-	list, _ := l.(mkey.List)
-	return list
-}
-
 // TestMemoryInPieces checks that memory may return parts of a segment, but neither no
 // bytes nor too many.
 func TestMemoryInPieces(t *testing.T) {
 	const memory = 520 * 16
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
-			c.Access = rdma.LocalWrite
 			whole := pattern(memory)
 			c.Layout = over(whole)
 			k := newKey(t, c)

@@ -109,9 +109,7 @@ func TestOffsetContinues(t *testing.T) {
 			clear(data[n*512:])
 			receive(t, k, n*520, whole[n*520:])
 			equal(t, name+" received", data, saved)
-			if bad := check(t, k); bad != nil {
-				t.Errorf("%s from block %d: %v", name, n, bad)
-			}
+			sound(t, k, fmt.Sprint(name, " from block ", n))
 		}
 	}
 	if whole := send(t, newKey(t, mkey.Config{Layout: over(data), Signature: &mkey.Signature{Wire: f}}), 16*520, 520); !bytes.Equal(whole[514:], []byte{0, 7, 0, 0, 0, 0}) {
@@ -136,9 +134,7 @@ func TestIncompleteLastBlock(t *testing.T) {
 		key := k(mem, mkey.Signature{Wire: t10})
 		receive(t, key, 0, append(bytes.Clone(data[:512]), 1, 2, 3, 4, 5, 6, 7, 8)[:n])
 		equal(t, fmt.Sprint("RX of ", n), mem, append(bytes.Clone(data[:min(n, 512)]), bytes.Repeat([]byte{0xEE}, int(1024-min(n, 512)))...))
-		if bad := check(t, key); bad != nil {
-			t.Errorf("RX of %d: %v", n, bad)
-		}
+		sound(t, key, fmt.Sprint("RX of ", n))
 
 		// A field in memory stays unchanged too, whether it is right or wrong.
 		mem = bytes.Repeat([]byte{0xEE}, 1040)
@@ -147,9 +143,7 @@ func TestIncompleteLastBlock(t *testing.T) {
 		equal(t, fmt.Sprint("field in memory, RX of ", n), mem, append(bytes.Clone(data[:min(n, 512)]), bytes.Repeat([]byte{0xEE}, int(1040-min(n, 512)))...))
 		if n <= 512 {
 			equal(t, fmt.Sprint("field in memory, TX of ", n), send(t, key, 0, n), data[:n])
-			if bad := check(t, key); bad != nil {
-				t.Errorf("TX of %d: %v", n, bad)
-			}
+			sound(t, key, fmt.Sprint("TX of ", n))
 		}
 	}
 
@@ -209,9 +203,7 @@ func TestStartInsideBlock(t *testing.T) {
 	equal(t, "the tail in block 2", mem[8208:8208+2048], data[8192:8192+2048])
 	equal(t, "behind it", mem[8208+2048:], bytes.Repeat([]byte{0xEE}, 4104-2048))
 	equal(t, "read back", send(t, k, 5*520, 15*520), wire[5*520:20*520])
-	if bad := check(t, k); bad != nil {
-		t.Errorf("parts of blocks are not checked: %v", bad)
-	}
+	sound(t, k, "parts of blocks, which are not checked")
 	// In the whole stream, block 0 is bad.
 	send(t, k, 0, 20*520)
 	if bad := check(t, k); bad == nil || bad.Sig.Block != 0 {
@@ -309,7 +301,6 @@ func TestAnyPieceSizes(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
 			memory := pattern(520 * 32)
-			c.Access = rdma.LocalWrite
 			c.Layout = over(memory)
 			k := newKey(t, c)
 			n := must(k.WireLen()) / 4096 * 4096
@@ -373,7 +364,6 @@ func TestViewAndPlace(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
 			memory := pattern(520 * 256)
-			c.Access = rdma.LocalWrite
 			c.Layout = over(memory)
 			k := newKey(t, c)
 			n := uint64(4096 * 30)
