@@ -105,8 +105,8 @@ func fold(copying, maps bool) {
 		}
 	}
 	// next adds the next bytes of the message and t to acc: acc and t are the two halves of a
-	// product. width is the size of the registers in bytes.
-	next := func(disp, width int, t, acc, data VecPhysical) {
+	// product.
+	next := func(disp int, t, acc, data VecPhysical) {
 		if !copying {
 			VPTERNLOGQ(U8(xor3), Mem{Base: p, Disp: disp}, t, acc)
 			return
@@ -155,7 +155,7 @@ func fold(copying, maps bool) {
 		t := []VecPhysical{Z6, Z7, Z8, Z9}[i]
 		VPCLMULQDQ(U8(0x00), Z5, r, t)
 		VPCLMULQDQ(U8(0x11), Z5, r, r)
-		next(64*i, 64, t, r, []VecPhysical{Z10, Z11, Z12, Z13}[i])
+		next(64*i, t, r, []VecPhysical{Z10, Z11, Z12, Z13}[i])
 		prefetch(64 * i)
 	}
 	advance(256)
@@ -174,7 +174,7 @@ func fold(copying, maps bool) {
 	Label("by64")
 	VPCLMULQDQ(U8(0x00), Z5, Z3, Z6) // Z5 holds the constants for 64 bytes
 	VPCLMULQDQ(U8(0x11), Z5, Z3, Z3)
-	next(0, 64, Z6, Z3, Z10)
+	next(0, Z6, Z3, Z10)
 	advance(64)
 	CMPQ(n, U32(64))
 	JAE(LabelRef("by64"))
@@ -195,7 +195,7 @@ func fold(copying, maps bool) {
 	Label("by16")
 	VPCLMULQDQ(U8(0x00), X5, X3, X6)
 	VPCLMULQDQ(U8(0x11), X5, X3, X3)
-	next(0, 16, X6, X3, X10)
+	next(0, X6, X3, X10)
 	advance(16)
 	JNZ(LabelRef("by16"))
 
