@@ -16,10 +16,11 @@ import (
 // but those of the repaired fields may change in the decrypted store.
 func TestRepairWritesFields(t *testing.T) {
 	jobs := viewJobs(t)
-	for _, text := range []string{"nvme64:4096,meta=64", "nvme16:512,meta=16,pi-first", "t10dif:512,app-mask=0", "t10dif:512,no-ref-check", "nvme16:4096,no-ref-check", "t10dif:4096,no-guard-check"} {
+	names := []string{"nvme64:4096,meta=64", "nvme16:512,meta=16,pi-first", "t10dif:512,app-mask=0", "t10dif:512,no-ref-check", "nvme16:4096,no-ref-check", "t10dif:4096,no-guard-check"}
+	for _, text := range names {
 		jobs[text] = mkeyio.Protect(must(sig.ParseFormat(text)))
 	}
-	for _, name := range []string{"t10dif", "crc32c:4096", "signed+encrypted", "encrypted+signed", "nvme64:4096,meta=64", "nvme16:512,meta=16,pi-first", "t10dif:512,app-mask=0", "t10dif:512,no-ref-check", "nvme16:4096,no-ref-check", "t10dif:4096,no-guard-check"} {
+	for _, name := range append(names, "t10dif", "crc32c:4096", "signed+encrypted", "encrypted+signed") {
 		job := jobs[name]
 		f := *job.Signature.Wire
 		encrypted := job.Crypto != nil && job.Crypto.Order == mkey.SignatureBeforeCrypto

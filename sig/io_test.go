@@ -112,10 +112,9 @@ func (w *shortWriter) Write(p []byte) (int, error) {
 func TestReaderWriterErrors(t *testing.T) {
 	f := sig.Format{Type: sig.CRC32}
 	for _, bad := range []sig.Format{{}, {BlockSize: 520}, {Type: sig.CRC32, BlockSize: 4}, {Type: 9}} {
-		_, err1 := sig.NewReader(bytes.NewReader(nil), bad)
-		_, err2 := sig.NewWriter(io.Discard, bad)
-		_, err3 := sig.NewReaderAt(bytes.NewReader(nil), bad, 0)
-		for _, err := range []error{err1, err2, err3} {
+		for _, err := range []error{
+			second(sig.NewReader(bytes.NewReader(nil), bad)), second(sig.NewWriter(io.Discard, bad)), second(sig.NewReaderAt(bytes.NewReader(nil), bad, 0)),
+		} {
 			if !errors.Is(err, syscall.EINVAL) {
 				t.Errorf("%+v: %v", bad, err)
 			}

@@ -288,7 +288,7 @@ func TestNoSignature(t *testing.T) {
 	})
 }
 
-func second(_ int, err error) error { return err }
+func second[T any](_ T, err error) error { return err }
 
 // TestTailIsNotChecked checks that a last block without its field passes
 // unchecked. A receive of 512 bytes through a key with T10-DIF on the wire is a
