@@ -105,7 +105,7 @@ func (k *Key) prepare(u *Update) (*prepared, error) {
 func (p *prepared) merge(base *plan) (*plan, error) {
 	var n plan
 	if base != nil {
-		n = plan{tenure: base.tenure, access: base.access, start: base.start, layout: base.layout, sig: base.sig, crypto: base.crypto, transaction: base.transaction}
+		n = *base
 	} else {
 		n.tenure, n.access = newTenure(), p.key.access
 	}
@@ -271,12 +271,9 @@ func checkRow(s *signature, c *Crypto) error {
 	}
 	mem, wire := s.Memory != nil, s.Wire != nil
 	after := c.Order == SignatureAfterCrypto
-	switch {
-	case c.EncryptOnTX && after && !(mem && wire): // B, and D by its other name
-	case c.EncryptOnTX && !after: // C, D, E
-	case !c.EncryptOnTX && after: // G, H, I
-	case !c.EncryptOnTX && !after && !(mem && wire): // J, and G by its other name
-	default:
+	// Of rows with both signatures there are only E, which encrypts after them on TX, and I, which decrypts before
+	// them. Each combination with one signature is a row, or equals one.
+	if mem && wire && c.EncryptOnTX == after {
 		return failure.New(opConfigure, syscall.EINVAL,
 			"encrypt_on_tx=%t, signature after crypto=%t, signature in memory=%t, on the wire=%t: no row A to J of the table allows it",
 			c.EncryptOnTX, after, mem, wire)
