@@ -14,18 +14,10 @@ func init() {
 		return atomicCopied(space.(Space), addr, n, next)
 	}
 	keydoor.ListTX = func(list any, need rdma.Access) (keydoor.TX, error) {
-		t, err := openListTX(*list.(*List), need)
-		if err != nil {
-			return nil, err
-		}
-		return t, nil
+		return openListTX(*list.(*List), need)
 	}
 	keydoor.ListRX = func(list any, need rdma.Access) (keydoor.RX, error) {
-		r, err := openListRX(*list.(*List), need)
-		if err != nil {
-			return nil, err
-		}
-		return r, nil
+		return openListRX(*list.(*List), need)
 	}
 }
 

@@ -330,12 +330,6 @@ type txFused struct {
 	strip  *txSig
 }
 
-func (l *txFused) open(slow puller, job *transfer, keys *fused.Schedule, memory *gather, strip *txSig) {
-	*l = txFused{slow: slow, job: job, pass: job.plan.fuse.tx, keys: keys, memory: memory, strip: strip}
-}
-
-func (l *txFused) close() { *l = txFused{} }
-
 func (l *txFused) view(uint64, int) ([]byte, error) { return nil, nil }
 
 func (l *txFused) pull(p []byte, pos uint64) error {
@@ -410,12 +404,6 @@ type rxFused struct {
 	crypt  *rxCrypt
 	strip  *rxSig
 }
-
-func (l *rxFused) open(slow pusher, job *transfer, keys *fused.Schedule, memory *scatter, crypt *rxCrypt, strip *rxSig) {
-	*l = rxFused{slow: slow, job: job, pass: job.plan.fuse.rx, keys: keys, memory: memory, crypt: crypt, strip: strip}
-}
-
-func (l *rxFused) close() { *l = rxFused{} }
 
 func (l *rxFused) finish() error { return l.slow.finish() }
 

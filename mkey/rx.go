@@ -6,6 +6,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/geometry"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -73,7 +74,7 @@ func (k *Key) openRX(offset, length uint64, need rdma.Access, exact bool) (*rxSt
 }
 
 // openListRX opens a stream over a list of memory without a key.
-func openListRX(l List, need rdma.Access) (*rxStream, error) {
+func openListRX(l List, need rdma.Access) (keydoor.RX, error) {
 	r := rxPool.Get().(*rxStream)
 	p, n, err := r.list.set(l)
 	if err == nil {
@@ -133,7 +134,7 @@ func (r *rxStream) start(k *Key, p *plan, offset, length uint64, need rdma.Acces
 	}
 	r.top = top
 	if keys := r.schedule(); keys != nil {
-		r.fused.open(top, &r.transfer, keys, &r.scatter, crypt, &r.strip)
+		r.fused = rxFused{slow: top, job: &r.transfer, pass: p.fuse.rx, keys: keys, memory: &r.scatter, crypt: crypt, strip: &r.strip}
 		r.top = &r.fused
 	}
 	return nil
@@ -286,7 +287,7 @@ func (r *rxStream) Close() {
 	r.protect.close()
 	r.strip.close()
 	r.wireCrypt.close()
-	r.fused.close()
+	r.fused = rxFused{}
 	rxPool.Put(r)
 }
 

@@ -131,12 +131,6 @@ type txRegister struct {
 	changed   bool // this stream, or an earlier one of the same READ, has changed the PSV
 }
 
-func (l *txRegister) open(below puller, t *Transaction, from, end uint64) {
-	*l = txRegister{below: below, transaction: t, from: from, end: end, pos: from}
-}
-
-func (l *txRegister) close() { *l = txRegister{} }
-
 // A transaction's mark passes state from one stream of a READ to the next. It
 // has the register after the last byte if the PSV was changed, and otherwise
 // the register at the beginning. The mark rises with each stream of a READ.

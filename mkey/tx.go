@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -64,7 +65,7 @@ func (k *Key) openTX(offset, length uint64, need rdma.Access) (*txStream, error)
 }
 
 // openListTX opens a stream over a list of memory without a key.
-func openListTX(l List, need rdma.Access) (*txStream, error) {
+func openListTX(l List, need rdma.Access) (keydoor.TX, error) {
 	t := txPool.Get().(*txStream)
 	p, n, err := t.list.set(l)
 	if err == nil {
@@ -111,7 +112,7 @@ func (t *txStream) start(k *Key, p *plan, offset, length uint64, need rdma.Acces
 	t.gather.cursor = cursor{layout: p.layout, visit: &t.visit, need: t.need}
 	t.top = &t.gather
 	if p.transaction != nil {
-		t.register.open(t.top, p.transaction, t.span.mem0, t.span.mem1)
+		t.register = txRegister{below: t.top, transaction: p.transaction, from: t.span.mem0, end: t.span.mem1, pos: t.span.mem0}
 		t.top = &t.register
 	}
 	if p.crypto != nil && p.geo.unitInMemory {
@@ -134,7 +135,7 @@ func (t *txStream) start(k *Key, p *plan, offset, length uint64, need rdma.Acces
 		t.top = &t.wireCrypt
 	}
 	if keys := t.schedule(); keys != nil {
-		t.fused.open(t.top, &t.transfer, keys, &t.gather, &t.strip)
+		t.fused = txFused{slow: t.top, job: &t.transfer, pass: p.fuse.tx, keys: keys, memory: &t.gather, strip: &t.strip}
 		t.top = &t.fused
 	}
 	return nil
@@ -251,8 +252,7 @@ func (t *txStream) Close() {
 	t.strip.close()
 	t.protect.close()
 	t.wireCrypt.close()
-	t.fused.close()
-	t.register.close()
+	t.fused, t.register = txFused{}, txRegister{}
 	txPool.Put(t)
 }
 
