@@ -8,15 +8,15 @@
 // # Architectures
 //
 // Each architecture defines the following functions in a file with a build constraint.
-// For a tier without assembly they use plain Go. They are called only for tiers in
-// cpu.Available:
+// They are called only for tiers in cpu.Available, and those after derive only for tiers with
+// assembly:
 //
 //	hasTier(t) bool                          whether tier t has assembly
 //	expandKey(t, enc, key)                   computes the round keys of one AES key
-//	invertKey(t, enc, dec, rounds)           computes those of the equivalent inverse cipher, in order of use
 //	derive(t, s)                             computes the other constants of the kernels of tier t
-//	encryptBlock(t, keys, rounds, b)         encrypts one block in place
-//	decryptBlock(t, keys, rounds, b)         decrypts one block in place, with keys from invertKey
+//	invertAsm(enc, dec, rounds)              computes the round keys of the equivalent inverse cipher, in order of use
+//	encryptBlockAsm(keys, rounds, b)         encrypts one block in place
+//	decryptBlockAsm(keys, rounds, b)         decrypts one block in place, with keys from invertAsm
 //	cryptRun(t, s, decrypt, r)               processes a run of at least one unit
 //
 // Package xts checks lengths and overlaps once per call; this package does not.

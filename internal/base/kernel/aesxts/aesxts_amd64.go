@@ -102,28 +102,14 @@ func expandKey(t cpu.Tier, enc *roundKeys, key []byte) {
 	}
 }
 
-func invertKey(t cpu.Tier, enc, dec *roundKeys, rounds uint64) {
-	if hasTier(t) {
-		invertAESNI(enc, dec, rounds)
-	} else {
-		invertGeneric(enc, dec, rounds)
-	}
+func invertAsm(enc, dec *roundKeys, rounds uint64) { invertAESNI(enc, dec, rounds) }
+
+func encryptBlockAsm(keys *roundKeys, rounds uint64, b *[BlockSize]byte) {
+	encryptBlockAESNI(keys, rounds, b)
 }
 
-func encryptBlock(t cpu.Tier, keys *roundKeys, rounds uint64, b *[BlockSize]byte) {
-	if hasTier(t) {
-		encryptBlockAESNI(keys, rounds, b)
-	} else {
-		encryptBlockGeneric(keys, rounds, b)
-	}
-}
-
-func decryptBlock(t cpu.Tier, keys *roundKeys, rounds uint64, b *[BlockSize]byte) {
-	if hasTier(t) {
-		decryptBlockAESNI(keys, rounds, b)
-	} else {
-		decryptBlockGeneric(keys, rounds, b)
-	}
+func decryptBlockAsm(keys *roundKeys, rounds uint64, b *[BlockSize]byte) {
+	decryptBlockAESNI(keys, rounds, b)
 }
 
 func derive(t cpu.Tier, s *schedule) {

@@ -41,28 +41,14 @@ func expandKey(t cpu.Tier, enc *roundKeys, key []byte) {
 	}
 }
 
-func invertKey(t cpu.Tier, enc, dec *roundKeys, rounds uint64) {
-	if hasTier(t) {
-		invertNEON(enc, dec, rounds)
-	} else {
-		invertGeneric(enc, dec, rounds)
-	}
+func invertAsm(enc, dec *roundKeys, rounds uint64) { invertNEON(enc, dec, rounds) }
+
+func encryptBlockAsm(keys *roundKeys, rounds uint64, b *[BlockSize]byte) {
+	encryptBlockNEON(keys, rounds, b)
 }
 
-func encryptBlock(t cpu.Tier, keys *roundKeys, rounds uint64, b *[BlockSize]byte) {
-	if hasTier(t) {
-		encryptBlockNEON(keys, rounds, b)
-	} else {
-		encryptBlockGeneric(keys, rounds, b)
-	}
-}
-
-func decryptBlock(t cpu.Tier, keys *roundKeys, rounds uint64, b *[BlockSize]byte) {
-	if hasTier(t) {
-		decryptBlockNEON(keys, rounds, b)
-	} else {
-		decryptBlockGeneric(keys, rounds, b)
-	}
+func decryptBlockAsm(keys *roundKeys, rounds uint64, b *[BlockSize]byte) {
+	decryptBlockNEON(keys, rounds, b)
 }
 
 func derive(cpu.Tier, *schedule) {}

@@ -33,10 +33,22 @@ func NewBlock(t cpu.Tier, mem, key []byte) Block {
 }
 
 // Encrypt encrypts x in place.
-func (b Block) Encrypt(x *[BlockSize]byte) { encryptBlock(b.tier, &b.s.enc, b.s.rounds, x) }
+func (b Block) Encrypt(x *[BlockSize]byte) {
+	if hasTier(b.tier) {
+		encryptBlockAsm(&b.s.enc, b.s.rounds, x)
+	} else {
+		encryptBlockGeneric(&b.s.enc, b.s.rounds, x)
+	}
+}
 
 // Decrypt decrypts x in place.
-func (b Block) Decrypt(x *[BlockSize]byte) { decryptBlock(b.tier, &b.s.dec, b.s.rounds, x) }
+func (b Block) Decrypt(x *[BlockSize]byte) {
+	if hasTier(b.tier) {
+		decryptBlockAsm(&b.s.dec, b.s.rounds, x)
+	} else {
+		decryptBlockGeneric(&b.s.dec, b.s.rounds, x)
+	}
+}
 
 // aligned returns the first aligned address in mem that n bytes follow.
 func aligned(mem []byte, n int) unsafe.Pointer {

@@ -3,6 +3,8 @@ package aesxts
 import (
 	"encoding/binary"
 	"math/bits"
+
+	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
 // roundKeys holds the rounds+1 round keys of one AES key. The assembly uses the layout.
@@ -30,5 +32,14 @@ func expandWords(enc *roundKeys, key []byte, subWord func(uint32) uint32) {
 			t = subWord(t)
 		}
 		binary.LittleEndian.PutUint32(word(i), t^binary.LittleEndian.Uint32(word(i-n)))
+	}
+}
+
+// invertKey sets dec to the round keys of the equivalent inverse cipher (FIPS 197, 5.3.5), in order of use.
+func invertKey(t cpu.Tier, enc, dec *roundKeys, rounds uint64) {
+	if hasTier(t) {
+		invertAsm(enc, dec, rounds)
+	} else {
+		invertGeneric(enc, dec, rounds)
 	}
 }
