@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/kernel/race"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
@@ -81,7 +82,8 @@ func TestAllocations(t *testing.T) {
 					receivePieces(t, k, wire, piece)
 				}
 				run() // makes the fields in memory right and fills the pools
-				if a := testing.AllocsPerRun(5, run); a != 0 && !raceEnabled {
+				// Under the race detector, sync.Pool drops items at random.
+				if a := testing.AllocsPerRun(5, run); a != 0 && !race.Enabled {
 					t.Errorf("%s, %s, pieces of %d: %v allocations", c.name, name, piece, a)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/kernel/race"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/rdma"
@@ -93,7 +94,7 @@ func (s *flips) each(stride, fieldStride int, f func(i, pos, bit int)) (n int) {
 
 // slow limits the flips in rows with crypto, for machines without AES instructions and
 // for the race detector.
-var slow = raceEnabled || cpu.Best() == cpu.Generic
+var slow = race.Enabled || cpu.Best() == cpu.Generic
 
 // TestSingleBitFlips flips single bits of a protected block, in its data and its field, for every
 // type and every row that checks. Each flip must be reported with the right kind, block,

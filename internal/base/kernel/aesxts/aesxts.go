@@ -27,6 +27,7 @@ import (
 	"unsafe"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/kernel/race"
 )
 
 // BlockSize is the block size of AES, and the size of the smallest data unit.
@@ -114,8 +115,8 @@ func (k *Key) Crypt(decrypt bool, dst []byte, dstStride int, src []byte, srcStri
 		cryptGeneric(k.s, decrypt, dst, dstStride, src, srcStride, unit, n, lo, hi)
 		return
 	}
-	readRange(src, srcStride, unit, n)
-	writeRange(dst, dstStride, unit, n)
+	race.Read(src, srcStride, unit, n)
+	race.Write(dst, dstStride, unit, n)
 	r := run{
 		dst: &dst[0], src: &src[0],
 		dstStride: uintptr(dstStride), srcStride: uintptr(srcStride),

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/kernel/race"
 )
 
 const seed = 1619
@@ -127,7 +128,7 @@ func TestLengths(t *testing.T) {
 	eachKernel(t, func(t *testing.T, set kernels, key []byte, decrypt bool, r *rand.Rand) {
 		k, twin := set.newKey(t, key), newKey(t, cpu.Generic, key)
 		step := 1
-		if raceEnabled {
+		if race.Enabled {
 			step = 7
 		}
 		for unit := 16; unit <= 600; unit += step {
@@ -170,7 +171,7 @@ func TestManyCalls(t *testing.T) {
 	eachKernel(t, func(t *testing.T, set kernels, key []byte, decrypt bool, r *rand.Rand) {
 		k, twin := set.newKey(t, key), newKey(t, cpu.Generic, key)
 		units := []int{65536, 520, callBytes - 1, callBytes + 24}
-		if raceEnabled {
+		if race.Enabled {
 			units = units[:1]
 		}
 		for _, unit := range units {

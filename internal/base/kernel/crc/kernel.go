@@ -2,7 +2,11 @@
 
 package crc
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/softmkey/softmkey/internal/base/kernel/race"
+)
 
 //go:generate sh -c "cd ../_asm/crc && go run . -tier avx512 -pkg crc -out ../../crc/avx512_amd64.s"
 //go:generate sh -c "cd ../_asm/crc && go run . -tier vaes -pkg crc -out ../../crc/vaes_amd64.s"
@@ -105,9 +109,9 @@ func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
 	if p.byMaps(j.Dst != nil) {
 		r.tables = p.mapsTables
 	}
-	raceRead(j.Src, j.SrcStride, p.size, n)
+	race.Read(j.Src, j.SrcStride, p.size, n)
 	if j.Dst != nil {
-		raceWrite(j.Dst, j.DstStride, p.size, n)
+		race.Write(j.Dst, j.DstStride, p.size, n)
 	}
 	switch {
 	case m == modeStore:
@@ -115,13 +119,13 @@ func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
 		if p.field == 4 {
 			r.action = actStore4
 		}
-		raceWrite(j.Fields, j.FieldStride, p.field, n)
+		race.Write(j.Fields, j.FieldStride, p.field, n)
 	case m == modeCompare:
 		r.action = actCompare8
 		if p.field == 4 {
 			r.action = actCompare4
 		}
-		raceRead(j.Fields, j.FieldStride, p.field, n)
+		race.Read(j.Fields, j.FieldStride, p.field, n)
 	}
 	kernel(p, j.Dst != nil, &r)
 	return r.diff

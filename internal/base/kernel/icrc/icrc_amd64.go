@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/kernel/race"
 )
 
 //go:generate sh -c "cd ../_asm/icrc && go run . -pkg icrc -out ../../icrc/fold_amd64.s"
@@ -149,7 +150,7 @@ func update(w way, crc uint32, p []byte) uint32 {
 	if w.tier < cpu.VAES || len(p) < short {
 		return generic(crc, p)
 	}
-	raceRead(p)
+	race.Read(p, len(p), len(p), 1)
 	n := len(p) &^ 15
 	var register uint32
 	switch {
@@ -183,8 +184,8 @@ func copyUpdate(w way, crc uint32, head, dst, p, still []byte) uint32 {
 	} else {
 		register = ^generic(crc, head)
 	}
-	raceRead(p)
-	raceWrite(dst[:len(p)])
+	race.Read(p, len(p), len(p), 1)
+	race.Write(dst[:len(p)], len(p), len(p), 1)
 	n := len(p) &^ 15
 	switch {
 	case w.tier != cpu.AVX512:

@@ -1,7 +1,0 @@
-//go:build !race && !purego
-
-package icrc
-
-func raceRead([]byte) {}
-
-func raceWrite([]byte) {}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package mkey_test
-
-const raceEnabled = false

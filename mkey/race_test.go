@@ -1,7 +1,0 @@
-//go:build race
-
-package mkey_test
-
-// raceEnabled is true under the race detector, with which sync.Pool drops items at
-// random.
-const raceEnabled = true
