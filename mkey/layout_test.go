@@ -514,13 +514,7 @@ func TestMemoryInPieces(t *testing.T) {
 			whole := pattern(memory)
 			c.Layout = over(whole)
 			k := newKey(t, c)
-			n := must(k.WireLen())
-			if n%512 != 0 && c.Crypto != nil && c.Signature == nil {
-				n -= n % 512
-			}
-			if name == "rows A, F" {
-				n = 8192
-			}
+			n := wholeJob(t, k)
 			want := send(t, k, 0, n)
 			receive(t, k, 0, want)
 			for _, short := range []int{1, 7, 100, 519, 4096} {

@@ -303,13 +303,7 @@ func TestAnyPieceSizes(t *testing.T) {
 			memory := pattern(520 * 32)
 			c.Layout = over(memory)
 			k := newKey(t, c)
-			n := must(k.WireLen()) / 4096 * 4096
-			if c.Crypto != nil && c.Signature != nil && c.Signature.Wire != nil {
-				n = must(k.WireLen()) / 520 * 520
-			}
-			if name == "row I" {
-				n = 4 * 4104
-			}
+			n := wholeJob(t, k)
 			want := send(t, k, 0, n)
 			receive(t, k, 0, want) // makes every field in memory right
 			r := rand.New(rand.NewPCG(7, uint64(len(name))))
@@ -366,13 +360,7 @@ func TestViewAndPlace(t *testing.T) {
 			memory := pattern(520 * 256)
 			c.Layout = over(memory)
 			k := newKey(t, c)
-			n := uint64(4096 * 30)
-			if c.Crypto != nil && c.Signature != nil && c.Signature.Wire != nil {
-				n = 520 * 240
-			}
-			if name == "row I" {
-				n = 30 * 4104
-			}
+			n := wholeJob(t, k)
 			want := send(t, k, 0, n)
 			receive(t, k, 0, want)
 			r := rand.New(rand.NewPCG(11, uint64(len(name))))
