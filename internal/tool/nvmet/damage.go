@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/mkeyio"
 )
 
@@ -23,15 +23,23 @@ func (b Blocks) covers(lba, n uint64) (from, to uint64) {
 	return max(b.First, lba), min(end, lba+n)
 }
 
+// parseNumber reads a decimal number, or a hexadecimal one after 0x.
+func parseNumber(s string) (uint64, error) {
+	if digits, ok := strings.CutPrefix(s, "0x"); ok {
+		return strconv.ParseUint(digits, 16, 62)
+	}
+	return strconv.ParseUint(s, 10, 62)
+}
+
 // parseBlocks reads LBA[+N].
 func parseBlocks(v string) (b Blocks, err error) {
 	first, count, more := strings.Cut(v, "+")
-	if b.First, err = number.Parse(first, 62); err != nil {
+	if b.First, err = parseNumber(first); err != nil {
 		return b, fmt.Errorf("%q: must be the number of a block, as in guard@4711", first)
 	}
 	b.Count = 1
 	if more {
-		if b.Count, err = number.Parse(count, 62); err != nil || b.Count == 0 {
+		if b.Count, err = parseNumber(count); err != nil || b.Count == 0 {
 			return b, fmt.Errorf("%q: must be a number of blocks, as in guard@4711+8", count)
 		}
 	}
