@@ -45,7 +45,7 @@ func (b *BadBlock) Unwrap() error { return &b.Sig }
 // configuration that was in force when it was opened, and ends when the key is closed.
 type Key struct {
 	flags      Flags
-	maxEntries int
+	maxEntries int32
 	strict     bool // Attr.StrictCheck
 	access     rdma.Access
 	number     atomic.Uint32
@@ -74,7 +74,7 @@ func Create(a Attr) (*Key, error) {
 	if bad := a.Access &^ accessAll; bad != 0 {
 		return nil, failure.New("mkey create", syscall.EINVAL, "access %v: a memory key has only %v", a.Access, accessAll)
 	}
-	k := &Key{flags: a.Flags, maxEntries: (a.MaxEntries + 3) &^ 3, strict: a.StrictCheck, access: a.Access}
+	k := &Key{flags: a.Flags, maxEntries: int32(a.MaxEntries+3) &^ 3, strict: a.StrictCheck, access: a.Access}
 	k.number.Store(a.Number)
 	return k, nil
 }
@@ -110,7 +110,7 @@ func New(c Config) (*Key, error) {
 }
 
 // MaxEntries returns the largest number of entries that a layout may have.
-func (k *Key) MaxEntries() int { return k.maxEntries }
+func (k *Key) MaxEntries() int { return int(k.maxEntries) }
 
 // Flags returns the flags that the key was created with.
 func (k *Key) Flags() Flags { return k.flags }

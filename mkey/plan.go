@@ -170,7 +170,7 @@ func (k *Key) prepareLayout(l Layout) (*layout, int, error) {
 		return nil, 0, err
 	}
 	n := l.entries()
-	if n > k.maxEntries {
+	if n > k.MaxEntries() {
 		return nil, 0, failure.New(opConfigure, syscall.ENOMEM, "the layout takes %d entries, the key has %d", n, k.maxEntries)
 	}
 	c, err := l.compile()

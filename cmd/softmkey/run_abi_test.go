@@ -35,6 +35,12 @@ func TestRunABI(t *testing.T) {
 			t.Error(out)
 		}
 	})
+	// Calls that the kernel, the driver or an adapter refuses.
+	t.Run("refused", func(t *testing.T) {
+		if out := runUnder(t, program, build(t, "refused")); !strings.Contains(out, "all is refused as on an adapter") {
+			t.Error(out)
+		}
+	})
 	// Registered memory that is unmapped, replaced and protected.
 	t.Run("strict memory", func(t *testing.T) {
 		out := runWith(t, program, []string{"--strict-memory"}, build(t, "strict"))

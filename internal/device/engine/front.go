@@ -57,6 +57,10 @@ type Front interface {
 // QP does not answer its peer any more.
 var Gone = new(RecvRequest)
 
+// NoQueue is returned by NextRecvFrom if the shared receive queue does not exist, or is not one of the QP's domain. The
+// peer's request is then invalid: a receive request cannot be waited for (IBTA volume 1, annex A14).
+var NoQueue = new(RecvRequest)
+
 // SharedFront is the Front of a QP whose receive requests come from a shared receive queue.
 type SharedFront interface {
 	Front

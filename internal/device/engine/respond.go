@@ -81,6 +81,8 @@ func (qp *QP) receive(recv *RecvRequest) (roce.Sink, roce.NAK) {
 		return nil, roce.NAKRNR
 	case Gone:
 		return nil, roce.NAKGone
+	case NoQueue:
+		return nil, roce.NAKInvalidRequest
 	}
 	r := responderPool.Get().(*responder)
 	r.recv, r.opened = recv, false

@@ -204,6 +204,8 @@ func (c *Context) newMapped(op string, pd *PD, mem []byte, iova uint64, access u
 // count; the whole address space is an implicit region then.
 func registrable(op string, mem Memory, addr, length, iova uint64, access uint32) error {
 	switch {
+	case (addr^iova)&(pinPage-1) != 0:
+		return failure.New(op, syscall.EINVAL, "memory at %#x with addresses from %#x on: both must have one offset in a page", addr, iova)
 	case access&accessOnDemand == 0:
 		if length == 0 && addr%pinPage == 0 {
 			return failure.New(op, syscall.EINVAL, "0 bytes at %#x, the beginning of a page: there is no page to register", addr)

@@ -103,7 +103,7 @@ func (s *sendQueue) reset() {
 		s.taken.Pop() // the engine may still hold the slot, so it is not reused
 	}
 	s.rung, s.next, s.requests, s.peeked, s.configured = 0, 0, 0, nil, nil
-	s.failed = false
+	s.failed, s.av = false, AHAttr{}
 	s.forget()
 }
 

@@ -3,6 +3,8 @@ package adapter_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"syscall"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
@@ -102,19 +104,23 @@ func TestRereg(t *testing.T) {
 			t.Fatalf("completion %+v", c)
 		}
 		other := p.b.mem.alloc(4096)
-		if err := mr.Rereg(adapter.ReregTranslation, nil, other, 4096, 0x1000, 0); err != nil {
+		iova := 0x1000 | other&0xfff
+		if err := mr.Rereg(adapter.ReregTranslation, nil, other, 4096, iova^1, 0); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("addresses at another place in a page: %v, want EINVAL", err)
+		}
+		if err := mr.Rereg(adapter.ReregTranslation, nil, other, 4096, iova, 0); err != nil {
 			t.Fatal(err)
 		}
-		if mr.IOVA() != 0x1000 {
+		if mr.IOVA() != iova {
 			t.Errorf("iova %#x", mr.IOVA())
 		}
-		if c := write(0x1001); c.Opcode != prm.CQERequester || string(p.b.mem.get(other+1, 5)) != "hello" {
+		if c := write(iova + 1); c.Opcode != prm.CQERequester || string(p.b.mem.get(other+1, 5)) != "hello" {
 			t.Fatalf("completion %+v, %q", c, p.b.mem.get(other, 8))
 		}
 		if err := mr.Rereg(adapter.ReregAccess, nil, 0, 0, 0, 1); err != nil {
 			t.Fatal(err)
 		}
-		if c := write(0x1001); c.Syndrome != prm.SyndromeRemoteAccess {
+		if c := write(iova + 1); c.Syndrome != prm.SyndromeRemoteAccess {
 			t.Errorf("completion %+v", c)
 		}
 		if err := mr.Rereg(0, nil, 0, 0, 0, 0); err == nil {

@@ -128,7 +128,7 @@ func (f *front) NextRecvFrom(srqn uint32) *engine.RecvRequest {
 	srq := q.attr.XRCD.srq(srqn)
 	if srq == nil {
 		q.ctx.trace(TraceRefused, "qp", q.number, "receive", failure.New("receive", syscall.EINVAL, "SRQ %#x is not of the XRC domain", srqn))
-		return nil
+		return engine.NoQueue
 	}
 	return q.takeFrom(srq)
 }

@@ -114,6 +114,7 @@ func (c *command) queryPort() error {
 	r := make(fields, 60) // struct ib_uverbs_query_port_resp_ex
 	r.put32(0, capCM|capIPBased)
 	r.put32(4, a.MaxMsgSize)
+	r.put32(12, uint32(c.file.dev.adapter.Engine().Port().Counters().BadQKey))
 	r.put32(16, gidTableSize)
 	r.put16(20, pkeyTableSize)
 	state, phys := c.file.dev.portState()
@@ -157,9 +158,21 @@ func gidType(g adapter.GIDEntry) uint32 {
 	return 1
 }
 
+// noFlags refuses flags in a command that has none.
+func (c *command) noFlags(op string, id uint16) error {
+	b, err := c.input(id)
+	if err != nil || len(b) < 4 || b.u32(0) == 0 {
+		return err
+	}
+	return failure.New(op, syscall.EINVAL, "flags %#x: must be 0", b.u32(0))
+}
+
 func (c *command) queryGIDTable() error {
 	const op = "query GID table"
 	size, err := c.input(gidTableEntrySize)
+	if err == nil {
+		err = c.noFlags(op, gidTableFlags)
+	}
 	if err != nil {
 		return err
 	}
@@ -187,6 +200,9 @@ func (c *command) queryGIDTable() error {
 func (c *command) queryGIDEntry() error {
 	const op = "query GID entry"
 	v, err := c.inputs(gidEntryPort, gidEntryIndex)
+	if err == nil {
+		err = c.noFlags(op, gidEntryFlags)
+	}
 	if err != nil {
 		return err
 	}

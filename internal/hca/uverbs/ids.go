@@ -119,11 +119,13 @@ const (
 	queryContextDriver  = driver
 
 	gidTableEntrySize = 0
+	gidTableFlags     = 1
 	gidTableEntries   = 2
 	gidTableCount     = 3
 
 	gidEntryPort   = 0
 	gidEntryIndex  = 1
+	gidEntryFlags  = 2
 	gidEntryAnswer = 3
 
 	queryPDHandle = driver

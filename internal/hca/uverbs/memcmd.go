@@ -172,7 +172,11 @@ func (c *command) createAH(in fields) error {
 	if err != nil {
 		return err
 	}
-	ah, err := c.file.ctx.CreateAH(pd, ahAttr(in, 24))
+	a := ahAttr(in, 24)
+	if err := checkPort("create AH", &a); err != nil {
+		return err
+	}
+	ah, err := c.file.ctx.CreateAH(pd, a)
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,7 @@ type qpObject struct {
 	opened  bool        // by OPEN_QP
 	xrcd    *xrcdObject // nil: none
 	regions []*region
+	groups  map[[16]byte]bool // of multicast, to which it is attached
 }
 
 func (o *qpObject) close() error { return o.Close() }

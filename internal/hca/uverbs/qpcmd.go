@@ -147,8 +147,15 @@ func qpCap(a adapter.QPCap) []byte {
 }
 
 func (c *command) destroyQP() error {
-	o, err := remove[*qpObject](c, destroyQPHandle, "destroy QP")
+	const op = "destroy QP"
+	o, err := named[*qpObject](c, destroyQPHandle, op)
 	if err != nil {
+		return err
+	}
+	if n := len(o.groups); n > 0 { // the kernel does not detach it
+		return failure.New(op, syscall.EBUSY, "QP %#x is attached to multicast groups: %d", o.Number(), n)
+	}
+	if _, err := remove[*qpObject](c, destroyQPHandle, op); err != nil {
 		return err
 	}
 	c.file.forget(o.QP)
@@ -189,6 +196,9 @@ func (c *command) modifyQP(in fields) error {
 		return err
 	}
 	m, mask := parseModify(in)
+	if err := checkModify(&m, mask); err != nil {
+		return err
+	}
 	if err := o.Modify(&m, ownAttrs(o.typ, mask)); err != nil {
 		return err
 	}
@@ -202,9 +212,36 @@ func (c *command) modifyQP(in fields) error {
 	return outputs(c.output(coreOut, r), c.output(uhwOut, uhw))
 }
 
-// accessNotOfQP are flags that the driver ignores in a QP: on-demand paging and huge pages, which
-// only regions have, and IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT, which regions refuse.
-const accessNotOfQP = 1<<6 | 1<<7 | 1<<8 | 1<<9
+// checkModify checks what the kernel and its driver refuse before the device is asked: the port and the rate of an address
+// (uverbs' modify_qp, ib_rate_to_mlx5), and SQD, to which only the device itself takes a queue pair (the table optab).
+func checkModify(m *adapter.QPModify, mask rdma.AttrMask) error {
+	const op = "modify QP"
+	if mask&rdma.AttrState != 0 && m.State == rdma.StateSQD {
+		return failure.New(op, syscall.EINVAL, "to SQD: mlx5's driver refuses it")
+	}
+	if mask&rdma.AttrAV == 0 {
+		return nil
+	}
+	if err := checkPort(op, &m.AV); err != nil {
+		return err
+	}
+	const slowest, fastest = 2, 23 // IBV_RATE_2_5_GBPS to IBV_RATE_800_GBPS; 0: that of the port
+	if r := m.AV.StaticRate; r != 0 && (r < slowest || r > fastest) {
+		return failure.New(op, syscall.EINVAL, "static_rate %d: must be 0, or %d to %d", r, slowest, fastest)
+	}
+	return nil
+}
+
+// checkPort checks the port of an address.
+func checkPort(op string, a *adapter.AHAttr) error {
+	if a.Port != 1 {
+		return failure.New(op, syscall.EINVAL, "port %d of the address: the device has port 1 only", a.Port)
+	}
+	return nil
+}
+
+// accessOfQP are the access flags that a QP has. The driver ignores others, such as IBV_ACCESS_MW_BIND.
+const accessOfQP = uint32(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic)
 
 // ownAttrs removes the attributes of the direction that an XRC QP does not have. The kernel does so too: perftest sets
 // the attributes of both directions.
@@ -226,7 +263,7 @@ func parseModify(in fields) (adapter.QPModify, rdma.AttrMask) {
 		RQPSN:           in.u32(76),
 		SQPSN:           in.u32(80),
 		DestQPN:         in.u32(84),
-		AccessFlags:     in.u32(88) &^ accessNotOfQP,
+		AccessFlags:     in.u32(88) & accessOfQP,
 		PKeyIndex:       in.u16(92),
 		AltPKeyIndex:    in.u16(94),
 		State:           rdma.State(in.u8(96)),
@@ -268,7 +305,7 @@ func (c *command) queryQP(in fields) error {
 	r.put32(88, m.RQPSN)
 	r.put32(92, m.SQPSN)
 	r.put32(96, m.DestQPN)
-	r.put32(100, m.AccessFlags)
+	r.put32(100, m.AccessFlags&^uint32(rdma.LocalWrite)) // of the adapter's context, which has only the rights of the peer
 	r.put16(104, m.PKeyIndex)
 	r.put16(106, m.AltPKeyIndex)
 	for i, v := range []uint8{
@@ -280,13 +317,27 @@ func (c *command) queryQP(in fields) error {
 	return c.output(coreOut, r)
 }
 
-// mcast answers ATTACH_MCAST and DETACH_MCAST.
-func (c *command) mcast(in fields, do func(*adapter.QP, [16]byte) error) error {
+// mcast answers ATTACH_MCAST, or DETACH_MCAST.
+func (c *command) mcast(in fields, attach bool) error {
 	o, err := get[*qpObject](&c.file.objects, uint64(in.u32(16)))
 	if err != nil {
 		return err
 	}
 	var gid [16]byte
 	copy(gid[:], in)
-	return do(o.QP, gid)
+	if !attach {
+		err = o.DetachMcast(gid)
+		if err == nil {
+			delete(o.groups, gid)
+		}
+		return err
+	}
+	if err := o.AttachMcast(gid); err != nil {
+		return err
+	}
+	if o.groups == nil {
+		o.groups = make(map[[16]byte]bool)
+	}
+	o.groups[gid] = true
+	return nil
 }

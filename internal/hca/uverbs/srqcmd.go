@@ -12,16 +12,16 @@ import (
 
 // The commands of shared receive queues.
 
-// createSRQ answers CREATE_SRQ: struct ib_uverbs_create_srq.
+// createSRQ answers CREATE_SRQ: struct ib_uverbs_create_srq. The driver ignores its srq_limit, as ibv_create_srq(3) says.
 func (c *command) createSRQ(in fields) error {
-	return c.makeSRQ(in.u64(8), in.u32(16), adapter.SRQAttr{MaxWR: in.u32(20), MaxSGE: in.u32(24), Limit: in.u32(28)}, nil)
+	return c.makeSRQ(in.u64(8), in.u32(16), adapter.SRQAttr{MaxWR: in.u32(20), MaxSGE: in.u32(24)}, nil)
 }
 
 // createXSRQ answers CREATE_XSRQ: struct ib_uverbs_create_xsrq, which makes
 // plain SRQs too.
 func (c *command) createXSRQ(in fields) error {
 	const basic, xrc = 0, 1
-	a := adapter.SRQAttr{Type: int(in.u32(16)), MaxWR: in.u32(24), MaxSGE: in.u32(28), Limit: in.u32(32)}
+	a := adapter.SRQAttr{Type: int(in.u32(16)), MaxWR: in.u32(24), MaxSGE: in.u32(28)}
 	var domain *xrcdObject
 	switch a.Type {
 	case basic:

@@ -11,7 +11,6 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -74,8 +73,8 @@ func init() {
 	}
 }
 
-func attach(c *command, in fields) error { return c.mcast(in, (*adapter.QP).AttachMcast) }
-func detach(c *command, in fields) error { return c.mcast(in, (*adapter.QP).DetachMcast) }
+func attach(c *command, in fields) error { return c.mcast(in, true) }
+func detach(c *command, in fields) error { return c.mcast(in, false) }
 
 // errProbe answers the command without data by which libibverbs asks whether all commands
 // may be ioctls.
