@@ -176,6 +176,15 @@ type TraceHandler interface {
 	Stalled(why Stall)
 }
 
+// EstablishedHandler is a [Handler] that is told when the first request of the peer reaches a QP in RTR, whose own side
+// may not know yet that the connection is made (IBTA volume 1, section 11.6.3.2, Communication Established).
+type EstablishedHandler interface {
+	Handler
+
+	// Established is called with the QP's lock held.
+	Established()
+}
+
 // BatchHandler is a [Handler] that postpones work to the end of a batch of packets. A Sink
 // of its QP may keep the slices that Write is given until EndBatch returns.
 type BatchHandler interface {

@@ -32,7 +32,9 @@ type responder struct {
 	kind   uint8
 	taken  bool // BeginRecv took a receive request that has not completed
 	silent bool // a NAK for psn was sent: later packets are dropped without another
-	sink   Sink
+
+	established bool // a request has come in RTR
+	sink        Sink
 
 	// Acknowledgement to send. done is the last executed packet. READs do not
 	// count, because their responses acknowledge them.
@@ -90,6 +92,12 @@ func (q *QP) request(k *packet, raw []byte, now int64) {
 	}
 	s.silent = false
 	s.nak = 0
+	if q.state == rdma.StateRTR && !s.established {
+		s.established = true
+		if h, ok := q.h.(EstablishedHandler); ok {
+			h.Established()
+		}
+	}
 	q.inSequence(k)
 	q.takeEarlyRequests(now)
 }

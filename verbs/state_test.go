@@ -397,3 +397,33 @@ func TestActiveMTU(t *testing.T) {
 		}
 	}
 }
+
+// The first request that reaches a QP in RTR raises one event. In RTS none is raised.
+func TestEstablished(t *testing.T) {
+	a, b := openSide(t, verbs.QPAttr{MaxInlineData: 64}), openSide(t, verbs.QPAttr{})
+	here, there := a.qp.Endpoint(), b.qp.Endpoint()
+	m := verbs.QPModify{State: verbs.StateInit, Port: 1, AccessFlags: verbs.LocalWrite}
+	if err := b.qp.Modify(m, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrAccessFlags); err != nil {
+		t.Fatal(err)
+	}
+	m = verbs.QPModify{State: verbs.StateRTR, AV: verbs.AH{DGID: verbs.GIDOf(here.GID), UDPPort: here.UDPPort}, PathMTU: 3, DestQPN: here.QPN, RQPSN: here.PSN, MaxDestRdAtomic: 1, MinRNRTimer: 1}
+	if err := b.qp.Modify(m, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer); err != nil {
+		t.Fatal(err)
+	}
+	there.Caps = 0
+	if err := a.qp.Connect(there, &verbs.ConnectOptions{MTU: 1024}); err != nil {
+		t.Fatal(err)
+	}
+	b.recv(1)
+	b.recv(2)
+	for range 2 {
+		a.complete(a.qp.Start().ID(5).Signaled().Send())
+		a.completion(5, verbs.OpSend, verbs.StatusSuccess)
+	}
+	b.event(verbs.EventCommEst)
+	none, cancel := context.WithCancel(t.Context())
+	cancel()
+	if e, err := b.dev.NextEvent(none); err == nil {
+		t.Errorf("a second event: %+v", e)
+	}
+}

@@ -384,6 +384,14 @@ func (h *handler) Invalidate(rkey uint32) error {
 	}
 }
 
+// Established implements roce.EstablishedHandler.
+func (h *handler) Established() {
+	qp := (*QP)(h)
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	qp.front.Event(rdma.EventCommEst, nil)
+}
+
 // Failed implements roce.Handler: the transport has put the QP in ERR.
 func (h *handler) Failed(f roce.Failure) {
 	qp := (*QP)(h)
