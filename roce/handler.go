@@ -18,7 +18,7 @@ import (
 // If a requester's Source returns an error, its request fails with [rdma.StatusLocProtErr],
 // or with the [rdma.StatusError] that the error wraps. If a responder's Source returns an error,
 // the peer receives [NAKRemoteOperational], or the [NAKError] that the error wraps. In
-// both cases the QP enters the error state.
+// the second case, and in the first one if it has acknowledgements, the QP enters the error state.
 type Source interface {
 	ReadAt(p []byte, off uint64) error
 }
@@ -68,7 +68,7 @@ const MaxMessage = 1 << 31
 // before and after, to the Handler, which may reuse it.
 type Work struct {
 	Op     rdma.WROp
-	Status rdma.Status // WRLocal only: the status of its completion. A status other than StatusSuccess puts the QP in the error state.
+	Status rdma.Status // WRLocal only: the status of its completion. A status other than StatusSuccess puts a QP with acknowledgements in the error state.
 
 	Solicited bool   // SEND and WRITE with immediate: request a solicited event at the peer
 	Imm       uint32 // immediate data, in host order

@@ -401,7 +401,9 @@ func reason(err error, st rdma.Status) error {
 	return err
 }
 
-// failHead completes the first Work with st and puts the QP in the error state.
+// failHead completes the first Work with st. A QP with acknowledgements enters the error state. Of others only the Work
+// that was begun is flushed, because they still receive (SQE, IBTA volume 1, section 10.3.1); the Handler gives the next
+// Work when the send queue may go on.
 func (q *QP) failHead(st rdma.Status, err error) {
 	w := q.req.popWhole()
 	err = reason(err, st)
@@ -410,5 +412,15 @@ func (q *QP) failHead(st rdma.Status, err error) {
 	}
 	w.Err = err
 	q.h.Completed(w, st) // may reuse w
-	q.failRest(Failure{Status: st, Err: err})
+	if q.acknowledged() {
+		q.failRest(Failure{Status: st, Err: err})
+		return
+	}
+	r := &q.req
+	r.leave()
+	for w := r.popWhole(); w != nil; w = r.popWhole() {
+		q.h.Completed(w, rdma.StatusWRFlushErr)
+	}
+	r.stopped = false
+	q.port.ready.push(q)
 }

@@ -133,7 +133,9 @@ func TestDatagramsThatCannotBe(t *testing.T) {
 		p.post(0, w)
 		p.run(1000)
 		p.mem[0].statuses(v.want)
-		p.mem[0].failedWith(Failure{Status: v.want})
+		if st := p.qp[0].State(); st != rdma.StateRTS || len(p.mem[0].failed) > 0 {
+			t.Errorf("after %v the QP is in %v, failures %v: it still receives", v.want, st, p.mem[0].failed)
+		}
 	}
 }
 
@@ -259,7 +261,9 @@ func TestUnreliableRefused(t *testing.T) {
 	}
 	p.post(0, &Work{Op: rdma.WRRead, Dst: &sink{}, Length: 1, RKey: 1})
 	p.run(10)
-	p.mem[0].failedWith(Failure{Status: rdma.StatusLocQPOpErr})
+	if st := p.qp[0].State(); st != rdma.StateRTS || a.ended[len(a.ended)-1].st != rdma.StatusLocQPOpErr || len(a.failed) > 0 {
+		t.Errorf("after a READ the QP is in %v, %v, failures %v: want an error of the request, and a QP that still receives", st, a.ended[len(a.ended)-1].st, a.failed)
+	}
 }
 
 // xrcMemory is a memory with one shared receive queue, number 5.

@@ -64,3 +64,49 @@ func TestUnreliableConnection(t *testing.T) {
 		t.Error("no reason")
 	}
 }
+
+// TestSendQueueError fails a request of a QP without acknowledgements. Only its send queue stops: requests are flushed, the
+// QP receives, and it sends again after SQE to RTS (ibv_modify_qp(3); IBTA volume 1, section 10.3.1).
+func TestSendQueueError(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.UD, verbs.UC} {
+		t.Run(typ.String(), func(t *testing.T) {
+			attr := verbs.QPAttr{Type: typ, MaxInlineData: 64}
+			a, b := openSide(t, attr), openSide(t, attr)
+			to := func(s, other *side) func(c verbs.Chain) verbs.Chain {
+				return func(c verbs.Chain) verbs.Chain { return c }
+			}
+			if typ == verbs.UC {
+				connectQPs(t, a.qp, b.qp, nil)
+			} else {
+				for _, s := range []*side{a, b} {
+					if err := s.qp.Bind(5); err != nil {
+						t.Fatal(err)
+					}
+				}
+				to = func(s, other *side) func(c verbs.Chain) verbs.Chain {
+					ah := must[*verbs.AddressHandle](t)(s.pd.NewAddressHandle(verbs.AH{DGID: verbs.GIDOf(other.dev.Addr())}))
+					return func(c verbs.Chain) verbs.Chain { return c.To(ah, other.qp.Num(), 5) }
+				}
+			}
+			there, back := to(a, b), to(b, a)
+			in := a.register(200, verbs.LocalWrite)
+			a.recv(1, in.SGE(0, 200))
+			a.complete(there(a.qp.Start().ID(2).Signaled().Send().SGE(verbs.SGE{Addr: 1, Length: 8, LKey: 0x77})))
+			a.completion(2, verbs.OpSend, verbs.StatusLocProtErr)
+			if st := a.qp.State(); st != verbs.StateSQE {
+				t.Fatalf("the QP is in %v, want SQE", st)
+			}
+			a.complete(there(a.qp.Start().ID(3).Signaled().Send().Inline([]byte("flushed"))))
+			a.completion(3, verbs.OpSend, verbs.StatusWRFlushErr)
+			b.complete(back(b.qp.Start().ID(4).Signaled().Send().Inline([]byte("received"))))
+			b.completion(4, verbs.OpSend, verbs.StatusSuccess)
+			a.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+			a.modify(verbs.StateRTS)
+			out := b.register(200, verbs.LocalWrite)
+			b.recv(5, out.SGE(0, 200))
+			a.complete(there(a.qp.Start().ID(6).Signaled().Send().Inline([]byte("sent again"))))
+			a.completion(6, verbs.OpSend, verbs.StatusSuccess)
+			b.completion(5, verbs.OpRecv, verbs.StatusSuccess)
+		})
+	}
+}

@@ -277,8 +277,11 @@ func (h *handler) Completed(w *roce.Work, st rdma.Status) rdma.Status {
 		// No completion reports it.
 		qp.front.Event(rdma.EventQPFatal, failure.New("complete a request", syscall.EIO, "its CQ takes no more completions"))
 	}
-	if qp.state == rdma.StateSQD {
+	switch qp.state {
+	case rdma.StateSQD:
 		qp.drain()
+	case rdma.StateSQE:
+		qp.flushSend()
 	}
 	return st
 }
@@ -341,14 +344,17 @@ func (qp *QP) reason(r *SendRequest, st rdma.Status) error {
 	return x.work.Err
 }
 
-// fail puts the QP in ERR because request r ended with st. The transport's QP follows
-// later, but a program that polls the completion must find the QP in ERR already. Requests
-// that are flushed name r as the cause.
+// fail puts the QP in ERR because request r ended with st, or in SQE if its type has no acknowledgements: then it still
+// receives. The transport's QP follows later, but a program that polls the completion must find the QP in that state
+// already. Requests that are flushed name r as the cause.
 func (qp *QP) fail(st rdma.Status, r *SendRequest) {
-	if qp.state == rdma.StateErr {
+	if qp.state == rdma.StateErr || qp.state == rdma.StateSQE && st != rdma.StatusFatalErr {
 		return
 	}
 	qp.state = rdma.StateErr
+	if (qp.typ == rdma.UC || qp.typ.Datagram()) && st != rdma.StatusFatalErr {
+		qp.state = rdma.StateSQE
+	}
 	qp.failed.Store(true)
 	if qp.cause != nil || st == rdma.StatusWRFlushErr {
 		return
@@ -396,7 +402,7 @@ func (qp *QP) whyStopped() error {
 }
 
 // flushSend completes the requests that were posted and never begun. The caller
-// holds qp.mu, and the QP is in ERR.
+// holds qp.mu, and the QP is in ERR or SQE.
 func (qp *QP) flushSend() {
 	if qp.begun.len() > 0 {
 		return // the transport gives them back first

@@ -24,7 +24,7 @@ var transitions = map[rdma.QPType][]transition{
 		rdma.AttrMaxDestRdAtomic|rdma.AttrMinRNRTimer,
 		rdma.AttrTimeout|rdma.AttrRetryCnt|rdma.AttrRNRRetry|rdma.AttrMaxRdAtomic,
 		rdma.AttrAccessFlags|rdma.AttrMinRNRTimer),
-	rdma.UC: connected(0, 0, rdma.AttrAccessFlags),
+	rdma.UC: append(connected(0, 0, rdma.AttrAccessFlags), transition{rdma.StateSQE, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrAccessFlags}),
 	rdma.XRCSend: connected(0,
 		rdma.AttrTimeout|rdma.AttrRetryCnt|rdma.AttrRNRRetry|rdma.AttrMaxRdAtomic,
 		rdma.AttrAccessFlags),
@@ -60,6 +60,7 @@ var datagrams = []transition{
 	{rdma.StateRTS, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify},
 	{rdma.StateSQD, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrQKey},
 	{rdma.StateSQD, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify | rdma.AttrPKeyIndex | rdma.AttrQKey},
+	{rdma.StateSQE, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrQKey},
 }
 
 // withoutPeer is the table of QPs of local requests.
@@ -201,6 +202,10 @@ func (qp *QP) setState(to rdma.State, conn rdma.QPModify) {
 		qp.drain()
 	case to == rdma.StateRTS:
 		qp.notify = false
+		if from == rdma.StateSQE {
+			qp.failed.Store(false)
+			qp.cause = nil
+		}
 	}
 }
 

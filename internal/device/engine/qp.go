@@ -177,14 +177,14 @@ func (qp *QP) Query() rdma.QPModify {
 	return m
 }
 
-// Post rings the doorbell of the send queue: in RTS requests are begun and sent, in ERR
+// Post rings the doorbell of the send queue: in RTS requests are begun and sent, in ERR and SQE
 // they are flushed, and in other states they wait.
 func (qp *QP) Post() {
 	qp.transport.Kick()
 	if qp.failed.Load() {
 		qp.mu.Lock()
 		defer qp.mu.Unlock()
-		if qp.state == rdma.StateErr {
+		if qp.state == rdma.StateErr || qp.state == rdma.StateSQE {
 			qp.flushSend()
 		}
 	}

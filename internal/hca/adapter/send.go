@@ -48,7 +48,7 @@ func (f *front) PeekSend() *engine.SendRequest {
 		s.forget()
 	}
 	if s.next == s.rung {
-		if rdma.State(q.state.Load()) != rdma.StateErr && q.eng.StateLocked() != rdma.StateErr {
+		if rdma.State(q.state.Load()) != rdma.StateErr && !flushes(q.eng.StateLocked()) {
 			return nil
 		}
 		// Requests posted before the QP failed are flushed now, whether the
@@ -340,9 +340,12 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 // later are flushed.
 func (q *QP) noticeFailure() {
 	if rdma.State(q.state.Load()) >= rdma.StateRTR {
-		q.setState(rdma.StateErr)
+		q.setState(q.eng.StateLocked())
 	}
 }
+
+// flushes reports whether a queue pair in a state flushes what is posted to its send queue.
+func flushes(s rdma.State) bool { return s == rdma.StateErr || s == rdma.StateSQE }
 
 // syndromes are the syndromes that the driver translates back into a status.
 var syndromes = map[rdma.Status]prm.Syndrome{
