@@ -23,6 +23,8 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -310,6 +312,18 @@ func (r *copyRun) openKey(keys ...*keyplan.Key) error {
 
 // check returns the errors that are known before the copy begins.
 func (r *copyRun) check(p *keyplan.Plan) error {
+	warned := map[string]bool{}
+	for _, s := range []*mkey.Signature{p.Sender.Signature, p.Receiver.Signature} {
+		if s == nil {
+			continue
+		}
+		for _, f := range []*sig.Format{s.Memory, s.Wire} {
+			if f != nil && !warned[f.String()] {
+				warned[f.String()] = true
+				(&reporter{json: r.json, errors: r.c.ErrOrStderr()}).warnExempt(f)
+			}
+		}
+	}
 	if r.flip.given {
 		if err := p.CheckFlip(r.flip.offset, r.size); err != nil {
 			return err

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
 
-	"github.com/softmkey/softmkey/dek"
 	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/dek"
 )
 
 func newDEK() *cobra.Command {
@@ -98,6 +100,9 @@ which is 8 bytes longer, to OUT, which must not exist.`,
 				return err
 			}
 			defer clear(secret)
+			if subtle.ConstantTimeCompare(secret, key) == 1 {
+				return fmt.Errorf("%s and --kek %s hold one key: a key is not wrapped under itself", inputName(args[0]), kek)
+			}
 			wrapped, err := dek.Wrap(secret, key)
 			if err != nil {
 				return reason(err)

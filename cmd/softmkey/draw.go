@@ -100,6 +100,9 @@ most: that with a bad block, or with the most packets.
 	c.Flags().Uint32Var(&f.number, "number", 0, "number `N` of the memory key, or of the QP that requests are sent to")
 	c.Flags().Int64Var(&f.request, "request", -1, "number `N` of the request whose way is drawn, with --number for its QP")
 	c.Flags().BoolVar(&f.html, "html", false, "write a page with all pictures")
+	for _, other := range []string{"picture", "number", "request"} {
+		exclusive(c, "html", other)
+	}
 	return c
 }
 
@@ -219,6 +222,9 @@ func (f *drawFlags) one(m *material) ([]byte, error) {
 			return nil, missing("configuration of a memory key", len(keys))
 		}
 		return key.SVG(), nil
+	}
+	if f.request >= 0 {
+		return nil, errors.New("draw: --request chooses the way of a request: a timeline has all of a connection")
 	}
 	for _, c := range connections {
 		if f.number == 0 || c.DestQP == f.number {
