@@ -196,7 +196,7 @@ func (c *command) modifyQP(in fields) error {
 		return err
 	}
 	m, mask := parseModify(in)
-	if err := checkModify(&m, mask); err != nil {
+	if err := checkModify(o.typ, &m, mask); err != nil {
 		return err
 	}
 	if err := o.Modify(&m, ownAttrs(o.typ, mask)); err != nil {
@@ -212,12 +212,23 @@ func (c *command) modifyQP(in fields) error {
 	return outputs(c.output(coreOut, r), c.output(uhwOut, uhw))
 }
 
-// checkModify checks what the kernel and its driver refuse before the device is asked: the port and the rate of an address
-// (uverbs' modify_qp, ib_rate_to_mlx5), and SQD, to which only the device itself takes a queue pair (the table optab).
-func checkModify(m *adapter.QPModify, mask rdma.AttrMask) error {
+// checkModify checks what the kernel and its driver refuse before the device is asked: attributes that a state does not
+// take (qp_state_table), states to which a program cannot take a queue pair (optab and modify_dct of mlx5's driver), and
+// the port and the rate of an address (uverbs' modify_qp, ib_rate_to_mlx5).
+func checkModify(typ rdma.QPType, m *adapter.QPModify, mask rdma.AttrMask) error {
 	const op = "modify QP"
-	if mask&rdma.AttrState != 0 && m.State == rdma.StateSQD {
-		return failure.New(op, syscall.EINVAL, "to SQD: mlx5's driver refuses it")
+	if mask&rdma.AttrState != 0 {
+		down := m.State == rdma.StateReset || m.State == rdma.StateErr
+		switch {
+		case m.State == rdma.StateSQD:
+			return failure.New(op, syscall.EINVAL, "to SQD: only the device itself takes a QP there")
+		case typ == rdma.DCT && down:
+			return failure.New(op, syscall.EINVAL, "a DCT to %v: it can only be destroyed", m.State)
+		case down && mask&rdma.AttrCurState != 0:
+			return failure.New(op, syscall.EINVAL, "the current state on the way to %v, which takes no attribute", m.State)
+		case m.State != rdma.StateRTS && mask&rdma.AttrPathMigState != 0:
+			return failure.New(op, syscall.EINVAL, "a migration state on the way to %v, which does not take it", m.State)
+		}
 	}
 	if mask&rdma.AttrAV == 0 {
 		return nil

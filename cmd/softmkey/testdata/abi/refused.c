@@ -66,6 +66,9 @@ static void addresses(void)
 	want("RTS to SQD", ibv_modify_qp(qp, &a, IBV_QP_STATE), EINVAL);
 	want("query", ibv_query_qp(qp, &a, IBV_QP_ACCESS_FLAGS | IBV_QP_AV, &i), 0);
 	want("access flags of the context", a.qp_access_flags, IBV_ACCESS_REMOTE_READ);
+	a.qp_state = IBV_QPS_ERR;
+	a.cur_qp_state = IBV_QPS_RTS;
+	want("ERR with the current state", ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_CUR_STATE), EINVAL);
 	a.qp_state = IBV_QPS_RESET;
 	want("RESET", ibv_modify_qp(qp, &a, IBV_QP_STATE), 0);
 	want("query", ibv_query_qp(qp, &a, IBV_QP_AV, &i), 0);
