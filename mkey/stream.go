@@ -25,8 +25,8 @@ type generation struct {
 }
 
 // TX is a stream that reads a range of a key's wire domain. It implements [io.ReaderAt]
-// and [io.Closer]. Its methods may be called by several goroutines, one of which runs at
-// a time.
+// and [io.Closer]. Its methods may be called by several goroutines; a lock lets one
+// run at a time.
 type TX struct {
 	stream *txStream
 	opened uint64 // value of stream.closed when the handle was opened
@@ -112,8 +112,8 @@ func (t *TX) Close() error {
 }
 
 // RX is a stream that writes a range of a key's wire domain. It implements
-// [io.WriteCloser]. Its methods may be called by several goroutines, one of which runs at
-// a time.
+// [io.WriteCloser]. Its methods may be called by several goroutines; a lock lets one
+// run at a time.
 type RX struct {
 	stream *rxStream
 	opened uint64 // value of stream.closed when the handle was opened
@@ -221,9 +221,8 @@ func (r *RX) Bad() int {
 	return r.stream.Bad()
 }
 
-// Close finishes the transfer, unless Finish has, and ends the stream. It returns the
-// error of Finish. The stream ends after an error, too: the end of the transfer is then not
-// in memory. Closing a stream again does nothing.
+// Close ends the stream. It finishes the transfer first, if Finish was not called, and returns the error of that. The stream
+// ends even then, and the last bytes that were written may not be in memory. Closing a stream again does nothing.
 func (r *RX) Close() error {
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()

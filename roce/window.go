@@ -48,8 +48,8 @@ func (w *window) init(maximum int64) {
 	w.slow = maxPathWindow
 }
 
-// arrived records that n bytes in packets arrived. full says that the window had no room for more, and rtt
-// is 0 if the QP has no sample of a round trip yet.
+// arrived records that n bytes in packets have arrived: at the peer, or here those that the peer sent. limit is the present
+// limit. full says that the window had no room for more, and rtt is 0 if the QP has no sample of a round trip yet.
 func (w *window) arrived(now, rtt, n, packets, limit int64, full bool) int64 {
 	w.restricted = w.restricted || full
 	return w.controller().arrived(now, w.roundTrip(rtt), n, packets, limit)

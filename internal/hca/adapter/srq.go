@@ -273,7 +273,7 @@ func (s *SRQ) recycle(slot *recvSlot) {
 	s.free = append(s.free, slot)
 }
 
-// giveBack returns a request whose message was not completed. It is taken again before others.
+// giveBack puts a receive request back whose message was not completed. It is taken again before others.
 func (s *SRQ) giveBack(slot *recvSlot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -74,7 +74,7 @@ func (q *QP) translateUMR(slot *sendSlot) (rdma.Status, error) {
 	if err := q.translateList(s, u); err != nil {
 		return rdma.StatusMWBindErr, err
 	}
-	if s.part != nil { // the key stays as it is
+	if s.part != nil { // only a part of the list so far: the key changes with the last part
 		req.Op = rdma.WRNop
 		return 0, nil
 	}

@@ -150,8 +150,8 @@ func parsePacket(p *pcap.Packet) *directed {
 	return d
 }
 
-// complete adds the answers to the events. A recording can have many connections between two hosts, of
-// which few are drawn: to find the answers of each would take the square of their number.
+// complete adds the answers to the events. It is called for connections that are drawn only: to find the answers of all
+// connections between two hosts takes time with the square of their number.
 func (c *Connection) complete() {
 	if c.whole {
 		return

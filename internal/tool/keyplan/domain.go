@@ -9,7 +9,7 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// Stream is the layout of a domain's bytes: blocks, each followed by a field.
+// Stream is the layout of a [Domain]: blocks of data, each followed by its field if the domain has a signature.
 type Stream = geometry.Stream[int64]
 
 // Encryption is the part of a domain's stream that is encrypted.
