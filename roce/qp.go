@@ -72,8 +72,8 @@ func (q *QP) acknowledged() bool {
 }
 
 // State returns the QP's state: RESET, RTR, RTS or ERR. The state INIT of verbs corresponds
-// to RESET here, and SQD to RTS with a [Handler] whose Next returns nil. There is no SQE
-// state: a failed Work puts UC and UD QPs in ERR, as it does RC QPs.
+// to RESET here, and SQD and SQE to RTS with a [Handler] whose Next returns nil. A Work of a UC
+// or UD QP that fails ends alone: the owner of the QP decides whether the next one follows.
 func (q *QP) State() rdma.State {
 	q.mu.Lock()
 	defer q.mu.Unlock()

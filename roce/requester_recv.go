@@ -421,6 +421,6 @@ func (q *QP) failHead(st rdma.Status, err error) {
 	for w := r.popWhole(); w != nil; w = r.popWhole() {
 		q.h.Completed(w, rdma.StatusWRFlushErr)
 	}
-	r.stopped = false
+	r.workList.init(r.una)
 	q.port.ready.push(q)
 }

@@ -3,6 +3,7 @@ package roce
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"syscall"
@@ -136,6 +137,50 @@ func TestDatagramsThatCannotBe(t *testing.T) {
 		if st := p.qp[0].State(); st != rdma.StateRTS || len(p.mem[0].failed) > 0 {
 			t.Errorf("after %v the QP is in %v, failures %v: it still receives", v.want, st, p.mem[0].failed)
 		}
+	}
+}
+
+// TestWorkAfterFailedSource posts a Work behind one whose Source fails before its first packet, and before its third. The
+// QP sends the later Work once and whole.
+func TestWorkAfterFailedSource(t *testing.T) {
+	failing := func(at uint64) *source { return &source{b: make([]byte, 1000), err: errTest, at: at} }
+	t.Run("UD", func(t *testing.T) {
+		p, ah := datagramPair(t, pairOptions{mtu: 1024})
+		send := func(src *source) *Work {
+			return &Work{Op: rdma.WRSend, Length: 100, Src: src, AH: ah[0], DestQPN: p.qp[1].num, QKey: 0x11111111}
+		}
+		for range 3 {
+			p.mem[1].recv(make([]byte, 200))
+		}
+		for range 2 {
+			p.post(0, send(failing(0)))
+			p.run(1000)
+		}
+		p.post(0, send(&source{b: pattern(100, 5)}))
+		p.run(1000)
+		p.mem[0].statuses(rdma.StatusLocProtErr, rdma.StatusLocProtErr, rdma.StatusSuccess)
+		if got := p.mem[1].got; len(got) != 1 || !bytes.Contains(got[0].data, pattern(100, 5)) {
+			t.Errorf("%d datagrams arrived, want the one that has bytes", len(got))
+		}
+	})
+	for _, at := range []uint64{0, 512} {
+		t.Run(fmt.Sprintf("UC/%d", at), func(t *testing.T) {
+			p := unreliablePair(t)
+			for range 3 {
+				p.mem[1].recv(make([]byte, 1000))
+			}
+			send := func(src *source) *Work { return &Work{Op: rdma.WRSend, Length: 1000, Src: src} }
+			p.post(0, send(failing(at)))
+			p.run(1000)
+			p.post(0, send(&source{b: pattern(1000, 5)}), send(&source{b: pattern(1000, 6)}))
+			p.run(1000)
+			p.mem[0].statuses(rdma.StatusLocProtErr, rdma.StatusSuccess, rdma.StatusSuccess)
+			got := p.mem[1].got
+			if len(got) != 2 || !bytes.Equal(got[0].data, pattern(1000, 5)) || !bytes.Equal(got[1].data, pattern(1000, 6)) {
+				t.Errorf("%d messages arrived, want the two that have bytes", len(got))
+			}
+			p.idle()
+		})
 	}
 }
 

@@ -140,7 +140,7 @@ func (f *cryptoFlags) check(s *mkey.Signature) error {
 	case f.dek == "":
 		return fmt.Errorf("--crypto %s needs a key: --dek FILE ('softmkey dek generate' makes one)", f.crypto.value)
 	case s == nil && f.order.value != "":
-		return fmt.Errorf("--order %s without a signature: it says whether the signatures come before the crypto; give --mem or --wire", f.order.value)
+		return fmt.Errorf("--order %s without a signature: it says whether the signatures come before the crypto", f.order.value)
 	case s == nil:
 		return nil
 	case f.order.value == "":

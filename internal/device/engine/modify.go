@@ -114,12 +114,12 @@ func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
 	}
 	switch to {
 	case rdma.StateReset:
-		qp.setState(to, rdma.QPModify{})
+		qp.setState(from, to, rdma.QPModify{})
 		qp.transport.Reset()
 		qp.forget()
 		return nil
 	case rdma.StateErr:
-		qp.setState(to, merged)
+		qp.setState(from, to, merged)
 		qp.transport.Fail()
 		qp.mu.Lock()
 		defer qp.mu.Unlock()
@@ -145,7 +145,7 @@ func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
 	if err != nil {
 		return err
 	}
-	qp.setState(to, merged)
+	qp.setState(from, to, merged)
 	if to == rdma.StateRTS {
 		qp.transport.Kick()
 	}
@@ -176,13 +176,14 @@ func (qp *QP) PeerLeft() {
 	qp.peerLeft = true
 }
 
-func (qp *QP) setState(to rdma.State, conn rdma.QPModify) {
+// setState completes a Modify that began in the state from.
+func (qp *QP) setState(from, to rdma.State, conn rdma.QPModify) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	from := qp.state
-	if from == rdma.StateErr && to != rdma.StateReset && to != rdma.StateErr {
+	if now := qp.state; now != from && (now == rdma.StateErr || now == rdma.StateSQE) && to != rdma.StateReset && to != rdma.StateErr {
 		return // the QP failed while Modify was running
 	}
+	from = qp.state
 	qp.state, qp.conn = to, conn
 	qp.access.Store(uint32(conn.AccessFlags))
 	if to == rdma.StateErr {

@@ -13,7 +13,7 @@ type sendQueue struct {
 	count int    // blocks, a power of two
 	av    AHAttr // that the program gave
 
-	failed bool // a request has failed since the last RESET
+	failed bool // the last request that ended has failed, so that the queue is in SQE or ERR
 
 	rung uint16 // end of the last posted request, from the doorbell
 	next uint16 // of the oldest request that was not taken

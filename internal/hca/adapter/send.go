@@ -306,7 +306,7 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 	// Requests that complete on the first error only are flushed silently once an error was
 	// reported.
 	silent := c.Status == rdma.StatusWRFlushErr && prm.OnFirstError(slot.flags) && q.sq.failed
-	q.sq.failed = q.sq.failed || failed
+	q.sq.failed = failed
 	reported := failed && !silent || slot.flags&prm.FlagCQUpdate != 0 || q.attr.SigAll && slot.op != prm.OpUMR && slot.op != prm.OpSetPSV
 	if reported {
 		cqe := &q.cqe

@@ -291,7 +291,7 @@ func (o *File) Commit() error {
 	err = cmp.Or(o.Explain(err), o.Close())
 	if o.temporary != "" {
 		if err == nil && o.temporary != o.target {
-			err = os.Rename(o.temporary, o.target)
+			err = o.rename()
 		}
 		if err != nil {
 			os.Remove(o.temporary)
@@ -354,11 +354,11 @@ func (o *File) claim() error {
 			return nil
 		}
 	}
+	if err == nil && !o.exists {
+		return errAppeared
+	}
 	if err != nil || !now.Mode().IsRegular() {
 		return err
-	}
-	if !o.exists {
-		return errAppeared
 	}
 	f, err := os.OpenFile(o.target, os.O_WRONLY, 0)
 	if err != nil {
@@ -377,12 +377,38 @@ func (o *File) release() {
 	}
 }
 
-// link gives an unnamed file its target's name if that is free, and otherwise a
-// temporary one, because linkat does not replace a file.
+// link gives an unnamed file its target's name, or a temporary one if it replaces a file, which linkat does not.
 func (o *File) link() error {
-	err := linkUnnamed(o.File, o.target)
+	if o.exists {
+		return o.linkTemporary()
+	}
+	return o.appeared(linkUnnamed(o.File, o.target))
+}
+
+// rename gives a file that has a temporary name its target's. If that was free when the output was created, a file that
+// has it now stays, which os.Rename would replace.
+func (o *File) rename() error {
+	if o.exists {
+		return os.Rename(o.temporary, o.target)
+	}
+	err := os.Link(o.temporary, o.target)
+	if err == nil {
+		return os.Remove(o.temporary)
+	}
+	if errors.Is(err, os.ErrExist) {
+		return o.appeared(err)
+	}
+	// The file system may have no links.
+	if _, err := os.Lstat(o.target); err == nil {
+		return o.appeared(os.ErrExist)
+	}
+	return os.Rename(o.temporary, o.target)
+}
+
+// appeared returns the error that a program understands if err says that there is a file of the target's name.
+func (o *File) appeared(err error) error {
 	if errors.Is(err, os.ErrExist) && !o.keep {
-		err = o.linkTemporary()
+		return errAppeared
 	}
 	return err
 }

@@ -82,15 +82,23 @@ func TestCommit(t *testing.T) {
 
 			// A file that appears while the new one is written is another program's, and stays.
 			other := filepath.Join(dir, "other")
-			f = createFile(t, other, Options{}, "new")
-			if err := os.WriteFile(other, []byte("old"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := f.Commit(); !errors.Is(err, errAppeared) || content(t, other) != "old" {
-				t.Errorf("Commit over a file that has appeared: %v, content %q, want old", err, content(t, other))
-			}
-			if list := names(t, dir); !slices.Equal(list, []string{"other", "out"}) {
-				t.Errorf("left behind: %q", list)
+			for _, prepare := range []bool{true, false} {
+				os.Remove(other)
+				f = createFile(t, other, Options{}, "new")
+				if prepare {
+					if err := f.Prepare(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := os.WriteFile(other, []byte("old"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := f.Commit(); !errors.Is(err, errAppeared) || content(t, other) != "old" {
+					t.Errorf("prepared %v: Commit over a file that has appeared: %v, content %q, want old", prepare, err, content(t, other))
+				}
+				if list := names(t, dir); !slices.Equal(list, []string{"other", "out"}) {
+					t.Errorf("prepared %v: left behind: %q", prepare, list)
+				}
 			}
 			keepExisting(t, dir)
 		})
