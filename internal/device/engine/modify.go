@@ -176,14 +176,14 @@ func (qp *QP) PeerLeft() {
 	qp.peerLeft = true
 }
 
-// setState completes a Modify that began in the state from.
-func (qp *QP) setState(from, to rdma.State, conn rdma.QPModify) {
+// setState completes a Modify that began in the state began.
+func (qp *QP) setState(began, to rdma.State, conn rdma.QPModify) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	if now := qp.state; now != from && (now == rdma.StateErr || now == rdma.StateSQE) && to != rdma.StateReset && to != rdma.StateErr {
+	from := qp.state
+	if from != began && (from == rdma.StateErr || from == rdma.StateSQE) && to != rdma.StateReset && to != rdma.StateErr {
 		return // the QP failed while Modify was running
 	}
-	from = qp.state
 	qp.state, qp.conn = to, conn
 	qp.access.Store(uint32(conn.AccessFlags))
 	if to == rdma.StateErr {

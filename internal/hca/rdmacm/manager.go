@@ -357,7 +357,7 @@ func whyNot(in []byte, name string, errno syscall.Errno) error {
 // kernel has them, and goes on without.
 const probe = 20
 
-// never is what Write returns for a command that does not wait.
+// never is the cancel function of a command that has ended already: nothing is left to cancel.
 func never() bool { return false }
 
 // refuse ends a command with an errno.

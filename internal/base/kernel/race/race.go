@@ -10,10 +10,10 @@ import (
 // Enabled reports whether the race detector is in use.
 const Enabled = true
 
-// Read reports that n pieces of size bytes in b, stride bytes apart, are read.
+// Read tells the race detector that n pieces of size bytes in b, stride bytes apart, are read.
 func Read(b []byte, stride, size, n int) { each(runtime.RaceReadRange, b, stride, size, n) }
 
-// Write reports that they are written.
+// Write tells the race detector that n such pieces are written.
 func Write(b []byte, stride, size, n int) { each(runtime.RaceWriteRange, b, stride, size, n) }
 
 // each excludes the gaps, which other goroutines may use.

@@ -408,7 +408,7 @@ func (p *Port) Receive(frame []byte) {
 }
 
 // take delivers a frame to the TIRs that the steering tables find for it. own says that the port itself has sent it: then
-// only those TIRs get it that take such frames. take reports whether a receive queue got it. p.mu is held.
+// only TIRs with Own set get it. take reports whether a receive queue got it. p.mu is held.
 func (p *Port) take(frame []byte, own bool) (delivered bool) {
 	l := parse(frame)
 	fields := fieldsOf(frame, &l)
