@@ -5,7 +5,6 @@ package assist
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -149,22 +148,4 @@ func TestKick(t *testing.T) {
 	}
 	p.Poll(No)
 	until(woken, func() { p.Kick(5) })
-}
-
-// The library's structures are those of libibverbs, where its header is installed, and it needs no other library.
-func TestLibrary(t *testing.T) {
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip(err)
-	}
-	dir := t.TempDir()
-	if text, err := exec.Command("../../../scripts/library.sh", dir).CombinedOutput(); err != nil || len(text) > 0 {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
-		t.Skip(err)
-	}
-	if text, err := exec.Command(cc, "-c", "-o", dir+"/check.o", "library/abi_check.c").CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, text)
-	}
 }

@@ -14,6 +14,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -28,8 +29,13 @@
 
 #include "abi.h"
 
+#pragma weak dladdr
+#pragma weak dlclose
+#pragma weak dlerror
 #pragma weak dlopen
+#pragma weak dlsym
 #pragma weak dlvsym
+#pragma weak dl_iterate_phdr
 #pragma weak ioctl
 #pragma weak mmap
 #pragma weak munmap
@@ -80,6 +86,8 @@ static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
 struct device {
 	_Atomic(struct context *) context;
 	struct operations ops; /* of the provider */
+	void *opener;          /* the function that opened it */
+	_Atomic(int (*)(struct qp_ex *)) wr_complete; /* of the provider, for queue pairs that can send */
 	_Atomic(char *) page;
 	atomic_uint posted; /* doorbells since the device was woken last */
 	atomic_uint mean;   /* of posted when the device was woken, times 8 */
@@ -230,36 +238,87 @@ static int req_notify_cq(struct cq *cq, int solicited)
 	return r;
 }
 
-/* The address of a function of a library that is loaded. RTLD_NEXT does not find those of plugins. */
-static void *real(const char *library, const char *name, const char *version)
+/* Some libraries have several versions of a function, others have none, and so has musl. */
+static void *symbol(void *handle, const char *name, const char *version)
 {
-	if (!dlopen || !dlvsym)
-		return NULL;
-	void *h = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
-	void *f = h ? dlvsym(h, name, version) : NULL;
-	return f ? f : dlvsym(RTLD_NEXT, name, version);
+	void *f = dlvsym ? dlvsym(handle, name, version) : NULL;
+	return f ? f : dlsym(handle, name);
 }
 
-/* wr_complete of queue pairs that can send. The provider gives it to them when they become RTS. */
-static _Atomic(int (*)(struct qp_ex *)) provider_complete;
+/* The function that an object (a file that is loaded) would call without this library. */
+static void *symbol_of(const char *object, const char *name, const char *version)
+{
+	Dl_info own, found;
+	void *f, *h = object && *object ? dlopen(object, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+
+	if (!h)
+		return NULL;
+	f = symbol(h, name, version);
+	if (f && dladdr(&devices, &own) && dladdr(f, &found) && own.dli_fbase == found.dli_fbase)
+		f = NULL;
+	dlclose(h);
+	return f;
+}
+
+struct object { int before; char name[1024]; };
+
+static int name_object(struct dl_phdr_info *info, size_t size, void *result)
+{
+	struct object *o = result;
+	int n = 0;
+
+	(void)size;
+	if (o->before-- > 0)
+		return 0;
+	for (; info->dlpi_name && info->dlpi_name[n] && n < (int)sizeof o->name - 1; n++)
+		o->name[n] = info->dlpi_name[n];
+	o->name[n] = 0;
+	return 1;
+}
+
+/*
+ * The next definition of a function of this library: the one that the dynamic linker would find for the caller if this
+ * library was not there. First come the program's libraries, then those of the object from which the call comes
+ * (a plugin has libraries of its own). The return address may be in another object (a tail call), and so the last ones
+ * are those of the function by which the context was opened, and all others.
+ */
+static void *next(const char *name, const char *version, void *caller, void *opener)
+{
+	void *near[] = {caller, opener}, *f;
+	Dl_info info;
+	struct object o;
+
+	if (!dladdr || !dlclose || !dlerror || !dlopen || !dlsym || !dl_iterate_phdr)
+		return NULL;
+	f = symbol(RTLD_NEXT, name, version);
+	for (int i = 0; i < 2 && !f; i++)
+		if (near[i] && dladdr(near[i], &info))
+			f = symbol_of(info.dli_fname, name, version);
+	for (int i = 0; !f && (o.before = i, dl_iterate_phdr(name_object, &o)); i++)
+		f = symbol_of(o.name, name, version);
+	dlerror(); /* the program sees no error of this library's */
+	return f;
+}
 
 static int wr_complete(struct qp_ex *q)
 {
-	int r = atomic_load_explicit(&provider_complete, memory_order_relaxed)(q);
-	rang(device_of(q->qp.context));
+	struct device *d = device_of(q->qp.context);
+	int r = atomic_load_explicit(&d->wr_complete, memory_order_relaxed)(q);
+	rang(d);
 	return r;
 }
 
-static void wrap_complete(struct qp *qp)
+/* The provider gives wr_complete to queue pairs when they become RTS. */
+static void wrap_complete(struct device *d, struct qp *qp, void *caller)
 {
-	struct qp_ex *(*extended)(struct qp *) = real("libibverbs.so.1", "ibv_qp_to_qp_ex", "IBVERBS_1.6");
+	struct qp_ex *(*extended)(struct qp *) = next("ibv_qp_to_qp_ex", "IBVERBS_1.6", caller, d->opener);
 	struct qp_ex *q = extended ? extended(qp) : NULL;
 	int (*none)(struct qp_ex *) = NULL;
 
 	if (!q || !q->wr_complete || q->wr_complete == wr_complete)
 		return;
-	atomic_compare_exchange_strong(&provider_complete, &none, q->wr_complete);
-	if (q->wr_complete == atomic_load(&provider_complete))
+	atomic_compare_exchange_strong(&d->wr_complete, &none, q->wr_complete);
+	if (q->wr_complete == atomic_load(&d->wr_complete))
 		q->wr_complete = wr_complete;
 }
 
@@ -286,19 +345,22 @@ static char *page_of(struct context *c)
 	return page == MAP_FAILED ? NULL : page;
 }
 
-static struct context *wrap(struct context *c)
+static struct context *wrap(struct context *c, void *opener)
 {
 	int saved = __errno_location ? errno : 0;
 	char *page = c ? page_of(c) : NULL;
+	struct device *d;
 	if (!page)
 		goto out;
 	pthread_mutex_lock(&opening);
-	for (int i = 0; i < DEVICES; i++) {
-		struct device *d = &devices[i];
-		if (atomic_load(&d->context))
-			continue;
+	/* A context that was closed without this library may have had the address. */
+	if (!(d = device_of(c)))
+		d = device_of(NULL);
+	if (d && c->ops.post_send != post_send) {
 		d->ops = c->ops;
-		atomic_store(&d->page, page);
+		d->opener = opener;
+		page = atomic_exchange(&d->page, page);
+		atomic_store(&d->wr_complete, NULL);
 		atomic_store(&d->posted, 0);
 		atomic_store(&d->mean, 0);
 		atomic_store(&d->told, 0);
@@ -309,8 +371,6 @@ static struct context *wrap(struct context *c)
 		c->ops.post_send = post_send;
 		c->ops.poll_cq = poll_cq;
 		c->ops.req_notify_cq = req_notify_cq;
-		page = NULL;
-		break;
 	}
 	pthread_mutex_unlock(&opening);
 	if (page)
@@ -323,45 +383,45 @@ out:
 
 __attribute__((visibility("default"))) struct context *ibv_open_device(void *device)
 {
-	struct context *(*f)(void *) = real("libibverbs.so.1", "ibv_open_device", "IBVERBS_1.1");
-	return f ? wrap(f(device)) : NULL;
+	struct context *(*f)(void *) = next("ibv_open_device", "IBVERBS_1.1", __builtin_return_address(0), NULL);
+	return f ? wrap(f(device), f) : NULL;
 }
 
 __attribute__((visibility("default"))) struct context *mlx5dv_open_device(void *device, void *attr)
 {
-	struct context *(*f)(void *, void *) = real("libmlx5.so.1", "mlx5dv_open_device", "MLX5_1.7");
-	return f ? wrap(f(device, attr)) : NULL;
+	struct context *(*f)(void *, void *) = next("mlx5dv_open_device", "MLX5_1.7", __builtin_return_address(0), NULL);
+	return f ? wrap(f(device, attr), f) : NULL;
 }
 
 __attribute__((visibility("default"))) int ibv_close_device(struct context *c)
 {
-	int (*f)(struct context *) = real("libibverbs.so.1", "ibv_close_device", "IBVERBS_1.1");
 	struct device *d = c ? device_of(c) : NULL;
+	int (*f)(struct context *) = next("ibv_close_device", "IBVERBS_1.1", __builtin_return_address(0), d ? d->opener : NULL);
 	int r;
 
 	if (!f)
 		return EINVAL;
 	if (!d)
 		return f(c);
-	/* The provider may free the context and give its address to the next device. */
 	char *page = atomic_exchange(&d->page, NULL);
-	c->ops = d->ops;
-	r = f(c);
+	if (c->ops.post_send == post_send)
+		c->ops = d->ops;
+	/* The provider may free the context and give its address to the next device. */
 	atomic_store(&d->context, NULL);
-	munmap(page, PAGE);
+	r = f(c);
+	if (page)
+		munmap(page, PAGE);
 	return r;
 }
 
 __attribute__((visibility("default"))) int ibv_modify_qp(struct qp *qp, struct qp_attr *attr, int mask)
 {
-	static _Atomic(int (*)(struct qp *, struct qp_attr *, int)) modify;
-	int (*f)(struct qp *, struct qp_attr *, int) = atomic_load(&modify);
-	if (!f)
-		atomic_store(&modify, f = real("libibverbs.so.1", "ibv_modify_qp", "IBVERBS_1.1"));
-	if (!f)
-		return ENOSYS;
-	int r = f(qp, attr, mask);
-	if (r == 0 && mask & QP_STATE && attr->state == RTS && device_of(qp->context))
-		wrap_complete(qp);
+	struct device *d = qp ? device_of(qp->context) : NULL;
+	void *caller = __builtin_return_address(0);
+	int (*f)(struct qp *, struct qp_attr *, int) = next("ibv_modify_qp", "IBVERBS_1.1", caller, d ? d->opener : NULL);
+	int r = f ? f(qp, attr, mask) : ENOSYS;
+
+	if (r == 0 && d && mask & QP_STATE && attr->state == RTS)
+		wrap_complete(d, qp, caller);
 	return r;
 }
