@@ -46,6 +46,7 @@ type CQ struct {
 	cqeSize  int
 	producer uint32 // number of completions written since the CQ was created
 	consumer uint32 // consumer index as read last; the doorbell record has its low 24 bits
+	reported uint32 // producer after the last report of a bad signature
 	failed   bool
 	cqe      [prm.CQESize]byte // the completion that is being written; a field, so that completions are not allocated
 
@@ -134,6 +135,7 @@ func (q *CQ) Close() error {
 	if !first {
 		return err
 	}
+	q.ctx.takeBackReports(q.unpolledReports(nil))
 	q.closed.Store(true)
 	q.mu.Lock()
 	q.arm.stop()
@@ -181,17 +183,67 @@ func (q *CQ) push(e entry, solicited bool) bool {
 // through the ring, so the others are masked off. The consumer is never ahead of the producer.
 func (q *CQ) behind(ci uint32) uint32 { return (q.producer - ci) & (2*q.entries - 1) }
 
+// look reads the consumer index, unless the CQ was closed. q.mu is held.
+func (q *CQ) look() error {
+	if q.closed.Load() {
+		return nil
+	}
+	ci, err := q.db.load32(prm.DoorbellCI)
+	if err == nil {
+		q.consumer = q.producer - q.behind(ci)
+	}
+	return err
+}
+
+// lastReport returns the number of completions up to the last report of a bad signature.
+func (q *CQ) lastReport() uint32 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.reported
+}
+
+// polled reports whether the program has polled the first n completions.
+func (q *CQ) polled(n uint32) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.look() == nil && int32(q.consumer-n) >= 0
+}
+
+// unpolledReports returns the reports of bad signatures that the driver drops when of goes to RESET: libmlx5 drops
+// the completions whose bytes 33 to 35 are the QP's user index, kernels those with the QP's number. If of is nil,
+// unpolledReports returns all that were not polled.
+func (q *CQ) unpolledReports(of *QP) (list []prm.SigErrCQE) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed.Load() || q.reported == 0 || q.look() != nil || int32(q.reported-q.consumer) <= 0 {
+		return nil
+	}
+	for i := q.producer - min(q.producer-q.consumer, q.entries); i != q.producer; i++ {
+		var b [prm.CQESize]byte
+		off := int(i&(q.entries-1))*q.cqeSize + q.cqeSize - prm.CQESize
+		if q.ring.read(off, b[:]) != nil {
+			break
+		}
+		c, _ := prm.ParseCQE(b[:])
+		if c.Opcode == prm.CQESigErr && (of == nil || c.UserIndex == of.attr.UIDX || c.QPN == of.number && of.attr.UIDX == kernelUIDX) {
+			list = append(list, prm.ParseSigErrCQE(b[:]))
+		}
+	}
+	return list
+}
+
+// kernelUIDX is the user index of the queues that kernels make.
+const kernelUIDX = 0xffffff
+
 // room returns an error if the ring has fewer than n free entries. q.mu is held.
 func (q *CQ) room(n uint32) error {
 	if q.producer-q.consumer+n <= q.entries || q.attr.IgnoreOverrun {
 		return nil
 	}
-	ci, err := q.db.load32(prm.DoorbellCI)
-	if err != nil {
+	if err := q.look(); err != nil {
 		return &operr.Error{Op: "completion", Errno: syscall.EFAULT, Reason: "the CQ's doorbell record cannot be read", Err: err}
 	}
-	behind := q.behind(ci)
-	q.consumer = q.producer - behind
+	behind := q.producer - q.consumer
 	if behind+n > q.entries {
 		return failure.New("completion", syscall.ENOSPC, "the CQ holds %d completions, which is all that it has room for", behind)
 	}
@@ -208,8 +260,11 @@ func (q *CQ) write(e entry) error {
 	err := q.ring.publish(off, cqe[:])
 	if err == nil {
 		q.producer++
-		if c, ok := e.(*prm.CQE); ok {
-			q.ctx.dev.failures.count(c)
+		switch e := e.(type) {
+		case *prm.CQE:
+			q.ctx.dev.failures.count(e)
+		case *prm.SigErrCQE:
+			q.reported = q.producer
 		}
 	}
 	return err
@@ -245,14 +300,12 @@ func (q *CQ) resize(to Segments, entries, cqeSize int) error {
 	if err := ring.open(op, "the new ring", to, entries*cqeSize); err != nil {
 		return err
 	}
-	ci, err := q.db.load32(prm.DoorbellCI)
-	if err != nil {
+	if err := q.look(); err != nil {
 		return &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the doorbell record cannot be read", Err: err}
 	}
 	// The resize CQE ends the old ring. It needs a free entry in the old ring, and the consumer index counts it
 	// in the new one, too.
-	held := q.behind(ci)
-	q.consumer = q.producer - held
+	held := q.producer - q.consumer
 	if held+1 > uint32(entries) || held+1 > q.entries {
 		return failure.New(op, syscall.EINVAL, "%d entries: %d completions wait to be polled in a ring of %d", entries, held, q.entries)
 	}

@@ -11,9 +11,7 @@ import (
 // mkeyObject is the adapter's part of a memory key: which signature errors it reports, and in which format.
 // Programs make hundreds of thousands of keys, so it is small.
 //
-// The driver counts the reports of a key that it has seen, modulo 2, and puts its count into the configurations
-// of the key. After a report the adapter makes no other one until that count has changed. A new key
-// counts as reported with 0: the first configuration with the count 1 allows a report.
+// See keyReports for when it reports one.
 type mkeyObject struct {
 	ctx       *Context
 	eng       *engine.MKey // nil: the key is the region in guest
@@ -24,11 +22,9 @@ type mkeyObject struct {
 
 	mu sync.Mutex
 	// mu guards the following fields.
-	start          uint64       // address of the key's first byte
-	logPage        uint8        // log_page_size of the last layout
-	driverParity   bool         // the parity of the driver's count in the last configuration that has one
-	reportedParity bool         // driverParity when an error was reported last
-	memory, wire   reportFormat // formats of the last configuration with a signature
+	start   uint64 // address of the key's first byte
+	logPage uint8  // log_page_size of the last layout
+	reports keyReports
 }
 
 // guestKey is the additional state of a guest's key, and of a program's key of a umem. A key for physical addresses
@@ -49,55 +45,6 @@ func (o *mkeyObject) number() uint32 {
 		return o.guest.region.Number()
 	}
 	return o.eng.Number()
-}
-
-// reportFormat holds the properties of a signature that determine the report of a bad block.
-type reportFormat struct {
-	typ    prm.SigType
-	stride uint16 // bytes of a block and its field
-}
-
-// setDriverParity records the count of signature errors in a configuration.
-func (o *mkeyObject) setDriverParity(count bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.driverParity = count
-}
-
-// setFormats records the signature attributes of a configuration, which determine the format of a report.
-func (o *mkeyObject) setFormats(s *prm.SignatureBSF) {
-	of := func(d *prm.SigDomain) reportFormat {
-		field := 4
-		if d.Type.IsT10() || d.Type == prm.SigCRC64 {
-			field = 8
-		}
-		return reportFormat{d.Type, uint16(d.BlockSize + field)}
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.memory, o.wire = of(&s.Memory), of(&s.Wire)
-}
-
-// format returns the report format of a domain.
-func (o *mkeyObject) format(d mkey.Domain) reportFormat {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if d == mkey.MemoryDomain {
-		return o.memory
-	}
-	return o.wire
-}
-
-// takeReport returns whether an error that was found is to be reported: the first one since the driver's
-// count has changed.
-func (o *mkeyObject) takeReport() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.driverParity == o.reportedParity {
-		return false
-	}
-	o.reportedParity = o.driverParity
-	return true
 }
 
 // isList reports whether a key of the access mode is a list of pieces of other keys.

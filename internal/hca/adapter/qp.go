@@ -60,8 +60,9 @@ type QP struct {
 	// The engine's lock of the QP guards the queues; their methods are called with it.
 	sq   sendQueue
 	rq   recvQueue
-	cqe  prm.CQE // the completion that is being reported; a field, so that completions are not allocated
-	work work    // the record of a trace that is being made
+	owed map[uint32]struct{} // of an XRC receive QP: indexes of keys whose reports wait for a completion of an SRQ
+	cqe  prm.CQE             // the completion that is being reported; a field, so that completions are not allocated
+	work work                // the record of a trace that is being made
 }
 
 const (

@@ -245,9 +245,7 @@ func (c *Context) resizeCQ(x *prm.Call, q *CQ, fields uint32) error {
 func (c *Context) queryCQ(x *prm.Call, q *CQ) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if ci, err := q.db.load32(prm.DoorbellCI); err == nil {
-		q.consumer = q.producer - q.behind(ci)
-	}
+	q.look()
 	m := prm.CQContext{CQE128: q.cqeSize == 128, IgnoreOverrun: q.attr.IgnoreOverrun, LogSize: uint8(bits.TrailingZeros32(q.entries)), EQN: uint8(q.attr.EQN)}
 	if u := q.attr.UAR; u != nil {
 		m.UAR = u.number

@@ -152,6 +152,9 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	case c.Flags&rdma.WithInv != 0:
 		cqe.Opcode, cqe.Imm = prm.CQERecvInv, c.InvKey
 	}
+	if len(q.owed) > 0 && cq.ctx == q.ctx { // another program does not know the keys
+		q.deliverOwed(cq)
+	}
 	ok = cq.push(cqe, failed || c.Solicited)
 	if q.ctx.tracing() {
 		q.traceReceived(slot.req.ID, c, ok)

@@ -391,6 +391,12 @@ func (f *front) Reset() {
 	q.sq.reset()
 	q.forgetAddresses()
 	q.rq.reset()
+	clear(q.owed)
+	for _, cq := range []*CQ{q.attr.SendCQ, q.attr.RecvCQ} {
+		if cq != nil {
+			q.ctx.takeBackReports(cq.unpolledReports(q))
+		}
+	}
 }
 
 // traceRequest records a request that begins, in words.

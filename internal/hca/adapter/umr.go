@@ -2,7 +2,6 @@ package adapter
 
 import (
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"syscall"
 
@@ -29,8 +28,6 @@ type confSlot struct {
 	remoteInv    bool
 	owner        uint32
 	part         []byte // of a list that comes in parts: the list so far
-	setSigErr    bool   // the expected count of signature errors is set
-	sigErr       bool
 }
 
 // translateUMR makes a UMR a request of the engine: a configuration of a memory key, its
@@ -63,7 +60,6 @@ func (q *QP) translateUMR(slot *sendSlot) (rdma.Status, error) {
 	}
 	s.conf = engine.Configuration{Key: key, Free: free, List: s.conf.List[:0], Interleaved: s.conf.Interleaved[:0]}
 	s.part = nil
-	s.setSigErr, s.sigErr = u.Mask&prm.MaskSigErr != 0, u.SigErr
 	if err := s.context(q, u); err != nil {
 		return rdma.StatusMWBindErr, err
 	}
@@ -297,83 +293,16 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 	return 0, nil
 }
 
-// beginUMR records what a configuration that begins says about reports: the driver's count of signature errors, and the
-// formats. A layout is recorded if the configuration has one.
+// beginUMR records what a configuration that begins says about reports. A layout is recorded if the configuration has one.
 func (q *QP) beginUMR(slot *sendSlot) {
 	s := &slot.conf
 	if slot.req.Op != rdma.WRConfigure && s.part == nil || s.object == nil {
 		return // the request is no configuration
 	}
-	if u := &slot.wqe.UMR; !s.conf.Free {
-		s.object.layoutBegan(s, u)
+	if !s.conf.Free {
+		s.object.layoutBegan(s, &slot.wqe.UMR)
 	}
-	if s.setSigErr {
-		s.object.setDriverParity(s.sigErr)
-	}
-	if u := &slot.wqe.UMR; u.HasSignature {
-		s.object.setFormats(&u.Signature)
-	}
-}
-
-// BadSignature implements engine.Front. It writes the report unless the driver has not yet counted the
-// key's previous one: see mkeyObject.
-func (f *front) BadSignature(b *engine.BadSignature) {
-	q := (*QP)(f)
-	b.Key.Check() // makes the engine report the next bad block, too
-	o := lookup(q.ctx, q.ctx.mkeys, b.Key.Number()>>8)
-	rec := &b.Record
-	report := o != nil && o.takeReport()
-	cq := q.attr.SendCQ
-	if b.Recv {
-		cq = q.attr.RecvCQ
-	}
-	if q.ctx.tracing() {
-		fate := "not reported: after a report, a key makes the next one when mlx5dv_mkey_check has asked for it and the key was configured anew"
-		switch {
-		case report && cq != nil:
-			fate = fmt.Sprintf("the report waits in CQ %#x: poll it before mlx5dv_mkey_check", cq.number)
-		case report:
-			fate = "not reported: the QP has no CQ of its own"
-		}
-		q.ctx.trace(TraceSignature, "mkey", b.Key.Number(), rec.Sig.Kind.String(), fmt.Errorf("%w; %s", rec, fate),
-			value("qp", q.number), value("domain", rec.Domain.String()), value("block", rec.Sig.Block), value("offset", rec.Sig.Offset),
-			value("stored", rec.Sig.Stored), value("computed", rec.Sig.Computed), value("reported", report && cq != nil))
-	}
-	if !report {
-		return
-	}
-	format := o.format(rec.Domain)
-	shift, syndrome := 0, uint16(prm.SigErrGuard)
-	switch rec.Sig.Kind {
-	case sig.BadRefTag:
-		syndrome = prm.SigErrRefTag
-	case sig.BadAppTag:
-		syndrome, shift = prm.SigErrAppTag, 32
-	case sig.BadGuard:
-		shift = guardShift(format.typ)
-	}
-	cqe := prm.SigErrCQE{
-		Syndrome: syndrome, Expected: rec.Sig.Stored << shift, Actual: rec.Sig.Computed << shift,
-		Memory: rec.Domain == mkey.MemoryDomain, MKey: b.Key.Number(), Offset: rec.Sig.Offset, QPN: q.number,
-	}
-	if q.ctx.dev.cfg.AdapterReports {
-		cqe.Expected, cqe.Actual = cqe.Actual, cqe.Expected
-		cqe.Offset += uint64(format.stride) - 1
-	}
-	if cq != nil { // an XRC receive QP has none of its own
-		cq.push(&cqe, true)
-	}
-}
-
-// guardShift returns where the guard stands in the 64 bits of a report.
-func guardShift(t prm.SigType) int {
-	switch {
-	case t.IsT10():
-		return 48
-	case t == prm.SigCRC64:
-		return 0
-	}
-	return 32
+	s.object.reportsBegan(&slot.wqe.UMR)
 }
 
 func accessNames(a uint8) Names {
