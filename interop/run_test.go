@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/perf"
+	"github.com/softmkey/softmkey/internal/tool/tcpport"
 	"github.com/softmkey/softmkey/interop/rig"
 )
 
@@ -223,7 +223,7 @@ func runPair(ctx context.Context, t *testing.T, r *rig.Rig, guestServes bool, p 
 		}
 		servers = underRun(ctx, t, r.Addr4.String(), p.server+p.run, listening)
 		if p.tcp != 0 {
-			if err := perf.AwaitListener(ctx, strconv.Itoa(p.tcp)); err != nil {
+			if err := tcpport.Await(ctx, strconv.Itoa(p.tcp)); err != nil {
 				return errors.Join(err, <-servers)
 			}
 		} else if err := awaitServer(servers, listening); err != nil {

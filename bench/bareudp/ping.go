@@ -19,8 +19,7 @@ type Server struct {
 }
 
 // Serve opens a socket and returns every datagram, of any size, to its sender. It is the
-// far end for Ping, in another process: goroutines of one process wake each other
-// differently.
+// far end for Ping.
 func Serve() (*Server, error) {
 	socket, err := newSocket()
 	if err != nil {

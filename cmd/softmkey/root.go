@@ -73,7 +73,7 @@ number of the signal.`,
 	root.AddCommand(
 		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(), newDetect(),
 		newTX(), newRX(), newDEK(), newNBD(),
-		newCopy(), newPerf(), newDevinfo(), newRun(), newPCI(), newTarget(), newDraw(), newOfficer(), newControl(),
+		newCopy(), newDevinfo(), newRun(), newPCI(), newTarget(), newDraw(), newOfficer(), newControl(),
 		newBench(), newVersion(), newSigHelp(), newJSONHelp(),
 	)
 	root.InitDefaultHelpCmd()
@@ -176,12 +176,7 @@ func checkFlags(c *cobra.Command, args []string) error {
 			return nil
 		}
 		if again && wrong == nil && !(f.Value.Type() == "bool" && value == before) {
-			hint := ""
-			switch f.Value.(type) {
-			case *listFlag, *sizesFlag:
-				hint = fmt.Sprintf(": write --%s %s,%s for both", f.Name, before, value)
-			}
-			wrong = usage(c, fmt.Errorf("--%s is given twice, as %s and as %s%s", f.Name, before, value, hint))
+			wrong = usage(c, fmt.Errorf("--%s is given twice, as %s and as %s", f.Name, before, value))
 		}
 		for _, other := range f.Annotations[exclusiveFlags] {
 			if _, given := seen[other]; given && other != f.Name && wrong == nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/tool/bench"
@@ -28,21 +29,30 @@ type end struct {
 	cq  *verbs.CQ
 	qps []*verbs.QP
 	mr  *verbs.MR
+	key *verbs.MKey // nil: messages use mr
+
+	sge  verbs.SGE // the message, in mr or in key
+	rkey uint32    // by which the peer reaches it, at addr
+	addr uint64
 }
 
-// flow sends RDMA WRITEs between two devices of this process, whose queue pairs are
+// flow moves messages between two devices of this process, whose queue pairs are
 // connected in pairs.
 type flow struct {
 	here, there end
+	op          verbs.Opcode
 	size        int
 	sent        int // messages that run has sent
+
+	stop    func()      // ends the goroutine that receives; nil: there is none
+	answers atomic.Bool // it answers each message
 }
 
 // newFlow opens two devices on connections, which it then owns, and connects n pairs of
-// queue pairs with room for inline bytes in a request.
-func newFlow(a, b packetconn.Conn, n, size, inline int) (*flow, error) {
-	f := &flow{size: size}
-	err := errors.Join(f.here.open(a, n, size, inline), f.there.open(b, n, size, inline))
+// queue pairs with the given attributes.
+func newFlow(a, b packetconn.Conn, n, size int, attr verbs.QPAttr) (*flow, error) {
+	f := &flow{op: verbs.OpRDMAWrite, size: size}
+	err := errors.Join(f.here.open(a, n, size, attr), f.there.open(b, n, size, attr))
 	for i := 0; i < n && err == nil; i++ {
 		x, y := f.here.qps[i], f.there.qps[i]
 		ex, ey := x.Endpoint(), y.Endpoint()
@@ -55,7 +65,7 @@ func newFlow(a, b packetconn.Conn, n, size, inline int) (*flow, error) {
 	return f, nil
 }
 
-func (e *end) open(conn packetconn.Conn, n, size, inline int) (err error) {
+func (e *end) open(conn packetconn.Conn, n, size int, attr verbs.QPAttr) (err error) {
 	if e.dev, err = verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}); err != nil {
 		conn.Close()
 		return err
@@ -66,11 +76,13 @@ func (e *end) open(conn packetconn.Conn, n, size, inline int) (err error) {
 	if e.cq, err = e.dev.NewCQ(4096); err != nil {
 		return err
 	}
-	if e.mr, err = e.pd.Register(make([]byte, size), verbs.LocalWrite|verbs.RemoteWrite); err != nil {
+	if e.mr, err = e.pd.Register(make([]byte, size), verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead); err != nil {
 		return err
 	}
+	e.sge, e.rkey, e.addr = e.mr.SGE(0, size), e.mr.RKey(), e.mr.Addr()
+	attr.SendCQ = e.cq
 	for range n {
-		qp, err := e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq, MaxInlineData: inline})
+		qp, err := e.pd.NewQP(attr)
 		if err != nil {
 			return err
 		}
@@ -84,9 +96,15 @@ func (f *flow) close() {
 	if f == nil {
 		return
 	}
+	if f.stop != nil {
+		f.stop()
+	}
 	for _, e := range []*end{&f.here, &f.there} {
 		for _, qp := range e.qps {
 			qp.Close()
+		}
+		if e.key != nil {
+			e.key.Close()
 		}
 		if e.mr != nil {
 			e.mr.Close()
@@ -107,9 +125,22 @@ func (f *flow) close() {
 // most 256.
 func depth(size int) int { return min(256, max(4, 4<<20/size)) }
 
-// post posts a message on a queue pair.
-func (f *flow) post(qp *verbs.QP) error {
-	return qp.Start().Signaled().Write(f.there.mr.RKey(), f.there.mr.Addr()).SGE(f.here.mr.SGE(0, f.size)).Complete()
+// post posts n messages on a queue pair.
+func (f *flow) post(qp *verbs.QP, n int) error {
+	c := qp.Start()
+	for range n {
+		c.Signaled()
+		switch f.op {
+		case verbs.OpSend:
+			c.Send()
+		case verbs.OpRDMARead:
+			c.Read(f.there.rkey, f.there.addr)
+		default:
+			c.Write(f.there.rkey, f.there.addr)
+		}
+		c.SGE(f.here.sge)
+	}
+	return c.Complete()
 }
 
 // wait waits for completions of the end's messages and counts them.
@@ -131,37 +162,53 @@ func (e *end) wait(wcs []verbs.WC, count *int) error {
 
 // check sends one message over the last queue pair and compares it.
 func (f *flow) check() error {
-	rand.NewChaCha8([32]byte{2}).Read(f.here.mr.Bytes())
-	clear(f.there.mr.Bytes())
-	if err := f.post(f.here.qps[len(f.here.qps)-1]); err != nil {
+	from, to := f.here.mr.Bytes(), f.there.mr.Bytes()
+	if f.op == verbs.OpRDMARead {
+		from, to = to, from
+	}
+	rand.NewChaCha8([32]byte{2}).Read(from)
+	clear(to)
+	if err := f.post(f.here.qps[len(f.here.qps)-1], 1); err != nil {
 		return err
 	}
 	if err := f.here.wait(make([]verbs.WC, 1), new(int)); err != nil {
 		return err
 	}
-	if !bytes.Equal(f.here.mr.Bytes(), f.there.mr.Bytes()) {
+	if !bytes.Equal(from, to) {
 		return errors.New("the data that arrived is not the data that was sent")
+	}
+	for _, e := range []*end{&f.here, &f.there} {
+		if e.key == nil {
+			continue
+		}
+		if bad, err := e.key.Check(); err != nil || bad != nil {
+			return fmt.Errorf("signatures: %v, %v", bad, err)
+		}
 	}
 	return nil
 }
 
 // run sends messages for the time d, round-robin over all queue pairs, with depth messages in
-// flight. It returns the rate.
+// flight. It returns the rate in messages a second.
 func (f *flow) run(d time.Duration, depth int) (float64, error) {
 	wcs := make([]verbs.WC, depth)
+	batch := 1 // a program with one queue pair posts its requests in chains
+	if len(f.here.qps) == 1 {
+		batch = depth / 4
+	}
 	posted, done := 0, 0
 	start := time.Now()
 	for end := start.Add(d); ; {
 		more := time.Now().Before(end)
 		if !more && done == posted {
 			f.sent += done
-			return float64(done) * float64(f.size) / float64(time.Since(start).Nanoseconds()), nil
+			return float64(done) / time.Since(start).Seconds(), nil
 		}
-		for more && posted-done < depth {
-			if err := f.post(f.here.qps[posted%len(f.here.qps)]); err != nil {
+		for more && posted-done+batch <= depth {
+			if err := f.post(f.here.qps[posted/batch%len(f.here.qps)], batch); err != nil {
 				return 0, err
 			}
-			posted++
+			posted += batch
 		}
 		if err := f.here.wait(wcs, &done); err != nil {
 			return 0, err
@@ -171,6 +218,12 @@ func (f *flow) run(d time.Duration, depth int) (float64, error) {
 
 // rate returns the case of messages over a flow. It takes a pointer to the flow, because
 // the flow is created when the row is measured.
-func rate(name string, f **flow) bench.Case {
-	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) { return (*f).run(d, depth((*f).size)) }}
+func rate(name string, u bench.Unit, f **flow) bench.Case {
+	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) {
+		perSecond, err := (*f).run(d, depth((*f).size))
+		if u == bench.Mops {
+			return perSecond / 1e6, err
+		}
+		return perSecond * float64((*f).size) / 1e9, err
+	}}
 }

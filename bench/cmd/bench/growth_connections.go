@@ -83,7 +83,7 @@ type dialer struct {
 }
 
 func openDialer(addr netip.Addr, port uint16) (*dialer, error) {
-	dev, err := openDevice(netip.AddrPortFrom(addr, port), 0)
+	dev, err := openDevice(netip.AddrPortFrom(addr, port))
 	if err != nil {
 		return nil, err
 	}

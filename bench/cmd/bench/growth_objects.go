@@ -34,7 +34,7 @@ func queuePairSeries() series {
 		sizes: []int{1, 10, 100, 1000, 10_000, 100_000},
 		measure: func(n int) ([]float64, error) {
 			base := memory()
-			none, err := loopback(0, 64)
+			none, err := loopback(0, 64, verbs.QPAttr{})
 			if err != nil {
 				return nil, err
 			}
@@ -43,7 +43,7 @@ func queuePairSeries() series {
 
 			base = memory()
 			start := processTime()
-			f, err := loopback(n, 64)
+			f, err := loopback(n, 64, verbs.QPAttr{})
 			if err != nil {
 				return nil, err
 			}
@@ -92,7 +92,7 @@ func (f *flow) touchAll() error {
 	posted, done := 0, 0
 	for done < len(f.here.qps) {
 		for posted < len(f.here.qps) && posted-done < len(wcs) {
-			if err := f.post(f.here.qps[posted]); err != nil {
+			if err := f.post(f.here.qps[posted], 1); err != nil {
 				return err
 			}
 			posted++
@@ -135,7 +135,7 @@ var numbers = []int{1, 1 << 4, 1 << 8, 1 << 12, 1 << 16, 1 << 20}
 // pair returns a flow of one queue pair between two devices of this process, without sockets.
 func pair() (*flow, error) {
 	a, b := inproc.Pair(nil)
-	return newFlow(a, b, 1, 64<<10, 256)
+	return newFlow(a, b, 1, 64<<10, verbs.QPAttr{MaxInlineData: 256})
 }
 
 // regionSeries measures regions, which the peer writes to.

@@ -30,9 +30,6 @@ import (
 
 func main() {
 	do := run
-	if text, ok := os.LookupEnv(peerVar); ok {
-		do = func() error { return serve(text) }
-	}
 	if text, ok := os.LookupEnv(acceptVar); ok {
 		do = func() error { return acceptAll(text) }
 	}
@@ -148,11 +145,11 @@ func rows(o *options) (rows []bench.Row, done func()) {
 	if o.files {
 		rows = append(rows, f.rows()...)
 	}
-	streams, pings, programs := &wire{}, &wire{spin: spin}, &runs{}
-	rows = append(append(rows, streams.rows()...), pings.pingPong())
+	programs := &runs{}
+	rows = append(rows, wireRows()...)
 	rows = append(append(rows, inprocRows()...), scaleRows(queuePairs)...)
-	rows = append(rows, programs.rows(streams)...)
-	return rows, func() { f.remove(); streams.close(); pings.close(); programs.remove() }
+	rows = append(rows, programs.rows()...)
+	return rows, func() { f.remove(); programs.remove() }
 }
 
 // failures returns an error if a row could not be measured or gave a wrong result.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/tool/bench"
-	"github.com/softmkey/softmkey/internal/tool/perf"
+	"github.com/softmkey/softmkey/internal/tool/tcpport"
 )
 
 // queueRows returns the rows of the program bench/queue, which measures block requests between a
@@ -78,7 +78,7 @@ func (r *runs) startQueue(ctx context.Context, runs int, args []string) ([]byte,
 	case 1:
 		return exec.CommandContext(ctx, softmkey, append(append([]string{"run", "--", queue}, args...), "both")...).CombinedOutput()
 	}
-	port, err := perf.FreePort()
+	port, err := tcpport.Free()
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/tool/bench"
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-	"github.com/softmkey/softmkey/internal/tool/perf"
+	"github.com/softmkey/softmkey/internal/tool/tcpport"
+	"github.com/softmkey/softmkey/verbs"
 )
 
 // runs measures programs under "softmkey run", such as Debian's perftest.
@@ -24,21 +24,26 @@ type runs struct {
 	compiled []string // C programs that are built
 }
 
-// rows returns the rows of perftest. Their peer is softmkey perf between two processes,
-// which w measures.
-func (r *runs) rows(w *wire) []bench.Row {
+// rows returns the rows of perftest. Their peer is the library, between two devices of this process.
+func (r *runs) rows() []bench.Row {
 	if _, err := exec.LookPath("ib_write_bw"); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: no rows of programs under softmkey run: perftest is not installed")
 		return nil
 	}
-	ops := []struct{ program, op string }{{"ib_write_bw", perf.Write}, {"ib_read_bw", perf.Read}, {"ib_send_bw", perf.Send}}
+	ops := []struct {
+		program string
+		op      verbs.Opcode
+	}{{"ib_write_bw", verbs.OpRDMAWrite}, {"ib_read_bw", verbs.OpRDMARead}, {"ib_send_bw", verbs.OpSend}}
 	var rows []bench.Row
 	for _, size := range []int{64 << 10, 1 << 20} {
 		for _, o := range ops {
-			peer := w.bandwidth("softmkey perf", o.op, size, keyplan.Terms{}, bench.GBps)
+			var f *flow
+			peer := rate("package verbs", bench.GBps, &f)
 			rows = append(rows, bench.Row{
 				Group: "run", Operation: o.program, Size: size, Unit: bench.GBps,
 				Ours: r.perftest(o.program, size, bench.GBps), Peer: &peer, Target: 0.5,
+				Check: func() (err error) { f, err = over(o.op, size, nil); return err },
+				Done:  func() { f.close() },
 			})
 		}
 	}
@@ -118,7 +123,7 @@ func (r *runs) pair(limit time.Duration, command ...string) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	port, err := perf.FreePort()
+	port, err := tcpport.Free()
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +134,7 @@ func (r *runs) pair(limit time.Duration, command ...string) ([]byte, error) {
 	if err := server.Start(); err != nil {
 		return nil, err
 	}
-	if err := perf.AwaitListener(ctx, port); err != nil {
+	if err := tcpport.Await(ctx, port); err != nil {
 		cancel()
 		server.Wait()
 		return nil, fmt.Errorf("%s does not listen: %w: %s", command[0], err, said.Bytes())

@@ -8,6 +8,7 @@ import (
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/verbs"
 )
 
 // inprocRows measures devices of one process without sockets.
@@ -17,10 +18,10 @@ func inprocRows() []bench.Row {
 		var f *flow
 		rows = append(rows, bench.Row{
 			Group: "wire", Operation: "WRITE", Variant: "within a process, no sockets", Size: size, Unit: bench.GBps,
-			Ours: rate("softmkey", &f), Bound: 8,
+			Ours: rate("softmkey", bench.GBps, &f), Bound: 8,
 			Check: func() (err error) {
 				a, b := inproc.Pair(nil)
-				if f, err = newFlow(a, b, 1, size, 0); err != nil {
+				if f, err = newFlow(a, b, 1, size, verbs.QPAttr{}); err != nil {
 					return err
 				}
 				return f.check()
@@ -36,7 +37,7 @@ func inprocRows() []bench.Row {
 func scaleRows(n int) []bench.Row {
 	const size = 64 << 10
 	var many, one *flow
-	single := rate("one queue pair", &one)
+	single := rate("one queue pair", bench.GBps, &one)
 	return []bench.Row{
 		{
 			Group: "wire", Operation: "memory of an idle queue pair", Variant: fmt.Sprintf("%d of them", n), Unit: bench.KiB, Bound: 8,
@@ -44,12 +45,12 @@ func scaleRows(n int) []bench.Row {
 		},
 		{
 			Group: "wire", Operation: "WRITE over all in turn", Variant: fmt.Sprintf("%d of them", n), Size: size, Unit: bench.GBps,
-			Ours: rate("softmkey", &many), Peer: &single, Target: 0.8,
+			Ours: rate("softmkey", bench.GBps, &many), Peer: &single, Target: 0.8,
 			Check: func() (err error) {
-				if many, err = loopback(n, size); err != nil {
+				if many, err = loopback(n, size, verbs.QPAttr{}); err != nil {
 					return err
 				}
-				if one, err = loopback(1, size); err != nil {
+				if one, err = loopback(1, size, verbs.QPAttr{}); err != nil {
 					return err
 				}
 				return many.check()
@@ -60,7 +61,7 @@ func scaleRows(n int) []bench.Row {
 }
 
 // loopback returns a flow of n queue pairs over UDP on loopback.
-func loopback(n, size int) (*flow, error) {
+func loopback(n, size int, attr verbs.QPAttr) (*flow, error) {
 	a, err := udp.Listen(loopbackAny, nil)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func loopback(n, size int) (*flow, error) {
 		a.Close()
 		return nil, err
 	}
-	return newFlow(a, b, n, size, 0)
+	return newFlow(a, b, n, size, attr)
 }
 
 // idleKiB returns the memory of a connected queue pair: the heap and stacks of n of them on
@@ -78,7 +79,7 @@ func loopback(n, size int) (*flow, error) {
 func idleKiB(n int) (float64, error) {
 	used := func(n int) (float64, error) {
 		before := memory()
-		f, err := loopback(n, 64)
+		f, err := loopback(n, 64, verbs.QPAttr{})
 		if err != nil {
 			return 0, err
 		}

@@ -3,127 +3,22 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/netip"
-	"os"
-	"os/exec"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/softmkey/softmkey/bench/bareudp"
+	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/tool/bench"
-	"github.com/softmkey/softmkey/internal/tool/jsonline"
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-	"github.com/softmkey/softmkey/internal/tool/perf"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// peerVar is an environment variable that makes this program the peer process. Its value
-// is the TCP address for the report, and the time to poll before blocking.
-const peerVar = "SOFTMKEY_BENCH_PEER"
-
-// spin is longer than waking an idle processor takes: for latency both ends poll, as in
-// perftest.
-const spin = 100 * time.Microsecond
-
-// wire is a pair of processes with a device each, on loopback: this one and a second one
-// of the same program.
-type wire struct {
-	spin   time.Duration
-	client *perf.Client
-	dev    *verbs.Device
-	conn   net.Conn
-	cmd    *exec.Cmd
-	ping   netip.AddrPort // of the bareudp.Server in the peer process
-}
-
-// start starts the peer process if it is not running.
-func (w *wire) start() error {
-	if w.client != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(loopbackAny))
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	exe, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	w.cmd = exec.Command(exe)
-	w.cmd.Env = append(perf.ShareEnv(), fmt.Sprintf("%s=%v %v", peerVar, l.Addr(), w.spin))
-	w.cmd.Stderr = os.Stderr
-	if err := w.cmd.Start(); err != nil {
-		return err
-	}
-	if err := l.SetDeadline(time.Now().Add(patience)); err != nil {
-		return err
-	}
-	if w.conn, err = l.Accept(); err != nil {
-		return fmt.Errorf("the other process does not report: %w", err)
-	}
-	if w.dev, err = openDevice(loopbackAny, w.spin); err != nil {
-		return err
-	}
-	lines := jsonline.New(w.conn)
-	if err := lines.Hear(ctx, &w.ping); err != nil {
-		return err
-	}
-	w.client, err = perf.NewClient(ctx, lines, w.dev, perf.ClientOptions{MTU: 4096, Spin: w.spin})
-	return err
-}
-
-// close ends the peer process.
-func (w *wire) close() {
-	if w.conn != nil {
-		w.conn.Close()
-	}
-	if w.cmd != nil {
-		w.cmd.Wait()
-	}
-	if w.dev != nil {
-		w.dev.Close()
-	}
-}
-
-// serve is the main function of the peer process.
-func serve(text string) error {
-	addr, poll, _ := strings.Cut(text, " ")
-	spin, err := time.ParseDuration(poll)
-	if err != nil {
-		return fmt.Errorf("%s: %w", peerVar, err)
-	}
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	dev, err := openDevice(loopbackAny, spin)
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
-	ping, err := bareudp.Serve()
-	if err != nil {
-		return err
-	}
-	defer ping.Close()
-	lines := jsonline.New(conn)
-	if err := lines.Tell(context.Background(), ping.Addr()); err != nil {
-		return err
-	}
-	server := perf.Server{Dev: dev, Spin: spin}
-	return server.ServeConn(context.Background(), lines)
-}
-
-// openDevice opens a device at an address of loopback, which polls for a time before it blocks.
-func openDevice(at netip.AddrPort, spin time.Duration) (*verbs.Device, error) {
-	conn, err := udp.Listen(at, &udp.Options{Spin: spin})
+// openDevice opens a device at an address of loopback.
+func openDevice(at netip.AddrPort) (*verbs.Device, error) {
+	conn, err := udp.Listen(at, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -134,109 +29,212 @@ func openDevice(at netip.AddrPort, spin time.Duration) (*verbs.Device, error) {
 	return dev, err
 }
 
-// run measures a case and compares the received data with the sent data.
-func (w *wire) run(c perf.Case, d time.Duration) (perf.Result, error) {
-	if err := w.start(); err != nil {
-		return perf.Result{}, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), d+patience)
-	defer cancel()
-	c.Verify, c.QPs, c.Inline = true, 1, 64
-	defer perf.Share()()
-	r, err := w.client.Run(ctx, c, perf.Limit{Duration: d})
-	if err == nil && r.Bad != "" {
-		err = errors.New(r.Bad)
-	}
-	return r, err
+// protection is what the keys of both ends do. They are equal, so that memory holds data and only the
+// wire is signed, or signed and encrypted.
+type protection struct {
+	name   string
+	units  bool // whether the stream is encrypted in units of a block and its field
+	target float64
 }
 
-// bandwidth returns the case of messages at full rate, with the number of outstanding
-// messages that depth returns.
-func (w *wire) bandwidth(name, op string, size int, terms keyplan.Terms, u bench.Unit) bench.Case {
-	c := perf.Case{Test: perf.Bandwidth, Op: op, Key: name, Terms: terms, Size: size, Depth: depth(size)}
-	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) {
-		r, err := w.run(c, d)
-		if u == bench.Mops {
-			return r.Rate / 1e6, err
+var protections = []protection{{"T10-DIF on the wire", false, 0.85}, {"row C", true, 0.7}}
+
+// block is the length of a signed block, signedBlock the same with its field.
+const block, signedBlock = 512, 520
+
+// protect gives both ends keys over their memory, through which messages go from now on.
+func (f *flow) protect(p *protection) error {
+	var secret *dek.DEK
+	if p.units {
+		var err error
+		key := []byte("measures only, and protects nothing: this text is the whole key.")
+		if secret, err = dek.New(dek.Attr{Key: key}); err != nil {
+			return err
 		}
-		return r.GBps, err
-	}}
+	}
+	for _, e := range []*end{&f.here, &f.there} {
+		flags := verbs.MKeyIndirect | verbs.MKeyBlockSignature
+		if p.units {
+			flags |= verbs.MKeyCrypto
+		}
+		key, err := e.pd.NewMKey(verbs.MKeyAttr{Flags: flags, MaxEntries: 1})
+		if err != nil {
+			return err
+		}
+		e.key = key
+		c := e.qps[0].Start().Signaled()
+		c.Configure(key).Access(verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead).List(e.mr.SGE(0, f.size))
+		c.Signature(mkey.Signature{Wire: &sig.Format{Type: sig.T10DIF, BlockSize: block}})
+		if p.units {
+			c.Crypto(mkey.Crypto{EncryptOnTX: true, Order: mkey.SignatureBeforeCrypto, DataUnitSize: signedBlock, DEK: secret})
+		}
+		if err := c.Complete(); err != nil {
+			return err
+		}
+		if err := e.wait(make([]verbs.WC, 1), new(int)); err != nil {
+			return err
+		}
+		e.sge, e.rkey, e.addr = key.SGE(0, f.size/block*signedBlock), key.RKey(), 0
+	}
+	return nil
 }
 
-// The measured protections. The keys of both sides are equal, so that memory holds data
-// and only the wire is signed, or signed and encrypted.
-var (
-	signed = keyplan.Terms{Wire: "t10dif"}
-	rowC   = keyplan.Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before", PeerCrypto: "decrypt", Unit: "520"}
-)
+// over returns a flow of an operation over UDP on loopback, whose message it has checked. p is nil for plain regions.
+func over(op verbs.Opcode, size int, p *protection) (*flow, error) {
+	f, err := loopback(1, size, verbs.QPAttr{MaxRecvWR: receives, MaxSendWR: 256, MaxInlineData: 160})
+	if err != nil {
+		return nil, err
+	}
+	f.op = op
+	if p != nil {
+		err = f.protect(p)
+	}
+	if op == verbs.OpSend && err == nil {
+		err = f.startReceiver()
+	}
+	if err = errors.Join(err, f.check()); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
 
-// rows returns the rows of messages between two processes.
-func (w *wire) rows() []bench.Row {
+// startReceiver starts a goroutine that receives messages until close, and answers them if f.answers is set.
+func (f *flow) startReceiver() error {
+	qp := f.there.qps[0]
+	for range receives {
+		if err := f.there.receive(qp); err != nil {
+			return err
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	f.stop = func() { stop(); <-ended }
+	go func() {
+		defer close(ended)
+		wcs := make([]verbs.WC, receives)
+		for {
+			n, err := f.there.cq.Wait(ctx, wcs)
+			if err != nil {
+				return
+			}
+			for i := range wcs[:n] {
+				if wcs[i].Opcode != verbs.OpRecv {
+					continue
+				}
+				err := f.there.receive(qp)
+				if f.answers.Load() {
+					err = errors.Join(err, qp.Start().Send().Inline(f.there.mr.Bytes()).Complete())
+				}
+				if err != nil {
+					return // the sender's queue pair fails
+				}
+			}
+		}
+	}()
+	return nil
+}
+
+// receives is the number of receive requests: more than messages are in flight, because the program posts new
+// ones later than the device takes messages.
+const receives = 512
+
+// receive posts a receive request.
+func (e *end) receive(qp *verbs.QP) error {
+	_, err := qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{e.sge}})
+	return err
+}
+
+// operations are the measured ones, by the names of the rows.
+var operations = []struct {
+	name string
+	op   verbs.Opcode
+}{{"WRITE", verbs.OpRDMAWrite}, {"READ", verbs.OpRDMARead}, {"SEND", verbs.OpSend}}
+
+// wireRows returns the rows of messages between two devices over UDP on loopback.
+func wireRows() []bench.Row {
 	var rows []bench.Row
-	ops := []struct{ name, op string }{{"WRITE", perf.Write}, {"READ", perf.Read}, {"SEND", perf.Send}}
+	add := func(row bench.Row, op verbs.Opcode, p *protection) {
+		var ours, plain *flow
+		row.Group = "wire"
+		row.Ours = rate("softmkey", row.Unit, &ours)
+		if p != nil {
+			peer := rate("plain", row.Unit, &plain)
+			row.Variant, row.Peer, row.Target = p.name, &peer, p.target
+		}
+		row.Check = func() (err error) {
+			if ours, err = over(op, row.Size, p); err == nil && p != nil {
+				plain, err = over(op, row.Size, nil)
+			}
+			return err
+		}
+		row.Done = func() { ours.close(); plain.close() }
+		rows = append(rows, row)
+	}
 	for _, size := range []int{64 << 10, 1 << 20} {
-		for _, o := range ops {
-			rows = append(rows, bench.Row{
-				Group: "wire", Operation: o.name, Size: size, Unit: bench.GBps,
-				Ours: w.bandwidth("softmkey", o.op, size, keyplan.Terms{}, bench.GBps),
-				Peer: iperf(), Limit: []bench.Case{bareUDP()}, Target: 2, LimitTarget: 0.7,
-			})
+		for _, o := range operations {
+			add(bench.Row{Operation: o.name, Size: size, Unit: bench.GBps, Peer: iperf(), Limit: []bench.Case{bareUDP()}, Target: 2, LimitTarget: 0.7}, o.op, nil)
 		}
 	}
-	const size = 1 << 20
-	for _, o := range ops {
-		for _, p := range []struct {
-			name   string
-			terms  keyplan.Terms
-			target float64
-		}{{"T10-DIF on the wire", signed, 0.85}, {"row C", rowC, 0.7}} {
-			plain := w.bandwidth("plain", o.op, size, keyplan.Terms{}, bench.GBps)
-			rows = append(rows, bench.Row{
-				Group: "wire", Operation: o.name, Variant: p.name, Size: size, Unit: bench.GBps,
-				Ours: w.bandwidth("softmkey", o.op, size, p.terms, bench.GBps), Peer: &plain, Target: p.target,
-			})
+	for _, o := range operations {
+		for i := range protections {
+			add(bench.Row{Operation: o.name, Size: 1 << 20, Unit: bench.GBps}, o.op, &protections[i])
 		}
 	}
-	return append(rows, bench.Row{
-		Group: "wire", Operation: "WRITE, small ones", Size: 64, Unit: bench.Mops, Bound: 1,
-		Ours: w.bandwidth("softmkey", perf.Write, 64, keyplan.Terms{}, bench.Mops),
-	})
+	add(bench.Row{Operation: "WRITE, small ones", Size: 64, Unit: bench.Mops, Bound: 1}, verbs.OpRDMAWrite, nil)
+	return append(rows, pingPong())
 }
 
 // pingPong returns the row of a message that is sent back, next to a bare datagram. The
 // result is half of the median round trip.
-func (w *wire) pingPong() bench.Row {
+func pingPong() bench.Row {
 	const size = 64
-	c := perf.Case{Test: perf.Latency, Op: perf.Send, Key: "plain", Size: size, Depth: 1}
-	udp := bench.Case{Name: "bare UDP", Sample: func(d time.Duration) (float64, error) {
-		if err := w.start(); err != nil {
-			return 0, err
-		}
-		defer perf.Share()()
-		median, err := bareudp.Ping(size, w.ping, bareudp.For(d))
+	var f *flow
+	var far *bareudp.Server
+	bare := bench.Case{Name: "bare UDP", Sample: func(d time.Duration) (float64, error) {
+		median, err := bareudp.Ping(size, far.Addr(), bareudp.For(d))
 		return median.Seconds() * 1e6 / 2, err
 	}}
 	return bench.Row{
-		Group: "wire", Operation: "SEND, ping-pong", Size: size, Unit: bench.Micros,
-		Ours: bench.Case{Name: "softmkey", Sample: func(d time.Duration) (float64, error) {
-			r, err := w.run(c, d)
-			return r.Median, err
-		}},
-		Peer: &udp, Target: 1.5,
+		Group: "wire", Operation: "SEND, ping-pong", Size: size, Unit: bench.Micros, Peer: &bare, Target: 1.5,
+		Ours: bench.Case{Name: "softmkey", Sample: func(d time.Duration) (float64, error) { return f.pingPong(d) }},
+		Check: func() (err error) {
+			if far, err = bareudp.Serve(); err != nil {
+				return err
+			}
+			f, err = over(verbs.OpSend, size, nil)
+			return err
+		},
+		Done: func() {
+			f.close()
+			if far != nil {
+				far.Close()
+			}
+		},
 	}
 }
 
-// iperf returns the case of one TCP stream over loopback.
-func iperf() *bench.Case {
-	return &bench.Case{Name: "iperf3, one TCP stream", Sample: func(d time.Duration) (float64, error) {
-		// iperf3 sometimes fails to reach its own server without a message.
-		for range 5 {
-			if p, err := perf.Iperf(context.Background(), d); err != nil || p.GBps > 0 {
-				return p.GBps, err
+// pingPong sends a message back and forth for the time d, and returns half of the median round trip in microseconds.
+func (f *flow) pingPong(d time.Duration) (float64, error) {
+	f.answers.Store(true)
+	defer f.answers.Store(false)
+	qp, wcs := f.here.qps[0], make([]verbs.WC, 2)
+	var trips []time.Duration
+	for last, until := time.Now(), time.Now().Add(d); last.Before(until); {
+		if err := errors.Join(f.here.receive(qp), f.post(qp, 1)); err != nil {
+			return 0, err
+		}
+		for done := 0; done < 2; { // the message and the answer
+			if err := f.here.wait(wcs, &done); err != nil {
+				return 0, err
 			}
 		}
-		return 0, errors.New("no connection")
-	}}
+		now := time.Now()
+		trips = append(trips, now.Sub(last))
+		last = now
+	}
+	slices.Sort(trips)
+	return trips[len(trips)/2].Seconds() * 1e6 / 2, nil
 }
 
 // bareUDP returns the case of datagrams alone over loopback, of the same size as a

@@ -1,4 +1,4 @@
-package perf
+package tcpport
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestAwaitListener waits for a server on each address family, and for none.
-func TestAwaitListener(t *testing.T) {
+// TestAwait waits for a server on each address family, and for none.
+func TestAwait(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system has no /proc/net/tcp")
 	}
@@ -20,17 +20,17 @@ func TestAwaitListener(t *testing.T) {
 			continue
 		}
 		_, port, _ := net.SplitHostPort(l.Addr().String())
-		if err := AwaitListener(t.Context(), port); err != nil {
+		if err := Await(t.Context(), port); err != nil {
 			t.Error(err)
 		}
 		l.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := AwaitListener(ctx, port); !errors.Is(err, context.Canceled) {
+		if err := Await(ctx, port); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s, closed: %v", addr, err)
 		}
 	}
-	if err := AwaitListener(t.Context(), "70000"); err == nil {
+	if err := Await(t.Context(), "70000"); err == nil {
 		t.Error("port 70000 was accepted")
 	}
 }
