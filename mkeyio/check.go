@@ -70,9 +70,9 @@ func (c *checker) check(chunk []byte, off int64) ([]mkey.BadBlock, error) {
 	return c.bad, nil
 }
 
-// escaped returns how many blocks of a chunk at off of the input an escape exempts from the
-// check.
-func (c *checker) escaped(chunk []byte, off int64) (int64, error) {
+// escaped returns how many blocks in the first n bytes of a chunk at off of the input an escape
+// exempts from the check.
+func (c *checker) escaped(chunk []byte, off, n int64) (int64, error) {
 	if c.run == nil || !hasEscape(c.in) || len(chunk) < c.in.Stride() {
 		return 0, nil
 	}
@@ -82,7 +82,7 @@ func (c *checker) escaped(chunk []byte, off int64) (int64, error) {
 		}
 		chunk = c.scratch
 	}
-	return int64(c.in.Escaped(sig.Interleaved(c.in, chunk), len(chunk)/c.in.Stride())), nil
+	return int64(c.in.Escaped(sig.Interleaved(c.in, chunk), int(n)/c.in.Stride())), nil
 }
 
 // hasEscape reports whether a format's tags can exempt a block from the check.

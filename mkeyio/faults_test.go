@@ -11,6 +11,7 @@ import (
 	"testing/iotest"
 	"testing/synctest"
 
+	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
@@ -187,5 +188,31 @@ func TestOutputTooLong(t *testing.T) {
 	}
 	if v, err := NewView(Strip(sig.Format{Type: sig.T10DIF}), broken{}, math.MaxInt64); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("%v, %v, want EINVAL", v, err)
+	}
+}
+
+// TestStopsAtBadBlock ends jobs at a bad block. The report then has that block and those before it, and no others:
+// with every worker, direction and kind of job.
+func TestStopsAtBadBlock(t *testing.T) {
+	const bad = 5000
+	in, out := sig.Format{Type: sig.T10DIF}, sig.Format{Type: sig.CRC64, BlockSize: 4096}
+	stream := make([]byte, in.StreamLen(8192*512))
+	if err := in.Generate(stream); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{3, bad + 1} { // exempt blocks before and after
+		copy(stream[n*in.Stride()+in.Block()+2:], "\xff\xff") // the application tag
+	}
+	stream[bad*in.Stride()] ^= 1
+	for name, job := range map[string]Job{"strip": Strip(in), "convert": Convert(in, out), "direct": Convert(in, sig.Format{Type: sig.T10DIF, RefTag: 1})} {
+		for _, dst := range []Output{CheckOnly, To(io.Discard)} {
+			for _, src := range []Input{From(bytes.NewReader(stream)), FromAt(bytes.NewReader(stream), int64(len(stream)))} {
+				r, err := Run(t.Context(), job, dst, src)
+				var b *mkey.BadBlock
+				if !errors.As(err, &b) || b.Sig.Block != bad || r.Errors != 1 || r.Blocks != bad+1 || r.BytesIn != (bad+1)*int64(in.Stride()) || r.Escaped != 1 {
+					t.Errorf("%s: %v: %+v", name, err, r)
+				}
+			}
+		}
 	}
 }

@@ -60,7 +60,7 @@ type Job struct {
 
 // Report is the outcome of a job.
 type Report struct {
-	BytesIn  int64 // bytes read from the input
+	BytesIn  int64 // bytes of the input that were processed; a job that ends at a bad block has processed that block and those before it
 	BytesOut int64 // bytes of the output's stream
 	Blocks   int64 // blocks that were checked in the input or, if the input has no signature, signed in the output; 0 if the masks leave nothing of a field to check
 	Escaped  int64 // blocks among them that were not checked, because their tags exempt them

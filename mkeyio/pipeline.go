@@ -205,7 +205,7 @@ func (p *pipeline) transform(w worker, s, own *slot) error {
 	bad, err := w.work(s)
 	s.bad = append(s.bad, bad...)
 	if err == nil {
-		s.exempt, err = w.checks().escaped(s.in, s.off)
+		s.exempt, err = w.checks().escaped(s.in, s.off, p.checked(s))
 	}
 	if p.dst.seq == nil {
 		own.out = s.out
@@ -214,6 +214,15 @@ func (p *pipeline) transform(w worker, s, own *slot) error {
 		err = p.dst.writeAt(s.out, s.outOff)
 	}
 	return err
+}
+
+// checked returns how many bytes of a chunk's input are checked: all of them, or those up to the end of the bad
+// block at which the job ends.
+func (p *pipeline) checked(s *slot) int64 {
+	if p.passes(s) {
+		return int64(s.n)
+	}
+	return int64(s.bad[0].Sig.Block+1)*p.shape.in.Stride() - p.shape.in0 - s.off
 }
 
 // passes reports whether a chunk is written to the output.
@@ -258,7 +267,7 @@ func (p *pipeline) take(s *slot) error {
 		return s.err
 	}
 	r := &p.report
-	r.BytesIn += int64(s.n)
+	r.BytesIn += p.checked(s)
 	r.Escaped += s.exempt
 	for _, bad := range s.bad {
 		if r.Errors++; r.First == nil {

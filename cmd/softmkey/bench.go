@@ -55,7 +55,7 @@ Rows A to J of a memory key are those of mlx5dv_wr_set_mkey_crypto(3), with T10-
 				return usage(c, fmt.Errorf("--filter %s: nothing matches", filter))
 			}
 			if asJSON {
-				encodeJSON(c.OutOrStdout(), &report)
+				encodeOutcome(c.OutOrStdout(), &report, true)
 			}
 			return nil
 		},

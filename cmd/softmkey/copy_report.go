@@ -74,10 +74,10 @@ func (r *copyRun) end(err error, src, dst string, report func() filecopy.Report)
 	}
 	o := report()
 	if r.json {
-		encodeJSON(to, struct {
+		encodeOutcome(to, struct {
 			Command string `json:"command"`
 			filecopy.Report
-		}{"copy", o})
+		}{"copy", o}, true)
 	} else {
 		printCopy(to, src, dst, &o)
 	}

@@ -55,12 +55,12 @@ The exit status is 1 if no signature fits, and 2 if IN cannot be read.`,
 				err := fmt.Errorf("%s: no signature fits: it is plain or encrypted data, blank or nearly so, or has a field that this program does not know", inputName(args[0]))
 				printError(err)
 				if asJSON {
-					encodeJSON(c.OutOrStdout(), failure{Command: c.Name(), File: args[0], Error: err.Error(), Status: exitBad})
+					encodeOutcome(c.OutOrStdout(), failure{Command: c.Name(), File: args[0], Error: err.Error(), Status: exitBad}, true)
 				}
 				return reported(exitBad)
 			}
 			if asJSON {
-				encodeJSON(c.OutOrStdout(), newDetection(&found))
+				encodeOutcome(c.OutOrStdout(), newDetection(&found), true)
 				return nil
 			}
 			fmt.Fprintln(c.OutOrStdout(), found.Format)

@@ -42,7 +42,7 @@ used; the exit status is 2 then.`,
 			defer dev.Close()
 			info := newDeviceInfo(dev)
 			if asJSON {
-				encodeJSON(c.OutOrStdout(), info)
+				encodeOutcome(c.OutOrStdout(), info, true)
 			} else {
 				info.print(c.OutOrStdout())
 			}

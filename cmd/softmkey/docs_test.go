@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -53,6 +54,47 @@ func TestREADME(t *testing.T) {
 	}
 	if commands < 4 {
 		t.Errorf("%d commands", commands)
+	}
+}
+
+// TestExamplesOfProtect runs the examples of protect's help. Data of whole sectors must be protected to its end, which
+// a warning would deny, and strip's examples must give the files back.
+func TestExamplesOfProtect(t *testing.T) {
+	dir := t.TempDir()
+	files := map[string][]byte{"disk.img": nil, "lba2048.img": nil, "photos/1": nil, "photos/2": nil}
+	if err := os.Mkdir(filepath.Join(dir, "photos"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for name := range files {
+		files[name] = bytes.Repeat([]byte(name[len(name)-1:]), 48<<10)
+		writeFile(t, filepath.Join(dir, name), files[name], 0o666)
+	}
+	pipes := 0
+	for line := range strings.Lines(newProtect().Example) {
+		out, err := shell(t, dir, strings.Replace(line, "tar c", "tar -b 1 -c", 1)) // an archive that is no multiple of 4096 bytes
+		if out != "" || err != nil {
+			t.Errorf("%s%v: %s", line, err, out)
+		}
+	}
+	for line := range strings.Lines(newStrip().Example) {
+		if !strings.Contains(line, "| tar x") {
+			continue
+		}
+		pipes++
+		if err := os.RemoveAll(filepath.Join(dir, "photos")); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := shell(t, dir, line); out != "" || err != nil {
+			t.Errorf("%s%v: %s", line, err, out)
+		}
+	}
+	for name, want := range files {
+		if !bytes.Equal(readFile(t, filepath.Join(dir, name)), want) {
+			t.Errorf("%s has changed", name)
+		}
+	}
+	if pipes == 0 {
+		t.Error("no example strips an archive")
 	}
 }
 

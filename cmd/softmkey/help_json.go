@@ -12,10 +12,13 @@ image that nbd serves, on standard error, and everything else on standard output
 standard error if the data goes to standard output.
 
 The last line is the outcome. It has the member "command" and, if the command failed,
-"error", a sentence, and "status", the exit status. A command that found bad blocks and
-continued to its end has its usual outcome, with their number and the first one. If a
-signal ends a command, the outcome is a failure, except for nbd and target, which always
-end so. A mistake in the command line has no outcome, only a sentence on standard error.
+"error", a sentence, and "status", the exit status. "complete" is true if the command did
+all its work, and false if it stopped before, at a bad block or with an error. A command
+that found bad blocks has its usual outcome, with their number and the first one. "ranges"
+has the first and the last number of each range of bad blocks, up to 1000 of them, and
+"ranges_left_off" is the number of others. If a signal ends a command, the outcome is a
+failure, except for nbd and target, which always end so. A mistake in the command line has
+no outcome, only a sentence on standard error.
 
     numbers     counts, sizes, offsets in bytes, and numbers of blocks are numbers;
                 times are numbers of seconds ("seconds") or microseconds ("..._us"),
@@ -30,7 +33,7 @@ end so. A mistake in the command line has no outcome, only a sentence on standar
 
 From version 0.1 on no member is removed or changed; new ones may be added. The JSON of
 'softmkey run --trace-format json' has a schema, docs/trace.schema.json.`,
-		Example: `  softmkey verify --sig t10dif --json --all disk.dif 2>bad.json | jq .errors
+		Example: `  softmkey verify --sig t10dif --json --max-errors 0 disk.dif 2>bad.json | jq .errors
   softmkey copy README.md copy.md --wire t10dif --json | jq .receiver.packets`,
 	}
 }

@@ -67,7 +67,7 @@ The exit status is 1 if a block is bad.`,
 			}
 			err = i.run(c, in)
 			if asJSON && (err == nil || i.errors > 0) {
-				encodeJSON(out, i.outcome())
+				encodeOutcome(out, i.outcome(), complete(err))
 			}
 			err = cmp.Or(err, out.Flush())
 			if i.drawn != nil && (err == nil || i.errors > 0) {
@@ -138,6 +138,7 @@ type inspector struct {
 	tail                        int // bytes after the last whole block
 	elapsed                     time.Duration
 	first                       *sig.Error
+	ranges                      ranges    // of bad blocks
 	drawn                       *draw.Key // the picture; nil: none
 }
 
@@ -166,7 +167,7 @@ const mostBad = 1000
 
 // outcome returns the final report for --json.
 func (i *inspector) outcome() outcome {
-	o := outcome{Command: "inspect", File: i.file, Tail: int64(i.tail), Seconds: i.elapsed.Seconds(), Escaped: int64(i.escaped), BytesIn: int64(i.blocksSeen) * int64(i.format.Stride()), Blocks: int64(i.blocksSeen), Errors: int64(i.errors)}
+	o := outcome{Command: "inspect", File: i.file, Tail: int64(i.tail), Seconds: i.elapsed.Seconds(), Escaped: int64(i.escaped), BytesIn: int64(i.blocksSeen) * int64(i.format.Stride()), Blocks: int64(i.blocksSeen), Errors: int64(i.errors), Ranges: append([][2]uint64{}, i.ranges.list...), LeftOff: i.ranges.leftOff}
 	if i.first != nil {
 		o.First = filecopy.NewBad(&mkey.BadBlock{Domain: mkey.WireDomain, Sig: *i.first})
 	}
@@ -238,6 +239,7 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 					found, i.first = &e, &e
 				}
 				i.errors++
+				i.ranges.add(b.number)
 				if i.drawn != nil && i.errors <= mostBad {
 					i.drawn.Bad = append(i.drawn.Bad, draw.Bad{Kind: e.Kind.String(), Domain: "wire", Block: e.Block, Offset: e.Offset, Stored: e.Stored, Computed: e.Computed})
 				}

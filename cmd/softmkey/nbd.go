@@ -191,7 +191,7 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) error {
 		err = nil // a signal is the normal end of a server
 	}
 	err = cmp.Or(err, d.close())
-	d.summary(c.OutOrStdout())
+	d.summary(c.OutOrStdout(), err == nil)
 	return err
 }
 
@@ -464,11 +464,12 @@ func (d *nbdDevice) warn(format string, args ...any) {
 	fmt.Fprintf(d.report.errors, "softmkey: %s: %s\n", d.report.input, fmt.Sprintf(format, args...))
 }
 
-// summary reports the outcome: as JSON, or in words if there were errors.
-func (d *nbdDevice) summary(out io.Writer) {
+// summary reports the outcome: as JSON, or in words if there were errors. It is complete if all that clients have
+// flushed is on the disk.
+func (d *nbdDevice) summary(out io.Writer, complete bool) {
 	n := d.Counts()
 	if d.report.json {
-		encodeJSON(out, struct {
+		encodeOutcome(out, struct {
 			Command  string        `json:"command"`
 			Read     uint64        `json:"bytes_read"`
 			Written  uint64        `json:"bytes_written"`
@@ -477,7 +478,7 @@ func (d *nbdDevice) summary(out io.Writer) {
 			Refused  uint64        `json:"requests_refused"`
 			Failures uint64        `json:"requests_failed"`
 			First    *filecopy.Bad `json:"first_error"`
-		}{"nbd", n.Read, n.Written, n.Bad, n.Repaired, n.Refused, n.Failures, filecopy.NewBad(d.report.at(n.First))})
+		}{"nbd", n.Read, n.Written, n.Bad, n.Repaired, n.Refused, n.Failures, filecopy.NewBad(d.report.at(n.First))}, complete)
 		return
 	}
 	if n.Bad > 0 {

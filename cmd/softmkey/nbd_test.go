@@ -50,7 +50,7 @@ func TestNBDFlushFails(t *testing.T) {
 		if code := status(d.close()); code != exitFailed {
 			t.Errorf("exit status %d", code)
 		}
-		d.summary(&out)
+		d.summary(&out, false)
 		want := "softmkey: img: flush: input/output error: data that clients have written may be lost, and all further flushes fail\n" +
 			"softmkey: img: requests that failed because of errors of the image: 2\n"
 		if asJSON {

@@ -23,6 +23,7 @@ type pass struct {
 	json      bool
 	quiet     bool
 	keepGoing bool
+	most      int  // bad blocks that are printed; 0: all
 	silent    bool // print no warnings
 	secret    bool // the output is decrypted data, which only its owner may read
 	pad       int  // pad IN with zeros to blocks of this size; 0: do not
@@ -74,7 +75,7 @@ func (p *pass) run(c *cobra.Command, job mkeyio.Job, inName, outName string) err
 		dst, err = out.destination(&job)
 	}
 	if err == nil {
-		_, err = p.transfer(c, job, dst, in, inName, out.stdout())
+		_, _, err = p.transfer(c, job, dst, in, inName, out)
 	}
 	var bad *mkey.BadBlock
 	if err != nil && !(errors.As(err, &bad) && p.keepGoing) {
@@ -116,27 +117,27 @@ func (p *pass) do(ctx context.Context, job mkeyio.Job, dst mkeyio.Output, src mk
 	return p.encryption.Encrypt(ctx, dst, src)
 }
 
-// transfer executes a job from in to dst, shows the progress and reports the outcome. The
+// transfer executes a job from in to dst, which are the files of out, shows the progress and reports the outcome. The
 // report goes to standard error if the data goes to standard output.
-func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in *os.File, inName string, toStdout bool) (mkeyio.Report, error) {
+func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in *os.File, inName string, out *outputs) (mkeyio.Report, *reporter, error) {
 	src, err := p.source(in, &job)
 	if err != nil {
-		return mkeyio.Report{}, err
+		return mkeyio.Report{}, nil, err
 	}
-	r := &reporter{command: c.Name(), file: inName, input: inputName(inName), json: p.json, silent: p.silent, errors: c.ErrOrStderr(), final: c.OutOrStdout()}
+	r := &reporter{command: c.Name(), file: inName, input: inputName(inName), json: p.json, silent: p.silent, most: p.most, errors: c.ErrOrStderr(), final: c.OutOrStdout()}
 	given, made := fileFormats(&job)
 	r.warnExempt(made)
-	if toStdout {
+	if out.stdout() {
 		r.final = r.errors
 	}
 	if p.fields != nil {
 		r.block = uint64(given.Block())
 	}
+	total, known := src.Size()
+	if !known {
+		total = -1
+	}
 	if !p.quiet && !p.json {
-		total, known := src.Size()
-		if !known {
-			total = -1
-		}
 		r.bar = newProgress(r.input, total)
 	}
 	job.KeepGoing, job.Bad, job.Progress = p.keepGoing, r.bad, r.bar.set
@@ -155,13 +156,17 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 		suggestFormat(r.errors, in, inName, given, err)
 	}
 	var bad *mkey.BadBlock
-	if err != nil && !errors.As(err, &bad) {
+	stopped := err != nil && (!errors.As(err, &bad) || !p.keepGoing)
+	if stopped && !p.json && report.Blocks > 0 {
+		r.stopped(report, job, total, bad != nil, out)
+	}
+	if err != nil && bad == nil {
 		var refused *operr.Error
 		if errors.As(err, &refused) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = fmt.Errorf("%s: %w", r.input, reason(err))
 		}
-		return report, err
+		return report, r, err
 	}
-	r.done(report, &job)
-	return report, err
+	r.done(report, &job, !stopped)
+	return report, r, err
 }

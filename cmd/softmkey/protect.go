@@ -32,7 +32,7 @@ bytes that nobody checks.`,
   softmkey protect --sig t10dif:4096,app=0x5678,ref=100 disk.img disk.dif
   softmkey protect --sig nvme16:4096,ref=2048 --metadata lba2048.pi lba2048.img
   softmkey protect --sig none:512+16 --pad disk.img disk.528
-  tar c photos | softmkey protect --sig crc32c:4096 - photos.crc`,
+  tar c photos | softmkey protect --sig crc32c:4096 --pad - photos.crc`,
 		Args: func(c *cobra.Command, args []string) error {
 			if p.outFields == "" {
 				return operands("IN", "OUT")(c, args)

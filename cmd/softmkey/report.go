@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -27,6 +29,52 @@ type reporter struct {
 	errors  io.Writer // for bad blocks
 	final   io.Writer // for the JSON of the outcome
 	bar     *progress
+
+	most   int // bad blocks that are printed; 0: all
+	found  int // bad blocks so far
+	ranges ranges
+}
+
+// ranges are the numbers of bad blocks.
+type ranges struct {
+	list    [][2]uint64 // first and last block of each range
+	leftOff int         // ranges that are not in the list
+	last    uint64      // the last block that was added
+}
+
+// mostRanges bounds the memory for the numbers of bad blocks.
+const mostRanges = 1000
+
+// add adds a block after those before.
+func (r *ranges) add(block uint64) {
+	n := len(r.list)
+	switch next := n > 0 && block == r.last+1; {
+	case next && r.leftOff == 0:
+		r.list[n-1][1] = block
+	case next:
+	case n < mostRanges:
+		r.list = append(r.list, [2]uint64{block, block})
+	default:
+		r.leftOff++
+	}
+	r.last = block
+}
+
+// String returns the first ranges in words.
+func (r *ranges) String() string {
+	const most = 10
+	var words []string
+	for _, x := range r.list[:min(most, len(r.list))] {
+		word := fmt.Sprint(x[0])
+		if x[1] > x[0] {
+			word += fmt.Sprintf("-%d", x[1])
+		}
+		words = append(words, word)
+	}
+	if more := max(len(r.list)-most, 0) + r.leftOff; more > 0 {
+		words = append(words, count(uint64(more), "more range"))
+	}
+	return strings.Join(words, ", ")
 }
 
 // outcome is the final report as JSON.
@@ -42,10 +90,16 @@ type outcome struct {
 	First    *filecopy.Bad `json:"first_error"`
 	File     string        `json:"file"`    // the name of the input
 	Escaped  int64         `json:"escaped"` // blocks that were not checked, because their tags exempt them
+	Ranges   [][2]uint64   `json:"ranges"`  // numbers of the first and the last block of each range of bad blocks
+	LeftOff  int           `json:"ranges_left_off"`
 }
 
 // bad reports a bad block on standard error.
 func (r *reporter) bad(b *mkey.BadBlock) {
+	r.ranges.add(b.Sig.Block)
+	if r.found++; r.most > 0 && r.found > r.most {
+		return
+	}
 	defer r.bar.hide()()
 	b = r.at(b)
 	if r.json {
@@ -68,24 +122,76 @@ func (r *reporter) at(b *mkey.BadBlock) *mkey.BadBlock {
 	return &moved
 }
 
-// done reports the outcome of a job.
-func (r *reporter) done(m mkeyio.Report, job *mkeyio.Job) {
+// done reports the outcome of a job, which is complete if it has processed its whole input.
+func (r *reporter) done(m mkeyio.Report, job *mkeyio.Job, complete bool) {
 	if r.json {
 		o := outcome{
 			Command: r.command, File: r.file,
 			BytesIn: m.BytesIn, BytesOut: m.BytesOut,
 			Blocks: m.Blocks, Escaped: m.Escaped, Errors: m.Errors, Tail: m.Tail,
 			Seconds: m.Elapsed.Seconds(), First: filecopy.NewBad(r.at(m.First)),
+			Ranges: append([][2]uint64{}, r.ranges.list...), LeftOff: r.ranges.leftOff,
 		}
 		if o.Seconds > 0 {
 			o.Rate = float64(m.BytesIn) / 1e9 / o.Seconds
 		}
-		encodeJSON(r.final, o)
+		encodeOutcome(r.final, o, complete)
 		return
 	}
-	if !r.silent {
+	if left := r.found - r.most; r.most > 0 && left > 0 {
+		message(r.errors, "%s: %s not printed: --max-errors 0 prints all", r.input, count(uint64(left), "more bad block"))
+	}
+	if !r.silent && complete {
 		r.warn(m, job)
 	}
+}
+
+// stopped says where a job has ended before the end of its input, and after a bad block how to go on. total is the
+// length of the input, or -1; without out nothing is written.
+func (r *reporter) stopped(m mkeyio.Report, job mkeyio.Job, total int64, bad bool, out *outputs) {
+	in, _ := jobFormats(&job)
+	of := ""
+	if in != nil && total >= 0 {
+		of = fmt.Sprintf(" of %d", total/int64(in.Stride()))
+	}
+	why, next := "an error", ""
+	if bad {
+		why = "a bad block"
+	}
+	switch {
+	case out == nil && bad:
+		why = "the first bad block (--fail-fast)"
+	case out == nil || in == nil:
+	case out.appear():
+		next = ": nothing was written"
+	default:
+		next = ": the output is not complete"
+	}
+	if bad && out != nil {
+		next += "; --keep-going writes all of it, and 'softmkey verify' finds every bad block"
+	}
+	message(r.errors, "%s: stopped at %s, after %d%s blocks%s", r.input, why, m.Blocks, of, next)
+}
+
+// details returns in words which blocks are bad, and what of the input was not checked.
+func (r *reporter) details(m mkeyio.Report) string {
+	text := ""
+	if m.Errors > 0 {
+		text = fmt.Sprintf(": %s %v", map[bool]string{true: "block", false: "blocks"}[m.Errors == 1], &r.ranges)
+	}
+	if m.Escaped > 0 {
+		text += fmt.Sprintf(", %d not checked because their tags exempt them", m.Escaped)
+	}
+	if m.Tail > 0 {
+		text += fmt.Sprintf(", the last %d bytes not checked because they are no whole block", m.Tail)
+	}
+	return text
+}
+
+// complete reports whether a command whose error is err has processed its whole input.
+func complete(err error) bool {
+	var bad *sig.Error
+	return err == nil || errors.As(err, &bad)
 }
 
 // warn warns of data that is not protected although a command succeeds.
@@ -158,6 +264,14 @@ func namesStdout(c *cobra.Command) bool {
 // encodeJSON prints v as a line of JSON. Its callers learn of an error from the writer, which keeps it.
 func encodeJSON(w io.Writer, v any) { _ = json.NewEncoder(w).Encode(v) }
 
+// encodeOutcome prints an outcome, which is a struct, as a line of JSON with the member "complete": whether the command
+// has done all its work.
+func encodeOutcome(w io.Writer, v any, complete bool) {
+	b, err := json.Marshal(v)
+	must(err)
+	fmt.Fprintf(w, "%s,\"complete\":%t}\n", b[:len(b)-1], complete)
+}
+
 // failure is the last line of the output of --json of a command that failed, or of a copy that a bad
 // block has ended.
 type failure struct {
@@ -180,5 +294,5 @@ func reportFailure(c *cobra.Command, err error, code int) {
 	if namesStdout(c) {
 		return // standard output is a file that the command reads, which the line would damage
 	}
-	encodeJSON(to, failure{Command: strings.TrimPrefix(c.CommandPath(), "softmkey "), Error: err.Error(), Status: code})
+	encodeOutcome(to, failure{Command: strings.TrimPrefix(c.CommandPath(), "softmkey "), Error: err.Error(), Status: code}, false)
 }

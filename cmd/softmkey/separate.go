@@ -227,7 +227,16 @@ func (o *outputs) check(job *mkeyio.Job, src mkeyio.Input) error {
 }
 
 // stdout reports whether the data goes to standard output.
-func (o *outputs) stdout() bool { return o.out != nil && o.out.IsStdout() }
+func (o *outputs) stdout() bool { return o != nil && o.out != nil && o.out.IsStdout() }
+
+// appear reports whether an output is whole or absent: others keep what was written to them before an error.
+func (o *outputs) appear() bool {
+	if o.out == nil {
+		return true
+	}
+	info, err := o.out.Stat()
+	return err == nil && info.Mode().IsRegular() && !o.out.IsStdout()
+}
 
 // all returns the files in the order in which they get their names: OUT, if there is one, is the last.
 func (o *outputs) all() (files []*outfile.File) {

@@ -161,12 +161,12 @@ func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {
 		fmt.Fprintf(c.OutOrStdout(), "%s %d %s\n", at.Addr(), at.Port(), f.nqn)
 	}
 	err = server.Serve(c.Context())
-	if f.asJSON {
-		encodeJSON(c.OutOrStdout(), report.outcome())
-	}
 	var stopped signalError
 	if errors.As(err, &stopped) {
-		return nil // a signal is the normal end of a server
+		err = nil // a signal is the normal end of a server
+	}
+	if f.asJSON {
+		encodeOutcome(c.OutOrStdout(), report.outcome(), err == nil)
 	}
 	return err
 }

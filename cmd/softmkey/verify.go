@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/spf13/cobra"
 )
@@ -13,24 +11,30 @@ import (
 func newVerify() *cobra.Command {
 	var v verifyFlags
 	c := &cobra.Command{
-		Use:     "verify --sig SIG [--keep-going] [flags] IN...",
+		Use:     "verify --sig SIG [flags] IN...",
 		GroupID: groupFiles,
 		Short:   "Check the field of every block",
-		Long: `Verify reads a protected stream from IN and checks the field of every block. It prints
-one line on standard error for a bad block: the bad part of the field, the number of
-the block, the offset of its first byte in IN, the value stored in the field, and the
-value computed from the data or given by SIG. With --metadata, IN has the blocks alone and
-FILE has their fields, in the order of the blocks, as 'nvme read --data IN --metadata FILE'
-writes them. FILE must have exactly one for each block.
+		Long: `Verify reads a protected stream from IN to its end and checks the field of every block.
+It prints one line on standard error for a bad block: the bad part of the field, the
+number of the block, the offset of its first byte in IN, the value stored in the field,
+and the value computed from the data or given by SIG. The outcome, a line on standard
+output, has the number of blocks that were checked, and the number of bad ones with their
+ranges. There are lines for the first 10 bad blocks of a file, or for as many as
+--max-errors says. With --fail-fast, verify stops at the first bad block of a file, and
+says so; it checks the other files in any case.
+
+With --metadata, IN has the blocks alone and FILE has their fields, in the order of the
+blocks, as 'nvme read --data IN --metadata FILE' writes them. FILE must have exactly one
+for each block.
 
 A block whose tags exempt it from the check (app-escape, app-ref-escape) is counted, but
-not checked: its data may be anything. The outcome has the number of such blocks.
+not checked: its data may be anything. The outcome has the number of such blocks, and the
+bytes after the last whole block, which have no field.
 
-The exit status is 1 if a block is bad. Verify stops at the first bad block of a file,
-unless --keep-going is given. It checks the other files in any case. With --min-blocks the
-exit status is also 1 if fewer blocks of a file were checked, for example of an empty one.`,
+The exit status is 1 if a block is bad. With --min-blocks it is also 1 if fewer blocks of
+a file were checked, for example of an empty one.`,
 		Example: `  softmkey verify --sig t10dif disk.dif
-  softmkey verify --sig t10dif,ref=2048 --keep-going disk.dif
+  softmkey verify --sig t10dif,ref=2048 --max-errors 0 disk.dif
   softmkey verify --sig nvme16:4096,ref=2048 --metadata lba2048.pi lba2048.img
   softmkey verify --sig crc64:4096 --json backup.crc | jq .errors
   find . -name '*.crc' -print0 | xargs -0 softmkey verify --sig crc64:4096 --min-blocks 1`,
@@ -41,8 +45,14 @@ exit status is also 1 if fewer blocks of a file were checked, for example of an 
 	}
 	v.format.unchecked = true // for an error that says why
 	v.format.bind(c, "sig", "signature that IN has")
-	c.Flags().BoolVar(&v.keepGoing, "keep-going", false, "check to the end and report every bad block")
-	c.Flags().BoolVar(&v.all, "all", false, "the same as --keep-going")
+	c.Flags().IntVar(&v.most, "max-errors", 10, "print a line for at most `N` bad blocks of a file; 0 for all")
+	c.Flags().BoolVar(&v.all, "all", false, "the same as --max-errors 0")
+	c.Flags().BoolVar(&v.keepGoing, "keep-going", false, "the same as --max-errors 0")
+	c.Flags().BoolVar(&v.failFast, "fail-fast", false, "stop at the first bad block of a file")
+	for _, all := range []string{"all", "keep-going"} {
+		exclusive(c, "fail-fast", all)
+		exclusive(c, "max-errors", all)
+	}
 	c.Flags().Int64Var(&v.least, "min-blocks", 0, "end with exit status 1 if fewer than `N` blocks of a file were checked")
 	v.bindSeparate(c, &v.inFields, "metadata", "IN has the blocks alone, and their fields are in this file")
 	v.bindReport(c)
@@ -52,9 +62,10 @@ exit status is also 1 if fewer blocks of a file were checked, for example of an 
 // verifyFlags are the flags of verify.
 type verifyFlags struct {
 	pass
-	format sigFlag
-	all    bool
-	least  int64
+	format   sigFlag
+	all      bool
+	failFast bool
+	least    int64
 }
 
 func (v *verifyFlags) run(c *cobra.Command, args []string) error {
@@ -78,7 +89,13 @@ func (v *verifyFlags) run(c *cobra.Command, args []string) error {
 	if err := v.checkNames(c, args...); err != nil {
 		return err
 	}
-	v.keepGoing = v.keepGoing || v.all
+	if v.most < 0 {
+		return usage(c, fmt.Errorf("--max-errors %d: must not be negative", v.most))
+	}
+	if v.keepGoing || v.all {
+		v.most = 0
+	}
+	v.keepGoing = !v.failFast
 	if len(args) == 1 {
 		return v.one(c, args[0])
 	}
@@ -90,7 +107,7 @@ func (v *verifyFlags) run(c *cobra.Command, args []string) error {
 		}
 		code := status(err)
 		if code > exitBad && v.json {
-			encodeJSON(c.OutOrStdout(), failure{Command: c.Name(), File: name, Error: err.Error(), Status: code})
+			encodeOutcome(c.OutOrStdout(), failure{Command: c.Name(), File: name, Error: err.Error(), Status: code}, false)
 		}
 		worst = max(worst, code)
 	}
@@ -107,24 +124,19 @@ func (v *verifyFlags) one(c *cobra.Command, name string) error {
 		return err
 	}
 	defer v.close(in)
-	report, err := v.transfer(c, mkeyio.Strip(v.format.format), mkeyio.CheckOnly, in, name, false)
-	var bad *mkey.BadBlock
-	if err != nil && !errors.As(err, &bad) {
+	report, r, err := v.transfer(c, mkeyio.Strip(v.format.format), mkeyio.CheckOnly, in, name, nil)
+	if err != nil && !complete(err) {
 		return err
 	}
 	checked := report.Blocks - report.Escaped
-	if !v.json && !v.quiet && (err == nil || v.keepGoing) {
-		exempt := ""
-		if report.Escaped > 0 {
-			exempt = fmt.Sprintf(", %d not checked because their tags exempt them", report.Escaped)
-		}
-		fmt.Fprintf(c.OutOrStdout(), "%s: %d blocks, %d bad%s\n", inputName(name), report.Blocks, report.Errors, exempt)
+	if !v.json && !v.quiet {
+		fmt.Fprintf(c.OutOrStdout(), "%s: %d blocks, %d bad%s\n", inputName(name), report.Blocks, report.Errors, r.details(report))
 	}
 	if err == nil && checked < v.least {
 		short := fmt.Sprintf("%s: %d blocks were checked: --min-blocks %d", inputName(name), checked, v.least)
 		message(c.ErrOrStderr(), "%s", short)
 		if v.json {
-			encodeJSON(c.OutOrStdout(), failure{Command: c.Name(), File: name, Error: short, Status: exitBad})
+			encodeOutcome(c.OutOrStdout(), failure{Command: c.Name(), File: name, Error: short, Status: exitBad}, true)
 		}
 		return reported(exitBad)
 	}
