@@ -239,7 +239,7 @@ func sentAway(c *cobra.Command) func(net.Addr, error) {
 			return
 		}
 		left--
-		fmt.Fprintf(c.ErrOrStderr(), "softmkey: warning: %v was sent away: %v\n", from, err)
+		message(c.ErrOrStderr(), "warning: %v was sent away: %v", from, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -262,14 +263,28 @@ func namesStdout(c *cobra.Command) bool {
 }
 
 // encodeJSON prints v as a line of JSON. Its callers learn of an error from the writer, which keeps it.
-func encodeJSON(w io.Writer, v any) { _ = json.NewEncoder(w).Encode(v) }
+func encodeJSON(w io.Writer, v any) { fmt.Fprintf(w, "%s\n", jsonText(v)) }
+
+// jsonText returns v as JSON. Characters that are not printable, some of which control terminals, are escaped.
+func jsonText(v any) string {
+	b, err := json.Marshal(v)
+	must(err)
+	var text strings.Builder
+	for _, r := range string(b) {
+		if unicode.IsPrint(r) || r > 0xffff {
+			text.WriteRune(r)
+		} else {
+			fmt.Fprintf(&text, "\\u%04x", r)
+		}
+	}
+	return text.String()
+}
 
 // encodeOutcome prints an outcome, which is a struct, as a line of JSON with the member "complete": whether the command
 // has done all its work.
 func encodeOutcome(w io.Writer, v any, complete bool) {
-	b, err := json.Marshal(v)
-	must(err)
-	fmt.Fprintf(w, "%s,\"complete\":%t}\n", b[:len(b)-1], complete)
+	text := jsonText(v)
+	fmt.Fprintf(w, "%s,\"complete\":%t}\n", text[:len(text)-1], complete)
 }
 
 // failure is the last line of the output of --json of a command that failed, or of a copy that a bad
