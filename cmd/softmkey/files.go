@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -163,12 +164,23 @@ func (s *stdout) Write(p []byte) (int, error) {
 // functions do not return one.
 type checkedWriter struct {
 	io.Writer
+
+	mu  sync.Mutex // guards err: the queue of a server may still write when the server has ended
 	err error
 }
 
 // Write writes to the writer inside.
 func (w *checkedWriter) Write(p []byte) (int, error) {
 	n, err := w.Writer.Write(p)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.err = cmp.Or(w.err, err)
 	return n, err
+}
+
+// failed returns the first error.
+func (w *checkedWriter) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }

@@ -64,7 +64,7 @@ func run(args []string) int {
 	if _, printed := err.(reported); code > exitBad && err != nil && !printed { // with exitBad, the command's outcome was the last line
 		reportFailure(command, err, code)
 	}
-	if err := cmp.Or(out.err, errs.err); err != nil && code <= exitBad {
+	if err := cmp.Or(out.failed(), errs.failed()); err != nil && code <= exitBad {
 		return status(err)
 	}
 	return code

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/internal/base/lineout"
 )
 
 // message prints a line for people, usually on standard error. The names of files and other text
@@ -34,6 +39,32 @@ func printable(s string) string {
 		s = s[n:]
 	}
 	return b.String()
+}
+
+// queueLines lets what a server prints pass through queues, so that nothing which serves a client waits for a
+// terminal. The command calls end last, with its error, and returns what end returns.
+func queueLines(c *cobra.Command, asJSON bool) (end func(error) error) {
+	lost := linesLost
+	if asJSON {
+		lost = func(n uint64) string { return fmt.Sprintf("{\"lines_lost\":%d}\n", n) }
+	}
+	out, errs := lineout.New(c.OutOrStdout(), lost), lineout.New(c.ErrOrStderr(), lost)
+	c.SetOut(out)
+	c.SetErr(errs)
+	return func(err error) error {
+		late := errors.Is(errors.Join(errs.Close(), out.Close()), lineout.ErrLate) // the checkedWriter keeps other errors
+		c.SetOut(nil)
+		c.SetErr(nil)
+		if late {
+			return reported(exitFailed) // nobody would read more
+		}
+		return err
+	}
+}
+
+// linesLost returns the line that stands where lines were lost.
+func linesLost(n uint64) string {
+	return fmt.Sprintf("softmkey: warning: lines that are missing here, because they were not read in time: %d\n", n)
 }
 
 // lines returns the text of an error that joins others, one of each line.

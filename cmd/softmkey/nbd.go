@@ -123,7 +123,9 @@ func (f *nbdFlags) bind(c *cobra.Command) {
 	exclusive(c, "read-only", "repair")
 }
 
-func (f *nbdFlags) run(c *cobra.Command, args []string) error {
+func (f *nbdFlags) run(c *cobra.Command, args []string) (err error) {
+	end := queueLines(c, f.asJSON)
+	defer func() { err = end(err) }()
 	passed, err := passedSockets()
 	switch {
 	case err != nil:
@@ -183,7 +185,7 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) error {
 	err = nbd.Serve(c.Context(), d, nbd.Options{
 		ReadOnly: f.readOnly, Zeroes: f.present.value == "clean",
 		Failed: func(peer net.Addr, err error) {
-			fmt.Fprintf(c.ErrOrStderr(), "softmkey: warning: the connection of %s ended: %v\n", nbdPeer(peer), err)
+			message(c.ErrOrStderr(), "warning: the connection of %s ended: %v", nbdPeer(peer), err)
 		},
 	}, listeners...)
 	var stopped signalError
@@ -461,7 +463,7 @@ func (d *nbdDevice) failed(op string, offset int64, err error) {
 func (d *nbdDevice) warn(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	fmt.Fprintf(d.report.errors, "softmkey: %s: %s\n", d.report.input, fmt.Sprintf(format, args...))
+	message(d.report.errors, "%s: %s", d.report.input, fmt.Sprintf(format, args...))
 }
 
 // summary reports the outcome: as JSON, or in words if there were errors. It is complete if all that clients have

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net"
-	"os"
 
 	"github.com/spf13/cobra"
 )
@@ -50,7 +49,8 @@ adapter, and QEMU may abort.`,
 			case f.network == "":
 				return usage(c, fmt.Errorf("--net is missing: usage: %s", usageLine(c)))
 			}
-			return f.run(c.Context(), os.Stderr)
+			end := queueLines(c, false)
+			return end(f.run(c.Context(), c.ErrOrStderr()))
 		},
 	}
 	f.bind(c)

@@ -71,7 +71,7 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 		return cmp.Or(socketError(f.socket, reason(err)), link.Close())
 	}
 	serves = true
-	fmt.Fprintf(errs, "softmkey: adapter %v at %s\n", cfg.MAC, f.socket)
+	message(errs, "adapter %v at %s", cfg.MAC, f.socket)
 	record := func(kind adapter.RecordKind, action string, err error) {
 		r := &adapter.Record{Time: time.Now(), Kind: kind, Object: "vm", Action: action, Err: err}
 		if err != nil {
@@ -92,7 +92,7 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 			}
 		},
 		Down: func(err error) {
-			fmt.Fprintf(errs, "softmkey: --net %s is down: %v; trying again\n", f.network, reason(err))
+			message(errs, "--net %s is down: %v; trying again", f.network, reason(err))
 		},
 		Refused: func(err error) { record(adapter.TraceRefused, "asks", err) },
 	})

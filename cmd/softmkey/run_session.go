@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/lineout"
 	"github.com/softmkey/softmkey/internal/hca/session"
 	"github.com/softmkey/softmkey/internal/hca/trace"
 	"github.com/softmkey/softmkey/internal/tool/metrics"
@@ -28,6 +29,9 @@ func (f *runFlags) run(args []string, streams [3]*os.File) error {
 		return err
 	}
 	defer f.summary.close()
+	lines := lineout.New(streams[2], linesLost)
+	defer lines.Close()
+	cfg.Warn = func(err error) { message(lines, "%v", err) }
 	cfg.Args, cfg.Stdin, cfg.Stdout, cfg.Stderr = args, streams[0], streams[1], streams[2]
 	status, err := session.Run(cfg)
 	var device *session.DeviceError
@@ -46,7 +50,7 @@ func (f *runFlags) run(args []string, streams [3]*os.File) error {
 // config returns the configuration of the run that the flags describe.
 func (f *runFlags) config() (session.Config, error) {
 	cfg := session.Config{
-		Alone: f.ownProcess, Warn: warn,
+		Alone:  f.ownProcess,
 		Strict: f.strict, SingleBlock: f.profile == "single-block", AdapterReports: f.reports == "adapter",
 		Advice:       func(a netip.Addr) string { return fmt.Sprintf("the flag --device %v gives it one", a) },
 		StrictMemory: f.strictMemory,
@@ -144,6 +148,3 @@ func (f *runFlags) deviceList() ([]session.Device, error) {
 	}
 	return list, nil
 }
-
-// warn prints a warning on standard error, for example why a process cannot have the device.
-func warn(err error) { message(os.Stderr, "%v", err) }

@@ -122,6 +122,8 @@ func (f *targetFlags) bind(c *cobra.Command) {
 }
 
 func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {
+	end := queueLines(c, f.asJSON)
+	defer func() { err = end(err) }()
 	medium, key, err := f.medium(c)
 	if err != nil {
 		return err
@@ -192,7 +194,7 @@ func (f *targetFlags) listen(c *cobra.Command, target *nvmet.Target) (server *ov
 		return nil, nil, cmp.Or(err, abort())
 	}
 	server, err = overrdma.Listen(dev, f.port, target, func(peer net.Addr, err error) {
-		fmt.Fprintf(c.ErrOrStderr(), "softmkey: warning: the connection of %s ended: %v\n", peer, err)
+		message(c.ErrOrStderr(), "warning: the connection of %s ended: %v", peer, err)
 	})
 	if err != nil {
 		dev.Close()
@@ -330,7 +332,7 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 		Job: m.job, Size: size, ReadOnly: f.readOnly,
 		Bad: func(*mkey.BadBlock) {}, Kept: func(uint64) {}, // the command that needed the block reports it
 		Failed: func(op string, offset int64, err error) {
-			fmt.Fprintf(c.ErrOrStderr(), "softmkey: %s: %s at %d: %v\n", name, op, offset, err)
+			message(c.ErrOrStderr(), "%s: %s at %d: %v", name, op, offset, err)
 		},
 	})
 	if err != nil {
@@ -345,7 +347,7 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 		return nil, nil, fmt.Errorf("%s: has %d bytes, which are less than a block", name, size)
 	}
 	if rest := view.Size() % stride; rest > 0 && !f.asJSON {
-		fmt.Fprintf(c.ErrOrStderr(), "softmkey: warning: %s: the last %d bytes of data are no whole block: the hosts do not see them\n", name, rest)
+		message(c.ErrOrStderr(), "warning: %s: the last %d bytes of data are no whole block: the hosts do not see them", name, rest)
 	}
 	path, err := filepath.Abs(name)
 	if err != nil {
@@ -396,7 +398,7 @@ func (r *targetReport) failed(f nvmet.Failure) {
 	if f.Bad != nil {
 		what = fmt.Sprintf(": stored %#x, computed %#x", f.Bad.Sig.Stored, f.Bad.Sig.Computed)
 	}
-	fmt.Fprintf(r.c.ErrOrStderr(), "softmkey: namespace %d, block %d: %v%s (host %s)\n", f.NSID, f.LBA, f.Status, what, f.Host)
+	message(r.c.ErrOrStderr(), "namespace %d, block %d: %v%s (host %q)", f.NSID, f.LBA, f.Status, what, f.Host)
 }
 
 // outcome returns the final report as JSON.

@@ -5,14 +5,18 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
+	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/pitable"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
@@ -22,8 +26,15 @@ import (
 // startTarget starts softmkey target in a folder, and waits until it listens. It is killed with the test.
 func startTarget(t *testing.T, program, dir, addr string, args ...string) (target *exec.Cmd, said *bytes.Buffer) {
 	t.Helper()
-	target, said = exec.Command(program, append([]string{"target", "--device", addr, "--nqn", "n"}, args...)...), &bytes.Buffer{}
-	target.Dir, target.Stderr = dir, said
+	said = &bytes.Buffer{}
+	return startTargetTo(t, said, program, dir, addr, args...), said
+}
+
+// startTargetTo starts a target whose standard error is a writer.
+func startTargetTo(t *testing.T, errs io.Writer, program, dir, addr string, args ...string) (target *exec.Cmd) {
+	t.Helper()
+	target = exec.Command(program, append([]string{"target", "--device", addr, "--nqn", "n"}, args...)...)
+	target.Dir, target.Stderr = dir, errs
 	out, err := target.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -35,10 +46,101 @@ func startTarget(t *testing.T, program, dir, addr string, args ...string) (targe
 		target.Process.Kill()
 		target.Wait()
 	})
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != addr+" 4420 n\n" {
-		t.Fatalf("%q %v %s", line, err, said)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != addr+" 4420 n\n" && line[0] != '{' {
+		t.Fatalf("%q %v %s", line, err, errs)
 	}
-	return target, said
+	return target
+}
+
+// targetHost returns a host of the target that startTarget starts at an address.
+func targetHost(t *testing.T, addr, target, nqn string) *pitable.Host {
+	t.Helper()
+	dev, err := verbs.Open(netip.MustParseAddr(addr), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &pitable.Host{TB: t, Dev: dev, At: netip.AddrPortFrom(netip.MustParseAddr(target), 4420), Subsystem: "n", NQN: nqn}
+}
+
+// readBlock reads a block of a namespace with T10-PI of type 1 and checks guard and reference tag.
+func readBlock(lba uint32) nvme.Command {
+	return nvme.Command{Opcode: nvme.Read, NSID: 1, DW: [6]uint32{lba, 0, uint32(nvme.PRGuard|nvme.PRRef) << 26, 0, lba}}
+}
+
+// protectedImage makes an image of 128 blocks with T10-DIF in a folder.
+func protectedImage(t *testing.T, program, dir, name string) {
+	t.Helper()
+	writeFile(t, filepath.Join(dir, "clean"), bytes.Repeat([]byte("target. "), 8192), 0o600)
+	c := exec.Command(program, "protect", "-q", "--sig", "t10dif", "clean", name)
+	c.Dir = dir
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestTargetUnread has a standard error that nobody reads. Thousands of commands that fail, each with a line, are
+// answered, and the target ends after a signal.
+func TestTargetUnread(t *testing.T) {
+	dir, program := t.TempDir(), builtProgram(t)
+	protectedImage(t, program, dir, "dif")
+	for i, args := range [][]string{{}, {"--json"}} {
+		unread, errs, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unread.Close()
+		addr := fmt.Sprintf("127.37.4.%d", 2*i+1)
+		target := exec.Command(program, append([]string{"target", "--device", addr, "--nqn", "n", "--damage", "guard@3", "--sig", "t10dif", "dif"}, args...)...)
+		target.Dir, target.Stdout, target.Stderr = dir, errs, errs
+		if err := target.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer target.Process.Kill()
+		errs.Close()
+		if _, err := unread.Read(make([]byte, 200)); err != nil { // the first line
+			t.Fatal(err)
+		}
+		_, q := targetHost(t, fmt.Sprintf("127.37.4.%d", 2*i+2), addr, "nqn."+strings.Repeat("x", 200)).Connect()
+		for n := range 2000 {
+			if _, status := q.Exec(readBlock(3), make([]byte, pitable.Stride)); status != nvme.GuardCheck {
+				t.Fatalf("read %d: %v", n, status)
+			}
+		}
+		if err := target.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		var ended *exec.ExitError
+		if err := target.Wait(); !errors.As(err, &ended) || ended.ExitCode() != exitFailed {
+			t.Errorf("the end of a target whose last lines nobody takes: %v", err)
+		}
+	}
+}
+
+// TestTargetNames has a host whose name would forge lines and control the terminal.
+func TestTargetNames(t *testing.T) {
+	dir, program := t.TempDir(), builtProgram(t)
+	protectedImage(t, program, dir, "dif")
+	for i, args := range [][]string{{}, {"--json"}} {
+		addr := fmt.Sprintf("127.37.5.%d", 2*i+1)
+		target, said := startTarget(t, program, dir, addr, append([]string{"--damage", "guard@3", "--sig", "t10dif", "dif"}, args...)...)
+		const name = "nqn.x)\nsoftmkey: namespace 1, block 4711: forged\n\x1b[2J\u009b31m\u202e"
+		_, q := targetHost(t, fmt.Sprintf("127.37.5.%d", 2*i+2), addr, name).Connect()
+		if _, status := q.Exec(readBlock(3), make([]byte, pitable.Stride)); status != nvme.GuardCheck {
+			t.Fatal(status)
+		}
+		if err := target.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		target.Wait()
+		if n := strings.Count(said.String(), "\n"); n != 1 || strings.ContainsFunc(strings.TrimSpace(said.String()), func(r rune) bool { return !unicode.IsPrint(r) }) || !strings.Contains(said.String(), "forged") {
+			t.Errorf("the target said %q", said)
+		}
+	}
 }
 
 // TestTarget serves images of all kinds with T10-PI to examples/nvmepi, which writes and reads blocks 0 to 15,

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/lineout"
 	"github.com/softmkey/softmkey/internal/hca/trace"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
@@ -87,6 +88,13 @@ type Trace struct {
 
 // Open starts the trace.
 func (t *Trace) Open() (*trace.Writer, error) {
+	if t.Create == nil && t.Options.Reasons {
+		// The end of the run must not wait for a terminal.
+		lines := lineout.New(os.Stderr, func(n uint64) string {
+			return fmt.Sprintf("softmkey: warning: reasons that are missing here, because they were not read in time: %d\n", n)
+		})
+		return trace.New(lines, lines, t.Options), nil
+	}
 	if t.Create == nil {
 		return trace.New(os.Stderr, nil, t.Options), nil
 	}

@@ -44,8 +44,18 @@ func opened[T io.Closer](t testing.TB) func(T, error) T {
 	}
 }
 
-// dial connects queue number qid of a controller, and returns the controller's number. AnyController makes one.
-func dial(t testing.TB, dev *verbs.Device, at netip.AddrPort, qid, controller uint16, subsystem string) (*Queue, uint16) {
+// Host is a host of a subsystem at an address.
+type Host struct {
+	testing.TB
+	Dev       *verbs.Device
+	At        netip.AddrPort
+	Subsystem string
+	NQN       string // of the host
+}
+
+// Dial connects queue number qid of a controller, and returns the controller's number. AnyController makes one.
+func (h *Host) Dial(qid, controller uint16) (*Queue, uint16) {
+	t, dev := h.TB, h.Dev
 	t.Helper()
 	q := &Queue{t: t, pd: opened[*verbs.PD](t)(dev.NewPD())}
 	q.sent, q.rcvd = opened[*verbs.CQ](t)(dev.NewCQ(queueSize)), opened[*verbs.CQ](t)(dev.NewCQ(queueSize))
@@ -61,19 +71,19 @@ func dial(t testing.TB, dev *verbs.Device, at netip.AddrPort, qid, controller ui
 	le.PutUint16(private[6:], queueSize-1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	q.conn = opened[*cm.Conn](t)(cm.Dial(ctx, q.qp, at, &cm.Options{PrivateData: private}))
+	q.conn = opened[*cm.Conn](t)(cm.Dial(ctx, q.qp, h.At, &cm.Options{PrivateData: private}))
 
 	data := make([]byte, nvme.ConnectDataSize)
 	copy(data, "a host in a test")
 	le.PutUint16(data[16:], controller)
-	copy(data[256:], subsystem)
-	copy(data[512:], "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000002")
-	return q, uint16(q.must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.Connect, DW: [6]uint32{uint32(qid) << 16, queueSize - 1}}, data))
+	copy(data[256:], h.Subsystem)
+	copy(data[512:], h.NQN)
+	return q, uint16(q.Must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.Connect, DW: [6]uint32{uint32(qid) << 16, queueSize - 1}}, data))
 }
 
-// exec executes a command. data is the host's memory, which the target reads and writes. The status is without the bits
+// Exec executes a command. data is the host's memory, which the target reads and writes. The status is without the bits
 // that are not part of the code.
-func (q *Queue) exec(c nvme.Command, data []byte) (uint64, nvme.Status) {
+func (q *Queue) Exec(c nvme.Command, data []byte) (uint64, nvme.Status) {
 	q.t.Helper()
 	if _, err := q.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{q.answer.SGE(0, nvme.CompletionSize)}}); err != nil {
 		q.t.Fatal(err)
@@ -102,24 +112,32 @@ func (q *Queue) exec(c nvme.Command, data []byte) (uint64, nvme.Status) {
 	return le.Uint64(b), nvme.Status(le.Uint16(b[14:]) >> 1 & 0x7ff)
 }
 
-// must executes a command that must succeed.
-func (q *Queue) must(c nvme.Command, data []byte) uint64 {
+// Must executes a command that must succeed.
+func (q *Queue) Must(c nvme.Command, data []byte) uint64 {
 	q.t.Helper()
-	result, status := q.exec(c, data)
+	result, status := q.Exec(c, data)
 	if status != nvme.Success {
 		q.t.Fatalf("command %#x: %v", c.Opcode, status)
 	}
 	return result
 }
 
+// Connect connects the queues of a new controller. The connections are closed with the test.
+func (h *Host) Connect() (admin, io *Queue) {
+	h.Helper()
+	admin, controller := h.Dial(0, nvme.AnyController)
+	admin.Must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.PropertySet, DW: [6]uint32{0, nvme.CC, 4<<20 | 6<<16 | 1}}, nil)
+	for ready := uint64(0); ready&1 == 0; {
+		ready = admin.Must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.PropertyGet, DW: [6]uint32{0, nvme.CSTS}}, nil)
+	}
+	io, _ = h.Dial(1, controller)
+	return admin, io
+}
+
 // Connect connects an I/O queue of a new controller. The connections are closed with the test.
 func Connect(t testing.TB, dev *verbs.Device, at netip.AddrPort, subsystem string) *Queue {
 	t.Helper()
-	admin, controller := dial(t, dev, at, 0, nvme.AnyController, subsystem)
-	admin.must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.PropertySet, DW: [6]uint32{0, nvme.CC, 4<<20 | 6<<16 | 1}}, nil)
-	for ready := uint64(0); ready&1 == 0; {
-		ready = admin.must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.PropertyGet, DW: [6]uint32{0, nvme.CSTS}}, nil)
-	}
-	q, _ := dial(t, dev, at, 1, controller, subsystem)
+	h := Host{t, dev, at, subsystem, "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000002"}
+	_, q := h.Connect()
 	return q
 }

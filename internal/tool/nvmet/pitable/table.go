@@ -164,7 +164,7 @@ type Target struct {
 func (p *Target) Prepare() (blocks []byte) {
 	blocks = protect(text("a block on the medium. "), 0, app)
 	all := Command{nvme.Write, 7, 0, 0, app, 0xffff}
-	p.must(all.encode(), bytes.Clone(blocks))
+	p.Must(all.encode(), bytes.Clone(blocks))
 	return blocks
 }
 
@@ -178,7 +178,7 @@ func (p *Target) Run(t testing.TB) (rows []Row) {
 		if c.Act() && c.Op != nvme.Compare {
 			got, medium = data(wire), data(medium)
 		}
-		_, status := p.exec(c.encode(), got)
+		_, status := p.Exec(c.encode(), got)
 		if c.Op == nvme.Read && status == nvme.Success && !bytes.Equal(got, medium) {
 			t.Errorf("%s, PRINFO %04b: other bytes", what, c.PRInfo)
 		}
