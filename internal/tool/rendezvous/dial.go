@@ -17,7 +17,7 @@ import (
 // Port is the default TCP port: that of perftest and of the examples of libibverbs.
 const Port = 18515
 
-// StepTimeout is the Timeout of the connections that Dial and Serve make. It limits the time
+// StepTimeout is the Timeout of the connections that Dial and Accept make. It limits the time
 // for each step of the conversation. On a line that loses a third of the packets, TCP may need many
 // attempts for a step.
 const StepTimeout = 30 * time.Second

@@ -19,7 +19,7 @@
 // # Strangers
 //
 // A stranger is a peer that has not yet shown that it is the expected program. Anybody who
-// can reach a listener can be one. [Listener.Serve] and [Accept] therefore serve connections
+// can reach a listener can be one. [Accept] therefore serves connections
 // at the same time, each step of a conversation has a time limit, and the failure of one
 // connection does not affect the others. The number of strangers is bounded: a new connection
 // ends that of the oldest stranger of the same host if that host has a quarter of the places,

@@ -30,45 +30,35 @@ func TestManySilent(t *testing.T) {
 	last.Close()
 }
 
-// TestStayingPeers checks that a peer for which stay was called is not displaced, and that at most
-// maxStaying peers are protected in this way.
-func TestStayingPeers(t *testing.T) {
+// TestDisplaced checks that the newest strangers of a host displace its oldest.
+func TestDisplaced(t *testing.T) {
 	l := listen(t)
 	ctx, cancel := context.WithCancel(timeout(t))
 	ended := make(chan string, 1000)
 	served := make(chan error, 1)
 	go func() {
-		served <- l.Serve(ctx, func(ctx context.Context, c *jsonline.Conn, stay func()) {
+		served <- l.serve(ctx, func(ctx context.Context, c *jsonline.Conn) {
 			defer c.Close()
 			var got line
-			if err := c.Hear(ctx, &got); err != nil {
+			if err := errors.Join(c.Hear(ctx, &got), c.Tell(ctx, got)); err != nil {
 				return
 			}
-			stay()
-			stay()
-			_ = c.Tell(ctx, line{"stays"})
 			<-ctx.Done()
 			if errors.Is(context.Cause(ctx), errDisplaced) {
 				ended <- got.Text
 			}
 		})
 	}()
-	meet := func(text string) *jsonline.Conn {
-		c := dial(t, l)
-		var got line
-		if err := errors.Join(c.Tell(timeout(t), line{text}), c.Hear(timeout(t), &got)); err != nil {
-			t.Fatalf("%s: %v", text, err)
+	for _, text := range []string{"old", "new"} {
+		for range maxOfHost {
+			c := dial(t, l)
+			if err := errors.Join(c.Tell(timeout(t), line{text}), c.Hear(timeout(t), new(line))); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
 		}
-		return c
-	}
-	for range maxStaying {
-		meet("friend")
-	}
-	for range 2 * maxOfHost {
-		meet("one too many")
 	}
 	for range maxOfHost {
-		if got := <-ended; got != "one too many" {
+		if got := <-ended; got != "old" {
 			t.Errorf("%q was displaced", got)
 		}
 	}

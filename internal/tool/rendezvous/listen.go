@@ -13,14 +13,12 @@ import (
 )
 
 // Bounds of a listener. A stranger beyond maxStrangers displaces the oldest stranger, and one
-// beyond maxOfHost from its address the oldest from that address. maxStaying peers can be
-// protected from displacement by stay. maxConns bounds all connections, including displaced
-// ones that are still being closed; further ones wait in the listener's backlog.
+// beyond maxOfHost from its address the oldest from that address. maxConns bounds all connections,
+// including displaced ones that are still being closed; further ones wait in the listener's backlog.
 const (
 	maxStrangers = 128
 	maxOfHost    = 32
-	maxStaying   = 128
-	maxConns     = 384
+	maxConns     = 256
 )
 
 // Listener waits for peers.
@@ -72,15 +70,13 @@ var errDisplaced = errors.New("displaced by a newer connection: too many peers h
 
 // strangers holds the conversations that newer ones may displace.
 type strangers struct {
-	mu      sync.Mutex // guards the following fields
-	table   *fair.Table[context.CancelCauseFunc]
-	staying int
+	mu    sync.Mutex // guards the following field
+	table *fair.Table[context.CancelCauseFunc]
 }
 
 // add adds a conversation, whose context end cancels, and ends the conversation that it
-// displaces, if any. stay protects the conversation from being displaced later, and remove
-// removes it.
-func (s *strangers) add(peer netip.Addr, end context.CancelCauseFunc) (stay, remove func()) {
+// displaces, if any. remove removes it.
+func (s *strangers) add(peer netip.Addr, end context.CancelCauseFunc) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old := s.table.Displaced(peer); old != nil {
@@ -88,33 +84,18 @@ func (s *strangers) add(peer netip.Addr, end context.CancelCauseFunc) (stay, rem
 		old.Value(errDisplaced)
 	}
 	e := s.table.Add(peer, end)
-	stays := false
-	stay = func() {
+	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if !stays && s.staying < maxStaying {
-			stays = true
-			s.staying++
-			s.table.Remove(e)
-		}
-	}
-	remove = func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if stays {
-			s.staying--
-		}
 		s.table.Remove(e)
 	}
-	return stay, remove
 }
 
-// Serve calls handle for each connection, in a goroutine of its own, until the context ends,
-// and then waits for the calls to return. handle owns the connection, and calls stay when the
-// peer has shown that it is the expected program. Until then the context of handle may be
-// cancelled in favour of a newer connection. Serve closes the listener and returns the
+// serve calls handle for each connection, in a goroutine of its own, until the context ends,
+// and then waits for the calls to return. handle owns the connection. The context of handle may be
+// cancelled in favour of a newer connection. serve closes the listener and returns the
 // context's cause, or the error because of which it could not accept connections.
-func (l *Listener) Serve(ctx context.Context, handle func(ctx context.Context, c *jsonline.Conn, stay func())) error {
+func (l *Listener) serve(ctx context.Context, handle func(ctx context.Context, c *jsonline.Conn)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	closed := make(chan struct{})
@@ -146,7 +127,7 @@ func (l *Listener) Serve(ctx context.Context, handle func(ctx context.Context, c
 		}
 		from, _ := hostAddr(peer)
 		ctx, end := context.WithCancelCause(ctx)
-		stay, remove := guests.add(from, end)
+		remove := guests.add(from, end)
 		serving.Go(func() {
 			defer func() { <-free }()
 			defer end(nil)
@@ -159,7 +140,7 @@ func (l *Listener) Serve(ctx context.Context, handle func(ctx context.Context, c
 			}
 			c := jsonline.New(conn)
 			c.Timeout = StepTimeout
-			handle(ctx, c, stay)
+			handle(ctx, c)
 		})
 	}
 }
@@ -177,7 +158,7 @@ func Accept[T io.Closer](ctx context.Context, l *Listener, shake func(context.Co
 	var mu sync.Mutex
 	var taken bool
 	var result T
-	err := l.Serve(waiting, func(ctx context.Context, c *jsonline.Conn, _ func()) {
+	err := l.serve(waiting, func(ctx context.Context, c *jsonline.Conn) {
 		t, err := shake(ctx, c)
 		mu.Lock()
 		defer mu.Unlock()
