@@ -190,9 +190,11 @@ func (l Line) Wait(d time.Duration) (woken bool) {
 	return futex(l.w, wait, dozing, &ts) == 0
 }
 
-// WaitLong is Wait without a limit, for a helper that has had nothing to do for a while. The scheduler is notified.
-func (l Line) WaitLong() (woken bool) {
-	_, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(l.w)), wait, dozing, 0, 0, 0)
+// WaitLong is Wait for a helper that has had nothing to do for a while. The scheduler is notified. It has a limit, too:
+// whoever maps the page can move its waiters to another word (FUTEX_REQUEUE), where Off does not wake them.
+func (l Line) WaitLong(d time.Duration) (woken bool) {
+	ts := unix.NsecToTimespec(int64(d))
+	_, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(l.w)), wait, dozing, uintptr(unsafe.Pointer(&ts)), 0, 0)
 	return errno == 0
 }
 

@@ -83,10 +83,10 @@ const (
 	// a program that wakes it without end costs others no more than one that spins.
 	mostFutile  = 32
 	futilePause = time.Millisecond
-	// A helper that was woken in the last busyWait waits without notifying the Go scheduler, for goWait at
-	// a time: see assist.Line.Wait.
+	// A helper that was woken in the last busyWait waits without notifying the Go scheduler: see assist.Line.Wait. A
+	// wait lasts for mostWait at most.
 	busyWait = 20 * time.Millisecond
-	goWait   = time.Second
+	mostWait = time.Second
 )
 
 // turn says who does the device's work. A thread that does not get the turn is sure that the one who has it
@@ -209,9 +209,9 @@ func (h *helpers) run(cpu int) {
 			}
 		}
 		if now-time.Duration(h.last.Load()) < busyWait {
-			woken = line.Wait(goWait)
+			woken = line.Wait(mostWait)
 		} else {
-			woken = line.WaitLong()
+			woken = line.WaitLong(mostWait)
 		}
 	}
 	line.Off()
@@ -225,7 +225,7 @@ func (h *helpers) await(line assist.Line, woken func()) {
 		if h.loop.ending.Load() {
 			break // see run
 		}
-		if line.WaitLong() {
+		if line.WaitLong(mostWait) {
 			woken()
 		}
 	}

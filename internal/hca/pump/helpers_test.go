@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/assist"
 )
@@ -91,27 +94,71 @@ func TestHelpers(t *testing.T) {
 	wg.Wait()
 }
 
-// Helpers end when their pump is closed, whether they sleep or not, and GOMAXPROCS is what it was before.
+// Helpers end when their pump is closed, whether they sleep or not, and whatever programs do with the threads that wait
+// for words of the page. GOMAXPROCS is what it was before.
 func TestHelpersEnd(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
-	for _, idle := range []time.Duration{0, time.Millisecond, 2 * busyWait} {
-		page, err := assist.New()
-		if err != nil {
-			t.Fatal(err)
+	for _, hostile := range []bool{false, true} {
+		for _, idle := range []time.Duration{0, time.Millisecond, 2 * busyWait} {
+			page, err := assist.New()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := New(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Start(nil, nil)
+			p.shared.helpers.start()
+			page.Kick(assist.Processor())
+			moved := func() {}
+			if hostile {
+				moved = moveWaiters(t, page)
+			}
+			time.Sleep(idle)
+			closed := make(chan struct{})
+			go func() {
+				p.Close()
+				close(closed)
+			}()
+			select {
+			case <-closed:
+			case <-time.After(patience):
+				t.Fatalf("the pump does not close; waiters are moved: %t", hostile)
+			}
+			moved()
+			page.Close()
 		}
-		p, err := New(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Start(nil, nil)
-		p.shared.helpers.start()
-		page.Kick(assist.Processor())
-		time.Sleep(idle)
-		p.Close()
-		page.Close()
 	}
 	if n := runtime.GOMAXPROCS(0); n != before {
 		t.Errorf("the Go scheduler has %d processors, %d before", n, before)
+	}
+}
+
+// moveWaiters moves the threads that wait for words of a page to a word of its own, as a program can that maps the page
+// for reading, until its result is called.
+func moveWaiters(t *testing.T, page *assist.Page) (end func()) {
+	t.Helper()
+	b, err := unix.Mmap(int(page.File().Fd()), 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const requeue = 3 // FUTEX_REQUEUE
+	var own uint32
+	var ending atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for !ending.Load() {
+			for at := 0; at < len(b); at += 4 {
+				unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&b[at])), requeue, 0, 1000, uintptr(unsafe.Pointer(&own)), 0)
+			}
+			runtime.Gosched()
+		}
+	})
+	return func() {
+		ending.Store(true)
+		wg.Wait()
+		unix.Munmap(b)
 	}
 }
 
