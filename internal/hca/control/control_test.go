@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +22,10 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-type devices struct{ failed, faults []string }
+type devices struct {
+	failed, faults []string
+	hold           func() // called by Clear
+}
 
 func (d *devices) DEKs() []DEK { return []DEK{{"mlx5_0", 7, 256, 42}} }
 
@@ -47,7 +51,12 @@ func (d *devices) Fail(device string) error                   { return d.did("fa
 func (d *devices) ChangeGIDs(device string) error             { return d.did("gids", device) }
 func (d *devices) FailQP(device string, number uint32) error  { return d.did("qp", device, number) }
 func (d *devices) SetLoss(device string, share float64) error { return d.did("loss", device, share) }
-func (d *devices) Clear(device string) error                  { return d.did("clear", device) }
+func (d *devices) Clear(device string) error {
+	if d.hold != nil {
+		d.hold()
+	}
+	return d.did("clear", device)
+}
 
 func listen(t *testing.T) (path string, store *dek.Store, d *devices) {
 	path, store, d = filepath.Join(t.TempDir(), "s"), dek.NewStore(dek.Wrapped), &devices{}
@@ -132,6 +141,66 @@ func TestGarbage(t *testing.T) {
 	}
 	if _, err := Do(path, &Request{Op: List}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSilent opens connections that send nothing, or half a request, and as many again while requests are sent. The
+// requests are executed, and the server ends without them.
+func TestSilent(t *testing.T) {
+	path, _, d := listen(t)
+	for i := range 5 * guests {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if i%2 == 0 {
+			io.WriteString(c, `{"op":"port-down",`)
+		}
+		if i%guests == 0 {
+			if _, err := Do(path, &Request{Op: PortUp}); err != nil {
+				t.Fatalf("behind %d connections: %v", i+1, err)
+			}
+		}
+	}
+	if len(d.faults) != 5 {
+		t.Errorf("the devices saw %q", d.faults)
+	}
+}
+
+// TestWithdrawn sends requests to a run that is busy. The client gives up: a request that has not begun is never
+// executed, also if the client has gone, and the error says so. A request that has begun is waited for.
+func TestWithdrawn(t *testing.T) {
+	path, _, d := listen(t)
+	began, release := make(chan struct{}), make(chan struct{})
+	d.hold = func() {
+		close(began)
+		<-release
+	}
+	first := make(chan error)
+	go func() {
+		_, err := Do(path, &Request{Op: Clear, Device: "mlx5_0"})
+		first <- err
+	}()
+	<-began
+	if _, err := do(path, &Request{Op: PortDown}, time.Millisecond); err == nil || !strings.Contains(err.Error(), "does not execute it") {
+		t.Errorf("a run that is busy: %v", err)
+	}
+	gone, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(gone, `{"op":"port-down"}`+"\n")
+	gone.Close()
+	close(release)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	if _, err := Do(path, &Request{Op: PortUp}); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"clear mlx5_0", "link  true"}; !reflect.DeepEqual(d.faults, want) {
+		t.Errorf("the devices saw %q, want %q", d.faults, want)
 	}
 }
 

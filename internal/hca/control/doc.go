@@ -8,6 +8,7 @@
 // error; and against a port without a link, a fatal error of the device, other GIDs, a queue pair
 // that fails, and packets that are lost.
 //
-// Each connection carries one request and one [Reply], in JSON. Only the user who
+// Each connection carries one request, and up to two of [Reply], in JSON: that the execution begins, and its result. A
+// client that ends its direction of the connection withdraws a request that has not begun. Only the user who
 // started the run, and root, may connect, since requests carry secrets.
 package control

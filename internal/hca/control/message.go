@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -65,8 +66,9 @@ type DEK struct {
 }
 
 // Reply is the answer to a request. Error is empty if the request was executed; the other
-// fields answer List.
+// fields answer List. A reply with Begun says that the execution begins; another one follows.
 type Reply struct {
+	Begun       bool     `json:"begun,omitempty"`
 	Error       string   `json:"error,omitempty"`
 	Mode        string   `json:"mode,omitempty"`
 	KEKs        []uint32 `json:"keks,omitempty"`
@@ -80,10 +82,16 @@ const (
 	maxReply  = 64 << 20 // bytes, enough for 2^18 DEKs
 )
 
+// patience is how long a request waits for the run to begin it, and then for the run to end it.
+const patience = 30 * time.Second
+
 // Do sends a request to the run that listens on the socket at path, and returns its answer. A
 // request that was refused is an error. So is a socket of another user, unless root asks: whoever may write
-// to the folder can listen at the path, and the request carries secrets.
-func Do(path string, r *Request) (*Reply, error) {
+// to the folder can listen at the path, and the request carries secrets. A run that does not begin the request
+// within 30 seconds, because it is stopped for example, does not begin it later either; the error says so.
+func Do(path string, r *Request) (*Reply, error) { return do(path, r, patience) }
+
+func do(path string, r *Request, patience time.Duration) (*Reply, error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	switch {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
@@ -95,13 +103,28 @@ func Do(path string, r *Request) (*Reply, error) {
 	if err := mayAnswer(c, path); err != nil {
 		return nil, err
 	}
-	c.SetDeadline(time.Now().Add(30 * time.Second))
-	if err := send(c, header{r.Op, r.Device, r.ID, len(r.Secret), r.Share}, r.Secret); err != nil {
-		return nil, err
-	}
+	c.SetDeadline(time.Now().Add(patience))
+	answers := bufio.NewReader(io.LimitReader(c, maxReply))
 	var answer Reply
-	if err := decode(bufio.NewReader(io.LimitReader(c, maxReply)), &answer); err != nil {
-		return nil, fmt.Errorf("the run's answer: %w", err)
+	if err = send(c, header{r.Op, r.Device, r.ID, len(r.Secret), r.Share}, r.Secret); err == nil {
+		err = decode(answers, &answer)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		// This end withdraws the request. The run looks for that after it has announced the beginning: if no
+		// announcement is here now, the run does not execute the request.
+		c.CloseWrite()
+		c.SetReadDeadline(time.Now().Add(time.Second))
+		err = decode(answers, &answer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the run has not begun the request, and does not execute it: %w", err)
+	}
+	if answer.Begun {
+		answer = Reply{}
+		c.SetReadDeadline(time.Now().Add(patience))
+		if err := decode(answers, &answer); err != nil {
+			return nil, fmt.Errorf("the run has begun the request, and has not answered: %w", err)
+		}
 	}
 	if answer.Error != "" {
 		return nil, errors.New(answer.Error)

@@ -5,6 +5,8 @@ import (
 	"os"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
 )
@@ -27,4 +29,17 @@ func mayAnswer(c *net.UnixConn, path string) error {
 		err = failure.New("officer", syscall.EPERM, "%s: user %d listens there, and this user is %d", path, user, own)
 	}
 	return err
+}
+
+// atEnd reports whether the other end of a connection sends no more.
+func atEnd(c *net.UnixConn) (end bool) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return true
+	}
+	bad := raw.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		end = n == 0 && err == nil || err != nil && err != unix.EAGAIN && err != unix.EINTR
+	})
+	return end || bad != nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -32,15 +33,22 @@ type Devices interface {
 	Clear(device string) error
 }
 
-// patience is how long the server waits for the request of a connection, and for its reader.
-const patience = 5 * time.Second
+// requestTime is how long the server waits for the request of a connection, and for the reader of the answer.
+const requestTime = 5 * time.Second
+
+// guests is the largest number of connections. If there are more, the one leaves that has sent no request for longest.
+const guests = 16
 
 // Server executes the requests of a crypto officer, and of testers who want faults, on a UNIX socket.
 type Server struct {
 	listener *unixsocket.Listener
 	store    *dek.Store
 	devices  Devices
+	begin    chan func() // executes a request; one after the other
 	wg       sync.WaitGroup
+
+	mu     sync.Mutex
+	silent []*net.UnixConn // have not sent their requests, the oldest first
 }
 
 // Listen starts a server on a new socket at path. A socket that a killed run has left there is
@@ -55,7 +63,7 @@ func Listen(path string, store *dek.Store, devices Devices) (*Server, error) {
 		l.Close()
 		return nil, err
 	}
-	s := &Server{listener: l, store: store, devices: devices}
+	s := &Server{listener: l, store: store, devices: devices, begin: make(chan func())}
 	s.wg.Go(s.serve)
 	return s, nil
 }
@@ -67,39 +75,92 @@ func (s *Server) Close() error {
 	return err
 }
 
-// serve serves one connection after the other, so that requests have an order.
+// serve receives requests, and executes one after the other, so that they have an order.
 func (s *Server) serve() {
+	var executing, serving sync.WaitGroup
+	executing.Go(func() {
+		for execute := range s.begin {
+			execute()
+		}
+	})
+	room := make(chan struct{}, guests)
 	for {
 		c, err := s.listener.AcceptUnix()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil: // no descriptor is free
+		if errors.Is(err, net.ErrClosed) {
+			break
+		}
+		if err != nil { // no descriptor is free
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		s.handle(c)
-		c.Close()
+		select {
+		case room <- struct{}{}:
+		default:
+			s.dismiss(1)
+			room <- struct{}{}
+		}
+		c.SetReadDeadline(time.Now().Add(requestTime))
+		s.mu.Lock()
+		s.silent = append(s.silent, c)
+		s.mu.Unlock()
+		serving.Go(func() {
+			s.handle(c)
+			c.Close()
+			<-room
+		})
+	}
+	s.dismiss(guests)
+	serving.Wait()
+	close(s.begin)
+	executing.Wait()
+}
+
+// dismiss ends the wait for the requests of the n oldest connections.
+func (s *Server) dismiss(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.silent[:min(n, len(s.silent))] {
+		c.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
 func (s *Server) handle(c *net.UnixConn) {
-	c.SetDeadline(time.Now().Add(patience))
 	// The request is read before it is refused: the end of a socket with unread bytes would
 	// overtake the answer.
 	r, err := receive(c)
+	s.mu.Lock()
+	s.silent = slices.DeleteFunc(s.silent, func(other *net.UnixConn) bool { return other == c })
+	s.mu.Unlock()
 	if err == nil {
 		err = mayConnect(c)
 	}
 	var answer Reply
 	if err == nil {
-		answer, err = s.execute(&r)
+		done := make(chan struct{})
+		s.begin <- func() {
+			answer, err = s.executeFor(c, &r)
+			close(done)
+		}
+		<-done
 	}
 	clear(r.Secret)
 	if err != nil {
 		answer = Reply{Error: err.Error()}
 	}
+	c.SetWriteDeadline(time.Now().Add(requestTime))
 	send(c, &answer, nil) // an officer who has gone needs no answer
+}
+
+// executeFor announces the execution of a request, and executes it unless the client has withdrawn it before: see Do.
+func (s *Server) executeFor(c *net.UnixConn, r *Request) (answer Reply, err error) {
+	c.SetWriteDeadline(time.Now().Add(requestTime))
+	if err := send(c, &Reply{Begun: true}, nil); err != nil {
+		return answer, err
+	}
+	if atEnd(c) {
+		return answer, failure.New("control", syscall.ECANCELED, "the request was withdrawn before it was executed")
+	}
+	return s.execute(r)
 }
 
 // mayConnect refuses users other than the one of this process, and root.
