@@ -37,8 +37,7 @@ type plan struct {
 
 	transaction *Transaction // in place of sig
 
-	geo  streams
-	fuse *fusion // nil: signature and crypto are done one after the other
+	geo streams
 }
 
 // signature holds the signature attributes and their transforms.
@@ -143,7 +142,6 @@ func (p *prepared) merge(base *plan) (*plan, error) {
 		return nil, failure.New(opConfigure, syscall.EINVAL, "%d bytes from address %#x go beyond the last address", n.layout.total, n.start)
 	}
 	n.geo = newStreams(n.sig, n.crypto)
-	n.fuse = newFusion(n.sig, n.crypto)
 	return &n, nil
 }
 

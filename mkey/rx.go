@@ -22,7 +22,7 @@ type rxStream struct {
 	length  uint64
 	written uint64
 	err     error // error of the first call that failed; errFinished after Finish
-	top     taker
+	top     pusher
 
 	// held is the write-behind buffer. It collects small writes until it has
 	// full bytes; have is the number of bytes so far. If full is 0, every write
@@ -37,20 +37,12 @@ type rxStream struct {
 	protect   rxSig
 	strip     rxSig
 	wireCrypt rxCrypt
-	fused     rxFused
-}
-
-// taker is the topmost layer of an RX.
-type taker interface {
-	// push takes the next bytes of the layer's stream.
-	push(p []byte) error
-	// finish passes on the part of a last block or unit that the layer keeps.
-	finish() error
 }
 
 // pusher is a layer of an RX.
 type pusher interface {
-	taker
+	// push takes the next bytes of the layer's stream.
+	push(p []byte) error
 	// grab returns a buffer for at most n > 0 of the next bytes, which the caller fills.
 	// commit takes the first n bytes of that buffer. The buffer is empty if the caller must
 	// push.
@@ -58,6 +50,8 @@ type pusher interface {
 	commit(n int) error
 	// pushTail is push for the data of a last block that has no field.
 	pushTail(p []byte) error
+	// finish passes on the part of a last block or unit that the layer keeps.
+	finish() error
 }
 
 var rxPool = sync.Pool{New: func() any { return new(rxStream) }}
@@ -111,31 +105,25 @@ func (r *rxStream) start(k *Key, p *plan, offset, length uint64, need rdma.Acces
 	r.full = int(full)
 	r.scatter.cursor = cursor{layout: p.layout, visit: &r.visit, need: r.need}
 	r.scatter.write, r.scatter.pos = true, r.span.mem0
-	top, crypt := pusher(&r.scatter), &r.wireCrypt
+	r.top = &r.scatter
 	if p.crypto != nil && p.geo.unitInMemory {
-		crypt = &r.memCrypt
-		crypt.open(top, &r.transfer, r.span.mem0)
-		top = crypt
+		r.memCrypt.open(r.top, &r.transfer, r.span.mem0)
+		r.top = &r.memCrypt
 	}
 	if p.sig != nil {
 		g := &p.geo
 		if p.sig.rx.protect == nil {
-			r.strip.open(top, &r.transfer, p.sig.rx.strip, g.wire.Block, g.wire.Field, g.mem.Field)
+			r.strip.open(r.top, &r.transfer, p.sig.rx.strip, g.wire.Block, g.wire.Field, g.mem.Field)
 		} else {
-			r.protect.open(top, &r.transfer, p.sig.rx.protect, g.mem.Block, 0, g.mem.Field)
+			r.protect.open(r.top, &r.transfer, p.sig.rx.protect, g.mem.Block, 0, g.mem.Field)
 			r.protect.memory = &r.scatter
 			r.strip.open(&r.protect, &r.transfer, p.sig.rx.strip, g.wire.Block, g.wire.Field, 0)
 		}
-		top = &r.strip
+		r.top = &r.strip
 	}
 	if p.crypto != nil && !p.geo.unitInMemory {
-		crypt.open(top, &r.transfer, r.span.wire0)
-		top = crypt
-	}
-	r.top = top
-	if keys := r.schedule(); keys != nil {
-		r.fused = rxFused{slow: top, job: &r.transfer, pass: p.fuse.rx, keys: keys, memory: &r.scatter, crypt: crypt, strip: &r.strip}
-		r.top = &r.fused
+		r.wireCrypt.open(r.top, &r.transfer, r.span.wire0)
+		r.top = &r.wireCrypt
 	}
 	return nil
 }
@@ -287,7 +275,6 @@ func (r *rxStream) Close() {
 	r.protect.close()
 	r.strip.close()
 	r.wireCrypt.close()
-	r.fused = rxFused{}
 	rxPool.Put(r)
 }
 

@@ -39,7 +39,6 @@ type txStream struct {
 	strip     txSig
 	protect   txSig
 	wireCrypt txCrypt
-	fused     txFused
 	register  txRegister
 }
 
@@ -133,10 +132,6 @@ func (t *txStream) start(k *Key, p *plan, offset, length uint64, need rdma.Acces
 	if p.crypto != nil && !p.geo.unitInMemory {
 		t.wireCrypt.open(t.top, &t.transfer, t.span.wire1)
 		t.top = &t.wireCrypt
-	}
-	if keys := t.schedule(); keys != nil {
-		t.fused = txFused{slow: t.top, job: &t.transfer, pass: p.fuse.tx, keys: keys, memory: &t.gather, strip: &t.strip}
-		t.top = &t.fused
 	}
 	return nil
 }
@@ -252,7 +247,7 @@ func (t *txStream) Close() {
 	t.strip.close()
 	t.protect.close()
 	t.wireCrypt.close()
-	t.fused, t.register = txFused{}, txRegister{}
+	t.register = txRegister{}
 	txPool.Put(t)
 }
 

@@ -56,6 +56,15 @@ func newTier(t cpu.Tier, mem, key []byte) (*Cipher, error) {
 	return newUnchecked(t, mem, key)
 }
 
+func init() {
+	aesxts.CipherIn = func(mem, key []byte) (any, error) {
+		if err := checkLength("xts new", key); err != nil {
+			return nil, err
+		}
+		return newUnchecked(cpu.Best(), mem, key)
+	}
+}
+
 func checkLength(op string, key []byte) error {
 	if len(key) != 32 && len(key) != 64 {
 		return failure.New(op, syscall.EINVAL, "key of %d bytes: must be 32 (AES-128) or 64 (AES-256)", len(key))

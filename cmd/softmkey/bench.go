@@ -19,10 +19,9 @@ func newBench() *cobra.Command {
 		GroupID: groupOther,
 		Short:   "Measure how fast this machine signs, checks and encrypts",
 		Long: `Bench measures signatures, AES-XTS and memory keys on one core, with 64 KiB of cached data
-per call. Beside each operation it measures the operation's limit: a copy of that data,
-AES's round instructions alone, or the slower of two steps. Operation and limit run
-alternately. Bench prints the median and the first and third quartile. A GB is 10^9 bytes
-of data without fields.
+per call. Beside each operation it measures the operation's limit, if it has one: a copy of
+that data, or its two steps. Operation and limit run alternately. Bench prints the median
+and the first and third quartile. A GB is 10^9 bytes of data without fields.
 
 Rows A to J of a memory key are those of mlx5dv_wr_set_mkey_crypto(3), with T10-DIF on
 512 bytes and AES-XTS with a key of 256 bits.`,

@@ -88,9 +88,9 @@ func RandomSignature(r *rand.Rand) *mkey.Signature {
 	return s
 }
 
-// RandomFused returns attributes of one of the rows B to E and G to J, with the formats and
-// the data units for which one pass does signature and crypto.
-func RandomFused(r *rand.Rand) (*mkey.Signature, *mkey.Crypto, *xts.Cipher) {
+// RandomRow returns attributes of one of the rows B to E and G to J, with T10-DIF on blocks
+// of 512 bytes and data units that hold a block, with or without its field.
+func RandomRow(r *rand.Rand) (*mkey.Signature, *mkey.Crypto, *xts.Cipher) {
 	format := func() *sig.Format {
 		f := &sig.Format{Type: sig.T10DIF, BlockSize: 512, Seed: sig.Seed(r.IntN(3))}
 		randomTags(r, f)

@@ -19,9 +19,9 @@ func sigRows() []bench.Row {
 	var rows []bench.Row
 	for _, r := range bench.Sig() {
 		if r.Op == bench.Protect || r.Op == bench.Strip {
-			r.Limit = []bench.Case{memcpy(r.Data)}
+			r.Limit = new(memcpy(r.Data))
 		} else {
-			r.Limit = []bench.Case{reading(r.Data)}
+			r.Limit = new(reading(r.Data))
 		}
 		switch {
 		case r.Format.Type != sig.T10DIF:

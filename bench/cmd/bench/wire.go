@@ -173,7 +173,7 @@ func wireRows() []bench.Row {
 	}
 	for _, size := range []int{64 << 10, 1 << 20} {
 		for _, o := range operations {
-			add(bench.Row{Operation: o.name, Size: size, Unit: bench.GBps, Peer: iperf(), Limit: []bench.Case{bareUDP()}, Target: 2, LimitTarget: 0.7}, o.op, nil)
+			add(bench.Row{Operation: o.name, Size: size, Unit: bench.GBps, Peer: iperf(), Limit: new(bareUDP()), Target: 2, LimitTarget: 0.7}, o.op, nil)
 		}
 	}
 	for _, o := range operations {

@@ -58,8 +58,8 @@ type Row struct {
 	Unit      Unit
 
 	Ours  Case
-	Peer  *Case  // nil: none
-	Limit []Case // the limit of a round is the worst figure of these cases
+	Peer  *Case // nil: none
+	Limit *Case // nil: none
 
 	// Target is the wanted ratio of our figure to the peer's, LimitTarget the wanted ratio
 	// to the limit, and Bound the wanted figure. Each is a lower bound, or an upper bound if

@@ -84,8 +84,8 @@ func measure(ctx context.Context, r *Row, o *Options) (Result, error) {
 	if r.Peer != nil {
 		cases = append(cases, r.Peer)
 	}
-	for i := range r.Limit {
-		cases = append(cases, &r.Limit[i])
+	if r.Limit != nil {
+		cases = append(cases, r.Limit)
 	}
 	samples, err := rounds(ctx, cases, r.Unit, o)
 	if err != nil {
@@ -101,16 +101,10 @@ func measure(ctx context.Context, r *Row, o *Options) (Result, error) {
 		result.Ratio = median(ratios(ours, rest[0]))
 		rest = rest[1:]
 	}
-	if len(rest) > 0 {
-		limit, slowest := rest[0], 0
-		for i := range rest {
-			if worse(r.Unit, median(rest[i]), median(limit)) {
-				limit, slowest = rest[i], i
-			}
-		}
-		s := summary(r.Limit[slowest].Name, limit)
+	if r.Limit != nil {
+		s := summary(r.Limit.Name, rest[0])
 		result.Limit = &s
-		result.Fraction = median(ratios(ours, limit))
+		result.Fraction = median(ratios(ours, rest[0]))
 	}
 	return result, nil
 }

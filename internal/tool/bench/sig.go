@@ -80,7 +80,7 @@ func newSigRow(name string, op SigOp, f sig.Format) SigRow {
 		Ours: transform(in, out, dst, src, r.Blocks()),
 	}
 	if op == Protect || op == Strip {
-		r.Limit = []Case{Copy()}
+		r.Limit = new(Copy())
 	}
 	return r
 }
@@ -104,7 +104,7 @@ func Convert() []Row {
 		rows = append(rows, Row{
 			Group: "sig", Operation: "T10-DIF convert " + name, Size: 512, Unit: GBps,
 			Ours:  transform(from, to, sig.Interleaved(to, converted), sig.Interleaved(from, stream), DataSize/512),
-			Limit: []Case{Copy()},
+			Limit: new(Copy()),
 		})
 	}
 	return rows

@@ -3,8 +3,6 @@ package bench
 import (
 	"fmt"
 
-	"github.com/softmkey/softmkey/internal/base/cpu"
-	"github.com/softmkey/softmkey/internal/base/kernel/aesxts/roundlimit"
 	"github.com/softmkey/softmkey/xts"
 )
 
@@ -17,8 +15,7 @@ type XTSRow struct {
 	Dst, Src []byte // whole units of Size bytes
 }
 
-// XTS returns the rows of both key sizes and directions. The limit is the time of the AES
-// round instructions alone.
+// XTS returns the rows of both key sizes and directions.
 func XTS() []XTSRow {
 	var rows []XTSRow
 	for _, bits := range []int{128, 256} {
@@ -47,21 +44,6 @@ func newXTSRow(bits int, decrypt bool, unit int) XTSRow {
 				crypt(r.Dst, r.Src, unit, xts.Tweak{Lo: r.Tweak})
 			}
 		}},
-		Limit: aesRounds(bits, decrypt),
 	}
 	return r
-}
-
-// aesRounds returns the case that executes only the AES rounds, or nil if the processor's
-// instruction set has no kernel for that.
-func aesRounds(bits int, decrypt bool) []Case {
-	tier, blocks := cpu.Best(), DataSize/xts.BlockSize
-	if !roundlimit.Run(tier, bits, decrypt, blocks) {
-		return nil
-	}
-	return []Case{{Name: "AES rounds alone", Work: DataSize, Run: func(times int) {
-		for range times {
-			roundlimit.Run(tier, bits, decrypt, blocks)
-		}
-	}}}
 }

@@ -47,6 +47,10 @@ const callBytes = 1 << 20
 // maxRounds is the number of rounds of AES-256 (FIPS 197, table 3).
 const maxRounds = 14
 
+// CipherIn returns the *xts.Cipher of a key in memory of the caller, as xts.NewIn does, but
+// takes two equal halves too. Package xts sets it during initialisation.
+var CipherIn func(mem, key []byte) (cipher any, err error)
+
 // schedule is the expanded pair of keys for the assembly. The generators use its layout.
 type schedule struct {
 	enc1   roundKeys // of key1

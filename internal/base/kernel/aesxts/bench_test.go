@@ -5,14 +5,12 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
-	"github.com/softmkey/softmkey/internal/base/kernel/aesxts/roundlimit"
 )
 
 // benchUnits are the sizes of data units of memory keys.
 var benchUnits = []int{512, 520, 4096, 4160}
 
-// BenchmarkRun processes runs of 64 KiB, in place and in cache. The rows "rounds" show
-// the limit: the round instructions of as many blocks and nothing else.
+// BenchmarkRun processes runs of 64 KiB, in place and in cache.
 func BenchmarkRun(b *testing.B) {
 	for _, tier := range cpu.Available() {
 		for _, size := range []int{32, 64} {
@@ -33,14 +31,6 @@ func BenchmarkRun(b *testing.B) {
 						}
 					})
 				}
-				b.Run(prefix+"rounds", func(b *testing.B) {
-					b.SetBytes(int64(len(buf)))
-					for b.Loop() {
-						if !roundlimit.Run(tier, size*4, decrypt, len(buf)/BlockSize) {
-							b.Skip("no round instructions in this tier")
-						}
-					}
-				})
 			}
 		}
 	}

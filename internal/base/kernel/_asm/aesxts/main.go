@@ -23,7 +23,7 @@ const (
 )
 
 func main() {
-	tier := flag.String("tier", "", "avx512, vaes, avx2, or limit for the loops of roundlimit")
+	tier := flag.String("tier", "", "avx512, vaes or avx2")
 	// avo defines -out and -pkg. The declarations are written by hand: they use types
 	// of the package and must exist before this program runs.
 	flag.Parse()
@@ -35,10 +35,8 @@ func main() {
 		vaes()
 	case "avx2":
 		avx2()
-	case "limit":
-		limit()
 	default:
-		fmt.Fprintln(os.Stderr, "aesxts: -tier must be avx512, vaes, avx2 or limit")
+		fmt.Fprintln(os.Stderr, "aesxts: -tier must be avx512, vaes or avx2")
 		os.Exit(2)
 	}
 	Generate()

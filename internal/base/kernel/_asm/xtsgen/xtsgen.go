@@ -1,4 +1,4 @@
-// Package xtsgen is the common part of the generators of packages aesxts and fused: the
+// Package xtsgen is the common part of the generators of package aesxts: the
 // layout of a schedule, the rounds of AES, and the tweaks of the AVX-512 kernels.
 package xtsgen
 

@@ -1,8 +1,0 @@
-//go:build !race
-
-package fused
-
-func readSide(side, int, int)  {}
-func writeSide(side, int, int) {}
-
-func accessSplits([]split, bool) {}
