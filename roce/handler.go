@@ -60,9 +60,8 @@ type Placer interface {
 // Next returned it. It completes with Work.Status, in send-queue order.
 const WRLocal rdma.WROp = 0xff
 
-// MaxMessage is the largest length of a message, in bytes. With a path MTU of 256, a READ
-// has at most 16 MiB less, because each response takes a PSN.
-const MaxMessage = 1 << 31
+// MaxMessage is the largest length of a message in bytes, that of adapters (max_msg_sz).
+const MaxMessage = 1 << 30
 
 // Work is one request of the send queue. From Next to Completed it belongs to the QP;
 // before and after, to the Handler, which may reuse it.

@@ -124,7 +124,7 @@ func TestLongReadOnScoreboard(t *testing.T) {
 	const mtu = 256
 	l := alone(t, 0, pairOptions{mtu: mtu, selective: true})
 	write := func() *Work { return &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 5)}, Length: 5, RKey: 1} }
-	l.post(0, write(), write(), &Work{Op: rdma.WRRead, Dst: &sink{}, Length: maxResponses * mtu, RKey: 1}, write())
+	l.post(0, write(), write(), &Work{Op: rdma.WRRead, Dst: &sink{}, Length: MaxMessage, RKey: 1}, write())
 	l.sent()
 	l.arrive(selectivePacket(wire.SelectiveAck, 0, []byte{1, 0, 0, 0}))
 	if n := l.port[0].recovery.used.Load(); n != 0 || l.q.req.board != nil {

@@ -141,7 +141,6 @@ func (q *QP) begin() *Work {
 
 // maxResponses is the largest number of responses of one READ. With the packets that may be
 // in flight before it, they span less than half of the PSNs, so that PSNs can be compared.
-// Only READs of nearly MaxMessage with the smallest MTU have more.
 const maxResponses = 1<<23 - 1 - maxScoreboard
 
 // checkWork returns the status of w if it cannot be executed, and sets w.Err to the
@@ -176,11 +175,9 @@ func (q *QP) checkWork(w *Work) rdma.Status {
 	case q.typ == rdma.XRCRecv || q.typ == rdma.DCT:
 		return refuse(rdma.StatusLocQPOpErr, "operation %d: the QP only receives", w.Op)
 	case w.Length > MaxMessage:
-		return refuse(rdma.StatusLocLenErr, "%d bytes: a message has at most %d", w.Length, uint32(MaxMessage))
+		return refuse(rdma.StatusLocLenErr, "%d bytes: a message has at most %d", w.Length, MaxMessage)
 	case w.Op.Masked() && w.Length != 4 && w.Length != 8:
 		return refuse(rdma.StatusLocLenErr, "a masked atomic of %d bytes: the word has 4 or 8", w.Length)
-	case w.Op == rdma.WRRead && packets(w.Length, int(q.recv.Payload)) > maxResponses:
-		return refuse(rdma.StatusLocLenErr, "RDMA READ of %d bytes: with packets of %d bytes it has at most %d", w.Length, q.recv.Payload, maxResponses*int64(q.recv.Payload))
 	case (datagrams || q.typ == rdma.DCI) && (w.AH == nil || w.DestQPN > psnMask):
 		return refuse(rdma.StatusLocQPOpErr, "a request without an address handle, or to QP number %#x: must fit 24 bits", w.DestQPN)
 	case datagrams && int64(w.Length) > int64(q.recv.Payload):

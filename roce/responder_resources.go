@@ -93,7 +93,7 @@ func (q *QP) recvRead(k *packet) {
 	s := &q.resp
 	reth, _, _ := wire.ParseRETH(k.ext)
 	if s.kind != idle || reth.Length > MaxMessage {
-		q.refuse(NAKInvalidRequest, fmt.Errorf("RDMA READ of %d bytes, PSN %#x: longer than %d or within another message", reth.Length, k.PSN, uint32(MaxMessage)))
+		q.refuse(NAKInvalidRequest, fmt.Errorf("RDMA READ of %d bytes, PSN %#x: longer than %d or within another message", reth.Length, k.PSN, MaxMessage))
 		return
 	}
 	if !q.permits(k, rdma.WRRead) {

@@ -229,7 +229,7 @@ func (c Chain) SGE(sges ...SGE) Chain {
 	case len(sges) > b.qp.attr.MaxSendSGE:
 		b.fail(syscall.EINVAL, "request %d has %d SGEs, the QP's limit is %d", r.ID, len(sges), b.qp.attr.MaxSendSGE)
 	case length > roce.MaxMessage:
-		b.fail(syscall.EINVAL, "request %d: %d bytes, a message has at most %d", r.ID, length, uint32(roce.MaxMessage))
+		b.fail(syscall.EINVAL, "request %d: %d bytes, a message has at most %d", r.ID, length, roce.MaxMessage)
 	case isAtomic(r) && length != 8:
 		b.fail(syscall.EINVAL, "request %d: the old value of an atomic takes 8 bytes, the list has %d", r.ID, length)
 	default:

@@ -337,7 +337,7 @@ func TestQueries(t *testing.T) {
 	if c := a.dev.CryptoCaps(); !c.AESXTS || c.FailedTests || c.ImportMode != dek.Plaintext {
 		t.Errorf("crypto capabilities: %+v", c)
 	}
-	if at := a.dev.Attr(); at.MaxMR == 0 || at.MaxMessage != 1<<31 {
+	if at := a.dev.Attr(); at.MaxMR == 0 || at.MaxMessage != 1<<30 {
 		t.Errorf("limits: %+v", at)
 	}
 }

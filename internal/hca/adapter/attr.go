@@ -41,9 +41,11 @@ type Attr struct {
 	ODP                                prm.ODP // operations on regions with on-demand paging
 }
 
+// logMaxMsg returns the largest length of a message as contexts and capabilities have it.
+func logMaxMsg() uint8 { return uint8(bits.TrailingZeros32(roce.MaxMessage)) }
+
 const (
 	logMaxObjects = 17
-	logMaxMsg     = 30
 	maxObjects    = 1 << logMaxObjects
 	clockKHz      = 1_000_000
 	maxSendDesc   = 1024
@@ -95,7 +97,7 @@ func (d *Device) Attr() Attr {
 		AtomicCap:      capAtomicHCA,
 		NodeGUID:       guid, SysImageGUID: guid, VendorID: vendorID, VendorPartID: partConnectX6Dx,
 		FWVersion: "22.99.0000", BoardID: "SOFTMKEY000001",
-		MaxMTU: int(mostMTU), ActiveMTU: int(d.eng.ActiveMTU()), MaxMsgSize: 1 << logMaxMsg,
+		MaxMTU: int(mostMTU), ActiveMTU: int(d.eng.ActiveMTU()), MaxMsgSize: roce.MaxMessage,
 		TimestampMask: math.MaxInt64, CoreClockKHz: clockKHz,
 		MaxRQWR: maxRecvRequests, MaxSendBlocks: engine.MaxQPWR, MaxSQDesc: maxSendDesc, MaxRQDesc: maxRecvDesc,
 		ODP: onDemand,
@@ -108,7 +110,7 @@ func (d *Device) Caps() *prm.Caps {
 	t := d.eng.Tests()
 	c := &prm.Caps{
 		LogMaxQP: logMaxObjects, LogMaxQPSize: 15, LogMaxCQ: logMaxObjects, LogMaxCQSize: 22, LogMaxSRQ: logMaxObjects, LogMaxSRQSize: 15,
-		LogMaxMKey: 22, LogMaxPD: logMaxObjects, LogMaxMsg: logMaxMsg, LogMaxKLMList: 16, LogMaxBSFList: 6, LogMaxRdAtomReq: 4, LogMaxRdAtomRes: 4,
+		LogMaxMKey: 22, LogMaxPD: logMaxObjects, LogMaxMsg: logMaxMsg(), LogMaxKLMList: 16, LogMaxBSFList: 6, LogMaxRdAtomReq: 4, LogMaxRdAtomRes: 4,
 		MaxIndirection: 8, GIDTableSize: 8, LocalCAAckDelay: localAckDelay, FrequencyKHz: clockKHz, MaxSendWQE: maxSendDesc, MaxRecvWQE: maxRecvDesc,
 		RC: true, UC: true, UD: true, XRC: true, DC: true, LogMaxXRCD: logMaxObjects, CQResize: true, CQModeration: true, CQOverrunIgnore: true, CQE128: true, AtomicSizes: 4 | 8,
 		Signature: !t.Failed(sig.T10DIF) && !t.Failed(sig.CRC32), Block4048: true, CRC32C: !t.Failed(sig.CRC32C), CRC64: !t.Failed(sig.CRC64), DrainSigErr: true,

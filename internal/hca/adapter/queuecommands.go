@@ -500,7 +500,7 @@ func (q *QP) context() prm.QPContext {
 	q.eng.Lock()
 	defer q.eng.Unlock()
 	ctx := prm.QPContext{
-		State: qpStates[q.eng.StateLocked()], PD: q.attr.PD.number, UserIndex: q.attr.UIDX, RemoteQPN: m.DestQPN, MTU: uint8(m.PathMTU), LogMsgMax: logMaxMsg, NextSendPSN: m.SQPSN, NextRecvPSN: m.RQPSN,
+		State: qpStates[q.eng.StateLocked()], PD: q.attr.PD.number, UserIndex: q.attr.UIDX, RemoteQPN: m.DestQPN, MTU: uint8(m.PathMTU), LogMsgMax: logMaxMsg(), NextSendPSN: m.SQPSN, NextRecvPSN: m.RQPSN,
 		SendCQ: numberOf(q.attr.SendCQ), RecvCQ: numberOf(q.attr.RecvCQ), QKey: m.QKey, RetryCount: m.RetryCnt, RNRRetry: m.RNRRetry, MinRNRNAK: m.MinRNRTimer,
 		Read: m.AccessFlags&rdma.RemoteRead != 0, Write: m.AccessFlags&rdma.RemoteWrite != 0, Atomic: m.AccessFlags&rdma.RemoteAtomic != 0,
 		HWSendBlock: q.sq.next, SWSendBlock: q.sq.rung, HWRecv: uint32(q.rq.next), SWRecv: uint32(q.rq.rung),

@@ -106,6 +106,34 @@ static void groups(void)
 	want("destroy", ibv_destroy_qp(qp), 0);
 }
 
+static int status(void)
+{
+	struct ibv_wc wc = { .status = -1 };
+	for (time_t end = time(NULL) + 20; time(NULL) < end && ibv_poll_cq(cq, 1, &wc) == 0;)
+		;
+	return wc.status;
+}
+
+/* Messages that are longer than max_msg_sz: of one SGE, and together of two. */
+static void lengths(void)
+{
+	struct ibv_port_attr port;
+	want("query port", ibv_query_port(ctx, 1, &port), 0);
+	static const int ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND };
+	for (int i = 0; i < 6; i++) {
+		struct ibv_qp_init_attr qa = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = { 4, 4, 2, 1, 0 } };
+		struct ibv_qp *qp = ibv_create_qp(pd, &qa);
+		want("connect", init(qp, 0) | ready(qp, qp->qp_num, 1, 0) | send_state(qp), 0);
+		struct ibv_sge s[2] = { { .length = port.max_msg_sz + 4 }, { .length = 4 } };
+		if (i >= 3)
+			s[0].length = port.max_msg_sz;
+		struct ibv_send_wr w = { .sg_list = s, .num_sge = 1 + (i >= 3), .opcode = ops[i % 3], .send_flags = IBV_SEND_SIGNALED }, *bad;
+		want("post", ibv_post_send(qp, &w, &bad), 0);
+		want("a message of more than max_msg_sz", status(), IBV_WC_LOC_LEN_ERR);
+		ibv_destroy_qp(qp);
+	}
+}
+
 /* A request for an SRQ that is not of the receiver's domain is invalid: it does not wait for a receive request. */
 static void domains(void)
 {
@@ -125,10 +153,7 @@ static void domains(void)
 	struct ibv_sge sge = { (uintptr_t)"x", 1, 0 };
 	struct ibv_send_wr w = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE, .qp_type.xrc.remote_srqn = number }, *bad;
 	want("post", ibv_post_send(t, &w, &bad), 0);
-	struct ibv_wc wc = { .status = -1 };
-	for (time_t end = time(NULL) + 20; time(NULL) < end && ibv_poll_cq(cq, 1, &wc) == 0;)
-		;
-	want("a SEND to an SRQ of another domain", wc.status, IBV_WC_REM_INV_REQ_ERR);
+	want("a SEND to an SRQ of another domain", status(), IBV_WC_REM_INV_REQ_ERR);
 	ibv_destroy_qp(t);
 	ibv_destroy_qp(r);
 	ibv_destroy_srq(srq);
@@ -146,6 +171,7 @@ int main(void)
 	memory();
 	groups();
 	domains();
+	lengths();
 	if (!wrong)
 		printf("all is refused as on an adapter\n");
 	return wrong != 0;
