@@ -2,13 +2,11 @@ package main
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +18,8 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/nbd/image"
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
+	"github.com/softmkey/softmkey/internal/tool/nvmet/identity"
+	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/overrdma"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
@@ -91,7 +91,8 @@ type targetFlags struct {
 	device         deviceFlag
 	port           uint16
 	nqn            string
-	hosts          []string
+	hosts, uuids   []string
+	serial         string
 	damage, delays []string
 	readOnly       bool
 	mounted        bool
@@ -112,6 +113,8 @@ func (f *targetFlags) bind(c *cobra.Command) {
 	flags.Uint16Var(&f.port, "port", 4420, "port of the RDMA connection manager")
 	flags.StringVar(&f.nqn, "nqn", "nqn.2026-01.org.softmkey:target", "name of the subsystem")
 	flags.StringArrayVar(&f.hosts, "host", nil, "name (NQN) of a host that may connect; may be given several times (default: all)")
+	flags.StringArrayVar(&f.uuids, "uuid", nil, "`UUID` of a namespace, in the order of IMAGE; may be given several times (default: one that comes from this machine and the file)")
+	flags.StringVar(&f.serial, "serial", "", "`SERIAL` number of the controllers (default: one that comes from --nqn and the namespaces)")
 	flags.StringArrayVar(&f.damage, "damage", nil, "make blocks bad: [wire:]PART@LBA[+N][,once]; may be given several times")
 	flags.StringArrayVar(&f.delays, "delay", nil, "delay commands: TIME[@LBA[+N]]; may be given several times")
 	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may then serve IMAGE")
@@ -131,6 +134,10 @@ func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {
 	defer key.Close()
 	o := nvmet.Options{NQN: f.nqn, Hosts: f.hosts, CapsuleData: overrdma.CapsuleData}
 	report := &targetReport{json: f.asJSON, c: c}
+	ids, err := f.identifiers(c, len(args))
+	if err != nil {
+		return err
+	}
 	o.Failed = report.failed
 	for i, name := range args {
 		for _, other := range args[:i] {
@@ -143,10 +150,17 @@ func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {
 			return err
 		}
 		defer func() { err = cmp.Or(err, closeImage()) }()
+		if i < len(f.uuids) {
+			ns.ID = ids[i]
+		} else {
+			ids = append(ids, ns.ID)
+		}
+		if at := slices.Index(ids, ns.ID); at < i {
+			return fmt.Errorf("%s and %s have the same identifier %x: give them a --uuid each", args[at], name, ns.ID)
+		}
 		o.Namespaces = append(o.Namespaces, ns)
 	}
-	sum := sha256.Sum256([]byte(f.nqn))
-	o.Serial = strings.ToUpper(hex.EncodeToString(sum[:8]))
+	o.Serial = cmp.Or(f.serial, identity.Serial(f.nqn, ids))
 	target, err := nvmet.New(o)
 	if err != nil {
 		return usage(c, err)
@@ -171,6 +185,24 @@ func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {
 		encodeOutcome(c.OutOrStdout(), report.outcome(), err == nil)
 	}
 	return err
+}
+
+// identifiers returns those of --uuid, for n namespaces, and checks --serial.
+func (f *targetFlags) identifiers(c *cobra.Command, n int) (ids []identity.ID, err error) {
+	if len(f.uuids) > n {
+		return nil, usage(c, fmt.Errorf("--uuid %s: there are %d of them, but only %d images", f.uuids[n], len(f.uuids), n))
+	}
+	for _, v := range f.uuids {
+		id, err := identity.Parse(v)
+		if err != nil {
+			return nil, usage(c, fmt.Errorf("--uuid %s: %w", v, err))
+		}
+		ids = append(ids, id)
+	}
+	if len(f.serial) > nvme.SerialSize || strings.ContainsFunc(f.serial, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return nil, usage(c, fmt.Errorf("--serial %q: must be at most %d characters of ASCII", f.serial, nvme.SerialSize))
+	}
+	return ids, nil
 }
 
 // listen opens the device and listens for hosts. done closes the device and the recording.
@@ -342,6 +374,9 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 	if m.pi > 0 {
 		stride += 8
 	}
+	if ns.ID, err = identity.Of(file); err != nil {
+		return nil, nil, err
+	}
 	ns.Store, ns.Blocks = view, uint64(view.Size()/stride)
 	if ns.Blocks == 0 {
 		return nil, nil, fmt.Errorf("%s: has %d bytes, which are less than a block", name, size)
@@ -349,13 +384,6 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 	if rest := view.Size() % stride; rest > 0 && !f.asJSON {
 		message(c.ErrOrStderr(), "warning: %s: the last %d bytes of data are no whole block: the hosts do not see them", name, rest)
 	}
-	path, err := filepath.Abs(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	sum := sha256.Sum256([]byte(f.nqn + "\x00" + path))
-	copy(ns.ID[:], sum[:])
-	ns.ID[6], ns.ID[8] = ns.ID[6]&0x0f|0x80, ns.ID[8]&0x3f|0x80 // a UUID of version 8
 	return ns, func() error { return cmp.Or(view.Close(), file.Close()) }, nil
 }
 

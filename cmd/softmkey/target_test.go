@@ -143,6 +143,52 @@ func TestTargetNames(t *testing.T) {
 	}
 }
 
+// identities starts a target of an image in a folder, and returns what a host takes for the identity of its disk:
+// serial number, NGUID and UUID.
+func identities(t *testing.T, program, dir, addr, host, image string, args ...string) (serial, nguid, uuid string) {
+	t.Helper()
+	target, said := startTarget(t, program, dir, addr, append(args, image)...)
+	admin, _ := targetHost(t, host, addr, "nqn.h").Connect()
+	b := make([]byte, nvme.IdentifySize)
+	admin.Must(nvme.Command{Opcode: nvme.Identify, DW: [6]uint32{nvme.CNSController}}, b)
+	serial = string(b[4:24])
+	admin.Must(nvme.Command{Opcode: nvme.Identify, NSID: 1, DW: [6]uint32{nvme.CNSDescriptors}}, b)
+	nguid, uuid = fmt.Sprintf("%x", b[4:20]), fmt.Sprintf("%x", b[24:40])
+	admin.Must(nvme.Command{Opcode: nvme.Identify, NSID: 1, DW: [6]uint32{nvme.CNSNamespace}}, b)
+	if got := fmt.Sprintf("%x", b[104:120]); got != nguid {
+		t.Errorf("NGUID is %s and %s", got, nguid)
+	}
+	if err := target.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := target.Wait(); err != nil {
+		t.Errorf("%v: %s", err, said)
+	}
+	return serial, nguid, uuid
+}
+
+// TestTargetIdentity has images that are one disk for multipath of a host, and others that must not be.
+func TestTargetIdentity(t *testing.T) {
+	program, one, two := builtProgram(t), t.TempDir(), t.TempDir()
+	for _, dir := range []string{one, two} {
+		writeFile(t, filepath.Join(dir, "disk"), make([]byte, 1<<16), 0o600)
+	}
+	serial, nguid, uuid := identities(t, program, one, "127.37.6.1", "127.37.6.2", "disk")
+	if s, n, u := identities(t, program, two, "127.37.6.3", "127.37.6.4", "disk"); s == serial || n == nguid || u == uuid {
+		t.Errorf("two images have serial numbers %q and %q, NGUIDs %s and %s, UUIDs %s and %s", serial, s, nguid, n, uuid, u)
+	}
+	if err := os.Rename(filepath.Join(one, "disk"), filepath.Join(one, "moved")); err != nil {
+		t.Fatal(err)
+	}
+	if s, n, u := identities(t, program, one, "127.37.6.5", "127.37.6.6", "moved"); s != serial || n != nguid || u != uuid {
+		t.Errorf("the image has another identity after a restart under another name: %q %s %s", s, n, u)
+	}
+	const own = "0123456789abcdef0123456789abcdef"
+	if s, n, u := identities(t, program, one, "127.37.6.7", "127.37.6.8", "moved", "--serial", "S1", "--uuid", own); strings.TrimSpace(s) != "S1" || n != own || u != own {
+		t.Errorf("chosen identity: %q %s %s", s, n, u)
+	}
+}
+
 // TestTarget serves images of all kinds with T10-PI to examples/nvmepi, which writes and reads blocks 0 to 15,
 // and makes a block with a bad guard. The image must then be right, with these blocks.
 func TestTarget(t *testing.T) {

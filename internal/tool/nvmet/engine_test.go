@@ -140,3 +140,18 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// TestControllers has the first controllers of targets: two targets of one name must not give a host the same one.
+func TestControllers(t *testing.T) {
+	seen := map[uint16]bool{}
+	for range 8 {
+		target, err := New(Options{NQN: "t", Namespaces: []*Namespace{{Store: make(medium, 512), Blocks: 1, BlockSize: 512}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[target.last] = true
+	}
+	if len(seen) < 2 {
+		t.Errorf("8 targets begin with controller %v", seen)
+	}
+}

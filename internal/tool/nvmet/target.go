@@ -3,6 +3,7 @@ package nvmet
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -60,7 +61,8 @@ func New(o Options) (*Target, error) {
 			return nil, fmt.Errorf("namespace %d: %w", i+1, err)
 		}
 	}
-	return &Target{Options: o, began: time.Now(), controllers: make(map[uint16]*controller)}, nil
+	// Two targets of one name must not give a host the same controllers.
+	return &Target{Options: o, began: time.Now(), controllers: make(map[uint16]*controller), last: uint16(rand.N(0xffef))}, nil
 }
 
 // namespace returns a namespace, or nil.

@@ -22,6 +22,7 @@ const (
 	ConnectDataSize = 1024
 	RangeSize       = 16 // an entry of Dataset Management
 	NQNSize         = 223
+	SerialSize      = 20
 )
 
 // DiscoveryNQN is the name of every discovery subsystem (Fabrics 1.5.1).
