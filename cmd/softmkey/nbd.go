@@ -88,20 +88,33 @@ field and no check, and nbd prints a warning.`,
 // nbdFlags are the flags of nbd.
 type nbdFlags struct {
 	separateFlags
-	format   sigFlag
-	crypto   cryptoFlags
-	volume   volumeFlags
-	present  choiceFlag
-	repair   choiceFlag
-	listen   string
-	socket   fileFlag
+	serverFlags
+	format  sigFlag
+	crypto  cryptoFlags
+	volume  volumeFlags
+	present choiceFlag
+	repair  choiceFlag
+	listen  string
+	socket  fileFlag
+}
+
+// nbdAddress is where nbd listens without --listen and --socket: the port that IANA gave NBD.
+const nbdAddress = "127.0.0.1:10809"
+
+// serverFlags are the flags of nbd and target, which serve images.
+type serverFlags struct {
 	readOnly bool
 	mounted  bool
 	asJSON   bool
 }
 
-// nbdAddress is where nbd listens without --listen and --socket: the port that IANA gave NBD.
-const nbdAddress = "127.0.0.1:10809"
+// bind adds the flags to a command. output describes what --json prints.
+func (f *serverFlags) bind(c *cobra.Command, output string) {
+	flags := c.Flags()
+	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may then serve IMAGE")
+	flags.BoolVar(&f.mounted, "overwrite-mounted", false, "serve a block device for writing even if it is mounted or a part of another device")
+	flags.BoolVar(&f.asJSON, "json", false, output)
+}
 
 func (f *nbdFlags) bind(c *cobra.Command) {
 	flags := c.Flags()
@@ -113,12 +126,10 @@ func (f *nbdFlags) bind(c *cobra.Command) {
 	f.bindSeparate(c, &f.inFields, "metadata", "IMAGE has the blocks alone, and their fields are in this file")
 	flags.StringVar(&f.listen, "listen", "", "TCP address to listen on, `ADDR:PORT` (default "+nbdAddress+")")
 	flags.Var(&f.socket, "socket", "listen on a UNIX socket with that name instead")
-	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may then serve IMAGE")
-	flags.BoolVar(&f.mounted, "overwrite-mounted", false, "serve a block device for writing even if it is mounted or a part of another device")
+	f.serverFlags.bind(c, "print the URI and the outcome (on standard output) and bad blocks (on standard error) as JSON, one object per line")
 	f.repair.choices = []string{"fitting", "force"}
 	f.repair.bind(c, "repair", "report bad blocks, sign them anew and continue; force does so even if the rest of IMAGE does not fit")
 	flags.Lookup("repair").NoOptDefVal = "fitting"
-	flags.BoolVar(&f.asJSON, "json", false, "print the URI and the outcome (on standard output) and bad blocks (on standard error) as JSON, one object per line")
 	exclusive(c, "listen", "socket")
 	exclusive(c, "read-only", "repair")
 }

@@ -85,6 +85,7 @@ written with FUA, stays after a power loss.`,
 
 // targetFlags are the flags of target.
 type targetFlags struct {
+	serverFlags
 	format         sigFlag
 	pi, block      choiceFlag
 	crypto         cryptoFlags
@@ -94,10 +95,7 @@ type targetFlags struct {
 	hosts, uuids   []string
 	serial         string
 	damage, delays []string
-	readOnly       bool
-	mounted        bool
 	pcap           fileFlag
-	asJSON         bool
 }
 
 func (f *targetFlags) bind(c *cobra.Command) {
@@ -117,11 +115,9 @@ func (f *targetFlags) bind(c *cobra.Command) {
 	flags.StringVar(&f.serial, "serial", "", "`SERIAL` number of the controllers (default: one that comes from --nqn and the namespaces)")
 	flags.StringArrayVar(&f.damage, "damage", nil, "make blocks bad: [wire:]PART@LBA[+N][,once]; may be given several times")
 	flags.StringArrayVar(&f.delays, "delay", nil, "delay commands: TIME[@LBA[+N]]; may be given several times")
-	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may then serve IMAGE")
-	flags.BoolVar(&f.mounted, "overwrite-mounted", false, "serve a block device for writing even if it is mounted or a part of another device")
 	flags.Var(&f.pcap, "pcap", "record the packets to a file")
 	annotate(c, writesFile, "pcap")
-	flags.BoolVar(&f.asJSON, "json", false, "print the address and the outcome (on standard output) and failed commands (on standard error) as JSON, one object per line")
+	f.serverFlags.bind(c, "print the address and the outcome (on standard output) and failed commands (on standard error) as JSON, one object per line")
 }
 
 func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {

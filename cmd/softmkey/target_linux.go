@@ -10,13 +10,5 @@ import (
 // near opens a network whose packets to and from the user's other processes on this machine pass through
 // memory that both map.
 func near(at netip.AddrPort) (packetconn.Conn, error) {
-	c, err := share.Listen(at, nil, true)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.Meet(nil, true); err != nil {
-		c.Close()
-		return nil, err
-	}
-	return c, nil
+	return share.Near(at, true, nil, true)
 }

@@ -278,23 +278,24 @@ func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 // other runs of the user have at the address.
 func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, error) {
 	none, index := rdmacm.Device{}, len(r.devices)
-	shared, err := share.Listen(netip.AddrPortFrom(addr, roce.UDPPort), nil, alone)
-	if err != nil {
-		return none, err
-	}
-	inside := r.cfg.inside()
+	inside, at := r.cfg.inside(), netip.AddrPortFrom(addr, roce.UDPPort)
 	var page *assist.Page
+	if inside && r.cfg.Library != "" {
+		var err error
+		if page, err = assist.New(); err != nil {
+			r.cfg.Warn(fmt.Errorf("run: programs do not help %s: %w", name, err))
+		}
+	}
+	var shared *share.Conn
+	var err error
 	if inside {
-		if r.cfg.Library != "" {
-			if page, err = assist.New(); err != nil {
-				r.cfg.Warn(fmt.Errorf("run: programs do not help %s: %w", name, err))
-			}
-		}
-		if err := shared.Meet(page, false); err != nil {
-			shared.Close()
-			page.Close()
-			return none, err
-		}
+		shared, err = share.Near(at, alone, page, false)
+	} else {
+		shared, err = share.Listen(at, nil, alone)
+	}
+	if err != nil {
+		page.Close()
+		return none, err
 	}
 	faults := r.cfg.Faults
 	if faults == nil && r.cfg.Control != "" {

@@ -121,6 +121,19 @@ func (c *Conn) Meet(page *assist.Page, blocks bool) error {
 	return nil
 }
 
+// Near returns a Conn of Listen that has called Meet: the network of softmkey run and softmkey target.
+func Near(local netip.AddrPort, alone bool, page *assist.Page, blocks bool) (*Conn, error) {
+	c, err := Listen(local, nil, alone)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Meet(page, blocks); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
 // welcome accepts a ring from another process. If anything is wrong with the ring, welcome drops
 // it, and the process keeps using the network.
 func (n *neighbors) welcome(c *net.UnixConn) {

@@ -24,8 +24,6 @@ type Options struct {
 	// Recorder, if not nil, records the packets that the device sends and receives.
 	Recorder *pcap.Recorder
 
-	UDP *udp.Options // of the device's socket; nil: the defaults
-
 	// Listen, if not nil, opens the device's network in place of a UDP socket.
 	Listen func(netip.AddrPort) (packetconn.Conn, error)
 }
@@ -76,7 +74,7 @@ func Open(addr netip.Addr, o Options) (*verbs.Device, error) {
 func open(addr netip.Addr, o Options) (*verbs.Device, error) {
 	listen := o.Listen
 	if listen == nil {
-		listen = func(at netip.AddrPort) (packetconn.Conn, error) { return udp.Listen(at, o.UDP) }
+		listen = func(at netip.AddrPort) (packetconn.Conn, error) { return udp.Listen(at, nil) }
 	}
 	conn, err := listen(netip.AddrPortFrom(addr, roce.UDPPort))
 	if err != nil {

@@ -17,7 +17,13 @@ type Retry struct {
 
 // DefaultRetry is long enough for a peer that is stopped for some seconds. It does not delay
 // the retransmission of lost packets, because acknowledgements show a loss much earlier.
-var DefaultRetry = Retry{Timeout: 500 * time.Millisecond, Count: 7}
+var DefaultRetry = Retry{Timeout: 500 * time.Millisecond, Count: defaultCount()}
+
+// defaultCount returns the retry count of package verbs.
+func defaultCount() uint8 {
+	o, _ := new(verbs.ConnectOptions).WithDefaults() // the defaults are in range
+	return uint8(o.RetryCnt)
+}
 
 // Apply sets the options of a connection. The zero value of r means DefaultRetry.
 func (r Retry) Apply(o *verbs.ConnectOptions) {
