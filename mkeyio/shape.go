@@ -1,14 +1,11 @@
 package mkeyio
 
 import (
-	"fmt"
-	"io"
 	"math"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/geometry"
-	"github.com/softmkey/softmkey/operr"
 )
 
 const (
@@ -118,9 +115,8 @@ func (s *shape) cut(want int64) {
 // length returns the length of the output for n bytes of input, and the number of data
 // bytes in it after the last complete block.
 func (s *shape) length(n int64) (out, tail int64, err error) {
-	if missing := s.in.Missing(n); missing > 0 {
-		return 0, 0, &operr.Error{Op: "mkeyio run", Errno: syscall.EINVAL, Err: io.ErrUnexpectedEOF,
-			Reason: fmt.Sprintf("input of %d bytes: block %d has only %d of the %d bytes of its field, the stream was truncated", n, n/s.in.Stride(), s.in.Field-missing, s.in.Field)}
+	if err := s.in.Truncated("mkeyio run", n); err != nil {
+		return 0, 0, err
 	}
 	data := s.in.Data(n)
 	if s.out.Signed() && data/s.out.Block > (math.MaxInt64-data)/s.out.Field {

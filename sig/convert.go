@@ -23,7 +23,10 @@ const convertStep = 32 << 10
 // If both formats have one type and block size, the bytes of [ConsistentCopyMask] are
 // copied, so that a bad field stays bad. The rest of the field is generated.
 func (f Format) Convert(to Format, dst, src []byte) (int, error) {
-	const op = "sig convert"
+	return f.convert("sig convert", to, dst, src)
+}
+
+func (f Format) convert(op string, to Format, dst, src []byte) (int, error) {
 	// A side without a signature has no blocks of its own.
 	switch {
 	case f.Type == None && to.Type == None:
@@ -75,14 +78,7 @@ func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcom
 	if err := pass(f, to, Interleaved(to, dst), Interleaved(f, src), blocks, 0, o); err != nil {
 		return err
 	}
-	dst = dst[blocks*to.Stride():]
-	if copy(dst, src[blocks*f.Stride():]) == f.Block() && to.Type != None {
-		// The last block of the input has no field. The last block of the
-		// output gets one.
-		to.clearFields(dst, 1)
-		last := Interleaved(to, dst)
-		return pass(Format{}, to, last, last, 1, uint64(blocks), o)
-	}
+	copy(dst[blocks*to.Stride():], src[blocks*f.Stride():])
 	return nil
 }
 

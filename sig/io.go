@@ -1,13 +1,11 @@
 package sig
 
 import (
-	"fmt"
 	"io"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/fullio"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // ioStep is the approximate number of bytes of data that a Reader or Writer
@@ -50,8 +48,8 @@ func NewReader(src io.Reader, f Format) (*Reader, error) {
 // Read implements [io.Reader]. The data before a bad block is returned, and
 // then the block's *Error. The bad block and the rest of the stream are not
 // returned. The rules for the end of the stream are those of [Format.Strip]: an
-// incomplete last block is not checked, and a stream that ends inside a field
-// is an *operr.Error. Errors of the source are returned unchanged.
+// incomplete last block is not checked, and a stream without the whole field of its last
+// block is an *operr.Error. Errors of the source are returned unchanged.
 func (r *Reader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -93,18 +91,13 @@ func stripBlocks(t *Transform, dst, src []byte, first uint64, end bool) ([]byte,
 		return dst[:int(bad.Block-first)*f.Block()], bad
 	}
 	data := dst[:n*f.Block()]
-	switch {
-	case !end || tail == 0:
+	if !end || tail == 0 {
 		return data, nil
-	case tail > f.Block():
-		return data, truncated("sig read", fmt.Sprintf("the stream ends inside the field of block %d", first+uint64(n)))
+	}
+	if err := f.stream().Truncated("sig read", int64(first)*int64(f.Stride())+int64(len(src))); err != nil {
+		return data, err
 	}
 	return append(data, src[n*f.Stride():]...), nil
-}
-
-// truncated is the error of a stream that ends inside a field.
-func truncated(op, reason string) error {
-	return &operr.Error{Op: op, Errno: syscall.EINVAL, Reason: reason, Err: io.ErrUnexpectedEOF}
 }
 
 // Writer writes data as a stream of blocks and fields.
@@ -178,8 +171,8 @@ type ReaderAt struct {
 }
 
 // NewReaderAt returns a ReaderAt of the first size bytes of src, a stream in the format f. It
-// returns EINVAL if f is not valid or has no signature, and for a stream that ends inside a
-// field.
+// returns EINVAL if f is not valid or has no signature, and for a stream without the
+// whole field of its last block.
 func NewReaderAt(src io.ReaderAt, f Format, size int64) (*ReaderAt, error) {
 	const op = "sig read"
 	t, err := newPass(op, f, TransformConfig{In: f, CheckMask: MaskAll})
@@ -188,8 +181,9 @@ func NewReaderAt(src io.ReaderAt, f Format, size int64) (*ReaderAt, error) {
 		return nil, err
 	case size < 0:
 		return nil, failure.New(op, syscall.EINVAL, "stream of %d bytes: must not be negative", size)
-	case size%int64(f.Stride()) > int64(f.Block()):
-		return nil, truncated(op, fmt.Sprintf("the stream of %d bytes ends inside the field of block %d", size, size/int64(f.Stride())))
+	}
+	if err := f.stream().Truncated(op, size); err != nil {
+		return nil, err
 	}
 	return &ReaderAt{src: src, strip: t, size: size}, nil
 }

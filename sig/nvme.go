@@ -2,6 +2,7 @@ package sig
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"hash/crc64"
 	"math/bits"
@@ -109,8 +110,11 @@ type Field struct {
 	RefTag     uint64
 }
 
-// Field returns the parts of the field in b, the FieldSize bytes that follow a block.
+// Field returns the parts of the field in b, the FieldSize bytes that follow a block. It panics if b is shorter.
 func (f Format) Field(b []byte) Field {
+	if len(b) < f.FieldSize() {
+		panic(fmt.Sprintf("sig: field of %d bytes: %v has %d", len(b), f.Type, f.FieldSize()))
+	}
 	switch f.Type {
 	case T10DIF:
 		return Field{Guard: uint64(binary.BigEndian.Uint16(b)), AppTag: binary.BigEndian.Uint16(b[2:]), RefTag: uint64(binary.BigEndian.Uint32(b[4:]))}

@@ -30,7 +30,7 @@ func (f Format) stream() geometry.Stream[int64] {
 }
 
 // Generate computes the field of every block of buf, a stream of blocks and fields, and
-// writes it after the block. A last block without room for a field gets none.
+// writes it after the block. An incomplete last block gets none; a whole one needs the room for its field.
 func (f Format) Generate(buf []byte) error {
 	const op = "sig generate"
 	n, _, err := f.cut(op, len(buf))
@@ -72,12 +72,13 @@ func (f Format) signed(op string) *operr.Error {
 // have room for them. An incomplete last block is copied without a field. dst
 // and src must not overlap: Protect panics if they do.
 func (f Format) Protect(dst, src []byte) (int, error) {
-	return Format{BlockSize: f.BlockSize}.Convert(f, dst, src)
+	return Format{BlockSize: f.BlockSize}.convert("sig protect", f, dst, src)
 }
 
 // Verify checks the field of every block of buf, a stream of blocks and fields. It
 // returns the first bad block as an *Error. A last block that is not complete has
-// no field and is not checked; a stream that ends inside a field is an *operr.Error.
+// no field and is not checked. A stream that lacks the field of its last block, or a part of
+// it, was truncated, which is an *operr.Error that is also io.ErrUnexpectedEOF.
 func (f Format) Verify(buf []byte) error {
 	o := outcome{keep: true}
 	if err := f.verify(buf, &o); err != nil {
@@ -143,7 +144,7 @@ func (f Format) VerifyBlocks(b Blocks, n int, rep Reporter) error {
 // is then an *Error with the first bad block. dst and src must not overlap: Strip panics
 // if they do.
 func (f Format) Strip(dst, src []byte) (int, error) {
-	return f.Convert(Format{BlockSize: f.BlockSize}, dst, src)
+	return f.convert("sig strip", Format{BlockSize: f.BlockSize}, dst, src)
 }
 
 // cut returns the number of complete blocks in a stream of n bytes, and the number of
@@ -152,11 +153,7 @@ func (f Format) cut(op string, n int) (blocks, tail int, err *operr.Error) {
 	if err := f.validate(); err != nil {
 		return 0, 0, err
 	}
-	blocks, tail = n/f.Stride(), n%f.Stride()
-	if tail > f.Block() {
-		return 0, 0, failure.New(op, syscall.EINVAL, "length %d ends inside the field of block %d", n, blocks)
-	}
-	return blocks, tail, nil
+	return n / f.Stride(), n % f.Stride(), f.stream().Truncated(op, int64(n))
 }
 
 // pass runs n blocks through a transform on the stack, with ConsistentCopyMask.

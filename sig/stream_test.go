@@ -3,12 +3,14 @@ package sig_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math"
 	"math/big"
 	"reflect"
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -290,19 +292,17 @@ func TestNoSignature(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestTailIsNotChecked checks that a last block without its field passes
-// unchecked. A receive of 512 bytes through a key with T10-DIF on the wire is a
-// stream of this kind.
+// TestTailIsNotChecked checks that an incomplete last block passes unchecked.
 func TestTailIsNotChecked(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
-	if err := f.Verify(bytes.Repeat([]byte{1}, 512)); err != nil {
+	if err := f.Verify(bytes.Repeat([]byte{1}, 511)); err != nil {
 		t.Error(err)
 	}
-	stream := make([]byte, 520+512)
+	stream := make([]byte, 520+511)
 	noErr(t, f.Generate(stream))
 	stream[520]++ // in the tail
-	data := make([]byte, 1024)
-	if n, err := f.Strip(data, stream); n != 1024 || err != nil {
+	data := make([]byte, 1023)
+	if n, err := f.Strip(data, stream); n != 1023 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	stream[0]++
@@ -380,6 +380,67 @@ func TestMisuse(t *testing.T) {
 			if want.IsInt64() && got != want.Int64() || !want.IsInt64() && got != math.MaxInt64 {
 				t.Errorf("%v: StreamLen(%d) = %d, want %v", f, n, got, want)
 			}
+		}
+	}
+}
+
+// TestTruncated cuts a stream at every length. What lacks its last field or a part of it is an error everywhere, and
+// what ends inside a block or after a field is none.
+func TestTruncated(t *testing.T) {
+	for _, f := range []sig.Format{{Type: sig.T10DIF, BlockSize: 16}, {Type: sig.CRC32C, BlockSize: 8}, {Type: sig.NVMe64, BlockSize: 24, Metadata: 24}} {
+		stream := make([]byte, 3*f.Stride())
+		if err := f.Generate(stream); err != nil {
+			t.Fatal(err)
+		}
+		to := sig.Format{Type: sig.CRC64, BlockSize: f.BlockSize}
+		room := make([]byte, 2*len(stream)+64)
+		for n := range len(stream) + 1 {
+			cut := stream[:n:n]
+			readerAt := func() error {
+				r, err := sig.NewReaderAt(bytes.NewReader(cut), f, int64(n))
+				if err == nil {
+					_, err = r.ReadAt(room[:r.Size()], 0)
+				}
+				if err == io.EOF {
+					err = nil
+				}
+				return err
+			}
+			reader, err := sig.NewReader(bytes.NewReader(cut), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, read := io.ReadAll(reader)
+			for name, err := range map[string]error{
+				"Generate": f.Generate(cut),
+				"Verify":   f.Verify(cut),
+				"Strip":    second(f.Strip(room, cut)),
+				"Convert":  second(f.Convert(to, room, cut)),
+				"recut":    second(f.Convert(sig.Format{Type: sig.CRC64, BlockSize: 40}, room, cut)),
+				"Reader":   read,
+				"ReaderAt": readerAt(),
+			} {
+				if truncated := n%f.Stride() >= f.Block(); errors.Is(err, io.ErrUnexpectedEOF) != truncated || errors.Is(err, syscall.EINVAL) != truncated {
+					t.Errorf("%v, %d bytes: %s: %v", f, n, name, err)
+				}
+			}
+		}
+	}
+}
+
+// TestErrorsNameTheCall asks each call of a stream for an error, which must name that call.
+func TestErrorsNameTheCall(t *testing.T) {
+	f := sig.Format{Type: sig.CRC32}
+	buf := make([]byte, 516)
+	for op, err := range map[string]error{
+		"sig protect": second(f.Protect(buf[:515], buf[:512])),
+		"sig strip":   second(f.Strip(buf[:511], buf)),
+		"sig convert": second(f.Convert(sig.Format{Type: sig.CRC64}, buf[:515], buf)),
+		"sig verify":  f.Verify(buf[:513]),
+	} {
+		var refused *operr.Error
+		if !errors.As(err, &refused) || refused.Op != op {
+			t.Errorf("%s: %v", op, err)
 		}
 	}
 }

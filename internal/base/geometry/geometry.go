@@ -3,9 +3,12 @@
 package geometry
 
 import (
+	"fmt"
+	"io"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // Number is the type of lengths: int64 for files, uint64 for keys.
@@ -60,6 +63,17 @@ func (s Stream[T]) Missing(n T) T {
 		return s.Stride() - rest
 	}
 	return 0
+}
+
+// Truncated returns the error of an operation on a stream of n bytes that lacks a part of its last block's field, or
+// the whole field: it was truncated. It returns nil for all other lengths. An incomplete last block has no field.
+func (s Stream[T]) Truncated(op string, n T) *operr.Error {
+	missing := s.Missing(n)
+	if missing == 0 {
+		return nil
+	}
+	return &operr.Error{Op: op, Errno: syscall.EINVAL, Err: io.ErrUnexpectedEOF,
+		Reason: fmt.Sprintf("input of %d bytes: block %d has only %d of the %d bytes of its field, the stream was truncated", n, n/s.Stride(), s.Field-missing, s.Field)}
 }
 
 // Boundary returns the smallest multiple of block data bytes whose stream is a whole

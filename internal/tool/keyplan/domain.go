@@ -1,7 +1,7 @@
 package keyplan
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/mkey"
@@ -52,8 +52,8 @@ func (d *Domain) EncryptedWords() string {
 // Holds returns the bytes of data in a stream of n bytes. A stream that ends with a
 // field missing or cut was truncated, which is an error.
 func (d *Domain) Holds(n int64) (int64, error) {
-	if missing := d.Missing(n); missing > 0 {
-		return 0, fmt.Errorf("%d bytes: block %d has only %d of the %d bytes of its field, the stream was truncated", n, n/d.Stride(), d.Field-missing, d.Field)
+	if err := d.Truncated("copy", n); err != nil {
+		return 0, errors.New(err.Reason)
 	}
 	return d.Data(n), nil
 }
