@@ -41,6 +41,8 @@ type memory struct {
 	failed   []Failure
 	atomics  int
 	onNext   func(*Work) *Work
+	readErr  error  // of the Sources of OpenRead
+	onRecv   func() // called when a message completes, without mu
 	refuse   func(rkey uint32, va uint64, n uint32) NAK
 	target   [2]int   // numbers of completions and messages that wait waits for
 	bad      bool     // Failed was called
@@ -238,7 +240,7 @@ func (m *memory) OpenRead(rkey uint32, va uint64, n uint32, reported uint64) (So
 	}
 	m.open++
 	m.reported = append(m.reported, reported)
-	return &source{b: b}, NAKNone
+	return &source{b: b, err: m.readErr}, NAKNone
 }
 
 // EndRead returns a number that grows with each opened READ.
@@ -336,6 +338,11 @@ func (m *memory) Received(ev RecvEvent) NAK {
 	m.cur = nil
 	m.got = append(m.got, r)
 	m.note()
+	if m.onRecv != nil {
+		m.mu.Unlock()
+		m.onRecv()
+		m.mu.Lock()
+	}
 	return NAKNone
 }
 

@@ -61,6 +61,15 @@ func (n *lane) signal(change func()) {
 	}
 }
 
+// wake makes the lane look for something to send. It reports whether there is a lane.
+func (n *lane) wake() bool {
+	if n == nil {
+		return false
+	}
+	n.signal(func() { n.ready = true })
+	return true
+}
+
 // put queues work that handles a packet of size bytes.
 func (n *lane) put(size int, work func(now int64)) {
 	n.signal(func() {
@@ -132,7 +141,7 @@ func (n *lane) send() {
 	n.q.mu.Unlock()
 	n.q.port.sendBuilt(b)
 	if more {
-		n.signal(func() { n.ready = true })
+		n.wake()
 	}
 }
 

@@ -185,7 +185,6 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	p.outLimit, p.inLimit = orDefault(o.SendWindow), orDefault(o.ReadWindow)
 	p.qps.init()
 	p.timers.init(p.wakeup)
-	p.ready.init()
 	ecn := byte(2) // ECT(0)
 	if o.NotECT {
 		ecn = 0

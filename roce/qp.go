@@ -24,7 +24,8 @@ type QP struct {
 	num     uint32
 	typ     rdma.QPType
 	service uint8 // service bits of the opcodes of its packets
-	queued  bool  // in the ready queue, guarded by its lock
+	queued  bool  // in the port's ready queue, guarded by its lock
+	owing   bool  // in the ready queue for its responses, guarded by its lock
 	h       Handler
 	lane    atomic.Pointer[lane] // nil: the goroutines of the port handle the QP
 	set     atomic.Pointer[CounterSet]
@@ -359,25 +360,20 @@ func (q *QP) Wake() {
 // build adds the packets that the QP has to send to b, and reports whether it needs
 // another turn. It is called with the lock held.
 func (q *QP) build(b *builder, now int64) (more bool) {
-	// Requests are built first: an acknowledgement is shorter than they are, so it
-	// can end their train. There is one exception. If the program polls and there is
-	// a single request packet, it is probably the reply that the peer is waiting for.
-	// It is sent at once, and the acknowledgement follows in its own train.
 	b.aim(q.recv.DestQPN)
-	before := b.total
 	if q.dct != nil {
 		return q.buildAnswers(b)
 	}
+	// Responses are built first: a request may be the program's answer to a message that is not acknowledged yet. If
+	// the acknowledgement waits for responses of READs, requests wait, too.
+	if more = q.buildResponses(b); more && (b.full || q.resp.ack) {
+		return q.state != rdma.StateErr
+	}
 	if q.acknowledged() {
-		more = q.buildRequests(b, now)
+		more = q.buildRequests(b, now) || more
 		q.noteStall()
 	} else {
-		more = q.buildUnacknowledged(b, now)
-	}
-	if !q.near && b.total == before+1 && q.port.polling.pollers.Load() > 0 && q.resp.answers() {
-		b.full, more = true, true
-	} else {
-		more = q.buildResponses(b) || more
+		more = q.buildUnacknowledged(b, now) || more
 	}
 	if q.peer != nil {
 		// The window may have released the QP from its waiters, and the QP may

@@ -3,65 +3,71 @@ package roce
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/softmkey/softmkey/internal/base/fifo"
 )
 
-// readyQueue is a first-in, first-out queue of the QPs that have something to send. A QP
-// is in it at most once, so the QPs take turns.
+// readyQueue has the QPs that have something to send, in two first-in, first-out queues. A QP is in each of them at
+// most once, so the QPs take turns.
+//
+// QPs that owe a response are served before all others. The program may answer a message as soon as it sees the
+// completion, also on another QP, and its answer must not overtake the acknowledgement of the message.
 type readyQueue struct {
-	n    atomic.Int32 // length of the queue
-	mu   sync.Mutex   // guards the following fields and the QPs' queued
-	ring []*QP        // the length is a power of two
-	head int
+	n          atomic.Int32 // length of both queues
+	mu         sync.Mutex   // guards the following fields and the QPs' queued and owing
+	responding fifo.Queue[*QP]
+	requesting fifo.Queue[*QP]
 }
 
-func (r *readyQueue) init() { r.ring = make([]*QP, 16) }
-
-// push appends q unless it is queued already, or wakes the lane of q if it has
-// one. It ignores nil.
+// push appends q, which may have any packets to send, unless it is queued already. If q has a lane, push wakes the
+// lane. It ignores nil.
 func (r *readyQueue) push(q *QP) {
-	if q == nil {
-		return
-	}
-	if n := q.lane.Load(); n != nil {
-		n.signal(func() { n.ready = true })
+	if q == nil || q.lane.Load().wake() {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if q.queued {
-		return
+	if !q.queued {
+		q.queued = true
+		r.requesting.Push(q)
+		r.n.Add(1)
 	}
-	n := int(r.n.Load())
-	if n == len(r.ring) {
-		ring := make([]*QP, 2*n)
-		for i := range n {
-			ring[i] = r.ring[(r.head+i)&(n-1)]
-		}
-		r.ring, r.head = ring, 0
-	}
-	r.ring[(r.head+n)&(len(r.ring)-1)] = q
-	q.queued = true
-	r.n.Store(int32(n + 1))
 }
 
-// pop removes and returns the first QP, or returns nil.
-func (r *readyQueue) pop() *QP {
+// owe is push for a QP that owes a response.
+func (r *readyQueue) owe(q *QP) {
+	if q.lane.Load().wake() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !q.owing {
+		q.owing = true
+		r.responding.Push(q)
+		r.n.Add(1)
+	}
+}
+
+// pop removes and returns the first QP, or returns nil. responds says that only its responses are to be sent.
+func (r *readyQueue) pop() (q *QP, responds bool) {
 	if r.empty() {
-		return nil
+		return nil, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.n.Load()
-	if n == 0 {
-		return nil
+	switch {
+	case r.responding.Len() > 0:
+		q, responds = r.responding.Pop(), true
+		q.owing = false
+	case r.requesting.Len() > 0:
+		q = r.requesting.Pop()
+		q.queued = false
+	default:
+		return nil, false
 	}
-	q := r.ring[r.head]
-	r.ring[r.head] = nil
-	r.head = (r.head + 1) & (len(r.ring) - 1)
-	q.queued = false
-	r.n.Store(n - 1)
-	return q
+	r.n.Add(-1)
+	return q, responds
 }
 
-// empty reports whether the queue is empty.
+// empty reports whether no QP is ready.
 func (r *readyQueue) empty() bool { return r.n.Load() == 0 }

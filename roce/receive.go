@@ -242,8 +242,12 @@ func (q *QP) release(now int64) {
 	q.endBatch()
 	q.recovery.findGaps(now)
 	q.settle(now)
-	busy := q.req.builds() || q.resp.answers() || q.dct.answers()
+	responds := q.resp.answers()
+	busy := q.req.builds() || q.dct.answers()
 	q.mu.Unlock()
+	if responds {
+		q.port.ready.owe(q)
+	}
 	if busy {
 		q.port.ready.push(q)
 	}

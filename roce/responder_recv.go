@@ -51,6 +51,7 @@ type responder struct {
 	ring []resource
 	next uint8 // index of the next entry, one after the latest
 	open uint8 // number of pending entries
+	kept int   // bytes of all storedRead of the ring
 
 	// Selective repeat.
 	sack       bool   // packets arrived early: send a SelectiveAck
@@ -106,6 +107,9 @@ func (q *QP) request(k *packet, raw []byte, now int64) {
 func (q *QP) inSequence(k *packet) {
 	if k.Mark != 0 && k.layout&(wire.IsSend|wire.IsWrite) != 0 {
 		q.recovery.requestMarked(k.Mark)
+	}
+	if q.resp.open > 0 && k.Opcode != wire.ReadRequest && !q.keepReads() {
+		return
 	}
 	switch {
 	case k.layout&wire.IsSend != 0:
@@ -368,6 +372,9 @@ func (q *QP) received(k *packet, ev RecvEvent) {
 	s.kind, s.sink, s.taken = idle, nil, false
 	q.sawMessage()
 	ev.PSN = k.PSN
+	if q.acknowledged() {
+		q.port.ready.owe(q) // before the program can see the completion
+	}
 	if nak := q.h.Received(ev); nak != NAKNone {
 		if !q.acknowledged() {
 			q.failRest(Failure{Status: rdma.StatusLocProtErr, Err: nak.Err()})

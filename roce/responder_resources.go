@@ -2,7 +2,10 @@ package roce
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 
+	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -29,7 +32,9 @@ type resource struct {
 	rkey    uint32
 	va      uint64
 	orig    uint64 // previous value, for an atomic
-	src     Source // while pending: the data of the whole READ
+	src     Source // while pending: the data of the whole READ; nil if it is empty or kept
+
+	kept *storedRead // while pending: the data of responses [cur, end), if it was read in advance
 
 	// skip is the number of bytes before this READ that the peer asked for in earlier parts
 	// of the same READ (wire.ReadContinues). src begins there: the memory may be a key with
@@ -38,6 +43,57 @@ type resource struct {
 
 	// reported is the largest result of Handler.EndRead for this READ.
 	reported uint64
+}
+
+// storedRead is the Source of responses whose memory was read before they are sent.
+type storedRead struct {
+	b    []byte
+	from uint64 // offset of b in the message
+}
+
+func (k *storedRead) ReadAt(p []byte, off uint64) error {
+	copy(p, k.b[off-k.from:])
+	return nil
+}
+
+// View implements Viewer.
+func (k *storedRead) View(off uint64, n int) []byte { return k.b[off-k.from:][:n] }
+
+var storedReads = sync.Pool{New: func() any { return new(storedRead) }}
+
+// maxKept is the largest number of bytes of READs that a QP reads in advance.
+const maxKept = 1 << 20
+
+// keepReads reads the memory of all READs that are not answered yet, because the expected request may change it. It
+// reports whether that request may be executed now. If the READs are too long to keep, the request counts as lost:
+// the sequence NAK that follows the answer makes the peer send it again.
+func (q *QP) keepReads() bool {
+	s := &q.resp
+	for i := range s.ring {
+		e := &s.ring[i]
+		if !e.pending || e.src == nil {
+			continue
+		}
+		from := uint64(e.cur) * uint64(q.mtu())
+		n := int(min(uint64(e.end)*uint64(q.mtu()), uint64(e.length)) - from)
+		if s.kept+n > maxKept || !q.port.recovery.take(n) {
+			s.nak, s.nakPSN = wire.NAKSequence, s.psn
+			s.silent, s.silentHigh, s.silentTime = true, 0, q.port.now()
+			return false
+		}
+		s.kept += n
+		e.kept = storedReads.Get().(*storedRead)
+		e.kept.b, e.kept.from = slices.Grow(e.kept.b[:0], n)[:n], uint64(e.skip)+from
+		if err := e.src.ReadAt(e.kept.b, e.kept.from); err != nil {
+			q.refuseRead(e, psnAdd(e.first, int(e.cur)), remoteNAK(err), err)
+			if s.dying != nil {
+				return false
+			}
+			continue
+		}
+		q.endRead(e)
+	}
+	return true
 }
 
 // resource returns the next entry of the ring, or nil if the peer exceeds the agreed
@@ -165,8 +221,19 @@ func (q *QP) closeRead(e *resource) {
 	e.pending = false
 	e.again = true
 	q.resp.open--
-	if e.src != nil {
-		src := e.src
+	q.endRead(e)
+	if e.kept != nil {
+		q.resp.kept -= len(e.kept.b)
+		q.port.recovery.give(len(e.kept.b))
+		loan.End(e.kept.b)
+		storedReads.Put(e.kept)
+		e.kept = nil
+	}
+}
+
+// endRead closes the Source of e, if it has one.
+func (q *QP) endRead(e *resource) {
+	if src := e.src; src != nil {
 		e.src = nil
 		e.reported = max(e.reported, q.h.EndRead(src))
 	}

@@ -92,7 +92,11 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 		}
 		return n
 	}
-	n, err := q.putReadResponse(b, e, e.src, e.cur, readOps[position(e.cur-e.start, e.end-e.start)])
+	src := e.src
+	if e.kept != nil {
+		src = e.kept
+	}
+	n, err := q.putReadResponse(b, e, src, e.cur, readOps[position(e.cur-e.start, e.end-e.start)])
 	switch {
 	case err != nil:
 		q.refuseRead(e, psn, remoteNAK(err), err)

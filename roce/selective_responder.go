@@ -251,7 +251,7 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 		return n, n > 0
 	}
 	src := e.src
-	if !e.pending && e.length > 0 {
+	if src == nil && e.length > 0 {
 		if r.read != e {
 			q.closeRepeat()
 			opened, nak := q.h.OpenRead(e.rkey, e.va, e.length, e.reported)

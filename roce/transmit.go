@@ -122,16 +122,21 @@ func (p *Port) round() (network bool) {
 	b.reset()
 	now := p.now()
 	for !b.full {
-		q := p.ready.pop()
+		q, responds := p.ready.pop()
 		if q == nil {
 			break
 		}
-		if q.lane.Load() != nil {
-			p.ready.push(q) // it was queued before it got its lane
-			continue
+		if q.lane.Load().wake() {
+			continue // it was queued before it got its lane
 		}
 		q.mu.Lock()
-		more := q.build(b, now)
+		var more bool
+		if responds {
+			b.aim(q.recv.DestQPN)
+			more = q.buildResponses(b)
+		} else {
+			more = q.build(b, now)
+		}
 		q.mu.Unlock()
 		if more {
 			p.ready.push(q)

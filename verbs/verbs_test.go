@@ -240,6 +240,36 @@ func TestOperations(t *testing.T) {
 	}
 }
 
+// TestReadBeforeWrite posts a READ and a WRITE to the same memory with one doorbell and without a fence. The READ
+// returns the memory as it was before.
+func TestReadBeforeWrite(t *testing.T) {
+	for _, inside := range []bool{false, true} {
+		for _, size := range []int{1, 4096, 100_000} {
+			a, b := pair(t, verbs.QPAttr{}, nil)
+			if inside {
+				a = openSide(t, verbs.QPAttr{})
+				if b = a; a.qp.Connect(a.qp.Endpoint(), nil) != nil {
+					t.Fatal("a QP is not connected to itself")
+				}
+			}
+			old, src, dst := make([]byte, size), a.register(size, verbs.LocalWrite), a.register(size, verbs.LocalWrite)
+			target := b.register(size, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+			for round := range 100 {
+				fill(target.Bytes(), uint64(2*round))
+				fill(src.Bytes(), uint64(2*round+1))
+				copy(old, target.Bytes())
+				a.complete(a.qp.Start().ID(1).Signaled().Read(target.RKey(), target.Addr()).SGE(dst.SGE(0, size)).
+					ID(2).Signaled().Write(target.RKey(), target.Addr()).SGE(src.SGE(0, size)))
+				a.completion(1, verbs.OpRDMARead, verbs.StatusSuccess)
+				a.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
+				if !bytes.Equal(dst.Bytes(), old) || !bytes.Equal(target.Bytes(), src.Bytes()) {
+					t.Fatalf("inside %v, %d bytes, round %d: the WRITE has overtaken the READ", inside, size, round)
+				}
+			}
+		}
+	}
+}
+
 func TestAtomics(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	result := a.register(8, verbs.LocalWrite)

@@ -41,6 +41,14 @@ func TestRunABI(t *testing.T) {
 			t.Error(out)
 		}
 	})
+	// The order of requests, answers and acknowledgements, in memory and through the sockets.
+	for _, flags := range [][]string{nil, {"--wire"}} {
+		t.Run("order"+strings.Join(flags, ""), func(t *testing.T) {
+			if out := runWith(t, program, flags, build(t, "order")); !strings.Contains(out, "requests and answers are in order") {
+				t.Error(out)
+			}
+		})
+	}
 	// Registered memory that is unmapped, replaced and protected.
 	t.Run("strict memory", func(t *testing.T) {
 		out := runWith(t, program, []string{"--strict-memory"}, build(t, "strict"))
