@@ -111,6 +111,7 @@ quick() {
 	step generated scripts/generate.sh --sums
 	step vet go vet ./... # also compiles what the next steps need
 	step import-order scripts/layers.sh
+	step subjects scripts/subjects.sh
 	step tests gotest -short -skip "$programs|$networks|^TestRun(Hostile|Many|Waits|ReusedNumber)$" ./...
 	step report gotest_in tools ./report
 	step purego gotest -short -tags purego $kernels
