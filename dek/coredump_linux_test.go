@@ -73,13 +73,13 @@ func beChild(how string) {
 	}
 	check(store.AddKEK(1, next(32)))
 	check(store.AddCredential(2, next(CredentialSize)))
-	plain := must(New(Attr{Size: Size256, Key: next(64)}))
+	plain := must(New(next(64), nil))
 	marker := bytes.Clone(next(32))
 	ctx := store.NewContext()
-	login := LoginAttr{ImportKEKID: 1, CredentialID: 2, Credential: next(WrappedCredentialSize)}
-	check(ctx.Login(login))
-	object := must(ctx.NewLogin(login))
-	wrapped := must(ctx.NewDEK(Attr{Size: Size256, HasKeyTag: true, Key: next(len(rest)), Login: object}))
+	credential := next(WrappedCredentialSize)
+	check(ctx.Login(2, 1, credential))
+	object := must(ctx.NewLogin(2, 1, credential))
+	wrapped := must(ctx.NewDEK(next(len(rest)), &DEKOptions{HasKeyTag: true, Login: object}))
 	clear(in)
 
 	// A memory key uses the DEKs, and transfers are in progress.
@@ -153,7 +153,7 @@ func TestNoSecretsInCoreDump(t *testing.T) {
 func TestRoundKeysAreFound(t *testing.T) {
 	for _, size := range []int{32, 64} {
 		key := keyOf(size, 3)
-		d := must(newDEK("test", &Attr{Size: KeySize(size/32 - 1)}, key))
+		d := must(New(key, nil))
 		defer d.Close()
 		w := must(newKeyWrap("test", key[:size/2]))
 		defer w.free()

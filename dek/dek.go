@@ -1,6 +1,7 @@
 package dek
 
 import (
+	"bytes"
 	"crypto/subtle"
 	"errors"
 	"sync/atomic"
@@ -44,13 +45,13 @@ type State uint8
 
 // The states of a DEK.
 const (
-	Ready State = 0 // may be used
-	Error State = 1 // the key's memory was corrupted: close the DEK and create it again
+	StateReady State = 0 // may be used
+	StateError State = 1 // the key's memory was corrupted: close the DEK and create it again
 )
 
 // String returns "ready" or "error".
 func (s State) String() string {
-	if s == Ready {
+	if s == StateReady {
 		return "ready"
 	}
 	return "error"
@@ -63,34 +64,25 @@ type PD interface {
 	ProtectionDomain()
 }
 
-// Attr describes a new DEK (struct mlx5dv_dek_init_attr).
-type Attr struct {
-	Size      KeySize // 0: by the length of Key
-	HasKeyTag bool    // the key is followed by a keytag
+// Options describe a DEK that belongs to no device. A nil *Options means the zero value.
+type Options struct {
+	HasKeyTag bool    // the key is followed by a keytag of KeyTagSize bytes
+	Opaque    [8]byte // plaintext metadata, which Query returns
+}
+
+// DEKOptions describe a DEK of a device (struct mlx5dv_dek_init_attr). A nil *DEKOptions
+// means the zero value.
+type DEKOptions struct {
+	HasKeyTag bool    // the key is followed by a keytag of KeyTagSize bytes
 	Opaque    [8]byte // plaintext metadata, which Query returns
 
 	// PD is the protection domain that the DEK belongs to. nil means that all domains of
 	// the device may use it.
 	PD PD
 
-	// Key is key1 || key2 [|| keytag], or its wrapped form under the login's
-	// KEK, which is 8 bytes longer. The bytes are copied.
-	Key []byte
-
 	// Login is the login object to use in a Store of mode Wrapped; nil means the
 	// session of the context. It must be nil otherwise.
 	Login *Login
-
-	equalHalves bool // accept a key with two equal halves
-}
-
-// plaintextLen returns the length of the key before it is wrapped.
-func (a *Attr) plaintextLen() int {
-	n := a.Size.Bytes()
-	if a.HasKeyTag {
-		n += KeyTagSize
-	}
-	return n
 }
 
 // Info is the result of Query (struct mlx5dv_dek_attr).
@@ -121,51 +113,46 @@ type DEK struct {
 	corrupt atomic.Bool
 
 	// Only holders may use the following fields.
-	memory slot // the expanded key, then the keytag
+	memory slot // the expanded key, the keytag, then the ciphertext of a block of zeros
 	cipher *xts.Cipher
-	answer [xts.BlockSize]byte // the ciphertext of a block of zeros
 }
 
 // closed is refs after Close.
 const closed = -1
 
-// New returns a DEK that belongs to no device, from a key in plaintext. a.Login must
-// be nil.
+// New returns a DEK that belongs to no device, from key1 || key2 [|| keytag] in plaintext.
+// The bytes are copied into locked memory; the caller overwrites its own.
 //
 // EINVAL: the key has the wrong length or two equal halves. ENOMEM: the system gives no
 // locked memory.
-func New(a Attr) (*DEK, error) {
-	const op = "dek create"
-	if a.Login != nil {
-		return nil, failure.New(op, syscall.EINVAL, "a login, but the key comes in plaintext")
+func New(key []byte, o *Options) (*DEK, error) {
+	if o == nil {
+		o = &Options{}
 	}
-	if err := a.check(op, 0); err != nil {
-		return nil, err
-	}
-	return newDEK(op, &a, a.Key)
+	return newDEK("dek create", key, &DEKOptions{HasKeyTag: o.HasKeyTag, Opaque: o.Opaque}, false)
 }
 
 // NewWrapped returns a DEK that belongs to no device, from a key that is wrapped under
-// kek. The unwrapped key is never outside locked memory. a.Login must be nil.
+// kek, which makes it 8 bytes longer. The unwrapped key is never outside locked memory.
 //
 // EINVAL: kek is not of 16 or 32 bytes, the key has the wrong length, was not wrapped
 // under kek, was changed, or has two equal halves. ENOMEM: the system gives no locked
 // memory.
-func NewWrapped(kek []byte, a Attr) (*DEK, error) {
+func NewWrapped(kek, wrapped []byte, o *Options) (*DEK, error) {
 	const op = "dek create"
-	if a.Login != nil {
-		return nil, failure.New(op, syscall.EINVAL, "a login, but the DEK belongs to no device")
-	}
 	if err := checkKEK(op, kek); err != nil {
 		return nil, err
 	}
-	return newWrapped(op, kek, &a)
+	if o == nil {
+		o = &Options{}
+	}
+	return newWrapped(op, kek, wrapped, &DEKOptions{HasKeyTag: o.HasKeyTag, Opaque: o.Opaque}, false)
 }
 
 // newWrapped makes a DEK of a key that is wrapped under kek, whose length the caller has
-// checked.
-func newWrapped(op string, kek []byte, a *Attr) (*DEK, error) {
-	if err := a.check(op, wrapOverhead); err != nil {
+// checked. equalHalves accepts a key with two equal halves.
+func newWrapped(op string, kek, wrapped []byte, o *DEKOptions, equalHalves bool) (*DEK, error) {
+	if _, err := sizeOf(op, wrapped, o.HasKeyTag, wrapOverhead); err != nil {
 		return nil, err
 	}
 	defer oneThread()()
@@ -174,37 +161,42 @@ func newWrapped(op string, kek []byte, a *Attr) (*DEK, error) {
 		return nil, err
 	}
 	defer w.free()
-	key, ok := w.unwrap(a.Key)
+	key, ok := w.unwrap(wrapped)
 	if !ok {
 		return nil, failure.New(op, syscall.EINVAL, "the key was not wrapped under this KEK, or was changed since")
 	}
-	return newDEK(op, a, key)
+	return newDEK(op, key, o, equalHalves)
 }
 
-// check tests the sizes. extra is the number of bytes that wrapping adds.
-func (a *Attr) check(op string, extra int) error {
-	if a.Size > Size256 {
-		return failure.New(op, syscall.EINVAL, "key size %d: must be 0 (128 bit) or 1 (256 bit)", a.Size)
+// sizeOf returns the size of a key by its length. extra is the number of bytes that
+// wrapping adds.
+func sizeOf(op string, key []byte, hasKeyTag bool, extra int) (KeySize, error) {
+	if hasKeyTag {
+		extra += KeyTagSize
 	}
-	if a.Size == 0 && len(a.Key) == a.plaintextLen()+extra+Size256.Bytes()-Size128.Bytes() {
-		a.Size = Size256
+	short, long := Size128.Bytes()+extra, Size256.Bytes()+extra
+	switch len(key) {
+	case short:
+		return Size128, nil
+	case long:
+		return Size256, nil
 	}
-	if want := a.plaintextLen() + extra; len(a.Key) != want {
-		return failure.New(op, syscall.EINVAL, "key of %d bytes: must be %d", len(a.Key), want)
-	}
-	return nil
+	return 0, failure.New(op, syscall.EINVAL, "key of %d bytes: must be %d or %d", len(key), short, long)
 }
 
-// newDEK makes a DEK of a key in plaintext, whose length has been checked.
-func newDEK(op string, a *Attr, key []byte) (*DEK, error) {
+// newDEK makes a DEK of a key in plaintext.
+func newDEK(op string, key []byte, o *DEKOptions, equalHalves bool) (*DEK, error) {
+	size, err := sizeOf(op, key, o.HasKeyTag, 0)
+	if err != nil {
+		return nil, err
+	}
 	defer oneThread()()
-	d := &DEK{pd: a.PD, opaque: a.Opaque, size: a.Size, hasKeyTag: a.HasKeyTag}
-	var err error
+	d := &DEK{pd: o.PD, opaque: o.Opaque, size: size, hasKeyTag: o.HasKeyTag}
 	if d.memory, err = allocate(); err != nil {
 		return nil, noLockedMemory(op, err)
 	}
-	n := a.Size.Bytes()
-	if d.cipher, err = newCipher(d.memory.bytes()[:xts.MemorySize], key[:n], a.equalHalves); err != nil {
+	n := size.Bytes()
+	if d.cipher, err = newCipher(d.memory.bytes()[:xts.MemorySize], key[:n], equalHalves); err != nil {
 		d.memory.free()
 		reason := "key refused"
 		if e := (*operr.Error)(nil); errors.As(err, &e) {
@@ -214,7 +206,7 @@ func newDEK(op string, a *Attr, key []byte) (*DEK, error) {
 	}
 	d.equalHalves = subtle.ConstantTimeCompare(key[:n/2], key[n/2:n]) == 1
 	copy(d.keyTag(), key[n:])
-	d.cipher.EncryptUnit(d.answer[:], d.answer[:], xts.Tweak{})
+	d.cipher.EncryptUnit(d.answer(), d.answer(), xts.Tweak{})
 	return d, nil
 }
 
@@ -232,6 +224,9 @@ func newCipher(mem, key []byte, equalHalves bool) (*xts.Cipher, error) {
 
 // keyTag returns the keytag's place in locked memory.
 func (d *DEK) keyTag() []byte { return d.memory.bytes()[xts.MemorySize:][:KeyTagSize] }
+
+// answer returns the place of the ciphertext of a block of zeros.
+func (d *DEK) answer() []byte { return d.memory.bytes()[xts.MemorySize+KeyTagSize:][:xts.BlockSize] }
 
 // Size returns the key's size.
 func (d *DEK) Size() KeySize { return d.size }
@@ -276,20 +271,20 @@ func (d *DEK) Query() (Info, error) {
 	info := Info{Opaque: d.opaque}
 	var zero, b [xts.BlockSize]byte
 	d.cipher.EncryptUnit(b[:], zero[:], xts.Tweak{})
-	if b != d.answer {
+	if !bytes.Equal(b[:], d.answer()) {
 		d.corrupt.Store(true)
 	}
-	d.cipher.DecryptUnit(b[:], d.answer[:], xts.Tweak{})
+	d.cipher.DecryptUnit(b[:], d.answer(), xts.Tweak{})
 	if b != zero {
 		d.corrupt.Store(true)
 	}
 	if d.corrupt.Load() {
-		info.State = Error
+		info.State = StateError
 	}
 	return info, nil
 }
 
-// Fail puts the DEK into state [Error], as if the memory of its key had been
+// Fail puts the DEK into state [StateError], as if the memory of its key had been
 // corrupted: the DEK cannot be used any more, and Query reports the state. It
 // is for tests of programs that must survive this. EINVAL: the DEK is nil or
 // the zero value, or was closed.

@@ -46,23 +46,23 @@ func second[T any](_ T, err error) error { return err }
 func TestNew(t *testing.T) {
 	equal := append(keyOf(16, 1), keyOf(16, 1)...)
 	for _, tt := range []struct {
-		name  string
-		attr  Attr
-		errno syscall.Errno
+		name      string
+		key       []byte
+		hasKeyTag bool
+		errno     syscall.Errno
 	}{
-		{"128 bit", Attr{Size: Size128, Key: keyOf(32, 1)}, 0},
-		{"256 bit", Attr{Size: Size256, Key: keyOf(64, 1)}, 0},
-		{"128 bit with keytag", Attr{Size: Size128, HasKeyTag: true, Key: keyOf(40, 1)}, 0},
-		{"256 bit with keytag", Attr{Size: Size256, HasKeyTag: true, Key: keyOf(72, 1)}, 0},
-		{"keytag missing", Attr{Size: Size128, HasKeyTag: true, Key: keyOf(32, 1)}, syscall.EINVAL},
-		{"keytag too many", Attr{Size: Size128, Key: keyOf(40, 1)}, syscall.EINVAL},
-		{"key of the other size", Attr{Size: Size256, Key: keyOf(32, 1)}, syscall.EINVAL},
-		{"no key", Attr{}, syscall.EINVAL},
-		{"unknown size", Attr{Size: 2, Key: keyOf(128, 1)}, syscall.EINVAL},
-		{"equal halves", Attr{Key: equal}, syscall.EINVAL},
-		{"a login", Attr{Key: keyOf(32, 1), Login: new(Login)}, syscall.EINVAL},
+		{"128 bit", keyOf(32, 1), false, 0},
+		{"256 bit", keyOf(64, 1), false, 0},
+		{"128 bit with keytag", keyOf(40, 1), true, 0},
+		{"256 bit with keytag", keyOf(72, 1), true, 0},
+		{"keytag missing", keyOf(32, 1), true, syscall.EINVAL},
+		{"keytag too many", keyOf(40, 1), false, syscall.EINVAL},
+		{"keytag too many, 256 bit", keyOf(72, 1), false, syscall.EINVAL},
+		{"no key", nil, false, syscall.EINVAL},
+		{"too long", keyOf(128, 1), false, syscall.EINVAL},
+		{"equal halves", equal, false, syscall.EINVAL},
 	} {
-		d, err := New(tt.attr)
+		d, err := New(tt.key, &Options{HasKeyTag: tt.hasKeyTag})
 		wantErrno(t, tt.name, err, tt.errno)
 		if err == nil {
 			wantErrno(t, tt.name+": close", d.Close(), 0)
@@ -74,7 +74,7 @@ func TestNew(t *testing.T) {
 func TestCipher(t *testing.T) {
 	for _, size := range []KeySize{Size128, Size256} {
 		key := keyOf(size.Bytes()+KeyTagSize, 7)
-		d := must(New(Attr{Size: size, HasKeyTag: true, Key: key}))
+		d := must(New(key, &Options{HasKeyTag: true}))
 		defer d.Close()
 		clear(key[size.Bytes()-1:][:1]) // the DEK has a copy
 		c := must(d.Acquire([8]byte(key[size.Bytes():])))
@@ -89,8 +89,8 @@ func TestCipher(t *testing.T) {
 }
 
 func TestKeyTag(t *testing.T) {
-	tagged := must(New(Attr{HasKeyTag: true, Key: keyOf(40, 0)}))
-	plain := must(New(Attr{Key: keyOf(32, 0)}))
+	tagged := must(New(keyOf(40, 0), &Options{HasKeyTag: true}))
+	plain := must(New(keyOf(32, 0), nil))
 	right := [8]byte(keyOf(8, 32))
 	for i := range 64 {
 		wrong := right
@@ -107,7 +107,7 @@ func TestKeyTag(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	d := must(New(Attr{Key: keyOf(32, 3), Opaque: [8]byte{1, 2}}))
+	d := must(New(keyOf(32, 3), &Options{Opaque: [8]byte{1, 2}}))
 	must(d.Acquire([8]byte{}))
 	wantErrno(t, "hold", d.Hold(), 0)
 	wantErrno(t, "close while acquired", d.Close(), syscall.EBUSY)
@@ -131,7 +131,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestReleaseWithoutAcquire(t *testing.T) {
-	d := must(New(Attr{Key: keyOf(32, 3)}))
+	d := must(New(keyOf(32, 3), nil))
 	defer func() {
 		if recover() == nil {
 			t.Error("no panic")
@@ -142,8 +142,8 @@ func TestReleaseWithoutAcquire(t *testing.T) {
 
 func TestQueryFindsCorruption(t *testing.T) {
 	opaque := [8]byte{'d', 'e', 'k'}
-	d := must(New(Attr{Size: Size256, Key: keyOf(64, 3), Opaque: opaque}))
-	if got := must(d.Query()); got != (Info{Ready, opaque}) {
+	d := must(New(keyOf(64, 3), &Options{Opaque: opaque}))
+	if got := must(d.Query()); got != (Info{StateReady, opaque}) {
 		t.Errorf("fresh: %+v", got)
 	}
 	m := d.memory.bytes()
@@ -152,7 +152,7 @@ func TestQueryFindsCorruption(t *testing.T) {
 			m[i] ^= 0x10
 		}
 	}
-	if got := must(d.Query()); got != (Info{Error, opaque}) {
+	if got := must(d.Query()); got != (Info{StateError, opaque}) {
 		t.Errorf("after bit flips: %+v", got)
 	}
 	wantErrno(t, "acquire in state error", second(d.Acquire([8]byte{})), syscall.EINVAL)
@@ -163,7 +163,7 @@ func TestQueryFindsCorruption(t *testing.T) {
 // fault on unmapped memory, show whether a user was left with a destroyed key.
 func TestConcurrent(t *testing.T) {
 	for range 50 {
-		d := must(New(Attr{Key: keyOf(32, 9)}))
+		d := must(New(keyOf(32, 9), nil))
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
@@ -213,7 +213,7 @@ func TestSlotReuse(t *testing.T) {
 }
 
 func TestAcquireDoesNotAllocate(t *testing.T) {
-	d := must(New(Attr{HasKeyTag: true, Key: keyOf(40, 0)}))
+	d := must(New(keyOf(40, 0), &Options{HasKeyTag: true}))
 	defer d.Close()
 	tag := [8]byte(keyOf(8, 32))
 	if n := testing.AllocsPerRun(100, func() {

@@ -17,7 +17,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	d, err := dek.New(dek.Attr{Size: dek.Size128, Key: key})
+	d, err := dek.New(key, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -51,9 +51,9 @@ func ExampleStore() {
 	wrappedKey, _ := dek.Wrap(kek, dek.Generate(dek.Size256, false))
 
 	ctx := store.NewContext()
-	err := ctx.Login(dek.LoginAttr{CredentialID: 7, ImportKEKID: 1, Credential: wrappedCredential})
+	err := ctx.Login(7, 1, wrappedCredential)
 	fmt.Println("login:", err)
-	d, err := ctx.NewDEK(dek.Attr{Size: dek.Size256, Key: wrappedKey, Opaque: [8]byte{'d', 'i', 's', 'k', '0'}})
+	d, err := ctx.NewDEK(wrappedKey, &dek.DEKOptions{Opaque: [8]byte{'d', 'i', 's', 'k', '0'}})
 	fmt.Println("DEK:", d, err)
 	info, err := d.Query()
 	fmt.Printf("query: %v %s %v\n", info.State, bytes.TrimRight(info.Opaque[:], "\x00"), err)

@@ -29,13 +29,6 @@ func (s LoginState) String() string {
 	return "invalid"
 }
 
-// LoginAttr are the arguments of a login (struct mlx5dv_crypto_login_attr).
-type LoginAttr struct {
-	CredentialID uint32 // number of a credential on the device
-	ImportKEKID  uint32 // number of an import KEK on the device, under which the credential and DEKs are wrapped
-	Credential   []byte // credential wrapped under the KEK: WrappedCredentialSize bytes
-}
-
 // Context is a program's access to a Store: its logins and DEKs. It is safe for
 // concurrent use.
 type Context struct {
@@ -62,19 +55,22 @@ func (s *Store) NewContext() *Context {
 	return &Context{store: s, deks: map[*DEK]struct{}{}}
 }
 
-// Login opens the context's session.
+// Login opens the context's session with a credential: credentialID is its number on the
+// device, and wrapped are its WrappedCredentialSize bytes, wrapped under the import KEK
+// with the number kekID, under which DEKs are wrapped too (struct
+// mlx5dv_crypto_login_attr).
 //
 // EOPNOTSUPP: the device's import mode is plaintext. EEXIST: there is a session,
 // valid or not. EINVAL: an id above MaxID, or one of credential, credential id and
 // KEK id is not valid. The error does not say which one.
-func (c *Context) Login(a LoginAttr) error {
+func (c *Context) Login(credentialID, kekID uint32, wrapped []byte) error {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	const op = "crypto login"
 	if c.session != nil {
 		return failure.New(op, syscall.EEXIST, "the context has a session")
 	}
-	l, err := c.loginLocked(op, a)
+	l, err := c.loginLocked(op, credentialID, kekID, wrapped)
 	if err != nil {
 		return err
 	}
@@ -103,20 +99,20 @@ func (c *Context) Logout() error {
 	return nil
 }
 
-// NewLogin makes the context's login object, which NewDEK takes in Attr.Login.
+// NewLogin makes the context's login object, which NewDEK takes in DEKOptions.Login.
 // A context has at most one login object, besides the session
 // (mlx5dv_crypto_login_create(3)).
 //
-// EEXIST: there is one that was not closed, valid or not. The other errors are those of
-// [Context.Login].
-func (c *Context) NewLogin(a LoginAttr) (*Login, error) {
+// EEXIST: there is one that was not closed, valid or not. The arguments and the other errors
+// are those of [Context.Login].
+func (c *Context) NewLogin(credentialID, kekID uint32, wrapped []byte) (*Login, error) {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	const op = "crypto login create"
 	if c.object != nil {
 		return nil, failure.New(op, syscall.EEXIST, "the context has a login object, which must be closed first")
 	}
-	l, err := c.loginLocked(op, a)
+	l, err := c.loginLocked(op, credentialID, kekID, wrapped)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +120,7 @@ func (c *Context) NewLogin(a LoginAttr) (*Login, error) {
 	return l, nil
 }
 
-func (c *Context) loginLocked(op string, a LoginAttr) (*Login, error) {
+func (c *Context) loginLocked(op string, credentialID, kekID uint32, wrapped []byte) (*Login, error) {
 	s := c.store
 	if c.closed {
 		return nil, failure.New(op, syscall.EINVAL, "the context was closed")
@@ -132,23 +128,23 @@ func (c *Context) loginLocked(op string, a LoginAttr) (*Login, error) {
 	if s.mode != Wrapped {
 		return nil, failure.New(op, syscall.EOPNOTSUPP, "the device's import mode is plaintext")
 	}
-	if a.CredentialID > MaxID || a.ImportKEKID > MaxID {
-		return nil, failure.New(op, syscall.EINVAL, "credential id %#x, import KEK id %#x: ids have 24 bits", a.CredentialID, a.ImportKEKID)
+	if credentialID > MaxID || kekID > MaxID {
+		return nil, failure.New(op, syscall.EINVAL, "credential id %#x, import KEK id %#x: ids have 24 bits", credentialID, kekID)
 	}
-	l := &Login{ctx: c, credential: s.credentials[a.CredentialID], kek: s.keks[a.ImportKEKID]}
+	l := &Login{ctx: c, credential: s.credentials[credentialID], kek: s.keks[kekID]}
 	admitted := false
-	if l.credential != nil && l.kek != nil && len(a.Credential) == WrappedCredentialSize {
+	if l.credential != nil && l.kek != nil && len(wrapped) == WrappedCredentialSize {
 		defer oneThread()()
 		w, err := newKeyWrap(op, l.kek.bytes())
 		if err != nil {
 			return nil, err
 		}
 		defer w.free()
-		shown, ok := w.unwrap(a.Credential)
+		shown, ok := w.unwrap(wrapped)
 		admitted = ok && subtle.ConstantTimeCompare(shown, l.credential.bytes()) == 1
 	}
 	if !admitted {
-		return nil, failure.New(op, syscall.EINVAL, "credential, credential id %#x or import KEK id %#x is not valid", a.CredentialID, a.ImportKEKID)
+		return nil, failure.New(op, syscall.EINVAL, "credential, credential id %#x or import KEK id %#x is not valid", credentialID, kekID)
 	}
 	return l, nil
 }
@@ -194,20 +190,24 @@ func (c *Context) anyValid() bool {
 	return false
 }
 
-// NewDEK makes a DEK on the device: from plaintext, or in mode Wrapped from a wrapped
-// key with a.Login or, if that is nil, with the session.
+// NewDEK makes a DEK on the device from key1 || key2 [|| keytag] in plaintext, or in mode
+// Wrapped from its wrapped form, which is 8 bytes longer, with o.Login or, if that is nil,
+// with the session.
 //
 // EINVAL: a wrong length, a key with two equal halves, no login or an invalid one in
 // mode Wrapped, a login in mode Plaintext, or a key that does not unwrap. ENOMEM: the
 // system gives no locked memory.
-func (c *Context) NewDEK(a Attr) (*DEK, error) {
+func (c *Context) NewDEK(key []byte, o *DEKOptions) (*DEK, error) {
 	const op = "dek create"
+	if o == nil {
+		o = &DEKOptions{}
+	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	if c.closed {
 		return nil, failure.New(op, syscall.EINVAL, "the context was closed")
 	}
-	d, err := c.newDEKLocked(op, &a)
+	d, err := c.newDEKLocked(op, key, o)
 	if err != nil {
 		return nil, err
 	}
@@ -216,19 +216,15 @@ func (c *Context) NewDEK(a Attr) (*DEK, error) {
 	return d, nil
 }
 
-func (c *Context) newDEKLocked(op string, a *Attr) (*DEK, error) {
-	a.equalHalves = c.store.equalHalves
+func (c *Context) newDEKLocked(op string, key []byte, o *DEKOptions) (*DEK, error) {
 	if c.store.mode == Plaintext {
-		if a.Login != nil {
+		if o.Login != nil {
 			return nil, failure.New(op, syscall.EINVAL, "a login, but the device's import mode is plaintext")
 		}
-		if err := a.check(op, 0); err != nil {
-			return nil, err
-		}
-		return newDEK(op, a, a.Key)
+		return newDEK(op, key, o, c.store.equalHalves)
 	}
 
-	l := a.Login
+	l := o.Login
 	if l == nil {
 		l = c.session
 	}
@@ -240,7 +236,7 @@ func (c *Context) newDEKLocked(op string, a *Attr) (*DEK, error) {
 	case l.stateLocked() != LoginValid:
 		return nil, failure.New(op, syscall.EINVAL, "the login is not valid any more")
 	}
-	d, err := newWrapped(op, l.kek.bytes(), a)
+	d, err := newWrapped(op, l.kek.bytes(), key, o, c.store.equalHalves)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package dek
 import (
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/xts"
@@ -16,8 +17,8 @@ const (
 	chunkSize = 16 << 10 // a multiple of the page size; where pages are 64 KiB, mmap rounds up
 )
 
-// A slot must hold an expanded key and a keytag.
-var _ [slotSize - xts.MemorySize - KeyTagSize]struct{}
+// A slot must hold an expanded key, a keytag and a block.
+var _ [slotSize - xts.MemorySize - KeyTagSize - xts.BlockSize]struct{}
 
 // slot is slotSize bytes of locked memory, zero when allocated.
 type slot struct {
@@ -27,7 +28,9 @@ type slot struct {
 
 // chunk is a piece of locked memory with its free slots.
 type chunk struct {
-	memory []byte
+	// memory points to chunkSize bytes. Package fmt prints the content behind other
+	// pointers, for example for a wrong verb, but never behind this type.
+	memory unsafe.Pointer
 	free   []int
 }
 
@@ -53,7 +56,7 @@ func allocate() (slot, error) {
 	if err != nil {
 		return slot{}, err
 	}
-	c := &chunk{memory: m}
+	c := &chunk{memory: unsafe.Pointer(&m[0])}
 	for i := 1; i < chunkSize/slotSize; i++ {
 		c.free = append(c.free, i)
 	}
@@ -69,7 +72,10 @@ func noLockedMemory(op string, err error) error {
 	return &operr.Error{Op: op, Errno: syscall.ENOMEM, Reason: "no locked memory for keys: see RLIMIT_MEMLOCK", Err: err}
 }
 
-func (s slot) bytes() []byte { return s.c.memory[s.index*slotSize:][:slotSize:slotSize] }
+// bytes returns the whole chunk.
+func (c *chunk) bytes() []byte { return unsafe.Slice((*byte)(c.memory), chunkSize) }
+
+func (s slot) bytes() []byte { return s.c.bytes()[s.index*slotSize:][:slotSize:slotSize] }
 
 // free overwrites the slot and releases it. An empty chunk is unmapped.
 func (s slot) free() {
@@ -79,6 +85,6 @@ func (s slot) free() {
 	s.c.free = append(s.c.free, s.index)
 	if len(s.c.free) == chunkSize/slotSize {
 		delete(arena.chunks, s.c)
-		unlockPages(s.c.memory)
+		unlockPages(s.c.bytes())
 	}
 }

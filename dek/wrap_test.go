@@ -102,13 +102,13 @@ func TestParse(t *testing.T) {
 func TestGenerate(t *testing.T) {
 	for _, size := range []KeySize{Size128, Size256} {
 		for _, keytag := range []bool{false, true} {
-			a := Attr{Size: size, HasKeyTag: keytag, Key: Generate(size, keytag)}
-			d, err := New(a)
+			key := Generate(size, keytag)
+			d, err := New(key, &Options{HasKeyTag: keytag})
 			if err != nil {
 				t.Fatalf("%v, keytag %v: %v", size, keytag, err)
 			}
 			d.Close()
-			if bytes.Equal(a.Key, Generate(size, keytag)) {
+			if bytes.Equal(key, Generate(size, keytag)) {
 				t.Errorf("%v: the same key twice", size)
 			}
 		}

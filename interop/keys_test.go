@@ -11,7 +11,6 @@ import (
 
 	refxts "golang.org/x/crypto/xts"
 
-	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/interop/peer"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
@@ -203,7 +202,7 @@ func (k *keyed) mustBeClean(t *testing.T, c keyCase) {
 func TestKeys(t *testing.T) {
 	n := newNetwork(t)
 	device := n.device(false)
-	key, err := device.Crypto().NewDEK(dek.Attr{Size: dek.Size256, Key: dekBytes()})
+	key, err := device.Crypto().NewDEK(dekBytes(), nil)
 	check(t, err)
 	closeLater(t, key)
 	blocks, mtus := 64, []int{1024}

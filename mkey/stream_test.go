@@ -566,8 +566,8 @@ func TestDEK(t *testing.T) {
 func TestKeyTag(t *testing.T) {
 	key := pattern(32)
 	tag := [8]byte{1, 2, 3, 4, 5, 6, 7, 8}
-	with := must(dek.New(dek.Attr{Key: append(bytes.Clone(key), tag[:]...), HasKeyTag: true}))
-	without := must(dek.New(dek.Attr{Key: key}))
+	with := must(dek.New(append(bytes.Clone(key), tag[:]...), &dek.Options{HasKeyTag: true}))
+	without := must(dek.New(key, nil))
 	for _, c := range []struct {
 		dek *dek.DEK
 		tag [8]byte

@@ -51,7 +51,7 @@ func encryption(t *testing.T, unit int) mkeyio.Encryption {
 	for i := range key {
 		key[i] = byte(i)
 	}
-	d := must(dek.New(dek.Attr{Size: dek.Size256, Key: key}))
+	d := must(dek.New(key, nil))
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)

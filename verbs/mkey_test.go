@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"
@@ -174,7 +173,7 @@ func cryptoOf(t *testing.T, s *side, unit int, encrypt bool) verbs.Crypto {
 	t.Helper()
 	raw := make([]byte, 64)
 	fill(raw, 99)
-	d, err := s.dev.Crypto().NewDEK(dek.Attr{Size: dek.Size256, Key: raw})
+	d, err := s.dev.Crypto().NewDEK(raw, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -340,7 +340,7 @@ func TestDEKs(t *testing.T) {
 	mr, key := a.register(512, verbs.LocalWrite), a.mkey(verbs.MKeyCrypto)
 	other := must[*verbs.PD](t)(a.dev.NewPD())
 	plain := func(s *side, pd dek.PD) *dek.DEK {
-		d := must[*dek.DEK](t)(s.dev.Crypto().NewDEK(dek.Attr{Size: dek.Size128, Key: make16(), PD: pd}))
+		d := must[*dek.DEK](t)(s.dev.Crypto().NewDEK(make16(), &dek.DEKOptions{PD: pd}))
 		t.Cleanup(func() { d.Close() })
 		return d
 	}

@@ -348,7 +348,7 @@ func TestKeyTag(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	raw := make([]byte, 64+dek.KeyTagSize)
 	fill(raw, 4)
-	d, err := a.dev.Crypto().NewDEK(dek.Attr{Size: dek.Size256, HasKeyTag: true, Key: raw})
+	d, err := a.dev.Crypto().NewDEK(raw, &dek.DEKOptions{HasKeyTag: true})
 	if err != nil {
 		t.Fatal(err)
 	}

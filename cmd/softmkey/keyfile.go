@@ -79,19 +79,8 @@ func readDEK(name, kek fileFlag, fits func(key []byte) error) (d *dek.DEK, keyta
 			return nil, keytag, err
 		}
 	}
-	a := dekAttr(len(key))
-	a.Key = key
-	d, err = dek.New(a)
+	d, err = dek.New(key, nil)
 	return d, keytag, err // a plain key file has no keytag
-}
-
-// dekAttr returns the attributes of a plain key of n bytes.
-func dekAttr(n int) (a dek.Attr) {
-	if n >= dek.Size256.Bytes() {
-		a.Size = dek.Size256
-	}
-	a.HasKeyTag = n > a.Size.Bytes()
-	return a
 }
 
 // wrapOverhead is how many bytes longer a wrapped key is (RFC 3394).
@@ -105,9 +94,8 @@ func readWrappedDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeyTagSize]byte
 		return nil, keytag, err
 	}
 	defer clear(secret)
-	a := dekAttr(len(wrapped) - wrapOverhead)
-	a.Key = wrapped
-	if d, err = dek.NewWrapped(secret, a); err == nil && a.HasKeyTag {
+	hasKeyTag := (len(wrapped)-wrapOverhead)%dek.Size128.Bytes() != 0
+	if d, err = dek.NewWrapped(secret, wrapped, &dek.Options{HasKeyTag: hasKeyTag}); err == nil && hasKeyTag {
 		keytag, err = d.KeyTag() // a memory key must present the keytag to use the DEK
 	}
 	if err != nil {

@@ -124,7 +124,7 @@ func lossyMessages(t *testing.T, seed uint64) {
 	for i := range key {
 		key[i] = byte(i)
 	}
-	d, err := dek.New(dek.Attr{Key: key, Size: dek.Size128})
+	d, err := dek.New(key, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

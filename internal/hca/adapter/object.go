@@ -53,7 +53,7 @@ func (c *Context) createObject(x *prm.Call) error {
 
 func (c *Context) createLogin(x *prm.Call) (uint32, error) {
 	l := prm.ParseLogin(x.In)
-	login, err := c.deks.NewLogin(dek.LoginAttr{CredentialID: l.Credential, ImportKEKID: l.KEK, Credential: l.Wrapped[:]})
+	login, err := c.deks.NewLogin(l.Credential, l.KEK, l.Wrapped[:])
 	clear(l.Wrapped[:])
 	if err != nil {
 		return 0, err
@@ -117,8 +117,8 @@ func (c *Context) createDEK(x *prm.Call) (uint32, error) {
 	case d.Size > 1:
 		return 0, refuse(prm.CmdBadParam, synValue, "key size %d: must be 0 (128 bit) or 1 (256 bit)", d.Size)
 	}
-	a := dek.Attr{Size: dek.KeySize(d.Size), HasKeyTag: d.HasKeyTag, Opaque: d.Opaque, PD: pd.eng}
-	n := a.Size.Bytes()
+	a := dek.DEKOptions{HasKeyTag: d.HasKeyTag, Opaque: d.Opaque, PD: pd.eng}
+	n := dek.KeySize(d.Size).Bytes()
 	if d.HasKeyTag {
 		n += dek.KeyTagSize
 	}
@@ -128,8 +128,7 @@ func (c *Context) createDEK(x *prm.Call) (uint32, error) {
 			return 0, refuse(prm.CmdBadSystemState, synNoLogin, "the device's import mode is wrapped, and the program has no valid login")
 		}
 	}
-	a.Key = d.Key[:n]
-	key, err := c.deks.NewDEK(a)
+	key, err := c.deks.NewDEK(d.Key[:n], &a)
 	if err != nil {
 		return 0, err
 	}

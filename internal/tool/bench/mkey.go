@@ -117,7 +117,7 @@ func (c *cryptoRow) key(where string) (*mkey.Key, []byte) {
 	}
 	secret := random(64)
 	if c.crypt {
-		d, err := dek.New(dek.Attr{Size: dek.Size256, Key: secret})
+		d, err := dek.New(secret, nil)
 		must(err)
 		conf.Crypto = &mkey.Crypto{EncryptOnTX: c.encrypt, Order: c.order, DataUnitSize: c.unit, DEK: d}
 	}

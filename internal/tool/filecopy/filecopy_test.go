@@ -42,7 +42,7 @@ var keyBytes = random(99, 64)
 
 func newDEK(t testing.TB) *dek.DEK {
 	t.Helper()
-	d, err := dek.New(dek.Attr{Size: dek.Size256, Key: keyBytes})
+	d, err := dek.New(keyBytes, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

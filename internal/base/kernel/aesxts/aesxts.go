@@ -79,8 +79,12 @@ type run struct {
 // Key is an expanded pair of keys. All methods but Close are safe for concurrent use.
 type Key struct {
 	tier cpu.Tier
-	s    *schedule
+	// s is the *schedule. Package fmt prints the content behind other pointers, for example
+	// for a wrong verb, but never behind this type.
+	s unsafe.Pointer
 }
+
+func (k *Key) schedule() *schedule { return (*schedule)(k.s) }
 
 // New expands key, which is key1 || key2 of 16 or 32 bytes each, for the given tier. It
 // stores the result in mem, which must have at least MemorySize bytes and belongs to the
@@ -93,7 +97,7 @@ func New(t cpu.Tier, mem, key []byte) Key {
 	expandKey(t, &s.enc2, key[half:])
 	invertKey(t, &s.enc1, &s.dec1, s.rounds)
 	derive(t, s)
-	return Key{t, s}
+	return Key{t, unsafe.Pointer(s)}
 }
 
 // Closed reports whether k holds no key: it is the zero Key, or Close was called.
@@ -102,7 +106,7 @@ func (k *Key) Closed() bool { return k.s == nil }
 // Close overwrites the expanded key.
 func (k *Key) Close() {
 	if k.s != nil {
-		clear(unsafe.Slice((*byte)(unsafe.Pointer(k.s)), unsafe.Sizeof(*k.s)))
+		*k.schedule() = schedule{}
 	}
 	*k = Key{}
 }
@@ -116,7 +120,7 @@ func (k *Key) Crypt(decrypt bool, dst []byte, dstStride int, src []byte, srcStri
 		return
 	}
 	if !hasTier(k.tier) {
-		cryptGeneric(k.s, decrypt, dst, dstStride, src, srcStride, unit, n, lo, hi)
+		cryptGeneric(k.schedule(), decrypt, dst, dstStride, src, srcStride, unit, n, lo, hi)
 		return
 	}
 	race.Read(src, srcStride, unit, n)
@@ -129,7 +133,7 @@ func (k *Key) Crypt(decrypt bool, dst []byte, dstStride int, src []byte, srcStri
 	most := max(1, callBytes/unit)
 	for n > most {
 		r.n = uintptr(most)
-		cryptRun(k.tier, k.s, decrypt, &r)
+		cryptRun(k.tier, k.schedule(), decrypt, &r)
 		src, dst = src[most*srcStride:], dst[most*dstStride:]
 		r.src, r.dst = &src[0], &dst[0]
 		var carry uint64
@@ -138,5 +142,5 @@ func (k *Key) Crypt(decrypt bool, dst []byte, dstStride int, src []byte, srcStri
 		n -= most
 	}
 	r.n = uintptr(n)
-	cryptRun(k.tier, k.s, decrypt, &r)
+	cryptRun(k.tier, k.schedule(), decrypt, &r)
 }

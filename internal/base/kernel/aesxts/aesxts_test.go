@@ -46,7 +46,7 @@ func (k kernels) String() string {
 func (k kernels) newKey(t testing.TB, key []byte) *Key {
 	t.Helper()
 	made := newKey(t, k.Tier, key)
-	made.s.shifts = k.shifts
+	made.schedule().shifts = k.shifts
 	return made
 }
 
