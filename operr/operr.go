@@ -1,17 +1,20 @@
-// Package operr is the error type of softmkey's public packages.
+// Package operr is the error type of operations that softmkey's packages refuse.
 //
 // An [Error] names the operation that was refused, the errno that a C program would see,
-// and the reason in words with the offending value. Programs compare the errno:
+// and the reason in words with the offending value. Programs compare the errno, or the
+// standard library's class of it, as for an [os.PathError]:
 //
 //	if errors.Is(err, syscall.EBUSY) { … }
+//	if errors.Is(err, fs.ErrPermission) { … }
 //
-// Errors about data are other types: a bad block signature is a *sig.Error.
+// Errors about data are other types: a bad block signature is a *sig.Error. Errors of
+// readers, writers and networks of the caller's are returned as they are.
 package operr
 
 import "syscall"
 
-// Error is a refused operation or configuration. errors.Is(err, syscall.EINVAL) compares
-// Errno.
+// Error is a refused operation or configuration. It wraps Errno and Err: errors.Is and
+// errors.As find both.
 type Error struct {
 	Op     string        // the operation: "mkey configure", "sig format"
 	Errno  syscall.Errno // the class, as the verbs manual pages name it
@@ -28,11 +31,20 @@ func (e *Error) Error() string {
 	return e.Op + ": " + e.Reason
 }
 
-// Is reports whether target is the errno of e.
-func (e *Error) Is(target error) bool {
-	errno, ok := target.(syscall.Errno)
-	return ok && errno == e.Errno
+// Unwrap returns Errno and the cause, those that are there.
+func (e *Error) Unwrap() []error {
+	var wrapped []error
+	if e.Errno != 0 {
+		wrapped = append(wrapped, e.Errno)
+	}
+	if e.Err != nil {
+		wrapped = append(wrapped, e.Err)
+	}
+	return wrapped
 }
 
-// Unwrap returns the cause, if there is one.
-func (e *Error) Unwrap() error { return e.Err }
+// Timeout reports whether Errno is one of a time that ran out, as net.Error has it.
+func (e *Error) Timeout() bool { return e.Errno.Timeout() }
+
+// Temporary is Errno's, for interface net.Error.
+func (e *Error) Temporary() bool { return e.Errno.Temporary() }
