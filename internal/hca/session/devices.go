@@ -256,8 +256,6 @@ func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 		switch {
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
 			err = &DeviceError{d.Addr, "is no address of this host", err}
-		case errors.Is(err, syscall.EADDRINUSE):
-			err = &DeviceError{d.Addr, fmt.Sprintf("has a device already: UDP port %d is taken by another program", roce.UDPPort), err}
 		case err != nil:
 			err = &DeviceError{d.Addr, "", err}
 		}

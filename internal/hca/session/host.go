@@ -63,7 +63,7 @@ func (h host) Attach(addr netip.Addr) (rdmacm.Device, error) {
 	d, err := r.attach(addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return none, failure.New(op, syscall.EADDRINUSE, "%v has a device already: UDP port %d is taken by another program", addr, roce.UDPPort)
+		return none, err
 	case err != nil:
 		return none, failure.New(op, syscall.ENODEV, "no device on %v: %v", addr, err)
 	}

@@ -59,5 +59,7 @@
 // ends of a connection therefore look at the credentials that the kernel has for the
 // other end (SO_PEERCRED) before anything moves: the user and the user namespace must
 // be the same. Without the namespace, root of a container could pass for root of the host.
-// A name that a stranger has bound is passed over, and a variant of it is used.
+// A name that a stranger has bound is passed over, and a variant of it is used. The variants depend on a secret of
+// the user, a key in the kernel's keyring of the user, so that strangers cannot bind them in advance. Whoever reads
+// /proc/net/unix sees names that are in use.
 package share

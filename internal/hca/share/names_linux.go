@@ -1,6 +1,8 @@
 package share
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -17,15 +19,20 @@ import (
 // Abstract names belong to nobody: any user in the network namespace can bind any name. So a process
 // binds one of several variants of a name, and looks for others at all of them. A socket counts only if
 // the kernel says that a process of the same user, in the same user namespace, listens there. A variant
-// that a stranger has bound is passed over.
+// that a stranger has bound is passed over. Strangers cannot guess the variants after the first one.
 const variants = 4
 
 // variant returns variant i of a name.
 func variant(name string, i int) string {
-	if i == 0 {
+	switch s := secret(); {
+	case i == 0:
 		return name
+	case s == nil:
+		return fmt.Sprintf("%s/+%d", name, i)
+	default:
+		sum := sha256.Sum256(fmt.Appendf(s[:len(s):len(s)], "%s/%d", name, i))
+		return fmt.Sprintf("%s/%x", name, sum[:6])
 	}
-	return fmt.Sprintf("%s/+%d", name, i)
 }
 
 // errHeld says that a process of the user has a name.
@@ -74,7 +81,7 @@ func hold(name string) (*net.UnixListener, error) {
 		return l, nil
 	}
 	if who.name == "" {
-		who.text = "a program that does not listen there"
+		who.text = cmp.Or(nameOwner(name), "a program that does not listen there")
 	}
 	return nil, failure.New("share an address", syscall.EADDRINUSE, "the abstract UNIX socket %s and %d variants of the name are bound by %s: end it, or use another address", name, variants-1, who.text)
 }

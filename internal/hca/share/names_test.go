@@ -4,8 +4,10 @@ package share_test
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -13,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -133,15 +134,79 @@ func TestSquattedNames(t *testing.T) {
 	}
 }
 
-// TestAllVariantsSquatted binds all variants of a name. Joining fails at once, and says who has them.
+// TestAllVariantsSquatted binds all variants of a name that strangers can know. Processes join all the same. Without a
+// secret, joining fails at once, and says who has the names.
 func TestAllVariantsSquatted(t *testing.T) {
-	addr := at(60)
-	name := fmt.Sprintf("@softmkey/0/%v/join", addr)
-	squat(t, unix.SOCK_SEQPACKET, name, name+"/+1", name+"/+2", name+"/+3")
-	begun := time.Now()
-	_, err := share.Listen(addr, nil, false)
-	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "of user 65534") || !strings.Contains(err.Error(), name) {
-		t.Errorf("after %v: %v", time.Since(begun), err)
+	for i, kind := range []int{unix.SOCK_SEQPACKET, unix.SOCK_SEQPACKET | unix.SOCK_CLOEXEC} { // the second one does not listen
+		addr := at(byte(60 + 10*i))
+		name := fmt.Sprintf("@softmkey/0/%v/join", addr)
+		squat(t, kind, name, name+"/+1", name+"/+2", name+"/+3")
+		if share.HasSecret() {
+			a, b := join(t, addr), join(t, addr)
+			if a.conn.Member() != 0 || b.conn.Member() != 1 {
+				t.Errorf("numbers %d and %d", a.conn.Member(), b.conn.Member())
+			}
+			continue
+		}
+		_, err := share.Listen(addr, nil, false)
+		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) || !strings.Contains(err.Error(), name) {
+			t.Errorf("type %d: %v", kind, err)
+		}
+	}
+}
+
+// TestWithoutSecret tries the names of a process that may not use the kernel's keys.
+func TestWithoutSecret(t *testing.T) {
+	defer share.ForgetSecret()()
+	t.Run("some", TestSquattedNames)
+	t.Run("all", TestAllVariantsSquatted)
+}
+
+// TestSecret: processes of the user have one secret, and another user another one.
+func TestSecret(t *testing.T) {
+	if !share.HasSecret() {
+		t.Skip("NOT RUN: the kernel's keys cannot be used here")
+	}
+	own, err := share.ReadSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := share.ReadSecret(); err != nil || !bytes.Equal(own, again) {
+		t.Errorf("%x, and then %x, %v", own, again, err)
+	}
+	share.MakeSecret() // as a second process that has found none
+	if again, err := share.ReadSecret(); err != nil || !bytes.Equal(own, again) {
+		t.Errorf("%x, and after a second one was made %x, %v", own, again, err)
+	}
+	if err := asOther(t, func() error {
+		if theirs, err := share.ReadSecret(); err == nil && bytes.Equal(own, theirs) {
+			return errors.New("another user reads the secret")
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPortTaken joins where another program has the UDP port. The error names it.
+func TestPortTaken(t *testing.T) {
+	for _, local := range []string{"127.0.0.80:14791", "[::1]:14791"} {
+		for _, wildcard := range []bool{false, true} {
+			addr := netip.MustParseAddrPort(local)
+			bound := addr
+			if wildcard {
+				bound = netip.AddrPortFrom(netip.IPv6Unspecified(), addr.Port())
+			}
+			c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(bound))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = share.Listen(addr, nil, false)
+			if want := fmt.Sprint("UDP port 14791 is taken by process ", os.Getpid()); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, bound at %v: %v, want %q", addr, bound, err, want)
+			}
+			c.Close()
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/net/udp"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -96,14 +97,25 @@ func Listen(local netip.AddrPort, opts *udp.Options, alone bool) (*Conn, error) 
 		var busy busyError
 		switch waited := time.Since(start); {
 		case errors.As(err, &busy) && waited > patience:
-			return nil, failure.New("share an address", syscall.EADDRINUSE, "%v: %s", local, busy)
+			return nil, failure.New("share an address", syscall.EADDRINUSE, "%v: %s", local.Addr(), busy)
 		case errors.As(err, &busy):
-		case alone || !errors.Is(err, syscall.EADDRINUSE) || waited > exitTime:
+		case alone || !errors.Is(err, syscall.EADDRINUSE):
 			return c, err
+		case waited > exitTime:
+			if taken := (portError{}); errors.As(err, &taken) {
+				reason := fmt.Sprintf("%v has a device already: UDP port %d is taken by %s", local.Addr(), local.Port(), portOwner(local))
+				err = &operr.Error{Op: "share an address", Errno: syscall.EADDRINUSE, Reason: reason, Err: taken.error}
+			}
+			return nil, err
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
 }
+
+// portError says that another program has the UDP port.
+type portError struct{ error }
+
+func (e portError) Unwrap() error { return e.error }
 
 // busyError is the reason why joining has to be tried again.
 type busyError string
@@ -140,7 +152,9 @@ func listen(local netip.AddrPort, opts *udp.Options, alone bool) (_ *Conn, err e
 		if m.number != 0 {
 			return nil, busyError(fmt.Sprintf("the process with number 0 of %d does not answer", m.number))
 		}
-		m.own, err = udp.Bind(local, opts, false)
+		if m.own, err = udp.Bind(local, opts, false); errors.Is(err, syscall.EADDRINUSE) {
+			err = portError{err}
+		}
 	} else {
 		m.own, err = duplicate(m.sockets[index(m.number)])
 		if err == nil {
