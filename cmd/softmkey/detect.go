@@ -15,6 +15,7 @@ import (
 
 func newDetect() *cobra.Command {
 	var asJSON bool
+	var files separateFlags
 	c := &cobra.Command{
 		Use:     "detect [flags] IN",
 		GroupID: groupFiles,
@@ -24,7 +25,9 @@ device, and prints the one that fits, as --sig takes it: type, block size, seed,
 and the tags that most of the blocks have. It tries block sizes that are multiples of 8 up
 to 8K, or powers of two up to 128K, and NVMe's protection information with 8, 16, 32, 64 or
 128 bytes of metadata after a block whose size is a power of two. A storage tag that is the
-same in all blocks is shown as a part of the reference tag.
+same in all blocks is shown as a part of the reference tag, unless the reference tag wraps.
+With --metadata, IN has the blocks alone and FILE has their fields, in the order of the
+blocks.
 
 Detect prints how many of the blocks that it tried have the guard of that signature. A
 few damaged blocks do not mislead it. It does not count blocks of one repeated byte, and
@@ -35,19 +38,23 @@ there is one.
 The exit status is 1 if no signature fits, and 2 if IN cannot be read.`,
 		Example: `  softmkey detect disk.dif
   softmkey verify --sig "$(softmkey detect disk.dif)" disk.dif
+  softmkey detect --metadata ns1.meta ns1.img
   softmkey detect --json disk.dif | jq .blocks_good`,
 		Args: operands("IN"),
 		RunE: func(c *cobra.Command, args []string) error {
-			in, err := openInput(args[0])
+			if err := files.checkNames(c, args...); err != nil {
+				return err
+			}
+			in, err := files.open(args[0])
 			if err != nil {
 				return err
 			}
-			defer in.Close()
+			defer files.close(in)
 			size, ok := seekable(in)
 			if !ok {
 				return fmt.Errorf("%s: detect reads at several places: it needs a file or a block device", inputName(args[0]))
 			}
-			found, ok, err := detect.Stream(in, size)
+			found, ok, err := files.detect(in, size)
 			switch {
 			case err != nil:
 				return err
@@ -78,7 +85,20 @@ The exit status is 1 if no signature fits, and 2 if IN cannot be read.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	files.bindSeparate(c, &files.inFields, "metadata", "IN has the blocks alone, and their fields are in this file")
 	return c
+}
+
+// detect returns the format that fits IN.
+func (f *separateFlags) detect(in *os.File, size int64) (detect.Found, bool, error) {
+	if f.fields == nil {
+		return detect.Stream(in, size)
+	}
+	length, ok := seekable(f.fields)
+	if !ok {
+		return detect.Found{}, false, fmt.Errorf("%s: detect reads at several places: it needs a file or a block device", openName(f.fields))
+	}
+	return detect.Separate(in, size, f.fields, length)
 }
 
 // detection is the outcome of detect as JSON.
@@ -168,7 +188,11 @@ func suggestFormat(to io.Writer, in *os.File, name string, given *sig.Format, fo
 	other, ok, err := detect.Stream(in, size)
 	switch {
 	case err != nil:
-	case ok && other.Format != *given:
+	case ok:
+		// What fits no better is the given signature in other words, or has tags that follow no rule.
+		if fits, err := detect.Fits(in, size, other.Format); err != nil || !fits {
+			return
+		}
 		message(to, "hint: most blocks of %s do not fit %v: it looks like %v", inputName(name), given, other.Format)
 	case !ok:
 		message(to, "hint: most blocks of %s do not fit %v, and no other signature fits: is it plain or encrypted data?", inputName(name), given)

@@ -93,7 +93,7 @@ func (f *cryptoFlags) bindUnits(c *cobra.Command, units []string) {
 	f.crypto.choices, f.order.choices = []string{"encrypt", "decrypt"}, []string{"before", "after"}
 	f.unit.choices = units
 	f.crypto.bind(c, "crypto", "operation from memory to the wire; from the wire to memory it is reversed")
-	f.order.bind(c, "order", "whether signatures come before the crypto or after it, from memory to the wire; needed with signatures")
+	f.order.bind(c, "order", "whether signatures come before the crypto or after it, from memory to the wire; needed with signatures, and without them either one")
 	f.unit.bind(c, "unit", "bytes of a data unit (default: a block, with its field if that is encrypted too)")
 	c.Flags().Var(&f.tweak, "tweak", "tweak of the first data unit; the others count up from it")
 	c.Flags().Var(&f.dek, "dek", "data encryption key: 32 or 64 bytes, or their hexadecimal digits; with --kek, wrapped")
@@ -139,8 +139,6 @@ func (f *cryptoFlags) check(s *mkey.Signature) error {
 	switch {
 	case f.dek == "":
 		return fmt.Errorf("--crypto %s needs a key: --dek FILE ('softmkey dek generate' makes one)", f.crypto.value)
-	case s == nil && f.order.value != "":
-		return fmt.Errorf("--order %s without a signature: it says whether the signatures come before the crypto", f.order.value)
 	case s == nil:
 		return nil
 	case f.order.value == "":

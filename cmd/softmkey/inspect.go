@@ -24,6 +24,7 @@ import (
 
 func newInspect() *cobra.Command {
 	var format sigFlag
+	var files separateFlags
 	var blocks rangeFlag
 	var asJSON, silent bool
 	var drawing fileFlag
@@ -34,7 +35,8 @@ func newInspect() *cobra.Command {
 		Long: `Inspect prints a line for each block of a protected stream: its number, the offset of
 its first byte in IN, the stored field, the field computed from the data and SIG, and
 the part that is bad if they differ. A T10-DIF field is shown as guard, application tag
-and reference tag. A block whose tags exclude it from the check is called escaped.
+and reference tag. A block whose tags exclude it from the check is called escaped. With
+--metadata, IN has the blocks alone and FILE has their fields, in the order of the blocks.
 
 With --json there is an object for each block, and one for the outcome. The stored and
 the computed field of a block are whole: a T10-DIF field is one number of guard,
@@ -42,6 +44,7 @@ application tag and reference tag. ("softmkey help json" says how JSON is writte
 
 The exit status is 1 if a block is bad.`,
 		Example: `  softmkey inspect --sig t10dif --blocks 0-15 disk.dif
+  softmkey inspect --sig nvme16:4096,ref=2048 --metadata lba2048.pi lba2048.img
   softmkey inspect --sig t10dif --draw blocks.svg disk.dif
   softmkey inspect --sig t10dif disk.dif | less
   softmkey inspect --sig crc32c:4096 --blocks 0x1000 --json disk.crc`,
@@ -50,13 +53,16 @@ The exit status is 1 if a block is bad.`,
 			if err := format.need(c, "sig"); err != nil {
 				return err
 			}
-			in, err := openInput(args[0])
+			if err := files.checkNames(c, args...); err != nil {
+				return err
+			}
+			in, err := files.open(args[0])
 			if err != nil {
 				return err
 			}
-			defer in.Close()
+			defer files.close(in)
 			out := bufio.NewWriter(c.OutOrStdout())
-			i := inspector{format: format.format, blocks: blocks, file: args[0], name: inputName(args[0]), silent: silent || asJSON, warnings: c.ErrOrStderr()}
+			i := inspector{format: format.format, fields: files.fields, blocks: blocks, file: args[0], name: inputName(args[0]), silent: silent || asJSON, warnings: c.ErrOrStderr()}
 			i.printer = &tablePrinter{out: out, format: i.format}
 			if asJSON {
 				i.printer = jsonPrinter{json.NewEncoder(out), i.format}
@@ -75,7 +81,7 @@ The exit status is 1 if a block is bad.`,
 					return err2
 				}
 			}
-			if !asJSON {
+			if !asJSON && files.fields == nil {
 				suggestFormat(c.ErrOrStderr(), in, args[0], &i.format, err)
 			}
 			return err
@@ -84,6 +90,7 @@ The exit status is 1 if a block is bad.`,
 	format.bind(c, "sig", "signature that IN has")
 	c.Flags().Var(&blocks, "blocks", "numbers of the first and the last block to show; A alone is one block, A- goes to the end (default all)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line instead of a table, the last one of the outcome")
+	files.bindSeparate(c, &files.inFields, "metadata", "IN has the blocks alone, and their fields are in this file")
 	c.Flags().BoolVar(&silent, "no-warnings", false, "print no warnings")
 	c.Flags().Var(&drawing, "draw", "draw the blocks to this file as SVG: the first ones, or those around the first bad one")
 	annotate(c, writesFile, "draw")
@@ -124,6 +131,7 @@ func (r *rangeFlag) Set(v string) error {
 // inspector shows the blocks of a stream.
 type inspector struct {
 	format   sig.Format
+	fields   *os.File // with the fields, if they are apart from the blocks; nil: they are not
 	blocks   rangeFlag
 	file     string // the name as it was given
 	name     string // and in messages
@@ -167,7 +175,7 @@ const mostBad = 1000
 
 // outcome returns the final report for --json.
 func (i *inspector) outcome() outcome {
-	o := outcome{Command: "inspect", File: i.file, Tail: int64(i.tail), Seconds: i.elapsed.Seconds(), Escaped: int64(i.escaped), BytesIn: int64(i.blocksSeen) * int64(i.format.Stride()), Blocks: int64(i.blocksSeen), Errors: int64(i.errors), Ranges: append([][2]uint64{}, i.ranges.list...), LeftOff: i.ranges.leftOff}
+	o := outcome{Command: "inspect", File: i.file, Tail: int64(i.tail), Seconds: i.elapsed.Seconds(), Escaped: int64(i.escaped), BytesIn: int64(i.blocksSeen) * int64(i.stride()), Blocks: int64(i.blocksSeen), Errors: int64(i.errors), Ranges: append([][2]uint64{}, i.ranges.list...), LeftOff: i.ranges.leftOff}
 	if i.first != nil {
 		o.First = filecopy.NewBad(&mkey.BadBlock{Domain: mkey.WireDomain, Sig: *i.first})
 	}
@@ -214,8 +222,8 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 		if i.blocks.count > 0 {
 			want = min(want, i.blocks.first+i.blocks.count-number)
 		}
-		n, err := io.ReadFull(in, buf[:want*stride])
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		n, err := i.read(in, buf[:want*stride])
+		if err != nil {
 			return err
 		}
 		got := n / int(stride)
@@ -235,6 +243,7 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 				i.drawn.Length += stride
 			}
 			if e, bad := i.bad[b.number]; bad {
+				e.Offset = b.offset
 				if found == nil {
 					found, i.first = &e, &e
 				}
@@ -258,8 +267,11 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 // seek goes to the first block of the range and returns the number of the last one. The length
 // of a pipe is not known, so its blocks may end earlier or later.
 func (i *inspector) seek(in *os.File) (last uint64, err error) {
-	stride := int64(i.format.Stride())
+	stride := int64(i.stride())
 	info, err := in.Stat()
+	if err == nil && i.fields != nil {
+		_, err = separateInput(i.format, in, i.fields) // their lengths must fit
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -283,6 +295,11 @@ func (i *inspector) seek(in *os.File) (last uint64, err error) {
 	if i.blocks.text != "" && int64(i.blocks.first) >= whole {
 		return 0, i.absent(whole)
 	}
+	if i.fields != nil {
+		if _, err := i.fields.Seek(int64(i.blocks.first)*int64(i.format.FieldSize()), io.SeekCurrent); err != nil {
+			return 0, err
+		}
+	}
 	if i.blocks.count == 0 || int64(last) >= whole {
 		last = uint64(max(whole, 1) - 1)
 	}
@@ -290,8 +307,36 @@ func (i *inspector) seek(in *os.File) (last uint64, err error) {
 	return last, err
 }
 
+// stride returns the number of bytes from one block of IN to the next.
+func (i *inspector) stride() int {
+	if i.fields != nil {
+		return i.format.Block()
+	}
+	return i.format.Stride()
+}
+
+// read reads the next blocks with their fields, and returns the number of bytes.
+func (i *inspector) read(in io.Reader, buf []byte) (n int, err error) {
+	if i.fields == nil {
+		n, err = io.ReadFull(in, buf)
+	} else {
+		size := i.format.Block()
+		for err == nil && n < len(buf) {
+			if _, err = io.ReadFull(in, buf[n:][:size]); err == nil {
+				if _, err = io.ReadFull(i.fields, buf[n+size:][:i.format.FieldSize()]); err == nil {
+					n += i.format.Stride()
+				}
+			}
+		}
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	return n, err
+}
+
 func (i *inspector) absent(whole int64) error {
-	return fmt.Errorf("%s: --blocks %s: there are %d blocks of %d bytes, counted from 0", i.name, &i.blocks, whole, i.format.Stride())
+	return fmt.Errorf("%s: --blocks %s: there are %d blocks of %d bytes, counted from 0", i.name, &i.blocks, whole, i.stride())
 }
 
 // end reports the bytes after the last whole block.
@@ -316,7 +361,7 @@ func (i *inspector) end(number uint64, rest int) error {
 func (i *inspector) describe(number uint64, block, computed []byte) inspected {
 	size, stride := i.format.Block(), i.format.Stride()
 	b := inspected{
-		number: number, offset: number * uint64(stride),
+		number: number, offset: number * uint64(i.stride()),
 		stored: block[size:stride], computed: computed[:stride-size],
 		bad: i.bad[number].Kind,
 	}

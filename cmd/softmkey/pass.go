@@ -130,6 +130,7 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 	if out.stdout() {
 		r.final = r.errors
 	}
+	r.begin = uint64(p.offset)
 	if p.fields != nil {
 		r.block = uint64(given.Block())
 	}
@@ -152,7 +153,7 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 	if p.onlyFields {
 		report.BytesOut -= report.BytesIn // the data is not written
 	}
-	if !p.json && p.fields == nil {
+	if !p.json && p.fields == nil && p.offset == 0 {
 		suggestFormat(r.errors, in, inName, given, err)
 	}
 	var bad *mkey.BadBlock

@@ -27,6 +27,7 @@ type reporter struct {
 	json    bool
 	silent  bool      // print no warnings
 	block   uint64    // bytes from one block of the input to the next, if its fields are in another file; 0: the fields are between them
+	begin   uint64    // offset of the first block in the input
 	errors  io.Writer // for bad blocks
 	final   io.Writer // for the JSON of the outcome
 	bar     *progress
@@ -115,11 +116,14 @@ func (r *reporter) bad(b *mkey.BadBlock) {
 
 // at returns a bad block, or nil, with its offset in the file that has the data.
 func (r *reporter) at(b *mkey.BadBlock) *mkey.BadBlock {
-	if b == nil || r.block == 0 {
-		return b
+	if b == nil {
+		return nil
 	}
 	moved := *b
-	moved.Sig.Offset = b.Sig.Block * r.block
+	if r.block != 0 {
+		moved.Sig.Offset = b.Sig.Block * r.block
+	}
+	moved.Sig.Offset += r.begin
 	return &moved
 }
 

@@ -27,6 +27,9 @@ With --metadata, IN has the blocks alone and FILE has their fields, in the order
 blocks, as 'nvme read --data IN --metadata FILE' writes them. FILE must have exactly one
 for each block.
 
+With --offset, the stream begins at that byte of IN, where a partition begins: block 0, and
+the reference tag of SIG, are there. Offsets of bad blocks count from the beginning of IN.
+
 A block whose tags exempt it from the check (app-escape, app-ref-escape) is counted, but
 not checked: its data may be anything. The outcome has the number of such blocks, and the
 bytes after the last whole block, which have no field.
@@ -55,6 +58,8 @@ a file were checked, for example of an empty one.`,
 	}
 	c.Flags().Int64Var(&v.least, "min-blocks", 0, "end with exit status 1 if fewer than `N` blocks of a file were checked")
 	v.bindSeparate(c, &v.inFields, "metadata", "IN has the blocks alone, and their fields are in this file")
+	c.Flags().Var(&v.offset, "offset", "begin at this byte of IN, a file or a block device: block 0 is there")
+	exclusive(c, "offset", "metadata")
 	v.bindReport(c)
 	return c
 }
@@ -65,6 +70,7 @@ type verifyFlags struct {
 	format   sigFlag
 	all      bool
 	failFast bool
+	offset   offsetFlag
 	least    int64
 }
 
@@ -96,6 +102,7 @@ func (v *verifyFlags) run(c *cobra.Command, args []string) error {
 		v.most = 0
 	}
 	v.keepGoing = !v.failFast
+	v.parts, v.pass.offset, v.pass.length = v.offset.given, max(v.offset.orNone(), 0), -1
 	if len(args) == 1 {
 		return v.one(c, args[0])
 	}

@@ -9,6 +9,7 @@ package detect
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 
@@ -44,7 +45,16 @@ const (
 // more than half of the blocks that were tried have its guard, or if they are so few that a
 // guard may fit by chance.
 func Stream(r io.ReaderAt, size int64) (found Found, ok bool, err error) {
-	s := sampler{r: r, length: size}
+	return search(&sampler{r: r, length: size})
+}
+
+// Separate is Stream for size bytes of blocks whose fields are the length bytes of another file, in the order of the
+// blocks. A format fits only if each block has a field.
+func Separate(r io.ReaderAt, size int64, fields io.ReaderAt, length int64) (found Found, ok bool, err error) {
+	return search(&sampler{r: r, length: size, fields: fields, fieldsLength: length})
+}
+
+func search(s *sampler) (found Found, ok bool, err error) {
 	for _, tier := range []struct {
 		sizes []int
 		few   bool // only formats that fit one of a few blocks are compared with all
@@ -54,7 +64,7 @@ func Stream(r io.ReaderAt, size int64) (found Found, ok bool, err error) {
 		{all(), true, 48},
 	} {
 		for _, block := range tier.sizes {
-			for _, f := range formats(block) {
+			for _, f := range formats(block, s.fields != nil) {
 				if tier.few {
 					if few, err := s.try(f, quick); err != nil || few.Good == 0 {
 						if err != nil {
@@ -114,8 +124,8 @@ func all() []int {
 	return sizes
 }
 
-// formats returns the formats that differ in their guards.
-func formats(block int) []sig.Format {
+// formats returns the formats that differ in their guards, for fields between the blocks or apart from them.
+func formats(block int, apart bool) []sig.Format {
 	var list []sig.Format
 	for _, seed := range []sig.Seed{sig.SeedDefault, sig.SeedOnes, sig.SeedZeros} {
 		for _, f := range []sig.Format{{Type: sig.T10DIF}, {Type: sig.T10DIF, Guard: sig.GuardCSUM}, {Type: sig.CRC32C}, {Type: sig.CRC64}, {Type: sig.CRC32}} {
@@ -133,8 +143,8 @@ func formats(block int) []sig.Format {
 			for t := sig.NVMe16; t <= sig.NVMe64; t++ {
 				f := sig.Format{Type: t, BlockSize: block, Metadata: metadata, FieldFirst: first}
 				// Metadata of the field alone has one end. A field of NVMe16 in the last 8 bytes is that of
-				// a T10-DIF on a larger block.
-				if alone := f; first || t != sig.NVMe16 {
+				// a T10-DIF on a larger block, unless the fields are apart.
+				if alone := f; first || t != sig.NVMe16 || apart && metadata > 8 {
 					alone.Metadata = 0
 					if f.Validate() == nil && (!first || alone.FieldSize() < metadata) {
 						list = append(list, f)
@@ -154,11 +164,13 @@ type block struct {
 
 // sampler reads some of the blocks of a stream.
 type sampler struct {
-	r      io.ReaderAt
-	length int64
-	all    bool
-	size   int             // of the blocks in known
-	known  map[cut][]block // the blocks that were read
+	r            io.ReaderAt
+	length       int64
+	all          bool
+	fields       io.ReaderAt // with the fields, if they are apart
+	fieldsLength int64
+	size         int             // of the blocks in known
+	known        map[cut][]block // the blocks that were read
 }
 
 // cut is how a stream is cut into blocks, and how many of them are wanted.
@@ -181,6 +193,12 @@ func (s *sampler) blocks(f sig.Format, n int) ([]block, error) {
 	}
 	var known []block
 	count := s.length / int64(stride)
+	if s.fields != nil {
+		field := int64(f.FieldSize())
+		if count = s.length / int64(size); s.length%int64(size) != 0 || s.fieldsLength%field != 0 || s.fieldsLength/field != count {
+			count = 0
+		}
+	}
 	seen := make(map[int64]bool)
 	b := make([]byte, stride)
 	read := func(at int64) error {
@@ -188,7 +206,7 @@ func (s *sampler) blocks(f sig.Format, n int) ([]block, error) {
 			return nil
 		}
 		seen[at] = true
-		if _, err := s.r.ReadAt(b, at*int64(stride)); err != nil && !errors.Is(err, io.EOF) {
+		if err := s.read(b, size, at); err != nil {
 			return err
 		}
 		if s.all || !repeats(b[:size]) || !repeats(b[size:]) {
@@ -215,6 +233,22 @@ func (s *sampler) blocks(f sig.Format, n int) ([]block, error) {
 	}
 	s.known[key] = known
 	return known, nil
+}
+
+// read reads block number at with its field. The block has size bytes.
+func (s *sampler) read(b []byte, size int, at int64) error {
+	if s.fields == nil {
+		return readAt(s.r, b, at*int64(len(b)))
+	}
+	return cmp.Or(readAt(s.r, b[:size], at*int64(size)), readAt(s.fields, b[size:], at*int64(len(b)-size)))
+}
+
+func readAt(r io.ReaderAt, b []byte, at int64) error {
+	_, err := r.ReadAt(b, at)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return err
 }
 
 // repeats reports whether all bytes are equal.
@@ -293,58 +327,80 @@ func (f *Found) evidence(good []block) (bits int) {
 	return bits
 }
 
-// tags sets the tags of a format from blocks whose guards are good. The bits of an NVMe type's
-// storage tag are the fewest with which reference tags follow a rule.
+// tags sets the tags of a format from blocks whose guards are good. The storage tag of an NVMe type gets the fewest bits
+// with which the most blocks have it, and a reference tag that follows a rule: one of fewer bits wraps sooner. If most
+// blocks differ in their storage tags, it gets the fewest bits with which reference tags follow a rule. A T10-DIF may be
+// a field of NVMe16, which has the same guard.
 func (f *Found) tags(blocks []block) {
+	plain := *f
 	least, ref := f.Format.TagBits()
-	g := *f
-	for bits := least; bits <= least+ref; bits += 8 {
-		g = *f
-		if g.Format.StorageBits = bits; bits == least {
-			g.Format.StorageBits = 0 // the default
-		}
+	most, follow := f.tagsOf(blocks)
+	for bits := least + 1; bits <= least+ref && most < len(blocks); bits++ {
+		g := plain
+		g.Format = withStorage(plain.Format, bits)
 		if g.Format.Validate() != nil {
 			break
 		}
-		g.tagsOf(blocks)
-		if bits == least || !g.RefTags {
-			*f, g = g, *f
-		}
-		if !f.RefTags || f.Format.Type == sig.T10DIF {
-			return
+		m, n := g.tagsOf(blocks)
+		unruly := most*2 <= len(blocks) && n > follow+len(blocks)/8 && plain.Format.Type != sig.T10DIF
+		if m > most && m*2 > len(blocks) || unruly {
+			*f, most, follow = g, m, n
 		}
 	}
 }
 
-func (f *Found) tagsOf(blocks []block) {
+// withStorage returns a format with a storage tag of so many bits.
+func withStorage(f sig.Format, bits int) sig.Format {
+	if f.Type == sig.T10DIF && f.Guard == sig.GuardCRC && f.Seed != sig.SeedOnes {
+		f.Type, f.Seed = sig.NVMe16, sig.SeedDefault
+		for _, metadata := range []int{16, 32, 64, 128} { // the guard covers the metadata before the field
+			if size := f.BlockSize - (metadata - 8); size >= 512 && size&(size-1) == 0 {
+				f.BlockSize, f.Metadata = size, metadata
+			}
+		}
+	}
+	f.StorageBits = bits
+	return f
+}
+
+// tagsOf sets the tags of a format. follow is the number of blocks whose reference tags follow a rule, and most the
+// number of those among them that have the storage tag, too.
+func (f *Found) tagsOf(blocks []block) (most, follow int) {
 	apps, storage, rising, constant := map[uint16]int{}, map[uint64]int{}, map[uint64]int{}, map[uint64]int{}
 	_, bits := f.Format.TagBits()
+	field := func(b block) sig.Field { return f.Format.Field(b.bytes[f.Format.Block():]) }
+	base := func(b block) uint64 { return (field(b).RefTag - b.number) & (1<<bits - 1) }
 	for _, b := range blocks {
-		x := f.Format.Field(b.bytes[f.Format.Block():])
-		if x.AppTag == 0xFFFF {
-			continue // an escape has no tags
-		}
+		x := field(b)
 		apps[x.AppTag]++
 		storage[x.StorageTag]++
-		rising[(x.RefTag-b.number)&(1<<bits-1)]++
+		rising[base(b)]++
 		constant[x.RefTag]++
 	}
-	var most int
-	if f.Format.AppTag, most = frequent(apps); most*2 <= sum(apps) && most > 0 {
+	var n int
+	if f.Format.AppTag, n = frequent(apps); n*2 <= len(blocks) {
 		f.Format.AppTag, f.Format.Flags, f.AppTags = 0, sig.IgnoreApp, true
 	}
-	if f.Format.StorageTag, most = frequent(storage); most*2 <= sum(storage) && most > 0 {
+	tag, n := frequent(storage)
+	if f.Format.StorageTag = tag; n*2 <= len(blocks) {
 		f.Format.StorageTag, f.StorageTags = 0, true
 		f.Format.Flags |= sig.IgnoreStorage
 	}
-	base, follow := frequent(rising)
-	same, equal := frequent(constant)
-	f.Format.RefTag = base
-	if equal > follow {
-		f.Format.RefTag = same
+	f.Format.RefTag, follow = frequent(rising)
+	rises := true
+	if same, n := frequent(constant); n > follow {
+		rises = false
+		f.Format.RefTag, follow = same, n
 		f.Format.Flags |= sig.Type3
 	}
-	f.RefTags = max(equal, follow)*2 <= sum(constant) && len(constant) > 0
+	f.RefTags = follow*2 <= len(blocks)
+	for _, b := range blocks {
+		x := field(b)
+		if x.StorageTag == tag && (rises && base(b) == f.Format.RefTag || !rises && x.RefTag == f.Format.RefTag) {
+			most++
+		}
+	}
+	return most, follow
 }
 
 // frequent returns the most frequent value and its count. Of several it returns the smallest.
@@ -355,11 +411,4 @@ func frequent[T uint16 | uint64](counts map[T]int) (value T, most int) {
 		}
 	}
 	return value, most
-}
-
-func sum[T uint16 | uint64](counts map[T]int) (n int) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }

@@ -56,6 +56,25 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// TestStorageTags finds storage tags beside reference tags that wrap, also if single blocks have other tags.
+func TestStorageTags(t *testing.T) {
+	block := random(512)
+	for _, text := range []string{
+		"nvme16:512,ref=0xff00,sts=16,storage=0xabcd", "nvme16:512,sts=20,storage=0x12345", "nvme16:512,ref=0x7,meta=16,sts=16,storage=0x1",
+		"nvme32:512,sts=64,storage=0xabcd", "nvme64:512,app=0x5,sts=40,storage=0xffffffffff", "nvme16:512,ref=0x4000,meta=64,pi-first,sts=17,storage=0x1ffff",
+	} {
+		f, stream := protected(t, text, bytes.Repeat(block, 100_000))
+		for _, at := range []int{3, 17} {
+			field := stream[at*f.Stride()+512:][:f.FieldSize()]
+			copy(field[len(field)-4:], "\x12\x34\x56\x78") // in a field that is first, bytes that nobody checks
+		}
+		got, ok, err := Stream(bytes.NewReader(stream), int64(len(stream)))
+		if err != nil || !ok || got.Format.String() != f.String() {
+			t.Errorf("%s: %v, %+v, %t, %v", text, got.Format, got, ok, err)
+		}
+	}
+}
+
 // TestStreamEscapes: escaped blocks have no tags, and tags that differ are reported.
 func TestStreamEscapes(t *testing.T) {
 	_, stream := protected(t, "t10dif,app=3,ref=9", random(40*512))
