@@ -354,3 +354,25 @@ func TestTrim(t *testing.T) {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// TestZero zeroes ranges that take several pieces and end within granules.
+func TestZero(t *testing.T) {
+	job := mkeyio.Protect(format(t, "t10dif:4096"))
+	size := 3*len(zeroPiece) + 4096
+	clean := make([]byte, size)
+	for i := range clean {
+		clean[i] = byte(i>>9) | 1
+	}
+	for _, r := range [][2]int{{0, size}, {100, len(zeroPiece)}, {4096, len(zeroPiece)}, {5000, 2*len(zeroPiece) + 7777}, {size - len(zeroPiece) - 1, len(zeroPiece) + 1}} {
+		stored := made(t, job, clean)
+		m, _ := open(t, &memory{b: stored}, job)
+		want := bytes.Clone(clean)
+		clear(want[r[0]:][:r[1]])
+		if err := m.Zero(int64(r[0]), int64(r[1])); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(stored, made(t, job, want)) {
+			t.Errorf("%d bytes at %d: the store has not zeros there with right fields and the rest as before", r[1], r[0])
+		}
+	}
+}
