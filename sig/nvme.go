@@ -255,7 +255,7 @@ func (t *Transform) runNVMe(dst, src Blocks, want []uint64, first uint64, inPlac
 		job.Dst = nil
 	default:
 		job.Fields, job.FieldStride = src.Fields, src.FieldStride
-		job.Tag, job.Step = t.in.tag(first), t.in.step()
+		job.Tag, job.Step = t.inSide.tag(first), t.inSide.step
 		if diff := t.check.Verify(want, &job); diff&t.checkWire != 0 && o.wanted() {
 			t.report(src, want, first, o)
 		}

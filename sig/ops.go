@@ -33,9 +33,9 @@ func (f Format) stream() geometry.Stream[int64] {
 // writes it after the block. An incomplete last block gets none; a whole one needs the room for its field.
 func (f Format) Generate(buf []byte) error {
 	const op = "sig generate"
-	n, _, err := f.cut(op, len(buf))
+	p, err := f.prepare(op, false)
 	if err == nil {
-		err = f.generate(op, Interleaved(f, buf), n)
+		err = p.stream(op, buf, &outcome{})
 	}
 	return asError(err)
 }
@@ -44,17 +44,19 @@ func (f Format) Generate(buf []byte) error {
 // They are the stream's first blocks; [Format.From] gives the format for later ones. It
 // panics if the blocks do not fit the slices.
 func (f Format) GenerateBlocks(b Blocks, n int) error {
-	return asError(f.generate("sig generate", b, n))
+	return asError(f.blocks("sig generate", b, n, false, &outcome{}))
 }
 
-func (f Format) generate(op string, b Blocks, n int) *operr.Error {
-	if err := f.signed(op); err != nil {
-		return err
+// blocks generates or checks the fields of n blocks.
+func (f *Format) blocks(op string, b Blocks, n int, check bool, o *outcome) *operr.Error {
+	p, err := f.prepare(op, check)
+	if err == nil {
+		err = countable(op, n)
 	}
-	if err := countable(op, n); err != nil {
-		return err
+	if err == nil {
+		p.pass(b, n, o)
 	}
-	return pass(Format{}, f, b, b, n, 0, &outcome{})
+	return err
 }
 
 // signed refuses a Format of Type None, which is the zero value. If a program
@@ -96,23 +98,13 @@ func (f Format) VerifyEach(buf []byte, rep Reporter) error {
 	return asError(f.verify(buf, &outcome{rep: rep}))
 }
 
-func (f Format) verify(buf []byte, o *outcome) *operr.Error {
+func (f *Format) verify(buf []byte, o *outcome) *operr.Error {
 	const op = "sig verify"
-	n, _, err := f.cut(op, len(buf))
+	p, err := f.prepare(op, true)
 	if err != nil {
 		return err
 	}
-	return f.verifyBlocks(op, Interleaved(f, buf), n, o)
-}
-
-func (f Format) verifyBlocks(op string, b Blocks, n int, o *outcome) *operr.Error {
-	if err := f.signed(op); err != nil {
-		return err
-	}
-	if err := countable(op, n); err != nil {
-		return err
-	}
-	return pass(f, Format{}, b, b, n, 0, o)
+	return p.stream(op, buf, o)
 }
 
 // countable refuses a negative number of blocks.
@@ -135,7 +127,7 @@ func (f Format) VerifyBlocks(b Blocks, n int, rep Reporter) error {
 	if rep == nil {
 		return noReporter()
 	}
-	return asError(f.verifyBlocks("sig verify", b, n, &outcome{rep: rep}))
+	return asError(f.blocks("sig verify", b, n, true, &outcome{rep: rep}))
 }
 
 // Strip checks the stream src as Verify does and copies only its data to dst.

@@ -68,19 +68,30 @@ func (t *Transform) run(dst, src Blocks, n int, first uint64, o *outcome) {
 	if n <= 0 {
 		return
 	}
-	if !src.holds(n, t.size, t.in.FieldSize()) || !dst.holds(n, t.size, t.out.FieldSize()) {
+	if !src.holds(n, t.size, t.inSide.field) || !dst.holds(n, t.size, t.outSide.field) {
 		panic("sig: blocks do not fit their memory")
 	}
 	inPlace := unsafe.SliceData(dst.Data) == unsafe.SliceData(src.Data)
 	if inPlace && n > 1 && dst.DataStride != src.DataStride {
 		panic("sig: blocks in place with different strides")
 	}
-	if n <= smallBatch {
-		var want [smallBatch]uint64
-		t.runBatch(dst, src, want[:n], first, inPlace, o)
-		return
+	switch {
+	case n == 1:
+		var want [1]uint64
+		t.runBatch(dst, src, want[:], first, inPlace, o)
+	case n <= smallBatch:
+		t.runFew(dst, src, n, first, inPlace, o)
+	default:
+		t.runBatches(dst, src, n, first, inPlace, o)
 	}
-	t.runBatches(dst, src, n, first, inPlace, o)
+}
+
+// runFew is not a part of run because of its array.
+//
+//go:noinline
+func (t *Transform) runFew(dst, src Blocks, n int, first uint64, inPlace bool, o *outcome) {
+	var want [smallBatch]uint64
+	t.runBatch(dst, src, want[:n], first, inPlace, o)
 }
 
 // runBatches is not a part of run because of its large array.
@@ -128,7 +139,7 @@ func (t *Transform) runFields(dst, src Blocks, want []uint64, first uint64, inPl
 	}
 
 	job.Fields, job.FieldStride = src.Fields, src.FieldStride
-	job.Tag, job.Step = t.in.tag(first), t.in.step()
+	job.Tag, job.Step = t.inSide.tag(first), t.inSide.step
 	if t.again {
 		job.Dst = nil // the second pass copies
 	}
@@ -156,15 +167,15 @@ func (t *Transform) runFields(dst, src Blocks, want []uint64, first uint64, inPl
 // outJob sets the parts of a job that generate the output's fields.
 func (t *Transform) outJob(job *crc.Job, dst Blocks, first uint64) {
 	job.Fields, job.FieldStride = dst.Fields, dst.FieldStride
-	job.Tag, job.Step = t.out.tag(first), t.out.step()
+	job.Tag, job.Step = t.outSide.tag(first), t.outSide.step
 }
 
 // merge writes the output's fields if some of their bytes are copied, or if want was
 // computed for the input. Both sides have fields of one size.
 func (t *Transform) merge(dst, src Blocks, want []uint64, first uint64) {
-	size := t.out.FieldSize()
+	size := t.outSide.field
 	from, to := src.Fields, dst.Fields
-	tag, step := t.out.tag(first), t.out.step()
+	tag, step := t.outSide.tag(first), t.outSide.step
 	for i, w := range want {
 		w = w&t.guardWire | tagWire(tag)&^t.guardWire
 		tag = tag&^0xFFFFFFFF | uint64(uint32(tag)+step)
@@ -175,7 +186,7 @@ func (t *Transform) merge(dst, src Blocks, want []uint64, first uint64) {
 
 // report adds the bad blocks of a batch to o. want holds the computed fields.
 func (t *Transform) report(src Blocks, want []uint64, first uint64, o *outcome) {
-	size := t.in.FieldSize()
+	size := t.inSide.field
 	for i, w := range want {
 		stored := loadField(src.Fields[i*src.FieldStride:], size)
 		if (stored^w)&t.checkWire == 0 || t.escaped(stored) {

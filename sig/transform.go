@@ -46,6 +46,8 @@ type Transform struct {
 	in, out Format
 	size    int // bytes of data in a block, of both sides
 
+	inSide, outSide side
+
 	check, generate crc.Plan // nil for a side without a signature
 	again           bool     // the guards of input and output differ, so both are computed
 
@@ -58,6 +60,20 @@ type Transform struct {
 	nvmeIn, nvmeOut nvmeField // of a side with an NVMe type
 	checked, copied uint8     // parts of NVMe fields that are compared and copied, of MaskGuard, MaskApp, MaskRef
 	sameMetadata    bool      // the metadata beside the field is copied with the block
+}
+
+// side has the parts of a format that each run needs.
+type side struct {
+	field int    // bytes of a field, with its metadata
+	first uint64 // tag of block 0, as the kernels take it
+	step  uint32 // increment of the reference tag
+}
+
+func sideOf(f *Format) side { return side{f.FieldSize(), f.tag(0), f.step()} }
+
+// tag returns the tag of a block.
+func (s *side) tag(block uint64) uint64 {
+	return s.first&^0xFFFFFFFF | uint64(uint32(s.first)+uint32(block)*s.step)
 }
 
 const opTransform = "sig transform"
@@ -108,7 +124,7 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 		return refuse("check mask %#x, copy mask %#x: of an NVMe type whole parts are checked and copied, which are %#x, %#x and %#x", check, c.CopyMask, MaskGuard, MaskApp, MaskRef)
 	}
 
-	*t = Transform{in: in, out: out, size: in.Block()}
+	*t = Transform{in: in, out: out, size: in.Block(), inSide: sideOf(&in), outSide: sideOf(&out)}
 	if in.Type != None {
 		t.check = crc.NewPlan(in.kind(), t.size, in.ones())
 		t.nvmeIn, t.checked = in.nvmeField(), check
