@@ -45,6 +45,9 @@ type Options struct {
 
 	Size     int64 // length of the store
 	ReadOnly bool  // nothing is written: Flush has nothing to do
+	// Holes is whether the clients know blocks whose data and fields are zeros for trimmed ones. A store with such fields
+	// is trimmed, too.
+	Holes bool
 
 	// The following functions may be called by several goroutines at the same time. None is nil.
 
@@ -100,13 +103,14 @@ func New(s Store, o Options) (*Image, error) {
 		return nil, err
 	}
 	m.flusher.sync = s.Sync
-	switch stored, seen := o.formats(); {
+	stored, seen := o.formats()
+	switch {
 	case stored != nil:
 		m.block = int64(stored.Block())
 	case seen != nil:
 		m.block = int64(seen.Stride())
 	}
-	m.discard = o.Encryption != nil || o.Job.Signature == nil && o.Job.Crypto != nil
+	m.discard = stored == nil || o.Holes
 	return m, nil
 }
 
@@ -192,14 +196,14 @@ func (m *Image) Zero(off, n int64) error {
 	return nil
 }
 
-// Trim implements nbd.Device. A store with fields stays as it is, because a hole would have no field.
-// Without fields, the data units that lie within the range are discarded.
+// Trim implements nbd.Device. A store with fields stays as it is, because a hole would have no field, unless the clients
+// know holes. Otherwise the granules that lie within the range are discarded.
 func (m *Image) Trim(off, n int64) error {
 	if !m.discard {
 		return nil
 	}
 	g := m.Granule()
-	from, to := (off+g-1)/g*g, (off+n)/g*g
+	from, to := m.storeAt((off+g-1)/g*g), m.storeAt((off+n)/g*g)
 	if from >= to {
 		return nil
 	}
@@ -251,6 +255,18 @@ func (m *Image) check(op string, off int64, err error) {
 func isBad(err error) bool {
 	var bad *mkey.BadBlock
 	return errors.As(err, &bad)
+}
+
+// storeAt returns the position in the store of a position in the device that is a multiple of the granule.
+func (m *Image) storeAt(at int64) int64 {
+	stored, seen := m.o.formats()
+	if seen != nil {
+		at = at / int64(seen.Stride()) * int64(seen.Block())
+	}
+	if stored != nil {
+		at = at / int64(stored.Block()) * int64(stored.Stride())
+	}
+	return at
 }
 
 // formats returns the formats of the fields in the store and of those that the clients see, nil for none.
