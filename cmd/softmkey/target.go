@@ -53,12 +53,12 @@ unless --pi says otherwise; its fields are those that the hosts have written. Ot
 have type 0. If one has --pi 1, its fields exist on the wire only, and application tags
 are not kept.
 
---damage makes a block bad, to see what hosts do then. Damage of the medium concerns what
-is read of IMAGE, whose bytes do not change; with wire: it happens between the target's
-key and the host, so the side that receives finds it.
+--damage makes a block bad, to see what hosts do then. It concerns what hosts read of IMAGE,
+whose bytes do not change; with wire: it happens between the target's key and the host, so
+the side that receives finds it.
 
-    --damage guard@4711           the guard of block 4711 on the medium
-    --damage ref@100+8,once       only the first transfer that has one of these blocks
+    --damage guard@4711           the guard of block 4711, as if it were so on the medium
+    --damage ref@100+8,once       only the first command that reads one of these blocks
     --damage wire:app@0           PART is data, guard, app or ref
     --delay 2s@4096+128           commands that concern these blocks wait
 
@@ -283,6 +283,13 @@ type targetMedium struct {
 	stride int // from one block of IMAGE to the next, unless it is encrypted with its fields
 }
 
+// holes reports whether a hole in IMAGE has fields that no block but a deallocated one has: the hosts see the fields of
+// type 1 that IMAGE has.
+func (m *targetMedium) holes() bool {
+	s := m.job.Signature
+	return m.pi == 1 && m.job.Crypto == nil && s.Wire != nil && s.CopyMask == sig.MaskAll
+}
+
 // present gives a signature protection information as its memory domain. Parts of a field that IMAGE
 // stores as they are, are not checked here: the memory keys of the transfers check them if a command
 // asks for it. The other parts are checked on the way to and from IMAGE.
@@ -313,31 +320,18 @@ func (m *targetMedium) present(s *mkey.Signature) {
 	}
 }
 
-// damagedFile is an image with damage.
-type damagedFile struct {
-	image.File
-	read nvmet.DamagedStore
-}
-
-// ReadAt implements image.Store.
-func (d *damagedFile) ReadAt(p []byte, off int64) (int, error) { return d.read.ReadAt(p, off) }
-
 // open opens and locks an image.
 func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *nvmet.Namespace, done func() error, err error) {
-	ns = &nvmet.Namespace{BlockSize: m.block, PI: m.pi, ReadOnly: f.readOnly}
-	damaged := damagedFile{read: nvmet.DamagedStore{BlockSize: m.block, Stride: m.stride}}
+	ns = &nvmet.Namespace{BlockSize: m.block, PI: m.pi, ReadOnly: f.readOnly, Checked: m.pi == 0 && m.job.Signature != nil, Holes: m.holes()}
 	for _, v := range f.damage {
 		d, err := nvmet.ParseDamage(v)
 		switch {
 		case err != nil:
 			return nil, nil, usage(c, fmt.Errorf("--damage %s: %w", v, err))
-		case d.Part != nvmet.Data && d.Wire && m.pi == 0, d.Part != nvmet.Data && !d.Wire && m.stride < m.block+8:
+		case d.Part != nvmet.Data && m.pi == 0 && (d.Wire || m.stride < m.block+8):
 			return nil, nil, usage(c, fmt.Errorf("--damage %s: there is no T10-DIF whose part it could be", v))
-		case d.Wire:
-			ns.Wire = append(ns.Wire, d)
-		default:
-			damaged.read.Damage = append(damaged.read.Damage, d)
 		}
+		ns.Damage = append(ns.Damage, d)
 	}
 	for _, v := range f.delays {
 		d, err := nvmet.ParseDelay(v)
@@ -355,9 +349,8 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 			file.Close()
 		}
 	}()
-	damaged.File.File, damaged.read.Store = file, file
-	view, err := image.New(&damaged, image.Options{
-		Job: m.job, Size: size, ReadOnly: f.readOnly,
+	view, err := image.New(image.File{File: file}, image.Options{
+		Job: m.job, Size: size, ReadOnly: f.readOnly, Holes: ns.Holes,
 		Bad: func(*mkey.BadBlock) {}, Kept: func(uint64) {}, // the command that needed the block reports it
 		Failed: func(op string, offset int64, err error) {
 			message(c.ErrOrStderr(), "%s: %s at %d: %v", name, op, offset, err)
@@ -376,6 +369,11 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 	ns.Store, ns.Blocks = view, uint64(view.Size()/stride)
 	if ns.Blocks == 0 {
 		return nil, nil, fmt.Errorf("%s: has %d bytes, which are less than a block", name, size)
+	}
+	for _, d := range ns.Damage {
+		if d.First+d.Count > ns.Blocks {
+			return nil, nil, usage(c, fmt.Errorf("--damage: block %d is not in %s, which has %d blocks", d.First+d.Count-1, name, ns.Blocks))
+		}
 	}
 	if rest := view.Size() % stride; rest > 0 && !f.asJSON {
 		message(c.ErrOrStderr(), "warning: %s: the last %d bytes of data are no whole block: the hosts do not see them", name, rest)

@@ -5,14 +5,17 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"unicode"
 
@@ -76,11 +79,7 @@ func readBlock(lba uint32) nvme.Command {
 func protectedImage(t *testing.T, program, dir, name string) {
 	t.Helper()
 	writeFile(t, filepath.Join(dir, "clean"), bytes.Repeat([]byte("target. "), 8192), 0o600)
-	c := exec.Command(program, "protect", "-q", "--sig", "t10dif", "clean", name)
-	c.Dir = dir
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	runIn(t, dir, program, "protect", "-q", "--sig", "t10dif", "clean", name)
 }
 
 // TestTargetUnread has a standard error that nobody reads. Thousands of commands that fail, each with a line, are
@@ -189,6 +188,141 @@ func TestTargetIdentity(t *testing.T) {
 	}
 }
 
+// runIn runs a command of the program in a folder.
+func runIn(t *testing.T, dir, program string, args ...string) {
+	t.Helper()
+	c := exec.Command(program, args...)
+	c.Dir = dir
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: %v: %s", program, args, err, out)
+	}
+}
+
+// TestTargetDamage has damage of blocks beside others in one data unit, which a write reads and writes back. The image
+// keeps the damaged block as it was, and damage that happens once happens to a command that asks for the block.
+func TestTargetDamage(t *testing.T) {
+	dir, program := t.TempDir(), builtProgram(t)
+	data := make([]byte, 1<<16)
+	rand.NewChaCha8([32]byte{1}).Read(data)
+	writeFile(t, filepath.Join(dir, "img"), data, 0o600)
+	runIn(t, dir, program, "dek", "generate", "key")
+	serve := func(addr string, flags string, image string, use func(q *pitable.Queue)) {
+		t.Helper()
+		target, said := startTarget(t, program, dir, addr+"1", append(strings.Fields(flags), image)...)
+		_, q := targetHost(t, addr+"2", addr+"1", "nqn.h").Connect()
+		use(q)
+		if err := target.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if err := target.Wait(); err != nil {
+			t.Errorf("%v: %s", err, said)
+		}
+	}
+	read := func(q *pitable.Queue, lba uint32) ([]byte, nvme.Status) {
+		b := make([]byte, pitable.Stride)
+		_, s := q.Exec(readBlock(lba), b)
+		return b[:pitable.Block], s
+	}
+	runIn(t, dir, program, "tx", "-q", "--crypto", "encrypt", "--unit", "4096", "--dek", "key", "img", "enc")
+	const encrypted = "--pi 1 --crypto encrypt --order before --unit 4096 --dek key"
+	for i, part := range []string{"data", "guard", "ref"} {
+		serve(fmt.Sprintf("127.37.%d.", 10+2*i), encrypted+" --damage "+part+"@5", "enc", func(q *pitable.Queue) {
+			if _, s := read(q, 5); s != nvme.GuardCheck && (part != "ref" || s != nvme.RefTagCheck) {
+				t.Errorf("damaged %s: %v", part, s)
+			}
+			c := nvme.Command{Opcode: nvme.Write, NSID: 1, DW: [6]uint32{4, 0, nvme.PRAct << 26, 0, 4}}
+			q.Must(c, data[4*512:][:512])
+		})
+		serve(fmt.Sprintf("127.37.%d.", 11+2*i), encrypted, "enc", func(q *pitable.Queue) {
+			for lba := range uint32(8) {
+				if b, s := read(q, lba); s != nvme.Success || !bytes.Equal(b, data[lba*512:][:512]) {
+					t.Errorf("block %d without damage: %v, or other data", lba, s)
+				}
+			}
+		})
+	}
+	runIn(t, dir, program, "tx", "-q", "--wire", "t10dif", "--crypto", "encrypt", "--order", "before", "--unit", "520", "--dek", "key", "img", "enc2")
+	serve("127.37.16.", "--sig t10dif --crypto encrypt --order before --unit 520 --dek key --damage guard@5,once", "enc2", func(q *pitable.Queue) {
+		for i, lba := range []uint32{4, 6, 5, 5} {
+			if _, s := read(q, lba); s != map[bool]nvme.Status{true: nvme.GuardCheck}[i == 2] {
+				t.Errorf("read %d, of block %d: %v", i, lba, s)
+			}
+		}
+	})
+	runIn(t, dir, program, "protect", "-q", "--sig", "t10dif", "img", "dif")
+	serve("127.37.17.", "--sig t10dif --pi 0 --damage app@5", "dif", func(q *pitable.Queue) {
+		for lba, want := range []nvme.Status{5: nvme.UnrecoveredRead, 6: nvme.Success} {
+			if _, s := q.Exec(nvme.Command{Opcode: nvme.Read, NSID: 1, DW: [6]uint32{uint32(lba)}}, make([]byte, 512)); s != want {
+				t.Errorf("block %d of a namespace without protection information: %v", lba, s)
+			}
+		}
+	})
+	out, err := exec.Command(program, "target", "--device", "127.37.18.1", "--sig", "t10dif", "--damage", "guard@120+9", filepath.Join(dir, "dif")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "block 128 is not in") || !strings.Contains(string(out), "128 blocks") {
+		t.Errorf("damage beyond the image: %v: %s", err, out)
+	}
+}
+
+// allocated returns the bytes that a file has on its disk.
+func allocated(t *testing.T, name string) int64 {
+	t.Helper()
+	var s syscall.Stat_t
+	if err := syscall.Stat(name, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s.Blocks * 512
+}
+
+// TestTargetTrim deallocates blocks of sparse images. The files do not grow, holes come back, and reads with checks
+// succeed.
+func TestTargetTrim(t *testing.T) {
+	dir, program := t.TempDir(), builtProgram(t)
+	for i, c := range []struct{ flags string }{
+		{flags: ""}, {flags: "--pi 1"}, {flags: "--sig t10dif"}, {flags: "--pi 2 --sig t10dif"}, {flags: "--pi 3"},
+	} {
+		t.Run(c.flags, func(t *testing.T) {
+			name := filepath.Join(dir, fmt.Sprint("image", i))
+			writeFile(t, name, nil, 0o600)
+			const size = 520 << 30 // a whole number of blocks with their fields, and without
+			if err := os.Truncate(name, size); err != nil {
+				t.Skipf("NOT RUN: the file system has no such files: %v", err)
+			}
+			addr := fmt.Sprintf("127.37.%d.", 20+i)
+			startTarget(t, program, dir, addr+"1", append(strings.Fields(c.flags), name)...)
+			_, q := targetHost(t, addr+"2", addr+"1", "nqn.h").Connect()
+			const group, last = 8, 1 << 21
+			for lba := uint32(0); lba < 2048; lba += group {
+				q.Must(nvme.Command{Opcode: nvme.Write, NSID: 1, DW: [6]uint32{lba, 0, nvme.PRAct<<26 | group - 1, 0, lba}}, bytes.Repeat([]byte{1}, group*512))
+			}
+			before := allocated(t, name)
+			ranges := make([]byte, 2*nvme.RangeSize)
+			binary.LittleEndian.PutUint32(ranges[4:], 64<<30/512)
+			binary.LittleEndian.PutUint32(ranges[20:], 1<<31)
+			if _, s := q.Exec(nvme.Command{Opcode: nvme.DatasetManagement, NSID: 1, DW: [6]uint32{1, 4}}, ranges); s != nvme.OutOfRange {
+				t.Errorf("beyond the end: %v", s)
+			}
+			q.Must(nvme.Command{Opcode: nvme.DatasetManagement, NSID: 1, DW: [6]uint32{0, 4}}, ranges[:nvme.RangeSize])
+			after := allocated(t, name)
+			holes := i < 3 || i == 4 // blocks of type 2 with fields keep them
+			if after > before || holes && after > before/8 {
+				t.Errorf("the image has %d bytes on the disk, and had %d before it was trimmed", after, before)
+			}
+			for _, lba := range []uint32{0, 1, 2047, last} {
+				if lba == last && i == 3 {
+					continue // never written, and its reference tag is not known
+				}
+				cmd := readBlock(lba)
+				if c.flags == "" || strings.HasPrefix(c.flags, "--pi 3") {
+					cmd.DW[2], cmd.DW[4] = 0, 0
+				}
+				if _, s := q.Exec(cmd, make([]byte, pitable.Stride)); s != nvme.Success {
+					t.Errorf("block %d after the trim: %v", lba, s)
+				}
+			}
+		})
+	}
+}
+
 // TestTarget serves images of all kinds with T10-PI to examples/nvmepi, which writes and reads blocks 0 to 15,
 // and makes a block with a bad guard. The image must then be right, with these blocks.
 func TestTarget(t *testing.T) {
@@ -230,8 +364,8 @@ func TestTarget(t *testing.T) {
 			}
 			addr := fmt.Sprintf("127.37.2.%d", 2*i+1)
 			target, said := startTarget(t, program, dir, addr, append(strings.Fields(c.served), "image")...)
-			got := run(t, host, "-device", fmt.Sprintf("127.37.2.%d", 2*i+2), "-target", addr+":4420", "-subsystem", "n")
-			want := `controller 1, namespace 1: 128 blocks of 512+8 bytes, protection type 1
+			_, got, _ := strings.Cut(run(t, host, "-device", fmt.Sprintf("127.37.2.%d", 2*i+2), "-target", addr+":4420", "-subsystem", "n"), ", ") // without the controller
+			want := `namespace 1: 128 blocks of 512+8 bytes, protection type 1
 write of blocks 0 to 7: status 0x0, bad: false
 read of blocks 0 to 7: status 0x0, bad: false, equal: true
 write of blocks 8 to 15: status 0x0, bad: false

@@ -56,6 +56,15 @@ func identify(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) r
 			ids[i] = uint32(i + 1)
 		}
 		b = nvme.AppendList(nil, ids, cmd.NSID)
+	case nvme.CNSLimits:
+		if cmd.DW[1]>>24 != 0 { // another command set
+			return fails(nvme.InvalidField)
+		}
+		size := 0
+		for _, ns := range c.target.Namespaces {
+			size = max(size, ns.BlockSize)
+		}
+		b = nvme.AppendLimits(nil, uint32(maxDeallocate/size))
 	case nvme.CNSDescriptors:
 		if ns == nil {
 			return fails(nvme.InvalidNamespace)
@@ -77,6 +86,7 @@ func (c *controller) identify() []byte {
 		Serial: t.Serial, Model: "softmkey target", Firmware: firmware, Subsystem: t.NQN, ID: c.id, Discovery: c.discovery,
 		MDTS: maxTransfer, MaxEvents: maxEvents, ErrorEntries: errorEntries, MaxCommands: MaxQueueSize, KeepAlive: keepAliveUnit,
 		Namespaces: uint32(len(t.Namespaces)), CapsuleData: t.CapsuleData,
+		Warning: warning, Critical: critical,
 		Optional: nvme.HasCompare | nvme.HasDatasetManagement | nvme.HasWriteZeroes | nvme.HasVerify,
 	}
 	if c.discovery {
@@ -93,10 +103,14 @@ func getLogPage(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply)
 	var b []byte
 	switch {
 	case page.ID == nvme.DiscoveryLog && c.discovery:
-		b = nvme.AppendDiscovery(nil, 1, []nvme.DiscoveryEntry{{
-			Subsystem: c.target.NQN, Address: q.peer.Local.Addr().String(), Port: strconv.Itoa(int(q.peer.Local.Port())),
-			IPv6: q.peer.Local.Addr().Is6(), PortID: portID(q.peer.Local),
-		}})
+		var list []nvme.DiscoveryEntry
+		if c.target.permits(c.host) {
+			list = []nvme.DiscoveryEntry{{
+				Subsystem: c.target.NQN, Address: q.peer.Local.Addr().String(), Port: strconv.Itoa(int(q.peer.Local.Port())),
+				IPv6: q.peer.Local.Addr().Is6(), PortID: portID(q.peer.Local),
+			}}
+		}
+		b = nvme.AppendDiscovery(nil, 1, list)
 	case page.ID == nvme.ErrorLog:
 		c.health.Lock()
 		for _, e := range c.health.entries {
@@ -110,6 +124,10 @@ func getLogPage(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply)
 		c.health.Lock()
 		h := c.health.Health
 		c.health.Unlock()
+		h.Temperature = temperature
+		c.mu.Lock()
+		h.Beyond = temperature >= c.features[featureValue{id: nvme.TemperatureThreshold}] || temperature <= c.features[featureValue{nvme.TemperatureThreshold, true}]
+		c.mu.Unlock()
 		h.PowerOnHours = uint64(time.Since(c.target.began) / time.Hour)
 		b = h.Append(nil)
 	case page.ID == nvme.FirmwareLog:
@@ -133,24 +151,60 @@ func portID(a netip.AddrPort) uint16 {
 	return 0
 }
 
+// Temperatures in kelvins.
+const (
+	temperature = 273 + 25
+	warning     = 273 + 70 // WCTEMP
+	critical    = 273 + 100
+)
+
+// featureValue names a value of a feature. A temperature threshold has one for each direction.
+type featureValue struct {
+	id    nvme.Feature
+	under bool
+}
+
 // storedFeatures are features whose value the controller keeps and does not use.
 var storedFeatures = map[nvme.Feature]bool{
 	nvme.Arbitration: true, nvme.TemperatureThreshold: true, nvme.ErrorRecovery: true, nvme.WriteAtomicity: true, nvme.AsyncEventConfig: true,
 }
 
+// defaultFeatures are the values of features that are not 0.
+func defaultFeatures() map[featureValue]uint32 {
+	return map[featureValue]uint32{{id: nvme.TemperatureThreshold}: warning}
+}
+
 // queueNumbers is the value of the feature Number of Queues: I/O queues of both kinds, counted from 0.
 const queueNumbers = (MaxIOQueues-1)<<16 | (MaxIOQueues - 1)
 
+// threshold returns which value of a temperature threshold a command names (Base 5.21.1.4). kept is whether the
+// controller has the sensor: only the composite temperature is one. ok is whether it may be named.
+func threshold(dw uint32, set bool) (v featureValue, kept, ok bool) {
+	sensor, direction := dw>>16&15, dw>>20&3
+	v = featureValue{nvme.TemperatureThreshold, direction == 1}
+	const all = 15 // for Set Features alone
+	return v, sensor == 0 || sensor == all, direction <= 1 && (sensor <= 8 || sensor == all && set)
+}
+
 func setFeatures(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
 	id, value := nvme.Feature(cmd.DW[0]), cmd.DW[1]
+	v, kept, ok := featureValue{id: id}, true, true
+	if id == nvme.TemperatureThreshold {
+		v, kept, ok = threshold(value, true)
+		value &= 0xffff
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
 	case cmd.DW[0]>>31 != 0:
 		return fails(nvme.NotSaveable)
 	case id == nvme.KeepAliveTimer:
-		c.setKeepAlive(value)
+		c.setKeepAliveLocked(value)
 		return result{}
-	case c.discovery && id != nvme.AsyncEventConfig:
+	case c.discovery && id != nvme.AsyncEventConfig, !ok:
 		return fails(nvme.InvalidField)
+	case id == nvme.NumberOfQueues && len(c.queues) > 1:
+		return fails(nvme.CommandSequenceError) // I/O queues exist
 	case id == nvme.NumberOfQueues:
 		if value&0xffff == 0xffff || value>>16 == 0xffff {
 			return fails(nvme.InvalidField)
@@ -163,9 +217,9 @@ func setFeatures(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply
 	case id == nvme.PowerManagement:
 		return result{}
 	case storedFeatures[id]:
-		c.mu.Lock()
-		c.features[id] = value
-		c.mu.Unlock()
+		if kept {
+			c.features[v] = value
+		}
 		return result{}
 	}
 	return fails(nvme.InvalidField)
@@ -176,12 +230,18 @@ func getFeatures(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply
 	if sel > 1 || c.discovery && id != nvme.KeepAliveTimer && id != nvme.AsyncEventConfig {
 		return fails(nvme.InvalidField) // only current and default values
 	}
+	v, kept, ok := featureValue{id: id}, true, true
+	if id == nvme.TemperatureThreshold {
+		v, kept, ok = threshold(cmd.DW[1], false)
+	}
 	switch {
+	case !ok:
+		return fails(nvme.InvalidField)
 	case id == nvme.NumberOfQueues:
 		return result{value: queueNumbers}
 	case id == nvme.VolatileWriteCache:
 		return result{value: 1}
-	case id == nvme.PowerManagement:
+	case id == nvme.PowerManagement, !kept:
 		return result{}
 	case id == nvme.HostIdentifier:
 		if cmd.DW[1]&1 == 0 {
@@ -192,9 +252,9 @@ func getFeatures(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if sel == 1 {
-			return result{}
+			return result{value: uint64(defaultFeatures()[v])}
 		}
-		return result{value: uint64(c.features[id])}
+		return result{value: uint64(c.features[v])}
 	}
 	return fails(nvme.InvalidField)
 }

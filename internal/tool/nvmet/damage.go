@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/softmkey/softmkey/mkeyio"
 )
 
 // Blocks is a range of blocks.
@@ -68,7 +66,7 @@ func (p Part) offset(blockSize int) int {
 type Damage struct {
 	Blocks
 	Part Part
-	Wire bool // on the way between host and target, not on the medium
+	Wire bool // on the way between host and target, not in what is read of the medium
 	Once bool // only in the first transfer that has a block of the range
 	done atomic.Bool
 }
@@ -100,38 +98,25 @@ func ParseDamage(v string) (*Damage, error) {
 	return d, nil
 }
 
+// hits returns the blocks of the range that are among the n blocks from lba on, unless the damage was to happen once
+// and has happened.
+func (d *Damage) hits(lba, n uint64) (from, to uint64, ok bool) {
+	from, to = d.covers(lba, n)
+	return from, to, from < to && !(d.Once && d.done.Swap(true))
+}
+
 // apply damages the blocks of the range in buf, which has n blocks from lba on, a stride apart. A part
 // beyond the stride is not there.
 func (d *Damage) apply(buf []byte, lba, n uint64, blockSize, stride int) (hit bool) {
 	off := d.Part.offset(blockSize)
-	from, to := d.covers(lba, n)
-	if off >= stride || from >= to || d.Once && !d.done.CompareAndSwap(false, true) {
+	if off >= stride {
 		return false
 	}
-	for ; from < to; from++ {
+	from, to, hit := d.hits(lba, n)
+	for ; hit && from < to; from++ {
 		buf[int(from-lba)*stride+off] ^= 0x20
 	}
-	return true
-}
-
-// DamagedStore is a store whose damaged blocks are damaged when they are read. The bytes of the medium stay
-// as they are, and so a write does not repair a block.
-type DamagedStore struct {
-	mkeyio.Store          // the medium
-	BlockSize, Stride int // of the medium
-	Damage            []*Damage
-}
-
-// ReadAt implements io.ReaderAt. The range is one of whole blocks.
-func (s *DamagedStore) ReadAt(p []byte, off int64) (int, error) {
-	n, err := s.Store.ReadAt(p, off)
-	lba, blocks := uint64(off)/uint64(s.Stride), uint64(n/s.Stride)
-	if off%int64(s.Stride) == 0 {
-		for _, d := range s.Damage {
-			d.apply(p[:n], lba, blocks, s.BlockSize, s.Stride)
-		}
-	}
-	return n, err
+	return hit
 }
 
 // Delay delays the commands that concern blocks.

@@ -5,7 +5,8 @@
 //
 // A host can fail its own connection only. The engine keeps for each controller a log of 64 errors,
 // 4 asynchronous event requests and its queues, of which there are at most 65, and nothing for a
-// command that has ended.
+// command that has ended. A host has at most 16 controllers: an address, or a name of Options.Hosts at an address, so
+// that a stranger beside a host which may connect does not take its share.
 //
 // Absent: reservations, namespace management, authentication, fused operations, asymmetric access, and
 // events: an Asynchronous Event Request is kept until it is aborted or its controller ends.
@@ -21,14 +22,19 @@ import (
 
 // Limits of a target and of a controller.
 const (
-	MaxIOQueues    = 64
-	MaxQueueSize   = 128 // commands of an I/O queue
-	MaxTransfer    = 1 << 20
-	maxControllers = 64
-	maxTransfer    = 8 // MaxTransfer as MDTS
-	maxEvents      = 4
-	errorEntries   = 64
-	keepAliveUnit  = 10 // in 100 ms
+	MaxIOQueues     = 64
+	MaxQueueSize    = 128 // commands of an I/O queue
+	MaxTransfer     = 1 << 20
+	hostControllers = 16       // controllers of a host
+	maxTransfer     = 8        // MaxTransfer as MDTS
+	maxDeallocate   = 64 << 30 // bytes that a Dataset Management deallocates; the rest stays
+	maxEvents       = 4
+	errorEntries    = 64
+	keepAliveUnit   = 10 // in 100 ms
+
+	// discoveryKeepAlive is the keep alive time, in milliseconds, of a discovery controller whose host has none. It is
+	// that of Linux's target.
+	discoveryKeepAlive = 120_000
 )
 
 // MaxBuffer is the largest number of bytes that a command needs in buffers: Compare, in blocks of 512
@@ -65,10 +71,16 @@ type Store interface {
 	io.ReaderAt
 	io.WriterAt
 	Flush() error
+
+	// Trim says that whole blocks are not needed any more. They keep their content, or are zeros, or what zeros on the
+	// medium mean.
+	Trim(off, n int64) error
 }
 
 // Peer describes the connection of a queue.
 type Peer struct {
 	Local netip.AddrPort // address that the host has connected to
+	Host  netip.Addr     // address of the host
 	End   func(error)    // ends the connection, with the fault if there is one; it must not block
+	Ended func() bool    // reports whether the connection has ended
 }

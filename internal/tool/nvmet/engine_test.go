@@ -18,6 +18,11 @@ func (m medium) ReadAt(p []byte, off int64) (int, error)  { return copy(p, m[off
 func (m medium) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
 func (m medium) Flush() error                             { return nil }
 
+func (m medium) Trim(off, n int64) error {
+	clear(m[off:][:n])
+	return nil
+}
+
 // local is a Transfer whose host has its data in this process.
 type local struct {
 	host []byte
@@ -66,24 +71,26 @@ func FuzzExecute(f *testing.F) {
 			list = append(list, &Namespace{Store: make(medium, 100*520), Blocks: 100, BlockSize: 512, PI: pi})
 		}
 		list[0].Store = make(medium, 100*512)
-		list[1].Wire = []*Damage{{Blocks: Blocks{1, 3}, Part: Guard, Wire: true}}
+		list[1].Damage = []*Damage{{Blocks: Blocks{1, 3}, Part: Guard, Wire: true}}
 		target, err := New(Options{NQN: "t", Namespaces: list, CapsuleData: 16})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var queues []*Queue
+		var controller uint16
 		for id, size := range []uint16{32, 128} {
-			q := target.NewQueue(uint16(id), Peer{Local: netip.MustParseAddrPort("192.0.2.1:4420"), End: func(error) {}})
+			q := target.NewQueue(uint16(id), int(size), Peer{Local: netip.MustParseAddrPort("192.0.2.1:4420"), End: func(error) {}})
 			defer q.Close()
 			data := make([]byte, nvme.ConnectDataSize)
 			binary.LittleEndian.PutUint16(data[16:], 0xffff)
 			if id > 0 {
-				binary.LittleEndian.PutUint16(data[16:], 1)
+				binary.LittleEndian.PutUint16(data[16:], controller)
 			}
 			copy(data[256:], "t")
 			copy(data[512:], "h")
 			c := nvme.Command{Opcode: nvme.FabricsClass, Flags: 1 << 6, NSID: nvme.Connect, DW: [6]uint32{uint32(id) << 16, uint32(size - 1)}}
 			must(t, q, c, &local{host: data})
+			controller = q.controller().id
 			if id == 0 {
 				must(t, q, nvme.Command{Opcode: nvme.FabricsClass, Flags: 1 << 6, NSID: nvme.PropertySet, DW: [6]uint32{0, nvme.CC, ccRightSizes | ccEnable}}, &local{})
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
@@ -110,12 +111,29 @@ func (a *access) load(buf []byte) result {
 	if err != nil && (got < len(buf) || !errors.Is(err, io.EOF)) {
 		return a.broken(got, err, nvme.UnrecoveredRead)
 	}
+	if a.ns.Holes {
+		a.ns.escape(buf, a.SLBA)
+	}
+	for _, d := range a.ns.Damage {
+		switch {
+		case d.Wire:
+		case !a.ns.Checked:
+			d.apply(buf, a.SLBA, uint64(a.Blocks), a.ns.BlockSize, a.ns.stride())
+		default:
+			if from, _, hit := d.hits(a.SLBA, uint64(a.Blocks)); hit {
+				return a.fail(from, nvme.UnrecoveredRead, nil)
+			}
+		}
+	}
 	return result{}
 }
 
 // save writes blocks to the medium.
 func (a *access) save(buf []byte, lba uint64) result {
 	n, err := a.ns.Store.WriteAt(buf, int64(lba)*int64(a.ns.stride()))
+	if full(err) {
+		return a.fail(lba, nvme.CapacityExceeded, nil)
+	}
 	if err != nil {
 		first := *a
 		first.SLBA = lba
@@ -124,10 +142,21 @@ func (a *access) save(buf []byte, lba uint64) result {
 	return result{}
 }
 
+// full reports whether an error says that the medium has no room for what was written: a sparse image on a full disk.
+func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// unflushed returns the status of a flush that has failed.
+func unflushed(err error) nvme.Status {
+	if full(err) {
+		return nvme.CapacityExceeded
+	}
+	return nvme.WriteFault
+}
+
 // damage damages blocks on the wire.
 func (a *access) damage(buf []byte) (hit bool) {
-	for _, d := range a.ns.Wire {
-		if d.Part == Data || a.prot.onWire() {
+	for _, d := range a.ns.Damage {
+		if d.Wire && (d.Part == Data || a.prot.onWire()) {
 			hit = d.apply(buf, a.SLBA, uint64(a.Blocks), a.ns.BlockSize, a.ns.stride()) || hit
 		}
 	}
@@ -136,8 +165,8 @@ func (a *access) damage(buf []byte) (hit bool) {
 
 // damages reports whether blocks of the command may be damaged on the wire.
 func (a *access) damages() bool {
-	for _, d := range a.ns.Wire {
-		if from, to := d.covers(a.SLBA, uint64(a.Blocks)); from < to {
+	for _, d := range a.ns.Damage {
+		if from, to := d.covers(a.SLBA, uint64(a.Blocks)); d.Wire && from < to {
 			return true
 		}
 	}
@@ -240,7 +269,7 @@ func write(a *access) result {
 func (a *access) finish() result {
 	if a.FUA {
 		if err := a.ns.Store.Flush(); err != nil {
-			return a.fail(a.SLBA, nvme.WriteFault, nil)
+			return a.fail(a.SLBA, unflushed(err), nil)
 		}
 	}
 	return result{}
@@ -352,15 +381,15 @@ func writeZeroes(a *access) result {
 	return r
 }
 
-// datasetManagement deallocates ranges: their blocks become zeros with right fields. Other attributes are
-// hints, which change nothing.
+// datasetManagement deallocates ranges, as far as the store can. The attribute is a hint, and so are the others, which
+// change nothing: what is beyond maxDeallocate stays.
 func datasetManagement(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
-	n := int(cmd.DW[0]&0xff) + 1
+	n := (int(cmd.DW[0]&0xff) + 1) * nvme.RangeSize
 	ns := c.target.namespace(cmd.NSID)
 	switch {
 	case ns == nil:
 		return fails(nvme.InvalidNamespace)
-	case x.Len() < n*nvme.RangeSize:
+	case x.Len() < n:
 		return fails(x.Status())
 	case cmd.DW[1]>>2&1 == 0:
 		return result{}
@@ -368,28 +397,28 @@ func datasetManagement(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _
 		return fails(nvme.WriteProtected)
 	}
 	a := &access{q: q, c: c, ns: ns, x: x, cmd: cmd}
-	buf, err := a.room(a.piece())
+	buf, err := x.Buffer(n)
 	if err != nil {
 		return fails(nvme.InternalError)
 	}
-	if _, err := x.Pull(buf[:n*nvme.RangeSize], n*nvme.RangeSize, nil); err != nil {
+	if _, err := x.Pull(buf, n, nil); err != nil {
 		return fails(nvme.DataTransferError)
 	}
-	ranges := make([]nvme.Range, n)
-	for i := range ranges {
-		ranges[i] = nvme.ParseRange(buf[i*nvme.RangeSize:])
-		if !ns.contains(ranges[i].SLBA, ranges[i].Blocks) {
-			return a.fail(ranges[i].SLBA, nvme.OutOfRange, nil)
+	for ranges := buf; len(ranges) > 0; ranges = ranges[nvme.RangeSize:] {
+		if g := nvme.ParseRange(ranges); !ns.contains(g.SLBA, g.Blocks) {
+			return a.fail(g.SLBA, nvme.OutOfRange, nil)
 		}
 	}
-	for _, g := range ranges {
-		prot, _ := ns.protection(nvme.RW{SLBA: g.SLBA, RefTag: uint32(g.SLBA)})
-		f := &prot.format
-		if prot.absent {
-			f = nil
-		}
-		if r := a.zero(buf, g.SLBA, uint64(g.Blocks), f); r.status != nvme.Success {
-			return r
+	// A piece ends before a block whose reference tag is 0, and bounds the time after which the end is noticed.
+	left, piece := uint64(maxDeallocate/ns.BlockSize), uint64(1<<30/ns.BlockSize)
+	for ranges := buf; len(ranges) > 0; ranges = ranges[nvme.RangeSize:] {
+		g := nvme.ParseRange(ranges)
+		for lba, end := g.SLBA, g.SLBA+min(uint64(g.Blocks), left); lba < end && !a.over(); {
+			n := min(end-lba, piece, 1<<32-lba%(1<<32))
+			if err := ns.deallocate(lba, n); err != nil {
+				return a.fail(lba, nvme.WriteFault, nil)
+			}
+			lba, left = lba+n, left-n
 		}
 	}
 	return result{}
@@ -404,11 +433,20 @@ func flush(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) resu
 		}
 		list = []*Namespace{ns}
 	}
-	for _, ns := range list {
-		if err := ns.Store.Flush(); err != nil {
-			c.failed(q, cmd, 0, nvme.WriteFault|nvme.DNR, nil)
-			return fails(nvme.WriteFault)
-		}
+	if s := c.flush(q, cmd, list); s != nvme.Success {
+		return fails(s)
 	}
 	return result{}
+}
+
+// flush puts what was written to namespaces on the media.
+func (c *controller) flush(q *Queue, cmd *nvme.Command, list []*Namespace) nvme.Status {
+	for _, ns := range list {
+		if err := ns.Store.Flush(); err != nil {
+			status := unflushed(err)
+			c.failed(q, cmd, 0, status|nvme.DNR, nil)
+			return status
+		}
+	}
+	return nvme.Success
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
 )
@@ -14,6 +15,7 @@ type Queue struct {
 	target *Target
 	peer   Peer
 	id     uint16
+	most   uint32        // commands for which the host has room
 	over   chan struct{} // closed when the connection has ended
 	once   sync.Once
 
@@ -28,10 +30,10 @@ type Queue struct {
 var errFirst = errors.New("the first command of a queue must be Connect")
 
 // NewQueue returns the queue of a new connection. The transport calls Stop when the connection ends, and Close
-// when no command is executed any more. The host has given the queue's number to the
-// transport, and gives it again with Connect.
-func (t *Target) NewQueue(id uint16, peer Peer) *Queue {
-	return &Queue{target: t, peer: peer, id: id, over: make(chan struct{})}
+// when no command is executed any more. The host has given the queue's number and its size in commands to the
+// transport, and gives both again with Connect.
+func (t *Target) NewQueue(id uint16, size int, peer Peer) *Queue {
+	return &Queue{target: t, peer: peer, id: id, most: uint32(size), over: make(chan struct{})}
 }
 
 // Connected reports whether the queue belongs to a controller.
@@ -49,18 +51,12 @@ func (q *Queue) end(err error) {
 	q.peer.End(err)
 }
 
-// Stop shortens commands that take long.
-func (q *Queue) Stop() { q.once.Do(func() { close(q.over) }) }
-
-// Close takes the queue from its controller. A controller ends with its admin queue.
-func (q *Queue) Close() {
-	q.Stop()
+// Stop shortens commands that take long, and takes an I/O queue from its controller: the host may connect another one
+// with its number.
+func (q *Queue) Stop() {
+	q.once.Do(func() { close(q.over) })
 	c := q.controller()
-	if c == nil {
-		return
-	}
-	if q.id == 0 {
-		c.end(nil)
+	if c == nil || q.id == 0 {
 		return
 	}
 	c.mu.Lock()
@@ -70,12 +66,21 @@ func (q *Queue) Close() {
 	c.mu.Unlock()
 }
 
+// Close ends the queue, and the controller with its admin queue.
+func (q *Queue) Close() {
+	q.Stop()
+	if c := q.controller(); c != nil && q.id == 0 {
+		c.end(nil)
+	}
+}
+
 // result is the outcome of a command.
 type result struct {
 	value  uint64
 	status nvme.Status
-	later  bool // the command completes later
-	end    bool // the connection ends after the completion
+	later  bool   // the command completes later
+	end    bool   // the connection ends after the completion
+	why    string // of a connection that ends: what is wrong; "": it ends as it should
 }
 
 func fails(s nvme.Status) result { return result{status: s | nvme.DNR} }
@@ -101,8 +106,10 @@ func (q *Queue) Execute(cmd *nvme.Command, x Transfer, reply Reply) error {
 	if !r.later {
 		q.complete(cmd.ID, r, reply)
 	}
-	if r.end {
-		return fmt.Errorf("command %#x: %v", cmd.Opcode, r.status)
+	if r.end && r.why == "" {
+		q.end(nil)
+	} else if r.end {
+		return fmt.Errorf("Connect is refused, %s: %s", r.status.Of(nvme.FabricsSet), r.why)
 	}
 	return nil
 }
@@ -189,6 +196,7 @@ const (
 	ccSet         = 7<<4 | 0xf<<7 // command set and memory page size, which must be 0
 	cstsReady     = 1 << 0
 	cstsFatal     = 1 << 1
+	cstsShutting  = 1 << 2
 	cstsShutdown  = 2 << 2
 	capNVM        = 1 << 37
 	capContiguous = 1 << 16
@@ -214,7 +222,7 @@ func (q *Queue) fabrics(c *controller, cmd *nvme.Command, x Transfer) result {
 			return fails(nvme.InvalidField)
 		}
 		if cmd.FabricsType() == nvme.PropertySet {
-			return c.setProperty(cmd.Property())
+			return c.setProperty(q, cmd)
 		}
 		return c.getProperty(cmd.Property())
 	}
@@ -237,86 +245,110 @@ func (c *controller) getProperty(p nvme.Property) result {
 	return fails(nvme.InvalidField)
 }
 
-func (c *controller) setProperty(p nvme.Property) result {
+// setProperty executes Property Set. A reset (CC.EN) ends the I/O queues. A shutdown (CC.SHN) is complete when what was
+// written is on the media.
+func (c *controller) setProperty(q *Queue, cmd *nvme.Command) result {
+	p := cmd.Property()
 	if p.Offset != nvme.CC || p.Size8 {
 		return fails(nvme.InvalidField)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	cc := uint32(p.Value)
-	if cc&ccEnable != 0 && c.cc&ccEnable == 0 {
+	var queues []*Queue
+	c.mu.Lock()
+	if enable, was := cc&ccEnable != 0, c.cc&ccEnable != 0; enable && !was {
 		c.csts = cstsReady
 		if cc&ccSizes != ccRightSizes && !c.discovery || cc&ccSet != 0 {
 			c.csts = cstsFatal
 		}
+	} else if was && !enable {
+		queues = c.resetLocked()
 	}
-	if cc&ccEnable == 0 && c.cc&ccEnable != 0 {
-		c.csts = 0
-		c.events = nil // a reset ends them without a completion
-	}
-	if cc&ccShutdown != 0 {
-		c.csts |= cstsShutdown // all that flushes have promised is on the medium
+	shuts := cc&ccShutdown != 0 && c.cc&ccShutdown == 0
+	if shuts {
+		c.csts |= cstsShutting
 	}
 	c.cc = cc
+	c.mu.Unlock()
+	for _, q := range queues {
+		q.end(nil)
+	}
+	if shuts {
+		ends := uint32(cstsShutdown)
+		if !c.discovery && c.flush(q, cmd, c.target.Namespaces) != nvme.Success {
+			ends = cstsFatal
+		}
+		c.mu.Lock()
+		c.csts = c.csts&^cstsShutting | ends
+		c.mu.Unlock()
+	}
 	return result{}
 }
 
 // connect makes the queue one of a controller (Fabrics 3.3).
 func (q *Queue) connect(cmd *nvme.Command, x Transfer) result {
-	invalid := func(inData bool, offset int) result {
-		return result{value: nvme.Invalid(inData, offset), status: nvme.InvalidParameters | nvme.DNR, end: true}
+	refused := func(s nvme.Status, format string, args ...any) result {
+		return result{status: s | nvme.DNR, end: true, why: fmt.Sprintf(format, args...)}
 	}
-	refused := func(s nvme.Status) result { return result{status: s | nvme.DNR, end: true} }
+	invalid := func(inData bool, offset int, format string, args ...any) result {
+		r := refused(nvme.InvalidParameters, format, args...)
+		r.value = nvme.Invalid(inData, offset)
+		return r
+	}
 	a := cmd.Connect()
 	size := uint32(a.SQSize) + 1
 	switch {
 	case a.Format != 0:
-		return refused(nvme.IncompatibleFormat)
+		return refused(nvme.IncompatibleFormat, "RECFMT is %d", a.Format)
 	case a.QID != q.id:
-		return invalid(false, nvme.ConnectQID)
+		return invalid(false, nvme.ConnectQID, "QID is %d, and was %d in the request of the connection", a.QID, q.id)
 	case a.SQSize == 0, q.id == 0 && size > nvme.AdminQueueSize, size > MaxQueueSize:
-		return invalid(false, nvme.ConnectSQSize)
+		return invalid(false, nvme.ConnectSQSize, "SQSIZE is %d", a.SQSize)
+	case size > q.most:
+		return invalid(false, nvme.ConnectSQSize, "SQSIZE is %d, but HSQSIZE was %d in the request of the connection", a.SQSize, q.most-1)
 	case x.Len() < nvme.ConnectDataSize:
-		return refused(x.Status())
+		return refused(x.Status(), "its data has %d bytes", x.Len())
 	}
 	buf, err := x.Buffer(nvme.ConnectDataSize)
 	if err == nil {
 		_, err = x.Pull(buf, len(buf), nil)
 	}
 	if err != nil {
-		return refused(nvme.DataTransferError)
+		return refused(nvme.DataTransferError, "its data: %v", err)
 	}
 	d, err := nvme.ParseConnectData(buf)
 	if err != nil {
-		return refused(nvme.DataLengthInvalid)
+		return refused(nvme.DataLengthInvalid, "%v", err)
 	}
 	t := q.target
 	switch {
 	case d.Subsystem != t.NQN && d.Subsystem != nvme.DiscoveryNQN:
-		return invalid(true, nvme.ConnectDataSUBNQN)
-	case len(d.Host) > nvme.NQNSize: // spdk_nvme_perf has no name
-		return invalid(true, nvme.ConnectDataHOSTNQN)
-	case len(t.Hosts) > 0 && d.Subsystem == t.NQN && !slices.Contains(t.Hosts, d.Host):
-		return refused(nvme.InvalidHost)
+		return invalid(true, nvme.ConnectDataSUBNQN, "host %q asks for the subsystem %q (SUBNQN)", d.Host, d.Subsystem)
+	case len(d.Host) > nvme.NQNSize || !utf8.ValidString(d.Host): // spdk_nvme_perf has no name
+		return invalid(true, nvme.ConnectDataHOSTNQN, "HOSTNQN %q must be UTF-8 of at most %d bytes", d.Host, nvme.NQNSize)
+	case d.Subsystem == t.NQN && !t.permits(d.Host):
+		return refused(nvme.InvalidHost, "host %q (HOSTNQN) is not one that may connect", d.Host)
 	}
 	var c *controller
 	if q.id == 0 {
 		if d.CNTLID != nvme.AnyController {
-			return invalid(true, nvme.ConnectDataCNTLID)
+			return invalid(true, nvme.ConnectDataCNTLID, "host %q chooses controller %d (CNTLID)", d.Host, d.CNTLID)
 		}
 		if c = t.newController(d, a.KATO, q); c == nil {
-			return result{status: nvme.ControllerBusy, end: true}
+			r := refused(nvme.ControllerBusy, "host %q has %d controllers", d.Host, hostControllers)
+			r.status &^= nvme.DNR
+			return r
 		}
 	} else {
 		if q.id > MaxIOQueues {
-			return invalid(false, nvme.ConnectQID)
+			return invalid(false, nvme.ConnectQID, "QID is %d", a.QID)
 		}
 		c = t.find(d.CNTLID)
 		if c == nil || c.host != d.Host || c.hostID != d.HostID || c.discovery || d.Subsystem != t.NQN {
-			return invalid(true, nvme.ConnectDataCNTLID)
+			return invalid(true, nvme.ConnectDataCNTLID, "host %q has no controller %d (CNTLID)", d.Host, d.CNTLID)
 		}
 		c.mu.Lock()
-		taken := c.ended || c.queues[q.id] != nil
+		before := c.queues[q.id]
+		taken := c.ended || before != nil && !before.peer.Ended() // its commands may still be executed
 		ready := c.csts&cstsReady != 0
 		if !taken && ready {
 			c.queues[q.id] = q
@@ -324,9 +356,9 @@ func (q *Queue) connect(cmd *nvme.Command, x Transfer) result {
 		c.mu.Unlock()
 		switch {
 		case taken:
-			return invalid(false, nvme.ConnectQID)
+			return invalid(false, nvme.ConnectQID, "controller %d of host %q has a queue %d (QID)", c.id, d.Host, a.QID)
 		case !ready:
-			return refused(nvme.CommandSequenceError)
+			return refused(nvme.CommandSequenceError, "controller %d of host %q is not enabled", c.id, d.Host)
 		}
 	}
 	q.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -43,7 +44,19 @@ type Target struct {
 
 	mu          sync.Mutex // guards the following fields
 	controllers map[uint16]*controller
-	last        uint16 // the youngest controller's identifier
+	shares      map[share]int // controllers of each
+	last        uint16        // the youngest controller's identifier
+}
+
+// share is who shares hostControllers: an address and, if the host is one of Options.Hosts, its name.
+type share struct {
+	addr netip.Addr
+	host string
+}
+
+// permits reports whether a host may connect.
+func (t *Target) permits(host string) bool {
+	return len(t.Hosts) == 0 || slices.Contains(t.Hosts, host)
 }
 
 // New returns a target.
@@ -62,7 +75,7 @@ func New(o Options) (*Target, error) {
 		}
 	}
 	// Two targets of one name must not give a host the same controllers.
-	return &Target{Options: o, began: time.Now(), controllers: make(map[uint16]*controller), last: uint16(rand.N(0xffef))}, nil
+	return &Target{Options: o, began: time.Now(), controllers: make(map[uint16]*controller), shares: make(map[share]int), last: uint16(rand.N(0xffef))}, nil
 }
 
 // namespace returns a namespace, or nil.
@@ -77,6 +90,7 @@ func (t *Target) namespace(id uint32) *Namespace {
 type controller struct {
 	target    *Target
 	id        uint16
+	share     share
 	host      string
 	hostID    [16]byte
 	discovery bool
@@ -90,7 +104,7 @@ type controller struct {
 	mu       sync.Mutex // guards the following fields
 	cc       uint32
 	csts     uint32
-	features map[nvme.Feature]uint32
+	features map[featureValue]uint32
 	queues   map[uint16]*Queue
 	events   []event
 	kato     time.Duration
@@ -105,17 +119,24 @@ type event struct {
 	reply Reply
 }
 
-// newController makes a controller for an admin queue. It returns nil if there are too many.
+// newController makes a controller for an admin queue. It returns nil if the host has too many.
 func (t *Target) newController(d nvme.ConnectData, kato uint32, q *Queue) *controller {
 	c := &controller{
 		target: t, host: d.Host, hostID: d.HostID, discovery: d.Subsystem == nvme.DiscoveryNQN,
-		features: make(map[nvme.Feature]uint32), queues: map[uint16]*Queue{0: q},
+		features: defaultFeatures(), queues: map[uint16]*Queue{0: q}, share: share{addr: q.peer.Host},
+	}
+	if len(t.Hosts) > 0 && t.permits(d.Host) {
+		c.share.host = d.Host
+	}
+	if c.discovery && kato == 0 {
+		kato = discoveryKeepAlive
 	}
 	t.mu.Lock()
-	if len(t.controllers) >= maxControllers {
+	if t.shares[c.share] >= hostControllers {
 		t.mu.Unlock()
 		return nil
 	}
+	t.shares[c.share]++
 	for {
 		t.last = t.last%0xffef + 1
 		if t.controllers[t.last] == nil {
@@ -136,17 +157,37 @@ func (t *Target) find(id uint16) *controller {
 	return t.controllers[id]
 }
 
+// resetLocked makes the controller as Connect has left it: without I/O queues, which it returns, and with default
+// features. Event requests end without a completion.
+func (c *controller) resetLocked() (queues []*Queue) {
+	c.csts, c.events = 0, nil
+	kato := c.features[featureValue{id: nvme.KeepAliveTimer}]
+	c.features = defaultFeatures()
+	c.features[featureValue{id: nvme.KeepAliveTimer}] = kato
+	for id, q := range c.queues {
+		if id != 0 {
+			queues = append(queues, q)
+			delete(c.queues, id)
+		}
+	}
+	return queues
+}
+
 // setKeepAlive sets the time in milliseconds after which the controller ends if no command has come; 0
 // means never. It is rounded up to the granularity of keepAliveUnit.
 func (c *controller) setKeepAlive(ms uint32) {
-	const unit = keepAliveUnit * 100 * time.Millisecond
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.setKeepAliveLocked(ms)
+}
+
+func (c *controller) setKeepAliveLocked(ms uint32) {
+	const unit = keepAliveUnit * 100 * time.Millisecond
 	if c.timer != nil {
 		c.timer.Stop()
 		c.timer = nil
 	}
-	c.features[nvme.KeepAliveTimer] = ms
+	c.features[featureValue{id: nvme.KeepAliveTimer}] = ms
 	c.kato = (time.Duration(ms)*time.Millisecond + unit - 1) / unit * unit
 	if c.kato > 0 && !c.ended {
 		c.timer = time.AfterFunc(c.kato, c.vanished)
@@ -163,7 +204,7 @@ func (c *controller) alive() {
 }
 
 // vanished ends the controller of a host that does not keep it alive.
-func (c *controller) vanished() { c.end(fmt.Errorf("no command of %s within %v", c.host, c.kato)) }
+func (c *controller) vanished() { c.end(fmt.Errorf("no command of %q within %v", c.host, c.kato)) }
 
 // end ends the controller and the connections of its queues, with the fault if there is one.
 func (c *controller) end(err error) {
@@ -184,6 +225,9 @@ func (c *controller) end(err error) {
 	c.mu.Unlock()
 	c.target.mu.Lock()
 	delete(c.target.controllers, c.id)
+	if c.target.shares[c.share]--; c.target.shares[c.share] == 0 {
+		delete(c.target.shares, c.share)
+	}
 	c.target.mu.Unlock()
 	for _, q := range queues {
 		q.end(err)
@@ -194,7 +238,7 @@ func (c *controller) end(err error) {
 func (c *controller) failed(q *Queue, cmd *nvme.Command, lba uint64, status nvme.Status, bad *mkey.BadBlock) {
 	c.health.Lock()
 	c.health.Errors++
-	if status.OfMedia() && status&^nvme.DNR != nvme.CompareFailure {
+	if status.OfMedia() {
 		c.health.MediaErrors++
 	}
 	c.health.entries = slices.Insert(c.health.entries, 0, nvme.ErrorEntry{Count: c.health.Errors, SQID: q.id, ID: cmd.ID, Status: status, LBA: lba, NSID: cmd.NSID})

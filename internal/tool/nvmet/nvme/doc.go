@@ -105,6 +105,7 @@ const (
 	CNSController  = 0x01
 	CNSActiveList  = 0x02
 	CNSDescriptors = 0x03
+	CNSLimits      = 0x06 // of a command set
 )
 
 // AllNamespaces is the namespace identifier that stands for all namespaces.

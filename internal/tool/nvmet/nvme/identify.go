@@ -14,6 +14,7 @@ type Controller struct {
 	Namespaces              uint32 // largest identifier
 	CapsuleData             int    // bytes of data in a command capsule
 	Optional                uint16 // ONCS
+	Warning, Critical       uint16 // WCTEMP and CCTEMP, in kelvins
 }
 
 // Bits of Controller.Optional.
@@ -40,8 +41,8 @@ func (c *Controller) Append(dst []byte) []byte {
 	b[259] = c.MaxEvents - 1
 	b[261] = 1<<1 | 1<<2 // LPA: effects log; offsets in log pages
 	b[262] = c.ErrorEntries - 1
-	le.PutUint16(b[266:], 0x157) // WCTEMP
-	le.PutUint16(b[268:], 0x175) // CCTEMP
+	le.PutUint16(b[266:], c.Warning)
+	le.PutUint16(b[268:], c.Critical)
 	le.PutUint16(b[320:], c.KeepAlive)
 	b[512], b[513] = 0x66, 0x44 // SQES, CQES: 64 and 16 bytes
 	le.PutUint16(b[514:], c.MaxCommands)
@@ -58,6 +59,15 @@ func (c *Controller) Append(dst []byte) []byte {
 		b[111] = 2
 		b[525] = 0
 	}
+	return append(dst, b...)
+}
+
+// AppendLimits appends what a controller says of its NVM command set, 4096 bytes (NVM 4.1.5.2). most is the number of
+// blocks that one Dataset Management deallocates.
+func AppendLimits(dst []byte, most uint32) []byte {
+	b := make([]byte, IdentifySize)
+	le.PutUint32(b[4:], most)         // DMRSL: blocks of a range
+	le.PutUint64(b[8:], uint64(most)) // DMSL: blocks of all ranges
 	return append(dst, b...)
 }
 
@@ -78,8 +88,8 @@ func (n *Namespace) Append(dst []byte) []byte {
 	for _, off := range []int{0, 8, 16} { // NSZE, NCAP, NUSE
 		le.PutUint64(b[off:], n.Blocks)
 	}
-	b[30] = 1 << 0          // NMIC: several controllers
-	b[33] = 1 | 1<<3 | 1<<4 // DLFEAT: deallocated blocks are zeros with their CRC; Write Zeroes deallocates
+	b[30] = 1 << 0 // NMIC: several controllers
+	b[33] = 1 << 4 // DLFEAT: deallocated blocks have the guard of their data, which is not known before
 	if n.Metadata > 0 {
 		b[26], b[27] = 1<<4, 1<<0 // FLBAS, MC: metadata follow the block
 	}

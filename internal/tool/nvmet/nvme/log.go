@@ -30,13 +30,18 @@ type Health struct {
 	Reads, Writes           uint64 // commands
 	MediaErrors, Errors     uint64
 	PowerOnHours            uint64
+	Temperature             uint16 // composite temperature in kelvins
+	Beyond                  bool   // the temperature is beyond a threshold, in either direction
 }
 
 // Append appends the page's 512 bytes.
 func (h *Health) Append(dst []byte) []byte {
 	b := make([]byte, 512)
-	le.PutUint16(b[1:], 273+25) // composite temperature in kelvins
-	b[3], b[4] = 100, 10        // available spare and its threshold
+	if h.Beyond {
+		b[0] = 1 << 1
+	}
+	le.PutUint16(b[1:], h.Temperature)
+	b[3], b[4] = 100, 10 // available spare and its threshold
 	for _, f := range []struct {
 		off   int
 		value uint64

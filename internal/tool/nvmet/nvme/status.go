@@ -1,6 +1,9 @@
 package nvme
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Status is the status field of a completion without the phase tag: status code in bits 0 to 7,
 // status code type in bits 8 to 10 (Base 4.6.1).
@@ -21,6 +24,7 @@ const (
 	OffsetInvalid         Status = 0x016 // SGL offset invalid
 	WriteProtected        Status = 0x020
 	OutOfRange            Status = 0x080 // LBA out of range
+	CapacityExceeded      Status = 0x081
 	TooManyEvents         Status = 0x105 // asynchronous event request limit exceeded
 	InvalidLogPage        Status = 0x109
 	NotSaveable           Status = 0x10d // feature identifier not saveable
@@ -42,23 +46,42 @@ const (
 	DNR Status = 0x4000 // do not retry
 )
 
-var statusNames = map[Status]string{
-	Success: "success", InvalidOpcode: "invalid opcode", InvalidField: "invalid field", DataTransferError: "data transfer error",
-	InternalError: "internal error", AbortRequested: "abort requested", InvalidNamespace: "invalid namespace",
-	CommandSequenceError: "command sequence error", DataLengthInvalid: "data SGL length invalid", DescriptorTypeInvalid: "SGL descriptor type invalid",
-	OffsetInvalid: "SGL offset invalid", WriteProtected: "namespace is write protected", OutOfRange: "LBA out of range",
-	InvalidPI: "invalid protection information", WriteFault: "write fault", UnrecoveredRead: "unrecovered read error",
-	GuardCheck: "guard check error", AppTagCheck: "application tag check error", RefTagCheck: "reference tag check error",
-	CompareFailure: "compare failure",
+// Set is the set of a command. Sets share the numbers of their own statuses.
+type Set uint8
+
+// The sets.
+const (
+	IOSet Set = iota
+	FabricsSet
+	anySet // statuses whose numbers no set shares
+)
+
+var statusNames = [...]map[Status]string{
+	anySet: {
+		Success: "success", InvalidOpcode: "invalid opcode", InvalidField: "invalid field", DataTransferError: "data transfer error",
+		InternalError: "internal error", AbortRequested: "abort requested", InvalidNamespace: "invalid namespace",
+		CommandSequenceError: "command sequence error", DataLengthInvalid: "data SGL length invalid", DescriptorTypeInvalid: "SGL descriptor type invalid",
+		OffsetInvalid: "SGL offset invalid", WriteProtected: "namespace is write protected", OutOfRange: "LBA out of range", CapacityExceeded: "capacity exceeded",
+		TooManyEvents: "asynchronous event request limit exceeded", InvalidLogPage: "invalid log page", NotSaveable: "feature not saveable",
+		NotChangeable: "feature not changeable", WriteFault: "write fault", UnrecoveredRead: "unrecovered read error",
+		GuardCheck: "guard check error", AppTagCheck: "application tag check error", RefTagCheck: "reference tag check error",
+		CompareFailure: "compare failure",
+	},
+	IOSet:      {InvalidPI: "invalid protection information"},
+	FabricsSet: {IncompatibleFormat: "incompatible format", ControllerBusy: "controller busy", InvalidParameters: "invalid parameters", InvalidHost: "invalid host"},
 }
 
-// String returns the number, with the name if there is one.
-func (s Status) String() string {
-	if name := statusNames[s&^DNR]; name != "" {
-		return fmt.Sprintf("%#x (%s)", uint16(s&^DNR), name)
+// Of returns the number, with the name that it has for commands of a set if there is one.
+func (s Status) Of(set Set) string {
+	s &^= DNR
+	if name := cmp.Or(statusNames[anySet][s], statusNames[set][s]); name != "" {
+		return fmt.Sprintf("%#x (%s)", uint16(s), name)
 	}
-	return fmt.Sprintf("%#x", uint16(s&^DNR))
+	return fmt.Sprintf("%#x", uint16(s))
 }
 
-// OfMedia reports whether the status is one of media and data integrity errors.
-func (s Status) OfMedia() bool { return s>>8&7 == 2 }
+// String returns the number, with the name that it has for I/O commands if there is one.
+func (s Status) String() string { return s.Of(IOSet) }
+
+// OfMedia reports whether the status is one of media and data integrity errors. A comparison of different data is none.
+func (s Status) OfMedia() bool { return s>>8&7 == 2 && s&^DNR != CompareFailure }

@@ -2,8 +2,10 @@ package overrdma
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
@@ -30,6 +32,8 @@ type connection struct {
 	host  *host
 	queue *nvmet.Queue
 	size  int // commands
+	began time.Time
+	conn  atomic.Pointer[cm.Conn] // nil until it is accepted
 
 	qp         *verbs.QP
 	sent, rcvd *verbs.CQ
@@ -58,7 +62,7 @@ func (s *Server) newConnection(h *host, qid uint16, size int) (c *connection, er
 	if qid == 0 {
 		workers = 4
 	}
-	c = &connection{s: s, host: h, size: size, places: make(chan int, size), lent: make([]*verbs.MR, size), turn: make(chan struct{}, 1), ending: make(chan struct{})}
+	c = &connection{s: s, host: h, size: size, began: time.Now(), places: make(chan int, size), lent: make([]*verbs.MR, size), turn: make(chan struct{}, 1), ending: make(chan struct{})}
 	for i := range size {
 		c.places <- i
 	}
@@ -127,6 +131,36 @@ func (c *connection) fail(err error) {
 	})
 }
 
+// errCrowded is the error of a connection that has ended so that another one finds room.
+var errCrowded = errors.New("the target has too many connections, and this one was dispensable")
+
+// leave ends the connection so that another one finds room.
+func (c *connection) leave() { c.fail(errCrowded) }
+
+// ended reports whether the connection has ended, or will.
+func (c *connection) ended() bool {
+	conn := c.conn.Load()
+	if conn == nil {
+		return c.leaves()
+	}
+	select {
+	case <-conn.Done():
+		return true
+	default:
+		return c.leaves()
+	}
+}
+
+// leaves reports whether the connection ends.
+func (c *connection) leaves() bool {
+	select {
+	case <-c.ending:
+		return true
+	default:
+		return false
+	}
+}
+
 // receive posts the receive request of a slot.
 func (c *connection) receive(slot int) error {
 	_, err := c.qp.PostRecv(verbs.RecvWR{ID: uint64(slot), SGEs: []verbs.SGE{c.slots.SGE(slot*slotSize, slotSize)}})
@@ -135,6 +169,7 @@ func (c *connection) receive(slot int) error {
 
 // serve executes commands until the connection ends. It returns the fault that has ended it, if any.
 func (c *connection) serve(ctx context.Context, conn *cm.Conn) error {
+	c.conn.Store(conn)
 	collecting, stop := context.WithCancel(context.Background())
 	var workers, collector sync.WaitGroup
 	collector.Go(func() { c.collect(collecting) })
@@ -154,7 +189,11 @@ func (c *connection) serve(ctx context.Context, conn *cm.Conn) error {
 	first.Stop()
 	c.fail(nil)
 	c.queue.Stop()
-	leaving, cancel := context.WithTimeout(context.Background(), farewell)
+	patient := farewell
+	if c.err == errCrowded {
+		patient = 0 // the place is needed
+	}
+	leaving, cancel := context.WithTimeout(context.Background(), patient)
 	_ = conn.Disconnect(leaving) // the host may be gone; the QP is in the error state in any case
 	cancel()
 	// The QP has flushed its receive requests, so that no worker waits for a command, and its send requests,

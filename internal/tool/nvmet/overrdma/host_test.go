@@ -55,6 +55,13 @@ func (m *memory) Flush() error {
 	return m.err
 }
 
+func (m *memory) Trim(off, n int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.b[off:][:n])
+	return nil
+}
+
 // lab is a target and the network of its hosts.
 type lab struct {
 	t      *testing.T

@@ -37,7 +37,8 @@ func TestMain(m *testing.M) {
 // file is a medium in a file.
 type file struct{ *os.File }
 
-func (f file) Flush() error { return f.Sync() }
+func (f file) Flush() error            { return f.Sync() }
+func (f file) Trim(off, n int64) error { return nil }
 
 // serveFile serves a file until the process is killed.
 func serveFile(v string) error {

@@ -2,6 +2,7 @@ package overrdma
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
 	"github.com/softmkey/softmkey/verbs"
@@ -10,6 +11,9 @@ import (
 // MaxData bounds the bytes of the buffers of all commands of a host that are executed at a time. The
 // commands that need more wait.
 const MaxData = 64 << 20
+
+// MaxAllData bounds the bytes of the buffers of all hosts. Beyond it, a host has those of one command at a time.
+const MaxAllData = 512 << 20
 
 // maxIdle bounds the bytes of the buffers that the pool keeps for later.
 const maxIdle = 32 << 20
@@ -70,7 +74,11 @@ func (p *pool) close() {
 
 // host is what the connections from one address share.
 type host struct {
-	queues int // guarded by Server.mu
+	all *atomic.Int64 // bytes of buffers of all hosts
+
+	// The following fields are guarded by Server.mu.
+	queues int
+	open   []*connection // in the order of their requests
 
 	mu    sync.Mutex // guards the following fields
 	freed *sync.Cond
@@ -78,16 +86,17 @@ type host struct {
 	most  int // the largest value of used
 }
 
-func newHost() *host {
-	h := &host{}
+func newHost(all *atomic.Int64) *host {
+	h := &host{all: all}
 	h.freed = sync.NewCond(&h.mu)
 	return h
 }
 
-// take waits until n more bytes are within MaxData, and counts them.
+// take waits until n more bytes are within MaxData and MaxAllData, and counts them. The host waits for its own commands
+// only: without any, it gets the bytes.
 func (h *host) take(n int) {
 	h.mu.Lock()
-	for h.used+n > MaxData {
+	for h.used+n > MaxData || !h.countLocked(n) {
 		h.freed.Wait()
 	}
 	h.used += n
@@ -95,9 +104,19 @@ func (h *host) take(n int) {
 	h.mu.Unlock()
 }
 
+// countLocked counts n bytes among those of all hosts, unless there are too many and the host has some already.
+func (h *host) countLocked(n int) bool {
+	if h.all.Add(int64(n)) > MaxAllData && h.used > 0 {
+		h.all.Add(-int64(n))
+		return false
+	}
+	return true
+}
+
 func (h *host) give(n int) {
 	h.mu.Lock()
 	h.used -= n
+	h.all.Add(-int64(n))
 	h.mu.Unlock()
 	h.freed.Broadcast()
 }

@@ -7,15 +7,20 @@
 // A connection has receive buffers for its commands: at most 128, of 64 bytes and the data of a capsule
 // (CapsuleData), 541 KB together. A host, that is an address, has at most HostQueues connections, and
 // MaxData bytes of buffers for the data of commands; further commands wait. All hosts together have
-// at most MaxQueues connections. A host that has connected must send its first command within patience.
+// at most MaxQueues connections, and MaxAllData bytes of buffers. A host that has connected must send its first
+// command within patience. Where connections are too many, the newest one gets in, and one that has not sent a command
+// ends, or one of the host that has the most.
 package overrdma
 
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
@@ -52,6 +57,9 @@ type Server struct {
 	mu     sync.Mutex // guards the following fields
 	hosts  map[netip.Addr]*host
 	queues int
+	most   int // of queues: MaxQueues, and less in a test
+
+	data atomic.Int64 // bytes of the buffers of all hosts
 }
 
 // Listen listens for hosts at a port of a device. Failed, if not nil, is called for every connection that
@@ -66,7 +74,7 @@ func Listen(dev *verbs.Device, port uint16, target *nvmet.Target, failed func(ne
 		pd.Close()
 		return nil, err
 	}
-	s := &Server{target: target, failed: failed, listener: l, pd: pd, dev: dev, memory: pool{pd: pd}, hosts: make(map[netip.Addr]*host)}
+	s := &Server{target: target, failed: failed, listener: l, pd: pd, dev: dev, memory: pool{pd: pd}, hosts: make(map[netip.Addr]*host), most: MaxQueues}
 	return s, nil
 }
 
@@ -96,16 +104,24 @@ func (s *Server) Serve(ctx context.Context) error {
 	return err
 }
 
-// reserve counts a connection from an address. It returns nil if there are too many.
+// maxLeaving bounds the connections beyond HostQueues and MaxQueues, which end so that others find room.
+const maxLeaving = 16
+
+// reserve counts a connection from an address, and ends another one if there are too many. It returns nil if there is
+// none that could end.
 func (s *Server) reserve(addr netip.Addr) *host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.hosts[addr]
 	if h == nil {
-		h = newHost()
+		h = newHost(&s.data)
 	}
-	if h.queues >= HostQueues || s.queues >= MaxQueues {
-		return nil
+	if h.queues >= HostQueues || s.queues >= s.most {
+		leaves := s.dispensableLocked(h)
+		if leaves == nil || h.queues >= HostQueues+maxLeaving || s.queues >= s.most+maxLeaving {
+			return nil
+		}
+		leaves.leave()
 	}
 	s.hosts[addr] = h
 	h.queues++
@@ -113,9 +129,41 @@ func (s *Server) reserve(addr netip.Addr) *host {
 	return h
 }
 
-func (s *Server) release(addr netip.Addr, h *host) {
+// dispensableLocked returns a connection that ends so that a host gets another one: the oldest whose host has not sent
+// Connect. If the host itself has its share, that must be one of its own. Otherwise it may be the youngest connection
+// of the host that has the most, and at least two more than this one. It returns nil if there is none.
+func (s *Server) dispensableLocked(h *host) (found *connection) {
+	hosts := []*host{h}
+	if h.queues < HostQueues {
+		hosts = slices.Collect(maps.Values(s.hosts))
+	}
+	most := h
+	for _, x := range hosts {
+		for _, c := range x.open {
+			if !c.leaves() && !c.queue.Connected() && (found == nil || c.began.Before(found.began)) {
+				found = c
+			}
+		}
+		if x.queues > most.queues {
+			most = x
+		}
+	}
+	if found != nil || most.queues < h.queues+2 {
+		return found
+	}
+	for _, c := range slices.Backward(most.open) {
+		if !c.leaves() {
+			return c
+		}
+	}
+	return nil
+}
+
+// release ends the count of a connection, which is nil if it could not be made.
+func (s *Server) release(addr netip.Addr, h *host, c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	h.open = slices.DeleteFunc(h.open, func(x *connection) bool { return x == c })
 	s.queues--
 	if h.queues--; h.queues == 0 {
 		delete(s.hosts, addr)
@@ -152,8 +200,8 @@ func (s *Server) handle(ctx context.Context, request *cm.Request) {
 		refuse(nvme.CMNoResources)
 		return
 	}
-	defer s.release(peer, h)
 	c, err := s.newConnection(h, r.QID, size)
+	defer func() { s.release(peer, h, c) }()
 	if err != nil {
 		refuse(nvme.CMNoResources)
 		s.report(request.RemoteAddr(), err)
@@ -161,7 +209,10 @@ func (s *Server) handle(ctx context.Context, request *cm.Request) {
 	}
 	defer c.close()
 	local := request.LocalAddr().(cm.Addr).AddrPort()
-	c.queue = s.target.NewQueue(r.QID, nvmet.Peer{Local: netip.AddrPortFrom(local.Addr().Unmap(), s.Addr().Port()), End: c.fail})
+	c.queue = s.target.NewQueue(r.QID, size, nvmet.Peer{Local: netip.AddrPortFrom(local.Addr().Unmap(), s.Addr().Port()), Host: peer, End: c.fail, Ended: c.ended})
+	s.mu.Lock()
+	h.open = append(h.open, c)
+	s.mu.Unlock()
 	conn, err := request.Accept(ctx, c.qp, &cm.Options{PrivateData: nvme.AppendCMAccept(nil, uint16(size))})
 	if err != nil {
 		s.report(request.RemoteAddr(), err)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -185,6 +187,7 @@ func TestCommands(t *testing.T) {
 	for _, pi := range []uint8{0, 1} {
 		t.Run(fmt.Sprint("type ", pi), func(t *testing.T) {
 			ns, m := namespace(t, 512, pi)
+			ns.Holes = pi > 0
 			stride := len(m.b) / testBlocks
 			ro, _ := namespace(t, 4096, 0)
 			ro.ReadOnly = true
@@ -237,6 +240,13 @@ func TestCommands(t *testing.T) {
 			got := make([]byte, 700*stride)
 			status("read after deallocate", rw(nvme.Read, 2000, 700, check, 2000, 0, 0), got, nvme.Success)
 			if pi > 0 {
+				for i := range 700 { // the tags that nobody checks, whatever the command expects
+					if field := got[i*520+512:][:8]; string(field) != "\x00\x00\xff\xff\xff\xff\xff\xff" {
+						t.Fatalf("block %d has the field % x", i, field)
+					}
+				}
+				status("read after deallocate, application tag", rw(nvme.Read, 2000, 700, 7, 2000, 0x4711, 0xffff), bytes.Clone(got), nvme.Success)
+				status("verify after deallocate", rw(nvme.Verify, 2000, 700, 7, 2000, 0x4711, 0xffff), nil, nvme.Success)
 				got = strip(got, 512)
 			}
 			if !bytes.Equal(got, make([]byte, 700*512)) {
@@ -298,11 +308,7 @@ func TestDamage(t *testing.T) {
 		return d
 	}
 	ns, m := namespace(t, 512, 1)
-	ns.Wire = []*nvmet.Damage{damage("wire:guard@3"), damage("wire:ref@20+2,once"), damage("wire:data@40")}
-	ns.Store = struct {
-		*nvmet.DamagedStore
-		flusher
-	}{&nvmet.DamagedStore{Store: m, BlockSize: 512, Stride: 520, Damage: []*nvmet.Damage{damage("app@60"), damage("data@70+1000,once")}}, m}
+	ns.Damage = []*nvmet.Damage{damage("wire:guard@3"), damage("wire:ref@20+2,once"), damage("wire:data@40"), damage("app@60"), damage("data@70+1000,once")}
 	_, io := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}}).both()
 
 	read := func(lba uint64, act uint8) ([]byte, nvme.Status) {
@@ -357,8 +363,6 @@ func TestDamage(t *testing.T) {
 		t.Errorf("data on the medium, the second time: status %v", s)
 	}
 }
-
-type flusher interface{ Flush() error }
 
 // TestCapsule has data in command capsules, and keys that the response invalidates.
 func TestCapsule(t *testing.T) {
@@ -680,7 +684,7 @@ func TestVanish(t *testing.T) {
 	}
 }
 
-// TestMemory has a host with more commands in flight than its share of memory, and with too many connections.
+// TestMemory has a host with more commands in flight than its share of memory.
 func TestMemory(t *testing.T) {
 	ns, m := namespace(t, 512, 0)
 	l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
@@ -722,24 +726,260 @@ func TestMemory(t *testing.T) {
 		t.Errorf("the host's commands had %d bytes at a time: must be at most %d, and the test must come near", share.most, MaxData)
 	}
 	share.mu.Unlock()
+}
 
-	var open []*queue
-	for {
-		q, err := h.dial(nvme.CMRequest{HRQSize: 2, HSQSize: 1})
-		var reject *cm.RejectError
-		if errors.As(err, &reject) && le.Uint16(reject.PrivateData[2:]) == nvme.CMNoResources {
-			break
-		}
-		if err != nil || len(open) > HostQueues {
-			t.Fatalf("after %d connections: %v", len(open), err)
-		}
-		open = append(open, q)
+// TestShares has strangers that take all they can get. Other hosts, and one at the same address that may connect, get in.
+func TestShares(t *testing.T) {
+	ns, _ := namespace(t, 512, 0)
+	one := nvme.CMRequest{HRQSize: 2, HSQSize: 1}
+	connect := func(h *testHost, subsystem, host string) (*queue, nvme.Status) {
+		t.Helper()
+		q := must(t, func() (*queue, error) { return h.dial(one) })
+		data := connectData(nvme.AnyController, subsystem)
+		clear(data[512:])
+		copy(data[512:], host)
+		return q, q.exec(connectCommand(0, 2, 0), data).Status
 	}
-	if len(open) != HostQueues-5 {
-		t.Errorf("%d connections beside 5, want %d", len(open), HostQueues-5)
+	t.Run("connections", func(t *testing.T) {
+		l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
+		stranger := l.host("192.0.2.3")
+		_, id := stranger.admin(testNQN)
+		var open []*queue
+		for len(open) < HostQueues+5 { // none of them sends a command
+			if q, err := stranger.dial(one); err == nil {
+				open = append(open, q)
+			}
+		}
+		<-open[0].conn.Done()
+		l.server.mu.Lock()
+		if n := l.server.queues; n > HostQueues+maxLeaving {
+			t.Errorf("%d connections of a host, of which at most %d may be there", n, HostQueues)
+		}
+		l.server.mu.Unlock()
+		stranger.queue(1, 32, id, testNQN, 0)
+	})
+	t.Run("controllers", func(t *testing.T) {
+		l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
+		stranger, n := l.host("192.0.2.3"), 0
+		for ; ; n++ {
+			if _, s := connect(stranger, nvme.DiscoveryNQN, fmt.Sprint("nqn.", n)); s == nvme.ControllerBusy {
+				break
+			} else if s != nvme.Success || n > 100 {
+				t.Fatalf("after %d: %v", n, s)
+			}
+		}
+		if n != 16 {
+			t.Errorf("an address has %d controllers, want 16", n)
+		}
+		l.host(hostAddr).admin(testNQN)
+	})
+	t.Run("permitted", func(t *testing.T) {
+		l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}, Hosts: []string{hostNQN}})
+		h := l.host("192.0.2.3")
+		for range 16 {
+			q, s := connect(h, nvme.DiscoveryNQN, "nqn.stranger")
+			if s != nvme.Success {
+				t.Fatal(s)
+			}
+			defer q.close()
+		}
+		if _, s := connect(h, nvme.DiscoveryNQN, "nqn.stranger"); s != nvme.ControllerBusy {
+			t.Errorf("a controller too many: %v", s)
+		}
+		h.admin(testNQN)
+	})
+	t.Run("crowd", func(t *testing.T) {
+		l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
+		l.server.mu.Lock()
+		l.server.most = 6
+		l.server.mu.Unlock()
+		greedy, modest := l.host("192.0.2.3"), l.host(hostAddr)
+		var queues []*queue
+		for range 6 {
+			q, s := connect(greedy, testNQN, "nqn.greedy")
+			if s != nvme.Success {
+				t.Fatal(s)
+			}
+			queues = append(queues, q)
+		}
+		for i := range 3 { // then both have three
+			modest.admin(testNQN)
+			<-queues[5-i].conn.Done()
+		}
+		if _, err := modest.dial(one); err == nil {
+			t.Error("a host with as many connections as the other got another one")
+		}
+		queues[2].must(property(nvme.PropertyGet, nvme.CSTS, false, 0), nil)
+	})
+	t.Run("memory", func(t *testing.T) {
+		var all atomic.Int64
+		all.Store(MaxAllData)
+		h := newHost(&all)
+		h.take(1000) // the only one of the host
+		if h.countLocked(1) {
+			t.Error("a host with a command got more memory than there is")
+		}
+		h.give(1000)
+		if n := all.Load(); n != MaxAllData {
+			t.Errorf("%d bytes are counted, want %d", n, MaxAllData)
+		}
+	})
+}
+
+// TestDiscoveryOfStrangers reads the discovery log as a host that may connect, and as one that may not.
+func TestDiscoveryOfStrangers(t *testing.T) {
+	ns, _ := namespace(t, 512, 0)
+	for host, want := range map[string]uint64{hostNQN: 1, "nqn.other": 0} {
+		h := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}, Hosts: []string{host}}).host(hostAddr)
+		q, _ := h.admin(nvme.DiscoveryNQN)
+		page := make([]byte, 2048)
+		q.must(nvme.Command{Opcode: nvme.GetLogPage, DW: [6]uint32{511<<16 | nvme.DiscoveryLog}}, page)
+		if n := le.Uint64(page[8:]); n != want || n == 0 && bytes.Contains(page, []byte(testNQN)) {
+			t.Errorf("%s may connect: the log has %d subsystems, want %d", host, n, want)
+		}
 	}
-	for _, q := range open {
+}
+
+// TestReset resets and shuts down a controller, and loses its I/O queue.
+func TestReset(t *testing.T) {
+	ns, m := namespace(t, 512, 0)
+	l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
+	h := l.host(hostAddr)
+	admin, id := h.admin(testNQN)
+	queues := nvme.Command{Opcode: nvme.SetFeatures, DW: [6]uint32{uint32(nvme.NumberOfQueues), 7<<16 | 7}}
+	for range 3 {
+		admin.must(queues, nil)
+		io, _ := h.queue(1, 32, id, testNQN, 0)
+		if s := admin.exec(queues, nil).Status &^ nvme.DNR; s != nvme.CommandSequenceError {
+			t.Errorf("the number of queues beside an I/O queue: %v", s)
+		}
+		admin.must(property(nvme.PropertySet, nvme.CC, false, 4<<20|6<<16), nil)
+		<-io.conn.Done()
+		if v := admin.must(property(nvme.PropertyGet, nvme.CSTS, false, 0), nil); v != 0 {
+			t.Errorf("CSTS is %#x after a reset", v)
+		}
+		admin.must(property(nvme.PropertySet, nvme.CC, false, 4<<20|6<<16|1), nil)
+	}
+	for range 20 { // the host ends the connection, and makes the same queue again
+		io, _ := h.queue(1, 32, id, testNQN, 0)
+		io.close()
+	}
+	if m.flushes != 0 {
+		t.Errorf("%d flushes before the shutdown", m.flushes)
+	}
+	admin.must(property(nvme.PropertySet, nvme.CC, false, 4<<20|6<<16|1<<14|1), nil)
+	if v := admin.must(property(nvme.PropertyGet, nvme.CSTS, false, 0), nil); v != 2<<2|1 || m.flushes != 1 {
+		t.Errorf("CSTS is %#x after a shutdown with %d flushes", v, m.flushes)
+	}
+	m.err = syscall.EIO
+	admin, _ = h.admin(testNQN)
+	admin.must(property(nvme.PropertySet, nvme.CC, false, 4<<20|6<<16|1<<14|1), nil)
+	if v := admin.must(property(nvme.PropertyGet, nvme.CSTS, false, 0), nil); v>>2&3 == 2 || v&2 == 0 {
+		t.Errorf("CSTS is %#x after a shutdown whose flush has failed", v)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.failed) > 0 {
+		t.Errorf("reported: %v", l.failed)
+	}
+}
+
+// TestTemperature has thresholds of both directions, and of sensors that do not exist.
+func TestTemperature(t *testing.T) {
+	ns, _ := namespace(t, 512, 0)
+	admin, _ := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}}).both()
+	feature := func(op nvme.Opcode, dw uint32, want nvme.Status) uint64 {
+		t.Helper()
+		done := admin.exec(nvme.Command{Opcode: op, DW: [6]uint32{uint32(nvme.TemperatureThreshold), dw}}, nil)
+		if s := done.Status &^ nvme.DNR; s != want {
+			t.Errorf("%#x of %#x: %v, want %v", op, dw, s, want)
+		}
+		return done.Result
+	}
+	const under, sensor1, all, reserved = 1 << 20, 1 << 16, 15 << 16, 9 << 16
+	warns := func() bool {
+		page := make([]byte, 512)
+		admin.must(nvme.Command{Opcode: nvme.GetLogPage, DW: [6]uint32{127<<16 | nvme.HealthLog}}, page)
+		return page[0]&2 != 0
+	}
+	page := make([]byte, nvme.IdentifySize)
+	admin.must(nvme.Command{Opcode: nvme.Identify, DW: [6]uint32{nvme.CNSController}}, page)
+	if v := feature(nvme.GetFeatures, 0, nvme.Success); v != uint64(le.Uint16(page[266:])) || v == 0 || warns() {
+		t.Errorf("the threshold is %d, WCTEMP is %d", v, le.Uint16(page[266:]))
+	}
+	feature(nvme.SetFeatures, under|200, nvme.Success)
+	feature(nvme.SetFeatures, sensor1|100, nvme.Success)
+	feature(nvme.SetFeatures, all|250, nvme.Success)
+	if over, below := feature(nvme.GetFeatures, 0, nvme.Success), feature(nvme.GetFeatures, under, nvme.Success); over != 250 || below != 200 || !warns() {
+		t.Errorf("the thresholds are %d and %d, warning %v", over, below, warns())
+	}
+	if v := feature(nvme.GetFeatures, sensor1, nvme.Success); v != 0 {
+		t.Errorf("a sensor that does not exist has threshold %d", v)
+	}
+	for _, dw := range []uint32{reserved, 2 << 20, 3 << 20} {
+		feature(nvme.SetFeatures, dw, nvme.InvalidField)
+		feature(nvme.GetFeatures, dw, nvme.InvalidField)
+	}
+	feature(nvme.GetFeatures, all, nvme.InvalidField)
+}
+
+// TestReports has connections that end as they should, and others whose reports must name host and field.
+func TestReports(t *testing.T) {
+	ns, m := namespace(t, 512, 0)
+	var failures []nvmet.Failure
+	l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}, Hosts: []string{hostNQN}, Failed: func(f nvmet.Failure) { failures = append(failures, f) }})
+	h := l.host(hostAddr)
+	_, id := h.admin(testNQN)
+	io, _ := h.queue(1, 32, id, testNQN, 0)
+	block := bytes.Clone(m.b[:512])
+	block[3] ^= 1
+	if s := io.exec(rw(nvme.Compare, 0, 1, 0, 0, 0, 0), block).Status; s != nvme.CompareFailure|nvme.DNR {
+		t.Errorf("compare: %v", s)
+	}
+	m.err = syscall.ENOSPC
+	for _, c := range []nvme.Command{rw(nvme.Write, 0, 1, 0, 0, 0, 0), {Opcode: nvme.Flush, NSID: 1}} {
+		if s := io.exec(c, block).Status; s != nvme.CapacityExceeded|nvme.DNR {
+			t.Errorf("a full disk, command %#x: %v", c.Opcode, s)
+		}
+	}
+	if len(failures) > 0 {
+		t.Errorf("media errors: %+v", failures)
+	}
+	io.must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.Disconnect}, nil)
+	<-io.conn.Done()
+	refused := func(qid uint16, c nvme.Command, data []byte, status nvme.Status, result uint64) {
+		t.Helper()
+		q := must(t, func() (*queue, error) { return h.dial(nvme.CMRequest{QID: qid, HRQSize: 32, HSQSize: 31}) })
+		if done := q.exec(c, data); done.Status&^nvme.DNR != status || done.Result != result {
+			t.Errorf("%v, result %#x, want %v, %#x", done.Status, done.Result, status, result)
+		}
+		<-q.conn.Done()
 		q.close()
+	}
+	named := func(host string) []byte {
+		b := connectData(nvme.AnyController, testNQN)
+		clear(b[512:])
+		copy(b[512:], host)
+		return b
+	}
+	refused(0, connectCommand(0, 32, 0), named("nqn.\xff"), nvme.InvalidParameters, nvme.Invalid(true, nvme.ConnectDataHOSTNQN))
+	refused(0, connectCommand(0, 32, 0), named("nqn.other\n"), nvme.InvalidHost, 0)
+	refused(0, connectCommand(0, 32, 0), connectData(nvme.AnyController, "nqn.sub"), nvme.InvalidParameters, nvme.Invalid(true, nvme.ConnectDataSUBNQN))
+	refused(1, connectCommand(1, 33, 0), connectData(id, testNQN), nvme.InvalidParameters, nvme.Invalid(false, nvme.ConnectSQSize))
+	l.stop()
+	l.server.running.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, want := range []string{`HOSTNQN "nqn.\xff"`, `0x184 (invalid host): host "nqn.other\n" (HOSTNQN)`, `asks for the subsystem "nqn.sub" (SUBNQN)`, "0x182 (invalid parameters): SQSIZE is 32, but HSQSIZE was 31"} {
+		if !slices.ContainsFunc(l.failed, func(err error) bool { return strings.Contains(err.Error(), want) }) {
+			t.Errorf("no report has %q: %q", want, l.failed)
+		}
+	}
+	if len(l.failed) != 4 {
+		t.Errorf("%d reports: %v", len(l.failed), l.failed)
+	}
+	if s := nvme.ControllerBusy.Of(nvme.FabricsSet); s != "0x181 (controller busy)" {
+		t.Error(s)
 	}
 }
 
