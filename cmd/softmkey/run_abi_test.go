@@ -64,6 +64,12 @@ func TestRunABI(t *testing.T) {
 			t.Errorf("the lines do not say where the calls are made: %s", out)
 		}
 	})
+	// Each link below the device's folder leads somewhere.
+	t.Run("links", func(t *testing.T) {
+		if out := runUnder(t, program, "find -L /sys/class/infiniband/ /sys/class/infiniband_verbs/ -maxdepth 3 -type l 2>/dev/null; readlink -e /sys/class/infiniband/mlx5_0/device/driver"); out != "/sys/bus/pci/drivers/mlx5_core\n" {
+			t.Error(out)
+		}
+	})
 	// The program by which most people look for devices first. It changes its current folder to one of the
 	// device.
 	t.Run("ibstatus", func(t *testing.T) {

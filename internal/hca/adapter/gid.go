@@ -43,14 +43,20 @@ func (d *Device) SetGID(index int, e GIDEntry, conn packetconn.Conn) error {
 	return nil
 }
 
+// GIDTableSize is the number of entries of the GID table that programs see. Those behind the end of GIDs are empty.
+const GIDTableSize = 16
+
 // gid returns the entry of the GID table with an index.
 func (d *Device) gid(op string, index uint8) (e GIDEntry, err error) {
 	table := d.GIDs()
-	if int(index) >= len(table) {
-		return e, failure.New(op, syscall.EINVAL, "GID index %d: the table has %d entries", index, len(table))
+	if int(index) >= max(len(table), GIDTableSize) {
+		return e, failure.New(op, syscall.EINVAL, "GID index %d: the table has %d entries", index, GIDTableSize)
 	}
-	if e = table[index]; e.GID == [16]byte{} {
-		return e, failure.New(op, syscall.EINVAL, "GID index %d: the entry is empty", index)
+	if int(index) < len(table) {
+		e = table[index]
+	}
+	if e.GID == [16]byte{} {
+		return e, failure.New(op, syscall.ENODATA, "GID index %d: the entry is empty", index)
 	}
 	return e, nil
 }
@@ -124,10 +130,27 @@ func (d *Device) resolve(gid [16]byte) (netip.Addr, error) {
 	switch {
 	case !a.IsValid() || a.IsUnspecified():
 		return a, failure.New("address", syscall.EINVAL, "GID %v names no host", rdma.GID(gid))
+	case a.IsMulticast():
+		return d.group(gid), nil
 	case own.IsValid() && a.Is4() != own.Is4():
 		return a, failure.New("address", syscall.EINVAL, "GID %v: the device at %v cannot reach it", rdma.GID(gid), own)
 	}
 	return a, nil
+}
+
+// group returns the address of the multicast group that a GID names. For one of the family that the device's address does
+// not have, it is a group of the device's family that all devices of this project derive from the GID.
+func (d *Device) group(gid [16]byte) netip.Addr {
+	a, own := netip.AddrFrom16(gid).Unmap(), d.eng.Addr()
+	switch {
+	case !a.IsMulticast() || !own.IsValid() || a.Is4() == own.Is4():
+		return a
+	case own.Is4(): // one of 239.192.0.0/14, which organizations assign as they like
+		h := sha256.Sum256(gid[:])
+		return netip.AddrFrom4([4]byte{239, 192 | h[0]&3, h[1], h[2]})
+	}
+	gid[0], gid[1] = 0xff, 0x0e // ff0e::ffff:a.b.c.d: RoCE's older form of an IPv4 group
+	return netip.AddrFrom16(gid)
 }
 
 // errNoGRH is the error for an address without GIDs.

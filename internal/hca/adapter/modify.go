@@ -1,10 +1,12 @@
 package adapter
 
 import (
+	"math/bits"
 	"net/netip"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -59,11 +61,43 @@ type QPModify struct {
 // pathMigMigrated is IBV_MIG_MIGRATED: the only state of a QP without an alternate path.
 const pathMigMigrated = 0
 
-// Modify changes the QP's state and attributes as ibv_modify_qp does.
+// Modify changes the QP's state and attributes as ibv_modify_qp does. As mlx5's driver, it gives a peer neither READs nor
+// atomics while max_dest_rd_atomic is 0.
 func (q *QP) Modify(a *QPModify, mask rdma.AttrMask) error {
-	err := q.modify(a, mask)
+	asked := *a
+	asked.MaxRdAtomic, asked.MaxDestRdAtomic = roundedUp(a.MaxRdAtomic), roundedUp(a.MaxDestRdAtomic)
+	q.eng.Lock()
+	access, depth := q.access, q.depth
+	q.eng.Unlock()
+	if mask&rdma.AttrAccessFlags != 0 {
+		access = a.AccessFlags
+	}
+	if mask&rdma.AttrMaxDestRdAtomic != 0 {
+		depth = a.MaxDestRdAtomic
+	}
+	if t := q.attr.Type; mask&(rdma.AttrAccessFlags|rdma.AttrMaxDestRdAtomic) != 0 && t != rdma.DCT && t != rdma.DCI {
+		asked.AccessFlags, mask = access, mask|rdma.AttrAccessFlags
+		if depth == 0 {
+			asked.AccessFlags &^= uint32(rdma.RemoteRead | rdma.RemoteAtomic)
+		}
+	}
+	err := q.modify(&asked, mask)
+	if err == nil {
+		q.eng.Lock()
+		q.access, q.depth = access, depth
+		q.eng.Unlock()
+	}
 	q.ctx.refused("qp", q.number, "modify", err)
 	return err
+}
+
+// roundedUp returns the number of READs and atomics in flight that a QP has if a program asks for n. The context has the
+// logarithm, which mlx5's driver rounds up (since Linux 6.13), so that there is no 0.
+func roundedUp(n uint8) uint8 {
+	if n > engine.MaxRdAtomic { // refused
+		return n
+	}
+	return 1 << bits.Len8(max(n, 1)-1)
 }
 
 // attrRateLimit is IBV_QP_RATE_LIMIT, which package rdma lacks because no device of ours
@@ -88,10 +122,8 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 		PathMTU: rdma.MTU(a.PathMTU), Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry, MinRNRTimer: a.MinRNRTimer,
 		RQPSN: a.RQPSN & 0xffffff, SQPSN: a.SQPSN & 0xffffff, MaxRdAtomic: int(a.MaxRdAtomic), MaxDestRdAtomic: int(a.MaxDestRdAtomic), DestQPN: a.DestQPN,
 	}
-	if a.State == rdma.StateRTS && m.MaxRdAtomic == 0 && (mask&rdma.AttrMaxRdAtomic != 0 || q.attr.Type == rdma.DCI) {
-		// An adapter holds the logarithm, so that it has no 0. The driver leaves that field
-		// alone if the program says 0, or nothing, as for a DCI.
-		m.MaxRdAtomic, mask = 1, mask|rdma.AttrMaxRdAtomic
+	if a.State == rdma.StateRTS && q.attr.Type == rdma.DCI && mask&rdma.AttrMaxRdAtomic == 0 {
+		m.MaxRdAtomic, mask = 1, mask|rdma.AttrMaxRdAtomic // programs need not say it
 	}
 	if mask&rdma.AttrAV != 0 {
 		find := q.ctx.dev.address

@@ -57,12 +57,14 @@ type QP struct {
 
 	watched bool // it is in failedQPs, whose lock guards it
 
-	// The engine's lock of the QP guards the queues; their methods are called with it.
-	sq   sendQueue
-	rq   recvQueue
-	owed map[uint32]struct{} // of an XRC receive QP: indexes of keys whose reports wait for a completion of an SRQ
-	cqe  prm.CQE             // the completion that is being reported; a field, so that completions are not allocated
-	work work                // the record of a trace that is being made
+	// The engine's lock of the QP guards the following fields; the methods of the queues are called with it.
+	access uint32 // access flags that the program has asked for last
+	depth  uint8  // max_dest_rd_atomic, likewise
+	sq     sendQueue
+	rq     recvQueue
+	owed   map[uint32]struct{} // of an XRC receive QP: indexes of keys whose reports wait for a completion of an SRQ
+	cqe    prm.CQE             // the completion that is being reported; a field, so that completions are not allocated
+	work   work                // the record of a trace that is being made
 }
 
 const (
@@ -235,14 +237,14 @@ func (q *QP) Type() rdma.QPType { return q.attr.Type }
 
 // AttachMcast lets a UD QP receive the datagrams of a multicast group, which gid names.
 func (q *QP) AttachMcast(gid [16]byte) error {
-	err := q.eng.AttachMulticast(rdma.GID(gid).Addr())
+	err := q.eng.AttachMulticast(q.ctx.dev.group(gid))
 	q.ctx.refused("qp", q.number, "attach", err)
 	return err
 }
 
 // DetachMcast takes the QP out of a multicast group.
 func (q *QP) DetachMcast(gid [16]byte) error {
-	err := q.eng.DetachMulticast(rdma.GID(gid).Addr())
+	err := q.eng.DetachMulticast(q.ctx.dev.group(gid))
 	q.ctx.refused("qp", q.number, "detach", err)
 	return err
 }

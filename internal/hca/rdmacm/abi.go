@@ -37,6 +37,7 @@ const (
 // The events, enum rdma_cm_event_type.
 const (
 	eventAddrResolved    = 0
+	eventAddrError       = 1
 	eventRouteResolved   = 2
 	eventConnectRequest  = 4
 	eventConnectResponse = 5
@@ -53,7 +54,7 @@ const (
 
 // eventNames are the names that librdmacm gives to the events, without their prefix.
 var eventNames = map[uint32]string{
-	eventAddrResolved: "ADDR_RESOLVED", eventRouteResolved: "ROUTE_RESOLVED", eventConnectRequest: "CONNECT_REQUEST",
+	eventAddrResolved: "ADDR_RESOLVED", eventAddrError: "ADDR_ERROR", eventRouteResolved: "ROUTE_RESOLVED", eventConnectRequest: "CONNECT_REQUEST",
 	eventConnectResponse: "CONNECT_RESPONSE", eventUnreachable: "UNREACHABLE", eventRejected: "REJECTED",
 	eventEstablished: "ESTABLISHED", eventDisconnected: "DISCONNECTED", eventMulticastJoin: "MULTICAST_JOIN",
 	eventTimewaitExit: "TIMEWAIT_EXIT", eventDeviceRemoval: "DEVICE_REMOVAL", eventUser: "USER", eventInternal: "INTERNAL",

@@ -15,6 +15,7 @@ type event struct {
 	group   *group // group of a multicast event
 	kind    uint32
 	status  int32
+	why     error          // of a failure; nil: the status says it
 	param   func(b []byte) // writes the union; may be nil
 	ece     cmcore.ECE
 	request *id // the new id of a connect request
@@ -154,9 +155,11 @@ func (f *File) post(e *event) (after func()) {
 	return func() { f.m.ended.Go(hand) }
 }
 
-// reason returns why a connection failed.
+// reason returns why a connection, or the resolution of an address, failed.
 func (e *event) reason() error {
 	switch {
+	case e.why != nil:
+		return e.why
 	case e.kind == eventRejected:
 		return failure.New("connect", syscall.ECONNREFUSED, "the peer: %v", mad.Reason(e.status))
 	case e.kind == eventUnreachable && e.status < 0:
@@ -182,11 +185,15 @@ func (f *File) drop(match func(*event) bool) (dropped []*event) {
 
 // soon queues an event of the id after the answer of the command that causes it.
 func (i *id) soon(kind uint32, param func([]byte)) {
+	i.soonPost(&event{id: i, kind: kind, param: param})
+}
+
+func (i *id) soonPost(e *event) {
 	i.m.happened(func() func() {
 		if i.destroyed {
 			return nil
 		}
-		return i.file.post(&event{id: i, kind: kind, param: param})
+		return i.file.post(e)
 	})
 }
 

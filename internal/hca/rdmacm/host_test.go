@@ -15,6 +15,7 @@ type hostOf struct {
 	n        *network
 	addrs    []netip.Addr
 	taken    netip.Addr // has a device of another program
+	absent   netip.Addr // has no device, although it is the host's
 	attached []netip.Addr
 }
 
@@ -38,6 +39,9 @@ func (h *hostOf) Attach(a netip.Addr) (Device, error) {
 	if a == h.taken {
 		return Device{}, failure.New("address", syscall.EADDRINUSE, "%v is taken", a)
 	}
+	if a == h.absent {
+		return Device{}, failure.New("address", syscall.EADDRNOTAVAIL, "%v has none", a)
+	}
 	if !h.Local(a) {
 		return Device{}, failure.New("address", syscall.EADDRNOTAVAIL, "%v is not local", a)
 	}
@@ -55,8 +59,10 @@ func TestHostAddresses(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		taken   netip.Addr
+		absent  netip.Addr
 		command func(p *program, fd int) syscall.Errno
 		errno   syscall.Errno
+		event   int32 // status of ADDR_ERROR
 		reason  string
 		has     string // addresses that were attached
 	}{
@@ -71,16 +77,22 @@ func TestHostAddresses(t *testing.T) {
 		{name: "resolve this host", command: resolveFrom("", "192.0.2.3:7174")},
 		{name: "resolve a peer from a taken one", taken: addrC, command: resolveFrom("", "192.0.2.2:7174"), errno: syscall.EADDRINUSE, reason: "192.0.2.3 is taken"},
 		{name: "resolve this host over IPv6", command: resolveFrom("", "[::1]:7174"), has: "::1"},
+		{name: "resolve by an interface without a device", absent: addrC, command: resolveFrom("", "192.0.2.2:7174"), event: -int32(syscall.ENODEV), reason: "192.0.2.3 has none"},
 		{name: "resolve without a route", command: resolveFrom("", "[2001:db8::2]:7174"), errno: syscall.ENETUNREACH, reason: "no route to 2001:db8::2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, n *network, _, b *program) {
-				h := &hostOf{n: n, addrs: []netip.Addr{addrC}, taken: test.taken}
+				h := &hostOf{n: n, addrs: []netip.Addr{addrC}, taken: test.taken, absent: test.absent}
 				s := cmcore.New(n, cmcore.Options{GUID: 0xc})
 				n.services[loopback] = s
 				p := &program{t: t, mem: make([]byte, 1<<16)}
 				p.m = New(Config{Host: h, Trace: p.take, Devices: []Device{{Service: s, NodeGUID: 0xc, Port: 1, MTU: 4096, GIDs: []netip.Addr{{}, loopback}}}})
 				errno := test.command(p, p.channel())
+				if test.event != 0 {
+					if e := p.expect(0, eventAddrError); e.status != test.event {
+						t.Errorf("status %d of ADDR_ERROR, want %d", e.status, test.event)
+					}
+				}
 				p.files[0].Close()
 				p.m.Close()
 				var has []string
@@ -90,7 +102,11 @@ func TestHostAddresses(t *testing.T) {
 				if errno != test.errno || strings.Join(has, " ") != test.has {
 					t.Errorf("%v, attached %v; expected %v, %q", errno, has, test.errno, test.has)
 				}
-				if r := p.records[1]; test.reason != "" && (r.Reason == nil || !strings.Contains(r.Reason.Error(), test.reason)) {
+				at := 1
+				if test.event != 0 {
+					at = 2
+				}
+				if r := p.records[at]; test.reason != "" && (r.Reason == nil || !strings.Contains(r.Reason.Error(), test.reason)) {
 					t.Errorf("record %+v, expected %q", r, test.reason)
 				}
 			})

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"errors"
 	"net/netip"
 	"syscall"
 
@@ -257,7 +258,11 @@ func (i *id) resolveIP(_ Process, in []byte) ([]byte, syscall.Errno) {
 		if dst.Addr().IsUnspecified() && len(i.m.devices) > 0 {
 			local = i.m.firstAddr(func(a netip.Addr) bool { return a.Is4() == dst.Addr().Is4() })
 		}
-		if !local.IsValid() {
+		switch {
+		case !local.IsValid() && errors.Is(i.way.err, syscall.EADDRNOTAVAIL): // the host reaches it by an interface without a device
+			i.soonPost(&event{id: i, kind: eventAddrError, status: -int32(syscall.ENODEV), why: i.way.err})
+			return nil, 0
+		case !local.IsValid():
 			return nil, syscall.ENETUNREACH
 		}
 		i.dev, i.gidIndex = i.m.device(local)

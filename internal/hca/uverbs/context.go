@@ -98,7 +98,6 @@ const (
 	capCM         = 1 << 16
 	capIPBased    = 1 << 26
 	grhRequired   = 1
-	gidTableSize  = 16
 	pkeyTableSize = 1
 )
 
@@ -115,7 +114,7 @@ func (c *command) queryPort() error {
 	r.put32(0, capCM|capIPBased)
 	r.put32(4, a.MaxMsgSize)
 	r.put32(12, uint32(c.file.dev.adapter.Engine().Port().Counters().BadQKey))
-	r.put32(16, gidTableSize)
+	r.put32(16, adapter.GIDTableSize)
 	r.put16(20, pkeyTableSize)
 	state, phys := c.file.dev.portState()
 	r.put8(26, state)
@@ -210,8 +209,8 @@ func (c *command) queryGIDEntry() error {
 	if port != 1 {
 		return failure.New(op, syscall.EINVAL, "port %d: the device has port 1 only", port)
 	}
-	if i >= gidTableSize {
-		return failure.New(op, syscall.EINVAL, "index %d: the table has %d entries", i, gidTableSize)
+	if i >= adapter.GIDTableSize {
+		return failure.New(op, syscall.EINVAL, "index %d: the table has %d entries", i, adapter.GIDTableSize)
 	}
 	gids := c.file.dev.adapter.GIDs()
 	if int(i) >= len(gids) || gids[i].GID == [16]byte{} {

@@ -46,7 +46,7 @@ const MaxDevices = 32
 func Owned() []string {
 	owned := []string{
 		"/sys/class/infiniband", "/sys/class/infiniband_verbs", "/sys/class/infiniband_mad", "/sys/class/infiniband_cm",
-		"/sys/class/misc/rdma_cm", "/dev/infiniband", pciRoot,
+		"/sys/class/misc/rdma_cm", "/dev/infiniband", pciRoot, pciDriver,
 	}
 	for i := range MaxDevices {
 		owned = append(owned, pciBus+"/"+bdf(i))
@@ -186,6 +186,7 @@ func (d *Device) writeTree(t *tree) {
 	t.file(d.Node(), "")
 	t.link(pciBus+"/"+d.bdf(), pci)
 	t.link(pci+"/driver", pciDriver)
+	t.link(pciDriver+"/"+d.bdf(), pci)
 	t.file(pci+"/resource", strings.TrimSuffix(strings.Repeat("0x0000000000000000 0x0000000000000000 0x0000000000000000\n", 13), "\n"))
 	for name, text := range map[string]string{
 		"vendor":             fmt.Sprintf("%#04x", pciVendor),
@@ -275,7 +276,7 @@ func (d *Device) changing() map[string]string {
 		files[pciRoot+"/"+d.bdf()+"/net/"+netdev.Name+"/operstate"] = oper
 	}
 	gids := d.adapter.GIDs()
-	for i := range gidTableSize {
+	for i := range adapter.GIDTableSize {
 		gid := strings.Repeat("0000:", 7) + "0000"
 		if i < len(gids) && gids[i].GID != [16]byte{} {
 			g := gids[i]
@@ -296,7 +297,7 @@ func (d *Device) changing() map[string]string {
 // program that has a file open keeps the old text.
 func (d *Device) Changed(root string) error {
 	files := d.changing()
-	for i := range gidTableSize {
+	for i := range adapter.GIDTableSize {
 		for _, name := range []string{"types", "ndevs"} {
 			path := fmt.Sprintf("%s/gid_attrs/%s/%d", d.port(), name, i)
 			if _, ok := files[path]; !ok {

@@ -1,5 +1,6 @@
 /* Calls that mlx5's driver, uverbs and an adapter refuse, and one that they accept although a flag has no meaning. It
  * prints a line for each that goes another way, and ends with their number. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -159,6 +160,98 @@ static void domains(void)
 	ibv_destroy_srq(srq);
 }
 
+/* Indexes of the GID table that are empty, or behind its end. */
+static void indexes(void)
+{
+	struct ibv_port_attr port;
+	ibv_query_port(ctx, 1, &port);
+	for (int i = 0; i <= port.gid_tbl_len && i < 256; i++) {
+		struct ibv_gid_entry e;
+		int none = i >= port.gid_tbl_len ? EINVAL : ibv_query_gid_ex(ctx, 1, i, &e, 0);
+		struct ibv_qp *qp = rc();
+		struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num, .min_rnr_timer = 1,
+			.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid, .sgid_index = i, .hop_limit = 1 } } };
+		init(qp, 0);
+		want("RTR with a GID index", ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), none);
+		struct ibv_ah *ah = ibv_create_ah(pd, &a.ah_attr);
+		want("an address with a GID index", ah ? 0 : errno, none);
+		if (ah)
+			ibv_destroy_ah(ah);
+		ibv_destroy_qp(qp);
+	}
+}
+
+/* A context of a queue pair has the logarithms of max_rd_atomic and max_dest_rd_atomic. */
+static void in_flight(void)
+{
+	for (int n = 0; n <= 17; n++) {
+		struct ibv_qp *qp = rc();
+		struct ibv_qp_init_attr ia;
+		struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num, .max_dest_rd_atomic = n, .min_rnr_timer = 1,
+			.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid, .sgid_index = 3, .hop_limit = 1 } } };
+		int is = 1, asked = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC, bad = n > 16 ? EINVAL : 0;
+		while (is < n)
+			is *= 2;
+		init(qp, asked);
+		want("max_dest_rd_atomic", ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), bad);
+		if (bad)
+			want("RTR", ready(qp, qp->qp_num, 1, 0), 0);
+		a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = n };
+		want("max_rd_atomic", ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC), bad);
+		ibv_query_qp(qp, &a, IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ACCESS_FLAGS, &ia);
+		if (!bad) {
+			want("max_dest_rd_atomic of the queue pair", a.max_dest_rd_atomic, is);
+			want("max_rd_atomic of the queue pair", a.max_rd_atomic, is);
+			want("its rights", a.qp_access_flags, n ? asked : IBV_ACCESS_REMOTE_WRITE);
+			a.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+			want("other rights", ibv_modify_qp(qp, &a, IBV_QP_ACCESS_FLAGS), 0);
+			ibv_query_qp(qp, &a, IBV_QP_ACCESS_FLAGS, &ia);
+			want("its rights then", a.qp_access_flags, n ? IBV_ACCESS_REMOTE_READ : 0);
+		}
+		ibv_destroy_qp(qp);
+	}
+}
+
+/* Multicast groups of both forms, and a datagram to each. */
+static void group_forms(void)
+{
+	struct ibv_qp_init_attr qa = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UD, .cap = { 4, 4, 1, 1, 16 } };
+	struct ibv_qp *qp = ibv_create_qp(pd, &qa);
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x11 };
+	ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+	a.qp_state = IBV_QPS_RTR;
+	ibv_modify_qp(qp, &a, IBV_QP_STATE);
+	a.qp_state = IBV_QPS_RTS;
+	ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN);
+	static char memory[64];
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+	static const struct { const char *gid; int is; } forms[] = { { "ff01:0:2:c985::", 0 }, { "ff0e::ffff:ef01:203", 0 }, { "ff02::1:2", 0 }, { "::ffff:239.1.2.3", 0 }, { "::ffff:127.0.0.1", EINVAL }, { "2001:db8::1", EINVAL } };
+	for (int i = 0; i < sizeof forms / sizeof *forms; i++) {
+		union ibv_gid group;
+		inet_pton(AF_INET6, forms[i].gid, &group);
+		want(forms[i].gid, ibv_attach_mcast(qp, &group, 0), forms[i].is);
+		if (forms[i].is)
+			continue;
+		struct ibv_ah_attr at = { .is_global = 1, .port_num = 1, .grh = { .dgid = group, .sgid_index = 3, .hop_limit = 1 } };
+		struct ibv_ah *ah = ibv_create_ah(pd, &at);
+		struct ibv_sge in = { (uintptr_t)memory, sizeof memory, mr->lkey }, out = { (uintptr_t)"x", 1, 0 };
+		struct ibv_recv_wr r = { .sg_list = &in, .num_sge = 1, .wr_id = 1 }, *badr;
+		struct ibv_send_wr w = { .sg_list = &out, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE, .wr.ud = { ah, 0xffffff, 0x11 } }, *bad;
+		want("receive", ibv_post_recv(qp, &r, &badr), 0);
+		want("send", ah ? ibv_post_send(qp, &w, &bad) : errno, 0);
+		want("the datagram to the group", status() | status(), 0);
+		want("detach", ibv_detach_mcast(qp, &group, 0), 0);
+		ibv_destroy_ah(ah);
+	}
+	struct ibv_qp *other = rc();
+	union ibv_gid group;
+	inet_pton(AF_INET6, forms[0].gid, &group);
+	want("a queue pair of type RC in a group", ibv_attach_mcast(other, &group, 0), EINVAL);
+	ibv_destroy_qp(other);
+	ibv_destroy_qp(qp);
+	ibv_dereg_mr(mr);
+}
+
 int main(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -172,6 +265,9 @@ int main(void)
 	groups();
 	domains();
 	lengths();
+	indexes();
+	in_flight();
+	group_forms();
 	if (!wrong)
 		printf("all is refused as on an adapter\n");
 	return wrong != 0;
