@@ -18,7 +18,7 @@ import (
 
 //go:generate go test -run TestManual -update .
 
-var update = flag.Bool("update", false, "write the manual pages in docs/man")
+var update = flag.Bool("update", false, "write the manual pages in docs/man, and the transcripts in testdata/hardware")
 
 // manualDate is the date at the end of the pages.
 var manualDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
