@@ -35,7 +35,7 @@ same() { dd if=/tmp/data of=$disk bs=$1 oflag=direct && dd if=$disk of=/tmp/back
 verified() { fio --name=verify --filename=$disk --direct=1 --ioengine=libaio --iodepth=16 --rw=randwrite --bs=$1 --size=2m --offset=$((2 * host - 2))m --verify=crc32c --verify_fatal=1; }
 zeros() { head -c $1 /dev/zero >/tmp/zeros; dd if=$disk of=/tmp/back bs=$1 count=1 iflag=direct && cmp /tmp/zeros /tmp/back; }
 write_zeroes() { same 4096 && nvme write-zeroes $disk -s 0 -c 15 -p 8 && zeros 8192; }
-deallocate() { same 4096 && nvme dsm $disk -d -s 0 -b 16 && zeros 8192; }
+deallocate() { same 4096 && nvme dsm $disk -d -s 0 -b 16 && dd if=$disk of=/tmp/back bs=8192 count=1 iflag=direct; }
 again() { for i in $(seq $1); do connect && leave || return; done; }
 # status WANT COMMAND...: an NVMe command ends with a status.
 status() { want=$1; shift; "$@" >/tmp/end 2>&1; cat /tmp/end; grep -i "$want" /tmp/end; }

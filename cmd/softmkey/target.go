@@ -283,13 +283,6 @@ type targetMedium struct {
 	stride int // from one block of IMAGE to the next, unless it is encrypted with its fields
 }
 
-// holes reports whether a hole in IMAGE has fields that no block but a deallocated one has: the hosts see the fields of
-// type 1 that IMAGE has.
-func (m *targetMedium) holes() bool {
-	s := m.job.Signature
-	return m.pi == 1 && m.job.Crypto == nil && s.Wire != nil && s.CopyMask == sig.MaskAll
-}
-
 // present gives a signature protection information as its memory domain. Parts of a field that IMAGE
 // stores as they are, are not checked here: the memory keys of the transfers check them if a command
 // asks for it. The other parts are checked on the way to and from IMAGE.
@@ -322,7 +315,7 @@ func (m *targetMedium) present(s *mkey.Signature) {
 
 // open opens and locks an image.
 func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *nvmet.Namespace, done func() error, err error) {
-	ns = &nvmet.Namespace{BlockSize: m.block, PI: m.pi, ReadOnly: f.readOnly, Checked: m.pi == 0 && m.job.Signature != nil, Holes: m.holes()}
+	ns = &nvmet.Namespace{BlockSize: m.block, PI: m.pi, ReadOnly: f.readOnly, Checked: m.pi == 0 && m.job.Signature != nil}
 	for _, v := range f.damage {
 		d, err := nvmet.ParseDamage(v)
 		switch {
@@ -350,7 +343,7 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 		}
 	}()
 	view, err := image.New(image.File{File: file}, image.Options{
-		Job: m.job, Size: size, ReadOnly: f.readOnly, Holes: ns.Holes,
+		Job: m.job, Size: size, ReadOnly: f.readOnly,
 		Bad: func(*mkey.BadBlock) {}, Kept: func(uint64) {}, // the command that needed the block reports it
 		Failed: func(op string, offset int64, err error) {
 			message(c.ErrOrStderr(), "%s: %s at %d: %v", name, op, offset, err)

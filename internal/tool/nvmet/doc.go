@@ -72,8 +72,8 @@ type Store interface {
 	io.WriterAt
 	Flush() error
 
-	// Trim says that whole blocks are not needed any more. They keep their content, or are zeros, or what zeros on the
-	// medium mean.
+	// Trim says that whole blocks are not needed any more. They keep their content, or become what zeros on the medium
+	// mean; with protection information, their fields are right.
 	Trim(off, n int64) error
 }
 

@@ -111,9 +111,6 @@ func (a *access) load(buf []byte) result {
 	if err != nil && (got < len(buf) || !errors.Is(err, io.EOF)) {
 		return a.broken(got, err, nvme.UnrecoveredRead)
 	}
-	if a.ns.Holes {
-		a.ns.escape(buf, a.SLBA)
-	}
 	for _, d := range a.ns.Damage {
 		switch {
 		case d.Wire:
@@ -409,13 +406,12 @@ func datasetManagement(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _
 			return a.fail(g.SLBA, nvme.OutOfRange, nil)
 		}
 	}
-	// A piece ends before a block whose reference tag is 0, and bounds the time after which the end is noticed.
 	left, piece := uint64(maxDeallocate/ns.BlockSize), uint64(1<<30/ns.BlockSize)
 	for ranges := buf; len(ranges) > 0; ranges = ranges[nvme.RangeSize:] {
 		g := nvme.ParseRange(ranges)
 		for lba, end := g.SLBA, g.SLBA+min(uint64(g.Blocks), left); lba < end && !a.over(); {
-			n := min(end-lba, piece, 1<<32-lba%(1<<32))
-			if err := ns.deallocate(lba, n); err != nil {
+			n := min(end-lba, piece) // so that the end of the connection is noticed
+			if err := ns.Store.Trim(int64(lba)*int64(ns.stride()), int64(n)*int64(ns.stride())); err != nil {
 				return a.fail(lba, nvme.WriteFault, nil)
 			}
 			lba, left = lba+n, left-n

@@ -1,7 +1,6 @@
 package nvmet
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -26,9 +25,6 @@ type Namespace struct {
 	// Checked is whether Store checks blocks that have no protection information here. Damage of a block is then an
 	// error of the medium.
 	Checked bool
-	// Holes is whether Trim makes holes in a Store that has the fields of protection information of type 1. A block of
-	// zeros with a field of zeros is then a deallocated one.
-	Holes bool
 
 	Damage []*Damage // of what hosts get and send; the medium has none
 	Delay  []*Delay
@@ -62,29 +58,6 @@ func (ns *Namespace) identify() nvme.Namespace {
 		Blocks: ns.Blocks, BlockBits: uint8(bits.TrailingZeros(uint(ns.BlockSize))), Metadata: uint16(ns.stride() - ns.BlockSize),
 		PIType: ns.PI, ReadOnly: ns.ReadOnly, NGUID: ns.ID,
 	}
-}
-
-// escape makes the fields of deallocated blocks those of the specification (NVM 3.2.3.2.1): tags of ones, which nobody
-// checks. The guard stays the CRC of zeros, which is 0. A block whose right field is zeros is no such block.
-func (ns *Namespace) escape(buf []byte, lba uint64) {
-	for ; len(buf) > 0; buf, lba = buf[ns.stride():], lba+1 {
-		field := buf[ns.BlockSize:][:fieldSize]
-		if uint32(lba) != 0 && [fieldSize]byte(field) == [fieldSize]byte{} && zeros(buf[:ns.BlockSize]) {
-			copy(field[2:], "\xff\xff\xff\xff\xff\xff")
-		}
-	}
-}
-
-// zeros reports whether all bytes are 0.
-func zeros(b []byte) bool { return b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1]) }
-
-// deallocate trims a range of blocks. A block whose right field is zeros keeps its content, because nothing would tell
-// a hole from it.
-func (ns *Namespace) deallocate(lba, n uint64) error {
-	if ns.Holes && uint32(lba) == 0 {
-		lba, n = lba+1, n-1
-	}
-	return ns.Store.Trim(int64(lba)*int64(ns.stride()), int64(n)*int64(ns.stride()))
 }
 
 // contains reports whether a range of blocks is in the namespace.

@@ -45,9 +45,6 @@ type Options struct {
 
 	Size     int64 // length of the store
 	ReadOnly bool  // nothing is written: Flush has nothing to do
-	// Holes is whether the clients know blocks whose data and fields are zeros for trimmed ones. A store with such fields
-	// is trimmed, too.
-	Holes bool
 
 	// The following functions may be called by several goroutines at the same time. None is nil.
 
@@ -110,7 +107,7 @@ func New(s Store, o Options) (*Image, error) {
 	case seen != nil:
 		m.block = int64(seen.Stride())
 	}
-	m.discard = stored == nil || o.Holes
+	m.discard = stored == nil
 	return m, nil
 }
 
@@ -196,14 +193,17 @@ func (m *Image) Zero(off, n int64) error {
 	return nil
 }
 
-// Trim implements nbd.Device. A store with fields stays as it is, because a hole would have no field, unless the clients
-// know holes. Otherwise the granules that lie within the range are discarded.
+// Trim implements nbd.Device. A store with fields stays as it is, because a hole would have no field. Otherwise the
+// granules that lie within the range are discarded.
 func (m *Image) Trim(off, n int64) error {
 	if !m.discard {
 		return nil
 	}
 	g := m.Granule()
-	from, to := m.storeAt((off+g-1)/g*g), m.storeAt((off+n)/g*g)
+	from, to := (off+g-1)/g*g, (off+n)/g*g
+	if _, seen := m.o.formats(); seen != nil { // without the fields that the clients see
+		from, to = from/m.block*int64(seen.Block()), to/m.block*int64(seen.Block())
+	}
 	if from >= to {
 		return nil
 	}
@@ -255,18 +255,6 @@ func (m *Image) check(op string, off int64, err error) {
 func isBad(err error) bool {
 	var bad *mkey.BadBlock
 	return errors.As(err, &bad)
-}
-
-// storeAt returns the position in the store of a position in the device that is a multiple of the granule.
-func (m *Image) storeAt(at int64) int64 {
-	stored, seen := m.o.formats()
-	if seen != nil {
-		at = at / int64(seen.Stride()) * int64(seen.Block())
-	}
-	if stored != nil {
-		at = at / int64(stored.Block()) * int64(stored.Stride())
-	}
-	return at
 }
 
 // formats returns the formats of the fields in the store and of those that the clients see, nil for none.

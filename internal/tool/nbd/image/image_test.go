@@ -319,8 +319,7 @@ func TestSeparateSync(t *testing.T) {
 	}
 }
 
-// TestTrim: of an image without fields, whole data units and blocks are discarded. An image with fields stays, unless
-// the clients know holes.
+// TestTrim: of an image without fields, whole data units and blocks are discarded. An image with fields stays.
 func TestTrim(t *testing.T) {
 	data := bytes.Repeat([]byte("content."), 4096)
 	crypto := &mkey.Crypto{EncryptOnTX: true, DataUnitSize: 4096, DEK: newDEK(t, 1)}
@@ -354,20 +353,6 @@ func TestTrim(t *testing.T) {
 		if !bytes.Equal(s.b, before) {
 			t.Errorf("%s: trim has written", name)
 		}
-	}
-}
-
-// TestTrimHoles: an image whose clients know holes is trimmed with its fields.
-func TestTrimHoles(t *testing.T) {
-	f := format(t, "t10dif")
-	job := mkeyio.Job{Direction: mkeyio.TX, Signature: &mkey.Signature{Wire: &f, Memory: &f, Flags: mkey.UseCopyMask, CopyMask: sig.MaskAll}}
-	s := &memory{b: make([]byte, 10*520)}
-	m, err := New(s, Options{Job: job, Size: 10 * 520, Holes: true, Bad: func(*mkey.BadBlock) {}, Kept: func(uint64) {}, Failed: func(string, int64, error) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Trim(520, 3*520); err != nil || !slices.Equal(s.discarded, []int64{520, 3 * 520}) {
-		t.Errorf("discarded %d: %v", s.discarded, err)
 	}
 }
 

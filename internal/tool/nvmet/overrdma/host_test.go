@@ -30,7 +30,8 @@ type memory struct {
 	mu      sync.Mutex
 	b       []byte
 	flushes int
-	err     error // of writes and flushes
+	trimmed []int64 // offsets and lengths
+	err     error   // of writes and flushes
 }
 
 func (m *memory) ReadAt(p []byte, off int64) (int, error) {
@@ -58,7 +59,7 @@ func (m *memory) Flush() error {
 func (m *memory) Trim(off, n int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	clear(m.b[off:][:n])
+	m.trimmed = append(m.trimmed, off, n)
 	return nil
 }
 

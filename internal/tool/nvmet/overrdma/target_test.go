@@ -187,7 +187,6 @@ func TestCommands(t *testing.T) {
 	for _, pi := range []uint8{0, 1} {
 		t.Run(fmt.Sprint("type ", pi), func(t *testing.T) {
 			ns, m := namespace(t, 512, pi)
-			ns.Holes = pi > 0
 			stride := len(m.b) / testBlocks
 			ro, _ := namespace(t, 4096, 0)
 			ro.ReadOnly = true
@@ -237,20 +236,8 @@ func TestCommands(t *testing.T) {
 			}
 			dsm := nvme.Command{Opcode: nvme.DatasetManagement, NSID: 1, DW: [6]uint32{1, 4}}
 			status("deallocate", dsm, ranges, nvme.Success)
-			got := make([]byte, 700*stride)
-			status("read after deallocate", rw(nvme.Read, 2000, 700, check, 2000, 0, 0), got, nvme.Success)
-			if pi > 0 {
-				for i := range 700 { // the tags that nobody checks, whatever the command expects
-					if field := got[i*520+512:][:8]; string(field) != "\x00\x00\xff\xff\xff\xff\xff\xff" {
-						t.Fatalf("block %d has the field % x", i, field)
-					}
-				}
-				status("read after deallocate, application tag", rw(nvme.Read, 2000, 700, 7, 2000, 0x4711, 0xffff), bytes.Clone(got), nvme.Success)
-				status("verify after deallocate", rw(nvme.Verify, 2000, 700, 7, 2000, 0x4711, 0xffff), nil, nvme.Success)
-				got = strip(got, 512)
-			}
-			if !bytes.Equal(got, make([]byte, 700*512)) {
-				t.Error("deallocated blocks are not zeros")
+			if s := int64(stride); !slices.Equal(m.trimmed, []int64{20 * s, 3 * s, 2000 * s, 700 * s}) {
+				t.Errorf("trimmed %d", m.trimmed)
 			}
 			le.PutUint64(ranges[8:], testBlocks-2)
 			status("deallocate beyond the end", dsm, ranges, nvme.OutOfRange)
