@@ -22,6 +22,7 @@ type volumeFlags struct {
 	step           sizeFlag
 	offset, length offsetFlag
 	luks           bool
+	header         fileFlag // with the header of the volume; empty: it is at the beginning of the volume
 }
 
 // bind adds the flags to a command whose operand has a name.
@@ -31,36 +32,57 @@ func (f *volumeFlags) bind(c *cobra.Command, operand string) {
 	c.Flags().Var(&f.offset, "offset", "begin at this byte of "+operand+", a file or a block device")
 	c.Flags().Var(&f.length, "length", "use this many bytes of "+operand+", a file or a block device (default: to its end)")
 	c.Flags().BoolVar(&f.luks, "luks", false, operand+" is a volume of LUKS1 or LUKS2 with aes-xts-plain64: take offset, length, unit and tweaks from its header, and check that --dek is its volume key")
+	c.Flags().Var(&f.header, "luks-header", "as --luks, with the header in this file: a detached header, or a backup of the header")
 	for _, other := range []string{"offset", "length", "unit", "tweak", "tweak-step", "kek"} {
 		exclusive(c, "luks", other)
+		exclusive(c, "luks-header", other)
 	}
 }
 
-// fromHeader gives the flags, and those of the crypto, the values in the header of a LUKS volume, if --luks is given.
-func (f *volumeFlags) fromHeader(crypto *cryptoFlags, name string) error {
-	if !f.luks {
-		return nil
-	}
+// ofLUKS reports whether a volume of LUKS is given.
+func (f *volumeFlags) ofLUKS() bool { return f.luks || f.header != "" }
+
+// readLUKS reads the header of a volume for a flag, and returns the length of the file, also without a header.
+func readLUKS(name, flag string) (v *luks.Volume, end int64, err error) {
 	in, err := openInput(name)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	if in != os.Stdin {
 		defer in.Close()
 	}
 	end, ok := seekable(in)
 	if !ok {
-		return fmt.Errorf("%s: --luks needs a file or a block device", inputName(name))
+		return nil, 0, fmt.Errorf("%s: %s needs a file or a block device", inputName(name), flag)
 	}
-	v, err := luks.Read(in)
+	if v, err = luks.Read(in); err != nil {
+		err = fmt.Errorf("%s: %s: %w", inputName(name), flag, err)
+	}
+	return v, end, err
+}
+
+// fromHeader gives the flags, and those of the crypto, the values in the header of a LUKS volume, if --luks is given.
+func (f *volumeFlags) fromHeader(crypto *cryptoFlags, name string) error {
+	if !f.ofLUKS() {
+		return nil
+	}
+	v, end, err := readLUKS(name, "--luks")
+	switch {
+	case f.header != "":
+		v, _, err = readLUKS(string(f.header), "--luks-header")
+	case err == nil:
+		if err = v.Detached(); err != nil {
+			err = fmt.Errorf("%s: --luks: %w; --luks-header names it", inputName(name), err)
+		}
+	}
 	if err != nil {
-		return fmt.Errorf("%s: --luks: %w", inputName(name), err)
+		return err
 	}
 	if crypto.dek == "" {
 		return fmt.Errorf("--luks needs the volume key: --dek FILE ('cryptsetup luksDump --dump-volume-key --volume-key-file FILE %s' writes it)", name)
 	}
 	crypto.fits = func(key []byte) error {
-		fits, err := v.Fits(key)
+		fits, err := v.Fits(ending, key)
 		if err == nil && !fits {
 			err = fmt.Errorf("%s is not the volume key of %s: its digest is another", inputName(string(crypto.dek)), inputName(name))
 		}

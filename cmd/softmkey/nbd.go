@@ -144,7 +144,7 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) (err error) {
 	case len(passed) > 0 && (f.listen != "" || f.socket != ""):
 		return usage(c, errors.New("--listen and --socket cannot be used here: the program that started nbd has passed it a socket (LISTEN_FDS)"))
 	}
-	if f.volume.luks {
+	if f.volume.ofLUKS() {
 		if f.crypto.crypto.value == "" {
 			f.crypto.crypto.value = "encrypt"
 		}

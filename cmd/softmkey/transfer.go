@@ -30,7 +30,7 @@ func (f *transferFlags) run(c *cobra.Command, d mkeyio.Direction, args []string)
 	if err != nil {
 		return err
 	}
-	if f.volume.luks && (f.crypto.crypto.value == "encrypt") == (d == mkeyio.TX) {
+	if f.volume.ofLUKS() && (f.crypto.crypto.value == "encrypt") == (d == mkeyio.TX) {
 		return usage(c, errors.New("--luks: IN is the encrypted volume: decrypt it, with tx --crypto decrypt"))
 	}
 	if err := f.volume.fromHeader(&f.crypto, args[0]); err != nil {

@@ -6,7 +6,8 @@ package luks
 import (
 	"bytes"
 	"cmp"
-	"crypto/pbkdf2"
+	"context"
+	"crypto/hmac"
 	"crypto/sha1"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -18,6 +19,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,6 +54,7 @@ const (
 	mostHeader     = 4 << 20 // bytes of a header of LUKS2 (section 2.1)
 	mostSlots      = 1 << 40
 	mostIterations = 10_000_000
+	mostDigests    = 8 // as cryptsetup has (LUKS2_DIGEST_MAX)
 	sector         = 512
 )
 
@@ -60,6 +63,7 @@ var hashes = map[string]func() hash.Hash{"sha1": sha1.New, "sha224": sha256.New2
 var (
 	magic1 = []byte("LUKS\xba\xbe\x00\x01")
 	magic2 = []byte("LUKS\xba\xbe\x00\x02")
+	second = []byte("SKUL\xba\xbe\x00\x02")
 )
 
 // Read reads the header at the beginning of a device. Its errors name what is wrong in the header.
@@ -73,10 +77,8 @@ func Read(r io.ReaderAt) (*Volume, error) {
 	switch {
 	case bytes.HasPrefix(head, magic1):
 		return read1(head)
-	case bytes.HasPrefix(head, magic2):
-		return read2(r, head)
 	}
-	return nil, ErrNoHeader
+	return read2(r, head)
 }
 
 // text returns a field of characters, which ends at its first zero.
@@ -127,14 +129,20 @@ func (v *Volume) addDigest(name string, salt []byte, iterations int, value []byt
 	return nil
 }
 
+// Detached returns an error if the data of the volume cannot be behind its header.
+func (v *Volume) Detached() error {
+	if v.Offset < v.begin {
+		return fmt.Errorf("the data begins at byte %d, and the header with its key slots ends at %d: it is a detached header, whose data is on another device", v.Offset, v.begin)
+	}
+	return nil
+}
+
 func (v *Volume) check() error {
 	switch {
 	case v.KeySize != 32 && v.KeySize != 64:
 		return fmt.Errorf("a volume key of %d bytes: AES-XTS has keys of 32 and 64 bytes", v.KeySize)
 	case v.Offset < 0 || v.Length < -1:
 		return fmt.Errorf("the data begins at %d and has %d bytes", v.Offset, v.Length)
-	case v.Offset < v.begin:
-		return fmt.Errorf("the data begins at byte %d, and the header with its key slots ends at %d: it is a detached header, whose data is on another device", v.Offset, v.begin)
 	case !slices.Contains([]int{512, 1024, 2048, 4096}, v.Sector):
 		return fmt.Errorf("sectors of %d bytes: LUKS has 512, 1024, 2048 and 4096", v.Sector)
 	}
@@ -165,6 +173,7 @@ type metadata struct {
 		Digest     string   `json:"digest"`
 	} `json:"digests"`
 	Config struct {
+		JSONSize     string `json:"json_size"`
 		KeyslotsSize string `json:"keyslots_size"`
 		Requirements struct {
 			Mandatory []string `json:"mandatory"`
@@ -172,32 +181,91 @@ type metadata struct {
 	} `json:"config"`
 }
 
-func read2(r io.ReaderAt, b []byte) (*Volume, error) {
-	if len(b) < 4096 {
-		return nil, fmt.Errorf("the header of LUKS2 has 4096 bytes or more, and this device %d", len(b))
+// read2 reads the first header or the second one, as cryptsetup does: if both are sound, that with the higher sequence
+// number. The first header says where the second one is; without it, all places that the format has are tried.
+func read2(r io.ReaderAt, head []byte) (*Volume, error) {
+	none := !bytes.HasPrefix(head, magic2)
+	first, sequence, size, err := readHeader(r, 0, magic2)
+	places := []int64{size}
+	if size == 0 {
+		places = nil
+		for at := int64(16 << 10); at <= mostHeader; at *= 2 {
+			places = append(places, at)
+		}
 	}
-	size := binary.BigEndian.Uint64(b[8:])
-	if size < 4096 || size > mostHeader {
-		return nil, fmt.Errorf("a header of %d bytes: LUKS2 has 16 KiB to 4 MiB", size)
+	for _, at := range places {
+		v, other, _, wrong := readHeader(r, at, second)
+		if wrong != nil {
+			continue
+		}
+		if err != nil || other > sequence {
+			return v, v.check()
+		}
 	}
-	all := make([]byte, size)
-	if _, err := io.ReadFull(io.NewSectionReader(r, 0, int64(size)), all); err != nil {
-		return nil, fmt.Errorf("the header of %d bytes: %w", size, err)
+	switch {
+	case err == nil:
+		return first, first.check()
+	case none:
+		return nil, ErrNoHeader
+	case size > 0: // its checksum is right
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w; there is no sound second header", err)
+}
+
+// readHeader reads one of the two headers of LUKS2 (chapter 2). size is its length if its checksum is right.
+func readHeader(r io.ReaderAt, at int64, magic []byte) (v *Volume, sequence uint64, size int64, err error) {
+	b := make([]byte, 4096)
+	if err := readFull(r, b, at); err != nil {
+		return nil, 0, 0, fmt.Errorf("the header of LUKS2: %w", err)
+	}
+	be := binary.BigEndian
+	n := be.Uint64(b[8:])
+	switch {
+	case !bytes.HasPrefix(b, magic):
+		return nil, 0, 0, ErrNoHeader
+	case n < 16<<10 || n > mostHeader || at != 0 && n != uint64(at):
+		return nil, 0, 0, fmt.Errorf("a header of %d bytes: LUKS2 has 16 KiB to 4 MiB", n)
+	case be.Uint64(b[0x100:]) != uint64(at):
+		return nil, 0, 0, fmt.Errorf("a header at byte %d that says it is at byte %d", at, be.Uint64(b[0x100:]))
+	}
+	all := make([]byte, n)
+	if err := readFull(r, all, at); err != nil {
+		return nil, 0, 0, fmt.Errorf("the header of %d bytes: %w", n, err)
 	}
 	sum := all[0x1c0:0x200]
 	want := bytes.Clone(sum)
 	clear(sum)
 	h := hashes[text(b[0x48:0x68])]
 	if h == nil {
-		return nil, fmt.Errorf("checksum %q of the header: softmkey has sha1 and SHA-2", text(b[0x48:0x68]))
+		return nil, 0, 0, fmt.Errorf("checksum %q of the header: softmkey has sha1 and SHA-2", text(b[0x48:0x68]))
 	}
 	s := h()
 	s.Write(all)
 	if got := s.Sum(nil); !bytes.Equal(got, want[:len(got)]) {
-		return nil, errors.New("the checksum of the header is wrong: cryptsetup repair mends it from the second header")
+		return nil, 0, 0, errors.New("the checksum of the header is wrong")
+	}
+	v, err = readJSON(all[4096:])
+	if err != nil {
+		return nil, 0, int64(n), err
+	}
+	v.begin += 2 * int64(n)
+	return v, be.Uint64(b[16:]), int64(n), nil
+}
+
+func readFull(r io.ReaderAt, b []byte, at int64) error {
+	_, err := io.ReadFull(io.NewSectionReader(r, at, int64(len(b))), b)
+	return err
+}
+
+// readJSON reads the JSON area: one object, and zeros to the end of the area.
+func readJSON(area []byte) (*Volume, error) {
+	end := bytes.IndexByte(area, 0)
+	if end < 0 || area[0] != '{' || len(bytes.Trim(area[end:], "\x00")) > 0 {
+		return nil, errors.New("the JSON area is not an object with zeros behind it")
 	}
 	var m metadata
-	if err := json.Unmarshal([]byte(text(all[4096:])), &m); err != nil {
+	if err := json.Unmarshal(area[:end], &m); err != nil {
 		return nil, fmt.Errorf("the JSON area: %w", err)
 	}
 	v, err := m.volume()
@@ -205,11 +273,14 @@ func read2(r io.ReaderAt, b []byte) (*Volume, error) {
 		return nil, err
 	}
 	slots, err := strconv.ParseInt(cmp.Or(m.Config.KeyslotsSize, "0"), 10, 64)
-	if err != nil || slots < 0 || slots > mostSlots {
+	if err != nil || slots < 0 || slots > mostSlots || slots%4096 != 0 {
 		return nil, fmt.Errorf("a key slots area of %q bytes", m.Config.KeyslotsSize)
 	}
-	v.begin = 2*int64(size) + slots // there are two headers (chapter 2)
-	return v, v.check()
+	if n, err := strconv.Atoi(m.Config.JSONSize); err != nil || n != len(area) {
+		return nil, fmt.Errorf("a JSON area of %q bytes in a header that has %d", m.Config.JSONSize, len(area))
+	}
+	v.begin = slots
+	return v, nil
 }
 
 func (m *metadata) volume() (*Volume, error) {
@@ -232,15 +303,25 @@ func (m *metadata) volume() (*Volume, error) {
 		return nil, fmt.Errorf("segment offset %q", g.Offset)
 	}
 	if g.Size != "dynamic" {
-		if v.Length, err = strconv.ParseInt(g.Size, 10, 64); err != nil || v.Length < 0 {
+		n, err := strconv.ParseUint(g.Size, 10, 64)
+		if err != nil || n == 0 || n%uint64(max(g.Sector, 1)) != 0 {
 			return nil, fmt.Errorf("segment size %q", g.Size)
 		}
+		v.Length = int64(min(n, math.MaxInt64)) // beyond the end of every device
 	}
 	if v.Tweak, err = strconv.ParseUint(g.Tweak, 10, 64); err != nil {
 		return nil, fmt.Errorf("segment iv_tweak %q", g.Tweak)
 	}
 	v.Step = g.Sector / sector // dm-crypt counts tweaks in sectors of 512 bytes
+	if len(m.Digests) > mostDigests {
+		return nil, fmt.Errorf("%d digests of keys: must be at most %d", len(m.Digests), mostDigests)
+	}
 	for _, d := range m.Digests {
+		for _, slot := range d.Keyslots {
+			if _, ok := m.Keyslots[slot]; !ok {
+				return nil, fmt.Errorf("the digest of a key is that of key slot %q, which does not exist", slot)
+			}
+		}
 		if !slices.Contains(d.Segments, "0") || d.Type != "pbkdf2" {
 			continue
 		}
@@ -267,10 +348,10 @@ func (m *metadata) volume() (*Volume, error) {
 	return v, nil
 }
 
-// Fits reports whether a key is the volume's.
-func (v *Volume) Fits(key []byte) (bool, error) {
+// Fits reports whether a key is the volume's. The work ends with the context.
+func (v *Volume) Fits(ctx context.Context, key []byte) (bool, error) {
 	for _, d := range v.digests {
-		got, err := pbkdf2.Key(d.hash, string(key), d.salt, d.iterations, len(d.value))
+		got, err := d.of(ctx, key)
 		if err != nil {
 			return false, err
 		}
@@ -279,4 +360,29 @@ func (v *Volume) Fits(key []byte) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// of returns PBKDF2 (RFC 8018, section 5.2) of a key. It is not that of crypto/pbkdf2, which nothing can interrupt: a
+// header may ask for a minute of work.
+func (d *digest) of(ctx context.Context, key []byte) ([]byte, error) {
+	mac := hmac.New(d.hash, key)
+	var sum []byte
+	for block := uint32(1); len(sum) < len(d.value); block++ {
+		mac.Reset()
+		mac.Write(d.salt)
+		mac.Write(binary.BigEndian.AppendUint32(nil, block))
+		u := mac.Sum(nil)
+		t := bytes.Clone(u)
+		for i := 1; i < d.iterations; i++ {
+			if i%4096 == 0 && ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			mac.Reset()
+			mac.Write(u)
+			u = mac.Sum(u[:0])
+			subtle.XORBytes(t, t, u)
+		}
+		sum = append(sum, t...)
+	}
+	return sum[:len(d.value)], nil
 }

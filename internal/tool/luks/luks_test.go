@@ -2,9 +2,14 @@ package luks
 
 import (
 	"bytes"
+	"context"
+	"crypto/pbkdf2"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"maps"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -31,11 +36,11 @@ func TestRead(t *testing.T) {
 			continue
 		}
 		key := read(t, name+".key")
-		if ok, err := v.Fits(key); !ok || err != nil {
+		if ok, err := v.Fits(t.Context(), key); !ok || err != nil {
 			t.Errorf("%s: its key: %v, %v", name, ok, err)
 		}
 		key[5] ^= 1
-		if ok, err := v.Fits(key); ok || err != nil {
+		if ok, err := v.Fits(t.Context(), key); ok || err != nil {
 			t.Errorf("%s: another key: %v, %v", name, ok, err)
 		}
 		v.digests = nil
@@ -55,6 +60,100 @@ func withArea(t testing.TB, area []byte) []byte {
 	s.Write(b)
 	copy(b[0x1c0:], s.Sum(nil))
 	return b
+}
+
+// resealed returns a header of LUKS2 with a change and the checksum of that.
+func resealed(t testing.TB, change func(b []byte)) []byte {
+	b := read(t, "luks2")
+	change(b)
+	clear(b[0x1c0:0x200])
+	s := hashes["sha256"]()
+	s.Write(b)
+	copy(b[0x1c0:], s.Sum(nil))
+	return b
+}
+
+// manyDigests returns a header of LUKS2 with n digests that take long.
+func manyDigests(t testing.TB, n int) []byte {
+	var m map[string]any
+	if err := json.Unmarshal(areaOf(t), &m); err != nil {
+		t.Fatal(err)
+	}
+	digests := m["digests"].(map[string]any)
+	d := maps.Clone(digests["0"].(map[string]any))
+	d["iterations"], d["digest"] = mostIterations, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+	for i := range n {
+		digests[strconv.Itoa(i)] = d
+	}
+	area, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return withArea(t, area)
+}
+
+// TestFitsEnds: the work for a key ends with the context.
+func TestFitsEnds(t *testing.T) {
+	v, err := Read(bytes.NewReader(manyDigests(t, mostDigests)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("stop")
+	cancel(stop)
+	if _, err := v.Fits(ctx, make([]byte, 64)); err != stop {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestDigest compares digests with those of crypto/pbkdf2.
+func TestDigest(t *testing.T) {
+	for name, h := range hashes {
+		for _, n := range []int{1, 20, 64, 100} {
+			d := digest{h, []byte("salt"), 9000, make([]byte, n)}
+			got, err := d.of(t.Context(), []byte("key"))
+			want, _ := pbkdf2.Key(h, "key", d.salt, d.iterations, n)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s, %d bytes: %x, %v, want %x", name, n, got, err, want)
+			}
+		}
+	}
+}
+
+// TestSecondHeader damages the headers of a device in every part. The other header is used while it is sound, and the one
+// with the higher sequence number if both are.
+func TestSecondHeader(t *testing.T) {
+	const size = 16 << 10
+	copyOf := func(sector string, sequence byte) []byte {
+		return resealed(t, func(b []byte) {
+			copy(b[4096:], bytes.Replace(areaOf(t), []byte(`"sector_size":4096`), []byte(`"sector_size":`+sector), 1))
+			copy(b, second)
+			binary.BigEndian.PutUint64(b[0x100:], size)
+			b[23] = sequence
+		})
+	}
+	for name, c := range map[string]struct {
+		change  func(b []byte)
+		other   []byte
+		sector  int
+		refused bool
+	}{
+		"sound":                   {func([]byte) {}, copyOf("1024", 1), 4096, false},
+		"second is newer":         {func([]byte) {}, copyOf("1024", 200), 1024, false},
+		"no magic":                {func(b []byte) { clear(b[:4096]) }, copyOf("1024", 1), 1024, false},
+		"checksum":                {func(b []byte) { b[5000] ^= 1 }, copyOf("1024", 1), 1024, false},
+		"size":                    {func(b []byte) { b[13] = 0xFF }, copyOf("1024", 1), 1024, false},
+		"second is damaged":       {func([]byte) {}, bytes.Replace(copyOf("1024", 200), []byte("pbkdf2"), []byte("PBKDF2"), 1), 4096, false},
+		"both":                    {func(b []byte) { b[5000] ^= 1 }, bytes.Replace(copyOf("1024", 1), []byte("pbkdf2"), []byte("PBKDF2"), 1), 0, true},
+		"second at another place": {func(b []byte) { clear(b[:4096]) }, append(make([]byte, size), copyOf("1024", 1)...), 0, true},
+	} {
+		device := read(t, "luks2")[:size]
+		c.change(device)
+		v, err := Read(bytes.NewReader(append(device, c.other...)))
+		if (err != nil) != c.refused || err == nil && v.Sector != c.sector {
+			t.Errorf("%s: %+v, %v", name, v, err)
+		}
+	}
 }
 
 func areaOf(t testing.TB) []byte { return []byte(text(read(t, "luks2")[4096:])) }
@@ -77,7 +176,11 @@ func TestDetached(t *testing.T) {
 		"LUKS2, offset 0":                    sealed(t, `"offset":"1048576"`, `"offset":"0"`),
 		"LUKS2, offset within the key slots": sealed(t, `"offset":"1048576"`, `"offset":"32768"`),
 	} {
-		if _, err := Read(bytes.NewReader(b)); err == nil || !strings.Contains(err.Error(), "a detached header, whose data is on another device") {
+		v, err := Read(bytes.NewReader(b))
+		if err == nil {
+			err = v.Detached()
+		}
+		if err == nil || !strings.Contains(err.Error(), "a detached header, whose data is on another device") {
 			t.Errorf("%s: %v, want that the header is a detached one", name, err)
 		}
 	}
@@ -97,7 +200,7 @@ func TestRefusals(t *testing.T) {
 		"48 bytes: AES-XTS":             luks1(func(b []byte) { binary.BigEndian.PutUint32(b[108:], 48) }),
 		`hash "whirlpool"`:              luks1(func(b []byte) { copy(b[72:], "whirlpool\x00") }),
 		"0 iterations":                  luks1(func(b []byte) { clear(b[164:168]) }),
-		"and this device 2000":          read(t, "luks2")[:2000],
+		"header of LUKS2":               read(t, "luks2")[:2000],
 		"header of 16384 bytes":         read(t, "luks2")[:8192],
 		"checksum of the header":        bytes.Replace(read(t, "luks2"), []byte(`"32768"`), []byte(`"32769"`), 1),
 		`cipher "aes-xts-benbi`:         sealed(t, `"aes-xts-plain64","sector_size"`, `"aes-xts-benbi64","sector_size"`),
@@ -106,6 +209,10 @@ func TestRefusals(t *testing.T) {
 		"2 segments":                    sealed(t, `"segments":{`, `"segments":{"1":{"type":"linear"},`),
 		"no digest of the volume key":   sealed(t, `"pbkdf2","keyslots"`, `"argon2","keyslots"`),
 		"JSON area":                     sealed(t, `{`, `[`),
+		"zeros behind it":               withArea(t, append(areaOf(t), 0, 'x')),
+		"is at byte 4096":               resealed(t, func(b []byte) { b[0x100+6] = 0x10 }),
+		"key slot \"9\"":                sealed(t, `"keyslots":["0"]`, `"keyslots":["9"]`),
+		"9 digests":                     manyDigests(t, 9),
 	} {
 		_, err := Read(bytes.NewReader(b))
 		if err == nil || !strings.Contains(err.Error(), reason) {
