@@ -237,6 +237,10 @@ func (s *Supervisor) dispatch(c *Call) {
 		s.openNetlink(c)
 	case unix.SYS_SENDTO, unix.SYS_SENDMSG:
 		go s.sendNetlink(c)
+	case unix.SYS_RECVFROM, unix.SYS_RECVMSG:
+		go s.receiveNetlink(c)
+	case unix.SYS_GETSOCKOPT:
+		go s.optionNetlink(c)
 	case unix.SYS_USERFAULTFD:
 		go func() {
 			s.waits(c)

@@ -135,8 +135,9 @@ func filter(memory bool) []unix.SockFilter {
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_IOCTL, "ioctl", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_MMAP, "mmap", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_SOCKET, "socket", "")
-	p.jumpIf(unix.BPF_JEQ, unix.SYS_SENDTO, "send", "")
-	p.jumpIf(unix.BPF_JEQ, unix.SYS_SENDMSG, "send", "")
+	for _, nr := range []uint32{unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_GETSOCKOPT} {
+		p.jumpIf(unix.BPF_JEQ, nr, "netlink", "")
+	}
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_WRITE, "descriptor", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_FSTAT, "descriptor", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_DUP, "descriptor", "")
@@ -184,7 +185,7 @@ func filter(memory bool) []unix.SockFilter {
 	p.load(argument(2))
 	p.jumpIf(unix.BPF_JEQ, netlinkRDMA, "notify", "allow2")
 
-	p.label("send")
+	p.label("netlink")
 	p.inRanges("socket", fdRange.sockets)
 
 	p.label("allow2")

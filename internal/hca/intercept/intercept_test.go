@@ -174,6 +174,14 @@ func TestNetlink(t *testing.T) {
 	endsWell(t, wait)
 }
 
+// portOfSender returns the port of a netlink address, -1 if it is none.
+func portOfSender(a unix.Sockaddr) int {
+	if nl, ok := a.(*unix.SockaddrNetlink); ok {
+		return int(nl.Pid)
+	}
+	return -1
+}
+
 // startWith is start with changes to the configuration.
 func startWith(t *testing.T, program string, d *fakeDevice, change func(*Config)) (*Supervisor, func() (string, syscall.WaitStatus)) {
 	t.Helper()
@@ -546,9 +554,48 @@ var programs = map[string]func() error{
 		if err := unix.Sendto(fd, []byte("one"), 0, kernel); err != nil { // an unbound socket gets a number
 			return fmt.Errorf("sendto: %v", err)
 		}
-		n, _, err := unix.Recvfrom(fd, buf, 0)
-		if err := expect("the answer", fmt.Sprint(string(buf[:n]), err), "one<nil>"); err != nil {
+		// The sender is the kernel, for each way to receive, and datagrams that are longer than the buffer end.
+		n, from, err := unix.Recvfrom(fd, buf[:2], unix.MSG_PEEK|unix.MSG_TRUNC)
+		if err := expect("a look at the answer", fmt.Sprint(string(buf[:2]), n, portOfSender(from), err), "on3 0 <nil>"); err != nil {
 			return err
+		}
+		n, _, flags, from, err := unix.RecvmsgBuffers(fd, [][]byte{buf[:1], buf[1:2]}, nil, unix.MSG_PEEK)
+		if err := expect("a look at the answer by recvmsg", fmt.Sprint(string(buf[:n]), flags, portOfSender(from), err), "on32 0 <nil>"); err != nil {
+			return err
+		}
+		n, _, flags, from, err = unix.RecvmsgBuffers(fd, [][]byte{buf[:1], buf[1:]}, make([]byte, 64), 0)
+		if err := expect("the answer by recvmsg", fmt.Sprint(string(buf[:n]), flags, portOfSender(from), err), "one0 0 <nil>"); err != nil {
+			return err
+		}
+		if _, _, err := unix.Recvfrom(fd, buf, 0); err != unix.EAGAIN {
+			return fmt.Errorf("a second answer: %v", err)
+		}
+		if protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); protocol != netlinkRDMA || err != nil {
+			return fmt.Errorf("the protocol: %d %v", protocol, err)
+		}
+		// Datagrams of others keep their sender, also in a socket of the program's own with such a number.
+		foreign, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, netlinkUser)
+		if err != nil {
+			return err
+		}
+		own, err := unix.Getsockname(fd)
+		if err == nil {
+			err = unix.Sendto(foreign, []byte("foreign"), 0, own)
+		}
+		if err != nil {
+			return fmt.Errorf("from another socket: %v", err)
+		}
+		other, _ := unix.Getsockname(foreign)
+		n, from, err = unix.Recvfrom(fd, buf, 0)
+		if err := expect("another's datagram", fmt.Sprint(string(buf[:n]), portOfSender(from), err), fmt.Sprint("foreign", portOfSender(other), " <nil>")); err != nil {
+			return err
+		}
+		for _, nr := range []uintptr{unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_GETSOCKOPT} {
+			unix.Sendto(fd, []byte("lost"), 0, kernel)
+			if _, _, errno := unix.Syscall6(nr, uintptr(fd), 8, 100, 0, 8, 8); errno == 0 {
+				return fmt.Errorf("call %d at address 8 succeeds", nr)
+			}
+			unix.Recvfrom(fd, buf, 0)
 		}
 		if n, err := unix.SendmsgBuffers(fd, [][]byte{[]byte("t"), []byte("wo")}, nil, nil, 0); n != 3 || err != nil {
 			return fmt.Errorf("sendmsg: %d %v", n, err)

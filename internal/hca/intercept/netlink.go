@@ -5,14 +5,16 @@ package intercept
 import (
 	"encoding/binary"
 	"errors"
+	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
 // A program's socket of NETLINK_RDMA is one of NETLINK_USERSOCK that the supervisor has made:
-// the kernel delivers datagrams between sockets of that protocol. The program receives from it
-// as from any socket. The supervisor takes and answers the datagrams that the program sends to
-// port 0, which is the kernel.
+// the kernel delivers datagrams between sockets of that protocol. The supervisor takes and answers the
+// datagrams that the program sends to port 0, which is the kernel. Answers come from a socket of the supervisor, and
+// it executes the program's recvfrom and recvmsg, so that port 0 is the sender there.
 const (
 	netlinkUser = 2 // NETLINK_USERSOCK of <linux/netlink.h>
 
@@ -72,7 +74,7 @@ func (s *Supervisor) sendNetlink(c *Call) {
 	defer unix.Close(socket)
 	port, err := portOf(socket)
 	if err == nil {
-		err = reply(port, s.cfg.Netlink(request, port))
+		err = s.kernel.send(port, s.cfg.Netlink(request, port))
 	}
 	if err != nil {
 		c.Fail(unix.ENOBUFS)
@@ -81,19 +83,181 @@ func (s *Supervisor) sendNetlink(c *Call) {
 	c.Return(int64(len(request)))
 }
 
-// reply sends datagrams to the socket of a port. A socket whose queue is full loses them, as it would lose the kernel's.
-func reply(port uint32, datagrams [][]byte) error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, netlinkUser)
+// kernelSocket is the socket from which programs get answers.
+type kernelSocket struct {
+	once sync.Once
+	file *os.File
+	port uint32
+	err  error
+}
+
+func (k *kernelSocket) open() error {
+	k.once.Do(func() {
+		var fd int
+		if fd, k.err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, netlinkUser); k.err == nil {
+			k.file = os.NewFile(uintptr(fd), "netlink")
+			k.port, k.err = portOf(fd)
+		}
+	})
+	return k.err
+}
+
+// send sends datagrams to the socket of a port. A socket whose queue is full loses them, as it would lose the kernel's.
+func (k *kernelSocket) send(port uint32, datagrams [][]byte) error {
+	if err := k.open(); err != nil {
+		return err
+	}
+	raw, err := k.file.SyscallConn()
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	for _, d := range datagrams {
-		if err := unix.Sendto(fd, d, unix.MSG_DONTWAIT, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: port}); err != nil {
-			break
+	return raw.Control(func(fd uintptr) {
+		for _, d := range datagrams {
+			if unix.Sendto(int(fd), d, unix.MSG_DONTWAIT, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: port}) != nil {
+				break
+			}
+		}
+	})
+}
+
+func (k *kernelSocket) close() {
+	k.once.Do(func() { k.err = os.ErrClosed })
+	k.file.Close() // nil: it was not opened
+}
+
+// receiveNetlink answers recvfrom and recvmsg on a descriptor that may be such a socket. If nothing has arrived, the
+// kernel executes the call, which may wait then, and a datagram that arrives meanwhile has the port of the supervisor's
+// socket.
+func (s *Supervisor) receiveNetlink(c *Call) {
+	socket, err := c.netlinkSocket()
+	if err != nil {
+		c.Continue()
+		return
+	}
+	defer unix.Close(socket)
+	var r receiving
+	if uint32(c.n.Nr) == unix.SYS_RECVFROM {
+		a := &c.n.Args
+		r = receiving{pieces: [][2]uint64{{a[1], a[2]}}, flags: int(a[3]), name: a[4], nameLen: a[5]}
+	} else if r, err = c.receiving(); err != nil {
+		c.Continue() // the kernel finds the error, too
+		return
+	}
+	const known = unix.MSG_PEEK | unix.MSG_TRUNC | unix.MSG_DONTWAIT | unix.MSG_CMSG_CLOEXEC
+	if r.flags&^known != 0 || s.kernel.open() != nil {
+		c.Continue()
+		return
+	}
+	b := make([]byte, 1<<16)
+	n, from, err := unix.Recvfrom(socket, b, r.flags|unix.MSG_DONTWAIT|unix.MSG_TRUNC)
+	sender, ok := from.(*unix.SockaddrNetlink)
+	if err != nil || !ok {
+		c.Continue()
+		return
+	}
+	if sender.Pid == s.kernel.port {
+		sender.Pid = 0
+	}
+	if n, err = c.receive(&r, b[:min(n, len(b))], sender); err != nil {
+		c.failWith(err)
+		return
+	}
+	c.Return(int64(n))
+}
+
+// receiving is a call that receives.
+type receiving struct {
+	pieces        [][2]uint64
+	flags         int
+	name, nameLen uint64 // where the sender's address goes, and its length
+	header        uint64 // of recvmsg
+	room          uint32 // for the address; of recvmsg
+}
+
+// receiving reads the arguments of recvmsg.
+func (c *Call) receiving() (r receiving, err error) {
+	var h [unix.SizeofMsghdr]byte
+	at := c.n.Args[1]
+	if err := c.Read(at, h[:]); err != nil {
+		return r, err
+	}
+	pieces, err := c.pieces(h[:])
+	return receiving{pieces: pieces, flags: int(c.n.Args[2]), name: leUint64(h[0:]), header: at, room: binary.NativeEndian.Uint32(h[8:])}, err
+}
+
+// receive gives a datagram to the caller. It returns the result of the call.
+func (c *Call) receive(r *receiving, datagram []byte, from *unix.SockaddrNetlink) (int, error) {
+	rest := datagram
+	for _, p := range r.pieces {
+		n := min(p[1], uint64(len(rest)))
+		if err := c.Write(p[0], rest[:n]); n > 0 && err != nil {
+			return 0, unix.EFAULT
+		}
+		rest = rest[n:]
+	}
+	name := make([]byte, unix.SizeofSockaddrNetlink)
+	binary.NativeEndian.PutUint16(name, unix.AF_NETLINK)
+	binary.NativeEndian.PutUint32(name[4:], from.Pid)
+	binary.NativeEndian.PutUint32(name[8:], from.Groups)
+	room, length := r.room, binary.NativeEndian.AppendUint32(nil, uint32(len(name)))
+	if r.header == 0 && r.name != 0 {
+		var b [4]byte
+		if c.Read(r.nameLen, b[:]) != nil || c.Write(r.nameLen, length) != nil {
+			return 0, unix.EFAULT
+		}
+		room = binary.NativeEndian.Uint32(b[:])
+	}
+	if r.name != 0 && c.Write(r.name, name[:min(room, uint32(len(name)))]) != nil {
+		return 0, unix.EFAULT
+	}
+	if r.header != 0 {
+		tail := make([]byte, 16) // msg_controllen and msg_flags
+		if len(rest) > 0 {
+			binary.NativeEndian.PutUint32(tail[8:], unix.MSG_TRUNC)
+		}
+		if r.name == 0 {
+			clear(length)
+		}
+		const atNameLen, atControlLen = 8, 40
+		if c.Write(r.header+atNameLen, length) != nil || c.Write(r.header+atControlLen, tail[:12]) != nil {
+			return 0, unix.EFAULT
 		}
 	}
-	return nil
+	if r.flags&unix.MSG_TRUNC != 0 {
+		return len(datagram), nil
+	}
+	return len(datagram) - len(rest), nil
+}
+
+// optionNetlink answers getsockopt on a descriptor that may be such a socket.
+func (s *Supervisor) optionNetlink(c *Call) {
+	a := &c.n.Args
+	if a[1] != unix.SOL_SOCKET || a[2] != unix.SO_PROTOCOL {
+		c.Continue()
+		return
+	}
+	socket, err := c.netlinkSocket()
+	if err != nil {
+		c.Continue()
+		return
+	}
+	unix.Close(socket)
+	var room [4]byte
+	if c.Read(a[4], room[:]) != nil {
+		c.Fail(unix.EFAULT)
+		return
+	}
+	n := int32(binary.NativeEndian.Uint32(room[:]))
+	if n < 0 {
+		c.Fail(unix.EINVAL)
+		return
+	}
+	value := binary.NativeEndian.AppendUint32(nil, netlinkRDMA)[:min(n, 4)]
+	if c.Write(a[3], value) != nil {
+		c.Fail(unix.EFAULT)
+		return
+	}
+	c.deliver(binary.NativeEndian.AppendUint32(nil, uint32(len(value))), a[4], 0)
 }
 
 // portOf returns the number of a netlink socket. A socket without one gets it, as the kernel
@@ -149,20 +313,28 @@ func (c *Call) message(at uint64) (data []byte, name uint64, err error) {
 	if err := c.Read(at, h[:]); err != nil {
 		return nil, 0, err
 	}
-	count := leUint64(h[24:])
-	if count > mostPieces {
-		return nil, 0, unix.EMSGSIZE
-	}
-	list := make([]byte, unix.SizeofIovec*count)
-	if err := c.Read(leUint64(h[16:]), list); err != nil {
+	pieces, err := c.pieces(h[:])
+	if err != nil {
 		return nil, 0, err
-	}
-	var pieces [][2]uint64
-	for ; len(list) > 0; list = list[unix.SizeofIovec:] {
-		pieces = append(pieces, [2]uint64{leUint64(list), leUint64(list[8:])})
 	}
 	data, err = c.gather(pieces)
 	return data, leUint64(h[0:]), err
+}
+
+// pieces reads the pieces of the caller's memory that a struct msghdr names.
+func (c *Call) pieces(h []byte) (pieces [][2]uint64, err error) {
+	count := leUint64(h[24:])
+	if count > mostPieces {
+		return nil, unix.EMSGSIZE
+	}
+	list := make([]byte, unix.SizeofIovec*count)
+	if err := c.Read(leUint64(h[16:]), list); err != nil {
+		return nil, err
+	}
+	for ; len(list) > 0; list = list[unix.SizeofIovec:] {
+		pieces = append(pieces, [2]uint64{leUint64(list), leUint64(list[8:])})
+	}
+	return pieces, nil
 }
 
 var errLongRequest = errors.New("a netlink request is too long")

@@ -71,6 +71,7 @@ type Supervisor struct {
 	leader    leader
 	files     registry
 	waiting   deferred
+	kernel    kernelSocket
 	nextFD    atomic.Uint32
 	processes processes
 	names     []string    // of the files that the supervisor answers for
@@ -184,6 +185,7 @@ func (s *Supervisor) shut() {
 	s.waiting.close()
 	s.leader.ended.Wait()
 	s.files.close()
+	s.kernel.close()
 	if s.listener > 0 {
 		unix.Close(int(s.listener))
 	}
