@@ -14,6 +14,7 @@ import (
 
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/roce/netem"
@@ -67,9 +68,9 @@ func (p *party) close() {
 	}
 }
 
-func (p *party) qp() *verbs.QP { return p.typed(verbs.RC) }
+func (p *party) qp() *verbs.QP { return p.typed(rdma.RC) }
 
-func (p *party) typed(t verbs.QPType) *verbs.QP {
+func (p *party) typed(t rdma.QPType) *verbs.QP {
 	p.t.Helper()
 	qp, err := p.pd.NewQP(verbs.QPAttr{Type: t, SendCQ: p.cq, MaxInlineData: 64})
 	if err != nil {
@@ -168,7 +169,7 @@ func TestDial(t *testing.T) {
 		if m.Caps != roce.CapSelective { // and no payload, since the program names the path MTU
 			t.Error("two devices of this project did not agree on selective repeat")
 		}
-		if m.State != verbs.StateRTS || m.PathMTU != verbs.MTU1024 || m.MaxRdAtomic != 3 || m.MaxDestRdAtomic != 3 {
+		if m.State != rdma.StateRTS || m.PathMTU != rdma.MTU1024 || m.MaxRdAtomic != 3 || m.MaxDestRdAtomic != 3 {
 			t.Errorf("%+v", m)
 		}
 	}
@@ -181,7 +182,7 @@ func TestDial(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-c.Done()
-	if c.Err() != nil || s.Err() != nil || c.QP().State() != verbs.StateErr || s.QP().State() != verbs.StateErr {
+	if c.Err() != nil || s.Err() != nil || c.QP().State() != rdma.StateErr || s.QP().State() != rdma.StateErr {
 		t.Errorf("after the end: %v %v %v %v", c.Err(), s.Err(), c.QP().State(), s.QP().State())
 	}
 	if err := errors.Join(c.Close(), s.Close()); err != nil {
@@ -189,7 +190,7 @@ func TestDial(t *testing.T) {
 	}
 
 	// The QP can be connected again.
-	if err := qp.Modify(verbs.QPModify{State: verbs.StateReset}, verbs.AttrState); err != nil {
+	if err := qp.Modify(rdma.QPModify{State: rdma.StateReset}, rdma.AttrState); err != nil {
 		t.Fatal(err)
 	}
 	if c, err = cm.Dial(within(t), qp, addr, nil); err != nil {
@@ -209,12 +210,12 @@ func TestDial(t *testing.T) {
 // Accept fails.
 func TestUnreliable(t *testing.T) {
 	server, client := parties(t)
-	l, err := cm.Listen(server.dev, 7000, &cm.ListenOptions{Type: verbs.UC})
+	l, err := cm.Listen(server.dev, 7000, &cm.ListenOptions{Type: rdma.UC})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if _, err := cm.Listen(server.dev, 7001, &cm.ListenOptions{Type: verbs.UD}); !errors.Is(err, syscall.EINVAL) {
+	if _, err := cm.Listen(server.dev, 7001, &cm.ListenOptions{Type: rdma.UD}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a listener for UD QPs: %v", err)
 	}
 	ended := make(chan error, 1)
@@ -224,24 +225,24 @@ func TestUnreliable(t *testing.T) {
 			ended <- err
 			return
 		}
-		if req.Type != verbs.UC {
+		if req.Type != rdma.UC {
 			t.Errorf("a request for %v", req.Type)
 		}
-		if _, err := req.Accept(context.Background(), server.typed(verbs.RC), nil); !errors.Is(err, syscall.EINVAL) {
+		if _, err := req.Accept(context.Background(), server.typed(rdma.RC), nil); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("accepted with an RC QP: %v", err)
 		}
 		if req, err = l.Accept(context.Background()); err != nil {
 			ended <- err
 			return
 		}
-		c, err := req.Accept(context.Background(), server.typed(verbs.UC), nil)
+		c, err := req.Accept(context.Background(), server.typed(rdma.UC), nil)
 		if err == nil {
 			<-c.Done()
 		}
 		ended <- err
 	}()
 	addr := netip.AddrPortFrom(serverAddr, 7000)
-	if _, err := cm.Dial(within(t), client.typed(verbs.UD), addr, nil); !errors.Is(err, syscall.EINVAL) {
+	if _, err := cm.Dial(within(t), client.typed(rdma.UD), addr, nil); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a UD QP: %v", err)
 	}
 	refused := func(qp *verbs.QP) {
@@ -251,9 +252,9 @@ func TestUnreliable(t *testing.T) {
 			t.Errorf("a QP of type %v: %v", qp.Type(), err)
 		}
 	}
-	refused(client.typed(verbs.RC)) // by the listener
-	refused(client.typed(verbs.UC)) // because the program has an RC QP for it
-	c, err := cm.Dial(within(t), client.typed(verbs.UC), addr, nil)
+	refused(client.typed(rdma.RC)) // by the listener
+	refused(client.typed(rdma.UC)) // because the program has an RC QP for it
+	c, err := cm.Dial(within(t), client.typed(rdma.UC), addr, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func TestNobodyListens(t *testing.T) {
 	if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &reject) || reject.Reason != cm.ReasonNoListener {
 		t.Errorf("a port without listener: %v", err)
 	}
-	if qp.State() != verbs.StateReset {
+	if qp.State() != rdma.StateReset {
 		t.Errorf("the QP is in %v", qp.State())
 	}
 }
@@ -445,7 +446,7 @@ func TestContextEnds(t *testing.T) {
 		t.Errorf("Disconnect with a context that ended: %v", err)
 	}
 	<-c.Done()
-	if st := c.QP().State(); st != verbs.StateErr {
+	if st := c.QP().State(); st != rdma.StateErr {
 		t.Errorf("the QP of a connection that ended is in state %v", st)
 	}
 }

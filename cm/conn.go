@@ -12,6 +12,7 @@ import (
 	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/net/mad"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -160,7 +161,7 @@ func (c *Conn) end(err error) {
 	if qp != nil {
 		// Modify fails if the program has closed or reset the QP, which also ends
 		// its requests.
-		_ = qp.Modify(verbs.QPModify{State: verbs.StateErr}, verbs.AttrState)
+		_ = qp.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState)
 	}
 	if c.port != nil {
 		c.port.Close()
@@ -215,9 +216,9 @@ func (c *Conn) next() (e cmcore.Event, ok bool) {
 
 // Init moves a QP from RESET to INIT, in which receive requests can be posted before the
 // peer's first message arrives. [Dial] and [Request.Accept] accept QPs in either state.
-func Init(qp *verbs.QP, access verbs.Access) error {
-	m := verbs.QPModify{State: verbs.StateInit, AccessFlags: access, Port: 1}
-	return qp.Modify(m, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrAccessFlags)
+func Init(qp *verbs.QP, access rdma.Access) error {
+	m := rdma.QPModify{State: rdma.StateInit, AccessFlags: access, Port: 1}
+	return qp.Modify(m, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
 }
 
 // gidIndex returns the GID index of an address of the device, -1 if it has no such address.
@@ -227,15 +228,15 @@ func gidIndex(dev *verbs.Device, a netip.Addr) int {
 
 // connect moves a QP from RESET or INIT to RTS.
 func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
-	m := verbs.QPModify{
+	m := rdma.QPModify{
 		AccessFlags: o.Access,
-		AV:          verbs.AH{DGID: verbs.GIDOf(a.Path.Remote), SGIDIndex: o.SGIDIndex, UDPPort: qp.PD().Device().Transport().LocalAddr().Port()},
-		PathMTU:     verbs.MTU(a.MTU), DestQPN: a.DestQPN, RQPSN: a.RQPSN,
+		AV:          rdma.AH{DGID: rdma.GIDOf(a.Path.Remote), SGIDIndex: o.SGIDIndex, UDPPort: qp.PD().Device().Transport().LocalAddr().Port()},
+		PathMTU:     rdma.MTU(a.MTU), DestQPN: a.DestQPN, RQPSN: a.RQPSN,
 		MaxDestRdAtomic: int(a.MaxDestRdAtomic), MinRNRTimer: uint8(o.MinRNRTimer),
 		Timeout: a.Timeout, RetryCnt: a.RetryCount, RNRRetry: a.RNRRetry, SQPSN: a.SQPSN, MaxRdAtomic: int(a.MaxRdAtomic),
 		Caps: c.core.Caps(),
 	}
-	if err := engine.Connect(qp.Type(), qp.State() == verbs.StateReset, m, qp.Modify); err != nil {
+	if err := engine.Connect(qp.Type(), qp.State() == rdma.StateReset, m, qp.Modify); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -243,7 +244,7 @@ func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
 	ended := c.ended
 	c.mu.Unlock()
 	if ended {
-		return qp.Modify(verbs.QPModify{State: verbs.StateErr}, verbs.AttrState)
+		return qp.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState)
 	}
 	return nil
 }
@@ -277,7 +278,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	if !exact {
 		o.MTU = self.MTU
 	}
-	mtu, ok := verbs.MTUOf(o.MTU)
+	mtu, ok := rdma.MTUOf(o.MTU)
 	if !ok {
 		return nil, failure.New(op, syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)
 	}

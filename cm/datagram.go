@@ -12,6 +12,7 @@ import (
 	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/internal/net/mad"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -35,7 +36,7 @@ type Datagrams struct {
 
 // AH returns the attributes of an address handle for the QP, for
 // [verbs.PD.NewAddressHandle].
-func (d *Datagrams) AH() verbs.AH { return verbs.AH{DGID: verbs.GIDOf(d.Addr), SGIDIndex: d.sgidIndex} }
+func (d *Datagrams) AH() rdma.AH { return rdma.AH{DGID: rdma.GIDOf(d.Addr), SGIDIndex: d.sgidIndex} }
 
 // Resolve asks the listener at addr for the QP that receives its datagrams (service ID
 // resolution; in rdma_cm the connect of an RDMA_PS_UDP id). It does not open a

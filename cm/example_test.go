@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -37,7 +38,7 @@ func Example() {
 		conn.Close()
 	}()
 
-	if err := cm.Init(client.qp, verbs.LocalWrite); err != nil {
+	if err := cm.Init(client.qp, rdma.LocalWrite); err != nil {
 		log.Fatal(err)
 	}
 	client.receive()
@@ -104,7 +105,7 @@ func open(n *inproc.Network, addr string) *end {
 		e.qp, err = e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq, MaxInlineData: 64})
 	}
 	if err == nil {
-		e.mr, err = e.pd.Register(make([]byte, 4096), verbs.LocalWrite)
+		e.mr, err = e.pd.Register(make([]byte, 4096), rdma.LocalWrite)
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -113,7 +114,7 @@ func open(n *inproc.Network, addr string) *end {
 }
 
 func (e *end) receive() {
-	if _, err := e.qp.PostRecv(verbs.RecvWR{ID: 1, SGEs: []verbs.SGE{e.mr.SGE(0, 4096)}}); err != nil {
+	if _, err := e.qp.PostRecv(verbs.RecvWR{ID: 1, SGEs: []rdma.SGE{e.mr.SGE(0, 4096)}}); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -126,8 +127,8 @@ func (e *end) send(text string) {
 	}
 }
 
-func (e *end) wait() verbs.WC {
-	var wc [1]verbs.WC
+func (e *end) wait() rdma.WC {
+	var wc [1]rdma.WC
 	if _, err := e.cq.Wait(context.Background(), wc[:]); err != nil {
 		log.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -70,8 +71,8 @@ func TestGIDs(t *testing.T) {
 				if err := e.from.Start().Signaled().Send().Complete(); err != nil {
 					t.Fatal(err)
 				}
-				var wc [1]verbs.WC
-				if _, err := e.p.cq.Wait(within(t), wc[:]); err != nil || wc[0].Status != verbs.StatusSuccess {
+				var wc [1]rdma.WC
+				if _, err := e.p.cq.Wait(within(t), wc[:]); err != nil || wc[0].Status != rdma.StatusSuccess {
 					t.Errorf("%v to %v: %v %v", from.GID.Addr(), to.GID.Addr(), wc[0].Status, err)
 				}
 			}
@@ -80,7 +81,7 @@ func TestGIDs(t *testing.T) {
 			}
 			<-s.Done()
 			for _, p := range []*party{server, client} {
-				var wc [8]verbs.WC
+				var wc [8]rdma.WC
 				p.cq.Poll(wc[:])
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/internal/net/fair"
 	"github.com/softmkey/softmkey/internal/net/mad"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -25,7 +26,7 @@ type ListenOptions struct {
 
 	// Type is the type of the QPs that the listener connects, RC or UC. Requests for
 	// other types are refused. Default RC. ListenDatagram ignores it.
-	Type verbs.QPType
+	Type rdma.QPType
 }
 
 // Listener receives requests for connections. It is safe for concurrent use.
@@ -42,7 +43,7 @@ type Listener struct {
 // ports are those of rdma_cm's RDMA_PS_TCP and are independent of TCP. Listen returns
 // EADDRINUSE if the port has a listener.
 func Listen(dev *verbs.Device, port uint16, opts *ListenOptions) (*Listener, error) {
-	qpType := verbs.RC
+	qpType := rdma.RC
 	if opts != nil && opts.Type != 0 {
 		qpType = opts.Type
 	}
@@ -128,10 +129,10 @@ type Request struct {
 	PrivateData []byte
 
 	// Type is the type of the peer's QP, that of ListenOptions.Type.
-	Type verbs.QPType
+	Type rdma.QPType
 
 	// MTU is the path MTU that the peer requests.
-	MTU verbs.MTU
+	MTU rdma.MTU
 
 	// MaxRdAtomic and MaxDestRdAtomic are the peer's limits on outstanding READs and
 	// atomics, for this side as requester and as responder.
@@ -152,15 +153,15 @@ func newRequest(dev *verbs.Device, c *cmcore.Conn) *Request {
 	}
 	conn.init()
 	return &Request{
-		PrivateData: m.Data, Type: qpTypes[m.Transport], MTU: verbs.MTU(attr.MTU), MaxRdAtomic: int(attr.MaxRdAtomic), MaxDestRdAtomic: int(attr.MaxDestRdAtomic),
+		PrivateData: m.Data, Type: qpTypes[m.Transport], MTU: rdma.MTU(attr.MTU), MaxRdAtomic: int(attr.MaxRdAtomic), MaxDestRdAtomic: int(attr.MaxDestRdAtomic),
 		core: c, conn: conn, dev: dev,
 	}
 }
 
 // qpTypes maps service types of requests to types of QPs, and transports maps them back.
 var (
-	qpTypes    = map[mad.Transport]verbs.QPType{mad.RC: verbs.RC, mad.UC: verbs.UC}
-	transports = map[verbs.QPType]mad.Transport{verbs.RC: mad.RC, verbs.UC: mad.UC}
+	qpTypes    = map[mad.Transport]rdma.QPType{mad.RC: rdma.RC, mad.UC: rdma.UC}
+	transports = map[rdma.QPType]mad.Transport{rdma.RC: mad.RC, rdma.UC: mad.UC}
 )
 
 // LocalAddr returns the address that the peer connects to.

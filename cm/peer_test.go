@@ -13,6 +13,7 @@ import (
 
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/net/mad"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
@@ -154,7 +155,7 @@ func (s *scripted) establish(p *party, qp *verbs.QP) (*cm.Conn, *mad.REQ) {
 	return d.c, req
 }
 
-func wantState(t *testing.T, qp *verbs.QP, want verbs.State) {
+func wantState(t *testing.T, qp *verbs.QP, want rdma.State) {
 	t.Helper()
 	if qp.State() != want {
 		t.Errorf("the QP is in %v, not in %v", qp.State(), want)
@@ -179,7 +180,7 @@ func TestPeerSilent(t *testing.T) {
 		if rej := receive[*mad.REJ](s); rej.Reason != mad.ReasonTimeout {
 			t.Errorf("gave up with %+v", rej)
 		}
-		wantState(t, qp, verbs.StateReset)
+		wantState(t, qp, rdma.StateReset)
 	})
 }
 
@@ -200,7 +201,7 @@ func TestPeerBusy(t *testing.T) {
 		if rej := receive[*mad.REJ](s); rej.Reason != mad.ReasonTimeout {
 			t.Errorf("gave up with %+v", rej)
 		}
-		wantState(t, qp, verbs.StateReset)
+		wantState(t, qp, rdma.StateReset)
 	})
 }
 
@@ -223,7 +224,7 @@ func TestPeerRejects(t *testing.T) {
 			if !errors.As(d.err, &reject) || !errors.Is(d.err, syscall.ECONNREFUSED) || reject.Reason != cm.Reason(reason) || !bytes.HasPrefix(reject.PrivateData, []byte("no\x00")) {
 				t.Errorf("reason %d: %v", reason, d.err)
 			}
-			wantState(t, qp, verbs.StateReset)
+			wantState(t, qp, rdma.StateReset)
 		}
 	})
 }
@@ -247,7 +248,7 @@ func TestPeerNotReady(t *testing.T) {
 		if rej := receive[*mad.REJ](s); rej.Reason != mad.ReasonTimeout || rej.About != mad.AboutREP || rej.RemoteID != peerID {
 			t.Errorf("gave up with %+v", rej)
 		}
-		wantState(t, qp, verbs.StateErr)
+		wantState(t, qp, rdma.StateErr)
 	})
 }
 
@@ -283,7 +284,7 @@ func TestPeerGivesUp(t *testing.T) {
 		if err := <-accepted; !errors.As(err, &reject) || reject.Reason != cm.ReasonConsumer {
 			t.Errorf("the peer refused the REP: %v", err)
 		}
-		wantState(t, qp, verbs.StateErr)
+		wantState(t, qp, rdma.StateErr)
 	})
 }
 
@@ -303,7 +304,7 @@ func TestPeerKilled(t *testing.T) {
 		if n := s.repeated(mad.AttrDREQ); n != 16 {
 			t.Errorf("%d DREQs, not 16", n)
 		}
-		wantState(t, qp, verbs.StateErr)
+		wantState(t, qp, rdma.StateErr)
 	})
 }
 
@@ -338,7 +339,7 @@ func TestPeerKilledAfterAccept(t *testing.T) {
 		if n := s.repeated(mad.AttrDREQ); n != 16 {
 			t.Errorf("%d DREQs, not 16", n)
 		}
-		wantState(t, qp, verbs.StateErr)
+		wantState(t, qp, rdma.StateErr)
 	})
 }
 
@@ -379,7 +380,7 @@ func TestPeerDisconnects(t *testing.T) {
 		if n := len(s.in); n != 0 {
 			t.Errorf("%d answers to an RTU and a REJ for nothing", n)
 		}
-		wantState(t, qp, verbs.StateErr)
+		wantState(t, qp, rdma.StateErr)
 	})
 }
 
@@ -404,7 +405,7 @@ func TestPeerRestarts(t *testing.T) {
 		if r, err := l.Accept(context.Background()); err != nil || r.Reject(cm.ReasonConsumer, nil) != nil {
 			t.Error(err)
 		}
-		wantState(t, qp, verbs.StateErr)
+		wantState(t, qp, rdma.StateErr)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -104,7 +105,7 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 	c, err := cm.Dial(ctx, dialing, netip.AddrPortFrom(serverAddr, 7471), &cm.Options{PrivateData: []byte("hello")})
 	check(t, err)
 	check(t, errors.Join(c.Close(), <-served))
-	check(t, dialing.Modify(verbs.QPModify{State: verbs.StateReset}, verbs.AttrState))
+	check(t, dialing.Modify(rdma.QPModify{State: rdma.StateReset}, rdma.AttrState))
 	if _, err := cm.Dial(ctx, dialing, netip.AddrPortFrom(serverAddr, 7472), nil); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a port without a listener: %v", err)
 	}

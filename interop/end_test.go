@@ -12,6 +12,8 @@ import (
 
 	"github.com/softmkey/softmkey/interop/peer"
 	"github.com/softmkey/softmkey/interop/rig"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -145,7 +147,7 @@ func newDeviceEnd(dev *verbs.Device, attr verbs.QPAttr) (*deviceEnd, error) {
 	if e.qp, err = e.pd.NewQP(attr); err != nil {
 		return nil, err
 	}
-	e.mr, err = e.pd.Register(make([]byte, regionSize), verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead|verbs.RemoteAtomic)
+	e.mr, err = e.pd.Register(make([]byte, regionSize), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead|rdma.RemoteAtomic)
 	return e, err
 }
 
@@ -159,30 +161,30 @@ func (e *deviceEnd) connect(c peer.ConnectConfig) error {
 	if e.timeout != 0 {
 		c.Timeout = e.timeout
 	}
-	mtu, ok := verbs.MTUOf(c.MTU)
+	mtu, ok := rdma.MTUOf(c.MTU)
 	if !ok {
 		return fmt.Errorf("no such MTU: %d", c.MTU)
 	}
-	m := verbs.QPModify{
-		State: verbs.StateInit, Port: 1,
-		AccessFlags: verbs.RemoteWrite | verbs.RemoteRead | verbs.RemoteAtomic,
+	m := rdma.QPModify{
+		State: rdma.StateInit, Port: 1,
+		AccessFlags: rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic,
 	}
-	if err := e.qp.Modify(m, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrAccessFlags); err != nil {
+	if err := e.qp.Modify(m, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags); err != nil {
 		return err
 	}
-	m = verbs.QPModify{
-		State: verbs.StateRTR, AV: verbs.AH{DGID: verbs.GIDOf(c.Destination)}, PathMTU: mtu,
+	m = rdma.QPModify{
+		State: rdma.StateRTR, AV: rdma.AH{DGID: rdma.GIDOf(c.Destination)}, PathMTU: mtu,
 		DestQPN: c.QPN, RQPSN: c.RecvPSN, MaxDestRdAtomic: c.MaxDestRDAtomic, MinRNRTimer: uint8(c.MinRNRTimer),
 	}
-	if err := e.qp.Modify(m, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|
-		verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer); err != nil {
+	if err := e.qp.Modify(m, rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN|
+		rdma.AttrMaxDestRdAtomic|rdma.AttrMinRNRTimer); err != nil {
 		return err
 	}
-	m = verbs.QPModify{
-		State: verbs.StateRTS, SQPSN: c.SendPSN, Timeout: uint8(c.Timeout), RetryCnt: uint8(c.RetryCount),
+	m = rdma.QPModify{
+		State: rdma.StateRTS, SQPSN: c.SendPSN, Timeout: uint8(c.Timeout), RetryCnt: uint8(c.RetryCount),
 		RNRRetry: uint8(c.RNRRetry), MaxRdAtomic: c.MaxRDAtomic,
 	}
-	return e.qp.Modify(m, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|verbs.AttrRNRRetry|verbs.AttrMaxRdAtomic)
+	return e.qp.Modify(m, rdma.AttrState|rdma.AttrSQPSN|rdma.AttrTimeout|rdma.AttrRetryCnt|rdma.AttrRNRRetry|rdma.AttrMaxRdAtomic)
 }
 
 // order informs the race detector of an order that it cannot see. The peer's accesses to
@@ -191,7 +193,7 @@ func (e *deviceEnd) connect(c peer.ConnectConfig) error {
 // takes for every packet.
 func (e *deviceEnd) order() {
 	// Fails in the error state, in which nothing accesses the memory.
-	_ = e.qp.Modify(verbs.QPModify{MinRNRTimer: e.qp.Query().MinRNRTimer}, verbs.AttrMinRNRTimer)
+	_ = e.qp.Modify(rdma.QPModify{MinRNRTimer: e.qp.Query().MinRNRTimer}, rdma.AttrMinRNRTimer)
 }
 
 func (e *deviceEnd) fill(off, n int, seed uint64) error {
@@ -238,13 +240,13 @@ func (e *deviceEnd) post(w peer.Work) error {
 }
 
 // sges divides the memory of request i into the number of pieces that the work specifies.
-func (e *deviceEnd) sges(w peer.Work, i int) []verbs.SGE {
+func (e *deviceEnd) sges(w peer.Work, i int) []rdma.SGE {
 	if w.Len == 0 {
 		return nil
 	}
 	n, off := max(w.SGEs, 1), w.Off+i*w.Step
 	piece := w.Len / n
-	var sges []verbs.SGE
+	var sges []rdma.SGE
 	for k := range n {
 		length := piece
 		if k == n-1 {
@@ -257,15 +259,15 @@ func (e *deviceEnd) sges(w peer.Work, i int) []verbs.SGE {
 
 // add appends request i of the work to a chain.
 func (e *deviceEnd) add(chain verbs.Chain, w peer.Work, i int) {
-	flags := verbs.SendSignaled
+	flags := rdma.SendSignaled
 	for _, letter := range w.Flags {
 		switch letter {
 		case 'u':
-			flags &^= verbs.SendSignaled
+			flags &^= rdma.SendSignaled
 		case 'f':
-			flags |= verbs.SendFence
+			flags |= rdma.SendFence
 		case 'e':
-			flags |= verbs.SendSolicited
+			flags |= rdma.SendSolicited
 		}
 	}
 	chain.ID(w.ID + uint64(i)).Flags(flags)
@@ -298,7 +300,7 @@ func (e *deviceEnd) wait(n int) ([]peer.Completion, error) {
 	defer cancel()
 	var all []peer.Completion
 	for len(all) < n {
-		wcs := make([]verbs.WC, n-len(all))
+		wcs := make([]rdma.WC, n-len(all))
 		got, err := e.cq.Wait(ctx, wcs)
 		if err != nil {
 			return all, fmt.Errorf("%d completions of %d: %w", len(all), n, err)
@@ -306,8 +308,8 @@ func (e *deviceEnd) wait(n int) ([]peer.Completion, error) {
 		for _, wc := range wcs[:got] {
 			all = append(all, peer.Completion{
 				ID: wc.ID, Status: int(wc.Status), Opcode: int(wc.Opcode), Len: int(wc.ByteLen), QPN: wc.QPNum,
-				HasImm: wc.Flags&verbs.WithImm != 0, Imm: wc.Imm,
-				HasInv: wc.Flags&verbs.WithInv != 0, InvKey: wc.InvalidatedKey,
+				HasImm: wc.Flags&rdma.WithImm != 0, Imm: wc.Imm,
+				HasInv: wc.Flags&rdma.WithInv != 0, InvKey: wc.InvalidatedKey,
 			})
 		}
 	}
@@ -316,13 +318,13 @@ func (e *deviceEnd) wait(n int) ([]peer.Completion, error) {
 
 // invalidatable configures a memory key with the region's bytes.
 func (e *deviceEnd) invalidatable(off, n int) (uint32, error) {
-	key, err := e.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyRemoteInvalidate, MaxEntries: 1})
+	key, err := e.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1})
 	if err != nil {
 		return 0, err
 	}
 	e.keys = append(e.keys, key)
 	chain := e.qp.Start()
-	chain.ID(0).Signaled().Configure(key).Access(verbs.RemoteRead | verbs.RemoteWrite | verbs.LocalWrite).List(e.mr.SGE(off, n))
+	chain.ID(0).Signaled().Configure(key).Access(rdma.RemoteRead | rdma.RemoteWrite | rdma.LocalWrite).List(e.mr.SGE(off, n))
 	if err := chain.Complete(); err != nil {
 		return 0, err
 	}

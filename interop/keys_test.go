@@ -13,6 +13,7 @@ import (
 
 	"github.com/softmkey/softmkey/interop/peer"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 	"github.com/softmkey/softmkey/xts"
@@ -90,8 +91,8 @@ func dekBytes() []byte { return pattern(64, 99) }
 type keyCase struct {
 	name         string
 	memory, wire form
-	signature    *verbs.Signature
-	crypto       *verbs.Crypto // the test sets the DEK
+	signature    *mkey.Signature
+	crypto       *mkey.Crypto // the test sets the DEK
 }
 
 const (
@@ -101,14 +102,14 @@ const (
 )
 
 func keyCases() []keyCase {
-	dif := &verbs.Format{Type: sig.T10DIF, BlockSize: blockSize, AppTag: appTag, RefTag: refTag}
-	crc := &verbs.Format{Type: sig.CRC32C, BlockSize: blockSize}
+	dif := &sig.Format{Type: sig.T10DIF, BlockSize: blockSize, AppTag: appTag, RefTag: refTag}
+	crc := &sig.Format{Type: sig.CRC32C, BlockSize: blockSize}
 	difForm := t10difForm(appTag, refTag)
-	signed := func(mem, wire *verbs.Format) *verbs.Signature {
-		return &verbs.Signature{Memory: mem, Wire: wire, CheckMask: sig.MaskAll}
+	signed := func(mem, wire *sig.Format) *mkey.Signature {
+		return &mkey.Signature{Memory: mem, Wire: wire, CheckMask: sig.MaskAll}
 	}
-	crypto := func(encrypt bool, order mkey.Order) *verbs.Crypto {
-		return &verbs.Crypto{EncryptOnTX: encrypt, Order: order, DataUnitSize: blockSize, InitialTweak: xts.Tweak{Lo: tweak}}
+	crypto := func(encrypt bool, order mkey.Order) *mkey.Crypto {
+		return &mkey.Crypto{EncryptOnTX: encrypt, Order: order, DataUnitSize: blockSize, InitialTweak: xts.Tweak{Lo: tweak}}
 	}
 	return []keyCase{
 		{name: "T10-DIF on the wire", memory: plainForm, wire: difForm, signature: signed(nil, dif)},
@@ -127,31 +128,31 @@ func keyCases() []keyCase {
 type keyed struct {
 	*deviceEnd
 	key    *verbs.MKey
-	pieces []verbs.SGE // of the memory domain
+	pieces []rdma.SGE // of the memory domain
 }
 
 // newKeyed configures a key for memory of the given length.
 func newKeyed(t *testing.T, e *deviceEnd, k keyCase, memory int) *keyed {
 	t.Helper()
-	flags := verbs.MKeyIndirect
+	flags := mkey.Indirect
 	if k.signature != nil {
-		flags |= verbs.MKeyBlockSignature
+		flags |= mkey.BlockSignature
 	}
 	if k.crypto != nil {
-		flags |= verbs.MKeyCrypto
+		flags |= mkey.CryptoOffload
 	}
 	key, err := e.pd.NewMKey(verbs.MKeyAttr{Flags: flags, MaxEntries: 4})
 	check(t, err)
 	e.keys = append(e.keys, key)
 	// Three pieces that are not aligned to blocks, units or pages.
 	first, second := memory/3+1, memory/7+5
-	pieces := []verbs.SGE{
+	pieces := []rdma.SGE{
 		e.mr.SGE(3, first),
 		e.mr.SGE(8<<20+1, second),
 		e.mr.SGE(4<<20+7, memory-first-second),
 	}
 	chain := e.qp.Start()
-	chain.ID(0).Signaled().Configure(key).Access(verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead).List(pieces...)
+	chain.ID(0).Signaled().Configure(key).Access(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead).List(pieces...)
 	if k.signature != nil {
 		chain.Signature(*k.signature)
 	}
@@ -281,7 +282,7 @@ func transfers(t *testing.T, a *deviceEnd, b *guestEnd, c keyCase, blocks int) {
 		completed(b, 1)
 	})
 	incoming("RECV", 4, func() {
-		_, err := a.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{k.key.SGE(0, wireLen)}})
+		_, err := a.qp.PostRecv(verbs.RecvWR{SGEs: []rdma.SGE{k.key.SGE(0, wireLen)}})
 		check(t, err)
 		check(t, b.post(peer.Work{Op: peer.Send, Len: wireLen}))
 		completed(b, 1)

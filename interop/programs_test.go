@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/interop/peer"
-	"github.com/softmkey/softmkey/verbs"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // TestPrograms runs Debian's programs between the two kernels. It tests the guests, not
@@ -98,7 +98,7 @@ func pingPong(t *testing.T, v6 bool, mtu int) {
 	check(t, err)
 	check(t, e.connect(c))
 	check(t, e.post(peer.Work{Op: peer.Recv, Count: 2, Len: pingPongSize}))
-	gid := verbs.GIDOf(e.addr(v6))
+	gid := rdma.GIDOf(e.addr(v6))
 	fmt.Fprintf(conn, "0000:%06x:%06x:%s\x00", e.qpn(), c.SendPSN, hex.EncodeToString(gid[:]))
 
 	for i := range pingPongCount {

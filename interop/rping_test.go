@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -28,26 +29,26 @@ type rpingEnd struct {
 	data *verbs.MR
 	in   *verbs.MR
 
-	early map[verbs.Opcode]int // completions for which no call has waited yet
+	early map[rdma.Opcode]int // completions for which no call has waited yet
 }
 
 func newRpingEnd(t *testing.T, dev *verbs.Device, size int) *rpingEnd {
 	t.Helper()
-	e := &rpingEnd{t: t, early: make(map[verbs.Opcode]int)}
+	e := &rpingEnd{t: t, early: make(map[rdma.Opcode]int)}
 	e.pd, e.cq, e.qp = newQP(t, dev, verbs.QPAttr{MaxInlineData: rpingMessage})
 	var err error
-	e.data, err = e.pd.Register(make([]byte, size), verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
+	e.data, err = e.pd.Register(make([]byte, size), rdma.LocalWrite|rdma.RemoteRead|rdma.RemoteWrite)
 	check(t, err)
-	e.in, err = e.pd.Register(make([]byte, rpingMessage), verbs.LocalWrite)
+	e.in, err = e.pd.Register(make([]byte, rpingMessage), rdma.LocalWrite)
 	check(t, err)
-	check(t, cm.Init(e.qp, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite))
+	check(t, cm.Init(e.qp, rdma.LocalWrite|rdma.RemoteRead|rdma.RemoteWrite))
 	closeLater(t, e.qp, e.data, e.in, e.cq, e.pd)
 	e.receive()
 	return e
 }
 
 func (e *rpingEnd) receive() {
-	if _, err := e.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{e.in.SGE(0, rpingMessage)}}); err != nil {
+	if _, err := e.qp.PostRecv(verbs.RecvWR{SGEs: []rdma.SGE{e.in.SGE(0, rpingMessage)}}); err != nil {
 		e.t.Error(err)
 	}
 }
@@ -57,16 +58,16 @@ var errFlushed = errors.New("the request was flushed")
 
 // next waits for a completion of one kind. If an acknowledgement is lost, the peer's
 // reply arrives before the completion of the message.
-func (e *rpingEnd) next(ctx context.Context, want verbs.Opcode) error {
+func (e *rpingEnd) next(ctx context.Context, want rdma.Opcode) error {
 	for e.early[want] == 0 {
-		var wc [1]verbs.WC
+		var wc [1]rdma.WC
 		if _, err := e.cq.Wait(ctx, wc[:]); err != nil {
 			return err
 		}
 		switch {
-		case wc[0].Status == verbs.StatusWRFlushErr:
+		case wc[0].Status == rdma.StatusWRFlushErr:
 			return errFlushed
-		case wc[0].Status != verbs.StatusSuccess:
+		case wc[0].Status != rdma.StatusSuccess:
 			return fmt.Errorf("completion %+v, want %v", wc[0], want)
 		}
 		e.early[wc[0].Opcode]++
@@ -85,7 +86,7 @@ func (e *rpingEnd) send(ctx context.Context, addr uint64, rkey, size uint32) err
 	if err := wr.Complete(); err != nil {
 		return err
 	}
-	return e.next(ctx, verbs.OpSend)
+	return e.next(ctx, rdma.OpSend)
 }
 
 // serve serves the rounds of a client until the connection ends.
@@ -93,17 +94,17 @@ func (e *rpingEnd) serve(ctx context.Context, conn *cm.Conn) (rounds int, err er
 	for {
 		var named [2][]byte
 		for i := range named {
-			if err := e.next(ctx, verbs.OpRecv); err != nil {
+			if err := e.next(ctx, rdma.OpRecv); err != nil {
 				return rounds, ended(ctx, conn, err)
 			}
 			named[i] = bytes.Clone(e.in.Bytes())
 			e.receive()
 			addr, rkey, size := binary.BigEndian.Uint64(named[i]), binary.BigEndian.Uint32(named[i][8:]), binary.BigEndian.Uint32(named[i][12:])
-			wr, op := e.qp.Start(), verbs.OpRDMARead
+			wr, op := e.qp.Start(), rdma.OpRDMARead
 			if i == 0 {
 				wr.Signaled().Read(rkey, addr).SGE(e.data.SGE(0, int(size)))
 			} else {
-				op = verbs.OpRDMAWrite
+				op = rdma.OpRDMAWrite
 				wr.Signaled().Write(rkey, addr).SGE(e.data.SGE(0, int(size)))
 			}
 			if err := wr.Complete(); err != nil {
@@ -153,7 +154,7 @@ func (e *rpingEnd) ping(ctx context.Context, rounds int) error {
 			if err := e.send(ctx, e.data.Addr()+uint64(i*half), e.data.RKey(), uint32(half)); err != nil {
 				return err
 			}
-			if err := e.next(ctx, verbs.OpRecv); err != nil {
+			if err := e.next(ctx, rdma.OpRecv); err != nil {
 				return err
 			}
 			e.receive()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -31,14 +32,14 @@ type udaddyEnd struct {
 func newUdaddyEnd(t *testing.T, dev *verbs.Device) *udaddyEnd {
 	t.Helper()
 	e := &udaddyEnd{t: t}
-	e.pd, e.cq, e.qp = newQP(t, dev, verbs.QPAttr{Type: verbs.UD})
+	e.pd, e.cq, e.qp = newQP(t, dev, verbs.QPAttr{Type: rdma.UD})
 	var err error
-	e.mr, err = e.pd.Register(make([]byte, udaddyCount*(verbs.GRHLen+udaddySize)), verbs.LocalWrite)
+	e.mr, err = e.pd.Register(make([]byte, udaddyCount*(verbs.GRHLen+udaddySize)), rdma.LocalWrite)
 	check(t, err)
 	check(t, e.qp.Bind(cm.DefaultQKey))
 	closeLater(t, e.qp, e.mr, e.cq, e.pd)
 	for i := range udaddyCount {
-		if _, err := e.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{e.mr.SGE(i*(verbs.GRHLen+udaddySize), verbs.GRHLen+udaddySize)}}); err != nil {
+		if _, err := e.qp.PostRecv(verbs.RecvWR{SGEs: []rdma.SGE{e.mr.SGE(i*(verbs.GRHLen+udaddySize), verbs.GRHLen+udaddySize)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,17 +51,17 @@ func newUdaddyEnd(t *testing.T, dev *verbs.Device) *udaddyEnd {
 func (e *udaddyEnd) take(ctx context.Context, sends, datagrams int) (from, imm uint32) {
 	e.t.Helper()
 	for sends+datagrams > 0 {
-		var wc [1]verbs.WC
+		var wc [1]rdma.WC
 		if _, err := e.cq.Wait(ctx, wc[:]); err != nil {
 			e.t.Fatalf("%d sends and %d datagrams are missing: %v", sends, datagrams, err)
 		}
 		switch {
-		case wc[0].Status != verbs.StatusSuccess:
+		case wc[0].Status != rdma.StatusSuccess:
 			e.t.Fatalf("completion %+v", wc[0])
-		case wc[0].Opcode == verbs.OpSend:
+		case wc[0].Opcode == rdma.OpSend:
 			sends--
 		default:
-			if wc[0].ByteLen != verbs.GRHLen+udaddySize || wc[0].Flags&verbs.WithImm == 0 {
+			if wc[0].ByteLen != verbs.GRHLen+udaddySize || wc[0].Flags&rdma.WithImm == 0 {
 				e.t.Errorf("completion %+v", wc[0])
 			}
 			datagrams--
@@ -70,7 +71,7 @@ func (e *udaddyEnd) take(ctx context.Context, sends, datagrams int) (from, imm u
 	return from, imm
 }
 
-func (e *udaddyEnd) send(ah verbs.AH, qpn, qkey uint32) {
+func (e *udaddyEnd) send(ah rdma.AH, qpn, qkey uint32) {
 	e.t.Helper()
 	to, err := e.pd.NewAddressHandle(ah)
 	check(e.t, err)
@@ -107,7 +108,7 @@ func TestUdaddy(t *testing.T) {
 			if want := guest.As16(); v6 && netip.AddrFrom16([16]byte(grh[8:24])) != guest || !v6 && binary.BigEndian.Uint32(grh[32:]) != binary.BigEndian.Uint32(want[12:]) {
 				t.Errorf("GRH % x, from %v", grh, guest)
 			}
-			e.send(verbs.AH{DGID: verbs.GIDOf(guest)}, from, cm.DefaultQKey)
+			e.send(rdma.AH{DGID: rdma.GIDOf(guest)}, from, cm.DefaultQKey)
 			e.take(ctx, udaddyCount, 0)
 			if err := <-client; err != nil {
 				t.Error(err)

@@ -184,3 +184,7 @@ type QPModify struct {
 
 // Datagram reports whether a QP of the type sends datagrams, each with its own destination.
 func (t QPType) Datagram() bool { return t == UD || t == GSI }
+
+// MulticastQPN is the destination QP number of datagrams to a multicast group
+// (InfiniBand specification, 9.8.1.1).
+const MulticastQPN = 0xFFFFFF

@@ -18,9 +18,6 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// MulticastQPN is the destination QP number of datagrams to a multicast group.
-const MulticastQPN = psnMask
-
 // MaxMulticastGroups is the largest number of groups of a port, each of which has a socket,
 // and MaxMulticastQPs the largest number of QPs in a group.
 const (
@@ -225,7 +222,7 @@ func (p *Port) takeGroup(g *group, t *packetconn.Datagrams) {
 		case !ok:
 			p.n.BadICRC.Add(1)
 			continue
-		case binary.BigEndian.Uint32(b[4:])&psnMask != MulticastQPN:
+		case binary.BigEndian.Uint32(b[4:])&psnMask != rdma.MulticastQPN:
 			p.n.UnknownQP.Add(1)
 			continue
 		case k.service != wire.ServiceUD:

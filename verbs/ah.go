@@ -1,6 +1,9 @@
 package verbs
 
-import "github.com/softmkey/softmkey/roce"
+import (
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
+)
 
 // GRHLen is the length of the global route header before every datagram in the
 // buffer of its receive request.
@@ -15,7 +18,7 @@ type AddressHandle struct {
 
 // NewAddressHandle creates an address handle for a device (ibv_create_ah(3)). It returns
 // EINVAL for an address to which the device cannot send.
-func (pd *PD) NewAddressHandle(to AH) (*AddressHandle, error) {
+func (pd *PD) NewAddressHandle(to rdma.AH) (*AddressHandle, error) {
 	ah, err := pd.dev.e.NewAH(to)
 	if err != nil {
 		return nil, err

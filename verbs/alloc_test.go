@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -19,16 +21,16 @@ func TestNoAllocations(t *testing.T) {
 	done, done2 := a.dev.Polling(), b.dev.Polling()
 	defer done()
 	defer done2()
-	src, dst := a.register(4096, verbs.LocalWrite), b.register(8*520, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead|verbs.RemoteAtomic)
-	key := a.mkey(verbs.MKeyBlockSignature)
-	wcs := make([]verbs.WC, 16)
+	src, dst := a.register(4096, rdma.LocalWrite), b.register(8*520, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead|rdma.RemoteAtomic)
+	key := a.mkey(mkey.BlockSignature)
+	wcs := make([]rdma.WC, 16)
 	wait := func(s *side, n int) {
 		for n > 0 {
 			a.dev.Poll()
 			b.dev.Poll()
 			got := s.cq.Poll(wcs)
 			for _, wc := range wcs[:got] {
-				if wc.Status != verbs.StatusSuccess {
+				if wc.Status != rdma.StatusSuccess {
 					t.Fatalf("request %d: %v: %v", wc.ID, wc.Status, wc.Err)
 				}
 			}
@@ -37,7 +39,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 	a.complete(a.qp.Start().Signaled().Configure(key).List(src.SGE(0, 4096)).Signature(signature(nil, &dif)))
 	wait(a, 1)
-	recv := []verbs.RecvWR{{SGEs: []verbs.SGE{dst.SGE(0, 64)}}}
+	recv := []verbs.RecvWR{{SGEs: []rdma.SGE{dst.SGE(0, 64)}}}
 	message := func() {
 		if _, err := b.qp.PostRecv(recv...); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -33,11 +35,11 @@ func benchmarkWrite(b *testing.B, size int, signed bool) {
 	connect(x, y)
 	defer x.qp.Close()
 	defer y.qp.Close()
-	src := check(x.pd.Register(make([]byte, size), verbs.LocalWrite))
-	dst := check(y.pd.Register(make([]byte, size/512*520+size), verbs.LocalWrite|verbs.RemoteWrite))
+	src := check(x.pd.Register(make([]byte, size), rdma.LocalWrite))
+	dst := check(y.pd.Register(make([]byte, size/512*520+size), rdma.LocalWrite|rdma.RemoteWrite))
 	sge := src.SGE(0, size)
 	if signed {
-		key := check(x.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyBlockSignature, MaxEntries: 4}))
+		key := check(x.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
 		c := x.qp.Start()
 		c.Configure(key).List(src.SGE(0, size)).Signature(signature(nil, &dif))
 		if err := c.Complete(); err != nil {
@@ -46,7 +48,7 @@ func benchmarkWrite(b *testing.B, size int, signed bool) {
 		sge = key.SGE(0, size/512*520)
 	}
 	depth := max(4, min(128, 8<<20/size))
-	wcs := make([]verbs.WC, depth)
+	wcs := make([]rdma.WC, depth)
 	b.SetBytes(int64(size))
 	b.ReportAllocs()
 	posted, done := 0, 0
@@ -64,7 +66,7 @@ func benchmarkWrite(b *testing.B, size int, signed bool) {
 			b.Fatal(err)
 		}
 		for _, wc := range wcs[:n] {
-			if wc.Status != verbs.StatusSuccess {
+			if wc.Status != rdma.StatusSuccess {
 				b.Fatal(wc.Status)
 			}
 		}

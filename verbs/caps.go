@@ -6,6 +6,7 @@ import (
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -34,24 +35,24 @@ func (d *Device) Attr() DeviceAttr {
 // PortAttr describes the device's one port (struct ibv_port_attr).
 type PortAttr struct {
 	Active    bool
-	MaxMTU    MTU
-	ActiveMTU MTU // the largest path MTU that the network supports
-	GIDs      int // length of the GID table
+	MaxMTU    rdma.MTU
+	ActiveMTU rdma.MTU // the largest path MTU that the network supports
+	GIDs      int      // length of the GID table
 }
 
 // PortAttr returns the description of the port.
 func (d *Device) PortAttr() PortAttr {
-	return PortAttr{Active: true, MaxMTU: MTU4096, ActiveMTU: d.e.ActiveMTU(), GIDs: len(d.e.Port().Addrs())}
+	return PortAttr{Active: true, MaxMTU: rdma.MTU4096, ActiveMTU: d.e.ActiveMTU(), GIDs: len(d.e.Port().Addrs())}
 }
 
 // GID returns an entry of the GID table (ibv_query_gid(3)). GIDTable returns all of them. An index
 // outside of the table is EINVAL.
-func (d *Device) GID(index int) (GID, error) {
+func (d *Device) GID(index int) (rdma.GID, error) {
 	table := d.e.Port().Addrs()
 	if index < 0 || index >= len(table) {
-		return GID{}, failure.New("query the GID", syscall.EINVAL, "index %d: the entries of the table are 0 to %d", index, len(table)-1)
+		return rdma.GID{}, failure.New("query the GID", syscall.EINVAL, "index %d: the entries of the table are 0 to %d", index, len(table)-1)
 	}
-	return GIDOf(table[index].Addr()), nil
+	return rdma.GIDOf(table[index].Addr()), nil
 }
 
 // SignatureCaps are the block signatures that a device can do (struct

@@ -10,15 +10,9 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// MKeyConfFlags are the flags of a configuration (struct mlx5dv_mkey_conf_attr).
-type MKeyConfFlags = mkey.UpdateFlags
-
-// MKeyConfResetSignature drops the signature attributes that a key has.
-const MKeyConfResetSignature = mkey.ResetSignature
-
 // MKeyConfAttr are the attributes of [Chain.ConfigureAttr].
 type MKeyConfAttr struct {
-	Flags    MKeyConfFlags
+	Flags    mkey.UpdateFlags
 	CompMask uint64 // must be 0
 }
 
@@ -56,7 +50,7 @@ func (c Chain) configure(key *MKey, setters int, attr MKeyConfAttr) Chain {
 	case key == nil:
 		b.fail(syscall.EINVAL, "request %d: a configuration of no memory key", r.ID)
 		return c
-	case explicit && r.Flags&SendInline == 0:
+	case explicit && r.Flags&rdma.SendInline == 0:
 		b.fail(syscall.EOPNOTSUPP, "request %d: a configuration goes inline and needs the flag SendInline", r.ID)
 		return c
 	case attr.CompMask != 0:
@@ -99,7 +93,7 @@ func (c Chain) setter(name string, isSet func(*engine.Configuration) bool) (*bui
 
 // Access sets the rights to memory that the key grants
 // (mlx5dv_wr_set_mkey_access_flags(3)).
-func (c Chain) Access(a Access) Chain {
+func (c Chain) Access(a rdma.Access) Chain {
 	if _, conf := c.setter("Access", func(c *engine.Configuration) bool { return c.Access != nil }); conf != nil {
 		conf.Access = &a
 	}
@@ -110,7 +104,7 @@ func hasLayout(c *engine.Configuration) bool { return c.HasList || c.HasInterlea
 
 // List sets the layout to a list of regions and memory keys
 // (mlx5dv_wr_set_mkey_layout_list(3)).
-func (c Chain) List(sges ...SGE) Chain {
+func (c Chain) List(sges ...rdma.SGE) Chain {
 	if _, conf := c.setter("List", hasLayout); conf != nil {
 		conf.HasList, conf.List = true, slices.Clone(sges)
 	}
@@ -119,7 +113,7 @@ func (c Chain) List(sges ...SGE) Chain {
 
 // Interleaved sets the layout to a pattern that is repeated
 // (mlx5dv_wr_set_mkey_layout_interleaved(3)).
-func (c Chain) Interleaved(repeat uint32, entries ...Strided) Chain {
+func (c Chain) Interleaved(repeat uint32, entries ...rdma.Strided) Chain {
 	if _, conf := c.setter("Interleaved", hasLayout); conf != nil {
 		conf.HasInterleaved, conf.Repeat, conf.Interleaved = true, repeat, slices.Clone(entries)
 	}
@@ -130,7 +124,7 @@ func (c Chain) Interleaved(repeat uint32, entries ...Strided) Chain {
 // (mlx5dv_wr_set_mkey_sig_block(3)). The key's layout must then have less than
 // 4 GiB, as with libmlx5. If the layout is longer, Complete returns EINVAL if
 // the same request sets the layout; otherwise the request fails.
-func (c Chain) Signature(s Signature) Chain {
+func (c Chain) Signature(s mkey.Signature) Chain {
 	if _, conf := c.setter("Signature", func(c *engine.Configuration) bool { return c.Signature != nil }); conf != nil {
 		conf.Signature = &s
 	}
@@ -140,7 +134,7 @@ func (c Chain) Signature(s Signature) Chain {
 // Crypto sets the crypto attributes (mlx5dv_wr_set_mkey_crypto(3)), with the limit of
 // Signature for the layout. Complete returns EINVAL for a DEK of another device or protection domain, and for a plaintext DEK on a
 // device in wrapped mode.
-func (c Chain) Crypto(a Crypto) Chain {
+func (c Chain) Crypto(a mkey.Crypto) Chain {
 	b, conf := c.setter("Crypto", func(c *engine.Configuration) bool { return c.Crypto != nil })
 	if conf == nil {
 		return c

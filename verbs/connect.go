@@ -12,6 +12,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 )
 
@@ -67,14 +68,14 @@ const Zero = -1
 // ConnectOptions configure a connection. Zero values select the defaults;
 // [Zero] stands for the number 0.
 type ConnectOptions struct {
-	Access      Access // the peer's rights through the QP; default: all
-	MTU         int    // path MTU in bytes, 256 to 4096; default: the smaller MTU of the two ends. See [Endpoint.Standard]
-	Timeout     int    // 4.096 µs · 2^Timeout, 1 to 31, or Zero to wait without limit; default 14, which is 67 ms
-	RetryCnt    int    // 1 to 7 or Zero; default 7
-	RNRRetry    int    // 1 to 6 or Zero; default 7, which means without limit
-	MinRNRTimer int    // code 1 to 31, or Zero for 655 ms; default 12, which is 0.64 ms
-	MaxRdAtomic int    // as requester and as responder: 1 to 16, or Zero for none; default 16
-	SGIDIndex   int    // entry of the device's GID table from which packets leave; the peer must have the Endpoint of this entry
+	Access      rdma.Access // the peer's rights through the QP; default: all
+	MTU         int         // path MTU in bytes, 256 to 4096; default: the smaller MTU of the two ends. See [Endpoint.Standard]
+	Timeout     int         // 4.096 µs · 2^Timeout, 1 to 31, or Zero to wait without limit; default 14, which is 67 ms
+	RetryCnt    int         // 1 to 7 or Zero; default 7
+	RNRRetry    int         // 1 to 6 or Zero; default 7, which means without limit
+	MinRNRTimer int         // code 1 to 31, or Zero for 655 ms; default 12, which is 0.64 ms
+	MaxRdAtomic int         // as requester and as responder: 1 to 16, or Zero for none; default 16
+	SGIDIndex   int         // entry of the device's GID table from which packets leave; the peer must have the Endpoint of this entry
 }
 
 // WithDefaults returns a copy of o, which may be nil, in which the defaults
@@ -86,7 +87,7 @@ func (o *ConnectOptions) WithDefaults() (ConnectOptions, error) {
 		c = *o
 	}
 	if c.Access == 0 {
-		c.Access = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic
+		c.Access = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
 	}
 	for _, n := range []struct {
 		name            string
@@ -115,7 +116,7 @@ func (o *ConnectOptions) WithDefaults() (ConnectOptions, error) {
 // Connect moves a QP of type RC or UC from RESET through INIT and RTR to RTS, connected
 // to peer, in place of three calls of Modify. A QP may be connected to itself.
 func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
-	if qp.attr.Type == UD {
+	if qp.attr.Type == rdma.UD {
 		return failure.New("connect", syscall.EINVAL, "a QP of type UD has no connection: use Bind")
 	}
 	o, err := opts.WithDefaults()
@@ -126,13 +127,13 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	if o.MTU == 0 {
 		o.MTU = min(peer.MTU, own.MTU)
 	}
-	mtu, ok := MTUOf(o.MTU)
+	mtu, ok := rdma.MTUOf(o.MTU)
 	if !ok {
 		return failure.New("connect", syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)
 	}
-	return engine.Connect(qp.attr.Type, true, QPModify{
+	return engine.Connect(qp.attr.Type, true, rdma.QPModify{
 		AccessFlags: o.Access,
-		AV:          AH{DGID: GIDOf(peer.GID), SGIDIndex: o.SGIDIndex, UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
+		AV:          rdma.AH{DGID: rdma.GIDOf(peer.GID), SGIDIndex: o.SGIDIndex, UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: o.MaxRdAtomic, MinRNRTimer: uint8(o.MinRNRTimer),
 		Timeout: uint8(o.Timeout), RetryCnt: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), SQPSN: qp.psn.Load(), MaxRdAtomic: o.MaxRdAtomic,
 		Caps: roce.CommonCaps(peer.Caps, own.Caps),
@@ -142,16 +143,16 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 // Bind moves a QP of type UD from RESET through INIT and RTR to RTS, in place of three
 // calls of Modify. Datagrams with another Q_Key are dropped.
 func (qp *QP) Bind(qkey uint32) error {
-	m := QPModify{State: StateInit, Port: 1, QKey: qkey, SQPSN: qp.psn.Load()}
-	if err := qp.Modify(m, AttrState|AttrPKeyIndex|AttrPort|AttrQKey); err != nil {
+	m := rdma.QPModify{State: rdma.StateInit, Port: 1, QKey: qkey, SQPSN: qp.psn.Load()}
+	if err := qp.Modify(m, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrQKey); err != nil {
 		return err
 	}
-	m.State = StateRTR
-	if err := qp.Modify(m, AttrState); err != nil {
+	m.State = rdma.StateRTR
+	if err := qp.Modify(m, rdma.AttrState); err != nil {
 		return err
 	}
-	m.State = StateRTS
-	return qp.Modify(m, AttrState|AttrSQPSN)
+	m.State = rdma.StateRTS
+	return qp.Modify(m, rdma.AttrState|rdma.AttrSQPSN)
 }
 
 // exchangeLimit is the longest line that Exchange reads from a peer, which is not
@@ -183,7 +184,7 @@ func Exchange(ctx context.Context, conn net.Conn, local Endpoint) (Endpoint, err
 	if err := json.Unmarshal(line, &peer); err != nil {
 		return peer, exchangeError(ctx, err)
 	}
-	_, known := MTUOf(peer.MTU)
+	_, known := rdma.MTUOf(peer.MTU)
 	if !peer.GID.IsValid() || !known || peer.QPN >= 1<<24 || peer.PSN >= 1<<24 {
 		return peer, failure.New("exchange", syscall.EINVAL, "the peer's endpoint %s is not one", line)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // CQ is a completion queue. It is safe for concurrent use.
@@ -17,7 +18,7 @@ type CQ struct {
 	size  int
 
 	mu     sync.Mutex // guards the following fields
-	ring   []WC       // a power of two long, grown on demand up to size
+	ring   []rdma.WC  // a power of two long, grown on demand up to size
 	head   int
 	count  int
 	failed bool // overran: the queue takes no more completions
@@ -44,7 +45,7 @@ func (d *Device) NewCQ(size int) (*CQ, error) {
 func (c *CQ) Size() int { return c.size }
 
 // Poll moves completions to wcs, the oldest first, and returns their number.
-func (c *CQ) Poll(wcs []WC) int {
+func (c *CQ) Poll(wcs []rdma.WC) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := min(len(wcs), c.count)
@@ -76,7 +77,7 @@ func (c *CQ) C() <-chan struct{} { return c.ready }
 // Wait polls at least one completion and blocks until there is one. It returns the
 // context's error if the context ends first, and net.ErrClosed if the CQ is closed. It
 // uses the notifications of the CQ, so only one goroutine may wait at a time.
-func (c *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
+func (c *CQ) Wait(ctx context.Context, wcs []rdma.WC) (int, error) {
 	for {
 		if n := c.Poll(wcs); n > 0 {
 			return n, nil
@@ -113,7 +114,7 @@ func (c *CQ) Close() error {
 // push adds a completion, and returns false if the completion is lost. A CQ
 // without room fails permanently: it raises EventCQErr, and QPs whose
 // completions it loses enter ERR.
-func (c *CQ) push(wc *WC, solicited bool) (ok bool) {
+func (c *CQ) push(wc *rdma.WC, solicited bool) (ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -121,14 +122,14 @@ func (c *CQ) push(wc *WC, solicited bool) (ok bool) {
 		return false
 	case c.count == c.size:
 		c.failed = true
-		c.dev.events.raise(Event{Type: EventCQErr, CQ: c, Err: failure.New("complete a request", syscall.ENOSPC, "the CQ holds %d completions already and is broken now", c.size)})
+		c.dev.events.raise(Event{Type: rdma.EventCQErr, CQ: c, Err: failure.New("complete a request", syscall.ENOSPC, "the CQ holds %d completions already and is broken now", c.size)})
 		return false
 	case c.count == len(c.ring):
 		c.grow()
 	}
 	c.ring[(c.head+c.count)&(len(c.ring)-1)] = *wc
 	c.count++
-	if c.armed && (!c.solicited || solicited || wc.Status != StatusSuccess) {
+	if c.armed && (!c.solicited || solicited || wc.Status != rdma.StatusSuccess) {
 		c.armed = false
 		select {
 		case c.ready <- struct{}{}:
@@ -139,7 +140,7 @@ func (c *CQ) push(wc *WC, solicited bool) (ok bool) {
 }
 
 func (c *CQ) grow() {
-	ring := make([]WC, max(16, 2*len(c.ring)))
+	ring := make([]rdma.WC, max(16, 2*len(c.ring)))
 	for i := range c.count {
 		ring[i] = c.ring[(c.head+i)&(len(c.ring)-1)]
 	}

@@ -5,27 +5,28 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
 // TestDatagrams sends datagrams between two UD QPs, and to QPs that must drop them.
 func TestDatagrams(t *testing.T) {
 	const qkey = 0x1234
-	attr := verbs.QPAttr{Type: verbs.UD, MaxInlineData: 64}
+	attr := verbs.QPAttr{Type: rdma.UD, MaxInlineData: 64}
 	a, b := openSide(t, attr), openSide(t, attr)
 	for _, s := range []*side{a, b} {
 		if err := s.qp.Bind(qkey); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ah := must[*verbs.AddressHandle](t)(a.pd.NewAddressHandle(verbs.AH{DGID: verbs.GIDOf(b.dev.Addr())}))
-	dst := b.register(verbs.GRHLen+64, verbs.LocalWrite)
+	ah := must[*verbs.AddressHandle](t)(a.pd.NewAddressHandle(rdma.AH{DGID: rdma.GIDOf(b.dev.Addr())}))
+	dst := b.register(verbs.GRHLen+64, rdma.LocalWrite)
 	b.recv(1, dst.SGE(0, dst.Len()))
 	a.complete(a.qp.Start().ID(1).Send().Inline([]byte("wrong key")).To(ah, b.qp.Num(), qkey+1).
 		ID(2).Signaled().SendImm(7).Inline([]byte("a datagram")).To(ah, b.qp.Num(), 1<<31)) // selects the QP's own Q_Key
-	a.completion(2, verbs.OpSend, verbs.StatusSuccess)
-	wc := b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
-	if wc.Flags != verbs.WithGRH|verbs.WithImm || wc.Imm != 7 || wc.SrcQP != a.qp.Num() || wc.ByteLen != verbs.GRHLen+10 {
+	a.completion(2, rdma.OpSend, rdma.StatusSuccess)
+	wc := b.completion(1, rdma.OpRecv, rdma.StatusSuccess)
+	if wc.Flags != rdma.WithGRH|rdma.WithImm || wc.Imm != 7 || wc.SrcQP != a.qp.Num() || wc.ByteLen != verbs.GRHLen+10 {
 		t.Errorf("completion %+v", wc)
 	}
 	if got := string(dst.Bytes()[verbs.GRHLen:][:10]); got != "a datagram" {
@@ -48,18 +49,18 @@ func TestDatagrams(t *testing.T) {
 
 // TestUnreliableConnection sends and writes on a UC QP.
 func TestUnreliableConnection(t *testing.T) {
-	a, b := pair(t, verbs.QPAttr{Type: verbs.UC}, nil)
-	src, dst := a.register(10_000, 0), b.register(10_000, verbs.LocalWrite|verbs.RemoteWrite)
+	a, b := pair(t, verbs.QPAttr{Type: rdma.UC}, nil)
+	src, dst := a.register(10_000, 0), b.register(10_000, rdma.LocalWrite|rdma.RemoteWrite)
 	fill(src.Bytes(), 3)
 	b.recv(1)
 	a.complete(a.qp.Start().Signaled().WriteImm(dst.RKey(), dst.Addr(), 5).SGE(src.SGE(0, src.Len())))
-	b.completion(1, verbs.OpRecvRDMAWithImm, verbs.StatusSuccess)
+	b.completion(1, rdma.OpRecvRDMAWithImm, rdma.StatusSuccess)
 	if string(dst.Bytes()) != string(src.Bytes()) {
 		t.Error("the data differs")
 	}
 	a.complete(a.qp.Start().ID(9).Read(dst.RKey(), dst.Addr()))
 	a.completions(1) // completion of the WRITE
-	wc := a.completion(9, verbs.OpRDMARead, verbs.StatusLocQPOpErr)
+	wc := a.completion(9, rdma.OpRDMARead, rdma.StatusLocQPOpErr)
 	if wc.Err == nil {
 		t.Error("no reason")
 	}
@@ -68,14 +69,14 @@ func TestUnreliableConnection(t *testing.T) {
 // TestSendQueueError fails a request of a QP without acknowledgements. Only its send queue stops: requests are flushed, the
 // QP receives, and it sends again after SQE to RTS (ibv_modify_qp(3); IBTA volume 1, section 10.3.1).
 func TestSendQueueError(t *testing.T) {
-	for _, typ := range []verbs.QPType{verbs.UD, verbs.UC} {
+	for _, typ := range []rdma.QPType{rdma.UD, rdma.UC} {
 		t.Run(typ.String(), func(t *testing.T) {
 			attr := verbs.QPAttr{Type: typ, MaxInlineData: 64}
 			a, b := openSide(t, attr), openSide(t, attr)
 			to := func(s, other *side) func(c verbs.Chain) verbs.Chain {
 				return func(c verbs.Chain) verbs.Chain { return c }
 			}
-			if typ == verbs.UC {
+			if typ == rdma.UC {
 				connectQPs(t, a.qp, b.qp, nil)
 			} else {
 				for _, s := range []*side{a, b} {
@@ -84,29 +85,29 @@ func TestSendQueueError(t *testing.T) {
 					}
 				}
 				to = func(s, other *side) func(c verbs.Chain) verbs.Chain {
-					ah := must[*verbs.AddressHandle](t)(s.pd.NewAddressHandle(verbs.AH{DGID: verbs.GIDOf(other.dev.Addr())}))
+					ah := must[*verbs.AddressHandle](t)(s.pd.NewAddressHandle(rdma.AH{DGID: rdma.GIDOf(other.dev.Addr())}))
 					return func(c verbs.Chain) verbs.Chain { return c.To(ah, other.qp.Num(), 5) }
 				}
 			}
 			there, back := to(a, b), to(b, a)
-			in := a.register(200, verbs.LocalWrite)
+			in := a.register(200, rdma.LocalWrite)
 			a.recv(1, in.SGE(0, 200))
-			a.complete(there(a.qp.Start().ID(2).Signaled().Send().SGE(verbs.SGE{Addr: 1, Length: 8, LKey: 0x77})))
-			a.completion(2, verbs.OpSend, verbs.StatusLocProtErr)
-			if st := a.qp.State(); st != verbs.StateSQE {
+			a.complete(there(a.qp.Start().ID(2).Signaled().Send().SGE(rdma.SGE{Addr: 1, Length: 8, LKey: 0x77})))
+			a.completion(2, rdma.OpSend, rdma.StatusLocProtErr)
+			if st := a.qp.State(); st != rdma.StateSQE {
 				t.Fatalf("the QP is in %v, want SQE", st)
 			}
 			a.complete(there(a.qp.Start().ID(3).Signaled().Send().Inline([]byte("flushed"))))
-			a.completion(3, verbs.OpSend, verbs.StatusWRFlushErr)
+			a.completion(3, rdma.OpSend, rdma.StatusWRFlushErr)
 			b.complete(back(b.qp.Start().ID(4).Signaled().Send().Inline([]byte("received"))))
-			b.completion(4, verbs.OpSend, verbs.StatusSuccess)
-			a.completion(1, verbs.OpRecv, verbs.StatusSuccess)
-			a.modify(verbs.StateRTS)
-			out := b.register(200, verbs.LocalWrite)
+			b.completion(4, rdma.OpSend, rdma.StatusSuccess)
+			a.completion(1, rdma.OpRecv, rdma.StatusSuccess)
+			a.modify(rdma.StateRTS)
+			out := b.register(200, rdma.LocalWrite)
 			b.recv(5, out.SGE(0, 200))
 			a.complete(there(a.qp.Start().ID(6).Signaled().Send().Inline([]byte("sent again"))))
-			a.completion(6, verbs.OpSend, verbs.StatusSuccess)
-			b.completion(5, verbs.OpRecv, verbs.StatusSuccess)
+			a.completion(6, rdma.OpSend, rdma.StatusSuccess)
+			b.completion(5, rdma.OpRecv, rdma.StatusSuccess)
 		})
 	}
 }

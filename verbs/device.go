@@ -6,6 +6,7 @@ import (
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 )
 
@@ -72,7 +73,7 @@ func (d *Device) Addr() netip.Addr { return d.e.Addr() }
 // GIDEntry is an entry of a device's GID table (struct ibv_gid_entry). All entries are of
 // RoCEv2.
 type GIDEntry struct {
-	GID     GID
+	GID     rdma.GID
 	Index   int // GID index, for AH.SGIDIndex and ConnectOptions.SGIDIndex
 	Port    uint8
 	UDPPort uint16 // where the device listens at this address
@@ -84,7 +85,7 @@ type GIDEntry struct {
 func (d *Device) GIDTable() []GIDEntry {
 	var table []GIDEntry
 	for i, a := range d.e.Port().Addrs() {
-		table = append(table, GIDEntry{GID: GIDOf(a.Addr()), Index: i, Port: 1, UDPPort: a.Port()})
+		table = append(table, GIDEntry{GID: rdma.GIDOf(a.Addr()), Index: i, Port: 1, UDPPort: a.Port()})
 	}
 	return table
 }

@@ -4,7 +4,7 @@
 // another program with this package, Linux's soft-RoCE, or an adapter.
 //
 // [Open] opens a device on a local IP address. Further addresses (Options.Addrs) are entries
-// of its GID table ([Device.GIDTable]); SGIDIndex in [ConnectOptions] and [AH] selects one
+// of its GID table ([Device.GIDTable]); SGIDIndex in [ConnectOptions] and [rdma.AH] selects one
 // of them as the source of packets. On the device a program creates a protection
 // domain ([Device.NewPD]), registers memory ([PD.Register]), and creates memory keys
 // ([PD.NewMKey]), completion queues ([Device.NewCQ]) and queue pairs ([PD.NewQP]). The
@@ -14,13 +14,13 @@
 // Send requests are posted in chains, as with ibv_wr_start(3):
 //
 //	wr := qp.Start()
-//	wr.Configure(key).Access(verbs.RemoteRead).List(mr.SGE(0, 4096)).Signature(attr)
+//	wr.Configure(key).Access(rdma.RemoteRead).List(mr.SGE(0, 4096)).Signature(attr)
 //	wr.ID(7).Write(peerKey, 0).SGE(key.SGE(0, 4160))
 //	wr.ID(8).Signaled().Fence().Send().Inline(response)
 //	err := wr.Complete()
 //
 // Completions report when requests finish ([CQ.Poll], [CQ.Wait]). The field Err of a failed
-// completion ([WC]) gives the reason in words. Events report failures of objects
+// completion ([rdma.WC]) gives the reason in words. Events report failures of objects
 // ([Device.NextEvent]), and [MKey.Check] reports bad signatures.
 //
 // # Bad signatures
@@ -34,7 +34,7 @@
 //     status.
 //   - The program creates its QP with [QPAttr].SignaturePipelining and posts the good status
 //     with a fence, together with the data. If the data has a bad signature, the QP stops
-//     before the status, enters SQD and raises [EventSQDrained]. The program then cancels
+//     before the status, enters SQD and raises [rdma.EventSQDrained]. The program then cancels
 //     the good status ([QP.Cancel]), posts a bad one and resumes with [QP.Modify].
 //
 // The examples show both.

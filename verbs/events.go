@@ -6,12 +6,13 @@ import (
 	"sync"
 
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // Event is an asynchronous event. The program that fetched it acknowledges it with Ack;
 // until then the object that it concerns cannot be closed (EBUSY).
 type Event struct {
-	Type EventType
+	Type rdma.EventType
 	QP   *QP   // the QP concerned, or nil
 	CQ   *CQ   // the CQ concerned, or nil
 	SRQ  *SRQ  // the SRQ concerned, or nil
@@ -106,7 +107,7 @@ func (q *eventQueue) close() {
 func (d *Device) NextEvent(ctx context.Context) (*Event, error) {
 	for {
 		if e, ok := d.events.take(); ok {
-			if e.Type == EventSQDrained {
+			if e.Type == rdma.EventSQDrained {
 				e.QP.e.SawDrained()
 			}
 			return &e, nil

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -28,10 +30,10 @@ func open(addr string) *node {
 	return n
 }
 
-func (n *node) wait() verbs.WC {
+func (n *node) wait() rdma.WC {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	var wc [1]verbs.WC
+	var wc [1]rdma.WC
 	check(n.cq.Wait(ctx, wc[:]))
 	return wc[0]
 }
@@ -57,13 +59,13 @@ func check[T any](v T, err error) T {
 func Example() {
 	a, b := open("127.99.0.1"), open("127.99.0.2")
 	connect(a, b)
-	data := check(a.pd.Register(make([]byte, 4096), verbs.LocalWrite))
-	remote := check(b.pd.Register(make([]byte, 8*520), verbs.LocalWrite|verbs.RemoteWrite))
-	key := check(a.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyBlockSignature, MaxEntries: 4}))
+	data := check(a.pd.Register(make([]byte, 4096), rdma.LocalWrite))
+	remote := check(b.pd.Register(make([]byte, 8*520), rdma.LocalWrite|rdma.RemoteWrite))
+	key := check(a.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
 
 	wr := a.qp.Start()
-	wr.Configure(key).List(data.SGE(0, 4096)).Signature(verbs.Signature{
-		Wire:      &verbs.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x5678, RefTag: 100},
+	wr.Configure(key).List(data.SGE(0, 4096)).Signature(mkey.Signature{
+		Wire:      &sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x5678, RefTag: 100},
 		CheckMask: sig.MaskAll,
 	})
 	wr.ID(7).Signaled().Write(remote.RKey(), remote.Addr()).SGE(key.SGE(0, 8*520))
@@ -87,19 +89,19 @@ func Example() {
 func Example_pipelinedRead() {
 	target, initiator := open("127.99.0.3"), open("127.99.0.4")
 	connect(target, initiator)
-	dif := verbs.Format{Type: sig.T10DIF, BlockSize: 512}
-	disk := check(target.pd.Register(make([]byte, 8*520), verbs.LocalWrite))
+	dif := sig.Format{Type: sig.T10DIF, BlockSize: 512}
+	disk := check(target.pd.Register(make([]byte, 8*520), rdma.LocalWrite))
 	check(dif.Protect(disk.Bytes(), make([]byte, 4096)))
 	disk.Bytes()[2*520+17] ^= 0x01
 
-	buffer := check(initiator.pd.Register(make([]byte, 4096), verbs.LocalWrite|verbs.RemoteWrite))
-	status := check(initiator.pd.Register(make([]byte, 4), verbs.LocalWrite))
-	check(initiator.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{status.SGE(0, 4)}}))
+	buffer := check(initiator.pd.Register(make([]byte, 4096), rdma.LocalWrite|rdma.RemoteWrite))
+	status := check(initiator.pd.Register(make([]byte, 4), rdma.LocalWrite))
+	check(initiator.qp.PostRecv(verbs.RecvWR{SGEs: []rdma.SGE{status.SGE(0, 4)}}))
 
 	const goodStatus = 2
-	key := check(target.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyBlockSignature, MaxEntries: 4}))
+	key := check(target.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
 	wr := target.qp.Start()
-	wr.Configure(key).List(disk.SGE(0, 8*520)).Signature(verbs.Signature{Memory: &dif, CheckMask: sig.MaskAll})
+	wr.Configure(key).List(disk.SGE(0, 8*520)).Signature(mkey.Signature{Memory: &dif, CheckMask: sig.MaskAll})
 	wr.ID(1).Write(buffer.RKey(), buffer.Addr()).SGE(key.SGE(0, 4096))
 	wr.ID(goodStatus).Fence().Send().Inline([]byte("good"))
 	if err := wr.Complete(); err != nil {
@@ -116,7 +118,7 @@ func Example_pipelinedRead() {
 	if err := target.qp.Start().ID(3).Send().Inline([]byte("bad!")).Complete(); err != nil {
 		log.Fatal(err)
 	}
-	if err := target.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState); err != nil {
+	if err := target.qp.Modify(rdma.QPModify{State: rdma.StateRTS}, rdma.AttrState); err != nil {
 		log.Fatal(err)
 	}
 	initiator.wait()

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
@@ -77,14 +79,14 @@ func TestLostConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, want := range []verbs.Status{verbs.StatusRetryExcErr, verbs.StatusWRFlushErr} {
-			var wc [1]verbs.WC
+		for _, want := range []rdma.Status{rdma.StatusRetryExcErr, rdma.StatusWRFlushErr} {
+			var wc [1]rdma.WC
 			for a.cq.Poll(wc[:]) == 0 {
 				time.Sleep(time.Second)
 			}
-			var status verbs.StatusError
+			var status rdma.StatusError
 			var timeout interface{ Timeout() bool }
-			if !errors.As(wc[0].Err, &status) || verbs.Status(status) != want || !errors.As(wc[0].Err, &timeout) || timeout.Timeout() != (want == verbs.StatusRetryExcErr) {
+			if !errors.As(wc[0].Err, &status) || rdma.Status(status) != want || !errors.As(wc[0].Err, &timeout) || timeout.Timeout() != (want == rdma.StatusRetryExcErr) {
 				t.Errorf("%v: %v", want, wc[0].Err)
 			}
 		}
@@ -125,7 +127,7 @@ type mix struct {
 }
 
 func newMix(t *testing.T, a, b *side) *mix {
-	rights := verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead | verbs.RemoteAtomic
+	rights := rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
 	m := &mix{
 		t: t, a: a, b: b, r: rand.New(rand.NewPCG(11, 1)),
 		src: a.register(mixSlots*mixSize, rights), dst: b.register(mixSlots*mixSize, rights),
@@ -133,14 +135,14 @@ func newMix(t *testing.T, a, b *side) *mix {
 		fields: b.register(mixSlots*mixSize/512*520, rights), library: b.register(2*mixSize, rights),
 	}
 	fill(m.library.Bytes(), 12)
-	m.signing = b.mkey(verbs.MKeyBlockSignature)
+	m.signing = b.mkey(mkey.BlockSignature)
 	b.configure(m.signing, m.library, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
 	m.libWire = make([]byte, 2*mixSize/512*520)
 	if _, err := dif.Protect(m.libWire, m.library.Bytes()); err != nil {
 		t.Fatal(err)
 	}
 	// The key signs the memory of a for the wire, slot by slot.
-	m.signed = a.mkey(verbs.MKeyBlockSignature)
+	m.signed = a.mkey(mkey.BlockSignature)
 	a.configure(m.signed, m.src, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
 	return m
 }
@@ -152,7 +154,7 @@ func (m *mix) run(total int) {
 			moved += m.post()
 		}
 		for _, wc := range m.a.completions(1) {
-			if wc.Status != verbs.StatusSuccess || wc.ID != m.done {
+			if wc.Status != rdma.StatusSuccess || wc.ID != m.done {
 				m.t.Fatalf("completion %+v (%v), want id %d", wc, wc.Status, m.done)
 			}
 			m.posted[0]()
@@ -196,7 +198,7 @@ func (m *mix) post() int {
 		m.b.recv(id, m.dst.SGE(slot*mixSize, mixSize))
 		return func() int {
 			wc := m.b.completions(1)[0]
-			if wc.ID != id || wc.Status != verbs.StatusSuccess || int(wc.ByteLen) != size || wc.Imm != imm {
+			if wc.ID != id || wc.Status != rdma.StatusSuccess || int(wc.ByteLen) != size || wc.Imm != imm {
 				m.t.Fatalf("request %d, %s: received %+v (%v)", id, op, wc, wc.Status)
 			}
 			return equal(op, dst)()
@@ -284,7 +286,7 @@ func TestGhost(t *testing.T) {
 		closeDevices(t, &a, &b)
 		a = openSideOn(t, netip.MustParseAddr("192.0.2.1"), &verbs.Options{Conn: here2}, verbs.QPAttr{MaxInlineData: 64})
 		b = openSideOn(t, netip.MustParseAddr("192.0.2.2"), &verbs.Options{Conn: there}, verbs.QPAttr{})
-		into := b.register(128, verbs.LocalWrite)
+		into := b.register(128, rdma.LocalWrite)
 		for i, text := range []string{"of the first connection", "of the second one"} {
 			connectQPs(t, a.qp, b.qp, nil)
 			late = i == 0
@@ -295,12 +297,12 @@ func TestGhost(t *testing.T) {
 			a.complete(a.qp.Start().ID(uint64(i)).Signaled().Send().Inline([]byte(text)))
 			synctest.Wait()
 			if i == 0 {
-				a.modify(verbs.StateReset)
-				b.modify(verbs.StateReset)
+				a.modify(rdma.StateReset)
+				b.modify(rdma.StateReset)
 				continue
 			}
-			b.completion(7, verbs.OpRecv, verbs.StatusSuccess)
-			a.completion(1, verbs.OpSend, verbs.StatusSuccess)
+			b.completion(7, rdma.OpRecv, rdma.StatusSuccess)
+			a.completion(1, rdma.OpSend, rdma.StatusSuccess)
 			if got := string(into.Bytes()[:len(text)]); got != text {
 				t.Errorf("the second connection delivers %q, want %q", got, text)
 			}
@@ -330,7 +332,7 @@ func TestStarvedRead(t *testing.T) {
 		a = openSideOn(t, netip.MustParseAddr("192.0.2.1"), &verbs.Options{Conn: here2}, verbs.QPAttr{MaxInlineData: 64})
 		b = openSideOn(t, netip.MustParseAddr("192.0.2.2"), &verbs.Options{Conn: there}, verbs.QPAttr{})
 		const size = 8 << 20
-		from, into := b.register(size, verbs.RemoteRead), a.register(size, verbs.LocalWrite)
+		from, into := b.register(size, rdma.RemoteRead), a.register(size, rdma.LocalWrite)
 		cq := must[*verbs.CQ](t)(a.dev.NewCQ(16))
 		second := must[*verbs.QP](t)(a.pd.NewQP(verbs.QPAttr{SendCQ: cq}))
 		peer := must[*verbs.QP](t)(b.pd.NewQP(verbs.QPAttr{SendCQ: b.cq}))
@@ -346,15 +348,15 @@ func TestStarvedRead(t *testing.T) {
 		if err := second.Start().ID(3).Signaled().Read(from.RKey(), from.Addr()).SGE(into.SGE(0, 4096)).Complete(); err != nil {
 			t.Fatal(err)
 		}
-		wcs := make([]verbs.WC, 1)
-		if n, err := cq.Wait(t.Context(), wcs); n != 1 || wcs[0].Status != verbs.StatusSuccess {
+		wcs := make([]rdma.WC, 1)
+		if n, err := cq.Wait(t.Context(), wcs); n != 1 || wcs[0].Status != rdma.StatusSuccess {
 			t.Errorf("%d completions, %v; %v %v, want success", n, err, wcs[0].Status, wcs[0].Err)
 		}
 		if !time.Now().Before(until) {
 			t.Error("the READ waited until the other QP went on")
 		}
-		a.completion(1, verbs.OpSend, verbs.StatusSuccess)
-		a.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
+		a.completion(1, rdma.OpSend, rdma.StatusSuccess)
+		a.completion(2, rdma.OpRDMARead, rdma.StatusSuccess)
 		if err := errors.Join(second.Close(), peer.Close(), cq.Close(), from.Close(), into.Close()); err != nil {
 			t.Error(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
@@ -79,14 +80,14 @@ func TestDatagramsOfGIDs(t *testing.T) {
 	}
 	defer dev.Close()
 	pd, cq := must[*verbs.PD](t)(dev.NewPD()), must[*verbs.CQ](t)(dev.NewCQ(16))
-	qp := must[*verbs.QP](t)(pd.NewQP(verbs.QPAttr{Type: verbs.UD, SendCQ: cq, MaxInlineData: 16}))
+	qp := must[*verbs.QP](t)(pd.NewQP(verbs.QPAttr{Type: rdma.UD, SendCQ: cq, MaxInlineData: 16}))
 	s := &side{t: t, dev: dev, pd: pd, cq: cq, qp: qp}
 	defer cq.Close()
 	defer qp.Close()
 	if err := qp.Bind(1); err != nil {
 		t.Fatal(err)
 	}
-	dst := s.register(verbs.GRHLen+16, verbs.LocalWrite)
+	dst := s.register(verbs.GRHLen+16, rdma.LocalWrite)
 	if n := dev.PortAttr().GIDs; n != len(dev.GIDTable()) {
 		t.Errorf("the port has %d GIDs, the table %d", n, len(dev.GIDTable()))
 	}
@@ -94,10 +95,10 @@ func TestDatagramsOfGIDs(t *testing.T) {
 		if gid, err := dev.GID(e.Index); err != nil || gid != e.GID {
 			t.Errorf("GID %d: %v, %v, want %v", e.Index, gid, err, e.GID)
 		}
-		ah := must[*verbs.AddressHandle](t)(pd.NewAddressHandle(verbs.AH{DGID: e.GID, SGIDIndex: e.Index, UDPPort: e.UDPPort}))
+		ah := must[*verbs.AddressHandle](t)(pd.NewAddressHandle(rdma.AH{DGID: e.GID, SGIDIndex: e.Index, UDPPort: e.UDPPort}))
 		s.recv(1, dst.SGE(0, dst.Len()))
 		s.complete(qp.Start().Send().Inline([]byte("hello")).To(ah, qp.Num(), 1))
-		s.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+		s.completion(1, rdma.OpRecv, rdma.StatusSuccess)
 		from := e.GID.Addr().AsSlice()
 		if grh := dst.Bytes()[:verbs.GRHLen]; !bytes.Contains(grh, append(bytes.Clone(from), from...)) {
 			t.Errorf("GID %v: header %x", e.GID, grh)
@@ -110,7 +111,7 @@ func TestGIDIndexes(t *testing.T) {
 	addr, opts := twoGIDs(n, "192.0.2.1", "2001:db8::1")
 	s := openSideOn(t, addr, opts, verbs.QPAttr{})
 	peer := s.qp.Endpoint()
-	_, errAH := s.pd.NewAddressHandle(verbs.AH{DGID: verbs.GIDOf(addr), SGIDIndex: 2})
+	_, errAH := s.pd.NewAddressHandle(rdma.AH{DGID: rdma.GIDOf(addr), SGIDIndex: 2})
 	_, errAt := s.qp.EndpointAt(2)
 	for _, err := range []error{errAH, errAt, s.qp.Connect(peer, &verbs.ConnectOptions{SGIDIndex: 2})} {
 		if !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "GID index 2: the table has 2 entries") {

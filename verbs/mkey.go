@@ -9,25 +9,13 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/mkey"
-)
-
-// MKeyFlags are the capabilities of a memory key. The values are those of enum
-// mlx5dv_mkey_init_attr_flags.
-type MKeyFlags = mkey.Flags
-
-// The flags of [MKeyAttr].
-const (
-	MKeyIndirect         = mkey.Indirect
-	MKeyBlockSignature   = mkey.BlockSignature
-	MKeyCrypto           = mkey.CryptoOffload
-	MKeyUpdateTag        = mkey.UpdateTag
-	MKeyRemoteInvalidate = mkey.RemoteInvalidate
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // MKeyAttr describes a memory key (mlx5dv_create_mkey(3)).
 type MKeyAttr struct {
-	Flags      MKeyFlags // MKeyIndirect is required
-	MaxEntries int       // rounded up to a multiple of 4
+	Flags      mkey.Flags // mkey.Indirect is required
+	MaxEntries int        // rounded up to a multiple of 4
 }
 
 // MKey is a memory key. Requests configure it ([Chain.Configure]). Afterwards this side
@@ -39,7 +27,7 @@ type MKey struct {
 }
 
 // NewMKey creates a free memory key, which can be used once it is configured. It returns
-// EOPNOTSUPP if the flags lack MKeyIndirect or have unknown bits.
+// EOPNOTSUPP if the flags lack mkey.Indirect or have unknown bits.
 func (pd *PD) NewMKey(attr MKeyAttr) (*MKey, error) {
 	e, err := pd.e.NewMKey(mkey.Attr{Flags: attr.Flags, MaxEntries: attr.MaxEntries})
 	if err != nil {
@@ -64,11 +52,11 @@ func (k *MKey) MaxEntries() int { return k.e.MaxEntries() }
 
 // SGE returns a list entry for n bytes of the wire domain from an offset. It panics if
 // offset or n is negative, or if n exceeds the 32 bits of an entry.
-func (k *MKey) SGE(offset, n int) SGE {
+func (k *MKey) SGE(offset, n int) rdma.SGE {
 	if offset < 0 || n < 0 || uint64(n) > math.MaxUint32 {
 		panic(fmt.Sprintf("verbs: MKey.SGE(%d, %d): both must be 0 or more, and an entry has at most %d bytes", offset, n, uint32(math.MaxUint32)))
 	}
-	return SGE{Addr: uint64(offset), Length: uint32(n), LKey: k.Number()}
+	return rdma.SGE{Addr: uint64(offset), Length: uint32(n), LKey: k.Number()}
 }
 
 // SetTag changes the low byte of the key's number. Number, LKey, RKey and SGE return the
@@ -86,10 +74,10 @@ func (k *MKey) SetTag(tag uint8) error {
 // Check returns the first bad block found since the last call, or nil, and clears it
 // (mlx5dv_mkey_check(3)). Call it when the transfer is known to be complete: after its
 // completion if this side used the key, or after a message from the peer if the peer used
-// it. Check returns EINVAL for a key without MKeyBlockSignature. [Options.Strict]
+// it. Check returns EINVAL for a key without mkey.BlockSignature. [Options.Strict]
 // determines when the key reports the next bad block. A READ that the peer repeats does
 // not report its bad blocks again.
-func (k *MKey) Check() (*BadBlock, error) { return k.e.Check() }
+func (k *MKey) Check() (*mkey.BadBlock, error) { return k.e.Check() }
 
 // Close destroys the key. Requests that use it fail, including those in progress. When
 // Close returns, no request accesses memory through the key.

@@ -11,31 +11,32 @@ import (
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 	"github.com/softmkey/softmkey/xts"
 )
 
 // dif is the T10-DIF that rdma-core's tests use with real hardware.
-var dif = verbs.Format{
+var dif = sig.Format{
 	Type: sig.T10DIF, BlockSize: 512, Seed: sig.SeedOnes, AppTag: 0x5678, RefTag: 0xF0DEBC9A, Flags: sig.RefRemap | sig.AppEscape,
 }
 
-func signature(mem, wire *verbs.Format) verbs.Signature {
-	return verbs.Signature{Memory: mem, Wire: wire, CheckMask: sig.MaskAll}
+func signature(mem, wire *sig.Format) mkey.Signature {
+	return mkey.Signature{Memory: mem, Wire: wire, CheckMask: sig.MaskAll}
 }
 
 // configure posts a configuration of key over the whole of mr.
 func (s *side) configure(key *verbs.MKey, mr *verbs.MR, more func(verbs.Chain)) {
 	s.t.Helper()
 	c := s.qp.Start().ID(1000).Signaled().Configure(key).
-		Access(verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead).
+		Access(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead).
 		List(mr.SGE(0, mr.Len()))
 	if more != nil {
 		more(c)
 	}
 	s.complete(c)
-	s.completion(1000, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+	s.completion(1000, rdma.OpMKeyConfigure, rdma.StatusSuccess)
 }
 
 func (s *side) noError(key *verbs.MKey) {
@@ -48,13 +49,13 @@ func (s *side) noError(key *verbs.MKey) {
 // TestHardwareField sends a block for which the field computed by hardware is known.
 func TestHardwareField(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	mr, key := a.register(512, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature)
+	mr, key := a.register(512, rdma.LocalWrite), a.mkey(mkey.BlockSignature)
 	copy(mr.Bytes(), bytes.Repeat([]byte{0xA5}, 512))
 	a.configure(key, mr, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
-	dst := b.register(520, verbs.LocalWrite)
+	dst := b.register(520, rdma.LocalWrite)
 	b.recv(1, dst.SGE(0, 520))
 	a.complete(a.qp.Start().Send().SGE(key.SGE(0, 520)))
-	b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+	b.completion(1, rdma.OpRecv, rdma.StatusSuccess)
 	if got := hex.EncodeToString(dst.Bytes()[512:]); got != "ec7d5678f0debc9a" {
 		t.Errorf("field %s", got)
 	}
@@ -71,7 +72,7 @@ func TestKeyOnEachSide(t *testing.T) {
 				a, b := pair(t, verbs.QPAttr{}, nil)
 				// Side a has data with fields in memory and checks them when it
 				// sends; side b strips them when it receives.
-				am, bm := a.register(wire, verbs.LocalWrite), b.register(data, verbs.LocalWrite)
+				am, bm := a.register(wire, rdma.LocalWrite), b.register(data, rdma.LocalWrite)
 				src := make([]byte, data)
 				fill(src, 5)
 				if _, err := dif.Protect(am.Bytes(), src); err != nil {
@@ -81,21 +82,21 @@ func TestKeyOnEachSide(t *testing.T) {
 					am.Bytes()[7*520+100] ^= 0x10
 					copy(src[7*512:8*512], am.Bytes()[7*520:])
 				}
-				ak, bk := a.mkey(verbs.MKeyBlockSignature), b.mkey(verbs.MKeyBlockSignature)
+				ak, bk := a.mkey(mkey.BlockSignature), b.mkey(mkey.BlockSignature)
 				a.configure(ak, am, func(c verbs.Chain) { c.Signature(signature(&dif, &dif)) })
 				b.configure(bk, bm, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
 				switch op {
 				case "send":
 					b.recv(1, bk.SGE(0, wire))
 					a.complete(a.qp.Start().ID(2).Signaled().Send().SGE(ak.SGE(0, wire)))
-					b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
-					a.completion(2, verbs.OpSend, verbs.StatusSuccess)
+					b.completion(1, rdma.OpRecv, rdma.StatusSuccess)
+					a.completion(2, rdma.OpSend, rdma.StatusSuccess)
 				case "write", "remote write":
 					a.complete(a.qp.Start().ID(2).Signaled().Write(bk.RKey(), 0).SGE(ak.SGE(0, wire)))
-					a.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
+					a.completion(2, rdma.OpRDMAWrite, rdma.StatusSuccess)
 				case "read", "remote read":
 					b.complete(b.qp.Start().ID(2).Signaled().Read(ak.RKey(), 0).SGE(bk.SGE(0, wire)))
-					b.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
+					b.completion(2, rdma.OpRDMARead, rdma.StatusSuccess)
 				}
 				if !bytes.Equal(bm.Bytes(), src) {
 					t.Error("wrong data")
@@ -127,49 +128,49 @@ func TestKeyOnEachSide(t *testing.T) {
 // and tweaks must continue.
 func TestKeyAtOffsets(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	mr, key := b.register(8*512, verbs.LocalWrite), b.mkey(verbs.MKeyBlockSignature)
+	mr, key := b.register(8*512, rdma.LocalWrite), b.mkey(mkey.BlockSignature)
 	fill(mr.Bytes(), 6)
 	b.configure(key, mr, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
 	want := make([]byte, 8*520)
 	if _, err := dif.Protect(want, mr.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	local := a.register(8*520, verbs.LocalWrite)
+	local := a.register(8*520, rdma.LocalWrite)
 	a.complete(a.qp.Start().ID(1).Signaled().Read(key.RKey(), 3*520).SGE(local.SGE(0, 2*520)))
-	a.completion(1, verbs.OpRDMARead, verbs.StatusSuccess)
+	a.completion(1, rdma.OpRDMARead, rdma.StatusSuccess)
 	if !bytes.Equal(local.Bytes()[:2*520], want[3*520:5*520]) {
 		t.Error("READ at block 3: wrong bytes")
 	}
 	clear(mr.Bytes()[5*512:])
 	copy(local.Bytes(), want)
 	a.complete(a.qp.Start().ID(2).Signaled().Write(key.RKey(), 5*520).SGE(local.SGE(5*520, 3*520)))
-	a.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	a.completion(2, rdma.OpRDMAWrite, rdma.StatusSuccess)
 	got := make([]byte, 8*520)
 	if _, err := dif.Protect(got, mr.Bytes()); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("WRITE at block 5: wrong bytes, %v", err)
 	}
 	b.noError(key)
 	a.complete(a.qp.Start().ID(3).Read(key.RKey(), 100).SGE(local.SGE(0, 520)))
-	a.completion(3, 0, verbs.StatusRemAccessErr) // offset inside a block
+	a.completion(3, 0, rdma.StatusRemAccessErr) // offset inside a block
 }
 
 // TestJobSize checks that lengths which AES-XTS cannot process fail and write nothing.
 func TestJobSize(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	src := a.register(1024, 0)
-	mr, key := b.register(1024, verbs.LocalWrite), b.mkey(verbs.MKeyCrypto)
+	mr, key := b.register(1024, rdma.LocalWrite), b.mkey(mkey.CryptoOffload)
 	b.configure(key, mr, func(c verbs.Chain) { c.Crypto(cryptoOf(t, b, 512, true)) })
 	a.complete(a.qp.Start().ID(1).Signaled().Write(key.RKey(), 0).SGE(src.SGE(0, 528)))
-	a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	a.completion(1, rdma.OpRDMAWrite, rdma.StatusSuccess)
 	clear(mr.Bytes())
 	a.complete(a.qp.Start().ID(2).Write(key.RKey(), 0).SGE(src.SGE(0, 520)))
-	a.completion(2, 0, verbs.StatusRemOpErr)
+	a.completion(2, 0, rdma.StatusRemOpErr)
 	if !bytes.Equal(mr.Bytes(), make([]byte, 1024)) {
 		t.Error("memory was written")
 	}
 }
 
-func cryptoOf(t *testing.T, s *side, unit int, encrypt bool) verbs.Crypto {
+func cryptoOf(t *testing.T, s *side, unit int, encrypt bool) mkey.Crypto {
 	t.Helper()
 	raw := make([]byte, 64)
 	fill(raw, 99)
@@ -177,7 +178,7 @@ func cryptoOf(t *testing.T, s *side, unit int, encrypt bool) verbs.Crypto {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return verbs.Crypto{EncryptOnTX: encrypt, Order: mkey.SignatureBeforeCrypto, DataUnitSize: unit, InitialTweak: xts.Tweak{Lo: 42}, DEK: d}
+	return mkey.Crypto{EncryptOnTX: encrypt, Order: mkey.SignatureBeforeCrypto, DataUnitSize: unit, InitialTweak: xts.Tweak{Lo: 42}, DEK: d}
 }
 
 // TestCiphertextKeptInMemory writes data that is signed and encrypted on the
@@ -186,13 +187,13 @@ func cryptoOf(t *testing.T, s *side, unit int, encrypt bool) verbs.Crypto {
 func TestCiphertextKeptInMemory(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	const blocks = 300
-	mr, key := a.register(blocks*512, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature|verbs.MKeyCrypto)
+	mr, key := a.register(blocks*512, rdma.LocalWrite), a.mkey(mkey.BlockSignature|mkey.CryptoOffload)
 	fill(mr.Bytes(), 7)
 	s, c := signature(nil, &dif), cryptoOf(t, a, 520, true)
 	a.configure(key, mr, func(ch verbs.Chain) { ch.Signature(s).Crypto(c) })
-	dst := b.register(blocks*520, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+	dst := b.register(blocks*520, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
 	a.complete(a.qp.Start().ID(1).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, blocks*520)))
-	a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	a.completion(1, rdma.OpRDMAWrite, rdma.StatusSuccess)
 	raw := make([]byte, 64)
 	fill(raw, 99)
 	cipher := must[*xts.Cipher](t)(xts.New(raw))
@@ -204,7 +205,7 @@ func TestCiphertextKeptInMemory(t *testing.T) {
 	plain := append([]byte(nil), mr.Bytes()...)
 	clear(mr.Bytes())
 	a.complete(a.qp.Start().ID(2).Signaled().Read(dst.RKey(), dst.Addr()).SGE(key.SGE(0, blocks*520)))
-	a.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
+	a.completion(2, rdma.OpRDMARead, rdma.StatusSuccess)
 	if !bytes.Equal(mr.Bytes(), plain) {
 		t.Fatal("the way back gives other data")
 	}
@@ -218,7 +219,7 @@ func TestConfigureInOrder(t *testing.T) {
 	m1, m2, key := a.register(64, 0), a.register(64, 0), a.mkey(0)
 	copy(m1.Bytes(), bytes.Repeat([]byte{1}, 64))
 	copy(m2.Bytes(), bytes.Repeat([]byte{2}, 64))
-	dst := b.register(256, verbs.LocalWrite|verbs.RemoteWrite)
+	dst := b.register(256, rdma.LocalWrite|rdma.RemoteWrite)
 	c := a.qp.Start()
 	c.Configure(key).List(m1.SGE(0, 64))
 	c.Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 64))
@@ -227,12 +228,12 @@ func TestConfigureInOrder(t *testing.T) {
 	c.Configure(key).List(m1.SGE(0, 32), m2.SGE(32, 32))
 	c.Write(dst.RKey(), dst.Addr()+128).SGE(key.SGE(0, 64))
 	c.ID(5).Signaled().Configure(key).Interleaved(16,
-		verbs.Strided{Addr: m1.Addr(), BytesCount: 2, BytesSkip: 1, LKey: m1.LKey()},
-		verbs.Strided{Addr: m2.Addr(), BytesCount: 2, BytesSkip: 0, LKey: m2.LKey()})
+		rdma.Strided{Addr: m1.Addr(), BytesCount: 2, BytesSkip: 1, LKey: m1.LKey()},
+		rdma.Strided{Addr: m2.Addr(), BytesCount: 2, BytesSkip: 0, LKey: m2.LKey()})
 	c.ID(6).Signaled().Write(dst.RKey(), dst.Addr()+192).SGE(key.SGE(0, 64))
 	a.complete(c)
-	a.completion(5, verbs.OpMKeyConfigure, verbs.StatusSuccess)
-	a.completion(6, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	a.completion(5, rdma.OpMKeyConfigure, rdma.StatusSuccess)
+	a.completion(6, rdma.OpRDMAWrite, rdma.StatusSuccess)
 	want := bytes.Join([][]byte{
 		bytes.Repeat([]byte{1}, 64), bytes.Repeat([]byte{2}, 64),
 		bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32),
@@ -245,26 +246,26 @@ func TestConfigureInOrder(t *testing.T) {
 
 func TestInvalidate(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	mr := a.register(64, verbs.LocalWrite)
-	key := a.mkey(verbs.MKeyRemoteInvalidate)
+	mr := a.register(64, rdma.LocalWrite)
+	key := a.mkey(mkey.RemoteInvalidate)
 	a.configure(key, mr, nil)
 	// The peer frees the key; the receive completion reports it.
 	a.recv(1)
 	b.complete(b.qp.Start().SendInv(key.RKey()))
-	if wc := a.completion(1, verbs.OpRecv, verbs.StatusSuccess); wc.Flags != verbs.WithInv || wc.InvalidatedKey != key.RKey() {
+	if wc := a.completion(1, rdma.OpRecv, rdma.StatusSuccess); wc.Flags != rdma.WithInv || wc.InvalidatedKey != key.RKey() {
 		t.Fatalf("completion %+v", wc)
 	}
 	// The owner can configure and free the key again; using it then fails.
 	a.configure(key, mr, nil)
 	a.complete(a.qp.Start().ID(2).Signaled().LocalInv(key.LKey()).ID(3).Signaled().Send().SGE(key.SGE(0, 64)))
-	a.completion(2, verbs.OpLocalInv, verbs.StatusSuccess)
-	a.completion(3, 0, verbs.StatusLocProtErr)
+	a.completion(2, rdma.OpLocalInv, rdma.StatusSuccess)
+	a.completion(3, 0, rdma.StatusLocProtErr)
 }
 
 func TestInvalidateFree(t *testing.T) {
 	a, _ := pair(t, verbs.QPAttr{}, nil)
 	a.complete(a.qp.Start().ID(1).LocalInv(a.mkey(0).LKey()))
-	a.completion(1, 0, verbs.StatusMWBindErr)
+	a.completion(1, 0, rdma.StatusMWBindErr)
 }
 
 // TestPipelining answers a storage read with data and a good status with a
@@ -273,7 +274,7 @@ func TestPipelining(t *testing.T) {
 	for _, how := range []string{"good", "cancel by id", "cancel current"} {
 		t.Run(how, func(t *testing.T) {
 			a, b := pair(t, verbs.QPAttr{SignaturePipelining: true, MaxInlineData: 512}, nil)
-			disk, key := a.register(4*520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature)
+			disk, key := a.register(4*520, rdma.LocalWrite), a.mkey(mkey.BlockSignature)
 			data := make([]byte, 4*512)
 			fill(data, 8)
 			if _, err := dif.Protect(disk.Bytes(), data); err != nil {
@@ -283,21 +284,21 @@ func TestPipelining(t *testing.T) {
 				disk.Bytes()[520+512+3] ^= 1 // the application tag of block 1
 			}
 			a.configure(key, disk, func(c verbs.Chain) { c.Signature(signature(&dif, nil)) })
-			dst, status := b.register(4*512, verbs.LocalWrite|verbs.RemoteWrite), b.register(8, verbs.LocalWrite)
+			dst, status := b.register(4*512, rdma.LocalWrite|rdma.RemoteWrite), b.register(8, rdma.LocalWrite)
 			b.recv(1, status.SGE(0, 8))
 			c := a.qp.Start()
 			c.ID(10).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 4*512))
 			c.ID(11).Signaled().Fence().Send().Inline([]byte("good"))
 			a.complete(c)
-			a.completion(10, verbs.OpRDMAWrite, verbs.StatusSuccess)
+			a.completion(10, rdma.OpRDMAWrite, rdma.StatusSuccess)
 			if how == "good" {
-				b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
-				a.completion(11, verbs.OpSend, verbs.StatusSuccess)
+				b.completion(1, rdma.OpRecv, rdma.StatusSuccess)
+				a.completion(11, rdma.OpSend, rdma.StatusSuccess)
 				a.noError(key)
 				return
 			}
-			a.event(verbs.EventSQDrained)
-			if st := a.qp.State(); st != verbs.StateSQD {
+			a.event(rdma.EventSQDrained)
+			if st := a.qp.State(); st != rdma.StateSQD {
 				t.Fatalf("state %v", st)
 			}
 			b.noCompletion()
@@ -330,11 +331,11 @@ func TestPipelining(t *testing.T) {
 				t.Errorf("cancelled a later request: %d, %v", n, err)
 			}
 			a.complete(a.qp.Start().ID(12).Signaled().Send().Inline([]byte("bad!")))
-			a.modify(verbs.StateRTS)
-			a.completion(11, verbs.OpSend, verbs.StatusSuccess) // the no-ops
-			a.completion(11, verbs.OpSend, verbs.StatusSuccess)
-			a.completion(12, verbs.OpSend, verbs.StatusSuccess)
-			b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+			a.modify(rdma.StateRTS)
+			a.completion(11, rdma.OpSend, rdma.StatusSuccess) // the no-ops
+			a.completion(11, rdma.OpSend, rdma.StatusSuccess)
+			a.completion(12, rdma.OpSend, rdma.StatusSuccess)
+			b.completion(1, rdma.OpRecv, rdma.StatusSuccess)
 			if string(status.Bytes()[:4]) != "bad!" {
 				t.Errorf("status %q", status.Bytes()[:4])
 			}
@@ -349,15 +350,15 @@ func TestPipelining(t *testing.T) {
 // stop, and the key only records the error.
 func TestPipeliningOff(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	disk, key := a.register(520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature)
+	disk, key := a.register(520, rdma.LocalWrite), a.mkey(mkey.BlockSignature)
 	a.configure(key, disk, func(c verbs.Chain) { c.Signature(signature(&dif, nil)) })
-	dst := b.register(512, verbs.LocalWrite|verbs.RemoteWrite)
+	dst := b.register(512, rdma.LocalWrite|rdma.RemoteWrite)
 	c := a.qp.Start()
 	c.ID(1).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 512))
 	c.ID(2).Signaled().Fence().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 512))
 	a.complete(c)
-	a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
-	a.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	a.completion(1, rdma.OpRDMAWrite, rdma.StatusSuccess)
+	a.completion(2, rdma.OpRDMAWrite, rdma.StatusSuccess)
 	if bad, _ := key.Check(); bad == nil {
 		t.Error("the key remembers nothing")
 	}
@@ -366,24 +367,24 @@ func TestPipeliningOff(t *testing.T) {
 // TestPostedRequestsWaitInSQD moves a QP to SQD, in which posted requests wait.
 func TestPostedRequestsWaitInSQD(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	if err := a.qp.Modify(verbs.QPModify{State: verbs.StateSQD, SQDAsyncNotify: true}, verbs.AttrState|verbs.AttrSQDAsyncNotify); err != nil {
+	if err := a.qp.Modify(rdma.QPModify{State: rdma.StateSQD, SQDAsyncNotify: true}, rdma.AttrState|rdma.AttrSQDAsyncNotify); err != nil {
 		t.Fatal(err)
 	}
-	a.event(verbs.EventSQDrained)
+	a.event(rdma.EventSQDrained)
 	b.recv(1)
 	a.complete(a.qp.Start().Send())
-	a.modify(verbs.StateRTS)
-	b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+	a.modify(rdma.StateRTS)
+	b.completion(1, rdma.OpRecv, rdma.StatusSuccess)
 }
 
 // TestChainErrors posts chains that must be refused, each for one reason.
 func TestChainErrors(t *testing.T) {
 	a, _ := pair(t, verbs.QPAttr{MaxInlineData: 188, MaxSendSGE: 2, MaxSendWR: 4}, nil)
-	mr := a.register(4096, verbs.LocalWrite)
-	plain, signed := a.mkey(0), a.mkey(verbs.MKeyBlockSignature)
+	mr := a.register(4096, rdma.LocalWrite)
+	plain, signed := a.mkey(0), a.mkey(mkey.BlockSignature)
 	s := signature(nil, &dif)
 	bad := s
-	bad.Wire = &verbs.Format{Type: sig.T10DIF, BlockSize: 513}
+	bad.Wire = &sig.Format{Type: sig.T10DIF, BlockSize: 513}
 	sge := mr.SGE(0, 8)
 	for _, c := range []struct {
 		name string
@@ -408,7 +409,7 @@ func TestChainErrors(t *testing.T) {
 		{"more setters than announced", syscall.EINVAL, func(c verbs.Chain) verbs.Chain {
 			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{}).List(sge)
 		}},
-		{"configuration not inline", syscall.EOPNOTSUPP, func(c verbs.Chain) verbs.Chain { return c.Flags(verbs.SendSignaled).Configure(plain) }},
+		{"configuration not inline", syscall.EOPNOTSUPP, func(c verbs.Chain) verbs.Chain { return c.Flags(rdma.SendSignaled).Configure(plain) }},
 		{"unknown conf_flags", syscall.EOPNOTSUPP, func(c verbs.Chain) verbs.Chain {
 			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{Flags: 2})
 		}},
@@ -418,19 +419,19 @@ func TestChainErrors(t *testing.T) {
 		}},
 		{"signature on a key without the flag", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(plain).Signature(s) }},
 		{"crypto on a key without the flag", syscall.EINVAL, func(c verbs.Chain) verbs.Chain {
-			return c.Configure(plain).Crypto(verbs.Crypto{DataUnitSize: 512})
+			return c.Configure(plain).Crypto(mkey.Crypto{DataUnitSize: 512})
 		}},
 		{"bad block size", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(signed).Signature(bad) }},
-		{"both domains absent", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(signed).Signature(verbs.Signature{}) }},
+		{"both domains absent", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(signed).Signature(mkey.Signature{}) }},
 		// 192 bytes hold 12 entries, or 8 together with signature attributes.
 		{"13 entries in the work request", syscall.ENOMEM, func(c verbs.Chain) verbs.Chain {
-			return c.Configure(plain).List(make([]verbs.SGE, 13)...)
+			return c.Configure(plain).List(make([]rdma.SGE, 13)...)
 		}},
 		{"9 entries beside a signature", syscall.ENOMEM, func(c verbs.Chain) verbs.Chain {
-			return c.Configure(signed).Signature(s).List(make([]verbs.SGE, 9)...)
+			return c.Configure(signed).Signature(s).List(make([]rdma.SGE, 9)...)
 		}},
 		{"12 interleaved entries", syscall.ENOMEM, func(c verbs.Chain) verbs.Chain {
-			return c.Configure(plain).Interleaved(1, make([]verbs.Strided, 12)...)
+			return c.Configure(plain).Interleaved(1, make([]rdma.Strided, 12)...)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -441,12 +442,12 @@ func TestChainErrors(t *testing.T) {
 		})
 	}
 	for _, ok := range []func(verbs.Chain) verbs.Chain{
-		func(c verbs.Chain) verbs.Chain { return c.Configure(plain).List(make([]verbs.SGE, 12)...) },
+		func(c verbs.Chain) verbs.Chain { return c.Configure(plain).List(make([]rdma.SGE, 12)...) },
 		func(c verbs.Chain) verbs.Chain {
-			return c.Configure(signed).Signature(s).List(make([]verbs.SGE, 8)...)
+			return c.Configure(signed).Signature(s).List(make([]rdma.SGE, 8)...)
 		},
 		func(c verbs.Chain) verbs.Chain {
-			return c.Configure(plain).Interleaved(1, make([]verbs.Strided, 11)...)
+			return c.Configure(plain).Interleaved(1, make([]rdma.Strided, 11)...)
 		},
 	} {
 		if err := ok(a.qp.Start()).Complete(); err != nil {
@@ -462,7 +463,7 @@ func TestFreedInFlight(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			a, b := pair(t, verbs.QPAttr{}, nil)
 			const size = 64 << 20
-			src, dst, key := a.register(size, 0), b.register(size, verbs.LocalWrite|verbs.RemoteWrite), b.mkey(0)
+			src, dst, key := a.register(size, 0), b.register(size, rdma.LocalWrite|rdma.RemoteWrite), b.mkey(0)
 			fill(src.Bytes()[:4096], 1)
 			b.configure(key, dst, nil)
 			b.recv(1)
@@ -472,7 +473,7 @@ func TestFreedInFlight(t *testing.T) {
 				c.Write(key.RKey(), 0).SGE(src.SGE(0, size))
 			}
 			a.complete(c)
-			b.completion(1, verbs.OpRecvRDMAWithImm, verbs.StatusSuccess)
+			b.completion(1, rdma.OpRecvRDMAWithImm, rdma.StatusSuccess)
 			if what == "key" {
 				if err := key.Close(); err != nil {
 					t.Fatal(err)
@@ -484,7 +485,7 @@ func TestFreedInFlight(t *testing.T) {
 			for i := range dst.Bytes() {
 				dst.Bytes()[i] = 0xEE
 			}
-			if st := a.completions(1)[0].Status; st != verbs.StatusRemAccessErr {
+			if st := a.completions(1)[0].Status; st != rdma.StatusRemAccessErr {
 				t.Errorf("the peer's WRITE ended with %v", st)
 			}
 			for _, v := range dst.Bytes() {
@@ -499,7 +500,7 @@ func TestFreedInFlight(t *testing.T) {
 func TestAtomicByteOrder(t *testing.T) {
 	// Values of atomics are in native byte order.
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	word, result := b.register(8, verbs.LocalWrite|verbs.RemoteAtomic|verbs.RemoteRead), a.register(8, verbs.LocalWrite)
+	word, result := b.register(8, rdma.LocalWrite|rdma.RemoteAtomic|rdma.RemoteRead), a.register(8, rdma.LocalWrite)
 	binary.NativeEndian.PutUint64(word.Bytes(), 1<<40)
 	a.complete(a.qp.Start().Signaled().FetchAdd(word.RKey(), word.Addr(), 1).SGE(result.SGE(0, 8)))
 	a.completions(1)

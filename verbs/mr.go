@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // MR is a memory region: a slice that requests access through the region's key. The
@@ -20,9 +21,9 @@ type MR struct {
 // Register creates a region of buf. While the region exists, the slice must not be on a
 // stack and must not be unmapped. RemoteWrite and RemoteAtomic require LocalWrite
 // (ibv_reg_mr(3)).
-func (pd *PD) Register(buf []byte, access Access) (*MR, error) {
+func (pd *PD) Register(buf []byte, access rdma.Access) (*MR, error) {
 	mr := &MR{buf: buf}
-	if access&ZeroBased == 0 && len(buf) > 0 {
+	if access&rdma.ZeroBased == 0 && len(buf) > 0 {
 		mr.addr = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf))))
 	}
 	var err error
@@ -51,11 +52,11 @@ func (mr *MR) Bytes() []byte { return mr.buf }
 // SGE returns a list entry for n bytes from an offset into the region. Like a slice
 // expression, it panics if the range is outside of the region. It also panics if n
 // exceeds the 32 bits of an entry.
-func (mr *MR) SGE(offset, n int) SGE {
+func (mr *MR) SGE(offset, n int) rdma.SGE {
 	if offset < 0 || n < 0 || offset > len(mr.buf) || n > len(mr.buf)-offset || uint64(n) > math.MaxUint32 {
 		panic(fmt.Sprintf("verbs: MR.SGE(%d, %d): the region has %d bytes, and an entry at most %d", offset, n, len(mr.buf), uint32(math.MaxUint32)))
 	}
-	return SGE{Addr: mr.addr + uint64(offset), Length: uint32(n), LKey: mr.LKey()}
+	return rdma.SGE{Addr: mr.addr + uint64(offset), Length: uint32(n), LKey: mr.LKey()}
 }
 
 // Close closes the region. A request that still names the region fails. When Close

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -13,9 +14,9 @@ import (
 // TestMulticast sends datagrams to a group that QPs of two devices on loopback are in.
 func TestMulticast(t *testing.T) {
 	const qkey = 0x1234
-	attr := verbs.QPAttr{Type: verbs.UD, MaxInlineData: 64}
+	attr := verbs.QPAttr{Type: rdma.UD, MaxInlineData: 64}
 	a, b := openSide(t, attr), openSide(t, attr)
-	group := verbs.GIDOf(netip.MustParseAddr("239.77.1.2"))
+	group := rdma.GIDOf(netip.MustParseAddr("239.77.1.2"))
 	for _, s := range []*side{a, b} {
 		if err := s.qp.Bind(qkey); err != nil {
 			t.Fatal(err)
@@ -26,15 +27,15 @@ func TestMulticast(t *testing.T) {
 			}
 		}
 	}
-	ah := must[*verbs.AddressHandle](t)(a.pd.NewAddressHandle(verbs.AH{DGID: group}))
+	ah := must[*verbs.AddressHandle](t)(a.pd.NewAddressHandle(rdma.AH{DGID: group}))
 	send := func(text string) {
-		a.complete(a.qp.Start().ID(2).Signaled().Send().Inline([]byte(text)).To(ah, verbs.MulticastQPN, qkey))
-		a.completion(2, verbs.OpSend, verbs.StatusSuccess)
+		a.complete(a.qp.Start().ID(2).Signaled().Send().Inline([]byte(text)).To(ah, rdma.MulticastQPN, qkey))
+		a.completion(2, rdma.OpSend, rdma.StatusSuccess)
 	}
 	expect := func(s *side, mr *verbs.MR, text string) {
 		t.Helper()
-		wc := s.completion(1, verbs.OpRecv, verbs.StatusSuccess)
-		if wc.Flags != verbs.WithGRH || wc.SrcQP != a.qp.Num() || wc.ByteLen != uint32(verbs.GRHLen+len(text)) {
+		wc := s.completion(1, rdma.OpRecv, rdma.StatusSuccess)
+		if wc.Flags != rdma.WithGRH || wc.SrcQP != a.qp.Num() || wc.ByteLen != uint32(verbs.GRHLen+len(text)) {
 			t.Errorf("completion %+v", wc)
 		}
 		if got := string(mr.Bytes()[verbs.GRHLen:][:len(text)]); got != text {
@@ -48,12 +49,12 @@ func TestMulticast(t *testing.T) {
 	}
 	memory := map[*side]*verbs.MR{}
 	for _, s := range []*side{a, b} {
-		memory[s] = s.register(verbs.GRHLen+64, verbs.LocalWrite)
+		memory[s] = s.register(verbs.GRHLen+64, rdma.LocalWrite)
 		s.recv(1, memory[s].SGE(0, memory[s].Len()))
 	}
 	// The QP that sends is a member: it waits for its own datagram before it
 	// sends the next one.
-	a.complete(a.qp.Start().ID(3).Send().Inline([]byte("to everybody")).To(ah, verbs.MulticastQPN, qkey))
+	a.complete(a.qp.Start().ID(3).Send().Inline([]byte("to everybody")).To(ah, rdma.MulticastQPN, qkey))
 	expect(a, memory[a], "to everybody")
 	expect(b, memory[b], "to everybody")
 	if err := a.qp.DetachMulticast(group); err != nil {
@@ -67,7 +68,7 @@ func TestMulticast(t *testing.T) {
 		t.Errorf("detaching twice: %v", err)
 	}
 	for name, addr := range map[string]string{"a host's address": "127.0.0.1", "another family": "ff12::7"} {
-		if err := a.qp.AttachMulticast(verbs.GIDOf(netip.MustParseAddr(addr))); !errors.Is(err, syscall.EINVAL) {
+		if err := a.qp.AttachMulticast(rdma.GIDOf(netip.MustParseAddr(addr))); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

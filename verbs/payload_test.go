@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -27,14 +28,14 @@ func TestPayload(t *testing.T) {
 				if err := s.qp.Connect(test.peer(peer.qp.Endpoint()), nil); err != nil {
 					t.Fatal(err)
 				}
-				if m := s.qp.Query().PathMTU; m != verbs.MTU1024 {
+				if m := s.qp.Query().PathMTU; m != rdma.MTU1024 {
 					t.Errorf("path MTU %v", m)
 				}
 			}
-			from, to := a.register(n, verbs.LocalWrite), b.register(n, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+			from, to := a.register(n, rdma.LocalWrite), b.register(n, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
 			fill(from.Bytes(), 1)
 			a.complete(a.qp.Start().ID(1).Signaled().Write(to.RKey(), to.Addr()).SGE(from.SGE(0, n)))
-			a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
+			a.completion(1, rdma.OpRDMAWrite, rdma.StatusSuccess)
 			// On a busy machine an answer may be so late that a packet is sent again.
 			c := a.dev.Transport().Counters()
 			if got := c.SentPackets - c.Retransmitted; got != test.packets {
@@ -43,7 +44,7 @@ func TestPayload(t *testing.T) {
 			sent := bytes.Clone(from.Bytes())
 			clear(from.Bytes())
 			a.complete(a.qp.Start().ID(2).Signaled().Read(to.RKey(), to.Addr()).SGE(from.SGE(0, n)))
-			a.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
+			a.completion(2, rdma.OpRDMARead, rdma.StatusSuccess)
 			if !bytes.Equal(from.Bytes(), sent) {
 				t.Error("the READ returned other bytes than the WRITE wrote")
 			}

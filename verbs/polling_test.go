@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -36,7 +37,7 @@ func TestPolling(t *testing.T) {
 			play := func(s *side, first bool) {
 				done := s.dev.Polling()
 				defer done()
-				wcs := make([]verbs.WC, 4)
+				wcs := make([]rdma.WC, 4)
 				for i := range rounds {
 					if i > 0 || !first {
 						for got := false; !got; {
@@ -44,11 +45,11 @@ func TestPolling(t *testing.T) {
 								runtime.Gosched()
 							}
 							for _, wc := range wcs[:s.cq.Poll(wcs)] {
-								if wc.Status != verbs.StatusSuccess {
+								if wc.Status != rdma.StatusSuccess {
 									t.Errorf("round %d: %v %v", i, wc.Opcode, wc.Status)
 									return
 								}
-								got = got || wc.Opcode == verbs.OpRecv
+								got = got || wc.Opcode == rdma.OpRecv
 							}
 							if ctx.Err() != nil {
 								t.Errorf("round %d: %v", i, ctx.Err())
@@ -75,7 +76,7 @@ func TestPolling(t *testing.T) {
 			// goroutines can do.
 			a.completions(1)
 			a.complete(a.qp.Start().ID(9).Signaled().Send())
-			a.completion(9, verbs.OpSend, verbs.StatusSuccess)
+			a.completion(9, rdma.OpSend, rdma.StatusSuccess)
 			a.dev.Polling()() // no goroutine polls, and done may be called twice
 		})
 	}

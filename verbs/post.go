@@ -38,7 +38,7 @@ type builder struct {
 	reqs []*engine.SendRequest
 
 	id       uint64 // id of the next request
-	flags    SendFlags
+	flags    rdma.SendFlags
 	explicit bool // Flags was called: the caller sets SendInline
 
 	conf *confBuilder // open configuration, or nil
@@ -79,15 +79,15 @@ func (c Chain) ID(id uint64) Chain {
 }
 
 // Signaled requests a completion for the next request if it succeeds.
-func (c Chain) Signaled() Chain { return c.flag(SendSignaled) }
+func (c Chain) Signaled() Chain { return c.flag(rdma.SendSignaled) }
 
 // Fence makes the next request wait for earlier READs, atomics and signature results.
-func (c Chain) Fence() Chain { return c.flag(SendFence) }
+func (c Chain) Fence() Chain { return c.flag(rdma.SendFence) }
 
 // Solicited requests a solicited event at the peer for the next request.
-func (c Chain) Solicited() Chain { return c.flag(SendSolicited) }
+func (c Chain) Solicited() Chain { return c.flag(rdma.SendSolicited) }
 
-func (c Chain) flag(f SendFlags) Chain {
+func (c Chain) flag(f rdma.SendFlags) Chain {
 	if b := c.open(); b != nil {
 		b.flags |= f
 	}
@@ -95,7 +95,7 @@ func (c Chain) flag(f SendFlags) Chain {
 }
 
 // Flags sets all flags of the next request. A configuration then needs SendInline.
-func (c Chain) Flags(f SendFlags) Chain {
+func (c Chain) Flags(f rdma.SendFlags) Chain {
 	if b := c.open(); b != nil {
 		b.flags, b.explicit = f, true
 	}
@@ -125,7 +125,7 @@ func (b *builder) build(op rdma.WROp) *engine.SendRequest {
 	r := requestPool.Get().(*engine.SendRequest)
 	r.Op, r.ID, r.Flags = op, b.id, b.flags
 	b.id, b.flags = 0, 0
-	if bad := r.Flags &^ (SendFence | SendSignaled | SendSolicited | SendInline); bad != 0 {
+	if bad := r.Flags &^ (rdma.SendFence | rdma.SendSignaled | rdma.SendSolicited | rdma.SendInline); bad != 0 {
 		b.fail(syscall.EINVAL, "request %d: send flags %v are not known", r.ID, bad)
 	}
 	b.reqs = append(b.reqs, r)
@@ -212,7 +212,7 @@ func (c Chain) last(setter string) (*builder, *engine.SendRequest) {
 }
 
 // SGE sets the list of memory that the request uses.
-func (c Chain) SGE(sges ...SGE) Chain {
+func (c Chain) SGE(sges ...rdma.SGE) Chain {
 	b, r := c.last("SGE")
 	if r == nil {
 		return c
@@ -278,7 +278,7 @@ func (c Chain) To(to *AddressHandle, qpn, qkey uint32) Chain {
 	b, r := c.last("To")
 	switch {
 	case r == nil:
-	case b.qp.attr.Type != UD:
+	case b.qp.attr.Type != rdma.UD:
 		b.fail(syscall.EINVAL, "request %d: a QP of type %v has one peer, and takes no destination", r.ID, b.qp.attr.Type)
 	case to == nil:
 		b.fail(syscall.EINVAL, "request %d: no address handle", r.ID)
@@ -320,7 +320,7 @@ func (c Chain) Complete() error {
 
 // checkDestinations refuses datagrams without a destination.
 func (b *builder) checkDestinations() {
-	if b.qp.attr.Type != UD {
+	if b.qp.attr.Type != rdma.UD {
 		return
 	}
 	for _, r := range b.reqs {

@@ -8,13 +8,13 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/random"
 	"github.com/softmkey/softmkey/internal/device/engine"
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // QPAttr describes a QP (struct ibv_qp_init_attr_ex and mlx5dv_qp_init_attr). Zero values
 // mean the defaults given.
 type QPAttr struct {
-	Type QPType // RC, UC or UD; default RC
+	Type rdma.QPType // RC, UC or UD; default RC
 
 	SendCQ *CQ
 	RecvCQ *CQ  // default: SendCQ
@@ -90,8 +90,8 @@ func (pd *PD) NewQP(attr QPAttr) (*QP, error) {
 	}
 	switch attr.Type {
 	case 0:
-		attr.Type = RC
-	case RC, UC, UD:
+		attr.Type = rdma.RC
+	case rdma.RC, rdma.UC, rdma.UD:
 	default:
 		return nil, failure.New(op, syscall.EOPNOTSUPP, "type %v: must be RC, UC or UD", attr.Type)
 	}
@@ -162,35 +162,32 @@ func (qp *QP) RecvCQ() *CQ { return qp.attr.RecvCQ }
 func (qp *QP) SRQ() *SRQ { return qp.attr.SRQ }
 
 // Type returns the transport service of the QP.
-func (qp *QP) Type() QPType { return qp.e.Type() }
+func (qp *QP) Type() rdma.QPType { return qp.e.Type() }
 
 // State returns the QP's state.
-func (qp *QP) State() State { return qp.e.State() }
+func (qp *QP) State() rdma.State { return qp.e.State() }
 
 // Modify changes the QP's state and attributes (ibv_modify_qp(3)). It returns EINVAL, and
 // changes nothing, if the transition does not exist, if an attribute is missing or not
 // allowed for it, or if a value is out of range.
-func (qp *QP) Modify(m QPModify, mask AttrMask) error { return qp.e.Modify(m, mask) }
+func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error { return qp.e.Modify(m, mask) }
 
 // Query returns the state and the attributes set so far.
-func (qp *QP) Query() QPModify { return qp.e.Query() }
-
-// MulticastQPN is the destination QP number of datagrams to a multicast group.
-const MulticastQPN = roce.MulticastQPN
+func (qp *QP) Query() rdma.QPModify { return qp.e.Query() }
 
 // AttachMulticast lets a UD QP receive the datagrams that are sent to a multicast group
 // (ibv_attach_mcast(3)), with the QP's Q_Key. RoCEv2 carries them by IP multicast, so the
-// GID of a group is that of an IP address, such as [GIDOf] of 239.1.2.3, of the device's
+// GID of a group is that of an IP address, such as [rdma.GIDOf] of 239.1.2.3, of the device's
 // address family. Datagrams reach the group through an [AddressHandle] with this GID and
-// with [MulticastQPN]; their time to live is 1, so they stay on the network of the device.
+// with [rdma.MulticastQPN]; their time to live is 1, so they stay on the network of the device.
 // Members on the same host, including the sending QP, receive them too. AttachMulticast
 // returns EINVAL for another type of QP and for a GID that is not a group's, and EOPNOTSUPP
 // if the device's network has no multicast.
-func (qp *QP) AttachMulticast(gid GID) error { return qp.e.AttachMulticast(gid.Addr()) }
+func (qp *QP) AttachMulticast(gid rdma.GID) error { return qp.e.AttachMulticast(gid.Addr()) }
 
 // DetachMulticast takes the QP out of a group (ibv_detach_mcast(3)). It returns EINVAL if
 // the QP is not in the group.
-func (qp *QP) DetachMulticast(gid GID) error { return qp.e.DetachMulticast(gid.Addr()) }
+func (qp *QP) DetachMulticast(gid rdma.GID) error { return qp.e.DetachMulticast(gid.Addr()) }
 
 // Close destroys the QP, in any state. Outstanding requests never complete. Close returns
 // EBUSY if an event of the QP was fetched but not acknowledged.

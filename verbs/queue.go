@@ -36,7 +36,7 @@ func (qp *QP) post(reqs []*engine.SendRequest) error {
 	const op = "post send"
 	qp.e.Lock()
 	defer qp.e.Unlock()
-	if st := qp.e.StateLocked(); st < StateRTS {
+	if st := qp.e.StateLocked(); st < rdma.StateRTS {
 		return failure.New(op, syscall.EINVAL, "the QP is in %v: it takes send requests from RTS on", st)
 	}
 	if n := qp.sq.posted + len(reqs); n > qp.attr.MaxSendWR {
@@ -55,17 +55,17 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (int, error) {
 		return 0, failure.New(op, syscall.EINVAL, "the QP takes its receive requests from an SRQ")
 	}
 	n, st, err := qp.postRecv(op, wrs)
-	if st == StateErr {
+	if st == rdma.StateErr {
 		qp.e.PostRecv()
 	}
 	return n, err
 }
 
-func (qp *QP) postRecv(op string, wrs []RecvWR) (int, State, error) {
+func (qp *QP) postRecv(op string, wrs []RecvWR) (int, rdma.State, error) {
 	qp.e.Lock()
 	defer qp.e.Unlock()
 	st := qp.e.StateLocked()
-	if st == StateReset {
+	if st == rdma.StateReset {
 		return 0, st, failure.New(op, syscall.EINVAL, "the QP is in %v: it takes receive requests from INIT on", st)
 	}
 	n, err := qp.rq.post(op, wrs)
@@ -130,7 +130,7 @@ func (qp *QP) drained(op string, f func() error) error {
 	qp.e.Lock()
 	defer qp.e.SawDrained()
 	defer qp.e.Unlock()
-	if st := qp.e.StateLocked(); st != StateSQD {
+	if st := qp.e.StateLocked(); st != rdma.StateSQD {
 		return failure.New(op, syscall.EINVAL, "the QP is in %v: it must be in SQD", st)
 	}
 	return f()
@@ -154,8 +154,8 @@ func (f *front) TakeSend() { f.sq.reqs.Pop() }
 // SendDone implements engine.Front.
 func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) {
 	ok = true
-	if c.Status != StatusSuccess || r.Flags&SendSignaled != 0 || f.attr.SignalAll {
-		ok = f.attr.SendCQ.push(&WC{
+	if c.Status != rdma.StatusSuccess || r.Flags&rdma.SendSignaled != 0 || f.attr.SignalAll {
+		ok = f.attr.SendCQ.push(&rdma.WC{
 			ID: r.ID, Status: c.Status, Opcode: r.Op.Opcode(), ByteLen: c.ByteLen,
 			QPNum: f.e.Num(), SrcQP: c.SrcQP, Err: reason(c),
 		}, false)
@@ -177,7 +177,7 @@ func (e *statusError) Unwrap() []error { return []error{e.StatusError, e.error} 
 
 // reason returns the reason of a failed request, nil for one that succeeded.
 func reason(c *engine.Completion) error {
-	if c.Status == StatusSuccess {
+	if c.Status == rdma.StatusSuccess {
 		return nil
 	}
 	return &statusError{rdma.StatusError(c.Status), c.Err}
@@ -194,7 +194,7 @@ func (f *front) NextRecv() *engine.RecvRequest {
 
 // RecvDone implements engine.Front.
 func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) {
-	wc := WC{
+	wc := rdma.WC{
 		ID: r.ID, Status: c.Status, Opcode: c.Op, Flags: c.Flags, ByteLen: c.ByteLen, Imm: c.Imm, InvalidatedKey: c.InvKey,
 		QPNum: f.e.Num(), SrcQP: c.SrcQP, Err: reason(c),
 	}
@@ -210,7 +210,7 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 func (f *front) BadSignature(*engine.BadSignature) {}
 
 // Event implements engine.Front.
-func (f *front) Event(t EventType, err error) {
+func (f *front) Event(t rdma.EventType, err error) {
 	f.pd.dev.events.raise(Event{Type: t, QP: (*QP)(f), Err: err})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -63,9 +64,9 @@ func testRecords(t *testing.T, seed uint64) {
 	closeDevices(t, &a, &b)
 	a, b = inprocPair(t, verbs.Options{Strict: model.strict})
 	const room = 12 << 10
-	all := verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
+	all := rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead
 	mem, remote := a.register(room, all), b.register(room, all)
-	key := a.mkey(verbs.MKeyBlockSignature)
+	key := a.mkey(mkey.BlockSignature)
 
 	var oracle mkeytest.Oracle
 	var memory, wire []byte // correct data of both domains
@@ -73,7 +74,7 @@ func testRecords(t *testing.T, seed uint64) {
 		c := a.qp.Start().ID(1).Signaled()
 		attr, setters := verbs.MKeyConfAttr{}, 2
 		if r.IntN(6) == 0 {
-			oracle.Signature, attr.Flags = nil, verbs.MKeyConfResetSignature
+			oracle.Signature, attr.Flags = nil, mkey.ResetSignature
 		} else if memory == nil || r.IntN(3) > 0 {
 			oracle.Signature = mkeytest.RandomSignature(r)
 			setters = 3
@@ -94,7 +95,7 @@ func testRecords(t *testing.T, seed uint64) {
 			c = c.Signature(*oracle.Signature)
 		}
 		a.complete(c)
-		a.completion(1, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+		a.completion(1, rdma.OpMKeyConfigure, rdma.StatusSuccess)
 		model.done = false
 	}
 	damaged := func(stream []byte) []byte {
@@ -121,20 +122,20 @@ func testRecords(t *testing.T, seed uint64) {
 			// Both sides have the wire stream in a region of their own.
 			if local {
 				a.complete(a.qp.Start().ID(2).Signaled().Write(remote.RKey(), remote.Addr()).SGE(sges))
-				a.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
+				a.completion(2, rdma.OpRDMAWrite, rdma.StatusSuccess)
 			} else {
 				b.complete(b.qp.Start().ID(2).Signaled().Read(key.RKey(), 0).SGE(remote.SGE(0, len(wire))))
-				b.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
+				b.completion(2, rdma.OpRDMARead, rdma.StatusSuccess)
 			}
 			got = remote.Bytes()[:len(want)]
 		case local:
 			copy(remote.Bytes(), src)
 			a.complete(a.qp.Start().ID(2).Signaled().Read(remote.RKey(), remote.Addr()).SGE(sges))
-			a.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
+			a.completion(2, rdma.OpRDMARead, rdma.StatusSuccess)
 		default:
 			copy(remote.Bytes(), src)
 			b.complete(b.qp.Start().ID(2).Signaled().Write(key.RKey(), 0).SGE(remote.SGE(0, len(wire))))
-			b.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
+			b.completion(2, rdma.OpRDMAWrite, rdma.StatusSuccess)
 		}
 		if !out {
 			want, bad, _ = oracle.RX(src)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
@@ -23,40 +24,40 @@ func grants(t *testing.T, a *side, qp *verbs.QP, key *verbs.MKey) bool {
 	src := a.register(8, 0)
 	a.complete(qp.Start().ID(50).Signaled().Write(key.RKey(), 0).SGE(src.SGE(0, 8)))
 	wc := a.completions(1)[0]
-	return wc.Status == verbs.StatusSuccess
+	return wc.Status == rdma.StatusSuccess
 }
 
 // TestConfigurationLeavesNothing checks that a configuration which did not execute, for
 // any reason, is not part of the next one. The key's rights are revoked in between; a
 // configuration that sets only the layout must not restore them.
 func TestConfigurationLeavesNothing(t *testing.T) {
-	const all = verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
+	const all = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead
 	for name, lose := range map[string]func(t *testing.T, r *revoked, c verbs.Chain){
 		"aborted": func(t *testing.T, r *revoked, c verbs.Chain) { c.Abort() },
 		"refused": func(t *testing.T, r *revoked, c verbs.Chain) { c.SGE(); c.Complete() },
 		"cancelled": func(t *testing.T, r *revoked, c verbs.Chain) {
-			r.b.modify(verbs.StateSQD)
+			r.b.modify(rdma.StateSQD)
 			r.b.complete(c)
 			if n, err := r.b.qp.Cancel(60); n != 1 || err != nil {
 				t.Fatalf("cancelled %d, %v", n, err)
 			}
-			r.b.modify(verbs.StateRTS)
-			r.b.completion(60, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+			r.b.modify(rdma.StateRTS)
+			r.b.completion(60, rdma.OpMKeyConfigure, rdma.StatusSuccess)
 		},
 		"flushed": func(t *testing.T, r *revoked, c verbs.Chain) {
-			r.b.modify(verbs.StateSQD)
+			r.b.modify(rdma.StateSQD)
 			r.b.complete(c)
-			r.b.modify(verbs.StateErr)
-			r.b.completion(60, verbs.OpMKeyConfigure, verbs.StatusWRFlushErr)
+			r.b.modify(rdma.StateErr)
+			r.b.completion(60, rdma.OpMKeyConfigure, rdma.StatusWRFlushErr)
 		},
 		"dropped by RESET": func(t *testing.T, r *revoked, c verbs.Chain) {
-			r.b.modify(verbs.StateSQD)
+			r.b.modify(rdma.StateSQD)
 			r.b.complete(c)
-			r.b.modify(verbs.StateReset)
+			r.b.modify(rdma.StateReset)
 			r.b.noCompletion()
 		},
 		"waiting on another QP": func(t *testing.T, r *revoked, c verbs.Chain) {
-			r.b.modify(verbs.StateSQD)
+			r.b.modify(rdma.StateSQD)
 			r.b.complete(c)
 		},
 	} {
@@ -64,13 +65,13 @@ func TestConfigurationLeavesNothing(t *testing.T) {
 			r := &revoked{valve: newValve()}
 			r.a, r.b, r.a2, r.b2 = r.valve.pair(t, verbs.QPAttr{})
 			mr, key := r.b.register(64, all), r.b.mkey(0)
-			r.b.complete(r.b.qp.Start().ID(1).Signaled().Configure(key).Access(verbs.LocalWrite).List(mr.SGE(0, 64)))
-			r.b.completion(1, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+			r.b.complete(r.b.qp.Start().ID(1).Signaled().Configure(key).Access(rdma.LocalWrite).List(mr.SGE(0, 64)))
+			r.b.completion(1, rdma.OpMKeyConfigure, rdma.StatusSuccess)
 
 			lose(t, r, r.b.qp.Start().ID(60).Signaled().Configure(key).Access(all))
 
 			r.b.complete(r.b2.Start().ID(2).Signaled().Configure(key).List(mr.SGE(0, 64)))
-			r.b.completion(2, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+			r.b.completion(2, rdma.OpMKeyConfigure, rdma.StatusSuccess)
 			if grants(t, r.a, r.a2, key) {
 				t.Error("the peer has a right that no executed configuration gave it")
 			}
@@ -83,7 +84,7 @@ func TestConfigurationLeavesNothing(t *testing.T) {
 // the key.
 func TestConfigurationFails(t *testing.T) {
 	a, _ := pair(t, verbs.QPAttr{}, nil)
-	mr, key := a.register(520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature|verbs.MKeyCrypto)
+	mr, key := a.register(520, rdma.LocalWrite), a.mkey(mkey.BlockSignature|mkey.CryptoOffload)
 	c := a.qp.Start()
 	// Each of the two attributes is valid alone. The device does not support
 	// their combination.
@@ -91,7 +92,7 @@ func TestConfigurationFails(t *testing.T) {
 	crypto := cryptoOf(t, a, 512, false)
 	c.ID(7).Configure(key).Crypto(crypto)
 	a.complete(c)
-	wc := a.completion(7, verbs.OpMKeyConfigure, verbs.StatusMWBindErr)
+	wc := a.completion(7, rdma.OpMKeyConfigure, rdma.StatusMWBindErr)
 	if wc.Err == nil || !strings.Contains(wc.Err.Error(), "mkey configure") {
 		t.Errorf("the reason is %v", wc.Err)
 	}
@@ -119,8 +120,8 @@ func TestChainFinished(t *testing.T) {
 	if err := two.Complete(); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("completing a chain twice: %v", err)
 	}
-	a.completion(10, verbs.OpSend, verbs.StatusSuccess)
-	a.completion(20, verbs.OpSend, verbs.StatusSuccess)
+	a.completion(10, rdma.OpSend, rdma.StatusSuccess)
+	a.completion(20, rdma.OpSend, rdma.StatusSuccess)
 	a.noCompletion()
 	new(verbs.Chain).Abort() // the zero value is a finished chain
 }
@@ -151,7 +152,7 @@ func TestChainsDoNotShare(t *testing.T) {
 	var next [goroutines]uint64
 	for _, wc := range a.completions(each * goroutines) {
 		g := wc.ID >> 32
-		if wc.ID != g<<32|next[g] || wc.Status != verbs.StatusSuccess {
+		if wc.ID != g<<32|next[g] || wc.Status != rdma.StatusSuccess {
 			t.Fatalf("completion %#x (%v), want request %d of goroutine %d", wc.ID, wc.Status, next[g], g)
 		}
 		next[g]++
@@ -162,11 +163,11 @@ func TestChainsDoNotShare(t *testing.T) {
 // execute before it use the old number.
 func TestSetTag(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	mr, key := a.register(64, verbs.LocalWrite), a.mkey(verbs.MKeyUpdateTag)
+	mr, key := a.register(64, rdma.LocalWrite), a.mkey(mkey.UpdateTag)
 	a.configure(key, mr, nil)
 	old := key.SGE(0, 8)
-	a.modify(verbs.StateSQD)
-	dst := b.register(8, verbs.LocalWrite)
+	a.modify(rdma.StateSQD)
+	dst := b.register(8, rdma.LocalWrite)
 	for id := range uint64(4) {
 		b.recv(id, dst.SGE(0, 8))
 	}
@@ -179,11 +180,11 @@ func TestSetTag(t *testing.T) {
 	}
 	a.complete(a.qp.Start().ID(2).Signaled().Send().SGE(old).ID(3).Configure(key).ID(4).Signaled().Send().SGE(key.SGE(0, 8)).
 		ID(5).Send().SGE(old))
-	a.modify(verbs.StateRTS)
+	a.modify(rdma.StateRTS)
 	for _, id := range []uint64{1, 2, 4} {
-		a.completion(id, verbs.OpSend, verbs.StatusSuccess)
+		a.completion(id, rdma.OpSend, rdma.StatusSuccess)
 	}
-	wc := a.completion(5, verbs.OpSend, verbs.StatusLocProtErr)
+	wc := a.completion(5, rdma.OpSend, rdma.StatusLocProtErr)
 	if wc.Err == nil || !strings.Contains(wc.Err.Error(), "stale") {
 		t.Errorf("the reason is %v", wc.Err)
 	}
@@ -200,12 +201,12 @@ func TestStrictSignatureReports(t *testing.T) {
 		a := openSideOn(t, loopback(), &verbs.Options{Strict: strict}, verbs.QPAttr{MaxInlineData: 512})
 		b := openSide(t, verbs.QPAttr{MaxInlineData: 512})
 		connectQPs(t, a.qp, b.qp, nil)
-		disk, key := a.register(520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature) // all zeros: bad
-		dst := b.register(512, verbs.LocalWrite|verbs.RemoteWrite)
+		disk, key := a.register(520, rdma.LocalWrite), a.mkey(mkey.BlockSignature) // all zeros: bad
+		dst := b.register(512, rdma.LocalWrite|rdma.RemoteWrite)
 		bad := func() bool {
 			t.Helper()
 			a.complete(a.qp.Start().ID(1).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 512)))
-			a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
+			a.completion(1, rdma.OpRDMAWrite, rdma.StatusSuccess)
 			bad, err := key.Check()
 			if err != nil {
 				t.Fatal(err)
@@ -239,23 +240,23 @@ func TestConfigurationRoom(t *testing.T) {
 		crypto := cryptoOf(t, a, 512, true)
 		for attrs := range 4 {
 			signed, encrypted := attrs&1 != 0, attrs&2 != 0
-			flags := verbs.MKeyFlags(0)
+			flags := mkey.Flags(0)
 			if signed {
-				flags |= verbs.MKeyBlockSignature
+				flags |= mkey.BlockSignature
 			}
 			if encrypted {
-				flags |= verbs.MKeyCrypto
+				flags |= mkey.CryptoOffload
 			}
-			key := must[*verbs.MKey](t)(a.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | flags, MaxEntries: 64}))
+			key := must[*verbs.MKey](t)(a.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | flags, MaxEntries: 64}))
 			defer key.Close()
 			for entries := range 40 {
 				for _, interleaved := range []bool{false, true} {
 					c := qp.Start().Configure(key)
 					need := 16 * entries
 					if interleaved {
-						c, need = c.Interleaved(1, make([]verbs.Strided, entries)...), need+16
+						c, need = c.Interleaved(1, make([]rdma.Strided, entries)...), need+16
 					} else {
-						c = c.List(make([]verbs.SGE, entries)...)
+						c = c.List(make([]rdma.SGE, entries)...)
 					}
 					if signed {
 						c, need = c.Signature(signature(nil, &dif)), need+64
@@ -282,16 +283,16 @@ func TestConfigurationRoom(t *testing.T) {
 // than 4 GiB, as libmlx5 refuses them, and that layouts without them may be longer.
 func TestConfigurationLength(t *testing.T) {
 	a, _ := pair(t, verbs.QPAttr{}, nil)
-	mr := a.register(512, verbs.LocalWrite)
-	list := func(n uint64) (sges []verbs.SGE) {
+	mr := a.register(512, rdma.LocalWrite)
+	list := func(n uint64) (sges []rdma.SGE) {
 		for ; n > 0; n -= min(n, 1<<30) {
-			sges = append(sges, verbs.SGE{Addr: mr.Addr(), Length: uint32(min(n, 1<<30)), LKey: mr.LKey()})
+			sges = append(sges, rdma.SGE{Addr: mr.Addr(), Length: uint32(min(n, 1<<30)), LKey: mr.LKey()})
 		}
 		return sges
 	}
 	const most = 1<<32 - 1
 	s, enc := signature(nil, &dif), cryptoOf(t, a, 512, true)
-	configure := func(c verbs.Chain) verbs.Status {
+	configure := func(c verbs.Chain) rdma.Status {
 		t.Helper()
 		a.complete(c)
 		return a.completions(1)[0].Status
@@ -300,14 +301,14 @@ func TestConfigurationLength(t *testing.T) {
 		"signature": func(c verbs.Chain) verbs.Chain { return c.Signature(s) },
 		"crypto":    func(c verbs.Chain) verbs.Chain { return c.Crypto(enc) },
 	} {
-		flags := verbs.MKeyBlockSignature | verbs.MKeyCrypto
+		flags := mkey.BlockSignature | mkey.CryptoOffload
 		for layout, with := range map[string]func(c verbs.Chain, n uint64) verbs.Chain{
 			"list": func(c verbs.Chain, n uint64) verbs.Chain { return c.List(list(n)...) },
 			"interleaved": func(c verbs.Chain, n uint64) verbs.Chain {
 				if n == most {
-					return c.Interleaved(3, verbs.Strided{BytesCount: most / 3, LKey: mr.LKey()})
+					return c.Interleaved(3, rdma.Strided{BytesCount: most / 3, LKey: mr.LKey()})
 				}
-				return c.Interleaved(uint32(n>>20), verbs.Strided{BytesCount: 1 << 20, LKey: mr.LKey()})
+				return c.Interleaved(uint32(n>>20), rdma.Strided{BytesCount: 1 << 20, LKey: mr.LKey()})
 			},
 		} {
 			name := name + " over a " + layout
@@ -315,18 +316,18 @@ func TestConfigurationLength(t *testing.T) {
 			if err := with(set(a.qp.Start().Configure(key)), most+1).Complete(); !errors.Is(err, syscall.EINVAL) {
 				t.Errorf("%s of 4 GiB: %v", name, err)
 			}
-			if st := configure(with(set(a.qp.Start().Signaled().Configure(key)), most)); st != verbs.StatusSuccess {
+			if st := configure(with(set(a.qp.Start().Signaled().Configure(key)), most)); st != rdma.StatusSuccess {
 				t.Fatalf("%s of a byte less: %v", name, st)
 			}
 			// A layout alone may be of any length, in any order with the attributes that
 			// are in force. Attributes may not be set over it.
-			if st := configure(with(a.qp.Start().Signaled().Configure(key), 5<<30)); st != verbs.StatusSuccess {
+			if st := configure(with(a.qp.Start().Signaled().Configure(key), 5<<30)); st != rdma.StatusSuccess {
 				t.Fatalf("%s: a layout of 5 GiB: %v", name, st)
 			}
-			if st := configure(set(a.qp.Start().Signaled().Configure(key))); st != verbs.StatusMWBindErr {
+			if st := configure(set(a.qp.Start().Signaled().Configure(key))); st != rdma.StatusMWBindErr {
 				t.Fatalf("%s of 5 GiB in force: %v", name, st)
 			}
-			a.modify(verbs.StateReset)
+			a.modify(rdma.StateReset)
 			b := openSide(t, verbs.QPAttr{MaxInlineData: 512})
 			connectQPs(t, a.qp, b.qp, nil)
 		}
@@ -337,7 +338,7 @@ func TestConfigurationLength(t *testing.T) {
 // its DEK.
 func TestDEKs(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	mr, key := a.register(512, verbs.LocalWrite), a.mkey(verbs.MKeyCrypto)
+	mr, key := a.register(512, rdma.LocalWrite), a.mkey(mkey.CryptoOffload)
 	other := must[*verbs.PD](t)(a.dev.NewPD())
 	plain := func(s *side, pd dek.PD) *dek.DEK {
 		d := must[*dek.DEK](t)(s.dev.Crypto().NewDEK(make16(), &dek.DEKOptions{PD: pd}))
@@ -346,10 +347,10 @@ func TestDEKs(t *testing.T) {
 	}
 	try := func(d mkey.DEK) error {
 		c := a.qp.Start().ID(1).Signaled().Configure(key).List(mr.SGE(0, 512)).
-			Crypto(verbs.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: d, InitialTweak: xts.Tweak{}})
+			Crypto(mkey.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: d, InitialTweak: xts.Tweak{}})
 		err := c.Complete()
 		if err == nil {
-			a.completion(1, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+			a.completion(1, rdma.OpMKeyConfigure, rdma.StatusSuccess)
 		}
 		return err
 	}
@@ -368,7 +369,7 @@ func TestDEKs(t *testing.T) {
 		t.Errorf("closing the DEK of a key: %v", err)
 	}
 	a.complete(a.qp.Start().ID(2).Signaled().LocalInv(key.LKey()))
-	a.completion(2, verbs.OpLocalInv, verbs.StatusSuccess)
+	a.completion(2, rdma.OpLocalInv, rdma.StatusSuccess)
 	if err := own.Close(); err != nil {
 		t.Errorf("closing the DEK of a key that is free: %v", err)
 	}
@@ -419,7 +420,7 @@ func TestQPHidesTheTransport(t *testing.T) {
 	if _, ok := any(new(verbs.QP)).(interface{ Next() *roce.Work }); ok {
 		t.Error("verbs.QP shows Next")
 	}
-	if s := (verbs.AttrState | verbs.AttrPathMTU | 1<<30).String(); s != "STATE|PATH_MTU|0x40000000" {
+	if s := (rdma.AttrState | rdma.AttrPathMTU | 1<<30).String(); s != "STATE|PATH_MTU|0x40000000" {
 		t.Errorf("a mask prints as %s", s)
 	}
 }
@@ -432,9 +433,9 @@ func TestDrainedBySelf(t *testing.T) {
 		r := &revoked{valve: newValve()}
 		r.a, r.b, r.a2, r.b2 = r.valve.pair(t, verbs.QPAttr{SignaturePipelining: true})
 		a, b := r.a, r.b
-		disk, key := a.register(4*520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature) // all zeros: bad
+		disk, key := a.register(4*520, rdma.LocalWrite), a.mkey(mkey.BlockSignature) // all zeros: bad
 		a.configure(key, disk, func(c verbs.Chain) { c.Signature(signature(&dif, nil)) })
-		dst, status := b.register(4*512, verbs.LocalWrite|verbs.RemoteWrite), b.register(8, verbs.LocalWrite)
+		dst, status := b.register(4*512, rdma.LocalWrite|rdma.RemoteWrite), b.register(8, rdma.LocalWrite)
 		b.recv(1, status.SGE(0, 8))
 		r.valve.shut(0, 0x0a, 0x08) // WRITE only, WRITE last
 		c := a.qp.Start()
@@ -442,37 +443,37 @@ func TestDrainedBySelf(t *testing.T) {
 		c.ID(11).Signaled().Fence().Send().Inline([]byte("good"))
 		a.complete(c)
 		<-r.valve.reached
-		a.modify(verbs.StateSQD)
+		a.modify(rdma.StateSQD)
 		r.valve.open()
 		rts := func() {
 			t.Helper()
-			a.modify(verbs.StateRTS)
+			a.modify(rdma.StateRTS)
 		}
 		if seen {
-			a.event(verbs.EventSQDrained)
+			a.event(rdma.EventSQDrained)
 			// The completion came before the event.
-			var wc [1]verbs.WC
+			var wc [1]rdma.WC
 			if a.cq.Poll(wc[:]) != 1 || wc[0].ID != 10 {
 				t.Fatalf("the event came before the completion")
 			}
 		} else {
-			a.completion(10, verbs.OpRDMAWrite, verbs.StatusSuccess)
+			a.completion(10, rdma.OpRDMAWrite, rdma.StatusSuccess)
 			rts() // the program has not fetched its events
-			for a.qp.State() != verbs.StateSQD {
+			for a.qp.State() != rdma.StateSQD {
 				runtime.Gosched() // lets the QP reach the fence
 			}
 			a.noCompletion()
 			b.noCompletion()
-			a.event(verbs.EventSQDrained)
+			a.event(rdma.EventSQDrained)
 		}
 		if n, err := a.qp.Cancel(11); n != 1 || err != nil {
 			t.Fatalf("cancelled %d, %v", n, err)
 		}
 		a.complete(a.qp.Start().ID(12).Signaled().Fence().Send().Inline([]byte("bad!")))
 		rts()
-		a.completion(11, verbs.OpSend, verbs.StatusSuccess)
-		a.completion(12, verbs.OpSend, verbs.StatusSuccess)
-		b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+		a.completion(11, rdma.OpSend, rdma.StatusSuccess)
+		a.completion(12, rdma.OpSend, rdma.StatusSuccess)
+		b.completion(1, rdma.OpRecv, rdma.StatusSuccess)
 		if got := string(status.Bytes()[:4]); got != "bad!" {
 			t.Errorf("status %q", got)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -95,35 +96,35 @@ type revoked struct {
 	mr     *verbs.MR
 	key    *verbs.MKey
 	peer   *verbs.MR // of the peer, as long as the key's wire domain
-	early  *verbs.WC // completion of the transfer, if it ended before the key was taken away
+	early  *rdma.WC  // completion of the transfer, if it ended before the key was taken away
 }
 
 func newRevoked(t *testing.T, kind string) *revoked {
 	r := &revoked{valve: newValve()}
 	r.a, r.b, r.a2, r.b2 = r.valve.pair(t, verbs.QPAttr{})
-	r.mr = r.a.register(revokedBlocks*512, verbs.LocalWrite)
+	r.mr = r.a.register(revokedBlocks*512, rdma.LocalWrite)
 	n := r.mr.Len()
-	flags := verbs.MKeyRemoteInvalidate
+	flags := mkey.RemoteInvalidate
 	var more func(verbs.Chain)
 	switch kind {
 	case "signature":
 		n = revokedBlocks * 520
-		flags |= verbs.MKeyBlockSignature
+		flags |= mkey.BlockSignature
 		s := signature(nil, &dif)
 		s.Flags = mkey.CheckNothing
 		s.CheckMask = 0
 		more = func(c verbs.Chain) { c.Signature(s) }
 	case "crypto":
-		flags |= verbs.MKeyCrypto
+		flags |= mkey.CryptoOffload
 		more = func(c verbs.Chain) { c.Crypto(cryptoOf(t, r.a, 512, true)) }
 	}
 	r.key = r.a.mkey(flags)
 	r.a.configure(r.key, r.mr, more)
-	r.peer = r.b.register(n, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+	r.peer = r.b.register(n, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
 	return r
 }
 
-func (r *revoked) sge() verbs.SGE { return r.key.SGE(0, r.peer.Len()) }
+func (r *revoked) sge() rdma.SGE { return r.key.SGE(0, r.peer.Len()) }
 
 // waitFor waits until request id of a has succeeded.
 func (r *revoked) waitFor(t *testing.T, id uint64) {
@@ -136,7 +137,7 @@ func (r *revoked) waitFor(t *testing.T, id uint64) {
 		r.early = &early
 		wc = r.a.completions(1)[0]
 	}
-	if wc.ID != id || wc.Status != verbs.StatusSuccess {
+	if wc.ID != id || wc.Status != rdma.StatusSuccess {
 		t.Fatalf("completion %+v (%v), want success of request %d", wc, wc.Status, id)
 	}
 }
@@ -148,7 +149,7 @@ func (r *revoked) mustFail(t *testing.T) {
 	if wc == nil {
 		wc = &r.a.completions(1)[0]
 	}
-	if wc.ID != 1 || wc.Status != verbs.StatusLocProtErr {
+	if wc.ID != 1 || wc.Status != rdma.StatusLocProtErr {
 		t.Fatalf("completion %+v (%v), want a local protection error of request 1", wc, wc.Status)
 	}
 	if wc.Err == nil || !strings.Contains(wc.Err.Error(), "key 0x") {
@@ -243,7 +244,7 @@ func TestRevokedAtomic(t *testing.T) {
 	for _, rev := range revocations {
 		t.Run(rev.name, func(t *testing.T) {
 			r := newRevoked(t, "plain")
-			word := r.b.register(8, verbs.LocalWrite|verbs.RemoteAtomic)
+			word := r.b.register(8, rdma.LocalWrite|rdma.RemoteAtomic)
 			copy(r.mr.Bytes(), "12345678")
 			r.valve.shut(0, wire.AtomicAcknowledge)
 			r.a.complete(r.a.qp.Start().ID(1).Signaled().FetchAdd(word.RKey(), word.Addr(), 1).SGE(r.key.SGE(0, 8)))
@@ -274,18 +275,18 @@ func TestRevokedOnSameQP(t *testing.T) {
 		<-r.valve.reached
 		r.valve.open()
 		if fenced {
-			r.a.completion(1, verbs.OpRDMARead, verbs.StatusSuccess)
-			r.a.completion(2, verbs.OpLocalInv, verbs.StatusSuccess)
+			r.a.completion(1, rdma.OpRDMARead, rdma.StatusSuccess)
+			r.a.completion(2, rdma.OpLocalInv, rdma.StatusSuccess)
 			if !bytes.Equal(r.mr.Bytes(), r.peer.Bytes()) {
 				t.Error("the READ is incomplete")
 			}
 			continue
 		}
-		wc := r.a.completion(1, 0, verbs.StatusLocProtErr)
+		wc := r.a.completion(1, 0, rdma.StatusLocProtErr)
 		if wc.Err == nil || !strings.Contains(wc.Err.Error(), "is free since LOCAL_INV of request 2") {
 			t.Errorf("the reason is %v", wc.Err)
 		}
-		wc = r.a.completion(2, 0, verbs.StatusWRFlushErr)
+		wc = r.a.completion(2, 0, rdma.StatusWRFlushErr)
 		if wc.Err == nil || !strings.Contains(wc.Err.Error(), "request 1 on QP") {
 			t.Errorf("the reason of the flushed request is %v", wc.Err)
 		}
@@ -297,14 +298,14 @@ func TestRevokedOnSameQP(t *testing.T) {
 func TestConfiguredInFlight(t *testing.T) {
 	r := newRevoked(t, "plain")
 	fill(r.peer.Bytes(), 2)
-	other := r.a.register(512, verbs.LocalWrite)
+	other := r.a.register(512, rdma.LocalWrite)
 	r.valve.shut(60, wire.ReadResponseMiddle, wire.ReadResponseLast)
 	r.a.complete(r.a.qp.Start().ID(1).Signaled().Read(r.peer.RKey(), r.peer.Addr()).SGE(r.sge()))
 	<-r.valve.reached
 	r.a.complete(r.a2.Start().ID(2).Signaled().Configure(r.key).List(other.SGE(0, 512)))
 	r.waitFor(t, 2)
 	r.valve.open()
-	r.a.completion(1, verbs.OpRDMARead, verbs.StatusSuccess)
+	r.a.completion(1, rdma.OpRDMARead, rdma.StatusSuccess)
 	if !bytes.Equal(r.mr.Bytes(), r.peer.Bytes()) {
 		t.Error("the READ did not end under its configuration")
 	}

@@ -7,12 +7,13 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/fifo"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // RecvWR is a receive request: the memory for the next message.
 type RecvWR struct {
 	ID   uint64
-	SGEs []SGE
+	SGEs []rdma.SGE
 }
 
 // recvQueue is a queue of receive requests. The engine's lock of the QP guards the queue of
@@ -119,7 +120,7 @@ func (s *SRQ) pop() *engine.RecvRequest {
 	}
 	s.mu.Unlock()
 	if reached {
-		s.pd.dev.events.raise(Event{Type: EventSRQLimitReached, SRQ: s})
+		s.pd.dev.events.raise(Event{Type: rdma.EventSRQLimitReached, SRQ: s})
 	}
 	return r
 }

@@ -11,32 +11,34 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
 
 // attributes returns attributes that suffice to connect a QP to itself.
-func attributes(qp *verbs.QP) verbs.QPModify {
+func attributes(qp *verbs.QP) rdma.QPModify {
 	e := qp.Endpoint()
-	return verbs.QPModify{
-		AccessFlags: verbs.RemoteWrite, Port: 1, AV: verbs.AH{DGID: verbs.GIDOf(e.GID)}, PathMTU: verbs.MTU1024,
+	return rdma.QPModify{
+		AccessFlags: rdma.RemoteWrite, Port: 1, AV: rdma.AH{DGID: rdma.GIDOf(e.GID)}, PathMTU: rdma.MTU1024,
 		DestQPN: e.QPN, RQPSN: e.PSN, MaxDestRdAtomic: 4, MinRNRTimer: 12,
 		Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: e.PSN, MaxRdAtomic: 4,
 	}
 }
 
 const (
-	toInit = verbs.AttrState | verbs.AttrPKeyIndex | verbs.AttrPort | verbs.AttrAccessFlags
-	toRTR  = verbs.AttrState | verbs.AttrAV | verbs.AttrPathMTU | verbs.AttrDestQPN | verbs.AttrRQPSN | verbs.AttrMaxDestRdAtomic | verbs.AttrMinRNRTimer
-	toRTS  = verbs.AttrState | verbs.AttrTimeout | verbs.AttrRetryCnt | verbs.AttrRNRRetry | verbs.AttrSQPSN | verbs.AttrMaxRdAtomic
+	toInit = rdma.AttrState | rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrAccessFlags
+	toRTR  = rdma.AttrState | rdma.AttrAV | rdma.AttrPathMTU | rdma.AttrDestQPN | rdma.AttrRQPSN | rdma.AttrMaxDestRdAtomic | rdma.AttrMinRNRTimer
+	toRTS  = rdma.AttrState | rdma.AttrTimeout | rdma.AttrRetryCnt | rdma.AttrRNRRetry | rdma.AttrSQPSN | rdma.AttrMaxRdAtomic
 )
 
 // TestModify goes through all states and tries an invalid transition in each.
 func TestModify(t *testing.T) {
 	a := openSide(t, verbs.QPAttr{})
 	m := attributes(a.qp)
-	step := func(to verbs.State, mask verbs.AttrMask, change func(*verbs.QPModify)) error {
+	step := func(to rdma.State, mask rdma.AttrMask, change func(*rdma.QPModify)) error {
 		n := m
 		n.State = to
 		if change != nil {
@@ -50,62 +52,62 @@ func TestModify(t *testing.T) {
 			t.Errorf("%s: %v, want EINVAL", what, err)
 		}
 	}
-	accept := func(err error, want verbs.State) {
+	accept := func(err error, want rdma.State) {
 		t.Helper()
 		if err != nil || a.qp.State() != want {
 			t.Fatalf("state %v, want %v: %v", a.qp.State(), want, err)
 		}
 	}
-	refuse("RESET to RTR", step(verbs.StateRTR, toRTR, nil))
-	refuse("RESET to INIT without access flags", step(verbs.StateInit, toInit&^verbs.AttrAccessFlags, nil))
-	refuse("RESET to INIT with a timeout", step(verbs.StateInit, toInit|verbs.AttrTimeout, nil))
-	refuse("port 2", step(verbs.StateInit, toInit, func(m *verbs.QPModify) { m.Port = 2 }))
+	refuse("RESET to RTR", step(rdma.StateRTR, toRTR, nil))
+	refuse("RESET to INIT without access flags", step(rdma.StateInit, toInit&^rdma.AttrAccessFlags, nil))
+	refuse("RESET to INIT with a timeout", step(rdma.StateInit, toInit|rdma.AttrTimeout, nil))
+	refuse("port 2", step(rdma.StateInit, toInit, func(m *rdma.QPModify) { m.Port = 2 }))
 	refuse("posting a receive in RESET", second(a.qp.PostRecv(verbs.RecvWR{})))
-	accept(step(verbs.StateInit, toInit, nil), verbs.StateInit)
-	accept(step(verbs.StateInit, verbs.AttrState|verbs.AttrAccessFlags, nil), verbs.StateInit)
+	accept(step(rdma.StateInit, toInit, nil), rdma.StateInit)
+	accept(step(rdma.StateInit, rdma.AttrState|rdma.AttrAccessFlags, nil), rdma.StateInit)
 	refuse("posting a send in INIT", a.qp.Start().Send().Complete())
 	if _, err := a.qp.PostRecv(verbs.RecvWR{ID: 1}); err != nil {
 		t.Error(err)
 	}
-	for what, change := range map[string]func(*verbs.QPModify){
-		"path MTU 0":            func(m *verbs.QPModify) { m.PathMTU = 0 },
-		"no address":            func(m *verbs.QPModify) { m.AV = verbs.AH{} },
-		"max_dest_rd_atomic 17": func(m *verbs.QPModify) { m.MaxDestRdAtomic = 17 },
-		"PSN of 25 bits":        func(m *verbs.QPModify) { m.RQPSN = 1 << 24 },
-		"QP number of 25 bits":  func(m *verbs.QPModify) { m.DestQPN = 1 << 24 },
-		"RNR timer 32":          func(m *verbs.QPModify) { m.MinRNRTimer = 32 },
+	for what, change := range map[string]func(*rdma.QPModify){
+		"path MTU 0":            func(m *rdma.QPModify) { m.PathMTU = 0 },
+		"no address":            func(m *rdma.QPModify) { m.AV = rdma.AH{} },
+		"max_dest_rd_atomic 17": func(m *rdma.QPModify) { m.MaxDestRdAtomic = 17 },
+		"PSN of 25 bits":        func(m *rdma.QPModify) { m.RQPSN = 1 << 24 },
+		"QP number of 25 bits":  func(m *rdma.QPModify) { m.DestQPN = 1 << 24 },
+		"RNR timer 32":          func(m *rdma.QPModify) { m.MinRNRTimer = 32 },
 	} {
-		refuse(what, step(verbs.StateRTR, toRTR, change))
+		refuse(what, step(rdma.StateRTR, toRTR, change))
 	}
-	accept(step(verbs.StateRTR, toRTR, nil), verbs.StateRTR)
-	refuse("RTR to SQD", step(verbs.StateSQD, verbs.AttrState, nil))
-	refuse("retry count 8", step(verbs.StateRTS, toRTS, func(m *verbs.QPModify) { m.RetryCnt = 8 }))
-	refuse("wrong current state", step(verbs.StateRTS, toRTS|verbs.AttrCurState, func(m *verbs.QPModify) { m.CurState = verbs.StateInit }))
-	accept(step(verbs.StateRTS, toRTS, nil), verbs.StateRTS)
-	accept(step(verbs.StateRTS, verbs.AttrState|verbs.AttrMinRNRTimer, nil), verbs.StateRTS)
-	refuse("RTS to INIT", step(verbs.StateInit, toInit, nil))
-	accept(step(verbs.StateSQD, verbs.AttrState, nil), verbs.StateSQD)
-	accept(step(verbs.StateRTS, verbs.AttrState, nil), verbs.StateRTS)
-	if q := a.qp.Query(); q.PathMTU != verbs.MTU1024 || q.State != verbs.StateRTS || q.Timeout != 14 {
+	accept(step(rdma.StateRTR, toRTR, nil), rdma.StateRTR)
+	refuse("RTR to SQD", step(rdma.StateSQD, rdma.AttrState, nil))
+	refuse("retry count 8", step(rdma.StateRTS, toRTS, func(m *rdma.QPModify) { m.RetryCnt = 8 }))
+	refuse("wrong current state", step(rdma.StateRTS, toRTS|rdma.AttrCurState, func(m *rdma.QPModify) { m.CurState = rdma.StateInit }))
+	accept(step(rdma.StateRTS, toRTS, nil), rdma.StateRTS)
+	accept(step(rdma.StateRTS, rdma.AttrState|rdma.AttrMinRNRTimer, nil), rdma.StateRTS)
+	refuse("RTS to INIT", step(rdma.StateInit, toInit, nil))
+	accept(step(rdma.StateSQD, rdma.AttrState, nil), rdma.StateSQD)
+	accept(step(rdma.StateRTS, rdma.AttrState, nil), rdma.StateRTS)
+	if q := a.qp.Query(); q.PathMTU != rdma.MTU1024 || q.State != rdma.StateRTS || q.Timeout != 14 {
 		t.Errorf("query: %+v", q)
 	}
-	refuse("ERR with attributes", step(verbs.StateErr, verbs.AttrState|verbs.AttrTimeout, nil))
-	accept(step(verbs.StateErr, verbs.AttrState, nil), verbs.StateErr)
-	a.completion(1, verbs.OpRecv, verbs.StatusWRFlushErr)
+	refuse("ERR with attributes", step(rdma.StateErr, rdma.AttrState|rdma.AttrTimeout, nil))
+	accept(step(rdma.StateErr, rdma.AttrState, nil), rdma.StateErr)
+	a.completion(1, rdma.OpRecv, rdma.StatusWRFlushErr)
 	// In ERR, requests are accepted and flushed.
 	a.complete(a.qp.Start().ID(2).Send())
-	a.completion(2, 0, verbs.StatusWRFlushErr)
+	a.completion(2, 0, rdma.StatusWRFlushErr)
 	a.recv(3)
-	a.completion(3, 0, verbs.StatusWRFlushErr)
-	refuse("ERR to RTS", step(verbs.StateRTS, toRTS, nil))
-	accept(step(verbs.StateReset, verbs.AttrState, nil), verbs.StateReset)
+	a.completion(3, 0, rdma.StatusWRFlushErr)
+	refuse("ERR to RTS", step(rdma.StateRTS, toRTS, nil))
+	accept(step(rdma.StateReset, rdma.AttrState, nil), rdma.StateReset)
 	// The QP can be connected again.
 	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
 		t.Fatal(err)
 	}
 	a.recv(4)
 	a.complete(a.qp.Start().Send())
-	a.completion(4, verbs.OpRecv, verbs.StatusSuccess)
+	a.completion(4, rdma.OpRecv, rdma.StatusSuccess)
 }
 
 func second[T any](_ T, err error) error { return err }
@@ -116,7 +118,7 @@ func TestCloseInUse(t *testing.T) {
 	pd := must[*verbs.PD](t)(dev.NewPD())
 	cq := must[*verbs.CQ](t)(dev.NewCQ(8))
 	mr := must[*verbs.MR](t)(pd.Register(make([]byte, 8), 0))
-	key := must[*verbs.MKey](t)(pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect}))
+	key := must[*verbs.MKey](t)(pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect}))
 	qp := must[*verbs.QP](t)(pd.NewQP(verbs.QPAttr{SendCQ: cq}))
 	for _, c := range []struct {
 		close func() error
@@ -153,7 +155,7 @@ func TestCloseInUse(t *testing.T) {
 	if _, err := dev.NewPD(); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a PD of a closed device: %v", err)
 	}
-	if _, err := cq.Wait(context.Background(), make([]verbs.WC, 1)); !errors.Is(err, net.ErrClosed) {
+	if _, err := cq.Wait(context.Background(), make([]rdma.WC, 1)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("waiting on a closed CQ: %v", err)
 	}
 	if _, err := dev.NextEvent(context.Background()); !errors.Is(err, net.ErrClosed) {
@@ -167,8 +169,8 @@ func TestFlushReasons(t *testing.T) {
 	for _, how := range []string{"modify", "refused by the peer", "posted in ERR"} {
 		t.Run(how, func(t *testing.T) {
 			a, _ := pair(t, verbs.QPAttr{MaxInlineData: 8}, nil)
-			mr := a.register(64, verbs.LocalWrite)
-			toErr := func() { a.modify(verbs.StateErr) }
+			mr := a.register(64, rdma.LocalWrite)
+			toErr := func() { a.modify(rdma.StateErr) }
 			if how == "posted in ERR" {
 				toErr()
 			}
@@ -190,10 +192,10 @@ func TestFlushReasons(t *testing.T) {
 			}
 			// Failed requests are in any order between the two queues.
 			for _, wc := range a.completions(8) {
-				if wc.Status != verbs.StatusWRFlushErr && (how != "refused by the peer" || wc.ID != 3) {
+				if wc.Status != rdma.StatusWRFlushErr && (how != "refused by the peer" || wc.ID != 3) {
 					t.Errorf("request %d: %v", wc.ID, wc.Status)
 				}
-				if wc.Status == verbs.StatusWRFlushErr && !errors.Is(wc.Err, syscall.ECANCELED) {
+				if wc.Status == rdma.StatusWRFlushErr && !errors.Is(wc.Err, syscall.ECANCELED) {
 					t.Errorf("request %d: flushed because of %v", wc.ID, wc.Err)
 				}
 			}
@@ -208,7 +210,7 @@ func TestUnacknowledgedEvents(t *testing.T) {
 	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.qp.Modify(verbs.QPModify{State: verbs.StateSQD, SQDAsyncNotify: true}, verbs.AttrState|verbs.AttrSQDAsyncNotify); err != nil {
+	if err := a.qp.Modify(rdma.QPModify{State: rdma.StateSQD, SQDAsyncNotify: true}, rdma.AttrState|rdma.AttrSQDAsyncNotify); err != nil {
 		t.Fatal(err)
 	}
 	e := must[*verbs.Event](t)(a.dev.NextEvent(context.Background()))
@@ -238,11 +240,11 @@ func TestCQOverrun(t *testing.T) {
 		a.complete(qp.Start().Signaled().Send())
 	}
 	a.completions(3)
-	if e := a.nextEvent(); e.Type != verbs.EventCQErr || e.CQ != small {
+	if e := a.nextEvent(); e.Type != rdma.EventCQErr || e.CQ != small {
 		t.Errorf("event %v", e.Type)
 	}
 	// The QP whose completion was lost is in ERR and accepts no requests.
-	if qp.State() != verbs.StateErr {
+	if qp.State() != rdma.StateErr {
 		t.Errorf("the QP is in %v", qp.State())
 	}
 }
@@ -254,7 +256,7 @@ func TestSolicited(t *testing.T) {
 	b.recv(2)
 	b.cq.Notify(true)
 	a.complete(a.qp.Start().ID(1).Signaled().Send())
-	a.completion(1, verbs.OpSend, verbs.StatusSuccess)
+	a.completion(1, rdma.OpSend, rdma.StatusSuccess)
 	select {
 	case <-b.cq.C():
 		t.Error("a notification of a message that asked for none")
@@ -262,7 +264,7 @@ func TestSolicited(t *testing.T) {
 	}
 	a.complete(a.qp.Start().Solicited().Send())
 	<-b.cq.C()
-	if n := b.cq.Poll(make([]verbs.WC, 4)); n != 2 {
+	if n := b.cq.Poll(make([]rdma.WC, 4)); n != 2 {
 		t.Errorf("%d completions", n)
 	}
 }
@@ -352,17 +354,17 @@ func TestKeyTag(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mr, key := a.register(512, verbs.LocalWrite), a.mkey(verbs.MKeyCrypto)
-	dst := b.register(512, verbs.LocalWrite|verbs.RemoteWrite)
-	c := verbs.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: d}
+	mr, key := a.register(512, rdma.LocalWrite), a.mkey(mkey.CryptoOffload)
+	dst := b.register(512, rdma.LocalWrite|rdma.RemoteWrite)
+	c := mkey.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: d}
 	copy(c.KeyTag[:], raw[64:])
 	a.configure(key, mr, func(ch verbs.Chain) { ch.Crypto(c) })
 	a.complete(a.qp.Start().ID(1).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 512)))
-	a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	a.completion(1, rdma.OpRDMAWrite, rdma.StatusSuccess)
 	c.KeyTag[0] ^= 1
 	a.configure(key, mr, func(ch verbs.Chain) { ch.Crypto(c) })
 	a.complete(a.qp.Start().ID(2).Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 512)))
-	a.completion(2, 0, verbs.StatusLocProtErr)
+	a.completion(2, 0, rdma.StatusLocProtErr)
 }
 
 // TestCryptoNotConfigured checks that a key created for crypto cannot be used without
@@ -370,18 +372,18 @@ func TestKeyTag(t *testing.T) {
 func TestCryptoNotConfigured(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	b.recv(1)
-	mr, key := a.register(512, 0), a.mkey(verbs.MKeyCrypto|verbs.MKeyBlockSignature)
-	f := verbs.Format{Type: sig.CRC32C, BlockSize: 512}
+	mr, key := a.register(512, 0), a.mkey(mkey.CryptoOffload|mkey.BlockSignature)
+	f := sig.Format{Type: sig.CRC32C, BlockSize: 512}
 	a.configure(key, mr, func(c verbs.Chain) { c.Signature(signature(nil, &f)) })
 	a.complete(a.qp.Start().ID(2).Send().SGE(key.SGE(0, 516)))
-	a.completion(2, 0, verbs.StatusLocProtErr)
+	a.completion(2, 0, rdma.StatusLocProtErr)
 	b.noCompletion()
 }
 
 // TestActiveMTU checks that the port reports the MTU of the network and that connections
 // use it. An Ethernet MTU of 1500 gives 1024, as with adapters.
 func TestActiveMTU(t *testing.T) {
-	for mtu, want := range map[int]verbs.MTU{1500: verbs.MTU1024, 9000: verbs.MTU4096, 4192: verbs.MTU4096, 4191: verbs.MTU2048, 576: verbs.MTU256} {
+	for mtu, want := range map[int]rdma.MTU{1500: rdma.MTU1024, 9000: rdma.MTU4096, 4192: rdma.MTU4096, 4191: rdma.MTU2048, 576: rdma.MTU256} {
 		network := inproc.NewNetwork(&inproc.Options{MTU: mtu})
 		conn, err := network.Listen(netip.MustParseAddrPort("10.0.0.1:4791"))
 		if err != nil {
@@ -402,12 +404,12 @@ func TestActiveMTU(t *testing.T) {
 func TestEstablished(t *testing.T) {
 	a, b := openSide(t, verbs.QPAttr{MaxInlineData: 64}), openSide(t, verbs.QPAttr{})
 	here, there := a.qp.Endpoint(), b.qp.Endpoint()
-	m := verbs.QPModify{State: verbs.StateInit, Port: 1, AccessFlags: verbs.LocalWrite}
-	if err := b.qp.Modify(m, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrAccessFlags); err != nil {
+	m := rdma.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: rdma.LocalWrite}
+	if err := b.qp.Modify(m, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags); err != nil {
 		t.Fatal(err)
 	}
-	m = verbs.QPModify{State: verbs.StateRTR, AV: verbs.AH{DGID: verbs.GIDOf(here.GID), UDPPort: here.UDPPort}, PathMTU: 3, DestQPN: here.QPN, RQPSN: here.PSN, MaxDestRdAtomic: 1, MinRNRTimer: 1}
-	if err := b.qp.Modify(m, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer); err != nil {
+	m = rdma.QPModify{State: rdma.StateRTR, AV: rdma.AH{DGID: rdma.GIDOf(here.GID), UDPPort: here.UDPPort}, PathMTU: 3, DestQPN: here.QPN, RQPSN: here.PSN, MaxDestRdAtomic: 1, MinRNRTimer: 1}
+	if err := b.qp.Modify(m, rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN|rdma.AttrMaxDestRdAtomic|rdma.AttrMinRNRTimer); err != nil {
 		t.Fatal(err)
 	}
 	there.Caps = 0
@@ -418,9 +420,9 @@ func TestEstablished(t *testing.T) {
 	b.recv(2)
 	for range 2 {
 		a.complete(a.qp.Start().ID(5).Signaled().Send())
-		a.completion(5, verbs.OpSend, verbs.StatusSuccess)
+		a.completion(5, rdma.OpSend, rdma.StatusSuccess)
 	}
-	b.event(verbs.EventCommEst)
+	b.event(rdma.EventCommEst)
 	none, cancel := context.WithCancel(t.Context())
 	cancel()
 	if e, err := b.dev.NextEvent(none); err == nil {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/net/udp/udptest"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -86,41 +88,41 @@ func connectQPs(t *testing.T, a, b *verbs.QP, opts *verbs.ConnectOptions) {
 }
 
 // modify moves the QP to a state.
-func (s *side) modify(to verbs.State) {
+func (s *side) modify(to rdma.State) {
 	s.t.Helper()
-	if err := s.qp.Modify(verbs.QPModify{State: to}, verbs.AttrState); err != nil {
+	if err := s.qp.Modify(rdma.QPModify{State: to}, rdma.AttrState); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *side) register(n int, access verbs.Access) *verbs.MR {
+func (s *side) register(n int, access rdma.Access) *verbs.MR {
 	s.t.Helper()
 	mr := must[*verbs.MR](s.t)(s.pd.Register(make([]byte, n), access))
 	s.t.Cleanup(func() { mr.Close() })
 	return mr
 }
 
-func (s *side) mkey(flags verbs.MKeyFlags) *verbs.MKey {
+func (s *side) mkey(flags mkey.Flags) *verbs.MKey {
 	s.t.Helper()
-	k := must[*verbs.MKey](s.t)(s.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | flags, MaxEntries: 16}))
+	k := must[*verbs.MKey](s.t)(s.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | flags, MaxEntries: 16}))
 	s.t.Cleanup(func() { k.Close() })
 	return k
 }
 
 // completions waits for n completions.
-func (s *side) completions(n int) []verbs.WC {
+func (s *side) completions(n int) []rdma.WC {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	var all []verbs.WC
+	var all []rdma.WC
 	for len(all) < n {
-		wcs := make([]verbs.WC, n-len(all))
+		wcs := make([]rdma.WC, n-len(all))
 		got, err := s.cq.Wait(ctx, wcs)
 		if err != nil {
 			s.t.Fatalf("%d of %d completions, then %v", len(all), n, err)
 		}
 		for _, wc := range wcs[:got] {
-			if (wc.Status == verbs.StatusSuccess) != (wc.Err == nil) {
+			if (wc.Status == rdma.StatusSuccess) != (wc.Err == nil) {
 				s.t.Errorf("completion of request %d: %v with the reason %v", wc.ID, wc.Status, wc.Err)
 			}
 		}
@@ -130,10 +132,10 @@ func (s *side) completions(n int) []verbs.WC {
 }
 
 // completion waits for one completion and checks it.
-func (s *side) completion(id uint64, op verbs.Opcode, st verbs.Status) verbs.WC {
+func (s *side) completion(id uint64, op rdma.Opcode, st rdma.Status) rdma.WC {
 	s.t.Helper()
 	wc := s.completions(1)[0]
-	if wc.ID != id || wc.Status != st || (st == verbs.StatusSuccess && wc.Opcode != op) {
+	if wc.ID != id || wc.Status != st || (st == rdma.StatusSuccess && wc.Opcode != op) {
 		s.t.Fatalf("completion %+v (%v), want id %d, %v, %v", wc, wc.Status, id, op, st)
 	}
 	return wc
@@ -141,7 +143,7 @@ func (s *side) completion(id uint64, op verbs.Opcode, st verbs.Status) verbs.WC 
 
 func (s *side) noCompletion() {
 	s.t.Helper()
-	var wc [1]verbs.WC
+	var wc [1]rdma.WC
 	if s.cq.Poll(wc[:]) != 0 {
 		s.t.Fatalf("unexpected completion %+v (%v)", wc[0], wc[0].Status)
 	}
@@ -157,14 +159,14 @@ func (s *side) nextEvent() *verbs.Event {
 	return e
 }
 
-func (s *side) event(want verbs.EventType) {
+func (s *side) event(want rdma.EventType) {
 	s.t.Helper()
 	if e := s.nextEvent(); e.Type != want || e.QP != s.qp {
 		s.t.Fatalf("event %v of %p, want %v", e.Type, e.QP, want)
 	}
 }
 
-func (s *side) recv(id uint64, sges ...verbs.SGE) {
+func (s *side) recv(id uint64, sges ...rdma.SGE) {
 	s.t.Helper()
 	if _, err := s.qp.PostRecv(verbs.RecvWR{ID: id, SGEs: sges}); err != nil {
 		s.t.Fatal(err)
@@ -190,7 +192,7 @@ func TestOperations(t *testing.T) {
 		for _, size := range []int{0, 1, 255, 256, 257, 4096, 4097, 70_000, 1 << 20} {
 			t.Run(fmt.Sprintf("mtu=%d/size=%d", mtu, size), func(t *testing.T) {
 				a, b := pair(t, verbs.QPAttr{}, &verbs.ConnectOptions{MTU: mtu})
-				src, dst := a.register(size+1, verbs.LocalWrite), b.register(size+1, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+				src, dst := a.register(size+1, rdma.LocalWrite), b.register(size+1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
 				fill(src.Bytes(), 1)
 				check := func(op string) {
 					t.Helper()
@@ -202,36 +204,36 @@ func TestOperations(t *testing.T) {
 
 				b.recv(1, dst.SGE(0, size))
 				a.complete(a.qp.Start().ID(2).Signaled().Send().SGE(src.SGE(0, size)))
-				if wc := b.completion(1, verbs.OpRecv, verbs.StatusSuccess); int(wc.ByteLen) != size || wc.Flags != 0 {
+				if wc := b.completion(1, rdma.OpRecv, rdma.StatusSuccess); int(wc.ByteLen) != size || wc.Flags != 0 {
 					t.Fatalf("SEND: %+v", wc)
 				}
-				a.completion(2, verbs.OpSend, verbs.StatusSuccess)
+				a.completion(2, rdma.OpSend, rdma.StatusSuccess)
 				check("SEND")
 
 				b.recv(3, dst.SGE(0, size))
 				a.complete(a.qp.Start().ID(4).Signaled().SendImm(0xCAFEBABE).SGE(src.SGE(0, size)))
-				if wc := b.completion(3, verbs.OpRecv, verbs.StatusSuccess); wc.Flags != verbs.WithImm || wc.Imm != 0xCAFEBABE {
+				if wc := b.completion(3, rdma.OpRecv, rdma.StatusSuccess); wc.Flags != rdma.WithImm || wc.Imm != 0xCAFEBABE {
 					t.Fatalf("SEND with immediate: %+v", wc)
 				}
-				a.completion(4, verbs.OpSend, verbs.StatusSuccess)
+				a.completion(4, rdma.OpSend, rdma.StatusSuccess)
 				check("SEND with immediate")
 
 				a.complete(a.qp.Start().ID(5).Signaled().Write(dst.RKey(), dst.Addr()).SGE(src.SGE(0, size)))
-				a.completion(5, verbs.OpRDMAWrite, verbs.StatusSuccess)
+				a.completion(5, rdma.OpRDMAWrite, rdma.StatusSuccess)
 				check("WRITE")
 
 				b.recv(6)
 				a.complete(a.qp.Start().ID(7).Signaled().WriteImm(dst.RKey(), dst.Addr(), 7).SGE(src.SGE(0, size)))
-				if wc := b.completion(6, verbs.OpRecvRDMAWithImm, verbs.StatusSuccess); wc.Imm != 7 || int(wc.ByteLen) != size {
+				if wc := b.completion(6, rdma.OpRecvRDMAWithImm, rdma.StatusSuccess); wc.Imm != 7 || int(wc.ByteLen) != size {
 					t.Fatalf("WRITE with immediate: %+v", wc)
 				}
-				a.completion(7, verbs.OpRDMAWrite, verbs.StatusSuccess)
+				a.completion(7, rdma.OpRDMAWrite, rdma.StatusSuccess)
 				check("WRITE with immediate")
 
 				copy(dst.Bytes(), src.Bytes()[:size])
 				clear(src.Bytes())
 				a.complete(a.qp.Start().ID(8).Signaled().Read(dst.RKey(), dst.Addr()).SGE(src.SGE(0, size)))
-				if wc := a.completion(8, verbs.OpRDMARead, verbs.StatusSuccess); int(wc.ByteLen) != size {
+				if wc := a.completion(8, rdma.OpRDMARead, rdma.StatusSuccess); int(wc.ByteLen) != size {
 					t.Fatalf("READ: %+v", wc)
 				}
 				check("READ")
@@ -252,16 +254,16 @@ func TestReadBeforeWrite(t *testing.T) {
 					t.Fatal("a QP is not connected to itself")
 				}
 			}
-			old, src, dst := make([]byte, size), a.register(size, verbs.LocalWrite), a.register(size, verbs.LocalWrite)
-			target := b.register(size, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+			old, src, dst := make([]byte, size), a.register(size, rdma.LocalWrite), a.register(size, rdma.LocalWrite)
+			target := b.register(size, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
 			for round := range 100 {
 				fill(target.Bytes(), uint64(2*round))
 				fill(src.Bytes(), uint64(2*round+1))
 				copy(old, target.Bytes())
 				a.complete(a.qp.Start().ID(1).Signaled().Read(target.RKey(), target.Addr()).SGE(dst.SGE(0, size)).
 					ID(2).Signaled().Write(target.RKey(), target.Addr()).SGE(src.SGE(0, size)))
-				a.completion(1, verbs.OpRDMARead, verbs.StatusSuccess)
-				a.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
+				a.completion(1, rdma.OpRDMARead, rdma.StatusSuccess)
+				a.completion(2, rdma.OpRDMAWrite, rdma.StatusSuccess)
 				if !bytes.Equal(dst.Bytes(), old) || !bytes.Equal(target.Bytes(), src.Bytes()) {
 					t.Fatalf("inside %v, %d bytes, round %d: the WRITE has overtaken the READ", inside, size, round)
 				}
@@ -272,18 +274,18 @@ func TestReadBeforeWrite(t *testing.T) {
 
 func TestAtomics(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	result := a.register(8, verbs.LocalWrite)
-	word := b.register(16, verbs.LocalWrite|verbs.RemoteAtomic)
+	result := a.register(8, rdma.LocalWrite)
+	word := b.register(16, rdma.LocalWrite|rdma.RemoteAtomic)
 	word.Bytes()[8] = 5
 	a.complete(a.qp.Start().ID(1).Signaled().FetchAdd(word.RKey(), word.Addr()+8, 3).SGE(result.SGE(0, 8)))
-	a.completion(1, verbs.OpFetchAdd, verbs.StatusSuccess)
+	a.completion(1, rdma.OpFetchAdd, rdma.StatusSuccess)
 	if result.Bytes()[0] != 5 || word.Bytes()[8] != 8 {
 		t.Fatalf("fetch and add: got %d, stored %d", result.Bytes()[0], word.Bytes()[8])
 	}
 	a.complete(a.qp.Start().ID(2).Signaled().CompareSwap(word.RKey(), word.Addr()+8, 8, 99).SGE(result.SGE(0, 8)))
-	a.completion(2, verbs.OpCompSwap, verbs.StatusSuccess)
+	a.completion(2, rdma.OpCompSwap, rdma.StatusSuccess)
 	a.complete(a.qp.Start().ID(3).Signaled().CompareSwap(word.RKey(), word.Addr()+8, 8, 1).SGE(result.SGE(0, 8)))
-	a.completion(3, verbs.OpCompSwap, verbs.StatusSuccess)
+	a.completion(3, rdma.OpCompSwap, rdma.StatusSuccess)
 	if result.Bytes()[0] != 99 || word.Bytes()[8] != 99 {
 		t.Fatalf("compare and swap: got %d, stored %d", result.Bytes()[0], word.Bytes()[8])
 	}
@@ -294,10 +296,10 @@ func TestLoopbackQP(t *testing.T) {
 	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
 		t.Fatal(err)
 	}
-	mr := a.register(64, verbs.LocalWrite)
+	mr := a.register(64, rdma.LocalWrite)
 	a.recv(1, mr.SGE(0, 64))
 	a.complete(a.qp.Start().ID(2).Send().Inline([]byte("to myself")))
-	a.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+	a.completion(1, rdma.OpRecv, rdma.StatusSuccess)
 	if !bytes.HasPrefix(mr.Bytes(), []byte("to myself")) {
 		t.Fatalf("got %q", mr.Bytes())
 	}
@@ -305,12 +307,12 @@ func TestLoopbackQP(t *testing.T) {
 
 func TestInlineCopiesAtPost(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	mr := b.register(64, verbs.LocalWrite)
+	mr := b.register(64, rdma.LocalWrite)
 	b.recv(1, mr.SGE(0, 64))
 	data := []byte("before")
 	a.complete(a.qp.Start().Send().Inline(data))
 	copy(data, "after.")
-	b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+	b.completion(1, rdma.OpRecv, rdma.StatusSuccess)
 	if !bytes.HasPrefix(mr.Bytes(), []byte("before")) {
 		t.Fatalf("got %q", mr.Bytes())
 	}
@@ -323,57 +325,57 @@ func TestInlineCopiesAtPost(t *testing.T) {
 func TestRemoteErrors(t *testing.T) {
 	type request struct {
 		name string
-		post func(a, b *side, mr *verbs.MR, c verbs.Chain, local verbs.SGE) verbs.Chain
+		post func(a, b *side, mr *verbs.MR, c verbs.Chain, local rdma.SGE) verbs.Chain
 	}
 	for _, r := range []request{
-		{"unknown key", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
+		{"unknown key", func(a, b *side, mr *verbs.MR, c verbs.Chain, l rdma.SGE) verbs.Chain {
 			return c.Write(mr.RKey()^0x5500, mr.Addr()).SGE(l)
 		}},
-		{"stale tag", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
+		{"stale tag", func(a, b *side, mr *verbs.MR, c verbs.Chain, l rdma.SGE) verbs.Chain {
 			return c.Write(mr.RKey()^1, mr.Addr()).SGE(l)
 		}},
-		{"behind the end", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
+		{"behind the end", func(a, b *side, mr *verbs.MR, c verbs.Chain, l rdma.SGE) verbs.Chain {
 			return c.Write(mr.RKey(), mr.Addr()+1).SGE(l)
 		}},
-		{"before the start", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
+		{"before the start", func(a, b *side, mr *verbs.MR, c verbs.Chain, l rdma.SGE) verbs.Chain {
 			return c.Read(mr.RKey(), mr.Addr()-1).SGE(l)
 		}},
-		{"around the end of addresses", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
+		{"around the end of addresses", func(a, b *side, mr *verbs.MR, c verbs.Chain, l rdma.SGE) verbs.Chain {
 			return c.Read(mr.RKey(), ^uint64(0)-3).SGE(l)
 		}},
-		{"no right to read", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
-			return c.Read(b.register(4096, verbs.LocalWrite|verbs.RemoteWrite).RKey(), 0).SGE(l)
+		{"no right to read", func(a, b *side, mr *verbs.MR, c verbs.Chain, l rdma.SGE) verbs.Chain {
+			return c.Read(b.register(4096, rdma.LocalWrite|rdma.RemoteWrite).RKey(), 0).SGE(l)
 		}},
-		{"no right to write", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
-			ro := b.register(4096, verbs.RemoteRead)
+		{"no right to write", func(a, b *side, mr *verbs.MR, c verbs.Chain, l rdma.SGE) verbs.Chain {
+			ro := b.register(4096, rdma.RemoteRead)
 			return c.Write(ro.RKey(), ro.Addr()).SGE(l)
 		}},
-		{"no right to atomics", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
+		{"no right to atomics", func(a, b *side, mr *verbs.MR, c verbs.Chain, l rdma.SGE) verbs.Chain {
 			l.Length = 8
 			return c.FetchAdd(mr.RKey(), (mr.Addr()+7)&^7, 1).SGE(l)
 		}},
-		{"another protection domain", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
+		{"another protection domain", func(a, b *side, mr *verbs.MR, c verbs.Chain, l rdma.SGE) verbs.Chain {
 			pd := must[*verbs.PD](b.t)(b.dev.NewPD())
-			other := must[*verbs.MR](b.t)(pd.Register(make([]byte, 4096), verbs.LocalWrite|verbs.RemoteWrite))
+			other := must[*verbs.MR](b.t)(pd.Register(make([]byte, 4096), rdma.LocalWrite|rdma.RemoteWrite))
 			return c.Write(other.RKey(), other.Addr()).SGE(l)
 		}},
-		{"a closed region", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
+		{"a closed region", func(a, b *side, mr *verbs.MR, c verbs.Chain, l rdma.SGE) verbs.Chain {
 			mr.Close()
 			return c.Write(mr.RKey(), mr.Addr()).SGE(l)
 		}},
-		{"a free memory key", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
+		{"a free memory key", func(a, b *side, mr *verbs.MR, c verbs.Chain, l rdma.SGE) verbs.Chain {
 			return c.Write(b.mkey(0).RKey(), 0).SGE(l)
 		}},
 	} {
 		t.Run(r.name, func(t *testing.T) {
 			a, b := pair(t, verbs.QPAttr{}, nil)
-			local := a.register(4096, verbs.LocalWrite)
+			local := a.register(4096, rdma.LocalWrite)
 			fill(local.Bytes(), 3)
-			mr := b.register(4096, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+			mr := b.register(4096, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
 			a.complete(r.post(a, b, mr, a.qp.Start().ID(9), local.SGE(0, 4096)))
-			a.completion(9, 0, verbs.StatusRemAccessErr)
-			b.event(verbs.EventQPAccessErr)
-			if a.qp.State() != verbs.StateErr || b.qp.State() != verbs.StateErr {
+			a.completion(9, 0, rdma.StatusRemAccessErr)
+			b.event(rdma.EventQPAccessErr)
+			if a.qp.State() != rdma.StateErr || b.qp.State() != rdma.StateErr {
 				t.Errorf("states %v and %v, want ERR", a.qp.State(), b.qp.State())
 			}
 			if !bytes.Equal(mr.Bytes(), make([]byte, 4096)) {
@@ -387,17 +389,17 @@ func TestRemoteErrors(t *testing.T) {
 // fails, and the sender, which gets no NAK, when its retries end.
 func TestInvalidationRefused(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	local, mr := a.register(4096, verbs.LocalWrite), b.register(4096, verbs.LocalWrite)
+	local, mr := a.register(4096, rdma.LocalWrite), b.register(4096, rdma.LocalWrite)
 	b.recv(77, mr.SGE(0, 4096))
 	a.complete(a.qp.Start().ID(9).SendInv(mr.RKey()).SGE(local.SGE(0, 4096)))
-	b.completion(77, 0, verbs.StatusLocAccessErr)
-	a.completion(9, 0, verbs.StatusRetryExcErr)
+	b.completion(77, 0, rdma.StatusLocAccessErr)
+	a.completion(9, 0, rdma.StatusRetryExcErr)
 }
 
 func TestLocalErrors(t *testing.T) {
 	for name, post := range map[string]func(a *side, c verbs.Chain) verbs.Chain{
 		"unknown key": func(a *side, c verbs.Chain) verbs.Chain {
-			return c.Send().SGE(verbs.SGE{Addr: 0, Length: 8, LKey: 0x12345600})
+			return c.Send().SGE(rdma.SGE{Addr: 0, Length: 8, LKey: 0x12345600})
 		},
 		"behind the end": func(a *side, c verbs.Chain) verbs.Chain {
 			s := a.register(8, 0).SGE(0, 8)
@@ -412,9 +414,9 @@ func TestLocalErrors(t *testing.T) {
 			a, b := pair(t, verbs.QPAttr{}, nil)
 			b.recv(1)
 			a.complete(post(a, a.qp.Start().ID(5)).ID(6).Send())
-			a.completion(5, 0, verbs.StatusLocProtErr)
-			a.completion(6, 0, verbs.StatusWRFlushErr)
-			if a.qp.State() != verbs.StateErr {
+			a.completion(5, 0, rdma.StatusLocProtErr)
+			a.completion(6, 0, rdma.StatusWRFlushErr)
+			if a.qp.State() != rdma.StateErr {
 				t.Errorf("state %v", a.qp.State())
 			}
 			b.noCompletion()
@@ -426,22 +428,22 @@ func TestLocalErrors(t *testing.T) {
 // and on both. The peer's refusal comes first, as with an adapter, which uses its own memory
 // when the answer has arrived.
 func TestAnswerMemory(t *testing.T) {
-	const all = verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead | verbs.RemoteAtomic
-	good := func(s *side) verbs.SGE { return s.register(8, all).SGE(0, 8) }
-	unknown := func(*side) verbs.SGE { return verbs.SGE{Length: 8, LKey: 0x12345600} }
-	key := func(s *side, access verbs.Access) verbs.SGE {
+	const all = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
+	good := func(s *side) rdma.SGE { return s.register(8, all).SGE(0, 8) }
+	unknown := func(*side) rdma.SGE { return rdma.SGE{Length: 8, LKey: 0x12345600} }
+	key := func(s *side, access rdma.Access) rdma.SGE {
 		k := s.mkey(0)
 		s.complete(s.qp.Start().ID(1000).Signaled().Configure(k).Access(access).List(good(s)))
-		s.completion(1000, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+		s.completion(1000, rdma.OpMKeyConfigure, rdma.StatusSuccess)
 		return k.SGE(0, 8)
 	}
-	memory := map[string]func(*side) verbs.SGE{
+	memory := map[string]func(*side) rdma.SGE{
 		"good":           good,
-		"good key":       func(s *side) verbs.SGE { return key(s, all) },
+		"good key":       func(s *side) rdma.SGE { return key(s, all) },
 		"unknown":        unknown,
-		"free key":       func(s *side) verbs.SGE { return s.mkey(0).SGE(0, 8) },
-		"no rights":      func(s *side) verbs.SGE { return s.register(8, 0).SGE(0, 8) },
-		"key, no rights": func(s *side) verbs.SGE { return key(s, 0) },
+		"free key":       func(s *side) rdma.SGE { return s.mkey(0).SGE(0, 8) },
+		"no rights":      func(s *side) rdma.SGE { return s.register(8, 0).SGE(0, 8) },
+		"key, no rights": func(s *side) rdma.SGE { return key(s, 0) },
 	}
 	for _, op := range []string{"READ", "FETCH_ADD"} {
 		for mine, local := range memory {
@@ -456,12 +458,12 @@ func TestAnswerMemory(t *testing.T) {
 						c = c.FetchAdd(r.LKey, r.Addr, 1)
 					}
 					a.complete(c.SGE(l))
-					want := verbs.StatusSuccess
+					want := rdma.StatusSuccess
 					switch {
 					case !strings.HasPrefix(theirs, "good"):
-						want = verbs.StatusRemAccessErr
+						want = rdma.StatusRemAccessErr
 					case !strings.HasPrefix(mine, "good"):
-						want = verbs.StatusLocProtErr
+						want = rdma.StatusLocProtErr
 					}
 					if wc := a.completions(1)[0]; wc.Status != want {
 						t.Errorf("%v (%v), want %v", wc.Status, wc.Err, want)
@@ -473,19 +475,19 @@ func TestAnswerMemory(t *testing.T) {
 	// No byte is written, so the list may name anything.
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	r := good(b)
-	a.complete(a.qp.Start().ID(1).Signaled().Read(r.LKey, r.Addr).SGE(verbs.SGE{LKey: 1}))
-	a.completion(1, verbs.OpRDMARead, verbs.StatusSuccess)
+	a.complete(a.qp.Start().ID(1).Signaled().Read(r.LKey, r.Addr).SGE(rdma.SGE{LKey: 1}))
+	a.completion(1, rdma.OpRDMARead, rdma.StatusSuccess)
 }
 
 // TestShortReceive sends more bytes than the receive request has room for.
 func TestShortReceive(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	src, dst := a.register(5000, 0), b.register(4096, verbs.LocalWrite)
+	src, dst := a.register(5000, 0), b.register(4096, rdma.LocalWrite)
 	b.recv(1, dst.SGE(0, 4096))
 	a.complete(a.qp.Start().ID(2).Send().SGE(src.SGE(0, 5000)))
-	b.completion(1, 0, verbs.StatusLocLenErr)
-	a.completion(2, 0, verbs.StatusRemInvReqErr)
-	b.event(verbs.EventQPReqErr)
+	b.completion(1, 0, rdma.StatusLocLenErr)
+	a.completion(2, 0, rdma.StatusRemInvReqErr)
+	b.event(rdma.EventQPReqErr)
 }
 
 func TestSharedReceiveQueue(t *testing.T) {
@@ -498,21 +500,21 @@ func TestSharedReceiveQueue(t *testing.T) {
 	if err := srq.Arm(2); err != nil {
 		t.Fatal(err)
 	}
-	mr := b.register(64, verbs.LocalWrite)
+	mr := b.register(64, rdma.LocalWrite)
 	for i := range 2 {
-		if _, err := srq.PostRecv(verbs.RecvWR{ID: uint64(i), SGEs: []verbs.SGE{mr.SGE(32*i, 32)}}); err != nil {
+		if _, err := srq.PostRecv(verbs.RecvWR{ID: uint64(i), SGEs: []rdma.SGE{mr.SGE(32*i, 32)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	a.complete(a.qp.Start().Send().Inline([]byte("one")).Send().Inline([]byte("two")))
-	b.completion(0, verbs.OpRecv, verbs.StatusSuccess)
-	b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
-	if e := b.nextEvent(); e.Type != verbs.EventSRQLimitReached || e.SRQ != srq {
+	b.completion(0, rdma.OpRecv, rdma.StatusSuccess)
+	b.completion(1, rdma.OpRecv, rdma.StatusSuccess)
+	if e := b.nextEvent(); e.Type != rdma.EventSRQLimitReached || e.SRQ != srq {
 		t.Fatalf("event %v", e.Type)
 	}
 	if err := srq.Close(); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("closing an SRQ in use: %v", err)
 	}
-	b.modify(verbs.StateErr)
-	b.event(verbs.EventQPLastWQEReached)
+	b.modify(rdma.StateErr)
+	b.event(rdma.EventQPLastWQEReached)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -226,7 +227,7 @@ func (r *copyRun) summarize() error {
 	if table == nil {
 		return nil
 	}
-	operation := map[string]verbs.Opcode{"": verbs.OpRDMAWrite, keyplan.Write: verbs.OpRDMAWrite, keyplan.Send: verbs.OpSend, keyplan.Read: verbs.OpRDMARead}[r.op.value]
+	operation := map[string]rdma.Opcode{"": rdma.OpRDMAWrite, keyplan.Write: rdma.OpRDMAWrite, keyplan.Send: rdma.OpSend, keyplan.Read: rdma.OpRDMARead}[r.op.value]
 	for _, d := range r.devices {
 		table.Resent(operation.String(), d.Transport().Counters().Retransmitted)
 	}

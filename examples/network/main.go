@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/udpconn"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -78,7 +79,7 @@ func send(dev *verbs.Device, n int) error {
 	}
 	defer pd.Close()
 	buf := bytes.Repeat([]byte{1, 2, 3, 4}, n/4)
-	mr, err := pd.Register(append(buf, make([]byte, n)...), verbs.LocalWrite)
+	mr, err := pd.Register(append(buf, make([]byte, n)...), rdma.LocalWrite)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func send(dev *verbs.Device, n int) error {
 	if err := qp.Connect(qp.Endpoint(), nil); err != nil {
 		return err
 	}
-	if _, err := qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{mr.SGE(n, n)}}); err != nil {
+	if _, err := qp.PostRecv(verbs.RecvWR{SGEs: []rdma.SGE{mr.SGE(n, n)}}); err != nil {
 		return err
 	}
 	if err := qp.Start().Signaled().Send().SGE(mr.SGE(0, n)).Complete(); err != nil {
@@ -105,7 +106,7 @@ func send(dev *verbs.Device, n int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for range 2 { // the SEND and its receive request
-		var wc [1]verbs.WC
+		var wc [1]rdma.WC
 		if _, err := cq.Wait(ctx, wc[:]); err != nil {
 			return err
 		}

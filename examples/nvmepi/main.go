@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -79,8 +81,8 @@ type queue struct {
 func dial(dev *verbs.Device, target netip.AddrPort, number, size uint16) *queue {
 	q := &queue{pd: must(dev.NewPD()), sent: must(dev.NewCQ(64)), done: must(dev.NewCQ(64))}
 	q.qp = must(q.pd.NewQP(verbs.QPAttr{SendCQ: q.sent, RecvCQ: q.done, MaxInlineData: 256}))
-	q.msg = must(q.pd.Register(make([]byte, response), verbs.LocalWrite))
-	check(cm.Init(q.qp, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead))
+	q.msg = must(q.pd.Register(make([]byte, response), rdma.LocalWrite))
+	check(cm.Init(q.qp, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead))
 	q.receive()
 	private := make([]byte, 32) // the format of requests is 0
 	le.PutUint16(private[2:], number)
@@ -91,7 +93,7 @@ func dial(dev *verbs.Device, target netip.AddrPort, number, size uint16) *queue 
 }
 
 func (q *queue) receive() {
-	must(q.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{q.msg.SGE(0, response)}}))
+	must(q.qp.PostRecv(verbs.RecvWR{SGEs: []rdma.SGE{q.msg.SGE(0, response)}}))
 }
 
 // command is a command that has no data yet.
@@ -130,7 +132,7 @@ func (q *queue) exec(wr verbs.Chain, c []byte) (result uint64, status uint16) {
 func next(cq *verbs.CQ) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	var wc [1]verbs.WC
+	var wc [1]rdma.WC
 	must(cq.Wait(ctx, wc[:]))
 	check(wc[0].Err)
 }
@@ -147,7 +149,7 @@ func (q *queue) must(what string, c []byte) uint64 {
 // register takes the queue to a controller: 0xffff makes one.
 func (q *queue) register(number, size, controller uint16, subsystem string) uint16 {
 	const host = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000001"
-	data := must(q.pd.Register(make([]byte, 1024), verbs.LocalWrite|verbs.RemoteRead))
+	data := must(q.pd.Register(make([]byte, 1024), rdma.LocalWrite|rdma.RemoteRead))
 	defer data.Close()
 	b := data.Bytes()
 	copy(b, "softmkey nvmepi.")
@@ -187,7 +189,7 @@ type namespace struct {
 }
 
 func (q *queue) identify(id uint32) namespace {
-	data := must(q.pd.Register(make([]byte, 4096), verbs.LocalWrite|verbs.RemoteWrite))
+	data := must(q.pd.Register(make([]byte, 4096), rdma.LocalWrite|rdma.RemoteWrite))
 	defer data.Close()
 	c := command(opIdentify)
 	le.PutUint32(c[cmdNamespace:], id)
@@ -212,7 +214,7 @@ func (d *disk) format(lba uint64) *sig.Format {
 
 // transfer reads or writes blocks from lba on. The key is configured before the command is sent:
 // the target's RDMA goes through it.
-func (d *disk) transfer(op byte, lba uint64, memory int, s verbs.Signature) (status uint16, bad *verbs.BadBlock) {
+func (d *disk) transfer(op byte, lba uint64, memory int, s mkey.Signature) (status uint16, bad *mkey.BadBlock) {
 	wire := blocks * (d.ns.blockSize + field)
 	c := command(op)
 	le.PutUint32(c[cmdNamespace:], 1)
@@ -221,7 +223,7 @@ func (d *disk) transfer(op byte, lba uint64, memory int, s verbs.Signature) (sta
 	le.PutUint32(c[cmdWords+8:], allChecks<<16|blocks-1)
 	le.PutUint32(c[cmdWords+16:], uint32(lba)) // the first reference tag
 	wr := d.qp.Start()
-	wr.Configure(d.key).Access(verbs.LocalWrite | verbs.RemoteRead | verbs.RemoteWrite).List(d.buf.SGE(0, memory)).Signature(s)
+	wr.Configure(d.key).Access(rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite).List(d.buf.SGE(0, memory)).Signature(s)
 	_, status = d.exec(wr, c)
 	return status, must(d.key.Check())
 }
@@ -249,27 +251,27 @@ func main() {
 
 	d := &disk{queue: dial(dev, addr, 1, depth), ns: ns}
 	d.register(1, depth, controller, *subsystem)
-	d.key = must(d.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyBlockSignature, MaxEntries: 1}))
+	d.key = must(d.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 1}))
 	plain, protected := blocks*ns.blockSize, blocks*(ns.blockSize+field)
-	d.buf = must(d.pd.Register(make([]byte, protected), verbs.LocalWrite))
+	d.buf = must(d.pd.Register(make([]byte, protected), rdma.LocalWrite))
 	text := bytes.Repeat([]byte("softmkey as a host of NVMe over RDMA. "), plain/38+1)[:plain]
 
 	// The fields are only on the wire.
 	for lba := uint64(0); lba < 2*blocks; lba += blocks {
 		copy(d.buf.Bytes(), text)
-		status, bad := d.transfer(opWrite, lba, plain, verbs.Signature{Wire: d.format(lba)})
+		status, bad := d.transfer(opWrite, lba, plain, mkey.Signature{Wire: d.format(lba)})
 		fmt.Printf("write of blocks %d to %d: status %#x, bad: %v\n", lba, lba+blocks-1, status, bad != nil)
 		clear(d.buf.Bytes())
-		status, bad = d.transfer(opRead, lba, plain, verbs.Signature{Wire: d.format(lba)})
+		status, bad = d.transfer(opRead, lba, plain, mkey.Signature{Wire: d.format(lba)})
 		fmt.Printf("read of blocks %d to %d: status %#x, bad: %v, equal: %v\n", lba, lba+blocks-1, status, bad != nil, bytes.Equal(d.buf.Bytes()[:plain], text))
 	}
 
 	// The fields are in memory, too, and the key passes a bad one on: the target finds it.
 	must(d.format(0).Protect(d.buf.Bytes(), text))
 	d.buf.Bytes()[3*(ns.blockSize+field)+5] ^= 1
-	status, bad := d.transfer(opWrite, 0, protected, verbs.Signature{Memory: d.format(0), Wire: d.format(0), CheckMask: sig.MaskRef})
+	status, bad := d.transfer(opWrite, 0, protected, mkey.Signature{Memory: d.format(0), Wire: d.format(0), CheckMask: sig.MaskRef})
 	fmt.Printf("write with a bad guard: status %#x, guard check error: %v, bad: %v\n", status, status&0x3fff == statusGuard, bad != nil)
-	status, bad = d.transfer(opRead, blocks, plain, verbs.Signature{Wire: d.format(0)})
+	status, bad = d.transfer(opRead, blocks, plain, mkey.Signature{Wire: d.format(0)})
 	fmt.Printf("read as if it were from block 0: status %#x, bad: %v\n", status, bad)
 
 	check(d.conn.Close())

@@ -16,6 +16,8 @@ import (
 	"sync"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -28,7 +30,7 @@ const (
 	idData, idGood, idBad = 1, 2, 3 // IDs of the target's work requests
 )
 
-func dif(lba uint64) *verbs.Format { return &verbs.Format{Type: sig.T10DIF, RefTag: lba} }
+func dif(lba uint64) *sig.Format { return &sig.Format{Type: sig.T10DIF, RefTag: lba} }
 
 // end is one side, the initiator or the target: a device with a queue pair, a memory key, and
 // a buffer for messages.
@@ -46,18 +48,18 @@ func open(addr string) *end {
 	e := &end{dev: must(verbs.Open(netip.MustParseAddr(addr), nil))}
 	e.pd, e.send, e.recv = must(e.dev.NewPD()), must(e.dev.NewCQ(16)), must(e.dev.NewCQ(16))
 	e.qp = must(e.pd.NewQP(verbs.QPAttr{SendCQ: e.send, RecvCQ: e.recv, MaxInlineData: 256, SignaturePipelining: true}))
-	e.key = must(e.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyBlockSignature, MaxEntries: 1}))
-	e.msg = must(e.pd.Register(make([]byte, 32), verbs.LocalWrite))
-	check(cm.Init(e.qp, verbs.LocalWrite|verbs.RemoteWrite))
+	e.key = must(e.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 1}))
+	e.msg = must(e.pd.Register(make([]byte, 32), rdma.LocalWrite))
+	check(cm.Init(e.qp, rdma.LocalWrite|rdma.RemoteWrite))
 	e.receive()
 	return e
 }
 
-func (e *end) receive() { must(e.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{e.msg.SGE(0, 32)}})) }
+func (e *end) receive() { must(e.qp.PostRecv(verbs.RecvWR{SGEs: []rdma.SGE{e.msg.SGE(0, 32)}})) }
 
 // next returns the next completion of a queue, nil if ctx ends first.
-func next(ctx context.Context, cq *verbs.CQ) *verbs.WC {
-	var wc [1]verbs.WC
+func next(ctx context.Context, cq *verbs.CQ) *rdma.WC {
+	var wc [1]rdma.WC
 	if _, err := cq.Wait(ctx, wc[:]); err != nil {
 		return nil
 	}
@@ -73,7 +75,7 @@ func (e *end) serve(disk *verbs.MR, n int) {
 		rkey := binary.BigEndian.Uint32(e.msg.Bytes()[8:])
 		e.receive()
 		wr := e.qp.Start()
-		wr.Configure(e.key).List(disk.SGE(int(lba)*520, signed)).Signature(verbs.Signature{Memory: dif(lba), Wire: dif(lba)})
+		wr.Configure(e.key).List(disk.SGE(int(lba)*520, signed)).Signature(mkey.Signature{Memory: dif(lba), Wire: dif(lba)})
 		wr.ID(idData).Write(rkey, 0).SGE(e.key.SGE(0, signed))
 		wr.ID(idGood).Signaled().Fence().Send().Inline([]byte("good"))
 		check(wr.Complete())
@@ -90,7 +92,7 @@ func (e *end) serve(disk *verbs.MR, n int) {
 			fmt.Println("target:", must(e.key.Check()))
 			must(e.qp.Cancel(idGood))
 			check(e.qp.Start().ID(idBad).Signaled().Send().Inline([]byte("bad!")).Complete())
-			check(e.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState))
+			check(e.qp.Modify(rdma.QPModify{State: rdma.StateRTS}, rdma.AttrState))
 			for next(context.Background(), e.send).ID != idBad {
 			}
 		}
@@ -100,10 +102,10 @@ func (e *end) serve(disk *verbs.MR, n int) {
 }
 
 // read reads blocks from lba on into buf, which receives the data without the fields.
-func (e *end) read(buf *verbs.MR, lba uint64) (status string, bad *verbs.BadBlock) {
+func (e *end) read(buf *verbs.MR, lba uint64) (status string, bad *mkey.BadBlock) {
 	request := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, lba), e.key.RKey())
 	wr := e.qp.Start()
-	wr.Configure(e.key).Access(verbs.RemoteWrite | verbs.LocalWrite).List(buf.SGE(0, plain)).Signature(verbs.Signature{Wire: dif(lba)})
+	wr.Configure(e.key).Access(rdma.RemoteWrite | rdma.LocalWrite).List(buf.SGE(0, plain)).Signature(mkey.Signature{Wire: dif(lba)})
 	wr.Signaled().Send().Inline(request)
 	check(wr.Complete())
 	next(context.Background(), e.send)
@@ -116,7 +118,7 @@ func (e *end) read(buf *verbs.MR, lba uint64) (status string, bad *verbs.BadBloc
 func main() {
 	log.SetFlags(0)
 	target, initiator := open("127.88.0.1"), open("127.88.0.2")
-	disk := must(target.pd.Register(make([]byte, 4*signed), verbs.LocalWrite))
+	disk := must(target.pd.Register(make([]byte, 4*signed), rdma.LocalWrite))
 	must(dif(0).Protect(disk.Bytes(), make([]byte, 4*plain)))
 	disk.Bytes()[19*520+7] ^= 1 // block 19 is bad
 
@@ -129,7 +131,7 @@ func main() {
 		target.serve(disk, 4)
 	}()
 	conn := must(cm.Dial(ctx, initiator.qp, listener.Addr().(cm.Addr).AddrPort(), nil))
-	buf := must(initiator.pd.Register(make([]byte, plain), verbs.LocalWrite))
+	buf := must(initiator.pd.Register(make([]byte, plain), rdma.LocalWrite))
 	for lba := uint64(0); lba < 4*blocks; lba += blocks {
 		status, bad := initiator.read(buf, lba)
 		fmt.Printf("initiator: blocks %d to %d: status %q, bad on the wire: %v\n", lba, lba+blocks-1, status, bad != nil)

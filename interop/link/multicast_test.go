@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -32,7 +33,7 @@ func TestMulticast(t *testing.T) {
 
 func acrossLink(t *testing.T, k *Link, addrs [2]string, to string) {
 	const qkey = 5
-	group := verbs.GIDOf(netip.MustParseAddr(to))
+	group := rdma.GIDOf(netip.MustParseAddr(to))
 	var pds [2]*verbs.PD
 	var cqs [2]*verbs.CQ
 	var qps [2]*verbs.QP
@@ -55,7 +56,7 @@ func acrossLink(t *testing.T, k *Link, addrs [2]string, to string) {
 			if cqs[i], err = dev.NewCQ(16); err != nil {
 				return err
 			}
-			if qps[i], err = pds[i].NewQP(verbs.QPAttr{Type: verbs.UD, SendCQ: cqs[i], MaxInlineData: 64}); err != nil {
+			if qps[i], err = pds[i].NewQP(verbs.QPAttr{Type: rdma.UD, SendCQ: cqs[i], MaxInlineData: 64}); err != nil {
 				return err
 			}
 			return qps[i].Bind(qkey)
@@ -63,18 +64,18 @@ func acrossLink(t *testing.T, k *Link, addrs [2]string, to string) {
 		check(t, err)
 	}
 	check(t, k.B.do(func() error { return qps[1].AttachMulticast(group) }))
-	mr, err := pds[1].Register(make([]byte, verbs.GRHLen+64), verbs.LocalWrite)
+	mr, err := pds[1].Register(make([]byte, verbs.GRHLen+64), rdma.LocalWrite)
 	check(t, err)
-	if _, err := qps[1].PostRecv(verbs.RecvWR{ID: 1, SGEs: []verbs.SGE{mr.SGE(0, mr.Len())}}); err != nil {
+	if _, err := qps[1].PostRecv(verbs.RecvWR{ID: 1, SGEs: []rdma.SGE{mr.SGE(0, mr.Len())}}); err != nil {
 		t.Fatal(err)
 	}
-	ah, err := pds[0].NewAddressHandle(verbs.AH{DGID: group})
+	ah, err := pds[0].NewAddressHandle(rdma.AH{DGID: group})
 	check(t, err)
-	check(t, qps[0].Start().Send().Inline([]byte("across")).To(ah, verbs.MulticastQPN, qkey).Complete())
+	check(t, qps[0].Start().Send().Inline([]byte("across")).To(ah, rdma.MulticastQPN, qkey).Complete())
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	var wcs [1]verbs.WC
-	if _, err := cqs[1].Wait(ctx, wcs[:]); err != nil || wcs[0].Status != verbs.StatusSuccess {
+	var wcs [1]rdma.WC
+	if _, err := cqs[1].Wait(ctx, wcs[:]); err != nil || wcs[0].Status != rdma.StatusSuccess {
 		t.Fatalf("%v, completion %+v", err, wcs[0])
 	}
 	if got := string(mr.Bytes()[verbs.GRHLen:][:6]); got != "across" {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/udpconn"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -29,7 +30,7 @@ func sendTo(dev *verbs.Device, n int) {
 	for i := range buf[:n] {
 		buf[i] = byte(i * 7)
 	}
-	mr, err := pd.Register(buf, verbs.LocalWrite)
+	mr, err := pd.Register(buf, rdma.LocalWrite)
 	must(err)
 	defer mr.Close()
 	cq, err := dev.NewCQ(4)
@@ -39,11 +40,11 @@ func sendTo(dev *verbs.Device, n int) {
 	must(err)
 	defer qp.Close()
 	must(qp.Connect(qp.Endpoint(), nil))
-	_, err = qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{mr.SGE(n, n)}})
+	_, err = qp.PostRecv(verbs.RecvWR{SGEs: []rdma.SGE{mr.SGE(n, n)}})
 	must(err)
 	must(qp.Start().Signaled().Send().SGE(mr.SGE(0, n)).Complete())
 	for range 2 {
-		var wc [1]verbs.WC
+		var wc [1]rdma.WC
 		_, err := cq.Wait(context.Background(), wc[:])
 		must(err)
 		must(wc[0].Err)

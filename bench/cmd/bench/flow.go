@@ -31,8 +31,8 @@ type end struct {
 	mr  *verbs.MR
 	key *verbs.MKey // nil: messages use mr
 
-	sge  verbs.SGE // the message, in mr or in key
-	rkey uint32    // by which the peer reaches it, at addr
+	sge  rdma.SGE // the message, in mr or in key
+	rkey uint32   // by which the peer reaches it, at addr
 	addr uint64
 }
 
@@ -40,7 +40,7 @@ type end struct {
 // connected in pairs.
 type flow struct {
 	here, there end
-	op          verbs.Opcode
+	op          rdma.Opcode
 	size        int
 	sent        int // messages that run has sent
 
@@ -51,7 +51,7 @@ type flow struct {
 // newFlow opens two devices on connections, which it then owns, and connects n pairs of
 // queue pairs with the given attributes.
 func newFlow(a, b packetconn.Conn, n, size int, attr verbs.QPAttr) (*flow, error) {
-	f := &flow{op: verbs.OpRDMAWrite, size: size}
+	f := &flow{op: rdma.OpRDMAWrite, size: size}
 	err := errors.Join(f.here.open(a, n, size, attr), f.there.open(b, n, size, attr))
 	for i := 0; i < n && err == nil; i++ {
 		x, y := f.here.qps[i], f.there.qps[i]
@@ -76,7 +76,7 @@ func (e *end) open(conn packetconn.Conn, n, size int, attr verbs.QPAttr) (err er
 	if e.cq, err = e.dev.NewCQ(4096); err != nil {
 		return err
 	}
-	if e.mr, err = e.pd.Register(make([]byte, size), verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead); err != nil {
+	if e.mr, err = e.pd.Register(make([]byte, size), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
 		return err
 	}
 	e.sge, e.rkey, e.addr = e.mr.SGE(0, size), e.mr.RKey(), e.mr.Addr()
@@ -131,9 +131,9 @@ func (f *flow) post(qp *verbs.QP, n int) error {
 	for range n {
 		c.Signaled()
 		switch f.op {
-		case verbs.OpSend:
+		case rdma.OpSend:
 			c.Send()
-		case verbs.OpRDMARead:
+		case rdma.OpRDMARead:
 			c.Read(f.there.rkey, f.there.addr)
 		default:
 			c.Write(f.there.rkey, f.there.addr)
@@ -144,7 +144,7 @@ func (f *flow) post(qp *verbs.QP, n int) error {
 }
 
 // wait waits for completions of the end's messages and counts them.
-func (e *end) wait(wcs []verbs.WC, count *int) error {
+func (e *end) wait(wcs []rdma.WC, count *int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	n, err := e.cq.Wait(ctx, wcs)
@@ -163,7 +163,7 @@ func (e *end) wait(wcs []verbs.WC, count *int) error {
 // check sends one message over the last queue pair and compares it.
 func (f *flow) check() error {
 	from, to := f.here.mr.Bytes(), f.there.mr.Bytes()
-	if f.op == verbs.OpRDMARead {
+	if f.op == rdma.OpRDMARead {
 		from, to = to, from
 	}
 	rand.NewChaCha8([32]byte{2}).Read(from)
@@ -171,7 +171,7 @@ func (f *flow) check() error {
 	if err := f.post(f.here.qps[len(f.here.qps)-1], 1); err != nil {
 		return err
 	}
-	if err := f.here.wait(make([]verbs.WC, 1), new(int)); err != nil {
+	if err := f.here.wait(make([]rdma.WC, 1), new(int)); err != nil {
 		return err
 	}
 	if !bytes.Equal(from, to) {
@@ -191,7 +191,7 @@ func (f *flow) check() error {
 // run sends messages for the time d, round-robin over all queue pairs, with depth messages in
 // flight. It returns the rate in messages a second.
 func (f *flow) run(d time.Duration, depth int) (float64, error) {
-	wcs := make([]verbs.WC, depth)
+	wcs := make([]rdma.WC, depth)
 	batch := 1 // a program with one queue pair posts its requests in chains
 	if len(f.here.qps) == 1 {
 		batch = depth / 4

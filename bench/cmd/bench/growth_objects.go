@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
@@ -88,7 +89,7 @@ func queuePairSeries() series {
 
 // touchAll sends a message over each queue pair.
 func (f *flow) touchAll() error {
-	wcs := make([]verbs.WC, 256)
+	wcs := make([]rdma.WC, 256)
 	posted, done := 0, 0
 	for done < len(f.here.qps) {
 		for posted < len(f.here.qps) && posted-done < len(wcs) {
@@ -115,7 +116,7 @@ func (e *end) closeRegions(n int) (float64, error) {
 	b := make([]byte, 4096)
 	var total time.Duration
 	for range n {
-		mr, err := pd.Register(b, verbs.LocalWrite)
+		mr, err := pd.Register(b, rdma.LocalWrite)
 		if err != nil {
 			return 0, err
 		}
@@ -160,7 +161,7 @@ func regionSeries() series {
 			base := memory()
 			start := processTime()
 			for i := range n {
-				mr, err := f.there.pd.Register(buf[i%16*4096:][:4096], verbs.LocalWrite|verbs.RemoteWrite)
+				mr, err := f.there.pd.Register(buf[i%16*4096:][:4096], rdma.LocalWrite|rdma.RemoteWrite)
 				if err != nil {
 					return nil, err
 				}
@@ -192,7 +193,7 @@ func regionSeries() series {
 // random sends messages of size bytes for a spell, 256 in flight, each to the address that
 // to returns. It returns the microseconds of one.
 func (f *flow) random(size int, to func() (rkey uint32, addr uint64)) (float64, error) {
-	wcs := make([]verbs.WC, 256)
+	wcs := make([]rdma.WC, 256)
 	qp := f.here.qps[0]
 	posted, done := 0, 0
 	start, end := processTime(), time.Now().Add(spell)
@@ -240,7 +241,7 @@ func keySeries() series {
 			base := memory()
 			start := processTime()
 			for range n {
-				k, err := f.there.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyBlockSignature, MaxEntries: 4})
+				k, err := f.there.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4})
 				if err != nil {
 					return nil, err
 				}
@@ -275,7 +276,7 @@ func keySeries() series {
 
 // configure gives each key one block of the peer's memory, with a field on the wire.
 func (f *flow) configure(keys []*verbs.MKey, wire *sig.Format) error {
-	qp, wcs := f.there.qps[0], make([]verbs.WC, 1)
+	qp, wcs := f.there.qps[0], make([]rdma.WC, 1)
 	for len(keys) > 0 {
 		n := min(len(keys), 32)
 		c := qp.Start()
@@ -283,7 +284,7 @@ func (f *flow) configure(keys []*verbs.MKey, wire *sig.Format) error {
 			if i == n-1 {
 				c.Signaled()
 			}
-			c.Configure(k).Access(verbs.LocalWrite | verbs.RemoteWrite).List(f.there.mr.SGE(0, 512)).Signature(mkey.Signature{Wire: wire, CheckMask: sig.MaskAll})
+			c.Configure(k).Access(rdma.LocalWrite | rdma.RemoteWrite).List(f.there.mr.SGE(0, 512)).Signature(mkey.Signature{Wire: wire, CheckMask: sig.MaskAll})
 		}
 		keys = keys[n:]
 		if err := c.Complete(); err != nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/internal/tool/tcpport"
-	"github.com/softmkey/softmkey/verbs"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // runs measures programs under "softmkey run", such as Debian's perftest.
@@ -32,8 +32,8 @@ func (r *runs) rows() []bench.Row {
 	}
 	ops := []struct {
 		program string
-		op      verbs.Opcode
-	}{{"ib_write_bw", verbs.OpRDMAWrite}, {"ib_read_bw", verbs.OpRDMARead}, {"ib_send_bw", verbs.OpSend}}
+		op      rdma.Opcode
+	}{{"ib_write_bw", rdma.OpRDMAWrite}, {"ib_read_bw", rdma.OpRDMARead}, {"ib_send_bw", rdma.OpSend}}
 	var rows []bench.Row
 	for _, size := range []int{64 << 10, 1 << 20} {
 		for _, o := range ops {

@@ -12,6 +12,7 @@ import (
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -53,9 +54,9 @@ func (f *flow) protect(p *protection) error {
 		}
 	}
 	for _, e := range []*end{&f.here, &f.there} {
-		flags := verbs.MKeyIndirect | verbs.MKeyBlockSignature
+		flags := mkey.Indirect | mkey.BlockSignature
 		if p.units {
-			flags |= verbs.MKeyCrypto
+			flags |= mkey.CryptoOffload
 		}
 		key, err := e.pd.NewMKey(verbs.MKeyAttr{Flags: flags, MaxEntries: 1})
 		if err != nil {
@@ -63,7 +64,7 @@ func (f *flow) protect(p *protection) error {
 		}
 		e.key = key
 		c := e.qps[0].Start().Signaled()
-		c.Configure(key).Access(verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead).List(e.mr.SGE(0, f.size))
+		c.Configure(key).Access(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead).List(e.mr.SGE(0, f.size))
 		c.Signature(mkey.Signature{Wire: &sig.Format{Type: sig.T10DIF, BlockSize: block}})
 		if p.units {
 			c.Crypto(mkey.Crypto{EncryptOnTX: true, Order: mkey.SignatureBeforeCrypto, DataUnitSize: signedBlock, DEK: secret})
@@ -71,7 +72,7 @@ func (f *flow) protect(p *protection) error {
 		if err := c.Complete(); err != nil {
 			return err
 		}
-		if err := e.wait(make([]verbs.WC, 1), new(int)); err != nil {
+		if err := e.wait(make([]rdma.WC, 1), new(int)); err != nil {
 			return err
 		}
 		e.sge, e.rkey, e.addr = key.SGE(0, f.size/block*signedBlock), key.RKey(), 0
@@ -80,7 +81,7 @@ func (f *flow) protect(p *protection) error {
 }
 
 // over returns a flow of an operation over UDP on loopback, whose message it has checked. p is nil for plain regions.
-func over(op verbs.Opcode, size int, p *protection) (*flow, error) {
+func over(op rdma.Opcode, size int, p *protection) (*flow, error) {
 	f, err := loopback(1, size, verbs.QPAttr{MaxRecvWR: receives, MaxSendWR: 256, MaxInlineData: 160})
 	if err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func over(op verbs.Opcode, size int, p *protection) (*flow, error) {
 	if p != nil {
 		err = f.protect(p)
 	}
-	if op == verbs.OpSend && err == nil {
+	if op == rdma.OpSend && err == nil {
 		err = f.startReceiver()
 	}
 	if err = errors.Join(err, f.check()); err != nil {
@@ -112,14 +113,14 @@ func (f *flow) startReceiver() error {
 	f.stop = func() { stop(); <-ended }
 	go func() {
 		defer close(ended)
-		wcs := make([]verbs.WC, receives)
+		wcs := make([]rdma.WC, receives)
 		for {
 			n, err := f.there.cq.Wait(ctx, wcs)
 			if err != nil {
 				return
 			}
 			for i := range wcs[:n] {
-				if wcs[i].Opcode != verbs.OpRecv {
+				if wcs[i].Opcode != rdma.OpRecv {
 					continue
 				}
 				err := f.there.receive(qp)
@@ -141,20 +142,20 @@ const receives = 512
 
 // receive posts a receive request.
 func (e *end) receive(qp *verbs.QP) error {
-	_, err := qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{e.sge}})
+	_, err := qp.PostRecv(verbs.RecvWR{SGEs: []rdma.SGE{e.sge}})
 	return err
 }
 
 // operations are the measured ones, by the names of the rows.
 var operations = []struct {
 	name string
-	op   verbs.Opcode
-}{{"WRITE", verbs.OpRDMAWrite}, {"READ", verbs.OpRDMARead}, {"SEND", verbs.OpSend}}
+	op   rdma.Opcode
+}{{"WRITE", rdma.OpRDMAWrite}, {"READ", rdma.OpRDMARead}, {"SEND", rdma.OpSend}}
 
 // wireRows returns the rows of messages between two devices over UDP on loopback.
 func wireRows() []bench.Row {
 	var rows []bench.Row
-	add := func(row bench.Row, op verbs.Opcode, p *protection) {
+	add := func(row bench.Row, op rdma.Opcode, p *protection) {
 		var ours, plain *flow
 		row.Group = "wire"
 		row.Ours = rate("softmkey", row.Unit, &ours)
@@ -181,7 +182,7 @@ func wireRows() []bench.Row {
 			add(bench.Row{Operation: o.name, Size: 1 << 20, Unit: bench.GBps}, o.op, &protections[i])
 		}
 	}
-	add(bench.Row{Operation: "WRITE, small ones", Size: 64, Unit: bench.Mops, Bound: 1}, verbs.OpRDMAWrite, nil)
+	add(bench.Row{Operation: "WRITE, small ones", Size: 64, Unit: bench.Mops, Bound: 1}, rdma.OpRDMAWrite, nil)
 	return append(rows, pingPong())
 }
 
@@ -202,7 +203,7 @@ func pingPong() bench.Row {
 			if far, err = bareudp.Serve(); err != nil {
 				return err
 			}
-			f, err = over(verbs.OpSend, size, nil)
+			f, err = over(rdma.OpSend, size, nil)
 			return err
 		},
 		Done: func() {
@@ -218,7 +219,7 @@ func pingPong() bench.Row {
 func (f *flow) pingPong(d time.Duration) (float64, error) {
 	f.answers.Store(true)
 	defer f.answers.Store(false)
-	qp, wcs := f.here.qps[0], make([]verbs.WC, 2)
+	qp, wcs := f.here.qps[0], make([]rdma.WC, 2)
 	var trips []time.Duration
 	for last, until := time.Now(), time.Now().Add(d); last.Before(until); {
 		if err := errors.Join(f.here.receive(qp), f.post(qp, 1)); err != nil {

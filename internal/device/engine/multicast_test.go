@@ -39,7 +39,7 @@ func TestBlockOwnMulticast(t *testing.T) {
 		f.postRecv(&RecvRequest{ID: 1, SGEs: []rdma.SGE{sge(mr, 0, 64)}})
 	}
 	send := func(f *testFront, text string) {
-		f.post(&SendRequest{ID: 2, Op: rdma.WRSend, HasInline: true, Inline: []byte(text), AH: ah, RemoteQPN: roce.MulticastQPN, QKey: testQKey})
+		f.post(&SendRequest{ID: 2, Op: rdma.WRSend, HasInline: true, Inline: []byte(text), AH: ah, RemoteQPN: rdma.MulticastQPN, QKey: testQKey})
 		f.want(t, "send 2: success")
 	}
 	send(x.testFront, "of the QP that blocks")

@@ -25,6 +25,7 @@ import (
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/net/udp/udptest"
 	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -115,9 +116,9 @@ func (p *process) flowTo(q *process) *flow {
 	must(err)
 	f.b, err = q.pd.NewQP(verbs.QPAttr{SendCQ: f.cqB})
 	must(err)
-	f.out, err = p.pd.Register(make([]byte, messageLen), verbs.LocalWrite)
+	f.out, err = p.pd.Register(make([]byte, messageLen), rdma.LocalWrite)
 	must(err)
-	f.in, err = q.pd.Register(make([]byte, messageLen), verbs.LocalWrite)
+	f.in, err = q.pd.Register(make([]byte, messageLen), rdma.LocalWrite)
 	must(err)
 	must(f.a.Connect(f.b.Endpoint(), nil))
 	must(f.b.Connect(f.a.Endpoint(), nil))
@@ -132,7 +133,7 @@ func (f *flow) move(n, size int) error {
 			out[k] = byte(k*7 + i*13 + k>>8)
 		}
 		clear(f.in.Bytes())
-		if _, err := f.b.PostRecv(verbs.RecvWR{ID: 1, SGEs: []verbs.SGE{f.in.SGE(0, size)}}); err != nil {
+		if _, err := f.b.PostRecv(verbs.RecvWR{ID: 1, SGEs: []rdma.SGE{f.in.SGE(0, size)}}); err != nil {
 			return err
 		}
 		wr := f.a.Start()
@@ -142,10 +143,10 @@ func (f *flow) move(n, size int) error {
 		}
 		for _, cq := range []*verbs.CQ{f.cqA, f.cqB} {
 			ctx, cancel := context.WithTimeout(f.t.Context(), patience)
-			var wc [1]verbs.WC
+			var wc [1]rdma.WC
 			_, err := cq.Wait(ctx, wc[:])
 			cancel()
-			if err != nil || wc[0].Status != verbs.StatusSuccess {
+			if err != nil || wc[0].Status != rdma.StatusSuccess {
 				return fmt.Errorf("message %d: %v, %v", i, wc[0].Status, err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -34,13 +35,13 @@ type end struct {
 	memory        *verbs.MR // all slots
 	size          int       // of a slot
 	keys          []*verbs.MKey
-	access        verbs.Access // of the peer to the keys or the slots
+	access        rdma.Access // of the peer to the keys or the slots
 
 	io     chan ioDone // chunks that the file's goroutine has read or written
 	quit   chan struct{}
 	gone   <-chan struct{} // closed when the other side does not exist any more
 	events chan error      // the first error event of the device
-	wcs    [32]verbs.WC
+	wcs    [32]rdma.WC
 	out    Outcome
 	start  time.Time
 	posted map[uint64]time.Time // of the requests for data that are under way, by chunk
@@ -125,7 +126,7 @@ const (
 // attributes.
 const maxInline = 256
 
-func newEnd(dev *verbs.Device, p *keyplan.Plan, s keyplan.Side, c SideConfig, access verbs.Access) (e *end, err error) {
+func newEnd(dev *verbs.Device, p *keyplan.Plan, s keyplan.Side, c SideConfig, access rdma.Access) (e *end, err error) {
 	e = &end{
 		plan: p, side: s, conf: c, dev: dev, access: access, size: int(s.Memory.Len(p.Chunk)),
 		// The channel has room for every chunk in flight, so that the file's
@@ -154,10 +155,10 @@ func newEnd(dev *verbs.Device, p *keyplan.Plan, s keyplan.Side, c SideConfig, ac
 			return e, err
 		}
 	}
-	if e.inbox, err = e.pd.Register(make([]byte, messages*maxMessage), verbs.LocalWrite); err != nil {
+	if e.inbox, err = e.pd.Register(make([]byte, messages*maxMessage), rdma.LocalWrite); err != nil {
 		return e, err
 	}
-	if e.memory, err = e.pd.Register(make([]byte, p.Slots*e.size), access|verbs.LocalWrite); err != nil {
+	if e.memory, err = e.pd.Register(make([]byte, p.Slots*e.size), access|rdma.LocalWrite); err != nil {
 		return e, err
 	}
 	return e, e.newKeys()
@@ -194,7 +195,7 @@ func (e *end) Endpoints() Endpoints {
 // grants the peer access to memory.
 func (e *end) Connect(peer Endpoints) error {
 	for i, qp := range []*verbs.QP{e.control, e.bulk} {
-		o := verbs.ConnectOptions{MTU: e.plan.MTU, Access: verbs.LocalWrite}
+		o := verbs.ConnectOptions{MTU: e.plan.MTU, Access: rdma.LocalWrite}
 		e.conf.Retry.Apply(&o)
 		if qp == e.bulk {
 			o.Access |= e.access
@@ -219,7 +220,7 @@ func (e *end) listen(i int) error {
 	if i < e.plan.Slots && e.plan.Op == keyplan.Read && e.name() == senderName {
 		qp = e.bulk
 	}
-	_, err := qp.PostRecv(verbs.RecvWR{ID: idInbox | uint64(i), SGEs: []verbs.SGE{e.inbox.SGE(i*maxMessage, maxMessage)}})
+	_, err := qp.PostRecv(verbs.RecvWR{ID: idInbox | uint64(i), SGEs: []rdma.SGE{e.inbox.SGE(i*maxMessage, maxMessage)}})
 	return err
 }
 
@@ -271,7 +272,7 @@ func (e *end) configure(c verbs.Chain, k uint64) {
 
 // sge returns the list entry for n bytes of chunk k, in the key's wire domain or in the
 // plain region, and the rkey and address by which the peer names it.
-func (e *end) sge(k uint64, n int) (local verbs.SGE, rkey uint32, addr uint64) {
+func (e *end) sge(k uint64, n int) (local rdma.SGE, rkey uint32, addr uint64) {
 	if e.keys != nil {
 		key := e.keys[e.slot(k)]
 		return key.SGE(0, n), key.RKey(), 0
@@ -333,9 +334,9 @@ func (e *end) verdict() error {
 
 // step holds the reactions of a side in its loop.
 type step interface {
-	advance() error              // posts the work requests that can be posted
-	finished() bool              // ends the loop
-	onCompletion(verbs.WC) error // of everything except for control messages
+	advance() error             // posts the work requests that can be posted
+	finished() bool             // ends the loop
+	onCompletion(rdma.WC) error // of everything except for control messages
 	onMessage(*message) error
 	onFile(ioDone) error
 }
@@ -456,7 +457,7 @@ func (e *end) begun(chunk uint64) {
 
 // ended counts the request of a chunk with n bytes of data in the summary. A request for which
 // begun was not called, such as a receive, is counted without a duration.
-func (e *end) ended(wc verbs.WC, chunk uint64, n int64) {
+func (e *end) ended(wc rdma.WC, chunk uint64, n int64) {
 	if e.conf.Summary == nil {
 		return
 	}
@@ -469,10 +470,10 @@ func (e *end) ended(wc verbs.WC, chunk uint64, n int64) {
 }
 
 // take handles a completion.
-func (e *end) take(s step, wc verbs.WC) error {
-	if wc.Status != verbs.StatusSuccess {
+func (e *end) take(s step, wc rdma.WC) error {
+	if wc.Status != rdma.StatusSuccess {
 		outcome := summary.Failed
-		if wc.Status == verbs.StatusWRFlushErr {
+		if wc.Status == rdma.StatusWRFlushErr {
 			outcome = summary.Flushed
 		}
 		e.conf.Summary.Add(wc.Opcode.String(), outcome, 1, 0, 0)
@@ -528,15 +529,15 @@ const (
 )
 
 // failed returns the error for a completion that did not succeed.
-func (e *end) failed(wc verbs.WC) error {
+func (e *end) failed(wc rdma.WC) error {
 	qp := e.bulk
 	if wc.QPNum == e.control.Num() {
 		qp = e.control
 	}
 	switch wc.Status {
-	case verbs.StatusRetryExcErr:
+	case rdma.StatusRetryExcErr:
 		return fmt.Errorf("the other side does not answer any more (%s connection: %v: %v)", e.connection(qp), wc.Opcode, wc.Status)
-	case verbs.StatusWRFlushErr:
+	case rdma.StatusWRFlushErr:
 		// The event with the reason arrives a little later than the completion.
 		select {
 		case err := <-e.events:
@@ -579,7 +580,7 @@ func (e *end) stop(err error, interrupted bool) {
 			return
 		}
 		for _, wc := range e.wcs[:n] {
-			if wc.ID == idControl || wc.QPNum == e.control.Num() && wc.Status != verbs.StatusSuccess {
+			if wc.ID == idControl || wc.QPNum == e.control.Num() && wc.Status != rdma.StatusSuccess {
 				return
 			}
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/tool/device/devicetest"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
-	"github.com/softmkey/softmkey/verbs"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // attacker is one side of a copy, connected, which does only what the test tells it to.
@@ -40,7 +40,7 @@ func (a attacker) raw(b []byte) {
 // hear returns the victim's next message.
 func (a attacker) hear() message {
 	a.t.Helper()
-	var wc [1]verbs.WC
+	var wc [1]rdma.WC
 	for {
 		if _, err := a.cq.Wait(timeout(a.t), wc[:]); err != nil {
 			a.t.Fatal(err)
@@ -88,7 +88,7 @@ func attack(t *testing.T, terms keyplan.Terms, victimSends bool, f func(a attack
 		t.Fatal(err)
 	}
 	defer victim.Close()
-	e, err := newEnd(db, p, own, SideConfig{}, verbs.RemoteRead|verbs.RemoteWrite)
+	e, err := newEnd(db, p, own, SideConfig{}, rdma.RemoteRead|rdma.RemoteWrite)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -53,9 +54,9 @@ type writeJob struct {
 // NewReceiver makes the receiving side of a copy on a device.
 func NewReceiver(dev *verbs.Device, p *keyplan.Plan, c ReceiverConfig) (*Receiver, error) {
 	r := &Receiver{c: c, write: make(chan writeJob, p.Slots)}
-	var access verbs.Access
+	var access rdma.Access
 	if p.Op == keyplan.Write {
-		access = verbs.RemoteWrite
+		access = rdma.RemoteWrite
 	}
 	var err error
 	if r.end, err = newEnd(dev, p, p.Sides()[1], c.SideConfig, access); err != nil {
@@ -141,7 +142,7 @@ func (r *Receiver) grant(k uint64) error {
 	if r.plan.Op == keyplan.Send {
 		// The key is configured below, before CREDIT leaves: the sender cannot send the chunk
 		// earlier.
-		recv.SGEs = []verbs.SGE{local}
+		recv.SGEs = []rdma.SGE{local}
 	}
 	if _, err := r.bulk.PostRecv(recv); err != nil {
 		return err
@@ -166,14 +167,14 @@ func (r *Receiver) fetch(k uint64, o offer) error {
 }
 
 // onCompletion handles the completion of a chunk.
-func (r *Receiver) onCompletion(wc verbs.WC) error {
+func (r *Receiver) onCompletion(wc rdma.WC) error {
 	k := r.arrived
 	length := int64(wc.ByteLen)
 	switch {
 	case wc.ID != idChunk|k:
 		return fmt.Errorf("unexpected completion %#x", wc.ID)
-	case r.plan.Op == keyplan.Write && (wc.Opcode != verbs.OpRecvRDMAWithImm || wc.Imm != uint32(k)),
-		r.plan.Op == keyplan.Send && wc.Opcode != verbs.OpRecv:
+	case r.plan.Op == keyplan.Write && (wc.Opcode != rdma.OpRecvRDMAWithImm || wc.Imm != uint32(k)),
+		r.plan.Op == keyplan.Send && wc.Opcode != rdma.OpRecv:
 		return fmt.Errorf("the sender sent something other than chunk %d: %v, immediate %d", k, wc.Opcode, wc.Imm)
 	case r.plan.Op == keyplan.Read:
 		length = int64(r.lengths[r.slot(k)])

@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -51,9 +52,9 @@ type grant struct {
 // NewSender makes the sending side of a copy on a device.
 func NewSender(dev *verbs.Device, p *keyplan.Plan, c SenderConfig) (*Sender, error) {
 	s := &Sender{c: c, tokens: make(chan struct{}, p.Slots), bytes: make(map[uint64]int)}
-	var access verbs.Access
+	var access rdma.Access
 	if p.Op == keyplan.Read {
-		access = verbs.RemoteRead
+		access = rdma.RemoteRead
 	}
 	var err error
 	if s.end, err = newEnd(dev, p, p.Sides()[0], c.SideConfig, access); err != nil {
@@ -264,7 +265,7 @@ func (s *Sender) flip(d ioDone, n int, at int64) (*verbs.MR, error) {
 }
 
 // onCompletion handles the completion of a chunk that was written or sent, or of BYE.
-func (s *Sender) onCompletion(wc verbs.WC) error {
+func (s *Sender) onCompletion(wc rdma.WC) error {
 	switch wc.ID {
 	case idControl:
 		s.over = true

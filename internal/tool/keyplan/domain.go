@@ -5,6 +5,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -73,20 +74,20 @@ func (k *Key) Plain() bool { return k.Signature == nil && k.Crypto == nil }
 
 // Make makes a verbs key that can have the attributes of k.
 func (k *Key) Make(pd *verbs.PD) (*verbs.MKey, error) {
-	attr := verbs.MKeyAttr{Flags: verbs.MKeyIndirect, MaxEntries: 1}
+	attr := verbs.MKeyAttr{Flags: mkey.Indirect, MaxEntries: 1}
 	if k.Signature != nil {
-		attr.Flags |= verbs.MKeyBlockSignature
+		attr.Flags |= mkey.BlockSignature
 	}
 	if k.Crypto != nil {
-		attr.Flags |= verbs.MKeyCrypto
+		attr.Flags |= mkey.CryptoOffload
 	}
 	return pd.NewMKey(attr)
 }
 
 // Configure adds the configuration of a verbs key, with the attributes of k over memory, to a
 // chain.
-func (k *Key) Configure(c verbs.Chain, key *verbs.MKey, access verbs.Access, memory verbs.SGE) {
-	c.Configure(key).Access(access | verbs.LocalWrite).List(memory)
+func (k *Key) Configure(c verbs.Chain, key *verbs.MKey, access rdma.Access, memory rdma.SGE) {
+	c.Configure(key).Access(access | rdma.LocalWrite).List(memory)
 	if k.Signature != nil {
 		c.Signature(*k.Signature)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -66,7 +67,7 @@ func newStream(dev *verbs.Device) (s *stream, err error) {
 	if s.recvs, err = dev.NewCQ(streamRecvs); err != nil {
 		return s, err
 	}
-	if s.in, err = s.pd.Register(make([]byte, streamRecvs*streamMessage), verbs.LocalWrite); err != nil {
+	if s.in, err = s.pd.Register(make([]byte, streamRecvs*streamMessage), rdma.LocalWrite); err != nil {
 		return s, err
 	}
 	if s.out, err = s.pd.Register(make([]byte, streamMessage), 0); err != nil {
@@ -76,7 +77,7 @@ func newStream(dev *verbs.Device) (s *stream, err error) {
 		return s, err
 	}
 	// RemoteWrite admits the peer's empty WRITEs (keep). It opens no memory: no region grants it.
-	if err = cm.Init(s.qp, verbs.LocalWrite|verbs.RemoteWrite); err != nil {
+	if err = cm.Init(s.qp, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return s, err
 	}
 	for i := range streamRecvs {
@@ -88,7 +89,7 @@ func newStream(dev *verbs.Device) (s *stream, err error) {
 }
 
 func (s *stream) listen(i int) error {
-	_, err := s.qp.PostRecv(verbs.RecvWR{ID: uint64(i), SGEs: []verbs.SGE{s.in.SGE(i*streamMessage, streamMessage)}})
+	_, err := s.qp.PostRecv(verbs.RecvWR{ID: uint64(i), SGEs: []rdma.SGE{s.in.SGE(i*streamMessage, streamMessage)}})
 	return err
 }
 
@@ -132,13 +133,13 @@ func (s *stream) complete(c verbs.Chain, limit func() context.Context) error {
 	if err := c.Complete(); err != nil {
 		return err
 	}
-	var wc [1]verbs.WC
+	var wc [1]rdma.WC
 	err := wait(s.sends, wc[:], limit)
 	switch {
 	case err != nil:
-	case wc[0].Status == verbs.StatusWRFlushErr:
+	case wc[0].Status == rdma.StatusWRFlushErr:
 		err = s.flushed()
-	case wc[0].Status != verbs.StatusSuccess:
+	case wc[0].Status != rdma.StatusSuccess:
 		err = fmt.Errorf("the connection to %v is lost: %v", s.conn.RemoteAddr(), wc[0].Status)
 	}
 	s.broken = err
@@ -166,7 +167,7 @@ func (s *stream) endedByPeer() bool {
 // wait waits for a completion. limit returns the context of the current deadline. When that
 // context is cancelled because the deadline has changed, wait calls limit again and goes on.
 // wait returns os.ErrDeadlineExceeded after the deadline, and net.ErrClosed after deadline.stop.
-func wait(cq *verbs.CQ, wc []verbs.WC, limit func() context.Context) error {
+func wait(cq *verbs.CQ, wc []rdma.WC, limit func() context.Context) error {
 	for {
 		ctx := limit()
 		_, err := cq.Wait(ctx, wc)
@@ -213,11 +214,11 @@ func (s *stream) Read(p []byte) (int, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	for s.left == 0 {
-		var wc [1]verbs.WC
+		var wc [1]rdma.WC
 		if err := wait(s.recvs, wc[:], s.reads.context); err != nil {
 			return 0, err
 		}
-		if wc[0].Status != verbs.StatusSuccess {
+		if wc[0].Status != rdma.StatusSuccess {
 			return 0, io.EOF
 		}
 		s.at, s.next, s.left = int(wc[0].ID), 0, int(wc[0].ByteLen)

@@ -16,8 +16,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -46,23 +48,23 @@ func run() error {
 	}
 
 	// A block of data, to which the key adds a T10-DIF field on the wire.
-	data, err := a.pd.Register(make([]byte, 512), verbs.LocalWrite)
+	data, err := a.pd.Register(make([]byte, 512), rdma.LocalWrite)
 	if err != nil {
 		return err
 	}
 	copy(data.Bytes(), "a block from another module")
-	disk, err := b.pd.Register(make([]byte, 520), verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+	disk, err := b.pd.Register(make([]byte, 520), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
 	if err != nil {
 		return err
 	}
-	key, err := a.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyBlockSignature, MaxEntries: 4})
+	key, err := a.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4})
 	if err != nil {
 		return err
 	}
 	dif := sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x5678, RefTag: 1}
 	wr := a.qp.Start()
 	defer wr.Abort()
-	wr.Configure(key).Access(verbs.LocalWrite).List(data.SGE(0, 512)).Signature(verbs.Signature{Wire: &dif})
+	wr.Configure(key).Access(rdma.LocalWrite).List(data.SGE(0, 512)).Signature(mkey.Signature{Wire: &dif})
 	wr.ID(1).Signaled().Write(disk.RKey(), disk.Addr()).SGE(key.SGE(0, 520))
 	if err := wr.Complete(); err != nil {
 		return err
@@ -126,11 +128,11 @@ func open(n *network, addr string) (e *end, err error) {
 
 // wait waits for a completion, which must be a success.
 func (e *end) wait(ctx context.Context) error {
-	wcs := make([]verbs.WC, 1)
+	wcs := make([]rdma.WC, 1)
 	if _, err := e.cq.Wait(ctx, wcs); err != nil {
 		return err
 	}
-	if wcs[0].Status != verbs.StatusSuccess {
+	if wcs[0].Status != rdma.StatusSuccess {
 		return fmt.Errorf("request %d: %v: %w", wcs[0].ID, wcs[0].Status, wcs[0].Err)
 	}
 	return nil

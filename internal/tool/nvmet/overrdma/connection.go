@@ -11,6 +11,7 @@ import (
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -82,10 +83,10 @@ func (s *Server) newConnection(h *host, qid uint16, size int) (c *connection, er
 	if c.qp, err = s.pd.NewQP(verbs.QPAttr{SendCQ: c.sent, RecvCQ: c.rcvd, MaxSendWR: requests, MaxRecvWR: size, MaxInlineData: 128}); err != nil {
 		return nil, err
 	}
-	if c.slots, err = s.pd.Register(make([]byte, size*slotSize), verbs.LocalWrite); err != nil {
+	if c.slots, err = s.pd.Register(make([]byte, size*slotSize), rdma.LocalWrite); err != nil {
 		return nil, err
 	}
-	if err = cm.Init(c.qp, verbs.LocalWrite); err != nil {
+	if err = cm.Init(c.qp, rdma.LocalWrite); err != nil {
 		return nil, err
 	}
 	for i := range size {
@@ -163,7 +164,7 @@ func (c *connection) leaves() bool {
 
 // receive posts the receive request of a slot.
 func (c *connection) receive(slot int) error {
-	_, err := c.qp.PostRecv(verbs.RecvWR{ID: uint64(slot), SGEs: []verbs.SGE{c.slots.SGE(slot*slotSize, slotSize)}})
+	_, err := c.qp.PostRecv(verbs.RecvWR{ID: uint64(slot), SGEs: []rdma.SGE{c.slots.SGE(slot*slotSize, slotSize)}})
 	return err
 }
 
@@ -213,12 +214,12 @@ func (c *connection) next() (j job, ok bool) {
 	if c.over {
 		return job{}, false
 	}
-	var wcs [1]verbs.WC
+	var wcs [1]rdma.WC
 	_, err := c.rcvd.Wait(context.Background(), wcs[:])
 	switch {
 	case err != nil:
 		c.fail(err)
-	case wcs[0].Status != verbs.StatusSuccess:
+	case wcs[0].Status != rdma.StatusSuccess:
 		c.broke(wcs[0])
 	default:
 		return job{int(wcs[0].ID), int(wcs[0].ByteLen)}, true
@@ -228,8 +229,8 @@ func (c *connection) next() (j job, ok bool) {
 }
 
 // broke ends the connection after a failed request. Flushed requests say only that it has ended.
-func (c *connection) broke(wc verbs.WC) {
-	if wc.Status == verbs.StatusWRFlushErr {
+func (c *connection) broke(wc rdma.WC) {
+	if wc.Status == rdma.StatusWRFlushErr {
 		c.fail(nil)
 	} else {
 		c.fail(wc.Err)
@@ -238,7 +239,7 @@ func (c *connection) broke(wc verbs.WC) {
 
 // collect takes the completions of send requests.
 func (c *connection) collect(ctx context.Context) {
-	var wcs [16]verbs.WC
+	var wcs [16]rdma.WC
 	for {
 		n, err := c.sent.Wait(ctx, wcs[:])
 		if err != nil {
@@ -246,7 +247,7 @@ func (c *connection) collect(ctx context.Context) {
 		}
 		for _, wc := range wcs[:n] {
 			var err error
-			if wc.Status != verbs.StatusSuccess {
+			if wc.Status != rdma.StatusSuccess {
 				c.broke(wc)
 				err = wc.Err
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -136,7 +137,7 @@ func (l *lab) host(a string) *testHost {
 	return h
 }
 
-func (h *testHost) register(data []byte, access verbs.Access) *verbs.MR {
+func (h *testHost) register(data []byte, access rdma.Access) *verbs.MR {
 	h.t.Helper()
 	return must(h.t, func() (*verbs.MR, error) { return h.pd.Register(data, access) })
 }
@@ -169,8 +170,8 @@ func (h *testHost) dial(r nvme.CMRequest, private ...byte) (*queue, error) {
 	q.qp = must(h.t, func() (*verbs.QP, error) {
 		return h.pd.NewQP(verbs.QPAttr{SendCQ: q.sent, RecvCQ: q.rcvd, MaxInlineData: 4096, MaxSendWR: 256, MaxRecvWR: 256})
 	})
-	q.msg = h.register(make([]byte, 256*nvme.CompletionSize), verbs.LocalWrite)
-	if err := cm.Init(q.qp, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead); err != nil {
+	q.msg = h.register(make([]byte, 256*nvme.CompletionSize), rdma.LocalWrite)
+	if err := cm.Init(q.qp, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
 		h.t.Fatal(err)
 	}
 	for i := range 256 {
@@ -200,7 +201,7 @@ func (q *queue) close() {
 }
 
 func (q *queue) receive(i int) {
-	if _, err := q.qp.PostRecv(verbs.RecvWR{ID: uint64(i), SGEs: []verbs.SGE{q.msg.SGE(i*nvme.CompletionSize, nvme.CompletionSize)}}); err != nil {
+	if _, err := q.qp.PostRecv(verbs.RecvWR{ID: uint64(i), SGEs: []rdma.SGE{q.msg.SGE(i*nvme.CompletionSize, nvme.CompletionSize)}}); err != nil {
 		q.h.t.Error(err)
 	}
 }
@@ -209,12 +210,12 @@ func (q *queue) receive(i int) {
 func (q *queue) post(c *nvme.Command, data []byte) error {
 	c.Flags |= 1 << 6
 	capsule := append(c.Append(nil), data...)
-	for wcs := [16]verbs.WC{}; q.sent.Poll(wcs[:]) > 0; { // completions of earlier capsules
+	for wcs := [16]rdma.WC{}; q.sent.Poll(wcs[:]) > 0; { // completions of earlier capsules
 	}
 	if len(capsule) <= 4096 {
 		return q.qp.Start().Signaled().Send().Inline(capsule).Complete()
 	}
-	mr, err := q.h.pd.Register(capsule, verbs.LocalWrite)
+	mr, err := q.h.pd.Register(capsule, rdma.LocalWrite)
 	if err != nil {
 		return err
 	}
@@ -222,21 +223,21 @@ func (q *queue) post(c *nvme.Command, data []byte) error {
 	if err := q.qp.Start().Signaled().Send().SGE(mr.SGE(0, len(capsule))).Complete(); err != nil {
 		return err
 	}
-	var wc [1]verbs.WC
+	var wc [1]rdma.WC
 	_, err = q.sent.Wait(context.Background(), wc[:])
 	return errors.Join(err, wc[0].Err)
 }
 
 // answer waits for a completion. ok is false if the connection has ended.
-func (q *queue) answer() (done nvme.Completion, wc verbs.WC, ok bool) {
+func (q *queue) answer() (done nvme.Completion, wc rdma.WC, ok bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	var wcs [1]verbs.WC
+	var wcs [1]rdma.WC
 	if _, err := q.rcvd.Wait(ctx, wcs[:]); err != nil {
 		q.h.t.Errorf("no answer: %v", err)
 		return done, wc, false
 	}
-	if wcs[0].Status != verbs.StatusSuccess {
+	if wcs[0].Status != rdma.StatusSuccess {
 		return done, wcs[0], false
 	}
 	b := q.msg.Bytes()[wcs[0].ID*nvme.CompletionSize:]
@@ -255,7 +256,7 @@ func (q *queue) exec(c nvme.Command, data []byte) nvme.Completion {
 		c.SGL.Type = nvme.KeyedBlock
 	}
 	if len(data) > 0 {
-		mr := q.h.register(data, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
+		mr := q.h.register(data, rdma.LocalWrite|rdma.RemoteRead|rdma.RemoteWrite)
 		defer mr.Close()
 		c.SGL = nvme.SGL{Type: nvme.KeyedBlock, Addr: mr.Addr(), Length: uint32(len(data)), Key: mr.RKey()}
 	}

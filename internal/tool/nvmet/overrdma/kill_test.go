@@ -16,6 +16,7 @@ import (
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -87,7 +88,7 @@ func TestKill(t *testing.T) {
 	dev := must(t, func() (*verbs.Device, error) { return verbs.Open(netip.MustParseAddr("127.37.3.2"), nil) })
 	pd := must(t, dev.NewPD)
 	h := &testHost{lab: &lab{t: t, at: netip.MustParseAddrPort("127.37.3.1:4420")}, dev: dev, pd: pd}
-	data := h.register(make([]byte, depth*group*520), verbs.LocalWrite|verbs.RemoteRead)
+	data := h.register(make([]byte, depth*group*520), rdma.LocalWrite|rdma.RemoteRead)
 	t.Cleanup(func() {
 		data.Close()
 		pd.Close()
@@ -158,8 +159,8 @@ func TestKill(t *testing.T) {
 		target.Process.Kill()
 		target.Wait()
 		for { // answers that have arrived before
-			var wcs [1]verbs.WC
-			if q.rcvd.Poll(wcs[:]) == 0 || wcs[0].Status != verbs.StatusSuccess {
+			var wcs [1]rdma.WC
+			if q.rcvd.Poll(wcs[:]) == 0 || wcs[0].Status != rdma.StatusSuccess {
 				break
 			}
 			b := q.msg.Bytes()[wcs[0].ID*nvme.CompletionSize:]

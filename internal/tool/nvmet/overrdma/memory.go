@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -47,7 +48,7 @@ func (p *pool) get(n int) (*verbs.MR, error) {
 		return mr, nil
 	}
 	p.mu.Unlock()
-	return p.pd.Register(make([]byte, size), verbs.LocalWrite)
+	return p.pd.Register(make([]byte, size), rdma.LocalWrite)
 }
 
 func (p *pool) put(mr *verbs.MR) {

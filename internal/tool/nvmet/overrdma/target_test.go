@@ -16,6 +16,8 @@ import (
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -355,7 +357,7 @@ func TestDamage(t *testing.T) {
 func TestCapsule(t *testing.T) {
 	ns, m := namespace(t, 512, 1)
 	_, io := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}}).both()
-	send := func(c nvme.Command, data []byte) (nvme.Completion, verbs.WC) {
+	send := func(c nvme.Command, data []byte) (nvme.Completion, rdma.WC) {
 		t.Helper()
 		if err := io.post(&c, data); err != nil {
 			t.Fatal(err)
@@ -404,18 +406,18 @@ func TestCapsule(t *testing.T) {
 		t.Error("a read into a capsule succeeded")
 	}
 
-	mr := io.h.register(make([]byte, 520), verbs.LocalWrite|verbs.RemoteWrite)
+	mr := io.h.register(make([]byte, 520), rdma.LocalWrite|rdma.RemoteWrite)
 	defer mr.Close()
 	key := must(t, func() (*verbs.MKey, error) {
-		return io.h.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyRemoteInvalidate, MaxEntries: 1})
+		return io.h.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1})
 	})
 	defer key.Close()
-	if err := io.qp.Start().Configure(key).Access(verbs.LocalWrite | verbs.RemoteWrite).List(mr.SGE(0, 520)).Complete(); err != nil {
+	if err := io.qp.Start().Configure(key).Access(rdma.LocalWrite | rdma.RemoteWrite).List(mr.SGE(0, 520)).Complete(); err != nil {
 		t.Fatal(err)
 	}
 	r := rw(nvme.Read, 16, 1, 7, 16, 0, 0)
 	r.SGL = nvme.SGL{Type: nvme.KeyedBlock, Subtype: nvme.Invalidate, Length: 520, Key: key.RKey()}
-	if done, wc := send(r, nil); done.Status != nvme.Success || wc.Flags&verbs.WithInv == 0 || !bytes.Equal(mr.Bytes(), data[:520]) {
+	if done, wc := send(r, nil); done.Status != nvme.Success || wc.Flags&rdma.WithInv == 0 || !bytes.Equal(mr.Bytes(), data[:520]) {
 		t.Errorf("status %v, flags %v, or other bytes", done.Status, wc.Flags)
 	}
 }
@@ -600,7 +602,7 @@ func TestHostile(t *testing.T) {
 		if name == "a long capsule" {
 			q.close()
 			q = must(t, func() (*queue, error) { return h.dial(nvme.CMRequest{HRQSize: 32, HSQSize: 31}) })
-			big := h.register(make([]byte, slotSize+1), verbs.LocalWrite)
+			big := h.register(make([]byte, slotSize+1), rdma.LocalWrite)
 			send = func(q *queue) error { return q.qp.Start().Send().SGE(big.SGE(0, slotSize+1)).Complete() }
 		}
 		if err := send(q); err != nil {
@@ -615,7 +617,7 @@ func TestHostile(t *testing.T) {
 	// A read to a key that does not exist, on a queue with 100 good reads in flight.
 	admin, id := h.admin(testNQN)
 	q, _ := h.queue(1, 128, id, testNQN, 0)
-	mr := h.register(make([]byte, 8*520), verbs.LocalWrite|verbs.RemoteWrite)
+	mr := h.register(make([]byte, 8*520), rdma.LocalWrite|rdma.RemoteWrite)
 	for i := range 101 {
 		c := rw(nvme.Read, 0, 8, 7, 0, 0x1234, 0xffff)
 		c.ID = uint16(i)
@@ -650,7 +652,7 @@ func TestVanish(t *testing.T) {
 		h.timeout = 15
 		_, id := h.admin(testNQN)
 		q, _ := h.queue(1, 128, id, testNQN, 0)
-		data := h.register(bytes.Clone(before[:1024*520]), verbs.LocalWrite|verbs.RemoteRead)
+		data := h.register(bytes.Clone(before[:1024*520]), rdma.LocalWrite|rdma.RemoteRead)
 		for i := range 20 {
 			c := rw(nvme.Write, uint64(i), 1000, 7, uint32(i), 0x1234, 0xffff)
 			c.ID = uint16(i)
@@ -678,7 +680,7 @@ func TestMemory(t *testing.T) {
 	h := l.host(hostAddr)
 	admin, id := h.admin(testNQN)
 	defer admin.close()
-	mr := h.register(make([]byte, nvmet.MaxTransfer), verbs.LocalWrite|verbs.RemoteWrite)
+	mr := h.register(make([]byte, nvmet.MaxTransfer), rdma.LocalWrite|rdma.RemoteWrite)
 	var wg sync.WaitGroup
 	for qid := uint16(1); qid <= 4; qid++ {
 		q, _ := h.queue(qid, 128, id, testNQN, 0)

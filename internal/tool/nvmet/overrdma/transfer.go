@@ -7,6 +7,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -20,8 +21,8 @@ type transfer struct {
 	status  nvme.Status
 	mr      *verbs.MR
 
-	push   verbs.SGE // data for the host that the response posts
-	pushes bool      // there is such data
+	push   rdma.SGE // data for the host that the response posts
+	pushes bool     // there is such data
 }
 
 // newTransfer reads the command's descriptor. data is the data in the capsule.
@@ -73,7 +74,7 @@ func (x *transfer) finish() {
 }
 
 // sge returns the list entry of a part of the buffer. The part's capacity tells where it begins.
-func (x *transfer) sge(buf []byte) verbs.SGE {
+func (x *transfer) sge(buf []byte) rdma.SGE {
 	return x.mr.SGE(cap(x.mr.Bytes())-cap(buf), len(buf))
 }
 
@@ -109,11 +110,11 @@ func (x *transfer) move(buf []byte, n int, s *mkey.Signature, toHost bool) (bad 
 	wr := w.c.qp.Start()
 	if s != nil {
 		if w.key == nil {
-			if w.key, err = w.c.s.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyBlockSignature, MaxEntries: 1}); err != nil {
+			if w.key, err = w.c.s.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 1}); err != nil {
 				return nil, err
 			}
 		}
-		wr.ID(w.id).Configure(w.key).Access(verbs.LocalWrite).List(sge).Signature(*s)
+		wr.ID(w.id).Configure(w.key).Access(rdma.LocalWrite).List(sge).Signature(*s)
 		sge = w.key.SGE(0, n)
 	} else {
 		sge.Length = uint32(n)

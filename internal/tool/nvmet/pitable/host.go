@@ -10,6 +10,7 @@ import (
 
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -60,9 +61,9 @@ func (h *Host) Dial(qid, controller uint16) (*Queue, uint16) {
 	q := &Queue{t: t, pd: opened[*verbs.PD](t)(dev.NewPD())}
 	q.sent, q.rcvd = opened[*verbs.CQ](t)(dev.NewCQ(queueSize)), opened[*verbs.CQ](t)(dev.NewCQ(queueSize))
 	q.qp = opened[*verbs.QP](t)(q.pd.NewQP(verbs.QPAttr{SendCQ: q.sent, RecvCQ: q.rcvd, MaxInlineData: nvme.CommandSize}))
-	q.answer = opened[*verbs.MR](t)(q.pd.Register(make([]byte, nvme.CompletionSize), verbs.LocalWrite))
-	q.mr = opened[*verbs.MR](t)(q.pd.Register(make([]byte, 8192), verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite))
-	if err := cm.Init(q.qp, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead); err != nil {
+	q.answer = opened[*verbs.MR](t)(q.pd.Register(make([]byte, nvme.CompletionSize), rdma.LocalWrite))
+	q.mr = opened[*verbs.MR](t)(q.pd.Register(make([]byte, 8192), rdma.LocalWrite|rdma.RemoteRead|rdma.RemoteWrite))
+	if err := cm.Init(q.qp, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
 		t.Fatal(err)
 	}
 	private := make([]byte, 32)
@@ -85,7 +86,7 @@ func (h *Host) Dial(qid, controller uint16) (*Queue, uint16) {
 // that are not part of the code.
 func (q *Queue) Exec(c nvme.Command, data []byte) (uint64, nvme.Status) {
 	q.t.Helper()
-	if _, err := q.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{q.answer.SGE(0, nvme.CompletionSize)}}); err != nil {
+	if _, err := q.qp.PostRecv(verbs.RecvWR{SGEs: []rdma.SGE{q.answer.SGE(0, nvme.CompletionSize)}}); err != nil {
 		q.t.Fatal(err)
 	}
 	q.id++
@@ -97,7 +98,7 @@ func (q *Queue) Exec(c nvme.Command, data []byte) (uint64, nvme.Status) {
 	}
 	for _, cq := range []*verbs.CQ{q.sent, q.rcvd} {
 		ctx, cancel := context.WithTimeout(q.t.Context(), time.Minute)
-		var wc [1]verbs.WC
+		var wc [1]rdma.WC
 		_, err := cq.Wait(ctx, wc[:])
 		cancel()
 		if err != nil || wc[0].Err != nil {
