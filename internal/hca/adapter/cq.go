@@ -20,6 +20,7 @@ type CQAttr struct {
 	Ring, DB      Segments // the ring and the doorbell record
 	UAR           *UAR     // the page through whose doorbell the CQ is armed; may be nil
 	IgnoreOverrun bool
+	Collapsed     bool   // every completion is written to the first entry
 	EQN           uint32 // the event queue; see [CQ.EQN]
 	Channel       bool   // a completion channel waits for events; see [CQ.Listen]
 
@@ -218,10 +219,13 @@ func (q *CQ) unpolledReports(of *QP) (list []prm.SigErrCQE) {
 	if q.closed.Load() || q.reported == 0 || q.look() != nil || int32(q.reported-q.consumer) <= 0 {
 		return nil
 	}
-	for i := q.producer - min(q.producer-q.consumer, q.entries); i != q.producer; i++ {
+	held := min(q.producer-q.consumer, q.entries)
+	if q.attr.Collapsed {
+		held = 1
+	}
+	for i := q.producer - held; i != q.producer; i++ {
 		var b [prm.CQESize]byte
-		off := int(i&(q.entries-1))*q.cqeSize + q.cqeSize - prm.CQESize
-		if q.ring.read(off, b[:]) != nil {
+		if q.ring.read(q.place(i), b[:]) != nil {
 			break
 		}
 		c, _ := prm.ParseCQE(b[:])
@@ -250,14 +254,21 @@ func (q *CQ) room(n uint32) error {
 	return nil
 }
 
+// place returns where completion n stands in the ring, counted from 0.
+func (q *CQ) place(n uint32) int {
+	if q.attr.Collapsed {
+		n = 0
+	}
+	return int(n&(q.entries-1))*q.cqeSize + q.cqeSize - prm.CQESize
+}
+
 // write writes a completion after the last one. q.mu is held.
 func (q *CQ) write(e entry) error {
 	cqe := &q.cqe
 	clear(cqe[:])
 	e.Put(cqe[:])
 	cqe[prm.CQESize-1] = e.OpOwn(uint8(q.producer / q.entries & 1))
-	off := int(q.producer&(q.entries-1))*q.cqeSize + q.cqeSize - prm.CQESize
-	err := q.ring.publish(off, cqe[:])
+	err := q.ring.publish(q.place(q.producer), cqe[:])
 	if err == nil {
 		q.producer++
 		switch e := e.(type) {

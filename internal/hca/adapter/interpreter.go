@@ -113,6 +113,11 @@ func (c *Context) exec(x *prm.Call) error {
 	case len(x.Out) < spec.Out:
 		return refuse(prm.CmdBadOutputLen, synShortOutput, "room for %d bytes: the answer has %d", len(x.Out), spec.Out)
 	}
+	if ctx := x.Command.Context(); ctx != nil {
+		if why := ctx.Check(x.In, c.guest && x.UID == 0); why != "" {
+			return refuse(prm.CmdBadParam, synField, "%s", why)
+		}
+	}
 	return do(c, x)
 }
 

@@ -19,11 +19,11 @@ type mkeyObject struct {
 	octowords uint32       // room of the list, in units of 16 bytes
 	uid       uint16
 	mode      uint8 // prm.AccessMode*
+	logPage   uint8 // log_page_size of the last layout; mu guards it
 
 	mu sync.Mutex
 	// mu guards the following fields.
 	start   uint64 // address of the key's first byte
-	logPage uint8  // log_page_size of the last layout
 	reports keyReports
 }
 

@@ -24,13 +24,10 @@ func (c *Context) commandCreateCQ(x *prm.Call) error {
 	c.mu.Lock()
 	_, known := c.eqs[uint32(m.EQN)]
 	c.mu.Unlock()
-	switch {
-	case !known:
+	if !known {
 		return missing("EQ", uint32(m.EQN))
-	case m.Compressed:
-		return refuse(prm.CmdBadParam, synNotSupported, "compressed completions are not supported")
 	}
-	a := CQAttr{Entries: 1 << m.LogSize, CQESize: 64, IgnoreOverrun: m.IgnoreOverrun, EQN: uint32(m.EQN), Channel: c.guest, uid: x.UID}
+	a := CQAttr{Entries: 1 << m.LogSize, CQESize: 64, IgnoreOverrun: m.IgnoreOverrun, Collapsed: m.Collapsed, EQN: uint32(m.EQN), Channel: c.guest, uid: x.UID}
 	if m.CQE128 {
 		a.CQESize = 128
 	}
@@ -49,6 +46,9 @@ func (c *Context) commandCreateCQ(x *prm.Call) error {
 		return err
 	}
 	prm.PutNumber(x.Out, q.number)
+	if m.Count != 0 || m.Period != 0 {
+		return q.Moderate(m.Count, m.Period)
+	}
 	return nil
 }
 
@@ -62,6 +62,8 @@ func (c *Context) commandCreateQP(x *prm.Call) error {
 	switch {
 	case !known, typ == rdma.DCI && c.guest, typ != rdma.DCI && m.Service >= prm.QPServiceXRC && (!c.guest || x.UID != 0):
 		return refuse(prm.CmdBadParam, synNotSupported, "service type %#x: RC (0), UC (1), UD (2) and DCI (5) are supported, and for a guest no DCI, but for its kernel XRC (3), the GSI (8) and UMRs (0xc)", m.Service)
+	case m.CounterSet != 0 && !c.guest: // package pci has counter sets
+		return missing("counter set", uint32(m.CounterSet))
 	case m.TimestampFormat > 1:
 		return refuse(prm.CmdBadParam, synNotSupported, "timestamp format %d: 0 (free-running) and 1 (default) are supported", m.TimestampFormat)
 	}
@@ -71,7 +73,7 @@ func (c *Context) commandCreateQP(x *prm.Call) error {
 	if typ == rdma.XRCSend { // kernels name an SRQ and a CQ that nothing uses
 		m.RQType, m.RecvCQ = prm.RQNone, 0
 	}
-	a := QPAttr{Type: typ, UIDX: m.UserIndex, local: m.Service == prm.QPServiceUMR, pages: m.FastRegister && x.UID == 0, uid: x.UID}
+	a := QPAttr{Type: typ, UIDX: m.UserIndex, local: m.Service == prm.QPServiceUMR, pages: m.FastRegister, BlockSelfMcast: m.BlockSelfMcast, uid: x.UID}
 	var err error
 	if a.local && m.PD == 0 {
 		a.PD, err = c.umrPD() // the command that takes the QP to INIT has the PD
@@ -122,7 +124,7 @@ func (c *Context) commandCreateQP(x *prm.Call) error {
 		return err
 	}
 	prm.PutNumber(x.Out, q.number)
-	return nil
+	return q.eng.SetPipelining(m.DrainSigErr)
 }
 
 // createXRCRecv executes CREATE_QP for the end of XRC that receives. Its requests and completions
@@ -149,7 +151,7 @@ func (c *Context) createRMP(x *prm.Call) error {
 	case m.LogSize > 15:
 		return refuse(prm.CmdBadParam, synValue, "2^%d requests: at most 2^15", m.LogSize)
 	}
-	a := SRQAttr{RMP: true, Cyclic: m.Cyclic, MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride), uid: x.UID}
+	a := SRQAttr{RMP: true, Cyclic: m.Cyclic, MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride), Limit: uint32(m.Limit), uid: x.UID}
 	var err error
 	if a.PD, err = c.pd(x, m.PD); err != nil {
 		return err
@@ -246,13 +248,13 @@ func (c *Context) queryCQ(x *prm.Call, q *CQ) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.look()
-	m := prm.CQContext{CQE128: q.cqeSize == 128, IgnoreOverrun: q.attr.IgnoreOverrun, LogSize: uint8(bits.TrailingZeros32(q.entries)), EQN: uint8(q.attr.EQN)}
+	m := prm.CQContext{CQE128: q.cqeSize == 128, IgnoreOverrun: q.attr.IgnoreOverrun, Collapsed: q.attr.Collapsed, LogSize: uint8(bits.TrailingZeros32(q.entries)), EQN: uint8(q.attr.EQN),
+		Period: uint16(q.arm.period / time.Microsecond), Count: uint16(q.arm.count)}
 	if u := q.attr.UAR; u != nil {
 		m.UAR = u.number
 	}
 	prm.PutCQ(x.Out, m, prm.CQState{
 		Failed: q.failed, Armed: q.arm.armed, Consumer: q.consumer, Producer: q.producer,
-		Period: uint16(q.arm.period / time.Microsecond), Count: uint16(q.arm.count),
 	})
 	return nil
 }
@@ -270,7 +272,7 @@ func (c *Context) allocXRCD(x *prm.Call) error {
 // createXRCSRQ executes CREATE_XRC_SRQ.
 func (c *Context) createXRCSRQ(x *prm.Call) error {
 	m := prm.ParseCreateXRCSRQ(x.In)
-	a := SRQAttr{Type: srqXRC, XRCD: lookup(c, c.xrcds, m.XRCD), MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride) + 4, UIDX: m.UserIndex, uid: x.UID}
+	a := SRQAttr{Type: srqXRC, XRCD: lookup(c, c.xrcds, m.XRCD), MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride) + 4, UIDX: m.UserIndex, Limit: uint32(m.Limit), uid: x.UID}
 	if a.XRCD == nil {
 		return missing("XRC domain", m.XRCD)
 	}
@@ -324,6 +326,9 @@ func (c *Context) changeQP(x *prm.Call, q *QP) error {
 	a := QPModify{AccessFlags: uint32(accessOfQP(&m))}
 	mask := rdma.AttrState
 	connected := !q.attr.Type.Datagram()
+	if m.CounterSet != 0 && !c.guest {
+		return missing("counter set", uint32(m.CounterSet))
+	}
 	if q.attr.local {
 		return c.changeLocalQP(x, q, from)
 	}

@@ -19,11 +19,11 @@ import (
 // A report that no CQ can take is kept until one can (mlx5dv_mkey_check(3): the first error is kept until it is queried).
 type keyReports struct {
 	memory, wire reportFormat // formats of the last configuration with a signature
-	count        bool         // the driver's count in the last configuration that has one
 	*reportState              // nil: no bad block was found yet. Programs make hundreds of thousands of keys
 }
 
 type reportState struct {
+	count  bool           // the driver's count in the last configuration that has one
 	odd    bool           // the number of reports is odd; the driver's count is even then
 	silent bool           // there was a report, and nothing says yet that the driver has counted it
 	at     uint32         // the number of completions of cq with the last report
@@ -42,12 +42,14 @@ func (o *mkeyObject) reportsBegan(u *prm.UMR) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := &o.reports
-	counted := u.Mask&prm.MaskSigErr != 0
-	if r.reportState != nil && r.silent {
-		r.silent = counted && u.SigErr == r.count && u.SigErr == r.odd || !counted && !(u.HasSignature && r.cq.polled(r.at))
-	}
-	if counted {
-		r.count = u.SigErr
+	if r.reportState != nil {
+		counted := u.Mask&prm.MaskSigErr != 0
+		if r.silent {
+			r.silent = counted && u.SigErr == r.count && u.SigErr == r.odd || !counted && !(u.HasSignature && r.cq.polled(r.at))
+		}
+		if counted {
+			r.count = u.SigErr
+		}
 	}
 	if u.HasSignature {
 		r.memory, r.wire = formatOfReport(&u.Signature.Memory), formatOfReport(&u.Signature.Wire)
@@ -69,7 +71,7 @@ func (o *mkeyObject) found(q *QP, rec *mkey.BadBlock) (why string) {
 	defer o.mu.Unlock()
 	r := &o.reports
 	if r.reportState == nil {
-		r.reportState = new(reportState)
+		r.reportState = &reportState{count: true}
 	}
 	switch {
 	case r.silent && !r.cq.polled(r.at):

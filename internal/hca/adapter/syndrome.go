@@ -30,6 +30,7 @@ const (
 	synState
 	synNoLogin
 	synClosed
+	synField
 )
 
 var syndromeNames = map[syndrome]string{
@@ -48,6 +49,7 @@ var syndromeNames = map[syndrome]string{
 	synState:         "the object is in another state",
 	synNoLogin:       "no valid login",
 	synClosed:        "the context was closed",
+	synField:         "a field of the context has another value than it may have",
 }
 
 // String returns the syndrome's words.

@@ -161,6 +161,11 @@ func (f *firmware) run(c *call) error {
 			return failure.New("command", syscall.EPERM, "%v: only the driver may use it, and not user %#x", c.Command, c.UID)
 		}
 	}
+	if ctx := c.Command.Context(); h != nil && ctx != nil {
+		if why := ctx.Check(c.In, c.UID == 0); why != "" {
+			return failure.New(c.Command.String(), syscall.EINVAL, "%s", why)
+		}
+	}
 	if h == nil {
 		h = (*firmware).adapterCommand
 	}

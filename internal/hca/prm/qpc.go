@@ -70,12 +70,14 @@ type QPContext struct {
 	State                uint8
 	Service              uint8 // QPService*
 	DrainSigErr          bool
+	BlockSelfMcast       bool // the QP does not receive its own multicasts
 	PD, UserIndex        uint32
 	LogRQSize            uint8 // requests
 	LogRQStride          uint8 // units of 16 bytes
 	NoSQ                 bool
 	LogSQSize            uint8 // blocks of 64 bytes
 	TimestampFormat      uint8
+	CounterSet           uint8
 	UAR                  uint32
 	RemoteQPN            uint32
 	MTU                  uint8
@@ -137,6 +139,7 @@ func flagAt(off int, of func(q *QPContext) *bool) qpField {
 var qpFields = []qpField{
 	numberAt(0, 4, func(q *QPContext) *uint8 { return &q.State }),
 	numberAt(0x08, 8, func(q *QPContext) *uint8 { return &q.Service }),
+	flagAt(0x21, func(q *QPContext) *bool { return &q.BlockSelfMcast }),
 	flagAt(0x25, func(q *QPContext) *bool { return &q.DrainSigErr }),
 	numberAt(0x28, 24, func(q *QPContext) *uint32 { return &q.PD }),
 	numberAt(0x40, 3, func(q *QPContext) *uint8 { return &q.MTU }),
@@ -146,6 +149,7 @@ var qpFields = []qpField{
 	flagAt(0x50, func(q *QPContext) *bool { return &q.NoSQ }),
 	numberAt(0x51, 4, func(q *QPContext) *uint8 { return &q.LogSQSize }),
 	numberAt(0x58, 2, func(q *QPContext) *uint8 { return &q.TimestampFormat }),
+	numberAt(0x60, 8, func(q *QPContext) *uint8 { return &q.CounterSet }),
 	numberAt(0x68, 24, func(q *QPContext) *uint32 { return &q.UAR }),
 	numberAt(0x88, 24, func(q *QPContext) *uint32 { return &q.UserIndex }),
 	numberAt(0xa8, 24, func(q *QPContext) *uint32 { return &q.RemoteQPN }),
@@ -200,6 +204,7 @@ func ParseQP(in []byte) (q QPContext) {
 		f.set(&q, Bits(in, qpcOff+f.off, f.n))
 	}
 	q.WQUmemValid = Bits(in, 0x860, 1) != 0
+	q.Path.TrafficClass |= uint8(Bits(in, qpcOff+0x1ca, 6) << 2) // dscp
 	copyAt(q.Path.GID[:], in, qpcOff/8+qpcGID)
 	copyAt(q.Path.MAC[:], in, qpcOff/8+qpcMAC)
 	return q

@@ -3,8 +3,9 @@ package prm
 // CQContext is a CREATE_CQ.
 type CQContext struct {
 	CQE128        bool // entries of 128 bytes
+	Collapsed     bool // every completion is written to the first entry
 	IgnoreOverrun bool
-	Compressed    bool
+	Period, Count uint16 // of the moderation of events
 	LogSize       uint8
 	UAR           uint32
 	EQN           uint8
@@ -40,7 +41,9 @@ func (c *CQContext) fields(f func(off, n int, v uint64) uint64) {
 	}
 	c.CQE128 = f(cqcOff+0x08, 3, size) == 1
 	flag(cqcOff+0x0e, &c.IgnoreOverrun)
-	flag(cqcOff+0x11, &c.Compressed)
+	flag(cqcOff+0x0b, &c.Collapsed)
+	c.Period = uint16(f(cqcOff+0x84, 12, uint64(c.Period)))
+	c.Count = uint16(f(cqcOff+0x90, 16, uint64(c.Count)))
 	c.LogSize = uint8(f(cqcOff+0x63, 5, uint64(c.LogSize)))
 	c.UAR = uint32(f(cqcOff+0x68, 24, uint64(c.UAR)))
 	c.EQN = uint8(f(cqcOff+0xb8, 8, uint64(c.EQN)))
@@ -108,7 +111,6 @@ func ParseModifyCQ(in []byte) ModifyCQ {
 type CQState struct {
 	Failed             bool // it takes no more completions
 	Armed              bool
-	Period, Count      uint16
 	Consumer, Producer uint32 // 24 bits
 }
 
@@ -124,8 +126,6 @@ func PutCQ(out []byte, c CQContext, s CQState) {
 		SetBits(out, cqcOff, 4, overflow)
 	}
 	SetBits(out, cqcOff+0x14, 4, state)
-	SetBits(out, cqcOff+0x84, 12, uint64(s.Period))
-	SetBits(out, cqcOff+0x90, 16, uint64(s.Count))
 	SetBits(out, cqcOff+0x148, 24, uint64(s.Consumer&0xffffff))
 	SetBits(out, cqcOff+0x168, 24, uint64(s.Producer&0xffffff))
 }
@@ -141,6 +141,7 @@ type RMPContext struct {
 	DBUmem    uint32
 	RingOff   uint64
 	RingUmem  uint32
+	Limit     uint16 // fewer requests raise an event
 
 	// Of a kernel driver's command, which has pages instead of umems.
 	DBUmemValid, RingUmemValid bool
@@ -160,7 +161,7 @@ func ParseCreateRMP(in []byte) RMPContext {
 	return RMPContext{
 		Cyclic: f(0, 4) == 1, Known: f(0, 4) <= 1, PD: uint32(f(0x48, 24)), DBAddr: f(0x80, 64), LogStride: uint8(f(0x10c, 4)), LogSize: uint8(f(0x11b, 5)),
 		DBUmem: uint32(f(0x140, 32)), RingUmem: uint32(f(0x160, 32)), RingOff: f(0x180, 64),
-		PageOffset: uint8(f(0x2b, 5)), LogPage: uint8(f(0x113, 5)), DBUmemValid: f(0x120, 1) != 0, RingUmemValid: f(0x121, 1) != 0,
+		Limit: uint16(f(0x30, 16)), PageOffset: uint8(f(0x2b, 5)), LogPage: uint8(f(0x113, 5)), DBUmemValid: f(0x120, 1) != 0, RingUmemValid: f(0x121, 1) != 0,
 	}
 }
 
@@ -185,8 +186,9 @@ func PutRMP(out []byte, limit uint32, logSize, logStride uint8, failed bool) {
 // XRCSRQContext is a CREATE_XRC_SRQ of a kernel driver.
 type XRCSRQContext struct {
 	XRCD, CQ, PD, UserIndex uint32
-	LogStride               uint8 // units of 16 bytes of a request
-	LogSize                 uint8 // requests
+	LogStride               uint8  // units of 16 bytes of a request
+	LogSize                 uint8  // requests
+	Limit                   uint16 // fewer requests raise an event
 	DBAddr                  uint64
 	LogPage, PageOffset     uint8
 }
@@ -196,7 +198,7 @@ func ParseCreateXRCSRQ(in []byte) XRCSRQContext {
 	f := func(off, n int) uint64 { return Bits(in, 0x10*8+off, n) }
 	return XRCSRQContext{
 		XRCD: uint32(f(0x28, 24)), CQ: uint32(f(0x48, 24)), PD: uint32(f(0xc8, 24)), UserIndex: uint32(f(0x88, 24)), LogStride: uint8(f(0x25, 3)), LogSize: uint8(f(0x04, 4)),
-		DBAddr: f(0x140, 64) &^ 3, LogPage: uint8(f(0x82, 6)), PageOffset: uint8(f(0x40, 6)),
+		DBAddr: f(0x140, 64) &^ 3, LogPage: uint8(f(0x82, 6)), PageOffset: uint8(f(0x40, 6)), Limit: uint16(f(0xe0, 16)),
 	}
 }
 

@@ -1,0 +1,487 @@
+package prm
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The contexts of objects, as in Linux's mlx5_ifc.h. A line is a field: its offset and width in bits, its use and its
+// name. The uses:
+//
+//	read     the device reads it
+//	kernel   the device reads it, or adapters ignore it, in a command of a kernel driver; in one of a program it is 0
+//	ignored  it selects something that adapters have, but that nobody can see here: a hint, a permission, or a
+//	         field that has no meaning on Ethernet
+//	0, 0 3   its value is one of these
+//
+// Bits of no line are reserved: they are 0. A command with another value is refused, so that no program waits for
+// something that it has asked for and does not get.
+const (
+	contextCQ = `
+		000/4 0 status
+		004/1 0 as_notify
+		005/1 0 initiator_src_dct
+		006/1 read dbr_umem_valid
+		007/1 0 apu_cq
+		008/3 0 1 cqe_sz
+		00b/1 read cc
+		00d/1 0 scqe_break_moderation_en
+		00e/1 read oi
+		00f/2 0 1 cq_period_mode
+		011/1 0 cqe_comp_en
+		012/2 0 mini_cqe_res_format
+		014/4 0 st
+		018/1 0 always_armed_cq
+		01e/2 0 cqe_compression_layout
+		020/32 read dbr_umem_id
+		054/6 read page_offset
+		063/5 read log_cq_size
+		068/24 read uar_page
+		084/12 read cq_period
+		090/16 read cq_max_count
+		0a0/24 0 apu_element
+		0b8/8 read c_eqn
+		0c3/5 read log_page_size
+		108/24 0 last_notified_index
+		128/24 0 last_solicit_index
+		148/24 0 consumer_counter
+		168/24 0 producer_counter
+		1c0/64 read dbr_addr`
+
+	contextQP = `
+		000/4 0 state
+		004/4 ignored lag_tx_port_affinity
+		008/8 read st
+		012/1 0 isolate_vl_tc
+		013/2 0 3 pm_state
+		016/2 0 req_e2e_credit_mode
+		018/4 0 offload_type
+		01c/2 0 end_padding_mode
+		020/1 0 wq_signature
+		021/1 read block_lb_mc
+		022/1 0 atomic_like_write_en
+		023/1 ignored latency_sensitive
+		025/1 read drain_sigerr
+		028/24 read pd
+		040/3 read mtu
+		043/5 read log_msg_max
+		049/4 read log_rq_size
+		04d/3 read log_rq_stride
+		050/1 read no_sq
+		051/4 read log_sq_size
+		058/2 read ts_format
+		05b/1 kernel rlky
+		05c/4 0 ulp_stateless_offload_mode
+		060/8 read counter_set_id
+		068/24 read uar_page
+		088/24 read user_index
+		0a3/5 read log_page_size
+		0a8/24 read remote_qpn
+		0c0/1 read primary_address_path.fl
+		0c1/1 ignored primary_address_path.free_ar
+		0d0/16 0 primary_address_path.pkey_index
+		0e8/1 ignored primary_address_path.grh
+		0e9/7 ignored primary_address_path.mlid
+		0f0/16 ignored primary_address_path.rlid
+		100/5 read primary_address_path.ack_timeout
+		108/8 read primary_address_path.src_addr_index
+		114/4 ignored primary_address_path.stat_rate
+		118/8 read primary_address_path.hop_limit
+		124/8 read primary_address_path.tclass
+		12c/20 read primary_address_path.flow_label
+		140/128 read primary_address_path.rgid_rip
+		1c4/1 0 primary_address_path.f_dscp
+		1c5/1 0 primary_address_path.f_ecn
+		1c7/1 0 primary_address_path.f_eth_prio
+		1c8/2 0 primary_address_path.ecn
+		1ca/6 read primary_address_path.dscp
+		1d0/16 read primary_address_path.udp_sport
+		1e0/1 0 primary_address_path.dei_cfi
+		1e1/3 read primary_address_path.eth_prio
+		1e4/4 ignored primary_address_path.sl
+		1e8/8 read primary_address_path.vhca_port_num
+		1f0/48 read primary_address_path.rmac
+		220/352 0 secondary_address_path
+		380/4 ignored log_ack_req_freq
+		388/3 read log_sra_max
+		38d/3 read retry_count
+		390/3 read rnr_retry
+		394/1 kernel fre
+		395/3 0 cur_rnr_retry
+		398/3 0 cur_retry_count
+		3c8/24 read next_send_psn
+		3e3/5 0 log_num_dci_stream_channels
+		3e8/24 read cqn_snd
+		403/5 0 log_num_dci_errored_streams
+		408/24 kernel deth_sqpn
+		448/24 0 last_acked_psn
+		468/24 0 ssn
+		488/3 read log_rra_max
+		48c/4 ignored atomic_mode
+		490/1 read rre
+		491/1 read rwe
+		492/1 read rae
+		494/6 read page_offset
+		49d/1 0 cd_slave_receive
+		49e/1 0 cd_slave_send
+		49f/1 0 cd_master
+		4a3/5 read min_rnr_nak
+		4a8/24 read next_rcv_psn
+		4c8/24 read xrcd
+		4e8/24 read cqn_rcv
+		500/64 read dbr_addr
+		540/32 read q_key
+		565/3 read rq_type
+		568/24 read srqn_rmpn_xrqn
+		588/24 0 rmsn
+		5a0/16 0 hw_sq_wqebb_counter
+		5b0/16 0 sw_sq_wqebb_counter
+		5c0/32 0 hw_rq_counter
+		5e0/32 0 sw_rq_counter
+		62f/1 0 cgs
+		630/8 ignored cs_req
+		638/8 ignored cs_res
+		640/64 0 dc_access_key
+		683/1 read dbr_umem_valid
+		720/32 read dbr_umem_id`
+
+	contextXRCSRQ = `
+		000/4 0 state
+		004/4 read log_xrc_srq_size
+		020/1 0 wq_signature
+		021/1 0 cont_srq
+		023/1 0 rlky
+		024/1 0 basic_cyclic_rcv_wqe
+		025/3 read log_rq_stride
+		028/24 read xrcd
+		040/6 read page_offset
+		047/1 0 dbr_umem_valid
+		048/24 read cqn
+		080/1 0 user_index_equal_xrc_srqn
+		082/6 read log_page_size
+		088/24 read user_index
+		0c8/24 read pd
+		0e0/16 read lwm
+		0f0/16 0 wqe_cnt
+		140/62 read db_record_addr`
+
+	contextRMP = `
+		008/4 0 1 state
+		020/1 0 basic_cyclic_rcv_wqe` + workQueue + `
+		185/2 0 wq.end_padding_mode
+		1b0/16 read wq.lwm
+		184/1 0 wq.wq_signature`
+
+	// workQueue is the part of the contexts of RMPs, RQs and SQs that they share.
+	workQueue = `
+		180/4 read wq.wq_type
+		187/1 0 wq.cd_slave
+		1a0/1 0 wq.hds_skip_first_sge
+		1a1/3 0 wq.log2_hds_buf_size
+		1ab/5 read wq.page_offset
+		1c8/24 read wq.pd
+		1e8/24 ignored wq.uar_page
+		200/64 read wq.dbr_addr
+		240/32 0 wq.hw_counter
+		260/32 0 wq.sw_counter
+		28c/4 read wq.log_wq_stride
+		293/5 read wq.log_wq_pg_sz
+		29b/5 read wq.log_wq_sz
+		2a0/1 read wq.dbr_umem_valid
+		2a1/1 read wq.wq_umem_valid
+		2a3/5 0 wq.log_hairpin_num_packets
+		2ab/5 0 wq.log_hairpin_data_sz
+		2b4/4 0 wq.log_wqe_num_of_strides
+		2b8/1 0 wq.two_byte_shift_en
+		2bd/3 0 wq.log_wqe_stride_size
+		2c0/32 read wq.dbr_umem_id
+		2e0/32 read wq.wq_umem_id
+		300/64 read wq.wq_umem_offset
+		340/32 0 wq.headers_mkey
+		360/1 0 wq.shampo_enable
+		365/3 0 wq.log_reservation_size
+		36d/3 0 wq.log_max_num_of_packets_per_reservation
+		376/2 0 wq.log_headers_entry_size
+		37c/4 0 wq.log_headers_buffer_entry_num`
+
+	contextRQ = `
+		000/1 ignored rlky
+		001/1 0 delay_drop_en
+		002/1 0 scatter_fcs
+		003/1 ignored vsd
+		004/4 read mem_rq_type
+		008/4 read state
+		00d/1 ignored flush_in_error_en
+		00e/1 0 hairpin
+		01a/2 0 1 ts_format
+		028/24 read user_index
+		048/24 read cqn
+		060/8 read counter_set_id
+		088/24 0 rmpn
+		0a8/24 0 hairpin_peer_sq
+		0d0/16 0 hairpin_peer_vhca
+		126/2 0 shampo_no_match_alignment_granularity
+		12e/2 0 shampo_match_criteria_type
+		130/16 0 reservation_timeout` + workQueue + `
+		184/1 0 wq.wq_signature
+		185/2 ignored wq.end_padding_mode
+		1b0/16 0 wq.lwm`
+
+	contextSQ = `
+		000/1 ignored rlky
+		001/1 0 cd_master
+		002/1 ignored fre
+		003/1 ignored flush_in_error_en
+		004/1 0 allow_multi_pkt_send_wqe
+		005/3 ignored min_wqe_inline_mode
+		008/4 read state
+		00c/1 ignored reg_umr
+		00d/1 0 allow_swp
+		00e/1 0 hairpin
+		01a/2 0 1 ts_format
+		028/24 read user_index
+		048/24 read cqn
+		068/24 0 hairpin_peer_rq
+		090/16 0 hairpin_peer_vhca
+		0c8/24 0 ts_cqe_to_dest_cqn
+		0f0/16 0 packet_pacing_rate_limit_index
+		100/16 read tis_lst_sz
+		110/16 0 qos_queue_group_id
+		168/24 read tis_num_0` + workQueue + `
+		184/1 0 wq.wq_signature
+		185/2 0 wq.end_padding_mode
+		1b0/16 0 wq.lwm`
+
+	contextMKey = `
+		001/1 read free
+		003/3 read access_mode_4_2
+		00d/1 ignored relaxed_ordering_write
+		00f/1 0 small_fence_on_rdma_read_response
+		010/1 read umr_en
+		011/1 read a
+		012/1 read rw
+		013/1 read rr
+		014/1 read lw
+		015/1 read lr
+		016/2 read access_mode_1_0
+		01a/2 0 ma_translation_mode
+		020/24 0 16777215 qpn
+		038/8 read mkey_7_0
+		060/1 read length64
+		061/1 read bsf_en
+		062/1 0 sync_umr
+		065/1 ignored expected_sigerr_count
+		067/1 read en_rinval
+		068/24 read pd
+		080/64 read start_addr
+		0c0/64 read len
+		100/32 read bsf_octword_size
+		1a0/32 read translations_octword_size
+		1d9/1 ignored relaxed_ordering_read
+		1da/6 read log_page_size
+		1e3/2 0 1 crypto_en`
+
+	contextDCT = `
+		004/4 0 state
+		018/4 read offload_type
+		028/24 read user_index
+		048/24 read cqn
+		060/8 0 counter_set_id
+		068/4 ignored atomic_mode
+		06c/1 read rre
+		06d/1 read rwe
+		06e/1 read rae
+		06f/1 0 atomic_like_write_en
+		070/1 ignored latency_sensitive
+		071/1 0 rlky
+		072/1 ignored free_ar
+		088/8 ignored cs_res
+		093/5 read min_rnr_nak
+		0a8/24 read srqn_xrqn
+		0c8/24 read pd
+		0e0/8 ignored tclass
+		0ec/20 ignored flow_label
+		100/64 read dc_access_key
+		145/3 read mtu
+		148/8 read port
+		150/16 0 pkey_index
+		168/8 ignored my_addr_index
+		178/8 ignored hop_limit
+		180/32 0 dc_access_key_violation_count
+		1b4/1 0 dei_cfi
+		1b5/3 ignored eth_prio
+		1b8/2 0 ecn
+		1ba/6 ignored dscp
+		1e0/32 0 ece`
+
+	contextUmem = `
+		080/1 0 ats
+		09b/5 read log_page_size
+		0a0/32 read page_offset
+		0c0/64 read num_of_mtt`
+
+	contextEQ = `
+		000/4 0 status
+		00d/1 0 ec
+		00e/1 0 oi
+		014/4 0 st
+		054/6 read page_offset
+		063/5 read log_eq_size
+		068/24 ignored uar_page
+		0b4/12 read intr
+		0c3/5 read log_page_size
+		148/24 0 consumer_counter
+		168/24 0 producer_counter`
+
+	contextTIR = `
+		020/4 read disp_type
+		024/1 0 tls_en
+		084/16 0 lro_timeout_period_usecs
+		094/4 0 packet_merge_mask
+		098/8 0 lro_max_ip_payload_size
+		0e8/24 read inline_rqn
+		100/1 read rx_hash_symmetric
+		102/1 0 tunneled_offload_en
+		108/24 read indirect_table
+		120/4 read rx_hash_fn
+		126/1 ignored self_lb_block.multicast
+		127/1 read self_lb_block.unicast
+		128/24 read transport_domain
+		140/320 read rx_hash_toeplitz_key
+		280/2 ignored rx_hash_field_selector_outer.prot_types
+		282/30 read rx_hash_field_selector_outer.selected_fields
+		2a0/32 0 rx_hash_field_selector_inner`
+
+	contextTIS = `
+		000/1 ignored strict_lag_tx_port_affinity
+		001/1 0 tls_en
+		004/4 ignored lag_tx_port_affinity
+		00c/4 ignored prio
+		128/24 read transport_domain
+		148/24 0 underlay_qpn
+		168/24 ignored pd`
+
+	contextRQT = `
+		0a5/3 0 list_q_type
+		0b0/16 read rqt_max_size
+		0c0/1 0 rq_vhca_id_format
+		0d0/16 read rqt_actual_size`
+
+	contextUser = `
+		000/32 0 cap`
+)
+
+// contextField is a field of a context in a command.
+type contextField struct {
+	name      string
+	off, bits int // in the command
+	use       string
+	values    []uint64 // that a field which is neither read nor ignored may have
+}
+
+// Context is the context in a command.
+type Context struct {
+	Off, Bits int // in the command
+	fields    []contextField
+	free      [2][]byte // the bits that may have every value in a program's command, and in a kernel's
+}
+
+func newContext(off, bits int, lines string) *Context {
+	c := &Context{Off: off, Bits: bits}
+	for i := range c.free {
+		c.free[i] = make([]byte, bits/8)
+	}
+	for line := range strings.Lines(strings.TrimSpace(lines)) {
+		words := strings.Fields(line)
+		at, n, _ := strings.Cut(words[0], "/")
+		bit, err := strconv.ParseInt(at, 16, 32)
+		width, err2 := strconv.Atoi(n)
+		if err != nil || err2 != nil || int(bit)+width > bits {
+			panic("prm: the table of contexts: " + line)
+		}
+		f := contextField{name: words[len(words)-1], off: off + int(bit), bits: width, use: words[1]}
+		free, kernelFree := f.use == "read" || f.use == "ignored", f.use == "kernel"
+		for _, w := range words[1 : len(words)-1] {
+			v, err := strconv.ParseUint(w, 10, 64)
+			if err != nil && !free && !kernelFree {
+				panic("prm: the table of contexts: " + line)
+			}
+			f.values = append(f.values, v)
+		}
+		for b := range f.bits {
+			if free {
+				SetBits(c.free[0], int(bit)+b, 1, 1)
+			}
+			if free || kernelFree {
+				SetBits(c.free[1], int(bit)+b, 1, 1)
+			}
+		}
+		c.fields = append(c.fields, f)
+	}
+	return c
+}
+
+// contexts are the contexts in commands. Those of flow tables are not here.
+var contexts = func() map[Command]*Context {
+	cq, qp, mkey, rmp := newContext(cqcOff, 0x200, contextCQ), newContext(qpcOff, 0x740, contextQP), newContext(mkcOff, 0x200, contextMKey), newContext(0x100, 0x480, contextRMP)
+	rq, sq := newContext(0x100, 0x480, contextRQ), newContext(0x100, 0x480, contextSQ)
+	tir, tis, rqt := newContext(0x100, 0x780, contextTIR), newContext(0x100, 0x500, contextTIS), newContext(0x100, 0x780, contextRQT)
+	return map[Command]*Context{
+		CmdCreateCQ: cq, CmdModifyCQ: cq, CmdCreateMKey: mkey, CmdCreateQP: qp,
+		CmdRst2InitQP: qp, CmdInit2InitQP: qp, CmdInit2RTRQP: qp, CmdRTR2RTSQP: qp, CmdRTS2RTSQP: qp, CmdSQErr2RTSQP: qp, CmdSQD2RTSQP: qp,
+		CmdCreateXRCSRQ: newContext(0x80, 0x200, contextXRCSRQ), CmdCreateDCT: newContext(dctOff, 0x200, contextDCT), CmdCreateUmem: newContext(umemOff, 0x100, contextUmem),
+		CmdCreateRMP: rmp, CmdModifyRMP: rmp, CmdCreateRQ: rq, CmdModifyRQ: rq, CmdCreateSQ: sq, CmdModifySQ: sq,
+		CmdCreateTIR: tir, CmdModifyTIR: tir, CmdCreateTIS: tis, CmdModifyTIS: tis, CmdCreateRQT: rqt, CmdModifyRQT: rqt,
+		CmdCreateEQ: newContext(0x80, 0x200, contextEQ), CmdCreateUser: newContext(0x80, 0x180, contextUser),
+	}
+}()
+
+// Context returns the context in the command, or nil if it has none.
+func (c Command) Context() *Context { return contexts[c] }
+
+// Check returns the field of a command that has a value which the device refuses, in words, or an empty string. kernel
+// says that a kernel driver sends the command for itself.
+func (c *Context) Check(in []byte, kernel bool) string {
+	which := 0
+	if kernel {
+		which = 1
+	}
+	first := c.Off / 8
+	for i, free := range c.free[which] {
+		if first+i >= len(in) {
+			break
+		}
+		if bad := in[first+i] &^ free; bad == 0 {
+			continue
+		}
+		for bit := 8 * i; bit < 8*i+8; bit++ {
+			if free>>(7-bit&7)&1 == 0 && Bits(in, c.Off+bit, 1) != 0 {
+				if why := c.refusal(in, c.Off+bit); why != "" {
+					return why
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// refusal says why a bit of a command may not be set, or returns an empty string.
+func (c *Context) refusal(in []byte, bit int) string {
+	for i := range c.fields {
+		f := &c.fields[i]
+		if bit < f.off || bit >= f.off+f.bits {
+			continue
+		}
+		v := Bits(in, max(f.off, bit-63), min(f.bits, 64))
+		switch {
+		case f.use == "kernel":
+			return fmt.Sprintf("%s %#x: only a kernel driver has it", f.name, v)
+		case slices.Contains(f.values, v):
+			return ""
+		}
+		return fmt.Sprintf("%s %#x: must be %s", f.name, v, strings.Trim(strings.ReplaceAll(fmt.Sprint(f.values), " ", " or "), "[]"))
+	}
+	return fmt.Sprintf("bit %#x of the context is reserved: must be 0", bit-c.Off)
+}
