@@ -19,7 +19,7 @@ const (
 	Generic Tier = iota // plain Go
 	AVX2                // amd64: AVX2, PCLMULQDQ, AES-NI, SSE4.2
 	VAES                // amd64: AVX2 with VAES and VPCLMULQDQ on 256 bits
-	AVX512              // amd64: AVX-512 F, BW, VL, DQ with VPCLMULQDQ and VAES
+	AVX512              // amd64: AVX-512 F, BW, VL, DQ, VBMI with VPCLMULQDQ, VAES and GFNI
 	NEON                // arm64: ASIMD with PMULL, AES and CRC32
 )
 

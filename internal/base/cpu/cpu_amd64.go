@@ -15,7 +15,7 @@ func detect() []Tier {
 			t = append(t, VAES)
 		}
 		if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ &&
-			x.HasAVX512VPCLMULQDQ && x.HasAVX512VAES {
+			x.HasAVX512VPCLMULQDQ && x.HasAVX512VAES && x.HasAVX512GFNI && x.HasAVX512VBMI {
 			t = append(t, AVX512)
 		}
 	}
@@ -38,10 +38,6 @@ func MultipliesBesideAES() bool { return amd && family >= 26 }
 // begins; its successors count as it does. Zen 4 executes one map per cycle and Intel's
 // processors one multiplication, so that the difference is smaller there.
 func MultipliesSlowly() bool { return amd && family >= 26 }
-
-// HasMaps reports whether the processor has affine maps (GF2P8AFFINEQB) of 512 bits. Every
-// processor of the tier AVX512 has them, but a hypervisor may hide them.
-func HasMaps() bool { return cpu.X86.HasAVX512GFNI }
 
 // family is the sum of two fields of leaf 1.
 var family = func() uint32 {

@@ -81,77 +81,73 @@ end5:
 	VPXOR      X6, X5, X5
 	VPEXTRQ    $0x01, X5, DI
 	XORQ       SI, DI
-	MOVQ       104(AX), R8
+	MOVQ       96(AX), R8
 	MOVQ       R8, R9
 	BSWAPQ     R9
 	XORQ       R9, DI
-	ADDL       112(AX), R8
-	MOVL       R8, 104(AX)
+	ADDL       104(AX), R8
+	MOVL       R8, 96(AX)
 	MOVQ       (AX), R8
 	MOVQ       DI, (R8)
 	ADDQ       $0x08, (AX)
 	MOVQ       $0x00000001, DI
 	MOVQ       24(AX), R9
 	MOVQ       48(AX), R10
-	MOVQ       120(AX), R11
+	MOVQ       112(AX), R11
 	CMPQ       R11, $0x00
 	JE         done6
 	XORQ       R12, R12
 	CMPQ       R11, $0x03
-	JNE        notcompare87
+	JNE        notcompare88
 
-compare88:
+compare89:
 	MOVQ (R8), R11
 	XORQ (R9), R11
 	ORQ  R11, R12
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  compare88
-	ORQ  R12, 128(AX)
-	MOVQ R9, 24(AX)
-	JMP  done6
+	JNZ  compare89
+	JMP  stored7
 
-notcompare87:
+notcompare88:
 	CMPQ R11, $0x01
-	JNE  notstore89
+	JNE  notstore810
 
-store810:
+store811:
 	MOVQ (R8), R11
 	MOVQ R11, (R9)
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  store810
-	ORQ  R12, 128(AX)
-	MOVQ R9, 24(AX)
-	JMP  done6
+	JNZ  store811
+	JMP  stored7
 
-notstore89:
+notstore810:
 	CMPQ R11, $0x04
-	JNE  notcompare411
+	JNE  notcompare412
 
-compare412:
+compare413:
 	MOVL (R8), R11
 	XORL (R9), R11
 	ORQ  R11, R12
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  compare412
-	ORQ  R12, 128(AX)
-	MOVQ R9, 24(AX)
-	JMP  done6
+	JNZ  compare413
+	JMP  stored7
 
-notcompare411:
-store414:
+notcompare412:
+store415:
 	MOVL (R8), R11
 	MOVL R11, (R9)
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  store414
-	ORQ  R12, 128(AX)
+	JNZ  store415
+
+stored7:
+	ORQ  R12, 120(AX)
 	MOVQ R9, 24(AX)
 
 done6:
@@ -177,13 +173,13 @@ TEXT ·crcCopyAVX2(SB), NOSPLIT, $0-8
 	VMOVDQU  (R8), X3
 	VMOVDDUP 16(R8), X4
 
-block15:
+block16:
 	XORQ R8, R8
 	MOVQ BX, R9
 	SUBQ $0x40, R9
-	JLT  rest17
+	JLT  rest18
 
-step16:
+step17:
 	VMOVDQU    (CX)(R8*1), X5
 	VMOVDQU    X5, (DX)(R8*1)
 	VMOVDQU    (SI)(R8*1), X6
@@ -214,13 +210,13 @@ step16:
 	VPXOR      X5, X2, X2
 	ADDQ       $0x40, R8
 	CMPQ       R8, R9
-	JLE        step16
+	JLE        step17
 
-rest17:
+rest18:
 	CMPQ R8, BX
-	JE   end19
+	JE   end20
 
-quads18:
+quads19:
 	VMOVQ      (CX)(R8*1), X5
 	VMOVQ      X5, (DX)(R8*1)
 	VMOVQ      (SI)(R8*1), X6
@@ -230,9 +226,9 @@ quads18:
 	VPXOR      X5, X2, X2
 	ADDQ       $0x08, R8
 	CMPQ       R8, BX
-	JNE        quads18
+	JNE        quads19
 
-end19:
+end20:
 	VPXOR      X1, X2, X5
 	VMOVDQA    X0, X1
 	VMOVDQA    X0, X2
@@ -244,84 +240,80 @@ end19:
 	VPXOR      X6, X5, X5
 	VPEXTRQ    $0x01, X5, R8
 	XORQ       DI, R8
-	MOVQ       104(AX), R9
+	MOVQ       96(AX), R9
 	MOVQ       R9, R10
 	BSWAPQ     R10
 	XORQ       R10, R8
-	ADDL       112(AX), R9
-	MOVL       R9, 104(AX)
+	ADDL       104(AX), R9
+	MOVL       R9, 96(AX)
 	MOVQ       (AX), R9
 	MOVQ       R8, (R9)
 	ADDQ       $0x08, (AX)
 	MOVQ       $0x00000001, R8
 	MOVQ       24(AX), R10
 	MOVQ       48(AX), R11
-	MOVQ       120(AX), R12
+	MOVQ       112(AX), R12
 	CMPQ       R12, $0x00
-	JE         done20
+	JE         done21
 	XORQ       R13, R13
 	CMPQ       R12, $0x03
-	JNE        notcompare821
+	JNE        notcompare823
 
-compare822:
+compare824:
 	MOVQ (R9), R12
 	XORQ (R10), R12
 	ORQ  R12, R13
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  compare822
-	ORQ  R13, 128(AX)
-	MOVQ R10, 24(AX)
-	JMP  done20
+	JNZ  compare824
+	JMP  stored22
 
-notcompare821:
+notcompare823:
 	CMPQ R12, $0x01
-	JNE  notstore823
+	JNE  notstore825
 
-store824:
+store826:
 	MOVQ (R9), R12
 	MOVQ R12, (R10)
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  store824
-	ORQ  R13, 128(AX)
-	MOVQ R10, 24(AX)
-	JMP  done20
+	JNZ  store826
+	JMP  stored22
 
-notstore823:
+notstore825:
 	CMPQ R12, $0x04
-	JNE  notcompare425
+	JNE  notcompare427
 
-compare426:
+compare428:
 	MOVL (R9), R12
 	XORL (R10), R12
 	ORQ  R12, R13
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  compare426
-	ORQ  R13, 128(AX)
-	MOVQ R10, 24(AX)
-	JMP  done20
+	JNZ  compare428
+	JMP  stored22
 
-notcompare425:
-store428:
+notcompare427:
+store430:
 	MOVL (R9), R12
 	MOVL R12, (R10)
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  store428
-	ORQ  R13, 128(AX)
+	JNZ  store430
+
+stored22:
+	ORQ  R13, 120(AX)
 	MOVQ R10, 24(AX)
 
-done20:
+done21:
 	ADDQ 32(AX), CX
 	ADDQ 40(AX), DX
 	DECQ 56(AX)
-	JNZ  block15
+	JNZ  block16
 	VZEROUPPER
 	RET
 
@@ -340,13 +332,13 @@ TEXT ·crcSwapAVX2(SB), NOSPLIT, $0-8
 	VMOVDQU (DI), X3
 	VMOVDQU byteSwap<>+0(SB), X4
 
-block29:
+block31:
 	XORQ DI, DI
 	MOVQ DX, R8
 	SUBQ $0x40, R8
-	JLT  rest31
+	JLT  rest33
 
-step30:
+step32:
 	VMOVDQU    (CX)(DI*1), X5
 	VMOVDQU    (BX)(DI*1), X6
 	VPSHUFB    X4, X5, X5
@@ -377,13 +369,13 @@ step30:
 	VPXOR      X5, X2, X2
 	ADDQ       $0x40, DI
 	CMPQ       DI, R8
-	JLE        step30
+	JLE        step32
 
-rest31:
+rest33:
 	CMPQ DI, DX
-	JE   end33
+	JE   end35
 
-quads32:
+quads34:
 	VMOVQ      (CX)(DI*1), X5
 	VMOVQ      (BX)(DI*1), X6
 	VPSHUFB    X4, X5, X5
@@ -393,9 +385,9 @@ quads32:
 	VPXOR      X5, X2, X2
 	ADDQ       $0x08, DI
 	CMPQ       DI, DX
-	JNE        quads32
+	JNE        quads34
 
-end33:
+end35:
 	VPXOR      X1, X2, X5
 	VMOVDQA    X0, X1
 	VMOVDQA    X0, X2
@@ -406,83 +398,79 @@ end33:
 	VMOVQ      X5, DI
 	BSWAPQ     DI
 	XORQ       SI, DI
-	MOVQ       104(AX), R8
+	MOVQ       96(AX), R8
 	MOVQ       R8, R9
 	BSWAPQ     R9
 	XORQ       R9, DI
-	ADDL       112(AX), R8
-	MOVL       R8, 104(AX)
+	ADDL       104(AX), R8
+	MOVL       R8, 96(AX)
 	MOVQ       (AX), R8
 	MOVQ       DI, (R8)
 	ADDQ       $0x08, (AX)
 	MOVQ       $0x00000001, DI
 	MOVQ       24(AX), R9
 	MOVQ       48(AX), R10
-	MOVQ       120(AX), R11
+	MOVQ       112(AX), R11
 	CMPQ       R11, $0x00
-	JE         done34
+	JE         done36
 	XORQ       R12, R12
 	CMPQ       R11, $0x03
-	JNE        notcompare835
+	JNE        notcompare838
 
-compare836:
+compare839:
 	MOVQ (R8), R11
 	XORQ (R9), R11
 	ORQ  R11, R12
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  compare836
-	ORQ  R12, 128(AX)
-	MOVQ R9, 24(AX)
-	JMP  done34
+	JNZ  compare839
+	JMP  stored37
 
-notcompare835:
+notcompare838:
 	CMPQ R11, $0x01
-	JNE  notstore837
+	JNE  notstore840
 
-store838:
+store841:
 	MOVQ (R8), R11
 	MOVQ R11, (R9)
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  store838
-	ORQ  R12, 128(AX)
-	MOVQ R9, 24(AX)
-	JMP  done34
+	JNZ  store841
+	JMP  stored37
 
-notstore837:
+notstore840:
 	CMPQ R11, $0x04
-	JNE  notcompare439
+	JNE  notcompare442
 
-compare440:
+compare443:
 	MOVL (R8), R11
 	XORL (R9), R11
 	ORQ  R11, R12
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  compare440
-	ORQ  R12, 128(AX)
-	MOVQ R9, 24(AX)
-	JMP  done34
+	JNZ  compare443
+	JMP  stored37
 
-notcompare439:
-store442:
+notcompare442:
+store445:
 	MOVL (R8), R11
 	MOVL R11, (R9)
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  store442
-	ORQ  R12, 128(AX)
+	JNZ  store445
+
+stored37:
+	ORQ  R12, 120(AX)
 	MOVQ R9, 24(AX)
 
-done34:
+done36:
 	ADDQ 32(AX), CX
 	DECQ 56(AX)
-	JNZ  block29
+	JNZ  block31
 	VZEROUPPER
 	RET
 
@@ -512,13 +500,13 @@ TEXT ·crcSwapCopyAVX2(SB), NOSPLIT, $0-8
 	VMOVDQU (R8), X3
 	VMOVDQU byteSwap<>+0(SB), X4
 
-block43:
+block46:
 	XORQ R8, R8
 	MOVQ BX, R9
 	SUBQ $0x40, R9
-	JLT  rest45
+	JLT  rest48
 
-step44:
+step47:
 	VMOVDQU    (CX)(R8*1), X5
 	VMOVDQU    X5, (DX)(R8*1)
 	VMOVDQU    (SI)(R8*1), X6
@@ -553,13 +541,13 @@ step44:
 	VPXOR      X5, X2, X2
 	ADDQ       $0x40, R8
 	CMPQ       R8, R9
-	JLE        step44
+	JLE        step47
 
-rest45:
+rest48:
 	CMPQ R8, BX
-	JE   end47
+	JE   end50
 
-quads46:
+quads49:
 	VMOVQ      (CX)(R8*1), X5
 	VMOVQ      X5, (DX)(R8*1)
 	VMOVQ      (SI)(R8*1), X6
@@ -570,9 +558,9 @@ quads46:
 	VPXOR      X5, X2, X2
 	ADDQ       $0x08, R8
 	CMPQ       R8, BX
-	JNE        quads46
+	JNE        quads49
 
-end47:
+end50:
 	VPXOR      X1, X2, X5
 	VMOVDQA    X0, X1
 	VMOVDQA    X0, X2
@@ -583,84 +571,80 @@ end47:
 	VMOVQ      X5, R8
 	BSWAPQ     R8
 	XORQ       DI, R8
-	MOVQ       104(AX), R9
+	MOVQ       96(AX), R9
 	MOVQ       R9, R10
 	BSWAPQ     R10
 	XORQ       R10, R8
-	ADDL       112(AX), R9
-	MOVL       R9, 104(AX)
+	ADDL       104(AX), R9
+	MOVL       R9, 96(AX)
 	MOVQ       (AX), R9
 	MOVQ       R8, (R9)
 	ADDQ       $0x08, (AX)
 	MOVQ       $0x00000001, R8
 	MOVQ       24(AX), R10
 	MOVQ       48(AX), R11
-	MOVQ       120(AX), R12
+	MOVQ       112(AX), R12
 	CMPQ       R12, $0x00
-	JE         done48
+	JE         done51
 	XORQ       R13, R13
 	CMPQ       R12, $0x03
-	JNE        notcompare849
+	JNE        notcompare853
 
-compare850:
+compare854:
 	MOVQ (R9), R12
 	XORQ (R10), R12
 	ORQ  R12, R13
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  compare850
-	ORQ  R13, 128(AX)
-	MOVQ R10, 24(AX)
-	JMP  done48
+	JNZ  compare854
+	JMP  stored52
 
-notcompare849:
+notcompare853:
 	CMPQ R12, $0x01
-	JNE  notstore851
+	JNE  notstore855
 
-store852:
+store856:
 	MOVQ (R9), R12
 	MOVQ R12, (R10)
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  store852
-	ORQ  R13, 128(AX)
-	MOVQ R10, 24(AX)
-	JMP  done48
+	JNZ  store856
+	JMP  stored52
 
-notstore851:
+notstore855:
 	CMPQ R12, $0x04
-	JNE  notcompare453
+	JNE  notcompare457
 
-compare454:
+compare458:
 	MOVL (R9), R12
 	XORL (R10), R12
 	ORQ  R12, R13
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  compare454
-	ORQ  R13, 128(AX)
-	MOVQ R10, 24(AX)
-	JMP  done48
+	JNZ  compare458
+	JMP  stored52
 
-notcompare453:
-store456:
+notcompare457:
+store460:
 	MOVL (R9), R12
 	MOVL R12, (R10)
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  store456
-	ORQ  R13, 128(AX)
+	JNZ  store460
+
+stored52:
+	ORQ  R13, 120(AX)
 	MOVQ R10, 24(AX)
 
-done48:
+done51:
 	ADDQ 32(AX), CX
 	ADDQ 40(AX), DX
 	DECQ 56(AX)
-	JNZ  block43
+	JNZ  block46
 	VZEROUPPER
 	RET
 
@@ -674,13 +658,13 @@ TEXT ·csumAVX2(SB), NOSPLIT, $0-8
 	VMOVDQA Y0, Y1
 	VMOVDQA Y0, Y2
 
-block57:
+block61:
 	XORQ BX, BX
 	MOVQ DX, SI
 	SUBQ $0x40, SI
-	JLT  rest59
+	JLT  rest63
 
-step58:
+step62:
 	VMOVDQU (CX)(BX*1), Y3
 	VPADDQ  Y3, Y1, Y1
 	VPSRLQ  $0x20, Y3, Y3
@@ -691,13 +675,13 @@ step58:
 	VPADDQ  Y3, Y2, Y2
 	ADDQ    $0x40, BX
 	CMPQ    BX, SI
-	JLE     step58
+	JLE     step62
 
-rest59:
+rest63:
 	CMPQ BX, DX
-	JE   end61
+	JE   end65
 
-quads60:
+quads64:
 	MOVQ   (CX)(BX*1), SI
 	VMOVQ  SI, X4
 	VPADDQ Y4, Y1, Y1
@@ -705,9 +689,9 @@ quads60:
 	VPADDQ Y4, Y2, Y2
 	ADDQ   $0x08, BX
 	CMPQ   BX, DX
-	JNE    quads60
+	JNE    quads64
 
-end61:
+end65:
 	VPSLLQ       $0x20, Y2, Y3
 	VPSUBQ       Y3, Y1, Y1
 	VPADDQ       Y2, Y1, Y1
@@ -732,83 +716,79 @@ end61:
 	SHRQ         $0x10, BX
 	ADDQ         SI, BX
 	XORQ         $0x0000ffff, BX
-	MOVQ         104(AX), SI
+	MOVQ         96(AX), SI
 	MOVQ         SI, DI
 	BSWAPQ       DI
 	XORQ         DI, BX
-	ADDL         112(AX), SI
-	MOVL         SI, 104(AX)
+	ADDL         104(AX), SI
+	MOVL         SI, 96(AX)
 	MOVQ         (AX), SI
 	MOVQ         BX, (SI)
 	ADDQ         $0x08, (AX)
 	MOVQ         $0x00000001, BX
 	MOVQ         24(AX), DI
 	MOVQ         48(AX), R8
-	MOVQ         120(AX), R9
+	MOVQ         112(AX), R9
 	CMPQ         R9, $0x00
-	JE           done62
+	JE           done66
 	XORQ         R10, R10
 	CMPQ         R9, $0x03
-	JNE          notcompare863
+	JNE          notcompare868
 
-compare864:
+compare869:
 	MOVQ (SI), R9
 	XORQ (DI), R9
 	ORQ  R9, R10
 	ADDQ R8, DI
 	ADDQ $0x08, SI
 	DECQ BX
-	JNZ  compare864
-	ORQ  R10, 128(AX)
-	MOVQ DI, 24(AX)
-	JMP  done62
+	JNZ  compare869
+	JMP  stored67
 
-notcompare863:
+notcompare868:
 	CMPQ R9, $0x01
-	JNE  notstore865
+	JNE  notstore870
 
-store866:
+store871:
 	MOVQ (SI), R9
 	MOVQ R9, (DI)
 	ADDQ R8, DI
 	ADDQ $0x08, SI
 	DECQ BX
-	JNZ  store866
-	ORQ  R10, 128(AX)
-	MOVQ DI, 24(AX)
-	JMP  done62
+	JNZ  store871
+	JMP  stored67
 
-notstore865:
+notstore870:
 	CMPQ R9, $0x04
-	JNE  notcompare467
+	JNE  notcompare472
 
-compare468:
+compare473:
 	MOVL (SI), R9
 	XORL (DI), R9
 	ORQ  R9, R10
 	ADDQ R8, DI
 	ADDQ $0x08, SI
 	DECQ BX
-	JNZ  compare468
-	ORQ  R10, 128(AX)
-	MOVQ DI, 24(AX)
-	JMP  done62
+	JNZ  compare473
+	JMP  stored67
 
-notcompare467:
-store470:
+notcompare472:
+store475:
 	MOVL (SI), R9
 	MOVL R9, (DI)
 	ADDQ R8, DI
 	ADDQ $0x08, SI
 	DECQ BX
-	JNZ  store470
-	ORQ  R10, 128(AX)
+	JNZ  store475
+
+stored67:
+	ORQ  R10, 120(AX)
 	MOVQ DI, 24(AX)
 
-done62:
+done66:
 	ADDQ 32(AX), CX
 	DECQ 56(AX)
-	JNZ  block57
+	JNZ  block61
 	VZEROUPPER
 	RET
 
@@ -823,13 +803,13 @@ TEXT ·csumCopyAVX2(SB), NOSPLIT, $0-8
 	VMOVDQA Y0, Y1
 	VMOVDQA Y0, Y2
 
-block71:
+block76:
 	XORQ SI, SI
 	MOVQ BX, DI
 	SUBQ $0x40, DI
-	JLT  rest73
+	JLT  rest78
 
-step72:
+step77:
 	VMOVDQU (CX)(SI*1), Y3
 	VMOVDQU Y3, (DX)(SI*1)
 	VPADDQ  Y3, Y1, Y1
@@ -842,13 +822,13 @@ step72:
 	VPADDQ  Y3, Y2, Y2
 	ADDQ    $0x40, SI
 	CMPQ    SI, DI
-	JLE     step72
+	JLE     step77
 
-rest73:
+rest78:
 	CMPQ SI, BX
-	JE   end75
+	JE   end80
 
-quads74:
+quads79:
 	MOVQ   (CX)(SI*1), DI
 	MOVQ   DI, (DX)(SI*1)
 	VMOVQ  DI, X4
@@ -857,9 +837,9 @@ quads74:
 	VPADDQ Y4, Y2, Y2
 	ADDQ   $0x08, SI
 	CMPQ   SI, BX
-	JNE    quads74
+	JNE    quads79
 
-end75:
+end80:
 	VPSLLQ       $0x20, Y2, Y3
 	VPSUBQ       Y3, Y1, Y1
 	VPADDQ       Y2, Y1, Y1
@@ -884,83 +864,79 @@ end75:
 	SHRQ         $0x10, SI
 	ADDQ         DI, SI
 	XORQ         $0x0000ffff, SI
-	MOVQ         104(AX), DI
+	MOVQ         96(AX), DI
 	MOVQ         DI, R8
 	BSWAPQ       R8
 	XORQ         R8, SI
-	ADDL         112(AX), DI
-	MOVL         DI, 104(AX)
+	ADDL         104(AX), DI
+	MOVL         DI, 96(AX)
 	MOVQ         (AX), DI
 	MOVQ         SI, (DI)
 	ADDQ         $0x08, (AX)
 	MOVQ         $0x00000001, SI
 	MOVQ         24(AX), R8
 	MOVQ         48(AX), R9
-	MOVQ         120(AX), R10
+	MOVQ         112(AX), R10
 	CMPQ         R10, $0x00
-	JE           done76
+	JE           done81
 	XORQ         R11, R11
 	CMPQ         R10, $0x03
-	JNE          notcompare877
+	JNE          notcompare883
 
-compare878:
+compare884:
 	MOVQ (DI), R10
 	XORQ (R8), R10
 	ORQ  R10, R11
 	ADDQ R9, R8
 	ADDQ $0x08, DI
 	DECQ SI
-	JNZ  compare878
-	ORQ  R11, 128(AX)
-	MOVQ R8, 24(AX)
-	JMP  done76
+	JNZ  compare884
+	JMP  stored82
 
-notcompare877:
+notcompare883:
 	CMPQ R10, $0x01
-	JNE  notstore879
+	JNE  notstore885
 
-store880:
+store886:
 	MOVQ (DI), R10
 	MOVQ R10, (R8)
 	ADDQ R9, R8
 	ADDQ $0x08, DI
 	DECQ SI
-	JNZ  store880
-	ORQ  R11, 128(AX)
-	MOVQ R8, 24(AX)
-	JMP  done76
+	JNZ  store886
+	JMP  stored82
 
-notstore879:
+notstore885:
 	CMPQ R10, $0x04
-	JNE  notcompare481
+	JNE  notcompare487
 
-compare482:
+compare488:
 	MOVL (DI), R10
 	XORL (R8), R10
 	ORQ  R10, R11
 	ADDQ R9, R8
 	ADDQ $0x08, DI
 	DECQ SI
-	JNZ  compare482
-	ORQ  R11, 128(AX)
-	MOVQ R8, 24(AX)
-	JMP  done76
+	JNZ  compare488
+	JMP  stored82
 
-notcompare481:
-store484:
+notcompare487:
+store490:
 	MOVL (DI), R10
 	MOVL R10, (R8)
 	ADDQ R9, R8
 	ADDQ $0x08, DI
 	DECQ SI
-	JNZ  store484
-	ORQ  R11, 128(AX)
+	JNZ  store490
+
+stored82:
+	ORQ  R11, 120(AX)
 	MOVQ R8, 24(AX)
 
-done76:
+done81:
 	ADDQ 32(AX), CX
 	ADDQ 40(AX), DX
 	DECQ 56(AX)
-	JNZ  block71
+	JNZ  block76
 	VZEROUPPER
 	RET

@@ -2,6 +2,7 @@ package crc
 
 import (
 	"fmt"
+	"github.com/softmkey/softmkey/internal/base/cpu"
 	"testing"
 )
 
@@ -9,12 +10,12 @@ import (
 const benchData = 64 << 10
 
 func BenchmarkRun(b *testing.B) {
-	for _, set := range allKernels() {
-		for _, kind := range kinds {
+	for _, tier := range cpu.Available() {
+		for kind := range kinds {
 			for _, size := range []int{512, 4096} {
 				for _, op := range []string{"generate", "verify", "generate-copy", "verify-copy"} {
-					b.Run(fmt.Sprintf("%v/%v/%d/%s", set, kind, size, op), func(b *testing.B) {
-						benchmarkRun(b, set.plan(kind, size, false), op)
+					b.Run(fmt.Sprintf("%v/%v/%d/%s", tier, kind, size, op), func(b *testing.B) {
+						benchmarkRun(b, newPlan(tier, kind, size, false), op)
 					})
 				}
 			}
@@ -24,7 +25,7 @@ func BenchmarkRun(b *testing.B) {
 
 func benchmarkRun(b *testing.B, p Plan, op string) {
 	n := benchData / p.size
-	stride := p.size + p.field
+	stride := p.size + p.kind.FieldSize()
 	stream := make([]byte, n*stride)
 	data := make([]byte, benchData)
 	for i := range data {

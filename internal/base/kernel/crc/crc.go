@@ -6,70 +6,33 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// Kind is an algorithm and the byte order of its field.
-type Kind uint8
-
-const (
-	T10    Kind = iota // CRC-16/T10-DIF guard, with application and reference tag, big-endian
-	CSUM               // IP checksum guard, with application and reference tag, big-endian
-	CRC32              // polynomial 0x04C11DB7, most significant bit first, big-endian
-	CRC32C             // Castagnoli, reflected, little-endian
-	CRC64              // XP10 and NVMe, reflected, little-endian
-)
-
-// FieldSize returns the size of the algorithm's field in bytes, 4 or 8.
-func (k Kind) FieldSize() int {
-	if k == CRC32 || k == CRC32C {
-		return 4
-	}
-	return 8
-}
-
 // A Plan is an algorithm prepared for blocks of one size. It is immutable: it may be
 // copied, and several goroutines may use it.
 type Plan struct {
-	kind  Kind
-	tier  cpu.Tier
-	size  int
-	seed  uint64 // register at the start of a block, aligned as in the generic code
-	field int    // length of a field in bytes
-	zen5  bool   // uses the second set of AVX-512 kernels: see zen5Set
+	kind Kind
+	tier cpu.Tier
+	size int
+	seed uint64 // register at the start of a block
 	tables
-	mapsTables tables // of CRCs of 32 bits by affine maps, if zen5 is set
 }
 
 // NewPlan prepares kind for blocks of size bytes, a positive multiple of 8; it panics for
 // other sizes. The register starts with zeros or, if ones is set, with ones.
-func NewPlan(kind Kind, size int, ones bool) Plan {
-	tier := cpu.Best()
-	_, prefer := zen5Set(tier)
-	return newPlan(tier, kind, size, ones, prefer)
-}
+func NewPlan(kind Kind, size int, ones bool) Plan { return newPlan(cpu.Best(), kind, size, ones) }
 
-// newPlan is NewPlan for a given tier, which must be in cpu.Available, with a choice between the sets of kernels of
-// a tier that has two.
-func newPlan(tier cpu.Tier, kind Kind, size int, ones, zen5 bool) Plan {
+// newPlan is NewPlan for a given tier, which must be in cpu.Available.
+func newPlan(tier cpu.Tier, kind Kind, size int, ones bool) Plan {
 	if size <= 0 || size%8 != 0 {
 		panic("crc: block size must be a positive multiple of 8")
 	}
-	p := Plan{kind: kind, tier: tier, size: size, field: kind.FieldSize(), zen5: zen5}
+	p := Plan{kind: kind, tier: tier, size: size}
 	if ones {
-		p.seed = kindSeeds[kind]
+		p.seed = rows[kind].ones()
 	}
 	if tier != cpu.Generic && size <= tableWords*8 {
-		p.tables, p.mapsTables = tablesFor(&p, ones)
+		p.tables = tablesFor(&p, ones)
 	}
 	return p
-}
-
-// kindSeeds holds a register of ones for each kind, aligned as in the generic code: at
-// the top of 64 bits if the most significant bit comes first, else at the bottom.
-var kindSeeds = [...]uint64{
-	T10:    0xFFFF << 48,
-	CSUM:   0xFFFF,
-	CRC32:  0xFFFFFFFF << 32,
-	CRC32C: 0xFFFFFFFF,
-	CRC64:  0xFFFFFFFFFFFFFFFF,
 }
 
 // A Job describes one run of blocks. Block i is Src[i*SrcStride:][:size], its copy goes
@@ -90,7 +53,7 @@ type Job struct {
 
 	// Tag is the field of the first block as a big-endian number with a guard of
 	// zero: application tag << 32 | reference tag. Each further block adds Step to
-	// the reference tag, modulo 2^32. Only T10 and CSUM use both.
+	// the reference tag, modulo 2^32. Kinds without tags use neither.
 	Tag  uint64
 	Step uint32
 }
@@ -128,7 +91,7 @@ func (p *Plan) run(want []uint64, j *Job, m mode) uint64 {
 		checkRun(j.Dst, j.DstStride, p.size, n)
 	}
 	if m != modeSum {
-		checkRun(j.Fields, j.FieldStride, p.field, n)
+		checkRun(j.Fields, j.FieldStride, p.kind.FieldSize(), n)
 	}
 	switch {
 	case p.tier == cpu.Generic:
@@ -145,23 +108,6 @@ func checkRun(b []byte, stride, size, n int) {
 	hi, lo := bits.Mul64(uint64(stride), uint64(n-1))
 	if len(b) < size || n > 1 && stride < size || hi != 0 || lo > uint64(len(b)-size) {
 		panic("crc: run does not fit its memory")
-	}
-}
-
-// wire converts the register at the end of a block, aligned as in the generic code, to
-// the bytes of the field.
-func (p *Plan) wire(reg, tag uint64) uint64 {
-	switch p.kind {
-	case T10:
-		return bits.ReverseBytes64(reg | tag)
-	case CSUM:
-		return bits.ReverseBytes64(reg<<48 | tag)
-	case CRC32:
-		return uint64(bits.ReverseBytes32(^uint32(reg >> 32)))
-	case CRC32C:
-		return uint64(^uint32(reg))
-	default:
-		return ^reg
 	}
 }
 

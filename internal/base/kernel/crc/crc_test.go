@@ -24,45 +24,10 @@ func fill(r *rand.Rand, b []byte) {
 	}
 }
 
-var kinds = []Kind{T10, CSUM, CRC32, CRC32C, CRC64}
-
-// String returns a short name.
-func (k Kind) String() string { return [...]string{"t10", "csum", "crc32", "crc32c", "crc64"}[k] }
-
-// kernels is a set of kernels to compare with the reference.
-type kernels struct {
-	cpu.Tier
-	zen5 bool // see Plan
-}
-
-func (k kernels) String() string {
-	if k.zen5 {
-		return k.Tier.String() + ",_zen5"
-	}
-	return k.Tier.String()
-}
-
-// plan prepares a kind for this set, which need not be the one that this processor uses.
-func (k kernels) plan(kind Kind, size int, ones bool) Plan {
-	exists, _ := zen5Set(k.Tier)
-	return newPlan(k.Tier, kind, size, ones, k.zen5 && exists)
-}
-
-// allKernels returns every set that this machine can run.
-func allKernels() (all []kernels) {
+// eachTier runs f for every tier that this machine can run, by name.
+func eachTier(t *testing.T, f func(t *testing.T, tier cpu.Tier)) {
 	for _, tier := range cpu.Available() {
-		all = append(all, kernels{Tier: tier})
-		if tier == cpu.AVX512 {
-			all = append(all, kernels{tier, true})
-		}
-	}
-	return all
-}
-
-// eachKernels runs f for every set of kernels, by name.
-func eachKernels(t *testing.T, f func(t *testing.T, set kernels)) {
-	for _, set := range allKernels() {
-		t.Run(set.String(), func(t *testing.T) { f(t, set) })
+		t.Run(tier.String(), func(t *testing.T) { f(t, tier) })
 	}
 }
 
@@ -112,10 +77,10 @@ type layout struct {
 
 // checkLayout generates, verifies and sums one run in every way. It compares the results,
 // and the memory around them, with the reference.
-func checkLayout(t *testing.T, set kernels, kind Kind, ones bool, l layout, r *rand.Rand) {
+func checkLayout(t *testing.T, tier cpu.Tier, kind Kind, ones bool, l layout, r *rand.Rand) {
 	t.Helper()
 	field := kind.FieldSize()
-	p := set.plan(kind, l.size, ones)
+	p := newPlan(tier, kind, l.size, ones)
 	src := make([]byte, l.srcOff+l.n*l.srcStride+64)
 	dst := make([]byte, l.dstOff+l.n*l.dstStride+64)
 	fill(r, src)
@@ -205,16 +170,16 @@ func TestLengths(t *testing.T) {
 			sizes = append(sizes, around+d)
 		}
 	}
-	eachKernels(t, func(t *testing.T, set kernels) {
+	eachTier(t, func(t *testing.T, tier cpu.Tier) {
 		r := newRand(t, 1)
-		for _, kind := range kinds {
+		for kind := range kinds {
 			for i, size := range sizes {
 				n := 1 + i%19
 				if size > 8192 {
 					n = 1 + i%2
 				}
 				l := layout{size: size, n: n, srcStride: size + 8, dstStride: size + 8, fieldStride: 8, interleaved: i%2 == 0}
-				checkLayout(t, set, kind, i%3 == 0, l, r)
+				checkLayout(t, tier, kind, i%3 == 0, l, r)
 			}
 		}
 	})
@@ -222,12 +187,12 @@ func TestLengths(t *testing.T) {
 
 // Every number of blocks near the sizes of groups.
 func TestBlockCounts(t *testing.T) {
-	eachKernels(t, func(t *testing.T, set kernels) {
+	eachTier(t, func(t *testing.T, tier cpu.Tier) {
 		r := newRand(t, 2)
-		for _, kind := range kinds {
+		for kind := range kinds {
 			for n := 1; n <= 35; n++ {
 				l := layout{size: 72, n: n, srcStride: 80, dstStride: 72, fieldStride: 16, interleaved: false}
-				checkLayout(t, set, kind, n%2 == 0, l, r)
+				checkLayout(t, tier, kind, n%2 == 0, l, r)
 			}
 		}
 	})
@@ -243,9 +208,9 @@ func TestCacheLinePhases(t *testing.T) {
 	case testing.Short():
 		counts = []int{1, 8, 9, 33} // also for an emulated machine
 	}
-	eachKernels(t, func(t *testing.T, set kernels) {
+	eachTier(t, func(t *testing.T, tier cpu.Tier) {
 		r := newRand(t, 5)
-		for _, kind := range kinds {
+		for kind := range kinds {
 			unit := kind.FieldSize()
 			for i, n := range counts {
 				for phase := range 64/unit + 1 {
@@ -256,13 +221,13 @@ func TestCacheLinePhases(t *testing.T) {
 					if phase == 64/unit {
 						l.srcOff = 2 // no phase: unaligned
 					}
-					checkLayout(t, set, kind, n%2 == 0, l, r)
+					checkLayout(t, tier, kind, n%2 == 0, l, r)
 					// Contiguous, and far apart.
 					l.interleaved, l.srcStride = false, []int{512, 4096 + unit}[i%2]
-					checkLayout(t, set, kind, n%2 == 1, l, r)
+					checkLayout(t, tier, kind, n%2 == 1, l, r)
 					if n < 10 {
 						l.size, l.srcStride, l.dstStride = 1024+512*r.IntN(7), 4104+8*(i%3), 4104
-						checkLayout(t, set, kind, n%2 == 0, l, r)
+						checkLayout(t, tier, kind, n%2 == 0, l, r)
 					}
 				}
 			}
@@ -272,10 +237,10 @@ func TestCacheLinePhases(t *testing.T) {
 
 // Random addresses, strides and sizes.
 func TestLayouts(t *testing.T) {
-	eachKernels(t, func(t *testing.T, set kernels) {
+	eachTier(t, func(t *testing.T, tier cpu.Tier) {
 		r := newRand(t, 3)
 		for range 400 {
-			kind := Kind(r.IntN(len(kinds)))
+			kind := Kind(r.IntN(int(kinds)))
 			size := 8 * (1 + r.IntN(80))
 			if r.IntN(8) == 0 {
 				size = []int{512, 520, 4048, 4096, 4160}[r.IntN(5)]
@@ -286,7 +251,7 @@ func TestLayouts(t *testing.T) {
 				srcStride: size + 8 + r.IntN(100), dstStride: size + 8 + r.IntN(100),
 				fieldStride: 8 + r.IntN(70), interleaved: r.IntN(2) == 0,
 			}
-			checkLayout(t, set, kind, r.IntN(2) == 0, l, r)
+			checkLayout(t, tier, kind, r.IntN(2) == 0, l, r)
 		}
 	})
 }

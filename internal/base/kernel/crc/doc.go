@@ -18,13 +18,11 @@
 //	generic  eight bytes per step, with tables
 //	avx2     carry-less products of 128 bits, one block after the other
 //	vaes     as avx2, with products of 256 bits
-//	avx512   products of 512 bits; T10-DIF by affine maps (GF2P8AFFINEQB), or by both
-//	         together in long blocks; four blocks side by side; CRCs of blocks of 512
-//	         bytes, and T10-DIF of multiples, in whole cache lines at any alignment.
-//	         A second set is for AMD's Zen 5: CRC32 and CRC32C without a copy by affine
-//	         maps, and copies as they come
+//	avx512   products of 512 bits; T10-DIF by affine maps (GF2P8AFFINEQB); fields of
+//	         eight blocks at a time
 //	neon     as avx2, with the CRC32 instructions in parallel to the products
 //
-// tables.go explains the arithmetic. The generator, internal/base/kernel/_asm/crc,
+// kind.go has a row for each kind, which names its kernels. tables.go explains the
+// arithmetic. The generator, internal/base/kernel/_asm/crc,
 // explains the structure of the AVX-512 kernels.
 package crc

@@ -1,11 +1,12 @@
 package crc
 
 import (
+	"github.com/softmkey/softmkey/internal/base/cpu"
 	"math/rand/v2"
 	"testing"
 )
 
-// FuzzKernels compares every set of kernels with the reference, on layouts and data that the fuzzer
+// FuzzKernels compares every tier with the reference, on layouts and data that the fuzzer
 // chooses.
 func FuzzKernels(f *testing.F) {
 	f.Add(uint8(0), uint16(64), uint8(9), uint8(0), uint8(0), uint8(0), uint64(1))
@@ -25,8 +26,8 @@ func FuzzKernels(f *testing.F) {
 			srcStride: size + 8 + int(gap), dstStride: size + 8 + int(srcOff^gap),
 			fieldStride: 8 + int(gap), interleaved: seed&1 != 0,
 		}
-		for _, set := range allKernels() {
-			checkLayout(t, set, Kind(int(kind)%len(kinds)), seed&2 != 0, l, r)
+		for _, tier := range cpu.Available() {
+			checkLayout(t, tier, Kind(kind)%kinds, seed&2 != 0, l, r)
 		}
 	})
 }

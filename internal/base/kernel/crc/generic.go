@@ -1,9 +1,6 @@
 package crc
 
-import (
-	"encoding/binary"
-	"sync"
-)
+import "encoding/binary"
 
 // The generic implementation processes eight bytes per step with eight tables. A register
 // shorter than 64 bits is kept at the end at which bits are shifted out, so that one loop
@@ -14,36 +11,23 @@ import (
 // empty register.
 type table8 [8][256]uint64
 
-var (
-	t10Slices    = sync.OnceValue(func() *table8 { return newTableMSB(0x8BB7 << 48) })
-	crc32Slices  = sync.OnceValue(func() *table8 { return newTableMSB(0x04C11DB7 << 32) })
-	crc32cSlices = sync.OnceValue(func() *table8 { return newTableLSB(0x82F63B78) })
-	crc64Slices  = sync.OnceValue(func() *table8 { return newTableLSB(0x9A6C9329AC4BC9B5) })
-)
-
-func newTableMSB(poly uint64) *table8 {
-	t := new(table8)
-	for b := range 256 {
-		r := uint64(b) << 56
-		for k := range 8 {
-			for range 8 {
-				r = r<<1 ^ poly&-(r>>63)
-			}
-			t[k][b] = r
-		}
-	}
-	return t
-}
-
-func newTableLSB(poly uint64) *table8 {
+// newSlices computes the tables of a kind.
+func newSlices(k *row) *table8 {
 	t := new(table8)
 	for b := range 256 {
 		r := uint64(b)
-		for k := range 8 {
+		if !k.reflected {
+			r <<= 56
+		}
+		for i := range t {
 			for range 8 {
-				r = r>>1 ^ poly&-(r&1)
+				if k.reflected {
+					r = r>>1 ^ k.mirrored()&-(r&1)
+				} else {
+					r = r<<1 ^ k.top(k.poly)&-(r>>63)
+				}
 			}
-			t[k][b] = r
+			t[i][b] = r
 		}
 	}
 	return t
@@ -81,7 +65,7 @@ func updateCSUM(r uint64, p []byte) uint64 {
 	return r
 }
 
-// foldCSUM completes an IP checksum. Each step preserves the value modulo 2^16 - 1 and
+// foldCSUM folds an IP checksum to 16 bits. Each step preserves the value modulo 2^16 - 1 and
 // never changes a nonzero sum to zero, which keeps the two zeros of ones' complement
 // arithmetic distinct.
 func foldCSUM(r uint64) uint64 {
@@ -89,23 +73,18 @@ func foldCSUM(r uint64) uint64 {
 	r = r>>16 + r&0xFFFF
 	r = r>>16 + r&0xFFFF
 	r = r>>16 + r&0xFFFF
-	return ^r & 0xFFFF
+	return r
 }
 
 // sumGeneric returns the register at the end of a block.
 func sumGeneric(kind Kind, seed uint64, p []byte) uint64 {
-	switch kind {
-	case T10:
-		return updateMSB(seed, t10Slices(), p)
-	case CSUM:
-		return foldCSUM(updateCSUM(seed, p))
-	case CRC32:
-		return updateMSB(seed, crc32Slices(), p)
-	case CRC32C:
-		return updateLSB(seed, crc32cSlices(), p)
-	default:
-		return updateLSB(seed, crc64Slices(), p)
+	switch k := &rows[kind]; {
+	case k.poly == 0:
+		return updateCSUM(seed, p)
+	case k.reflected:
+		return updateLSB(seed, constantsOf[kind].slices(), p)
 	}
+	return updateMSB(seed, constantsOf[kind].slices(), p)
 }
 
 // runGeneric executes a run block by block. It is the reference for the kernels of every
@@ -117,7 +96,7 @@ func runGeneric(p *Plan, want []uint64, j *Job, m mode) uint64 {
 		if j.Dst != nil {
 			copy(j.Dst[i*j.DstStride:][:p.size], block)
 		}
-		want[i] = p.wire(sumGeneric(p.kind, p.seed, block), tag)
+		want[i] = rows[p.kind].wire(sumGeneric(p.kind, p.seed, block), tag)
 		tag = nextTag(tag, j.Step)
 	}
 	return finish(p, want, j, m)
@@ -128,14 +107,15 @@ func finish(p *Plan, want []uint64, j *Job, m mode) (diff uint64) {
 	if m == modeSum {
 		return 0
 	}
+	size := p.kind.FieldSize()
 	for i, w := range want {
 		f := j.Fields[i*j.FieldStride:]
 		switch {
-		case m == modeStore && p.field == 8:
+		case m == modeStore && size == 8:
 			binary.LittleEndian.PutUint64(f, w)
 		case m == modeStore:
 			binary.LittleEndian.PutUint32(f, uint32(w))
-		case p.field == 8:
+		case size == 8:
 			diff |= binary.LittleEndian.Uint64(f) ^ w
 		default:
 			diff |= uint64(binary.LittleEndian.Uint32(f)) ^ w

@@ -1,6 +1,7 @@
 package crc
 
 import (
+	"github.com/softmkey/softmkey/internal/base/cpu"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -40,23 +41,20 @@ func (g guarded) tail(n int) []byte { return g[len(g)-n:] }
 func TestGuardPages(t *testing.T) {
 	const most = 20 * 4200
 	src, dst, fields := newGuarded(t, most), newGuarded(t, most), newGuarded(t, 65*8)
-	eachKernels(t, func(t *testing.T, set kernels) {
+	eachTier(t, func(t *testing.T, tier cpu.Tier) {
 		r := newRand(t, 4)
-		for _, kind := range kinds {
+		for kind := range kinds {
 			for size := 8; size <= 4160; size += 8 {
 				if size > 700 && size < 4000 && size%512 != 0 {
 					continue
 				}
-				p := set.plan(kind, size, false)
+				p := newPlan(tier, kind, size, false)
 				counts := []int{1, 3, 4, 5, 8, 9, 17}
-				if size == 512 {
-					counts = append(counts, 32, 64, 65) // whole rounds of the line kernels, and more
-				}
 				for _, n := range counts {
 					for _, edge := range []func(guarded, int) []byte{guarded.head, guarded.tail} {
 						j := Job{
 							Src: edge(src, n*size), SrcStride: size,
-							Fields: edge(fields, n*p.field), FieldStride: p.field,
+							Fields: edge(fields, n*kind.FieldSize()), FieldStride: kind.FieldSize(),
 						}
 						if r.IntN(2) == 0 {
 							j.Dst, j.DstStride = edge(dst, n*size), size
@@ -68,7 +66,7 @@ func TestGuardPages(t *testing.T) {
 						}
 						// If interleaved, the last field ends at
 						// the edge.
-						stride := size + p.field
+						stride := size + kind.FieldSize()
 						all := edge(src, n*stride)
 						j = Job{Src: all, SrcStride: stride, Fields: all[size:], FieldStride: stride}
 						p.Generate(want, &j)

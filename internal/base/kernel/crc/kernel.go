@@ -15,14 +15,13 @@ import (
 
 // A kernel is an assembly function for one algorithm on one tier. Each has a variant that
 // also copies the data. It takes a run whose memory the caller has checked, computes
-// len(want) fields, and stores or compares them. It may change the run. It may read, but
-// not use, the bytes around the blocks in their first and last cache lines. It requires
+// len(want) fields, and stores or compares them. It may change the run. It requires
 // that blocks are a multiple of 8 bytes and at most tableWords*8 long, that there is at
 // least one block, and that src and dst do not overlap.
 
 // run holds the arguments of a kernel. The assembly uses the offsets of its fields.
 type run struct {
-	want                              unsafe.Pointer
+	want                              unsafe.Pointer // position in the fields' values
 	src, dst, fields                  unsafe.Pointer
 	srcStride, dstStride, fieldStride uint64
 	n, size                           uint64
@@ -30,10 +29,7 @@ type run struct {
 	tag, step uint64
 	action    action
 	diff      uint64 // result of a comparison: OR of the differences
-
-	// Scratch of the kernel.
-	values        unsafe.Pointer // position in want: fields that are not yet stored or compared
-	count, groups uint64         // blocks in the current group, and completed groups
+	count     uint64 // scratch of the kernel: blocks in the current group
 }
 
 // tables holds the arguments that depend only on algorithm, size and seed.
@@ -41,7 +37,6 @@ type tables struct {
 	table  unsafe.Pointer // constants for the first 8 bytes of a block of this size
 	consts unsafe.Pointer // constants of the reduction
 	fix    uint64         // contribution of the seed and the final inversion to every field
-	lines  unsafe.Pointer // constants of the kernel that reads whole cache lines; nil: none for this size
 }
 
 // action is the kernel's use of the fields.
@@ -55,44 +50,31 @@ const (
 	actCompare4
 )
 
-// method is the way in which a tier computes a kind.
-type method uint8
-
-const (
-	byProducts method = iota // crcTable: reflected; data with the most significant bit first is bit-reversed
-	bySwaps                  // swapTable: most significant bit first, with bytes swapped
-	byMaps                   // t10Table: T10-DIF by affine maps
-	bySums                   // no table: the IP checksum
-)
-
-func tablesFor(p *Plan, ones bool) (t, maps tables) {
-	t = tables{fix: seedFix(p.kind, p.size, ones)}
-	at := tableWords - p.size/8
-	switch methodFor(p.tier, p.kind) {
-	case byProducts:
-		c := crcTables[p.kind]()
-		t.table, t.consts = unsafe.Pointer(&c.foldByDistance[at]), unsafe.Pointer(&c.consts)
+func tablesFor(p *Plan, ones bool) tables {
+	t := tables{fix: seedFix(p.kind, p.size, ones)}
+	at, c := tableWords-p.size/8, &constantsOf[p.kind]
+	switch p.method() {
+	case bySums:
 	case bySwaps:
-		c := swapTables[p.kind]()
+		c := c.swaps()
 		t.table, t.consts = unsafe.Pointer(&c.foldByDistance[at]), unsafe.Pointer(&c.consts)
 	case byMaps:
-		c := t10Maps()
-		t.table, t.consts = unsafe.Pointer(&c.planes[0][at]), unsafe.Pointer(&c.consts)
+		c := c.maps()
+		t.table, t.consts = unsafe.Pointer(&c.planes[0][at]), unsafe.Pointer(&c.positions)
+	default:
+		c := c.products()
+		t.table, t.consts = unsafe.Pointer(&c.foldByDistance[at]), unsafe.Pointer(&c.consts)
 	}
-	t.lines = linesFor(p.tier, p.kind, p.size)
-	if p.byMaps(false) {
-		c := mapsTables[p.kind]()
-		maps = tables{table: unsafe.Pointer(&c.planes[0][at]), consts: unsafe.Pointer(&c.positions), fix: t.fix}
-	}
-	return t, maps
+	return t
 }
+
+func (p *Plan) method() method { return rows[p.kind].kernels[p.tier] }
 
 // runTier executes a run with the kernels of the plan's tier.
 func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
-	n := len(want)
+	k, n := &rows[p.kind], len(want)
 	r := run{
 		want:        unsafe.Pointer(unsafe.SliceData(want)),
-		values:      unsafe.Pointer(unsafe.SliceData(want)),
 		src:         unsafe.Pointer(unsafe.SliceData(j.Src)),
 		dst:         unsafe.Pointer(unsafe.SliceData(j.Dst)),
 		fields:      unsafe.Pointer(unsafe.SliceData(j.Fields)),
@@ -103,11 +85,8 @@ func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
 		size:        uint64(p.size),
 		tables:      p.tables,
 	}
-	if p.kind == T10 || p.kind == CSUM {
+	if k.tagged {
 		r.tag, r.step = j.Tag, uint64(j.Step)
-	}
-	if p.byMaps(j.Dst != nil) {
-		r.tables = p.mapsTables
 	}
 	race.Read(j.Src, j.SrcStride, p.size, n)
 	if j.Dst != nil {
@@ -116,20 +95,17 @@ func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
 	switch {
 	case m == modeStore:
 		r.action = actStore8
-		if p.field == 4 {
+		if k.field == 4 {
 			r.action = actStore4
 		}
-		race.Write(j.Fields, j.FieldStride, p.field, n)
+		race.Write(j.Fields, j.FieldStride, k.field, n)
 	case m == modeCompare:
 		r.action = actCompare8
-		if p.field == 4 {
+		if k.field == 4 {
 			r.action = actCompare4
 		}
-		race.Read(j.Fields, j.FieldStride, p.field, n)
+		race.Read(j.Fields, j.FieldStride, k.field, n)
 	}
-	kernel(p, j.Dst != nil, &r)
+	kernel(p.tier, p.method(), j.Dst != nil, &r)
 	return r.diff
 }
-
-// byMaps reports whether a run computes a CRC of 32 bits by affine maps.
-func (p *Plan) byMaps(copies bool) bool { return p.zen5 && p.kind.FieldSize() == 4 && !copies }

@@ -71,77 +71,73 @@ end5:
 	VPXOR        X5, X6, X6
 	VPEXTRQ      $0x01, X6, DI
 	XORQ         SI, DI
-	MOVQ         104(AX), R8
+	MOVQ         96(AX), R8
 	MOVQ         R8, R9
 	BSWAPQ       R9
 	XORQ         R9, DI
-	ADDL         112(AX), R8
-	MOVL         R8, 104(AX)
+	ADDL         104(AX), R8
+	MOVL         R8, 96(AX)
 	MOVQ         (AX), R8
 	MOVQ         DI, (R8)
 	ADDQ         $0x08, (AX)
 	MOVQ         $0x00000001, DI
 	MOVQ         24(AX), R9
 	MOVQ         48(AX), R10
-	MOVQ         120(AX), R11
+	MOVQ         112(AX), R11
 	CMPQ         R11, $0x00
 	JE           done6
 	XORQ         R12, R12
 	CMPQ         R11, $0x03
-	JNE          notcompare87
+	JNE          notcompare88
 
-compare88:
+compare89:
 	MOVQ (R8), R11
 	XORQ (R9), R11
 	ORQ  R11, R12
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  compare88
-	ORQ  R12, 128(AX)
-	MOVQ R9, 24(AX)
-	JMP  done6
+	JNZ  compare89
+	JMP  stored7
 
-notcompare87:
+notcompare88:
 	CMPQ R11, $0x01
-	JNE  notstore89
+	JNE  notstore810
 
-store810:
+store811:
 	MOVQ (R8), R11
 	MOVQ R11, (R9)
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  store810
-	ORQ  R12, 128(AX)
-	MOVQ R9, 24(AX)
-	JMP  done6
+	JNZ  store811
+	JMP  stored7
 
-notstore89:
+notstore810:
 	CMPQ R11, $0x04
-	JNE  notcompare411
+	JNE  notcompare412
 
-compare412:
+compare413:
 	MOVL (R8), R11
 	XORL (R9), R11
 	ORQ  R11, R12
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  compare412
-	ORQ  R12, 128(AX)
-	MOVQ R9, 24(AX)
-	JMP  done6
+	JNZ  compare413
+	JMP  stored7
 
-notcompare411:
-store414:
+notcompare412:
+store415:
 	MOVL (R8), R11
 	MOVL R11, (R9)
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  store414
-	ORQ  R12, 128(AX)
+	JNZ  store415
+
+stored7:
+	ORQ  R12, 120(AX)
 	MOVQ R9, 24(AX)
 
 done6:
@@ -167,13 +163,13 @@ TEXT ·crcCopyVAES(SB), NOSPLIT, $0-8
 	VMOVDQU  (R8), X3
 	VMOVDDUP 16(R8), X4
 
-block15:
+block16:
 	XORQ R8, R8
 	MOVQ BX, R9
 	SUBQ $0x40, R9
-	JLT  rest17
+	JLT  rest18
 
-step16:
+step17:
 	VMOVDQU    (CX)(R8*1), Y5
 	VMOVDQU    Y5, (DX)(R8*1)
 	VMOVDQU    (SI)(R8*1), Y6
@@ -190,13 +186,13 @@ step16:
 	VPXOR      Y5, Y2, Y2
 	ADDQ       $0x40, R8
 	CMPQ       R8, R9
-	JLE        step16
+	JLE        step17
 
-rest17:
+rest18:
 	CMPQ R8, BX
-	JE   end19
+	JE   end20
 
-quads18:
+quads19:
 	VMOVQ      (CX)(R8*1), X8
 	VMOVQ      X8, (DX)(R8*1)
 	VMOVQ      (SI)(R8*1), X9
@@ -206,9 +202,9 @@ quads18:
 	VPXOR      Y6, Y2, Y2
 	ADDQ       $0x08, R8
 	CMPQ       R8, BX
-	JNE        quads18
+	JNE        quads19
 
-end19:
+end20:
 	VPXOR        Y1, Y2, Y5
 	VMOVDQA      Y0, Y1
 	VMOVDQA      Y0, Y2
@@ -222,84 +218,80 @@ end19:
 	VPXOR        X5, X6, X6
 	VPEXTRQ      $0x01, X6, R8
 	XORQ         DI, R8
-	MOVQ         104(AX), R9
+	MOVQ         96(AX), R9
 	MOVQ         R9, R10
 	BSWAPQ       R10
 	XORQ         R10, R8
-	ADDL         112(AX), R9
-	MOVL         R9, 104(AX)
+	ADDL         104(AX), R9
+	MOVL         R9, 96(AX)
 	MOVQ         (AX), R9
 	MOVQ         R8, (R9)
 	ADDQ         $0x08, (AX)
 	MOVQ         $0x00000001, R8
 	MOVQ         24(AX), R10
 	MOVQ         48(AX), R11
-	MOVQ         120(AX), R12
+	MOVQ         112(AX), R12
 	CMPQ         R12, $0x00
-	JE           done20
+	JE           done21
 	XORQ         R13, R13
 	CMPQ         R12, $0x03
-	JNE          notcompare821
+	JNE          notcompare823
 
-compare822:
+compare824:
 	MOVQ (R9), R12
 	XORQ (R10), R12
 	ORQ  R12, R13
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  compare822
-	ORQ  R13, 128(AX)
-	MOVQ R10, 24(AX)
-	JMP  done20
+	JNZ  compare824
+	JMP  stored22
 
-notcompare821:
+notcompare823:
 	CMPQ R12, $0x01
-	JNE  notstore823
+	JNE  notstore825
 
-store824:
+store826:
 	MOVQ (R9), R12
 	MOVQ R12, (R10)
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  store824
-	ORQ  R13, 128(AX)
-	MOVQ R10, 24(AX)
-	JMP  done20
+	JNZ  store826
+	JMP  stored22
 
-notstore823:
+notstore825:
 	CMPQ R12, $0x04
-	JNE  notcompare425
+	JNE  notcompare427
 
-compare426:
+compare428:
 	MOVL (R9), R12
 	XORL (R10), R12
 	ORQ  R12, R13
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  compare426
-	ORQ  R13, 128(AX)
-	MOVQ R10, 24(AX)
-	JMP  done20
+	JNZ  compare428
+	JMP  stored22
 
-notcompare425:
-store428:
+notcompare427:
+store430:
 	MOVL (R9), R12
 	MOVL R12, (R10)
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  store428
-	ORQ  R13, 128(AX)
+	JNZ  store430
+
+stored22:
+	ORQ  R13, 120(AX)
 	MOVQ R10, 24(AX)
 
-done20:
+done21:
 	ADDQ 32(AX), CX
 	ADDQ 40(AX), DX
 	DECQ 56(AX)
-	JNZ  block15
+	JNZ  block16
 	VZEROUPPER
 	RET
 
@@ -318,13 +310,13 @@ TEXT ·crcSwapVAES(SB), NOSPLIT, $0-8
 	VMOVDQU        (DI), X3
 	VBROADCASTI128 byteSwap<>+0(SB), Y4
 
-block29:
+block31:
 	XORQ DI, DI
 	MOVQ DX, R8
 	SUBQ $0x40, R8
-	JLT  rest31
+	JLT  rest33
 
-step30:
+step32:
 	VMOVDQU    (CX)(DI*1), Y5
 	VMOVDQU    (BX)(DI*1), Y6
 	VPSHUFB    Y4, Y5, Y5
@@ -341,13 +333,13 @@ step30:
 	VPXOR      Y5, Y2, Y2
 	ADDQ       $0x40, DI
 	CMPQ       DI, R8
-	JLE        step30
+	JLE        step32
 
-rest31:
+rest33:
 	CMPQ DI, DX
-	JE   end33
+	JE   end35
 
-quads32:
+quads34:
 	VMOVQ      (CX)(DI*1), X8
 	VMOVQ      (BX)(DI*1), X9
 	VPSHUFB    Y4, Y8, Y8
@@ -357,9 +349,9 @@ quads32:
 	VPXOR      Y6, Y2, Y2
 	ADDQ       $0x08, DI
 	CMPQ       DI, DX
-	JNE        quads32
+	JNE        quads34
 
-end33:
+end35:
 	VPXOR        Y1, Y2, Y5
 	VMOVDQA      Y0, Y1
 	VMOVDQA      Y0, Y2
@@ -372,83 +364,79 @@ end33:
 	VMOVQ        X6, DI
 	BSWAPQ       DI
 	XORQ         SI, DI
-	MOVQ         104(AX), R8
+	MOVQ         96(AX), R8
 	MOVQ         R8, R9
 	BSWAPQ       R9
 	XORQ         R9, DI
-	ADDL         112(AX), R8
-	MOVL         R8, 104(AX)
+	ADDL         104(AX), R8
+	MOVL         R8, 96(AX)
 	MOVQ         (AX), R8
 	MOVQ         DI, (R8)
 	ADDQ         $0x08, (AX)
 	MOVQ         $0x00000001, DI
 	MOVQ         24(AX), R9
 	MOVQ         48(AX), R10
-	MOVQ         120(AX), R11
+	MOVQ         112(AX), R11
 	CMPQ         R11, $0x00
-	JE           done34
+	JE           done36
 	XORQ         R12, R12
 	CMPQ         R11, $0x03
-	JNE          notcompare835
+	JNE          notcompare838
 
-compare836:
+compare839:
 	MOVQ (R8), R11
 	XORQ (R9), R11
 	ORQ  R11, R12
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  compare836
-	ORQ  R12, 128(AX)
-	MOVQ R9, 24(AX)
-	JMP  done34
+	JNZ  compare839
+	JMP  stored37
 
-notcompare835:
+notcompare838:
 	CMPQ R11, $0x01
-	JNE  notstore837
+	JNE  notstore840
 
-store838:
+store841:
 	MOVQ (R8), R11
 	MOVQ R11, (R9)
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  store838
-	ORQ  R12, 128(AX)
-	MOVQ R9, 24(AX)
-	JMP  done34
+	JNZ  store841
+	JMP  stored37
 
-notstore837:
+notstore840:
 	CMPQ R11, $0x04
-	JNE  notcompare439
+	JNE  notcompare442
 
-compare440:
+compare443:
 	MOVL (R8), R11
 	XORL (R9), R11
 	ORQ  R11, R12
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  compare440
-	ORQ  R12, 128(AX)
-	MOVQ R9, 24(AX)
-	JMP  done34
+	JNZ  compare443
+	JMP  stored37
 
-notcompare439:
-store442:
+notcompare442:
+store445:
 	MOVL (R8), R11
 	MOVL R11, (R9)
 	ADDQ R10, R9
 	ADDQ $0x08, R8
 	DECQ DI
-	JNZ  store442
-	ORQ  R12, 128(AX)
+	JNZ  store445
+
+stored37:
+	ORQ  R12, 120(AX)
 	MOVQ R9, 24(AX)
 
-done34:
+done36:
 	ADDQ 32(AX), CX
 	DECQ 56(AX)
-	JNZ  block29
+	JNZ  block31
 	VZEROUPPER
 	RET
 
@@ -478,13 +466,13 @@ TEXT ·crcSwapCopyVAES(SB), NOSPLIT, $0-8
 	VMOVDQU        (R8), X3
 	VBROADCASTI128 byteSwap<>+0(SB), Y4
 
-block43:
+block46:
 	XORQ R8, R8
 	MOVQ BX, R9
 	SUBQ $0x40, R9
-	JLT  rest45
+	JLT  rest48
 
-step44:
+step47:
 	VMOVDQU    (CX)(R8*1), Y5
 	VMOVDQU    Y5, (DX)(R8*1)
 	VMOVDQU    (SI)(R8*1), Y6
@@ -503,13 +491,13 @@ step44:
 	VPXOR      Y5, Y2, Y2
 	ADDQ       $0x40, R8
 	CMPQ       R8, R9
-	JLE        step44
+	JLE        step47
 
-rest45:
+rest48:
 	CMPQ R8, BX
-	JE   end47
+	JE   end50
 
-quads46:
+quads49:
 	VMOVQ      (CX)(R8*1), X8
 	VMOVQ      X8, (DX)(R8*1)
 	VMOVQ      (SI)(R8*1), X9
@@ -520,9 +508,9 @@ quads46:
 	VPXOR      Y6, Y2, Y2
 	ADDQ       $0x08, R8
 	CMPQ       R8, BX
-	JNE        quads46
+	JNE        quads49
 
-end47:
+end50:
 	VPXOR        Y1, Y2, Y5
 	VMOVDQA      Y0, Y1
 	VMOVDQA      Y0, Y2
@@ -535,83 +523,79 @@ end47:
 	VMOVQ        X6, R8
 	BSWAPQ       R8
 	XORQ         DI, R8
-	MOVQ         104(AX), R9
+	MOVQ         96(AX), R9
 	MOVQ         R9, R10
 	BSWAPQ       R10
 	XORQ         R10, R8
-	ADDL         112(AX), R9
-	MOVL         R9, 104(AX)
+	ADDL         104(AX), R9
+	MOVL         R9, 96(AX)
 	MOVQ         (AX), R9
 	MOVQ         R8, (R9)
 	ADDQ         $0x08, (AX)
 	MOVQ         $0x00000001, R8
 	MOVQ         24(AX), R10
 	MOVQ         48(AX), R11
-	MOVQ         120(AX), R12
+	MOVQ         112(AX), R12
 	CMPQ         R12, $0x00
-	JE           done48
+	JE           done51
 	XORQ         R13, R13
 	CMPQ         R12, $0x03
-	JNE          notcompare849
+	JNE          notcompare853
 
-compare850:
+compare854:
 	MOVQ (R9), R12
 	XORQ (R10), R12
 	ORQ  R12, R13
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  compare850
-	ORQ  R13, 128(AX)
-	MOVQ R10, 24(AX)
-	JMP  done48
+	JNZ  compare854
+	JMP  stored52
 
-notcompare849:
+notcompare853:
 	CMPQ R12, $0x01
-	JNE  notstore851
+	JNE  notstore855
 
-store852:
+store856:
 	MOVQ (R9), R12
 	MOVQ R12, (R10)
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  store852
-	ORQ  R13, 128(AX)
-	MOVQ R10, 24(AX)
-	JMP  done48
+	JNZ  store856
+	JMP  stored52
 
-notstore851:
+notstore855:
 	CMPQ R12, $0x04
-	JNE  notcompare453
+	JNE  notcompare457
 
-compare454:
+compare458:
 	MOVL (R9), R12
 	XORL (R10), R12
 	ORQ  R12, R13
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  compare454
-	ORQ  R13, 128(AX)
-	MOVQ R10, 24(AX)
-	JMP  done48
+	JNZ  compare458
+	JMP  stored52
 
-notcompare453:
-store456:
+notcompare457:
+store460:
 	MOVL (R9), R12
 	MOVL R12, (R10)
 	ADDQ R11, R10
 	ADDQ $0x08, R9
 	DECQ R8
-	JNZ  store456
-	ORQ  R13, 128(AX)
+	JNZ  store460
+
+stored52:
+	ORQ  R13, 120(AX)
 	MOVQ R10, 24(AX)
 
-done48:
+done51:
 	ADDQ 32(AX), CX
 	ADDQ 40(AX), DX
 	DECQ 56(AX)
-	JNZ  block43
+	JNZ  block46
 	VZEROUPPER
 	RET

@@ -137,7 +137,7 @@ type way struct {
 }
 
 // fastest is the implementation for this processor.
-var fastest = way{cpu.Best(), cpu.HasMaps() && cpu.MultipliesSlowly()}
+var fastest = way{cpu.Best(), cpu.MultipliesSlowly()}
 
 // short is the length below which hash/crc32 is faster. The kernels require 256 bytes.
 // longMaps is the length from which maps are faster; they require 512 bytes.

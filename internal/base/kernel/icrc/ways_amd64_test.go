@@ -8,7 +8,7 @@ import "github.com/softmkey/softmkey/internal/base/cpu"
 func ways() (all []way) {
 	for _, tier := range cpu.Available() {
 		all = append(all, way{tier: tier})
-		if tier == cpu.AVX512 && cpu.HasMaps() {
+		if tier == cpu.AVX512 {
 			all = append(all, way{tier, true})
 		}
 	}

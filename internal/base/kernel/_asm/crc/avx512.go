@@ -4,90 +4,37 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
+	"github.com/mmcloughlin/avo/x86"
 )
 
-// The AVX-512 kernels have a common structure, of four stages:
+// The AVX-512 kernels have a common structure. For each group of up to eight blocks, they
 //
-//	fold     folds four blocks, side by side, into algorithm.sums vectors each
-//	quad     combines the sums of the four blocks, a quad, in one or two vectors (quadVectors)
-//	fields   computes the fields of eight blocks, in one vector, from the vectors of two quads;
-//	         constantPart adds the part of a field that does not depend on the block's data
-//	each     stores or compares the fields (eachField)
+//	fold     fold one block after the other into algorithm.sums vectors each, and store these on the stack
+//	quad     combine the sums of four blocks, a quad, in one vector
+//	fields   compute the fields of eight blocks, in one vector, from the vectors of two quads
+//	each     store or compare the fields (eachField)
 //
-// eights or wovenEights processes a run's blocks in groups of eight, and lastBlocks the last one to
-// seven blocks. Blocks that do not begin on cache lines can be folded in other ways: see
-// lines_avx512.go and long_avx512.go.
-//
-// Folding keeps its execution ports busy and depends on no earlier result. The other
-// stages are chains of dependent instructions. If such a chain followed its input directly, its
-// instructions would wait in the processor's scheduler, fill it, and delay the next blocks.
-// Therefore wovenEights interleaves the quad and fields stages of earlier blocks, instruction by
-// instruction, with the folding of the next four blocks (weave). It stores or compares fields eight
-// blocks later. CRCs by multiplication use eights: interleaving makes them faster by less
-// than a tenth, and their code three times as long.
+// Folding depends on no earlier result, so the processor begins to fold the next group while
+// the later stages, which are chains of dependent instructions, still run. With fewer than
+// eight blocks, the remaining sums have old values, and result in fields that are not used.
 
 // xor3 is VPTERNLOG's truth table of a ^ b ^ c.
 const xor3 = 0x96
 
-// Prefetch distances.
-const (
-	// For copies, in source and destination. The destination matters most: a store to
-	// a line outside of the first-level cache waits for the line, and stores complete
-	// in order.
-	ahead = 512
-
-	// For short blocks: about four blocks with their fields. These do not begin on
-	// cache lines, and a load across two lines takes long if it has to wait for both.
-	// For long blocks the hardware prefetcher suffices.
-	aheadShort = 2112
-
-	// For the destination of copies by cache lines: two blocks with their fields.
-	aheadLines = 1040
-)
+// step is the number of bytes of a block that one iteration of the unrolled loop folds.
+const step = 512
 
 // algorithm is the part that differs between the kernels.
 type algorithm struct {
-	name string
-	sums int // number of vectors into which a block is folded
-	// extraSums is the number of further vectors to which fold adds. finish adds them to the first sums.
-	extraSums int
-	short     bool // only for blocks shorter than two steps
-	// woven is set if the stages after the folding of eight blocks are interleaved with the folding of the next ones
-	// (wovenEights). Without it a kernel completes eight blocks before it begins with others.
-	woven bool
-	// plain is set if there is also a kernel that copies without prefetches.
-	plain bool
-	// spillsSums is set if folding four blocks takes nearly all registers. The sums of
-	// folded blocks are then stored to the stack, and the later stages use four registers at a
-	// time. There is no kernel that copies.
-	spillsSums bool
-	setup      func(k *kernel)
-	// fold adds n vectors of data of every block of a set to the sums. load loads
-	// vector v of block i. The first constants are at offset disp from the set's
-	// table.
-	fold func(k *kernel, g *foldSet, disp, n int, load func(v, i int) VecVirtual)
-	// factors is the number of constants per vector, for algorithms with a kernel
-	// that reads cache lines.
-	factors int
-	// unit is the alignment of blocks that are read by cache lines: 8 or 4 bytes.
-	unit int
-	// foldBlock, if not nil, folds the next block of the run, for a kernel that folds
-	// long blocks one after the other by cache lines.
-	foldBlock func(k *kernel, sums []VecVirtual)
-	// reverseBits, if not nil, reverses the bits of data that is added to the sums.
-	reverseBits func(k *kernel, z VecVirtual)
-	// finish, if not nil, adds the extraSums of a block to its first sums.
-	finish func(k *kernel, sums []VecVirtual)
-	// quad combines the sums of four blocks in quadVectors() vectors, and passes each to
-	// keep. load returns sum v of block b, in a register or in memory.
-	quad func(load func(b, v int) Op, keep func(v int, z VecVirtual))
-	// fields computes eight fields from the combined sums of two quads, except for the
-	// part that constantPart adds. The result is in the order of the blocks if ordered is set.
-	// Otherwise the quads alternate: blocks 0 4 1 5 2 6 3 7.
-	fields func(k *kernel, four [2]Mem, ordered bool) VecVirtual
-	// constantPart adds the remaining part of the next eight fields: tags and the contribution of the seed. It must be called in the
-	// order of the blocks.
-	constantPart func(k *kernel, z VecVirtual) VecVirtual
+	name  string
+	sums  int // number of vectors into which a block is folded
+	setup func(k *kernel)
+	// fold adds n vectors of data to the sums; load loads vector v. Its constants are at k.table.
+	fold func(k *kernel, sums []VecVirtual, n int, load func(v int) VecVirtual)
+	// quad combines the sums of four blocks. sum loads sum v of block b.
+	quad func(sum func(b, v int) VecVirtual) VecVirtual
+	// fields computes eight fields from the combined sums of two quads.
+	fields func(k *kernel, quads [2]VecVirtual) VecVirtual
 }
 
 // kernel is the function being generated.
@@ -95,375 +42,518 @@ type kernel struct {
 	alg    *algorithm
 	run    Register
 	stack  Register
-	frame  frame
 	copies bool
 
-	// byLines is set in kernels that copy short blocks by cache lines of the
-	// destination, where blocks with fields seldom begin on one. A store across two
-	// lines occupies the first-level cache twice. The price is that the data is loaded
-	// twice. Out of the caches that gains half, within them it costs a quarter (measured on Zen 4).
-	byLines bool
-
-	// plain is set in kernels that copy long blocks without prefetches.
-	plain bool
-
-	zero      VecVirtual
-	fix       Op           // tables.fix: the contribution of the seed and the final inversion to every field
-	tag, step VecVirtual   // T10-DIF: the tags of eight blocks in native byte order, and their increment for the next eight
-	low       Register     // CRCs of 32 bits by maps: a mask of the lower 4 bytes of every 8
+	table     Register     // constants for the position in the block
+	fix       VecVirtual   // tables.fix: the contribution of the seed and the final inversion to every field
+	tag, step VecVirtual   // fields with tags: the tags of eight blocks in native byte order, and their increment for the next eight
 	constants []VecVirtual // constants of the algorithm, which setup loads
 }
 
-// frame describes the stack frame of a kernel, in bytes from its start on a cache line.
-type frame struct {
-	sums   int    // sums of four blocks
-	quads  [2]int // combined sums of the first and second four of eight blocks
-	fields int
-	round  int // fields of a round of blocks that are read by cache lines: see lines_avx512.go
-	size   int
-}
-
-func newFrame(a *algorithm) (f frame) {
-	take := func(vectors int) int {
-		at := f.size
-		f.size += vectors * 64
-		return at
-	}
-	f.sums = take(4 * a.sums)
-	f.quads = [2]int{take(a.quadVectors()), take(a.quadVectors())}
-	f.fields = take(1)
-	f.round = take(8)
-	return f
-}
-
 func avx512() {
-	for _, a := range []*algorithm{t10(), t10Long(), crcFold("crc", false), crcFold("crcMSB", true), crcMaps(), csum()} {
-		a.generate("", kernel{})
-		if a.spillsSums {
-			continue
-		}
-		a.generate("Copy", kernel{copies: true})
-		if a.woven {
-			a.generate("CopyToLines", kernel{copies: true, byLines: true})
-		}
-		if a.plain {
-			a.generate("CopyPlain", kernel{copies: true, plain: true})
+	for _, a := range []*algorithm{t10(), csum(), crcFold("crc", false), crcFold("crcMSB", true)} {
+		for _, copies := range []bool{false, true} {
+			a.generate(copies)
 		}
 	}
-	crc32c := crcFold("crc32c", false) // as "crc", for blocks whose fields of 4 bytes leave them at multiples of 4
-	crc32c.unit = 4
-	for _, a := range []*algorithm{t10(), t10LongLines(), crcFold("crc", false), crc32c, crcFold("crcMSB", true)} {
-		a.generateLines()
+}
+
+func (a *algorithm) generate(copies bool) {
+	name := a.name
+	if copies {
+		name += "Copy"
 	}
-}
-
-func (a *algorithm) generate(suffix string, kind kernel) {
-	a.kernel(suffix, kind, func(k *kernel, remainder string) {
-		switch {
-		case !a.woven:
-			k.eights()
-		case a.short || kind.byLines || !kind.copies:
-			k.wovenEights()
-		default: // long blocks are copied one after the other: see eights
-			long := label("long")
-			CMPQ(mem(k.run, runSize), U32(2*step))
-			JGE(LabelRef(long))
-			k.wovenEights()
-			JMP(LabelRef(remainder))
-			Label(long)
-			k.eights()
-		}
-	})
-}
-
-// generateLines generates a kernel that reads cache lines. For blocks of 512 bytes it
-// requires at least one round, because the other kernel is faster for fewer blocks.
-func (a *algorithm) generateLines() {
-	a.kernel("Lines", kernel{}, func(k *kernel, remainder string) {
-		if a.foldBlock == nil {
-			k.rounds()
-			CMPQ(mem(k.run, runN), U8(8))
-			JLT(LabelRef(remainder))
-		}
-		k.eights()
-	})
-}
-
-// kernel generates the function with the name suffix suffix. The caller sets only copies, byLines and plain of
-// kind. eights generates the code that processes all groups of eight blocks. At its end, that code falls
-// through, or jumps to the label remainder.
-func (a *algorithm) kernel(suffix string, kind kernel, eights func(k *kernel, remainder string)) {
-	TEXT(a.name+suffix+"AVX512", 0, "func(r *byte)")
-	k := &kind
-	k.alg, k.frame = a, newFrame(a)
-	k.run = Load(Param("r"), GP64())
+	TEXT(name+"AVX512", 0, "func(r *byte)")
+	k := &kernel{alg: a, copies: copies, run: Load(Param("r"), GP64()), fix: ZMM()}
 	stack := GP64()
-	LEAQ(AllocLocal(k.frame.size+64), stack)
+	sums := 8 * a.sums * 64 // bytes; the fields of a group follow them
+	LEAQ(AllocLocal(sums+64+64), stack)
 	ADDQ(U8(63), stack)
 	ANDQ(I8(-64), stack)
 	k.stack = stack
-	if !a.spillsSums {
-		zero, fix := ZMM(), ZMM()
-		k.zero, k.fix = zero, fix
-		VPXORQ(zero, zero, zero)
-		VPBROADCASTQ(mem(k.run, runFix), fix)
-	}
+	VPBROADCASTQ(mem(k.run, runFix), k.fix)
 	a.setup(k)
 
-	remainder, end := label("rest"), label("end")
-	CMPQ(mem(k.run, runN), U8(8))
-	JLT(LabelRef(remainder))
-	eights(k, remainder)
-	Label(remainder)
+	group, block := label("group"), label("block")
+	Label(group)
+	left, count, to := load64(k.run, runN), GP64(), GP64()
+	MOVQ(U32(8), count)
+	CMPQ(left, count)
+	CMOVQLT(left, count)
+	MOVQ(count, mem(k.run, runCount))
+	MOVQ(stack, to)
+	Label(block)
+	k.foldBlock(to)
+	ADDQ(U32(a.sums*64), to)
+	DECQ(count)
+	JNZ(LabelRef(block))
+
+	var quads [2]VecVirtual
+	for half := range quads {
+		quads[half] = a.quad(func(b, v int) VecVirtual {
+			z := ZMM()
+			VMOVDQA64(mem(stack, ((4*half+b)*a.sums+v)*64), z)
+			return z
+		})
+	}
+	z := a.fields(k, quads)
+	VMOVDQA64(z, mem(stack, sums))
+	count = load64(k.run, runCount)
+	want := load64(k.run, runWant)
+	VMOVDQU64(z, lanes(count), mem(want, 0))
+	LEAQ(Mem{Base: want, Index: count, Scale: 8}, want)
+	MOVQ(want, mem(k.run, runWant))
+	SUBQ(count, mem(k.run, runN))
+	values := GP64()
+	LEAQ(mem(stack, sums), values)
+	eachField(k.run, values, count)
 	CMPQ(mem(k.run, runN), U8(0))
-	JE(LabelRef(end))
-	k.lastBlocks()
-	Label(end)
+	JNE(LabelRef(group))
 	VZEROUPPER()
 	RET()
 }
 
-// halves returns two functions that generate code for one half of a group of eight blocks. fold
-// folds the half's four blocks with foldFour. quad combines the sums of the half, and stores the
-// result in frame.quads[half].
-func (k *kernel) halves(foldFour func(sums [][]VecVirtual, other func())) (fold func(half int, other func()), quad func(half int)) {
-	if k.alg.spillsSums {
-		// Both halves use the same registers and memory: the sums of one are
-		// reduced before those of the other are stored.
-		sums := k.newSums(4)
-		fold = func(_ int, other func()) {
-			foldFour(sums, other)
-			k.storeSums(sums)
-		}
-		return fold, k.quadOfStack
+// foldBlock folds the next block, stores its sums at to, and moves the run to the block after it.
+func (k *kernel) foldBlock(to Register) {
+	src, left := load64(k.run, runSrc), load64(k.run, runSize)
+	var dst Register
+	if k.copies {
+		dst = load64(k.run, runDst)
 	}
-	sums := [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
-	fold = func(half int, other func()) { foldFour(sums[half], other) }
-	return fold, func(half int) {
-		k.alg.quad(func(b, v int) Op { return sums[half][b][v] }, k.keepQuad(half))
+	k.table = load64(k.run, runTable)
+	sums := make([]VecVirtual, k.alg.sums)
+	for i := range sums {
+		sums[i] = ZMM()
+		zero(sums[i])
 	}
-}
-
-// keepQuad returns the code that stores the combined sums of a half.
-func (k *kernel) keepQuad(half int) func(v int, z VecVirtual) {
-	return func(v int, z VecVirtual) {
-		VMOVDQA64(z, mem(k.stack, k.frame.quads[half]+64*v))
-		if k.alg.spillsSums {
-			yieldToMain()
-		}
-	}
-}
-
-// storeSums stores the sums of four blocks.
-func (k *kernel) storeSums(sums [][]VecVirtual) {
-	for b, block := range sums {
-		for v := range k.alg.sums {
-			VMOVDQA64(block[v], mem(k.stack, k.frame.sums+(b*k.alg.sums+v)*64))
-		}
-	}
-}
-
-// wovenEights processes all groups of eight blocks, at least one. The later stages are
-// interleaved with the folding.
-func (k *kernel) wovenEights() {
-	fold, quad := k.halves(k.foldGroup)
-	fields := func() {
-		z := k.fields()
-		want := load64(k.run, runWant)
-		VMOVDQU64(z, mem(want, 0))
-		ADDQ(U8(64), mem(k.run, runWant))
-	}
-
-	next, last, drain := label("eight"), label("last"), label("later")
-	fold(0, nil)
-	// Each pass of the loop begins with the first half of its blocks folded; with spillsSums, with both halves folded,
-	// because the two share their registers.
-	if k.alg.spillsSums {
-		fold(1, func() { quad(0) })
-		Label(next)
-	} else {
-		Label(next)
-		fold(1, func() { quad(0) })
-	}
-	SUBQ(U8(8), mem(k.run, runN))
-	CMPQ(mem(k.run, runN), U8(8))
-	JLT(LabelRef(last))
-	if k.alg.spillsSums {
-		// The inputs of the fields must be complete when their instructions
-		// begin, because these maps wait for the same ports as the next blocks'.
-		fold(0, func() { quad(1) })
-		fold(1, func() { fields(); quad(0) })
-	} else {
-		fold(0, func() { quad(1); fields() })
-	}
-	// The fields of the last eight blocks are still being computed. Store or compare those
-	// of the eight before. runGroups counts how many eights have passed.
-	INCQ(mem(k.run, runGroups))
-	CMPQ(mem(k.run, runGroups), U8(2))
-	JB(LabelRef(next))
-	eachField(k.run, nil, nil)
-	JMP(LabelRef(next))
-
-	Label(last)
-	quad(1)
-	fields()
-	// Store or compare the fields that are left.
-	Label(drain)
-	eachField(k.run, nil, nil)
-	values := load64(k.run, runValues)
-	CMPQ(values, mem(k.run, runWant))
-	JB(LabelRef(drain))
-}
-
-// eights processes all groups of eight blocks, at least one, stage by stage. It is for
-// long blocks, in which the later stages take little time. Copies process one block after
-// the other, because memory works best with few streams.
-func (k *kernel) eights() {
-	next := label("eight")
-	Label(next)
-	for half := range 2 {
-		k.foldToStack(nil, !k.copies)
-		k.quadOfStack(half)
-	}
-	z := k.fields()
-	want := load64(k.run, runWant)
-	VMOVDQU64(z, mem(want, 0))
-	ADDQ(U8(64), want)
-	MOVQ(want, mem(k.run, runWant))
-	eachField(k.run, nil, nil)
-	SUBQ(U8(8), mem(k.run, runN))
-	CMPQ(mem(k.run, runN), U8(8))
-	JGE(LabelRef(next))
-}
-
-// lastBlocks processes the last one to seven blocks.
-func (k *kernel) lastBlocks() {
-	folded := label("folded")
-	count := load64(k.run, runN)
-	four := GP64()
-	MOVQ(U32(4), four)
-	CMPQ(count, four)
-	CMOVQLT(count, four)
-	k.foldToStack(four, !k.copies)
-	k.quadOfStack(0)
-	count = load64(k.run, runN)
-	SUBQ(U8(4), count)
-	JLE(LabelRef(folded))
-	k.foldToStack(count, false)
-	k.quadOfStack(1)
-	Label(folded)
-
-	z := k.fields()
-	// The mask has a one for each remaining block.
-	lanes, mask := GP64(), K()
-	count = load64(k.run, runN)
-	MOVL(U32(0xFF), lanes.As32())
-	BZHIQ(count, lanes, lanes)
-	KMOVW(lanes.As32(), mask)
-	VMOVDQU64(z, mask, mem(load64(k.run, runWant), 0))
-	// The fields are needed at once. A load can forward data from a store that is not
-	// complete, but not from a masked store.
-	VMOVDQA64(z, mem(k.stack, k.frame.fields))
-	values := GP64()
-	LEAQ(mem(k.stack, k.frame.fields), values)
-	eachField(k.run, values, count)
-}
-
-// foldToStack folds count blocks, one to four, or four if count is nil, and stores their sums.
-// With fewer than four blocks, the remaining sums keep old values, which result in fields
-// that are not used.
-func (k *kernel) foldToStack(count GPVirtual, sideBySide bool) {
-	a := k.alg
-	one, several, done := label("one"), label("several"), label("gathered")
-	if count == nil {
-		count = GP64()
-		MOVQ(U32(4), count)
-	}
-	if sideBySide && a.foldBlock == nil {
-		CMPQ(count, U8(4))
-		JNE(LabelRef(several))
-		sums := k.newSums(4)
-		k.foldGroup(sums, nil)
-		k.storeSums(sums)
-		JMP(LabelRef(done))
-		Label(several)
-	}
-	to := GP64()
-	LEAQ(mem(k.stack, k.frame.sums), to)
-	Label(one)
-	sums := k.newSums(1)
-	if a.foldBlock != nil {
-		a.foldBlock(k, sums[0])
-	} else {
-		k.foldGroup(sums, nil)
-	}
-	for v := range a.sums {
-		VMOVDQA64(sums[0][v], mem(to, v*64))
-	}
-	ADDQ(U32(a.sums*64), to)
-	DECQ(count)
-	JNZ(LabelRef(one))
-	Label(done)
-}
-
-// quadOfStack combines the sums that foldToStack stored.
-func (k *kernel) quadOfStack(half int) {
-	a := k.alg
-	a.quad(func(b, v int) Op {
-		sum := mem(k.stack, k.frame.sums+(b*a.sums+v)*64)
-		if a.spillsSums {
-			return sum
-		}
+	load := func(v int) VecVirtual {
 		z := ZMM()
-		VMOVDQA64(sum, z)
-		return z
-	}, k.keepQuad(half))
-}
-
-// fields generates the code from the stack's quads to eight complete fields, in order.
-func (k *kernel) fields() VecVirtual {
-	return k.alg.constantPart(k, k.alg.fields(k, k.quadSums(), true))
-}
-
-// quadSums returns the places on the stack of the combined sums of two quads.
-func (k *kernel) quadSums() [2]Mem {
-	return [2]Mem{mem(k.stack, k.frame.quads[0]), mem(k.stack, k.frame.quads[1])}
-}
-
-// newSums returns registers for the sums of n blocks, [block][vector].
-func (k *kernel) newSums(n int) (sums [][]VecVirtual) {
-	for range n {
-		var block []VecVirtual
-		for range k.alg.sums + k.alg.extraSums {
-			block = append(block, ZMM())
+		VMOVDQU64(mem(src, 64*v), z)
+		if k.copies {
+			VMOVDQU64(z, mem(dst, 64*v))
 		}
-		sums = append(sums, block)
+		return z
 	}
-	return sums
+	advance := func(n int) {
+		ADDQ(U32(n), src)
+		ADDQ(U32(n), k.table)
+		if k.copies {
+			ADDQ(U32(n), dst)
+		}
+		SUBQ(U32(n), left)
+	}
+	long, short, single, tail, end := label("long"), label("short"), label("vector"), label("tail"), label("end")
+	SUBQ(U32(step), left)
+	JLT(LabelRef(short))
+	Label(long)
+	k.alg.fold(k, sums, step/64, load)
+	advance(step)
+	JGE(LabelRef(long))
+
+	Label(short)
+	ADDQ(U32(step-64), left)
+	JLT(LabelRef(tail))
+	Label(single)
+	k.alg.fold(k, sums, 1, load)
+	advance(64)
+	JGE(LabelRef(single))
+
+	// The remainder of less than a vector is a multiple of 8 bytes. Lanes after it
+	// are masked off and count as zeros, which do not change the sum.
+	Label(tail)
+	ADDQ(U8(64), left)
+	JZ(LabelRef(end))
+	SHRQ(U8(3), left)
+	mask := lanes(left)
+	k.alg.fold(k, sums, 1, func(int) VecVirtual {
+		z := ZMM()
+		VMOVDQU64_Z(mem(src, 0), mask, z)
+		if k.copies {
+			VMOVDQU64(z, mask, mem(dst, 0))
+		}
+		return z
+	})
+
+	Label(end)
+	for v, sum := range sums {
+		VMOVDQA64(sum, mem(to, 64*v))
+	}
+	next := func(at, stride int) {
+		s := load64(k.run, stride)
+		ADDQ(s, mem(k.run, at))
+	}
+	next(runSrc, runSrcStride)
+	if k.copies {
+		next(runDst, runDstStride)
+	}
 }
 
-// quadVectors returns the number of vectors in which the sums of four blocks are combined.
-func (a *algorithm) quadVectors() int { return max(1, a.sums/2) }
+// lanes returns a mask with ones for the first n lanes.
+func lanes(n Register) Register {
+	ones, m := GP64(), K()
+	MOVL(U32(0xFF), ones.As32())
+	BZHIQ(n, ones, ones)
+	KMOVW(ones.As32(), m)
+	return m
+}
+
+// broadcast returns a vector of which every lane is v.
+func broadcast(v uint64) VecVirtual {
+	r, z := GP64(), ZMM()
+	MOVQ(U64(v), r)
+	VPBROADCASTQ(r, z)
+	return z
+}
+
+// mask returns a mask register with the given bits.
+func mask(bits uint32) Register {
+	r, m := GP64(), K()
+	MOVL(U32(bits), r.As32())
+	KMOVW(r.As32(), m)
+	return m
+}
+
+// zero sets a register to zero. avo takes VPXORQ for an instruction that reads z, which
+// would reserve z from the start of the function.
+func zero(z VecVirtual) {
+	i, err := x86.VPXORQ(z, z, z)
+	if err != nil {
+		panic(err)
+	}
+	i.CancellingInputs = true
+	Instruction(i)
+}
 
 func xor(x, y, z Op) { VPXORQ(x, y, z) }
 func add(x, y, z Op) { VPADDQ(x, y, z) }
 
 // unpack combines the even with the odd lanes of 64 bits: [x0+x1, y0+y1, x2+x3, ...].
-func unpack(x, y Op, combine func(x, y, z Op)) VecVirtual {
+func unpack(x, y VecVirtual, combine func(x, y, z Op)) VecVirtual {
 	even, odd := ZMM(), ZMM()
-	later(VPUNPCKLQDQ, y, x, even)
-	later(VPUNPCKHQDQ, y, x, odd)
+	VPUNPCKLQDQ(y, x, even)
+	VPUNPCKHQDQ(y, x, odd)
 	combine(even, odd, even)
-	yieldToMain()
 	return even
 }
 
 // combineLanes combines the even with the odd lanes of 128 bits: [x0+x1, x2+x3, y0+y1, y2+y3].
 func combineLanes(x, y VecVirtual, combine func(x, y, z Op)) VecVirtual {
 	even, odd := ZMM(), ZMM()
-	later(VSHUFI64X2, U8(0x88), y, x, even)
-	later(VSHUFI64X2, U8(0xDD), y, x, odd)
+	VSHUFI64X2(U8(0x88), y, x, even)
+	VSHUFI64X2(U8(0xDD), y, x, odd)
 	combine(even, odd, even)
-	yieldToMain()
 	return even
+}
+
+// Tags
+
+// tags initialises the registers of withTags.
+func tags(k *kernel) {
+	tag, step, count := ZMM(), ZMM(), ZMM()
+	low := mask(0x5555) // only the low 32 bits of each 64, the reference tag, are incremented
+	VPBROADCASTQ(mem(k.run, runTag), tag)
+	VPBROADCASTD_Z(mem(k.run, runStep), low, step)
+	VMOVDQU64(vectorOfWords("counting", 0, 1, 2, 3, 4, 5, 6, 7), count)
+	VPMULLD(step, count, count)
+	VPADDD(count, tag, tag)
+	VPSLLD(U8(3), step, step)
+	k.tag, k.step = tag, step
+}
+
+// withTags adds the tags of eight blocks to their guards, and increments the tags.
+func withTags(k *kernel, guards VecVirtual) VecVirtual {
+	t := ZMM()
+	VPSHUFB(byteSwap(), k.tag, t)
+	VPADDD(k.step, k.tag, k.tag)
+	VPXORQ(t, guards, guards)
+	return guards
+}
+
+// Carry-less multiplication
+
+// Offsets in the Go type crcConsts.
+const (
+	crcInverse = 0
+	crcPoly    = 8
+	crcTop     = 16
+)
+
+// Offset in the Go type swapConsts.
+const swapQuotient = 0
+
+// bitReverse is the matrix with which GF2P8AFFINEQB reverses the bits of a byte.
+const bitReverse = 0x8040201008040201
+
+// crcFold generates every reflected CRC of up to 64 bits, by carry-less multiplication.
+// Every 64 bits of data are multiplied by the constant for their distance from the
+// block's end, so that all products can be added and reduced once. With msb, the bits of
+// every byte are reversed first, which makes a CRC with the most significant bit first a
+// reflected one.
+func crcFold(name string, msb bool) *algorithm {
+	const (
+		inverse = iota
+		poly
+		top
+		reverse
+	)
+	return &algorithm{
+		name: name,
+		sums: 1,
+		setup: func(k *kernel) {
+			consts := load64(k.run, runConsts)
+			for _, off := range []int{crcInverse, crcPoly, crcTop} {
+				z := ZMM()
+				VPBROADCASTQ(mem(consts, off), z)
+				k.constants = append(k.constants, z)
+			}
+			if msb {
+				k.constants = append(k.constants, broadcast(bitReverse))
+			}
+		},
+		fold: func(k *kernel, sums []VecVirtual, n int, load func(v int) VecVirtual) {
+			for v := range n {
+				d, constant, even, odd := load(v), ZMM(), ZMM(), ZMM()
+				VMOVDQU64(mem(k.table, 64*v), constant)
+				if msb {
+					VGF2P8AFFINEQB(U8(0), k.constants[reverse], d, d)
+				}
+				VPCLMULQDQ(U8(0x00), constant, d, even)
+				VPCLMULQDQ(U8(0x11), constant, d, odd)
+				VPTERNLOGQ(U8(xor3), even, odd, sums[0])
+			}
+		},
+		// Shuffles can use only the port that the multiplications occupy, masked
+		// moves one of two ports. So swapAdd moves the lanes that keep their place
+		// under a mask, and shuffles only the others.
+		quad: func(sum func(b, v int) VecVirtual) VecVirtual {
+			upper, odd := mask(0xF0), mask(0xCC)
+			swapAdd := func(x, y VecVirtual, take Register, swap uint8) VecVirtual {
+				// stays has the lanes that keep their place: those of x outside
+				// of the mask take, and those of y inside. moves has the others.
+				stays, moves := ZMM(), ZMM()
+				VMOVDQA64(x, stays)
+				VMOVDQA64(y, take, stays)
+				VMOVDQA64(y, moves)
+				VMOVDQA64(x, take, moves)
+				VSHUFI64X2(U8(swap), moves, moves, moves)
+				VPXORQ(moves, stays, stays)
+				return stays
+			}
+			x := swapAdd(sum(0, 0), sum(2, 0), upper, 0x4E) // [0 0 2 2] in lanes of 128 bits
+			y := swapAdd(sum(1, 0), sum(3, 0), upper, 0x4E) // [1 1 3 3]
+			return swapAdd(x, y, odd, 0xB1)                 // [0 1 2 3]
+		},
+		fields: func(k *kernel, quads [2]VecVirtual) VecVirtual {
+			for _, s := range quads {
+				// The multiple of the polynomial that clears the low 64
+				// bits: see tables.go.
+				q, qp, qtop := ZMM(), ZMM(), ZMM()
+				VPCLMULQDQ(U8(0x00), k.constants[inverse], s, q)
+				VPCLMULQDQ(U8(0x00), k.constants[poly], q, qp)
+				VPSLLDQ(U8(8), q, qtop)
+				VPANDQ(k.constants[top], qtop, qtop)
+				VPTERNLOGQ(U8(xor3), qp, qtop, s)
+			}
+			z, order := ZMM(), ZMM()
+			VPUNPCKHQDQ(quads[1], quads[0], z) // blocks 0 4 1 5 2 6 3 7
+			VMOVDQU64(vectorOfWords("interleaved", 0, 2, 4, 6, 1, 3, 5, 7), order)
+			VPERMQ(z, order, z)
+			if msb {
+				VGF2P8AFFINEQB(U8(0), k.constants[reverse], z, z)
+			}
+			VPXORQ(k.fix, z, z)
+			return z
+		},
+	}
+}
+
+// Affine maps
+
+// planeTable is the distance between the tables of the matrices for two planes: the size
+// of the Go type matrices.
+const planeTable = (520 + 8) * 8
+
+// t10 generates CRC-16/T10-DIF by affine maps, with the tags of its fields. A CRC is linear
+// over GF(2): an 8 by 8 bit matrix maps a byte to 8 bits of its remainder at its distance
+// from the block's end, in words of 8 bytes. GF2P8AFFINEQB applies a matrix to the 8 bytes
+// of a lane. A vector therefore takes one instruction for each of the two bytes of the
+// remainder, a plane, and no change of byte or bit order, which the matrices absorb. The
+// position of a byte in its word is corrected at the end, for eight blocks at once.
+func t10() *algorithm {
+	return &algorithm{
+		name:  "t10",
+		sums:  2,
+		setup: tags,
+		fold: func(k *kernel, sums []VecVirtual, n int, load func(v int) VecVirtual) {
+			data := make([]VecVirtual, n)
+			for v := range data {
+				data[v] = load(v)
+			}
+			for plane, sum := range sums {
+				product := func(v int) VecVirtual {
+					x := ZMM()
+					VGF2P8AFFINEQB(U8(0), mem(k.table, plane*planeTable+64*v), data[v], x)
+					return x
+				}
+				if n == 1 {
+					VPXORQ(product(0), sum, sum)
+				}
+				for v := 0; v+1 < n; v += 2 {
+					VPTERNLOGQ(U8(xor3), product(v), product(v+1), sum)
+				}
+			}
+		},
+		quad: func(sum func(b, v int) VecVirtual) VecVirtual {
+			var planes [2]VecVirtual
+			for v := range planes {
+				planes[v] = combineLanes(unpack(sum(0, v), sum(1, v), xor), unpack(sum(2, v), sum(3, v), xor), xor)
+			}
+			return combineLanes(planes[0], planes[1], xor) // plane 0 of 0 1 2 3, plane 1 of 0 1 2 3
+		},
+		fields: func(k *kernel, quads [2]VecVirtual) VecVirtual {
+			low, high, order := ZMM(), ZMM(), ZMM()
+			VSHUFI64X2(U8(0x44), quads[1], quads[0], low)
+			VSHUFI64X2(U8(0xEE), quads[1], quads[0], high)
+			// A lane holds one plane of one block's remainders for the eight
+			// positions. Transpose them, so that a lane holds those of eight
+			// blocks at one position, and apply the matrices of each position.
+			VMOVDQU64(transposition(), order)
+			VPERMB(low, order, low)
+			VPERMB(high, order, high)
+			consts := load64(k.run, runConsts)
+			corrected := func(to int) VecVirtual {
+				x, y := ZMM(), ZMM()
+				VGF2P8AFFINEQB(U8(0), mem(consts, 64*to), low, x)
+				VGF2P8AFFINEQB(U8(0), mem(consts, 64*(2+to)), high, y)
+				VPXORQ(x, y, x)
+				return x
+			}
+			// Add up the positions. Every 128 bits then hold the low and the high
+			// bytes of all eight remainders.
+			s, t := unpack(corrected(0), corrected(1), xor), ZMM()
+			VSHUFI64X2(U8(0x4E), s, s, t)
+			VPXORQ(t, s, s)
+			VSHUFI64X2(U8(0xB1), s, s, t)
+			VPXORQ(t, s, s)
+			VPSHUFB(t10Spread(), s, s)
+			VPXORQ(k.fix, s, s)
+			return withTags(k, s)
+		},
+	}
+}
+
+// transposition returns the byte permutation that exchanges the lane of a byte with its
+// position in the lane.
+func transposition() Mem {
+	var b [64]byte
+	for i := range b {
+		b[i] = byte(i%8*8 + i/8)
+	}
+	return data("transposition", b[:])
+}
+
+// t10Spread returns the byte shuffle that distributes guards over lanes: lane i gets the
+// high and then the low byte of block i, and zeros for its tags.
+func t10Spread() Mem {
+	var b [64]byte
+	for i := range b {
+		b[i] = 0x80
+	}
+	for lane := range 8 {
+		b[lane*8], b[lane*8+1] = byte(8+lane), byte(lane)
+	}
+	return data("t10Spread", b[:])
+}
+
+// csum generates the IP checksum. Every 64 bits are added to one sum, modulo 2^64, and
+// their upper 32 bits to a second sum. The sum of the lower halves is then the first sum
+// minus the second one shifted left by 32. Three instructions per vector thus add both
+// halves without losing a carry. The data is read as little-endian: the ones' complement
+// sum of byte-swapped words is the byte-swapped sum (RFC 1071, 2).
+func csum() *algorithm {
+	const (
+		low32 = iota
+		low16
+	)
+	return &algorithm{
+		name: "csum",
+		sums: 2,
+		setup: func(k *kernel) {
+			tags(k)
+			k.constants = append(k.constants, broadcast(0xFFFFFFFF), broadcast(0xFFFF))
+		},
+		fold: func(k *kernel, sums []VecVirtual, n int, load func(v int) VecVirtual) {
+			for v := range n {
+				d := load(v)
+				VPADDQ(d, sums[0], sums[0])
+				VPSRLQ(U8(32), d, d)
+				VPADDQ(d, sums[1], sums[1])
+			}
+		},
+		quad: func(sum func(b, v int) VecVirtual) VecVirtual {
+			var whole [4]VecVirtual
+			for b := range whole {
+				all, upper, t := sum(b, 0), sum(b, 1), ZMM()
+				VPSLLQ(U8(32), upper, t)
+				VPSUBQ(t, all, t)
+				VPADDQ(upper, t, t)
+				whole[b] = t
+			}
+			return combineLanes(unpack(whole[0], whole[1], add), unpack(whole[2], whole[3], add), add) // [01 01 23 23]
+		},
+		fields: func(k *kernel, quads [2]VecVirtual) VecVirtual {
+			s := combineLanes(quads[0], quads[1], add)
+			VPADDQ(k.fix, s, s) // the seed
+
+			// Fold to 16 bits. The result is zero only if all input,
+			// including the seed, is zero.
+			for _, f := range []struct {
+				bits uint8
+				mask int
+			}{{32, low32}, {16, low16}, {16, low16}, {16, low16}} {
+				t := ZMM()
+				VPSRLQ(U8(f.bits), s, t)
+				VPANDQ(k.constants[f.mask], s, s)
+				VPADDQ(t, s, s)
+			}
+			VPANDNQ(k.constants[low16], s, s)
+			return withTags(k, s)
+		},
+	}
+}
+
+// byteSwap returns the byte shuffle that reverses the bytes of every 64 bits.
+func byteSwap() Mem {
+	var b [64]byte
+	for i := range b {
+		b[i] = byte(i&8 | 7 - i&7)
+	}
+	return data("byteSwap", b[:])
+}
+
+func vectorOfWords(name string, q ...uint64) Mem {
+	var b [64]byte
+	for i, v := range q {
+		b[i*8] = byte(v)
+	}
+	return data(name, b[:])
+}
+
+var datas = map[string]Mem{}
+
+// data returns a global with the given bytes. Each global is created once.
+func data(name string, b []byte) Mem {
+	if m, ok := datas[name]; ok {
+		return m
+	}
+	m := GLOBL(name, RODATA|NOPTR)
+	for i := 0; i < len(b); i += 8 {
+		var v uint64
+		for j := 7; j >= 0; j-- {
+			v = v<<8 | uint64(b[i+j])
+		}
+		DATA(i, U64(v))
+	}
+	datas[name] = m
+	return m
 }

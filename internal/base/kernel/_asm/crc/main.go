@@ -26,14 +26,11 @@ const (
 	runTable       = 72
 	runConsts      = 80
 	runFix         = 88
-	runLines       = 96
-	runTag         = 104
-	runStep        = 112
-	runAction      = 120
-	runDiff        = 128
-	runValues      = 136
-	runCount       = 144
-	runGroups      = 152
+	runTag         = 96
+	runStep        = 104
+	runAction      = 112
+	runDiff        = 120
+	runCount       = 128
 )
 
 // Values of the Go type action: the use of the fields.
@@ -91,24 +88,16 @@ func label(name string) string {
 	return fmt.Sprintf("%s%d", name, labelCount)
 }
 
-// eachField generates the code that stores or compares the fields of blocks: count blocks
-// whose values are at values or, if values is nil, eight blocks in the run's want. Its
-// variables are in the run, because the folding loops have no free registers. It destroys
-// values and count.
+// eachField generates the code that stores or compares the fields of count blocks, whose
+// values are at values. It destroys values and count.
 func eachField(run, values, count Register) {
-	eight := values == nil
-	if eight {
-		v := load64(run, runValues)
-		ADDQ(U8(64), mem(run, runValues))
-		values = v
-	}
 	fields, stride, action, diff := load64(run, runFields), load64(run, runFieldStride), load64(run, runAction), GP64()
-	done := label("done")
+	done, stored := label("done"), label("stored")
 	CMPQ(action, U8(actNone))
 	JE(LabelRef(done))
 	XORQ(diff, diff)
 
-	actions := []struct {
+	for i, a := range []struct {
 		name string
 		code int
 		body func(value, field Mem)
@@ -135,50 +124,25 @@ func eachField(run, values, count Register) {
 			MOVL(value, x.As32())
 			MOVL(x.As32(), field)
 		}},
-	}
-	var stride3, fields4 GPVirtual
-	if eight {
-		stride3, fields4 = GP64(), GP64()
-		LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
-		LEAQ(Mem{Base: fields, Index: stride, Scale: 4}, fields4)
-	}
-	for i, a := range actions {
-		next := label("not" + a.name)
-		if i < len(actions)-1 {
+	} {
+		next, each, last := label("not"+a.name), label(a.name), i == 3
+		if !last {
 			CMPQ(action, U8(a.code))
 			JNE(LabelRef(next))
 		}
-		if eight {
-			for i := range 8 {
-				base := fields
-				if i >= 4 {
-					base = fields4
-				}
-				at := mem(base, 0)
-				switch i % 4 {
-				case 1, 2:
-					at = Mem{Base: base, Index: stride, Scale: uint8(i % 4)}
-				case 3:
-					at = Mem{Base: base, Index: stride3, Scale: 1}
-				}
-				a.body(mem(values, i*8), at)
-			}
-			LEAQ(Mem{Base: fields4, Index: stride, Scale: 4}, fields)
-		} else {
-			l := label(a.name)
-			Label(l)
-			a.body(mem(values, 0), mem(fields, 0))
-			ADDQ(stride, fields)
-			ADDQ(U8(8), values)
-			DECQ(count)
-			JNZ(LabelRef(l))
-		}
-		ORQ(diff, mem(run, runDiff))
-		MOVQ(fields, mem(run, runFields))
-		if i < len(actions)-1 {
-			JMP(LabelRef(done))
+		Label(each)
+		a.body(mem(values, 0), mem(fields, 0))
+		ADDQ(stride, fields)
+		ADDQ(U8(8), values)
+		DECQ(count)
+		JNZ(LabelRef(each))
+		if !last {
+			JMP(LabelRef(stored))
 			Label(next)
 		}
 	}
+	Label(stored)
+	ORQ(diff, mem(run, runDiff))
+	MOVQ(fields, mem(run, runFields))
 	Label(done)
 }
