@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -62,9 +63,13 @@ func open(network, path string) (*Listener, error) {
 
 // Listen listens at path. The network is "unix" or "unixpacket". If there is a socket at path on which
 // no program listens, Listen replaces it. EADDRINUSE: another program listens there. EEXIST: the file at
-// path is not a socket, or is a socket of another network or of another user.
+// path is not a socket, or is a socket of another network or of another user. EINVAL: the path begins with @, which the
+// system takes for an abstract name.
 func Listen(network, path string) (*Listener, error) {
 	const op = "listen"
+	if strings.HasPrefix(path, "@") {
+		return nil, failure.New(op, syscall.EINVAL, "%s is an abstract name, without a file and its mode: every user could listen or connect there. Name a file: ./%[1]s, for example", path)
+	}
 	// A socket refuses connections between bind and listen, like one that was left behind. The lock
 	// keeps a second program from removing it in this moment.
 	defer lock(filepath.Dir(path))()

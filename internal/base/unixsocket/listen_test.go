@@ -75,6 +75,9 @@ func TestOtherFiles(t *testing.T) {
 	if _, err := Listen("unix", file); !errors.Is(err, syscall.EEXIST) {
 		t.Errorf("a file: %v, want EEXIST", err)
 	}
+	if _, err := Listen("unix", "@name"); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("an abstract name: %v, want EINVAL", err)
+	}
 	packets := filepath.Join(t.TempDir(), "s")
 	l, err := Listen("unixpacket", packets)
 	if err != nil {
