@@ -102,6 +102,53 @@ func startNBD(t *testing.T, program, image, socket string, flags ...string) *exe
 	return c
 }
 
+// TestNBDUnread has a standard error that nobody reads. Thousands of requests that meet a bad block, each with a line,
+// are answered, and the server ends after a signal.
+func TestNBDUnread(t *testing.T) {
+	dir := t.TempDir()
+	image, socket := filepath.Join(dir, "image"), filepath.Join(dir, "socket")
+	const blocks = 4096
+	if err := os.WriteFile(image, bytes.Repeat([]byte("bad block"), blocks*520/9+1)[:blocks*520], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unread, errs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unread.Close()
+	server := exec.Command(self(t), "nbd", "--sig", "t10dif", "--socket", socket, image)
+	server.Stderr = errs
+	out, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Process.Kill()
+	errs.Close()
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	c, err := dialNBD(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for n := range int64(blocks) {
+		if err := c.write([]byte{1}, n*512); !errors.Is(err, syscall.EIO) {
+			t.Fatalf("block %d: %v", n, err)
+		}
+	}
+	if err := server.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	var ended *exec.ExitError
+	if err := server.Wait(); !errors.As(err, &ended) || ended.ExitCode() != exitFailed {
+		t.Errorf("the end of a server whose last lines nobody takes: %v", err)
+	}
+}
+
 // TestNBDKilled kills servers while ten clients write. Every block must then have the content of the last
 // write that was answered, or of the one that was in flight; or its field is bad, which at most one block of
 // each write in flight may have, and with separate fields each block of it.
