@@ -363,9 +363,9 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 	if ns.Blocks == 0 {
 		return nil, nil, fmt.Errorf("%s: has %d bytes, which are less than a block", name, size)
 	}
-	for _, d := range ns.Damage {
+	for i, d := range ns.Damage {
 		if d.First+d.Count > ns.Blocks {
-			return nil, nil, usage(c, fmt.Errorf("--damage: block %d is not in %s, which has %d blocks", d.First+d.Count-1, name, ns.Blocks))
+			return nil, nil, usage(c, fmt.Errorf("--damage %s: block %d is not in %s, which has %d blocks", f.damage[i], d.First+d.Count-1, name, ns.Blocks))
 		}
 	}
 	if rest := view.Size() % stride; rest > 0 && !f.asJSON {
