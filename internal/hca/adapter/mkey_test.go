@@ -477,3 +477,27 @@ func TestPipelining(t *testing.T) {
 		}
 	})
 }
+
+// TestUMRChecks: a configuration that wants its key to be free, or in use, is refused if the key is not.
+func TestUMRChecks(t *testing.T) {
+	p := newPair(t, options{})
+	src, from := p.a.mr(4096, 1)
+	k := p.a.newKey(keyKind{entries: 4})
+	configure := func(check uint8, want prm.CQEOpcode) {
+		t.Helper()
+		qa := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), nil) // a refusal takes the queue to ERR
+		qb := p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), nil)
+		qa.connect(qb)
+		qb.connect(qa)
+		ws := k.configure().access(rwAccess).list(prm.Data{Length: 512, LKey: src.LKey(), Addr: from}).wqes()
+		ws[0].b[16] |= check
+		qa.post(ws...)
+		if c := qa.send.waitCQE(); c.Opcode != want {
+			t.Errorf("check %#x: %+v, want opcode %d", check, c, want)
+		}
+	}
+	configure(prm.UMRCheckInUse, prm.CQERequesterErr)
+	configure(prm.UMRCheckFree, prm.CQERequester)
+	configure(prm.UMRCheckFree, prm.CQERequesterErr)
+	configure(prm.UMRCheckInUse, prm.CQERequester)
+}
