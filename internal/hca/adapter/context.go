@@ -341,3 +341,11 @@ func (a *AH) Close() error {
 	}
 	return nil
 }
+
+// AddEQ makes an event queue known by its number. Completion queues name one; events leave
+// through [Events].
+func (c *Context) AddEQ(number uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.eqs[number] = struct{}{}
+}

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -64,7 +65,7 @@ func powerOfTwo(n int) bool { return n > 0 && n&(n-1) == 0 }
 // CreateCQ makes a CQ. It writes a value that is not 0 to the arm record, so that the
 // first arm is seen.
 func (c *Context) CreateCQ(a CQAttr) (*CQ, error) {
-	q, err := c.createCQ(a)
+	q, err := newCQ(c, a)
 	if err != nil {
 		c.refused("cq", 0, "create", err)
 		return nil, err
@@ -73,7 +74,7 @@ func (c *Context) CreateCQ(a CQAttr) (*CQ, error) {
 	return q, nil
 }
 
-func (c *Context) createCQ(a CQAttr) (*CQ, error) {
+func newCQ(c *Context, a CQAttr) (*CQ, error) {
 	const op = "create a CQ"
 	if err := checkRing(op, a.Entries, a.CQESize); err != nil {
 		return nil, err
@@ -136,7 +137,7 @@ func (q *CQ) Close() error {
 	if !first {
 		return err
 	}
-	q.ctx.takeBackReports(q.unpolledReports(nil))
+	takeBackReports(q.ctx, q.unpolledReports(nil))
 	q.closed.Store(true)
 	q.mu.Lock()
 	q.arm.stop()
@@ -342,4 +343,99 @@ func (q *CQ) moderation() (count, period uint16) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return uint16(q.arm.count), uint16(q.arm.period / time.Microsecond)
+}
+
+// createCQ executes CREATE_CQ.
+func createCQ(c *Context, x *prm.Call) error {
+	m := prm.ParseCreateCQ(x.In)
+	c.mu.Lock()
+	_, known := c.eqs[uint32(m.EQN)]
+	c.mu.Unlock()
+	if !known {
+		return missing("EQ", uint32(m.EQN))
+	}
+	a := CQAttr{Entries: 1 << m.LogSize, CQESize: 64, IgnoreOverrun: m.IgnoreOverrun, Collapsed: m.Collapsed, EQN: uint32(m.EQN), Channel: c.guest, uid: x.UID}
+	if m.CQE128 {
+		a.CQESize = 128
+	}
+	var err error
+	if a.UAR, err = c.uar(m.UAR); err != nil {
+		return err
+	}
+	if a.umems[0], a.Ring, err = ringOf(c, x, "the ring", m.RingUmemValid, m.RingUmem, m.RingOff, m.Pages(a.CQESize)); err != nil {
+		return err
+	}
+	if a.umems[1], a.DB, err = recordOf(c, x, m.DBUmemValid, m.DBUmem, m.DBAddr); err != nil {
+		return err
+	}
+	q, err := c.CreateCQ(a)
+	if err != nil {
+		return err
+	}
+	prm.PutNumber(x.Out, q.number)
+	if m.Count != 0 || m.Period != 0 {
+		return q.Moderate(m.Count, m.Period)
+	}
+	return nil
+}
+
+// modifyCQ executes MODIFY_CQ: the moderation of events, or another ring.
+func (q *CQ) modifyCQ(x *prm.Call) error {
+	m := prm.ParseModifyCQ(x.In)
+	if x.Mod == prm.CQResize {
+		return q.resizeCQ(x, m.Fields)
+	}
+	if x.Mod != 0 || m.Fields&^(prm.CQPeriod|prm.CQCount|prm.CQMode) != 0 {
+		return refuse(prm.CmdBadParam, synNotSupported, "modifier %d, fields %#x: only period (%#x), count (%#x) and mode (%#x) can be changed", x.Mod, m.Fields, prm.CQPeriod, prm.CQCount, prm.CQMode)
+	}
+	if m.Fields&prm.CQMode != 0 && m.Mode > prm.PeriodFromCompletion {
+		return refuse(prm.CmdBadParam, synNotSupported, "period mode %d: must be %d (from an event) or %d (from a completion)", m.Mode, prm.PeriodFromEvent, prm.PeriodFromCompletion)
+	}
+	// A period begins with the first completion that waits, in either mode: with few completions the modes
+	// differ by at most a period.
+	count, period := q.moderation()
+	if m.Fields&prm.CQPeriod != 0 {
+		period = m.Period
+	}
+	if m.Fields&prm.CQCount != 0 {
+		count = m.Count
+	}
+	return q.Moderate(count, period)
+}
+
+// resizeCQ executes MODIFY_CQ with the modifier that moves a queue to another ring.
+func (q *CQ) resizeCQ(x *prm.Call, fields uint32) error {
+	const all = prm.CQLogSize | prm.CQPageOffset | prm.CQPageSize
+	m := prm.ParseCreateCQ(x.In)
+	switch {
+	case fields != all:
+		return refuse(prm.CmdBadParam, synNotSupported, "fields %#x of a new ring: must be %#x, its size, the size of its pages and the offset in the first", fields, all)
+	case m.RingUmemValid:
+		return refuse(prm.CmdBadParam, synNotSupported, "CQ %#x: a new ring on a umem is not supported", q.number)
+	}
+	size := 64
+	if m.CQE128 {
+		size = 128
+	}
+	_, ring, err := ringOf(q.ctx, x, "the new ring", false, 0, 0, m.Pages(size))
+	if err != nil {
+		return err
+	}
+	return q.Resize(ring, 1<<m.LogSize, size)
+}
+
+// queryCQ executes QUERY_CQ.
+func (q *CQ) queryCQ(x *prm.Call) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.look()
+	m := prm.CQContext{CQE128: q.cqeSize == 128, IgnoreOverrun: q.attr.IgnoreOverrun, Collapsed: q.attr.Collapsed, LogSize: uint8(bits.TrailingZeros32(q.entries)), EQN: uint8(q.attr.EQN),
+		Period: uint16(q.arm.period / time.Microsecond), Count: uint16(q.arm.count)}
+	if u := q.attr.UAR; u != nil {
+		m.UAR = u.number
+	}
+	prm.PutCQ(x.Out, m, prm.CQState{
+		Failed: q.failed, Armed: q.arm.armed, Consumer: q.consumer, Producer: q.producer,
+	})
+	return nil
 }

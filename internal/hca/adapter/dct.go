@@ -41,7 +41,7 @@ func (f initiatorFront) Event(t rdma.EventType, err error) {
 }
 
 // createDCT executes CREATE_DCT, which takes the DCT to RTR.
-func (c *Context) createDCT(x *prm.Call) error {
+func createDCT(c *Context, x *prm.Call) error {
 	m := prm.ParseDCT(x.In)
 	if m.Offload != 0 {
 		return refuse(prm.CmdBadParam, synNotSupported, "offload type %d: tag matching is not supported", m.Offload)
@@ -85,12 +85,12 @@ func (c *Context) dct(x *prm.Call, number uint32) (*QP, error) {
 }
 
 // drainDCT executes DRAIN_DCT: the connections to the DCT end.
-func (c *Context) drainDCT(x *prm.Call, q *QP) error {
+func (q *QP) drainDCT(x *prm.Call) error {
 	return q.modify(&QPModify{State: rdma.StateErr}, rdma.AttrState)
 }
 
 // queryDCT executes QUERY_DCT.
-func (c *Context) queryDCT(x *prm.Call, q *QP) error {
+func (q *QP) queryDCT(x *prm.Call) error {
 	m := q.eng.Query()
 	d := prm.DCT{
 		UserIndex: q.attr.UIDX, CQ: numberOf(q.attr.RecvCQ), SRQ: q.attr.SRQ.number, PD: q.attr.PD.number, MinRNRNAK: m.MinRNRTimer, Key: q.attr.DCKey,

@@ -134,9 +134,9 @@ func (q *CQ) Unuse(what string) { q.users.Leave(what) }
 
 // ringOf returns the memory of a queue: in a umem, or for a guest in the pages of the
 // command.
-func (c *Context) ringOf(x *prm.Call, what string, umemValid bool, umem uint32, off uint64, p prm.PageList) (*Umem, Segments, error) {
+func ringOf(c *Context, x *prm.Call, what string, umemValid bool, umem uint32, off uint64, p prm.PageList) (*Umem, Segments, error) {
 	if !c.guest || umemValid {
-		return c.place(x, what, umem, off)
+		return place(c, x, what, umem, off)
 	}
 	pages, ok := p.Pages(x.In)
 	if !ok {
@@ -150,10 +150,10 @@ func (c *Context) ringOf(x *prm.Call, what string, umemValid bool, umem uint32, 
 }
 
 // recordOf returns the memory of a doorbell record.
-func (c *Context) recordOf(x *prm.Call, umemValid bool, umem uint32, addr uint64) (*Umem, Segments, error) {
+func recordOf(c *Context, x *prm.Call, umemValid bool, umem uint32, addr uint64) (*Umem, Segments, error) {
 	const what = "the doorbell record"
 	if !c.guest || umemValid {
-		return c.place(x, what, umem, addr)
+		return place(c, x, what, umem, addr)
 	}
 	return nil, Range(c.mem, addr), nil
 }

@@ -22,7 +22,7 @@ const mostListBytes = 64 << 20
 const bytesPerEntry = 192
 
 // createRegion makes a key for physical addresses, or for device memory.
-func (c *Context) createRegion(x *prm.Call, pd *PD, m *prm.MKeyContext) error {
+func createRegion(c *Context, x *prm.Call, pd *PD, m *prm.MKeyContext) error {
 	a := engine.RegionAttr{Memory: programMemory{c.mem}, Start: m.Start, Addr: m.Start, Length: m.Len, Access: accessOf(m.Access), Prefer: c.nextKey() | uint32(m.Tag)}
 	switch {
 	case m.Mode == prm.AccessModeMEMIC:
@@ -34,7 +34,7 @@ func (c *Context) createRegion(x *prm.Call, pd *PD, m *prm.MKeyContext) error {
 	if err != nil {
 		return err
 	}
-	return c.enterKey(x, &mkeyObject{ctx: c, guest: &guestKey{region: e}, uid: x.UID})
+	return enterKey(c, x, &mkeyObject{ctx: c, guest: &guestKey{region: e}, uid: x.UID})
 }
 
 // nextKey returns the number that the next key of a guest gets if no other context has it, with tag 0.

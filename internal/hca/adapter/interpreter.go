@@ -22,54 +22,54 @@ var handlers map[prm.Command]func(*Context, *prm.Call) error
 
 func init() {
 	handlers = map[prm.Command]func(*Context, *prm.Call) error{
-		prm.CmdQueryHCACap:   (*Context).queryHCACap,
-		prm.CmdQueryNICVPort: (*Context).queryNICVPort,
-		prm.CmdQueryLAG:      (*Context).queryLAG,
-		prm.CmdAllocPD:       (*Context).allocPD,
+		prm.CmdQueryHCACap:   queryHCACap,
+		prm.CmdQueryNICVPort: queryNICVPort,
+		prm.CmdQueryLAG:      queryLAG,
+		prm.CmdAllocPD:       allocPD,
 		prm.CmdDeallocPD:     destroyer(func(c *Context) map[uint32]*PD { return c.pds }),
-		prm.CmdAllocDomain:   (*Context).allocDomain,
+		prm.CmdAllocDomain:   allocDomain,
 		prm.CmdDeallocDomain: destroyer(func(c *Context) map[uint32]*domain { return c.domains }),
-		prm.CmdAllocXRCD:     (*Context).allocXRCD,
+		prm.CmdAllocXRCD:     allocXRCD,
 		prm.CmdDeallocXRCD:   destroyer(func(c *Context) map[uint32]*XRCD { return c.xrcds }),
-		prm.CmdCreateUmem:    (*Context).createUmem,
+		prm.CmdCreateUmem:    createUmem,
 		prm.CmdDestroyUmem:   destroyer(func(c *Context) map[uint32]*Umem { return c.umems }),
-		prm.CmdCreateCQ:      (*Context).commandCreateCQ,
+		prm.CmdCreateCQ:      createCQ,
 		prm.CmdDestroyCQ:     destroyer(func(c *Context) map[uint32]*CQ { return c.cqs }),
-		prm.CmdQueryCQ:       on((*Context).cq, (*Context).queryCQ),
-		prm.CmdModifyCQ:      on((*Context).cq, (*Context).modifyCQ),
-		prm.CmdCreateQP:      (*Context).commandCreateQP,
+		prm.CmdQueryCQ:       on((*Context).cq, (*CQ).queryCQ),
+		prm.CmdModifyCQ:      on((*Context).cq, (*CQ).modifyCQ),
+		prm.CmdCreateQP:      createQP,
 		prm.CmdDestroyQP:     destroyer(func(c *Context) map[uint32]*QP { return c.qps }),
-		prm.CmdRst2InitQP:    on((*Context).qp, (*Context).changeQP),
-		prm.CmdInit2InitQP:   on((*Context).qp, (*Context).changeQP),
-		prm.CmdInit2RTRQP:    on((*Context).qp, (*Context).changeQP),
-		prm.CmdRTR2RTSQP:     on((*Context).qp, (*Context).changeQP),
-		prm.CmdRTS2RTSQP:     on((*Context).qp, (*Context).changeQP),
-		prm.CmdSQErr2RTSQP:   on((*Context).qp, (*Context).changeQP),
-		prm.CmdSQD2RTSQP:     on((*Context).qp, (*Context).changeQP),
-		prm.CmdToErrQP:       on((*Context).qp, (*Context).changeQP),
-		prm.CmdToRstQP:       on((*Context).qp, (*Context).changeQP),
-		prm.CmdQueryQP:       on((*Context).qp, (*Context).queryQP),
-		prm.CmdAttachMCG:     on((*Context).qp, (*Context).attachMCG),
-		prm.CmdDetachMCG:     on((*Context).qp, (*Context).detachMCG),
-		prm.CmdCreateRMP:     (*Context).createRMP,
+		prm.CmdRst2InitQP:    on((*Context).qp, (*QP).changeQP),
+		prm.CmdInit2InitQP:   on((*Context).qp, (*QP).changeQP),
+		prm.CmdInit2RTRQP:    on((*Context).qp, (*QP).changeQP),
+		prm.CmdRTR2RTSQP:     on((*Context).qp, (*QP).changeQP),
+		prm.CmdRTS2RTSQP:     on((*Context).qp, (*QP).changeQP),
+		prm.CmdSQErr2RTSQP:   on((*Context).qp, (*QP).changeQP),
+		prm.CmdSQD2RTSQP:     on((*Context).qp, (*QP).changeQP),
+		prm.CmdToErrQP:       on((*Context).qp, (*QP).changeQP),
+		prm.CmdToRstQP:       on((*Context).qp, (*QP).changeQP),
+		prm.CmdQueryQP:       on((*Context).qp, (*QP).queryQP),
+		prm.CmdAttachMCG:     on((*Context).qp, (*QP).attachMCG),
+		prm.CmdDetachMCG:     on((*Context).qp, (*QP).detachMCG),
+		prm.CmdCreateRMP:     createRMP,
 		prm.CmdDestroyRMP:    destroyer(func(c *Context) map[uint32]*SRQ { return c.srqs }),
-		prm.CmdModifyRMP:     on(srqOf(srqBasic), (*Context).modifyRMP),
-		prm.CmdQueryRMP:      on(srqOf(srqBasic), (*Context).queryRMP),
-		prm.CmdCreateDCT:     (*Context).createDCT,
+		prm.CmdModifyRMP:     on(srqOf(srqBasic), (*SRQ).modifyRMP),
+		prm.CmdQueryRMP:      on(srqOf(srqBasic), (*SRQ).queryRMP),
+		prm.CmdCreateDCT:     createDCT,
 		prm.CmdDestroyDCT:    destroyer(func(c *Context) map[uint32]*QP { return c.qps }),
-		prm.CmdDrainDCT:      on((*Context).dct, (*Context).drainDCT),
-		prm.CmdQueryDCT:      on((*Context).dct, (*Context).queryDCT),
-		prm.CmdCreateXRCSRQ:  (*Context).createXRCSRQ,
+		prm.CmdDrainDCT:      on((*Context).dct, (*QP).drainDCT),
+		prm.CmdQueryDCT:      on((*Context).dct, (*QP).queryDCT),
+		prm.CmdCreateXRCSRQ:  createXRCSRQ,
 		prm.CmdDestroyXRCSRQ: destroyer(func(c *Context) map[uint32]*SRQ { return c.srqs }),
-		prm.CmdArmXRCSRQ:     on(srqOf(srqXRC), (*Context).armXRCSRQ),
-		prm.CmdQueryXRCSRQ:   on(srqOf(srqXRC), (*Context).queryXRCSRQ),
-		prm.CmdCreateMKey:    (*Context).createMKey,
+		prm.CmdArmXRCSRQ:     on(srqOf(srqXRC), (*SRQ).armXRCSRQ),
+		prm.CmdQueryXRCSRQ:   on(srqOf(srqXRC), (*SRQ).queryXRCSRQ),
+		prm.CmdCreateMKey:    createMKey,
 		prm.CmdDestroyMKey:   destroyer(func(c *Context) map[uint32]*mkeyObject { return c.mkeys }),
-		prm.CmdCreatePSV:     (*Context).createPSV,
+		prm.CmdCreatePSV:     createPSV,
 		prm.CmdDestroyPSV:    destroyer(func(c *Context) map[uint32]*psv { return c.psvs }),
-		prm.CmdCreateObject:  (*Context).createObject,
-		prm.CmdQueryObject:   (*Context).queryObject,
-		prm.CmdDestroyObject: (*Context).destroyObject,
+		prm.CmdCreateObject:  createObject,
+		prm.CmdQueryObject:   queryObject,
+		prm.CmdDestroyObject: destroyObject,
 	}
 }
 
@@ -141,13 +141,13 @@ func find[T owned](c *Context, x *prm.Call, kind prm.Object, table map[uint32]T,
 }
 
 // on returns the function that does something to the object that a command names, which find finds.
-func on[T any](find func(*Context, *prm.Call, uint32) (T, error), do func(*Context, *prm.Call, T) error) func(*Context, *prm.Call) error {
+func on[T any](find func(*Context, *prm.Call, uint32) (T, error), do func(T, *prm.Call) error) func(*Context, *prm.Call) error {
 	return func(c *Context, x *prm.Call) error {
 		o, err := find(c, x, prm.NumberOf(x.In))
 		if err != nil {
 			return err
 		}
-		return do(c, x, o)
+		return do(o, x)
 	}
 }
 
@@ -182,7 +182,7 @@ type domain struct {
 	uid    uint16
 }
 
-func (c *Context) allocDomain(x *prm.Call) error {
+func allocDomain(c *Context, x *prm.Call) error {
 	d := &domain{ctx: c, number: newNumber(c, &c.dev.next.domain, c.domains), uid: x.UID}
 	if err := enter(c, x.Command.String(), c.domains, d.number, d); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (d *domain) Close() error {
 	return nil
 }
 
-func (c *Context) queryHCACap(x *prm.Call) error {
+func queryHCACap(c *Context, x *prm.Call) error {
 	caps := c.dev.Caps()
 	if c.guest {
 		// A kernel's driver waits for events of DCTs and of pages, which guests do not get.
@@ -211,15 +211,15 @@ func (c *Context) queryHCACap(x *prm.Call) error {
 }
 
 // queryNICVPort answers that RoCE is enabled.
-func (c *Context) queryNICVPort(x *prm.Call) error {
+func queryNICVPort(c *Context, x *prm.Call) error {
 	prm.PutRoCEEnabled(x.Out)
 	return nil
 }
 
 // queryLAG answers that there is no link aggregation, with zeros.
-func (c *Context) queryLAG(*prm.Call) error { return nil }
+func queryLAG(_ *Context, _ *prm.Call) error { return nil }
 
-func (c *Context) allocPD(x *prm.Call) error {
+func allocPD(c *Context, x *prm.Call) error {
 	pd, err := c.AllocPD()
 	if err != nil {
 		return err

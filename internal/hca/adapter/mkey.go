@@ -52,7 +52,7 @@ func isList(mode uint8) bool { return mode == prm.AccessModeKLM || mode == prm.A
 
 // createMKey executes CREATE_MKEY. The kernel of a guest may make keys of all modes. Programs, on the host or in
 // a guest, may make lists of other keys, and keys for the memory of a umem.
-func (c *Context) createMKey(x *prm.Call) error {
+func createMKey(c *Context, x *prm.Call) error {
 	m := prm.ParseCreateMKey(x.In)
 	ofProgram := !c.guest || x.UID != 0
 	pd, err := c.pd(x, m.PD)
@@ -60,13 +60,13 @@ func (c *Context) createMKey(x *prm.Call) error {
 	case err != nil:
 		return err
 	case ofProgram && m.Mode == prm.AccessModeMTT:
-		return c.createOnUmem(x, pd, &m)
+		return createOnUmem(c, x, pd, &m)
 	case m.ListUmem:
 		return refuse(prm.CmdBadParam, synNotSupported, "a list in a umem is not supported")
 	case ofProgram && !isList(m.Mode):
 		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: memory of a umem, MTT (%d), and lists of keys are supported, KLM (%d) and KSM (%d)", m.Mode, prm.AccessModeMTT, prm.AccessModeKLM, prm.AccessModeKSM)
 	case m.Mode == prm.AccessModePA || m.Mode == prm.AccessModeMEMIC:
-		return c.createRegion(x, pd, &m)
+		return createRegion(c, x, pd, &m)
 	case m.Mode > prm.AccessModeKSM:
 		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: PA (0), MTT (1), KLM (2), KSM (3) and MEMIC (5) are supported", m.Mode)
 	case !m.UMR && (m.Free || !c.guest && m.Len == 0):
@@ -108,11 +108,11 @@ func (c *Context) createMKey(x *prm.Call) error {
 			return err
 		}
 	}
-	return c.enterKey(x, o)
+	return enterKey(c, x, o)
 }
 
 // enterKey makes a key known to commands, and answers its index.
-func (c *Context) enterKey(x *prm.Call, o *mkeyObject) error {
+func enterKey(c *Context, x *prm.Call, o *mkeyObject) error {
 	number := o.number()
 	if err := enter(c, x.Command.String(), c.mkeys, number>>8, o); err != nil {
 		o.closeEngine()

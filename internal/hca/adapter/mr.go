@@ -121,7 +121,7 @@ func (c *Context) RegMR(pd *PD, addr, length, iova uint64, access uint32) (*MR, 
 // RegMRIn is RegMR for a process that shares the context and has a memory of its own.
 func (c *Context) RegMRIn(mem Memory, pd *PD, addr, length, iova uint64, access uint32) (*MR, error) {
 	const op = "register memory"
-	m, err := c.regMR(op, cmp.Or(mem, c.mem), pd, addr, length, iova, access)
+	m, err := regMR(c, op, cmp.Or(mem, c.mem), pd, addr, length, iova, access)
 	if err != nil {
 		c.refused("mr", 0, "create", err)
 		return nil, err
@@ -130,7 +130,7 @@ func (c *Context) RegMRIn(mem Memory, pd *PD, addr, length, iova uint64, access 
 	return m, nil
 }
 
-func (c *Context) regMR(op string, mem Memory, pd *PD, addr, length, iova uint64, access uint32) (*MR, error) {
+func regMR(c *Context, op string, mem Memory, pd *PD, addr, length, iova uint64, access uint32) (*MR, error) {
 	a, err := regionAccess(op, access)
 	if err != nil {
 		return nil, err
@@ -160,17 +160,17 @@ func (c *Context) RegDeviceMemory(pd *PD, mem []byte, access uint32) (*MR, error
 		c.refused("mr", 0, "create", err)
 		return nil, err
 	}
-	return c.regMapped(op, pd, mem, 0, access)
+	return regMapped(c, op, pd, mem, 0, access)
 }
 
 // RegDMABuf registers memory of a dma-buf that is mapped here. Requests name it by addresses from
 // iova on.
 func (c *Context) RegDMABuf(pd *PD, mem []byte, iova uint64, access uint32) (*MR, error) {
-	return c.regMapped("register a dma-buf", pd, mem, iova, access)
+	return regMapped(c, "register a dma-buf", pd, mem, iova, access)
 }
 
-func (c *Context) regMapped(op string, pd *PD, mem []byte, iova uint64, access uint32) (*MR, error) {
-	m, err := c.newMapped(op, pd, mem, iova, access)
+func regMapped(c *Context, op string, pd *PD, mem []byte, iova uint64, access uint32) (*MR, error) {
+	m, err := newMapped(c, op, pd, mem, iova, access)
 	if err != nil {
 		c.refused("mr", 0, "create", err)
 		return nil, err
@@ -179,7 +179,7 @@ func (c *Context) regMapped(op string, pd *PD, mem []byte, iova uint64, access u
 	return m, nil
 }
 
-func (c *Context) newMapped(op string, pd *PD, mem []byte, iova uint64, access uint32) (*MR, error) {
+func newMapped(c *Context, op string, pd *PD, mem []byte, iova uint64, access uint32) (*MR, error) {
 	a, err := regionAccess(op, access)
 	switch {
 	case err != nil:
@@ -263,12 +263,12 @@ const (
 // of the program at all times, so a prefetch checks the ranges, as an adapter does, and, if it is
 // waited for, that they are the program's memory.
 func (c *Context) AdviseMR(pd *PD, advice, flags uint32, ranges []rdma.SGE) error {
-	err := c.adviseMR(pd, advice, flags, ranges)
+	err := adviseMR(c, pd, advice, flags, ranges)
 	c.refused("mr", 0, "advise", err)
 	return err
 }
 
-func (c *Context) adviseMR(pd *PD, advice, flags uint32, ranges []rdma.SGE) error {
+func adviseMR(c *Context, pd *PD, advice, flags uint32, ranges []rdma.SGE) error {
 	const op = "advise on memory"
 	switch {
 	case advice > AdvicePrefetchNoFault:

@@ -33,14 +33,14 @@ type loginObject struct {
 }
 
 // createObject executes CREATE_GENERAL_OBJECT.
-func (c *Context) createObject(x *prm.Call) error {
+func createObject(c *Context, x *prm.Call) error {
 	var number uint32
 	var err error
 	switch x.Mod {
 	case prm.ObjectDEK:
-		number, err = c.createDEK(x)
+		number, err = createDEK(c, x)
 	case prm.ObjectCryptoLogin:
-		number, err = c.createLogin(x)
+		number, err = createLogin(c, x)
 	default:
 		return refuse(prm.CmdBadParam, synNotSupported, "object type %#x is not supported", x.Mod)
 	}
@@ -51,7 +51,7 @@ func (c *Context) createObject(x *prm.Call) error {
 	return nil
 }
 
-func (c *Context) createLogin(x *prm.Call) (uint32, error) {
+func createLogin(c *Context, x *prm.Call) (uint32, error) {
 	l := prm.ParseLogin(x.In)
 	login, err := c.deks.NewLogin(l.Credential, l.KEK, l.Wrapped[:])
 	clear(l.Wrapped[:])
@@ -105,7 +105,7 @@ func (o *loginObject) Close() error {
 	return nil
 }
 
-func (c *Context) createDEK(x *prm.Call) (uint32, error) {
+func createDEK(c *Context, x *prm.Call) (uint32, error) {
 	d := prm.ParseDEK(x.In)
 	defer clear(d.Key[:])
 	pd, err := c.pd(x, d.PD)
@@ -225,7 +225,7 @@ func (c *Context) dek(number uint32, pd *PD) (*dek.DEK, error) {
 }
 
 // queryObject executes QUERY_GENERAL_OBJECT.
-func (c *Context) queryObject(x *prm.Call) error {
+func queryObject(c *Context, x *prm.Call) error {
 	h := prm.ParseObject(x.In)
 	switch h.Type {
 	case prm.ObjectDEK:
@@ -255,7 +255,7 @@ func (c *Context) queryObject(x *prm.Call) error {
 }
 
 // destroyObject executes DESTROY_GENERAL_OBJECT.
-func (c *Context) destroyObject(x *prm.Call) error {
+func destroyObject(c *Context, x *prm.Call) error {
 	h := prm.ParseObject(x.In)
 	var o interface{ Close() error }
 	var err error

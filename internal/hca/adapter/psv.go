@@ -29,7 +29,7 @@ func (q *QP) psv(number uint32) *psv {
 }
 
 // createPSV executes CREATE_PSV.
-func (c *Context) createPSV(x *prm.Call) error {
+func createPSV(c *Context, x *prm.Call) error {
 	p := prm.ParseCreatePSV(x.In)
 	if p.Count < 1 || p.Count > 4 {
 		return refuse(prm.CmdBadParam, synValue, "%d PSVs: must be 1 to 4", p.Count)

@@ -75,7 +75,7 @@ const (
 
 // CreateQP makes a QP in RESET.
 func (c *Context) CreateQP(a QPAttr) (*QP, error) {
-	q, err := c.createQP(a)
+	q, err := newQP(c, a)
 	if err != nil {
 		c.refused("qp", 0, "create", err)
 		return nil, err
@@ -92,7 +92,7 @@ func numberOf(q *CQ) uint32 {
 	return q.number
 }
 
-func (c *Context) createQP(a QPAttr) (*QP, error) {
+func newQP(c *Context, a QPAttr) (*QP, error) {
 	const op = "create a QP"
 	if err := a.check(op); err != nil {
 		return nil, err

@@ -148,7 +148,7 @@ func (o *mkeyObject) takeBack(cqe *prm.SigErrCQE) {
 }
 
 // takeBackReports lets the keys of a context keep those reports of a list that are about them.
-func (c *Context) takeBackReports(list []prm.SigErrCQE) {
+func takeBackReports(c *Context, list []prm.SigErrCQE) {
 	for i := range list {
 		if o := lookup(c, c.mkeys, list[i].MKey>>8); o != nil {
 			o.takeBack(&list[i])

@@ -394,7 +394,7 @@ func (f *front) Reset() {
 	clear(q.owed)
 	for _, cq := range []*CQ{q.attr.SendCQ, q.attr.RecvCQ} {
 		if cq != nil {
-			q.ctx.takeBackReports(cq.unpolledReports(q))
+			takeBackReports(q.ctx, cq.unpolledReports(q))
 		}
 	}
 }

@@ -73,7 +73,7 @@ const (
 
 // CreateSRQ makes a shared receive queue.
 func (c *Context) CreateSRQ(a SRQAttr) (*SRQ, error) {
-	s, err := c.createSRQ(a)
+	s, err := newSRQ(c, a)
 	if err != nil {
 		c.refused(a.kind(), 0, "create", err)
 		return nil, err
@@ -82,7 +82,7 @@ func (c *Context) CreateSRQ(a SRQAttr) (*SRQ, error) {
 	return s, nil
 }
 
-func (c *Context) createSRQ(a SRQAttr) (*SRQ, error) {
+func newSRQ(c *Context, a SRQAttr) (*SRQ, error) {
 	const op = "create an SRQ"
 	switch {
 	case a.Type != srqBasic && a.Type != srqXRC:
@@ -333,5 +333,61 @@ func (s *SRQ) Close() error {
 	leaveAll(s.parents(), "SRQ")
 	leave(s.ctx, s.ctx.srqs, s.number)
 	s.ctx.trace(TraceObject, s.attr.kind(), s.number, "destroy", nil)
+	return nil
+}
+
+// createRMP executes CREATE_RMP. An RMP is a shared receive queue.
+func createRMP(c *Context, x *prm.Call) error {
+	m := prm.ParseCreateRMP(x.In)
+	switch {
+	case !m.Known:
+		return refuse(prm.CmdBadParam, synNotSupported, "a queue that is neither a list (0) nor cyclic (1)")
+	case m.LogSize > 15:
+		return refuse(prm.CmdBadParam, synValue, "2^%d requests: at most 2^15", m.LogSize)
+	}
+	a := SRQAttr{RMP: true, Cyclic: m.Cyclic, MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride), Limit: uint32(m.Limit), uid: x.UID}
+	var err error
+	if a.PD, err = c.pd(x, m.PD); err != nil {
+		return err
+	}
+	if a.umems[0], a.Ring, err = ringOf(c, x, "the ring", m.RingUmemValid, m.RingUmem, m.RingOff, m.Pages()); err != nil {
+		return err
+	}
+	if a.umems[1], a.DB, err = recordOf(c, x, m.DBUmemValid, m.DBUmem, m.DBAddr); err != nil {
+		return err
+	}
+	s, err := c.CreateSRQ(a)
+	if err != nil {
+		return err
+	}
+	prm.PutNumber(x.Out, s.number)
+	return nil
+}
+
+// modifyRMP executes MODIFY_RMP: the limit, below which an event is raised.
+func (s *SRQ) modifyRMP(x *prm.Call) error {
+	limit, ok := prm.ParseModifyRMP(x.In)
+	if !ok {
+		return refuse(prm.CmdBadParam, synNotSupported, "RMP %#x: only its limit can be changed", s.number)
+	}
+	return s.Modify(0, limit, SRQLimit)
+}
+
+// queryRMP executes QUERY_RMP.
+func (s *SRQ) queryRMP(x *prm.Call) error {
+	limit, failed := s.state()
+	prm.PutRMP(x.Out, limit, uint8(bits.TrailingZeros32(s.attr.MaxWR)), uint8(s.shift), failed)
+	return nil
+}
+
+// armXRCSRQ executes ARM_XRC_SRQ: the limit, below which an event is raised.
+func (s *SRQ) armXRCSRQ(x *prm.Call) error {
+	return s.Modify(0, prm.ParseArmXRCSRQ(x.In), SRQLimit)
+}
+
+// queryXRCSRQ executes QUERY_XRC_SRQ.
+func (s *SRQ) queryXRCSRQ(x *prm.Call) error {
+	limit, failed := s.state()
+	prm.PutXRCSRQ(x.Out, limit, uint8(bits.TrailingZeros32(s.attr.MaxWR)), uint8(s.shift-4), failed)
 	return nil
 }

@@ -31,10 +31,10 @@ func (c *Context) RegUmem(mem Memory, addr, length uint64, access uint32) (*Umem
 		c.refused("umem", 0, "create", err)
 		return nil, err
 	}
-	return c.newUmem(op, 0, Segments{{mem, addr, length}})
+	return newUmem(c, op, 0, Segments{{mem, addr, length}})
 }
 
-func (c *Context) newUmem(op string, uid uint16, at Segments) (*Umem, error) {
+func newUmem(c *Context, op string, uid uint16, at Segments) (*Umem, error) {
 	u := &Umem{ctx: c, number: newNumber(c, &c.dev.next.umem, c.umems), uid: uid, at: at}
 	if err := enter(c, op, c.umems, u.number, u); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (p umemPair) users() (all []*engine.Users) {
 }
 
 // createUmem executes CREATE_UMEM.
-func (c *Context) createUmem(x *prm.Call) error {
+func createUmem(c *Context, x *prm.Call) error {
 	u, ok := prm.ParseCreateUmem(x.In)
 	size := uint64(len(u.Pages)) << u.Shift
 	switch {
@@ -81,7 +81,7 @@ func (c *Context) createUmem(x *prm.Call) error {
 	case uint64(u.Offset) >= size:
 		return refuse(prm.CmdBadParam, synValue, "an offset of %d bytes in pages of %d bytes", u.Offset, size)
 	}
-	m, err := c.newUmem(x.Command.String(), x.UID, Pages(c.mem, u.Shift, u.Pages).From(uint64(u.Offset)))
+	m, err := newUmem(c, x.Command.String(), x.UID, Pages(c.mem, u.Shift, u.Pages).From(uint64(u.Offset)))
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (k *guestKey) closeRegion() error {
 
 // createOnUmem executes a program's CREATE_MKEY in mode MTT. The key's first byte has the place in its page that
 // its address has.
-func (c *Context) createOnUmem(x *prm.Call, pd *PD, m *prm.MKeyContext) error {
+func createOnUmem(c *Context, x *prm.Call, pd *PD, m *prm.MKeyContext) error {
 	u, err := find(c, x, "umem", c.umems, m.Umem)
 	switch {
 	case err != nil:
@@ -130,11 +130,11 @@ func (c *Context) createOnUmem(x *prm.Call, pd *PD, m *prm.MKeyContext) error {
 		u.users.Leave(keyOfUmem)
 		return err
 	}
-	return c.enterKey(x, &mkeyObject{ctx: c, guest: &guestKey{region: e, umem: u}, uid: x.UID, mode: m.Mode})
+	return enterKey(c, x, &mkeyObject{ctx: c, guest: &guestKey{region: e, umem: u}, uid: x.UID, mode: m.Mode})
 }
 
 // place returns the memory of a queue in a umem.
-func (c *Context) place(x *prm.Call, what string, number uint32, off uint64) (*Umem, Segments, error) {
+func place(c *Context, x *prm.Call, what string, number uint32, off uint64) (*Umem, Segments, error) {
 	u, err := find(c, x, "umem", c.umems, number)
 	if err != nil {
 		return nil, nil, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
 // XRCD is an XRC domain: the messages that its receive QPs take name one of its SRQs. It
@@ -131,4 +132,42 @@ func (f *front) NextRecvFrom(srqn uint32) *engine.RecvRequest {
 		return engine.NoQueue
 	}
 	return q.takeFrom(srq)
+}
+
+// allocXRCD executes ALLOC_XRCD.
+func allocXRCD(c *Context, x *prm.Call) error {
+	d, err := c.OpenXRCD()
+	if err != nil {
+		return err
+	}
+	prm.PutNumber(x.Out, d.number)
+	return enter(c, x.Command.String(), c.xrcds, d.number, d)
+}
+
+// createXRCSRQ executes CREATE_XRC_SRQ.
+func createXRCSRQ(c *Context, x *prm.Call) error {
+	m := prm.ParseCreateXRCSRQ(x.In)
+	a := SRQAttr{Type: srqXRC, XRCD: lookup(c, c.xrcds, m.XRCD), MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride) + 4, UIDX: m.UserIndex, Limit: uint32(m.Limit), uid: x.UID}
+	if a.XRCD == nil {
+		return missing("XRC domain", m.XRCD)
+	}
+	var err error
+	if a.PD, err = c.pd(x, m.PD); err != nil {
+		return err
+	}
+	if a.CQ, err = c.cq(x, m.CQ); err != nil {
+		return err
+	}
+	if _, a.Ring, err = ringOf(c, x, "the ring", false, 0, 0, m.Pages()); err != nil {
+		return err
+	}
+	if _, a.DB, err = recordOf(c, x, false, 0, m.DBAddr); err != nil {
+		return err
+	}
+	s, err := c.CreateSRQ(a)
+	if err != nil {
+		return err
+	}
+	prm.PutNumber(x.Out, s.number)
+	return nil
 }

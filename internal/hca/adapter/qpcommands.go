@@ -1,62 +1,17 @@
 package adapter
 
 import (
-	"math/bits"
-	"time"
-
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// The commands that make and change queues.
-
-// AddEQ makes an event queue known by its number. Completion queues name one; events leave
-// through [Events].
-func (c *Context) AddEQ(number uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.eqs[number] = struct{}{}
-}
-
-// commandCreateCQ executes CREATE_CQ.
-func (c *Context) commandCreateCQ(x *prm.Call) error {
-	m := prm.ParseCreateCQ(x.In)
-	c.mu.Lock()
-	_, known := c.eqs[uint32(m.EQN)]
-	c.mu.Unlock()
-	if !known {
-		return missing("EQ", uint32(m.EQN))
-	}
-	a := CQAttr{Entries: 1 << m.LogSize, CQESize: 64, IgnoreOverrun: m.IgnoreOverrun, Collapsed: m.Collapsed, EQN: uint32(m.EQN), Channel: c.guest, uid: x.UID}
-	if m.CQE128 {
-		a.CQESize = 128
-	}
-	var err error
-	if a.UAR, err = c.uar(m.UAR); err != nil {
-		return err
-	}
-	if a.umems[0], a.Ring, err = c.ringOf(x, "the ring", m.RingUmemValid, m.RingUmem, m.RingOff, m.Pages(a.CQESize)); err != nil {
-		return err
-	}
-	if a.umems[1], a.DB, err = c.recordOf(x, m.DBUmemValid, m.DBUmem, m.DBAddr); err != nil {
-		return err
-	}
-	q, err := c.CreateCQ(a)
-	if err != nil {
-		return err
-	}
-	prm.PutNumber(x.Out, q.number)
-	if m.Count != 0 || m.Period != 0 {
-		return q.Moderate(m.Count, m.Period)
-	}
-	return nil
-}
+// The commands that make and change queue pairs.
 
 var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC: rdma.UC, prm.QPServiceUD: rdma.UD, prm.QPServiceDCI: rdma.DCI, prm.QPServiceGSI: rdma.GSI, prm.QPServiceUMR: rdma.UD, prm.QPServiceXRC: rdma.XRCSend}
 
-// commandCreateQP executes CREATE_QP. The receive queue is the first in the umem, and the
+// createQP executes CREATE_QP. The receive queue is the first in the umem, and the
 // send queue follows it.
-func (c *Context) commandCreateQP(x *prm.Call) error {
+func createQP(c *Context, x *prm.Call) error {
 	m := prm.ParseQP(x.In)
 	typ, known := qpServices[m.Service]
 	switch {
@@ -68,7 +23,7 @@ func (c *Context) commandCreateQP(x *prm.Call) error {
 		return refuse(prm.CmdBadParam, synNotSupported, "timestamp format %d: 0 (free-running) and 1 (default) are supported", m.TimestampFormat)
 	}
 	if typ == rdma.XRCSend && m.NoSQ {
-		return c.createXRCRecv(x, &m)
+		return createXRCRecv(c, x, &m)
 	}
 	if typ == rdma.XRCSend { // kernels name an SRQ and a CQ that nothing uses
 		m.RQType, m.RecvCQ = prm.RQNone, 0
@@ -76,7 +31,7 @@ func (c *Context) commandCreateQP(x *prm.Call) error {
 	a := QPAttr{Type: typ, UIDX: m.UserIndex, local: m.Service == prm.QPServiceUMR, pages: m.FastRegister, BlockSelfMcast: m.BlockSelfMcast, uid: x.UID}
 	var err error
 	if a.local && m.PD == 0 {
-		a.PD, err = c.umrPD() // the command that takes the QP to INIT has the PD
+		a.PD, err = umrPD(c) // the command that takes the QP to INIT has the PD
 	} else {
 		a.PD, err = c.pd(x, m.PD)
 	}
@@ -111,11 +66,11 @@ func (c *Context) commandCreateQP(x *prm.Call) error {
 	if a.SQCount != 0 || a.RQCount != 0 {
 		umem, off := prm.QueueOf(x.In)
 		recv := uint64(a.RQCount) << a.RQShift
-		if a.umems[0], a.RQ, err = c.ringOf(x, "the queues", m.WQUmemValid, umem, off, m.Pages(recv+uint64(a.SQCount)*prm.BlockSize)); err != nil {
+		if a.umems[0], a.RQ, err = ringOf(c, x, "the queues", m.WQUmemValid, umem, off, m.Pages(recv+uint64(a.SQCount)*prm.BlockSize)); err != nil {
 			return err
 		}
 		a.SQ = a.RQ.From(recv)
-		if a.umems[1], a.DB, err = c.recordOf(x, m.DBUmemValid, m.DBUmem, m.DBAddr); err != nil {
+		if a.umems[1], a.DB, err = recordOf(c, x, m.DBUmemValid, m.DBUmem, m.DBAddr); err != nil {
 			return err
 		}
 	}
@@ -129,7 +84,7 @@ func (c *Context) commandCreateQP(x *prm.Call) error {
 
 // createXRCRecv executes CREATE_QP for the end of XRC that receives. Its requests and completions
 // are those of the domain's SRQs.
-func (c *Context) createXRCRecv(x *prm.Call, m *prm.QPContext) error {
+func createXRCRecv(c *Context, x *prm.Call, m *prm.QPContext) error {
 	domain := lookup(c, c.xrcds, m.XRCD)
 	if domain == nil {
 		return missing("XRC domain", m.XRCD)
@@ -142,180 +97,25 @@ func (c *Context) createXRCRecv(x *prm.Call, m *prm.QPContext) error {
 	return nil
 }
 
-// createRMP executes CREATE_RMP. An RMP is a shared receive queue.
-func (c *Context) createRMP(x *prm.Call) error {
-	m := prm.ParseCreateRMP(x.In)
-	switch {
-	case !m.Known:
-		return refuse(prm.CmdBadParam, synNotSupported, "a queue that is neither a list (0) nor cyclic (1)")
-	case m.LogSize > 15:
-		return refuse(prm.CmdBadParam, synValue, "2^%d requests: at most 2^15", m.LogSize)
-	}
-	a := SRQAttr{RMP: true, Cyclic: m.Cyclic, MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride), Limit: uint32(m.Limit), uid: x.UID}
-	var err error
-	if a.PD, err = c.pd(x, m.PD); err != nil {
-		return err
-	}
-	if a.umems[0], a.Ring, err = c.ringOf(x, "the ring", m.RingUmemValid, m.RingUmem, m.RingOff, m.Pages()); err != nil {
-		return err
-	}
-	if a.umems[1], a.DB, err = c.recordOf(x, m.DBUmemValid, m.DBUmem, m.DBAddr); err != nil {
-		return err
-	}
-	s, err := c.CreateSRQ(a)
-	if err != nil {
-		return err
-	}
-	prm.PutNumber(x.Out, s.number)
-	return nil
-}
-
-// modifyRMP executes MODIFY_RMP: the limit, below which an event is raised.
-func (c *Context) modifyRMP(x *prm.Call, s *SRQ) error {
-	limit, ok := prm.ParseModifyRMP(x.In)
-	if !ok {
-		return refuse(prm.CmdBadParam, synNotSupported, "RMP %#x: only its limit can be changed", s.number)
-	}
-	return s.Modify(0, limit, SRQLimit)
-}
-
-// queryRMP executes QUERY_RMP.
-func (c *Context) queryRMP(x *prm.Call, s *SRQ) error {
-	limit, failed := s.state()
-	prm.PutRMP(x.Out, limit, uint8(bits.TrailingZeros32(s.attr.MaxWR)), uint8(s.shift), failed)
-	return nil
-}
-
-// armXRCSRQ executes ARM_XRC_SRQ: the limit, below which an event is raised.
-func (c *Context) armXRCSRQ(x *prm.Call, s *SRQ) error {
-	return s.Modify(0, prm.ParseArmXRCSRQ(x.In), SRQLimit)
-}
-
-// queryXRCSRQ executes QUERY_XRC_SRQ.
-func (c *Context) queryXRCSRQ(x *prm.Call, s *SRQ) error {
-	limit, failed := s.state()
-	prm.PutXRCSRQ(x.Out, limit, uint8(bits.TrailingZeros32(s.attr.MaxWR)), uint8(s.shift-4), failed)
-	return nil
-}
-
-// modifyCQ executes MODIFY_CQ: the moderation of events, or another ring.
-func (c *Context) modifyCQ(x *prm.Call, q *CQ) error {
-	m := prm.ParseModifyCQ(x.In)
-	if x.Mod == prm.CQResize {
-		return c.resizeCQ(x, q, m.Fields)
-	}
-	if x.Mod != 0 || m.Fields&^(prm.CQPeriod|prm.CQCount|prm.CQMode) != 0 {
-		return refuse(prm.CmdBadParam, synNotSupported, "modifier %d, fields %#x: only period (%#x), count (%#x) and mode (%#x) can be changed", x.Mod, m.Fields, prm.CQPeriod, prm.CQCount, prm.CQMode)
-	}
-	if m.Fields&prm.CQMode != 0 && m.Mode > prm.PeriodFromCompletion {
-		return refuse(prm.CmdBadParam, synNotSupported, "period mode %d: must be %d (from an event) or %d (from a completion)", m.Mode, prm.PeriodFromEvent, prm.PeriodFromCompletion)
-	}
-	// A period begins with the first completion that waits, in either mode: with few completions the modes
-	// differ by at most a period.
-	count, period := q.moderation()
-	if m.Fields&prm.CQPeriod != 0 {
-		period = m.Period
-	}
-	if m.Fields&prm.CQCount != 0 {
-		count = m.Count
-	}
-	return q.Moderate(count, period)
-}
-
-// resizeCQ executes MODIFY_CQ with the modifier that moves a queue to another ring.
-func (c *Context) resizeCQ(x *prm.Call, q *CQ, fields uint32) error {
-	const all = prm.CQLogSize | prm.CQPageOffset | prm.CQPageSize
-	m := prm.ParseCreateCQ(x.In)
-	switch {
-	case fields != all:
-		return refuse(prm.CmdBadParam, synNotSupported, "fields %#x of a new ring: must be %#x, its size, the size of its pages and the offset in the first", fields, all)
-	case m.RingUmemValid:
-		return refuse(prm.CmdBadParam, synNotSupported, "CQ %#x: a new ring on a umem is not supported", q.number)
-	}
-	size := 64
-	if m.CQE128 {
-		size = 128
-	}
-	_, ring, err := c.ringOf(x, "the new ring", false, 0, 0, m.Pages(size))
-	if err != nil {
-		return err
-	}
-	return q.Resize(ring, 1<<m.LogSize, size)
-}
-
-// queryCQ executes QUERY_CQ.
-func (c *Context) queryCQ(x *prm.Call, q *CQ) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.look()
-	m := prm.CQContext{CQE128: q.cqeSize == 128, IgnoreOverrun: q.attr.IgnoreOverrun, Collapsed: q.attr.Collapsed, LogSize: uint8(bits.TrailingZeros32(q.entries)), EQN: uint8(q.attr.EQN),
-		Period: uint16(q.arm.period / time.Microsecond), Count: uint16(q.arm.count)}
-	if u := q.attr.UAR; u != nil {
-		m.UAR = u.number
-	}
-	prm.PutCQ(x.Out, m, prm.CQState{
-		Failed: q.failed, Armed: q.arm.armed, Consumer: q.consumer, Producer: q.producer,
-	})
-	return nil
-}
-
-// allocXRCD executes ALLOC_XRCD.
-func (c *Context) allocXRCD(x *prm.Call) error {
-	d, err := c.OpenXRCD()
-	if err != nil {
-		return err
-	}
-	prm.PutNumber(x.Out, d.number)
-	return enter(c, x.Command.String(), c.xrcds, d.number, d)
-}
-
-// createXRCSRQ executes CREATE_XRC_SRQ.
-func (c *Context) createXRCSRQ(x *prm.Call) error {
-	m := prm.ParseCreateXRCSRQ(x.In)
-	a := SRQAttr{Type: srqXRC, XRCD: lookup(c, c.xrcds, m.XRCD), MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride) + 4, UIDX: m.UserIndex, Limit: uint32(m.Limit), uid: x.UID}
-	if a.XRCD == nil {
-		return missing("XRC domain", m.XRCD)
-	}
-	var err error
-	if a.PD, err = c.pd(x, m.PD); err != nil {
-		return err
-	}
-	if a.CQ, err = c.cq(x, m.CQ); err != nil {
-		return err
-	}
-	if _, a.Ring, err = c.ringOf(x, "the ring", false, 0, 0, m.Pages()); err != nil {
-		return err
-	}
-	if _, a.DB, err = c.recordOf(x, false, 0, m.DBAddr); err != nil {
-		return err
-	}
-	s, err := c.CreateSRQ(a)
-	if err != nil {
-		return err
-	}
-	prm.PutNumber(x.Out, s.number)
-	return nil
-}
-
 // queryQP executes QUERY_QP.
-func (c *Context) queryQP(x *prm.Call, q *QP) error {
+func (q *QP) queryQP(x *prm.Call) error {
 	ctx := q.context()
 	prm.PutQP(x.Out, &ctx)
 	return nil
 }
 
 // attachMCG executes ATTACH_TO_MCG.
-func (c *Context) attachMCG(x *prm.Call, q *QP) error {
+func (q *QP) attachMCG(x *prm.Call) error {
 	return q.AttachMcast(prm.GroupOf(x.In))
 }
 
 // detachMCG executes DETACH_FROM_MCG.
-func (c *Context) detachMCG(x *prm.Call, q *QP) error {
+func (q *QP) detachMCG(x *prm.Call) error {
 	return q.DetachMcast(prm.GroupOf(x.In))
 }
 
 // changeQP executes the commands that change a QP's state.
-func (c *Context) changeQP(x *prm.Call, q *QP) error {
+func (q *QP) changeQP(x *prm.Call) error {
 	m := prm.ParseQP(x.In)
 	from := func(want rdma.State) error {
 		if s := q.eng.State(); s != want {
@@ -326,11 +126,11 @@ func (c *Context) changeQP(x *prm.Call, q *QP) error {
 	a := QPModify{AccessFlags: uint32(accessOfQP(&m))}
 	mask := rdma.AttrState
 	connected := !q.attr.Type.Datagram()
-	if m.CounterSet != 0 && !c.guest {
+	if m.CounterSet != 0 && !q.ctx.guest {
 		return missing("counter set", uint32(m.CounterSet))
 	}
 	if q.attr.local {
-		return c.changeLocalQP(x, q, from)
+		return q.changeLocalQP(x, from)
 	}
 	var err error
 	switch x.Command {
@@ -344,7 +144,7 @@ func (c *Context) changeQP(x *prm.Call, q *QP) error {
 			mask |= rdma.AttrQKey
 		}
 	case prm.CmdInit2InitQP:
-		if err := q.eng.SetPipelining(m.DrainSigErr); err != nil || !c.guest {
+		if err := q.eng.SetPipelining(m.DrainSigErr); err != nil || !q.ctx.guest {
 			return err
 		}
 		err = from(rdma.StateInit)
@@ -381,7 +181,7 @@ func (c *Context) changeQP(x *prm.Call, q *QP) error {
 }
 
 // changeLocalQP is changeQP for a QP without a peer.
-func (c *Context) changeLocalQP(x *prm.Call, q *QP, from func(rdma.State) error) (err error) {
+func (q *QP) changeLocalQP(x *prm.Call, from func(rdma.State) error) (err error) {
 	to := rdma.StateReset
 	switch x.Command {
 	case prm.CmdRst2InitQP:
@@ -402,7 +202,7 @@ func (c *Context) changeLocalQP(x *prm.Call, q *QP, from func(rdma.State) error)
 }
 
 // umrPD returns the PD of QPs for UMRs, which is no object of the driver's.
-func (c *Context) umrPD() (*PD, error) {
+func umrPD(c *Context) (*PD, error) {
 	c.mu.Lock()
 	pd := c.ownPD
 	c.mu.Unlock()
