@@ -136,7 +136,7 @@ func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool
 		whole.seq = end
 	}
 	report, err := Run(ctx, job, dst, whole)
-	if end != nil {
+	if err == nil && end != nil { // otherwise a Read may still be in progress
 		tail = end.tail()
 	}
 	if err == nil && len(tail) > 0 {
@@ -195,12 +195,14 @@ func (e Encryption) finish(r *Report, dst Output, tail []byte, encrypt bool) err
 }
 
 // unitWorker encrypts data units that no key has: of other sizes, or with a step between
-// their tweaks.
+// their tweaks. It holds the DEK, as a key does.
 type unitWorker struct {
 	checking
 	e       *Encryption
 	encrypt bool
 }
+
+func (w unitWorker) close() { w.e.DEK.Release() }
 
 func (w unitWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	c, err := w.e.DEK.Acquire(w.e.KeyTag)

@@ -186,3 +186,67 @@ func (u unread) ReadAt(p []byte, _ int64) (int, error) {
 	u.t.Errorf("%d bytes are read", len(p))
 	return 0, io.ErrUnexpectedEOF
 }
+
+// TestEncryptEnds ends contexts at any time, with inputs of unknown length.
+func TestEncryptEnds(t *testing.T) {
+	key, err := dek.New(dek.Generate(dek.Size256, false), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 60 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		reads := 0
+		src := readerFunc(func(p []byte) (int, error) {
+			if reads++; reads == i%30+1 {
+				go cancel(errors.New("stop"))
+			}
+			return len(p), nil
+		})
+		e := mkeyio.Encryption{DEK: key, Unit: 512}
+		if _, err := e.Encrypt(ctx, mkeyio.To(io.Discard), mkeyio.From(src)); err == nil {
+			t.Error("an endless input has ended")
+		}
+		cancel(nil)
+	}
+	if err := key.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// TestViewHoldsDEK closes DEKs under views, with keys and without. It fails until the view is closed.
+func TestViewHoldsDEK(t *testing.T) {
+	for _, e := range []mkeyio.Encryption{{Unit: 4096}, {Unit: 1024}, {Unit: 512, Step: 3}} {
+		key, err := dek.New(dek.Generate(dek.Size256, false), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.DEK = key
+		f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := f.Truncate(1 << 16); err != nil {
+			t.Fatal(err)
+		}
+		v, err := e.View(f, 1<<16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := key.Close(); !errors.Is(err, syscall.EBUSY) {
+				t.Errorf("unit %d: the DEK of an open view: %v", e.Unit, err)
+			}
+			if _, err := v.WriteAt(make([]byte, 8192), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := errors.Join(v.Close(), key.Close()); err != nil {
+			t.Errorf("unit %d: %v", e.Unit, err)
+		}
+	}
+}

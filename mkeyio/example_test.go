@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 
+	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/softmkey/softmkey/sig"
@@ -123,4 +125,42 @@ func ExampleNewView() {
 	// Output:
 	// 5120 5 <nil>
 	// 1024 wire domain: bad guard: block 3 at offset 1560: stored 0x0, computed 0x9814
+}
+
+// A new encrypted file gets its length first: a View does not change it. What was not written yet is zeros in the file,
+// and noise in the View.
+func ExampleEncryption_View() {
+	key, err := dek.New(dek.Generate(dek.Size256, false), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer key.Close()
+	f, err := os.CreateTemp("", "encrypted")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+
+	const size = 1 << 20
+	if err := f.Truncate(size); err != nil {
+		log.Fatal(err)
+	}
+	v, err := mkeyio.Encryption{DEK: key, Unit: 4096}.View(f, size)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer v.Close()
+	if _, err := v.WriteAt([]byte("hello"), 8192); err != nil {
+		log.Fatal(err)
+	}
+	plain, stored := make([]byte, 5), make([]byte, 5)
+	if _, err := v.ReadAt(plain, 8192); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := f.ReadAt(stored, 8192); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(plain), bytes.Equal(plain, stored))
+	// Output: hello false
 }

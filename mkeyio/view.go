@@ -129,7 +129,7 @@ func (v *View) Size() int64 { return v.size }
 // Operations are fastest on whole granules, at their boundaries.
 func (v *View) Granule() int64 { return v.granule }
 
-// Close releases the view's keys when the operations in progress have ended. It
+// Close releases the view's keys, which hold its DEK, when the operations in progress have ended. It
 // does not close the store. Later operations return EBADF.
 func (v *View) Close() error {
 	v.mu.Lock()

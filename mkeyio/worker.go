@@ -32,7 +32,7 @@ func newWorker(j *Job, s *shape, checkOnly bool) (worker, error) {
 	case checkOnly:
 		return checkWorker{check}, nil
 	case j.units != nil:
-		return unitWorker{check, j.units, j.Crypto.EncryptOnTX == (j.Direction == TX)}, nil
+		return unitWorker{check, j.units, j.Crypto.EncryptOnTX == (j.Direction == TX)}, j.units.DEK.Hold()
 	case j.direct():
 		return newDirectWorker(j, s, check)
 	case s.serial:

@@ -1,6 +1,7 @@
 package sig
 
 import (
+	"cmp"
 	"io"
 	"syscall"
 
@@ -63,6 +64,29 @@ func (r *Reader) Read(p []byte) (int, error) {
 	n := copy(p, r.data)
 	r.data = r.data[n:]
 	return n, nil
+}
+
+// WriteTo implements [io.WriterTo]: it writes the data of the rest of the stream to w, without a copy. It returns the errors
+// that Read returns, but io.EOF, and those of w.
+func (r *Reader) WriteTo(w io.Writer) (n int64, err error) {
+	for {
+		if len(r.data) > 0 {
+			m, err := w.Write(r.data)
+			n, r.data = n+int64(m), r.data[m:]
+			if err == nil && len(r.data) > 0 {
+				err = io.ErrShortWrite
+			}
+			if err != nil {
+				return n, err
+			}
+		}
+		if r.err == io.EOF {
+			return n, nil
+		} else if r.err != nil {
+			return n, r.err
+		}
+		r.fill()
+	}
 }
 
 // fill reads and checks the next blocks.
@@ -130,6 +154,25 @@ func (w *Writer) Write(p []byte) (n int, err error) {
 		p, n = p[m:], n+m
 		if len(w.data) == cap(w.data) {
 			w.flush()
+		}
+	}
+	return n, w.err
+}
+
+// ReadFrom implements [io.ReaderFrom]: it writes what it reads from r until io.EOF, without a copy of the data. Close is still
+// to be called.
+func (w *Writer) ReadFrom(r io.Reader) (n int64, err error) {
+	for w.err == nil {
+		m, err := fullio.Read(r, w.data[len(w.data):cap(w.data)])
+		n, w.data = n+int64(m), w.data[:len(w.data)+m]
+		if len(w.data) == cap(w.data) {
+			w.flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return n, cmp.Or(w.err, err)
 		}
 	}
 	return n, w.err

@@ -196,3 +196,51 @@ func TestReaderOfBrokenSources(t *testing.T) {
 		}
 	}
 }
+
+// TestCopy copies through Writer.ReadFrom and Reader.WriteTo, after calls of Write and Read, from sources that give single
+// bytes, too.
+func TestCopy(t *testing.T) {
+	f := sig.Format{Type: sig.CRC32C, BlockSize: 520}
+	for _, n := range []int{0, 1, 519, 520, 33_280, 100_000} {
+		data := make([]byte, n)
+		fill(newRand(t, uint64(n)), data)
+		for _, narrow := range []bool{false, true} {
+			source := func(b []byte) io.Reader {
+				if narrow {
+					return iotest.OneByteReader(bytes.NewReader(b))
+				}
+				return struct{ io.Reader }{bytes.NewReader(b)}
+			}
+			var stream, back bytes.Buffer
+			w := must(sig.NewWriter(&stream, f))
+			head := data[:min(n, 700)]
+			must(w.Write(head))
+			if m, err := w.ReadFrom(source(data[len(head):])); m != int64(n-len(head)) || err != nil {
+				t.Errorf("%d bytes: %d, %v", n, m, err)
+			}
+			noErr(t, w.Close())
+			want := make([]byte, f.StreamLen(int64(n)))
+			must(f.Protect(want, data))
+			if !bytes.Equal(stream.Bytes(), want) {
+				t.Errorf("%d bytes: another stream", n)
+			}
+			r := must(sig.NewReader(source(want), f))
+			first := make([]byte, min(n, 3))
+			must(io.ReadFull(r, first))
+			if m, err := r.WriteTo(&back); m != int64(n-len(first)) || err != nil || !bytes.Equal(append(first, back.Bytes()...), data) {
+				t.Errorf("%d bytes back: %d, %v", n, m, err)
+			}
+		}
+	}
+	stream := make([]byte, f.StreamLen(1040))
+	noErr(t, f.Generate(stream))
+	stream[530] ^= 1
+	var bad *sig.Error
+	if n, err := must(sig.NewReader(bytes.NewReader(stream), f)).WriteTo(io.Discard); n != 520 || !errors.As(err, &bad) {
+		t.Errorf("a bad block: %d, %v", n, err)
+	}
+	w := must(sig.NewWriter(io.Discard, f))
+	if n, err := w.ReadFrom(io.MultiReader(bytes.NewReader(make([]byte, 9)), iotest.ErrReader(syscall.EIO))); n != 9 || err != syscall.EIO {
+		t.Errorf("a source that fails: %d, %v", n, err)
+	}
+}
