@@ -4,6 +4,7 @@
 .PHONY: build install release images demo test test-all long setup fuzz bench growth links clients docs generate interop guests guests-hostile two-guests uml clean
 
 build:
+	@scripts/needgo.sh
 	CGO_ENABLED=0 go build -trimpath -ldflags "-X 'main.release=$$(scripts/version.sh)'" -o bin/softmkey ./cmd/softmkey
 	scripts/library.sh bin
 

@@ -57,6 +57,29 @@ func TestREADME(t *testing.T) {
 	}
 }
 
+// TestNeedsGo: without Go, and with one that is too old, make says in one line what is missing and where it is.
+func TestNeedsGo(t *testing.T) {
+	for have, want := range map[string]string{"": "there is no go in the PATH", "1.19.8": "/go is Go 1.19: ", "1.21.0": "", "1.26.1": "", "2.0": ""} {
+		bin := t.TempDir()
+		if have != "" {
+			script(t, bin, "go", "echo go version go"+have+" linux/amd64")
+		}
+		sed, err := exec.LookPath("sed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(sed, filepath.Join(bin, "sed")); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.CommandContext(t.Context(), "/bin/sh", "../../scripts/needgo.sh", "../../go.mod")
+		c.Env = []string{"PATH=" + bin}
+		out, err := c.CombinedOutput()
+		if (err == nil) != (want == "") || !strings.Contains(string(out), want) || want != "" && (strings.Count(string(out), "\n") != 1 || !strings.Contains(string(out), "https://go.dev/dl")) {
+			t.Errorf("Go %s: %v: %s", have, err, out)
+		}
+	}
+}
+
 // TestExamplesOfProtect runs the examples of protect's help. Data of whole sectors must be protected to its end, which
 // a warning would deny, and strip's examples must give the files back.
 func TestExamplesOfProtect(t *testing.T) {

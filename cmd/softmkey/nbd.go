@@ -172,6 +172,9 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) (err error) {
 			return usage(c, errors.New("--crypto decrypt serves a plain IMAGE as its ciphertext: without --tweak-step, and with a data unit of a key"))
 		}
 		encryption = nil
+		if !f.asJSON {
+			message(c.ErrOrStderr(), "warning: --crypto decrypt serves the ciphertext of a plain IMAGE: an encrypted IMAGE, which 'tx --crypto decrypt' reads, is served with --crypto encrypt")
+		}
 	case encryption != nil:
 		job.Crypto = nil
 	}
