@@ -45,6 +45,11 @@ func (s *sigFlag) Set(v string) error {
 		return s.setSectors(name, rest)
 	}
 	f, err := sig.ParseFormat(v)
+	if err != nil {
+		if _, small := sig.ParseFormat(strings.ToLower(v)); small == nil {
+			return fmt.Errorf("signatures are in small letters: %s", strings.ToLower(v))
+		}
+	}
 	var refused *operr.Error
 	if errors.As(err, &refused) {
 		return errors.New(strings.TrimPrefix(refused.Reason, strconv.Quote(v)+": "))

@@ -250,7 +250,11 @@ func flagError(c *cobra.Command, err error) error {
 				names = append(names, f.Name)
 			}
 		})
-		if near := nearest(unknown.GetSpecifiedName(), names); near != "" {
+		near := nearest(unknown.GetSpecifiedName(), names)
+		if long, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "="); slices.Contains(names, long) {
+			near = long // one dash too few
+		}
+		if near != "" {
 			err = fmt.Errorf("%w: did you mean --%s?", err, near)
 		}
 	}
@@ -301,7 +305,11 @@ func usageLine(c *cobra.Command) string {
 func operands(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) < len(names) {
-			return usage(c, fmt.Errorf("%s is missing: usage: %s", names[len(args)], usageLine(c)))
+			name, piped := names[len(args)], ""
+			if name == "IN" {
+				piped = " ('-' is standard input)"
+			}
+			return usage(c, fmt.Errorf("%s is missing%s: usage: %s", name, piped, usageLine(c)))
 		}
 		if at := slices.Index(args, ""); at >= 0 && at < len(names) {
 			return usage(c, fmt.Errorf("%s is an empty name: usage: %s", names[at], usageLine(c)))
