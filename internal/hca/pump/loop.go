@@ -24,7 +24,7 @@ import (
 // programs themselves keep busy.
 //
 // After work the goroutine polls again at once. After a short time without work it takes naps, which
-// grow with the time. A packet ends a nap, unless it comes through shared memory and interrupts are dear
+// grow with the time. A packet ends a nap, unless it comes through shared memory and the nap is short
 // (undisturbed); a doorbell is found at the end of the nap. After a longer time the goroutine sleeps:
 // hardware watchpoints wake it, and where not every register has one, the sleeps are short at first. It
 // sleeps without a timeout while no queue pair can be rung.
@@ -34,7 +34,6 @@ type loop struct {
 	port   *roce.Port          // nil: the port has its own goroutine for packets
 	socket int                 // a descriptor of the port's socket, -1 without port
 	near   packetconn.Neighbor // nil: all packets of port arrive at the socket
-	late   time.Duration       // by how much naps end too late: an estimate of the median
 
 	helpers *helpers // nil: there are none
 
@@ -69,23 +68,18 @@ type caller struct {
 
 // The tuned times and counts. A row says what it is, when it was chosen and by which figures, and what it
 // costs to be wrong. The figures are medians of whole programs (SPDK's nvme_perf, ib_write_lat, bench/queue) on
-// a virtual machine with two processors, on both of which programs spin. Naps and interrupts are dear there,
-// since timers and interrupts are those of the host: a nap of 18 µs lasts 31 to 36 µs, and takes about 25 µs
-// of a processor instead of 5. The messages of the commits of these days have the details.
+// a virtual machine with two processors, on both of which programs spin. The messages of the commits of these
+// days have the details.
 const (
 	// A spin is how long the goroutine polls without a pause after work. Too short: an answer that was
 	// about to come waits for a whole nap. Too long: a program on the same processor cannot run.
 	//
-	// spinTime is the spin where a nap is cheap, or where the program that answers next may run on this
-	// processor. Chosen, 2026-11-22, for programs that spin on all processors; 20 µs before.
+	// spinTime is the spin. Chosen, 2026-11-22, for programs that spin on all processors; 20 µs before.
 	spinTime = 5 * time.Microsecond
-	// longSpin is the spin where naps are dear and the program that answers next runs on another
-	// processor: programs answer within 12 µs. 2026-11-23: 4 KiB requests one at a time, two runs, median
-	// 65 µs instead of 108 with spinTime.
-	longSpin = 12 * time.Microsecond
-	// streamSpin is longSpin while the device moves a stream, whose program has many requests to work off
-	// before it answers. 2026-11-23: 94,000 reads of 4 KiB a second, 32 in flight, instead of 83,000.
-	streamSpin = 40 * time.Microsecond
+	// roomySpin is the spin while the page of the helpers says that this thread polls: there is a processor
+	// for it, or the programs want it to have one. They answer within 12 µs. 2026-11-23: 4 KiB requests one at
+	// a time, two runs, median 65 µs instead of 108 with spinTime.
+	roomySpin = 12 * time.Microsecond
 
 	// A nap is how long the goroutine sleeps at a time while programs are active. Too short: naps take the
 	// processor from the programs that are waited for. Too long: a doorbell waits for the end of the nap.
@@ -101,15 +95,11 @@ const (
 	// devices whose program waits took a whole processor (2026-11-23). Smaller: a doorbell after a pause
 	// is found later. Larger: the threads of idle devices take more of the processors.
 	napPart = 4
-	// undisturbed is the longest nap that packets in shared memory do not end where interrupts are dear.
-	// A wake-up on another processor costs the sender 13 µs there, and arrives after 44 µs, when the nap
-	// is over. 2026-11-23: ib_write_lat between two runs 49 instead of 90 µs. Longer: a packet waits for the
-	// end of the nap. Shorter: the sender pays for wake-ups that come too late.
+	// undisturbed is the longest nap that packets in shared memory do not end. A wake-up on another processor of a
+	// virtual machine costs the sender 13 µs, and arrives after 44 µs, when the nap is over. 2026-11-23: ib_write_lat
+	// between two runs 49 instead of 90 µs. Longer: a packet waits for the end of the nap. Shorter: the sender pays
+	// for wake-ups that come too late.
 	undisturbed = streamNap
-	// dearInterrupt is the lateness of naps (loop.late) from which on naps and interrupts are dear. Naps
-	// of the virtual machine above are 13 µs late or more. Lower: packets wait for the end of a nap although
-	// interrupts are cheap. Higher: each packet pays for a wake-up although interrupts are dear. 2026-11-23.
-	dearInterrupt = 8 * time.Microsecond
 
 	// active is how long programs count as active after work. Afterwards the goroutine sleeps under
 	// watchpoints. Shorter: each doorbell after a small pause costs its program a trap and this thread a
@@ -419,7 +409,10 @@ func (l *loop) run() {
 			continue
 		}
 		if looks++; looks == 1 {
-			spin = l.spin(t)
+			spin = spinTime
+			if l.helpers != nil && l.helpers.page.Polling() != assist.No {
+				spin = roomySpin
+			}
 		}
 		busy = busy || sawBusy
 		switch idle := now.Sub(last); {
@@ -493,14 +486,12 @@ func (l *loop) bytes() uint64 {
 // the goroutine's processor to other goroutines, and would need a thread that checks for this at short
 // intervals.
 func (l *loop) nap(d time.Duration) {
-	if packetsEndNap(d, l.late) && l.near != nil && l.near.Sleep() {
+	if d > undisturbed && l.near != nil && l.near.Sleep() {
 		return
 	}
 	began := time.Now()
 	if l.pause(d) == 0 {
-		excess := time.Since(began) - d
-		l.late = lateness(l.late, excess)
-		l.tell(excess)
+		l.tell(time.Since(began) - d)
 	}
 }
 
@@ -532,46 +523,6 @@ func (l *loop) tell(excess time.Duration) {
 			m.ctx.Late(excess)
 		}
 	}
-}
-
-// spin returns how long the goroutine polls without a pause after work. Where naps are dear, that depends
-// on where the program runs that answers next. The program that rang last waits for an answer itself, so
-// the next one to answer is another of the programs that had work lately. A program on another processor
-// answers while the thread polls. A program on the thread's own processor answers during a nap, which
-// should begin at once: the spin is 0.
-func (l *loop) spin(t *thread) time.Duration {
-	if l.late < dearInterrupt {
-		return spinTime
-	}
-	if t.apart {
-		return longSpin
-	}
-	pids := l.pids()
-	if len(pids) < 2 {
-		return spinTime
-	}
-	switch here, elsewhere := t.whereRan(pids[:len(pids)-1]); {
-	case elsewhere && !here && t.streaming:
-		return streamSpin
-	case elsewhere && !here:
-		return longSpin
-	case here && !elsewhere:
-		return 0
-	}
-	return spinTime
-}
-
-// packetsEndNap reports whether packets in shared memory shall end a nap of length d, if naps end late by late.
-func packetsEndNap(d, late time.Duration) bool { return d > undisturbed || late < dearInterrupt }
-
-// lateness returns what loop.late becomes by a nap that took longer by excess. It moves to the median
-// of the naps by small steps: in some of them the thread also waited for a processor.
-func lateness(late, excess time.Duration) time.Duration {
-	const step = 250 * time.Nanosecond
-	if excess < late {
-		return late - step
-	}
-	return late + step
 }
 
 // sleep waits for a signal, a packet, a store under a watchpoint of w or, unless d is negative, for d. It

@@ -209,34 +209,6 @@ func TestManyContexts(t *testing.T) {
 	}
 }
 
-// TestAnnounces lets naps end late, as in a virtual machine, and in time. Packets in shared memory
-// end short naps only where naps end in time.
-func TestAnnounces(t *testing.T) {
-	var late time.Duration
-	naps := func(n int, excess time.Duration) {
-		for range n {
-			late = lateness(late, excess)
-		}
-	}
-	check := func(what string, d time.Duration, want bool) {
-		t.Helper()
-		if got := packetsEndNap(d, late); got != want {
-			t.Errorf("%s, a nap of %v: announced %t, want %t", what, d, got, want)
-		}
-	}
-	check("before the first nap", shortNap, true)
-	naps(200, 4*time.Microsecond)
-	naps(10, time.Millisecond) // the thread waited for a processor
-	check("naps in time", shortNap, true)
-	naps(200, 16*time.Microsecond)
-	check("late naps", shortNap, false)
-	check("late naps", undisturbed+1, true)
-	naps(10, 0)
-	check("a few naps in time", shortNap, false)
-	naps(200, 4*time.Microsecond)
-	check("naps in time again", shortNap, true)
-}
-
 // TestTellsLateness gives a loop naps that ended late by little and by much: its contexts are told of the second.
 func TestTellsLateness(t *testing.T) {
 	c := newBell()

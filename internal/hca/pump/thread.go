@@ -29,7 +29,6 @@ type thread struct {
 	stat          *os.File        // the thread's schedstat; nil: the thread is never moved
 	migrations    int             // how often reschedule has moved the thread to another processor
 	bound         bool            // the thread is bound to some of the allowed processors
-	apart         bool            // place has bound the thread to processors without its programs
 	amongPrograms bool            // the thread is to run on the processors of its programs: see place
 
 	streaming bool      // the device moves a stream: streamBytes or more between the last two checks
@@ -38,9 +37,7 @@ type thread struct {
 	rests     int       // how often the thread, in real time, gave up its processor for restTime
 	rested    time.Time // time of the last of these rests
 
-	// The programs that ran during the last call of locatePrograms, by process number.
-	delays map[int]runDelay // run delay of each program
-	ranOn  map[int]int      // processor on which each program ran
+	delays map[int]runDelay // run delay of each program that ran during the last call of locatePrograms, by process number
 
 	// The following are totals at the time of the last check.
 	checked time.Time     // time of that check
@@ -193,7 +190,7 @@ func (t *thread) reschedule(now time.Time) {
 func (t *thread) locatePrograms() (used unix.CPUSet, crowded int) {
 	crowded = -1
 	before := t.delays
-	t.delays, t.ranOn = make(map[int]runDelay), make(map[int]int)
+	t.delays = make(map[int]runDelay)
 	for _, pid := range t.pids() {
 		p := runningOn(pid)
 		if p < 0 {
@@ -208,7 +205,6 @@ func (t *thread) locatePrograms() (used unix.CPUSet, crowded int) {
 			crowded = p
 		}
 		used.Set(p)
-		t.ranOn[pid] = p
 	}
 	return used, crowded
 }
@@ -240,31 +236,17 @@ func (t *thread) without(used unix.CPUSet) (free unix.CPUSet) {
 // for microseconds only.
 func (t *thread) place(used unix.CPUSet, crowded int) bool {
 	free := t.without(used)
-	t.apart = crowded < 0 && used.Count() > 0 && free.Count() > 0
 	switch {
 	case used.Count() == 0 || free.Count() == 0:
 		return false
 	case t.amongPrograms:
-		t.apart, free = false, used
+		free = used
 	case crowded >= 0:
 		free.Zero()
 		free.Set(crowded)
 	}
 	t.bound = true
 	return unix.SchedSetaffinity(0, &free) == nil
-}
-
-// whereRan reports whether, at the last call of locatePrograms, one of the processes ran on the thread's present
-// processor (here), and whether one ran on another processor (elsewhere).
-func (t *thread) whereRan(pids []int) (here, elsewhere bool) {
-	own := assist.Processor()
-	for _, pid := range pids {
-		if p, ok := t.ranOn[pid]; ok {
-			here = here || p == own
-			elsewhere = elsewhere || p != own
-		}
-	}
-	return here, elsewhere
 }
 
 // runDelay is the kernel's run delay of a thread: the time for which the thread was runnable and waited for a
@@ -346,7 +328,6 @@ func (t *thread) release() {
 
 // unbind lets the thread run on all allowed processors.
 func (t *thread) unbind() {
-	t.apart = false
 	if t.bound {
 		t.bound = false
 		unix.SchedSetaffinity(0, &t.allowed)

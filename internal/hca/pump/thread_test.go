@@ -204,39 +204,6 @@ func TestPlace(t *testing.T) {
 	check("two programs on one processor", cpus[1])
 	on(first, cpus[0])
 	check("two programs on two processors")
-
-	// Where naps end late, the thread looks for the answer of a program on another processor, and
-	// leaves its own processor to a program there.
-	for _, tt := range []struct {
-		what     string
-		cpu      int
-		answers  []int
-		rang     int
-		late     time.Duration
-		apart    bool
-		wantSpin time.Duration
-	}{
-		{"the one that answers runs here", cpus[0], []int{first}, second, dearInterrupt, false, 0},
-		{"it runs elsewhere", cpus[1], []int{first}, second, dearInterrupt, false, longSpin},
-		{"one runs here, one elsewhere", cpus[0], []int{first, second}, 1 << 30, dearInterrupt, false, spinTime},
-		{"no other program is known", cpus[0], nil, second, dearInterrupt, false, spinTime},
-		{"naps end in time", cpus[0], []int{first}, second, dearInterrupt - 1, false, spinTime},
-		{"no program runs here", cpus[0], nil, second, dearInterrupt, true, longSpin},
-	} {
-		var one unix.CPUSet
-		one.Set(tt.cpu)
-		if err := unix.SchedSetaffinity(0, &one); err != nil {
-			t.Fatal(err)
-		}
-		l := &loop{late: tt.late}
-		for _, pid := range append(tt.answers, tt.rang) {
-			l.recent = append(l.recent, caller{pid: pid})
-		}
-		th.apart = tt.apart
-		if spin := l.spin(th); spin != tt.wantSpin {
-			t.Errorf("%s: the thread looks for %v, want %v", tt.what, spin, tt.wantSpin)
-		}
-	}
 }
 
 // TestRecent: the context that rang last is the last of the recent ones, which are few.
