@@ -30,9 +30,10 @@ type spot struct {
 
 const (
 	mostSpots = 4 // hardware breakpoints that a thread can have
-	// mostPoints bounds the watchpoints, each of which costs a descriptor and two
-	// system calls for each sleep.
-	mostPoints = 256
+	// mostPoints bounds the watchpoints, each of which costs a descriptor and two system calls for each sleep.
+	// Larger: a doorbell of a program with many threads costs more. Smaller: with fewer threads, the first
+	// doorbell after a pause is found at the end of a short sleep.
+	mostPoints = 64
 )
 
 const (
@@ -135,16 +136,30 @@ func (w *watcher) arm(registers func() []Registers) (complete bool) {
 	return complete
 }
 
-// tooMany reports whether the registers need more than mostPoints watchpoints even if each
-// process has one thread. It costs less than to list the threads.
+// tooMany reports whether the registers need more than mostPoints watchpoints. It does not list the threads, since
+// that takes longer the more there are.
 func tooMany(all []Registers) bool {
-	total, of := 0, map[int]int{}
+	of := map[int]int{}
 	for _, r := range all {
-		had := of[r.Pid]
-		of[r.Pid] = min(had+len(r.Addrs), mostSpots)
-		total += of[r.Pid] - had
+		of[r.Pid] = min(of[r.Pid]+len(r.Addrs), mostSpots)
+	}
+	if len(of) > mostPoints {
+		return true
+	}
+	total := 0
+	for pid, n := range of {
+		total += n * threads(pid)
 	}
 	return total > mostPoints
+}
+
+// threads returns the number of threads of a process, 1 if it is not known.
+func threads(pid int) int {
+	var s unix.Stat_t
+	if pid == 0 || unix.Stat("/proc/"+strconv.Itoa(pid)+"/task", &s) != nil {
+		return 1
+	}
+	return max(int(s.Nlink)-2, 1) // the links are ".", ".." and the threads
 }
 
 // spots returns the addresses to watch in each thread, at most mostSpots for a thread, and
@@ -186,6 +201,10 @@ func spots(all []Registers, have map[spot]*watchpoint) (chosen map[spot]bool, co
 // prune closes the watchpoints of other registers, without making new ones.
 func (w *watcher) prune(all []Registers) {
 	if len(w.points) == 0 {
+		return
+	}
+	if tooMany(all) {
+		w.close()
 		return
 	}
 	w.sweep()

@@ -120,7 +120,7 @@ func TestTooManyWatchpoints(t *testing.T) {
 	list := func(pids, contexts, addrs int) (all []Registers) {
 		for pid := range pids {
 			for range contexts {
-				all = append(all, Registers{Pid: pid, Addrs: make([]uint64, addrs)})
+				all = append(all, Registers{Pid: 1<<30 + pid, Addrs: make([]uint64, addrs)})
 			}
 		}
 		return all
@@ -142,5 +142,35 @@ func TestTooManyWatchpoints(t *testing.T) {
 		if w := (watcher{}); v.want && (w.arm(func() []Registers { return all }) || w.points != nil) {
 			t.Errorf("%+v: armed", v)
 		}
+	}
+}
+
+// TestManyThreads arms the registers of a process with many threads: what it costs does not grow with them.
+func TestManyThreads(t *testing.T) {
+	end := make(chan struct{})
+	defer close(end)
+	more := func(n int) {
+		for range n {
+			started := make(chan struct{})
+			go func() {
+				runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+				close(started)
+				<-end
+			}()
+			<-started
+		}
+	}
+	all := []Registers{{os.Getpid(), []uint64{0x1800, 0x1900}}}
+	var w watcher
+	arm := func() {
+		if w.arm(func() []Registers { return all }) || w.points != nil {
+			t.Error("armed")
+		}
+	}
+	more(mostPoints / 2)
+	few := testing.AllocsPerRun(10, arm)
+	more(2 * mostPoints)
+	if many := testing.AllocsPerRun(10, arm); many > few {
+		t.Errorf("%v allocations with few threads, %v with many", few, many)
 	}
 }
