@@ -150,6 +150,6 @@ func (i *inbox) init() {
 	i.left = make(chan struct{}, 1)
 	i.trains = make([]packetconn.Datagrams, recvTrains)
 	for k := range i.trains {
-		i.trains[k].Buf = make([]byte, packetconn.RecvSize)
+		i.trains[k].Buf = packetconn.NewBuffer(packetconn.RecvSize)
 	}
 }

@@ -39,7 +39,7 @@ type builder struct {
 func newBuilder(ecn byte) *builder {
 	b := &builder{ecn: ecn}
 	for i := range b.trains {
-		b.trains[i] = packetconn.Datagrams{Buf: make([]byte, 0, trainSize), Swap: true}
+		b.trains[i] = packetconn.Datagrams{Buf: packetconn.NewBuffer(trainSize)[:0], Swap: true}
 	}
 	return b
 }

@@ -173,7 +173,7 @@ func (c *Conn) deliver(t *packetconn.Datagrams, from netip.AddrPort) {
 	// The copy is made without the lock, so that the receiver can work at the same
 	// time. Trains of one sender stay in order, because it delivers one at a time.
 	if buf == nil {
-		buf = make([]byte, p.size)
+		buf = packetconn.NewBuffer(p.size)
 	}
 	if t.Swap && p == &c.large {
 		buf, t.Buf = t.Buf, buf[:len(t.Buf)]
