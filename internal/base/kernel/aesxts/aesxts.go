@@ -57,14 +57,12 @@ type schedule struct {
 	dec1   roundKeys // of key1, for the equivalent inverse cipher, in order of use
 	enc2   roundKeys // of key2
 	rounds uint64    // 10 or 14
-	shifts bool      // of the two sets of AVX-512 kernels, selects the one without carry-less multiplications
-	_      [39]byte  // pads to a whole cache line
+	_      [40]byte  // pads to a whole cache line
 
 	// wide is for AVX-512. It holds constants for enc1 and for dec1, derived from the
 	// first and last round keys K and L, and repeated to fill a register: K^L, L,
-	// L*x^8m ^ L for m = 1 to 4, and four 16-bit words (L[16-m] ^ L[15]) * 0x87 for m = 1 to
-	// 3, without reduction, and 0.
-	wide [2][7][64]byte
+	// and L*x^8m ^ L for m = 1 to 4.
+	wide [2][6][64]byte
 }
 
 // run holds the arguments of one call of assembly.

@@ -4,7 +4,6 @@ package aesxts
 
 import (
 	"crypto/subtle"
-	"encoding/binary"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
@@ -26,18 +25,6 @@ func encrypt256AVX512(s *schedule, r *run)
 
 //go:noescape
 func decrypt256AVX512(s *schedule, r *run)
-
-//go:noescape
-func encrypt128AVX512Shifts(s *schedule, r *run)
-
-//go:noescape
-func decrypt128AVX512Shifts(s *schedule, r *run)
-
-//go:noescape
-func encrypt256AVX512Shifts(s *schedule, r *run)
-
-//go:noescape
-func decrypt256AVX512Shifts(s *schedule, r *run)
 
 //go:noescape
 func encrypt128VAES(s *schedule, r *run)
@@ -114,7 +101,6 @@ func decryptBlockAsm(keys *roundKeys, rounds uint64, b *[BlockSize]byte) {
 
 func derive(t cpu.Tier, s *schedule) {
 	if t == cpu.AVX512 {
-		s.shifts = cpu.MultipliesOnAESPorts() && (s.rounds == 10 || !cpu.MultipliesBesideAES())
 		widen(&s.wide[0], &s.enc1[0], &s.enc1[s.rounds])
 		widen(&s.wide[1], &s.dec1[0], &s.dec1[s.rounds])
 	}
@@ -123,7 +109,7 @@ func derive(t cpu.Tier, s *schedule) {
 // widen computes the constants of one direction from its first and last round keys. It
 // stores intermediate values in wide itself, because a growing stack would leave copies
 // of local variables in memory.
-func widen(wide *[7][64]byte, first, last *[16]byte) {
+func widen(wide *[6][64]byte, first, last *[16]byte) {
 	power := (*[16]byte)(wide[0][:]) // holds L*x^8m until wide[0] is set
 	*power = *last
 	for m := range 5 {
@@ -138,10 +124,6 @@ func widen(wide *[7][64]byte, first, last *[16]byte) {
 		}
 	}
 	subtle.XORBytes(power[:], first[:], last[:])
-	for m := 1; m <= 3; m++ {
-		c := uint16(last[16-m] ^ last[15])
-		binary.LittleEndian.PutUint16(wide[6][2*(m-1):], c^c<<1^c<<2^c<<7)
-	}
 	for i := range wide {
 		for lane := 16; lane < 64; lane += 16 {
 			copy(wide[i][lane:], wide[i][:16])
@@ -149,25 +131,11 @@ func widen(wide *[7][64]byte, first, last *[16]byte) {
 	}
 }
 
-// longUnit is the size of data units from which on cpu.MultipliesBesideAES holds for AES-128.
-const longUnit = 4096
-
 // cryptRun calls the assembly. The calls are direct, because a call through a variable
 // would move the run to the heap.
 func cryptRun(t cpu.Tier, s *schedule, decrypt bool, r *run) {
 	short := s.rounds == 10 // AES-128
 	switch {
-	case t == cpu.AVX512 && s.shifts && (r.unit < longUnit || !cpu.MultipliesBesideAES()):
-		switch {
-		case short && !decrypt:
-			encrypt128AVX512Shifts(s, r)
-		case short:
-			decrypt128AVX512Shifts(s, r)
-		case !decrypt:
-			encrypt256AVX512Shifts(s, r)
-		default:
-			decrypt256AVX512Shifts(s, r)
-		}
 	case t == cpu.AVX512:
 		switch {
 		case short && !decrypt:

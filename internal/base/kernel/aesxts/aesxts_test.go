@@ -29,40 +29,6 @@ func newKey(t testing.TB, tier cpu.Tier, key []byte) *Key {
 	return &k
 }
 
-// kernels is a set of kernels to compare with the plain Go code.
-type kernels struct {
-	cpu.Tier
-	shifts bool // see schedule
-}
-
-func (k kernels) String() string {
-	if k.shifts {
-		return k.Tier.String() + ",_shifts"
-	}
-	return k.Tier.String()
-}
-
-// newKey expands a key for this set, which need not be the one that this processor uses.
-func (k kernels) newKey(t testing.TB, key []byte) *Key {
-	t.Helper()
-	made := newKey(t, k.Tier, key)
-	made.schedule().shifts = k.shifts
-	return made
-}
-
-// allKernels returns every set that this machine can run.
-func allKernels() (all []kernels) {
-	for _, t := range cpu.Available() {
-		if t != cpu.Generic && hasTier(t) {
-			all = append(all, kernels{Tier: t})
-		}
-		if t == cpu.AVX512 {
-			all = append(all, kernels{t, true})
-		}
-	}
-	return all
-}
-
 // checkRun compares a tier with the plain Go code on one run, out of place and, if the
 // strides allow, in place.
 func checkRun(t *testing.T, k, twin *Key, decrypt bool, unit, n, dstStride, srcStride int, lo, hi uint64, r *rand.Rand) {
@@ -98,15 +64,18 @@ func firstDifference(a, b []byte) int {
 	return -1
 }
 
-// eachKernel runs f for each set of kernels, each key size and each direction, by
+// eachKernel runs f for each tier with assembly, each key size and each direction, by
 // name.
-func eachKernel(t *testing.T, f func(t *testing.T, set kernels, key []byte, decrypt bool, r *rand.Rand)) {
-	for _, set := range allKernels() {
+func eachKernel(t *testing.T, f func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand)) {
+	for _, tier := range cpu.Available() {
+		if !hasTier(tier) {
+			continue
+		}
 		for _, size := range []int{32, 64} {
 			for _, decrypt := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%v/%d/decrypt=%v", set, size*4, decrypt), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%v/%d/decrypt=%v", tier, size*4, decrypt), func(t *testing.T) {
 					r := newRand()
-					f(t, set, randomBytes(r, size), decrypt, r)
+					f(t, tier, randomBytes(r, size), decrypt, r)
 				})
 			}
 		}
@@ -125,8 +94,8 @@ func TestEveryTierHasAKernel(t *testing.T) {
 // TestLengths compares units of 16 to 600 bytes, in runs near 4 and 8 units, the sizes of
 // the groups in which kernels process tweaks and ciphertext stealing.
 func TestLengths(t *testing.T) {
-	eachKernel(t, func(t *testing.T, set kernels, key []byte, decrypt bool, r *rand.Rand) {
-		k, twin := set.newKey(t, key), newKey(t, cpu.Generic, key)
+	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
+		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
 		step := 1
 		if race.Enabled {
 			step = 7
@@ -142,8 +111,8 @@ func TestLengths(t *testing.T) {
 // TestLongUnits compares the usual units of storage, with and without fields, and their
 // neighbours.
 func TestLongUnits(t *testing.T) {
-	eachKernel(t, func(t *testing.T, set kernels, key []byte, decrypt bool, r *rand.Rand) {
-		k, twin := set.newKey(t, key), newKey(t, cpu.Generic, key)
+	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
+		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
 		for _, unit := range []int{1023, 1024, 1032, 1040, 1536, 2049, 4048, 4095, 4096, 4097, 4104, 4112, 4160, 4168, 5000} {
 			for n := 1; n <= 13; n++ {
 				checkRun(t, k, twin, decrypt, unit, n, unit, unit, r.Uint64(), r.Uint64(), r)
@@ -155,8 +124,8 @@ func TestLongUnits(t *testing.T) {
 // TestManyUnits compares runs of more units than a group has, with and without ciphertext
 // stealing.
 func TestManyUnits(t *testing.T) {
-	eachKernel(t, func(t *testing.T, set kernels, key []byte, decrypt bool, r *rand.Rand) {
-		k, twin := set.newKey(t, key), newKey(t, cpu.Generic, key)
+	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
+		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
 		for _, unit := range []int{16, 17, 31, 100, 512, 520, 528} {
 			for _, n := range []int{31, 32, 33, 100, 127} {
 				checkRun(t, k, twin, decrypt, unit, n, unit, unit, r.Uint64(), r.Uint64(), r)
@@ -168,8 +137,8 @@ func TestManyUnits(t *testing.T) {
 // TestManyCalls compares runs that Crypt divides into several calls, with a carry in the
 // tweak number at the division.
 func TestManyCalls(t *testing.T) {
-	eachKernel(t, func(t *testing.T, set kernels, key []byte, decrypt bool, r *rand.Rand) {
-		k, twin := set.newKey(t, key), newKey(t, cpu.Generic, key)
+	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
+		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
 		units := []int{65536, 520, callBytes - 1, callBytes + 24}
 		if race.Enabled {
 			units = units[:1]
@@ -184,8 +153,8 @@ func TestManyCalls(t *testing.T) {
 // TestStrides compares runs with gaps of any size in the source, the destination or both.
 // The gaps must not change.
 func TestStrides(t *testing.T) {
-	eachKernel(t, func(t *testing.T, set kernels, key []byte, decrypt bool, r *rand.Rand) {
-		k, twin := set.newKey(t, key), newKey(t, cpu.Generic, key)
+	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
+		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
 		for range 400 {
 			unit, n := 16+r.IntN(1100), 1+r.IntN(12)
 			s := unit + r.IntN(3)*r.IntN(70)
@@ -201,8 +170,8 @@ func TestStrides(t *testing.T) {
 // TestTweakCarries compares runs whose tweak numbers carry from the low half to the high
 // half, and out of the high half, at each position in a run.
 func TestTweakCarries(t *testing.T) {
-	eachKernel(t, func(t *testing.T, set kernels, key []byte, decrypt bool, r *rand.Rand) {
-		k, twin := set.newKey(t, key), newKey(t, cpu.Generic, key)
+	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
+		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
 		for back := range uint64(20) {
 			for _, hi := range []uint64{0, 1<<63 - 1, 1<<64 - 1} {
 				for _, unit := range []int{16, 520} {
@@ -264,14 +233,14 @@ func FuzzAgainstTwin(f *testing.F) {
 		}
 		src, dst := data[:srcLen], data[srcLen:][:dstLen]
 		r := newRand()
-		for _, set := range allKernels() {
+		for _, tier := range cpu.Available() {
 			for _, size := range []int{32, 64} {
 				key := randomBytes(r, size)
 				got, want := bytes.Clone(dst), bytes.Clone(dst)
-				set.newKey(t, key).Crypt(decrypt, got, d, src, s, u, int(n), lo, hi)
+				newKey(t, tier, key).Crypt(decrypt, got, d, src, s, u, int(n), lo, hi)
 				newKey(t, cpu.Generic, key).Crypt(decrypt, want, d, src, s, u, int(n), lo, hi)
 				if !bytes.Equal(got, want) {
-					t.Fatalf("%v, %d-byte key: differs from the plain twin at byte %d", set, size, firstDifference(got, want))
+					t.Fatalf("%v, %d-byte key: differs from the plain twin at byte %d", tier, size, firstDifference(got, want))
 				}
 			}
 		}

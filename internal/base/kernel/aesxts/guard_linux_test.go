@@ -35,12 +35,12 @@ func TestGuardPages(t *testing.T) {
 	const most = 4 * 700
 	srcEnd, srcBegin := guarded(t, most)
 	dstEnd, dstBegin := guarded(t, most)
-	for _, set := range append(allKernels(), kernels{Tier: cpu.Generic}) {
+	for _, tier := range cpu.Available() {
 		for _, size := range []int{32, 64} {
-			t.Run(fmt.Sprintf("%v/%d", set, size*4), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%v/%d", tier, size*4), func(t *testing.T) {
 				r := newRand()
 				key := randomBytes(r, size)
-				k, twin := set.newKey(t, key), newKey(t, cpu.Generic, key)
+				k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
 				want := make([]byte, most)
 				for _, decrypt := range []bool{false, true} {
 					for unit := 16; unit <= 700; unit += 1 + unit/50 {

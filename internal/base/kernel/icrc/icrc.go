@@ -6,16 +6,18 @@ package icrc
 import (
 	"encoding/binary"
 	"hash/crc32"
+
+	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
 // Update adds p to crc, as crc32.Update does with the IEEE table.
-func Update(crc uint32, p []byte) uint32 { return update(fastest, crc, p) }
+func Update(crc uint32, p []byte) uint32 { return update(cpu.Best(), crc, p) }
 
 // Copy adds head and p to crc and copies p to dst, which must be as long as p and must
 // not overlap it. still must be p or dst, whichever no other goroutine writes to: an
 // implementation that computes the CRC in a separate pass reads still.
 func Copy(crc uint32, head, dst, p, still []byte) uint32 {
-	return copyUpdate(fastest, crc, head, dst, p, still)
+	return copyUpdate(cpu.Best(), crc, head, dst, p, still)
 }
 
 // generic is the portable implementation. It also handles all short packets. hash/crc32 takes

@@ -5,7 +5,6 @@ package icrc
 import (
 	"encoding/binary"
 	"math/bits"
-	"sync"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
 	"github.com/softmkey/softmkey/internal/base/kernel/race"
@@ -18,12 +17,6 @@ func foldAVX512(p *byte, n uint64, register uint32, k *[20]uint64) uint32
 
 //go:noescape
 func copyAVX512(dst, p *byte, n uint64, register uint32, k *[20]uint64, front *[16]byte) uint32
-
-//go:noescape
-func foldMapsAVX512(p *byte, n uint64, register uint32, k *[20]uint64, m *[4][4]uint64) uint32
-
-//go:noescape
-func copyMapsAVX512(dst, p *byte, n uint64, register uint32, k *[20]uint64, m *[4][4]uint64, front *[16]byte) uint32
 
 //go:noescape
 func foldVAES(p *byte, n uint64, register uint32, k *[16]uint64) uint32
@@ -84,88 +77,27 @@ func quotient() uint64 {
 	return bits.Reverse64(q) >> 31
 }
 
-// maps returns the matrices of folding by affine maps. Most processors do not use them.
-var maps = sync.OnceValue(newMaps)
-
-// newMaps returns the matrices that move a group of lines by eight lines: [j][k] maps a byte
-// of line j of the group to its part in line k. The generator explains their use.
-//
-// A message is a polynomial. In a line that is followed by d lines up to the end of the group, bit
-// i of a byte stands for x^(512*d + 7-i). The position of the byte in its line adds a factor, which
-// is the same for all lines and left out. The 32 bits at one position are linearly independent, so
-// that the power of a bit eight lines earlier is the sum of some of theirs. Gauss-Jordan elimination
-// finds this sum.
-func newMaps() *[4][4]uint64 {
-	var m [4][4]uint64
-	const line, distance = 8 * 64, 8 * 8 * 64 // bits
-	behind := [4]int{7, 6, 1, 0}              // lines of the group's range after each of its lines
-	worth := func(j, bit int) int { return line*behind[j] + 7 - bit }
-	type sum struct{ remainder, bits uint32 }
-	var basis []sum
-	reduce := func(s sum) sum {
-		for _, b := range basis {
-			if s.remainder>>(bits.Len32(b.remainder)-1)&1 != 0 {
-				s.remainder ^= b.remainder
-				s.bits ^= b.bits
-			}
-		}
-		return s
-	}
-	for i := range 32 {
-		s := reduce(sum{remainder(worth(i/8, i%8)), 1 << i})
-		if s.remainder == 0 {
-			panic("icrc: the lines of a group depend on each other")
-		}
-		basis = append(basis, s)
-	}
-	for j := range m {
-		for bit := range 8 {
-			s := reduce(sum{remainder(distance + worth(j, bit)), 0})
-			for i := range 32 {
-				// GF2P8AFFINEQB expects the row of bit i in byte 7-i.
-				m[j][i/8] |= uint64(s.bits>>i&1) << (8*(7-i%8) + bit)
-			}
-		}
-	}
-	return &m
-}
-
-// way is an implementation: a tier and, for AVX-512, whether groups of lines are moved by affine maps.
-type way struct {
-	tier cpu.Tier
-	maps bool
-}
-
-// fastest is the implementation for this processor.
-var fastest = way{cpu.Best(), cpu.MultipliesSlowly()}
-
 // short is the length below which hash/crc32 is faster. The kernels require 256 bytes.
-// longMaps is the length from which maps are faster; they require 512 bytes.
-const (
-	short    = 272
-	longMaps = 1024
-)
+const short = 272
 
-func update(w way, crc uint32, p []byte) uint32 {
-	if w.tier < cpu.VAES || len(p) < short {
+func update(t cpu.Tier, crc uint32, p []byte) uint32 {
+	if t < cpu.VAES || len(p) < short {
 		return generic(crc, p)
 	}
 	race.Read(p, len(p), len(p), 1)
 	n := len(p) &^ 15
 	var register uint32
 	switch {
-	case w.tier != cpu.AVX512:
+	case t != cpu.AVX512:
 		register = foldVAES(&p[0], uint64(n), ^crc, &constantsVAES)
-	case w.maps && n >= longMaps:
-		register = foldMapsAVX512(&p[0], uint64(n), ^crc, &constants, maps())
 	default:
 		register = foldAVX512(&p[0], uint64(n), ^crc, &constants)
 	}
 	return ^rest(register, p[n:])
 }
 
-func copyUpdate(w way, crc uint32, head, dst, p, still []byte) uint32 {
-	if w.tier < cpu.VAES || len(p) < short {
+func copyUpdate(t cpu.Tier, crc uint32, head, dst, p, still []byte) uint32 {
+	if t < cpu.VAES || len(p) < short {
 		copy(dst, p)
 		return generic(generic(crc, head), still)
 	}
@@ -188,10 +120,8 @@ func copyUpdate(w way, crc uint32, head, dst, p, still []byte) uint32 {
 	race.Write(dst[:len(p)], len(p), len(p), 1)
 	n := len(p) &^ 15
 	switch {
-	case w.tier != cpu.AVX512:
+	case t != cpu.AVX512:
 		register = copyVAES(&dst[0], &p[0], uint64(n), register, &constantsVAES, &front)
-	case w.maps && n >= longMaps:
-		register = copyMapsAVX512(&dst[0], &p[0], uint64(n), register, &constants, maps(), &front)
 	default:
 		register = copyAVX512(&dst[0], &p[0], uint64(n), register, &constants, &front)
 	}

@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
 // TestUpdate compares every implementation with the standard library, for all lengths up to several
@@ -16,7 +18,7 @@ func TestUpdate(t *testing.T) {
 	for i := range buf {
 		buf[i] = byte(r.Uint32())
 	}
-	for _, w := range ways() {
+	for _, w := range cpu.Available() {
 		t.Run(w.String(), func(t *testing.T) {
 			for n := range 4300 {
 				p, start := buf[n%67:][:n], r.Uint32()
@@ -60,7 +62,7 @@ func TestCheckValue(t *testing.T) {
 func BenchmarkUpdate(b *testing.B) {
 	for _, n := range []int{76, 268, 1036, 4108, 8908} {
 		p := make([]byte, n)
-		for _, w := range ways() {
+		for _, w := range cpu.Available() {
 			b.Run(fmt.Sprintf("%d/%v", n, w), func(b *testing.B) {
 				b.SetBytes(int64(n))
 				for b.Loop() {
@@ -69,7 +71,7 @@ func BenchmarkUpdate(b *testing.B) {
 			})
 		}
 		q := make([]byte, n)
-		for _, w := range ways() {
+		for _, w := range cpu.Available() {
 			b.Run(fmt.Sprintf("copy/%d/%v", n, w), func(b *testing.B) {
 				b.SetBytes(int64(n))
 				for b.Loop() {

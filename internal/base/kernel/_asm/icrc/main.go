@@ -36,10 +36,8 @@ const (
 func main() {
 	flag.Parse()
 	ConstraintExpr("!purego")
-	for _, maps := range []bool{false, true} {
-		for _, copying := range []bool{false, true} {
-			fold(copying, maps)
-		}
+	for _, copying := range []bool{false, true} {
+		fold(copying)
 	}
 	foldVAES("foldVAES", false)
 	foldVAES("copyVAES", true)
@@ -53,11 +51,8 @@ var p, n, k, dst = RSI, RCX, RDX, RDI
 // begin opens a function that folds a message, and loads its parameters. least is the smallest
 // length of the message, and words the length of the table of constants. plain is the name of the
 // function that does not copy.
-func begin(name, plain string, copying, maps bool, words, least int) {
+func begin(name, plain string, copying bool, words, least int) {
 	args := fmt.Sprintf("p *byte, n uint64, register uint32, k *[%d]uint64", words)
-	if maps {
-		args += ", m *[4][4]uint64"
-	}
 	if copying {
 		args = "dst *byte, " + args + ", front *[16]byte"
 	}
@@ -80,17 +75,12 @@ func begin(name, plain string, copying, maps bool, words, least int) {
 // bytes. The result is reduced to 64 bits and then by Barrett's method.
 //
 // When copying, each loaded register is stored before the folding changes it.
-//
-// With maps, most of the message is folded by affine maps before that: see maps.go.
-func fold(copying, maps bool) {
-	name, plain, least := "fold", "fold", 256
+func fold(copying bool) {
+	name := "fold"
 	if copying {
 		name = "copy"
 	}
-	if maps {
-		name, plain, least = name+"Maps", plain+"Maps", mapsLeast
-	}
-	begin(name+"AVX512", plain+"AVX512", copying, maps, 20, least)
+	begin(name+"AVX512", "foldAVX512", copying, 20, 256)
 	// load loads the bytes at disp and copies them.
 	load := func(disp int, data VecPhysical) {
 		VMOVDQU64(Mem{Base: p, Disp: disp}, data)
@@ -136,17 +126,12 @@ func fold(copying, maps bool) {
 		VPTERNLOGQ(U8(xor3), X7, X5, X4)
 	}
 	z := []VecPhysical{Z0, Z1, Z2, Z3}
-	if maps {
-		foldByMaps(load, prefetch, advance)
-		VBROADCASTI32X4(Mem{Base: k, Disp: off256}, Z5)
-	} else {
-		for i, r := range z {
-			load(64*i, r)
-		}
-		VPXORQ(Z4, Z0, Z0)
-		VBROADCASTI32X4(Mem{Base: k, Disp: off256}, Z5)
-		advance(256)
+	for i, r := range z {
+		load(64*i, r)
 	}
+	VPXORQ(Z4, Z0, Z0)
+	VBROADCASTI32X4(Mem{Base: k, Disp: off256}, Z5)
+	advance(256)
 	CMPQ(n, U32(256))
 	JB(LabelRef("merge"))
 

@@ -19,7 +19,7 @@ const (
 
 // foldVAES is fold with registers of 256 bits and chunks of 128 bytes.
 func foldVAES(name string, copying bool) {
-	begin(name, "foldVAES", copying, false, 16, 128)
+	begin(name, "foldVAES", copying, 16, 128)
 	// step folds acc by the constants c onto the bytes at disp. t and data are scratch.
 	step := func(disp int, c, acc, t, data VecPhysical) {
 		m := Mem{Base: p, Disp: disp}

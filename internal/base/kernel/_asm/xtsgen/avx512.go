@@ -53,18 +53,6 @@ type XTS struct {
 	// register j start. Both must be in memory that does not cross cache lines.
 	Poly  func() Mem
 	Power func(j int) Mem
-
-	// Shifts, if not nil, are the constants of ShiftConstants, and tweaks are computed by
-	// shifts instead of carry-less multiplications.
-	Shifts *Mem
-}
-
-// Tier returns the end of a kernel's name.
-func (k *XTS) Tier() string {
-	if k.Shifts != nil {
-		return "AVX512Shifts"
-	}
-	return "AVX512"
 }
 
 // direction returns 1 for decryption, else 0.
@@ -120,9 +108,6 @@ func (k *XTS) TweakChainOf(slot func()) (s []func()) {
 
 // Spread sets the eight tweak registers to T', T'*x, ... T'*x^31 for the T in memory.
 func (k *XTS) Spread(tweak Mem) (n []func()) {
-	if k.Shifts != nil {
-		return k.spreadByShifts(tweak)
-	}
 	t, b, c := Tweak[2], Tweak[3], Tmp
 	n = append(n, func() { VBROADCASTI32X4(tweak, t) })
 	for j := range 2 {
@@ -147,9 +132,6 @@ func (k *XTS) Spread(tweak Mem) (n []func()) {
 
 // Steps multiplies all tweak registers by x^32.
 func (k *XTS) Steps() (n []func()) {
-	if k.Shifts != nil {
-		return k.stepsByShifts()
-	}
 	for _, t := range Tweak {
 		n = append(n, k.Multiply(t, t, Tmp, 4)...)
 	}
@@ -169,12 +151,8 @@ func (k *XTS) Multiply(t, d, tmp VecPhysical, m int) []func() {
 // StealTweaks prepares ciphertext stealing for a unit that ends with a whole stripe: it
 // stores the tweak of the block that is encrypted last in the ring.
 func (k *XTS) StealTweaks() {
-	if k.Shifts != nil {
-		Run(k.multiplyByShifts(Tweak[0], State[0], State[1], State[2], State[3]))
-	} else {
-		Run(k.Multiply(Tweak[0], Tmp, ChainKey, 4))
-		VMOVDQA64(Tmp, State[0])
-	}
+	Run(k.Multiply(Tweak[0], Tmp, ChainKey, 4))
+	VMOVDQA64(Tmp, State[0])
 	if !k.Decrypt {
 		VMOVDQA(X0, At(ScFixTweak, Slot))
 		return

@@ -24,8 +24,7 @@ const (
 	WideFirst = 0   // c: the first round key ^ the last
 	WideLast  = 64  // the last round key L
 	WideStep  = 128 // L*x^8m ^ L for m = 1 to 4
-	WideCarry = 384 // three words: the difference between the carries of T' = T ^ L and those of T; see shifts.go
-	WideSize  = 448
+	WideSize  = 384
 )
 
 // Xor3 is VPTERNLOG's truth table of a ^ b ^ c.
