@@ -318,7 +318,7 @@ func (e *deviceEnd) wait(n int) ([]peer.Completion, error) {
 
 // invalidatable configures a memory key with the region's bytes.
 func (e *deviceEnd) invalidatable(off, n int) (uint32, error) {
-	key, err := e.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1})
+	key, err := e.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.RemoteInvalidate, MaxEntries: 1})
 	if err != nil {
 		return 0, err
 	}

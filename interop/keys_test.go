@@ -134,7 +134,7 @@ type keyed struct {
 // newKeyed configures a key for memory of the given length.
 func newKeyed(t *testing.T, e *deviceEnd, k keyCase, memory int) *keyed {
 	t.Helper()
-	flags := mkey.Indirect
+	var flags mkey.Flags
 	if k.signature != nil {
 		flags |= mkey.BlockSignature
 	}

@@ -326,7 +326,7 @@ func TestFreeAndUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			mem := make([]byte, 4*quarter)
-			k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
+			k := must(mkey.Create(mkey.Attr{Flags: mkey.BlockSignature, MaxEntries: 4}))
 			d := keydoor.Of(k)
 			stop := make(chan bool)
 			var wg sync.WaitGroup

@@ -7,18 +7,17 @@ import (
 )
 
 // Flags are the uses that a key is created for. The values are those of enum
-// mlx5dv_mkey_init_attr_flags.
+// mlx5dv_mkey_init_attr_flags, whose first flag, INDIRECT, all keys of this package have.
 type Flags uint32
 
 // The flags of [Attr].
 const (
-	Indirect         Flags = 1 << 0 // the key has a layout of its own; required
 	BlockSignature   Flags = 1 << 1 // signature attributes may be set
 	CryptoOffload    Flags = 1 << 2 // crypto attributes must be set before use
 	UpdateTag        Flags = 1 << 3 // the tag, the key's low byte, may be changed
 	RemoteInvalidate Flags = 1 << 4 // an incoming SEND with invalidate may free the key
 
-	flagsAll = Indirect | BlockSignature | CryptoOffload | UpdateTag | RemoteInvalidate
+	flagsAll = BlockSignature | CryptoOffload | UpdateTag | RemoteInvalidate
 )
 
 var flagNames = rdma.FlagNames{"INDIRECT", "BLOCK_SIGNATURE", "CRYPTO", "UPDATE_TAG", "REMOTE_INVALIDATE"}

@@ -12,14 +12,14 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-const allFlags = mkey.Indirect | mkey.BlockSignature | mkey.CryptoOffload | mkey.UpdateTag | mkey.RemoteInvalidate
+const allFlags = mkey.BlockSignature | mkey.CryptoOffload | mkey.UpdateTag | mkey.RemoteInvalidate
 
 func TestCreate(t *testing.T) {
-	for _, flags := range []mkey.Flags{0, mkey.BlockSignature, mkey.CryptoOffload, mkey.Indirect | 1<<5, mkey.Indirect | 1<<31} {
+	for _, flags := range []mkey.Flags{1, 1 << 5, mkey.BlockSignature | 1<<31} {
 		wantErr(t, second(mkey.Create(mkey.Attr{Flags: flags, MaxEntries: 4})), syscall.EOPNOTSUPP, fmt.Sprintf("%#x", uint32(flags)))
 	}
 	for _, n := range []int{-1, 65537, 1<<31 - 1} {
-		wantErr(t, second(mkey.Create(mkey.Attr{Flags: mkey.Indirect, MaxEntries: n})), syscall.EINVAL, fmt.Sprint("max_entries ", n), "65536")
+		wantErr(t, second(mkey.Create(mkey.Attr{MaxEntries: n})), syscall.EINVAL, fmt.Sprint("max_entries ", n), "65536")
 	}
 	for n, want := range map[int]int{0: 0, 1: 4, 3: 4, 4: 4, 5: 8, 65533: 65536, 65536: 65536} {
 		k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: n, Number: 0x1234}))
@@ -104,7 +104,7 @@ func TestRefusedConf(t *testing.T) {
 }
 
 func TestSettersNeedTheirFlag(t *testing.T) {
-	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect, MaxEntries: 4}))
+	k := must(mkey.Create(mkey.Attr{MaxEntries: 4}))
 	wantErr(t, k.Configure(mkey.Update{Signature: &mkey.Signature{Wire: t10}}), syscall.EINVAL, "BlockSignature")
 	wantErr(t, k.Configure(mkey.Update{Crypto: crypto(true, 0, 512)}), syscall.EINVAL, "CryptoOffload")
 	wantErr(t, second(k.Check()), syscall.EINVAL, "BlockSignature")

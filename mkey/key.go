@@ -63,10 +63,10 @@ type Key struct {
 }
 
 // Create creates a key without a configuration: a free key, which can be used once it is
-// configured. It returns EOPNOTSUPP if the flags lack Indirect or have unknown bits.
+// configured. It returns EOPNOTSUPP if the flags have unknown bits.
 func Create(a Attr) (*Key, error) {
-	if a.Flags&Indirect == 0 || a.Flags&^flagsAll != 0 {
-		return nil, failure.New("mkey create", syscall.EOPNOTSUPP, "create_flags %#x: Indirect (%#x) is required, and only %#x are known", uint32(a.Flags), uint32(Indirect), uint32(flagsAll))
+	if a.Flags&^flagsAll != 0 {
+		return nil, failure.New("mkey create", syscall.EOPNOTSUPP, "create_flags %#x: only %#x are known", uint32(a.Flags), uint32(flagsAll))
 	}
 	if a.MaxEntries < 0 || a.MaxEntries > maxEntriesLimit {
 		return nil, failure.New("mkey create", syscall.EINVAL, "max_entries %d: must be 0 to %d", a.MaxEntries, maxEntriesLimit)
@@ -86,7 +86,7 @@ const maxEntriesLimit = 1 << 16
 // New creates and configures a key. The key has the flags, and room for the layout
 // entries, that the configuration needs.
 func New(c Config) (*Key, error) {
-	a := Attr{Flags: Indirect, Number: c.Number, StrictCheck: c.StrictCheck}
+	a := Attr{Number: c.Number, StrictCheck: c.StrictCheck}
 	if err := dereference(&c.Layout); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func TestUnconfiguredKey(t *testing.T) {
 		wantErr(t, k.Reach(0, 1, 0), syscall.EINVAL, word)
 		wantErr(t, second(k.WireLen()), syscall.EINVAL, word)
 	}
-	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1, Number: 0x77}))
+	k := must(mkey.Create(mkey.Attr{Flags: mkey.RemoteInvalidate, MaxEntries: 1, Number: 0x77}))
 	refused(t, k, "free")
 	rights := rdma.Access(rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite)
 	noErr(t, k.Configure(mkey.Update{Access: &rights}))
@@ -62,7 +62,7 @@ func TestUnconfiguredKey(t *testing.T) {
 // TestOverrideAndKeep checks that an update sets its attributes and keeps the others.
 func TestOverrideAndKeep(t *testing.T) {
 	data := pattern(1024)
-	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
+	k := must(mkey.Create(mkey.Attr{Flags: mkey.BlockSignature, MaxEntries: 4}))
 	conf := func(c mkey.Update) {
 		t.Helper()
 		noErr(t, k.Configure(c))

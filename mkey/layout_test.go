@@ -250,7 +250,7 @@ func chain(t *testing.T, n int) []*mkey.Key {
 	keys := make([]*mkey.Key, n)
 	var mem mkey.Memory = mkey.Bytes(pattern(32))
 	for i := n - 1; i >= 0; i-- {
-		keys[i] = must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
+		keys[i] = must(mkey.Create(mkey.Attr{Flags: mkey.BlockSignature, MaxEntries: 4}))
 		err := keys[i].Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: mkey.List{{Memory: mem, Length: 16}, {Memory: mem, Addr: 16, Length: 16}}})
 		if depth := n - i; depth > 8 {
 			wantErr(t, err, syscall.EINVAL, "8 deep")
@@ -283,7 +283,7 @@ func TestNestingDepth(t *testing.T) {
 }
 
 func TestNestingCircle(t *testing.T) {
-	create := func() *mkey.Key { return must(mkey.Create(mkey.Attr{Flags: mkey.Indirect, MaxEntries: 4})) }
+	create := func() *mkey.Key { return must(mkey.Create(mkey.Attr{MaxEntries: 4})) }
 	on := func(k *mkey.Key) mkey.Update { return mkey.Update{Layout: mkey.List{{Memory: k, Length: 8}}} }
 	a, b, c := create(), create(), create()
 	wantErr(t, a.Configure(on(a)), syscall.EINVAL, "circle")
@@ -342,16 +342,16 @@ func (r *reference) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 func TestNestedAttributes(t *testing.T) {
 	signed := newKey(t, mkey.Config{Layout: over(pattern(64)), Signature: &mkey.Signature{Wire: t10}})
 	coded := newKey(t, mkey.Config{Layout: over(pattern(64)), Crypto: crypto(true, 0, 512)})
-	unset := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.CryptoOffload, MaxEntries: 1}))
+	unset := must(mkey.Create(mkey.Attr{Flags: mkey.CryptoOffload, MaxEntries: 1}))
 	for _, k := range []*mkey.Key{signed, coded, unset} {
 		wantErr(t, second(mkey.New(mkey.Config{Layout: mkey.List{{Memory: mkey.Bytes(nil)}, {Memory: k, Length: 8}}})), syscall.EINVAL, "signature or crypto attributes")
-		between := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect, MaxEntries: 1}))
+		between := must(mkey.Create(mkey.Attr{MaxEntries: 1}))
 		top := newKey(t, mkey.Config{Layout: mkey.List{{Memory: between, Length: 8}}})
 		wantErr(t, between.Configure(mkey.Update{Layout: mkey.List{{Memory: k, Length: 8}}}), syscall.EINVAL)
 		wantErr(t, second(top.TX(0, 8)), syscall.EINVAL, "free")
 	}
 
-	inner := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 1}))
+	inner := must(mkey.Create(mkey.Attr{Flags: mkey.BlockSignature, MaxEntries: 1}))
 	outer := newKey(t, mkey.Config{Layout: mkey.List{{Memory: inner, Length: 8}}}) // still free
 	noErr(t, inner.Configure(mkey.Update{Layout: over(pattern(8))}))
 	open := must(outer.TX(0, 8))

@@ -556,7 +556,7 @@ func TestDEK(t *testing.T) {
 		wantErr(t, second(mkey.New(mkey.Config{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: d}})), syscall.EINVAL, "without a DEK")
 	}
 
-	unset := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.CryptoOffload, MaxEntries: 1}))
+	unset := must(mkey.Create(mkey.Attr{Flags: mkey.CryptoOffload, MaxEntries: 1}))
 	noErr(t, unset.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(make([]byte, 512))}))
 	wantErr(t, second(unset.TX(0, 512)), syscall.EINVAL, "crypto attributes")
 	wantErr(t, second(unset.RX(0, 512)), syscall.EINVAL, "crypto attributes")

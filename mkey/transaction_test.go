@@ -206,13 +206,13 @@ func TestTransactionRefused(t *testing.T) {
 		"another length":       {Transaction: &mkey.Transaction{PSV: psv, Length: 1023}},
 		"a shorter layout":     {Transaction: &mkey.Transaction{PSV: psv, Length: 1024}, Layout: over(data[:8])},
 	} {
-		both := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature | mkey.CryptoOffload, MaxEntries: 4}))
+		both := must(mkey.Create(mkey.Attr{Flags: mkey.BlockSignature | mkey.CryptoOffload, MaxEntries: 4}))
 		noErr(t, both.Configure(mkey.Update{Layout: over(data)}))
 		if err := both.Configure(u); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	plain := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect}))
+	plain := must(mkey.Create(mkey.Attr{}))
 	if err := plain.Configure(mkey.Update{Transaction: &mkey.Transaction{PSV: psv}}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a key without BlockSignature: %v", err)
 	}

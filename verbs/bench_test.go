@@ -39,7 +39,7 @@ func benchmarkWrite(b *testing.B, size int, signed bool) {
 	dst := check(y.pd.Register(make([]byte, size/512*520+size), rdma.LocalWrite|rdma.RemoteWrite))
 	sge := src.SGE(0, size)
 	if signed {
-		key := check(x.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
+		key := check(x.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4}))
 		c := x.qp.Start()
 		c.Configure(key).List(src.SGE(0, size)).Signature(signature(nil, &dif))
 		if err := c.Complete(); err != nil {

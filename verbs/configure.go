@@ -10,14 +10,8 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// MKeyConfAttr are the attributes of [Chain.ConfigureAttr].
-type MKeyConfAttr struct {
-	Flags    mkey.UpdateFlags
-	CompMask uint64 // must be 0
-}
-
 // Configure begins a request that configures a memory key. The setters Access, List,
-// Interleaved, Signature and Crypto follow, each at most once.
+// Interleaved, Signature, ResetSignature and Crypto follow, each at most once.
 //
 // The request has only the attributes that its setters name. It takes effect when it
 // executes, in the order of the send queue: the attributes are merged with the key's
@@ -26,20 +20,6 @@ type MKeyConfAttr struct {
 // returns the errors that do not depend on the state of the key. Other errors fail the
 // request with StatusMWBindErr. If signaled, the request completes with OpMKeyConfigure.
 func (c Chain) Configure(key *MKey) Chain {
-	return c.configure(key, -1, MKeyConfAttr{})
-}
-
-// ConfigureAttr is Configure in the manner of mlx5dv_wr_mkey_configure(3): exactly setters
-// setters must follow.
-func (c Chain) ConfigureAttr(key *MKey, setters int, attr MKeyConfAttr) Chain {
-	if b := c.open(); b != nil && setters < 0 {
-		b.fail(syscall.EINVAL, "configure: %d setters", setters)
-		return c
-	}
-	return c.configure(key, setters, attr)
-}
-
-func (c Chain) configure(key *MKey, setters int, attr MKeyConfAttr) Chain {
 	b := c.open()
 	if b == nil {
 		return c
@@ -53,9 +33,6 @@ func (c Chain) configure(key *MKey, setters int, attr MKeyConfAttr) Chain {
 	case explicit && r.Flags&rdma.SendInline == 0:
 		b.fail(syscall.EOPNOTSUPP, "request %d: a configuration goes inline and needs the flag SendInline", r.ID)
 		return c
-	case attr.CompMask != 0:
-		b.fail(syscall.EOPNOTSUPP, "request %d: comp_mask %#x: must be 0", r.ID, attr.CompMask)
-		return c
 	case key.pd != b.qp.pd:
 		b.fail(syscall.EINVAL, "request %d: key %#x is of another protection domain", r.ID, key.Number())
 		return c
@@ -64,12 +41,12 @@ func (c Chain) configure(key *MKey, setters int, attr MKeyConfAttr) Chain {
 	if n := b.qp.attr.MaxInlineData; n > 0 {
 		space = n + 4
 	}
-	r.Configure = &engine.Configuration{Key: key.e, Flags: attr.Flags, Space: space}
+	r.Configure = &engine.Configuration{Key: key.e, Space: space}
 	if key.e.Flags()&mkey.UpdateTag != 0 {
 		tag := uint8(key.Number())
 		r.Configure.Tag = &tag
 	}
-	b.own = confBuilder{req: r, want: setters, conf: r.Configure}
+	b.own = confBuilder{req: r, conf: r.Configure}
 	b.conf = &b.own
 	return c
 }
@@ -87,8 +64,16 @@ func (c Chain) setter(name string, isSet func(*engine.Configuration) bool) (*bui
 		b.fail(syscall.EINVAL, "request %d: setter %s twice", b.conf.req.ID, name)
 		return b, nil
 	}
-	b.conf.have++
 	return b, b.conf.conf
+}
+
+// ResetSignature drops the signature attributes that the key has, if the request has no
+// Signature, which replaces them (MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR).
+func (c Chain) ResetSignature() Chain {
+	if _, conf := c.setter("ResetSignature", func(c *engine.Configuration) bool { return c.Flags != 0 }); conf != nil {
+		conf.Flags = mkey.ResetSignature
+	}
+	return c
 }
 
 // Access sets the rights to memory that the key grants
@@ -157,10 +142,6 @@ func (b *builder) endConfigure() {
 	}
 	b.conf = nil
 	if b.err != nil {
-		return
-	}
-	if open.want >= 0 && open.have != open.want {
-		b.fail(syscall.EINVAL, "request %d: %d setters were announced, %d followed", open.req.ID, open.want, open.have)
 		return
 	}
 	b.err = open.conf.Prepare()

@@ -61,7 +61,7 @@ func Example() {
 	connect(a, b)
 	data := check(a.pd.Register(make([]byte, 4096), rdma.LocalWrite))
 	remote := check(b.pd.Register(make([]byte, 8*520), rdma.LocalWrite|rdma.RemoteWrite))
-	key := check(a.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
+	key := check(a.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4}))
 
 	wr := a.qp.Start()
 	wr.Configure(key).List(data.SGE(0, 4096)).Signature(mkey.Signature{
@@ -99,7 +99,7 @@ func Example_pipelinedRead() {
 	check(initiator.qp.PostRecv(verbs.RecvWR{SGEs: []rdma.SGE{status.SGE(0, 4)}}))
 
 	const goodStatus = 2
-	key := check(target.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
+	key := check(target.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4}))
 	wr := target.qp.Start()
 	wr.Configure(key).List(disk.SGE(0, 8*520)).Signature(mkey.Signature{Memory: &dif, CheckMask: sig.MaskAll})
 	wr.ID(1).Write(buffer.RKey(), buffer.Addr()).SGE(key.SGE(0, 4096))

@@ -14,8 +14,8 @@ import (
 
 // MKeyAttr describes a memory key (mlx5dv_create_mkey(3)).
 type MKeyAttr struct {
-	Flags      mkey.Flags // mkey.Indirect is required
-	MaxEntries int        // rounded up to a multiple of 4
+	Flags      mkey.Flags
+	MaxEntries int // rounded up to a multiple of 4
 }
 
 // MKey is a memory key. Requests configure it ([Chain.Configure]). Afterwards this side
@@ -27,7 +27,7 @@ type MKey struct {
 }
 
 // NewMKey creates a free memory key, which can be used once it is configured. It returns
-// EOPNOTSUPP if the flags lack mkey.Indirect or have unknown bits.
+// EOPNOTSUPP if the flags have unknown bits.
 func (pd *PD) NewMKey(attr MKeyAttr) (*MKey, error) {
 	e, err := pd.e.NewMKey(mkey.Attr{Flags: attr.Flags, MaxEntries: attr.MaxEntries})
 	if err != nil {

@@ -401,22 +401,11 @@ func TestChainErrors(t *testing.T) {
 		{"an atomic of 4 bytes", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.FetchAdd(1, 0, 1).SGE(mr.SGE(0, 4)) }},
 		{"too many requests", syscall.ENOMEM, func(c verbs.Chain) verbs.Chain { return c.Send().Send().Send().Send().Send() }},
 		{"unknown flags", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Flags(1 << 9).Send() }},
+		{"reset twice", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(signed).ResetSignature().ResetSignature() }},
 		{"setter twice", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(plain).Access(0).Access(0) }},
 		{"two layouts", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(plain).List(sge).Interleaved(1) }},
-		{"fewer setters than announced", syscall.EINVAL, func(c verbs.Chain) verbs.Chain {
-			return c.ConfigureAttr(plain, 2, verbs.MKeyConfAttr{}).List(sge)
-		}},
-		{"more setters than announced", syscall.EINVAL, func(c verbs.Chain) verbs.Chain {
-			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{}).List(sge)
-		}},
 		{"configuration not inline", syscall.EOPNOTSUPP, func(c verbs.Chain) verbs.Chain { return c.Flags(rdma.SendSignaled).Configure(plain) }},
-		{"unknown conf_flags", syscall.EOPNOTSUPP, func(c verbs.Chain) verbs.Chain {
-			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{Flags: 2})
-		}},
 		{"no key", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(nil).List(sge) }},
-		{"comp_mask", syscall.EOPNOTSUPP, func(c verbs.Chain) verbs.Chain {
-			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{CompMask: 1})
-		}},
 		{"signature on a key without the flag", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(plain).Signature(s) }},
 		{"crypto on a key without the flag", syscall.EINVAL, func(c verbs.Chain) verbs.Chain {
 			return c.Configure(plain).Crypto(mkey.Crypto{DataUnitSize: 512})

@@ -49,8 +49,6 @@ type builder struct {
 type confBuilder struct {
 	req  *engine.SendRequest
 	conf *engine.Configuration
-	want int // number of setters announced; -1: any number
-	have int
 }
 
 var builderPool = sync.Pool{New: func() any { return new(builder) }}

@@ -72,12 +72,11 @@ func testRecords(t *testing.T, seed uint64) {
 	var memory, wire []byte // correct data of both domains
 	configure := func() {
 		c := a.qp.Start().ID(1).Signaled()
-		attr, setters := verbs.MKeyConfAttr{}, 2
+		reset, sign := false, false
 		if r.IntN(6) == 0 {
-			oracle.Signature, attr.Flags = nil, mkey.ResetSignature
+			oracle.Signature, reset = nil, true
 		} else if memory == nil || r.IntN(3) > 0 {
-			oracle.Signature = mkeytest.RandomSignature(r)
-			setters = 3
+			oracle.Signature, sign = mkeytest.RandomSignature(r), true
 		}
 		data := make([]byte, r.IntN(9000))
 		fill(data, r.Uint64())
@@ -90,8 +89,11 @@ func testRecords(t *testing.T, seed uint64) {
 				wire = mkeytest.Protect(s.Wire, data)
 			}
 		}
-		c = c.ConfigureAttr(key, setters, attr).Access(all).List(mem.SGE(0, len(memory)))
-		if setters == 3 {
+		c = c.Configure(key).Access(all).List(mem.SGE(0, len(memory)))
+		if reset {
+			c = c.ResetSignature()
+		}
+		if sign {
 			c = c.Signature(*oracle.Signature)
 		}
 		a.complete(c)

@@ -247,7 +247,7 @@ func TestConfigurationRoom(t *testing.T) {
 			if encrypted {
 				flags |= mkey.CryptoOffload
 			}
-			key := must[*verbs.MKey](t)(a.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | flags, MaxEntries: 64}))
+			key := must[*verbs.MKey](t)(a.pd.NewMKey(verbs.MKeyAttr{Flags: flags, MaxEntries: 64}))
 			defer key.Close()
 			for entries := range 40 {
 				for _, interleaved := range []bool{false, true} {

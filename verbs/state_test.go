@@ -118,7 +118,7 @@ func TestCloseInUse(t *testing.T) {
 	pd := must[*verbs.PD](t)(dev.NewPD())
 	cq := must[*verbs.CQ](t)(dev.NewCQ(8))
 	mr := must[*verbs.MR](t)(pd.Register(make([]byte, 8), 0))
-	key := must[*verbs.MKey](t)(pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect}))
+	key := must[*verbs.MKey](t)(pd.NewMKey(verbs.MKeyAttr{}))
 	qp := must[*verbs.QP](t)(pd.NewQP(verbs.QPAttr{SendCQ: cq}))
 	for _, c := range []struct {
 		close func() error

@@ -104,7 +104,7 @@ func (s *side) register(n int, access rdma.Access) *verbs.MR {
 
 func (s *side) mkey(flags mkey.Flags) *verbs.MKey {
 	s.t.Helper()
-	k := must[*verbs.MKey](s.t)(s.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | flags, MaxEntries: 16}))
+	k := must[*verbs.MKey](s.t)(s.pd.NewMKey(verbs.MKeyAttr{Flags: flags, MaxEntries: 16}))
 	s.t.Cleanup(func() { k.Close() })
 	return k
 }

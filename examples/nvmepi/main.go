@@ -251,7 +251,7 @@ func main() {
 
 	d := &disk{queue: dial(dev, addr, 1, depth), ns: ns}
 	d.register(1, depth, controller, *subsystem)
-	d.key = must(d.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 1}))
+	d.key = must(d.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 1}))
 	plain, protected := blocks*ns.blockSize, blocks*(ns.blockSize+field)
 	d.buf = must(d.pd.Register(make([]byte, protected), rdma.LocalWrite))
 	text := bytes.Repeat([]byte("softmkey as a host of NVMe over RDMA. "), plain/38+1)[:plain]

@@ -241,7 +241,7 @@ func keySeries() series {
 			base := memory()
 			start := processTime()
 			for range n {
-				k, err := f.there.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4})
+				k, err := f.there.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4})
 				if err != nil {
 					return nil, err
 				}

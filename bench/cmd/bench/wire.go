@@ -54,7 +54,7 @@ func (f *flow) protect(p *protection) error {
 		}
 	}
 	for _, e := range []*end{&f.here, &f.there} {
-		flags := mkey.Indirect | mkey.BlockSignature
+		flags := mkey.BlockSignature
 		if p.units {
 			flags |= mkey.CryptoOffload
 		}

@@ -94,7 +94,7 @@ func (f freedBy) String() string {
 // NewMKey creates a memory key, which is free: it can be used once it was
 // configured. The low byte of the attribute Number is the tag of the key's
 // number, and the rest is its index if that is free and not 0. NewMKey returns
-// EOPNOTSUPP for unknown flags and without mkey.Indirect.
+// EOPNOTSUPP for unknown flags.
 func (pd *PD) NewMKey(a mkey.Attr) (*MKey, error) {
 	const op = "create a memory key"
 	if a.MaxEntries > MaxMKeyEntries {

@@ -58,7 +58,7 @@ func (pd *PD) NewWindow(t WindowType) (*Window, error) {
 		return nil, failure.New(op, syscall.EINVAL, "type %d: must be 1 or 2", t)
 	}
 	w := &Window{typ: t}
-	a := mkey.Attr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1}
+	a := mkey.Attr{Flags: mkey.RemoteInvalidate, MaxEntries: 1}
 	if err := w.enter(op, "MW", pd, keyEntry{window: w}, a); err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func (k *Key) Plain() bool { return k.Signature == nil && k.Crypto == nil }
 
 // Make makes a verbs key that can have the attributes of k.
 func (k *Key) Make(pd *verbs.PD) (*verbs.MKey, error) {
-	attr := verbs.MKeyAttr{Flags: mkey.Indirect, MaxEntries: 1}
+	attr := verbs.MKeyAttr{MaxEntries: 1}
 	if k.Signature != nil {
 		attr.Flags |= mkey.BlockSignature
 	}

@@ -57,7 +57,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	key, err := a.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4})
+	key, err := a.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4})
 	if err != nil {
 		return err
 	}

@@ -409,7 +409,7 @@ func TestCapsule(t *testing.T) {
 	mr := io.h.register(make([]byte, 520), rdma.LocalWrite|rdma.RemoteWrite)
 	defer mr.Close()
 	key := must(t, func() (*verbs.MKey, error) {
-		return io.h.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1})
+		return io.h.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.RemoteInvalidate, MaxEntries: 1})
 	})
 	defer key.Close()
 	if err := io.qp.Start().Configure(key).Access(rdma.LocalWrite | rdma.RemoteWrite).List(mr.SGE(0, 520)).Complete(); err != nil {

@@ -110,7 +110,7 @@ func (x *transfer) move(buf []byte, n int, s *mkey.Signature, toHost bool) (bad 
 	wr := w.c.qp.Start()
 	if s != nil {
 		if w.key == nil {
-			if w.key, err = w.c.s.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 1}); err != nil {
+			if w.key, err = w.c.s.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 1}); err != nil {
 				return nil, err
 			}
 		}
