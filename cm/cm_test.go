@@ -15,7 +15,6 @@ import (
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
@@ -166,9 +165,6 @@ func TestDial(t *testing.T) {
 	}
 	for _, q := range []*verbs.QP{c.QP(), s.QP()} {
 		m := q.Query()
-		if m.Caps != roce.CapSelective { // and no payload, since the program names the path MTU
-			t.Error("two devices of this project did not agree on selective repeat")
-		}
 		if m.State != rdma.StateRTS || m.PathMTU != rdma.MTU1024 || m.MaxRdAtomic != 3 || m.MaxDestRdAtomic != 3 {
 			t.Errorf("%+v", m)
 		}
@@ -195,9 +191,6 @@ func TestDial(t *testing.T) {
 	}
 	if c, err = cm.Dial(within(t), qp, addr, nil); err != nil {
 		t.Fatal(err)
-	}
-	if caps := c.QP().Query().Caps; roce.Payload(caps, 4096) <= 4096 {
-		t.Errorf("two devices on a network with long packets agreed on the capabilities %#x", caps)
 	}
 	<-conns
 	if err := c.Close(); err != nil {

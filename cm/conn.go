@@ -234,7 +234,6 @@ func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
 		PathMTU:     rdma.MTU(a.MTU), DestQPN: a.DestQPN, RQPSN: a.RQPSN,
 		MaxDestRdAtomic: int(a.MaxDestRdAtomic), MinRNRTimer: uint8(o.MinRNRTimer),
 		Timeout: a.Timeout, RetryCnt: a.RetryCount, RNRRetry: a.RNRRetry, SQPSN: a.SQPSN, MaxRdAtomic: int(a.MaxRdAtomic),
-		Caps: c.core.Caps(),
 	}
 	if err := engine.Connect(qp.Type(), qp.State() == rdma.StateReset, m, qp.Modify); err != nil {
 		return err
@@ -274,8 +273,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	if err != nil {
 		return nil, err
 	}
-	exact := o.MTU != 0
-	if !exact {
+	if o.MTU == 0 {
 		o.MTU = self.MTU
 	}
 	mtu, ok := rdma.MTUOf(o.MTU)
@@ -301,7 +299,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	c.core, err = s.Connect(cmcore.Path{Local: local, Remote: remote}, cmcore.ConnectParams{
 		ServiceID: mad.ServiceID(mad.PortSpaceTCP, addr.Port()), Transport: transport, QPN: self.QPN,
 		ResponderResources: uint8(o.MaxRdAtomic), InitiatorDepth: uint8(o.MaxRdAtomic),
-		RetryCount: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), MTU: uint8(mtu), ExactMTU: exact, AckTimeout: uint8(o.Timeout),
+		RetryCount: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), MTU: uint8(mtu), AckTimeout: uint8(o.Timeout),
 		Private: append(private, o.PrivateData...),
 	}, c.handle)
 	if err != nil {

@@ -30,18 +30,6 @@
 // does not notice when a peer disappears without a message: the QP's next request fails
 // with StatusRetryExcErr.
 //
-// # Selective repeat
-//
-// Two softmkey devices agree on selective repeat: the request offers it with the options
-// of enhanced connection establishment (ECE), and the acceptance confirms it. Other
-// implementations ignore the offer.
-//
-// The same options, of vendor 0x02736b, hold the longest payload of a packet that the device's
-// network carries, in units of 64 bytes (bits 8 to 17). The shorter one counts: packets of 1,408
-// bytes on Ethernet with its usual MTU of 1,500, where the largest path MTU is 1,024. A
-// capture shows the options in the REQ and the REP. The QP's path MTU stays that of the standard, and
-// packets keep to it if the program names it in Options.
-//
 // # Datagrams
 //
 // With [ListenDatagram] and [Resolve], a sender of datagrams finds the UD QP, and its

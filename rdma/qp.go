@@ -176,10 +176,6 @@ type QPModify struct {
 	MaxRdAtomic     int // limit as requester
 	MaxDestRdAtomic int // limit as responder
 	DestQPN         uint32
-
-	// Caps are the capabilities that both ends of the connection have: roce.CommonCaps of those
-	// that they exchanged. They are set together with AV.
-	Caps uint32
 }
 
 // Datagram reports whether a QP of the type sends datagrams, each with its own destination.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/congestion"
 	"github.com/softmkey/softmkey/roce/netem"
 )
 
@@ -227,14 +228,14 @@ func runChaos(t *testing.T, seed uint64) {
 		there.Rate, there.Loss, there.Reorder = 0, 0, 0
 		back.Rate, back.Loss, back.Reorder = 0, 0, 0
 	}
-	l := newLinked(t, pairOptions{window: minWindow << rnd.IntN(8), ipv6: seed%2 == 1}, there, back, seed)
+	l := newLinked(t, pairOptions{window: congestion.Least << rnd.IntN(8), ipv6: seed%2 == 1}, there, back, seed)
 	c := &chaos{linked: l, t: t, rnd: rnd}
 	rate := []float64{0, 0.0003, 0.003, 0.02}[rnd.IntN(4)]
 	for range 1 + rnd.IntN(4) {
 		o := pairOptions{
 			typ: []rdma.QPType{rdma.RC, rdma.RC, rdma.RC, rdma.XRCSend, rdma.UC, rdma.UD}[rnd.IntN(6)],
 			mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1,
-			selective: rnd.IntN(3) > 0, timeout: uint8(12 + rnd.IntN(4)), retry: uint8(1 + rnd.IntN(7)), rnr: uint8(1 + rnd.IntN(6)),
+			timeout: uint8(12 + rnd.IntN(4)), retry: uint8(1 + rnd.IntN(7)), rnr: uint8(1 + rnd.IntN(6)),
 		}
 		o.defaults()
 		c.connect(o, rate)
@@ -309,8 +310,8 @@ func runChaos(t *testing.T, seed uint64) {
 		if len(p.timers.heap) != 1 || len(p.peers) != 0 || p.qps.len() != 0 {
 			t.Errorf("side %d: after every QP is closed, %d timers, %d peers and %d QPs are left", i, len(p.timers.heap)-1, len(p.peers), p.qps.len())
 		}
-		if n := p.recovery.used.Load(); n != 0 {
-			t.Errorf("side %d keeps %d bytes of early packets", i, n)
+		if n := p.kept.used.Load(); n != 0 {
+			t.Errorf("side %d keeps %d bytes of READs", i, n)
 		}
 	}
 	for _, e := range c.all {

@@ -1,5 +1,7 @@
 package roce
 
+import "github.com/softmkey/softmkey/roce/internal/congestion"
+
 // notifier decides when a QP answers packets with a congestion mark by a congestion
 // notification packet (CNP).
 type notifier struct {
@@ -7,12 +9,9 @@ type notifier struct {
 	at  int64 // time at which due was last set; 0: never
 }
 
-// cnpInterval is the shortest time between two congestion notifications of one QP.
-const cnpInterval = 50e3 // ns
-
 // marked records that a packet arrived with a congestion mark.
 func (c *notifier) marked(now int64) {
-	if c.at == 0 || now-c.at >= cnpInterval {
+	if c.at == 0 || now-c.at >= congestion.NotificationInterval {
 		c.due, c.at = true, now
 	}
 }

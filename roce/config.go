@@ -7,6 +7,7 @@ import (
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/loss"
 )
 
 var services = map[rdma.QPType]uint8{
@@ -24,61 +25,15 @@ type RecvConfig struct {
 	DestQPN         uint32           // the peer's QP number, 24 bits
 	PSN             uint32           // PSN of the first packet to expect, 24 bits
 	MTU             int              // path MTU: 256, 512, 1024, 2048 or 4096 bytes of payload in a packet
-	Payload         int              // payload of a full packet in place of the path MTU, as [Payload] returns it; 0: the path MTU
 	MaxDestRdAtomic int              // largest number of outstanding READs and atomics of the peer, 0 to 128
 	MinRNRTimer     uint8            // RNR timer code, 0 to 31, that a peer without a receive request gets; see RNRTimer
-	Selective       bool             // both ends offered CapSelective
 	Route           packetconn.Route // route of packets to the peer; without packetconn.Caps.Routes only its hop limit counts
 	TrafficClass    uint8            // its upper six bits become the packets' DSCP
 	QKey            uint32           // UD: datagrams with another Q_Key are dropped. GSI always uses 0x80010000.
 }
 
-// The capabilities are a number of 32 bits that the two ends exchange when they connect.
-const (
-	// CapSelective is the bit for selective repeat. If both ends offer it, both set
-	// RecvConfig.Selective.
-	CapSelective = 1
-
-	// CapPayload are the bits for the longest payload of a packet that the network of an end
-	// carries, in units of 64 bytes. Path MTUs are powers of two: with one of 1024, a packet
-	// fills two thirds of a frame of Ethernet.
-	CapPayload = 0x3ff << capPayloadShift
-
-	capPayloadShift = 8
-	payloadUnit     = 64
-)
-
 // largestMTU is the largest path MTU of the standard.
-const largestMTU = 4096
-
-// Offers returns the capabilities that the port offers to its peers. The payload is computed
-// from the MTU of the interface; a network whose MTU is unknown offers none.
-func (p *Port) Offers() uint32 {
-	const headers = 40 + 8 + wire.MaxHeaders // IPv6 and UDP
-	caps := uint32(CapSelective)
-	if n := min(p.Caps().MTU-headers, wire.MaxPayload) / payloadUnit; n > 0 {
-		caps |= uint32(n) << capPayloadShift
-	}
-	return caps
-}
-
-// CommonCaps returns the capabilities that both ends have: the bits that both offer, and the
-// shorter payload.
-func CommonCaps(a, b uint32) uint32 {
-	return a&b&^CapPayload | min(a&CapPayload, b&CapPayload)
-}
-
-// Payload returns the payload of a full packet of a connection whose ends have the capabilities
-// caps in common: the agreed one, which is a multiple of 64 bytes, if no path MTU lies between it
-// and the connection's. Otherwise it returns mtu: one end has asked for shorter packets, or does
-// not agree on payloads.
-func Payload(caps uint32, mtu int) int {
-	n := int(caps&CapPayload>>capPayloadShift) * payloadUnit
-	if n > mtu && (n < 2*mtu || mtu == largestMTU) {
-		return min(n, wire.MaxPayload)
-	}
-	return mtu
-}
+const largestMTU = wire.MaxPayload
 
 // SendConfig holds the attributes of the transition from RTR to RTS, as in ibv_modify_qp.
 // UC, UD and GSI use only PSN.
@@ -97,7 +52,7 @@ type reception struct {
 	QKey            uint32
 	DestQPN         uint32
 	Route           packetconn.Route
-	Payload         uint16 // of a full packet, at least the path MTU
+	MTU             uint16
 	MaxDestRdAtomic uint8
 	MinRNRTimer     uint8
 }
@@ -106,7 +61,7 @@ type reception struct {
 // range, so they fit the smaller types.
 func (c *RecvConfig) keep() reception {
 	return reception{
-		Peer: c.Peer, QKey: c.QKey, DestQPN: c.DestQPN, Route: c.Route, Payload: uint16(max(c.Payload, c.MTU)),
+		Peer: c.Peer, QKey: c.QKey, DestQPN: c.DestQPN, Route: c.Route, MTU: uint16(c.MTU),
 		MaxDestRdAtomic: uint8(c.MaxDestRdAtomic), MinRNRTimer: c.MinRNRTimer,
 	}
 }
@@ -121,6 +76,13 @@ type transmission struct {
 // range, so they fit the smaller types.
 func (c *SendConfig) keep() transmission {
 	return transmission{Timeout: c.Timeout, RetryCount: c.RetryCount, RNRRetry: c.RNRRetry, MaxRdAtomic: uint8(c.MaxRdAtomic)}
+}
+
+// attributes returns the attributes for the recovery from losses.
+func (q *QP) attributes() loss.Attributes {
+	return loss.Attributes{
+		Timeout: int64(AckTimeout(q.send.Timeout)), Retries: q.send.RetryCount, RNRRetries: q.send.RNRRetry, Strict: q.port.strict,
+	}
 }
 
 // AckTimeout converts a local ACK timeout code to its duration, 4.096 us * 2^code. It

@@ -37,18 +37,13 @@ type Counters struct {
 	Retransmitted        uint64 `json:"retransmitted"` // packets
 	Timeouts             uint64 `json:"timeouts"`
 	Losses               uint64 `json:"losses"`       // responses that reported a loss
-	LostPackets          uint64 `json:"lost_packets"` // packets considered lost; without selective repeat, all packets that are sent again
+	LostPackets          uint64 `json:"lost_packets"` // packets that were in flight when a loss was reported: all are sent again
 	Probes               uint64 `json:"probes"`       // packets retransmitted after about a round trip without progress
 	SequenceNAKsReceived uint64 `json:"sequence_naks_received"`
 	RNRReceived          uint64 `json:"rnr_received"`
 	ErrorNAKsReceived    uint64 `json:"error_naks_received"`
 	StaleResponses       uint64 `json:"stale_responses"` // responses to no outstanding request
 	CNPReceived          uint64 `json:"cnp_received"`
-
-	// Selective repeat.
-	SelectiveAcksSent     uint64 `json:"selective_acks_sent"`
-	SelectiveAcksReceived uint64 `json:"selective_acks_received"`
-	EarlyPackets          uint64 `json:"early_packets"` // packets kept until the packets before them arrived
 
 	// The responder.
 	DuplicateRequests uint64 `json:"duplicate_requests"`
@@ -88,8 +83,6 @@ type counters struct {
 
 	Retransmitted, Timeouts, Losses, LostPackets, Probes, SequenceNAKsReceived, RNRReceived,
 	ErrorNAKsReceived, StaleResponses, CNPReceived atomic.Uint64
-
-	SelectiveAcksSent, SelectiveAcksReceived, EarlyPackets atomic.Uint64
 
 	DuplicateRequests, StaleRequests, OutOfSequence, SequenceNAKsSent, RNRSent,
 	ErrorNAKsSent, ECNMarked, CNPSent atomic.Uint64

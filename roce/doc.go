@@ -76,10 +76,13 @@
 // acknowledgement for each batch of packets it received, or for a few of them if a stream
 // arrives faster than they are handled, without end-to-end credits.
 //
-// An RDMA READ is sent as one request of any length. If responses are lost, the requester asks for
-// the missing ones. There is one exception. A peer without selective repeat sends all responses that one
-// request asks for, and neither the window of this side nor a loss makes it stop. While the window is not at its largest, or the path loses packets, a long
-// READ from such a peer is therefore sent in parts of half a window or less. Each part has a
+// A responder sends what it owes before any request of its QP, and acknowledges a message before requests that the
+// program posts after the message's completion. It reads the memory of a READ before it executes later requests of
+// the QP.
+//
+// An RDMA READ is sent as one request of any length, with one exception. A peer sends all responses that one
+// request asks for, and neither the window of this side nor a loss can make it stop. While the window is not at its largest, a long
+// READ is therefore sent in parts that fit the window. Each part has a
 // request of its own, and up to [SendConfig].MaxRdAtomic are outstanding. The Handler sees one
 // completion. The memory may be a key with signatures or encrypted data units, from which
 // a READ must begin at the boundary of a block, and the requester does not know where a block begins.
@@ -90,52 +93,14 @@
 //
 // # Loss recovery
 //
-// The requester measures and smooths the round-trip time. If an acknowledgement does not
-// arrive within about one round trip, it retransmits the oldest unacknowledged packet as a
-// probe; the response to the probe shows which packets were lost. A probe does not use up a
-// retry. [SendConfig].RetryCount limits the full timeouts without progress. Progress renews
-// the retries. Evidence of progress does, too: a READ is being answered, or later packets
-// arrive. A peer that answers only with old acknowledgements or sequence NAKs fails the QP as
-// a silent one does, and the reason says which PSNs do not fit.
+// Recovery is that of the InfiniBand specification. The responder executes requests in order, drops those that follow a
+// missing one, and reports the gap with one NAK. The requester goes back to the packet that a NAK or a timeout names. A
+// response of a READ that arrives before an earlier one shows a gap, too: the READ is asked for again from where it broke.
+// [SendConfig].RetryCount limits the timeouts without progress, and the reason of a failure says which PSNs do not fit.
 //
-// If the peer is another implementation, the requester retransmits all requests from the
-// lost one on (go-back-N), at most once per round trip. If only READ responses are lost, it
-// keeps those that have arrived, and asks again for the others when the peer has answered the READ to
-// its end: from the first missing response of the READ to the last, but not for more than
-// the window holds.
-//
-// Two devices of this kind agree on the payload of a full packet, which may be longer than the path
-// MTU of the standard ([Port.Offers], [Payload]).
-//
-// If both ends offer [CapSelective] when they connect, only lost packets are retransmitted
-// (selective repeat):
-//
-//   - The responder keeps packets that arrive early, up to a limit of memory per QP and per
-//     port, and executes them in order. A SelectiveAck packet reports which packets have
-//     arrived. Its opcode is 0xC1, in the range that the specification leaves to
-//     manufacturers.
-//   - The requester considers a packet lost when three packets that were sent after it
-//     have arrived. That rule covers retransmitted packets and needs no timer. If the peer
-//     acknowledges only probes, twice in a row, the packets before the second probe are lost.
-//   - On a path where packets overtake one another further, it waits for more than three. It learns
-//     that from requests that were sent again and arrived twice: the Mark of a SelectiveAck is their
-//     number. For READ responses, the requester itself sees which ones arrive twice.
-//   - The responder reports at most eight new packets with one SelectiveAck, and a loss at once.
-//     The work for a SelectiveAck does not grow with the number of packets in flight.
-//   - READ responses are repeated in the same way. The requester keeps early responses and
-//     asks for missing ones with a RepeatResponses packet (opcode 0xC2).
-//   - RepeatResponses also grants responses: the responder sends only as much of a READ as
-//     the requester's receive window has room for. It repeats no more than a window of
-//     responses for one RepeatResponses, and each of them once.
-//
-// Selective repeat must not read memory that the application has reused since its READ
-// completed. Each SEND and WRITE packet therefore states how many READs and atomics before
-// it are still outstanding, and the responder no longer repeats older ones. This covers
-// messages on the same QP. For messages on other QPs, the requester withdraws its earlier
-// RepeatResponses when the READ completes. The withdrawal is sent once. If it is lost or
-// overtaken, the responder may read the memory again while the application uses it; the
-// requester drops those responses. An application that must rule this out invalidates the
-// key before it reuses the memory.
+// The peer reports no gap if the last packets were lost. If nothing is acknowledged for about a round trip, the requester
+// therefore sends the oldest packet again, as a question that uses up no retry, as adapters do (adaptive retransmission).
+// [Options].StrictTimeouts leaves that out.
 //
 // # Masked atomics
 //
@@ -145,30 +110,14 @@
 //
 // # Congestion control
 //
-// Two windows per peer limit the bytes in flight, one for requests and one for READ
-// responses. Loss alone is not taken for congestion, because a line may lose packets at any
-// rate. How the limit follows from the path depends on its round trip without queues, the
-// shortest one that was measured:
-//
-//   - On a path of a millisecond or more, requests follow a model of the path as in BBR: the
-//     highest delivery rate of the last rounds, and the shortest round trip. Packets are paced at
-//     the rate, and the window is twice what the path holds. Every eighth round probes for a
-//     higher rate. Loss has no part in it.
-//   - On a shorter path, timers are too coarse to pace packets. The window grows while no packets
-//     are lost. After a loss it is cut as an experiment; the cut is undone if the loss stays the
-//     same and less data arrives.
-//     A window for requests of a few packets, which only a short queue explains, also compares
-//     the loss of smaller limits with that of larger ones: if it differs, none of it is
-//     the line's. Without that, a TCP stream that takes what a cut leaves would look like a lossy
-//     line. The window for READ responses follows the first rules on every path, because the
-//     peer sends them and cannot pace them for it.
-//
-// A congestion notification packet (CNP) from the peer cuts the window as DCQCN's reaction
+// Two windows per peer limit the bytes in flight, one for requests and one for READ responses. The limit doubles in each
+// round trip until the first loss, grows by a packet in each round trip from then on, and is halved for a round trip with
+// loss. A congestion notification packet (CNP) from the peer cuts it as DCQCN's reaction
 // point does. Packets that arrive with a congestion mark (ECN) are answered with CNPs.
-// [Counters] report losses, retransmissions, probes and timeouts, and [Port.Paths] reports
+// [Counters] report losses, retransmissions, questions (probes) and timeouts, and [Port.Paths] reports
 // the windows.
 //
-// UC, UD and READ responses to other implementations are not congestion-controlled: their
+// UC, UD and READ responses are not congestion-controlled by their sender: their
 // receivers report neither loss nor delay. UC and UD packets leave at a fixed rate
 // ([Options].UnreliableRate), which is the line rate of this port. The rate and the burst are
 // chosen so that a receiver which pauses for some milliseconds, because other programs use

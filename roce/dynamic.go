@@ -7,11 +7,12 @@ import (
 
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/loss"
 )
 
 // The initiator of the dynamically connected transport (DC): a requester that makes a
 // connection to the target that its next Work names, and ends it before it makes another.
-// The packets of a connection are those of RC with selective repeat.
+// The packets of a connection are those of RC.
 
 // Times of an initiator, in nanoseconds.
 const (
@@ -139,7 +140,7 @@ func (q *QP) arrange(b *builder, now int64) (ready, more bool) {
 func (q *QP) putConnect(b *builder, now int64) bool {
 	c := q.dci
 	if !q.putControl(b, &wire.Dynamic{
-		Kind: wire.DynamicConnect, Code: mtuCode(int(q.recv.Payload)), Reads: uint16(q.send.MaxRdAtomic),
+		Kind: wire.DynamicConnect, Code: mtuCode(int(q.recv.MTU)), Reads: uint16(q.send.MaxRdAtomic),
 		Session: c.session, QPN: q.num, Key: c.to.key,
 	}, q.req.una) {
 		return false
@@ -192,11 +193,8 @@ func (q *QP) part() {
 		q.port.releasePeer(q.peer)
 		q.peer, q.near = nil, false
 	}
-	q.closeBoard()
-	r.reads.leave(&q.port.recovery)
-	r.restart(q.send)
+	r.restart(q.attributes())
 	q.recv.Peer = netip.AddrPort{}
-	q.chooseRecovery(false)
 	c.phase, c.at, c.due = apart, 0, false
 }
 
@@ -210,20 +208,19 @@ func (q *QP) dynamicControl(h *wire.Dynamic) {
 	case h.Kind == wire.DynamicAccept && c.phase == connecting:
 		c.phase, c.at, c.due = connected, 0, false
 		q.recv.DestQPN = h.QPN
-		q.chooseRecovery(true)
 		// A target may announce that it keeps no outstanding READ (0). The initiator then sends one
 		// READ at a time, which times out if the target does not execute it. With a limit of 0 it
 		// would not send the READ, so that no timer ran, and the requests behind the READ waited for ever.
 		q.dci.reads = min(max(1, int(h.Reads)), int(q.send.MaxRdAtomic))
 		q.near = q.port.inside(q.recv.Peer, h.QPN) != nil
 		q.peer = q.port.acquirePeer(q.recv.Peer.Addr())
-		r.retries.renew(q.port.now())
+		r.loss.Renew(q.port.now())
 		r.mayBuild()
 	case h.Kind == wire.DynamicRefuse && c.phase == connecting && h.Code == wire.DynamicBusy:
 		if c.due {
 			return // a duplicate
 		}
-		if !r.retries.notReady(q.port.now()) {
+		if r.loss.NotReady(q.port.now()) == loss.Fail {
 			q.failHead(rdma.StatusRNRRetryExcErr, fmt.Errorf("DCT %#x at %v has no room for another initiator, after %d retries", c.to.num, c.to.to, q.send.RNRRetry))
 			return
 		}

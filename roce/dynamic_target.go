@@ -178,7 +178,7 @@ func (q *QP) join(c *connection, h *wire.Dynamic, psn uint32) bool {
 	}
 	err = child.RTR(RecvConfig{
 		Peer: c.path.to, SGIDIndex: q.link.index, DestQPN: c.id.num, MTU: 128 << h.Code, PSN: psn,
-		MaxDestRdAtomic: c.reads, MinRNRTimer: q.recv.MinRNRTimer, Selective: true, TrafficClass: q.tos, Route: q.recv.Route,
+		MaxDestRdAtomic: c.reads, MinRNRTimer: q.recv.MinRNRTimer, TrafficClass: q.tos, Route: q.recv.Route,
 	})
 	if err != nil {
 		child.end()

@@ -271,7 +271,7 @@ func TestDynamic(t *testing.T) {
 			t.Errorf("seed %d: %d QPs are left", seed, n)
 		}
 		for i := range s.port {
-			if n := s.port[i].recovery.used.Load(); n != 0 || len(s.port[i].peers) != 1 {
+			if n := s.port[i].kept.used.Load(); n != 0 || len(s.port[i].peers) != 1 {
 				t.Errorf("seed %d: side %d: %d bytes and %d peers are left", seed, i, n, len(s.port[i].peers))
 			}
 		}

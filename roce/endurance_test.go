@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/roce/netem"
 )
 
@@ -32,25 +31,18 @@ func TestConnectionsStayInUse(t *testing.T) {
 	var batches, packets uint64
 	for c := range uint64(connections) {
 		rnd := rand.New(rand.NewPCG(c, 11))
-		selective := rnd.IntN(4) > 0
 		change := func() (there, back netem.Link) {
 			there, back = randomLink(rnd), randomLink(rnd)
-			if !selective {
-				there.Loss, back.Loss = there.Loss/4, back.Loss/4
-			}
+			there.Loss, back.Loss = there.Loss/4, back.Loss/4
 			return there, back
 		}
 		there, back := change()
-		mtu, payload := 256<<rnd.IntN(5), 0
-		if c%3 == 0 {
-			payload = map[int]int{1024: 1408, 4096: wire.MaxPayload}[mtu]
-		}
 		l := newLinked(t, pairOptions{
-			mtu: mtu, payload: payload, psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, ipv6: c%2 == 1,
-			rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1, selective: selective,
+			mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, ipv6: c%2 == 1,
+			rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1,
 		}, there, back, c)
 		state := func() string {
-			return fmt.Sprintf("connection %d at %v, selective %v, there %+v, back %+v; %s", c, time.Duration(l.clock), selective, there, back, describe(l))
+			return fmt.Sprintf("connection %d at %v, there %+v, back %+v; %s", c, time.Duration(l.clock), there, back, describe(l))
 		}
 		for l.clock < int64(day)/connections {
 			for _, m := range l.mem {
@@ -73,8 +65,8 @@ func TestConnectionsStayInUse(t *testing.T) {
 			finish()
 			l.idle()
 			for i := range l.port {
-				if n := l.port[i].recovery.used.Load(); n != 0 {
-					t.Errorf("side %d keeps %d bytes of early packets", i, n)
+				if n := l.port[i].kept.used.Load(); n != 0 {
+					t.Errorf("side %d keeps %d bytes of READs", i, n)
 				}
 			}
 			if t.Failed() {

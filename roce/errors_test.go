@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/loss"
 )
 
 // statuses fails the test unless the completions of m have the statuses want.
@@ -99,22 +100,20 @@ func TestRefusedRequests(t *testing.T) {
 // TestInvalidationFails sends a SEND whose key cannot be invalidated, after a WRITE and a READ. These complete.
 // The responder fails without a NAK, and the requester's retries end (class J of section 9.9.3.1).
 func TestInvalidationFails(t *testing.T) {
-	for _, selective := range []bool{false, true} {
-		p := newPair(t, pairOptions{mtu: 1024, selective: selective})
-		a, b := p.mem[0], p.mem[1]
-		b.keys[1] = make([]byte, 4096)
-		b.recv(make([]byte, 10))
-		p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 4096)}, Length: 4096, RKey: 1},
-			&Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 4096)}, Length: 4096, RKey: 1},
-			&Work{Op: rdma.WRSendInv, Src: &source{b: make([]byte, 3)}, Length: 3, InvKey: 98})
-		p.run(1 << 16)
-		a.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusRetryExcErr)
-		b.failedWith(Failure{Status: rdma.StatusLocAccessErr, Err: errTest})
-		if n := p.port[1].Counters().ErrorNAKsSent; n != 0 || p.qp[1].State() != rdma.StateErr {
-			t.Errorf("selective %v: %d NAKs sent, state %v", selective, n, p.qp[1].State())
-		}
-		p.idle()
+	p := newPair(t, pairOptions{mtu: 1024})
+	a, b := p.mem[0], p.mem[1]
+	b.keys[1] = make([]byte, 4096)
+	b.recv(make([]byte, 10))
+	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 4096)}, Length: 4096, RKey: 1},
+		&Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 4096)}, Length: 4096, RKey: 1},
+		&Work{Op: rdma.WRSendInv, Src: &source{b: make([]byte, 3)}, Length: 3, InvKey: 98})
+	p.run(1 << 16)
+	a.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusRetryExcErr)
+	b.failedWith(Failure{Status: rdma.StatusLocAccessErr, Err: errTest})
+	if n := p.port[1].Counters().ErrorNAKsSent; n != 0 || p.qp[1].State() != rdma.StateErr {
+		t.Errorf("%d NAKs sent, state %v", n, p.qp[1].State())
 	}
+	p.idle()
 }
 
 // TestMemoryFails returns errors from Sources and Sinks in the middle of a message.
@@ -143,38 +142,36 @@ func TestMemoryFails(t *testing.T) {
 		p.run(1 << 16)
 		p.mem[0].statuses(rdma.StatusLocQPOpErr)
 	})
-	for _, selective := range []bool{false, true} {
-		t.Run(fmt.Sprintf("requester's Source, at a retransmission, selective=%v", selective), func(t *testing.T) {
-			if onePort {
-				t.Skip("no packet is lost inside a port")
+	t.Run("requester's Source, at a retransmission", func(t *testing.T) {
+		if onePort {
+			t.Skip("no packet is lost inside a port")
+		}
+		if byMemory[0] {
+			t.Skip("in memory the message is one packet")
+		}
+		p := newPair(t, pairOptions{mtu: mtu})
+		p.mem[1].keys[1] = make([]byte, 8*mtu)
+		src := &source{b: data}
+		sent := 0
+		p.watch = func(to int, _ []byte) {
+			if to == 1 {
+				sent++
 			}
-			if byMemory[0] && !selective {
-				t.Skip("in memory the message is one packet")
+		}
+		p.fault = losing(func(to int, _ []byte) bool {
+			lost := to == 1 && sent == 3
+			if lost {
+				src.err, src.at = errTest, mtu
 			}
-			p := newPair(t, pairOptions{mtu: mtu, selective: selective})
-			p.mem[1].keys[1] = make([]byte, 8*mtu)
-			src := &source{b: data}
-			sent := 0
-			p.watch = func(to int, _ []byte) {
-				if to == 1 {
-					sent++
-				}
-			}
-			p.fault = losing(func(to int, _ []byte) bool {
-				lost := to == 1 && sent == 3
-				if lost {
-					src.err, src.at = errTest, mtu
-				}
-				return lost
-			})
-			p.post(0, &Work{Op: rdma.WRWrite, Src: src, Length: 8 * mtu, RKey: 1})
-			p.run(1 << 16)
-			p.mem[0].statuses(rdma.StatusLocProtErr)
-			p.mem[0].failedWith(Failure{Status: rdma.StatusLocProtErr, Err: errTest})
-			p.qp[1].Fail()
-			p.idle()
+			return lost
 		})
-	}
+		p.post(0, &Work{Op: rdma.WRWrite, Src: src, Length: 8 * mtu, RKey: 1})
+		p.run(1 << 16)
+		p.mem[0].statuses(rdma.StatusLocProtErr)
+		p.mem[0].failedWith(Failure{Status: rdma.StatusLocProtErr, Err: errTest})
+		p.qp[1].Fail()
+		p.idle()
+	})
 	t.Run("requester's Sink", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].keys[1] = data
@@ -409,6 +406,7 @@ func TestPeerVanishes(t *testing.T) {
 func TestTimeoutZero(t *testing.T) {
 	p := newPair(t, pairOptions{})
 	p.qp[0].send.Timeout = 0
+	p.qp[0].req.loss = loss.NewSender(p.qp[0].attributes())
 	p.mem[1].keys[1] = make([]byte, 100)
 	p.fault = losing(func(int, []byte) bool { return true })
 	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})

@@ -80,7 +80,7 @@ func TestFaultyNetwork(t *testing.T) {
 				rnd := rand.New(rand.NewPCG(seed, 1))
 				p := newPair(t, pairOptions{
 					mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, ipv6: seed%2 == 1,
-					rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1, selective: seed >= seeds,
+					rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1,
 				})
 				p.fault = faulty(rnd, v.lose, v.repeat, v.hold, v.damage)
 				finish := mixed(t, p.mem, rnd, ops)

@@ -14,7 +14,7 @@ var fuzzOps = []wire.Opcode{
 	wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteLastImm, wire.WriteOnly, wire.WriteOnlyImm,
 	wire.ReadRequest, wire.CompareSwap, wire.FetchAdd, wire.MaskedCompareSwap, wire.MaskedFetchAdd,
 	wire.ReadResponseFirst, wire.ReadResponseMiddle, wire.ReadResponseLast, wire.ReadResponseOnly, wire.Acknowledge, wire.AtomicAcknowledge,
-	wire.CongestionNotification, wire.UDSendOnly, 0x15, 0xff, wire.SelectiveAck, wire.RepeatResponses,
+	wire.CongestionNotification, wire.UDSendOnly, 0x15, 0xff,
 }
 
 // script turns the fuzzer's bytes into well-formed packets with unexpected contents and a
@@ -25,7 +25,7 @@ func script(l *single, data []byte) {
 	for ; len(data) >= 8; data = data[8:] {
 		op := fuzzOps[int(data[0])%len(fuzzOps)]
 		base := l.q.resp.psn
-		if op.Layout()&wire.IsResponse != 0 || op == wire.SelectiveAck {
+		if op.Layout()&wire.IsResponse != 0 {
 			base = l.q.req.una
 		}
 		psn := psnAdd(base, int(int8(data[1]))/4)
@@ -55,13 +55,6 @@ func script(l *single, data []byte) {
 			n = 0
 		}
 		b := pkt(op, psn, data[3]&8 != 0, n, ext)
-		if op == wire.SelectiveAck || op == wire.RepeatResponses {
-			b = bth(wire.BTH{Opcode: op, PKey: 0xffff, PSN: psn, Mark: data[7] & 0x7f})
-			for i := range int(data[2] % 20) {
-				b = append(b, span(wire.Span{First: psn + uint32(data[4])*uint32(i), Count: uint32(data[5]) << (data[6] & 31)})...)
-			}
-			b = append(b, 0, 0, 0, 0)
-		}
 		if data[3]&0x20 != 0 {
 			b[1] ^= data[7]
 		}
@@ -105,9 +98,7 @@ func (l *single) invariants() {
 	}
 }
 
-// FuzzQP delivers arbitrary packets to a QP that has work of its own. The length of the input, modulo
-// 8, chooses the QP: with or without selective repeat, with a path MTU of 256 or with one of the
-// payloads on which two devices agree.
+// FuzzQP delivers arbitrary packets to a QP that has work of its own. The length of the input chooses its path MTU.
 func FuzzQP(f *testing.F) {
 	for _, data := range [][]byte{
 		{},
@@ -118,7 +109,7 @@ func FuzzQP(f *testing.F) {
 		{14, 0, 0, 2, 1, 0, 0, 0, 14, 0xf8, 0, 2, 1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 15, 0xfc, 0, 0, 1, 0, 0, 0, 23, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0x80, 0, 0, 0, 0xff},
 	} {
 		data = data[:len(data)&^7]
-		for range 8 {
+		for range 2 {
 			f.Add(data)
 			data = append(data, 0)
 		}
@@ -127,15 +118,12 @@ func FuzzQP(f *testing.F) {
 		if len(data) > 8*200 {
 			return
 		}
-		o := pairOptions{mtu: 256, rdAtomic: 3, selective: len(data)&1 == 1, window: 8000, retry: 2, rnr: 2, psn: [2]uint32{0xfffff8, 0xfffffd}}
-		switch len(data) & 6 {
-		case 4:
-			o.mtu, o.payload, o.window = 1024, 1408, 16000
-		case 6:
-			o.mtu, o.payload, o.window = 4096, wire.MaxPayload, 64000
+		o := pairOptions{mtu: 256, rdAtomic: 3, window: 8000, retry: 2, rnr: 2, psn: [2]uint32{0xfffff8, 0xfffffd}}
+		if len(data)&1 != 0 {
+			o.mtu, o.window = 1024, 16000
 		}
 		l := alone(t, 0, o)
-		n := max(o.mtu, o.payload)
+		n := o.mtu
 		l.m.keys[1] = make([]byte, 8*n)
 		for range 4 {
 			l.m.recv(make([]byte, 3*n-68)) // less than three packets
@@ -153,22 +141,20 @@ func FuzzQP(f *testing.F) {
 	})
 }
 
-// FuzzParse passes arbitrary bytes to the packet parser, with the limits of a QP without and with an
-// agreed payload.
+// FuzzParse passes arbitrary bytes to the packet parser, with the limits of the network and of memory.
 func FuzzParse(f *testing.F) {
 	f.Add(pkt(wire.WriteOnlyImm, 1, true, 5, reth(1, 2, 5), imm(3)))
 	f.Add(pkt(wire.AtomicAcknowledge, 1, false, 0, aeth(31), make([]byte, 8)))
-	f.Add(pkt(wire.WriteMiddle, 1, false, wire.MaxPayload))
-	f.Add(pkt(wire.ReadResponseFirst, 1, false, 1408, aeth(31)))
+	f.Add(pkt(wire.WriteMiddle, 1, false, insideMTU))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var k packet
 		if standard := k.parse(b); standard && len(b) > wire.MaxHeaders+largestMTU {
-			t.Fatalf("a packet of %d bytes is accepted without an agreed payload", len(b))
+			t.Fatalf("a packet of %d bytes is accepted from the network", len(b))
 		}
-		if !k.parseUpTo(b, wire.MaxPacket) {
+		if !k.parseUpTo(b, wire.MaxHeaders+insideMTU) {
 			return
 		}
-		if len(b) > wire.MaxPacket {
+		if len(b) > wire.MaxHeaders+insideMTU {
 			t.Fatalf("a packet of %d bytes is accepted", len(b))
 		}
 		if k.head+len(k.payload)+int(k.Pad)+wire.ICRCLen != len(b) {

@@ -417,7 +417,6 @@ type pair struct {
 
 type pairOptions struct {
 	mtu        int
-	payload    int       // 0: mtu
 	psn        [2]uint32 // first PSN of side i
 	timeout    uint8
 	retry, rnr uint8
@@ -427,8 +426,7 @@ type pairOptions struct {
 	ipv6       bool
 	noGSO      bool
 	typ        rdma.QPType // default RC
-	selective  bool
-	inside     bool // both sides are QPs of one port, whose packets pass in memory
+	inside     bool        // both sides are QPs of one port, whose packets pass in memory
 }
 
 func (o *pairOptions) defaults() {
@@ -494,8 +492,8 @@ func newPair(t testing.TB, o pairOptions) *pair {
 func (p *pair) start(i int, q, other *QP, o pairOptions) {
 	p.t.Helper()
 	if err := q.RTR(RecvConfig{
-		Peer: p.conn[1-i].addr, DestQPN: other.Num(), MTU: o.mtu, Payload: o.payload,
-		PSN: o.psn[1-i] & psnMask, MaxDestRdAtomic: max(0, o.rdAtomic), MinRNRTimer: o.rnrTimer, Selective: o.selective,
+		Peer: p.conn[1-i].addr, DestQPN: other.Num(), MTU: o.mtu,
+		PSN: o.psn[1-i] & psnMask, MaxDestRdAtomic: max(0, o.rdAtomic), MinRNRTimer: o.rnrTimer,
 	}); err != nil {
 		p.t.Fatal(err)
 	}
@@ -626,7 +624,7 @@ func (p *pair) idle() {
 	p.t.Helper()
 	for i := range p.qp {
 		r, s := &p.qp[i].req, &p.qp[i].resp
-		if r.head != nil || r.cur != nil || r.whole != nil || r.repeatedRequests.any() || r.flight.out != 0 || r.flight.in != 0 || r.inFlight != 0 || r.una != r.next && p.qp[i].state == rdma.StateRTS {
+		if r.head != nil || r.cur != nil || r.whole != nil || r.flight.out != 0 || r.flight.in != 0 || r.inFlight != 0 || r.una != r.next && p.qp[i].state == rdma.StateRTS {
 			p.t.Errorf("side %d: requester not idle: %+v", i, *r)
 		}
 		if s.open != 0 || s.ack || s.nak != 0 || s.kind != idle {

@@ -42,7 +42,7 @@ func (q *QP) mtu() int {
 	if q.near && q.acknowledged() && q.dynamicEnd == noDynamicEnd {
 		return insideMTU
 	}
-	return int(q.recv.Payload)
+	return int(q.recv.MTU)
 }
 
 // mtuOf returns the payload of a full packet of a request, or of its responses. A QP whose packets
@@ -71,7 +71,7 @@ func (q *QP) largest() int {
 	if q.via != overNetwork {
 		return wire.MaxHeaders + insideMTU
 	}
-	return wire.MaxHeaders + max(largestMTU, int(q.recv.Payload))
+	return wire.MaxHeaders + max(largestMTU, int(q.recv.MTU))
 }
 
 // deliverInside delivers a train that was built for path w. The lock of its builder is held, and no

@@ -130,8 +130,8 @@ func TestReadBeforeLaterRequests(t *testing.T) {
 							t.Error("the last request changed nothing")
 						}
 						p.idle()
-						if n := p.port[1].recovery.used.Load(); n != 0 || p.qp[1].resp.kept != 0 {
-							t.Errorf("%d bytes of the port's memory for recovery are in use", n)
+						if n := p.port[1].kept.used.Load(); n != 0 || p.qp[1].resp.kept != 0 {
+							t.Errorf("%d bytes of READs are kept", n)
 						}
 					})
 				}
@@ -151,7 +151,7 @@ func TestKeptReadFails(t *testing.T) {
 	if len(p.mem[0].ended) != 2 || p.mem[0].ended[0].st != rdma.StatusRemOpErr || !bytes.Equal(p.mem[1].keys[1], make([]byte, 100)) {
 		t.Errorf("%+v", p.mem[0].ended)
 	}
-	if p.port[1].recovery.used.Load() != 0 || p.mem[1].open != 0 {
+	if p.port[1].kept.used.Load() != 0 || p.mem[1].open != 0 {
 		t.Error("the READ is not closed")
 	}
 }

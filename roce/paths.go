@@ -18,13 +18,10 @@ type PathState struct {
 // WindowState is the state of a congestion window. Byte counts include 256 bytes for each
 // packet.
 type WindowState struct {
-	Limit    int64   `json:"limit_bytes"`
-	InFlight int64   `json:"in_flight_bytes"`
-	Waiting  int     `json:"waiting_qps"` // QPs that wait for room
-	Cuts     uint64  `json:"cuts"`        // reductions because of loss
-	Restored uint64  `json:"restored"`    // cuts that were undone, because the line loses packets by itself
-	Loss     float64 `json:"loss"`        // fraction of packets lost in the last round that was measured
-	LineLoss float64 `json:"line_loss"`   // loss that is currently attributed to the line
+	Limit    int64  `json:"limit_bytes"`
+	InFlight int64  `json:"in_flight_bytes"`
+	Waiting  int    `json:"waiting_qps"` // QPs that wait for room
+	Cuts     uint64 `json:"cuts"`        // reductions because of loss
 }
 
 // Paths returns the state of congestion control for each peer that QPs are connected to,
@@ -33,9 +30,9 @@ func (p *Port) Paths() []PathState {
 	trips := make(map[*peer]int64)
 	for _, q := range p.qps.all() {
 		q.mu.Lock()
-		if q.peer != nil && q.req.rtt.sampled {
-			if t := trips[q.peer]; t == 0 || q.req.rtt.smoothed < t {
-				trips[q.peer] = q.req.rtt.smoothed
+		if trip, measured := q.req.loss.Trip(); q.peer != nil && measured {
+			if t := trips[q.peer]; t == 0 || trip < t {
+				trips[q.peer] = trip
 			}
 		}
 		q.mu.Unlock()

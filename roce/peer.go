@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/softmkey/softmkey/roce/internal/congestion"
 )
 
 // A peer is a host that QPs are connected to. The windows belong to the host rather than
@@ -25,9 +27,8 @@ func (p *Port) acquirePeer(addr netip.Addr) *peer {
 	e := p.peers[addr]
 	if e == nil {
 		e = &peer{addr: addr}
-		e.out.init(min(p.outLimit, firstWindow), p.outLimit)
-		e.in.init(min(p.inLimit, firstWindow), p.inLimit)
-		e.out.window.pacing, e.out.window.yields = true, true // the peer sends the responses
+		e.out.init(p.outLimit)
+		e.in.init(p.inLimit)
 		p.peers[addr] = e
 	}
 	e.qps++
@@ -56,49 +57,32 @@ func (p *peer) sent(f *inFlight, out, in int64) {
 
 // arrived removes bytes that arrived from the windows, and lets the windows grow. size is
 // the cost of a full packet.
-func (p *peer) arrived(f *inFlight, out, in, size, rtt, now int64) (r released) {
+func (p *peer) arrived(f *inFlight, out, in, size int64) (r released) {
 	f.add(-out, -in)
 	if out != 0 {
-		p.out.grow(now, rtt, out, max(1, out/size))
+		p.out.grow(out, size)
 		r[0] = p.out.give(out)
 	}
 	if in != 0 {
-		p.in.grow(now, rtt, in, max(1, in/size))
+		p.in.grow(in, size)
 		r[1] = p.in.give(in)
 	}
 	return r
 }
 
-// reported removes the bytes of packets from the send window that a SelectiveAck reported.
-func (p *peer) reported(f *inFlight, out, packets, rtt, now int64) *QP {
-	f.add(-out, 0)
-	p.out.grow(now, rtt, out, packets)
-	return p.out.give(out)
-}
-
-// lost removes the bytes of packets from the send window that were lost one by one.
-func (p *peer) lost(f *inFlight, out, packets, rtt, now int64) *QP {
-	p.out.cut(now, rtt, packets)
-	f.add(-out, 0)
-	return p.out.give(out)
-}
-
 // lostAll reports to the windows that everything in flight was lost.
-func (p *peer) lostAll(f *inFlight, size, rtt, now int64) {
+func (p *peer) lostAll(f *inFlight, trip, now int64) {
 	if f.in > 0 {
-		p.in.cut(now, rtt, max(1, f.in/size))
+		p.in.cut(now, trip)
 	}
 	if f.out > 0 {
-		p.out.cut(now, rtt, max(1, f.out/size))
+		p.out.cut(now, trip)
 	}
 }
 
 // release removes everything from the windows.
-func (p *peer) release(f *inFlight) released { return p.takenBack(f, f.out, f.in) }
-
-// takenBack removes bytes from the windows that are to be sent again.
-func (p *peer) takenBack(f *inFlight, out, in int64) (r released) {
-	out, in = min(out, f.out), min(in, f.in)
+func (p *peer) release(f *inFlight) (r released) {
+	out, in := f.out, f.in
 	f.add(-out, -in)
 	if out != 0 {
 		r[0] = p.out.give(out)
@@ -126,8 +110,9 @@ func (p *peer) room(q *QP, out, in, limit int64) bool {
 			return false
 		}
 	}
-	for w := &p.in; in != 0 && !w.room(in); {
-		if w.wait(q, in, &q.waitsIn) {
+	// Half of a READ must fit, so that READs fill the window on average.
+	for w, half := &p.in, in/2; in != 0 && !w.room(half); {
+		if w.wait(q, half, &q.waitsIn) {
 			q.req.flight.block()
 			return false
 		}
@@ -135,34 +120,20 @@ func (p *peer) room(q *QP, out, in, limit int64) bool {
 	return true
 }
 
-// paced reports whether pacing allows sending n bytes now. If not, it sets the time of
-// the next attempt.
-func (p *peer) paced(f *inFlight, n, rtt, now int64) bool {
-	if p.out.trip.Load() < longRTT {
-		return true
-	}
-	if wait := p.out.pace(now, rtt, n); wait > 0 {
-		f.paceUntil(now + wait)
-		return false
-	}
-	return true
-}
-
-// A sharedWindow is a [window] that the QPs of all connections to a peer share: it counts the bytes
+// A sharedWindow is a [congestion.Window] that the QPs of all connections to a peer share: it counts the bytes
 // in flight, and has a lock. QPs that find it full wait in a queue and are released in order.
 type sharedWindow struct {
 	used  atomic.Int64
-	limit atomic.Int64
+	limit atomic.Int64 // that of window
 
 	waiting atomic.Int32 // number of waiters
-	mu      sync.Mutex   // guards the following fields, and writes of limit
+	mu      sync.Mutex   // guards the following fields, and writes of limit, open and trip
 	waiters []waiter
-	window  window
+	window  congestion.Window
 
-	// trip is the shortest round trip, and tripUntil the time up to which it is valid. They and lossy
-	// are copies of what window has, so that most samples need no lock.
-	trip, tripUntil atomic.Int64
-	lossy           atomic.Bool
+	// open says that the limit is at its largest, and trip is the shortest round trip, so that most events need no lock.
+	open atomic.Bool
+	trip atomic.Int64
 }
 
 // A waiter is a QP that waits for room for n bytes.
@@ -172,9 +143,15 @@ type waiter struct {
 	flag *bool // q.waitsOut or q.waitsIn, guarded by the window's lock
 }
 
-func (w *sharedWindow) init(limit, maximum int64) {
-	w.window.init(maximum)
-	w.limit.Store(max(limit, minWindow))
+func (w *sharedWindow) init(most int64) {
+	w.window = congestion.New(most)
+	w.changed()
+}
+
+// changed copies what others read without the lock from window.
+func (w *sharedWindow) changed() {
+	w.limit.Store(w.window.Limit())
+	w.open.Store(w.window.Open())
 }
 
 // room reports whether n more bytes fit. An empty window has room for any number.
@@ -233,70 +210,60 @@ func (w *sharedWindow) drop(q *QP, flag *bool) *QP {
 	return w.give(0)
 }
 
-// grow records that n bytes in packets arrived. rtt is the smoothed round trip of their QP, or 0
-// before its first sample.
-func (w *sharedWindow) grow(now, rtt, n, packets int64) {
-	if w.limit.Load() >= w.window.max && w.trip.Load() < longRTT && !w.lossy.Load() {
-		return // the limit is at its largest, and no loss is being measured
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	limit := w.limit.Load()
-	full := len(w.waiters) > 0 || w.used.Load()+2*n >= limit
-	w.limit.Store(w.window.arrived(now, rtt, n, packets, limit, full))
-	w.lossy.Store(w.window.lossy)
-}
-
-// cut records that packets were lost. rtt is as for grow.
-func (w *sharedWindow) cut(now, rtt, packets int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.limit.Store(w.window.dropped(now, rtt, packets, w.limit.Load()))
-	w.lossy.Store(true)
-}
-
-// notified records that a congestion notification arrived.
-func (w *sharedWindow) notified(now, rtt int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.limit.Store(w.window.controller().notified(now, rtt, w.limit.Load()))
-}
-
-// measured records a round trip.
-func (w *sharedWindow) measured(now, rtt int64) {
-	if trip := w.trip.Load(); trip != 0 && rtt > trip && now < w.tripUntil.Load() {
+// grow records that n bytes arrived, in full packets of a size.
+func (w *sharedWindow) grow(n, size int64) {
+	if w.open.Load() {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	trip, until := w.window.measured(now, rtt)
-	w.trip.Store(trip)
-	w.tripUntil.Store(until)
+	if len(w.waiters) > 0 || w.used.Load()+2*n >= w.window.Limit() {
+		w.window.Arrived(n, size)
+		w.changed()
+	}
 }
 
-// part returns the number of responses of one part of a READ, as [window.part] does.
-func (w *sharedWindow) part(size, reads int64) int64 {
-	if w.limit.Load() >= w.window.max && !w.lossy.Load() {
-		return maxResponses // nothing is known that limits a READ
+// cut records that packets were lost.
+func (w *sharedWindow) cut(now, trip int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.window.Lost(now, trip)
+	w.changed()
+}
+
+// notified records that a congestion notification arrived.
+func (w *sharedWindow) notified(now, trip int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.window.Notified(now, trip)
+	w.changed()
+}
+
+// measured records a round trip.
+func (w *sharedWindow) measured(trip int64) {
+	if shortest := w.trip.Load(); shortest != 0 && trip >= shortest {
+		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.window.part(w.limit.Load(), size, reads)
+	w.window.Measured(trip)
+	w.trip.Store(trip)
+	w.changed()
 }
 
-// pace is [window.pace].
-func (w *sharedWindow) pace(now, rtt, n int64) (wait int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.window.pace(now, rtt, n, w.limit.Load())
+// part returns the number of responses, each of cost size, that one part of a READ asks for. reads is the number of
+// READs that may be outstanding. Several parts fit the window, so that the next one is requested before the answer to this
+// one ends.
+func (w *sharedWindow) part(size, reads int64) int64 {
+	if w.open.Load() {
+		return maxResponses // nothing is known that limits a READ
+	}
+	return max(w.limit.Load()/size/min(reads, mostParts), leastPart)
 }
 
 // state returns a snapshot of the window.
 func (w *sharedWindow) state() WindowState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return WindowState{
-		Limit: w.limit.Load(), InFlight: w.used.Load(), Waiting: len(w.waiters),
-		Cuts: w.window.cuts, Restored: w.window.restored, Loss: w.window.lastLoss, LineLoss: w.window.lineLoss,
-	}
+	return WindowState{Limit: w.limit.Load(), InFlight: w.used.Load(), Waiting: len(w.waiters), Cuts: w.window.Cuts()}
 }

@@ -65,6 +65,10 @@ type Options struct {
 	// them.
 	NotECT bool
 
+	// StrictTimeouts leaves the recovery of lost last packets to the local ACK timeout alone. Otherwise a requester
+	// asks the peer after about a round trip how far it has got.
+	StrictTimeouts bool
+
 	// Inside lets packets between QPs of this port pass in memory, without the
 	// socket and without their CRC. Packets, acknowledgements, errors and
 	// counters are otherwise those of a network. Packets of RC and XRC QPs may
@@ -103,13 +107,14 @@ type Port struct {
 
 	unreliable int64 // Options.UnreliableRate
 	isInside   bool  // Options.Inside
+	strict     bool  // Options.StrictTimeouts
 
 	wakeup chan struct{} // wakes the transmit goroutine
 	done   chan struct{} // closed by Close
 	wg     sync.WaitGroup
 
 	outLimit, inLimit int64 // largest limits of the peers' windows
-	recovery          recoveryMemory
+	kept              storedBytes
 
 	mu     sync.Mutex // guards the following fields
 	closed bool
@@ -150,7 +155,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	}
 	def := int64(DefaultWindow)
 	if n := conn.Caps().RecvBuffer; n > 0 {
-		// The system's overhead per datagram may exceed packetCost, so half of
+		// The system's overhead per datagram may exceed congestion.PacketCost, so half of
 		// the buffer is left for it.
 		def = min(def, int64(n)/2)
 	}
@@ -191,7 +196,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	}
 	p.builder = newBuilder(ecn)
 	p.builder.byMember = p.member != nil
-	p.unreliable, p.isInside = o.UnreliableRate, o.Inside
+	p.unreliable, p.isInside, p.strict = o.UnreliableRate, o.Inside, o.StrictTimeouts
 	p.line = newLineRate(o.UnreliableRate, conn.Caps().RecvBuffer)
 	p.builder.line = &p.line
 	return p

@@ -7,7 +7,6 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
@@ -39,13 +38,11 @@ type QP struct {
 	ring     bool   // the peer is another process on this machine, and packets to it pass through memory (packetconn.Neighbor)
 	via      medium // of the packets being received
 	ids      identifications
-	fromPort uint16      // UDP port that the last packet came from, which may differ from recv.Peer's; see source
-	batches  bool        // h is a BatchHandler
-	tos      byte        // DSCP bits of its packets
-	early    loan.Ledger // packets from the buffers of early packets that the Handler may hold until EndBatch
+	fromPort uint16 // UDP port that the last packet came from, which may differ from recv.Peer's; see source
+	batches  bool   // h is a BatchHandler
+	tos      byte   // DSCP bits of its packets
 	send     transmission
 	recv     reception
-	recovery recovery  // chosen when the peer becomes known
 	link     *link     // source of its packets; UD and GSI: link of the last packet received
 	peer     *peer     // windows of the host it is connected to; nil in RESET, UD and GSI
 	flow     wire.Flow // addresses of sent packets, for the CRC
@@ -118,8 +115,6 @@ func (q *QP) RTR(c RecvConfig) error {
 		return failure.New(op, syscall.EINVAL, "receive PSN %#x: must fit 24 bits", c.PSN)
 	case c.MTU < 256 || c.MTU > largestMTU || c.MTU&(c.MTU-1) != 0:
 		return failure.New(op, syscall.EINVAL, "path MTU %d: must be 256, 512, 1024, 2048 or 4096", c.MTU)
-	case c.Payload != 0 && (c.Payload < c.MTU || c.Payload > wire.MaxPayload || c.Payload != c.MTU && c.Payload%payloadUnit != 0):
-		return failure.New(op, syscall.EINVAL, "payload %d: must be a multiple of %d from the path MTU %d to %d", c.Payload, payloadUnit, c.MTU, wire.MaxPayload)
 	case c.MaxDestRdAtomic < 0 || c.MaxDestRdAtomic > MaxRdAtomic:
 		return failure.New(op, syscall.EINVAL, "max_dest_rd_atomic %d: must be 0 to %d", c.MaxDestRdAtomic, MaxRdAtomic)
 	case c.MinRNRTimer > 31:
@@ -143,10 +138,9 @@ func (q *QP) RTR(c RecvConfig) error {
 		return failure.New(op, syscall.EINVAL, "state %v: must be RESET", q.state)
 	}
 	if q.dynamic() {
-		c.Peer, c.Selective, c.Payload = netip.AddrPort{}, false, 0
+		c.Peer = netip.AddrPort{}
 	}
 	q.recv, q.link, q.tos = c.keep(), l, dscp(c.TrafficClass)
-	q.chooseRecovery(c.Selective)
 	q.resp.init(&c)
 	q.ids = identifications{}
 	q.state = rdma.StateRTR
@@ -158,7 +152,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	q.fromPort, q.fromIn = c.Peer.Port(), wire.NewFlow(c.Peer, l.addr)
 	q.peer = q.port.acquirePeer(ip)
 	q.near = q.port.inside(c.Peer, c.DestQPN) != nil
-	q.ring = ring && !q.near && q.acknowledged() && !c.Selective
+	q.ring = ring && !q.near && q.acknowledged()
 	return nil
 }
 
@@ -182,7 +176,7 @@ func (q *QP) RTS(c SendConfig) error {
 	from := q.state
 	if from == rdma.StateRTR {
 		q.state, q.send = rdma.StateRTS, c.keep()
-		q.req.init(&c)
+		q.req.init(c.PSN, q.attributes())
 		q.dci.begin()
 	}
 	q.mu.Unlock()
@@ -319,10 +313,7 @@ func (q *QP) leave(to rdma.State) {
 	}
 	q.disarm()
 	r.flight.begin()
-	r.probes.done()
-	q.closeBoard()
-	r.reads.leave(&q.port.recovery)
-	r.repeatedRequests = nil
+	r.asks = false
 	r.leave()
 	for w := r.popWhole(); w != nil; w = r.popWhole() {
 		q.h.Completed(w, rdma.StatusWRFlushErr)

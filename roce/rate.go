@@ -1,6 +1,10 @@
 package roce
 
-import "time"
+import (
+	"time"
+
+	"github.com/softmkey/softmkey/roce/internal/congestion"
+)
 
 // Pacing spreads packets over time. Timers are late by up to some milliseconds
 // on a busy machine, so packets worth that time may leave in one burst.
@@ -66,7 +70,7 @@ func newLineRate(rate int64, n int) lineRate {
 	if n > 0 {
 		l.burst = min(l.burst, int64(n)/4)
 	}
-	l.burst = max(l.burst, minWindow)
+	l.burst = max(l.burst, congestion.Least)
 	return l
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/congestion"
 	"github.com/softmkey/softmkey/roce/netem"
 )
 
@@ -47,7 +48,7 @@ func TestUnreliableRate(t *testing.T) {
 			t.Errorf("type %d: %d of %d messages arrived: %+v", typ, len(l.mem[1].got), n, c)
 		}
 		took := time.Duration(l.clock - start).Seconds()
-		if rate := bytes * (4096 + packetCost) / 4096 / took; rate < 0.9*leastDefaultRate || rate > 1.1*leastDefaultRate {
+		if rate := bytes * (4096 + congestion.PacketCost) / 4096 / took; rate < 0.9*leastDefaultRate || rate > 1.1*leastDefaultRate {
 			t.Errorf("type %d: %.0f bytes per second, want %.0f", typ, rate, leastDefaultRate)
 		}
 	}
@@ -60,7 +61,7 @@ func TestLineRate(t *testing.T) {
 		want   lineRate
 	}{
 		{-1, 1 << 20, lineRate{}},
-		{1e6, 1 << 20, lineRate{rate: 1e-3, burst: minWindow}},
+		{1e6, 1 << 20, lineRate{rate: 1e-3, burst: congestion.Least}},
 		{1e9, 1 << 20, lineRate{rate: 1, burst: 1 << 18}},
 		{1e9, 0, lineRate{rate: 1, burst: 2e6}},
 		{0, 0, lineRate{rate: 0.1, burst: 2e5}},

@@ -238,9 +238,7 @@ func (l *link) acquire(num uint32, t *packetconn.Datagrams, inside bool, b []byt
 // to send.
 func (q *QP) release(now int64) {
 	q.dynamicEnd.hear(now)
-	q.takeEarly(now)
 	q.endBatch()
-	q.recovery.findGaps(now)
 	q.settle(now)
 	responds := q.resp.answers()
 	busy := q.req.builds() || q.dct.answers()
@@ -258,7 +256,6 @@ func (q *QP) endBatch() {
 	if q.batches {
 		q.finishBatch()
 	}
-	q.early.End()
 }
 
 // finishBatch calls EndBatch of the Handler.
@@ -298,11 +295,11 @@ func (q *QP) packet(b []byte, t *packetconn.Datagrams, now int64) {
 		}
 		switch {
 		case k.service == wire.ServiceUC:
-			q.unreliable(&k)
+			q.unreliable(&k, now)
 		case k.layout&wire.IsRequest != 0:
-			q.request(&k, b, now)
+			q.request(&k, now)
 		default:
-			q.response(&k, b, now)
+			q.response(&k, now)
 		}
 	}
 }
@@ -342,10 +339,10 @@ func (q *QP) special(b []byte, now int64) {
 	n := &q.port.n
 	switch {
 	case q.dynamic() && q.control(b, now):
-	case q.recovery.packet(b, now):
 	case wire.Opcode(b[0]) == wire.CongestionNotification && len(b) == wire.CNPLen && q.peer != nil:
 		n.CNPReceived.Add(1)
-		q.peer.out.notified(now, q.req.rtt.typical())
+		trip, _ := q.req.loss.Trip()
+		q.peer.out.notified(now, trip)
 	default:
 		n.Malformed.Add(1)
 	}

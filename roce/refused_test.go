@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/congestion"
 	"github.com/softmkey/softmkey/roce/netem"
 )
 
@@ -29,20 +30,18 @@ func (f *failingBatches) EndBatch() NAK {
 // The NAK for a batch of packets names the first packet of the batch, so that the peer
 // fails the request with the right status, and nothing of the batch is acknowledged.
 func TestRefusedBatch(t *testing.T) {
-	for _, selective := range []bool{false, true} {
-		p := newPair(t, pairOptions{mtu: 256, psn: [2]uint32{0xfffffe, 0x123456}, selective: selective})
-		p.mem[1].keys[1] = make([]byte, 1000)
-		h := &failingBatches{memory: p.mem[1]}
-		p.qp[1].h, p.qp[1].batches = h, true
-		read := &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 700)}, Length: 700, RKey: 1}
-		p.post(0, read)
-		p.run(1 << 10)
-		p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 600)}, Length: 600, RKey: 1}, &Work{Op: WRLocal})
-		p.run(1 << 16)
-		p.mem[0].statuses(rdma.StatusSuccess, rdma.StatusRemAccessErr, rdma.StatusWRFlushErr)
-		p.mem[1].failedWith(Failure{Status: rdma.StatusRemAccessErr, NAK: NAKRemoteAccess})
-		p.idle()
-	}
+	p := newPair(t, pairOptions{mtu: 256, psn: [2]uint32{0xfffffe, 0x123456}})
+	p.mem[1].keys[1] = make([]byte, 1000)
+	h := &failingBatches{memory: p.mem[1]}
+	p.qp[1].h, p.qp[1].batches = h, true
+	read := &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 700)}, Length: 700, RKey: 1}
+	p.post(0, read)
+	p.run(1 << 10)
+	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 600)}, Length: 600, RKey: 1}, &Work{Op: WRLocal})
+	p.run(1 << 16)
+	p.mem[0].statuses(rdma.StatusSuccess, rdma.StatusRemAccessErr, rdma.StatusWRFlushErr)
+	p.mem[1].failedWith(Failure{Status: rdma.StatusRemAccessErr, NAK: NAKRemoteAccess})
+	p.idle()
 }
 
 // A responder that refuses a request first answers the READs before it, for
@@ -53,7 +52,7 @@ func TestRefusedAfterLongRead(t *testing.T) {
 		if seed > 0 {
 			link.Loss = 0.05
 		}
-		l := newLinked(t, pairOptions{mtu: 256, window: 2 * minWindow, selective: true}, link, link, seed)
+		l := newLinked(t, pairOptions{mtu: 256, window: 2 * congestion.Least}, link, link, seed)
 		data := pattern(1<<18, 1)
 		l.mem[1].keys[1] = data
 		got := make([]byte, len(data))

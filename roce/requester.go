@@ -6,63 +6,45 @@ import (
 
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/congestion"
+	"github.com/softmkey/softmkey/roce/internal/loss"
 )
 
 // progress is the requester's state of a Work.
 type progress struct {
-	next            *Work
-	repeatedRequest *repeatedRequest // its last repeated request for responses; nil: none
-	whole           *Work            // the READ of which this is a part; nil: none
-	first           uint32           // PSN of its first packet; for a READ, of its first response
-	count           uint32           // number of packets, or of responses for a READ; 0 for local work
-	status          rdma.Status      // status of its completion, if known in advance: local work always has one
-	again           uint32           // number of packets that were sent again
-	failed          bool             // w fails with status, even though not all of its packets were acknowledged
+	next   *Work
+	whole  *Work       // the READ of which this is a part; nil: none
+	first  uint32      // PSN of its first packet; for a READ, of its first response
+	count  uint32      // number of packets, or of responses for a READ; 0 for local work
+	status rdma.Status // status of its completion, if known in advance: local work always has one
+	again  uint32      // number of packets that were sent again
+	failed bool        // w fails with status, even though not all of its packets were acknowledged
 }
 
 // requester is the sending half of a QP: it turns Work into requests, and responses into
 // completions.
 type requester struct {
 	workList
-	executedUpTo uint32 // the peer has executed every request before this PSN
-	again        bool   // an acknowledgement or a loss may allow sending
-	stall        Stall  // last reason reported to the TraceHandler
-	duplicates   uint8  // number of requests that arrived twice, from the last SelectiveAck
-	waiting      bool   // an RNR NAK arrived: nothing is sent until deadline
-	deadline     int64  // time at which timeout is called; 0: never
-	unasked      int64  // bytes sent since the last packet with the acknowledge-request bit
-
-	// Loss detection and recovery.
-	rtt              roundTrips
-	retries          retries
-	probes           probes
-	gap              gap         // loss reported by a standard peer
-	board            *scoreboard // losses with selective repeat; nil: none
-	reordering       *reordering // of requests, with selective repeat; nil: none was lost
-	reads            reads
-	repeatedRequests *repeatedRequests // with a standard peer; nil until the first READ or atomic
+	loss     loss.Sender
+	again    bool  // an acknowledgement or a loss may allow sending
+	asks     bool  // a question is to be sent
+	stall    Stall // last reason reported to the TraceHandler
+	waiting  bool  // an RNR NAK arrived: nothing is sent until deadline
+	deadline int64 // time at which timeout is called; 0: never
+	unasked  int64 // bytes sent since the last packet with the acknowledge-request bit
 
 	flight inFlight // congestion control
 }
 
-func (r *requester) init(c *SendConfig) {
-	*r = requester{executedUpTo: c.PSN, reads: r.reads}
-	r.workList.init(c.PSN)
-	r.rtt.init()
-	r.retries.init(c.keep(), c.PSN)
-	r.reads.init(c.PSN)
+func (r *requester) init(psn uint32, a loss.Attributes) {
+	*r = requester{loss: loss.NewSender(a)}
+	r.workList.init(psn)
 }
 
 // restart discards what was measured of the peer, because the connection to it
 // ended. All requests that were sent have been acknowledged.
-func (r *requester) restart(c transmission) {
-	r.executedUpTo, r.unasked = r.una, 0
-	r.rtt.init()
-	r.retries.init(c, r.una)
-	r.probes, r.gap, r.flight = probes{}, gap{}, inFlight{}
-	r.reordering, r.duplicates = nil, 0
-	r.reads.init(r.una)
-	r.repeatedRequests.restart(r.una)
+func (r *requester) restart(a loss.Attributes) {
+	r.loss, r.flight, r.unasked, r.asks = loss.NewSender(a), inFlight{}, 0, false
 }
 
 // mayBuild lets the QP build packets after this batch, because an acknowledgement or a loss
@@ -83,12 +65,12 @@ func (q *QP) bytes(w *Work, i, j uint32) int64 {
 }
 
 // fullCost returns the cost of a full packet in a window.
-func (q *QP) fullCost() int64 { return int64(q.mtu() + packetCost) }
+func (q *QP) fullCost() int64 { return int64(q.mtu() + congestion.PacketCost) }
 
 // cost returns the bytes that packets [i, j) of w occupy in the send window and in the
 // read window.
 func (q *QP) cost(w *Work, i, j uint32) (out, in int64) {
-	n := int64(j-i) * packetCost
+	n := int64(j-i) * congestion.PacketCost
 	switch {
 	case w.Op == rdma.WRRead:
 		return 0, n + q.bytes(w, i, j)
@@ -122,7 +104,7 @@ func (q *QP) begin() *Work {
 			if !w.Op.Atomic() {
 				p.count = packets(w.Length, q.mtuOf(w))
 			}
-			if q.recovery.divides(w) {
+			if q.divides(w) {
 				r.whole = w
 				continue
 			}
@@ -141,7 +123,10 @@ func (q *QP) begin() *Work {
 
 // maxResponses is the largest number of responses of one READ. With the packets that may be
 // in flight before it, they span less than half of the PSNs, so that PSNs can be compared.
-const maxResponses = 1<<23 - 1 - maxScoreboard
+const maxResponses = 1<<23 - 1 - maxOutstanding
+
+// maxOutstanding is the largest number of packets in flight.
+const maxOutstanding = 1 << 16
 
 // checkWork returns the status of w if it cannot be executed, and sets w.Err to the
 // reason.
@@ -180,8 +165,8 @@ func (q *QP) checkWork(w *Work) rdma.Status {
 		return refuse(rdma.StatusLocLenErr, "a masked atomic of %d bytes: the word has 4 or 8", w.Length)
 	case (datagrams || q.typ == rdma.DCI) && (w.AH == nil || w.DestQPN > psnMask):
 		return refuse(rdma.StatusLocQPOpErr, "a request without an address handle, or to QP number %#x: must fit 24 bits", w.DestQPN)
-	case datagrams && int64(w.Length) > int64(q.recv.Payload):
-		return refuse(rdma.StatusLocLenErr, "%d bytes: a datagram has at most %d", w.Length, q.recv.Payload)
+	case datagrams && int64(w.Length) > int64(q.recv.MTU):
+		return refuse(rdma.StatusLocLenErr, "%d bytes: a datagram has at most %d", w.Length, q.recv.MTU)
 	}
 	return rdma.StatusSuccess
 }

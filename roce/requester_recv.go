@@ -5,11 +5,11 @@ import (
 
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/loss"
 )
 
-// response handles a packet from the peer's responder. raw is the whole packet; it is nil
-// if the packet comes from the early buffer.
-func (q *QP) response(k *packet, raw []byte, now int64) {
+// response handles a packet from the peer's responder.
+func (q *QP) response(k *packet, now int64) {
 	r := &q.req
 	if q.state != rdma.StateRTS {
 		q.port.n.WrongState.Add(1)
@@ -19,32 +19,38 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	// so this is a response to nothing (a "ghost", section 9.9.2.3).
 	stale := psnDiff(k.PSN, r.una) < 0
 	ghost := psnDiff(k.PSN, r.high) >= 0
-	if raw != nil {
-		r.retries.note(k, now)
-		if k.isReadResponse() && !ghost {
-			r.retries.readAnswered(now)
-		}
-	}
+	r.note(k, now)
 	if stale || ghost {
 		q.port.n.StaleResponses.Add(1)
-		if stale {
-			q.recovery.stale(k.BTH, now)
+		if stale && k.isReadResponse() {
+			r.loss.Waits(now) // the peer answers a READ that was requested more than once
 		}
 		return
 	}
 	r.mayBuild()
-	// What a packet from the early buffer shows was seen when it arrived. It is old now.
-	shows := raw != nil && q.recovery.responseArrived(k.BTH, now)
 	switch {
 	case k.Opcode == wire.Acknowledge:
 		q.acknowledge(k, now)
 	case k.Opcode == wire.AtomicAcknowledge:
-		q.atomicResponse(k, raw, now)
+		q.atomicResponse(k, now)
 	default:
-		q.readResponse(k, raw, now)
+		q.readResponse(k, now)
 	}
-	if shows {
-		q.recovery.findLost(now)
+}
+
+// note records which PSN a response shows, for the text of an error.
+func (r *requester) note(k *packet, now int64) {
+	switch {
+	case k.isReadResponse():
+		r.loss.Answered(loss.Answer{PSN: k.PSN, Data: true}, now)
+	case k.Opcode == wire.Acknowledge:
+		aeth, _, _ := wire.ParseAETH(k.ext)
+		switch {
+		case aeth.Syndrome.Kind() == wire.KindACK:
+			r.loss.Answered(loss.Answer{PSN: psnAdd(k.PSN, 1)}, now)
+		case aeth.Syndrome == wire.NAKSequence:
+			r.loss.Answered(loss.Answer{PSN: k.PSN}, now)
+		}
 	}
 }
 
@@ -57,20 +63,21 @@ func (q *QP) acknowledge(k *packet, now int64) {
 		// The peer has executed this request and all before it, and it sent their
 		// READ and atomic responses before this ACK. If one of those is missing,
 		// it was lost.
-		reached := q.advance(psnAdd(k.PSN, 1), now)
-		q.recovery.ackArrived(k.PSN, reached, now)
+		if !q.advance(psnAdd(k.PSN, 1), now) {
+			q.implied(now)
+		}
 	case wire.KindRNR:
 		for n := range q.counting {
 			n.RNRReceived.Add(1)
 		}
 		if !q.advance(k.PSN, now) {
-			q.recovery.reportedLost(now)
+			q.implied(now)
 			return
 		}
 		if r.head == nil || r.waiting {
 			return
 		}
-		if !r.retries.notReady(now) {
+		if r.loss.NotReady(now) == loss.Fail {
 			q.failHead(rdma.StatusRNRRetryExcErr, fmt.Errorf("the peer had no receive request for PSN %#x, after %d retries", k.PSN, q.send.RNRRetry))
 			return
 		}
@@ -91,8 +98,8 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 		for n := range q.counting {
 			n.SequenceNAKsReceived.Add(1)
 		}
-		reached := q.advance(k.PSN, now)
-		q.recovery.sequenceNAK(k.PSN, reached, now)
+		q.advance(k.PSN, now)
+		q.lost(now)
 		return
 	case wire.NAKInvalidRequest:
 		st = rdma.StatusRemInvReqErr
@@ -106,7 +113,7 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 	}
 	q.port.n.ErrorNAKsReceived.Add(1)
 	if !q.advance(k.PSN, now) {
-		q.recovery.reportedLost(now)
+		q.implied(now)
 		return
 	}
 	if q.req.head != nil {
@@ -115,10 +122,10 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 }
 
 // readResponse handles a packet of READ data. Its PSN gives its position in the READ.
-func (q *QP) readResponse(k *packet, raw []byte, now int64) {
+func (q *QP) readResponse(k *packet, now int64) {
 	r := &q.req
 	if !q.advance(k.PSN, now) {
-		q.holdResponse(k, raw, now)
+		q.implied(now)
 		return
 	}
 	w := r.head
@@ -137,51 +144,7 @@ func (q *QP) readResponse(k *packet, raw []byte, now int64) {
 		}
 	}
 	last := i+1 == w.progress.count
-	q.consume(w, i, last, raw == nil, now)
-}
-
-// holdResponse keeps a response that arrived before an earlier one.
-func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
-	r := &q.req
-	w := r.holding(k.PSN)
-	d := psnDiff(k.PSN, r.una)
-	if w == nil || d <= 0 || raw == nil {
-		return
-	}
-	if r.reads.early.has(k.PSN) {
-		r.reads.reordering.arrivedAgain(k.PSN)
-		return
-	}
-	if psnDiff(k.PSN, r.next) >= 0 || !q.recovery.expects(w, k.PSN) {
-		return // a response to a request that is about to be retransmitted
-	}
-	q.executed(psnAdd(w.progress.first, 1))
-	if r.reads.early.put(k.PSN, d, raw, &q.port.recovery) {
-		q.port.n.EarlyPackets.Add(1)
-		r.reads.arrived(k.PSN, r.una, r.rtt.typical(), now)
-		_, in := q.cost(w, w.index(k.PSN), w.index(k.PSN)+1)
-		q.giveBack(0, min(in, r.flight.in), now)
-	}
-	r.reads.seen(k.PSN, r.una)
-}
-
-// takeEarly handles the early responses that are next in order.
-func (q *QP) takeEarly(now int64) {
-	r := &q.req
-	for r.reads.early.len() > 0 && q.state == rdma.StateRTS {
-		b := r.reads.early.remove(r.una)
-		if b == nil {
-			return
-		}
-		q.early.Lend(b)
-		var k packet
-		k.parseUpTo(b, len(b)) // it was checked when it arrived
-		una := r.una
-		q.response(&k, nil, now)
-		if r.una == una {
-			return
-		}
-	}
+	q.consume(w, i, last, now)
 }
 
 // fitsRead reports whether k can be response i of READ w, by its length, its position and
@@ -189,13 +152,13 @@ func (q *QP) takeEarly(now int64) {
 // position.
 func (q *QP) fitsRead(k *packet, w *Work, i uint32) bool {
 	end := k.layout&(wire.IsLast|wire.IsOnly) != 0
-	return q.recovery.fits(w, i, end) && int64(len(k.payload)) == q.bytes(w, i, i+1) && ackSyndrome(k)
+	return end == (i+1 == w.progress.count) && int64(len(k.payload)) == q.bytes(w, i, i+1) && ackSyndrome(k)
 }
 
 // atomicResponse handles the result of an atomic operation.
-func (q *QP) atomicResponse(k *packet, raw []byte, now int64) {
+func (q *QP) atomicResponse(k *packet, now int64) {
 	if !q.advance(k.PSN, now) {
-		q.holdResponse(k, raw, now)
+		q.implied(now)
 		return
 	}
 	w := q.req.head
@@ -208,7 +171,7 @@ func (q *QP) atomicResponse(k *packet, raw []byte, now int64) {
 	}
 	h, _, _ := wire.ParseAtomicAckETH(k.ext[wire.AETHLen:])
 	w.Orig = h.Orig
-	q.consume(w, 0, true, raw == nil, now)
+	q.consume(w, 0, true, now)
 }
 
 // ackSyndrome reports whether a response has no AETH, or one that acknowledges.
@@ -221,39 +184,24 @@ func ackSyndrome(k *packet) bool {
 }
 
 // consume moves una past packet i of w, the head of the list, because the response for it
-// arrived. last means that the request has no further responses. held means that the
-// response comes from the early buffer and was removed from the window when it arrived.
-func (q *QP) consume(w *Work, i uint32, last, held bool, now int64) {
+// arrived. last means that the request has no further responses.
+func (q *QP) consume(w *Work, i uint32, last bool, now int64) {
 	r := &q.req
-	q.executed(psnAdd(w.progress.first, 1))
 	if psnDiff(r.una, r.next) < 0 {
 		out, in := q.cost(w, i, i+1)
-		if r.board != nil {
-			out = q.passed(w, i, 1, now)
-		}
-		if held {
-			in = 0
-		}
-		q.giveBack(out, min(in, r.flight.in), now)
+		q.giveBack(out, min(in, r.flight.in))
 		if last {
 			r.answeredLast()
 		}
 	}
-	if !held {
-		r.reads.arrived(r.una, r.una, r.rtt.typical(), now)
-	}
-	r.reads.forgetAsk(r.una)
+	before := r.una
 	r.pass(1)
-	q.progressed(psnAdd(r.una, -1), now)
-	if i+1 == w.progress.count {
-		q.recovery.completes()
+	q.progressed(before, false, now)
+	if last {
 		q.complete(w, rdma.StatusSuccess)
 		q.completeHead()
 	}
 	r.catchUp()
-	if psnDiff(r.executedUpTo, r.una) > 0 {
-		q.advance(r.executedUpTo, now)
-	}
 }
 
 // advance moves una up to PSN to, because the peer acknowledged everything before it,
@@ -262,9 +210,7 @@ func (q *QP) consume(w *Work, i uint32, last, held bool, now int64) {
 func (q *QP) advance(to uint32, now int64) bool {
 	r := &q.req
 	var out int64
-	moved, ok := false, true
-	q.executed(to)
-	from := r.una
+	ok, from := true, r.una
 	for w := r.head; w != nil && psnDiff(to, r.una) > 0; w = r.head {
 		if w.hasResponses() {
 			ok = false
@@ -272,60 +218,76 @@ func (q *QP) advance(to uint32, now int64) bool {
 		}
 		i := w.index(r.una)
 		n := min(w.progress.count-i, uint32(psnDiff(to, r.una)))
-		if r.board != nil {
-			out += q.passed(w, i, n, now)
-		} else if sent := psnDiff(r.next, r.una); sent > 0 {
+		if sent := psnDiff(r.next, r.una); sent > 0 {
 			c, _ := q.cost(w, i, i+min(n, uint32(sent)))
 			out += c
 		}
 		r.pass(int(n))
-		moved = true
 		if i+n == w.progress.count {
 			q.complete(w, rdma.StatusSuccess)
 			q.completeHead()
 		}
 	}
-	if moved {
-		q.giveBack(min(out, r.flight.out), 0, now)
-		alone := q.progressed(from, now)
-		r.catchUp()
-		if alone && r.una != r.next {
-			q.recovery.onlyProbeArrived(from, now)
+	if r.una != from {
+		q.giveBack(min(out, r.flight.out), 0)
+		resend := q.progressed(from, psnDiff(r.una, r.next) < 0, now)
+		r.catchUp() // after the completions, which change the list
+		if resend {
+			q.backTo(now)
 		}
 	}
 	return ok
 }
 
-// executed records that the peer has executed every request before psn.
-func (q *QP) executed(psn uint32) { raise(&q.req.executedUpTo, psn) }
-
-// progressed records that una advanced. It reports whether exactly a probe was acknowledged.
-func (q *QP) progressed(before uint32, now int64) (alone bool) {
+// progressed records that una advanced. more says that requests without responses are in flight behind it. It reports
+// whether these were lost.
+func (q *QP) progressed(before uint32, more bool, now int64) (resend bool) {
 	r := &q.req
 	q.peer.heard.Store(now)
-	r.retries.progressed(r.una, now)
-	r.gap.close()
 	q.disarm()
-	if sample := r.rtt.acknowledged(r.una, r.probes.backoff, now); sample != 0 {
-		q.measured(sample, now)
+	sample, do := r.loss.Acknowledged(before, r.una, more, now)
+	if sample != 0 {
+		q.peer.out.measured(sample)
+		q.peer.in.measured(sample)
 	}
-	return r.probes.progressed(before, r.una, now)
+	return do == loss.Resend
 }
 
-// measured records a round trip in the windows.
-func (q *QP) measured(rtt, now int64) {
-	q.peer.out.measured(now, rtt)
-	q.peer.in.measured(now, rtt)
+// implied handles an answer of the peer to a later request, which shows that the response of una was lost.
+func (q *QP) implied(now int64) {
+	if q.lost(now) {
+		for n := range q.counting {
+			n.ImpliedNAKs.Add(1)
+		}
+	}
+}
+
+// lost goes back to una, because a response reported a loss there. It reports whether it did.
+func (q *QP) lost(now int64) bool {
+	r := &q.req
+	if q.state != rdma.StateRTS || r.head == nil || r.waiting || r.una == r.next || r.loss.Gap(now) == loss.Nothing {
+		return false
+	}
+	q.backTo(now)
+	return true
+}
+
+// backTo goes back to una, and counts what was in flight as lost.
+func (q *QP) backTo(now int64) {
+	r := &q.req
+	if r.head == nil || q.state != rdma.StateRTS {
+		return
+	}
+	q.port.n.Losses.Add(1)
+	q.port.n.LostPackets.Add(uint64(max(0, psnDiff(r.next, r.una))))
+	trip, _ := r.loss.Trip()
+	q.peer.lostAll(&r.flight, trip, now)
+	q.goBack(now)
 }
 
 // giveBack removes bytes that arrived from the windows, and lets the windows grow.
-func (q *QP) giveBack(out, in, now int64) {
-	q.releaseWaiters(q.peer.arrived(&q.req.flight, out, in, q.fullCost(), q.req.rtt.known(), now))
-}
-
-// takeBack removes bytes that are to be sent again from the windows.
-func (q *QP) takeBack(out, in int64) {
-	q.releaseWaiters(q.peer.takenBack(&q.req.flight, out, in))
+func (q *QP) giveBack(out, in int64) {
+	q.releaseWaiters(q.peer.arrived(&q.req.flight, out, in, q.fullCost()))
 }
 
 // releaseWaiters queues the QPs that waited for a window and may now send.
@@ -334,34 +296,21 @@ func (q *QP) releaseWaiters(qs released) {
 	q.port.ready.push(qs[1])
 }
 
-// countLoss counts packets that a response reported as lost.
-func (q *QP) countLoss(packets int64) {
-	q.port.n.Losses.Add(1)
-	q.port.n.LostPackets.Add(uint64(packets))
-}
-
 // goBack makes una the next packet to send.
 func (q *QP) goBack(now int64) {
 	r := &q.req
 	if r.next != r.una {
-		r.retries.stops(now)
+		r.loss.Stopped(now)
 	}
-	for w := r.head; r.repeatedRequests.any() && w != nil; w = w.progress.next {
-		r.repeatedRequests.drop(w)
-	}
-	r.repeatedRequests.restart(r.una)
 	r.goBack()
-	r.rtt.cancel()
+	r.mayBuild()
 	q.releaseWaiters(q.peer.release(&r.flight))
-	q.closeBoard()
-	r.reads.goBack(r.una)
 }
 
 // complete removes w, the head of the list, and passes it to Handler.Completed, unless it is a part
 // of a READ whose other parts are missing.
 func (q *QP) complete(w *Work, st rdma.Status) {
 	q.req.pop()
-	q.req.repeatedRequests.drop(w)
 	if w = q.req.ended(w); w == nil {
 		return
 	}

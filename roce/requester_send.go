@@ -3,6 +3,7 @@ package roce
 import (
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/congestion"
 )
 
 // turnBytes limits the bytes that one QP sends before the next QP has its turn. A message
@@ -23,19 +24,13 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			return more
 		}
 	}
-	if !r.probes.single() && !q.recovery.putAsks(b, now) {
-		return true
-	}
 	// The limit is read once: putData sets the acknowledge-request bit on the last
 	// packet that fits the limit, so the limit must not change during the turn.
 	limit := q.peer.out.limit.Load()
-	if r.probes.due && !q.putProbe(b, now) {
+	if r.asks && !q.putQuestion(b, now) {
 		return true
 	}
-	budget, stop, more := q.recovery.retransmit(b, now, turnBytes)
-	if stop {
-		return more
-	}
+	budget := int64(turnBytes)
 	for {
 		w := r.cur
 		if w == nil {
@@ -60,29 +55,14 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if w.hasResponses() && int(r.inFlight) >= q.maxReads() {
 			return false
 		}
-		grant, waits := j-i, true
-		if w.Op == rdma.WRRead {
-			grant, waits = q.recovery.grants(w, i)
-		}
-		out, in := q.cost(w, i, i+grant)
-		if !r.flight.forced {
-			if waits && !q.peer.room(q, out, in, limit) {
-				return false
-			}
-			if !q.peer.paced(&r.flight, out+in, r.rtt.typical(), now) {
-				return false
-			}
-		}
-		if psnDiff(r.next, r.una) >= maxScoreboard || r.next == r.high && !r.board.room(r.una, r.high, int(j-i), &q.port.recovery) {
+		out, in := q.cost(w, i, j)
+		if !r.flight.forced && !q.peer.room(q, out, in, limit) || psnDiff(r.next, r.una) >= maxOutstanding {
 			return false
-		}
-		if r.board != nil && r.inFlight == 0 && !w.hasResponses() && psnDiff(r.next, r.una) > min(wire.MaxSelectiveAck, 8*q.mtu()) {
-			return false // the peer could not report its arrival
 		}
 		var ok bool
 		switch {
 		case w.Op == rdma.WRRead:
-			ok = q.putRead(b, w, i, j, r.next, grantMark(grant, j-i))
+			ok = q.putRead(b, w, i, j, r.next)
 		case w.hasResponses():
 			ok = q.putAtomic(b, w, r.next)
 		default:
@@ -91,12 +71,8 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if !ok {
 			return q.notPut(w)
 		}
-		q.sent(w, i, j, grant, out, in, now)
-		budget -= max(out, packetCost)
-		// A READ without a grant, with nothing in flight before it, would wait for a probe.
-		if w.Op == rdma.WRRead && grant == 0 && r.inFlight == 1 && !q.recovery.putAsks(b, now) {
-			return true
-		}
+		q.sent(w, i, j, out, in, now)
+		budget -= max(out, congestion.PacketCost)
 	}
 }
 
@@ -108,30 +84,19 @@ func (q *QP) maxReads() int {
 	return int(q.send.MaxRdAtomic)
 }
 
-// sent records that packets [i, j) of w were sent, which are next in order. grant is the
-// number of responses that a READ request grants, and out and in are the bytes in the windows.
-func (q *QP) sent(w *Work, i, j, grant uint32, out, in, now int64) {
+// sent records that packets [i, j) of w were sent, which are next in order. out and in are the bytes in the windows.
+func (q *QP) sent(w *Work, i, j uint32, out, in, now int64) {
 	r := &q.req
 	r.flight.forcedSent()
-	if r.next == r.una {
+	starts, again := r.next == r.una, psnDiff(r.next, r.high) < 0
+	if starts {
 		r.deadline = 0 // the deadline was for room in the window, and there is room
-		r.retries.restarts(now)
-		r.probes.wait(now)
 	}
-	if w.hasResponses() {
-		q.recovery.requests(w, j-i, grant)
-	}
+	// Responses of other requests come first, so that no round trip begins while READs are in flight.
+	r.loss.Sent(r.next, starts, r.unasked == 0 && r.inFlight == 0, again, now)
 	q.peer.sent(&r.flight, out, in)
-	alone := r.inFlight == 0 // no responses of other requests come first
-	switch {
-	case psnDiff(r.next, r.high) < 0:
-		r.reads.requestedAgain()
+	if again {
 		q.sentAgain(w, r.next, j-i)
-	case r.unasked == 0 && alone && (w.Op != rdma.WRRead || in > 0):
-		r.rtt.measure(r.next, now)
-	}
-	if r.next == r.high {
-		r.board.noteSent(r.next, int(j-i), out, now)
 	}
 	r.workList.sent(w, int(j-i), j == w.progress.count)
 }
@@ -139,7 +104,6 @@ func (q *QP) sent(w *Work, i, j, grant uint32, out, in, now int64) {
 // sentAgain records that n packets of w from psn on were retransmitted. For a READ they are
 // the responses that were requested.
 func (q *QP) sentAgain(w *Work, psn, n uint32) {
-	r := &q.req
 	w.progress.again += n
 	for n := range q.counting {
 		n.Retransmitted.Add(1)
@@ -147,23 +111,34 @@ func (q *QP) sentAgain(w *Work, psn, n uint32) {
 	if h, ok := q.h.(TraceHandler); ok {
 		h.Retransmitted(psn, n)
 	}
-	if w.hasResponses() {
-		r.reads.requestedAgain()
-	}
-	if psn == r.una {
-		r.retries.tried()
-	}
 }
 
-// putProbe sends the probe that is due. It reports whether the trains had room.
-func (q *QP) putProbe(b *builder, now int64) bool {
+// putQuestion sends packet una once more, or asks for its response. It reports whether the trains had room.
+func (q *QP) putQuestion(b *builder, now int64) bool {
 	r := &q.req
 	w := r.head.sendable()
 	if w == nil || r.una == r.next || w.progress.failed {
-		r.probes.done()
+		r.asks = false
 		return true
 	}
-	return q.recovery.probe(b, w, now)
+	i, n, ok := w.index(r.una), uint32(1), false
+	switch {
+	case w.Op == rdma.WRRead:
+		n = w.progress.count - i
+		ok = q.putRead(b, w, i, i+n, r.una)
+	case w.hasResponses():
+		ok = q.putAtomic(b, w, r.una)
+	default:
+		ok = q.putData(b, w, i, r.una, 0)
+	}
+	if !ok && q.notPut(w) {
+		return false
+	}
+	if r.asks = false; ok {
+		r.loss.Sent(r.una, false, false, true, now)
+		q.sentAgain(w, r.una, n)
+	}
+	return true
 }
 
 // dataOps holds the opcodes of SEND and WRITE by the position of the packet in its
@@ -223,7 +198,7 @@ func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 	}
 	bth := wire.BTH{
 		Opcode: op, MigReq: true, Pad: uint8(pads(n)), PKey: wire.DefaultPKey,
-		DestQP: q.recv.DestQPN, PSN: psn, Mark: q.recovery.requestMark(),
+		DestQP: q.recv.DestQPN, PSN: psn,
 	}
 	// Acknowledgements are requested for the last packet of a message and for the
 	// last packet before a pause. Without the second, a full window might never
@@ -237,7 +212,7 @@ func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 		bth.AckReq = two > room || !b.fits(&way, wire.BTHLen+wire.ImmDtLen+mtu+wire.ICRCLen) ||
 			r.unasked >= q.peer.out.limit.Load()/ackParts
 	}
-	if r.unasked += int64(n) + packetCost; bth.AckReq {
+	if r.unasked += int64(n) + congestion.PacketCost; bth.AckReq {
 		r.unasked = 0
 	}
 	wire.PutBTH(p, &bth)
@@ -262,7 +237,7 @@ const ackParts = 8
 
 // putRead adds a READ request for responses [i, j) of w to b; psn is the PSN of the
 // first.
-func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
+func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32) bool {
 	op := wire.ReadRequest.With(q.service)
 	size := op.HeaderLen() + wire.ICRCLen
 	way := q.path()
@@ -270,6 +245,7 @@ func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 	if p == nil {
 		return false
 	}
+	mark := uint8(0)
 	if w.progress.continues() {
 		mark = wire.ReadContinues
 	}
@@ -283,7 +259,6 @@ func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 		Length: uint32(q.bytes(w, i, j)),
 	})
 	q.finish(p, id)
-	q.req.retries.owe(j - i)
 	return true
 }
 

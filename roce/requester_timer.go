@@ -4,27 +4,22 @@ import (
 	"fmt"
 
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/loss"
 )
 
 // The requester's timer: one deadline for everything that the requester waits
 // for.
 
-// settle sets the deadline for the packets in flight and arms the timer. If everything was
-// acknowledged, it frees the records of what is in flight. It is called
+// settle sets the deadline for the packets in flight and arms the timer. It is called
 // once after each batch of packets or turn, with the lock held.
 func (q *QP) settle(now int64) {
 	r := &q.req
-	if r.una == r.high && (r.board != nil || r.reads.wanted != nil) {
-		q.closeBoard()
-		r.reads.dropAsks(&q.port.recovery)
-	}
 	full := q.fullTimeout()
 	switch {
 	case r.waiting:
 	case r.una != r.next:
-		r.deadline = q.recovery.probeAfter()
-		if full != 0 {
-			r.deadline = min(r.deadline, r.retries.since+full)
+		if r.deadline = r.loss.Deadline(); r.deadline == loss.Never {
+			r.deadline = 0
 		}
 	case !r.flight.blocked || full == 0:
 		r.deadline = 0
@@ -90,29 +85,25 @@ func (q *QP) timeout(now int64) {
 		}
 		return
 	}
-	switch r.retries.expire(now, full, late) {
-	case prolonged:
-	case exhausted:
+	switch r.loss.Tick(now, late) {
+	case loss.Fail:
 		for n := range q.counting {
 			n.Timeouts.Add(1)
 		}
 		q.failHead(rdma.StatusRetryExcErr, q.noProgress())
-	case timedOut:
+	case loss.Resend:
 		for n := range q.counting {
 			n.Timeouts.Add(1)
 		}
-		r.probes.wait(now)
 		r.flight.force(true)
-		q.peer.lostAll(&r.flight, q.fullCost(), r.rtt.known(), now)
+		trip, _ := r.loss.Trip()
+		q.peer.lostAll(&r.flight, trip, now)
 		q.goBack(now)
-		r.gap.close()
-	default:
-		if now >= q.recovery.probeAfter() {
-			for n := range q.counting {
-				n.Probes.Add(1)
-			}
-			r.probes.fire(now)
+	case loss.Ask:
+		for n := range q.counting {
+			n.Probes.Add(1)
 		}
+		r.asks = true
 	}
 }
 
@@ -121,14 +112,14 @@ func (q *QP) timeout(now int64) {
 func (q *QP) noProgress() error {
 	r := &q.req
 	to := fmt.Sprintf("%v QP %#x, after %d retries of %v", q.recv.Peer, q.recv.DestQPN, q.send.RetryCount, AckTimeout(q.send.Timeout))
-	a, ok := r.retries.lastAnswer()
+	a, ok := r.loss.LastAnswer()
 	switch {
 	case !ok:
 		return fmt.Errorf("no answer to PSN %#x from %s%s", r.una, to, q.silence())
-	case a.data:
-		return fmt.Errorf("the peer sends the READ response of PSN %#x; this side waits for that of %#x (%s)", a.psn, r.una, to)
+	case a.Data:
+		return fmt.Errorf("the peer sends the READ response of PSN %#x; this side waits for that of %#x (%s)", a.PSN, r.una, to)
 	}
-	return fmt.Errorf("the peer expects PSN %#x and acknowledges %#x; this side sends %#x (%s)", a.psn, psnAdd(a.psn, -1), r.una, to)
+	return fmt.Errorf("the peer expects PSN %#x and acknowledges %#x; this side sends %#x (%s)", a.PSN, psnAdd(a.PSN, -1), r.una, to)
 }
 
 // noteStall reports to the TraceHandler why nothing is sent, if the reason changed.

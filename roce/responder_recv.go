@@ -6,6 +6,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/loss"
 )
 
 // Kind of the message that is being received.
@@ -31,7 +32,6 @@ type responder struct {
 	got    uint32 // bytes received
 	kind   uint8
 	taken  bool // BeginRecv took a receive request that has not completed
-	silent bool // a NAK for psn was sent: later packets are dropped without another
 
 	established bool // a request has come in RTR
 	sink        Sink
@@ -43,9 +43,8 @@ type responder struct {
 	done   uint32
 	nakPSN uint32
 
-	silentHigh int32    // distance from psn to the last dropped packet
-	silentTime int64    // time at which a NAK for psn was sent, if silent
-	dying      *Failure // reason for which the responder fails after sending nak, or ack; nil: it does not
+	order loss.Receiver
+	dying *Failure // reason for which the responder fails after sending nak, or ack; nil: it does not
 
 	// READs and atomics: a ring of MaxDestRdAtomic entries, allocated for the first.
 	ring []resource
@@ -53,69 +52,53 @@ type responder struct {
 	open uint8 // number of pending entries
 	kept int   // bytes of all storedRead of the ring
 
-	// Selective repeat.
-	sack       bool   // packets arrived early: send a SelectiveAck
-	unsacked   uint8  // early packets since the last SelectiveAck
-	duplicates uint8  // number of requests that arrived twice
-	mark       uint8  // mark of the last RepeatResponses that was answered
-	high       uint32 // one after the last packet that the peer is known to have sent
-	granted    uint32 // responses before this PSN may be sent
-	early      early
-	repeats    *repeats // responses to repeat; nil: none
-
 	cnp notifier
 }
 
-func (s *responder) init(c *RecvConfig) {
-	s.early.clear()
-	*s = responder{psn: c.PSN, done: psnAdd(c.PSN, -1), high: c.PSN, granted: c.PSN}
-}
+func (s *responder) init(c *RecvConfig) { *s = responder{psn: c.PSN, done: psnAdd(c.PSN, -1)} }
 
-// request handles a packet from the peer's requester. raw is the whole packet.
-func (q *QP) request(k *packet, raw []byte, now int64) {
+// request handles a packet from the peer's requester.
+func (q *QP) request(k *packet, now int64) {
 	s := &q.resp
-	switch d := psnDiff(k.PSN, s.psn); {
-	case d >= 0 && s.dying != nil:
+	if s.dying != nil && psnDiff(k.PSN, s.psn) >= 0 {
 		return
-	case d > 0:
-		for n := range q.counting {
+	}
+	what := s.order.Arrived(k.PSN, s.psn, now)
+	for n := range q.counting {
+		switch what {
+		case loss.Drop, loss.NAK:
 			n.OutOfSequence.Add(1)
-		}
-		q.recovery.requestAhead(k.BTH, raw, d, now)
-		return
-	case d < 0:
-		for n := range q.counting {
+		case loss.Repeat:
 			n.DuplicateRequests.Add(1)
 		}
-		s.duplicates++
+	}
+	switch what {
+	case loss.NAK:
+		s.nak, s.nakPSN = wire.NAKSequence, s.psn
+	case loss.Repeat:
 		q.duplicate(k)
-		return
-	}
-	s.silent = false
-	s.nak = 0
-	if q.state == rdma.StateRTR && !s.established {
-		s.established = true
-		if h, ok := q.h.(EstablishedHandler); ok {
-			h.Established()
+	case loss.Execute:
+		s.nak = 0
+		if q.state == rdma.StateRTR && !s.established {
+			s.established = true
+			if h, ok := q.h.(EstablishedHandler); ok {
+				h.Established()
+			}
 		}
+		q.inSequence(k, now)
 	}
-	q.inSequence(k)
-	q.takeEarlyRequests(now)
 }
 
 // inSequence executes the expected request.
-func (q *QP) inSequence(k *packet) {
-	if k.Mark != 0 && k.layout&(wire.IsSend|wire.IsWrite) != 0 {
-		q.recovery.requestMarked(k.Mark)
-	}
-	if q.resp.open > 0 && k.Opcode != wire.ReadRequest && !q.keepReads() {
+func (q *QP) inSequence(k *packet, now int64) {
+	if q.resp.open > 0 && k.Opcode != wire.ReadRequest && !q.keepReads(now) {
 		return
 	}
 	switch {
 	case k.layout&wire.IsSend != 0:
-		q.recvSend(k)
+		q.recvSend(k, now)
 	case k.layout&wire.IsWrite != 0:
-		q.recvWrite(k)
+		q.recvWrite(k, now)
 	case k.Opcode == wire.ReadRequest:
 		q.recvRead(k)
 	default:
@@ -127,8 +110,7 @@ func (q *QP) inSequence(k *packet) {
 func (q *QP) refuse(n NAK, err error) { q.refuseAt(q.resp.psn, n, err) }
 
 // refuseAt rejects packet psn with a NAK. Later packets get no response, and the QP
-// enters the error state once the NAK is sent. READs before psn are answered first, so the
-// peer can still grant and repeat their responses.
+// enters the error state once the NAK is sent. READs before psn are answered first.
 func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	s := &q.resp
 	if n == NAKGone {
@@ -152,7 +134,6 @@ func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	s.nakPSN = psn
 	// Packets from psn on may have been executed, but must not be acknowledged.
 	s.psn, s.done = psn, psnAdd(psn, -1)
-	s.early.clear()
 	s.dying = &Failure{Status: st, NAK: n, Err: err}
 	for i := range s.ring {
 		if e := &s.ring[i]; e.pending && psnDiff(e.first, psn)+int(e.cur) >= 0 {
@@ -165,7 +146,6 @@ func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 // it are answered and acknowledged, the QP enters the error state.
 func (q *QP) failQuietly(f Failure) {
 	s := &q.resp
-	s.early.clear()
 	s.ack, s.dying = true, &f
 }
 
@@ -180,7 +160,7 @@ func remoteNAK(err error) NAK {
 
 // notReady answers the expected packet with an RNR NAK, after which the peer sends it
 // again.
-func (q *QP) notReady() {
+func (q *QP) notReady(now int64) {
 	s := &q.resp
 	if !q.acknowledged() {
 		for n := range q.counting {
@@ -190,14 +170,12 @@ func (q *QP) notReady() {
 		return
 	}
 	s.nak, s.nakPSN = wire.RNR(q.recv.MinRNRTimer), s.psn
-	s.silent = true // no sequence NAK for the packets after it
-	s.silentHigh = 0
-	s.early.clear()
+	s.order.Refused(now) // no sequence NAK for the packets after it
 }
 
 // beginRecv takes a receive request for the message of k, which what names. If there is none, it
 // answers k and returns false.
-func (q *QP) beginRecv(k *packet, what string) (sink Sink, ok bool) {
+func (q *QP) beginRecv(k *packet, what string, now int64) (sink Sink, ok bool) {
 	nak := NAKInvalidRequest
 	if q.typ != rdma.XRCRecv {
 		sink, nak = q.h.BeginRecv()
@@ -208,7 +186,7 @@ func (q *QP) beginRecv(k *packet, what string) (sink Sink, ok bool) {
 	switch nak {
 	case NAKNone:
 	case NAKRNR:
-		q.notReady()
+		q.notReady(now)
 	default:
 		q.refuse(nak, fmt.Errorf("%s, PSN %#x: no receive request can be taken: %w", what, k.PSN, nak.Err()))
 	}
@@ -246,7 +224,7 @@ func (q *QP) inOrder(k *packet, kind uint8) bool {
 }
 
 // recvSend handles a packet of a SEND.
-func (q *QP) recvSend(k *packet) {
+func (q *QP) recvSend(k *packet, now int64) {
 	s := &q.resp
 	if s.kind == idle {
 		s.got = 0
@@ -256,7 +234,7 @@ func (q *QP) recvSend(k *packet) {
 		return
 	}
 	if s.kind == idle {
-		sink, ok := q.beginRecv(k, "SEND")
+		sink, ok := q.beginRecv(k, "SEND", now)
 		if !ok {
 			return
 		}
@@ -285,7 +263,7 @@ func (q *QP) recvSend(k *packet) {
 }
 
 // recvWrite handles a packet of an RDMA WRITE.
-func (q *QP) recvWrite(k *packet) {
+func (q *QP) recvWrite(k *packet, now int64) {
 	s := &q.resp
 	if !q.inOrder(k, writing) {
 		q.refuse(NAKInvalidRequest, fmt.Errorf("%v packet of %d bytes, PSN %#x: it does not continue the message", k.Opcode, len(k.payload), k.PSN))
@@ -308,7 +286,7 @@ func (q *QP) recvWrite(k *packet) {
 	}
 	withImm := k.layout&wire.HasImmDt != 0
 	if withImm {
-		if _, ok := q.beginRecv(k, "RDMA WRITE with immediate"); !ok {
+		if _, ok := q.beginRecv(k, "RDMA WRITE with immediate", now); !ok {
 			return
 		}
 	}
@@ -410,8 +388,4 @@ func (q *QP) abort() {
 	s.ring = nil
 	s.open, s.next, s.ack, s.nak = 0, 0, false, 0
 	s.cnp.sent()
-	s.early.clear()
-	s.sack = false
-	q.closeRepeat()
-	s.repeats = nil
 }

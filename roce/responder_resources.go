@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/internal/net/wire"
@@ -17,22 +18,17 @@ type resource struct {
 	pending bool        // responses [cur, end) are to be sent
 	again   bool        // the request was answered before, and responses are being repeated
 
-	// retired: the peer has all responses. They are not repeated, because the
-	// application may have reused the memory since.
-	retired bool
-
-	sent    uint32 // responses [0, sent) were sent at least once
-	first   uint32 // PSN of its first response
-	count   uint32 // number of responses
-	cur     uint32
-	end     uint32
-	allowed uint32 // responses [0, allowed) may be sent
-	start   uint32 // first response of the current answer, which is a first or only packet
-	length  uint32
-	rkey    uint32
-	va      uint64
-	orig    uint64 // previous value, for an atomic
-	src     Source // while pending: the data of the whole READ; nil if it is empty or kept
+	sent   uint32 // responses [0, sent) were sent at least once
+	first  uint32 // PSN of its first response
+	count  uint32 // number of responses
+	cur    uint32
+	end    uint32
+	start  uint32 // first response of the current answer, which is a first or only packet
+	length uint32
+	rkey   uint32
+	va     uint64
+	orig   uint64 // previous value, for an atomic
+	src    Source // while pending: the data of the whole READ; nil if it is empty or kept
 
 	kept *storedRead // while pending: the data of responses [cur, end), if it was read in advance
 
@@ -61,13 +57,31 @@ func (k *storedRead) View(off uint64, n int) []byte { return k.b[off-k.from:][:n
 
 var storedReads = sync.Pool{New: func() any { return new(storedRead) }}
 
-// maxKept is the largest number of bytes of READs that a QP reads in advance.
-const maxKept = 1 << 20
+// maxKept is the largest number of bytes of READs that a QP reads in advance, and maxStored that of all QPs of a port.
+const (
+	maxKept   = 1 << 20
+	maxStored = 64 << 20
+)
+
+// storedBytes counts the bytes that all QPs of a port keep.
+type storedBytes struct{ used atomic.Int64 }
+
+// take counts n more bytes, and reports whether the port may keep them.
+func (m *storedBytes) take(n int) bool {
+	if m.used.Add(int64(n)) > maxStored {
+		m.give(n)
+		return false
+	}
+	return true
+}
+
+// give removes n bytes.
+func (m *storedBytes) give(n int) { m.used.Add(-int64(n)) }
 
 // keepReads reads the memory of all READs that are not answered yet, because the expected request may change it. It
 // reports whether that request may be executed now. If the READs are too long to keep, the request counts as lost:
 // the sequence NAK that follows the answer makes the peer send it again.
-func (q *QP) keepReads() bool {
+func (q *QP) keepReads(now int64) bool {
 	s := &q.resp
 	for i := range s.ring {
 		e := &s.ring[i]
@@ -76,9 +90,9 @@ func (q *QP) keepReads() bool {
 		}
 		from := uint64(e.cur) * uint64(q.mtu())
 		n := int(min(uint64(e.end)*uint64(q.mtu()), uint64(e.length)) - from)
-		if s.kept+n > maxKept || !q.port.recovery.take(n) {
+		if s.kept+n > maxKept || !q.port.kept.take(n) {
 			s.nak, s.nakPSN = wire.NAKSequence, s.psn
-			s.silent, s.silentHigh, s.silentTime = true, 0, q.port.now()
+			s.order.Refused(now)
 			return false
 		}
 		s.kept += n
@@ -113,9 +127,6 @@ func (q *QP) resource() *resource {
 		return nil
 	}
 	q.closeRead(e)
-	if s.repeats.of(e) {
-		q.closeRepeat()
-	}
 	s.next = uint8((int(s.next) + 1) % len(s.ring))
 	return e
 }
@@ -169,8 +180,10 @@ func (q *QP) recvRead(k *packet) {
 		kind: wire.ReadRequest, first: k.PSN, count: packets(reth.Length, q.mtu()),
 		length: reth.Length, rkey: reth.RKey, va: reth.VA,
 	}
-	e.end, e.allowed = e.count, e.count
-	q.recovery.opens(e, before, k.Mark)
+	e.end = e.count
+	if k.Mark == wire.ReadContinues {
+		e.continues(before)
+	}
 	for n := range q.counting {
 		n.ReadRequests.Add(1)
 	}
@@ -224,7 +237,7 @@ func (q *QP) closeRead(e *resource) {
 	q.endRead(e)
 	if e.kept != nil {
 		q.resp.kept -= len(e.kept.b)
-		q.port.recovery.give(len(e.kept.b))
+		q.port.kept.give(len(e.kept.b))
 		loan.End(e.kept.b)
 		storedReads.Put(e.kept)
 		e.kept = nil
@@ -248,7 +261,7 @@ func (q *QP) duplicate(k *packet) {
 	}
 	for i := range s.ring {
 		e := &s.ring[i]
-		if e.kind != k.Opcode || e.retired || psnDiff(k.PSN, e.first) < 0 || uint32(psnDiff(k.PSN, e.first)) >= e.count {
+		if e.kind != k.Opcode || psnDiff(k.PSN, e.first) < 0 || uint32(psnDiff(k.PSN, e.first)) >= e.count {
 			continue
 		}
 		if e.kind != wire.ReadRequest {
@@ -276,15 +289,11 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 		q.port.n.StaleRequests.Add(1)
 		return
 	}
-	if e.pending && q.recovery.requestedAgain(e, i, k.Mark) {
-		return
-	}
 	n := packets(reth.Length, q.mtu())
 	if e.pending && e.cur <= i && i+n <= e.end {
 		return // the response will be sent anyway
 	}
 	q.closeRead(e)
-	e.allowed = e.count
 	e.start, e.end = i, i+n
 	q.openRead(e, k.PSN)
 }

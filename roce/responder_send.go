@@ -3,6 +3,7 @@ package roce
 import (
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/congestion"
 )
 
 // buildResponses adds the responder's packets to b until the turn ends. It reports
@@ -16,24 +17,11 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 		return true
 	}
 	budget := turnBytes
-	if s.repeats != nil && !q.buildRepeats(b, &budget) {
-		return true
-	}
 	for s.open > 0 {
 		if budget <= 0 {
 			return true
 		}
 		e := s.oldest()
-		if e.kind == wire.ReadRequest && e.cur >= e.allowed {
-			// The next response waits for a grant. The executed requests can
-			// be acknowledged by a SelectiveAck only, because an ordinary ACK
-			// would also cover the responses that were not sent.
-			if (s.ack || s.sack) && !q.putSelectiveAck(b) {
-				return true
-			}
-			s.ack, s.sack = false, false
-			return false
-		}
 		n := q.putResponse(b, e)
 		if n == 0 {
 			return true
@@ -47,18 +35,12 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 		}
 		q.countNAK(s.nak)
 		s.nak, s.ack = 0, false
-	case s.sack && s.early.len() > 0:
-		if !q.putSelectiveAck(b) {
-			return true
-		}
-		s.sack, s.ack = false, false
 	case s.ack:
 		if !q.putACK(b, wire.ACKNoCredits, s.done) {
 			return true
 		}
 		s.ack = false
 	}
-	s.sack = false
 	if s.dying != nil {
 		q.failRest(*s.dying)
 	}
@@ -67,7 +49,7 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 
 // answers reports whether buildResponses has something to send.
 func (s *responder) answers() bool {
-	return s.open > 0 || s.repeats != nil || s.nak != 0 || s.ack || s.cnp.due || s.sack
+	return s.open > 0 || s.nak != 0 || s.ack || s.cnp.due
 }
 
 // oldest returns the first pending resource. The caller knows that there is one.
@@ -100,7 +82,7 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 	switch {
 	case err != nil:
 		q.refuseRead(e, psn, remoteNAK(err), err)
-		return packetCost
+		return congestion.PacketCost
 	case n == 0:
 		return 0
 	}
@@ -126,7 +108,7 @@ func (q *QP) putAtomicResponse(b *builder, e *resource) int {
 	wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: wire.ACKNoCredits, MSN: q.resp.msn})
 	wire.PutAtomicAckETH(p[wire.BTHLen+wire.AETHLen:], &wire.AtomicAckETH{Orig: e.orig})
 	q.finish(p, id)
-	return packetCost
+	return congestion.PacketCost
 }
 
 // putReadResponse adds response i of e to b, with data from src. It returns the bytes to
@@ -155,7 +137,7 @@ func (q *QP) putReadResponse(b *builder, e *resource, src Source, i uint32, op w
 		wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: wire.ACKNoCredits, MSN: q.resp.msn})
 	}
 	q.seal(p, id, head, n, payload)
-	return n + packetCost, nil
+	return n + congestion.PacketCost, nil
 }
 
 // readOps holds the opcodes of READ responses by position.
@@ -204,7 +186,7 @@ func (q *QP) putCNP(b *builder) bool {
 func (q *QP) putBTH(p []byte, op wire.Opcode, pad int, psn uint32) {
 	wire.PutBTH(p, &wire.BTH{
 		Opcode: op.With(q.service), MigReq: true, Pad: uint8(pad), PKey: wire.DefaultPKey,
-		DestQP: q.recv.DestQPN, PSN: psn, Mark: q.resp.mark,
+		DestQP: q.recv.DestQPN, PSN: psn,
 	})
 }
 

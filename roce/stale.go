@@ -16,33 +16,6 @@ const epochBits = 20
 // changesEpoch reports whether the PSN n after psn is in another epoch.
 func changesEpoch(psn uint32, n int) bool { return psn>>epochBits != psnAdd(psn, n)>>epochBits }
 
-// pass moves una past n PSNs. If una enters another epoch, it first raises the requester's PSNs that are older
-// than una.
-func (r *requester) pass(n int) {
-	if changesEpoch(r.una, n) {
-		r.reads.raise(r.una)
-		r.repeatedRequests.raise(r.una)
-	}
-	r.workList.pass(n)
-}
-
-func (r *reads) raise(una uint32) {
-	raise(&r.high, una)
-	raise(&r.overdue, una)
-	raise(&r.scanned, una)
-	raise(&r.granted, una)
-	raise(&r.grantEnd, una)
-}
-
-func (r *repeatedRequests) raise(una uint32) {
-	if r == nil {
-		return
-	}
-	raise(&r.first, psnAdd(una, -1))
-	raise(&r.next, una)
-	raise(&r.ambiguousNext, una)
-}
-
 // expectAfter moves the expected PSN past n packets of requests, or responses to a READ. A READ alone
 // may have nearly as many as half of the circle, so the older PSNs are raised before and after.
 func (q *QP) expectAfter(n int) {
@@ -65,16 +38,14 @@ func (q *QP) raiseExecuted() {
 	for i := range s.ring {
 		e := &s.ring[i]
 		switch age := (s.psn - e.first - e.count) & psnMask; {
-		case e.kind == 0 || e.retired:
+		case e.kind == 0:
 		case e.pending:
 			if psnDiff(e.first, oldest) < 0 {
 				oldest = e.first
 			}
 		case age > psnMask/2:
-			q.retireOne(e)
+			*e = resource{}
 		}
 	}
-	raise(&s.high, s.psn)
-	raise(&s.granted, oldest)
 	raise(&s.done, psnAdd(oldest, -1))
 }

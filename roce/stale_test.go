@@ -36,8 +36,7 @@ func (l *linked) leave(t testing.TB, n int) {
 		before := r.una
 		r.end, r.next, r.high = psnAdd(r.end, step), psnAdd(r.next, step), psnAdd(r.high, step)
 		r.pass(step)
-		q.executed(r.una)
-		q.progressed(before, l.clock)
+		q.progressed(before, false, l.clock)
 		l.qp[1].expectAfter(step)
 		s.done = psnAdd(s.psn, -1)
 	}
@@ -52,46 +51,25 @@ func TestOldPSNs(t *testing.T) {
 	lossy := clean
 	lossy.Loss = 0.05
 	for _, first := range []rdma.WROp{rdma.WRRead, rdma.WRWrite} {
-		for _, selective := range []bool{true, false} {
-			l := newLinked(t, pairOptions{mtu: 256, selective: selective, rdAtomic: 16}, lossy, lossy, 1)
-			var costs [3]uint64
-			for round := range costs {
-				l.reroute(lossy, lossy, 2)
-				sent := l.port[0].Counters().SentPackets + l.port[1].Counters().SentPackets
-				l.again(t, first, 1<<20)
-				costs[round] = l.port[0].Counters().SentPackets + l.port[1].Counters().SentPackets - sent
-				l.reroute(clean, clean, 3)
-				if round > 0 {
-					l.leave(t, 1<<23+1000)
-				} else {
-					l.leave(t, 1<<20) // the windows grow to their limit
-				}
+		l := newLinked(t, pairOptions{mtu: 256, rdAtomic: 16}, lossy, lossy, 1)
+		var costs [3]uint64
+		for round := range costs {
+			l.reroute(lossy, lossy, 2)
+			sent := l.port[0].Counters().SentPackets + l.port[1].Counters().SentPackets
+			l.again(t, first, 1<<20)
+			costs[round] = l.port[0].Counters().SentPackets + l.port[1].Counters().SentPackets - sent
+			l.reroute(clean, clean, 3)
+			if round > 0 {
+				l.leave(t, 1<<23+1000)
+			} else {
+				l.leave(t, 1<<20) // the windows grow to their limit
 			}
-			t.Logf("%v, selective %v: %d packets for 1 MiB", first, selective, costs)
-			if costs[2] > costs[1]*5/4 {
-				t.Errorf("%v, selective %v: %d packets, and %d after half of all PSNs", first, selective, costs[1], costs[2])
-			}
-			l.idle()
 		}
-	}
-}
-
-// TestOldGrant READs through a window that is so small that the READ request cannot grant responses, in a
-// new connection, and in one that has sent more than 2^23 packets since its last grant. The requester must
-// send the grant right after the request, rather than with a probe, and the responder must keep to it.
-func TestOldGrant(t *testing.T) {
-	link := netem.Link{Rate: 10_000 * mbit, Delay: 20 * time.Microsecond}
-	l := newLinked(t, pairOptions{mtu: 1024, selective: true, rdAtomic: 16}, link, link, 1)
-	for _, before := range []int{0, 1<<23 + 1000} {
-		l.leave(t, before)
-		l.qp[0].peer.in.limit.Store(minWindow)
-		l.again(t, rdma.WRRead, 64<<10)
-		if n := l.port[0].Counters().Probes; n != 0 {
-			t.Errorf("%d probes after %d packets: %s", n, before, describe(l))
+		t.Logf("%v: %d packets for 1 MiB", first, costs)
+		if costs[2] > costs[1]*5/4 {
+			t.Errorf("%v: %d packets, and %d after half of all PSNs", first, costs[1], costs[2])
 		}
-		if n := l.path[0].Counters().MaxQueue; n > 2*minWindow {
-			t.Errorf("%d bytes in a queue after %d packets, with a window of %d", n, before, minWindow)
-		}
+		l.idle()
 	}
 }
 

@@ -3,6 +3,7 @@ package roce
 import (
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/internal/congestion"
 )
 
 // buildUnacknowledged adds requests of a UC or UD QP to b until the turn ends, and
@@ -44,7 +45,7 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 		if !ok {
 			return q.notPut(w)
 		}
-		n := packetCost + q.bytes(w, i, i+1)
+		n := congestion.PacketCost + q.bytes(w, i, i+1)
 		budget -= n
 		if paced {
 			line.credit -= n
@@ -66,7 +67,7 @@ const farBehind = 1 << 16
 // unreliable handles a packet of an unreliable connection (section 9.8.2.2). If a packet
 // is missing, its message is dropped, and the next message begins with a first or only
 // packet.
-func (q *QP) unreliable(k *packet) {
+func (q *QP) unreliable(k *packet, now int64) {
 	s := &q.resp
 	d := psnDiff(k.PSN, s.psn)
 	if d < 0 && d > -farBehind {
@@ -88,9 +89,9 @@ func (q *QP) unreliable(k *packet) {
 	switch {
 	case !begins && s.kind == idle: // a later packet of a dropped message
 	case k.layout&wire.IsSend != 0:
-		q.recvSend(k)
+		q.recvSend(k, now)
 	default:
-		q.recvWrite(k)
+		q.recvWrite(k, now)
 	}
 	s.psn = psnAdd(k.PSN, 1)
 	s.ack = false

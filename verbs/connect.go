@@ -13,7 +13,6 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // Endpoint describes one end of a connection to the other end. Programs exchange their
@@ -24,18 +23,6 @@ type Endpoint struct {
 	QPN     uint32     `json:"qpn"`
 	PSN     uint32     `json:"psn"` // first PSN that this end sends
 	MTU     int        `json:"mtu"` // largest path MTU of this end, in bytes
-
-	// Caps are the capabilities of the transport (roce.Port.Offers). A connection uses those that
-	// both ends have (roce.CommonCaps). Other implementations have none.
-	Caps uint32 `json:"caps,omitempty"`
-}
-
-// Standard returns the endpoint without the capability for payloads above the path MTU, which the
-// interface's MTU allows but not each network behind it. Both ends must do the same: each connects to
-// the Standard form of the other.
-func (e Endpoint) Standard() Endpoint {
-	e.Caps &^= roce.CapPayload
-	return e
 }
 
 // Endpoint returns the description of the QP for its peer, with the device's address of GID
@@ -57,7 +44,6 @@ func (qp *QP) endpoint(addr netip.AddrPort) Endpoint {
 	return Endpoint{
 		GID: addr.Addr(), UDPPort: addr.Port(),
 		QPN: qp.Num(), PSN: qp.psn.Load(), MTU: qp.pd.dev.PortAttr().ActiveMTU.Bytes(),
-		Caps: qp.pd.dev.e.Port().Offers(),
 	}
 }
 
@@ -136,7 +122,6 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 		AV:          rdma.AH{DGID: rdma.GIDOf(peer.GID), SGIDIndex: o.SGIDIndex, UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: o.MaxRdAtomic, MinRNRTimer: uint8(o.MinRNRTimer),
 		Timeout: uint8(o.Timeout), RetryCnt: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), SQPSN: qp.psn.Load(), MaxRdAtomic: o.MaxRdAtomic,
-		Caps: roce.CommonCaps(peer.Caps, own.Caps),
 	}, qp.Modify)
 }
 

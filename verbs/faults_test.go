@@ -23,16 +23,14 @@ import (
 // long form transfers a gigabyte.
 func TestFaults(t *testing.T) {
 	for _, f := range []struct {
-		name     string
-		faults   netem.Faults
-		standard bool // the devices do not agree on selective repeat
+		name   string
+		faults netem.Faults
 	}{
-		{"none", netem.Faults{}, false},
-		{"loss 1%", netem.Faults{Loss: 0.01}, false},
-		{"loss 1%, standard", netem.Faults{Loss: 0.01}, true},
-		{"loss 10%", netem.Faults{Loss: 0.1}, false},
-		{"reordering 5%", netem.Faults{Reorder: 0.05}, false},
-		{"everything 10%", netem.Faults{Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, Corrupt: 0.02, Delay: 0.02}, false},
+		{"none", netem.Faults{}},
+		{"loss 1%", netem.Faults{Loss: 0.01}},
+		{"loss 10%", netem.Faults{Loss: 0.1}},
+		{"reordering 5%", netem.Faults{Reorder: 0.05}},
+		{"everything 10%", netem.Faults{Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, Corrupt: 0.02, Delay: 0.02}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			total := 16 << 20
@@ -49,9 +47,6 @@ func TestFaults(t *testing.T) {
 			// much earlier.
 			opts := &verbs.ConnectOptions{MTU: 1024, Timeout: 16}
 			ae, be := a.qp.Endpoint(), b.qp.Endpoint()
-			if f.standard {
-				ae.Caps, be.Caps = 0, 0
-			}
 			for _, err := range []error{a.qp.Connect(be, opts), b.qp.Connect(ae, opts)} {
 				if err != nil {
 					t.Fatal(err)

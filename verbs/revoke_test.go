@@ -200,7 +200,7 @@ func TestRevokedLocally(t *testing.T) {
 				r.b.recv(2, r.peer.SGE(0, r.peer.Len()))
 				r.a.complete(r.a.qp.Start().ID(1).Signaled().Send().SGE(r.sge()))
 			}},
-			{"READ", false, []wire.Opcode{wire.ReadResponseMiddle, wire.ReadResponseLast}, func(r *revoked) {
+			{"READ", false, []wire.Opcode{wire.ReadResponseFirst, wire.ReadResponseMiddle, wire.ReadResponseLast, wire.ReadResponseOnly}, func(r *revoked) {
 				r.a.complete(r.a.qp.Start().ID(1).Signaled().Read(r.peer.RKey(), r.peer.Addr()).SGE(r.sge()))
 			}},
 			{"RECV", false, []wire.Opcode{wire.SendMiddle, wire.SendLast}, func(r *revoked) {
@@ -265,7 +265,7 @@ func TestRevokedOnSameQP(t *testing.T) {
 	for _, fenced := range []bool{false, true} {
 		r := newRevoked(t, "plain")
 		fill(r.peer.Bytes(), 2)
-		r.valve.shut(10, wire.ReadResponseMiddle, wire.ReadResponseLast)
+		r.valve.shut(10, wire.ReadResponseFirst, wire.ReadResponseMiddle, wire.ReadResponseLast, wire.ReadResponseOnly)
 		c := r.a.qp.Start().ID(1).Signaled().Read(r.peer.RKey(), r.peer.Addr()).SGE(r.sge())
 		c.ID(2).Signaled()
 		if fenced {
@@ -299,7 +299,7 @@ func TestConfiguredInFlight(t *testing.T) {
 	r := newRevoked(t, "plain")
 	fill(r.peer.Bytes(), 2)
 	other := r.a.register(512, rdma.LocalWrite)
-	r.valve.shut(60, wire.ReadResponseMiddle, wire.ReadResponseLast)
+	r.valve.shut(60, wire.ReadResponseFirst, wire.ReadResponseMiddle, wire.ReadResponseLast, wire.ReadResponseOnly)
 	r.a.complete(r.a.qp.Start().ID(1).Signaled().Read(r.peer.RKey(), r.peer.Addr()).SGE(r.sge()))
 	<-r.valve.reached
 	r.a.complete(r.a2.Start().ID(2).Signaled().Configure(r.key).List(other.SGE(0, 512)))

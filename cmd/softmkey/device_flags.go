@@ -49,7 +49,7 @@ func (f *deviceFlags) bind(c *cobra.Command) {
 	flags.Var(&f.pcap, "pcap", "record what the devices send and receive, as pcapng")
 	annotate(c, readsFiles, "kek", "credential")
 	annotate(c, writesFile, "trace", "pcap")
-	flags.Var(&f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N")
+	flags.Var(&f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N; timeout=strict leaves lost last packets to the timeouts of queue pairs")
 }
 
 func (f *deviceFlags) errorf(format string, args ...any) error {

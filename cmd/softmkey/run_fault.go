@@ -43,9 +43,16 @@ func (f *faultFlag) Set(s string) error {
 			*n = v
 			continue
 		}
+		if name == "timeout" {
+			if value != "strict" {
+				return fmt.Errorf("timeout=%s: must be strict", value)
+			}
+			set.faults.StrictTimeouts = true
+			continue
+		}
 		share := shares[name]
 		if share == nil {
-			return fmt.Errorf("%q is unknown: the faults are loss, duplicate, reorder, delay, corrupt, truncate (shares of the datagrams), flip (the number of a datagram that loses a bit) and seed", name)
+			return fmt.Errorf("%q is unknown: the faults are loss, duplicate, reorder, delay, corrupt, truncate (shares of the datagrams), flip (the number of a datagram that loses a bit), timeout and seed", name)
 		}
 		percent, isPercent := strings.CutSuffix(value, "%")
 		v, err := strconv.ParseFloat(percent, 64)

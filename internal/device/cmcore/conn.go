@@ -8,7 +8,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/net/mad"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // Default values of a connection.
@@ -50,10 +49,9 @@ type ConnectParams struct {
 	FlowControl        bool
 	SRQ                bool
 	MTU                uint8 // 1 to 5
-	ExactMTU           bool  // packets have no longer payload, even if the device could agree on one
 	AckTimeout         uint8 // 0 means DefaultAckTimeout
 	TrafficClass       uint8
-	ECE                ECE // of the application; without options the device offers its own
+	ECE                ECE // of the application
 
 	ResponseTimeout uint8 // of the messages; 0 means DefaultResponseTimeout
 
@@ -68,7 +66,7 @@ type ReplyParams struct {
 	RNRRetry           uint8 // for the peer's QP
 	FlowControl        bool
 	SRQ                bool
-	ECE                ECE // of the application; without options the device confirms its own
+	ECE                ECE // of the application
 	Private            []byte
 }
 
@@ -169,7 +167,6 @@ type Conn struct {
 	state               State
 	closed              bool // closed by the application: no more events
 	attr                QPAttr
-	offered, agreed     ECE
 
 	response time.Duration // time to wait for the answer to a REQ or REP
 	retries  int           // how often a REQ or REP is repeated before the peer counts as gone
@@ -226,18 +223,12 @@ func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 		},
 	}
 	s.conns[c.localID] = c
-	if c.offered = o.ECE; o.ECE.Options == 0 {
-		c.offered = s.own(o.Transport)
-		if o.ExactMTU {
-			c.offered.Options &^= roce.CapPayload
-		}
-	}
-	c.ask(StateReqSent, mad.Header{TID: c.tid, Modifier: c.offered.Options}, &mad.REQ{
+	c.ask(StateReqSent, mad.Header{TID: c.tid, Modifier: o.ECE.Options}, &mad.REQ{
 		LocalID: c.localID, ServiceID: o.ServiceID, CAGUID: s.o.GUID, QPN: o.QPN,
 		ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth,
 		RemoteResponseTimeout: o.ResponseTimeout, LocalResponseTimeout: o.ResponseTimeout, MaxCMRetries: DefaultRetries,
 		Transport: o.Transport, FlowControl: o.FlowControl, PSN: c.attr.RQPSN, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry,
-		PKey: defaultPKey, MTU: o.MTU, SRQ: o.SRQ, VendorID: c.offered.Vendor,
+		PKey: defaultPKey, MTU: o.MTU, SRQ: o.SRQ, VendorID: o.ECE.Vendor,
 		Path: mad.PathInfo{
 			LocalLID: permissiveLID, RemoteLID: permissiveLID, LocalGID: mad.GID(p.Local), RemoteGID: mad.GID(p.Remote),
 			Rate: rate, TrafficClass: o.TrafficClass, HopLimit: hopLimit, AckTimeout: o.AckTimeout,
@@ -262,11 +253,6 @@ func (c *Conn) Accept(o ReplyParams) error {
 	c.stay(c, c.s.half)
 	c.localQPN = o.QPN
 	c.attr.MaxRdAtomic, c.attr.MaxDestRdAtomic = o.InitiatorDepth, o.ResponderResources
-	if o.ECE.Options != 0 {
-		c.agreed = ECE{}
-	} else {
-		o.ECE = c.agreed
-	}
 	c.ask(StateRepSent, mad.Header{TID: c.tid, Modifier: o.ECE.Options}, &mad.REP{
 		LocalID: c.localID, RemoteID: c.remoteID, QPN: o.QPN, PSN: c.attr.RQPSN,
 		ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth, TargetAckDelay: ackDelay,

@@ -33,7 +33,6 @@ type portLink struct {
 // 4791.
 func Open(port *roce.Port, udpPort uint16, o Options) (*Service, error) {
 	l := &portLink{port: port, udpPort: udpPort, news: make(chan struct{}, 1), done: make(chan struct{}), inbox: fair.New[roce.Datagram](inboxLen, inboxLen/2)}
-	o.Caps = port.Offers
 	if m := port.Member(); m != nil {
 		o.Member, o.Claim = m.Member(), m.Claim
 	}

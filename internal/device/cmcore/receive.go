@@ -39,8 +39,7 @@ func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
 		reject(mad.ReasonInvalidServiceID)
 		return
 	}
-	offered := ECE{m.VendorID, h.Modifier}
-	r := &Request{REQ: *m, ECE: offered.applications()}
+	r := &Request{REQ: *m, ECE: ECE{m.VendorID, h.Modifier}}
 	r.Private = bytes.Clone(m.Private)
 	r.Data = r.Private
 	if reason := r.parseIP(p); reason != 0 {
@@ -55,7 +54,7 @@ func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
 		return // the peer repeats its REQ
 	}
 	c := &Conn{
-		exchange: exchange{s: s, path: p}, req: r, localID: s.newID(), tid: h.TID, state: StateReqRcvd, agreed: agree(s.own(m.Transport), offered),
+		exchange: exchange{s: s, path: p}, req: r, localID: s.newID(), tid: h.TID, state: StateReqRcvd,
 		response: interval(m.LocalResponseTimeout, minTimeout, maxTimeout), retries: int(m.MaxCMRetries),
 		attr: QPAttr{
 			// The peer's resources as responder limit our depth as requester,
@@ -153,11 +152,9 @@ func (s *Service) takeREP(p Path, h mad.Header, m *mad.REP) {
 		c.attr.MaxRdAtomic = min(c.attr.MaxRdAtomic, m.ResponderResources)
 		c.attr.MaxDestRdAtomic = min(c.attr.MaxDestRdAtomic, m.InitiatorDepth)
 		c.attr.RNRRetry = m.RNRRetry
-		answer := ECE{m.VendorID, h.Modifier}
-		c.agreed = agree(c.offered, answer)
 		r := *m
 		r.Private = bytes.Clone(m.Private)
-		c.emit(Event{Kind: Replied, Reply: &r, Private: r.Private, ECE: answer.applications()})
+		c.emit(Event{Kind: Replied, Reply: &r, Private: r.Private, ECE: ECE{m.VendorID, h.Modifier}})
 	case c.state == StateRepRcvd:
 		s.send(p, mad.Header{TID: h.TID}, &mad.MRA{LocalID: c.localID, RemoteID: c.remoteID, About: mad.AboutREP, ServiceTimeout: serviceTimeout})
 	case c.state == StateEstablished && c.active:

@@ -31,10 +31,6 @@ type Options struct {
 	// GUID is the node GUID of the device.
 	GUID uint64
 
-	// Caps returns the capabilities of the transport that RC connections offer to devices
-	// of the same kind (roce.Port.Offers); nil: none. Open sets it.
-	Caps func() uint32
-
 	// Rand returns random bits for communication ids and transaction ids.
 	// Default: crypto/rand.
 	Rand func() uint32

@@ -201,13 +201,7 @@ const testQKey = 0x11111111
 const patient = 18
 
 // connect moves a's QP to RTS, connected to b's.
-func connect(a *end, qp *QP, b *end, peer *QP) { connectWith(a, qp, b, peer, 0) }
-
-// connectWith is connect with the capabilities that both ends agreed on (rdma.QPModify.Caps).
-func connectWith(a *end, qp *QP, b *end, peer *QP, caps uint32) {
-	a.t.Helper()
-	connectAs(a, qp, b, peer, func(m *rdma.QPModify) { m.Caps = caps })
-}
+func connect(a *end, qp *QP, b *end, peer *QP) { connectAs(a, qp, b, peer, func(*rdma.QPModify) {}) }
 
 // connectAs is connect with other attributes, which change sets.
 func connectAs(a *end, qp *QP, b *end, peer *QP, change func(*rdma.QPModify)) {

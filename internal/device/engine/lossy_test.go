@@ -12,7 +12,6 @@ import (
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -82,7 +81,7 @@ func (e *end) lossyMemory(slots, size int, copied bool, how lossyKey, d *dek.DEK
 }
 
 // TestLossyMessages has many messages in flight, of one size, over networks that lose, reorder
-// and duplicate packets: with selective repeat and without, with memory that is used in place and
+// and duplicate packets: with memory that is used in place and
 // memory that can only be copied, with keys that sign and encrypt and without. Every byte must be
 // right and every message must complete once, in order. The time is virtual.
 func TestLossyMessages(t *testing.T) {
@@ -112,13 +111,13 @@ func lossyMessages(t *testing.T, seed uint64) {
 		faults.Duplicate = 0.03
 	}
 	how := lossyKey{sign: rnd.IntN(2) == 0, encrypt: rnd.IntN(3) == 0}
-	selective, copied := rnd.IntN(4) > 0, [2]bool{rnd.IntN(2) == 0, rnd.IntN(4) > 0}
+	copied := [2]bool{rnd.IntN(2) == 0, rnd.IntN(4) > 0}
 	slots := 1 << rnd.IntN(7)
 	size := 16 << rnd.IntN(13)
 	if !how.none() {
 		size = max(size, 512)
 	}
-	t.Logf("faults %+v, keys %+v, selective %v, copied %v, %d messages of %d bytes", faults, how, selective, copied, slots, size)
+	t.Logf("faults %+v, keys %+v, copied %v, %d messages of %d bytes", faults, how, copied, slots, size)
 
 	key := make([]byte, 32)
 	for i := range key {
@@ -134,12 +133,8 @@ func lossyMessages(t *testing.T, seed uint64) {
 		e.log = make(chan string, 1000)
 		defer e.close()
 	}
-	caps := uint32(0)
-	if selective {
-		caps = roce.CapSelective
-	}
-	connectWith(x, x.qp, y, y.qp, caps)
-	connectWith(y, y.qp, x, x.qp, caps)
+	connect(x, x.qp, y, y.qp)
+	connect(y, y.qp, x, x.qp)
 	xm := x.lossyMemory(slots, size, copied[0], how, d)
 	ym := y.lossyMemory(slots, size, copied[1], how, d)
 

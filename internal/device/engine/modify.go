@@ -164,8 +164,7 @@ func (qp *QP) recvConfig(m *rdma.QPModify) roce.RecvConfig {
 	}
 	return roce.RecvConfig{
 		Peer: addrPort(m.AV), SGIDIndex: m.AV.SGIDIndex, Route: qp.pd.dev.route(m.AV), TrafficClass: m.AV.TrafficClass, DestQPN: m.DestQPN, MTU: m.PathMTU.Bytes(), PSN: m.RQPSN,
-		MaxDestRdAtomic: m.MaxDestRdAtomic, MinRNRTimer: m.MinRNRTimer, Selective: m.Caps&roce.CapSelective != 0,
-		Payload: roce.Payload(m.Caps, m.PathMTU.Bytes()),
+		MaxDestRdAtomic: m.MaxDestRdAtomic, MinRNRTimer: m.MinRNRTimer,
 	}
 }
 
@@ -274,7 +273,7 @@ func fields(m *rdma.QPModify) []field {
 		{rdma.AttrPKeyIndex, "P_Key index", m.PKeyIndex, m.PKeyIndex == 0, "0", func(to *rdma.QPModify) { to.PKeyIndex = m.PKeyIndex }},
 		{rdma.AttrPort, "port", m.Port, m.Port == 1, "1", func(to *rdma.QPModify) { to.Port = m.Port }},
 		{rdma.AttrQKey, "Q_Key", m.QKey, true, "", func(to *rdma.QPModify) { to.QKey = m.QKey }},
-		{rdma.AttrAV, "address", m.AV.DGID, m.AV.DGID != rdma.GID{}, "a GID", func(to *rdma.QPModify) { to.AV, to.Caps = m.AV, m.Caps }},
+		{rdma.AttrAV, "address", m.AV.DGID, m.AV.DGID != rdma.GID{}, "a GID", func(to *rdma.QPModify) { to.AV = m.AV }},
 		{rdma.AttrPathMTU, "path MTU", m.PathMTU, m.PathMTU.Bytes() != 0, "1 (256 bytes) to 5 (4096 bytes)", func(to *rdma.QPModify) { to.PathMTU = m.PathMTU }},
 		{rdma.AttrTimeout, "timeout", m.Timeout, m.Timeout <= 31, "0 to 31", func(to *rdma.QPModify) { to.Timeout = m.Timeout }},
 		{rdma.AttrRetryCnt, "retry count", m.RetryCnt, m.RetryCnt <= 7, "0 to 7", func(to *rdma.QPModify) { to.RetryCnt = m.RetryCnt }},

@@ -38,11 +38,6 @@ type Config struct {
 	// offset is that of the block's first byte.
 	AdapterReports bool
 
-	// PeerCaps returns the capabilities of the transport (roce.CommonCaps) that
-	// the connection manager has agreed on with a QP of a peer. A QP that a program
-	// connects to it uses them. nil: no peer has any.
-	PeerCaps func(peer netip.Addr, qpn uint32) uint32
-
 	// Wake is called when a context may have doorbells to look at again: Busy turned
 	// true. It is called from any goroutine and must not block.
 	Wake func(*Context)

@@ -141,9 +141,6 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 			to.HopLimit = 0 // the kernel puts that of its route in
 		}
 		m.AV = to
-		if caps := q.ctx.dev.cfg.PeerCaps; caps != nil && mask&rdma.AttrDestQPN != 0 {
-			m.Caps = caps(netip.AddrFrom16(to.DGID), a.DestQPN)
-		}
 	}
 	if err := q.eng.Modify(m, mask&^rdma.AttrPathMigState); err != nil {
 		return err

@@ -121,6 +121,8 @@ type Faults struct {
 	netem.Faults
 	Seed uint64 // of the first device; the following devices have the next seeds
 	Flip uint64 // the datagram of which one bit is flipped, from 1 on; 0: none
+
+	StrictTimeouts bool // roce.Options.StrictTimeouts
 }
 
 // Network returns a network that adds a recording and faults to c, where r and f are not nil. device

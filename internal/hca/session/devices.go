@@ -304,15 +304,13 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 	if len(r.tracers) > 0 {
 		cfg.Refused = r.tracers.Refused
 	}
-	hw := adapter.Config{Addr: addr, Conn: conn, Transport: &roce.Options{Inside: inside}, KeyStore: r.cfg.Keys, Strict: r.cfg.Strict, SingleBlock: r.cfg.SingleBlock, AdapterReports: r.cfg.AdapterReports}
+	hw := adapter.Config{Addr: addr, Conn: conn, Transport: &roce.Options{Inside: inside, StrictTimeouts: faults != nil && faults.StrictTimeouts}, KeyStore: r.cfg.Keys, Strict: r.cfg.Strict, SingleBlock: r.cfg.SingleBlock, AdapterReports: r.cfg.AdapterReports}
 	switch {
 	case r.cfg.Summary != nil:
 		hw.Tracer = trace.Tee{r.cfg.Summary, r.tracers}
 	case len(r.tracers) > 0:
 		hw.Tracer = r.tracers
 	}
-	var service *cmcore.Service // set before a program has the device
-	hw.PeerCaps = func(peer netip.Addr, qpn uint32) uint32 { return service.Caps(peer, qpn) }
 	d, err := uverbs.Open(cfg, hw)
 	if err != nil {
 		conn.Close()
@@ -324,7 +322,6 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 		d.Close()
 		return none, err
 	}
-	service = s
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed { // the program has ended

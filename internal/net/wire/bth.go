@@ -20,16 +20,13 @@ type BTH struct {
 	PSN       uint32 // 24 bits
 
 	// Mark is the value of the 7 reserved bits next to AckReq, which a peer that does not
-	// know it ignores. To a peer without selective repeat it is [ReadContinues] in some READ
-	// requests, and 0 otherwise. Between peers that agreed on selective repeat it is
-	//
-	//   - in a READ request, how many responses it grants: see [GrantUnit];
-	//   - in a SEND or WRITE, how many READs are outstanding: see [OutstandingMark];
-	//   - in a [RepeatResponses], its number, and in a response the number of the last one
-	//     that the responder has answered;
-	//   - in a [SelectiveAck], how many packets have arrived twice.
+	// know it ignores: [ReadContinues] in some READ requests, and 0 otherwise.
 	Mark uint8
 }
+
+// ReadContinues is the Mark of a READ request that continues the READ request before it: both are parts of one READ, with
+// the same key, and the address is the first one that the other did not ask for.
+const ReadContinues = 1
 
 // PutBTH writes h to b[:BTHLen]. Fields are truncated to their width.
 func PutBTH(b []byte, h *BTH) {

@@ -29,11 +29,8 @@ const (
 	// MaxHeaders is the length of the longest headers of a packet with payload, those of an RDMA
 	// WRITE with immediate on an extended reliable connection, and of the CRC.
 	MaxHeaders = BTHLen + XRCETHLen + RETHLen + ImmDtLen + ICRCLen
-	// MaxPayload is the longest payload of a packet on which two softmkey devices agree
-	// (roce.Port.Offers), in bytes. It is made for networks with an MTU of 9000 bytes: 9000 less the
-	// headers of IPv6 (40) and UDP (8) and less MaxHeaders (40) is 8912, and the devices agree on
-	// multiples of 64. Devices of other vendors use the path MTU, which the standard limits to 4096.
-	MaxPayload = 8896
+	// MaxPayload is the largest path MTU of the standard.
+	MaxPayload = 4096
 	// MaxPacket is the longest packet.
 	MaxPacket = MaxHeaders + MaxPayload
 )

@@ -12,7 +12,6 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/softmkey/softmkey/internal/net/udp/udptest"
-	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
@@ -86,10 +85,6 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// selective reports whether an opcode belongs to selective repeat, which two softmkey
-// devices use after a loss.
-func selective(o wire.Opcode) bool { return o&0xE0 == wire.SelectiveAck&0xE0 }
-
 // checkPacket checks a packet from its IPv4 header on and returns its opcode.
 func checkPacket(packet []byte) (opcode byte, err error) {
 	const ip, udp, bth = 20, 8, 12
@@ -98,7 +93,7 @@ func checkPacket(packet []byte) (opcode byte, err error) {
 		return 0, errors.New("no IPv4 packet")
 	case packet[9] != 17 || binary.BigEndian.Uint16(packet[ip+2:]) != 4791 || int(binary.BigEndian.Uint16(packet[ip+4:])) != len(packet)-ip:
 		return 0, errors.New("no RoCEv2 packet")
-	case packet[ip+udp] > 0x17 && !selective(wire.Opcode(packet[ip+udp])):
+	case packet[ip+udp] > 0x17:
 		return 0, errors.New("not of a reliable connection")
 	}
 	masked := bytes.Clone(packet)

@@ -184,11 +184,7 @@ func (e *end) messages() int { return e.plan.Slots + 8 }
 
 // Endpoints returns the endpoints that the other side connects to.
 func (e *end) Endpoints() Endpoints {
-	both := Endpoints{e.control.Endpoint(), e.bulk.Endpoint()}
-	if e.plan.MTU != 0 {
-		both = Endpoints{both[0].Standard(), both[1].Standard()}
-	}
-	return both
+	return Endpoints{e.control.Endpoint(), e.bulk.Endpoint()}
 }
 
 // Connect connects both queue pairs to the other side's. Only the data connection

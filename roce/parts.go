@@ -4,9 +4,8 @@ import "github.com/softmkey/softmkey/rdma"
 
 // READs in parts.
 //
-// A peer without selective repeat answers a READ request to its end, whatever is lost on the way, and
-// neither the window nor a loss can stop it. While the window is not at its largest, or the path loses
-// packets, a long READ is therefore sent as several requests, each for a part of the data. A part is a Work
+// A peer answers a READ request to its end, whatever is lost on the way, and neither the window nor a loss can stop it.
+// While the window is not at its largest, a long READ is therefore sent as several requests, each for a part of the data. A part is a Work
 // in the list like any other, has PSNs of its own, and counts as an outstanding READ. So the
 // recovery from losses, RNR NAKs and the limit on outstanding READs need nothing special. The Handler
 // sees one Work, which completes with its last part, or with the first part that fails.
@@ -27,7 +26,7 @@ const lowestDivided = 1 << 32
 // divides reports whether w, which is about to begin, is to be sent in parts. Where packets pass through memory
 // (near, ring), none are lost, and no READ is divided. Those of a DCI are not: it
 // takes a Work before it has a connection to the Work's target, so that nothing is known of the path.
-func (q standard) divides(w *Work) bool {
+func (q *QP) divides(w *Work) bool {
 	return w.Op == rdma.WRRead && q.acknowledged() && !q.near && !q.ring && q.dci == nil &&
 		w.RemoteAddr >= lowestDivided && w.progress.count > q.partLength()
 }
@@ -57,3 +56,10 @@ func (q *QP) beginPart() *Work {
 	r.add(p)
 	return p
 }
+
+// leastPart is the smallest number of responses that one request asks for, unless fewer are left, and mostParts the
+// number of parts of a window.
+const (
+	leastPart = 4
+	mostParts = 4
+)
