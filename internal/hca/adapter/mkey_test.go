@@ -11,6 +11,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/sig"
 )
 
 // key is a memory key as the driver sees it.
@@ -130,11 +131,11 @@ func (u *umr) enable() {
 }
 
 func (u *umr) signature(s prm.SignatureBSF) *umr {
-	if s.Memory.Type != prm.SigNone {
+	if s.Memory.Type != sig.None {
 		s.Memory.PSV = u.k.mem
 		u.psvs = append(u.psvs, u.k.mem)
 	}
-	if s.Wire.Type != prm.SigNone {
+	if s.Wire.Type != sig.None {
 		s.Wire.PSV = u.k.wire
 		u.psvs = append(u.psvs, u.k.wire)
 	}
@@ -192,7 +193,7 @@ func (u *umr) do(q *qp) {
 
 const rwAccess = prm.ContextLW | prm.ContextRR | prm.ContextRW
 
-var crc32Zeros = prm.SigDomain{Type: prm.SigCRC32, BlockSize: 512}
+var crc32Zeros = prm.SigDomain{Format: sig.Format{Type: sig.CRC32, BlockSize: 512, Seed: sig.SeedZeros}}
 
 // TestSignatureOnWire generates a signature on the wire. The peer must see the field that
 // an adapter was measured to compute.
@@ -215,7 +216,7 @@ func TestSignatureOnWire(t *testing.T) {
 
 // t10 returns the T10-DIF of the hardware's vector.
 func t10() prm.SigDomain {
-	return prm.SigDomain{Type: prm.SigT10CRC, BlockSize: 512, SeedOnes: true, AppTag: 0x5678, RefTag: 0xf0debc9a, AppMask: 0xffff, IncRef: true}
+	return prm.SigDomain{Format: sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x5678, RefTag: 0xf0debc9a, AppMask: 0xffff, Seed: sig.SeedOnes, Flags: sig.RefRemap}}
 }
 
 // TestSignatureError receives a block that is bad: a report comes before the completion,
@@ -268,7 +269,7 @@ func TestSignatureError(t *testing.T) {
 // block against 0x5678, actual 0x5687, expected 0x5678 and offset 519.
 func TestReportOrders(t *testing.T) {
 	good := append(bytes.Repeat([]byte{0xa5}, 512), 0xec, 0x7d, 0x56, 0x78, 0xf0, 0xde, 0xbc, 0x9a)
-	crc32 := prm.SigDomain{Type: prm.SigCRC32, BlockSize: 512}
+	crc32 := prm.SigDomain{Format: sig.Format{Type: sig.CRC32, BlockSize: 512, Seed: sig.SeedZeros}}
 	for _, v := range []struct {
 		adapter bool
 		domain  prm.SigDomain
@@ -287,7 +288,7 @@ func TestReportOrders(t *testing.T) {
 			dst, to := p.b.mr(4096, 1)
 			k := p.b.newKey(keyKind{entries: 4, signature: true})
 			mask := uint8(0xff)
-			if v.domain.Type == prm.SigCRC32 {
+			if v.domain.Type == sig.CRC32 {
 				mask = 0xf0
 			}
 			data := uint32(len(v.stream) / 512 * 512)

@@ -33,7 +33,7 @@ type reportState struct {
 
 // reportFormat holds the properties of a signature that determine the report of a bad block.
 type reportFormat struct {
-	typ    prm.SigType
+	typ    sig.Type
 	stride uint16 // bytes of a block and its field
 }
 
@@ -57,11 +57,7 @@ func (o *mkeyObject) reportsBegan(u *prm.UMR) {
 }
 
 func formatOfReport(d *prm.SigDomain) reportFormat {
-	field := 4
-	if d.Type.IsT10() || d.Type == prm.SigCRC64 {
-		field = 8
-	}
-	return reportFormat{d.Type, uint16(d.BlockSize + field)}
+	return reportFormat{d.Type, uint16(d.Stride())}
 }
 
 // found makes a bad block the key's first error, unless the key has one. It returns why the bad block is not to be
@@ -111,14 +107,11 @@ func (r *keyReports) describe(q *QP, rec *mkey.BadBlock, key uint32) *prm.SigErr
 }
 
 // guardShift returns where the guard stands in the 64 bits of a report.
-func guardShift(t prm.SigType) int {
-	switch {
-	case t.IsT10():
+func guardShift(t sig.Type) int {
+	if t == sig.T10DIF {
 		return 48
-	case t == prm.SigCRC64:
-		return 0
 	}
-	return 32
+	return 64 - 8*sig.Format{Type: t}.FieldSize()
 }
 
 // deliver writes the report of the key's first error to a CQ. It returns false if the CQ does not take it.

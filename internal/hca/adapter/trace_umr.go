@@ -6,6 +6,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/sig"
 )
 
 // Structured is a value of a field with parts. A trace in text has its String, one in JSON its
@@ -102,9 +103,9 @@ func (s Signature) String() string {
 	if s.Type == "none" {
 		return s.Type
 	}
-	name := map[string]string{"t10dif": "T10-DIF with CRC", "crc32": "CRC32", "crc32c": "CRC32C", "crc64": "CRC64-XP10"}[s.Type]
-	if s.Guard == "ip-checksum" {
-		name = "T10-DIF with IP checksum"
+	name := s.Type
+	if s.Guard != "" {
+		name += " with " + s.Guard
 	}
 	text := fmt.Sprintf("%s on blocks of %d bytes", name, s.BlockSize)
 	if s.AppTag != nil {
@@ -114,13 +115,11 @@ func (s Signature) String() string {
 }
 
 func describeDomain(d *prm.SigDomain) Signature {
-	types := [...]string{"none", "t10dif", "t10dif", "crc32", "crc32c", "crc64"}
-	sizes := [...]int{0, 8, 8, 4, 4, 8}
-	s := Signature{Type: types[d.Type], BlockSize: d.BlockSize, FieldSize: sizes[d.Type]}
-	if d.Type.IsT10() {
-		app, ref := d.AppTag, d.RefTag
-		s.AppTag, s.RefTag, s.IncRef, s.Guard = &app, &ref, d.IncRef, "crc"
-		if d.Type == prm.SigT10CSUM {
+	s := Signature{Type: d.Type.String(), BlockSize: d.BlockSize, FieldSize: d.FieldSize()}
+	if d.Type == sig.T10DIF {
+		app, ref := d.AppTag, uint32(d.RefTag)
+		s.AppTag, s.RefTag, s.IncRef, s.Guard = &app, &ref, d.Remaps(), "crc"
+		if d.Guard == sig.GuardCSUM {
 			s.Guard = "ip-checksum"
 		}
 	}

@@ -16,18 +16,17 @@ import (
 
 // confSlot is the room of a request's configuration of a memory key.
 type confSlot struct {
-	conf         engine.Configuration
-	tag          uint8
-	access       rdma.Access
-	sig          mkey.Signature
-	memory, wire sig.Format
-	crypto       mkey.Crypto
-	transaction  mkey.Transaction
-	object       *mkeyObject
-	start        uint64
-	remoteInv    bool
-	owner        uint32
-	part         []byte // of a list that comes in parts: the list so far
+	conf        engine.Configuration
+	tag         uint8
+	access      rdma.Access
+	sig         mkey.Signature
+	crypto      mkey.Crypto
+	transaction mkey.Transaction
+	object      *mkeyObject
+	start       uint64
+	remoteInv   bool
+	owner       uint32
+	part        []byte // of a list that comes in parts: the list so far
 }
 
 // translateUMR makes a UMR a request of the engine: a configuration of a memory key, its
@@ -168,7 +167,7 @@ func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
 		s.conf.Flags |= mkey.ResetSignature
 	}
 	if u.HasSignature {
-		if u.Signature.Memory.Type == prm.SigNone && u.Signature.Wire.Type == prm.SigNone {
+		if u.Signature.Memory.Type == sig.None && u.Signature.Wire.Type == sig.None {
 			s.conf.Flags |= mkey.ResetSignature
 		} else {
 			s.sig = mkey.Signature{CheckMask: u.Signature.CheckMask}
@@ -179,8 +178,8 @@ func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
 				s.sig.Flags |= mkey.UseCopyMask
 				s.sig.CopyMask = u.Signature.CopyMask
 			}
-			s.sig.Memory = formatOf(&s.memory, &u.Signature.Memory)
-			s.sig.Wire = formatOf(&s.wire, &u.Signature.Wire)
+			s.sig.Memory = formatOf(&u.Signature.Memory)
+			s.sig.Wire = formatOf(&u.Signature.Wire)
 			s.conf.Signature = &s.sig
 		}
 	}
@@ -221,43 +220,12 @@ func (d *Device) tweakOf(b [16]byte) xts.Tweak {
 	return xts.Tweak{Hi: binary.BigEndian.Uint64(b[:]), Lo: binary.BigEndian.Uint64(b[8:])}
 }
 
-// formatOf translates the signature of one domain, or returns nil for none.
-func formatOf(f *sig.Format, d *prm.SigDomain) *sig.Format {
-	if d.Type == prm.SigNone {
+// formatOf returns the signature of one domain, or nil for none.
+func formatOf(d *prm.SigDomain) *sig.Format {
+	if d.Type == sig.None {
 		return nil
 	}
-	*f = sig.Format{BlockSize: d.BlockSize, Seed: sig.SeedZeros}
-	if d.SeedOnes {
-		f.Seed = sig.SeedOnes
-	}
-	switch d.Type {
-	case prm.SigCRC32:
-		f.Type = sig.CRC32
-	case prm.SigCRC32C:
-		f.Type = sig.CRC32C
-	case prm.SigCRC64:
-		f.Type = sig.CRC64
-	default:
-		f.Type, f.AppTag, f.RefTag, f.AppMask = sig.T10DIF, d.AppTag, uint64(d.RefTag), d.AppMask
-		if d.Type == prm.SigT10CSUM {
-			f.Guard = sig.GuardCSUM
-		}
-		for _, x := range []struct {
-			on   bool
-			flag sig.Flags
-		}{{d.IncRef, sig.RefRemap}, {d.AppEscape, sig.AppEscape}, {d.AppRefEscape, sig.AppRefEscape}} {
-			if x.on {
-				f.Flags |= x.flag
-			}
-		}
-		if f.Flags == 0 {
-			f.Flags = sig.NoFlags
-		}
-		if d.AppMask == 0 {
-			f.Flags |= sig.IgnoreApp
-		}
-	}
-	return f
+	return &d.Format
 }
 
 // translateWindow makes a UMR of a window a binding or an invalidation.

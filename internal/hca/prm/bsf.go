@@ -1,5 +1,11 @@
 package prm
 
+import (
+	"slices"
+
+	"github.com/softmkey/softmkey/sig"
+)
+
 // BSFSize is the size of a byte stream format: the attributes of a key.
 const BSFSize = 64
 
@@ -10,9 +16,7 @@ const (
 	bsfTypeCrypto   = 1
 	bsfSameBlocks   = 1 << 4
 	psvMask         = 0xffffff
-	bfsCRC32        = 0x20
 	bfsCRC32C       = 0x40
-	bfsCRC64        = 0x50
 	bfsRepeat       = 0x2
 	bfsSeedZero     = 0x1
 	inlineValid     = 1 << 15
@@ -24,37 +28,13 @@ const (
 	inlineAppEsc    = 1
 )
 
-// SigType is the signature of one domain in a BSF.
-type SigType uint8
+// bfsSelectors are the format selectors of the types of a key. A T10-DIF has none: its inline section describes it.
+var bfsSelectors = [...]uint8{sig.T10DIF: 0, sig.CRC32: 0x20, sig.CRC32C: bfsCRC32C, sig.CRC64: 0x50}
 
-// The signatures.
-const (
-	SigNone SigType = iota
-	SigT10CRC
-	SigT10CSUM
-	SigCRC32
-	SigCRC32C
-	SigCRC64
-)
-
-// IsT10 reports whether the signature is a T10-DIF.
-func (t SigType) IsT10() bool { return t == SigT10CRC || t == SigT10CSUM }
-
-// SigDomain is the signature of one domain.
+// SigDomain is the signature of one domain. Its seed and its flags are explicit, none of them a default.
 type SigDomain struct {
-	Type      SigType
-	BlockSize int
-	PSV       uint32
-	SeedOnes  bool // T10-DIF and CRCs: the register starts at all ones
-
-	// The following fields are set for a T10-DIF only.
-
-	AppTag       uint16
-	RefTag       uint32
-	AppMask      uint16 // bits of the application tag that are compared
-	IncRef       bool
-	AppEscape    bool
-	AppRefEscape bool
+	sig.Format
+	PSV uint32
 }
 
 // SignatureBSF is the block signature attributes of a key.
@@ -87,21 +67,23 @@ type CryptoBSF struct {
 	KeyTag       [8]byte
 }
 
-var selectors = [...]int{1: 512, 2: 520, 3: 4096, 4: 4160, 6: 4048}
+// blockSelectors are the selectors of blockSizes, in their order.
+var (
+	blockSizes     = sig.KeyBlockSizes()
+	blockSelectors = [...]uint8{1, 2, 6, 3, 4}
+)
 
 // blockSize returns the block size for a selector, or 0.
 func blockSize(selector uint8) int {
-	if int(selector) < len(selectors) {
-		return selectors[selector]
+	if i := slices.Index(blockSelectors[:], selector); i >= 0 {
+		return blockSizes[i]
 	}
 	return 0
 }
 
 func selector(size int) uint8 {
-	for s, n := range selectors {
-		if n == size && n != 0 {
-			return uint8(s)
-		}
+	if i := slices.Index(blockSizes, size); i >= 0 {
+		return blockSelectors[i]
 	}
 	return 0
 }
@@ -166,41 +148,53 @@ func parseDomain(op, name string, bfs uint32, inl []byte, size int, on bool) (d 
 	if size == 0 {
 		return d, refuse(op, "the %s domain's block size selector is not known", name)
 	}
-	d = SigDomain{BlockSize: size, PSV: bfs & psvMask}
+	d = SigDomain{sig.Format{BlockSize: size, Seed: sig.SeedZeros}, bfs & psvMask}
 	sel := uint8(bfs >> 24)
-	switch sel &^ (bfsRepeat | bfsSeedZero) {
-	case bfsCRC32:
-		d.Type = SigCRC32
-	case bfsCRC32C:
-		d.Type = SigCRC32C
-	case bfsCRC64:
-		d.Type = SigCRC64
-	case 0:
+	format := sel &^ (bfsRepeat | bfsSeedZero)
+	if format == 0 {
 		return d, d.parseInline(op, name, inl)
-	default:
+	}
+	i := slices.Index(bfsSelectors[:], format)
+	if i < 0 {
 		return d, refuse(op, "the %s domain's format selector %#x is not known", name, sel)
 	}
-	d.SeedOnes = sel&bfsSeedZero == 0
+	d.Type = sig.Type(i)
+	if sel&bfsSeedZero == 0 {
+		d.Seed = sig.SeedOnes
+	}
 	return d, nil
 }
+
+// inlineFlags are the bits of byte 13 of an inline section.
+var inlineFlags = [...]struct {
+	bit  byte
+	flag sig.Flags
+}{{inlineIncRef, sig.RefRemap}, {inlineAppRefEsc, sig.AppRefEscape}, {inlineAppEsc, sig.AppEscape}}
 
 func (d *SigDomain) parseInline(op, name string, b []byte) error {
 	flags := be.Uint16(b)
 	if flags&inlineValid == 0 {
 		return refuse(op, "the %s domain's T10-DIF section %#x is not valid", name, flags)
 	}
-	switch b[8] {
-	case 1:
-		d.Type = SigT10CRC
-	case 2:
-		d.Type = SigT10CSUM
-	default:
+	if b[8] != 1 && b[8] != 2 {
 		return refuse(op, "the %s domain's T10-DIF type %d: must be 1 (CRC) or 2 (CSUM)", name, b[8])
 	}
-	d.AppTag, d.RefTag = be.Uint16(b[2:]), be.Uint32(b[4:])
-	d.SeedOnes = b[9]&inlineSeed != 0
-	d.IncRef, d.AppRefEscape, d.AppEscape = b[13]&inlineIncRef != 0, b[13]&inlineAppRefEsc != 0, b[13]&inlineAppEsc != 0
-	d.AppMask = be.Uint16(b[14:])
+	d.Type, d.Guard = sig.T10DIF, sig.Guard(b[8]-1)
+	d.AppTag, d.RefTag, d.AppMask = be.Uint16(b[2:]), uint64(be.Uint32(b[4:])), be.Uint16(b[14:])
+	if b[9]&inlineSeed != 0 {
+		d.Seed = sig.SeedOnes
+	}
+	for _, f := range inlineFlags {
+		if b[13]&f.bit != 0 {
+			d.Flags |= f.flag
+		}
+	}
+	if d.Flags == 0 {
+		d.Flags = sig.NoFlags
+	}
+	if d.AppMask == 0 {
+		d.Flags |= sig.IgnoreApp
+	}
 	return nil
 }
 
@@ -214,24 +208,18 @@ func (s *SignatureBSF) Put(b []byte, withCrypto bool) {
 	b[1] = s.CheckMask
 	be.PutUint32(b[4:], 0xffffffff)
 	put := func(d *SigDomain, bfs, inl []byte) {
-		if d.Type == SigNone {
-			return
-		}
-		w := d.PSV
-		switch d.Type {
-		case SigCRC32:
-			w |= (bfsCRC32 | bfsRepeat) << 24
-		case SigCRC32C:
-			w |= (bfsCRC32C | bfsRepeat) << 24
-		case SigCRC64:
-			w |= (bfsCRC64 | bfsRepeat) << 24
-		default:
+		switch w := d.PSV; d.Type {
+		case sig.None:
+		case sig.T10DIF:
+			be.PutUint32(bfs, w)
 			d.putInline(inl)
+		default:
+			w |= uint32(bfsSelectors[d.Type]|bfsRepeat) << 24
+			if d.Seed != sig.SeedOnes {
+				w |= bfsSeedZero << 24
+			}
+			be.PutUint32(bfs, w)
 		}
-		if !d.Type.IsT10() && !d.SeedOnes {
-			w |= bfsSeedZero << 24
-		}
-		be.PutUint32(bfs, w)
 	}
 	put(&s.Wire, b[8:], b[0x20:])
 	put(&s.Memory, b[12:], b[0x30:])
@@ -247,20 +235,14 @@ func (s *SignatureBSF) Put(b []byte, withCrypto bool) {
 func (d *SigDomain) putInline(b []byte) {
 	be.PutUint16(b, inlineValid|inlineRefresh)
 	be.PutUint16(b[2:], d.AppTag)
-	be.PutUint32(b[4:], d.RefTag)
-	b[8] = 1
-	if d.Type == SigT10CSUM {
-		b[8] = 2
-	}
+	be.PutUint32(b[4:], uint32(d.RefTag))
+	b[8] = 1 + byte(d.Guard)
 	b[9] = inlineRepeat
-	if d.SeedOnes {
+	if d.Seed == sig.SeedOnes {
 		b[9] |= inlineSeed
 	}
-	for _, f := range []struct {
-		on  bool
-		bit byte
-	}{{d.IncRef, inlineIncRef}, {d.AppRefEscape, inlineAppRefEsc}, {d.AppEscape, inlineAppEsc}} {
-		if f.on {
+	for _, f := range inlineFlags {
+		if d.Flags&f.flag != 0 {
 			b[13] |= f.bit
 		}
 	}

@@ -39,7 +39,7 @@ type Caps struct {
 	CQResize, CQModeration   bool
 	CQOverrunIgnore          bool
 	CQE128                   bool
-	Signature                bool // T10-DIF, CRC32; blocks of 512, 520, 4096 and 4160 bytes
+	Signature                bool // T10-DIF, CRC32; all sizes of blocks but that of Block4048
 	Block4048                bool
 	CRC32C, CRC64            bool
 	DrainSigErr              bool

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"github.com/softmkey/softmkey/sig"
 )
 
 func unhex(t testing.TB, s string) []byte {
@@ -35,17 +37,17 @@ func TestSignatureBSF(t *testing.T) {
 		want  SignatureBSF
 	}{
 		{"CRC32 on the wire", bsfBytes(t, "80f00100 ffffffff 2200101a 00000000", nil),
-			SignatureBSF{CheckMask: 0xf0, Wire: SigDomain{Type: SigCRC32, BlockSize: 512, PSV: 0x101a, SeedOnes: true}}},
+			SignatureBSF{CheckMask: 0xf0, Wire: SigDomain{Format: sig.Format{Type: sig.CRC32, BlockSize: 512, Seed: sig.SeedOnes}, PSV: 0x101a}}},
 		{"CRC32 in memory", bsfBytes(t, "80f00001 ffffffff 00000000 22001021", nil),
-			SignatureBSF{CheckMask: 0xf0, Memory: SigDomain{Type: SigCRC32, BlockSize: 512, PSV: 0x1021, SeedOnes: true}}},
+			SignatureBSF{CheckMask: 0xf0, Memory: SigDomain{Format: sig.Format{Type: sig.CRC32, BlockSize: 512, Seed: sig.SeedOnes}, PSV: 0x1021}}},
 		{"T10-DIF on the wire", bsfBytes(t, "80ff0100 ffffffff 0000103a 00000000", map[int]string{0x20: "c0005678 f0debc9a 01880000 0041ffff"}),
-			SignatureBSF{CheckMask: 0xff, Wire: SigDomain{Type: SigT10CRC, BlockSize: 512, PSV: 0x103a, SeedOnes: true, AppTag: 0x5678, RefTag: 0xf0debc9a, AppMask: 0xffff, IncRef: true, AppEscape: true}}},
+			SignatureBSF{CheckMask: 0xff, Wire: SigDomain{Format: sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x5678, RefTag: 0xf0debc9a, AppMask: 0xffff, Seed: sig.SeedOnes, Flags: sig.RefRemap | sig.AppEscape}, PSV: 0x103a}}},
 		{"CRC32C, seed 0, both domains", bsfBytes(t, "90f0f003 ffffffff 43000001 43000002", nil),
 			SignatureBSF{CheckMask: 0xf0, Same: true, CopyMask: 0xf0,
-				Memory: SigDomain{Type: SigCRC32C, BlockSize: 4096, PSV: 2}, Wire: SigDomain{Type: SigCRC32C, BlockSize: 4096, PSV: 1}}},
+				Memory: SigDomain{Format: sig.Format{Type: sig.CRC32C, BlockSize: 4096, Seed: sig.SeedZeros}, PSV: 2}, Wire: SigDomain{Format: sig.Format{Type: sig.CRC32C, BlockSize: 4096, Seed: sig.SeedZeros}, PSV: 1}}},
 		{"CRC64 in memory, T10-DIF checksum on the wire", bsfBytes(t, "80ff0406 ffffffff 00000001 52000002", map[int]string{0x20: "c0000001 00000002 02800000 0002ffff"}),
-			SignatureBSF{CheckMask: 0xff, Memory: SigDomain{Type: SigCRC64, BlockSize: 4048, PSV: 2, SeedOnes: true},
-				Wire: SigDomain{Type: SigT10CSUM, BlockSize: 4160, PSV: 1, AppTag: 1, RefTag: 2, AppMask: 0xffff, AppRefEscape: true}}},
+			SignatureBSF{CheckMask: 0xff, Memory: SigDomain{Format: sig.Format{Type: sig.CRC64, BlockSize: 4048, Seed: sig.SeedOnes}, PSV: 2},
+				Wire: SigDomain{Format: sig.Format{Type: sig.T10DIF, Guard: sig.GuardCSUM, BlockSize: 4160, AppTag: 1, RefTag: 2, AppMask: 0xffff, Seed: sig.SeedZeros, Flags: sig.AppRefEscape}, PSV: 1}}},
 		{"none", bsfBytes(t, "80000000 ffffffff", nil), SignatureBSF{}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -77,7 +79,7 @@ func TestCryptoBSF(t *testing.T) {
 	if err := u.parseBSF(b[:BSFSize]); err != nil || u.HasSignature || !u.HasCrypto || u.Crypto != c {
 		t.Errorf("crypto alone: decoded signature %t, crypto %t, %+v, %v; want only crypto, %+v", u.HasSignature, u.HasCrypto, u.Crypto, err, c)
 	}
-	s := SignatureBSF{CheckMask: 0xf0, Wire: SigDomain{Type: SigCRC32, BlockSize: 512, PSV: 5}}
+	s := SignatureBSF{CheckMask: 0xf0, Wire: SigDomain{Format: sig.Format{Type: sig.CRC32, BlockSize: 512, Seed: sig.SeedZeros}, PSV: 5}}
 	s.Put(b, true)
 	c.Put(b[BSFSize:], true)
 	if b[0] != 0xc0 || b[BSFSize] != 0xc1 {
