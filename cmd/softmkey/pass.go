@@ -153,6 +153,9 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 	if p.onlyFields {
 		report.BytesOut -= report.BytesIn // the data is not written
 	}
+	if left := r.found - r.most; r.most > 0 && left > 0 && !p.json {
+		message(r.errors, "%s: %s not printed: --max-errors 0 prints all", r.input, count(uint64(left), "more bad block"))
+	}
 	if !p.json && p.fields == nil && p.offset == 0 {
 		suggestFormat(r.errors, in, inName, given, err)
 	}

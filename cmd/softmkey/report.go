@@ -143,9 +143,6 @@ func (r *reporter) done(m mkeyio.Report, job *mkeyio.Job, complete bool) {
 		encodeOutcome(r.final, o, complete)
 		return
 	}
-	if left := r.found - r.most; r.most > 0 && left > 0 {
-		message(r.errors, "%s: %s not printed: --max-errors 0 prints all", r.input, count(uint64(left), "more bad block"))
-	}
 	if !r.silent && complete {
 		r.warn(m, job)
 	}
