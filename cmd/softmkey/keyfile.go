@@ -6,6 +6,9 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -35,6 +38,9 @@ func readKeyFile(name fileFlag, secret bool, parse func([]byte) ([]byte, error))
 		return nil, fmt.Errorf("%s: more than %d bytes: that is no key file", inputName(string(name)), maxKeyFile)
 	}
 	key, err := parse(b)
+	if err != nil && passphrase(b) {
+		return nil, fmt.Errorf("%s: %w: a passphrase is no key ('cryptsetup luksDump --dump-volume-key' shows that of a volume)", inputName(string(name)), reason(err))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", inputName(string(name)), reason(err))
 	}
@@ -42,6 +48,13 @@ func readKeyFile(name fileFlag, secret bool, parse func([]byte) ([]byte, error))
 		warnReadable(in)
 	}
 	return key, nil
+}
+
+// passphrase reports whether the content of a file is text, and no hexadecimal digits.
+func passphrase(b []byte) bool {
+	text := strings.TrimSpace(string(b))
+	return utf8.ValidString(text) && strings.Trim(text, "0123456789abcdefABCDEF \t\r\n") != "" &&
+		!strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) && !unicode.IsSpace(r) })
 }
 
 // warnReadable prints a warning if other users can read a file.

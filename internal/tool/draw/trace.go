@@ -126,7 +126,7 @@ func readTrace(r io.Reader, most int) ([]Record, error) {
 	for n := 1; lines.Scan(); n++ {
 		var rec Record
 		if err := json.Unmarshal(lines.Bytes(), &rec); err != nil {
-			return nil, fmt.Errorf("line %d is no record of softmkey run --trace-format json: %w", n, err)
+			return nil, fmt.Errorf("draw takes recordings of --pcap and traces of softmkey run --trace-format json, and line %d is no record of a trace: %w", n, err)
 		}
 		if len(all) == most {
 			return nil, fmt.Errorf("line %d: a trace may have %d records: draw a part of it, for example of head -n %d", n, most, most)
