@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,7 +34,8 @@ SOCKET, so that the error paths of its programs can be tried:
   qp N error    queue pair N fails: IBV_EVENT_QP_FATAL, and its requests are flushed.
                 N is the number in ibv_qp and in traces, decimal or hexadecimal after
                 0x
-  loss SHARE    a share of the packets that the devices send is lost: 5%, or 0.05
+  loss SHARE    a share of the packets that the devices send is lost: 5%, or 0.05;
+                all of them are 100%
   clear         the ports are up, nothing is lost beyond --fault, and the GIDs have
                 their first indexes. Programs whose device has failed must open it
                 anew
@@ -94,13 +94,9 @@ func parseFault(words []string) (*control.Request, error) {
 		}
 		return &control.Request{Op: control.QPError, ID: uint32(n)}, nil
 	case words[0] == "loss" && len(words) == 2:
-		number, percent := strings.CutSuffix(words[1], "%")
-		share, err := strconv.ParseFloat(number, 64)
-		if percent {
-			share /= 100
-		}
-		if err != nil || !(share >= 0 && share <= 1) {
-			return nil, fmt.Errorf("loss %s: must be a share from 0 to 1, or from 0%% to 100%%", words[1])
+		share, err := parseShare(words[1])
+		if err != nil {
+			return nil, fmt.Errorf("loss %w", err)
 		}
 		return &control.Request{Op: control.Loss, Share: share}, nil
 	}

@@ -54,13 +54,9 @@ func (f *faultFlag) Set(s string) error {
 		if share == nil {
 			return fmt.Errorf("%q is unknown: the faults are loss, duplicate, reorder, delay, corrupt, truncate (shares of the datagrams), flip (the number of a datagram that loses a bit), timeout and seed", name)
 		}
-		percent, isPercent := strings.CutSuffix(value, "%")
-		v, err := strconv.ParseFloat(percent, 64)
-		if isPercent {
-			v /= 100
-		}
-		if err != nil || !(v >= 0 && v <= 1) {
-			return fmt.Errorf("%s=%s must be a share from 0 to 1, or from 0%% to 100%%", name, value)
+		v, err := parseShare(value)
+		if err != nil {
+			return fmt.Errorf("%s=%w", name, err)
 		}
 		*share = v
 		sum += v
@@ -70,4 +66,21 @@ func (f *faultFlag) Set(s string) error {
 	}
 	*f = set
 	return nil
+}
+
+// parseShare reads a share, in percent or as a fraction of 1. A whole number needs its unit: 1 is every packet here, and
+// one of a hundred to those who know tc-netem(8).
+func parseShare(s string) (float64, error) {
+	percent, isPercent := strings.CutSuffix(s, "%")
+	v, err := strconv.ParseFloat(percent, 64)
+	if isPercent {
+		v /= 100
+	}
+	switch {
+	case err == nil && v >= 1 && v <= 100 && !isPercent:
+		return 0, fmt.Errorf("%s: the unit is missing: %[1]s%% or, as a fraction, %g", s, v/100)
+	case err != nil || !(v >= 0 && v <= 1):
+		return 0, fmt.Errorf("%s: must be a share from 0%% to 100%%, or a fraction below 1", s)
+	}
+	return v, nil
 }

@@ -75,7 +75,7 @@ func TestRunUsage(t *testing.T) {
 		{"--device 0.0.0.0 -- true", "--device 0.0.0.0: "},
 		{"--trace trace.txt -- true", "--trace=trace.txt"},
 		{"--summary=no/such/file -- true", "--summary: create no/such/file: the directory no/such: "},
-		{"--fault loss=2 -- true", "a share from 0 to 1"},
+		{"--fault loss=2 -- true", "loss=2: the unit is missing: 2% or, as a fraction, 0.02"},
 		{"--trace-kind request -- true", "give --trace too"},
 		{"--trace=/dev/null --trace-kind x -- true", "the kinds are"},
 		{"--crypto open -- true", "the import modes are plaintext and wrapped"},
