@@ -61,6 +61,6 @@ Rows A to J of a memory key are those of mlx5dv_wr_set_mkey_crypto(3), with T10-
 	}
 	c.Flags().StringVar(&filter, "filter", "", "only rows whose package/operation/variant/size matches this regular expression, `REGEXP`")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	c.Flags().DurationVar(&turns, "time", turns, "time for each operation and each limit")
+	c.Flags().DurationVar(&turns, "time", turns, "`TIME` for each operation and each limit")
 	return c
 }

@@ -124,9 +124,9 @@ type peerFlags struct {
 func (f *peerFlags) bind(c *cobra.Command) {
 	flags := c.Flags()
 	flags.BoolVar(&f.cm, "cm", false, "with --listen or --connect, meet by the connection manager (rdma_cm) instead of TCP: everything goes over UDP port 4791")
-	flags.DurationVar(&f.wait, "wait", 5*time.Second, "how long --connect tries again if the connection is refused")
+	flags.DurationVar(&f.wait, "wait", 5*time.Second, "`TIME` for which --connect tries again if the connection is refused")
 	flags.Var(&f.peerDevice, "peer-device", "address of the other side's device, with --listen or --connect (default: the address of the other side's connection)")
-	flags.DurationVar(&f.timeout, "timeout", device.DefaultRetry.Timeout, "how long a connection waits for an acknowledgement before it sends again, rounded up to 4.096us times a power of two")
+	flags.DurationVar(&f.timeout, "timeout", device.DefaultRetry.Timeout, "`TIME` for which a connection waits for an acknowledgement before it sends again, rounded up to 4.096us times a power of two")
 	flags.Uint8Var(&f.retries, "retries", device.DefaultRetry.Count, "a connection sends again up to `N` times before it fails, 0 to 7")
 }
 

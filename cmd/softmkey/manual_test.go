@@ -25,6 +25,9 @@ var manualDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
 
 var valueWord = regexp.MustCompile(`(?m)="([^" ]*)"(\]?)$`)
 
+// typeOfGo matches what pflag calls a value that has no other name.
+var typeOfGo = regexp.MustCompile(`^(bool|bytes|duration|float|ip|strings?|time|u?int)|Array|Slice`)
+
 // TestManual compares the manual pages with the help texts from which they are generated.
 func TestManual(t *testing.T) {
 	dir := filepath.Join("..", "..", "docs", "man")
@@ -72,12 +75,6 @@ func addPages(t *testing.T, pages map[string][]byte, c *cobra.Command) {
 		f.DefValue = kind
 		if word, _ := pflag.UnquoteUsage(f); kind != "bool" && word != "" {
 			f.DefValue = word // the one that the usage has in backquotes
-		}
-		switch f.DefValue {
-		case "duration":
-			f.DefValue = "TIME"
-		case "int", "uint", "uint8", "uint32", "float":
-			f.DefValue = "N"
 		}
 	})
 	var page bytes.Buffer
@@ -195,6 +192,11 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s: the line %q is too long", path, line)
 			}
 		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if word, _ := pflag.UnquoteUsage(f); typeOfGo.MatchString(word) {
+				t.Errorf("%s: the value of --%s is named %q: users do not know types of Go", path, f.Name, word)
+			}
+		})
 		for _, sub := range c.Commands() {
 			check(sub)
 		}

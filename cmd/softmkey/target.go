@@ -53,9 +53,9 @@ unless --pi says otherwise; its fields are those that the hosts have written. Ot
 have type 0. If one has --pi 1, its fields exist on the wire only, and application tags
 are not kept.
 
---damage makes a block bad, to see what hosts do then. It concerns what hosts read of IMAGE,
-whose bytes do not change; with wire: it happens between the target's key and the host, so
-the side that receives finds it.
+--damage makes a block bad, to see what hosts do then. It concerns what hosts read of
+IMAGE, whose bytes do not change; with wire: it happens between the target's key and the
+host, so the side that receives finds it.
 
     --damage guard@4711           the guard of block 4711, as if it were so on the medium
     --damage ref@100+8,once       only the first command that reads one of these blocks
@@ -108,13 +108,13 @@ func (f *targetFlags) bind(c *cobra.Command) {
 	f.block.bind(c, "block", "bytes of a block of an IMAGE without --sig")
 	f.crypto.bind(c)
 	flags.Var(&f.device, "device", "address of the device, or its interface (default: the address from which this host reaches others)")
-	flags.Uint16Var(&f.port, "port", 4420, "port of the RDMA connection manager")
-	flags.StringVar(&f.nqn, "nqn", "nqn.2026-01.org.softmkey:target", "name of the subsystem")
-	flags.StringArrayVar(&f.hosts, "host", nil, "name (NQN) of a host that may connect; may be given several times (default: all)")
+	flags.Uint16Var(&f.port, "port", 4420, "`PORT` of the RDMA connection manager")
+	flags.StringVar(&f.nqn, "nqn", "nqn.2026-01.org.softmkey:target", "name of the subsystem, an `NQN`")
+	flags.StringArrayVar(&f.hosts, "host", nil, "name of a host, an `NQN`, that may connect; may be given several times (default: all)")
 	flags.StringArrayVar(&f.uuids, "uuid", nil, "`UUID` of a namespace, in the order of IMAGE; may be given several times (default: one that comes from this machine and the file)")
 	flags.StringVar(&f.serial, "serial", "", "`SERIAL` number of the controllers (default: one that comes from --nqn and the namespaces)")
-	flags.StringArrayVar(&f.damage, "damage", nil, "make blocks bad: [wire:]PART@LBA[+N][,once]; may be given several times")
-	flags.StringArrayVar(&f.delays, "delay", nil, "delay commands: TIME[@LBA[+N]]; may be given several times")
+	flags.StringArrayVar(&f.damage, "damage", nil, "make blocks bad, `DAMAGE`: [wire:]PART@LBA[+N][,once]; may be given several times")
+	flags.StringArrayVar(&f.delays, "delay", nil, "delay commands, `DELAY`: TIME[@LBA[+N]]; may be given several times")
 	flags.Var(&f.pcap, "pcap", "record the packets to a file")
 	annotate(c, writesFile, "pcap")
 	f.serverFlags.bind(c, "print the address and the outcome (on standard output) and failed commands (on standard error) as JSON, one object per line")
