@@ -52,6 +52,7 @@ this.`,
   softmkey control /tmp/control --device mlx5_1 device fatal
   softmkey control /tmp/control qp 0x12ab error
   softmkey control /tmp/control clear`,
+		ValidArgsFunction: completeSocket(completeFault),
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usage(c, fmt.Errorf("SOCKET and FAULT are needed: usage: %s", usageLine(c)))

@@ -44,12 +44,13 @@ func (f *deviceFlags) bind(c *cobra.Command) {
 	flags.StringVar(&f.traceFormat, "trace-format", "text", "`FORMAT` of the trace: text, json, or perfetto for ui.perfetto.dev and chrome://tracing")
 	completeWords(c, "trace-format", trace.Formats...)
 	flags.StringSliceVar(&f.traceKinds, "trace-kind", nil, "trace only the kinds of records in this `LIST`: object, state, request, completion, event, signature, refused, end, doorbell, transport")
-	completeWords(c, "trace-kind", trace.Kinds()...)
+	completeList(c, "trace-kind", trace.Kinds()...)
 	flags.StringSliceVar(&f.traceOnly, "trace-object", nil, "trace only the objects in this `LIST`: qp, or qp=0x1234; also cq, mr, mkey, srq, ...")
 	flags.Var(&f.pcap, "pcap", "record what the devices send and receive, as pcapng")
 	annotate(c, readsFiles, "kek", "credential")
 	annotate(c, writesFile, "trace", "pcap")
 	flags.Var(&f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N; timeout=strict leaves lost last packets to the timeouts of queue pairs")
+	completeList(c, "fault", "loss=1%", "duplicate=1%", "reorder=1%", "delay=1%", "corrupt=1%", "truncate=1%", "flip=", "seed=", "timeout=strict")
 }
 
 func (f *deviceFlags) errorf(format string, args ...any) error {

@@ -52,7 +52,7 @@ used; the exit status is 2 then.`,
 			return nil
 		},
 	}
-	c.Flags().Var(&addr, "device", "address of the device")
+	bindDevice(c, &addr, "device", "address of the device")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

@@ -46,11 +46,6 @@ func (f *choiceFlag) bind(c *cobra.Command, name, usage string) {
 	completeWords(c, name, f.choices...)
 }
 
-// completeWords offers the values of a flag.
-func completeWords(c *cobra.Command, name string, words ...string) {
-	must(c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
-}
-
 // tweakFlag is a flag whose value is the tweak of a data unit, a number of up to 128 bits.
 type tweakFlag struct{ tweak xts.Tweak }
 

@@ -69,10 +69,11 @@ func instruct(socket string, r *control.Request) (*control.Reply, error) {
 
 func newOfficerPut(name, short string, op control.Op, parse func([]byte) ([]byte, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:   name + " SOCKET [ID=]FILE",
-		Short: short,
-		Long:  short + ".\n\nFILE holds it as raw bytes or as hexadecimal digits. ID is 0 by default.",
-		Args:  operands("SOCKET", "FILE"),
+		Use:               name + " SOCKET [ID=]FILE",
+		Short:             short,
+		Long:              short + ".\n\nFILE holds it as raw bytes or as hexadecimal digits. ID is 0 by default.",
+		Args:              operands("SOCKET", "FILE"),
+		ValidArgsFunction: completeSocket(cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			id, file, err := numberedFile(args[1])
 			if err != nil {
@@ -91,10 +92,11 @@ func newOfficerPut(name, short string, op control.Op, parse func([]byte) ([]byte
 
 func newOfficerDelete(name, short string, op control.Op) *cobra.Command {
 	return &cobra.Command{
-		Use:   name + " SOCKET ID",
-		Short: short,
-		Long:  short + ".",
-		Args:  operands("SOCKET", "ID"),
+		Use:               name + " SOCKET ID",
+		Short:             short,
+		Long:              short + ".",
+		Args:              operands("SOCKET", "ID"),
+		ValidArgsFunction: completeSocket(cobra.NoFileCompletions),
 		RunE: func(_ *cobra.Command, args []string) error {
 			id, err := parseID(args[1])
 			if err != nil {
@@ -112,7 +114,8 @@ func newOfficerFail() *cobra.Command {
 		Short: "Put a DEK into state error",
 		Long: `Fail-dek puts the data encryption key NUMBER of DEVICE into state error. List shows
 the devices and numbers, and so does a trace of the run.`,
-		Args: operands("SOCKET", "DEVICE", "NUMBER"),
+		Args:              operands("SOCKET", "DEVICE", "NUMBER"),
+		ValidArgsFunction: completeSocket(cobra.NoFileCompletions),
 		RunE: func(_ *cobra.Command, args []string) error {
 			number, err := parseID(args[2])
 			if err != nil {
@@ -126,10 +129,11 @@ the devices and numbers, and so does a trace of the run.`,
 
 func newOfficerList() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list SOCKET",
-		Short: "List the ids of KEKs, credentials and DEKs",
-		Long:  "List prints the import mode, and the ids of KEKs, credentials and DEKs. It shows no secret.",
-		Args:  operands("SOCKET"),
+		Use:               "list SOCKET",
+		Short:             "List the ids of KEKs, credentials and DEKs",
+		Long:              "List prints the import mode, and the ids of KEKs, credentials and DEKs. It shows no secret.",
+		Args:              operands("SOCKET"),
+		ValidArgsFunction: completeSocket(cobra.NoFileCompletions),
 		RunE: func(c *cobra.Command, args []string) error {
 			answer, err := instruct(args[0], &control.Request{Op: control.List})
 			if err != nil {

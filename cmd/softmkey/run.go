@@ -94,7 +94,7 @@ polled. It is no security boundary.`,
 	c.Flags().SetInterspersed(false)
 	f.bind(c)
 	flags := c.Flags()
-	flags.Var(&f.devices, "device", "address of a device, the interface that has it (eth0), or auto for the address of the route to other hosts; once for each device (default the first free one from 127.0.0.1 on, and each address of the host that a program binds with rdma_cm)")
+	bindDevice(c, &f.devices, "device", "address of a device, the interface that has it (eth0), or auto for the address of the route to other hosts; once for each device (default the first free one from 127.0.0.1 on, and each address of the host that a program binds with rdma_cm)")
 	flags.StringArrayVar(&f.names, "name", nil, "`NAME` of a device, in the order of --device (default mlx5_0, mlx5_1, ...)")
 	flags.BoolVar(&f.strict, "strict", false, "let a memory key report one bad block for each configuration, as adapters do")
 	flags.BoolVar(&f.strictMemory, "strict-memory", false, "report the calls by which programs unmap, move, discard or protect registered memory, and fail later transfers there (slower: each munmap, mremap, mprotect, madvise and mmap at a fixed address takes 10 µs and more)")
