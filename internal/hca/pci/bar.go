@@ -42,8 +42,8 @@ const (
 	healthFirmwareError = 0x1    // syndrome: firmware internal error
 	healthReset         = 1 << 7 // the driver is to reset the function (RFR)
 
-	// The state of the function's interface, in regQueueLow. It is disabled by a fatal error, until a driver sets
-	// the address of its commands again.
+	// The state of the function's interface, in regQueueLow. A fatal error disables it, and so does a reset or the end
+	// of bus mastering under a driver, until a driver sets the address of its commands again.
 	nicStateShift, nicStateMask = 8, 7
 	nicDisabled                 = 1
 )

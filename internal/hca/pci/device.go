@@ -86,10 +86,10 @@ func (d *Device) Reset() { d.reset(true) }
 func (d *Device) reset(config bool) {
 	d.mu.Lock()
 	fw := d.fw
+	d.interrupted()
 	d.fw, d.pending, d.queueAddr = nil, 0, 0
 	if config {
 		d.config.init(vectors)
-		d.nicState = 0
 		d.masterChanged() // before the objects are destroyed: that may not be seen in memory
 	}
 	for d.working {
@@ -108,8 +108,17 @@ func (d *Device) reset(config bool) {
 
 // masterChanged takes the bit Bus Master Enable of the configuration space. d.mu is held.
 func (d *Device) masterChanged() {
-	if d.dma != nil {
-		d.dma.set(d.config.master())
+	if d.dma != nil && d.dma.set(d.config.master()) && !d.config.master() {
+		d.interrupted()
+	}
+}
+
+// interrupted disables the interface if a driver has set the address of its commands. Linux's driver has no handler
+// for resets: its health poller alone finds out, by the state of the interface, that the function has lost its objects
+// or commands. d.mu is held.
+func (d *Device) interrupted() {
+	if d.queueAddr != 0 {
+		d.nicState = nicDisabled
 	}
 }
 

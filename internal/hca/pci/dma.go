@@ -27,11 +27,12 @@ type dma struct {
 	enabled bool
 }
 
-// set allows accesses or refuses them.
-func (m *dma) set(enabled bool) {
+// set allows accesses or refuses them, and reports whether they were allowed before.
+func (m *dma) set(enabled bool) (before bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.enabled = enabled
+	before, m.enabled = m.enabled, enabled
+	return before
 }
 
 // master reports whether accesses are allowed now.

@@ -181,19 +181,24 @@ func readBoot(t testing.TB) []recorded.Command {
 	return boot
 }
 
+// replay executes the commands of a recorded boot. Each must get the recorded answer.
+func (d *driver) replay() {
+	d.t.Helper()
+	for _, c := range readBoot(d.t) {
+		status, out := d.exec(c.In, len(c.Out))
+		op, mod := prm.OpcodeOf(c.In)
+		if status != deliverOK || !bytes.Equal(out, c.Out) {
+			d.t.Fatalf("line %d: command %#x, modifier %#x: delivery status %#x\n got %x\nwant %x", c.Line, uint16(op), mod, status, bytes.TrimRight(out, "\x00"), bytes.TrimRight(c.Out, "\x00"))
+		}
+	}
+}
+
 // TestRecordedBoot replays the recorded boot of a kernel, whose driver accepted the answers. It
 // runs twice on one device, since a driver that is loaded again must find a device without objects.
 func TestRecordedBoot(t *testing.T) {
-	boot := readBoot(t)
 	d := newDriver(t, Config{})
-	for round := range 2 {
-		for _, c := range boot {
-			status, out := d.exec(c.In, len(c.Out))
-			op, mod := prm.OpcodeOf(c.In)
-			if status != deliverOK || !bytes.Equal(out, c.Out) {
-				t.Fatalf("round %d, line %d: command %#x, modifier %#x: delivery status %#x\n got %x\nwant %x", round, c.Line, uint16(op), mod, status, bytes.TrimRight(out, "\x00"), bytes.TrimRight(c.Out, "\x00"))
-			}
-		}
+	for range 2 {
+		d.replay()
 	}
 	if d.interrupts(0) == 0 {
 		t.Error("no command was reported by an interrupt")

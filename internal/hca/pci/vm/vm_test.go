@@ -11,7 +11,52 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/hca/pci"
+	"github.com/softmkey/softmkey/internal/hca/pci/recorded"
 )
+
+// TestResetsUnderDriver resets the adapter of a guest by DEVICE_RESET, and by a client that leaves and comes back, with
+// the driver's queue set. The interface is disabled each time until the next boot, which succeeds.
+func TestResetsUnderDriver(t *testing.T) {
+	record, err := recorded.Linux612()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	s := startHere(t, filepath.Join(dir, "vm"), filepath.Join(dir, "net"))
+	m, err := connect(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { m.close() }()
+	disabled := func() bool {
+		t.Helper()
+		v, err := m.read32(regQueueLow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v>>8&7 == 1
+	}
+	for _, reset := range []func() error{
+		func() error { _, err := m.call(msgReset, nil); return err },
+		func() error { m.close(); m, err = connect(s.path); return err },
+	} {
+		if err := m.boot(record); err != nil {
+			t.Fatal(err)
+		}
+		if disabled() {
+			t.Error("the interface is disabled after a boot")
+		}
+		if err := reset(); err != nil {
+			t.Fatal(err)
+		}
+		if !disabled() {
+			t.Error("the driver does not find out about the reset")
+		}
+	}
+	if err := m.boot(record); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestServe connects two clients, one after the other. Both find the adapter, and the end of the
 // context ends the server.
