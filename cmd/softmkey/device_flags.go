@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/session"
 	"github.com/softmkey/softmkey/internal/hca/trace"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
@@ -20,6 +21,9 @@ import (
 type deviceFlags struct {
 	command     string // name of the command, for errors
 	verbose     bool
+	strict      bool
+	reports     string
+	profile     string
 	crypto      string
 	keks        []string
 	credentials []string
@@ -31,7 +35,8 @@ type deviceFlags struct {
 	fault       faultFlag
 }
 
-func (f *deviceFlags) bind(c *cobra.Command) {
+// bind declares the flags. order is the default of --signature-errors.
+func (f *deviceFlags) bind(c *cobra.Command, order string) {
 	f.command = c.Name()
 	flags := c.Flags()
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the reason of every failed completion and refused command on standard error")
@@ -47,6 +52,11 @@ func (f *deviceFlags) bind(c *cobra.Command) {
 	completeList(c, "trace-kind", trace.Kinds()...)
 	flags.StringSliceVar(&f.traceOnly, "trace-object", nil, "trace only the objects in this `LIST`: qp, or qp=0x1234; also cq, mr, mkey, srq, ...")
 	flags.Var(&f.pcap, "pcap", "record what the devices send and receive, as pcapng")
+	flags.BoolVar(&f.strict, "strict", false, "let a memory key report one bad block for each configuration, as adapters do")
+	flags.StringVar(&f.reports, "signature-errors", order, "`ORDER` of the values of a bad signature: manual (actual is computed, expected is stored, the offset is the block's first byte, as mlx5dv_mkey_check(3) says) or adapter (actual is stored, expected is computed, the offset is the field's last byte)")
+	flags.StringVar(&f.profile, "crypto-profile", "multi-block", "`PROFILE` of the AES-XTS engine: multi-block (big-endian tweaks) or single-block (little-endian tweaks, for DPDK)")
+	completeWords(c, "signature-errors", "manual", "adapter")
+	completeWords(c, "crypto-profile", "multi-block", "single-block")
 	annotate(c, readsFiles, "kek", "credential")
 	annotate(c, writesFile, "trace", "pcap")
 	flags.Var(&f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N; timeout=strict leaves lost last packets to the timeouts of queue pairs")
@@ -105,6 +115,19 @@ func (f *deviceFlags) faults() *session.Faults {
 		return nil
 	}
 	return &f.fault.faults
+}
+
+// options returns the options of the adapter that the flags describe.
+func (f *deviceFlags) options() (o adapter.Options, err error) {
+	if f.profile != "multi-block" && f.profile != "single-block" {
+		return o, f.errorf("--crypto-profile %q: the profiles are multi-block and single-block", f.profile)
+	}
+	if f.reports != "manual" && f.reports != "adapter" {
+		return o, f.errorf("--signature-errors %q: the orders are manual and adapter", f.reports)
+	}
+	o = adapter.Options{Strict: f.strict, SingleBlock: f.profile == "single-block", AdapterReports: f.reports == "adapter"}
+	o.KeyStore, err = f.keyStore()
+	return o, err
 }
 
 // keyStore returns the key store that --crypto, --kek and --credential describe.

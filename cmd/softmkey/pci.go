@@ -53,7 +53,7 @@ adapter, and QEMU may abort.`,
 			return end(f.run(c.Context(), c.ErrOrStderr()))
 		},
 	}
-	f.bind(c)
+	f.bind(c, "adapter") // a guest's kernel prints the values as those of an adapter
 	flags := c.Flags()
 	flags.StringVar(&f.socket, "socket", "", "`PATH` of the UNIX socket that the virtual machine connects to")
 	flags.StringVar(&f.network, "net", "", "`NETWORK` of the adapter: a tap device, or unix:PATH")

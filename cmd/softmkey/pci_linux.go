@@ -26,7 +26,7 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 			return err
 		}
 	}
-	if cfg.KeyStore, err = f.keyStore(); err != nil {
+	if cfg.Options, err = f.options(); err != nil {
 		return err
 	}
 	traces, err := f.traces()

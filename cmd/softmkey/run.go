@@ -12,11 +12,8 @@ type runFlags struct {
 	deviceFlags
 	devices addrList
 	names   []string
-	strict  bool
 
 	strictMemory bool
-	reports      string
-	profile      string
 	officer      string
 	control      string
 	summary      summaryFlag
@@ -92,16 +89,11 @@ polled. It is no security boundary.`,
 		},
 	}
 	c.Flags().SetInterspersed(false)
-	f.bind(c)
+	f.bind(c, "manual")
 	flags := c.Flags()
 	bindDevice(c, &f.devices, "device", "address of a device, the interface that has it (eth0), or auto for the address of the route to other hosts; once for each device (default the first free one from 127.0.0.1 on, and each address of the host that a program binds with rdma_cm)")
 	flags.StringArrayVar(&f.names, "name", nil, "`NAME` of a device, in the order of --device (default mlx5_0, mlx5_1, ...)")
-	flags.BoolVar(&f.strict, "strict", false, "let a memory key report one bad block for each configuration, as adapters do")
 	flags.BoolVar(&f.strictMemory, "strict-memory", false, "report the calls by which programs unmap, move, discard or protect registered memory, and fail later transfers there (slower: each munmap, mremap, mprotect, madvise and mmap at a fixed address takes 10 µs and more)")
-	flags.StringVar(&f.reports, "signature-errors", "manual", "`ORDER` of the values of a bad signature: manual (actual is computed, expected is stored, the offset is the block's first byte, as mlx5dv_mkey_check(3) says) or adapter (actual is stored, expected is computed, the offset is the field's last byte)")
-	flags.StringVar(&f.profile, "crypto-profile", "multi-block", "`PROFILE` of the AES-XTS engine: multi-block (big-endian tweaks) or single-block (little-endian tweaks, for DPDK)")
-	completeWords(c, "signature-errors", "manual", "adapter")
-	completeWords(c, "crypto-profile", "multi-block", "single-block")
 	flags.StringVar(&f.officer, "officer", "", "`PATH` of a socket for 'softmkey officer', which changes KEKs, credentials and DEKs while programs run")
 	flags.StringVar(&f.control, "control", "", "`PATH` of a socket for 'softmkey control', which asks for faults of the devices while programs run; the commands of 'softmkey officer' use it, too. All packets then take the sockets of the devices")
 	f.summary.bind(c, "run")

@@ -50,17 +50,10 @@ func (f *runFlags) run(args []string, streams [3]*os.File) error {
 // config returns the configuration of the run that the flags describe.
 func (f *runFlags) config() (session.Config, error) {
 	cfg := session.Config{
-		Alone:  f.ownProcess,
-		Strict: f.strict, SingleBlock: f.profile == "single-block", AdapterReports: f.reports == "adapter",
+		Alone:        f.ownProcess,
 		Advice:       func(a netip.Addr) string { return fmt.Sprintf("the flag --device %v gives it one", a) },
 		StrictMemory: f.strictMemory,
 		Officer:      f.officer, Control: f.control,
-	}
-	if f.profile != "multi-block" && f.profile != "single-block" {
-		return cfg, fmt.Errorf("run: --crypto-profile %q: the profiles are multi-block and single-block", f.profile)
-	}
-	if f.reports != "manual" && f.reports != "adapter" {
-		return cfg, fmt.Errorf("run: --signature-errors %q: the orders are manual and adapter", f.reports)
 	}
 	var err error
 	if cfg.Devices, err = f.deviceList(); err != nil {
@@ -69,7 +62,7 @@ func (f *runFlags) config() (session.Config, error) {
 	if cfg.Traces, err = f.traces(); err != nil {
 		return cfg, err
 	}
-	if cfg.Keys, err = f.keyStore(); err != nil {
+	if cfg.Options, err = f.options(); err != nil {
 		return cfg, err
 	}
 	if f.summary.given() {

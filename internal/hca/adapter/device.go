@@ -16,16 +16,10 @@ import (
 	"github.com/softmkey/softmkey/roce"
 )
 
-// Config configures a device.
-type Config struct {
-	Addr      netip.Addr      // the local address; absent: those of Device.SetGID
-	UDPPort   uint16          // 0: RoCEv2's 4791
-	Conn      packetconn.Conn // nil: a UDP socket at Addr
-	Transport *roce.Options   // nil: the defaults
-	KeyStore  *dek.Store      // nil: an empty one that takes plaintext keys
-	Tracer    Tracer          // nil: no trace
-	Strict    bool            // as in engine.Options
-	Opened    time.Time       // when the counter of Device.Clock was 0; the zero value: now
+// Options are what a user chooses of an adapter, for programs and for virtual machines alike.
+type Options struct {
+	KeyStore *dek.Store // the data encryption keys; nil: an empty one that takes plaintext keys
+	Strict   bool       // as in engine.Options
 
 	// SingleBlock makes the AES-XTS engine one that reports single-block, little-endian
 	// tweaks in place of multi-block, big-endian ones.
@@ -37,6 +31,17 @@ type Config struct {
 	// the actual value is the computed one, the expected value is the one in the field, and the
 	// offset is that of the block's first byte.
 	AdapterReports bool
+}
+
+// Config configures a device.
+type Config struct {
+	Options
+	Addr      netip.Addr      // the local address; absent: those of Device.SetGID
+	UDPPort   uint16          // 0: RoCEv2's 4791
+	Conn      packetconn.Conn // nil: a UDP socket at Addr
+	Transport *roce.Options   // nil: the defaults
+	Tracer    Tracer          // nil: no trace
+	Opened    time.Time       // when the counter of Device.Clock was 0; the zero value: now
 
 	// Wake is called when a context may have doorbells to look at again: Busy turned
 	// true. It is called from any goroutine and must not block.

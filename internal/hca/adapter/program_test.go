@@ -216,7 +216,8 @@ func start(t testing.TB, net *inproc.Network, addr netip.Addr, o options) *progr
 	if o.wrap != nil {
 		conn = o.wrap(conn)
 	}
-	dev, err := adapter.Open(adapter.Config{Addr: addr, Conn: conn, Transport: &roce.Options{Inside: o.inside}, KeyStore: o.store, Tracer: o.tracer, SingleBlock: o.singleBlock, AdapterReports: o.adapterReports})
+	dev, err := adapter.Open(adapter.Config{Addr: addr, Conn: conn, Transport: &roce.Options{Inside: o.inside}, Tracer: o.tracer,
+		Options: adapter.Options{KeyStore: o.store, SingleBlock: o.singleBlock, AdapterReports: o.adapterReports}})
 	if err != nil {
 		t.Fatal(err)
 	}

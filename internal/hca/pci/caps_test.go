@@ -3,8 +3,19 @@ package pci
 import (
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
+
+// TestOptions chooses another AES-XTS engine for a guest. The guest's adapter announces it.
+func TestOptions(t *testing.T) {
+	for _, single := range []bool{false, true} {
+		d := booted(t, Config{Options: adapter.Options{SingleBlock: single}})
+		if got := d.dev.firmware().rdma.dev.Caps().SingleBlock; got != single {
+			t.Errorf("the engine is a single-block one: %t, want %t", got, single)
+		}
+	}
+}
 
 // TestAtomicByteOrder sets how old values of atomics are stored, as Linux does: with a group that is
 // zero otherwise. The other capabilities stay.

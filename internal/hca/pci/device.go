@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/packetconn"
 )
@@ -32,8 +31,7 @@ type Config struct {
 	// Ethernet port's queues; nil: no trace.
 	Tracer adapter.Tracer
 
-	// KeyStore holds the data encryption keys; nil: an empty one that takes plaintext keys.
-	KeyStore *dek.Store
+	adapter.Options // of the RDMA adapter
 
 	// Transmit sends a frame to the network. It must not block for long, and keeps nothing
 	// of the frame.

@@ -23,7 +23,7 @@ const (
 // open opens the adapter, with an empty table of addresses.
 func (r *rdmaState) open(f *firmware) (err error) {
 	r.net = framenet.New(f.dev.transmit)
-	if r.dev, err = adapter.Open(adapter.Config{Conn: r.net.Absent(), Tracer: f.dev.cfg.Tracer, KeyStore: f.dev.cfg.KeyStore, Opened: f.dev.opened}); err != nil {
+	if r.dev, err = adapter.Open(adapter.Config{Conn: r.net.Absent(), Tracer: f.dev.cfg.Tracer, Options: f.dev.cfg.Options, Opened: f.dev.opened}); err != nil {
 		return err
 	}
 	for i := range gidEntries {

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/lineout"
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/trace"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/roce"
@@ -38,12 +38,10 @@ type Config struct {
 	// Devices are the devices of the run, at least one. If none of them has an address, the run gets
 	// one more device on each address of the host that a program binds with rdma_cm, or from which it
 	// reaches a peer.
-	Devices        []Device
-	Keys           *dek.Store // of all devices
-	Strict         bool       // a memory key reports one bad block for each configuration
-	SingleBlock    bool       // the crypto engine is the single-block one
-	AdapterReports bool       // bad signatures are reported with an adapter's values
-	Officer        string     // the path of a socket for requests of package control; empty: none
+	Devices []Device
+	adapter.Options
+
+	Officer string // the path of a socket for requests of package control; empty: none
 	// Control is the path of one more such socket. Packets then take the sockets of the devices, as
 	// faults of them can be asked for. Empty: none.
 	Control string

@@ -81,7 +81,7 @@ func (r *run) open() error {
 		if path == "" {
 			continue
 		}
-		server, err := control.Listen(path, r.cfg.Keys, r)
+		server, err := control.Listen(path, r.cfg.KeyStore, r)
 		if err != nil {
 			return fmt.Errorf("run: the control socket %s: %w", path, err)
 		}
@@ -304,7 +304,7 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 	if len(r.tracers) > 0 {
 		cfg.Refused = r.tracers.Refused
 	}
-	hw := adapter.Config{Addr: addr, Conn: conn, Transport: &roce.Options{Inside: inside, StrictTimeouts: faults != nil && faults.StrictTimeouts}, KeyStore: r.cfg.Keys, Strict: r.cfg.Strict, SingleBlock: r.cfg.SingleBlock, AdapterReports: r.cfg.AdapterReports}
+	hw := adapter.Config{Addr: addr, Conn: conn, Transport: &roce.Options{Inside: inside, StrictTimeouts: faults != nil && faults.StrictTimeouts}, Options: r.cfg.Options}
 	switch {
 	case r.cfg.Summary != nil:
 		hw.Tracer = trace.Tee{r.cfg.Summary, r.tracers}
