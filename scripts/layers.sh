@@ -15,7 +15,7 @@ transport roce/*                                      : ground base net
 device    internal/device/*                           : ground base data net transport
 front     verbs cm                                    : ground base data net transport device
 hca       internal/hca/*                              : ground base data net transport device github.com/mdlayher/netlink/* golang.org/x/sys/*
-tool      internal/tool/*                             : ground base data net transport device front golang.org/x/sys/* github.com/gopacket/gopacket/* github.com/prometheus/client_golang/prometheus/*
+tool      internal/tool/*                             : ground base data net transport device front golang.org/x/sys/* github.com/gopacket/gopacket/* github.com/prometheus/client_golang/prometheus/* golang.org/x/sync/*
 command   cmd/softmkey                                : ground base data net transport device front hca tool golang.org/x/sys/* golang.org/x/term github.com/spf13/* github.com/schollz/progressbar/*
 root      github.com/softmkey/softmkey examples/*     : ground data transport front packetconn
 '

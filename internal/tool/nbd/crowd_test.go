@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -138,4 +140,81 @@ func TestListeners(t *testing.T) {
 	if _, err := listeners[1].Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the other listener: %v", err)
 	}
+}
+
+// pipes is a listener whose connections are in memory, for tests with a clock of their own.
+type pipes chan net.Conn
+
+func (l pipes) Accept() (net.Conn, error) {
+	if c, ok := <-l; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (l pipes) Close() error   { close(l); return nil }
+func (l pipes) Addr() net.Addr { return nil }
+
+// counting is a device of zeros that counts the bytes of reads.
+type counting struct {
+	Device
+	bytes atomic.Int64
+}
+
+func (d *counting) Size() int64 { return maxRequest }
+func (d *counting) ReadAt(p []byte, _ int64) (int, error) {
+	d.bytes.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// TestDeaf has more clients that do not take their replies than there is memory for all of them. A client with
+// a small request does not wait for them. One with a large request waits until they have lost their connections, which
+// they keep while nobody waits.
+func TestDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		d, l := new(counting), make(pipes)
+		ended := make(chan error)
+		go func() { ended <- Serve(ctx, d, Options{}, l) }()
+		dial := func() *client {
+			a, b := net.Pipe()
+			t.Cleanup(func() { a.Close() })
+			l <- b
+			return (&client{t, a}).begin(false)
+		}
+		const large = maxRequest - 1000 // occupies a buffer of maxRequest
+		var deaf []*client
+		for range 4 {
+			c := dial()
+			c.request(0, cmdRead, 1, 0, large, nil)
+			deaf = append(deaf, c)
+		}
+		time.Sleep(10 * patience)
+		for _, c := range deaf {
+			c.simple(1, large)
+			c.request(0, cmdRead, 1, 0, large, nil)
+		}
+		d.bytes.Store(0)
+		for range 8 {
+			c := dial()
+			c.request(0, cmdRead, 1, 0, large, nil)
+			deaf = append(deaf, c)
+		}
+		synctest.Wait()
+		if n := d.bytes.Load(); n > maxShared+int64(len(deaf))*ownHeld {
+			t.Errorf("%d clients hold %d bytes", len(deaf), n)
+		}
+		c := dial()
+		began := time.Now()
+		c.request(0, cmdRead, 1, 0, ownHeld, nil)
+		c.simple(1, ownHeld)
+		if !time.Now().Equal(began) {
+			t.Error("a small request waits for clients that do not take their replies")
+		}
+		c.request(0, cmdRead, 2, 0, large, nil)
+		c.simple(2, large)
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
 }

@@ -4,8 +4,8 @@
 // https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md, whose names the constants have.
 //
 // Requests of one connection are executed side by side. The resources of clients are bounded: the
-// number of connections, the requests and bytes of each, and the time for a handshake and for the
-// payload of a write. TLS, block status and extended headers are absent; the server refuses the
+// number of connections, the requests and bytes of each, the bytes of all, and the time for a
+// handshake and for the payload of a write. TLS, block status and extended headers are absent; the server refuses the
 // options that ask for them. A block status would have nothing to tell: a range of an image with
 // fields or ciphertext never reads as zeros because of a hole.
 package nbd
@@ -87,6 +87,11 @@ const (
 	preferred = 4096
 	// maxHeld bounds the bytes of all requests of a connection that are executed at a time.
 	maxHeld = maxRequest
+	// ownHeld is the part of maxHeld that each connection has for itself, so that a client with usual
+	// requests never waits for the memory of others. It shares what it holds beyond with the others.
+	ownHeld = 1 << 20
+	// maxShared bounds the bytes of all connections beyond ownHeld.
+	maxShared = 4 * maxRequest
 	// maxRunning bounds the requests of a connection that are executed at a time.
 	maxRunning = 16
 	// maxConnections bounds the clients that are served at a time. Further ones are refused.
@@ -97,7 +102,8 @@ const (
 	// maxOption is the length of the longest option that is read. It is more than an option with
 	// the longest name of an export has, which is 4096 bytes.
 	maxOption = 8 << 10
-	// patience is the time that a client has for its handshake, and for the payload of a write.
+	// patience is the time that a client has for its handshake and for the payload of a write, and in
+	// which it must take some bytes of a reply if others wait for memory.
 	patience = 30 * time.Second
 	// grace is the time that a client has to take the replies to its last requests when the server
 	// ends, and that a client which is refused has for its handshake.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
+	"os"
 	"sync"
 	"syscall"
 
@@ -28,8 +30,12 @@ const headRoom = 28
 // data returns the part of the buffer for the data of the request.
 func (r *request) data() []byte { return (*r.buf)[headRoom:][:r.length] }
 
-// buffers holds the buffers of requests that have ended.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
+// buffers holds the buffers of requests that have ended. The element n has those for 1<<n bytes of data, so that a
+// small request never occupies a large buffer, which nobody would count.
+var buffers [26]sync.Pool
+
+// class returns the element of buffers for n bytes of data.
+func class(n uint32) int { return bits.Len32(max(n, 1) - 1) }
 
 // requests reads and starts requests until the client disconnects. A request that came alone, with
 // no other in execution, is executed at once, since another goroutine would have to be woken first.
@@ -64,10 +70,13 @@ func (s *session) requests() error {
 				}
 				continue
 			}
-			held = int(r.length)
+			held = 1 << class(r.length)
 		}
-		alone := s.held.enter(held)
-		if err := s.receive(r, held); err != nil {
+		alone, err := s.held.enter(held)
+		if err == nil {
+			err = s.receive(r)
+		}
+		if err != nil {
 			s.held.leave(held)
 			return err
 		}
@@ -85,7 +94,7 @@ func (s *session) handle(r *request, n int) {
 	err := s.execute(r)
 	if r.buf != nil {
 		loan.End(*r.buf)
-		buffers.Put(r.buf)
+		buffers[class(r.length)].Put(r.buf)
 	}
 	if err != nil { // the client cannot be reached any more
 		s.conn.Close()
@@ -93,15 +102,16 @@ func (s *session) handle(r *request, n int) {
 }
 
 // receive gives a request its buffer, and reads the payload of a write.
-func (s *session) receive(r *request, n int) error {
+func (s *session) receive(r *request) error {
 	if r.command != cmdRead && r.command != cmdWrite {
 		return nil
 	}
-	r.buf = buffers.Get().(*[]byte)
-	if cap(*r.buf) < headRoom+n {
-		*r.buf = make([]byte, headRoom+n)
+	size := class(r.length)
+	if r.buf, _ = buffers[size].Get().(*[]byte); r.buf == nil {
+		b := make([]byte, headRoom+1<<size)
+		r.buf = &b
 	}
-	*r.buf = (*r.buf)[:headRoom+n]
+	*r.buf = (*r.buf)[:headRoom+int(r.length)]
 	if r.command == cmdRead {
 		return nil
 	}
@@ -240,10 +250,16 @@ func (s *session) chunk(b []byte, r *request, flags, kind uint16, n int) []byte 
 	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
 
-// send sends a whole reply, or a chunk of one. Chunks of other replies may follow before the next.
+// send sends a whole reply, or a chunk of one. Chunks of other replies may follow before the next. A client that takes
+// nothing may do so for as long as nobody waits for the memory of its replies.
 func (s *session) send(b []byte) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	_, err := s.conn.Write(b)
-	return err
+	for {
+		more := s.sendWithin(patience)
+		n, err := s.conn.Write(b)
+		if b = b[n:]; !more || !errors.Is(err, os.ErrDeadlineExceeded) || n == 0 && s.server.waiting.Load() > 0 {
+			return err
+		}
+	}
 }

@@ -8,8 +8,11 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
@@ -58,7 +61,7 @@ func Serve(ctx context.Context, d Device, o Options, listeners ...net.Listener) 
 		}
 	})
 	defer stop()
-	s := &server{device: d, options: &o, serving: serving, room: make(chan struct{}, maxConnections), refusals: make(chan struct{}, maxRefusals)}
+	s := &server{device: d, options: &o, serving: serving, room: make(chan struct{}, maxConnections), refusals: make(chan struct{}, maxRefusals), shared: semaphore.NewWeighted(maxShared)}
 	var accepting sync.WaitGroup
 	for _, l := range listeners {
 		accepting.Go(func() { end(s.accept(l)) })
@@ -75,6 +78,9 @@ type server struct {
 	serving        context.Context // ends with the server
 	room, refusals chan struct{}   // have an element for each client that is served, or refused
 	clients        sync.WaitGroup
+
+	shared  *semaphore.Weighted // the bytes of maxShared
+	waiting atomic.Int32        // the clients that wait for some of them
 }
 
 // accept starts a session for every client of a listener. It returns the listener's error.
@@ -116,7 +122,7 @@ func (s *server) accept(l net.Listener) error {
 
 // serve serves a client, or tells it that it is refused.
 func (s *server) serve(c net.Conn, full bool) error {
-	session := &session{conn: c, in: bufio.NewReader(c), device: s.device, options: s.options, full: full}
+	session := &session{conn: c, in: bufio.NewReader(c), server: s, device: s.device, options: s.options, full: full}
 	// When the context ends, a session in its handshake or without requests ends at once,
 	// and any other session after its requests.
 	stop := context.AfterFunc(s.serving, session.stop)
@@ -134,6 +140,7 @@ func (s *server) ended(c net.Conn, err error) {
 
 // session is the conversation with a client.
 type session struct {
+	server     *server
 	conn       net.Conn
 	in         *bufio.Reader // of conn
 	device     Device
@@ -174,6 +181,16 @@ func (s *session) within(d time.Duration) {
 	}
 }
 
+// sendWithin sets the time within which the next write must be complete, and reports whether it may.
+func (s *session) sendWithin(d time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		_ = s.conn.SetWriteDeadline(time.Now().Add(d))
+	}
+	return !s.stopped
+}
+
 // serve talks to the client until it disconnects.
 func (s *session) serve() error {
 	if s.full {
@@ -186,7 +203,7 @@ func (s *session) serve() error {
 	if err != nil || !ready {
 		return err
 	}
-	s.held.init()
+	s.held.init(s.server)
 	s.pool.next = make(chan func())
 	defer s.pool.close()
 	return s.requests()
@@ -243,17 +260,19 @@ func protocolError(err error) uint32 {
 
 // held counts the requests of a connection that are being executed, and their bytes.
 type held struct {
+	server  *server
 	mu      sync.Mutex // guards the following fields
 	changed *sync.Cond
 	running int
 	bytes   int
+	shared  int // of bytes, those that maxShared counts
 }
 
-func (h *held) init() { h.changed = sync.NewCond(&h.mu) }
+func (h *held) init(s *server) { h.server, h.changed = s, sync.NewCond(&h.mu) }
 
-// enter waits until a request with n bytes fits within maxRunning and maxHeld, and counts it. It
-// reports whether the request is the only one.
-func (h *held) enter(n int) (alone bool) {
+// enter waits until a request with n bytes fits within maxRunning, maxHeld and maxShared, and counts it. It
+// reports whether the request is the only one. An error says that the server ends; leave is due in any case.
+func (h *held) enter(n int) (alone bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for h.running == maxRunning || h.bytes+n > maxHeld {
@@ -261,13 +280,38 @@ func (h *held) enter(n int) (alone bool) {
 	}
 	h.running++
 	h.bytes += n
-	return h.running == 1
+	alone = h.running == 1
+	more := max(h.bytes-ownHeld, 0) - h.shared
+	if more <= 0 {
+		return alone, nil
+	}
+	if !h.server.shared.TryAcquire(int64(more)) {
+		h.mu.Unlock() // for the requests that end meanwhile
+		h.server.waiting.Add(1)
+		err = h.server.shared.Acquire(h.server.serving, int64(more))
+		h.server.waiting.Add(-1)
+		h.mu.Lock()
+	}
+	if err == nil {
+		h.shared += more
+		h.share()
+	}
+	return alone, err
+}
+
+// share gives back to the other connections what the requests that are left do not need. The caller holds mu.
+func (h *held) share() {
+	if less := h.shared - max(h.bytes-ownHeld, 0); less > 0 {
+		h.shared -= less
+		h.server.shared.Release(int64(less))
+	}
 }
 
 func (h *held) leave(n int) {
 	h.mu.Lock()
 	h.running--
 	h.bytes -= n
+	h.share()
 	h.mu.Unlock()
 	h.changed.Signal()
 }
