@@ -263,38 +263,32 @@ func (f Format) FieldSize() int {
 
 // width returns the size of the field alone.
 func (f Format) width() int {
-	switch f.Type {
-	case T10DIF, CRC64, NVMe16:
-		return 8
-	case CRC32, CRC32C:
-		return 4
-	case NVMe32, NVMe64:
+	switch {
+	case f.Type == None || f.Type > NVMe64:
+		return 0
+	case f.Type >= NVMe32:
 		return 16
 	}
-	return 0
+	return kinds[f.Type].FieldSize()
 }
 
 // Stride returns the number of bytes from one block to the next in a stream of
 // blocks and fields: the block size plus the field size.
 func (f Format) Stride() int { return f.Block() + f.FieldSize() }
 
+// kinds has the kind of the guard, if that is a CRC, of each type.
+var kinds = [...]crc.Kind{
+	T10DIF: crc.T10, CRC32: crc.CRC32, CRC32C: crc.CRC32C, CRC64: crc.CRC64,
+	NVMe16: crc.T10, NVMe32: crc.CRC32C, NVMe64: crc.CRC64,
+}
+
 // kind returns the constant of package crc for the guard or CRC. f.Type must
 // not be None.
 func (f Format) kind() crc.Kind {
-	switch f.Type {
-	case T10DIF:
-		if f.Guard == GuardCSUM {
-			return crc.CSUM
-		}
-		return crc.T10
-	case CRC32:
-		return crc.CRC32
-	case CRC32C, NVMe32:
-		return crc.CRC32C
-	case NVMe16:
-		return crc.T10
+	if f.Guard == GuardCSUM {
+		return crc.CSUM
 	}
-	return crc.CRC64
+	return kinds[f.Type]
 }
 
 // tag returns the application and reference tag of block number block of a T10DIF as the

@@ -35,13 +35,8 @@ func DefaultCopyMask(in, out Format) uint8 {
 	if in.Type != out.Type || in.Block() != out.Block() {
 		return maskNothing
 	}
-	switch in.Type {
-	case None:
-		return maskNothing
-	case CRC32, CRC32C:
-		return MaskCRC32
-	case CRC64:
-		return MaskCRC64
+	if !in.tagged() {
+		return MaskAll << (8 - in.width())
 	}
 	m := maskNothing
 	if in.Guard == out.Guard && in.ones() == out.ones() && sameMetadata(in, out) {

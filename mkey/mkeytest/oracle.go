@@ -423,20 +423,19 @@ func seed(f *sig.Format) uint64 {
 
 // maskBit returns the bit of a check or copy mask for byte i of the field in the stream.
 func maskBit(f *sig.Format, i int) uint8 {
-	switch f.Type {
-	case sig.CRC32C:
-		return 1 << (4 + i) // little-endian: byte 0 is the least significant
-	case sig.CRC64:
-		return 1 << i
+	if little(f) {
+		return 1 << (8 - f.FieldSize() + i) // byte 0 is the least significant
 	}
 	return 0x80 >> i
 }
 
+// little reports whether the field is a little-endian number.
+func little(f *sig.Format) bool { return f.Type == sig.CRC32C || f.Type == sig.CRC64 }
+
 // value returns the number in a part of a field.
 func value(f *sig.Format, b []byte) (v uint64) {
-	little := f.Type == sig.CRC32C || f.Type == sig.CRC64
 	for i := range b {
-		if little {
+		if little(f) {
 			i = len(b) - 1 - i
 		}
 		v = v<<8 | uint64(b[i])
