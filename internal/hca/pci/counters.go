@@ -1,6 +1,7 @@
 package pci
 
 import (
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/roce"
@@ -64,30 +65,10 @@ func (f *firmware) countQP(c *call) {
 	}
 }
 
-// queueCounters are the counters of a set that QPs name: the offset of each in the answer, in bits, and its value.
-var queueCounters = []struct {
-	name string
-	off  int
-	of   func(n *roce.Counters) uint64
-}{
-	{"rx_write_requests", 0x80, func(n *roce.Counters) uint64 { return n.WriteRequests }},
-	{"rx_read_requests", 0xc0, func(n *roce.Counters) uint64 { return n.ReadRequests }},
-	{"rx_atomic_requests", 0x100, func(n *roce.Counters) uint64 { return n.AtomicRequests }},
-	{"out_of_buffer", 0x180, func(n *roce.Counters) uint64 { return n.RNRSent + n.NoReceive }},
-	{"out_of_sequence", 0x1c0, func(n *roce.Counters) uint64 { return n.OutOfSequence }},
-	{"duplicate_request", 0x200, func(n *roce.Counters) uint64 { return n.DuplicateRequests }},
-	{"rnr_nak_retry_err", 0x240, func(n *roce.Counters) uint64 { return n.RNRReceived }},
-	{"packet_seq_err", 0x280, func(n *roce.Counters) uint64 { return n.SequenceNAKsReceived }},
-	{"implied_nak_seq_err", 0x2c0, func(n *roce.Counters) uint64 { return n.ImpliedNAKs }},
-	{"local_ack_timeout_err", 0x300, func(n *roce.Counters) uint64 { return n.Timeouts }},
-	{"roce_adp_retrans", 0x640, func(n *roce.Counters) uint64 { return n.Retransmitted }},
-	{"roce_adp_retrans_to", 0x660, func(n *roce.Counters) uint64 { return n.Timeouts + n.Probes }},
-}
-
 const outOfBuffer = 0x180
 
 // queryCounter answers the counters of a set, and clears them if the command says so. Those that are not in
-// queueCounters count events that the adapter does not have, and are 0. Counters have 32 bits and wrap.
+// adapter.QueueCounters count events that the adapter does not have, and are 0. Counters have 32 bits and wrap.
 func (f *firmware) queryCounter(c *call) error {
 	n := c.in32(0xf8, 8)
 	s, err := f.counters.get(n)
@@ -95,8 +76,8 @@ func (f *firmware) queryCounter(c *call) error {
 		return err
 	}
 	now := s.qps.Counters()
-	for _, q := range queueCounters {
-		c.set(q.off, 32, q.of(&now)-q.of(&s.base))
+	for _, q := range adapter.QueueCounters {
+		c.set(q.Off, 32, q.Of(&now)-q.Of(&s.base))
 	}
 	lost := f.port.NoBuffer(uint8(n))
 	c.set(outOfBuffer, 32, prm.Bits(c.Out, outOfBuffer, 32)+lost-s.lost)

@@ -49,21 +49,21 @@ func TestQueueCounters(t *testing.T) {
 	}
 	// Counts that the set does not have yet.
 	base := &set.base
-	base.Retransmitted -= 5
+	base.Probes -= 5
 	base.WriteRequests -= 7
 	base.SequenceNAKsReceived -= 3
 	base.Timeouts -= 2
 	query := func(n, clear uint64) map[string]uint64 {
 		out := d.command(prm.CmdQueryQCounter, 0, 32, 0x100, [3]uint64{0xf8, 8, n}, [3]uint64{0xc0, 1, clear})
 		m := make(map[string]uint64)
-		for _, q := range queueCounters {
-			if v := prm.Bits(out, q.off, 32); v != 0 {
-				m[q.name] = v
+		for _, q := range adapter.QueueCounters {
+			if v := prm.Bits(out, q.Off, 32); v != 0 {
+				m[q.Name] = v
 			}
 		}
 		return m
 	}
-	want := map[string]uint64{"rx_write_requests": 7, "packet_seq_err": 3, "local_ack_timeout_err": 2, "roce_adp_retrans": 5, "roce_adp_retrans_to": 2}
+	want := map[string]uint64{"rx_write_requests": 7, "packet_seq_err": 3, "local_ack_timeout_err": 2, "roce_adp_retrans": 5, "roce_adp_retrans_to": 5}
 	for _, row := range []struct {
 		set, clear uint64
 		want       map[string]uint64

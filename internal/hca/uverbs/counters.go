@@ -35,15 +35,9 @@ func counterFiles(c *roce.Counters, f *adapter.Failures) map[string]uint64 {
 		portCounters + "/multicast_xmit_packets": c.MulticastSent,
 		portCounters + "/multicast_rcv_packets":  c.MulticastReceived,
 
-		hardwareCounters + "/duplicate_request":              c.DuplicateRequests,
-		hardwareCounters + "/implied_nak_seq_err":            c.ImpliedNAKs,
 		hardwareCounters + "/lifespan":                       lifespan,
-		hardwareCounters + "/local_ack_timeout_err":          c.Timeouts,
 		hardwareCounters + "/np_cnp_sent":                    c.CNPSent,
 		hardwareCounters + "/np_ecn_marked_roce_packets":     c.ECNMarked,
-		hardwareCounters + "/out_of_buffer":                  c.RNRSent + c.NoReceive,
-		hardwareCounters + "/out_of_sequence":                c.OutOfSequence,
-		hardwareCounters + "/packet_seq_err":                 c.SequenceNAKsReceived,
 		hardwareCounters + "/req_cqe_error":                  f.Requester,
 		hardwareCounters + "/req_cqe_flush_error":            f.RequesterFlushed,
 		hardwareCounters + "/req_remote_access_errors":       f.RequesterAccess,
@@ -54,14 +48,12 @@ func counterFiles(c *roce.Counters, f *adapter.Failures) map[string]uint64 {
 		hardwareCounters + "/resp_cqe_flush_error":           f.ResponderFlushed,
 		hardwareCounters + "/resp_local_length_error":        f.ResponderLength,
 		hardwareCounters + "/resp_remote_access_errors":      c.AccessNAKsSent,
-		hardwareCounters + "/rnr_nak_retry_err":              c.RNRReceived,
-		hardwareCounters + "/roce_adp_retrans":               c.Probes,
 		hardwareCounters + "/rp_cnp_handled":                 c.CNPReceived,
-		hardwareCounters + "/rx_atomic_requests":             c.AtomicRequests,
 		hardwareCounters + "/rx_dct_connect":                 c.DCTConnects,
 		hardwareCounters + "/rx_icrc_encapsulated":           c.BadICRC,
-		hardwareCounters + "/rx_read_requests":               c.ReadRequests,
-		hardwareCounters + "/rx_write_requests":              c.WriteRequests,
+	}
+	for _, q := range adapter.QueueCounters {
+		files[hardwareCounters+"/"+q.Name] = q.Of(c)
 	}
 	for _, name := range []string{
 		"excessive_buffer_overrun_errors", "link_downed", "link_error_recovery", "local_link_integrity_errors",
@@ -70,9 +62,7 @@ func counterFiles(c *roce.Counters, f *adapter.Failures) map[string]uint64 {
 	} {
 		files[portCounters+"/"+name] = 0
 	}
-	for _, name := range []string{
-		"roce_adp_retrans_to", "roce_slow_restart", "roce_slow_restart_cnps", "roce_slow_restart_trans", "rp_cnp_ignored",
-	} {
+	for _, name := range []string{"roce_slow_restart", "roce_slow_restart_cnps", "roce_slow_restart_trans", "rp_cnp_ignored"} {
 		files[hardwareCounters+"/"+name] = 0
 	}
 	return files
