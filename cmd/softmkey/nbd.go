@@ -284,22 +284,18 @@ func (f *nbdFlags) bindSocket(c *cobra.Command) (net.Listener, string, error) {
 	case errors.Is(err, syscall.EEXIST):
 		return nil, "", fmt.Errorf("--socket %s: exists, and is not the socket of a server that has ended: name another", f.socket)
 	case err != nil:
-		return nil, "", socketError(name, err)
+		return nil, "", socketError("--socket", name, err)
 	}
 	// In a URI, unlike in a form, a plus sign is not a space.
 	return l, "nbd+unix:///?socket=" + strings.ReplaceAll(url.QueryEscape(name), "+", "%20"), nil
 }
 
-// socketError returns the error for a UNIX socket, the value of --socket, that cannot be listened at.
-func socketError(name string, err error) error {
-	var op *net.OpError
-	switch {
-	case errors.Is(err, syscall.EINVAL):
-		return fmt.Errorf("--socket %s: the name of a socket has at most 107 bytes, this one has %d", name, len(name))
-	case errors.As(err, &op):
+// socketError returns the error for a UNIX socket, the value of a flag, that cannot be listened at.
+func socketError(flag, name string, err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		err = op.Err // without the operation and a second name
 	}
-	return fmt.Errorf("--socket %s: %w", name, err)
+	return fmt.Errorf("%s %s: %w", flag, name, reason(err))
 }
 
 // nbdDevice is the device that the clients see.

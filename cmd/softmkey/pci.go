@@ -73,8 +73,8 @@ func (m *macFlag) Set(s string) error {
 	switch {
 	case err != nil:
 		return err
-	case len(a) != 6 || a[0]&1 != 0:
-		return fmt.Errorf("%s: must be 6 bytes, and not the address of a group", s)
+	case len(a) != 6 || a[0]&1 != 0 || [6]byte(a) == [6]byte{}: // as is_valid_ether_addr of Linux
+		return fmt.Errorf("%s: must be 6 bytes, neither all zero nor the address of a group", s)
 	}
 	m.HardwareAddr = a
 	return nil

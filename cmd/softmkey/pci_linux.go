@@ -68,10 +68,8 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 	}
 	l, err := unixsocket.Listen("unix", f.socket)
 	if err != nil {
-		return cmp.Or(socketError(f.socket, reason(err)), link.Close())
+		return cmp.Or(socketError("--socket", f.socket, err), link.Close())
 	}
-	serves = true
-	message(errs, "adapter %v at %s", cfg.MAC, f.socket)
 	record := func(kind adapter.RecordKind, action string, err error) {
 		r := &adapter.Record{Time: time.Now(), Kind: kind, Object: "vm", Action: action, Err: err}
 		if err != nil {
@@ -79,8 +77,12 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 		}
 		tracers.Trace(r)
 	}
-	return vm.Serve(ctx, l, vm.Options{
+	err = vm.Serve(ctx, l, vm.Options{
 		Link: link, Device: cfg, Control: f.control,
+		Ready: func() {
+			serves = true
+			message(errs, "adapter %v at %s", cfg.MAC, f.socket)
+		},
 		Client: func(comes bool, err error) {
 			switch {
 			case comes:
@@ -96,4 +98,8 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 		},
 		Refused: func(err error) { record(adapter.TraceRefused, "asks", err) },
 	})
+	if !serves {
+		return socketError("--control", f.control, err)
+	}
+	return err
 }

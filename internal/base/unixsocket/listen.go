@@ -64,7 +64,7 @@ func open(network, path string) (*Listener, error) {
 // Listen listens at path. The network is "unix" or "unixpacket". If there is a socket at path on which
 // no program listens, Listen replaces it. EADDRINUSE: another program listens there. EEXIST: the file at
 // path is not a socket, or is a socket of another network or of another user. EINVAL: the path begins with @, which the
-// system takes for an abstract name.
+// system takes for an abstract name, or is too long.
 func Listen(network, path string) (*Listener, error) {
 	const op = "listen"
 	if strings.HasPrefix(path, "@") {
@@ -74,6 +74,9 @@ func Listen(network, path string) (*Listener, error) {
 	// keeps a second program from removing it in this moment.
 	defer lock(filepath.Dir(path))()
 	l, err := open(network, path)
+	if errors.Is(err, syscall.EINVAL) {
+		return nil, failure.New(op, syscall.EINVAL, "%s: the name of a socket has at most 107 bytes, this one has %d", path, len(path))
+	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return l, err
 	}

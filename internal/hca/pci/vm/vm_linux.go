@@ -7,10 +7,8 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
-	"syscall"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/hca/control"
@@ -29,6 +27,10 @@ type Options struct {
 
 	// Control is the path of a socket for softmkey control; empty: none. The server ends with Serve.
 	Control string
+
+	// Ready is called when clients may come; if the socket of Control cannot be made, Serve returns the reason
+	// without a call. It may be nil.
+	Ready func()
 
 	// Client is called when a client comes (nil) and when it goes, with the reason if it
 	// was sent away; it may be nil.
@@ -76,7 +78,7 @@ func Serve(ctx context.Context, l *unixsocket.Listener, o Options) error {
 			l.Close()
 			o.Link.Close()
 			dev.Close()
-			return failure.New("control", failure.Errno(err, syscall.EIO), "%s: %v", o.Control, err)
+			return err
 		}
 		defer server.Close()
 	}
@@ -94,6 +96,9 @@ func Serve(ctx context.Context, l *unixsocket.Listener, o Options) error {
 		receiving.Wait()
 		dev.Close()
 	}()
+	if o.Ready != nil {
+		o.Ready()
+	}
 	for {
 		socket, err := l.AcceptUnix()
 		if err != nil {
