@@ -1,4 +1,5 @@
-// Package softmkey holds no code. It says which package of the module is for what.
+// Package softmkey is the memory keys of a ConnectX adapter in software. The package holds no
+// code; it says which package of the module is for what.
 //
 // A memory key tells an RDMA adapter which memory it may move, and what to do with the bytes on
 // their way between memory and the wire: sign each block, check it, strip or convert its
@@ -19,11 +20,10 @@
 //     keys, queue pairs, completions
 //   - [github.com/softmkey/softmkey/cm]: connections by IP address and port, in the shape of
 //     package net
-//   - [github.com/softmkey/softmkey/roce]: the transport, RoCEv2; roce/udpconn, roce/inproc and
-//     packetconn are its networks
+//   - [github.com/softmkey/softmkey/packetconn]: a network of one's own under a device
 //   - [github.com/softmkey/softmkey/rdma]: the vocabulary of all of these, with the values of
 //     libibverbs
-//   - [github.com/softmkey/softmkey/operr]: the type of all errors
+//   - [github.com/softmkey/softmkey/operr]: the type of errors of refused operations
 //
 // The command softmkey, with an adapter for unmodified C programs and for virtual machines, is
 // described in docs/README.md of the module.

@@ -230,7 +230,7 @@ func gidIndex(dev *verbs.Device, a netip.Addr) int {
 func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
 	m := rdma.QPModify{
 		AccessFlags: o.Access,
-		AV:          rdma.AH{DGID: rdma.GIDOf(a.Path.Remote), SGIDIndex: o.SGIDIndex, UDPPort: qp.PD().Device().Transport().LocalAddr().Port()},
+		AV:          rdma.AH{DGID: rdma.GIDOf(a.Path.Remote), SGIDIndex: o.SGIDIndex, UDPPort: qp.PD().Device().UDPPort()},
 		PathMTU:     rdma.MTU(a.MTU), DestQPN: a.DestQPN, RQPSN: a.RQPSN,
 		MaxDestRdAtomic: int(a.MaxDestRdAtomic), MinRNRTimer: uint8(o.MinRNRTimer),
 		Timeout: a.Timeout, RetryCnt: a.RetryCount, RNRRetry: a.RNRRetry, SQPSN: a.SQPSN, MaxRdAtomic: int(a.MaxRdAtomic),

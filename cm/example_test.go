@@ -7,8 +7,8 @@ import (
 	"net/netip"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
 

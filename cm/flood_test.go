@@ -10,7 +10,7 @@ import (
 
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/net/mad"
-	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 )
 
 // TestStrangersFlood floods listeners from QP 1 of a third device, 10,000 messages a second. A peer

@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/net/mad"
+	"github.com/softmkey/softmkey/internal/roce"
+	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -52,7 +53,7 @@ func withScripted(t *testing.T, f func(t *testing.T, p *party, s *scripted)) {
 func (s *scripted) open(to netip.Addr, receive func(mad.Message)) {
 	s.t.Helper()
 	var err error
-	port := s.dev.Transport()
+	port := engine.PortOf(s.dev)
 	if s.ah, err = port.NewAH(0, netip.AddrPortFrom(to, 4791), 0); err != nil {
 		s.t.Fatal(err)
 	}

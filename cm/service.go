@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/device/cmcore"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -33,7 +34,7 @@ func use(dev *verbs.Device) (s *service, done func(), err error) {
 	s = services.m[dev]
 	if s == nil {
 		s = &service{dev: dev}
-		s.Service, err = cmcore.Open(dev.Transport(), dev.Transport().LocalAddr().Port(), cmcore.Options{GUID: guid(dev.Addr()), Empty: s.end})
+		s.Service, err = cmcore.Open(engine.PortOf(dev), dev.UDPPort(), cmcore.Options{GUID: guid(dev.Addr()), Empty: s.end})
 		if err != nil {
 			return nil, nil, err
 		}

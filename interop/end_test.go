@@ -365,7 +365,7 @@ func (n *network) device(v6 bool) *verbs.Device {
 		check(n.t, err)
 		n.dev[v6] = dev
 		n.t.Cleanup(func() {
-			c := dev.Transport().Counters()
+			c := dev.Counters()
 			if c.BadICRC+c.Malformed+c.BadPKey+c.UnknownSource != 0 && !n.damaging {
 				n.t.Errorf("the link damages nothing, but the device counts %+v", c)
 			}

@@ -34,7 +34,7 @@ func TestCorruption(t *testing.T) {
 	n := newNetwork(t)
 	n.damaging = true
 	impaired(t, n, rig.Impairment{Corrupt: 2}, 1024)
-	if c := n.device(false).Transport().Counters(); c.BadICRC == 0 {
+	if c := n.device(false).Counters(); c.BadICRC == 0 {
 		t.Errorf("the device found no damaged packet: %+v", c)
 	}
 }
@@ -101,7 +101,7 @@ func impaired(t *testing.T, n *network, bad rig.Impairment, mtu int) (toGuest, f
 	for name := range kernel {
 		kernel[name] -= before[name]
 	}
-	device := n.device(false).Transport().Counters()
+	device := n.device(false).Counters()
 	if device.Retransmitted == 0 || kernel["completer_retry_err"] == 0 {
 		t.Errorf("nobody sent anything again")
 	}

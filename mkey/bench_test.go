@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/mkeytest"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"

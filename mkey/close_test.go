@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 
 	"github.com/softmkey/softmkey/internal/keydoor"
+	"github.com/softmkey/softmkey/internal/mkeytest"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/rdma"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/mkeytest"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/rdma"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
 	"github.com/softmkey/softmkey/internal/base/kernel/race"
+	"github.com/softmkey/softmkey/internal/mkeytest"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/keydoor"
+	"github.com/softmkey/softmkey/internal/mkeytest"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"

@@ -16,8 +16,8 @@ import (
 	"testing/iotest"
 
 	"github.com/softmkey/softmkey/internal/base/geometry"
+	"github.com/softmkey/softmkey/internal/mkeytest"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"
 )
 

@@ -2,9 +2,8 @@
 //
 // [Conn] is an unconnected datagram socket that moves trains of datagrams ([Datagrams])
 // in batches. Devices open a UDP socket themselves, so most programs never use a Conn. To
-// use another network, a program implements Conn and passes it to roce.NewPort or in
-// verbs.Options. Package roce/inproc implements a network inside the process, package
-// roce/netem one that loses and damages packets.
+// use another network, a program implements Conn and passes it in verbs.Options. Package
+// packetconn/udpconn makes a Conn of a UDP socket or any net.PacketConn.
 //
 // A Conn that adds something to another one is a [Wrapper]. [Join], [SyscallConn],
 // [AsMember] and [AsNeighbor] also find the optional abilities of the Conn inside.

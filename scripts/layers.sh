@@ -9,15 +9,15 @@ cd "$(dirname "$0")/.."
 floors='
 ground    operr rdma                                  :
 base      internal/base/*                             : ground golang.org/x/sys/*
-data      sig xts dek mkey/* mkeyio internal/keydoor  : ground base golang.org/x/sys/*
-net       packetconn internal/net/*                   : ground base golang.org/x/sys/*
-transport roce/*                                      : ground base net
+data      sig xts dek mkey/* mkeyio internal/keydoor internal/mkeytest  : ground base golang.org/x/sys/*
+net       packetconn/* internal/net/*                 : ground base golang.org/x/sys/*
+transport internal/roce/*                             : ground base net
 device    internal/device/*                           : ground base data net transport
 front     verbs cm                                    : ground base data net transport device
 hca       internal/hca/*                              : ground base data net transport device github.com/mdlayher/netlink/* golang.org/x/sys/*
 tool      internal/tool/*                             : ground base data net transport device front golang.org/x/sys/* github.com/gopacket/gopacket/* github.com/prometheus/client_golang/prometheus/* golang.org/x/sync/*
 command   cmd/softmkey                                : ground base data net transport device front hca tool golang.org/x/sys/* golang.org/x/term github.com/spf13/* github.com/schollz/progressbar/*
-root      github.com/softmkey/softmkey examples/*     : ground data transport front packetconn
+root      github.com/softmkey/softmkey examples/*     : ground data front packetconn/*
 '
 
 # Inside the floors, rows of packages and what they must not import, although their floor may: the rooms that are
@@ -26,14 +26,14 @@ never='
 xts                        : sig dek mkey
 verbs cm internal/device/* internal/hca/* internal/tool/* cmd/softmkey : internal/base/kernel/* but internal/tool/bench
 internal/net/* internal/base/* : internal/base/kernel/* but internal/net/wire internal/base/kernel/*
-internal/hca/prm           : roce/* mkey dek internal/device/* internal/net/* internal/hca/* golang.org/x/sys/*
+internal/hca/prm           : internal/roce/* mkey dek internal/device/* internal/net/* internal/hca/* golang.org/x/sys/*
 internal/hca/pump          : internal/device/* internal/hca/*
 internal/hca/*             : github.com/mdlayher/netlink/* but internal/hca/nldev
 internal/tool/*            : github.com/gopacket/gopacket/* but internal/tool/pcap
 internal/tool/*            : github.com/prometheus/client_golang/prometheus/* but internal/tool/metrics
-internal/tool/nvmet/nvme   : sig mkey mkeyio verbs cm roce/* internal/*
-internal/tool/nvmet        : verbs cm roce/* internal/base/* internal/net/* internal/device/*
-internal/tool/nvmet/overrdma : roce/* internal/base/* internal/net/* internal/device/*
+internal/tool/nvmet/nvme   : sig mkey mkeyio verbs cm internal/*
+internal/tool/nvmet        : verbs cm internal/roce/* internal/base/* internal/net/* internal/device/*
+internal/tool/nvmet/overrdma : internal/roce/* internal/base/* internal/net/* internal/device/*
 examples/*                 : internal/*
 '
 

@@ -101,7 +101,7 @@ supervisors='^Test(Script|Run(Hostile|Many|Waits|ReusedNumber))$'
 networks='^Test(Links|Overflow|ReorderingLinks|Sharing|FirstRoundTrip)$'
 
 # Small packages with many goroutines.
-few="./cm ./dek ./mkeyio ./roce/inproc ./roce/netem ./internal/device/engine ./internal/hca/frames ./internal/hca/share ./internal/hca/pump"
+few="./cm ./dek ./mkeyio ./internal/roce/inproc ./internal/roce/netem ./internal/device/engine ./internal/hca/frames ./internal/hca/share ./internal/hca/pump"
 
 # The tests in which goroutines meet, of packages whose other tests run in one goroutine: roce's in virtual time.
 meet='^Test(Concurren.*|Free.*|ReaderAt|Inside.*|Isolated.*|Poller.*|Port.*|PeerPort.*|RandomPacketFlood|ConnectedToItself)$'
@@ -116,14 +116,14 @@ quick() {
 	step report gotest_in tools ./report
 	step purego gotest -short -tags purego $kernels
 	step race race -short $few
-	step race-roce race -short -run "$meet" ./roce
+	step race-roce race -short -run "$meet" ./internal/roce
 }
 
 # The packages that are neither among the few nor sequential. The kernels are left out: they have no concurrency, and
 # their tests take ten times as long.
 race_others() {
 	local others
-	others=$(comm -23 <(go list ./... | grep -vE '/internal/base/kernel/|/cmd/softmkey$' | sort) <(go list $few ./sig ./xts ./mkey ./roce | sort))
+	others=$(comm -23 <(go list ./... | grep -vE '/internal/base/kernel/|/cmd/softmkey$' | sort) <(go list $few ./sig ./xts ./mkey ./internal/roce | sort))
 	# The skipped tests start other processes, built without the detector, or run in one goroutine.
 	race -short -skip '^Test(OutsideModule|Tshark|NothingLeft|RequestFloods)$' $others
 }
@@ -260,8 +260,8 @@ everything() {
 	step race-named race -short -run "$meet" ./sig ./xts ./mkey
 	step race-command race -short -run "$supervisors" ./cmd/softmkey
 	# Many networks and floods, in full.
-	step networks gotest ./roce ./cm ./internal/device/cmcore ./internal/device/engine
-	step poison poison ./roce ./internal/device/engine ./internal/hca/share ./internal/hca/framenet ./mkey ./mkeyio ./internal/tool/nbd/...
+	step networks gotest ./internal/roce ./cm ./internal/device/cmcore ./internal/device/engine
+	step poison poison ./internal/roce ./internal/device/engine ./internal/hca/share ./internal/hca/framenet ./mkey ./mkeyio ./internal/tool/nbd/...
 	step kernels gotest $kernels
 	tiers
 	step purego-above gotest -short -tags purego $above ./internal/net/wire/...

@@ -1,8 +1,8 @@
 package verbs
 
 import (
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // GRHLen is the length of the global route header before every datagram in the

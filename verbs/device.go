@@ -5,9 +5,9 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // Options are the options of [Open]; nil means the defaults.
@@ -32,9 +32,18 @@ type Options struct {
 	// an empty one that takes plaintext keys.
 	KeyStore *dek.Store
 
-	// Transport sets windows and the source of random numbers; nil means the
-	// defaults.
-	Transport *roce.Options
+	// SendWindow and ReadWindow are the largest numbers of bytes in flight to one peer, of
+	// requests and of READ responses, counted over all QPs. After losses the limits are
+	// smaller for a while. Default: 2 MiB, or half of the socket's receive buffer if that
+	// is less, because the peer's buffer may be as small.
+	SendWindow, ReadWindow int
+
+	// UnreliableRate is the rate in bytes per second at which all UC and UD QPs of the
+	// device send together. Nobody acknowledges their packets, so the sender does not know
+	// whether the receiver keeps up. Default: 100 to 400 MB/s, by the size of the
+	// socket's receive buffer, because the peer's is probably as large. A negative rate
+	// is unlimited.
+	UnreliableRate int64
 
 	// Strict makes memory keys report bad signatures as adapters do: a key that
 	// has reported a bad signature reports the next one only after a new
@@ -59,7 +68,8 @@ func Open(addr netip.Addr, opts *Options) (*Device, error) {
 		opts = &Options{}
 	}
 	e, err := engine.Open(addr, &engine.Options{
-		UDPPort: opts.UDPPort, Conn: opts.Conn, Addrs: opts.Addrs, Conns: opts.Conns, KeyStore: opts.KeyStore, Transport: opts.Transport, Strict: opts.Strict,
+		UDPPort: opts.UDPPort, Conn: opts.Conn, Addrs: opts.Addrs, Conns: opts.Conns, KeyStore: opts.KeyStore, Strict: opts.Strict,
+		Transport: &roce.Options{SendWindow: opts.SendWindow, ReadWindow: opts.ReadWindow, UnreliableRate: opts.UnreliableRate},
 	})
 	if err != nil {
 		return nil, err
@@ -90,8 +100,19 @@ func (d *Device) GIDTable() []GIDEntry {
 	return table
 }
 
-// Transport returns the device's transport port, for its counters.
-func (d *Device) Transport() *roce.Port { return d.e.Port() }
+// Counters returns the counts of the device's packets and of its losses.
+func (d *Device) Counters() rdma.Counters { return d.e.Port().Counters() }
+
+// Paths returns the state of congestion control for each peer that QPs are connected to, in
+// the order of addresses. It is for reports: it locks every QP of the device in turn.
+func (d *Device) Paths() []rdma.PathState { return d.e.Port().Paths() }
+
+// UDPPort returns the UDP port on which the device listens.
+func (d *Device) UDPPort() uint16 { return d.e.Port().LocalAddr().Port() }
+
+func init() {
+	engine.PortOf = func(device any) *roce.Port { return device.(*Device).e.Port() }
+}
 
 // KeyStore returns the device's key store, through which a crypto officer provisions
 // it.

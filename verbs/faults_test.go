@@ -10,10 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
+	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -53,8 +54,8 @@ func TestFaults(t *testing.T) {
 				}
 			}
 			newMix(t, a, b).run(total)
-			t.Logf("a: %+v", a.dev.Transport().Counters())
-			t.Logf("b: %+v", b.dev.Transport().Counters())
+			t.Logf("a: %+v", a.dev.Counters())
+			t.Logf("b: %+v", b.dev.Counters())
 		})
 	}
 }
@@ -63,7 +64,7 @@ func TestFaults(t *testing.T) {
 func TestLostConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := openFaulty(t, netem.NewNetwork(1, netem.Faults{}, nil), "2001:db8::1")
-		defer a.dev.Transport().Close()
+		defer engine.PortOf(a.dev).Close()
 		gone := a.qp.Endpoint()
 		gone.GID, gone.QPN = netip.MustParseAddr("2001:db8::2"), 0x77
 		if err := a.qp.Connect(gone, &verbs.ConnectOptions{MTU: 1024, Timeout: 8}); err != nil {

@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/roce"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // Chain is a list of send requests that is posted as a whole or not at all.

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -229,7 +229,7 @@ func (r *copyRun) summarize() error {
 	}
 	operation := map[string]rdma.Opcode{"": rdma.OpRDMAWrite, keyplan.Write: rdma.OpRDMAWrite, keyplan.Send: rdma.OpSend, keyplan.Read: rdma.OpRDMARead}[r.op.value]
 	for _, d := range r.devices {
-		table.Resent(operation.String(), d.Transport().Counters().Retransmitted)
+		table.Resent(operation.String(), d.Counters().Retransmitted)
 	}
 	table.BadSignature(r.badBlocks.Load())
 	return r.summary.write(r.c.ErrOrStderr(), table.Report())

@@ -12,8 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/net/mad"
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -39,7 +40,7 @@ func newStranger(t *testing.T, from, to string) *stranger {
 			t.Error(err)
 		}
 	})
-	port := dev.Transport()
+	port := engine.PortOf(dev)
 	if s.ah, err = port.NewAH(0, netip.AddrPortFrom(s.to, roce.UDPPort), 0); err != nil {
 		t.Fatal(err)
 	}

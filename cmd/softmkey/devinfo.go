@@ -11,6 +11,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/sig"
@@ -125,7 +126,7 @@ func newDeviceInfo(dev *verbs.Device) *deviceInfo {
 			i.Port.GIDs = append(i.Port.GIDs, gid.String())
 		}
 	}
-	i.Port.UDPPort = dev.Transport().LocalAddr().Port()
+	i.Port.UDPPort = dev.UDPPort()
 
 	s := dev.SignatureCaps()
 	i.Signature.BlockSizes = s.BlockSizes
@@ -148,7 +149,7 @@ func newDeviceInfo(dev *verbs.Device) *deviceInfo {
 	if crypto.ImportMode == dek.Wrapped {
 		i.Crypto.ImportMode = "wrapped"
 	}
-	i.setTransport(dev.Transport().Caps())
+	i.setTransport(engine.PortOf(dev).Caps())
 	return i
 }
 

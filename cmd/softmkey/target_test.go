@@ -19,10 +19,10 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/pitable"
 	"github.com/softmkey/softmkey/packetconn"
-	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/packetconn/udpconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/udpconn"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -68,7 +68,7 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Printf("1 MiB arrived; packets were lost: %v; packets were repeated: %v\n",
-		network.lost.Load() > 0, dev.Transport().Counters().Retransmitted > 0)
+		network.lost.Load() > 0, dev.Counters().Retransmitted > 0)
 }
 
 // send sends n bytes from a queue pair to itself.

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/roce/netem"
+	"github.com/softmkey/softmkey/internal/roce/netem"
 )
 
 // Link connects two hosts with two paths, one for each direction.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/roce/netem"
+	"github.com/softmkey/softmkey/internal/roce/netem"
 )
 
 // newLink makes a link, or skips the test of a user who may not.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/netem"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/roce/netem"
+	"github.com/softmkey/softmkey/internal/roce/netem"
 )
 
 // Programs run on other processors than the forwarder, and this process has all of its own again after Close.

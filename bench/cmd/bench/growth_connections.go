@@ -131,7 +131,7 @@ func newMeeting() (m *meeting, err error) {
 		return nil, err
 	}
 	m.cmd = exec.Command(self)
-	m.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", acceptVar, m.dev.Transport().LocalAddr().Port()))
+	m.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", acceptVar, m.dev.UDPPort()))
 	m.cmd.Stderr = os.Stderr
 	out, err := m.cmd.StdoutPipe()
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/net/udp"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/internal/tool/bench"
-	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
 

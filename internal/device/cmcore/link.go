@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/softmkey/softmkey/internal/net/fair"
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/internal/roce"
 )
 
 // inboxLen is the number of MADs that may wait for the service, half of them from one peer.

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/inproc"
 )
 
 // chaosFront is a front that reports only the statuses of send requests.

@@ -10,10 +10,10 @@ import (
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/net/udp"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // The limits of a device.
@@ -179,6 +179,10 @@ func (d *Device) GIDs() []netip.Addr {
 
 // Addr returns the address that the device was opened on.
 func (d *Device) Addr() netip.Addr { return d.addr }
+
+// PortOf returns the port of a *verbs.Device, for packages of this module that send packets of their own. Package
+// verbs sets it; it takes the device as any, because verbs imports this package.
+var PortOf func(device any) *roce.Port
 
 // Port returns the port that carries the device's packets.
 func (d *Device) Port() *roce.Port { return d.port }

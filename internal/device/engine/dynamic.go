@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // dctHandler is the handler of a QP of type rdma.DCT.

@@ -12,10 +12,10 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/sig"
 )
 

@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // Front writes the requests of a QP and reads their completions.

@@ -5,9 +5,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/inproc"
 )
 
 // goneMemory is the memory of a process that has ended, either in place or, if copied is set, as a

@@ -7,9 +7,9 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/keydoor"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // RegionAttr describes a memory region.

@@ -3,7 +3,7 @@ package adapter
 import (
 	"testing"
 
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/internal/roce"
 )
 
 // TestAddressesKept keeps handles until the QP, or the context, has as many as it may, and forgets

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 )
 
 // TestCommandsOfContexts sends every command to a program's context and to a guest's. A guest has commands that programs

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/inproc"
 )
 
 // TestProgramEnds makes an object of every kind and closes the context, as the end of a program

@@ -7,7 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 )
 
 // TestEveryBitOfContexts sets each bit of each context once: a command is refused for it exactly if the table of contexts

@@ -12,8 +12,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/keydoor"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/packetconn"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // Options are what a user chooses of an adapter, for programs and for virtual machines alike.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 )
 
 // TestDoorbellsInParts posts requests on more queue pairs than one poll reads the records of.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/internal/roce"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 )
 
 // guest is a guest's kernel driver: it makes everything by commands, and its queues lie in

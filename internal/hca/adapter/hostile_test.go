@@ -10,8 +10,8 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/inproc"
 )
 
 // TestUnmapped unmaps the memory of queues that are in use: the queue fails, and the program's

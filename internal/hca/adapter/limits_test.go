@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 )
 
 // TestLimitOfObjects makes as many protection domains as the device announces, and one more. The other kinds with a

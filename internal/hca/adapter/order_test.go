@@ -7,7 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 )
 
 // TestOrderOfDoorbells configures a key on one QP and names it in a request on another one, which

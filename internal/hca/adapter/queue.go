@@ -3,7 +3,7 @@ package adapter
 import (
 	"github.com/softmkey/softmkey/internal/base/fifo"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/internal/roce"
 )
 
 // sendQueue is the send queue of a QP in the program's memory. Indexes count blocks of 64

@@ -4,14 +4,15 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/internal/roce"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // counterSet is a set of queue counters. mlx5_ib makes one for all QPs of the port, and one for those that
 // `rdma statistic qp` gives their own; mlx5e makes one for its receive queues.
 type counterSet struct {
 	qps  roce.CounterSet // of the QPs that name the set
-	base roce.Counters   // of qps when the set was cleared
+	base rdma.Counters   // of qps when the set was cleared
 	lost uint64          // frames for receive queues of the set that had no buffer, at that time
 }
 
@@ -19,9 +20,9 @@ type counterSet struct {
 const lastCounterSet = 255
 
 // roceCounters returns the counters of the port's RDMA side, which are 0 before ENABLE_HCA.
-func (f *firmware) roceCounters() roce.Counters {
+func (f *firmware) roceCounters() rdma.Counters {
 	if f.rdma.dev == nil {
-		return roce.Counters{}
+		return rdma.Counters{}
 	}
 	return f.rdma.dev.Engine().Port().Counters()
 }

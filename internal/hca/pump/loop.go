@@ -14,8 +14,8 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/assist"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/packetconn"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // loop is a goroutine with a thread of its own. It polls the doorbells of its contexts, which are

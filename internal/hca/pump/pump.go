@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/assist"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/packetconn"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // Context is a set of queues with their doorbells: *adapter.Context. Its values are comparable.

@@ -9,9 +9,9 @@ import (
 	"github.com/softmkey/softmkey/internal/base/lineout"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/trace"
+	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/packetconn"
-	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/netem"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // Config describes a run.
@@ -69,7 +69,7 @@ func (c *Config) inside() bool {
 type Counters struct {
 	Name string
 	Addr netip.Addr
-	roce.Counters
+	rdma.Counters
 }
 
 // Device is a device of a run.

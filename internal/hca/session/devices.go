@@ -24,8 +24,8 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/share"
 	"github.com/softmkey/softmkey/internal/hca/trace"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
-	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/netem"
+	"github.com/softmkey/softmkey/internal/roce"
+	"github.com/softmkey/softmkey/internal/roce/netem"
 )
 
 // run holds the devices of a program, their files and their recordings.

@@ -12,8 +12,8 @@ import (
 	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
+	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // deviceFaults is the state of a device that the control socket and the device's network interface

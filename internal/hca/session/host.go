@@ -13,7 +13,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/rdmacm"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/internal/roce"
 )
 
 // host is the host of a run's devices. A run in which no device has an address of its configuration

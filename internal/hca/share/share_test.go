@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/share"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/net/udp/udptest"
@@ -71,12 +72,12 @@ func join(t *testing.T, addr netip.AddrPort) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { p.dev.Transport().Close() })
+	t.Cleanup(func() { engine.PortOf(p.dev).Close() })
 	return p
 }
 
 // leave ends a process: nobody closes its objects.
-func (p *process) leave() { p.dev.Transport().Close() }
+func (p *process) leave() { engine.PortOf(p.dev).Close() }
 
 func (p *process) qp() *verbs.QP {
 	p.t.Helper()

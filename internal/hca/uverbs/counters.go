@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // The folders of a port with one file for each counter.
@@ -22,7 +22,7 @@ const (
 // names are those of the kernel's port counters and of mlx5's driver (counters.c), as far as the driver
 // shows them for an Ethernet port without switchdev mode. Those of mechanisms that the device lacks
 // (slow restart, ignored CNPs, faults of cables and switches) stay 0.
-func counterFiles(c *roce.Counters, f *adapter.Failures) map[string]uint64 {
+func counterFiles(c *rdma.Counters, f *adapter.Failures) map[string]uint64 {
 	files := map[string]uint64{
 		portCounters + "/port_xmit_data":         c.SentBytes / 4,
 		portCounters + "/port_xmit_packets":      c.SentPackets,

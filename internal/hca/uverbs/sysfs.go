@@ -17,7 +17,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/nldev"
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // The place of the devices in the tree of /sys: functions of a PCI bus in a domain
@@ -256,7 +256,7 @@ func (d *Device) writeTree(t *tree) {
 	for path, text := range d.changing() {
 		t.file(path, text)
 	}
-	for name, n := range counterFiles(&roce.Counters{}, &adapter.Failures{}) {
+	for name, n := range counterFiles(&rdma.Counters{}, &adapter.Failures{}) {
 		t.fileWith(port+"/"+name, fmt.Sprint(n), 0o644) // Refresh writes it again
 	}
 	t.link("/sys/class/infiniband/"+d.name, ib)

@@ -9,9 +9,9 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/net/udp"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 	"github.com/softmkey/softmkey/packetconn"
-	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -51,7 +51,7 @@ type Side struct {
 	BadChunks   uint64            `json:"bad_chunks"`
 	First       *Bad              `json:"first_bad"`
 	Completions map[string]uint64 `json:"completions,omitempty"`
-	Packets     *roce.Counters    `json:"packets,omitempty"`
+	Packets     *rdma.Counters    `json:"packets,omitempty"`
 }
 
 // Bad is a bad block. Stored and computed are strings of hexadecimal digits, because
@@ -146,7 +146,7 @@ func (s *Side) own(dev *verbs.Device, o *Outcome) {
 	s.Device = dev.Addr().String()
 	s.BadChunks, s.First = o.Bad, NewBad(o.First)
 	s.Completions = o.Completions
-	packets := dev.Transport().Counters()
+	packets := dev.Counters()
 	s.Packets = &packets
 }
 

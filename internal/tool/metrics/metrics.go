@@ -1,6 +1,6 @@
 // Package metrics serves the counters of devices to Prometheus.
 //
-// Each field of [roce.Counters] is a counter with the labels device and address. Its name is that
+// Each field of [rdma.Counters] is a counter with the labels device and address. Its name is that
 // of the field in JSON, with the prefix softmkey_ and the suffix _total.
 package metrics
 
@@ -14,15 +14,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // Device is the current state of a device's counters.
 type Device struct {
 	Name     string
 	Addr     netip.Addr
-	Counters roce.Counters
+	Counters rdma.Counters
 }
 
 // Server serves the counters over HTTP until Close is called.
@@ -73,15 +72,15 @@ func (s *Server) Close() error {
 // collector reads the counters of the devices for each request.
 type collector struct {
 	read  func() []Device
-	descs []*prometheus.Desc // of the fields of roce.Counters
+	descs []*prometheus.Desc // of the fields of rdma.Counters
 }
 
 func newCollector(read func() []Device) *collector {
 	c := &collector{read: read}
-	fields := reflect.TypeFor[roce.Counters]()
+	fields := reflect.TypeFor[rdma.Counters]()
 	for i := range fields.NumField() {
 		name := fields.Field(i).Tag.Get("json")
-		help := "Counter " + strings.ReplaceAll(name, "_", " ") + " of the device's port (roce.Counters." + fields.Field(i).Name + ")."
+		help := "Counter " + strings.ReplaceAll(name, "_", " ") + " of the device's port (rdma.Counters." + fields.Field(i).Name + ")."
 		c.descs = append(c.descs, prometheus.NewDesc("softmkey_"+name+"_total", help, []string{"device", "address"}, nil))
 	}
 	return c

@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // TestServe reads the counters of two devices over HTTP, and checks them with Prometheus' linter.
@@ -21,8 +20,8 @@ func TestServe(t *testing.T) {
 	sent := uint64(7)
 	s, err := Serve("127.0.0.1:0", func() []Device {
 		return []Device{
-			{"mlx5_0", netip.MustParseAddr("127.0.0.1"), roce.Counters{SentPackets: sent}},
-			{"mlx5_1", netip.MustParseAddr("fd00::1"), roce.Counters{BadICRC: 1<<53 - 1}},
+			{"mlx5_0", netip.MustParseAddr("127.0.0.1"), rdma.Counters{SentPackets: sent}},
+			{"mlx5_1", netip.MustParseAddr("fd00::1"), rdma.Counters{BadICRC: 1<<53 - 1}},
 		}
 	})
 	if err != nil {

@@ -23,9 +23,9 @@ import (
 
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/net/wire"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
+	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/packetconn"
-	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/roce/netem"
 )
 
 var start = time.Date(2024, 2, 29, 23, 59, 59, 123456789, time.UTC)

@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/roce/inproc"
+	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/packetconn"
-	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // wrappers are the types of this module that wrap a packetconn.Conn, by package and name.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
-	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/net/mad"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
-	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -106,7 +107,7 @@ func TestFloodCM(t *testing.T) {
 
 // flood sends 1000 requests a second from QP 1 of a device, and answers REPs with an MRA.
 func flood(t *testing.T, ctx context.Context, from *verbs.Device, to netip.Addr, transport mad.Transport) {
-	port := from.Transport()
+	port := engine.PortOf(from)
 	ah, err := port.NewAH(0, netip.AddrPortFrom(to, 4791), 0)
 	if err != nil {
 		t.Error(err)

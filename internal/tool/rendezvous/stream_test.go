@@ -15,9 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/packetconn"
-	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -181,7 +182,7 @@ func TestStreamVanished(t *testing.T) {
 	inBubble(t, func(t *testing.T, a, b, _ *verbs.Device) {
 		here, there := streams(t, a, b)
 		gone := here.Gone()
-		if err := b.Transport().Close(); err != nil {
+		if err := engine.PortOf(b).Close(); err != nil {
 			t.Fatal(err)
 		}
 		<-gone

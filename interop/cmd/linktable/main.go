@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/interop/link"
-	"github.com/softmkey/softmkey/roce/netem"
 )
 
 // row is a row of the table.

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/interop/link"
-	"github.com/softmkey/softmkey/roce"
 )
 
 const (

@@ -4,7 +4,7 @@ package devicetest
 import (
 	"testing"
 
-	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
 

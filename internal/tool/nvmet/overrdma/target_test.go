@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
 	"github.com/softmkey/softmkey/mkey"
@@ -664,7 +665,7 @@ func TestVanish(t *testing.T) {
 		for range round { // in different moments
 			q.answer()
 		}
-		h.dev.Transport().Close() // as if its power had failed
+		engine.PortOf(h.dev).Close() // as if its power had failed
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,0 +1,70 @@
+package roce
+
+import (
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
+	"github.com/softmkey/softmkey/internal/roce/netem"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// failingBatches is a BatchHandler that refuses every batch in which a WRITE has ended.
+type failingBatches struct {
+	*memory
+	wrote bool
+}
+
+func (f *failingBatches) EndWrite(s Sink, done bool) NAK {
+	f.wrote = true
+	return f.memory.EndWrite(s, done)
+}
+
+func (f *failingBatches) EndBatch() NAK {
+	if f.wrote {
+		return NAKRemoteAccess
+	}
+	return NAKNone
+}
+
+// The NAK for a batch of packets names the first packet of the batch, so that the peer
+// fails the request with the right status, and nothing of the batch is acknowledged.
+func TestRefusedBatch(t *testing.T) {
+	p := newPair(t, pairOptions{mtu: 256, psn: [2]uint32{0xfffffe, 0x123456}})
+	p.mem[1].keys[1] = make([]byte, 1000)
+	h := &failingBatches{memory: p.mem[1]}
+	p.qp[1].h, p.qp[1].batches = h, true
+	read := &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 700)}, Length: 700, RKey: 1}
+	p.post(0, read)
+	p.run(1 << 10)
+	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 600)}, Length: 600, RKey: 1}, &Work{Op: WRLocal})
+	p.run(1 << 16)
+	p.mem[0].statuses(rdma.StatusSuccess, rdma.StatusRemAccessErr, rdma.StatusWRFlushErr)
+	p.mem[1].failedWith(Failure{Status: rdma.StatusRemAccessErr, NAK: NAKRemoteAccess})
+	p.idle()
+}
+
+// A responder that refuses a request first answers the READs before it, for
+// which it needs grants. Some of the responses are lost.
+func TestRefusedAfterLongRead(t *testing.T) {
+	for seed := range uint64(20) {
+		link := netem.Link{Delay: 50 * time.Microsecond}
+		if seed > 0 {
+			link.Loss = 0.05
+		}
+		l := newLinked(t, pairOptions{mtu: 256, window: 2 * congestion.Least}, link, link, seed)
+		data := pattern(1<<18, 1)
+		l.mem[1].keys[1] = data
+		got := make([]byte, len(data))
+		l.post(0,
+			&Work{Op: rdma.WRRead, Dst: &sink{b: got}, Length: uint32(len(data)), RKey: 1},
+			&Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 10, RKey: 2})
+		l.run(time.Minute, nil)
+		if len(l.mem[1].failed) != 1 || l.mem[1].failed[0].NAK != NAKRemoteAccess {
+			t.Errorf("seed %d: the responder failed with %v, want %v once", seed, l.mem[1].failed, NAKRemoteAccess)
+		}
+		if seed == 0 {
+			l.mem[0].statuses(rdma.StatusSuccess, rdma.StatusRemAccessErr)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package roce
+
+import (
+	"fmt"
+
+	"github.com/softmkey/softmkey/internal/roce/internal/loss"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// The requester's timer: one deadline for everything that the requester waits
+// for.
+
+// settle sets the deadline for the packets in flight and arms the timer. It is called
+// once after each batch of packets or turn, with the lock held.
+func (q *QP) settle(now int64) {
+	r := &q.req
+	full := q.fullTimeout()
+	switch {
+	case r.waiting:
+	case r.una != r.next:
+		if r.deadline = r.loss.Deadline(); r.deadline == loss.Never {
+			r.deadline = 0
+		}
+	case !r.flight.blocked || full == 0:
+		r.deadline = 0
+	case r.deadline == 0:
+		r.deadline = now + blockedTimeouts*full
+	}
+	if r.flight.paceAt != 0 && !r.waiting && (r.deadline == 0 || r.flight.paceAt < r.deadline) {
+		r.deadline = r.flight.paceAt
+	}
+	if at := q.dynamicDeadline(now); at != 0 && (r.deadline == 0 || at < r.deadline) {
+		r.deadline = at
+	}
+	if r.deadline != 0 && (q.armed == 0 || r.deadline < q.armed) {
+		q.armed = r.deadline
+		q.port.timers.start(q, r.deadline)
+	}
+}
+
+// blockedTimeouts is the number of timeouts that a QP waits for room in a window before
+// it checks whether the peer is still alive.
+const blockedTimeouts = 4
+
+// fullTimeout returns the local ACK timeout in nanoseconds, or 0 if there is none.
+func (q *QP) fullTimeout() int64 { return int64(AckTimeout(q.send.Timeout)) }
+
+// disarm ends all waiting, because una advanced. settle sets the deadline again.
+func (q *QP) disarm() { q.req.waiting, q.req.deadline = false, 0 }
+
+// rest stops sending until a time, because of an RNR NAK.
+func (q *QP) rest(until int64) { q.req.waiting, q.req.deadline = true, until }
+
+// expire is called when the QP's timer fires.
+func (q *QP) expire(now int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.armed = 0
+	if q.req.deadline != 0 && q.req.deadline <= now {
+		q.timeout(now)
+	}
+	q.settle(now)
+}
+
+// timeout handles an expired deadline.
+func (q *QP) timeout(now int64) {
+	r := &q.req
+	late := now - r.deadline
+	r.deadline = 0
+	r.flight.expire(now) // the caller queues the QP for sending
+	if q.dynamicTimeout(now) {
+		return
+	}
+	if r.waiting {
+		r.waiting = false
+		return
+	}
+	full := q.fullTimeout()
+	// The QP waits for room in a window. If other QPs fill the window with packets to
+	// a peer that is gone, room never appears, so this QP sends one packet without
+	// room to find out.
+	if r.una == r.next {
+		if r.flight.blocked {
+			r.flight.force(now-q.peer.heard.Load() >= full)
+		}
+		return
+	}
+	switch r.loss.Tick(now, late) {
+	case loss.Fail:
+		for n := range q.counting {
+			n.Timeouts.Add(1)
+		}
+		q.failHead(rdma.StatusRetryExcErr, q.noProgress())
+	case loss.Resend:
+		for n := range q.counting {
+			n.Timeouts.Add(1)
+		}
+		r.flight.force(true)
+		trip, _ := r.loss.Trip()
+		q.peer.lostAll(&r.flight, trip, now)
+		q.goBack(now)
+	case loss.Ask:
+		for n := range q.counting {
+			n.Probes.Add(1)
+		}
+		r.asks = true
+	}
+}
+
+// noProgress returns the reason for StatusRetryExcErr: the peer's last answer
+// during the last full timeout, and the PSN that this side is sending.
+func (q *QP) noProgress() error {
+	r := &q.req
+	to := fmt.Sprintf("%v QP %#x, after %d retries of %v", q.recv.Peer, q.recv.DestQPN, q.send.RetryCount, AckTimeout(q.send.Timeout))
+	a, ok := r.loss.LastAnswer()
+	switch {
+	case !ok:
+		return fmt.Errorf("no answer to PSN %#x from %s%s", r.una, to, q.silence())
+	case a.Data:
+		return fmt.Errorf("the peer sends the READ response of PSN %#x; this side waits for that of %#x (%s)", a.PSN, r.una, to)
+	}
+	return fmt.Errorf("the peer expects PSN %#x and acknowledges %#x; this side sends %#x (%s)", a.PSN, psnAdd(a.PSN, -1), r.una, to)
+}
+
+// noteStall reports to the TraceHandler why nothing is sent, if the reason changed.
+func (q *QP) noteStall() {
+	r := &q.req
+	why := StallNone
+	switch {
+	case r.waiting:
+		why = StallRNR
+	case r.flight.blocked:
+		why = StallWindow
+	}
+	if why == r.stall {
+		return
+	}
+	r.stall = why
+	if h, ok := q.h.(TraceHandler); ok {
+		h.Stalled(why)
+	}
+}

@@ -1,0 +1,102 @@
+package udpconn_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/packetconn/udpconn"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// sendTo sends a message of n bytes from a QP of a device to itself, and checks it.
+func sendTo(dev *verbs.Device, n int) {
+	must := func(err error) {
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	pd, err := dev.NewPD()
+	must(err)
+	defer pd.Close()
+	buf := make([]byte, 2*n)
+	for i := range buf[:n] {
+		buf[i] = byte(i * 7)
+	}
+	mr, err := pd.Register(buf, rdma.LocalWrite)
+	must(err)
+	defer mr.Close()
+	cq, err := dev.NewCQ(4)
+	must(err)
+	defer cq.Close()
+	qp, err := pd.NewQP(verbs.QPAttr{SendCQ: cq})
+	must(err)
+	defer qp.Close()
+	must(qp.Connect(qp.Endpoint(), nil))
+	_, err = qp.PostRecv(verbs.RecvWR{SGEs: []rdma.SGE{mr.SGE(n, n)}})
+	must(err)
+	must(qp.Start().Signaled().Send().SGE(mr.SGE(0, n)).Complete())
+	for range 2 {
+		var wc [1]rdma.WC
+		_, err := cq.Wait(context.Background(), wc[:])
+		must(err)
+		must(wc[0].Err)
+	}
+	if !bytes.Equal(buf[:n], buf[n:]) {
+		log.Fatal("the message differs")
+	}
+}
+
+// TestAdapt runs a device over sockets of package net, of both families.
+func TestAdapt(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
+		socket, err := net.ListenPacket("udp", addr)
+		if err != nil {
+			t.Skipf("no address: %v", err)
+		}
+		conn, err := udpconn.Adapt(socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sendTo(dev, 100_001)
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := conn.Close(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("closed twice: %v", err)
+		}
+		if _, err := conn.Recv([]packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Recv after Close: %v", err)
+		}
+		if _, err := conn.Poll(nil); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Poll after Close: %v", err)
+		}
+	}
+}
+
+// TestAdaptRefuses checks that a network without an address of its own is refused: the
+// checksum of every packet covers the address.
+func TestAdaptRefuses(t *testing.T) {
+	any, err := net.ListenPacket("udp4", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer any.Close()
+	if _, err := udpconn.Adapt(any); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("the unspecified address: %v", err)
+	}
+	if _, err := udpconn.Listen(netip.MustParseAddrPort("0.0.0.0:0"), nil); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a socket at the unspecified address: %v", err)
+	}
+}
