@@ -11,8 +11,7 @@
 //
 // The wrapper embeds the packetconn.Conn, overrides the methods that it
 // changes, and implements packetconn.Wrapper, so that multicast and polling
-// still work. The package example counts the packets of a device; package
-// roce/netem is a wrapper with faults.
+// still work. The package example counts the packets of a device.
 //
 // [Adapt] makes a network of a net.PacketConn, for example a tunnel or a socket
 // of a network stack in user space. Each datagram is then sent and received by
