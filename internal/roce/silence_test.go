@@ -20,15 +20,6 @@ func silent(t *testing.T) *single {
 	return l
 }
 
-// pass lets time pass and the timers fire on time.
-func (l *single) pass(d int64) {
-	for end := l.clock + d; l.clock < end; {
-		l.clock = min(l.clock+d/100, end)
-		l.port[0].expire(l.clock)
-		l.sent()
-	}
-}
-
 // TestLateTimer lets a timer fire late. A late timer means that this process
 // did not run. Answers may then wait in the socket, so the timeout does not
 // count before they can be read.

@@ -54,15 +54,6 @@ func (l *workList) pop() *Work {
 	return w
 }
 
-// holding returns the outstanding Work that has packet psn, or nil.
-func (l *workList) holding(psn uint32) *Work {
-	w := l.head
-	for w != nil && w.index(psn) >= w.progress.count {
-		w = w.progress.next
-	}
-	return w
-}
-
 // popWhole removes and returns the first Work. If it is a part of a READ, popWhole removes the other
 // parts, too, and returns the READ. It returns nil if the list is empty.
 func (l *workList) popWhole() *Work {
@@ -142,10 +133,6 @@ func (l *workList) catchUp() {
 }
 
 func (l *workList) seek() { l.next, l.cur = l.una, l.head.sendable() }
-
-// allSent reports whether every packet that was ever sent is in flight or acknowledged, so
-// that none is being sent again in order.
-func (l *workList) allSent() bool { return l.next == l.high }
 
 // index returns the position of PSN p in w, in packets.
 func (w *Work) index(p uint32) uint32 { return (p - w.progress.first) & psnMask }

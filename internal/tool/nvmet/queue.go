@@ -109,7 +109,7 @@ func (q *Queue) Execute(cmd *nvme.Command, x Transfer, reply Reply) error {
 	if r.end && r.why == "" {
 		q.end(nil)
 	} else if r.end {
-		return fmt.Errorf("Connect is refused, %s: %s", r.status.Of(nvme.FabricsSet), r.why)
+		return fmt.Errorf("its Connect is refused, %s: %s", r.status.Of(nvme.FabricsSet), r.why)
 	}
 	return nil
 }
