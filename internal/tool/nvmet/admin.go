@@ -64,7 +64,7 @@ func identify(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) r
 		for _, ns := range c.target.Namespaces {
 			size = max(size, ns.BlockSize)
 		}
-		b = nvme.AppendLimits(nil, uint32(maxDeallocate/size))
+		b = nvme.AppendLimits(nil, uint32(maxDeallocate/uint64(size)))
 	case nvme.CNSDescriptors:
 		if ns == nil {
 			return fails(nvme.InvalidNamespace)

@@ -406,7 +406,7 @@ func datasetManagement(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _
 			return a.fail(g.SLBA, nvme.OutOfRange, nil)
 		}
 	}
-	left, piece := uint64(maxDeallocate/ns.BlockSize), uint64(1<<30/ns.BlockSize)
+	left, piece := maxDeallocate/uint64(ns.BlockSize), uint64(1<<30/ns.BlockSize)
 	for ranges := buf; len(ranges) > 0; ranges = ranges[nvme.RangeSize:] {
 		g := nvme.ParseRange(ranges)
 		for lba, end := g.SLBA, g.SLBA+min(uint64(g.Blocks), left); lba < end && !a.over(); {
