@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,29 +82,25 @@ func (s *Supervisor) sendNetlink(c *Call) {
 	c.Return(int64(len(request)))
 }
 
-// kernelSocket is the socket from which programs get answers.
+// kernelSocket is the socket from which programs get answers. A run has it from its start to its end.
 type kernelSocket struct {
-	once sync.Once
 	file *os.File
 	port uint32
-	err  error
+	err  error // why there is none
 }
 
-func (k *kernelSocket) open() error {
-	k.once.Do(func() {
-		var fd int
-		if fd, k.err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, netlinkUser); k.err == nil {
-			k.file = os.NewFile(uintptr(fd), "netlink")
-			k.port, k.err = portOf(fd)
-		}
-	})
-	return k.err
+func (k *kernelSocket) open() {
+	var fd int
+	if fd, k.err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, netlinkUser); k.err == nil {
+		k.file = os.NewFile(uintptr(fd), "netlink")
+		k.port, k.err = portOf(fd)
+	}
 }
 
 // send sends datagrams to the socket of a port. A socket whose queue is full loses them, as it would lose the kernel's.
 func (k *kernelSocket) send(port uint32, datagrams [][]byte) error {
-	if err := k.open(); err != nil {
-		return err
+	if k.err != nil {
+		return k.err
 	}
 	raw, err := k.file.SyscallConn()
 	if err != nil {
@@ -120,10 +115,7 @@ func (k *kernelSocket) send(port uint32, datagrams [][]byte) error {
 	})
 }
 
-func (k *kernelSocket) close() {
-	k.once.Do(func() { k.err = os.ErrClosed })
-	k.file.Close() // nil: it was not opened
-}
+func (k *kernelSocket) close() { k.file.Close() } // nil: there is none
 
 // receiveNetlink answers recvfrom and recvmsg on a descriptor that may be such a socket. If nothing has arrived, the
 // kernel executes the call, which may wait then, and a datagram that arrives meanwhile has the port of the supervisor's
@@ -144,7 +136,7 @@ func (s *Supervisor) receiveNetlink(c *Call) {
 		return
 	}
 	const known = unix.MSG_PEEK | unix.MSG_TRUNC | unix.MSG_DONTWAIT | unix.MSG_CMSG_CLOEXEC
-	if r.flags&^known != 0 || s.kernel.open() != nil {
+	if r.flags&^known != 0 || s.kernel.err != nil {
 		c.Continue()
 		return
 	}

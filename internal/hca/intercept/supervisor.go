@@ -108,6 +108,7 @@ func Start(cfg Config) (*Supervisor, error) {
 		return nil, failure.New(op, failure.Errno(err, syscall.EIO), "no pipe: %v", err)
 	}
 
+	s.kernel.open()
 	started := make(chan error)
 	go s.own(started)
 	if err := <-started; err != nil {
