@@ -13,8 +13,8 @@ package operr
 
 import "syscall"
 
-// Error is a refused operation or configuration. It wraps Errno and Err: errors.Is and
-// errors.As find both.
+// Error is a refused operation or configuration. errors.Is and errors.As find
+// Errno and the cause.
 type Error struct {
 	Op     string        // the operation: "mkey configure", "sig format"
 	Errno  syscall.Errno // the class, as the verbs manual pages name it
@@ -31,17 +31,23 @@ func (e *Error) Error() string {
 	return e.Op + ": " + e.Reason
 }
 
-// Unwrap returns Errno and the cause, those that are there.
-func (e *Error) Unwrap() []error {
-	var wrapped []error
-	if e.Errno != 0 {
-		wrapped = append(wrapped, e.Errno)
-	}
-	if e.Err != nil {
-		wrapped = append(wrapped, e.Err)
-	}
-	return wrapped
+// Is reports whether target is Errno, or a class of the standard library that Errno is of.
+func (e *Error) Is(target error) bool {
+	return e.Errno != 0 && (target == error(e.Errno) || e.Errno.Is(target))
 }
+
+// As sets a *syscall.Errno to Errno, if there is one.
+func (e *Error) As(target any) bool {
+	errno, ok := target.(*syscall.Errno)
+	if !ok || e.Errno == 0 {
+		return false
+	}
+	*errno = e.Errno
+	return true
+}
+
+// Unwrap returns the cause, if there is one.
+func (e *Error) Unwrap() error { return e.Err }
 
 // Timeout reports whether Errno is one of a time that ran out, as net.Error has it.
 func (e *Error) Timeout() bool { return e.Errno.Timeout() }

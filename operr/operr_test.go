@@ -41,6 +41,10 @@ func TestWraps(t *testing.T) {
 	if !errors.Is(err, syscall.ETIMEDOUT) || !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.EINVAL) {
 		t.Error("errors.Is does not find errno and cause")
 	}
+	// Programs that print each of several joined errors in a line of its own leave an Error whole.
+	if _, joined := errors.Unwrap(err).(interface{ Unwrap() []error }); joined || errors.Unwrap(errors.Unwrap(err)) != io.ErrUnexpectedEOF {
+		t.Error("the cause is not what Unwrap returns")
+	}
 	if err := (&operr.Error{Op: "read", Err: io.EOF}); errors.Is(err, syscall.Errno(0)) || errors.As(err, &errno) {
 		t.Error("an Error without an errno has one")
 	}
