@@ -23,7 +23,7 @@
 //
 // # Who may use a DEK
 //
-// A DEK belongs to the device context that made it and, if [Attr] names one, to a
+// A DEK belongs to the device context that made it and, if [DEKOptions] name one, to a
 // protection domain: [DEK.UsableBy] reports whether a memory key may name it. A memory
 // key holds the DEK that its configuration names ([DEK.Hold]), and a transfer holds it
 // while it uses the cipher ([DEK.Acquire]). A DEK that is held cannot be closed: EBUSY.

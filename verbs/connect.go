@@ -55,7 +55,7 @@ const Zero = -1
 // [Zero] stands for the number 0.
 type ConnectOptions struct {
 	Access      rdma.Access // the peer's rights through the QP; default: all
-	MTU         int         // path MTU in bytes, 256 to 4096; default: the smaller MTU of the two ends. See [Endpoint.Standard]
+	MTU         int         // path MTU in bytes, 256 to 4096; default: the smaller MTU of the two ends
 	Timeout     int         // 4.096 µs · 2^Timeout, 1 to 31, or Zero to wait without limit; default 14, which is 67 ms
 	RetryCnt    int         // 1 to 7 or Zero; default 7
 	RNRRetry    int         // 1 to 6 or Zero; default 7, which means without limit

@@ -62,10 +62,10 @@ func (k *MKey) SGE(offset, n int) rdma.SGE {
 // SetTag changes the low byte of the key's number. Number, LKey, RKey and SGE return the
 // new number at once. Requests must use it from the next configuration of the key on:
 // those that execute before that configuration use the old number, later ones the new
-// number. SetTag returns EOPNOTSUPP if the key was created without MKeyUpdateTag.
+// number. SetTag returns EOPNOTSUPP if the key was created without mkey.UpdateTag.
 func (k *MKey) SetTag(tag uint8) error {
 	if k.e.Flags()&mkey.UpdateTag == 0 {
-		return failure.New("set the tag", syscall.EOPNOTSUPP, "key %#x was created without MKeyUpdateTag", k.Number())
+		return failure.New("set the tag", syscall.EOPNOTSUPP, "key %#x was created without mkey.UpdateTag", k.Number())
 	}
 	k.number.Store(k.Number()&^0xFF | uint32(tag))
 	return nil

@@ -189,7 +189,7 @@ func TestSetTag(t *testing.T) {
 		t.Errorf("the reason is %v", wc.Err)
 	}
 	if err := a.mkey(0).SetTag(1); !errors.Is(err, syscall.EOPNOTSUPP) {
-		t.Errorf("a key without MKeyUpdateTag: %v", err)
+		t.Errorf("a key without mkey.UpdateTag: %v", err)
 	}
 }
 

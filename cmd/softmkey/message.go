@@ -41,8 +41,8 @@ func printable(s string) string {
 	return b.String()
 }
 
-// queueLines lets what a server prints pass through queues, so that nothing which serves a client waits for a
-// terminal. The command calls end last, with its error, and returns what end returns.
+// queueLines puts bounded queues before a server's standard output and standard error, so that no goroutine that
+// serves a client waits for a terminal. The command calls end last, with its error, and returns what end returns.
 func queueLines(c *cobra.Command, asJSON bool) (end func(error) error) {
 	lost := linesLost
 	if asJSON {

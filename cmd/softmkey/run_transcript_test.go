@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// transcript is what hardware/mkeytranscript.c writes: the names of its steps in their order, and the line of each.
+// transcript is the output of hardware/mkeytranscript.c: the names of its steps in their order, and the line of each.
 type transcript struct {
 	flags []string // of softmkey run, in the first line of the files of testdata/hardware
 	names []string

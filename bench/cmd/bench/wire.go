@@ -30,8 +30,8 @@ func openDevice(at netip.AddrPort) (*verbs.Device, error) {
 	return dev, err
 }
 
-// protection is what the keys of both ends do. They are equal, so that memory holds data and only the
-// wire is signed, or signed and encrypted.
+// protection is a configuration of memory keys, the same at both ends: memory holds data, and the wire
+// is signed, or signed and encrypted.
 type protection struct {
 	name   string
 	units  bool // whether the stream is encrypted in units of a block and its field
