@@ -46,7 +46,7 @@ func setSlice(thread int, ns uint64) {
 const lowered = 5
 
 // giveWay lowers the priority of the calling thread, which the program inherits, if this process may
-// not give pump.Nice to a device's thread. With equal priorities a thread and a program that spins on the same
+// not raise that of a device's thread. With equal priorities a thread and a program that spins on the same
 // processor get equal times of it. A thread that has had its part waits for the kernel's next tick,
 // up to 4 ms, while the program spins and waits for the thread.
 func giveWay() {
@@ -55,7 +55,7 @@ func giveWay() {
 		return
 	}
 	own := attr.Nice
-	if attr.Nice = min(own, pump.Nice); unix.SchedSetAttr(0, attr, 0) == nil {
+	if attr.Nice = pump.Priority(own); attr.Nice < own && unix.SchedSetAttr(0, attr, 0) == nil {
 		attr.Nice = own
 	} else {
 		attr.Nice = min(own+lowered, 19)
@@ -65,7 +65,7 @@ func giveWay() {
 
 // OwnSession makes this process the leader of a new session, if that gives it a fair part
 // of the processors, and reports whether it did. Processes that exist keep the session that
-// they have.
+// they have. A process whose priority somebody has lowered stays in its session.
 //
 // Where the kernel groups processes by their session (autogroup), each session gets the same
 // part of a processor, however many of its processes spin, and priorities count within a
@@ -75,7 +75,8 @@ func giveWay() {
 // that this works in scripts only.
 func OwnSession() bool {
 	grouped, _ := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
-	if string(bytes.TrimSpace(grouped)) != "1" {
+	attr, err := unix.SchedGetAttr(0, 0)
+	if string(bytes.TrimSpace(grouped)) != "1" || err != nil || attr.Nice > 0 {
 		return false
 	}
 	if _, err := unix.Setsid(); err != nil {

@@ -60,7 +60,7 @@ func TestPriority(t *testing.T) {
 	}
 	own := attr.Nice
 	want := min(own+lowered, 19)
-	if attr.Nice = min(own, pump.Nice); unix.SchedSetAttr(0, attr, 0) == nil {
+	if attr.Nice = pump.Priority(own); attr.Nice < own && unix.SchedSetAttr(0, attr, 0) == nil {
 		want = own
 		attr.Nice = own
 		unix.SchedSetAttr(0, attr, 0)

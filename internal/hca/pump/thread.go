@@ -46,9 +46,18 @@ type thread struct {
 	waited  time.Duration // the thread's run delay
 }
 
-// Nice is the priority that a device's thread asks for, which needs CAP_SYS_NICE. A process with a
-// higher one keeps its own.
+// Nice is the priority that a device's thread asks for, which needs CAP_SYS_NICE.
 const Nice = -15
+
+// Priority returns the priority that a device's thread asks for in a process of priority own: Nice, or own if that is
+// higher. It is own as well where somebody has lowered the process's priority, as nice(1) does: the device then stays
+// behind other processes, together with its programs.
+func Priority(own int32) int32 {
+	if own > 0 {
+		return own
+	}
+	return min(own, Nice)
+}
 
 // The tuned times and counts, in the form of those of loop.go. None of the values was measured against others.
 const (
@@ -96,6 +105,7 @@ const (
 // programs that had work lately. blocking is packetconn.Neighbor.Blocking.
 func newThread(bytes func() uint64, pids func() []int, blocking func() bool) *thread {
 	t := &thread{bytes: bytes, pids: pids, blocking: blocking, usual: schedule("softmkey-device")}
+	t.refused = t.usual != nil && t.usual.Nice > 0
 	if unix.SchedGetaffinity(0, &t.allowed) != nil {
 		return t
 	}
@@ -105,7 +115,7 @@ func newThread(bytes func() uint64, pids func() []int, blocking func() bool) *th
 	return t
 }
 
-// schedule names the calling thread, and asks for slices of shortSlice and the priority Nice. It returns the
+// schedule names the calling thread, and asks for slices of shortSlice and for Priority. It returns the
 // attributes that the kernel has granted, or nil if they are unknown.
 func schedule(name string) (normal *unix.SchedAttr) {
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&append([]byte(name), 0)[0])), 0, 0, 0)
@@ -115,7 +125,7 @@ func schedule(name string) (normal *unix.SchedAttr) {
 		return nil
 	}
 	own := attr.Nice
-	attr.Runtime, attr.Nice = shortSlice, min(own, Nice)
+	attr.Runtime, attr.Nice = shortSlice, Priority(own)
 	if unix.SchedSetAttr(0, attr, 0) != nil {
 		attr.Nice = own
 		unix.SchedSetAttr(0, attr, 0)

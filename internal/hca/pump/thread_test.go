@@ -15,6 +15,26 @@ import (
 	"github.com/softmkey/softmkey/internal/base/assist"
 )
 
+// TestThreadOfLowered checks that the thread of a process that was started with nice(1) stays behind other processes.
+func TestThreadOfLowered(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the priority cannot be raised again by an ordinary user
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err != nil || attr.Policy != unix.SCHED_NORMAL {
+		t.Skipf("NOT RUN: the test is not under the ordinary scheduler: %v", err)
+	}
+	lowered := min(max(attr.Nice, 0)+3, 19)
+	attr.Nice = lowered
+	if err := unix.SchedSetAttr(0, attr, 0); err != nil {
+		t.Fatal(err)
+	}
+	th := newThread(func() uint64 { return 0 }, func() []int { return nil }, func() bool { return false })
+	defer th.close()
+	th.setRealTime(true, time.Now())
+	if attr, err := unix.SchedGetAttr(0, 0); err != nil || attr.Nice != lowered || attr.Policy != unix.SCHED_NORMAL {
+		t.Errorf("a thread with nice %d has %+v, %v", lowered, attr, err)
+	}
+}
+
 // TestThread gives the thread of a device times that it ran and waited. A thread that runs
 // most of the time is bound to its processor, one that waits too long moves to another, and a
 // stream is scheduled in real time.
