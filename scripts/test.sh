@@ -119,11 +119,13 @@ quick() {
 	step race-roce race -short -run "$meet" ./internal/roce
 }
 
-# The packages that are neither among the few nor sequential. The kernels are left out: they have no concurrency, and
-# their tests take ten times as long.
+# The packages that are neither among the few nor sequential: those that start goroutines, or whose tests do. The kernels
+# are left out: they have no concurrency, and their tests take ten times as long.
 race_others() {
 	local others
-	others=$(comm -23 <(go list ./... | grep -vE '/internal/base/kernel/|/cmd/softmkey$' | sort) <(go list $few ./sig ./xts ./mkey ./internal/roce | sort))
+	others=$(comm -23 <(grep -rlE --include='*.go' '^\s*go (func|[[:alnum:]_.]+)\(|\.Go\(|\.(Run)?Parallel\(' . |
+		xargs -n 1 dirname | sort -u | grep -vE '^./(bench|interop|tools|hardware|\.[^/]+)/|/(testdata|_asm|kernel)(/|$)|^./cmd/softmkey$' |
+		xargs go list | sort) <(go list $few ./sig ./xts ./mkey ./internal/roce | sort))
 	# The skipped tests start other processes, built without the detector, or run in one goroutine.
 	race -short -skip '^Test(OutsideModule|Tshark|NothingLeft|RequestFloods)$' $others
 }
