@@ -1,12 +1,13 @@
 // Package packetconn defines the network interface of a RoCEv2 port.
 //
-// [Conn] is an unconnected datagram socket that moves trains of datagrams ([Datagrams])
+// [Conn] is an unconnected datagram socket that moves trains of datagrams ([Train])
 // in batches. Devices open a UDP socket themselves, so most programs never use a Conn. To
 // use another network, a program implements Conn and passes it in verbs.Options. Package
 // packetconn/udpconn makes a Conn of a UDP socket or any net.PacketConn.
 //
-// A Conn that adds something to another one is a [Wrapper]. [Join], [SyscallConn],
-// [AsMember] and [AsNeighbor] also find the optional abilities of the Conn inside.
+// A Conn that adds something to another one is a [Wrapper]. A Conn may implement
+// further interfaces, such as [Poller] and [Joiner]; devices also find those of the Conn inside
+// of a Wrapper.
 //
 // # Trains
 //
@@ -18,6 +19,6 @@
 // # Identification
 //
 // The invariant CRC of RoCEv2 over IPv4 covers the identification field of the IP header.
-// [Conn.ID] returns the identification that the datagrams of a train will have. A network
-// without IP headers returns 0 for every datagram.
+// An [Identifier] knows the identification that the datagrams of a train will have. Without it the
+// device computes the CRC with 0, which suits IPv6 and networks without IP headers.
 package packetconn

@@ -19,10 +19,10 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/pitable"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -418,7 +418,7 @@ func TestTargetProtection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, ok := packetconn.AsNeighbor(conn); !ok || !n.Approach(netip.MustParseAddrPort("127.37.3.1:4791"), 2) {
+	if n, ok := netconn.AsNeighbor(conn); !ok || !n.Approach(netip.MustParseAddrPort("127.37.3.1:4791"), 2) {
 		t.Error("no packet to the target can pass through memory")
 	}
 	dev, err := verbs.Open(host, &verbs.Options{Conn: conn})

@@ -26,11 +26,11 @@ type lossy struct {
 	sent, lost atomic.Int64
 }
 
-// Unwrap lets a device use the abilities of the socket: multicast, polling.
+// Unwrap lets a device use the abilities of the socket, such as multicast.
 func (l *lossy) Unwrap() packetconn.Conn { return l.Conn }
 
 // Send sends the datagrams of a train one by one, so that it can lose a single one.
-func (l *lossy) Send(trains []packetconn.Datagrams) (int, error) {
+func (l *lossy) Send(trains []packetconn.Train) (int, error) {
 	for i := range trains {
 		for k := range trains[i].Count() {
 			if l.sent.Add(1)%10 == 0 {
@@ -39,7 +39,7 @@ func (l *lossy) Send(trains []packetconn.Datagrams) (int, error) {
 			}
 			one := trains[i]
 			one.Buf, one.Seg, one.Swap = trains[i].At(k), 0, false
-			if _, err := l.Conn.Send([]packetconn.Datagrams{one}); err != nil {
+			if _, err := l.Conn.Send([]packetconn.Train{one}); err != nil {
 				return i, err
 			}
 		}
@@ -49,7 +49,7 @@ func (l *lossy) Send(trains []packetconn.Datagrams) (int, error) {
 
 // ID returns the IPv4 identification of a datagram. It is that of the first datagram of a train
 // for all of them, because each is sent alone.
-func (l *lossy) ID(int) uint16 { return l.Conn.ID(0) }
+func (l *lossy) ID(int) uint16 { return l.Conn.(packetconn.Identifier).ID(0) }
 
 func main() {
 	log.SetFlags(0)

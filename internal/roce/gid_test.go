@@ -132,7 +132,7 @@ func TestPacketsToAnotherGID(t *testing.T) {
 		b := make([]byte, wire.BTHLen+8+wire.ICRCLen)
 		wire.PutBTH(b, &wire.BTH{Opcode: wire.SendOnly, PKey: wire.DefaultPKey, DestQP: q.num, PSN: 0})
 		wire.NewFlow(peer, l.addr).Front(len(b)).PutICRC(b)
-		l.take(&packetconn.Datagrams{Addr: peer, Buf: b, Seg: len(b)}, 1)
+		l.take(&packetconn.Train{Addr: peer, Buf: b, Seg: len(b)}, 1)
 		if len(m.got) != i || p.Counters().WrongGID != 1 {
 			t.Fatalf("after a packet at GID %d: %d messages were delivered, %d packets had another GID; want %d and 1: the QP is at GID 1", i, len(m.got), p.Counters().WrongGID, i)
 		}

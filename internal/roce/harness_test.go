@@ -358,14 +358,14 @@ func (m *memory) Failed(f Failure) {
 type fakeConn struct {
 	addr   netip.AddrPort
 	limits packetconn.Limits
-	sent   []packetconn.Datagrams // one datagram each
+	sent   []packetconn.Train // one datagram each
 	gso    bool
 	memory bool // what it sends passes through memory
 	asked  int  // calls of Approach
 	closed bool
 }
 
-// Approach and Sleep implement packetconn.Neighbor.
+// Approach and Sleep implement netconn.Neighbor.
 func (c *fakeConn) Approach(netip.AddrPort, uint32) bool {
 	c.asked++
 	return c.memory
@@ -382,9 +382,9 @@ func (c *fakeConn) ID(i int) uint16 {
 	}
 	return 0
 }
-func (c *fakeConn) Poll([]packetconn.Datagrams) (int, error) { return 0, nil }
-func (c *fakeConn) Recv([]packetconn.Datagrams) (int, error) { return 0, net.ErrClosed }
-func (c *fakeConn) Send(trains []packetconn.Datagrams) (int, error) {
+func (c *fakeConn) Poll([]packetconn.Train) (int, error) { return 0, nil }
+func (c *fakeConn) Recv([]packetconn.Train) (int, error) { return 0, net.ErrClosed }
+func (c *fakeConn) Send(trains []packetconn.Train) (int, error) {
 	if c.closed {
 		return 0, net.ErrClosed
 	}
@@ -392,7 +392,7 @@ func (c *fakeConn) Send(trains []packetconn.Datagrams) (int, error) {
 		t := &trains[i]
 		for j := range t.Count() {
 			b := bytes.Clone(t.At(j))
-			c.sent = append(c.sent, packetconn.Datagrams{Addr: t.Addr, Buf: b, Seg: len(b), TOS: t.TOS})
+			c.sent = append(c.sent, packetconn.Train{Addr: t.Addr, Buf: b, Seg: len(b), TOS: t.TOS})
 		}
 	}
 	return len(trains), nil
@@ -516,7 +516,7 @@ func (p *pair) step() (moved bool) {
 	}
 	for i := range p.port {
 		sent := p.conn[i].sent
-		if p.port[0] == p.port[1] && slices.ContainsFunc(sent, func(d packetconn.Datagrams) bool { return wire.Opcode(d.Buf[0]) != wire.DynamicControl }) {
+		if p.port[0] == p.port[1] && slices.ContainsFunc(sent, func(d packetconn.Train) bool { return wire.Opcode(d.Buf[0]) != wire.DynamicControl }) {
 			p.t.Error("a packet went over the network")
 		}
 		p.conn[i].sent = nil
@@ -584,12 +584,12 @@ func (q *QP) address(b []byte) {
 
 // deliver passes a packet from the other side to side to.
 func (p *pair) deliver(to int, b []byte, tos byte) {
-	p.port[to].gids()[0].take(&packetconn.Datagrams{Addr: p.conn[1-to].addr, Buf: b, Seg: len(b), TOS: tos, Memory: p.conn[1-to].memory}, p.clock)
+	p.port[to].gids()[0].take(&packetconn.Train{Addr: p.conn[1-to].addr, Buf: b, Seg: len(b), TOS: tos, Memory: p.conn[1-to].memory}, p.clock)
 }
 
 // deliverFrom passes a packet from an address to side to.
 func (p *pair) deliverFrom(addr netip.AddrPort, to int, b []byte) {
-	p.port[to].gids()[0].take(&packetconn.Datagrams{Addr: addr, Buf: b, Seg: len(b)}, p.clock)
+	p.port[to].gids()[0].take(&packetconn.Train{Addr: addr, Buf: b, Seg: len(b)}, p.clock)
 }
 
 // run calls step until nothing moves and no timer is armed, or until the number of steps

@@ -76,7 +76,7 @@ func (q *QP) largest() int {
 
 // deliverInside delivers a train that was built for path w. The lock of its builder is held, and no
 // QP's lock.
-func (w *path) deliverInside(t packetconn.Datagrams) {
+func (w *path) deliverInside(t packetconn.Train) {
 	t.Addr = w.source()
 	w.near.deliver(&t, true, w.near.port.now())
 }

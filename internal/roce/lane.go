@@ -80,7 +80,7 @@ func (n *lane) put(size int, work func(now int64)) {
 }
 
 // packet queues packet b of train t, which arrived on link l.
-func (n *lane) packet(l *link, t *packetconn.Datagrams, inside bool, b []byte) {
+func (n *lane) packet(l *link, t *packetconn.Train, inside bool, b []byte) {
 	train := *t
 	train.Buf = nil
 	b = bytes.Clone(b) // the receive buffer is reused
@@ -148,7 +148,7 @@ func (n *lane) send() {
 // enter locks the QP for packets of train t that arrived on a link, or inside the
 // port from the link with the address of t. It returns false and counts the
 // packet as dropped if the QP does not accept it.
-func (q *QP) enter(l *link, t *packetconn.Datagrams, inside bool) bool {
+func (q *QP) enter(l *link, t *packetconn.Train, inside bool) bool {
 	addr := t.Addr
 	n := &q.port.n
 	connected := q.service != wire.ServiceUD && q.dct == nil

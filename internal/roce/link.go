@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -21,7 +22,7 @@ const MaxGIDs = 256
 type link struct {
 	port    *Port
 	index   int // in the GID table
-	conn    packetconn.Conn
+	conn    netconn.Conn
 	addr    netip.AddrPort    // local address; not valid if the entry has none
 	limits  packetconn.Limits // of conn, with trains of at most RecvSize bytes
 	v1      bool              // packets are those of RoCE v1
@@ -34,7 +35,10 @@ type link struct {
 func newLink(p *Port, index int, conn packetconn.Conn) *link {
 	addr := conn.LocalAddr()
 	addr = netip.AddrPortFrom(addr.Addr().WithZone(""), addr.Port())
-	l := &link{port: p, index: index, conn: conn, addr: addr, limits: conn.Limits(), v1: conn.Caps().V1, removed: make(chan struct{})}
+	l := &link{port: p, index: index, conn: netconn.Of(conn), addr: addr, limits: conn.Limits(), removed: make(chan struct{})}
+	if f, ok := netconn.As[netconn.Framer](conn); ok {
+		l.v1 = f.V1()
+	}
 	l.limits.Bytes = min(l.limits.Bytes, packetconn.RecvSize)
 	if l.addr.IsValid() {
 		l.in.init()
@@ -141,15 +145,15 @@ type origin struct {
 // its QP before it releases turn.
 type inbox struct {
 	turn   sync.Mutex
-	trains []packetconn.Datagrams // guarded by turn
-	heard  bool                   // guarded by turn: a message used a receive request
-	left   chan struct{}          // receives an element when the last polling goroutine has stopped
+	trains []packetconn.Train // guarded by turn
+	heard  bool               // guarded by turn: a message used a receive request
+	left   chan struct{}      // receives an element when the last polling goroutine has stopped
 }
 
 func (i *inbox) init() {
 	i.left = make(chan struct{}, 1)
-	i.trains = make([]packetconn.Datagrams, recvTrains)
+	i.trains = make([]packetconn.Train, recvTrains)
 	for k := range i.trains {
-		i.trains[k].Buf = packetconn.NewBuffer(packetconn.RecvSize)
+		i.trains[k].Buf = netconn.NewBuffer(packetconn.RecvSize)
 	}
 }

@@ -141,7 +141,7 @@ func (l *linked) advance(to int64) {
 			f.b = append(f.b, next.b...)
 		}
 		l.line = slices.Insert(l.line, 0, later...)
-		l.port[f.to].gids()[0].take(&packetconn.Datagrams{Addr: l.conn[1-f.to].addr, Buf: f.b, Seg: seg, TOS: f.tos}, l.clock)
+		l.port[f.to].gids()[0].take(&packetconn.Train{Addr: l.conn[1-f.to].addr, Buf: f.b, Seg: seg, TOS: f.tos}, l.clock)
 		for i := range f.b { // the receive buffer is used again
 			f.b[i] = loan.Poison
 		}

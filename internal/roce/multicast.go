@@ -13,6 +13,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/loan"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
@@ -96,7 +97,7 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 	if full >= MaxMulticastGroups {
 		return failure.New(op, syscall.ENOMEM, "group %v: the port has %d groups, and no more fit", to, full)
 	}
-	conn, err := packetconn.Join(l.conn, to)
+	conn, err := netconn.Join(l.conn, to)
 	if err != nil {
 		return err
 	}
@@ -185,7 +186,7 @@ func (m *multicast) close() {
 
 // receiveGroup is the receive goroutine of a group.
 func (p *Port) receiveGroup(g *group) {
-	trains := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+	trains := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
 	for {
 		n, err := g.conn.Recv(trains)
 		if errors.Is(err, net.ErrClosed) {
@@ -207,7 +208,7 @@ func (p *Port) receiveGroup(g *group) {
 }
 
 // takeGroup delivers the packets of a train to all QPs of a group.
-func (p *Port) takeGroup(g *group, t *packetconn.Datagrams) {
+func (p *Port) takeGroup(g *group, t *packetconn.Train) {
 	flow, from := wire.NewFlow(t.Addr, g.addr), origin{addr: t.Addr, route: t.Route}
 	count := t.Count()
 	for i := range count {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/random"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
@@ -25,7 +26,7 @@ const MaxRdAtomic = 128
 
 // MaxQP is the largest number of QPs on a port. It is small compared with the 2^24
 // numbers, so NewQP finds a free random number after few attempts. A port whose address is
-// shared with other processes ([packetconn.Member]) has 2^18 numbers, and at most half as many
+// shared with other processes ([netconn.Member]) has 2^18 numbers, and at most half as many
 // QPs.
 const MaxQP = 1 << 20
 
@@ -88,10 +89,10 @@ type Port struct {
 
 	table  atomic.Pointer[[]*link] // the GID table; its first entry is the port's own address
 	rand   func() uint32
-	member packetconn.Member // nil: the first address is the port's alone
-	first  uint32            // first of the QP numbers of this process
-	count  uint32            // number of QP numbers of this process, a power of 2
-	now    func() int64      // monotonic time in nanoseconds, never 0
+	member netconn.Member // nil: the first address is the port's alone
+	first  uint32         // first of the QP numbers of this process
+	count  uint32         // number of QP numbers of this process, a power of 2
+	now    func() int64   // monotonic time in nanoseconds, never 0
 
 	n      counters
 	qps    qpTable
@@ -154,10 +155,11 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 		o = *opts
 	}
 	def := int64(DefaultWindow)
-	if n := conn.Caps().RecvBuffer; n > 0 {
+	buffer := netconn.Of(conn).Caps().RecvBuffer
+	if buffer > 0 {
 		// The system's overhead per datagram may exceed congestion.PacketCost, so half of
 		// the buffer is left for it.
-		def = min(def, int64(n)/2)
+		def = min(def, int64(buffer)/2)
 	}
 	start := time.Now()
 	p := &Port{
@@ -176,9 +178,9 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 		p.rand = random.Uint32
 	}
 	p.count = psnMask + 1
-	p.member, _ = packetconn.AsMember(conn)
+	p.member, _ = netconn.AsMember(conn)
 	if p.member != nil {
-		p.count >>= packetconn.MemberBits
+		p.count >>= netconn.MemberBits
 		p.first = p.member.Member() * p.count
 	}
 	orDefault := func(n int) int64 {
@@ -197,7 +199,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	p.builder = newBuilder(ecn)
 	p.builder.byMember = p.member != nil
 	p.unreliable, p.isInside, p.strict = o.UnreliableRate, o.Inside, o.StrictTimeouts
-	p.line = newLineRate(o.UnreliableRate, conn.Caps().RecvBuffer)
+	p.line = newLineRate(o.UnreliableRate, buffer)
 	p.builder.line = &p.line
 	return p
 }
@@ -218,7 +220,7 @@ func (p *Port) Addrs() []netip.AddrPort {
 
 // Member returns the share of this process in the address of the socket that
 // NewPort got, or nil if no other process can share the address.
-func (p *Port) Member() packetconn.Member { return p.member }
+func (p *Port) Member() netconn.Member { return p.member }
 
 // Done returns a channel that Close closes.
 func (p *Port) Done() <-chan struct{} { return p.done }
@@ -234,6 +236,12 @@ func (p *Port) Caps() packetconn.Caps {
 		}
 	}
 	return caps
+}
+
+// Framed reports whether the network is one of Ethernet frames, which use the whole Route of a train.
+func (p *Port) Framed() bool {
+	_, ok := netconn.As[netconn.Framer](p.gids()[0].conn)
+	return ok
 }
 
 // SetLink connects the port to its network, or cuts it off: until it is connected again, no packet leaves

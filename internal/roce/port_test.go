@@ -241,7 +241,7 @@ func TestRandomPacketFlood(t *testing.T) {
 						binary.BigEndian.PutUint32(buf[64*j+4:], qp[1].Num())
 					}
 				}
-				stranger.Send([]packetconn.Datagrams{{Addr: port[1].LocalAddr(), Buf: buf, Seg: 64}})
+				stranger.Send([]packetconn.Train{{Addr: port[1].LocalAddr(), Buf: buf, Seg: 64}})
 				time.Sleep(10 * time.Microsecond)
 			}
 		}()

@@ -7,8 +7,8 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -35,7 +35,7 @@ type QP struct {
 	closed   bool
 	deaf     bool   // BlockOwnMulticast was called: the QP does not receive its own multicasts
 	near     bool   // the peer is on this port, and packets to it pass in memory
-	ring     bool   // the peer is another process on this machine, and packets to it pass through memory (packetconn.Neighbor)
+	ring     bool   // the peer is another process on this machine, and packets to it pass through memory (netconn.Neighbor)
 	via      medium // of the packets being received
 	ids      identifications
 	fromPort uint16 // UDP port that the last packet came from, which may differ from recv.Peer's; see source
@@ -129,7 +129,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	// A DCT makes its connections while the port receives packets, which must not wait for another
 	// process. The first packet that the connection sends brings the ring there.
 	ring := false
-	if n, ok := packetconn.AsNeighbor(l.conn); ok && connected && !q.dynamicEnd.joins {
+	if n, ok := netconn.AsNeighbor(l.conn); ok && connected && !q.dynamicEnd.joins {
 		ring = n.Approach(c.Peer, c.DestQPN)
 	}
 	q.mu.Lock()

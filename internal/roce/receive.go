@@ -176,11 +176,11 @@ func (p *Port) Polling(wake func()) (done func()) {
 }
 
 // take delivers the packets of a train that arrived on the socket.
-func (l *link) take(t *packetconn.Datagrams, now int64) { l.deliver(t, false, now) }
+func (l *link) take(t *packetconn.Train, now int64) { l.deliver(t, false, now) }
 
 // deliver delivers the packets of a train to their QPs. It locks a QP once for consecutive
 // packets. inside says that the train comes from this port and not from a socket.
-func (l *link) deliver(t *packetconn.Datagrams, inside bool, now int64) {
+func (l *link) deliver(t *packetconn.Train, inside bool, now int64) {
 	p := l.port
 	if p.down.Load() {
 		return
@@ -218,7 +218,7 @@ func (l *link) deliver(t *packetconn.Datagrams, inside bool, now int64) {
 // acquire locks the QP with a number, for packets of train t from packet b on.
 // It returns nil if no QP accepts the packet, which is counted as dropped, or
 // if the QP has a lane, to which the packet is passed.
-func (l *link) acquire(num uint32, t *packetconn.Datagrams, inside bool, b []byte) *QP {
+func (l *link) acquire(num uint32, t *packetconn.Train, inside bool, b []byte) *QP {
 	q := l.port.qps.get(num)
 	if q == nil {
 		l.port.n.UnknownQP.Add(1)
@@ -276,7 +276,7 @@ func (q *QP) finishBatch() {
 const ecnMarked = 3
 
 // packet handles packet b of a train. It is called with the lock held.
-func (q *QP) packet(b []byte, t *packetconn.Datagrams, now int64) {
+func (q *QP) packet(b []byte, t *packetconn.Train, now int64) {
 	var k packet
 	id, refused := q.inspect(b, &k)
 	switch {

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/packetconn"
 )
@@ -20,7 +21,7 @@ const trainSize = max(packetconn.RecvSize, 2*(wire.MaxHeaders+insideMTU))
 type builder struct {
 	ecn    byte      // ECN bits of every packet
 	line   *lineRate // paces UC and UD packets
-	trains [trainsPerSend]packetconn.Datagrams
+	trains [trainsPerSend]packetconn.Train
 	paths  [trainsPerSend]path // path of each train
 	n      int                 // trains in use; packets are added to the last one
 	count  int                 // packets in the last train
@@ -39,7 +40,7 @@ type builder struct {
 func newBuilder(ecn byte) *builder {
 	b := &builder{ecn: ecn}
 	for i := range b.trains {
-		b.trains[i] = packetconn.Datagrams{Buf: packetconn.NewBuffer(trainSize)[:0], Swap: true}
+		b.trains[i] = packetconn.Train{Buf: netconn.NewBuffer(trainSize)[:0], Swap: true}
 	}
 	return b
 }
@@ -56,8 +57,8 @@ func (b *builder) aim(qpn uint32) {
 }
 
 const (
-	memberShift = 24 - packetconn.MemberBits
-	gsiMember   = 1 << packetconn.MemberBits // the process that handles QP 1
+	memberShift = 24 - netconn.MemberBits
+	gsiMember   = 1 << netconn.MemberBits // the process that handles QP 1
 )
 
 // joins reports whether a packet can be added to the last train.

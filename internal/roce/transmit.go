@@ -180,7 +180,7 @@ func (p *Port) sendBuilt(b *builder) (network bool) {
 }
 
 // send sends trains from a link.
-func (p *Port) send(l *link, trains []packetconn.Datagrams) {
+func (p *Port) send(l *link, trains []packetconn.Train) {
 	p.wire.Lock()
 	defer p.wire.Unlock()
 	for len(trains) > 0 {

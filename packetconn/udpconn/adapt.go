@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -44,7 +45,7 @@ func unmap(a netip.AddrPort) netip.AddrPort {
 
 func (a *adapted) LocalAddr() netip.AddrPort { return a.local }
 
-func (a *adapted) Send(trains []packetconn.Datagrams) (int, error) {
+func (a *adapted) Send(trains []packetconn.Train) (int, error) {
 	limits := a.Limits()
 	for i := range trains {
 		t := &trains[i]
@@ -61,8 +62,8 @@ func (a *adapted) Send(trains []packetconn.Datagrams) (int, error) {
 	return len(trains), nil
 }
 
-func (a *adapted) Recv(trains []packetconn.Datagrams) (int, error) {
-	if err := packetconn.CheckBuffers(trains); err != nil || len(trains) == 0 {
+func (a *adapted) Recv(trains []packetconn.Train) (int, error) {
+	if err := netconn.CheckBuffers(trains); err != nil || len(trains) == 0 {
 		return 0, err
 	}
 	t := &trains[0]
@@ -73,28 +74,15 @@ func (a *adapted) Recv(trains []packetconn.Datagrams) (int, error) {
 			return 0, a.failed(err)
 		}
 		if u, ok := from.(*net.UDPAddr); ok {
-			*t = packetconn.Datagrams{Addr: unmap(u.AddrPort()), Buf: b[:n], Seg: n}
+			*t = packetconn.Train{Addr: unmap(u.AddrPort()), Buf: b[:n], Seg: n}
 			return 1, nil
 		}
 	}
 }
 
-// Poll finds nothing, because a net.PacketConn can only wait. Caps reports
-// this.
-func (a *adapted) Poll([]packetconn.Datagrams) (int, error) {
-	if a.closed.Load() {
-		return 0, net.ErrClosed
-	}
-	return 0, nil
-}
-
-func (a *adapted) ID(int) uint16 { return 0 }
-
 func (a *adapted) Limits() packetconn.Limits {
-	return packetconn.Limits{Datagrams: 1, Bytes: packetconn.MaxBytes(a.local.Addr()), Trains: 1}
+	return packetconn.Limits{Datagrams: 1, Bytes: netconn.MaxBytes(a.local.Addr()), Trains: 1}
 }
-
-func (a *adapted) Caps() packetconn.Caps { return packetconn.Caps{} }
 
 func (a *adapted) Close() error {
 	if a.closed.Swap(true) {

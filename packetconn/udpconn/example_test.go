@@ -19,7 +19,7 @@ type counted struct {
 
 func (c *counted) Unwrap() packetconn.Conn { return c.Conn }
 
-func (c *counted) Send(trains []packetconn.Datagrams) (int, error) {
+func (c *counted) Send(trains []packetconn.Train) (int, error) {
 	n, err := c.Conn.Send(trains)
 	for i := range trains[:n] {
 		c.sent.Add(int64(trains[i].Count()))

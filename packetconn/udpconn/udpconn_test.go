@@ -76,11 +76,8 @@ func TestAdapt(t *testing.T) {
 		if err := conn.Close(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("closed twice: %v", err)
 		}
-		if _, err := conn.Recv([]packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}); !errors.Is(err, net.ErrClosed) {
+		if _, err := conn.Recv([]packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Recv after Close: %v", err)
-		}
-		if _, err := conn.Poll(nil); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Poll after Close: %v", err)
 		}
 	}
 }

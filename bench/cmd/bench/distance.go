@@ -6,12 +6,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/tool/bench"
-	"github.com/softmkey/softmkey/packetconn"
 )
 
 // distanceRow measures the kernel's copy of 64 KiB from memory that begins on a page to the payload of a packet in a
-// buffer of packetconn.NewBuffer, next to the same in a buffer that begins on a page itself.
+// buffer of netconn.NewBuffer, next to the same in a buffer that begins on a page itself.
 func distanceRow() bench.Row {
 	const size, headers, page = 64 << 10, 28, 4096 // of a first packet of an RDMA WRITE
 	from := make([]byte, size)
@@ -28,6 +28,6 @@ func distanceRow() bench.Row {
 	peer := read("28 bytes after a page", make([]byte, size+page))
 	return bench.Row{
 		Group: "run", Operation: "process_vm_readv to a payload", Size: size, Unit: bench.GBps,
-		Ours: read("packetconn.NewBuffer", packetconn.NewBuffer(size+page)), Peer: &peer, Target: 0.9,
+		Ours: read("packetconn.NewBuffer", netconn.NewBuffer(size+page)), Peer: &peer, Target: 0.9,
 	}
 }

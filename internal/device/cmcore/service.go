@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/random"
 	"github.com/softmkey/softmkey/internal/net/fair"
 	"github.com/softmkey/softmkey/internal/net/mad"
-	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 )
 
 // Path is the pair of addresses of a MAD.
@@ -35,7 +35,7 @@ type Options struct {
 	// Default: crypto/rand.
 	Rand func() uint32
 
-	// Several processes may share an address, each with a service (packetconn.Member). Member is the number of this
+	// Several processes may share an address, each with a service (netconn.Member). Member is the number of this
 	// one. Claim makes requests for a service id reach it; nil: there is no other process. Open sets both.
 	Member uint32
 	Claim  func(serviceID uint64) (release func(), err error)
@@ -352,7 +352,7 @@ func (s *Service) newID() uint32 {
 	for {
 		id := s.o.Rand()
 		if s.o.Claim != nil {
-			id = id>>packetconn.MemberBits | s.o.Member<<(32-packetconn.MemberBits)
+			id = id>>netconn.MemberBits | s.o.Member<<(32-netconn.MemberBits)
 		}
 		if id != 0 && s.conns[id] == nil && s.queries[id] == nil {
 			return id

@@ -209,7 +209,7 @@ func (d *Device) NewAH(a rdma.AH) (*roce.AH, error) {
 // route returns the route of packets to an address. On a network other than one of Ethernet
 // frames it is the hop limit only.
 func (d *Device) route(a rdma.AH) packetconn.Route {
-	if !d.port.Caps().Routes {
+	if !d.port.Framed() {
 		return packetconn.Route{HopLimit: a.HopLimit}
 	}
 	return packetconn.Route{MAC: a.NextHop, SourcePort: a.SourcePort, HopLimit: a.HopLimit, Priority: a.SL & 7}

@@ -25,7 +25,7 @@ type headerConn struct {
 
 func (c headerConn) Unwrap() packetconn.Conn { return c.Conn }
 
-func (c headerConn) Send(trains []packetconn.Datagrams) (int, error) {
+func (c headerConn) Send(trains []packetconn.Train) (int, error) {
 	c.h.mu.Lock()
 	for i := range trains {
 		c.h.seen[fmt.Sprintf("class %#x, hops %d", trains[i].TOS, trains[i].Route.HopLimit)]++

@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/loan"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/packetconn"
 )
@@ -45,7 +46,7 @@ func newConn(n *Network, a Address, ip netip.Addr) *Conn {
 	c.limits = packetconn.Limits{Datagrams: trainDatagrams, Bytes: packetconn.RecvSize, Trains: trainsPerCall}
 	if ip.IsValid() {
 		c.local = netip.AddrPortFrom(a.IP, udpPort)
-		c.limits.Bytes = packetconn.MaxBytes(a.IP)
+		c.limits.Bytes = netconn.MaxBytes(a.IP)
 	}
 	c.arrived.L = &c.mu
 	return c
@@ -63,9 +64,12 @@ func (c *Conn) ID(i int) uint16 { return uint16(i) }
 // Limits returns the limits of a UDP socket on Linux.
 func (c *Conn) Limits() packetconn.Limits { return c.limits }
 
+// V1 implements netconn.Framer.
+func (c *Conn) V1() bool { return c.addr.V1 }
+
 // Caps returns the connection's properties.
 func (c *Conn) Caps() packetconn.Caps {
-	return packetconn.Caps{GSO: true, GRO: true, Batch: true, Poll: true, ECN: true, KnownID: true, Routes: true, V1: c.addr.V1, RecvBuffer: queueBytes, MTU: MaxPacket}
+	return packetconn.Caps{GSO: true, GRO: true, Batch: true, Poll: true, ECN: true, KnownID: true, RecvBuffer: queueBytes, MTU: MaxPacket}
 }
 
 // Join returns a connection that receives the packets to a multicast group.
@@ -83,7 +87,7 @@ func (c *Conn) Join(group netip.Addr) (packetconn.Conn, error) {
 }
 
 // Send sends the trains as frames. It does not block longer than the link.
-func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
+func (c *Conn) Send(trains []packetconn.Train) (int, error) {
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	for i := range trains {
@@ -94,7 +98,7 @@ func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
 	return len(trains), nil
 }
 
-func (c *Conn) send(t *packetconn.Datagrams) error {
+func (c *Conn) send(t *packetconn.Train) error {
 	const op = "send"
 	c.mu.Lock()
 	closed := c.closed
@@ -113,8 +117,8 @@ func (c *Conn) send(t *packetconn.Datagrams) error {
 	if err := c.limits.Check(c.local.Addr(), t); err != nil {
 		return err
 	}
-	if n := len(t.At(0)); n+packetconn.Headers(to) > MaxPacket || c.addr.V1 && n+headerGRH > MaxPacket {
-		return packetconn.TooLarge(t, MaxPacket)
+	if n := len(t.At(0)); n+netconn.Headers(to) > MaxPacket || c.addr.V1 && n+headerGRH > MaxPacket {
+		return netconn.TooLarge(t, MaxPacket)
 	}
 	h := header{
 		from: c.addr.MAC, to: t.Route.MAC, vlan: c.addr.VLAN, priority: t.Route.Priority & 7, src: c.local.Addr(), dst: to,
@@ -164,16 +168,16 @@ func (c *Conn) arrive(d datagram, payload []byte) {
 }
 
 // Recv waits for packets. Consecutive packets from one sender make a train.
-func (c *Conn) Recv(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, true) }
+func (c *Conn) Recv(trains []packetconn.Train) (int, error) { return c.recv(trains, true) }
 
 // Poll is Recv without waiting.
-func (c *Conn) Poll(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, false) }
+func (c *Conn) Poll(trains []packetconn.Train) (int, error) { return c.recv(trains, false) }
 
-func (c *Conn) recv(trains []packetconn.Datagrams, wait bool) (n int, err error) {
+func (c *Conn) recv(trains []packetconn.Train, wait bool) (n int, err error) {
 	if len(trains) == 0 {
 		return 0, nil
 	}
-	if err := packetconn.CheckBuffers(trains); err != nil {
+	if err := netconn.CheckBuffers(trains); err != nil {
 		return 0, err
 	}
 	c.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -21,8 +22,8 @@ func listen(t testing.TB, n *Network, ip string, vlan int) *Conn {
 	return c
 }
 
-func trains(n int) []packetconn.Datagrams {
-	all := make([]packetconn.Datagrams, n)
+func trains(n int) []packetconn.Train {
+	all := make([]packetconn.Train, n)
 	for i := range all {
 		all[i].Buf = make([]byte, packetconn.RecvSize)
 	}
@@ -35,7 +36,7 @@ func TestFrame(t *testing.T) {
 	var frame []byte
 	n := New(func(b []byte) { frame = bytes.Clone(b) })
 	c := listen(t, n, "192.0.2.1", 5)
-	_, err := c.Send([]packetconn.Datagrams{{
+	_, err := c.Send([]packetconn.Train{{
 		Addr: netip.MustParseAddrPort("192.0.2.2:4791"), Buf: []byte("RDMA"), TOS: 0x62,
 		Route: packetconn.Route{MAC: MAC{2, 0, 0, 0, 0, 2}, SourcePort: 0xc001, HopLimit: 63, Priority: 3},
 	}})
@@ -56,11 +57,11 @@ func TestFrame(t *testing.T) {
 func TestTrainsOfOneSender(t *testing.T) {
 	n := New(func([]byte) {})
 	a, b := listen(t, n, "192.0.2.1", 0), listen(t, n, "192.0.2.2", 0)
-	to := packetconn.Datagrams{Addr: b.LocalAddr(), Route: packetconn.Route{MAC: b.Address().MAC}}
+	to := packetconn.Train{Addr: b.LocalAddr(), Route: packetconn.Route{MAC: b.Address().MAC}}
 	for _, s := range []string{"aaaa", "bbbb", "cc", "dddd", "eeeee"} {
 		d := to
 		d.Buf = []byte(s)
-		if _, err := a.Send([]packetconn.Datagrams{d}); err != nil {
+		if _, err := a.Send([]packetconn.Train{d}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -88,16 +89,16 @@ func TestRefused(t *testing.T) {
 	c := listen(t, n, "192.0.2.1", 0)
 	for _, row := range []struct {
 		from *Conn
-		d    packetconn.Datagrams
+		d    packetconn.Train
 		want syscall.Errno
 	}{
-		{n.Absent(), packetconn.Datagrams{Addr: netip.MustParseAddrPort("192.0.2.2:4791")}, syscall.EADDRNOTAVAIL},
-		{c, packetconn.Datagrams{Addr: netip.MustParseAddrPort("192.0.2.2:4791")}, syscall.EHOSTUNREACH},
-		{c, packetconn.Datagrams{Addr: netip.MustParseAddrPort("192.0.2.2:4792")}, syscall.EINVAL},
-		{c, packetconn.Datagrams{Addr: netip.MustParseAddrPort("[2001:db8::1]:4791")}, syscall.EINVAL},
-		{c, packetconn.Datagrams{Addr: netip.MustParseAddrPort("192.0.2.2:4791"), Buf: make([]byte, MaxPacket)}, syscall.EMSGSIZE},
+		{n.Absent(), packetconn.Train{Addr: netip.MustParseAddrPort("192.0.2.2:4791")}, syscall.EADDRNOTAVAIL},
+		{c, packetconn.Train{Addr: netip.MustParseAddrPort("192.0.2.2:4791")}, syscall.EHOSTUNREACH},
+		{c, packetconn.Train{Addr: netip.MustParseAddrPort("192.0.2.2:4792")}, syscall.EINVAL},
+		{c, packetconn.Train{Addr: netip.MustParseAddrPort("[2001:db8::1]:4791")}, syscall.EINVAL},
+		{c, packetconn.Train{Addr: netip.MustParseAddrPort("192.0.2.2:4791"), Buf: make([]byte, MaxPacket)}, syscall.EMSGSIZE},
 	} {
-		if k, err := row.from.Send([]packetconn.Datagrams{row.d}); k != 0 || !errors.Is(err, row.want) {
+		if k, err := row.from.Send([]packetconn.Train{row.d}); k != 0 || !errors.Is(err, row.want) {
 			t.Errorf("to %v: %d, %v, want %v", row.d.Addr, k, err, row.want)
 		}
 	}
@@ -116,9 +117,9 @@ func TestRefused(t *testing.T) {
 func TestUnreadBytesAreBounded(t *testing.T) {
 	n := New(func([]byte) {})
 	a, b := listen(t, n, "192.0.2.1", 0), listen(t, n, "192.0.2.2", 0)
-	d := packetconn.Datagrams{Addr: b.LocalAddr(), Buf: make([]byte, 60000), Seg: 1000, Route: packetconn.Route{MAC: b.Address().MAC}}
+	d := packetconn.Train{Addr: b.LocalAddr(), Buf: make([]byte, 60000), Seg: 1000, Route: packetconn.Route{MAC: b.Address().MAC}}
 	for range 200 {
-		if _, err := a.Send([]packetconn.Datagrams{d}); err != nil {
+		if _, err := a.Send([]packetconn.Train{d}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -133,7 +134,7 @@ func TestUnreadBytesAreBounded(t *testing.T) {
 			break
 		}
 	}
-	if _, err := a.Send([]packetconn.Datagrams{d}); err != nil || b.queue.empty() {
+	if _, err := a.Send([]packetconn.Train{d}); err != nil || b.queue.empty() {
 		t.Errorf("nothing arrives in a queue that was emptied: %v", err)
 	}
 }
@@ -152,14 +153,14 @@ func TestMulticastGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Send([]packetconn.Datagrams{{Addr: netip.AddrPortFrom(group, udpPort), Buf: []byte("to all")}}); err != nil {
+	if _, err := a.Send([]packetconn.Train{{Addr: netip.AddrPortFrom(group, udpPort), Buf: []byte("to all")}}); err != nil {
 		t.Fatal(err)
 	}
 	got := trains(1)
-	if k, _ := in.Poll(got); k != 1 || string(got[0].Buf) != "to all" || sent != 1 {
+	if k, _ := netconn.Of(in).Poll(got); k != 1 || string(got[0].Buf) != "to all" || sent != 1 {
 		t.Errorf("%d trains, %d frames", k, sent)
 	}
-	if k, _ := other.Poll(got); k != 0 {
+	if k, _ := netconn.Of(other).Poll(got); k != 0 {
 		t.Error("a member in another VLAN got it")
 	}
 	in.Close()

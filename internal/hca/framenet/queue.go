@@ -45,7 +45,7 @@ func (q *queue) push(d datagram, payload []byte) bool {
 
 // train moves the oldest packet to t, with the packets that make a train with it. It reports
 // false if the queue is empty.
-func (q *queue) train(t *packetconn.Datagrams) bool {
+func (q *queue) train(t *packetconn.Train) bool {
 	if q.empty() {
 		return false
 	}

@@ -48,7 +48,7 @@ func TestV1(t *testing.T) {
 				t.Helper()
 				p := bytes.Clone(packet)
 				wire.NewFlow(from.LocalAddr(), to.LocalAddr()).Front(len(p)).PutICRC(p)
-				if _, err := from.Send([]packetconn.Datagrams{{
+				if _, err := from.Send([]packetconn.Train{{
 					Addr: to.LocalAddr(), Buf: p, TOS: 0x62, Route: packetconn.Route{MAC: MAC{2, 0, 0, 0, 0, 2}, HopLimit: 63, Priority: 3},
 				}}); err != nil {
 					t.Fatal(err)
@@ -102,8 +102,8 @@ func TestV1HasNoGroups(t *testing.T) {
 	if _, err := from.Join(netip.MustParseAddr("239.0.0.1")); !errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Errorf("joining: %v", err)
 	}
-	group := packetconn.Datagrams{Addr: netip.MustParseAddrPort("239.0.0.1:4791"), Buf: make([]byte, 16)}
-	if _, err := from.Send([]packetconn.Datagrams{group}); !errors.Is(err, syscall.EOPNOTSUPP) {
+	group := packetconn.Train{Addr: netip.MustParseAddrPort("239.0.0.1:4791"), Buf: make([]byte, 16)}
+	if _, err := from.Send([]packetconn.Train{group}); !errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Errorf("sending: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/assist"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/packetconn"
 )
@@ -31,9 +32,9 @@ import (
 //
 // If programs wake helpers, those do this work in its place for most of the time: see helpers.
 type loop struct {
-	port   *roce.Port          // nil: the port has its own goroutine for packets
-	socket int                 // a descriptor of the port's socket, -1 without port
-	near   packetconn.Neighbor // nil: all packets of port arrive at the socket
+	port   *roce.Port       // nil: the port has its own goroutine for packets
+	socket int              // a descriptor of the port's socket, -1 without port
+	near   netconn.Neighbor // nil: all packets of port arrive at the socket
 
 	helpers *helpers // nil: there are none
 
@@ -154,7 +155,7 @@ func (l *loop) start(port *roce.Port, conn packetconn.Conn) {
 	if conn != nil && port.Caps().Poll {
 		if fd, err := duplicate(conn); err == nil {
 			l.socket, l.port = fd, port
-			l.near, _ = packetconn.AsNeighbor(conn)
+			l.near, _ = netconn.AsNeighbor(conn)
 			done = port.Polling(l.wake)
 		}
 	}
@@ -167,7 +168,7 @@ func (l *loop) start(port *roce.Port, conn packetconn.Conn) {
 }
 
 func duplicate(conn packetconn.Conn) (fd int, err error) {
-	raw, err := packetconn.SyscallConn(conn)
+	raw, err := netconn.SyscallConn(conn)
 	if err != nil {
 		return -1, err
 	}

@@ -102,7 +102,7 @@ const (
 
 // newThread makes the calling thread the thread of a device. The caller's goroutine is
 // locked to it. bytes returns how many bytes the device has moved, and pids the processes of the
-// programs that had work lately. blocking is packetconn.Neighbor.Blocking.
+// programs that had work lately. blocking is netconn.Neighbor.Blocking.
 func newThread(bytes func() uint64, pids func() []int, blocking func() bool) *thread {
 	t := &thread{bytes: bytes, pids: pids, blocking: blocking, usual: schedule("softmkey-device")}
 	t.refused = t.usual != nil && t.usual.Nice > 0

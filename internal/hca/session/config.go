@@ -108,7 +108,7 @@ type Recorder interface {
 	// Wrap returns a network that records what passes through c.
 	Wrap(c packetconn.Conn) packetconn.Conn
 	// Lost notes datagrams that were sent through a network that Wrap returned, and lost.
-	Lost(c packetconn.Conn, d packetconn.Datagrams)
+	Lost(c packetconn.Conn, d packetconn.Train)
 	Close() error
 	// Abort ends a recording in which nothing was recorded, and leaves the file that has its name as it was.
 	Abort() error
@@ -126,10 +126,10 @@ type Faults struct {
 // Network returns a network that adds a recording and faults to c, where r and f are not nil. device
 // tells the networks of a session apart.
 func Network(c packetconn.Conn, r Recorder, f *Faults, device int) packetconn.Conn {
-	var lost func(packetconn.Datagrams)
+	var lost func(packetconn.Train)
 	if r != nil {
 		recorded := r.Wrap(c)
-		lost = func(d packetconn.Datagrams) { r.Lost(recorded, d) }
+		lost = func(d packetconn.Train) { r.Lost(recorded, d) }
 		c = recorded
 	}
 	if f != nil {
@@ -140,7 +140,7 @@ func Network(c packetconn.Conn, r Recorder, f *Faults, device int) packetconn.Co
 
 // wrap returns a network that sends through c with the faults. lost is called with each datagram
 // that is lost, if it is not nil.
-func (f *Faults) wrap(c packetconn.Conn, device int, lost func(packetconn.Datagrams)) packetconn.Conn {
+func (f *Faults) wrap(c packetconn.Conn, device int, lost func(packetconn.Train)) packetconn.Conn {
 	o := netem.Options{Lost: lost}
 	if f.Flip != 0 {
 		o.Filter = func(n uint64, _ netip.AddrPort, _ []byte) netem.Action {

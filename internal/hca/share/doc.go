@@ -4,7 +4,7 @@
 // # Numbers
 //
 // Each process has a number from 0 to 63, which is in the top bits of the ids
-// that it chooses ([packetconn.Member]). The first process has number 0, and
+// that it chooses ([netconn.Member]). The first process has number 0, and
 // its socket is an ordinary one. When a second process starts, the first one
 // opens a socket for each number, all bound to the same address (SO_REUSEPORT),
 // and gives all of them to the second one. A filter in the kernel
@@ -35,7 +35,7 @@
 //
 // A ring is a queue of packets in shared memory, for one direction. The sender makes a ring for
 // each process that it sends to, and hands it to that process when a queue pair is connected
-// ([packetconn.Neighbor]). A ring takes 4 MiB of memory. A process accepts 64 rings; the packets of
+// ([netconn.Neighbor]). A ring takes 4 MiB of memory. A process accepts 64 rings; the packets of
 // further processes, and those of another user's processes, go through the sockets.
 //
 // The receiver trusts a ring no more than it trusts the network. It copies a packet out of the ring

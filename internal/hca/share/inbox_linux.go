@@ -117,7 +117,7 @@ func (x *inbox) accept() {
 const handHeader = 1 + 1 + 2 + 2 + 16 + 16
 
 // receive receives a message into t, and reports whether there was one.
-func (x *inbox) receive(m *member, t *packetconn.Datagrams) bool {
+func (x *inbox) receive(m *member, t *packetconn.Train) bool {
 	for range len(x.senders) {
 		if x.first >= len(x.senders) {
 			x.first = 0
@@ -150,7 +150,7 @@ func (x *inbox) receive(m *member, t *packetconn.Datagrams) bool {
 			if zone := unix.ByteSliceToString(h[22:]); zone != "" && ip.Is6() {
 				ip = ip.WithZone(zone)
 			}
-			*t = packetconn.Datagrams{
+			*t = packetconn.Train{
 				Addr: netip.AddrPortFrom(ip, binary.BigEndian.Uint16(h[4:])), Buf: t.Buf, Seg: int(binary.BigEndian.Uint16(h[2:])), TOS: h[1],
 			}
 			if t.Seg == 0 || t.Seg > len(t.Buf) {
@@ -181,7 +181,7 @@ func (o *outbox) close() {
 
 // hand sends packets to the process with a number, and reports whether it exists. Packets are
 // lost if its inbox is full, as on a network.
-func (m *member) hand(number int, t *packetconn.Datagrams) bool {
+func (m *member) hand(number int, t *packetconn.Train) bool {
 	o := &m.outbox
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -210,7 +210,7 @@ func (m *member) hand(number int, t *packetconn.Datagrams) bool {
 }
 
 // handClaimed sends packets to the process that has claimed a service, and reports whether there is one.
-func (m *member) handClaimed(serviceID uint64, t *packetconn.Datagrams) bool {
+func (m *member) handClaimed(serviceID uint64, t *packetconn.Train) bool {
 	c, err := find(m.service(serviceID))
 	if err != nil {
 		return false
@@ -224,7 +224,7 @@ func (m *member) handClaimed(serviceID uint64, t *packetconn.Datagrams) bool {
 }
 
 // send sends packets through a connection, and reports whether its other end is open.
-func send(fd int, t *packetconn.Datagrams, ifClaimed bool) bool {
+func send(fd int, t *packetconn.Train, ifClaimed bool) bool {
 	var h [handHeader]byte
 	if ifClaimed {
 		h[0] = 1

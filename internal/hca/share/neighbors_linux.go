@@ -286,7 +286,7 @@ func ended(fd int) bool {
 }
 
 // poll fills trains from the rings and returns their number.
-func (n *neighbors) poll(trains []packetconn.Datagrams) (count int) {
+func (n *neighbors) poll(trains []packetconn.Train) (count int) {
 	n.rx.Lock()
 	defer n.rx.Unlock()
 	if n.polls++; n.slept {
@@ -344,10 +344,10 @@ func (n *neighbors) place(to netip.AddrPort, qpn uint32) (p place, ok bool) {
 }
 
 // qpnOf returns the QP that the first packet of a train is for.
-func qpnOf(t *packetconn.Datagrams) uint32 { return binary.BigEndian.Uint32(t.Buf[4:]) & 0xffffff }
+func qpnOf(t *packetconn.Train) uint32 { return binary.BigEndian.Uint32(t.Buf[4:]) & 0xffffff }
 
 // ring returns the ring for a train, or nil. It is called with tx held.
-func (n *neighbors) ring(t *packetconn.Datagrams) *outgoing {
+func (n *neighbors) ring(t *packetconn.Train) *outgoing {
 	if len(t.Buf) < 8 || len(t.Buf) > packetconn.RecvSize {
 		return nil
 	}
@@ -375,7 +375,7 @@ func (n *neighbors) refuse(p place, silent bool) {
 }
 
 // Send implements packetconn.Conn.
-func (c *Conn) Send(trains []packetconn.Datagrams) (sent int, err error) {
+func (c *Conn) Send(trains []packetconn.Train) (sent int, err error) {
 	n := c.m.near
 	if n == nil {
 		return c.Conn.Send(trains)
@@ -397,7 +397,7 @@ func (c *Conn) Send(trains []packetconn.Datagrams) (sent int, err error) {
 
 // push moves trains to their rings up to the first one without a ring. It returns the number of
 // trains that it has moved, and how many trains after them have no ring.
-func (n *neighbors) push(trains []packetconn.Datagrams) (pushed, others int) {
+func (n *neighbors) push(trains []packetconn.Train) (pushed, others int) {
 	n.tx.Lock()
 	defer n.tx.Unlock()
 	var woken *outgoing
@@ -446,7 +446,7 @@ func (o *outgoing) wake() {
 	unix.RawSyscall6(unix.SYS_SENDTO, uintptr(o.fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 }
 
-// Approach implements packetconn.Neighbor.
+// Approach implements netconn.Neighbor.
 func (c *Conn) Approach(to netip.AddrPort, qpn uint32) bool {
 	n := c.m.near
 	if n == nil {
@@ -462,10 +462,10 @@ func (c *Conn) Approach(to netip.AddrPort, qpn uint32) bool {
 	return n.out[p] != nil
 }
 
-// Kick implements packetconn.Neighbor.
+// Kick implements netconn.Neighbor.
 func (c *Conn) Kick(cpu int) (told bool) { return c.m.near != nil && c.m.near.kick(cpu) }
 
-// Blocking implements packetconn.Neighbor.
+// Blocking implements netconn.Neighbor.
 func (c *Conn) Blocking() bool {
 	n := c.m.near
 	return n != nil && n.blocking.Load() && n.blocking.Swap(false)
@@ -526,7 +526,7 @@ func (o *outgoing) closePage() {
 	}
 }
 
-// Sleep implements packetconn.Neighbor.
+// Sleep implements netconn.Neighbor.
 func (c *Conn) Sleep() (arrived bool) { return c.m.near != nil && c.m.near.sleep() }
 
 // meet hands a ring to the process at p, unless it has one or does not answer. It waits for an

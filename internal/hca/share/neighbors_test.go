@@ -72,7 +72,7 @@ func flood(c *share.Conn, to netip.AddrPort) {
 		for i := 20; i < size; i += 977 {
 			b[i] = byte(n)
 		}
-		c.Send([]packetconn.Datagrams{{Addr: to, Buf: b[:size], Seg: 1024}})
+		c.Send([]packetconn.Train{{Addr: to, Buf: b[:size], Seg: 1024}})
 	}
 }
 
@@ -115,7 +115,7 @@ func TestKick(t *testing.T) {
 	}
 	send := func(from *share.Conn, after func()) func() {
 		return func() {
-			if _, err := from.Send([]packetconn.Datagrams{{Addr: at(41), Buf: datagram(5, 20, 0), Seg: 20}}); err != nil {
+			if _, err := from.Send([]packetconn.Train{{Addr: at(41), Buf: datagram(5, 20, 0), Seg: 20}}); err != nil {
 				t.Fatal(err)
 			}
 			after()
@@ -176,7 +176,7 @@ func TestKick(t *testing.T) {
 		if !conns[0].Approach(at(to), 5) {
 			t.Fatal("there is no ring to a process without a page")
 		}
-		if _, err := conns[0].Send([]packetconn.Datagrams{{Addr: at(to), Buf: datagram(5, 20, 0), Seg: 20}}); err != nil {
+		if _, err := conns[0].Send([]packetconn.Train{{Addr: at(to), Buf: datagram(5, 20, 0), Seg: 20}}); err != nil {
 			t.Fatal(err)
 		}
 		if conns[0].Blocking() != blocks || conns[0].Blocking() {
@@ -244,7 +244,7 @@ func TestRingKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	trains := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
+	trains := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
 	for _, sleeps := range []bool{true, false} {
 		cmd, out := child(t, at(24), "SHARE_TEST_FLOOD="+at(23).String())
 		if text, _ := bufio.NewReader(out).ReadString('\n'); text != "go\n" {

@@ -122,7 +122,7 @@ func (r *ring) word(offset uint64) *atomic.Uint64 {
 }
 
 // push appends a train. It returns errRingFull or errRingBroken.
-func (r *ring) push(t *packetconn.Datagrams) error {
+func (r *ring) push(t *packetconn.Train) error {
 	used := r.at - r.consumed.Load()
 	if used > ringData {
 		return errRingBroken
@@ -153,7 +153,7 @@ func (r *ring) push(t *packetconn.Datagrams) error {
 
 // pop moves the next train to t, without its address, and reports whether there was one. Buf of t
 // has a capacity of at least packetconn.RecvSize. It returns errRingBroken.
-func (r *ring) pop(t *packetconn.Datagrams) (bool, error) {
+func (r *ring) pop(t *packetconn.Train) (bool, error) {
 	for {
 		used := r.produced.Load() - r.at
 		switch {

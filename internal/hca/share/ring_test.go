@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/net/udp/udptest"
 	"github.com/softmkey/softmkey/packetconn"
@@ -37,8 +38,8 @@ func twoEnds(t *testing.T) (producer, consumer *ring) {
 func TestRing(t *testing.T) {
 	p, c := twoEnds(t)
 	r := rand.New(rand.NewPCG(1, 2))
-	var sent []packetconn.Datagrams
-	got := packetconn.Datagrams{Buf: make([]byte, packetconn.RecvSize)}
+	var sent []packetconn.Train
+	got := packetconn.Train{Buf: make([]byte, packetconn.RecvSize)}
 	full := 0
 	for i := 0; i < 3000 || len(sent) > 0; i++ {
 		if i < 3000 && r.IntN(8) > 0 {
@@ -46,7 +47,7 @@ func TestRing(t *testing.T) {
 			for k := 0; k < len(b); k += 1 + k/2 {
 				b[k] = byte(r.Uint32())
 			}
-			d := packetconn.Datagrams{Buf: b, Seg: 1 + r.IntN(len(b)), TOS: byte(i)}
+			d := packetconn.Train{Buf: b, Seg: 1 + r.IntN(len(b)), TOS: byte(i)}
 			err := p.push(&d)
 			if err == nil {
 				sent = append(sent, d)
@@ -84,7 +85,7 @@ func TestRing(t *testing.T) {
 	}
 	behind := ringHot / ringBehind / packetconn.RecvSize
 	for i := range 1000 {
-		if err := p.push(&packetconn.Datagrams{Buf: make([]byte, 9000)}); err != nil {
+		if err := p.push(&packetconn.Train{Buf: make([]byte, 9000)}); err != nil {
 			t.Fatal(err)
 		}
 		if i < behind {
@@ -102,7 +103,7 @@ func TestRing(t *testing.T) {
 // TestRingWakes announces a sleep and pushes: one wake-up is due.
 func TestRingWakes(t *testing.T) {
 	p, c := twoEnds(t)
-	d := packetconn.Datagrams{Buf: make([]byte, 100)}
+	d := packetconn.Train{Buf: make([]byte, 100)}
 	push := func() bool {
 		if err := p.push(&d); err != nil {
 			t.Fatal(err)
@@ -146,10 +147,10 @@ func TestRingHostile(t *testing.T) {
 	for seed := range uint64(20) {
 		p, c := twoEnds(t)
 		g := rand.New(rand.NewPCG(seed, 3))
-		got := packetconn.Datagrams{Buf: make([]byte, packetconn.RecvSize)}
+		got := packetconn.Train{Buf: make([]byte, packetconn.RecvSize)}
 		for range 500 {
 			scribble(p, g)
-			if err := p.push(&packetconn.Datagrams{Buf: make([]byte, 1+g.IntN(5000))}); err != nil && err != errRingFull && err != errRingBroken {
+			if err := p.push(&packetconn.Train{Buf: make([]byte, 1+g.IntN(5000))}); err != nil && err != errRingFull && err != errRingBroken {
 				t.Fatal(err)
 			}
 			for range 10 {
@@ -188,14 +189,14 @@ func neighborAddr(last byte) netip.AddrPort {
 // lockedConn is a socket whose Send needs the lock of the rings, as a poll during it may. Trains
 // with a refused byte are errors.
 type lockedConn struct {
-	packetconn.Conn
+	netconn.Conn
 	n    *neighbors
 	sent []byte
 }
 
 const refusedByte = 0xff
 
-func (c *lockedConn) Send(trains []packetconn.Datagrams) (int, error) {
+func (c *lockedConn) Send(trains []packetconn.Train) (int, error) {
 	c.n.tx.Lock()
 	defer c.n.tx.Unlock()
 	for i := range trains {
@@ -218,14 +219,14 @@ func TestSendMixes(t *testing.T) {
 	socket := &lockedConn{Conn: a.Conn, n: a.m.near}
 	a.Conn = socket
 	defer func() { a.Conn = socket.Conn }()
-	var trains []packetconn.Datagrams
+	var trains []packetconn.Train
 	for i, last := range []byte{5, 5, 6, 5, 6, 6, 6, 5, 5} {
 		buf := make([]byte, 64)
 		buf[7], buf[20] = 5, byte(i)
 		if i == 5 {
 			buf[20] = refusedByte
 		}
-		trains = append(trains, packetconn.Datagrams{Addr: neighborAddr(last), Buf: buf})
+		trains = append(trains, packetconn.Train{Addr: neighborAddr(last), Buf: buf})
 	}
 	if n, err := a.Send(trains); n != 5 || err != unix.EPERM {
 		t.Fatalf("%d trains were sent, %v; want 5, EPERM", n, err)
@@ -237,8 +238,8 @@ func TestSendMixes(t *testing.T) {
 		t.Errorf("through the socket: trains %d, want %d", socket.sent, want)
 	}
 	var got []byte
-	for in := (packetconn.Datagrams{Buf: make([]byte, packetconn.RecvSize)}); ; {
-		if n, err := b.Poll([]packetconn.Datagrams{in}); n == 0 || err != nil {
+	for in := (packetconn.Train{Buf: make([]byte, packetconn.RecvSize)}); ; {
+		if n, err := b.Poll([]packetconn.Train{in}); n == 0 || err != nil {
 			break
 		}
 		got = append(got, in.Buf[:21][20])
@@ -253,8 +254,8 @@ func TestSendMixes(t *testing.T) {
 func TestHostileNeighbor(t *testing.T) {
 	at := neighborAddr
 	a, b := neighborAt(t, 1), neighborAt(t, 2)
-	buf := func() []packetconn.Datagrams { return []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}} }
-	packet := packetconn.Datagrams{Addr: at(2), Buf: make([]byte, 64)}
+	buf := func() []packetconn.Train { return []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}} }
+	packet := packetconn.Train{Addr: at(2), Buf: make([]byte, 64)}
 	for seed := range uint64(5) {
 		a.Approach(at(2), 5)
 		b.Approach(at(1), 5)
@@ -271,7 +272,7 @@ func TestHostileNeighbor(t *testing.T) {
 			scribble(from, g)
 			// A packet that finds no ring may make a new one later.
 			if to, _ := a.Rings(); to > 0 {
-				if _, err := a.Send([]packetconn.Datagrams{packet}); err != nil {
+				if _, err := a.Send([]packetconn.Train{packet}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -293,7 +294,7 @@ func TestHostileNeighbor(t *testing.T) {
 		}
 	}
 	b.m.near.close()
-	if _, err := a.Send([]packetconn.Datagrams{packet}); err != nil {
+	if _, err := a.Send([]packetconn.Train{packet}); err != nil {
 		t.Fatal(err)
 	}
 	trains := buf()
@@ -311,7 +312,7 @@ func TestHostileNeighbor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if _, err := other.Send([]packetconn.Datagrams{{Addr: at(1), Buf: packet.Buf}}); err != nil {
+	if _, err := other.Send([]packetconn.Train{{Addr: at(1), Buf: packet.Buf}}); err != nil {
 		t.Fatal(err)
 	}
 	for {

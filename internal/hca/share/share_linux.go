@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
 // numbers is the number of processes that an address has room for.
-const numbers = 1 << packetconn.MemberBits
+const numbers = 1 << netconn.MemberBits
 
 // patience limits the time for which a process waits for others to join or to answer.
 const patience = 5 * time.Second
@@ -29,11 +30,11 @@ const patience = 5 * time.Second
 const exitTime = 50 * time.Millisecond
 
 // Conn is one process's part of a shared address. It is a packetconn.Conn and a
-// packetconn.Member.
+// netconn.Member.
 type Conn struct {
-	packetconn.Conn // the socket of the process's number
-	m               *member
-	close           sync.Once
+	netconn.Conn // the socket of the process's number
+	m            *member
+	close        sync.Once
 }
 
 // member is a process at an address.
@@ -59,9 +60,9 @@ type member struct {
 	arrived bool // the inbox, the socket of QP 1 or the socket of a ring was readable: Poll checks them
 	skipped int  // calls of Poll in a row that checked nothing
 
-	mu      sync.Mutex      // guards the following fields
-	sockets []*os.File      // see index; nil before a second process has come
-	mads    packetconn.Conn // the socket of QP 1
+	mu      sync.Mutex   // guards the following fields
+	sockets []*os.File   // see index; nil before a second process has come
+	mads    netconn.Conn // the socket of QP 1
 
 	claiming sync.Mutex // guards claims
 	claims   map[uint64]*claim
@@ -293,10 +294,10 @@ func (c *Conn) Unwrap() packetconn.Conn { return c.Conn }
 // SyscallConn implements syscall.Conn: the descriptor is readable when Poll has something.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.m.events.SyscallConn() }
 
-// Member implements packetconn.Member.
+// Member implements netconn.Member.
 func (c *Conn) Member() uint32 { return uint32(c.m.number) }
 
-// Shared implements packetconn.Member.
+// Shared implements netconn.Member.
 func (c *Conn) Shared() bool { return c.m.shared.Load() }
 
 // Close implements packetconn.Conn.
@@ -331,7 +332,7 @@ func (m *member) release() {
 	m.lock.release() // last: another process may take the number now
 }
 
-// Claim implements packetconn.Member.
+// Claim implements netconn.Member.
 func (c *Conn) Claim(serviceID uint64) (release func(), err error) {
 	m := c.m
 	m.claiming.Lock()

@@ -396,7 +396,7 @@ func TestTrainsForSeveralProcesses(t *testing.T) {
 	const seg = 64
 	owners := []uint32{2, 2, 0, 1, 1, 2, 0, 2}
 	var want [3][]byte
-	train := packetconn.Datagrams{Addr: addr, Seg: seg, TOS: 0x28}
+	train := packetconn.Train{Addr: addr, Seg: seg, TOS: 0x28}
 	for i, o := range owners {
 		size := seg
 		if i == len(owners)-1 {
@@ -405,7 +405,7 @@ func TestTrainsForSeveralProcesses(t *testing.T) {
 		train.Buf = append(train.Buf, datagram(o<<18|5, size, byte(i))...)
 		want[o] = append(want[o], byte(i))
 	}
-	if _, err := sender.Send([]packetconn.Datagrams{train}); err != nil {
+	if _, err := sender.Send([]packetconn.Train{train}); err != nil {
 		t.Fatal(err)
 	}
 	// Broken messages in an inbox, and one from nowhere, change nothing.
@@ -428,7 +428,7 @@ func TestTrainsForSeveralProcesses(t *testing.T) {
 
 // receiveOwn receives the packets of a process in TestTrainsForSeveralProcesses.
 func receiveOwn(t *testing.T, i int, c *share.Conn, from netip.AddrPort, want []byte) {
-	trains := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
+	trains := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
 	var got []byte
 	for len(got) < len(want) {
 		n, err := c.Recv(trains)

@@ -15,17 +15,17 @@ import (
 // idle is the udp.Side of the socket of QP 1, for which no other process hands over datagrams.
 type idle struct{}
 
-func (idle) Poll([]packetconn.Datagrams) int       { return 0 }
-func (idle) Own(trains []packetconn.Datagrams) int { return len(trains) }
-func (idle) Wait()                                 {}
-func (idle) Wake()                                 {}
+func (idle) Poll([]packetconn.Train) int       { return 0 }
+func (idle) Own(trains []packetconn.Train) int { return len(trains) }
+func (idle) Wait()                             {}
+func (idle) Wake()                             {}
 
 // pollEvery is how often Poll checks the inbox and the socket of QP 1 while datagrams arrive
 // without a pause: once in pollEvery calls.
 const pollEvery = 16
 
 // Poll implements udp.Side.
-func (m *member) Poll(trains []packetconn.Datagrams) int {
+func (m *member) Poll(trains []packetconn.Train) int {
 	if m.near != nil {
 		if n := m.near.poll(trains); n > 0 {
 			return n
@@ -51,7 +51,7 @@ func (m *member) Poll(trains []packetconn.Datagrams) int {
 }
 
 // Own implements udp.Side.
-func (m *member) Own(trains []packetconn.Datagrams) int {
+func (m *member) Own(trains []packetconn.Train) int {
 	if !m.shared.Load() {
 		return len(trains)
 	}
@@ -114,7 +114,7 @@ func (m *member) numberOf(b []byte) int {
 }
 
 // keepOwn hands over the packets of t that belong to others, and reports whether any are left.
-func (m *member) keepOwn(t *packetconn.Datagrams) bool {
+func (m *member) keepOwn(t *packetconn.Train) bool {
 	count := t.Count()
 	if count == 1 {
 		return m.keep(t, t.Buf)
@@ -136,7 +136,7 @@ func (m *member) keepOwn(t *packetconn.Datagrams) bool {
 		for i++; i < count && number >= 0 && m.numberOf(t.At(i)) == number; i++ {
 		}
 		run := t.Buf[first*t.Seg : min(i*t.Seg, len(t.Buf))]
-		part := packetconn.Datagrams{Addr: t.Addr, Buf: run, Seg: min(t.Seg, len(run)), TOS: t.TOS}
+		part := packetconn.Train{Addr: t.Addr, Buf: run, Seg: min(t.Seg, len(run)), TOS: t.TOS}
 		if m.keep(&part, run) {
 			kept += copy(t.Buf[kept:], run)
 		}
@@ -148,7 +148,7 @@ func (m *member) keepOwn(t *packetconn.Datagrams) bool {
 
 // keep reports whether the packets of t are for this process, and hands them over to their
 // process if not. All of them are for the same process as the first one, b.
-func (m *member) keep(t *packetconn.Datagrams, b []byte) bool {
+func (m *member) keep(t *packetconn.Train, b []byte) bool {
 	switch number := m.numberOf(b); {
 	case number == m.number:
 		return true
@@ -168,7 +168,7 @@ const (
 
 // keepMAD is keep for a packet that any process may inspect. This process keeps a packet that
 // belongs to no process, and answers that the id or the service does not exist.
-func (m *member) keepMAD(t *packetconn.Datagrams, b []byte) bool {
+func (m *member) keepMAD(t *packetconn.Train, b []byte) bool {
 	r, ok := madOf(b)
 	if !ok {
 		return true

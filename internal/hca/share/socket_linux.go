@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 )
 
 // duplicate returns another descriptor of a file, in the same mode.
@@ -39,8 +39,8 @@ const gsiQPN = 1
 // memberShift and idShift are the places of the process's number in a QP number and in a
 // communication id.
 const (
-	memberShift = 24 - packetconn.MemberBits
-	idShift     = 32 - packetconn.MemberBits
+	memberShift = 24 - netconn.MemberBits
+	idShift     = 32 - netconn.MemberBits
 )
 
 // steer attaches the filter that chooses a socket by the destination QP of a packet. The packet

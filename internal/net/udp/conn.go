@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 )
 
 // Options configure a socket. A nil *Options and the zero value select the fastest
@@ -44,7 +44,7 @@ const (
 // Listen opens a socket at addr. If the port is 0, the system chooses one. The invariant
 // CRC covers the address, so Listen returns EINVAL for the unspecified address and for
 // multicast and broadcast addresses.
-func Listen(addr netip.AddrPort, opts *Options) (packetconn.Conn, error) {
+func Listen(addr netip.AddrPort, opts *Options) (netconn.Conn, error) {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	if err := usable(addr.Addr()); err != nil {
 		return nil, err

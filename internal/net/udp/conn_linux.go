@@ -16,6 +16,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -46,7 +47,7 @@ type half struct {
 	mu  sync.Mutex
 	try func(fd uintptr) bool
 
-	trains []packetconn.Datagrams
+	trains []packetconn.Train
 	n      int   // number of trains received
 	err    error // error that ended the call
 
@@ -81,7 +82,7 @@ type conn struct {
 	sendmmsg func(fd uintptr, m []mmsghdr) (int, syscall.Errno) // tests replace it to inject errors
 }
 
-func listen(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
+func listen(addr netip.AddrPort, o Options) (netconn.Conn, error) {
 	c := &conn{sendmmsg: sendmmsg, spin: newSpin(o.Spin)}
 	if err := c.bind(addr, o, false); err != nil {
 		return nil, listenError(addr, err)
@@ -131,7 +132,7 @@ func (c *conn) start() (err error) {
 		return err
 	}
 	ip := c.local.Addr()
-	c.limits = packetconn.Limits{Datagrams: segments(), Bytes: packetconn.MaxBytes(ip), Trains: batch}
+	c.limits = packetconn.Limits{Datagrams: segments(), Bytes: netconn.MaxBytes(ip), Trains: batch}
 	c.caps.MTU, _ = interfaceMTU(ip)
 	c.gso.Store(c.caps.GSO)
 	c.tx.try, c.rx.try = c.trySend, c.tryRecv
@@ -204,7 +205,7 @@ func (c *conn) Close() error {
 }
 
 // Send implements Conn.
-func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
+func (c *conn) Send(trains []packetconn.Train) (int, error) {
 	if len(trains) == 0 {
 		return 0, nil
 	}
@@ -273,22 +274,22 @@ func (c *conn) trySend(fd uintptr) bool {
 }
 
 // sendError returns the error for message m, which the system failed to send with errno.
-func (c *conn) sendError(t *packetconn.Datagrams, m message, errno syscall.Errno) error {
+func (c *conn) sendError(t *packetconn.Train, m message, errno syscall.Errno) error {
 	// Kernels before 6.13 return EINVAL for segments larger than the MTU.
 	if errno == unix.EMSGSIZE || (errno == unix.EINVAL && m.seg != 0) {
 		mtu, err := PathMTU(c.local.Addr(), t.Addr.Addr())
 		if err != nil {
 			mtu = 0
 		}
-		if errno == unix.EMSGSIZE || mtu > 0 && len(t.At(0))+packetconn.Headers(t.Addr.Addr()) > mtu {
-			return packetconn.TooLarge(t, mtu)
+		if errno == unix.EMSGSIZE || mtu > 0 && len(t.At(0))+netconn.Headers(t.Addr.Addr()) > mtu {
+			return netconn.TooLarge(t, mtu)
 		}
 	}
 	return failure.New("udp send", errno, "%d bytes to %v: %s", m.n, t.Addr, errno.Error())
 }
 
 // put writes message m of train t into slot i.
-func (c *conn) put(i int, t *packetconn.Datagrams, m message) {
+func (c *conn) put(i int, t *packetconn.Train, m message) {
 	hdr, s := &c.tx.hdrs[i].hdr, &c.tx.slots[i]
 	s.iov.Base = unsafe.SliceData(t.Buf[m.off:])
 	s.iov.SetLen(m.n)
@@ -314,16 +315,16 @@ func (c *conn) put(i int, t *packetconn.Datagrams, m message) {
 }
 
 // Recv implements Conn.
-func (c *conn) Recv(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, true) }
+func (c *conn) Recv(trains []packetconn.Train) (int, error) { return c.recv(trains, true) }
 
 // Poll implements Conn.
-func (c *conn) Poll(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, false) }
+func (c *conn) Poll(trains []packetconn.Train) (int, error) { return c.recv(trains, false) }
 
-func (c *conn) recv(trains []packetconn.Datagrams, wait bool) (int, error) {
+func (c *conn) recv(trains []packetconn.Train, wait bool) (int, error) {
 	if len(trains) == 0 {
 		return 0, nil
 	}
-	if err := packetconn.CheckBuffers(trains[:min(len(trains), batch)]); err != nil {
+	if err := netconn.CheckBuffers(trains[:min(len(trains), batch)]); err != nil {
 		return 0, err
 	}
 	h := &c.rx
@@ -405,7 +406,7 @@ func (c *conn) prepare(n int) {
 }
 
 // take moves the message received in slot i to t.
-func (c *conn) take(i int, t *packetconn.Datagrams) {
+func (c *conn) take(i int, t *packetconn.Train) {
 	m, s := &c.rx.hdrs[i], &c.rx.slots[i]
 	t.Addr = c.zones.take(&s.name)
 	if c.local.Addr().Zone() != "" {

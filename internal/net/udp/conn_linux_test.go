@@ -27,11 +27,11 @@ func listenLinux(t *testing.T, addr netip.AddrPort, o *Options) *conn {
 }
 
 // trains returns n trains of count datagrams of seg bytes, with different contents.
-func trains(to netip.AddrPort, n, count, seg int) []packetconn.Datagrams {
-	d := make([]packetconn.Datagrams, n)
+func trains(to netip.AddrPort, n, count, seg int) []packetconn.Train {
+	d := make([]packetconn.Train, n)
 	x := byte(0)
 	for i := range d {
-		d[i] = packetconn.Datagrams{Addr: to, Buf: make([]byte, count*seg), Seg: seg}
+		d[i] = packetconn.Train{Addr: to, Buf: make([]byte, count*seg), Seg: seg}
 		for k := range d[i].Buf {
 			x = x*31 + byte(k>>8) + 7
 			d[i].Buf[k] = x
@@ -169,8 +169,8 @@ func TestSendErrors(t *testing.T) {
 			}
 			return -1, c.errno
 		}
-		out := packetconn.Datagrams{Addr: a.LocalAddr(), Buf: make([]byte, 200), Seg: c.seg}
-		n, err := a.Send([]packetconn.Datagrams{out, out, out})
+		out := packetconn.Train{Addr: a.LocalAddr(), Buf: make([]byte, 200), Seg: c.seg}
+		n, err := a.Send([]packetconn.Train{out, out, out})
 		if n != 1 || !errors.Is(err, c.want) {
 			t.Errorf("%v: sent %d: %v", c.errno, n, err)
 		}
@@ -214,8 +214,8 @@ func TestLimitsAreTheKernels(t *testing.T) {
 		for _, c := range []struct{ bytes, seg int }{
 			{l.Bytes, 4096 + 20}, {l.Bytes, l.Bytes - 1}, {l.Datagrams, 1}, {l.Datagrams * 256, 256},
 		} {
-			out := packetconn.Datagrams{Addr: b.LocalAddr(), Buf: make([]byte, c.bytes), Seg: c.seg}
-			if n, err := a.Send([]packetconn.Datagrams{out}); n != 1 || err != nil {
+			out := packetconn.Train{Addr: b.LocalAddr(), Buf: make([]byte, c.bytes), Seg: c.seg}
+			if n, err := a.Send([]packetconn.Train{out}); n != 1 || err != nil {
 				t.Errorf("%d bytes in segments of %d: %v", c.bytes, c.seg, err)
 				continue
 			}
@@ -225,7 +225,7 @@ func TestLimitsAreTheKernels(t *testing.T) {
 			t.Errorf("%d of 4 trains were GSO calls", gso)
 		}
 		a.limits.Datagrams++
-		if _, err := a.Send([]packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, l.Datagrams+1), Seg: 1}}); err == nil {
+		if _, err := a.Send([]packetconn.Train{{Addr: b.LocalAddr(), Buf: make([]byte, l.Datagrams+1), Seg: 1}}); err == nil {
 			t.Errorf("the kernel takes more than %d datagrams", l.Datagrams)
 		}
 	}
@@ -267,7 +267,7 @@ func TestTOS(t *testing.T) {
 func TestKernelDropCounter(t *testing.T) {
 	a := listenLinux(t, loopbacks[0], nil)
 	b := listenLinux(t, loopbacks[0], &Options{RecvBuffer: 4 << 10, NoGRO: true})
-	one := []packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, 1000)}}
+	one := []packetconn.Train{{Addr: b.LocalAddr(), Buf: make([]byte, 1000)}}
 	for range 100 {
 		if _, err := a.Send(one); err != nil {
 			t.Fatal(err)

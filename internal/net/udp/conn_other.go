@@ -5,10 +5,10 @@ package udp
 import (
 	"net/netip"
 
-	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 )
 
-func listen(addr netip.AddrPort, o Options) (packetconn.Conn, error) { return listenPortable(addr, o) }
+func listen(addr netip.AddrPort, o Options) (netconn.Conn, error) { return listenPortable(addr, o) }
 
 // pathMTU returns the MTU of the interface, because these systems do not report that of
 // the route.

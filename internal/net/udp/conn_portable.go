@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -24,7 +25,7 @@ type portable struct {
 	rx sync.Mutex
 }
 
-func listenPortable(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
+func listenPortable(addr netip.AddrPort, o Options) (netconn.Conn, error) {
 	network := "udp4"
 	if addr.Addr().Is6() {
 		network = "udp6"
@@ -39,7 +40,7 @@ func listenPortable(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
 	c := &portable{pc: p.(*net.UDPConn)}
 	port := c.pc.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	c.local = netip.AddrPortFrom(addr.Addr(), port)
-	c.limits = packetconn.Limits{Datagrams: minSegments, Bytes: packetconn.MaxBytes(addr.Addr()), Trains: 1}
+	c.limits = packetconn.Limits{Datagrams: minSegments, Bytes: netconn.MaxBytes(addr.Addr()), Trains: 1}
 	c.caps.MTU, _ = interfaceMTU(addr.Addr())
 	if c.pc.SetReadBuffer(o.RecvBuffer) == nil {
 		c.caps.RecvBuffer = o.RecvBuffer
@@ -77,7 +78,7 @@ func (c *portable) Close() error {
 }
 
 // Send implements Conn. The traffic class is not sent.
-func (c *portable) Send(trains []packetconn.Datagrams) (int, error) {
+func (c *portable) Send(trains []packetconn.Train) (int, error) {
 	c.tx.Lock()
 	defer c.tx.Unlock()
 	for i := range trains {
@@ -94,7 +95,7 @@ func (c *portable) Send(trains []packetconn.Datagrams) (int, error) {
 	return len(trains), nil
 }
 
-func (c *portable) sendError(t *packetconn.Datagrams, err error) error {
+func (c *portable) sendError(t *packetconn.Train, err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return net.ErrClosed
 	}
@@ -103,7 +104,7 @@ func (c *portable) sendError(t *packetconn.Datagrams, err error) error {
 		if err != nil {
 			mtu = 0
 		}
-		return packetconn.TooLarge(t, mtu)
+		return netconn.TooLarge(t, mtu)
 	}
 	e := failure.New("udp send", failure.Errno(err, syscall.EINVAL), "%d bytes to %v", len(t.At(0)), t.Addr)
 	e.Err = err
@@ -112,15 +113,15 @@ func (c *portable) sendError(t *packetconn.Datagrams, err error) error {
 
 // Poll implements Conn. It returns 0, because package net cannot receive without
 // blocking.
-func (c *portable) Poll([]packetconn.Datagrams) (int, error) { return 0, nil }
+func (c *portable) Poll([]packetconn.Train) (int, error) { return 0, nil }
 
 // Recv implements Conn. It fills one train with one datagram.
-func (c *portable) Recv(trains []packetconn.Datagrams) (int, error) {
+func (c *portable) Recv(trains []packetconn.Train) (int, error) {
 	if len(trains) == 0 {
 		return 0, nil
 	}
 	t := &trains[0]
-	if err := packetconn.CheckBuffers(trains[:1]); err != nil {
+	if err := netconn.CheckBuffers(trains[:1]); err != nil {
 		return 0, err
 	}
 	c.rx.Lock()
@@ -134,7 +135,7 @@ func (c *portable) Recv(trains []packetconn.Datagrams) (int, error) {
 		e.Err = err
 		return 0, e
 	}
-	*t = packetconn.Datagrams{
+	*t = packetconn.Train{
 		Addr: netip.AddrPortFrom(from.Addr().Unmap(), from.Port()),
 		Buf:  t.Buf[:n],
 		Seg:  n,

@@ -12,23 +12,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
 // opener opens one kind of socket, so that every test runs with each kind.
 type opener struct {
 	name string
-	open func(netip.AddrPort) (packetconn.Conn, error)
+	open func(netip.AddrPort) (netconn.Conn, error)
 }
 
 var openers = []opener{
-	{"fast", func(a netip.AddrPort) (packetconn.Conn, error) { return Listen(a, nil) }},
-	{"noGSO", func(a netip.AddrPort) (packetconn.Conn, error) { return Listen(a, &Options{NoGSO: true}) }},
-	{"noGRO", func(a netip.AddrPort) (packetconn.Conn, error) { return Listen(a, &Options{NoGRO: true}) }},
-	{"spin", func(a netip.AddrPort) (packetconn.Conn, error) {
+	{"fast", func(a netip.AddrPort) (netconn.Conn, error) { return Listen(a, nil) }},
+	{"noGSO", func(a netip.AddrPort) (netconn.Conn, error) { return Listen(a, &Options{NoGSO: true}) }},
+	{"noGRO", func(a netip.AddrPort) (netconn.Conn, error) { return Listen(a, &Options{NoGRO: true}) }},
+	{"spin", func(a netip.AddrPort) (netconn.Conn, error) {
 		return Listen(a, &Options{Spin: 20 * time.Microsecond})
 	}},
-	{"portable", func(a netip.AddrPort) (packetconn.Conn, error) {
+	{"portable", func(a netip.AddrPort) (netconn.Conn, error) {
 		return listenPortable(a, Options{RecvBuffer: DefaultRecvBuffer, SendBuffer: DefaultSendBuffer})
 	}},
 }
@@ -39,7 +40,7 @@ var loopbacks = []netip.AddrPort{
 }
 
 // eachConn runs f over every kind of socket and both families.
-func eachConn(t *testing.T, f func(t *testing.T, open func() packetconn.Conn)) {
+func eachConn(t *testing.T, f func(t *testing.T, open func() netconn.Conn)) {
 	for _, o := range openers {
 		for _, addr := range loopbacks {
 			family := "IPv4"
@@ -50,7 +51,7 @@ func eachConn(t *testing.T, f func(t *testing.T, open func() packetconn.Conn)) {
 				}
 			}
 			t.Run(o.name+"/"+family, func(t *testing.T) {
-				f(t, func() packetconn.Conn {
+				f(t, func() netconn.Conn {
 					c, err := o.open(addr)
 					if err != nil {
 						t.Fatal(err)
@@ -73,8 +74,8 @@ func hasIPv6() bool {
 }
 
 // buffers returns n trains to receive into.
-func buffers(n int) []packetconn.Datagrams {
-	d := make([]packetconn.Datagrams, n)
+func buffers(n int) []packetconn.Train {
+	d := make([]packetconn.Train, n)
 	for i := range d {
 		d[i].Buf = make([]byte, packetconn.RecvSize)
 	}
@@ -82,7 +83,7 @@ func buffers(n int) []packetconn.Datagrams {
 }
 
 // receive returns n datagrams.
-func receive(t *testing.T, c packetconn.Conn, n int) (datagrams [][]byte, from netip.AddrPort) {
+func receive(t *testing.T, c netconn.Conn, n int) (datagrams [][]byte, from netip.AddrPort) {
 	t.Helper()
 	in := buffers(4)
 	for len(datagrams) < n {
@@ -102,7 +103,7 @@ func receive(t *testing.T, c packetconn.Conn, n int) (datagrams [][]byte, from n
 
 func TestTransfer(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	eachConn(t, func(t *testing.T, open func() packetconn.Conn) {
+	eachConn(t, func(t *testing.T, open func() netconn.Conn) {
 		a, b := open(), open()
 		for _, seg := range []int{1, 2, 20, 64, 63, 256 + 16, 1024 + 20, 4096 + 20, 8000} {
 			for _, count := range []int{1, 2, 3, 15, 64} {
@@ -111,10 +112,10 @@ func TestTransfer(t *testing.T) {
 				for i := range buf {
 					buf[i] = byte(rng.Uint32())
 				}
-				out := packetconn.Datagrams{Addr: b.LocalAddr(), Buf: buf, Seg: seg}
+				out := packetconn.Train{Addr: b.LocalAddr(), Buf: buf, Seg: seg}
 				// The second train shows that the boundary of the first
 				// is preserved.
-				n, err := a.Send([]packetconn.Datagrams{out, out})
+				n, err := a.Send([]packetconn.Train{out, out})
 				if n != 2 || err != nil {
 					t.Fatalf("%d segments of %d: sent %d: %v", count, seg, n, err)
 				}
@@ -133,9 +134,9 @@ func TestTransfer(t *testing.T) {
 }
 
 func TestEmptyDatagram(t *testing.T) {
-	eachConn(t, func(t *testing.T, open func() packetconn.Conn) {
+	eachConn(t, func(t *testing.T, open func() netconn.Conn) {
 		a, b := open(), open()
-		if n, err := a.Send([]packetconn.Datagrams{{Addr: b.LocalAddr()}, {Addr: b.LocalAddr(), Buf: []byte("x")}}); n != 2 || err != nil {
+		if n, err := a.Send([]packetconn.Train{{Addr: b.LocalAddr()}, {Addr: b.LocalAddr(), Buf: []byte("x")}}); n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
 		got, _ := receive(t, b, 2)
@@ -146,7 +147,7 @@ func TestEmptyDatagram(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	eachConn(t, func(t *testing.T, open func() packetconn.Conn) {
+	eachConn(t, func(t *testing.T, open func() netconn.Conn) {
 		c := open()
 		var wg sync.WaitGroup
 		for range 3 {
@@ -161,7 +162,7 @@ func TestClose(t *testing.T) {
 			t.Error(err)
 		}
 		wg.Wait()
-		if n, err := c.Send([]packetconn.Datagrams{{Addr: c.LocalAddr(), Buf: []byte("x")}}); n != 0 || err != net.ErrClosed {
+		if n, err := c.Send([]packetconn.Train{{Addr: c.LocalAddr(), Buf: []byte("x")}}); n != 0 || err != net.ErrClosed {
 			t.Errorf("Send after Close: %d, %v", n, err)
 		}
 		if err := c.Close(); err != net.ErrClosed {
@@ -171,26 +172,26 @@ func TestClose(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	eachConn(t, func(t *testing.T, open func() packetconn.Conn) {
+	eachConn(t, func(t *testing.T, open func() netconn.Conn) {
 		a := open()
-		good := packetconn.Datagrams{Addr: a.LocalAddr(), Buf: []byte("good")}
+		good := packetconn.Train{Addr: a.LocalAddr(), Buf: []byte("good")}
 		l := a.Limits()
 		for _, c := range []struct {
 			name string
-			d    packetconn.Datagrams
+			d    packetconn.Train
 			want error
 		}{
-			{"bytes", packetconn.Datagrams{Addr: a.LocalAddr(), Buf: make([]byte, l.Bytes+1), Seg: 4096}, syscall.EMSGSIZE},
-			{"datagrams", packetconn.Datagrams{Addr: a.LocalAddr(), Buf: make([]byte, l.Datagrams+1), Seg: 1}, syscall.EMSGSIZE},
-			{"no address", packetconn.Datagrams{Buf: []byte("x")}, syscall.EINVAL},
+			{"bytes", packetconn.Train{Addr: a.LocalAddr(), Buf: make([]byte, l.Bytes+1), Seg: 4096}, syscall.EMSGSIZE},
+			{"datagrams", packetconn.Train{Addr: a.LocalAddr(), Buf: make([]byte, l.Datagrams+1), Seg: 1}, syscall.EMSGSIZE},
+			{"no address", packetconn.Train{Buf: []byte("x")}, syscall.EINVAL},
 		} {
-			n, err := a.Send([]packetconn.Datagrams{good, c.d, good})
+			n, err := a.Send([]packetconn.Train{good, c.d, good})
 			if n != 1 || !errors.Is(err, c.want) {
 				t.Errorf("%s: sent %d: %v, want %v", c.name, n, err, c.want)
 			}
 			receive(t, a, 1) // the valid train before it
 		}
-		if n, err := a.Recv([]packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize-1)}}); n != 0 || !errors.Is(err, syscall.EINVAL) {
+		if n, err := a.Recv([]packetconn.Train{{Buf: make([]byte, packetconn.RecvSize-1)}}); n != 0 || !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("short buffer: %d, %v", n, err)
 		}
 		if n, err := a.Send(nil); n != 0 || err != nil {
@@ -231,9 +232,9 @@ func TestListenRefuses(t *testing.T) {
 }
 
 func TestAllocations(t *testing.T) {
-	eachConn(t, func(t *testing.T, open func() packetconn.Conn) {
+	eachConn(t, func(t *testing.T, open func() netconn.Conn) {
 		a, b := open(), open()
-		out := []packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, 8*1024), Seg: 1024}}
+		out := []packetconn.Train{{Addr: b.LocalAddr(), Buf: make([]byte, 8*1024), Seg: 1024}}
 		in := buffers(2)
 		allocs := testing.AllocsPerRun(100, func() {
 			if _, err := a.Send(out); err != nil {

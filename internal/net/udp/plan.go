@@ -29,7 +29,7 @@ type plan struct {
 
 // fill plans as many of the next messages as fit in dst, and returns their number. With
 // gso a message is a whole train, otherwise a datagram.
-func (p plan) fill(dst []message, trains []packetconn.Datagrams, gso bool) int {
+func (p plan) fill(dst []message, trains []packetconn.Train, gso bool) int {
 	n := 0
 	for ; p.train < len(trains) && n < len(dst); n++ {
 		t := &trains[p.train]
@@ -49,7 +49,7 @@ func (p plan) fill(dst []message, trains []packetconn.Datagrams, gso bool) int {
 }
 
 // done moves the position past m, which must be the next message.
-func (p *plan) done(m message, trains []packetconn.Datagrams) {
+func (p *plan) done(m message, trains []packetconn.Train) {
 	p.off = m.off + m.n
 	if p.off >= len(trains[m.train].Buf) {
 		p.train, p.off = m.train+1, 0

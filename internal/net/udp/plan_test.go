@@ -20,7 +20,7 @@ func TestCount(t *testing.T) {
 		for i := range buf {
 			buf[i] = byte(i)
 		}
-		d := packetconn.Datagrams{Buf: buf, Seg: c.seg}
+		d := packetconn.Train{Buf: buf, Seg: c.seg}
 		if got := d.Count(); got != c.want {
 			t.Errorf("%d bytes in segments of %d: %d datagrams, want %d", c.n, c.seg, got, c.want)
 		}
@@ -39,25 +39,25 @@ func TestCount(t *testing.T) {
 }
 
 func TestPlan(t *testing.T) {
-	train := func(n, seg int) packetconn.Datagrams {
-		return packetconn.Datagrams{Addr: v4, Buf: make([]byte, n), Seg: seg}
+	train := func(n, seg int) packetconn.Train {
+		return packetconn.Train{Addr: v4, Buf: make([]byte, n), Seg: seg}
 	}
 	for _, c := range []struct {
 		name   string
-		trains []packetconn.Datagrams
+		trains []packetconn.Train
 		gso    bool
 		want   []message
 	}{
 		{"nothing", nil, true, nil},
-		{"empty datagram", []packetconn.Datagrams{train(0, 0)}, true, []message{{0, 0, 0, 0}}},
-		{"single, no seg", []packetconn.Datagrams{train(9, 0)}, true, []message{{0, 0, 9, 0}}},
-		{"single, seg longer", []packetconn.Datagrams{train(9, 10)}, true, []message{{0, 0, 9, 0}}},
-		{"single, exact", []packetconn.Datagrams{train(9, 9)}, true, []message{{0, 0, 9, 0}}},
-		{"train", []packetconn.Datagrams{train(25, 10)}, true, []message{{0, 0, 25, 10}}},
-		{"two trains", []packetconn.Datagrams{train(25, 10), train(20, 10)}, true, []message{{0, 0, 25, 10}, {1, 0, 20, 10}}},
-		{"train, one by one", []packetconn.Datagrams{train(25, 10)}, false, []message{{0, 0, 10, 0}, {0, 10, 10, 0}, {0, 20, 5, 0}}},
-		{"even train, one by one", []packetconn.Datagrams{train(20, 10)}, false, []message{{0, 0, 10, 0}, {0, 10, 10, 0}}},
-		{"mixed, one by one", []packetconn.Datagrams{train(0, 0), train(15, 10), train(3, 0)}, false,
+		{"empty datagram", []packetconn.Train{train(0, 0)}, true, []message{{0, 0, 0, 0}}},
+		{"single, no seg", []packetconn.Train{train(9, 0)}, true, []message{{0, 0, 9, 0}}},
+		{"single, seg longer", []packetconn.Train{train(9, 10)}, true, []message{{0, 0, 9, 0}}},
+		{"single, exact", []packetconn.Train{train(9, 9)}, true, []message{{0, 0, 9, 0}}},
+		{"train", []packetconn.Train{train(25, 10)}, true, []message{{0, 0, 25, 10}}},
+		{"two trains", []packetconn.Train{train(25, 10), train(20, 10)}, true, []message{{0, 0, 25, 10}, {1, 0, 20, 10}}},
+		{"train, one by one", []packetconn.Train{train(25, 10)}, false, []message{{0, 0, 10, 0}, {0, 10, 10, 0}, {0, 20, 5, 0}}},
+		{"even train, one by one", []packetconn.Train{train(20, 10)}, false, []message{{0, 0, 10, 0}, {0, 10, 10, 0}}},
+		{"mixed, one by one", []packetconn.Train{train(0, 0), train(15, 10), train(3, 0)}, false,
 			[]message{{0, 0, 0, 0}, {1, 0, 10, 0}, {1, 10, 5, 0}, {2, 0, 3, 0}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestPlan(t *testing.T) {
 
 // When GSO fails for a train, its datagrams are sent one by one.
 func TestPlanDegrades(t *testing.T) {
-	trains := []packetconn.Datagrams{{Addr: v4, Buf: make([]byte, 20), Seg: 10}, {Addr: v4, Buf: make([]byte, 15), Seg: 10}}
+	trains := []packetconn.Train{{Addr: v4, Buf: make([]byte, 20), Seg: 10}, {Addr: v4, Buf: make([]byte, 15), Seg: 10}}
 	var p plan
 	dst := make([]message, 8)
 	if n := p.fill(dst, trains, true); n != 2 {
@@ -115,16 +115,16 @@ func TestCheckTrain(t *testing.T) {
 	local := v4.Addr()
 	for _, c := range []struct {
 		name string
-		d    packetconn.Datagrams
+		d    packetconn.Train
 		want error
 	}{
-		{"at both limits", packetconn.Datagrams{Addr: v4, Buf: make([]byte, 100), Seg: 25}, nil},
-		{"one datagram", packetconn.Datagrams{Addr: v4, Buf: make([]byte, 100)}, nil},
-		{"bytes", packetconn.Datagrams{Addr: v4, Buf: make([]byte, 101), Seg: 50}, syscall.EMSGSIZE},
-		{"datagrams", packetconn.Datagrams{Addr: v4, Buf: make([]byte, 5), Seg: 1}, syscall.EMSGSIZE},
-		{"other family", packetconn.Datagrams{Addr: netip.MustParseAddrPort("[2001:db8::1]:1")}, syscall.EINVAL},
-		{"mapped", packetconn.Datagrams{Addr: netip.MustParseAddrPort("[::ffff:192.0.2.1]:1")}, syscall.EINVAL},
-		{"no address", packetconn.Datagrams{}, syscall.EINVAL},
+		{"at both limits", packetconn.Train{Addr: v4, Buf: make([]byte, 100), Seg: 25}, nil},
+		{"one datagram", packetconn.Train{Addr: v4, Buf: make([]byte, 100)}, nil},
+		{"bytes", packetconn.Train{Addr: v4, Buf: make([]byte, 101), Seg: 50}, syscall.EMSGSIZE},
+		{"datagrams", packetconn.Train{Addr: v4, Buf: make([]byte, 5), Seg: 1}, syscall.EMSGSIZE},
+		{"other family", packetconn.Train{Addr: netip.MustParseAddrPort("[2001:db8::1]:1")}, syscall.EINVAL},
+		{"mapped", packetconn.Train{Addr: netip.MustParseAddrPort("[::ffff:192.0.2.1]:1")}, syscall.EINVAL},
+		{"no address", packetconn.Train{}, syscall.EINVAL},
 	} {
 		if err := l.Check(local, &c.d); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -15,12 +16,12 @@ import (
 type Side interface {
 	// Poll fills trains with datagrams that did not come from the socket, and returns the
 	// number of trains. It does not wait. It may exchange the buffers of trains among them.
-	Poll(trains []packetconn.Datagrams) int
+	Poll(trains []packetconn.Train) int
 
 	// Own removes datagrams that belong to other processes from trains that arrived at
 	// the socket, and returns the number of trains that are left. It may exchange the
 	// buffers of trains among them.
-	Own(trains []packetconn.Datagrams) int
+	Own(trains []packetconn.Train) int
 
 	// Wait waits until the socket is readable, Poll has something, or Wake is called.
 	Wait()
@@ -45,7 +46,7 @@ func Bind(addr netip.AddrPort, opts *Options, reuse bool) (*os.File, error) {
 // Open returns a Conn on a socket that Bind returned, here or in another process, and that is
 // bound to local. Close closes the file without shutting the socket down, which other processes
 // may use. side is nil if the socket is the only source of datagrams.
-func Open(f *os.File, local netip.AddrPort, opts *Options, side Side) (packetconn.Conn, error) {
+func Open(f *os.File, local netip.AddrPort, opts *Options, side Side) (netconn.Conn, error) {
 	o := options(opts)
 	c := &conn{sendmmsg: sendmmsg, spin: newSpin(o.Spin), file: f, local: local, side: side}
 	raw, err := f.SyscallConn()

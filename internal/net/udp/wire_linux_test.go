@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/packetconn"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 )
 
 // enterNamespace moves the test to a thread in a new network namespace. The namespace is
@@ -204,7 +204,7 @@ func TestPathMTUOnALink(t *testing.T) {
 		if mtu, err := PathMTU(from.Addr(), to.Addr()); mtu != path.mtu || err != nil {
 			t.Errorf("%v to %v: MTU %d, %v; want %d", from, to, mtu, err, path.mtu)
 		}
-		fits := path.mtu - packetconn.Headers(to.Addr())
+		fits := path.mtu - netconn.Headers(to.Addr())
 		for _, o := range openers {
 			c, err := o.open(from)
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -67,7 +68,7 @@ func newConn(n *Network, addr netip.AddrPort) *Conn {
 	c := &Conn{
 		network: n,
 		local:   addr,
-		limits:  packetconn.Limits{Datagrams: datagramsPerTrain, Bytes: packetconn.MaxBytes(addr.Addr()), Trains: trainsPerCall},
+		limits:  packetconn.Limits{Datagrams: datagramsPerTrain, Bytes: netconn.MaxBytes(addr.Addr()), Trains: trainsPerCall},
 		room:    max(n.queue, largeBuffer),
 		small:   pool{size: smallBuffer},
 		large:   pool{size: largeBuffer},
@@ -120,7 +121,7 @@ func (c *Conn) Close() error {
 
 // Send queues the trains at the connections that listen at their addresses. It never
 // blocks.
-func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
+func (c *Conn) Send(trains []packetconn.Train) (int, error) {
 	c.txMu.Lock()
 	defer c.txMu.Unlock()
 	for i := range trains {
@@ -131,8 +132,8 @@ func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
 		if err := c.limits.Check(c.local.Addr(), t); err != nil {
 			return i, err
 		}
-		if len(t.At(0))+packetconn.Headers(c.local.Addr()) > c.network.mtu {
-			return i, packetconn.TooLarge(t, c.network.mtu)
+		if len(t.At(0))+netconn.Headers(c.local.Addr()) > c.network.mtu {
+			return i, netconn.TooLarge(t, c.network.mtu)
 		}
 		n := uint64(t.Count())
 		c.sent.trains.Add(1)
@@ -148,7 +149,7 @@ func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
 }
 
 // deliver queues t or a copy of it, or drops t if the queue is full.
-func (c *Conn) deliver(t *packetconn.Datagrams, from netip.AddrPort) {
+func (c *Conn) deliver(t *packetconn.Train, from netip.AddrPort) {
 	p := &c.small
 	if len(t.Buf) > smallBuffer {
 		p = &c.large
@@ -173,7 +174,7 @@ func (c *Conn) deliver(t *packetconn.Datagrams, from netip.AddrPort) {
 	// The copy is made without the lock, so that the receiver can work at the same
 	// time. Trains of one sender stay in order, because it delivers one at a time.
 	if buf == nil {
-		buf = packetconn.NewBuffer(p.size)
+		buf = netconn.NewBuffer(p.size)
 	}
 	if t.Swap && p == &c.large {
 		buf, t.Buf = t.Buf, buf[:len(t.Buf)]
@@ -186,7 +187,7 @@ func (c *Conn) deliver(t *packetconn.Datagrams, from netip.AddrPort) {
 	}
 	c.mu.Lock()
 	if !c.closed.Load() {
-		c.queue.push(packetconn.Datagrams{Addr: from, Buf: buf, Seg: seg, TOS: t.TOS, Route: packetconn.Route{HopLimit: t.Route.HopLimit}})
+		c.queue.push(packetconn.Train{Addr: from, Buf: buf, Seg: seg, TOS: t.TOS, Route: packetconn.Route{HopLimit: t.Route.HopLimit}})
 		if c.waiting > 0 {
 			c.arrived.Signal()
 		}
@@ -196,16 +197,16 @@ func (c *Conn) deliver(t *packetconn.Datagrams, from netip.AddrPort) {
 
 // Recv waits for at least one train and returns as many as fit in trains. It exchanges
 // the buffers of larger trains.
-func (c *Conn) Recv(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, true) }
+func (c *Conn) Recv(trains []packetconn.Train) (int, error) { return c.recv(trains, true) }
 
 // Poll is Recv without waiting.
-func (c *Conn) Poll(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, false) }
+func (c *Conn) Poll(trains []packetconn.Train) (int, error) { return c.recv(trains, false) }
 
-func (c *Conn) recv(trains []packetconn.Datagrams, wait bool) (int, error) {
+func (c *Conn) recv(trains []packetconn.Train, wait bool) (int, error) {
 	if len(trains) == 0 {
 		return 0, nil
 	}
-	if err := packetconn.CheckBuffers(trains); err != nil {
+	if err := netconn.CheckBuffers(trains); err != nil {
 		return 0, err
 	}
 	// Small trains are copied after the lock is released; own holds the caller's

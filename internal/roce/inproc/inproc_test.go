@@ -15,8 +15,8 @@ import (
 	"github.com/softmkey/softmkey/packetconn"
 )
 
-func buffers(n int) []packetconn.Datagrams {
-	d := make([]packetconn.Datagrams, n)
+func buffers(n int) []packetconn.Train {
+	d := make([]packetconn.Train, n)
 	for i := range d {
 		d[i].Buf = make([]byte, packetconn.RecvSize)
 	}
@@ -33,7 +33,7 @@ func TestTransfer(t *testing.T) {
 	for round := range 200 {
 		// Mix trains of all sizes, so that both kinds of buffers are reused many
 		// times.
-		var out []packetconn.Datagrams
+		var out []packetconn.Train
 		for range 1 + rng.IntN(6) {
 			seg := 1 + rng.IntN(5000)
 			size := rng.IntN(min(64*seg, a.Limits().Bytes) + 1)
@@ -41,7 +41,7 @@ func TestTransfer(t *testing.T) {
 			for i := range buf {
 				buf[i] = byte(rng.Uint32())
 			}
-			out = append(out, packetconn.Datagrams{Addr: b.LocalAddr(), Buf: buf, Seg: seg, TOS: byte(round)})
+			out = append(out, packetconn.Train{Addr: b.LocalAddr(), Buf: buf, Seg: seg, TOS: byte(round)})
 			want = append(want, bytes.Clone(buf))
 		}
 		if n, err := a.Send(out); n != len(out) || err != nil {
@@ -84,11 +84,11 @@ func TestExchange(t *testing.T) {
 	defer b.Close()
 	send := func(fill byte) {
 		buf := bytes.Repeat([]byte{fill}, 60_000)
-		if _, err := a.Send([]packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: buf}}); err != nil {
+		if _, err := a.Send([]packetconn.Train{{Addr: b.LocalAddr(), Buf: buf}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var kept []packetconn.Datagrams
+	var kept []packetconn.Train
 	for i := range 10 {
 		in := buffers(1)
 		send(byte(i))
@@ -110,8 +110,8 @@ func TestSwap(t *testing.T) {
 	a, b := Pair(nil)
 	defer a.Close()
 	defer b.Close()
-	out := []packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, packetconn.RecvSize), Swap: true}}
-	var kept []packetconn.Datagrams
+	out := []packetconn.Train{{Addr: b.LocalAddr(), Buf: make([]byte, packetconn.RecvSize), Swap: true}}
+	var kept []packetconn.Train
 	for i := range 10 {
 		for _, n := range []int{100, 60_000} {
 			out[0].Buf = append(out[0].Buf[:0], bytes.Repeat([]byte{byte(i)}, n)...)
@@ -142,7 +142,7 @@ func TestSwap(t *testing.T) {
 func TestQueueIsBounded(t *testing.T) {
 	for _, c := range []struct{ size, fit int }{{60_000, 4}, {100, 32}, {smallBuffer, 32}, {smallBuffer + 1, 4}} {
 		a, b := Pair(&Options{Queue: 4 * largeBuffer})
-		out := []packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, c.size)}}
+		out := []packetconn.Train{{Addr: b.LocalAddr(), Buf: make([]byte, c.size)}}
 		for range c.fit + 5 {
 			if _, err := a.Send(out); err != nil {
 				t.Fatal(err)
@@ -174,32 +174,32 @@ func TestRefused(t *testing.T) {
 	defer b.Close()
 	for _, c := range []struct {
 		name string
-		d    packetconn.Datagrams
+		d    packetconn.Train
 		want error
 	}{
-		{"fits the MTU", packetconn.Datagrams{Addr: b.LocalAddr(), Buf: make([]byte, 3*1472), Seg: 1472}, nil},
-		{"over the MTU", packetconn.Datagrams{Addr: b.LocalAddr(), Buf: make([]byte, 3*1472), Seg: 1473}, syscall.EMSGSIZE},
-		{"single over the MTU", packetconn.Datagrams{Addr: b.LocalAddr(), Buf: make([]byte, 1473)}, syscall.EMSGSIZE},
-		{"bytes", packetconn.Datagrams{Addr: b.LocalAddr(), Buf: make([]byte, 66_000), Seg: 1000}, syscall.EMSGSIZE},
-		{"datagrams", packetconn.Datagrams{Addr: b.LocalAddr(), Buf: make([]byte, 1000), Seg: 1}, syscall.EMSGSIZE},
-		{"family", packetconn.Datagrams{Addr: netip.MustParseAddrPort("[::1]:1"), Buf: make([]byte, 1)}, syscall.EINVAL},
+		{"fits the MTU", packetconn.Train{Addr: b.LocalAddr(), Buf: make([]byte, 3*1472), Seg: 1472}, nil},
+		{"over the MTU", packetconn.Train{Addr: b.LocalAddr(), Buf: make([]byte, 3*1472), Seg: 1473}, syscall.EMSGSIZE},
+		{"single over the MTU", packetconn.Train{Addr: b.LocalAddr(), Buf: make([]byte, 1473)}, syscall.EMSGSIZE},
+		{"bytes", packetconn.Train{Addr: b.LocalAddr(), Buf: make([]byte, 66_000), Seg: 1000}, syscall.EMSGSIZE},
+		{"datagrams", packetconn.Train{Addr: b.LocalAddr(), Buf: make([]byte, 1000), Seg: 1}, syscall.EMSGSIZE},
+		{"family", packetconn.Train{Addr: netip.MustParseAddrPort("[::1]:1"), Buf: make([]byte, 1)}, syscall.EINVAL},
 	} {
-		n, err := a.Send([]packetconn.Datagrams{c.d})
+		n, err := a.Send([]packetconn.Train{c.d})
 		if !errors.Is(err, c.want) || (n == 1) != (c.want == nil) {
 			t.Errorf("%s: %d, %v", c.name, n, err)
 		}
 	}
-	if _, err := b.Recv([]packetconn.Datagrams{{Buf: make([]byte, 10)}}); !errors.Is(err, syscall.EINVAL) {
+	if _, err := b.Recv([]packetconn.Train{{Buf: make([]byte, 10)}}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("short buffer: %v", err)
 	}
-	if _, err := a.Send([]packetconn.Datagrams{{Addr: netip.MustParseAddrPort("192.0.2.9:1"), Buf: make([]byte, 3)}}); err != nil {
+	if _, err := a.Send([]packetconn.Train{{Addr: netip.MustParseAddrPort("192.0.2.9:1"), Buf: make([]byte, 3)}}); err != nil {
 		t.Errorf("nobody there: %v", err)
 	}
 	if c := a.Counters(); c.Unreachable != 1 {
 		t.Errorf("counters: %+v", c)
 	}
 	a.Close()
-	if _, err := a.Send([]packetconn.Datagrams{{Addr: b.LocalAddr()}}); err != net.ErrClosed {
+	if _, err := a.Send([]packetconn.Train{{Addr: b.LocalAddr()}}); err != net.ErrClosed {
 		t.Errorf("closed: %v", err)
 	}
 	if err := a.Close(); err != net.ErrClosed {
@@ -258,7 +258,7 @@ func TestSynctest(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Hour)
-		if _, err := a.Send([]packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: []byte("x")}}); err != nil {
+		if _, err := a.Send([]packetconn.Train{{Addr: b.LocalAddr(), Buf: []byte("x")}}); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
@@ -318,7 +318,7 @@ func TestConcurrent(t *testing.T) {
 				if i%2 == 0 {
 					size = 20_000
 				}
-				if _, err := c.Send([]packetconn.Datagrams{{Addr: to.LocalAddr(), Buf: bytes.Repeat([]byte{byte(s*each + i)}, size)}}); err != nil {
+				if _, err := c.Send([]packetconn.Train{{Addr: to.LocalAddr(), Buf: bytes.Repeat([]byte{byte(s*each + i)}, size)}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -334,7 +334,7 @@ func TestAllocations(t *testing.T) {
 	a, b := Pair(nil)
 	defer a.Close()
 	defer b.Close()
-	out := []packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, 100)}, {Addr: b.LocalAddr(), Buf: make([]byte, 60_000), Seg: 1000}}
+	out := []packetconn.Train{{Addr: b.LocalAddr(), Buf: make([]byte, 100)}, {Addr: b.LocalAddr(), Buf: make([]byte, 60_000), Seg: 1000}}
 	in := buffers(2)
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := a.Send(out); err != nil {
@@ -357,7 +357,7 @@ func BenchmarkTrain(b *testing.B) {
 			tx, rx := Pair(nil)
 			defer tx.Close()
 			defer rx.Close()
-			out := []packetconn.Datagrams{{Addr: rx.LocalAddr(), Buf: make([]byte, c.size), Seg: 4096 + 20}}
+			out := []packetconn.Train{{Addr: rx.LocalAddr(), Buf: make([]byte, c.size), Seg: 4096 + 20}}
 			in := buffers(1)
 			b.SetBytes(int64(c.size))
 			b.ReportAllocs()
@@ -370,7 +370,7 @@ func BenchmarkTrain(b *testing.B) {
 		b.Run(c.name+"/stream", func(b *testing.B) {
 			tx, rx := Pair(nil)
 			defer tx.Close()
-			out := []packetconn.Datagrams{{Addr: rx.LocalAddr(), Buf: make([]byte, c.size), Seg: 4096 + 20}}
+			out := []packetconn.Train{{Addr: rx.LocalAddr(), Buf: make([]byte, c.size), Seg: 4096 + 20}}
 			const window = 32
 			credit := make(chan struct{}, window)
 			var wg sync.WaitGroup

@@ -5,13 +5,13 @@ import "github.com/softmkey/softmkey/packetconn"
 // ring is a queue of trains that grows as needed. The Conn bounds it by the size of the
 // queued buffers.
 type ring struct {
-	slots      []packetconn.Datagrams // the length is a power of two
-	head, tail uint                   // positions modulo the length; head <= tail
+	slots      []packetconn.Train // the length is a power of two
+	head, tail uint               // positions modulo the length; head <= tail
 }
 
 func (r *ring) len() int { return int(r.tail - r.head) }
 
-func (r *ring) push(d packetconn.Datagrams) {
+func (r *ring) push(d packetconn.Train) {
 	if r.len() == len(r.slots) {
 		r.grow()
 	}
@@ -20,16 +20,16 @@ func (r *ring) push(d packetconn.Datagrams) {
 }
 
 // pop returns the oldest train; the ring must not be empty.
-func (r *ring) pop() packetconn.Datagrams {
+func (r *ring) pop() packetconn.Train {
 	s := &r.slots[r.head&uint(len(r.slots)-1)]
 	d := *s
-	*s = packetconn.Datagrams{}
+	*s = packetconn.Train{}
 	r.head++
 	return d
 }
 
 func (r *ring) grow() {
-	slots := make([]packetconn.Datagrams, max(16, 2*len(r.slots)))
+	slots := make([]packetconn.Train, max(16, 2*len(r.slots)))
 	n := uint(0)
 	for r.len() > 0 {
 		slots[n] = r.pop()

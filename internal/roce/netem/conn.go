@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -17,10 +18,10 @@ import (
 // pass unchanged; for faults in both directions, wrap both ends. Its concurrency rules
 // are those of the inner connection.
 type Conn struct {
-	inner  packetconn.Conn
+	netconn.Conn
 	clock  Clock
 	filter func(uint64, netip.AddrPort, []byte) Action
-	lost   func(packetconn.Datagrams) // Options.Lost; may be nil
+	lost   func(packetconn.Train) // Options.Lost; may be nil
 
 	mu       sync.Mutex // guards the following fields, and keeps the datagrams to inner in order
 	faults   Faults
@@ -28,16 +29,16 @@ type Conn struct {
 	counters Counters
 	closed   bool
 
-	out   []packetconn.Datagrams // parts of the current train
-	held  []*parcel              // reordered datagrams that wait to be overtaken, oldest first
-	line  []*parcel              // datagrams in flight, by time of arrival
-	timer Timer                  // fires for the first of held and line; nil if both are empty
+	out   []packetconn.Train // parts of the current train
+	held  []*parcel          // reordered datagrams that wait to be overtaken, oldest first
+	line  []*parcel          // datagrams in flight, by time of arrival
+	timer Timer              // fires for the first of held and line; nil if both are empty
 	due   time.Time
 }
 
 // parcel is a datagram or a part of a train that is held or in flight.
 type parcel struct {
-	d          packetconn.Datagrams
+	d          packetconn.Train
 	due        time.Time
 	overtakers int // number of datagrams that must still overtake it
 }
@@ -45,7 +46,7 @@ type parcel struct {
 // Wrap returns a connection that sends through c with faults. Closing it closes c. Wrap
 // panics if a probability of f is negative or if they add up to more than 1.
 func Wrap(c packetconn.Conn, seed uint64, f Faults, opts *Options) *Conn {
-	w := &Conn{inner: c, clock: systemClock{}, faults: f.withDefaults(), rng: rand.New(rand.NewPCG(seed, 0))}
+	w := &Conn{Conn: netconn.Of(c), clock: systemClock{}, faults: f.withDefaults(), rng: rand.New(rand.NewPCG(seed, 0))}
 	if opts != nil {
 		w.filter, w.lost = opts.Filter, opts.Lost
 		if opts.Clock != nil {
@@ -73,25 +74,7 @@ func (c *Conn) Counters() Counters {
 
 // Unwrap returns the inner connection, whose optional abilities c has. The datagrams of a
 // group that is joined are received unchanged, as all others.
-func (c *Conn) Unwrap() packetconn.Conn { return c.inner }
-
-// LocalAddr returns the address of the inner connection.
-func (c *Conn) LocalAddr() netip.AddrPort { return c.inner.LocalAddr() }
-
-// ID returns the identification that the inner connection predicts.
-func (c *Conn) ID(i int) uint16 { return c.inner.ID(i) }
-
-// Limits returns the limits of the inner connection.
-func (c *Conn) Limits() packetconn.Limits { return c.inner.Limits() }
-
-// Caps returns the capabilities of the inner connection.
-func (c *Conn) Caps() packetconn.Caps { return c.inner.Caps() }
-
-// Recv receives from the inner connection.
-func (c *Conn) Recv(trains []packetconn.Datagrams) (int, error) { return c.inner.Recv(trains) }
-
-// Poll polls the inner connection.
-func (c *Conn) Poll(trains []packetconn.Datagrams) (int, error) { return c.inner.Poll(trains) }
+func (c *Conn) Unwrap() packetconn.Conn { return c.Conn }
 
 // Close closes the inner connection. Datagrams in flight are lost.
 func (c *Conn) Close() error {
@@ -103,22 +86,22 @@ func (c *Conn) Close() error {
 		c.timer = nil
 	}
 	c.mu.Unlock()
-	return c.inner.Close()
+	return c.Conn.Close()
 }
 
 // Send sends the trains with faults: datagrams may be missing or sent later.
-func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
+func (c *Conn) Send(trains []packetconn.Train) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return 0, net.ErrClosed
 	}
 	defer c.schedule()
-	l := c.inner.Limits()
+	l := c.Conn.Limits()
 	for i := range trains {
 		t := &trains[i]
 		// Check the whole train, because its parts alone might pass.
-		if err := l.Check(c.inner.LocalAddr().Addr(), t); err != nil {
+		if err := l.Check(c.Conn.LocalAddr().Addr(), t); err != nil {
 			return i, err
 		}
 		err := c.train(t)
@@ -137,7 +120,7 @@ func (c *Conn) flush() error {
 	if len(c.out) == 0 {
 		return nil
 	}
-	_, err := c.inner.Send(c.out)
+	_, err := c.Conn.Send(c.out)
 	clear(c.out)
 	c.out = c.out[:0]
 	return err
@@ -145,7 +128,7 @@ func (c *Conn) flush() error {
 
 // train chooses the action for each datagram of t. Consecutive datagrams without a fault
 // stay together.
-func (c *Conn) train(t *packetconn.Datagrams) error {
+func (c *Conn) train(t *packetconn.Train) error {
 	first := 0 // start of the run without a fault
 	for i := range t.Count() {
 		p := t.At(i)
@@ -213,7 +196,7 @@ func (c *Conn) decide(to netip.AddrPort, p []byte) Action {
 }
 
 // run forwards datagrams [first, end) of t.
-func (c *Conn) run(t *packetconn.Datagrams, first, end int) {
+func (c *Conn) run(t *packetconn.Train, first, end int) {
 	if first >= end {
 		return
 	}
@@ -226,8 +209,8 @@ func (c *Conn) run(t *packetconn.Datagrams, first, end int) {
 }
 
 // single returns p as a train of one datagram, with t's address.
-func single(t *packetconn.Datagrams, p []byte) packetconn.Datagrams {
-	return packetconn.Datagrams{Addr: t.Addr, Buf: p, Seg: len(p), TOS: t.TOS, Route: t.Route}
+func single(t *packetconn.Train, p []byte) packetconn.Train {
+	return packetconn.Train{Addr: t.Addr, Buf: p, Seg: len(p), TOS: t.TOS, Route: t.Route}
 }
 
 // flip returns a copy of p with up to Flips different bits flipped.
@@ -246,7 +229,7 @@ func (c *Conn) flip(p []byte) []byte {
 }
 
 // hold keeps d until enough datagrams have overtaken it.
-func (c *Conn) hold(d packetconn.Datagrams) {
+func (c *Conn) hold(d packetconn.Train) {
 	c.held = append(c.held, &parcel{d: d, due: c.clock.Now().Add(c.faults.Hold), overtakers: 1 + c.rng.IntN(c.faults.Overtakers)})
 }
 
@@ -265,7 +248,7 @@ func (c *Conn) overtake() {
 
 // forward sends d to the inner connection: at once, or a copy after the network's latency
 // plus more.
-func (c *Conn) forward(d packetconn.Datagrams, more time.Duration) {
+func (c *Conn) forward(d packetconn.Train, more time.Duration) {
 	wait := c.faults.Latency + more
 	if wait <= 0 {
 		c.out = append(c.out, d)
@@ -326,7 +309,7 @@ func (c *Conn) arrive() {
 		c.line = c.line[1:]
 	}
 	for i := range c.out {
-		if _, err := c.inner.Send(c.out[i : i+1]); err != nil {
+		if _, err := c.Conn.Send(c.out[i : i+1]); err != nil {
 			c.counters.Failed += uint64(c.out[i].Count())
 		}
 	}

@@ -20,7 +20,7 @@
 // # Identification
 //
 // If a datagram of a train suffers a fault, the train is sent in parts. Over UDP, the
-// identifications of those parts then differ from the ones that [packetconn.Conn.ID]
+// identifications of those parts then differ from the ones that [packetconn.Identifier.ID]
 // returned to the sender. softmkey's receiver accepts them, because it cannot see the
 // identification. A peer that checks the identification against the invariant CRC, for
 // example Linux's soft-RoCE, drops them as damaged. For tests with one of these, use tc

@@ -24,11 +24,11 @@ func ExampleOptions() {
 	defer a.Close()
 	defer b.Close()
 
-	train := packetconn.Datagrams{Addr: b.LocalAddr(), Buf: []byte("one two thr"), Seg: 4}
-	if _, err := a.Send([]packetconn.Datagrams{train}); err != nil {
+	train := packetconn.Train{Addr: b.LocalAddr(), Buf: []byte("one two thr"), Seg: 4}
+	if _, err := a.Send([]packetconn.Train{train}); err != nil {
 		fmt.Println(err)
 	}
-	in := make([]packetconn.Datagrams, 8)
+	in := make([]packetconn.Train, 8)
 	for i := range in {
 		in[i].Buf = make([]byte, packetconn.RecvSize)
 	}

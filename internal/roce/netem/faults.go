@@ -156,5 +156,5 @@ type Options struct {
 
 	// Lost, if not nil, is called with each datagram that is lost, after those before it
 	// were sent. It must not keep d.Buf, and must not call the Conn.
-	Lost func(d packetconn.Datagrams)
+	Lost func(d packetconn.Train)
 }

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/packetconn"
 )
@@ -22,8 +23,8 @@ const size = 40 // bytes of a numbered datagram
 
 // numbered returns a train of datagrams that each begin with their number. The remaining
 // bytes derive from it, so damage is detected.
-func numbered(to netip.AddrPort, first, n int) packetconn.Datagrams {
-	d := packetconn.Datagrams{Addr: to, Seg: size}
+func numbered(to netip.AddrPort, first, n int) packetconn.Train {
+	d := packetconn.Train{Addr: to, Seg: size}
 	for i := range n {
 		d.Buf = append(d.Buf, datagram(first+i)...)
 	}
@@ -50,7 +51,7 @@ type collector struct {
 func collect(c packetconn.Conn) *collector {
 	r := &collector{c: c}
 	r.wg.Go(func() {
-		in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
+		in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
 		for {
 			n, err := c.Recv(in)
 			if err != nil {
@@ -87,7 +88,7 @@ func exchange(t *testing.T, n int, seed uint64, f Faults, opts *Options) (*colle
 		a, b := Pair(seed, f, opts)
 		r = collect(b)
 		for i := 0; i < n; i += 10 {
-			if k, err := a.Send([]packetconn.Datagrams{numbered(b.LocalAddr(), i, min(10, n-i))}); k != 1 || err != nil {
+			if k, err := a.Send([]packetconn.Train{numbered(b.LocalAddr(), i, min(10, n-i))}); k != 1 || err != nil {
 				t.Fatal(k, err)
 			}
 			synctest.Wait() // lets the receiver keep up
@@ -294,7 +295,7 @@ func TestLatencyKeepsOrder(t *testing.T) {
 		start := time.Now()
 		for i := range 100 {
 			out := numbered(b.LocalAddr(), i, 1)
-			if _, err := a.Send([]packetconn.Datagrams{out}); err != nil {
+			if _, err := a.Send([]packetconn.Train{out}); err != nil {
 				t.Fatal(err)
 			}
 			clear(out.Buf) // Send must not keep the buffer
@@ -326,7 +327,7 @@ func TestVanish(t *testing.T) {
 		a, b := Pair(1, Faults{}, nil)
 		r := collect(b)
 		send := func(n int) {
-			if _, err := a.Send([]packetconn.Datagrams{numbered(b.LocalAddr(), n, 1)}); err != nil {
+			if _, err := a.Send([]packetconn.Train{numbered(b.LocalAddr(), n, 1)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -386,15 +387,15 @@ func TestClock(t *testing.T) {
 	clock := &manualClock{timers: map[*manualTimer]bool{}}
 	a, b := Pair(1, Faults{Latency: time.Hour}, &Options{Clock: clock})
 	defer b.Close()
-	in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+	in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
 	for i := range 3 {
-		a.Send([]packetconn.Datagrams{numbered(b.LocalAddr(), i, 2)})
+		a.Send([]packetconn.Train{numbered(b.LocalAddr(), i, 2)})
 	}
 	if len(clock.timers) != 1 {
 		t.Errorf("%d timers for one line", len(clock.timers))
 	}
 	clock.advance(time.Hour - 1)
-	b.Send([]packetconn.Datagrams{numbered(a.LocalAddr(), 9, 1)})
+	b.Send([]packetconn.Train{numbered(a.LocalAddr(), 9, 1)})
 	clock.advance(1)
 	for i := range 3 {
 		if n, err := b.Recv(in); n != 1 || err != nil || in[0].Count() != 2 || !bytes.Equal(in[0].At(0), datagram(i)) {
@@ -434,7 +435,7 @@ func TestOverUDP(t *testing.T) {
 	defer a.Close()
 	r := collect(b)
 	for i := range 20 {
-		if _, err := a.Send([]packetconn.Datagrams{numbered(b.LocalAddr(), 10*i, 10)}); err != nil {
+		if _, err := a.Send([]packetconn.Train{numbered(b.LocalAddr(), 10*i, 10)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -468,8 +469,8 @@ func TestNetwork(t *testing.T) {
 	if _, err := n.Listen(a.LocalAddr()); err == nil {
 		t.Error("an address was given out twice")
 	}
-	a.Send([]packetconn.Datagrams{numbered(b.LocalAddr(), 1, 1)})
-	in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
+	a.Send([]packetconn.Train{numbered(b.LocalAddr(), 1, 1)})
+	in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
 	if k, err := b.Recv(in); k != 2 || err != nil {
 		t.Error(k, err)
 	}
@@ -493,18 +494,18 @@ func TestMulticast(t *testing.T) {
 	}})
 	defer c.Close()
 	group := netip.MustParseAddr("239.77.1.9")
-	g, err := packetconn.Join(c, group)
+	g, err := netconn.Join(c, group)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
 	to := netip.AddrPortFrom(group, c.LocalAddr().Port())
 	for _, s := range []string{"lost", "passed"} {
-		if _, err := c.Send([]packetconn.Datagrams{{Addr: to, Buf: []byte(s)}}); err != nil {
+		if _, err := c.Send([]packetconn.Train{{Addr: to, Buf: []byte(s)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+	in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
 	if _, err := g.Recv(in); err != nil || string(in[0].Buf) != "passed" || n != 1 {
 		t.Errorf("received %q, %v, after %d datagrams", in[0].Buf, err, n+1)
 	}

@@ -3,6 +3,7 @@ package pcap
 import (
 	"net/netip"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/packetconn"
 )
@@ -10,7 +11,7 @@ import (
 // conn records the packets of the connection inside. All other methods are that
 // connection's.
 type conn struct {
-	packetconn.Conn
+	netconn.Conn
 	r      *Recorder
 	intf   int
 	local  netip.AddrPort
@@ -22,7 +23,8 @@ type conn struct {
 // Wrap returns a connection that is recorded. Closing it closes c, and not the
 // Recorder.
 func (r *Recorder) Wrap(c packetconn.Conn) packetconn.Conn {
-	w := &conn{Conn: c, r: r, local: c.LocalAddr(), routes: c.Caps().Routes}
+	_, routes := netconn.As[netconn.Framer](c)
+	w := &conn{Conn: netconn.Of(c), r: r, local: c.LocalAddr(), routes: routes}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.closed && r.err == nil {
@@ -36,7 +38,7 @@ func (c *conn) Unwrap() packetconn.Conn { return c.Conn }
 
 // Join implements packetconn.Joiner. The group has an interface of its own in the recording.
 func (c *conn) Join(group netip.Addr) (packetconn.Conn, error) {
-	joined, err := packetconn.Join(c.Conn, group)
+	joined, err := netconn.Join(c.Conn, group)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +47,7 @@ func (c *conn) Join(group netip.Addr) (packetconn.Conn, error) {
 
 // Send sends through the connection inside. It holds the recorder's lock, so that an
 // answer cannot be recorded before its request.
-func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
+func (c *conn) Send(trains []packetconn.Train) (int, error) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	when := c.r.now()
@@ -65,7 +67,7 @@ func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
 }
 
 // source returns the socket that a train leaves from.
-func (c *conn) source(t *packetconn.Datagrams) netip.AddrPort {
+func (c *conn) source(t *packetconn.Train) netip.AddrPort {
 	if p := t.Route.SourcePort; p != 0 && c.routes {
 		return netip.AddrPortFrom(c.local.Addr(), p)
 	}
@@ -73,14 +75,14 @@ func (c *conn) source(t *packetconn.Datagrams) netip.AddrPort {
 }
 
 // Recv receives from the connection inside.
-func (c *conn) Recv(trains []packetconn.Datagrams) (int, error) {
+func (c *conn) Recv(trains []packetconn.Train) (int, error) {
 	n, err := c.Conn.Recv(trains)
 	c.record(trains[:n])
 	return n, err
 }
 
 // Poll polls the connection inside.
-func (c *conn) Poll(trains []packetconn.Datagrams) (int, error) {
+func (c *conn) Poll(trains []packetconn.Train) (int, error) {
 	n, err := c.Conn.Poll(trains)
 	c.record(trains[:n])
 	return n, err
@@ -89,7 +91,7 @@ func (c *conn) Poll(trains []packetconn.Datagrams) (int, error) {
 // Lost records a datagram that was not sent, because a connection that wraps c loses it on
 // purpose. Wrap must have returned c. The packet has the time of the call and the comment
 // LostComment.
-func (r *Recorder) Lost(c packetconn.Conn, d packetconn.Datagrams) {
+func (r *Recorder) Lost(c packetconn.Conn, d packetconn.Train) {
 	w, ok := c.(*conn)
 	if !ok {
 		return
@@ -107,14 +109,14 @@ func (r *Recorder) Lost(c packetconn.Conn, d packetconn.Datagrams) {
 // record writes the packets that were received. Packets that the connection sent to itself were
 // recorded when they were sent. If several processes share the address, record cannot know which of
 // them sent a packet, so packets of the connection to itself are recorded twice.
-func (c *conn) record(trains []packetconn.Datagrams) {
+func (c *conn) record(trains []packetconn.Train) {
 	if len(trains) == 0 {
 		return
 	}
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	when := c.r.now()
-	m, ok := packetconn.AsMember(c.Conn)
+	m, ok := netconn.AsMember(c.Conn)
 	shared := ok && m.Shared()
 	for i := range trains {
 		t := &trains[i]

@@ -17,10 +17,10 @@ func Example() {
 	defer a.Close()
 	defer b.Close()
 
-	if _, err := a.Send([]packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: []byte("seven bytes"), Seg: 7}}); err != nil {
+	if _, err := a.Send([]packetconn.Train{{Addr: b.LocalAddr(), Buf: []byte("seven bytes"), Seg: 7}}); err != nil {
 		fmt.Println(err)
 	}
-	if _, err := b.Recv([]packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}); err != nil {
+	if _, err := b.Recv([]packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}); err != nil {
 		fmt.Println(err)
 	}
 	err := recorder.Close()

@@ -21,6 +21,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
@@ -139,7 +140,7 @@ func TestRecording(t *testing.T) {
 			payload = append(payload, rocePacket(a.LocalAddr(), b.LocalAddr(), uint16(i), uint32(i))...)
 		}
 		size := len(payload) / 5
-		in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+		in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
 
 		// A train between two recorded connections; a datagram that is no RoCE packet,
 		// from an unrecorded connection; and a packet whose identification is known only
@@ -148,15 +149,15 @@ func TestRecording(t *testing.T) {
 		solved := rocePacket(other.LocalAddr(), a.LocalAddr(), 0xbeef, 77)
 		steps := []struct {
 			from, to packetconn.Conn
-			d        packetconn.Datagrams
+			d        packetconn.Train
 		}{
-			{a, b, packetconn.Datagrams{Addr: b.LocalAddr(), Buf: payload, Seg: size, TOS: 2}},
-			{other, a, packetconn.Datagrams{Addr: a.LocalAddr(), Buf: odd}},
-			{other, a, packetconn.Datagrams{Addr: a.LocalAddr(), Buf: solved, TOS: 0xff, Route: packetconn.Route{HopLimit: 17}}},
-			{a, other, packetconn.Datagrams{Addr: other.LocalAddr(), Route: packetconn.Route{HopLimit: 9}}}, // empty
+			{a, b, packetconn.Train{Addr: b.LocalAddr(), Buf: payload, Seg: size, TOS: 2}},
+			{other, a, packetconn.Train{Addr: a.LocalAddr(), Buf: odd}},
+			{other, a, packetconn.Train{Addr: a.LocalAddr(), Buf: solved, TOS: 0xff, Route: packetconn.Route{HopLimit: 17}}},
+			{a, other, packetconn.Train{Addr: other.LocalAddr(), Route: packetconn.Route{HopLimit: 9}}}, // empty
 		}
 		for _, s := range steps {
-			if k, err := s.from.Send([]packetconn.Datagrams{s.d}); k != 1 || err != nil {
+			if k, err := s.from.Send([]packetconn.Train{s.d}); k != 1 || err != nil {
 				t.Fatal(k, err)
 			}
 			if k, err := s.to.Recv(in); k != 1 || err != nil {
@@ -260,18 +261,18 @@ func TestTshark(t *testing.T) {
 		for i := range 8 {
 			train = append(train, rocePacket(other.LocalAddr(), peer.LocalAddr(), uint16(i), uint32(i))...)
 		}
-		other.Send([]packetconn.Datagrams{{Addr: peer.LocalAddr(), Buf: train, Seg: len(train) / 8, TOS: 3}})
-		in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+		other.Send([]packetconn.Train{{Addr: peer.LocalAddr(), Buf: train, Seg: len(train) / 8, TOS: 3}})
+		in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
 		if _, err := peer.Recv(in); err != nil {
 			t.Fatal(err)
 		}
 		// Also packets that a real socket sends to RoCEv2's port, where no
 		// program needs to listen.
 		for i := range 8 {
-			p := rocePacket(c.LocalAddr(), peer.LocalAddr(), c.ID(i), uint32(i))
+			p := rocePacket(c.LocalAddr(), peer.LocalAddr(), netconn.Of(c).ID(i), uint32(i))
 			copy(train[i*len(p):], p)
 		}
-		if _, err := c.Send([]packetconn.Datagrams{{Addr: peer.LocalAddr(), Buf: train, Seg: len(train) / 8}}); err != nil {
+		if _, err := c.Send([]packetconn.Train{{Addr: peer.LocalAddr(), Buf: train, Seg: len(train) / 8}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -398,9 +399,9 @@ func TestWriteError(t *testing.T) {
 	defer a.Close()
 	defer b.Close()
 	w := r.Wrap(a)
-	in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+	in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
 	for range 100 {
-		if n, err := w.Send([]packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, 60_000)}}); n != 1 || err != nil {
+		if n, err := w.Send([]packetconn.Train{{Addr: b.LocalAddr(), Buf: make([]byte, 60_000)}}); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		if _, err := b.Recv(in); err != nil {
@@ -411,7 +412,7 @@ func TestWriteError(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 	// A closed recording does not either.
-	if n, err := w.Send([]packetconn.Datagrams{{Addr: b.LocalAddr()}}); n != 1 || err != nil {
+	if n, err := w.Send([]packetconn.Train{{Addr: b.LocalAddr()}}); n != 1 || err != nil {
 		t.Error(n, err)
 	}
 	r.Wrap(b)
@@ -451,8 +452,8 @@ func BenchmarkRecord(b *testing.B) {
 	defer tx.Close()
 	defer rx.Close()
 	w := r.Wrap(tx)
-	out := []packetconn.Datagrams{{Addr: rx.LocalAddr(), Buf: make([]byte, 15*4116), Seg: 4116}}
-	in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+	out := []packetconn.Train{{Addr: rx.LocalAddr(), Buf: make([]byte, 15*4116), Seg: 4116}}
+	in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
 	b.SetBytes(int64(len(out[0].Buf)))
 	for b.Loop() {
 		w.Send(out)
@@ -484,15 +485,15 @@ func TestMulticastGroup(t *testing.T) {
 	a := mustListen(t, n, "10.0.0.1:4791")
 	inner := mustListen(t, n, "10.0.0.2:4791")
 	b := r.Wrap(joiner{inner})
-	g, err := packetconn.Join(b, netip.MustParseAddr("239.1.2.3"))
+	g, err := netconn.Join(b, netip.MustParseAddr("239.1.2.3"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := rocePacket(a.LocalAddr(), g.LocalAddr(), 5, 5)
-	if k, err := a.Send([]packetconn.Datagrams{{Addr: inner.LocalAddr(), Buf: p}}); k != 1 || err != nil {
+	if k, err := a.Send([]packetconn.Train{{Addr: inner.LocalAddr(), Buf: p}}); k != 1 || err != nil {
 		t.Fatal(k, err)
 	}
-	if k, err := g.Recv([]packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}); k != 1 || err != nil {
+	if k, err := g.Recv([]packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}); k != 1 || err != nil {
 		t.Fatal(k, err)
 	}
 	if err := errors.Join(g.Close(), r.Close()); err != nil {
@@ -503,7 +504,7 @@ func TestMulticastGroup(t *testing.T) {
 		t.Errorf("%d interfaces, %+v", ng.NInterfaces(), got)
 	}
 	plain := r.Wrap(mustListen(t, n, "10.0.0.3:4791"))
-	if _, err := packetconn.Join(plain, netip.MustParseAddr("239.1.2.3")); !errors.Is(err, syscall.EOPNOTSUPP) {
+	if _, err := netconn.Join(plain, netip.MustParseAddr("239.1.2.3")); !errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Error(err)
 	}
 }
@@ -523,19 +524,19 @@ func TestDroppedAndLocalPackets(t *testing.T) {
 			}
 			return netem.Pass
 		},
-		Lost: func(d packetconn.Datagrams) { r.Lost(a, d) },
+		Lost: func(d packetconn.Train) { r.Lost(a, d) },
 	})
 	var payload []byte
 	for i := range 3 {
 		payload = append(payload, rocePacket(a.LocalAddr(), peer.LocalAddr(), uint16(40+i), uint32(i))...)
 	}
-	if _, err := faulty.Send([]packetconn.Datagrams{
+	if _, err := faulty.Send([]packetconn.Train{
 		{Addr: peer.LocalAddr(), Buf: payload, Seg: len(payload) / 3},
 		{Addr: a.LocalAddr(), Buf: []byte("to itself"), Seg: 9},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if k, err := faulty.Recv([]packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}); k != 1 || err != nil {
+	if k, err := faulty.Recv([]packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}); k != 1 || err != nil {
 		t.Fatal(k, err)
 	}
 	if err := r.Close(); err != nil {

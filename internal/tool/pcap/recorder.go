@@ -40,9 +40,9 @@ type Recorder struct {
 	mu      sync.Mutex // guards the fields below, and keeps packets in order
 	queue   *queue     // of an output that may block; nil: none
 	buf     *bufio.Writer
-	w       *pcapgo.NgWriter       // nil until there is an interface
-	packet  []byte                 // scratch
-	trains  []packetconn.Datagrams // scratch
+	w       *pcapgo.NgWriter   // nil until there is an interface
+	packet  []byte             // scratch
+	trains  []packetconn.Train // scratch
 	packets uint64
 	missing uint64 // packets that were left out since the last one that was recorded
 	dropped uint64 // packets that were left out

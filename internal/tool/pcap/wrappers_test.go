@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/packetconn"
@@ -22,8 +23,9 @@ import (
 // wrappers are the types of this module that wrap a packetconn.Conn, by package and name.
 // TestWrappersAreKnown finds those that are missing here.
 var wrappers = map[string]func(packetconn.Conn) packetconn.Conn{
-	"netem.Conn": func(c packetconn.Conn) packetconn.Conn { return netem.Wrap(c, 1, netem.Faults{}, nil) },
-	"pcap.conn":  func(c packetconn.Conn) packetconn.Conn { return NewRecorder(&bytes.Buffer{}, nil).Wrap(c) },
+	"netem.Conn":    func(c packetconn.Conn) packetconn.Conn { return netem.Wrap(c, 1, netem.Faults{}, nil) },
+	"pcap.conn":     func(c packetconn.Conn) packetconn.Conn { return NewRecorder(&bytes.Buffer{}, nil).Wrap(c) },
+	"netconn.plain": func(c packetconn.Conn) packetconn.Conn { return netconn.Of(c) },
 }
 
 // sockets are the types with a packetconn.Conn that they have opened themselves. They wrap no Conn of
@@ -57,14 +59,14 @@ func (a able) Join(group netip.Addr) (packetconn.Conn, error) {
 var abilities = map[string]func(t *testing.T, a able, c packetconn.Conn) error{
 	"Joiner": func(t *testing.T, a able, c packetconn.Conn) error {
 		group := netip.MustParseAddr("239.1.2.3")
-		g, err := packetconn.Join(c, group)
+		g, err := netconn.Join(c, group)
 		if err == nil && (g.LocalAddr().Addr() != group || !slices.Equal(*a.groups, []netip.Addr{group})) {
 			t.Errorf("joined %v, the network %v", g.LocalAddr(), *a.groups)
 		}
 		return err
 	},
 	"Member": func(t *testing.T, a able, c packetconn.Conn) error {
-		m, ok := packetconn.AsMember(c)
+		m, ok := netconn.AsMember(c)
 		if !ok {
 			return errors.ErrUnsupported
 		}
@@ -74,7 +76,7 @@ var abilities = map[string]func(t *testing.T, a able, c packetconn.Conn) error{
 		return nil
 	},
 	"syscall.Conn": func(t *testing.T, a able, c packetconn.Conn) error {
-		raw, err := packetconn.SyscallConn(c)
+		raw, err := netconn.SyscallConn(c)
 		if err == nil && raw != a.raw {
 			t.Error("another descriptor")
 		}
@@ -106,7 +108,7 @@ func TestWrappersForwardAbilities(t *testing.T) {
 
 // TestWrappersAreKnown finds the types that wrap a packetconn.Conn in the source, and compares them
 // with wrappers and sockets. It also finds code that asserts that a Conn is a packetconn.Joiner:
-// such code must call packetconn.Join, which also asks the wrapped Conn. Examples are left out,
+// such code must call netconn.Join, which also asks the wrapped Conn. Examples are left out,
 // because they cannot be imported.
 func TestWrappersAreKnown(t *testing.T) {
 	const root = "../../.."
@@ -133,7 +135,7 @@ func TestWrappersAreKnown(t *testing.T) {
 					return true
 				}
 				for _, f := range s.Fields.List {
-					if isName(f.Type, "packetconn", "Conn") {
+					if isName(f.Type, "packetconn", "Conn") || isName(f.Type, "netconn", "Conn") {
 						holds[pkg+n.Name.Name] = true
 						if len(f.Names) == 0 {
 							sends[pkg+n.Name.Name] = true // embedded
@@ -152,7 +154,7 @@ func TestWrappersAreKnown(t *testing.T) {
 				}
 			case *ast.TypeAssertExpr:
 				if n.Type != nil && isName(n.Type, "packetconn", "Joiner") {
-					t.Errorf("%s asserts a packetconn.Joiner: use packetconn.Join", path)
+					t.Errorf("%s asserts a packetconn.Joiner: use netconn.Join", path)
 				}
 			}
 			return true

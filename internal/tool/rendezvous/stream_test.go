@@ -28,7 +28,7 @@ type unacknowledged struct {
 	lose *atomic.Bool
 }
 
-func (c unacknowledged) Send(trains []packetconn.Datagrams) (int, error) {
+func (c unacknowledged) Send(trains []packetconn.Train) (int, error) {
 	const acknowledge = 0x11 // the opcode, the first byte of a packet
 	for i := range trains {
 		if c.lose.Load() && trains[i].Buf[0] == acknowledge {

@@ -147,7 +147,7 @@ type network struct {
 func (n *network) listen(addr netip.AddrPort) *conn {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c := &conn{network: n, local: addr, in: make(chan packetconn.Datagrams, 1024), closed: make(chan struct{})}
+	c := &conn{network: n, local: addr, in: make(chan packetconn.Train, 1024), closed: make(chan struct{})}
 	n.conns[addr] = c
 	return c
 }
@@ -162,23 +162,20 @@ func (n *network) at(addr netip.AddrPort) *conn {
 type conn struct {
 	network *network
 	local   netip.AddrPort
-	in      chan packetconn.Datagrams
+	in      chan packetconn.Train
 	once    sync.Once
 	closed  chan struct{}
 }
 
 func (c *conn) LocalAddr() netip.AddrPort { return c.local }
-func (c *conn) ID(int) uint16             { return 0 }
 
 func (c *conn) Limits() packetconn.Limits {
 	return packetconn.Limits{Datagrams: 16, Bytes: packetconn.RecvSize, Trains: 8}
 }
 
-func (c *conn) Caps() packetconn.Caps { return packetconn.Caps{Poll: true, KnownID: true} }
-
 // Send delivers copies of the trains. Trains for which a peer has no room are
 // lost.
-func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
+func (c *conn) Send(trains []packetconn.Train) (int, error) {
 	for _, t := range trains {
 		to := c.network.at(t.Addr)
 		if to == nil {
@@ -196,7 +193,7 @@ func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
 	return len(trains), nil
 }
 
-func (c *conn) Recv(trains []packetconn.Datagrams) (int, error) {
+func (c *conn) Recv(trains []packetconn.Train) (int, error) {
 	select {
 	case t := <-c.in:
 		take(&trains[0], t)
@@ -206,7 +203,8 @@ func (c *conn) Recv(trains []packetconn.Datagrams) (int, error) {
 	}
 }
 
-func (c *conn) Poll(trains []packetconn.Datagrams) (int, error) {
+// Poll makes conn a packetconn.Poller.
+func (c *conn) Poll(trains []packetconn.Train) (int, error) {
 	select {
 	case t := <-c.in:
 		take(&trains[0], t)
@@ -216,9 +214,9 @@ func (c *conn) Poll(trains []packetconn.Datagrams) (int, error) {
 	}
 }
 
-func take(d *packetconn.Datagrams, t packetconn.Datagrams) {
+func take(d *packetconn.Train, t packetconn.Train) {
 	buf := d.Buf[:cap(d.Buf)]
-	*d = packetconn.Datagrams{Addr: t.Addr, Buf: buf[:copy(buf, t.Buf)], Seg: t.Seg}
+	*d = packetconn.Train{Addr: t.Addr, Buf: buf[:copy(buf, t.Buf)], Seg: t.Seg}
 }
 
 func (c *conn) Close() error {

@@ -1,10 +1,11 @@
-package packetconn
+package netconn
 
 import (
 	"net/netip"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // For the kernel, the payload of a GSO call is one UDP datagram until it is segmented, so
@@ -37,25 +38,9 @@ func MaxBytes(a netip.Addr) int {
 	return maxBytesIPv6
 }
 
-// Check returns an error if a train exceeds the limits, or if a Conn at local cannot send
-// to its address. Every Conn applies these rules in Send.
-func (l Limits) Check(local netip.Addr, t *Datagrams) error {
-	const op = "send"
-	if to := t.Addr.Addr(); to.Is4() != local.Is4() || !to.IsValid() || to.Is4In6() {
-		return failure.New(op, syscall.EINVAL, "destination %v: the socket's own address is %v", to, local)
-	}
-	if len(t.Buf) > l.Bytes {
-		return failure.New(op, syscall.EMSGSIZE, "train of %d bytes: at most %d", len(t.Buf), l.Bytes)
-	}
-	if n := t.Count(); n > l.Datagrams {
-		return failure.New(op, syscall.EMSGSIZE, "train of %d datagrams: at most %d", n, l.Datagrams)
-	}
-	return nil
-}
-
 // TooLarge returns the error for datagrams that are larger than the path's MTU. mtu is 0
 // if the MTU is unknown.
-func TooLarge(t *Datagrams, mtu int) error {
+func TooLarge(t *packetconn.Train, mtu int) error {
 	const op = "send"
 	size := len(t.At(0)) + Headers(t.Addr.Addr())
 	if mtu <= 0 {
@@ -64,11 +49,11 @@ func TooLarge(t *Datagrams, mtu int) error {
 	return failure.New(op, syscall.EMSGSIZE, "datagrams of %d bytes with headers to %v: the path's MTU is %d", size, t.Addr, mtu)
 }
 
-// CheckBuffers returns an error if a buffer is smaller than RecvSize.
-func CheckBuffers(trains []Datagrams) error {
+// CheckBuffers returns an error if a buffer is smaller than packetconn.RecvSize.
+func CheckBuffers(trains []packetconn.Train) error {
 	for i := range trains {
-		if n := cap(trains[i].Buf); n < RecvSize {
-			return failure.New("receive", syscall.EINVAL, "buffer %d of %d bytes: at least %d", i, n, RecvSize)
+		if n := cap(trains[i].Buf); n < packetconn.RecvSize {
+			return failure.New("receive", syscall.EINVAL, "buffer %d of %d bytes: at least %d", i, n, packetconn.RecvSize)
 		}
 	}
 	return nil

@@ -1,9 +1,10 @@
-package packetconn_test
+package netconn_test
 
 import (
 	"testing"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/packetconn"
 )
@@ -14,7 +15,7 @@ func TestBuffer(t *testing.T) {
 	const page, slow = 4096, 32
 	for _, size := range []int{packetconn.RecvSize, 1 << 20} {
 		for range 8 {
-			b := packetconn.NewBuffer(size)
+			b := netconn.NewBuffer(size)
 			if len(b) != size || cap(b) != size {
 				t.Fatalf("length %d, capacity %d, want %d", len(b), cap(b), size)
 			}

@@ -1,4 +1,4 @@
-package packetconn
+package netconn
 
 // pastPage is where packets begin in a buffer, after the beginning of a page. Programs' buffers begin on a page, and the
 // kernel copies between them and the payload of a packet (process_vm_readv). Some processors copy at a twentieth of

@@ -1,10 +1,14 @@
-package packetconn
+package netconn
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/softmkey/softmkey/packetconn"
+)
 
 // A Neighbor is a Conn that passes packets to other processes on the same machine in memory that both
 // processes map. The packets are otherwise those of the network. [AsNeighbor] also finds the Neighbor
-// inside of a [Wrapper].
+// inside of a [packetconn.Wrapper].
 type Neighbor interface {
 	// Approach prepares to pass packets to a QP at an address in memory, and reports whether
 	// that is possible. If so, the packets pass in memory as long as the other process lives.
@@ -30,4 +34,4 @@ type Neighbor interface {
 }
 
 // AsNeighbor returns the Neighbor that c is or contains.
-func AsNeighbor(c Conn) (Neighbor, bool) { return ability[Neighbor](c) }
+func AsNeighbor(c packetconn.Conn) (Neighbor, bool) { return As[Neighbor](c) }
