@@ -127,7 +127,7 @@ race_others() {
 		xargs -n 1 dirname | sort -u | grep -vE '^./(bench|interop|tools|hardware|\.[^/]+)/|/(testdata|_asm|kernel)(/|$)|^./cmd/softmkey$' |
 		xargs go list | sort) <(go list $few ./sig ./xts ./mkey ./internal/roce | sort))
 	# The skipped tests start other processes, built without the detector, or run in one goroutine.
-	race -short -skip '^Test(OutsideModule|Tshark|NothingLeft|RequestFloods)$' $others
+	race -short -skip '^Test(OutsideModule|Tshark|NothingLeft|RequestFloods|NextDefinition|KeyFootprint|LimitOfObjects|EveryBitOfContexts|CommandsOfDrivers|EveryKey)$' $others
 }
 
 race_everything() { race $(go list ./... | grep -v /internal/base/kernel/); }
