@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,108 +14,60 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 )
 
+// pictures are the values of --picture.
+var pictures = []string{"key", "timeline", "way", "states"}
+
 // drawFlags are the flags of draw.
 type drawFlags struct {
 	output  string
 	picture string
 	number  uint32
 	request int64
-	html    bool
 }
 
 func newDraw() *cobra.Command {
 	var f drawFlags
 	c := &cobra.Command{
-		Annotations: map[string]string{runsProgram: "--"},
-
-		Use: `draw [flags] -o OUT FILE...
-  softmkey draw [flags] -o OUT -- PROGRAM [ARG...]`,
+		Use:     "draw [flags] -o OUT FILE...",
 		GroupID: groupDevice,
 		Short:   "Draw memory keys, connections and requests as SVG",
 		Long: `Draw makes a picture of a run. FILE is a trace (softmkey run --trace=FILE
 --trace-format json) or a recording of packets (--pcap); several may be given, such as the
-recordings of both sides. With PROGRAM, draw runs it as softmkey run does, draws what it
-did, and ends with its exit status.
+recordings of both sides. A page of a run as it goes is softmkey run --view.
 
 The pictures are
   key       a memory key: its buffers, the memory domain, the wire domain with its fields,
             encryption, and the first bad block with its stored and computed value
   timeline  the packets of a connection: losses, acknowledgements, repeats
-  way       the way of one RDMA READ or WRITE through the memory keys of both sides
+  way       the way of one RDMA READ or WRITE, through the memory keys of both sides
+  states    the states of a queue pair: who moved it, and with which attributes
 
 Without --picture draw chooses: a way if there is one with memory keys on both sides, or
-else a key, or else a timeline. Without --number and --request it draws the one that shows
-most: that with a bad block, or with the most packets.
-
---html makes a page with every key, way and connection. It needs no network.`,
+else a key, a timeline, or states. Without --number and --request it draws the one that shows
+most: that with a bad block, or with the most packets.`,
 		Example: `  softmkey run --trace=run.json --trace-format json --pcap run.pcapng -- ./program
   softmkey draw -o key.svg --picture key run.json
-  softmkey draw -o timeline.svg --picture timeline run.pcapng peer.pcapng
-  softmkey draw -o run.html --html run.json run.pcapng
-  softmkey draw -o run.html --html -- ./program`,
+  softmkey draw -o timeline.svg --picture timeline run.pcapng peer.pcapng`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(c, errors.New("FILE or -- PROGRAM is missing: usage: "+usageLine(c)))
+				return usage(c, errors.New("FILE is missing: usage: "+usageLine(c)))
 			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			live := c.ArgsLenAtDash() == 0
-			if live && f.output == "-" {
-				return usage(c, errors.New("--output -: PROGRAM has the standard output: name a file"))
+			if !slices.Contains(append(pictures, ""), f.picture) {
+				return usage(c, fmt.Errorf("--picture %q: the pictures are %s", f.picture, strings.Join(pictures, ", ")))
 			}
-			if !slices.Contains([]string{"", "key", "timeline", "way"}, f.picture) {
-				return usage(c, fmt.Errorf("--picture %q: the pictures are key, timeline and way", f.picture))
-			}
-			if !live {
-				return f.run(args, strings.Join(args, ", "))
-			}
-			files, err := liveRun(args)
-			if files != "" {
-				defer os.RemoveAll(files)
-			}
-			var status *exec.ExitError
-			if err != nil && !errors.As(err, &status) {
-				return err
-			}
-			if _, err := os.Stat(filepath.Join(files, "run.json")); err != nil && status != nil {
-				return programStatus(max(status.ExitCode(), 1)) // run has said why PROGRAM was not started
-			}
-			if err2 := f.run([]string{filepath.Join(files, "run.json"), filepath.Join(files, "run.pcapng")}, strings.Join(args, " ")); err2 != nil {
-				return err2
-			}
-			if status != nil { // PROGRAM has printed its error
-				return programStatus(max(status.ExitCode(), 1))
-			}
-			return nil
+			return f.run(args)
 		},
 	}
 	c.Flags().StringVarP(&f.output, "output", "o", "-", "the file to write, `OUT`")
 	annotate(c, writesFile, "output")
-	c.Flags().StringVar(&f.picture, "picture", "", "`PICTURE` to draw: key, timeline or way")
-	completeWords(c, "picture", "key", "timeline", "way")
-	c.Flags().Uint32Var(&f.number, "number", 0, "number `N` of the memory key, or of the QP that requests are sent to")
+	c.Flags().StringVar(&f.picture, "picture", "", "`PICTURE` to draw: key, timeline, way or states")
+	completeWords(c, "picture", pictures...)
+	c.Flags().Uint32Var(&f.number, "number", 0, "number `N` of the memory key, of the QP, or of the QP that requests are sent to")
 	c.Flags().Int64Var(&f.request, "request", -1, "number `N` of the request whose way is drawn, with --number for its QP")
-	c.Flags().BoolVar(&f.html, "html", false, "write a page with all pictures")
-	for _, other := range []string{"picture", "number", "request"} {
-		exclusive(c, "html", other)
-	}
 	return c
-}
-
-// liveRun runs a program under softmkey run, and returns a new folder with its trace and recording.
-func liveRun(program []string) (dir string, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	if dir, err = os.MkdirTemp("", "softmkey-draw-"); err != nil {
-		return "", err
-	}
-	args := []string{"run", "--trace=" + filepath.Join(dir, "run.json"), "--trace-format", "json", "--pcap", filepath.Join(dir, "run.pcapng"), "--"}
-	c := exec.Command(self, append(args, program...)...)
-	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
-	return dir, c.Run()
 }
 
 // material is the content of the files that are drawn.
@@ -151,8 +100,8 @@ func (m *material) read(name string) error {
 	return nil
 }
 
-// run draws the picture of files, or a page with the given title.
-func (f *drawFlags) run(files []string, title string) error {
+// run draws the picture of files.
+func (f *drawFlags) run(files []string) error {
 	var m material
 	for _, name := range files {
 		if err := m.read(name); err != nil {
@@ -160,27 +109,18 @@ func (f *drawFlags) run(files []string, title string) error {
 		}
 	}
 	slices.SortStableFunc(m.trace, func(a, b draw.Record) int { return a.Time.Compare(b.Time) })
-	var picture []byte
-	var err error
-	if f.html {
-		picture, err = page(&m, title)
-	} else {
-		picture, err = f.one(&m)
-	}
+	picture, err := f.one(&m)
 	if err != nil {
 		return err
 	}
 	return writeOutput(f.output, outfile.Options{}, picture)
 }
 
-// errNothing is the error for files of which there is no picture.
-var errNothing = errors.New("draw: there is nothing to draw: no memory key was configured, and no reliable connection recorded")
-
 // one returns the picture that --picture and the other flags choose.
 func (f *drawFlags) one(m *material) ([]byte, error) {
-	ways, keys, connections := draw.Ways(m.trace), draw.Keys(m.trace), draw.Connections(m.recordings...)
-	if len(ways)+len(keys)+len(connections) == 0 {
-		return nil, errNothing
+	ways, keys, connections, states := draw.Ways(m.trace), draw.Keys(m.trace), draw.Connections(m.recordings...), draw.AllStates(m.trace)
+	if len(ways)+len(keys)+len(connections)+len(states) == 0 {
+		return nil, errors.New("draw: there is nothing to draw: the trace has no queue pair and no memory key, and no reliable connection was recorded")
 	}
 	best := draw.Best(ways)
 	picture := f.picture
@@ -190,8 +130,10 @@ func (f *drawFlags) one(m *material) ([]byte, error) {
 			picture = "way"
 		case len(keys) > 0:
 			picture = "key"
-		default:
+		case len(connections) > 0:
 			picture = "timeline"
+		default:
+			picture = "states"
 		}
 	}
 	switch picture {
@@ -205,9 +147,16 @@ func (f *drawFlags) one(m *material) ([]byte, error) {
 			}
 		}
 		if best == nil {
-			return nil, missing("RDMA READ or WRITE through a memory key", len(ways))
+			return nil, missing("RDMA READ or WRITE", len(ways))
 		}
 		return best.SVG(), nil
+	case "states":
+		for _, s := range states {
+			if f.number == 0 || s.QP == f.number {
+				return s.SVG(), nil
+			}
+		}
+		return nil, missing("queue pair", len(states))
 	case "key":
 		var key *draw.Key
 		for _, k := range keys {
@@ -241,30 +190,4 @@ func missing(what string, n int) error {
 		return fmt.Errorf("draw: the files have no %s", what)
 	}
 	return fmt.Errorf("draw: the files have no %s with the numbers of --number and --request; with others: %d", what, n)
-}
-
-// mostPictures bounds the pictures of each kind in a page.
-const mostPictures = 200
-
-func drawn[T any](all []T) []T { return all[:min(len(all), mostPictures)] }
-
-// page returns an HTML page with the pictures of requests, keys and connections: of each kind the first mostPictures.
-func page(m *material, title string) ([]byte, error) {
-	var all []draw.Picture
-	add := func(group, id string, n int, title string, svg []byte) {
-		all = append(all, draw.Picture{ID: fmt.Sprintf("%s-%d", id, n+1), Group: group, Title: title, SVG: svg})
-	}
-	for i, w := range drawn(draw.Ways(m.trace)) {
-		add("ways of requests", "way", i, fmt.Sprintf("request %d: %s of %d bytes, QP %#x", w.Request, w.Op, w.Bytes, w.QP), w.SVG())
-	}
-	for i, k := range drawn(draw.Keys(m.trace)) {
-		add("memory keys", "key", i, fmt.Sprintf("%#x at %s", k.Number, k.Time.Format("15:04:05.000000")), k.SVG())
-	}
-	for i, c := range drawn(draw.Connections(m.recordings...)) {
-		add("connections", "connection", i, c.Title(), c.SVG())
-	}
-	if len(all) == 0 {
-		return nil, errNothing
-	}
-	return draw.Page(title, all), nil
 }

@@ -42,7 +42,7 @@ func (f namedFile) String() string {
 // would be lost, as a key would under the data that it has encrypted. Two operands are compared when they are open.
 func distinctFiles(c *cobra.Command, operands []string) error {
 	var files []namedFile
-	if program := c.Annotations[runsProgram]; program == "" || program == "--" && c.ArgsLenAtDash() < 0 {
+	if c.Annotations[runsProgram] == "" {
 		hasOut := c.Flags().Lookup("risk-power-loss") != nil
 		for i, name := range operands {
 			files = append(files, namedFile{name: name, written: hasOut && i == len(operands)-1})
@@ -72,6 +72,5 @@ func distinctFiles(c *cobra.Command, operands []string) error {
 	return nil
 }
 
-// runsProgram is the annotation of a command whose operands are a program and its arguments: always, or those
-// after "--".
+// runsProgram is the annotation of a command whose operands are a program and its arguments.
 const runsProgram = "softmkey_runs_program"

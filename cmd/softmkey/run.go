@@ -18,6 +18,7 @@ type runFlags struct {
 	control      string
 	summary      summaryFlag
 	metrics      string
+	view         string
 	wire         bool
 	noAssist     bool
 	ownProcess   bool // this process does nothing but serve the run; false in tests
@@ -71,6 +72,7 @@ polled. It is no security boundary.`,
   softmkey run --device eth0 -- ib_write_bw
   mpirun -np 4 softmkey run --device auto -- ./program
   softmkey run --trace=trace.txt --trace-kind request,completion,signature -- ./program
+  softmkey run --view -- ./program
   softmkey run --fault loss=1%,reorder=1%,seed=7 -- ./program
   softmkey run --crypto wrapped --kek 1=kek.key --credential 1=credential.key -- ./program
   softmkey run --crypto-profile single-block -- dpdk-test-crypto-perf ...`,
@@ -98,6 +100,8 @@ polled. It is no security boundary.`,
 	flags.StringVar(&f.control, "control", "", "`PATH` of a socket for 'softmkey control', which asks for faults of the devices while programs run; the commands of 'softmkey officer' use it, too. All packets then take the sockets of the devices")
 	f.summary.bind(c, "run")
 	flags.StringVar(&f.metrics, "metrics", "", "serve the devices' counters to Prometheus at `HOST:PORT`, path /metrics, while the program runs")
+	flags.StringVar(&f.view, "view", "", "serve a page that shows the run as it goes at `HOST:PORT` (default with --view alone: a free port of 127.0.0.1), and print its address. The run ends with Ctrl-C after PROGRAM, so that the page can be read")
+	flags.Lookup("view").NoOptDefVal = "127.0.0.1:0"
 	flags.BoolVar(&f.wire, "wire", false, "send all packets through the sockets of the devices (default: on one host in memory, unless --pcap, --fault or --control is given)")
 	flags.BoolVar(&f.noAssist, "no-assist", false, "do not load libsoftmkey-run.so into programs; requests of programs that spin take longer then")
 	return c, &f

@@ -16,6 +16,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/session"
 	"github.com/softmkey/softmkey/internal/hca/trace"
 	"github.com/softmkey/softmkey/internal/tool/metrics"
+	"github.com/softmkey/softmkey/internal/tool/view"
 )
 
 // run runs the program with the given standard streams. It returns a programStatus, or the error
@@ -32,6 +33,17 @@ func (f *runFlags) run(args []string, streams [3]*os.File) error {
 	lines := lineout.New(streams[2], linesLost)
 	defer lines.Close()
 	cfg.Warn = func(err error) { message(lines, "%v", err) }
+	var page *view.Server
+	if f.view != "" {
+		if page, err = f.serveView(args); err != nil {
+			return err
+		}
+		defer page.Close()
+		cfg.Traces = append(cfg.Traces, session.Trace{Options: trace.Options{Format: trace.JSON, Thin: true}, Create: func() (io.WriteCloser, error) {
+			message(lines, "run: this run as a page: %s", page.URL())
+			return open{page}, nil
+		}})
+	}
 	cfg.Args, cfg.Stdin, cfg.Stdout, cfg.Stderr = args, streams[0], streams[1], streams[2]
 	status, err := session.Run(cfg)
 	var device *session.DeviceError
@@ -41,10 +53,35 @@ func (f *runFlags) run(args []string, streams [3]*os.File) error {
 	if cfg.Summary != nil && status >= 0 {
 		err = cmp.Or(err, f.summary.write(streams[2], cfg.Summary.Report()))
 	}
+	if page != nil && status >= 0 {
+		page.End(fmt.Sprintf("the program has ended with status %d", status))
+		if ending.Err() == nil {
+			message(lines, "run: the program has ended with status %d; the page stays until Ctrl-C", status)
+			<-ending.Done()
+		}
+	}
 	if err == nil && status != 0 {
 		err = programStatus(status)
 	}
 	return err
+}
+
+// open is a Writer that the end of a trace leaves open.
+type open struct{ io.Writer }
+
+// Close implements io.Closer.
+func (open) Close() error { return nil }
+
+// serveView serves the page of a run at the address of --view.
+func (f *runFlags) serveView(args []string) (*view.Server, error) {
+	s, err := view.Serve(f.view, strings.Join(args, " "))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("run: --view %s: another program listens there: name another port", f.view)
+	case err != nil:
+		return nil, fmt.Errorf("run: --view %s: must be HOST:PORT with an address of this host: %w", f.view, err)
+	}
+	return s, nil
 }
 
 // config returns the configuration of the run that the flags describe.

@@ -150,7 +150,7 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 		q.sq.av = a.AV
 		q.eng.Unlock()
 	}
-	q.setState(q.eng.State(), q.connection(&m, mask)...)
+	q.setState(q.eng.State(), byProgram, q.attributes(&m, mask)...)
 	if mask&rdma.AttrState != 0 && a.State == rdma.StateReset {
 		// The driver clears the doorbell record next. A scan may have read the old one, and
 		// would take its requests for new ones once the QP is connected again.
@@ -159,9 +159,9 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 	return nil
 }
 
-// connection returns the attributes of m that a trace's reader needs to find the peer's QP and
-// packets.
-func (q *QP) connection(m *rdma.QPModify, mask rdma.AttrMask) (fields []Field) {
+// attributes returns the attributes of m that a trace has: the rights of peers, the path, and how often and how
+// long the QP tries.
+func (q *QP) attributes(m *rdma.QPModify, mask rdma.AttrMask) (fields []Field) {
 	if !q.ctx.tracing() {
 		return nil
 	}
@@ -172,13 +172,18 @@ func (q *QP) connection(m *rdma.QPModify, mask rdma.AttrMask) (fields []Field) {
 		}
 		fields = append(fields, value("local", local), value("remote", netip.AddrFrom16(m.AV.DGID).Unmap()))
 	}
+	if mask&rdma.AttrAccessFlags != 0 {
+		fields = append(fields, value("access", regionAccessNames(uint32(m.AccessFlags))))
+	}
 	for _, f := range []struct {
 		mask rdma.AttrMask
 		name string
 		v    int
 	}{
 		{rdma.AttrDestQPN, "dest_qp", int(m.DestQPN)}, {rdma.AttrPathMTU, "path_mtu", m.PathMTU.Bytes()}, {rdma.AttrRQPSN, "rq_psn", int(m.RQPSN)},
-		{rdma.AttrSQPSN, "sq_psn", int(m.SQPSN)},
+		{rdma.AttrMaxDestRdAtomic, "max_dest_rd_atomic", m.MaxDestRdAtomic}, {rdma.AttrMinRNRTimer, "min_rnr_timer", int(m.MinRNRTimer)},
+		{rdma.AttrSQPSN, "sq_psn", int(m.SQPSN)}, {rdma.AttrTimeout, "timeout", int(m.Timeout)}, {rdma.AttrRetryCnt, "retry_cnt", int(m.RetryCnt)},
+		{rdma.AttrRNRRetry, "rnr_retry", int(m.RNRRetry)}, {rdma.AttrMaxRdAtomic, "max_rd_atomic", m.MaxRdAtomic},
 	} {
 		if mask&f.mask != 0 {
 			fields = append(fields, value(f.name, uint32(f.v)))

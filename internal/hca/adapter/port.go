@@ -51,7 +51,7 @@ func (d *Device) FailQP(number uint32) error {
 			return failure.New(op, failure.Errno(err, syscall.EINVAL), "QP %#x: %v", number, err)
 		}
 		c.trace(TraceEvent, "qp", number, rdma.EventQPFatal.String(), failure.New(op, syscall.EIO, "the fault was asked for"))
-		q.setState(rdma.StateErr)
+		q.setState(rdma.StateErr, byDevice)
 		q.async(rdma.EventQPFatal)
 		return nil
 	}

@@ -265,7 +265,7 @@ func (q *QP) destroy() error {
 	if q.closed.Swap(true) {
 		return nil
 	}
-	q.setState(rdma.StateReset)
+	q.setState(rdma.StateReset, byProgram)
 	leave(q.ctx, q.ctx.qps, q.number)
 	err := q.eng.Close()
 	q.attr.UAR.ring(-1, 0)
@@ -278,14 +278,20 @@ func (q *QP) destroy() error {
 // rings reports whether doorbells of the QP are looked at.
 func (q *QP) rings() bool { return q.db.size > 0 && rdma.State(q.state.Load()) >= rdma.StateRTR }
 
-// setState notes the QP's state for the doorbells and the trace.
-func (q *QP) setState(to rdma.State, fields ...Field) {
+// The causes of a change of state, as traces name them.
+var (
+	byProgram = value("by", "program")
+	byDevice  = value("by", "device") // after a request that failed, or a fault
+)
+
+// setState notes the QP's state for the doorbells and the trace. by is byProgram or byDevice.
+func (q *QP) setState(to rdma.State, by Field, fields ...Field) {
 	from := rdma.State(q.state.Swap(uint32(to)))
 	if from == to {
 		return
 	}
 	if q.ctx.tracing() {
-		q.ctx.trace(TraceState, "qp", q.number, to.String(), nil, append([]Field{value("from", from.String())}, fields...)...)
+		q.ctx.trace(TraceState, "qp", q.number, to.String(), nil, append([]Field{value("from", from.String()), by}, fields...)...)
 	}
 	if to == rdma.StateErr && q.ctx.guest {
 		q.ctx.watchFailed(q)
@@ -339,7 +345,7 @@ func (q *QP) took(recv, send uint32) (newSend, flush bool) {
 	if newSend && q.ctx.tracing() {
 		q.traceDoorbell(uint16(send))
 	}
-	q.setState(state) // under the lock, or a Modify could come in between
+	q.setState(state, byDevice) // under the lock, or a Modify could come in between
 	return newSend, newRecv && state == rdma.StateErr
 }
 
@@ -352,7 +358,7 @@ func (q *QP) lostMemory(what string, err error) {
 	}
 	q.ctx.trace(TraceEvent, "qp", q.number, rdma.EventQPFatal.String(), &operr.Error{Op: "queue", Errno: syscall.EFAULT, Reason: what + " cannot be read", Err: err})
 	if q.eng.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState) == nil {
-		q.setState(rdma.StateErr)
+		q.setState(rdma.StateErr, byDevice)
 		q.async(rdma.EventQPFatal)
 	}
 }

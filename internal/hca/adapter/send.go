@@ -340,7 +340,7 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 // later are flushed.
 func (q *QP) noticeFailure() {
 	if rdma.State(q.state.Load()) >= rdma.StateRTR {
-		q.setState(q.eng.StateLocked())
+		q.setState(q.eng.StateLocked(), byDevice)
 	}
 }
 

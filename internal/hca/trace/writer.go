@@ -30,6 +30,8 @@ type Writer struct {
 	clock    clockText
 	timeline timeline
 
+	thinning thinning
+
 	refusals []error         // the last refusals that the adapter recorded
 	known    map[string]bool // refusals that a Writer of reasons has written
 
@@ -76,6 +78,9 @@ type Options struct {
 	Objects []Object                    // empty: all
 	Reasons bool                        // only records with a reason, without flushed requests
 	Format  Format
+	// Thin leaves out most requests, and counts them: the trace has a bounded number of lines a second, whatever
+	// the devices do. Its format is JSON, with one more kind of line, "counts".
+	Thin bool
 
 	// Process returns the process that a context belongs to. nil: processes are not known.
 	Process func(*adapter.Context) int
@@ -97,7 +102,11 @@ func New(w io.Writer, closer io.Closer, options Options) *Writer {
 
 func (t *Writer) writeLines() {
 	defer close(t.ended)
-	tick := time.NewTicker(flushEvery)
+	every := flushEvery
+	if t.options.Thin {
+		every = thinnedEvery
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
@@ -127,6 +136,9 @@ func (t *Writer) flush() {
 			Time: time.Now(), Kind: adapter.TraceEvent, Object: "trace", Action: "records left out",
 			Reason: "the devices make lines faster than they are written", Fields: []adapter.Field{{Name: "records", Number: uint64(t.left)}},
 		}, 0)
+	}
+	if t.options.Thin {
+		t.lines = t.thinning.appendCounts(t.lines)
 	}
 	lines := t.lines
 	t.lines, t.left = t.spare[:0], 0
@@ -190,14 +202,27 @@ func (t *Writer) Trace(r *adapter.Record) {
 	if !t.wanted(r) {
 		return
 	}
-	pid := 0
-	if t.options.Process != nil && r.Context != nil {
-		pid = t.options.Process(r.Context)
+	if t.options.Thin {
+		t.mu.Lock()
+		keeps := t.thinning.keeps(r, func() int { return t.process(r) })
+		t.mu.Unlock()
+		if !keeps {
+			return
+		}
 	}
+	pid := t.process(r)
 	if r.Kind == adapter.TraceRefused && t.repeated(r, pid) {
 		return
 	}
 	t.write(r, pid)
+}
+
+// process returns the process of a record; 0 if it is not known.
+func (t *Writer) process(r *adapter.Record) int {
+	if t.options.Process == nil || r.Context == nil {
+		return 0
+	}
+	return t.options.Process(r.Context)
 }
 
 const (

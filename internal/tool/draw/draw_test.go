@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -264,28 +263,5 @@ func TestWayBad(t *testing.T) {
 			}
 			apart(t, svg)
 		}
-	}
-}
-
-// TestPage checks that the parts of a page have different names, and that its list marks what is wrong.
-func TestPage(t *testing.T) {
-	bad := keyOf(t, list+","+t10)
-	bad.Bad = []Bad{{Kind: "bad guard", Domain: "wire", Block: 1}}
-	page := Page("a run", []Picture{{"key-1", "memory keys", "good", keyOf(t, list+","+t10).SVG()}, {"key-2", "memory keys", "bad", bad.SVG()}})
-	seen := map[string]bool{}
-	for _, m := range regexp.MustCompile(` id="([^"]*)"`).FindAllSubmatch(page, -1) {
-		if id := string(m[1]); seen[id] {
-			t.Errorf("two elements are named %s", id)
-		} else {
-			seen[id] = true
-		}
-	}
-	for _, m := range regexp.MustCompile(`url\(#([^)]*)\)`).FindAllSubmatch(page, -1) {
-		if !seen[string(m[1])] {
-			t.Errorf("nothing is named %s", m[1])
-		}
-	}
-	if !bytes.Contains(page, []byte(`<a href="#key-2" class="has-bad">bad</a>`)) || !bytes.Contains(page, []byte(`<a href="#key-1">good</a>`)) {
-		t.Errorf("%s", page)
 	}
 }

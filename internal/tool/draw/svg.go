@@ -1,6 +1,6 @@
 // Package draw makes pictures of what a trace or a recording of packets shows: a memory key with
 // its domains, the timeline of a connection, and the way of one request through the keys of both
-// sides. The pictures are SVG; [Page] puts them into an HTML page without further files.
+// sides. The pictures are SVG, light or dark as the reader prefers.
 package draw
 
 import (
@@ -32,6 +32,15 @@ type pair struct{ fill, stroke string }
 var palette = [...]pair{
 	{"#cfe3ff", blue}, {"#d8f0d2", green}, {"#ffe9c7", orange}, {"#e9dcff", violet}, {"#d2f1f1", "#1c7f86"}, {"#ffd9ec", "#b83280"},
 	{"#8fb8f5", "#1b4b99"}, {"#9ed392", "#24631c"}, {"#f5c06a", "#80500b"}, {"#bfa2f5", "#512b9c"}, {"#86d3d3", "#0f5559"}, {"#f29cc8", "#8a1d5c"},
+}
+
+// dark has the colours of the dark scheme, for readers who prefer it, each after the one that it replaces.
+var dark = [...][2]string{
+	{"#ffffff", "#0d1117"}, {ink, "#e6edf3"}, {soft, "#9aa4ae"}, {line, "#6e7781"}, {faint, "#30363d"}, {red, "#ff7b72"}, {blue, "#79b0ff"}, {green, "#6fd060"}, {orange, "#e3b05a"},
+	{violet, "#b89bff"}, {"#1c7f86", "#6fd3da"}, {"#b83280", "#ff8ac8"}, {"#1b4b99", "#a9ccff"}, {"#24631c", "#a5e69a"}, {"#80500b", "#f5cd86"}, {"#512b9c", "#d3c1ff"}, {"#0f5559", "#9fe6ea"},
+	{"#8a1d5c", "#ffb3da"}, {"#cfe3ff", "#1f3a63"}, {"#d8f0d2", "#1f4419"}, {"#ffe9c7", "#4d3409"}, {"#e9dcff", "#37275c"}, {"#d2f1f1", "#12434a"}, {"#ffd9ec", "#571d40"},
+	{"#8fb8f5", "#2c528c"}, {"#9ed392", "#336427"}, {"#f5c06a", "#704c10"}, {"#bfa2f5", "#513a85"}, {"#86d3d3", "#1d5f66"}, {"#f29cc8", "#7a2c5b"},
+	{"#fff5f5", "#2d1618"}, {"#ffd7d5", "#5c1f1d"}, {"#f3f5f8", "#1c2128"}, {"#eef1f5", "#262c34"}, {"#ece6fb", "#2f2647"}, {"#b9a3ea", "#5a4689"},
 }
 
 // canvas collects the elements of a picture.
@@ -105,7 +114,11 @@ func (c *canvas) arrow(x1, y1, x2, y2 float64, colour string, width float64) {
 func (c *canvas) svg(title string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" role="img">`+"\n", c.width, c.height, c.width, c.height)
-	fmt.Fprintf(&b, "<title>%s</title>\n<defs>\n", escape(title))
+	fmt.Fprintf(&b, "<title>%s</title>\n<style>@media (prefers-color-scheme: dark) {", escape(title))
+	for _, d := range dark {
+		fmt.Fprintf(&b, ` [fill="%s"]{fill:%s} [stroke="%s"]{stroke:%s}`, d[0], d[1], d[0], d[1])
+	}
+	b.WriteString(" }</style>\n<defs>\n")
 	for _, colour := range []string{blue, green, orange, red, grey, violet} {
 		fmt.Fprintf(&b, `<marker id="arrow-%s" markerUnits="userSpaceOnUse" markerWidth="9" markerHeight="9" refX="8" refY="4.5" orient="auto"><path d="M0 0 L9 4.5 L0 9 Z" fill="%s"/></marker>`+"\n",
 			strings.TrimPrefix(colour, "#"), colour)

@@ -83,6 +83,7 @@ type Record struct {
 	Time    time.Time `json:"time"`
 	Process int       `json:"process"`
 	Kind    string    `json:"kind"`
+	Object  string    `json:"object"`
 	Number  uint32    `json:"number"`
 	Action  string    `json:"action"`
 	Fields  struct {
@@ -96,6 +97,7 @@ type Record struct {
 		Wire        *Domain      `json:"wire_signature"`
 		Crypto      *Crypto      `json:"crypto"`
 		SGEs        []Entry      `json:"sges"`
+		Inline      uint64       `json:"inline"`
 		RKey        uint32       `json:"rkey"`
 		QP          uint32       `json:"qp"`
 		Domain      string       `json:"domain"`
@@ -104,6 +106,14 @@ type Record struct {
 		Stored      Hex          `json:"stored"`
 		Computed    Hex          `json:"computed"`
 		Reported    bool         `json:"reported"`
+		From        string       `json:"from"`
+		By          string       `json:"by"`
+		Remote      string       `json:"remote"`
+		DestQP      uint32       `json:"dest_qp"`
+		PathMTU     uint32       `json:"path_mtu"`
+		Timeout     *uint32      `json:"timeout"`
+		RetryCnt    uint32       `json:"retry_cnt"`
+		RNRRetry    uint32       `json:"rnr_retry"`
 	} `json:"fields"`
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // Way is one RDMA READ or WRITE, with the memory keys of both sides through which its data
-// passes.
+// passes, if there are some.
 type Way struct {
 	Op         string
 	QP         uint32
@@ -22,7 +22,7 @@ type Way struct {
 	LKey, RKey uint32
 }
 
-// Ways returns the RDMA READs and WRITEs of a trace that move data through a memory key.
+// Ways returns the RDMA READs and WRITEs of a trace.
 func Ways(trace []Record) []*Way {
 	var all []*Way
 	keys := map[uint32]*Key{} // the latest configuration of each key, by its index
@@ -37,7 +37,7 @@ func Ways(trace []Record) []*Way {
 			keys[f.MKey>>8] = configured[next]
 			next++
 		case r.Kind == "request" && (r.Action == "RDMA_READ" || r.Action == "RDMA_WRITE" || r.Action == "RDMA_WRITE_IMM"):
-			w := &Way{Op: r.Action, QP: r.Number, Request: f.Request, Process: r.Process, Begin: r.Time, RKey: f.RKey, Responder: keys[f.RKey>>8]}
+			w := &Way{Op: r.Action, QP: r.Number, Request: f.Request, Process: r.Process, Begin: r.Time, Bytes: f.Inline, RKey: f.RKey, Responder: keys[f.RKey>>8]}
 			for _, e := range f.SGEs {
 				w.Bytes += uint64(e.Length)
 				w.LKey = e.LKey
@@ -45,10 +45,8 @@ func Ways(trace []Record) []*Way {
 					w.Requester = k
 				}
 			}
-			if w.Requester != nil || w.Responder != nil {
-				all = append(all, w)
-				open[[2]uint64{uint64(r.Number), f.Request}] = w
-			}
+			all = append(all, w)
+			open[[2]uint64{uint64(r.Number), f.Request}] = w
 		case (r.Kind == "completion" || r.Kind == "end") && (r.Fields.Opcode == "RDMA_READ" || r.Fields.Opcode == "RDMA_WRITE" || r.Fields.Opcode == "RDMA_WRITE_IMM"):
 			if w := open[[2]uint64{uint64(r.Number), f.Request}]; w != nil {
 				w.Took, w.Status = r.Time.Sub(w.Begin), r.Action
@@ -143,15 +141,27 @@ func (w *Way) SVG() []byte {
 	c.text(30, 60, style{fill: soft}, "%s", text)
 	requester := side{key: w.found(w.Requester), name: "requester", number: w.LKey, bytes: w.Bytes, up: true}
 	responder := side{key: w.found(w.Responder), name: "responder", number: w.RKey, bytes: w.Bytes}
-	const gap = boxHeight + 62 // from one domain to the next, with the names of the steps between them
+	const step = boxHeight + 62 // from one domain to the next, with the names of the steps between them
+	gap := func(s *side) float64 {
+		if s.key == nil { // the memory is on the wire as it is
+			return 0
+		}
+		return step
+	}
 	requester.buffersY = 100
 	requester.memoryY = 166
-	requester.wireY = requester.memoryY + gap + requester.room("memory")
+	if requester.key == nil {
+		requester.memoryY = 106
+	}
+	requester.wireY = requester.memoryY + gap(&requester) + requester.room("memory")
 	begin := requester.wireY + boxHeight + requester.room("wire")
 	wire := begin + 60
 	responder.wireY = wire + 60
-	responder.memoryY = responder.wireY + gap + responder.room("wire")
+	responder.memoryY = responder.wireY + gap(&responder) + responder.room("wire")
 	responder.buffersY = responder.memoryY + boxHeight + 38 + responder.room("memory")
+	if responder.key == nil {
+		responder.buffersY = responder.memoryY + 14
+	}
 	c.height = responder.buffersY + 78
 	requester.draw(c)
 	responder.draw(c)
@@ -182,6 +192,9 @@ func (s *side) drawBad(c *canvas, domain string, y, a, b float64) {
 // draw draws the buffers, the memory domain and the wire domain of a side.
 func (s *side) draw(c *canvas) {
 	kind := fmt.Sprintf("region %#x", s.number)
+	if s.number == 0 {
+		kind = "inline data"
+	}
 	if s.key != nil {
 		kind = fmt.Sprintf("memory key %#x", s.key.Number)
 	}
@@ -190,16 +203,14 @@ func (s *side) draw(c *canvas) {
 		label = s.buffersY + 54
 	}
 	c.text(left, label, style{bold: true}, "%s: %s", s.name, kind)
-	c.text(30, s.memoryY+20, style{bold: true}, "memory domain")
-	c.text(30, s.wireY+20, style{bold: true}, "wire domain")
 	if s.key == nil {
-		for _, y := range []float64{s.memoryY, s.wireY} {
-			c.rect(left, y, right-left, boxHeight, pair{"#f3f5f8", line}, "")
-			c.text((left+right)/2, y+28, style{anchor: "middle"}, "%d bytes", s.bytes)
-		}
-		c.between(left, right, min(s.memoryY, s.wireY)+boxHeight, left, right, max(s.memoryY, s.wireY), "#eef1f5", 0.7)
+		c.text(30, s.memoryY+28, style{bold: true}, "memory")
+		c.rect(left, s.memoryY, right-left, boxHeight, palette[0], "")
+		c.text((left+right)/2, s.memoryY+28, style{anchor: "middle"}, "%d bytes, as they are on the wire", s.bytes)
 		return
 	}
+	c.text(30, s.memoryY+20, style{bold: true}, "memory domain")
+	c.text(30, s.wireY+20, style{bold: true}, "wire domain")
 	k := s.key.expanded()
 	g := k.geometry()
 	from, to := k.window(g)

@@ -5,15 +5,14 @@
 package metrics
 
 import (
-	"net"
 	"net/http"
 	"net/netip"
 	"reflect"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/softmkey/softmkey/internal/base/webserver"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -24,50 +23,20 @@ type Device struct {
 	Counters rdma.Counters
 }
 
-// Server serves the counters over HTTP until Close is called.
-type Server struct {
-	http  http.Server
-	addr  net.Addr
-	ended chan struct{}
-}
-
-// connections is the largest number of connections that are open at a time. A new one takes the place of the
-// oldest one that waits for its client.
-const connections = 16
-
-// Serve listens at a TCP address, HOST:PORT. It calls read for each request for /metrics and
-// answers with the counters of the devices that read returns.
-func Serve(addr string, read func() []Device) (*Server, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, err
-	}
+// Serve serves at a TCP address, HOST:PORT. It calls read for each request for /metrics and answers with the
+// counters of the devices that read returns.
+func Serve(addr string, read func() []Device) (*webserver.Server, error) {
 	registry := prometheus.NewPedanticRegistry()
 	if err := registry.Register(newCollector(read)); err != nil {
-		l.Close()
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", answering(promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})))
-	s := &Server{addr: l.Addr(), ended: make(chan struct{})}
-	var open clients
-	s.http = http.Server{ConnContext: withClient, ConnState: open.changed, Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14}
-	go func() {
-		defer close(s.ended)
-		s.http.Serve(&limitListener{l, &open}) // returns after Close
-	}()
-	return s, nil
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	return webserver.Listen(addr, connections, mux)
 }
 
-// Addr returns the address that the server listens at.
-func (s *Server) Addr() net.Addr { return s.addr }
-
-// Close ends the server and its connections.
-func (s *Server) Close() error {
-	err := s.http.Close()
-	<-s.ended
-	return err
-}
+// connections is the largest number of connections that are open at a time.
+const connections = 16
 
 // collector reads the counters of the devices for each request.
 type collector struct {

@@ -1,4 +1,4 @@
-package metrics
+package webserver
 
 import (
 	"context"
@@ -16,10 +16,11 @@ type client struct {
 	answering atomic.Int32
 }
 
-// clients are the open connections, the oldest first.
+// clients are the open connections, the oldest first, and the number of them that may be open.
 type clients struct {
-	mu  sync.Mutex
-	all []*client
+	most int
+	mu   sync.Mutex
+	all  []*client
 }
 
 // add adds a connection. If there are too many, it closes the oldest one that is not answering a request. So
@@ -27,7 +28,7 @@ type clients struct {
 func (c *clients) add(x *client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.all) >= connections {
+	if len(c.all) >= c.most {
 		if i := slices.IndexFunc(c.all, func(old *client) bool { return old.answering.Load() == 0 }); i >= 0 {
 			c.all[i].Close()
 			c.all = slices.Delete(c.all, i, i+1)
