@@ -24,6 +24,7 @@ func TestFlagsOfBothDoors(t *testing.T) {
 		"strict-memory": "it watches system calls of programs; a guest's kernel does not make them here",
 		"officer":       "--control takes the commands of 'softmkey officer', too",
 		"summary":       "it is printed when the program has ended; the command serves one guest after another",
+		"view":          "it shows queue pairs of programs; the trace of a guest has its objects",
 		"metrics":       "it counts per device of programs; the guest has the counters (ethtool -S, hw_counters)",
 		"wire":          "packets of a guest are frames of the network always",
 		"no-assist":     "no library is loaded into a guest",

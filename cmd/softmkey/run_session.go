@@ -50,7 +50,7 @@ func (f *runFlags) run(args []string, streams [3]*os.File) error {
 	if errors.As(err, &device) {
 		err = fmt.Errorf("run: --device %w", device)
 	}
-	if cfg.Summary != nil && status >= 0 {
+	if f.summary.given() && status >= 0 {
 		err = cmp.Or(err, f.summary.write(streams[2], cfg.Summary.Report()))
 	}
 	if page != nil && status >= 0 {
@@ -102,7 +102,7 @@ func (f *runFlags) config() (session.Config, error) {
 	if cfg.Options, err = f.options(); err != nil {
 		return cfg, err
 	}
-	if f.summary.given() {
+	if f.summary.given() || f.metrics != "" {
 		cfg.Summary = new(trace.Summary)
 	}
 	cfg.Wire, cfg.Record, cfg.Faults = f.wire, f.recorder(), f.faults()
@@ -112,7 +112,8 @@ func (f *runFlags) config() (session.Config, error) {
 		}
 	}
 	if f.metrics != "" {
-		cfg.Counters = f.serveMetrics
+		requests := cfg.Summary
+		cfg.Counters = func(read func() []session.Counters) (io.Closer, error) { return f.serveMetrics(read, requests) }
 	}
 	return cfg, nil
 }
@@ -136,13 +137,18 @@ func library() string {
 	return ""
 }
 
-// serveMetrics serves the counters of a run's devices at the address of --metrics.
-func (f *runFlags) serveMetrics(read func() []session.Counters) (io.Closer, error) {
-	s, err := metrics.Serve(f.metrics, func() (list []metrics.Device) {
+// serveMetrics serves the counters of a run's devices, and what their requests did, at the address of --metrics.
+func (f *runFlags) serveMetrics(read func() []session.Counters, requests *trace.Summary) (io.Closer, error) {
+	s, err := metrics.Serve(f.metrics, version(), func() metrics.State {
+		state := metrics.State{Operations: requests.Times(), BadBlocks: requests.BadSignatures()}
 		for _, d := range read() {
-			list = append(list, metrics.Device{Name: d.Name, Addr: d.Addr, Counters: d.Counters})
+			device := metrics.Device{Name: d.Name, Addr: d.Addr, Counters: d.Counters, QPs: map[string]int{}, Keys: d.Keys, Regions: d.Regions}
+			for state, n := range d.QPs {
+				device.QPs[state.String()] = n
+			}
+			state.Devices = append(state.Devices, device)
 		}
-		return list
+		return state
 	})
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -137,6 +137,36 @@ func (t *Table) Report() Report {
 	return r
 }
 
+// Times counts the requests of an operation that succeeded and were timed.
+type Times struct {
+	Operation                  string
+	Succeeded, Failed, Flushed uint64
+	Timed                      uint64
+	Sum                        time.Duration
+	Within                     [len(Bounds)]uint64 // at most as long as each of Bounds
+}
+
+// Bounds are powers of two of a nanosecond, from about 1 µs to about 17 s.
+var Bounds = [13]time.Duration{1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30, 1 << 32, 1 << 34}
+
+// Times returns the counts of all operations.
+func (t *Table) Times() (all []Times) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, op := range t.ops {
+		row := Times{Operation: name, Succeeded: op.Count - op.Errors - op.Flushed, Failed: op.Errors, Flushed: op.Flushed, Timed: op.times.count, Sum: op.times.sum}
+		seen, at := uint64(0), 0
+		for i, bound := range Bounds {
+			for ; at < bucket(uint64(bound)); at++ {
+				seen += op.times.buckets[at]
+			}
+			row.Within[i] = seen
+		}
+		all = append(all, row)
+	}
+	return all
+}
+
 // WriteTo writes the report as a table.
 func (r Report) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
@@ -171,6 +201,7 @@ func micros(us float64) string {
 type histogram struct {
 	buckets [64 * parts]uint64
 	count   uint64
+	sum     time.Duration
 }
 
 const parts = 16
@@ -178,6 +209,7 @@ const parts = 16
 func (h *histogram) add(d time.Duration, n uint64) {
 	h.buckets[bucket(uint64(max(d, 0)))] += n
 	h.count += n
+	h.sum += d * time.Duration(n)
 }
 
 // bucket returns the bucket of n nanoseconds.

@@ -38,6 +38,27 @@ func (d *Device) all() []*Context {
 	return slices.Collect(maps.Keys(d.contexts))
 }
 
+// Objects are the numbers of the objects of a device.
+type Objects struct {
+	QPs           map[rdma.State]int
+	Keys, Regions int
+}
+
+// Objects counts the objects of all contexts.
+func (d *Device) Objects() Objects {
+	o := Objects{QPs: map[rdma.State]int{}}
+	for _, c := range d.all() {
+		c.mu.Lock()
+		o.Keys += len(c.mkeys)
+		o.Regions += len(c.mrs)
+		for _, q := range c.qps {
+			o.QPs[rdma.State(q.state.Load())]++
+		}
+		c.mu.Unlock()
+	}
+	return o
+}
+
 // FailQP puts a queue pair of any context into ERR, as a fault of the adapter does: its requests are
 // flushed, and the program gets the event QP fatal. ENOENT: no queue pair has the number.
 func (d *Device) FailQP(number uint32) error {

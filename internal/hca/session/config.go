@@ -65,11 +65,12 @@ func (c *Config) inside() bool {
 	return !c.Wire && c.Record == nil && c.Faults == nil && c.Control == ""
 }
 
-// Counters are the counters of a device since the run began.
+// Counters are the counters of a device since the run began, and its objects now.
 type Counters struct {
 	Name string
 	Addr netip.Addr
 	rdma.Counters
+	adapter.Objects
 }
 
 // Device is a device of a run.

@@ -203,7 +203,7 @@ func (r *run) process(ctx *adapter.Context) int {
 func (r *run) counters() (list []Counters) {
 	for _, d := range r.snapshot() {
 		eng := d.Adapter().Engine()
-		list = append(list, Counters{d.Name(), eng.Addr(), eng.Port().Counters()})
+		list = append(list, Counters{d.Name(), eng.Addr(), eng.Port().Counters(), d.Adapter().Objects()})
 	}
 	return list
 }

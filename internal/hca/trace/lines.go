@@ -61,7 +61,7 @@ func inHex(name string) bool {
 	case "iova", "access", "qp", "srq", "imm", "invalidate", "stored", "computed":
 		return true
 	}
-	return strings.HasSuffix(name, "key") || strings.HasSuffix(name, "addr") || strings.HasSuffix(name, "cq")
+	return strings.HasSuffix(name, "key") || strings.HasSuffix(name, "addr") || strings.HasSuffix(name, "cq") || strings.HasSuffix(name, "_qp")
 }
 
 // appendValue appends the value of a field. Texts that would run into the next field get quotes.

@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -24,8 +26,16 @@ func (ts Tee) Trace(r *adapter.Record) {
 type Summary struct {
 	summary.Table
 
-	mu   sync.Mutex // guards the following field
+	mu   sync.Mutex // guards the following fields
 	open map[openID]time.Time
+	bad  map[[2]string]uint64
+}
+
+// BadSignatures returns the number of bad blocks by kind ("bad guard") and domain ("memory", "wire").
+func (s *Summary) BadSignatures() map[[2]string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.bad)
 }
 
 // openID names a request that has not ended.
@@ -41,6 +51,7 @@ func (s *Summary) Trace(r *adapter.Record) {
 	case adapter.TraceSignature:
 		if r.Action != "rest" {
 			s.BadSignature(1)
+			s.badBlock(r)
 		}
 	case adapter.TraceTransport:
 		if r.Action == "late" {
@@ -55,6 +66,20 @@ func (s *Summary) Trace(r *adapter.Record) {
 		s.open[idOf(r)] = r.Time
 	case adapter.TraceCompletion, adapter.TraceEnd:
 		s.ended(r)
+	}
+}
+
+// badBlock counts a bad block by its kind and domain.
+func (s *Summary) badBlock(r *adapter.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bad == nil {
+		s.bad = map[[2]string]uint64{}
+	}
+	for i := range r.Fields {
+		if f := &r.Fields[i]; f.Name == "domain" {
+			s.bad[[2]string{r.Action, fmt.Sprint(f.Value)}]++
+		}
 	}
 }
 

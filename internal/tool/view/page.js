@@ -476,6 +476,11 @@ events.addEventListener("tick", e => {
   finish(tick.at);
   describeStatus();
 });
+events.addEventListener("pulse", e => {
+  if (!frames.length || now.over) return;
+  frames[frames.length - 1].at = Number(e.data);
+  schedule();
+});
 events.addEventListener("open", () => status("live", "connected"));
 events.addEventListener("error", () => {
   if (now.over) return status("over", now.over + "; softmkey has gone: this is what the page has seen");

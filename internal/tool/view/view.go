@@ -129,7 +129,7 @@ func (s *Server) guarded(h http.Handler) http.Handler {
 			http.Error(w, "the address of the page has a token, which softmkey has printed", http.StatusForbidden)
 		default:
 			header := w.Header()
-			header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+			header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 			header.Set("Referrer-Policy", "no-referrer") // the address has the token
 			header.Set("X-Content-Type-Options", "nosniff")
 			header.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -180,7 +180,7 @@ func (s *Server) take(at *stream) (base [][]byte, ticks []tick, changed chan str
 }
 
 // events streams the run to a browser, as server-sent events: "base" with the state of the run at the beginning of the
-// last minute, then a "tick" for each interval. A browser that is slower than the run gets a base again; the run
+// last minute, then a "tick" for each interval in which something happened, and the time each second. A browser that is slower than the run gets a base again; the run
 // waits for nobody.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	select {
@@ -198,8 +198,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		at = stream{next: n + 1, known: true} // the browser lost the connection, and has what is before
 	}
 	title, _ := json.Marshal(s.title) // always can be
-	idle := time.NewTicker(10 * time.Second)
-	defer idle.Stop()
+	pulse := time.NewTicker(time.Second)
+	defer pulse.Stop()
 	for {
 		overtaken := at.known
 		base, ticks, changed := s.take(&at)
@@ -219,10 +219,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-changed:
-		case <-idle.C:
-			if _, err := fmt.Fprint(w, ": the run goes on\n\n"); err != nil {
-				return
-			}
+		case now := <-pulse.C: // the page sees how long something waits
+			fmt.Fprintf(w, "event: pulse\ndata: %d\n\n", now.UnixMilli())
 		case <-r.Context().Done():
 			return
 		}

@@ -133,11 +133,14 @@ func (b *browser) next() (event, id string, data map[string]any) {
 		case "id":
 			id = value
 		case "data":
+			if event == "pulse" {
+				continue
+			}
 			if err := json.Unmarshal([]byte(value), &data); err != nil {
 				b.t.Fatalf("%v in %.200q", err, value)
 			}
 		case "":
-			if event != "" {
+			if event != "" && event != "pulse" {
 				return event, id, data
 			}
 		}
