@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/packetconn"
@@ -164,12 +166,12 @@ func TestDial(t *testing.T) {
 		t.Errorf("addresses %v %v, %v %v", c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr())
 	}
 	for _, q := range []*verbs.QP{c.QP(), s.QP()} {
-		m := q.Query()
-		if m.State != rdma.StateRTS || m.PathMTU != rdma.MTU1024 || m.MaxRdAtomic != 3 || m.MaxDestRdAtomic != 3 {
+		m := engine.QPOf(q).Query()
+		if m.State != rdma.StateRTS || m.PathMTU != ibv.MTU1024 || m.MaxRdAtomic != 3 || m.MaxDestRdAtomic != 3 {
 			t.Errorf("%+v", m)
 		}
 	}
-	if c.QP().Query().DestQPN != s.QP().Num() || s.QP().Query().DestQPN != c.QP().Num() {
+	if engine.QPOf(c.QP()).Query().DestQPN != s.QP().Num() || engine.QPOf(s.QP()).Query().DestQPN != c.QP().Num() {
 		t.Error("the QPs are not connected to each other")
 	}
 
@@ -186,7 +188,7 @@ func TestDial(t *testing.T) {
 	}
 
 	// The QP can be connected again.
-	if err := qp.Modify(rdma.QPModify{State: rdma.StateReset}, rdma.AttrState); err != nil {
+	if err := qp.SetState(rdma.StateReset); err != nil {
 		t.Fatal(err)
 	}
 	if c, err = cm.Dial(within(t), qp, addr, nil); err != nil {

@@ -11,19 +11,21 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/mad"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
 
 // MaxPrivateData is the number of bytes of private data that [Dial] can send to
 // the application of the peer.
-const MaxPrivateData = mad.REQPrivate - mad.IPHeaderLen
+const MaxPrivateData = 56
 
 // Options configure a connection; nil selects the defaults.
 type Options struct {
 	// ConnectOptions are the attributes of the QP. Access applies to a QP in RESET;
-	// one in INIT has its access rights already. Timeout is 17 by default, 0.54 s, as
+	// one in INIT has its access rights already. Timeout is 0.54 s by default, as
 	// in rdma_cm. MaxRdAtomic limits outstanding READs and atomics in both
 	// directions; the peer may lower it. SGIDIndex selects the address that Dial connects
 	// from.
@@ -39,18 +41,16 @@ type Options struct {
 	LocalPort uint16
 }
 
-// withDefaults returns a copy of o with the defaults in the place of zero values.
-func (o *Options) withDefaults() (Options, error) {
-	var c Options
+// terms returns a copy of o, and the attributes of the QP that it determines.
+func (o *Options) terms() (c Options, m ibv.QPModify, err error) {
 	if o != nil {
 		c = *o
 	}
 	if c.Timeout == 0 {
-		c.Timeout = cmcore.DefaultAckTimeout
+		c.Timeout = roce.AckTimeout(cmcore.DefaultAckTimeout)
 	}
-	var err error
-	c.ConnectOptions, err = c.ConnectOptions.WithDefaults()
-	return c, err
+	m, err = (*engine.ConnectOptions)(&c.ConnectOptions).Terms()
+	return c, m, err
 }
 
 // Conn is a connection of a QP. It is safe for concurrent use.
@@ -159,9 +159,9 @@ func (c *Conn) end(err error) {
 		return
 	}
 	if qp != nil {
-		// Modify fails if the program has closed or reset the QP, which also ends
+		// SetState fails if the program has closed or reset the QP, which also ends
 		// its requests.
-		_ = qp.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState)
+		_ = qp.SetState(rdma.StateErr)
 	}
 	if c.port != nil {
 		c.port.Close()
@@ -214,28 +214,18 @@ func (c *Conn) next() (e cmcore.Event, ok bool) {
 	return e, true
 }
 
-// Init moves a QP from RESET to INIT, in which receive requests can be posted before the
-// peer's first message arrives. [Dial] and [Request.Accept] accept QPs in either state.
-func Init(qp *verbs.QP, access rdma.Access) error {
-	m := rdma.QPModify{State: rdma.StateInit, AccessFlags: access, Port: 1}
-	return qp.Modify(m, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
-}
-
 // gidIndex returns the GID index of an address of the device, -1 if it has no such address.
 func gidIndex(dev *verbs.Device, a netip.Addr) int {
 	return slices.IndexFunc(dev.GIDTable(), func(g verbs.GIDEntry) bool { return g.GID.Addr() == a })
 }
 
-// connect moves a QP from RESET or INIT to RTS.
-func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
-	m := rdma.QPModify{
-		AccessFlags: o.Access,
-		AV:          rdma.AH{DGID: rdma.GIDOf(a.Path.Remote), SGIDIndex: o.SGIDIndex, UDPPort: qp.PD().Device().UDPPort()},
-		PathMTU:     rdma.MTU(a.MTU), DestQPN: a.DestQPN, RQPSN: a.RQPSN,
-		MaxDestRdAtomic: int(a.MaxDestRdAtomic), MinRNRTimer: uint8(o.MinRNRTimer),
-		Timeout: a.Timeout, RetryCnt: a.RetryCount, RNRRetry: a.RNRRetry, SQPSN: a.SQPSN, MaxRdAtomic: int(a.MaxRdAtomic),
-	}
-	if err := engine.Connect(qp.Type(), qp.State() == rdma.StateReset, m, qp.Modify); err != nil {
+// connect moves a QP from RESET or INIT to RTS. m has the attributes of the options.
+func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, m ibv.QPModify, sgid int) error {
+	m.AV = rdma.AH{DGID: rdma.GIDOf(a.Path.Remote), SGIDIndex: sgid, UDPPort: qp.PD().Device().UDPPort()}
+	m.PathMTU, m.DestQPN, m.RQPSN, m.SQPSN = ibv.MTU(a.MTU), a.DestQPN, a.RQPSN, a.SQPSN
+	m.Timeout, m.RetryCnt, m.RNRRetry = a.Timeout, a.RetryCount, a.RNRRetry
+	m.MaxRdAtomic, m.MaxDestRdAtomic = int(a.MaxRdAtomic), int(a.MaxDestRdAtomic)
+	if err := engine.Connect(qp.Type(), qp.State() == rdma.StateReset, m, engine.QPOf(qp).Modify); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -243,7 +233,7 @@ func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
 	ended := c.ended
 	c.mu.Unlock()
 	if ended {
-		return qp.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState)
+		return qp.SetState(rdma.StateErr)
 	}
 	return nil
 }
@@ -257,7 +247,7 @@ func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
 // ctx ends, Dial cancels the request at the peer.
 func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options) (*Conn, error) {
 	const op = "cm dial"
-	o, err := opts.withDefaults()
+	o, m, err := opts.terms()
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +266,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	if o.MTU == 0 {
 		o.MTU = self.MTU
 	}
-	mtu, ok := rdma.MTUOf(o.MTU)
+	mtu, ok := ibv.MTUOf(o.MTU)
 	if !ok {
 		return nil, failure.New(op, syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)
 	}
@@ -298,8 +288,8 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	private := mad.AppendIPHeader(nil, mad.IPHeader{Port: port.Num(), Src: local, Dst: remote})
 	c.core, err = s.Connect(cmcore.Path{Local: local, Remote: remote}, cmcore.ConnectParams{
 		ServiceID: mad.ServiceID(mad.PortSpaceTCP, addr.Port()), Transport: transport, QPN: self.QPN,
-		ResponderResources: uint8(o.MaxRdAtomic), InitiatorDepth: uint8(o.MaxRdAtomic),
-		RetryCount: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), MTU: uint8(mtu), AckTimeout: uint8(o.Timeout),
+		ResponderResources: uint8(m.MaxRdAtomic), InitiatorDepth: uint8(m.MaxRdAtomic),
+		RetryCount: m.RetryCnt, RNRRetry: m.RNRRetry, MTU: uint8(mtu), AckTimeout: m.Timeout,
 		Private: append(private, o.PrivateData...),
 	}, c.handle)
 	if err != nil {
@@ -309,7 +299,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	if err := c.wait(ctx, op, cmcore.Replied); err != nil {
 		return nil, err
 	}
-	if err := c.connect(qp, c.core.Attr(), o); err != nil {
+	if err := c.connect(qp, c.core.Attr(), m, o.SGIDIndex); err != nil {
 		_ = c.core.Reject(mad.ReasonNoResources, nil, nil) // fails only if the peer has given up
 		c.core.Flush()
 		c.end(err)

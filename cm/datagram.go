@@ -18,7 +18,7 @@ import (
 
 // MaxQueryData is the number of bytes of private data that [Resolve] can send to
 // the application of the peer.
-const MaxQueryData = mad.SIDRREQPrivate - mad.IPHeaderLen
+const MaxQueryData = 180
 
 // DefaultQKey is the Q_Key of datagram QPs of rdma_cm's port space RDMA_PS_UDP.
 const DefaultQKey = 0x01234567

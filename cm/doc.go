@@ -12,7 +12,7 @@
 // Both bring a QP of package verbs from RESET to RTS, with the numbers, the
 // first PSNs, the path MTU and the limits that the two sides agree on. The peer
 // may be a program that uses librdmacm, on an adapter or on Linux's soft-RoCE.
-// If the peer may send at once, call [Init] and post receive requests first.
+// If the peer may send at once, call [verbs.QP.Init] and post receive requests first.
 //
 // # Requests and private data
 //

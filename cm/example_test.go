@@ -38,7 +38,7 @@ func Example() {
 		conn.Close()
 	}()
 
-	if err := cm.Init(client.qp, rdma.LocalWrite); err != nil {
+	if err := client.qp.Init(rdma.LocalWrite); err != nil {
 		log.Fatal(err)
 	}
 	client.receive()

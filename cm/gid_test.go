@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
@@ -58,7 +59,7 @@ func TestGIDs(t *testing.T) {
 				fmt.Sprint(c.LocalAddr(), at, at, c.LocalAddr()); got != want || c.LocalAddr().(cm.Addr).AddrPort().Addr() != from.GID.Addr() {
 				t.Errorf("addresses %v, want %v", got, want)
 			}
-			if a, b := c.QP().Query().AV, s.QP().Query().AV; a.SGIDIndex != i || b.SGIDIndex != j || a.DGID != to.GID || b.DGID != from.GID {
+			if a, b := engine.QPOf(c.QP()).Query().AV, engine.QPOf(s.QP()).Query().AV; a.SGIDIndex != i || b.SGIDIndex != j || a.DGID != to.GID || b.DGID != from.GID {
 				t.Errorf("%v to %v: the QPs have %+v and %+v", from.GID.Addr(), to.GID.Addr(), a, b)
 			}
 			for _, e := range []struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/cmcore"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/fair"
 	"github.com/softmkey/softmkey/internal/net/mad"
 	"github.com/softmkey/softmkey/rdma"
@@ -131,8 +132,8 @@ type Request struct {
 	// Type is the type of the peer's QP, that of ListenOptions.Type.
 	Type rdma.QPType
 
-	// MTU is the path MTU that the peer requests.
-	MTU rdma.MTU
+	// MTU is the path MTU that the peer requests, in bytes.
+	MTU int
 
 	// MaxRdAtomic and MaxDestRdAtomic are the peer's limits on outstanding READs and
 	// atomics, for this side as requester and as responder.
@@ -153,7 +154,7 @@ func newRequest(dev *verbs.Device, c *cmcore.Conn) *Request {
 	}
 	conn.init()
 	return &Request{
-		PrivateData: m.Data, Type: qpTypes[m.Transport], MTU: rdma.MTU(attr.MTU), MaxRdAtomic: int(attr.MaxRdAtomic), MaxDestRdAtomic: int(attr.MaxDestRdAtomic),
+		PrivateData: m.Data, Type: qpTypes[m.Transport], MTU: ibv.MTU(attr.MTU).Bytes(), MaxRdAtomic: int(attr.MaxRdAtomic), MaxDestRdAtomic: int(attr.MaxDestRdAtomic),
 		core: c, conn: conn, dev: dev,
 	}
 }
@@ -187,7 +188,7 @@ func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Con
 		r.core.Flush()
 		return nil, err
 	}
-	o, err := opts.withDefaults()
+	o, m, err := opts.terms()
 	if err != nil {
 		return refuse(mad.ReasonConsumer, err)
 	}
@@ -205,18 +206,17 @@ func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Con
 	case len(o.PrivateData) > mad.REPPrivate:
 		return refuse(mad.ReasonConsumer, failure.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(o.PrivateData), mad.REPPrivate))
 	case r.MTU > have:
-		return refuse(mad.ReasonInvalidMTU, failure.New(op, syscall.EINVAL, "path MTU %d of the peer: the port carries %d", r.MTU.Bytes(), have.Bytes()))
+		return refuse(mad.ReasonInvalidMTU, failure.New(op, syscall.EINVAL, "path MTU %d of the peer: the port carries %d", r.MTU, have))
 	}
-	o.SGIDIndex = sgid
 	attr := r.core.Attr()
-	attr.MaxRdAtomic = min(attr.MaxRdAtomic, uint8(o.MaxRdAtomic))
-	attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, uint8(o.MaxRdAtomic))
-	if err := r.conn.connect(qp, attr, o); err != nil {
+	attr.MaxRdAtomic = min(attr.MaxRdAtomic, uint8(m.MaxRdAtomic))
+	attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, uint8(m.MaxRdAtomic))
+	if err := r.conn.connect(qp, attr, m, sgid); err != nil {
 		return refuse(mad.ReasonNoResources, err)
 	}
 	err = r.core.Accept(cmcore.ReplyParams{
 		QPN: qp.Num(), ResponderResources: attr.MaxDestRdAtomic, InitiatorDepth: attr.MaxRdAtomic,
-		RNRRetry: uint8(o.RNRRetry), Private: o.PrivateData,
+		RNRRetry: m.RNRRetry, Private: o.PrivateData,
 	})
 	if err != nil {
 		// The peer gave up, or newer requests displaced this one.

@@ -18,15 +18,15 @@ type Reason uint16
 
 // The reasons that programs receive, or pass to [Request.Reject].
 const (
-	ReasonNoQP             = Reason(mad.ReasonNoQP)
-	ReasonNoResources      = Reason(mad.ReasonNoResources)
-	ReasonTimeout          = Reason(mad.ReasonTimeout) // the peer gave up waiting
-	ReasonUnsupported      = Reason(mad.ReasonUnsupported)
-	ReasonNoListener       = Reason(mad.ReasonInvalidServiceID)
-	ReasonInvalidTransport = Reason(mad.ReasonInvalidTransport)
-	ReasonStale            = Reason(mad.ReasonStale) // the peer still has a connection with the QP
-	ReasonInvalidMTU       = Reason(mad.ReasonInvalidMTU)
-	ReasonConsumer         = Reason(mad.ReasonConsumer) // the application refused
+	ReasonNoQP             Reason = 1
+	ReasonNoResources      Reason = 3
+	ReasonTimeout          Reason = 4 // the peer gave up waiting
+	ReasonUnsupported      Reason = 5
+	ReasonNoListener       Reason = 8
+	ReasonInvalidTransport Reason = 9
+	ReasonStale            Reason = 10 // the peer still has a connection with the QP
+	ReasonInvalidMTU       Reason = 26
+	ReasonConsumer         Reason = 28 // the application refused
 )
 
 // String returns the reason in words.

@@ -105,7 +105,7 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 	c, err := cm.Dial(ctx, dialing, netip.AddrPortFrom(serverAddr, 7471), &cm.Options{PrivateData: []byte("hello")})
 	check(t, err)
 	check(t, errors.Join(c.Close(), <-served))
-	check(t, dialing.Modify(rdma.QPModify{State: rdma.StateReset}, rdma.AttrState))
+	check(t, dialing.SetState(rdma.StateReset))
 	if _, err := cm.Dial(ctx, dialing, netip.AddrPortFrom(serverAddr, 7472), nil); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a port without a listener: %v", err)
 	}

@@ -7,9 +7,12 @@ import (
 	"hash/crc32"
 	"io"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/interop/peer"
 	"github.com/softmkey/softmkey/interop/rig"
 	"github.com/softmkey/softmkey/mkey"
@@ -161,30 +164,30 @@ func (e *deviceEnd) connect(c peer.ConnectConfig) error {
 	if e.timeout != 0 {
 		c.Timeout = e.timeout
 	}
-	mtu, ok := rdma.MTUOf(c.MTU)
+	mtu, ok := ibv.MTUOf(c.MTU)
 	if !ok {
 		return fmt.Errorf("no such MTU: %d", c.MTU)
 	}
-	m := rdma.QPModify{
+	m := ibv.QPModify{
 		State: rdma.StateInit, Port: 1,
 		AccessFlags: rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic,
 	}
-	if err := e.qp.Modify(m, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags); err != nil {
+	if err := engine.QPOf(e.qp).Modify(m, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags); err != nil {
 		return err
 	}
-	m = rdma.QPModify{
+	m = ibv.QPModify{
 		State: rdma.StateRTR, AV: rdma.AH{DGID: rdma.GIDOf(c.Destination)}, PathMTU: mtu,
 		DestQPN: c.QPN, RQPSN: c.RecvPSN, MaxDestRdAtomic: c.MaxDestRDAtomic, MinRNRTimer: uint8(c.MinRNRTimer),
 	}
-	if err := e.qp.Modify(m, rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN|
-		rdma.AttrMaxDestRdAtomic|rdma.AttrMinRNRTimer); err != nil {
+	if err := engine.QPOf(e.qp).Modify(m, ibv.AttrState|ibv.AttrAV|ibv.AttrPathMTU|ibv.AttrDestQPN|ibv.AttrRQPSN|
+		ibv.AttrMaxDestRdAtomic|ibv.AttrMinRNRTimer); err != nil {
 		return err
 	}
-	m = rdma.QPModify{
+	m = ibv.QPModify{
 		State: rdma.StateRTS, SQPSN: c.SendPSN, Timeout: uint8(c.Timeout), RetryCnt: uint8(c.RetryCount),
 		RNRRetry: uint8(c.RNRRetry), MaxRdAtomic: c.MaxRDAtomic,
 	}
-	return e.qp.Modify(m, rdma.AttrState|rdma.AttrSQPSN|rdma.AttrTimeout|rdma.AttrRetryCnt|rdma.AttrRNRRetry|rdma.AttrMaxRdAtomic)
+	return engine.QPOf(e.qp).Modify(m, ibv.AttrState|ibv.AttrSQPSN|ibv.AttrTimeout|ibv.AttrRetryCnt|ibv.AttrRNRRetry|ibv.AttrMaxRdAtomic)
 }
 
 // order informs the race detector of an order that it cannot see. The peer's accesses to
@@ -193,7 +196,7 @@ func (e *deviceEnd) connect(c peer.ConnectConfig) error {
 // takes for every packet.
 func (e *deviceEnd) order() {
 	// Fails in the error state, in which nothing accesses the memory.
-	_ = e.qp.Modify(rdma.QPModify{MinRNRTimer: e.qp.Query().MinRNRTimer}, rdma.AttrMinRNRTimer)
+	_ = engine.QPOf(e.qp).Modify(ibv.QPModify{MinRNRTimer: engine.QPOf(e.qp).Query().MinRNRTimer}, ibv.AttrMinRNRTimer)
 }
 
 func (e *deviceEnd) fill(off, n int, seed uint64) error {
@@ -259,18 +262,16 @@ func (e *deviceEnd) sges(w peer.Work, i int) []rdma.SGE {
 
 // add appends request i of the work to a chain.
 func (e *deviceEnd) add(chain verbs.Chain, w peer.Work, i int) {
-	flags := rdma.SendSignaled
-	for _, letter := range w.Flags {
-		switch letter {
-		case 'u':
-			flags &^= rdma.SendSignaled
-		case 'f':
-			flags |= rdma.SendFence
-		case 'e':
-			flags |= rdma.SendSolicited
-		}
+	chain.ID(w.ID + uint64(i))
+	if !strings.Contains(w.Flags, "u") {
+		chain.Signaled()
 	}
-	chain.ID(w.ID + uint64(i)).Flags(flags)
+	if strings.Contains(w.Flags, "f") {
+		chain.Fence()
+	}
+	if strings.Contains(w.Flags, "e") {
+		chain.Solicited()
+	}
 	raddr, imm := w.RemoteAddr+uint64(i)*w.RemoteStep, w.Imm+uint32(i)
 	switch w.Op {
 	case peer.Send:

@@ -41,7 +41,7 @@ func newRpingEnd(t *testing.T, dev *verbs.Device, size int) *rpingEnd {
 	check(t, err)
 	e.in, err = e.pd.Register(make([]byte, rpingMessage), rdma.LocalWrite)
 	check(t, err)
-	check(t, cm.Init(e.qp, rdma.LocalWrite|rdma.RemoteRead|rdma.RemoteWrite))
+	check(t, e.qp.Init(rdma.LocalWrite|rdma.RemoteRead|rdma.RemoteWrite))
 	closeLater(t, e.qp, e.data, e.in, e.cq, e.pd)
 	e.receive()
 	return e

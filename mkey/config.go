@@ -1,6 +1,7 @@
 package mkey
 
 import (
+	"github.com/softmkey/softmkey/internal/flags"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
@@ -20,7 +21,7 @@ const (
 	flagsAll = BlockSignature | CryptoOffload | UpdateTag | RemoteInvalidate
 )
 
-var flagNames = rdma.FlagNames{"INDIRECT", "BLOCK_SIGNATURE", "CRYPTO", "UPDATE_TAG", "REMOTE_INVALIDATE"}
+var flagNames = flags.Names{"INDIRECT", "BLOCK_SIGNATURE", "CRYPTO", "UPDATE_TAG", "REMOTE_INVALIDATE"}
 
 // String returns the names of the flags, joined by "|".
 func (f Flags) String() string { return flagNames.Join(uint32(f)) }
@@ -50,7 +51,7 @@ type UpdateFlags uint32
 // (MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR).
 const ResetSignature UpdateFlags = 1 << 0
 
-var updateFlagNames = rdma.FlagNames{"RESET_SIG_ATTR"}
+var updateFlagNames = flags.Names{"RESET_SIG_ATTR"}
 
 // String returns the names of the flags, joined by "|".
 func (f UpdateFlags) String() string { return updateFlagNames.Join(uint32(f)) }
@@ -104,7 +105,7 @@ const (
 	CheckNothing SignatureFlags = 1 << 31
 )
 
-var signatureFlagNames = rdma.FlagNames{0: "COPY_MASK", 31: "CHECK_NOTHING"}
+var signatureFlagNames = flags.Names{0: "COPY_MASK", 31: "CHECK_NOTHING"}
 
 // String returns the names of the flags, joined by "|".
 func (f SignatureFlags) String() string { return signatureFlagNames.Join(uint32(f)) }

@@ -1,5 +1,7 @@
 package rdma
 
+import "github.com/softmkey/softmkey/internal/flags"
+
 // Access is a set of rights to memory, or of a peer's rights through a QP. The values
 // are those of enum ibv_access_flags. Local reading needs no flag.
 type Access uint32
@@ -10,31 +12,13 @@ const (
 	RemoteWrite  Access = 1 << 1
 	RemoteRead   Access = 1 << 2
 	RemoteAtomic Access = 1 << 3
-	MWBind       Access = 1 << 4 // memory windows may be bound to the region
 	ZeroBased    Access = 1 << 5 // the addresses of the region are offsets into it
 )
 
-var accessNames = FlagNames{"LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BIND", "ZERO_BASED"}
+var accessNames = flags.Names{"LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BIND", "ZERO_BASED"}
 
 // String returns the names of the flags, joined by "|".
 func (a Access) String() string { return accessNames.Join(uint32(a)) }
-
-// SendFlags are the flags of a send request. The values are those of enum
-// ibv_send_flags.
-type SendFlags uint32
-
-// The flags of a send request.
-const (
-	SendFence     SendFlags = 1 << 0 // the request waits for earlier READs, atomics and signature results
-	SendSignaled  SendFlags = 1 << 1 // the request gives a completion also on success
-	SendSolicited SendFlags = 1 << 2 // the peer's completion is a solicited one
-	SendInline    SendFlags = 1 << 3 // the data is copied when the request is posted
-)
-
-var sendFlagNames = FlagNames{"FENCE", "SIGNALED", "SOLICITED", "INLINE"}
-
-// String returns the names of the flags, joined by "|".
-func (f SendFlags) String() string { return sendFlagNames.Join(uint32(f)) }
 
 // WCFlags tells which fields of a [WC] are valid. The values are those of enum
 // ibv_wc_flags.
@@ -47,7 +31,7 @@ const (
 	WithInv WCFlags = 1 << 3
 )
 
-var wcFlagNames = FlagNames{"GRH", "WITH_IMM", 3: "WITH_INV"}
+var wcFlagNames = flags.Names{"GRH", "WITH_IMM", 3: "WITH_INV"}
 
 // String returns the names of the flags, joined by "|".
 func (f WCFlags) String() string { return wcFlagNames.Join(uint32(f)) }

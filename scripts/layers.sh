@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 # import: other floors by their names, and modules of others. Each package may import its own floor.
 # A pattern that ends in /* stands for a folder and all packages below it.
 floors='
-ground    operr rdma                                  :
+ground    operr rdma internal/ibv internal/flags      :
 base      internal/base/*                             : ground golang.org/x/sys/*
 data      sig xts dek mkey/* mkeyio internal/keydoor internal/mkeytest  : ground base golang.org/x/sys/*
 net       packetconn/* internal/net/*                 : ground base golang.org/x/sys/*

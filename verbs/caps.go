@@ -6,6 +6,7 @@ import (
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
@@ -35,14 +36,14 @@ func (d *Device) Attr() DeviceAttr {
 // PortAttr describes the device's one port (struct ibv_port_attr).
 type PortAttr struct {
 	Active    bool
-	MaxMTU    rdma.MTU
-	ActiveMTU rdma.MTU // the largest path MTU that the network supports
-	GIDs      int      // length of the GID table
+	MaxMTU    int // in bytes
+	ActiveMTU int // the largest path MTU that the network supports, in bytes
+	GIDs      int // length of the GID table
 }
 
 // PortAttr returns the description of the port.
 func (d *Device) PortAttr() PortAttr {
-	return PortAttr{Active: true, MaxMTU: rdma.MTU4096, ActiveMTU: d.e.ActiveMTU(), GIDs: len(d.e.Port().Addrs())}
+	return PortAttr{Active: true, MaxMTU: ibv.MTU4096.Bytes(), ActiveMTU: d.e.ActiveMTU().Bytes(), GIDs: len(d.e.Port().Addrs())}
 }
 
 // GID returns an entry of the GID table (ibv_query_gid(3)). GIDTable returns all of them. An index

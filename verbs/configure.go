@@ -6,6 +6,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -24,14 +25,10 @@ func (c Chain) Configure(key *MKey) Chain {
 	if b == nil {
 		return c
 	}
-	explicit := b.explicit
-	r := c.build(rdma.WRConfigure)
+	r := c.build(ibv.WRConfigure)
 	switch {
 	case key == nil:
 		b.fail(syscall.EINVAL, "request %d: a configuration of no memory key", r.ID)
-		return c
-	case explicit && r.Flags&rdma.SendInline == 0:
-		b.fail(syscall.EOPNOTSUPP, "request %d: a configuration goes inline and needs the flag SendInline", r.ID)
 		return c
 	case key.pd != b.qp.pd:
 		b.fail(syscall.EINVAL, "request %d: key %#x is of another protection domain", r.ID, key.Number())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -43,69 +44,33 @@ func (qp *QP) EndpointAt(sgidIndex int) (Endpoint, error) {
 func (qp *QP) endpoint(addr netip.AddrPort) Endpoint {
 	return Endpoint{
 		GID: addr.Addr(), UDPPort: addr.Port(),
-		QPN: qp.Num(), PSN: qp.psn.Load(), MTU: qp.pd.dev.PortAttr().ActiveMTU.Bytes(),
+		QPN: qp.Num(), PSN: qp.psn.Load(), MTU: qp.pd.dev.PortAttr().ActiveMTU,
 	}
 }
 
-// Zero stands for the number 0 in an option whose zero value selects a default.
-// RetryCnt: Zero means no retries.
-const Zero = -1
-
-// ConnectOptions configure a connection. Zero values select the defaults;
-// [Zero] stands for the number 0.
+// ConnectOptions configure a connection. Zero values select the defaults, negative ones none.
 type ConnectOptions struct {
-	Access      rdma.Access // the peer's rights through the QP; default: all
-	MTU         int         // path MTU in bytes, 256 to 4096; default: the smaller MTU of the two ends
-	Timeout     int         // 4.096 µs · 2^Timeout, 1 to 31, or Zero to wait without limit; default 14, which is 67 ms
-	RetryCnt    int         // 1 to 7 or Zero; default 7
-	RNRRetry    int         // 1 to 6 or Zero; default 7, which means without limit
-	MinRNRTimer int         // code 1 to 31, or Zero for 655 ms; default 12, which is 0.64 ms
-	MaxRdAtomic int         // as requester and as responder: 1 to 16, or Zero for none; default 16
-	SGIDIndex   int         // entry of the device's GID table from which packets leave; the peer must have the Endpoint of this entry
-}
-
-// WithDefaults returns a copy of o, which may be nil, in which the defaults
-// replace zero values, and 0 replaces [Zero]. MTU and SGIDIndex are not
-// changed. It returns EINVAL for a number that is out of range.
-func (o *ConnectOptions) WithDefaults() (ConnectOptions, error) {
-	var c ConnectOptions
-	if o != nil {
-		c = *o
-	}
-	if c.Access == 0 {
-		c.Access = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
-	}
-	for _, n := range []struct {
-		name            string
-		v               *int
-		otherwise, most int
-	}{
-		{"Timeout", &c.Timeout, 14, 31},
-		{"RetryCnt", &c.RetryCnt, 7, 7},
-		{"RNRRetry", &c.RNRRetry, 7, 7},
-		{"MinRNRTimer", &c.MinRNRTimer, 12, 31},
-		{"MaxRdAtomic", &c.MaxRdAtomic, engine.MaxRdAtomic, engine.MaxRdAtomic},
-	} {
-		switch *n.v {
-		case 0:
-			*n.v = n.otherwise
-		case Zero:
-			*n.v = 0
-		}
-		if *n.v < 0 || *n.v > n.most {
-			return c, failure.New("connect", syscall.EINVAL, "%s %d: must be 1 to %d, or Zero for 0", n.name, *n.v, n.most)
-		}
-	}
-	return c, nil
+	Access      *rdma.Access  // the peer's rights through the QP; nil: all
+	MTU         int           // path MTU in bytes: 256, 512, 1024, 2048 or 4096; default: the smaller MTU of the two ends
+	Timeout     time.Duration // wait for an answer before a packet is sent again, rounded up to 4.096 µs · 2^n; default 67 ms; negative: without limit
+	Retries     int           // how often a packet is sent again before the connection fails, 1 to 7; default 7
+	RNRRetries  int           // retries while the peer has no receive request, 1 to 6; default 7, which means without limit
+	RNRDelay    time.Duration // the wait before such a retry that is asked of the peer, rounded up to one of 32 times from 10 µs to 655.36 ms; default 0.64 ms
+	MaxRdAtomic int           // READs and atomics in flight, as requester and as responder: 1 to 16; default 16
+	SGIDIndex   int           // entry of the device's GID table from which packets leave; the peer must have the Endpoint of this entry
 }
 
 // Connect moves a QP of type RC or UC from RESET through INIT and RTR to RTS, connected
-// to peer, in place of three calls of Modify. A QP may be connected to itself.
+// to peer. A QP may be connected to itself.
 func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	if qp.attr.Type == rdma.UD {
 		return failure.New("connect", syscall.EINVAL, "a QP of type UD has no connection: use Bind")
 	}
-	o, err := opts.WithDefaults()
+	var o ConnectOptions
+	if opts != nil {
+		o = *opts
+	}
+	m, err := (*engine.ConnectOptions)(&o).Terms()
 	if err != nil {
 		return err
 	}
@@ -113,31 +78,33 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	if o.MTU == 0 {
 		o.MTU = min(peer.MTU, own.MTU)
 	}
-	mtu, ok := rdma.MTUOf(o.MTU)
+	mtu, ok := ibv.MTUOf(o.MTU)
 	if !ok {
 		return failure.New("connect", syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)
 	}
-	return engine.Connect(qp.attr.Type, true, rdma.QPModify{
-		AccessFlags: o.Access,
-		AV:          rdma.AH{DGID: rdma.GIDOf(peer.GID), SGIDIndex: o.SGIDIndex, UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
-		MaxDestRdAtomic: o.MaxRdAtomic, MinRNRTimer: uint8(o.MinRNRTimer),
-		Timeout: uint8(o.Timeout), RetryCnt: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), SQPSN: qp.psn.Load(), MaxRdAtomic: o.MaxRdAtomic,
-	}, qp.Modify)
+	m.AV = rdma.AH{DGID: rdma.GIDOf(peer.GID), SGIDIndex: o.SGIDIndex, UDPPort: peer.UDPPort}
+	m.PathMTU, m.DestQPN, m.RQPSN, m.SQPSN = mtu, peer.QPN, peer.PSN, qp.psn.Load()
+	return engine.Connect(qp.attr.Type, true, m, qp.e.Modify)
 }
 
-// Bind moves a QP of type UD from RESET through INIT and RTR to RTS, in place of three
-// calls of Modify. Datagrams with another Q_Key are dropped.
+// Init moves a QP of type RC or UC from RESET to INIT, in which receive requests can be posted before the peer's
+// first message arrives, with the peer's rights through the QP. The functions of package cm connect such a QP.
+func (qp *QP) Init(access rdma.Access) error {
+	m := ibv.QPModify{State: rdma.StateInit, AccessFlags: access, Port: 1}
+	return qp.e.Modify(m, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
+}
+
+// Bind moves a QP of type UD from RESET to RTS. Datagrams with another Q_Key are dropped.
 func (qp *QP) Bind(qkey uint32) error {
-	m := rdma.QPModify{State: rdma.StateInit, Port: 1, QKey: qkey, SQPSN: qp.psn.Load()}
-	if err := qp.Modify(m, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrQKey); err != nil {
+	m := ibv.QPModify{State: rdma.StateInit, Port: 1, QKey: qkey, SQPSN: qp.psn.Load()}
+	if err := qp.e.Modify(m, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrQKey); err != nil {
 		return err
 	}
-	m.State = rdma.StateRTR
-	if err := qp.Modify(m, rdma.AttrState); err != nil {
+	if err := qp.SetState(rdma.StateRTR); err != nil {
 		return err
 	}
 	m.State = rdma.StateRTS
-	return qp.Modify(m, rdma.AttrState|rdma.AttrSQPSN)
+	return qp.e.Modify(m, ibv.AttrState|ibv.AttrSQPSN)
 }
 
 // exchangeLimit is the longest line that Exchange reads from a peer, which is not
@@ -169,7 +136,7 @@ func Exchange(ctx context.Context, conn net.Conn, local Endpoint) (Endpoint, err
 	if err := json.Unmarshal(line, &peer); err != nil {
 		return peer, exchangeError(ctx, err)
 	}
-	_, known := rdma.MTUOf(peer.MTU)
+	_, known := ibv.MTUOf(peer.MTU)
 	if !peer.GID.IsValid() || !known || peer.QPN >= 1<<24 || peer.PSN >= 1<<24 {
 		return peer, failure.New("exchange", syscall.EINVAL, "the peer's endpoint %s is not one", line)
 	}

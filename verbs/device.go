@@ -112,6 +112,7 @@ func (d *Device) UDPPort() uint16 { return d.e.Port().LocalAddr().Port() }
 
 func init() {
 	engine.PortOf = func(device any) *roce.Port { return device.(*Device).e.Port() }
+	engine.QPOf = func(qp any) *engine.QP { return qp.(*QP).e }
 }
 
 // KeyStore returns the device's key store, through which a crypto officer provisions

@@ -35,7 +35,7 @@
 //   - The program creates its QP with [QPAttr].SignaturePipelining and posts the good status
 //     with a fence, together with the data. If the data has a bad signature, the QP stops
 //     before the status, enters SQD and raises [rdma.EventSQDrained]. The program then cancels
-//     the good status ([QP.Cancel]), posts a bad one and resumes with [QP.Modify].
+//     the good status ([QP.Cancel]), posts a bad one and resumes with [QP.SetState].
 //
 // The examples show both.
 //

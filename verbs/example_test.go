@@ -118,7 +118,7 @@ func Example_pipelinedRead() {
 	if err := target.qp.Start().ID(3).Send().Inline([]byte("bad!")).Complete(); err != nil {
 		log.Fatal(err)
 	}
-	if err := target.qp.Modify(rdma.QPModify{State: rdma.StateRTS}, rdma.AttrState); err != nil {
+	if err := target.qp.SetState(rdma.StateRTS); err != nil {
 		log.Fatal(err)
 	}
 	initiator.wait()

@@ -46,7 +46,7 @@ func TestFaults(t *testing.T) {
 			// All retries together take 2 s, which is longer than a loaded machine
 			// delays a goroutine under the race detector. Probes recover losses
 			// much earlier.
-			opts := &verbs.ConnectOptions{MTU: 1024, Timeout: 16}
+			opts := &verbs.ConnectOptions{MTU: 1024, Timeout: 200 * time.Millisecond}
 			ae, be := a.qp.Endpoint(), b.qp.Endpoint()
 			for _, err := range []error{a.qp.Connect(be, opts), b.qp.Connect(ae, opts)} {
 				if err != nil {
@@ -67,7 +67,7 @@ func TestLostConnection(t *testing.T) {
 		defer engine.PortOf(a.dev).Close()
 		gone := a.qp.Endpoint()
 		gone.GID, gone.QPN = netip.MustParseAddr("2001:db8::2"), 0x77
-		if err := a.qp.Connect(gone, &verbs.ConnectOptions{MTU: 1024, Timeout: 8}); err != nil {
+		if err := a.qp.Connect(gone, &verbs.ConnectOptions{MTU: 1024, Timeout: time.Millisecond}); err != nil {
 			t.Fatal(err)
 		}
 		for id := range uint64(2) {
@@ -332,8 +332,8 @@ func TestStarvedRead(t *testing.T) {
 		cq := must[*verbs.CQ](t)(a.dev.NewCQ(16))
 		second := must[*verbs.QP](t)(a.pd.NewQP(verbs.QPAttr{SendCQ: cq}))
 		peer := must[*verbs.QP](t)(b.pd.NewQP(verbs.QPAttr{SendCQ: b.cq}))
-		connectQPs(t, a.qp, b.qp, &verbs.ConnectOptions{Timeout: 20}) // 4.3 s
-		connectQPs(t, second, peer, nil)                              // 67 ms, seven times
+		connectQPs(t, a.qp, b.qp, &verbs.ConnectOptions{Timeout: 4 * time.Second})
+		connectQPs(t, second, peer, nil) // 67 ms, seven times
 		b.recv(1, from.SGE(0, 0))
 		other, until = b.qp.Num(), time.Now().Add(3*time.Second)
 		c := a.qp.Start()

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/mkeytest"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -367,7 +369,7 @@ func TestPipeliningOff(t *testing.T) {
 // TestPostedRequestsWaitInSQD moves a QP to SQD, in which posted requests wait.
 func TestPostedRequestsWaitInSQD(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	if err := a.qp.Modify(rdma.QPModify{State: rdma.StateSQD, SQDAsyncNotify: true}, rdma.AttrState|rdma.AttrSQDAsyncNotify); err != nil {
+	if err := engine.QPOf(a.qp).Modify(ibv.QPModify{State: rdma.StateSQD, SQDAsyncNotify: true}, ibv.AttrState|ibv.AttrSQDAsyncNotify); err != nil {
 		t.Fatal(err)
 	}
 	a.event(rdma.EventSQDrained)
@@ -400,11 +402,9 @@ func TestChainErrors(t *testing.T) {
 		{"inline data of a READ", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Read(1, 0).Inline(nil) }},
 		{"an atomic of 4 bytes", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.FetchAdd(1, 0, 1).SGE(mr.SGE(0, 4)) }},
 		{"too many requests", syscall.ENOMEM, func(c verbs.Chain) verbs.Chain { return c.Send().Send().Send().Send().Send() }},
-		{"unknown flags", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Flags(1 << 9).Send() }},
 		{"reset twice", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(signed).ResetSignature().ResetSignature() }},
 		{"setter twice", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(plain).Access(0).Access(0) }},
 		{"two layouts", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(plain).List(sge).Interleaved(1) }},
-		{"configuration not inline", syscall.EOPNOTSUPP, func(c verbs.Chain) verbs.Chain { return c.Flags(rdma.SendSignaled).Configure(plain) }},
 		{"no key", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(nil).List(sge) }},
 		{"signature on a key without the flag", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(plain).Signature(s) }},
 		{"crypto on a key without the flag", syscall.EINVAL, func(c verbs.Chain) verbs.Chain {

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/rdma"
@@ -14,7 +15,7 @@ import (
 
 // patient selects the longest timeout, so that packets which are not sent in time are not
 // retransmitted either.
-var patient = &verbs.ConnectOptions{Timeout: 31}
+var patient = &verbs.ConnectOptions{Timeout: 2 * time.Hour}
 
 // TestPolling checks that programs which poll their devices, at both ends, exchange
 // messages as others do, and that the devices continue by themselves when the programs

@@ -7,13 +7,14 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/rdma"
 )
 
 // Chain is a list of send requests that is posted as a whole or not at all.
 //
-// Start begins it. ID, Signaled, Fence, Solicited and Flags describe the next request; a
+// Start begins it. ID, Signaled, Fence and Solicited describe the next request; a
 // builder such as Send or Configure begins that request; setters such as SGE or Signature
 // complete it. Complete posts the chain, Abort drops it. After an error, the rest of the
 // chain is ignored, and Complete returns the error (ibv_wr_post(3),
@@ -37,9 +38,8 @@ type builder struct {
 	err  error
 	reqs []*engine.SendRequest
 
-	id       uint64 // id of the next request
-	flags    rdma.SendFlags
-	explicit bool // Flags was called: the caller sets SendInline
+	id    uint64 // id of the next request
+	flags ibv.SendFlags
 
 	conf *confBuilder // open configuration, or nil
 	own  confBuilder
@@ -77,25 +77,17 @@ func (c Chain) ID(id uint64) Chain {
 }
 
 // Signaled requests a completion for the next request if it succeeds.
-func (c Chain) Signaled() Chain { return c.flag(rdma.SendSignaled) }
+func (c Chain) Signaled() Chain { return c.flag(ibv.SendSignaled) }
 
 // Fence makes the next request wait for earlier READs, atomics and signature results.
-func (c Chain) Fence() Chain { return c.flag(rdma.SendFence) }
+func (c Chain) Fence() Chain { return c.flag(ibv.SendFence) }
 
 // Solicited requests a solicited event at the peer for the next request.
-func (c Chain) Solicited() Chain { return c.flag(rdma.SendSolicited) }
+func (c Chain) Solicited() Chain { return c.flag(ibv.SendSolicited) }
 
-func (c Chain) flag(f rdma.SendFlags) Chain {
+func (c Chain) flag(f ibv.SendFlags) Chain {
 	if b := c.open(); b != nil {
 		b.flags |= f
-	}
-	return c
-}
-
-// Flags sets all flags of the next request. A configuration then needs SendInline.
-func (c Chain) Flags(f rdma.SendFlags) Chain {
-	if b := c.open(); b != nil {
-		b.flags, b.explicit = f, true
 	}
 	return c
 }
@@ -108,49 +100,44 @@ func (b *builder) fail(errno syscall.Errno, format string, args ...any) {
 
 // build begins a request; that of a finished chain is never posted. It resets
 // the flags that Flags set, which apply to this request only.
-func (c Chain) build(op rdma.WROp) *engine.SendRequest {
+func (c Chain) build(op ibv.WROp) *engine.SendRequest {
 	b := c.open()
 	if b == nil {
 		return new(engine.SendRequest)
 	}
-	r := b.build(op)
-	b.explicit = false
-	return r
+	return b.build(op)
 }
 
-func (b *builder) build(op rdma.WROp) *engine.SendRequest {
+func (b *builder) build(op ibv.WROp) *engine.SendRequest {
 	b.endConfigure()
 	r := requestPool.Get().(*engine.SendRequest)
 	r.Op, r.ID, r.Flags = op, b.id, b.flags
 	b.id, b.flags = 0, 0
-	if bad := r.Flags &^ (rdma.SendFence | rdma.SendSignaled | rdma.SendSolicited | rdma.SendInline); bad != 0 {
-		b.fail(syscall.EINVAL, "request %d: send flags %v are not known", r.ID, bad)
-	}
 	b.reqs = append(b.reqs, r)
 	return r
 }
 
 // Send begins a SEND.
 func (c Chain) Send() Chain {
-	c.build(rdma.WRSend)
+	c.build(ibv.WRSend)
 	return c
 }
 
 // SendImm begins a SEND with immediate.
 func (c Chain) SendImm(imm uint32) Chain {
-	c.build(rdma.WRSendImm).Imm = imm
+	c.build(ibv.WRSendImm).Imm = imm
 	return c
 }
 
 // SendInv begins a SEND that makes the peer invalidate its key rkey.
 func (c Chain) SendInv(rkey uint32) Chain {
-	c.build(rdma.WRSendInv).InvKey = rkey
+	c.build(ibv.WRSendInv).InvKey = rkey
 	return c
 }
 
 // Write begins an RDMA WRITE to the peer's memory.
 func (c Chain) Write(rkey uint32, remoteAddr uint64) Chain {
-	r := c.build(rdma.WRWrite)
+	r := c.build(ibv.WRWrite)
 	r.RKey, r.RemoteAddr = rkey, remoteAddr
 	return c
 }
@@ -158,14 +145,14 @@ func (c Chain) Write(rkey uint32, remoteAddr uint64) Chain {
 // WriteImm begins an RDMA WRITE with immediate, which consumes a receive request of the
 // peer.
 func (c Chain) WriteImm(rkey uint32, remoteAddr uint64, imm uint32) Chain {
-	r := c.build(rdma.WRWriteImm)
+	r := c.build(ibv.WRWriteImm)
 	r.RKey, r.RemoteAddr, r.Imm = rkey, remoteAddr, imm
 	return c
 }
 
 // Read begins an RDMA READ of the peer's memory.
 func (c Chain) Read(rkey uint32, remoteAddr uint64) Chain {
-	r := c.build(rdma.WRRead)
+	r := c.build(ibv.WRRead)
 	r.RKey, r.RemoteAddr = rkey, remoteAddr
 	return c
 }
@@ -174,7 +161,7 @@ func (c Chain) Read(rkey uint32, remoteAddr uint64) Chain {
 // become swap. The request's SGE, of 8 bytes, receives the old value. Values are in this
 // machine's byte order.
 func (c Chain) CompareSwap(rkey uint32, remoteAddr, compare, swap uint64) Chain {
-	r := c.build(rdma.WRCmpSwap)
+	r := c.build(ibv.WRCmpSwap)
 	r.RKey, r.RemoteAddr, r.CompareAdd, r.Swap = rkey, remoteAddr, compare, swap
 	return c
 }
@@ -182,7 +169,7 @@ func (c Chain) CompareSwap(rkey uint32, remoteAddr, compare, swap uint64) Chain 
 // FetchAdd begins an atomic operation that adds to the peer's 8 bytes. The request's SGE,
 // of 8 bytes, receives the old value.
 func (c Chain) FetchAdd(rkey uint32, remoteAddr, add uint64) Chain {
-	r := c.build(rdma.WRFetchAdd)
+	r := c.build(ibv.WRFetchAdd)
 	r.RKey, r.RemoteAddr, r.CompareAdd = rkey, remoteAddr, add
 	return c
 }
@@ -191,7 +178,7 @@ func (c Chain) FetchAdd(rkey uint32, remoteAddr, add uint64) Chain {
 // through the key fail. When the request has completed, no request accesses memory
 // through the key.
 func (c Chain) LocalInv(lkey uint32) Chain {
-	c.build(rdma.WRLocalInv).InvKey = lkey
+	c.build(ibv.WRLocalInv).InvKey = lkey
 	return c
 }
 
@@ -220,7 +207,7 @@ func (c Chain) SGE(sges ...rdma.SGE) Chain {
 		length += uint64(s.Length)
 	}
 	switch {
-	case r.Op == rdma.WRLocalInv:
+	case r.Op == ibv.WRLocalInv:
 		b.fail(syscall.EINVAL, "request %d: LOCAL_INV takes no data", r.ID)
 	case hasData(r):
 		b.fail(syscall.EINVAL, "request %d: its data is set already", r.ID)
@@ -240,7 +227,7 @@ func (c Chain) SGE(sges ...rdma.SGE) Chain {
 // count, so SGE can then be called again.
 func hasData(r *engine.SendRequest) bool { return r.HasInline || len(r.SGEs) > 0 }
 
-func isAtomic(r *engine.SendRequest) bool { return r.Op == rdma.WRCmpSwap || r.Op == rdma.WRFetchAdd }
+func isAtomic(r *engine.SendRequest) bool { return r.Op == ibv.WRCmpSwap || r.Op == ibv.WRFetchAdd }
 
 // Inline sets data that is copied at once, so that its memory can be reused immediately.
 // It applies to SEND and WRITE, up to the QP's MaxInlineData.
@@ -250,7 +237,7 @@ func (c Chain) Inline(data ...[]byte) Chain {
 		return c
 	}
 	switch r.Op {
-	case rdma.WRSend, rdma.WRSendImm, rdma.WRSendInv, rdma.WRWrite, rdma.WRWriteImm:
+	case ibv.WRSend, ibv.WRSendImm, ibv.WRSendInv, ibv.WRWrite, ibv.WRWriteImm:
 	default:
 		b.fail(syscall.EINVAL, "request %d: inline data goes with SEND and WRITE only", r.ID)
 		return c
@@ -323,7 +310,7 @@ func (b *builder) checkDestinations() {
 	}
 	for _, r := range b.reqs {
 		switch r.Op {
-		case rdma.WRSend, rdma.WRSendImm:
+		case ibv.WRSend, ibv.WRSendImm:
 			if r.AH == nil {
 				b.fail(syscall.EINVAL, "request %d: a datagram needs a destination, which To sets", r.ID)
 			}
@@ -346,7 +333,7 @@ func (b *builder) release() {
 	}
 	b.generation.Add(1)
 	b.qp, b.err, b.reqs = nil, nil, b.reqs[:0]
-	b.id, b.flags, b.explicit = 0, 0, false
+	b.id, b.flags = 0, 0
 	b.conf, b.own = nil, confBuilder{}
 	builderPool.Put(b)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/random"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -167,13 +168,12 @@ func (qp *QP) Type() rdma.QPType { return qp.e.Type() }
 // State returns the QP's state.
 func (qp *QP) State() rdma.State { return qp.e.State() }
 
-// Modify changes the QP's state and attributes (ibv_modify_qp(3)). It returns EINVAL, and
-// changes nothing, if the transition does not exist, if an attribute is missing or not
-// allowed for it, or if a value is out of range.
-func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error { return qp.e.Modify(m, mask) }
-
-// Query returns the state and the attributes set so far.
-func (qp *QP) Query() rdma.QPModify { return qp.e.Query() }
+// SetState moves the QP to a state that it enters without attributes (ibv_modify_qp(3)): RESET and ERR from any
+// state, SQD from RTS, and RTS from SQD and SQE. It returns EINVAL, and changes nothing, if the transition does not exist.
+// [QP.Connect], [QP.Bind] and package cm make the others.
+func (qp *QP) SetState(to rdma.State) error {
+	return qp.e.Modify(ibv.QPModify{State: to}, ibv.AttrState)
+}
 
 // AttachMulticast lets a UD QP receive the datagrams that are sent to a multicast group
 // (ibv_attach_mcast(3)), with the QP's Q_Key. RoCEv2 carries them by IP multicast, so the

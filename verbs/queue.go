@@ -7,6 +7,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/fifo"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -154,7 +155,7 @@ func (f *front) TakeSend() { f.sq.reqs.Pop() }
 // SendDone implements engine.Front.
 func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) {
 	ok = true
-	if c.Status != rdma.StatusSuccess || r.Flags&rdma.SendSignaled != 0 || f.attr.SignalAll {
+	if c.Status != rdma.StatusSuccess || r.Flags&ibv.SendSignaled != 0 || f.attr.SignalAll {
 		ok = f.attr.SendCQ.push(&rdma.WC{
 			ID: r.ID, Status: c.Status, Opcode: r.Op.Opcode(), ByteLen: c.ByteLen,
 			QPNum: f.e.Num(), SrcQP: c.SrcQP, Err: reason(c),

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -420,7 +421,7 @@ func TestQPHidesTheTransport(t *testing.T) {
 	if _, ok := any(new(verbs.QP)).(interface{ Next() *roce.Work }); ok {
 		t.Error("verbs.QP shows Next")
 	}
-	if s := (rdma.AttrState | rdma.AttrPathMTU | 1<<30).String(); s != "STATE|PATH_MTU|0x40000000" {
+	if s := (ibv.AttrState | ibv.AttrPathMTU | 1<<30).String(); s != "STATE|PATH_MTU|0x40000000" {
 		t.Errorf("a mask prints as %s", s)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -19,32 +21,32 @@ import (
 )
 
 // attributes returns attributes that suffice to connect a QP to itself.
-func attributes(qp *verbs.QP) rdma.QPModify {
+func attributes(qp *verbs.QP) ibv.QPModify {
 	e := qp.Endpoint()
-	return rdma.QPModify{
-		AccessFlags: rdma.RemoteWrite, Port: 1, AV: rdma.AH{DGID: rdma.GIDOf(e.GID)}, PathMTU: rdma.MTU1024,
+	return ibv.QPModify{
+		AccessFlags: rdma.RemoteWrite, Port: 1, AV: rdma.AH{DGID: rdma.GIDOf(e.GID)}, PathMTU: ibv.MTU1024,
 		DestQPN: e.QPN, RQPSN: e.PSN, MaxDestRdAtomic: 4, MinRNRTimer: 12,
 		Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: e.PSN, MaxRdAtomic: 4,
 	}
 }
 
 const (
-	toInit = rdma.AttrState | rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrAccessFlags
-	toRTR  = rdma.AttrState | rdma.AttrAV | rdma.AttrPathMTU | rdma.AttrDestQPN | rdma.AttrRQPSN | rdma.AttrMaxDestRdAtomic | rdma.AttrMinRNRTimer
-	toRTS  = rdma.AttrState | rdma.AttrTimeout | rdma.AttrRetryCnt | rdma.AttrRNRRetry | rdma.AttrSQPSN | rdma.AttrMaxRdAtomic
+	toInit = ibv.AttrState | ibv.AttrPKeyIndex | ibv.AttrPort | ibv.AttrAccessFlags
+	toRTR  = ibv.AttrState | ibv.AttrAV | ibv.AttrPathMTU | ibv.AttrDestQPN | ibv.AttrRQPSN | ibv.AttrMaxDestRdAtomic | ibv.AttrMinRNRTimer
+	toRTS  = ibv.AttrState | ibv.AttrTimeout | ibv.AttrRetryCnt | ibv.AttrRNRRetry | ibv.AttrSQPSN | ibv.AttrMaxRdAtomic
 )
 
 // TestModify goes through all states and tries an invalid transition in each.
 func TestModify(t *testing.T) {
 	a := openSide(t, verbs.QPAttr{})
 	m := attributes(a.qp)
-	step := func(to rdma.State, mask rdma.AttrMask, change func(*rdma.QPModify)) error {
+	step := func(to rdma.State, mask ibv.AttrMask, change func(*ibv.QPModify)) error {
 		n := m
 		n.State = to
 		if change != nil {
 			change(&n)
 		}
-		return a.qp.Modify(n, mask)
+		return engine.QPOf(a.qp).Modify(n, mask)
 	}
 	refuse := func(what string, err error) {
 		t.Helper()
@@ -59,40 +61,40 @@ func TestModify(t *testing.T) {
 		}
 	}
 	refuse("RESET to RTR", step(rdma.StateRTR, toRTR, nil))
-	refuse("RESET to INIT without access flags", step(rdma.StateInit, toInit&^rdma.AttrAccessFlags, nil))
-	refuse("RESET to INIT with a timeout", step(rdma.StateInit, toInit|rdma.AttrTimeout, nil))
-	refuse("port 2", step(rdma.StateInit, toInit, func(m *rdma.QPModify) { m.Port = 2 }))
+	refuse("RESET to INIT without access flags", step(rdma.StateInit, toInit&^ibv.AttrAccessFlags, nil))
+	refuse("RESET to INIT with a timeout", step(rdma.StateInit, toInit|ibv.AttrTimeout, nil))
+	refuse("port 2", step(rdma.StateInit, toInit, func(m *ibv.QPModify) { m.Port = 2 }))
 	refuse("posting a receive in RESET", second(a.qp.PostRecv(verbs.RecvWR{})))
 	accept(step(rdma.StateInit, toInit, nil), rdma.StateInit)
-	accept(step(rdma.StateInit, rdma.AttrState|rdma.AttrAccessFlags, nil), rdma.StateInit)
+	accept(step(rdma.StateInit, ibv.AttrState|ibv.AttrAccessFlags, nil), rdma.StateInit)
 	refuse("posting a send in INIT", a.qp.Start().Send().Complete())
 	if _, err := a.qp.PostRecv(verbs.RecvWR{ID: 1}); err != nil {
 		t.Error(err)
 	}
-	for what, change := range map[string]func(*rdma.QPModify){
-		"path MTU 0":            func(m *rdma.QPModify) { m.PathMTU = 0 },
-		"no address":            func(m *rdma.QPModify) { m.AV = rdma.AH{} },
-		"max_dest_rd_atomic 17": func(m *rdma.QPModify) { m.MaxDestRdAtomic = 17 },
-		"PSN of 25 bits":        func(m *rdma.QPModify) { m.RQPSN = 1 << 24 },
-		"QP number of 25 bits":  func(m *rdma.QPModify) { m.DestQPN = 1 << 24 },
-		"RNR timer 32":          func(m *rdma.QPModify) { m.MinRNRTimer = 32 },
+	for what, change := range map[string]func(*ibv.QPModify){
+		"path MTU 0":            func(m *ibv.QPModify) { m.PathMTU = 0 },
+		"no address":            func(m *ibv.QPModify) { m.AV = rdma.AH{} },
+		"max_dest_rd_atomic 17": func(m *ibv.QPModify) { m.MaxDestRdAtomic = 17 },
+		"PSN of 25 bits":        func(m *ibv.QPModify) { m.RQPSN = 1 << 24 },
+		"QP number of 25 bits":  func(m *ibv.QPModify) { m.DestQPN = 1 << 24 },
+		"RNR timer 32":          func(m *ibv.QPModify) { m.MinRNRTimer = 32 },
 	} {
 		refuse(what, step(rdma.StateRTR, toRTR, change))
 	}
 	accept(step(rdma.StateRTR, toRTR, nil), rdma.StateRTR)
-	refuse("RTR to SQD", step(rdma.StateSQD, rdma.AttrState, nil))
-	refuse("retry count 8", step(rdma.StateRTS, toRTS, func(m *rdma.QPModify) { m.RetryCnt = 8 }))
-	refuse("wrong current state", step(rdma.StateRTS, toRTS|rdma.AttrCurState, func(m *rdma.QPModify) { m.CurState = rdma.StateInit }))
+	refuse("RTR to SQD", step(rdma.StateSQD, ibv.AttrState, nil))
+	refuse("retry count 8", step(rdma.StateRTS, toRTS, func(m *ibv.QPModify) { m.RetryCnt = 8 }))
+	refuse("wrong current state", step(rdma.StateRTS, toRTS|ibv.AttrCurState, func(m *ibv.QPModify) { m.CurState = rdma.StateInit }))
 	accept(step(rdma.StateRTS, toRTS, nil), rdma.StateRTS)
-	accept(step(rdma.StateRTS, rdma.AttrState|rdma.AttrMinRNRTimer, nil), rdma.StateRTS)
+	accept(step(rdma.StateRTS, ibv.AttrState|ibv.AttrMinRNRTimer, nil), rdma.StateRTS)
 	refuse("RTS to INIT", step(rdma.StateInit, toInit, nil))
-	accept(step(rdma.StateSQD, rdma.AttrState, nil), rdma.StateSQD)
-	accept(step(rdma.StateRTS, rdma.AttrState, nil), rdma.StateRTS)
-	if q := a.qp.Query(); q.PathMTU != rdma.MTU1024 || q.State != rdma.StateRTS || q.Timeout != 14 {
+	accept(step(rdma.StateSQD, ibv.AttrState, nil), rdma.StateSQD)
+	accept(step(rdma.StateRTS, ibv.AttrState, nil), rdma.StateRTS)
+	if q := engine.QPOf(a.qp).Query(); q.PathMTU != ibv.MTU1024 || q.State != rdma.StateRTS || q.Timeout != 14 {
 		t.Errorf("query: %+v", q)
 	}
-	refuse("ERR with attributes", step(rdma.StateErr, rdma.AttrState|rdma.AttrTimeout, nil))
-	accept(step(rdma.StateErr, rdma.AttrState, nil), rdma.StateErr)
+	refuse("ERR with attributes", step(rdma.StateErr, ibv.AttrState|ibv.AttrTimeout, nil))
+	accept(step(rdma.StateErr, ibv.AttrState, nil), rdma.StateErr)
 	a.completion(1, rdma.OpRecv, rdma.StatusWRFlushErr)
 	// In ERR, requests are accepted and flushed.
 	a.complete(a.qp.Start().ID(2).Send())
@@ -100,7 +102,7 @@ func TestModify(t *testing.T) {
 	a.recv(3)
 	a.completion(3, 0, rdma.StatusWRFlushErr)
 	refuse("ERR to RTS", step(rdma.StateRTS, toRTS, nil))
-	accept(step(rdma.StateReset, rdma.AttrState, nil), rdma.StateReset)
+	accept(step(rdma.StateReset, ibv.AttrState, nil), rdma.StateReset)
 	// The QP can be connected again.
 	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
 		t.Fatal(err)
@@ -210,7 +212,7 @@ func TestUnacknowledgedEvents(t *testing.T) {
 	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.qp.Modify(rdma.QPModify{State: rdma.StateSQD, SQDAsyncNotify: true}, rdma.AttrState|rdma.AttrSQDAsyncNotify); err != nil {
+	if err := engine.QPOf(a.qp).Modify(ibv.QPModify{State: rdma.StateSQD, SQDAsyncNotify: true}, ibv.AttrState|ibv.AttrSQDAsyncNotify); err != nil {
 		t.Fatal(err)
 	}
 	e := must[*verbs.Event](t)(a.dev.NextEvent(context.Background()))
@@ -383,7 +385,7 @@ func TestCryptoNotConfigured(t *testing.T) {
 // TestActiveMTU checks that the port reports the MTU of the network and that connections
 // use it. An Ethernet MTU of 1500 gives 1024, as with adapters.
 func TestActiveMTU(t *testing.T) {
-	for mtu, want := range map[int]rdma.MTU{1500: rdma.MTU1024, 9000: rdma.MTU4096, 4192: rdma.MTU4096, 4191: rdma.MTU2048, 576: rdma.MTU256} {
+	for mtu, want := range map[int]ibv.MTU{1500: ibv.MTU1024, 9000: ibv.MTU4096, 4192: ibv.MTU4096, 4191: ibv.MTU2048, 576: ibv.MTU256} {
 		network := inproc.NewNetwork(&inproc.Options{MTU: mtu})
 		conn, err := network.Listen(netip.MustParseAddrPort("10.0.0.1:4791"))
 		if err != nil {
@@ -394,7 +396,7 @@ func TestActiveMTU(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer dev.Close()
-		if got := dev.PortAttr().ActiveMTU; got != want {
+		if got := dev.PortAttr().ActiveMTU; got != want.Bytes() {
 			t.Errorf("interface with %d bytes: active MTU %v, want %v", mtu, got, want)
 		}
 	}
@@ -404,12 +406,12 @@ func TestActiveMTU(t *testing.T) {
 func TestEstablished(t *testing.T) {
 	a, b := openSide(t, verbs.QPAttr{MaxInlineData: 64}), openSide(t, verbs.QPAttr{})
 	here, there := a.qp.Endpoint(), b.qp.Endpoint()
-	m := rdma.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: rdma.LocalWrite}
-	if err := b.qp.Modify(m, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags); err != nil {
+	m := ibv.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: rdma.LocalWrite}
+	if err := engine.QPOf(b.qp).Modify(m, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags); err != nil {
 		t.Fatal(err)
 	}
-	m = rdma.QPModify{State: rdma.StateRTR, AV: rdma.AH{DGID: rdma.GIDOf(here.GID), UDPPort: here.UDPPort}, PathMTU: 3, DestQPN: here.QPN, RQPSN: here.PSN, MaxDestRdAtomic: 1, MinRNRTimer: 1}
-	if err := b.qp.Modify(m, rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN|rdma.AttrMaxDestRdAtomic|rdma.AttrMinRNRTimer); err != nil {
+	m = ibv.QPModify{State: rdma.StateRTR, AV: rdma.AH{DGID: rdma.GIDOf(here.GID), UDPPort: here.UDPPort}, PathMTU: 3, DestQPN: here.QPN, RQPSN: here.PSN, MaxDestRdAtomic: 1, MinRNRTimer: 1}
+	if err := engine.QPOf(b.qp).Modify(m, ibv.AttrState|ibv.AttrAV|ibv.AttrPathMTU|ibv.AttrDestQPN|ibv.AttrRQPSN|ibv.AttrMaxDestRdAtomic|ibv.AttrMinRNRTimer); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.qp.Connect(there, &verbs.ConnectOptions{MTU: 1024}); err != nil {

@@ -90,7 +90,7 @@ func connectQPs(t *testing.T, a, b *verbs.QP, opts *verbs.ConnectOptions) {
 // modify moves the QP to a state.
 func (s *side) modify(to rdma.State) {
 	s.t.Helper()
-	if err := s.qp.Modify(rdma.QPModify{State: to}, rdma.AttrState); err != nil {
+	if err := s.qp.SetState(to); err != nil {
 		s.t.Fatal(err)
 	}
 }

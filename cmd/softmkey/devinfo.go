@@ -120,7 +120,7 @@ func newDeviceInfo(dev *verbs.Device) *deviceInfo {
 	if port.Active {
 		i.Port.State = "active"
 	}
-	i.Port.MaxMTU, i.Port.ActiveMTU = port.MaxMTU.Bytes(), port.ActiveMTU.Bytes()
+	i.Port.MaxMTU, i.Port.ActiveMTU = port.MaxMTU, port.ActiveMTU
 	for n := range port.GIDs {
 		if gid, err := dev.GID(n); err == nil {
 			i.Port.GIDs = append(i.Port.GIDs, gid.String())

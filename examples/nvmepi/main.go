@@ -82,7 +82,7 @@ func dial(dev *verbs.Device, target netip.AddrPort, number, size uint16) *queue 
 	q := &queue{pd: must(dev.NewPD()), sent: must(dev.NewCQ(64)), done: must(dev.NewCQ(64))}
 	q.qp = must(q.pd.NewQP(verbs.QPAttr{SendCQ: q.sent, RecvCQ: q.done, MaxInlineData: 256}))
 	q.msg = must(q.pd.Register(make([]byte, response), rdma.LocalWrite))
-	check(cm.Init(q.qp, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead))
+	check(q.qp.Init(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead))
 	q.receive()
 	private := make([]byte, 32) // the format of requests is 0
 	le.PutUint16(private[2:], number)

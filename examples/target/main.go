@@ -50,7 +50,7 @@ func open(addr string) *end {
 	e.qp = must(e.pd.NewQP(verbs.QPAttr{SendCQ: e.send, RecvCQ: e.recv, MaxInlineData: 256, SignaturePipelining: true}))
 	e.key = must(e.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 1}))
 	e.msg = must(e.pd.Register(make([]byte, 32), rdma.LocalWrite))
-	check(cm.Init(e.qp, rdma.LocalWrite|rdma.RemoteWrite))
+	check(e.qp.Init(rdma.LocalWrite | rdma.RemoteWrite))
 	e.receive()
 	return e
 }
@@ -92,7 +92,7 @@ func (e *end) serve(disk *verbs.MR, n int) {
 			fmt.Println("target:", must(e.key.Check()))
 			must(e.qp.Cancel(idGood))
 			check(e.qp.Start().ID(idBad).Signaled().Send().Inline([]byte("bad!")).Complete())
-			check(e.qp.Modify(rdma.QPModify{State: rdma.StateRTS}, rdma.AttrState))
+			check(e.qp.SetState(rdma.StateRTS))
 			for next(context.Background(), e.send).ID != idBad {
 			}
 		}

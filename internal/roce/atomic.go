@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // Atomic is an atomic operation on a word of the responder's memory. Numbers are in host order.
 type Atomic struct {
-	Op   rdma.WROp // WRCmpSwap, WRFetchAdd, or a masked one
+	Op   ibv.WROp // WRCmpSwap, WRFetchAdd, or a masked one
 	RKey uint32
 	VA   uint64 // address of the word, a multiple of Size
 	Size int    // bytes of the word: 8, and 4 or 8 of masked atomics
@@ -28,15 +28,15 @@ type Atomic struct {
 func (a Atomic) Next(old uint64) (v uint64, store bool) {
 	compare, swap := a.CompareMask, a.SwapMask
 	switch a.Op {
-	case rdma.WRFetchAdd:
+	case ibv.WRFetchAdd:
 		return old + a.CompareAdd, true
-	case rdma.WRMaskedFetchAdd:
+	case ibv.WRMaskedFetchAdd:
 		// The highest bit of a field is the sum without a carry out of it. The bits
 		// below it are added with that bit clear in both numbers, so that their carry
 		// ends in it.
 		v = old&^compare + a.CompareAdd&^compare ^ (old^a.CompareAdd)&compare
 		return v & a.all(), true
-	case rdma.WRCmpSwap:
+	case ibv.WRCmpSwap:
 		compare, swap = math.MaxUint64, math.MaxUint64
 	}
 	if (old^a.CompareAdd)&compare&a.all() != 0 {
@@ -52,10 +52,10 @@ func (a Atomic) all() uint64 { return math.MaxUint64 >> (64 - 8*a.Size) }
 func (q *QP) recvAtomic(k *packet) {
 	s := &q.resp
 	h, n, _ := wire.ParseAtomicETH(k.ext)
-	a := Atomic{Op: rdma.WRFetchAdd, RKey: h.RKey, VA: h.VA, Size: 8, CompareAdd: h.SwapAdd}
+	a := Atomic{Op: ibv.WRFetchAdd, RKey: h.RKey, VA: h.VA, Size: 8, CompareAdd: h.SwapAdd}
 	switch k.Opcode {
 	case wire.CompareSwap, wire.MaskedCompareSwap:
-		a.Op, a.CompareAdd, a.Swap = rdma.WRCmpSwap, h.Compare, h.SwapAdd
+		a.Op, a.CompareAdd, a.Swap = ibv.WRCmpSwap, h.Compare, h.SwapAdd
 	}
 	if k.layout&wire.HasMaskETH != 0 {
 		m, _, _ := wire.ParseMaskETH(k.ext[n:])
@@ -91,7 +91,7 @@ func (q *QP) recvAtomic(k *packet) {
 	s.done = k.PSN
 }
 
-var maskedOps = map[wire.Opcode]rdma.WROp{wire.MaskedCompareSwap: rdma.WRMaskedCmpSwap, wire.MaskedFetchAdd: rdma.WRMaskedFetchAdd}
+var maskedOps = map[wire.Opcode]ibv.WROp{wire.MaskedCompareSwap: ibv.WRMaskedCmpSwap, wire.MaskedFetchAdd: ibv.WRMaskedFetchAdd}
 
 // putAtomic adds an atomic request with PSN psn to b.
 func (q *QP) putAtomic(b *builder, w *Work, psn uint32) bool {
@@ -102,7 +102,7 @@ func (q *QP) putAtomic(b *builder, w *Work, psn uint32) bool {
 		return false
 	}
 	eth := wire.AtomicETH{VA: w.RemoteAddr, RKey: w.RKey, SwapAdd: w.Swap, Compare: w.CompareAdd}
-	if w.Op == rdma.WRFetchAdd || w.Op == rdma.WRMaskedFetchAdd {
+	if w.Op == ibv.WRFetchAdd || w.Op == ibv.WRMaskedFetchAdd {
 		eth.SwapAdd, eth.Compare = w.CompareAdd, 0
 	}
 	wire.PutBTH(p, &wire.BTH{
@@ -118,7 +118,7 @@ func (q *QP) putAtomic(b *builder, w *Work, psn uint32) bool {
 	return true
 }
 
-var atomicOps = map[rdma.WROp]wire.Opcode{
-	rdma.WRCmpSwap: wire.CompareSwap, rdma.WRFetchAdd: wire.FetchAdd,
-	rdma.WRMaskedCmpSwap: wire.MaskedCompareSwap, rdma.WRMaskedFetchAdd: wire.MaskedFetchAdd,
+var atomicOps = map[ibv.WROp]wire.Opcode{
+	ibv.WRCmpSwap: wire.CompareSwap, ibv.WRFetchAdd: wire.FetchAdd,
+	ibv.WRMaskedCmpSwap: wire.MaskedCompareSwap, ibv.WRMaskedFetchAdd: wire.MaskedFetchAdd,
 }

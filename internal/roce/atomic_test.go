@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -22,7 +23,7 @@ func TestAtomicNext(t *testing.T) {
 		return rnd.Uint64()
 	}
 	for range 100_000 {
-		a := Atomic{Op: []rdma.WROp{rdma.WRCmpSwap, rdma.WRFetchAdd, rdma.WRMaskedCmpSwap, rdma.WRMaskedFetchAdd}[rnd.IntN(4)], Size: 8}
+		a := Atomic{Op: []ibv.WROp{ibv.WRCmpSwap, ibv.WRFetchAdd, ibv.WRMaskedCmpSwap, ibv.WRMaskedFetchAdd}[rnd.IntN(4)], Size: 8}
 		old := number(0)
 		if a.Op.Masked() && rnd.IntN(2) == 0 {
 			a.Size = 4
@@ -43,7 +44,7 @@ func TestAtomicNext(t *testing.T) {
 // TestMaskedWithoutAnswer sends a masked atomic to a peer that does not know it, and drops it.
 func TestMaskedWithoutAnswer(t *testing.T) {
 	l := alone(t, 0, pairOptions{retry: 1, timeout: 12})
-	l.post(0, &Work{Op: rdma.WRMaskedFetchAdd, Length: 8, RKey: 1})
+	l.post(0, &Work{Op: ibv.WRMaskedFetchAdd, Length: 8, RKey: 1})
 	l.sent()
 	for range 8 {
 		l.clock += int64(AckTimeout(12))

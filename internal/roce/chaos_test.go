@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/rdma"
@@ -144,18 +145,18 @@ func (e *endpoint) work(rnd *rand.Rand, size int) *Work {
 	if rnd.IntN(3) == 0 {
 		n = rnd.IntN(100)
 	}
-	ops := []rdma.WROp{rdma.WRWrite, rdma.WRWriteImm, rdma.WRSend, rdma.WRSendImm, WRLocal, rdma.WRRead, rdma.WRRead, rdma.WRFetchAdd, rdma.WRCmpSwap, rdma.WRSendInv, rdma.WRMaskedCmpSwap, rdma.WRMaskedFetchAdd}
+	ops := []ibv.WROp{ibv.WRWrite, ibv.WRWriteImm, ibv.WRSend, ibv.WRSendImm, WRLocal, ibv.WRRead, ibv.WRRead, ibv.WRFetchAdd, ibv.WRCmpSwap, ibv.WRSendInv, ibv.WRMaskedCmpSwap, ibv.WRMaskedFetchAdd}
 	switch e.qp.typ {
 	case rdma.UD:
-		ops, n = []rdma.WROp{rdma.WRSend, rdma.WRSendImm}, n%256
+		ops, n = []ibv.WROp{ibv.WRSend, ibv.WRSendImm}, n%256
 	case rdma.UC:
 		ops = ops[:5]
 	}
 	w := &Work{Op: ops[rnd.IntN(len(ops))], Length: uint32(n), RKey: 1, AH: e.ah, DestQPN: e.dest, InvKey: rnd.Uint32()}
 	switch w.Op {
-	case rdma.WRMaskedCmpSwap, rdma.WRMaskedFetchAdd:
+	case ibv.WRMaskedCmpSwap, ibv.WRMaskedFetchAdd:
 		w.Length = 4 << rnd.IntN(2)
-	case rdma.WRRead:
+	case ibv.WRRead:
 		w.Dst = &flakySink{f: e.h, sink: sink{b: make([]byte, n)}}
 		w.RemoteAddr = lowestDivided * uint64(n%2)
 	case WRLocal:
@@ -179,8 +180,8 @@ type chaos struct {
 // connect adds a connection.
 func (c *chaos) connect(o pairOptions, rate float64) {
 	types := [2]rdma.QPType{o.typ, o.typ}
-	if o.typ == rdma.XRCSend {
-		types[1] = rdma.XRCRecv
+	if o.typ == ibv.XRCSend {
+		types[1] = ibv.XRCRecv
 	}
 	var e [2]*endpoint
 	for i := range e {
@@ -233,7 +234,7 @@ func runChaos(t *testing.T, seed uint64) {
 	rate := []float64{0, 0.0003, 0.003, 0.02}[rnd.IntN(4)]
 	for range 1 + rnd.IntN(4) {
 		o := pairOptions{
-			typ: []rdma.QPType{rdma.RC, rdma.RC, rdma.RC, rdma.XRCSend, rdma.UC, rdma.UD}[rnd.IntN(6)],
+			typ: []rdma.QPType{rdma.RC, rdma.RC, rdma.RC, ibv.XRCSend, rdma.UC, rdma.UD}[rnd.IntN(6)],
 			mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1,
 			timeout: uint8(12 + rnd.IntN(4)), retry: uint8(1 + rnd.IntN(7)), rnr: uint8(1 + rnd.IntN(6)),
 		}
@@ -247,7 +248,7 @@ func runChaos(t *testing.T, seed uint64) {
 		for range receives {
 			e.h.recv(make([]byte, size+40))
 		}
-		if e.qp.typ == rdma.XRCRecv {
+		if e.qp.typ == ibv.XRCRecv {
 			continue
 		}
 		for range 1 + rnd.IntN(20) {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/internal/loss"
 	"github.com/softmkey/softmkey/packetconn"
@@ -11,8 +12,8 @@ import (
 )
 
 var services = map[rdma.QPType]uint8{
-	rdma.GSI: wire.ServiceUD, rdma.UD: wire.ServiceUD, rdma.UC: wire.ServiceUC, rdma.RC: wire.ServiceRC,
-	rdma.XRCSend: wire.ServiceXRC, rdma.XRCRecv: wire.ServiceXRC, rdma.DCI: wire.ServiceRC, rdma.DCT: wire.ServiceRC,
+	ibv.GSI: wire.ServiceUD, rdma.UD: wire.ServiceUD, rdma.UC: wire.ServiceUC, rdma.RC: wire.ServiceRC,
+	ibv.XRCSend: wire.ServiceXRC, ibv.XRCRecv: wire.ServiceXRC, ibv.DCI: wire.ServiceRC, ibv.DCT: wire.ServiceRC,
 }
 
 // RecvConfig holds the attributes of the transition from RESET to RTR, as in

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
@@ -61,7 +62,7 @@ const ownQKey = 1 << 31
 
 // qkey returns the Q_Key of the QP.
 func (q *QP) qkey() uint32 {
-	if q.typ == rdma.GSI {
+	if q.typ == ibv.GSI {
 		return gsiQKey
 	}
 	return q.recv.QKey
@@ -97,7 +98,7 @@ func (q *QP) putDatagram(b *builder, w *Work, near *link) bool {
 	}
 	ext := p[wire.BTHLen:]
 	wire.PutDETH(ext, &deth)
-	if w.Op == rdma.WRSendImm {
+	if w.Op == ibv.WRSendImm {
 		wire.PutImmDt(ext[wire.DETHLen:], &wire.ImmDt{Imm: w.Imm})
 	}
 	clear(p[head+n : size-wire.ICRCLen])
@@ -141,7 +142,7 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 		return false
 	}
 	ev := RecvEvent{
-		Op: rdma.WRSend, Length: uint32(wire.GRHLen + len(k.payload)), Solicited: k.Solicited,
+		Op: ibv.WRSend, Length: uint32(wire.GRHLen + len(k.payload)), Solicited: k.Solicited,
 		GRH: true, SrcQPN: k.deth.SrcQP, Src: from.addr, Route: from.route, SGIDIndex: -1, PSN: k.PSN,
 	}
 	if from.to != nil {

@@ -1,6 +1,9 @@
 package roce
 
-import "github.com/softmkey/softmkey/rdma"
+import (
+	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/rdma"
+)
 import "github.com/softmkey/softmkey/internal/net/wire"
 
 // minDirect is the payload length from which the transport copies directly between
@@ -75,7 +78,7 @@ func (q *QP) place(k *packet) []byte {
 	if k.layout&wire.IsResponse != 0 {
 		r := &q.req
 		w := r.head
-		if w == nil || w.Op != rdma.WRRead || k.PSN != r.una || psnDiff(k.PSN, r.high) >= 0 || q.state != rdma.StateRTS {
+		if w == nil || w.Op != ibv.WRRead || k.PSN != r.una || psnDiff(k.PSN, r.high) >= 0 || q.state != rdma.StateRTS {
 			return nil
 		}
 		if !q.fitsRead(k, w, w.index(k.PSN)) {

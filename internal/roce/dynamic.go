@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/internal/loss"
 	"github.com/softmkey/softmkey/rdma"
@@ -22,7 +23,7 @@ const (
 	initiatorIdle = int64(time.Second)            // idle time after which a connection is ended
 )
 
-// initiator is the state of a QP of type rdma.DCI: its connection, or its
+// initiator is the state of a QP of type ibv.DCI: its connection, or its
 // attempt to make one.
 type initiator struct {
 	session uint32     // session number of the last connection
@@ -41,8 +42,8 @@ type initiator struct {
 // transport. QPs of other types share noDynamicEnd, which keeps them small. The
 // QP's lock guards it.
 type dynamicEnd struct {
-	dci   *initiator // set if the QP has type rdma.DCI
-	dct   *target    // set if the QP has type rdma.DCT
+	dci   *initiator // set if the QP has type ibv.DCI
+	dct   *target    // set if the QP has type ibv.DCT
 	joins bool       // the QP is a connection of a DCT
 	heard int64      // time of the last batch of packets
 }
@@ -51,9 +52,9 @@ var noDynamicEnd = new(dynamicEnd)
 
 func dynamicEndOf(t rdma.QPType) *dynamicEnd {
 	switch t {
-	case rdma.DCI:
+	case ibv.DCI:
 		return &dynamicEnd{dci: new(initiator)}
-	case rdma.DCT:
+	case ibv.DCT:
 		return &dynamicEnd{dct: newTarget()}
 	}
 	return noDynamicEnd

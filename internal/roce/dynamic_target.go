@@ -13,7 +13,7 @@ import (
 // for each initiator it makes a QP with a number of its own, which is the responder of an
 // RC connection.
 
-// DCTHandler is the [Handler] of a QP of type rdma.DCT.
+// DCTHandler is the [Handler] of a QP of type ibv.DCT.
 type DCTHandler interface {
 	Handler
 
@@ -41,7 +41,7 @@ const (
 	mostAnswers = 64                            // limit on answers that wait to be sent
 )
 
-// target is the state of a QP of rdma.DCT.
+// target is the state of a QP of ibv.DCT.
 type target struct {
 	key     uint64 // access key
 	table   *fair.Table[*connection]

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -90,7 +91,7 @@ func newStar(t *testing.T, initiators, targets int, o pairOptions) *star {
 func newDCI(t testing.TB, p *Port, o pairOptions) (*QP, *memory) {
 	t.Helper()
 	m := newMemory(t, "initiator")
-	q, err := p.NewQP(m, rdma.DCI)
+	q, err := p.NewQP(m, ibv.DCI)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func newDCT(t testing.TB, p *Port, o pairOptions) (*QP, *dctMemory) {
 	t.Helper()
 	o.defaults()
 	m := &dctMemory{memory: newMemory(t, "target")}
-	q, err := p.NewQP(m, rdma.DCT)
+	q, err := p.NewQP(m, ibv.DCT)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func (s *star) submit(initiator int, ws ...*Work) {
 }
 
 func send(data []byte) Work {
-	return Work{Op: rdma.WRSend, Length: uint32(len(data)), Src: &source{b: data}}
+	return Work{Op: ibv.WRSend, Length: uint32(len(data)), Src: &source{b: data}}
 }
 
 // TestDynamicInside sends messages of many packets to targets on the initiators' own port.
@@ -157,8 +158,8 @@ func TestDynamicInside(t *testing.T) {
 			reads[initiator][target] = make([]byte, size)
 			s.submit(initiator,
 				s.to(target, send(data)),
-				s.to(target, Work{Op: rdma.WRWrite, Length: size, Src: &source{b: data}, RKey: 7}),
-				s.to(target, Work{Op: rdma.WRRead, Length: size, Dst: &sink{b: reads[initiator][target]}, RKey: 7}))
+				s.to(target, Work{Op: ibv.WRWrite, Length: size, Src: &source{b: data}, RKey: 7}),
+				s.to(target, Work{Op: ibv.WRRead, Length: size, Dst: &sink{b: reads[initiator][target]}, RKey: 7}))
 		}
 		s.run(1 << 14)
 		s.mem[initiator].allSucceeded(6)
@@ -179,7 +180,7 @@ func TestDynamicReadFirst(t *testing.T) {
 	into := []*sink{{b: make([]byte, size)}, {b: make([]byte, size)}}
 	for target := range into {
 		s.at[target].keys[7] = pattern(size, uint64(target))
-		s.submit(0, s.to(target, Work{Op: rdma.WRRead, Length: size, Dst: into[target], RKey: 7, RemoteAddr: lowestDivided}))
+		s.submit(0, s.to(target, Work{Op: ibv.WRRead, Length: size, Dst: into[target], RKey: 7, RemoteAddr: lowestDivided}))
 	}
 	s.run(1 << 14)
 	s.mem[0].allSucceeded(2)
@@ -221,9 +222,9 @@ func TestDynamic(t *testing.T) {
 				reads, wrote = append(reads, into), append(wrote, data)
 				va := uint64(i*rounds+n) * 2048 // a WRITE may overtake a READ that was posted before it without a fence
 				s.submit(i, s.to(at, send(data)),
-					s.to(at, Work{Op: rdma.WRWrite, Length: uint32(len(data)), Src: &source{b: data}, RKey: 7, RemoteAddr: va}),
-					s.to(at, Work{Op: rdma.WRRead, Length: uint32(len(data)), Dst: into, RKey: 7, RemoteAddr: va}),
-					s.to(at, Work{Op: rdma.WRFetchAdd, CompareAdd: 1, RKey: 7, RemoteAddr: 1<<17 - 8}))
+					s.to(at, Work{Op: ibv.WRWrite, Length: uint32(len(data)), Src: &source{b: data}, RKey: 7, RemoteAddr: va}),
+					s.to(at, Work{Op: ibv.WRRead, Length: uint32(len(data)), Dst: into, RKey: 7, RemoteAddr: va}),
+					s.to(at, Work{Op: ibv.WRFetchAdd, CompareAdd: 1, RKey: 7, RemoteAddr: 1<<17 - 8}))
 			}
 		}
 		s.run(100000)
@@ -314,7 +315,7 @@ func TestDynamicRefused(t *testing.T) {
 		"no DCT":         {func(s *star, w *Work) { w.DestQPN = s.qp[1].num }, rdma.StatusRetryExcErr},
 		"no address":     {func(s *star, w *Work) { w.AH = nil }, rdma.StatusLocQPOpErr},
 		"no room":        {func(s *star, w *Work) { s.at[0].full = true }, rdma.StatusRNRRetryExcErr},
-		"wrong rkey":     {func(s *star, w *Work) { *w = *s.to(0, Work{Op: rdma.WRFetchAdd, RKey: 9}) }, rdma.StatusRemAccessErr},
+		"wrong rkey":     {func(s *star, w *Work) { *w = *s.to(0, Work{Op: ibv.WRFetchAdd, RKey: 9}) }, rdma.StatusRemAccessErr},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStar(t, 1, 1, pairOptions{timeout: 8, retry: 2, rnr: 2})
@@ -355,7 +356,7 @@ func TestDynamicNoReads(t *testing.T) {
 			changed = true
 		}
 	}
-	s.submit(0, s.to(0, Work{Op: rdma.WRRead, Length: 64, Dst: &sink{b: make([]byte, 64)}, RKey: 7}), s.to(0, Work{Op: rdma.WRFetchAdd, CompareAdd: 1, RKey: 7}))
+	s.submit(0, s.to(0, Work{Op: ibv.WRRead, Length: 64, Dst: &sink{b: make([]byte, 64)}, RKey: 7}), s.to(0, Work{Op: ibv.WRFetchAdd, CompareAdd: 1, RKey: 7}))
 	s.run(10000)
 	s.mem[0].allSucceeded(2)
 	if !changed {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/internal/loss"
 	"github.com/softmkey/softmkey/rdma"
@@ -48,7 +49,7 @@ func TestRefusedRequests(t *testing.T) {
 	type side = memory
 	data := pattern(5*mtu, 1)
 	write := func(n int, rkey uint32, va uint64) *Work {
-		return &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: uint32(n), RKey: rkey, RemoteAddr: va}
+		return &Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: uint32(n), RKey: rkey, RemoteAddr: va}
 	}
 	for _, v := range []struct {
 		name string
@@ -60,12 +61,12 @@ func TestRefusedRequests(t *testing.T) {
 	}{
 		{name: "WRITE to no key", w: write(10, 99, 0), st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
 		{name: "WRITE out of bounds", w: write(3*mtu, 1, 8*mtu), st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
-		{name: "READ of no key", w: &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 99}, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
-		{name: "READ out of bounds", w: &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 1, RemoteAddr: 10*mtu - 9}, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
-		{name: "atomic on no key", w: &Work{Op: rdma.WRFetchAdd, RKey: 99}, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
-		{name: "atomic not aligned", w: &Work{Op: rdma.WRCmpSwap, RKey: 1, RemoteAddr: 4}, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest},
-		{name: "masked atomic not aligned", w: &Work{Op: rdma.WRMaskedFetchAdd, Length: 4, RKey: 1, RemoteAddr: 2}, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest},
-		{name: "SEND too long", w: &Work{Op: rdma.WRSend, Src: &source{b: data}, Length: 5 * mtu}, prep: func(b *side) { b.recv(make([]byte, 5*mtu-1)) }, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest, err: NAKInvalidRequest.Err()},
+		{name: "READ of no key", w: &Work{Op: ibv.WRRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 99}, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "READ out of bounds", w: &Work{Op: ibv.WRRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 1, RemoteAddr: 10*mtu - 9}, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "atomic on no key", w: &Work{Op: ibv.WRFetchAdd, RKey: 99}, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "atomic not aligned", w: &Work{Op: ibv.WRCmpSwap, RKey: 1, RemoteAddr: 4}, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest},
+		{name: "masked atomic not aligned", w: &Work{Op: ibv.WRMaskedFetchAdd, Length: 4, RKey: 1, RemoteAddr: 2}, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest},
+		{name: "SEND too long", w: &Work{Op: ibv.WRSend, Src: &source{b: data}, Length: 5 * mtu}, prep: func(b *side) { b.recv(make([]byte, 5*mtu-1)) }, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest, err: NAKInvalidRequest.Err()},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			p := newPair(t, pairOptions{mtu: mtu})
@@ -76,7 +77,7 @@ func TestRefusedRequests(t *testing.T) {
 			}
 			before := make([]byte, 4*mtu)
 			p.post(0, write(100, 1, 0),
-				&Work{Op: rdma.WRRead, Dst: &sink{b: before}, Length: uint32(len(before)), RKey: 1},
+				&Work{Op: ibv.WRRead, Dst: &sink{b: before}, Length: uint32(len(before)), RKey: 1},
 				v.w, write(100, 1, 0), &Work{Op: WRLocal})
 			p.run(1 << 16)
 			// The last WRITE was in flight, so the local work may not have
@@ -104,9 +105,9 @@ func TestInvalidationFails(t *testing.T) {
 	a, b := p.mem[0], p.mem[1]
 	b.keys[1] = make([]byte, 4096)
 	b.recv(make([]byte, 10))
-	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 4096)}, Length: 4096, RKey: 1},
-		&Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 4096)}, Length: 4096, RKey: 1},
-		&Work{Op: rdma.WRSendInv, Src: &source{b: make([]byte, 3)}, Length: 3, InvKey: 98})
+	p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: make([]byte, 4096)}, Length: 4096, RKey: 1},
+		&Work{Op: ibv.WRRead, Dst: &sink{b: make([]byte, 4096)}, Length: 4096, RKey: 1},
+		&Work{Op: ibv.WRSendInv, Src: &source{b: make([]byte, 3)}, Length: 3, InvKey: 98})
 	p.run(1 << 16)
 	a.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusRetryExcErr)
 	b.failedWith(Failure{Status: rdma.StatusLocAccessErr, Err: errTest})
@@ -124,8 +125,8 @@ func TestMemoryFails(t *testing.T) {
 	t.Run("requester's Source", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].keys[1] = make([]byte, 8*mtu)
-		ok := &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1}
-		p.post(0, ok, &Work{Op: rdma.WRWrite, Src: bad, Length: 8 * mtu, RKey: 1}, &Work{Op: WRLocal})
+		ok := &Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1}
+		p.post(0, ok, &Work{Op: ibv.WRWrite, Src: bad, Length: 8 * mtu, RKey: 1}, &Work{Op: WRLocal})
 		p.run(1 << 16)
 		p.mem[0].statuses(rdma.StatusSuccess, rdma.StatusLocProtErr)
 		p.mem[0].failedWith(Failure{Status: rdma.StatusLocProtErr, Err: errTest})
@@ -138,7 +139,7 @@ func TestMemoryFails(t *testing.T) {
 	t.Run("requester's Source with a status", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].recv(make([]byte, 8*mtu))
-		p.post(0, &Work{Op: rdma.WRSend, Src: &source{b: data, err: fmt.Errorf("no: %w", rdma.StatusLocQPOpErr.Err())}, Length: 8 * mtu})
+		p.post(0, &Work{Op: ibv.WRSend, Src: &source{b: data, err: fmt.Errorf("no: %w", rdma.StatusLocQPOpErr.Err())}, Length: 8 * mtu})
 		p.run(1 << 16)
 		p.mem[0].statuses(rdma.StatusLocQPOpErr)
 	})
@@ -165,7 +166,7 @@ func TestMemoryFails(t *testing.T) {
 			}
 			return lost
 		})
-		p.post(0, &Work{Op: rdma.WRWrite, Src: src, Length: 8 * mtu, RKey: 1})
+		p.post(0, &Work{Op: ibv.WRWrite, Src: src, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
 		p.mem[0].statuses(rdma.StatusLocProtErr)
 		p.mem[0].failedWith(Failure{Status: rdma.StatusLocProtErr, Err: errTest})
@@ -175,7 +176,7 @@ func TestMemoryFails(t *testing.T) {
 	t.Run("requester's Sink", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].keys[1] = data
-		p.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 8*mtu), err: errTest, at: 2 * mtu}, Length: 8 * mtu, RKey: 1})
+		p.post(0, &Work{Op: ibv.WRRead, Dst: &sink{b: make([]byte, 8*mtu), err: errTest, at: 2 * mtu}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
 		p.mem[0].statuses(rdma.StatusLocProtErr)
 		p.mem[0].failedWith(Failure{Status: rdma.StatusLocProtErr, Err: errTest})
@@ -186,9 +187,9 @@ func TestMemoryFails(t *testing.T) {
 		p.qp[1].h = failingReads{p.mem[1], bad}
 		dst := make([]byte, 8*mtu)
 		s := &sink{b: dst}
-		p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: mtu, RKey: 1},
-			&Work{Op: rdma.WRRead, Dst: s, Length: 8 * mtu, RKey: 1},
-			&Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 8*mtu)}, Length: 8 * mtu, RKey: 1})
+		p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: mtu, RKey: 1},
+			&Work{Op: ibv.WRRead, Dst: s, Length: 8 * mtu, RKey: 1},
+			&Work{Op: ibv.WRRead, Dst: &sink{b: make([]byte, 8*mtu)}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
 		p.mem[0].statuses(rdma.StatusSuccess, rdma.StatusRemOpErr, rdma.StatusWRFlushErr)
 		p.mem[1].failedWith(Failure{Status: rdma.StatusRemOpErr, NAK: NAKRemoteOperational, Err: errTest})
@@ -200,7 +201,7 @@ func TestMemoryFails(t *testing.T) {
 	t.Run("responder's Sink", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.qp[1].h = failingWrites{p.mem[1]}
-		p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
+		p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
 		p.mem[0].statuses(rdma.StatusRemAccessErr)
 		p.mem[1].failedWith(Failure{Status: rdma.StatusRemAccessErr, NAK: NAKRemoteAccess, Err: NAKRemoteAccess.Err()})
@@ -210,7 +211,7 @@ func TestMemoryFails(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].keys[1] = make([]byte, 8*mtu)
 		p.qp[1].h = failingEnds{p.mem[1]}
-		p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
+		p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
 		p.mem[0].statuses(rdma.StatusRemOpErr)
 		p.idle()
@@ -219,7 +220,7 @@ func TestMemoryFails(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].keys[1] = make([]byte, 8*mtu)
 		p.qp[0].h = failingCompletions{p.mem[0]}
-		w := func() *Work { return &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1} }
+		w := func() *Work { return &Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1} }
 		p.post(0, w(), w(), w())
 		p.run(1 << 16)
 		p.mem[0].statuses(rdma.StatusSuccess, rdma.StatusWRFlushErr, rdma.StatusWRFlushErr)
@@ -265,17 +266,17 @@ func TestWorkThatCannotBe(t *testing.T) {
 		want rdma.Status
 	}{
 		{Work{Op: 7}, 4, rdma.StatusLocQPOpErr},
-		{Work{Op: rdma.WRSend, Length: MaxMessage + 1}, 4, rdma.StatusLocLenErr},
-		{Work{Op: rdma.WRRead, Length: MaxMessage + 1}, 4, rdma.StatusLocLenErr},
-		{Work{Op: rdma.WRRead, Length: 4}, -1, rdma.StatusLocQPOpErr},
-		{Work{Op: rdma.WRFetchAdd}, -1, rdma.StatusLocQPOpErr},
-		{Work{Op: rdma.WRMaskedFetchAdd, Length: 8}, -1, rdma.StatusLocQPOpErr},
-		{Work{Op: rdma.WRMaskedCmpSwap, Length: 16}, 4, rdma.StatusLocLenErr},
+		{Work{Op: ibv.WRSend, Length: MaxMessage + 1}, 4, rdma.StatusLocLenErr},
+		{Work{Op: ibv.WRRead, Length: MaxMessage + 1}, 4, rdma.StatusLocLenErr},
+		{Work{Op: ibv.WRRead, Length: 4}, -1, rdma.StatusLocQPOpErr},
+		{Work{Op: ibv.WRFetchAdd}, -1, rdma.StatusLocQPOpErr},
+		{Work{Op: ibv.WRMaskedFetchAdd, Length: 8}, -1, rdma.StatusLocQPOpErr},
+		{Work{Op: ibv.WRMaskedCmpSwap, Length: 16}, 4, rdma.StatusLocLenErr},
 		{Work{Op: WRLocal, Status: rdma.StatusMWBindErr}, 4, rdma.StatusMWBindErr},
 	} {
 		p := newPair(t, pairOptions{rdAtomic: v.rd, mtu: 256})
 		p.mem[1].keys[1] = make([]byte, 10)
-		p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 10)}, Length: 10, RKey: 1}, &v.w, &Work{Op: WRLocal})
+		p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: make([]byte, 10)}, Length: 10, RKey: 1}, &v.w, &Work{Op: WRLocal})
 		p.run(1 << 16)
 		p.mem[0].statuses(rdma.StatusSuccess, v.want)
 		p.mem[0].failedWith(Failure{Status: v.want})
@@ -286,9 +287,9 @@ func TestWorkThatCannotBe(t *testing.T) {
 
 // TestReceiverNotReady posts the receive request late or not at all.
 func TestReceiverNotReady(t *testing.T) {
-	send := func() *Work { return &Work{Op: rdma.WRSend, Src: &source{b: pattern(5000, 3)}, Length: 5000} }
+	send := func() *Work { return &Work{Op: ibv.WRSend, Src: &source{b: pattern(5000, 3)}, Length: 5000} }
 	imm := func() *Work {
-		return &Work{Op: rdma.WRWriteImm, Src: &source{b: pattern(5000, 3)}, Length: 5000, RKey: 1}
+		return &Work{Op: ibv.WRWriteImm, Src: &source{b: pattern(5000, 3)}, Length: 5000, RKey: 1}
 	}
 	for _, v := range []struct {
 		name string
@@ -353,7 +354,7 @@ func TestReceiverNotReady(t *testing.T) {
 
 // TestPeerVanishes drops all packets after a given number.
 func TestPeerVanishes(t *testing.T) {
-	for _, op := range []rdma.WROp{rdma.WRSend, rdma.WRWrite, rdma.WRRead, rdma.WRFetchAdd} {
+	for _, op := range []ibv.WROp{ibv.WRSend, ibv.WRWrite, ibv.WRRead, ibv.WRFetchAdd} {
 		for _, after := range []int{0, 1, 2, 5, 9} {
 			t.Run(fmt.Sprintf("op %d after %d packets", op, after), func(t *testing.T) {
 				p := newPair(t, pairOptions{retry: 3, timeout: 10}) // 4.19 ms
@@ -409,7 +410,7 @@ func TestTimeoutZero(t *testing.T) {
 	p.qp[0].req.loss = loss.NewSender(p.qp[0].attributes())
 	p.mem[1].keys[1] = make([]byte, 100)
 	p.fault = losing(func(int, []byte) bool { return true })
-	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
+	p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
 	for range 100 { // probes continue without limit
 		p.step()
 		if at := p.port[0].timers.first.Load(); at != never {

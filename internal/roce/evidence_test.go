@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // TestTimeoutReasons gives a QP that gets no answer the evidence of why, and reads the reason.
@@ -46,7 +46,7 @@ func TestTimeoutReasons(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			l := alone(t, 0, pairOptions{mtu: 256})
-			l.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1})
+			l.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1})
 			l.sent()
 			v.event(l)
 			if got := l.q.noProgress().Error(); !strings.HasPrefix(got, "no answer to PSN ") || l.q.peer != nil && !l.q.near && !strings.Contains(got, v.says) {

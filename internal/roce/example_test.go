@@ -5,6 +5,7 @@ import (
 	"log"
 	"net/netip"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/rdma"
@@ -65,7 +66,7 @@ func Example() {
 		}
 	}
 	hello := text("hello")
-	ends[0].work = []*roce.Work{{Op: rdma.WRSendImm, Src: &hello, Length: 5, Imm: 42}}
+	ends[0].work = []*roce.Work{{Op: ibv.WRSendImm, Src: &hello, Length: 5, Imm: 42}}
 
 	for i, q := range qps {
 		peer := netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(2 - i)}), roce.UDPPort)

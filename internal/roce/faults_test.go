@@ -8,7 +8,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/internal/ibv"
 )
 
 // faulty returns a fault function that drops, duplicates, delays and damages packets,
@@ -123,8 +123,8 @@ func mixedOf(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int, sizeOf func() 
 			data := pattern(size, rnd.Uint64())
 			key := uint32(1000 + i)
 			w := &Work{Length: uint32(size), RKey: key, Src: &source{b: data}}
-			switch w.Op = []rdma.WROp{rdma.WRWrite, rdma.WRWriteImm, rdma.WRSend, rdma.WRSendImm, rdma.WRSendInv, rdma.WRRead, rdma.WRRead, rdma.WRFetchAdd, rdma.WRCmpSwap, WRLocal, rdma.WRMaskedCmpSwap, rdma.WRMaskedFetchAdd}[rnd.IntN(12)]; w.Op {
-			case rdma.WRWrite, rdma.WRWriteImm:
+			switch w.Op = []ibv.WROp{ibv.WRWrite, ibv.WRWriteImm, ibv.WRSend, ibv.WRSendImm, ibv.WRSendInv, ibv.WRRead, ibv.WRRead, ibv.WRFetchAdd, ibv.WRCmpSwap, WRLocal, ibv.WRMaskedCmpSwap, ibv.WRMaskedFetchAdd}[rnd.IntN(12)]; w.Op {
+			case ibv.WRWrite, ibv.WRWriteImm:
 				region := make([]byte, size)
 				other.keys[key] = region
 				checks = append(checks, func() {
@@ -132,23 +132,23 @@ func mixedOf(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int, sizeOf func() 
 						t.Errorf("side %d, operation %d: WRITE of %d bytes differs", side, i, size)
 					}
 				})
-				if w.Op == rdma.WRWriteImm {
+				if w.Op == ibv.WRWriteImm {
 					w.Imm = uint32(i)
-					want[1-side] = append(want[1-side], received{ev: RecvEvent{Op: rdma.WRWriteImm, Length: uint32(size), HasImm: true, Imm: uint32(i)}, work: w})
+					want[1-side] = append(want[1-side], received{ev: RecvEvent{Op: ibv.WRWriteImm, Length: uint32(size), HasImm: true, Imm: uint32(i)}, work: w})
 				}
-			case rdma.WRSend, rdma.WRSendImm, rdma.WRSendInv:
-				ev := RecvEvent{Op: rdma.WRSend, Length: uint32(size)}
-				if w.Op == rdma.WRSendImm {
+			case ibv.WRSend, ibv.WRSendImm, ibv.WRSendInv:
+				ev := RecvEvent{Op: ibv.WRSend, Length: uint32(size)}
+				if w.Op == ibv.WRSendImm {
 					w.Imm = uint32(i)
 					ev.HasImm, ev.Imm = true, uint32(i)
 				}
-				if w.Op == rdma.WRSendInv {
+				if w.Op == ibv.WRSendInv {
 					w.InvKey = uint32(100000 + i)
 					other.keys[w.InvKey] = nil
 					ev.HasInv, ev.InvKey = true, w.InvKey
 				}
 				want[1-side] = append(want[1-side], received{ev: ev, data: data, work: w})
-			case rdma.WRRead:
+			case ibv.WRRead:
 				other.keys[key] = data
 				dst := make([]byte, size)
 				w.Dst = &sink{b: dst}
@@ -158,7 +158,7 @@ func mixedOf(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int, sizeOf func() 
 						t.Errorf("side %d, operation %d: READ of %d bytes differs", side, i, size)
 					}
 				})
-			case rdma.WRFetchAdd:
+			case ibv.WRFetchAdd:
 				w.RKey, w.CompareAdd = 1, uint64(i)+1
 				orig := sum
 				sum += uint64(i) + 1
@@ -167,7 +167,7 @@ func mixedOf(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int, sizeOf func() 
 						t.Errorf("side %d, operation %d: fetch-and-add met %d, want %d", side, i, w.Orig, orig)
 					}
 				})
-			case rdma.WRCmpSwap:
+			case ibv.WRCmpSwap:
 				w.RKey, w.CompareAdd, w.Swap = 1, sum, sum+7
 				orig := sum
 				sum += 7
@@ -176,7 +176,7 @@ func mixedOf(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int, sizeOf func() 
 						t.Errorf("side %d, operation %d: compare-and-swap met %d, want %d", side, i, w.Orig, orig)
 					}
 				})
-			case rdma.WRMaskedCmpSwap, rdma.WRMaskedFetchAdd:
+			case ibv.WRMaskedCmpSwap, ibv.WRMaskedFetchAdd:
 				w.RKey, w.Length, w.CompareAdd, w.CompareMask, w.Swap, w.SwapMask = 1, 8, rnd.Uint64(), rnd.Uint64()&rnd.Uint64(), rnd.Uint64(), rnd.Uint64()
 				if rnd.IntN(2) == 0 {
 					w.CompareAdd = sum
@@ -215,7 +215,7 @@ func mixedOf(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int, sizeOf func() 
 			}
 			for i := range got {
 				want[side][i].ev.PSN = lastPSN(want[side][i].work)
-				if got[i].ev != want[side][i].ev || got[i].ev.Op == rdma.WRSend && !bytes.Equal(got[i].data, want[side][i].data) {
+				if got[i].ev != want[side][i].ev || got[i].ev.Op == ibv.WRSend && !bytes.Equal(got[i].data, want[side][i].data) {
 					t.Errorf("side %d: message %d: %+v, want %+v", side, i, got[i].ev, want[side][i].ev)
 					break
 				}

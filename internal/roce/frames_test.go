@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/framenet"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -104,7 +105,7 @@ func TestFramesRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.target = [2]int{1, 0}
-	m.post(&Work{Op: rdma.WRSend, Src: &source{b: pattern(100, 1)}, Length: 100})
+	m.post(&Work{Op: ibv.WRSend, Src: &source{b: pattern(100, 1)}, Length: 100})
 	q.Kick()
 	m.wait()
 	if st := m.ended[0].st; st != rdma.StatusRetryExcErr {

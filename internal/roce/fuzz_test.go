@@ -3,8 +3,8 @@ package roce
 import (
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // fuzzOps are the opcodes that a script can select: all of the service, and some invalid
@@ -128,7 +128,7 @@ func FuzzQP(f *testing.F) {
 		for range 4 {
 			l.m.recv(make([]byte, 3*n-68)) // less than three packets
 		}
-		for i, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRSend, rdma.WRFetchAdd, rdma.WRRead, rdma.WRWriteImm, WRLocal, rdma.WRCmpSwap} {
+		for i, op := range []ibv.WROp{ibv.WRWrite, ibv.WRRead, ibv.WRSend, ibv.WRFetchAdd, ibv.WRRead, ibv.WRWriteImm, WRLocal, ibv.WRCmpSwap} {
 			l.m.post(&Work{Op: op, Src: &source{b: make([]byte, 8*n)}, Dst: &sink{b: make([]byte, 8*n)}, Length: uint32(i * (n + 1))})
 		}
 		l.qp[0].Kick()

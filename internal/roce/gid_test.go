@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/packetconn"
@@ -89,7 +90,7 @@ func TestGIDsOfDatagrams(t *testing.T) {
 		}
 		mem[1].recv(make([]byte, 140))
 		mem[1].target = [2]int{0, i + 1}
-		mem[0].post(&Work{Op: rdma.WRSend, Src: &source{b: pattern(100, 1)}, Length: 100, AH: ah, DestQPN: qp[1].num, QKey: 7})
+		mem[0].post(&Work{Op: ibv.WRSend, Src: &source{b: pattern(100, 1)}, Length: 100, AH: ah, DestQPN: qp[1].num, QKey: 7})
 		qp[0].Kick()
 		mem[1].wait()
 		g := mem[1].got[i]

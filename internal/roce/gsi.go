@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -81,7 +82,7 @@ func (p *Port) OpenGSI(recv func(Datagram)) (*GSI, error) {
 	qp := u.qp
 	u.mu.Unlock()
 	if qp == nil {
-		q, err := p.NewQP(u, rdma.GSI)
+		q, err := p.NewQP(u, ibv.GSI)
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +111,7 @@ func (g *GSI) Send(to *AH, destQPN uint32, payload []byte) error {
 		return failure.New(op, syscall.EINVAL, "%d bytes: at most %d", len(payload), maxDatagram)
 	}
 	w := &Work{
-		Op: rdma.WRSend, Length: uint32(len(payload)), Src: sliceSource(bytes.Clone(payload)),
+		Op: ibv.WRSend, Length: uint32(len(payload)), Src: sliceSource(bytes.Clone(payload)),
 		AH: to, DestQPN: destQPN, QKey: gsiQKey,
 	}
 	select {

@@ -3,6 +3,7 @@ package roce
 import (
 	"net/netip"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -58,7 +59,7 @@ type Placer interface {
 
 // WRLocal is the Op of a [Work] that sends no packet, because the Handler finished it before
 // Next returned it. It completes with Work.Status, in send-queue order.
-const WRLocal rdma.WROp = 0xff
+const WRLocal ibv.WROp = 0xff
 
 // MaxMessage is the largest length of a message in bytes, that of adapters (max_msg_sz).
 const MaxMessage = 1 << 30
@@ -66,7 +67,7 @@ const MaxMessage = 1 << 30
 // Work is one request of the send queue. From Next to Completed it belongs to the QP;
 // before and after, to the Handler, which may reuse it.
 type Work struct {
-	Op     rdma.WROp
+	Op     ibv.WROp
 	Status rdma.Status // WRLocal only: the status of its completion. A status other than StatusSuccess puts a QP with acknowledgements in the error state.
 
 	Solicited bool   // SEND and WRITE with immediate: request a solicited event at the peer
@@ -110,8 +111,8 @@ func (w *Work) PSNs() (first, count, again uint32) {
 
 // RecvEvent describes a message that consumed a receive request.
 type RecvEvent struct {
-	Op        rdma.WROp // WRSend for every kind of SEND, or WRWriteImm
-	Length    uint32    // bytes of the message; for WRWriteImm, bytes written
+	Op        ibv.WROp // WRSend for every kind of SEND, or WRWriteImm
+	Length    uint32   // bytes of the message; for WRWriteImm, bytes written
 	HasImm    bool
 	HasInv    bool
 	Solicited bool
@@ -147,7 +148,7 @@ type RightsHandler interface {
 	// looked at and before a receive request is taken, and for empty requests, too. A
 	// request that is not permitted is answered with [NAKInvalidRequest] (section
 	// 9.7.4.1.3).
-	Permits(op rdma.WROp) bool
+	Permits(op ibv.WROp) bool
 }
 
 // Stall is the reason why a requester that has work does not send.

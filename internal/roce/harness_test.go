@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
@@ -186,7 +187,7 @@ func (m *memory) Completed(w *Work, st rdma.Status) rdma.Status {
 	if len(m.ended) >= len(m.began) || m.began[len(m.ended)] != w {
 		m.t.Errorf("%s: Completed out of order", m.name)
 	}
-	if st == rdma.StatusSuccess && w.Op == rdma.WRRead && w.Length > 0 {
+	if st == rdma.StatusSuccess && w.Op == ibv.WRRead && w.Length > 0 {
 		if s, ok := w.Dst.(*sink); ok && s.n != int(w.Length) {
 			m.t.Errorf("%s: READ of %d completed with %d bytes written", m.name, w.Length, s.n)
 		}
@@ -254,11 +255,11 @@ func modelAtomic(a *Atomic, old uint64) (v uint64, store bool) {
 		at := uint64(1) << bit
 		set := func(n uint64) uint64 { return n >> bit & 1 }
 		switch a.Op {
-		case rdma.WRCmpSwap:
+		case ibv.WRCmpSwap:
 			if old == a.CompareAdd {
 				v = a.Swap
 			}
-		case rdma.WRMaskedCmpSwap:
+		case ibv.WRMaskedCmpSwap:
 			if set(a.CompareMask) == 1 && set(a.CompareAdd) != set(old) {
 				return old, false
 			}
@@ -269,7 +270,7 @@ func modelAtomic(a *Atomic, old uint64) (v uint64, store bool) {
 			sum := set(old) + set(a.CompareAdd) + carry
 			v = v&^at | sum&1<<bit
 			carry = sum >> 1
-			if a.Op == rdma.WRMaskedFetchAdd && set(a.CompareMask) == 1 {
+			if a.Op == ibv.WRMaskedFetchAdd && set(a.CompareMask) == 1 {
 				carry = 0
 			}
 		}
@@ -332,7 +333,7 @@ func (m *memory) Received(ev RecvEvent) NAK {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := received{ev: ev}
-	if ev.Op == rdma.WRSend {
+	if ev.Op == ibv.WRSend {
 		r.data = bytes.Clone(m.cur[:ev.Length])
 	}
 	m.cur = nil

@@ -3,9 +3,9 @@ package roce
 import (
 	"net/netip"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/packetconn"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // inside returns the link with address to, if packets to its QP number qpn pass
@@ -50,7 +50,7 @@ func (q *QP) mtu() int {
 // the peer accepts from memory. For READs both sides must count with the same size, which is the
 // path MTU, because the peer need not reach this process by memory, too.
 func (q *QP) mtuOf(w *Work) int {
-	if q.ring && w.Op != rdma.WRRead {
+	if q.ring && w.Op != ibv.WRRead {
 		return insideMTU
 	}
 	return q.mtu()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -56,7 +57,7 @@ func TestMemory(t *testing.T) {
 // three times.
 func TestInsideNotReady(t *testing.T) {
 	p := newPair(t, pairOptions{inside: true, rnr: 7, rnrTimer: 14})
-	p.post(0, &Work{Op: rdma.WRSend, Src: &source{b: pattern(5000, 3)}, Length: 5000})
+	p.post(0, &Work{Op: ibv.WRSend, Src: &source{b: pattern(5000, 3)}, Length: 5000})
 	for p.port[0].n.RNRSent.Load() < 3 {
 		if !p.step() {
 			p.clock = max(p.clock, p.port[0].timers.first.Load())
@@ -70,7 +71,7 @@ func TestInsideNotReady(t *testing.T) {
 	}
 	p.idle()
 	p = newPair(t, pairOptions{inside: true, rnr: 2})
-	p.post(0, &Work{Op: rdma.WRSend, Src: &source{b: pattern(5000, 3)}, Length: 5000})
+	p.post(0, &Work{Op: ibv.WRSend, Src: &source{b: pattern(5000, 3)}, Length: 5000})
 	p.run(1 << 16)
 	p.mem[0].statuses(rdma.StatusRNRRetryExcErr)
 }
@@ -80,7 +81,7 @@ func TestInsideNotReady(t *testing.T) {
 func TestInsideUnknownQP(t *testing.T) {
 	p := newPair(t, pairOptions{inside: true, retry: 2})
 	p.qp[1].Close()
-	p.post(0, &Work{Op: rdma.WRSend, Src: &source{b: pattern(10, 3)}, Length: 10})
+	p.post(0, &Work{Op: ibv.WRSend, Src: &source{b: pattern(10, 3)}, Length: 10})
 	p.run(1 << 16)
 	p.mem[0].statuses(rdma.StatusRetryExcErr)
 	if p.port[0].n.UnknownQP.Load() == 0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -43,12 +44,12 @@ func TestIsolatedQP(t *testing.T) {
 		page := make(chan struct{})
 		data := pattern(10000, 3)
 		slowMem[1].keys[1], fastMem[1].keys[1] = make([]byte, 10000), make([]byte, 10000)
-		slowMem[0].post(&Work{Op: rdma.WRWrite, Src: &waitingSource{source{b: data}, page}, Length: 10000, RKey: 1})
+		slowMem[0].post(&Work{Op: ibv.WRWrite, Src: &waitingSource{source{b: data}, page}, Length: 10000, RKey: 1})
 		slowMem[0].target = [2]int{1, 0}
 		slow[0].Kick()
 		synctest.Wait()
 		for range 3 {
-			fastMem[0].post(&Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 10000, RKey: 1})
+			fastMem[0].post(&Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: 10000, RKey: 1})
 			fastMem[0].target[0]++
 			fast[0].Kick()
 		}
@@ -103,12 +104,12 @@ func TestIsolatedDynamic(t *testing.T) {
 			mem[from].target[0]++
 			dci[from].Kick()
 		}
-		post(0, 0, Work{Op: rdma.WRWrite, Src: &waitingSource{source{b: data}, page}})
-		post(0, 0, Work{Op: rdma.WRRead, Dst: &sink{b: read}})
+		post(0, 0, Work{Op: ibv.WRWrite, Src: &waitingSource{source{b: data}, page}})
+		post(0, 0, Work{Op: ibv.WRRead, Dst: &sink{b: read}})
 		synctest.Wait()
 		other := pattern(10000, 4)
 		for _, to := range []int{1, 0, 1} {
-			post(1, to, Work{Op: rdma.WRWrite, Src: &source{b: other}})
+			post(1, to, Work{Op: ibv.WRWrite, Src: &source{b: other}})
 		}
 		mem[1].wait()
 		mem[1].statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess)

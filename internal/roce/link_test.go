@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/loan"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/packetconn"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // linked is a pair whose packets travel over two simulated paths in virtual time.
@@ -197,7 +197,7 @@ const readFrom = lowestDivided
 
 // transfer moves bytes over a link with requests of op, size bytes each, and keeps depth
 // of them outstanding. It returns the virtual time.
-func transfer(t testing.TB, l *linked, op rdma.WROp, bytes, size, depth int) time.Duration {
+func transfer(t testing.TB, l *linked, op ibv.WROp, bytes, size, depth int) time.Duration {
 	buf := pattern(1<<16, 9)
 	for i := range l.qp {
 		l.qp[i].h = bulk{l.mem[i], buf}
@@ -208,7 +208,7 @@ func transfer(t testing.TB, l *linked, op rdma.WROp, bytes, size, depth int) tim
 	post := func() {
 		for posted < total && posted-len(a.ended) < depth {
 			w := &Work{Op: op, Length: uint32(size), RKey: 1, RemoteAddr: readFrom}
-			if op == rdma.WRRead {
+			if op == ibv.WRRead {
 				w.Dst = &cycled{b: buf, t: t}
 			} else {
 				w.Src = &cycled{b: buf}
@@ -266,7 +266,7 @@ func TestLinks(t *testing.T) {
 	// The first overflow of a queue, after the window has doubled, costs a longer transfer most on a path with delay. A READ
 	// that goes back has more on the way than a WRITE, because the peer sends what was asked for to its end.
 	const most, leastRead = 1.6, 0.7
-	ops := []rdma.WROp{rdma.WRWrite, rdma.WRRead}
+	ops := []ibv.WROp{ibv.WRWrite, ibv.WRRead}
 	for _, group := range links {
 		before := map[string]float64{}
 		for _, row := range group {
@@ -279,7 +279,7 @@ func TestLinks(t *testing.T) {
 						for seed := range seeds(1, 3, 12) {
 							l := newLinked(t, pairOptions{mtu: 1024, rdAtomic: 16}, row.link, row.link, seed)
 							took += transfer(t, l, op, mib<<20, 1<<20, 16).Seconds() / float64(seeds(1, 3, 12))
-							if sent := l.port[1].Counters().SentBytes; op == rdma.WRRead && row.link.Loss < 0.1 && row.link.Reorder == 0 && float64(sent) > 2.5*float64(mib<<20) {
+							if sent := l.port[1].Counters().SentBytes; op == ibv.WRRead && row.link.Loss < 0.1 && row.link.Reorder == 0 && float64(sent) > 2.5*float64(mib<<20) {
 								t.Errorf("the peer sent %d bytes for a READ of %d MiB", sent, mib)
 							}
 							l.run(time.Duration(l.clock)+time.Minute, nil)
@@ -295,7 +295,7 @@ func TestLinks(t *testing.T) {
 						if worse, ok := before[name]; ok && rate > worse*most {
 							t.Errorf("%s: %.4f of the link, with less loss %.4f", name, rate, worse)
 						}
-						if write := rates[fmt.Sprintf("%v of %d MiB", rdma.WRWrite, mib)]; op == rdma.WRRead && rate < leastRead*write {
+						if write := rates[fmt.Sprintf("%v of %d MiB", ibv.WRWrite, mib)]; op == ibv.WRRead && rate < leastRead*write {
 							t.Errorf("%s reaches %.4f of the link, the WRITE %.4f", name, rate, write)
 						}
 						rates[name] = rate
@@ -314,7 +314,7 @@ func TestLongerPath(t *testing.T) {
 	const before, after, checked = 20, 40, 20
 	short := netem.Link{Delay: 20 * time.Microsecond}
 	long := netem.Link{Delay: 5 * time.Millisecond}
-	for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRFetchAdd} {
+	for _, op := range []ibv.WROp{ibv.WRWrite, ibv.WRRead, ibv.WRFetchAdd} {
 		t.Run(fmt.Sprint(op), func(t *testing.T) {
 			l := newLinked(t, pairOptions{mtu: 1024, rdAtomic: 1}, short, short, 1)
 			l.mem[1].keys[1] = make([]byte, 64)
@@ -327,7 +327,7 @@ func TestLongerPath(t *testing.T) {
 					probes = l.port[0].Counters().Probes
 				}
 				w := &Work{Op: op, Length: 8, RKey: 1, Src: &source{b: make([]byte, 8)}}
-				if op == rdma.WRRead {
+				if op == ibv.WRRead {
 					w.Src, w.Dst = nil, &sink{b: make([]byte, 8)}
 				}
 				l.post(0, w)
@@ -358,7 +358,7 @@ func TestOverflow(t *testing.T) {
 				there := netem.Link{Rate: 500 * mbit, Queue: queue, Delay: 20 * time.Microsecond}
 				back := netem.Link{Delay: 20 * time.Microsecond, Jitter: jitter}
 				l := newLinked(t, pairOptions{mtu: 1024, rdAtomic: 16}, there, back, 1)
-				took := transfer(t, l, rdma.WRWrite, n, 1<<20, 16)
+				took := transfer(t, l, ibv.WRWrite, n, 1<<20, 16)
 				c := l.path[1].Counters()
 				share, overflowed := float64(n)*8/took.Seconds()/float64(there.Rate), float64(c.Overflowed)/float64(c.Datagrams)
 				t.Logf("%.3f of the link, %.3f overflowed; %s", share, overflowed, describe(l))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -52,14 +53,14 @@ func TestAcknowledgedBeforeAnswer(t *testing.T) {
 						p.mem[1].keys[1] = make([]byte, reads)
 						completed := func() (n int) {
 							for _, e := range p.mem[0].ended {
-								if e.w.Op == rdma.WRSend {
+								if e.w.Op == ibv.WRSend {
 									n++
 								}
 							}
 							return n
 						}
 						p.mem[1].onRecv = func() {
-							mem[1].post(&Work{Op: rdma.WRSend, Src: &source{b: make([]byte, size)}, Length: uint32(size)})
+							mem[1].post(&Work{Op: ibv.WRSend, Src: &source{b: make([]byte, size)}, Length: uint32(size)})
 							p.port[1].ready.push(answers[1])
 						}
 						early := 0
@@ -72,9 +73,9 @@ func TestAcknowledgedBeforeAnswer(t *testing.T) {
 							p.mem[1].recv(make([]byte, size))
 							mem[0].recv(make([]byte, size))
 							if reads > 0 {
-								p.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, reads)}, Length: uint32(reads), RKey: 1})
+								p.post(0, &Work{Op: ibv.WRRead, Dst: &sink{b: make([]byte, reads)}, Length: uint32(reads), RKey: 1})
 							}
-							p.post(0, &Work{Op: rdma.WRSend, Src: &source{b: make([]byte, size)}, Length: uint32(size)})
+							p.post(0, &Work{Op: ibv.WRSend, Src: &source{b: make([]byte, size)}, Length: uint32(size)})
 							p.port[1].ready.push(answers[1]) // it waits for its turn, as after an acknowledgement
 							p.run(10_000)
 						}
@@ -93,7 +94,7 @@ func TestAcknowledgedBeforeAnswer(t *testing.T) {
 // return what the memory had before, however long it is.
 func TestReadBeforeLaterRequests(t *testing.T) {
 	for _, way := range ways {
-		for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRWriteImm, rdma.WRSend, rdma.WRFetchAdd, rdma.WRCmpSwap} {
+		for _, op := range []ibv.WROp{ibv.WRWrite, ibv.WRWriteImm, ibv.WRSend, ibv.WRFetchAdd, ibv.WRCmpSwap} {
 			for _, size := range []int{8, 20_000, maxKept + 1024} {
 				for _, count := range []int{1, 3} {
 					t.Run(fmt.Sprintf("%s, %v after %d READs of %d", way.name, op, count, size), func(t *testing.T) {
@@ -108,12 +109,12 @@ func TestReadBeforeLaterRequests(t *testing.T) {
 						for range count {
 							d := &sink{b: make([]byte, size)}
 							reads = append(reads, d)
-							p.post(0, &Work{Op: rdma.WRRead, Dst: d, Length: uint32(size), RKey: 1})
+							p.post(0, &Work{Op: ibv.WRRead, Dst: d, Length: uint32(size), RKey: 1})
 						}
 						w := &Work{Op: op, Src: &source{b: pattern(size, 2)}, Length: uint32(size), RKey: 1}
 						if op.Atomic() {
 							w.Src, w.Length, w.CompareAdd, w.Swap = nil, 8, 1, 2
-							if op == rdma.WRCmpSwap {
+							if op == ibv.WRCmpSwap {
 								copy(memory, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 								copy(before, memory)
 							}
@@ -145,8 +146,8 @@ func TestKeptReadFails(t *testing.T) {
 	p := newPair(t, pairOptions{})
 	p.mem[1].keys[1] = make([]byte, 100)
 	p.mem[1].readErr = errTest
-	p.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 100)}, Length: 100, RKey: 1})
-	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: pattern(100, 1)}, Length: 100, RKey: 1})
+	p.post(0, &Work{Op: ibv.WRRead, Dst: &sink{b: make([]byte, 100)}, Length: 100, RKey: 1})
+	p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: pattern(100, 1)}, Length: 100, RKey: 1})
 	p.run(1000)
 	if len(p.mem[0].ended) != 2 || p.mem[0].ended[0].st != rdma.StatusRemOpErr || !bytes.Equal(p.mem[1].keys[1], make([]byte, 100)) {
 		t.Errorf("%+v", p.mem[0].ended)

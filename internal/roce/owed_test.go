@@ -3,8 +3,8 @@ package roce
 import (
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // TestOwedAcknowledgement closes a QP, or its port, after a message has completed and before
@@ -19,7 +19,7 @@ func TestOwedAcknowledgement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, pairOptions{mtu: 1024})
 			p.mem[1].recv(make([]byte, 8))
-			p.post(0, &Work{Op: rdma.WRSend, Src: &source{b: make([]byte, 8)}, Length: 8})
+			p.post(0, &Work{Op: ibv.WRSend, Src: &source{b: make([]byte, 8)}, Length: 8})
 			p.port[0].pump(1)
 			for _, d := range p.conn[0].sent {
 				p.deliver(1, d.Buf, d.TOS)

@@ -1,6 +1,8 @@
 package roce
 
-import "github.com/softmkey/softmkey/rdma"
+import (
+	"github.com/softmkey/softmkey/internal/ibv"
+)
 
 // READs in parts.
 //
@@ -27,7 +29,7 @@ const lowestDivided = 1 << 32
 // (near, ring), none are lost, and no READ is divided. Those of a DCI are not: it
 // takes a Work before it has a connection to the Work's target, so that nothing is known of the path.
 func (q *QP) divides(w *Work) bool {
-	return w.Op == rdma.WRRead && q.acknowledged() && !q.near && !q.ring && q.dci == nil &&
+	return w.Op == ibv.WRRead && q.acknowledged() && !q.near && !q.ring && q.dci == nil &&
 		w.RemoteAddr >= lowestDivided && w.progress.count > q.partLength()
 }
 

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/netem"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // TestPartsWithinBlocks reads keys from which a transfer must begin at the boundary of a block, at a
@@ -31,7 +31,7 @@ func TestPartsWithinBlocks(t *testing.T) {
 			var into [reads]*sink
 			for i := range into {
 				into[i] = &sink{b: make([]byte, len(data)-i*block)}
-				l.post(0, &Work{Op: rdma.WRRead, Length: uint32(len(into[i].b)), Dst: into[i], RKey: 1, RemoteAddr: lowestDivided + uint64(i*block)})
+				l.post(0, &Work{Op: ibv.WRRead, Length: uint32(len(into[i].b)), Dst: into[i], RKey: 1, RemoteAddr: lowestDivided + uint64(i*block)})
 			}
 			if !l.run(time.Hour, func() bool { l.pump(); return len(l.mem[0].ended) == reads || len(l.mem[0].failed) > 0 }) {
 				t.Fatal("not done after an hour")

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -30,7 +31,7 @@ func polledPair(t *testing.T, wake func()) (port []*Port, qp [2]*QP, mem [2]*mem
 }
 
 func write(n int) *Work {
-	return &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, n)}, Length: uint32(n), RKey: 1}
+	return &Work{Op: ibv.WRWrite, Src: &source{b: make([]byte, n)}, Length: uint32(n), RKey: 1}
 }
 
 // TestPollerSends checks that the transmit goroutine leaves sending and the timers to a

@@ -11,6 +11,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/random"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/packetconn"
@@ -256,7 +257,7 @@ func (p *Port) Counters() rdma.Counters { return p.n.snapshot() }
 // Type GSI has number 1; NewQP returns EBUSY if the port has one.
 func (p *Port) NewQP(h Handler, t rdma.QPType) (*QP, error) {
 	const op = "roce new QP"
-	if _, ok := h.(DCTHandler); t == rdma.DCT && !ok {
+	if _, ok := h.(DCTHandler); t == ibv.DCT && !ok {
 		return nil, failure.New(op, syscall.EINVAL, "the Handler of a DCT must be a DCTHandler")
 	}
 	return p.newQP(op, h, t, dynamicEndOf(t))
@@ -278,7 +279,7 @@ func (p *Port) newQP(op string, h Handler, t rdma.QPType, end *dynamicEnd) (*QP,
 		return nil, failure.New(op, syscall.ENOMEM, "%d QPs: no more on one port", most)
 	}
 	q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: gsiQPN, dynamicEnd: end}
-	if t == rdma.GSI {
+	if t == ibv.GSI {
 		if !p.qps.add(q) {
 			return nil, failure.New(op, syscall.EBUSY, "QP 1 is in use")
 		}

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/packetconn"
@@ -151,8 +152,8 @@ func TestConnectedToItself(t *testing.T) {
 		data := pattern(10000, 1)
 		m.keys[1] = make([]byte, len(data))
 		m.recv(make([]byte, len(data)))
-		m.post(&Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: uint32(len(data)), RKey: 1},
-			&Work{Op: rdma.WRSend, Src: &source{b: data}, Length: uint32(len(data))})
+		m.post(&Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: uint32(len(data)), RKey: 1},
+			&Work{Op: ibv.WRSend, Src: &source{b: data}, Length: uint32(len(data))})
 		m.target = [2]int{2, 1}
 		join(t, q, q, pairOptions{psn: [2]uint32{5, 5}})
 		m.wait()
@@ -182,7 +183,7 @@ func TestPeerPortVanishes(t *testing.T) {
 				mb.keys[1] = make([]byte, 1<<20)
 				for range 4 {
 					mb.recv(make([]byte, 1<<20))
-					ma.post(&Work{Op: []rdma.WROp{rdma.WRWrite, rdma.WRSend, rdma.WRRead}[i%3], Src: &source{b: make([]byte, 1<<20)},
+					ma.post(&Work{Op: []ibv.WROp{ibv.WRWrite, ibv.WRSend, ibv.WRRead}[i%3], Src: &source{b: make([]byte, 1<<20)},
 						Dst: &sink{b: make([]byte, 1<<20)}, Length: 1 << 20, RKey: 1})
 				}
 				ma.target = [2]int{4, 0}
@@ -296,9 +297,9 @@ func TestManyQPs(t *testing.T) {
 	}
 	works := make([]Work, 2*n)
 	for i := range handlers {
-		works[i] = Work{Op: rdma.WRWrite, Src: (*leanSource)(&handlers[i]), Length: 3000, RKey: 1}
+		works[i] = Work{Op: ibv.WRWrite, Src: (*leanSource)(&handlers[i]), Length: 3000, RKey: 1}
 		if i%4 < 2 {
-			works[i] = Work{Op: rdma.WRRead, Dst: (*leanSink)(&handlers[i]), Length: 3000, RKey: 1}
+			works[i] = Work{Op: ibv.WRRead, Dst: (*leanSink)(&handlers[i]), Length: 3000, RKey: 1}
 		}
 		handlers[i].next.Store(&works[i])
 		qps[i].Kick()
@@ -371,7 +372,7 @@ func TestDataPathDoesNotAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	join(t, a, b, pairOptions{mtu: 4096, rdAtomic: 16})
-	for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRSend, rdma.WRSendImm, rdma.WRRead, rdma.WRFetchAdd} {
+	for _, op := range []ibv.WROp{ibv.WRWrite, ibv.WRSend, ibv.WRSendImm, ibv.WRRead, ibv.WRFetchAdd} {
 		w := &Work{Op: op, Src: (*leanSource)(ha), Dst: (*leanSink)(ha), Length: 1 << 18, RKey: 1}
 		if n := testing.AllocsPerRun(50, func() {
 			ha.next.Store(w)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
 	"github.com/softmkey/softmkey/rdma"
@@ -278,7 +279,7 @@ func TestResponder(t *testing.T) {
 		l.expect(l.give(pkt(wire.WriteLastImm, 1, true, 1, imm(6))), "Acknowledge 1 RNR 12")
 		l.m.recv(nil)
 		l.expect(l.give(pkt(wire.WriteLastImm, 1, true, 1, imm(6))), "Acknowledge 1 msn 2")
-		if len(l.m.got) != 2 || l.m.got[1].ev != (RecvEvent{Op: rdma.WRWriteImm, Length: mtu + 1, HasImm: true, Imm: 6, PSN: 1}) {
+		if len(l.m.got) != 2 || l.m.got[1].ev != (RecvEvent{Op: ibv.WRWriteImm, Length: mtu + 1, HasImm: true, Imm: 6, PSN: 1}) {
 			t.Errorf("received %+v", l.m.got)
 		}
 	})
@@ -363,13 +364,13 @@ func TestRequester(t *testing.T) {
 		o.psn = [2]uint32{0xfffffe, 0}
 		return alone(t, 0, o)
 	}
-	write := func(n int) *Work { return &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: uint32(n), RKey: 1} }
+	write := func(n int) *Work { return &Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: uint32(n), RKey: 1} }
 	read := func(n int) *Work {
-		return &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, n)}, Length: uint32(n), RKey: 1, RemoteAddr: 8}
+		return &Work{Op: ibv.WRRead, Dst: &sink{b: make([]byte, n)}, Length: uint32(n), RKey: 1, RemoteAddr: 8}
 	}
 	t.Run("asks for an acknowledgement at each message's end", func(t *testing.T) {
 		l := requester(t, pairOptions{})
-		l.post(0, write(5), write(2*mtu+1), &Work{Op: rdma.WRSendImm, Src: &source{b: data}, Length: 7, Imm: 3, Solicited: true})
+		l.post(0, write(5), write(2*mtu+1), &Work{Op: ibv.WRSendImm, Src: &source{b: data}, Length: 7, Imm: 3, Solicited: true})
 		l.expect(l.sent(), "RDMA WRITE Only 16777214 A va 0 key 1 len 5 5 bytes; "+
 			"RDMA WRITE First 16777215 va 0 key 1 len 513 256 bytes; RDMA WRITE Middle 0 256 bytes; RDMA WRITE Last 1 A 1 bytes; "+
 			"SEND Only with Immediate 2 A S 7 bytes")
@@ -406,7 +407,7 @@ func TestRequester(t *testing.T) {
 	t.Run("goes back when an answer to a later request shows that a response was lost", func(t *testing.T) {
 		for _, syndrome := range []wire.Syndrome{wire.RNR(1), wire.NAKRemoteAccess} {
 			l := requester(t, pairOptions{})
-			l.post(0, read(10), &Work{Op: rdma.WRSend, Src: &source{b: data}, Length: 5})
+			l.post(0, read(10), &Work{Op: ibv.WRSend, Src: &source{b: data}, Length: 5})
 			l.sent()
 			l.expect(l.give(pkt(wire.Acknowledge, 0xffffff, false, 0, aeth(syndrome))), "RDMA READ Request 16777214 A va 8 key 1 len 10; SEND Only 16777215 A 5 bytes")
 			l.m.statuses()
@@ -529,7 +530,7 @@ func TestRequester(t *testing.T) {
 	})
 	t.Run("keeps to the number of READs and atomics", func(t *testing.T) {
 		l := requester(t, pairOptions{rdAtomic: 2})
-		add := &Work{Op: rdma.WRFetchAdd, RKey: 1, CompareAdd: 1}
+		add := &Work{Op: ibv.WRFetchAdd, RKey: 1, CompareAdd: 1}
 		l.post(0, read(1), add, read(2), write(1))
 		l.expect(l.sent(), "RDMA READ Request 16777214 A va 8 key 1 len 1; FetchAdd 16777215 A")
 		l.expect(l.give(pkt(wire.ReadResponseOnly, 0xfffffe, false, 1, aeth(wire.ACKNoCredits))),
@@ -574,7 +575,7 @@ func TestRequester(t *testing.T) {
 	})
 	t.Run("waits as long as RNR says", func(t *testing.T) {
 		l := requester(t, pairOptions{})
-		l.post(0, write(5), &Work{Op: rdma.WRSend, Src: &source{b: data}, Length: 5}, write(5))
+		l.post(0, write(5), &Work{Op: ibv.WRSend, Src: &source{b: data}, Length: 5}, write(5))
 		l.sent()
 		rnr := func() []byte { return pkt(wire.Acknowledge, 0xffffff, false, 0, aeth(wire.RNR(14))) }
 		l.expect(l.give(rnr()), "")

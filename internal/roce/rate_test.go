@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/rdma"
@@ -23,7 +24,7 @@ func TestUnreliableRate(t *testing.T) {
 			buf := pattern(1<<16, 9)
 			l.qp[1].h = bulk{l.mem[1], buf}
 			for range n {
-				l.mem[0].post(&Work{Op: rdma.WRWriteImm, Length: bytes / 4, RKey: 1, Src: &cycled{b: buf}})
+				l.mem[0].post(&Work{Op: ibv.WRWriteImm, Length: bytes / 4, RKey: 1, Src: &cycled{b: buf}})
 				l.mem[1].recv(nil)
 			}
 		} else {
@@ -34,7 +35,7 @@ func TestUnreliableRate(t *testing.T) {
 			}
 			buf, room := make([]byte, 4096), make([]byte, 40+4096)
 			for range n {
-				l.mem[0].post(&Work{Op: rdma.WRSend, Length: 4096, Src: &source{b: buf}, AH: ah, DestQPN: l.qp[1].num})
+				l.mem[0].post(&Work{Op: ibv.WRSend, Length: 4096, Src: &source{b: buf}, AH: ah, DestQPN: l.qp[1].num})
 				l.mem[1].recv(room)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/rdma"
@@ -34,10 +35,10 @@ func TestRefusedBatch(t *testing.T) {
 	p.mem[1].keys[1] = make([]byte, 1000)
 	h := &failingBatches{memory: p.mem[1]}
 	p.qp[1].h, p.qp[1].batches = h, true
-	read := &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 700)}, Length: 700, RKey: 1}
+	read := &Work{Op: ibv.WRRead, Dst: &sink{b: make([]byte, 700)}, Length: 700, RKey: 1}
 	p.post(0, read)
 	p.run(1 << 10)
-	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 600)}, Length: 600, RKey: 1}, &Work{Op: WRLocal})
+	p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: make([]byte, 600)}, Length: 600, RKey: 1}, &Work{Op: WRLocal})
 	p.run(1 << 16)
 	p.mem[0].statuses(rdma.StatusSuccess, rdma.StatusRemAccessErr, rdma.StatusWRFlushErr)
 	p.mem[1].failedWith(Failure{Status: rdma.StatusRemAccessErr, NAK: NAKRemoteAccess})
@@ -57,8 +58,8 @@ func TestRefusedAfterLongRead(t *testing.T) {
 		l.mem[1].keys[1] = data
 		got := make([]byte, len(data))
 		l.post(0,
-			&Work{Op: rdma.WRRead, Dst: &sink{b: got}, Length: uint32(len(data)), RKey: 1},
-			&Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 10, RKey: 2})
+			&Work{Op: ibv.WRRead, Dst: &sink{b: got}, Length: uint32(len(data)), RKey: 1},
+			&Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: 10, RKey: 2})
 		l.run(time.Minute, nil)
 		if len(l.mem[1].failed) != 1 || l.mem[1].failed[0].NAK != NAKRemoteAccess {
 			t.Errorf("seed %d: the responder failed with %v, want %v once", seed, l.mem[1].failed, NAKRemoteAccess)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -94,7 +95,7 @@ func TestRejectedPackets(t *testing.T) {
 			l := alone(t, 0, pairOptions{mtu: mtu})
 			want := pattern(4*mtu, 77)
 			mem := bytes.Clone(want)
-			l.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: mem}, Length: 3 * mtu, RKey: 1})
+			l.post(0, &Work{Op: ibv.WRRead, Dst: &sink{b: mem}, Length: 3 * mtu, RKey: 1})
 			l.sent()
 			opening := resp(wire.ReadResponseFirst, 0, mtu)
 			copy(want, opening[len(opening)-mtu-wire.ICRCLen:][:mtu])

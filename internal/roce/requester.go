@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
 	"github.com/softmkey/softmkey/internal/roce/internal/loss"
@@ -72,7 +73,7 @@ func (q *QP) fullCost() int64 { return int64(q.mtu() + congestion.PacketCost) }
 func (q *QP) cost(w *Work, i, j uint32) (out, in int64) {
 	n := int64(j-i) * congestion.PacketCost
 	switch {
-	case w.Op == rdma.WRRead:
+	case w.Op == ibv.WRRead:
 		return 0, n + q.bytes(w, i, j)
 	case w.Op.Atomic():
 		return n, 0
@@ -141,29 +142,29 @@ func (q *QP) checkWork(w *Work) rdma.Status {
 	w.Err = nil
 	datagrams := q.service == wire.ServiceUD
 	switch w.Op {
-	case rdma.WRSend, rdma.WRSendImm:
-	case rdma.WRWrite, rdma.WRWriteImm:
+	case ibv.WRSend, ibv.WRSendImm:
+	case ibv.WRWrite, ibv.WRWriteImm:
 		if datagrams {
 			return refuse(rdma.StatusLocQPOpErr, "operation %d: a datagram QP has SEND only", w.Op)
 		}
-	case rdma.WRSendInv, rdma.WRRead, rdma.WRCmpSwap, rdma.WRFetchAdd, rdma.WRMaskedCmpSwap, rdma.WRMaskedFetchAdd:
+	case ibv.WRSendInv, ibv.WRRead, ibv.WRCmpSwap, ibv.WRFetchAdd, ibv.WRMaskedCmpSwap, ibv.WRMaskedFetchAdd:
 		switch {
 		case !q.acknowledged():
 			return refuse(rdma.StatusLocQPOpErr, "operation %d: only reliable connections have it", w.Op)
-		case w.Op != rdma.WRSendInv && q.send.MaxRdAtomic == 0:
+		case w.Op != ibv.WRSendInv && q.send.MaxRdAtomic == 0:
 			return refuse(rdma.StatusLocQPOpErr, "operation %d: max_rd_atomic of the QP is 0", w.Op)
 		}
 	default:
 		return refuse(rdma.StatusLocQPOpErr, "operation %d: unknown", w.Op)
 	}
 	switch {
-	case q.typ == rdma.XRCRecv || q.typ == rdma.DCT:
+	case q.typ == ibv.XRCRecv || q.typ == ibv.DCT:
 		return refuse(rdma.StatusLocQPOpErr, "operation %d: the QP only receives", w.Op)
 	case w.Length > MaxMessage:
 		return refuse(rdma.StatusLocLenErr, "%d bytes: a message has at most %d", w.Length, MaxMessage)
 	case w.Op.Masked() && w.Length != 4 && w.Length != 8:
 		return refuse(rdma.StatusLocLenErr, "a masked atomic of %d bytes: the word has 4 or 8", w.Length)
-	case (datagrams || q.typ == rdma.DCI) && (w.AH == nil || w.DestQPN > psnMask):
+	case (datagrams || q.typ == ibv.DCI) && (w.AH == nil || w.DestQPN > psnMask):
 		return refuse(rdma.StatusLocQPOpErr, "a request without an address handle, or to QP number %#x: must fit 24 bits", w.DestQPN)
 	case datagrams && int64(w.Length) > int64(q.recv.MTU):
 		return refuse(rdma.StatusLocLenErr, "%d bytes: a datagram has at most %d", w.Length, q.recv.MTU)

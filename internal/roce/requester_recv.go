@@ -3,6 +3,7 @@ package roce
 import (
 	"fmt"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/internal/loss"
 	"github.com/softmkey/softmkey/rdma"
@@ -133,7 +134,7 @@ func (q *QP) readResponse(k *packet, now int64) {
 		return // advance failed the QP
 	}
 	i := w.index(k.PSN)
-	if w.Op != rdma.WRRead || !q.fitsRead(k, w, i) {
+	if w.Op != ibv.WRRead || !q.fitsRead(k, w, i) {
 		q.failHead(rdma.StatusBadRespErr, fmt.Errorf("%v of %d bytes, PSN %#x: it fits no request", k.Opcode, len(k.payload), k.PSN))
 		return
 	}

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
 	"github.com/softmkey/softmkey/rdma"
@@ -49,7 +50,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		}
 		i := w.index(r.next)
 		j := i + 1
-		if w.Op == rdma.WRRead {
+		if w.Op == ibv.WRRead {
 			j = w.progress.count
 		}
 		if w.hasResponses() && int(r.inFlight) >= q.maxReads() {
@@ -61,7 +62,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		}
 		var ok bool
 		switch {
-		case w.Op == rdma.WRRead:
+		case w.Op == ibv.WRRead:
 			ok = q.putRead(b, w, i, j, r.next)
 		case w.hasResponses():
 			ok = q.putAtomic(b, w, r.next)
@@ -123,7 +124,7 @@ func (q *QP) putQuestion(b *builder, now int64) bool {
 	}
 	i, n, ok := w.index(r.una), uint32(1), false
 	switch {
-	case w.Op == rdma.WRRead:
+	case w.Op == ibv.WRRead:
 		n = w.progress.count - i
 		ok = q.putRead(b, w, i, i+n, r.una)
 	case w.hasResponses():
@@ -144,11 +145,11 @@ func (q *QP) putQuestion(b *builder, now int64) bool {
 // dataOps holds the opcodes of SEND and WRITE by the position of the packet in its
 // message.
 var dataOps = [...][4]wire.Opcode{
-	rdma.WRWrite:    {wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteOnly},
-	rdma.WRWriteImm: {wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm, wire.WriteOnlyImm},
-	rdma.WRSend:     {wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly},
-	rdma.WRSendImm:  {wire.SendFirst, wire.SendMiddle, wire.SendLastImm, wire.SendOnlyImm},
-	rdma.WRSendInv:  {wire.SendFirst, wire.SendMiddle, wire.SendLastInv, wire.SendOnlyInv},
+	ibv.WRWrite:    {wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteOnly},
+	ibv.WRWriteImm: {wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm, wire.WriteOnlyImm},
+	ibv.WRSend:     {wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly},
+	ibv.WRSendImm:  {wire.SendFirst, wire.SendMiddle, wire.SendLastImm, wire.SendOnlyImm},
+	ibv.WRSendInv:  {wire.SendFirst, wire.SendMiddle, wire.SendLastInv, wire.SendOnlyInv},
 }
 
 // Positions of a packet in its message.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/internal/loss"
 	"github.com/softmkey/softmkey/rdma"
@@ -177,7 +178,7 @@ func (q *QP) notReady(now int64) {
 // answers k and returns false.
 func (q *QP) beginRecv(k *packet, what string, now int64) (sink Sink, ok bool) {
 	nak := NAKInvalidRequest
-	if q.typ != rdma.XRCRecv {
+	if q.typ != ibv.XRCRecv {
 		sink, nak = q.h.BeginRecv()
 	} else if h, ok := q.h.(XRCHandler); ok {
 		sink, nak = h.BeginRecvFrom(k.srq)
@@ -195,7 +196,7 @@ func (q *QP) beginRecv(k *packet, what string, now int64) (sink Sink, ok bool) {
 
 // permits reports whether the QP grants the peer an operation, and refuses the expected
 // packet k if not.
-func (q *QP) permits(k *packet, op rdma.WROp) bool {
+func (q *QP) permits(k *packet, op ibv.WROp) bool {
 	h, ok := q.h.(RightsHandler)
 	if !ok || h.Permits(op) {
 		return true
@@ -247,7 +248,7 @@ func (q *QP) recvSend(k *packet, now int64) {
 		q.done(k)
 		return
 	}
-	ev := RecvEvent{Op: rdma.WRSend, Length: s.got, Solicited: k.Solicited}
+	ev := RecvEvent{Op: ibv.WRSend, Length: s.got, Solicited: k.Solicited}
 	if k.layout&wire.HasIETH != 0 {
 		h, _, _ := wire.ParseIETH(k.ext)
 		ev.HasInv, ev.InvKey = true, h.RKey
@@ -281,7 +282,7 @@ func (q *QP) recvWrite(k *packet, now int64) {
 		q.refuse(NAKInvalidRequest, fmt.Errorf("%v packet, PSN %#x: %d bytes where the request announced %d", k.Opcode, k.PSN, got+n, length))
 		return
 	}
-	if k.layout&wire.HasRETH != 0 && !q.permits(k, rdma.WRWrite) {
+	if k.layout&wire.HasRETH != 0 && !q.permits(k, ibv.WRWrite) {
 		return
 	}
 	withImm := k.layout&wire.HasImmDt != 0
@@ -322,7 +323,7 @@ func (q *QP) recvWrite(k *packet, now int64) {
 		}
 	}
 	if withImm {
-		q.received(k, RecvEvent{Op: rdma.WRWriteImm, Length: s.length, HasImm: true, Imm: k.imm(), Solicited: k.Solicited})
+		q.received(k, RecvEvent{Op: ibv.WRWriteImm, Length: s.length, HasImm: true, Imm: k.imm(), Solicited: k.Solicited})
 		return
 	}
 	s.kind = idle

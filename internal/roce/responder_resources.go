@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/softmkey/softmkey/internal/base/loan"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // A resource is a READ or atomic of the peer, with all that is needed to answer it and to
@@ -163,7 +163,7 @@ func (q *QP) recvRead(k *packet) {
 		q.refuse(NAKInvalidRequest, fmt.Errorf("RDMA READ of %d bytes, PSN %#x: longer than %d or within another message", reth.Length, k.PSN, MaxMessage))
 		return
 	}
-	if !q.permits(k, rdma.WRRead) {
+	if !q.permits(k, ibv.WRRead) {
 		return
 	}
 	latest := s.latest()

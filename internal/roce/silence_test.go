@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -11,7 +12,7 @@ import (
 // second WRITE was not.
 func silent(t *testing.T) *single {
 	l := alone(t, 0, pairOptions{mtu: 256})
-	write := func() *Work { return &Work{Op: rdma.WRWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1} }
+	write := func() *Work { return &Work{Op: ibv.WRWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1} }
 	first := l.q.req.next
 	l.post(0, write(), write())
 	l.sent()
@@ -46,8 +47,8 @@ func TestBrokenRead(t *testing.T) {
 	const mtu, packets = 256, 4
 	l := alone(t, 0, pairOptions{mtu: mtu})
 	first := l.q.req.next
-	l.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1},
-		&Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 8)}, Length: 8, RKey: 1})
+	l.post(0, &Work{Op: ibv.WRRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1},
+		&Work{Op: ibv.WRWrite, Src: &source{b: make([]byte, 8)}, Length: 8, RKey: 1})
 	l.sent()
 	response := func(i int) []byte { return readResponse(first, i, packets, mtu) }
 	l.expect(l.give(response(0)), "")

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // TestSlowReads READs from a standard peer that pauses once and then sends a response every
@@ -19,7 +19,7 @@ func TestSlowReads(t *testing.T) {
 	data := pattern(size, 1)
 	p.mem[1].keys[1] = data
 	small := make([]byte, 8)
-	p.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: small}, Length: 8, RKey: 1}) // to measure the round trip
+	p.post(0, &Work{Op: ibv.WRRead, Dst: &sink{b: small}, Length: 8, RKey: 1}) // to measure the round trip
 	p.run(1 << 10)
 
 	requests := 0
@@ -40,7 +40,7 @@ func TestSlowReads(t *testing.T) {
 	got := make([][]byte, reads)
 	for i := range got {
 		got[i] = make([]byte, size)
-		p.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: got[i]}, Length: size, RKey: 1})
+		p.post(0, &Work{Op: ibv.WRRead, Dst: &sink{b: got[i]}, Length: size, RKey: 1})
 	}
 	for range 1 << 20 {
 		if len(p.mem[0].ended) > reads {

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/netem"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // again transfers bytes with requests of 64 KiB, over a link on which other transfers may have ended.
-func (l *linked) again(t testing.TB, op rdma.WROp, bytes int) {
+func (l *linked) again(t testing.TB, op ibv.WROp, bytes int) {
 	t.Helper()
 	l.mem[0].began, l.mem[0].ended = nil, nil
 	transfer(t, l, op, bytes, min(bytes, 64<<10), 4)
@@ -24,7 +24,7 @@ func (l *linked) again(t testing.TB, op rdma.WROp, bytes int) {
 func (l *linked) leave(t testing.TB, n int) {
 	if os.Getenv("SOFTMKEY_LONG") != "" {
 		for ; n > 0; n -= 1 << 18 {
-			l.again(t, rdma.WRWrite, min(n, 1<<18)*l.qp[0].mtu())
+			l.again(t, ibv.WRWrite, min(n, 1<<18)*l.qp[0].mtu())
 		}
 		return
 	}
@@ -50,7 +50,7 @@ func TestOldPSNs(t *testing.T) {
 	clean := netem.Link{Rate: 10_000 * mbit, Delay: 20 * time.Microsecond}
 	lossy := clean
 	lossy.Loss = 0.05
-	for _, first := range []rdma.WROp{rdma.WRRead, rdma.WRWrite} {
+	for _, first := range []ibv.WROp{ibv.WRRead, ibv.WRWrite} {
 		l := newLinked(t, pairOptions{mtu: 256, rdAtomic: 16}, lossy, lossy, 1)
 		var costs [3]uint64
 		for round := range costs {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -86,7 +87,7 @@ func TestLeaveInFlight(t *testing.T) {
 			for i := range p.mem {
 				p.mem[i].keys[1] = make([]byte, 100000)
 				p.mem[i].recv(make([]byte, 100000))
-				for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRSend, rdma.WRWrite, rdma.WRRead} {
+				for _, op := range []ibv.WROp{ibv.WRWrite, ibv.WRRead, ibv.WRSend, ibv.WRWrite, ibv.WRRead} {
 					p.post(i, &Work{Op: op, Src: &source{b: make([]byte, 100000)}, Dst: &sink{b: make([]byte, 100000)}, Length: 100000, RKey: 1})
 				}
 			}
@@ -133,7 +134,7 @@ func TestLeaveInFlight(t *testing.T) {
 				p.start(i, p.qp[i], p.qp[1-i], again)
 			}
 			data := pattern(5000, 1)
-			p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 5000, RKey: 1})
+			p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: 5000, RKey: 1})
 			p.run(1 << 16)
 			p.mem[0].allSucceeded(1)
 			if !bytes.Equal(p.mem[1].keys[1][:5000], data) {
@@ -224,7 +225,7 @@ func TestCongestion(t *testing.T) {
 		}
 	}
 	p.port[0].builder.ecn = 3 // congestion experienced, as if set by a switch
-	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 50000)}, Length: 50000, RKey: 1})
+	p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: make([]byte, 50000)}, Length: 50000, RKey: 1})
 	p.run(1 << 16)
 	p.mem[0].allSucceeded(1)
 	c := p.port[1].Counters()

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/internal/ibv"
 )
 
 // sizes are message lengths around the boundaries of packets.
@@ -45,31 +45,31 @@ func everyOperation(t *testing.T, p *pair) {
 		region := make([]byte, n)
 		b.keys[key] = region
 
-		post(&Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: uint32(n), RKey: key})
+		post(&Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: uint32(n), RKey: key})
 		checks = append(checks, func() {
 			if !bytes.Equal(region, data) {
 				t.Errorf("WRITE of %d bytes: memory differs", n)
 			}
 		})
 
-		for _, op := range []rdma.WROp{rdma.WRSend, rdma.WRSendImm, rdma.WRSendInv, rdma.WRWriteImm} {
+		for _, op := range []ibv.WROp{ibv.WRSend, ibv.WRSendImm, ibv.WRSendInv, ibv.WRWriteImm} {
 			at := nextRecv
 			nextRecv++
 			b.recv(make([]byte, n+3))
 			w := &Work{Op: op, Src: &source{b: data}, Length: uint32(n), Solicited: i%2 == 0, Imm: 0xabcd0000 + uint32(i)}
-			want := RecvEvent{Op: rdma.WRSend, Length: uint32(n), Solicited: i%2 == 0}
+			want := RecvEvent{Op: ibv.WRSend, Length: uint32(n), Solicited: i%2 == 0}
 			switch op {
-			case rdma.WRSendImm:
+			case ibv.WRSendImm:
 				want.HasImm, want.Imm = true, w.Imm
-			case rdma.WRSendInv:
+			case ibv.WRSendInv:
 				w.InvKey = uint32(5000 + i)
 				b.keys[w.InvKey] = nil
 				want.HasInv, want.InvKey = true, w.InvKey
-			case rdma.WRWriteImm:
+			case ibv.WRWriteImm:
 				w.RKey = uint32(2000 + i)
 				b.keys[w.RKey] = make([]byte, n+10)
 				w.RemoteAddr = 7
-				want.Op, want.HasImm, want.Imm = rdma.WRWriteImm, true, w.Imm
+				want.Op, want.HasImm, want.Imm = ibv.WRWriteImm, true, w.Imm
 			}
 			post(w)
 			checks = append(checks, func() {
@@ -78,20 +78,20 @@ func everyOperation(t *testing.T, p *pair) {
 				if got.ev != want {
 					t.Errorf("%d of %d bytes: received %+v, want %+v", op, n, got.ev, want)
 				}
-				if op != rdma.WRWriteImm && !bytes.Equal(got.data, data) {
+				if op != ibv.WRWriteImm && !bytes.Equal(got.data, data) {
 					t.Errorf("%d of %d bytes: data differ", op, n)
 				}
-				if op == rdma.WRWriteImm && !bytes.Equal(b.keys[w.RKey][7:7+n], data) {
+				if op == ibv.WRWriteImm && !bytes.Equal(b.keys[w.RKey][7:7+n], data) {
 					t.Errorf("%d of %d bytes: memory differs", op, n)
 				}
-				if op == rdma.WRSendInv && !b.stale[w.InvKey] {
+				if op == ibv.WRSendInv && !b.stale[w.InvKey] {
 					t.Errorf("key %d not invalidated", w.InvKey)
 				}
 			})
 		}
 
 		dst := make([]byte, n)
-		post(&Work{Op: rdma.WRRead, Dst: &sink{b: dst}, Length: uint32(n), RKey: key})
+		post(&Work{Op: ibv.WRRead, Dst: &sink{b: dst}, Length: uint32(n), RKey: key})
 		checks = append(checks, func() {
 			if !bytes.Equal(dst, data) {
 				t.Errorf("READ of %d bytes: data differ", n)
@@ -102,9 +102,9 @@ func everyOperation(t *testing.T, p *pair) {
 		binary.NativeEndian.PutUint64(counter[8:], 40)
 		akey := uint32(3000 + i)
 		b.keys[akey] = counter
-		add := &Work{Op: rdma.WRFetchAdd, RKey: akey, RemoteAddr: 8, CompareAdd: 2}
-		miss := &Work{Op: rdma.WRCmpSwap, RKey: akey, RemoteAddr: 8, CompareAdd: 40, Swap: 9}
-		hit := &Work{Op: rdma.WRCmpSwap, RKey: akey, RemoteAddr: 8, CompareAdd: 42, Swap: 1 << 40}
+		add := &Work{Op: ibv.WRFetchAdd, RKey: akey, RemoteAddr: 8, CompareAdd: 2}
+		miss := &Work{Op: ibv.WRCmpSwap, RKey: akey, RemoteAddr: 8, CompareAdd: 40, Swap: 9}
+		hit := &Work{Op: ibv.WRCmpSwap, RKey: akey, RemoteAddr: 8, CompareAdd: 42, Swap: 1 << 40}
 		post(add)
 		post(miss)
 		post(&Work{Op: WRLocal})

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -37,9 +38,9 @@ func TestDatagrams(t *testing.T) {
 			b.recv(make([]byte, 40+1024))
 		}
 		for i, n := range sizes {
-			op := rdma.WRSend
+			op := ibv.WRSend
 			if i%2 == 1 {
-				op = rdma.WRSendImm
+				op = ibv.WRSendImm
 			}
 			w := &Work{Op: op, Length: uint32(n), Imm: uint32(i), AH: ah[0], DestQPN: p.qp[1].num, QKey: 0x11111111, Solicited: i == 2}
 			if n > 0 {
@@ -54,7 +55,7 @@ func TestDatagrams(t *testing.T) {
 		}
 		for i, n := range sizes {
 			g := b.got[i]
-			want := RecvEvent{Op: rdma.WRSend, Length: uint32(40 + n), Solicited: i == 2, GRH: true, SrcQPN: p.qp[0].num, Src: p.conn[0].addr, PSN: psnAdd(0xfffffe, i)}
+			want := RecvEvent{Op: ibv.WRSend, Length: uint32(40 + n), Solicited: i == 2, GRH: true, SrcQPN: p.qp[0].num, Src: p.conn[0].addr, PSN: psnAdd(0xfffffe, i)}
 			if i%2 == 1 {
 				want.HasImm, want.Imm = true, uint32(i)
 			}
@@ -86,7 +87,7 @@ func TestDatagrams(t *testing.T) {
 func TestDatagramsDropped(t *testing.T) {
 	p, ah := datagramPair(t, pairOptions{mtu: 1024})
 	send := func(qkey uint32) *Work {
-		return &Work{Op: rdma.WRSend, Length: 10, Src: &source{b: make([]byte, 10)}, AH: ah[0], DestQPN: p.qp[1].num, QKey: qkey}
+		return &Work{Op: ibv.WRSend, Length: 10, Src: &source{b: make([]byte, 10)}, AH: ah[0], DestQPN: p.qp[1].num, QKey: qkey}
 	}
 	p.post(0, send(0x11111111), send(5))
 	p.run(1000)
@@ -122,14 +123,14 @@ func TestDatagramsThatCannotBe(t *testing.T) {
 		{func(w *Work) { w.Length = 1025 }, rdma.StatusLocLenErr},
 		{func(w *Work) { w.AH = nil }, rdma.StatusLocQPOpErr},
 		{func(w *Work) { w.DestQPN = 1 << 24 }, rdma.StatusLocQPOpErr},
-		{func(w *Work) { w.Op = rdma.WRWrite }, rdma.StatusLocQPOpErr},
-		{func(w *Work) { w.Op = rdma.WRRead }, rdma.StatusLocQPOpErr},
-		{func(w *Work) { w.Op = rdma.WRFetchAdd }, rdma.StatusLocQPOpErr},
-		{func(w *Work) { w.Op = rdma.WRSendInv }, rdma.StatusLocQPOpErr},
+		{func(w *Work) { w.Op = ibv.WRWrite }, rdma.StatusLocQPOpErr},
+		{func(w *Work) { w.Op = ibv.WRRead }, rdma.StatusLocQPOpErr},
+		{func(w *Work) { w.Op = ibv.WRFetchAdd }, rdma.StatusLocQPOpErr},
+		{func(w *Work) { w.Op = ibv.WRSendInv }, rdma.StatusLocQPOpErr},
 		{func(w *Work) { w.Src = &source{err: errTest} }, rdma.StatusLocProtErr},
 	} {
 		p, ah := datagramPair(t, pairOptions{mtu: 1024})
-		w := &Work{Op: rdma.WRSend, Length: 10, Src: &source{b: make([]byte, 2000)}, AH: ah[0], DestQPN: p.qp[1].num, QKey: 1}
+		w := &Work{Op: ibv.WRSend, Length: 10, Src: &source{b: make([]byte, 2000)}, AH: ah[0], DestQPN: p.qp[1].num, QKey: 1}
 		v.change(w)
 		p.post(0, w)
 		p.run(1000)
@@ -147,7 +148,7 @@ func TestWorkAfterFailedSource(t *testing.T) {
 	t.Run("UD", func(t *testing.T) {
 		p, ah := datagramPair(t, pairOptions{mtu: 1024})
 		send := func(src *source) *Work {
-			return &Work{Op: rdma.WRSend, Length: 100, Src: src, AH: ah[0], DestQPN: p.qp[1].num, QKey: 0x11111111}
+			return &Work{Op: ibv.WRSend, Length: 100, Src: src, AH: ah[0], DestQPN: p.qp[1].num, QKey: 0x11111111}
 		}
 		for range 3 {
 			p.mem[1].recv(make([]byte, 200))
@@ -169,7 +170,7 @@ func TestWorkAfterFailedSource(t *testing.T) {
 			for range 3 {
 				p.mem[1].recv(make([]byte, 1000))
 			}
-			send := func(src *source) *Work { return &Work{Op: rdma.WRSend, Length: 1000, Src: src} }
+			send := func(src *source) *Work { return &Work{Op: ibv.WRSend, Length: 1000, Src: src} }
 			p.post(0, send(failing(at)))
 			p.run(1000)
 			p.post(0, send(&source{b: pattern(1000, 5)}), send(&source{b: pattern(1000, 6)}))
@@ -198,23 +199,23 @@ func TestUnreliable(t *testing.T) {
 		b.recv(make([]byte, 1000))
 	}
 	p.post(0,
-		&Work{Op: rdma.WRSend, Src: &source{b: data}, Length: 1000},
-		&Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 1000, RKey: 1, RemoteAddr: 96},
-		&Work{Op: rdma.WRSendImm, Src: &source{b: data}, Length: 5, Imm: 9, Solicited: true},
-		&Work{Op: rdma.WRWriteImm, Src: &source{b: data}, Length: 300, RKey: 1, RemoteAddr: 2000, Imm: 10},
-		&Work{Op: rdma.WRWrite})
+		&Work{Op: ibv.WRSend, Src: &source{b: data}, Length: 1000},
+		&Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: 1000, RKey: 1, RemoteAddr: 96},
+		&Work{Op: ibv.WRSendImm, Src: &source{b: data}, Length: 5, Imm: 9, Solicited: true},
+		&Work{Op: ibv.WRWriteImm, Src: &source{b: data}, Length: 300, RKey: 1, RemoteAddr: 2000, Imm: 10},
+		&Work{Op: ibv.WRWrite})
 	p.run(1000)
 	p.mem[0].allSucceeded(5)
 	want := []RecvEvent{
-		{Op: rdma.WRSend, Length: 1000, PSN: 1}, // of 4 packets from 0xfffffe on
-		{Op: rdma.WRSend, Length: 5, HasImm: true, Imm: 9, Solicited: true, PSN: 6},
-		{Op: rdma.WRWriteImm, Length: 300, HasImm: true, Imm: 10, PSN: 8},
+		{Op: ibv.WRSend, Length: 1000, PSN: 1}, // of 4 packets from 0xfffffe on
+		{Op: ibv.WRSend, Length: 5, HasImm: true, Imm: 9, Solicited: true, PSN: 6},
+		{Op: ibv.WRWriteImm, Length: 300, HasImm: true, Imm: 10, PSN: 8},
 	}
 	if len(b.got) != 3 {
 		t.Fatalf("%d messages", len(b.got))
 	}
 	for i, g := range b.got {
-		if g.ev != want[i] || g.ev.Op == rdma.WRSend && !bytes.Equal(g.data, data[:g.ev.Length]) {
+		if g.ev != want[i] || g.ev.Op == ibv.WRSend && !bytes.Equal(g.data, data[:g.ev.Length]) {
 			t.Errorf("message %d: %+v", i, g.ev)
 		}
 	}
@@ -251,9 +252,9 @@ func TestUnreliableLoses(t *testing.T) {
 			return [][]byte{k}
 		}
 		for i := range 4 {
-			op := rdma.WRSend
+			op := ibv.WRSend
 			if i%2 == 1 {
-				op = rdma.WRWriteImm
+				op = ibv.WRWriteImm
 			}
 			p.post(0, &Work{Op: op, Src: &source{b: pattern(700, uint64(i))}, Length: 700, RKey: 1, RemoteAddr: uint64(i) * 700})
 		}
@@ -268,7 +269,7 @@ func TestUnreliableLoses(t *testing.T) {
 			if i == lost/3 {
 				continue
 			}
-			if g := b.got[next]; g.ev.Op == rdma.WRSend && !bytes.Equal(g.data, pattern(700, uint64(i))) {
+			if g := b.got[next]; g.ev.Op == ibv.WRSend && !bytes.Equal(g.data, pattern(700, uint64(i))) {
 				t.Errorf("packet %d lost: message %d differs", lost, i)
 			}
 			next++
@@ -287,15 +288,15 @@ func TestUnreliableRefused(t *testing.T) {
 	b.keys[1] = make([]byte, 4096)
 	src := &source{b: pattern(1000, 3)}
 	p.post(0,
-		&Work{Op: rdma.WRSend, Src: src, Length: 1000}, // no receive request
-		&Work{Op: rdma.WRWrite, Src: src, Length: 1000, RKey: 2},
-		&Work{Op: rdma.WRWriteImm, Src: src, Length: 1000, RKey: 1})
+		&Work{Op: ibv.WRSend, Src: src, Length: 1000}, // no receive request
+		&Work{Op: ibv.WRWrite, Src: src, Length: 1000, RKey: 2},
+		&Work{Op: ibv.WRWriteImm, Src: src, Length: 1000, RKey: 1})
 	p.run(1000)
 	b.recv(make([]byte, 999))
 	p.post(0,
-		&Work{Op: rdma.WRSend, Src: src, Length: 1000}, // too long
-		&Work{Op: rdma.WRWriteImm, Src: src, Length: 700, RKey: 3},
-		&Work{Op: rdma.WRSend, Src: src, Length: 999})
+		&Work{Op: ibv.WRSend, Src: src, Length: 1000}, // too long
+		&Work{Op: ibv.WRWriteImm, Src: src, Length: 700, RKey: 3},
+		&Work{Op: ibv.WRSend, Src: src, Length: 999})
 	p.run(1000)
 	a.allSucceeded(6)
 	if c := p.port[1].Counters(); c.DroppedMessages != 5 || c.NoReceive != 2 {
@@ -304,7 +305,7 @@ func TestUnreliableRefused(t *testing.T) {
 	if len(b.got) != 1 || !bytes.Equal(b.got[0].data, src.b[:999]) || len(b.failed) != 0 {
 		t.Errorf("%d messages arrived, failures %v", len(b.got), b.failed)
 	}
-	p.post(0, &Work{Op: rdma.WRRead, Dst: &sink{}, Length: 1, RKey: 1})
+	p.post(0, &Work{Op: ibv.WRRead, Dst: &sink{}, Length: 1, RKey: 1})
 	p.run(10)
 	if st := p.qp[0].State(); st != rdma.StateRTS || a.ended[len(a.ended)-1].st != rdma.StatusLocQPOpErr || len(a.failed) > 0 {
 		t.Errorf("after a READ the QP is in %v, %v, failures %v: want an error of the request, and a QP that still receives", st, a.ended[len(a.ended)-1].st, a.failed)
@@ -322,9 +323,9 @@ func (m xrcMemory) BeginRecvFrom(srq uint32) (Sink, NAK) {
 }
 
 func TestXRC(t *testing.T) {
-	p := newPair(t, pairOptions{typ: rdma.XRCRecv, mtu: 256})
+	p := newPair(t, pairOptions{typ: ibv.XRCRecv, mtu: 256})
 	// Side 0 sends: exchange its QP's type.
-	p.qp[0].typ = rdma.XRCSend
+	p.qp[0].typ = ibv.XRCSend
 	p.qp[1].h = xrcMemory{p.mem[1]}
 	a, b := p.mem[0], p.mem[1]
 	b.keys[1] = pattern(4096, 1)
@@ -333,23 +334,23 @@ func TestXRC(t *testing.T) {
 	got := make([]byte, 1000)
 	data := pattern(1000, 3)
 	p.post(0,
-		&Work{Op: rdma.WRSendImm, Src: &source{b: data}, Length: 1000, SRQ: 5, Imm: 3},
-		&Work{Op: rdma.WRRead, Dst: &sink{b: got}, Length: 1000, RKey: 1, RemoteAddr: 2000, SRQ: 5},
-		&Work{Op: rdma.WRFetchAdd, RKey: 1, RemoteAddr: 8, SRQ: 5},
-		&Work{Op: rdma.WRMaskedCmpSwap, Length: 4, RKey: 1, RemoteAddr: 12, SRQ: 5},
-		&Work{Op: rdma.WRMaskedFetchAdd, Length: 8, RKey: 1, RemoteAddr: 8, SRQ: 5},
-		&Work{Op: rdma.WRWriteImm, Src: &source{b: data}, Length: 700, RKey: 1, SRQ: 5},
-		&Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 700, RKey: 1})
+		&Work{Op: ibv.WRSendImm, Src: &source{b: data}, Length: 1000, SRQ: 5, Imm: 3},
+		&Work{Op: ibv.WRRead, Dst: &sink{b: got}, Length: 1000, RKey: 1, RemoteAddr: 2000, SRQ: 5},
+		&Work{Op: ibv.WRFetchAdd, RKey: 1, RemoteAddr: 8, SRQ: 5},
+		&Work{Op: ibv.WRMaskedCmpSwap, Length: 4, RKey: 1, RemoteAddr: 12, SRQ: 5},
+		&Work{Op: ibv.WRMaskedFetchAdd, Length: 8, RKey: 1, RemoteAddr: 8, SRQ: 5},
+		&Work{Op: ibv.WRWriteImm, Src: &source{b: data}, Length: 700, RKey: 1, SRQ: 5},
+		&Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: 700, RKey: 1})
 	p.run(1000)
 	a.allSucceeded(7)
 	if len(b.got) != 2 || !bytes.Equal(b.got[0].data, data) || !bytes.Equal(got, pattern(4096, 1)[2000:3000]) || !bytes.Equal(b.keys[1][:700], data[:700]) {
 		t.Errorf("%d messages, or data differ", len(b.got))
 	}
 	p.idle()
-	p.post(0, &Work{Op: rdma.WRSend, SRQ: 6})
+	p.post(0, &Work{Op: ibv.WRSend, SRQ: 6})
 	p.run(1000)
 	b.failedWith(Failure{Status: rdma.StatusRemInvReqErr, NAK: NAKInvalidRequest})
-	p.post(1, &Work{Op: rdma.WRSend})
+	p.post(1, &Work{Op: ibv.WRSend})
 }
 
 func TestGSI(t *testing.T) {
@@ -368,7 +369,7 @@ func TestGSI(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := p.port[0].NewQP(p.mem[0], rdma.GSI); !errors.Is(err, syscall.EBUSY) {
+	if _, err := p.port[0].NewQP(p.mem[0], ibv.GSI); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("a second QP 1: %v", err)
 	}
 	ah, err := p.port[0].NewAH(0, netip.AddrPortFrom(p.conn[1].addr.Addr(), 0), 0)

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
 	"github.com/softmkey/softmkey/rdma"
@@ -27,10 +28,10 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 			return true
 		}
 		var near *link // the destination's link, if it is on this port
-		if q.service == wire.ServiceUD && q.typ != rdma.GSI {
+		if q.service == wire.ServiceUD && q.typ != ibv.GSI {
 			near = q.port.inside(w.AH.to, w.DestQPN)
 		}
-		paced := q.typ != rdma.GSI && !q.near && near == nil
+		paced := q.typ != ibv.GSI && !q.near && near == nil
 		if wait := line.wait(now); wait > 0 && paced {
 			r.flight.paceUntil(now + wait)
 			return false

@@ -1,6 +1,8 @@
 package roce
 
-import "github.com/softmkey/softmkey/rdma"
+import (
+	"github.com/softmkey/softmkey/internal/ibv"
+)
 
 // workList is the outstanding Work of a requester, and the position of sending in it.
 //
@@ -139,7 +141,7 @@ func (w *Work) index(p uint32) uint32 { return (p - w.progress.first) & psnMask 
 
 // hasResponses reports whether responses complete w, rather than acknowledgements.
 func (w *Work) hasResponses() bool {
-	return w.Op == rdma.WRRead || w.Op.Atomic()
+	return w.Op == ibv.WRRead || w.Op.Atomic()
 }
 
 // sendable returns w, or the first Work after it, that has packets; nil if there is none.

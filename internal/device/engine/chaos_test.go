@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -76,7 +77,7 @@ func (f *lockedFar) WriteV(v []mkey.Vec) error {
 func (c *chaos) attr(copied bool) RegionAttr {
 	a := RegionAttr{
 		Memory: mkey.Bytes(c.mem.b), Addr: 0x1000, Length: chaosSize,
-		Access: rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic | rdma.MWBind,
+		Access: rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic | ibv.MWBind,
 	}
 	if copied || raceEnabled {
 		a.Memory, a.Start = &c.mem, farBase
@@ -130,26 +131,26 @@ func (c *chaos) request(r *rand.Rand, peer *chaos) *SendRequest {
 	req := &SendRequest{RKey: rkey, RemoteAddr: addr, SGEs: []rdma.SGE{local}}
 	switch r.IntN(10) {
 	case 0, 1:
-		req.Op = rdma.WRWrite
+		req.Op = ibv.WRWrite
 	case 2, 3:
-		req.Op = rdma.WRRead
+		req.Op = ibv.WRRead
 	case 4:
-		req.Op = rdma.WRSend
+		req.Op = ibv.WRSend
 	case 5:
-		req.Op = rdma.WRFetchAdd
+		req.Op = ibv.WRFetchAdd
 		req.SGEs[0].Length = 8
 	case 6:
-		req.Op, req.InvKey = rdma.WRSendInv, farKey.Number()
+		req.Op, req.InvKey = ibv.WRSendInv, farKey.Number()
 	case 7:
-		req.Op, req.InvKey = rdma.WRLocalInv, key.Number()
+		req.Op, req.InvKey = ibv.WRLocalInv, key.Number()
 		if r.IntN(2) == 0 {
 			req.InvKey = c.window.Number()
 		}
 	case 8:
-		req.Op = rdma.WRBindMW
+		req.Op = ibv.WRBindMW
 		req.Bind = &Binding{Window: c.window, Number: c.window.Number(), LKey: own.Number(), Addr: own.Attr().Addr, Length: chaosSize, Access: access &^ rdma.LocalWrite}
 	default:
-		req.Op = rdma.WRConfigure
+		req.Op = ibv.WRConfigure
 		req.Configure = &Configuration{Key: key, Access: &access, HasList: true, List: []rdma.SGE{{Addr: own.Attr().Addr, Length: chaosSize, LKey: own.Number()}}}
 	}
 	return req
@@ -180,7 +181,7 @@ func TestChaos(t *testing.T) {
 			// Packets of an earlier connection may still be under way: a new one begins with other PSNs, or
 			// takes them for its own.
 			psn = (psn + 1<<16) & 0xffffff
-			short := func(m *rdma.QPModify) {
+			short := func(m *ibv.QPModify) {
 				m.Timeout = 14 // queue pairs fail here, and their peers' retries end
 				m.SQPSN, m.RQPSN = psn, psn
 			}
@@ -204,7 +205,7 @@ func TestChaos(t *testing.T) {
 					continue
 				}
 				for _, q := range []*QP{f.qp, g.qp} {
-					if err := q.Modify(rdma.QPModify{State: rdma.StateReset}, rdma.AttrState); err != nil {
+					if err := q.Modify(ibv.QPModify{State: rdma.StateReset}, ibv.AttrState); err != nil {
 						t.Error(err)
 					}
 				}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
@@ -128,16 +129,16 @@ func testMemory(t *testing.T, of func(e *end, n int) (*far, *Region)) {
 				}
 			}
 			refresh()
-			x.post(&SendRequest{ID: 1, Op: rdma.WRWrite, RKey: yr.Number(), RemoteAddr: 0x1008, SGEs: list})
+			x.post(&SendRequest{ID: 1, Op: ibv.WRWrite, RKey: yr.Number(), RemoteAddr: 0x1008, SGEs: list})
 			x.want(t, "send 1: success")
 			same("WRITE")
 			refresh()
-			x.post(&SendRequest{ID: 2, Op: rdma.WRRead, RKey: yr.Number(), RemoteAddr: 0x1008, SGEs: list})
+			x.post(&SendRequest{ID: 2, Op: ibv.WRRead, RKey: yr.Number(), RemoteAddr: 0x1008, SGEs: list})
 			x.want(t, "send 2: success")
 			same("READ")
 			refresh()
 			y.postRecv(&RecvRequest{ID: 3, SGEs: []rdma.SGE{sge(yr, 8, third), sge(yr, 8+third, size-third)}})
-			x.post(&SendRequest{ID: 3, Op: rdma.WRSend, SGEs: list})
+			x.post(&SendRequest{ID: 3, Op: ibv.WRSend, SGEs: list})
 			y.want(t, fmt.Sprintf("recv 3: success, %d bytes", size))
 			x.want(t, "send 3: success")
 			same("SEND")
@@ -145,12 +146,12 @@ func testMemory(t *testing.T, of func(e *end, n int) (*far, *Region)) {
 				t.Errorf("%d calls for %d bytes", xm.calls.Load(), 3*size)
 			}
 			binary.NativeEndian.PutUint64(ym.b[8:], 40)
-			x.post(&SendRequest{ID: 4, Op: rdma.WRFetchAdd, RKey: yr.Number(), RemoteAddr: 0x1008, CompareAdd: 2, SGEs: []rdma.SGE{sge(xr, 0, 8)}})
+			x.post(&SendRequest{ID: 4, Op: ibv.WRFetchAdd, RKey: yr.Number(), RemoteAddr: 0x1008, CompareAdd: 2, SGEs: []rdma.SGE{sge(xr, 0, 8)}})
 			x.want(t, "send 4: success")
 			if got, old := binary.NativeEndian.Uint64(ym.b[8:]), binary.NativeEndian.Uint64(xm.b); got != 42 || old != 40 {
 				t.Errorf("after the atomic %d, before it %d", got, old)
 			}
-			x.post(&SendRequest{ID: 5, Op: rdma.WRMaskedFetchAdd, RKey: yr.Number(), RemoteAddr: 0x1008, CompareAdd: 0xff, CompareMask: 1 << 3, SGEs: []rdma.SGE{sge(xr, 0, 4)}})
+			x.post(&SendRequest{ID: 5, Op: ibv.WRMaskedFetchAdd, RKey: yr.Number(), RemoteAddr: 0x1008, CompareAdd: 0xff, CompareMask: 1 << 3, SGEs: []rdma.SGE{sge(xr, 0, 4)}})
 			x.want(t, "send 5: success")
 			if got, old := binary.NativeEndian.Uint32(ym.b[8:]), binary.BigEndian.Uint32(xm.b); got != 0x119 || old != 42 {
 				t.Errorf("after the masked atomic %#x, before it %d", got, old)
@@ -169,11 +170,11 @@ func TestCopiedKey(t *testing.T) {
 	random := rand.NewChaCha8([32]byte{1})
 	random.Read(m.b)
 	k := x.newKey(mkey.BlockSignature)
-	x.post(&SendRequest{ID: 1, Op: rdma.WRConfigure, Configure: &Configuration{
+	x.post(&SendRequest{ID: 1, Op: ibv.WRConfigure, Configure: &Configuration{
 		Key: k, HasList: true, List: []rdma.SGE{sge(r, 0, blocks*512)}, Signature: &mkey.Signature{Wire: &dif},
 	}})
 	into, dst := y.slice(blocks*520, rdma.LocalWrite|rdma.RemoteWrite)
-	x.post(&SendRequest{ID: 2, Op: rdma.WRWrite, RKey: dst.Number(), RemoteAddr: dst.Attr().Addr, SGEs: []rdma.SGE{{Length: blocks * 520, LKey: k.Number()}}})
+	x.post(&SendRequest{ID: 2, Op: ibv.WRWrite, RKey: dst.Number(), RemoteAddr: dst.Attr().Addr, SGEs: []rdma.SGE{{Length: blocks * 520, LKey: k.Number()}}})
 	x.want(t, "send 1: success", "send 2: success")
 	want := make([]byte, blocks*520)
 	if _, err := dif.Protect(want, m.b); err != nil {
@@ -198,7 +199,7 @@ func TestCopiedMemoryGone(t *testing.T) {
 		} else {
 			ym.gone.Store(true)
 		}
-		x.post(&SendRequest{ID: 1, Op: rdma.WRWrite, RKey: yr.Number(), RemoteAddr: 0x1000, SGEs: []rdma.SGE{sge(xr, 0, 8192)}})
+		x.post(&SendRequest{ID: 1, Op: ibv.WRWrite, RKey: yr.Number(), RemoteAddr: 0x1000, SGEs: []rdma.SGE{sge(xr, 0, 8192)}})
 		x.want(t, want)
 	}
 }

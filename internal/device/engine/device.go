@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/operr"
@@ -184,6 +185,9 @@ func (d *Device) Addr() netip.Addr { return d.addr }
 // verbs sets it; it takes the device as any, because verbs imports this package.
 var PortOf func(device any) *roce.Port
 
+// QPOf returns the engine's half of a *verbs.QP, in the same way.
+var QPOf func(qp any) *QP
+
 // Port returns the port that carries the device's packets.
 func (d *Device) Port() *roce.Port { return d.port }
 
@@ -217,16 +221,16 @@ func (d *Device) route(a rdma.AH) packetconn.Route {
 
 // ActiveMTU returns the largest path MTU whose packets fit the interface's MTU
 // with the longest headers. Kernel drivers compute it in the same way.
-func (d *Device) ActiveMTU() rdma.MTU {
+func (d *Device) ActiveMTU() ibv.MTU {
 	// IPv6, UDP, BTH, XRC's and the atomics' headers, ICRC.
 	const headers = 40 + 8 + 12 + 4 + 28 + 4
 	mtu := d.port.Caps().MTU
-	for m := rdma.MTU4096; m > rdma.MTU256; m-- {
+	for m := ibv.MTU4096; m > ibv.MTU256; m-- {
 		if mtu == 0 || mtu >= m.Bytes()+headers {
 			return m
 		}
 	}
-	return rdma.MTU256
+	return ibv.MTU256
 }
 
 // QP returns the QP with a number, or nil.

@@ -5,7 +5,7 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// dctHandler is the handler of a QP of type rdma.DCT.
+// dctHandler is the handler of a QP of type ibv.DCT.
 type dctHandler struct{ *handler }
 
 // Joined implements roce.DCTHandler: it makes the QP that executes the requests of one

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/packetconn"
@@ -201,14 +202,14 @@ const testQKey = 0x11111111
 const patient = 18
 
 // connect moves a's QP to RTS, connected to b's.
-func connect(a *end, qp *QP, b *end, peer *QP) { connectAs(a, qp, b, peer, func(*rdma.QPModify) {}) }
+func connect(a *end, qp *QP, b *end, peer *QP) { connectAs(a, qp, b, peer, func(*ibv.QPModify) {}) }
 
 // connectAs is connect with other attributes, which change sets.
-func connectAs(a *end, qp *QP, b *end, peer *QP, change func(*rdma.QPModify)) {
+func connectAs(a *end, qp *QP, b *end, peer *QP, change func(*ibv.QPModify)) {
 	a.t.Helper()
-	m := rdma.QPModify{
+	m := ibv.QPModify{
 		State: rdma.StateInit, Port: 1, AccessFlags: rdma.RemoteRead | rdma.RemoteWrite | rdma.RemoteAtomic, QKey: testQKey,
-		AV: rdma.AH{DGID: rdma.GIDOf(b.dev.Addr())}, PathMTU: rdma.MTU1024, DestQPN: peer.Num(),
+		AV: rdma.AH{DGID: rdma.GIDOf(b.dev.Addr())}, PathMTU: ibv.MTU1024, DestQPN: peer.Num(),
 		MaxDestRdAtomic: 4, MinRNRTimer: 1, Timeout: patient, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4,
 	}
 	change(&m)
@@ -220,7 +221,7 @@ func connectAs(a *end, qp *QP, b *end, peer *QP, change func(*rdma.QPModify)) {
 				row = r
 			}
 		}
-		a.check(qp.Modify(m, rdma.AttrState|row.required))
+		a.check(qp.Modify(m, ibv.AttrState|row.required))
 	}
 }
 
@@ -261,8 +262,8 @@ func TestReset(t *testing.T) {
 	x, y := pair(t, QPAttr{})
 	_, r := x.slice(64, 0)
 	// Without a receive request, the first SEND is started and never acknowledged.
-	x.post(&SendRequest{ID: 1, Op: rdma.WRSend, SGEs: []rdma.SGE{sge(r, 0, 8)}}, &SendRequest{ID: 2, Op: rdma.WRSend, Flags: rdma.SendFence})
-	x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateReset}, rdma.AttrState))
+	x.post(&SendRequest{ID: 1, Op: ibv.WRSend, SGEs: []rdma.SGE{sge(r, 0, 8)}}, &SendRequest{ID: 2, Op: ibv.WRSend, Flags: ibv.SendFence})
+	x.check(x.qp.Modify(ibv.QPModify{State: rdma.StateReset}, ibv.AttrState))
 	x.want(t, "reset")
 	if st := x.qp.State(); st != rdma.StateReset {
 		t.Errorf("state %v", st)
@@ -287,21 +288,21 @@ func TestBadSignatureOrder(t *testing.T) {
 		if e == y {
 			mr = dst
 		}
-		e.post(&SendRequest{ID: 1, Op: rdma.WRConfigure, Configure: &Configuration{
+		e.post(&SendRequest{ID: 1, Op: ibv.WRConfigure, Configure: &Configuration{
 			Key: k, Access: &access, HasList: true, List: []rdma.SGE{sge(mr, 0, 520)}, Signature: &mkey.Signature{Memory: &dif},
 		}})
 		e.want(t, "send 1: success")
 		if e == x {
-			x.post(&SendRequest{ID: 2, Op: rdma.WRWrite, RKey: dst.Number(), RemoteAddr: dst.Attr().Addr, SGEs: []rdma.SGE{{Length: 512, LKey: k.Number()}}})
+			x.post(&SendRequest{ID: 2, Op: ibv.WRWrite, RKey: dst.Number(), RemoteAddr: dst.Attr().Addr, SGEs: []rdma.SGE{{Length: 512, LKey: k.Number()}}})
 			x.want(t, "bad signature, receiving false, ", "send 2: success", "event send queue drained")
 			x.qp.SawDrained()
-			x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateRTS}, rdma.AttrState))
+			x.check(x.qp.Modify(ibv.QPModify{State: rdma.StateRTS}, ibv.AttrState))
 			continue
 		}
 		// The peer READs a bad block.
 		clear(to)
 		_, mr = x.slice(512, rdma.LocalWrite)
-		x.post(&SendRequest{ID: 3, Op: rdma.WRRead, RKey: k.Number(), SGEs: []rdma.SGE{sge(mr, 0, 512)}})
+		x.post(&SendRequest{ID: 3, Op: ibv.WRRead, RKey: k.Number(), SGEs: []rdma.SGE{sge(mr, 0, 512)}})
 		y.want(t, "bad signature, receiving true, ")
 		x.want(t, "send 3: success")
 	}
@@ -312,11 +313,11 @@ func TestBadSignatureOrder(t *testing.T) {
 func TestLastWQE(t *testing.T) {
 	x, y := pair(t, QPAttr{SharedRecv: true})
 	y.postRecv(&RecvRequest{ID: 5})
-	x.post(&SendRequest{ID: 1, Op: rdma.WRWrite, RKey: 1, SGEs: []rdma.SGE{{LKey: 0}}, HasInline: true, Inline: []byte("x")})
+	x.post(&SendRequest{ID: 1, Op: ibv.WRWrite, RKey: 1, SGEs: []rdma.SGE{{LKey: 0}}, HasInline: true, Inline: []byte("x")})
 	x.want(t, "send 1: remote access error", "event last WQE reached")
 	y.want(t, "event last WQE reached", "event QP access error")
-	y.check(y.qp.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState))
-	y.check(y.qp.Modify(rdma.QPModify{State: rdma.StateReset}, rdma.AttrState))
+	y.check(y.qp.Modify(ibv.QPModify{State: rdma.StateErr}, ibv.AttrState))
+	y.check(y.qp.Modify(ibv.QPModify{State: rdma.StateReset}, ibv.AttrState))
 	y.want(t, "reset")
 }
 
@@ -326,7 +327,7 @@ func TestRefuseKeepsOrder(t *testing.T) {
 	x, _ := pair(t, QPAttr{})
 	bad := &SendRequest{ID: 2}
 	bad.Refuse(rdma.StatusLocQPOpErr, errors.New("opcode 0x3f is not known"))
-	x.post(&SendRequest{ID: 1, Op: rdma.WRNop}, bad, &SendRequest{ID: 3, Op: rdma.WRSetPSV})
+	x.post(&SendRequest{ID: 1, Op: ibv.WRNop}, bad, &SendRequest{ID: 3, Op: ibv.WRSetPSV})
 	x.want(t, "send 1: success", "send 2: local QP operation error (opcode 0x3f is not known)", "send 3: work request flushed error (flush: request 2 on QP")
 }
 
@@ -343,14 +344,14 @@ func TestInvalidRequests(t *testing.T) {
 	x.check(err)
 	huge := []rdma.SGE{{Length: 1 << 31}, {Length: 1}}
 	for i, r := range []*SendRequest{
-		{Op: 200}, {Op: 10}, {Op: rdma.WRConfigure}, {Op: rdma.WRConfigure, Configure: &Configuration{}},
-		{Op: rdma.WRConfigure, Configure: &Configuration{Key: key}}, {Op: rdma.WRBindMW}, {Op: rdma.WRBindMW, Bind: &Binding{}},
-		{Op: rdma.WRBindMW, Bind: &Binding{Window: window, Number: window.Number()}},
-		{Op: rdma.WRLocalInv, InvKey: mr.Number()}, {Op: rdma.WRLocalInv, InvKey: key.Number()}, {Op: rdma.WRSend, SGEs: huge},
-		{Op: rdma.WRCmpSwap, SGEs: []rdma.SGE{sge(mr, 0, 4)}}, {Op: rdma.WRFetchAdd},
-		{Op: rdma.WRSend, SGEs: []rdma.SGE{{Length: 8, LKey: mr.Number(), Addr: ^uint64(0)}}},
-		{Op: rdma.WRRead, SGEs: []rdma.SGE{{Length: 8, LKey: mr.Number() + 1, Addr: mr.Attr().Addr}}},
-		{Op: rdma.WRSend, SGEs: []rdma.SGE{{Length: 8, LKey: window.Number()}}},
+		{Op: 200}, {Op: 10}, {Op: ibv.WRConfigure}, {Op: ibv.WRConfigure, Configure: &Configuration{}},
+		{Op: ibv.WRConfigure, Configure: &Configuration{Key: key}}, {Op: ibv.WRBindMW}, {Op: ibv.WRBindMW, Bind: &Binding{}},
+		{Op: ibv.WRBindMW, Bind: &Binding{Window: window, Number: window.Number()}},
+		{Op: ibv.WRLocalInv, InvKey: mr.Number()}, {Op: ibv.WRLocalInv, InvKey: key.Number()}, {Op: ibv.WRSend, SGEs: huge},
+		{Op: ibv.WRCmpSwap, SGEs: []rdma.SGE{sge(mr, 0, 4)}}, {Op: ibv.WRFetchAdd},
+		{Op: ibv.WRSend, SGEs: []rdma.SGE{{Length: 8, LKey: mr.Number(), Addr: ^uint64(0)}}},
+		{Op: ibv.WRRead, SGEs: []rdma.SGE{{Length: 8, LKey: mr.Number() + 1, Addr: mr.Attr().Addr}}},
+		{Op: ibv.WRSend, SGEs: []rdma.SGE{{Length: 8, LKey: window.Number()}}},
 	} {
 		r.ID = uint64(i)
 		x.post(r)
@@ -358,7 +359,7 @@ func TestInvalidRequests(t *testing.T) {
 		if !strings.HasPrefix(got, fmt.Sprintf("send %d: ", i)) || strings.Contains(got, "success") || !strings.HasSuffix(got, ")") {
 			t.Fatalf("%+v ended with %q", r, got)
 		}
-		x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateReset}, rdma.AttrState))
+		x.check(x.qp.Modify(ibv.QPModify{State: rdma.StateReset}, ibv.AttrState))
 		x.want(t, "reset")
 		connect(x, x.qp, y, y.qp)
 	}
@@ -371,7 +372,7 @@ func TestReregister(t *testing.T) {
 	copy(src, "new data")
 	old, r := y.slice(8, rdma.LocalWrite)
 	write := func(id uint64) {
-		x.post(&SendRequest{ID: id, Op: rdma.WRWrite, RKey: r.Number(), RemoteAddr: 0x1000, SGEs: []rdma.SGE{sge(from, 0, 8)}})
+		x.post(&SendRequest{ID: id, Op: ibv.WRWrite, RKey: r.Number(), RemoteAddr: 0x1000, SGEs: []rdma.SGE{sge(from, 0, 8)}})
 	}
 	next := make([]byte, 8)
 	access := rdma.LocalWrite | rdma.RemoteWrite
@@ -401,13 +402,13 @@ func TestReregister(t *testing.T) {
 func TestWindows(t *testing.T) {
 	for _, typ := range []WindowType{WindowType1, WindowType2} {
 		x, y := pair(t, QPAttr{})
-		mem, r := y.slice(64, rdma.LocalWrite|rdma.MWBind)
+		mem, r := y.slice(64, rdma.LocalWrite|ibv.MWBind)
 		src, from := x.slice(8, rdma.LocalWrite)
 		copy(src, "windowed")
 		w, err := y.pd.NewWindow(typ)
 		y.check(err)
 		bind := func(id uint64, number uint32, n uint64) {
-			y.post(&SendRequest{ID: id, Op: rdma.WRBindMW, Bind: &Binding{
+			y.post(&SendRequest{ID: id, Op: ibv.WRBindMW, Bind: &Binding{
 				Window: w, Number: number, LKey: r.Number(), Addr: r.Attr().Addr + 16, Length: n, Access: rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic,
 			}})
 		}
@@ -421,8 +422,8 @@ func TestWindows(t *testing.T) {
 			t.Fatalf("closing a region with a window: %v", err)
 		}
 		// Addresses in a window are those of its region.
-		x.post(&SendRequest{ID: 2, Op: rdma.WRWrite, RKey: number, RemoteAddr: r.Attr().Addr + 20, SGEs: []rdma.SGE{sge(from, 0, 8)}},
-			&SendRequest{ID: 3, Op: rdma.WRFetchAdd, RKey: number, RemoteAddr: r.Attr().Addr + 16, CompareAdd: 1, SGEs: []rdma.SGE{sge(from, 0, 8)}})
+		x.post(&SendRequest{ID: 2, Op: ibv.WRWrite, RKey: number, RemoteAddr: r.Attr().Addr + 20, SGEs: []rdma.SGE{sge(from, 0, 8)}},
+			&SendRequest{ID: 3, Op: ibv.WRFetchAdd, RKey: number, RemoteAddr: r.Attr().Addr + 16, CompareAdd: 1, SGEs: []rdma.SGE{sge(from, 0, 8)}})
 		x.want(t, "send 2: success", "send 3: success")
 		if string(mem[20:28]) != "windowed" || mem[16] != 1 {
 			t.Fatalf("memory %q", mem)
@@ -434,7 +435,7 @@ func TestWindows(t *testing.T) {
 		}
 		bind(4, number+1, 8) // replaces the previous binding
 		y.want(t, "send 4: success")
-		x.post(&SendRequest{ID: 5, Op: rdma.WRWrite, RKey: number, RemoteAddr: r.Attr().Addr + 16, SGEs: []rdma.SGE{sge(from, 0, 8)}})
+		x.post(&SendRequest{ID: 5, Op: ibv.WRWrite, RKey: number, RemoteAddr: r.Attr().Addr + 16, SGEs: []rdma.SGE{sge(from, 0, 8)}})
 		x.want(t, "send 5: remote access error")
 		y.want(t, "event QP access error")
 		y.check(w.Close())
@@ -447,7 +448,7 @@ func TestWindows(t *testing.T) {
 func TestWindowInvalidated(t *testing.T) {
 	for _, how := range []string{"LOCAL_INV", "SEND with invalidate", "behind the end", "zero-based"} {
 		x, y := pair(t, QPAttr{})
-		_, r := y.slice(64, rdma.LocalWrite|rdma.MWBind)
+		_, r := y.slice(64, rdma.LocalWrite|ibv.MWBind)
 		_, from := x.slice(32, rdma.LocalWrite)
 		w, err := y.pd.NewWindow(WindowType2)
 		y.check(err)
@@ -455,25 +456,25 @@ func TestWindowInvalidated(t *testing.T) {
 		if how == "zero-based" {
 			access |= rdma.ZeroBased
 		}
-		y.post(&SendRequest{ID: 1, Op: rdma.WRBindMW, Bind: &Binding{Window: w, Number: w.Number(), LKey: r.Number(), Addr: r.Attr().Addr, Length: 16, Access: access}})
+		y.post(&SendRequest{ID: 1, Op: ibv.WRBindMW, Bind: &Binding{Window: w, Number: w.Number(), LKey: r.Number(), Addr: r.Attr().Addr, Length: 16, Access: access}})
 		y.want(t, "send 1: success")
 		n, base := 8, r.Attr().Addr
 		switch how {
 		case "LOCAL_INV":
-			y.post(&SendRequest{ID: 2, Op: rdma.WRLocalInv, InvKey: w.Number()})
+			y.post(&SendRequest{ID: 2, Op: ibv.WRLocalInv, InvKey: w.Number()})
 			y.want(t, "send 2: success")
 		case "SEND with invalidate":
 			y.postRecv(&RecvRequest{ID: 3})
-			x.post(&SendRequest{ID: 3, Op: rdma.WRSendInv, InvKey: w.Number()})
+			x.post(&SendRequest{ID: 3, Op: ibv.WRSendInv, InvKey: w.Number()})
 			y.want(t, "recv 3: success, 0 bytes, flags WITH_INV")
 			x.want(t, "send 3: success")
 		case "zero-based":
-			x.post(&SendRequest{ID: 3, Op: rdma.WRWrite, RKey: w.Number(), RemoteAddr: 8, SGEs: []rdma.SGE{sge(from, 0, 8)}})
+			x.post(&SendRequest{ID: 3, Op: ibv.WRWrite, RKey: w.Number(), RemoteAddr: 8, SGEs: []rdma.SGE{sge(from, 0, 8)}})
 			x.want(t, "send 3: success")
 		default:
 			n = 17
 		}
-		x.post(&SendRequest{ID: 4, Op: rdma.WRWrite, RKey: w.Number(), RemoteAddr: base, SGEs: []rdma.SGE{sge(from, 0, n)}})
+		x.post(&SendRequest{ID: 4, Op: ibv.WRWrite, RKey: w.Number(), RemoteAddr: base, SGEs: []rdma.SGE{sge(from, 0, n)}})
 		x.want(t, "send 4: remote access error")
 		y.check(w.Close())
 		y.check(r.Close())
@@ -482,10 +483,10 @@ func TestWindowInvalidated(t *testing.T) {
 
 // TestQPTypes sends a message over each type of QP.
 func TestQPTypes(t *testing.T) {
-	for _, c := range []struct{ send, recv rdma.QPType }{{rdma.RC, rdma.RC}, {rdma.UC, rdma.UC}, {rdma.UD, rdma.UD}, {rdma.XRCSend, rdma.XRCRecv}} {
+	for _, c := range []struct{ send, recv rdma.QPType }{{rdma.RC, rdma.RC}, {rdma.UC, rdma.UC}, {rdma.UD, rdma.UD}, {ibv.XRCSend, ibv.XRCRecv}} {
 		t.Run(c.send.String(), func(t *testing.T) {
 			n := inproc.NewNetwork(nil)
-			x, y := newEnd(t, n.Listen, "192.0.2.1", QPAttr{Type: c.send}), newEnd(t, n.Listen, "192.0.2.2", QPAttr{Type: c.recv, SharedRecv: c.recv == rdma.XRCRecv})
+			x, y := newEnd(t, n.Listen, "192.0.2.1", QPAttr{Type: c.send}), newEnd(t, n.Listen, "192.0.2.2", QPAttr{Type: c.recv, SharedRecv: c.recv == ibv.XRCRecv})
 			connect(x, x.qp, y, y.qp)
 			connect(y, y.qp, x, x.qp)
 			b, mr := x.slice(100, 0)
@@ -493,17 +494,17 @@ func TestQPTypes(t *testing.T) {
 			into, dst := y.slice(140, rdma.LocalWrite)
 			recv := &RecvRequest{ID: 9, SGEs: []rdma.SGE{sge(dst, 0, 140)}}
 			want, off := "recv 9: success, 100 bytes, flags WITH_IMM", 0
-			r := &SendRequest{ID: 1, Op: rdma.WRSendImm, SGEs: []rdma.SGE{sge(mr, 0, 100)}}
+			r := &SendRequest{ID: 1, Op: ibv.WRSendImm, SGEs: []rdma.SGE{sge(mr, 0, 100)}}
 			switch c.send {
 			case rdma.UD:
 				ah, err := x.dev.NewAH(rdma.AH{DGID: rdma.GIDOf(y.dev.Addr())})
 				x.check(err)
 				r.AH, r.RemoteQPN, r.QKey = ah, y.qp.Num(), testQKey
 				want, off = "recv 9: success, 140 bytes, flags GRH|WITH_IMM", 40
-			case rdma.XRCSend:
+			case ibv.XRCSend:
 				r.RemoteSRQN = 5
 			}
-			if c.recv == rdma.XRCRecv {
+			if c.recv == ibv.XRCRecv {
 				y.shared = map[uint32]*[]*RecvRequest{5: {recv}}
 			} else {
 				y.postRecv(recv)

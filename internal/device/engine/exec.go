@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/fifo"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
@@ -83,7 +84,7 @@ func (h *handler) Next() *roce.Work {
 	if r == nil {
 		return nil
 	}
-	if r.Flags&rdma.SendFence != 0 {
+	if r.Flags&ibv.SendFence != 0 {
 		if qp.begun.awaited > 0 {
 			return nil
 		}
@@ -131,38 +132,38 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 		return rdma.StatusSuccess, nil
 	}
 	switch r.Op {
-	case rdma.WRNop, rdma.WRSetPSV:
+	case ibv.WRNop, ibv.WRSetPSV:
 		return rdma.StatusSuccess, nil
-	case rdma.WRMemcpy:
+	case ibv.WRMemcpy:
 		return qp.memcpy(r)
-	case rdma.WRConfigure:
+	case ibv.WRConfigure:
 		return local(qp.configure(r))
-	case rdma.WRBindMW:
+	case ibv.WRBindMW:
 		return local(qp.bind(r))
-	case rdma.WRLocalInv:
+	case ibv.WRLocalInv:
 		return local(qp.localInvalidate(r))
 	}
 	n := r.Bytes()
 	switch {
 	case qp.local:
 		return rdma.StatusLocQPOpErr, failure.New("execute a request", syscall.EINVAL, "request %d: operation %v on a QP without a peer", r.ID, r.Op)
-	case r.Op > rdma.WRSendInv && !r.Op.Masked():
+	case r.Op > ibv.WRSendInv && !r.Op.Masked():
 		return rdma.StatusLocQPOpErr, failure.New("execute a request", syscall.EINVAL, "request %d: operation %v is not known", r.ID, r.Op)
 	case n > roce.MaxMessage:
 		return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EMSGSIZE, "request %d: %d bytes, a message has at most %d", r.ID, n, uint32(roce.MaxMessage))
 	}
 	w.Op = r.Op
 	w.Length = uint32(n)
-	w.Solicited = r.Flags&rdma.SendSolicited != 0
+	w.Solicited = r.Flags&ibv.SendSolicited != 0
 	w.Imm, w.InvKey = r.Imm, r.InvKey
 	w.RKey, w.RemoteAddr = r.RKey, r.RemoteAddr
 	w.CompareAdd, w.Swap, w.CompareMask, w.SwapMask = r.CompareAdd, r.Swap, r.CompareMask, r.SwapMask
 	w.AH, w.DestQPN, w.QKey, w.DCKey, w.SRQ = r.AH, r.RemoteQPN, r.QKey, r.DCKey, r.RemoteSRQN
 	var err error
 	switch {
-	case (r.Op == rdma.WRRead || r.Op.Atomic()) && r.HasInline:
+	case (r.Op == ibv.WRRead || r.Op.Atomic()) && r.HasInline:
 		return rdma.StatusLocQPOpErr, failure.New("execute a request", syscall.EINVAL, "request %d: %v with inline data, and the answer needs memory", r.ID, r.Op)
-	case r.Op == rdma.WRRead || r.Op.Atomic():
+	case r.Op == ibv.WRRead || r.Op.Atomic():
 		if r.Op.Atomic() && n != 8 && !(r.Op.Masked() && n == 4) {
 			return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EINVAL, "request %d: the old value of an atomic takes 8 bytes, or 4 if it is masked; the list has %d", r.ID, n)
 		}
@@ -298,7 +299,7 @@ func (r *SendRequest) finish() rdma.Status {
 		if err = x.memory.Write(x.oldValue()); err == nil {
 			err = x.memory.finish()
 		}
-	case r.Op == rdma.WRRead:
+	case r.Op == ibv.WRRead:
 		err = x.memory.finish()
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
@@ -35,7 +36,7 @@ func (e *end) signedKey(n int, s *mkey.Signature) *MKey {
 	_, r := e.slice(n, rdma.LocalWrite)
 	k := e.newKey(mkey.BlockSignature)
 	access := rdma.LocalWrite
-	e.post(&SendRequest{Op: rdma.WRConfigure, Configure: &Configuration{Key: k, Access: &access, HasList: true, List: []rdma.SGE{sge(r, 0, n)}, Signature: s}})
+	e.post(&SendRequest{Op: ibv.WRConfigure, Configure: &Configuration{Key: k, Access: &access, HasList: true, List: []rdma.SGE{sge(r, 0, n)}, Signature: s}})
 	e.want(e.t, "send 0: success")
 	return k
 }
@@ -47,19 +48,19 @@ func TestFence(t *testing.T) {
 	const good, bad = 1, 2
 	for _, test := range []struct {
 		name   string
-		op     rdma.WROp
+		op     ibv.WROp
 		n      int // bytes on the wire
 		signed int // good: the key generates fields; bad: it finds zeros where fields should be
-		fence  rdma.SendFlags
+		fence  ibv.SendFlags
 		waits  bool
 	}{
-		{"READ, fence", rdma.WRRead, 512, 0, rdma.SendFence, true},
-		{"READ", rdma.WRRead, 512, 0, 0, false},
-		{"atomic, fence", rdma.WRFetchAdd, 8, 0, rdma.SendFence, true},
-		{"WRITE, fence", rdma.WRWrite, 512, 0, rdma.SendFence, false},
-		{"signed WRITE, fence", rdma.WRWrite, 520, good, rdma.SendFence, true},
-		{"signed WRITE", rdma.WRWrite, 520, good, 0, false},
-		{"bad WRITE", rdma.WRWrite, 512, bad, 0, true},
+		{"READ, fence", ibv.WRRead, 512, 0, ibv.SendFence, true},
+		{"READ", ibv.WRRead, 512, 0, 0, false},
+		{"atomic, fence", ibv.WRFetchAdd, 8, 0, ibv.SendFence, true},
+		{"WRITE, fence", ibv.WRWrite, 512, 0, ibv.SendFence, false},
+		{"signed WRITE, fence", ibv.WRWrite, 520, good, ibv.SendFence, true},
+		{"signed WRITE", ibv.WRWrite, 520, good, 0, false},
+		{"bad WRITE", ibv.WRWrite, 512, bad, 0, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x, y := pair(t, QPAttr{SignaturePipelining: true})
@@ -76,7 +77,7 @@ func TestFence(t *testing.T) {
 			}
 			x.post(&SendRequest{ID: 1, Op: test.op, RKey: r.Number(), RemoteAddr: 0x1000, SGEs: list})
 			<-held.inside
-			x.post(&SendRequest{ID: 2, Op: rdma.WRSend, Flags: test.fence, HasInline: true})
+			x.post(&SendRequest{ID: 2, Op: ibv.WRSend, Flags: test.fence, HasInline: true})
 			waiting := func() bool {
 				x.qp.Lock()
 				defer x.qp.Unlock()
@@ -94,7 +95,7 @@ func TestFence(t *testing.T) {
 			if test.signed == bad {
 				x.want(t, "bad signature, receiving false, ", "send 1: success", "event send queue drained")
 				x.qp.SawDrained()
-				x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateRTS}, rdma.AttrState))
+				x.check(x.qp.Modify(ibv.QPModify{State: rdma.StateRTS}, ibv.AttrState))
 			} else {
 				x.want(t, "send 1: success")
 			}
@@ -108,23 +109,23 @@ func TestFence(t *testing.T) {
 // stops between them: the SEND is not executed before the program has seen the event.
 func TestBadSignatureStopsAtFence(t *testing.T) {
 	dif := sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 7} // zeros have the wrong application tag
-	for _, op := range []rdma.WROp{rdma.WRSend, rdma.WRWrite, rdma.WRRead} {
+	for _, op := range []ibv.WROp{ibv.WRSend, ibv.WRWrite, ibv.WRRead} {
 		t.Run(op.String(), func(t *testing.T) {
 			x, y := pair(t, QPAttr{SignaturePipelining: true})
 			_, remote := y.slice(520, allRights)
-			if op == rdma.WRSend {
+			if op == ibv.WRSend {
 				y.postRecv(&RecvRequest{ID: 8, SGEs: []rdma.SGE{sge(remote, 0, 512)}})
 			}
 			y.postRecv(&RecvRequest{ID: 9})
 			k, n := (*MKey)(nil), 512
-			if op == rdma.WRRead { // the fields come from the peer
+			if op == ibv.WRRead { // the fields come from the peer
 				k, n = x.signedKey(512, &mkey.Signature{Wire: &dif}), 520
 			} else { // the fields are in the memory of x
 				k = x.signedKey(520, &mkey.Signature{Memory: &dif})
 			}
 			x.post(
 				&SendRequest{ID: 1, Op: op, RKey: remote.Number(), RemoteAddr: remote.Attr().Addr, SGEs: []rdma.SGE{{Length: uint32(n), LKey: k.Number()}}},
-				&SendRequest{ID: 2, Op: rdma.WRSend, Flags: rdma.SendFence, HasInline: true},
+				&SendRequest{ID: 2, Op: ibv.WRSend, Flags: ibv.SendFence, HasInline: true},
 			)
 			x.want(t, "bad signature, receiving false, ", "send 1: success", "event send queue drained")
 			x.qp.Lock()
@@ -134,9 +135,9 @@ func TestBadSignatureStopsAtFence(t *testing.T) {
 				t.Fatalf("after the event %d requests have not begun, in state %v; want the one with the fence, in %v", left, st, rdma.StateSQD)
 			}
 			x.qp.SawDrained()
-			x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateRTS}, rdma.AttrState))
+			x.check(x.qp.Modify(ibv.QPModify{State: rdma.StateRTS}, ibv.AttrState))
 			x.want(t, "send 2: success")
-			if op == rdma.WRSend {
+			if op == ibv.WRSend {
 				y.want(t, "recv 8: success")
 			}
 			y.want(t, "recv 9: success")
@@ -151,10 +152,10 @@ func TestFenceAfterBadSignature(t *testing.T) {
 	k := x.signedKey(520, &mkey.Signature{Memory: &sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 7}})
 	_, dst := y.slice(512, allRights)
 	y.postRecv(&RecvRequest{ID: 8}, &RecvRequest{ID: 9})
-	x.post(&SendRequest{ID: 1, Op: rdma.WRWrite, RKey: dst.Number(), RemoteAddr: dst.Attr().Addr, SGEs: []rdma.SGE{{Length: 512, LKey: k.Number()}}})
+	x.post(&SendRequest{ID: 1, Op: ibv.WRWrite, RKey: dst.Number(), RemoteAddr: dst.Attr().Addr, SGEs: []rdma.SGE{{Length: 512, LKey: k.Number()}}})
 	x.want(t, "bad signature, receiving false, ", "send 1: success", "event send queue drained")
-	x.post(&SendRequest{ID: 2, Op: rdma.WRSend, HasInline: true}, &SendRequest{ID: 3, Op: rdma.WRSend, Flags: rdma.SendFence, HasInline: true})
-	rts := func() { x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateRTS}, rdma.AttrState)) }
+	x.post(&SendRequest{ID: 2, Op: ibv.WRSend, HasInline: true}, &SendRequest{ID: 3, Op: ibv.WRSend, Flags: ibv.SendFence, HasInline: true})
+	rts := func() { x.check(x.qp.Modify(ibv.QPModify{State: rdma.StateRTS}, ibv.AttrState)) }
 	rts()
 	x.want(t, "send 2: success")
 	y.want(t, "recv 8: success")

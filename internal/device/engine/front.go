@@ -17,7 +17,7 @@ type Front interface {
 	// the QP left RTS. A front that reads its requests from a program's memory must
 	// read it again, because programs may cancel requests in SQD by overwriting them.
 	//
-	// A request that cannot be decoded is handed out with Op rdma.WRNop after
+	// A request that cannot be decoded is handed out with Op ibv.WRNop after
 	// [SendRequest.Refuse].
 	PeekSend() *SendRequest
 
@@ -70,7 +70,7 @@ type SharedFront interface {
 	GiveBack(r *RecvRequest)
 }
 
-// XRCFront is the Front of a QP of type rdma.XRCRecv, whose messages name the shared
+// XRCFront is the Front of a QP of type ibv.XRCRecv, whose messages name the shared
 // receive queue that they use.
 type XRCFront interface {
 	Front
@@ -79,7 +79,7 @@ type XRCFront interface {
 	NextRecvFrom(srq uint32) *RecvRequest
 }
 
-// DCTFront is the Front of a QP of type rdma.DCT.
+// DCTFront is the Front of a QP of type ibv.DCT.
 type DCTFront interface {
 	Front
 

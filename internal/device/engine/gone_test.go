@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -31,18 +32,18 @@ func (m goneMemory) WriteV([]mkey.Vec) error { return syscall.ESRCH }
 // end, as they do when an adapter's QPs are destroyed with the process.
 func TestEndedProcess(t *testing.T) {
 	for _, copied := range []bool{false, true} {
-		for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRFetchAdd, rdma.WRSend, rdma.WRSendImm} {
+		for _, op := range []ibv.WROp{ibv.WRWrite, ibv.WRRead, ibv.WRFetchAdd, ibv.WRSend, ibv.WRSendImm} {
 			n := inproc.NewNetwork(nil)
 			x, y := newEnd(t, n.Listen, "192.0.2.1", QPAttr{}), newEnd(t, n.Listen, "192.0.2.2", QPAttr{})
-			connectAs(x, x.qp, y, y.qp, func(m *rdma.QPModify) { m.Timeout, m.RetryCnt = 1, 0 })
+			connectAs(x, x.qp, y, y.qp, func(m *ibv.QPModify) { m.Timeout, m.RetryCnt = 1, 0 })
 			connect(y, y.qp, x, x.qp)
 			_, from := x.slice(8, rdma.LocalWrite)
 			r, err := y.pd.NewRegion(RegionAttr{Memory: goneMemory{copied}, Length: 4096, Access: rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic})
 			y.check(err)
 			switch op {
-			case rdma.WRSend:
+			case ibv.WRSend:
 				y.postRecv(&RecvRequest{ID: 9, SGEs: []rdma.SGE{{LKey: r.Number(), Length: 100}}})
-			case rdma.WRSendImm:
+			case ibv.WRSendImm:
 				y.postRecv(Gone)
 			}
 			x.post(&SendRequest{ID: 1, Op: op, RKey: r.Number(), SGEs: []rdma.SGE{sge(from, 0, 8)}})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -74,7 +75,7 @@ func (e *end) lossyMemory(slots, size int, copied bool, how lossyKey, d *dek.DEK
 	k, err := e.pd.NewMKey(a)
 	e.check(err)
 	c.Key, c.Start = k, &how.start
-	e.post(&SendRequest{ID: 1, Op: rdma.WRConfigure, Configure: c})
+	e.post(&SendRequest{ID: 1, Op: ibv.WRConfigure, Configure: c})
 	e.want(e.t, "send 1: success")
 	m.number, m.addr = k.Number(), how.start
 	return m
@@ -161,25 +162,25 @@ func lossyMessages(t *testing.T, seed uint64) {
 			}
 			switch rnd.IntN(6) {
 			case 0:
-				r.Op = rdma.WRSend
+				r.Op = ibv.WRSend
 				arrives("")
 			case 1:
-				r.Op, r.Imm = rdma.WRSendImm, uint32(i)
+				r.Op, r.Imm = ibv.WRSendImm, uint32(i)
 				arrives("")
 			case 2:
 				free := y.newKey(mkey.RemoteInvalidate)
-				y.post(&SendRequest{ID: 1, Op: rdma.WRConfigure, Configure: &Configuration{Key: free, HasList: true}})
+				y.post(&SendRequest{ID: 1, Op: ibv.WRConfigure, Configure: &Configuration{Key: free, HasList: true}})
 				y.want(t, "send 1: success")
-				r.Op, r.InvKey = rdma.WRSendInv, free.Number()
+				r.Op, r.InvKey = ibv.WRSendInv, free.Number()
 				arrives("")
 			case 3:
-				r.Op = rdma.WRWrite
+				r.Op = ibv.WRWrite
 			case 4:
-				r.Op, r.Imm = rdma.WRWriteImm, uint32(i)
+				r.Op, r.Imm = ibv.WRWriteImm, uint32(i)
 				recvs = append(recvs, &RecvRequest{ID: r.ID})
 				wantY = append(wantY, fmt.Sprintf("recv %d: success, %d bytes, flags", r.ID, wire))
 			case 5:
-				r.Op = rdma.WRRead
+				r.Op = ibv.WRRead
 				from, to = before[1], xm.b
 			}
 			sends = append(sends, r)

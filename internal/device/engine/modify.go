@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
@@ -15,52 +16,52 @@ const opModify = "modify the QP"
 // transition is a row of a table in ibv_modify_qp(3).
 type transition struct {
 	from, to           rdma.State
-	required, optional rdma.AttrMask
+	required, optional ibv.AttrMask
 }
 
 // transitions are the tables of the types of QPs.
 var transitions = map[rdma.QPType][]transition{
 	rdma.RC: connected(
-		rdma.AttrMaxDestRdAtomic|rdma.AttrMinRNRTimer,
-		rdma.AttrTimeout|rdma.AttrRetryCnt|rdma.AttrRNRRetry|rdma.AttrMaxRdAtomic,
-		rdma.AttrAccessFlags|rdma.AttrMinRNRTimer),
-	rdma.UC: append(connected(0, 0, rdma.AttrAccessFlags), transition{rdma.StateSQE, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrAccessFlags}),
-	rdma.XRCSend: connected(0,
-		rdma.AttrTimeout|rdma.AttrRetryCnt|rdma.AttrRNRRetry|rdma.AttrMaxRdAtomic,
-		rdma.AttrAccessFlags),
-	rdma.XRCRecv: connected(
-		rdma.AttrMaxDestRdAtomic|rdma.AttrMinRNRTimer,
-		rdma.AttrTimeout,
-		rdma.AttrAccessFlags|rdma.AttrMinRNRTimer),
-	rdma.DCI: {
-		{rdma.StateReset, rdma.StateInit, rdma.AttrPKeyIndex | rdma.AttrPort, rdma.AttrAccessFlags},
-		{rdma.StateInit, rdma.StateInit, 0, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrAccessFlags},
-		{rdma.StateInit, rdma.StateRTR, rdma.AttrPathMTU, rdma.AttrPKeyIndex | rdma.AttrAV},
-		{rdma.StateRTR, rdma.StateRTS, rdma.AttrSQPSN | rdma.AttrTimeout | rdma.AttrRetryCnt | rdma.AttrRNRRetry | rdma.AttrMaxRdAtomic, rdma.AttrCurState | rdma.AttrMinRNRTimer},
-		{rdma.StateRTS, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrMinRNRTimer},
-		{rdma.StateRTS, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify},
-		{rdma.StateSQD, rdma.StateRTS, 0, rdma.AttrCurState},
-		{rdma.StateSQD, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify},
+		ibv.AttrMaxDestRdAtomic|ibv.AttrMinRNRTimer,
+		ibv.AttrTimeout|ibv.AttrRetryCnt|ibv.AttrRNRRetry|ibv.AttrMaxRdAtomic,
+		ibv.AttrAccessFlags|ibv.AttrMinRNRTimer),
+	rdma.UC: append(connected(0, 0, ibv.AttrAccessFlags), transition{rdma.StateSQE, rdma.StateRTS, 0, ibv.AttrCurState | ibv.AttrAccessFlags}),
+	ibv.XRCSend: connected(0,
+		ibv.AttrTimeout|ibv.AttrRetryCnt|ibv.AttrRNRRetry|ibv.AttrMaxRdAtomic,
+		ibv.AttrAccessFlags),
+	ibv.XRCRecv: connected(
+		ibv.AttrMaxDestRdAtomic|ibv.AttrMinRNRTimer,
+		ibv.AttrTimeout,
+		ibv.AttrAccessFlags|ibv.AttrMinRNRTimer),
+	ibv.DCI: {
+		{rdma.StateReset, rdma.StateInit, ibv.AttrPKeyIndex | ibv.AttrPort, ibv.AttrAccessFlags},
+		{rdma.StateInit, rdma.StateInit, 0, ibv.AttrPKeyIndex | ibv.AttrPort | ibv.AttrAccessFlags},
+		{rdma.StateInit, rdma.StateRTR, ibv.AttrPathMTU, ibv.AttrPKeyIndex | ibv.AttrAV},
+		{rdma.StateRTR, rdma.StateRTS, ibv.AttrSQPSN | ibv.AttrTimeout | ibv.AttrRetryCnt | ibv.AttrRNRRetry | ibv.AttrMaxRdAtomic, ibv.AttrCurState | ibv.AttrMinRNRTimer},
+		{rdma.StateRTS, rdma.StateRTS, 0, ibv.AttrCurState | ibv.AttrMinRNRTimer},
+		{rdma.StateRTS, rdma.StateSQD, 0, ibv.AttrSQDAsyncNotify},
+		{rdma.StateSQD, rdma.StateRTS, 0, ibv.AttrCurState},
+		{rdma.StateSQD, rdma.StateSQD, 0, ibv.AttrSQDAsyncNotify},
 	},
-	rdma.DCT: {
-		{rdma.StateReset, rdma.StateInit, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrAccessFlags, 0},
-		{rdma.StateInit, rdma.StateRTR, rdma.AttrPathMTU | rdma.AttrAV | rdma.AttrMinRNRTimer, rdma.AttrPKeyIndex},
+	ibv.DCT: {
+		{rdma.StateReset, rdma.StateInit, ibv.AttrPKeyIndex | ibv.AttrPort | ibv.AttrAccessFlags, 0},
+		{rdma.StateInit, rdma.StateRTR, ibv.AttrPathMTU | ibv.AttrAV | ibv.AttrMinRNRTimer, ibv.AttrPKeyIndex},
 	},
-	rdma.UD:  datagrams,
-	rdma.GSI: datagrams,
+	rdma.UD: datagrams,
+	ibv.GSI: datagrams,
 }
 
 // datagrams is the table of the types of QPs that send datagrams.
 var datagrams = []transition{
-	{rdma.StateReset, rdma.StateInit, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrQKey, 0},
-	{rdma.StateInit, rdma.StateInit, 0, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrQKey},
-	{rdma.StateInit, rdma.StateRTR, 0, rdma.AttrPKeyIndex | rdma.AttrQKey},
-	{rdma.StateRTR, rdma.StateRTS, rdma.AttrSQPSN, rdma.AttrCurState | rdma.AttrQKey},
-	{rdma.StateRTS, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrQKey},
-	{rdma.StateRTS, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify},
-	{rdma.StateSQD, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrQKey},
-	{rdma.StateSQD, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify | rdma.AttrPKeyIndex | rdma.AttrQKey},
-	{rdma.StateSQE, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrQKey},
+	{rdma.StateReset, rdma.StateInit, ibv.AttrPKeyIndex | ibv.AttrPort | ibv.AttrQKey, 0},
+	{rdma.StateInit, rdma.StateInit, 0, ibv.AttrPKeyIndex | ibv.AttrPort | ibv.AttrQKey},
+	{rdma.StateInit, rdma.StateRTR, 0, ibv.AttrPKeyIndex | ibv.AttrQKey},
+	{rdma.StateRTR, rdma.StateRTS, ibv.AttrSQPSN, ibv.AttrCurState | ibv.AttrQKey},
+	{rdma.StateRTS, rdma.StateRTS, 0, ibv.AttrCurState | ibv.AttrQKey},
+	{rdma.StateRTS, rdma.StateSQD, 0, ibv.AttrSQDAsyncNotify},
+	{rdma.StateSQD, rdma.StateRTS, 0, ibv.AttrCurState | ibv.AttrQKey},
+	{rdma.StateSQD, rdma.StateSQD, 0, ibv.AttrSQDAsyncNotify | ibv.AttrPKeyIndex | ibv.AttrQKey},
+	{rdma.StateSQE, rdma.StateRTS, 0, ibv.AttrCurState | ibv.AttrQKey},
 }
 
 // withoutPeer is the table of QPs of local requests.
@@ -79,32 +80,32 @@ func (qp *QP) table() []transition {
 // connected returns the table of a type that is connected to a peer. rtr are the
 // attributes that RTR requires besides the peer's address, rts the attributes that RTS
 // requires besides the PSN, and later the attributes that may be changed afterwards.
-func connected(rtr, rts, later rdma.AttrMask) []transition {
+func connected(rtr, rts, later ibv.AttrMask) []transition {
 	return []transition{
-		{rdma.StateReset, rdma.StateInit, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrAccessFlags, 0},
-		{rdma.StateInit, rdma.StateInit, 0, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrAccessFlags},
-		{rdma.StateInit, rdma.StateRTR, rdma.AttrAV | rdma.AttrPathMTU | rdma.AttrDestQPN | rdma.AttrRQPSN | rtr, rdma.AttrPKeyIndex | rdma.AttrAccessFlags},
-		{rdma.StateRTR, rdma.StateRTS, rdma.AttrSQPSN | rts, rdma.AttrCurState | later},
-		{rdma.StateRTS, rdma.StateRTS, 0, rdma.AttrCurState | later},
-		{rdma.StateRTS, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify},
-		{rdma.StateSQD, rdma.StateRTS, 0, rdma.AttrCurState | later},
-		{rdma.StateSQD, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify | later},
+		{rdma.StateReset, rdma.StateInit, ibv.AttrPKeyIndex | ibv.AttrPort | ibv.AttrAccessFlags, 0},
+		{rdma.StateInit, rdma.StateInit, 0, ibv.AttrPKeyIndex | ibv.AttrPort | ibv.AttrAccessFlags},
+		{rdma.StateInit, rdma.StateRTR, ibv.AttrAV | ibv.AttrPathMTU | ibv.AttrDestQPN | ibv.AttrRQPSN | rtr, ibv.AttrPKeyIndex | ibv.AttrAccessFlags},
+		{rdma.StateRTR, rdma.StateRTS, ibv.AttrSQPSN | rts, ibv.AttrCurState | later},
+		{rdma.StateRTS, rdma.StateRTS, 0, ibv.AttrCurState | later},
+		{rdma.StateRTS, rdma.StateSQD, 0, ibv.AttrSQDAsyncNotify},
+		{rdma.StateSQD, rdma.StateRTS, 0, ibv.AttrCurState | later},
+		{rdma.StateSQD, rdma.StateSQD, 0, ibv.AttrSQDAsyncNotify | later},
 	}
 }
 
 // Modify changes the QP's state and attributes (ibv_modify_qp(3)). It returns
 // EINVAL, and changes nothing, if the transition does not exist, if an
 // attribute is missing or not allowed for it, or if a value is out of range.
-func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
+func (qp *QP) Modify(m ibv.QPModify, mask ibv.AttrMask) error {
 	qp.modify.Lock()
 	defer qp.modify.Unlock()
 	qp.mu.Lock()
 	from, to := qp.state, qp.state
-	if mask&rdma.AttrCurState != 0 && m.CurState != from {
+	if mask&ibv.AttrCurState != 0 && m.CurState != from {
 		qp.mu.Unlock()
 		return failure.New(opModify, syscall.EINVAL, "the QP is in %v, not in %v", from, m.CurState)
 	}
-	if mask&rdma.AttrState != 0 {
+	if mask&ibv.AttrState != 0 {
 		to = m.State
 	}
 	merged, err := qp.merge(m, mask, from, to)
@@ -114,7 +115,7 @@ func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
 	}
 	switch to {
 	case rdma.StateReset:
-		qp.setState(from, to, rdma.QPModify{})
+		qp.setState(from, to, ibv.QPModify{})
 		qp.transport.Reset()
 		qp.forget()
 		return nil
@@ -136,10 +137,10 @@ func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
 			})
 		}
 	}
-	if err == nil && mask&rdma.AttrQKey != 0 && from >= rdma.StateRTR {
+	if err == nil && mask&ibv.AttrQKey != 0 && from >= rdma.StateRTR {
 		qp.transport.SetQKey(merged.QKey)
 	}
-	if err == nil && mask&rdma.AttrMinRNRTimer != 0 && from >= rdma.StateRTR {
+	if err == nil && mask&ibv.AttrMinRNRTimer != 0 && from >= rdma.StateRTR {
 		err = qp.transport.SetMinRNRTimer(merged.MinRNRTimer)
 	}
 	if err != nil {
@@ -152,14 +153,14 @@ func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
 	return nil
 }
 
-func (qp *QP) recvConfig(m *rdma.QPModify) roce.RecvConfig {
+func (qp *QP) recvConfig(m *ibv.QPModify) roce.RecvConfig {
 	if qp.typ.Datagram() {
 		return roce.RecvConfig{QKey: m.QKey, MTU: qp.pd.dev.ActiveMTU().Bytes()}
 	}
 	switch qp.typ {
-	case rdma.DCI:
+	case ibv.DCI:
 		return roce.RecvConfig{MTU: m.PathMTU.Bytes()}
-	case rdma.DCT:
+	case ibv.DCT:
 		return roce.RecvConfig{MTU: m.PathMTU.Bytes(), MaxDestRdAtomic: MaxRdAtomic, MinRNRTimer: m.MinRNRTimer, Route: packetconn.Route{HopLimit: m.AV.HopLimit}, TrafficClass: m.AV.TrafficClass}
 	}
 	return roce.RecvConfig{
@@ -176,7 +177,7 @@ func (qp *QP) PeerLeft() {
 }
 
 // setState completes a Modify that began in the state began.
-func (qp *QP) setState(began, to rdma.State, conn rdma.QPModify) {
+func (qp *QP) setState(began, to rdma.State, conn ibv.QPModify) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	from := qp.state
@@ -211,14 +212,14 @@ func (qp *QP) setState(began, to rdma.State, conn rdma.QPModify) {
 
 // merge checks a transition and returns the attributes after it. The caller
 // holds qp.mu.
-func (qp *QP) merge(m rdma.QPModify, mask rdma.AttrMask, from, to rdma.State) (rdma.QPModify, error) {
-	invalid := func(format string, args ...any) (rdma.QPModify, error) {
-		return rdma.QPModify{}, failure.New(opModify, syscall.EINVAL, format, args...)
+func (qp *QP) merge(m ibv.QPModify, mask ibv.AttrMask, from, to rdma.State) (ibv.QPModify, error) {
+	invalid := func(format string, args ...any) (ibv.QPModify, error) {
+		return ibv.QPModify{}, failure.New(opModify, syscall.EINVAL, format, args...)
 	}
 	if qp.closed {
 		return invalid("it was closed")
 	}
-	given := mask &^ (rdma.AttrState | rdma.AttrCurState)
+	given := mask &^ (ibv.AttrState | ibv.AttrCurState)
 	if to == rdma.StateReset || to == rdma.StateErr {
 		if given != 0 {
 			return invalid("attributes %v on the way to %v, which takes none", given, to)
@@ -254,36 +255,36 @@ func (qp *QP) merge(m rdma.QPModify, mask rdma.AttrMask, from, to rdma.State) (r
 	return c, nil
 }
 
-// field is an attribute of rdma.QPModify with its rule.
+// field is an attribute of ibv.QPModify with its rule.
 type field struct {
-	bit   rdma.AttrMask
+	bit   ibv.AttrMask
 	name  string
 	value any
 	ok    bool
 	rule  string
-	copy  func(to *rdma.QPModify)
+	copy  func(to *ibv.QPModify)
 }
 
 const accessQP = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
 
-func fields(m *rdma.QPModify) []field {
+func fields(m *ibv.QPModify) []field {
 	return []field{
-		{rdma.AttrSQDAsyncNotify, "en_sqd_async_notify", m.SQDAsyncNotify, true, "", func(to *rdma.QPModify) { to.SQDAsyncNotify = m.SQDAsyncNotify }},
-		{rdma.AttrAccessFlags, "access flags", m.AccessFlags, m.AccessFlags&^accessQP == 0, "bits of 0xf", func(to *rdma.QPModify) { to.AccessFlags = m.AccessFlags }},
-		{rdma.AttrPKeyIndex, "P_Key index", m.PKeyIndex, m.PKeyIndex == 0, "0", func(to *rdma.QPModify) { to.PKeyIndex = m.PKeyIndex }},
-		{rdma.AttrPort, "port", m.Port, m.Port == 1, "1", func(to *rdma.QPModify) { to.Port = m.Port }},
-		{rdma.AttrQKey, "Q_Key", m.QKey, true, "", func(to *rdma.QPModify) { to.QKey = m.QKey }},
-		{rdma.AttrAV, "address", m.AV.DGID, m.AV.DGID != rdma.GID{}, "a GID", func(to *rdma.QPModify) { to.AV = m.AV }},
-		{rdma.AttrPathMTU, "path MTU", m.PathMTU, m.PathMTU.Bytes() != 0, "1 (256 bytes) to 5 (4096 bytes)", func(to *rdma.QPModify) { to.PathMTU = m.PathMTU }},
-		{rdma.AttrTimeout, "timeout", m.Timeout, m.Timeout <= 31, "0 to 31", func(to *rdma.QPModify) { to.Timeout = m.Timeout }},
-		{rdma.AttrRetryCnt, "retry count", m.RetryCnt, m.RetryCnt <= 7, "0 to 7", func(to *rdma.QPModify) { to.RetryCnt = m.RetryCnt }},
-		{rdma.AttrRNRRetry, "RNR retry count", m.RNRRetry, m.RNRRetry <= 7, "0 to 7", func(to *rdma.QPModify) { to.RNRRetry = m.RNRRetry }},
-		{rdma.AttrMinRNRTimer, "minimal RNR timer", m.MinRNRTimer, m.MinRNRTimer <= 31, "0 to 31", func(to *rdma.QPModify) { to.MinRNRTimer = m.MinRNRTimer }},
-		{rdma.AttrRQPSN, "receive PSN", m.RQPSN, m.RQPSN < 1<<24, "of 24 bits", func(to *rdma.QPModify) { to.RQPSN = m.RQPSN }},
-		{rdma.AttrSQPSN, "send PSN", m.SQPSN, m.SQPSN < 1<<24, "of 24 bits", func(to *rdma.QPModify) { to.SQPSN = m.SQPSN }},
-		{rdma.AttrMaxRdAtomic, "max_rd_atomic", m.MaxRdAtomic, m.MaxRdAtomic >= 0 && m.MaxRdAtomic <= MaxRdAtomic, "0 to 16", func(to *rdma.QPModify) { to.MaxRdAtomic = m.MaxRdAtomic }},
-		{rdma.AttrMaxDestRdAtomic, "max_dest_rd_atomic", m.MaxDestRdAtomic, m.MaxDestRdAtomic >= 0 && m.MaxDestRdAtomic <= MaxRdAtomic, "0 to 16", func(to *rdma.QPModify) { to.MaxDestRdAtomic = m.MaxDestRdAtomic }},
-		{rdma.AttrDestQPN, "destination QP number", m.DestQPN, m.DestQPN < 1<<24, "of 24 bits", func(to *rdma.QPModify) { to.DestQPN = m.DestQPN }},
+		{ibv.AttrSQDAsyncNotify, "en_sqd_async_notify", m.SQDAsyncNotify, true, "", func(to *ibv.QPModify) { to.SQDAsyncNotify = m.SQDAsyncNotify }},
+		{ibv.AttrAccessFlags, "access flags", m.AccessFlags, m.AccessFlags&^accessQP == 0, "bits of 0xf", func(to *ibv.QPModify) { to.AccessFlags = m.AccessFlags }},
+		{ibv.AttrPKeyIndex, "P_Key index", m.PKeyIndex, m.PKeyIndex == 0, "0", func(to *ibv.QPModify) { to.PKeyIndex = m.PKeyIndex }},
+		{ibv.AttrPort, "port", m.Port, m.Port == 1, "1", func(to *ibv.QPModify) { to.Port = m.Port }},
+		{ibv.AttrQKey, "Q_Key", m.QKey, true, "", func(to *ibv.QPModify) { to.QKey = m.QKey }},
+		{ibv.AttrAV, "address", m.AV.DGID, m.AV.DGID != rdma.GID{}, "a GID", func(to *ibv.QPModify) { to.AV = m.AV }},
+		{ibv.AttrPathMTU, "path MTU", m.PathMTU, m.PathMTU.Bytes() != 0, "1 (256 bytes) to 5 (4096 bytes)", func(to *ibv.QPModify) { to.PathMTU = m.PathMTU }},
+		{ibv.AttrTimeout, "timeout", m.Timeout, m.Timeout <= 31, "0 to 31", func(to *ibv.QPModify) { to.Timeout = m.Timeout }},
+		{ibv.AttrRetryCnt, "retry count", m.RetryCnt, m.RetryCnt <= 7, "0 to 7", func(to *ibv.QPModify) { to.RetryCnt = m.RetryCnt }},
+		{ibv.AttrRNRRetry, "RNR retry count", m.RNRRetry, m.RNRRetry <= 7, "0 to 7", func(to *ibv.QPModify) { to.RNRRetry = m.RNRRetry }},
+		{ibv.AttrMinRNRTimer, "minimal RNR timer", m.MinRNRTimer, m.MinRNRTimer <= 31, "0 to 31", func(to *ibv.QPModify) { to.MinRNRTimer = m.MinRNRTimer }},
+		{ibv.AttrRQPSN, "receive PSN", m.RQPSN, m.RQPSN < 1<<24, "of 24 bits", func(to *ibv.QPModify) { to.RQPSN = m.RQPSN }},
+		{ibv.AttrSQPSN, "send PSN", m.SQPSN, m.SQPSN < 1<<24, "of 24 bits", func(to *ibv.QPModify) { to.SQPSN = m.SQPSN }},
+		{ibv.AttrMaxRdAtomic, "max_rd_atomic", m.MaxRdAtomic, m.MaxRdAtomic >= 0 && m.MaxRdAtomic <= MaxRdAtomic, "0 to 16", func(to *ibv.QPModify) { to.MaxRdAtomic = m.MaxRdAtomic }},
+		{ibv.AttrMaxDestRdAtomic, "max_dest_rd_atomic", m.MaxDestRdAtomic, m.MaxDestRdAtomic >= 0 && m.MaxDestRdAtomic <= MaxRdAtomic, "0 to 16", func(to *ibv.QPModify) { to.MaxDestRdAtomic = m.MaxDestRdAtomic }},
+		{ibv.AttrDestQPN, "destination QP number", m.DestQPN, m.DestQPN < 1<<24, "of 24 bits", func(to *ibv.QPModify) { to.DestQPN = m.DestQPN }},
 	}
 }
 

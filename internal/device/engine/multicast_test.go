@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/net/udp/udptest"
 	"github.com/softmkey/softmkey/internal/roce"
@@ -39,7 +40,7 @@ func TestBlockOwnMulticast(t *testing.T) {
 		f.postRecv(&RecvRequest{ID: 1, SGEs: []rdma.SGE{sge(mr, 0, 64)}})
 	}
 	send := func(f *testFront, text string) {
-		f.post(&SendRequest{ID: 2, Op: rdma.WRSend, HasInline: true, Inline: []byte(text), AH: ah, RemoteQPN: rdma.MulticastQPN, QKey: testQKey})
+		f.post(&SendRequest{ID: 2, Op: ibv.WRSend, HasInline: true, Inline: []byte(text), AH: ah, RemoteQPN: rdma.MulticastQPN, QKey: testQKey})
 		f.want(t, "send 2: success")
 	}
 	send(x.testFront, "of the QP that blocks")

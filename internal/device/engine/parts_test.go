@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -32,7 +33,7 @@ func TestReadInParts(t *testing.T) {
 			clear(xm.b)
 			for i := range reads {
 				from := ym.at(i, how.wire(size))
-				x.post(&SendRequest{ID: uint64(i), Op: rdma.WRRead, SGEs: []rdma.SGE{xm.at(i, how.wire(size))}, RKey: from.LKey, RemoteAddr: from.Addr})
+				x.post(&SendRequest{ID: uint64(i), Op: ibv.WRRead, SGEs: []rdma.SGE{xm.at(i, how.wire(size))}, RKey: from.LKey, RemoteAddr: from.Addr})
 			}
 			for i := range reads {
 				x.want(t, fmt.Sprintf("send %d: success", i))

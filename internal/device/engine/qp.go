@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -54,9 +55,9 @@ type QP struct {
 
 	modify sync.Mutex // held by Modify from its checks to its end
 
-	mu         sync.Mutex    // guards the following fields; taken after the transport's lock, never before it
-	badKey     uint32        // if badSignature: the key that had it
-	conn       rdma.QPModify // the attributes set so far
+	mu         sync.Mutex   // guards the following fields; taken after the transport's lock, never before it
+	badKey     uint32       // if badSignature: the key that had it
+	conn       ibv.QPModify // the attributes set so far
 	begun      sendQueue
 	cause      error // reason why the QP is in ERR, for flushed requests
 	peerLeft   bool  // the peer has ended the connection
@@ -100,12 +101,12 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 	qp.trace, _ = a.Front.(TraceFront)
 	h := roce.Handler((*handler)(qp))
 	switch a.Type {
-	case rdma.DCT:
+	case ibv.DCT:
 		if _, ok := a.Front.(DCTFront); !ok {
 			return nil, failure.New(op, syscall.EINVAL, "the front of a QP of type %v makes no fronts for initiators", a.Type)
 		}
 		h = dctHandler{(*handler)(qp)}
-	case rdma.XRCRecv:
+	case ibv.XRCRecv:
 		if _, ok := a.Front.(XRCFront); !ok {
 			return nil, failure.New(op, syscall.EINVAL, "the front of a QP of type %v gives no requests of shared receive queues by number", a.Type)
 		}
@@ -169,7 +170,7 @@ func (qp *QP) State() rdma.State {
 }
 
 // Query returns the attributes set so far and the state.
-func (qp *QP) Query() rdma.QPModify {
+func (qp *QP) Query() ibv.QPModify {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	m := qp.conn

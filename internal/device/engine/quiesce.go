@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/internal/ibv"
 )
 
 // Closing a region or key must wait until no QP uses its memory. Waiting for all QPs would take long if there are many
@@ -20,7 +20,7 @@ type touchedQPs struct {
 
 // touchedOf returns the list that the QP belongs to.
 func touchedOf(qp *QP) *touchedQPs {
-	if qp.typ == rdma.XRCRecv {
+	if qp.typ == ibv.XRCRecv {
 		return &qp.pd.dev.xrc
 	}
 	return &qp.pd.touched

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/internal/ibv"
 )
 
 // TestTouched checks that a QP is in the list of its PD once, that closed ones leave it wherever
@@ -16,7 +16,7 @@ func TestTouched(t *testing.T) {
 	for range 4 {
 		qps = append(qps, &QP{pd: pd})
 	}
-	elsewhere, xrc := &QP{pd: other}, &QP{pd: other, typ: rdma.XRCRecv}
+	elsewhere, xrc := &QP{pd: other}, &QP{pd: other, typ: ibv.XRCRecv}
 	all := append(slices.Clone(qps), elsewhere, xrc)
 	for _, qp := range append(all, all...) {
 		qp.touch()

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/mkey"
@@ -17,8 +18,8 @@ import (
 // request out and the others at the latest in TakeSend, and the engine changes none of them.
 type SendRequest struct {
 	ID    uint64 // named in error texts
-	Op    rdma.WROp
-	Flags rdma.SendFlags // the engine uses SendFence and SendSolicited; the front decides about completions
+	Op    ibv.WROp
+	Flags ibv.SendFlags // the engine uses SendFence and SendSolicited; the front decides about completions
 
 	// The data of SEND and WRITE is Inline, if HasInline is set, followed by the bytes of
 	// SGEs. The data of READ and the old value of an atomic go to SGEs.

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
@@ -118,7 +119,7 @@ func (h *handler) ReturnRecv() {
 	r.release()
 }
 
-// xrcHandler is the handler of a QP of type rdma.XRCRecv.
+// xrcHandler is the handler of a QP of type ibv.XRCRecv.
 type xrcHandler struct{ *handler }
 
 // BeginRecvFrom implements roce.XRCHandler.
@@ -145,7 +146,7 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	r.memory.close()
 	c := &r.done
 	*c = Completion{Op: rdma.OpRecv, ByteLen: ev.Length, SrcQP: qp.conn.DestQPN, Solicited: ev.Solicited, PSN: ev.PSN}
-	if ev.Op == rdma.WRWriteImm {
+	if ev.Op == ibv.WRWriteImm {
 		c.Op = rdma.OpRecvRDMAWithImm
 	}
 	if ev.HasImm {
@@ -275,12 +276,12 @@ func (qp *QP) grants(need rdma.Access) bool {
 }
 
 // Permits implements roce.RightsHandler.
-func (h *handler) Permits(op rdma.WROp) bool {
+func (h *handler) Permits(op ibv.WROp) bool {
 	need := rdma.RemoteAtomic
 	switch op {
-	case rdma.WRWrite:
+	case ibv.WRWrite:
 		need = rdma.RemoteWrite
-	case rdma.WRRead:
+	case ibv.WRRead:
 		need = rdma.RemoteRead
 	}
 	return (*QP)(h).grants(need)

@@ -5,16 +5,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
 // remotes are the requests that need a right of the peer's QP.
 var remotes = []struct {
-	op   rdma.WROp
+	op   ibv.WROp
 	need rdma.Access
 }{
-	{rdma.WRWrite, rdma.RemoteWrite}, {rdma.WRWriteImm, rdma.RemoteWrite}, {rdma.WRRead, rdma.RemoteRead},
-	{rdma.WRFetchAdd, rdma.RemoteAtomic}, {rdma.WRCmpSwap, rdma.RemoteAtomic}, {rdma.WRMaskedFetchAdd, rdma.RemoteAtomic},
+	{ibv.WRWrite, rdma.RemoteWrite}, {ibv.WRWriteImm, rdma.RemoteWrite}, {ibv.WRRead, rdma.RemoteRead},
+	{ibv.WRFetchAdd, rdma.RemoteAtomic}, {ibv.WRCmpSwap, rdma.RemoteAtomic}, {ibv.WRMaskedFetchAdd, rdma.RemoteAtomic},
 }
 
 // TestRightsOfQP checks that an operation which the peer's QP does not grant is an invalid
@@ -29,7 +30,7 @@ func TestRightsOfQP(t *testing.T) {
 					_, from := x.slice(8, rdma.LocalWrite)
 					rights := rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite | rdma.RemoteAtomic
 					if !granted {
-						y.check(y.qp.Modify(rdma.QPModify{AccessFlags: rights &^ c.need}, rdma.AttrAccessFlags))
+						y.check(y.qp.Modify(ibv.QPModify{AccessFlags: rights &^ c.need}, ibv.AttrAccessFlags))
 					}
 					if key == "without the right" {
 						rights &^= c.need
@@ -53,7 +54,7 @@ func TestRightsOfQP(t *testing.T) {
 						y.want(t, "recv 2: work request flushed error", "event QP request error")
 					case key == "good" || key == "empty":
 						x.want(t, "send 1: success")
-					case c.op == rdma.WRWriteImm:
+					case c.op == ibv.WRWriteImm:
 						x.want(t, "send 1: remote access error")
 						y.want(t, "recv 2: local access error", "event QP access error")
 					default:
@@ -69,11 +70,11 @@ func TestRightsOfQP(t *testing.T) {
 // TestRightsOfUC checks that an unreliable connection drops what it does not grant.
 func TestRightsOfUC(t *testing.T) {
 	x, y := pair(t, QPAttr{Type: rdma.UC})
-	y.check(y.qp.Modify(rdma.QPModify{AccessFlags: rdma.LocalWrite}, rdma.AttrAccessFlags))
+	y.check(y.qp.Modify(ibv.QPModify{AccessFlags: rdma.LocalWrite}, ibv.AttrAccessFlags))
 	mem, to := y.slice(8, rdma.LocalWrite|rdma.RemoteWrite)
 	y.postRecv(&RecvRequest{ID: 3})
-	x.post(&SendRequest{ID: 1, Op: rdma.WRWriteImm, RKey: to.Number(), RemoteAddr: to.Attr().Addr, HasInline: true, Inline: []byte("written!")},
-		&SendRequest{ID: 2, Op: rdma.WRSend})
+	x.post(&SendRequest{ID: 1, Op: ibv.WRWriteImm, RKey: to.Number(), RemoteAddr: to.Attr().Addr, HasInline: true, Inline: []byte("written!")},
+		&SendRequest{ID: 2, Op: ibv.WRSend})
 	x.want(t, "send 1: success", "send 2: success")
 	y.want(t, "recv 3: success, 0 bytes, flags 0")
 	if mem[0] != 0 {
@@ -98,7 +99,7 @@ func TestAnswerNeedsMemory(t *testing.T) {
 // QP that bound it, and a window of type 1 through every QP of its protection domain.
 func TestWindowOfAnotherQP(t *testing.T) {
 	for _, typ := range []WindowType{WindowType1, WindowType2} {
-		for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRFetchAdd, rdma.WRSendInv, rdma.WRLocalInv} {
+		for _, op := range []ibv.WROp{ibv.WRWrite, ibv.WRRead, ibv.WRFetchAdd, ibv.WRSendInv, ibv.WRLocalInv} {
 			t.Run(fmt.Sprintf("type %d, %v", typ, op), func(t *testing.T) {
 				x, y := pair(t, QPAttr{})
 				fx, fy := &testFront{log: make(chan string, 100)}, &testFront{log: make(chan string, 100)}
@@ -106,15 +107,15 @@ func TestWindowOfAnotherQP(t *testing.T) {
 				connect(x, fx.qp, y, fy.qp)
 				connect(y, fy.qp, x, fx.qp)
 				_, from := x.slice(8, rdma.LocalWrite)
-				_, r := y.slice(64, rdma.LocalWrite|rdma.MWBind)
+				_, r := y.slice(64, rdma.LocalWrite|ibv.MWBind)
 				w, err := y.pd.NewWindow(typ)
 				y.check(err)
-				y.post(&SendRequest{ID: 1, Op: rdma.WRBindMW, Bind: &Binding{
+				y.post(&SendRequest{ID: 1, Op: ibv.WRBindMW, Bind: &Binding{
 					Window: w, Number: w.Number() + 1, LKey: r.Number(), Addr: r.Attr().Addr, Length: 16, Access: rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic,
 				}})
 				y.want(t, "send 1: success")
 				request := func(id uint64) *SendRequest {
-					if op == rdma.WRLocalInv || op == rdma.WRSendInv {
+					if op == ibv.WRLocalInv || op == ibv.WRSendInv {
 						return &SendRequest{ID: id, Op: op, InvKey: w.Number()}
 					}
 					return &SendRequest{ID: id, Op: op, RKey: w.Number(), RemoteAddr: r.Attr().Addr, SGEs: []rdma.SGE{sge(from, 0, 8)}}
@@ -122,13 +123,13 @@ func TestWindowOfAnotherQP(t *testing.T) {
 				fy.postRecv(&RecvRequest{ID: 5})
 				y.postRecv(&RecvRequest{ID: 5})
 				// Through the other QP.
-				if op == rdma.WRLocalInv {
+				if op == ibv.WRLocalInv {
 					fy.post(request(2))
 					fy.want(t, "send 2: memory management operation error")
 				} else {
 					fx.post(request(2))
 					switch {
-					case op == rdma.WRSendInv: // the peer gets no NAK, and tries again
+					case op == ibv.WRSendInv: // the peer gets no NAK, and tries again
 						fy.want(t, "recv 5: local access error, 0 bytes, flags 0 (SEND with invalidate of key")
 					case typ == WindowType1:
 						fx.want(t, "send 2: success")
@@ -140,7 +141,7 @@ func TestWindowOfAnotherQP(t *testing.T) {
 					return
 				}
 				// Through its own QP it is still bound.
-				if op == rdma.WRLocalInv {
+				if op == ibv.WRLocalInv {
 					y.post(request(3))
 					y.want(t, "send 3: success")
 				} else {
@@ -169,7 +170,7 @@ func TestLongDatagram(t *testing.T) {
 			ah, err := x.dev.NewAH(rdma.AH{DGID: rdma.GIDOf(y.dev.Addr())})
 			x.check(err)
 			send := func(id uint64, n int) {
-				x.post(&SendRequest{ID: id, Op: rdma.WRSend, HasInline: true, Inline: []byte(strings.Repeat("d", n)), AH: ah, RemoteQPN: y.qp.Num(), QKey: testQKey})
+				x.post(&SendRequest{ID: id, Op: ibv.WRSend, HasInline: true, Inline: []byte(strings.Repeat("d", n)), AH: ah, RemoteQPN: y.qp.Num(), QKey: testQKey})
 				x.want(t, fmt.Sprintf("send %d: success", id))
 			}
 			send(1, 61)

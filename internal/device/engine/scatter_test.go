@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
 // inline returns a SEND of data that the request carries.
 func inline(id uint64, data []byte) *SendRequest {
-	return &SendRequest{ID: id, Op: rdma.WRSend, HasInline: true, Inline: data}
+	return &SendRequest{ID: id, Op: ibv.WRSend, HasInline: true, Inline: data}
 }
 
 // TestBatchedScatter sends small messages in one batch, to memory that can only be copied. The data
@@ -54,10 +55,10 @@ func TestBatchOrder(t *testing.T) {
 	// end the train.
 	number := func(n uint64) []byte { return append(binary.NativeEndian.AppendUint64(nil, n), make([]byte, 8)...) }
 	write := func(id, n uint64) *SendRequest {
-		return &SendRequest{ID: id, Op: rdma.WRWrite, RKey: r.Number(), RemoteAddr: 0x1000, HasInline: true, Inline: number(n)}
+		return &SendRequest{ID: id, Op: ibv.WRWrite, RKey: r.Number(), RemoteAddr: 0x1000, HasInline: true, Inline: number(n)}
 	}
 	x.post(write(1, 40),
-		&SendRequest{ID: 2, Op: rdma.WRFetchAdd, RKey: r.Number(), RemoteAddr: 0x1000, CompareAdd: 2, SGEs: []rdma.SGE{sge(oldRegion, 0, 8)}},
+		&SendRequest{ID: 2, Op: ibv.WRFetchAdd, RKey: r.Number(), RemoteAddr: 0x1000, CompareAdd: 2, SGEs: []rdma.SGE{sge(oldRegion, 0, 8)}},
 		write(3, 7))
 	x.want(t, "send 1: success", "send 2: success", "send 3: success")
 	if got := binary.NativeEndian.Uint64(old); got != 40 {
@@ -69,7 +70,7 @@ func TestBatchOrder(t *testing.T) {
 
 	k := y.newKey(0)
 	access := rdma.LocalWrite | rdma.RemoteWrite
-	y.post(&SendRequest{ID: 4, Op: rdma.WRConfigure, Configure: &Configuration{Key: k, Access: &access, HasList: true, List: []rdma.SGE{sge(r, 0, 16)}}})
+	y.post(&SendRequest{ID: 4, Op: ibv.WRConfigure, Configure: &Configuration{Key: k, Access: &access, HasList: true, List: []rdma.SGE{sge(r, 0, 16)}}})
 	y.want(t, "send 4: success")
 	byKey := write(6, 2)
 	byKey.RKey, byKey.RemoteAddr = k.Number(), 0
@@ -101,7 +102,7 @@ func TestBatchFails(t *testing.T) {
 	m, bad = y.far(64, rdma.LocalWrite|rdma.RemoteWrite)
 	m.gone.Store(true)
 	y.postRecv(&RecvRequest{ID: 0, SGEs: []rdma.SGE{sge(good, 0, 64)}})
-	x.post(&SendRequest{ID: 0, Op: rdma.WRWrite, RKey: bad.Number(), RemoteAddr: 0x1000, HasInline: true, Inline: data}, inline(1, data))
+	x.post(&SendRequest{ID: 0, Op: ibv.WRWrite, RKey: bad.Number(), RemoteAddr: 0x1000, HasInline: true, Inline: data}, inline(1, data))
 	x.want(t, "send 0: remote access error")
 	y.want(t, "recv 0: work request flushed error", "event QP access error")
 }
@@ -112,7 +113,7 @@ func TestBatchRead(t *testing.T) {
 	m, r := x.far(8192, rdma.LocalWrite)
 	m.gone.Store(true)
 	_, src := y.slice(8192, rdma.RemoteRead)
-	x.post(&SendRequest{ID: 1, Op: rdma.WRRead, RKey: src.Number(), RemoteAddr: src.Attr().Addr, SGEs: []rdma.SGE{sge(r, 0, 8192)}})
+	x.post(&SendRequest{ID: 1, Op: ibv.WRRead, RKey: src.Number(), RemoteAddr: src.Attr().Addr, SGEs: []rdma.SGE{sge(r, 0, 8192)}})
 	x.want(t, "send 1: local protection error (copy: ")
 }
 
@@ -124,6 +125,6 @@ func TestBatchFlushed(t *testing.T) {
 	y.qp.scatter = new(scatter)
 	y.qp.scatter.end(&RecvRequest{ID: 1}, &Completion{Op: rdma.OpRecv})
 	y.qp.Unlock()
-	y.check(y.qp.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState))
+	y.check(y.qp.Modify(ibv.QPModify{State: rdma.StateErr}, ibv.AttrState))
 	y.want(t, "recv 1: work request flushed error", "recv 2: work request flushed error")
 }

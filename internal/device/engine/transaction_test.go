@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -57,13 +58,13 @@ func testTransaction(t *testing.T, n *netem.Network, seed uint64, copied bool) {
 	access := rdma.RemoteRead
 	var reads []*SendRequest
 	read := func(k *MKey, at uint64, off, n int) {
-		reads = append(reads, &SendRequest{ID: uint64(len(reads)), Op: rdma.WRRead, RKey: k.Number(), RemoteAddr: at, SGEs: []rdma.SGE{sge(to, off, n)}})
+		reads = append(reads, &SendRequest{ID: uint64(len(reads)), Op: ibv.WRRead, RKey: k.Number(), RemoteAddr: at, SGEs: []rdma.SGE{sge(to, off, n)}})
 	}
 	off := 0
 	for i, n := range lengths {
 		k := y.newKey(mkey.BlockSignature)
 		last := i == keys-1
-		y.post(&SendRequest{ID: uint64(i), Op: rdma.WRConfigure, Configure: &Configuration{
+		y.post(&SendRequest{ID: uint64(i), Op: ibv.WRConfigure, Configure: &Configuration{
 			Key: k, Access: &access, HasList: true, List: []rdma.SGE{sge(from, off, n)},
 			Transaction: &mkey.Transaction{PSV: psv, Init: i == 0, Generate: last, Length: uint64(n)},
 		}})

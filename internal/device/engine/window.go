@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -133,7 +134,7 @@ func (w *Window) bind(qp *QP, b *Binding) error {
 	if e.region == nil {
 		return failure.New(op, syscall.EINVAL, "key %#x is no memory region", b.LKey)
 	}
-	need := rdma.MWBind
+	need := ibv.MWBind
 	if b.Access&(rdma.RemoteWrite|rdma.RemoteAtomic) != 0 {
 		need |= rdma.LocalWrite
 	}

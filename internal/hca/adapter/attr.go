@@ -7,8 +7,8 @@ import (
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
-	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -68,7 +68,7 @@ const (
 	partConnectX6Dx      = 4125 // 0x101d
 	localAckDelay        = 16
 	ethernetWireHeaders  = 40 + 8 + 12 + 4 + 28 + 4
-	smallestMTU, mostMTU = rdma.MTU256, rdma.MTU4096
+	smallestMTU, mostMTU = ibv.MTU256, ibv.MTU4096
 )
 
 // onDemand are the operations that a region with on-demand paging may be used for: those of

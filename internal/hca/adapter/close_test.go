@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // TestProgramEnds makes an object of every kind and closes the context, as the end of a program
@@ -50,7 +50,7 @@ func TestProgramEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.ctx.CreateQP(adapter.QPAttr{Type: rdma.XRCRecv, XRCD: x}); err != nil {
+	if _, err := p.ctx.CreateQP(adapter.QPAttr{Type: ibv.XRCRecv, XRCD: x}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.ctx.Close(); err != nil {

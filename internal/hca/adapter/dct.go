@@ -3,6 +3,7 @@ package adapter
 import (
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -46,7 +47,7 @@ func createDCT(c *Context, x *prm.Call) error {
 	if m.Offload != 0 {
 		return refuse(prm.CmdBadParam, synNotSupported, "offload type %d: tag matching is not supported", m.Offload)
 	}
-	a := QPAttr{Type: rdma.DCT, UIDX: m.UserIndex, DCKey: m.Key, uid: x.UID}
+	a := QPAttr{Type: ibv.DCT, UIDX: m.UserIndex, DCKey: m.Key, uid: x.UID}
 	var err error
 	if a.PD, err = c.pd(x, m.PD); err != nil {
 		return err
@@ -62,10 +63,10 @@ func createDCT(c *Context, x *prm.Call) error {
 		return err
 	}
 	rights := accessOfQP(&prm.QPContext{Read: m.Read, Write: m.Write, Atomic: m.Atomic})
-	err = q.Modify(&QPModify{State: rdma.StateInit, Port: 1, AccessFlags: uint32(rights)}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+	err = q.Modify(&QPModify{State: rdma.StateInit, Port: 1, AccessFlags: uint32(rights)}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 	if err == nil {
 		err = q.Modify(&QPModify{State: rdma.StateRTR, PathMTU: m.MTU, MinRNRTimer: m.MinRNRNAK, loopback: true},
-			rdma.AttrState|rdma.AttrPathMTU|rdma.AttrMinRNRTimer|rdma.AttrAV)
+			ibv.AttrState|ibv.AttrPathMTU|ibv.AttrMinRNRTimer|ibv.AttrAV)
 	}
 	if err != nil {
 		q.Close()
@@ -78,7 +79,7 @@ func createDCT(c *Context, x *prm.Call) error {
 // dct returns the DCT with a number.
 func (c *Context) dct(x *prm.Call, number uint32) (*QP, error) {
 	q, err := c.qp(x, number)
-	if err == nil && q.attr.Type != rdma.DCT {
+	if err == nil && q.attr.Type != ibv.DCT {
 		err = refuse(prm.CmdBadResource, synNoObject, "QP %#x is no DCT", q.number)
 	}
 	return q, err
@@ -86,7 +87,7 @@ func (c *Context) dct(x *prm.Call, number uint32) (*QP, error) {
 
 // drainDCT executes DRAIN_DCT: the connections to the DCT end.
 func (q *QP) drainDCT(x *prm.Call) error {
-	return q.modify(&QPModify{State: rdma.StateErr}, rdma.AttrState)
+	return q.modify(&QPModify{State: rdma.StateErr}, ibv.AttrState)
 }
 
 // queryDCT executes QUERY_DCT.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -28,21 +29,21 @@ func (w *wqe) dct(to *adapter.Device, number uint32, key uint64) *wqe {
 // dct makes a DCT in INIT.
 func (p *program) dct(s *srq, c *cq) *qp {
 	p.t.Helper()
-	dct, err := p.ctx.CreateQP(adapter.QPAttr{Type: rdma.DCT, PD: p.pd, RecvCQ: c.CQ, SRQ: s.SRQ, UIDX: 0x700, DCKey: dcKey})
+	dct, err := p.ctx.CreateQP(adapter.QPAttr{Type: ibv.DCT, PD: p.pd, RecvCQ: c.CQ, SRQ: s.SRQ, UIDX: 0x700, DCKey: dcKey})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	q := &qp{QP: dct, p: p}
-	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 	return q
 }
 
 // dci makes a DCI in RTS.
 func (p *program) dci() *qp {
 	p.t.Helper()
-	q := p.qp(p.cq(64, nil), p.cq(64, nil), func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = rdma.DCI, nil, 0, 0 })
-	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort)
-	q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3}, rdma.AttrState|rdma.AttrPathMTU)
+	q := p.qp(p.cq(64, nil), p.cq(64, nil), func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = ibv.DCI, nil, 0, 0 })
+	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort)
+	q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3}, ibv.AttrState|ibv.AttrPathMTU)
 	q.toRTS(adapter.QPModify{Timeout: 18, RetryCnt: 7, RNRRetry: 7})
 	return q
 }
@@ -54,21 +55,21 @@ func TestNoPeerOfDC(t *testing.T) {
 	s, c := p.b.srqWith(8, func(*adapter.SRQAttr) {}), p.b.cq(64, nil)
 	for index := range uint8(5) {
 		av := adapter.AHAttr{SGIDIndex: index, IsGlobal: true, HopLimit: 64, SL: 3}
-		err := p.b.dct(s, c).Modify(&adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: av}, rdma.AttrState|rdma.AttrPathMTU|rdma.AttrAV|rdma.AttrMinRNRTimer)
+		err := p.b.dct(s, c).Modify(&adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: av}, ibv.AttrState|ibv.AttrPathMTU|ibv.AttrAV|ibv.AttrMinRNRTimer)
 		if ok := int(index) < len(p.b.dev.GIDs()); (err == nil) != ok {
 			t.Errorf("DCT, GID index %d: %v", index, err)
 		}
-		dci := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = rdma.DCI, nil, 0, 0 })
-		dci.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort)
-		err = dci.Modify(&adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, AV: av}, rdma.AttrState|rdma.AttrPathMTU|rdma.AttrAV)
+		dci := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = ibv.DCI, nil, 0, 0 })
+		dci.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort)
+		err = dci.Modify(&adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, AV: av}, ibv.AttrState|ibv.AttrPathMTU|ibv.AttrAV)
 		if ok := int(index) < len(p.a.dev.GIDs()); (err == nil) != ok {
 			t.Errorf("DCI, GID index %d: %v", index, err)
 		}
 	}
 	rc := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), nil)
-	rc.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+	rc.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 	err := rc.Modify(&adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, AV: adapter.AHAttr{SGIDIndex: 3, IsGlobal: true}},
-		rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN|rdma.AttrMaxDestRdAtomic|rdma.AttrMinRNRTimer)
+		ibv.AttrState|ibv.AttrAV|ibv.AttrPathMTU|ibv.AttrDestQPN|ibv.AttrRQPSN|ibv.AttrMaxDestRdAtomic|ibv.AttrMinRNRTimer)
 	if !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("an RC QP without a peer: %v", err)
 	}
@@ -83,7 +84,7 @@ func TestDC(t *testing.T) {
 		mr, at := p.b.mr(1<<16, 0xf)
 		verbs := p.b.dct(s, c)
 		verbs.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: adapter.AHAttr{DGID: p.a.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true}},
-			rdma.AttrState|rdma.AttrPathMTU|rdma.AttrAV|rdma.AttrMinRNRTimer)
+			ibv.AttrState|ibv.AttrPathMTU|ibv.AttrAV|ibv.AttrMinRNRTimer)
 		in := command(prm.CmdCreateDCT, 0, 0x50)
 		want := prm.DCT{UserIndex: 0x701, CQ: c.Number(), SRQ: s.Number(), PD: p.b.pd.Number(), Read: true, Write: true, Atomic: true, MinRNRNAK: 1, Key: dcKey + 1, MTU: 3, Port: 1}
 		prm.PutDCT(in, &want)

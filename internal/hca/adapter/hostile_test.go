@@ -10,6 +10,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -79,7 +80,7 @@ func TestProgramEndedBeforeClose(t *testing.T) {
 		p.a.ctx.Scan()
 	}
 	// A QP that fails now looks for receive requests to flush.
-	q.modify(adapter.QPModify{State: rdma.StateErr}, rdma.AttrState)
+	q.modify(adapter.QPModify{State: rdma.StateErr}, ibv.AttrState)
 	p.a.ctx.Close()
 	mu.Lock()
 	defer mu.Unlock()
@@ -221,7 +222,7 @@ func hostile(t testing.TB, input []byte, seed uint64) {
 			c.next()
 		}
 		if s, _ := q.Query(); s.State == rdma.StateErr && rng.IntN(2) == 0 {
-			q.Modify(&adapter.QPModify{State: rdma.StateReset}, rdma.AttrState)
+			q.Modify(&adapter.QPModify{State: rdma.StateReset}, ibv.AttrState)
 		}
 	}
 	p.ctx.Close()

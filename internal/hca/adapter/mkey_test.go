@@ -10,6 +10,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -464,7 +465,7 @@ func TestPipelining(t *testing.T) {
 			t.Fatalf("state %d, next block %d, want 5 and %d", state, next, at)
 		}
 		p.a.mem.put(qa.sq+uint64(uint32(at)&(qa.blocks-1))*64+3, []byte{0}) // NOP
-		qa.modify(adapter.QPModify{State: rdma.StateRTS, CurState: rdma.StateSQD}, rdma.AttrState|rdma.AttrCurState)
+		qa.modify(adapter.QPModify{State: rdma.StateRTS, CurState: rdma.StateSQD}, ibv.AttrState|ibv.AttrCurState)
 		if c := send.waitCQE(); c.Opcode != prm.CQERequester || c.SendOp != prm.OpNop || c.Counter != at {
 			t.Errorf("completion %+v", c)
 		}

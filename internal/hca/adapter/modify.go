@@ -8,6 +8,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -63,20 +64,20 @@ const pathMigMigrated = 0
 
 // Modify changes the QP's state and attributes as ibv_modify_qp does. As mlx5's driver, it gives a peer neither READs nor
 // atomics while max_dest_rd_atomic is 0.
-func (q *QP) Modify(a *QPModify, mask rdma.AttrMask) error {
+func (q *QP) Modify(a *QPModify, mask ibv.AttrMask) error {
 	asked := *a
 	asked.MaxRdAtomic, asked.MaxDestRdAtomic = roundedUp(a.MaxRdAtomic), roundedUp(a.MaxDestRdAtomic)
 	q.eng.Lock()
 	access, depth := q.access, q.depth
 	q.eng.Unlock()
-	if mask&rdma.AttrAccessFlags != 0 {
+	if mask&ibv.AttrAccessFlags != 0 {
 		access = a.AccessFlags
 	}
-	if mask&rdma.AttrMaxDestRdAtomic != 0 {
+	if mask&ibv.AttrMaxDestRdAtomic != 0 {
 		depth = a.MaxDestRdAtomic
 	}
-	if t := q.attr.Type; mask&(rdma.AttrAccessFlags|rdma.AttrMaxDestRdAtomic) != 0 && t != rdma.DCT && t != rdma.DCI {
-		asked.AccessFlags, mask = access, mask|rdma.AttrAccessFlags
+	if t := q.attr.Type; mask&(ibv.AttrAccessFlags|ibv.AttrMaxDestRdAtomic) != 0 && t != ibv.DCT && t != ibv.DCI {
+		asked.AccessFlags, mask = access, mask|ibv.AttrAccessFlags
 		if depth == 0 {
 			asked.AccessFlags &^= uint32(rdma.RemoteRead | rdma.RemoteAtomic)
 		}
@@ -102,56 +103,56 @@ func roundedUp(n uint8) uint8 {
 
 // attrRateLimit is IBV_QP_RATE_LIMIT, which package rdma lacks because no device of ours
 // has it.
-const attrRateLimit = rdma.AttrMask(1 << 25)
+const attrRateLimit = ibv.AttrMask(1 << 25)
 
-func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
+func (q *QP) modify(a *QPModify, mask ibv.AttrMask) error {
 	const op = "modify the QP"
 	switch {
-	case mask&rdma.AttrAltPath != 0:
+	case mask&ibv.AttrAltPath != 0:
 		return failure.New(op, syscall.EOPNOTSUPP, "an alternate path: the device has no path migration")
-	case mask&rdma.AttrPathMigState != 0 && a.PathMigState != pathMigMigrated:
+	case mask&ibv.AttrPathMigState != 0 && a.PathMigState != pathMigMigrated:
 		return failure.New(op, syscall.EOPNOTSUPP, "path migration state %d: the device has no path migration", a.PathMigState)
-	case mask&rdma.AttrCap != 0:
+	case mask&ibv.AttrCap != 0:
 		return failure.New(op, syscall.EOPNOTSUPP, "a new size of the queues: they cannot be resized")
 	case mask&attrRateLimit != 0:
 		return failure.New(op, syscall.EOPNOTSUPP, "a rate limit: the device has no packet pacing")
 	}
-	m := rdma.QPModify{
+	m := ibv.QPModify{
 		State: a.State, CurState: a.CurState, SQDAsyncNotify: a.SQDAsyncNotify,
 		AccessFlags: rdma.Access(a.AccessFlags &^ accessOptional), PKeyIndex: int(a.PKeyIndex), Port: int(a.Port), QKey: a.QKey,
-		PathMTU: rdma.MTU(a.PathMTU), Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry, MinRNRTimer: a.MinRNRTimer,
+		PathMTU: ibv.MTU(a.PathMTU), Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry, MinRNRTimer: a.MinRNRTimer,
 		RQPSN: a.RQPSN & 0xffffff, SQPSN: a.SQPSN & 0xffffff, MaxRdAtomic: int(a.MaxRdAtomic), MaxDestRdAtomic: int(a.MaxDestRdAtomic), DestQPN: a.DestQPN,
 	}
-	if a.State == rdma.StateRTS && q.attr.Type == rdma.DCI && mask&rdma.AttrMaxRdAtomic == 0 {
-		m.MaxRdAtomic, mask = 1, mask|rdma.AttrMaxRdAtomic // programs need not say it
+	if a.State == rdma.StateRTS && q.attr.Type == ibv.DCI && mask&ibv.AttrMaxRdAtomic == 0 {
+		m.MaxRdAtomic, mask = 1, mask|ibv.AttrMaxRdAtomic // programs need not say it
 	}
-	if mask&rdma.AttrAV != 0 {
+	if mask&ibv.AttrAV != 0 {
 		find := q.ctx.dev.address
 		switch {
 		case a.loopback:
 			find = q.ctx.dev.loopback
-		case q.attr.Type == rdma.DCT || q.attr.Type == rdma.DCI:
+		case q.attr.Type == ibv.DCT || q.attr.Type == ibv.DCI:
 			find = q.ctx.dev.origin
 		}
 		to, err := find(op, a.AV)
 		if err != nil {
 			return err
 		}
-		if !a.exact && q.attr.Type != rdma.DCT && q.attr.Type != rdma.DCI {
+		if !a.exact && q.attr.Type != ibv.DCT && q.attr.Type != ibv.DCI {
 			to.HopLimit = 0 // the kernel puts that of its route in
 		}
 		m.AV = to
 	}
-	if err := q.eng.Modify(m, mask&^rdma.AttrPathMigState); err != nil {
+	if err := q.eng.Modify(m, mask&^ibv.AttrPathMigState); err != nil {
 		return err
 	}
-	if mask&rdma.AttrAV != 0 {
+	if mask&ibv.AttrAV != 0 {
 		q.eng.Lock()
 		q.sq.av = a.AV
 		q.eng.Unlock()
 	}
 	q.setState(q.eng.State(), byProgram, q.attributes(&m, mask)...)
-	if mask&rdma.AttrState != 0 && a.State == rdma.StateReset {
+	if mask&ibv.AttrState != 0 && a.State == rdma.StateReset {
 		// The driver clears the doorbell record next. A scan may have read the old one, and
 		// would take its requests for new ones once the QP is connected again.
 		q.ctx.forgetPlan()
@@ -161,29 +162,29 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 
 // attributes returns the attributes of m that a trace has: the rights of peers, the path, and how often and how
 // long the QP tries.
-func (q *QP) attributes(m *rdma.QPModify, mask rdma.AttrMask) (fields []Field) {
+func (q *QP) attributes(m *ibv.QPModify, mask ibv.AttrMask) (fields []Field) {
 	if !q.ctx.tracing() {
 		return nil
 	}
-	if mask&rdma.AttrAV != 0 {
+	if mask&ibv.AttrAV != 0 {
 		local := q.ctx.dev.eng.Addr()
 		if !local.IsValid() {
 			local = q.ctx.dev.GIDs()[m.AV.SGIDIndex].addressOf()
 		}
 		fields = append(fields, value("local", local), value("remote", netip.AddrFrom16(m.AV.DGID).Unmap()))
 	}
-	if mask&rdma.AttrAccessFlags != 0 {
+	if mask&ibv.AttrAccessFlags != 0 {
 		fields = append(fields, value("access", regionAccessNames(uint32(m.AccessFlags))))
 	}
 	for _, f := range []struct {
-		mask rdma.AttrMask
+		mask ibv.AttrMask
 		name string
 		v    int
 	}{
-		{rdma.AttrDestQPN, "dest_qp", int(m.DestQPN)}, {rdma.AttrPathMTU, "path_mtu", m.PathMTU.Bytes()}, {rdma.AttrRQPSN, "rq_psn", int(m.RQPSN)},
-		{rdma.AttrMaxDestRdAtomic, "max_dest_rd_atomic", m.MaxDestRdAtomic}, {rdma.AttrMinRNRTimer, "min_rnr_timer", int(m.MinRNRTimer)},
-		{rdma.AttrSQPSN, "sq_psn", int(m.SQPSN)}, {rdma.AttrTimeout, "timeout", int(m.Timeout)}, {rdma.AttrRetryCnt, "retry_cnt", int(m.RetryCnt)},
-		{rdma.AttrRNRRetry, "rnr_retry", int(m.RNRRetry)}, {rdma.AttrMaxRdAtomic, "max_rd_atomic", m.MaxRdAtomic},
+		{ibv.AttrDestQPN, "dest_qp", int(m.DestQPN)}, {ibv.AttrPathMTU, "path_mtu", m.PathMTU.Bytes()}, {ibv.AttrRQPSN, "rq_psn", int(m.RQPSN)},
+		{ibv.AttrMaxDestRdAtomic, "max_dest_rd_atomic", m.MaxDestRdAtomic}, {ibv.AttrMinRNRTimer, "min_rnr_timer", int(m.MinRNRTimer)},
+		{ibv.AttrSQPSN, "sq_psn", int(m.SQPSN)}, {ibv.AttrTimeout, "timeout", int(m.Timeout)}, {ibv.AttrRetryCnt, "retry_cnt", int(m.RetryCnt)},
+		{ibv.AttrRNRRetry, "rnr_retry", int(m.RNRRetry)}, {ibv.AttrMaxRdAtomic, "max_rd_atomic", m.MaxRdAtomic},
 	} {
 		if mask&f.mask != 0 {
 			fields = append(fields, value(f.name, uint32(f.v)))

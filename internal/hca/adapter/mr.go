@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
@@ -96,7 +97,7 @@ const (
 	accessOnDemand  = 1 << 6
 	accessHugeTLB   = 1 << 7
 	accessOptional  = 0x3ff << 20 // relaxed ordering and others that a device may ignore
-	accessSupported = uint32(rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead|rdma.RemoteAtomic|rdma.MWBind|rdma.ZeroBased) | accessOnDemand | accessHugeTLB
+	accessSupported = uint32(rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead|rdma.RemoteAtomic|ibv.MWBind|rdma.ZeroBased) | accessOnDemand | accessHugeTLB
 )
 
 // regionAccess checks access flags as the driver does.
@@ -184,7 +185,7 @@ func newMapped(c *Context, op string, pd *PD, mem []byte, iova uint64, access ui
 	switch {
 	case err != nil:
 		return nil, err
-	case access&(accessOnDemand|accessHugeTLB|uint32(rdma.MWBind)) != 0:
+	case access&(accessOnDemand|accessHugeTLB|uint32(ibv.MWBind)) != 0:
 		return nil, failure.New(op, syscall.EINVAL, "access flags %#x: on-demand paging, huge pages and windows need the program's memory", access)
 	}
 	length := uint64(len(mem))
@@ -224,7 +225,7 @@ const pinPage = 4096
 
 // pinsForWriting are the access flags for which a kernel pins memory that the program itself may
 // write to.
-const pinsForWriting = uint32(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteAtomic | rdma.MWBind)
+const pinsForWriting = uint32(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteAtomic | ibv.MWBind)
 
 // reachable checks that a kernel would pin a range: all of it is memory of the program, which may
 // read it or, if write is set, write to it. Otherwise the error is EFAULT.

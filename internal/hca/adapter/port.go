@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -68,7 +69,7 @@ func (d *Device) FailQP(number uint32) error {
 		if q == nil {
 			continue
 		}
-		if err := q.eng.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState); err != nil {
+		if err := q.eng.Modify(ibv.QPModify{State: rdma.StateErr}, ibv.AttrState); err != nil {
 			return failure.New(op, failure.Errno(err, syscall.EINVAL), "QP %#x: %v", number, err)
 		}
 		c.trace(TraceEvent, "qp", number, rdma.EventQPFatal.String(), failure.New(op, syscall.EIO, "the fault was asked for"))

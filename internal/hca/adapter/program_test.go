@@ -13,6 +13,7 @@ import (
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/packetconn"
@@ -395,7 +396,7 @@ func (c *cq) loopback() *qp {
 	return q
 }
 
-func (q *qp) modify(a adapter.QPModify, mask rdma.AttrMask) {
+func (q *qp) modify(a adapter.QPModify, mask ibv.AttrMask) {
 	q.p.t.Helper()
 	if err := q.Modify(&a, mask); err != nil {
 		q.p.t.Fatal(err)
@@ -414,7 +415,7 @@ func (q *qp) connect(to *qp) {
 // toRTR takes an RC QP from RESET to RTR. Both ends have the address with an index in their GID tables.
 func (q *qp) toRTR(to *qp, index uint8) {
 	q.p.t.Helper()
-	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 	q.modify(adapter.QPModify{
 		State: rdma.StateRTR, PathMTU: 3, DestQPN: to.Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
 		AV: adapter.AHAttr{DGID: to.p.dev.GIDs()[index].GID, SGIDIndex: index, IsGlobal: true, Port: 1},

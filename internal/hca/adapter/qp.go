@@ -9,6 +9,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
@@ -97,7 +98,7 @@ func newQP(c *Context, a QPAttr) (*QP, error) {
 	if err := a.check(op); err != nil {
 		return nil, err
 	}
-	if a.Type != rdma.XRCRecv {
+	if a.Type != ibv.XRCRecv {
 		a.XRCD = nil
 	} else {
 		var err error
@@ -122,10 +123,10 @@ func newQP(c *Context, a QPAttr) (*QP, error) {
 		return nil, err
 	}
 	var f engine.Front = (*front)(q)
-	if a.Type == rdma.DCT {
+	if a.Type == ibv.DCT {
 		f = dctFront{(*front)(q)}
 	}
-	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: f, BlockOwnMulticast: a.BlockSelfMcast, Local: a.local, SharedRecv: a.SRQ != nil || a.Type == rdma.XRCRecv, DCKey: a.DCKey})
+	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: f, BlockOwnMulticast: a.BlockSelfMcast, Local: a.local, SharedRecv: a.SRQ != nil || a.Type == ibv.XRCRecv, DCKey: a.DCKey})
 	if err != nil {
 		leaveAll(q.parents(), engine.UserQP)
 		return nil, err
@@ -143,7 +144,7 @@ func newQP(c *Context, a QPAttr) (*QP, error) {
 		eng.Isolate()
 	}
 	a.UAR.ring(1, 0)
-	if a.Type == rdma.XRCRecv {
+	if a.Type == ibv.XRCRecv {
 		a.XRCD.addQP(q)
 	}
 	return q, nil
@@ -152,9 +153,9 @@ func newQP(c *Context, a QPAttr) (*QP, error) {
 // check refuses everything that the device does not have.
 func (a *QPAttr) check(op string) error {
 	switch {
-	case a.Type != rdma.RC && a.Type != rdma.UC && !a.Type.Datagram() && a.Type != rdma.XRCSend && a.Type != rdma.XRCRecv && a.Type != rdma.DCI && a.Type != rdma.DCT:
+	case a.Type != rdma.RC && a.Type != rdma.UC && !a.Type.Datagram() && a.Type != ibv.XRCSend && a.Type != ibv.XRCRecv && a.Type != ibv.DCI && a.Type != ibv.DCT:
 		return failure.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC, UD, XRC and DC", a.Type)
-	case a.Type == rdma.XRCRecv:
+	case a.Type == ibv.XRCRecv:
 		if a.XRCD == nil {
 			return failure.New(op, syscall.EINVAL, "an XRC receive QP needs an XRC domain")
 		}
@@ -163,15 +164,15 @@ func (a *QPAttr) check(op string) error {
 		return nil
 	case a.PD == nil:
 		return failure.New(op, syscall.EINVAL, "no PD")
-	case a.Type == rdma.XRCSend && (a.RQCount != 0 || a.SRQ != nil):
+	case a.Type == ibv.XRCSend && (a.RQCount != 0 || a.SRQ != nil):
 		return failure.New(op, syscall.EINVAL, "an XRC send QP has no receive requests")
-	case a.Type == rdma.DCT:
+	case a.Type == ibv.DCT:
 		if a.SRQ == nil || a.RecvCQ == nil {
 			return failure.New(op, syscall.EINVAL, "a DCT needs an SRQ and a receive CQ")
 		}
 		a.SQCount, a.RQCount, a.RQShift = 0, 0, 0
 		return nil
-	case a.Type == rdma.DCI && a.RQCount != 0:
+	case a.Type == ibv.DCI && a.RQCount != 0:
 		return failure.New(op, syscall.EINVAL, "a DCI has no receive requests")
 	case a.SendCQ == nil || a.RecvCQ == nil && (a.RQCount != 0 || a.SRQ != nil):
 		return failure.New(op, syscall.EINVAL, "a QP of type %d needs a send CQ, and one for its receive requests", a.Type)
@@ -195,7 +196,7 @@ func (q *QP) parents() []*engine.Users {
 	if q.attr.RecvCQ != nil {
 		p = append(p, &q.attr.RecvCQ.users)
 	}
-	if q.attr.Type == rdma.XRCRecv {
+	if q.attr.Type == ibv.XRCRecv {
 		p = append(p, &q.attr.XRCD.users)
 	}
 	if q.attr.SRQ != nil {
@@ -221,7 +222,7 @@ func (c *Context) qpsOf(object *engine.Users) []uint32 {
 // destroyed when it was closed as often as it was created and opened, or when the context
 // is closed that created it.
 func (c *Context) OpenQP(qpn uint32, typ rdma.QPType, x *XRCD) (*QP, error) {
-	if typ == rdma.XRCRecv {
+	if typ == ibv.XRCRecv {
 		if q := x.open(qpn); q != nil {
 			return q, nil
 		}
@@ -357,7 +358,7 @@ func (q *QP) lostMemory(what string, err error) {
 		return
 	}
 	q.ctx.trace(TraceEvent, "qp", q.number, rdma.EventQPFatal.String(), &operr.Error{Op: "queue", Errno: syscall.EFAULT, Reason: what + " cannot be read", Err: err})
-	if q.eng.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState) == nil {
+	if q.eng.Modify(ibv.QPModify{State: rdma.StateErr}, ibv.AttrState) == nil {
 		q.setState(rdma.StateErr, byDevice)
 		q.async(rdma.EventQPFatal)
 	}

@@ -2,12 +2,13 @@ package adapter
 
 import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
 // The commands that make and change queue pairs.
 
-var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC: rdma.UC, prm.QPServiceUD: rdma.UD, prm.QPServiceDCI: rdma.DCI, prm.QPServiceGSI: rdma.GSI, prm.QPServiceUMR: rdma.UD, prm.QPServiceXRC: rdma.XRCSend}
+var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC: rdma.UC, prm.QPServiceUD: rdma.UD, prm.QPServiceDCI: ibv.DCI, prm.QPServiceGSI: ibv.GSI, prm.QPServiceUMR: rdma.UD, prm.QPServiceXRC: ibv.XRCSend}
 
 // createQP executes CREATE_QP. The receive queue is the first in the umem, and the
 // send queue follows it.
@@ -15,17 +16,17 @@ func createQP(c *Context, x *prm.Call) error {
 	m := prm.ParseQP(x.In)
 	typ, known := qpServices[m.Service]
 	switch {
-	case !known, typ == rdma.DCI && c.guest, typ != rdma.DCI && m.Service >= prm.QPServiceXRC && (!c.guest || x.UID != 0):
+	case !known, typ == ibv.DCI && c.guest, typ != ibv.DCI && m.Service >= prm.QPServiceXRC && (!c.guest || x.UID != 0):
 		return refuse(prm.CmdBadParam, synNotSupported, "service type %#x: RC (0), UC (1), UD (2) and DCI (5) are supported, and for a guest no DCI, but for its kernel XRC (3), the GSI (8) and UMRs (0xc)", m.Service)
 	case m.CounterSet != 0 && !c.guest: // package pci has counter sets
 		return missing("counter set", uint32(m.CounterSet))
 	case m.TimestampFormat > 1:
 		return refuse(prm.CmdBadParam, synNotSupported, "timestamp format %d: 0 (free-running) and 1 (default) are supported", m.TimestampFormat)
 	}
-	if typ == rdma.XRCSend && m.NoSQ {
+	if typ == ibv.XRCSend && m.NoSQ {
 		return createXRCRecv(c, x, &m)
 	}
-	if typ == rdma.XRCSend { // kernels name an SRQ and a CQ that nothing uses
+	if typ == ibv.XRCSend { // kernels name an SRQ and a CQ that nothing uses
 		m.RQType, m.RecvCQ = prm.RQNone, 0
 	}
 	a := QPAttr{Type: typ, UIDX: m.UserIndex, local: m.Service == prm.QPServiceUMR, pages: m.FastRegister, BlockSelfMcast: m.BlockSelfMcast, uid: x.UID}
@@ -89,7 +90,7 @@ func createXRCRecv(c *Context, x *prm.Call, m *prm.QPContext) error {
 	if domain == nil {
 		return missing("XRC domain", m.XRCD)
 	}
-	q, err := c.CreateQP(QPAttr{Type: rdma.XRCRecv, XRCD: domain, UIDX: m.UserIndex, uid: x.UID})
+	q, err := c.CreateQP(QPAttr{Type: ibv.XRCRecv, XRCD: domain, UIDX: m.UserIndex, uid: x.UID})
 	if err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func (q *QP) changeQP(x *prm.Call) error {
 		return nil
 	}
 	a := QPModify{AccessFlags: uint32(accessOfQP(&m))}
-	mask := rdma.AttrState
+	mask := ibv.AttrState
 	connected := !q.attr.Type.Datagram()
 	if m.CounterSet != 0 && !q.ctx.guest {
 		return missing("counter set", uint32(m.CounterSet))
@@ -137,11 +138,11 @@ func (q *QP) changeQP(x *prm.Call) error {
 	case prm.CmdRst2InitQP:
 		err = from(rdma.StateReset)
 		a.State, a.Port, a.QKey = rdma.StateInit, m.Path.Port, m.QKey
-		mask |= rdma.AttrPKeyIndex | rdma.AttrPort
+		mask |= ibv.AttrPKeyIndex | ibv.AttrPort
 		if connected {
-			mask |= rdma.AttrAccessFlags
+			mask |= ibv.AttrAccessFlags
 		} else {
-			mask |= rdma.AttrQKey
+			mask |= ibv.AttrQKey
 		}
 	case prm.CmdInit2InitQP:
 		if err := q.eng.SetPipelining(m.DrainSigErr); err != nil || !q.ctx.guest {
@@ -160,14 +161,14 @@ func (q *QP) changeQP(x *prm.Call) error {
 	case prm.CmdRTR2RTSQP:
 		err = from(rdma.StateRTR)
 		a.State, a.SQPSN = rdma.StateRTS, m.NextSendPSN
-		mask |= rdma.AttrSQPSN | q.optional(&a, &m)
+		mask |= ibv.AttrSQPSN | q.optional(&a, &m)
 		switch q.attr.Type {
-		case rdma.XRCRecv:
+		case ibv.XRCRecv:
 			a.Timeout = m.Path.AckTimeout
-			mask |= rdma.AttrTimeout
-		case rdma.RC, rdma.XRCSend, rdma.DCI:
+			mask |= ibv.AttrTimeout
+		case rdma.RC, ibv.XRCSend, ibv.DCI:
 			a.Timeout, a.RetryCnt, a.RNRRetry, a.MaxRdAtomic = m.Path.AckTimeout, m.RetryCount, m.RNRRetry, inFlight(m.LogSRAMax)
-			mask |= rdma.AttrTimeout | rdma.AttrRetryCnt | rdma.AttrRNRRetry | rdma.AttrMaxRdAtomic
+			mask |= ibv.AttrTimeout | ibv.AttrRetryCnt | ibv.AttrRNRRetry | ibv.AttrMaxRdAtomic
 		}
 	case prm.CmdToErrQP:
 		a.State = rdma.StateErr
@@ -198,7 +199,7 @@ func (q *QP) changeLocalQP(x *prm.Call, from func(rdma.State) error) (err error)
 	if err != nil {
 		return err
 	}
-	return q.modify(&QPModify{State: to}, rdma.AttrState)
+	return q.modify(&QPModify{State: to}, ibv.AttrState)
 }
 
 // umrPD returns the PD of QPs for UMRs, which is no object of the driver's.
@@ -219,14 +220,14 @@ func umrPD(c *Context) (*PD, error) {
 }
 
 // toRTR takes the attributes of INIT2RTR_QP.
-func (q *QP) toRTR(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
+func (q *QP) toRTR(a *QPModify, m *prm.QPContext) (mask ibv.AttrMask) {
 	a.State = rdma.StateRTR
 	switch {
 	case q.attr.Type.Datagram():
 		return 0
-	case q.attr.Type == rdma.DCI: // each request has its own peer
+	case q.attr.Type == ibv.DCI: // each request has its own peer
 		a.PathMTU = m.MTU
-		return rdma.AttrPathMTU
+		return ibv.AttrPathMTU
 	}
 	a.PathMTU, a.DestQPN, a.RQPSN = m.MTU, m.RemoteQPN, m.NextRecvPSN
 	a.AV = AHAttr{
@@ -234,10 +235,10 @@ func (q *QP) toRTR(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
 		SL: m.Path.Priority, MAC: m.Path.MAC, UDPPort: m.Path.UDPPort,
 	}
 	a.loopback, a.exact = m.Path.ForceLoopback, true
-	mask = rdma.AttrAV | rdma.AttrPathMTU | rdma.AttrDestQPN | rdma.AttrRQPSN
-	if q.attr.Type == rdma.RC || q.attr.Type == rdma.XRCRecv {
+	mask = ibv.AttrAV | ibv.AttrPathMTU | ibv.AttrDestQPN | ibv.AttrRQPSN
+	if q.attr.Type == rdma.RC || q.attr.Type == ibv.XRCRecv {
 		a.MaxDestRdAtomic, a.MinRNRTimer = inFlight(m.LogRRAMax), m.MinRNRNAK
-		mask |= rdma.AttrMaxDestRdAtomic | rdma.AttrMinRNRTimer
+		mask |= ibv.AttrMaxDestRdAtomic | ibv.AttrMinRNRTimer
 	}
 	return mask
 }
@@ -248,17 +249,17 @@ func inFlight(log uint8) uint8 { return uint8(1) << min(log, 7) }
 
 // optional takes the attributes that opt_param_mask selects: the peer's rights, of which those
 // that are not selected stay, the Q_Key and the RNR timer.
-func (q *QP) optional(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
+func (q *QP) optional(a *QPModify, m *prm.QPContext) (mask ibv.AttrMask) {
 	if q.attr.Type.Datagram() {
 		if m.OptParams&prm.OptQKey != 0 {
-			a.QKey, mask = m.QKey, rdma.AttrQKey
+			a.QKey, mask = m.QKey, ibv.AttrQKey
 		}
 		return mask
 	}
-	if m.OptParams&prm.OptRNRTimer != 0 && (q.attr.Type == rdma.RC || q.attr.Type == rdma.XRCRecv) && a.State != rdma.StateInit {
-		a.MinRNRTimer, mask = m.MinRNRNAK, rdma.AttrMinRNRTimer
+	if m.OptParams&prm.OptRNRTimer != 0 && (q.attr.Type == rdma.RC || q.attr.Type == ibv.XRCRecv) && a.State != rdma.StateInit {
+		a.MinRNRTimer, mask = m.MinRNRNAK, ibv.AttrMinRNRTimer
 	}
-	if m.OptParams&(prm.OptRead|prm.OptWrite|prm.OptAtomic) == 0 || q.attr.Type == rdma.DCI {
+	if m.OptParams&(prm.OptRead|prm.OptWrite|prm.OptAtomic) == 0 || q.attr.Type == ibv.DCI {
 		return mask
 	}
 	access := rdma.Access(q.eng.Query().AccessFlags)
@@ -275,7 +276,7 @@ func (q *QP) optional(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
 		}
 	}
 	a.AccessFlags = uint32(access)
-	return mask | rdma.AttrAccessFlags
+	return mask | ibv.AttrAccessFlags
 }
 
 // accessOfQP returns the peer's rights of a context.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -182,8 +183,8 @@ func TestNoReadsInFlight(t *testing.T) {
 	p := newPair(t, options{})
 	src, from := p.a.mr(4096, 1)
 	dst, to := p.b.mr(4096, 0xf)
-	p.qa.modify(adapter.QPModify{State: rdma.StateReset}, rdma.AttrState)
-	p.qb.modify(adapter.QPModify{State: rdma.StateReset}, rdma.AttrState)
+	p.qa.modify(adapter.QPModify{State: rdma.StateReset}, ibv.AttrState)
+	p.qb.modify(adapter.QPModify{State: rdma.StateReset}, ibv.AttrState)
 	p.qa.reads = 0
 	p.qb.connect(p.qa)
 	p.qa.connect(p.qb)
@@ -215,10 +216,10 @@ func TestRecordBeforeReset(t *testing.T) {
 		defer close(done)
 		<-again
 		reset := adapter.QPModify{State: rdma.StateReset}
-		p.qa.modify(reset, rdma.AttrState)
+		p.qa.modify(reset, ibv.AttrState)
 		p.qa.head = 0
 		p.a.mem.put(p.qa.db, make([]byte, 8)) // as the driver does
-		p.qb.modify(reset, rdma.AttrState)
+		p.qb.modify(reset, ibv.AttrState)
 		p.qb.connect(p.qa)
 		p.qa.connect(p.qb)
 	}()

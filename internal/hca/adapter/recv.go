@@ -7,6 +7,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -90,7 +91,7 @@ func (q *QP) describeDatagram(cqe *prm.CQE, c *engine.Completion) {
 			cqe.HasVLAN, cqe.VLAN = true, uint16(c.Priority)<<13|vlan
 		}
 	}
-	if q.attr.Type == rdma.GSI {
+	if q.attr.Type == ibv.GSI {
 		cqe.Imm = defaultPKey // its drivers look for the key in the port's table
 	}
 }
@@ -130,7 +131,7 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	q := (*QP)(f)
 	slot := r.Slot.(*recvSlot)
 	cq, uidx := q.attr.RecvCQ, q.attr.UIDX
-	if q.attr.Type == rdma.XRCRecv {
+	if q.attr.Type == ibv.XRCRecv {
 		cq, uidx = slot.srq.attr.CQ, slot.srq.attr.UIDX
 	}
 	cqe := &q.cqe

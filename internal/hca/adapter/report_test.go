@@ -6,6 +6,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -35,7 +36,7 @@ func (c *checked) configure() {
 func (c *checked) write(q *qp) {
 	c.a.t.Helper()
 	w := newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate)
-	if q.QP.Type() == rdma.XRCSend {
+	if q.QP.Type() == ibv.XRCSend {
 		w.xrc(0)
 	}
 	q.post(w.raddr(0, c.k.number).data(c.from, 520, c.src.LKey()))
@@ -139,7 +140,7 @@ func TestReportsAreNotLost(t *testing.T) {
 			a, b := c.other(c.b.cq(64, nil), v.uidx)
 			c.configure()
 			c.write(a)
-			b.modify(adapter.QPModify{State: rdma.StateReset}, rdma.AttrState)
+			b.modify(adapter.QPModify{State: rdma.StateReset}, ibv.AttrState)
 			if v.drops {
 				for b.recv.next() != nil {
 				}

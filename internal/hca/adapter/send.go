@@ -9,6 +9,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
@@ -69,7 +70,7 @@ func (q *QP) decode(slot *sendSlot) {
 	s := &q.sq
 	slot.index, slot.blocks, slot.op, slot.flags, slot.refuse = s.next, 1, prm.OpNop, 0, nil
 	req := &slot.req
-	req.ID, req.Op = s.requests+1, rdma.WRNop
+	req.ID, req.Op = s.requests+1, ibv.WRNop
 	refuse := slot.refused
 	if waiting := int(s.rung - s.next); waiting > s.count {
 		refuse(rdma.StatusLocQPOpErr, failure.New("send queue", syscall.EINVAL, "the doorbell is %d blocks ahead, the queue has %d", waiting, s.count))
@@ -114,7 +115,7 @@ func (q *QP) decode(slot *sendSlot) {
 // refused makes the request one that fails.
 func (slot *sendSlot) refused(st rdma.Status, err error) {
 	slot.refuse = err
-	slot.req.Op = rdma.WRNop
+	slot.req.Op = ibv.WRNop
 	slot.req.Refuse(st, err)
 }
 
@@ -128,31 +129,31 @@ func (slot *sendSlot) dropLists() {
 
 func (q *QP) transport() prm.Transport {
 	switch q.attr.Type {
-	case rdma.UD, rdma.GSI:
+	case rdma.UD, ibv.GSI:
 		return prm.Datagram
-	case rdma.XRCSend:
+	case ibv.XRCSend:
 		return prm.XRC
-	case rdma.DCI:
+	case ibv.DCI:
 		return prm.Dynamic
 	}
 	return prm.Connected
 }
 
-var engineOps = map[prm.Opcode]rdma.WROp{
-	prm.OpNop: rdma.WRNop, prm.OpSend: rdma.WRSend, prm.OpSendImm: rdma.WRSendImm, prm.OpSendInv: rdma.WRSendInv,
-	prm.OpWrite: rdma.WRWrite, prm.OpWriteImm: rdma.WRWriteImm, prm.OpRead: rdma.WRRead,
-	prm.OpCmpSwap: rdma.WRCmpSwap, prm.OpFetchAdd: rdma.WRFetchAdd,
-	prm.OpMaskedCmpSwap: rdma.WRMaskedCmpSwap, prm.OpMaskedFetchAdd: rdma.WRMaskedFetchAdd, prm.OpSetPSV: rdma.WRSetPSV, prm.OpMMO: rdma.WRMemcpy,
+var engineOps = map[prm.Opcode]ibv.WROp{
+	prm.OpNop: ibv.WRNop, prm.OpSend: ibv.WRSend, prm.OpSendImm: ibv.WRSendImm, prm.OpSendInv: ibv.WRSendInv,
+	prm.OpWrite: ibv.WRWrite, prm.OpWriteImm: ibv.WRWriteImm, prm.OpRead: ibv.WRRead,
+	prm.OpCmpSwap: ibv.WRCmpSwap, prm.OpFetchAdd: ibv.WRFetchAdd,
+	prm.OpMaskedCmpSwap: ibv.WRMaskedCmpSwap, prm.OpMaskedFetchAdd: ibv.WRMaskedFetchAdd, prm.OpSetPSV: ibv.WRSetPSV, prm.OpMMO: ibv.WRMemcpy,
 }
 
 // translate makes the decoded entry a request of the engine.
 func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 	w, req := &slot.wqe, &slot.req
 	if w.Fenced() {
-		req.Flags |= rdma.SendFence
+		req.Flags |= ibv.SendFence
 	}
 	if w.Flags&prm.FlagSolicited != 0 {
-		req.Flags |= rdma.SendSolicited
+		req.Flags |= ibv.SendSolicited
 	}
 	switch w.Opcode {
 	case prm.OpUMR:
@@ -190,7 +191,7 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 	case prm.OpSend, prm.OpSendImm, prm.OpSendInv, prm.OpWrite, prm.OpWriteImm:
 		q.gather(slot)
 	}
-	if (q.attr.Type.Datagram() || q.attr.Type == rdma.DCI) && w.Opcode != prm.OpNop && w.Opcode != prm.OpMMO {
+	if (q.attr.Type.Datagram() || q.attr.Type == ibv.DCI) && w.Opcode != prm.OpNop && w.Opcode != prm.OpMMO {
 		return q.translateAddress(w, req)
 	}
 	return 0, nil

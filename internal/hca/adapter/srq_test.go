@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -109,7 +110,7 @@ func TestSRQ(t *testing.T) {
 			t.Errorf("limit %d after the event", limit)
 		}
 		// A QP in ERR takes nothing any more.
-		to[1].modify(adapter.QPModify{State: rdma.StateErr}, rdma.AttrState)
+		to[1].modify(adapter.QPModify{State: rdma.StateErr}, ibv.AttrState)
 		if e := <-p.b.events; e.typ != rdma.EventQPLastWQEReached || e.obj != to[1].QP {
 			t.Errorf("event %+v", e)
 		}

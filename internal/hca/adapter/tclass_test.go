@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -60,13 +61,13 @@ func TestTrafficClass(t *testing.T) {
 		a, b := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), kind), p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), kind)
 		for _, x := range [][2]*qp{{a, b}, {b, a}} {
 			q := x[0]
-			q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: 2}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+			q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: 2}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 			m := adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, DestQPN: x[1].Number(), Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRNRTimer: 1,
 				AV: adapter.AHAttr{DGID: x[1].p.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, TrafficClass: tclass, HopLimit: hops}}
-			rtr, rts := rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN, rdma.AttrState|rdma.AttrSQPSN
+			rtr, rts := ibv.AttrState|ibv.AttrAV|ibv.AttrPathMTU|ibv.AttrDestQPN|ibv.AttrRQPSN, ibv.AttrState|ibv.AttrSQPSN
 			if typ == rdma.RC {
-				rtr |= rdma.AttrMaxDestRdAtomic | rdma.AttrMinRNRTimer
-				rts |= rdma.AttrTimeout | rdma.AttrRetryCnt | rdma.AttrRNRRetry | rdma.AttrMaxRdAtomic
+				rtr |= ibv.AttrMaxDestRdAtomic | ibv.AttrMinRNRTimer
+				rts |= ibv.AttrTimeout | ibv.AttrRetryCnt | ibv.AttrRNRRetry | ibv.AttrMaxRdAtomic
 			}
 			q.modify(m, rtr)
 			m.State = rdma.StateRTS
@@ -88,7 +89,7 @@ func TestTrafficClass(t *testing.T) {
 	s, c := p.b.srqWith(8, func(*adapter.SRQAttr) {}), p.b.cq(64, nil)
 	dct := p.b.dct(s, c)
 	dct.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: adapter.AHAttr{SGIDIndex: 3, IsGlobal: true, TrafficClass: tclass, HopLimit: hops}},
-		rdma.AttrState|rdma.AttrPathMTU|rdma.AttrAV|rdma.AttrMinRNRTimer)
+		ibv.AttrState|ibv.AttrPathMTU|ibv.AttrAV|ibv.AttrMinRNRTimer)
 	dci := p.a.dci()
 	w = newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).dct(p.b.dev, dct.Number(), dcKey)
 	w.b[16+26], w.b[16+27] = tclass, hops

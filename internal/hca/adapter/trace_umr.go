@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -36,7 +37,7 @@ func (n Names) String() string { return strings.Join(n, "|") }
 
 // regionAccessNames returns the names of a region's access flags.
 func regionAccessNames(access uint32) Names {
-	const known = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic | rdma.MWBind | rdma.ZeroBased
+	const known = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic | ibv.MWBind | rdma.ZeroBased
 	a := rdma.Access(access) & known
 	if a == 0 {
 		return Names{}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -17,9 +18,9 @@ const testQKey = 0x11111111
 // datagrams makes a QP of type UD in RTS.
 func (p *program) datagrams(send, recv *cq) *qp {
 	q := p.qp(send, recv, func(a *adapter.QPAttr) { a.Type, a.BlockSelfMcast = rdma.UD, true })
-	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, QKey: testQKey}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrQKey)
-	q.modify(adapter.QPModify{State: rdma.StateRTR}, rdma.AttrState)
-	q.modify(adapter.QPModify{State: rdma.StateRTS, SQPSN: 5}, rdma.AttrState|rdma.AttrSQPSN)
+	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, QKey: testQKey}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrQKey)
+	q.modify(adapter.QPModify{State: rdma.StateRTR}, ibv.AttrState)
+	q.modify(adapter.QPModify{State: rdma.StateRTS, SQPSN: 5}, ibv.AttrState|ibv.AttrSQPSN)
 	return q
 }
 
@@ -112,10 +113,10 @@ func testUC(t *testing.T, o options, sgid uint8) {
 	a, b := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), typ), p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), typ)
 	for _, x := range [][2]*qp{{a, b}, {b, a}} {
 		q := x[0]
-		q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: 2}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+		q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: 2}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 		q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, DestQPN: x[1].Number(), AV: adapter.AHAttr{DGID: x[1].p.dev.GIDs()[sgid].GID, SGIDIndex: sgid, IsGlobal: true}},
-			rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN)
-		q.modify(adapter.QPModify{State: rdma.StateRTS}, rdma.AttrState|rdma.AttrSQPSN)
+			ibv.AttrState|ibv.AttrAV|ibv.AttrPathMTU|ibv.AttrDestQPN|ibv.AttrRQPSN)
+		q.modify(adapter.QPModify{State: rdma.StateRTS}, ibv.AttrState|ibv.AttrSQPSN)
 	}
 	mr, at := p.b.mr(1<<16, 3)
 	want := pattern(1000, 9)

@@ -8,6 +8,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
@@ -39,7 +40,7 @@ func (q *QP) translateUMR(slot *sendSlot) (rdma.Status, error) {
 	}
 	free := u.Mask&prm.MaskFree != 0 && u.Free
 	if free && !q.attr.local {
-		req.Op, req.InvKey = rdma.WRLocalInv, number
+		req.Op, req.InvKey = ibv.WRLocalInv, number
 		return 0, nil
 	}
 	key := q.attr.PD.eng.MKey(number)
@@ -62,7 +63,7 @@ func (q *QP) translateUMR(slot *sendSlot) (rdma.Status, error) {
 	if err := s.context(q, u); err != nil {
 		return rdma.StatusMWBindErr, err
 	}
-	req.Op, req.Configure = rdma.WRConfigure, &s.conf
+	req.Op, req.Configure = ibv.WRConfigure, &s.conf
 	if free {
 		return 0, nil
 	}
@@ -70,7 +71,7 @@ func (q *QP) translateUMR(slot *sendSlot) (rdma.Status, error) {
 		return rdma.StatusMWBindErr, err
 	}
 	if s.part != nil { // only a part of the list so far: the key changes with the last part
-		req.Op = rdma.WRNop
+		req.Op = ibv.WRNop
 		return 0, nil
 	}
 	if err := s.attributes(q, u); err != nil {
@@ -236,10 +237,10 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 	*b = engine.Binding{Window: w, Number: number&^0xff | uint32(u.Tag)}
 	if u.Mask&prm.MaskFree != 0 && u.Free {
 		if w.Type() == engine.WindowType2 {
-			req.Op, req.InvKey = rdma.WRLocalInv, number
+			req.Op, req.InvKey = ibv.WRLocalInv, number
 			return 0, nil
 		}
-		req.Op, req.Bind = rdma.WRBindMW, b
+		req.Op, req.Bind = ibv.WRBindMW, b
 		return 0, nil
 	}
 	if err := u.ParseLayout(prm.AccessModeKLM, 0, u.List); err != nil {
@@ -257,14 +258,14 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 	default:
 		return rdma.StatusMWBindErr, failure.New(op, syscall.EINVAL, "window %#x: its addresses begin at %#x, and not at 0 or where the range begins, %#x", number, u.Start, e.Addr)
 	}
-	req.Op, req.Bind = rdma.WRBindMW, b
+	req.Op, req.Bind = ibv.WRBindMW, b
 	return 0, nil
 }
 
 // beginUMR records what a configuration that begins says about reports. A layout is recorded if the configuration has one.
 func (q *QP) beginUMR(slot *sendSlot) {
 	s := &slot.conf
-	if slot.req.Op != rdma.WRConfigure && s.part == nil || s.object == nil {
+	if slot.req.Op != ibv.WRConfigure && s.part == nil || s.object == nil {
 		return // the request is no configuration
 	}
 	if !s.conf.Free {

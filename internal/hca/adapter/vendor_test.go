@@ -5,6 +5,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -39,12 +40,12 @@ func TestVendorErrors(t *testing.T) {
 			}, want: 0x68},
 			"binding": {post: func(e *ends) { e.p.qa.post(newWQE(prm.OpUMR, 0, 0x77700, 0).bytes(make([]byte, 112)...)) }, want: 0x78},
 			"flushed": {post: func(e *ends) {
-				e.p.qa.modify(adapter.QPModify{State: rdma.StateErr}, rdma.AttrState)
+				e.p.qa.modify(adapter.QPModify{State: rdma.StateErr}, ibv.AttrState)
 				e.p.qa.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
 			}, want: 0xf5},
 			"flushed, receive": {post: func(e *ends) {
 				e.p.qb.postRecv(prm.Data{Length: 8, LKey: e.mr.LKey(), Addr: e.at})
-				e.p.qb.modify(adapter.QPModify{State: rdma.StateErr}, rdma.AttrState)
+				e.p.qb.modify(adapter.QPModify{State: rdma.StateErr}, ibv.AttrState)
 			}, recv: true, want: 0xf9},
 			"receive, right": {post: func(e *ends) {
 				e.p.qb.postRecv(prm.Data{Length: 8, LKey: e.readOnly.LKey(), Addr: e.ro})
@@ -62,7 +63,7 @@ func TestVendorErrors(t *testing.T) {
 				e.p.qa.post(newWQE(prm.OpSend, 0, 0, 0).inline([]byte("message!")))
 			}, want: 0x8a},
 			"retries": {post: func(e *ends) {
-				e.p.qb.modify(adapter.QPModify{State: rdma.StateReset}, rdma.AttrState)
+				e.p.qb.modify(adapter.QPModify{State: rdma.StateReset}, ibv.AttrState)
 				e.p.reconnect(adapter.QPModify{Timeout: 1, RetryCnt: 1})
 				e.p.qa.post(newWQE(prm.OpSend, 0, 0, 0).inline([]byte("x")))
 			}, want: 0x81},
@@ -95,7 +96,7 @@ func TestVendorErrors(t *testing.T) {
 // reconnect takes the QP of a to RTS again with other values for RTS.
 func (p *pair) reconnect(m adapter.QPModify) {
 	q := p.qa
-	q.modify(adapter.QPModify{State: rdma.StateReset}, rdma.AttrState)
+	q.modify(adapter.QPModify{State: rdma.StateReset}, ibv.AttrState)
 	q.head, q.rhead = 0, 0
 	q.p.mem.put(q.db, make([]byte, 8))
 	q.toRTR(p.qb, 3)

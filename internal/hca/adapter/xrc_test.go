@@ -11,6 +11,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -22,16 +23,16 @@ func (w *wqe) xrc(srqn uint32) *wqe {
 // xrc makes a send QP on side a and a receive QP of a domain on side b, connected.
 func (p *pair) xrc(t *testing.T, x *adapter.XRCD) (a, b *qp) {
 	t.Helper()
-	a = p.a.qp(p.qa.send, p.qa.recv, func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = rdma.XRCSend, nil, 0, 0 })
-	target, err := p.b.ctx.CreateQP(adapter.QPAttr{Type: rdma.XRCRecv, XRCD: x})
+	a = p.a.qp(p.qa.send, p.qa.recv, func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = ibv.XRCSend, nil, 0, 0 })
+	target, err := p.b.ctx.CreateQP(adapter.QPAttr{Type: ibv.XRCRecv, XRCD: x})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b = &qp{QP: target, p: p.b}
-	a.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+	a.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 	a.modify(adapter.QPModify{
 		State: rdma.StateRTR, PathMTU: 3, DestQPN: b.Number(), RQPSN: 7, AV: adapter.AHAttr{DGID: p.b.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
-	}, rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN)
+	}, ibv.AttrState|ibv.AttrAV|ibv.AttrPathMTU|ibv.AttrDestQPN|ibv.AttrRQPSN)
 	a.toRTS(adapter.QPModify{Timeout: 18, RetryCnt: 7, RNRRetry: 7})
 	b.toRTR(a, 3)
 	return a, b
@@ -53,7 +54,7 @@ func TestXRC(t *testing.T) {
 			queues[i] = p.b.srqWith(8, func(a *adapter.SRQAttr) { a.Type, a.XRCD, a.CQ, a.UIDX = 1, x, cqs[i].CQ, uint32(0x500+i) })
 		}
 		a, target := p.xrc(t, x)
-		again, err := p.b.ctx.OpenQP(target.Number(), rdma.XRCRecv, x)
+		again, err := p.b.ctx.OpenQP(target.Number(), ibv.XRCRecv, x)
 		if err != nil || again != target.QP {
 			t.Fatalf("open: %v", err)
 		}
@@ -113,16 +114,16 @@ func TestXRCShared(t *testing.T) {
 		if r := done.waitCQE(); r.Opcode != prm.CQERecv || r.QPN != target.Number() || r.UserIndex != 0x500 || string(other.mem.get(at, 18)) != "to another program" {
 			t.Fatalf("completion %+v", r)
 		}
-		again, err := other.ctx.OpenQP(target.Number(), rdma.XRCRecv, x)
+		again, err := other.ctx.OpenQP(target.Number(), ibv.XRCRecv, x)
 		if err != nil || again != target.QP {
 			t.Fatalf("open: %v", err)
 		}
 		// The QP ends with its own context, whoever has it open.
 		p.b.ctx.Close()
-		if _, err := other.ctx.OpenQP(target.Number(), rdma.XRCRecv, x); !errors.Is(err, syscall.EINVAL) {
+		if _, err := other.ctx.OpenQP(target.Number(), ibv.XRCRecv, x); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("open of a QP whose context is closed: %v", err)
 		}
-		if err := again.Modify(&adapter.QPModify{State: rdma.StateErr}, rdma.AttrState); err == nil {
+		if err := again.Modify(&adapter.QPModify{State: rdma.StateErr}, ibv.AttrState); err == nil {
 			t.Error("a QP of a closed context can be modified")
 		}
 		if err := again.Close(); err != nil {

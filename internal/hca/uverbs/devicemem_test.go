@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -60,7 +61,7 @@ func TestDeviceMemory(t *testing.T) {
 		"an offset behind it":     {5001, 0, rdma.ZeroBased},
 		"an offset near 2^64":     {1<<64 - 8, 16, rdma.ZeroBased},
 		"not zero-based":          {0, 5000, rdma.LocalWrite},
-		"with windows":            {0, 5000, rdma.ZeroBased | rdma.MWBind},
+		"with windows":            {0, 5000, rdma.ZeroBased | ibv.MWBind},
 		"remote without local":    {0, 5000, rdma.ZeroBased | rdma.RemoteWrite},
 		"with on-demand paging":   {0, 5000, rdma.ZeroBased | 1<<6},
 		"with access flag 1 << 9": {0, 5000, rdma.ZeroBased | 1<<9},

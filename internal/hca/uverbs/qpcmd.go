@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -84,7 +85,7 @@ func (c *command) createQP() error {
 	a.BlockSelfMcast = flags.u32(0)&blockSelfMcast != 0
 	a.SigAll = flags.u32(0)&sigAll != 0
 	a.Cap = adapter.QPCap{MaxSendWR: sizes.u32(0), MaxRecvWR: sizes.u32(4), MaxSendSGE: sizes.u32(8), MaxRecvSGE: sizes.u32(12), MaxInlineData: sizes.u32(16)}
-	if a.Type == rdma.DCT {
+	if a.Type == ibv.DCT {
 		a.DCKey = in.u64(40)
 	}
 	a.SQCount, a.RQCount, a.RQShift, a.UIDX = in.u32(16), in.u32(20), in.u32(24), in.u32(32)
@@ -126,10 +127,10 @@ func qpType(typ uint64, flags uint32) (rdma.QPType, uint32, error) {
 	t := rdma.QPType(typ)
 	switch {
 	case typ == driver && flags&(qpFlagDCT|qpFlagDCI) == qpFlagDCT:
-		return rdma.DCT, flags &^ qpFlagDCT, nil
+		return ibv.DCT, flags &^ qpFlagDCT, nil
 	case typ == driver && flags&(qpFlagDCT|qpFlagDCI) == qpFlagDCI:
-		return rdma.DCI, flags &^ qpFlagDCI, nil
-	case uint64(t) == typ && (t == rdma.RC || t == rdma.UC || t == rdma.UD || t == rdma.XRCSend || t == rdma.XRCRecv):
+		return ibv.DCI, flags &^ qpFlagDCI, nil
+	case uint64(t) == typ && (t == rdma.RC || t == rdma.UC || t == rdma.UD || t == ibv.XRCSend || t == ibv.XRCRecv):
 		return t, flags, nil
 	case typ == rawPacket || typ == driver:
 		return 0, 0, failure.New(op, syscall.EOPNOTSUPP, "QP type %d with driver flags %#x: the device has RC, UC, UD, XRC and DC (DCT or DCI), and no raw packets", typ, flags)
@@ -206,7 +207,7 @@ func (c *command) modifyQP(in fields) error {
 	r.put32(4, 8)           // response_length
 	uhw := make(fields, 16) // struct mlx5_ib_modify_qp_resp
 	uhw.put32(0, uint32(min(len(uhw), c.room(uhwOut))))
-	if o.typ == rdma.DCT {
+	if o.typ == ibv.DCT {
 		uhw.put32(4, o.Number()) // the number of a DCT on its way to RTR
 	}
 	return outputs(c.output(coreOut, r), c.output(uhwOut, uhw))
@@ -215,22 +216,22 @@ func (c *command) modifyQP(in fields) error {
 // checkModify checks what the kernel and its driver refuse before the device is asked: attributes that a state does not
 // take (qp_state_table), states to which a program cannot take a queue pair (optab and modify_dct of mlx5's driver), and
 // the port and the rate of an address (uverbs' modify_qp, ib_rate_to_mlx5).
-func checkModify(typ rdma.QPType, m *adapter.QPModify, mask rdma.AttrMask) error {
+func checkModify(typ rdma.QPType, m *adapter.QPModify, mask ibv.AttrMask) error {
 	const op = "modify QP"
-	if mask&rdma.AttrState != 0 {
+	if mask&ibv.AttrState != 0 {
 		down := m.State == rdma.StateReset || m.State == rdma.StateErr
 		switch {
 		case m.State == rdma.StateSQD:
 			return failure.New(op, syscall.EINVAL, "to SQD: only the device itself takes a QP there")
-		case typ == rdma.DCT && down:
+		case typ == ibv.DCT && down:
 			return failure.New(op, syscall.EINVAL, "a DCT to %v: it can only be destroyed", m.State)
-		case down && mask&rdma.AttrCurState != 0:
+		case down && mask&ibv.AttrCurState != 0:
 			return failure.New(op, syscall.EINVAL, "the current state on the way to %v, which takes no attribute", m.State)
-		case m.State != rdma.StateRTS && mask&rdma.AttrPathMigState != 0:
+		case m.State != rdma.StateRTS && mask&ibv.AttrPathMigState != 0:
 			return failure.New(op, syscall.EINVAL, "a migration state on the way to %v, which does not take it", m.State)
 		}
 	}
-	if mask&rdma.AttrAV == 0 {
+	if mask&ibv.AttrAV == 0 {
 		return nil
 	}
 	if err := checkPort(op, &m.AV); err != nil {
@@ -256,17 +257,17 @@ const accessOfQP = uint32(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead |
 
 // ownAttrs removes the attributes of the direction that an XRC QP does not have. The kernel does so too: perftest sets
 // the attributes of both directions.
-func ownAttrs(t rdma.QPType, mask rdma.AttrMask) rdma.AttrMask {
+func ownAttrs(t rdma.QPType, mask ibv.AttrMask) ibv.AttrMask {
 	switch t {
-	case rdma.XRCSend:
-		mask &^= rdma.AttrMaxDestRdAtomic | rdma.AttrMinRNRTimer
-	case rdma.XRCRecv:
-		mask &^= rdma.AttrMaxRdAtomic | rdma.AttrRetryCnt | rdma.AttrRNRRetry
+	case ibv.XRCSend:
+		mask &^= ibv.AttrMaxDestRdAtomic | ibv.AttrMinRNRTimer
+	case ibv.XRCRecv:
+		mask &^= ibv.AttrMaxRdAtomic | ibv.AttrRetryCnt | ibv.AttrRNRRetry
 	}
 	return mask
 }
 
-func parseModify(in fields) (adapter.QPModify, rdma.AttrMask) {
+func parseModify(in fields) (adapter.QPModify, ibv.AttrMask) {
 	return adapter.QPModify{
 		AV:              qpDest(in, 0),
 		AltAV:           qpDest(in, 32),
@@ -291,7 +292,7 @@ func parseModify(in fields) (adapter.QPModify, rdma.AttrMask) {
 		RNRRetry:        in.u8(107),
 		AltPort:         in.u8(108),
 		AltTimeout:      in.u8(109),
-	}, rdma.AttrMask(in.u32(68))
+	}, ibv.AttrMask(in.u32(68))
 }
 
 func b2u(b bool) uint8 {

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -18,7 +19,7 @@ func TestTypesOfQueuePairs(t *testing.T) {
 		want  rdma.QPType
 		errno syscall.Errno
 	}{
-		{2, 0, rdma.RC, 0}, {3, 0, rdma.UC, 0}, {4, 0, rdma.UD, 0}, {0xff, qpFlagDCI, rdma.DCI, 0}, {0xff, qpFlagDCT, rdma.DCT, 0},
+		{2, 0, rdma.RC, 0}, {3, 0, rdma.UC, 0}, {4, 0, rdma.UD, 0}, {0xff, qpFlagDCI, ibv.DCI, 0}, {0xff, qpFlagDCT, ibv.DCT, 0},
 		{0, 0, 0, syscall.EINVAL}, {0x102, 0, 0, syscall.EINVAL}, {1<<32 + 2, 0, 0, syscall.EINVAL}, {0x1ff, qpFlagDCI, 0, syscall.EINVAL},
 		{8, 0, 0, syscall.EOPNOTSUPP}, {0xff, 0, 0, syscall.EOPNOTSUPP}, {0xff, qpFlagDCI | qpFlagDCT, 0, syscall.EOPNOTSUPP},
 	} {

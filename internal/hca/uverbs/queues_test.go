@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -174,13 +175,13 @@ func (p *program) qp(u *uar, c *cq, pd uint32) *qp {
 		p.in(createQPUser, le.AppendUint64(nil, 0xbeef)), p.in(createQPCap, sizes), num(createQPType, uint64(rdma.RC)), p.in(createQPFlags, make([]byte, 4)),
 		p.out(createQPAnswerCap, 20), p.out(createQPAnswerNumber, 4), p.in(uhwIn, uhw), p.out(uhwOut, 40))
 	q.handle, q.number = uint32(done[0].data), p.got(done, createQPAnswerNumber, 4).u32(0)
-	q.modify(rdma.StateInit, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+	q.modify(rdma.StateInit, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 	q.modify(rdma.StateRTR, 0x129181)
 	q.modify(rdma.StateRTS, 0x12e01)
 	return q
 }
 
-func (q *qp) modify(to rdma.State, mask rdma.AttrMask) {
+func (q *qp) modify(to rdma.State, mask ibv.AttrMask) {
 	q.p.t.Helper()
 	in := make(fields, 112)
 	gid := q.p.dev.adapter.GIDs()[3].GID

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -66,11 +67,11 @@ func TestChannelTakesBack(t *testing.T) {
 
 // TestModifyXRC modifies XRC QPs with the attributes of both sides, as perftest does.
 func TestModifyXRC(t *testing.T) {
-	const both = rdma.AttrState | rdma.AttrMaxRdAtomic | rdma.AttrMaxDestRdAtomic | rdma.AttrMinRNRTimer | rdma.AttrRetryCnt | rdma.AttrRNRRetry
-	for typ, want := range map[rdma.QPType]rdma.AttrMask{
-		rdma.RC:      both,
-		rdma.XRCSend: rdma.AttrState | rdma.AttrMaxRdAtomic | rdma.AttrRetryCnt | rdma.AttrRNRRetry,
-		rdma.XRCRecv: rdma.AttrState | rdma.AttrMaxDestRdAtomic | rdma.AttrMinRNRTimer,
+	const both = ibv.AttrState | ibv.AttrMaxRdAtomic | ibv.AttrMaxDestRdAtomic | ibv.AttrMinRNRTimer | ibv.AttrRetryCnt | ibv.AttrRNRRetry
+	for typ, want := range map[rdma.QPType]ibv.AttrMask{
+		rdma.RC:     both,
+		ibv.XRCSend: ibv.AttrState | ibv.AttrMaxRdAtomic | ibv.AttrRetryCnt | ibv.AttrRNRRetry,
+		ibv.XRCRecv: ibv.AttrState | ibv.AttrMaxDestRdAtomic | ibv.AttrMinRNRTimer,
 	} {
 		if got := ownAttrs(typ, both); got != want {
 			t.Errorf("type %d: attributes %#x, want %#x", typ, got, want)

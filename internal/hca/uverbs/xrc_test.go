@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/internal/ibv"
 )
 
 // openXRCD opens the domain of a file, or an unnamed one if the descriptor is negative.
@@ -22,7 +22,7 @@ func (p *program) openXRCD(fd int, flags uint32) (uint32, syscall.Errno) {
 // target creates an XRC receive QP and returns its handle and number.
 func (p *program) target(xrcd uint32) (handle, number uint32) {
 	p.t.Helper()
-	done := p.must(objQP, qpCreate, num(createQPHandle, 0), num(createQPXRCD, uint64(xrcd)), p.in(createQPUser, make([]byte, 8)), p.in(createQPCap, make([]byte, 20)), num(createQPType, uint64(rdma.XRCRecv)),
+	done := p.must(objQP, qpCreate, num(createQPHandle, 0), num(createQPXRCD, uint64(xrcd)), p.in(createQPUser, make([]byte, 8)), p.in(createQPCap, make([]byte, 20)), num(createQPType, uint64(ibv.XRCRecv)),
 		p.out(createQPAnswerCap, 20), p.out(createQPAnswerNumber, 4), p.in(uhwIn, make([]byte, 56)), p.out(uhwOut, 40))
 	return uint32(done[0].data), p.got(done, createQPAnswerNumber, 4).u32(0)
 }

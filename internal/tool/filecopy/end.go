@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/summary"
+	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
@@ -191,16 +192,16 @@ func (e *end) Endpoints() Endpoints {
 // grants the peer access to memory.
 func (e *end) Connect(peer Endpoints) error {
 	for i, qp := range []*verbs.QP{e.control, e.bulk} {
-		o := verbs.ConnectOptions{MTU: e.plan.MTU, Access: rdma.LocalWrite}
+		o := verbs.ConnectOptions{MTU: e.plan.MTU, Access: new(rdma.LocalWrite)}
 		e.conf.Retry.Apply(&o)
 		if qp == e.bulk {
-			o.Access |= e.access
+			*o.Access |= e.access
 		}
 		if err := qp.Connect(peer[i], &o); err != nil {
 			return err
 		}
 	}
-	e.out.mtu = e.bulk.Query().PathMTU.Bytes()
+	e.out.mtu = engine.QPOf(e.bulk).Query().PathMTU.Bytes()
 	for i := range e.messages() {
 		if err := e.listen(i); err != nil {
 			return err

@@ -77,7 +77,7 @@ func newStream(dev *verbs.Device) (s *stream, err error) {
 		return s, err
 	}
 	// RemoteWrite admits the peer's empty WRITEs (keep). It opens no memory: no region grants it.
-	if err = cm.Init(s.qp, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
+	if err = s.qp.Init(rdma.LocalWrite | rdma.RemoteWrite); err != nil {
 		return s, err
 	}
 	for i := range streamRecvs {

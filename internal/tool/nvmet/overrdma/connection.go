@@ -86,7 +86,7 @@ func (s *Server) newConnection(h *host, qid uint16, size int) (c *connection, er
 	if c.slots, err = s.pd.Register(make([]byte, size*slotSize), rdma.LocalWrite); err != nil {
 		return nil, err
 	}
-	if err = cm.Init(c.qp, rdma.LocalWrite); err != nil {
+	if err = c.qp.Init(rdma.LocalWrite); err != nil {
 		return nil, err
 	}
 	for i := range size {

@@ -127,7 +127,7 @@ type testHost struct {
 	*lab
 	dev     *verbs.Device
 	pd      *verbs.PD
-	timeout int // of connections, for both sides; 0: the default
+	timeout time.Duration // of connections, for both sides; 0: the default
 }
 
 func (l *lab) host(a string) *testHost {
@@ -171,7 +171,7 @@ func (h *testHost) dial(r nvme.CMRequest, private ...byte) (*queue, error) {
 		return h.pd.NewQP(verbs.QPAttr{SendCQ: q.sent, RecvCQ: q.rcvd, MaxInlineData: 4096, MaxSendWR: 256, MaxRecvWR: 256})
 	})
 	q.msg = h.register(make([]byte, 256*nvme.CompletionSize), rdma.LocalWrite)
-	if err := cm.Init(q.qp, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
+	if err := q.qp.Init(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead); err != nil {
 		h.t.Fatal(err)
 	}
 	for i := range 256 {

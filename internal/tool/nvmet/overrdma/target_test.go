@@ -650,7 +650,7 @@ func TestVanish(t *testing.T) {
 	}
 	for round := range rounds {
 		h := l.host(hostAddr)
-		h.timeout = 15
+		h.timeout = 134 * time.Millisecond
 		_, id := h.admin(testNQN)
 		q, _ := h.queue(1, 128, id, testNQN, 0)
 		data := h.register(bytes.Clone(before[:1024*520]), rdma.LocalWrite|rdma.RemoteRead)

@@ -63,7 +63,7 @@ func (h *Host) Dial(qid, controller uint16) (*Queue, uint16) {
 	q.qp = opened[*verbs.QP](t)(q.pd.NewQP(verbs.QPAttr{SendCQ: q.sent, RecvCQ: q.rcvd, MaxInlineData: nvme.CommandSize}))
 	q.answer = opened[*verbs.MR](t)(q.pd.Register(make([]byte, nvme.CompletionSize), rdma.LocalWrite))
 	q.mr = opened[*verbs.MR](t)(q.pd.Register(make([]byte, 8192), rdma.LocalWrite|rdma.RemoteRead|rdma.RemoteWrite))
-	if err := cm.Init(q.qp, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
+	if err := q.qp.Init(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead); err != nil {
 		t.Fatal(err)
 	}
 	private := make([]byte, 32)

@@ -1,17 +1,17 @@
-package rdma
+// Package flags names the bits of sets of flags.
+package flags
 
 import (
 	"fmt"
 	"strings"
 )
 
-// FlagNames are the names of the bits of a set of flags, by their position. Packages with
-// flags of their own use it for their String methods.
-type FlagNames []string
+// Names are the names of the bits of a set of flags, by their position.
+type Names []string
 
 // Join returns the names of the set bits, joined by "|". Bits without a name
 // are added as one hexadecimal number. If no bit is set, Join returns "0".
-func (n FlagNames) Join(bits uint32) string {
+func (n Names) Join(bits uint32) string {
 	if bits == 0 {
 		return "0"
 	}
