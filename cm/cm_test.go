@@ -40,7 +40,7 @@ type party struct {
 
 func newParty(t *testing.T, conn packetconn.Conn, addr netip.Addr) *party {
 	t.Helper()
-	dev, err := verbs.Open(addr, &verbs.Options{Conn: conn})
+	dev, err := verbs.Open(addr, &verbs.DeviceOptions{Conn: conn})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func within(t *testing.T) context.Context {
 }
 
 // serve accepts every request with a new QP and sends the connections on the channel.
-func serve(t *testing.T, p *party, opts *cm.Options) (netip.AddrPort, <-chan *cm.Conn) {
+func serve(t *testing.T, p *party, opts *cm.ConnOptions) (netip.AddrPort, <-chan *cm.Conn) {
 	t.Helper()
 	l := listen(t, p, 0)
 	t.Cleanup(func() { l.Close() })
@@ -152,9 +152,9 @@ func serve(t *testing.T, p *party, opts *cm.Options) (netip.AddrPort, <-chan *cm
 
 func TestDial(t *testing.T) {
 	server, client := parties(t)
-	addr, conns := serve(t, server, &cm.Options{PrivateData: []byte("welcome"), ConnectOptions: verbs.ConnectOptions{MaxRdAtomic: 3}})
+	addr, conns := serve(t, server, &cm.ConnOptions{PrivateData: []byte("welcome"), ConnectOptions: verbs.ConnectOptions{MaxRdAtomic: 3}})
 	qp := client.qp()
-	c, err := cm.Dial(within(t), qp, addr, &cm.Options{PrivateData: []byte("hello"), ConnectOptions: verbs.ConnectOptions{MTU: 1024, MaxRdAtomic: 5}})
+	c, err := cm.Dial(within(t), qp, addr, &cm.ConnOptions{PrivateData: []byte("hello"), ConnectOptions: verbs.ConnectOptions{MTU: 1024, MaxRdAtomic: 5}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestDialCanceled(t *testing.T) {
 func TestTooMuchPrivateData(t *testing.T) {
 	server, client := parties(t)
 	addr, _ := serve(t, server, nil)
-	for _, o := range []*cm.Options{{PrivateData: make([]byte, cm.MaxPrivateData+1)}, {ConnectOptions: verbs.ConnectOptions{MTU: 1000}}} {
+	for _, o := range []*cm.ConnOptions{{PrivateData: make([]byte, cm.MaxPrivateData+1)}, {ConnectOptions: verbs.ConnectOptions{MTU: 1000}}} {
 		if _, err := cm.Dial(within(t), client.qp(), addr, o); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%+v: %v", o, err)
 		}

@@ -22,8 +22,8 @@ import (
 // the application of the peer.
 const MaxPrivateData = 56
 
-// Options configure a connection; nil selects the defaults.
-type Options struct {
+// ConnOptions configure a connection; nil selects the defaults.
+type ConnOptions struct {
 	// ConnectOptions are the attributes of the QP. Access applies to a QP in RESET;
 	// one in INIT has its access rights already. Timeout is 0.54 s by default, as
 	// in rdma_cm. MaxRdAtomic limits outstanding READs and atomics in both
@@ -42,7 +42,7 @@ type Options struct {
 }
 
 // terms returns a copy of o, and the attributes of the QP that it determines.
-func (o *Options) terms() (c Options, m ibv.QPModify, err error) {
+func (o *ConnOptions) terms() (c ConnOptions, m ibv.QPModify, err error) {
 	if o != nil {
 		c = *o
 	}
@@ -245,7 +245,7 @@ func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, m ibv.QPModify, sgid int) 
 // and the listener's private data. If the peer does not answer, Dial returns ETIMEDOUT
 // after 9 seconds; a peer with a slow application automatically requests more time. If
 // ctx ends, Dial cancels the request at the peer.
-func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options) (*Conn, error) {
+func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *ConnOptions) (*Conn, error) {
 	const op = "cm dial"
 	o, m, err := opts.terms()
 	if err != nil {

@@ -29,7 +29,7 @@ func Example() {
 			log.Fatal(err)
 		}
 		greeting := append([]byte("hello "), req.PrivateData[:3]...)
-		conn, err := req.Accept(ctx, server.qp, &cm.Options{PrivateData: greeting})
+		conn, err := req.Accept(ctx, server.qp, &cm.ConnOptions{PrivateData: greeting})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	client.receive()
-	conn, err := cm.Dial(ctx, client.qp, netip.MustParseAddrPort("192.0.2.1:7471"), &cm.Options{PrivateData: []byte("Ann")})
+	conn, err := cm.Dial(ctx, client.qp, netip.MustParseAddrPort("192.0.2.1:7471"), &cm.ConnOptions{PrivateData: []byte("Ann")})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func open(n *inproc.Network, addr string) *end {
 	conn, err := n.Listen(netip.AddrPortFrom(a, 4791))
 	e := new(end)
 	if err == nil {
-		e.dev, err = verbs.Open(a, &verbs.Options{Conn: conn})
+		e.dev, err = verbs.Open(a, &verbs.DeviceOptions{Conn: conn})
 	}
 	if err == nil {
 		e.pd, err = e.dev.NewPD()

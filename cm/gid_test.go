@@ -26,7 +26,7 @@ func withGIDs(t *testing.T, n *inproc.Network, addrs ...string) *party {
 		a := netip.MustParseAddr(s)
 		all, conns = append(all, a), append(conns, listenOn(t, n, a))
 	}
-	dev, err := verbs.Open(all[0], &verbs.Options{Conn: conns[0], Addrs: all[1:], Conns: conns[1:]})
+	dev, err := verbs.Open(all[0], &verbs.DeviceOptions{Conn: conns[0], Addrs: all[1:], Conns: conns[1:]})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestGIDs(t *testing.T) {
 	for i, from := range client.dev.GIDTable() {
 		for j, to := range server.dev.GIDTable() {
 			at := netip.AddrPortFrom(to.GID.Addr(), addr.Port())
-			opts := &cm.Options{ConnectOptions: verbs.ConnectOptions{SGIDIndex: i}}
+			opts := &cm.ConnOptions{ConnectOptions: verbs.ConnectOptions{SGIDIndex: i}}
 			c, err := cm.Dial(within(t), client.qp(), at, opts)
 			if from.GID.Addr().Is4() != to.GID.Addr().Is4() {
 				if !errors.Is(err, syscall.EINVAL) {
@@ -94,7 +94,7 @@ func TestBadGIDIndex(t *testing.T) {
 	n := inproc.NewNetwork(nil)
 	server := withGIDs(t, n, "192.0.2.1", "192.0.2.11")
 	client := withGIDs(t, n, "192.0.2.2")
-	bad := &cm.Options{ConnectOptions: verbs.ConnectOptions{SGIDIndex: 77}}
+	bad := &cm.ConnOptions{ConnectOptions: verbs.ConnectOptions{SGIDIndex: 77}}
 	l := listen(t, server, 7471)
 	defer l.Close()
 	addr := netip.MustParseAddrPort("192.0.2.11:7471")
@@ -107,7 +107,7 @@ func TestBadGIDIndex(t *testing.T) {
 	}{{77, false}, {0, true}, {1, true}} {
 		dialed := dial(client.qp(), addr)
 		req := accept(t, l)
-		_, err := req.Accept(within(t), server.qp(), &cm.Options{ConnectOptions: verbs.ConnectOptions{SGIDIndex: test.index}})
+		_, err := req.Accept(within(t), server.qp(), &cm.ConnOptions{ConnectOptions: verbs.ConnectOptions{SGIDIndex: test.index}})
 		d := <-dialed
 		if test.good && (err != nil || d.err != nil) {
 			t.Errorf("SGIDIndex %d: %v; the peer: %v", test.index, err, d.err)

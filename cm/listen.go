@@ -180,7 +180,7 @@ func (r *Request) RemoteAddr() net.Addr { return r.conn.remote }
 // The options MTU and Timeout are ignored, because the peer chooses both. The
 // peer also chooses the address of this device: an SGIDIndex other than 0 must
 // be the index of that address. MaxRdAtomic lowers the limits of the request.
-func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Conn, error) {
+func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *ConnOptions) (*Conn, error) {
 	const op = "cm accept"
 	// refuse answers the peer. Reject fails only if the peer gave up.
 	refuse := func(reason mad.Reason, err error) (*Conn, error) {

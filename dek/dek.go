@@ -64,8 +64,8 @@ type PD interface {
 	ProtectionDomain()
 }
 
-// Options describe a DEK that belongs to no device. A nil *Options means the zero value.
-type Options struct {
+// KeyOptions describe a DEK that belongs to no device. A nil *KeyOptions means the zero value.
+type KeyOptions struct {
 	HasKeyTag bool    // the key is followed by a keytag of KeyTagSize bytes
 	Opaque    [8]byte // plaintext metadata, which Query returns
 }
@@ -125,9 +125,9 @@ const closed = -1
 //
 // EINVAL: the key has the wrong length or two equal halves. ENOMEM: the system gives no
 // locked memory.
-func New(key []byte, o *Options) (*DEK, error) {
+func New(key []byte, o *KeyOptions) (*DEK, error) {
 	if o == nil {
-		o = &Options{}
+		o = &KeyOptions{}
 	}
 	return newDEK("dek create", key, &DEKOptions{HasKeyTag: o.HasKeyTag, Opaque: o.Opaque}, false)
 }
@@ -138,13 +138,13 @@ func New(key []byte, o *Options) (*DEK, error) {
 // EINVAL: kek is not of 16 or 32 bytes, the key has the wrong length, was not wrapped
 // under kek, was changed, or has two equal halves. ENOMEM: the system gives no locked
 // memory.
-func NewWrapped(kek, wrapped []byte, o *Options) (*DEK, error) {
+func NewWrapped(kek, wrapped []byte, o *KeyOptions) (*DEK, error) {
 	const op = "dek create"
 	if err := checkKEK(op, kek); err != nil {
 		return nil, err
 	}
 	if o == nil {
-		o = &Options{}
+		o = &KeyOptions{}
 	}
 	return newWrapped(op, kek, wrapped, &DEKOptions{HasKeyTag: o.HasKeyTag, Opaque: o.Opaque}, false)
 }

@@ -62,7 +62,7 @@ func TestNew(t *testing.T) {
 		{"too long", keyOf(128, 1), false, syscall.EINVAL},
 		{"equal halves", equal, false, syscall.EINVAL},
 	} {
-		d, err := New(tt.key, &Options{HasKeyTag: tt.hasKeyTag})
+		d, err := New(tt.key, &KeyOptions{HasKeyTag: tt.hasKeyTag})
 		wantErrno(t, tt.name, err, tt.errno)
 		if err == nil {
 			wantErrno(t, tt.name+": close", d.Close(), 0)
@@ -74,7 +74,7 @@ func TestNew(t *testing.T) {
 func TestCipher(t *testing.T) {
 	for _, size := range []KeySize{Size128, Size256} {
 		key := keyOf(size.Bytes()+KeyTagSize, 7)
-		d := must(New(key, &Options{HasKeyTag: true}))
+		d := must(New(key, &KeyOptions{HasKeyTag: true}))
 		defer d.Close()
 		clear(key[size.Bytes()-1:][:1]) // the DEK has a copy
 		c := must(d.Acquire([8]byte(key[size.Bytes():])))
@@ -89,7 +89,7 @@ func TestCipher(t *testing.T) {
 }
 
 func TestKeyTag(t *testing.T) {
-	tagged := must(New(keyOf(40, 0), &Options{HasKeyTag: true}))
+	tagged := must(New(keyOf(40, 0), &KeyOptions{HasKeyTag: true}))
 	plain := must(New(keyOf(32, 0), nil))
 	right := [8]byte(keyOf(8, 32))
 	for i := range 64 {
@@ -107,7 +107,7 @@ func TestKeyTag(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	d := must(New(keyOf(32, 3), &Options{Opaque: [8]byte{1, 2}}))
+	d := must(New(keyOf(32, 3), &KeyOptions{Opaque: [8]byte{1, 2}}))
 	must(d.Acquire([8]byte{}))
 	wantErrno(t, "hold", d.Hold(), 0)
 	wantErrno(t, "close while acquired", d.Close(), syscall.EBUSY)
@@ -142,7 +142,7 @@ func TestReleaseWithoutAcquire(t *testing.T) {
 
 func TestQueryFindsCorruption(t *testing.T) {
 	opaque := [8]byte{'d', 'e', 'k'}
-	d := must(New(keyOf(64, 3), &Options{Opaque: opaque}))
+	d := must(New(keyOf(64, 3), &KeyOptions{Opaque: opaque}))
 	if got := must(d.Query()); got != (Info{StateReady, opaque}) {
 		t.Errorf("fresh: %+v", got)
 	}
@@ -213,7 +213,7 @@ func TestSlotReuse(t *testing.T) {
 }
 
 func TestAcquireDoesNotAllocate(t *testing.T) {
-	d := must(New(keyOf(40, 0), &Options{HasKeyTag: true}))
+	d := must(New(keyOf(40, 0), &KeyOptions{HasKeyTag: true}))
 	defer d.Close()
 	tag := [8]byte(keyOf(8, 32))
 	if n := testing.AllocsPerRun(100, func() {

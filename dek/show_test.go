@@ -55,7 +55,7 @@ func TestNothingShowsKeys(t *testing.T) {
 	o.Login = object
 	x := must(c.NewDEK(wrapped, o))
 	defer x.Close()
-	plain := &Options{HasKeyTag: true}
+	plain := &KeyOptions{HasKeyTag: true}
 	y := must(New(keyOf(40, 1), plain))
 	defer y.Close()
 	cipher := must(y.Acquire([8]byte(keyOf(8, 33))))

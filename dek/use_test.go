@@ -80,12 +80,12 @@ func TestNoKey(t *testing.T) {
 // DEKs that reveal it.
 func TestShownKeyTag(t *testing.T) {
 	key := append(keyOf(32, 1), "12345678"...)
-	tagged := must(New(key, &Options{HasKeyTag: true}))
+	tagged := must(New(key, &KeyOptions{HasKeyTag: true}))
 	if tag, err := tagged.KeyTag(); err != nil || string(tag[:]) != "12345678" {
 		t.Errorf("%q, %v", tag, err)
 	}
 	kek := keyOf(16, 2)
-	wrapped := must(NewWrapped(kek, must(Wrap(kek, key)), &Options{HasKeyTag: true}))
+	wrapped := must(NewWrapped(kek, must(Wrap(kek, key)), &KeyOptions{HasKeyTag: true}))
 	if tag, err := wrapped.KeyTag(); err != nil || string(tag[:]) != "12345678" {
 		t.Errorf("wrapped: %q, %v", tag, err)
 	}

@@ -74,7 +74,7 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 		if addr == clientAddr {
 			conn = recorder.Wrap(conn)
 		}
-		dev, err := verbs.Open(addr, &verbs.Options{Conn: conn})
+		dev, err := verbs.Open(addr, &verbs.DeviceOptions{Conn: conn})
 		check(t, err)
 		pd, cq, qp := newQP(t, dev, verbs.QPAttr{})
 		closeLater(t, qp, cq, pd, dev)
@@ -95,14 +95,14 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 		for recorder.Packets() < 3 && ctx.Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}
-		c, err := req.Accept(ctx, accepting, &cm.Options{PrivateData: []byte("welcome")})
+		c, err := req.Accept(ctx, accepting, &cm.ConnOptions{PrivateData: []byte("welcome")})
 		if err == nil {
 			<-c.Done()
 			err = c.Err()
 		}
 		served <- err
 	}()
-	c, err := cm.Dial(ctx, dialing, netip.AddrPortFrom(serverAddr, 7471), &cm.Options{PrivateData: []byte("hello")})
+	c, err := cm.Dial(ctx, dialing, netip.AddrPortFrom(serverAddr, 7471), &cm.ConnOptions{PrivateData: []byte("hello")})
 	check(t, err)
 	check(t, errors.Join(c.Close(), <-served))
 	check(t, dialing.SetState(rdma.StateReset))

@@ -73,7 +73,7 @@ func TestAllocations(t *testing.T) {
 			"interleaved": mkey.Interleaved{Repeat: 64, Entries: []mkey.Entry{
 				{Memory: mkey.Bytes(pattern(64 * 512)), Count: 512}, {Memory: mkey.Bytes(pattern(64 * 8)), Count: 8}}},
 		} {
-			k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: l, Signature: c.s, Crypto: c.c})
+			k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: l, Signature: c.s, Crypto: c.c})
 			n := wholeJob(t, k)
 			wire := buf[:n]
 			for _, piece := range []int{1024, len(wire)} {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"unsafe"
+
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 // maxVecs is the largest number of pieces in one call of a Space. A step of 32 KiB in
@@ -14,14 +16,14 @@ const maxVecs = 512
 // Space.
 type batch struct {
 	write bool
-	space Space
-	vecs  []Vec
-	order []Vec // buffer for the result of ordered
+	space keydoor.Space
+	vecs  []keydoor.Vec
+	order []keydoor.Vec // buffer for the result of ordered
 }
 
 // add appends a piece. A piece that continues the last one, in memory and in its buffer,
 // becomes a part of it.
-func (b *batch) add(s Space, addr uint64, buf []byte) error {
+func (b *batch) add(s keydoor.Space, addr uint64, buf []byte) error {
 	if n := len(b.vecs); n > 0 {
 		last := &b.vecs[n-1]
 		if s == b.space && last.Addr+uint64(len(last.Buf)) == addr && follows(last.Buf, buf) {
@@ -35,7 +37,7 @@ func (b *batch) add(s Space, addr uint64, buf []byte) error {
 		}
 	}
 	b.space = s
-	b.vecs = append(b.vecs, Vec{addr, buf})
+	b.vecs = append(b.vecs, keydoor.Vec{Addr: addr, Buf: buf})
 	return nil
 }
 
@@ -62,12 +64,12 @@ func (b *batch) flush() (err error) {
 // ordered returns the pieces in rising order of their addresses. The blocks of a pattern
 // with separate fields then follow one another, and a space can copy them as one range.
 // Pieces that overlap are written in the order of the layout, so that the last one wins.
-func (b *batch) ordered() []Vec {
+func (b *batch) ordered() []keydoor.Vec {
 	if len(b.vecs) < 3 || rising(b.vecs) {
 		return b.vecs
 	}
 	b.order = append(b.order[:0], b.vecs...)
-	slices.SortFunc(b.order, func(x, y Vec) int { return cmp.Compare(x.Addr, y.Addr) })
+	slices.SortFunc(b.order, func(x, y keydoor.Vec) int { return cmp.Compare(x.Addr, y.Addr) })
 	if b.write && !rising(b.order) {
 		return b.vecs
 	}
@@ -75,7 +77,7 @@ func (b *batch) ordered() []Vec {
 }
 
 // rising reports whether each piece begins at the end of the previous one or after it.
-func rising(v []Vec) bool {
+func rising(v []keydoor.Vec) bool {
 	for i := 1; i < len(v); i++ {
 		if v[i].Addr < v[i-1].Addr+uint64(len(v[i-1].Buf)) {
 			return false

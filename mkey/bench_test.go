@@ -28,7 +28,7 @@ func newJob(b *testing.B, data int, layout func(n int) mkey.Layout, s *mkey.Sign
 		memory, wire = streamLen(s.Memory, data), streamLen(s.Wire, data)
 	}
 	j := &job{data: data, s: s, c: c, wire: make([]byte, wire)}
-	j.key = newKey(b, mkey.Config{Access: rdma.LocalWrite, Layout: layout(memory), Signature: s, Crypto: c})
+	j.key = newKey(b, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: layout(memory), Signature: s, Crypto: c})
 	if s != nil && s.Wire != nil && c == nil {
 		copy(j.wire, mkeytest.Protect(s.Wire, pattern(data))) // the fields may be copied to memory
 	}
@@ -223,7 +223,7 @@ func BenchmarkFraction(b *testing.B) {
 // written, and it is closed.
 func BenchmarkOpen(b *testing.B) {
 	memory := make([]byte, 4096)
-	k := must(mkey.New(mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: mkey.Bytes(memory), Length: 4096}}}))
+	k := must(mkey.New(mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: mkey.Bytes(memory), Length: 4096}}}))
 	var p [8]byte
 	b.Run("TX", func(b *testing.B) {
 		b.ReportAllocs()

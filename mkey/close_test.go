@@ -28,8 +28,8 @@ var (
 // closed handle only keeps its counts.
 func TestCloseTwice(t *testing.T) {
 	a, b := pattern(4096), make([]byte, 4096)
-	ka := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(a)})
-	kb := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(b)})
+	ka := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(a)})
+	kb := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(b)})
 	for range 100 {
 		tx, rx := must(ka.TX(0, 8)), must(ka.RX(0, 8))
 		for range 3 {
@@ -71,7 +71,7 @@ func TestCloseTwice(t *testing.T) {
 
 	mem := mkeytest.Protect(t10, pattern(1024))
 	mem[3] ^= 1
-	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
 	tx, rx := must(k.TX(0, 1040)), must(k.RX(0, 1040))
 	must(tx.ReadAt(make([]byte, 1040), 0))
 	noErr(t, writeAll(rx, make([]byte, 1040)))
@@ -108,8 +108,8 @@ func TestCloseFinishes(t *testing.T) {
 	}
 
 	// The memory fails when Close writes to it.
-	space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: rdma.LocalWrite, Fail: func(mkey.Vec) error { return syscall.EIO }}
-	rx := must(newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}}).RX(0, 4096))
+	space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: rdma.LocalWrite, Fail: func(keydoor.Vec) error { return syscall.EIO }}
+	rx := must(newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}}).RX(0, 4096))
 	must(rx.Write(pattern(100)))
 	if err := rx.Close(); !errors.Is(err, syscall.EIO) {
 		t.Errorf("the memory fails: %v", err)
@@ -122,7 +122,7 @@ func TestCloseFinishes(t *testing.T) {
 // TestReaderAt checks that TX follows the contract of io.ReaderAt.
 func TestReaderAt(t *testing.T) {
 	mem := pattern(1000)
-	tx := must(newKey(t, mkey.Config{Layout: over(mem)}).TX(0, 1000))
+	tx := must(newKey(t, mkey.KeyConfig{Layout: over(mem)}).TX(0, 1000))
 	defer tx.Close()
 	p := make([]byte, 600)
 	if n, err := tx.ReadAt(p, 500); n != 500 || err != io.EOF {
@@ -156,7 +156,7 @@ func TestReaderAt(t *testing.T) {
 
 // freed opens streams of each kind on a key, frees the key with free, and
 // checks that the streams have ended.
-func freed(t *testing.T, c mkey.Config, free func(k *mkey.Key)) {
+func freed(t *testing.T, c mkey.KeyConfig, free func(k *mkey.Key)) {
 	t.Helper()
 	c.Access = rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite
 	k := newKey(t, c)
@@ -221,9 +221,9 @@ func TestStreamsEndWithKey(t *testing.T) {
 			freed(t, c, func(k *mkey.Key) { k.Close() })
 			freed(t, c, func(k *mkey.Key) {
 				keydoor.Of(k).Invalidate()
-				noErr(t, k.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: c.Signature, Crypto: c.Crypto}))
+				noErr(t, k.Configure(mkey.KeyUpdate{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: c.Signature, Crypto: c.Crypto}))
 			})
-			inner := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem)})
+			inner := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem)})
 			c.Layout = mkey.List{{Memory: inner, Length: uint64(len(mem))}}
 			k := newKey(t, c)
 			n := wholeJob(t, k)
@@ -233,22 +233,22 @@ func TestStreamsEndWithKey(t *testing.T) {
 			wantErr(t, writeAll(rx, make([]byte, n)), syscall.EINVAL, "free")
 		})
 	}
-	k := newKey(t, mkey.Config{Layout: over(make([]byte, 8))})
+	k := newKey(t, mkey.KeyConfig{Layout: over(make([]byte, 8))})
 	k.Close()
-	wantErr(t, k.Configure(mkey.Update{Layout: over(make([]byte, 8))}), syscall.EINVAL, "closed")
+	wantErr(t, k.Configure(mkey.KeyUpdate{Layout: over(make([]byte, 8))}), syscall.EINVAL, "closed")
 }
 
 // TestRemoteEndsWithConfiguration checks that a new configuration ends the streams of a
 // peer, but not those of the owner.
 func TestRemoteEndsWithConfiguration(t *testing.T) {
 	mem := make([]byte, 4160)
-	k := newKey(t, mkey.Config{Access: rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
 	d := keydoor.Of(k)
 	tx, rx := must(d.RemoteTX(0, 4160, 0, false)), must(d.RemoteRX(0, 4160))
 	own, in := must(d.TX(0, 4160)), must(d.RX(0, 4160))
 	buf := make([]byte, 100)
 	noErr(t, errors.Join(tx.ReadAt(buf, 0), rx.Write(buf), own.ReadAt(buf, 0), in.Write(buf)))
-	noErr(t, k.Configure(mkey.Update{}))
+	noErr(t, k.Configure(mkey.KeyUpdate{}))
 	wantErr(t, tx.ReadAt(buf, 200), syscall.EACCES, "configured anew")
 	wantErr(t, rx.Write(buf), syscall.EACCES, "configured anew")
 	if err := errors.Join(own.ReadAt(buf, 200), in.Write(buf), in.Finish()); err != nil {
@@ -264,15 +264,15 @@ func TestRemoteEndsWithConfiguration(t *testing.T) {
 func TestFreeWaits(t *testing.T) {
 	for _, nested := range []bool{false, true} {
 		entered, release := make(chan bool), make(chan bool)
-		space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: rdma.LocalWrite, Fail: func(mkey.Vec) error {
+		space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: rdma.LocalWrite, Fail: func(keydoor.Vec) error {
 			entered <- true
 			<-release
 			return nil
 		}}
-		inner := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}})
+		inner := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}})
 		k, free := inner, inner
 		if nested {
-			k = newKey(t, mkey.Config{Layout: mkey.List{{Memory: inner, Length: 4096}}})
+			k = newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: inner, Length: 4096}}})
 		}
 		tx := must(k.TX(0, 4096))
 		var wg sync.WaitGroup
@@ -326,7 +326,7 @@ func TestFreeAndUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			mem := make([]byte, 4*quarter)
-			k := must(mkey.Create(mkey.Attr{Flags: mkey.BlockSignature, MaxEntries: 4}))
+			k := must(mkey.Create(mkey.KeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4}))
 			d := keydoor.Of(k)
 			stop := make(chan bool)
 			var wg sync.WaitGroup
@@ -344,7 +344,7 @@ func TestFreeAndUse(t *testing.T) {
 				})
 			}
 			for i := range 300 {
-				noErr(t, k.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}))
+				noErr(t, k.Configure(mkey.KeyUpdate{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}))
 				d.Invalidate()
 				for j := range mem {
 					mem[j] = byte(i)
@@ -361,7 +361,7 @@ func TestStrictCheck(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		mem := mkeytest.Protect(t10, pattern(1024))
 		mem[3] ^= 1
-		k := newKey(t, mkey.Config{Layout: over(mem), Signature: &mkey.Signature{Memory: t10}, StrictCheck: strict})
+		k := newKey(t, mkey.KeyConfig{Layout: over(mem), Signature: &mkey.Signature{Memory: t10}, StrictCheck: strict})
 		send(t, k, 0, 1024)
 		if check(t, k) == nil {
 			t.Error("the first bad block is missing")
@@ -370,7 +370,7 @@ func TestStrictCheck(t *testing.T) {
 		if bad := check(t, k); (bad == nil) != strict {
 			t.Errorf("strict %t, asked again without a new configuration: %v", strict, bad)
 		}
-		noErr(t, k.Configure(mkey.Update{}))
+		noErr(t, k.Configure(mkey.KeyUpdate{}))
 		send(t, k, 0, 1024)
 		if check(t, k) == nil {
 			t.Error("the bad block after a new configuration is missing")
@@ -396,7 +396,7 @@ func (g *gate) At(addr, n uint64, _ rdma.Access) ([]byte, error) {
 func TestEveryCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{in: make(chan bool), open: make(chan bool), data: make([]byte, 64)}
-		k := must(mkey.New(mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: g, Length: 64}}}))
+		k := must(mkey.New(mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: g, Length: 64}}}))
 		tx := must(k.TX(0, 64))
 		var accesses atomic.Int32
 		go func() {

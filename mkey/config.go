@@ -11,7 +11,7 @@ import (
 // mlx5dv_mkey_init_attr_flags, whose first flag, INDIRECT, all keys of this package have.
 type Flags uint32
 
-// The flags of [Attr].
+// The flags of [KeyAttr].
 const (
 	BlockSignature   Flags = 1 << 1 // signature attributes may be set
 	CryptoOffload    Flags = 1 << 2 // crypto attributes must be set before use
@@ -29,13 +29,13 @@ func (f Flags) String() string { return flagNames.Join(uint32(f)) }
 // accessAll is the set of rights that a memory key can grant.
 const accessAll = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
 
-// Attr holds the attributes with which a key is created
+// KeyAttr holds the attributes with which a key is created
 // (mlx5dv_create_mkey(3)).
-type Attr struct {
+type KeyAttr struct {
 	Flags      Flags
 	MaxEntries int         // largest number of layout entries; rounded up to a multiple of 4
 	Number     uint32      // the lkey and rkey, repeated in reports of bad blocks
-	Access     rdma.Access // the rights of the key until an Update sets others
+	Access     rdma.Access // the rights of the key until an KeyUpdate sets others
 
 	// StrictCheck makes the key record one bad block for each configuration, as
 	// adapters do: after a bad block was recorded, the next one is recorded
@@ -44,7 +44,7 @@ type Attr struct {
 	StrictCheck bool
 }
 
-// UpdateFlags are the flags of an [Update], as in struct mlx5dv_mkey_conf_attr.
+// UpdateFlags are the flags of an [KeyUpdate], as in struct mlx5dv_mkey_conf_attr.
 type UpdateFlags uint32
 
 // ResetSignature drops the signature attributes that the key has
@@ -56,9 +56,9 @@ var updateFlagNames = flags.Names{"RESET_SIG_ATTR"}
 // String returns the names of the flags, joined by "|".
 func (f UpdateFlags) String() string { return updateFlagNames.Join(uint32(f)) }
 
-// Update is one request to configure a key (mlx5dv_wr_mkey_configure(3)). A field
+// KeyUpdate is one request to configure a key (mlx5dv_wr_mkey_configure(3)). A field
 // that is nil leaves the key's attribute as it is.
-type Update struct {
+type KeyUpdate struct {
 	Flags     UpdateFlags
 	Access    *rdma.Access
 	Layout    Layout
@@ -81,15 +81,15 @@ type Update struct {
 	Space int
 }
 
-// Config is a complete configuration for [New].
-type Config struct {
+// KeyConfig is a complete configuration for [New].
+type KeyConfig struct {
 	Access      rdma.Access
 	Layout      Layout
 	Signature   *Signature   // nil: none
 	Crypto      *Crypto      // nil: none
 	Transaction *Transaction // nil: none
 	Number      uint32       // repeated in reports of bad blocks
-	StrictCheck bool         // as in [Attr]
+	StrictCheck bool         // as in [KeyAttr]
 }
 
 // SignatureFlags are the flags of [Signature].

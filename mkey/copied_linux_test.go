@@ -8,12 +8,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/internal/mkeytest"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// process is the memory of a process as a mkey.Copied and its mkey.Space. Addresses are
+// process is the memory of a process as a keydoor.Copied and its keydoor.Space. Addresses are
 // those of the process.
 type process struct{ pid int }
 
@@ -21,14 +22,14 @@ func (p *process) Reach(addr, n uint64, need rdma.Access) error { return nil }
 
 func (p *process) At(addr, n uint64, need rdma.Access) ([]byte, error) { panic("used in place") }
 
-func (p *process) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
+func (p *process) Space(addr, n uint64, need rdma.Access) (keydoor.Space, uint64, error) {
 	return p, addr, nil
 }
 
-func (p *process) ReadV(v []mkey.Vec) error  { return p.transfer(v, unix.ProcessVMReadv) }
-func (p *process) WriteV(v []mkey.Vec) error { return p.transfer(v, unix.ProcessVMWritev) }
+func (p *process) ReadV(v []keydoor.Vec) error  { return p.transfer(v, unix.ProcessVMReadv) }
+func (p *process) WriteV(v []keydoor.Vec) error { return p.transfer(v, unix.ProcessVMWritev) }
 
-func (p *process) transfer(v []mkey.Vec, call func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error)) error {
+func (p *process) transfer(v []keydoor.Vec, call func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error)) error {
 	local, remote := make([]unix.Iovec, len(v)), make([]unix.RemoteIovec, 0, len(v))
 	total := 0
 	for i, x := range v {
@@ -59,7 +60,7 @@ func TestProcessMemory(t *testing.T) {
 	defer unix.Munmap(page)
 	base := uint64(uintptr(unsafe.Pointer(&page[0])))
 	p := &process{os.Getpid()}
-	k := newKey(t, mkey.Config{
+	k := newKey(t, mkey.KeyConfig{
 		Access: rdma.LocalWrite,
 		Layout: mkey.Interleaved{Repeat: blocks, Entries: []mkey.Entry{
 			{Memory: p, Addr: base + 1, Count: 512, Skip: 3}, {Memory: p, Addr: base + 1<<19, Count: 8},
@@ -99,7 +100,7 @@ func BenchmarkProcessMemory(b *testing.B) {
 			{Memory: p, Addr: base, Count: 512}, {Memory: p, Addr: base + 1<<20, Count: 8}}},
 	} {
 		j := &job{data: blocks * 512, wire: make([]byte, blocks*512)}
-		j.key = newKey(b, mkey.Config{Access: rdma.LocalWrite, Layout: l, Signature: &mkey.Signature{Memory: t10}})
+		j.key = newKey(b, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: l, Signature: &mkey.Signature{Memory: t10}})
 		j.rx(b, len(j.wire))
 		bench(b, "TX/"+name, j, func() { j.tx(b, 4096) })
 		bench(b, "RX/"+name, j, func() { j.rx(b, 4096) })

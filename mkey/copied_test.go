@@ -29,7 +29,7 @@ func nvme(data, fields mkey.Memory, blocks int) mkey.Interleaved {
 func TestCopiedCalls(t *testing.T) {
 	const blocks, total = 630, 630 * 520 // 10 steps of 63 blocks
 	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Base: 0x7f00_0000_0000, Rights: rdma.LocalWrite}
-	nested := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: nvme(space, space, blocks)})
+	nested := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: nvme(space, space, blocks)})
 	layouts := map[string]mkey.Layout{
 		"contiguous": mkey.List{{Memory: space, Length: total}},
 		"separate":   nvme(space, space, blocks),
@@ -40,7 +40,7 @@ func TestCopiedCalls(t *testing.T) {
 	}
 	for name, l := range layouts {
 		for _, signed := range []bool{false, true} {
-			c := mkey.Config{Access: rdma.LocalWrite, Layout: l}
+			c := mkey.KeyConfig{Access: rdma.LocalWrite, Layout: l}
 			if signed {
 				c.Signature = &mkey.Signature{Memory: t10, Wire: t10}
 			}
@@ -65,7 +65,7 @@ func TestCopiedCalls(t *testing.T) {
 		}
 	}
 	space.Reads, space.Pieces = 0, 0
-	send(t, newKey(t, mkey.Config{Layout: mkey.List{{Memory: space, Length: 100}, {Memory: space, Addr: 100, Length: 200}}}), 0, 300)
+	send(t, newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: space, Length: 100}, {Memory: space, Addr: 100, Length: 200}}}), 0, 300)
 	if space.Reads != 1 || space.Pieces != 1 {
 		t.Errorf("two segments in a row: %d calls with %d pieces, want one of each", space.Reads, space.Pieces)
 	}
@@ -74,7 +74,7 @@ func TestCopiedCalls(t *testing.T) {
 // TestCopiedSmallPieces checks that a call has at most 512 pieces.
 func TestCopiedSmallPieces(t *testing.T) {
 	space := &mkeytest.Space{Mem: pattern(10000), Rights: rdma.LocalWrite}
-	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 1500, Entries: []mkey.Entry{{Memory: space, Count: 1, Skip: 1}}}})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 1500, Entries: []mkey.Entry{{Memory: space, Count: 1, Skip: 1}}}})
 	wire := send(t, k, 0, 1500)
 	for i, b := range wire {
 		if b != space.Mem[2*i] {
@@ -106,7 +106,7 @@ func TestCopiedFailures(t *testing.T) {
 			receive(t, k, 0, stream)
 			want := send(t, k, 0, n)
 			for _, bad := range []uint64{0, 5200, 50_000, 90_000} {
-				space.Fail = func(v mkey.Vec) error {
+				space.Fail = func(v keydoor.Vec) error {
 					if bad+4096 >= v.Addr && bad+4096 < v.Addr+uint64(len(v.Buf)) {
 						return errFault
 					}
@@ -139,7 +139,7 @@ func TestCopiedFailures(t *testing.T) {
 // At is refused.
 func TestCopiedAccess(t *testing.T) {
 	space := &mkeytest.Space{Mem: make([]byte, 64)}
-	k := newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: space, Length: 128}}})
+	k := newKey(t, mkey.KeyConfig{Access: 15, Layout: mkey.List{{Memory: space, Length: 128}}})
 	wantErr(t, second(k.TX(0, 65)), syscall.EFAULT)
 	wantErr(t, second(k.RX(0, 8)), syscall.EACCES)
 	wantErr(t, second(k.At(0, 8, 0)), syscall.EOPNOTSUPP)
@@ -229,7 +229,7 @@ func TestListStreams(t *testing.T) {
 // without.
 func TestCopiedAllocations(t *testing.T) {
 	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Rights: rdma.LocalWrite}
-	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: nvme(space, space, 64), Signature: &mkey.Signature{Memory: t10}})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: nvme(space, space, 64), Signature: &mkey.Signature{Memory: t10}})
 	d, l := keydoor.Of(k), mkey.List{{Memory: space, Length: 5000}, {Memory: space, Addr: 9999, Length: 27768}}
 	buf := make([]byte, 32<<10)
 	for name, f := range map[string]func() (keydoor.TX, keydoor.RX){
@@ -258,7 +258,7 @@ func TestCopiedAllocations(t *testing.T) {
 func TestCopiedSignature(t *testing.T) {
 	space := &mkeytest.Space{Mem: mkeytest.Protect(t10, pattern(64*512)), Rights: rdma.LocalWrite}
 	mem := bytes.Clone(space.Mem)
-	k := newKey(t, mkey.Config{Layout: mkey.List{{Memory: space, Length: uint64(len(mem))}}, Signature: &mkey.Signature{Memory: t10}})
+	k := newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: space, Length: uint64(len(mem))}}, Signature: &mkey.Signature{Memory: t10}})
 	space.Mem[520*7+5] ^= 1
 	send(t, k, 0, 64*512)
 	if bad := check(t, k); bad == nil || bad.Sig.Kind != sig.BadGuard || bad.Sig.Block != 7 {
@@ -272,12 +272,12 @@ func TestCopiedSignature(t *testing.T) {
 func TestCopiedOrder(t *testing.T) {
 	var last uint64
 	rising := true
-	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Rights: rdma.LocalWrite, Fail: func(v mkey.Vec) error {
+	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Rights: rdma.LocalWrite, Fail: func(v keydoor.Vec) error {
 		rising = rising && v.Addr >= last
 		last = v.Addr
 		return nil
 	}}
-	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: nvme(space, space, 60)})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: nvme(space, space, 60)})
 	receive(t, k, 0, pattern(60*520))
 	last = 0
 	equal(t, "separate fields", send(t, k, 0, 60*520), pattern(60*520))
@@ -292,7 +292,7 @@ func TestCopiedOrder(t *testing.T) {
 		for _, at := range []uint64{20, 0, 25, 5, 10} {
 			lists[i] = append(lists[i], mkey.Segment{Memory: m, Addr: at, Length: 10})
 		}
-		receive(t, newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: lists[i]}), 0, pattern(50))
+		receive(t, newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: lists[i]}), 0, pattern(50))
 	}
 	equal(t, "pieces that overlap", copied.Mem, mem)
 }
@@ -300,7 +300,7 @@ func TestCopiedOrder(t *testing.T) {
 // inPlace is memory of a type that may have a Space, but has none.
 type inPlace struct{ mkey.Bytes }
 
-func (inPlace) Space(uint64, uint64, rdma.Access) (mkey.Space, uint64, error) { return nil, 0, nil }
+func (inPlace) Space(uint64, uint64, rdma.Access) (keydoor.Space, uint64, error) { return nil, 0, nil }
 
 // TestNoSpace checks that bytes without a Space are not read ahead if there is nothing to
 // process: the buffer would be one more copy.

@@ -7,7 +7,7 @@
 // domain gathers the memory, and writing it scatters the data to memory. In between, the key
 // generates, checks, strips and converts signatures, and encrypts or decrypts with AES-XTS.
 //
-// [New] creates a key from a [Config]: a layout of memory and, optionally, signatures and
+// [New] creates a key from a [KeyConfig]: a layout of memory and, optionally, signatures and
 // crypto attributes. [Key.TX] opens a range of the wire domain for reading, [Key.RX] opens
 // one for writing. [Key.Check] returns the first block with a bad signature. The package
 // examples show a key over one slice, and the keys of the manual pages.
@@ -63,15 +63,13 @@
 //
 // A bad signature is not an error: the transfer continues, and the key keeps the first bad
 // block until Key.Check returns it. By default the key then records the next one. A key
-// with [Config].StrictCheck records one bad block per configuration, as adapters do.
+// with [KeyConfig].StrictCheck records one bad block per configuration, as adapters do.
 //
 // # Memory
 //
 // An entry of a layout refers to a [Memory]. [Bytes] makes a slice a Memory.
 // The slice is used in place: a transfer copies each byte once, from or to the
-// caller's buffer. [Copied] is memory that can only be copied, for example that
-// of another process. Copied memory is copied in steps of up to 32 KiB, each
-// with one call of its [Space].
+// caller's buffer.
 //
 // # Concurrency
 //

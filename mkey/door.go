@@ -11,7 +11,7 @@ import (
 func init() {
 	keydoor.Of = func(key any) keydoor.Key { return (*device)(key.(*Key)) }
 	keydoor.AtomicCopied = func(space any, addr uint64, n int, next func(old uint64) (uint64, bool)) (uint64, error) {
-		return atomicCopied(space.(Space), addr, n, next)
+		return atomicCopied(space.(keydoor.Space), addr, n, next)
 	}
 	keydoor.ListTX = func(list any, need rdma.Access) (keydoor.TX, error) {
 		return openListTX(*list.(*List), need)
@@ -72,7 +72,7 @@ func (d *device) rx(offset, length uint64, need rdma.Access, exact bool) (keydoo
 func (p *prepared) Key() any { return p.key }
 
 func (d *device) Prepare(update any) (keydoor.Prepared, error) {
-	p, err := d.key().prepare(update.(*Update))
+	p, err := d.key().prepare(update.(*KeyUpdate))
 	if err != nil {
 		return nil, err
 	}
@@ -150,9 +150,9 @@ func (d *device) Atomic(addr uint64, n int, next func(old uint64) (uint64, bool)
 }
 
 // atomicCopied is keydoor.AtomicCopied.
-func atomicCopied(s Space, addr uint64, n int, next func(old uint64) (uint64, bool)) (uint64, error) {
+func atomicCopied(s keydoor.Space, addr uint64, n int, next func(old uint64) (uint64, bool)) (uint64, error) {
 	b := make([]byte, n)
-	vecs := []Vec{{addr, b}}
+	vecs := []keydoor.Vec{{Addr: addr, Buf: b}}
 	if err := s.ReadV(vecs); err != nil {
 		return 0, err
 	}

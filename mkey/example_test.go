@@ -31,14 +31,14 @@ func recvWire(k *mkey.Key, wire []byte) {
 }
 
 func config(mem []byte, s *mkey.Signature, c *mkey.Crypto) *mkey.Key {
-	return must(mkey.New(mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: s, Crypto: c}))
+	return must(mkey.New(mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: s, Crypto: c}))
 }
 
 // A key over one slice, with a T10-DIF after every block on the wire. A program without a
 // device needs nothing else. The fields are those that a ConnectX generates.
 func Example() {
 	mem := bytes.Repeat([]byte{0xA5}, 1024)
-	key, err := mkey.New(mkey.Config{
+	key, err := mkey.New(mkey.KeyConfig{
 		Layout: mkey.List{{Memory: mkey.Bytes(mem), Length: 1024}},
 		Signature: &mkey.Signature{
 			Wire:      &sig.Format{Type: sig.T10DIF, Seed: sig.SeedOnes, AppTag: 0x5678, RefTag: 0xF0DEBC9A},
@@ -218,7 +218,7 @@ func ExampleCrypto_example2() {
 // next 4096 to mr2.
 func ExampleList() {
 	mr1, mr2 := make([]byte, 64), make([]byte, 4096)
-	key, err := mkey.New(mkey.Config{
+	key, err := mkey.New(mkey.KeyConfig{
 		Access: rdma.LocalWrite,
 		Layout: mkey.List{
 			{Memory: mkey.Bytes(mr1), Length: 64},
@@ -249,7 +249,7 @@ func ExampleList() {
 func ExampleInterleaved() {
 	mr1, mr2 := bytes.Repeat([]byte{0xA5}, 1028), make([]byte, 16)
 	copy(mr2, "\x9E\xC6\x00\x00\x00\x00\x00\x00\x9E\xC6\x00\x00\x00\x00\x00\x09")
-	key, err := mkey.New(mkey.Config{
+	key, err := mkey.New(mkey.KeyConfig{
 		Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{
 			{Memory: mkey.Bytes(mr1), Count: 512, Skip: 4},
 			{Memory: mkey.Bytes(mr2), Count: 8},
@@ -266,14 +266,14 @@ func ExampleInterleaved() {
 
 // A key over the memory of another key.
 func ExampleKey_nested() {
-	inner, err := mkey.New(mkey.Config{Layout: mkey.List{
+	inner, err := mkey.New(mkey.KeyConfig{Layout: mkey.List{
 		{Memory: mkey.Bytes("memory"), Addr: 3, Length: 3},
 		{Memory: mkey.Bytes(" key"), Length: 4},
 	}})
 	if err != nil {
 		panic(err)
 	}
-	outer, err := mkey.New(mkey.Config{Layout: mkey.List{
+	outer, err := mkey.New(mkey.KeyConfig{Layout: mkey.List{
 		{Memory: mkey.Bytes("a st"), Length: 4},
 		{Memory: inner, Length: 7},
 	}})

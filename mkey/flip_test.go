@@ -143,7 +143,7 @@ func (s *flips) run(t *testing.T, w checked, stride, fieldStride int) int {
 	if w.other {
 		*other = &sig.Format{Type: sig.CRC32C, BlockSize: s.f.BlockSize}
 	}
-	cfg := mkey.Config{Access: rdma.LocalWrite, Signature: attr}
+	cfg := mkey.KeyConfig{Access: rdma.LocalWrite, Signature: attr}
 	if w.row[:4] != "none" {
 		unit := s.f.BlockSize
 		if w.encrypted && s.f.Stride() == 520 {
@@ -211,7 +211,7 @@ func TestFlipsUnderMasks(t *testing.T) {
 		s := newFlips(f, stride)
 		for _, mask := range masks {
 			memory := append([]byte(nil), s.stream...)
-			k := newKey(t, mkey.Config{Layout: over(memory), Signature: masked(f, mask)})
+			k := newKey(t, mkey.KeyConfig{Layout: over(memory), Signature: masked(f, mask)})
 			wire := make([]byte, flipBlocks*512)
 			s.each(stride, 1, func(i, pos, bit int) {
 				memory[pos] ^= 1 << bit

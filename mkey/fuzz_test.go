@@ -97,7 +97,7 @@ func (t *tape) layout(mem mkey.Bytes, inner *mkey.Key) mkey.Layout {
 	}
 }
 
-func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.Update) {
+func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.KeyUpdate) {
 	b := t.u8()
 	c.Flags = mkey.UpdateFlags(b & 1)
 	if b == 0xFF {
@@ -135,8 +135,8 @@ func FuzzKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tp := &tape{b}
 		mem := make(mkey.Bytes, 64<<10)
-		inner := must(mkey.Create(mkey.Attr{Flags: allFlags &^ mkey.CryptoOffload, MaxEntries: 8}))
-		k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
+		inner := must(mkey.Create(mkey.KeyAttr{Flags: allFlags &^ mkey.CryptoOffload, MaxEntries: 8}))
+		k := must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 8}))
 		op := func(err error) {
 			var oe *operr.Error
 			if err != nil && !errors.As(err, &oe) {
@@ -144,7 +144,7 @@ func FuzzKey(f *testing.F) {
 			}
 		}
 		for range 6 {
-			op(inner.Configure(mkey.Update{Access: new(rdma.Access(15)), Layout: tp.layout(mem, k)}))
+			op(inner.Configure(mkey.KeyUpdate{Access: new(rdma.Access(15)), Layout: tp.layout(mem, k)}))
 			op(k.Configure(tp.conf(mem, inner)))
 			room, _ := k.WireLen()
 			for range 3 {

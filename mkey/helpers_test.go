@@ -54,7 +54,7 @@ func must[T any](v T, err error) T {
 func second[T any](_ T, err error) error { return err }
 
 // newKey returns a key with a valid configuration.
-func newKey(t testing.TB, c mkey.Config) *mkey.Key {
+func newKey(t testing.TB, c mkey.KeyConfig) *mkey.Key {
 	t.Helper()
 	k, err := mkey.New(c)
 	noErr(t, err)

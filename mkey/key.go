@@ -32,7 +32,7 @@ func (d Domain) String() string {
 type BadBlock struct {
 	Sig    sig.Error // kind, block and offset in the input domain's stream, Stored and Computed
 	Domain Domain    // the input domain: memory for TX, wire for RX
-	Key    uint32    // number of the key, as in Attr.Number
+	Key    uint32    // number of the key, as in KeyAttr.Number
 }
 
 // Error returns the domain and the text of the signature's error.
@@ -46,7 +46,7 @@ func (b *BadBlock) Unwrap() error { return &b.Sig }
 type Key struct {
 	flags      Flags
 	maxEntries int32
-	strict     bool // Attr.StrictCheck
+	strict     bool // KeyAttr.StrictCheck
 	access     rdma.Access
 	number     atomic.Uint32
 
@@ -64,7 +64,7 @@ type Key struct {
 
 // Create creates a key without a configuration: a free key, which can be used once it is
 // configured. It returns EOPNOTSUPP if the flags have unknown bits.
-func Create(a Attr) (*Key, error) {
+func Create(a KeyAttr) (*Key, error) {
 	if a.Flags&^flagsAll != 0 {
 		return nil, failure.New("mkey create", syscall.EOPNOTSUPP, "create_flags %#x: only %#x are known", uint32(a.Flags), uint32(flagsAll))
 	}
@@ -85,8 +85,8 @@ const maxEntriesLimit = 1 << 16
 
 // New creates and configures a key. The key has the flags, and room for the layout
 // entries, that the configuration needs.
-func New(c Config) (*Key, error) {
-	a := Attr{Number: c.Number, StrictCheck: c.StrictCheck}
+func New(c KeyConfig) (*Key, error) {
+	a := KeyAttr{Number: c.Number, StrictCheck: c.StrictCheck}
 	if err := dereference(&c.Layout); err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func New(c Config) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := k.Configure(Update{Access: &c.Access, Layout: c.Layout, Signature: c.Signature, Crypto: c.Crypto, Transaction: c.Transaction}); err != nil {
+	if err := k.Configure(KeyUpdate{Access: &c.Access, Layout: c.Layout, Signature: c.Signature, Crypto: c.Crypto, Transaction: c.Transaction}); err != nil {
 		return nil, err
 	}
 	return k, nil
@@ -115,7 +115,7 @@ func (k *Key) MaxEntries() int { return int(k.maxEntries) }
 // Flags returns the flags that the key was created with.
 func (k *Key) Flags() Flags { return k.flags }
 
-// Number returns Attr.Number. The device changes it when it changes a key's tag.
+// Number returns KeyAttr.Number. The device changes it when it changes a key's tag.
 func (k *Key) Number() uint32 { return k.number.Load() }
 
 // Configure sets the attributes that u has and keeps the others. After an error
@@ -123,7 +123,7 @@ func (k *Key) Number() uint32 { return k.number.Load() }
 //
 // Errors are those of mlx5dv_wr_mkey_configure(3) and its setters: EOPNOTSUPP
 // for unknown flags of the update, ENOMEM for more entries than fit, EINVAL for the rest.
-func (k *Key) Configure(u Update) error {
+func (k *Key) Configure(u KeyUpdate) error {
 	p, err := k.prepare(&u)
 	if err != nil {
 		return err
@@ -245,7 +245,7 @@ func (k *Key) Reach(addr, n uint64, need rdma.Access) error {
 	return err
 }
 
-// At implements [Memory]. Bytes that can only be copied are refused: see [Copied].
+// At implements [Memory]. Bytes that can only be copied are refused.
 func (k *Key) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	p, err := k.usable(need)
 	if err != nil {
@@ -257,7 +257,7 @@ func (k *Key) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return p.layout.at(addr, n, below(need), 1, nil)
 }
 
-// offset returns the offset from Update.Start of an address.
+// offset returns the offset from KeyUpdate.Start of an address.
 func (p *plan) offset(addr uint64) (uint64, error) {
 	if addr < p.start {
 		return 0, failure.New("mkey access", syscall.EFAULT, "address %#x lies before the key's first one, %#x", addr, p.start)

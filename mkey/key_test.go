@@ -27,15 +27,15 @@ func TestUnconfiguredKey(t *testing.T) {
 		wantErr(t, k.Reach(0, 1, 0), syscall.EINVAL, word)
 		wantErr(t, second(k.WireLen()), syscall.EINVAL, word)
 	}
-	k := must(mkey.Create(mkey.Attr{Flags: mkey.RemoteInvalidate, MaxEntries: 1, Number: 0x77}))
+	k := must(mkey.Create(mkey.KeyAttr{Flags: mkey.RemoteInvalidate, MaxEntries: 1, Number: 0x77}))
 	refused(t, k, "free")
 	rights := rdma.Access(rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite)
-	noErr(t, k.Configure(mkey.Update{Access: &rights}))
+	noErr(t, k.Configure(mkey.KeyUpdate{Access: &rights}))
 	refused(t, k, "no layout")
 
 	configure := func() {
 		t.Helper()
-		noErr(t, k.Configure(mkey.Update{Access: &rights, Layout: over(mem)}))
+		noErr(t, k.Configure(mkey.KeyUpdate{Access: &rights, Layout: over(mem)}))
 		send(t, k, 0, 64)
 		receive(t, k, 0, mem)
 	}
@@ -52,22 +52,22 @@ func TestUnconfiguredKey(t *testing.T) {
 
 	// The old layout was removed: a configuration with access flags alone does
 	// not restore it.
-	noErr(t, k.Configure(mkey.Update{Access: &rights}))
+	noErr(t, k.Configure(mkey.KeyUpdate{Access: &rights}))
 	refused(t, k, "no layout")
 
-	plain := newKey(t, mkey.Config{Layout: over(mem)})
+	plain := newKey(t, mkey.KeyConfig{Layout: over(mem)})
 	wantErr(t, keydoor.Of(plain).InvalidateRemote(), syscall.EACCES, "RemoteInvalidate")
 }
 
 // TestOverrideAndKeep checks that an update sets its attributes and keeps the others.
 func TestOverrideAndKeep(t *testing.T) {
 	data := pattern(1024)
-	k := must(mkey.Create(mkey.Attr{Flags: mkey.BlockSignature, MaxEntries: 4}))
-	conf := func(c mkey.Update) {
+	k := must(mkey.Create(mkey.KeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4}))
+	conf := func(c mkey.KeyUpdate) {
 		t.Helper()
 		noErr(t, k.Configure(c))
 	}
-	conf(mkey.Update{Layout: over(data), Access: new(rdma.RemoteRead)})
+	conf(mkey.KeyUpdate{Layout: over(data), Access: new(rdma.RemoteRead)})
 	equal(t, "plain", send(t, k, 0, 1024), data)
 
 	// Access: the second overrides the first (mlx5dv_wr_mkey_configure(3)).
@@ -75,34 +75,34 @@ func TestOverrideAndKeep(t *testing.T) {
 	if _, err := d.RemoteRX(0, 8); err == nil {
 		t.Error("RemoteWrite was not granted")
 	}
-	conf(mkey.Update{Access: new(rdma.RemoteWrite)})
+	conf(mkey.KeyUpdate{Access: new(rdma.RemoteWrite)})
 	wantErr(t, second(d.RemoteTX(0, 8, 0, false)), syscall.EACCES, "REMOTE_WRITE", "REMOTE_READ")
 	must(d.RemoteRX(0, 8)).Close()
 
 	// A signature is added, kept beside a new layout, and overridden.
-	conf(mkey.Update{Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}})
+	conf(mkey.KeyUpdate{Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}})
 	withT10 := send(t, k, 0, 1040)
-	conf(mkey.Update{Layout: over(data[512:])})
+	conf(mkey.KeyUpdate{Layout: over(data[512:])})
 	if got := send(t, k, 0, 520); string(got[:514]) != string(withT10[520:1034]) {
 		t.Error("the signature was not kept beside a new layout")
 	}
-	conf(mkey.Update{Signature: &mkey.Signature{Wire: crc32}})
+	conf(mkey.KeyUpdate{Signature: &mkey.Signature{Wire: crc32}})
 	if got := send(t, k, 0, 516); string(got[512:]) == string(withT10[1032:1036]) {
 		t.Error("the signature was not overridden")
 	}
-	conf(mkey.Update{})
+	conf(mkey.KeyUpdate{})
 	send(t, k, 0, 516)
 
 	// Reset removes it. Reset in an update with a new signature keeps the new one.
-	conf(mkey.Update{Flags: mkey.ResetSignature})
+	conf(mkey.KeyUpdate{Flags: mkey.ResetSignature})
 	equal(t, "after reset", send(t, k, 0, 512), data[512:])
-	conf(mkey.Update{Flags: mkey.ResetSignature, Signature: &mkey.Signature{Wire: t10}})
+	conf(mkey.KeyUpdate{Flags: mkey.ResetSignature, Signature: &mkey.Signature{Wire: t10}})
 	send(t, k, 0, 520)
 
 	// List and pattern replace each other.
-	conf(mkey.Update{Flags: mkey.ResetSignature, Layout: &mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{{Memory: mkey.Bytes(data), Count: 2, Skip: 2}}}})
+	conf(mkey.KeyUpdate{Flags: mkey.ResetSignature, Layout: &mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{{Memory: mkey.Bytes(data), Count: 2, Skip: 2}}}})
 	equal(t, "interleaved", send(t, k, 0, 4), []byte{data[0], data[1], data[4], data[5]})
-	conf(mkey.Update{Layout: &mkey.List{{Memory: mkey.Bytes(data), Addr: 7, Length: 3}}})
+	conf(mkey.KeyUpdate{Layout: &mkey.List{{Memory: mkey.Bytes(data), Addr: 7, Length: 3}}})
 	equal(t, "list", send(t, k, 0, 3), data[7:10])
 	wantErr(t, second(k.TX(0, 4)), syscall.EFAULT, "0+4", "3 bytes")
 }
@@ -110,11 +110,11 @@ func TestOverrideAndKeep(t *testing.T) {
 // TestResetMakesRowLegal checks that the combination after the update must be a row of
 // the table, not the update alone.
 func TestResetMakesRowLegal(t *testing.T) {
-	k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
-	noErr(t, k.Configure(mkey.Update{Signature: &mkey.Signature{Memory: t10, Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}))
+	k := must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 4}))
+	noErr(t, k.Configure(mkey.KeyUpdate{Signature: &mkey.Signature{Memory: t10, Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}))
 	after := crypto(true, mkey.SignatureAfterCrypto, 512)
-	wantErr(t, k.Configure(mkey.Update{Crypto: after}), syscall.EINVAL, "A to J")
-	if err := k.Configure(mkey.Update{Crypto: after, Flags: mkey.ResetSignature}); err != nil {
+	wantErr(t, k.Configure(mkey.KeyUpdate{Crypto: after}), syscall.EINVAL, "A to J")
+	if err := k.Configure(mkey.KeyUpdate{Crypto: after, Flags: mkey.ResetSignature}); err != nil {
 		t.Errorf("row A after the signature was dropped: %v", err)
 	}
 }
@@ -127,7 +127,7 @@ func TestConfigurationIsCopied(t *testing.T) {
 	f := &sig.Format{Type: sig.T10DIF, RefTag: 5}
 	s := &mkey.Signature{Wire: f, CheckMask: 0xFF, WireCheckMask: new(uint8(0))}
 	c := crypto(true, mkey.SignatureBeforeCrypto, 520)
-	k := newKey(t, mkey.Config{Layout: layout, Signature: s, Crypto: c})
+	k := newKey(t, mkey.KeyConfig{Layout: layout, Signature: s, Crypto: c})
 	want := send(t, k, 0, 520)
 	layout[0] = mkey.Segment{}
 	f.RefTag, f.Type, s.Wire = 6, sig.CRC32, nil
@@ -135,7 +135,7 @@ func TestConfigurationIsCopied(t *testing.T) {
 	*s.WireCheckMask = 0xFF
 	equal(t, "after the caller changed its structures", send(t, k, 0, 520), want)
 	s = &mkey.Signature{Wire: crc32, WireCheckMask: new(uint8(0))}
-	k = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(data), Signature: s})
+	k = newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(data), Signature: s})
 	*s.WireCheckMask = 0xFF
 	receive(t, k, 0, make([]byte, 516))
 	sound(t, k, "after the caller changed its mask")
@@ -145,12 +145,12 @@ func TestConfigurationIsCopied(t *testing.T) {
 // merged with the current configuration, and has no effect if it is never applied.
 func TestPrepare(t *testing.T) {
 	a, b := []byte("aaaaaaaa"), []byte("bbbbbbbb")
-	k := newKey(t, mkey.Config{Layout: over(a)})
+	k := newKey(t, mkey.KeyConfig{Layout: over(a)})
 	d := keydoor.Of(k)
 	layout := over(b)
-	first := must(d.Prepare(&mkey.Update{Layout: layout}))
+	first := must(d.Prepare(&mkey.KeyUpdate{Layout: layout}))
 	layout[0] = mkey.Segment{} // the prepared layout is a copy
-	other := must(d.Prepare(&mkey.Update{Access: new(rdma.RemoteRead)}))
+	other := must(d.Prepare(&mkey.KeyUpdate{Access: new(rdma.RemoteRead)}))
 	equal(t, "before Apply", send(t, k, 0, 8), a)
 	noErr(t, d.Apply(other))
 	must(d.RemoteTX(0, 8, 0, false)).Close()
@@ -171,21 +171,21 @@ func TestPrepare(t *testing.T) {
 	wantErr(t, second(d.RemoteTX(0, 8, 0, false)), syscall.EACCES)
 
 	// A merge whose result is not a row of the table does not change the key.
-	k = must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
+	k = must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 4}))
 	d = keydoor.Of(k)
-	after := must(d.Prepare(&mkey.Update{Layout: over(make([]byte, 1040)), Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}))
-	both := must(d.Prepare(&mkey.Update{Signature: &mkey.Signature{Memory: t10, Wire: t10}}))
+	after := must(d.Prepare(&mkey.KeyUpdate{Layout: over(make([]byte, 1040)), Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}))
+	both := must(d.Prepare(&mkey.KeyUpdate{Signature: &mkey.Signature{Memory: t10, Wire: t10}}))
 	noErr(t, d.Apply(after))
 	want := send(t, k, 0, 512)
 	wantErr(t, d.Apply(both), syscall.EINVAL, "A to J")
 	equal(t, "after a refused merge", send(t, k, 0, 512), want)
-	wantErr(t, keydoor.Of(newKey(t, mkey.Config{Layout: over(a)})).Apply(after), syscall.EINVAL, "prepared for key")
+	wantErr(t, keydoor.Of(newKey(t, mkey.KeyConfig{Layout: over(a)})).Apply(after), syscall.EINVAL, "prepared for key")
 }
 
 // TestCheck checks that the first bad block is kept until Check is called.
 func TestCheck(t *testing.T) {
 	mem := make([]byte, 4*520)
-	k := newKey(t, mkey.Config{Layout: over(mem), Access: rdma.LocalWrite, Number: 0xABC01, Signature: &mkey.Signature{Memory: t10, CheckMask: sig.MaskAll}})
+	k := newKey(t, mkey.KeyConfig{Layout: over(mem), Access: rdma.LocalWrite, Number: 0xABC01, Signature: &mkey.Signature{Memory: t10, CheckMask: sig.MaskAll}})
 	sound(t, k, "a key that was not used")
 	receive(t, k, 0, pattern(2048))
 	send(t, k, 0, 2048)
@@ -216,7 +216,7 @@ func TestCheck(t *testing.T) {
 
 	// A new configuration and freeing the key do not discard the error.
 	send(t, k, 0, 2048)
-	noErr(t, k.Configure(mkey.Update{Flags: mkey.ResetSignature}))
+	noErr(t, k.Configure(mkey.KeyUpdate{Flags: mkey.ResetSignature}))
 	keydoor.Of(k).Invalidate()
 	if bad := check(t, k); bad == nil || bad.Sig.Block != 1 {
 		t.Errorf("after the key was freed: %+v", bad)
@@ -227,9 +227,9 @@ func TestCheck(t *testing.T) {
 // must have the bytes of one configuration or of the other.
 func TestConcurrent(t *testing.T) {
 	data := pattern(8192)
-	k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
-	a := mkey.Update{Layout: over(data), Access: new(rdma.LocalWrite), Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
-	b := mkey.Update{Layout: over(make([]byte, 8192)), Flags: mkey.ResetSignature, Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}
+	k := must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 8}))
+	a := mkey.KeyUpdate{Layout: over(data), Access: new(rdma.LocalWrite), Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
+	b := mkey.KeyUpdate{Layout: over(make([]byte, 8192)), Flags: mkey.ResetSignature, Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}
 	noErr(t, k.Configure(a))
 	rounds := 200
 	var wg sync.WaitGroup
@@ -278,8 +278,8 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 
 	// Configurations by two goroutines are merged.
-	k = must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
-	for _, c := range []mkey.Update{{Layout: a.Layout}, {Access: a.Access}, {Signature: a.Signature}, {Crypto: a.Crypto}} {
+	k = must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 8}))
+	for _, c := range []mkey.KeyUpdate{{Layout: a.Layout}, {Access: a.Access}, {Signature: a.Signature}, {Crypto: a.Crypto}} {
 		wg.Go(func() {
 			if err := k.Configure(c); err != nil {
 				t.Error(err)

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 // Layout lists the memory that makes up a key's memory domain: a [List] or an
@@ -66,15 +67,15 @@ type piece struct {
 // target is the memory of a piece.
 type target struct {
 	mem    Memory
-	key    *Key   // mem, if it is a key
-	copied Copied // mem, if it can only be copied
+	key    *Key           // mem, if it is a key
+	copied keydoor.Copied // mem, if it can only be copied
 }
 
 func targetOf(m Memory) target {
 	switch m := m.(type) {
 	case *Key:
 		return target{mem: m, key: m}
-	case Copied:
+	case keydoor.Copied:
 		return target{mem: m, copied: m}
 	}
 	return target{mem: m}

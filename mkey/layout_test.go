@@ -47,7 +47,7 @@ func (r *region) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 
 func TestList(t *testing.T) {
 	a, b := pattern(100), pattern(50)
-	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{
 		{Memory: mkey.Bytes(a), Addr: 90, Length: 10},
 		{Memory: mkey.Bytes(b), Length: 0},
 		{Memory: mkey.Bytes(nil), Addr: 1 << 63, Length: 0}, // never resolved
@@ -79,7 +79,7 @@ func TestList(t *testing.T) {
 // of mr2, 512 of mr1 from 516, 8 of mr2 from 8.
 func TestInterleaved(t *testing.T) {
 	mr1, mr2 := make([]byte, 1032), make([]byte, 16)
-	k := newKey(t, mkey.Config{Access: rdma.RemoteWrite | rdma.RemoteRead | rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{
+	k := newKey(t, mkey.KeyConfig{Access: rdma.RemoteWrite | rdma.RemoteRead | rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{
 		{Memory: mkey.Bytes(mr1), Count: 512, Skip: 4},
 		{Memory: mkey.Bytes(mr2), Count: 8},
 	}}})
@@ -110,7 +110,7 @@ func TestInterleaved(t *testing.T) {
 		want = append(want, mem[90+turn])
 		want = append(want, mem[100+turn*8:][:7]...)
 	}
-	k = newKey(t, mkey.Config{Layout: l})
+	k = newKey(t, mkey.KeyConfig{Layout: l})
 	for from := range uint64(56) {
 		for n := range 56 - from {
 			equal(t, "a part of the pattern", send(t, k, from, n), want[from:from+n])
@@ -128,7 +128,7 @@ func TestEmptyLayouts(t *testing.T) {
 		mkey.Interleaved{Repeat: math.MaxUint32},
 	} {
 		for _, s := range []*mkey.Signature{nil, {Memory: t10}, {Wire: t10}, {Memory: crc32, Wire: t10}} {
-			k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: l, Signature: s, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)})
+			k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: l, Signature: s, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)})
 			send(t, k, 0, 0)
 			receive(t, k, 0, nil)
 			wantErr(t, second(k.TX(0, 16)), syscall.EFAULT)
@@ -164,20 +164,20 @@ func TestAccess(t *testing.T) {
 	} {
 		for rights := range rdma.Access(16) {
 			// Remove the right of the key itself.
-			k := newKey(t, mkey.Config{Access: rights, Layout: over(make([]byte, 8))})
+			k := newKey(t, mkey.KeyConfig{Access: rights, Layout: over(make([]byte, 8))})
 			judge(t, name+" through the key", c.open(k), rights&c.key == c.key)
 			// Remove the right of the memory.
 			mem := &region{buf: make([]byte, 8), rights: rights}
-			k = newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: mem, Length: 8}}})
+			k = newKey(t, mkey.KeyConfig{Access: 15, Layout: mkey.List{{Memory: mem, Length: 8}}})
 			if name != "atomic" { // At is called only for ranges that Reach has accepted
 				judge(t, name+" through memory", c.open(k), rights&c.mem == c.mem)
 			}
 			// Remove the right of a nested key, and of the memory below it.
-			inner := newKey(t, mkey.Config{Access: rights, Layout: over(make([]byte, 8))})
-			k = newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: inner, Length: 8}}})
+			inner := newKey(t, mkey.KeyConfig{Access: rights, Layout: over(make([]byte, 8))})
+			k = newKey(t, mkey.KeyConfig{Access: 15, Layout: mkey.List{{Memory: inner, Length: 8}}})
 			judge(t, name+" through a nested key", c.open(k), rights&c.mem == c.mem)
-			inner = newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: mem, Length: 8}}})
-			k = newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: inner, Length: 8}}})
+			inner = newKey(t, mkey.KeyConfig{Access: 15, Layout: mkey.List{{Memory: mem, Length: 8}}})
+			k = newKey(t, mkey.KeyConfig{Access: 15, Layout: mkey.List{{Memory: inner, Length: 8}}})
 			if name != "atomic" {
 				judge(t, name+" through memory below a nested key", c.open(k), rights&c.mem == c.mem)
 			}
@@ -213,7 +213,7 @@ func judge(t *testing.T, what string, err error, good bool) {
 // matter.
 func TestReachIsExact(t *testing.T) {
 	whole := &region{buf: make([]byte, 100), rights: rdma.LocalWrite}
-	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: whole, Addr: 10, Length: 20}, {Memory: whole, Addr: 90, Length: 10}, {Memory: &region{}, Length: 5}}})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: whole, Addr: 10, Length: 20}, {Memory: whole, Addr: 90, Length: 10}, {Memory: &region{}, Length: 5}}})
 	must(k.RX(15, 10)).Close()
 	if want := [][2]uint64{{25, 5}, {90, 5}}; len(whole.reached) != 2 || whole.reached[0] != want[0] || whole.reached[1] != want[1] {
 		t.Errorf("asked for %v, want %v", whole.reached, want)
@@ -222,15 +222,15 @@ func TestReachIsExact(t *testing.T) {
 
 	// A strided entry whose gaps are in memory without the right.
 	closed := &region{buf: make([]byte, 64)}
-	checkered := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{
+	checkered := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{
 		{Memory: whole, Length: 8}, {Memory: closed, Length: 8}, {Memory: whole, Length: 8}, {Memory: closed, Length: 8}, {Memory: whole, Length: 8},
 	}})
 	for _, mem := range []mkey.Memory{checkered, onlyMemory{checkered}} {
-		k = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Entry{{Memory: mem, Count: 8, Skip: 8}}}})
+		k = newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Entry{{Memory: mem, Count: 8, Skip: 8}}}})
 		must(k.RX(0, 24)).Close()
 		must(k.RX(3, 18)).Close()
 		receive(t, k, 3, make([]byte, 18))
-		k = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Entry{{Memory: mem, Count: 9, Skip: 7}}}})
+		k = newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Entry{{Memory: mem, Count: 9, Skip: 7}}}})
 		wantErr(t, second(k.RX(0, 27)), syscall.EACCES)
 		must(k.RX(0, 8)).Close()
 		wantErr(t, second(k.RX(9, 9)), syscall.EACCES)
@@ -250,8 +250,8 @@ func chain(t *testing.T, n int) []*mkey.Key {
 	keys := make([]*mkey.Key, n)
 	var mem mkey.Memory = mkey.Bytes(pattern(32))
 	for i := n - 1; i >= 0; i-- {
-		keys[i] = must(mkey.Create(mkey.Attr{Flags: mkey.BlockSignature, MaxEntries: 4}))
-		err := keys[i].Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: mkey.List{{Memory: mem, Length: 16}, {Memory: mem, Addr: 16, Length: 16}}})
+		keys[i] = must(mkey.Create(mkey.KeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4}))
+		err := keys[i].Configure(mkey.KeyUpdate{Access: new(rdma.LocalWrite), Layout: mkey.List{{Memory: mem, Length: 16}, {Memory: mem, Addr: 16, Length: 16}}})
 		if depth := n - i; depth > 8 {
 			wantErr(t, err, syscall.EINVAL, "8 deep")
 		} else if err != nil {
@@ -274,7 +274,7 @@ func TestNestingDepth(t *testing.T) {
 	// key above the allowed depth.
 	keys = chain(t, 8)
 	longer := chain(t, 1)[0]
-	noErr(t, keys[7].Configure(mkey.Update{Layout: mkey.List{{Memory: longer, Length: 32}}}))
+	noErr(t, keys[7].Configure(mkey.KeyUpdate{Layout: mkey.List{{Memory: longer, Length: 32}}}))
 	wantErr(t, second(keys[0].TX(0, 1)), syscall.EINVAL, "8 deep")
 	wantErr(t, second(keys[0].RX(0, 1)), syscall.EINVAL, "8 deep")
 	wantErr(t, keys[0].Reach(0, 1, 0), syscall.EINVAL, "8 deep")
@@ -283,8 +283,8 @@ func TestNestingDepth(t *testing.T) {
 }
 
 func TestNestingCircle(t *testing.T) {
-	create := func() *mkey.Key { return must(mkey.Create(mkey.Attr{MaxEntries: 4})) }
-	on := func(k *mkey.Key) mkey.Update { return mkey.Update{Layout: mkey.List{{Memory: k, Length: 8}}} }
+	create := func() *mkey.Key { return must(mkey.Create(mkey.KeyAttr{MaxEntries: 4})) }
+	on := func(k *mkey.Key) mkey.KeyUpdate { return mkey.KeyUpdate{Layout: mkey.List{{Memory: k, Length: 8}}} }
 	a, b, c := create(), create(), create()
 	wantErr(t, a.Configure(on(a)), syscall.EINVAL, "circle")
 	noErr(t, errors.Join(a.Configure(on(b)), b.Configure(on(c))))
@@ -293,7 +293,7 @@ func TestNestingCircle(t *testing.T) {
 
 	// The same with references, which are resolved on use.
 	ref := &reference{}
-	noErr(t, c.Configure(mkey.Update{Layout: mkey.List{{Memory: ref, Length: 8}}}))
+	noErr(t, c.Configure(mkey.KeyUpdate{Layout: mkey.List{{Memory: ref, Length: 8}}}))
 	_, err := a.TX(0, 8)
 	if !errors.Is(err, errGone) {
 		t.Errorf("a reference to nothing: %v", err)
@@ -306,7 +306,7 @@ func TestNestingCircle(t *testing.T) {
 	}
 	d := create()
 	wantErr(t, d.Configure(on(a)), syscall.EINVAL, "circle")
-	ref.key.Store(newKey(t, mkey.Config{Layout: over(pattern(8))}))
+	ref.key.Store(newKey(t, mkey.KeyConfig{Layout: over(pattern(8))}))
 	equal(t, "a reference to a key", send(t, a, 0, 8), pattern(8))
 	ref.key.Store(nil)
 	ref.mem.Store(&region{buf: []byte("memory..")})
@@ -340,26 +340,26 @@ func (r *reference) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 // TestNestedAttributes checks that a key with signature or crypto attributes is refused
 // in a layout, whether it had them from the start or got them later.
 func TestNestedAttributes(t *testing.T) {
-	signed := newKey(t, mkey.Config{Layout: over(pattern(64)), Signature: &mkey.Signature{Wire: t10}})
-	coded := newKey(t, mkey.Config{Layout: over(pattern(64)), Crypto: crypto(true, 0, 512)})
-	unset := must(mkey.Create(mkey.Attr{Flags: mkey.CryptoOffload, MaxEntries: 1}))
+	signed := newKey(t, mkey.KeyConfig{Layout: over(pattern(64)), Signature: &mkey.Signature{Wire: t10}})
+	coded := newKey(t, mkey.KeyConfig{Layout: over(pattern(64)), Crypto: crypto(true, 0, 512)})
+	unset := must(mkey.Create(mkey.KeyAttr{Flags: mkey.CryptoOffload, MaxEntries: 1}))
 	for _, k := range []*mkey.Key{signed, coded, unset} {
-		wantErr(t, second(mkey.New(mkey.Config{Layout: mkey.List{{Memory: mkey.Bytes(nil)}, {Memory: k, Length: 8}}})), syscall.EINVAL, "signature or crypto attributes")
-		between := must(mkey.Create(mkey.Attr{MaxEntries: 1}))
-		top := newKey(t, mkey.Config{Layout: mkey.List{{Memory: between, Length: 8}}})
-		wantErr(t, between.Configure(mkey.Update{Layout: mkey.List{{Memory: k, Length: 8}}}), syscall.EINVAL)
+		wantErr(t, second(mkey.New(mkey.KeyConfig{Layout: mkey.List{{Memory: mkey.Bytes(nil)}, {Memory: k, Length: 8}}})), syscall.EINVAL, "signature or crypto attributes")
+		between := must(mkey.Create(mkey.KeyAttr{MaxEntries: 1}))
+		top := newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: between, Length: 8}}})
+		wantErr(t, between.Configure(mkey.KeyUpdate{Layout: mkey.List{{Memory: k, Length: 8}}}), syscall.EINVAL)
 		wantErr(t, second(top.TX(0, 8)), syscall.EINVAL, "free")
 	}
 
-	inner := must(mkey.Create(mkey.Attr{Flags: mkey.BlockSignature, MaxEntries: 1}))
-	outer := newKey(t, mkey.Config{Layout: mkey.List{{Memory: inner, Length: 8}}}) // still free
-	noErr(t, inner.Configure(mkey.Update{Layout: over(pattern(8))}))
+	inner := must(mkey.Create(mkey.KeyAttr{Flags: mkey.BlockSignature, MaxEntries: 1}))
+	outer := newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: inner, Length: 8}}}) // still free
+	noErr(t, inner.Configure(mkey.KeyUpdate{Layout: over(pattern(8))}))
 	open := must(outer.TX(0, 8))
 	defer open.Close()
-	noErr(t, inner.Configure(mkey.Update{Signature: &mkey.Signature{Memory: t10}}))
+	noErr(t, inner.Configure(mkey.KeyUpdate{Signature: &mkey.Signature{Memory: t10}}))
 	wantErr(t, second(open.ReadAt(make([]byte, 8), 0)), syscall.EINVAL, "signature or crypto attributes")
 	wantErr(t, second(outer.TX(0, 8)), syscall.EINVAL, "signature or crypto attributes")
-	noErr(t, inner.Configure(mkey.Update{Flags: mkey.ResetSignature}))
+	noErr(t, inner.Configure(mkey.KeyUpdate{Flags: mkey.ResetSignature}))
 	equal(t, "after the reset", send(t, outer, 0, 8), pattern(8))
 	keydoor.Of(inner).Invalidate()
 	wantErr(t, second(outer.TX(0, 8)), syscall.EINVAL, "free")
@@ -370,13 +370,13 @@ func TestNestedAttributes(t *testing.T) {
 func TestWideNesting(t *testing.T) {
 	var mem mkey.Memory = mkey.Bytes(make([]byte, 8))
 	for range 8 {
-		mem = newKey(t, mkey.Config{Layout: slices.Repeat(mkey.List{{Memory: mem, Length: 1}}, 4096)})
+		mem = newKey(t, mkey.KeyConfig{Layout: slices.Repeat(mkey.List{{Memory: mem, Length: 1}}, 4096)})
 	}
 	k := mem.(*mkey.Key)
 	send(t, k, 100, 300)
 
 	// Gaps are not followed through keys either.
-	k = newKey(t, mkey.Config{Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{{Memory: newKey(t, mkey.Config{
+	k = newKey(t, mkey.KeyConfig{Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{{Memory: newKey(t, mkey.KeyConfig{
 		Layout: mkey.Interleaved{Repeat: math.MaxUint32, Entries: []mkey.Entry{{Memory: virtual{}, Count: 1, Skip: math.MaxUint32 >> 1}}}}), Count: 1, Skip: 1 << 31}}}})
 	send(t, k, 0, 2)
 }
@@ -397,7 +397,7 @@ func TestHugeLayouts(t *testing.T) {
 	pat := mkey.Interleaved{Repeat: math.MaxUint32, Entries: []mkey.Entry{{Memory: virtual{}, Count: math.MaxUint32 >> 1, Skip: 1}, {Memory: virtual{}, Count: math.MaxUint32 >> 1}}}
 	for _, l := range []mkey.Layout{huge, pat} {
 		for _, s := range []*mkey.Signature{nil, {Memory: t10}, {Wire: crc32}, {Memory: crc32, Wire: t10}} {
-			k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: l, Signature: s})
+			k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: l, Signature: s})
 			n, err := k.WireLen()
 			if err != nil || n < 1<<55 || n > 1<<56 {
 				t.Errorf("length %#x, %v", n, err)
@@ -427,9 +427,9 @@ func TestHugeLayouts(t *testing.T) {
 }
 
 // failing returns configurations that together use every path through the layers.
-func failing() map[string]mkey.Config {
+func failing() map[string]mkey.KeyConfig {
 	t4096 := &sig.Format{Type: sig.T10DIF, BlockSize: 4096}
-	configs := map[string]mkey.Config{
+	configs := map[string]mkey.KeyConfig{
 		"plain":      {},
 		"signed":     {Signature: &mkey.Signature{Memory: crc32, Wire: t10}},
 		"recut":      {Signature: &mkey.Signature{Memory: crc64, Wire: t4096}},

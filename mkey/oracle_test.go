@@ -83,9 +83,9 @@ func compare(t *testing.T, seed uint64) bool {
 
 	s.total = uint64(len(memory))
 	layout, _ := mkeytest.RandomLayout(r, len(memory), 64)
-	s.layout = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: layout})
+	s.layout = newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: layout})
 	var err error
-	s.key, err = mkey.New(mkey.Config{
+	s.key, err = mkey.New(mkey.KeyConfig{
 		Access: rdma.LocalWrite, Layout: layout,
 		Signature: s.oracle.Signature, Crypto: s.oracle.Crypto,
 	})

@@ -12,7 +12,7 @@ import (
 
 const opConfigure = "mkey configure"
 
-// prepared is a copy of an [Update] that passed the checks which do not depend on the state
+// prepared is a copy of an [KeyUpdate] that passed the checks which do not depend on the state
 // of a key.
 type prepared struct {
 	key    *Key
@@ -30,7 +30,7 @@ type prepared struct {
 type plan struct {
 	tenure *tenure
 	access rdma.Access
-	start  uint64 // Update.Start
+	start  uint64 // KeyUpdate.Start
 	layout *layout
 	sig    *signature
 	crypto *Crypto
@@ -54,7 +54,7 @@ type direction struct {
 }
 
 // prepare checks and copies an update.
-func (k *Key) prepare(u *Update) (*prepared, error) {
+func (k *Key) prepare(u *KeyUpdate) (*prepared, error) {
 	if bad := u.Flags &^ ResetSignature; bad != 0 {
 		return nil, failure.New(opConfigure, syscall.EOPNOTSUPP, "conf_flags %#x: only %#x is known", uint32(u.Flags), uint32(ResetSignature))
 	}
@@ -146,7 +146,7 @@ func (p *prepared) merge(base *plan) (*plan, error) {
 }
 
 // fits reports ENOMEM if the work request has too little room for the setters.
-func (u *Update) fits(entries int) error {
+func (u *KeyUpdate) fits(entries int) error {
 	if u.Space == 0 {
 		return nil
 	}
@@ -210,7 +210,7 @@ func (k *Key) prepareSignature(s *Signature) (*signature, error) {
 		if f.BlockSize == 0 {
 			f.BlockSize = sig.DefaultBlockSize
 		}
-		if f.Type == sig.None {
+		if f.Type == sig.NoSignature {
 			return nil, failure.New(opConfigure, syscall.EINVAL, "a domain without a signature is nil, not a format of type none")
 		}
 		if err := f.Validate(); err != nil {
@@ -298,7 +298,7 @@ func (s *signature) compile() (err error) {
 
 func (s *Signature) direction(in, out sig.Format, check uint8) (d direction, err error) {
 	c := sig.TransformConfig{In: in, Out: out, CheckMask: check, CheckNothing: check == 0, CopyMask: s.CopyMask, UseCopyMask: s.Flags&UseCopyMask != 0}
-	if in.Type != sig.None && out.Type != sig.None && in.BlockSize != out.BlockSize {
+	if in.Type != sig.NoSignature && out.Type != sig.NoSignature && in.BlockSize != out.BlockSize {
 		if c.UseCopyMask {
 			return d, failure.New(opConfigure, syscall.EINVAL, "a copy mask with blocks of %d bytes on one side and %d on the other: both sides must have the same structure", in.BlockSize, out.BlockSize)
 		}

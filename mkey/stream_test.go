@@ -55,7 +55,7 @@ func shapes(f func(s *mkey.Signature, c *mkey.Crypto)) {
 func TestOffsets(t *testing.T) {
 	legal, illegal := 0, 0
 	shapes(func(s *mkey.Signature, c *mkey.Crypto) {
-		k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: virtual{}, Length: 1 << 40}}, Signature: s, Crypto: c})
+		k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: virtual{}, Length: 1 << 40}}, Signature: s, Crypto: c})
 		o := mkeytest.Oracle{Signature: s, Crypto: c}
 		stride := 1
 		if s != nil && s.Wire != nil {
@@ -99,8 +99,8 @@ func TestOffsetContinues(t *testing.T) {
 	c := crypto(true, mkey.SignatureBeforeCrypto, 520)
 	c.InitialTweak = xts.Tweak{Lo: ^uint64(0) - 5, Hi: ^uint64(0)}
 	for name, k := range map[string]*mkey.Key{
-		"signed": newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f, CheckMask: 0xFF}}),
-		"row C":  newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f, CheckMask: 0xFF}, Crypto: c}),
+		"signed": newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f, CheckMask: 0xFF}}),
+		"row C":  newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f, CheckMask: 0xFF}, Crypto: c}),
 	} {
 		whole := send(t, k, 0, 64*520)
 		for n := range uint64(64) {
@@ -112,7 +112,7 @@ func TestOffsetContinues(t *testing.T) {
 			sound(t, k, fmt.Sprint(name, " from block ", n))
 		}
 	}
-	if whole := send(t, newKey(t, mkey.Config{Layout: over(data), Signature: &mkey.Signature{Wire: f}}), 16*520, 520); !bytes.Equal(whole[514:], []byte{0, 7, 0, 0, 0, 0}) {
+	if whole := send(t, newKey(t, mkey.KeyConfig{Layout: over(data), Signature: &mkey.Signature{Wire: f}}), 16*520, 520); !bytes.Equal(whole[514:], []byte{0, 7, 0, 0, 0, 0}) {
 		t.Errorf("reference tag of block 16: %x", whole[512:])
 	}
 }
@@ -122,7 +122,7 @@ func TestOffsetContinues(t *testing.T) {
 func TestIncompleteLastBlock(t *testing.T) {
 	k := func(mem []byte, s mkey.Signature) *mkey.Key {
 		s.CheckMask = 0xFF
-		return newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: &s})
+		return newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: &s})
 	}
 	data := pattern(1024)
 
@@ -168,7 +168,7 @@ func TestIncompleteLastBlock(t *testing.T) {
 	// The end of the memory domain inside a longer block of the wire domain.
 	mem := make([]byte, 4096+64)
 	key = k(mem, mkey.Signature{Memory: t10, Wire: &sigT10x4096})
-	wire := send(t, newKey(t, mkey.Config{Layout: over(pattern(4096)), Signature: &mkey.Signature{Wire: &sigT10x4096}}), 0, 4104)
+	wire := send(t, newKey(t, mkey.KeyConfig{Layout: over(pattern(4096)), Signature: &mkey.Signature{Wire: &sigT10x4096}}), 0, 4104)
 	for _, n := range []int{511, 512, 513, 1000, 3584, 4095, 4096, 4097, 4103, 4104} {
 		copy(mem, bytes.Repeat([]byte{0xEE}, len(mem)))
 		receive(t, key, 0, wire[:n])
@@ -192,9 +192,9 @@ var sigT10x4096 = sig.Format{Type: sig.T10DIF, BlockSize: 4096}
 // field is neither changed nor checked.
 func TestStartInsideBlock(t *testing.T) {
 	mem := bytes.Repeat([]byte{0xEE}, 3*4104)
-	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: &sigT10x4096, Wire: t10, CheckMask: 0xFF}})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: &sigT10x4096, Wire: t10, CheckMask: 0xFF}})
 	data := pattern(3 * 4096)
-	wire := send(t, newKey(t, mkey.Config{Layout: over(data), Signature: &mkey.Signature{Wire: t10}}), 0, 24*520)
+	wire := send(t, newKey(t, mkey.KeyConfig{Layout: over(data), Signature: &mkey.Signature{Wire: t10}}), 0, 24*520)
 	receive(t, k, 5*520, wire[5*520:20*520])
 	equal(t, "before it", mem[:5*512], bytes.Repeat([]byte{0xEE}, 5*512))
 	equal(t, "the rest of block 0", mem[5*512:4096], data[5*512:4096])
@@ -215,7 +215,7 @@ func TestStartInsideBlock(t *testing.T) {
 // length counts.
 func TestRXUpTo(t *testing.T) {
 	mem := make([]byte, 4096)
-	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Crypto: crypto(false, mkey.SignatureAfterCrypto, 512)})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Crypto: crypto(false, mkey.SignatureAfterCrypto, 512)})
 	for n, ok := range map[int]bool{0: true, 15: false, 16: true, 24: false, 496: true, 500: false, 504: false, 512: true, 520: false, 528: true, 1024: true, 1023: false, 4096: true} {
 		rx := must(k.RXUpTo(0, 4096))
 		if m, err := rx.Write(pattern(n)); m != n || err != nil {
@@ -257,7 +257,7 @@ func TestJobSize(t *testing.T) {
 	examples := map[[2]uint64]bool{{512, 512}: true, {512, 128}: true, {512, 47}: false, {520, 520}: true, {520, 496}: true, {520, 512}: false, {520, 528}: false}
 	for _, unit := range sig.KeyBlockSizes() {
 		mem := &region{buf: make([]byte, 3*unit), rights: rdma.LocalWrite}
-		k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: mem, Length: uint64(3 * unit)}}, Crypto: crypto(true, 0, unit)})
+		k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: mem, Length: uint64(3 * unit)}}, Crypto: crypto(true, 0, unit)})
 		for n := range uint64(3*unit) + 1 {
 			u := uint64(unit)
 			want := n%u == 0 || n%16 == 0 && n%u <= u-16 && n%u >= 16
@@ -276,7 +276,7 @@ func TestJobSize(t *testing.T) {
 	}
 	// The rule applies to the encrypted stream: in row C 520 bytes are one unit, and
 	// 516 are refused, although memory has as many.
-	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(make([]byte, 1024)), Signature: &mkey.Signature{Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(make([]byte, 1024)), Signature: &mkey.Signature{Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)})
 	for n, ok := range map[uint64]bool{520: true, 1040: true, 512: false, 516: false, 504: false, 496: true, 1016: false, 528: false, 536: false, 544: true, 552: false} {
 		for _, err := range []error{opened(k.TX(0, n)), opened(k.RX(0, n))} {
 			if ok {
@@ -287,7 +287,7 @@ func TestJobSize(t *testing.T) {
 		}
 	}
 	// In row H, 512 bytes on the wire are 520 bytes in memory.
-	k = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(make([]byte, 1040)), Signature: &mkey.Signature{Memory: t10}, Crypto: crypto(false, mkey.SignatureAfterCrypto, 520)})
+	k = newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(make([]byte, 1040)), Signature: &mkey.Signature{Memory: t10}, Crypto: crypto(false, mkey.SignatureAfterCrypto, 520)})
 	for n, ok := range map[uint64]bool{512: true, 1024: true, 520: false, 496: true, 1008: false, 504: false} {
 		err, err2 := opened(k.TX(0, n)), opened(k.RX(0, n))
 		if ok != (err == nil) || ok != (err2 == nil) {
@@ -402,7 +402,7 @@ func TestViewAndPlace(t *testing.T) {
 // that the transport copies it in the pass that computes the CRC.
 func TestWholePackets(t *testing.T) {
 	const blocks, n = 128, 128 * 520
-	k := newKey(t, mkey.Config{
+	k := newKey(t, mkey.KeyConfig{
 		Access: rdma.LocalWrite, Layout: mkey.List{{Memory: mkey.Bytes(make([]byte, blocks*512)), Length: blocks * 512}},
 		Signature: &mkey.Signature{Wire: t10},
 	})
@@ -426,7 +426,7 @@ func TestWholePackets(t *testing.T) {
 func TestReportedOnce(t *testing.T) {
 	const blocks = 200
 	mem := make([]byte, blocks*516)
-	k := newKey(t, mkey.Config{Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10, CheckMask: 0xFF}})
+	k := newKey(t, mkey.KeyConfig{Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10, CheckMask: 0xFF}})
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		tx := must(k.TX(0, blocks*520))
@@ -511,7 +511,7 @@ func (h *holder) Release() { h.held-- }
 func TestDEK(t *testing.T) {
 	h := &holder{cipher: cipher}
 	c := &mkey.Crypto{DataUnitSize: 512, DEK: h, KeyTag: [8]byte{1, 2, 3}}
-	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(make([]byte, 512)), Crypto: c})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(make([]byte, 512)), Crypto: c})
 	if h.held != 1 {
 		t.Errorf("held %d times by a key's configuration", h.held)
 	}
@@ -539,11 +539,11 @@ func TestDEK(t *testing.T) {
 	h.err, h.cipher = nil, nil
 	wantErr(t, second(k.RX(0, 512)), syscall.EINVAL, "DEK")
 	other := &holder{cipher: cipher}
-	if err := k.Configure(mkey.Update{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: other}}); err != nil || h.held != 0 || other.held != 1 {
+	if err := k.Configure(mkey.KeyUpdate{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: other}}); err != nil || h.held != 0 || other.held != 1 {
 		t.Errorf("another DEK: %v, held %d and %d times", err, h.held, other.held)
 	}
 	h.err = errGone
-	if err := k.Configure(mkey.Update{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: h}}); !errors.Is(err, errGone) || other.held != 1 {
+	if err := k.Configure(mkey.KeyUpdate{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: h}}); !errors.Is(err, errGone) || other.held != 1 {
 		t.Errorf("a DEK that was closed: %v, the one before is held %d times", err, other.held)
 	}
 	k.Close()
@@ -553,11 +553,11 @@ func TestDEK(t *testing.T) {
 	}
 	var none *holder
 	for _, d := range []mkey.DEK{nil, none} {
-		wantErr(t, second(mkey.New(mkey.Config{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: d}})), syscall.EINVAL, "without a DEK")
+		wantErr(t, second(mkey.New(mkey.KeyConfig{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: d}})), syscall.EINVAL, "without a DEK")
 	}
 
-	unset := must(mkey.Create(mkey.Attr{Flags: mkey.CryptoOffload, MaxEntries: 1}))
-	noErr(t, unset.Configure(mkey.Update{Access: new(rdma.LocalWrite), Layout: over(make([]byte, 512))}))
+	unset := must(mkey.Create(mkey.KeyAttr{Flags: mkey.CryptoOffload, MaxEntries: 1}))
+	noErr(t, unset.Configure(mkey.KeyUpdate{Access: new(rdma.LocalWrite), Layout: over(make([]byte, 512))}))
 	wantErr(t, second(unset.TX(0, 512)), syscall.EINVAL, "crypto attributes")
 	wantErr(t, second(unset.RX(0, 512)), syscall.EINVAL, "crypto attributes")
 }
@@ -566,14 +566,14 @@ func TestDEK(t *testing.T) {
 func TestKeyTag(t *testing.T) {
 	key := pattern(32)
 	tag := [8]byte{1, 2, 3, 4, 5, 6, 7, 8}
-	with := must(dek.New(append(bytes.Clone(key), tag[:]...), &dek.Options{HasKeyTag: true}))
+	with := must(dek.New(append(bytes.Clone(key), tag[:]...), &dek.KeyOptions{HasKeyTag: true}))
 	without := must(dek.New(key, nil))
 	for _, c := range []struct {
 		dek *dek.DEK
 		tag [8]byte
 		ok  bool
 	}{{with, tag, true}, {with, [8]byte{}, false}, {with, [8]byte{1}, false}, {without, [8]byte{}, true}, {without, tag, true}} {
-		k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: c.dek, KeyTag: c.tag}})
+		k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: c.dek, KeyTag: c.tag}})
 		err, err2 := opened(k.TX(0, 512)), opened(k.RX(0, 512))
 		if (err == nil) != c.ok || (err2 == nil) != c.ok {
 			t.Errorf("keytag %v of the DEK %v: %v, %v", c.tag, c.dek.HasKeyTag(), err, err2)
@@ -589,7 +589,7 @@ func TestKeyTag(t *testing.T) {
 			t.Errorf("a stream still holds it: %v", err)
 		}
 	}
-	wantErr(t, second(mkey.New(mkey.Config{Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: with, KeyTag: tag}})), syscall.EINVAL, "closed")
+	wantErr(t, second(mkey.New(mkey.KeyConfig{Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: with, KeyTag: tag}})), syscall.EINVAL, "closed")
 }
 
 // A repeated READ of a peer reports only bad blocks that no earlier stream has checked.
@@ -597,7 +597,7 @@ func TestRepeatedStreamReportsTheRest(t *testing.T) {
 	const blocks, checked = 200, 50
 	mem := make([]byte, blocks*516)
 	remote := rdma.RemoteRead
-	k := newKey(t, mkey.Config{Access: remote, Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10, CheckMask: 0xFF}})
+	k := newKey(t, mkey.KeyConfig{Access: remote, Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10, CheckMask: 0xFF}})
 	d := keydoor.Of(k)
 	for _, c := range []struct {
 		read int // blocks read from the first stream

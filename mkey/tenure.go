@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 // tenure is the time in which a key is in use: from the configuration of a free key until
@@ -71,7 +72,7 @@ type visit struct {
 	tenures []*tenure
 
 	// The last piece that a cursor found, if that piece can only be copied.
-	space   Space
+	space   keydoor.Space
 	addr, n uint64
 }
 

@@ -65,7 +65,7 @@ const transactionField = 4 // bytes of the CRC on the wire
 // register from the beginning again for each packet.
 const maxTransaction = 16 << 20
 
-func (k *Key) prepareTransaction(u *Update) (*Transaction, error) {
+func (k *Key) prepareTransaction(u *KeyUpdate) (*Transaction, error) {
 	switch {
 	case k.flags&BlockSignature == 0:
 		return nil, failure.New(opConfigure, syscall.EINVAL, "a transaction signature on a key created without BlockSignature")

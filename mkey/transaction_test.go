@@ -19,7 +19,7 @@ import (
 
 // transactionKey returns a key over mem with a transaction signature.
 func transactionKey(t testing.TB, mem mkey.Layout, tr mkey.Transaction) *mkey.Key {
-	return newKey(t, mkey.Config{Access: rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite, Layout: mem, Transaction: &tr})
+	return newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite, Layout: mem, Transaction: &tr})
 }
 
 // rfc3720 holds the vectors of RFC 3720, appendix B.4: 32 bytes each, and the
@@ -95,7 +95,7 @@ func TestTransactionRanges(t *testing.T) {
 		for range 1 + r.IntN(4) {
 			data := make([]byte, r.IntN(pick(r, 40, 4000, 100_000)))
 			layout, mem := mkeytest.RandomLayout(r, len(data), 16)
-			plain := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: layout})
+			plain := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: layout})
 			for i := range mem {
 				mem[i] = byte(r.Uint32())
 			}
@@ -195,10 +195,10 @@ func TestTransactionRefused(t *testing.T) {
 	wantErr(t, second(without.TX(0, 1025)), syscall.EFAULT, "1024 bytes of data")
 	wantErr(t, second(k.RX(0, 1024)), syscall.EOPNOTSUPP, "read only")
 	wantErr(t, second(keydoor.Of(k).RemoteRX(0, 8)), syscall.EOPNOTSUPP, "read only")
-	if _, err := mkey.New(mkey.Config{Layout: mkey.List{{Memory: k, Length: 8}}}); !errors.Is(err, syscall.EINVAL) {
+	if _, err := mkey.New(mkey.KeyConfig{Layout: mkey.List{{Memory: k, Length: 8}}}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("nested: %v", err)
 	}
-	for name, u := range map[string]mkey.Update{
+	for name, u := range map[string]mkey.KeyUpdate{
 		"no PSV":               {Transaction: &mkey.Transaction{}},
 		"with block signature": {Transaction: &mkey.Transaction{PSV: psv}, Signature: &mkey.Signature{Wire: t10}},
 		"with crypto":          {Transaction: &mkey.Transaction{PSV: psv}, Crypto: crypto(true, 0, 512)},
@@ -206,14 +206,14 @@ func TestTransactionRefused(t *testing.T) {
 		"another length":       {Transaction: &mkey.Transaction{PSV: psv, Length: 1023}},
 		"a shorter layout":     {Transaction: &mkey.Transaction{PSV: psv, Length: 1024}, Layout: over(data[:8])},
 	} {
-		both := must(mkey.Create(mkey.Attr{Flags: mkey.BlockSignature | mkey.CryptoOffload, MaxEntries: 4}))
-		noErr(t, both.Configure(mkey.Update{Layout: over(data)}))
+		both := must(mkey.Create(mkey.KeyAttr{Flags: mkey.BlockSignature | mkey.CryptoOffload, MaxEntries: 4}))
+		noErr(t, both.Configure(mkey.KeyUpdate{Layout: over(data)}))
 		if err := both.Configure(u); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	plain := must(mkey.Create(mkey.Attr{}))
-	if err := plain.Configure(mkey.Update{Transaction: &mkey.Transaction{PSV: psv}}); !errors.Is(err, syscall.EINVAL) {
+	plain := must(mkey.Create(mkey.KeyAttr{}))
+	if err := plain.Configure(mkey.KeyUpdate{Transaction: &mkey.Transaction{PSV: psv}}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a key without BlockSignature: %v", err)
 	}
 }
@@ -224,16 +224,16 @@ func TestTransactionReplaced(t *testing.T) {
 	data, psv := pattern(512), mkey.NewPSV()
 	k := transactionKey(t, over(data), mkey.Transaction{PSV: psv, Init: true, Generate: true})
 	signed := send(t, k, 0, 516)
-	configure := func(u mkey.Update) {
+	configure := func(u mkey.KeyUpdate) {
 		t.Helper()
 		noErr(t, k.Configure(u))
 	}
-	configure(mkey.Update{Signature: &mkey.Signature{Wire: &sig.Format{Type: sig.CRC32C}}})
+	configure(mkey.KeyUpdate{Signature: &mkey.Signature{Wire: &sig.Format{Type: sig.CRC32C}}})
 	equal(t, "block signature", send(t, k, 0, 516), signed) // one block: the same CRC
 	receive(t, k, 0, signed)
-	configure(mkey.Update{Transaction: &mkey.Transaction{PSV: psv, Init: true, Generate: true}})
+	configure(mkey.KeyUpdate{Transaction: &mkey.Transaction{PSV: psv, Init: true, Generate: true}})
 	equal(t, "transaction signature", send(t, k, 0, 516), signed)
-	configure(mkey.Update{Flags: mkey.ResetSignature})
+	configure(mkey.KeyUpdate{Flags: mkey.ResetSignature})
 	if n := must(k.WireLen()); n != 512 {
 		t.Errorf("without a signature the wire has %d bytes", n)
 	}

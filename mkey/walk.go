@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -256,7 +257,7 @@ func (c *checker) reach(mem Memory, inner *plan, addr, n uint64, depth int) erro
 	if err := mem.Reach(addr, n, c.need); err != nil {
 		return err
 	}
-	if m, ok := mem.(Copied); ok && !c.copied {
+	if m, ok := mem.(keydoor.Copied); ok && !c.copied {
 		// A nil Space means that these bytes can be used in place, although the type of their
 		// Memory is Copied.
 		space, _, err := m.Space(addr, 1, c.need)

@@ -35,9 +35,9 @@ func BenchmarkFile(b *testing.B) {
 		run  func(b *testing.B, in, out *os.File) error
 	}{
 		{"kernel copy", func(_ *testing.B, in, out *os.File) error { _, err := io.Copy(out, in); return err }},
-		{"copy", file(Job{})},
+		{"copy", file(StreamJob{})},
 		{"protect", file(Protect(t10))},
-		{"encrypt", file(Job{Crypto: crypto(4096)})},
+		{"encrypt", file(StreamJob{Crypto: crypto(4096)})},
 		{"row C", file(rowC)},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
@@ -58,7 +58,7 @@ func BenchmarkFile(b *testing.B) {
 	}
 }
 
-func file(j Job) func(b *testing.B, in, out *os.File) error {
+func file(j StreamJob) func(b *testing.B, in, out *os.File) error {
 	return func(b *testing.B, in, out *os.File) error {
 		src, err := FromFile(in)
 		if err != nil {

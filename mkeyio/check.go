@@ -22,7 +22,7 @@ type checker struct {
 	bad []mkey.BadBlock
 }
 
-func newChecker(j *Job, s *shape) (*checker, error) {
+func newChecker(j *StreamJob, s *shape) (*checker, error) {
 	c := &checker{domain: mkey.MemoryDomain, pos0: s.in0, all: j.KeepGoing}
 	if s.receives {
 		c.domain = mkey.WireDomain

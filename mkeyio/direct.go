@@ -22,7 +22,7 @@ type directWorker struct {
 }
 
 // direct reports whether a job is done without a key.
-func (j *Job) direct() bool {
+func (j *StreamJob) direct() bool {
 	if j.Signature == nil || j.Crypto != nil {
 		return false
 	}
@@ -34,7 +34,7 @@ func (j *Job) direct() bool {
 	return j.keyless || j.keepEscapes
 }
 
-func newDirectWorker(j *Job, s *shape, check checking) (*directWorker, error) {
+func newDirectWorker(j *StreamJob, s *shape, check checking) (*directWorker, error) {
 	if s.serial {
 		return nil, failure.New("mkeyio run", syscall.EINVAL, "blocks of %d and of %d bytes begin together only every %d bytes of data: must be at most %d", s.in.Block, s.out.Block, geometry.LCM(s.in.Block, s.out.Block), chunkLimit)
 	}

@@ -1,7 +1,7 @@
 // Package mkeyio runs streams and files of any size through a memory key, on all
 // cores and in constant memory.
 //
-// A [Job] has the attributes of a key of package mkey, and a direction: TX
+// A [StreamJob] has the attributes of a key of package mkey, and a direction: TX
 // reads the memory domain and writes the wire domain, RX the reverse.
 // [Protect], [Strip] and [Convert] return the most common jobs. [Run] does a
 // job from an [Input] to an [Output]; [FromFile] and [ToFile] make inputs and
@@ -29,12 +29,12 @@
 //
 // # Bad signatures
 //
-// A job ends at the first bad block of the stream, unless Job.KeepGoing is set; then the
-// data flows on, as it does in hardware. Run calls Job.Bad for bad blocks in rising order,
+// A job ends at the first bad block of the stream, unless StreamJob.KeepGoing is set; then the
+// data flows on, as it does in hardware. Run calls StreamJob.Bad for bad blocks in rising order,
 // with numbers and offsets that count from the beginning of the stream. The error of
 // Run is the first of them, a *[mkey.BadBlock].
 //
-// Lengths of streams are int64, as in package io. Job.Offset is a position in the wire domain
+// Lengths of streams are int64, as in package io. StreamJob.Offset is a position in the wire domain
 // of a key, where positions and lengths are uint64.
 //
 // # The end of a stream
@@ -45,7 +45,7 @@
 //
 // # Concurrency and cancellation
 //
-// The goroutine that called Run calls the functions of the Job. When the
+// The goroutine that called Run calls the functions of the StreamJob. When the
 // context ends, Run starts no further operation and returns soon. It waits for
 // reads and writes at an offset. It does not wait for a blocked sequential Read
 // or Write, because nothing can interrupt the call; its goroutine ends when the

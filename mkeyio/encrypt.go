@@ -35,7 +35,7 @@ type Encryption struct {
 	// bytes Step is 8.
 	Step uint64
 
-	// Progress, if not nil, is called after each chunk, as that of a Job.
+	// Progress, if not nil, is called after each chunk, as that of a StreamJob.
 	Progress func(done int64)
 }
 
@@ -55,7 +55,7 @@ func (e *Encryption) tweak(i uint64) xts.Tweak {
 	return t
 }
 
-// Encrypt encrypts src into dst, on all cores. It is the short way for a [Job]
+// Encrypt encrypts src into dst, on all cores. It is the short way for a [StreamJob]
 // with crypto attributes only. Unlike keys and adapters, it accepts a last unit
 // whose length is not a multiple of 16.
 //
@@ -71,7 +71,7 @@ func (e Encryption) Decrypt(ctx context.Context, dst Output, src Input) (Report,
 }
 
 // job sets the defaults of e, and returns the job that encrypts or decrypts whole units.
-func (e *Encryption) job(encrypt bool) (Job, error) {
+func (e *Encryption) job(encrypt bool) (StreamJob, error) {
 	const op = "mkeyio encrypt"
 	if e.Unit == 0 {
 		e.Unit = 512
@@ -81,11 +81,11 @@ func (e *Encryption) job(encrypt bool) (Job, error) {
 	}
 	switch {
 	case e.DEK == nil:
-		return Job{}, failure.New(op, syscall.EINVAL, "no DEK")
+		return StreamJob{}, failure.New(op, syscall.EINVAL, "no DEK")
 	case !slices.Contains(EncryptionUnits(), e.Unit):
-		return Job{}, failure.New(op, syscall.EINVAL, "data unit size %d: must be one of %v", e.Unit, EncryptionUnits())
+		return StreamJob{}, failure.New(op, syscall.EINVAL, "data unit size %d: must be one of %v", e.Unit, EncryptionUnits())
 	}
-	return Job{Crypto: &mkey.Crypto{EncryptOnTX: encrypt, DataUnitSize: e.Unit, InitialTweak: e.Tweak, DEK: e.DEK, KeyTag: e.KeyTag}, Progress: e.Progress}, nil
+	return StreamJob{Crypto: &mkey.Crypto{EncryptOnTX: encrypt, DataUnitSize: e.Unit, InitialTweak: e.Tweak, DEK: e.DEK, KeyTag: e.KeyTag}, Progress: e.Progress}, nil
 }
 
 // View returns a view of the plaintext of a store of size bytes, as [Encryption.Encrypt] writes it: of any length but 1

@@ -22,7 +22,7 @@ func anyFormat(r *rand.Rand) sig.Format {
 		f.Seed = sig.Seed(r.IntN(3))
 		return f
 	}
-	f.Flags = pick(0, sig.NoFlags, sig.RefRemap, sig.AppEscape, sig.AppRefEscape, sig.Type3, sig.Type3|sig.RefRemap)
+	f.Flags = pick(0, sig.Plain, sig.RefRemap, sig.AppEscape, sig.AppRefEscape, sig.Type3, sig.Type3|sig.RefRemap)
 	f.Flags |= pick(0, 0, sig.IgnoreApp, sig.IgnoreRef, sig.IgnoreGuard)
 	f.AppTag = []uint16{0, 5, 0xFFFF}[r.IntN(3)]
 	f.RefTag = []uint64{0, 1, 1<<ref - 1}[r.IntN(3)]
@@ -115,7 +115,7 @@ func TestConvertEscaped(t *testing.T) {
 			to.BlockSize = from.BlockSize
 			if _, ref := from.TagBits(); ref > 0 && r.IntN(2) == 0 {
 				to = from
-				to.AppTag, to.Flags = 9, []sig.Flags{0, sig.NoFlags, sig.Type3}[r.IntN(3)]|from.Flags&(sig.IgnoreApp|sig.IgnoreStorage)
+				to.AppTag, to.Flags = 9, []sig.Flags{0, sig.Plain, sig.Type3}[r.IntN(3)]|from.Flags&(sig.IgnoreApp|sig.IgnoreStorage)
 			}
 		}
 		for _, f := range []sig.Format{from, to} {
@@ -188,12 +188,12 @@ func TestEscapedCount(t *testing.T) {
 	sealed := bytes.Clone(stream)
 	c.Encrypt(sealed, sealed, 520, xts.Tweak{})
 	crypto := &mkey.Crypto{EncryptOnTX: true, Order: mkey.SignatureBeforeCrypto, DataUnitSize: 520, DEK: mkeytest.DEK{Cipher: c}}
-	open := Job{Direction: RX, Signature: signature(nil, &f), Crypto: crypto}
-	serial := Job{Direction: RX, Signature: signature(&sig.Format{Type: sig.CRC32, BlockSize: 4048}, &f), Crypto: &mkey.Crypto{EncryptOnTX: true, DataUnitSize: 4160, Order: mkey.SignatureBeforeCrypto, DEK: mkeytest.DEK{Cipher: c}}}
+	open := StreamJob{Direction: RX, Signature: signature(nil, &f), Crypto: crypto}
+	serial := StreamJob{Direction: RX, Signature: signature(&sig.Format{Type: sig.CRC32, BlockSize: 4048}, &f), Crypto: &mkey.Crypto{EncryptOnTX: true, DataUnitSize: 4160, Order: mkey.SignatureBeforeCrypto, DEK: mkeytest.DEK{Cipher: c}}}
 	long := bytes.Clone(stream)
 	c.Encrypt(long, long, 4160, xts.Tweak{})
 	for name, tc := range map[string]struct {
-		job   Job
+		job   StreamJob
 		out   Output
 		input []byte
 	}{

@@ -37,7 +37,7 @@ func ExampleRun() {
 }
 
 // Report every bad block and write the data anyway.
-func ExampleJob() {
+func ExampleStreamJob() {
 	format := sig.Format{Type: sig.CRC32C, BlockSize: 4096}
 	stream := make([]byte, 5*4100) // a zero CRC does not match zeros
 

@@ -67,7 +67,7 @@ func TestTruncatedHole(t *testing.T) {
 	noErr(t, in.Truncate(10<<20))
 	src := must(FromFile(in))
 	noErr(t, in.Truncate(5<<20))
-	if _, err := Run(t.Context(), Job{}, To(io.Discard), src); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := Run(t.Context(), StreamJob{}, To(io.Discard), src); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%v, want %v", err, io.ErrUnexpectedEOF)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // Direction is the direction of a stream through a key.
 type Direction uint8
 
-// The directions of a [Job].
+// The directions of a [StreamJob].
 const (
 	TX Direction = iota // the input is the memory domain, the output the wire domain
 	RX                  // the input is the wire domain, the output the memory domain
@@ -24,10 +24,10 @@ func (d Direction) String() string {
 	return "tx"
 }
 
-// Job describes the processing of a stream. The zero Job copies its input.
+// StreamJob describes the processing of a stream. The zero StreamJob copies its input.
 // Without crypto, blocks may be of any size that is a multiple of 8; with
 // crypto, of the sizes that a key has.
-type Job struct {
+type StreamJob struct {
 	Direction Direction
 	Signature *mkey.Signature // nil: neither domain has signatures
 	Crypto    *mkey.Crypto    // nil: none
@@ -73,14 +73,14 @@ type Report struct {
 // Protect returns the job that adds a field after every block of plain data.
 // [Run] refuses the job if f has no signature; the same holds for Strip and
 // Convert.
-func Protect(f sig.Format) Job {
-	return Job{Direction: TX, Signature: signature(nil, &f)}
+func Protect(f sig.Format) StreamJob {
+	return StreamJob{Direction: TX, Signature: signature(nil, &f)}
 }
 
 // Strip returns the job that checks the field of every block and leaves it out.
 // With [CheckOnly] as its output the job only verifies the stream.
-func Strip(f sig.Format) Job {
-	return Job{Direction: RX, Signature: signature(nil, &f)}
+func Strip(f sig.Format) StreamJob {
+	return StreamJob{Direction: RX, Signature: signature(nil, &f)}
 }
 
 // Convert returns the job that checks the fields of one format and writes those of
@@ -88,13 +88,13 @@ func Strip(f sig.Format) Job {
 // copied, so that a bad field stays bad. A block that an escape exempts from the check
 // stays exempt if both have one block size and the other format has an escape; otherwise it
 // gets a whole field. One of the formats may be plain data.
-func Convert(from, to sig.Format) Job {
+func Convert(from, to sig.Format) StreamJob {
 	s := signature(&from, &to)
-	if from.Type != sig.None && from.Type == to.Type && from.Block() == to.Block() {
+	if from.Type != sig.NoSignature && from.Type == to.Type && from.Block() == to.Block() {
 		s.Flags, s.CopyMask = mkey.UseCopyMask, sig.ConsistentCopyMask(from, to)
 	}
 	// Keys follow the copy mask for escaped blocks, too, so Convert needs a job without a key.
-	return Job{Direction: TX, Signature: s, keepEscapes: from.Block() == to.Block() && hasTags(from) && hasTags(to)}
+	return StreamJob{Direction: TX, Signature: s, keepEscapes: from.Block() == to.Block() && hasTags(from) && hasTags(to)}
 }
 
 // hasTags reports whether a format has tags, which can exempt a block from the check.
@@ -109,7 +109,7 @@ func signature(memory, wire *sig.Format) *mkey.Signature {
 }
 
 func signed(f *sig.Format) *sig.Format {
-	if f == nil || f.Type == sig.None {
+	if f == nil || f.Type == sig.NoSignature {
 		return nil
 	}
 	return f

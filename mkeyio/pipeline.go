@@ -22,7 +22,7 @@ import (
 // that is sequential, and the writer writes output that is sequential. The
 // workers read and write other inputs and outputs at offsets.
 type pipeline struct {
-	job     *Job
+	job     *StreamJob
 	shape   *shape
 	dst     Output
 	src     Input
@@ -261,7 +261,7 @@ func (p *pipeline) collect(ctx context.Context) error {
 	}
 }
 
-// take adds a chunk's result to the report and calls Job.Bad and Job.Progress.
+// take adds a chunk's result to the report and calls StreamJob.Bad and StreamJob.Progress.
 func (p *pipeline) take(s *slot) error {
 	if s.err != nil {
 		return s.err

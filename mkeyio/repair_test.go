@@ -29,7 +29,7 @@ func TestRepairWritesFields(t *testing.T) {
 			if !encrypted {
 				return bytes.Clone(b)
 			}
-			return run(t, mkeyio.Job{Direction: mkeyio.RX, Crypto: job.Crypto}, b)
+			return run(t, mkeyio.StreamJob{Direction: mkeyio.RX, Crypto: job.Crypto}, b)
 		}
 		const blocks = 48
 		data := make([]byte, blocks*f.Block())
@@ -56,7 +56,7 @@ func TestRepairWritesFields(t *testing.T) {
 		}
 		store.b = bytes.Clone(plain)
 		if encrypted {
-			store.b = run(t, mkeyio.Job{Direction: mkeyio.TX, Crypto: job.Crypto}, plain)
+			store.b = run(t, mkeyio.StreamJob{Direction: mkeyio.TX, Crypto: job.Crypto}, plain)
 		}
 		v := must(mkeyio.NewView(job, store, int64(len(store.b))))
 		const from, to = 8, 40 // the blocks that are repaired

@@ -13,12 +13,12 @@ import (
 // valid after an error, too: it covers the part that was processed.
 //
 // If the error is a *[mkey.BadBlock], it is the first bad block. With
-// Job.KeepGoing the output is then complete; without it, dst has an undefined
+// StreamJob.KeepGoing the output is then complete; without it, dst has an undefined
 // part of the output. An *operr.Error means that the job cannot be done.
 // Nothing was then written, unless the reason is the length of an input whose
 // length was not known in advance. The context's cause, and errors of src and
 // dst, are returned unchanged.
-func Run(ctx context.Context, job Job, dst Output, src Input) (Report, error) {
+func Run(ctx context.Context, job StreamJob, dst Output, src Input) (Report, error) {
 	start := time.Now()
 	p, err := prepare(&job, dst, src)
 	if err != nil {
@@ -33,7 +33,7 @@ func Run(ctx context.Context, job Job, dst Output, src Input) (Report, error) {
 }
 
 // prepare checks everything about a job that does not depend on its data.
-func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
+func prepare(j *StreamJob, dst Output, src Input) (*pipeline, error) {
 	if err := src.check(); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 // probe opens the whole stream as one transfer. A stream that a key refuses is
 // then refused with the length and offset that the caller knows, rather than
 // with those of a chunk.
-func probe(j *Job, s *shape, src Input) error {
+func probe(j *StreamJob, s *shape, src Input) error {
 	key, err := newKey(j, &window{})
 	if err != nil {
 		return err

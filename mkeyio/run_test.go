@@ -67,7 +67,7 @@ func TestOracle(t *testing.T) {
 // testCase is a random job with its input and the expected output.
 type testCase struct {
 	r      *rand.Rand
-	job    Job
+	job    StreamJob
 	shape  shape
 	oracle mkeytest.Oracle
 	input  []byte
@@ -84,7 +84,7 @@ func newCase(r *rand.Rand) *testCase {
 	if r.IntN(2) > 0 {
 		c.oracle.Crypto, c.oracle.Cipher = mkeytest.RandomCrypto(r, c.oracle.Signature)
 	}
-	c.job = Job{
+	c.job = StreamJob{
 		Direction: Direction(r.IntN(2)),
 		Signature: c.oracle.Signature,
 		Crypto:    c.oracle.Crypto,
@@ -325,7 +325,7 @@ func TestOneTransfer(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 5))
 	const length = 5 << 20
 	for i := range 6 {
-		c := &testCase{r: r, job: Job{Direction: TX, KeepGoing: true}}
+		c := &testCase{r: r, job: StreamJob{Direction: TX, KeepGoing: true}}
 		c.job.Signature = mkeytest.RandomSignature(r)
 		if i%2 == 0 {
 			c.job.Crypto, _ = mkeytest.RandomCrypto(r, c.job.Signature)
@@ -412,7 +412,7 @@ func TestReportTail(t *testing.T) {
 	t10 := sig.Format{Type: sig.T10DIF}
 	crc4k := sig.Format{Type: sig.CRC32C, BlockSize: 4096}
 	for _, tc := range []struct {
-		job    Job
+		job    StreamJob
 		length int
 		tail   int64
 		blocks int64
@@ -452,7 +452,7 @@ const truncated = 1 << 40
 
 func TestRefused(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
-	for name, j := range map[string]Job{
+	for name, j := range map[string]StreamJob{
 		"direction":       {Direction: 2},
 		"nothing to do":   {Signature: &mkey.Signature{}},
 		"protect nothing": Protect(sig.Format{}),
@@ -487,7 +487,7 @@ func TestMissingInputOrOutput(t *testing.T) {
 	defer file.Close()
 	dst := must(ToFile(file))
 	src := FromAt(bytes.NewReader(stream), int64(len(stream)))
-	for _, j := range []Job{{}, Protect(f), Strip(f), Convert(f, f)} {
+	for _, j := range []StreamJob{{}, Protect(f), Strip(f), Convert(f, f)} {
 		for name, ends := range map[string]struct {
 			dst Output
 			src Input
@@ -531,7 +531,7 @@ func TestToFile(t *testing.T) {
 	defer a.Close()
 	dst = must(ToFile(a))
 	data := bytes.Repeat([]byte("x"), 3<<20)
-	must(Run(t.Context(), Job{}, dst, FromAt(bytes.NewReader(data), int64(len(data)))))
+	must(Run(t.Context(), StreamJob{}, dst, FromAt(bytes.NewReader(data), int64(len(data)))))
 	if b, err := os.ReadFile(name); err != nil || string(b) != "begin"+string(data) {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}

@@ -16,7 +16,7 @@ type serialWorker struct {
 	bad    int // bad blocks of rx so far
 }
 
-func newSerialWorker(j *Job, s *shape, check checking) (*serialWorker, error) {
+func newSerialWorker(j *StreamJob, s *shape, check checking) (*serialWorker, error) {
 	w := &serialWorker{checking: check, shape: s}
 	if j.Direction == TX {
 		j = mirror(j)
@@ -37,7 +37,7 @@ func newSerialWorker(j *Job, s *shape, check checking) (*serialWorker, error) {
 // exchanged, and so are encryption and decryption, and the order of signature
 // and crypto. The mirror of an allowed row is another allowed row. The pairs
 // are A-F, B-J, C-H, D-G and E-I.
-func mirror(j *Job) *Job {
+func mirror(j *StreamJob) *StreamJob {
 	m := *j
 	m.Direction = RX
 	if j.Signature != nil {

@@ -43,7 +43,7 @@ type shape struct {
 	serial bool
 }
 
-func newShape(j *Job) (shape, error) {
+func newShape(j *StreamJob) (shape, error) {
 	s := shape{receives: j.Direction == RX}
 	s.memory, s.wire = domain{Block: 1}, domain{Block: 1}
 	if j.Signature != nil {

@@ -29,7 +29,7 @@ type Store interface {
 // during the write, the store has old blocks, new blocks, and at most one block
 // whose field does not fit; a read reports that block.
 type View struct {
-	job    Job // makes the content of the store from the content of the view
+	job    StreamJob // makes the content of the store from the content of the view
 	f      Store
 	size   int64 // bytes of the view
 	stored int64
@@ -62,14 +62,14 @@ const pieceSize = 1 << 20
 // data over a store with fields, [Strip] a view with fields over a store of
 // plain data.
 //
-// Job.Bad is called for every bad block that is found, from the goroutine that reads or writes.
-// Job.Offset, KeepGoing, Progress and Workers are not used.
+// StreamJob.Bad is called for every bad block that is found, from the goroutine that reads or writes.
+// StreamJob.Offset, KeepGoing, Progress and Workers are not used.
 //
 // Errors are *operr.Error: EINVAL for a job that a key cannot do or whose boundaries are too far
 // apart, and for a store that was truncated.
-func NewView(j Job, f Store, size int64) (*View, error) {
+func NewView(j StreamJob, f Store, size int64) (*View, error) {
 	const op = "mkeyio view"
-	j = Job{Direction: j.Direction, Signature: j.Signature, Crypto: j.Crypto, Bad: j.Bad, KeepGoing: true, keepEscapes: j.keepEscapes, units: j.units, chunk: 1}
+	j = StreamJob{Direction: j.Direction, Signature: j.Signature, Crypto: j.Crypto, Bad: j.Bad, KeepGoing: true, keepEscapes: j.keepEscapes, units: j.units, chunk: 1}
 	switch {
 	case f == nil:
 		return nil, failure.New(op, syscall.EINVAL, "no store is given")
@@ -116,7 +116,7 @@ func NewView(j Job, f Store, size int64) (*View, error) {
 }
 
 // reverse returns the job from the store to the view.
-func (v *View) reverse() Job {
+func (v *View) reverse() StreamJob {
 	j := v.job
 	j.Direction = TX + RX - j.Direction
 	return j

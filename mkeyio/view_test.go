@@ -42,7 +42,7 @@ func (s *bytesStore) WriteAt(p []byte, off int64) (int, error) {
 }
 
 // viewJobs are the jobs of the tests, from the view to the store.
-func viewJobs(t *testing.T) map[string]mkeyio.Job {
+func viewJobs(t *testing.T) map[string]mkeyio.StreamJob {
 	format := func(text string) *sig.Format { return new(must(sig.ParseFormat(text))) }
 	key := bytes.Repeat([]byte{7}, 64)
 	copy(key, "another half of the key of 512 bits")
@@ -52,7 +52,7 @@ func viewJobs(t *testing.T) map[string]mkeyio.Job {
 		return &mkey.Crypto{EncryptOnTX: true, DataUnitSize: unit, DEK: d, Order: order}
 	}
 	signed := &mkey.Signature{Wire: format("t10dif:512,app=7,ref=9"), CheckMask: sig.MaskAll}
-	return map[string]mkeyio.Job{
+	return map[string]mkeyio.StreamJob{
 		"t10dif":           mkeyio.Protect(*format("t10dif:512,app=0x5678,ref=2048")),
 		"crc32c:4096":      mkeyio.Protect(*format("crc32c:4096")),
 		"crc64:1024":       mkeyio.Protect(*format("crc64:1024")), // not a block size of keys
@@ -65,7 +65,7 @@ func viewJobs(t *testing.T) map[string]mkeyio.Job {
 }
 
 // run returns the output of a job: the oracle.
-func run(t *testing.T, job mkeyio.Job, in []byte) []byte {
+func run(t *testing.T, job mkeyio.StreamJob, in []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	must(mkeyio.Run(context.Background(), job, mkeyio.To(&out), mkeyio.From(bytes.NewReader(in))))
@@ -222,7 +222,7 @@ func TestViewRefused(t *testing.T) {
 		"no store":  func() (*mkeyio.View, error) { return mkeyio.NewView(protect, nil, 0) },
 		"truncated": func() (*mkeyio.View, error) { return mkeyio.NewView(protect, store, 519) },
 		"negative":  func() (*mkeyio.View, error) { return mkeyio.NewView(protect, store, -1) },
-		"direction": func() (*mkeyio.View, error) { return mkeyio.NewView(mkeyio.Job{Direction: 5}, store, 0) },
+		"direction": func() (*mkeyio.View, error) { return mkeyio.NewView(mkeyio.StreamJob{Direction: 5}, store, 0) },
 	} {
 		if _, err := f(); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%s: %v", name, err)

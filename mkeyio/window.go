@@ -58,8 +58,8 @@ func (s *sliding) take(dst []byte, end int64) []byte {
 const everything = 1 << 56
 
 // newKey returns a key for a job over the memory m.
-func newKey(j *Job, m mkey.Memory) (*mkey.Key, error) {
-	return mkey.New(mkey.Config{
+func newKey(j *StreamJob, m mkey.Memory) (*mkey.Key, error) {
+	return mkey.New(mkey.KeyConfig{
 		Access:    rdma.LocalWrite,
 		Layout:    mkey.List{{Memory: m, Length: everything}},
 		Signature: j.Signature,

@@ -22,7 +22,7 @@ func (c checking) checks() *checker { return c.check }
 func (c checking) close()           {}
 
 // newWorker returns a worker for a job and its shape.
-func newWorker(j *Job, s *shape, checkOnly bool) (worker, error) {
+func newWorker(j *StreamJob, s *shape, checkOnly bool) (worker, error) {
 	c, err := newChecker(j, s)
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ const convertStep = 32 << 10
 
 // Convert checks the stream src, in the format f, as Verify does, and writes it
 // to dst in the format to, whose type and block size may be any other. One of
-// the two may be plain data, a Format of Type None. It returns the number of
+// the two may be plain data, a Format of Type NoSignature. It returns the number of
 // bytes written, which is to.StreamLen of the data in src; dst must have room
 // for them. All data is converted even if a block is bad; the error is then an
 // *Error with the first bad block. Convert panics if dst and src overlap, unless they
@@ -29,11 +29,11 @@ func (f Format) Convert(to Format, dst, src []byte) (int, error) {
 func (f Format) convert(op string, to Format, dst, src []byte) (int, error) {
 	// A side without a signature has no blocks of its own.
 	switch {
-	case f.Type == None && to.Type == None:
+	case f.Type == NoSignature && to.Type == NoSignature:
 		return 0, f.signed(op)
-	case f.Type == None:
+	case f.Type == NoSignature:
 		f.BlockSize = to.BlockSize
-	case to.Type == None:
+	case to.Type == NoSignature:
 		to.BlockSize = f.BlockSize
 	}
 	if err := to.validate(); err != nil {

@@ -41,7 +41,7 @@
 // # Errors
 //
 // A format or a length that cannot be processed is an *operr.Error with EINVAL, returned
-// before any byte moves. So is a Format of Type None where there must be a signature: the
+// before any byte moves. So is a Format of Type NoSignature where there must be a signature: the
 // zero Format checks nothing, and therefore passes nothing as correct. A bad block is an
 // [*Error] with its kind, number, offset, and the stored and computed value; the data is moved
 // all the same. If several parts of a field are bad, the guard comes first, then the

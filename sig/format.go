@@ -16,11 +16,11 @@ import (
 type Type uint8
 
 const (
-	None   Type = iota // no signature: data only
-	T10DIF             // T10 Data Integrity Field: guard, application tag, reference tag; 8 bytes, big-endian
-	CRC32              // Fibre Channel CRC (ANSI X3.230), most significant bit first; 4 bytes, big-endian
-	CRC32C             // Castagnoli CRC (RFC 3720); 4 bytes, little-endian
-	CRC64              // CRC64 of XP10 and NVMe; 8 bytes, little-endian
+	NoSignature Type = iota // no signature: data only
+	T10DIF                  // T10 Data Integrity Field: guard, application tag, reference tag; 8 bytes, big-endian
+	CRC32                   // Fibre Channel CRC (ANSI X3.230), most significant bit first; 4 bytes, big-endian
+	CRC32C                  // Castagnoli CRC (RFC 3720); 4 bytes, little-endian
+	CRC64                   // CRC64 of XP10 and NVMe; 8 bytes, little-endian
 
 	// The protection information formats of NVMe 2.0, within metadata of any length. Memory
 	// keys do not have them.
@@ -30,7 +30,7 @@ const (
 )
 
 var typeNames = [...]string{
-	None: "none", T10DIF: "t10dif", CRC32: "crc32", CRC32C: "crc32c", CRC64: "crc64",
+	NoSignature: "none", T10DIF: "t10dif", CRC32: "crc32", CRC32C: "crc32c", CRC64: "crc64",
 	NVMe16: "nvme16", NVMe32: "nvme32", NVMe64: "nvme64",
 }
 
@@ -72,7 +72,7 @@ const (
 	RefRemap      Flags = 1 << iota // the reference tag rises by one each block, modulo 2 to the power of its bits
 	AppEscape                       // a block whose stored application tag is 0xFFFF is not checked
 	AppRefEscape                    // a block whose application tag is 0xFFFF and whose reference tag is all ones is not checked; overrides AppEscape
-	NoFlags                         // no remapping and no escape; differs from the zero value, which means Type1
+	Plain                           // no remapping and no escape; differs from the zero value, which means Type1
 	IgnoreApp                       // no bit of the application tag is compared; AppMask must be zero
 	IgnoreStorage                   // the storage tag of an NVMe type is not compared
 	IgnoreRef                       // the reference tag is not compared
@@ -118,7 +118,7 @@ func KeyBlockSizes() []int { return slices.Clone(keyBlockSizes[:]) }
 //
 // AppTag, AppMask, RefTag and Flags belong to the types with tags, which are T10DIF and the NVMe
 // types; Guard belongs to T10DIF, Seed to T10DIF and the CRCs, and the fields from Metadata on to
-// the NVMe types. They must be zero otherwise. A Format of Type None describes plain data.
+// the NVMe types. They must be zero otherwise. A Format of Type NoSignature describes plain data.
 type Format struct {
 	Type      Type
 	BlockSize int    // bytes of data in a block, a multiple of 8; 0 means DefaultBlockSize
@@ -157,8 +157,8 @@ func (f Format) validate() *operr.Error {
 		return refuse("seed %d: must be zeros or ones", f.Seed)
 	case f.Flags >= IgnoreGuard<<1:
 		return refuse("flags %#x: unknown bits", uint16(f.Flags))
-	case f.Flags&NoFlags != 0 && f.Flags&behaviour != 0:
-		return refuse("flags %#x: NoFlags beside others", uint16(f.Flags))
+	case f.Flags&Plain != 0 && f.Flags&behaviour != 0:
+		return refuse("flags %#x: Plain beside others", uint16(f.Flags))
 	case f.Flags&IgnoreApp != 0 && f.AppMask != 0:
 		return refuse("application tag mask %#x beside IgnoreApp", f.AppMask)
 	case size < 8 || size%8 != 0:
@@ -169,7 +169,7 @@ func (f Format) validate() *operr.Error {
 	switch {
 	case !f.tagged() && (f.Guard != GuardCRC || f.AppTag != 0 || f.AppMask != 0 || f.RefTag != 0 || f.Flags != 0):
 		return refuse("%v has no guard type, tags, tag mask or flags", f.Type)
-	case f.Type == None && f.Seed != SeedDefault:
+	case f.Type == NoSignature && f.Seed != SeedDefault:
 		return refuse("%v has no seed", f.Type)
 	case f.tagged() && f.checksNothing():
 		return refuse("neither the guard nor a tag is compared: nothing is left to check")
@@ -203,7 +203,7 @@ func (f Format) Block() int {
 
 // flags returns the flags with the default filled in.
 func (f Format) flags() Flags {
-	if f.tagged() && f.Flags&(behaviour|NoFlags) == 0 {
+	if f.tagged() && f.Flags&(behaviour|Plain) == 0 {
 		return f.Flags | Type1
 	}
 	return f.Flags
@@ -253,7 +253,7 @@ func (f Format) ones() bool {
 }
 
 // FieldSize returns the number of bytes after every block: 8 for T10DIF and CRC64, 4 for CRC32
-// and CRC32C, 0 for None, and the whole metadata for the NVMe types.
+// and CRC32C, 0 for NoSignature, and the whole metadata for the NVMe types.
 func (f Format) FieldSize() int {
 	if f.Metadata != 0 {
 		return f.Metadata
@@ -264,7 +264,7 @@ func (f Format) FieldSize() int {
 // width returns the size of the field alone.
 func (f Format) width() int {
 	switch {
-	case f.Type == None || f.Type > NVMe64:
+	case f.Type == NoSignature || f.Type > NVMe64:
 		return 0
 	case f.Type >= NVMe32:
 		return 16
@@ -283,7 +283,7 @@ var kinds = [...]crc.Kind{
 }
 
 // kind returns the constant of package crc for the guard or CRC. f.Type must
-// not be None.
+// not be NoSignature.
 func (f Format) kind() crc.Kind {
 	if f.Guard == GuardCSUM {
 		return crc.CSUM

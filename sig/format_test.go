@@ -25,7 +25,7 @@ func TestParseFormat(t *testing.T) {
 		{"t10dif:512,type3,remap", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.RefRemap | sig.AppRefEscape}, "t10dif:512,app-ref-escape"},
 		{"t10dif:512,no-remap", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.AppEscape}, ""},
 		{"t10dif:512,no-escape", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.RefRemap}, ""},
-		{"t10dif:512,no-remap,no-escape", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.NoFlags}, ""},
+		{"t10dif:512,no-remap,no-escape", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.Plain}, ""},
 		{"t10dif:512,app-escape,app-ref-escape", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: type1 | sig.AppRefEscape}, ""},
 		{"t10dif:512,no-remap,app-escape,app-ref-escape", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.AppEscape | sig.AppRefEscape}, ""},
 		{"t10dif:512,guard=csum,seed=ones,app=0x5678,ref=0xf0debc9a,app-mask=0xff00",
@@ -34,7 +34,7 @@ func TestParseFormat(t *testing.T) {
 		{"t10dif:512,app-mask=0x0", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.IgnoreApp}, ""},
 		{"t10dif:512,type3,no-ref-check", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.Type3}, "t10dif:512,type3"},
 		{"t10dif:512,no-ref-check", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.IgnoreRef}, ""},
-		{"t10dif:512,no-guard-check,no-ref-check,no-remap,no-escape", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.IgnoreRef | sig.IgnoreGuard | sig.NoFlags}, ""},
+		{"t10dif:512,no-guard-check,no-ref-check,no-remap,no-escape", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.IgnoreRef | sig.IgnoreGuard | sig.Plain}, ""},
 		{"t10dif:512,no-app-check", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.IgnoreApp}, "t10dif:512,app-mask=0x0"},
 		{"t10dif:512,type3,no-remap", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.AppRefEscape}, "t10dif:512,no-remap,app-ref-escape"},
 		{"nvme64:512,type3,no-guard-check", sig.Format{Type: sig.NVMe64, BlockSize: 512, Flags: sig.Type3 | sig.IgnoreGuard}, "nvme64:512,no-guard-check,type3"},
@@ -125,7 +125,7 @@ func TestValidateRefused(t *testing.T) {
 		{Type: sig.NVMe64, StorageBits: 48, RefTag: 1},
 		{Type: sig.NVMe64, Guard: sig.GuardCSUM},
 		{Type: sig.NVMe64, Seed: sig.SeedOnes},
-		{Type: sig.T10DIF, Flags: sig.NoFlags | sig.RefRemap},
+		{Type: sig.T10DIF, Flags: sig.Plain | sig.RefRemap},
 		{Type: sig.T10DIF, Flags: sig.IgnoreApp, AppMask: 1},
 		{Type: sig.T10DIF, BlockSize: 1},
 		{Type: sig.T10DIF, BlockSize: -8},
@@ -134,7 +134,7 @@ func TestValidateRefused(t *testing.T) {
 		{Type: sig.CRC64, AppTag: 1},
 		{Type: sig.CRC64, AppMask: 1},
 		{Type: sig.CRC64, RefTag: 1},
-		{Type: sig.CRC64, Flags: sig.NoFlags},
+		{Type: sig.CRC64, Flags: sig.Plain},
 		{Type: sig.CRC64, Guard: sig.GuardCSUM},
 		{Seed: sig.SeedOnes},
 		{RefTag: 1},
@@ -144,7 +144,7 @@ func TestValidateRefused(t *testing.T) {
 		}
 	}
 	for _, f := range []sig.Format{
-		{}, {Type: sig.T10DIF}, {Type: sig.T10DIF, Flags: sig.NoFlags | sig.IgnoreApp}, {Type: sig.CRC64, BlockSize: sig.MaxBlockSize}, {Type: sig.CRC32, BlockSize: 8},
+		{}, {Type: sig.T10DIF}, {Type: sig.T10DIF, Flags: sig.Plain | sig.IgnoreApp}, {Type: sig.CRC64, BlockSize: sig.MaxBlockSize}, {Type: sig.CRC32, BlockSize: 8},
 		{Type: sig.NVMe32, StorageBits: 64, StorageTag: 1<<64 - 1, RefTag: 0xFFFF}, {Type: sig.NVMe32, RefTag: 1<<64 - 1}, {Type: sig.NVMe16, Metadata: 64, FieldFirst: true, Flags: sig.IgnoreStorage | sig.IgnoreApp},
 		{Type: sig.NVMe32, Flags: sig.IgnoreGuard | sig.IgnoreRef | sig.IgnoreApp},
 	} {
@@ -166,7 +166,7 @@ func TestFormatRoundTrip(t *testing.T) {
 		if g.String() != f.String() {
 			t.Fatalf("%+v: %v, then %v", f, f, g)
 		}
-		if f.Type == sig.None {
+		if f.Type == sig.NoSignature {
 			continue
 		}
 		block := make([]byte, f.BlockSize)

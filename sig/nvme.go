@@ -122,7 +122,7 @@ func (f Format) Field(b []byte) Field {
 		return Field{Guard: uint64(binary.BigEndian.Uint32(b))}
 	case CRC32C, CRC64:
 		return Field{Guard: loadField(b, f.width())}
-	case None:
+	case NoSignature:
 		return Field{}
 	}
 	l := f.nvmeField()
@@ -245,7 +245,7 @@ func (t *Transform) runNVMe(dst, src Blocks, want []uint64, first uint64, inPlac
 		job.Dst, job.DstStride = dst.Data, dst.DataStride
 	}
 	switch {
-	case t.in.Type == None:
+	case t.in.Type == NoSignature:
 	case t.nvmeIn.width != 0:
 		t.check.Sum(want, &job)
 		t.nvmeIn.guards(want, src.Fields, src.FieldStride)
@@ -262,7 +262,7 @@ func (t *Transform) runNVMe(dst, src Blocks, want []uint64, first uint64, inPlac
 		job = crc.Job{Src: src.Data, SrcStride: src.DataStride}
 	}
 	switch {
-	case t.out.Type == None:
+	case t.out.Type == NoSignature:
 	case t.nvmeOut.width == 0:
 		t.outJob(&job, dst, first)
 		t.generate.Generate(want, &job)
@@ -281,7 +281,7 @@ func (t *Transform) runNVMe(dst, src Blocks, want []uint64, first uint64, inPlac
 // otherwise.
 func (t *Transform) metadata(dst, src Blocks, n int, inPlace bool) {
 	size := t.out.FieldSize()
-	if size == t.nvmeOut.width || t.in.Type == None && inPlace {
+	if size == t.nvmeOut.width || t.in.Type == NoSignature && inPlace {
 		return
 	}
 	for i := range n {

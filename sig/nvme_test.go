@@ -106,7 +106,7 @@ func randomNVMe(r *rand.Rand, size int) sig.Format {
 	f.StorageBits = pick(r, least, most, least+r.IntN(most-least+1))
 	f.StorageTag = r.Uint64() >> (64 - f.StorageBits) // a shift by 64 gives 0
 	f.RefTag = pick(r, 0, ^uint64(0), r.Uint64()) >> (64 - (both - f.StorageBits))
-	f.Flags = pick(r, 0, sig.NoFlags, sig.AppRefEscape, sig.RefRemap)
+	f.Flags = pick(r, 0, sig.Plain, sig.AppRefEscape, sig.RefRemap)
 	return f
 }
 
@@ -235,7 +235,7 @@ func flipped(t *testing.T, r *rand.Rand, f sig.Format, stream []byte) {
 // of ones, whatever the storage tag.
 func TestNVMeEscapes(t *testing.T) {
 	for _, typ := range []sig.Type{sig.NVMe16, sig.NVMe32, sig.NVMe64} {
-		for _, flags := range []sig.Flags{sig.Type1, sig.Type3, sig.NoFlags} {
+		for _, flags := range []sig.Flags{sig.Type1, sig.Type3, sig.Plain} {
 			f := sig.Format{Type: typ, StorageBits: 24, Flags: flags}
 			for _, ones := range []bool{false, true} {
 				_, bits := f.TagBits()

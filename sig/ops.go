@@ -59,11 +59,11 @@ func (f *Format) blocks(op string, b Blocks, n int, check bool, o *outcome) *ope
 	return err
 }
 
-// signed refuses a Format of Type None, which is the zero value. If a program
+// signed refuses a Format of Type NoSignature, which is the zero value. If a program
 // forgot to set the Format, its stream would otherwise pass as correct without
 // a check.
 func (f Format) signed(op string) *operr.Error {
-	if f.Type == None {
+	if f.Type == NoSignature {
 		return failure.New(op, syscall.EINVAL, "the format is %v: there is no signature to generate or to check", f.Type)
 	}
 	return nil

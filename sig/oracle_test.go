@@ -24,7 +24,7 @@ func oracleOnes(f sig.Format) bool {
 }
 
 func oracleRemap(f sig.Format) bool {
-	return f.Flags&sig.RefRemap != 0 || f.Flags&(sig.AppEscape|sig.AppRefEscape|sig.NoFlags) == 0
+	return f.Flags&sig.RefRemap != 0 || f.Flags&(sig.AppEscape|sig.AppRefEscape|sig.Plain) == 0
 }
 
 // oracleField computes the field of block number n.
@@ -99,7 +99,7 @@ func oracleEscape(f sig.Format) sig.Flags {
 		return 0
 	case f.Flags&sig.AppRefEscape != 0:
 		return sig.AppRefEscape
-	case f.Flags&sig.AppEscape != 0 || f.Flags&(sig.RefRemap|sig.NoFlags) == 0:
+	case f.Flags&sig.AppEscape != 0 || f.Flags&(sig.RefRemap|sig.Plain) == 0:
 		return sig.AppEscape
 	}
 	return 0
@@ -176,7 +176,7 @@ func oracleCheck(in sig.Format, mask uint8, data, stored []byte, n uint64) (sig.
 
 // oracleCopyMask implements the rule of the specification independently.
 func oracleCopyMask(in, out sig.Format) uint8 {
-	if in.Type != out.Type || in.BlockSize != out.BlockSize || in.Type == sig.None {
+	if in.Type != out.Type || in.BlockSize != out.BlockSize || in.Type == sig.NoSignature {
 		return 0
 	}
 	var m uint8
@@ -218,14 +218,14 @@ func oracleRun(c sig.TransformConfig, dst, src sig.Blocks, n int, first uint64) 
 	for i := range n {
 		block := append([]byte(nil), src.Data[i*src.DataStride:][:size]...)
 		var stored []byte
-		if in.Type != sig.None {
+		if in.Type != sig.NoSignature {
 			stored = append(stored, src.Fields[i*src.FieldStride:][:in.FieldSize()]...)
 			if e, ok := oracleCheck(in, checked(c), block, stored, first+uint64(i)); !ok {
 				bad = append(bad, e)
 			}
 		}
 		copy(dst.Data[i*dst.DataStride:], block)
-		if out.Type != sig.None {
+		if out.Type != sig.NoSignature {
 			made := oracleMerge(out, copyMask, block, stored, first+uint64(i))
 			if c.KeepEscapes {
 				made = oracleKeep(in, out, block, stored, made, first+uint64(i))
@@ -239,7 +239,7 @@ func oracleRun(c sig.TransformConfig, dst, src sig.Blocks, n int, first uint64) 
 // randomFormat returns a valid format of the given block size.
 func randomFormat(r *rand.Rand, t sig.Type, size int) sig.Format {
 	f := sig.Format{Type: t, BlockSize: size}
-	if t == sig.None {
+	if t == sig.NoSignature {
 		return f
 	}
 	f.Seed = sig.Seed(r.IntN(3))
@@ -250,7 +250,7 @@ func randomFormat(r *rand.Rand, t sig.Type, size int) sig.Format {
 	f.AppTag = pick(r, 0, 0xFFFF, 0x5678, uint16(r.Uint32()))
 	f.RefTag = uint64(pick(r, 0, 0xFFFFFFFF, 0xFFFFFFF0, r.Uint32()))
 	f.AppMask = pick(r, 0, 0xFFFF, 0xFF00, uint16(r.Uint32()))
-	f.Flags = pick(r, 0, sig.NoFlags, sig.Type1, sig.Type3, sig.RefRemap, sig.AppEscape, sig.AppEscape|sig.AppRefEscape, sig.RefRemap|sig.AppRefEscape)
+	f.Flags = pick(r, 0, sig.Plain, sig.Type1, sig.Type3, sig.RefRemap, sig.AppEscape, sig.AppEscape|sig.AppRefEscape, sig.RefRemap|sig.AppRefEscape)
 	if r.IntN(8) == 0 {
 		f.AppMask = 0
 		f.Flags |= sig.IgnoreApp

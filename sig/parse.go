@@ -227,7 +227,7 @@ func parseFormat(s string) (Format, *operr.Error) {
 // optionsOf lists the options that a type has, for error messages.
 func optionsOf(t Type) string {
 	switch t {
-	case None:
+	case NoSignature:
 		return "none"
 	case T10DIF:
 		return "app=N, ref=N, app-mask=N, guard=crc|csum, seed=0|ones, " + flagNames
@@ -325,7 +325,7 @@ func (p *flagParser) flags() (Flags, string) {
 	case Type1:
 		flags &^= behaviour // formats with the same meaning compare equal
 	case 0:
-		flags |= NoFlags
+		flags |= Plain
 	}
 	return flags, ""
 }

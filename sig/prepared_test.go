@@ -22,7 +22,7 @@ func TestPrepared(t *testing.T) {
 				f.RefTag = ref
 				formats = append(formats, f, f.From(3))
 				g := f
-				g.AppTag, g.Flags = 7, sig.NoFlags
+				g.AppTag, g.Flags = 7, sig.Plain
 				formats = append(formats, g)
 			}
 		}

@@ -132,7 +132,7 @@ func (t *Transform) runFields(dst, src Blocks, want []uint64, first uint64, inPl
 	if !inPlace {
 		job.Dst, job.DstStride = dst.Data, dst.DataStride
 	}
-	if t.in.Type == None {
+	if t.in.Type == NoSignature {
 		t.outJob(&job, dst, first)
 		t.generate.Generate(want, &job)
 		return
@@ -146,7 +146,7 @@ func (t *Transform) runFields(dst, src Blocks, want []uint64, first uint64, inPl
 	if diff := t.check.Verify(want, &job); diff&t.checkWire != 0 && o.wanted() {
 		t.report(src, want, first, o)
 	}
-	if t.out.Type == None {
+	if t.out.Type == NoSignature {
 		return
 	}
 

@@ -19,7 +19,7 @@ func oracleStream(f sig.Format, data []byte) []byte {
 	var s []byte
 	for n := uint64(0); len(data) >= f.BlockSize; n++ {
 		s = append(s, data[:f.BlockSize]...)
-		if f.Type != sig.None {
+		if f.Type != sig.NoSignature {
 			s = append(s, oracleField(f, data[:f.BlockSize], n).bytes(f.Type)...)
 		}
 		data = data[f.BlockSize:]
@@ -75,7 +75,7 @@ func TestConvert(t *testing.T) {
 	for range 3000 {
 		from := randomFormat(r, sig.Type(r.IntN(5)), pick(r, sizes...))
 		to := randomFormat(r, sig.Type(r.IntN(5)), pick(r, sizes...))
-		if from.Type == sig.None && to.Type == sig.None {
+		if from.Type == sig.NoSignature && to.Type == sig.NoSignature {
 			continue // TestNoSignature covers this
 		}
 		length := r.IntN(3 * max(from.BlockSize, to.BlockSize))
@@ -99,18 +99,18 @@ func TestConvert(t *testing.T) {
 		// Plain data has no blocks of its own; it uses the block size of the
 		// other side.
 		out := to
-		if to.Type == sig.None {
+		if to.Type == sig.NoSignature {
 			out.BlockSize = from.BlockSize
 		}
 		in := from
-		if from.Type == sig.None {
+		if from.Type == sig.NoSignature {
 			in.BlockSize = out.BlockSize
 		}
 		want := oracleStream(out, data)
 		var wantErr error
 		whole := len(src) / in.Stride()
 		for i := range whole {
-			if in.Type == sig.None {
+			if in.Type == sig.NoSignature {
 				break
 			}
 			b := src[i*in.Stride():][:in.Stride()]

@@ -13,7 +13,7 @@ import (
 type TransformConfig struct {
 	// In is the format of the input, whose fields are checked. Out is the
 	// format of the output, whose fields are generated. One of them may be of
-	// type None, but not both. A side of type None has the block size of the
+	// type NoSignature, but not both. A side of type NoSignature has the block size of the
 	// other side; two signatures must have one block size.
 	In, Out Format
 
@@ -79,7 +79,7 @@ func (s *side) tag(block uint64) uint64 {
 const opTransform = "sig transform"
 
 // NewTransform returns the transform of a configuration. These are an *operr.Error with
-// EINVAL: an invalid format, two formats of type None, two signatures of different block
+// EINVAL: an invalid format, two formats of type NoSignature, two signatures of different block
 // size, CheckNothing with a CheckMask, and UseCopyMask with different types.
 func NewTransform(c TransformConfig) (*Transform, error) {
 	t := new(Transform)
@@ -108,11 +108,11 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 		check = MaskAll
 	}
 	switch {
-	case in.Type == None && out.Type == None:
+	case in.Type == NoSignature && out.Type == NoSignature:
 		return refuse("both sides are without a signature")
-	case in.Type == None:
+	case in.Type == NoSignature:
 		in.BlockSize = out.Block()
-	case out.Type == None:
+	case out.Type == NoSignature:
 		out.BlockSize = in.Block()
 	case in.Block() != out.Block():
 		return refuse("block sizes %d and %d differ", in.Block(), out.Block())
@@ -125,12 +125,12 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 	}
 
 	*t = Transform{in: in, out: out, size: in.Block(), inSide: sideOf(&in), outSide: sideOf(&out)}
-	if in.Type != None {
+	if in.Type != NoSignature {
 		t.check = crc.NewPlan(in.kind(), t.size, in.ones())
 		t.nvmeIn, t.checked = in.nvmeField(), check
 		t.checkWire = wireMask(in.Type, check) & comparable(in)
 	}
-	if out.Type != None {
+	if out.Type != NoSignature {
 		t.generate = crc.NewPlan(out.kind(), t.size, out.ones())
 		t.guardWire = wireMask(out.Type, MaskAll)
 		if out.Type == T10DIF {
@@ -143,7 +143,7 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 		t.copyWire = wireMask(out.Type, mask)
 		t.nvmeOut, t.copied = out.nvmeField(), mask
 	}
-	if in.Type != None && out.Type != None {
+	if in.Type != NoSignature && out.Type != NoSignature {
 		t.again = in.Type != out.Type || in.Guard != out.Guard || in.ones() != out.ones()
 		t.sameMetadata = in.nvme() && sameMetadata(in, out)
 		t.keepEscapes = c.KeepEscapes && in.escape() != 0 && out.tagged()

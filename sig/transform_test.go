@@ -124,7 +124,7 @@ func TestTransformOracle(t *testing.T) {
 		if r.IntN(3) == 0 {
 			c.Out = c.In
 		}
-		if c.In.Type == sig.None && c.Out.Type == sig.None {
+		if c.In.Type == sig.NoSignature && c.Out.Type == sig.NoSignature {
 			continue
 		}
 		if c.In.Type == c.Out.Type && r.IntN(2) == 0 {
@@ -194,7 +194,7 @@ func checkTransform(t *testing.T, r *rand.Rand, c sig.TransformConfig, n int, fi
 
 // damage writes the fields of a source and changes some of them.
 func damage(r *rand.Rand, f sig.Format, b sig.Blocks, n int, first uint64) {
-	if f.Type == sig.None {
+	if f.Type == sig.NoSignature {
 		return
 	}
 	often := pick(r, 0, 1, 3, 10)

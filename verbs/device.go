@@ -10,8 +10,8 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// Options are the options of [Open]; nil means the defaults.
-type Options struct {
+// DeviceOptions are the options of [Open]; nil means the defaults.
+type DeviceOptions struct {
 	// UDPPort is the port to listen on. Default: RoCEv2's 4791, the only port that other
 	// implementations send to.
 	UDPPort uint16
@@ -63,9 +63,9 @@ type Device struct {
 // Open opens a device on a local address. It first runs known-answer tests of all
 // algorithms. [Device.CryptoCaps] and [Device.SignatureCaps] report those that failed,
 // which cannot be used.
-func Open(addr netip.Addr, opts *Options) (*Device, error) {
+func Open(addr netip.Addr, opts *DeviceOptions) (*Device, error) {
 	if opts == nil {
-		opts = &Options{}
+		opts = &DeviceOptions{}
 	}
 	e, err := engine.Open(addr, &engine.Options{
 		UDPPort: opts.UDPPort, Conn: opts.Conn, Addrs: opts.Addrs, Conns: opts.Conns, KeyStore: opts.KeyStore, Strict: opts.Strict,

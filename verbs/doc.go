@@ -3,7 +3,7 @@
 // memory keys, completion queues and queue pairs. Its packets are RoCEv2, so the peer may be
 // another program with this package, Linux's soft-RoCE, or an adapter.
 //
-// [Open] opens a device on a local IP address. Further addresses (Options.Addrs) are entries
+// [Open] opens a device on a local IP address. Further addresses (DeviceOptions.Addrs) are entries
 // of its GID table ([Device.GIDTable]); SGIDIndex in [ConnectOptions] and [rdma.AH] selects one
 // of them as the source of packets. On the device a program creates a protection
 // domain ([Device.NewPD]), registers memory ([PD.Register]), and creates memory keys

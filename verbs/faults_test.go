@@ -94,7 +94,7 @@ func openFaulty(t *testing.T, network *netem.Network, addr string) *side {
 	ip := netip.MustParseAddr(addr)
 	conn := must[*netem.Conn](t)(network.Listen(netip.AddrPortFrom(ip, 4791)))
 	t.Cleanup(func() { t.Logf("%s sent %v", addr, conn.Counters()) })
-	return openSideOn(t, ip, &verbs.Options{Conn: conn}, verbs.QPAttr{MaxInlineData: 512, MaxSendWR: 4 * mixSlots, MaxRecvWR: 4 * mixSlots})
+	return openSideOn(t, ip, &verbs.DeviceOptions{Conn: conn}, verbs.QPAttr{MaxInlineData: 512, MaxSendWR: 4 * mixSlots, MaxRecvWR: 4 * mixSlots})
 }
 
 const (
@@ -280,8 +280,8 @@ func TestGhost(t *testing.T) {
 		}})
 		var a, b *side
 		closeDevices(t, &a, &b)
-		a = openSideOn(t, netip.MustParseAddr("192.0.2.1"), &verbs.Options{Conn: here2}, verbs.QPAttr{MaxInlineData: 64})
-		b = openSideOn(t, netip.MustParseAddr("192.0.2.2"), &verbs.Options{Conn: there}, verbs.QPAttr{})
+		a = openSideOn(t, netip.MustParseAddr("192.0.2.1"), &verbs.DeviceOptions{Conn: here2}, verbs.QPAttr{MaxInlineData: 64})
+		b = openSideOn(t, netip.MustParseAddr("192.0.2.2"), &verbs.DeviceOptions{Conn: there}, verbs.QPAttr{})
 		into := b.register(128, rdma.LocalWrite)
 		for i, text := range []string{"of the first connection", "of the second one"} {
 			connectQPs(t, a.qp, b.qp, nil)
@@ -325,8 +325,8 @@ func TestStarvedRead(t *testing.T) {
 		}})
 		var a, b *side
 		closeDevices(t, &a, &b)
-		a = openSideOn(t, netip.MustParseAddr("192.0.2.1"), &verbs.Options{Conn: here2}, verbs.QPAttr{MaxInlineData: 64})
-		b = openSideOn(t, netip.MustParseAddr("192.0.2.2"), &verbs.Options{Conn: there}, verbs.QPAttr{})
+		a = openSideOn(t, netip.MustParseAddr("192.0.2.1"), &verbs.DeviceOptions{Conn: here2}, verbs.QPAttr{MaxInlineData: 64})
+		b = openSideOn(t, netip.MustParseAddr("192.0.2.2"), &verbs.DeviceOptions{Conn: there}, verbs.QPAttr{})
 		const size = 8 << 20
 		from, into := b.register(size, rdma.RemoteRead), a.register(size, rdma.LocalWrite)
 		cq := must[*verbs.CQ](t)(a.dev.NewCQ(16))

@@ -18,13 +18,13 @@ import (
 )
 
 // twoGIDs returns the options of a device with an IPv4 and an IPv6 address in a network.
-func twoGIDs(n *inproc.Network, v4, v6 string) (netip.Addr, *verbs.Options) {
+func twoGIDs(n *inproc.Network, v4, v6 string) (netip.Addr, *verbs.DeviceOptions) {
 	var conns []packetconn.Conn
 	addrs := []netip.Addr{netip.MustParseAddr(v4), netip.MustParseAddr(v6)}
 	for _, a := range addrs {
 		conns = append(conns, check(n.Listen(netip.AddrPortFrom(a, roce.UDPPort))))
 	}
-	return addrs[0], &verbs.Options{Conn: conns[0], Addrs: addrs[1:], Conns: conns[1:]}
+	return addrs[0], &verbs.DeviceOptions{Conn: conns[0], Addrs: addrs[1:], Conns: conns[1:]}
 }
 
 // A device with several addresses. Each is an entry of its GID table, and a
@@ -67,7 +67,7 @@ func TestDatagramsOfGIDs(t *testing.T) {
 	var dev *verbs.Device
 	var err error
 	for try := range 100 {
-		dev, err = verbs.Open(addr, &verbs.Options{Addrs: []netip.Addr{v6}, UDPPort: uint16(20000 + (os.Getpid()+try*101)%40000)})
+		dev, err = verbs.Open(addr, &verbs.DeviceOptions{Addrs: []netip.Addr{v6}, UDPPort: uint16(20000 + (os.Getpid()+try*101)%40000)})
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			break
 		}
@@ -118,7 +118,7 @@ func TestGIDIndexes(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	for name, o := range map[string]*verbs.Options{
+	for name, o := range map[string]*verbs.DeviceOptions{
 		"it is in the table already": {Conn: opts.Conn, Addrs: []netip.Addr{addr}, Conns: opts.Conns},
 		"must be one of this host's": {Conn: opts.Conn, Addrs: []netip.Addr{{}}, Conns: opts.Conns},
 		"networks for 2 further":     {Conn: opts.Conn, Addrs: []netip.Addr{addr, addr}, Conns: opts.Conns},

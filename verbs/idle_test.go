@@ -35,8 +35,8 @@ func idleMemory(t *testing.T) int {
 	const n = 512 // QPs of each side
 	a, b := inproc.Pair(nil)
 	sides := []*side{
-		openSideOn(t, a.LocalAddr().Addr(), &verbs.Options{Conn: a}, verbs.QPAttr{}),
-		openSideOn(t, b.LocalAddr().Addr(), &verbs.Options{Conn: b}, verbs.QPAttr{}),
+		openSideOn(t, a.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: a}, verbs.QPAttr{}),
+		openSideOn(t, b.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: b}, verbs.QPAttr{}),
 	}
 	var before, after runtime.MemStats
 	qps := make([]*verbs.QP, 0, 2*n+2)

@@ -29,7 +29,7 @@ type MKey struct {
 // NewMKey creates a free memory key, which can be used once it is configured. It returns
 // EOPNOTSUPP if the flags have unknown bits.
 func (pd *PD) NewMKey(attr MKeyAttr) (*MKey, error) {
-	e, err := pd.e.NewMKey(mkey.Attr{Flags: attr.Flags, MaxEntries: attr.MaxEntries})
+	e, err := pd.e.NewMKey(mkey.KeyAttr{Flags: attr.Flags, MaxEntries: attr.MaxEntries})
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (k *MKey) SetTag(tag uint8) error {
 // Check returns the first bad block found since the last call, or nil, and clears it
 // (mlx5dv_mkey_check(3)). Call it when the transfer is known to be complete: after its
 // completion if this side used the key, or after a message from the peer if the peer used
-// it. Check returns EINVAL for a key without mkey.BlockSignature. [Options.Strict]
+// it. Check returns EINVAL for a key without mkey.BlockSignature. [DeviceOptions.Strict]
 // determines when the key reports the next bad block. A READ that the peer repeats does
 // not report its bad blocks again.
 func (k *MKey) Check() (*mkey.BadBlock, error) { return k.e.Check() }

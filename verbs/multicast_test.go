@@ -77,7 +77,7 @@ func TestMulticast(t *testing.T) {
 		t.Errorf("an RC QP: %v", err)
 	}
 	conn, _ := inproc.Pair(nil)
-	inside := openSideOn(t, conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}, attr)
+	inside := openSideOn(t, conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn}, attr)
 	if err := inside.qp.AttachMulticast(group); !errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Errorf("a network without multicast: %v", err)
 	}

@@ -23,7 +23,7 @@ var patient = &verbs.ConnectOptions{Timeout: 2 * time.Hour}
 func TestPolling(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) (a, b *side){
 		"sockets":    func(t *testing.T) (a, b *side) { return pair(t, verbs.QPAttr{}, patient) },
-		"in process": func(t *testing.T) (a, b *side) { return inprocPair(t, verbs.Options{}) },
+		"in process": func(t *testing.T) (a, b *side) { return inprocPair(t, verbs.DeviceOptions{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := open(t)
@@ -84,7 +84,7 @@ func TestPolling(t *testing.T) {
 }
 
 // inprocSides returns two sides over an in-process network, which are not connected.
-func inprocSides(t *testing.T, n *inproc.Options, o verbs.Options) (a, b *side) {
+func inprocSides(t *testing.T, n *inproc.Options, o verbs.DeviceOptions) (a, b *side) {
 	t.Helper()
 	network := inproc.NewNetwork(n)
 	var sides [2]*side
@@ -96,7 +96,7 @@ func inprocSides(t *testing.T, n *inproc.Options, o verbs.Options) (a, b *side) 
 }
 
 // inprocPair is pair over an in-process network, for devices with options.
-func inprocPair(t *testing.T, o verbs.Options) (a, b *side) {
+func inprocPair(t *testing.T, o verbs.DeviceOptions) (a, b *side) {
 	a, b = inprocSides(t, nil, o)
 	connectQPs(t, a.qp, b.qp, patient)
 	return a, b

@@ -62,7 +62,7 @@ func testRecords(t *testing.T, seed uint64) {
 	model := record{strict: seed%2 == 1}
 	var a, b *side
 	closeDevices(t, &a, &b)
-	a, b = inprocPair(t, verbs.Options{Strict: model.strict})
+	a, b = inprocPair(t, verbs.DeviceOptions{Strict: model.strict})
 	const room = 12 << 10
 	all := rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead
 	mem, remote := a.register(room, all), b.register(room, all)

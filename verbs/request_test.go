@@ -199,7 +199,7 @@ func TestSetTag(t *testing.T) {
 // last report was fetched.
 func TestStrictSignatureReports(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		a := openSideOn(t, loopback(), &verbs.Options{Strict: strict}, verbs.QPAttr{MaxInlineData: 512})
+		a := openSideOn(t, loopback(), &verbs.DeviceOptions{Strict: strict}, verbs.QPAttr{MaxInlineData: 512})
 		b := openSide(t, verbs.QPAttr{MaxInlineData: 512})
 		connectQPs(t, a.qp, b.qp, nil)
 		disk, key := a.register(520, rdma.LocalWrite), a.mkey(mkey.BlockSignature) // all zeros: bad

@@ -73,7 +73,7 @@ func (v *valve) pair(t *testing.T, attr verbs.QPAttr) (a, b *side, a2, b2 *verbs
 	for i, addr := range []string{"2001:db8::1", "2001:db8::2"} {
 		ip := netip.MustParseAddr(addr)
 		conn := must[*netem.Conn](t)(v.network.Listen(netip.AddrPortFrom(ip, 4791)))
-		sides[i] = openSideOn(t, ip, &verbs.Options{Conn: conn}, attr)
+		sides[i] = openSideOn(t, ip, &verbs.DeviceOptions{Conn: conn}, attr)
 	}
 	a, b = sides[0], sides[1]
 	attr2 := func(s *side) verbs.QPAttr { return verbs.QPAttr{SendCQ: s.cq, MaxInlineData: 512} }

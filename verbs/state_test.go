@@ -391,7 +391,7 @@ func TestActiveMTU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn})
+		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn})
 		if err != nil {
 			t.Fatal(err)
 		}

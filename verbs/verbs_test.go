@@ -49,7 +49,7 @@ func openSide(t *testing.T, attr verbs.QPAttr) *side {
 	return openSideOn(t, loopback(), nil, attr)
 }
 
-func openSideOn(t *testing.T, addr netip.Addr, opts *verbs.Options, attr verbs.QPAttr) *side {
+func openSideOn(t *testing.T, addr netip.Addr, opts *verbs.DeviceOptions, attr verbs.QPAttr) *side {
 	t.Helper()
 	s := &side{t: t, dev: must[*verbs.Device](t)(verbs.Open(addr, opts))}
 	s.pd = must[*verbs.PD](t)(s.dev.NewPD())

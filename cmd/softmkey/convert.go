@@ -69,9 +69,9 @@ At the first bad block convert stops with exit status 1 and makes no OUT. With
 }
 
 // jobBetween returns the job between two formats, of which one or both may be plain data.
-func jobBetween(from, to sigFlag) mkeyio.Job {
+func jobBetween(from, to sigFlag) mkeyio.StreamJob {
 	if from.domain() == nil && to.domain() == nil {
-		return mkeyio.Job{} // a copy
+		return mkeyio.StreamJob{} // a copy
 	}
 	if from.domain() == nil {
 		return mkeyio.Protect(to.format)

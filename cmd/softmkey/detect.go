@@ -151,7 +151,7 @@ func seekable(f *os.File) (size int64, ok bool) {
 }
 
 // jobFormats returns the signatures of a job's input and output, nil for none.
-func jobFormats(j *mkeyio.Job) (in, out *sig.Format) {
+func jobFormats(j *mkeyio.StreamJob) (in, out *sig.Format) {
 	switch s := j.Signature; {
 	case s == nil:
 		return nil, nil
@@ -163,7 +163,7 @@ func jobFormats(j *mkeyio.Job) (in, out *sig.Format) {
 }
 
 // fileFormats is jobFormats for the signatures that stand in the files: crypto hides them.
-func fileFormats(j *mkeyio.Job) (in, out *sig.Format) {
+func fileFormats(j *mkeyio.StreamJob) (in, out *sig.Format) {
 	if j.Crypto != nil {
 		return nil, nil
 	}

@@ -86,7 +86,7 @@ func checkRoom(out *outfile.File, length int64) error {
 }
 
 // jobLength returns the number of bytes of data in a job, and of its output.
-func jobLength(job *mkeyio.Job, in int64) (data, out int64) {
+func jobLength(job *mkeyio.StreamJob, in int64) (data, out int64) {
 	from, to := jobFormats(job)
 	if from != nil {
 		in = from.DataLen(in)

@@ -284,8 +284,8 @@ func (f *keyFlags) bind(c *cobra.Command) {
 // terms returns the terms that the given flags describe.
 func (f *keyFlags) terms(c *cobra.Command) keyplan.Terms {
 	sigOf := func(s *sigFlag) string {
-		if s.given && s.format.Type == sig.None {
-			return sig.None.String()
+		if s.given && s.format.Type == sig.NoSignature {
+			return sig.NoSignature.String()
 		}
 		return s.String()
 	}

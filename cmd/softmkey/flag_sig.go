@@ -56,11 +56,11 @@ func (s *sigFlag) Set(v string) error {
 	} else if err != nil {
 		return err
 	}
-	if s.ofKey && f.Type != sig.None && !f.Type.OfKey() {
+	if s.ofKey && f.Type != sig.NoSignature && !f.Type.OfKey() {
 		return fmt.Errorf("%v: an adapter's memory key has only t10dif, crc32, crc32c and crc64; protect, verify, strip, convert and nbd have the others", f.Type)
 	}
 	size := f.Block()
-	if sizes := sig.KeyBlockSizes(); s.ofKey && f.Type != sig.None && !slices.Contains(sizes, size) {
+	if sizes := sig.KeyBlockSizes(); s.ofKey && f.Type != sig.NoSignature && !slices.Contains(sizes, size) {
 		return fmt.Errorf("block size %d: must be one of %v", size, sizes)
 	}
 	s.format, s.given, s.sectors = f, true, nil
@@ -70,8 +70,8 @@ func (s *sigFlag) Set(v string) error {
 // setSectors sets a format with bytes beside the blocks that nobody checks.
 func (s *sigFlag) setSectors(name, rest string) error {
 	switch {
-	case name != sig.None.String():
-		return fmt.Errorf("bytes beside a block after a plus sign are those that nobody checks: %v:%s; metadata of the nvme types is meta=N", sig.None, rest)
+	case name != sig.NoSignature.String():
+		return fmt.Errorf("bytes beside a block after a plus sign are those that nobody checks: %v:%s; metadata of the nvme types is meta=N", sig.NoSignature, rest)
 	case !s.unchecked:
 		return errors.New("only protect, strip and convert have bytes beside a block that nobody checks")
 	}
@@ -85,7 +85,7 @@ func (s *sigFlag) setSectors(name, rest string) error {
 
 // domain returns the format as the attribute of a key's domain.
 func (s *sigFlag) domain() *sig.Format {
-	if s.format.Type == sig.None {
+	if s.format.Type == sig.NoSignature {
 		return nil
 	}
 	return &s.format
@@ -96,7 +96,7 @@ func (s *sigFlag) need(c *cobra.Command, name string) error {
 	switch {
 	case !s.given:
 		return usage(c, fmt.Errorf("--%s is missing: for example --%s t10dif:512, see 'softmkey help sig'", name, name))
-	case s.format.Type == sig.None && s.sectors == nil:
+	case s.format.Type == sig.NoSignature && s.sectors == nil:
 		return usage(c, fmt.Errorf("--%s none: there is nothing to do without a signature", name))
 	}
 	return nil
@@ -114,7 +114,7 @@ func (s *sigFlag) bindUnchecked(c *cobra.Command, name, usage string) {
 	c.Flags().Var(s, name, usage)
 	must(c.RegisterFlagCompletionFunc(name, func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		choices, directive := completeSig(c, args, typed)
-		if strings.HasPrefix(typed, sig.None.String()) {
+		if strings.HasPrefix(typed, sig.NoSignature.String()) {
 			choices = append(choices, "none:512+8", "none:512+16", "none:4096+8", "none:4096+64", "none:4096+128")
 		}
 		return choices, directive
@@ -123,10 +123,10 @@ func (s *sigFlag) bindUnchecked(c *cobra.Command, name, usage string) {
 
 func completeSig(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	var choices []string
-	for t := sig.None; t <= sig.NVMe64; t++ {
+	for t := sig.NoSignature; t <= sig.NVMe64; t++ {
 		choices = append(choices, t.String())
 		for _, size := range sig.KeyBlockSizes() {
-			if t != sig.None && strings.HasPrefix(typed, t.String()) {
+			if t != sig.NoSignature && strings.HasPrefix(typed, t.String()) {
 				choices = append(choices, fmt.Sprintf("%v:%d", t, size))
 			}
 		}

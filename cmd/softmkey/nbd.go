@@ -221,7 +221,7 @@ func nbdPeer(a net.Addr) string {
 
 // job returns the configuration of the view: the clients see its memory domain, and IMAGE is its wire
 // domain, or the other way round with --present protected. key is the data encryption key; nil: none.
-func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.Job, key *dek.DEK, err error) {
+func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.StreamJob, key *dek.DEK, err error) {
 	signature := &mkey.Signature{Wire: f.format.domain(), CheckMask: sig.MaskAll}
 	if !f.format.given || signature.Wire == nil {
 		signature = nil
@@ -246,7 +246,7 @@ func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.Job, key *dek.DEK, err erro
 		key.Close()
 		return job, nil, usage(c, errors.New("--metadata with --crypto: the fields are encrypted together with the blocks, and cannot be in another file; --order after signs the ciphertext"))
 	}
-	job = mkeyio.Job{Direction: mkeyio.TX, Signature: signature, Crypto: crypto}
+	job = mkeyio.StreamJob{Direction: mkeyio.TX, Signature: signature, Crypto: crypto}
 	if f.present.value == "protected" {
 		job.Direction = mkeyio.RX
 	}
@@ -308,7 +308,7 @@ type nbdDevice struct {
 }
 
 // open opens IMAGE and locks it.
-func (f *nbdFlags) open(name string, job mkeyio.Job, encryption *mkeyio.Encryption, report *reporter) (_ *nbdDevice, err error) {
+func (f *nbdFlags) open(name string, job mkeyio.StreamJob, encryption *mkeyio.Encryption, report *reporter) (_ *nbdDevice, err error) {
 	d := &nbdDevice{report: report}
 	defer func() {
 		if err != nil {

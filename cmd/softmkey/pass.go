@@ -56,7 +56,7 @@ func (p *pass) bindKeepGoing(c *cobra.Command) {
 }
 
 // run executes a job between the files IN and OUT.
-func (p *pass) run(c *cobra.Command, job mkeyio.Job, inName, outName string) error {
+func (p *pass) run(c *cobra.Command, job mkeyio.StreamJob, inName, outName string) error {
 	in, err := p.open(inName)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (p *pass) run(c *cobra.Command, job mkeyio.Job, inName, outName string) err
 }
 
 // source returns IN as the input of a job.
-func (p *pass) source(in *os.File, job *mkeyio.Job) (mkeyio.Input, error) {
+func (p *pass) source(in *os.File, job *mkeyio.StreamJob) (mkeyio.Input, error) {
 	src, err := mkeyio.Input{}, error(nil)
 	switch {
 	case p.parts:
@@ -106,7 +106,7 @@ func (p *pass) source(in *os.File, job *mkeyio.Job) (mkeyio.Input, error) {
 }
 
 // do runs a job, or the encryption that takes its place.
-func (p *pass) do(ctx context.Context, job mkeyio.Job, dst mkeyio.Output, src mkeyio.Input) (mkeyio.Report, error) {
+func (p *pass) do(ctx context.Context, job mkeyio.StreamJob, dst mkeyio.Output, src mkeyio.Input) (mkeyio.Report, error) {
 	if p.encryption == nil {
 		return mkeyio.Run(ctx, job, dst, src)
 	}
@@ -119,7 +119,7 @@ func (p *pass) do(ctx context.Context, job mkeyio.Job, dst mkeyio.Output, src mk
 
 // transfer executes a job from in to dst, which are the files of out, shows the progress and reports the outcome. The
 // report goes to standard error if the data goes to standard output.
-func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in *os.File, inName string, out *outputs) (mkeyio.Report, *reporter, error) {
+func (p *pass) transfer(c *cobra.Command, job mkeyio.StreamJob, dst mkeyio.Output, in *os.File, inName string, out *outputs) (mkeyio.Report, *reporter, error) {
 	src, err := p.source(in, &job)
 	if err != nil {
 		return mkeyio.Report{}, nil, err

@@ -177,7 +177,7 @@ func (o *outputs) checkFields(name string) error {
 }
 
 // destination returns the output of a job.
-func (o *outputs) destination(job *mkeyio.Job) (mkeyio.Output, error) {
+func (o *outputs) destination(job *mkeyio.StreamJob) (mkeyio.Output, error) {
 	switch {
 	case o.sectors != nil:
 		o.writer = o.sectors.NewWriter(o.out.File)
@@ -208,7 +208,7 @@ func (o *outputs) destination(job *mkeyio.Job) (mkeyio.Output, error) {
 
 // check returns an error if OUT is a block device that is smaller than the output of a job will be, or has
 // sectors that would not be whole.
-func (o *outputs) check(job *mkeyio.Job, src mkeyio.Input) error {
+func (o *outputs) check(job *mkeyio.StreamJob, src mkeyio.Input) error {
 	in, known := src.Size()
 	if o.out == nil || !known {
 		return nil

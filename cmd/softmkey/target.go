@@ -268,7 +268,7 @@ func (f *targetFlags) medium(c *cobra.Command) (m targetMedium, key *dek.DEK, er
 	if err != nil {
 		return m, nil, err
 	}
-	m.job = mkeyio.Job{Direction: mkeyio.TX, Signature: s, Crypto: crypto}
+	m.job = mkeyio.StreamJob{Direction: mkeyio.TX, Signature: s, Crypto: crypto}
 	m.stride = m.block
 	if stored != nil {
 		m.stride = stored.Stride()
@@ -278,7 +278,7 @@ func (f *targetFlags) medium(c *cobra.Command) (m targetMedium, key *dek.DEK, er
 
 // targetMedium is how IMAGE is made of the blocks that the hosts see.
 type targetMedium struct {
-	job    mkeyio.Job
+	job    mkeyio.StreamJob
 	pi     uint8
 	block  int
 	stride int // from one block of IMAGE to the next, unless it is encrypted with its fields

@@ -421,7 +421,7 @@ func TestTargetProtection(t *testing.T) {
 	if n, ok := netconn.AsNeighbor(conn); !ok || !n.Approach(netip.MustParseAddrPort("127.37.3.1:4791"), 2) {
 		t.Error("no packet to the target can pass through memory")
 	}
-	dev, err := verbs.Open(host, &verbs.Options{Conn: conn})
+	dev, err := verbs.Open(host, &verbs.DeviceOptions{Conn: conn})
 	if err != nil {
 		conn.Close()
 		t.Fatal(err)

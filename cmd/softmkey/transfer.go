@@ -47,11 +47,11 @@ func (f *transferFlags) run(c *cobra.Command, d mkeyio.Direction, args []string)
 	if err := f.volume.apply(c, &f.pass, s, crypto, d); err != nil {
 		return usage(c, err)
 	}
-	if in, _ := jobFormats(&mkeyio.Job{Direction: d, Signature: s}); in == nil && c.Flags().Changed("check-mask") {
+	if in, _ := jobFormats(&mkeyio.StreamJob{Direction: d, Signature: s}); in == nil && c.Flags().Changed("check-mask") {
 		return usage(c, errors.New("--check-mask: the input has no signature, so there is nothing to check"))
 	}
 	f.secret = crypto != nil && crypto.EncryptOnTX == (d == mkeyio.RX)
-	return f.pass.run(c, mkeyio.Job{Direction: d, Signature: s, Crypto: crypto}, args[0], args[1])
+	return f.pass.run(c, mkeyio.StreamJob{Direction: d, Signature: s, Crypto: crypto}, args[0], args[1])
 }
 
 // transferLong is the part of the help text that tx and rx share.

@@ -59,7 +59,7 @@ func main() {
 		log.Fatal(err)
 	}
 	network := &lossy{Conn: socket}
-	dev, err := verbs.Open(addr, &verbs.Options{Conn: network})
+	dev, err := verbs.Open(addr, &verbs.DeviceOptions{Conn: network})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func dial(dev *verbs.Device, target netip.AddrPort, number, size uint16) *queue 
 	le.PutUint16(private[2:], number)
 	le.PutUint16(private[4:], size)   // of our receive queue
 	le.PutUint16(private[6:], size-1) // of our send queue, counted from 0
-	q.conn = must(cm.Dial(context.Background(), q.qp, target, &cm.Options{PrivateData: private}))
+	q.conn = must(cm.Dial(context.Background(), q.qp, target, &cm.ConnOptions{PrivateData: private}))
 	return q
 }
 

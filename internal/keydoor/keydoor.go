@@ -22,7 +22,7 @@ import (
 // allocate.
 var Of func(key any) Key
 
-// AtomicCopied executes an atomic operation on n bytes, 4 or 8, at an address of a mkey.Space, and
+// AtomicCopied executes an atomic operation on n bytes, 4 or 8, at an address of a Space, and
 // returns their old value. next returns the new value and whether to write it. Package mkey sets
 // the variable.
 var AtomicCopied func(space any, addr uint64, n int, next func(old uint64) (v uint64, write bool)) (uint64, error)
@@ -93,7 +93,7 @@ type Key interface {
 	// crypto attributes. The caller executes one atomic at a time.
 	Atomic(addr uint64, n int, next func(old uint64) (uint64, bool)) (old uint64, err error)
 
-	// Prepare copies an update, a *mkey.Update, and checks everything that does
+	// Prepare copies an update, a *mkey.KeyUpdate, and checks everything that does
 	// not depend on the state of a key. It does not change the key.
 	Prepare(update any) (Prepared, error)
 

@@ -410,7 +410,7 @@ func Field(f *sig.Format, number uint64, block []byte) []byte {
 
 // ruled reports whether the flags of a format replace the rules of protection type 1.
 func ruled(f *sig.Format) bool {
-	return f.Flags&(sig.RefRemap|sig.AppEscape|sig.AppRefEscape|sig.NoFlags) != 0
+	return f.Flags&(sig.RefRemap|sig.AppEscape|sig.AppRefEscape|sig.Plain) != 0
 }
 
 // seed returns all ones or zero.

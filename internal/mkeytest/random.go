@@ -1,9 +1,10 @@
 package mkeytest
 
 import (
-	"github.com/softmkey/softmkey/rdma"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/softmkey/softmkey/rdma"
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
@@ -45,7 +46,7 @@ func randomTags(r *rand.Rand, f *sig.Format) {
 	f.AppTag = pick[uint16](r, 0, 0x5678, 0xFFFF)
 	f.AppMask = pick[uint16](r, 0, 0, 0xFF0F)
 	f.RefTag = uint64(pick(r, 0, 0xFFFFFFFE, r.Uint32()))
-	f.Flags = pick(r, 0, sig.NoFlags, sig.RefRemap, sig.AppEscape, sig.AppRefEscape, sig.Type3|sig.RefRemap)
+	f.Flags = pick(r, 0, sig.Plain, sig.RefRemap, sig.AppEscape, sig.AppRefEscape, sig.Type3|sig.RefRemap)
 	if r.IntN(8) == 0 {
 		f.AppMask, f.Flags = 0, f.Flags|sig.IgnoreApp
 	} else { // something must be checked
@@ -192,7 +193,7 @@ func RandomLayout(r *rand.Rand, total, pieces int) (mkey.Layout, mkey.Bytes) {
 	}
 	r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	if r.IntN(4) == 0 {
-		inner := must(mkey.New(mkey.Config{Access: rdma.LocalWrite, Layout: list}))
+		inner := must(mkey.New(mkey.KeyConfig{Access: rdma.LocalWrite, Layout: list}))
 		var length uint64
 		for _, s := range list {
 			length += s.Length

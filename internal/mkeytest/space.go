@@ -4,12 +4,13 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// Space is a slice as memory that can only be copied. It implements both [mkey.Copied]
-// and [mkey.Space]. Addresses of the memory are offsets into the slice; addresses of the
+// Space is a slice as memory that can only be copied. It implements both [keydoor.Copied]
+// and [keydoor.Space]. Addresses of the memory are offsets into the slice; addresses of the
 // space are higher by Base. Space is not safe for concurrent use.
 type Space struct {
 	Mem  []byte
@@ -19,7 +20,7 @@ type Space struct {
 	Rights rdma.Access
 
 	// Fail, if not nil, is called for each piece before it is copied.
-	Fail func(v mkey.Vec) error
+	Fail func(v keydoor.Vec) error
 
 	Reads, Writes int // calls of ReadV and WriteV
 	Pieces        int // pieces of all calls
@@ -38,24 +39,24 @@ func (s *Space) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return nil, failure.New("mkeytest space", syscall.EOPNOTSUPP, "the memory can only be copied")
 }
 
-// Space implements [mkey.Copied].
-func (s *Space) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
+// Space implements [keydoor.Copied].
+func (s *Space) Space(addr, n uint64, need rdma.Access) (keydoor.Space, uint64, error) {
 	return s, s.Base + addr, s.Reach(addr, n, need)
 }
 
-// ReadV implements [mkey.Space].
-func (s *Space) ReadV(v []mkey.Vec) error {
+// ReadV implements [keydoor.Space].
+func (s *Space) ReadV(v []keydoor.Vec) error {
 	s.Reads++
 	return s.each(v, func(mem, buf []byte) { copy(buf, mem) })
 }
 
-// WriteV implements [mkey.Space].
-func (s *Space) WriteV(v []mkey.Vec) error {
+// WriteV implements [keydoor.Space].
+func (s *Space) WriteV(v []keydoor.Vec) error {
 	s.Writes++
 	return s.each(v, func(mem, buf []byte) { copy(mem, buf) })
 }
 
-func (s *Space) each(v []mkey.Vec, f func(mem, buf []byte)) error {
+func (s *Space) each(v []keydoor.Vec, f func(mem, buf []byte)) error {
 	s.Pieces += len(v)
 	if len(v) == 0 || len(v) > 512 {
 		return failure.New("mkeytest space", syscall.EINVAL, "%d pieces: must be 1 to 512", len(v))

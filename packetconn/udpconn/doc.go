@@ -7,7 +7,7 @@
 // the wrapper to the device:
 //
 //	conn, err := udpconn.Listen(netip.AddrPortFrom(addr, udpconn.Port), nil)
-//	dev, err := verbs.Open(addr, &verbs.Options{Conn: &counted{Conn: conn}})
+//	dev, err := verbs.Open(addr, &verbs.DeviceOptions{Conn: &counted{Conn: conn}})
 //
 // The wrapper embeds the packetconn.Conn, overrides the methods that it
 // changes, and implements packetconn.Wrapper, so that multicast and polling

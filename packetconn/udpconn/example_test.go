@@ -35,7 +35,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	network := &counted{Conn: conn}
-	dev, err := verbs.Open(addr, &verbs.Options{Conn: network})
+	dev, err := verbs.Open(addr, &verbs.DeviceOptions{Conn: network})
 	if err != nil {
 		log.Fatal(err)
 	}

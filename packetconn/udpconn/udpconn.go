@@ -11,8 +11,8 @@ import (
 // Port is the UDP port of RoCEv2, the only one that other implementations send to.
 const Port = 4791
 
-// Options configure a socket. nil and the zero value select the fastest settings.
-type Options struct {
+// SocketOptions configure a socket. nil and the zero value select the fastest settings.
+type SocketOptions struct {
 	NoGSO bool // send each datagram in a message of its own
 	NoGRO bool // receive each datagram as a train of its own
 
@@ -30,6 +30,6 @@ type Options struct {
 // Listen opens the socket that a device at addr uses. If the port is 0, the system chooses
 // one. The invariant CRC of RoCEv2 covers the address, so Listen returns EINVAL for the
 // unspecified address and for multicast and broadcast addresses.
-func Listen(addr netip.AddrPort, opts *Options) (packetconn.Conn, error) {
+func Listen(addr netip.AddrPort, opts *SocketOptions) (packetconn.Conn, error) {
 	return udp.Listen(addr, (*udp.Options)(opts))
 }

@@ -65,7 +65,7 @@ func TestAdapt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn})
+		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn})
 		if err != nil {
 			t.Fatal(err)
 		}

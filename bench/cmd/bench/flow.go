@@ -66,7 +66,7 @@ func newFlow(a, b packetconn.Conn, n, size int, attr verbs.QPAttr) (*flow, error
 }
 
 func (e *end) open(conn packetconn.Conn, n, size int, attr verbs.QPAttr) (err error) {
-	if e.dev, err = verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}); err != nil {
+	if e.dev, err = verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn}); err != nil {
 		conn.Close()
 		return err
 	}

@@ -23,7 +23,7 @@ func openDevice(at netip.AddrPort) (*verbs.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn})
+	dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn})
 	if err != nil {
 		conn.Close()
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -57,17 +58,17 @@ type lockedFar struct {
 	mu sync.Mutex
 }
 
-func (f *lockedFar) Space(addr, n uint64, _ rdma.Access) (mkey.Space, uint64, error) {
+func (f *lockedFar) Space(addr, n uint64, _ rdma.Access) (keydoor.Space, uint64, error) {
 	return f, addr, nil
 }
 
-func (f *lockedFar) ReadV(v []mkey.Vec) error {
+func (f *lockedFar) ReadV(v []keydoor.Vec) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.far.ReadV(v)
 }
 
-func (f *lockedFar) WriteV(v []mkey.Vec) error {
+func (f *lockedFar) WriteV(v []keydoor.Vec) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.far.WriteV(v)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
@@ -46,14 +47,14 @@ func (f *far) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return f.b[off : off+min(n, 700-off%700)], nil
 }
 
-func (f *far) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
+func (f *far) Space(addr, n uint64, need rdma.Access) (keydoor.Space, uint64, error) {
 	if f.inPlace {
 		return nil, 0, nil
 	}
 	return f, addr, f.Reach(addr, n, need)
 }
 
-func (f *far) each(v []mkey.Vec, do func(there, here []byte)) error {
+func (f *far) each(v []keydoor.Vec, do func(there, here []byte)) error {
 	f.calls.Add(1)
 	for _, e := range v {
 		if f.gone.Load() || e.Addr < farBase || e.Addr-farBase+uint64(len(e.Buf)) > uint64(len(f.b)) {
@@ -64,11 +65,11 @@ func (f *far) each(v []mkey.Vec, do func(there, here []byte)) error {
 	return nil
 }
 
-func (f *far) ReadV(v []mkey.Vec) error {
+func (f *far) ReadV(v []keydoor.Vec) error {
 	return f.each(v, func(there, here []byte) { copy(here, there) })
 }
 
-func (f *far) WriteV(v []mkey.Vec) error {
+func (f *far) WriteV(v []keydoor.Vec) error {
 	return f.each(v, func(there, here []byte) { copy(there, here) })
 }
 
@@ -86,7 +87,7 @@ func (e *end) region(m mkey.Memory, n int, access rdma.Access) *Region {
 }
 
 // TestCopiedMemory executes every operation with memory that is not a slice, at both ends, with
-// lists of several entries: memory that can only be copied, mkey.Copied that names no Space,
+// lists of several entries: memory that can only be copied, keydoor.Copied that names no Space,
 // and other mkey.Memory.
 func TestCopiedMemory(t *testing.T) {
 	for kind, of := range map[string]func(e *end, n int) (*far, *Region){

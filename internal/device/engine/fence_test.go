@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
@@ -24,11 +25,11 @@ func (f *heldFar) wait() {
 	<-f.leave
 }
 
-func (f *heldFar) Space(addr, n uint64, _ rdma.Access) (mkey.Space, uint64, error) {
+func (f *heldFar) Space(addr, n uint64, _ rdma.Access) (keydoor.Space, uint64, error) {
 	return f, addr, nil
 }
-func (f *heldFar) ReadV(v []mkey.Vec) error  { f.wait(); return f.far.ReadV(v) }
-func (f *heldFar) WriteV(v []mkey.Vec) error { f.wait(); return f.far.WriteV(v) }
+func (f *heldFar) ReadV(v []keydoor.Vec) error  { f.wait(); return f.far.ReadV(v) }
+func (f *heldFar) WriteV(v []keydoor.Vec) error { f.wait(); return f.far.WriteV(v) }
 
 // signedKey makes a key over n bytes of new memory, zeros, with a signature.
 func (e *end) signedKey(n int, s *mkey.Signature) *MKey {

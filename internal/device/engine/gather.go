@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -12,9 +12,9 @@ import (
 // each. Gather returns false if a range may not be read, or if the ranges are
 // not all in one memory that can only be copied; the content of bufs is then
 // undefined.
-func (qp *QP) Gather(sges []rdma.SGE, bufs []mkey.Vec) bool {
+func (qp *QP) Gather(sges []rdma.SGE, bufs []keydoor.Vec) bool {
 	qp.touch()
-	var space mkey.Space
+	var space keydoor.Space
 	for i, s := range sges {
 		e, err := qp.gathered(s.LKey)
 		if err != nil || e.region == nil {

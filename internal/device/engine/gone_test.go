@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
-	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -19,14 +19,14 @@ func (m goneMemory) Reach(addr, n uint64, need rdma.Access) error { return nil }
 func (m goneMemory) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return nil, syscall.ESRCH
 }
-func (m goneMemory) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
+func (m goneMemory) Space(addr, n uint64, need rdma.Access) (keydoor.Space, uint64, error) {
 	if m.copied {
 		return m, addr, nil
 	}
 	return nil, 0, syscall.ESRCH
 }
-func (m goneMemory) ReadV([]mkey.Vec) error  { return syscall.ESRCH }
-func (m goneMemory) WriteV([]mkey.Vec) error { return syscall.ESRCH }
+func (m goneMemory) ReadV([]keydoor.Vec) error  { return syscall.ESRCH }
+func (m goneMemory) WriteV([]keydoor.Vec) error { return syscall.ESRCH }
 
 // TestEndedProcess checks that a QP whose program has ended does not answer: the peer's retries
 // end, as they do when an adapter's QPs are destroyed with the process.

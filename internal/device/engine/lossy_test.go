@@ -61,7 +61,7 @@ func (e *end) lossyMemory(slots, size int, copied bool, how lossyKey, d *dek.DEK
 	if how.none() {
 		return m
 	}
-	a := mkey.Attr{Flags: mkey.RemoteInvalidate, MaxEntries: 4}
+	a := mkey.KeyAttr{Flags: mkey.RemoteInvalidate, MaxEntries: 4}
 	access := allRights
 	c := &Configuration{HasList: true, List: []rdma.SGE{sge(r, 0, slots*size)}, Access: &access}
 	if how.sign {

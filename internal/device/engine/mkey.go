@@ -24,7 +24,7 @@ type numbered struct {
 
 // enter creates the key and enters e, which holds it, in the table of keys. kind is the name
 // of its users in errors.
-func (n *numbered) enter(op, kind string, pd *PD, e keyEntry, a mkey.Attr) error {
+func (n *numbered) enter(op, kind string, pd *PD, e keyEntry, a mkey.KeyAttr) error {
 	if err := pd.users.Enter(op, kind); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (f freedBy) String() string {
 // configured. The low byte of the attribute Number is the tag of the key's
 // number, and the rest is its index if that is free and not 0. NewMKey returns
 // EOPNOTSUPP for unknown flags.
-func (pd *PD) NewMKey(a mkey.Attr) (*MKey, error) {
+func (pd *PD) NewMKey(a mkey.KeyAttr) (*MKey, error) {
 	const op = "create a memory key"
 	if a.MaxEntries > MaxMKeyEntries {
 		return nil, failure.New(op, syscall.EINVAL, "max_entries %d: at most %d", a.MaxEntries, MaxMKeyEntries)

@@ -5,7 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -24,7 +24,7 @@ func nullRegion() *Region {
 	return r
 }
 
-// nullMemory is a mkey.Copied and its Space.
+// nullMemory is a keydoor.Copied and its Space.
 type nullMemory struct{}
 
 func (nullMemory) Reach(addr, n uint64, need rdma.Access) error { return nil }
@@ -33,15 +33,15 @@ func (nullMemory) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return nil, failure.New("access a region", syscall.EOPNOTSUPP, "the null region can only be copied")
 }
 
-func (nullMemory) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
+func (nullMemory) Space(addr, n uint64, need rdma.Access) (keydoor.Space, uint64, error) {
 	return nullMemory{}, addr, nil
 }
 
-func (nullMemory) ReadV(vecs []mkey.Vec) error {
+func (nullMemory) ReadV(vecs []keydoor.Vec) error {
 	for _, v := range vecs {
 		clear(v.Buf)
 	}
 	return nil
 }
 
-func (nullMemory) WriteV([]mkey.Vec) error { return nil }
+func (nullMemory) WriteV([]keydoor.Vec) error { return nil }

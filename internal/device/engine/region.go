@@ -17,7 +17,7 @@ import (
 type RegionAttr struct {
 	// Memory holds the bytes of the region. A mkey.Bytes is used in place at
 	// full speed. Other memory is used in place, too, except for bytes for
-	// which a mkey.Copied names a Space.
+	// which a keydoor.Copied names a Space.
 	Memory mkey.Memory
 	Start  uint64 // address of the region's first byte in Memory
 	Addr   uint64 // address of the region's first byte in requests
@@ -45,9 +45,9 @@ type Region struct {
 type regionState struct {
 	RegionAttr
 	pd     *PD
-	buf    []byte      // the memory, if it is a slice
-	other  mkey.Memory // the memory, if it is not a slice
-	copied mkey.Copied // other, if some of it may have to be copied
+	buf    []byte         // the memory, if it is a slice
+	other  mkey.Memory    // the memory, if it is not a slice
+	copied keydoor.Copied // other, if some of it may have to be copied
 }
 
 const accessAll = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic | ibv.MWBind | rdma.ZeroBased
@@ -77,7 +77,7 @@ func (pd *PD) newState(op string, a RegionAttr) (*regionState, error) {
 			return nil, err
 		}
 		s.other = m
-		s.copied, _ = m.(mkey.Copied)
+		s.copied, _ = m.(keydoor.Copied)
 	}
 	return s, nil
 }
@@ -224,8 +224,8 @@ func (r *Region) isSlice() bool {
 	return s == nil || s.other == nil
 }
 
-// Space implements mkey.Copied.
-func (r *Region) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
+// Space implements keydoor.Copied.
+func (r *Region) Space(addr, n uint64, need rdma.Access) (keydoor.Space, uint64, error) {
 	s, err := r.reach(addr, n, need)
 	if err != nil || s.copied == nil {
 		return nil, 0, err

@@ -72,7 +72,7 @@ type Configuration struct {
 
 	Flags  mkey.UpdateFlags
 	Access *rdma.Access
-	Start  *uint64 // mkey.Update.Start
+	Start  *uint64 // mkey.KeyUpdate.Start
 
 	PD               *PD     // moves the key to this protection domain; nil: no change
 	RemoteInvalidate *bool   // whether the peer may free the key; nil: no change

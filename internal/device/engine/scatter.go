@@ -6,8 +6,8 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/internal/roce"
-	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -19,9 +19,9 @@ import (
 // A scatter is used under the transport's lock of its QP. A QP has one only while bytes or
 // completions wait. A nil *scatter is an empty one.
 type scatter struct {
-	space mkey.Space
-	vecs  []mkey.Vec // in the order of arrival
-	sides []side     // side of each of vecs
+	space keydoor.Space
+	vecs  []keydoor.Vec // in the order of arrival
+	sides []side        // side of each of vecs
 	ended []ended
 	stuck error // later could not write the earlier bytes
 	err   error // error of writing or reporting a batch
@@ -38,12 +38,12 @@ type ended struct {
 
 var scatterPool = sync.Pool{New: func() any { return new(scatter) }}
 
-// maxScatter is the largest number of pieces in one call of a Space (mkey.Vec).
+// maxScatter is the largest number of pieces in one call of a Space (keydoor.Vec).
 const maxScatter = 512
 
 // later adds bytes for an address of a Space to the QP's scatter. They must not change until the
 // batch ends. If earlier bytes cannot be written, the batch fails at its end.
-func (qp *QP) later(space mkey.Space, addr uint64, b []byte, of side) {
+func (qp *QP) later(space keydoor.Space, addr uint64, b []byte, of side) {
 	s := qp.scatter
 	if s == nil {
 		s = scatterPool.Get().(*scatter)
@@ -56,7 +56,7 @@ func (qp *QP) later(space mkey.Space, addr uint64, b []byte, of side) {
 		return
 	}
 	s.space = space
-	s.vecs = append(s.vecs, mkey.Vec{Addr: addr, Buf: b})
+	s.vecs = append(s.vecs, keydoor.Vec{Addr: addr, Buf: b})
 	s.sides = append(s.sides, of)
 }
 

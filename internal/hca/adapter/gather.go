@@ -2,7 +2,7 @@ package adapter
 
 import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -13,7 +13,7 @@ import (
 type gathering struct {
 	first uint16 // index of the request of sges[0]; one block each
 	sges  []rdma.SGE
-	vecs  []mkey.Vec
+	vecs  []keydoor.Vec
 	data  []byte
 }
 
@@ -63,7 +63,7 @@ func (q *QP) gatherFrom(index uint16) {
 	g.forget()
 	g.first = index
 	if g.data == nil {
-		g.data, g.vecs = make([]byte, mostGather*smallData), make([]mkey.Vec, mostGather)
+		g.data, g.vecs = make([]byte, mostGather*smallData), make([]keydoor.Vec, mostGather)
 	}
 	off := int(index-s.aheadAt) * prm.BlockSize
 	for len(g.sges) < mostGather && off+prm.BlockSize <= len(s.ahead) {

@@ -7,7 +7,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -117,7 +117,7 @@ func (q *QP) fetchList(u *prm.UMR) ([]byte, error) {
 		return u.List, nil
 	}
 	n := 0
-	sges, vecs := make([]rdma.SGE, 0, len(u.ListIn)), make([]mkey.Vec, len(u.ListIn))
+	sges, vecs := make([]rdma.SGE, 0, len(u.ListIn)), make([]keydoor.Vec, len(u.ListIn))
 	for _, d := range u.ListIn {
 		n += int(d.Length)
 	}

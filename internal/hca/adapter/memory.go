@@ -1,12 +1,14 @@
 package adapter
 
-import "github.com/softmkey/softmkey/mkey"
+import (
+	"github.com/softmkey/softmkey/internal/keydoor"
+)
 
 // Vec is a piece of the program's memory and the bytes that are read from it or
 // written to it.
-type Vec = mkey.Vec
+type Vec = keydoor.Vec
 
-// Memory is the memory of a context's program, a [mkey.Space]. Its methods are safe for
+// Memory is the memory of a context's program, a [keydoor.Space]. Its methods are safe for
 // concurrent use; errors are an errno's, EFAULT for memory that is not there. Values are
 // compared: the type is a pointer.
 type Memory interface {

@@ -72,7 +72,7 @@ func createMKey(c *Context, x *prm.Call) error {
 	case !m.UMR && (m.Free || !c.guest && m.Len == 0):
 		return refuse(prm.CmdBadParam, synValue, "umr_en 0 and no memory: nothing could give the key any")
 	}
-	a := mkey.Attr{Flags: mkey.UpdateTag, MaxEntries: int(min(m.Octowords, 1<<30)), Number: c.nextKey() | uint32(m.Tag), Access: accessOf(m.Access)}
+	a := mkey.KeyAttr{Flags: mkey.UpdateTag, MaxEntries: int(min(m.Octowords, 1<<30)), Number: c.nextKey() | uint32(m.Tag), Access: accessOf(m.Access)}
 	if c.guest {
 		a.MaxEntries = min(a.MaxEntries, engine.MaxMKeyEntries)
 	}

@@ -132,11 +132,11 @@ func (u *umr) enable() {
 }
 
 func (u *umr) signature(s prm.SignatureBSF) *umr {
-	if s.Memory.Type != sig.None {
+	if s.Memory.Type != sig.NoSignature {
 		s.Memory.PSV = u.k.mem
 		u.psvs = append(u.psvs, u.k.mem)
 	}
-	if s.Wire.Type != sig.None {
+	if s.Wire.Type != sig.NoSignature {
 		s.Wire.PSV = u.k.wire
 		u.psvs = append(u.psvs, u.k.wire)
 	}

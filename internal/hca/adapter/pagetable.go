@@ -5,12 +5,12 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/rdma"
 )
 
 // pageTable is the memory of a key of mode MTT: pages of a guest that need not follow one
-// another. It is a mkey.Copied and its own mkey.Space. Its addresses begin at 0 with the
+// another. It is a keydoor.Copied and its own keydoor.Space. Its addresses begin at 0 with the
 // first page.
 type pageTable struct {
 	mem   Memory
@@ -31,16 +31,16 @@ func (t *pageTable) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return programMemory{t.mem}.At(addr, n, need)
 }
 
-// Space implements mkey.Copied.
-func (t *pageTable) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
+// Space implements keydoor.Copied.
+func (t *pageTable) Space(addr, n uint64, need rdma.Access) (keydoor.Space, uint64, error) {
 	return t, addr, t.Reach(addr, n, need)
 }
 
-// ReadV implements mkey.Space.
-func (t *pageTable) ReadV(vecs []mkey.Vec) error { return t.each(vecs, t.mem.ReadV) }
+// ReadV implements keydoor.Space.
+func (t *pageTable) ReadV(vecs []keydoor.Vec) error { return t.each(vecs, t.mem.ReadV) }
 
-// WriteV implements mkey.Space.
-func (t *pageTable) WriteV(vecs []mkey.Vec) error { return t.each(vecs, t.mem.WriteV) }
+// WriteV implements keydoor.Space.
+func (t *pageTable) WriteV(vecs []keydoor.Vec) error { return t.each(vecs, t.mem.WriteV) }
 
 // mostVecs is the number of pieces in one call of a guest's memory.
 const mostVecs = 64

@@ -4,12 +4,12 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/rdma"
 )
 
 // programMemory is the program's memory as the memory of regions, by its addresses: a
-// mkey.Copied.
+// keydoor.Copied.
 type programMemory struct{ mem Memory }
 
 // Reach implements mkey.Memory. The region has checked the range.
@@ -20,8 +20,8 @@ func (p programMemory) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return nil, failure.New("memory", syscall.EOPNOTSUPP, "the program's memory can only be copied")
 }
 
-// Space implements mkey.Copied.
-func (p programMemory) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
+// Space implements keydoor.Copied.
+func (p programMemory) Space(addr, n uint64, need rdma.Access) (keydoor.Space, uint64, error) {
 	return programSpace(p), addr, nil
 }
 
@@ -29,11 +29,11 @@ func (p programMemory) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint
 // memory that is registered, which on a machine with an adapter stays pinned.
 type programSpace struct{ mem Memory }
 
-func (s programSpace) ReadV(v []mkey.Vec) error  { return s.explain(s.mem.ReadV(v), v, "readable") }
-func (s programSpace) WriteV(v []mkey.Vec) error { return s.explain(s.mem.WriteV(v), v, "writable") }
+func (s programSpace) ReadV(v []keydoor.Vec) error  { return s.explain(s.mem.ReadV(v), v, "readable") }
+func (s programSpace) WriteV(v []keydoor.Vec) error { return s.explain(s.mem.WriteV(v), v, "writable") }
 
 // explain returns err with the range of v that failed, if err is a bare EFAULT.
-func (s programSpace) explain(err error, v []mkey.Vec, right string) error {
+func (s programSpace) explain(err error, v []keydoor.Vec, right string) error {
 	if err != syscall.EFAULT { // an error with a reason is not compared
 		return err
 	}

@@ -168,7 +168,7 @@ func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
 		s.conf.Flags |= mkey.ResetSignature
 	}
 	if u.HasSignature {
-		if u.Signature.Memory.Type == sig.None && u.Signature.Wire.Type == sig.None {
+		if u.Signature.Memory.Type == sig.NoSignature && u.Signature.Wire.Type == sig.NoSignature {
 			s.conf.Flags |= mkey.ResetSignature
 		} else {
 			s.sig = mkey.Signature{CheckMask: u.Signature.CheckMask}
@@ -223,7 +223,7 @@ func (d *Device) tweakOf(b [16]byte) xts.Tweak {
 
 // formatOf returns the signature of one domain, or nil for none.
 func formatOf(d *prm.SigDomain) *sig.Format {
-	if d.Type == sig.None {
+	if d.Type == sig.NoSignature {
 		return nil
 	}
 	return &d.Format

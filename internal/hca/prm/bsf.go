@@ -190,7 +190,7 @@ func (d *SigDomain) parseInline(op, name string, b []byte) error {
 		}
 	}
 	if d.Flags == 0 {
-		d.Flags = sig.NoFlags
+		d.Flags = sig.Plain
 	}
 	if d.AppMask == 0 {
 		d.Flags |= sig.IgnoreApp
@@ -209,7 +209,7 @@ func (s *SignatureBSF) Put(b []byte, withCrypto bool) {
 	be.PutUint32(b[4:], 0xffffffff)
 	put := func(d *SigDomain, bfs, inl []byte) {
 		switch w := d.PSV; d.Type {
-		case sig.None:
+		case sig.NoSignature:
 		case sig.T10DIF:
 			be.PutUint32(bfs, w)
 			d.putInline(inl)

@@ -62,7 +62,7 @@ func join(t *testing.T, addr netip.AddrPort) *process {
 		}
 	}
 	p := &process{t: t, conn: c}
-	p.dev, err = verbs.Open(addr.Addr(), &verbs.Options{Conn: c})
+	p.dev, err = verbs.Open(addr.Addr(), &verbs.DeviceOptions{Conn: c})
 	if err == nil {
 		p.pd, err = p.dev.NewPD()
 	}
@@ -227,7 +227,7 @@ func TestServices(t *testing.T) {
 				if err != nil {
 					return
 				}
-				if _, err := req.Accept(context.Background(), p.qp(), &cm.Options{PrivateData: []byte{byte(i + 1)}}); err != nil {
+				if _, err := req.Accept(context.Background(), p.qp(), &cm.ConnOptions{PrivateData: []byte{byte(i + 1)}}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -111,7 +111,7 @@ func (c *cryptoRow) key(where string) (*mkey.Key, []byte) {
 	if c.memory != nil {
 		size = int(c.memory.StreamLen(DataSize))
 	}
-	conf := mkey.Config{Access: rdma.LocalWrite, Layout: layout(where, size)}
+	conf := mkey.KeyConfig{Access: rdma.LocalWrite, Layout: layout(where, size)}
 	if c.signed() {
 		conf.Signature = &mkey.Signature{Memory: c.memory, Wire: c.wire, CheckMask: sig.MaskAll}
 	}

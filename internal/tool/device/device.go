@@ -83,7 +83,7 @@ func open(addr netip.Addr, o Options) (*verbs.Device, error) {
 	if o.Recorder != nil {
 		conn = o.Recorder.Wrap(conn)
 	}
-	dev, err := verbs.Open(addr, &verbs.Options{Conn: conn})
+	dev, err := verbs.Open(addr, &verbs.DeviceOptions{Conn: conn})
 	if err != nil {
 		conn.Close()
 	}

@@ -164,7 +164,7 @@ func (s *Sender) onWire(k uint64, memory []byte, n int) ([]byte, *mkey.BadBlock,
 		return wire, nil, nil
 	}
 	own := s.keyOf(k)
-	key, err := mkey.New(mkey.Config{
+	key, err := mkey.New(mkey.KeyConfig{
 		Layout:    mkey.List{{Memory: mkey.Bytes(memory), Length: uint64(len(memory))}},
 		Signature: own.Signature, Crypto: own.Crypto,
 	})

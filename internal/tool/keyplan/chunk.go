@@ -72,7 +72,7 @@ func (p *planner) cut() error {
 
 // try makes a key with the attributes of the side, and returns the error of mkey.New.
 func (s *Side) try() error {
-	c := mkey.Config{Signature: s.Key.Signature}
+	c := mkey.KeyConfig{Signature: s.Key.Signature}
 	if s.Key.Crypto != nil {
 		own := *s.Key.Crypto
 		own.DEK = noDEK{}

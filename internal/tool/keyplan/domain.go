@@ -36,7 +36,7 @@ func newDomain(f *sig.Format, e Encryption) Domain { return Domain{f, e, geometr
 // Signature returns the signature of the domain in words, "none" without one.
 func (d *Domain) Signature() string {
 	if d.Format == nil {
-		return sig.None.String()
+		return sig.NoSignature.String()
 	}
 	return d.Format.String()
 }

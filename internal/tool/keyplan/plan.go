@@ -121,7 +121,7 @@ func parseFormat(s string) (*sig.Format, error) {
 		return nil, errors.New(strings.TrimPrefix(refused.Reason, strconv.Quote(s)+": "))
 	case err != nil:
 		return nil, err
-	case f.Type == sig.None:
+	case f.Type == sig.NoSignature:
 		return nil, nil
 	}
 	f.BlockSize = f.Block()

@@ -60,7 +60,7 @@ func inLossyBubble(t *testing.T, lose *atomic.Bool, f func(t *testing.T, a, b, c
 			if i == 1 {
 				c = unacknowledged{conn, lose}
 			}
-			if devs[i], err = verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: c}); err != nil {
+			if devs[i], err = verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: c}); err != nil {
 				t.Fatal(err)
 			}
 		}

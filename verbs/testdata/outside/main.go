@@ -113,7 +113,7 @@ type end struct {
 func open(n *network, addr string) (e *end, err error) {
 	ip := netip.MustParseAddr(addr)
 	e = new(end)
-	if e.dev, err = verbs.Open(ip, &verbs.Options{Conn: n.listen(netip.AddrPortFrom(ip, 4791))}); err != nil {
+	if e.dev, err = verbs.Open(ip, &verbs.DeviceOptions{Conn: n.listen(netip.AddrPortFrom(ip, 4791))}); err != nil {
 		return nil, err
 	}
 	if e.pd, err = e.dev.NewPD(); err != nil {

@@ -12,7 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 // MaxRanges is the number of ranges that a map takes. Virtual machine monitors have some
@@ -145,12 +145,12 @@ func (m *Map) Write(addr uint64, src []byte) error {
 }
 
 // ReadV fills each piece's buffer from its address.
-func (m *Map) ReadV(vecs []mkey.Vec) error { return m.copyV(vecs, false) }
+func (m *Map) ReadV(vecs []keydoor.Vec) error { return m.copyV(vecs, false) }
 
 // WriteV copies each piece's buffer to its address, in order.
-func (m *Map) WriteV(vecs []mkey.Vec) error { return m.copyV(vecs, true) }
+func (m *Map) WriteV(vecs []keydoor.Vec) error { return m.copyV(vecs, true) }
 
-func (m *Map) copyV(vecs []mkey.Vec, write bool) error {
+func (m *Map) copyV(vecs []keydoor.Vec, write bool) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for i := range vecs {

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 func add(t *testing.T, m *Map, addr uint64, n int, readOnly bool) []byte {
@@ -37,7 +37,7 @@ func TestCopies(t *testing.T) {
 		t.Errorf("written across two ranges: %q and %q", low[0xffb:], high[:5])
 	}
 	got := make([]byte, len(src))
-	if err := m.ReadV([]mkey.Vec{{Addr: 0x1ffb, Buf: got[:3]}, {Addr: 0x1ffe, Buf: got[3:]}}); err != nil || !bytes.Equal(got, src) {
+	if err := m.ReadV([]keydoor.Vec{{Addr: 0x1ffb, Buf: got[:3]}, {Addr: 0x1ffe, Buf: got[3:]}}); err != nil || !bytes.Equal(got, src) {
 		t.Errorf("read %q, %v", got, err)
 	}
 	if err := m.Read(0x4000, got); err != nil {

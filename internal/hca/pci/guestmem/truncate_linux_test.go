@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 // TestTruncated truncates the file of a range. Copies fail where the file ends, also those of
@@ -37,8 +37,8 @@ func TestTruncated(t *testing.T) {
 	for _, n := range []int{4, 8, 100, 0x2000} {
 		b := make([]byte, n)
 		for name, copied := range map[string]error{
-			"Read": m.Read(0x11000, b), "Write": m.Write(0x13000, b), "ReadV": m.ReadV([]mkey.Vec{{Addr: 0x10800, Buf: b[:4]}, {Addr: 0x12000, Buf: b}}),
-			"WriteV": m.WriteV([]mkey.Vec{{Addr: 0x11000, Buf: b}}),
+			"Read": m.Read(0x11000, b), "Write": m.Write(0x13000, b), "ReadV": m.ReadV([]keydoor.Vec{{Addr: 0x10800, Buf: b[:4]}, {Addr: 0x12000, Buf: b}}),
+			"WriteV": m.WriteV([]keydoor.Vec{{Addr: 0x11000, Buf: b}}),
 		} {
 			if !errors.Is(copied, syscall.EFAULT) {
 				t.Errorf("%s of %d bytes: %v, want EFAULT", name, n, copied)

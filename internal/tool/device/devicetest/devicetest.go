@@ -14,7 +14,7 @@ func Pair(t testing.TB) (a, b *verbs.Device) {
 	na, nb := inproc.Pair(nil)
 	var devs [2]*verbs.Device
 	for i, conn := range []*inproc.Conn{na, nb} {
-		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn})
+		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ type Store interface {
 type Options struct {
 	// Job makes the content of the store from what the clients see. Its fields that [mkeyio.NewView]
 	// does not use are ignored, and so is Bad.
-	Job mkeyio.Job
+	Job mkeyio.StreamJob
 	// Encryption is what the store has in place of the result of Job, which has then neither signature nor crypto;
 	// nil: the result of Job.
 	Encryption *mkeyio.Encryption

@@ -70,7 +70,7 @@ func format(t *testing.T, text string) sig.Format {
 }
 
 // made returns the output of a job.
-func made(t *testing.T, job mkeyio.Job, in []byte) []byte {
+func made(t *testing.T, job mkeyio.StreamJob, in []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	if _, err := mkeyio.Run(context.Background(), job, mkeyio.To(&out), mkeyio.From(bytes.NewReader(in))); err != nil {
@@ -87,7 +87,7 @@ type log struct {
 	failed []string
 }
 
-func (l *log) options(job mkeyio.Job, size int) Options {
+func (l *log) options(job mkeyio.StreamJob, size int) Options {
 	return Options{
 		Job: job, Size: int64(size),
 		Bad: func(b *mkey.BadBlock) {
@@ -109,7 +109,7 @@ func (l *log) options(job mkeyio.Job, size int) Options {
 }
 
 // open returns the image of a job in a store, and the log of its reports.
-func open(t *testing.T, s *memory, job mkeyio.Job) (*Image, *log) {
+func open(t *testing.T, s *memory, job mkeyio.StreamJob) (*Image, *log) {
 	t.Helper()
 	l := new(log)
 	m, err := New(s, l.options(job, len(s.b)))
@@ -323,7 +323,7 @@ func TestSeparateSync(t *testing.T) {
 func TestTrim(t *testing.T) {
 	data := bytes.Repeat([]byte("content."), 4096)
 	crypto := &mkey.Crypto{EncryptOnTX: true, DataUnitSize: 4096, DEK: newDEK(t, 1)}
-	for name, job := range map[string]mkeyio.Job{
+	for name, job := range map[string]mkeyio.StreamJob{
 		"fields":     mkeyio.Protect(format(t, "t10dif")),
 		"protected":  mkeyio.Strip(format(t, "t10dif")),
 		"both":       {Signature: &mkey.Signature{Wire: ptr(format(t, "t10dif")), CheckMask: sig.MaskAll}, Crypto: &mkey.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: crypto.DEK}},

@@ -68,7 +68,7 @@ func (m *Image) AllowRepair(force bool) error {
 			_ = m.repair.plain.Close() // of an earlier call; always returns nil
 		}
 		var err error
-		if m.repair.plain, err = mkeyio.NewView(mkeyio.Job{Direction: mkeyio.TX, Crypto: c}, m.store, m.o.Size); err != nil {
+		if m.repair.plain, err = mkeyio.NewView(mkeyio.StreamJob{Direction: mkeyio.TX, Crypto: c}, m.store, m.o.Size); err != nil {
 			return err
 		}
 		e.r = m.repair.plain

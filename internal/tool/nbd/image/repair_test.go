@@ -45,7 +45,7 @@ func randomFormat(r *rand.Rand, ofKey bool) sig.Format {
 		if f.Type == sig.T10DIF || f.Type > sig.CRC64 {
 			f.AppTag = []uint16{0, 7, 0x5678}[r.IntN(3)]
 			f.RefTag = []uint64{0, 1, 2048}[r.IntN(3)]
-			f.Flags = []sig.Flags{0, sig.Type3, sig.NoFlags, sig.IgnoreApp | sig.Type1, sig.IgnoreRef | sig.Type1, sig.IgnoreRef | sig.IgnoreApp | sig.Type2}[r.IntN(6)]
+			f.Flags = []sig.Flags{0, sig.Type3, sig.Plain, sig.IgnoreApp | sig.Type1, sig.IgnoreRef | sig.Type1, sig.IgnoreRef | sig.IgnoreApp | sig.Type2}[r.IntN(6)]
 			if f.Flags&sig.IgnoreApp != 0 {
 				f.AppTag = 0
 			}
@@ -66,7 +66,7 @@ func randomFormat(r *rand.Rand, ofKey bool) sig.Format {
 }
 
 // randomJob returns the job of an image with one of some keys.
-func randomJob(r *rand.Rand, keys []*dek.DEK) mkeyio.Job {
+func randomJob(r *rand.Rand, keys []*dek.DEK) mkeyio.StreamJob {
 	switch r.IntN(4) {
 	case 0: // the fields are encrypted, or cover ciphertext
 		f := randomFormat(r, true)
@@ -74,9 +74,9 @@ func randomJob(r *rand.Rand, keys []*dek.DEK) mkeyio.Job {
 		if wholeUnits(&f, c) > 130 {
 			return randomJob(r, keys)
 		}
-		return mkeyio.Job{Signature: &mkey.Signature{Wire: &f, CheckMask: sig.MaskAll}, Crypto: c}
+		return mkeyio.StreamJob{Signature: &mkey.Signature{Wire: &f, CheckMask: sig.MaskAll}, Crypto: c}
 	case 1:
-		return mkeyio.Job{} // plain data
+		return mkeyio.StreamJob{} // plain data
 	default:
 		return mkeyio.Protect(randomFormat(r, false))
 	}
@@ -147,7 +147,7 @@ func TestRepairWrongParameters(t *testing.T) {
 				f.BlockSize = f.Block() * 2
 			}
 			if f.Validate() == nil {
-				wrong = mkeyio.Job{Signature: &mkey.Signature{Wire: &f, CheckMask: sig.MaskAll}}
+				wrong = mkeyio.StreamJob{Signature: &mkey.Signature{Wire: &f, CheckMask: sig.MaskAll}}
 			}
 			if c := right.Crypto; c != nil {
 				d := *c
@@ -205,10 +205,10 @@ func TestRepairWrongParameters(t *testing.T) {
 }
 
 // content returns the data of an image, with metadata beside fields.
-func content(t *testing.T, job mkeyio.Job, image []byte) []byte {
+func content(t *testing.T, job mkeyio.StreamJob, image []byte) []byte {
 	t.Helper()
 	if job.Crypto != nil && !job.Crypto.OnMemory(job.Signature) {
-		image = made(t, mkeyio.Job{Direction: mkeyio.RX, Crypto: job.Crypto}, image)
+		image = made(t, mkeyio.StreamJob{Direction: mkeyio.RX, Crypto: job.Crypto}, image)
 	}
 	if job.Signature == nil {
 		return image
@@ -234,7 +234,7 @@ func content(t *testing.T, job mkeyio.Job, image []byte) []byte {
 	return append(data, image...)
 }
 
-func describe(job mkeyio.Job) any {
+func describe(job mkeyio.StreamJob) any {
 	if job.Signature == nil {
 		return "plain"
 	}
@@ -262,7 +262,7 @@ func TestRepair(t *testing.T) {
 	d := newDEK(t, 1)
 	f := format(t, "t10dif:512,app=7")
 	signature := &mkey.Signature{Wire: &f, CheckMask: sig.MaskAll}
-	for name, job := range map[string]mkeyio.Job{
+	for name, job := range map[string]mkeyio.StreamJob{
 		"t10dif":           mkeyio.Protect(f),
 		"nvme64:4096":      mkeyio.Protect(format(t, "nvme64:4096,meta=64")),
 		"encrypted fields": {Signature: signature, Crypto: &mkey.Crypto{EncryptOnTX: true, Order: mkey.SignatureBeforeCrypto, DataUnitSize: 520, DEK: d}},

@@ -118,7 +118,7 @@ func (l *lab) device(a string) *verbs.Device {
 		if err != nil {
 			return nil, err
 		}
-		return verbs.Open(at, &verbs.Options{Conn: conn})
+		return verbs.Open(at, &verbs.DeviceOptions{Conn: conn})
 	})
 }
 
@@ -183,7 +183,7 @@ func (h *testHost) dial(r nvme.CMRequest, private ...byte) (*queue, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var err error
-	if q.conn, err = cm.Dial(ctx, q.qp, h.at, &cm.Options{PrivateData: private, ConnectOptions: verbs.ConnectOptions{Timeout: h.timeout}}); err != nil {
+	if q.conn, err = cm.Dial(ctx, q.qp, h.at, &cm.ConnOptions{PrivateData: private, ConnectOptions: verbs.ConnectOptions{Timeout: h.timeout}}); err != nil {
 		q.close()
 		return nil, err
 	}

@@ -213,7 +213,7 @@ func (s *Server) handle(ctx context.Context, request *cm.Request) {
 	s.mu.Lock()
 	h.open = append(h.open, c)
 	s.mu.Unlock()
-	conn, err := request.Accept(ctx, c.qp, &cm.Options{PrivateData: nvme.AppendCMAccept(nil, uint16(size))})
+	conn, err := request.Accept(ctx, c.qp, &cm.ConnOptions{PrivateData: nvme.AppendCMAccept(nil, uint16(size))})
 	if err != nil {
 		s.report(request.RemoteAddr(), err)
 		return

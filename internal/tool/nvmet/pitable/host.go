@@ -72,7 +72,7 @@ func (h *Host) Dial(qid, controller uint16) (*Queue, uint16) {
 	le.PutUint16(private[6:], queueSize-1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	q.conn = opened[*cm.Conn](t)(cm.Dial(ctx, q.qp, h.At, &cm.Options{PrivateData: private}))
+	q.conn = opened[*cm.Conn](t)(cm.Dial(ctx, q.qp, h.At, &cm.ConnOptions{PrivateData: private}))
 
 	data := make([]byte, nvme.ConnectDataSize)
 	copy(data, "a host in a test")
