@@ -146,6 +146,17 @@ vulnerabilities() {
 
 tidy() { go mod tidy -diff; }
 
+# Compares the public packages with those of the last release, for api_changes. An incompatible change is a failure from version 1 on.
+api() {
+	local tag
+	tag=$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null) || { echo "NOT RUN: this clone has no tag of a release to compare with"; return 0; }
+	mkdir "$work/api"
+	git archive "$tag" | tar -x -C "$work/api"
+	go -C tools build -o "$work/apigate" ./apigate
+	"$work/apigate" "$work/api" . >"$logs/api.txt" || [[ $? = 1 && $tag = v0.* ]]
+}
+api_changes() { [ ! -s "$logs/api.txt" ] || { echo "incompatible with the last release:"; cat "$logs/api.txt"; }; }
+
 # vet is cheap for arm64 only, because its tests are compiled below anyway.
 platforms() {
 	CGO_ENABLED=0 GOARCH=arm64 go vet ./...
@@ -252,6 +263,8 @@ guests() {
 
 everything() {
 	step tidy tidy
+	step api api
+	api_changes
 	step staticcheck go tool -modfile=tools/go.mod staticcheck ./...
 	step vulnerabilities vulnerabilities
 	# Tests that wait run beside checks that only compute.
