@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-//go:generate go test -run TestManual -update .
+//go:generate go test -run ^(TestManual|TestReasons)$ -update .
 
-var update = flag.Bool("update", false, "write the manual pages in docs/man, and the transcripts in testdata/hardware")
+var update = flag.Bool("update", false, "write the manual pages in docs/man, docs/reasons.txt, and the transcripts in testdata/hardware")
 
 // manualDate is the date at the end of the pages.
 var manualDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)

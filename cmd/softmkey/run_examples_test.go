@@ -3,6 +3,10 @@
 package main
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -37,5 +41,25 @@ func TestRunExamples(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRunExercises runs the exercises of docs/course.md, and looks for the sentence that the page has for each.
+func TestRunExercises(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "course.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := regexp.MustCompile("(?m)^\\| ([0-9]) \\| `([^`]*)` \\|").FindAllSubmatch(page, -1)
+	if len(answers) != 6 {
+		t.Fatalf("the page has %d answers", len(answers))
+	}
+	program, exercises := builtProgram(t), buildExample(t, "exercises")
+	for _, a := range answers {
+		number, sentence := string(a[1]), strings.ReplaceAll(string(a[2]), `\|`, "|")
+		out, err := exec.Command(program, "run", "--device", ownAddress(11), "-v", "--", exercises, number).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), sentence) {
+			t.Errorf("exercise %s: %v, no %q in\n%s", number, err, sentence, out)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package draw
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -128,11 +129,13 @@ func (c *canvas) move(m [2]string, colour string, width float64, numbers string)
 func attributes(m *Record) (texts []string) {
 	f := &m.Fields
 	if f.Access != nil {
-		access := strings.ToLower(strings.ReplaceAll(strings.Join(f.Access, ", "), "_", " "))
-		if access == "" {
-			access = "nothing"
+		rights := ""
+		for _, a := range f.Access {
+			if right, remote := strings.CutPrefix(a, "REMOTE_"); remote {
+				rights += ", " + strings.ToLower(right)
+			}
 		}
-		texts = append(texts, "the peer may: "+access)
+		texts = append(texts, "the peer may: "+strings.TrimPrefix(cmp.Or(rights, "nothing"), ", "))
 	}
 	if f.Remote != "" {
 		texts = append(texts, fmt.Sprintf("peer: QP %#x at %s, path MTU %d", f.DestQP, f.Remote, f.PathMTU))
