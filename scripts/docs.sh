@@ -15,6 +15,9 @@ for name in pipelining domains; do
 done
 "$softmkey" draw --picture key -o "$pictures/key.svg" "$tmp/pipelining.json"
 "$softmkey" draw --picture way -o "$pictures/way.svg" "$tmp/domains.json"
+"$softmkey" draw --picture key --narrow -o "$pictures/key-narrow.svg" "$tmp/pipelining.json"
+"$softmkey" draw --picture way --narrow -o "$pictures/way-narrow.svg" "$tmp/domains.json"
+"$softmkey" draw --picture states -o "$pictures/states.svg" "$tmp/pipelining.json"
 
 # Five RDMA WRITEs of 8 packets each between two runs, some of whose packets are lost.
 test="ib_write_bw -F -x 3 -s 8192 -n 5 -m 1024 -p 18998"

@@ -23,6 +23,7 @@ type drawFlags struct {
 	picture string
 	number  uint32
 	request int64
+	narrow  bool
 }
 
 func newDraw() *cobra.Command {
@@ -67,6 +68,7 @@ most: that with a bad block, or with the most packets.`,
 	completeWords(c, "picture", pictures...)
 	c.Flags().Uint32Var(&f.number, "number", 0, "number `N` of the memory key, of the QP, or of the QP that requests are sent to")
 	c.Flags().Int64Var(&f.request, "request", -1, "number `N` of the request whose way is drawn, with --number for its QP")
+	c.Flags().BoolVar(&f.narrow, "narrow", false, "draw keys and ways 480 pixels wide, for telephones and columns, with fewer blocks")
 	return c
 }
 
@@ -149,6 +151,7 @@ func (f *drawFlags) one(m *material) ([]byte, error) {
 		if best == nil {
 			return nil, missing("RDMA READ or WRITE", len(ways))
 		}
+		best.Narrow = f.narrow
 		return best.SVG(), nil
 	case "states":
 		for _, s := range states {
@@ -170,6 +173,7 @@ func (f *drawFlags) one(m *material) ([]byte, error) {
 		if key == nil {
 			return nil, missing("configuration of a memory key", len(keys))
 		}
+		key.Narrow = f.narrow
 		return key.SVG(), nil
 	}
 	if f.request >= 0 {

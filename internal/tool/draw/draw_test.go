@@ -85,9 +85,16 @@ func FuzzTrace(f *testing.F) {
 		}
 		for _, k := range Keys(trace) {
 			wellFormed(t, k.SVG())
+			k.Narrow = true
+			wellFormed(t, k.SVG())
 		}
 		for _, w := range Ways(trace) {
 			wellFormed(t, w.SVG())
+			w.Narrow = true
+			wellFormed(t, w.SVG())
+		}
+		for _, s := range AllStates(trace) {
+			wellFormed(t, s.SVG())
 		}
 	})
 }
@@ -151,17 +158,17 @@ func TestCiphertext(t *testing.T) {
 	signed := strings.Replace(t10, `"memory_signature":{"type":"none"},"wire_signature"`, `"memory_signature"`, 1) + `,"wire_signature":{"type":"none"}`
 	for _, test := range []struct {
 		name, signature, tx, order string
-		steps                      []string
+		steps, back                []string
 		hatched                    int // blocks and fields of the wire domain, and one rectangle for all of memory
 	}{
-		{"row B", t10, "encrypt", "before", []string{"encrypt", "sign"}, 4},
-		{"row C", t10, "encrypt", "after", []string{"sign", "encrypt"}, 8},
-		{"memory is ciphertext", t10, "decrypt", "before", []string{"decrypt", "sign"}, 1},
-		{"row H", signed, "decrypt", "before", []string{"decrypt", "check, strip"}, 1 + 3},
+		{"row B", t10, "encrypt", "before", []string{"encrypt", "sign"}, []string{"check, strip", "decrypt"}, 4},
+		{"row C", t10, "encrypt", "after", []string{"sign", "encrypt"}, []string{"decrypt", "check, strip"}, 8},
+		{"memory is ciphertext", t10, "decrypt", "before", []string{"decrypt", "sign"}, []string{"check, strip", "encrypt"}, 1},
+		{"row H", signed, "decrypt", "before", []string{"decrypt", "check, strip"}, []string{"sign", "encrypt"}, 1 + 3},
 	} {
 		k := keyOf(t, fmt.Sprintf(`%s,%s,"crypto":{"tx":%q,"order":%q,"data_unit_size":520,"dek":2}`, four, test.signature, test.tx, test.order))
-		if got := k.steps(); !slices.Equal(got, test.steps) {
-			t.Errorf("%s: steps %q", test.name, got)
+		if there, back := k.steps(true), k.steps(false); !slices.Equal(there, test.steps) || !slices.Equal(back, test.back) {
+			t.Errorf("%s: steps %q, and back %q", test.name, there, back)
 		}
 		svg := k.SVG()
 		wellFormed(t, svg)
@@ -173,6 +180,56 @@ func TestCiphertext(t *testing.T) {
 				t.Errorf("%s: no %q", test.name, want)
 			}
 		}
+	}
+}
+
+// record returns a line of a trace about QP 5.
+func record(kind, action, fields string) string {
+	return fmt.Sprintf(`{"time":"2026-01-02T03:04:05Z","process":1,"kind":%q,"object":"qp","number":5,"action":%q,"fields":{%s}}`, kind, action, fields) + "\n"
+}
+
+// TestStates draws the states of a queue pair, and not those of another one that had its number.
+func TestStates(t *testing.T) {
+	trace, err := ReadTrace(strings.NewReader(record("state", "ERR", `"from":"RESET","by":"program"`) + record("object", "create", "") +
+		record("state", "INIT", `"from":"RESET","by":"program","access":["LOCAL_WRITE","REMOTE_READ"]`) + record("state", "RTR", `"from":"INIT","by":"program","remote":"10.0.0.<","dest_qp":18,"path_mtu":1024`) +
+		record("state", "RTS", `"from":"RTR","by":"program","timeout":14,"retry_cnt":7,"rnr_retry":6`) + record("state", "ERR", `"from":"RTS","by":"device"`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := AllStates(trace)
+	if len(all) != 2 {
+		t.Fatalf("%d queue pairs", len(all))
+	}
+	svg := all[1].SVG()
+	wellFormed(t, svg)
+	for _, part := range []string{"1. RESET to INIT, by the program", "the peer may: read<", "peer: QP 0x12 at 10.0.0.&lt;, path MTU 1024", "timeout 14, retries 7, RNR retries 6", "4. RTS to ERR, by the device"} {
+		if !bytes.Contains(svg, []byte(part)) {
+			t.Errorf("no %q in\n%s", part, svg)
+		}
+	}
+	apart(t, svg)
+}
+
+// TestPlainWay draws a WRITE between regions, and one of inline data: one box for the memory of each side.
+func TestPlainWay(t *testing.T) {
+	trace, err := ReadTrace(strings.NewReader(record("request", "RDMA_WRITE", `"request":1,"sges":[{"addr":"0x0","length":64,"lkey":768}],"rkey":1024`) + record("completion", "success", `"request":1,"opcode":"RDMA_WRITE","bytes":64`) +
+		record("request", "RDMA_WRITE", `"request":2,"inline":8,"rkey":1024`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ways := Ways(trace)
+	if len(ways) != 2 || ways[0].Bytes != 64 || ways[0].Status != "success" || ways[1].Bytes != 8 {
+		t.Fatalf("%+v", ways)
+	}
+	for i, parts := range [][]string{{"requester: region 0x300", "responder: region 0x400", "64 bytes, as they are on the wire"}, {"requester: inline data", "8 bytes on the wire"}} {
+		svg := ways[i].SVG()
+		wellFormed(t, svg)
+		for _, part := range append(parts, ">memory<") {
+			if !bytes.Contains(svg, []byte(part)) {
+				t.Errorf("no %q in\n%s", part, svg)
+			}
+		}
+		apart(t, svg)
 	}
 }
 
@@ -196,7 +253,9 @@ func TestKeyLabels(t *testing.T) {
 	if len(colours) < 12 {
 		t.Errorf("%d colours", len(colours))
 	}
-	for _, svg := range [][]byte{svg, keyOf(t, stride).SVG(), keyOf(t, list+","+t10).SVG()} {
+	narrow := keyOf(t, list+","+t10)
+	narrow.Narrow, narrow.Bad = true, []Bad{{Kind: "bad guard", Domain: "wire", Block: 50, Offset: 26000, Stored: 1, Computed: 2}}
+	for _, svg := range [][]byte{svg, keyOf(t, stride).SVG(), keyOf(t, list+","+t10).SVG(), narrow.SVG()} {
 		apart(t, svg)
 	}
 }

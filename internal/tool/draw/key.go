@@ -52,62 +52,89 @@ func (k *Key) geometry() (g geometry) {
 	return g
 }
 
-// mostBlocks is the number of blocks that fit a picture.
-const mostBlocks = 8
+// mostBlocks returns the number of blocks that fit the picture.
+func (k *Key) mostBlocks() uint64 {
+	if k.Narrow {
+		return 3
+	}
+	return 8
+}
 
 // window returns the range of blocks that the picture shows: those around the first bad
 // block, or the first blocks of the key.
 func (k *Key) window(g geometry) (from, to uint64) {
-	to = min(g.blocks, mostBlocks)
-	if len(k.Bad) == 0 || g.blocks <= mostBlocks {
+	most := k.mostBlocks()
+	to = min(g.blocks, most)
+	if len(k.Bad) == 0 || g.blocks <= most {
 		return 0, to
 	}
 	bad := min(k.Bad[0].Block-min(k.First, k.Bad[0].Block), g.blocks-1)
-	if bad >= mostBlocks-2 {
-		from = min(bad-mostBlocks/2, g.blocks-mostBlocks)
+	if bad >= most-min(most/2, 2) {
+		from = min(bad-most/2, g.blocks-most)
 	}
-	return from, from + mostBlocks
+	return from, from + most
 }
 
 // mostShown is the number of pieces of memory that fit a picture. Further ones are not drawn.
 const mostShown = 200
 
 const (
-	left, right = 170.0, 1220.0
-	boxHeight   = 46.0
+	left      = 160.0
+	boxHeight = 46.0
 )
+
+// right returns where the domains of a picture end.
+func right(narrow bool) float64 {
+	if narrow {
+		return 450
+	}
+	return 1220
+}
+
+// canvasFor returns a canvas for domains.
+func canvasFor(narrow bool) *canvas { return &canvas{width: right(narrow) + 30} }
+
+// lines writes parts of a text, in one line or, if the picture is narrow, in several. It returns the height of those
+// below the first.
+func (c *canvas) lines(y float64, narrow bool, parts []string) float64 {
+	if !narrow {
+		parts = []string{strings.Join(parts, "; ")}
+	}
+	for i, part := range parts {
+		c.text(30, y+16*float64(i), style{size: 12, fill: soft}, "%s", part)
+	}
+	return 16 * float64(len(parts)-1)
+}
 
 // strip is a domain in a picture: it maps the bytes that are shown to the range from left to
 // right.
 type strip struct {
 	from, to uint64 // bytes that are shown
-	y        float64
+	right, y float64
 }
 
 func (s strip) x(at uint64) float64 {
 	at = min(max(at, s.from), s.to)
-	return left + (right-left)*float64(at-s.from)/float64(max(s.to-s.from, 1))
+	return left + (s.right-left)*float64(at-s.from)/float64(max(s.to-s.from, 1))
 }
 
 // SVG returns the picture of the key.
 func (k *Key) SVG() []byte {
 	k = k.expanded()
-	c := &canvas{width: 1260}
+	c := canvasFor(k.Narrow)
 	title := cmp.Or(k.Title, fmt.Sprintf("memory key %#x", k.Number))
 	c.text(30, 36, style{size: 19, bold: true}, "%s", title)
-	c.text(30, 60, style{fill: soft}, "%s", k.describe())
-	y := 104.0
+	y := 104 + c.lines(60, k.Narrow, k.describe())
 	if len(k.Pieces) > 0 {
 		y = k.drawMemory(c, y)
-		k.drawSteps(c, y-56)
+		k.drawSteps(c, y-56, true)
 	}
 	c.height = k.drawBad(c, y+boxHeight, k.drawWire(c, y))
 	return c.svg(title)
 }
 
-func (k *Key) describe() string {
+func (k *Key) describe() (parts []string) {
 	g := k.geometry()
-	var parts []string
 	if n := len(k.Pieces); n > 0 {
 		parts = append(parts, plural(n, "piece", "pieces")+fmt.Sprintf(", %d bytes in memory, %d bytes on the wire", g.memory, g.wire))
 	} else {
@@ -122,7 +149,7 @@ func (k *Key) describe() string {
 	if k.Process != 0 {
 		parts = append(parts, fmt.Sprintf("process %d, %s", k.Process, k.Time.Format("15:04:05.000000")))
 	}
-	return strings.Join(parts, "; ")
+	return parts
 }
 
 // ciphered reports which parts of a domain are ciphertext: the data of its blocks, and their fields.
@@ -138,36 +165,43 @@ func (k *Key) ciphered(domain string) (data, fields bool) {
 	return domain == "memory", domain == "memory" && k.Crypto.Order == "before"
 }
 
-// steps returns what the key does on the way from memory to the wire, in this order.
-func (k *Key) steps() (steps []string) {
-	switch m, w := k.Memory.signed(), k.Wire.signed(); {
-	case m && w:
+// steps returns what the key does on the way from memory to the wire, or back, in this order.
+func (k *Key) steps(toWire bool) (steps []string) {
+	in, out := k.Memory.signed(), k.Wire.signed()
+	if !toWire {
+		in, out = out, in
+	}
+	switch {
+	case in && out:
 		steps = append(steps, "check, sign anew")
-	case m:
+	case in:
 		steps = append(steps, "check, strip")
-	case w:
+	case out:
 		steps = append(steps, "sign")
 	}
 	if k.Crypto == nil {
 		return steps
 	}
 	crypt := "decrypt"
-	if k.Crypto.TX == "encrypt" {
+	if (k.Crypto.TX == "encrypt") == toWire {
 		crypt = "encrypt"
 	}
-	if k.Crypto.Order == "before" {
+	if (k.Crypto.Order == "before") == toWire {
 		return append([]string{crypt}, steps...)
 	}
 	return append(steps, crypt)
 }
 
 // drawSteps names the steps between the domains, from y down.
-func (k *Key) drawSteps(c *canvas, y float64) {
-	steps := k.steps()
+func (k *Key) drawSteps(c *canvas, y float64, toWire bool) {
+	steps, to := k.steps(toWire), "to memory:"
+	if toWire {
+		to = "to the wire:"
+	}
 	if len(steps) == 0 {
 		return
 	}
-	c.text(30, y, style{size: 11, fill: soft}, "to the wire:")
+	c.text(30, y, style{size: 11, fill: soft}, "%s", to)
 	for i, step := range steps {
 		c.text(30, y+14*float64(i+1), style{size: 11, bold: true}, "%d. %s", i+1, step)
 	}
@@ -185,7 +219,8 @@ func plural(n int, one, more string) string {
 func (k *Key) drawMemory(c *canvas, y float64) float64 {
 	g := k.geometry()
 	from, to := k.window(g)
-	mem := strip{from: from * g.memStep, to: to * g.memStep, y: y + 112}
+	right := right(k.Narrow)
+	mem := strip{from: from * g.memStep, to: to * g.memStep, right: right, y: y + 112}
 	if to == g.blocks {
 		mem.to = g.memory
 	}
@@ -229,7 +264,7 @@ func (k *Key) drawMemory(c *canvas, y float64) float64 {
 		c.rect(x, y, width, 36, colour, ` rx="4"`)
 		// Pieces have numbers where there is room: those of a layout with many have colours that repeat.
 		switch number := p.number; {
-		case len(pieces) <= 8:
+		case uint64(len(pieces)) <= k.mostBlocks():
 			c.text(x+width/2, y+16, style{size: 12, bold: true, fill: colour.stroke, anchor: "middle"}, "%d", number)
 			c.text(x+width/2, y+30, style{size: 11, fill: colour.stroke, anchor: "middle"}, "%d bytes", p.Length)
 			c.text(x, y-6, style{size: 10.5, fill: soft, mono: true}, "%#x", uint64(p.Addr))
@@ -237,7 +272,7 @@ func (k *Key) drawMemory(c *canvas, y float64) float64 {
 			c.text(x+width/2, y+22, style{size: 11, fill: colour.stroke, anchor: "middle"}, "%d", number)
 		}
 		c.rect(a, mem.y, b-a, boxHeight, colour, "")
-		if text := fmt.Sprintf("%d: +%d", p.number, p.at); a >= free && len(pieces) <= 4*mostBlocks {
+		if text := fmt.Sprintf("%d: +%d", p.number, p.at); a >= free && uint64(len(pieces)) <= 4*k.mostBlocks() {
 			length := 6.5 * float64(len(text)+1)
 			c.text(min(a, right+30-length), mem.y-5, style{size: 10.5, fill: colour.stroke, mono: true}, "%s", text)
 			free = a + length
@@ -317,9 +352,10 @@ func (k *Key) drawWire(c *canvas, y float64) float64 {
 		c.text(30, y+69, style{size: 11, fill: violet}, "DEK %#x", k.Crypto.DEK)
 	}
 	tags := k.Wire.signed() && k.Wire.RefTag != nil
-	w := strip{from: from * g.step, to: to * g.step}
+	right := right(k.Narrow)
+	w := strip{from: from * g.step, to: to * g.step, right: right}
 	above := y - 114 + boxHeight
-	mem := strip{from: from * g.memStep, to: to * g.memStep}
+	mem := strip{from: from * g.memStep, to: to * g.memStep, right: right}
 	if to == g.blocks {
 		w.to = g.wire
 		mem.to = max(g.memory, mem.to)
@@ -390,25 +426,29 @@ func (k *Key) drawBad(c *canvas, bottom, y float64) float64 {
 	if bad.Domain == "memory" {
 		step = g.memStep
 	}
-	s := strip{from: from * step, to: to * step}
-	x := s.x((n+1)*step) - 15
-	c.line(x, bottom, x, y+30, red, 2, "")
-	bx := max(left+20, min(x-285, right-564))
-	c.rect(bx, y+30, 560, 84, pair{"#fff5f5", red}, ` rx="6" id="bad-block"`)
+	s := strip{from: from * step, to: to * step, right: right(k.Narrow)}
+	x, boxY := s.x((n+1)*step)-15, y+30
+	bx, width, columns := max(left+20, min(x-285, s.right-564)), 560.0, [...]float64{0, 74, 232}
+	if k.Narrow { // below the legend
+		x, boxY = x+10, height
+		bx, width, columns = 24, 426, [...]float64{0, 66, 176}
+	}
+	c.line(x, bottom, x, boxY, red, 2, "")
+	c.rect(bx, boxY, width, 84, pair{"#fff5f5", red}, ` rx="6" id="bad-block"`)
 	place := bad.Domain
 	if len(k.Pieces) == 0 {
 		place = "file"
 	}
-	c.text(bx+16, y+55, style{size: 14, bold: true, fill: red}, "%s in block %d, %s offset %d", bad.Kind, bad.Block, place, bad.Offset)
+	c.text(bx+16, boxY+25, style{size: 14, bold: true, fill: red}, "%s in block %d, %s offset %d", bad.Kind, bad.Block, place, bad.Offset)
 	for i, row := range [][3]string{{"stored", fmt.Sprintf("%#x", bad.Stored), k.where(g, &bad)}, {"computed", fmt.Sprintf("%#x", bad.Computed), bad.Where}} {
 		for j, text := range row {
-			c.text(bx+16+[...]float64{0, 74, 232}[j], y+78+20*float64(i), style{size: 12.5, mono: true}, "%s", text)
+			c.text(bx+16+columns[j], boxY+48+20*float64(i), style{size: width/62 + 3.5, mono: true}, "%s", text)
 		}
 	}
 	if more := len(k.Bad) - 1; more > 0 {
-		c.text(bx+16, y+132, style{size: 11, fill: red}, "and %s", plural(more, "more bad block", "more bad blocks"))
+		c.text(bx+16, boxY+102, style{size: 11, fill: red}, "and %s", plural(more, "more bad block", "more bad blocks"))
 	}
-	return max(height, y+144)
+	return max(height, boxY+114)
 }
 
 // where returns the position of a bad block in words: its offset in the memory domain, and

@@ -173,6 +173,7 @@ type Key struct {
 	Process int
 	Time    time.Time
 	Bad     []Bad
+	Narrow  bool // the picture is for a column of 450 pixels: it has fewer blocks
 
 	interleaved *Interleaved // not yet in Pieces: a trace can have many keys, of which few are drawn
 }

@@ -20,6 +20,7 @@ type Way struct {
 	Requester  *Key          // nil: the requester's memory is a plain region
 	Responder  *Key          // nil: the responder's key is a plain region, or not in the trace
 	LKey, RKey uint32
+	Narrow     bool // as in Key
 }
 
 // Ways returns the RDMA READs and WRITEs of a trace.
@@ -64,6 +65,7 @@ func (w *Way) found(k *Key) *Key {
 		return nil
 	}
 	c := *k
+	c.Narrow = w.Narrow
 	// The blocks of a key are in the order of the trace, which is that of their times.
 	from := sort.Search(len(k.Bad), func(i int) bool { return !k.Bad[i].Time.Before(w.Begin) })
 	to := len(k.Bad)
@@ -105,6 +107,8 @@ type side struct {
 	number   uint32
 	bytes    uint64
 	up       bool    // the wire is below
+	right    float64 // where the domains end
+	sends    bool    // its data goes to the wire
 	buffersY float64 // y of the buffers
 	memoryY  float64 // y of the memory domain
 	wireY    float64 // y of the wire domain
@@ -132,15 +136,15 @@ func (s *side) room(domain string) float64 {
 // SVG returns the picture, with the requester above the wire and the responder below it.
 func (w *Way) SVG() []byte {
 	title := fmt.Sprintf("the way of one %s of %d bytes", w.Op, w.Bytes)
-	c := &canvas{width: 1260}
+	c := canvasFor(w.Narrow)
 	c.text(30, 36, style{size: 19, bold: true}, "%s", title)
-	text := fmt.Sprintf("request %d on QP %#x of process %d, begun %s", w.Request, w.QP, w.Process, w.Begin.Format("15:04:05.000000"))
+	parts := []string{fmt.Sprintf("request %d on QP %#x of process %d, begun %s", w.Request, w.QP, w.Process, w.Begin.Format("15:04:05.000000"))}
 	if w.Took > 0 {
-		text += fmt.Sprintf("; %s after %.3f ms", w.Status, float64(w.Took)/1e6)
+		parts = append(parts, fmt.Sprintf("%s after %.3f ms", w.Status, float64(w.Took)/1e6))
 	}
-	c.text(30, 60, style{fill: soft}, "%s", text)
-	requester := side{key: w.found(w.Requester), name: "requester", number: w.LKey, bytes: w.Bytes, up: true}
-	responder := side{key: w.found(w.Responder), name: "responder", number: w.RKey, bytes: w.Bytes}
+	top := 100 + c.lines(60, w.Narrow, parts)
+	requester := side{key: w.found(w.Requester), name: "requester", number: w.LKey, bytes: w.Bytes, up: true, right: right(w.Narrow), sends: w.Op != "RDMA_READ"}
+	responder := side{key: w.found(w.Responder), name: "responder", number: w.RKey, bytes: w.Bytes, right: right(w.Narrow), sends: w.Op == "RDMA_READ"}
 	const step = boxHeight + 62 // from one domain to the next, with the names of the steps between them
 	gap := func(s *side) float64 {
 		if s.key == nil { // the memory is on the wire as it is
@@ -148,10 +152,10 @@ func (w *Way) SVG() []byte {
 		}
 		return step
 	}
-	requester.buffersY = 100
-	requester.memoryY = 166
+	requester.buffersY = top
+	requester.memoryY = top + 66
 	if requester.key == nil {
-		requester.memoryY = 106
+		requester.memoryY = top + 6
 	}
 	requester.wireY = requester.memoryY + gap(&requester) + requester.room("memory")
 	begin := requester.wireY + boxHeight + requester.room("wire")
@@ -166,8 +170,8 @@ func (w *Way) SVG() []byte {
 	requester.draw(c)
 	responder.draw(c)
 	// The wire.
-	c.line(30, wire, right, wire, faint, 2, ` stroke-dasharray="6 6"`)
-	from, to, x := begin+4, responder.wireY-6, (left+right)/2
+	c.line(30, wire, requester.right, wire, faint, 2, ` stroke-dasharray="6 6"`)
+	from, to, x := begin+4, responder.wireY-6, (left+requester.right)/2
 	if w.Op == "RDMA_READ" {
 		from, to = to, from
 	}
@@ -180,13 +184,13 @@ func (w *Way) SVG() []byte {
 
 // drawBad describes the bad block of a domain at y, below the block, which is between a and b.
 func (s *side) drawBad(c *canvas, domain string, y, a, b float64) {
-	const width = 560
 	bad := s.bad(domain)
-	x := max(left, min((a+b)/2-40, right-width))
+	width := min(560, s.right-24)
+	x := max(24, min((a+b)/2-40, s.right-width))
 	c.line((a+b)/2, y+boxHeight, (a+b)/2, y+boxHeight+10, red, 2, "")
 	c.rect(x, y+boxHeight+10, width, 46, pair{"#fff5f5", red}, ` rx="6" id="bad-block"`)
-	c.text(x+16, y+boxHeight+29, style{bold: true, fill: red}, "the %s's key: %s in block %d, %s offset %d", s.name, bad.Kind, bad.Block, bad.Domain, bad.Offset)
-	c.text(x+16, y+boxHeight+47, style{size: 11.5, mono: true}, "stored %#x, computed %#x; %s", bad.Stored, bad.Computed, bad.Where)
+	c.text(x+16, y+boxHeight+29, style{size: width/62 + 4, bold: true, fill: red}, "the %s's key: %s in block %d, %s offset %d", s.name, bad.Kind, bad.Block, bad.Domain, bad.Offset)
+	c.text(x+16, y+boxHeight+47, style{size: width/62 + 2.4, mono: true}, "stored %#x, computed %#x; %s", bad.Stored, bad.Computed, bad.Where)
 }
 
 // draw draws the buffers, the memory domain and the wire domain of a side.
@@ -205,8 +209,8 @@ func (s *side) draw(c *canvas) {
 	c.text(left, label, style{bold: true}, "%s: %s", s.name, kind)
 	if s.key == nil {
 		c.text(30, s.memoryY+28, style{bold: true}, "memory")
-		c.rect(left, s.memoryY, right-left, boxHeight, palette[0], "")
-		c.text((left+right)/2, s.memoryY+28, style{anchor: "middle"}, "%d bytes, as they are on the wire", s.bytes)
+		c.rect(left, s.memoryY, s.right-left, boxHeight, palette[0], "")
+		c.text((left+s.right)/2, s.memoryY+28, style{anchor: "middle"}, "%d bytes, as they are on the wire", s.bytes)
 		return
 	}
 	c.text(30, s.memoryY+20, style{bold: true}, "memory domain")
@@ -216,8 +220,8 @@ func (s *side) draw(c *canvas) {
 	from, to := k.window(g)
 	c.text(30, s.memoryY+38, style{size: 11, fill: soft}, "%s", k.Memory.describe())
 	c.text(30, s.wireY+38, style{size: 11, fill: soft}, "%s", k.Wire.describe())
-	k.drawSteps(c, max(s.memoryY, s.wireY)-46)
-	mem := strip{from: from * g.memStep, to: to * g.memStep}
+	k.drawSteps(c, max(s.memoryY, s.wireY)-46, s.sends)
+	mem := strip{from: from * g.memStep, to: to * g.memStep, right: s.right}
 	at := uint64(0)
 	shown := 0
 	for i, p := range k.Pieces {
@@ -236,7 +240,7 @@ func (s *side) draw(c *canvas) {
 		at += uint64(p.Length)
 	}
 	c.text(30, s.buffersY+21, style{bold: true}, "buffers")
-	wire := strip{from: from * g.step, to: to * g.step}
+	wire := strip{from: from * g.step, to: to * g.step, right: s.right}
 	for n := from; n < to; n++ {
 		ma, mb := mem.x(n*g.memStep), mem.x((n+1)*g.memStep)-3
 		wa, wb := wire.x(n*g.step), wire.x((n+1)*g.step)-3

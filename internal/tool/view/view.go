@@ -262,12 +262,14 @@ func (s *Server) picture(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Query().Has("key"):
 		for _, k := range draw.Keys(trace) {
 			if k.Number>>8 == key>>8 {
+				k.Narrow = true
 				svg = k.SVG()
 			}
 		}
 	case r.URL.Query().Has("request"):
 		for _, way := range draw.Ways(trace) {
 			if way.QP == qp && way.Request == request {
+				way.Narrow = true
 				svg = way.SVG()
 			}
 		}
