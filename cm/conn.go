@@ -109,6 +109,9 @@ func (c *Conn) Err() error {
 // when that ends first; the connection has then ended too. Further calls return the same
 // result.
 func (c *Conn) Disconnect(ctx context.Context) error {
+	if c.core == nil {
+		return failure.Zero("cm disconnect", "Dial")
+	}
 	if err := c.core.Disconnect(nil); err != nil {
 		return err
 	}

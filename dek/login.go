@@ -64,6 +64,9 @@ func (s *Store) NewContext() *Context {
 // valid or not. EINVAL: an id above MaxID, or one of credential, credential id and
 // KEK id is not valid. The error does not say which one.
 func (c *Context) Login(credentialID, kekID uint32, wrapped []byte) error {
+	if c.store == nil {
+		return failure.Zero("crypto login", "Store.NewContext")
+	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	const op = "crypto login"
@@ -80,6 +83,9 @@ func (c *Context) Login(credentialID, kekID uint32, wrapped []byte) error {
 
 // LoginState returns the state of the context's session.
 func (c *Context) LoginState() LoginState {
+	if c.store == nil {
+		return NoLogin
+	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	if c.session == nil {
@@ -90,6 +96,9 @@ func (c *Context) LoginState() LoginState {
 
 // Logout ends the context's session, valid or not. ENOENT: there is no session.
 func (c *Context) Logout() error {
+	if c.store == nil {
+		return failure.Zero("crypto logout", "Store.NewContext")
+	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	if c.session == nil {
@@ -106,6 +115,9 @@ func (c *Context) Logout() error {
 // EEXIST: there is one that was not closed, valid or not. The arguments and the other errors
 // are those of [Context.Login].
 func (c *Context) NewLogin(credentialID, kekID uint32, wrapped []byte) (*Login, error) {
+	if c.store == nil {
+		return nil, failure.Zero("crypto login create", "Store.NewContext")
+	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	const op = "crypto login create"
@@ -151,6 +163,9 @@ func (c *Context) loginLocked(op string, credentialID, kekID uint32, wrapped []b
 
 // State returns LoginValid or LoginInvalid. EINVAL: the object was closed.
 func (l *Login) State() (LoginState, error) {
+	if l.ctx == nil {
+		return LoginInvalid, failure.Zero("crypto login query", "Context.NewLogin")
+	}
 	l.ctx.store.mu.Lock()
 	defer l.ctx.store.mu.Unlock()
 	if l.closed {
@@ -169,6 +184,9 @@ func (l *Login) stateLocked() LoginState {
 // Close ends the login object. DEKs made with it stay. A second Close does nothing; the
 // error is always nil.
 func (l *Login) Close() error {
+	if l.ctx == nil {
+		return failure.Zero("crypto login destroy", "Context.NewLogin")
+	}
 	l.ctx.store.mu.Lock()
 	defer l.ctx.store.mu.Unlock()
 	l.closed = true
@@ -198,6 +216,9 @@ func (c *Context) anyValid() bool {
 // mode Wrapped, a login in mode Plaintext, or a key that does not unwrap. ENOMEM: the
 // system gives no locked memory.
 func (c *Context) NewDEK(key []byte, o *DEKOptions) (*DEK, error) {
+	if c.store == nil {
+		return nil, failure.Zero("dek create", "Store.NewContext")
+	}
 	const op = "dek create"
 	if o == nil {
 		o = &DEKOptions{}
@@ -253,6 +274,9 @@ func (c *Context) forget(d *DEK) {
 // Close ends the context and its session. A second Close does nothing. EBUSY:
 // DEKs or the login object of the context exist; the context is not changed.
 func (c *Context) Close() error {
+	if c.store == nil {
+		return failure.Zero("close a context", "Store.NewContext")
+	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	switch {

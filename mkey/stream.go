@@ -68,6 +68,9 @@ func (t *TX) Len() uint64 { return t.length }
 // An error other than [io.EOF] means that the memory can no longer be accessed or that
 // the key was closed. Bytes read before stay valid, and the call may be repeated.
 func (t *TX) ReadAt(p []byte, off int64) (int, error) {
+	if t.stream == nil {
+		return 0, failure.Zero("mkey read", "Key.TX")
+	}
 	t.stream.mu.Lock()
 	defer t.stream.mu.Unlock()
 	switch {
@@ -101,6 +104,9 @@ func (t *TX) Bad() int {
 
 // Close ends the stream. Closing it again does nothing. The error is always nil.
 func (t *TX) Close() error {
+	if t.stream == nil {
+		return failure.Zero("mkey read", "Key.TX")
+	}
 	t.stream.mu.Lock()
 	defer t.stream.mu.Unlock()
 	if !t.isClosed() {
@@ -158,6 +164,9 @@ func (r *RX) isClosed() bool { return r.opened != r.stream.closed }
 // later call returns the same error, and the number of bytes written is undefined. p must
 // not overlap the key's memory.
 func (r *RX) Write(p []byte) (int, error) {
+	if r.stream == nil {
+		return 0, failure.Zero("mkey write", "Key.RX")
+	}
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
 	if r.isClosed() {
@@ -172,6 +181,9 @@ func (r *RX) Write(p []byte) (int, error) {
 // Flush writes to memory all complete blocks and data units that the stream has accepted.
 // After that, Bad counts all of them.
 func (r *RX) Flush() error {
+	if r.stream == nil {
+		return failure.Zero("mkey flush", "Key.RX")
+	}
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
 	if r.isClosed() {
@@ -185,6 +197,9 @@ func (r *RX) Flush() error {
 // EMSGSIZE for a length that AES-XTS cannot process. After Finish nothing can be written;
 // further calls do nothing.
 func (r *RX) Finish() error {
+	if r.stream == nil {
+		return failure.Zero("mkey finish", "Key.RX")
+	}
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
 	switch {
@@ -224,6 +239,9 @@ func (r *RX) Bad() int {
 // Close ends the stream. It finishes the transfer first, if Finish was not called, and returns the error of that. The stream
 // ends even then, and the last bytes that were written may not be in memory. Closing a stream again does nothing.
 func (r *RX) Close() error {
+	if r.stream == nil {
+		return failure.Zero("mkey close", "Key.RX")
+	}
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
 	if r.isClosed() {

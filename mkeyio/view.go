@@ -132,6 +132,9 @@ func (v *View) Granule() int64 { return v.granule }
 // Close releases the view's keys, which hold its DEK, when the operations in progress have ended. It
 // does not close the store. Later operations return EBADF.
 func (v *View) Close() error {
+	if v.f == nil {
+		return failure.Zero("mkeyio view", "NewView")
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.closed = true
@@ -186,6 +189,9 @@ func (v *View) release(w *viewWorker) {
 // ReadAt implements [io.ReaderAt]. At a bad block it returns the number of bytes before it, and an
 // [*mkey.BadBlock]. p has the data of the bad blocks, too.
 func (v *View) ReadAt(p []byte, off int64) (int, error) {
+	if v.f == nil {
+		return 0, failure.Zero("mkeyio view read", "NewView")
+	}
 	if off < 0 {
 		return 0, failure.New("mkeyio view read", syscall.EINVAL, "offset %d: must not be negative", off)
 	}
@@ -242,6 +248,9 @@ func (v *View) ReadAt(p []byte, off int64) (int, error) {
 // [*mkey.BadBlock], because a new signature would hide the damage. If the view
 // has fields, WriteAt checks them and does not write a bad block.
 func (v *View) WriteAt(p []byte, off int64) (int, error) {
+	if v.f == nil {
+		return 0, failure.Zero("mkeyio view write", "NewView")
+	}
 	const op = "mkeyio view write"
 	if off < 0 {
 		return 0, failure.New(op, syscall.EINVAL, "offset %d: must not be negative", off)
@@ -267,6 +276,9 @@ func (v *View) WriteAt(p []byte, off int64) (int, error) {
 // tweaks of the job. The caller must know that the data is right, and that the
 // store was made by this job. The store must have fields.
 func (v *View) Repair(off, n int64) error {
+	if v.f == nil {
+		return failure.Zero("mkeyio view repair", "NewView")
+	}
 	const op = "mkeyio view repair"
 	if off < 0 || n < 0 || off > v.size || n > v.size-off {
 		return failure.New(op, syscall.EINVAL, "%d bytes at %d: the view has %d bytes", n, off, v.size)

@@ -52,6 +52,9 @@ func NewReader(src io.Reader, f Format) (*Reader, error) {
 // incomplete last block is not checked, and a stream without the whole field of its last
 // block is an *operr.Error. Errors of the source are returned unchanged.
 func (r *Reader) Read(p []byte) (int, error) {
+	if r.src == nil {
+		return 0, failure.Zero("sig read", "NewReader")
+	}
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -69,6 +72,9 @@ func (r *Reader) Read(p []byte) (int, error) {
 // WriteTo implements [io.WriterTo]: it writes the data of the rest of the stream to w, without a copy. It returns the errors
 // that Read returns, but io.EOF, and those of w.
 func (r *Reader) WriteTo(w io.Writer) (n int64, err error) {
+	if r.src == nil {
+		return 0, failure.Zero("sig read", "NewReader")
+	}
 	for {
 		if len(r.data) > 0 {
 			m, err := w.Write(r.data)
@@ -148,6 +154,9 @@ func NewWriter(dst io.Writer, f Format) (*Writer, error) {
 // Write implements [io.Writer]. Data is written to the destination when some blocks are
 // complete. Once an error was returned, every later call returns the same error.
 func (w *Writer) Write(p []byte) (n int, err error) {
+	if w.dst == nil {
+		return 0, failure.Zero("sig write", "NewWriter")
+	}
 	for len(p) > 0 && w.err == nil {
 		m := min(len(p), cap(w.data)-len(w.data))
 		w.data = append(w.data, p[:m]...)
@@ -162,6 +171,9 @@ func (w *Writer) Write(p []byte) (n int, err error) {
 // ReadFrom implements [io.ReaderFrom]: it writes what it reads from r until io.EOF, without a copy of the data. Close is still
 // to be called.
 func (w *Writer) ReadFrom(r io.Reader) (n int64, err error) {
+	if w.dst == nil {
+		return 0, failure.Zero("sig write", "NewWriter")
+	}
 	for w.err == nil {
 		m, err := fullio.Read(r, w.data[len(w.data):cap(w.data)])
 		n, w.data = n+int64(m), w.data[:len(w.data)+m]
@@ -194,6 +206,9 @@ var errWriterClosed error = failure.New("sig write", syscall.EBADF, "the writer 
 // Close writes the rest of the data. An incomplete last block has no field. Close does not
 // close the destination. It returns the error of an earlier call; a second Close does nothing.
 func (w *Writer) Close() error {
+	if w.dst == nil {
+		return failure.Zero("sig write", "NewWriter")
+	}
 	if w.err == errWriterClosed {
 		return nil
 	}
@@ -237,6 +252,9 @@ func (r *ReaderAt) Size() int64 { return r.strip.in.DataLen(r.size) }
 // ReadAt implements [io.ReaderAt]: offsets count bytes of data. If a block is bad, the data
 // before it is returned with the block's *Error.
 func (r *ReaderAt) ReadAt(p []byte, off int64) (n int, err error) {
+	if r.src == nil {
+		return 0, failure.Zero("sig read", "NewReaderAt")
+	}
 	f := r.strip.in
 	block, stride := int64(f.Block()), int64(f.Stride())
 	switch left := r.Size() - off; {

@@ -49,6 +49,9 @@ func (d *Device) PortAttr() PortAttr {
 // GID returns an entry of the GID table (ibv_query_gid(3)). GIDTable returns all of them. An index
 // outside of the table is EINVAL.
 func (d *Device) GID(index int) (rdma.GID, error) {
+	if d.e == nil {
+		return rdma.GID{}, failure.Zero("query a GID", "Open")
+	}
 	table := d.e.Port().Addrs()
 	if index < 0 || index >= len(table) {
 		return rdma.GID{}, failure.New("query the GID", syscall.EINVAL, "index %d: the entries of the table are 0 to %d", index, len(table)-1)

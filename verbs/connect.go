@@ -34,6 +34,9 @@ func (qp *QP) Endpoint() Endpoint { return qp.endpoint(qp.pd.dev.e.Port().LocalA
 // EndpointAt is Endpoint with the device's address of another GID index, which the program
 // also passes to Connect. It returns EINVAL for an index that is not in the GID table.
 func (qp *QP) EndpointAt(sgidIndex int) (Endpoint, error) {
+	if qp.e == nil {
+		return Endpoint{}, failure.Zero("describe the QP", "PD.NewQP")
+	}
 	addrs := qp.pd.dev.e.Port().Addrs()
 	if sgidIndex < 0 || sgidIndex >= len(addrs) {
 		return Endpoint{}, failure.New("describe the QP", syscall.EINVAL, "GID index %d: the table has %d entries", sgidIndex, len(addrs))
@@ -63,6 +66,9 @@ type ConnectOptions struct {
 // Connect moves a QP of type RC or UC from RESET through INIT and RTR to RTS, connected
 // to peer. A QP may be connected to itself.
 func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
+	if qp.e == nil {
+		return failure.Zero("connect", "PD.NewQP")
+	}
 	if qp.attr.Type == rdma.UD {
 		return failure.New("connect", syscall.EINVAL, "a QP of type UD has no connection: use Bind")
 	}
@@ -90,12 +96,18 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 // Init moves a QP of type RC or UC from RESET to INIT, in which receive requests can be posted before the peer's
 // first message arrives, with the peer's rights through the QP. The functions of package cm connect such a QP.
 func (qp *QP) Init(access rdma.Access) error {
+	if qp.e == nil {
+		return failure.Zero("modify a QP", "PD.NewQP")
+	}
 	m := ibv.QPModify{State: rdma.StateInit, AccessFlags: access, Port: 1}
 	return qp.e.Modify(m, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 }
 
 // Bind moves a QP of type UD from RESET to RTS. Datagrams with another Q_Key are dropped.
 func (qp *QP) Bind(qkey uint32) error {
+	if qp.e == nil {
+		return failure.Zero("modify a QP", "PD.NewQP")
+	}
 	m := ibv.QPModify{State: rdma.StateInit, Port: 1, QKey: qkey, SQPSN: qp.psn.Load()}
 	if err := qp.e.Modify(m, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrQKey); err != nil {
 		return err

@@ -31,6 +31,9 @@ type CQ struct {
 
 // NewCQ creates a completion queue for size completions.
 func (d *Device) NewCQ(size int) (*CQ, error) {
+	if d.e == nil {
+		return nil, failure.Zero("create a CQ", "Open")
+	}
 	const op = "create the CQ"
 	if size < 1 || size > engine.MaxCQE {
 		return nil, failure.New(op, syscall.EINVAL, "size %d: must be 1 to %d", size, engine.MaxCQE)

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/packetconn"
@@ -137,6 +138,9 @@ func (d *Device) Poll() bool { return d.e.Port().Poll() }
 // Close closes the device. It returns EBUSY while objects of the device exist; the error
 // names their kinds.
 func (d *Device) Close() error {
+	if d.e == nil {
+		return failure.Zero("close a device", "Open")
+	}
 	if err := d.e.Close(); err != nil {
 		return err
 	}

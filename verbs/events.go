@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -105,6 +106,9 @@ func (q *eventQueue) close() {
 // returns the context's error when that ends first, and net.ErrClosed when the
 // device is closed.
 func (d *Device) NextEvent(ctx context.Context) (*Event, error) {
+	if d.e == nil {
+		return nil, failure.Zero("wait for an event", "Open")
+	}
 	for {
 		if e, ok := d.events.take(); ok {
 			if e.Type == rdma.EventSQDrained {

@@ -1,6 +1,9 @@
 package verbs
 
-import "github.com/softmkey/softmkey/internal/device/engine"
+import (
+	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/device/engine"
+)
 
 // PD is a protection domain. Regions, keys and QPs can be used together only if they
 // belong to the same domain.
@@ -11,6 +14,9 @@ type PD struct {
 
 // NewPD creates a protection domain.
 func (d *Device) NewPD() (*PD, error) {
+	if d.e == nil {
+		return nil, failure.Zero("create a PD", "Open")
+	}
 	e, err := d.e.NewPD()
 	if err != nil {
 		return nil, err

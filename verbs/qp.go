@@ -172,6 +172,9 @@ func (qp *QP) State() rdma.State { return qp.e.State() }
 // state, SQD from RTS, and RTS from SQD and SQE. It returns EINVAL, and changes nothing, if the transition does not exist.
 // [QP.Connect], [QP.Bind] and package cm make the others.
 func (qp *QP) SetState(to rdma.State) error {
+	if qp.e == nil {
+		return failure.Zero("modify a QP", "PD.NewQP")
+	}
 	return qp.e.Modify(ibv.QPModify{State: to}, ibv.AttrState)
 }
 
@@ -183,15 +186,28 @@ func (qp *QP) SetState(to rdma.State) error {
 // Members on the same host, including the sending QP, receive them too. AttachMulticast
 // returns EINVAL for another type of QP and for a GID that is not a group's, and EOPNOTSUPP
 // if the device's network has no multicast.
-func (qp *QP) AttachMulticast(gid rdma.GID) error { return qp.e.AttachMulticast(gid.Addr()) }
+func (qp *QP) AttachMulticast(gid rdma.GID) error {
+	if qp.e == nil {
+		return failure.Zero("attach to a multicast group", "PD.NewQP")
+	}
+	return qp.e.AttachMulticast(gid.Addr())
+}
 
 // DetachMulticast takes the QP out of a group (ibv_detach_mcast(3)). It returns EINVAL if
 // the QP is not in the group.
-func (qp *QP) DetachMulticast(gid rdma.GID) error { return qp.e.DetachMulticast(gid.Addr()) }
+func (qp *QP) DetachMulticast(gid rdma.GID) error {
+	if qp.e == nil {
+		return failure.Zero("detach from a multicast group", "PD.NewQP")
+	}
+	return qp.e.DetachMulticast(gid.Addr())
+}
 
 // Close destroys the QP, in any state. Outstanding requests never complete. Close returns
 // EBUSY if an event of the QP was fetched but not acknowledged.
 func (qp *QP) Close() error {
+	if qp.e == nil {
+		return failure.Zero("close a QP", "PD.NewQP")
+	}
 	first, err := qp.users.Close("close the QP", nil)
 	if !first {
 		return err

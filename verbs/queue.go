@@ -34,6 +34,9 @@ func (q *sendQueue) push(reqs []*engine.SendRequest) {
 
 // post appends requests to the send queue.
 func (qp *QP) post(reqs []*engine.SendRequest) error {
+	if qp.e == nil {
+		return failure.Zero("post send", "PD.NewQP")
+	}
 	const op = "post send"
 	qp.e.Lock()
 	defer qp.e.Unlock()
@@ -51,6 +54,9 @@ func (qp *QP) post(reqs []*engine.SendRequest) error {
 // first one that was not. It returns EINVAL for a QP in RESET, for a QP with an SRQ and
 // for too many SGEs, and ENOMEM if the queue is full.
 func (qp *QP) PostRecv(wrs ...RecvWR) (int, error) {
+	if qp.e == nil {
+		return 0, failure.Zero("post receive", "PD.NewQP")
+	}
 	const op = "post receive"
 	if qp.attr.SRQ != nil {
 		return 0, failure.New(op, syscall.EINVAL, "the QP takes its receive requests from an SRQ")
@@ -128,6 +134,9 @@ func (q *sendQueue) current(op string) (*engine.SendRequest, error) {
 // drained calls f with the QP's lock held if the QP is in SQD. The call also
 // counts as the program having noticed why the QP stopped.
 func (qp *QP) drained(op string, f func() error) error {
+	if qp.e == nil {
+		return failure.Zero(op, "PD.NewQP")
+	}
 	qp.e.Lock()
 	defer qp.e.SawDrained()
 	defer qp.e.Unlock()

@@ -16,6 +16,11 @@ func New(op string, errno syscall.Errno, format string, args ...any) *operr.Erro
 	return &operr.Error{Op: op, Errno: errno, Reason: fmt.Sprintf(format, args...)}
 }
 
+// Zero returns the error of an operation on the zero value of a type whose values maker returns.
+func Zero(op, maker string) error {
+	return New(op, syscall.EINVAL, "the zero value: %s makes one", maker)
+}
+
 // Errno returns the errno of an error: that of the outermost *operr.Error, or else the
 // system's. It returns otherwise if err has none.
 func Errno(err error, otherwise syscall.Errno) syscall.Errno {
