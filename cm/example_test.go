@@ -79,6 +79,50 @@ func ExampleRequest_Reject() {
 	// cm dial: 192.0.2.1:7471: the peer refused: rejected by the application (reason 28)
 }
 
+// A sender of datagrams asks the peer's port for the QP that receives them.
+func ExampleResolve() {
+	network := inproc.NewNetwork(nil)
+	server, client := open(network, "192.0.2.1"), open(network, "192.0.2.2")
+	for _, e := range []*end{server, client} {
+		var err error
+		if e.qp, err = e.pd.NewQP(verbs.QPAttr{Type: rdma.UD, SendCQ: e.cq, MaxInlineData: 64}); err == nil {
+			err = e.qp.Bind(cm.DefaultQKey)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	server.receive()
+	l, err := cm.ListenDatagram(server.dev, 7471, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		query, err := l.Accept(context.Background())
+		if err == nil {
+			err = query.Reply(server.qp.Num(), cm.DefaultQKey, nil)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+	}()
+	to, err := cm.Resolve(context.Background(), client.dev, netip.MustParseAddrPort("192.0.2.1:7471"), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ah, err := client.pd.NewAddressHandle(to.AH())
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := client.qp.Start().Send().Inline([]byte("hello")).To(ah, to.QPN, to.QKey).Complete(); err != nil {
+		log.Fatal(err)
+	}
+	wc := server.wait()
+	fmt.Printf("%s\n", server.mr.Bytes()[verbs.GRHLen:wc.ByteLen])
+	// Output: hello
+}
+
 // end is a device with a QP and a buffer.
 type end struct {
 	dev *verbs.Device

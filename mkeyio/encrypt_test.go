@@ -174,7 +174,7 @@ func TestEncryptionEnds(t *testing.T) {
 	if _, err := huge.Encrypt(context.Background(), mkeyio.To(&out), mkeyio.FromAt(unread{t}, math.MaxInt32-1)); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a unit of 2 GiB: %v", err)
 	}
-	if _, err := e.Encrypt(context.Background(), mkeyio.CheckOnly, mkeyio.From(&out)); !errors.Is(err, syscall.EINVAL) {
+	if _, err := e.Encrypt(context.Background(), mkeyio.CheckOnly(), mkeyio.From(&out)); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("an output that only checks: %v", err)
 	}
 }

@@ -147,8 +147,8 @@ type Output struct {
 	checkOnly bool
 }
 
-// CheckOnly is the output of a job that only checks its input.
-var CheckOnly = Output{checkOnly: true}
+// CheckOnly returns the output of a job that only checks its input.
+func CheckOnly() Output { return Output{checkOnly: true} }
 
 // To returns w as an output. It is written in order.
 func To(w io.Writer) Output { return Output{seq: w} }

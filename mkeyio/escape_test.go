@@ -197,11 +197,11 @@ func TestEscapedCount(t *testing.T) {
 		out   Output
 		input []byte
 	}{
-		"verify":              {Strip(f), CheckOnly, stream},
+		"verify":              {Strip(f), CheckOnly(), stream},
 		"strip":               {Strip(f), To(io.Discard), stream},
 		"convert":             {Convert(f, sig.Format{Type: sig.CRC64, BlockSize: 1024}), To(io.Discard), stream},
 		"decrypt and strip":   {open, To(io.Discard), sealed},
-		"decrypt and verify":  {open, CheckOnly, sealed},
+		"decrypt and verify":  {open, CheckOnly(), sealed},
 		"decrypt and convert": {serial, To(io.Discard), long},
 	} {
 		tc.job.chunk = 5000

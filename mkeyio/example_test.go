@@ -26,7 +26,7 @@ func ExampleRun() {
 	fmt.Println(report.BytesIn, report.BytesOut, report.Blocks, err)
 
 	protected.Bytes()[3*520+100] ^= 0x80
-	_, err = mkeyio.Run(ctx, mkeyio.Strip(format), mkeyio.CheckOnly, mkeyio.From(&protected))
+	_, err = mkeyio.Run(ctx, mkeyio.Strip(format), mkeyio.CheckOnly(), mkeyio.From(&protected))
 	var bad *mkey.BadBlock
 	if errors.As(err, &bad) {
 		fmt.Println(bad)

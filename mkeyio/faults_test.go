@@ -205,7 +205,7 @@ func TestStopsAtBadBlock(t *testing.T) {
 	}
 	stream[bad*in.Stride()] ^= 1
 	for name, job := range map[string]StreamJob{"strip": Strip(in), "convert": Convert(in, out), "direct": Convert(in, sig.Format{Type: sig.T10DIF, RefTag: 1})} {
-		for _, dst := range []Output{CheckOnly, To(io.Discard)} {
+		for _, dst := range []Output{CheckOnly(), To(io.Discard)} {
 			for _, src := range []Input{From(bytes.NewReader(stream)), FromAt(bytes.NewReader(stream), int64(len(stream)))} {
 				r, err := Run(t.Context(), job, dst, src)
 				var b *mkey.BadBlock

@@ -33,7 +33,7 @@ func TestHoles(t *testing.T) {
 	if src.sparse == nil {
 		t.Errorf("%s takes %d bytes and is not known to have holes", in.Name(), blocksOf(in))
 	}
-	report, err := Run(t.Context(), Strip(f), CheckOnly, src)
+	report, err := Run(t.Context(), Strip(f), CheckOnly(), src)
 	if err != nil || report.Blocks != blocks {
 		t.Errorf("check: %v, %+v", err, report)
 	}
@@ -55,7 +55,7 @@ func TestHoles(t *testing.T) {
 	// Set one bit in the middle of the hole.
 	must(in.WriteAt([]byte{1}, 520*500_000))
 	var bad *mkey.BadBlock
-	if _, err := Run(t.Context(), Strip(f), CheckOnly, src); !errors.As(err, &bad) || bad.Sig.Block != 500_000 {
+	if _, err := Run(t.Context(), Strip(f), CheckOnly(), src); !errors.As(err, &bad) || bad.Sig.Block != 500_000 {
 		t.Errorf("a flipped bit in block 500000: %v", err)
 	}
 }

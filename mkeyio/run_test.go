@@ -364,7 +364,7 @@ func TestCheckOnly(t *testing.T) {
 		var bad []mkey.BadBlock
 		c.job.Bad = func(b *mkey.BadBlock) { bad = append(bad, *b) }
 		in, _ := c.source(t)
-		report, err := Run(t.Context(), c.job, CheckOnly, in)
+		report, err := Run(t.Context(), c.job, CheckOnly(), in)
 		want := c.bad
 		if !c.job.KeepGoing {
 			want = want[:min(len(want), 1)]
@@ -469,7 +469,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v, %d bytes written", name, err, out.Len())
 		}
 	}
-	_, err := Run(t.Context(), Protect(f), CheckOnly, From(bytes.NewReader(nil)))
+	_, err := Run(t.Context(), Protect(f), CheckOnly(), From(bytes.NewReader(nil)))
 	if !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a check of data without a signature: %v", err)
 	}
@@ -494,7 +494,7 @@ func TestMissingInputOrOutput(t *testing.T) {
 		}{
 			"no input": {dst, Input{}}, "From(nil)": {dst, From(nil)}, "FromAt(nil)": {dst, FromAt(nil, 5200)}, "FromAt(nil, 0)": {dst, FromAt(nil, 0)},
 			"a negative size": {dst, FromAt(bytes.NewReader(stream), -1)}, "no output": {Output{}, src}, "To(nil)": {To(nil), src}, "ToAt(nil)": {ToAt(nil), src},
-			"neither": {Output{}, Input{}}, "only a check, no input": {CheckOnly, Input{}},
+			"neither": {Output{}, Input{}}, "only a check, no input": {CheckOnly(), Input{}},
 		} {
 			if report, err := Run(t.Context(), j, ends.dst, ends.src); !errors.Is(err, syscall.EINVAL) || report != (Report{}) {
 				t.Errorf("%s: %+v, %v", name, report, err)

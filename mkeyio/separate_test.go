@@ -71,7 +71,7 @@ func TestSeparate(t *testing.T) {
 			}
 		}
 		src := must(mkeyio.FromSeparate(f, atOffsets(data), atOffsets(wantFields)))
-		if r := do(mkeyio.Strip(f), mkeyio.CheckOnly, src); r.Blocks != int64(length/f.Block()) || r.BytesIn != int64(len(stream)) {
+		if r := do(mkeyio.Strip(f), mkeyio.CheckOnly(), src); r.Blocks != int64(length/f.Block()) || r.BytesIn != int64(len(stream)) {
 			t.Errorf("%s: %+v", text, r)
 		}
 		if do(mkeyio.Strip(f), mkeyio.ToAt(whole), src); !bytes.Equal(whole.b, data) {
@@ -147,7 +147,7 @@ func TestSeparateRefused(t *testing.T) {
 		t.Errorf("an output of another format: %v", err)
 	}
 	in := must(mkeyio.FromSeparate(f, atOffsets(make([]byte, 4096)), atOffsets(make([]byte, 64))))
-	if _, err := mkeyio.Run(context.Background(), mkeyio.Strip(must(sig.ParseFormat("t10dif:4096"))), mkeyio.CheckOnly, in); !errors.Is(err, syscall.EINVAL) {
+	if _, err := mkeyio.Run(context.Background(), mkeyio.Strip(must(sig.ParseFormat("t10dif:4096"))), mkeyio.CheckOnly(), in); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("an input of another format: %v", err)
 	}
 }

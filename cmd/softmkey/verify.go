@@ -131,7 +131,7 @@ func (v *verifyFlags) one(c *cobra.Command, name string) error {
 		return err
 	}
 	defer v.close(in)
-	report, r, err := v.transfer(c, mkeyio.Strip(v.format.format), mkeyio.CheckOnly, in, name, nil)
+	report, r, err := v.transfer(c, mkeyio.Strip(v.format.format), mkeyio.CheckOnly(), in, name, nil)
 	if err != nil && !complete(err) {
 		return err
 	}
