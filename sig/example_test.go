@@ -2,6 +2,7 @@ package sig_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -119,6 +120,18 @@ func ExampleParseFormat() {
 	// Output:
 	// 4096 true 16
 	// t10dif:4096,guard=csum,ref=0x10,type3
+}
+
+// A format is text in JSON, flags and configuration files.
+func ExampleFormat_MarshalText() {
+	text, err := json.Marshal(sig.Format{Type: sig.T10DIF, AppTag: 0x5678})
+	fmt.Printf("%s %v\n", text, err)
+	var f sig.Format
+	err = json.Unmarshal([]byte(`"crc32c:4096"`), &f)
+	fmt.Println(f.Type, f.BlockSize, err)
+	// Output:
+	// "t10dif:512,app=0x5678" <nil>
+	// crc32c 4096 <nil>
 }
 
 // A stream is protected on its way to a file, and checked on its way back.

@@ -12,6 +12,20 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
+// MarshalText returns the form of String. An invalid format is an *operr.Error with EINVAL.
+func (f Format) MarshalText() ([]byte, error) {
+	if err := f.validate(); err != nil {
+		return nil, err
+	}
+	return []byte(f.String()), nil
+}
+
+// UnmarshalText reads the form of ParseFormat.
+func (f *Format) UnmarshalText(text []byte) (err error) {
+	*f, err = ParseFormat(string(text))
+	return err
+}
+
 // String returns f in the form that ParseFormat reads, without the options that have their
 // default: "t10dif:512,app=0x5678,ref=0x1".
 func (f Format) String() string {

@@ -2,6 +2,7 @@ package xts_test
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 
 	"github.com/softmkey/softmkey/xts"
@@ -76,5 +77,9 @@ func ExampleNew() {
 func ExampleParseTweak() {
 	t, err := xts.ParseTweak("18446744073709551615") // largest value of 64 bits
 	fmt.Println(t.Add(1), err)
-	// Output: 0x10000000000000000 <nil>
+	text, err := json.Marshal(t.Add(1))
+	fmt.Printf("%s %v\n", text, err)
+	// Output:
+	// 0x10000000000000000 <nil>
+	// "0x10000000000000000" <nil>
 }

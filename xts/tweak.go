@@ -54,6 +54,15 @@ func ParseTweak(s string) (Tweak, error) {
 	return Tweak{Lo: binary.BigEndian.Uint64(b[8:]), Hi: binary.BigEndian.Uint64(b[:8])}, nil
 }
 
+// MarshalText returns the form of String.
+func (t Tweak) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText reads the form of ParseTweak.
+func (t *Tweak) UnmarshalText(text []byte) (err error) {
+	*t, err = ParseTweak(string(text))
+	return err
+}
+
 // String returns the tweak in hexadecimal, as [ParseTweak] reads it.
 func (t Tweak) String() string {
 	if t.Hi == 0 {
