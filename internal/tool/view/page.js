@@ -113,7 +113,7 @@ function apply(line) {
     if (f.remote) Object.assign(q, {remote: f.remote, local: f.local});
     if (f.dest_qp !== undefined) q.peer = f.dest_qp;
     if (line.action === "ERR" || line.action === "SQE") {
-      q.wrong = true;
+      q.wrong ||= f.by === "device"; // programs flush their queues so before they end
       note(line, `${f.by === "device" ? "the device" : "the program"} moved the queue pair from ${f.from} to ${line.action}`);
     } else if (line.action === "RESET") q.requests = q.requests.filter(r => r.end);
     return;
