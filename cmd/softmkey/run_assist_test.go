@@ -82,6 +82,23 @@ func TestRunPreload(t *testing.T) {
 	}
 }
 
+// The library puts queues and doorbell records of a program into memory that the device has mapped.
+func TestRunSharedRecords(t *testing.T) {
+	needAssist(t)
+	program := buildC(t, "records", "../sleeps/records.c")
+	for _, c := range []struct {
+		want  string
+		flags []string
+	}{{"7 of 7 shared", nil}, {"0 of 7 shared", []string{"--no-assist"}}} {
+		l := newLab(t, c.flags...)
+		out := l.must(program)
+		l.end()
+		if helped := len(wireFlags()) == 0; helped && strings.TrimSpace(out) != c.want {
+			t.Errorf("flags %v: %q, want %q", c.flags, out, c.want)
+		}
+	}
+}
+
 // A program that polls in vain sleeps once others have had its processor several times, and spins without the library.
 func TestRunSleeps(t *testing.T) {
 	needAssist(t)

@@ -1,4 +1,5 @@
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /*
@@ -43,5 +44,14 @@ struct qp_ex { /* struct ibv_qp_ex */
 };
 
 struct qp_attr { uint32_t state; }; /* struct ibv_qp_attr */
+
+struct allocators { /* struct mlx5dv_ctx_allocators */
+	void *(*alloc)(size_t, void *);
+	void (*free)(void *, void *);
+	void *data;
+};
+
+/* MLX5DV_CTX_ATTR_BUF_ALLOCATORS; the offset of a mapping of MLX5_IB_MMAP_GET_CONTIGUOUS_PAGES */
+enum { BUF_ALLOCATORS = 1, CONTIGUOUS = 1 << 8 << 12 };
 
 enum { QP_STATE = 1, RTS = 3 }; /* IBV_QP_STATE, IBV_QPS_RTS */

@@ -1,4 +1,5 @@
 /* A test compiles this file where libibverbs-dev is installed: abi.h has the offsets of <infiniband/verbs.h>. */
+#include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <stddef.h>
 
@@ -19,3 +20,7 @@ SAME(offsetof(struct qp_ex, wr_complete), offsetof(struct ibv_qp_ex, wr_complete
 SAME(offsetof(struct qp_attr, state), offsetof(struct ibv_qp_attr, qp_state));
 SAME(QP_STATE, IBV_QP_STATE);
 SAME(RTS, IBV_QPS_RTS);
+SAME(offsetof(struct allocators, alloc), offsetof(struct mlx5dv_ctx_allocators, alloc));
+SAME(offsetof(struct allocators, free), offsetof(struct mlx5dv_ctx_allocators, free));
+SAME(offsetof(struct allocators, data), offsetof(struct mlx5dv_ctx_allocators, data));
+SAME(BUF_ALLOCATORS, MLX5DV_CTX_ATTR_BUF_ALLOCATORS);

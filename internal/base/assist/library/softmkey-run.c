@@ -345,6 +345,30 @@ static char *page_of(struct context *c)
 	return page == MAP_FAILED ? NULL : page;
 }
 
+/*
+ * Memory of queues and doorbell records that the device has mapped, too: it reads records in other memory with system
+ * calls. The size is in a page before it. If the device has no more, the memory is the program's alone. libmlx5 calls
+ * both functions.
+ */
+static void *allocate(size_t size, void *fd)
+{
+	size_t all = PAGE + (size + PAGE - 1) / PAGE * PAGE;
+	char *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	*(size_t *)p = all;
+	mmap(p + PAGE, all - PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)(intptr_t)fd, CONTIGUOUS);
+	return p + PAGE;
+}
+
+static void release(void *p, void *fd)
+{
+	(void)fd;
+	if (p)
+		munmap((char *)p - PAGE, *(size_t *)((char *)p - PAGE));
+}
+
 static struct context *wrap(struct context *c, void *opener)
 {
 	int saved = __errno_location ? errno : 0;
@@ -352,6 +376,10 @@ static struct context *wrap(struct context *c, void *opener)
 	struct device *d;
 	if (!page)
 		goto out;
+	struct allocators a = {allocate, release, (void *)(intptr_t)c->cmd_fd};
+	int (*set)(struct context *, int, void *) = next("mlx5dv_set_context_attr", "MLX5_1.2", opener, NULL);
+	if (set)
+		set(c, BUF_ALLOCATORS, &a);
 	pthread_mutex_lock(&opening);
 	/* A context that was closed without this library may have had the address. */
 	if (!(d = device_of(c)))
