@@ -23,6 +23,7 @@ type link struct {
 	port    *Port
 	index   int // in the GID table
 	conn    netconn.Conn
+	near    netconn.Neighbor  // of conn; nil: there is none
 	addr    netip.AddrPort    // local address; not valid if the entry has none
 	limits  packetconn.Limits // of conn, with trains of at most RecvSize bytes
 	v1      bool              // packets are those of RoCE v1
@@ -39,6 +40,7 @@ func newLink(p *Port, index int, conn packetconn.Conn) *link {
 	if f, ok := netconn.As[netconn.Framer](conn); ok {
 		l.v1 = f.V1()
 	}
+	l.near, _ = netconn.AsNeighbor(conn)
 	l.limits.Bytes = min(l.limits.Bytes, packetconn.RecvSize)
 	if l.addr.IsValid() {
 		l.in.init()

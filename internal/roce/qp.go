@@ -7,7 +7,6 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -129,7 +128,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	// A DCT makes its connections while the port receives packets, which must not wait for another
 	// process. The first packet that the connection sends brings the ring there.
 	ring := false
-	if n, ok := netconn.AsNeighbor(l.conn); ok && connected && !q.dynamicEnd.joins {
+	if n := l.near; n != nil && connected && !q.dynamicEnd.joins {
 		ring = n.Approach(c.Peer, c.DestQPN)
 	}
 	q.mu.Lock()

@@ -83,17 +83,19 @@ func (l *link) receive() {
 func (l *link) fetch(wait bool) (n int, lone bool, err error) {
 	l.in.turn.Lock()
 	defer l.in.turn.Unlock()
-	return l.fetchInTurn(wait)
-}
-
-func (l *link) fetchInTurn(wait bool) (n int, lone bool, err error) {
 	recv := l.conn.Poll
 	if wait {
 		recv = l.conn.Recv
 	}
 	count, err := recv(l.in.trains)
+	n, lone = l.takeAll(count)
+	return n, lone, err
+}
+
+// takeAll delivers the first count trains of the inbox. It returns what fetch does.
+func (l *link) takeAll(count int) (n int, lone bool) {
 	if count == 0 {
-		return 0, false, err
+		return 0, false
 	}
 	now := l.port.now()
 	for i := range l.in.trains[:count] {
@@ -104,7 +106,7 @@ func (l *link) fetchInTurn(wait bool) (n int, lone bool, err error) {
 	}
 	lone = l.in.heard && n <= loneBytes
 	l.in.heard = false
-	return n, lone, nil
+	return n, lone
 }
 
 // Poll receives the packets that have arrived, runs the timers and sends the
@@ -113,15 +115,27 @@ func (l *link) fetchInTurn(wait bool) (n int, lone bool, err error) {
 //
 // A program that polls avoids sleeping, waking up and switching goroutines, which take
 // longer than a small message. It must call [Port.Polling] first.
-func (p *Port) Poll() bool {
+func (p *Port) Poll() bool { return p.poll(false) }
+
+// PollMemory is Poll without the sockets, which cost a system call each: it receives the packets that passed in memory
+// ([netconn.Neighbor]).
+func (p *Port) PollMemory() bool { return p.poll(true) }
+
+func (p *Port) poll(memory bool) bool {
 	now := p.now()
 	p.polling.polled.Store(now)
 	taken := false
 	for _, l := range p.gids() {
-		if !l.addr.IsValid() || !l.in.turn.TryLock() {
+		if !l.addr.IsValid() || memory && l.near == nil || !l.in.turn.TryLock() {
 			continue
 		}
-		n, lone, _ := l.fetchInTurn(false)
+		count := 0
+		if memory {
+			count = l.near.PollMemory(l.in.trains)
+		} else {
+			count, _ = l.conn.Poll(l.in.trains)
+		}
+		n, lone := l.takeAll(count)
 		l.in.turn.Unlock()
 		if lone {
 			return true // the reply or the next call sends the acknowledgement

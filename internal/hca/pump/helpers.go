@@ -253,9 +253,10 @@ func (h *helpers) work(cpu int) (took, worked bool) {
 		return false, false
 	}
 	began, ran := time.Now(), time.Duration(0)
+	memory := true // the own thread waits for the sockets, and asks for a look at them
 	for {
-		for idle := 0; idle < 2; { // a look at the rings alternates with one at the sockets
-			did, _, _ := h.loop.lookInTurn()
+		for idle := 0; idle < 2; {
+			did, _, _ := h.loop.lookInTurn(memory)
 			if !did {
 				idle++
 				continue
@@ -282,6 +283,7 @@ func (h *helpers) work(cpu int) (took, worked bool) {
 		if done && !h.turn.take() {
 			return true, worked
 		}
+		memory = done
 	}
 }
 
@@ -382,12 +384,12 @@ func (h *helpers) attend(t *thread) {
 	if !h.turn.take() {
 		return
 	}
-	l.lookInTurn()
+	l.lookInTurn(false)
 	l.looking.Lock()
 	rang := l.rang
 	l.looking.Unlock()
 	for !h.turn.give() {
-		l.lookInTurn()
+		l.lookInTurn(false)
 	}
 	l.kick(assist.Processor())
 	now := time.Now()

@@ -134,6 +134,10 @@ const (
 	// tooLate is the lateness of the thread that contexts are told. Lower: the cost of a nap looks like
 	// a fault of the machine. Higher: timeouts of a busy machine have no reason in the trace. Not measured.
 	tooLate = 10 * time.Millisecond
+	// socketEvery is the number of looks without a pause of which one is also at the sockets, which takes a system
+	// call. A pause ends when a socket has packets. Larger: they wait for longer. Smaller: a spin finds doorbells
+	// and packets in memory later. Not measured.
+	socketEvery = 4
 	// sweepEvery is how often a goroutine that does not sleep looks for the watchpoints of threads that
 	// have ended. Longer: their descriptors stay for longer. Shorter: more system calls. Not measured.
 	sweepEvery = 100 * time.Millisecond
@@ -250,23 +254,24 @@ func (l *loop) close() {
 // was work, whether one of the contexts has a QP that may be rung, and how many looks it takes to poll
 // all contexts.
 //
-// If a helper has the turn, it looks once more, and look does nothing.
-func (l *loop) look() (worked, busy bool, looksOfAll int) {
+// If a helper has the turn, it looks once more, and look does nothing. memory is that of lookInTurn.
+func (l *loop) look(memory bool) (worked, busy bool, looksOfAll int) {
 	if l.helpers == nil {
-		return l.lookInTurn()
+		return l.lookInTurn(memory)
 	}
 	if !l.helpers.turn.take() {
 		return false, true, 1
 	}
-	worked, busy, looksOfAll = l.lookInTurn()
+	worked, busy, looksOfAll = l.lookInTurn(memory)
 	if l.helpers.turn.leave() {
 		worked = true // a helper has asked for a look, so the caller comes again
 	}
 	return worked, busy, looksOfAll
 }
 
-// lookInTurn is look for a thread that has the turn, or that needs none, because there are no helpers.
-func (l *loop) lookInTurn() (worked, busy bool, looksOfAll int) {
+// lookInTurn is look for a thread that has the turn, or that needs none, because there are no helpers. With memory, it
+// handles those packets only that have passed in memory.
+func (l *loop) lookInTurn(memory bool) (worked, busy bool, looksOfAll int) {
 	l.looking.Lock()
 	members := l.all()
 	if l.next >= len(members) {
@@ -297,7 +302,7 @@ func (l *loop) lookInTurn() (worked, busy bool, looksOfAll int) {
 		l.hadWork(last)
 	}
 	l.looking.Unlock()
-	return l.packets(worked), busy, (len(members) + chunk - 1) / chunk
+	return l.packets(worked, memory), busy, (len(members) + chunk - 1) / chunk
 }
 
 // lookAtAll handles packets, and reads every doorbell record of every context. If a helper has the turn, it
@@ -322,7 +327,7 @@ func (l *loop) lookAtAll() (worked, busy bool) {
 		busy = busy || m.ctx.Busy()
 	}
 	l.looking.Unlock()
-	return l.packets(worked), busy
+	return l.packets(worked, false), busy
 }
 
 // look polls a context, and reads its doorbell records if scan is set.
@@ -358,11 +363,15 @@ func (l *loop) hadWork(m member) {
 // were some.
 func (l *loop) kick(cpu int) bool { return l.near != nil && l.near.Kick(cpu) }
 
-// packets handles the packets that have arrived at the socket, at the end of a look, and reports whether there was
-// work in it. worked is whether there was before.
-func (l *loop) packets(worked bool) bool {
-	if l.port != nil && l.port.Poll() {
-		worked = true
+// packets handles the packets that have arrived, at the end of a look, and reports whether there was work in it. worked
+// is whether there was before. memory is that of lookInTurn.
+func (l *loop) packets(worked, memory bool) bool {
+	switch {
+	case l.port == nil:
+	case memory:
+		worked = l.port.PollMemory() || worked
+	default:
+		worked = l.port.Poll() || worked
 	}
 	if worked && l.helpers != nil {
 		l.helpers.completed()
@@ -391,7 +400,7 @@ func (l *loop) run() {
 			looks, busy = 0, false
 			continue
 		}
-		worked, sawBusy, looksOfAll := l.look()
+		worked, sawBusy, looksOfAll := l.look(looks%socketEvery != 0)
 		now := time.Now()
 		if !worked {
 			l.tell(now.Sub(began)) // a look without work takes microseconds

@@ -236,7 +236,7 @@ func TestRecent(t *testing.T) {
 	}
 	for i, b := range append(bells, bells[mostRecent]) {
 		b.words[0]++
-		if worked, _, _ := l.look(); !worked {
+		if worked, _, _ := l.look(false); !worked {
 			t.Fatalf("ring %d is not found", i)
 		}
 		if last := l.recent[len(l.recent)-1]; last.ctx != b || last.pid != os.Getpid() {

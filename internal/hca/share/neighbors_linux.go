@@ -71,7 +71,6 @@ type neighbors struct {
 	rx    sync.Mutex // guards the following fields
 	in    []*incoming
 	first int  // index of the ring that poll begins with
-	turns int  // calls of poll in a row that received from the rings: see ringTurns
 	slept bool // sleep was called since the last poll
 	polls int  // calls of poll since processes that have ended were looked for
 }
@@ -285,6 +284,14 @@ func ended(fd int) bool {
 	return got == 0 || errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR
 }
 
+// PollMemory implements netconn.Neighbor.
+func (c *Conn) PollMemory(trains []packetconn.Train) int {
+	if c.m.near == nil {
+		return 0
+	}
+	return c.m.near.poll(trains)
+}
+
 // poll fills trains from the rings and returns their number.
 func (n *neighbors) poll(trains []packetconn.Train) (count int) {
 	n.rx.Lock()
@@ -295,10 +302,6 @@ func (n *neighbors) poll(trains []packetconn.Train) (count int) {
 		n.look()
 	}
 	if len(n.in) == 0 {
-		return 0
-	}
-	if n.turns++; n.turns > ringTurns {
-		n.turns = 0 // this call receives from the sockets
 		return 0
 	}
 	if n.first++; n.first >= len(n.in) {
@@ -329,9 +332,6 @@ func (n *neighbors) poll(trains []packetconn.Train) (count int) {
 			}
 			return in.done
 		})
-	}
-	if count == 0 {
-		n.turns = 0
 	}
 	return count
 }

@@ -186,6 +186,35 @@ func neighborAddr(last byte) netip.AddrPort {
 	return netip.AddrPortFrom(udptest.Addr(100+last), 4791)
 }
 
+// TestPollMemory sends a train through a ring and one through the socket. PollMemory receives the first one alone.
+func TestPollMemory(t *testing.T) {
+	a, b := neighborAt(t, 12), neighborAt(t, 13)
+	train := func(via byte) []packetconn.Train {
+		buf := make([]byte, 64)
+		buf[7], buf[20] = 5, via
+		return []packetconn.Train{{Addr: neighborAddr(13), Buf: buf}}
+	}
+	if _, err := a.Conn.Send(train('s')); err != nil {
+		t.Fatal(err)
+	}
+	if !a.Approach(neighborAddr(13), 5) {
+		t.Fatal("no ring")
+	}
+	if _, err := a.Send(train('r')); err != nil {
+		t.Fatal(err)
+	}
+	got := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
+	if n := b.PollMemory(got); n != 1 || got[0].Buf[20] != 'r' {
+		t.Fatalf("%d trains came through memory, the first by %q", n, got[0].Buf[20])
+	}
+	if n := b.PollMemory(got); n != 0 {
+		t.Fatalf("%d trains came through memory, and none was left", n)
+	}
+	if n, err := b.Recv(got); n != 1 || got[0].Buf[20] != 's' {
+		t.Fatalf("%d trains came through the socket, the first by %q, %v", n, got[0].Buf[20], err)
+	}
+}
+
 // lockedConn is a socket whose Send needs the lock of the rings, as a poll during it may. Trains
 // with a refused byte are errors.
 type lockedConn struct {

@@ -59,6 +59,7 @@ type member struct {
 	// The following fields are used only by Poll and Wait, which take turns.
 	arrived bool // the inbox, the socket of QP 1 or the socket of a ring was readable: Poll checks them
 	skipped int  // calls of Poll in a row that checked nothing
+	turns   int  // calls of Poll in a row that received from the rings: see ringTurns
 
 	mu      sync.Mutex   // guards the following fields
 	sockets []*os.File   // see index; nil before a second process has come

@@ -26,11 +26,12 @@ const pollEvery = 16
 
 // Poll implements udp.Side.
 func (m *member) Poll(trains []packetconn.Train) int {
-	if m.near != nil {
+	if m.turns++; m.near != nil && m.turns <= ringTurns {
 		if n := m.near.poll(trains); n > 0 {
 			return n
 		}
 	}
+	m.turns = 0
 	if m.skipped++; !m.arrived && (m.skipped < pollEvery || !m.shared.Load()) {
 		return 0
 	}

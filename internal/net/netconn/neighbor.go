@@ -21,6 +21,10 @@ type Neighbor interface {
 	// whether packets have arrived already; the caller then calls Poll instead of waiting.
 	Sleep() (arrived bool)
 
+	// PollMemory is Poll for the packets that passed in memory alone. It makes no system call, unless Sleep was called
+	// before.
+	PollMemory(trains []packetconn.Train) int
+
 	// Kick tells the receivers of the packets that were passed in memory since the last Kick to look for them
 	// at once, on a processor of the machine: the caller's, which they take from it. It does not wait
 	// for them, but they may have answered when it returns. Kick reports whether there were such packets. Without
