@@ -186,7 +186,7 @@ func (m *multicast) close() {
 
 // receiveGroup is the receive goroutine of a group.
 func (p *Port) receiveGroup(g *group) {
-	trains := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
+	trains := []packetconn.Train{{Buf: netconn.NewBuffer(packetconn.RecvSize)}}
 	for {
 		n, err := g.conn.Recv(trains)
 		if errors.Is(err, net.ErrClosed) {

@@ -28,6 +28,6 @@ func distanceRow() bench.Row {
 	peer := read("28 bytes after a page", make([]byte, size+page))
 	return bench.Row{
 		Group: "run", Operation: "process_vm_readv to a payload", Size: size, Unit: bench.GBps,
-		Ours: read("packetconn.NewBuffer", netconn.NewBuffer(size+page)), Peer: &peer, Target: 0.9,
+		Ours: read("netconn.NewBuffer", netconn.NewBuffer(size+page)), Peer: &peer, Target: 0.9,
 	}
 }

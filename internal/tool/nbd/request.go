@@ -12,6 +12,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/loan"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 )
 
 // request is a request of a client.
@@ -108,7 +109,7 @@ func (s *session) receive(r *request) error {
 	}
 	size := class(r.length)
 	if r.buf, _ = buffers[size].Get().(*[]byte); r.buf == nil {
-		b := make([]byte, headRoom+1<<size)
+		b := netconn.NewBuffer(headRoom + 1<<size)
 		r.buf = &b
 	}
 	*r.buf = (*r.buf)[:headRoom+int(r.length)]
