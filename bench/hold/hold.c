@@ -1,13 +1,14 @@
 /* hold measures how many programs one device carries, and how many queue pairs one program.
  *
- *   hold PROGRAMS [QPS]
+ *   hold PROGRAMS [QPS [THREADS]]
  *
  * starts PROGRAMS processes. Each opens the first RDMA device and creates a PD, a CQ, a region and
- * QPS connected RC queue pairs (default 1). When all are ready it prints the seconds that this took,
- * and then the microseconds of an RDMA WRITE of 64 bytes from a process to itself, the median of
- * 2000. It waits until its standard input ends, ends the processes, and prints the seconds that
- * this took. */
+ * QPS connected RC queue pairs (default 1), and has THREADS further threads, which sleep. When all are
+ * ready it prints the seconds that this took, and then medians of one process, in microseconds: an RDMA
+ * WRITE of 64 bytes to itself, the same after a pause of 5 ms, the registration of a region with its end,
+ * and a queue pair from its creation to its end. It waits until its standard input ends, ends the processes, and prints the seconds that this took. */
 #include <infiniband/verbs.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 #define die(...) (fprintf(stderr, "hold: " __VA_ARGS__), fprintf(stderr, "\n"), exit(1))
 #define must(cond, ...) do { if (!(cond)) die(__VA_ARGS__); } while (0)
 
-enum { WRITES = 2000 };
+enum { TIMES = 2000, FEW = 100 };
 
 static double now(void)
 {
@@ -96,32 +97,57 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static void register_once(struct end *e)
+{
+	struct ibv_mr *mr = ibv_reg_mr(e->pd, e->buf, 4096, IBV_ACCESS_LOCAL_WRITE);
+	must(mr && !ibv_dereg_mr(mr), "ibv_reg_mr");
+}
+
+static void connect_once(struct end *e) { must(!ibv_destroy_qp(connected(e)), "ibv_destroy_qp"); }
+
+/* median_of returns the median of n calls, before each of which it sleeps. */
+static double median_of(void (*call)(struct end *), struct end *e, int n, int sleep_us)
+{
+	static double took[TIMES];
+	for (int i = 0; i < n; i++) {
+		if (sleep_us)
+			usleep(sleep_us);
+		double t = now();
+		call(e);
+		took[i] = now() - t;
+	}
+	qsort(took, n, sizeof *took, by_size);
+	return took[n / 2] * 1e6;
+}
+
+static void *asleep(void *x)
+{
+	pause();
+	return x;
+}
+
 /* hold_one creates the objects, tells so, and keeps them until a byte or the end comes. The one that
  * gets a byte measures. */
-static int hold_one(int qps, int tell, int until)
+static int hold_one(int qps, int threads, int tell, int until)
 {
 	struct end e;
 	open_end(&e, qps);
+	for (pthread_t t; threads--;)
+		must(!pthread_create(&t, NULL, asleep, NULL), "pthread_create");
 	must(write(tell, "r", 1) == 1, "the parent is gone");
 	char c;
 	if (read(until, &c, 1) != 1)
 		return 0;
-	static double took[WRITES];
-	for (int i = 0; i < WRITES; i++) {
-		double t = now();
-		write_once(&e);
-		took[i] = now() - t;
-	}
-	qsort(took, WRITES, sizeof *took, by_size);
-	double median = took[WRITES / 2] * 1e6;
-	must(write(tell, &median, sizeof median) == sizeof median, "the parent is gone");
+	double medians[] = { median_of(write_once, &e, TIMES, 0), median_of(write_once, &e, FEW, 5000),
+		median_of(register_once, &e, TIMES, 0), median_of(connect_once, &e, FEW, 0) };
+	must(write(tell, medians, sizeof medians) == sizeof medians, "the parent is gone");
 	return read(until, &c, 1) > 0;
 }
 
 int main(int argc, char **argv)
 {
-	int n = argc > 1 ? atoi(argv[1]) : 0, qps = argc > 2 ? atoi(argv[2]) : 1, tell[2], until[2];
-	must(n > 0 && qps > 0, "usage: hold PROGRAMS [QPS]");
+	int n = argc > 1 ? atoi(argv[1]) : 0, qps = argc > 2 ? atoi(argv[2]) : 1, threads = argc > 3 ? atoi(argv[3]) : 0, tell[2], until[2];
+	must(n > 0 && qps > 0, "usage: hold PROGRAMS [QPS [THREADS]]");
 	must(!pipe(tell) && !pipe(until), "pipe");
 	double t = now();
 	for (int i = 0; i < n; i++) {
@@ -130,7 +156,7 @@ int main(int argc, char **argv)
 		if (!p) {
 			close(until[1]);
 			close(tell[0]);
-			_exit(hold_one(qps, tell[1], until[0]));
+			_exit(hold_one(qps, threads, tell[1], until[0]));
 		}
 	}
 	close(until[0]);
@@ -141,9 +167,9 @@ int main(int argc, char **argv)
 	}
 	printf("ready %f\n", now() - t);
 	must(write(until[1], "m", 1) == 1, "write");
-	double median;
-	must(read(tell[0], &median, sizeof median) == sizeof median, "no measurement");
-	printf("write %f\n", median);
+	double medians[4];
+	must(read(tell[0], medians, sizeof medians) == sizeof medians, "no measurement");
+	printf("write %f\npaused %f\nregister %f\nconnect %f\n", medians[0], medians[1], medians[2], medians[3]);
 	fflush(stdout);
 	while (getchar() != EOF)
 		;

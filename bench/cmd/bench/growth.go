@@ -27,7 +27,7 @@ func growth(ctx context.Context, o *options, filter *regexp.Regexp) error {
 	r := &runs{}
 	defer r.remove()
 	all := append([]series{queuePairSeries(), regionSeries(), keySeries()}, connectionSeries()...)
-	all = append(all, programSeries(r), programQPSeries(r))
+	all = append(all, programSeries(r), programQPSeries(r), threadSeries(r))
 	if o.files {
 		all = append(all, fileSeries(r)...)
 	}

@@ -22,13 +22,13 @@ func programSeries(r *runs) series {
 			if err := r.compile("hold"); err != nil {
 				return nil, err
 			}
-			one, err := r.hold(1, 1)
+			one, err := r.hold(1, 1, 0)
 			if err != nil {
 				return nil, err
 			}
 			many := one
 			if n > 1 {
-				if many, err = r.hold(n, 1); err != nil {
+				if many, err = r.hold(n, 1, 0); err != nil {
 					return nil, err
 				}
 			}
@@ -52,8 +52,25 @@ func programQPSeries(r *runs) series {
 			if err := r.compile("hold"); err != nil {
 				return nil, err
 			}
-			h, err := r.hold(1, n)
+			h, err := r.hold(1, n, 0)
 			return []float64{h.memory / 1024, h.ready * 1e3 / float64(n), h.busy, h.write}, err
+		},
+	}
+}
+
+// threadSeries measures one program with many threads, which sleep.
+func threadSeries(r *runs) series {
+	return series{
+		name: "threads of a program",
+		columns: []string{"threads of one program that sleep", "µs for a WRITE of 64 bytes", "the same after a pause of 5 ms",
+			"µs for a region, registered and ended", "µs for a queue pair, connected and ended"},
+		sizes: []int{1, 10, 100, 1000},
+		measure: func(n int) ([]float64, error) {
+			if err := r.compile("hold"); err != nil {
+				return nil, err
+			}
+			h, err := r.hold(1, 1, n)
+			return []float64{h.write, h.paused, h.register, h.connect}, err
 		},
 	}
 }
@@ -62,13 +79,16 @@ func programQPSeries(r *runs) series {
 type held struct {
 	ready, ended float64 // seconds
 	write        float64 // microseconds
+	paused       float64 // microseconds of a WRITE after a pause
+	register     float64 // microseconds to register a region and to end that
+	connect      float64 // microseconds to create and connect a queue pair, and to end it
 	memory       float64 // resident memory of softmkey, KiB
 	busy         float64 // processor time of softmkey while all programs are idle, %
 }
 
-// hold runs n programs with qps queue pairs each.
-func (r *runs) hold(n, qps int) (h held, err error) {
-	c := exec.Command(r.path("softmkey"), "run", "--", r.path("hold"), fmt.Sprint(n), fmt.Sprint(qps))
+// hold runs n programs with qps queue pairs, and further threads, each.
+func (r *runs) hold(n, qps, threads int) (h held, err error) {
+	c := exec.Command(r.path("softmkey"), "run", "--", r.path("hold"), fmt.Sprint(n), fmt.Sprint(qps), fmt.Sprint(threads))
 	c.Stderr = os.Stderr
 	in, err := c.StdinPipe()
 	if err != nil {
@@ -83,7 +103,7 @@ func (r *runs) hold(n, qps int) (h held, err error) {
 	}
 	err = func() error {
 		lines := bufio.NewReader(out)
-		if err := errors.Join(scanFigure(lines, "ready", &h.ready), scanFigure(lines, "write", &h.write)); err != nil {
+		if err := errors.Join(scanFigure(lines, "ready", &h.ready), scanFigure(lines, "write", &h.write), scanFigure(lines, "paused", &h.paused), scanFigure(lines, "register", &h.register), scanFigure(lines, "connect", &h.connect)); err != nil {
 			return err
 		}
 		if h.memory, err = residentKiB(c.Process.Pid); err != nil {

@@ -57,6 +57,11 @@ func (r *runs) rows() []bench.Row {
 			Group: "run", Operation: program, Size: 64, Unit: bench.Micros, Bound: 100, Ours: r.perftest(program, 64, bench.Micros),
 		})
 	}
+	for i, where := range []string{"one run", "two runs"} {
+		rows = append(rows, bench.Row{
+			Group: "run", Operation: "system calls of a round trip", Variant: where, Unit: bench.Calls, Bound: []float64{9, 14}[i], Ours: r.calls(i + 1),
+		})
+	}
 	return append(rows, r.queueRows()...)
 }
 
@@ -92,6 +97,39 @@ func (r *runs) perftest(program string, size int, u bench.Unit) bench.Case {
 			return f[4] * float64(size) / 1e3, nil
 		}
 		return f[4], nil // Mpps
+	}}
+}
+
+// calls returns the case that counts the system calls of both ends and their devices, in one run or in two, for a round
+// trip of ib_write_lat: the difference between a long and a short measurement.
+func (r *runs) calls(runs int) bench.Case {
+	return bench.Case{Name: "ib_write_lat", Sample: func(d time.Duration) (float64, error) {
+		const short, long = 2000, 22000
+		if err := r.build(); err != nil {
+			return 0, err
+		}
+		var total [2]float64
+		for i, n := range []int{short, long} {
+			ctx, cancel := context.WithTimeout(context.Background(), d+4*patience)
+			defer cancel()
+			port, err := tcpport.Free()
+			if err != nil {
+				return 0, err
+			}
+			run, end := r.path("softmkey")+" run -- ", fmt.Sprintf("ib_write_lat -F -x 3 -n %d -p %s", n, port)
+			script := fmt.Sprintf("%[1]s%[2]s >&2 & sleep 1; %[1]s%[2]s 127.0.0.1 >&2 && wait $!", run, end)
+			if runs == 1 {
+				script = fmt.Sprintf("%[1]ssh -c '%[2]s & sleep 1; %[2]s 127.0.0.1 && wait $!' >&2", run, end)
+			}
+			out, err := exec.CommandContext(ctx, "perf", "stat", "-x", ",", "--log-fd", "1", "-e", "raw_syscalls:sys_enter", "sh", "-c", script).Output()
+			if err != nil {
+				return 0, fmt.Errorf("perf stat -e raw_syscalls:sys_enter: %w", err)
+			}
+			if _, err := fmt.Sscanf(string(out), "%f,", &total[i]); err != nil {
+				return 0, fmt.Errorf("perf counts no system calls: %q", out)
+			}
+		}
+		return (total[1] - total[0]) / (long - short), nil
 	}}
 }
 

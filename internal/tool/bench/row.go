@@ -9,16 +9,17 @@ import (
 // A Unit is the unit of a figure.
 type Unit string
 
-// The units of figures. For Micros and KiB less is better.
+// The units of figures. For the last three less is better.
 const (
-	GBps   Unit = "GB/s" // 10^9 bytes of data a second; fields and headers do not count
-	Mops   Unit = "M/s"  // 10^6 operations a second
-	Micros Unit = "µs"   // duration of an operation
-	KiB    Unit = "KiB"  // memory in use
+	GBps   Unit = "GB/s"  // 10^9 bytes of data a second; fields and headers do not count
+	Mops   Unit = "M/s"   // 10^6 operations a second
+	Micros Unit = "µs"    // duration of an operation
+	KiB    Unit = "KiB"   // memory in use
+	Calls  Unit = "calls" // system calls of an operation
 )
 
 // Falling reports whether less is better.
-func (u Unit) Falling() bool { return u == Micros || u == KiB }
+func (u Unit) Falling() bool { return u == Micros || u == KiB || u == Calls }
 
 // A Case is one implementation that is measured: ours, a peer's, or a limit. Each Case has
 // either Run or Sample, and all cases of a Row have the same one of the two.
