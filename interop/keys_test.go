@@ -106,7 +106,7 @@ func keyCases() []keyCase {
 	crc := &sig.Format{Type: sig.CRC32C, BlockSize: blockSize}
 	difForm := t10difForm(appTag, refTag)
 	signed := func(mem, wire *sig.Format) *mkey.Signature {
-		return &mkey.Signature{Memory: mem, Wire: wire, CheckMask: sig.MaskAll}
+		return &mkey.Signature{Memory: mem, Wire: wire}
 	}
 	crypto := func(encrypt bool, order mkey.Order) *mkey.Crypto {
 		return &mkey.Crypto{EncryptOnTX: encrypt, Order: order, DataUnitSize: blockSize, InitialTweak: xts.Tweak{Lo: tweak}}

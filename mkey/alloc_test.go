@@ -22,9 +22,9 @@ type row struct {
 // there is a second one, CRC64.
 func rows() []row {
 	const after, before = mkey.SignatureAfterCrypto, mkey.SignatureBeforeCrypto
-	mem := &mkey.Signature{Memory: t10, CheckMask: sig.MaskAll}
-	wire := &mkey.Signature{Wire: t10, CheckMask: sig.MaskAll}
-	both := &mkey.Signature{Memory: t10, Wire: &sig.Format{Type: sig.CRC64}, CheckMask: sig.MaskAll}
+	mem := &mkey.Signature{Memory: t10}
+	wire := &mkey.Signature{Wire: t10}
+	both := &mkey.Signature{Memory: t10, Wire: &sig.Format{Type: sig.CRC64}}
 	return []row{
 		{"A", nil, crypto(true, after, 512)},
 		{"B", wire, crypto(true, after, 512)},
@@ -59,7 +59,7 @@ func TestAllocations(t *testing.T) {
 	for _, m := range formats()[:5] {
 		for _, w := range formats()[:5] {
 			if m != nil || w != nil {
-				confs = append(confs, row{fmt.Sprintf("%v to %v", m, w), &mkey.Signature{Memory: m, Wire: w, CheckMask: sig.MaskAll}, nil})
+				confs = append(confs, row{fmt.Sprintf("%v to %v", m, w), &mkey.Signature{Memory: m, Wire: w}, nil})
 			}
 		}
 	}

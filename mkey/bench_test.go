@@ -166,7 +166,7 @@ func BenchmarkSignatures(b *testing.B) {
 	} {
 		var s *mkey.Signature
 		if p.mem != nil || p.wire != nil {
-			s = &mkey.Signature{Memory: p.mem, Wire: p.wire, CheckMask: sig.MaskAll}
+			s = &mkey.Signature{Memory: p.mem, Wire: p.wire}
 		}
 		for _, l := range layouts {
 			j := newJob(b, 64<<10, l.of, s, nil)

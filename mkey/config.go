@@ -92,52 +92,30 @@ type KeyConfig struct {
 	StrictCheck bool         // as in [KeyAttr]
 }
 
-// SignatureFlags are the flags of [Signature].
-type SignatureFlags uint32
-
-const (
-	// UseCopyMask makes Signature.CopyMask decide which bytes of a field are copied
-	// (MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK).
-	UseCopyMask SignatureFlags = 1 << 0
-
-	// CheckNothing turns the check of the input domain off. CheckMask must be
-	// 0. C expresses this by a check_mask of 0 and has no flag for it.
-	CheckNothing SignatureFlags = 1 << 31
-)
-
-var signatureFlagNames = flags.Names{0: "COPY_MASK", 31: "CHECK_NOTHING"}
-
-// String returns the names of the flags, joined by "|".
-func (f SignatureFlags) String() string { return signatureFlagNames.Join(uint32(f)) }
-
 // Signature holds the block signature attributes of a key
 // (mlx5dv_wr_set_mkey_sig_block(3)).
 type Signature struct {
 	Memory *sig.Format // nil: the memory domain has data only
 	Wire   *sig.Format // nil: the wire domain has data only
-	Flags  SignatureFlags
 
-	// CheckMask and CopyMask have a bit for each byte of a field: bit 7 for the
-	// most significant byte of a guard or CRC. See the masks of package sig.
-	//
-	// A CheckMask of 0 checks every byte; in C it checks none, which is the flag
-	// CheckNothing here.
-	CheckMask uint8
-	CopyMask  uint8
+	// CheckMask selects the bytes of a field that are checked; nil: all. CopyMask
+	// selects those that are copied from one domain to the other
+	// (MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK); nil: sig.DefaultCopyMask. 0 is no byte.
+	CheckMask *sig.Mask
+	CopyMask  *sig.Mask
 
-	// MemoryCheckMask and WireCheckMask replace CheckMask and CheckNothing for
-	// the fields of one domain: those of memory, which are checked on TX, and
+	// MemoryCheckMask and WireCheckMask replace CheckMask for the fields of one domain: those of memory, which are checked on TX, and
 	// those of the wire, which are checked on RX. If nil, CheckMask applies. A
 	// mask of 0 checks nothing. The domain must have a signature. The C
 	// interface has one mask for both domains; the adapters' own structures
 	// have one for each.
-	MemoryCheckMask *uint8
-	WireCheckMask   *uint8
+	MemoryCheckMask *sig.Mask
+	WireCheckMask   *sig.Mask
 }
 
 // Checked returns the mask of the bytes that are checked in the fields of a
 // domain, with the meaning of check_mask in C: 0 checks none.
-func (s *Signature) Checked(d Domain) uint8 {
+func (s *Signature) Checked(d Domain) sig.Mask {
 	own := s.MemoryCheckMask
 	if d == WireDomain {
 		own = s.WireCheckMask
@@ -145,21 +123,10 @@ func (s *Signature) Checked(d Domain) uint8 {
 	switch {
 	case own != nil:
 		return *own
-	case s.CheckMask == 0 && s.Flags&CheckNothing == 0:
-		return sig.MaskAll
+	case s.CheckMask != nil:
+		return *s.CheckMask
 	}
-	return s.CheckMask
-}
-
-// SetCheckMask sets which bytes are checked in both domains, with the meaning
-// of check_mask in C: 0 checks none and sets the flag CheckNothing.
-func (s *Signature) SetCheckMask(mask uint8) {
-	s.MemoryCheckMask, s.WireCheckMask = nil, nil
-	s.CheckMask = mask
-	s.Flags &^= CheckNothing
-	if mask == 0 {
-		s.Flags |= CheckNothing
-	}
+	return sig.MaskAll
 }
 
 // Order is the order of crypto and signature work on TX; RX has the opposite

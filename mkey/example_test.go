@@ -41,8 +41,7 @@ func Example() {
 	key, err := mkey.New(mkey.KeyConfig{
 		Layout: mkey.List{{Memory: mkey.Bytes(mem), Length: 1024}},
 		Signature: &mkey.Signature{
-			Wire:      &sig.Format{Type: sig.T10DIF, Seed: sig.SeedOnes, AppTag: 0x5678, RefTag: 0xF0DEBC9A},
-			CheckMask: sig.MaskAll,
+			Wire: &sig.Format{Type: sig.T10DIF, Seed: sig.SeedOnes, AppTag: 0x5678, RefTag: 0xF0DEBC9A},
 		},
 	})
 	if err != nil {
@@ -71,7 +70,7 @@ func ExampleSignature_example1() {
 	mem := append(bytes.Repeat([]byte{1}, 512), 0x15, 0xD2, 0x86, 0xF7)
 	key := config(mem, &mkey.Signature{
 		Memory:    &sig.Format{Type: sig.CRC32, Seed: sig.SeedZeros},
-		CheckMask: sig.MaskCRC32,
+		CheckMask: new(sig.MaskCRC32),
 	}, nil)
 
 	wire := sendWire(key, 512)
@@ -96,7 +95,7 @@ func ExampleSignature_example1point1() {
 	mem := make([]byte, 2*516)
 	key := config(mem, &mkey.Signature{
 		Memory:    &sig.Format{Type: sig.CRC32, Seed: sig.SeedZeros},
-		CheckMask: sig.MaskCRC32,
+		CheckMask: new(sig.MaskCRC32),
 	}, nil)
 
 	recvWire(key, bytes.Repeat([]byte{1}, 1024))
@@ -112,8 +111,7 @@ func ExampleSignature_example1point1() {
 func ExampleSignature_example2() {
 	mem := bytes.Repeat([]byte{0xA5}, 8192)
 	key := config(mem, &mkey.Signature{
-		Wire:      &sig.Format{Type: sig.T10DIF, BlockSize: 4096, AppTag: 1, RefTag: 100},
-		CheckMask: sig.MaskAll,
+		Wire: &sig.Format{Type: sig.T10DIF, BlockSize: 4096, AppTag: 1, RefTag: 100},
 	}, nil)
 
 	wire := sendWire(key, 2*4104)
@@ -134,7 +132,7 @@ func ExampleSignature_example2point1() {
 	wire = append(append(wire, bytes.Repeat([]byte{0xA5}, 4096)...), 0x18, 0x6A, 0x00, 0x01, 0x00, 0x00, 0x00, 0x65)
 
 	mem := make([]byte, 8192)
-	key := config(mem, &mkey.Signature{Wire: format, CheckMask: sig.MaskAll}, nil)
+	key := config(mem, &mkey.Signature{Wire: format}, nil)
 	recvWire(key, wire)
 	fmt.Println(bytes.Equal(mem, bytes.Repeat([]byte{0xA5}, 8192)))
 	fmt.Println(key.Check())
@@ -190,7 +188,7 @@ func ExampleCrypto_example2() {
 	crypto.EncryptOnTX = true
 	crypto.Order = mkey.SignatureBeforeCrypto
 	crypto.DataUnitSize = 520
-	signature := &mkey.Signature{Wire: &sig.Format{Type: sig.T10DIF, AppTag: 0x5678}, CheckMask: sig.MaskAll}
+	signature := &mkey.Signature{Wire: &sig.Format{Type: sig.T10DIF, AppTag: 0x5678}}
 	mem := bytes.Repeat([]byte{0xA5}, 1024)
 	key := config(mem, signature, crypto)
 
@@ -254,7 +252,7 @@ func ExampleInterleaved() {
 			{Memory: mkey.Bytes(mr1), Count: 512, Skip: 4},
 			{Memory: mkey.Bytes(mr2), Count: 8},
 		}},
-		Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.T10DIF}, CheckMask: sig.MaskAll},
+		Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.T10DIF}},
 	})
 	if err != nil {
 		panic(err)

@@ -132,7 +132,7 @@ func TestSingleBitFlips(t *testing.T) {
 
 // run transfers the stream through a key, once for each flip.
 func (s *flips) run(t *testing.T, w checked, stride, fieldStride int) int {
-	attr := &mkey.Signature{CheckMask: sig.MaskAll}
+	attr := &mkey.Signature{}
 	this, other := &attr.Memory, &attr.Wire
 	domain := mkey.MemoryDomain
 	if w.rx {
@@ -201,7 +201,7 @@ func (s *flips) run(t *testing.T, w checked, stride, fieldStride int) int {
 // TestFlipsUnderMasks checks that bytes of a field outside of the check mask are ignored:
 // for flips in those bytes, and for flips in the data that affect only those bytes.
 func TestFlipsUnderMasks(t *testing.T) {
-	masks := []uint8{0, 0x80, 0x40, 0x20, 0x10, 0x08, 0x04, 0x02, 0x01, sig.MaskGuard, sig.MaskApp, sig.MaskRef, sig.MaskApp | sig.MaskRef, 0xF0, 0xA5, 0xFF}
+	masks := []sig.Mask{0, 0x80, 0x40, 0x20, 0x10, 0x08, 0x04, 0x02, 0x01, sig.MaskGuard, sig.MaskApp, sig.MaskRef, sig.MaskApp | sig.MaskRef, 0xF0, 0xA5, 0xFF}
 	found, passed := 0, 0
 	stride := 1
 	if testing.Short() {
@@ -237,17 +237,13 @@ func TestFlipsUnderMasks(t *testing.T) {
 }
 
 // masked returns attributes with a check mask as in C, where 0 checks nothing.
-func masked(memory *sig.Format, mask uint8) *mkey.Signature {
-	s := &mkey.Signature{Memory: memory, CheckMask: mask}
-	if mask == 0 {
-		s.Flags = mkey.CheckNothing
-	}
-	return s
+func masked(memory *sig.Format, mask sig.Mask) *mkey.Signature {
+	return &mkey.Signature{Memory: memory, CheckMask: &mask}
 }
 
 // seen applies the table of check_mask in mlx5dv_wr_set_mkey_sig_block(3), in which bit 7
 // represents the most significant byte.
-func seen(f *sig.Format, e sig.Error, mask uint8) bool {
+func seen(f *sig.Format, e sig.Error, mask sig.Mask) bool {
 	width, top := 4, 7 // bytes of the value, bit of the most significant
 	switch {
 	case f.Type == sig.CRC64:

@@ -110,11 +110,17 @@ func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.KeyUpdate) {
 		c.Layout = t.layout(mem, inner)
 	}
 	if b&8 != 0 {
-		c.Signature = &mkey.Signature{Memory: t.format(), Wire: t.format(), CheckMask: t.u8(), CopyMask: t.u8(), Flags: mkey.SignatureFlags(t.u8() % 3)}
+		c.Signature = &mkey.Signature{Memory: t.format(), Wire: t.format(), CheckMask: new(sig.Mask(t.u8())), CopyMask: new(sig.Mask(t.u8()))}
+		switch t.u8() % 3 {
+		case 0:
+			c.Signature.CopyMask = nil
+		case 1:
+			c.Signature.CheckMask, c.Signature.CopyMask = nil, nil
+		}
 		if m := t.u8(); m&3 == 3 {
-			c.Signature.MemoryCheckMask = new(m)
+			c.Signature.MemoryCheckMask = new(sig.Mask(m))
 		} else if m&3 == 2 {
-			c.Signature.WireCheckMask = new(m >> 4)
+			c.Signature.WireCheckMask = new(sig.Mask(m >> 4))
 		}
 	}
 	if b&16 != 0 {

@@ -80,7 +80,7 @@ func TestOverrideAndKeep(t *testing.T) {
 	must(d.RemoteRX(0, 8)).Close()
 
 	// A signature is added, kept beside a new layout, and overridden.
-	conf(mkey.KeyUpdate{Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}})
+	conf(mkey.KeyUpdate{Signature: &mkey.Signature{Wire: t10}})
 	withT10 := send(t, k, 0, 1040)
 	conf(mkey.KeyUpdate{Layout: over(data[512:])})
 	if got := send(t, k, 0, 520); string(got[:514]) != string(withT10[520:1034]) {
@@ -125,7 +125,7 @@ func TestConfigurationIsCopied(t *testing.T) {
 	data := pattern(1024)
 	layout := over(data)
 	f := &sig.Format{Type: sig.T10DIF, RefTag: 5}
-	s := &mkey.Signature{Wire: f, CheckMask: 0xFF, WireCheckMask: new(uint8(0))}
+	s := &mkey.Signature{Wire: f, WireCheckMask: new(sig.Mask)}
 	c := crypto(true, mkey.SignatureBeforeCrypto, 520)
 	k := newKey(t, mkey.KeyConfig{Layout: layout, Signature: s, Crypto: c})
 	want := send(t, k, 0, 520)
@@ -134,7 +134,7 @@ func TestConfigurationIsCopied(t *testing.T) {
 	c.DEK, c.InitialTweak.Lo = nil, 9
 	*s.WireCheckMask = 0xFF
 	equal(t, "after the caller changed its structures", send(t, k, 0, 520), want)
-	s = &mkey.Signature{Wire: crc32, WireCheckMask: new(uint8(0))}
+	s = &mkey.Signature{Wire: crc32, WireCheckMask: new(sig.Mask)}
 	k = newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(data), Signature: s})
 	*s.WireCheckMask = 0xFF
 	receive(t, k, 0, make([]byte, 516))
@@ -185,7 +185,7 @@ func TestPrepare(t *testing.T) {
 // TestCheck checks that the first bad block is kept until Check is called.
 func TestCheck(t *testing.T) {
 	mem := make([]byte, 4*520)
-	k := newKey(t, mkey.KeyConfig{Layout: over(mem), Access: rdma.LocalWrite, Number: 0xABC01, Signature: &mkey.Signature{Memory: t10, CheckMask: sig.MaskAll}})
+	k := newKey(t, mkey.KeyConfig{Layout: over(mem), Access: rdma.LocalWrite, Number: 0xABC01, Signature: &mkey.Signature{Memory: t10}})
 	sound(t, k, "a key that was not used")
 	receive(t, k, 0, pattern(2048))
 	send(t, k, 0, 2048)
@@ -228,7 +228,7 @@ func TestCheck(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	data := pattern(8192)
 	k := must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 8}))
-	a := mkey.KeyUpdate{Layout: over(data), Access: new(rdma.LocalWrite), Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
+	a := mkey.KeyUpdate{Layout: over(data), Access: new(rdma.LocalWrite), Signature: &mkey.Signature{Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
 	b := mkey.KeyUpdate{Layout: over(make([]byte, 8192)), Flags: mkey.ResetSignature, Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}
 	noErr(t, k.Configure(a))
 	rounds := 200

@@ -43,6 +43,7 @@ type plan struct {
 // signature holds the signature attributes and their transforms.
 type signature struct {
 	Signature
+	masks  [2]sig.Mask // those that CheckMask and CopyMask point to
 	tx, rx direction
 }
 
@@ -182,19 +183,19 @@ func (k *Key) prepareSignature(s *Signature) (*signature, error) {
 	if k.flags&BlockSignature == 0 {
 		return nil, failure.New(opConfigure, syscall.EINVAL, "signature attributes on a key created without BlockSignature")
 	}
-	if s.Flags&^(UseCopyMask|CheckNothing) != 0 {
-		return nil, failure.New(opConfigure, syscall.EINVAL, "signature flags %#x: only %#x are known", uint32(s.Flags), uint32(UseCopyMask|CheckNothing))
-	}
-	if s.Flags&CheckNothing != 0 && s.CheckMask != 0 {
-		return nil, failure.New(opConfigure, syscall.EINVAL, "check mask %#x with the flag CheckNothing: must be 0", s.CheckMask)
-	}
 	c := &signature{Signature: *s}
+	for i, mask := range []**sig.Mask{&c.CheckMask, &c.CopyMask} {
+		if *mask != nil {
+			c.masks[i] = **mask
+			*mask = &c.masks[i]
+		}
+	}
 	if c.Memory == nil && c.Wire == nil {
 		return nil, failure.New(opConfigure, syscall.EINVAL, "signature attributes with neither a memory nor a wire domain")
 	}
 	for _, d := range []struct {
 		format **sig.Format
-		check  **uint8
+		check  **sig.Mask
 		domain Domain
 	}{{&c.Memory, &c.MemoryCheckMask, MemoryDomain}, {&c.Wire, &c.WireCheckMask, WireDomain}} {
 		if mask := *d.check; mask != nil {
@@ -296,10 +297,10 @@ func (s *signature) compile() (err error) {
 	return err
 }
 
-func (s *Signature) direction(in, out sig.Format, check uint8) (d direction, err error) {
-	c := sig.TransformConfig{In: in, Out: out, CheckMask: check, CheckNothing: check == 0, CopyMask: s.CopyMask, UseCopyMask: s.Flags&UseCopyMask != 0}
+func (s *Signature) direction(in, out sig.Format, check sig.Mask) (d direction, err error) {
+	c := sig.TransformConfig{In: in, Out: out, CheckMask: &check, CopyMask: s.CopyMask}
 	if in.Type != sig.NoSignature && out.Type != sig.NoSignature && in.BlockSize != out.BlockSize {
-		if c.UseCopyMask {
+		if c.CopyMask != nil {
 			return d, failure.New(opConfigure, syscall.EINVAL, "a copy mask with blocks of %d bytes on one side and %d on the other: both sides must have the same structure", in.BlockSize, out.BlockSize)
 		}
 		c.Out = sig.Format{}

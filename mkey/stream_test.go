@@ -33,7 +33,7 @@ func shapes(f func(s *mkey.Signature, c *mkey.Crypto)) {
 		for _, wire := range formats() {
 			var s *mkey.Signature
 			if mem != nil || wire != nil {
-				s = &mkey.Signature{Memory: mem, Wire: wire, CheckMask: sig.MaskAll}
+				s = &mkey.Signature{Memory: mem, Wire: wire}
 			}
 			f(s, nil)
 			for _, unit := range sig.KeyBlockSizes() {
@@ -99,8 +99,8 @@ func TestOffsetContinues(t *testing.T) {
 	c := crypto(true, mkey.SignatureBeforeCrypto, 520)
 	c.InitialTweak = xts.Tweak{Lo: ^uint64(0) - 5, Hi: ^uint64(0)}
 	for name, k := range map[string]*mkey.Key{
-		"signed": newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f, CheckMask: 0xFF}}),
-		"row C":  newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f, CheckMask: 0xFF}, Crypto: c}),
+		"signed": newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f}}),
+		"row C":  newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f}, Crypto: c}),
 	} {
 		whole := send(t, k, 0, 64*520)
 		for n := range uint64(64) {
@@ -121,7 +121,6 @@ func TestOffsetContinues(t *testing.T) {
 // transferred. The block is not checked, and its field is neither generated nor changed.
 func TestIncompleteLastBlock(t *testing.T) {
 	k := func(mem []byte, s mkey.Signature) *mkey.Key {
-		s.CheckMask = 0xFF
 		return newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: &s})
 	}
 	data := pattern(1024)
@@ -192,7 +191,7 @@ var sigT10x4096 = sig.Format{Type: sig.T10DIF, BlockSize: 4096}
 // field is neither changed nor checked.
 func TestStartInsideBlock(t *testing.T) {
 	mem := bytes.Repeat([]byte{0xEE}, 3*4104)
-	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: &sigT10x4096, Wire: t10, CheckMask: 0xFF}})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: &sigT10x4096, Wire: t10}})
 	data := pattern(3 * 4096)
 	wire := send(t, newKey(t, mkey.KeyConfig{Layout: over(data), Signature: &mkey.Signature{Wire: t10}}), 0, 24*520)
 	receive(t, k, 5*520, wire[5*520:20*520])
@@ -426,7 +425,7 @@ func TestWholePackets(t *testing.T) {
 func TestReportedOnce(t *testing.T) {
 	const blocks = 200
 	mem := make([]byte, blocks*516)
-	k := newKey(t, mkey.KeyConfig{Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10, CheckMask: 0xFF}})
+	k := newKey(t, mkey.KeyConfig{Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10}})
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		tx := must(k.TX(0, blocks*520))
@@ -597,7 +596,7 @@ func TestRepeatedStreamReportsTheRest(t *testing.T) {
 	const blocks, checked = 200, 50
 	mem := make([]byte, blocks*516)
 	remote := rdma.RemoteRead
-	k := newKey(t, mkey.KeyConfig{Access: remote, Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10, CheckMask: 0xFF}})
+	k := newKey(t, mkey.KeyConfig{Access: remote, Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10}})
 	d := keydoor.Of(k)
 	for _, c := range []struct {
 		read int // blocks read from the first stream

@@ -27,8 +27,8 @@ func TestHardwareVectors(t *testing.T) {
 		t.Run(fmt.Sprint(v.format), func(t *testing.T) {
 			field := must(hex.DecodeString(v.field))
 			signed := append(bytes.Clone(v.block), field...)
-			wire := &mkey.Signature{Wire: &v.format, CheckMask: sig.MaskAll}
-			memory := &mkey.Signature{Memory: &v.format, CheckMask: sig.MaskAll}
+			wire := &mkey.Signature{Wire: &v.format}
+			memory := &mkey.Signature{Memory: &v.format}
 			for _, d := range []struct {
 				s       *mkey.Signature
 				in, out []byte
@@ -52,7 +52,7 @@ func TestHardwareVectors(t *testing.T) {
 func TestShortRecv(t *testing.T) {
 	for _, f := range []*sig.Format{{Type: sig.T10DIF, Seed: sig.SeedOnes, AppTag: 0xABCD, RefTag: 0x01234567, Flags: sig.RefRemap}, crc32} {
 		client, server := bytes.Repeat([]byte{'c'}, 512), bytes.Repeat([]byte{'s'}, 512)
-		s := &mkey.Signature{Wire: f, CheckMask: sig.MaskAll}
+		s := &mkey.Signature{Wire: f}
 		from := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(client), Signature: s})
 		to := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(server), Signature: s})
 		receive(t, to, 0, send(t, from, 0, 512))
@@ -68,14 +68,14 @@ func TestShortRecv(t *testing.T) {
 // bytes. The key of the sender must report the error.
 func TestUnsetField(t *testing.T) {
 	mem := bytes.Repeat([]byte{'c'}, 516)
-	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: crc32, CheckMask: sig.MaskCRC32}})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: crc32, CheckMask: new(sig.MaskCRC32)}})
 	equal(t, "sent", send(t, k, 0, 512), mem[:512])
 	if bad := check(t, k); bad == nil || bad.Sig.Kind != sig.BadGuard || bad.Sig.Stored != 0x63636363 || bad.Domain != mkey.MemoryDomain {
 		t.Errorf("%v", bad)
 	}
-	// A zero mask checks everything. With the flag that checks nothing, there is no
+	// A mask of 0 checks nothing: there is no
 	// error (reg_mr_sig_pipelining_client).
-	k = newKey(t, mkey.KeyConfig{Layout: over(mem), Signature: &mkey.Signature{Memory: crc32, Flags: mkey.CheckNothing}})
+	k = newKey(t, mkey.KeyConfig{Layout: over(mem), Signature: &mkey.Signature{Memory: crc32, CheckMask: new(sig.Mask)}})
 	send(t, k, 0, 512)
-	sound(t, k, "CheckNothing")
+	sound(t, k, "a mask of 0")
 }

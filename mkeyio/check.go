@@ -40,7 +40,7 @@ func newChecker(j *StreamJob, s *shape) (*checker, error) {
 	}
 	var err error
 	mask := j.Signature.Checked(c.domain)
-	c.run, err = sig.NewTransform(sig.TransformConfig{In: c.in, CheckMask: mask, CheckNothing: mask == 0})
+	c.run, err = sig.NewTransform(sig.TransformConfig{In: c.in, CheckMask: &mask})
 	return c, err
 }
 

@@ -44,7 +44,7 @@ func newDirectWorker(j *StreamJob, s *shape, check checking) (*directWorker, err
 		in, out = out, in
 	}
 	mask := j.Signature.Checked(w.check.domain)
-	c := sig.TransformConfig{CheckMask: mask, CheckNothing: mask == 0, CopyMask: j.Signature.CopyMask, UseCopyMask: j.Signature.Flags&mkey.UseCopyMask != 0, KeepEscapes: j.keepEscapes}
+	c := sig.TransformConfig{CheckMask: &mask, CopyMask: j.Signature.CopyMask, KeepEscapes: j.keepEscapes}
 	switch {
 	case in == nil:
 		c.In, c.Out = sig.Format{BlockSize: int(s.out.Block)}, *out
@@ -55,7 +55,7 @@ func newDirectWorker(j *StreamJob, s *shape, check checking) (*directWorker, err
 	}
 	w.in, w.out = c.In, c.Out
 	var err error
-	if c.In.Block() != c.Out.Block() && !c.UseCopyMask {
+	if c.In.Block() != c.Out.Block() && c.CopyMask == nil {
 		if w.second, err = sig.NewTransform(sig.TransformConfig{Out: c.Out}); err != nil {
 			return nil, err
 		}

@@ -91,7 +91,7 @@ func Strip(f sig.Format) StreamJob {
 func Convert(from, to sig.Format) StreamJob {
 	s := signature(&from, &to)
 	if from.Type != sig.NoSignature && from.Type == to.Type && from.Block() == to.Block() {
-		s.Flags, s.CopyMask = mkey.UseCopyMask, sig.ConsistentCopyMask(from, to)
+		s.CopyMask = new(sig.ConsistentCopyMask(from, to))
 	}
 	// Keys follow the copy mask for escaped blocks, too, so Convert needs a job without a key.
 	return StreamJob{Direction: TX, Signature: s, keepEscapes: from.Block() == to.Block() && hasTags(from) && hasTags(to)}
@@ -105,7 +105,7 @@ func hasTags(f sig.Format) bool {
 
 // signature returns signature attributes that check every byte of the fields.
 func signature(memory, wire *sig.Format) *mkey.Signature {
-	return &mkey.Signature{Memory: signed(memory), Wire: signed(wire), CheckMask: sig.MaskAll}
+	return &mkey.Signature{Memory: signed(memory), Wire: signed(wire)}
 }
 
 func signed(f *sig.Format) *sig.Format {

@@ -13,18 +13,18 @@ import (
 // store that the block lies in; signAgain updates it.
 func (v *View) signAgain(stored []byte, off int64, block uint64) error {
 	format := *v.fields()
-	keep := sig.TransformConfig{In: format, Out: format, CheckNothing: true, UseCopyMask: true}
+	var kept sig.Mask
 	if format.Flags&sig.IgnoreGuard != 0 {
-		keep.CopyMask |= sig.MaskGuard
+		kept |= sig.MaskGuard
 	}
 	if format.Flags&sig.IgnoreApp != 0 {
-		keep.CopyMask |= sig.MaskApp
+		kept |= sig.MaskApp
 	}
 	// A mask has one part for the storage tag and the reference tag of an NVMe type.
 	if storage, _ := format.TagBits(); format.Flags&sig.IgnoreRef != 0 && (storage == 0 || format.Flags&sig.IgnoreStorage != 0) {
-		keep.CopyMask |= sig.MaskRef
+		kept |= sig.MaskRef
 	}
-	sign, err := sig.NewTransform(keep)
+	sign, err := sig.NewTransform(sig.TransformConfig{In: format, Out: format, CheckMask: new(sig.Mask), CopyMask: &kept})
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func viewJobs(t *testing.T) map[string]mkeyio.StreamJob {
 	crypto := func(unit int, order mkey.Order) *mkey.Crypto {
 		return &mkey.Crypto{EncryptOnTX: true, DataUnitSize: unit, DEK: d, Order: order}
 	}
-	signed := &mkey.Signature{Wire: format("t10dif:512,app=7,ref=9"), CheckMask: sig.MaskAll}
+	signed := &mkey.Signature{Wire: format("t10dif:512,app=7,ref=9")}
 	return map[string]mkeyio.StreamJob{
 		"t10dif":           mkeyio.Protect(*format("t10dif:512,app=0x5678,ref=2048")),
 		"crc32c:4096":      mkeyio.Protect(*format("crc32c:4096")),

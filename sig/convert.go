@@ -87,7 +87,7 @@ func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcom
 // output's fields in place.
 func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, o *outcome) *operr.Error {
 	var check, generate Transform
-	if err := check.compile(TransformConfig{In: f, CheckMask: MaskAll}); err != nil {
+	if err := check.compile(TransformConfig{In: f}); err != nil {
 		return err
 	}
 	if err := generate.compile(TransformConfig{Out: to}); err != nil {

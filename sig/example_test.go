@@ -88,8 +88,8 @@ func ExampleTransform() {
 	f := sig.Format{Type: sig.T10DIF, RefTag: 1}
 	t, err := sig.NewTransform(sig.TransformConfig{
 		In: f, Out: f,
-		CheckMask:   sig.MaskGuard | sig.MaskRef,
-		UseCopyMask: true, CopyMask: sig.MaskApp,
+		CheckMask: new(sig.MaskGuard | sig.MaskRef),
+		CopyMask:  new(sig.MaskApp),
 	})
 	if err != nil {
 		panic(err)

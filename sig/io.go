@@ -38,7 +38,7 @@ type Reader struct {
 // NewReader returns a Reader of the stream src in the format f. It returns EINVAL if f is not
 // valid or has no signature.
 func NewReader(src io.Reader, f Format) (*Reader, error) {
-	t, err := newPass("sig read", f, TransformConfig{In: f, CheckMask: MaskAll})
+	t, err := newPass("sig read", f, TransformConfig{In: f})
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ type ReaderAt struct {
 // whole field of its last block.
 func NewReaderAt(src io.ReaderAt, f Format, size int64) (*ReaderAt, error) {
 	const op = "sig read"
-	t, err := newPass(op, f, TransformConfig{In: f, CheckMask: MaskAll})
+	t, err := newPass(op, f, TransformConfig{In: f})
 	switch {
 	case err != nil:
 		return nil, err

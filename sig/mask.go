@@ -2,7 +2,10 @@ package sig
 
 import "math/bits"
 
-// Masks for TransformConfig: one bit for each byte of a field. Their values are
+// Mask selects bytes of a field, one bit for each byte.
+type Mask uint8
+
+// The parts of a field. Their values are
 // those of enum mlx5dv_sig_mask. Bits may be combined freely.
 //
 //	bit         7         6         5       4       3       2       1       0
@@ -13,16 +16,15 @@ import "math/bits"
 // The index is the byte's significance: crc[3] is the most significant byte, which
 // a CRC32 has first in memory and a CRC32C, being little-endian, last.
 const (
-	MaskGuard   uint8 = 0xC0 // T10-DIF guard
-	MaskApp     uint8 = 0x30 // T10-DIF application tag
-	MaskRef     uint8 = 0x0F // T10-DIF reference tag
-	MaskCRC32   uint8 = 0xF0 // CRC32 and CRC32C
-	MaskCRC64   uint8 = 0xFF // CRC64
-	MaskAll     uint8 = 0xFF // every byte of any field
-	maskNothing uint8 = 0
+	MaskGuard   Mask = 0xC0 // T10-DIF guard
+	MaskApp     Mask = 0x30 // T10-DIF application tag
+	MaskRef     Mask = 0x0F // T10-DIF reference tag
+	MaskCRC32   Mask = 0xF0 // CRC32 and CRC32C
+	MaskAll     Mask = 0xFF // every byte of any field
+	maskNothing Mask = 0
 )
 
-// DefaultCopyMask returns the copy mask of a memory key without UseCopyMask:
+// DefaultCopyMask returns the copy mask of a memory key without a CopyMask:
 // the bytes of the output's field that are copied from the input's.
 //
 // Nothing is copied unless type and block size are the same on both sides. Then a
@@ -31,7 +33,7 @@ const (
 // copied whole. This is the rule of mlx5 hardware, which compares neither the flags nor
 // the seed of a CRC. [ConsistentCopyMask] compares them too. The NVMe types follow the rule of
 // T10-DIF; storage and reference tag are one part, and the guard is copied if the metadata is.
-func DefaultCopyMask(in, out Format) uint8 {
+func DefaultCopyMask(in, out Format) Mask {
 	if in.Type != out.Type || in.Block() != out.Block() {
 		return maskNothing
 	}
@@ -57,7 +59,7 @@ func DefaultCopyMask(in, out Format) uint8 {
 // compares and the input's does not. A block that was checked and correct under the
 // input's format is then correct under the output's. A block that an escape exempts
 // from the check needs [TransformConfig.KeepEscapes] too.
-func ConsistentCopyMask(in, out Format) uint8 {
+func ConsistentCopyMask(in, out Format) Mask {
 	m := DefaultCopyMask(in, out)
 	if !in.tagged() && in.ones() != out.ones() {
 		return maskNothing
@@ -82,7 +84,7 @@ func ignores(in, out Format, part Flags) bool { return in.Flags&part != 0 && out
 
 // wireMask returns the bits of a byte mask in the field's little-endian number, the form
 // that the kernels use.
-func wireMask(t Type, m uint8) uint64 {
+func wireMask(t Type, m Mask) uint64 {
 	w := spread(m) // bit 7 of m, for the most significant byte, gives the top byte
 	switch t {
 	case T10DIF:
@@ -99,7 +101,7 @@ func wireMask(t Type, m uint8) uint64 {
 
 // spread returns a number whose byte i is 0xFF if m has bit i. The methods of Format
 // compile a transform on each call, so spread has no loop.
-func spread(m uint8) uint64 {
+func spread(m Mask) uint64 {
 	const (
 		copies   = 0x0101010101010101
 		diagonal = 0x8040201008040201

@@ -10,7 +10,7 @@ func TestSpreadMask(t *testing.T) {
 				want |= 0xFF << (8 * bit)
 			}
 		}
-		if got := spread(uint8(m)); got != want {
+		if got := spread(Mask(m)); got != want {
 			t.Errorf("spread(%#x) = %#x, want %#x", m, got, want)
 		}
 	}

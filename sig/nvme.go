@@ -85,8 +85,8 @@ func sameMetadata(a, b Format) bool {
 }
 
 // wholeParts reports whether a mask selects the parts of a field whole.
-func wholeParts(m uint8) bool {
-	for _, part := range [...]uint8{MaskGuard, MaskApp, MaskRef} {
+func wholeParts(m Mask) bool {
+	for _, part := range [...]Mask{MaskGuard, MaskApp, MaskRef} {
 		if m&part != 0 && m&part != part {
 			return false
 		}

@@ -150,9 +150,10 @@ func (f Format) cut(op string, n int) (blocks, tail int, err *operr.Error) {
 
 // pass runs n blocks through a transform on the stack, with ConsistentCopyMask.
 func pass(in, out Format, dst, src Blocks, n int, first uint64, o *outcome) *operr.Error {
-	c := TransformConfig{In: in, Out: out, CheckMask: MaskAll, KeepEscapes: true}
+	c := TransformConfig{In: in, Out: out, KeepEscapes: true}
 	if in.Type == out.Type {
-		c.CopyMask, c.UseCopyMask = ConsistentCopyMask(in, out), true
+		mask := ConsistentCopyMask(in, out)
+		c.CopyMask = &mask
 	}
 	var t Transform
 	if err := t.compile(c); err != nil {

@@ -129,7 +129,7 @@ func oracleKeep(in, out sig.Format, data, stored, made []byte, n uint64) []byte 
 }
 
 // oracleCheck checks the field of block n according to in.
-func oracleCheck(in sig.Format, mask uint8, data, stored []byte, n uint64) (sig.Error, bool) {
+func oracleCheck(in sig.Format, mask sig.Mask, data, stored []byte, n uint64) (sig.Error, bool) {
 	s, w := parseField(in.Type, stored), oracleField(in, data, n)
 	if oracleEscaped(in, s) {
 		return sig.Error{}, true
@@ -175,11 +175,11 @@ func oracleCheck(in sig.Format, mask uint8, data, stored []byte, n uint64) (sig.
 }
 
 // oracleCopyMask implements the rule of the specification independently.
-func oracleCopyMask(in, out sig.Format) uint8 {
+func oracleCopyMask(in, out sig.Format) sig.Mask {
 	if in.Type != out.Type || in.BlockSize != out.BlockSize || in.Type == sig.NoSignature {
 		return 0
 	}
-	var m uint8
+	var m sig.Mask
 	if in.Type != sig.T10DIF {
 		return 0xFF
 	}
@@ -196,7 +196,7 @@ func oracleCopyMask(in, out sig.Format) uint8 {
 }
 
 // oracleMerge returns the output field of a block.
-func oracleMerge(out sig.Format, mask uint8, data, stored []byte, n uint64) []byte {
+func oracleMerge(out sig.Format, mask sig.Mask, data, stored []byte, n uint64) []byte {
 	b := oracleField(out, data, n).bytes(out.Type)
 	for i := range b {
 		if mask>>maskBit(out.Type, i)&1 != 0 {
@@ -211,8 +211,8 @@ func oracleRun(c sig.TransformConfig, dst, src sig.Blocks, n int, first uint64) 
 	in, out := c.In, c.Out
 	size := in.BlockSize
 	copyMask := oracleCopyMask(in, out)
-	if c.UseCopyMask {
-		copyMask = c.CopyMask
+	if c.CopyMask != nil {
+		copyMask = *c.CopyMask
 	}
 	var bad []sig.Error
 	for i := range n {
@@ -264,14 +264,14 @@ func randomFormat(r *rand.Rand, t sig.Type, size int) sig.Format {
 func pick[T any](r *rand.Rand, choices ...T) T { return choices[r.IntN(len(choices))] }
 
 // randomMask prefers common masks.
-func randomMask(r *rand.Rand) uint8 {
-	return pick(r, 0xFF, 0xFF, 0xF0, 0xC0, 0x30, 0x0F, 0, bits.Reverse8(uint8(r.Uint32())))
+func randomMask(r *rand.Rand) sig.Mask {
+	return pick(r, 0xFF, 0xFF, 0xF0, 0xC0, 0x30, 0x0F, 0, sig.Mask(bits.Reverse8(uint8(r.Uint32()))))
 }
 
 // checked returns the check mask of a configuration.
-func checked(c sig.TransformConfig) uint8 {
-	if c.CheckMask == 0 && !c.CheckNothing {
+func checked(c sig.TransformConfig) sig.Mask {
+	if c.CheckMask == nil {
 		return sig.MaskAll
 	}
-	return c.CheckMask
+	return *c.CheckMask
 }

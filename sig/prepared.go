@@ -40,7 +40,7 @@ func (f *Format) prepare(op string, check bool) (prepared, *operr.Error) {
 	}
 	c := TransformConfig{Out: *f}
 	if check {
-		c = TransformConfig{In: *f, CheckMask: MaskAll}
+		c = TransformConfig{In: *f}
 	}
 	t := new(Transform)
 	if err := t.compile(c); err != nil {

@@ -187,7 +187,7 @@ func TestEveryBitFlip(t *testing.T) {
 		}
 		stream := oracleStream(f2, data)
 		b := sig.Interleaved(f, stream)
-		tr := must(sig.NewTransform(sig.TransformConfig{In: f, CheckMask: sig.MaskAll}))
+		tr := must(sig.NewTransform(sig.TransformConfig{In: f}))
 		for bit := range len(stream) * 8 {
 			stream[bit/8] ^= 1 << (bit % 8)
 			block := bit / 8 / f.Stride()
@@ -218,7 +218,7 @@ func TestCheckMaskBytes(t *testing.T) {
 		noErr(t, f.Generate(stream))
 		b := sig.Interleaved(f, stream)
 		for bit := range 8 {
-			tr := must(sig.NewTransform(sig.TransformConfig{In: f, CheckMask: 1 << bit}))
+			tr := must(sig.NewTransform(sig.TransformConfig{In: f, CheckMask: new(sig.Mask(1 << bit))}))
 			for i := range f.FieldSize() {
 				stream[f.BlockSize+i] ^= 0x10
 				var first sig.First

@@ -18,18 +18,14 @@ type TransformConfig struct {
 	In, Out Format
 
 	// CheckMask has a bit for every byte of the input's field that is checked: see
-	// MaskGuard and its neighbours. Zero checks every byte, unless CheckNothing is set;
-	// then nothing is checked, and CheckMask must be zero. The NVMe types take parts
+	// MaskGuard and its neighbours. nil checks every byte, 0 nothing. The NVMe types take parts
 	// whole: MaskGuard, MaskApp and MaskRef, which is storage and reference tag.
-	CheckMask    uint8
-	CheckNothing bool
+	CheckMask *Mask
 
 	// CopyMask has a bit for every byte of the output's field that is copied
-	// from the input's instead of generated. It applies only with UseCopyMask,
-	// which requires that both sides have the same type. Otherwise
-	// DefaultCopyMask applies.
-	CopyMask    uint8
-	UseCopyMask bool
+	// from the input's instead of generated. It
+	// requires that both sides have the same type. nil is DefaultCopyMask.
+	CopyMask *Mask
 
 	// KeepEscapes is for blocks that an escape of In exempts from the check. If Out
 	// has an escape, it exempts such a block, too; otherwise the block gets a
@@ -58,7 +54,7 @@ type Transform struct {
 	keepEscapes bool // TransformConfig.KeepEscapes, if it has an effect
 
 	nvmeIn, nvmeOut nvmeField // of a side with an NVMe type
-	checked, copied uint8     // parts of NVMe fields that are compared and copied, of MaskGuard, MaskApp, MaskRef
+	checked, copied Mask      // parts of NVMe fields that are compared and copied, of MaskGuard, MaskApp, MaskRef
 	sameMetadata    bool      // the metadata beside the field is copied with the block
 }
 
@@ -80,7 +76,7 @@ const opTransform = "sig transform"
 
 // NewTransform returns the transform of a configuration. These are an *operr.Error with
 // EINVAL: an invalid format, two formats of type NoSignature, two signatures of different block
-// size, CheckNothing with a CheckMask, and UseCopyMask with different types.
+// size, and a CopyMask with different types.
 func NewTransform(c TransformConfig) (*Transform, error) {
 	t := new(Transform)
 	if err := t.compile(c); err != nil {
@@ -100,12 +96,12 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 		return failure.New(opTransform, syscall.EINVAL, format, args...)
 	}
 	in, out := c.In, c.Out
-	check := c.CheckMask
-	switch {
-	case c.CheckNothing && check != 0:
-		return refuse("check mask %#x with CheckNothing: must be 0", check)
-	case !c.CheckNothing && check == 0:
-		check = MaskAll
+	check, copied := MaskAll, DefaultCopyMask(in, out)
+	if c.CheckMask != nil {
+		check = *c.CheckMask
+	}
+	if c.CopyMask != nil {
+		copied = *c.CopyMask
 	}
 	switch {
 	case in.Type == NoSignature && out.Type == NoSignature:
@@ -117,11 +113,11 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 	case in.Block() != out.Block():
 		return refuse("block sizes %d and %d differ", in.Block(), out.Block())
 	}
-	if c.UseCopyMask && in.Type != out.Type {
+	if c.CopyMask != nil && in.Type != out.Type {
 		return refuse("copy mask with the different types %v and %v", in.Type, out.Type)
 	}
-	if in.nvme() && !wholeParts(check) || out.nvme() && c.UseCopyMask && !wholeParts(c.CopyMask) {
-		return refuse("check mask %#x, copy mask %#x: of an NVMe type whole parts are checked and copied, which are %#x, %#x and %#x", check, c.CopyMask, MaskGuard, MaskApp, MaskRef)
+	if in.nvme() && !wholeParts(check) || out.nvme() && c.CopyMask != nil && !wholeParts(copied) {
+		return refuse("check mask %#x, copy mask %#x: of an NVMe type whole parts are checked and copied, which are %#x, %#x and %#x", check, copied, MaskGuard, MaskApp, MaskRef)
 	}
 
 	*t = Transform{in: in, out: out, size: in.Block(), inSide: sideOf(&in), outSide: sideOf(&out)}
@@ -136,12 +132,8 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 		if out.Type == T10DIF {
 			t.guardWire = wireMask(out.Type, MaskGuard)
 		}
-		mask := c.CopyMask
-		if !c.UseCopyMask {
-			mask = DefaultCopyMask(in, out)
-		}
-		t.copyWire = wireMask(out.Type, mask)
-		t.nvmeOut, t.copied = out.nvmeField(), mask
+		t.copyWire = wireMask(out.Type, copied)
+		t.nvmeOut, t.copied = out.nvmeField(), copied
 	}
 	if in.Type != NoSignature && out.Type != NoSignature {
 		t.again = in.Type != out.Type || in.Guard != out.Guard || in.ones() != out.ones()

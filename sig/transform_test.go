@@ -117,7 +117,7 @@ func TestTransformOracle(t *testing.T) {
 		c := sig.TransformConfig{
 			In:        randomFormat(r, sig.Type(r.IntN(5)), size),
 			Out:       randomFormat(r, sig.Type(r.IntN(5)), size),
-			CheckMask: randomMask(r),
+			CheckMask: new(randomMask(r)),
 
 			KeepEscapes: r.IntN(2) == 0,
 		}
@@ -128,7 +128,7 @@ func TestTransformOracle(t *testing.T) {
 			continue
 		}
 		if c.In.Type == c.Out.Type && r.IntN(2) == 0 {
-			c.UseCopyMask, c.CopyMask = true, randomMask(r)
+			c.CopyMask = new(randomMask(r))
 		}
 		n := 1 + r.IntN(20)
 		if r.IntN(50) == 0 {
@@ -235,8 +235,8 @@ func TestTransformRefused(t *testing.T) {
 		{"bad input", sig.TransformConfig{In: sig.Format{Type: sig.CRC32, BlockSize: 7}}},
 		{"bad output", sig.TransformConfig{Out: sig.Format{Type: sig.CRC32, Seed: 3}}},
 		{"block sizes", sig.TransformConfig{In: dif, Out: sig.Format{Type: sig.T10DIF, BlockSize: 4096}}},
-		{"copy mask, one side", sig.TransformConfig{In: dif, UseCopyMask: true}},
-		{"copy mask, types", sig.TransformConfig{In: dif, Out: sig.Format{Type: sig.CRC64}, UseCopyMask: true}},
+		{"copy mask, one side", sig.TransformConfig{In: dif, CopyMask: new(sig.Mask)}},
+		{"copy mask, types", sig.TransformConfig{In: dif, Out: sig.Format{Type: sig.CRC64}, CopyMask: new(sig.Mask)}},
 	} {
 		tr, err := sig.NewTransform(test.c)
 		var op *operr.Error
@@ -294,7 +294,7 @@ func TestAllocations(t *testing.T) {
 		to := sig.Format{Type: sig.CRC32C, BlockSize: 4096}
 		other := make([]byte, to.StreamLen(int64(len(data))))
 		var first sig.First
-		tr := must(sig.NewTransform(sig.TransformConfig{In: f, Out: f, CheckMask: sig.MaskAll}))
+		tr := must(sig.NewTransform(sig.TransformConfig{In: f, Out: f}))
 		n := len(stream) / f.Stride()
 		dst := make([]byte, len(stream))
 		for _, op := range []struct {
@@ -319,7 +319,7 @@ func TestAllocations(t *testing.T) {
 // TestConcurrency shares a transform among goroutines, for the race detector.
 func TestConcurrency(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
-	tr := must(sig.NewTransform(sig.TransformConfig{In: f, CheckMask: sig.MaskAll}))
+	tr := must(sig.NewTransform(sig.TransformConfig{In: f}))
 	stream := make([]byte, 200*f.Stride())
 	noErr(t, f.Generate(stream))
 	b := sig.Interleaved(f, stream)
@@ -341,7 +341,7 @@ func TestConcurrency(t *testing.T) {
 func TestChecks(t *testing.T) {
 	for _, tt := range []struct {
 		format string
-		mask   uint8
+		mask   sig.Mask
 		want   bool
 	}{
 		{"t10dif", sig.MaskAll, true}, {"t10dif", sig.MaskRef, true}, {"t10dif,type3", sig.MaskRef, false}, {"t10dif,type3", sig.MaskGuard, true},
@@ -353,7 +353,7 @@ func TestChecks(t *testing.T) {
 			t.Errorf("%s: %v", tt.format, err)
 			continue
 		}
-		x, err := sig.NewTransform(sig.TransformConfig{In: f, CheckMask: tt.mask})
+		x, err := sig.NewTransform(sig.TransformConfig{In: f, CheckMask: &tt.mask})
 		if err != nil {
 			t.Errorf("%s, %#x: %v", tt.format, tt.mask, err)
 		} else if got := x.Checks(); got != tt.want {

@@ -65,8 +65,7 @@ func Example() {
 
 	wr := a.qp.Start()
 	wr.Configure(key).List(data.SGE(0, 4096)).Signature(mkey.Signature{
-		Wire:      &sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x5678, RefTag: 100},
-		CheckMask: sig.MaskAll,
+		Wire: &sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x5678, RefTag: 100},
 	})
 	wr.ID(7).Signaled().Write(remote.RKey(), remote.Addr()).SGE(key.SGE(0, 8*520))
 	if err := wr.Complete(); err != nil {
@@ -101,7 +100,7 @@ func Example_pipelinedRead() {
 	const goodStatus = 2
 	key := check(target.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4}))
 	wr := target.qp.Start()
-	wr.Configure(key).List(disk.SGE(0, 8*520)).Signature(mkey.Signature{Memory: &dif, CheckMask: sig.MaskAll})
+	wr.Configure(key).List(disk.SGE(0, 8*520)).Signature(mkey.Signature{Memory: &dif})
 	wr.ID(1).Write(buffer.RKey(), buffer.Addr()).SGE(key.SGE(0, 4096))
 	wr.ID(goodStatus).Fence().Send().Inline([]byte("good"))
 	if err := wr.Complete(); err != nil {

@@ -25,7 +25,7 @@ var dif = sig.Format{
 }
 
 func signature(mem, wire *sig.Format) mkey.Signature {
-	return mkey.Signature{Memory: mem, Wire: wire, CheckMask: sig.MaskAll}
+	return mkey.Signature{Memory: mem, Wire: wire}
 }
 
 // configure posts a configuration of key over the whole of mr.

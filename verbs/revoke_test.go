@@ -12,6 +12,7 @@ import (
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -111,8 +112,7 @@ func newRevoked(t *testing.T, kind string) *revoked {
 		n = revokedBlocks * 520
 		flags |= mkey.BlockSignature
 		s := signature(nil, &dif)
-		s.Flags = mkey.CheckNothing
-		s.CheckMask = 0
+		s.CheckMask = new(sig.Mask)
 		more = func(c verbs.Chain) { c.Signature(s) }
 	case "crypto":
 		flags |= mkey.CryptoOffload

@@ -136,7 +136,7 @@ func completeSig(_ *cobra.Command, _ []string, typed string) ([]string, cobra.Sh
 
 // maskFlag is a flag whose value is a mask of the bytes of a field.
 type maskFlag struct {
-	mask  uint8
+	mask  sig.Mask
 	given bool
 }
 
@@ -158,7 +158,7 @@ func (m *maskFlag) Set(v string) error {
 	if err != nil || len(digits) > 2 {
 		return errors.New("must be a byte in hexadecimal, with a bit for each byte of a field, such as 0xC0")
 	}
-	m.mask, m.given = uint8(n), true
+	m.mask, m.given = sig.Mask(n), true
 	return nil
 }
 
@@ -178,7 +178,7 @@ func (s *signatureFlags) bind(c *cobra.Command) {
 
 // attributes returns the signature attributes, or nil if there are none.
 func (s *signatureFlags) attributes(c *cobra.Command) (*mkey.Signature, error) {
-	a := &mkey.Signature{Memory: s.mem.domain(), Wire: s.wire.domain(), CheckMask: sig.MaskAll}
+	a := &mkey.Signature{Memory: s.mem.domain(), Wire: s.wire.domain()}
 	if a.Memory == nil && a.Wire == nil {
 		if s.check.given || s.copy.given {
 			return nil, usage(c, errors.New("a mask needs a signature: give --mem or --wire"))
@@ -186,13 +186,13 @@ func (s *signatureFlags) attributes(c *cobra.Command) (*mkey.Signature, error) {
 		return nil, nil
 	}
 	if s.check.given {
-		a.SetCheckMask(s.check.mask)
+		a.CheckMask = &s.check.mask
 	}
 	if s.copy.given {
 		if a.Memory == nil || a.Wire == nil {
 			return nil, usage(c, errors.New("--copy-mask needs a signature in both domains: give --mem and --wire"))
 		}
-		a.Flags, a.CopyMask = a.Flags|mkey.UseCopyMask, s.copy.mask
+		a.CopyMask = &s.copy.mask
 	}
 	return a, nil
 }

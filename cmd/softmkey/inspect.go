@@ -204,12 +204,12 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 	if err != nil {
 		return err
 	}
-	check, err := sig.NewTransform(sig.TransformConfig{In: i.format, CheckMask: sig.MaskAll})
+	check, err := sig.NewTransform(sig.TransformConfig{In: i.format})
 	if err != nil {
 		return err
 	}
 	// The fields are computed for the metadata that is there, which both sides have.
-	generate, err := sig.NewTransform(sig.TransformConfig{In: i.format, CheckNothing: true, Out: i.format, UseCopyMask: true})
+	generate, err := sig.NewTransform(sig.TransformConfig{In: i.format, CheckMask: new(sig.Mask), Out: i.format, CopyMask: new(sig.Mask)})
 	if err != nil {
 		return err
 	}

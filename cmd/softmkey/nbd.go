@@ -222,7 +222,7 @@ func nbdPeer(a net.Addr) string {
 // job returns the configuration of the view: the clients see its memory domain, and IMAGE is its wire
 // domain, or the other way round with --present protected. key is the data encryption key; nil: none.
 func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.StreamJob, key *dek.DEK, err error) {
-	signature := &mkey.Signature{Wire: f.format.domain(), CheckMask: sig.MaskAll}
+	signature := &mkey.Signature{Wire: f.format.domain()}
 	if !f.format.given || signature.Wire == nil {
 		signature = nil
 	}

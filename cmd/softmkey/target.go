@@ -259,7 +259,7 @@ func (f *targetFlags) medium(c *cobra.Command) (m targetMedium, key *dek.DEK, er
 	}
 	var s *mkey.Signature
 	if m.pi > 0 || stored != nil {
-		s = &mkey.Signature{Wire: stored, CheckMask: sig.MaskAll}
+		s = &mkey.Signature{Wire: stored}
 	}
 	if m.pi > 0 {
 		m.present(s)
@@ -292,8 +292,7 @@ func (m *targetMedium) present(s *mkey.Signature) {
 	if m.pi == 3 {
 		s.Memory.Flags = sig.Type3
 	}
-	s.CheckMask = 0
-	kept := uint8(0)
+	kept := sig.Mask(0)
 	if s.Wire != nil && s.Wire.Type == sig.T10DIF {
 		kept = sig.MaskApp
 		if s.Wire.Guard == sig.GuardCRC && (s.Wire.Seed == sig.SeedDefault || s.Wire.Seed == sig.SeedZeros) {
@@ -302,7 +301,7 @@ func (m *targetMedium) present(s *mkey.Signature) {
 		if s.Wire.RefTag == 0 && s.Wire.Remaps() == s.Memory.Remaps() {
 			kept |= sig.MaskRef
 		}
-		s.Flags, s.CopyMask = mkey.UseCopyMask, kept
+		s.CopyMask = &kept
 	}
 	hosts, images := (sig.MaskGuard|sig.MaskRef)&^kept, sig.MaskAll&^kept
 	if m.pi == 3 {

@@ -269,7 +269,7 @@ func main() {
 	// The fields are in memory, too, and the key passes a bad one on: the target finds it.
 	must(d.format(0).Protect(d.buf.Bytes(), text))
 	d.buf.Bytes()[3*(ns.blockSize+field)+5] ^= 1
-	status, bad := d.transfer(opWrite, 0, protected, mkey.Signature{Memory: d.format(0), Wire: d.format(0), CheckMask: sig.MaskRef})
+	status, bad := d.transfer(opWrite, 0, protected, mkey.Signature{Memory: d.format(0), Wire: d.format(0), CheckMask: new(sig.MaskRef)})
 	fmt.Printf("write with a bad guard: status %#x, guard check error: %v, bad: %v\n", status, status&0x3fff == statusGuard, bad != nil)
 	status, bad = d.transfer(opRead, blocks, plain, mkey.Signature{Wire: d.format(0)})
 	fmt.Printf("read as if it were from block 0: status %#x, bad: %v\n", status, bad)

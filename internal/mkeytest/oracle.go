@@ -288,8 +288,8 @@ func (o *Oracle) sign(s []byte, start int, tx bool) (out []byte, hole int, bad [
 
 // copyMask returns the caller's mask, or the specification's default.
 func (o *Oracle) copyMask(in, out *sig.Format) uint8 {
-	if o.Signature.Flags&mkey.UseCopyMask != 0 {
-		return o.Signature.CopyMask
+	if o.Signature.CopyMask != nil {
+		return uint8(*o.Signature.CopyMask)
 	}
 	if in.Type != out.Type {
 		return 0
@@ -367,9 +367,9 @@ func (o *Oracle) differ(f *sig.Format, tx bool, a, b []byte, from, to int) bool 
 		} else if f.Type == sig.T10DIF && i == 3 {
 			bits = uint8(app)
 		}
-		mask := o.Signature.CheckMask
-		if mask == 0 && o.Signature.Flags&mkey.CheckNothing == 0 {
-			mask = 0xFF
+		mask := sig.Mask(0xFF)
+		if o.Signature.CheckMask != nil {
+			mask = *o.Signature.CheckMask
 		}
 		// The mask of the input domain replaces CheckMask, if it is set.
 		if own := o.Signature.MemoryCheckMask; tx && own != nil {
@@ -377,7 +377,7 @@ func (o *Oracle) differ(f *sig.Format, tx bool, a, b []byte, from, to int) bool 
 		} else if own := o.Signature.WireCheckMask; !tx && own != nil {
 			mask = *own
 		}
-		if mask&maskBit(f, i) != 0 && (a[i]^b[i])&bits != 0 {
+		if uint8(mask)&maskBit(f, i) != 0 && (a[i]^b[i])&bits != 0 {
 			return true
 		}
 	}

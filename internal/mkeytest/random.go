@@ -57,10 +57,7 @@ func randomTags(r *rand.Rand, f *sig.Format) {
 // RandomSignature returns signature attributes for a memory domain, a wire domain
 // or both, with masks.
 func RandomSignature(r *rand.Rand) *mkey.Signature {
-	s := &mkey.Signature{CheckMask: pick(r, 0xFF, 0, uint8(r.Uint32()))}
-	if r.IntN(4) == 0 {
-		s.CheckMask, s.Flags = 0, mkey.CheckNothing
-	}
+	s := &mkey.Signature{CheckMask: pick(r, nil, new(sig.Mask), new(sig.Mask(r.Uint32())), new(sig.MaskAll))}
 	switch r.IntN(4) {
 	case 0:
 		s.Memory = RandomFormat(r)
@@ -77,7 +74,7 @@ func RandomSignature(r *rand.Rand) *mkey.Signature {
 			s.Wire = &same
 		}
 		if s.Memory.Type == s.Wire.Type && s.Memory.BlockSize == s.Wire.BlockSize && r.IntN(2) == 0 {
-			s.Flags, s.CopyMask = s.Flags|mkey.UseCopyMask, uint8(r.Uint32())
+			s.CopyMask = new(sig.Mask(r.Uint32()))
 		}
 	}
 	if s.Memory != nil {
@@ -97,7 +94,7 @@ func RandomRow(r *rand.Rand) (*mkey.Signature, *mkey.Crypto, *xts.Cipher) {
 		randomTags(r, f)
 		return f
 	}
-	s := &mkey.Signature{CheckMask: pick(r, 0xFF, 0xFF, uint8(r.Uint32()))}
+	s := &mkey.Signature{CheckMask: pick(r, nil, nil, new(sig.Mask(r.Uint32())))}
 	switch r.IntN(3) {
 	case 0:
 		s.Memory = format()
@@ -112,7 +109,7 @@ func RandomRow(r *rand.Rand) (*mkey.Signature, *mkey.Crypto, *xts.Cipher) {
 			s.Wire = &other
 		}
 		if r.IntN(3) == 0 {
-			s.Flags, s.CopyMask = mkey.UseCopyMask, uint8(r.Uint32())
+			s.CopyMask = new(sig.Mask(r.Uint32()))
 		}
 	}
 	c, cipher := RandomCrypto(r, s)
@@ -121,11 +118,11 @@ func RandomRow(r *rand.Rand) (*mkey.Signature, *mkey.Crypto, *xts.Cipher) {
 }
 
 // randomMask returns a domain's own check mask, in most cases none.
-func randomMask(r *rand.Rand) *uint8 {
+func randomMask(r *rand.Rand) *sig.Mask {
 	if r.IntN(3) > 0 {
 		return nil
 	}
-	return new(pick(r, 0, 0xFF, uint8(r.Uint32())))
+	return new(pick(r, 0, 0xFF, sig.Mask(r.Uint32())))
 }
 
 // RandomCrypto returns crypto attributes that form one of the rows A to J with s, and the

@@ -284,7 +284,7 @@ func (f *flow) configure(keys []*verbs.MKey, wire *sig.Format) error {
 			if i == n-1 {
 				c.Signaled()
 			}
-			c.Configure(k).Access(rdma.LocalWrite | rdma.RemoteWrite).List(f.there.mr.SGE(0, 512)).Signature(mkey.Signature{Wire: wire, CheckMask: sig.MaskAll})
+			c.Configure(k).Access(rdma.LocalWrite | rdma.RemoteWrite).List(f.there.mr.SGE(0, 512)).Signature(mkey.Signature{Wire: wire})
 		}
 		keys = keys[n:]
 		if err := c.Complete(); err != nil {

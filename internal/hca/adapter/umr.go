@@ -17,17 +17,18 @@ import (
 
 // confSlot is the room of a request's configuration of a memory key.
 type confSlot struct {
-	conf        engine.Configuration
-	tag         uint8
-	access      rdma.Access
-	sig         mkey.Signature
-	crypto      mkey.Crypto
-	transaction mkey.Transaction
-	object      *mkeyObject
-	start       uint64
-	remoteInv   bool
-	owner       uint32
-	part        []byte // of a list that comes in parts: the list so far
+	conf          engine.Configuration
+	tag           uint8
+	access        rdma.Access
+	sig           mkey.Signature
+	check, copied sig.Mask // of sig
+	crypto        mkey.Crypto
+	transaction   mkey.Transaction
+	object        *mkeyObject
+	start         uint64
+	remoteInv     bool
+	owner         uint32
+	part          []byte // of a list that comes in parts: the list so far
 }
 
 // translateUMR makes a UMR a request of the engine: a configuration of a memory key, its
@@ -171,13 +172,10 @@ func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
 		if u.Signature.Memory.Type == sig.NoSignature && u.Signature.Wire.Type == sig.NoSignature {
 			s.conf.Flags |= mkey.ResetSignature
 		} else {
-			s.sig = mkey.Signature{CheckMask: u.Signature.CheckMask}
-			if s.sig.CheckMask == 0 {
-				s.sig.Flags |= mkey.CheckNothing
-			}
+			s.check, s.copied = sig.Mask(u.Signature.CheckMask), sig.Mask(u.Signature.CopyMask)
+			s.sig = mkey.Signature{CheckMask: &s.check}
 			if u.Signature.Same {
-				s.sig.Flags |= mkey.UseCopyMask
-				s.sig.CopyMask = u.Signature.CopyMask
+				s.sig.CopyMask = &s.copied
 			}
 			s.sig.Memory = formatOf(&u.Signature.Memory)
 			s.sig.Wire = formatOf(&u.Signature.Wire)

@@ -113,7 +113,7 @@ func (c *cryptoRow) key(where string) (*mkey.Key, []byte) {
 	}
 	conf := mkey.KeyConfig{Access: rdma.LocalWrite, Layout: layout(where, size)}
 	if c.signed() {
-		conf.Signature = &mkey.Signature{Memory: c.memory, Wire: c.wire, CheckMask: sig.MaskAll}
+		conf.Signature = &mkey.Signature{Memory: c.memory, Wire: c.wire}
 	}
 	secret := random(64)
 	if c.crypt {

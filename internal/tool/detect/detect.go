@@ -260,10 +260,10 @@ func (s *sampler) try(f sig.Format, n int) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
-	config := sig.TransformConfig{In: f, CheckMask: sig.MaskAll}
+	config := sig.TransformConfig{In: f}
 	_, tags := f.TagBits()
 	if tags > 0 {
-		config.CheckMask = sig.MaskGuard
+		config.CheckMask = new(sig.MaskGuard)
 	}
 	guard, err := sig.NewTransform(config)
 	if err != nil {

@@ -167,10 +167,10 @@ func (p *Plan) Checks() (sender, receiver bool) {
 	return sender, receiver
 }
 
-func checks(f *sig.Format, mask uint8) bool {
+func checks(f *sig.Format, mask sig.Mask) bool {
 	if f == nil {
 		return false
 	}
-	t, err := sig.NewTransform(sig.TransformConfig{In: *f, CheckMask: mask, CheckNothing: mask == 0})
+	t, err := sig.NewTransform(sig.TransformConfig{In: *f, CheckMask: &mask})
 	return err == nil && t.Checks()
 }

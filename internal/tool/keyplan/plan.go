@@ -315,7 +315,7 @@ func attributes(mem, wire *sig.Format, prefix, check, copies string) (*mkey.Sign
 		if err != nil {
 			return nil, err
 		}
-		a.SetCheckMask(mask)
+		a.CheckMask = &mask
 	}
 	if copies != "" {
 		if mem == nil || wire == nil || mem.Block() != wire.Block() || mem.Type != wire.Type {
@@ -325,17 +325,16 @@ func attributes(mem, wire *sig.Format, prefix, check, copies string) (*mkey.Sign
 		if err != nil {
 			return nil, err
 		}
-		a.CopyMask = mask
-		a.Flags |= mkey.UseCopyMask
+		a.CopyMask = &mask
 	}
 	return a, nil
 }
 
 // parseMask reads the value of a mask's flag.
-func parseMask(flag, value string) (uint8, error) {
+func parseMask(flag, value string) (sig.Mask, error) {
 	n, err := number.Parse(value, 8)
 	if err != nil {
 		return 0, fmt.Errorf("--%s %s: must be a byte, such as 0xC0", flag, jsonline.Clean(value))
 	}
-	return uint8(n), nil
+	return sig.Mask(n), nil
 }

@@ -68,9 +68,9 @@ func (ns *Namespace) contains(lba uint64, n uint32) bool {
 // protection is how a command handles protection information (NVM 5.2).
 type protection struct {
 	format sig.Format
-	mask   uint8 // parts of a field that are checked, as sig's masks; 0: none
-	act    bool  // PRACT: it is not transferred
-	absent bool  // the namespace has none
+	mask   sig.Mask // parts of a field that are checked, as sig's masks; 0: none
+	act    bool     // PRACT: it is not transferred
+	absent bool     // the namespace has none
 }
 
 // protection returns the handling that a command asks for. It is an error to ask for checks that the type does
@@ -106,15 +106,15 @@ func (p *protection) onWire() bool { return !p.absent && !p.act }
 
 // signature returns the signature of a transfer: fields in memory, and on the wire too without PRACT.
 // It checks the parts in mask. A field that is transferred is not changed.
-func (p *protection) signature(mask uint8) *mkey.Signature {
+func (p *protection) signature(mask sig.Mask) *mkey.Signature {
 	if p.absent {
 		return nil
 	}
 	s := &mkey.Signature{Memory: &p.format}
 	if p.onWire() {
-		s.Wire, s.Flags, s.CopyMask = &p.format, mkey.UseCopyMask, sig.MaskAll
+		s.Wire, s.CopyMask = &p.format, new(sig.MaskAll)
 	}
-	s.SetCheckMask(mask)
+	s.CheckMask = &mask
 	return s
 }
 
@@ -123,14 +123,13 @@ func (p *protection) check(buf []byte, n int) (*mkey.BadBlock, error) {
 	if p.absent || p.mask == 0 {
 		return nil, nil
 	}
-	return Sign(&mkey.Signature{Memory: &p.format, Wire: &p.format, CheckMask: p.mask, Flags: mkey.UseCopyMask, CopyMask: sig.MaskAll}, mkey.MemoryDomain, buf, buf, n)
+	return Sign(&mkey.Signature{Memory: &p.format, Wire: &p.format, CheckMask: &p.mask, CopyMask: new(sig.MaskAll)}, mkey.MemoryDomain, buf, buf, n)
 }
 
 // Sign applies a signature to n blocks of src, which are in the domain from, and writes those of the other
 // domain to dst. It returns the first bad block. It is what a memory key does on the way of a transfer.
 func Sign(s *mkey.Signature, from mkey.Domain, dst, src []byte, n int) (*mkey.BadBlock, error) {
-	c := sig.TransformConfig{CheckMask: s.Checked(from), CopyMask: s.CopyMask, UseCopyMask: s.Flags&mkey.UseCopyMask != 0}
-	c.CheckNothing = c.CheckMask == 0
+	c := sig.TransformConfig{CheckMask: new(s.Checked(from)), CopyMask: s.CopyMask}
 	in, out := s.Memory, s.Wire
 	if from == mkey.WireDomain {
 		in, out = out, in

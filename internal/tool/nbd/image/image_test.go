@@ -326,7 +326,7 @@ func TestTrim(t *testing.T) {
 	for name, job := range map[string]mkeyio.StreamJob{
 		"fields":     mkeyio.Protect(format(t, "t10dif")),
 		"protected":  mkeyio.Strip(format(t, "t10dif")),
-		"both":       {Signature: &mkey.Signature{Wire: ptr(format(t, "t10dif")), CheckMask: sig.MaskAll}, Crypto: &mkey.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: crypto.DEK}},
+		"both":       {Signature: &mkey.Signature{Wire: ptr(format(t, "t10dif"))}, Crypto: &mkey.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: crypto.DEK}},
 		"encryption": {Crypto: crypto},
 	} {
 		s := &memory{b: bytes.Clone(data)}

@@ -74,7 +74,7 @@ func randomJob(r *rand.Rand, keys []*dek.DEK) mkeyio.StreamJob {
 		if wholeUnits(&f, c) > 130 {
 			return randomJob(r, keys)
 		}
-		return mkeyio.StreamJob{Signature: &mkey.Signature{Wire: &f, CheckMask: sig.MaskAll}, Crypto: c}
+		return mkeyio.StreamJob{Signature: &mkey.Signature{Wire: &f}, Crypto: c}
 	case 1:
 		return mkeyio.StreamJob{} // plain data
 	default:
@@ -147,7 +147,7 @@ func TestRepairWrongParameters(t *testing.T) {
 				f.BlockSize = f.Block() * 2
 			}
 			if f.Validate() == nil {
-				wrong = mkeyio.StreamJob{Signature: &mkey.Signature{Wire: &f, CheckMask: sig.MaskAll}}
+				wrong = mkeyio.StreamJob{Signature: &mkey.Signature{Wire: &f}}
 			}
 			if c := right.Crypto; c != nil {
 				d := *c
@@ -261,7 +261,7 @@ func TestWeakEvidence(t *testing.T) {
 func TestRepair(t *testing.T) {
 	d := newDEK(t, 1)
 	f := format(t, "t10dif:512,app=7")
-	signature := &mkey.Signature{Wire: &f, CheckMask: sig.MaskAll}
+	signature := &mkey.Signature{Wire: &f}
 	for name, job := range map[string]mkeyio.StreamJob{
 		"t10dif":           mkeyio.Protect(f),
 		"nvme64:4096":      mkeyio.Protect(format(t, "nvme64:4096,meta=64")),
