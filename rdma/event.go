@@ -14,11 +14,6 @@ const (
 	EventQPAccessErr      EventType = 3  // the peer requested memory to which it has no right
 	EventCommEst          EventType = 4  // the first packet reached a QP in RTR
 	EventSQDrained        EventType = 5  // no request of a QP in SQD is in flight any more
-	EventDeviceFatal      EventType = 8  // the device failed, with all of its objects
-	EventPortActive       EventType = 9  // the port has a link again
-	EventPortErr          EventType = 10 // the port has lost its link
-	EventGIDChange        EventType = 18 // the GID table has changed
-	EventSRQErr           EventType = 14 // a shared receive queue failed
 	EventSRQLimitReached  EventType = 15 // a shared receive queue fell below its limit
 	EventQPLastWQEReached EventType = 16 // a QP in ERR takes no more requests from its SRQ
 )
@@ -26,8 +21,8 @@ const (
 var eventNames = map[EventType]string{
 	EventCQErr: "CQ error", EventQPFatal: "QP fatal", EventQPReqErr: "QP request error",
 	EventQPAccessErr: "QP access error", EventCommEst: "communication established",
-	EventSQDrained: "send queue drained", EventSRQErr: "SRQ error",
-	EventDeviceFatal: "device fatal", EventPortActive: "port active", EventPortErr: "port error", EventGIDChange: "GID change",
+	EventSQDrained: "send queue drained", 14: "SRQ error",
+	8: "device fatal", 9: "port active", 10: "port error", 18: "GID change",
 	EventSRQLimitReached: "SRQ limit reached", EventQPLastWQEReached: "last WQE reached",
 }
 

@@ -22,8 +22,6 @@ const (
 	StatusRNRRetryExcErr Status = 13 // the peer had no receive request within all retries
 	StatusRemAbortErr    Status = 16
 	StatusFatalErr       Status = 19
-	StatusRespTimeoutErr Status = 20
-	StatusGeneralErr     Status = 21
 )
 
 var statusText = [...]string{
@@ -42,8 +40,8 @@ var statusText = [...]string{
 	StatusRNRRetryExcErr: "RNR retry counter exceeded",
 	StatusRemAbortErr:    "aborted error",
 	StatusFatalErr:       "fatal error",
-	StatusRespTimeoutErr: "response timeout error",
-	StatusGeneralErr:     "general error",
+	20:                   "response timeout error",
+	21:                   "general error",
 }
 
 // String returns the status in words, as ibv_wc_status_str does.
@@ -72,7 +70,7 @@ func (e StatusError) Error() string { return Status(e).String() }
 // has the meaning of net.Error's.
 func (e StatusError) Timeout() bool {
 	switch Status(e) {
-	case StatusRetryExcErr, StatusRNRRetryExcErr, StatusRespTimeoutErr:
+	case StatusRetryExcErr, StatusRNRRetryExcErr, 20: // IBV_WC_RESP_TIMEOUT_ERR
 		return true
 	}
 	return false

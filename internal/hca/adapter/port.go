@@ -11,8 +11,8 @@ import (
 )
 
 // SetLink tells the device that its port has lost its link or has it again, and reports whether that is
-// a change. Packets are lost while the link is down. The caller raises the event, rdma.EventPortErr or
-// rdma.EventPortActive, when programs can see the new state everywhere.
+// a change. Packets are lost while the link is down. The caller raises the event, ibv.EventPortErr or
+// ibv.EventPortActive, when programs can see the new state everywhere.
 func (d *Device) SetLink(up bool) (changed bool) {
 	if d.linkDown.Swap(!up) == !up {
 		return false
@@ -92,7 +92,7 @@ func (d *Device) PeerLeft(number uint32) {
 }
 
 // MoveGIDs moves the entries of the device's own address to other indexes, or back, and reports whether the
-// table has changed. The caller raises the event, rdma.EventGIDChange. Connections go on, as on an adapter whose address was removed and added
+// table has changed. The caller raises the event, ibv.EventGIDChange. Connections go on, as on an adapter whose address was removed and added
 // again: the old entries are kept while queue pairs use them, so that the new ones get free indexes.
 func (d *Device) MoveGIDs(back bool) (changed bool) {
 	const first, pair = 2, 2 // the entries of gidTable with the address itself

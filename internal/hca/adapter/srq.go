@@ -10,6 +10,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -176,7 +177,7 @@ func (s *SRQ) take() (*recvSlot, error) {
 	}
 	fail := func(err error) (*recvSlot, error) {
 		s.failed = true
-		s.ctx.events.push(event{typ: rdma.EventSRQErr, obj: s, dead: s.closed.Load})
+		s.ctx.events.push(event{typ: ibv.EventSRQErr, obj: s, dead: s.closed.Load})
 		return nil, err
 	}
 	if s.taken == s.posted {

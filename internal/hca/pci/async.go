@@ -2,6 +2,7 @@ package pci
 
 import (
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -26,7 +27,7 @@ const (
 // eventTypes are the types of the adapter's events in event queues.
 var eventTypes = map[rdma.EventType]uint8{
 	rdma.EventCommEst: eventCommEst, rdma.EventSQDrained: eventSQDrained, rdma.EventCQErr: eventCQError, rdma.EventQPFatal: eventQPFatal,
-	rdma.EventQPReqErr: eventQPRequest, rdma.EventQPAccessErr: eventQPAccess, rdma.EventSRQErr: eventSRQError,
+	rdma.EventQPReqErr: eventQPRequest, rdma.EventQPAccessErr: eventQPAccess, ibv.EventSRQErr: eventSRQError,
 	rdma.EventQPLastWQEReached: eventLastWQE, rdma.EventSRQLimitReached: eventSRQLimit,
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/netem"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // deviceFaults is the state of a device that the control socket and the device's network interface
@@ -38,9 +38,9 @@ func (f *deviceFaults) setLink(root string) error {
 	}
 	err := f.device.Changed(root)
 	if up {
-		a.Raise(rdma.EventPortActive)
+		a.Raise(ibv.EventPortActive)
 	} else {
-		a.Raise(rdma.EventPortErr)
+		a.Raise(ibv.EventPortErr)
 	}
 	return err
 }
@@ -53,7 +53,7 @@ func (f *deviceFaults) moveGIDs(r *run, back bool) error {
 	}
 	err := f.device.Changed(r.root)
 	r.manager.SetGIDs(f.service, connectable(a))
-	a.Raise(rdma.EventGIDChange)
+	a.Raise(ibv.EventGIDChange)
 	return err
 }
 

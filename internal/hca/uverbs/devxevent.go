@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -21,7 +22,7 @@ const (
 
 var devxEvents = map[rdma.EventType]uint16{
 	rdma.EventCommEst: 0x02, rdma.EventSQDrained: 0x03, rdma.EventCQErr: 0x04, rdma.EventQPFatal: 0x05,
-	rdma.EventQPReqErr: 0x10, rdma.EventQPAccessErr: 0x11, rdma.EventSRQErr: 0x12, rdma.EventQPLastWQEReached: 0x13, rdma.EventSRQLimitReached: 0x14,
+	rdma.EventQPReqErr: 0x10, rdma.EventQPAccessErr: 0x11, ibv.EventSRQErr: 0x12, rdma.EventQPLastWQEReached: 0x13, rdma.EventSRQLimitReached: 0x14,
 }
 
 // subscription is an event of an object that a program wants in a channel, with a cookie.

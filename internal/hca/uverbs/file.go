@@ -13,6 +13,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -162,7 +163,7 @@ func (f *File) Fail() {
 		return
 	}
 	f.dead = true
-	f.Async(rdma.EventDeviceFatal, nil)
+	f.Async(ibv.EventDeviceFatal, nil)
 	f.end()
 }
 
@@ -321,7 +322,7 @@ func (f *File) Async(t rdma.EventType, obj any) {
 	default:
 		if ch != nil && obj == nil {
 			port := uint64(1)
-			if t == rdma.EventDeviceFatal {
+			if t == ibv.EventDeviceFatal {
 				port = 0 // all of them
 			}
 			var unused uint32
