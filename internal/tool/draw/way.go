@@ -137,7 +137,7 @@ func (s *side) room(domain string) float64 {
 func (w *Way) SVG() []byte {
 	title := fmt.Sprintf("the way of one %s of %d bytes", w.Op, w.Bytes)
 	c := canvasFor(w.Narrow)
-	c.text(30, 36, style{size: 19, bold: true}, "%s", title)
+	c.text(30, 36, style{size: 15 + right(w.Narrow)/305, bold: true}, "%s", title)
 	parts := []string{fmt.Sprintf("request %d on QP %#x of process %d, begun %s", w.Request, w.QP, w.Process, w.Begin.Format("15:04:05.000000"))}
 	if w.Took > 0 {
 		parts = append(parts, fmt.Sprintf("%s after %.3f ms", w.Status, float64(w.Took)/1e6))
