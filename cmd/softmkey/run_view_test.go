@@ -164,6 +164,10 @@ func TestView(t *testing.T) {
 		b.looks(t, "1000")
 		b.run(t, "const f=document.getElementById('filter');f.value='reset';f.dispatchEvent(new Event('input'))", nil)
 		b.shows(t, "It waits for INIT")
+		b.call(t, "POST", "/url", map[string]any{"url": "about:blank"}, nil)
+		visit(p) // a browser that returns
+		b.await(t, "return now.qps.size===1000")
+		b.shows(t, "It waits for RTR")
 	})
 	t.Run("markup", func(t *testing.T) {
 		name := filepath.Join(t.TempDir(), `<img src=x onerror=document.title='hit'>`)
