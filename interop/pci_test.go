@@ -443,7 +443,7 @@ func TestPCILoss(t *testing.T) {
 	// A guest sees in its counters what was lost.
 	const counters = "/sys/class/infiniband/mlx5_0/ports/1/"
 	steps = append(steps, pciStep{"counters", "true", `sh -c 'cd ` + counters + `; grep -H . counters/*packets hw_counters/*; ` +
-		`test $(cat hw_counters/roce_adp_retrans) -gt 0 && test $(cat hw_counters/rx_write_requests) -ge 0 && test $(cat counters/port_xmit_packets) -gt 0'`})
+		`test $(cat hw_counters/packet_seq_err) -gt 0 && test $(cat hw_counters/rx_write_requests) -ge 0 && test $(cat counters/port_xmit_packets) -gt 0'`})
 	pciPair(t, steps, "--fault", "loss=1%,seed=7")
 }
 
