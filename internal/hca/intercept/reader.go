@@ -47,6 +47,7 @@ func (s *Supervisor) lead() {
 	l.timer = time.AfterFunc(time.Hour, s.watchLeader)
 	l.timer.Stop()
 	l.ended.Add(1)
+	s.listener.wakeHere()
 	s.follow()
 }
 
@@ -90,7 +91,6 @@ func (s *Supervisor) read(r *reader) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	l := &s.leader
-	s.listener.wakeHere()
 	poll := []unix.PollFd{{Fd: int32(s.listener), Events: unix.POLLIN}, {Fd: int32(s.stopped.Fd()), Events: unix.POLLIN}}
 	for {
 		if _, err := unix.Poll(poll, -1); err != nil && err != unix.EINTR {

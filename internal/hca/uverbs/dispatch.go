@@ -14,7 +14,10 @@ type speed bool
 
 const (
 	quick speed = false // the command only reads tables, or announces that it takes long
-	slow  speed = true  // the command waits for queues, or for the memory of the program
+	slow  speed = true  // the command waits for queues
+	// Commands that register memory, or end that, are quick. They may wait for the program's memory, which the
+	// caller's supervisor notices after a millisecond or two. To give the lead to another thread for each of them
+	// takes longer than they do.
 )
 
 type handler struct {
@@ -29,7 +32,7 @@ var handlers map[method]handler
 func init() {
 	handlers = map[method]handler{
 		{objHelpers, helpersPage}:        {"helpers", (*command).giveHelpers, quick},
-		{objDevice, deviceInvokeWrite}:   {"write command", (*command).invokeWrite, slow},
+		{objDevice, deviceInvokeWrite}:   {"write command", (*command).invokeWrite, quick},
 		{objDevice, deviceQueryPort}:     {"query port", (*command).queryPort, quick},
 		{objDevice, deviceGetContext}:    {"get context", (*command).getContext, slow},
 		{objDevice, deviceQueryContext}:  {"query context", (*command).queryContext, quick},
@@ -44,7 +47,7 @@ func init() {
 		{objSRQ, srqDestroy}:             {"destroy SRQ", (*command).destroySRQ, slow},
 		{objAH, ahDestroy}:               {"destroy AH", destroy[ahObject], quick},
 		{objMR, mrRegDM}:                 {"register device memory", (*command).regDMMR, slow},
-		{objMR, mrDestroy}:               {"deregister MR", destroy[mrObject], slow},
+		{objMR, mrDestroy}:               {"deregister MR", destroy[mrObject], quick},
 		{objMR, mrAdvise}:                {"advise on MR", (*command).adviseMR, slow},
 		{objMR, mrQuery}:                 {"query MR", (*command).queryMR, quick},
 		{objMR, mrRegDMABuf}:             {"register dma-buf MR", (*command).regDMABuf, slow},
@@ -62,8 +65,8 @@ func init() {
 		{objDEVXObj, devxObjModify}:      {"DEVX modify", devxExec(forDEVX(prm.Changes)), slow},
 		{objDEVXObj, devxObjQuery}:       {"DEVX query", devxExec(forDEVX(prm.Queries)), quick},
 		{objDEVX, devxSubscribe}:         {"DEVX subscribe to events", (*command).devxSubscribe, quick},
-		{objUmem, umemReg}:               {"register umem", (*command).regUmem, slow},
-		{objUmem, umemDereg}:             {"deregister umem", destroyAt[umemObject](attrDriverHandle), slow},
+		{objUmem, umemReg}:               {"register umem", (*command).regUmem, quick},
+		{objUmem, umemDereg}:             {"deregister umem", destroyAt[umemObject](attrDriverHandle), quick},
 		{objEvents, eventsAlloc}:         {"allocate DEVX event channel", (*command).allocEventChannel, slow},
 		{objUAR, uarAlloc}:               {"allocate UAR", (*command).allocUAR, slow},
 		{objUAR, uarFree}:                {"free UAR", destroyAt[*uarObject](attrDriverHandle), slow},

@@ -86,6 +86,9 @@ func (c *command) invokeWrite() error {
 	if err != nil {
 		return err
 	}
+	if cmd != cmdRegMR && cmd != cmdReregMR {
+		c.MayTakeLong()
+	}
 	if !c.has(coreIn) && !c.has(coreOut) {
 		return errProbe
 	}
