@@ -324,12 +324,12 @@ func TestDialCanceled(t *testing.T) {
 func TestTooMuchPrivateData(t *testing.T) {
 	server, client := parties(t)
 	addr, _ := serve(t, server, nil)
-	for _, o := range []*cm.ConnOptions{{PrivateData: make([]byte, cm.MaxPrivateData+1)}, {ConnectOptions: verbs.ConnectOptions{MTU: 1000}}} {
+	for _, o := range []*cm.ConnOptions{{PrivateData: make([]byte, 57)}, {ConnectOptions: verbs.ConnectOptions{MTU: 1000}}} {
 		if _, err := cm.Dial(within(t), client.qp(), addr, o); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := cm.Resolve(within(t), client.dev, addr, make([]byte, cm.MaxQueryData+1)); !errors.Is(err, syscall.EINVAL) {
+	if _, err := cm.Resolve(within(t), client.dev, addr, make([]byte, 181)); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("resolve: %v", err)
 	}
 }

@@ -18,9 +18,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// MaxPrivateData is the number of bytes of private data that [Dial] can send to
-// the application of the peer.
-const MaxPrivateData = 56
+// maxPrivateData is the number of bytes of private data that Dial can send to the application of the peer.
+const maxPrivateData = mad.REQPrivate - mad.IPHeaderLen
 
 // ConnOptions configure a connection; nil selects the defaults.
 type ConnOptions struct {
@@ -31,7 +30,7 @@ type ConnOptions struct {
 	// from.
 	verbs.ConnectOptions
 
-	// PrivateData is data for the peer's application: at most MaxPrivateData bytes in
+	// PrivateData is data for the peer's application: at most 56 bytes in
 	// a request, 196 in an acceptance. The peer gets the whole field, padded with
 	// zeros, so data of variable length must contain its length.
 	PrivateData []byte
@@ -254,8 +253,8 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *ConnOpti
 	if err != nil {
 		return nil, err
 	}
-	if len(o.PrivateData) > MaxPrivateData {
-		return nil, failure.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(o.PrivateData), MaxPrivateData)
+	if len(o.PrivateData) > maxPrivateData {
+		return nil, failure.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(o.PrivateData), maxPrivateData)
 	}
 	transport, ok := transports[qp.Type()]
 	if !ok {

@@ -16,9 +16,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// MaxQueryData is the number of bytes of private data that [Resolve] can send to
-// the application of the peer.
-const MaxQueryData = 180
+// maxQueryData is the number of bytes of private data that Resolve can send to the application of the peer.
+const maxQueryData = mad.SIDRREQPrivate - mad.IPHeaderLen
 
 // DefaultQKey is the Q_Key of datagram QPs of rdma_cm's port space RDMA_PS_UDP.
 const DefaultQKey = 0x01234567
@@ -40,13 +39,13 @@ func (d *Datagrams) AH() rdma.AH { return rdma.AH{DGID: rdma.GIDOf(d.Addr), SGID
 
 // Resolve asks the listener at addr for the QP that receives its datagrams (service ID
 // resolution; in rdma_cm the connect of an RDMA_PS_UDP id). It does not open a
-// connection. The query leaves from the first address of the device that is of addr's family.
+// connection. private has at most 180 bytes. The query leaves from the first address of the device that is of addr's family.
 // Resolve returns ECONNREFUSED if the listener refuses or does not exist, and
 // ETIMEDOUT after 9 seconds if the peer does not answer.
 func Resolve(ctx context.Context, dev *verbs.Device, addr netip.AddrPort, private []byte) (*Datagrams, error) {
 	const op = "cm resolve"
-	if len(private) > MaxQueryData {
-		return nil, failure.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(private), MaxQueryData)
+	if len(private) > maxQueryData {
+		return nil, failure.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(private), maxQueryData)
 	}
 	remote := addr.Addr().Unmap()
 	gids := dev.GIDTable()

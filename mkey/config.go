@@ -100,7 +100,7 @@ type Signature struct {
 
 	// CheckMask selects the bytes of a field that are checked; nil: all. CopyMask
 	// selects those that are copied from one domain to the other
-	// (MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK); nil: sig.DefaultCopyMask. 0 is no byte.
+	// (MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK); nil: those of sig.TransformConfig. 0 is no byte.
 	CheckMask *sig.Mask
 	CopyMask  *sig.Mask
 

@@ -103,8 +103,8 @@ const behaviour = RefRemap | AppEscape | AppRefEscape
 // DefaultBlockSize is the block size of a Format whose BlockSize is zero.
 const DefaultBlockSize = 512
 
-// MaxBlockSize is the largest block that a Format takes: 1 GiB.
-const MaxBlockSize = 1 << 30
+// maxBlockSize is the largest block that a Format takes.
+const maxBlockSize = 1 << 30
 
 var keyBlockSizes = [...]int{512, 520, 4048, 4096, 4160}
 
@@ -121,7 +121,7 @@ func KeyBlockSizes() []int { return slices.Clone(keyBlockSizes[:]) }
 // the NVMe types. They must be zero otherwise. A Format of Type NoSignature describes plain data.
 type Format struct {
 	Type      Type
-	BlockSize int    // bytes of data in a block, a multiple of 8; 0 means DefaultBlockSize
+	BlockSize int    // bytes of data in a block, a multiple of 8, at most 1 GiB; 0 means DefaultBlockSize
 	Guard     Guard  // how the guard is computed
 	Seed      Seed   // initial value of the guard or CRC
 	AppTag    uint16 // application tag to write, or to compare with
@@ -163,8 +163,8 @@ func (f Format) validate() *operr.Error {
 		return refuse("application tag mask %#x beside IgnoreApp", f.AppMask)
 	case size < 8 || size%8 != 0:
 		return refuse("block size %d: must be a positive multiple of 8", size)
-	case size > MaxBlockSize:
-		return refuse("block size %d: must not exceed %d", size, MaxBlockSize)
+	case size > maxBlockSize:
+		return refuse("block size %d: must not exceed %d", size, maxBlockSize)
 	}
 	switch {
 	case !f.tagged() && (f.Guard != GuardCRC || f.AppTag != 0 || f.AppMask != 0 || f.RefTag != 0 || f.Flags != 0):

@@ -130,7 +130,7 @@ func TestValidateRefused(t *testing.T) {
 		{Type: sig.T10DIF, BlockSize: 1},
 		{Type: sig.T10DIF, BlockSize: -8},
 		{Type: sig.CRC32, BlockSize: 12},
-		{Type: sig.CRC64, BlockSize: sig.MaxBlockSize + 8},
+		{Type: sig.CRC64, BlockSize: (1 << 30) + 8},
 		{Type: sig.CRC64, AppTag: 1},
 		{Type: sig.CRC64, AppMask: 1},
 		{Type: sig.CRC64, RefTag: 1},
@@ -144,7 +144,7 @@ func TestValidateRefused(t *testing.T) {
 		}
 	}
 	for _, f := range []sig.Format{
-		{}, {Type: sig.T10DIF}, {Type: sig.T10DIF, Flags: sig.Plain | sig.IgnoreApp}, {Type: sig.CRC64, BlockSize: sig.MaxBlockSize}, {Type: sig.CRC32, BlockSize: 8},
+		{}, {Type: sig.T10DIF}, {Type: sig.T10DIF, Flags: sig.Plain | sig.IgnoreApp}, {Type: sig.CRC64, BlockSize: (1 << 30)}, {Type: sig.CRC32, BlockSize: 8},
 		{Type: sig.NVMe32, StorageBits: 64, StorageTag: 1<<64 - 1, RefTag: 0xFFFF}, {Type: sig.NVMe32, RefTag: 1<<64 - 1}, {Type: sig.NVMe16, Metadata: 64, FieldFirst: true, Flags: sig.IgnoreStorage | sig.IgnoreApp},
 		{Type: sig.NVMe32, Flags: sig.IgnoreGuard | sig.IgnoreRef | sig.IgnoreApp},
 	} {

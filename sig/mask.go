@@ -24,16 +24,8 @@ const (
 	maskNothing Mask = 0
 )
 
-// DefaultCopyMask returns the copy mask of a memory key without a CopyMask:
-// the bytes of the output's field that are copied from the input's.
-//
-// Nothing is copied unless type and block size are the same on both sides. Then a
-// T10-DIF copies its guard if guard type and seed agree, the application tag if the
-// application tags agree and the reference tag if the reference tags agree; a CRC is
-// copied whole. This is the rule of mlx5 hardware, which compares neither the flags nor
-// the seed of a CRC. [ConsistentCopyMask] compares them too. The NVMe types follow the rule of
-// T10-DIF; storage and reference tag are one part, and the guard is copied if the metadata is.
-func DefaultCopyMask(in, out Format) Mask {
+// defaultCopyMask returns the copy mask that stands for nil, by the rule of mlx5 hardware.
+func defaultCopyMask(in, out Format) Mask {
 	if in.Type != out.Type || in.Block() != out.Block() {
 		return maskNothing
 	}
@@ -53,14 +45,14 @@ func DefaultCopyMask(in, out Format) Mask {
 	return m
 }
 
-// ConsistentCopyMask returns [DefaultCopyMask] without the bytes that could be
+// ConsistentCopyMask returns the default copy mask ([TransformConfig]) without the bytes that could be
 // wrong under the output's format: reference tags that remap on one side only,
 // CRCs of different seeds, and parts of the field that the output's format
 // compares and the input's does not. A block that was checked and correct under the
 // input's format is then correct under the output's. A block that an escape exempts
 // from the check needs [TransformConfig.KeepEscapes] too.
 func ConsistentCopyMask(in, out Format) Mask {
-	m := DefaultCopyMask(in, out)
+	m := defaultCopyMask(in, out)
 	if !in.tagged() && in.ones() != out.ones() {
 		return maskNothing
 	}

@@ -24,7 +24,12 @@ type TransformConfig struct {
 
 	// CopyMask has a bit for every byte of the output's field that is copied
 	// from the input's instead of generated. It
-	// requires that both sides have the same type. nil is DefaultCopyMask.
+	// requires that both sides have the same type. nil is the rule of mlx5 hardware:
+	// nothing is copied unless type and block size are the same on both sides; then a T10-DIF
+	// copies its guard if guard type and seed agree, the application tag if the application tags
+	// agree and the reference tag if the reference tags agree; a CRC is copied whole, whatever its
+	// seed. The NVMe types follow the rule of T10-DIF; storage and reference tag are one part, and
+	// the guard is copied if the metadata is.
 	CopyMask *Mask
 
 	// KeepEscapes is for blocks that an escape of In exempts from the check. If Out
@@ -96,7 +101,7 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 		return failure.New(opTransform, syscall.EINVAL, format, args...)
 	}
 	in, out := c.In, c.Out
-	check, copied := MaskAll, DefaultCopyMask(in, out)
+	check, copied := MaskAll, defaultCopyMask(in, out)
 	if c.CheckMask != nil {
 		check = *c.CheckMask
 	}

@@ -54,7 +54,7 @@ func (l *lossy) ID(int) uint16 { return l.Conn.(packetconn.Identifier).ID(0) }
 func main() {
 	log.SetFlags(0)
 	addr := netip.MustParseAddr("127.0.0.1")
-	socket, err := udpconn.Listen(netip.AddrPortFrom(addr, 0), nil)
+	socket, err := udpconn.Listen(netip.AddrPortFrom(addr, 0))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -6,7 +6,7 @@
 // count, delay or damage packets opens the socket itself with [Listen], wraps it, and passes
 // the wrapper to the device:
 //
-//	conn, err := udpconn.Listen(netip.AddrPortFrom(addr, udpconn.Port), nil)
+//	conn, err := udpconn.Listen(netip.AddrPortFrom(addr, udpconn.Port))
 //	dev, err := verbs.Open(addr, &verbs.DeviceOptions{Conn: &counted{Conn: conn}})
 //
 // The wrapper embeds the packetconn.Conn, overrides the methods that it

@@ -30,7 +30,7 @@ func (c *counted) Send(trains []packetconn.Train) (int, error) {
 // A device whose packets are counted: a message of 3 packets, and its acknowledgement.
 func Example() {
 	addr := netip.MustParseAddr("127.0.0.1")
-	conn, err := udpconn.Listen(netip.AddrPortFrom(addr, 0), nil)
+	conn, err := udpconn.Listen(netip.AddrPortFrom(addr, 0))
 	if err != nil {
 		log.Fatal(err)
 	}

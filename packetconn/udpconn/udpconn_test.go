@@ -93,7 +93,7 @@ func TestAdaptRefuses(t *testing.T) {
 	if _, err := udpconn.Adapt(any); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("the unspecified address: %v", err)
 	}
-	if _, err := udpconn.Listen(netip.MustParseAddrPort("0.0.0.0:0"), nil); !errors.Is(err, syscall.EINVAL) {
+	if _, err := udpconn.Listen(netip.MustParseAddrPort("0.0.0.0:0")); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a socket at the unspecified address: %v", err)
 	}
 }
