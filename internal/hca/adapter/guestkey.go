@@ -23,10 +23,10 @@ const bytesPerEntry = 192
 
 // createRegion makes a key for physical addresses, or for device memory.
 func createRegion(c *Context, x *prm.Call, pd *PD, m *prm.MKeyContext) error {
-	a := engine.RegionAttr{Memory: programMemory{c.mem}, Start: m.Start, Addr: m.Start, Length: m.Len, Access: accessOf(m.Access), Prefer: c.nextKey() | uint32(m.Tag)}
+	a := engine.RegionAttr{Memory: programMemoryOf(c.mem), Start: m.Start, Addr: m.Start, Length: m.Len, Access: accessOf(m.Access), Prefer: c.nextKey() | uint32(m.Tag)}
 	switch {
 	case m.Mode == prm.AccessModeMEMIC:
-		a.Memory, a.Addr = programMemory{c.memic}, 0 // requests name it by addresses from 0 on
+		a.Memory, a.Addr = programMemoryOf(c.memic), 0 // requests name it by addresses from 0 on
 	case m.Length64:
 		a.Start, a.Addr, a.Length = 0, 0, math.MaxUint64
 	}

@@ -140,7 +140,7 @@ func regMR(c *Context, op string, mem Memory, pd *PD, addr, length, iova uint64,
 		return nil, err
 	}
 	prefer := c.freed.take(freedKind{pd, length, access})
-	e, err := pd.eng.NewRegion(engine.RegionAttr{Memory: programMemory{mem}, Start: addr, Addr: iova, Length: length, Access: a, Prefer: prefer})
+	e, err := pd.eng.NewRegion(engine.RegionAttr{Memory: programMemoryOf(mem), Start: addr, Addr: iova, Length: length, Access: a, Prefer: prefer})
 	if err != nil {
 		return nil, err
 	}
@@ -378,7 +378,7 @@ func (m *MR) rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint3
 		if err := registrable(op, m.mem, addr, length, iova, now); err != nil {
 			return err
 		}
-		c.Memory = &engine.RegionAttr{Memory: programMemory{m.mem}, Start: addr, Addr: iova, Length: length}
+		c.Memory = &engine.RegionAttr{Memory: programMemoryOf(m.mem), Start: addr, Addr: iova, Length: length}
 	} else if flags&ReregAccess != 0 && access&pinsForWriting != 0 && m.access&pinsForWriting == 0 {
 		// The pages were pinned for reading only.
 		if err := registrable(op, m.mem, m.addr, m.length, m.iova, access); err != nil {

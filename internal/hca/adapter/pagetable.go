@@ -28,7 +28,7 @@ func (t *pageTable) Reach(addr, n uint64, need rdma.Access) error {
 
 // At implements mkey.Memory.
 func (t *pageTable) At(addr, n uint64, need rdma.Access) ([]byte, error) {
-	return programMemory{t.mem}.At(addr, n, need)
+	return programMemory{}.At(addr, n, need)
 }
 
 // Space implements keydoor.Copied.

@@ -9,8 +9,10 @@ import (
 )
 
 // programMemory is the program's memory as the memory of regions, by its addresses: a
-// keydoor.Copied.
-type programMemory struct{ mem Memory }
+// keydoor.Copied. Its space is made once: each conversion to the interface allocates.
+type programMemory struct{ space keydoor.Space }
+
+func programMemoryOf(mem Memory) programMemory { return programMemory{programSpace{mem}} }
 
 // Reach implements mkey.Memory. The region has checked the range.
 func (p programMemory) Reach(addr, n uint64, need rdma.Access) error { return nil }
@@ -22,7 +24,7 @@ func (p programMemory) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 
 // Space implements keydoor.Copied.
 func (p programMemory) Space(addr, n uint64, need rdma.Access) (keydoor.Space, uint64, error) {
-	return programSpace(p), addr, nil
+	return p.space, addr, nil
 }
 
 // programSpace copies from and to the program's memory, and says what was not there: the program may unmap or protect

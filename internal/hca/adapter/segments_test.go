@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"syscall"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 // flat is memory from address 0 on. With mapped, its ranges can be shared.
@@ -139,5 +141,20 @@ func TestConsumerIndex(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestSpace: each message asks a region for its memory. The spaces of two regions of one program are equal, so that
+// one system call reads from both, and the answer takes no memory.
+func TestSpace(t *testing.T) {
+	mem := new(flat)
+	a, b := keydoor.Copied(programMemoryOf(mem)), keydoor.Copied(programMemoryOf(mem))
+	x, _, _ := a.Space(0, 1, 0)
+	y, _, _ := b.Space(0, 1, 0)
+	if x != y {
+		t.Error("two regions of one memory have different spaces")
+	}
+	if n := testing.AllocsPerRun(100, func() { x, _, _ = a.Space(0, 1, 0) }); n > 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -139,7 +139,7 @@ func (q *QP) transport() prm.Transport {
 	return prm.Connected
 }
 
-var engineOps = map[prm.Opcode]ibv.WROp{
+var engineOps = [256]ibv.WROp{
 	prm.OpNop: ibv.WRNop, prm.OpSend: ibv.WRSend, prm.OpSendImm: ibv.WRSendImm, prm.OpSendInv: ibv.WRSendInv,
 	prm.OpWrite: ibv.WRWrite, prm.OpWriteImm: ibv.WRWriteImm, prm.OpRead: ibv.WRRead,
 	prm.OpCmpSwap: ibv.WRCmpSwap, prm.OpFetchAdd: ibv.WRFetchAdd,
