@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -226,6 +227,48 @@ func TestUnreliable(t *testing.T) {
 		t.Errorf("%d messages dropped", c.DroppedMessages)
 	}
 	p.idle()
+}
+
+// neighbor is a network whose memory has room for the packets to other processes while full is false.
+type neighbor struct {
+	netconn.Neighbor
+	full  bool
+	asked destination
+}
+
+func (n *neighbor) Room(to netip.AddrPort, qpn uint32) bool {
+	n.asked = destination{to, qpn}
+	return !n.full
+}
+
+// TestRoom has UC and UD queue pairs whose peer, another process, has not taken the packets before: theirs wait.
+func TestRoom(t *testing.T) {
+	for _, typ := range []rdma.QPType{rdma.UC, rdma.UD} {
+		p, ah := newPair(t, pairOptions{typ: typ, mtu: 1024}), (*AH)(nil)
+		if typ == rdma.UD {
+			p, _ = datagramPair(t, pairOptions{mtu: 1024})
+			ah, _ = p.port[0].NewAH(0, p.conn[1].addr, 0)
+		}
+		n := &neighbor{full: true}
+		p.port[0].gids()[0].near = n
+		for range 3 {
+			p.mem[1].recv(make([]byte, 140))
+			p.post(0, &Work{Op: ibv.WRSend, Src: &source{b: pattern(100, 1)}, Length: 100, AH: ah, DestQPN: p.qp[1].num, QKey: 0x11111111})
+		}
+		for range 5 {
+			p.step()
+			p.clock += 1e6
+		}
+		if sent, want := p.port[0].Counters().SentPackets, (destination{p.conn[1].addr, p.qp[1].num}); sent != 0 || n.asked != want {
+			t.Errorf("%v: %d packets were sent without room; asked about %v, want %v", typ, sent, n.asked, want)
+		}
+		n.full = false
+		p.run(100)
+		p.mem[0].allSucceeded(3)
+		if len(p.mem[1].got) != 3 {
+			t.Errorf("%v: %d messages arrived, want 3", typ, len(p.mem[1].got))
+		}
+	}
 }
 
 // TestUnreliableLoses drops each packet of a sequence of messages in turn. Only its

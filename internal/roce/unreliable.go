@@ -1,6 +1,8 @@
 package roce
 
 import (
+	"net/netip"
+
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
@@ -17,6 +19,7 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 	}
 	r.flight.begin()
 	line := b.line
+	var to destination // has room
 	for budget := int64(turnBytes); ; {
 		w := r.cur
 		if w == nil {
@@ -35,6 +38,13 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 		if wait := line.wait(now); wait > 0 && paced {
 			r.flight.paceUntil(now + wait)
 			return false
+		}
+		if l, at := q.target(w); paced && at != to {
+			if l.near != nil && !l.near.Room(at.addr, at.qpn) {
+				r.flight.paceUntil(now + paceWait)
+				return false
+			}
+			to = at
 		}
 		i := w.index(r.next)
 		var ok bool
@@ -59,6 +69,20 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 			q.completeHead()
 		}
 	}
+}
+
+// destination is a QP at an address.
+type destination struct {
+	addr netip.AddrPort
+	qpn  uint32
+}
+
+// target returns the destination of a request of a UC or UD QP, and the link that leads there.
+func (q *QP) target(w *Work) (*link, destination) {
+	if q.service == wire.ServiceUD {
+		return w.AH.from, destination{w.AH.to, w.DestQPN}
+	}
+	return q.link, destination{q.recv.Peer, q.recv.DestQPN}
 }
 
 // farBehind is the distance from which on an older PSN means that the peer has restarted,

@@ -38,6 +38,9 @@ const (
 	// lookEvery is the number of calls of Poll without Sleep after which it looks for processes
 	// that have ended.
 	lookEvery = 1 << 12
+	// roomPatience is the time for which packets that nobody repeats wait for a process that takes nothing. A
+	// watchdog of Ethernet's priority flow control waits as long.
+	roomPatience = 400 * time.Millisecond
 	// remindEvery is how often another process is told that a stream of packets goes on.
 	remindEvery = 5 * time.Millisecond
 )
@@ -88,6 +91,9 @@ type outgoing struct {
 	page   *assist.Page // of the other process's helpers; nil: it has none
 	blocks bool         // the other process blocks in Recv until packets arrive
 	due    bool         // see neighbors.due
+
+	taken uint64    // what the other process had consumed when Room last found no room
+	since time.Time // when Room found that first
 
 	told   time.Time // when the other process was told of a stream
 	kicks  int       // calls of Kick that use page at the moment
@@ -415,7 +421,7 @@ func (n *neighbors) push(trains []packetconn.Train) (pushed, others int) {
 			woken.wake()
 			woken = o
 		}
-		// A train is lost if the ring is full, as it is if a socket's buffer is.
+		// A train is lost if the ring is full, as it is if a socket's buffer is. See Room.
 		switch o.ring.push(t) {
 		case errRingBroken:
 			n.drop(place{t.Addr, int(qpnOf(t) >> memberShift)}, o)
@@ -460,6 +466,32 @@ func (c *Conn) Approach(to netip.AddrPort, qpn uint32) bool {
 	n.tx.Lock()
 	defer n.tx.Unlock()
 	return n.out[p] != nil
+}
+
+// Room implements netconn.Neighbor.
+func (c *Conn) Room(to netip.AddrPort, qpn uint32) bool {
+	n := c.m.near
+	if n == nil {
+		return true
+	}
+	p, ok := n.place(to, qpn)
+	if !ok {
+		return true
+	}
+	n.tx.Lock()
+	defer n.tx.Unlock()
+	o := n.out[p]
+	if o == nil {
+		return true
+	}
+	taken := o.ring.consumed.Load()
+	if ringData-(o.ring.at-taken) >= ringRoom {
+		return true
+	}
+	if taken != o.taken || o.since.IsZero() {
+		o.taken, o.since = taken, time.Now()
+	}
+	return time.Since(o.since) > roomPatience
 }
 
 // Kick implements netconn.Neighbor.

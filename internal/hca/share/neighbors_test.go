@@ -190,6 +190,66 @@ func TestKick(t *testing.T) {
 	}
 }
 
+// TestRoom sends to a process that takes nothing. No packet is lost while there is room. There is room
+// again when the process has taken some, and after a while although it has taken none.
+func TestRoom(t *testing.T) {
+	var ends [2]*share.Conn
+	for i := range ends {
+		var err error
+		if ends[i], err = share.Near(at(byte(50+i)), false, nil, false); err != nil {
+			t.Fatal(err)
+		}
+		defer ends[i].Close()
+	}
+	a, b, to := ends[0], ends[1], at(51)
+	if !a.Room(to, 5) || !a.Approach(to, 5) {
+		t.Fatal("no ring")
+	}
+	sent, got := 0, 0
+	d, taken := datagram(5, 1<<15, 0), []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
+	fill := func() {
+		for a.Room(to, 5) {
+			a.Send([]packetconn.Train{{Addr: to, Buf: d, Seg: len(d)}})
+			sent++
+		}
+	}
+	take := func(polls int) {
+		for range polls {
+			n, err := b.Poll(taken)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += n
+		}
+	}
+	for i := range 50 {
+		fill()
+		if i == 0 && sent < 100 {
+			t.Errorf("room for %d trains of 32 KiB, want more than 100 in a ring of 4 MiB", sent)
+		}
+		for at := got; !a.Room(to, 5); {
+			if take(1); got > at+20 {
+				t.Fatalf("no room after %d trains were taken", got-at)
+			}
+		}
+		take(7 * i)
+	}
+	for idle := 0; idle < 16; idle++ {
+		if at := got; got < sent {
+			if take(1); got > at {
+				idle = 0
+			}
+		}
+	}
+	if got != sent {
+		t.Errorf("%d of %d trains arrived", got, sent)
+	}
+	fill()
+	for !a.Room(to, 5) {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // TestSilentNeighbor approaches a process that does not answer, twice. The second call does not wait
 // for it.
 func TestSilentNeighbor(t *testing.T) {

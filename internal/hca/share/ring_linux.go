@@ -45,6 +45,10 @@ const (
 	// of the bytes from the beginning on. What the consumer has read has room for further packets.
 	ringHot    = 512 << 10
 	ringBehind = 4
+
+	// ringRoom is the free memory that packets need which nobody repeats. The transport asks for it before it builds
+	// a batch of four trains. Where the producer goes back to the beginning, more is free.
+	ringRoom = ringHot / 2
 )
 
 // The kinds of a record.

@@ -16,6 +16,11 @@ type Neighbor interface {
 	// the first packets go through the network, and later packets, in memory, may overtake them.
 	Approach(to netip.AddrPort, qpn uint32) bool
 
+	// Room reports whether packets that nobody repeats may be sent to a QP at an address. It is false while the
+	// memory to its process is nearly full, so that they would be lost. If the process takes nothing for long, Room
+	// is true again, and packets are lost.
+	Room(to netip.AddrPort, qpn uint32) bool
+
 	// Sleep must be called before waiting on the descriptor of [SyscallConn]. From then until the
 	// next Poll, the descriptor also becomes readable when packets arrive in memory. Sleep reports
 	// whether packets have arrived already; the caller then calls Poll instead of waiting.
