@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/lineout"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
@@ -97,7 +98,7 @@ func printCopy(to io.Writer, src, dst string, r *filecopy.Report) {
 		dst = "standard output"
 	}
 	if dst != "" {
-		route = append(route, printable(dst))
+		route = append(route, lineout.Printable(dst))
 	}
 	ops := map[string]string{keyplan.Write: "RDMA WRITE", keyplan.Send: "SEND", keyplan.Read: "RDMA READ"}
 	fmt.Fprintf(to, "%s: %s, MTU %d, %s of up to %d bytes\n\n", strings.Join(route, " -> "), ops[r.Op], r.MTU, count(r.Chunks, "chunk"), r.Chunk)

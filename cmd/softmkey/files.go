@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/base/lineout"
 	"github.com/softmkey/softmkey/internal/tool/filelock"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/internal/tool/stdfile"
@@ -62,7 +63,7 @@ func inputName(name string) string {
 	if name == "-" {
 		return "standard input"
 	}
-	return printable(name)
+	return lineout.Printable(name)
 }
 
 // outputFlags are the flags of every command that writes an output file.
@@ -80,7 +81,7 @@ func checkRoom(out *outfile.File, length int64) error {
 		return err
 	}
 	if room, ok := seekable(out.File); ok && length > room {
-		return fmt.Errorf("%s has %d bytes: the output has %d", printable(out.Name()), room, length)
+		return fmt.Errorf("%s has %d bytes: the output has %d", lineout.Printable(out.Name()), room, length)
 	}
 	return nil
 }

@@ -4,10 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -17,28 +14,7 @@ import (
 // message prints a line for people, usually on standard error. The names of files and other text
 // from outside cannot forge a second line or control the terminal.
 func message(w io.Writer, format string, args ...any) {
-	fmt.Fprintf(w, "softmkey: %s\n", printable(fmt.Sprintf(format, args...)))
-}
-
-// printable returns a text with escapes, as in Go's strings, in the place of characters that are
-// not printable, such as line feeds, and of bytes that are no UTF-8.
-func printable(s string) string {
-	shown := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
-	if strings.IndexFunc(s, func(r rune) bool { return !shown(r) }) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		if shown(r) {
-			b.WriteString(s[:n])
-		} else {
-			quoted := strconv.Quote(s[:n])
-			b.WriteString(quoted[1 : len(quoted)-1])
-		}
-		s = s[n:]
-	}
-	return b.String()
+	fmt.Fprintf(w, "softmkey: %s\n", lineout.Printable(fmt.Sprintf(format, args...)))
 }
 
 // queueLines puts bounded queues before a server's standard output and standard error, so that no goroutine that

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/lineout"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -45,7 +46,7 @@ func appendText(b []byte, r *adapter.Record, pid int, clock *clockText) []byte {
 		b = appendValue(b, f)
 	}
 	if r.Reason != "" {
-		b = append(append(b, ": "...), r.Reason...)
+		b = append(append(b, ": "...), lineout.Printable(r.Reason)...)
 	}
 	return append(b, '\n')
 }
@@ -92,7 +93,7 @@ func appendValue(b []byte, f *adapter.Field) []byte {
 	case text != "" && strings.ContainsAny(text, " =\"\n") && text[0] != '[' && text[0] != '{':
 		return strconv.AppendQuote(b, text)
 	case text != "":
-		return append(b, text...)
+		return append(b, lineout.Printable(text)...)
 	case inHex(f.Name):
 		return appendHex(b, number)
 	}

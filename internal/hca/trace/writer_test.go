@@ -41,6 +41,17 @@ func TestTraceText(t *testing.T) {
 	}
 }
 
+// TestTraceControlCharacters has text of others in a record, which can neither begin a line of its own nor control a
+// terminal.
+func TestTraceControlCharacters(t *testing.T) {
+	const forged = "a\n03:04:05.001002 42 qp 0x1\x1b[2J\x9b"
+	r := adapter.Record{Object: "command", Fields: []adapter.Field{{Name: "name", Text: "x\x1b[2J"}}, Reason: forged}
+	got := string(appendText(nil, &r, 42, &clockText{}))
+	if !strings.HasSuffix(got, ` name=x\x1b[2J: a\n03:04:05.001002 42 qp 0x1\x1b[2J\x9b`+"\n") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestTraceJSON(t *testing.T) {
 	var got struct {
 		Time           time.Time
