@@ -40,9 +40,10 @@ func (s *Supervisor) path(c *Call, dir int32, addr uint64) (string, *tracked) {
 		text, through = base+"/"+text, tree
 	}
 	path := clean(text)
-	if strings.Contains(text, "/..") && (through || strings.HasPrefix(text, "/sys/") || strings.HasPrefix(text, "/dev/")) {
+	last := strings.HasSuffix(text, "/") || strings.HasSuffix(text, "/.")
+	if (last || strings.Contains(text, "/..")) && (through || strings.HasPrefix(text, "/sys/") || strings.HasPrefix(text, "/dev/")) {
 		var passed bool
-		path, passed = s.resolve(c, text)
+		path, passed = s.resolve(c, text, last)
 		through = through || passed
 	}
 	if path == "" {

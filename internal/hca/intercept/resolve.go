@@ -65,10 +65,11 @@ func namesOf(paths ...[]string) (names []string) {
 const mostLinks = 40
 
 // resolve returns a path without its "..". After a symbolic link, ".." is the folder above the link's target, as in the
-// kernel. through is set if the path leads through the tree.
-func (s *Supervisor) resolve(c *Call, path string) (resolved string, through bool) {
+// kernel. If last is set, the path ends with a slash, and its last link is followed, too. through is set if the path leads
+// through the tree.
+func (s *Supervisor) resolve(c *Call, path string, last bool) (resolved string, through bool) {
 	left, at := strings.Split(path, "/"), "/"
-	for links := 0; slices.Contains(left, ".."); {
+	for links := 0; last && len(left) > 0 || slices.Contains(left, ".."); {
 		name := left[0]
 		left = left[1:]
 		switch name {
