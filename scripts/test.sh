@@ -18,6 +18,9 @@ long) short= timeout=2h; export SOFTMKEY_LONG=1 ;;
 *) echo "scripts/test.sh: $form: must be all, long or nothing" >&2; exit 2 ;;
 esac
 
+# Nothing that is compiled has the checkout's path in it, so that clones and work trees share go's build cache.
+export GOFLAGS="$(go env GOFLAGS) -trimpath"
+
 logs=$PWD/.cache/test/$form
 rm -rf "$logs"
 mkdir -p "$logs"
