@@ -21,7 +21,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -35,7 +34,6 @@ type Volume struct {
 	Tweak   uint64
 	KeySize int // bytes of the volume key
 	digests []digest
-	begin   int64 // end of the header and its key slots, before which there is no data
 }
 
 // digest is the proof of a volume key: PBKDF2 of it.
@@ -49,10 +47,12 @@ type digest struct {
 // ErrNoHeader is the error for a device that does not begin with a header of LUKS.
 var ErrNoHeader = errors.New("no header of LUKS1 or LUKS2")
 
+var errNotObject = errors.New("the JSON area is not an object with zeros behind it")
+
 // The bounds of what is read and computed for a header that anybody may have written.
 const (
-	mostHeader     = 4 << 20 // bytes of a header of LUKS2 (section 2.1)
-	mostSlots      = 1 << 40
+	mostHeader     = 4 << 20   // bytes of a header of LUKS2 (section 2.1)
+	mostSlots      = 128 << 20 // bytes of the areas of LUKS2's key slots, as cryptsetup has
 	mostIterations = 10_000_000
 	mostDigests    = 8 // as cryptsetup has (LUKS2_DIGEST_MAX)
 	sector         = 512
@@ -88,7 +88,7 @@ func text(b []byte) string {
 }
 
 func read1(b []byte) (*Volume, error) {
-	const size = 592
+	const size, stripes = 592, 4000
 	if len(b) < size {
 		return nil, fmt.Errorf("the header of LUKS1 has %d bytes, and this device %d", size, len(b))
 	}
@@ -100,10 +100,20 @@ func read1(b []byte) (*Volume, error) {
 	if err := v.addDigest(text(b[72:104]), b[132:164], int(be.Uint32(b[164:])), b[112:132]); err != nil {
 		return nil, err
 	}
-	v.begin = size
+	var areas []span
 	for i := range 8 {
 		slot := b[208+48*i:][:48] // state, iterations, salt, offset of the key material in sectors, and its stripes
-		v.begin = max(v.begin, int64(be.Uint32(slot[40:]))*sector+int64(v.KeySize)*int64(be.Uint32(slot[44:])))
+		if n := be.Uint32(slot[44:]); n != stripes {
+			return nil, fmt.Errorf("a key slot of %d stripes: must have %d", n, stripes)
+		}
+		areas = append(areas, span{uint64(be.Uint32(slot[40:])) * sector, (uint64(v.KeySize)*stripes + sector - 1) / sector * sector})
+	}
+	end := uint64(v.Offset)
+	if end == 0 {
+		end = math.MaxInt64
+	}
+	if err := apart(areas, size, end); err != nil {
+		return nil, err
 	}
 	return v, v.check()
 }
@@ -131,8 +141,8 @@ func (v *Volume) addDigest(name string, salt []byte, iterations int, value []byt
 
 // Detached returns an error if the data of the volume cannot be behind its header.
 func (v *Volume) Detached() error {
-	if v.Offset < v.begin {
-		return fmt.Errorf("the data begins at byte %d, and the header with its key slots ends at %d: it is a detached header, whose data is on another device", v.Offset, v.begin)
+	if v.Offset == 0 {
+		return errors.New("the data begins at byte 0: it is a detached header, whose data is on another device")
 	}
 	return nil
 }
@@ -147,38 +157,6 @@ func (v *Volume) check() error {
 		return fmt.Errorf("sectors of %d bytes: LUKS has 512, 1024, 2048 and 4096", v.Sector)
 	}
 	return nil
-}
-
-// metadata is the part of LUKS2's JSON area that is needed (chapter 3).
-type metadata struct {
-	Keyslots map[string]struct {
-		KeySize int `json:"key_size"`
-	} `json:"keyslots"`
-	Segments map[string]struct {
-		Type       string `json:"type"`
-		Offset     string `json:"offset"`
-		Size       string `json:"size"`
-		Tweak      string `json:"iv_tweak"`
-		Encryption string `json:"encryption"`
-		Sector     int    `json:"sector_size"`
-		Integrity  any    `json:"integrity"`
-	} `json:"segments"`
-	Digests map[string]struct {
-		Type       string   `json:"type"`
-		Keyslots   []string `json:"keyslots"`
-		Segments   []string `json:"segments"`
-		Hash       string   `json:"hash"`
-		Iterations int      `json:"iterations"`
-		Salt       string   `json:"salt"`
-		Digest     string   `json:"digest"`
-	} `json:"digests"`
-	Config struct {
-		JSONSize     string `json:"json_size"`
-		KeyslotsSize string `json:"keyslots_size"`
-		Requirements struct {
-			Mandatory []string `json:"mandatory"`
-		} `json:"requirements"`
-	} `json:"config"`
 }
 
 // read2 reads the first header or the second one, as cryptsetup does: if both are sound, that with the higher sequence
@@ -224,8 +202,8 @@ func readHeader(r io.ReaderAt, at int64, magic []byte) (v *Volume, sequence uint
 	switch {
 	case !bytes.HasPrefix(b, magic):
 		return nil, 0, 0, ErrNoHeader
-	case n < 16<<10 || n > mostHeader || at != 0 && n != uint64(at):
-		return nil, 0, 0, fmt.Errorf("a header of %d bytes: LUKS2 has 16 KiB to 4 MiB", n)
+	case n < 16<<10 || n > mostHeader || n&(n-1) != 0 || at != 0 && n != uint64(at):
+		return nil, 0, 0, fmt.Errorf("a header of %d bytes: LUKS2 has 16 KiB, doubled up to 4 MiB", n)
 	case be.Uint64(b[0x100:]) != uint64(at):
 		return nil, 0, 0, fmt.Errorf("a header at byte %d that says it is at byte %d", at, be.Uint64(b[0x100:]))
 	}
@@ -249,7 +227,6 @@ func readHeader(r io.ReaderAt, at int64, magic []byte) (v *Volume, sequence uint
 	if err != nil {
 		return nil, 0, int64(n), err
 	}
-	v.begin += 2 * int64(n)
 	return v, be.Uint64(b[16:]), int64(n), nil
 }
 
@@ -262,90 +239,180 @@ func readFull(r io.ReaderAt, b []byte, at int64) error {
 func readJSON(area []byte) (*Volume, error) {
 	end := bytes.IndexByte(area, 0)
 	if end < 0 || area[0] != '{' || len(bytes.Trim(area[end:], "\x00")) > 0 {
-		return nil, errors.New("the JSON area is not an object with zeros behind it")
+		return nil, errNotObject
 	}
-	var m metadata
-	if err := json.Unmarshal(area[:end], &m); err != nil {
+	var members map[string]any
+	d := json.NewDecoder(bytes.NewReader(area[:end]))
+	d.UseNumber()
+	if err := d.Decode(&members); err != nil {
 		return nil, fmt.Errorf("the JSON area: %w", err)
 	}
-	v, err := m.volume()
-	if err != nil {
-		return nil, err
+	if d.InputOffset() != int64(end) {
+		return nil, errNotObject
 	}
-	slots, err := strconv.ParseInt(cmp.Or(m.Config.KeyslotsSize, "0"), 10, 64)
-	if err != nil || slots < 0 || slots > mostSlots || slots%4096 != 0 {
-		return nil, fmt.Errorf("a key slots area of %q bytes", m.Config.KeyslotsSize)
-	}
-	if n, err := strconv.Atoi(m.Config.JSONSize); err != nil || n != len(area) {
-		return nil, fmt.Errorf("a JSON area of %q bytes in a header that has %d", m.Config.JSONSize, len(area))
-	}
-	v.begin = slots
-	return v, nil
+	var wrong error
+	v, err := volume(object{"", members, &wrong}, uint64(len(area)))
+	return v, cmp.Or(wrong, err)
 }
 
-func (m *metadata) volume() (*Volume, error) {
-	if need := m.Config.Requirements.Mandatory; len(need) > 0 {
-		return nil, fmt.Errorf("the volume requires %s", strings.Join(need, ", "))
+// volume returns what the JSON area of a size (chapter 3) says. It refuses what cryptsetup refuses.
+func volume(all object, size uint64) (*Volume, error) {
+	config, slots, segments, digests := all.object("config"), all.object("keyslots"), all.object("segments"), all.object("digests")
+	if _, ok := config.members["requirements"]; ok {
+		if need := config.object("requirements").optional("mandatory"); len(need) > 0 {
+			return nil, fmt.Errorf("the volume requires %s", strings.Join(need, ", "))
+		}
 	}
-	g, ok := m.Segments["0"]
-	switch {
-	case len(m.Segments) != 1 || !ok || g.Type != "crypt":
-		return nil, fmt.Errorf("%d segments: softmkey reads volumes with one, of type crypt", len(m.Segments))
-	case g.Integrity != nil:
-		return nil, errors.New("the volume has integrity (dm-integrity) below the encryption")
+	config.optional("flags")
+	slotsSize := config.size("keyslots_size")
+	if slotsSize > mostSlots || slotsSize%4096 != 0 {
+		return nil, fmt.Errorf("a key slots area of %d bytes: must be a multiple of 4096, and at most %d", slotsSize, mostSlots)
 	}
-	v := &Volume{Version: 2, Length: -1, Sector: g.Sector}
-	if err := cipher(g.Encryption); err != nil {
+	if n := config.size("json_size"); n != size {
+		return nil, fmt.Errorf("a JSON area of %d bytes in a header that has %d", n, size)
+	}
+	for _, token := range all.object("tokens").each() {
+		token.text("type")
+		token.names("keyslots", slots)
+	}
+	v := &Volume{Version: 2, Length: -1}
+	if err := v.segment(segments); err != nil {
 		return nil, err
 	}
-	var err error
-	if v.Offset, err = strconv.ParseInt(g.Offset, 10, 64); err != nil {
-		return nil, fmt.Errorf("segment offset %q", g.Offset)
+	areas := 2 * (size + 4096)
+	if v.Offset != 0 && uint64(v.Offset) < areas+slotsSize {
+		return nil, fmt.Errorf("the data begins at byte %d, and the key slots end at %d", v.Offset, areas+slotsSize)
 	}
-	if g.Size != "dynamic" {
-		n, err := strconv.ParseUint(g.Size, 10, 64)
-		if err != nil || n == 0 || n%uint64(max(g.Sector, 1)) != 0 {
-			return nil, fmt.Errorf("segment size %q", g.Size)
+	if err := checkSlots(slots, areas, areas+slotsSize); err != nil {
+		return nil, err
+	}
+	return v, v.digestsOf(digests, slots, segments)
+}
+
+// segment reads the encrypted data's place and cipher.
+func (v *Volume) segment(segments object) error {
+	if len(segments.members) != 1 {
+		return fmt.Errorf("%d segments: softmkey reads volumes with one, of type crypt", len(segments.members))
+	}
+	g := segments.object("0")
+	if kind := g.text("type"); kind != "crypt" {
+		return fmt.Errorf("a segment of type %q: softmkey reads volumes of type crypt", kind)
+	}
+	if _, ok := g.members["integrity"]; ok {
+		return errors.New("the volume has integrity (dm-integrity) below the encryption")
+	}
+	if err := cipher(g.text("encryption")); err != nil {
+		return err
+	}
+	g.optional("flags")
+	v.Sector, v.Tweak = g.number("sector_size"), g.size("iv_tweak")
+	v.Step = v.Sector / sector // dm-crypt counts tweaks in sectors of 512 bytes
+	offset := g.size("offset")
+	if offset > math.MaxInt64 || offset%sector != 0 {
+		return fmt.Errorf("the data begins at byte %d, which is no sector's", offset)
+	}
+	v.Offset = int64(offset)
+	if g.text("size") != "dynamic" {
+		n := g.size("size")
+		if n == 0 || n%sector != 0 || n%uint64(max(v.Sector, 1)) != 0 {
+			return fmt.Errorf("the data has %d bytes, in sectors of %d", n, v.Sector)
 		}
 		v.Length = int64(min(n, math.MaxInt64)) // beyond the end of every device
 	}
-	if v.Tweak, err = strconv.ParseUint(g.Tweak, 10, 64); err != nil {
-		return nil, fmt.Errorf("segment iv_tweak %q", g.Tweak)
-	}
-	v.Step = g.Sector / sector // dm-crypt counts tweaks in sectors of 512 bytes
-	if len(m.Digests) > mostDigests {
-		return nil, fmt.Errorf("%d digests of keys: must be at most %d", len(m.Digests), mostDigests)
-	}
-	for _, d := range m.Digests {
-		for _, slot := range d.Keyslots {
-			if _, ok := m.Keyslots[slot]; !ok {
-				return nil, fmt.Errorf("the digest of a key is that of key slot %q, which does not exist", slot)
-			}
-		}
-		if !slices.Contains(d.Segments, "0") || d.Type != "pbkdf2" {
+	return nil
+}
+
+// kdfs are the members of the functions that derive a key from a passphrase: texts, and numbers.
+var kdfs = map[string][2][]string{
+	"pbkdf2":   {{"salt", "hash"}, {"iterations"}},
+	"argon2i":  {{"salt"}, {"time", "memory", "cpus"}},
+	"argon2id": {{"salt"}, {"time", "memory", "cpus"}},
+}
+
+// checkSlots checks the key slots, whose areas are between two offsets.
+func checkSlots(slots object, begin, end uint64) error {
+	var areas []span
+	for _, slot := range slots.each() {
+		slot.number("key_size")
+		area := slot.object("area")
+		kind := area.text("type")
+		areas = append(areas, span{area.size("offset"), area.size("size")})
+		if slot.text("type") != "luks2" {
 			continue
 		}
-		salt, err1 := base64.StdEncoding.DecodeString(d.Salt)
-		value, err2 := base64.StdEncoding.DecodeString(d.Digest)
+		if area.text("encryption"); kind != "raw" {
+			return fmt.Errorf("a key slot's area of type %q: must be raw", kind)
+		}
+		area.number("key_size")
+		kdf := slot.object("kdf")
+		members := kdfs[kdf.text("type")]
+		for _, name := range members[0] {
+			kdf.text(name)
+		}
+		for _, name := range members[1] {
+			kdf.number(name)
+		}
+		af := slot.object("af")
+		if kind := af.text("type"); kind != "luks1" {
+			return fmt.Errorf("a key slot that is split by %q: must be luks1", kind)
+		}
+		af.text("hash")
+		af.number("stripes")
+	}
+	return apart(areas, begin, end)
+}
+
+// span is an area of a device.
+type span struct{ offset, length uint64 }
+
+// apart returns an error if areas overlap, or are not between two offsets.
+func apart(areas []span, begin, end uint64) error {
+	slices.SortFunc(areas, func(a, b span) int { return cmp.Compare(a.offset, b.offset) })
+	for _, a := range areas {
+		if a.offset < begin || a.length == 0 || a.offset > end || a.length > end-a.offset {
+			return fmt.Errorf("a key slot of %d bytes at byte %d: there is place for it from %d to %d", a.length, a.offset, begin, end)
+		}
+		begin = a.offset + a.length
+	}
+	return nil
+}
+
+// digestsOf reads the digests of the volume key.
+func (v *Volume) digestsOf(digests, slots, segments object) error {
+	if len(digests.members) > mostDigests {
+		return fmt.Errorf("%d digests of keys: must be at most %d", len(digests.members), mostDigests)
+	}
+	found := map[string]int{}
+	for _, d := range digests.each() {
+		keys, of := d.names("keyslots", slots), d.names("segments", segments)
+		for _, slot := range keys {
+			found[slot]++
+		}
+		if kind := d.text("type"); !slices.Contains(of, "0") || kind != "pbkdf2" {
+			continue
+		}
+		salt, err1 := base64.StdEncoding.DecodeString(d.text("salt"))
+		value, err2 := base64.StdEncoding.DecodeString(d.text("digest"))
 		if err := errors.Join(err1, err2); err != nil || len(value) == 0 || len(value) > sha512.Size {
-			return nil, fmt.Errorf("the digest of the volume key %q with salt %q", d.Digest, d.Salt)
+			return fmt.Errorf("the digest of the volume key %q with salt %q", d.text("digest"), d.text("salt"))
 		}
-		if err := v.addDigest(d.Hash, salt, d.Iterations, value); err != nil {
-			return nil, err
+		if err := v.addDigest(d.text("hash"), salt, d.number("iterations"), value); err != nil {
+			return err
 		}
-		for _, slot := range d.Keyslots {
-			if n := m.Keyslots[slot].KeySize; n > 0 {
-				v.KeySize = n
-			}
+		for _, slot := range keys {
+			v.KeySize = cmp.Or(slots.object(slot).number("key_size"), v.KeySize)
+		}
+	}
+	for name, slot := range slots.each() {
+		if slot.text("type") == "luks2" && found[name] != 1 {
+			return fmt.Errorf("key slot %q has %d digests: must have one", name, found[name])
 		}
 	}
 	if len(v.digests) == 0 {
-		return nil, errors.New("no digest of the volume key, by which a wrong key could be told")
+		return errors.New("no digest of the volume key, by which a wrong key could be told")
 	}
-	if v.KeySize == 0 {
-		v.KeySize = 64 // no slot is left; the digest decides
-	}
-	return v, nil
+	v.KeySize = cmp.Or(v.KeySize, 64) // no slot is left; the digest decides
+	return nil
 }
 
 // Fits reports whether a key is the volume's. The work ends with the context.

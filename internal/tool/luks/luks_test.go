@@ -84,6 +84,8 @@ func manyDigests(t testing.TB, n int) []byte {
 	d["iterations"], d["digest"] = mostIterations, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 	for i := range n {
 		digests[strconv.Itoa(i)] = d
+		d = maps.Clone(d)
+		d["keyslots"] = []any{}
 	}
 	area, err := json.Marshal(m)
 	if err != nil {
@@ -172,9 +174,8 @@ func TestDetached(t *testing.T) {
 	one := read(t, "luks1")
 	binary.BigEndian.PutUint32(one[104:], 0)
 	for name, b := range map[string][]byte{
-		"LUKS1, offset 0":                    one,
-		"LUKS2, offset 0":                    sealed(t, `"offset":"1048576"`, `"offset":"0"`),
-		"LUKS2, offset within the key slots": sealed(t, `"offset":"1048576"`, `"offset":"32768"`),
+		"LUKS1": one,
+		"LUKS2": sealed(t, `"offset":"1048576"`, `"offset":"0"`),
 	} {
 		v, err := Read(bytes.NewReader(b))
 		if err == nil {
@@ -209,9 +210,17 @@ func TestRefusals(t *testing.T) {
 		"2 segments":                    sealed(t, `"segments":{`, `"segments":{"1":{"type":"linear"},`),
 		"no digest of the volume key":   sealed(t, `"pbkdf2","keyslots"`, `"argon2","keyslots"`),
 		"JSON area":                     sealed(t, `{`, `[`),
+		"an object with zeros":          withArea(t, append(areaOf(t), ' ')),
 		"zeros behind it":               withArea(t, append(areaOf(t), 0, 'x')),
 		"is at byte 4096":               resealed(t, func(b []byte) { b[0x100+6] = 0x10 }),
-		"key slot \"9\"":                sealed(t, `"keyslots":["0"]`, `"keyslots":["9"]`),
+		"keyslots.9 is not an object":   sealed(t, `"keyslots":["0"]`, `"keyslots":["9"]`),
+		"stripes":                       luks1(func(b []byte) { b[208+47] = 1 }),
+		"at byte 0: there is place":     luks1(func(b []byte) { clear(b[208+40 : 208+44]) }),
+		"from 592 to 20480":             luks1(func(b []byte) { b[107], b[106], b[105] = 40, 0, 0 }),
+		"key slots end at 557056":       sealed(t, `"offset":"1048576"`, `"offset":"32768"`),
+		"sector's":                      sealed(t, `"offset":"1048576"`, `"offset":"1048577"`),
+		"from 32768 to 557056":          sealed(t, `"offset":"32768"`, `"offset":"28672"`),
+		"multiple of 4096":              sealed(t, `"keyslots_size":"524288"`, `"keyslots_size":"524289"`),
 		"9 digests":                     manyDigests(t, 9),
 	} {
 		_, err := Read(bytes.NewReader(b))
