@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,12 +38,14 @@ network block device protocol: qemu, nbdcopy, nbd-client, fio. The clients see t
 data. Reads check the fields and decrypt, writes sign and encrypt.
 
 --sig and the crypto flags describe IMAGE as --wire and the crypto flags of 'softmkey tx'
-do; at least one of --sig, --crypto and --luks is needed. Without --sig, IMAGE may be a
-volume of dm-crypt, LUKS1 or LUKS2: --luks takes all but the volume key from its header.
+do; at least one of --sig, --crypto and --luks is needed. An encrypted IMAGE is --crypto
+encrypt, which is what writes do; clients never see ciphertext. Without --sig, IMAGE may
+be a volume of dm-crypt, LUKS1 or LUKS2: --luks takes all but the volume key from its
+header.
 With --metadata, IMAGE has the blocks alone and FILE has their fields, in the order of
 the blocks: FILE must have exactly one for each block. With --present protected it is the
-other way round: IMAGE is clean, and the clients see it with the fields of --sig. Blocks
-that they write must then have good fields.
+other way round: IMAGE is clean, or encrypted with --crypto decrypt, and the clients see
+it with the fields of --sig. Blocks that they write must then have good fields.
 
 The first line on standard output is the URI of the device. If the program that starts nbd
 passes it listening sockets (LISTEN_FDS, as systemd and nbdcopy do), nbd uses them and
@@ -167,14 +168,6 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) (err error) {
 	switch {
 	case err != nil:
 		return usage(c, err)
-	case encryption != nil && !job.Crypto.EncryptOnTX:
-		if f.volume.step != 1 || !slices.Contains(sig.KeyBlockSizes(), job.Crypto.DataUnitSize) {
-			return usage(c, errors.New("--crypto decrypt serves a plain IMAGE as its ciphertext: without --tweak-step, and with a data unit of a key"))
-		}
-		encryption = nil
-		if !f.asJSON {
-			message(c.ErrOrStderr(), "warning: --crypto decrypt serves the ciphertext of a plain IMAGE: an encrypted IMAGE, which 'tx --crypto decrypt' reads, is served with --crypto encrypt")
-		}
 	case encryption != nil:
 		job.Crypto = nil
 	}
@@ -226,9 +219,15 @@ func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.StreamJob, key *dek.DEK, er
 	if !f.format.given || signature.Wire == nil {
 		signature = nil
 	}
+	rightWay, wrongWay := "encrypt", "decrypt" // from the clients to IMAGE
+	if f.present.value == "protected" {
+		rightWay, wrongWay = wrongWay, rightWay
+	}
 	switch {
 	case signature == nil && f.crypto.crypto.value == "":
 		return job, nil, usage(c, errors.New("--sig, --crypto or --luks is missing: what does IMAGE have? ('softmkey detect IMAGE' finds signatures)"))
+	case f.crypto.crypto.value == wrongWay:
+		return job, nil, usage(c, fmt.Errorf("--crypto %s: clients would see IMAGE encrypted once more; an encrypted IMAGE is --crypto %s here, and clients see it decrypted", wrongWay, rightWay))
 	case signature == nil && (f.repair.value != "" || f.present.value == "protected"):
 		return job, nil, usage(c, errors.New("--repair and --present protected need the signature: give --sig"))
 	case f.present.value == "protected" && spareMetadata(f.format.format):
