@@ -36,6 +36,9 @@ func (t *transfer) open(k *Key, p *plan, offset, length uint64, exact bool, need
 	if t.span, err = p.geo.span(offset, length, exact); err != nil {
 		return err
 	}
+	if k != nil && t.span.mem1 > p.layout.total { // in the caller's domain: the layout's error has positions in memory
+		return failure.New("mkey access", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the key's wire domain", offset, length, p.geo.wireLength(p.layout.total))
+	}
 	if t.copied, err = p.layout.check(t.span.mem0, t.span.mem1-t.span.mem0, t.need, 1); err != nil {
 		return err
 	}
