@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -63,7 +64,9 @@ type Conn struct {
 	qp     *verbs.QP
 	events []cmcore.Event // pending events, until the connection is established
 	ended  bool
-	err    error
+
+	leaving atomic.Bool // this side ends the connection
+	err     error
 
 	news chan struct{} // signals an event before the connection is established
 	done chan struct{} // closed when the connection has ended
@@ -111,6 +114,7 @@ func (c *Conn) Disconnect(ctx context.Context) error {
 	if c.core == nil {
 		return failure.Zero("cm disconnect", "Dial")
 	}
+	c.leaving.Store(true)
 	if err := c.core.Disconnect(nil); err != nil {
 		return err
 	}
@@ -133,6 +137,9 @@ func (c *Conn) handle(e cmcore.Event) {
 	switch e.Kind {
 	case cmcore.Disconnected:
 		_ = e.Conn.Disconnect(nil) // answers the DREQ
+		if qp := c.QP(); qp != nil && e.Err == nil && !c.leaving.Load() {
+			engine.QPOf(qp).PeerLeft()
+		}
 		// Whoever waits for the end may close the device, so the answer leaves first.
 		e.Conn.After(func() { c.end(e.Err) })
 	case cmcore.Ended:

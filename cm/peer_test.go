@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -360,9 +362,16 @@ func TestPeerDisconnects(t *testing.T) {
 			t.Error("a DREQ for another QP ended the connection")
 		default:
 		}
+		if _, err := qp.PostRecv(verbs.RecvWR{ID: 1}); err != nil {
+			t.Fatal(err)
+		}
 		s.send(dreq)
 		receive[*mad.DREP](s)
 		<-c.Done()
+		flushed := make([]rdma.WC, 2)
+		if n := p.cq.Poll(flushed); n != 1 || strings.Count(fmt.Sprint(flushed[0].Err), "disconnect") != 1 || strings.Count(fmt.Sprint(flushed[0].Err), "flush") > 1 {
+			t.Errorf("%d flushed, because of %v", n, flushed[0].Err)
+		}
 		if c.Err() != nil {
 			t.Error(c.Err())
 		}

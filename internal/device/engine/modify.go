@@ -191,7 +191,7 @@ func (qp *QP) setState(began, to rdma.State, conn ibv.QPModify) {
 		switch {
 		case qp.cause != nil:
 		case qp.peerLeft:
-			qp.cause = failure.New("flush", syscall.ECANCELED, "the peer of QP %#x disconnected, and the program put the QP in ERR", qp.Num())
+			qp.cause = failure.New("flush", syscall.ECANCELED, "the peer of QP %#x has disconnected", qp.Num())
 		default:
 			qp.cause = failure.New("flush", syscall.ECANCELED, "the program put QP %#x in ERR", qp.Num())
 		}
