@@ -271,7 +271,7 @@ func (q *QP) dynamicTimeout(now int64) bool {
 		for n := range q.counting {
 			n.Timeouts.Add(1)
 		}
-		q.failHead(rdma.StatusRetryExcErr, fmt.Errorf("DCT %#x at %v does not answer, after %d retries of %v", c.to.num, c.to.to, q.send.RetryCount, AckTimeout(q.send.Timeout)))
+		q.failHead(rdma.StatusRetryExcErr, fmt.Errorf("DCT %#x at %v does not answer %s", c.to.num, c.to.to, q.tried()))
 		return true
 	}
 	c.at, c.due = 0, true

@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/wire"
 )
 
@@ -42,6 +43,7 @@ func TestTimeoutReasons(t *testing.T) {
 		{"no route", refused(syscall.ENETUNREACH), "this host does not send there: network is unreachable"},
 		{"a peer on loopback", func(l *single) { l.q.recv.Peer = netip.MustParseAddrPort("127.0.0.1:4791") }, "127.0.0.1 is this host: if the peer is on another one, its device needs an address of the network"},
 		{"no such QP here", func(l *single) { l.q.recv.Peer, l.q.recv.DestQPN = l.q.link.addr, l.q.num^1 }, "; this device has no QP 0x"},
+		{"faults", func(l *single) { l.q.link.conn = loser{l.q.link.conn} }, "; the faults that were asked for have lost 9 packets of this device"},
 		{"a device on loopback", func(l *single) { l.q.link.addr = netip.MustParseAddrPort("127.0.0.1:4791") }, "this device is on 127.0.0.1, which reaches this host only"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -59,3 +61,8 @@ func TestTimeoutReasons(t *testing.T) {
 		t.Errorf("a peer that has answered: %s", got)
 	}
 }
+
+// loser is a network that has lost packets on request.
+type loser struct{ netconn.Conn }
+
+func (loser) Lost() uint64 { return 9 }

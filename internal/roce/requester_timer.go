@@ -3,6 +3,7 @@ package roce
 import (
 	"fmt"
 
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/roce/internal/loss"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -111,15 +112,31 @@ func (q *QP) timeout(now int64) {
 // during the last full timeout, and the PSN that this side is sending.
 func (q *QP) noProgress() error {
 	r := &q.req
-	to := fmt.Sprintf("%v QP %#x, after %d retries of %v", q.recv.Peer, q.recv.DestQPN, q.send.RetryCount, AckTimeout(q.send.Timeout))
+	faults := q.faults()
+	to := fmt.Sprintf("%v QP %#x, %s%s", q.recv.Peer, q.recv.DestQPN, q.tried(), faults)
 	a, ok := r.loss.LastAnswer()
 	switch {
+	case !ok && faults != "":
+		return fmt.Errorf("no answer to PSN %#x from %s", r.una, to)
 	case !ok:
 		return fmt.Errorf("no answer to PSN %#x from %s%s", r.una, to, q.silence())
 	case a.Data:
 		return fmt.Errorf("the peer sends the READ response of PSN %#x; this side waits for that of %#x (%s)", a.PSN, r.una, to)
 	}
 	return fmt.Errorf("the peer expects PSN %#x and acknowledges %#x; this side sends %#x (%s)", a.PSN, psnAdd(a.PSN, -1), r.una, to)
+}
+
+// tried returns in words for how long the QP has waited, by its attributes: for the first packet, and for each retry.
+func (q *QP) tried() string {
+	return fmt.Sprintf("in %d timeouts of %v (retry_cnt %d)", q.send.RetryCount+1, AckTimeout(q.send.Timeout), q.send.RetryCount)
+}
+
+// faults says that packets were lost on request.
+func (q *QP) faults() string {
+	if c, ok := netconn.As[interface{ Lost() uint64 }](q.link.conn); ok && c.Lost() > 0 {
+		return fmt.Sprintf("; the faults that were asked for have lost %d packets of this device", c.Lost())
+	}
+	return ""
 }
 
 // noteStall reports to the TraceHandler why nothing is sent, if the reason changed.

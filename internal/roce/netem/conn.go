@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/net/netconn"
@@ -26,7 +27,8 @@ type Conn struct {
 	mu       sync.Mutex // guards the following fields, and keeps the datagrams to inner in order
 	faults   Faults
 	rng      *rand.Rand
-	counters Counters
+	counters Counters // without Lost
+	gone     atomic.Uint64
 	closed   bool
 
 	out   []packetconn.Train // parts of the current train
@@ -69,8 +71,13 @@ func (c *Conn) SetFaults(f Faults) {
 func (c *Conn) Counters() Counters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.counters
+	n := c.counters
+	n.Lost = c.Lost()
+	return n
 }
+
+// Lost returns the number of datagrams that were lost, without waiting for a Send.
+func (c *Conn) Lost() uint64 { return c.gone.Load() }
 
 // Unwrap returns the inner connection, whose optional abilities c has. The datagrams of a
 // group that is joined are received unchanged, as all others.
@@ -141,7 +148,7 @@ func (c *Conn) train(t *packetconn.Train) error {
 		case Pass:
 			c.counters.Passed++
 		case Lose:
-			c.counters.Lost++
+			c.gone.Add(1)
 			if c.lost != nil {
 				if err := c.flush(); err != nil {
 					return err
