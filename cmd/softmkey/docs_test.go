@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -54,6 +55,29 @@ func TestREADME(t *testing.T) {
 	}
 	if commands < 4 {
 		t.Errorf("%d commands", commands)
+	}
+}
+
+// TestOutcomes: the last line of each command with --json, here of one that fails, says which command it is of and
+// whether that is complete. Those of commands that succeed are in the scripts.
+func TestOutcomes(t *testing.T) {
+	found := 0
+	for _, c := range newRoot().Commands() {
+		if c.Flags().Lookup("json") == nil {
+			continue
+		}
+		found++
+		out, err := exec.CommandContext(t.Context(), builtProgram(t), c.Name(), "--json", "--no-such-flag").Output()
+		var o struct {
+			Command  string
+			Complete *bool
+		}
+		if json.Unmarshal(out, &o) != nil || o.Command != c.Name() || o.Complete == nil || *o.Complete || err == nil {
+			t.Errorf("%s: %s, %v", c.Name(), out, err)
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d commands with --json", found)
 	}
 }
 

@@ -17,8 +17,7 @@ all its work, and false if it stopped before, at a bad block or with an error. A
 that found bad blocks has its usual outcome, with their number and the first one. "ranges"
 has the first and the last number of each range of bad blocks, up to 1000 of them, and
 "ranges_left_off" is the number of others. If a signal ends a command, the outcome is a
-failure, except for nbd and target, which always end so. A mistake in the command line has
-no outcome, only a sentence on standard error.
+failure, except for nbd and target, which always end so.
 
     numbers     counts, sizes, offsets in bytes, and numbers of blocks are numbers;
                 times are numbers of seconds ("seconds") or microseconds ("..._us"),
