@@ -95,7 +95,7 @@ func TestInterleaved(t *testing.T) {
 		t.Errorf("length %d", n)
 	}
 	wantErr(t, second(k.TX(0, 1041)), syscall.EFAULT, "1040 bytes")
-	signed := newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: mkey.Bytes(make([]byte, 2048)), Length: 2048}}, Access: rdma.LocalWrite, Signature: &mkey.Signature{Wire: &sig.Format{Type: sig.T10DIF}, CheckMask: sig.MaskAll}})
+	signed := newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: mkey.Bytes(make([]byte, 2048)), Length: 2048}}, Access: rdma.LocalWrite, Signature: &mkey.Signature{Wire: &sig.Format{Type: sig.T10DIF}}})
 	wantErr(t, second(signed.TX(0, 2088)), syscall.EFAULT, "range 0+2088 lies outside of the 2080 bytes of the key's wire domain")
 
 	// Every byte of an irregular pattern, for transfers that begin at any offset.
