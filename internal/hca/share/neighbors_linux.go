@@ -38,8 +38,9 @@ const (
 	// lookEvery is the number of calls of Poll without Sleep after which it looks for processes
 	// that have ended.
 	lookEvery = 1 << 12
-	// roomPatience is the time for which packets that nobody repeats wait for a process that takes nothing. A
-	// watchdog of Ethernet's priority flow control waits as long.
+	// roomPatience is the time for which packets that nobody repeats wait for a process that takes nothing. Shorter:
+	// a process that gets no processor on a busy machine loses packets. Longer: one that was stopped holds up the
+	// sender's queue for longer. Not measured.
 	roomPatience = 400 * time.Millisecond
 	// remindEvery is how often another process is told that a stream of packets goes on.
 	remindEvery = 5 * time.Millisecond

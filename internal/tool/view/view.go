@@ -180,8 +180,8 @@ func (s *Server) take(at *stream) (base [][]byte, ticks []tick, changed chan str
 }
 
 // events streams the run to a browser, as server-sent events: "base" with the state of the run at the beginning of the
-// last minute, then a "tick" for each interval in which something happened, and the time each second. A browser that is slower than the run gets a base again; the run
-// waits for nobody.
+// last minute, then a "tick" for each interval in which something happened, and the time each second. A browser that is
+// slower than the run gets a base again; the run waits for nobody.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.streams <- struct{}{}:
