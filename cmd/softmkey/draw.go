@@ -44,8 +44,8 @@ The pictures are
   states    the states of a queue pair: who moved it, and with which attributes
 
 Without --picture draw chooses: a way if there is one with memory keys on both sides, or
-else a key, a timeline, or states. Without --number and --request it draws the one that shows
-most: that with a bad block, or with the most packets.`,
+else a key, a timeline, or states. Without --number and --request it draws the one that
+shows most: that with a bad block, or with the most packets.`,
 		Example: `  softmkey run --trace=run.json --trace-format json --pcap run.pcapng -- ./program
   softmkey draw -o key.svg --picture key run.json
   softmkey draw -o timeline.svg --picture timeline run.pcapng peer.pcapng`,
