@@ -126,9 +126,12 @@ quick() {
 # are left out: they have no concurrency, and their tests take ten times as long.
 race_others() {
 	local others
-	others=$(comm -23 <(grep -rlE --include='*.go' '^\s*go (func|[[:alnum:]_.]+)\(|\.Go\(|\.(Run)?Parallel\(' . |
-		xargs -n 1 dirname | sort -u | grep -vE '^./(bench|interop|tools|hardware|\.[^/]+)/|/(testdata|_asm|kernel)(/|$)|^./cmd/softmkey$' |
-		xargs go list | sort) <(go list $few ./sig ./xts ./mkey ./internal/roce | sort))
+	others=$(comm -23 <(
+		go list -f '{{.ImportPath}} {{.Dir}}' ./... | grep -vE '/internal/base/kernel/|/cmd/softmkey ' | while read -r package dir; do
+			! grep -qE '^\s*go (func|[[:alnum:]_.]+)\(|\.Go\(|\.(Run)?Parallel\(' "$dir"/*.go || echo "$package"
+		done | sort
+	) <(go list $few ./sig ./xts ./mkey ./internal/roce | sort))
+	[ -n "$others" ]
 	# The skipped tests start other processes, built without the detector, or run in one goroutine.
 	race -short -skip '^Test(OutsideModule|Tshark|NothingLeft|RequestFloods|NextDefinition|KeyFootprint|LimitOfObjects|EveryBitOfContexts|CommandsOfDrivers|EveryKey)$' $others
 }
