@@ -210,18 +210,19 @@ func TestStates(t *testing.T) {
 	apart(t, svg)
 }
 
-// TestPlainWay draws a WRITE between regions, and one of inline data: one box for the memory of each side.
+// TestPlainWay draws a WRITE between regions, one of inline data, and one that failed: one box for the memory of each side.
 func TestPlainWay(t *testing.T) {
 	trace, err := ReadTrace(strings.NewReader(record("request", "RDMA_WRITE", `"request":1,"sges":[{"addr":"0x0","length":64,"lkey":768}],"rkey":1024`) + record("completion", "success", `"request":1,"opcode":"RDMA_WRITE","bytes":64`) +
-		record("request", "RDMA_WRITE", `"request":2,"inline":8,"rkey":1024`)))
+		record("request", "RDMA_WRITE", `"request":2,"inline":8,"rkey":1024`) +
+		record("request", "RDMA_WRITE", `"request":3,"sges":[{"addr":"0x0","length":64,"lkey":768}],"rkey":1024`) + record("completion", "local protection error", `"request":3,"opcode":"RDMA_WRITE"`)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ways := Ways(trace)
-	if len(ways) != 2 || ways[0].Bytes != 64 || ways[0].Status != "success" || ways[1].Bytes != 8 {
+	if len(ways) != 3 || ways[0].Bytes != 64 || ways[0].Status != "success" || ways[1].Bytes != 8 {
 		t.Fatalf("%+v", ways)
 	}
-	for i, parts := range [][]string{{"requester: region 0x300", "responder: region 0x400", "64 bytes, as they are on the wire"}, {"requester: inline data", "8 bytes on the wire"}} {
+	for i, parts := range [][]string{{"requester: region 0x300", "responder: region 0x400", "64 bytes, as they are on the wire"}, {"requester: inline data", "8 bytes on the wire"}, {"local protection error: this is the way that was asked for"}} {
 		svg := ways[i].SVG()
 		wellFormed(t, svg)
 		for _, part := range append(parts, ">memory<") {

@@ -175,9 +175,13 @@ func (w *Way) SVG() []byte {
 	if w.Op == "RDMA_READ" {
 		from, to = to, from
 	}
-	c.arrow(x, from, x, to, blue, 4)
-	c.text(x+14, wire-8, style{bold: true, fill: blue}, "%s", w.Op)
-	c.text(x+14, wire+20, style{size: 11, fill: soft}, "%d bytes on the wire", w.Bytes)
+	colour, below := blue, fmt.Sprintf("%d bytes on the wire", w.Bytes)
+	if w.Status != "" && w.Status != "success" { // the trace does not tell how far the data went
+		colour, below = red, w.Status+": this is the way that was asked for"
+	}
+	c.arrow(x, from, x, to, colour, 4)
+	c.text(x+14, wire-8, style{bold: true, fill: colour}, "%s", w.Op)
+	c.text(x+14, wire+20, style{size: 11, fill: soft}, "%s", below)
 	c.text(30, wire-8, style{size: 11, fill: soft}, "the wire")
 	return c.svg(title)
 }
