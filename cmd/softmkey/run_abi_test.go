@@ -64,7 +64,8 @@ func TestRunABI(t *testing.T) {
 			t.Errorf("the lines do not say where the calls are made: %s", out)
 		}
 	})
-	// Each link below the device's folder leads somewhere, and with a slash behind it is what it leads to.
+	// Each symbolic link below the device's folder in sysfs leads somewhere. With a slash behind it, its path names the
+	// folder that it leads to.
 	t.Run("links", func(t *testing.T) {
 		if out := runUnder(t, program, "find -L /sys/class/infiniband/ /sys/class/infiniband_verbs/ -maxdepth 3 -type l 2>/dev/null; readlink -e /sys/class/infiniband/mlx5_0/device/driver; cd /sys/class/infiniband; stat -c %F mlx5_0 mlx5_0/ mlx5_0/device/."); out != "/sys/bus/pci/drivers/mlx5_core\nsymbolic link\ndirectory\ndirectory\n" {
 			t.Error(out)

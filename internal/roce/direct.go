@@ -2,9 +2,9 @@ package roce
 
 import (
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
-import "github.com/softmkey/softmkey/internal/net/wire"
 
 // minDirect is the payload length from which the transport copies directly between
 // application memory and packet buffers, in the pass that computes the packet's CRC.

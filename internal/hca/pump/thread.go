@@ -115,7 +115,7 @@ func newThread(bytes func() uint64, pids func() []int, blocking func() bool) *th
 	return t
 }
 
-// schedule names the calling thread, and asks for slices of shortSlice and for Priority. It returns the
+// schedule names the calling thread, and asks for slices of shortSlice and for the priority that Priority returns. It returns the
 // attributes that the kernel has granted, or nil if they are unknown.
 func schedule(name string) (normal *unix.SchedAttr) {
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&append([]byte(name), 0)[0])), 0, 0, 0)

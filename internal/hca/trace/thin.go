@@ -39,7 +39,7 @@ type thinID struct {
 	number  uint32
 }
 
-// thinned is what a thinned trace knows of a QP.
+// thinned is the state of a QP in a thinned trace: which of its requests are shown, and its counts.
 type thinned struct {
 	open     []uint64 // the requests that are shown and have not ended
 	begun    int      // as in thinning

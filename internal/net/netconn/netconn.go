@@ -1,5 +1,5 @@
-// Package netconn is what the networks of this module have beyond [packetconn.Conn], and the rules that they
-// share.
+// Package netconn has the interfaces that networks of this module implement beyond [packetconn.Conn], and what the
+// networks share: the sizes of packets, and where packets lie in buffers.
 package netconn
 
 import (
