@@ -185,7 +185,7 @@ func (f *front) BadSignature(b *engine.BadSignature) {
 		fate = "the report waits for the next receive of the XRC domain"
 	default:
 		reported = o.deliver(cq)
-		fate = fmt.Sprintf("the report waits in CQ %#x: poll it before mlx5dv_mkey_check", cq.number)
+		fate = fmt.Sprintf("the report is in CQ %#x: mlx5dv_mkey_check knows it once that is polled", cq.number)
 		if !reported {
 			fate = fmt.Sprintf("not reported yet: CQ %#x takes no completions; the key's next bad block makes the report on another CQ", cq.number)
 		}

@@ -112,7 +112,7 @@ func TestTraceSignatureReport(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, want := range []string{
-		fmt.Sprintf("signature bad guard reported=true: the report waits in CQ %#x: poll it before mlx5dv_mkey_check", p.qb.recv.Number()),
+		fmt.Sprintf("signature bad guard reported=true: the report is in CQ %#x: mlx5dv_mkey_check knows it once that is polled", p.qb.recv.Number()),
 		fmt.Sprintf("signature bad guard reported=false: not reported: the key's last report waits in CQ %#x to be polled", p.qb.recv.Number()),
 		"signature bad guard reported=false: not reported: since its last report was polled, the key was not configured anew",
 	} {

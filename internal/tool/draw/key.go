@@ -128,6 +128,11 @@ func (k *Key) SVG() []byte {
 	if len(k.Pieces) > 0 {
 		y = k.drawMemory(c, y)
 		k.drawSteps(c, y-56, true)
+		back := y + 62
+		if k.Crypto != nil { // below its two lines
+			back += 24
+		}
+		k.drawSteps(c, back, false)
 	}
 	c.height = k.drawBad(c, y+boxHeight, k.drawWire(c, y))
 	return c.svg(title)
@@ -141,7 +146,7 @@ func (k *Key) describe() (parts []string) {
 		parts = append(parts, fmt.Sprintf("%d bytes", g.wire))
 	}
 	if from, to := k.window(g); to-from < g.blocks {
-		parts = append(parts, fmt.Sprintf("blocks %d to %d of %d", k.First+from, k.First+to-1, g.blocks))
+		parts = append(parts, fmt.Sprintf("blocks %d to %d of %d, counted from 0", k.First+from, k.First+to-1, g.blocks))
 	}
 	if len(k.Access) > 0 {
 		parts = append(parts, "access "+strings.Join(k.Access, ", "))
@@ -400,6 +405,9 @@ func (k *Key) drawBad(c *canvas, bottom, y float64) float64 {
 	for _, d := range []*Domain{k.Wire, k.Memory} {
 		if d.signed() {
 			legend = append(legend, fmt.Sprintf("narrow: fields of %d", d.FieldSize), "bytes, drawn wider")
+			if d.Type == "t10dif" {
+				legend = append(legend, "guard 2, tags 2 + 4")
+			}
 			if d.AppTag != nil {
 				legend = append(legend, fmt.Sprintf("application tag 0x%04x", *d.AppTag))
 			}

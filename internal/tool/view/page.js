@@ -6,6 +6,7 @@
 const STATES = ["RESET", "INIT", "RTR", "RTS", "SQE", "ERR"];
 const MINUTE = 60e3;
 const COPIES = 60000; // of objects in all frames: when there are more, every second one of the older frames goes
+const EACH = 100; // of a tick with at most so many lines, each is a frame
 const CARDS = 120, REQUESTS = 6, KEYS = 6, REMEMBERED = 24, LOG = 200;
 
 const $ = id => document.getElementById(id);
@@ -38,7 +39,7 @@ function size(n) {
 }
 const many = n => n < 1e4 ? String(Math.round(n)) : n < 1e6 ? (n / 1e3).toFixed(1) + " k" : (n / 1e6).toFixed(2) + " M";
 
-let now, frames, shown, live, chosen, copies;
+let now, frames, shown, live, chosen, copies, made = 0; // made: how many frames there were
 function reset() {
   now = {at: 0, qps: new Map(), keys: new Map(), regions: new Map(), log: [], over: "", left: 0, copied: 0};
   frames = []; copies = 0; live = true; shown = null;
@@ -47,11 +48,11 @@ function reset() {
 /** own returns an object that this frame may change. */
 function own(map, id, make) {
   let o = map.get(id);
-  if (o && o.frame === frames.length) return o;
+  if (o && o.frame === made) return o;
   if (!o && !make) return null;
   o = o ? {...o} : make();
   for (const k of ["states", "requests", "bad", "window", "keys"]) if (o[k]) o[k] = [...o[k]];
-  o.frame = frames.length;
+  o.frame = made;
   map.set(id, o);
   now.copied++;
   return o;
@@ -175,6 +176,7 @@ function finish(at) {
   for (const q of now.qps.values()) {
     if (q.window.length > 1 && q.window[q.window.length - 1][0] < at * 1000 - 1.5e6) own(now.qps, idOf(q.process, q.number)).window = [];
   }
+  made++;
   frames.push({...now, qps: new Map(now.qps), keys: new Map(now.keys)});
   copies += now.copied;
   now.copied = 0;
@@ -332,7 +334,7 @@ function render() {
     if (c.of !== q || c.frame !== f.at || c.choice !== chosen) draw(c, id, q, f);
     Object.assign(c, {of: q, frame: f.at, choice: chosen});
   }
-  put($("more"), rest > 0 ? `${rest} more queue pairs: the filter finds them.` : all.length ? "" : f.qps.size ? "No queue pair fits the filter." : "The program has made no queue pair yet.");
+  put($("more"), rest > 0 ? `${rest} more queue pairs: the filter finds them.` : all.length ? "A click on a queue pair, a key or a request shows its picture." : f.qps.size ? "No queue pair fits the filter." : "The program has made no queue pair yet.");
   renderLog(f);
   renderTime(f);
   renderDetail(f);
@@ -358,7 +360,8 @@ function renderTime(f) {
   $("slider").disabled = frames.length < 2;
   $("back").disabled = i <= 0;
   $("forth").disabled = i < 0 || i >= frames.length - 1;
-  put($("stop"), live ? "stop" : "live");
+  put($("stop"), live && !now.over ? "stop" : "latest");
+  $("stop").disabled = live && now.over !== "";
   const last = frames[frames.length - 1];
   put($("moment"), live ? "" : `${((last.at - f.at) / 1000).toFixed(1)} s before the latest`);
 }
@@ -472,7 +475,10 @@ events.addEventListener("base", e => {
 });
 events.addEventListener("tick", e => {
   const tick = JSON.parse(e.data);
-  for (const line of tick.lines) apply(line);
+  for (const line of tick.lines) {
+    apply(line);
+    if (tick.lines.length <= EACH && line.time) finish(micros(line.time) / 1000);
+  }
   finish(tick.at);
   describeStatus();
 });
