@@ -81,3 +81,13 @@ func TestRunMany(t *testing.T) {
 	l.end()
 	settle(t, "the run", start, true)
 }
+
+// TestRunStarts runs programs whose hundred threads begin librdmacm while it asks for AF_IB.
+func TestRunStarts(t *testing.T) {
+	starts, device := buildC(t, "starts", "starts.c"), ownAddress(62)
+	l := newLab(t, "--device", device)
+	for step := 300; step < 700; step += 80 {
+		l.must(fmt.Sprintf("%s %s %d", starts, device, step))
+	}
+	l.end()
+}

@@ -3,7 +3,6 @@ package rdmacm
 import (
 	"encoding/binary"
 	"net/netip"
-	"syscall"
 
 	"github.com/softmkey/softmkey/internal/device/cmcore"
 )
@@ -30,6 +29,9 @@ const (
 	cmdJoinIPMcast  = 16
 	cmdLeaveMcast   = 17
 	cmdMigrateID    = 18
+	cmdQuery        = 19
+	cmdBind         = 20
+	cmdResolveAddr  = 21
 	cmdJoinMcast    = 22
 	cmdWriteEvent   = 24
 )
@@ -73,6 +75,11 @@ const (
 	eventECE        = 328
 	writeEventLen   = 320 // rdma_ucm_write_cm_event
 	routeLen        = 208 // rdma_ucm_query_route_resp
+	oldRouteLen     = 200 // without ibdev_index
+	addrsLen        = 272 // rdma_ucm_query_addr_resp
+	oldAddrsLen     = 264 // without ibdev_index
+	pathsLen        = 8   // rdma_ucm_query_path_resp, without paths
+	pathDataLen     = 72  // ib_path_rec_data
 	pathLen         = 64  // ib_user_path_rec
 	qpAttrLen       = 144 // ib_uverbs_qp_attr
 	qpAttrAH        = 40
@@ -110,21 +117,25 @@ const (
 const (
 	familyInet  = 2
 	familyInet6 = 10
+	familyIB    = 27
 )
 
-// parseSockaddr reads a sockaddr_in or sockaddr_in6. A family of 0 gives the
-// invalid address.
-func parseSockaddr(b []byte) (netip.AddrPort, syscall.Errno) {
+// Sizes of the addresses.
+const (
+	sockaddrLen4  = 16
+	sockaddrIBLen = 48
+)
+
+// parseSockaddr reads a sockaddr_in or sockaddr_in6, and returns its size, 0 if it is neither.
+func parseSockaddr(b []byte) (a netip.AddrPort, size uint16) {
 	port := binary.BigEndian.Uint16(b[2:])
 	switch ne.Uint16(b) {
-	case 0:
-		return netip.AddrPort{}, 0
 	case familyInet:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), port), 0
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), port), sockaddrLen4
 	case familyInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:24])), port), 0
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:24])), port), sockaddrLen
 	}
-	return netip.AddrPort{}, syscall.EAFNOSUPPORT
+	return netip.AddrPort{}, 0
 }
 
 // putSockaddr writes the address into a zeroed sockaddr_in6.
@@ -217,7 +228,26 @@ func putPath(b []byte, src, dst netip.Addr, mtu, trafficClass uint8) {
 	ne.PutUint32(b[48:], uint32(mtu))
 	b[52], b[53] = 0xff, 0xff // P_Key
 	b[54], b[55], b[56] = hopLimit, trafficClass, 1
-	b[58], b[59], b[60], b[61], b[62] = 2, 2, 3, 2, cmcore.DefaultAckTimeout-1 // exactly: MTU, rate, lifetime
+	b[58], b[59], b[60], b[61], b[62] = exactly, exactly, rate10Gb, exactly, lifetime
+}
+
+// Fields of a path.
+const (
+	exactly  = 2 // selector of MTU, rate and lifetime
+	rate10Gb = 3 // IBV_RATE_10_GBPS
+	lifetime = cmcore.DefaultAckTimeout - 1
+)
+
+// putPathData writes ib_path_rec_data, with the path as in a MAD.
+func putPathData(b []byte, src, dst netip.Addr, mtu, trafficClass uint8) {
+	const gmp, primary, bidirectional = 1, 2, 8 | 32
+	ne.PutUint32(b, gmp|primary|bidirectional)
+	d, s := dst.As16(), src.As16()
+	copy(b[16:], d[:])
+	copy(b[32:], s[:])
+	b[55], b[56], b[57] = hopLimit, trafficClass, 1<<7 // reversible
+	b[58], b[59] = 0xff, 0xff                          // P_Key
+	b[62], b[63], b[64] = exactly<<6|mtu, exactly<<6|rate10Gb, exactly<<6|lifetime
 }
 
 func flag(v bool) byte {

@@ -17,7 +17,7 @@ const (
 	minBacklog = 128
 )
 
-func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) listen(in []byte) ([]byte, syscall.Errno) {
 	if i.state == stateIdle {
 		if errno := i.bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)); errno != 0 {
 			return nil, errno
@@ -150,7 +150,7 @@ func (i *id) asked(c *id, q *cmcore.Query) (after func()) {
 	return i.offer(&event{id: i, request: c, kind: eventConnectRequest, param: param.put})
 }
 
-func (i *id) connect(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) connect(in []byte) ([]byte, syscall.Errno) {
 	c := parseConnParam(in)
 	if !c.valid || i.state != stateRouteResolved {
 		return nil, syscall.EINVAL
@@ -207,7 +207,7 @@ func (i *id) answered(a cmcore.Answer, err error) (after func()) {
 	return i.file.post(&event{id: i, kind: eventEstablished, param: param.put})
 }
 
-func (i *id) accept(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) accept(in []byte) ([]byte, syscall.Errno) {
 	c := parseConnParam(in[8:])
 	query := i.qpType == qpTypeUD && i.query != nil && i.passive
 	if !query && i.conn == nil {
@@ -277,7 +277,7 @@ func (i *id) refused(err error) syscall.Errno {
 	return errnoOf(err)
 }
 
-func (i *id) reject(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) reject(in []byte) ([]byte, syscall.Errno) {
 	n, reason := int(in[4]), mad.Reason(in[5])
 	if reason == 0 {
 		reason = mad.ReasonConsumer
@@ -296,7 +296,7 @@ func (i *id) reject(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return nil, syscall.EINVAL
 }
 
-func (i *id) disconnect(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) disconnect(in []byte) ([]byte, syscall.Errno) {
 	if i.conn == nil {
 		return nil, syscall.EINVAL
 	}

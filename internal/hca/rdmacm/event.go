@@ -199,7 +199,7 @@ func (i *id) soonPost(e *event) {
 
 // writeEvent executes WRITE_CM_EVENT: an event that the program sends to itself, with 8 bytes of
 // its own. The next GET_EVENT finds it.
-func (i *id) writeEvent(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) writeEvent(in []byte) ([]byte, syscall.Errno) {
 	kind, arg := ne.Uint32(in[8:]), [8]byte(in[16:])
 	switch {
 	case kind != eventUser && kind != eventInternal:

@@ -21,63 +21,74 @@ type Host interface {
 	Attach(netip.Addr) (Device, error)
 }
 
-// way is how the host reaches an address.
+// way is how the host reaches the addresses that a command names.
 type way struct {
+	from, to netip.AddrPort // the addresses; invalid: the command names none
+
 	src  netip.Addr // address from which the host sends; invalid: not known
 	here bool       // the address is one of the host's
 	err  error      // reason for which src has no device; nil: it has one, or needs none
 }
 
-// way finds out how the host reaches the address that a command names, and attaches a device
-// to the host's address on that way: that of BIND_IP, or the one from which the host sends
-// to the destination of RESOLVE_IP. The lock is not held.
-func (f *File) way(cmd uint32, in []byte) way {
-	m := f.m
-	if m.host == nil {
-		return way{}
-	}
+// addresses reads the addresses that a command names, and reports whether the kernel accepts them.
+func addresses(cmd uint32, in []byte) (w way, ok bool) {
+	var from, to uint16 // sizes
 	switch cmd {
 	case cmdBindIP:
-		a, errno := parseSockaddr(in[8:])
-		if errno != 0 {
-			return way{}
-		}
-		return m.attachLocal(a)
+		w.from, from = parseSockaddr(in[8:])
+		return w, from > 0
+	case cmdBind:
+		w.from, from = parseSockaddr(in[8:])
+		return w, from > 0 && ne.Uint16(in[4:]) == from && ne.Uint16(in[6:]) == 0
 	case cmdResolveIP:
-		src, errno := parseSockaddr(in)
-		dst, errno2 := parseSockaddr(in[sockaddrLen:])
-		if errno != 0 || errno2 != 0 {
-			return way{}
-		}
-		if a := src.Addr(); a.IsValid() && !a.IsUnspecified() {
-			return m.attachLocal(src)
-		}
+		w.from, from = parseSockaddr(in)
+		w.to, to = parseSockaddr(in[sockaddrLen:])
+		return w, to > 0 && (from > 0 || ne.Uint16(in) == 0)
+	case cmdResolveAddr:
+		w.from, from = parseSockaddr(in[16:])
+		w.to, to = parseSockaddr(in[16+storageLen:])
+		size := ne.Uint16(in[8:])
+		return w, to > 0 && ne.Uint16(in[10:]) == to && (size == 0 || size == from) && ne.Uint32(in[12:]) == 0
+	}
+	return w, true
+}
+
+// find finds out how the host reaches the address that a command names, and attaches a device
+// to the host's address on that way: that of BIND, or the one from which the host sends
+// to the destination of RESOLVE. The lock is not held.
+func (f *File) find(w *way, id uint32) {
+	m := f.m
+	switch {
+	case m.host == nil || !w.from.IsValid() && !w.to.IsValid():
+	case w.from.IsValid() && (!w.to.IsValid() || !w.from.Addr().IsUnspecified()):
+		m.attachLocal(w)
+	default:
 		m.mu.Lock()
-		i := f.ids[ne.Uint32(in[commands[cmd].id:])]
+		i := f.ids[id]
 		bound := i == nil || i.dev != nil
 		m.mu.Unlock()
 		if !bound {
-			return m.attachTowards(dst.Addr().Unmap())
+			m.attachTowards(w)
 		}
 	}
-	return way{}
 }
 
 // attachLocal attaches a device to an address that a program gives to an id.
-func (m *Manager) attachLocal(a netip.AddrPort) way {
-	local := a.Addr().Unmap()
-	if !local.IsValid() || local.IsUnspecified() || local.IsLoopback() && a.Port() == 0 {
-		return way{} // see [id.bind]
+func (m *Manager) attachLocal(w *way) {
+	local := w.from.Addr().Unmap()
+	if local.IsUnspecified() || local.IsLoopback() && w.from.Port() == 0 {
+		return // see [id.bind]
 	}
-	return way{src: local, err: m.attach(local)}
+	w.src, w.err = local, m.attach(local)
 }
 
-// attachTowards attaches a device to the address from which the host sends to dst.
-func (m *Manager) attachTowards(dst netip.Addr) way {
-	if !dst.IsValid() || dst.IsUnspecified() || m.has(dst) {
-		return way{}
+// attachTowards attaches a device to the address from which the host sends to w.to.
+func (m *Manager) attachTowards(w *way) {
+	dst := w.to.Addr().Unmap()
+	if dst.IsUnspecified() || m.has(dst) {
+		return
 	}
-	w := way{src: m.host.Source(dst), here: m.host.Local(dst)}
+	w.src, w.here = m.host.Source(dst), m.host.Local(dst)
 	switch {
 	case w.here && m.hasFamily(dst): // every device of the host reaches it
 	case w.here:
@@ -91,7 +102,6 @@ func (m *Manager) attachTowards(dst netip.Addr) way {
 	default:
 		w.err = m.attach(w.src)
 	}
-	return w
 }
 
 // has reports whether a device has an address.

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"syscall"
@@ -61,6 +62,7 @@ type id struct {
 	gidIndex int
 	way      way   // to the address that the command in execution names
 	why      error // of the refusal of the command in execution; nil: the errno says it
+	room     int   // for the answer of the command in execution
 	ports    []*cmcore.Port
 
 	listeners  []*cmcore.Listener
@@ -120,7 +122,7 @@ func (f *File) createID(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return answer32(i.num), 0
 }
 
-func (i *id) destroyID(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) destroyID(in []byte) ([]byte, syscall.Errno) {
 	i.destroy()
 	return answer32(i.reported), 0
 }
@@ -216,29 +218,11 @@ func (i *id) wildcard(a netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-func (i *id) bindIP(_ Process, in []byte) ([]byte, syscall.Errno) {
-	a, errno := parseSockaddr(in[8:])
-	if errno != 0 {
-		return nil, errno
-	}
-	if !a.Addr().IsValid() {
-		return nil, syscall.EINVAL
-	}
-	return nil, i.bind(a)
-}
+func (i *id) bindAddr([]byte) ([]byte, syscall.Errno) { return nil, i.bind(i.way.from) }
 
-func (i *id) resolveIP(_ Process, in []byte) ([]byte, syscall.Errno) {
-	src, errno := parseSockaddr(in)
-	if errno != 0 {
-		return nil, errno
-	}
-	dst, errno := parseSockaddr(in[sockaddrLen:])
-	switch {
-	case errno != 0:
-		return nil, errno
-	case !dst.Addr().IsValid():
-		return nil, syscall.EINVAL
-	case i.state != stateIdle && i.state != stateBound:
+func (i *id) resolveAddr([]byte) ([]byte, syscall.Errno) {
+	src, dst := i.way.from, i.way.to
+	if i.state != stateIdle && i.state != stateBound {
 		return nil, syscall.EINVAL
 	}
 	if i.state == stateIdle {
@@ -277,7 +261,7 @@ func (i *id) resolveIP(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return nil, 0
 }
 
-func (i *id) resolveRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) resolveRoute(in []byte) ([]byte, syscall.Errno) {
 	if i.state != stateAddrResolved {
 		return nil, syscall.EINVAL
 	}
@@ -286,7 +270,7 @@ func (i *id) resolveRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return nil, 0
 }
 
-func (i *id) queryRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) queryRoute(in []byte) ([]byte, syscall.Errno) {
 	b := make([]byte, routeLen)
 	putSockaddr(b[136:], i.src)
 	putSockaddr(b[164:], i.dst)
@@ -294,20 +278,69 @@ func (i *id) queryRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if i.dev == nil {
 		return b, 0
 	}
-	for n := range 8 {
-		b[n] = byte(i.dev.NodeGUID >> (56 - 8*n))
-	}
+	binary.BigEndian.PutUint64(b, i.dev.NodeGUID)
 	b[196] = i.dev.Port
 	if i.dst.Addr().IsValid() {
 		putPath(b[8:8+pathLen], i.src.Addr(), i.dst.Addr(), i.dev.mtu(), i.tos)
 	}
-	if i.state >= stateRouteResolved && i.dst.Addr().IsValid() {
+	if i.routed() {
 		ne.PutUint32(b[192:], 1)
 	}
-	return b, 0
+	return b[:min(i.room, routeLen)], 0
 }
 
-func (i *id) initQPAttr(_ Process, in []byte) ([]byte, syscall.Errno) {
+// routed reports whether the id has a path.
+func (i *id) routed() bool { return i.state >= stateRouteResolved && i.dst.Addr().IsValid() }
+
+// queryAny executes QUERY. Its answers have the fields of QUERY_ROUTE's in other places.
+func (i *id) queryAny(in []byte) ([]byte, syscall.Errno) {
+	const addrs, path, gids = 0, 1, 2
+	option := ne.Uint32(in[12:])
+	switch {
+	case option > gids:
+		return nil, syscall.ENOSYS
+	case option != path && i.room < oldAddrsLen || i.room < pathsLen:
+		return nil, syscall.ENOSPC
+	case option == path:
+		b := make([]byte, pathsLen, pathsLen+pathDataLen)
+		if i.dev == nil || !i.routed() {
+			return b, 0
+		}
+		ne.PutUint32(b, 1)
+		if i.room >= cap(b) {
+			b = b[:cap(b)]
+			putPathData(b[pathsLen:], i.src.Addr(), i.dst.Addr(), i.dev.mtu(), i.tos)
+		}
+		return b, 0
+	}
+	b := make([]byte, addrsLen)
+	ne.PutUint32(b[oldAddrsLen:], invalidIBIndex)
+	if i.dev != nil {
+		binary.BigEndian.PutUint64(b, i.dev.NodeGUID)
+		b[8], b[10], b[11] = i.dev.Port, 0xff, 0xff // P_Key
+	}
+	for n, a := range []netip.AddrPort{i.src, i.dst} {
+		size, to := b[12+2*n:], b[16+storageLen*n:]
+		switch {
+		case option == gids:
+			ne.PutUint16(size, sockaddrIBLen)
+			ne.PutUint16(to, familyIB)
+			copy(to[2:], b[10:12])
+			if a.Addr().IsValid() {
+				g := a.Addr().As16()
+				copy(to[8:], g[:])
+			}
+			binary.BigEndian.PutUint64(to[24:], mad.ServiceID(i.space, a.Port()))
+		case a.Addr().IsValid():
+			putSockaddr(to, a)
+			_, n := parseSockaddr(to)
+			ne.PutUint16(size, n)
+		}
+	}
+	return b[:min(i.room, addrsLen)], 0
+}
+
+func (i *id) initQPAttr(in []byte) ([]byte, syscall.Errno) {
 	to := ne.Uint32(in[12:])
 	if to > 3 {
 		return nil, syscall.EINVAL
@@ -400,7 +433,7 @@ func withOption(p Process, in []byte) []byte {
 	return append(in, v...)
 }
 
-func (i *id) setOption(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) setOption(in []byte) ([]byte, syscall.Errno) {
 	level, name, n := ne.Uint32(in[12:]), ne.Uint32(in[16:]), ne.Uint32(in[20:])
 	const levelID, tos, reuseAddr, afOnly, ackTimeout = 0, 0, 1, 2, 3
 	if level != levelID {
@@ -483,7 +516,7 @@ func (f *File) migrateID(p Process, in []byte) ([]byte, syscall.Errno) {
 	return answer32(i.reported), 0
 }
 
-func (i *id) notify(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) notify(in []byte) ([]byte, syscall.Errno) {
 	const commEst = 4 // IBV_EVENT_COMM_EST
 	if i.conn == nil || ne.Uint32(in[4:]) != commEst {
 		return nil, syscall.EINVAL

@@ -285,17 +285,20 @@ type command struct {
 
 	// run executes a command on an id, file one that is not about an id of the file.
 	// The lock is held.
-	run  func(i *id, p Process, in []byte) (answer []byte, errno syscall.Errno)
+	run  func(i *id, in []byte) (answer []byte, errno syscall.Errno)
 	file func(f *File, p Process, in []byte) (answer []byte, errno syscall.Errno)
 }
 
 var commands = map[uint32]command{
 	cmdCreateID:     {name: "create", in: 24, response: 8, out: 4, file: (*File).createID},
 	cmdDestroyID:    {name: "destroy", in: 16, response: 0, out: 4, id: 8, run: (*id).destroyID},
-	cmdBindIP:       {name: "bind", in: 40, response: -1, id: 36, run: (*id).bindIP},
-	cmdResolveIP:    {name: "resolve address", in: 64, response: -1, id: 56, run: (*id).resolveIP},
+	cmdBindIP:       {name: "bind", in: 40, response: -1, id: 36, run: (*id).bindAddr},
+	cmdBind:         {name: "bind", in: 8 + storageLen, response: -1, id: 0, run: (*id).bindAddr},
+	cmdResolveIP:    {name: "resolve address", in: 64, response: -1, id: 56, run: (*id).resolveAddr},
+	cmdResolveAddr:  {name: "resolve address", in: 16 + 2*storageLen, response: -1, id: 0, run: (*id).resolveAddr},
 	cmdResolveRoute: {name: "resolve route", in: 8, response: -1, id: 0, run: (*id).resolveRoute},
-	cmdQueryRoute:   {name: "query route", in: 16, response: 0, out: routeLen, id: 8, run: (*id).queryRoute},
+	cmdQueryRoute:   {name: "query route", in: 16, response: 0, out: oldRouteLen, id: 8, run: (*id).queryRoute},
+	cmdQuery:        {name: "query", in: 16, response: 0, id: 8, run: (*id).queryAny},
 	cmdConnect:      {name: "connect", in: connParamLen + 8, response: -1, id: connParamLen, run: (*id).connect},
 	cmdListen:       {name: "listen", in: 8, response: -1, id: 0, run: (*id).listen},
 	cmdAccept:       {name: "accept", in: 8 + connParamLen + 8, response: -1, id: 8 + connParamLen, run: (*id).accept},
@@ -312,8 +315,8 @@ var commands = map[uint32]command{
 }
 
 // execute executes a command and traces it. w is the way to the address that the command
-// names. The lock is held.
-func (f *File) execute(c command, p Process, in []byte, w way) (answer []byte, errno syscall.Errno) {
+// names, room that for the answer. The lock is held.
+func (f *File) execute(c command, p Process, in []byte, w way, room int) (answer []byte, errno syscall.Errno) {
 	if f.closed {
 		return nil, syscall.EBADF
 	}
@@ -331,8 +334,8 @@ func (f *File) execute(c command, p Process, in []byte, w way) (answer []byte, e
 		f.m.record(Record{Process: p, ID: num, Action: c.name, Errno: syscall.ENOENT})
 		return nil, syscall.ENOENT
 	}
-	i.way, i.why = w, nil
-	answer, errno = c.run(i, p, in)
+	i.way, i.why, i.room = w, nil, room
+	answer, errno = c.run(i, in)
 	r := Record{Process: p, ID: num, Action: c.name, Errno: errno, Local: i.src, Remote: i.dst}
 	if w.err != nil && (errno == syscall.EADDRNOTAVAIL || errno == syscall.ENETUNREACH) {
 		errno = errnoOf(w.err)
@@ -352,10 +355,6 @@ func whyNot(in []byte, name string, errno syscall.Errno) error {
 	}
 	return nil
 }
-
-// probe is the command BIND, of AF_IB addresses. librdmacm tries it once to find out whether the
-// kernel has them, and goes on without.
-const probe = 20
 
 // never is the cancel function of a command that has ended already: nothing is left to cancel.
 func never() bool { return false }
@@ -385,9 +384,7 @@ func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno 
 	c, ok := commands[cmd]
 	switch {
 	case !ok:
-		if cmd != probe {
-			f.m.record(Record{Process: p, Action: fmt.Sprintf("command %d", cmd), Errno: syscall.EINVAL, Reason: failure.New("rdma_cm", syscall.EINVAL, "command %d is not offered", cmd)})
-		}
+		f.m.record(Record{Process: p, Action: fmt.Sprintf("command %d", cmd), Errno: syscall.EINVAL, Reason: failure.New("rdma_cm", syscall.EINVAL, "command %d is not offered", cmd)})
 		return refuse(done, syscall.EINVAL)
 	case n < c.in:
 		f.m.record(Record{Process: p, Action: c.name, Errno: syscall.EINVAL, Reason: failure.New(c.name, syscall.EINVAL, "%d bytes: the command has %d", n, c.in)})
@@ -396,12 +393,20 @@ func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno 
 		f.m.record(Record{Process: p, Action: c.name, Errno: syscall.ENOSPC, Reason: failure.New(c.name, syscall.ENOSPC, "room for %d bytes: the answer has %d", out, c.out)})
 		return refuse(done, syscall.ENOSPC)
 	}
-	w := f.way(cmd, in)
+	w, ok := addresses(cmd, in)
+	if !ok {
+		// librdmacm binds an AF_IB address once, to find out whether the kernel has that family.
+		if cmd != cmdBind || ne.Uint16(in[8:]) != familyIB {
+			f.m.record(Record{Process: p, Action: c.name, Errno: syscall.EINVAL, Reason: failure.New(c.name, syscall.EINVAL, "addresses are of IPv4 or IPv6, with their size")})
+		}
+		return refuse(done, syscall.EINVAL)
+	}
+	f.find(&w, ne.Uint32(in[c.id:]))
 	if cmd == cmdSetOption {
 		in = withOption(p, in)
 	}
 	f.m.mu.Lock()
-	answer, errno := f.execute(c, p, in, w)
+	answer, errno := f.execute(c, p, in, w, out)
 	f.m.mu.Unlock()
 	if errno == 0 && c.response >= 0 && p.Write(ne.Uint64(in[c.response:]), answer) != nil {
 		errno = syscall.EFAULT

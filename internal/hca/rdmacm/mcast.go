@@ -7,6 +7,9 @@ import (
 	"github.com/softmkey/softmkey/internal/net/mad"
 )
 
+// sendOnly is the largest join flag: a membership for sending.
+const sendOnly = 1
+
 // group is a membership of an id in a multicast group.
 type group struct {
 	id       *id
@@ -16,12 +19,12 @@ type group struct {
 	reported uint32
 }
 
-func (i *id) joinIPMcast(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) joinIPMcast(in []byte) ([]byte, syscall.Errno) {
 	return i.join(ne.Uint64(in[8:]), in[16:])
 }
 
-func (i *id) joinMcast(_ Process, in []byte) ([]byte, syscall.Errno) {
-	if n := ne.Uint16(in[20:]); n != sockaddrLen && n != 16 {
+func (i *id) joinMcast(in []byte) ([]byte, syscall.Errno) {
+	if _, size := parseSockaddr(in[24:]); ne.Uint16(in[20:]) != size || ne.Uint16(in[22:]) > sendOnly {
 		return nil, syscall.EINVAL
 	}
 	return i.join(ne.Uint64(in[8:]), in[24:])
@@ -31,10 +34,7 @@ func (i *id) joinMcast(_ Process, in []byte) ([]byte, syscall.Errno) {
 // group, so the event is sent at once. The host becomes a member when the library
 // attaches a QP to the group.
 func (i *id) join(uid uint64, sockaddr []byte) ([]byte, syscall.Errno) {
-	a, errno := parseSockaddr(sockaddr)
-	if errno != 0 {
-		return nil, errno
-	}
+	a, _ := parseSockaddr(sockaddr)
 	if i.dev == nil || i.qpType != qpTypeUD || !a.Addr().IsMulticast() {
 		return nil, syscall.EINVAL
 	}
