@@ -1,7 +1,7 @@
 # The targets people use. What each does is in scripts/, so that it can be read. bench,
-# interop, guests, two-guests, uml, links, clients and docs need what `make setup` installs.
+# interop, guests, two-guests, uml, clients and docs need what `make setup` installs.
 
-.PHONY: build install release images demo test test-all long setup fuzz bench growth links clients docs generate interop guests guests-hostile two-guests uml clean
+.PHONY: build install release images demo test test-all long setup fuzz bench clients docs generate interop guests guests-hostile two-guests uml clean
 
 build:
 	@scripts/needgo.sh
@@ -49,10 +49,6 @@ fuzz:
 bench:
 	cd bench && go run ./cmd/bench --files --docs ../docs
 
-# How cost grows with the number of objects; takes ten minutes, and 3 GB of memory.
-growth:
-	cd bench && go run ./cmd/bench --growth --files
-
 # The long form of the tests against the kernel's soft-RoCE; needs root.
 interop:
 	cd interop && go test -v -timeout 30m ./...
@@ -74,10 +70,6 @@ guests-hostile:
 uml:
 	interop/uml.sh
 	cd interop && go test -v -count=1 -timeout 60m -run 'TestPCI(Host|Life|NVMe|Example|ISER)$$|TestUMLSpeed' . -uml -uml-rounds 3
-
-# How fast softmkey copies over bad networks, beside TCP on the same emulated link; needs root.
-links: build
-	cd interop && go run ./cmd/linktable --softmkey ../bin/softmkey
 
 # The field's RDMA programs on `softmkey run`: a table of what runs.
 clients: build

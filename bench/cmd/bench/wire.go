@@ -3,32 +3,19 @@ package main
 import (
 	"context"
 	"errors"
-	"net/netip"
+	"net"
 	"slices"
 	"time"
 
-	"github.com/softmkey/softmkey/bench/bareudp"
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
-
-// openDevice opens a device at an address of loopback.
-func openDevice(at netip.AddrPort) (*verbs.Device, error) {
-	conn, err := udp.Listen(at, nil)
-	if err != nil {
-		return nil, err
-	}
-	dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn})
-	if err != nil {
-		conn.Close()
-	}
-	return dev, err
-}
 
 // protection is a configuration of memory keys, the same at both ends: memory holds data, and the wire
 // is signed, or signed and encrypted.
@@ -186,32 +173,17 @@ func wireRows() []bench.Row {
 	return append(rows, pingPong())
 }
 
-// pingPong returns the row of a message that is sent back, next to a bare datagram. The
+// pingPong returns the row of a message that is sent back, next to a datagram of package net. The
 // result is half of the median round trip.
 func pingPong() bench.Row {
 	const size = 64
 	var f *flow
-	var far *bareudp.Server
-	bare := bench.Case{Name: "bare UDP", Sample: func(d time.Duration) (float64, error) {
-		median, err := bareudp.Ping(size, far.Addr(), bareudp.For(d))
-		return median.Seconds() * 1e6 / 2, err
-	}}
+	plain := bench.Case{Name: "package net", Sample: func(d time.Duration) (float64, error) { return datagramPingPong(size, d) }}
 	return bench.Row{
-		Group: "wire", Operation: "SEND, ping-pong", Size: size, Unit: bench.Micros, Peer: &bare, Target: 1.5,
-		Ours: bench.Case{Name: "softmkey", Sample: func(d time.Duration) (float64, error) { return f.pingPong(d) }},
-		Check: func() (err error) {
-			if far, err = bareudp.Serve(); err != nil {
-				return err
-			}
-			f, err = over(rdma.OpSend, size, nil)
-			return err
-		},
-		Done: func() {
-			f.close()
-			if far != nil {
-				far.Close()
-			}
-		},
+		Group: "wire", Operation: "SEND, ping-pong", Size: size, Unit: bench.Micros, Peer: &plain, Target: 1.5,
+		Ours:  bench.Case{Name: "softmkey", Sample: func(d time.Duration) (float64, error) { return f.pingPong(d) }},
+		Check: func() (err error) { f, err = over(rdma.OpSend, size, nil); return err },
+		Done:  func() { f.close() },
 	}
 }
 
@@ -220,15 +192,60 @@ func (f *flow) pingPong(d time.Duration) (float64, error) {
 	f.answers.Store(true)
 	defer f.answers.Store(false)
 	qp, wcs := f.here.qps[0], make([]rdma.WC, 2)
-	var trips []time.Duration
-	for last, until := time.Now(), time.Now().Add(d); last.Before(until); {
+	return halfTrip(d, func() error {
 		if err := errors.Join(f.here.receive(qp), f.post(qp, 1)); err != nil {
-			return 0, err
+			return err
 		}
 		for done := 0; done < 2; { // the message and the answer
 			if err := f.here.wait(wcs, &done); err != nil {
-				return 0, err
+				return err
 			}
+		}
+		return nil
+	})
+}
+
+// datagramPingPong does the same with sockets of package net.
+func datagramPingPong(size int, d time.Duration) (float64, error) {
+	far, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopbackAny))
+	if err != nil {
+		return 0, err
+	}
+	defer far.Close()
+	go func() {
+		buf := make([]byte, size)
+		for {
+			n, from, err := far.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			far.WriteToUDPAddrPort(buf[:n], from)
+		}
+	}()
+	near, err := net.Dial("udp", far.LocalAddr().String())
+	if err != nil {
+		return 0, err
+	}
+	defer near.Close()
+	if err := near.SetDeadline(time.Now().Add(d + patience)); err != nil {
+		return 0, err
+	}
+	buf := make([]byte, size)
+	return halfTrip(d, func() error {
+		_, err := near.Write(buf)
+		if err == nil {
+			_, err = near.Read(buf)
+		}
+		return err
+	})
+}
+
+// halfTrip repeats a round trip for the time d, and returns half of the median in microseconds.
+func halfTrip(d time.Duration, trip func() error) (float64, error) {
+	var trips []time.Duration
+	for last, until := time.Now(), time.Now().Add(d); last.Before(until); {
+		if err := trip(); err != nil {
+			return 0, err
 		}
 		now := time.Now()
 		trips = append(trips, now.Sub(last))
@@ -240,8 +257,61 @@ func (f *flow) pingPong(d time.Duration) (float64, error) {
 
 // bareUDP returns the case of datagrams alone over loopback, of the same size as a
 // message's packets, with GSO and GRO.
-func bareUDP() bench.Case {
-	return bench.Case{Name: "bare UDP", Sample: func(d time.Duration) (float64, error) {
-		return bareudp.Stream(4096, bareudp.For(d))
-	}}
+func bareUDP() bench.Case { return bench.Case{Name: "bare UDP", Sample: datagramStream} }
+
+// datagramStream sends trains of datagrams for the time d, at most 16 in flight, which the receiver's buffer
+// holds. It returns the payload in GB/s.
+func datagramStream(d time.Duration) (float64, error) {
+	const data, headers, inFlight = 4096, 16, 16
+	tx, err := udp.Listen(loopbackAny, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer tx.Close()
+	rx, err := udp.Listen(loopbackAny, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer rx.Close()
+	arrived := make(chan int, inFlight)
+	go func() {
+		in := make([]packetconn.Train, inFlight)
+		for i := range in {
+			in[i].Buf = make([]byte, packetconn.RecvSize)
+		}
+		for {
+			n, err := rx.Recv(in)
+			if err != nil {
+				return
+			}
+			size := 0
+			for _, train := range in[:n] {
+				size += len(train.Buf)
+			}
+			arrived <- size
+		}
+	}()
+	count := tx.Limits().Bytes / (data + headers)
+	train := []packetconn.Train{{Addr: rx.LocalAddr(), Buf: make([]byte, count*(data+headers)), Seg: data + headers}}
+	start, sent, pending := time.Now(), 0, 0
+	for {
+		more := time.Since(start) < d
+		if !more && pending == 0 {
+			return float64(sent*count*data) / float64(time.Since(start).Nanoseconds()), nil
+		}
+		if more && pending < inFlight*len(train[0].Buf) {
+			if _, err := tx.Send(train); err != nil {
+				return 0, err
+			}
+			sent++
+			pending += len(train[0].Buf)
+			continue
+		}
+		select {
+		case n := <-arrived:
+			pending -= n
+		case <-time.After(patience):
+			return 0, errors.New("a train of datagrams did not arrive")
+		}
+	}
 }

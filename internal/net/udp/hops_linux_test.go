@@ -94,3 +94,35 @@ func linkLocal() netip.Addr {
 	}
 	return netip.Addr{}
 }
+
+// TestGroup sends to a group from one address of an interface, and receives at another one, which has joined.
+func TestGroup(t *testing.T) {
+	enterNamespace(t)
+	ip(t, "link", "add", "v0", "type", "veth", "peer", "name", "v1")
+	ip(t, "link", "set", "v0", "up")
+	ip(t, "link", "set", "v1", "up")
+	for _, c := range []struct{ from, to, prefix, group string }{
+		{"10.77.0.1:4791", "10.77.0.2:4791", "/24", "239.77.1.3"},
+		{"[fd77::1]:4791", "[fd77::2]:4791", "/64", "ff15::77"},
+	} {
+		from, to, group := netip.MustParseAddrPort(c.from), netip.MustParseAddrPort(c.to), netip.MustParseAddr(c.group)
+		for _, a := range []netip.AddrPort{from, to} {
+			ip(t, append([]string{"address", "add", a.Addr().String() + c.prefix, "dev", "v0"}, map[bool][]string{true: {"nodad"}}[group.Is6()]...)...)
+		}
+		member, err := listenLinux(t, to, nil).Join(group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := listenLinux(t, from, nil).Send(trains(netip.AddrPortFrom(group, to.Port()), 1, 2, 100)); err != nil {
+			t.Fatal(err)
+		}
+		for got := 0; got < 2; {
+			in := buffers(1)
+			if _, err := member.Recv(in); err != nil || in[0].Addr != from {
+				t.Fatalf("from %v, %v; want %v", in[0].Addr, err, from)
+			}
+			got += in[0].Count()
+		}
+		member.Close()
+	}
+}
