@@ -134,12 +134,7 @@ func (h *helpers) start() {
 		if unix.SchedGetaffinity(0, &allowed) != nil {
 			return
 		}
-		var cpus []int
-		for cpu := range assist.Processors {
-			if allowed.IsSet(cpu) {
-				cpus = append(cpus, cpu)
-			}
-		}
+		cpus := helped(allowed)
 		moreProcessors(len(cpus))
 		h.addedProcessors = len(cpus)
 		for _, cpu := range cpus {
@@ -152,6 +147,17 @@ func (h *helpers) start() {
 			h.await(h.page.Sleepers(), func() { h.wakeUntil.Store(int64(time.Since(h.began) + sleepersLast)) })
 		})
 	})
+}
+
+// helped returns the processors that get a helper: those of the allowed ones for which the page has a line. A program
+// on another processor waits for the device's own thread.
+func helped(allowed unix.CPUSet) (cpus []int) {
+	for cpu := range assist.Processors {
+		if allowed.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus
 }
 
 // close ends the threads.
@@ -339,7 +345,7 @@ func (h *helpers) lookForRoom(t *thread, now time.Time) {
 	}
 	const tick = 10 * time.Millisecond // USER_HZ
 	used, crowded := t.locatePrograms()
-	empty := t.without(used)
+	empty := without(t.allowed, used)
 	idle, ran := h.idle, h.ran
 	h.observed, h.idle = now, idleTimes()
 	h.ran, _, _ = t.schedstat()

@@ -220,18 +220,26 @@ func (t *thread) locatePrograms() (used unix.CPUSet, crowded int) {
 }
 
 // without returns the processors in allowed that are not in used.
-func (t *thread) without(used unix.CPUSet) (free unix.CPUSet) {
-	free = t.allowed
-	for p := range len(free) * 64 {
-		if used.IsSet(p) {
-			free.Clear(p)
-		}
+func without(allowed, used unix.CPUSet) unix.CPUSet {
+	for i := range allowed {
+		allowed[i] &^= used[i]
 	}
-	return free
+	return allowed
 }
 
 // place binds the thread by where the device's programs run, as locatePrograms has returned it, and reports whether
-// it did. It does so if a program runs and at least one of the allowed processors has none.
+// it did.
+func (t *thread) place(used unix.CPUSet, crowded int) bool {
+	set, ok := placed(t.allowed, used, crowded, t.amongPrograms)
+	if !ok {
+		return false
+	}
+	t.bound = true
+	return unix.SchedSetaffinity(0, &set) == nil
+}
+
+// placed returns the processors to which a device's thread is bound. ok is false if it is not: no program runs, or
+// none of the allowed processors is without one.
 //
 // Usually the thread is bound to the processors without programs. A program can then answer while the
 // thread polls. On the thread's own processor it could answer only while the thread naps.
@@ -244,19 +252,18 @@ func (t *thread) without(used unix.CPUSet) (free unix.CPUSet) {
 // If a processor is crowded, the thread is bound to it. This leaves the thread's former processor idle, and
 // the kernel moves one of the programs there. The kernel moves no program to a processor whose thread naps
 // for microseconds only.
-func (t *thread) place(used unix.CPUSet, crowded int) bool {
-	free := t.without(used)
+func placed(allowed, used unix.CPUSet, crowded int, amongPrograms bool) (set unix.CPUSet, ok bool) {
+	set = without(allowed, used)
 	switch {
-	case used.Count() == 0 || free.Count() == 0:
-		return false
-	case t.amongPrograms:
-		free = used
+	case used.Count() == 0 || set.Count() == 0:
+		return set, false
+	case amongPrograms:
+		set = used
 	case crowded >= 0:
-		free.Zero()
-		free.Set(crowded)
+		set.Zero()
+		set.Set(crowded)
 	}
-	t.bound = true
-	return unix.SchedSetaffinity(0, &free) == nil
+	return set, true
 }
 
 // runDelay is the kernel's run delay of a thread: the time for which the thread was runnable and waited for a

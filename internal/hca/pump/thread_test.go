@@ -226,6 +226,41 @@ func TestPlace(t *testing.T) {
 	check("two programs on two processors")
 }
 
+// TestPlacesOfMany says where threads of a device go on machines with more processors than this one may have.
+func TestPlacesOfMany(t *testing.T) {
+	set := func(from, to int) (s unix.CPUSet) {
+		for cpu := from; cpu < to; cpu++ {
+			s.Set(cpu)
+		}
+		return s
+	}
+	for _, test := range []struct {
+		what          string
+		allowed, used unix.CPUSet
+		crowded       int
+		among         bool
+		want          unix.CPUSet
+		bound         bool
+		helpers       int
+	}{
+		{"8 processors, 3 programs", set(0, 8), set(0, 3), -1, false, set(3, 8), true, 8},
+		{"a program on each", set(0, 8), set(0, 8), -1, false, set(0, 0), false, 8},
+		{"no program", set(0, 8), set(0, 0), -1, false, set(0, 8), false, 8},
+		{"the peer blocks", set(0, 8), set(2, 4), -1, true, set(2, 4), true, 8},
+		{"two programs on processor 2", set(0, 8), set(0, 3), 2, false, set(2, 3), true, 8},
+		{"the run may use 4 of 128 processors", set(60, 64), set(60, 61), -1, false, set(61, 64), true, 3},
+		{"programs beyond the lines of the page", set(0, 128), set(63, 128), -1, false, set(0, 63), true, 63},
+	} {
+		got, bound := placed(test.allowed, test.used, test.crowded, test.among)
+		if bound != test.bound || bound && got != test.want {
+			t.Errorf("%s: bound %t to %d processors, want %t, %d", test.what, bound, got.Count(), test.bound, test.want.Count())
+		}
+		if n := len(helped(test.allowed)); n != test.helpers {
+			t.Errorf("%s: %d helpers, want %d", test.what, n, test.helpers)
+		}
+	}
+}
+
 // TestRecent: the context that rang last is the last of the recent ones, which are few.
 func TestRecent(t *testing.T) {
 	var l loop
