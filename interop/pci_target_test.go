@@ -36,6 +36,8 @@ verified() { fio --name=verify --filename=$disk --direct=1 --ioengine=libaio --i
 zeros() { head -c $1 /dev/zero >/tmp/zeros; dd if=$disk of=/tmp/back bs=$1 count=1 iflag=direct && cmp /tmp/zeros /tmp/back; }
 write_zeroes() { same 4096 && nvme write-zeroes $disk -s 0 -c 15 -p 8 && zeros 8192; }
 deallocate() { same 4096 && nvme dsm $disk -d -s 0 -b 16 && dd if=$disk of=/tmp/back bs=8192 count=1 iflag=direct; }
+# ones: block 0 has the tags of a deallocated one.
+ones() { nvme read $disk -s 0 -c 0 -z 520 -p 7 -r 0 -d /tmp/block && tail -c 6 /tmp/block | od -An -tx1 | grep "ff ff ff ff ff ff"; }
 again() { for i in $(seq $1); do connect && leave || return; done; }
 # status WANT COMMAND...: an NVMe command ends with a status.
 status() { want=$1; shift; "$@" >/tmp/end 2>&1; cat /tmp/end; grep -i "$want" /tmp/end; }
@@ -154,6 +156,12 @@ func TestPCITarget(t *testing.T) {
 				t.Errorf("the target has not said %q", want)
 			}
 		}
+
+		target = startTarget(t, softmkey, "--pi", "1", "--device", "10.97.0.1", "--nqn", "disks", clean)
+		g.order("connect-clean", "connect && integrity")
+		g.order("deallocate-clean", "deallocate && zeros 8192 && ones && same 4096 && ! ones")
+		g.order("leave-clean", "leave")
+		target.kill()
 		fmt.Fprintln(g.typed, "end")
 		t.Log(g.lines("pci: ready"))
 		mustRun(t, "", softmkey, "verify", "--sig", "t10dif", dif) // the image after all that

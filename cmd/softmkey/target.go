@@ -355,6 +355,9 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 	stride := int64(m.block)
 	if m.pi > 0 {
 		stride += 8
+		if m.stride == m.block {
+			ns.Holes = image.File{File: file}.Holes
+		}
 	}
 	if ns.ID, err = identity.Of(file); err != nil {
 		return nil, nil, err

@@ -274,11 +274,11 @@ func allocated(t *testing.T, name string) int64 {
 }
 
 // TestTargetTrim deallocates blocks of sparse images. The files do not grow, images without fields get holes, and reads
-// with checks succeed.
+// with checks succeed, as the tags of deallocated blocks say that nothing is checked.
 func TestTargetTrim(t *testing.T) {
 	dir, program := t.TempDir(), builtProgram(t)
 	for i, c := range []struct{ flags string }{
-		{flags: ""}, {flags: "--pi 1"}, {flags: "--sig t10dif"}, {flags: "--pi 2 --sig t10dif"}, {flags: "--pi 3"},
+		{flags: ""}, {flags: "--pi 1 --damage guard@3000"}, {flags: "--sig t10dif"}, {flags: "--pi 2 --sig t10dif"}, {flags: "--pi 3"},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			name := filepath.Join(dir, fmt.Sprint("image", i))
@@ -315,8 +315,17 @@ func TestTargetTrim(t *testing.T) {
 				if c.flags == "" || strings.HasPrefix(c.flags, "--pi 3") {
 					cmd.DW[2], cmd.DW[4] = 0, 0
 				}
-				if _, s := q.Exec(cmd, make([]byte, pitable.Stride)); s != nvme.Success {
+				block := make([]byte, pitable.Stride)
+				if _, s := q.Exec(cmd, block); s != nvme.Success {
 					t.Errorf("block %d after the trim: %v", lba, s)
+				}
+				if ones := binary.BigEndian.Uint64(block[512:]) == 0x0000ffffffffffff; ones != (c.flags != "" && !fields) {
+					t.Errorf("block %d after the trim has the field %x", lba, block[512:])
+				}
+			}
+			if strings.Contains(c.flags, "--damage") {
+				if _, s := q.Exec(readBlock(3000), make([]byte, pitable.Stride)); s != nvme.GuardCheck {
+					t.Errorf("a damaged block after the trim: %v", s)
 				}
 			}
 		})

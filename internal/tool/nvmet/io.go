@@ -66,7 +66,7 @@ func open(q *Queue, c *controller, cmd *nvme.Command, x Transfer, moves bool) (a
 
 // ranged returns the handler of a command that names a range of blocks.
 func ranged(moves bool, run func(*access) result) handler {
-	return func(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
+	return func(q *Queue, c *controller, cmd *nvme.Command, x Transfer) result {
 		a, r := open(q, c, cmd, x, moves)
 		if a == nil {
 			return r

@@ -3,7 +3,9 @@ package nvmet
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math/bits"
+	"slices"
 
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
 	"github.com/softmkey/softmkey/mkey"
@@ -25,6 +27,10 @@ type Namespace struct {
 	// Checked is whether Store checks blocks that have no protection information here. Damage of a block is then an
 	// error of the medium.
 	Checked bool
+
+	// Holes, if not nil, yields the ranges of n bytes from off on that Store has no data of. Off and the ranges count the
+	// bytes of blocks without their fields. Blocks in a hole are deallocated.
+	Holes func(off, n int64) iter.Seq2[int64, int64]
 
 	Damage []*Damage // of what hosts get and send; the medium has none
 	Delay  []*Delay
@@ -63,6 +69,22 @@ func (ns *Namespace) identify() nvme.Namespace {
 // contains reports whether a range of blocks is in the namespace.
 func (ns *Namespace) contains(lba uint64, n uint32) bool {
 	return lba <= ns.Blocks && uint64(n) <= ns.Blocks-lba
+}
+
+// deallocated gives those of n blocks in buf that are deallocated tags of all ones, so that they are not checked; their
+// guards are right (NVM 3.2.3.2.1, DLFEAT). A block with damage is not deallocated, so that the damage is found.
+func (ns *Namespace) deallocated(buf []byte, lba uint64, n uint32) {
+	if ns.Holes == nil {
+		return
+	}
+	size := int64(ns.BlockSize)
+	for from, to := range ns.Holes(int64(lba)*size, int64(n)*size) {
+		for b := uint64((from + size - 1) / size); b < uint64(to/size); b++ {
+			if !slices.ContainsFunc(ns.Damage, func(d *Damage) bool { return b >= d.First && b-d.First < d.Count }) {
+				copy(buf[int(b-lba)*ns.stride()+ns.BlockSize+2:], "\xff\xff\xff\xff\xff\xff")
+			}
+		}
+	}
 }
 
 // protection is how a command handles protection information (NVM 5.2).

@@ -2,6 +2,7 @@ package image
 
 import (
 	"errors"
+	"iter"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -29,4 +30,22 @@ func (f File) Discard(off, n int64) error {
 		return nil
 	}
 	return punch
+}
+
+// Holes yields the ranges of n bytes from off on that the file system has no data of. A block device has none.
+func (f File) Holes(off, n int64) iter.Seq2[int64, int64] {
+	return func(yield func(from, to int64) bool) {
+		for at, end := f.Offset+off, f.Offset+off+n; at < end; {
+			data, err := f.Seek(at, unix.SEEK_DATA)
+			if errors.Is(err, syscall.ENXIO) { // a hole up to the end of the file
+				data, err = end, nil
+			}
+			if data = min(data, end); err != nil || data > at && !yield(at-f.Offset, data-f.Offset) {
+				return
+			}
+			if at, err = f.Seek(data, unix.SEEK_HOLE); err != nil {
+				return
+			}
+		}
+	}
 }
