@@ -2,7 +2,6 @@ package nvmet
 
 import (
 	"net/netip"
-	"slices"
 	"strconv"
 	"time"
 
@@ -28,7 +27,7 @@ func send(x Transfer, data []byte, n int) result {
 	return result{}
 }
 
-func identify(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
+func identify(q *Queue, c *controller, cmd *nvme.Command, x Transfer) result {
 	var ns *Namespace
 	if !c.discovery {
 		ns = c.target.namespace(cmd.NSID)
@@ -95,7 +94,7 @@ func (c *controller) identify() []byte {
 	return d.Append(nil)
 }
 
-func getLogPage(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
+func getLogPage(q *Queue, c *controller, cmd *nvme.Command, x Transfer) result {
 	page := cmd.LogPage()
 	if page.Length > MaxTransfer || page.Offset%4 != 0 {
 		return fails(nvme.InvalidField)
@@ -186,7 +185,7 @@ func threshold(dw uint32, set bool) (v featureValue, kept, ok bool) {
 	return v, sensor == 0 || sensor == all, direction <= 1 && (sensor <= 8 || sensor == all && set)
 }
 
-func setFeatures(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
+func setFeatures(q *Queue, c *controller, cmd *nvme.Command, x Transfer) result {
 	id, value := nvme.Feature(cmd.DW[0]), cmd.DW[1]
 	v, kept, ok := featureValue{id: id}, true, true
 	if id == nvme.TemperatureThreshold {
@@ -225,7 +224,7 @@ func setFeatures(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply
 	return fails(nvme.InvalidField)
 }
 
-func getFeatures(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
+func getFeatures(q *Queue, c *controller, cmd *nvme.Command, x Transfer) result {
 	id, sel := nvme.Feature(cmd.DW[0]), cmd.DW[0]>>8&7
 	if sel > 1 || c.discovery && id != nvme.KeepAliveTimer && id != nvme.AsyncEventConfig {
 		return fails(nvme.InvalidField) // only current and default values
@@ -259,36 +258,19 @@ func getFeatures(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply
 	return fails(nvme.InvalidField)
 }
 
-// abort aborts an Asynchronous Event Request. Other commands are not aborted, as bit 0 of the result says.
-func abort(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
-	if sq := uint16(cmd.DW[0]); sq != 0 {
-		return result{value: 1}
-	}
-	id := uint16(cmd.DW[0] >> 16)
-	c.mu.Lock()
-	i := slices.IndexFunc(c.events, func(e event) bool { return e.id == id })
-	if i < 0 {
-		c.mu.Unlock()
-		return result{value: 1}
-	}
-	found := c.events[i]
-	c.events = slices.Delete(c.events, i, i+1)
-	c.mu.Unlock()
-	found.queue.complete(found.id, result{status: nvme.AbortRequested}, found.reply)
-	return result{}
-}
+// abort aborts nothing, as bit 0 of the result says.
+func abort(q *Queue, c *controller, cmd *nvme.Command, x Transfer) result { return result{value: 1} }
 
-func asyncEvent(q *Queue, c *controller, cmd *nvme.Command, x Transfer, reply Reply) result {
+// asyncEvent counts an Asynchronous Event Request, which is never completed.
+func asyncEvent(q *Queue, c *controller, cmd *nvme.Command, x Transfer) result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.events) >= maxEvents {
+	if c.events >= maxEvents {
 		return fails(nvme.TooManyEvents)
 	}
-	c.events = append(c.events, event{cmd.ID, q, reply})
-	return result{later: true}
+	c.events++
+	return result{never: true}
 }
 
 // keepAlive does nothing: every command restarts the timer.
-func keepAlive(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
-	return result{}
-}
+func keepAlive(q *Queue, c *controller, cmd *nvme.Command, x Transfer) result { return result{} }

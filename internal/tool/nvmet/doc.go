@@ -9,7 +9,7 @@
 // that a stranger beside a host which may connect does not take its share.
 //
 // Absent: reservations, namespace management, authentication, fused operations, asymmetric access, and
-// events: an Asynchronous Event Request is kept until it is aborted or its controller ends.
+// events: an Asynchronous Event Request waits until its controller ends.
 package nvmet
 
 import (

@@ -111,6 +111,7 @@ func (a *access) load(buf []byte) result {
 	if err != nil && (got < len(buf) || !errors.Is(err, io.EOF)) {
 		return a.broken(got, err, nvme.UnrecoveredRead)
 	}
+	a.ns.deallocated(buf, a.SLBA, a.Blocks)
 	for _, d := range a.ns.Damage {
 		switch {
 		case d.Wire:
@@ -380,7 +381,7 @@ func writeZeroes(a *access) result {
 
 // datasetManagement deallocates ranges, as far as the store can. The attribute is a hint, and so are the others, which
 // change nothing: what is beyond maxDeallocate stays.
-func datasetManagement(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
+func datasetManagement(q *Queue, c *controller, cmd *nvme.Command, x Transfer) result {
 	n := (int(cmd.DW[0]&0xff) + 1) * nvme.RangeSize
 	ns := c.target.namespace(cmd.NSID)
 	switch {
@@ -420,7 +421,7 @@ func datasetManagement(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _
 	return result{}
 }
 
-func flush(q *Queue, c *controller, cmd *nvme.Command, x Transfer, _ Reply) result {
+func flush(q *Queue, c *controller, cmd *nvme.Command, x Transfer) result {
 	list := c.target.Namespaces
 	if cmd.NSID != nvme.AllNamespaces {
 		ns := c.target.namespace(cmd.NSID)

@@ -78,15 +78,15 @@ func (q *Queue) Close() {
 type result struct {
 	value  uint64
 	status nvme.Status
-	later  bool   // the command completes later
+	never  bool   // the command does not complete
 	end    bool   // the connection ends after the completion
 	why    string // of a connection that ends: what is wrong; "": it ends as it should
 }
 
 func fails(s nvme.Status) result { return result{status: s | nvme.DNR} }
 
-// Execute executes a command and completes it by reply, which may be called later for an Asynchronous
-// Event Request. It returns an error if the connection must end.
+// Execute executes a command and completes it by reply, unless it is an Asynchronous Event Request that waits. It
+// returns an error if the connection must end.
 func (q *Queue) Execute(cmd *nvme.Command, x Transfer, reply Reply) error {
 	c := q.controller()
 	if c != nil {
@@ -101,9 +101,9 @@ func (q *Queue) Execute(cmd *nvme.Command, x Transfer, reply Reply) error {
 	case cmd.Opcode == nvme.FabricsClass:
 		r = q.fabrics(c, cmd, x)
 	default:
-		r = q.dispatch(c, cmd, x, reply)
+		r = q.dispatch(c, cmd, x)
 	}
-	if !r.later {
+	if !r.never {
 		q.complete(cmd.ID, r, reply)
 	}
 	if r.end && r.why == "" {
@@ -127,7 +127,7 @@ func (q *Queue) complete(id uint16, r result, reply Reply) {
 }
 
 // handler executes a command of an enabled controller.
-type handler func(q *Queue, c *controller, cmd *nvme.Command, x Transfer, reply Reply) result
+type handler func(q *Queue, c *controller, cmd *nvme.Command, x Transfer) result
 
 // command is a row of the table of commands. The effects log and the dispatch come from the same rows.
 type command struct {
@@ -169,7 +169,7 @@ func effects(table map[nvme.Opcode]command) (list []nvme.Effect) {
 }
 
 // dispatch executes a command that is not one of fabrics.
-func (q *Queue) dispatch(c *controller, cmd *nvme.Command, x Transfer, reply Reply) result {
+func (q *Queue) dispatch(c *controller, cmd *nvme.Command, x Transfer) result {
 	c.mu.Lock()
 	ready := c.csts&cstsReady != 0
 	c.mu.Unlock()
@@ -184,7 +184,7 @@ func (q *Queue) dispatch(c *controller, cmd *nvme.Command, x Transfer, reply Rep
 	case !ok || c.discovery && !row.discovery:
 		return fails(nvme.InvalidOpcode)
 	}
-	return row.run(q, c, cmd, x, reply)
+	return row.run(q, c, cmd, x)
 }
 
 // Bits of the properties (Base 3.1).

@@ -106,17 +106,10 @@ type controller struct {
 	csts     uint32
 	features map[featureValue]uint32
 	queues   map[uint16]*Queue
-	events   []event
+	events   int // Asynchronous Event Requests that wait
 	kato     time.Duration
 	timer    *time.Timer
 	ended    bool
-}
-
-// event is an Asynchronous Event Request that waits.
-type event struct {
-	id    uint16
-	queue *Queue
-	reply Reply
 }
 
 // newController makes a controller for an admin queue. It returns nil if the host has too many.
@@ -158,9 +151,9 @@ func (t *Target) find(id uint16) *controller {
 }
 
 // resetLocked makes the controller as Connect has left it: without I/O queues, which it returns, and with default
-// features. Event requests end without a completion.
+// features.
 func (c *controller) resetLocked() (queues []*Queue) {
-	c.csts, c.events = 0, nil
+	c.csts, c.events = 0, 0
 	kato := c.features[featureValue{id: nvme.KeepAliveTimer}]
 	c.features = defaultFeatures()
 	c.features[featureValue{id: nvme.KeepAliveTimer}] = kato
@@ -221,7 +214,6 @@ func (c *controller) end(err error) {
 	for _, q := range c.queues {
 		queues = append(queues, q)
 	}
-	c.events = nil
 	c.mu.Unlock()
 	c.target.mu.Lock()
 	delete(c.target.controllers, c.id)

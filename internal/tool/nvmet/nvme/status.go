@@ -16,7 +16,6 @@ const (
 	InvalidField          Status = 0x002
 	DataTransferError     Status = 0x004
 	InternalError         Status = 0x006
-	AbortRequested        Status = 0x007
 	InvalidNamespace      Status = 0x00b
 	CommandSequenceError  Status = 0x00c
 	DataLengthInvalid     Status = 0x00f // data SGL length invalid
@@ -59,7 +58,7 @@ const (
 var statusNames = [...]map[Status]string{
 	anySet: {
 		Success: "success", InvalidOpcode: "invalid opcode", InvalidField: "invalid field", DataTransferError: "data transfer error",
-		InternalError: "internal error", AbortRequested: "abort requested", InvalidNamespace: "invalid namespace",
+		InternalError: "internal error", InvalidNamespace: "invalid namespace",
 		CommandSequenceError: "command sequence error", DataLengthInvalid: "data SGL length invalid", DescriptorTypeInvalid: "SGL descriptor type invalid",
 		OffsetInvalid: "SGL offset invalid", WriteProtected: "namespace is write protected", OutOfRange: "LBA out of range", CapacityExceeded: "capacity exceeded",
 		TooManyEvents: "asynchronous event request limit exceeded", InvalidLogPage: "invalid log page", NotSaveable: "feature not saveable",

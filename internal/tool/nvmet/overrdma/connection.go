@@ -1,6 +1,7 @@
 package overrdma
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -339,20 +340,15 @@ func (w *worker) execute(j job) error {
 		invalidate = cmd.SGL.Key
 	}
 	// The buffer is posted before the response, after which the host may send its next command.
-	var once sync.Once
-	post := func() {
-		once.Do(func() {
-			if err := c.receive(j.slot); err != nil {
-				c.fail(err)
-			}
-		})
-	}
+	posted := false
 	err = c.queue.Execute(&cmd, x, func(done nvme.Completion) {
-		post()
-		if err := c.respond(done, invalidate, x); err != nil {
+		posted = true
+		if err := cmp.Or(c.receive(j.slot), c.respond(done, invalidate, x)); err != nil {
 			c.fail(err)
 		}
 	})
-	post()
+	if !posted {
+		err = cmp.Or(err, c.receive(j.slot))
+	}
 	return err
 }

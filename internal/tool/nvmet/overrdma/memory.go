@@ -84,7 +84,6 @@ type host struct {
 	mu    sync.Mutex // guards the following fields
 	freed *sync.Cond
 	used  int // bytes of buffers
-	most  int // the largest value of used
 }
 
 func newHost(all *atomic.Int64) *host {
@@ -101,7 +100,6 @@ func (h *host) take(n int) {
 		h.freed.Wait()
 	}
 	h.used += n
-	h.most = max(h.most, h.used)
 	h.mu.Unlock()
 }
 
