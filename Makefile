@@ -1,7 +1,7 @@
 # The targets people use. What each does is in scripts/, so that it can be read. bench,
 # interop, guests, two-guests, uml, clients and docs need what `make setup` installs.
 
-.PHONY: build install release images demo test test-all long setup fuzz bench clients docs generate interop guests guests-hostile two-guests uml clean
+.PHONY: build install release images demo test test-all long setup fuzz bench growth clients docs generate interop guests guests-hostile two-guests uml clean
 
 build:
 	@scripts/needgo.sh
@@ -48,6 +48,10 @@ fuzz:
 
 bench:
 	cd bench && go run ./cmd/bench --files --docs ../docs
+
+# How cost grows with the number of objects; takes ten minutes, and 3 GB of memory.
+growth:
+	cd bench && go run ./cmd/bench --growth --files
 
 # The long form of the tests against the kernel's soft-RoCE; needs root.
 interop:

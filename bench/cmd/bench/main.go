@@ -1,9 +1,11 @@
 // Command bench measures softmkey, its peers and the limits of both in one run, and prints
 // one table. The peers are ISA-L, alone and as storage stacks use it, OpenSSL, the C
 // library's memcpy, cp, iperf3 and bare UDP; programs of perftest run under softmkey run.
-// "make bench" runs this program.
+// "make bench" runs this program. With --growth it measures how cost grows with the number
+// of objects; "make growth" runs it so.
 //
 //	go run ./cmd/bench [--quick] [--files] [--filter REGEXP] [--docs DIR [--note TEXT]]
+//	go run ./cmd/bench --growth [--quick] [--files] [--filter REGEXP]
 //	go run ./cmd/bench --docs DIR --render
 //
 // Before a case is timed, its result is compared with the peer's. With --docs it stores the
@@ -27,7 +29,11 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
+	do := run
+	if text, ok := os.LookupEnv(acceptVar); ok {
+		do = func() error { return acceptAll(text) }
+	}
+	if err := do(); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		os.Exit(1)
 	}
@@ -41,6 +47,7 @@ type options struct {
 	docs   string
 	note   string
 	render bool
+	growth bool
 	filter string
 }
 
@@ -52,13 +59,14 @@ func run() error {
 	flag.StringVar(&o.docs, "docs", "", "`directory` to write benchmarks.md and benchmarks/ to")
 	flag.StringVar(&o.note, "note", "", "`text` about the conditions of the run, for --docs")
 	flag.BoolVar(&o.render, "render", false, "measure nothing: write benchmarks.md of --docs again from the reports beside it")
+	flag.BoolVar(&o.growth, "growth", false, "measure how cost grows with the number of objects, instead of rates")
 	flag.StringVar(&o.filter, "filter", "", "only rows whose group/operation/variant/size matches the `regexp`")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("%q is one operand too many", flag.Arg(0))
 	}
-	if o.docs != "" && o.quick {
-		return errors.New("--docs is not for --quick, whose figures mean little")
+	if o.docs != "" && (o.quick || o.growth) {
+		return errors.New("--docs is not for --quick, whose figures mean little, and not for --growth")
 	}
 	if o.docs != "" && o.filter != "" && o.note == "" {
 		return errors.New("--docs with --filter needs a --note that says so")
@@ -79,6 +87,10 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if o.growth {
+		return growth(ctx, &o, how.Filter)
+	}
+
 	report := bench.Report{
 		Machine: bench.ThisMachine(),
 		Command: "make bench",
