@@ -33,11 +33,11 @@ const dumpChild = "SOFTMKEY_DEK_DUMP"
 // dumpSecrets holds the values that the parent passes to the child.
 type dumpSecrets struct {
 	kek        [32]byte
-	credential [CredentialSize]byte
+	credential [credentialSize]byte
 	plainKey   [64]byte // of a DEK created from plaintext
 	marker     [32]byte // not secret: the core must contain it
 
-	wrappedCredential [WrappedCredentialSize]byte
+	wrappedCredential [credentialSize + wrapOverhead]byte
 	wrappedKey        [64 + KeyTagSize + wrapOverhead]byte
 }
 
@@ -72,23 +72,21 @@ func beChild(how string) {
 		}
 	}
 	check(store.AddKEK(1, next(32)))
-	check(store.AddCredential(2, next(CredentialSize)))
-	plain := must(New(next(64), nil))
+	check(store.AddCredential(2, next(credentialSize)))
+	plain := must(New(next(64)))
 	marker := bytes.Clone(next(32))
 	ctx := store.NewContext()
-	credential := next(WrappedCredentialSize)
-	check(ctx.Login(2, 1, credential))
-	object := must(ctx.NewLogin(2, 1, credential))
-	wrapped := must(ctx.NewDEK(next(len(rest)), &DEKOptions{HasKeyTag: true, Login: object}))
+	login := must(ctx.NewLogin(2, 1, next(credentialSize+wrapOverhead)))
+	wrapped := must(ctx.NewDEK(next(len(rest)), &DEKOptions{Login: login}))
 	clear(in)
 
 	// A memory key uses the DEKs, and transfers are in progress.
 	data := make([]byte, 64<<10)
 	for _, d := range []*DEK{plain, wrapped} {
 		check(d.Hold())
-		must(d.Query())
+		must(d.State())
 		var tag [KeyTagSize]byte
-		if d.HasKeyTag() {
+		if d.hasKeyTag {
 			copy(tag[:], d.keyTag())
 		}
 		c := must(d.Acquire(tag))
@@ -153,7 +151,7 @@ func TestNoSecretsInCoreDump(t *testing.T) {
 func TestRoundKeysAreFound(t *testing.T) {
 	for _, size := range []int{32, 64} {
 		key := keyOf(size, 3)
-		d := must(New(key, nil))
+		d := must(New(key))
 		defer d.Close()
 		w := must(newKeyWrap("test", key[:size/2]))
 		defer w.free()

@@ -64,31 +64,16 @@ type PD interface {
 	ProtectionDomain()
 }
 
-// KeyOptions describe a DEK that belongs to no device. A nil *KeyOptions means the zero value.
-type KeyOptions struct {
-	HasKeyTag bool    // the key is followed by a keytag of KeyTagSize bytes
-	Opaque    [8]byte // plaintext metadata, which Query returns
-}
-
 // DEKOptions describe a DEK of a device (struct mlx5dv_dek_init_attr). A nil *DEKOptions
 // means the zero value.
 type DEKOptions struct {
-	HasKeyTag bool    // the key is followed by a keytag of KeyTagSize bytes
-	Opaque    [8]byte // plaintext metadata, which Query returns
-
 	// PD is the protection domain that the DEK belongs to. nil means that all domains of
 	// the device may use it.
 	PD PD
 
-	// Login is the login object to use in a Store of mode Wrapped; nil means the
-	// session of the context. It must be nil otherwise.
+	// Login is the login under whose KEK the key is wrapped, in a Store of mode Wrapped.
+	// It must be nil otherwise.
 	Login *Login
-}
-
-// Info is the result of Query (struct mlx5dv_dek_attr).
-type Info struct {
-	State  State
-	Opaque [8]byte
 }
 
 // DEK is a data encryption key. It is safe for concurrent use. A memory key
@@ -100,7 +85,6 @@ type DEK struct {
 	wrapped bool
 
 	pd        PD
-	opaque    [8]byte
 	size      KeySize
 	hasKeyTag bool
 
@@ -120,17 +104,13 @@ type DEK struct {
 // closed is refs after Close.
 const closed = -1
 
-// New returns a DEK that belongs to no device, from key1 || key2 [|| keytag] in plaintext.
-// The bytes are copied into locked memory; the caller overwrites its own.
+// New returns a DEK that belongs to no device, from key1 || key2 [|| keytag] in plaintext:
+// 32 or 64 bytes, and 8 more with a keytag. The bytes are copied into locked memory; the
+// caller overwrites its own.
 //
-// EINVAL: the key has the wrong length or two equal halves. ENOMEM: the system gives no
+// EINVAL: the key has another length or two equal halves. ENOMEM: the system gives no
 // locked memory.
-func New(key []byte, o *KeyOptions) (*DEK, error) {
-	if o == nil {
-		o = &KeyOptions{}
-	}
-	return newDEK("dek create", key, &DEKOptions{HasKeyTag: o.HasKeyTag, Opaque: o.Opaque}, false)
-}
+func New(key []byte) (*DEK, error) { return newDEK("dek create", key, nil, false) }
 
 // NewWrapped returns a DEK that belongs to no device, from a key that is wrapped under
 // kek, which makes it 8 bytes longer. The unwrapped key is never outside locked memory.
@@ -138,21 +118,18 @@ func New(key []byte, o *KeyOptions) (*DEK, error) {
 // EINVAL: kek is not of 16 or 32 bytes, the key has the wrong length, was not wrapped
 // under kek, was changed, or has two equal halves. ENOMEM: the system gives no locked
 // memory.
-func NewWrapped(kek, wrapped []byte, o *KeyOptions) (*DEK, error) {
+func NewWrapped(kek, wrapped []byte) (*DEK, error) {
 	const op = "dek create"
 	if err := checkKEK(op, kek); err != nil {
 		return nil, err
 	}
-	if o == nil {
-		o = &KeyOptions{}
-	}
-	return newWrapped(op, kek, wrapped, &DEKOptions{HasKeyTag: o.HasKeyTag, Opaque: o.Opaque}, false)
+	return newWrapped(op, kek, wrapped, nil, false)
 }
 
 // newWrapped makes a DEK of a key that is wrapped under kek, whose length the caller has
 // checked. equalHalves accepts a key with two equal halves.
-func newWrapped(op string, kek, wrapped []byte, o *DEKOptions, equalHalves bool) (*DEK, error) {
-	if _, err := sizeOf(op, wrapped, o.HasKeyTag, wrapOverhead); err != nil {
+func newWrapped(op string, kek, wrapped []byte, pd PD, equalHalves bool) (*DEK, error) {
+	if _, _, err := sizeOf(op, wrapped, wrapOverhead); err != nil {
 		return nil, err
 	}
 	defer oneThread()()
@@ -165,33 +142,30 @@ func newWrapped(op string, kek, wrapped []byte, o *DEKOptions, equalHalves bool)
 	if !ok {
 		return nil, failure.New(op, syscall.EINVAL, "the key was not wrapped under this KEK, or was changed since")
 	}
-	return newDEK(op, key, o, equalHalves)
+	return newDEK(op, key, pd, equalHalves)
 }
 
-// sizeOf returns the size of a key by its length. extra is the number of bytes that
-// wrapping adds.
-func sizeOf(op string, key []byte, hasKeyTag bool, extra int) (KeySize, error) {
-	if hasKeyTag {
-		extra += KeyTagSize
+// sizeOf returns the size of a key by its length, and whether it has a keytag. extra is the
+// number of bytes that wrapping adds.
+func sizeOf(op string, key []byte, extra int) (size KeySize, hasKeyTag bool, err error) {
+	switch len(key) - extra {
+	case 32, 32 + KeyTagSize:
+		return Size128, len(key)-extra != 32, nil
+	case 64, 64 + KeyTagSize:
+		return Size256, len(key)-extra != 64, nil
 	}
-	short, long := Size128.Bytes()+extra, Size256.Bytes()+extra
-	switch len(key) {
-	case short:
-		return Size128, nil
-	case long:
-		return Size256, nil
-	}
-	return 0, failure.New(op, syscall.EINVAL, "key of %d bytes: must be %d or %d", len(key), short, long)
+	return 0, false, failure.New(op, syscall.EINVAL, "key of %d bytes: must be %d or %d, and %d more with a keytag",
+		len(key), 32+extra, 64+extra, KeyTagSize)
 }
 
 // newDEK makes a DEK of a key in plaintext.
-func newDEK(op string, key []byte, o *DEKOptions, equalHalves bool) (*DEK, error) {
-	size, err := sizeOf(op, key, o.HasKeyTag, 0)
+func newDEK(op string, key []byte, pd PD, equalHalves bool) (*DEK, error) {
+	size, hasKeyTag, err := sizeOf(op, key, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer oneThread()()
-	d := &DEK{pd: o.PD, opaque: o.Opaque, size: size, hasKeyTag: o.HasKeyTag}
+	d := &DEK{pd: pd, size: size, hasKeyTag: hasKeyTag}
 	if d.memory, err = allocate(); err != nil {
 		return nil, noLockedMemory(op, err)
 	}
@@ -231,10 +205,6 @@ func (d *DEK) answer() []byte { return d.memory.bytes()[xts.MemorySize+KeyTagSiz
 // Size returns the key's size.
 func (d *DEK) Size() KeySize { return d.size }
 
-// HasKeyTag reports whether a memory key that uses the DEK must have its
-// keytag.
-func (d *DEK) HasKeyTag() bool { return d.hasKeyTag }
-
 // KeyTag returns the keytag, for a memory key that uses the DEK. EINVAL: the DEK has no
 // keytag, belongs to a device, whose users have to know the keytag, or was closed.
 func (d *DEK) KeyTag() (tag [KeyTagSize]byte, err error) {
@@ -253,22 +223,20 @@ func (d *DEK) KeyTag() (tag [KeyTagSize]byte, err error) {
 	return tag, nil
 }
 
-// Query returns the DEK's state and metadata. It finds the state by encrypting a block
-// whose ciphertext is known, and decrypting it.
+// State returns the DEK's state (mlx5dv_dek_query(3)). It finds it by encrypting a block whose
+// ciphertext is known, and decrypting it.
 //
-// A DEK that was made from a wrapped key can be queried only while its context
-// has a valid session or login object. Otherwise, and after Close, the error is
-// EINVAL.
-func (d *DEK) Query() (Info, error) {
+// A DEK that was made from a wrapped key can be asked only while its context has a valid
+// login. Otherwise, and after Close, the error is EINVAL.
+func (d *DEK) State() (State, error) {
 	const op = "dek query"
 	if err := d.hold(op); err != nil {
-		return Info{}, err
+		return StateError, err
 	}
 	defer d.Release()
-	if d.wrapped && !d.ctx.anyValid() {
-		return Info{}, failure.New(op, syscall.EINVAL, "a wrapped DEK, and no valid login")
+	if d.wrapped && !d.ctx.loggedIn() {
+		return StateError, failure.New(op, syscall.EINVAL, "a wrapped DEK, and no valid login")
 	}
-	info := Info{Opaque: d.opaque}
 	var zero, b [xts.BlockSize]byte
 	d.cipher.EncryptUnit(b[:], zero[:], xts.Tweak{})
 	if !bytes.Equal(b[:], d.answer()) {
@@ -279,13 +247,13 @@ func (d *DEK) Query() (Info, error) {
 		d.corrupt.Store(true)
 	}
 	if d.corrupt.Load() {
-		info.State = StateError
+		return StateError, nil
 	}
-	return info, nil
+	return StateReady, nil
 }
 
 // Fail puts the DEK into state [StateError], as if the memory of its key had been
-// corrupted: the DEK cannot be used any more, and Query reports the state. It
+// corrupted: the DEK cannot be used any more, and DEK.State reports it. It
 // is for tests of programs that must survive this. EINVAL: the DEK is nil or
 // the zero value, or was closed.
 func (d *DEK) Fail() error {

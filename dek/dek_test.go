@@ -44,27 +44,28 @@ func must[T any](v T, err error) T {
 func second[T any](_ T, err error) error { return err }
 
 func TestNew(t *testing.T) {
-	equal := append(keyOf(16, 1), keyOf(16, 1)...)
 	for _, tt := range []struct {
-		name      string
-		key       []byte
-		hasKeyTag bool
-		errno     syscall.Errno
+		name   string
+		key    []byte
+		size   KeySize
+		keyTag bool
+		errno  syscall.Errno
 	}{
-		{"128 bit", keyOf(32, 1), false, 0},
-		{"256 bit", keyOf(64, 1), false, 0},
-		{"128 bit with keytag", keyOf(40, 1), true, 0},
-		{"256 bit with keytag", keyOf(72, 1), true, 0},
-		{"keytag missing", keyOf(32, 1), true, syscall.EINVAL},
-		{"keytag too many", keyOf(40, 1), false, syscall.EINVAL},
-		{"keytag too many, 256 bit", keyOf(72, 1), false, syscall.EINVAL},
-		{"no key", nil, false, syscall.EINVAL},
-		{"too long", keyOf(128, 1), false, syscall.EINVAL},
-		{"equal halves", equal, false, syscall.EINVAL},
+		{"128 bit", keyOf(32, 1), Size128, false, 0},
+		{"256 bit", keyOf(64, 1), Size256, false, 0},
+		{"128 bit with keytag", keyOf(40, 1), Size128, true, 0},
+		{"256 bit with keytag", keyOf(72, 1), Size256, true, 0},
+		{"no key", nil, 0, false, syscall.EINVAL},
+		{"of another length", keyOf(48, 1), 0, false, syscall.EINVAL},
+		{"too long", keyOf(128, 1), 0, false, syscall.EINVAL},
+		{"equal halves", append(keyOf(16, 1), keyOf(16, 1)...), 0, false, syscall.EINVAL},
 	} {
-		d, err := New(tt.key, &KeyOptions{HasKeyTag: tt.hasKeyTag})
+		d, err := New(tt.key)
 		wantErrno(t, tt.name, err, tt.errno)
 		if err == nil {
+			if d.Size() != tt.size || d.hasKeyTag != tt.keyTag {
+				t.Errorf("%s: %v", tt.name, d)
+			}
 			wantErrno(t, tt.name+": close", d.Close(), 0)
 		}
 	}
@@ -74,7 +75,7 @@ func TestNew(t *testing.T) {
 func TestCipher(t *testing.T) {
 	for _, size := range []KeySize{Size128, Size256} {
 		key := keyOf(size.Bytes()+KeyTagSize, 7)
-		d := must(New(key, &KeyOptions{HasKeyTag: true}))
+		d := must(New(key))
 		defer d.Close()
 		clear(key[size.Bytes()-1:][:1]) // the DEK has a copy
 		c := must(d.Acquire([8]byte(key[size.Bytes():])))
@@ -89,8 +90,8 @@ func TestCipher(t *testing.T) {
 }
 
 func TestKeyTag(t *testing.T) {
-	tagged := must(New(keyOf(40, 0), &KeyOptions{HasKeyTag: true}))
-	plain := must(New(keyOf(32, 0), nil))
+	tagged := must(New(keyOf(40, 0)))
+	plain := must(New(keyOf(32, 0)))
 	right := [8]byte(keyOf(8, 32))
 	for i := range 64 {
 		wrong := right
@@ -107,7 +108,7 @@ func TestKeyTag(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	d := must(New(keyOf(32, 3), &KeyOptions{Opaque: [8]byte{1, 2}}))
+	d := must(New(keyOf(32, 3)))
 	must(d.Acquire([8]byte{}))
 	wantErrno(t, "hold", d.Hold(), 0)
 	wantErrno(t, "close while acquired", d.Close(), syscall.EBUSY)
@@ -127,11 +128,11 @@ func TestClose(t *testing.T) {
 	wantErrno(t, "close again", d.Close(), 0)
 	wantErrno(t, "hold", d.Hold(), syscall.EINVAL)
 	wantErrno(t, "acquire", second(d.Acquire([8]byte{})), syscall.EINVAL)
-	wantErrno(t, "query", second(d.Query()), syscall.EINVAL)
+	wantErrno(t, "query", second(d.State()), syscall.EINVAL)
 }
 
 func TestReleaseWithoutAcquire(t *testing.T) {
-	d := must(New(keyOf(32, 3), nil))
+	d := must(New(keyOf(32, 3)))
 	defer func() {
 		if recover() == nil {
 			t.Error("no panic")
@@ -140,11 +141,10 @@ func TestReleaseWithoutAcquire(t *testing.T) {
 	d.Release()
 }
 
-func TestQueryFindsCorruption(t *testing.T) {
-	opaque := [8]byte{'d', 'e', 'k'}
-	d := must(New(keyOf(64, 3), &KeyOptions{Opaque: opaque}))
-	if got := must(d.Query()); got != (Info{StateReady, opaque}) {
-		t.Errorf("fresh: %+v", got)
+func TestStateFindsCorruption(t *testing.T) {
+	d := must(New(keyOf(64, 3)))
+	if got := must(d.State()); got != StateReady {
+		t.Errorf("fresh: %v", got)
 	}
 	m := d.memory.bytes()
 	for i := range m { // overwrite all bytes, because kernels may use bytes that a block does not need
@@ -152,8 +152,8 @@ func TestQueryFindsCorruption(t *testing.T) {
 			m[i] ^= 0x10
 		}
 	}
-	if got := must(d.Query()); got != (Info{StateError, opaque}) {
-		t.Errorf("after bit flips: %+v", got)
+	if got := must(d.State()); got != StateError {
+		t.Errorf("after bit flips: %v", got)
 	}
 	wantErrno(t, "acquire in state error", second(d.Acquire([8]byte{})), syscall.EINVAL)
 	wantErrno(t, "close", d.Close(), 0)
@@ -163,7 +163,7 @@ func TestQueryFindsCorruption(t *testing.T) {
 // fault on unmapped memory, show whether a user was left with a destroyed key.
 func TestConcurrent(t *testing.T) {
 	for range 50 {
-		d := must(New(keyOf(32, 9), nil))
+		d := must(New(keyOf(32, 9)))
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
@@ -175,7 +175,7 @@ func TestConcurrent(t *testing.T) {
 						return
 					}
 					c.EncryptUnit(unit[:], unit[:], xts.Tweak{})
-					d.Query()
+					d.State()
 					d.Release()
 				}
 			})
@@ -213,7 +213,7 @@ func TestSlotReuse(t *testing.T) {
 }
 
 func TestAcquireDoesNotAllocate(t *testing.T) {
-	d := must(New(keyOf(40, 0), &KeyOptions{HasKeyTag: true}))
+	d := must(New(keyOf(40, 0)))
 	defer d.Close()
 	tag := [8]byte(keyOf(8, 32))
 	if n := testing.AllocsPerRun(100, func() {

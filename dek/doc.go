@@ -14,10 +14,9 @@
 //
 //   - The crypto officer provisions KEKs and credentials, each under a number
 //     ([Store.AddKEK], [Store.AddCredential]), and deletes them.
-//   - A program's [Context] logs in with a credential: 40 bytes, wrapped under a KEK. A
-//     context has one session at most ([Context.Login]) and one login object at most
-//     ([Context.NewLogin]), which is passed when a DEK is made.
-//   - Making and querying a wrapped DEK needs a valid login; using a DEK does not. A login
+//   - A program's [Context] logs in with a credential: 40 bytes, wrapped under a KEK. It has
+//     one [Login] at most, which is passed when a DEK is made.
+//   - Making a wrapped DEK, and asking for its state, needs a valid login; using a DEK does not. A login
 //     becomes invalid when its credential or its KEK is deleted. DEKs that were made with
 //     it stay.
 //

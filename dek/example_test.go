@@ -17,7 +17,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	d, err := dek.New(key, nil)
+	d, err := dek.New(key)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -41,7 +41,7 @@ func ExampleNew() {
 // program logs in and creates a DEK, and the officer deletes the credential.
 func ExampleStore() {
 	kek := bytes.Repeat([]byte{0x11}, 32)
-	credential := bytes.Repeat([]byte{0x22}, dek.CredentialSize)
+	credential := bytes.Repeat([]byte{0x22}, 40)
 
 	store := dek.NewStore(dek.Wrapped)
 	store.AddKEK(1, kek)
@@ -51,27 +51,27 @@ func ExampleStore() {
 	wrappedKey, _ := dek.Wrap(kek, dek.Generate(dek.Size256, false))
 
 	ctx := store.NewContext()
-	err := ctx.Login(7, 1, wrappedCredential)
-	fmt.Println("login:", err)
-	d, err := ctx.NewDEK(wrappedKey, &dek.DEKOptions{Opaque: [8]byte{'d', 'i', 's', 'k', '0'}})
+	login, err := ctx.NewLogin(7, 1, wrappedCredential)
+	fmt.Println("login:", login, err)
+	d, err := ctx.NewDEK(wrappedKey, &dek.DEKOptions{Login: login})
 	fmt.Println("DEK:", d, err)
-	info, err := d.Query()
-	fmt.Printf("query: %v %s %v\n", info.State, bytes.TrimRight(info.Opaque[:], "\x00"), err)
+	state, err := d.State()
+	fmt.Println("state:", state, err)
 
 	store.DeleteCredential(7)
-	fmt.Println("login is", ctx.LoginState())
-	_, err = d.Query()
-	fmt.Println("query:", err, errors.Is(err, syscall.EINVAL))
+	fmt.Println("login is valid:", login.Valid())
+	_, err = d.State()
+	fmt.Println("state:", err, errors.Is(err, syscall.EINVAL))
 	_, err = d.Acquire([8]byte{})
 	fmt.Println("use:", err)
 	d.Release()
 	fmt.Println("close:", d.Close())
 	// Output:
-	// login: <nil>
+	// login: login (valid) <nil>
 	// DEK: DEK (256 bit, wrapped) <nil>
-	// query: ready disk0 <nil>
-	// login is invalid
-	// query: dek query: a wrapped DEK, and no valid login true
+	// state: ready <nil>
+	// login is valid: false
+	// state: dek query: a wrapped DEK, and no valid login true
 	// use: <nil>
 	// close: <nil>
 }

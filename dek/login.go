@@ -7,41 +7,18 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-// LoginState is the state of a login. The values are those of enum
-// mlx5dv_crypto_login_state.
-type LoginState uint8
-
-// The states of a login.
-const (
-	LoginValid   LoginState = 0
-	NoLogin      LoginState = 1 // the context has no session
-	LoginInvalid LoginState = 2 // the login's credential or KEK was deleted: log out
-)
-
-// String returns "valid", "no login" or "invalid".
-func (s LoginState) String() string {
-	switch s {
-	case LoginValid:
-		return "valid"
-	case NoLogin:
-		return "no login"
-	}
-	return "invalid"
-}
-
-// Context is a program's access to a Store: its logins and DEKs. It is safe for
+// Context is a program's access to a Store: its login and DEKs. It is safe for
 // concurrent use.
 type Context struct {
 	store *Store
 
 	// store.mu guards the following fields.
-	session *Login
-	object  *Login // the login object; it must be closed before another can be made
-	deks    map[*DEK]struct{}
-	closed  bool
+	login  *Login // it must be closed before another can be made
+	deks   map[*DEK]struct{}
+	closed bool
 }
 
-// Login is a login object. It is safe for concurrent use.
+// Login is the login of a context. It is safe for concurrent use.
 type Login struct {
 	ctx *Context
 
@@ -55,65 +32,14 @@ func (s *Store) NewContext() *Context {
 	return &Context{store: s, deks: map[*DEK]struct{}{}}
 }
 
-// Login opens the context's session with a credential: credentialID is its number on the
-// device, and wrapped are its WrappedCredentialSize bytes, wrapped under the import KEK
-// with the number kekID, under which DEKs are wrapped too (struct
-// mlx5dv_crypto_login_attr).
-//
-// EOPNOTSUPP: the device's import mode is plaintext. EEXIST: there is a session,
-// valid or not. EINVAL: an id above MaxID, or one of credential, credential id and
-// KEK id is not valid. The error does not say which one.
-func (c *Context) Login(credentialID, kekID uint32, wrapped []byte) error {
-	if c.store == nil {
-		return failure.Zero("crypto login", "Store.NewContext")
-	}
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
-	const op = "crypto login"
-	if c.session != nil {
-		return failure.New(op, syscall.EEXIST, "the context has a session")
-	}
-	l, err := c.loginLocked(op, credentialID, kekID, wrapped)
-	if err != nil {
-		return err
-	}
-	c.session = l
-	return nil
-}
-
-// LoginState returns the state of the context's session.
-func (c *Context) LoginState() LoginState {
-	if c.store == nil {
-		return NoLogin
-	}
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
-	if c.session == nil {
-		return NoLogin
-	}
-	return c.session.stateLocked()
-}
-
-// Logout ends the context's session, valid or not. ENOENT: there is no session.
-func (c *Context) Logout() error {
-	if c.store == nil {
-		return failure.Zero("crypto logout", "Store.NewContext")
-	}
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
-	if c.session == nil {
-		return failure.New("crypto logout", syscall.ENOENT, "the context has no session")
-	}
-	c.session = nil
-	return nil
-}
-
-// NewLogin makes the context's login object, which NewDEK takes in DEKOptions.Login.
-// A context has at most one login object, besides the session
+// NewLogin logs the context in with a credential: credentialID is its number on the device,
+// and wrapped are its 48 bytes, wrapped under the import KEK with the number kekID, under
+// which DEKs are wrapped too. A context has one login at most
 // (mlx5dv_crypto_login_create(3)).
 //
-// EEXIST: there is one that was not closed, valid or not. The arguments and the other errors
-// are those of [Context.Login].
+// EOPNOTSUPP: the device's import mode is plaintext. EEXIST: there is a login that was not
+// closed, valid or not. EINVAL: an id of more than 24 bits, or one of credential, credential
+// id and KEK id is not valid. The error does not say which one.
 func (c *Context) NewLogin(credentialID, kekID uint32, wrapped []byte) (*Login, error) {
 	if c.store == nil {
 		return nil, failure.Zero("crypto login create", "Store.NewContext")
@@ -121,31 +47,20 @@ func (c *Context) NewLogin(credentialID, kekID uint32, wrapped []byte) (*Login, 
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	const op = "crypto login create"
-	if c.object != nil {
-		return nil, failure.New(op, syscall.EEXIST, "the context has a login object, which must be closed first")
-	}
-	l, err := c.loginLocked(op, credentialID, kekID, wrapped)
-	if err != nil {
-		return nil, err
-	}
-	c.object = l
-	return l, nil
-}
-
-func (c *Context) loginLocked(op string, credentialID, kekID uint32, wrapped []byte) (*Login, error) {
 	s := c.store
-	if c.closed {
+	switch {
+	case c.login != nil:
+		return nil, failure.New(op, syscall.EEXIST, "the context has a login, which must be closed first")
+	case c.closed:
 		return nil, failure.New(op, syscall.EINVAL, "the context was closed")
-	}
-	if s.mode != Wrapped {
+	case s.mode != Wrapped:
 		return nil, failure.New(op, syscall.EOPNOTSUPP, "the device's import mode is plaintext")
-	}
-	if credentialID > MaxID || kekID > MaxID {
+	case credentialID > maxID || kekID > maxID:
 		return nil, failure.New(op, syscall.EINVAL, "credential id %#x, import KEK id %#x: ids have 24 bits", credentialID, kekID)
 	}
 	l := &Login{ctx: c, credential: s.credentials[credentialID], kek: s.keks[kekID]}
 	admitted := false
-	if l.credential != nil && l.kek != nil && len(wrapped) == WrappedCredentialSize {
+	if l.credential != nil && l.kek != nil && len(wrapped) == credentialSize+wrapOverhead {
 		defer oneThread()()
 		w, err := newKeyWrap(op, l.kek.bytes())
 		if err != nil {
@@ -158,30 +73,24 @@ func (c *Context) loginLocked(op string, credentialID, kekID uint32, wrapped []b
 	if !admitted {
 		return nil, failure.New(op, syscall.EINVAL, "credential, credential id %#x or import KEK id %#x is not valid", credentialID, kekID)
 	}
+	c.login = l
 	return l, nil
 }
 
-// State returns LoginValid or LoginInvalid. EINVAL: the object was closed.
-func (l *Login) State() (LoginState, error) {
+// Valid reports whether the login was not closed, and its credential and KEK are on the
+// device (mlx5dv_crypto_login_query(3)).
+func (l *Login) Valid() bool {
 	if l.ctx == nil {
-		return LoginInvalid, failure.Zero("crypto login query", "Context.NewLogin")
+		return false
 	}
 	l.ctx.store.mu.Lock()
 	defer l.ctx.store.mu.Unlock()
-	if l.closed {
-		return LoginInvalid, failure.New("crypto login query", syscall.EINVAL, "the login was closed")
-	}
-	return l.stateLocked(), nil
+	return l.validLocked()
 }
 
-func (l *Login) stateLocked() LoginState {
-	if l.closed || l.credential.deleted() || l.kek.deleted() {
-		return LoginInvalid
-	}
-	return LoginValid
-}
+func (l *Login) validLocked() bool { return !l.closed && !l.credential.deleted() && !l.kek.deleted() }
 
-// Close ends the login object. DEKs made with it stay. A second Close does nothing; the
+// Close ends the login. DEKs made with it stay. A second Close does nothing; the
 // error is always nil.
 func (l *Login) Close() error {
 	if l.ctx == nil {
@@ -190,27 +99,21 @@ func (l *Login) Close() error {
 	l.ctx.store.mu.Lock()
 	defer l.ctx.store.mu.Unlock()
 	l.closed = true
-	if l.ctx.object == l {
-		l.ctx.object = nil
+	if l.ctx.login == l {
+		l.ctx.login = nil
 	}
 	return nil
 }
 
-// anyValid reports whether the session or the login object is valid.
-func (c *Context) anyValid() bool {
+// loggedIn reports whether the context has a valid login.
+func (c *Context) loggedIn() bool {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	for _, l := range []*Login{c.session, c.object} {
-		if l != nil && l.stateLocked() == LoginValid {
-			return true
-		}
-	}
-	return false
+	return c.login != nil && c.login.validLocked()
 }
 
 // NewDEK makes a DEK on the device from key1 || key2 [|| keytag] in plaintext, or in mode
-// Wrapped from its wrapped form, which is 8 bytes longer, with o.Login or, if that is nil,
-// with the session.
+// Wrapped from its wrapped form, which is 8 bytes longer, with o.Login.
 //
 // EINVAL: a wrong length, a key with two equal halves, no login or an invalid one in
 // mode Wrapped, a login in mode Plaintext, or a key that does not unwrap. ENOMEM: the
@@ -242,22 +145,19 @@ func (c *Context) newDEKLocked(op string, key []byte, o *DEKOptions) (*DEK, erro
 		if o.Login != nil {
 			return nil, failure.New(op, syscall.EINVAL, "a login, but the device's import mode is plaintext")
 		}
-		return newDEK(op, key, o, c.store.equalHalves)
+		return newDEK(op, key, o.PD, c.store.equalHalves)
 	}
 
 	l := o.Login
-	if l == nil {
-		l = c.session
-	}
 	switch {
 	case l == nil:
 		return nil, failure.New(op, syscall.EINVAL, "the device's import mode is wrapped, and there is no login")
 	case l.ctx != c:
 		return nil, failure.New(op, syscall.EINVAL, "the login is another context's")
-	case l.stateLocked() != LoginValid:
+	case !l.validLocked():
 		return nil, failure.New(op, syscall.EINVAL, "the login is not valid any more")
 	}
-	d, err := newWrapped(op, l.kek.bytes(), key, o, c.store.equalHalves)
+	d, err := newWrapped(op, l.kek.bytes(), key, o.PD, c.store.equalHalves)
 	if err != nil {
 		return nil, err
 	}
@@ -271,8 +171,8 @@ func (c *Context) forget(d *DEK) {
 	delete(c.deks, d)
 }
 
-// Close ends the context and its session. A second Close does nothing. EBUSY:
-// DEKs or the login object of the context exist; the context is not changed.
+// Close ends the context. A second Close does nothing. EBUSY: DEKs or the login of the
+// context exist; the context is not changed.
 func (c *Context) Close() error {
 	if c.store == nil {
 		return failure.Zero("close a context", "Store.NewContext")
@@ -282,10 +182,9 @@ func (c *Context) Close() error {
 	switch {
 	case len(c.deks) != 0:
 		return failure.New("context close", syscall.EBUSY, "%d DEKs of the context exist", len(c.deks))
-	case c.object != nil:
-		return failure.New("context close", syscall.EBUSY, "the context's login object was not closed")
+	case c.login != nil:
+		return failure.New("context close", syscall.EBUSY, "the context's login was not closed")
 	}
 	c.closed = true
-	c.session = nil
 	return nil
 }

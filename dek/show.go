@@ -24,16 +24,20 @@ func (d *DEK) String() string {
 // String describes the store by its import mode.
 func (s *Store) String() string { return fmt.Sprintf("key store (import mode %v)", s.mode) }
 
-// String describes the context by its session's state.
+// String describes the context by its DEKs.
 func (c *Context) String() string {
-	return fmt.Sprintf("key store context (session: %v)", c.LoginState())
+	if c.store == nil {
+		return "key store context"
+	}
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	return fmt.Sprintf("key store context (%d DEKs)", len(c.deks))
 }
 
-// String describes the login by its state.
+// String describes the login by its validity.
 func (l *Login) String() string {
-	s, err := l.State()
-	if err != nil {
-		return "login (closed)"
+	if l.Valid() {
+		return "login (valid)"
 	}
-	return fmt.Sprintf("login (%v)", s)
+	return "login (invalid)"
 }

@@ -47,23 +47,18 @@ func wrappings[T any](p *T) []any {
 func TestNothingShowsKeys(t *testing.T) {
 	d := newDevice(t)
 	c := d.NewContext()
-	if err := d.login.session(c); err != nil {
-		t.Fatal(err)
-	}
-	object := must(d.login.object(c))
-	wrapped, o := d.wrapped(Size128, true)
-	o.Login = object
+	login := must(d.login.in(c))
+	wrapped, o := d.wrapped(Size128, true), &DEKOptions{Login: login}
 	x := must(c.NewDEK(wrapped, o))
 	defer x.Close()
-	plain := &KeyOptions{HasKeyTag: true}
-	y := must(New(keyOf(40, 1), plain))
+	y := must(New(keyOf(40, 1)))
 	defer y.Close()
 	cipher := must(y.Acquire([8]byte(keyOf(8, 33))))
 	defer y.Release()
 
 	var values []any
 	for _, w := range [][]any{
-		wrappings(x), wrappings(y), wrappings(cipher), wrappings(d.Store), wrappings(c), wrappings(object), wrappings(o), wrappings(plain),
+		wrappings(x), wrappings(y), wrappings(cipher), wrappings(d.Store), wrappings(c), wrappings(login), wrappings(o),
 	} {
 		values = append(values, w...)
 	}

@@ -28,14 +28,8 @@ func (m ImportMode) String() string {
 }
 
 const (
-	// MaxID is the largest number of a KEK or credential: numbers have 24 bits.
-	MaxID = 1<<24 - 1
-
-	// CredentialSize is the length of a credential in bytes.
-	CredentialSize = 40
-
-	// WrappedCredentialSize is the length of a wrapped credential in bytes.
-	WrappedCredentialSize = CredentialSize + wrapOverhead
+	maxID          = 1<<24 - 1 // the largest number of a KEK or credential
+	credentialSize = 40
 )
 
 // Store is the key store of one device. The methods of a Store are for the
@@ -89,7 +83,7 @@ func (s *Store) Mode() ImportMode { return s.mode }
 // AddKEK puts an import KEK of 16 or 32 bytes on the device. It is copied into locked
 // memory; the caller overwrites its own.
 //
-// EOPNOTSUPP: the device is in mode Plaintext. EINVAL: an id above MaxID or a wrong
+// EOPNOTSUPP: the device is in mode Plaintext. EINVAL: an id of more than 24 bits or a wrong
 // length. EEXIST: the device has a KEK with that id. ENOMEM: the system gives no locked
 // memory.
 func (s *Store) AddKEK(id uint32, kek []byte) error {
@@ -110,7 +104,7 @@ func (s *Store) putKEK(op string, id uint32, kek []byte, replace bool) error {
 	return s.put(op, s.keks, id, kek, replace)
 }
 
-// AddCredential puts a credential of CredentialSize bytes on the device. The
+// AddCredential puts a credential of 40 bytes on the device. The
 // bytes are copied. The errors are those of [Store.AddKEK].
 func (s *Store) AddCredential(id uint32, credential []byte) error {
 	return s.putCredential("credential add", id, credential, false)
@@ -123,8 +117,8 @@ func (s *Store) ReplaceCredential(id uint32, credential []byte) error {
 }
 
 func (s *Store) putCredential(op string, id uint32, credential []byte, replace bool) error {
-	if len(credential) != CredentialSize {
-		return failure.New(op, syscall.EINVAL, "credential of %d bytes: must be %d", len(credential), CredentialSize)
+	if len(credential) != credentialSize {
+		return failure.New(op, syscall.EINVAL, "credential of %d bytes: must be %d", len(credential), credentialSize)
 	}
 	return s.put(op, s.credentials, id, credential, replace)
 }
@@ -133,7 +127,7 @@ func (s *Store) put(op string, to map[uint32]*secret, id uint32, value []byte, r
 	if s.mode != Wrapped {
 		return failure.New(op, syscall.EOPNOTSUPP, "the device's import mode is plaintext")
 	}
-	if id > MaxID {
+	if id > maxID {
 		return failure.New(op, syscall.EINVAL, "id %#x: ids have 24 bits", id)
 	}
 	s.mu.Lock()

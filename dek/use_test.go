@@ -17,21 +17,20 @@ func TestUsableBy(t *testing.T) {
 	plain, otherPlain := NewStore(Plaintext).NewContext(), NewStore(Plaintext).NewContext()
 	device := newDevice(t)
 	wrapped, neighbour := device.NewContext(), device.NewContext()
-	wantErrno(t, "login", device.login.session(wrapped), 0)
-	wantErrno(t, "login", device.login.session(neighbour), 0)
+	must(device.login.in(wrapped))
+	must(device.login.in(neighbour))
 
 	make := func(c *Context, pd PD) *DEK {
 		if c == nil {
-			d := must(New(keyOf(32, 1), nil))
+			d := must(New(keyOf(32, 1)))
 			t.Cleanup(func() { d.Close() })
 			return d
 		}
-		key, o := keyOf(32, 1), &DEKOptions{}
+		key := keyOf(32, 1)
 		if c.store.mode == Wrapped {
-			key, o = device.wrapped(Size128, false)
+			key = device.wrapped(Size128, false)
 		}
-		o.PD = pd
-		d := must(c.NewDEK(key, o))
+		d := must(c.NewDEK(key, &DEKOptions{PD: pd, Login: c.login}))
 		t.Cleanup(func() { d.Close() })
 		return d
 	}
@@ -69,7 +68,7 @@ func TestNoKey(t *testing.T) {
 	for name, d := range map[string]*DEK{"nil": nil, "zero": {}} {
 		wantErrno(t, name+": hold", d.Hold(), syscall.EINVAL)
 		wantErrno(t, name+": acquire", second(d.Acquire([KeyTagSize]byte{})), syscall.EINVAL)
-		wantErrno(t, name+": query", second(d.Query()), syscall.EINVAL)
+		wantErrno(t, name+": query", second(d.State()), syscall.EINVAL)
 		wantErrno(t, name+": keytag", second(d.KeyTag()), syscall.EINVAL)
 		wantErrno(t, name+": usable", d.UsableBy(c, nil), syscall.EINVAL)
 		wantErrno(t, name+": close", d.Close(), syscall.EINVAL)
@@ -80,18 +79,18 @@ func TestNoKey(t *testing.T) {
 // DEKs that reveal it.
 func TestShownKeyTag(t *testing.T) {
 	key := append(keyOf(32, 1), "12345678"...)
-	tagged := must(New(key, &KeyOptions{HasKeyTag: true}))
+	tagged := must(New(key))
 	if tag, err := tagged.KeyTag(); err != nil || string(tag[:]) != "12345678" {
 		t.Errorf("%q, %v", tag, err)
 	}
 	kek := keyOf(16, 2)
-	wrapped := must(NewWrapped(kek, must(Wrap(kek, key)), &KeyOptions{HasKeyTag: true}))
+	wrapped := must(NewWrapped(kek, must(Wrap(kek, key))))
 	if tag, err := wrapped.KeyTag(); err != nil || string(tag[:]) != "12345678" {
 		t.Errorf("wrapped: %q, %v", tag, err)
 	}
 	for name, d := range map[string]*DEK{
-		"without a keytag": must(New(keyOf(32, 1), nil)),
-		"of a device":      must(NewStore(Plaintext).NewContext().NewDEK(key, &DEKOptions{HasKeyTag: true})),
+		"without a keytag": must(New(keyOf(32, 1))),
+		"of a device":      must(NewStore(Plaintext).NewContext().NewDEK(key, nil)),
 		"nil":              nil,
 	} {
 		wantErrno(t, name, second(d.KeyTag()), syscall.EINVAL)

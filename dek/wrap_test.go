@@ -103,7 +103,7 @@ func TestGenerate(t *testing.T) {
 	for _, size := range []KeySize{Size128, Size256} {
 		for _, keytag := range []bool{false, true} {
 			key := Generate(size, keytag)
-			d, err := New(key, &KeyOptions{HasKeyTag: keytag})
+			d, err := New(key)
 			if err != nil {
 				t.Fatalf("%v, keytag %v: %v", size, keytag, err)
 			}

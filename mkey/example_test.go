@@ -151,7 +151,7 @@ func ExampleSignature_example2point1() {
 func vector10() *mkey.Crypto {
 	key := must(hex.DecodeString("2718281828459045235360287471352662497757247093699959574966967627" +
 		"3141592653589793238462643383279502884197169399375105820974944592"))
-	d := must(dek.New(key, nil))
+	d := must(dek.New(key))
 	return &mkey.Crypto{DataUnitSize: 512, InitialTweak: xts.Tweak{Lo: 0xFF}, DEK: d}
 }
 

@@ -565,8 +565,8 @@ func TestDEK(t *testing.T) {
 func TestKeyTag(t *testing.T) {
 	key := pattern(32)
 	tag := [8]byte{1, 2, 3, 4, 5, 6, 7, 8}
-	with := must(dek.New(append(bytes.Clone(key), tag[:]...), &dek.KeyOptions{HasKeyTag: true}))
-	without := must(dek.New(key, nil))
+	with := must(dek.New(append(bytes.Clone(key), tag[:]...)))
+	without := must(dek.New(key))
 	for _, c := range []struct {
 		dek *dek.DEK
 		tag [8]byte
@@ -575,7 +575,7 @@ func TestKeyTag(t *testing.T) {
 		k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: c.dek, KeyTag: c.tag}})
 		err, err2 := opened(k.TX(0, 512)), opened(k.RX(0, 512))
 		if (err == nil) != c.ok || (err2 == nil) != c.ok {
-			t.Errorf("keytag %v of the DEK %v: %v, %v", c.tag, c.dek.HasKeyTag(), err, err2)
+			t.Errorf("keytag %v of %v: %v, %v", c.tag, c.dek, err, err2)
 		}
 		if !c.ok {
 			wantErr(t, err, syscall.EINVAL, "keytag")

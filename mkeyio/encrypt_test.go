@@ -51,7 +51,7 @@ func encryption(t *testing.T, unit int) mkeyio.Encryption {
 	for i := range key {
 		key[i] = byte(i)
 	}
-	d := must(dek.New(key, nil))
+	d := must(dek.New(key))
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
@@ -189,7 +189,7 @@ func (u unread) ReadAt(p []byte, _ int64) (int, error) {
 
 // TestEncryptEnds ends contexts at any time, with inputs of unknown length.
 func TestEncryptEnds(t *testing.T) {
-	key, err := dek.New(dek.Generate(dek.Size256, false), nil)
+	key, err := dek.New(dek.Generate(dek.Size256, false))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 // TestViewHoldsDEK closes DEKs under views, with keys and without. It fails until the view is closed.
 func TestViewHoldsDEK(t *testing.T) {
 	for _, e := range []mkeyio.Encryption{{Unit: 4096}, {Unit: 1024}, {Unit: 512, Step: 3}} {
-		key, err := dek.New(dek.Generate(dek.Size256, false), nil)
+		key, err := dek.New(dek.Generate(dek.Size256, false))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ func TestEncryptionView(t *testing.T) {
 	for i := range key {
 		key[i] = byte(i * 7)
 	}
-	d := must(dek.New(key, nil))
+	d := must(dek.New(key))
 	defer d.Close()
 	for _, unit := range []int{512, 1024, 4096, 16384} {
 		for _, size := range []int{0, 16, 500, unit, unit + 1, unit + 15, unit + 16, 5*unit - 3, 3<<20 + 7, 1<<20 + 5, 1 << 20} {
@@ -80,7 +80,7 @@ func TestEncryptionView(t *testing.T) {
 // TestEncryptionViewEnd writes the two sides of the beginning of the last unit at the same time: they are one unit, even
 // where a piece of the view would end.
 func TestEncryptionViewEnd(t *testing.T) {
-	d := must(dek.New([]byte("0123456789abcdefFEDCBA9876543210"), nil))
+	d := must(dek.New([]byte("0123456789abcdefFEDCBA9876543210")))
 	defer d.Close()
 	e := mkeyio.Encryption{DEK: d, Unit: 512}
 	const pieceSize = 1 << 20

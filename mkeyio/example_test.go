@@ -130,7 +130,7 @@ func ExampleNewView() {
 // A new encrypted file gets its length first: a View does not change it. What was not written yet is zeros in the file,
 // and noise in the View.
 func ExampleEncryption_View() {
-	key, err := dek.New(dek.Generate(dek.Size256, false), nil)
+	key, err := dek.New(dek.Generate(dek.Size256, false))
 	if err != nil {
 		log.Fatal(err)
 	}

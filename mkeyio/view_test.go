@@ -46,7 +46,7 @@ func viewJobs(t *testing.T) map[string]mkeyio.StreamJob {
 	format := func(text string) *sig.Format { return new(must(sig.ParseFormat(text))) }
 	key := bytes.Repeat([]byte{7}, 64)
 	copy(key, "another half of the key of 512 bits")
-	d := must(dek.New(key, nil))
+	d := must(dek.New(key))
 	t.Cleanup(func() { d.Close() })
 	crypto := func(unit int, order mkey.Order) *mkey.Crypto {
 		return &mkey.Crypto{EncryptOnTX: true, DataUnitSize: unit, DEK: d, Order: order}

@@ -352,7 +352,7 @@ func TestKeyTag(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	raw := make([]byte, 64+dek.KeyTagSize)
 	fill(raw, 4)
-	d, err := a.dev.Crypto().NewDEK(raw, &dek.DEKOptions{HasKeyTag: true})
+	d, err := a.dev.Crypto().NewDEK(raw, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

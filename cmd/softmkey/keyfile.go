@@ -92,7 +92,7 @@ func readDEK(name, kek fileFlag, fits func(key []byte) error) (d *dek.DEK, keyta
 			return nil, keytag, err
 		}
 	}
-	d, err = dek.New(key, nil)
+	d, err = dek.New(key)
 	return d, keytag, err // a plain key file has no keytag
 }
 
@@ -108,7 +108,7 @@ func readWrappedDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeyTagSize]byte
 	}
 	defer clear(secret)
 	hasKeyTag := (len(wrapped)-wrapOverhead)%dek.Size128.Bytes() != 0
-	if d, err = dek.NewWrapped(secret, wrapped, &dek.KeyOptions{HasKeyTag: hasKeyTag}); err == nil && hasKeyTag {
+	if d, err = dek.NewWrapped(secret, wrapped); err == nil && hasKeyTag {
 		keytag, err = d.KeyTag() // a memory key must present the keytag to use the DEK
 	}
 	if err != nil {

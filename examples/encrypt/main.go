@@ -29,7 +29,7 @@ func main() {
 	}
 
 	raw := dek.Generate(dek.Size256, false)
-	key, err := dek.New(raw, nil)
+	key, err := dek.New(raw)
 	clear(raw) // the DEK has a copy of the key in locked memory
 	if err != nil {
 		log.Fatal(err)

@@ -36,7 +36,7 @@ func (f *flow) protect(p *protection) error {
 	if p.units {
 		var err error
 		key := []byte("measures only, and protects nothing: this text is the whole key.")
-		if secret, err = dek.New(key, nil); err != nil {
+		if secret, err = dek.New(key); err != nil {
 			return err
 		}
 	}

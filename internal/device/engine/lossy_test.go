@@ -124,7 +124,7 @@ func lossyMessages(t *testing.T, seed uint64) {
 	for i := range key {
 		key[i] = byte(i)
 	}
-	d, err := dek.New(key, nil)
+	d, err := dek.New(key)
 	if err != nil {
 		t.Fatal(err)
 	}

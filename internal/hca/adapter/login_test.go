@@ -13,7 +13,7 @@ import (
 // TestOneLogin makes two login objects in a context: the manual page allows one. Another context
 // has its own.
 func TestOneLogin(t *testing.T) {
-	kek, credential := pattern(32, 1), pattern(dek.CredentialSize, 2)
+	kek, credential := pattern(32, 1), pattern(40, 2)
 	store := dek.NewStore(dek.Wrapped)
 	if err := errors.Join(store.AddKEK(0, kek), store.AddCredential(0, credential)); err != nil {
 		t.Fatal(err)

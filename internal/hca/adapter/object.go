@@ -87,13 +87,7 @@ func (c *Context) anyLogin(uid uint16) *dek.Login {
 	return nil
 }
 
-func (o *loginObject) valid() bool {
-	if o == nil {
-		return false
-	}
-	st, err := o.login.State()
-	return err == nil && st == dek.LoginValid
-}
+func (o *loginObject) valid() bool { return o != nil && o.login.Valid() }
 
 // Close ends the login.
 func (o *loginObject) Close() error {
@@ -117,7 +111,7 @@ func createDEK(c *Context, x *prm.Call) (uint32, error) {
 	case d.Size > 1:
 		return 0, refuse(prm.CmdBadParam, synValue, "key size %d: must be 0 (128 bit) or 1 (256 bit)", d.Size)
 	}
-	a := dek.DEKOptions{HasKeyTag: d.HasKeyTag, Opaque: d.Opaque, PD: pd.eng}
+	a := dek.DEKOptions{PD: pd.eng}
 	n := dek.KeySize(d.Size).Bytes()
 	if d.HasKeyTag {
 		n += dek.KeyTagSize
@@ -233,21 +227,17 @@ func queryObject(c *Context, x *prm.Call) error {
 		if err != nil {
 			return err
 		}
-		info, err := o.key.Query()
+		state, err := o.key.State()
 		if err != nil {
 			return err
 		}
-		prm.PutDEK(x.Out, &o.shown, uint8(info.State))
+		prm.PutDEK(x.Out, &o.shown, uint8(state))
 	case prm.ObjectCryptoLogin:
 		o, err := find(c, x, "login", c.logins, h.ID)
 		if err != nil {
 			return err
 		}
-		st, err := o.login.State()
-		if err != nil {
-			return err
-		}
-		prm.PutLoginState(x.Out, &o.shown, st == dek.LoginValid)
+		prm.PutLoginState(x.Out, &o.shown, o.login.Valid())
 	default:
 		return refuse(prm.CmdBadParam, synNotSupported, "object type %#x is not supported", h.Type)
 	}

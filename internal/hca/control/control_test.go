@@ -75,7 +75,7 @@ func listen(t *testing.T) (path string, store *dek.Store, d *devices) {
 // TestRequests sends every request, and requests that must be refused.
 func TestRequests(t *testing.T) {
 	path, store, d := listen(t)
-	kek, credential := make([]byte, 16), make([]byte, dek.CredentialSize)
+	kek, credential := make([]byte, 16), make([]byte, 40)
 	for _, v := range []struct {
 		r      Request
 		refuse string

@@ -117,7 +117,7 @@ func (c *cryptoRow) key(where string) (*mkey.Key, []byte) {
 	}
 	secret := random(64)
 	if c.crypt {
-		d, err := dek.New(secret, nil)
+		d, err := dek.New(secret)
 		must(err)
 		conf.Crypto = &mkey.Crypto{EncryptOnTX: c.encrypt, Order: c.order, DataUnitSize: c.unit, DEK: d}
 	}

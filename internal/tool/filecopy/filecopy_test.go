@@ -42,7 +42,7 @@ var keyBytes = random(99, 64)
 
 func newDEK(t testing.TB) *dek.DEK {
 	t.Helper()
-	d, err := dek.New(keyBytes, nil)
+	d, err := dek.New(keyBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func newDEK(t *testing.T, n byte) *dek.DEK {
 	t.Helper()
 	key := bytes.Repeat([]byte{n}, 64)
 	copy(key, "the other half of the key")
-	d, err := dek.New(key, nil)
+	d, err := dek.New(key)
 	if err != nil {
 		t.Fatal(err)
 	}
