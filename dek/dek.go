@@ -3,13 +3,11 @@ package dek
 import (
 	"bytes"
 	"crypto/subtle"
-	"errors"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/xts"
 )
 
@@ -165,42 +163,25 @@ func newDEK(op string, key []byte, pd PD, equalHalves bool) (*DEK, error) {
 		return nil, err
 	}
 	defer oneThread()()
-	d := &DEK{pd: pd, size: size, hasKeyTag: hasKeyTag}
+	n := size.Bytes()
+	d := &DEK{pd: pd, size: size, hasKeyTag: hasKeyTag, equalHalves: subtle.ConstantTimeCompare(key[:n/2], key[n/2:n]) == 1}
+	if d.equalHalves && !equalHalves {
+		return nil, failure.New(op, syscall.EINVAL, "key1 and key2 are equal")
+	}
 	if d.memory, err = allocate(); err != nil {
 		return nil, noLockedMemory(op, err)
 	}
-	n := size.Bytes()
-	if d.cipher, err = newCipher(d.memory.bytes()[:xts.MemorySize], key[:n], equalHalves); err != nil {
-		d.memory.free()
-		reason := "key refused"
-		if e := (*operr.Error)(nil); errors.As(err, &e) {
-			reason = e.Reason
-		}
-		return nil, failure.New(op, syscall.EINVAL, "%s", reason)
-	}
-	d.equalHalves = subtle.ConstantTimeCompare(key[:n/2], key[n/2:n]) == 1
+	d.cipher = aesxts.CipherIn(d.memory.bytes()[:aesxts.MemorySize], key[:n]).(*xts.Cipher)
 	copy(d.keyTag(), key[n:])
 	d.cipher.EncryptUnit(d.answer(), d.answer(), xts.Tweak{})
 	return d, nil
 }
 
-// newCipher expands a key into mem. equalHalves accepts a key with two equal halves.
-func newCipher(mem, key []byte, equalHalves bool) (*xts.Cipher, error) {
-	if !equalHalves {
-		return xts.NewIn(mem, key)
-	}
-	c, err := aesxts.CipherIn(mem, key)
-	if err != nil {
-		return nil, err
-	}
-	return c.(*xts.Cipher), nil
-}
-
 // keyTag returns the keytag's place in locked memory.
-func (d *DEK) keyTag() []byte { return d.memory.bytes()[xts.MemorySize:][:KeyTagSize] }
+func (d *DEK) keyTag() []byte { return d.memory.bytes()[aesxts.MemorySize:][:KeyTagSize] }
 
 // answer returns the place of the ciphertext of a block of zeros.
-func (d *DEK) answer() []byte { return d.memory.bytes()[xts.MemorySize+KeyTagSize:][:xts.BlockSize] }
+func (d *DEK) answer() []byte { return d.memory.bytes()[aesxts.MemorySize+KeyTagSize:][:xts.BlockSize] }
 
 // Size returns the key's size.
 func (d *DEK) Size() KeySize { return d.size }

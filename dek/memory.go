@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -18,7 +19,7 @@ const (
 )
 
 // A slot must hold an expanded key, a keytag and a block.
-var _ [slotSize - xts.MemorySize - KeyTagSize - xts.BlockSize]struct{}
+var _ [slotSize - aesxts.MemorySize - KeyTagSize - xts.BlockSize]struct{}
 
 // slot is slotSize bytes of locked memory, zero when allocated.
 type slot struct {

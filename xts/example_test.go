@@ -47,26 +47,6 @@ func ExampleCipher_EncryptUnit() {
 	// Output: 6c1625db4671522d3d7599601de7ca09ed
 }
 
-// Sectors with a stride of 520 bytes are decrypted to contiguous sectors. The 8 bytes
-// after each sector are not changed.
-func ExampleCipher_DecryptRun() {
-	key := make([]byte, 64)
-	key[0] = 1
-	c, err := xts.New(key)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	stored := make([]byte, 3*520)
-	at := xts.Units{Data: stored, Stride: 520}
-	c.EncryptRun(at, at, 512, 3, xts.Tweak{})
-
-	sectors := make([]byte, 3*512)
-	c.DecryptRun(xts.Units{Data: sectors, Stride: 512}, at, 512, 3, xts.Tweak{})
-	fmt.Println(sectors[0], sectors[len(sectors)-1])
-	// Output: 0 0
-}
-
 // The two halves of a key must differ.
 func ExampleNew() {
 	_, err := xts.New(make([]byte, 64))

@@ -2,7 +2,6 @@ package xts
 
 import (
 	"crypto/subtle"
-	"fmt"
 	"syscall"
 	"unsafe"
 
@@ -11,17 +10,12 @@ import (
 	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
 )
 
-const (
-	// BlockSize is AES's block size in bytes, and the smallest data unit.
-	BlockSize = aesxts.BlockSize
+// BlockSize is AES's block size in bytes, and the smallest data unit.
+const BlockSize = aesxts.BlockSize
 
-	// MaxUnit is the largest data unit in bytes: 2^20 blocks (IEEE Std 1619-2007,
-	// 5.1, and NIST SP 800-38E, 4).
-	MaxUnit = BlockSize << 20
-
-	// MemorySize is the number of bytes of memory that [NewIn] needs.
-	MemorySize = aesxts.MemorySize
-)
+// maxUnit is the largest data unit in bytes: 2^20 blocks (IEEE Std 1619-2007, 5.1, and NIST
+// SP 800-38E, 4).
+const maxUnit = BlockSize << 20
 
 // Cipher is AES-XTS with a fixed pair of keys. Make one with New.
 type Cipher struct {
@@ -34,51 +28,32 @@ type Cipher struct {
 // Another length, and two equal halves (which FIPS 140-3, IG C.I, forbids as they
 // void XTS's proof), are refused with an *operr.Error of class EINVAL.
 func New(key []byte) (*Cipher, error) {
-	return NewIn(make([]byte, MemorySize), key)
-}
-
-// NewIn is New for callers who want the expanded key in memory of their own, for example
-// in locked memory. mem, of at least MemorySize bytes, belongs to the Cipher until Close.
-// NewIn panics if mem is too short.
-func NewIn(mem, key []byte) (*Cipher, error) {
-	return newTier(cpu.Best(), mem, key)
+	return newTier(cpu.Best(), make([]byte, aesxts.MemorySize), key)
 }
 
 func newTier(t cpu.Tier, mem, key []byte) (*Cipher, error) {
 	const op = "xts new"
-	if err := checkLength(op, key); err != nil {
-		return nil, err
+	if len(key) != 32 && len(key) != 64 {
+		return nil, failure.New(op, syscall.EINVAL, "key of %d bytes: must be 32 (AES-128) or 64 (AES-256)", len(key))
 	}
 	half := len(key) / 2
 	if subtle.ConstantTimeCompare(key[:half], key[half:]) == 1 {
 		return nil, failure.New(op, syscall.EINVAL, "key1 and key2 are equal")
 	}
-	return newUnchecked(t, mem, key)
+	return newUnchecked(t, mem, key), nil
 }
 
 func init() {
-	aesxts.CipherIn = func(mem, key []byte) (any, error) {
-		if err := checkLength("xts new", key); err != nil {
-			return nil, err
-		}
-		return newUnchecked(cpu.Best(), mem, key)
-	}
-}
-
-func checkLength(op string, key []byte) error {
-	if len(key) != 32 && len(key) != 64 {
-		return failure.New(op, syscall.EINVAL, "key of %d bytes: must be 32 (AES-128) or 64 (AES-256)", len(key))
-	}
-	return nil
+	aesxts.CipherIn = func(mem, key []byte) any { return newUnchecked(cpu.Best(), mem, key) }
 }
 
 // newUnchecked is New without the check for equal halves, which the standard's
 // first test vector has.
-func newUnchecked(t cpu.Tier, mem, key []byte) (*Cipher, error) {
-	if len(mem) < MemorySize {
+func newUnchecked(t cpu.Tier, mem, key []byte) *Cipher {
+	if len(mem) < aesxts.MemorySize {
 		panic("xts: memory for the key is too short")
 	}
-	return &Cipher{key: aesxts.New(t, mem, key)}, nil
+	return &Cipher{key: aesxts.New(t, mem, key)}
 }
 
 // Encrypt encrypts the data units of src into dst. src is cut into units of
@@ -88,8 +63,8 @@ func newUnchecked(t cpu.Tier, mem, key []byte) (*Cipher, error) {
 //
 // dst has at least src's length; bytes beyond that are not changed. dst and src
 // overlap exactly or not at all. Encrypt panics if that does not hold, if unit
-// is below BlockSize or above MaxUnit, if the last unit is shorter than 16
-// bytes, or if the Cipher was closed. It does not allocate.
+// is below BlockSize or above 16 MiB (IEEE Std 1619-2007, 5.1), if the last unit is
+// shorter than 16 bytes, or if the Cipher was closed. It does not allocate.
 func (c *Cipher) Encrypt(dst, src []byte, unit int, t Tweak) {
 	c.crypt(false, dst, src, unit, t)
 }
@@ -108,28 +83,6 @@ func (c *Cipher) EncryptUnit(dst, src []byte, t Tweak) {
 // DecryptUnit is the inverse of [Cipher.EncryptUnit], with the same rules.
 func (c *Cipher) DecryptUnit(dst, src []byte, t Tweak) {
 	c.cryptUnit(true, dst, src, t)
-}
-
-// Units is a run of data units in memory: unit i's first byte is Data[i*Stride].
-type Units struct {
-	Data   []byte
-	Stride int // at least the size of a unit
-}
-
-// EncryptRun encrypts n data units of unit bytes each, with gaps between them in src, in dst
-// or in both. The gaps of dst are not written. Unit i has the tweak t+i, modulo 2^128.
-//
-// If dst.Data and src.Data start at the same byte, their strides are equal (in
-// place); otherwise the two runs, gaps included, do not overlap. EncryptRun panics
-// if that does not hold, if a stride is below unit, if n units do not fit one of
-// the runs, and in the cases of [Cipher.Encrypt]. It does not allocate.
-func (c *Cipher) EncryptRun(dst, src Units, unit, n int, t Tweak) {
-	c.cryptRun(false, dst, src, unit, n, t)
-}
-
-// DecryptRun is the inverse of [Cipher.EncryptRun], with the same rules.
-func (c *Cipher) DecryptRun(dst, src Units, unit, n int, t Tweak) {
-	c.cryptRun(true, dst, src, unit, n, t)
 }
 
 // Close overwrites the expanded keys. Using the Cipher afterwards panics. Close must
@@ -166,38 +119,11 @@ func (c *Cipher) cryptUnit(decrypt bool, dst, src []byte, t Tweak) {
 	c.key.Crypt(decrypt, dst, len(src), src, len(src), len(src), 1, t.Lo, t.Hi)
 }
 
-func (c *Cipher) cryptRun(decrypt bool, dst, src Units, unit, n int, t Tweak) {
-	c.checkUnit(unit)
-	d, s := dst.extent(unit, n), src.extent(unit, n)
-	if n == 0 {
-		return
-	}
-	if dst.Stride != src.Stride && anyOverlap(d, s) || inexactOverlap(d, s) {
-		panic("xts: invalid buffer overlap")
-	}
-	c.key.Crypt(decrypt, d, dst.Stride, s, src.Stride, unit, n, t.Lo, t.Hi)
-}
-
-// extent returns the bytes from the start of the first unit to the end of the last one.
-func (r Units) extent(unit, n int) []byte {
-	switch {
-	case n < 0:
-		panic("xts: negative number of data units")
-	case n == 0:
-		return nil
-	case r.Stride < unit:
-		panic("xts: stride smaller than a data unit")
-	case len(r.Data) < unit || (len(r.Data)-unit)/r.Stride < n-1:
-		panic(fmt.Sprintf("xts: %d data units do not fit %d bytes", n, len(r.Data)))
-	}
-	return r.Data[:(n-1)*r.Stride+unit]
-}
-
 func (c *Cipher) checkUnit(unit int) {
 	if unit < BlockSize {
 		panic("xts: data unit shorter than 16 bytes")
 	}
-	if unit > MaxUnit {
+	if unit > maxUnit {
 		panic("xts: data unit longer than 2^20 blocks")
 	}
 	if c.key.Closed() {

@@ -3,6 +3,7 @@ package xts
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
 )
 
 type vector struct {
@@ -48,7 +50,7 @@ func readVectors(t *testing.T, name string) (vs []vector) {
 				t.Fatalf("%s: %s: %v", name, col[0], err)
 			}
 		}
-		vs = append(vs, vector{col[0], b[0], TweakFromBytes([16]byte(b[1])), b[2], b[3]})
+		vs = append(vs, vector{col[0], b[0], Tweak{binary.LittleEndian.Uint64(b[1]), binary.LittleEndian.Uint64(b[1][8:])}, b[2], b[3]})
 	}
 	if err := s.Err(); err != nil {
 		t.Fatal(err)
@@ -74,10 +76,7 @@ func TestVectors(t *testing.T) {
 		}
 		eachTier(t, func(t *testing.T, tier cpu.Tier) {
 			for _, v := range vs {
-				c, err := newUnchecked(tier, make([]byte, MemorySize), v.key)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := newUnchecked(tier, make([]byte, aesxts.MemorySize), v.key)
 				got := make([]byte, len(v.plain))
 				c.EncryptUnit(got, v.plain, v.tweak)
 				if !bytes.Equal(got, v.encoded) {
@@ -113,7 +112,7 @@ func TestNewRefuses(t *testing.T) {
 // eachCipher runs f with a Cipher of each tier, by name.
 func eachCipher(t *testing.T, key []byte, f func(t *testing.T, c *Cipher)) {
 	eachTier(t, func(t *testing.T, tier cpu.Tier) {
-		c, err := newTier(tier, make([]byte, MemorySize), key)
+		c, err := newTier(tier, make([]byte, aesxts.MemorySize), key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,38 +160,6 @@ func TestManyUnitsPerCall(t *testing.T) {
 	})
 }
 
-// TestStrides encrypts and decrypts with strides: units with fields or gaps between them.
-func TestStrides(t *testing.T) {
-	eachCipher(t, count(32, 0), func(t *testing.T, c *Cipher) {
-		const unit, n = 512, 9
-		src := count(n*unit, 5)
-		want := make([]byte, len(src))
-		first := Tweak{Lo: 1<<64 - 4}
-		c.Encrypt(want, src, unit, first)
-
-		spaced := make([]byte, (n-1)*(unit+8)+unit)
-		c.EncryptRun(Units{spaced, unit + 8}, Units{src, unit}, unit, n, first)
-		for i := range n {
-			at := i * (unit + 8)
-			if !bytes.Equal(spaced[at:at+unit], want[i*unit:][:unit]) {
-				t.Fatalf("unit %d differs", i)
-			}
-			if i < n-1 && !bytes.Equal(spaced[at+unit:at+unit+8], make([]byte, 8)) {
-				t.Fatalf("the gap after unit %d was written", i)
-			}
-		}
-		c.DecryptRun(Units{spaced, unit + 8}, Units{spaced, unit + 8}, unit, n, first)
-		packed := make([]byte, len(src))
-		for i := range n {
-			copy(packed[i*unit:], spaced[i*(unit+8):][:unit])
-		}
-		if !bytes.Equal(packed, src) {
-			t.Error("decrypting in place does not give the source back")
-		}
-		c.EncryptRun(Units{}, Units{}, unit, 0, first) // empty run
-	})
-}
-
 func TestNoUnits(t *testing.T) {
 	eachCipher(t, count(32, 0), func(t *testing.T, c *Cipher) {
 		c.Encrypt(nil, nil, 512, Tweak{})
@@ -221,7 +188,7 @@ func TestPanics(t *testing.T) {
 		{"unit -1", "data unit shorter", func() { c.Encrypt(b, b, -1, Tweak{}) }},
 		{"unit 15", "data unit shorter", func() { c.Decrypt(b, b, 15, Tweak{}) }},
 		{"unit 15 as a whole", "data unit shorter", func() { c.EncryptUnit(b, b[:15], Tweak{}) }},
-		{"unit above the limit", "data unit longer", func() { c.Encrypt(b, b, MaxUnit+1, Tweak{}) }},
+		{"unit above the limit", "data unit longer", func() { c.Encrypt(b, b, maxUnit+1, Tweak{}) }},
 		{"last unit of 15", "last data unit shorter", func() { c.Encrypt(b, b[:527], 512, Tweak{}) }},
 		{"last unit of 1, the only one", "last data unit shorter", func() { c.Decrypt(b, b[:1], 512, Tweak{}) }},
 		{"short output", "output smaller", func() { c.Encrypt(b[:511], b[:512], 512, Tweak{}) }},
@@ -231,15 +198,8 @@ func TestPanics(t *testing.T) {
 		{"overlap of a unit", "overlap", func() { c.EncryptUnit(b[16:], b[:64], Tweak{}) }},
 		{"closed", "closed", func() { closed.Encrypt(b, b, 512, Tweak{}) }},
 		{"closed, one unit", "closed", func() { closed.DecryptUnit(b, b, Tweak{}) }},
-		{"closed, a run", "closed", func() { closed.EncryptRun(Units{b, 512}, Units{b, 512}, 512, 1, Tweak{}) }},
 		{"never made", "closed", func() { new(Cipher).EncryptUnit(b, b, Tweak{}) }},
-		{"run: negative count", "negative", func() { c.EncryptRun(Units{b, 512}, Units{b, 512}, 512, -1, Tweak{}) }},
-		{"run: stride below unit", "stride smaller", func() { c.EncryptRun(Units{b, 512}, Units{b, 511}, 512, 1, Tweak{}) }},
-		{"run: source too short", "do not fit", func() { c.EncryptRun(Units{b, 512}, Units{b[:1023], 512}, 512, 2, Tweak{}) }},
-		{"run: destination too short", "do not fit", func() { c.EncryptRun(Units{b[:1030], 520}, Units{b, 512}, 512, 2, Tweak{}) }},
-		{"run: in place with two strides", "overlap", func() { c.DecryptRun(Units{b, 520}, Units{b, 512}, 512, 2, Tweak{}) }},
-		{"run: interleaved", "overlap", func() { c.DecryptRun(Units{b, 1024}, Units{b[512:], 1024}, 512, 2, Tweak{}) }},
-		{"short memory", "too short", func() { NewIn(make([]byte, MemorySize-1), count(32, 0)) }},
+		{"short memory", "too short", func() { aesxts.CipherIn(make([]byte, aesxts.MemorySize-1), count(32, 0)) }},
 	} {
 		func() {
 			defer func() {
@@ -254,7 +214,6 @@ func TestPanics(t *testing.T) {
 
 	// Adjacent memory does not overlap.
 	c.Encrypt(b[512:], b[:512], 512, Tweak{})
-	c.EncryptRun(Units{b[:1032], 520}, Units{b[1032:], 512}, 512, 2, Tweak{})
 }
 
 func TestTweak(t *testing.T) {
@@ -272,11 +231,6 @@ func TestTweak(t *testing.T) {
 		if got := tt.t.Add(tt.n); got != tt.want {
 			t.Errorf("%+v + %d = %+v, want %+v", tt.t, tt.n, got, tt.want)
 		}
-	}
-	b := [16]byte(count(16, 1))
-	tw := TweakFromBytes(b)
-	if want := (Tweak{Lo: 0x0807060504030201, Hi: 0x100f0e0d0c0b0a09}); tw != want || tw.Bytes() != b {
-		t.Errorf("%x is %+v and back %x", b, tw, tw.Bytes())
 	}
 }
 

@@ -47,9 +47,9 @@ const callBytes = 1 << 20
 // maxRounds is the number of rounds of AES-256 (FIPS 197, table 3).
 const maxRounds = 14
 
-// CipherIn returns the *xts.Cipher of a key in memory of the caller, as xts.NewIn does, but
-// takes two equal halves too. Package xts sets it during initialisation.
-var CipherIn func(mem, key []byte) (cipher any, err error)
+// CipherIn returns the *xts.Cipher of a key of 32 or 64 bytes in memory of the caller, of at least
+// MemorySize bytes. It takes two equal halves too. Package xts sets it during initialisation.
+var CipherIn func(mem, key []byte) (cipher any)
 
 // schedule is the expanded pair of keys for the assembly. The generators use its layout.
 type schedule struct {
