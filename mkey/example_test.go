@@ -70,7 +70,7 @@ func ExampleSignature_example1() {
 	mem := append(bytes.Repeat([]byte{1}, 512), 0x15, 0xD2, 0x86, 0xF7)
 	key := config(mem, &mkey.Signature{
 		Memory:    &sig.Format{Type: sig.CRC32, Seed: sig.SeedZeros},
-		CheckMask: new(sig.MaskCRC32),
+		CheckMask: new(sig.MaskAll),
 	}, nil)
 
 	wire := sendWire(key, 512)
@@ -95,7 +95,7 @@ func ExampleSignature_example1point1() {
 	mem := make([]byte, 2*516)
 	key := config(mem, &mkey.Signature{
 		Memory:    &sig.Format{Type: sig.CRC32, Seed: sig.SeedZeros},
-		CheckMask: new(sig.MaskCRC32),
+		CheckMask: new(sig.MaskAll),
 	}, nil)
 
 	recvWire(key, bytes.Repeat([]byte{1}, 1024))

@@ -144,7 +144,7 @@ func (b *blocks) checked() uint64 {
 // transform runs count complete blocks from src to dst. number is that of the
 // first block.
 func (b *blocks) transform(t *sig.Transform, dst, src []byte, number, count uint64) {
-	t.Run(b.blocksIn(dst, b.out), b.blocksIn(src, b.in), int(count), number, b)
+	t.Run(b.blocksIn(dst, b.out), b.blocksIn(src, b.in), int(count), number, b.record)
 	b.seen.add(number, number+count)
 }
 
@@ -157,8 +157,8 @@ func (b *blocks) blocksIn(buf []byte, stride uint64) sig.Blocks {
 	return r
 }
 
-// BadBlock implements sig.Reporter.
-func (b *blocks) BadBlock(e sig.Error) bool {
+// record records a bad block that was not checked before.
+func (b *blocks) record(e sig.Error) bool {
 	if !b.seen.has(e.Block) {
 		b.job.bad++
 		b.job.key.record(e, b.domain)

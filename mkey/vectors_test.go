@@ -68,7 +68,7 @@ func TestShortRecv(t *testing.T) {
 // bytes. The key of the sender must report the error.
 func TestUnsetField(t *testing.T) {
 	mem := bytes.Repeat([]byte{'c'}, 516)
-	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: crc32, CheckMask: new(sig.MaskCRC32)}})
+	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: crc32, CheckMask: new(sig.MaskAll)}})
 	equal(t, "sent", send(t, k, 0, 512), mem[:512])
 	if bad := check(t, k); bad == nil || bad.Sig.Kind != sig.BadGuard || bad.Sig.Stored != 0x63636363 || bad.Domain != mkey.MemoryDomain {
 		t.Errorf("%v", bad)

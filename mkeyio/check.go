@@ -66,7 +66,7 @@ func (c *checker) check(chunk []byte, off int64) ([]mkey.BadBlock, error) {
 		chunk = c.scratch
 	}
 	blocks := sig.Interleaved(c.in, chunk)
-	c.run.Run(blocks, blocks, n, pos/uint64(c.in.Stride()), c)
+	c.run.Run(blocks, blocks, n, pos/uint64(c.in.Stride()), c.add)
 	return c.bad, nil
 }
 
@@ -104,8 +104,8 @@ func (c *checker) decrypt(chunk []byte, pos uint64) error {
 	return nil
 }
 
-// BadBlock implements [sig.Reporter].
-func (c *checker) BadBlock(e sig.Error) bool {
+// add keeps a bad block.
+func (c *checker) add(e sig.Error) bool {
 	c.bad = append(c.bad, mkey.BadBlock{Sig: e, Domain: c.domain})
 	return c.all
 }

@@ -77,20 +77,20 @@ func (w *directWorker) work(s *slot) ([]mkey.BadBlock, error) {
 
 	w.check.bad = w.check.bad[:0]
 	if w.second == nil {
-		move(w.first, w.out, s.out, w.in, s.in, data, w.check)
+		move(w.first, w.out, s.out, w.in, s.in, data, w.check.add)
 		return w.check.bad, nil
 	}
 	between := sig.Format{BlockSize: w.in.BlockSize}
 	w.data = grow(w.data, w.shape.in.Data(int64(len(s.in))))
-	move(w.first, between, w.data, w.in, s.in, data, w.check)
+	move(w.first, between, w.data, w.in, s.in, data, w.check.add)
 	move(w.second, w.out, s.out, sig.Format{BlockSize: w.out.BlockSize}, w.data, data, nil)
 	return w.check.bad, nil
 }
 
 // move runs the complete blocks of src through t and copies the data after
 // them. data is the offset of src in the stream's data.
-func move(t *sig.Transform, out sig.Format, dst []byte, in sig.Format, src []byte, data int64, rep sig.Reporter) {
+func move(t *sig.Transform, out sig.Format, dst []byte, in sig.Format, src []byte, data int64, bad func(sig.Error) bool) {
 	n := len(src) / in.Stride()
-	t.Run(sig.Interleaved(out, dst), sig.Interleaved(in, src), n, uint64(data)/uint64(t.BlockSize()), rep)
+	t.Run(sig.Interleaved(out, dst), sig.Interleaved(in, src), n, uint64(data)/uint64(t.BlockSize()), bad)
 	copy(dst[n*out.Stride():], src[n*in.Stride():])
 }

@@ -13,7 +13,7 @@
 //	f.Strip(dst, src)         check a stream and copy its data
 //	f.Convert(to, dst, src)   check a stream and write it in another format
 //
-// [NewWriter], [NewReader] and [NewReaderAt] are Protect and Strip for Go's readers and
+// [NewWriter] and [NewReader] are Protect and Strip for Go's readers and
 // writers: files and connections of any length. Package mkeyio does the same on all cores.
 //
 // A stream may end within a block. The bytes of that block have no field: they are copied

@@ -44,38 +44,3 @@ type Error struct {
 func (e *Error) Error() string {
 	return fmt.Sprintf("%v: block %d at offset %d: stored %#x, computed %#x", e.Kind, e.Block, e.Offset, e.Stored, e.Computed)
 }
-
-// Reporter receives bad blocks in rising order. BadBlock returns false to
-// receive no more of them in this run; the data is moved all the same. Reporter
-// is an interface, not a function, so that a caller's own state can implement
-// it without an allocation.
-type Reporter interface {
-	BadBlock(Error) bool
-}
-
-// ReporterFunc makes a function a Reporter.
-type ReporterFunc func(Error) bool
-
-// BadBlock calls f.
-func (f ReporterFunc) BadBlock(e Error) bool { return f(e) }
-
-// First is a Reporter that keeps the first bad block.
-type First struct {
-	bad Error
-}
-
-// BadBlock keeps e if it is the first and asks for no more.
-func (f *First) BadBlock(e Error) bool {
-	if f.bad.Kind == 0 {
-		f.bad = e
-	}
-	return false
-}
-
-// Err returns the first bad block as an *Error, or nil.
-func (f *First) Err() error {
-	if f.bad.Kind == 0 {
-		return nil
-	}
-	return new(f.bad)
-}

@@ -56,10 +56,10 @@ func ExampleFormat_VerifyEach() {
 	stream[0]++
 	stream[2*f.Stride()]++
 
-	err := f.VerifyEach(stream, sig.ReporterFunc(func(e sig.Error) bool {
+	err := f.VerifyEach(stream, func(e sig.Error) bool {
 		fmt.Println(e.Kind, "in block", e.Block)
 		return true // continue
-	}))
+	})
 	fmt.Println(err)
 	// Output:
 	// bad guard in block 0
@@ -101,9 +101,8 @@ func ExampleTransform() {
 	}
 	stream := make([]byte, 2*520)
 
-	var first sig.First
-	t.Run(sig.Interleaved(f, stream), sig.Separate(f, data, metadata), 2, 100, &first)
-	fmt.Printf("% X\n% X\n%v\n", stream[512:520], stream[1032:1040], first.Err())
+	err = t.Run(sig.Interleaved(f, stream), sig.Separate(f, data, metadata), 2, 100, nil)
+	fmt.Printf("% X\n% X\n%v\n", stream[512:520], stream[1032:1040], err)
 	// Output:
 	// 00 00 CA FE 00 00 00 65
 	// 00 00 BE EF 00 00 00 66

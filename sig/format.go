@@ -78,8 +78,7 @@ const (
 	IgnoreRef                       // the reference tag is not compared
 	IgnoreGuard                     // the guard is not compared
 
-	Type1 = RefRemap | AppEscape     // protection type 1: reference tag counts from the low half of the LBA
-	Type2 = RefRemap | AppEscape     // protection type 2: the same rules, from a reference tag of the caller's choice
+	Type1 = RefRemap | AppEscape     // protection types 1 and 2: the reference tag counts from RefTag; of type 1 that is the low half of the LBA
 	Type3 = AppRefEscape | IgnoreRef // protection type 3: the reference tag is constant and not compared, escape only if both tags are all ones
 )
 

@@ -112,13 +112,8 @@ func (r *Reader) fill() {
 func stripBlocks(t *Transform, dst, src []byte, first uint64, end bool) ([]byte, error) {
 	f := t.in
 	n, tail := len(src)/f.Stride(), len(src)%f.Stride()
-	var bad *Error
-	t.Run(Interleaved(t.out, dst), Interleaved(f, src), n, first, ReporterFunc(func(e Error) bool {
-		bad = &e
-		return false
-	}))
-	if bad != nil {
-		return dst[:int(bad.Block-first)*f.Block()], bad
+	if err := t.Run(Interleaved(t.out, dst), Interleaved(f, src), n, first, nil); err != nil {
+		return dst[:int(err.(*Error).Block-first)*f.Block()], err
 	}
 	data := dst[:n*f.Block()]
 	if !end || tail == 0 {
@@ -218,70 +213,4 @@ func (w *Writer) Close() error {
 	err := w.err
 	w.err = errWriterClosed
 	return err
-}
-
-// ReaderAt reads the data of a stream of blocks and fields at any offset, and checks the
-// blocks that it reads. It is safe for concurrent use if its source is.
-type ReaderAt struct {
-	src   io.ReaderAt
-	strip *Transform
-	size  int64 // length of the stream
-}
-
-// NewReaderAt returns a ReaderAt of the first size bytes of src, a stream in the format f. It
-// returns EINVAL if f is not valid or has no signature, and for a stream without the
-// whole field of its last block.
-func NewReaderAt(src io.ReaderAt, f Format, size int64) (*ReaderAt, error) {
-	const op = "sig read"
-	t, err := newPass(op, f, TransformConfig{In: f})
-	switch {
-	case err != nil:
-		return nil, err
-	case size < 0:
-		return nil, failure.New(op, syscall.EINVAL, "stream of %d bytes: must not be negative", size)
-	}
-	if err := f.stream().Truncated(op, size); err != nil {
-		return nil, err
-	}
-	return &ReaderAt{src: src, strip: t, size: size}, nil
-}
-
-// Size returns the number of bytes of data.
-func (r *ReaderAt) Size() int64 { return r.strip.in.DataLen(r.size) }
-
-// ReadAt implements [io.ReaderAt]: offsets count bytes of data. If a block is bad, the data
-// before it is returned with the block's *Error.
-func (r *ReaderAt) ReadAt(p []byte, off int64) (n int, err error) {
-	if r.src == nil {
-		return 0, failure.Zero("sig read", "NewReaderAt")
-	}
-	f := r.strip.in
-	block, stride := int64(f.Block()), int64(f.Stride())
-	switch left := r.Size() - off; {
-	case off < 0:
-		return 0, failure.New("sig read", syscall.EINVAL, "offset %d: must not be negative", off)
-	case left <= 0:
-		return 0, io.EOF
-	case int64(len(p)) > left:
-		p, err = p[:left], io.EOF
-	}
-	var in, room []byte
-	for n < len(p) {
-		first := off / block
-		count := min((off+int64(len(p)-n)+block-1)/block-first, int64(ioBlocks(f)))
-		if in == nil {
-			in, room = make([]byte, count*stride), make([]byte, count*block)
-		}
-		from, to := first*stride, min((first+count)*stride, r.size)
-		if _, err := fullio.ReadAt(r.src, in[:to-from], from); err != nil {
-			return n, err
-		}
-		data, bad := stripBlocks(r.strip, room, in[:to-from], uint64(first), to == r.size)
-		m := copy(p[n:], data[min(off-first*block, int64(len(data))):])
-		n, off = n+m, off+int64(m)
-		if bad != nil && n < len(p) {
-			return n, bad
-		}
-	}
-	return n, err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// TestReaderWriter compares Writer, Reader and ReaderAt with Protect and Strip,
+// TestReaderWriter compares Writer and Reader with Protect and Strip,
 // for streams with every kind of end and pieces of every size, with and without
 // a damaged byte.
 func TestReaderWriter(t *testing.T) {
@@ -55,26 +55,6 @@ func TestReaderWriter(t *testing.T) {
 		if !bytes.Equal(got, good) || fmt.Sprint(err) != fmt.Sprint(bad) {
 			t.Fatalf("%v: %d bytes are read, want %d; %v, want %v", f, len(got), len(good), err, bad)
 		}
-		at, err := sig.NewReaderAt(bytes.NewReader(want), f, int64(len(want)))
-		if err != nil || at.Size() != int64(len(data)) {
-			t.Fatalf("%v: size %d, want %d: %v", f, at.Size(), len(data), err)
-		}
-		for range 5 {
-			off := r.IntN(len(data) + 1)
-			p := make([]byte, 1+r.IntN(len(data)-off+20))
-			n, err := at.ReadAt(p, int64(off))
-			end := min(off+len(p), len(data))
-			if first != nil && off < int(first.Block+1)*f.BlockSize && end > int(first.Block)*f.BlockSize {
-				var e *sig.Error
-				if stop := max(off, int(first.Block)*f.BlockSize); n != stop-off || !errors.As(err, &e) || *e != *first {
-					t.Fatalf("%v: read %d+%d over bad block %d: %d, %v", f, off, len(p), first.Block, n, err)
-				}
-				continue
-			}
-			if n != end-off || !bytes.Equal(p[:n], stripped[off:end]) || (n < len(p)) != (err == io.EOF) {
-				t.Fatalf("%v: read %d+%d of %d: %d, %v", f, off, len(p), len(data), n, err)
-			}
-		}
 	}
 }
 
@@ -87,10 +67,6 @@ func TestReaderContract(t *testing.T) {
 	must(f.Protect(stream, data))
 	r := must(sig.NewReader(iotest.OneByteReader(bytes.NewReader(stream)), f))
 	if err := iotest.TestReader(r, data); err != nil {
-		t.Error(err)
-	}
-	at := must(sig.NewReaderAt(bytes.NewReader(stream), f, int64(len(stream))))
-	if err := iotest.TestReader(io.NewSectionReader(at, 0, at.Size()), data); err != nil {
 		t.Error(err)
 	}
 }
@@ -113,16 +89,11 @@ func TestReaderWriterErrors(t *testing.T) {
 	f := sig.Format{Type: sig.CRC32}
 	for _, bad := range []sig.Format{{}, {BlockSize: 520}, {Type: sig.CRC32, BlockSize: 4}, {Type: 9}} {
 		for _, err := range []error{
-			second(sig.NewReader(bytes.NewReader(nil), bad)), second(sig.NewWriter(io.Discard, bad)), second(sig.NewReaderAt(bytes.NewReader(nil), bad, 0)),
+			second(sig.NewReader(bytes.NewReader(nil), bad)), second(sig.NewWriter(io.Discard, bad)),
 		} {
 			if !errors.Is(err, syscall.EINVAL) {
 				t.Errorf("%+v: %v", bad, err)
 			}
-		}
-	}
-	for _, size := range []int64{-1, 512, 513, 515, 516 + 514} {
-		if _, err := sig.NewReaderAt(bytes.NewReader(nil), f, size); !errors.Is(err, syscall.EINVAL) {
-			t.Errorf("a stream of %d bytes: %v", size, err)
 		}
 	}
 	stream := make([]byte, 3*516)
@@ -143,13 +114,6 @@ func TestReaderWriterErrors(t *testing.T) {
 	}
 	if n, err := read(io.MultiReader(bytes.NewReader(stream[:600]), iotest.ErrReader(syscall.EIO))); n != 512 || err != syscall.EIO {
 		t.Errorf("a source that fails: %d, %v", n, err)
-	}
-	at := must(sig.NewReaderAt(bytes.NewReader(stream[:600]), f, int64(len(stream))))
-	if n, err := at.ReadAt(make([]byte, 1536), 0); n != 0 || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("a source that is too short: %d, %v", n, err)
-	}
-	if _, err := at.ReadAt(make([]byte, 8), -1); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("a negative offset: %v", err)
 	}
 	w := must(sig.NewWriter(&shortWriter{left: 40_000}, f))
 	n, err := io.Copy(w, io.LimitReader(bytes.NewReader(make([]byte, 1<<20)), 1<<20))

@@ -19,7 +19,6 @@ const (
 	MaskGuard   Mask = 0xC0 // T10-DIF guard
 	MaskApp     Mask = 0x30 // T10-DIF application tag
 	MaskRef     Mask = 0x0F // T10-DIF reference tag
-	MaskCRC32   Mask = 0xF0 // CRC32 and CRC32C
 	MaskAll     Mask = 0xFF // every byte of any field
 	maskNothing Mask = 0
 )

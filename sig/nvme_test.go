@@ -215,7 +215,7 @@ func flipped(t *testing.T, r *rand.Rand, f sig.Format, stream []byte) {
 		want = 0
 	}
 	var bad []sig.Error
-	noErr(t, f.VerifyEach(stream, sig.ReporterFunc(func(e sig.Error) bool { bad = append(bad, e); return true })))
+	noErr(t, f.VerifyEach(stream, func(e sig.Error) bool { bad = append(bad, e); return true }))
 	if want == 0 {
 		if len(bad) != 0 {
 			t.Fatalf("%v: bit %d: %v", f, bit, bad)
@@ -263,7 +263,8 @@ func TestNVMeSeparate(t *testing.T) {
 	rand.NewChaCha8([32]byte{64}).Read(data)
 	fields := make([]byte, 20*64)
 	rand.NewChaCha8([32]byte{32}).Read(fields)
-	noErr(t, f.GenerateBlocks(sig.Separate(f, data, fields), 20))
+	b := sig.Separate(f, data, fields)
+	noErr(t, must(sig.NewTransform(sig.TransformConfig{Out: f})).Run(b, b, 20, 0, nil))
 	var stream []byte
 	for i := range 20 {
 		stream = append(append(stream, data[i*4096:][:4096]...), fields[i*64:][:64]...)

@@ -40,25 +40,6 @@ func (f Format) Generate(buf []byte) error {
 	return asError(err)
 }
 
-// GenerateBlocks computes the fields of the first n blocks of b and writes them.
-// They are the stream's first blocks; [Format.From] gives the format for later ones. It
-// panics if the blocks do not fit the slices.
-func (f Format) GenerateBlocks(b Blocks, n int) error {
-	return asError(f.blocks("sig generate", b, n, false, &outcome{}))
-}
-
-// blocks generates or checks the fields of n blocks.
-func (f *Format) blocks(op string, b Blocks, n int, check bool, o *outcome) *operr.Error {
-	p, err := f.prepare(op, check)
-	if err == nil {
-		err = countable(op, n)
-	}
-	if err == nil {
-		p.pass(b, n, o)
-	}
-	return err
-}
-
 // signed refuses a Format of Type NoSignature, which is the zero value. If a program
 // forgot to set the Format, its stream would otherwise pass as correct without
 // a check.
@@ -81,21 +62,16 @@ func (f Format) Protect(dst, src []byte) (int, error) {
 // returns the first bad block as an *Error. A last block that is not complete has
 // no field and is not checked. A stream that lacks the field of its last block, or a part of
 // it, was truncated, which is an *operr.Error that is also io.ErrUnexpectedEOF.
-func (f Format) Verify(buf []byte) error {
-	o := outcome{keep: true}
+func (f Format) Verify(buf []byte) error { return f.VerifyEach(buf, nil) }
+
+// VerifyEach is Verify for every bad block: it calls each for them, in rising order, until it
+// returns false. Its error is an *operr.Error, after which nothing was checked.
+func (f Format) VerifyEach(buf []byte, each func(Error) bool) error {
+	o := outcome{keep: each == nil, each: each}
 	if err := f.verify(buf, &o); err != nil {
 		return err
 	}
 	return o.err()
-}
-
-// VerifyEach is Verify for every bad block: it calls rep, which must not be nil, for
-// each of them. If it returns an error, which is an *operr.Error, nothing was checked.
-func (f Format) VerifyEach(buf []byte, rep Reporter) error {
-	if rep == nil {
-		return noReporter()
-	}
-	return asError(f.verify(buf, &outcome{rep: rep}))
 }
 
 func (f *Format) verify(buf []byte, o *outcome) *operr.Error {
@@ -105,29 +81,6 @@ func (f *Format) verify(buf []byte, o *outcome) *operr.Error {
 		return err
 	}
 	return p.stream(op, buf, o)
-}
-
-// countable refuses a negative number of blocks.
-func countable(op string, n int) *operr.Error {
-	if n < 0 {
-		return failure.New(op, syscall.EINVAL, "%d blocks: must not be negative", n)
-	}
-	return nil
-}
-
-// noReporter is the error of a check whose bad blocks nobody would learn of.
-func noReporter() error {
-	return failure.New("sig verify", syscall.EINVAL, "no Reporter is given: nobody would learn of a bad block")
-}
-
-// VerifyBlocks checks the fields of the first n blocks of b and calls rep, which must not
-// be nil, for every bad one. They are the stream's first blocks; [Format.From] gives the format for later
-// ones. It panics if the blocks do not fit the slices.
-func (f Format) VerifyBlocks(b Blocks, n int, rep Reporter) error {
-	if rep == nil {
-		return noReporter()
-	}
-	return asError(f.blocks("sig verify", b, n, true, &outcome{rep: rep}))
 }
 
 // Strip checks the stream src as Verify does and copies only its data to dst.

@@ -280,7 +280,7 @@ type flagParser struct {
 // option applies the option key if it is one of these options, and reports
 // whether it is.
 func (p *flagParser) option(key string) bool {
-	typeFlags := map[string]Flags{"type1": Type1, "type2": Type2, "type3": Type3}
+	typeFlags := map[string]Flags{"type1": Type1, "type2": Type1, "type3": Type3}
 	if flags, ok := typeFlags[key]; ok {
 		p.twoTypes = p.named
 		p.base, p.named = flags, true

@@ -19,37 +19,38 @@ const (
 // Run moves n complete blocks from src to dst. The first one is block number first of the
 // stream: reference tags and reported offsets count from there.
 //
-// Run calls rep for each bad block once, in rising order, until rep returns false. rep
-// may be nil. A bad block is moved like any other. The reported offset is the block
-// number times the stride of the input's format; the strides in memory do not matter.
+// Run returns the first bad block as an [*Error]. If each is not nil, Run calls it instead, for
+// every bad block in rising order until it returns false, and returns nil. A bad block is moved
+// like any other. The reported offset is the block number times the stride of the input's format; the strides in
+// memory do not matter.
 //
 // If dst.Data and src.Data begin at the same address, Run works in place: the strides
 // must be equal, and no data is copied. Otherwise the two must not overlap. The fields of
 // dst may be those of src, at the same place and of the same size.
 //
-// Run panics if the blocks do not fit the slices, and if t is the zero value. It does not
-// allocate.
-func (t *Transform) Run(dst, src Blocks, n int, first uint64, rep Reporter) {
-	t.run(dst, src, n, first, &outcome{rep: rep})
+// Run panics if n is negative, if the blocks do not fit the slices, and if t is the zero
+// value. It allocates its error only.
+func (t *Transform) Run(dst, src Blocks, n int, first uint64, each func(Error) bool) error {
+	o := outcome{keep: each == nil, each: each}
+	t.run(dst, src, n, first, &o)
+	return o.err()
 }
 
-// outcome receives bad blocks: it passes them to a Reporter, or keeps the first
-// one. It is not itself a Reporter, because a value in an interface would be
-// allocated on the heap.
+// outcome receives bad blocks: it passes them to a function, or keeps the first one.
 type outcome struct {
-	rep   Reporter // nil: no Reporter, or it wants no more bad blocks
-	keep  bool     // keep the next bad block, the first one
+	each  func(Error) bool // nil: no function, or it wants no more bad blocks
+	keep  bool             // keep the next bad block, the first one
 	first Error
 }
 
-func (o *outcome) wanted() bool { return o.rep != nil || o.keep }
+func (o *outcome) wanted() bool { return o.each != nil || o.keep }
 
 func (o *outcome) add(e Error) {
 	if o.keep {
 		o.first, o.keep = e, false
 	}
-	if o.rep != nil && !o.rep.BadBlock(e) {
-		o.rep = nil
+	if o.each != nil && !o.each(e) {
+		o.each = nil
 	}
 }
 
@@ -65,7 +66,10 @@ func (t *Transform) run(dst, src Blocks, n int, first uint64, o *outcome) {
 	if t.size == 0 {
 		panic("sig: use of a Transform that NewTransform did not return")
 	}
-	if n <= 0 {
+	if n < 0 {
+		panic("sig: negative number of blocks")
+	}
+	if n == 0 {
 		return
 	}
 	if !src.holds(n, t.size, t.inSide.field) || !dst.holds(n, t.size, t.outSide.field) {

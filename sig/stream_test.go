@@ -197,7 +197,10 @@ func TestEveryBitFlip(t *testing.T) {
 				t.Fatalf("%s: the oracle does not see bit %d", spec, bit)
 			}
 			var got collector
-			tr.Run(b, b, n, first, &got)
+			tr.Run(b, b, n, first, got.add)
+			if err := tr.Run(b, b, n, first, nil); !reflect.DeepEqual(err, error(&want)) {
+				t.Fatalf("%s: bit %d: %v, want %+v", spec, bit, err, want)
+			}
 			if len(got.bad) != 1 || got.bad[0] != want {
 				t.Fatalf("%s: bit %d: reported %+v, want %+v", spec, bit, got.bad, want)
 			}
@@ -221,9 +224,7 @@ func TestCheckMaskBytes(t *testing.T) {
 			tr := must(sig.NewTransform(sig.TransformConfig{In: f, CheckMask: new(sig.Mask(1 << bit))}))
 			for i := range f.FieldSize() {
 				stream[f.BlockSize+i] ^= 0x10
-				var first sig.First
-				tr.Run(b, b, 1, 0, &first)
-				err := first.Err()
+				err := tr.Run(b, b, 1, 0, nil)
 				if found := err != nil; found != (maskBit(f.Type, i) == bit) {
 					t.Errorf("%s: mask bit %d, byte %d of the field wrong: %v", spec, bit, i, err)
 				}
@@ -250,8 +251,6 @@ func TestStreamErrors(t *testing.T) {
 		{"Convert, short", second(f.Convert(sig.Format{Type: sig.CRC32}, big[:515], buf))},
 		{"invalid", sig.Format{Type: sig.CRC32, BlockSize: 4}.Verify(buf)},
 		{"invalid target", second(f.Convert(sig.Format{Type: 9}, big, buf))},
-		{"invalid blocks", sig.Format{Type: sig.CRC32, AppTag: 1}.GenerateBlocks(sig.Blocks{}, 0)},
-		{"invalid blocks", sig.Format{Type: sig.CRC32, RefTag: 1}.VerifyBlocks(sig.Blocks{}, 0, nil)},
 	} {
 		if !errors.Is(test.err, syscall.EINVAL) {
 			t.Errorf("%s: %v, want EINVAL", test.name, test.err)
@@ -265,14 +264,12 @@ func TestNoSignature(t *testing.T) {
 	none, plain := sig.Format{}, sig.Format{BlockSize: 4096}
 	dst, buf := make([]byte, 9000), make([]byte, 8192)
 	fill(newRand(t, 0x57), buf)
-	report := sig.ReporterFunc(func(sig.Error) bool { t.Error("a bad block of plain data"); return true })
+	report := func(sig.Error) bool { t.Error("a bad block of plain data"); return true }
 	for name, err := range map[string]error{
 		"Generate":       none.Generate(buf),
-		"GenerateBlocks": none.GenerateBlocks(sig.Interleaved(none, buf), 2),
 		"Protect":        second(none.Protect(dst, buf)),
 		"Verify":         none.Verify(buf),
 		"VerifyEach":     none.VerifyEach(buf, report),
-		"VerifyBlocks":   none.VerifyBlocks(sig.Interleaved(none, buf), 2, report),
 		"Strip":          second(none.Strip(dst, buf)),
 		"Convert":        second(none.Convert(plain, dst, buf)),
 		"Verify, blocks": plain.Verify(buf),
@@ -319,7 +316,7 @@ func TestSeparateFields(t *testing.T) {
 	data := make([]byte, 5*512)
 	fields := make([]byte, 5*8)
 	b := sig.Separate(f, data, fields)
-	noErr(t, f.GenerateBlocks(b, 5))
+	noErr(t, must(sig.NewTransform(sig.TransformConfig{Out: f})).Run(b, b, 5, 0, nil))
 	for i := range 5 {
 		if got := parseField(f.Type, fields[i*8:]).ref; got != 0xFFFFFFFE+uint32(i) {
 			t.Errorf("block %d has reference tag %#x", i, got)
@@ -328,7 +325,7 @@ func TestSeparateFields(t *testing.T) {
 	data[3*512+1]++
 	fields[8+2]++
 	var got collector
-	noErr(t, f.VerifyBlocks(b, 5, &got))
+	noErr(t, must(sig.NewTransform(sig.TransformConfig{In: f})).Run(b, b, 5, 0, got.add))
 	want := []sig.Error{
 		{Kind: sig.BadAppTag, Block: 1, Offset: 520, Stored: 0x1334, Computed: 0x1234},
 		{Kind: sig.BadGuard, Block: 3, Offset: 3 * 520, Stored: 0, Computed: oracleField(f, data[3*512:4*512], 3).guard},
@@ -360,19 +357,8 @@ func TestMisuse(t *testing.T) {
 	must(f.Convert(to, buf, buf))
 	noErr(t, to.Verify(buf))
 
-	bad := make([]byte, 520)
-	bad[0] = 1
-	b := sig.Interleaved(f, bad)
-	for name, err := range map[string]error{
-		"VerifyBlocks of -1":        f.VerifyBlocks(b, -1, new(collector)),
-		"VerifyBlocks, no Reporter": f.VerifyBlocks(b, 1, nil),
-		"VerifyEach, no Reporter":   f.VerifyEach(bad, nil),
-		"GenerateBlocks of -1":      f.GenerateBlocks(b, -1),
-	} {
-		if !errors.Is(err, syscall.EINVAL) {
-			t.Errorf("%s: %v, want EINVAL", name, err)
-		}
-	}
+	b := sig.Interleaved(f, buf)
+	panics(t, "Run of -1 blocks", func() { must(sig.NewTransform(sig.TransformConfig{In: f})).Run(b, b, -1, 0, nil) })
 	for _, f := range []sig.Format{f, {Type: sig.CRC32, BlockSize: 8}, {Type: sig.NVMe64, Metadata: 64}, {}} {
 		for _, n := range []int64{math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64 / 2, 1 << 62} {
 			got, want := f.StreamLen(n), new(big.Int).SetInt64(n/int64(f.Block()))
@@ -396,16 +382,6 @@ func TestTruncated(t *testing.T) {
 		room := make([]byte, 2*len(stream)+64)
 		for n := range len(stream) + 1 {
 			cut := stream[:n:n]
-			readerAt := func() error {
-				r, err := sig.NewReaderAt(bytes.NewReader(cut), f, int64(n))
-				if err == nil {
-					_, err = r.ReadAt(room[:r.Size()], 0)
-				}
-				if err == io.EOF {
-					err = nil
-				}
-				return err
-			}
 			reader, err := sig.NewReader(bytes.NewReader(cut), f)
 			if err != nil {
 				t.Fatal(err)
@@ -418,7 +394,6 @@ func TestTruncated(t *testing.T) {
 				"Convert":  second(f.Convert(to, room, cut)),
 				"recut":    second(f.Convert(sig.Format{Type: sig.CRC64, BlockSize: 40}, room, cut)),
 				"Reader":   read,
-				"ReaderAt": readerAt(),
 			} {
 				if truncated := n%f.Stride() >= f.Block(); errors.Is(err, io.ErrUnexpectedEOF) != truncated || errors.Is(err, syscall.EINVAL) != truncated {
 					t.Errorf("%v, %d bytes: %s: %v", f, n, name, err)

@@ -51,13 +51,13 @@ func panics(t *testing.T, name string, call func()) {
 	call()
 }
 
-// collector is a Reporter that stores all errors, up to a limit.
+// collector stores all errors, up to a limit.
 type collector struct {
 	bad   []sig.Error
 	limit int
 }
 
-func (c *collector) BadBlock(e sig.Error) bool {
+func (c *collector) add(e sig.Error) bool {
 	c.bad = append(c.bad, e)
 	return c.limit == 0 || len(c.bad) < c.limit
 }
@@ -173,7 +173,7 @@ func checkTransform(t *testing.T, r *rand.Rand, c sig.TransformConfig, n int, fi
 	want := oracleRun(c, wantDst.b, wantSrc.b, n, first)
 
 	got := collector{limit: pick(r, 0, 0, 1, 2)}
-	tr.Run(dst.b, src.b, n, first, &got)
+	noErr(t, tr.Run(dst.b, src.b, n, first, got.add))
 	if got.limit > 0 && len(want) > got.limit {
 		want = want[:got.limit]
 	}
@@ -293,7 +293,7 @@ func TestAllocations(t *testing.T) {
 		stream := make([]byte, f.StreamLen(int64(len(data))))
 		to := sig.Format{Type: sig.CRC32C, BlockSize: 4096}
 		other := make([]byte, to.StreamLen(int64(len(data))))
-		var first sig.First
+		each := func(sig.Error) bool { return true }
 		tr := must(sig.NewTransform(sig.TransformConfig{In: f, Out: f}))
 		n := len(stream) / f.Stride()
 		dst := make([]byte, len(stream))
@@ -304,10 +304,10 @@ func TestAllocations(t *testing.T) {
 			{"Protect", func() { f.Protect(stream, data) }},
 			{"Generate", func() { f.Generate(stream) }},
 			{"Verify", func() { f.Verify(stream) }},
-			{"VerifyEach", func() { f.VerifyEach(stream, &first) }},
+			{"VerifyEach", func() { f.VerifyEach(stream, each) }},
 			{"Strip", func() { f.Strip(data, stream) }},
 			{"Convert", func() { f.Convert(to, other, stream) }},
-			{"Run", func() { tr.Run(sig.Interleaved(f, dst), sig.Interleaved(f, stream), n, 7, &first) }},
+			{"Run", func() { tr.Run(sig.Interleaved(f, dst), sig.Interleaved(f, stream), n, 7, each) }},
 		} {
 			if got := testing.AllocsPerRun(20, op.run); got != 0 {
 				t.Errorf("%v: %s allocates %v times", f, op.name, got)
@@ -326,10 +326,8 @@ func TestConcurrency(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			var first sig.First
 			data := make([]byte, 200*512)
-			tr.Run(sig.Separate(sig.Format{}, data, nil), b, 200, 0, &first)
-			if err := first.Err(); err != nil {
+			if err := tr.Run(sig.Separate(sig.Format{}, data, nil), b, 200, 0, nil); err != nil {
 				t.Error(err)
 			}
 		})

@@ -164,12 +164,6 @@ type inspected struct {
 	escaped          bool
 }
 
-// BadBlock implements sig.Reporter.
-func (i *inspector) BadBlock(e sig.Error) bool {
-	i.bad[e.Block] = e
-	return true
-}
-
 // mostBad is the largest number of bad blocks that are kept for the picture.
 const mostBad = 1000
 
@@ -230,7 +224,10 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 		i.bad = make(map[uint64]sig.Error)
 		src := sig.Interleaved(i.format, buf)
 		dst := sig.Blocks{Data: buf, DataStride: int(stride), Fields: fields, FieldStride: i.format.FieldSize()}
-		check.Run(src, src, got, number, i)
+		check.Run(src, src, got, number, func(e sig.Error) bool {
+			i.bad[e.Block] = e
+			return true
+		})
 		generate.Run(dst, src, got, number, nil)
 		for k := range got {
 			b := i.describe(number+uint64(k), buf[k*int(stride):], fields[k*i.format.FieldSize():])

@@ -32,8 +32,11 @@ func main() {
 	var interfaces []*types.Interface
 	used, shown := map[string]bool{}, map[string]bool{}
 	for i, dir := range os.Args[1:] {
-		loaded := load(dir, "./...")
-		for _, p := range loaded {
+		patterns := []string{"./..."}
+		if i == 0 {
+			patterns = append(patterns, "io", "fmt", "encoding", "net") // in one load, so that their types are equal
+		}
+		for _, p := range load(dir, patterns...) {
 			test := strings.HasSuffix(p.ID, "]") || strings.HasSuffix(p.ID, ".test")
 			if !test {
 				uses(p, used, p.Syntax)
@@ -47,13 +50,10 @@ func main() {
 			}
 			interfaces = append(interfaces, interfacesOf(p.Types)...)
 			path := p.PkgPath + "/"
-			if p.Name != "main" && !strings.Contains(path, "/internal/") && !strings.Contains(path, "/cmd/") {
+			if p.Module != nil && p.Name != "main" && !strings.Contains(path, "/internal/") && !strings.Contains(path, "/cmd/") {
 				public = append(public, p)
 			}
 		}
-	}
-	for _, p := range load(".", "io", "fmt", "encoding", "net") {
-		interfaces = append(interfaces, interfacesOf(p.Types)...)
 	}
 	interfaces = append(interfaces, errorMethods...)
 

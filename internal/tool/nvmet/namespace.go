@@ -166,10 +166,8 @@ func Sign(s *mkey.Signature, from mkey.Domain, dst, src []byte, n int) (*mkey.Ba
 	if err != nil {
 		return nil, err
 	}
-	var first sig.First
-	t.Run(sig.Interleaved(t.Out(), dst), sig.Interleaved(t.In(), src), n, 0, &first)
 	var bad *sig.Error
-	if errors.As(first.Err(), &bad) {
+	if errors.As(t.Run(sig.Interleaved(t.Out(), dst), sig.Interleaved(t.In(), src), n, 0, nil), &bad) {
 		return &mkey.BadBlock{Sig: *bad, Domain: from}, nil
 	}
 	return nil, nil

@@ -45,7 +45,7 @@ func randomFormat(r *rand.Rand, ofKey bool) sig.Format {
 		if f.Type == sig.T10DIF || f.Type > sig.CRC64 {
 			f.AppTag = []uint16{0, 7, 0x5678}[r.IntN(3)]
 			f.RefTag = []uint64{0, 1, 2048}[r.IntN(3)]
-			f.Flags = []sig.Flags{0, sig.Type3, sig.Plain, sig.IgnoreApp | sig.Type1, sig.IgnoreRef | sig.Type1, sig.IgnoreRef | sig.IgnoreApp | sig.Type2}[r.IntN(6)]
+			f.Flags = []sig.Flags{0, sig.Type3, sig.Plain, sig.IgnoreApp | sig.Type1, sig.IgnoreRef | sig.Type1, sig.IgnoreRef | sig.IgnoreApp | sig.Type1}[r.IntN(6)]
 			if f.Flags&sig.IgnoreApp != 0 {
 				f.AppTag = 0
 			}
