@@ -98,9 +98,10 @@ func linkLocal() netip.Addr {
 // TestGroup sends to a group from one address of an interface, and receives at another one, which has joined.
 func TestGroup(t *testing.T) {
 	enterNamespace(t)
-	ip(t, "link", "add", "v0", "type", "veth", "peer", "name", "v1")
-	ip(t, "link", "set", "v0", "up")
-	ip(t, "link", "set", "v1", "up")
+	for _, name := range []string{"other", "v0"} { // without the choice of an interface, the first one sends
+		ip(t, "link", "add", name, "up", "type", "veth", "peer", "name", name+"peer")
+		ip(t, "link", "set", name+"peer", "up")
+	}
 	for _, c := range []struct{ from, to, prefix, group string }{
 		{"10.77.0.1:4791", "10.77.0.2:4791", "/24", "239.77.1.3"},
 		{"[fd77::1]:4791", "[fd77::2]:4791", "/64", "ff15::77"},
