@@ -9,7 +9,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
-	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -267,7 +266,7 @@ func runChaos(t *testing.T, seed uint64) {
 		case 2:
 			c.all[n].qp.Close()
 		case 3:
-			l.reroute(netem.Link{Loss: 1}, back, seed)
+			l.reroute(netLink{Loss: 1}, back, seed)
 		case 4:
 			l.reroute(there, back, seed+1)
 		case 5:

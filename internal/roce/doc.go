@@ -9,9 +9,8 @@
 //
 // # Ports, queue pairs and handlers
 //
-// A [Port] has one UDP socket for each of its addresses, which are its GID table. [Listen]
-// opens a port with one address; [NewPort] takes any [packetconn.Conn], for example one of the
-// in-process network in package inproc. A connected QP uses the address that
+// A [Port] has one UDP socket for each of its addresses, which are its GID table. [NewPort]
+// takes any [packetconn.Conn], for example one of the in-process network in package inproc. A connected QP uses the address that
 // RecvConfig.SGIDIndex selects. A datagram leaves from the address that its address handle
 // names, and is received at every address.
 //

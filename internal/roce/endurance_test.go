@@ -6,8 +6,6 @@ import (
 	"os"
 	"testing"
 	"time"
-
-	"github.com/softmkey/softmkey/internal/roce/netem"
 )
 
 // TestConnectionsStayInUse keeps connections in use for a day of virtual time
@@ -31,7 +29,7 @@ func TestConnectionsStayInUse(t *testing.T) {
 	var batches, packets uint64
 	for c := range uint64(connections) {
 		rnd := rand.New(rand.NewPCG(c, 11))
-		change := func() (there, back netem.Link) {
+		change := func() (there, back netLink) {
 			there, back = randomLink(rnd), randomLink(rnd)
 			there.Loss, back.Loss = there.Loss/4, back.Loss/4
 			return there, back

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -121,7 +120,7 @@ func (k *keeper) EndBatch() NAK {
 func TestLentBytes(t *testing.T) {
 	for seed := range seeds(60, 150, 20000) {
 		rnd := rand.New(rand.NewPCG(seed, 23))
-		there := netem.Link{Delay: 20 * time.Microsecond, Rate: int64(500*mbit) << rnd.IntN(5), Loss: []float64{0.001, 0.01, 0.03, 0.1}[rnd.IntN(4)]}
+		there := netLink{Delay: 20 * time.Microsecond, Rate: int64(500*mbit) << rnd.IntN(5), Loss: []float64{0.001, 0.01, 0.03, 0.1}[rnd.IntN(4)]}
 		if rnd.IntN(2) == 0 {
 			there.Reorder, there.ReorderBy = 0.05, time.Duration(1+rnd.IntN(200))*time.Microsecond
 		}

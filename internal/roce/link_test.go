@@ -11,15 +11,14 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/loan"
 	"github.com/softmkey/softmkey/internal/ibv"
-	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
 // linked is a pair whose packets travel over two simulated paths in virtual time.
 type linked struct {
 	*pair
-	path [2]*netem.Path // to side i
-	line []flight       // by time of arrival
+	path [2]*netPath // to side i
+	line []flight    // by time of arrival
 
 	// trains is the time for which the receiver collects packets after a first one. Those to
 	// one side that have the same length then arrive in one train, as from a socket with GRO.
@@ -43,15 +42,15 @@ func (l *linked) pop() flight {
 }
 
 // newLinked returns a new connected pair with a simulated link in each direction.
-func newLinked(t testing.TB, o pairOptions, there, back netem.Link, seed uint64) *linked {
+func newLinked(t testing.TB, o pairOptions, there, back netLink, seed uint64) *linked {
 	l := &linked{pair: newPair(t, o)}
-	l.path[1], l.path[0] = netem.NewPath(there, 2*seed), netem.NewPath(back, 2*seed+1)
+	l.path[1], l.path[0] = newPath(there, 2*seed), newPath(back, 2*seed+1)
 	return l
 }
 
 // reroute sends the packets from now on over other paths.
-func (l *linked) reroute(there, back netem.Link, seed uint64) {
-	l.path[1], l.path[0] = netem.NewPath(there, 2*seed), netem.NewPath(back, 2*seed+1)
+func (l *linked) reroute(there, back netLink, seed uint64) {
+	l.path[1], l.path[0] = newPath(there, 2*seed), newPath(back, 2*seed+1)
 }
 
 // headers is the number of bytes that Ethernet, IP and UDP add to a packet, for the
@@ -74,19 +73,13 @@ func (l *linked) pump() {
 
 // send moves the packets that side i has sent to its link.
 func (l *linked) send(i int) {
-	var arrivals []netem.Arrival
 	for _, d := range l.conn[i].sent {
-		arrivals = l.path[1-i].Send(arrivals[:0], time.Duration(l.clock), len(d.Buf)+headers, d.TOS&3 != 0)
-		for n, a := range arrivals {
+		for n, at := range l.path[1-i].send(time.Duration(l.clock), len(d.Buf)+headers) {
 			b := d.Buf
 			if n > 0 {
 				b = bytes.Clone(b)
 			}
-			tos := d.TOS
-			if a.CE {
-				tos |= ecnMarked
-			}
-			f := flight{at: int64(a.At), to: 1 - i, b: b, tos: tos}
+			f := flight{at: int64(at), to: 1 - i, b: b, tos: d.TOS}
 			l.line = slices.Insert(l.line, sort.Search(len(l.line), func(i int) bool { return l.line[i].at > f.at }), f)
 		}
 	}
@@ -231,8 +224,8 @@ func describe(l *linked) string {
 	w := &l.qp[0].peer.out
 	c, r := l.port[0].Counters(), l.port[1].Counters()
 	trip, _ := l.qp[0].req.loss.Trip()
-	return fmt.Sprintf("window %d KB (cuts %d), rtt %v, sent %d, resent %d, lost %d, probes %d, timeouts %d, duplicates %d, %+v",
-		w.limit.Load()>>10, w.window.Cuts(), time.Duration(trip), c.SentPackets, c.Retransmitted, c.LostPackets, c.Probes, c.Timeouts, r.DuplicateRequests, l.path[1].Counters())
+	return fmt.Sprintf("window %d KB (cuts %d), rtt %v, sent %d, resent %d, lost %d, probes %d, timeouts %d, duplicates %d, overflowed %d",
+		w.limit.Load()>>10, w.window.Cuts(), time.Duration(trip), c.SentPackets, c.Retransmitted, c.LostPackets, c.Probes, c.Timeouts, r.DuplicateRequests, l.path[1].overflowed)
 }
 
 const (
@@ -243,21 +236,21 @@ const (
 // links are networks. Each of a group loses more than the one before it.
 var links = [][]struct {
 	name string
-	link netem.Link
+	link netLink
 }{
 	{
-		{"1 Gbit", netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond}},
-		{"1 % loss", netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.01}},
-		{"10 % loss", netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.1}},
+		{"1 Gbit", netLink{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond}},
+		{"1 % loss", netLink{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.01}},
+		{"10 % loss", netLink{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.1}},
 	},
 	{
-		{"20 ms", netem.Link{Rate: 500 * mbit, Queue: 1024 * kb, Delay: 20 * time.Millisecond}},
-		{"20 ms and 1 % loss", netem.Link{Rate: 500 * mbit, Queue: 1024 * kb, Delay: 20 * time.Millisecond, Loss: 0.01}},
+		{"20 ms", netLink{Rate: 500 * mbit, Queue: 1024 * kb, Delay: 20 * time.Millisecond}},
+		{"20 ms and 1 % loss", netLink{Rate: 500 * mbit, Queue: 1024 * kb, Delay: 20 * time.Millisecond, Loss: 0.01}},
 	},
-	{{"500 Mbit, 64 KB queue", netem.Link{Rate: 500 * mbit, Queue: 64 * kb, Delay: 20 * time.Microsecond}}},
-	{{"500 Mbit, 16 KB queue", netem.Link{Rate: 500 * mbit, Queue: 16 * kb, Delay: 20 * time.Microsecond}}},
-	{{"100 Mbit, 32 KB queue", netem.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Microsecond}}},
-	{{"1 ms of reordering", netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Reorder: 0.001, ReorderBy: time.Millisecond}}},
+	{{"500 Mbit, 64 KB queue", netLink{Rate: 500 * mbit, Queue: 64 * kb, Delay: 20 * time.Microsecond}}},
+	{{"500 Mbit, 16 KB queue", netLink{Rate: 500 * mbit, Queue: 16 * kb, Delay: 20 * time.Microsecond}}},
+	{{"100 Mbit, 32 KB queue", netLink{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Microsecond}}},
+	{{"1 ms of reordering", netLink{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Reorder: 0.001, ReorderBy: time.Millisecond}}},
 }
 
 // TestLinks transfers megabytes over each network. What must hold is what a reader believes: a READ is at least 0.7
@@ -312,8 +305,8 @@ func TestLinks(t *testing.T) {
 // The estimate must follow all the same, or each message would cost probes from then on.
 func TestLongerPath(t *testing.T) {
 	const before, after, checked = 20, 40, 20
-	short := netem.Link{Delay: 20 * time.Microsecond}
-	long := netem.Link{Delay: 5 * time.Millisecond}
+	short := netLink{Delay: 20 * time.Microsecond}
+	long := netLink{Delay: 5 * time.Millisecond}
 	for _, op := range []ibv.WROp{ibv.WRWrite, ibv.WRRead, ibv.WRFetchAdd} {
 		t.Run(fmt.Sprint(op), func(t *testing.T) {
 			l := newLinked(t, pairOptions{mtu: 1024, rdAtomic: 1}, short, short, 1)
@@ -355,12 +348,11 @@ func TestOverflow(t *testing.T) {
 	for _, queue := range []int{16 * kb, 64 * kb} {
 		for _, jitter := range []time.Duration{0, 100 * time.Microsecond, 300 * time.Microsecond} {
 			t.Run(fmt.Sprintf("queue %d, jitter %v", queue, jitter), func(t *testing.T) {
-				there := netem.Link{Rate: 500 * mbit, Queue: queue, Delay: 20 * time.Microsecond}
-				back := netem.Link{Delay: 20 * time.Microsecond, Jitter: jitter}
+				there := netLink{Rate: 500 * mbit, Queue: queue, Delay: 20 * time.Microsecond}
+				back := netLink{Delay: 20 * time.Microsecond, Jitter: jitter}
 				l := newLinked(t, pairOptions{mtu: 1024, rdAtomic: 16}, there, back, 1)
 				took := transfer(t, l, ibv.WRWrite, n, 1<<20, 16)
-				c := l.path[1].Counters()
-				share, overflowed := float64(n)*8/took.Seconds()/float64(there.Rate), float64(c.Overflowed)/float64(c.Datagrams)
+				share, overflowed := float64(n)*8/took.Seconds()/float64(there.Rate), float64(l.path[1].overflowed)/float64(l.path[1].entered)
 				t.Logf("%.3f of the link, %.3f overflowed; %s", share, overflowed, describe(l))
 				if share < 0.6 || overflowed > 0.1 {
 					t.Errorf("%.3f of the link's rate, want 0.6; %.3f of the packets overflowed, want at most 0.1", share, overflowed)
@@ -371,8 +363,8 @@ func TestOverflow(t *testing.T) {
 }
 
 // randomLink returns a random network that delivers packets at least sometimes.
-func randomLink(rnd *rand.Rand) netem.Link {
-	l := netem.Link{Delay: time.Duration(rnd.Int64N(int64(5 * time.Millisecond)))}
+func randomLink(rnd *rand.Rand) netLink {
+	l := netLink{Delay: time.Duration(rnd.Int64N(int64(5 * time.Millisecond)))}
 	if rnd.IntN(2) == 0 {
 		l.Rate = int64(10*mbit) << rnd.IntN(8)
 		l.Queue = 8*kb<<rnd.IntN(6) + 9*kb

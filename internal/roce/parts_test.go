@@ -8,7 +8,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/internal/roce/netem"
 )
 
 // TestPartsWithinBlocks reads keys from which a transfer must begin at the boundary of a block, at a
@@ -18,7 +17,7 @@ func TestPartsWithinBlocks(t *testing.T) {
 	const block, blocks, reads = 520, 200, 8
 	for _, atomics := range []int{1, 2, 16} {
 		t.Run(fmt.Sprint(atomics), func(t *testing.T) {
-			lossy := netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.05}
+			lossy := netLink{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.05}
 			l := newLinked(t, pairOptions{mtu: 1024, rdAtomic: atomics}, lossy, lossy, 1)
 			data := pattern(block*blocks, 3)
 			l.mem[1].keys[1] = data

@@ -6,12 +6,11 @@ import (
 
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
-	"github.com/softmkey/softmkey/internal/roce/netem"
 )
 
 // TestPathReports checks that Paths reports the round trip and the window of a lossy path.
 func TestPathReports(t *testing.T) {
-	link := netem.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 5 * time.Millisecond, Loss: 0.01}
+	link := netLink{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 5 * time.Millisecond, Loss: 0.01}
 	l := newLinked(t, pairOptions{rdAtomic: 16}, link, link, 1)
 	transfer(t, l, ibv.WRWrite, 16<<20, 1<<20, 16)
 	paths := l.port[0].Paths()

@@ -13,7 +13,6 @@ import (
 	"github.com/softmkey/softmkey/internal/base/random"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/netconn"
-	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -125,16 +124,6 @@ type Port struct {
 	gsi gsiUsers
 
 	multicast multicast
-}
-
-// Listen opens a UDP socket at addr and a Port on it. If the port of addr is 0, the
-// system chooses one; that is for tests, because RoCEv2 devices expect UDPPort.
-func Listen(addr netip.AddrPort, opts *Options) (*Port, error) {
-	conn, err := udp.Listen(addr, nil)
-	if err != nil {
-		return nil, err
-	}
-	return NewPort(conn, opts), nil
 }
 
 // NewPort returns a Port on conn. The Port owns conn, and those of Options.Conns, and closes

@@ -6,7 +6,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
-	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -49,7 +48,7 @@ func TestRefusedBatch(t *testing.T) {
 // which it needs grants. Some of the responses are lost.
 func TestRefusedAfterLongRead(t *testing.T) {
 	for seed := range uint64(20) {
-		link := netem.Link{Delay: 50 * time.Microsecond}
+		link := netLink{Delay: 50 * time.Microsecond}
 		if seed > 0 {
 			link.Loss = 0.05
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/internal/roce/netem"
 )
 
 // again transfers bytes with requests of 64 KiB, over a link on which other transfers may have ended.
@@ -47,7 +46,7 @@ func (l *linked) leave(t testing.TB, n int) {
 // the same loss again. PSNs of the first losses are too old by then to be compared. The requester and the
 // responder must not send more than a quarter more packets for the last MiB than for the one before.
 func TestOldPSNs(t *testing.T) {
-	clean := netem.Link{Rate: 10_000 * mbit, Delay: 20 * time.Microsecond}
+	clean := netLink{Rate: 10_000 * mbit, Delay: 20 * time.Microsecond}
 	lossy := clean
 	lossy.Loss = 0.05
 	for _, first := range []ibv.WROp{ibv.WRRead, ibv.WRWrite} {

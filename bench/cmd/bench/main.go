@@ -147,7 +147,7 @@ func rows(o *options) (rows []bench.Row, done func()) {
 	}
 	programs := &runs{}
 	rows = append(rows, wireRows()...)
-	rows = append(append(rows, inprocRows()...), scaleRows(queuePairs)...)
+	rows = append(rows, scaleRows(queuePairs)...)
 	rows = append(append(rows, distanceRow()), programs.rows()...)
 	return rows, func() { f.remove(); programs.remove() }
 }

@@ -6,31 +6,9 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/net/udp"
-	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/verbs"
 )
-
-// inprocRows measures devices of one process without sockets.
-func inprocRows() []bench.Row {
-	var rows []bench.Row
-	for _, size := range []int{64 << 10, 1 << 20} {
-		var f *flow
-		rows = append(rows, bench.Row{
-			Group: "wire", Operation: "WRITE", Variant: "within a process, no sockets", Size: size, Unit: bench.GBps,
-			Ours: rate("softmkey", bench.GBps, &f), Bound: 8,
-			Check: func() (err error) {
-				a, b := inproc.Pair(nil)
-				if f, err = newFlow(a, b, 1, size, verbs.QPAttr{}); err != nil {
-					return err
-				}
-				return f.check()
-			},
-			Done: func() { f.close() },
-		})
-	}
-	return rows
-}
 
 // scaleRows measures n connected queue pairs on a device: their memory, and their total
 // rate compared with that of one.

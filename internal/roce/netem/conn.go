@@ -20,7 +20,6 @@ import (
 // are those of the inner connection.
 type Conn struct {
 	netconn.Conn
-	clock  Clock
 	filter func(uint64, netip.AddrPort, []byte) Action
 	lost   func(packetconn.Train) // Options.Lost; may be nil
 
@@ -34,7 +33,7 @@ type Conn struct {
 	out   []packetconn.Train // parts of the current train
 	held  []*parcel          // reordered datagrams that wait to be overtaken, oldest first
 	line  []*parcel          // datagrams in flight, by time of arrival
-	timer Timer              // fires for the first of held and line; nil if both are empty
+	timer *time.Timer        // fires for the first of held and line; nil if both are empty
 	due   time.Time
 }
 
@@ -48,12 +47,9 @@ type parcel struct {
 // Wrap returns a connection that sends through c with faults. Closing it closes c. Wrap
 // panics if a probability of f is negative or if they add up to more than 1.
 func Wrap(c packetconn.Conn, seed uint64, f Faults, opts *Options) *Conn {
-	w := &Conn{Conn: netconn.Of(c), clock: systemClock{}, faults: f.withDefaults(), rng: rand.New(rand.NewPCG(seed, 0))}
+	w := &Conn{Conn: netconn.Of(c), faults: f.withDefaults(), rng: rand.New(rand.NewPCG(seed, 0))}
 	if opts != nil {
 		w.filter, w.lost = opts.Filter, opts.Lost
-		if opts.Clock != nil {
-			w.clock = opts.Clock
-		}
 	}
 	return w
 }
@@ -237,7 +233,7 @@ func (c *Conn) flip(p []byte) []byte {
 
 // hold keeps d until enough datagrams have overtaken it.
 func (c *Conn) hold(d packetconn.Train) {
-	c.held = append(c.held, &parcel{d: d, due: c.clock.Now().Add(c.faults.Hold), overtakers: 1 + c.rng.IntN(c.faults.Overtakers)})
+	c.held = append(c.held, &parcel{d: d, due: time.Now().Add(hold), overtakers: 1 + c.rng.IntN(mostOvertakers)})
 }
 
 // overtake counts a passing datagram for each held one, and forwards those that have been
@@ -262,7 +258,7 @@ func (c *Conn) forward(d packetconn.Train, more time.Duration) {
 		return
 	}
 	d.Buf = bytes.Clone(d.Buf)
-	due := c.clock.Now().Add(wait)
+	due := time.Now().Add(wait)
 	at := sort.Search(len(c.line), func(i int) bool { return c.line[i].due.After(due) })
 	c.line = slices.Insert(c.line, at, &parcel{d: d, due: due})
 }
@@ -287,7 +283,7 @@ func (c *Conn) schedule() {
 	}
 	if !next.IsZero() && !c.closed {
 		c.due = next
-		c.timer = c.clock.AfterFunc(next.Sub(c.clock.Now()), c.arrive)
+		c.timer = time.AfterFunc(time.Until(next), c.arrive)
 	}
 }
 
@@ -302,7 +298,7 @@ func (c *Conn) arrive() {
 		c.timer.Stop() // the timer may have been replaced while this call waited for the lock
 		c.timer = nil
 	}
-	now := c.clock.Now()
+	now := time.Now()
 	c.held = slices.DeleteFunc(c.held, func(p *parcel) bool {
 		if p.due.After(now) {
 			return false

@@ -9,6 +9,12 @@ import (
 	"github.com/softmkey/softmkey/packetconn"
 )
 
+// A reordered datagram is overtaken by up to mostOvertakers later ones. If too few follow within hold, it is sent anyway.
+const (
+	mostOvertakers = 8
+	hold           = time.Millisecond
+)
+
 // Faults configures a faulty network. The zero value has no faults.
 //
 // The fields of type float64 are probabilities from 0 to 1, with a sum of at most 1: each
@@ -16,16 +22,10 @@ import (
 type Faults struct {
 	Loss      float64 // datagram is lost
 	Duplicate float64 // datagram arrives twice
-	Reorder   float64 // later datagrams overtake it
+	Reorder   float64 // later datagrams overtake it, up to mostOvertakers within hold
 	Corrupt   float64 // some of its bits are flipped
 	Truncate  float64 // one or more bytes at its end are missing, at most all
 	Delay     float64 // the datagram arrives late, and so out of order
-
-	// Overtakers is the largest number of later datagrams that overtake a reordered
-	// one; at least one does. 0 means 8. If too few datagrams follow within Hold, the
-	// reordered datagram is sent anyway. A Hold of 0 means 1 ms.
-	Overtakers int
-	Hold       time.Duration
 
 	// MaxDelay is the largest delay of a delayed datagram. 0 means 1 ms.
 	MaxDelay time.Duration
@@ -53,12 +53,6 @@ func (f Faults) withDefaults() Faults {
 	}
 	if sum > 1+1e-9 {
 		panic(fmt.Sprintf("netem: the faults' probabilities add up to %v", sum))
-	}
-	if f.Overtakers <= 0 {
-		f.Overtakers = 8
-	}
-	if f.Hold <= 0 {
-		f.Hold = time.Millisecond
 	}
 	if f.MaxDelay <= 0 {
 		f.MaxDelay = time.Millisecond
@@ -112,44 +106,8 @@ type Counters struct {
 	Failed uint64 // delayed datagrams that the inner connection failed to send
 }
 
-// String returns the counters that are not zero, in a line for a test's log.
-func (c Counters) String() string {
-	s := fmt.Sprintf("%d datagrams, %d passed", c.Datagrams, c.Passed)
-	for _, f := range [...]struct {
-		n    uint64
-		name string
-	}{
-		{c.Lost, "lost"}, {c.Duplicated, "duplicated"}, {c.Reordered, "reordered"}, {c.Corrupted, "corrupted"},
-		{c.Truncated, "truncated"}, {c.Delayed, "delayed"}, {c.Failed, "failed"},
-	} {
-		if f.n > 0 {
-			s += fmt.Sprintf(", %d %s", f.n, f.name)
-		}
-	}
-	return s
-}
-
-// Clock is the source of time of a faulty network.
-type Clock interface {
-	Now() time.Time
-	// AfterFunc calls f in its own goroutine after d, unless the Timer is stopped
-	// before.
-	AfterFunc(d time.Duration, f func()) Timer
-}
-
-// Timer is the result of Clock.AfterFunc. *time.Timer implements it.
-type Timer interface{ Stop() bool }
-
-// systemClock is the Clock of package time.
-type systemClock struct{}
-
-func (systemClock) Now() time.Time                            { return time.Now() }
-func (systemClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
-
 // Options hold settings that few tests need.
 type Options struct {
-	Clock Clock // nil: package time
-
 	// Filter, if not nil, chooses the action for each datagram. n is the number of
 	// the datagram on this connection, from 0. Filter must not keep or change p.
 	Filter func(n uint64, to netip.AddrPort, p []byte) Action

@@ -158,7 +158,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%d came", len(got))
 			}
 		}},
-		{"reorder", Faults{Reorder: p, Overtakers: 3}, func(c Counters) uint64 { return c.Reordered }, func(t *testing.T, r *collector, k int) {
+		{"reorder", Faults{Reorder: p}, func(c Counters) uint64 { return c.Reordered }, func(t *testing.T, r *collector, k int) {
 			got := r.numbers()
 			late := 0
 			highest := -1
@@ -261,7 +261,7 @@ func TestAllFaultsTogether(t *testing.T) {
 
 func TestFilterActions(t *testing.T) {
 	actions := map[uint64]Action{0: Lose, 2: Duplicate, 4: Reorder, 19: Reorder, 12: Truncate, 13: Corrupt, 14: Pass}
-	r, c := exchange(t, 20, 1, Faults{Loss: 0, Overtakers: 1}, &Options{
+	r, c := exchange(t, 20, 1, Faults{}, &Options{
 		Filter: func(n uint64, _ netip.AddrPort, p []byte) Action {
 			if got := binary.BigEndian.Uint32(p); uint64(got) != n {
 				t.Errorf("datagram %d is called %d", got, n)
@@ -269,7 +269,7 @@ func TestFilterActions(t *testing.T) {
 			return actions[n]
 		},
 	})
-	want := []int{1, 2, 2, 3, 5, 4, 6, 7, 8, 9, 10, 11}
+	want := []int{1, 2, 2, 3, 5, 6, 7, 4, 8, 9, 10, 11} // three overtake datagram 4
 	if got := r.numbersUntil(len(want)); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -347,66 +347,6 @@ func TestVanish(t *testing.T) {
 			t.Errorf("after Close: %v", err)
 		}
 	})
-}
-
-// manualClock is a Clock that a test advances; the functions run then.
-type manualClock struct {
-	now    time.Time
-	timers map[*manualTimer]bool
-}
-
-type manualTimer struct {
-	c   *manualClock
-	due time.Time
-	f   func()
-}
-
-func (c *manualClock) Now() time.Time { return c.now }
-func (c *manualClock) AfterFunc(d time.Duration, f func()) Timer {
-	t := &manualTimer{c, c.now.Add(d), f}
-	c.timers[t] = true
-	return t
-}
-func (t *manualTimer) Stop() bool {
-	was := t.c.timers[t]
-	delete(t.c.timers, t)
-	return was
-}
-
-func (c *manualClock) advance(d time.Duration) {
-	c.now = c.now.Add(d)
-	for t := range c.timers {
-		if !t.due.After(c.now) {
-			delete(c.timers, t)
-			t.f()
-		}
-	}
-}
-
-func TestClock(t *testing.T) {
-	clock := &manualClock{timers: map[*manualTimer]bool{}}
-	a, b := Pair(1, Faults{Latency: time.Hour}, &Options{Clock: clock})
-	defer b.Close()
-	in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
-	for i := range 3 {
-		a.Send([]packetconn.Train{numbered(b.LocalAddr(), i, 2)})
-	}
-	if len(clock.timers) != 1 {
-		t.Errorf("%d timers for one line", len(clock.timers))
-	}
-	clock.advance(time.Hour - 1)
-	b.Send([]packetconn.Train{numbered(a.LocalAddr(), 9, 1)})
-	clock.advance(1)
-	for i := range 3 {
-		if n, err := b.Recv(in); n != 1 || err != nil || in[0].Count() != 2 || !bytes.Equal(in[0].At(0), datagram(i)) {
-			t.Errorf("train %d: %d, %v, %d datagrams", i, n, err, in[0].Count())
-		}
-	}
-	a.Close()
-	b.Close()
-	if len(clock.timers) != 0 {
-		t.Errorf("%d timers after Close", len(clock.timers))
-	}
 }
 
 func TestPanics(t *testing.T) {
