@@ -221,7 +221,7 @@ func TestStreamsEndWithKey(t *testing.T) {
 			freed(t, c, func(k *mkey.Key) { k.Close() })
 			freed(t, c, func(k *mkey.Key) {
 				keydoor.Of(k).Invalidate()
-				noErr(t, k.Configure(mkey.KeyUpdate{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: c.Signature, Crypto: c.Crypto}))
+				noErr(t, configure(k, update{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: c.Signature, Crypto: c.Crypto}))
 			})
 			inner := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem)})
 			c.Layout = mkey.List{{Memory: inner, Length: uint64(len(mem))}}
@@ -235,7 +235,7 @@ func TestStreamsEndWithKey(t *testing.T) {
 	}
 	k := newKey(t, mkey.KeyConfig{Layout: over(make([]byte, 8))})
 	k.Close()
-	wantErr(t, k.Configure(mkey.KeyUpdate{Layout: over(make([]byte, 8))}), syscall.EINVAL, "closed")
+	wantErr(t, configure(k, update{Layout: over(make([]byte, 8))}), syscall.EINVAL, "closed")
 }
 
 // TestRemoteEndsWithConfiguration checks that a new configuration ends the streams of a
@@ -248,7 +248,7 @@ func TestRemoteEndsWithConfiguration(t *testing.T) {
 	own, in := must(d.TX(0, 4160)), must(d.RX(0, 4160))
 	buf := make([]byte, 100)
 	noErr(t, errors.Join(tx.ReadAt(buf, 0), rx.Write(buf), own.ReadAt(buf, 0), in.Write(buf)))
-	noErr(t, k.Configure(mkey.KeyUpdate{}))
+	noErr(t, configure(k, update{}))
 	wantErr(t, tx.ReadAt(buf, 200), syscall.EACCES, "configured anew")
 	wantErr(t, rx.Write(buf), syscall.EACCES, "configured anew")
 	if err := errors.Join(own.ReadAt(buf, 200), in.Write(buf), in.Finish()); err != nil {
@@ -326,7 +326,7 @@ func TestFreeAndUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			mem := make([]byte, 4*quarter)
-			k := must(mkey.Create(mkey.KeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4}))
+			k := must(create(mkey.BlockSignature, 4))
 			d := keydoor.Of(k)
 			stop := make(chan bool)
 			var wg sync.WaitGroup
@@ -344,7 +344,7 @@ func TestFreeAndUse(t *testing.T) {
 				})
 			}
 			for i := range 300 {
-				noErr(t, k.Configure(mkey.KeyUpdate{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}))
+				noErr(t, configure(k, update{Access: new(rdma.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}))
 				d.Invalidate()
 				for j := range mem {
 					mem[j] = byte(i)
@@ -361,7 +361,8 @@ func TestStrictCheck(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		mem := mkeytest.Protect(t10, pattern(1024))
 		mem[3] ^= 1
-		k := newKey(t, mkey.KeyConfig{Layout: over(mem), Signature: &mkey.Signature{Memory: t10}, StrictCheck: strict})
+		k := must(created(keydoor.Attr{Flags: uint32(mkey.BlockSignature), MaxEntries: 1, StrictCheck: strict}))
+		noErr(t, configure(k, update{Layout: over(mem), Signature: &mkey.Signature{Memory: t10}}))
 		send(t, k, 0, 1024)
 		if check(t, k) == nil {
 			t.Error("the first bad block is missing")
@@ -370,7 +371,7 @@ func TestStrictCheck(t *testing.T) {
 		if bad := check(t, k); (bad == nil) != strict {
 			t.Errorf("strict %t, asked again without a new configuration: %v", strict, bad)
 		}
-		noErr(t, k.Configure(mkey.KeyUpdate{}))
+		noErr(t, configure(k, update{}))
 		send(t, k, 0, 1024)
 		if check(t, k) == nil {
 			t.Error("the bad block after a new configuration is missing")

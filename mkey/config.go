@@ -2,6 +2,7 @@ package mkey
 
 import (
 	"github.com/softmkey/softmkey/internal/flags"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
@@ -11,7 +12,7 @@ import (
 // mlx5dv_mkey_init_attr_flags, whose first flag, INDIRECT, all keys of this package have.
 type Flags uint32
 
-// The flags of [KeyAttr].
+// The flags of a key.
 const (
 	BlockSignature   Flags = 1 << 1 // signature attributes may be set
 	CryptoOffload    Flags = 1 << 2 // crypto attributes must be set before use
@@ -29,67 +30,15 @@ func (f Flags) String() string { return flagNames.Join(uint32(f)) }
 // accessAll is the set of rights that a memory key can grant.
 const accessAll = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
 
-// KeyAttr holds the attributes with which a key is created
-// (mlx5dv_create_mkey(3)).
-type KeyAttr struct {
-	Flags      Flags
-	MaxEntries int         // largest number of layout entries; rounded up to a multiple of 4
-	Number     uint32      // the lkey and rkey, repeated in reports of bad blocks
-	Access     rdma.Access // the rights of the key until an KeyUpdate sets others
-
-	// StrictCheck makes the key record one bad block for each configuration, as
-	// adapters do: after a bad block was recorded, the next one is recorded
-	// only after a new configuration. Without StrictCheck, the next one is
-	// recorded after [Key.Check] has returned the previous one.
-	StrictCheck bool
-}
-
-// UpdateFlags are the flags of an [KeyUpdate], as in struct mlx5dv_mkey_conf_attr.
-type UpdateFlags uint32
-
-// ResetSignature drops the signature attributes that the key has
-// (MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR).
-const ResetSignature UpdateFlags = 1 << 0
-
-var updateFlagNames = flags.Names{"RESET_SIG_ATTR"}
-
-// String returns the names of the flags, joined by "|".
-func (f UpdateFlags) String() string { return updateFlagNames.Join(uint32(f)) }
-
-// KeyUpdate is one request to configure a key (mlx5dv_wr_mkey_configure(3)). A field
-// that is nil leaves the key's attribute as it is.
-type KeyUpdate struct {
-	Flags     UpdateFlags
-	Access    *rdma.Access
-	Layout    Layout
-	Signature *Signature
-	Crypto    *Crypto
-
-	// Start is the address of the first byte of the key's stream: every offset
-	// into the key counts from it, also in an entry of another key's layout.
-	// Adapters call it start_addr. It is 0 for a free key that is configured
-	// without it.
-	Start *uint64
-
-	// Transaction sets a transaction signature, in place of block signatures.
-	// mlx5dv has no setter for it; programs with commands of their own use it.
-	Transaction *Transaction
-
-	// Space is the number of bytes in the work request for the layout's entries (16
-	// bytes each) and the attributes (64 bytes each). If it is 0, only the key limits
-	// them.
-	Space int
-}
+// update is one request to configure a key.
+type update = keydoor.Update[Layout, *Signature, *Crypto]
 
 // KeyConfig is a complete configuration for [New].
 type KeyConfig struct {
-	Access      rdma.Access
-	Layout      Layout
-	Signature   *Signature   // nil: none
-	Crypto      *Crypto      // nil: none
-	Transaction *Transaction // nil: none
-	Number      uint32       // repeated in reports of bad blocks
-	StrictCheck bool         // as in [KeyAttr]
+	Access    rdma.Access
+	Layout    Layout
+	Signature *Signature // nil: none
+	Crypto    *Crypto    // nil: none
 }
 
 // Signature holds the block signature attributes of a key

@@ -16,15 +16,15 @@ const allFlags = mkey.BlockSignature | mkey.CryptoOffload | mkey.UpdateTag | mke
 
 func TestCreate(t *testing.T) {
 	for _, flags := range []mkey.Flags{1, 1 << 5, mkey.BlockSignature | 1<<31} {
-		wantErr(t, second(mkey.Create(mkey.KeyAttr{Flags: flags, MaxEntries: 4})), syscall.EOPNOTSUPP, fmt.Sprintf("%#x", uint32(flags)))
+		wantErr(t, second(create(flags, 4)), syscall.EOPNOTSUPP, fmt.Sprintf("%#x", uint32(flags)))
 	}
 	for _, n := range []int{-1, 65537, 1<<31 - 1} {
-		wantErr(t, second(mkey.Create(mkey.KeyAttr{MaxEntries: n})), syscall.EINVAL, fmt.Sprint("max_entries ", n), "65536")
+		wantErr(t, second(create(0, n)), syscall.EINVAL, fmt.Sprint("max_entries ", n), "65536")
 	}
 	for n, want := range map[int]int{0: 0, 1: 4, 3: 4, 4: 4, 5: 8, 65533: 65536, 65536: 65536} {
-		k := must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: n, Number: 0x1234}))
-		if k.MaxEntries() != want || k.Flags() != allFlags || k.Number() != 0x1234 {
-			t.Errorf("max_entries %d: the key has %d, flags %#x, number %#x", n, k.MaxEntries(), k.Flags(), k.Number())
+		k := must(create(allFlags, n))
+		if k.MaxEntries() != want || k.Flags() != allFlags {
+			t.Errorf("max_entries %d: the key has %d, flags %#x", n, k.MaxEntries(), k.Flags())
 		}
 	}
 }
@@ -33,30 +33,28 @@ func TestCreate(t *testing.T) {
 func TestRefusedConf(t *testing.T) {
 	mem := mkey.Bytes(make([]byte, 8192))
 	seg := mkey.Segment{Memory: mem, Length: 16}
-	signature := func(s mkey.Signature) mkey.KeyUpdate { return mkey.KeyUpdate{Signature: &s} }
-	format := func(f sig.Format) mkey.KeyUpdate { return signature(mkey.Signature{Wire: &f}) }
+	signature := func(s mkey.Signature) update { return update{Signature: &s} }
+	format := func(f sig.Format) update { return signature(mkey.Signature{Wire: &f}) }
 	cases := []struct {
 		name  string
-		conf  mkey.KeyUpdate
+		conf  update
 		errno syscall.Errno
 		words []string
 	}{
-		{"unknown conf_flags", mkey.KeyUpdate{Flags: 2}, syscall.EOPNOTSUPP, []string{"0x2"}},
-		{"unknown conf_flags beside a known one", mkey.KeyUpdate{Flags: 3}, syscall.EOPNOTSUPP, []string{"0x3"}},
-		{"access flag that keys do not have", mkey.KeyUpdate{Access: new(rdma.Access(1 << 5))}, syscall.EINVAL, []string{"ZERO_BASED"}},
+		{"access flag that keys do not have", update{Access: new(rdma.Access(1 << 5))}, syscall.EINVAL, []string{"ZERO_BASED"}},
 
-		{"more list entries than the key has", mkey.KeyUpdate{Layout: make(mkey.List, 9)}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
-		{"more interleaved entries, the header counted", mkey.KeyUpdate{Layout: mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Entry, 8)}}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
-		{"list entry without memory", mkey.KeyUpdate{Layout: mkey.List{seg, {Length: 1}}}, syscall.EINVAL, []string{"entry 1"}},
-		{"list entry with a nil key", mkey.KeyUpdate{Layout: mkey.List{{Memory: (*mkey.Key)(nil), Length: 1}}}, syscall.EINVAL, []string{"entry 0"}},
-		{"interleaved entry without memory", mkey.KeyUpdate{Layout: mkey.Interleaved{Repeat: 1, Entries: []mkey.Entry{{Count: 1}}}}, syscall.EINVAL, []string{"entry 0"}},
-		{"nil pointer to a list", mkey.KeyUpdate{Layout: (*mkey.List)(nil)}, syscall.EINVAL, []string{"*mkey.List"}},
-		{"nil pointer to a pattern", mkey.KeyUpdate{Layout: (*mkey.Interleaved)(nil)}, syscall.EINVAL, []string{"*mkey.Interleaved"}},
-		{"segment beyond 64 bits", mkey.KeyUpdate{Layout: mkey.List{{Memory: mem, Addr: 1, Length: 1<<64 - 1}}}, syscall.EINVAL, []string{"64 bits"}},
-		{"sum of lengths beyond 64 bits", mkey.KeyUpdate{Layout: mkey.List{{Memory: mem, Length: 1 << 63}, {Memory: mem, Length: 1 << 63}}}, syscall.EINVAL, []string{"entry 1", "64 bits"}},
-		{"pattern beyond 64 bits", mkey.KeyUpdate{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Addr: 1 << 32, Count: 1<<32 - 1, Skip: 1}}}}, syscall.EINVAL, []string{"repeated 4294967295 times"}},
-		{"pattern whose turns overflow", mkey.KeyUpdate{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Count: 1<<32 - 1, Skip: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
-		{"pattern whose length overflows", mkey.KeyUpdate{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Count: 1<<32 - 1}, {Memory: mem, Count: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
+		{"more list entries than the key has", update{Layout: make(mkey.List, 9)}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
+		{"more interleaved entries, the header counted", update{Layout: mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Entry, 8)}}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
+		{"list entry without memory", update{Layout: mkey.List{seg, {Length: 1}}}, syscall.EINVAL, []string{"entry 1"}},
+		{"list entry with a nil key", update{Layout: mkey.List{{Memory: (*mkey.Key)(nil), Length: 1}}}, syscall.EINVAL, []string{"entry 0"}},
+		{"interleaved entry without memory", update{Layout: mkey.Interleaved{Repeat: 1, Entries: []mkey.Entry{{Count: 1}}}}, syscall.EINVAL, []string{"entry 0"}},
+		{"nil pointer to a list", update{Layout: (*mkey.List)(nil)}, syscall.EINVAL, []string{"*mkey.List"}},
+		{"nil pointer to a pattern", update{Layout: (*mkey.Interleaved)(nil)}, syscall.EINVAL, []string{"*mkey.Interleaved"}},
+		{"segment beyond 64 bits", update{Layout: mkey.List{{Memory: mem, Addr: 1, Length: 1<<64 - 1}}}, syscall.EINVAL, []string{"64 bits"}},
+		{"sum of lengths beyond 64 bits", update{Layout: mkey.List{{Memory: mem, Length: 1 << 63}, {Memory: mem, Length: 1 << 63}}}, syscall.EINVAL, []string{"entry 1", "64 bits"}},
+		{"pattern beyond 64 bits", update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Addr: 1 << 32, Count: 1<<32 - 1, Skip: 1}}}}, syscall.EINVAL, []string{"repeated 4294967295 times"}},
+		{"pattern whose turns overflow", update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Count: 1<<32 - 1, Skip: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
+		{"pattern whose length overflows", update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Count: 1<<32 - 1}, {Memory: mem, Count: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
 
 		{"both domains absent", signature(mkey.Signature{}), syscall.EINVAL, []string{"neither"}},
 		{"a format of no type", format(sig.Format{}), syscall.EINVAL, []string{"none"}},
@@ -77,19 +75,19 @@ func TestRefusedConf(t *testing.T) {
 		{"copy mask with different types", signature(mkey.Signature{Memory: t10, Wire: crc64, CopyMask: new(sig.Mask)}), syscall.EINVAL, []string{"copy mask", "t10dif", "crc64"}},
 		{"copy mask with different block sizes", signature(mkey.Signature{Memory: t10, Wire: &sig.Format{Type: sig.T10DIF, BlockSize: 520}, CopyMask: new(sig.Mask)}), syscall.EINVAL, []string{"copy mask", "512", "520"}},
 
-		{"crypto without a DEK", mkey.KeyUpdate{Crypto: &mkey.Crypto{DataUnitSize: 512}}, syscall.EINVAL, []string{"DEK"}},
-		{"a data unit of no size", mkey.KeyUpdate{Crypto: crypto(true, 0, 0)}, syscall.EINVAL, []string{"data unit size 0", "512 520 4048 4096 4160"}},
-		{"a data unit of another size", mkey.KeyUpdate{Crypto: crypto(true, 0, 528)}, syscall.EINVAL, []string{"data unit size 528"}},
-		{"an unknown order", mkey.KeyUpdate{Crypto: crypto(true, 2, 512)}, syscall.EINVAL, []string{"signature_crypto_order 2"}},
+		{"crypto without a DEK", update{Crypto: &mkey.Crypto{DataUnitSize: 512}}, syscall.EINVAL, []string{"DEK"}},
+		{"a data unit of no size", update{Crypto: crypto(true, 0, 0)}, syscall.EINVAL, []string{"data unit size 0", "512 520 4048 4096 4160"}},
+		{"a data unit of another size", update{Crypto: crypto(true, 0, 528)}, syscall.EINVAL, []string{"data unit size 528"}},
+		{"an unknown order", update{Crypto: crypto(true, 2, 512)}, syscall.EINVAL, []string{"signature_crypto_order 2"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			k := must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 8}))
-			before := mkey.KeyUpdate{Layout: mkey.List{seg}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}
-			noErr(t, k.Configure(before))
+			k := must(create(allFlags, 8))
+			before := update{Layout: mkey.List{seg}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}
+			noErr(t, configure(k, before))
 			want := send(t, k, 0, 16)
 			wantErr(t, second(keydoor.Of(k).Prepare(&c.conf)), c.errno, c.words...)
-			wantErr(t, k.Configure(c.conf), c.errno, c.words...)
+			wantErr(t, configure(k, c.conf), c.errno, c.words...)
 			equal(t, "a refused configuration changed the key", send(t, k, 0, 16), want)
 
 			cfg := mkey.KeyConfig{Layout: c.conf.Layout, Signature: c.conf.Signature, Crypto: c.conf.Crypto}
@@ -103,11 +101,11 @@ func TestRefusedConf(t *testing.T) {
 }
 
 func TestSettersNeedTheirFlag(t *testing.T) {
-	k := must(mkey.Create(mkey.KeyAttr{MaxEntries: 4}))
-	wantErr(t, k.Configure(mkey.KeyUpdate{Signature: &mkey.Signature{Wire: t10}}), syscall.EINVAL, "BlockSignature")
-	wantErr(t, k.Configure(mkey.KeyUpdate{Crypto: crypto(true, 0, 512)}), syscall.EINVAL, "CryptoOffload")
+	k := must(create(0, 4))
+	wantErr(t, configure(k, update{Signature: &mkey.Signature{Wire: t10}}), syscall.EINVAL, "BlockSignature")
+	wantErr(t, configure(k, update{Crypto: crypto(true, 0, 512)}), syscall.EINVAL, "CryptoOffload")
 	wantErr(t, second(k.Check()), syscall.EINVAL, "BlockSignature")
-	if err := k.Configure(mkey.KeyUpdate{Flags: mkey.ResetSignature}); err != nil {
+	if err := configure(k, update{ResetSignature: true}); err != nil {
 		t.Errorf("resetting a signature that cannot be there: %v", err)
 	}
 }
@@ -122,27 +120,27 @@ func TestWorkRequestSpace(t *testing.T) {
 	}
 	s, c := &mkey.Signature{Wire: t10}, crypto(true, mkey.SignatureBeforeCrypto, 520)
 	for _, x := range []struct {
-		conf mkey.KeyUpdate
+		conf update
 		need int
 	}{
-		{mkey.KeyUpdate{Layout: list(4)}, 64},
-		{mkey.KeyUpdate{Layout: inter(3)}, 64},
-		{mkey.KeyUpdate{Layout: list(32)}, 512},
-		{mkey.KeyUpdate{Signature: s}, 64},
-		{mkey.KeyUpdate{Crypto: c}, 64},
-		{mkey.KeyUpdate{Layout: list(1), Signature: s}, 80},
-		{mkey.KeyUpdate{Layout: inter(1), Signature: s, Crypto: c, Access: new(rdma.LocalWrite)}, 160},
-		{mkey.KeyUpdate{Access: new(rdma.LocalWrite), Flags: mkey.ResetSignature}, 0},
+		{update{Layout: list(4)}, 64},
+		{update{Layout: inter(3)}, 64},
+		{update{Layout: list(32)}, 512},
+		{update{Signature: s}, 64},
+		{update{Crypto: c}, 64},
+		{update{Layout: list(1), Signature: s}, 80},
+		{update{Layout: inter(1), Signature: s, Crypto: c, Access: new(rdma.LocalWrite)}, 160},
+		{update{Access: new(rdma.LocalWrite), ResetSignature: true}, 0},
 	} {
-		k := must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 32}))
+		k := must(create(allFlags, 32))
 		if x.conf.Space = x.need; x.need > 0 {
 			x.conf.Space--
-			wantErr(t, k.Configure(x.conf), syscall.ENOMEM, fmt.Sprint("take ", x.need), fmt.Sprint("has ", x.need-1))
+			wantErr(t, configure(k, x.conf), syscall.ENOMEM, fmt.Sprint("take ", x.need), fmt.Sprint("has ", x.need-1))
 			x.conf.Space++
 		} else {
 			x.conf.Space = 1
 		}
-		if err := k.Configure(x.conf); err != nil {
+		if err := configure(k, x.conf); err != nil {
 			t.Errorf("%d bytes in a space of %d: %v", x.need, x.conf.Space, err)
 		}
 	}
@@ -173,7 +171,7 @@ func TestCryptoSignatureRows(t *testing.T) {
 	}
 	for i := range 16 {
 		c := combination{i&1 != 0, mkey.Order(i >> 1 & 1), i&4 != 0, i&8 != 0}
-		conf := mkey.KeyUpdate{Crypto: crypto(c.encrypt, c.order, 520)}
+		conf := update{Crypto: crypto(c.encrypt, c.order, 520)}
 		if c.mem || c.wire {
 			conf.Signature = new(mkey.Signature)
 			if c.mem {
@@ -183,8 +181,8 @@ func TestCryptoSignatureRows(t *testing.T) {
 				conf.Signature.Wire = crc32
 			}
 		}
-		k := must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 4}))
-		err := k.Configure(conf)
+		k := must(create(allFlags, 4))
+		err := configure(k, conf)
 		if rows[c] == "" {
 			wantErr(t, err, syscall.EINVAL, fmt.Sprint("encrypt_on_tx=", c.encrypt), fmt.Sprint("memory=", c.mem), fmt.Sprint("wire=", c.wire), "A to J")
 		} else if err != nil {
@@ -193,14 +191,14 @@ func TestCryptoSignatureRows(t *testing.T) {
 
 		// Setting the attributes one after the other, in either order, must give
 		// the same result.
-		for _, first := range []mkey.KeyUpdate{{Crypto: conf.Crypto}, {Signature: conf.Signature}} {
-			k := must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 4}))
-			noErr(t, k.Configure(first))
-			second := mkey.KeyUpdate{Crypto: conf.Crypto}
+		for _, first := range []update{{Crypto: conf.Crypto}, {Signature: conf.Signature}} {
+			k := must(create(allFlags, 4))
+			noErr(t, configure(k, first))
+			second := update{Crypto: conf.Crypto}
 			if first.Crypto != nil {
-				second = mkey.KeyUpdate{Signature: conf.Signature}
+				second = update{Signature: conf.Signature}
 			}
-			if err := k.Configure(second); (err == nil) != (rows[c] != "") {
+			if err := configure(k, second); (err == nil) != (rows[c] != "") {
 				t.Errorf("%+v set one after the other: %v", c, err)
 			}
 		}

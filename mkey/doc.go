@@ -57,13 +57,12 @@
 //
 // # Errors
 //
-// New and [Key.Configure] refuse a configuration that cannot work. TX and RX refuse a
+// New refuses a configuration that cannot work. TX and RX refuse a
 // transfer whose bounds, rights, offset or length are wrong. These errors are an
 // *operr.Error with the errno of the C interface.
 //
 // A bad signature is not an error: the transfer continues, and the key keeps the first bad
-// block until Key.Check returns it. By default the key then records the next one. A key
-// with [KeyConfig].StrictCheck records one bad block per configuration, as adapters do.
+// block until Key.Check returns it; then it records the next one.
 //
 // # Memory
 //

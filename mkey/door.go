@@ -10,6 +10,7 @@ import (
 
 func init() {
 	keydoor.Of = func(key any) keydoor.Key { return (*device)(key.(*Key)) }
+	keydoor.NewKey = func(a keydoor.Attr) (any, error) { return create(a) }
 	keydoor.AtomicCopied = func(space any, addr uint64, n int, next func(old uint64) (uint64, bool)) (uint64, error) {
 		return atomicCopied(space.(keydoor.Space), addr, n, next)
 	}
@@ -71,8 +72,8 @@ func (d *device) rx(offset, length uint64, need rdma.Access, exact bool) (keydoo
 // Key implements keydoor.Prepared.
 func (p *prepared) Key() any { return p.key }
 
-func (d *device) Prepare(update any) (keydoor.Prepared, error) {
-	p, err := d.key().prepare(update.(*KeyUpdate))
+func (d *device) Prepare(u any) (keydoor.Prepared, error) {
+	p, err := d.key().prepare(u.(*update))
 	if err != nil {
 		return nil, err
 	}
@@ -88,10 +89,10 @@ func (d *device) InUse() bool { return d.key().plan.Load() != nil }
 func (d *device) InvalidateRemote() error {
 	k := d.key()
 	if k.flags&RemoteInvalidate == 0 {
-		return failure.New("mkey invalidate", syscall.EACCES, "key %#x was created without RemoteInvalidate", k.Number())
+		return failure.New("mkey invalidate", syscall.EACCES, "key %#x was created without RemoteInvalidate", k.num())
 	}
 	if !k.invalidate() {
-		return failure.New("mkey invalidate", syscall.EINVAL, "key %#x is free", k.Number())
+		return failure.New("mkey invalidate", syscall.EINVAL, "key %#x is free", k.num())
 	}
 	return nil
 }
@@ -121,7 +122,7 @@ func (d *device) Atomic(addr uint64, n int, next func(old uint64) (uint64, bool)
 	const op = "mkey atomic"
 	k := d.key()
 	if k.flags&(BlockSignature|CryptoOffload) != 0 {
-		return 0, failure.New(op, syscall.EACCES, "key %#x was created for signatures or crypto: atomics need a key without", k.Number())
+		return 0, failure.New(op, syscall.EACCES, "key %#x was created for signatures or crypto: atomics need a key without", k.num())
 	}
 	p, err := k.usable(rdma.RemoteAtomic)
 	if err != nil {
@@ -143,7 +144,7 @@ func (d *device) Atomic(addr uint64, n int, next func(old uint64) (uint64, bool)
 		return atomicCopied(v.space, v.addr, n, next)
 	}
 	if len(b) != n {
-		return 0, failure.New(op, syscall.EFAULT, "the %d bytes at %d of key %#x lie in two pieces of memory", n, addr, k.Number())
+		return 0, failure.New(op, syscall.EFAULT, "the %d bytes at %d of key %#x lie in two pieces of memory", n, addr, k.num())
 	}
 	old, _ := keydoor.ChangeWord(b, next)
 	return old, nil

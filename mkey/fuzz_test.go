@@ -97,11 +97,11 @@ func (t *tape) layout(mem mkey.Bytes, inner *mkey.Key) mkey.Layout {
 	}
 }
 
-func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.KeyUpdate) {
+func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c update) {
 	b := t.u8()
-	c.Flags = mkey.UpdateFlags(b & 1)
+	c.ResetSignature = b&1 != 0
 	if b == 0xFF {
-		c.Flags, c.Space = mkey.UpdateFlags(t.u8()), int(int8(t.u8()))
+		c.Space = int(int8(t.u8()))
 	}
 	if b&2 == 0 {
 		c.Access = new(rdma.Access(15))
@@ -141,8 +141,8 @@ func FuzzKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tp := &tape{b}
 		mem := make(mkey.Bytes, 64<<10)
-		inner := must(mkey.Create(mkey.KeyAttr{Flags: allFlags &^ mkey.CryptoOffload, MaxEntries: 8}))
-		k := must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 8}))
+		inner := must(create(allFlags&^mkey.CryptoOffload, 8))
+		k := must(create(allFlags, 8))
 		op := func(err error) {
 			var oe *operr.Error
 			if err != nil && !errors.As(err, &oe) {
@@ -150,8 +150,8 @@ func FuzzKey(f *testing.F) {
 			}
 		}
 		for range 6 {
-			op(inner.Configure(mkey.KeyUpdate{Access: new(rdma.Access(15)), Layout: tp.layout(mem, k)}))
-			op(k.Configure(tp.conf(mem, inner)))
+			op(configure(inner, update{Access: new(rdma.Access(15)), Layout: tp.layout(mem, k)}))
+			op(configure(k, tp.conf(mem, inner)))
 			room, _ := k.WireLen()
 			for range 3 {
 				offset, length := tp.size(), tp.size()

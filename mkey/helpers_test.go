@@ -61,6 +61,28 @@ func newKey(t testing.TB, c mkey.KeyConfig) *mkey.Key {
 	return k
 }
 
+// update is a request to configure a key.
+type update = keydoor.Update[mkey.Layout, *mkey.Signature, *mkey.Crypto]
+
+// create returns a free key.
+func create(flags mkey.Flags, entries int) (*mkey.Key, error) {
+	return created(keydoor.Attr{Flags: uint32(flags), MaxEntries: entries})
+}
+
+func created(a keydoor.Attr) (*mkey.Key, error) {
+	k, err := keydoor.NewKey(a)
+	return k.(*mkey.Key), err
+}
+
+// configure configures a key as a request does.
+func configure(k *mkey.Key, u update) error {
+	p, err := keydoor.Of(k).Prepare(&u)
+	if err != nil {
+		return err
+	}
+	return keydoor.Of(k).Apply(p)
+}
+
 // over returns a layout of one segment.
 func over(b []byte) mkey.List {
 	return mkey.List{{Memory: mkey.Bytes(b), Length: uint64(len(b))}}

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -32,7 +33,7 @@ func (d Domain) String() string {
 type BadBlock struct {
 	Sig    sig.Error // kind, block and offset in the input domain's stream, Stored and Computed
 	Domain Domain    // the input domain: memory for TX, wire for RX
-	Key    uint32    // number of the key, as in KeyAttr.Number
+	Key    uint32    // number of the key on its device
 }
 
 // Error returns the domain and the text of the signature's error.
@@ -46,7 +47,7 @@ func (b *BadBlock) Unwrap() error { return &b.Sig }
 type Key struct {
 	flags      Flags
 	maxEntries int32
-	strict     bool // KeyAttr.StrictCheck
+	strict     bool // keydoor.Attr.StrictCheck
 	access     rdma.Access
 	number     atomic.Uint32
 
@@ -62,11 +63,11 @@ type Key struct {
 	done     bool       // StrictCheck is set, and this configuration has recorded a bad block
 }
 
-// Create creates a key without a configuration: a free key, which can be used once it is
-// configured. It returns EOPNOTSUPP if the flags have unknown bits.
-func Create(a KeyAttr) (*Key, error) {
-	if a.Flags&^flagsAll != 0 {
-		return nil, failure.New("mkey create", syscall.EOPNOTSUPP, "create_flags %#x: only %#x are known", uint32(a.Flags), uint32(flagsAll))
+// create is keydoor.NewKey.
+func create(a keydoor.Attr) (*Key, error) {
+	flags := Flags(a.Flags)
+	if flags&^flagsAll != 0 {
+		return nil, failure.New("mkey create", syscall.EOPNOTSUPP, "create_flags %#x: only %#x are known", uint32(flags), uint32(flagsAll))
 	}
 	if a.MaxEntries < 0 || a.MaxEntries > maxEntriesLimit {
 		return nil, failure.New("mkey create", syscall.EINVAL, "max_entries %d: must be 0 to %d", a.MaxEntries, maxEntriesLimit)
@@ -74,7 +75,7 @@ func Create(a KeyAttr) (*Key, error) {
 	if bad := a.Access &^ accessAll; bad != 0 {
 		return nil, failure.New("mkey create", syscall.EINVAL, "access %v: a memory key has only %v", a.Access, accessAll)
 	}
-	k := &Key{flags: a.Flags, maxEntries: int32(a.MaxEntries+3) &^ 3, strict: a.StrictCheck, access: a.Access}
+	k := &Key{flags: flags, maxEntries: int32(a.MaxEntries+3) &^ 3, strict: a.StrictCheck, access: a.Access}
 	k.number.Store(a.Number)
 	return k, nil
 }
@@ -86,24 +87,29 @@ const maxEntriesLimit = 1 << 16
 // New creates and configures a key. The key has the flags, and room for the layout
 // entries, that the configuration needs.
 func New(c KeyConfig) (*Key, error) {
-	a := KeyAttr{Number: c.Number, StrictCheck: c.StrictCheck}
 	if err := dereference(&c.Layout); err != nil {
 		return nil, err
 	}
+	var flags Flags
+	entries := 0
 	if c.Layout != nil {
-		a.MaxEntries = c.Layout.entries()
+		entries = c.Layout.entries()
 	}
-	if c.Signature != nil || c.Transaction != nil {
-		a.Flags |= BlockSignature
+	if c.Signature != nil {
+		flags |= BlockSignature
 	}
 	if c.Crypto != nil {
-		a.Flags |= CryptoOffload
+		flags |= CryptoOffload
 	}
-	k, err := Create(a)
+	k, err := create(keydoor.Attr{Flags: uint32(flags), MaxEntries: entries})
 	if err != nil {
 		return nil, err
 	}
-	if err := k.Configure(KeyUpdate{Access: &c.Access, Layout: c.Layout, Signature: c.Signature, Crypto: c.Crypto, Transaction: c.Transaction}); err != nil {
+	p, err := k.prepare(&update{Access: &c.Access, Layout: c.Layout, Signature: c.Signature, Crypto: c.Crypto})
+	if err == nil {
+		err = k.apply(p)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return k, nil
@@ -115,31 +121,18 @@ func (k *Key) MaxEntries() int { return int(k.maxEntries) }
 // Flags returns the flags that the key was created with.
 func (k *Key) Flags() Flags { return k.flags }
 
-// Number returns KeyAttr.Number. The device changes it when it changes a key's tag.
-func (k *Key) Number() uint32 { return k.number.Load() }
-
-// Configure sets the attributes that u has and keeps the others. After an error
-// the key is unchanged.
-//
-// Errors are those of mlx5dv_wr_mkey_configure(3) and its setters: EOPNOTSUPP
-// for unknown flags of the update, ENOMEM for more entries than fit, EINVAL for the rest.
-func (k *Key) Configure(u KeyUpdate) error {
-	p, err := k.prepare(&u)
-	if err != nil {
-		return err
-	}
-	return k.apply(p)
-}
+// num returns the key's number on its device, which changes with its tag.
+func (k *Key) num() uint32 { return k.number.Load() }
 
 // apply merges p with the configuration in force and puts the result in force.
 func (k *Key) apply(p *prepared) error {
 	if p.key != k {
-		return failure.New(opConfigure, syscall.EINVAL, "the update was prepared for key %#x, not for key %#x", p.key.Number(), k.Number())
+		return failure.New(opConfigure, syscall.EINVAL, "the update was prepared for key %#x, not for key %#x", p.key.num(), k.num())
 	}
 	k.configuring.Lock()
 	defer k.configuring.Unlock()
 	if k.closed {
-		return failure.New(opConfigure, syscall.EINVAL, "key %#x was closed", k.Number())
+		return failure.New(opConfigure, syscall.EINVAL, "key %#x was closed", k.num())
 	}
 	old := k.plan.Load()
 	n, err := p.merge(old)
@@ -202,7 +195,7 @@ func (k *Key) free(closing bool) bool {
 // BlockSignature.
 func (k *Key) Check() (*BadBlock, error) {
 	if k.flags&BlockSignature == 0 {
-		return nil, failure.New("mkey check", syscall.EINVAL, "key %#x was created without BlockSignature", k.Number())
+		return nil, failure.New("mkey check", syscall.EINVAL, "key %#x was created without BlockSignature", k.num())
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -216,7 +209,7 @@ func (k *Key) record(e sig.Error, d Domain) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.bad == nil && !k.done {
-		k.bad = &BadBlock{Sig: e, Domain: d, Key: k.Number()}
+		k.bad = &BadBlock{Sig: e, Domain: d, Key: k.num()}
 		k.done, k.reported = k.strict, false
 	}
 }
@@ -229,7 +222,7 @@ func (k *Key) WireLen() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return p.geo.wireLength(p.layout.total) + p.transaction.field(), nil
+	return p.geo.wireLength(p.layout.total) + transactionLen(p.transaction), nil
 }
 
 // Reach implements [Memory]: in another key's layout, a key represents the
@@ -257,7 +250,7 @@ func (k *Key) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return p.layout.at(addr, n, below(need), 1, nil)
 }
 
-// offset returns the offset from KeyUpdate.Start of an address.
+// offset returns the offset from keydoor.Update.Start of an address.
 func (p *plan) offset(addr uint64) (uint64, error) {
 	if addr < p.start {
 		return 0, failure.New("mkey access", syscall.EFAULT, "address %#x lies before the key's first one, %#x", addr, p.start)
@@ -272,15 +265,15 @@ func (k *Key) usable(need rdma.Access) (*plan, error) {
 	case p == nil:
 		return nil, k.errFree()
 	case p.layout == nil:
-		return nil, failure.New("mkey access", syscall.EINVAL, "key %#x has no layout", k.Number())
+		return nil, failure.New("mkey access", syscall.EINVAL, "key %#x has no layout", k.num())
 	case need&^p.access != 0:
-		return nil, failure.New("mkey access", syscall.EACCES, "key %#x grants %v, and %v is needed", k.Number(), p.access, need)
+		return nil, failure.New("mkey access", syscall.EACCES, "key %#x grants %v, and %v is needed", k.num(), p.access, need)
 	}
 	return p, nil
 }
 
 func (k *Key) errFree() error {
-	return failure.New("mkey access", syscall.EINVAL, "key %#x is free: it must be configured before it is used", k.Number())
+	return failure.New("mkey access", syscall.EINVAL, "key %#x is free: it must be configured before it is used", k.num())
 }
 
 // nestable refuses a key that cannot be an entry of another key's layout with the
@@ -288,7 +281,7 @@ func (k *Key) errFree() error {
 // it has crypto attributes, or it lacks the ones it needs.
 func (k *Key) nestable(op string, p *plan) error {
 	if k.flags&CryptoOffload != 0 || p != nil && (p.sig != nil || p.crypto != nil || p.transaction != nil) {
-		return failure.New(op, syscall.EINVAL, "key %#x has signature or crypto attributes and cannot stand in the layout of another key", k.Number())
+		return failure.New(op, syscall.EINVAL, "key %#x has signature or crypto attributes and cannot stand in the layout of another key", k.num())
 	}
 	return nil
 }

@@ -27,32 +27,32 @@ func TestUnconfiguredKey(t *testing.T) {
 		wantErr(t, k.Reach(0, 1, 0), syscall.EINVAL, word)
 		wantErr(t, second(k.WireLen()), syscall.EINVAL, word)
 	}
-	k := must(mkey.Create(mkey.KeyAttr{Flags: mkey.RemoteInvalidate, MaxEntries: 1, Number: 0x77}))
+	k := must(created(keydoor.Attr{Flags: uint32(mkey.RemoteInvalidate), MaxEntries: 1, Number: 0x77}))
 	refused(t, k, "free")
 	rights := rdma.Access(rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite)
-	noErr(t, k.Configure(mkey.KeyUpdate{Access: &rights}))
+	noErr(t, configure(k, update{Access: &rights}))
 	refused(t, k, "no layout")
 
-	configure := func() {
+	inUse := func() {
 		t.Helper()
-		noErr(t, k.Configure(mkey.KeyUpdate{Access: &rights, Layout: over(mem)}))
+		noErr(t, configure(k, update{Access: &rights, Layout: over(mem)}))
 		send(t, k, 0, 64)
 		receive(t, k, 0, mem)
 	}
-	configure()
+	inUse()
 	if d := keydoor.Of(k); !d.Invalidate() || d.Invalidate() {
 		t.Error("whether the key was in use")
 	}
 	refused(t, k, "free")
 
-	configure()
+	inUse()
 	noErr(t, keydoor.Of(k).InvalidateRemote())
 	refused(t, k, "free")
 	wantErr(t, keydoor.Of(k).InvalidateRemote(), syscall.EINVAL, "free")
 
 	// The old layout was removed: a configuration with access flags alone does
 	// not restore it.
-	noErr(t, k.Configure(mkey.KeyUpdate{Access: &rights}))
+	noErr(t, configure(k, update{Access: &rights}))
 	refused(t, k, "no layout")
 
 	plain := newKey(t, mkey.KeyConfig{Layout: over(mem)})
@@ -62,12 +62,12 @@ func TestUnconfiguredKey(t *testing.T) {
 // TestOverrideAndKeep checks that an update sets its attributes and keeps the others.
 func TestOverrideAndKeep(t *testing.T) {
 	data := pattern(1024)
-	k := must(mkey.Create(mkey.KeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4}))
-	conf := func(c mkey.KeyUpdate) {
+	k := must(create(mkey.BlockSignature, 4))
+	conf := func(c update) {
 		t.Helper()
-		noErr(t, k.Configure(c))
+		noErr(t, configure(k, c))
 	}
-	conf(mkey.KeyUpdate{Layout: over(data), Access: new(rdma.RemoteRead)})
+	conf(update{Layout: over(data), Access: new(rdma.RemoteRead)})
 	equal(t, "plain", send(t, k, 0, 1024), data)
 
 	// Access: the second overrides the first (mlx5dv_wr_mkey_configure(3)).
@@ -75,34 +75,34 @@ func TestOverrideAndKeep(t *testing.T) {
 	if _, err := d.RemoteRX(0, 8); err == nil {
 		t.Error("RemoteWrite was not granted")
 	}
-	conf(mkey.KeyUpdate{Access: new(rdma.RemoteWrite)})
+	conf(update{Access: new(rdma.RemoteWrite)})
 	wantErr(t, second(d.RemoteTX(0, 8, 0, false)), syscall.EACCES, "REMOTE_WRITE", "REMOTE_READ")
 	must(d.RemoteRX(0, 8)).Close()
 
 	// A signature is added, kept beside a new layout, and overridden.
-	conf(mkey.KeyUpdate{Signature: &mkey.Signature{Wire: t10}})
+	conf(update{Signature: &mkey.Signature{Wire: t10}})
 	withT10 := send(t, k, 0, 1040)
-	conf(mkey.KeyUpdate{Layout: over(data[512:])})
+	conf(update{Layout: over(data[512:])})
 	if got := send(t, k, 0, 520); string(got[:514]) != string(withT10[520:1034]) {
 		t.Error("the signature was not kept beside a new layout")
 	}
-	conf(mkey.KeyUpdate{Signature: &mkey.Signature{Wire: crc32}})
+	conf(update{Signature: &mkey.Signature{Wire: crc32}})
 	if got := send(t, k, 0, 516); string(got[512:]) == string(withT10[1032:1036]) {
 		t.Error("the signature was not overridden")
 	}
-	conf(mkey.KeyUpdate{})
+	conf(update{})
 	send(t, k, 0, 516)
 
 	// Reset removes it. Reset in an update with a new signature keeps the new one.
-	conf(mkey.KeyUpdate{Flags: mkey.ResetSignature})
+	conf(update{ResetSignature: true})
 	equal(t, "after reset", send(t, k, 0, 512), data[512:])
-	conf(mkey.KeyUpdate{Flags: mkey.ResetSignature, Signature: &mkey.Signature{Wire: t10}})
+	conf(update{ResetSignature: true, Signature: &mkey.Signature{Wire: t10}})
 	send(t, k, 0, 520)
 
 	// List and pattern replace each other.
-	conf(mkey.KeyUpdate{Flags: mkey.ResetSignature, Layout: &mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{{Memory: mkey.Bytes(data), Count: 2, Skip: 2}}}})
+	conf(update{ResetSignature: true, Layout: &mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{{Memory: mkey.Bytes(data), Count: 2, Skip: 2}}}})
 	equal(t, "interleaved", send(t, k, 0, 4), []byte{data[0], data[1], data[4], data[5]})
-	conf(mkey.KeyUpdate{Layout: &mkey.List{{Memory: mkey.Bytes(data), Addr: 7, Length: 3}}})
+	conf(update{Layout: &mkey.List{{Memory: mkey.Bytes(data), Addr: 7, Length: 3}}})
 	equal(t, "list", send(t, k, 0, 3), data[7:10])
 	wantErr(t, second(k.TX(0, 4)), syscall.EFAULT, "0+4", "3 bytes")
 }
@@ -110,11 +110,11 @@ func TestOverrideAndKeep(t *testing.T) {
 // TestResetMakesRowLegal checks that the combination after the update must be a row of
 // the table, not the update alone.
 func TestResetMakesRowLegal(t *testing.T) {
-	k := must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 4}))
-	noErr(t, k.Configure(mkey.KeyUpdate{Signature: &mkey.Signature{Memory: t10, Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}))
+	k := must(create(allFlags, 4))
+	noErr(t, configure(k, update{Signature: &mkey.Signature{Memory: t10, Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}))
 	after := crypto(true, mkey.SignatureAfterCrypto, 512)
-	wantErr(t, k.Configure(mkey.KeyUpdate{Crypto: after}), syscall.EINVAL, "A to J")
-	if err := k.Configure(mkey.KeyUpdate{Crypto: after, Flags: mkey.ResetSignature}); err != nil {
+	wantErr(t, configure(k, update{Crypto: after}), syscall.EINVAL, "A to J")
+	if err := configure(k, update{Crypto: after, ResetSignature: true}); err != nil {
 		t.Errorf("row A after the signature was dropped: %v", err)
 	}
 }
@@ -148,9 +148,9 @@ func TestPrepare(t *testing.T) {
 	k := newKey(t, mkey.KeyConfig{Layout: over(a)})
 	d := keydoor.Of(k)
 	layout := over(b)
-	first := must(d.Prepare(&mkey.KeyUpdate{Layout: layout}))
+	first := must(d.Prepare(&update{Layout: layout}))
 	layout[0] = mkey.Segment{} // the prepared layout is a copy
-	other := must(d.Prepare(&mkey.KeyUpdate{Access: new(rdma.RemoteRead)}))
+	other := must(d.Prepare(&update{Access: new(rdma.RemoteRead)}))
 	equal(t, "before Apply", send(t, k, 0, 8), a)
 	noErr(t, d.Apply(other))
 	must(d.RemoteTX(0, 8, 0, false)).Close()
@@ -171,10 +171,10 @@ func TestPrepare(t *testing.T) {
 	wantErr(t, second(d.RemoteTX(0, 8, 0, false)), syscall.EACCES)
 
 	// A merge whose result is not a row of the table does not change the key.
-	k = must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 4}))
+	k = must(create(allFlags, 4))
 	d = keydoor.Of(k)
-	after := must(d.Prepare(&mkey.KeyUpdate{Layout: over(make([]byte, 1040)), Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}))
-	both := must(d.Prepare(&mkey.KeyUpdate{Signature: &mkey.Signature{Memory: t10, Wire: t10}}))
+	after := must(d.Prepare(&update{Layout: over(make([]byte, 1040)), Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}))
+	both := must(d.Prepare(&update{Signature: &mkey.Signature{Memory: t10, Wire: t10}}))
 	noErr(t, d.Apply(after))
 	want := send(t, k, 0, 512)
 	wantErr(t, d.Apply(both), syscall.EINVAL, "A to J")
@@ -185,7 +185,8 @@ func TestPrepare(t *testing.T) {
 // TestCheck checks that the first bad block is kept until Check is called.
 func TestCheck(t *testing.T) {
 	mem := make([]byte, 4*520)
-	k := newKey(t, mkey.KeyConfig{Layout: over(mem), Access: rdma.LocalWrite, Number: 0xABC01, Signature: &mkey.Signature{Memory: t10}})
+	k := newKey(t, mkey.KeyConfig{Layout: over(mem), Access: rdma.LocalWrite, Signature: &mkey.Signature{Memory: t10}})
+	keydoor.Of(k).SetNumber(0xABC01)
 	sound(t, k, "a key that was not used")
 	receive(t, k, 0, pattern(2048))
 	send(t, k, 0, 2048)
@@ -216,7 +217,7 @@ func TestCheck(t *testing.T) {
 
 	// A new configuration and freeing the key do not discard the error.
 	send(t, k, 0, 2048)
-	noErr(t, k.Configure(mkey.KeyUpdate{Flags: mkey.ResetSignature}))
+	noErr(t, configure(k, update{ResetSignature: true}))
 	keydoor.Of(k).Invalidate()
 	if bad := check(t, k); bad == nil || bad.Sig.Block != 1 {
 		t.Errorf("after the key was freed: %+v", bad)
@@ -227,10 +228,10 @@ func TestCheck(t *testing.T) {
 // must have the bytes of one configuration or of the other.
 func TestConcurrent(t *testing.T) {
 	data := pattern(8192)
-	k := must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 8}))
-	a := mkey.KeyUpdate{Layout: over(data), Access: new(rdma.LocalWrite), Signature: &mkey.Signature{Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
-	b := mkey.KeyUpdate{Layout: over(make([]byte, 8192)), Flags: mkey.ResetSignature, Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}
-	noErr(t, k.Configure(a))
+	k := must(create(allFlags, 8))
+	a := update{Layout: over(data), Access: new(rdma.LocalWrite), Signature: &mkey.Signature{Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
+	b := update{Layout: over(make([]byte, 8192)), ResetSignature: true, Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}
+	noErr(t, configure(k, a))
 	rounds := 200
 	var wg sync.WaitGroup
 	for range 4 {
@@ -257,7 +258,7 @@ func TestConcurrent(t *testing.T) {
 			if i%2 == 0 {
 				c = b
 			}
-			if err := k.Configure(c); err != nil {
+			if err := configure(k, c); err != nil {
 				t.Error(err)
 			}
 			if i%5 == 0 {
@@ -278,10 +279,10 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 
 	// Configurations by two goroutines are merged.
-	k = must(mkey.Create(mkey.KeyAttr{Flags: allFlags, MaxEntries: 8}))
-	for _, c := range []mkey.KeyUpdate{{Layout: a.Layout}, {Access: a.Access}, {Signature: a.Signature}, {Crypto: a.Crypto}} {
+	k = must(create(allFlags, 8))
+	for _, c := range []update{{Layout: a.Layout}, {Access: a.Access}, {Signature: a.Signature}, {Crypto: a.Crypto}} {
 		wg.Go(func() {
-			if err := k.Configure(c); err != nil {
+			if err := configure(k, c); err != nil {
 				t.Error(err)
 			}
 		})

@@ -56,7 +56,7 @@ type layout struct {
 // piece is an entry of a layout. Empty entries have none.
 type piece struct {
 	target
-	ref    Reference // the target is looked up at each use; nil: the target is fixed
+	ref    reference // the target is looked up at each use; nil: the target is fixed
 	bytes  Bytes     // the target, if it is a slice that contains the whole piece, so that no access can be refused; else nil
 	addr   uint64
 	length uint64
@@ -85,7 +85,7 @@ func targetOf(m Memory) target {
 func (l *layout) add(m Memory, p piece) {
 	p.target = targetOf(m)
 	switch m := m.(type) {
-	case Reference:
+	case reference:
 		p.ref = m
 	case Bytes:
 		if l.repeat > 0 && m.Reach(p.addr, (l.repeat-1)*p.step+p.length, 0) == nil {

@@ -252,8 +252,8 @@ func chain(t *testing.T, n int) []*mkey.Key {
 	keys := make([]*mkey.Key, n)
 	var mem mkey.Memory = mkey.Bytes(pattern(32))
 	for i := n - 1; i >= 0; i-- {
-		keys[i] = must(mkey.Create(mkey.KeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4}))
-		err := keys[i].Configure(mkey.KeyUpdate{Access: new(rdma.LocalWrite), Layout: mkey.List{{Memory: mem, Length: 16}, {Memory: mem, Addr: 16, Length: 16}}})
+		keys[i] = must(create(mkey.BlockSignature, 4))
+		err := configure(keys[i], update{Access: new(rdma.LocalWrite), Layout: mkey.List{{Memory: mem, Length: 16}, {Memory: mem, Addr: 16, Length: 16}}})
 		if depth := n - i; depth > 8 {
 			wantErr(t, err, syscall.EINVAL, "8 deep")
 		} else if err != nil {
@@ -276,7 +276,7 @@ func TestNestingDepth(t *testing.T) {
 	// key above the allowed depth.
 	keys = chain(t, 8)
 	longer := chain(t, 1)[0]
-	noErr(t, keys[7].Configure(mkey.KeyUpdate{Layout: mkey.List{{Memory: longer, Length: 32}}}))
+	noErr(t, configure(keys[7], update{Layout: mkey.List{{Memory: longer, Length: 32}}}))
 	wantErr(t, second(keys[0].TX(0, 1)), syscall.EINVAL, "8 deep")
 	wantErr(t, second(keys[0].RX(0, 1)), syscall.EINVAL, "8 deep")
 	wantErr(t, keys[0].Reach(0, 1, 0), syscall.EINVAL, "8 deep")
@@ -285,17 +285,17 @@ func TestNestingDepth(t *testing.T) {
 }
 
 func TestNestingCircle(t *testing.T) {
-	create := func() *mkey.Key { return must(mkey.Create(mkey.KeyAttr{MaxEntries: 4})) }
-	on := func(k *mkey.Key) mkey.KeyUpdate { return mkey.KeyUpdate{Layout: mkey.List{{Memory: k, Length: 8}}} }
+	create := func() *mkey.Key { return must(create(0, 4)) }
+	on := func(k *mkey.Key) update { return update{Layout: mkey.List{{Memory: k, Length: 8}}} }
 	a, b, c := create(), create(), create()
-	wantErr(t, a.Configure(on(a)), syscall.EINVAL, "circle")
-	noErr(t, errors.Join(a.Configure(on(b)), b.Configure(on(c))))
-	wantErr(t, c.Configure(on(a)), syscall.EINVAL, "circle")
-	wantErr(t, c.Configure(on(b)), syscall.EINVAL, "circle")
+	wantErr(t, configure(a, on(a)), syscall.EINVAL, "circle")
+	noErr(t, errors.Join(configure(a, on(b)), configure(b, on(c))))
+	wantErr(t, configure(c, on(a)), syscall.EINVAL, "circle")
+	wantErr(t, configure(c, on(b)), syscall.EINVAL, "circle")
 
 	// The same with references, which are resolved on use.
 	ref := &reference{}
-	noErr(t, c.Configure(mkey.KeyUpdate{Layout: mkey.List{{Memory: ref, Length: 8}}}))
+	noErr(t, configure(c, update{Layout: mkey.List{{Memory: ref, Length: 8}}}))
 	_, err := a.TX(0, 8)
 	if !errors.Is(err, errGone) {
 		t.Errorf("a reference to nothing: %v", err)
@@ -307,7 +307,7 @@ func TestNestingCircle(t *testing.T) {
 		t.Error("a circle of rights was not looked at")
 	}
 	d := create()
-	wantErr(t, d.Configure(on(a)), syscall.EINVAL, "circle")
+	wantErr(t, configure(d, on(a)), syscall.EINVAL, "circle")
 	ref.key.Store(newKey(t, mkey.KeyConfig{Layout: over(pattern(8))}))
 	equal(t, "a reference to a key", send(t, a, 0, 8), pattern(8))
 	ref.key.Store(nil)
@@ -344,24 +344,24 @@ func (r *reference) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 func TestNestedAttributes(t *testing.T) {
 	signed := newKey(t, mkey.KeyConfig{Layout: over(pattern(64)), Signature: &mkey.Signature{Wire: t10}})
 	coded := newKey(t, mkey.KeyConfig{Layout: over(pattern(64)), Crypto: crypto(true, 0, 512)})
-	unset := must(mkey.Create(mkey.KeyAttr{Flags: mkey.CryptoOffload, MaxEntries: 1}))
+	unset := must(create(mkey.CryptoOffload, 1))
 	for _, k := range []*mkey.Key{signed, coded, unset} {
 		wantErr(t, second(mkey.New(mkey.KeyConfig{Layout: mkey.List{{Memory: mkey.Bytes(nil)}, {Memory: k, Length: 8}}})), syscall.EINVAL, "signature or crypto attributes")
-		between := must(mkey.Create(mkey.KeyAttr{MaxEntries: 1}))
+		between := must(create(0, 1))
 		top := newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: between, Length: 8}}})
-		wantErr(t, between.Configure(mkey.KeyUpdate{Layout: mkey.List{{Memory: k, Length: 8}}}), syscall.EINVAL)
+		wantErr(t, configure(between, update{Layout: mkey.List{{Memory: k, Length: 8}}}), syscall.EINVAL)
 		wantErr(t, second(top.TX(0, 8)), syscall.EINVAL, "free")
 	}
 
-	inner := must(mkey.Create(mkey.KeyAttr{Flags: mkey.BlockSignature, MaxEntries: 1}))
+	inner := must(create(mkey.BlockSignature, 1))
 	outer := newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: inner, Length: 8}}}) // still free
-	noErr(t, inner.Configure(mkey.KeyUpdate{Layout: over(pattern(8))}))
+	noErr(t, configure(inner, update{Layout: over(pattern(8))}))
 	open := must(outer.TX(0, 8))
 	defer open.Close()
-	noErr(t, inner.Configure(mkey.KeyUpdate{Signature: &mkey.Signature{Memory: t10}}))
+	noErr(t, configure(inner, update{Signature: &mkey.Signature{Memory: t10}}))
 	wantErr(t, second(open.ReadAt(make([]byte, 8), 0)), syscall.EINVAL, "signature or crypto attributes")
 	wantErr(t, second(outer.TX(0, 8)), syscall.EINVAL, "signature or crypto attributes")
-	noErr(t, inner.Configure(mkey.KeyUpdate{Flags: mkey.ResetSignature}))
+	noErr(t, configure(inner, update{ResetSignature: true}))
 	equal(t, "after the reset", send(t, outer, 0, 8), pattern(8))
 	keydoor.Of(inner).Invalidate()
 	wantErr(t, second(outer.TX(0, 8)), syscall.EINVAL, "free")

@@ -24,11 +24,10 @@ type Memory interface {
 	At(addr, n uint64, need rdma.Access) ([]byte, error)
 }
 
-// Reference is a Memory that refers to another Memory, for example by a number.
-// A layout calls Target at each use, and then uses the target instead, so that
-// the rules of nesting apply to a key that is referred to. The target must not
-// be a Reference.
-type Reference interface {
+// reference is a Memory that refers to another Memory, for example by a number. A layout
+// calls Target at each use, and then uses the target instead, so that the rules of nesting
+// apply to a key that is referred to. The target must not be a reference.
+type reference interface {
 	Memory
 	Target() (Memory, error)
 }

@@ -6,13 +6,14 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
 const opConfigure = "mkey configure"
 
-// prepared is a copy of an [KeyUpdate] that passed the checks which do not depend on the state
+// prepared is a copy of an update that passed the checks which do not depend on the state
 // of a key.
 type prepared struct {
 	key    *Key
@@ -23,19 +24,19 @@ type prepared struct {
 	sig    *signature
 	crypto *Crypto
 
-	transaction *Transaction
+	transaction *keydoor.Transaction
 }
 
 // plan is a configuration that is, or was, in force. It never changes.
 type plan struct {
 	tenure *tenure
 	access rdma.Access
-	start  uint64 // KeyUpdate.Start
+	start  uint64 // keydoor.Update.Start
 	layout *layout
 	sig    *signature
 	crypto *Crypto
 
-	transaction *Transaction // in place of sig
+	transaction *keydoor.Transaction // in place of sig
 
 	geo streams
 }
@@ -55,14 +56,11 @@ type direction struct {
 }
 
 // prepare checks and copies an update.
-func (k *Key) prepare(u *KeyUpdate) (*prepared, error) {
-	if bad := u.Flags &^ ResetSignature; bad != 0 {
-		return nil, failure.New(opConfigure, syscall.EOPNOTSUPP, "conf_flags %#x: only %#x is known", uint32(u.Flags), uint32(ResetSignature))
-	}
+func (k *Key) prepare(u *update) (*prepared, error) {
 	if u.Access != nil && *u.Access&^accessAll != 0 {
 		return nil, failure.New(opConfigure, syscall.EINVAL, "access %v: a memory key has only %v", *u.Access, accessAll)
 	}
-	p := &prepared{key: k, reset: u.Flags&ResetSignature != 0}
+	p := &prepared{key: k, reset: u.ResetSignature}
 	if u.Access != nil {
 		p.access = new(*u.Access)
 	}
@@ -91,7 +89,7 @@ func (k *Key) prepare(u *KeyUpdate) (*prepared, error) {
 			return nil, err
 		}
 	}
-	if err := u.fits(entries); err != nil {
+	if err := fits(u, entries); err != nil {
 		return nil, err
 	}
 	if p.sig != nil && p.crypto != nil {
@@ -147,7 +145,7 @@ func (p *prepared) merge(base *plan) (*plan, error) {
 }
 
 // fits reports ENOMEM if the work request has too little room for the setters.
-func (u *KeyUpdate) fits(entries int) error {
+func fits(u *update, entries int) error {
 	if u.Space == 0 {
 		return nil
 	}

@@ -90,7 +90,7 @@ func (r *rxStream) open(k *Key, offset, length uint64, need rdma.Access, exact b
 		return err
 	}
 	if p.transaction != nil {
-		return failure.New("mkey access", syscall.EOPNOTSUPP, "key %#x has a transaction signature: it can be read only", k.Number())
+		return failure.New("mkey access", syscall.EOPNOTSUPP, "key %#x has a transaction signature: it can be read only", k.num())
 	}
 	return r.start(k, p, offset, length, need, exact)
 }

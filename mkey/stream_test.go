@@ -538,11 +538,11 @@ func TestDEK(t *testing.T) {
 	h.err, h.cipher = nil, nil
 	wantErr(t, second(k.RX(0, 512)), syscall.EINVAL, "DEK")
 	other := &holder{cipher: cipher}
-	if err := k.Configure(mkey.KeyUpdate{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: other}}); err != nil || h.held != 0 || other.held != 1 {
+	if err := configure(k, update{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: other}}); err != nil || h.held != 0 || other.held != 1 {
 		t.Errorf("another DEK: %v, held %d and %d times", err, h.held, other.held)
 	}
 	h.err = errGone
-	if err := k.Configure(mkey.KeyUpdate{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: h}}); !errors.Is(err, errGone) || other.held != 1 {
+	if err := configure(k, update{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: h}}); !errors.Is(err, errGone) || other.held != 1 {
 		t.Errorf("a DEK that was closed: %v, the one before is held %d times", err, other.held)
 	}
 	k.Close()
@@ -555,8 +555,8 @@ func TestDEK(t *testing.T) {
 		wantErr(t, second(mkey.New(mkey.KeyConfig{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: d}})), syscall.EINVAL, "without a DEK")
 	}
 
-	unset := must(mkey.Create(mkey.KeyAttr{Flags: mkey.CryptoOffload, MaxEntries: 1}))
-	noErr(t, unset.Configure(mkey.KeyUpdate{Access: new(rdma.LocalWrite), Layout: over(make([]byte, 512))}))
+	unset := must(create(mkey.CryptoOffload, 1))
+	noErr(t, configure(unset, update{Access: new(rdma.LocalWrite), Layout: over(make([]byte, 512))}))
 	wantErr(t, second(unset.TX(0, 512)), syscall.EINVAL, "crypto attributes")
 	wantErr(t, second(unset.RX(0, 512)), syscall.EINVAL, "crypto attributes")
 }

@@ -87,9 +87,9 @@ func (v *visit) live(k *Key) error {
 // ended returns the error of a stream that may not continue.
 func (v *visit) ended(k *Key) error {
 	if v.plan.tenure.over.Load() {
-		return failure.New("mkey access", syscall.EINVAL, "key %#x was freed while the stream was open", k.Number())
+		return failure.New("mkey access", syscall.EINVAL, "key %#x was freed while the stream was open", k.num())
 	}
-	return failure.New("mkey access", syscall.EACCES, "key %#x was configured anew, which ends a peer's access", k.Number())
+	return failure.New("mkey access", syscall.EACCES, "key %#x was configured anew, which ends a peer's access", k.num())
 }
 
 // begin begins the access.

@@ -3,60 +3,14 @@ package mkey
 import (
 	"encoding/binary"
 	"hash/crc32"
-	"sync"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
-
-// PSV is a protection signature value: the register of a CRC32C that runs over the streams
-// of several keys, one after another. It is safe for concurrent use.
-type PSV struct {
-	mu       sync.Mutex
-	register uint32 // guarded by mu
-}
 
 // crcSeed is the initial value of the register.
 const crcSeed = 0xFFFFFFFF
-
-// NewPSV returns a PSV whose register has its initial value, all ones.
-func NewPSV() *PSV { return &PSV{register: crcSeed} }
-
-// Set loads the register. The value is that of the register, and the CRC is the
-// complement of it.
-func (v *PSV) Set(register uint32) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.register = register
-}
-
-// Register returns the register.
-func (v *PSV) Register() uint32 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.register
-}
-
-// Transaction holds the attributes of a transaction signature: one CRC32C (RFC
-// 3720) over the whole stream of a key, in place of a signature of each block.
-// A key has one kind of signature at most. Such a key can be read only, and
-// cannot be encrypted.
-//
-// A stream that begins at offset 0 starts with the seed if Init is set, and
-// otherwise with the register of the PSV, as does a stream that begins at
-// another offset. When the stream's last byte of data was read, the PSV gets
-// the register's value. A stream that is read again because the peer repeats
-// its RDMA READ does not change the PSV again. A stream from which nothing is
-// read does not change it either.
-type Transaction struct {
-	PSV      *PSV
-	Init     bool // a stream from the beginning of the key starts with the seed, all ones
-	Generate bool // on the wire 4 bytes follow the data: the CRC, least significant byte first
-
-	// Length is the number of bytes of data, which must be the length of the
-	// layout: at most 16 MiB. 0 means any length.
-	Length uint64
-}
 
 const transactionField = 4 // bytes of the CRC on the wire
 
@@ -65,7 +19,7 @@ const transactionField = 4 // bytes of the CRC on the wire
 // register from the beginning again for each packet.
 const maxTransaction = 16 << 20
 
-func (k *Key) prepareTransaction(u *KeyUpdate) (*Transaction, error) {
+func (k *Key) prepareTransaction(u *update) (*keydoor.Transaction, error) {
 	switch {
 	case k.flags&BlockSignature == 0:
 		return nil, failure.New(opConfigure, syscall.EINVAL, "a transaction signature on a key created without BlockSignature")
@@ -97,8 +51,8 @@ func (p *plan) checkTransaction() error {
 	return nil
 }
 
-// field returns the bytes that follow the data on the wire.
-func (t *Transaction) field() uint64 {
+// transactionLen returns the bytes that follow the data on the wire.
+func transactionLen(t *keydoor.Transaction) uint64 {
 	if t == nil || !t.Generate {
 		return 0
 	}
@@ -108,7 +62,7 @@ func (t *Transaction) field() uint64 {
 // transactionData returns the bytes of data in a range of the wire domain of a key with a
 // transaction signature.
 func (p *plan) transactionData(offset, length uint64) (uint64, error) {
-	data, field := p.layout.total, p.transaction.field()
+	data, field := p.layout.total, transactionLen(p.transaction)
 	switch {
 	case offset > data || length > data-offset && length-(data-offset) > field:
 		return 0, failure.New("mkey access", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of data and %d bytes of signature of the stream", offset, length, data, field)
@@ -121,7 +75,7 @@ func (p *plan) transactionData(offset, length uint64) (uint64, error) {
 // Bytes that a reader skips are read only for the register.
 type txRegister struct {
 	below       puller
-	transaction *Transaction // nil: the layer is not in use
+	transaction *keydoor.Transaction // nil: the layer is not in use
 
 	from, end uint64 // range of the transfer's data
 	pos       uint64 // the register includes the data before this position

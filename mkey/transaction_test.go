@@ -18,8 +18,10 @@ import (
 )
 
 // transactionKey returns a key over mem with a transaction signature.
-func transactionKey(t testing.TB, mem mkey.Layout, tr mkey.Transaction) *mkey.Key {
-	return newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite, Layout: mem, Transaction: &tr})
+func transactionKey(t testing.TB, mem mkey.Layout, tr keydoor.Transaction) *mkey.Key {
+	k := must(create(mkey.BlockSignature, 64))
+	noErr(t, configure(k, update{Access: new(rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite), Layout: mem, Transaction: &tr}))
+	return k
 }
 
 // rfc3720 holds the vectors of RFC 3720, appendix B.4: 32 bytes each, and the
@@ -53,13 +55,13 @@ func descending() (b []byte) {
 func TestTransactionVectors(t *testing.T) {
 	for _, v := range rfc3720 {
 		for _, cuts := range [][]int{{32}, {16, 16}, {1, 30, 1}, {2, 30}, {31, 1, 0}, {4, 4, 8, 16}} {
-			psv := mkey.NewPSV()
+			psv := keydoor.NewPSV()
 			psv.Set(0x12345678) // value of another stream
 			var wire []byte
 			rest := v.data
 			for i, n := range cuts {
 				last := i == len(cuts)-1
-				k := transactionKey(t, over(rest[:n:n]), mkey.Transaction{PSV: psv, Init: i == 0, Generate: last, Length: uint64(n)})
+				k := transactionKey(t, over(rest[:n:n]), keydoor.Transaction{PSV: psv, Init: i == 0, Generate: last, Length: uint64(n)})
 				rest = rest[n:]
 				want := uint64(n)
 				if last {
@@ -89,7 +91,7 @@ func TestTransactionRanges(t *testing.T) {
 	table := hash.MakeTable(hash.Castagnoli)
 	for seed := range uint64(runs) {
 		r := rand.New(rand.NewPCG(seed, 4))
-		psv := mkey.NewPSV()
+		psv := keydoor.NewPSV()
 		register := r.Uint32()
 		psv.Set(register)
 		for range 1 + r.IntN(4) {
@@ -100,7 +102,7 @@ func TestTransactionRanges(t *testing.T) {
 				mem[i] = byte(r.Uint32())
 			}
 			copy(data, send(t, plain, 0, uint64(len(data))))
-			tr := mkey.Transaction{PSV: psv, Init: r.IntN(2) == 0, Generate: r.IntN(3) > 0}
+			tr := keydoor.Transaction{PSV: psv, Init: r.IntN(2) == 0, Generate: r.IntN(3) > 0}
 			d := keydoor.Of(transactionKey(t, layout, tr))
 			// A range, which in most cases begins at 0 or at the end of the data.
 			offset := pick(r, 0, 0, len(data), r.IntN(len(data)+1))
@@ -162,7 +164,7 @@ func TestTransactionRanges(t *testing.T) {
 func TestTransactionRepeats(t *testing.T) {
 	const n = 1 << 20
 	space := &mkeytest.Space{Mem: pattern(n), Rights: rdma.LocalWrite}
-	d := keydoor.Of(transactionKey(t, mkey.List{{Memory: space, Length: n}}, mkey.Transaction{PSV: mkey.NewPSV(), Init: true, Generate: true}))
+	d := keydoor.Of(transactionKey(t, mkey.List{{Memory: space, Length: n}}, keydoor.Transaction{PSV: keydoor.NewPSV(), Init: true, Generate: true}))
 	tx := must(d.RemoteTX(0, n+4, 0, false))
 	want := make([]byte, n+4)
 	noErr(t, tx.ReadAt(want, 0))
@@ -185,35 +187,35 @@ func TestTransactionRepeats(t *testing.T) {
 // TestTransactionRefused checks the configurations and transfers that are
 // refused for a transaction signature.
 func TestTransactionRefused(t *testing.T) {
-	psv := mkey.NewPSV()
+	psv := keydoor.NewPSV()
 	data := pattern(1024)
-	k := transactionKey(t, over(data), mkey.Transaction{PSV: psv, Init: true, Generate: true})
+	k := transactionKey(t, over(data), keydoor.Transaction{PSV: psv, Init: true, Generate: true})
 	for _, x := range [][2]uint64{{0, 1029}, {1024, 5}, {1025, 1}, {1028, 0}, {1 << 63, 1 << 63}, {4, ^uint64(0)}} {
 		wantErr(t, second(k.TX(x[0], x[1])), syscall.EFAULT, "signature")
 	}
-	without := transactionKey(t, over(data), mkey.Transaction{PSV: psv, Init: true})
+	without := transactionKey(t, over(data), keydoor.Transaction{PSV: psv, Init: true})
 	wantErr(t, second(without.TX(0, 1025)), syscall.EFAULT, "1024 bytes of data")
 	wantErr(t, second(k.RX(0, 1024)), syscall.EOPNOTSUPP, "read only")
 	wantErr(t, second(keydoor.Of(k).RemoteRX(0, 8)), syscall.EOPNOTSUPP, "read only")
 	if _, err := mkey.New(mkey.KeyConfig{Layout: mkey.List{{Memory: k, Length: 8}}}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("nested: %v", err)
 	}
-	for name, u := range map[string]mkey.KeyUpdate{
-		"no PSV":               {Transaction: &mkey.Transaction{}},
-		"with block signature": {Transaction: &mkey.Transaction{PSV: psv}, Signature: &mkey.Signature{Wire: t10}},
-		"with crypto":          {Transaction: &mkey.Transaction{PSV: psv}, Crypto: crypto(true, 0, 512)},
-		"too long":             {Transaction: &mkey.Transaction{PSV: psv}, Layout: mkey.List{{Memory: mkey.Bytes(data), Length: 16<<20 + 1}}},
-		"another length":       {Transaction: &mkey.Transaction{PSV: psv, Length: 1023}},
-		"a shorter layout":     {Transaction: &mkey.Transaction{PSV: psv, Length: 1024}, Layout: over(data[:8])},
+	for name, u := range map[string]update{
+		"no PSV":               {Transaction: &keydoor.Transaction{}},
+		"with block signature": {Transaction: &keydoor.Transaction{PSV: psv}, Signature: &mkey.Signature{Wire: t10}},
+		"with crypto":          {Transaction: &keydoor.Transaction{PSV: psv}, Crypto: crypto(true, 0, 512)},
+		"too long":             {Transaction: &keydoor.Transaction{PSV: psv}, Layout: mkey.List{{Memory: mkey.Bytes(data), Length: 16<<20 + 1}}},
+		"another length":       {Transaction: &keydoor.Transaction{PSV: psv, Length: 1023}},
+		"a shorter layout":     {Transaction: &keydoor.Transaction{PSV: psv, Length: 1024}, Layout: over(data[:8])},
 	} {
-		both := must(mkey.Create(mkey.KeyAttr{Flags: mkey.BlockSignature | mkey.CryptoOffload, MaxEntries: 4}))
-		noErr(t, both.Configure(mkey.KeyUpdate{Layout: over(data)}))
-		if err := both.Configure(u); !errors.Is(err, syscall.EINVAL) {
+		both := must(create(mkey.BlockSignature|mkey.CryptoOffload, 4))
+		noErr(t, configure(both, update{Layout: over(data)}))
+		if err := configure(both, u); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	plain := must(mkey.Create(mkey.KeyAttr{}))
-	if err := plain.Configure(mkey.KeyUpdate{Transaction: &mkey.Transaction{PSV: psv}}); !errors.Is(err, syscall.EINVAL) {
+	plain := must(create(0, 0))
+	if err := configure(plain, update{Transaction: &keydoor.Transaction{PSV: psv}}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a key without BlockSignature: %v", err)
 	}
 }
@@ -221,19 +223,19 @@ func TestTransactionRefused(t *testing.T) {
 // TestTransactionReplaced configures a key with one kind of signature after the
 // other.
 func TestTransactionReplaced(t *testing.T) {
-	data, psv := pattern(512), mkey.NewPSV()
-	k := transactionKey(t, over(data), mkey.Transaction{PSV: psv, Init: true, Generate: true})
+	data, psv := pattern(512), keydoor.NewPSV()
+	k := transactionKey(t, over(data), keydoor.Transaction{PSV: psv, Init: true, Generate: true})
 	signed := send(t, k, 0, 516)
-	configure := func(u mkey.KeyUpdate) {
+	become := func(u update) {
 		t.Helper()
-		noErr(t, k.Configure(u))
+		noErr(t, configure(k, u))
 	}
-	configure(mkey.KeyUpdate{Signature: &mkey.Signature{Wire: &sig.Format{Type: sig.CRC32C}}})
+	become(update{Signature: &mkey.Signature{Wire: &sig.Format{Type: sig.CRC32C}}})
 	equal(t, "block signature", send(t, k, 0, 516), signed) // one block: the same CRC
 	receive(t, k, 0, signed)
-	configure(mkey.KeyUpdate{Transaction: &mkey.Transaction{PSV: psv, Init: true, Generate: true}})
+	become(update{Transaction: &keydoor.Transaction{PSV: psv, Init: true, Generate: true}})
 	equal(t, "transaction signature", send(t, k, 0, 516), signed)
-	configure(mkey.KeyUpdate{Flags: mkey.ResetSignature})
+	become(update{ResetSignature: true})
 	if n := must(k.WireLen()); n != 512 {
 		t.Errorf("without a signature the wire has %d bytes", n)
 	}

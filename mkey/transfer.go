@@ -46,7 +46,7 @@ func (t *transfer) open(k *Key, p *plan, offset, length uint64, exact bool, need
 	case p.crypto != nil:
 		return t.acquire(p.crypto)
 	case k != nil && k.flags&CryptoOffload != 0:
-		return failure.New("mkey access", syscall.EINVAL, "key %#x was created with CryptoOffload and has no crypto attributes: they must be set before it is used", k.Number())
+		return failure.New("mkey access", syscall.EINVAL, "key %#x was created with CryptoOffload and has no crypto attributes: they must be set before it is used", k.num())
 	}
 	return nil
 }

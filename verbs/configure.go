@@ -67,8 +67,8 @@ func (c Chain) setter(name string, isSet func(*engine.Configuration) bool) (*bui
 // ResetSignature drops the signature attributes that the key has, if the request has no
 // Signature, which replaces them (MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR).
 func (c Chain) ResetSignature() Chain {
-	if _, conf := c.setter("ResetSignature", func(c *engine.Configuration) bool { return c.Flags != 0 }); conf != nil {
-		conf.Flags = mkey.ResetSignature
+	if _, conf := c.setter("ResetSignature", func(c *engine.Configuration) bool { return c.ResetSignature }); conf != nil {
+		conf.ResetSignature = true
 	}
 	return c
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -29,7 +30,7 @@ type MKey struct {
 // NewMKey creates a free memory key, which can be used once it is configured. It returns
 // EOPNOTSUPP if the flags have unknown bits.
 func (pd *PD) NewMKey(attr MKeyAttr) (*MKey, error) {
-	e, err := pd.e.NewMKey(mkey.KeyAttr{Flags: attr.Flags, MaxEntries: attr.MaxEntries})
+	e, err := pd.e.NewMKey(keydoor.Attr{Flags: uint32(attr.Flags), MaxEntries: attr.MaxEntries})
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ type Key interface {
 	// crypto attributes. The caller executes one atomic at a time.
 	Atomic(addr uint64, n int, next func(old uint64) (uint64, bool)) (old uint64, err error)
 
-	// Prepare copies an update, a *mkey.KeyUpdate, and checks everything that does
+	// Prepare copies an update, an *Update, and checks everything that does
 	// not depend on the state of a key. It does not change the key.
 	Prepare(update any) (Prepared, error)
 

@@ -45,7 +45,7 @@ func (c *Configuration) prepare() (keydoor.Prepared, error) {
 			return nil, err
 		}
 	}
-	u := mkey.KeyUpdate{Flags: c.Flags, Access: c.Access, Start: c.Start, Signature: c.Signature, Transaction: c.Transaction, Crypto: c.Crypto, Space: c.Space}
+	u := update{ResetSignature: c.ResetSignature, Access: c.Access, Start: c.Start, Signature: c.Signature, Transaction: c.Transaction, Crypto: c.Crypto, Space: c.Space}
 	pd := cmp.Or(c.PD, k.pd())
 	switch {
 	case c.Memory != nil:

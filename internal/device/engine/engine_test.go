@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/packetconn"
@@ -156,7 +157,7 @@ func newEndOn(t *testing.T, conn packetconn.Conn, a QPAttr) *end {
 // newKey makes a key with room for a few entries.
 func (e *end) newKey(f mkey.Flags) *MKey {
 	e.t.Helper()
-	k, err := e.pd.NewMKey(mkey.KeyAttr{Flags: f, MaxEntries: 4})
+	k, err := e.pd.NewMKey(keydoor.Attr{Flags: uint32(f), MaxEntries: 4})
 	e.check(err)
 	return k
 }
@@ -338,7 +339,7 @@ func TestInvalidRequests(t *testing.T) {
 	_, mr := x.slice(8, rdma.LocalWrite)
 	other, err := x.dev.NewPD()
 	x.check(err)
-	key, err := other.NewMKey(mkey.KeyAttr{MaxEntries: 4})
+	key, err := other.NewMKey(keydoor.Attr{MaxEntries: 4})
 	x.check(err)
 	window, err := other.NewWindow(WindowType2)
 	x.check(err)

@@ -206,13 +206,13 @@ func (e *keyEntry) number() uint32 {
 }
 
 // keyRef is memory that the layout of a memory key names by number. It is looked up
-// each time, since the region or key can be closed. It is a mkey.Reference.
+// each time, since the region or key can be closed. Package mkey looks for its Target.
 type keyRef struct {
 	pd     *PD
 	number uint32
 }
 
-// Target implements mkey.Reference.
+// Target returns the memory that a layout of package mkey uses instead.
 func (k keyRef) Target() (mkey.Memory, error) {
 	e, err := k.pd.lookup(k.number)
 	switch {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -61,15 +62,15 @@ func (e *end) lossyMemory(slots, size int, copied bool, how lossyKey, d *dek.DEK
 	if how.none() {
 		return m
 	}
-	a := mkey.KeyAttr{Flags: mkey.RemoteInvalidate, MaxEntries: 4}
+	a := keydoor.Attr{Flags: uint32(mkey.RemoteInvalidate), MaxEntries: 4}
 	access := allRights
 	c := &Configuration{HasList: true, List: []rdma.SGE{sge(r, 0, slots*size)}, Access: &access}
 	if how.sign {
-		a.Flags |= mkey.BlockSignature
+		a.Flags |= uint32(mkey.BlockSignature)
 		c.Signature = &mkey.Signature{Wire: &sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 7, RefTag: 3}}
 	}
 	if how.encrypt {
-		a.Flags |= mkey.CryptoOffload
+		a.Flags |= uint32(mkey.CryptoOffload)
 		c.Crypto = &mkey.Crypto{EncryptOnTX: true, Order: mkey.SignatureAfterCrypto, DataUnitSize: 512, DEK: d}
 	}
 	k, err := e.pd.NewMKey(a)

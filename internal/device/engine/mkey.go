@@ -22,19 +22,23 @@ type numbered struct {
 	number atomic.Uint32
 }
 
+// update is a request to configure a key.
+type update = keydoor.Update[mkey.Layout, *mkey.Signature, *mkey.Crypto]
+
 // enter creates the key and enters e, which holds it, in the table of keys. kind is the name
 // of its users in errors.
-func (n *numbered) enter(op, kind string, pd *PD, e keyEntry, a mkey.KeyAttr) error {
+func (n *numbered) enter(op, kind string, pd *PD, e keyEntry, a keydoor.Attr) error {
 	if err := pd.users.Enter(op, kind); err != nil {
 		return err
 	}
 	n.domain.Store(pd)
 	tag := a.Number & 0xff
-	err := pd.dev.keys.add(e, a.Number>>8, func(number uint32) (err error) {
+	err := pd.dev.keys.add(e, a.Number>>8, func(number uint32) error {
 		a.Number = number | tag
 		n.number.Store(a.Number)
-		if n.key, err = mkey.Create(a); err == nil {
-			n.door = keydoor.Of(n.key)
+		k, err := keydoor.NewKey(a)
+		if err == nil {
+			n.key, n.door = k.(*mkey.Key), keydoor.Of(k)
 		}
 		return err
 	})
@@ -95,7 +99,7 @@ func (f freedBy) String() string {
 // configured. The low byte of the attribute Number is the tag of the key's
 // number, and the rest is its index if that is free and not 0. NewMKey returns
 // EOPNOTSUPP for unknown flags.
-func (pd *PD) NewMKey(a mkey.KeyAttr) (*MKey, error) {
+func (pd *PD) NewMKey(a keydoor.Attr) (*MKey, error) {
 	const op = "create a memory key"
 	if a.MaxEntries > MaxMKeyEntries {
 		return nil, failure.New(op, syscall.EINVAL, "max_entries %d: at most %d", a.MaxEntries, MaxMKeyEntries)

@@ -70,9 +70,9 @@ type Configuration struct {
 	Key *MKey
 	Tag *uint8 // the new low byte of the key's number
 
-	Flags  mkey.UpdateFlags
-	Access *rdma.Access
-	Start  *uint64 // mkey.KeyUpdate.Start
+	ResetSignature bool
+	Access         *rdma.Access
+	Start          *uint64 // keydoor.Update.Start
 
 	PD               *PD     // moves the key to this protection domain; nil: no change
 	RemoteInvalidate *bool   // whether the peer may free the key; nil: no change
@@ -92,7 +92,7 @@ type Configuration struct {
 	Interleaved    []rdma.Strided
 
 	Signature   *mkey.Signature
-	Transaction *mkey.Transaction
+	Transaction *keydoor.Transaction
 	Crypto      *mkey.Crypto
 
 	Space int // bytes that the request has for entries (16 each) and attributes (64 each); 0: no limit

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -53,7 +54,7 @@ func testTransaction(t *testing.T, n *netem.Network, seed uint64, copied bool) {
 	}
 	rand.NewChaCha8([32]byte{byte(seed)}).Read(data)
 	got, to := x.slice(total+4, rdma.LocalWrite)
-	psv := mkey.NewPSV()
+	psv := keydoor.NewPSV()
 	psv.Set(5) // left by another stream
 	access := rdma.RemoteRead
 	var reads []*SendRequest
@@ -66,7 +67,7 @@ func testTransaction(t *testing.T, n *netem.Network, seed uint64, copied bool) {
 		last := i == keys-1
 		y.post(&SendRequest{ID: uint64(i), Op: ibv.WRConfigure, Configure: &Configuration{
 			Key: k, Access: &access, HasList: true, List: []rdma.SGE{sge(from, off, n)},
-			Transaction: &mkey.Transaction{PSV: psv, Init: i == 0, Generate: last, Length: uint64(n)},
+			Transaction: &keydoor.Transaction{PSV: psv, Init: i == 0, Generate: last, Length: uint64(n)},
 		}})
 		y.want(t, fmt.Sprintf("send %d: success", i))
 		cut := n

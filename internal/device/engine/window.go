@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -59,7 +60,7 @@ func (pd *PD) NewWindow(t WindowType) (*Window, error) {
 		return nil, failure.New(op, syscall.EINVAL, "type %d: must be 1 or 2", t)
 	}
 	w := &Window{typ: t}
-	a := mkey.KeyAttr{Flags: mkey.RemoteInvalidate, MaxEntries: 1}
+	a := keydoor.Attr{Flags: uint32(mkey.RemoteInvalidate), MaxEntries: 1}
 	if err := w.enter(op, "MW", pd, keyEntry{window: w}, a); err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func (w *Window) bind(qp *QP, b *Binding) error {
 	if err := e.region.users.Enter(op, "bound memory window"); err != nil {
 		return err
 	}
-	p, err := w.door.Prepare(&mkey.KeyUpdate{
+	p, err := w.door.Prepare(&update{
 		Access: &rights, Start: &base,
 		Layout: mkey.List{{Memory: keyRef{w.pd(), b.LKey}, Addr: b.Addr, Length: b.Length}},
 	})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 )
 
@@ -72,21 +73,21 @@ func createMKey(c *Context, x *prm.Call) error {
 	case !m.UMR && (m.Free || !c.guest && m.Len == 0):
 		return refuse(prm.CmdBadParam, synValue, "umr_en 0 and no memory: nothing could give the key any")
 	}
-	a := mkey.KeyAttr{Flags: mkey.UpdateTag, MaxEntries: int(min(m.Octowords, 1<<30)), Number: c.nextKey() | uint32(m.Tag), Access: accessOf(m.Access)}
+	a := keydoor.Attr{Flags: uint32(mkey.UpdateTag), MaxEntries: int(min(m.Octowords, 1<<30)), Number: c.nextKey() | uint32(m.Tag), Access: accessOf(m.Access)}
 	if c.guest {
 		a.MaxEntries = min(a.MaxEntries, engine.MaxMKeyEntries)
 	}
 	// The command of a guest does not say whether the peer may invalidate the key: its UMRs do.
 	if m.RemoteInvalidate || c.guest {
-		a.Flags |= mkey.RemoteInvalidate
+		a.Flags |= uint32(mkey.RemoteInvalidate)
 	}
 	if m.Crypto {
-		a.Flags |= mkey.CryptoOffload
+		a.Flags |= uint32(mkey.CryptoOffload)
 	}
 	// BSFOctowords is room for one set of attributes or for two. The first set is that of crypto if the key
 	// has crypto; the signature's is the second one then, and the first one otherwise.
 	if m.BSF && (!m.Crypto || m.BSFOctowords >= 2*prm.BSFSize/16) {
-		a.Flags |= mkey.BlockSignature
+		a.Flags |= uint32(mkey.BlockSignature)
 	}
 	e, err := pd.eng.NewMKey(a)
 	if err != nil {

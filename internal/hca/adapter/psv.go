@@ -2,7 +2,7 @@ package adapter
 
 import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 // psv is a protection signature value. A key with block signatures names one for each domain
@@ -13,7 +13,7 @@ type psv struct {
 	number uint32
 	uid    uint16
 	pd     *PD
-	value  *mkey.PSV
+	value  *keydoor.PSV
 }
 
 // set executes a SET_PSV.
@@ -40,7 +40,7 @@ func createPSV(c *Context, x *prm.Call) error {
 	}
 	numbers := make([]uint32, p.Count)
 	for i := range numbers {
-		o := &psv{ctx: c, number: newNumber(c, &c.dev.next.psv, c.psvs), uid: x.UID, pd: pd, value: mkey.NewPSV()}
+		o := &psv{ctx: c, number: newNumber(c, &c.dev.next.psv, c.psvs), uid: x.UID, pd: pd, value: keydoor.NewPSV()}
 		if err := enter(c, x.Command.String(), c.psvs, o.number, o); err != nil {
 			return err
 		}

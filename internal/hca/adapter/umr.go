@@ -9,6 +9,7 @@ import (
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
@@ -23,7 +24,7 @@ type confSlot struct {
 	sig           mkey.Signature
 	check, copied sig.Mask // of sig
 	crypto        mkey.Crypto
-	transaction   mkey.Transaction
+	transaction   keydoor.Transaction
 	object        *mkeyObject
 	start         uint64
 	remoteInv     bool
@@ -166,11 +167,11 @@ func (s *confSlot) layout(u *prm.UMR, o *mkeyObject, logPage uint8) {
 // attributes sets the signature and crypto attributes that the UMR has.
 func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
 	if u.Mask&prm.MaskBSF != 0 && !u.BSFEnable && !u.HasSignature && !u.HasTransaction {
-		s.conf.Flags |= mkey.ResetSignature
+		s.conf.ResetSignature = true
 	}
 	if u.HasSignature {
 		if u.Signature.Memory.Type == sig.NoSignature && u.Signature.Wire.Type == sig.NoSignature {
-			s.conf.Flags |= mkey.ResetSignature
+			s.conf.ResetSignature = true
 		} else {
 			s.check, s.copied = sig.Mask(u.Signature.CheckMask), sig.Mask(u.Signature.CopyMask)
 			s.sig = mkey.Signature{CheckMask: &s.check}
@@ -188,7 +189,7 @@ func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
 		if p == nil {
 			return missing("PSV", t.PSV)
 		}
-		s.transaction = mkey.Transaction{PSV: p.value, Init: t.Init, Generate: t.Generate, Length: uint64(t.Length)}
+		s.transaction = keydoor.Transaction{PSV: p.value, Init: t.Init, Generate: t.Generate, Length: uint64(t.Length)}
 		s.conf.Transaction = &s.transaction
 	}
 	if u.HasCrypto {
