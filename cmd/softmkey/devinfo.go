@@ -19,7 +19,7 @@ import (
 )
 
 func newDevinfo() *cobra.Command {
-	addr := deviceFlag{addrFlag{netip.MustParseAddr("127.0.0.1")}}
+	addr := deviceFlag{addrFlag: addrFlag{netip.MustParseAddr("127.0.0.1")}}
 	var asJSON bool
 	c := &cobra.Command{
 		Use:     "devinfo [flags]",

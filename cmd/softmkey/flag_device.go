@@ -48,10 +48,15 @@ func (f *addrFlag) Set(v string) error {
 
 // deviceFlag is a flag whose value is the address of a device of this host, or the name of an
 // interface with that address.
-type deviceFlag struct{ addrFlag }
+type deviceFlag struct {
+	addrFlag
+	named bool // by the name of an interface
+}
 
 // Set implements pflag.Value.
 func (f *deviceFlag) Set(v string) (err error) {
+	_, parsed := netip.ParseAddr(v)
+	f.named = parsed != nil && v != device.Auto
 	f.Addr, err = device.Address(v)
 	return err
 }

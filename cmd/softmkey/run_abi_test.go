@@ -79,9 +79,9 @@ func TestRunABI(t *testing.T) {
 			t.Error(out)
 		}
 	})
-	// A network interface that goes down and up again, in a network namespace of its own.
+	// A network interface that goes down and up again, and gets and loses addresses, in a network namespace of its own.
 	t.Run("link", func(t *testing.T) {
-		need(t, "ibv_asyncwatch", "unshare", "ip", "stdbuf")
+		need(t, "ibv_asyncwatch", "ibv_rc_pingpong", "rping", "unshare", "ip", "stdbuf")
 		const setup = "ip link set lo up && ip link add v0 type veth peer name v1 && ip addr add 10.77.0.1/24 dev v0 && ip link set v0 up && ip link set v1 up"
 		if out, err := exec.Command("unshare", "-n", "sh", "-c", setup).CombinedOutput(); err != nil {
 			t.Skipf("NOT RUN: no network namespace of its own: %v: %s", err, out)
@@ -89,14 +89,32 @@ func TestRunABI(t *testing.T) {
 		const watch = `stdbuf -oL ibv_asyncwatch mlx5_0 > "$1" & watch=$!
 			seen() { n=0; until grep -q "$1" "$2"; do sleep 0.05; n=$((n+1)); [ $n -lt 400 ] || exit 3; done; }
 			seen FD "$1"; ip link set v0 down; seen PORT_ERR "$1"; cat /sys/class/infiniband/mlx5_0/ports/1/state
-			ip link set v0 up; seen PORT_ACTIVE "$1"; cat /sys/class/infiniband/mlx5_0/ports/1/state; kill $watch`
+			ip link set v0 up; seen PORT_ACTIVE "$1"; cat /sys/class/infiniband/mlx5_0/ports/1/state
+			changes() { n=0; until [ "$(grep -c GID_CHANGE "$log")" = "$1" ]; do sleep 0.05; n=$((n+1)); [ $n -lt 400 ] || exit 3; done; }
+			gids() { grep -vh '^0000:0000:0000:0000:0000:0000:0000:0000\|^fe80' /sys/class/infiniband/mlx5_0/ports/1/gids/* | cut -c 26- | tr '\n' ' '; echo "$1"; }
+			log="$1"
+			ip addr add 10.78.0.1/24 dev v0; changes 1; gids added
+			for index in 5 3; do timeout 20 ibv_rc_pingpong -g 5 >/dev/null & n=0; until timeout 20 ibv_rc_pingpong -g $index localhost | grep "remote.*10.78.0.1"; do sleep 0.1; n=$((n+1)); [ $n -lt 100 ] || exit 3; done; wait $!; done
+			rping -s -a 10.78.0.1 -C 1 & sleep 1; rping -c -a 10.78.0.1 -C 1 -v 2>&1 | grep "ping data"
+			ip -6 addr add fd09::1/64 dev v0 nodad; changes 2; gids IPv6
+			ip addr del 10.77.0.1/24 dev v0; changes 3; gids "without its own"
+			ip addr add 10.79.0.1/24 dev v0; changes 4; gids again
+			ip addr add 10.77.0.1/24 dev v0; changes 5; gids back
+			kill $watch`
 		log := filepath.Join(t.TempDir(), "events")
 		script := filepath.Join(t.TempDir(), "watch")
 		writeFile(t, script, []byte(watch), 0o755)
-		out, err := exec.Command("unshare", "-n", "sh", "-c", setup+" && exec "+program+" run --device 10.77.0.1 -v -- sh "+script+" "+log).CombinedOutput()
+		out, err := exec.Command("unshare", "-n", "sh", "-c", setup+" && exec "+program+" run --device v0 -v -- sh "+script+" "+log).CombinedOutput()
 		events, _ := os.ReadFile(log)
-		if err != nil || !strings.Contains(string(out), "1: DOWN") || !strings.Contains(string(out), "4: ACTIVE") {
-			t.Errorf("%v: %s; the events: %s", err, out, events)
+		for _, want := range []string{
+			"1: DOWN", "4: ACTIVE", "ffff:0a4d:0001 ffff:0a4d:0001 ffff:0a4e:0001 ffff:0a4e:0001 added\n", "ping data",
+			"ffff:0a4e:0001 ffff:0a4e:0001 0000:0000:0001 0000:0000:0001 IPv6\n", "\nffff:0a4e:0001 ffff:0a4e:0001 0000:0000:0001 0000:0000:0001 without its own\n",
+			"\nffff:0a4f:0001 ffff:0a4f:0001 ffff:0a4e:0001 ffff:0a4e:0001 0000:0000:0001 0000:0000:0001 again\n",
+			"0000:0000:0001 0000:0000:0001 ffff:0a4d:0001 ffff:0a4d:0001 back\n",
+		} {
+			if err != nil || !strings.Contains(string(out), want) {
+				t.Fatalf("no %q: %v: %s; the events: %s", want, err, out, events)
+			}
 		}
 	})
 }

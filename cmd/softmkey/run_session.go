@@ -170,7 +170,7 @@ func (f *runFlags) deviceList() ([]session.Device, error) {
 	}
 	var list []session.Device
 	for i, a := range addrs {
-		if slices.Contains(addrs[:i], a) {
+		if slices.ContainsFunc(addrs[:i], func(b deviceFlag) bool { return a.Addr == b.Addr }) {
 			return nil, fmt.Errorf("run: --device %v is given twice", a.Addr)
 		}
 		name := fmt.Sprintf("mlx5_%d", i)
@@ -180,7 +180,7 @@ func (f *runFlags) deviceList() ([]session.Device, error) {
 		if name == "" || strings.ContainsAny(name, "/ \n") || name[0] == '.' || len(name) > 63 {
 			return nil, fmt.Errorf("run: --name %q: a device's name has 1 to 63 characters without slashes and spaces and does not begin with a dot", name)
 		}
-		list = append(list, session.Device{Name: name, Addr: a.Addr})
+		list = append(list, session.Device{Name: name, Addr: a.Addr, Follow: a.named})
 	}
 	return list, nil
 }

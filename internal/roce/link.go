@@ -27,6 +27,7 @@ type link struct {
 	addr    netip.AddrPort    // local address; not valid if the entry has none
 	limits  packetconn.Limits // of conn, with trains of at most RecvSize bytes
 	v1      bool              // packets are those of RoCE v1
+	polled  bool              // Poll receives while goroutines poll the port; otherwise the receive goroutine always does
 	in      inbox
 	removed chan struct{} // closed when the entry is replaced
 
@@ -41,6 +42,7 @@ func newLink(p *Port, index int, conn packetconn.Conn) *link {
 		l.v1 = f.V1()
 	}
 	l.near, _ = netconn.AsNeighbor(conn)
+	l.polled = l.conn.Caps().Poll
 	l.limits.Bytes = min(l.limits.Bytes, packetconn.RecvSize)
 	if l.addr.IsValid() {
 		l.in.init()

@@ -40,7 +40,7 @@ type polling struct {
 func (l *link) receive() {
 	p := l.port
 	for more := false; ; {
-		if p.polling.pollers.Load() > 0 {
+		if l.polled && p.polling.pollers.Load() > 0 {
 			select {
 			case <-p.done:
 				return
@@ -126,7 +126,7 @@ func (p *Port) poll(memory bool) bool {
 	p.polling.polled.Store(now)
 	taken := false
 	for _, l := range p.gids() {
-		if !l.addr.IsValid() || memory && l.near == nil || !l.in.turn.TryLock() {
+		if !l.polled || !l.addr.IsValid() || memory && l.near == nil || !l.in.turn.TryLock() {
 			continue
 		}
 		count := 0
@@ -160,12 +160,11 @@ func (p *Port) poll(memory bool) bool {
 // all work to it. The port calls wake when a timer is due or a QP has something to send, but
 // not for packets that arrive. wake must not block.
 //
-// Polling has no effect on a network that cannot be polled ([packetconn.Caps]).
+// Entries of the GID table whose network cannot be polled ([packetconn.Caps]) keep their receive goroutines.
+// If the first one is so, Polling has no effect.
 func (p *Port) Polling(wake func()) (done func()) {
-	for _, l := range p.gids() {
-		if !l.conn.Caps().Poll {
-			return func() {}
-		}
+	if !p.gids()[0].polled {
+		return func() {}
 	}
 	s := &p.polling
 	s.pollers.Add(1)

@@ -61,6 +61,14 @@ func (d *Device) gid(op string, index uint8) (e GIDEntry, err error) {
 	return e, nil
 }
 
+// local returns the address of the device from which packets of an entry leave, if the device has addresses.
+func (d *Device) local(e *GIDEntry) netip.Addr {
+	if own := d.eng.Addr(); !own.IsValid() || e.port == 0 {
+		return own
+	}
+	return e.addressOf()
+}
+
 // addressOf returns the IP address of an entry.
 func (e *GIDEntry) addressOf() netip.Addr { return netip.AddrFrom16(e.GID).Unmap() }
 
@@ -82,6 +90,87 @@ func linkLocal(addr netip.Addr) [16]byte {
 		copy(g[8:], a[8:])
 	}
 	return g
+}
+
+// firstIP is the index behind the link-local entries of gidTable.
+const firstIP = 2
+
+// placeGID puts the two entries of an address at the first indexes that are empty and not avoided.
+func placeGID(table []GIDEntry, e GIDEntry, avoid ...int) []GIDEntry {
+	for _, e.RoCEv2 = range []bool{false, true} {
+		i := firstIP
+		for i < len(table) && table[i].GID != [16]byte{} || slices.Contains(avoid, i) {
+			i++
+		}
+		for len(table) <= i {
+			table = append(table, GIDEntry{})
+		}
+		table[i] = e
+	}
+	return table
+}
+
+// withoutGID returns a table without the entries of an address, and their indexes.
+func withoutGID(table []GIDEntry, addr netip.Addr) (left []GIDEntry, at []int) {
+	left = slices.Clone(table)
+	for i := firstIP; i < len(left); i++ {
+		if left[i].addressOf() == addr {
+			at, left[i] = append(at, i), GIDEntry{}
+		}
+	}
+	for len(left) > firstIP && left[len(left)-1].GID == [16]byte{} {
+		left = left[:len(left)-1]
+	}
+	return left, at
+}
+
+// Addresses returns the addresses of the GID table, besides the link-local ones that every device has.
+func (d *Device) Addresses() (list []netip.Addr) {
+	for i, e := range d.GIDs() {
+		if i >= firstIP && e.RoCEv2 {
+			list = append(list, e.addressOf())
+		}
+	}
+	return list
+}
+
+// AddAddress adds the two entries of an address to the GID table. open is called for an address that the device
+// has not had before. ENOSPC: the table is full. The caller raises the event.
+func (d *Device) AddAddress(addr netip.Addr, open func() (packetconn.Conn, error)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	port := d.eng.Port()
+	addrs := port.Addrs()
+	at := slices.IndexFunc(addrs, func(a netip.AddrPort) bool { return a.Addr() == addr })
+	e := GIDEntry{GID: addr.As16(), port: max(at, 0)}
+	if at < 0 {
+		e.port = len(addrs)
+	}
+	table := placeGID(slices.Clone(d.GIDs()), e)
+	if len(table) > GIDTableSize {
+		return failure.New("address", syscall.ENOSPC, "%v: the table has %d entries", addr, GIDTableSize)
+	}
+	if at < 0 {
+		conn, err := open()
+		if err != nil {
+			return err
+		}
+		if err := port.SetGID(e.port, conn); err != nil {
+			conn.Close()
+			return err
+		}
+	}
+	d.gids.Store(&table)
+	return nil
+}
+
+// RemoveAddress empties the entries of an address. The caller raises the event. As in a kernel, queue pairs that use
+// the address go on; so does its socket, because the address may come back.
+func (d *Device) RemoveAddress(addr netip.Addr) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	table, _ := withoutGID(d.GIDs(), addr)
+	d.gids.Store(&table)
 }
 
 // eui64 returns the link-local address that an interface with the MAC address of addr forms.
@@ -114,9 +203,9 @@ func guidOf(addr netip.Addr) uint64 {
 
 // resolve returns the address that a GID of the peer names. A link-local GID of one of
 // our devices holds its IPv4 address, or names the host with that interface identifier in the
-// IPv6 network of this device, a /64 as on every Ethernet.
-func (d *Device) resolve(gid [16]byte) (netip.Addr, error) {
-	a, own := netip.AddrFrom16(gid).Unmap(), d.eng.Addr()
+// IPv6 network of this device, a /64 as on every Ethernet. own is the address that packets leave from.
+func resolve(gid [16]byte, own netip.Addr) (netip.Addr, error) {
+	a := netip.AddrFrom16(gid).Unmap()
 	if a.Is6() && a.IsLinkLocalUnicast() && own.Is4() {
 		if gid[8] == 0 && gid[9] == 0 && gid[11] == 0xff && gid[12] == 0xfe {
 			return netip.AddrFrom4([4]byte{gid[10], gid[13], gid[14], gid[15]}), nil
@@ -131,17 +220,17 @@ func (d *Device) resolve(gid [16]byte) (netip.Addr, error) {
 	case !a.IsValid() || a.IsUnspecified():
 		return a, failure.New("address", syscall.EINVAL, "GID %v names no host", rdma.GID(gid))
 	case a.IsMulticast():
-		return d.group(gid), nil
+		return group(gid, own), nil
 	case own.IsValid() && a.Is4() != own.Is4():
 		return a, failure.New("address", syscall.EINVAL, "GID %v: the device at %v cannot reach it", rdma.GID(gid), own)
 	}
 	return a, nil
 }
 
-// group returns the address of the multicast group that a GID names. For one of the family that the device's address does
+// group returns the address of the multicast group that a GID names. For one of the family that the address own does
 // not have, it is a group of the device's family that all devices of this project derive from the GID.
-func (d *Device) group(gid [16]byte) netip.Addr {
-	a, own := netip.AddrFrom16(gid).Unmap(), d.eng.Addr()
+func group(gid [16]byte, own netip.Addr) netip.Addr {
+	a := netip.AddrFrom16(gid).Unmap()
 	switch {
 	case !a.IsMulticast() || !own.IsValid() || a.Is4() == own.Is4():
 		return a
@@ -178,8 +267,8 @@ func (d *Device) address(op string, a AHAttr) (rdma.AH, error) {
 	if err != nil {
 		return rdma.AH{}, err
 	}
-	to, err := d.resolve(a.DGID)
-	own := d.eng.Addr()
+	own := d.local(&e)
+	to, err := resolve(a.DGID, own)
 	switch {
 	case own.IsValid() && !e.RoCEv2 && err != nil, own.IsValid() && !e.RoCEv2 && to.IsLinkLocalUnicast() && to != own && !own.IsLinkLocalUnicast():
 		// RoCE v1 has no UDP. Between two devices of this project its GIDs name the
@@ -200,8 +289,8 @@ func (d *Device) loopback(op string, a AHAttr) (rdma.AH, error) {
 	if err != nil {
 		return rdma.AH{}, err
 	}
-	if own := d.eng.Addr(); own.IsValid() {
-		return rdma.AH{DGID: rdma.GIDOf(own)}, nil
+	if own := d.local(&e); own.IsValid() {
+		return rdma.AH{DGID: rdma.GIDOf(own), SGIDIndex: e.port}, nil
 	}
 	return rdma.AH{DGID: e.GID, SGIDIndex: e.port, NextHop: e.MAC}, nil
 }

@@ -167,10 +167,7 @@ func (q *QP) attributes(m *ibv.QPModify, mask ibv.AttrMask) (fields []Field) {
 		return nil
 	}
 	if mask&ibv.AttrAV != 0 {
-		local := q.ctx.dev.eng.Addr()
-		if !local.IsValid() {
-			local = q.ctx.dev.GIDs()[m.AV.SGIDIndex].addressOf()
-		}
+		local := q.ctx.dev.eng.Port().Addrs()[m.AV.SGIDIndex].Addr()
 		fields = append(fields, value("local", local), value("remote", netip.AddrFrom16(m.AV.DGID).Unmap()))
 	}
 	if mask&ibv.AttrAccessFlags != 0 {

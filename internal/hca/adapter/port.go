@@ -95,20 +95,18 @@ func (d *Device) PeerLeft(number uint32) {
 // table has changed. The caller raises the event, ibv.EventGIDChange. Connections go on, as on an adapter whose address was removed and added
 // again: the old entries are kept while queue pairs use them, so that the new ones get free indexes.
 func (d *Device) MoveGIDs(back bool) (changed bool) {
-	const first, pair = 2, 2 // the entries of gidTable with the address itself
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	old := *d.gids.Load()
-	moved := len(old) > first+pair
-	if len(old) < first+pair || !d.eng.Addr().IsValid() || back && !moved {
+	own := d.eng.Addr()
+	table, at := withoutGID(d.GIDs(), own)
+	if len(at) == 0 || back && at[0] == firstIP {
 		return false
 	}
-	table := make([]GIDEntry, first+pair, first+2*pair)
-	copy(table, old[:first])
-	if moved {
-		copy(table[first:], old[first+pair:])
+	e := GIDEntry{GID: own.As16()}
+	if at[0] == firstIP {
+		table = placeGID(table, e, at...)
 	} else {
-		table = append(table, old[first:]...)
+		table = placeGID(table, e)
 	}
 	d.gids.Store(&table)
 	return true

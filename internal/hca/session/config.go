@@ -77,6 +77,9 @@ type Counters struct {
 type Device struct {
 	Name string     // in /sys/class/infiniband
 	Addr netip.Addr // the zero value: the first free loopback address
+
+	// Follow gives the device the other addresses of the network interface, too, as long as it has them.
+	Follow bool
 }
 
 // Trace is a trace of a run.

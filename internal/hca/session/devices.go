@@ -108,16 +108,17 @@ func (r *run) close() error {
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
+	// Both write files.
+	for _, s := range r.controls {
+		keep(s.Close())
+	}
+	r.links.close()
 	// Removing the files takes as long as closing the devices.
 	var removed sync.WaitGroup
 	var notRemoved error
 	if r.root != "" {
 		removed.Go(func() { notRemoved = os.RemoveAll(r.root) })
 	}
-	for _, s := range r.controls {
-		keep(s.Close())
-	}
-	r.links.close()
 	if r.metrics != nil {
 		keep(r.metrics.Close())
 	}
@@ -252,7 +253,7 @@ const loopbacks = 250
 // openDevice opens a device of the configuration.
 func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 	if d.Addr.IsValid() {
-		c, err := r.openAt(d.Name, d.Addr, false)
+		c, err := r.openAt(d.Name, d.Addr, false, d.Follow)
 		switch {
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
 			err = &DeviceError{d.Addr, "is no address of this host", err}
@@ -263,7 +264,7 @@ func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 	}
 	next := netip.MustParseAddr("127.0.0.1")
 	for range loopbacks {
-		c, err := r.openAt(d.Name, next, true)
+		c, err := r.openAt(d.Name, next, true, false)
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return c, err
 		}
@@ -273,8 +274,8 @@ func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 }
 
 // openAt opens a device and its communication manager. Unless alone is set, it joins the devices that
-// other runs of the user have at the address.
-func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, error) {
+// other runs of the user have at the address. follow is Device.Follow.
+func (r *run) openAt(name string, addr netip.Addr, alone, follow bool) (rdmacm.Device, error) {
 	none, index := rdmacm.Device{}, len(r.devices)
 	inside, at := r.cfg.inside(), netip.AddrPortFrom(addr, roce.UDPPort)
 	var page *assist.Page
@@ -331,6 +332,6 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 	}
 	lossy, _ := conn.(*netem.Conn)
 	r.devices, r.services = append(r.devices, d), append(r.services, s)
-	r.faults = append(r.faults, &deviceFaults{device: d, service: s, conn: lossy, usual: faults})
+	r.faults = append(r.faults, &deviceFaults{device: d, service: s, index: index, follow: follow, conn: lossy, usual: faults})
 	return c, nil
 }

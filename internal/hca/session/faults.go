@@ -5,6 +5,7 @@ package session
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -13,7 +14,10 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/net/udp"
+	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/internal/roce/netem"
+	"github.com/softmkey/softmkey/packetconn"
 )
 
 // deviceFaults is the state of a device that the control socket and the device's network interface
@@ -21,6 +25,8 @@ import (
 type deviceFaults struct {
 	device  *uverbs.Device
 	service *cmcore.Service
+	index   int         // of the device
+	follow  bool        // see Device.Follow
 	conn    *netem.Conn // nil: packets cannot be lost on demand
 	usual   *Faults     // the faults of conn until the control socket asks for others
 
@@ -51,10 +57,55 @@ func (f *deviceFaults) moveGIDs(r *run, back bool) error {
 	if !a.MoveGIDs(back) {
 		return nil
 	}
+	return f.tellGIDs(r)
+}
+
+// tellGIDs tells programs of a change of the GID table.
+func (f *deviceFaults) tellGIDs(r *run) error {
 	err := f.device.Changed(r.root)
-	r.manager.SetGIDs(f.service, connectable(a))
-	a.Raise(ibv.EventGIDChange)
+	r.manager.SetGIDs(f.service, connectable(f.device.Adapter()))
+	f.device.Adapter().Raise(ibv.EventGIDChange)
 	return err
+}
+
+// setAddresses gives the device the addresses of its network interface that it may have.
+func (f *deviceFaults) setAddresses(r *run, present []netip.Addr) {
+	a := f.device.Adapter()
+	own, has, changed := a.Engine().Addr().WithZone(""), a.Addresses(), false
+	for _, addr := range has {
+		if !slices.Contains(present, addr) {
+			a.RemoveAddress(addr)
+			changed = true
+		}
+	}
+	for _, addr := range present {
+		if slices.Contains(has, addr) || addr != own && (!f.follow || addr.IsLinkLocalUnicast()) {
+			continue
+		}
+		err := a.AddAddress(addr, func() (packetconn.Conn, error) { return r.listenBeside(addr, f.index) })
+		if changed = changed || err == nil; err != nil {
+			r.refused(0, "add GID", err)
+		}
+	}
+	if changed {
+		f.tellGIDs(r) // an error: the tree is being removed
+	}
+}
+
+// beside is the network of an address that a device has besides its own. The thread of the device waits for
+// one descriptor; a goroutine of the port receives from this one.
+type beside struct{ packetconn.Conn }
+
+func (b beside) Unwrap() packetconn.Conn { return b.Conn }
+
+// listenBeside opens the socket of one more address of a device. The address is not shared with other runs: a
+// queue pair's number names its run at the device's own address only.
+func (r *run) listenBeside(addr netip.Addr, device int) (packetconn.Conn, error) {
+	conn, err := udp.Listen(netip.AddrPortFrom(addr, roce.UDPPort), nil)
+	if err != nil {
+		return nil, err
+	}
+	return beside{Network(conn, r.recorder, r.cfg.Faults, device)}, nil
 }
 
 // connectable returns the addresses of a device by GID index, the invalid address for indexes that the
@@ -63,8 +114,8 @@ func connectable(a *adapter.Device) (list []netip.Addr) {
 	own := a.Engine().Addr().Unmap().WithZone("")
 	for _, g := range a.GIDs() {
 		addr := netip.Addr{}
-		// Messages leave from the device's address: only its GID can connect.
-		if to := netip.AddrFrom16(g.GID).Unmap(); g.RoCEv2 && to == own {
+		// The link-local GIDs in front are no addresses of the host, unless that is its own.
+		if to := netip.AddrFrom16(g.GID).Unmap(); g.RoCEv2 && (to == own || !to.IsLinkLocalUnicast() && !to.IsUnspecified()) {
 			addr = to
 		}
 		list = append(list, addr)

@@ -72,7 +72,7 @@ func (h host) Attach(addr netip.Addr) (rdmacm.Device, error) {
 
 // attach opens one more device while programs run.
 func (r *run) attach(addr netip.Addr) (rdmacm.Device, error) {
-	c, err := r.openAt(r.freeName(), addr, false)
+	c, err := r.openAt(r.freeName(), addr, false, false)
 	if err != nil {
 		return c, err
 	}

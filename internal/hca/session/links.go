@@ -5,6 +5,7 @@ package session
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 
@@ -12,7 +13,8 @@ import (
 )
 
 // linkWatch gives the ports of devices the state of the network interfaces that have their addresses: a
-// port is down while its interface is down or has no carrier.
+// port is down while its interface is down or has no carrier, and its GID table has the addresses that the
+// interface has.
 type linkWatch struct {
 	socket *os.File // of NETLINK_ROUTE, readable when an interface has changed
 	ended  sync.WaitGroup
@@ -29,7 +31,7 @@ func watchLinks(r *run) *linkWatch {
 		return nil // a container may forbid it: the ports stay up
 	}
 	w := &linkWatch{socket: os.NewFile(uintptr(fd), "links")}
-	if unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK}) != nil {
+	if unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR}) != nil {
 		w.socket.Close()
 		return nil
 	}
@@ -38,10 +40,20 @@ func watchLinks(r *run) *linkWatch {
 			i, err := net.InterfaceByIndex(index)
 			const needs = net.FlagUp | net.FlagRunning
 			linkless := err != nil || i.Flags&needs != needs
+			var addrs []netip.Addr
+			if err == nil {
+				list, _ := i.Addrs()
+				for _, a := range list {
+					if p, err := netip.ParsePrefix(a.String()); err == nil {
+						addrs = append(addrs, p.Addr().Unmap())
+					}
+				}
+			}
 			for _, f := range list {
 				f.mu.Lock()
 				f.linkless = linkless
 				f.setLink(r.root) // an error: the tree is being removed
+				f.setAddresses(r, addrs)
 				f.mu.Unlock()
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,6 +28,7 @@ type Device struct {
 	name    string
 	index   int
 	addr    netip.Addr
+	netdev  atomic.Int32 // index of the interface that had the address last; 0: none
 	adapter *adapter.Device
 	attr    adapter.Attr
 	pump    *pump.Pump

@@ -329,7 +329,7 @@ func (d *Device) Netlink() nldev.Device {
 	}
 }
 
-// Interface returns the network interface that has the device's address, or one without a
+// Interface returns the network interface that has or had the device's address, or one without a
 // name. Every address of 127.0.0.0/8 belongs to the loopback interface.
 func (d *Device) Interface() net.Interface {
 	all, _ := net.Interfaces()
@@ -341,10 +341,14 @@ func (d *Device) Interface() net.Interface {
 		for _, a := range addrs {
 			if p, ok := a.(*net.IPNet); ok {
 				if ip, ok := netip.AddrFromSlice(p.IP); ok && ip.Unmap() == d.addr.Unmap() {
+					d.netdev.Store(int32(i.Index))
 					return i
 				}
 			}
 		}
+	}
+	if i, err := net.InterfaceByIndex(int(d.netdev.Load())); err == nil {
+		return *i
 	}
 	return net.Interface{}
 }
