@@ -26,6 +26,7 @@ type pass struct {
 	most      int  // bad blocks that are printed; 0: all
 	silent    bool // print no warnings
 	secret    bool // the output is decrypted data, which only its owner may read
+	dry       bool // say what would be written, and write nothing
 	pad       int  // pad IN with zeros to blocks of this size; 0: do not
 
 	offset, length int64 // if parts is set: the part of IN; a negative length means to its end
@@ -42,6 +43,7 @@ type pass struct {
 func (p *pass) bind(c *cobra.Command) {
 	p.bindReport(c)
 	p.outputFlags.bind(c)
+	c.Flags().BoolVar(&p.dry, "dry-run", false, "check names, rights, locks and room, say what would be written, and write nothing; IN is not read")
 }
 
 // bindReport adds the flags for progress and report.
@@ -67,8 +69,14 @@ func (p *pass) run(c *cobra.Command, job mkeyio.StreamJob, inName, outName strin
 		return err
 	}
 	src, err := p.source(in, &job)
+	var lengths []int64
 	if err == nil {
-		err = out.check(&job, src)
+		lengths, err = out.check(&job, src)
+	}
+	if err == nil && p.dry {
+		out.abandon()
+		out.announce(c, p.json, inName, lengths)
+		return nil
 	}
 	var dst mkeyio.Output
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/softmkey/softmkey/internal/base/lineout"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/internal/tool/sectors"
 	"github.com/softmkey/softmkey/mkeyio"
@@ -206,24 +207,45 @@ func (o *outputs) destination(job *mkeyio.StreamJob) (mkeyio.Output, error) {
 	return mkeyio.ToSeparate(*format, data, fields)
 }
 
-// check returns an error if OUT is a block device that is smaller than the output of a job will be, or has
-// sectors that would not be whole.
-func (o *outputs) check(job *mkeyio.StreamJob, src mkeyio.Input) error {
+// check returns the lengths of the files of all, -1 if they are not known. It is an error if OUT is a block device that
+// is smaller, or has sectors that would not be whole.
+func (o *outputs) check(job *mkeyio.StreamJob, src mkeyio.Input) (lengths []int64, err error) {
 	in, known := src.Size()
-	if o.out == nil || !known {
-		return nil
+	if !known {
+		return []int64{-1, -1}, nil
 	}
 	data, length := jobLength(job, in)
-	switch {
-	case o.fields != nil:
-		length = data
-	case o.sectors != nil:
-		var err error
+	if o.fields != nil {
+		lengths, length = append(lengths, length-data), data
+	}
+	if o.sectors != nil {
 		if length, err = o.sectors.Len(data); err != nil {
-			return fmt.Errorf("%s: %w", o.input, reason(err))
+			return nil, fmt.Errorf("%s: %w", o.input, reason(err))
 		}
 	}
-	return checkRoom(o.out, length)
+	if o.out != nil {
+		err = checkRoom(o.out, length)
+	}
+	return append(lengths, length), err
+}
+
+// announce says what the command would write.
+func (o *outputs) announce(c *cobra.Command, asJSON bool, in string, lengths []int64) {
+	for i, f := range o.all() {
+		name, replaces := f.Target()
+		if asJSON {
+			encodeOutcome(c.OutOrStdout(), map[string]any{"command": c.Name(), "dry_run": true, "file": in, "out": name, "bytes_out": lengths[i], "replaces": replaces}, false)
+			continue
+		}
+		size, what := "", "new"
+		if lengths[i] >= 0 {
+			size = fmt.Sprintf(", %d bytes", lengths[i])
+		}
+		if replaces {
+			what = "in place of what is there"
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%s would be written%s, %s\n", lineout.Printable(name), size, what)
+	}
 }
 
 // stdout reports whether the data goes to standard output.

@@ -259,6 +259,14 @@ func (o *File) try(f func(temporary string) error) error {
 // a file of another name, such as /dev/stdout, that standard output writes to.
 func (o *File) IsStdout() bool { return o.File == os.Stdout }
 
+// Target returns the name of the file that the output becomes, and whether there is something that it replaces.
+func (o *File) Target() (name string, replaces bool) {
+	if o.target == "" {
+		return o.Name(), !o.IsStdout()
+	}
+	return o.target, o.exists
+}
+
 // Restrict makes a new file one that only its owner can read, before anything
 // secret is written. A file that is replaced keeps the mode that its owner gave it.
 func (o *File) Restrict() error {
