@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -50,6 +51,11 @@ func TestDissectOwnCM(t *testing.T) {
 					continue
 				}
 				seen[f[0]]++
+			}
+			fields := string(tshark(t, file, "-Y", "infiniband.cm.req", "-T", "fields", "-E", "separator=,", "-e", "infiniband.cm.req.serviceid.dport",
+				"-e", "infiniband.cm.req.ip_cm.sip4", "-e", "infiniband.cm.req.ip_cm.dip4", "-e", "infiniband.cm.req.pkey"))
+			if want := fmt.Sprintf("0x%04x,%s,%s,0xffff\n", 7471, addrs[1], addrs[0]); family == "IPv4" && !strings.HasPrefix(fields, want) {
+				t.Errorf("tshark reads %q in the REQ, want %q", fields, want)
 			}
 			for attr, name := range cmNames {
 				if seen[attr] == 0 {

@@ -88,9 +88,9 @@ func TestDissection(t *testing.T) {
 	n := newNetwork(t)
 	families(t, func(t *testing.T, v6 bool) {
 		pcap := filepath.Join(t.TempDir(), "conversation.pcapng")
-		capture, err := n.r.Capture(n.r.Guests[0], pcap)
+		capture, err := n.r.Capture(n.r.Guest, pcap)
 		check(t, err)
-		a, b := n.open(t, ours, v6), n.open(t, 0, v6)
+		a, b := n.open(t, v6)
 		c := peer.Defaults()
 		c.MTU = 512
 		join(t, a, b, v6, c)

@@ -378,6 +378,20 @@ func (n *network) device(v6 bool) *verbs.Device {
 	return n.dev[v6]
 }
 
+// host returns the addresses of the guest and of our device.
+func (n *network) host(v6 bool) (guest, device netip.Addr) {
+	if v6 {
+		return n.r.Guest.Addr6, n.r.Addr6
+	}
+	return n.r.Guest.Addr4, n.r.Addr4
+}
+
+// families runs a test over IPv4 and IPv6.
+func families(t *testing.T, f func(t *testing.T, v6 bool)) {
+	t.Run("IPv4", func(t *testing.T) { f(t, false) })
+	t.Run("IPv6", func(t *testing.T) { f(t, true) })
+}
+
 // newQP creates a queue pair with a PD and a CQ of its own.
 func newQP(t *testing.T, dev *verbs.Device, attr verbs.QPAttr) (pd *verbs.PD, cq *verbs.CQ, qp *verbs.QP) {
 	t.Helper()
@@ -402,23 +416,17 @@ func closeLater(t *testing.T, objects ...io.Closer) {
 	})
 }
 
-// open creates an end: in the kernel of guest i, or on our device if i < 0.
-func (n *network) open(t *testing.T, i int, v6 bool) end {
+// open creates the two ends of a connection: on our device, and in the guest's kernel.
+func (n *network) open(t *testing.T, v6 bool) (*deviceEnd, *guestEnd) {
 	t.Helper()
-	var e end
-	var err error
-	if i < 0 {
-		e, err = newDeviceEnd(n.device(v6), verbs.QPAttr{})
-	} else {
-		e, err = openGuest(t.Context(), n.r.Guests[i])
-	}
+	a, err := newDeviceEnd(n.device(v6), verbs.QPAttr{})
 	check(t, err)
-	closeLater(t, e)
-	return e
+	closeLater(t, a)
+	b, err := openGuest(t.Context(), n.r.Guest)
+	check(t, err)
+	closeLater(t, b)
+	return a, b
 }
-
-// ours represents our device in place of a guest's index.
-const ours = -1
 
 // join connects two ends with a path MTU. Each direction starts with a PSN that soon
 // exceeds 24 bits and wraps.

@@ -216,7 +216,7 @@ func TestKeys(t *testing.T) {
 		}
 		for _, mtu := range mtus {
 			t.Run(fmt.Sprintf("%s/mtu=%d", c.name, mtu), func(t *testing.T) {
-				a, b := n.open(t, ours, false).(*deviceEnd), n.open(t, 0, false).(*guestEnd)
+				a, b := n.open(t, false)
 				config := peer.Defaults()
 				config.MTU = mtu
 				join(t, a, b, false, config)

@@ -53,9 +53,9 @@ func impair(t *testing.T, g *rig.Guest, toGuest, fromGuest rig.Impairment) (rest
 // impaired runs the table over an impaired link and returns the packet counts.
 func impaired(t *testing.T, n *network, bad rig.Impairment, mtu int) (toGuest, fromGuest rig.Impaired) {
 	t.Helper()
-	guest := n.r.Guests[0]
+	guest := n.r.Guest
 	opened := func() (*deviceEnd, *guestEnd) {
-		a, b := n.open(t, ours, false).(*deviceEnd), n.open(t, 0, false).(*guestEnd)
+		a, b := n.open(t, false)
 		c := peer.Defaults()
 		c.MTU, c.Timeout, c.RetryCount = mtu, 13, 7 // 34 ms: the kernel waits for nothing else after a loss
 		// Our device measures round trips. Its timeout is only for a peer that is

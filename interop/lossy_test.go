@@ -27,7 +27,7 @@ import (
 // which udaddy no longer waits.
 func TestUnmodifiedLoss(t *testing.T) {
 	r := sharedRig(t)
-	g := r.Guests[0]
+	g := r.Guest
 	for _, p := range unmodified {
 		if p.tcp != 0 {
 			continue
@@ -80,7 +80,7 @@ func TestLossyMessages(t *testing.T) {
 	lossy, err := lossyProgram()
 	check(t, err)
 	r := sharedRig(t)
-	g := r.Guests[0]
+	g := r.Guest
 	impairments, messages := []rig.Impairment{{Loss: 1, Reorder: 1, DelayMS: 1}}, 500
 	if !testing.Short() {
 		impairments, messages = []rig.Impairment{{Loss: 1}, {Loss: 3}, {Reorder: 5, DelayMS: 1}}, 1500
@@ -118,9 +118,9 @@ var (
 // the second program if the capture shows that it waits for one of these causes.
 func runLossyPair(t *testing.T, r *rig.Rig, guestServes bool, p programPair) error {
 	// In the folder of the guest's log, so that the capture of a failure can be kept.
-	pcap := filepath.Join(filepath.Dir(r.Guests[0].Log), "running.pcapng")
+	pcap := filepath.Join(filepath.Dir(r.Guest.Log), "running.pcapng")
 	defer os.Remove(pcap)
-	capture, err := r.Capture(r.Guests[0], pcap)
+	capture, err := r.Capture(r.Guest, pcap)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func runLossyPair(t *testing.T, r *rig.Rig, guestServes bool, p programPair) err
 		return nil
 	}
 	if err != nil {
-		kept := filepath.Join(filepath.Dir(r.Guests[0].Log), "pair.pcapng")
+		kept := filepath.Join(filepath.Dir(r.Guest.Log), "pair.pcapng")
 		err = errors.Join(err, capture.Stop(), os.Rename(pcap, kept))
 		t.Logf("the capture is in %s", kept)
 	}
@@ -192,7 +192,7 @@ func messages(from netip.Addr, attr, pcap string) int {
 // that nobody acknowledges any more because our program has disconnected.
 func lostAck(r *rig.Rig, pcap string) error {
 	const ack = "infiniband.bth.opcode == 17"
-	sent := packets(pcap, "ip.src == "+r.Guests[0].Addr4.String()+" && infiniband.bth.destqp != 1 && !("+ack+")", "infiniband.bth.psn")
+	sent := packets(pcap, "ip.src == "+r.Guest.Addr4.String()+" && infiniband.bth.destqp != 1 && !("+ack+")", "infiniband.bth.psn")
 	if len(sent) == 0 {
 		return nil
 	}

@@ -15,24 +15,15 @@ import (
 // booted is the rig of all tests of this package, or nil if no test has used it.
 var booted *rig.Rig
 
-// guests returns the number of guests that the tests need: only the long form, which
-// tests the rig itself, connects two kernels.
-func guests() int {
-	if testing.Short() && *recordDir == "" {
-		return 1
-	}
-	return 2
-}
-
 // shared boots the rig once, because that takes longer than most tests.
 var shared = sync.OnceValue(func() (err error) {
 	lossy, err := lossyProgram()
 	if err != nil {
 		return err
 	}
-	booted, err = rig.Start(context.Background(), rig.Options{Guests: guests(), Programs: []string{lossy}})
+	booted, err = rig.Start(context.Background(), lossy)
 	if err == nil {
-		fmt.Printf("booted %d guests in %v\n", len(booted.Guests), booted.BootTime.Round(time.Millisecond))
+		fmt.Printf("booted the guest in %v\n", booted.BootTime.Round(time.Millisecond))
 	}
 	return err
 })
@@ -69,9 +60,7 @@ func (c closing) Run() int {
 	}
 	if booted != nil {
 		if status != 0 {
-			for _, g := range booted.Guests {
-				fmt.Fprintln(os.Stderr, g.ConsoleTail())
-			}
+			fmt.Fprintln(os.Stderr, booted.Guest.ConsoleTail())
 		}
 		if err := booted.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

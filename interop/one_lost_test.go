@@ -27,7 +27,7 @@ func TestOneLostKernel(t *testing.T) {
 		t.Skip("NOT RUN: a lost message of the guest costs seconds; this belongs to the long form")
 	}
 	r := sharedRig(t)
-	g := r.Guests[0]
+	g := r.Guest
 	for _, p := range fewPackets {
 		for _, guestServes := range []bool{false, true} {
 			for _, toGuest := range []bool{true, false} {

@@ -115,6 +115,29 @@ func guestListens(ctx context.Context, g *rig.Guest, port int) error {
 	return err
 }
 
+// pingPongPort is the TCP port of ibv_rc_pingpong and of perftest.
+const pingPongPort = 18515
+
+// guestProgram runs a program in the guest and sends its result on the channel.
+func guestProgram(ctx context.Context, g *rig.Guest, command string) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := g.Shell(ctx, command+" 2>&1")
+		ended <- err
+	}()
+	return ended
+}
+
+// guestServer is guestProgram for a server. It returns when the server listens; see guestListens.
+func guestServer(ctx context.Context, t *testing.T, g *rig.Guest, port int, command string) <-chan error {
+	t.Helper()
+	server := guestProgram(ctx, g, command)
+	if err := guestListens(ctx, g, port); err != nil {
+		t.Fatal(errors.Join(err, <-server))
+	}
+	return server
+}
+
 // programPair is a program of Debian that connects with rdma_cm or over TCP: one side runs in the
 // guest on soft-RoCE, the other under softmkey run.
 type programPair struct {
@@ -207,7 +230,7 @@ func runPair(ctx context.Context, t *testing.T, r *rig.Rig, guestServes bool, p 
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	g := r.Guests[0]
+	g := r.Guest
 	var servers, clients <-chan error
 	if guestServes {
 		servers = guestProgram(ctx, g, p.server+p.guest)

@@ -256,28 +256,14 @@ func TestOperationsAndSizes(t *testing.T) {
 			mtus = []int{1024} // the packets differ from IPv4's only in their headers
 		}
 		for _, mtu := range mtus {
-			t.Run(fmt.Sprintf("mtu=%d", mtu), func(t *testing.T) { runTable(t, n, ours, v6, mtu) })
+			t.Run(fmt.Sprintf("mtu=%d", mtu), func(t *testing.T) { runTable(t, n, v6, mtu) })
 		}
 	})
 }
 
-// TestKernels runs the table between two kernels. It tests the rig and the table, not the
-// device.
-func TestKernels(t *testing.T) {
-	if testing.Short() {
-		t.Skip("two kernels without us: the long form tests the rig")
-	}
-	n := newNetwork(t)
-	families(t, func(t *testing.T, v6 bool) {
-		for _, mtu := range []int{256, 4096} {
-			t.Run(fmt.Sprintf("mtu=%d", mtu), func(t *testing.T) { runTable(t, n, 1, v6, mtu) })
-		}
-	})
-}
-
-// runTable runs the table between guest 0 and another end.
-func runTable(t *testing.T, n *network, other int, v6 bool, mtu int) {
-	a, b := n.open(t, other, v6), n.open(t, 0, v6)
+// runTable runs the table between our device and the guest.
+func runTable(t *testing.T, n *network, v6 bool, mtu int) {
+	a, b := n.open(t, v6)
 	c := peer.Defaults()
 	c.MTU = mtu
 	join(t, a, b, v6, c)

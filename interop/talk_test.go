@@ -22,9 +22,9 @@ const (
 func talk(t *testing.T, fromDevice bool, c peer.ConnectConfig) (a, b end) {
 	t.Helper()
 	n := newNetwork(t)
-	a, b = n.open(t, ours, false), n.open(t, 0, false)
-	if !fromDevice {
-		a, b = b, a
+	device, kernel := n.open(t, false)
+	if a, b = device, kernel; !fromDevice {
+		a, b = kernel, device
 	}
 	join(t, a, b, false, c)
 	return a, b
@@ -174,7 +174,7 @@ func TestManyConnections(t *testing.T) {
 	errs := make([]error, connections)
 	var wg sync.WaitGroup
 	for i := range connections {
-		a, b := n.open(t, ours, false), n.open(t, 0, false)
+		a, b := n.open(t, false)
 		c := peer.Defaults()
 		c.MTU = []int{256, 1024, 4096}[i%3]
 		join(t, a, b, false, c)

@@ -225,13 +225,13 @@ func TestVanishedSide(t *testing.T) {
 					case r == nil:
 						return cmSideUnderRun(ctx, t, fmt.Sprintf("127.0.%d.%d", i+1, side+1), args)
 					case (sides == "guest and run") == (side == 0):
-						return cmSideInGuest(ctx, t, r.Guests[0], args)
+						return cmSideInGuest(ctx, t, r.Guest, args)
 					}
 					return cmSideUnderRun(ctx, t, r.Addr4.String(), args)
 				}
 				target := fmt.Sprintf("127.0.%d.1", i+1)
 				if sides == "guest and run" {
-					target = r.Guests[0].Addr4.String()
+					target = r.Guest.Addr4.String()
 				} else if r != nil {
 					target = r.Addr4.String()
 				}

@@ -1,5 +1,5 @@
-// Package rig runs Linux's soft-RoCE as a peer. It boots guests (package guest) in qemu and
-// connects them to the calling process with a bridge and one tap device per guest.
+// Package rig runs Linux's soft-RoCE as a peer. It boots a guest (package guest) in qemu and
+// connects it to the calling process with a bridge and a tap device.
 //
 // The rig lives in a network namespace without a name, which exists as long as the processes
 // in it. A test binary enters the namespace in its TestMain with [Main]; its sockets, and the
@@ -10,14 +10,14 @@
 //	func TestMain(m *testing.M) { os.Exit(rig.Main(m)) }
 //
 //	func TestPeer(t *testing.T) {
-//		r, err := rig.Start(t.Context(), rig.Options{})
+//		r, err := rig.Start(t.Context())
 //		...
 //		defer r.Close()
-//		session, err := peer.Dial(t.Context(), r.Guests[0].Addr4)
+//		session, err := peer.Dial(t.Context(), r.Guest.Addr4)
 //		...
 //	}
 //
-// The guests have the addresses 10.91.0.2, 10.91.0.3, … and fd91::2, fd91::3, …; this
+// The guest has the addresses 10.91.0.2 and fd91::2; this
 // process has 10.91.0.1 and fd91::1. The rig needs root and the packages of setup.sh.
 //
 // # Frames on the tap

@@ -29,7 +29,7 @@ type Guest struct {
 
 // start runs qemu without KVM: the host is usually a virtual machine itself, and
 // emulation behaves the same everywhere.
-func (g *Guest) start(image guest.Image, o Options) error {
+func (g *Guest) start(image guest.Image) error {
 	console, err := os.Create(g.Log)
 	if err != nil {
 		return err
@@ -37,11 +37,11 @@ func (g *Guest) start(image guest.Image, o Options) error {
 	defer console.Close()
 	last := g.Addr4.As4()[3]
 	cmd := exec.Command("qemu-system-x86_64",
-		"-accel", "tcg", "-cpu", "max,la57=off", "-smp", "1", "-m", strconv.Itoa(o.Memory),
+		"-accel", "tcg", "-cpu", "max,la57=off", "-smp", "1", "-m", strconv.Itoa(memory),
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio",
-		"-kernel", image.Kernel, "-initrd", image.Initramfs, "-append", g.commandLine(o),
+		"-kernel", image.Kernel, "-initrd", image.Initramfs, "-append", g.commandLine(),
 		"-netdev", "tap,id=net0,script=no,downscript=no,ifname="+g.Tap,
-		"-device", fmt.Sprintf("virtio-net-pci,netdev=net0,romfile=,rx_queue_size=1024,host_mtu=%d,mac=52:54:00:91:00:%02x", o.MTU, last))
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=net0,romfile=,rx_queue_size=1024,host_mtu=%d,mac=52:54:00:91:00:%02x", mtu, last))
 	cmd.Stdout, cmd.Stderr = console, console
 	g.process, g.ended, err = startBound(cmd)
 	if err != nil {
@@ -57,10 +57,10 @@ func (g *Guest) start(image guest.Image, o Options) error {
 
 // commandLine is the kernel's command line. /init reads the parameters that the kernel
 // does not know. panic=-1 ends the machine at once when the kernel panics.
-func (g *Guest) commandLine(o Options) string {
+func (g *Guest) commandLine() string {
 	return strings.Join([]string{
 		"console=ttyS0", "panic=-1", "mitigations=off", "random.trust_cpu=on",
-		fmt.Sprintf("rig.mtu=%d", o.MTU),
+		fmt.Sprintf("rig.mtu=%d", mtu),
 		"rig.addr=" + g.Addr4.String() + prefix4, "rig.gid=" + gidPattern(g.Addr4),
 		"rig.addr=" + g.Addr6.String() + prefix6, "rig.gid=" + gidPattern(g.Addr6),
 	}, " ")

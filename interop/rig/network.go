@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// The addresses of this process. Guest i has the (i+1)th address after them.
+// The addresses of this process. The guest has the next ones.
 var (
 	hostAddr4 = netip.MustParseAddr("10.91.0.1")
 	hostAddr6 = netip.MustParseAddr("fd91::1")
@@ -24,9 +24,8 @@ const (
 	tapQueue = 10000
 )
 
-// buildNetwork creates the bridge, with this process's addresses, and a tap for each
-// guest.
-func buildNetwork(mtu int, guests []*Guest) error {
+// buildNetwork creates the bridge, with this process's addresses, and the guest's tap.
+func buildNetwork(tap string) error {
 	// Duplicate address detection would delay the bridge's link-local address.
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0); err != nil {
 		return err
@@ -36,31 +35,16 @@ func buildNetwork(mtu int, guests []*Guest) error {
 		{"link", "add", bridge, "type", "bridge"},
 		{"addr", "add", hostAddr4.String() + prefix4, "dev", bridge},
 		{"-6", "addr", "add", hostAddr6.String() + prefix6, "dev", bridge, "nodad"},
+		{"tuntap", "add", tap, "mode", "tap"},
+		{"link", "set", tap, "mtu", size, "txqueuelen", strconv.Itoa(tapQueue), "master", bridge, "up"},
+		{"link", "set", bridge, "mtu", size, "up"}, // cannot exceed that of its members
 	}
-	for _, g := range guests {
-		steps = append(steps,
-			[]string{"tuntap", "add", g.Tap, "mode", "tap"},
-			[]string{"link", "set", g.Tap, "mtu", size, "txqueuelen", strconv.Itoa(tapQueue), "master", bridge, "up"})
-	}
-	// The bridge comes last, because its MTU cannot exceed that of its members.
-	steps = append(steps, []string{"link", "set", bridge, "mtu", size, "up"})
 	for _, step := range steps {
 		if err := run("ip", step...); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// removeNetwork removes the network, so that Start can be called again.
-func removeNetwork(guests []*Guest) error {
-	err := run("ip", "link", "del", bridge)
-	for _, g := range guests {
-		if e := run("ip", "link", "del", g.Tap); err == nil {
-			err = e
-		}
-	}
-	return err
 }
 
 // gidPattern returns the GID of an address as sysfs prints it: all sixteen bytes in

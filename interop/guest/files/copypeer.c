@@ -331,7 +331,7 @@ int main(int argc, char **argv)
 		.cap = {.max_send_wr = 2, .max_recv_wr = STREAM_RECVS, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
 	};
 	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7};
-	check(rdma_getaddrinfo(sender ? argv[2] : NULL, argv[1 + 1 + sender], &hints, &ai) == 0, "rdma_getaddrinfo");
+	check(rdma_getaddrinfo(sender ? argv[2] : "::", argv[1 + 1 + sender], &hints, &ai) == 0, "rdma_getaddrinfo");
 	check(rdma_create_ep(&id, ai, NULL, &attr) == 0, "rdma_create_ep");
 	if (sender) {
 		stream_begin();
