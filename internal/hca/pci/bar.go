@@ -40,6 +40,7 @@ const (
 	queueAlignment  = 4096
 
 	healthFirmwareError = 0x1    // syndrome: firmware internal error
+	healthEQOverrun     = 0xc    // syndrome: an event queue of asynchronous events overran
 	healthReset         = 1 << 7 // the driver is to reset the function (RFR)
 
 	// The state of the function's interface, in regQueueLow. A fatal error disables it, and so does a reset or the end
@@ -157,8 +158,8 @@ func (d *Device) WriteBAR(off uint64, b []byte) {
 	}
 }
 
-// writeUAR takes a doorbell. Doorbells of event queues change nothing: the device raises the
-// vector for each event, whether the queue is armed or not. A BlueFlame write copies a whole
+// writeUAR takes a doorbell. Those of event queues tell how much the driver has handled, and arm nothing: the device
+// raises the vector for each event. A BlueFlame write copies a whole
 // request, in pieces; only the start of a register is a doorbell.
 func (d *Device) writeUAR(off uint64, b []byte) {
 	page, at := off/prm.UARSize, off%prm.UARSize
@@ -203,8 +204,10 @@ func (d *Device) doorbell(at uint64, high, low uint32) {
 		fw.armCQ(low&0xffffff, high)
 	case at == uarArmEQ:
 		d.trace("eq", high>>24, "arm", nil)
+		fw.eqs.consumed(high)
 	case at == uarEQ:
 		d.trace("eq", high>>24, "doorbell", nil)
+		fw.eqs.consumed(high)
 	case at >= prm.UARBlue && at%prm.UARBlueSize == 0: // kernels use the last registers, too
 		fw.ringSend(low >> 8)
 	}

@@ -77,7 +77,7 @@ func (d *Device) work() {
 		d.mu.Unlock()
 		if err := fw.command(&q, slot); err != nil && !notMaster(err) {
 			d.trace("command", 0, "command queue", err)
-			d.fail()
+			d.fail(healthFirmwareError)
 		}
 		d.mu.Lock()
 	}

@@ -138,10 +138,10 @@ func (d *Device) firmware() *firmware {
 func (d *Device) clock() uint64 { return uint64(time.Since(d.opened)) }
 
 // fail reports a fatal error in the health registers, which the driver polls.
-func (d *Device) fail() {
+func (d *Device) fail(syndrome uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.health, d.nicState = healthFirmwareError, nicDisabled
+	d.health, d.nicState = syndrome, nicDisabled
 }
 
 // Receive takes a frame from the network. It keeps nothing of it.

@@ -38,11 +38,13 @@ type eq struct {
 	shift    uint
 	offset   uint64 // of the first entry in the first page
 	logSize  uint
+	number   uint32
 	vector   int
 	events   uint64 // mask of the event types that go here
 	producer uint32
-	live     bool // the answer of its creation was delivered
-	failed   bool // the queue's memory cannot be written
+	consumer uint32 // 24 bits: the driver's last doorbell
+	live     bool   // the answer of its creation was delivered
+	failed   bool   // the queue's memory cannot be written, or it overran
 }
 
 func (t *eqTable) init(d *Device) {
@@ -90,6 +92,7 @@ func (f *firmware) createEQ(c *call) error {
 	if err != nil {
 		return err
 	}
+	q.number = n
 	c.set(0x58, 8, uint64(n))
 	if f.rdma.ctx != nil {
 		f.rdma.ctx.AddEQ(n)
@@ -152,9 +155,27 @@ func (t *eqTable) event(typ, sub uint8, data []byte) {
 	}
 }
 
+// consumed takes a doorbell: the number of entries that the driver has handled, in 24 bits.
+func (t *eqTable) consumed(doorbell uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q := t.eqs.objects[doorbell>>24]; q != nil {
+		q.consumer = doorbell & 0xffffff
+	}
+}
+
 // post writes an entry, its owner bit last, and raises the vector. t.mu is held.
 func (t *eqTable) post(q *eq, typ, sub uint8, data []byte) {
 	if !q.live || q.failed {
+		return
+	}
+	if (q.producer-q.consumer)&0xffffff >= 1<<q.logSize {
+		q.failed = true
+		err := failure.New("report an event", syscall.EOVERFLOW, "the queue's %d entries have events that the driver has not handled", 1<<q.logSize)
+		t.dev.trace("eq", q.number, "overrun", err)
+		if q.events != 0 { // without completions, queues only stand still
+			t.dev.fail(healthEQOverrun)
+		}
 		return
 	}
 	var e [eqeSize]byte
@@ -168,7 +189,7 @@ func (t *eqTable) post(q *eq, typ, sub uint8, data []byte) {
 		return // the event is lost
 	} else if err != nil {
 		q.failed = true
-		t.dev.fail()
+		t.dev.fail(healthFirmwareError)
 		return
 	}
 	q.producer++

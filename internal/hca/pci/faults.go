@@ -38,7 +38,7 @@ func (d *Device) SetLink(up bool) {
 
 // Fail reports a fatal error in the health registers, which the driver polls: it resets the function and
 // makes its objects anew.
-func (d *Device) Fail() { d.fail() }
+func (d *Device) Fail() { d.fail(healthFirmwareError) }
 
 // FailQP puts a queue pair of the guest into ERR. ENOENT: no queue pair has the number.
 func (d *Device) FailQP(number uint32) error {

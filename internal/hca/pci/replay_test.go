@@ -19,6 +19,8 @@ type driver struct {
 	t   *testing.T
 	dev *Device
 	mem guestmem.Map
+	// deaf is whether the driver handles no events.
+	deaf bool
 
 	mu     sync.Mutex
 	raised [vectors]int
@@ -168,6 +170,13 @@ func (d *driver) exec(in []byte, outLen int) (status byte, out []byte) {
 		}
 		out = append(out, b...)
 	}
+	if fw := d.dev.firmware(); fw != nil && !d.deaf {
+		fw.eqs.mu.Lock()
+		for _, q := range fw.eqs.eqs.objects {
+			q.consumer = q.producer & 0xffffff
+		}
+		fw.eqs.mu.Unlock()
+	}
 	return e[entryStatus] >> 1, out
 }
 
@@ -231,6 +240,21 @@ func TestEventQueueOfItsOwnCreation(t *testing.T) {
 		}
 	}
 	t.Fatal("the boot makes no event queue")
+}
+
+// TestEventQueueOverrun lets the driver handle no events: the function becomes unhealthy when the queue of commands is
+// full, and writes no event over another one.
+func TestEventQueueOverrun(t *testing.T) {
+	d := booted(t, Config{})
+	d.deaf = true
+	q := d.dev.firmware().eqs.eqs.objects[1]
+	for range 2 << q.logSize {
+		d.command(prm.CmdQueryHCACap, 0, 16, 0x1010)
+	}
+	d.settle()
+	if h := d.read32(regHealthSynd); h != healthEQOverrun<<16 || q.producer-q.consumer != 1<<q.logSize {
+		t.Errorf("health %#x, %d events in %d entries", h, q.producer-q.consumer, 1<<q.logSize)
+	}
 }
 
 // settle waits until the device executes nothing.
