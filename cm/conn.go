@@ -225,7 +225,7 @@ func (c *Conn) next() (e cmcore.Event, ok bool) {
 
 // gidIndex returns the GID index of an address of the device, -1 if it has no such address.
 func gidIndex(dev *verbs.Device, a netip.Addr) int {
-	return slices.IndexFunc(dev.GIDTable(), func(g verbs.GIDEntry) bool { return g.GID.Addr() == a })
+	return slices.Index(dev.GIDTable(), rdma.GIDOf(a))
 }
 
 // connect moves a QP from RESET or INIT to RTS. m has the attributes of the options.

@@ -49,11 +49,11 @@ func Resolve(ctx context.Context, dev *verbs.Device, addr netip.AddrPort, privat
 	}
 	remote := addr.Addr().Unmap()
 	gids := dev.GIDTable()
-	sgid := slices.IndexFunc(gids, func(g verbs.GIDEntry) bool { return g.GID.Addr().Is4() == remote.Is4() })
+	sgid := slices.IndexFunc(gids, func(g rdma.GID) bool { return g.Addr().Is4() == remote.Is4() })
 	if sgid < 0 {
 		return nil, failure.New(op, syscall.EINVAL, "address %v: all addresses of the device are of the other family", remote)
 	}
-	local := gids[sgid].GID.Addr()
+	local := gids[sgid].Addr()
 	s, done, err := use(dev)
 	if err != nil {
 		return nil, err

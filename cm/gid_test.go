@@ -42,25 +42,25 @@ func TestGIDs(t *testing.T) {
 	addr, conns := serve(t, server, nil)
 	for i, from := range client.dev.GIDTable() {
 		for j, to := range server.dev.GIDTable() {
-			at := netip.AddrPortFrom(to.GID.Addr(), addr.Port())
+			at := netip.AddrPortFrom(to.Addr(), addr.Port())
 			opts := &cm.ConnOptions{ConnectOptions: verbs.ConnectOptions{SGIDIndex: i}}
 			c, err := cm.Dial(within(t), client.qp(), at, opts)
-			if from.GID.Addr().Is4() != to.GID.Addr().Is4() {
+			if from.Addr().Is4() != to.Addr().Is4() {
 				if !errors.Is(err, syscall.EINVAL) {
-					t.Errorf("%v to %v: %v", from.GID.Addr(), to.GID.Addr(), err)
+					t.Errorf("%v to %v: %v", from.Addr(), to.Addr(), err)
 				}
 				continue
 			}
 			if err != nil {
-				t.Fatalf("%v to %v: %v", from.GID.Addr(), to.GID.Addr(), err)
+				t.Fatalf("%v to %v: %v", from.Addr(), to.Addr(), err)
 			}
 			s := <-conns
 			if got, want := fmt.Sprint(c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr()),
-				fmt.Sprint(c.LocalAddr(), at, at, c.LocalAddr()); got != want || c.LocalAddr().(cm.Addr).AddrPort().Addr() != from.GID.Addr() {
+				fmt.Sprint(c.LocalAddr(), at, at, c.LocalAddr()); got != want || c.LocalAddr().(cm.Addr).AddrPort().Addr() != from.Addr() {
 				t.Errorf("addresses %v, want %v", got, want)
 			}
-			if a, b := engine.QPOf(c.QP()).Query().AV, engine.QPOf(s.QP()).Query().AV; a.SGIDIndex != i || b.SGIDIndex != j || a.DGID != to.GID || b.DGID != from.GID {
-				t.Errorf("%v to %v: the QPs have %+v and %+v", from.GID.Addr(), to.GID.Addr(), a, b)
+			if a, b := engine.QPOf(c.QP()).Query().AV, engine.QPOf(s.QP()).Query().AV; a.SGIDIndex != i || b.SGIDIndex != j || a.DGID != to || b.DGID != from {
+				t.Errorf("%v to %v: the QPs have %+v and %+v", from.Addr(), to.Addr(), a, b)
 			}
 			for _, e := range []struct {
 				p        *party
@@ -74,7 +74,7 @@ func TestGIDs(t *testing.T) {
 				}
 				var wc [1]rdma.WC
 				if _, err := e.p.cq.Wait(within(t), wc[:]); err != nil || wc[0].Status != rdma.StatusSuccess {
-					t.Errorf("%v to %v: %v %v", from.GID.Addr(), to.GID.Addr(), wc[0].Status, err)
+					t.Errorf("%v to %v: %v %v", from.Addr(), to.Addr(), wc[0].Status, err)
 				}
 			}
 			if err := c.Close(); err != nil {

@@ -129,17 +129,6 @@ type Request struct {
 	// PrivateData comes from the peer's application, padded with zeros to 56 bytes.
 	PrivateData []byte
 
-	// Type is the type of the peer's QP, that of ListenOptions.Type.
-	Type rdma.QPType
-
-	// MTU is the path MTU that the peer requests, in bytes.
-	MTU int
-
-	// MaxRdAtomic and MaxDestRdAtomic are the peer's limits on outstanding READs and
-	// atomics, for this side as requester and as responder.
-	MaxRdAtomic     int
-	MaxDestRdAtomic int
-
 	core *cmcore.Conn
 	conn *Conn
 	dev  *verbs.Device
@@ -147,16 +136,13 @@ type Request struct {
 
 func newRequest(dev *verbs.Device, c *cmcore.Conn) *Request {
 	m := c.Request()
-	attr, port, at := c.Attr(), uint16(m.ServiceID), c.Path().Local
+	port, at := uint16(m.ServiceID), c.Path().Local
 	conn := &Conn{
 		core: c, private: m.Data,
 		local: Addr(netip.AddrPortFrom(at, port)), remote: Addr(netip.AddrPortFrom(m.IP.Src, m.IP.Port)),
 	}
 	conn.init()
-	return &Request{
-		PrivateData: m.Data, Type: qpTypes[m.Transport], MTU: ibv.MTU(attr.MTU).Bytes(), MaxRdAtomic: int(attr.MaxRdAtomic), MaxDestRdAtomic: int(attr.MaxDestRdAtomic),
-		core: c, conn: conn, dev: dev,
-	}
+	return &Request{PrivateData: m.Data, core: c, conn: conn, dev: dev}
 }
 
 // qpTypes maps service types of requests to types of QPs, and transports maps them back.
@@ -195,20 +181,20 @@ func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *ConnOptions) (
 	dev := qp.PD().Device()
 	at := r.core.Path().Local
 	sgid := gidIndex(dev, at)
-	have := dev.PortAttr().ActiveMTU
+	attr := r.core.Attr()
+	kind, mtu, have := qpTypes[r.core.Request().Transport], ibv.MTU(attr.MTU).Bytes(), dev.PortAttr().ActiveMTU
 	switch {
 	case dev != r.dev:
 		return refuse(mad.ReasonNoQP, failure.New(op, syscall.EINVAL, "a QP of the device at %v: the request came to that at %v", dev.Addr(), r.dev.Addr()))
-	case qp.Type() != r.Type:
-		return refuse(mad.ReasonInvalidTransport, failure.New(op, syscall.EINVAL, "a QP of type %v: the peer's is %v", qp.Type(), r.Type))
+	case qp.Type() != kind:
+		return refuse(mad.ReasonInvalidTransport, failure.New(op, syscall.EINVAL, "a QP of type %v: the peer's is %v", qp.Type(), kind))
 	case o.SGIDIndex != 0 && o.SGIDIndex != sgid:
 		return refuse(mad.ReasonConsumer, failure.New(op, syscall.EINVAL, "SGIDIndex %d: the peer connects to %v, which has GID index %d", o.SGIDIndex, at, sgid))
 	case len(o.PrivateData) > mad.REPPrivate:
 		return refuse(mad.ReasonConsumer, failure.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(o.PrivateData), mad.REPPrivate))
-	case r.MTU > have:
-		return refuse(mad.ReasonInvalidMTU, failure.New(op, syscall.EINVAL, "path MTU %d of the peer: the port carries %d", r.MTU, have))
+	case mtu > have:
+		return refuse(mad.ReasonInvalidMTU, failure.New(op, syscall.EINVAL, "path MTU %d of the peer: the port carries %d", mtu, have))
 	}
-	attr := r.core.Attr()
 	attr.MaxRdAtomic = min(attr.MaxRdAtomic, uint8(m.MaxRdAtomic))
 	attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, uint8(m.MaxRdAtomic))
 	if err := r.conn.connect(qp, attr, m, sgid); err != nil {

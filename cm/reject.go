@@ -16,17 +16,12 @@ import (
 // InfiniBand specification.
 type Reason uint16
 
-// The reasons that programs receive, or pass to [Request.Reject].
+// The reasons that programs compare or pass to [Request.Reject]. String knows the others, too.
 const (
-	ReasonNoQP             Reason = 1
-	ReasonNoResources      Reason = 3
-	ReasonTimeout          Reason = 4 // the peer gave up waiting
-	ReasonUnsupported      Reason = 5
-	ReasonNoListener       Reason = 8
-	ReasonInvalidTransport Reason = 9
-	ReasonStale            Reason = 10 // the peer still has a connection with the QP
-	ReasonInvalidMTU       Reason = 26
-	ReasonConsumer         Reason = 28 // the application refused
+	ReasonNoQP        Reason = 1
+	ReasonNoResources Reason = 3
+	ReasonNoListener  Reason = 8
+	ReasonConsumer    Reason = 28 // the application refused
 )
 
 // String returns the reason in words.

@@ -84,7 +84,7 @@ func beChild(how string) {
 	data := make([]byte, 64<<10)
 	for _, d := range []*DEK{plain, wrapped} {
 		check(d.Hold())
-		must(d.State())
+		check(d.Check())
 		var tag [KeyTagSize]byte
 		if d.hasKeyTag {
 			copy(tag[:], d.keyTag())

@@ -38,23 +38,6 @@ func (s KeySize) String() string {
 // KeyTagSize is the length of a keytag in bytes.
 const KeyTagSize = 8
 
-// State is the state of a DEK. The values are those of enum mlx5dv_dek_state.
-type State uint8
-
-// The states of a DEK.
-const (
-	StateReady State = 0 // may be used
-	StateError State = 1 // the key's memory was corrupted: close the DEK and create it again
-)
-
-// String returns "ready" or "error".
-func (s State) String() string {
-	if s == StateReady {
-		return "ready"
-	}
-	return "error"
-}
-
 // PD is a protection domain of a device, such as a *verbs.PD. Two values are the same domain
 // if they are equal.
 type PD interface {
@@ -204,19 +187,20 @@ func (d *DEK) KeyTag() (tag [KeyTagSize]byte, err error) {
 	return tag, nil
 }
 
-// State returns the DEK's state (mlx5dv_dek_query(3)). It finds it by encrypting a block whose
-// ciphertext is known, and decrypting it.
+// Check reports whether the key is still right (mlx5dv_dek_query(3)): it encrypts a block whose
+// ciphertext is known, and decrypts it. It returns nil for a DEK in state READY, and EIO for one
+// in state ERROR, whose memory was corrupted: close the DEK and make it again.
 //
-// A DEK that was made from a wrapped key can be asked only while its context has a valid
+// A DEK that was made from a wrapped key can be checked only while its context has a valid
 // login. Otherwise, and after Close, the error is EINVAL.
-func (d *DEK) State() (State, error) {
+func (d *DEK) Check() error {
 	const op = "dek query"
 	if err := d.hold(op); err != nil {
-		return StateError, err
+		return err
 	}
 	defer d.Release()
 	if d.wrapped && !d.ctx.loggedIn() {
-		return StateError, failure.New(op, syscall.EINVAL, "a wrapped DEK, and no valid login")
+		return failure.New(op, syscall.EINVAL, "a wrapped DEK, and no valid login")
 	}
 	var zero, b [xts.BlockSize]byte
 	d.cipher.EncryptUnit(b[:], zero[:], xts.Tweak{})
@@ -228,14 +212,16 @@ func (d *DEK) State() (State, error) {
 		d.corrupt.Store(true)
 	}
 	if d.corrupt.Load() {
-		return StateError, nil
+		return errState
 	}
-	return StateReady, nil
+	return nil
 }
 
-// Fail puts the DEK into state [StateError], as if the memory of its key had been
-// corrupted: the DEK cannot be used any more, and DEK.State reports it. It
-// is for tests of programs that must survive this. EINVAL: the DEK is nil or
+// errState is the error of Check in state ERROR.
+var errState error = failure.New("dek query", syscall.EIO, "the DEK is in state error: the memory of its key was corrupted")
+
+// Fail puts the DEK into state ERROR, as if the memory of its key had been corrupted: the
+// DEK cannot be used any more, and Check reports it. It is for tests of programs that must survive this. EINVAL: the DEK is nil or
 // the zero value, or was closed.
 func (d *DEK) Fail() error {
 	if err := d.hold("dek fail"); err != nil {

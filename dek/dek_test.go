@@ -128,7 +128,7 @@ func TestClose(t *testing.T) {
 	wantErrno(t, "close again", d.Close(), 0)
 	wantErrno(t, "hold", d.Hold(), syscall.EINVAL)
 	wantErrno(t, "acquire", second(d.Acquire([8]byte{})), syscall.EINVAL)
-	wantErrno(t, "query", second(d.State()), syscall.EINVAL)
+	wantErrno(t, "query", d.Check(), syscall.EINVAL)
 }
 
 func TestReleaseWithoutAcquire(t *testing.T) {
@@ -141,20 +141,16 @@ func TestReleaseWithoutAcquire(t *testing.T) {
 	d.Release()
 }
 
-func TestStateFindsCorruption(t *testing.T) {
+func TestCheckFindsCorruption(t *testing.T) {
 	d := must(New(keyOf(64, 3)))
-	if got := must(d.State()); got != StateReady {
-		t.Errorf("fresh: %v", got)
-	}
+	wantErrno(t, "fresh", d.Check(), 0)
 	m := d.memory.bytes()
 	for i := range m { // overwrite all bytes, because kernels may use bytes that a block does not need
 		if m[i] != 0 {
 			m[i] ^= 0x10
 		}
 	}
-	if got := must(d.State()); got != StateError {
-		t.Errorf("after bit flips: %v", got)
-	}
+	wantErrno(t, "after bit flips", d.Check(), syscall.EIO)
 	wantErrno(t, "acquire in state error", second(d.Acquire([8]byte{})), syscall.EINVAL)
 	wantErrno(t, "close", d.Close(), 0)
 }
@@ -175,7 +171,7 @@ func TestConcurrent(t *testing.T) {
 						return
 					}
 					c.EncryptUnit(unit[:], unit[:], xts.Tweak{})
-					d.State()
+					d.Check()
 					d.Release()
 				}
 			})

@@ -16,7 +16,7 @@
 //     ([Store.AddKEK], [Store.AddCredential]), and deletes them.
 //   - A program's [Context] logs in with a credential: 40 bytes, wrapped under a KEK. It has
 //     one [Login] at most, which is passed when a DEK is made.
-//   - Making a wrapped DEK, and asking for its state, needs a valid login; using a DEK does not. A login
+//   - Making a wrapped DEK, and checking it, needs a valid login; using a DEK does not. A login
 //     becomes invalid when its credential or its KEK is deleted. DEKs that were made with
 //     it stay.
 //

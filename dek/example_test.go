@@ -55,13 +55,12 @@ func ExampleStore() {
 	fmt.Println("login:", login, err)
 	d, err := ctx.NewDEK(wrappedKey, &dek.DEKOptions{Login: login})
 	fmt.Println("DEK:", d, err)
-	state, err := d.State()
-	fmt.Println("state:", state, err)
+	fmt.Println("check:", d.Check())
 
 	store.DeleteCredential(7)
 	fmt.Println("login is valid:", login.Valid())
-	_, err = d.State()
-	fmt.Println("state:", err, errors.Is(err, syscall.EINVAL))
+	err = d.Check()
+	fmt.Println("check:", err, errors.Is(err, syscall.EINVAL))
 	_, err = d.Acquire([8]byte{})
 	fmt.Println("use:", err)
 	d.Release()
@@ -69,9 +68,9 @@ func ExampleStore() {
 	// Output:
 	// login: login (valid) <nil>
 	// DEK: DEK (256 bit, wrapped) <nil>
-	// state: ready <nil>
+	// check: <nil>
 	// login is valid: false
-	// state: dek query: a wrapped DEK, and no valid login true
+	// check: dek query: a wrapped DEK, and no valid login true
 	// use: <nil>
 	// close: <nil>
 }

@@ -40,7 +40,7 @@ func (d *DEK) UsableBy(c *Context, pd PD) error {
 //
 // keyTag is the keytag that is configured on the memory key. Acquire returns EINVAL if
 // the DEK has a different keytag (a DEK without a keytag accepts any), is in state
-// [StateError], is nil or the zero value, or was closed.
+// ERROR, is nil or the zero value, or was closed.
 func (d *DEK) Acquire(keyTag [KeyTagSize]byte) (*xts.Cipher, error) {
 	const op = "dek use"
 	if err := d.hold(op); err != nil {

@@ -68,7 +68,7 @@ func TestNoKey(t *testing.T) {
 	for name, d := range map[string]*DEK{"nil": nil, "zero": {}} {
 		wantErrno(t, name+": hold", d.Hold(), syscall.EINVAL)
 		wantErrno(t, name+": acquire", second(d.Acquire([KeyTagSize]byte{})), syscall.EINVAL)
-		wantErrno(t, name+": query", second(d.State()), syscall.EINVAL)
+		wantErrno(t, name+": query", d.Check(), syscall.EINVAL)
 		wantErrno(t, name+": keytag", second(d.KeyTag()), syscall.EINVAL)
 		wantErrno(t, name+": usable", d.UsableBy(c, nil), syscall.EINVAL)
 		wantErrno(t, name+": close", d.Close(), syscall.EINVAL)

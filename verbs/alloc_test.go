@@ -57,7 +57,6 @@ func TestNoAllocations(t *testing.T) {
 		if err := c.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		c.Abort()
 		wait(b, 2)
 		wait(a, 6)
 	}

@@ -1,14 +1,10 @@
 package verbs
 
 import (
-	"syscall"
-
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
-	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -38,25 +34,11 @@ type PortAttr struct {
 	Active    bool
 	MaxMTU    int // in bytes
 	ActiveMTU int // the largest path MTU that the network supports, in bytes
-	GIDs      int // length of the GID table
 }
 
 // PortAttr returns the description of the port.
 func (d *Device) PortAttr() PortAttr {
-	return PortAttr{Active: true, MaxMTU: ibv.MTU4096.Bytes(), ActiveMTU: d.e.ActiveMTU().Bytes(), GIDs: len(d.e.Port().Addrs())}
-}
-
-// GID returns an entry of the GID table (ibv_query_gid(3)). GIDTable returns all of them. An index
-// outside of the table is EINVAL.
-func (d *Device) GID(index int) (rdma.GID, error) {
-	if d.e == nil {
-		return rdma.GID{}, failure.Zero("query a GID", "Open")
-	}
-	table := d.e.Port().Addrs()
-	if index < 0 || index >= len(table) {
-		return rdma.GID{}, failure.New("query the GID", syscall.EINVAL, "index %d: the entries of the table are 0 to %d", index, len(table)-1)
-	}
-	return rdma.GIDOf(table[index].Addr()), nil
+	return PortAttr{Active: true, MaxMTU: ibv.MTU4096.Bytes(), ActiveMTU: d.e.ActiveMTU().Bytes()}
 }
 
 // SignatureCaps are the block signatures that a device can do (struct
@@ -95,7 +77,7 @@ type CryptoCaps struct {
 func (d *Device) CryptoCaps() CryptoCaps {
 	failed := d.e.Tests().XTS
 	return CryptoCaps{
-		ImportMode: d.KeyStore().Mode(), AESXTS: !failed, FailedTests: failed,
+		ImportMode: d.e.KeyStore().Mode(), AESXTS: !failed, FailedTests: failed,
 		DataUnitSizes: sig.KeyBlockSizes(),
 	}
 }

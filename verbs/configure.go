@@ -31,7 +31,7 @@ func (c Chain) Configure(key *MKey) Chain {
 		b.fail(syscall.EINVAL, "request %d: a configuration of no memory key", r.ID)
 		return c
 	case key.pd != b.qp.pd:
-		b.fail(syscall.EINVAL, "request %d: key %#x is of another protection domain", r.ID, key.Number())
+		b.fail(syscall.EINVAL, "request %d: key %#x is of another protection domain", r.ID, key.LKey())
 		return c
 	}
 	space := 4 * 16
@@ -40,7 +40,7 @@ func (c Chain) Configure(key *MKey) Chain {
 	}
 	r.Configure = &engine.Configuration{Key: key.e, Space: space}
 	if key.e.Flags()&mkey.UpdateTag != 0 {
-		tag := uint8(key.Number())
+		tag := uint8(key.LKey())
 		r.Configure.Tag = &tag
 	}
 	b.own = confBuilder{req: r, conf: r.Configure}

@@ -1,11 +1,6 @@
 package verbs
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"syscall"
 	"time"
@@ -17,7 +12,7 @@ import (
 )
 
 // Endpoint describes one end of a connection to the other end. Programs exchange their
-// endpoints in any way; [Exchange] does it over TCP.
+// endpoints in any way, for example as JSON over TCP.
 type Endpoint struct {
 	GID     netip.Addr `json:"gid"`            // address of the device
 	UDPPort uint16     `json:"port,omitempty"` // UDP port of the device; 0 means RoCEv2's 4791
@@ -117,63 +112,4 @@ func (qp *QP) Bind(qkey uint32) error {
 	}
 	m.State = rdma.StateRTS
 	return qp.e.Modify(m, ibv.AttrState|ibv.AttrSQPSN)
-}
-
-// exchangeLimit is the longest line that Exchange reads from a peer, which is not
-// authenticated.
-const exchangeLimit = 4096
-
-// Exchange sends local to the other side of a TCP connection and returns the endpoint
-// that the other side sent. Each end writes one line, a JSON object with the fields of
-// Endpoint, and reads one:
-//
-//	{"gid":"192.0.2.1","qpn":1193046,"psn":6636321,"mtu":4096}
-//
-// Exchange reads nothing after the line, so the program can use the connection
-// for other data.
-func Exchange(ctx context.Context, conn net.Conn, local Endpoint) (Endpoint, error) {
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	var peer Endpoint
-	line, err := json.Marshal(local)
-	if err != nil {
-		return peer, err
-	}
-	if _, err := conn.Write(append(line, '\n')); err != nil {
-		return peer, exchangeError(ctx, err)
-	}
-	if line, err = readLine(conn); err != nil {
-		return peer, exchangeError(ctx, err)
-	}
-	if err := json.Unmarshal(line, &peer); err != nil {
-		return peer, exchangeError(ctx, err)
-	}
-	_, known := ibv.MTUOf(peer.MTU)
-	if !peer.GID.IsValid() || !known || peer.QPN >= 1<<24 || peer.PSN >= 1<<24 {
-		return peer, failure.New("exchange", syscall.EINVAL, "the peer's endpoint %s is not one", line)
-	}
-	return peer, nil
-}
-
-func exchangeError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return fmt.Errorf("exchange endpoints: %w", err)
-}
-
-// readLine reads up to the end of a line, and no byte after it.
-func readLine(r io.Reader) ([]byte, error) {
-	var line []byte
-	var b [1]byte
-	for len(line) < exchangeLimit {
-		if _, err := io.ReadFull(r, b[:]); err != nil {
-			return nil, err
-		}
-		if b[0] == '\n' {
-			return line, nil
-		}
-		line = append(line, b[0])
-	}
-	return nil, failure.New("exchange", syscall.EMSGSIZE, "a line of more than %d bytes", exchangeLimit)
 }

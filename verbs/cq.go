@@ -44,9 +44,6 @@ func (d *Device) NewCQ(size int) (*CQ, error) {
 	return &CQ{dev: d, size: size, ready: make(chan struct{}, 1)}, nil
 }
 
-// Size returns the number of completions that the queue can hold.
-func (c *CQ) Size() int { return c.size }
-
 // Poll moves completions to wcs, the oldest first, and returns their number.
 func (c *CQ) Poll(wcs []rdma.WC) int {
 	c.mu.Lock()

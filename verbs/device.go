@@ -81,32 +81,19 @@ func Open(addr netip.Addr, opts *DeviceOptions) (*Device, error) {
 // Addr returns the device's local address: the one with GID index 0.
 func (d *Device) Addr() netip.Addr { return d.e.Addr() }
 
-// GIDEntry is an entry of a device's GID table (struct ibv_gid_entry). All entries are of
-// RoCEv2.
-type GIDEntry struct {
-	GID     rdma.GID
-	Index   int // GID index, for AH.SGIDIndex and ConnectOptions.SGIDIndex
-	Port    uint8
-	UDPPort uint16 // where the device listens at this address
-}
-
 // GIDTable returns the device's GID table (ibv_query_gid_table(3)): an entry for each of its
 // addresses, in the order of the indices. Entry 0 is the address that the device was opened
-// on.
-func (d *Device) GIDTable() []GIDEntry {
-	var table []GIDEntry
-	for i, a := range d.e.Port().Addrs() {
-		table = append(table, GIDEntry{GID: rdma.GIDOf(a.Addr()), Index: i, Port: 1, UDPPort: a.Port()})
+// on. All entries are of RoCEv2.
+func (d *Device) GIDTable() []rdma.GID {
+	var table []rdma.GID
+	for _, a := range d.e.Port().Addrs() {
+		table = append(table, rdma.GIDOf(a.Addr()))
 	}
 	return table
 }
 
 // Counters returns the counts of the device's packets and of its losses.
 func (d *Device) Counters() rdma.Counters { return d.e.Port().Counters() }
-
-// Paths returns the state of congestion control for each peer that QPs are connected to, in
-// the order of addresses. It is for reports: it locks every QP of the device in turn.
-func (d *Device) Paths() []rdma.PathState { return d.e.Port().Paths() }
 
 // UDPPort returns the UDP port on which the device listens.
 func (d *Device) UDPPort() uint16 { return d.e.Port().LocalAddr().Port() }
@@ -115,10 +102,6 @@ func init() {
 	engine.PortOf = func(device any) *roce.Port { return device.(*Device).e.Port() }
 	engine.QPOf = func(qp any) *engine.QP { return qp.(*QP).e }
 }
-
-// KeyStore returns the device's key store, through which a crypto officer provisions
-// it.
-func (d *Device) KeyStore() *dek.Store { return d.e.KeyStore() }
 
 // Crypto returns the context through which users log in to the key store and
 // create DEKs.

@@ -8,8 +8,8 @@
 // of them as the source of packets. On the device a program creates a protection
 // domain ([Device.NewPD]), registers memory ([PD.Register]), and creates memory keys
 // ([PD.NewMKey]), completion queues ([Device.NewCQ]) and queue pairs ([PD.NewQP]). The
-// programs at both ends exchange the addresses of their queue pairs ([Exchange]) and connect
-// them ([QP.Connect]).
+// programs at both ends exchange the addresses of their queue pairs ([QP.Endpoint]) and
+// connect them ([QP.Connect]), or package cm does both.
 //
 // Send requests are posted in chains, as with ibv_wr_start(3):
 //

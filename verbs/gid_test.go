@@ -39,8 +39,8 @@ func ExampleDevice_GIDTable() {
 		pd := check(dev.NewPD())
 		nodes[i] = &node{dev, pd, cq, check(pd.NewQP(verbs.QPAttr{SendCQ: cq, MaxInlineData: 64}))}
 	}
-	for _, e := range nodes[0].dev.GIDTable() {
-		fmt.Println(e.Index, e.GID.Addr())
+	for i, gid := range nodes[0].dev.GIDTable() {
+		fmt.Println(i, gid.Addr())
 	}
 	// Connect the IPv6 addresses.
 	const sgid = 1
@@ -88,20 +88,15 @@ func TestDatagramsOfGIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	dst := s.register(verbs.GRHLen+16, rdma.LocalWrite)
-	if n := dev.PortAttr().GIDs; n != len(dev.GIDTable()) {
-		t.Errorf("the port has %d GIDs, the table %d", n, len(dev.GIDTable()))
-	}
-	for _, e := range dev.GIDTable() {
-		if gid, err := dev.GID(e.Index); err != nil || gid != e.GID {
-			t.Errorf("GID %d: %v, %v, want %v", e.Index, gid, err, e.GID)
-		}
-		ah := must[*verbs.AddressHandle](t)(pd.NewAddressHandle(rdma.AH{DGID: e.GID, SGIDIndex: e.Index, UDPPort: e.UDPPort}))
+	for i, gid := range dev.GIDTable() {
+		at := must[verbs.Endpoint](t)(qp.EndpointAt(i))
+		ah := must[*verbs.AddressHandle](t)(pd.NewAddressHandle(rdma.AH{DGID: gid, SGIDIndex: i, UDPPort: at.UDPPort}))
 		s.recv(1, dst.SGE(0, dst.Len()))
 		s.complete(qp.Start().Send().Inline([]byte("hello")).To(ah, qp.Num(), 1))
 		s.completion(1, rdma.OpRecv, rdma.StatusSuccess)
-		from := e.GID.Addr().AsSlice()
+		from := gid.Addr().AsSlice()
 		if grh := dst.Bytes()[:verbs.GRHLen]; !bytes.Contains(grh, append(bytes.Clone(from), from...)) {
-			t.Errorf("GID %v: header %x", e.GID, grh)
+			t.Errorf("GID %v: header %x", gid, grh)
 		}
 	}
 }

@@ -39,17 +39,11 @@ func (pd *PD) NewMKey(attr MKeyAttr) (*MKey, error) {
 	return k, nil
 }
 
-// Number returns the key's number, which is its lkey and its rkey.
-func (k *MKey) Number() uint32 { return k.number.Load() }
-
 // LKey returns the key's number for requests of this side.
-func (k *MKey) LKey() uint32 { return k.Number() }
+func (k *MKey) LKey() uint32 { return k.number.Load() }
 
 // RKey returns the key's number for requests of the peer.
-func (k *MKey) RKey() uint32 { return k.Number() }
-
-// MaxEntries returns the largest number of entries that a layout may have.
-func (k *MKey) MaxEntries() int { return k.e.MaxEntries() }
+func (k *MKey) RKey() uint32 { return k.number.Load() }
 
 // SGE returns a list entry for n bytes of the wire domain from an offset. It panics if
 // offset or n is negative, or if n exceeds the 32 bits of an entry.
@@ -57,18 +51,18 @@ func (k *MKey) SGE(offset, n int) rdma.SGE {
 	if offset < 0 || n < 0 || uint64(n) > math.MaxUint32 {
 		panic(fmt.Sprintf("verbs: MKey.SGE(%d, %d): both must be 0 or more, and an entry has at most %d bytes", offset, n, uint32(math.MaxUint32)))
 	}
-	return rdma.SGE{Addr: uint64(offset), Length: uint32(n), LKey: k.Number()}
+	return rdma.SGE{Addr: uint64(offset), Length: uint32(n), LKey: k.LKey()}
 }
 
-// SetTag changes the low byte of the key's number. Number, LKey, RKey and SGE return the
+// SetTag changes the low byte of the key's number. LKey, RKey and SGE return the
 // new number at once. Requests must use it from the next configuration of the key on:
 // those that execute before that configuration use the old number, later ones the new
 // number. SetTag returns EOPNOTSUPP if the key was created without mkey.UpdateTag.
 func (k *MKey) SetTag(tag uint8) error {
 	if k.e.Flags()&mkey.UpdateTag == 0 {
-		return failure.New("set the tag", syscall.EOPNOTSUPP, "key %#x was created without mkey.UpdateTag", k.Number())
+		return failure.New("set the tag", syscall.EOPNOTSUPP, "key %#x was created without mkey.UpdateTag", k.LKey())
 	}
-	k.number.Store(k.Number()&^0xFF | uint32(tag))
+	k.number.Store(k.LKey()&^0xFF | uint32(tag))
 	return nil
 }
 

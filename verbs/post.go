@@ -16,14 +16,13 @@ import (
 //
 // Start begins it. ID, Signaled, Fence and Solicited describe the next request; a
 // builder such as Send or Configure begins that request; setters such as SGE or Signature
-// complete it. Complete posts the chain, Abort drops it. After an error, the rest of the
-// chain is ignored, and Complete returns the error (ibv_wr_post(3),
+// complete it. Complete posts the chain. A chain that is not completed has no effect. After an
+// error, the rest of the chain is ignored, and Complete returns the error (ibv_wr_post(3),
 // mlx5dv_wr_mkey_configure(3)).
 //
-// A Chain is a handle: copies of it refer to the same chain. It is not safe for
-// concurrent use. After Complete or Abort it is finished: Abort then does nothing,
-// Complete returns EINVAL, and other methods are ignored. "defer wr.Abort()" is therefore
-// safe together with Complete.
+// A Chain is a handle: copies of it refer to the same chain. It is not safe for concurrent
+// use. After Complete it is finished: Complete then returns EINVAL, and other methods are
+// ignored.
 type Chain struct {
 	b          *builder
 	generation uint64
@@ -284,7 +283,7 @@ func (c Chain) To(to *AddressHandle, qpn, qkey uint32) Chain {
 func (c Chain) Complete() error {
 	b := c.open()
 	if b == nil {
-		return failure.New("post send", syscall.EINVAL, "the chain was completed or aborted before")
+		return failure.New("post send", syscall.EINVAL, "the chain was completed before")
 	}
 	b.endConfigure()
 	b.checkDestinations()
@@ -315,13 +314,6 @@ func (b *builder) checkDestinations() {
 				b.fail(syscall.EINVAL, "request %d: a datagram needs a destination, which To sets", r.ID)
 			}
 		}
-	}
-}
-
-// Abort drops the chain. The keys that it configures keep their configuration.
-func (c Chain) Abort() {
-	if b := c.open(); b != nil {
-		b.release()
 	}
 }
 

@@ -153,15 +153,6 @@ func (qp *QP) Num() uint32 { return qp.e.Num() }
 // PD returns the protection domain of the QP.
 func (qp *QP) PD() *PD { return qp.pd }
 
-// SendCQ returns the completion queue of the QP's send requests.
-func (qp *QP) SendCQ() *CQ { return qp.attr.SendCQ }
-
-// RecvCQ returns the completion queue of the QP's receive requests.
-func (qp *QP) RecvCQ() *CQ { return qp.attr.RecvCQ }
-
-// SRQ returns the shared receive queue that the QP uses, or nil.
-func (qp *QP) SRQ() *SRQ { return qp.attr.SRQ }
-
 // Type returns the transport service of the QP.
 func (qp *QP) Type() rdma.QPType { return qp.e.Type() }
 

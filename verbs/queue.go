@@ -95,42 +95,6 @@ func (qp *QP) Cancel(id uint64) (n int, err error) {
 	return n, err
 }
 
-// CurrentID returns the id of the send request that would start next. The QP must be in
-// SQD. CurrentID returns ENOENT if there is no request.
-func (qp *QP) CurrentID() (id uint64, err error) {
-	const op = "get the current id"
-	err = qp.drained(op, func() error {
-		r, err := qp.sq.current(op)
-		if err == nil {
-			id = r.ID
-		}
-		return err
-	})
-	return id, err
-}
-
-// CancelCurrent turns the send request that would start next into a no-op. The QP must be
-// in SQD. CancelCurrent returns ENOENT if there is no request.
-func (qp *QP) CancelCurrent() error {
-	const op = "cancel the current request"
-	return qp.drained(op, func() error {
-		r, err := qp.sq.current(op)
-		if err == nil {
-			r.Cancelled = true
-		}
-		return err
-	})
-}
-
-func (q *sendQueue) current(op string) (*engine.SendRequest, error) {
-	for _, r := range q.waiting() {
-		if !r.Cancelled {
-			return r, nil
-		}
-	}
-	return nil, failure.New(op, syscall.ENOENT, "no send request waits")
-}
-
 // drained calls f with the QP's lock held if the QP is in SQD. The call also
 // counts as the program having noticed why the QP stopped.
 func (qp *QP) drained(op string, f func() error) error {

@@ -146,7 +146,7 @@ func testRecords(t *testing.T, seed uint64) {
 		if !bytes.Equal(got, want) {
 			t.Fatalf("the data of a transfer differs from the oracle, signature %+v", oracle.Signature)
 		}
-		model.found(bad, domain, key.Number())
+		model.found(bad, domain, key.LKey())
 	}
 	check := func() {
 		got, err := key.Check()

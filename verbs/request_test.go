@@ -34,8 +34,8 @@ func grants(t *testing.T, a *side, qp *verbs.QP, key *verbs.MKey) bool {
 func TestConfigurationLeavesNothing(t *testing.T) {
 	const all = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead
 	for name, lose := range map[string]func(t *testing.T, r *revoked, c verbs.Chain){
-		"aborted": func(t *testing.T, r *revoked, c verbs.Chain) { c.Abort() },
-		"refused": func(t *testing.T, r *revoked, c verbs.Chain) { c.SGE(); c.Complete() },
+		"not completed": func(t *testing.T, r *revoked, c verbs.Chain) {},
+		"refused":       func(t *testing.T, r *revoked, c verbs.Chain) { c.SGE(); c.Complete() },
 		"cancelled": func(t *testing.T, r *revoked, c verbs.Chain) {
 			r.b.modify(rdma.StateSQD)
 			r.b.complete(c)
@@ -99,24 +99,21 @@ func TestConfigurationFails(t *testing.T) {
 	}
 }
 
-// TestChainFinished checks that calls on a completed or aborted chain affect neither that
+// TestChainFinished checks that calls on a completed chain affect neither that
 // chain nor another one.
 func TestChainFinished(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	done := a.qp.Start()
-	done.Abort()
-	done.Abort()
+	a.complete(done)
 	done.ID(1).Signaled().Send()
 	one, two := a.qp.Start().ID(10).Signaled(), a.qp.Start().ID(20).Signaled()
-	done.Abort()
 	done.ID(3).Fence().Send().Inline([]byte("x")).Configure(nil).Access(0)
 	if err := done.Complete(); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("completing an aborted chain: %v", err)
+		t.Errorf("completing a finished chain: %v", err)
 	}
 	b.recv(1)
 	b.recv(2)
 	a.complete(one.Send())
-	one.Abort() // as a deferred Abort does
 	a.complete(two.Send())
 	if err := two.Complete(); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("completing a chain twice: %v", err)
@@ -124,10 +121,12 @@ func TestChainFinished(t *testing.T) {
 	a.completion(10, rdma.OpSend, rdma.StatusSuccess)
 	a.completion(20, rdma.OpSend, rdma.StatusSuccess)
 	a.noCompletion()
-	new(verbs.Chain).Abort() // the zero value is a finished chain
+	if err := new(verbs.Chain).Complete(); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("the zero value: %v", err)
+	}
 }
 
-// TestChainsDoNotShare aborts chains twice in some goroutines while others build theirs.
+// TestChainsDoNotShare completes chains twice in some goroutines while others build theirs.
 func TestChainsDoNotShare(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{MaxSendWR: 1 << 10, MaxRecvWR: 1 << 12}, nil)
 	const each, goroutines = 200, 4
@@ -139,13 +138,13 @@ func TestChainsDoNotShare(t *testing.T) {
 		wg.Go(func() {
 			for i := range uint64(each) {
 				c := a.qp.Start()
-				c.Abort()
+				c.Complete()
 				d := a.qp.Start().ID(g<<32 | i).Signaled()
-				c.Abort()
+				c.Complete()
 				if err := d.Send().Complete(); err != nil {
 					t.Error(err)
 				}
-				d.Abort()
+				d.Complete()
 			}
 		})
 	}

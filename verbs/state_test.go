@@ -271,68 +271,10 @@ func TestSolicited(t *testing.T) {
 	}
 }
 
-func TestExchange(t *testing.T) {
-	x, y := net.Pipe()
-	defer x.Close()
-	defer y.Close()
-	a := verbs.Endpoint{GID: netip.MustParseAddr("192.0.2.1"), QPN: 0x123456, PSN: 0x654321, MTU: 4096}
-	b := verbs.Endpoint{GID: netip.MustParseAddr("2001:db8::1"), UDPPort: 4792, QPN: 1, PSN: 2, MTU: 1024}
-	got := make(chan verbs.Endpoint)
-	go func() {
-		// net.Pipe has no buffer: read first.
-		buf := make([]byte, 4096)
-		n, _ := y.Read(buf)
-		if want := `{"gid":"192.0.2.1","qpn":1193046,"psn":6636321,"mtu":4096}` + "\n"; string(buf[:n]) != want {
-			t.Errorf("sent %s", buf[:n])
-		}
-		y.Write([]byte(`{"gid":"2001:db8::1","port":4792,"qpn":1,"psn":2,"mtu":1024}` + "\nmore"))
-		got <- b
-	}()
-	peer, err := verbs.Exchange(context.Background(), x, a)
-	if err != nil || peer != b {
-		t.Errorf("%+v, %v", peer, err)
-	}
-	buf := make([]byte, 4)
-	if _, err := x.Read(buf); err != nil || string(buf) != "more" {
-		t.Errorf("behind the line: %q, %v", buf, err)
-	}
-	<-got
-}
-
-// TestExchangeRefuses sends lines that no correct peer sends.
-func TestExchangeRefuses(t *testing.T) {
-	for _, line := range []string{
-		"", "\n", "{}\n", `{"gid":"192.0.2.1","qpn":16777216,"psn":0,"mtu":4096}` + "\n",
-		`{"gid":"192.0.2.1","qpn":1,"psn":0,"mtu":4000}` + "\n", strings.Repeat("x", 5000),
-	} {
-		x, y := net.Pipe()
-		go func() {
-			y.Read(make([]byte, 4096))
-			y.Write([]byte(line))
-			y.Close()
-		}()
-		if peer, err := verbs.Exchange(context.Background(), x, verbs.Endpoint{GID: netip.MustParseAddr("192.0.2.1"), MTU: 256}); err == nil {
-			t.Errorf("%.60q gives %+v", line, peer)
-		}
-		x.Close()
-	}
-	x, y := net.Pipe()
-	defer y.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := verbs.Exchange(ctx, x, verbs.Endpoint{GID: netip.MustParseAddr("192.0.2.1"), MTU: 256}); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
-}
-
 func TestQueries(t *testing.T) {
 	a := openSide(t, verbs.QPAttr{})
-	gid, err := a.dev.GID(0)
-	if err != nil || gid.Addr() != a.dev.Addr() || !strings.HasPrefix(gid.String(), "0000:0000:0000:0000:0000:ffff:7f") {
-		t.Errorf("GID %v, %v", gid, err)
-	}
-	if _, err := a.dev.GID(1); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("GID 1: %v", err)
+	if gids := a.dev.GIDTable(); len(gids) != 1 || gids[0].Addr() != a.dev.Addr() || !strings.HasPrefix(gids[0].String(), "0000:0000:0000:0000:0000:ffff:7f") {
+		t.Errorf("GIDs %v", gids)
 	}
 	caps := a.dev.SignatureCaps()
 	if len(caps.Types) != 4 || len(caps.Failed) != 0 || len(caps.BlockSizes) != 5 {

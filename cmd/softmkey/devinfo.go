@@ -121,10 +121,8 @@ func newDeviceInfo(dev *verbs.Device) *deviceInfo {
 		i.Port.State = "active"
 	}
 	i.Port.MaxMTU, i.Port.ActiveMTU = port.MaxMTU, port.ActiveMTU
-	for n := range port.GIDs {
-		if gid, err := dev.GID(n); err == nil {
-			i.Port.GIDs = append(i.Port.GIDs, gid.String())
-		}
+	for _, gid := range dev.GIDTable() {
+		i.Port.GIDs = append(i.Port.GIDs, gid.String())
 	}
 	i.Port.UDPPort = dev.UDPPort()
 

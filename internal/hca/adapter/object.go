@@ -227,11 +227,13 @@ func queryObject(c *Context, x *prm.Call) error {
 		if err != nil {
 			return err
 		}
-		state, err := o.key.State()
-		if err != nil {
+		state := uint8(0) // ready
+		if err := o.key.Check(); errors.Is(err, syscall.EIO) {
+			state = 1 // error
+		} else if err != nil {
 			return err
 		}
-		prm.PutDEK(x.Out, &o.shown, uint8(state))
+		prm.PutDEK(x.Out, &o.shown, state)
 	case prm.ObjectCryptoLogin:
 		o, err := find(c, x, "login", c.logins, h.ID)
 		if err != nil {

@@ -63,7 +63,6 @@ func run() error {
 	}
 	dif := sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x5678, RefTag: 1}
 	wr := a.qp.Start()
-	defer wr.Abort()
 	wr.Configure(key).Access(rdma.LocalWrite).List(data.SGE(0, 512)).Signature(mkey.Signature{Wire: &dif})
 	wr.ID(1).Signaled().Write(disk.RKey(), disk.Addr()).SGE(key.SGE(0, 520))
 	if err := wr.Complete(); err != nil {
