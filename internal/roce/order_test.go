@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -139,6 +140,69 @@ func TestReadBeforeLaterRequests(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEarlyRepetition asks for responses of a READ that are on their way, after a WRITE of the same memory: what the
+// responder has not sent yet is what the memory had before.
+func TestEarlyRepetition(t *testing.T) {
+	const size = 600_000
+	for _, sent := range []int{0, 1, 2} { // turns before the WRITE arrives
+		for _, more := range []int{0, 1} { // and before the repetition
+			for _, from := range []int{0, 1, 10, 100, 150, 300, 580} {
+				for _, times := range []int{1, 2} {
+					p := newPair(t, pairOptions{})
+					before := pattern(size, 1)
+					memory := bytes.Clone(before)
+					p.mem[1].keys[1] = memory
+					d := &sink{b: make([]byte, size)}
+					p.post(0, &Work{Op: ibv.WRRead, Dst: d, Length: size, RKey: 1})
+					read := p.drain(0)[0]
+					p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: pattern(size, 2)}, Length: size, RKey: 1})
+					write := p.drain(0)
+					p.deliver(1, bytes.Clone(read), 0)
+					for range sent {
+						p.port[1].pump(1)
+					}
+					for _, b := range write {
+						p.deliver(1, b, 0)
+					}
+					for range more {
+						p.port[1].pump(1)
+					}
+					for range times {
+						b := bytes.Clone(read)
+						h, _, _ := wire.ParseBTH(b)
+						h.PSN = psnAdd(h.PSN, from)
+						wire.PutBTH(b, &h)
+						r, _, _ := wire.ParseRETH(b[wire.BTHLen:])
+						at := from * p.qp[1].mtu()
+						r.VA, r.Length = r.VA+uint64(at), r.Length-uint32(at)
+						wire.PutRETH(b[wire.BTHLen:], &r)
+						p.qp[1].address(b)
+						p.deliver(1, b, 0)
+					}
+					p.run(1_000_000)
+					p.mem[0].allSucceeded(2)
+					if i := firstDifference(d.b, before); i >= 0 {
+						t.Errorf("%d turns, WRITE, %d turns, %d times response %d: byte %d is of the WRITE", sent, more, times, from, i)
+					}
+					p.idle()
+					if p.qp[1].resp.kept != 0 || p.port[1].kept.used.Load() != 0 || p.mem[1].open != 0 {
+						t.Error("bytes of the READ are kept")
+					}
+				}
+			}
+		}
+	}
+}
+
+func firstDifference(a, b []byte) int {
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
 }
 
 // TestKeptReadFails reads memory in advance that cannot be read: the request behind the READ must not be executed.

@@ -28,9 +28,11 @@ type resource struct {
 	rkey   uint32
 	va     uint64
 	orig   uint64 // previous value, for an atomic
-	src    Source // while pending: the data of the whole READ; nil if it is empty or kept
+	src    Source // while pending: the data of the whole READ; nil if it is empty, or kept as far as it is needed
 
-	kept *storedRead // while pending: the data of responses [cur, end), if it was read in advance
+	// kept is, while pending, data that was read in advance: of the responses that had not been sent when the
+	// peer's next request arrived.
+	kept *storedRead
 
 	// skip is the number of bytes before this READ that the peer asked for in earlier parts
 	// of the same READ (wire.ReadContinues). src begins there: the memory may be a key with
@@ -50,6 +52,11 @@ type storedRead struct {
 func (k *storedRead) ReadAt(p []byte, off uint64) error {
 	copy(p, k.b[off-k.from:])
 	return nil
+}
+
+// has reports whether k has the byte at off.
+func (k *storedRead) has(off uint64) bool {
+	return k != nil && off >= k.from && off-k.from < uint64(len(k.b))
 }
 
 // View implements Viewer.
@@ -96,9 +103,16 @@ func (q *QP) keepReads(now int64) bool {
 			return false
 		}
 		s.kept += n
-		e.kept = storedReads.Get().(*storedRead)
-		e.kept.b, e.kept.from = slices.Grow(e.kept.b[:0], n)[:n], uint64(e.skip)+from
-		if err := e.src.ReadAt(e.kept.b, e.kept.from); err != nil {
+		k := storedReads.Get().(*storedRead)
+		k.b, k.from = slices.Grow(k.b[:0], n)[:n], uint64(e.skip)+from
+		err := e.src.ReadAt(k.b, k.from)
+		if old := e.kept; old.has(k.from) {
+			copy(k.b, old.b[k.from-old.from:])
+		} else if old != nil && k.has(old.from) {
+			copy(k.b[old.from-k.from:], old.b)
+		}
+		q.forget(e.kept)
+		if e.kept = k; err != nil {
 			q.refuseRead(e, psnAdd(e.first, int(e.cur)), remoteNAK(err), err)
 			if s.dying != nil {
 				return false
@@ -235,13 +249,19 @@ func (q *QP) closeRead(e *resource) {
 	e.again = true
 	q.resp.open--
 	q.endRead(e)
-	if e.kept != nil {
-		q.resp.kept -= len(e.kept.b)
-		q.port.kept.give(len(e.kept.b))
-		loan.End(e.kept.b)
-		storedReads.Put(e.kept)
-		e.kept = nil
+	q.forget(e.kept)
+	e.kept = nil
+}
+
+// forget ends the use of data that was kept. k may be nil.
+func (q *QP) forget(k *storedRead) {
+	if k == nil {
+		return
 	}
+	q.resp.kept -= len(k.b)
+	q.port.kept.give(len(k.b))
+	loan.End(k.b)
+	storedReads.Put(k)
 }
 
 // endRead closes the Source of e, if it has one.
@@ -293,7 +313,14 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 	if e.pending && e.cur <= i && i+n <= e.end {
 		return // the response will be sent anyway
 	}
+	// What was kept has not been sent, or is in flight: the memory may be that of a later request.
+	kept := e.kept
+	e.kept = nil
 	q.closeRead(e)
 	e.start, e.end = i, i+n
-	q.openRead(e, k.PSN)
+	if q.openRead(e, k.PSN) {
+		e.kept = kept
+	} else {
+		q.forget(kept)
+	}
 }

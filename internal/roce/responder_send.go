@@ -75,7 +75,7 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 		return n
 	}
 	src := e.src
-	if e.kept != nil {
+	if at := uint64(e.skip) + uint64(e.cur)*uint64(q.mtu()); e.kept.has(at) {
 		src = e.kept
 	}
 	n, err := q.putReadResponse(b, e, src, e.cur, readOps[position(e.cur-e.start, e.end-e.start)])
