@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
@@ -92,9 +93,7 @@ func newDCI(t testing.TB, p *Port, o pairOptions) (*QP, *memory) {
 	t.Helper()
 	m := newMemory(t, "initiator")
 	q, err := p.NewQP(m, ibv.DCI)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	initiate(t, q, o)
 	return q, m
 }
@@ -104,12 +103,8 @@ func newDCT(t testing.TB, p *Port, o pairOptions) (*QP, *dctMemory) {
 	o.defaults()
 	m := &dctMemory{memory: newMemory(t, "target")}
 	q, err := p.NewQP(m, ibv.DCT)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := q.RTR(RecvConfig{MTU: o.mtu, MaxDestRdAtomic: 16, MinRNRTimer: o.rnrTimer}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, q.RTR(RecvConfig{MTU: o.mtu, MaxDestRdAtomic: 16, MinRNRTimer: o.rnrTimer}))
 	q.SetDCKey(dcKey)
 	return q, m
 }
@@ -118,12 +113,8 @@ func newDCT(t testing.TB, p *Port, o pairOptions) (*QP, *dctMemory) {
 func initiate(t testing.TB, q *QP, o pairOptions) {
 	t.Helper()
 	o.defaults()
-	if err := q.RTR(RecvConfig{MTU: o.mtu}); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.RTS(SendConfig{PSN: 0xfffff0, Timeout: o.timeout, RetryCount: o.retry, RNRRetry: o.rnr, MaxRdAtomic: o.rdAtomic}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, q.RTR(RecvConfig{MTU: o.mtu}))
+	fatal.If(t, q.RTS(SendConfig{PSN: 0xfffff0, Timeout: o.timeout, RetryCount: o.retry, RNRRetry: o.rnr, MaxRdAtomic: o.rdAtomic}))
 }
 
 // to returns w as a request of an initiator to a target.

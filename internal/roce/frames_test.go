@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/framenet"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/packetconn"
@@ -27,12 +28,8 @@ func framePorts(t *testing.T) (port [2]*Port, net [2]*framenet.Network) {
 func setGID(t *testing.T, p *Port, n *framenet.Network, index int, a framenet.Address) {
 	t.Helper()
 	c, err := n.Listen(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.SetGID(index, c); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, p.SetGID(index, c))
 }
 
 // TestGIDEntries adds entries to the GID table while the port is in use. QPs send
@@ -66,14 +63,10 @@ func TestGIDEntries(t *testing.T) {
 				Peer: netip.AddrPortFrom(peer.IP, 0), SGIDIndex: gid, DestQPN: qp[1-k].Num(), MTU: 4096, MaxDestRdAtomic: 4, MinRNRTimer: 1,
 				Route: packetconn.Route{MAC: peer.MAC, SourcePort: uint16(49152 + k), Priority: 5},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 		}
 		for _, q := range qp {
-			if err := q.RTS(SendConfig{Timeout: 14, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 4}); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, q.RTS(SendConfig{Timeout: 14, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 4}))
 		}
 	}
 	for gid := range 3 {
@@ -95,15 +88,9 @@ func TestFramesRemoved(t *testing.T) {
 		t.Errorf("the same address twice: %v", err)
 	}
 	q, m := newQP(t, port[0], "removed")
-	if err := q.RTR(RecvConfig{Peer: netip.MustParseAddrPort("192.0.2.2:4791"), DestQPN: 9, MTU: 1024}); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.RTS(SendConfig{Timeout: 8, RetryCount: 1}); err != nil {
-		t.Fatal(err)
-	}
-	if err := port[0].SetGID(0, network[0].Absent()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, q.RTR(RecvConfig{Peer: netip.MustParseAddrPort("192.0.2.2:4791"), DestQPN: 9, MTU: 1024}))
+	fatal.If(t, q.RTS(SendConfig{Timeout: 8, RetryCount: 1}))
+	fatal.If(t, port[0].SetGID(0, network[0].Absent()))
 	m.target = [2]int{1, 0}
 	m.post(&Work{Op: ibv.WRSend, Src: &source{b: pattern(100, 1)}, Length: 100})
 	q.Kick()

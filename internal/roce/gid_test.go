@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
@@ -24,9 +25,7 @@ func gidPorts(t *testing.T) (port [2]*Port, addr [2][2]netip.AddrPort) {
 		for k, a := range as {
 			addr[i][k] = netip.MustParseAddrPort(a)
 			c, err := n.Listen(addr[i][k])
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			conn[k] = c
 		}
 		port[i] = NewPort(conn[0], &Options{Conns: conn[1:]})
@@ -48,14 +47,10 @@ func TestGIDs(t *testing.T) {
 		var qp [2]*QP
 		qp, finish[i] = mixedQPs(t, port[0], port[1], rand.New(rand.NewPCG(4, uint64(i))), 100)
 		for k, q := range qp {
-			if err := q.RTR(RecvConfig{Peer: addr[1-k][gid], SGIDIndex: gid, DestQPN: qp[1-k].Num(), MTU: 1024, MaxDestRdAtomic: 4, MinRNRTimer: 1}); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, q.RTR(RecvConfig{Peer: addr[1-k][gid], SGIDIndex: gid, DestQPN: qp[1-k].Num(), MTU: 1024, MaxDestRdAtomic: 4, MinRNRTimer: 1}))
 		}
 		for _, q := range qp {
-			if err := q.RTS(SendConfig{Timeout: 18, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 4}); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, q.RTS(SendConfig{Timeout: 18, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 4}))
 		}
 	}
 	for _, f := range finish {
@@ -75,19 +70,13 @@ func TestGIDsOfDatagrams(t *testing.T) {
 		if qp[i], err = port[i].NewQP(mem[i], rdma.UD); err != nil {
 			t.Fatal(err)
 		}
-		if err := qp[i].RTR(RecvConfig{MTU: 1024, QKey: 7}); err != nil {
-			t.Fatal(err)
-		}
-		if err := qp[i].RTS(SendConfig{}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, qp[i].RTR(RecvConfig{MTU: 1024, QKey: 7}))
+		fatal.If(t, qp[i].RTS(SendConfig{}))
 	}
 	for i := range 4 {
 		gid := i % 2
 		ah, err := port[0].NewAH(gid, addr[1][gid], 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		mem[1].recv(make([]byte, 140))
 		mem[1].target = [2]int{0, i + 1}
 		mem[0].post(&Work{Op: ibv.WRSend, Src: &source{b: pattern(100, 1)}, Length: 100, AH: ah, DestQPN: qp[1].num, QKey: 7})
@@ -115,9 +104,7 @@ func TestPacketsToAnotherGID(t *testing.T) {
 	var conn [3]packetconn.Conn
 	for i, a := range []string{"192.0.2.1:4791", "192.0.2.2:4791", "192.0.2.3:4791"} {
 		c, err := n.Listen(netip.MustParseAddrPort(a))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		conn[i] = c
 	}
 	defer conn[2].Close()
@@ -125,9 +112,7 @@ func TestPacketsToAnotherGID(t *testing.T) {
 	defer p.Close()
 	q, m := newQP(t, p, "a")
 	peer := conn[2].LocalAddr()
-	if err := q.RTR(RecvConfig{Peer: peer, SGIDIndex: 1, DestQPN: 5, MTU: 1024}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, q.RTR(RecvConfig{Peer: peer, SGIDIndex: 1, DestQPN: 5, MTU: 1024}))
 	for i, l := range p.gids() {
 		m.recv(make([]byte, 8))
 		b := make([]byte, wire.BTHLen+8+wire.ICRCLen)

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/internal/roce/netem"
@@ -36,9 +37,7 @@ func join(t testing.TB, a, b *QP, o pairOptions) {
 		}
 	}
 	for i, q := range qp {
-		if err := q.RTS(SendConfig{PSN: o.psn[i] & psnMask, Timeout: o.timeout, RetryCount: o.retry, RNRRetry: o.rnr, MaxRdAtomic: o.rdAtomic}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, q.RTS(SendConfig{PSN: o.psn[i] & psnMask, Timeout: o.timeout, RetryCount: o.retry, RNRRetry: o.rnr, MaxRdAtomic: o.rdAtomic}))
 		if a == b {
 			break
 		}
@@ -50,9 +49,7 @@ func newQP(t testing.TB, p *Port, name string) (*QP, *memory) {
 	t.Helper()
 	m := newMemory(t, name)
 	q, err := p.NewQP(m, rdma.RC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return q, m
 }
 
@@ -61,9 +58,7 @@ func listenPorts[C packetconn.Conn](t testing.TB, listen func(netip.AddrPort) (C
 	t.Helper()
 	for _, a := range addrs {
 		c, err := listen(netip.MustParseAddrPort(a))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		p := NewPort(c, nil)
 		t.Cleanup(func() { p.Close() })
 		ports = append(ports, p)
@@ -226,9 +221,7 @@ func TestRandomPacketFlood(t *testing.T) {
 		n := inproc.NewNetwork(nil)
 		port := listenPorts(t, n.Listen, "192.0.2.1:4791", "192.0.2.2:4791")
 		stranger, err := n.Listen(netip.MustParseAddrPort("192.0.2.3:4791"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		qp, finish := mixedQPs(t, port[0], port[1], rand.New(rand.NewPCG(1, 1)), 200)
 		var stop atomic.Bool
 		done := make(chan struct{})
@@ -287,9 +280,7 @@ func TestManyQPs(t *testing.T) {
 			}
 		}
 		q, err := port[i%2].NewQP(h, rdma.RC)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		qps = append(qps, q)
 	}
 	for i := 0; i < 2*n; i += 2 {
@@ -364,13 +355,9 @@ func TestDataPathDoesNotAllocate(t *testing.T) {
 	ha := &lean{buf: buf, done: func() { done <- struct{}{} }}
 	hb := &lean{buf: buf}
 	a, err := port[0].NewQP(ha, rdma.RC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	b, err := port[1].NewQP(hb, rdma.RC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	join(t, a, b, pairOptions{mtu: 4096, rdAtomic: 16})
 	for _, op := range []ibv.WROp{ibv.WRWrite, ibv.WRSend, ibv.WRSendImm, ibv.WRRead, ibv.WRFetchAdd} {
 		w := &Work{Op: op, Src: (*leanSource)(ha), Dst: (*leanSink)(ha), Length: 1 << 18, RKey: 1}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
@@ -17,9 +18,7 @@ import (
 func TestAttributes(t *testing.T) {
 	p := newPair(t, pairOptions{})
 	q, err := p.port[0].NewQP(p.mem[0], rdma.RC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	good := RecvConfig{Peer: netip.MustParseAddrPort("10.0.0.9:0"), DestQPN: 3, MTU: 1024}
 	for _, change := range []func(*RecvConfig){
 		func(c *RecvConfig) { c.Peer = netip.AddrPort{} },
@@ -44,9 +43,7 @@ func TestAttributes(t *testing.T) {
 	if err := q.RTS(SendConfig{}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("RTS in RESET: %v", err)
 	}
-	if err := q.RTR(good); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, q.RTR(good))
 	if q.recv.Peer.Port() != UDPPort {
 		t.Errorf("peer %v", q.recv.Peer)
 	}
@@ -58,9 +55,7 @@ func TestAttributes(t *testing.T) {
 			t.Errorf("RTS with %+v: %v", c, err)
 		}
 	}
-	if err := q.RTS(SendConfig{}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, q.RTS(SendConfig{}))
 	if err := q.SetMinRNRTimer(32); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("RNR timer 32: %v", err)
 	}

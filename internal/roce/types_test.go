@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/wire"
@@ -408,21 +409,15 @@ func TestGSI(t *testing.T) {
 		var err error
 		at := i
 		users[i], err = p.port[min(i, 1)].OpenGSI(func(d Datagram) { arrived = append(arrived, got{at, d}) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	if _, err := p.port[0].NewQP(p.mem[0], ibv.GSI); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("a second QP 1: %v", err)
 	}
 	ah, err := p.port[0].NewAH(0, netip.AddrPortFrom(p.conn[1].addr.Addr(), 0), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	mad := pattern(256, 1)
-	if err := users[0].Send(ah, 1, mad); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, users[0].Send(ah, 1, mad))
 	p.run(10)
 	if len(arrived) != 2 || arrived[0].at != 1 || arrived[1].at != 2 {
 		t.Fatalf("%d datagrams arrived, want one at each user", len(arrived))
@@ -443,9 +438,7 @@ func TestGSI(t *testing.T) {
 		t.Errorf("after Close: %d arrived", len(arrived))
 	}
 	for range maxGSIQueue {
-		if err := users[0].Send(ah, 1, mad); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, users[0].Send(ah, 1, mad))
 	}
 	if err := users[0].Send(ah, 1, mad); !errors.Is(err, syscall.ENOBUFS) {
 		t.Errorf("a full queue: %v", err)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/packetconn/udpconn"
 	"github.com/softmkey/softmkey/rdma"
@@ -62,13 +63,9 @@ func TestAdapt(t *testing.T) {
 			t.Skipf("no address: %v", err)
 		}
 		conn, err := udpconn.Adapt(socket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		sendTo(dev, 100_001)
 		if err := dev.Close(); err != nil {
 			t.Error(err)
@@ -86,9 +83,7 @@ func TestAdapt(t *testing.T) {
 // checksum of every packet covers the address.
 func TestAdaptRefuses(t *testing.T) {
 	any, err := net.ListenPacket("udp4", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer any.Close()
 	if _, err := udpconn.Adapt(any); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("the unspecified address: %v", err)

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 func newPage(t *testing.T) *Page {
 	t.Helper()
 	p, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -25,9 +25,7 @@ func newPage(t *testing.T) *Page {
 func TestReadOnly(t *testing.T) {
 	p := newPage(t)
 	other, err := Open(p.File())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer other.Close()
 	p.Line(3).Doze()
 	if v := other.Line(3).w.Load(); v != dozing {
@@ -62,9 +60,7 @@ func TestReadOnly(t *testing.T) {
 		},
 	}
 	again, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Close(again)
 	for name, try := range tries {
 		for opened, fd := range map[string]int{"as it was given": fd, "opened for writing": again} {
@@ -79,9 +75,7 @@ func TestReadOnly(t *testing.T) {
 func TestOpenForeign(t *testing.T) {
 	for _, c := range []struct{ bytes, seals int }{{size, 0}, {2 * size, unix.F_SEAL_SHRINK}, {0, unix.F_SEAL_SHRINK}} {
 		fd, err := unix.MemfdCreate("page", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		f := os.NewFile(uintptr(fd), "page")
 		unix.Ftruncate(fd, int64(c.bytes))
 		unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, c.seals)
@@ -92,9 +86,7 @@ func TestOpenForeign(t *testing.T) {
 		f.Close()
 	}
 	f, err := os.CreateTemp(t.TempDir(), "page")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	f.Truncate(size)
 	if p, err := Open(f); err == nil {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestListenTogether starts many servers at the path of a socket that was left behind, and without
@@ -59,9 +61,7 @@ func TestListenTogether(t *testing.T) {
 func leave(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l.SetUnlinkOnClose(false)
 	l.Close()
 }
@@ -69,9 +69,7 @@ func leave(t *testing.T, path string) {
 // TestOtherFiles listens where there is something else.
 func TestOtherFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, []byte("x"), 0o600))
 	if _, err := Listen("unix", file); !errors.Is(err, syscall.EEXIST) {
 		t.Errorf("a file: %v, want EEXIST", err)
 	}
@@ -80,9 +78,7 @@ func TestOtherFiles(t *testing.T) {
 	}
 	packets := filepath.Join(t.TempDir(), "s")
 	l, err := Listen("unixpacket", packets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	if _, err := Listen("unix", packets); !errors.Is(err, syscall.EEXIST) {
 		t.Errorf("a socket of another kind: %v, want EEXIST", err)
@@ -97,19 +93,13 @@ func TestOtherFiles(t *testing.T) {
 func TestCloseOfReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if !l.Named() {
 		t.Error("the socket is not at its path")
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(path))
 	other, err := Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if l.Named() {
 		t.Error("the socket of another listener is taken for this one's")
 	}

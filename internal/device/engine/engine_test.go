@@ -12,6 +12,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
@@ -136,9 +137,7 @@ type end struct {
 func newEnd[C packetconn.Conn](t *testing.T, listen func(netip.AddrPort) (C, error), addr string, a QPAttr) *end {
 	t.Helper()
 	conn, err := listen(netip.AddrPortFrom(netip.MustParseAddr(addr), 4791))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return newEndOn(t, conn, a)
 }
 
@@ -179,9 +178,7 @@ func (e *end) close() {
 
 func (e *end) check(err error) {
 	e.t.Helper()
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	fatal.If(e.t, err)
 }
 
 func (e *end) slice(n int, access rdma.Access) ([]byte, *Region) {

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
@@ -18,13 +19,9 @@ func TestProgramEnds(t *testing.T) {
 	network := inproc.NewNetwork(nil)
 	addr := netip.AddrPortFrom(testAddr, 4791)
 	conn, err := network.Listen(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	dev, err := adapter.Open(adapter.Config{Addr: testAddr, Conn: conn})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := open(t, dev, options{})
 	c := p.cq(16, nil)
 	for range 2 {
@@ -47,9 +44,7 @@ func TestProgramEnds(t *testing.T) {
 	p.newKey(keyKind{entries: 4, signature: true, crypto: true})
 	p.dek(pattern(64, 3))
 	x, err := p.ctx.OpenXRCD()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := p.ctx.CreateQP(adapter.QPAttr{Type: ibv.XRCRecv, XRCD: x}); err != nil {
 		t.Fatal(err)
 	}
@@ -74,9 +69,7 @@ func TestAHCloses(t *testing.T) {
 	p := start(t, inproc.NewNetwork(nil), testAddr, options{})
 	to := adapter.AHAttr{DGID: p.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1}
 	ah, err := p.ctx.CreateAH(p.pd, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if err := p.pd.Close(); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("closing the PD of an address: %v, want EBUSY", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
@@ -32,12 +33,8 @@ func (c *cq) events() int {
 			if got != probe.CQ {
 				continue
 			}
-			if err := q.Close(); err != nil {
-				c.p.t.Fatal(err)
-			}
-			if err := probe.Close(); err != nil {
-				c.p.t.Fatal(err)
-			}
+			fatal.If(c.p.t, q.Close())
+			fatal.If(c.p.t, probe.Close())
 			c.p.mu.Lock()
 			defer c.p.mu.Unlock()
 			return c.p.fired[c.CQ]
@@ -174,9 +171,7 @@ func TestResize(t *testing.T) {
 		old := *c
 		c.buf, c.entries = p.mem.alloc(32*64), 32
 		c.clear()
-		if err := c.Resize(adapter.Range(p.mem, c.buf), 32, 64); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.Resize(adapter.Range(p.mem, c.buf), 32, 64))
 		// The driver copies the entries before the one that ends the old ring.
 		for i := old.consumer; ; i++ {
 			e := p.mem.get(old.buf+uint64(i&7)*64, 64)
@@ -211,9 +206,7 @@ func TestModeration(t *testing.T) {
 		p := newPair(t, o).a
 		c := p.cq(64, nil)
 		q := c.loopback()
-		if err := c.Moderate(3, 60000); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.Moderate(3, 60000))
 		c.arm(false)
 		q.nop(2)
 		q.nop(1)
@@ -221,9 +214,7 @@ func TestModeration(t *testing.T) {
 			t.Errorf("%d events, want 1", n)
 		}
 		c.sn++
-		if err := c.Moderate(100, 1); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.Moderate(100, 1))
 		for range 3 {
 			c.waitCQE()
 		}

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/internal/ibv"
@@ -30,9 +31,7 @@ func (w *wqe) dct(to *adapter.Device, number uint32, key uint64) *wqe {
 func (p *program) dct(s *srq, c *cq) *qp {
 	p.t.Helper()
 	dct, err := p.ctx.CreateQP(adapter.QPAttr{Type: ibv.DCT, PD: p.pd, RecvCQ: c.CQ, SRQ: s.SRQ, UIDX: 0x700, DCKey: dcKey})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	q := &qp{QP: dct, p: p}
 	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 	return q
@@ -121,9 +120,7 @@ func TestDC(t *testing.T) {
 				t.Fatalf("round %d: the data differ", i)
 			}
 			s.release(index)
-			if err := local.Close(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, local.Close())
 		}
 		// A wrong key ends the requests of the initiator, and nothing else.
 		initiators[0].post(newWQE(prm.OpSend, 0, 0, 0).dct(p.b.dev, made, dcKey).inline([]byte("no")))

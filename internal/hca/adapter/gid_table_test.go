@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/packetconn"
@@ -18,9 +19,7 @@ import (
 // none moves by a change of another.
 func TestGIDTable(t *testing.T) {
 	d, err := adapter.Open(adapter.Config{Addr: netip.MustParseAddr("127.30.1.1")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer d.Close()
 	opened := 0
 	add := func(n int) error {
@@ -45,9 +44,7 @@ func TestGIDTable(t *testing.T) {
 	}
 	check("1 1 ")
 	for n := 2; n <= 4; n++ {
-		if err := add(n); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, add(n))
 	}
 	check("1 1 2 2 3 3 4 4 ")
 	d.RemoveAddress(netip.MustParseAddr("127.30.1.3"))
@@ -56,9 +53,7 @@ func TestGIDTable(t *testing.T) {
 	if d.MoveGIDs(false) {
 		t.Error("an address that has left was moved")
 	}
-	if err := errors.Join(add(5), add(1), add(3)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(add(5), add(1), add(3)))
 	check("5 5 2 2 1 1 4 4 3 3 ")
 	if opened != 4 {
 		t.Errorf("%d sockets for 4 addresses", opened)
@@ -67,9 +62,7 @@ func TestGIDTable(t *testing.T) {
 		d.RemoveAddress(netip.AddrFrom4([4]byte{127, 30, 1, byte(n)}))
 	}
 	check("")
-	if err := errors.Join(add(1), add(2)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(add(1), add(2)))
 	check("1 1 2 2 ")
 	d.MoveGIDs(true)
 	check("1 1 2 2 ")
@@ -81,9 +74,7 @@ func TestGIDTable(t *testing.T) {
 	d.MoveGIDs(true)
 	check("1 1 2 2 ")
 	for n := 3; n <= 7; n++ {
-		if err := add(n); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, add(n))
 	}
 	if err := add(8); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("an address beyond the table: %v", err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
@@ -239,9 +240,7 @@ func unconnected(t testing.TB) (a, b *guest) {
 func recorded(t testing.TB, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return b
 }
 
@@ -575,9 +574,7 @@ func TestGuestPrograms(t *testing.T) {
 	for mode, ok := range map[uint8]bool{prm.AccessModePA: false, prm.AccessModeMTT: false, prm.AccessModeKLM: true, prm.AccessModeKSM: true} {
 		in := command(prm.CmdAllocPD, 0, 16)
 		out, err := a.ctx.Exec(7, in, 16)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		in, set := mkeyCommand(272, prm.NumberOf(out), mode)
 		set(0x01, 1, 1)
 		set(0x10, 1, 1)

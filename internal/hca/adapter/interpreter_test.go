@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
@@ -227,9 +228,7 @@ func TestQPRights(t *testing.T) {
 func TestTransportDomain(t *testing.T) {
 	p := lone(t)
 	out, err := p.ctx.Exec(5, command(prm.CmdAllocDomain, 0, 16), 16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	in := command(prm.CmdDeallocDomain, 0, 16)
 	prm.PutNumber(in, prm.NumberOf(out))
 	for _, v := range []struct {
@@ -254,9 +253,7 @@ func TestCommandRefused(t *testing.T) {
 	}
 	mine := named(prm.CmdAllocPD, 0)
 	out, err := p.ctx.Exec(5, mine, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	owned := prm.NumberOf(out)
 	key := func(pd uint32, umr uint64) []byte {
 		in, set := mkeyCommand(0x110, pd, prm.AccessModeKLM)
@@ -330,9 +327,7 @@ func TestKeyOfUmem(t *testing.T) {
 		p.a.mem.put(from, pattern(size, 7))
 		dst, to := p.b.mr(size, 0xf)
 		umem, err := p.a.ctx.RegUmem(p.a.mem, from, size, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		create := func(umem uint32, at, start, length uint64, free uint64) []byte {
 			in, set := mkeyCommand(0x110, p.a.pd.Number(), prm.AccessModeMTT)
 			set(0x11, 5, 0x1f)
@@ -366,9 +361,7 @@ func TestKeyOfUmem(t *testing.T) {
 			if c := p.qb.send.waitCQE(); c.Opcode != prm.CQERequester || string(p.a.mem.get(from+v.first+v.length-7, 7)) != "written" {
 				t.Errorf("a WRITE to the end of %+v: %+v", v, c)
 			}
-			if err := key.Close(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, key.Close())
 		}
 		for name, in := range map[string][]byte{
 			"another umem":          create(umem.Number()+1, 0, from, size, 0),

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 )
@@ -15,13 +16,9 @@ import (
 func TestOneLogin(t *testing.T) {
 	kek, credential := pattern(32, 1), pattern(40, 2)
 	store := dek.NewStore(dek.Wrapped)
-	if err := errors.Join(store.AddKEK(0, kek), store.AddCredential(0, credential)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(store.AddKEK(0, kek), store.AddCredential(0, credential)))
 	wrapped, err := dek.Wrap(kek, credential)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := start(t, inproc.NewNetwork(nil), testAddr, options{store: store})
 	in := command(prm.CmdCreateObject, prm.ObjectCryptoLogin, 272)
 	copy(in[0x50:], wrapped)
@@ -30,8 +27,6 @@ func TestOneLogin(t *testing.T) {
 		t.Errorf("a second login object: %v, want EEXIST", err)
 	}
 	open(t, p.dev, options{}).devx(in, 16)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, first.Close())
 	p.devx(in, 16)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/internal/ibv"
@@ -210,18 +211,14 @@ var testAddr = netip.MustParseAddr("10.0.0.1")
 func start(t testing.TB, net *inproc.Network, addr netip.Addr, o options) *program {
 	t.Helper()
 	listening, err := net.Listen(netip.AddrPortFrom(addr, 4791))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	conn := packetconn.Conn(listening)
 	if o.wrap != nil {
 		conn = o.wrap(conn)
 	}
 	dev, err := adapter.Open(adapter.Config{Addr: addr, Conn: conn, Transport: &roce.Options{Inside: o.inside}, Tracer: o.tracer,
 		Options: adapter.Options{KeyStore: o.store, SingleBlock: o.singleBlock, AdapterReports: o.adapterReports}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if err := dev.Close(); err != nil {
 			t.Errorf("close the device: %v", err)
@@ -398,9 +395,7 @@ func (c *cq) loopback() *qp {
 
 func (q *qp) modify(a adapter.QPModify, mask ibv.AttrMask) {
 	q.p.t.Helper()
-	if err := q.Modify(&a, mask); err != nil {
-		q.p.t.Fatal(err)
-	}
+	fatal.If(q.p.t, q.Modify(&a, mask))
 }
 
 const allAccess = 0xf
@@ -538,9 +533,7 @@ func (p *program) mr(n int, access uint32) (*adapter.MR, uint64) {
 	p.t.Helper()
 	addr := p.mem.alloc(n)
 	m, err := p.ctx.RegMR(p.pd, addr, uint64(n), addr, access)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	return m, addr
 }
 
@@ -575,9 +568,7 @@ func (p *program) devx(in []byte, outLen int) (*made, []byte) {
 func (p *program) command(in []byte, n int) []byte {
 	p.t.Helper()
 	out, err := p.ctx.Exec(0, in, n)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	return out
 }
 

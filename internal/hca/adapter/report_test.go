@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/internal/ibv"
@@ -78,9 +79,7 @@ func TestReportsAreNotLost(t *testing.T) {
 	t.Run("xrc", func(t *testing.T) {
 		c := newChecked(t, options{})
 		x, err := c.b.ctx.OpenXRCD()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		shared := open(t, c.b.dev, options{})
 		theirs := shared.cq(64, nil)
 		foreign := shared.srqWith(8, func(a *adapter.SRQAttr) { a.Type, a.XRCD, a.CQ = 1, x, theirs.CQ })
@@ -160,9 +159,7 @@ func TestReportsAreNotLost(t *testing.T) {
 		c.configure()
 		c.write(a)
 		for _, o := range []interface{ Close() error }{b, b.recv} {
-			if err := o.Close(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, o.Close())
 		}
 		c.configure()
 		c.write(c.qa)

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
@@ -81,9 +82,7 @@ func TestSegments(t *testing.T) {
 		size := int(s.Len() - skip)
 		want := make([]byte, size)
 		var b buffer
-		if err := b.open("test", "the buffer", s.From(skip), size); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, b.open("test", "the buffer", s.From(skip), size))
 		for range 200 {
 			off := 4 * rng.IntN(size/4)
 			n := min(4*(1+rng.IntN(64)), size-off)
@@ -94,9 +93,7 @@ func TestSegments(t *testing.T) {
 					data[i] = byte(rng.Uint32())
 				}
 				write := []func(int, []byte) error{b.write, b.publish}[op]
-				if err := write(off, data); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, write(off, data))
 				copy(want[off:], data)
 			case 2:
 				if err := b.read(off, data); err != nil || !bytes.Equal(data, want[off:][:n]) {

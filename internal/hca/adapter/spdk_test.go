@@ -3,6 +3,7 @@ package adapter_test
 import (
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
@@ -44,20 +45,14 @@ func TestNumberReuse(t *testing.T) {
 	p := lone(t)
 	reg := func(pd *adapter.PD, n uint64, access uint32) *adapter.MR {
 		m, err := p.ctx.RegMR(pd, p.mem.alloc(4096), n, base, access)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return m
 	}
 	other, err := p.ctx.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	a, b := reg(p.pd, 4096, 7), reg(p.pd, 4096, 7)
 	for _, m := range []*adapter.MR{a, b} {
-		if err := m.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, m.Close())
 	}
 	for name, m := range map[string]*adapter.MR{"length": reg(p.pd, 4095, 7), "rights": reg(p.pd, 4096, 1), "PD": reg(other, 4096, 7)} {
 		if n := m.LKey(); n == a.LKey() || n == b.LKey() {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/internal/ibv"
@@ -37,9 +38,7 @@ func (p *program) srqWith(n int, change func(*adapter.SRQAttr)) *srq {
 	change(&a)
 	var err error
 	s.SRQ, err = p.ctx.CreateSRQ(a)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	return s
 }
 
@@ -98,9 +97,7 @@ func TestSRQ(t *testing.T) {
 		for range 3 {
 			s.post(prm.Data{Length: 64, LKey: mr.LKey(), Addr: at})
 		}
-		if err := s.Modify(0, 3, adapter.SRQLimit); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.Modify(0, 3, adapter.SRQLimit))
 		from[0].post(newWQE(prm.OpSend, 0, 0, 0).inline([]byte{1}), newWQE(prm.OpSend, 0, 0, 0).inline([]byte{2}))
 		p.a.ctx.Poll()
 		if e := <-p.b.events; e.typ != rdma.EventSRQLimitReached || e.obj != s.SRQ {

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
@@ -53,9 +54,7 @@ func TestWindow(t *testing.T) {
 			p := newPair(t, o)
 			mr, at := p.b.mr(4096, 0x1f)
 			mw, err := p.b.ctx.AllocMW(p.b.pd, typ)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			tag := uint32(0x42)
 			p.qb.post(bind(typ, mw.RKey(), tag, p.qb.Number(), at+512, 1024, mr.LKey(), prm.ContextRW|prm.ContextRR|prm.ContextLW))
 			if c := p.qb.send.waitCQE(); c.Opcode != prm.CQERequester || c.SendOp != prm.OpUMR {
@@ -108,18 +107,14 @@ func TestRereg(t *testing.T) {
 		if err := mr.Rereg(adapter.ReregTranslation, nil, other, 4096, iova^1, 0); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("addresses at another place in a page: %v, want EINVAL", err)
 		}
-		if err := mr.Rereg(adapter.ReregTranslation, nil, other, 4096, iova, 0); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, mr.Rereg(adapter.ReregTranslation, nil, other, 4096, iova, 0))
 		if mr.IOVA() != iova {
 			t.Errorf("iova %#x", mr.IOVA())
 		}
 		if c := write(iova + 1); c.Opcode != prm.CQERequester || string(p.b.mem.get(other+1, 5)) != "hello" {
 			t.Fatalf("completion %+v, %q", c, p.b.mem.get(other, 8))
 		}
-		if err := mr.Rereg(adapter.ReregAccess, nil, 0, 0, 0, 1); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, mr.Rereg(adapter.ReregAccess, nil, 0, 0, 0, 1))
 		if c := write(iova + 1); c.Syndrome != prm.SyndromeRemoteAccess {
 			t.Errorf("completion %+v", c)
 		}

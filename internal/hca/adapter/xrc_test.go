@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/internal/ibv"
@@ -25,9 +26,7 @@ func (p *pair) xrc(t *testing.T, x *adapter.XRCD) (a, b *qp) {
 	t.Helper()
 	a = p.a.qp(p.qa.send, p.qa.recv, func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = ibv.XRCSend, nil, 0, 0 })
 	target, err := p.b.ctx.CreateQP(adapter.QPAttr{Type: ibv.XRCRecv, XRCD: x})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	b = &qp{QP: target, p: p.b}
 	a.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 	a.modify(adapter.QPModify{
@@ -44,9 +43,7 @@ func TestXRC(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o)
 		x, err := p.b.ctx.OpenXRCD()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var queues [2]*srq
 		var cqs [2]*cq
 		for i := range queues {
@@ -101,9 +98,7 @@ func TestXRCShared(t *testing.T) {
 		p := newPair(t, o)
 		other := open(t, p.b.dev, o)
 		x, err := p.b.ctx.OpenXRCD()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		done := other.cq(64, nil)
 		s := other.srqWith(8, func(a *adapter.SRQAttr) { a.Type, a.XRCD, a.CQ, a.UIDX = 1, x, done.CQ, 0x500 })
 		mr, at := other.mr(1<<16, 0xf)

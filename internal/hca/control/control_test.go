@@ -20,6 +20,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 type devices struct {
@@ -61,9 +62,7 @@ func (d *devices) Clear(device string) error {
 func listen(t *testing.T) (path string, store *dek.Store, d *devices) {
 	path, store, d = filepath.Join(t.TempDir(), "s"), dek.NewStore(dek.Wrapped), &devices{}
 	s, err := Listen(path, store, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -132,9 +131,7 @@ func TestGarbage(t *testing.T) {
 	path, _, _ := listen(t)
 	for _, b := range []string{"", "\n", "{}\n", "null\n", "[1]\n", `{"op":"list","secret":-1}` + "\n", `{"op":"add-kek","secret":16}` + "\nshort", strings.Repeat("x", 1<<16)} {
 		c, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		c.Write([]byte(b)) // the server may have closed the connection
 		c.(*net.UnixConn).CloseWrite()
 		c.Close()
@@ -150,9 +147,7 @@ func TestSilent(t *testing.T) {
 	path, _, d := listen(t)
 	for i := range 5 * guests {
 		c, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer c.Close()
 		if i%2 == 0 {
 			io.WriteString(c, `{"op":"port-down",`)
@@ -187,9 +182,7 @@ func TestWithdrawn(t *testing.T) {
 		t.Errorf("a run that is busy: %v", err)
 	}
 	gone, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	io.WriteString(gone, `{"op":"port-down"}`+"\n")
 	gone.Close()
 	close(release)
@@ -216,26 +209,20 @@ func TestSocket(t *testing.T) {
 	}
 	dead := filepath.Join(t.TempDir(), "dead")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l.SetUnlinkOnClose(false)
 	l.Close()
 	if _, err := Do(dead, &Request{Op: List}); err == nil || !strings.Contains(err.Error(), "no run listens") {
 		t.Errorf("a request to a dead run: %v", err)
 	}
 	s, err := Listen(dead, store, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s.Close()
 	if _, err := os.Lstat(dead); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket of an ended run: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, []byte("x"), 0o600))
 	if _, err := Listen(file, store, d); !errors.Is(err, syscall.EEXIST) {
 		t.Errorf("a file that is no socket: %v, want EEXIST", err)
 	}
@@ -256,9 +243,7 @@ func TestForeignListener(t *testing.T) {
 	const first = 65530
 	become(first)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	become(0)
 	become(first + 1)
@@ -268,9 +253,7 @@ func TestForeignListener(t *testing.T) {
 		t.Errorf("a request to another user's socket: %v, want EPERM", err)
 	}
 	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("the other user received %d bytes, %v", n, err)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/packetconn"
 )
@@ -16,9 +17,7 @@ import (
 func listen(t testing.TB, n *Network, ip string, vlan int) *Conn {
 	t.Helper()
 	c, err := n.Listen(Address{IP: netip.MustParseAddr(ip), MAC: MAC{2, 0, 0, 0, 0, 1}, VLAN: vlan})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 
@@ -40,9 +39,7 @@ func TestFrame(t *testing.T) {
 		Addr: netip.MustParseAddrPort("192.0.2.2:4791"), Buf: []byte("RDMA"), TOS: 0x62,
 		Route: packetconn.Route{MAC: MAC{2, 0, 0, 0, 0, 2}, SourcePort: 0xc001, HopLimit: 63, Priority: 3},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want := []byte{
 		2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0x60, 5, 8, 0,
 		0x45, 0x62, 0, 32, 0, 0, 0x40, 0, 63, 17, 0xb7, 0x67, 192, 0, 2, 1, 192, 0, 2, 2,
@@ -146,13 +143,9 @@ func TestMulticastGroup(t *testing.T) {
 	a := listen(t, n, "192.0.2.1", 0)
 	group := netip.MustParseAddr("239.1.2.3")
 	in, err := a.Join(group)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	other, err := listen(t, n, "192.0.2.3", 9).Join(group)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := a.Send([]packetconn.Train{{Addr: netip.AddrPortFrom(group, udpPort), Buf: []byte("to all")}}); err != nil {
 		t.Fatal(err)
 	}
@@ -197,9 +190,7 @@ func FuzzReceive(f *testing.F) {
 		got := 0
 		for _, c := range []*Conn{c4, c6} {
 			k, err := c.Poll(in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			for i := range in[:k] {
 				got++
 				if !bytes.Contains(frame, in[i].Buf) {

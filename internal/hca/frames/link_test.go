@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // sendUntil sends a frame until the other end has received it: the other end may
@@ -35,14 +37,10 @@ func sendUntil(t *testing.T, from, to Link, before, frame string) {
 		}
 	}()
 	for {
-		if err := from.Send([]byte(frame)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, from.Send([]byte(frame)))
 		select {
 		case err := <-got:
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			return
 		case <-time.After(time.Millisecond):
 		}
@@ -54,9 +52,7 @@ func sendUntil(t *testing.T, from, to Link, before, frame string) {
 func TestUnixLinks(t *testing.T) {
 	path := "unix:" + filepath.Join(t.TempDir(), "net")
 	a, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer a.Close()
 	if err := a.Send([]byte("lost")); err != nil {
 		t.Errorf("sending without a peer: %v", err)
@@ -64,9 +60,7 @@ func TestUnixLinks(t *testing.T) {
 	before := ""
 	for round := range 3 {
 		b, err := Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		frame := fmt.Sprintf("to a, round %d", round)
 		sendUntil(t, b, a, before, frame)
 		before = frame
@@ -104,25 +98,19 @@ func TestBadLinkNames(t *testing.T) {
 func TestUnixLinkReturns(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, dir, path string, b Link) (mend func()){
 		"another file has the name": func(t *testing.T, dir, path string, b Link) func() {
-			if err := os.WriteFile(path, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.WriteFile(path, nil, 0o600))
 			b.Close()
 			return func() { os.Remove(path) }
 		},
 		"the folder is missing": func(t *testing.T, dir, path string, b Link) func() {
-			if err := os.Rename(dir, dir+".away"); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.Rename(dir, dir+".away"))
 			b.Close()
 			return func() { os.Rename(dir+".away", dir) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "d")
-			if err := os.Mkdir(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.Mkdir(dir, 0o700))
 			path := filepath.Join(dir, "net")
 			a, b := openUnix(t, path), openUnix(t, path)
 			sendUntil(t, b, a, "", "first")
@@ -145,9 +133,7 @@ func TestUnixLinkReturns(t *testing.T) {
 	t.Run("its socket was removed", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "net")
 		a := openUnix(t, path)
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Remove(path))
 		meet(t, a, path)
 	})
 }
@@ -156,9 +142,7 @@ func TestUnixLinkReturns(t *testing.T) {
 func openUnix(t *testing.T, path string) Link {
 	t.Helper()
 	l, err := OpenUnix(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -183,9 +167,7 @@ func meet(t *testing.T, a Link, path string) {
 		b.Send([]byte("again"))
 		select {
 		case err := <-got:
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			return
 		case <-time.After(time.Millisecond):
 		}
@@ -197,9 +179,7 @@ func TestEmptyFrame(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "net")
 	a := openUnix(t, path)
 	c, err := net.DialUnix(socketKind, nil, &net.UnixAddr{Name: path, Net: socketKind})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	for _, message := range []string{"", "frame"} {
 		if _, err := c.Write([]byte(message)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
@@ -37,9 +38,7 @@ func TestDoorbellWithoutLeave(t *testing.T) {
 			after := [2][]byte{make([]byte, size), make([]byte, size)}
 			read := func(into *[2][]byte) {
 				for i, addr := range []uint64{0, driverMemory} {
-					if err := d.mem.Read(addr, into[i]); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, d.mem.Read(addr, into[i]))
 				}
 			}
 			read(&before)
@@ -106,13 +105,9 @@ func TestAccessEnds(t *testing.T) {
 	for range 50 {
 		d.setMaster(false)
 		var a, b [4096]byte
-		if err := d.mem.Read(driverMemory, a[:]); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, d.mem.Read(driverMemory, a[:]))
 		time.Sleep(100 * time.Microsecond)
-		if err := d.mem.Read(driverMemory, b[:]); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, d.mem.Read(driverMemory, b[:]))
 		if a != b {
 			t.Error("memory was written after bus mastering ended")
 			break

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/pci/recorded"
 	"github.com/softmkey/softmkey/internal/hca/prm"
@@ -52,9 +53,7 @@ func (d *driver) interrupts(vector int) int {
 func newDriver(t *testing.T, cfg Config) *driver {
 	d := &driver{t: t}
 	for _, r := range []guestmem.Range{{Addr: 0, Size: bootMemory, View: machine()}, {Addr: driverMemory, Size: 4 << 20, View: make([]byte, 4<<20)}} {
-		if err := d.mem.Add(r); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, d.mem.Add(r))
 	}
 	if cfg.MAC == nil {
 		cfg.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
@@ -97,9 +96,7 @@ func (d *driver) read32(off uint64) uint32 {
 // put writes to the guest's memory.
 func (d *driver) put(addr uint64, b []byte) {
 	d.t.Helper()
-	if err := d.mem.Write(addr, b); err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.If(d.t, d.mem.Write(addr, b))
 }
 
 // boxes lays data out in mailboxes and returns the address of the first.
@@ -155,19 +152,13 @@ func (d *driver) exec(in []byte, outLen int) (status byte, out []byte) {
 		if time.Now().After(end) {
 			d.t.Fatal("the command was not answered")
 		}
-		if err := d.mem.Read(driverMemory+slot*entrySize+entryToken, e[entryToken:]); err != nil {
-			d.t.Fatal(err)
-		}
+		fatal.If(d.t, d.mem.Read(driverMemory+slot*entrySize+entryToken, e[entryToken:]))
 	}
-	if err := d.mem.Read(driverMemory+slot*entrySize, e[:]); err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.If(d.t, d.mem.Read(driverMemory+slot*entrySize, e[:]))
 	out = append(out, e[entryOut:entryOut+min(entryInPlace, outLen)]...)
 	for at := outBoxes; len(out) < outLen; at += 1024 {
 		b := make([]byte, min(boxData, outLen-len(out)))
-		if err := d.mem.Read(at, b); err != nil {
-			d.t.Fatal(err)
-		}
+		fatal.If(d.t, d.mem.Read(at, b))
 		out = append(out, b...)
 	}
 	if fw := d.dev.firmware(); fw != nil && !d.deaf {
@@ -322,9 +313,7 @@ func TestBadEntries(t *testing.T) {
 			d.put(driverMemory, e[:])
 			d.write32(regDoorbell, 1)
 			d.settle()
-			if err := d.mem.Read(driverMemory, e[:]); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, d.mem.Read(driverMemory, e[:]))
 			if e[entryStatus] != test.want<<1 {
 				t.Errorf("status %#x, want %#x", e[entryStatus], test.want<<1)
 			}

@@ -6,15 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/sig"
 )
 
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return b
 }
 
@@ -52,9 +51,7 @@ func TestSignatureBSF(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			var u UMR
-			if err := u.parseBSF(v.bytes); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, u.parseBSF(v.bytes))
 			if !u.HasSignature || u.HasCrypto || u.Signature != v.want {
 				t.Errorf("decoded %+v, want %+v", u.Signature, v.want)
 			}
@@ -118,12 +115,8 @@ func TestUMR(t *testing.T) {
 		00000000 00000000 00000000 00000000
 		00000000 00000000 00000000 00000000`)
 	var q WQE
-	if err := q.Parse(w, Connected); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.UMR.ParseLayout(AccessModeKLM, 0, q.UMR.List); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, q.Parse(w, Connected))
+	fatal.If(t, q.UMR.ParseLayout(AccessModeKLM, 0, q.UMR.List))
 	u := q.UMR
 	if q.Opcode != OpUMR || q.Index != 5 || q.Imm != 0x123400 || q.Blocks() != 3 {
 		t.Errorf("control segment %+v", q.Control)
@@ -151,9 +144,7 @@ func TestInterleaved(t *testing.T) {
 		00080008 00002200 00000000 00002000
 		00000000 00000000 00000000 00000000`)
 	u := UMR{Len: 2 * 520}
-	if err := u.parseLayout(b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, u.parseLayout(b))
 	if !u.Interleaved || u.Repeat != 2 || len(u.Strides) != 2 || u.Strides[0] != (Stride{Step: 576, Count: 512, LKey: 0x1100, Addr: 0x1000}) {
 		t.Errorf("decoded %+v", u)
 	}
@@ -178,9 +169,7 @@ func TestDatagram(t *testing.T) {
 		00000000 00000000 0000ffff 0a000002
 		00000100 00001100 00000000 00001000`)
 	var q WQE
-	if err := q.Parse(w, Datagram); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, q.Parse(w, Datagram))
 	a := q.AV
 	if a.QKey != 0x11111111 || a.QPN != 0x42 || !a.Global || a.SGIDIndex != 3 || a.FlowLabel != 0x123 || a.TrafficClass != 9 || a.HopLimit != 0x40 || a.GID[15] != 2 {
 		t.Errorf("address %+v", a)

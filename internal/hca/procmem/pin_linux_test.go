@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // eachList runs a test with and without the kernel's query of single mappings (Linux 6.11).
@@ -27,17 +29,13 @@ func testPinnable(t *testing.T, p *Process) {
 	const page = 4096
 	anonymous := func(pages, prot int) []byte {
 		b, err := unix.Mmap(-1, 0, pages*page, prot, unix.MAP_PRIVATE|unix.MAP_ANON)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(func() { unix.Munmap(b) })
 		return b
 	}
 	protected := func(prot int) []byte { // the second of three pages has other rights
 		b := anonymous(3, unix.PROT_READ|unix.PROT_WRITE)
-		if err := unix.Mprotect(b[page:2*page], prot); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Mprotect(b[page:2*page], prot))
 		return b
 	}
 	hole := anonymous(3, unix.PROT_READ|unix.PROT_WRITE)
@@ -45,15 +43,11 @@ func testPinnable(t *testing.T, p *Process) {
 		t.Fatal(errno)
 	}
 	fd, err := unix.MemfdCreate("short", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Close(fd)
 	unix.Ftruncate(fd, page)
 	short, err := unix.Mmap(fd, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Munmap(short)
 	shut, readOnly, writeOnly := protected(unix.PROT_NONE), protected(unix.PROT_READ), protected(unix.PROT_WRITE)
 	two := protected(unix.PROT_READ | unix.PROT_WRITE | unix.PROT_EXEC)
@@ -96,14 +90,10 @@ func TestPinnableManyMappings(t *testing.T) { eachList(t, testPinnableManyMappin
 func testPinnableManyMappings(t *testing.T, p *Process) {
 	const page, pages = 4096, 5*batch + 3
 	b, err := unix.Mmap(-1, 0, pages*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Munmap(b)
 	for i := 0; i < pages; i += 2 {
-		if err := unix.Mprotect(b[i*page:][:page], unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Mprotect(b[i*page:][:page], unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC))
 	}
 	if err := p.Pinnable(addr(b), uint64(len(b)), true); err != nil {
 		t.Error(err)
@@ -130,13 +120,9 @@ func init() {
 // before and after that, and by the number of a thread that ends later.
 func TestEndedLeader(t *testing.T) {
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	process, err := os.StartProcess(exe, []string{exe}, &os.ProcAttr{Env: append(os.Environ(), endedLeader+"=1"), Files: []*os.File{nil, nil, os.Stderr}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer process.Wait()
 	defer process.Kill()
 	await(t, func() bool { return stateOf(process.Pid, process.Pid) == 'Z' })
@@ -151,9 +137,7 @@ func TestEndedLeader(t *testing.T) {
 		return living != 0
 	})
 	p, err := OpenThread(process.Pid, living)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer p.Close()
 	var at uint64
 	p.mappings(func(m Mapping) bool {
@@ -177,9 +161,7 @@ func TestEndedLeader(t *testing.T) {
 	}
 	// The thread that was found ends, so that its number says nothing any more.
 	file, err := os.Open(taskFolder(process.Pid) + "/" + itoa(living) + "/comm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	file.Close()
 	p.other.Store(&thread{id: living, file: file, fd: -1})
 	if err := p.Read(at, b); err != nil {

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // eachFile runs a test with every file that can tell whether an address space exists.
@@ -26,15 +28,11 @@ func TestEndedProcess(t *testing.T) { eachFile(t, testEndedProcess) }
 func testEndedProcess(t *testing.T, open func(pid int) (*Process, error)) {
 	first := sleeper(t)
 	p, err := open(first.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer p.Close()
 	pid, b := p.Pid(), make([]byte, 16)
 	at := someAddress(t, pid)
-	if err := p.Read(at, b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, p.Read(at, b))
 	first.Process.Kill()
 	first.Wait()
 	check := func(addr uint64) {
@@ -56,9 +54,7 @@ func testEndedProcess(t *testing.T, open func(pid int) (*Process, error)) {
 		}
 		if second := sleeper(t); second.Process.Pid == pid {
 			at := someAddress(t, pid)
-			if err := ReadThread(pid, at, b); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, ReadThread(pid, at, b))
 			check(at)
 			return
 		} else {
@@ -75,12 +71,8 @@ func TestExecutedProgram(t *testing.T) { eachFile(t, testExecutedProgram) }
 func testExecutedProgram(t *testing.T, open func(pid int) (*Process, error)) {
 	c := exec.Command("sh", "-c", "read x; exec sleep 1000")
 	in, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, c.Start())
 	defer c.Wait()
 	defer c.Process.Kill()
 	name := func() string {
@@ -89,9 +81,7 @@ func testExecutedProgram(t *testing.T, open func(pid int) (*Process, error)) {
 	}
 	await(t, func() bool { return name() == "sh" })
 	p, err := open(c.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer p.Close()
 	if !p.Alive() {
 		t.Fatal("the shell does not live")
@@ -99,9 +89,7 @@ func testExecutedProgram(t *testing.T, open func(pid int) (*Process, error)) {
 	in.Write([]byte("\n"))
 	await(t, func() bool { return name() == "sleep" })
 	b, at := make([]byte, 16), someAddress(t, p.Pid())
-	if err := ReadThread(p.Pid(), at, b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, ReadThread(p.Pid(), at, b))
 	if err := p.Read(at, b); err != syscall.ESRCH {
 		t.Errorf("reading the memory before execve: %v, want ESRCH", err)
 	}
@@ -130,9 +118,7 @@ func TestEndStopsTransfers(t *testing.T) {
 func sleeper(t *testing.T) *exec.Cmd {
 	t.Helper()
 	c := exec.Command("sleep", "1000")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Start())
 	t.Cleanup(func() {
 		c.Process.Kill()
 		c.Wait()

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 func addr(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
@@ -16,9 +18,7 @@ func addr(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
 func self(t testing.TB) *Process {
 	t.Helper()
 	p, err := Open(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -32,9 +32,7 @@ func TestTransfersOfManyPieces(t *testing.T) {
 	for i := range 3*batch + 5 {
 		vecs = append(vecs, Vec{addr(memory) + uint64(i*300), make([]byte, i%200)})
 	}
-	if err := ReadV(self(t), vecs); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, ReadV(self(t), vecs))
 	for i, v := range vecs {
 		if !bytes.Equal(v.Buf, memory[i*300:i*300+len(v.Buf)]) {
 			t.Fatalf("piece %d differs", i)
@@ -45,9 +43,7 @@ func TestTransfersOfManyPieces(t *testing.T) {
 			v.Buf[j] = byte(i)
 		}
 	}
-	if err := WriteV(self(t), vecs); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, WriteV(self(t), vecs))
 	for i, v := range vecs {
 		if !bytes.Equal(v.Buf, memory[i*300:i*300+len(v.Buf)]) {
 			t.Fatalf("piece %d was not written", i)
@@ -70,9 +66,7 @@ func TestAdjacentPieces(t *testing.T) {
 			at += 3 // a gap
 		}
 	}
-	if err := ReadV(self(t), vecs); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, ReadV(self(t), vecs))
 	want := bytes.Clone(memory)
 	for i, v := range vecs {
 		at := v.Addr - addr(memory)
@@ -84,9 +78,7 @@ func TestAdjacentPieces(t *testing.T) {
 		}
 		copy(want[at:], v.Buf)
 	}
-	if err := WriteV(self(t), vecs); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, WriteV(self(t), vecs))
 	if !bytes.Equal(memory, want) {
 		t.Error("memory differs from the pieces that were written")
 	}
@@ -94,13 +86,9 @@ func TestAdjacentPieces(t *testing.T) {
 
 func TestMissingMemory(t *testing.T) {
 	m, err := unix.Mmap(-1, 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Munmap(m)
-	if err := unix.Mprotect(m[4096:], unix.PROT_NONE); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Mprotect(m[4096:], unix.PROT_NONE))
 	buf := make([]byte, 200)
 	if err := self(t).Read(addr(m)+4000, buf); err != syscall.EFAULT {
 		t.Errorf("a read over the end of the mapping: %v, want EFAULT", err)
@@ -115,15 +103,11 @@ func TestMissingMemory(t *testing.T) {
 
 func TestMappingAt(t *testing.T) {
 	fd, err := unix.MemfdCreate("queue", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Close(fd)
 	unix.Ftruncate(fd, 1<<16)
 	m, err := unix.Mmap(fd, 8192, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Munmap(m)
 	var st unix.Stat_t
 	unix.Fstat(fd, &st)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -19,9 +20,7 @@ import (
 func listenLinux(t *testing.T, addr netip.AddrPort, o *Options) *conn {
 	t.Helper()
 	c, err := Listen(addr, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c.(*conn)
 }
@@ -277,9 +276,7 @@ func TestKernelDropCounter(t *testing.T) {
 	got := 0
 	for b.Dropped() == 0 {
 		n, err := b.Recv(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if got += n; got > 100 {
 			t.Fatal("more came than was sent")
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/packetconn"
 )
@@ -53,9 +54,7 @@ func eachConn(t *testing.T, f func(t *testing.T, open func() netconn.Conn)) {
 			t.Run(o.name+"/"+family, func(t *testing.T) {
 				f(t, func() netconn.Conn {
 					c, err := o.open(addr)
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					t.Cleanup(func() { c.Close() })
 					return c
 				})
@@ -220,9 +219,7 @@ func TestListenRefuses(t *testing.T) {
 		t.Error("an address of the documentation range is nobody's")
 	}
 	c, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	if _, err := Listen(c.LocalAddr(), nil); err == nil {
 		t.Error("a port was given out twice")
@@ -242,9 +239,7 @@ func TestAllocations(t *testing.T) {
 			}
 			for n := 0; n < 8; {
 				got, err := b.Recv(in)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				for i := range in[:got] {
 					n += in[i].Count()
 				}
@@ -266,9 +261,7 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("SOFTMKEY_NO_GSO", "1")
 	t.Setenv("SOFTMKEY_NO_GRO", "1")
 	c, err := Listen(loopbacks[0], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	if caps := c.Caps(); caps.GSO || caps.GRO || c.ID(3) != 0 {
 		t.Errorf("switched off, but %+v, ID(3) = %d", caps, c.ID(3))

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestHopLimit sends with a hop limit, and without one: then the packet has the system's.
@@ -17,14 +19,10 @@ func TestHopLimit(t *testing.T) {
 		}
 		a := listenLinux(t, addr, nil)
 		b, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer b.Close()
 		raw, err := b.SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		raw.Control(func(fd uintptr) {
 			if addr.Addr().Is4() {
 				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVTTL, 1)
@@ -32,9 +30,7 @@ func TestHopLimit(t *testing.T) {
 				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1)
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, hops := range []uint8{17, 255, 0} {
 			out := trains(b.LocalAddr().(*net.UDPAddr).AddrPort(), 1, 4, 100)
 			out[0].Route.HopLimit, out[0].TOS = hops, 2
@@ -44,9 +40,7 @@ func TestHopLimit(t *testing.T) {
 			for range 4 {
 				var p, control [1024]byte
 				_, n, _, _, err := b.ReadMsgUDP(p[:], control[:])
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				messages, err := unix.ParseSocketControlMessage(control[:n])
 				if err != nil || len(messages) != 1 {
 					t.Fatalf("%d control messages, %v", len(messages), err)
@@ -111,9 +105,7 @@ func TestGroup(t *testing.T) {
 			ip(t, append([]string{"address", "add", a.Addr().String() + c.prefix, "dev", "v0"}, map[bool][]string{true: {"nodad"}}[group.Is6()]...)...)
 		}
 		member, err := listenLinux(t, to, nil).Join(group)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if _, err := listenLinux(t, from, nil).Send(trains(netip.AddrPortFrom(group, to.Port()), 1, 2, 100)); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/netconn"
 )
 
@@ -49,25 +50,15 @@ type capture int
 func openCapture(t *testing.T, name string) capture {
 	t.Helper()
 	i, err := net.InterfaceByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	all := uint16(unix.ETH_P_ALL)<<8 | unix.ETH_P_ALL>>8 // network byte order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(all))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}))
+	fatal.If(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20))
 	// Only a failing test waits for so long. A kernel thread delivers the packets, which may wait for a processor.
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 60}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 60}))
 	return capture(fd)
 }
 
@@ -207,9 +198,7 @@ func TestPathMTUOnALink(t *testing.T) {
 		fits := path.mtu - netconn.Headers(to.Addr())
 		for _, o := range openers {
 			c, err := o.open(from)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			for _, count := range []int{1, 4} {
 				out := trains(to, 1, count, fits)
 				if n, err := c.Send(out); n != 1 || err != nil {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/packetconn"
@@ -366,9 +367,7 @@ func TestPanics(t *testing.T) {
 func TestOverUDP(t *testing.T) {
 	listen := func() packetconn.Conn {
 		c, err := udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return c
 	}
 	a, b := Wrap(listen(), 5, Faults{Loss: 0.2, Duplicate: 0.1, Reorder: 0.2}, nil), listen()
@@ -397,14 +396,10 @@ func TestOverUDP(t *testing.T) {
 func TestNetwork(t *testing.T) {
 	n := NewNetwork(1, Faults{Duplicate: 1}, nil)
 	a, err := n.Listen(netip.MustParseAddrPort("10.0.0.1:4791"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer a.Close()
 	b, err := n.Listen(netip.MustParseAddrPort("10.0.0.2:4791"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer b.Close()
 	if _, err := n.Listen(a.LocalAddr()); err == nil {
 		t.Error("an address was given out twice")
@@ -422,9 +417,7 @@ func TestNetwork(t *testing.T) {
 // TestMulticast joins a group through a faulty connection to a UDP socket.
 func TestMulticast(t *testing.T) {
 	inner, err := udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	n := uint64(0)
 	c := Wrap(inner, 1, Faults{}, &Options{Filter: func(k uint64, _ netip.AddrPort, _ []byte) Action {
 		if n = k; k == 0 {
@@ -435,9 +428,7 @@ func TestMulticast(t *testing.T) {
 	defer c.Close()
 	group := netip.MustParseAddr("239.77.1.9")
 	g, err := netconn.Join(c, group)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer g.Close()
 	to := netip.AddrPortFrom(group, c.LocalAddr().Port())
 	for _, s := range []string{"lost", "passed"} {

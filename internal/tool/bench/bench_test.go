@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // short makes measurements so short that only the procedure is tested.
@@ -183,9 +185,7 @@ func TestEveryRow(t *testing.T) {
 		o.Filter = regexp.MustCompile("^mkey/row [CH]") // the kernels in plain Go are slow
 	}
 	results, err := Run(context.Background(), rows, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, r := range results {
 		if r.Error != "" || !(r.Ours.Median > 0) {
 			t.Errorf("%+v", r)
@@ -246,13 +246,9 @@ func TestCells(t *testing.T) {
 // A report that is written and read again is unchanged.
 func TestJSON(t *testing.T) {
 	text, err := json.Marshal(report())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var back Report
-	if err := json.Unmarshal(text, &back); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(text, &back))
 	again, err := json.Marshal(&back)
 	if err != nil || !bytes.Equal(again, text) {
 		t.Errorf("%s\n%s", text, again)
@@ -270,9 +266,7 @@ func TestProcessorModel(t *testing.T) {
 		"model name\t: Board X\n": "Board X",
 	} {
 		name := filepath.Join(t.TempDir(), "cpuinfo")
-		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(name, []byte(text), 0o666))
 		if got := model(name); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}

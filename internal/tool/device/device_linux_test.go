@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/udp/udptest"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 )
@@ -17,21 +18,15 @@ func TestOpen(t *testing.T) {
 	addr := udptest.Addr(1)
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	rec, err := pcap.Create(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	first, err := Open(addr, Options{Recorder: rec})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer first.Close()
 	if _, err := Open(addr, Options{}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("an address that is taken: %v, want EADDRINUSE", err)
 	}
 	second, err := Open(addr, Options{Search: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer second.Close()
 	if second.Addr() != addr.Next() {
 		t.Errorf("the search behind %v found %v, want the next address, %v", addr, second.Addr(), addr.Next())
@@ -41,9 +36,7 @@ func TestOpen(t *testing.T) {
 	}
 	last := udptest.Addr(254)
 	third, err := Open(last, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer third.Close()
 	if _, err := Open(last, Options{Search: true}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("a search that begins at the last address, which is taken: %v, want EADDRINUSE", err)

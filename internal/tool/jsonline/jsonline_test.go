@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 func timeout(t *testing.T) context.Context {
@@ -24,18 +26,12 @@ type line struct {
 func pair(t *testing.T) (a, b *Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	here, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	there, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		here.Close()
 		there.Close()
@@ -140,9 +136,7 @@ func TestTimeout(t *testing.T) {
 		t.Error(err)
 	}
 	a.Timeout = time.Minute
-	if err := b.Tell(timeout(t), line{"late"}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, b.Tell(timeout(t), line{"late"}))
 	if err := a.Hear(timeout(t), &got); err != nil || got.Text != "late" {
 		t.Errorf("%q, %v", got.Text, err)
 	}

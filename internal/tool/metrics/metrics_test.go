@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/base/summary"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -33,14 +34,10 @@ func TestServe(t *testing.T) {
 			Operations: table.Times(), BadBlocks: map[[2]string]uint64{{"bad guard", "wire"}: 5},
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	get := func(path string) string {
 		r, err := http.Get("http://" + s.Addr().String() + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer r.Body.Close()
 		b, err := io.ReadAll(r.Body)
 		if err != nil || r.StatusCode != 200 {
@@ -106,16 +103,12 @@ func fields() map[string]reflect.StructTag {
 // request beside them is answered at once, in the place of the oldest one; the others stay open.
 func TestConnections(t *testing.T) {
 	s, err := Serve("127.0.0.1:0", "v1", func() State { return State{} })
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	var open []net.Conn
 	for i := range connections {
 		c, err := net.Dial("tcp", s.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer c.Close()
 		if i%2 == 0 {
 			if _, err := io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: a\r\nX: "); err != nil {
@@ -127,9 +120,7 @@ func TestConnections(t *testing.T) {
 	one := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for range 3 {
 		r, err := one.Get("http://" + s.Addr().String() + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		r.Body.Close()
 	}
 	// The server has closed one connection for the first request, and none for the others.

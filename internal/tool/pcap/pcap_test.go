@@ -21,6 +21,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/net/wire"
@@ -40,9 +41,7 @@ func ticker() func() time.Time {
 func mustListen(t *testing.T, n *inproc.Network, addr string) *inproc.Conn {
 	t.Helper()
 	c, err := n.Listen(netip.MustParseAddrPort(addr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -69,26 +68,20 @@ type packet struct {
 func read(t *testing.T, r io.Reader) (*pcapgo.NgReader, []packet) {
 	t.Helper()
 	ng, err := pcapgo.NewNgReader(r, pcapgo.DefaultNgReaderOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var all []packet
 	for {
 		data, ci, opts, err := ng.ReadPacketDataWithOptions()
 		if err == io.EOF {
 			return ng, all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		q := packet{ci: ci, opts: opts}
 		var v4 layers.IPv4
 		var v6 layers.IPv6
 		var u layers.UDP
 		if data[0]>>4 == 4 {
-			if err := v4.DecodeFromBytes(data, gopacket.NilDecodeFeedback); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, v4.DecodeFromBytes(data, gopacket.NilDecodeFeedback))
 			if v4.Flags != layers.IPv4DontFragment || v4.FragOffset != 0 {
 				t.Errorf("IPv4 header: %+v", v4)
 			}
@@ -97,19 +90,13 @@ func read(t *testing.T, r io.Reader) (*pcapgo.NgReader, []packet) {
 				t.Errorf("IPv4 header checksum %#x, sum %#x", v4.Checksum, sum)
 			}
 			q.id, q.tos, q.hops = v4.Id, v4.TOS, v4.TTL
-			if err := u.DecodeFromBytes(v4.Payload, gopacket.NilDecodeFeedback); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, u.DecodeFromBytes(v4.Payload, gopacket.NilDecodeFeedback))
 			u.SetNetworkLayerForChecksum(&v4)
 			q.src, q.dst = v4.SrcIP.String(), v4.DstIP.String()
 		} else {
-			if err := v6.DecodeFromBytes(data, gopacket.NilDecodeFeedback); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, v6.DecodeFromBytes(data, gopacket.NilDecodeFeedback))
 			q.tos, q.hops = v6.TrafficClass, v6.HopLimit
-			if err := u.DecodeFromBytes(v6.Payload, gopacket.NilDecodeFeedback); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, u.DecodeFromBytes(v6.Payload, gopacket.NilDecodeFeedback))
 			u.SetNetworkLayerForChecksum(&v6)
 			q.src, q.dst = v6.SrcIP.String(), v6.DstIP.String()
 		}
@@ -164,9 +151,7 @@ func TestRecording(t *testing.T) {
 				t.Fatal(k, err)
 			}
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, r.Close())
 		if got := r.Packets(); got != 13 {
 			t.Errorf("%d packets recorded", got)
 		}
@@ -237,9 +222,7 @@ func TestTshark(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	r, err := Create(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var listening []netip.AddrPort
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 		inner, err := udp.Listen(netip.MustParseAddrPort(addr), nil)
@@ -276,9 +259,7 @@ func TestTshark(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.Close())
 	run := func(args ...string) string {
 		cmd := exec.Command(tshark, append([]string{"-r", path, "-n", "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"}, args...)...)
 		cmd.Stderr = io.Discard // tshark warns about running as root
@@ -325,27 +306,19 @@ func TestOutputFiles(t *testing.T) {
 	path := filepath.Join(dir, "x.pcapng")
 	names := func() (s []string) {
 		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, e := range entries {
 			s = append(s, e.Name())
 		}
 		return s
 	}
-	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, []byte("old"), 0o600))
 	r, err := Create(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if old, _ := os.ReadFile(path); string(old) != "old" {
 		t.Error("the old file went before the new one was there")
 	}
-	if err := r.Abort(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.Abort())
 	if got := names(); len(got) != 1 {
 		t.Errorf("after Abort: %v", got)
 	}
@@ -356,16 +329,12 @@ func TestOutputFiles(t *testing.T) {
 	if r, err = Create(path, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.Close())
 	if got := names(); len(got) != 1 {
 		t.Errorf("after Close: %v", got)
 	}
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if ng, got := read(t, bytes.NewReader(data)); len(got) != 0 || ng.NInterfaces() != 1 {
 		t.Errorf("recording of nothing: %d packets, %d interfaces", len(got), ng.NInterfaces())
 	}
@@ -486,9 +455,7 @@ func TestMulticastGroup(t *testing.T) {
 	inner := mustListen(t, n, "10.0.0.2:4791")
 	b := r.Wrap(joiner{inner})
 	g, err := netconn.Join(b, netip.MustParseAddr("239.1.2.3"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := rocePacket(a.LocalAddr(), g.LocalAddr(), 5, 5)
 	if k, err := a.Send([]packetconn.Train{{Addr: inner.LocalAddr(), Buf: p}}); k != 1 || err != nil {
 		t.Fatal(k, err)
@@ -496,9 +463,7 @@ func TestMulticastGroup(t *testing.T) {
 	if k, err := g.Recv([]packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}); k != 1 || err != nil {
 		t.Fatal(k, err)
 	}
-	if err := errors.Join(g.Close(), r.Close()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(g.Close(), r.Close()))
 	ng, got := read(t, &file)
 	if ng.NInterfaces() != 2 || len(got) != 1 || got[0].dst != "239.1.2.3:4791" || got[0].src != "10.0.0.1:4791" || got[0].id != 5 || !bytes.Equal(got[0].payload, p) {
 		t.Errorf("%d interfaces, %+v", ng.NInterfaces(), got)
@@ -539,9 +504,7 @@ func TestDroppedAndLocalPackets(t *testing.T) {
 	if k, err := faulty.Recv([]packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}); k != 1 || err != nil {
 		t.Fatal(k, err)
 	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.Close())
 	_, got := read(t, &file)
 	if len(got) != 4 {
 		t.Fatalf("%d packets, want 4", len(got))

@@ -11,23 +11,19 @@ import (
 	"time"
 
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestLateReader records to a pipe whose reader begins to read after all packets: recording does not
 // wait for it, and the recording tells how many packets it lacks.
 func TestLateReader(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(name, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, syscall.Mkfifo(name, 0o600))
 	reader, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r, err := Create(name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	const packets = 6000
 	send := func(n int) {
 		r.mu.Lock()
@@ -47,9 +43,7 @@ func TestLateReader(t *testing.T) {
 	}
 
 	only, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	reader.Close()
 	content := make(chan []byte)
 	first := make([]byte, 20<<20)
@@ -64,14 +58,10 @@ func TestLateReader(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	send(1)
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.Close())
 	recording := <-content
 	ng, err := pcapgo.NewNgReader(bytes.NewReader(recording), pcapgo.DefaultNgReaderOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	n := uint64(0)
 	for ; ; n++ {
 		if _, _, err := ng.ReadPacketData(); err == io.EOF {

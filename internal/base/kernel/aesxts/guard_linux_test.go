@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // guarded returns n bytes of memory that end or begin at a page without access.
@@ -17,14 +18,10 @@ func guarded(t *testing.T, n int) (end, begin []byte) {
 	page := os.Getpagesize()
 	size := (n + page - 1) / page * page
 	m, err := unix.Mmap(-1, 0, size+2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { unix.Munmap(m) })
 	for _, g := range [][]byte{m[:page], m[page+size:]} {
-		if err := unix.Mprotect(g, unix.PROT_NONE); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Mprotect(g, unix.PROT_NONE))
 	}
 	return m[page+size-n : page+size : page+size], m[page : page+n : page+n]
 }

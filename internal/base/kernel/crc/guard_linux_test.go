@@ -2,6 +2,7 @@ package crc
 
 import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -16,18 +17,14 @@ func newGuarded(t *testing.T, size int) guarded {
 	page := unix.Getpagesize()
 	whole := (size + page - 1) / page * page
 	b, err := unix.Mmap(-1, 0, whole+2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if err := unix.Munmap(b); err != nil {
 			t.Error(err)
 		}
 	})
 	for _, edge := range [][]byte{b[:page], b[page+whole:]} {
-		if err := unix.Mprotect(edge, unix.PROT_NONE); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Mprotect(edge, unix.PROT_NONE))
 	}
 	return guarded(b[page : page+whole])
 }

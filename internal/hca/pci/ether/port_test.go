@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
@@ -57,9 +58,7 @@ const (
 
 func newRig(t *testing.T) *rig {
 	r := &rig{t: t, cq: &fakeCQ{make(chan []byte, 64)}, sent: make(chan []byte, 64)}
-	if err := r.mem.Add(guestmem.Range{Size: 1 << 20, View: make([]byte, 1<<20)}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.mem.Add(guestmem.Range{Size: 1 << 20, View: make([]byte, 1<<20)}))
 	r.port = New(Config{
 		Memory: &r.mem, Clock: func() uint64 { return 1 }, Transmit: func(b []byte) { r.sent <- bytes.Clone(b) },
 		Resolve: func(lkey uint32, addr, n uint64) (uint64, error) {
@@ -77,17 +76,13 @@ func newRig(t *testing.T) *rig {
 	if r.rq, err = r.port.CreateRQ(RQ{Ring: Ring{Pages: []uint64{rqRing}, Shift: 12, LogStride: 5, LogSize: 2, Record: records + 64}, CQ: r.cq}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(r.port.ModifySQ(r.sq, StateReset, StateReady), r.port.ModifyRQ(r.rq, StateReset, StateReady)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(r.port.ModifySQ(r.sq, StateReset, StateReady), r.port.ModifyRQ(r.rq, StateReset, StateReady)))
 	return r
 }
 
 func (r *rig) put(addr uint64, b []byte) {
 	r.t.Helper()
-	if err := r.mem.Write(addr, b); err != nil {
-		r.t.Fatal(err)
-	}
+	fatal.If(r.t, r.mem.Write(addr, b))
 }
 
 // post posts a request with headers and one data segment, and rings.
@@ -132,9 +127,7 @@ func (r *rig) steer() {
 	r.t.Helper()
 	must := func(n uint32, err error) uint32 {
 		r.t.Helper()
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		fatal.If(r.t, err)
 		return n
 	}
 	rqt := must(r.port.CreateRQT(4, []uint32{r.rq}))
@@ -203,9 +196,7 @@ func TestResetWhileSending(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		if destroy {
-			if err := r.port.DestroySQ(r.sq); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, r.port.DestroySQ(r.sq))
 		} else if err := errors.Join(r.port.ModifySQ(r.sq, StateReady, StateReset), r.port.ModifySQ(r.sq, StateReset, StateReady)); err != nil {
 			t.Fatal(err)
 		}
@@ -294,9 +285,7 @@ func TestOwnFrames(t *testing.T) {
 	}
 	r.cq.next(t)
 	for id := range r.port.tirs {
-		if err := r.port.ModifyTIR(id, func(t *TIR) { t.Own = true }); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, r.port.ModifyTIR(id, func(t *TIR) { t.Own = true }))
 	}
 	r.receive(0, 0x1000)
 	send()

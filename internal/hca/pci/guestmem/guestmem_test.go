@@ -7,15 +7,14 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 func add(t *testing.T, m *Map, addr uint64, n int, readOnly bool) []byte {
 	t.Helper()
 	b := make([]byte, n)
-	if err := m.Add(Range{Addr: addr, Size: uint64(n), View: b, ReadOnly: readOnly}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, m.Add(Range{Addr: addr, Size: uint64(n), View: b, ReadOnly: readOnly}))
 	return b
 }
 
@@ -26,13 +25,9 @@ func TestCopies(t *testing.T) {
 	low := add(t, &m, 0x1000, 0x1000, false)
 	high := add(t, &m, 0x2000, 0x1000, false)
 	add(t, &m, 0x4000, 0x1000, true)
-	if err := m.Add(Range{Addr: 0x6000, Size: 0x1000}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, m.Add(Range{Addr: 0x6000, Size: 0x1000}))
 	src := []byte("0123456789")
-	if err := m.Write(0x1ffb, src); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, m.Write(0x1ffb, src))
 	if !bytes.Equal(low[0xffb:], src[:5]) || !bytes.Equal(high[:5], src[5:]) {
 		t.Errorf("written across two ranges: %q and %q", low[0xffb:], high[:5])
 	}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
@@ -14,26 +15,16 @@ import (
 // single words, and the other range stays usable.
 func TestTruncated(t *testing.T) {
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Close(fd)
-	if err := unix.Ftruncate(fd, 0x4000); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Ftruncate(fd, 0x4000))
 	view, err := unix.Mmap(fd, 0, 0x4000, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Munmap(view)
 	var m Map
-	if err := m.Add(Range{Addr: 0x10000, Size: 0x4000, View: view}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, m.Add(Range{Addr: 0x10000, Size: 0x4000, View: view}))
 	add(t, &m, 0x14000, 0x1000, false)
-	if err := unix.Ftruncate(fd, 0x1000); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Ftruncate(fd, 0x1000))
 	for _, n := range []int{4, 8, 100, 0x2000} {
 		b := make([]byte, n)
 		for name, copied := range map[string]error{

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestWhole reads and writes words while the other side of the memory changes and reads them: no value is half of one and
@@ -25,13 +27,9 @@ func TestWhole(t *testing.T) {
 			defer unix.Munmap(views[i])
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var m Map
-	if err := m.Add(Range{Addr: 0x1000, Size: 4096, View: views[0]}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, m.Add(Range{Addr: 0x1000, Size: 4096, View: views[0]}))
 	const old, now = 0x0101010101010101, 0x0202020202020202
 	for _, n := range []int{2, 4, 8} {
 		copy(views[1][8:16], bytes.Repeat([]byte{1}, 8))
@@ -52,9 +50,7 @@ func TestWhole(t *testing.T) {
 		})
 		b := make([]byte, n)
 		for range 2_000_000 {
-			if err := m.Read(0x1008, b); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, m.Read(0x1008, b))
 			if b[0] != b[n-1] {
 				t.Errorf("%d bytes: % x", n, b)
 				break

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 )
 
@@ -18,25 +19,17 @@ import (
 // and so are bytes that the file does not have.
 func TestMapFile(t *testing.T) {
 	memfd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Close(memfd)
-	if err := unix.Ftruncate(memfd, 0x4000); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Ftruncate(memfd, 0x4000))
 	open := func(name string) int {
 		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(func() { f.Close() })
 		return int(f.Fd())
 	}
 	pipe, other, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer pipe.Close()
 	defer other.Close()
 	var m guestmem.Map

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/pci/transport/transporttest"
 )
 
@@ -93,13 +94,9 @@ func numbers(w ...any) (b []byte) {
 
 func memfd(t testing.TB, size int64) int {
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Ftruncate(fd, size); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Ftruncate(fd, size))
 	return fd
 }
 
@@ -132,9 +129,7 @@ func TestConversation(t *testing.T) {
 	if _, errno := c.call(cmdDMAMap, numbers(32, 3, uint64(0x1000), uint64(0x100000), uint64(0x2000)), fd); errno != 0 {
 		t.Fatalf("DMA_MAP: %v", errno)
 	}
-	if err := mem.Write(0x100010, []byte("guest")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, mem.Write(0x100010, []byte("guest")))
 	got := make([]byte, 5)
 	if _, err := unix.Pread(fd, got, 0x1010); err != nil || string(got) != "guest" {
 		t.Errorf("the guest's memory holds %q, %v", got, err)
@@ -226,9 +221,7 @@ func TestFullEventfd(t *testing.T) {
 	if _, errno := c.call(cmdSetIRQs, numbers(20, irqDataEventfd|irqActionTrigger, irqMSIX, 0, 1), event); errno != 0 {
 		t.Fatalf("DEVICE_SET_IRQS: %v", errno)
 	}
-	if err := unix.SetNonblock(event, false); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.SetNonblock(event, false))
 	if _, err := unix.Write(event, le.AppendUint64(nil, ^uint64(1))); err != nil {
 		t.Fatal(err)
 	}
@@ -241,9 +234,7 @@ func TestFullEventfd(t *testing.T) {
 
 func eventfd(t *testing.T, flags int) int {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|flags)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
 	return fd
 }
@@ -274,9 +265,7 @@ func TestClientGoes(t *testing.T) {
 
 func descriptors(t *testing.T) int {
 	names, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return len(names)
 }
 

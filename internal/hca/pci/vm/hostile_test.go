@@ -26,6 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/hca/frames"
 	"github.com/softmkey/softmkey/internal/hca/pci"
@@ -70,13 +71,9 @@ func startHere(t *testing.T, path, network string) *server {
 func listen(t *testing.T, path, network string) (*unixsocket.Listener, frames.Link) {
 	t.Helper()
 	link, err := frames.Open("unix:" + network)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l, err := unixsocket.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return l, link
 }
 
@@ -86,9 +83,7 @@ func startProcess(t *testing.T, softmkey, path, network string) *server {
 	c := exec.Command(softmkey, "pci", "--socket", path, "--net", "unix:"+network, "--mac", net.HardwareAddr(guestMAC[:]).String())
 	c.Stderr = s.said
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Start())
 	s.pid = c.Process.Pid
 	done := make(chan struct{})
 	go func() {
@@ -145,9 +140,7 @@ func (s *server) anonymous() int {
 // another adapter, which gets the hostile one's frames, goes on.
 func TestHostileGuest(t *testing.T) {
 	record, err := recorded.Linux612()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	dir := t.TempDir()
 	start := func(name string) *server {
 		return startHere(t, filepath.Join(dir, name+".sock"), filepath.Join(dir, name+".net"))
@@ -233,13 +226,9 @@ type good struct {
 
 func newGood(t *testing.T, s *server, record []recorded.Command) *good {
 	m, err := connect(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	tr, err := m.newTraffic(record)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	g := &good{failed: make(chan error, 1)}
 	var stop atomic.Bool
 	var wg sync.WaitGroup

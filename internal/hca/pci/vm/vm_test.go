@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/recorded"
@@ -18,44 +19,32 @@ import (
 // the driver's queue set. The interface is disabled each time until the next boot, which succeeds.
 func TestResetsUnderDriver(t *testing.T) {
 	record, err := recorded.Linux612()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	dir := t.TempDir()
 	s := startHere(t, filepath.Join(dir, "vm"), filepath.Join(dir, "net"))
 	m, err := connect(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer func() { m.close() }()
 	disabled := func() bool {
 		t.Helper()
 		v, err := m.read32(regQueueLow)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return v>>8&7 == 1
 	}
 	for _, reset := range []func() error{
 		func() error { _, err := m.call(msgReset, nil); return err },
 		func() error { m.close(); m, err = connect(s.path); return err },
 	} {
-		if err := m.boot(record); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, m.boot(record))
 		if disabled() {
 			t.Error("the interface is disabled after a boot")
 		}
-		if err := reset(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, reset())
 		if !disabled() {
 			t.Error("the driver does not find out about the reset")
 		}
 	}
-	if err := m.boot(record); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, m.boot(record))
 }
 
 // TestServe connects two clients, one after the other. Both find the adapter, and the end of the
@@ -65,9 +54,7 @@ func TestServe(t *testing.T) {
 	path := filepath.Join(dir, "vm")
 	l, link := listen(t, path, filepath.Join(dir, "net"))
 	mac, err := MAC(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if mac[0]&3 != 2 {
 		t.Errorf("MAC address %v is not a locally administered one of a single host", mac)
 	}
@@ -77,9 +64,7 @@ func TestServe(t *testing.T) {
 	go func() { done <- Serve(ctx, l, Options{Link: link, Device: pci.Config{MAC: mac}}) }()
 	for range 2 {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		m := &monitor{conn: c, file: -1} // it reads the vendor in the configuration space
 		answer, err := m.call(msgRegionRead, region(0, configuration, 4, nil))
 		if err != nil || len(answer) != 20 || le.Uint32(answer[16:]) != pci.DeviceVF<<16|pci.VendorID {
