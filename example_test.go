@@ -19,7 +19,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer key.Close()
-	tx, err := key.TX(0, 520)
+	tx, err := key.NewReader(0, 520)
 	if err != nil {
 		log.Fatal(err)
 	}

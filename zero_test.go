@@ -21,7 +21,7 @@ func TestZeroValues(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for _, v := range []any{
-		new(sig.Reader), new(sig.Writer), new(mkey.TX), new(mkey.RX), new(mkeyio.View),
+		new(sig.Reader), new(sig.Writer), new(mkey.Reader), new(mkey.Writer), new(mkeyio.View),
 		new(dek.Context), new(dek.Login), new(verbs.Device), new(verbs.QP), new(cm.Conn),
 	} {
 		value := reflect.ValueOf(v)

@@ -95,8 +95,8 @@ func TestAllocations(t *testing.T) {
 // of a block or before it, and that AES-XTS can process.
 func wholeJob(t testing.TB, k *mkey.Key) uint64 {
 	t.Helper()
-	for n := must(k.WireLen()); n > 0; n-- {
-		if tx, err := k.TX(0, n); err == nil {
+	for n := uint64(must(k.WireLen())); n > 0; n-- {
+		if tx, err := k.NewReader(0, int64(n)); err == nil {
 			tx.Close()
 			return n
 		}

@@ -228,7 +228,7 @@ func BenchmarkOpen(b *testing.B) {
 	b.Run("TX", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			t := must(k.TX(0, 8))
+			t := must(k.NewReader(0, 8))
 			must(t.ReadAt(p[:], 0))
 			t.Close()
 		}
@@ -236,7 +236,7 @@ func BenchmarkOpen(b *testing.B) {
 	b.Run("RX", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			r := must(k.RX(0, 8))
+			r := must(k.NewWriter(0, 8))
 			must(r.Write(p[:]))
 			r.Close()
 		}

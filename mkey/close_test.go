@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/softmkey/softmkey/internal/keydoor"
@@ -19,9 +20,9 @@ import (
 )
 
 var (
-	_ io.ReaderAt    = (*mkey.TX)(nil)
-	_ io.Closer      = (*mkey.TX)(nil)
-	_ io.WriteCloser = (*mkey.RX)(nil)
+	_ io.ReaderAt    = (*mkey.Reader)(nil)
+	_ io.Closer      = (*mkey.Reader)(nil)
+	_ io.WriteCloser = (*mkey.Writer)(nil)
 )
 
 // TestCloseTwice checks that a second Close does not affect streams opened since. A
@@ -31,12 +32,12 @@ func TestCloseTwice(t *testing.T) {
 	ka := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(a)})
 	kb := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(b)})
 	for range 100 {
-		tx, rx := must(ka.TX(0, 8)), must(ka.RX(0, 8))
+		tx, rx := must(ka.NewReader(0, 8)), must(ka.NewWriter(0, 8))
 		for range 3 {
 			noErr(t, errors.Join(tx.Close(), rx.Close()))
 		}
-		ta, tb := must(ka.TX(0, 4096)), must(kb.TX(0, 4096))
-		ra, rb := must(ka.RX(0, 4096)), must(kb.RX(0, 4096))
+		ta, tb := must(ka.NewReader(0, 4096)), must(kb.NewReader(0, 4096))
+		ra, rb := must(ka.NewWriter(0, 4096)), must(kb.NewWriter(0, 4096))
 		tx.Close()
 		rx.Close()
 		pa, pb := make([]byte, 4096), make([]byte, 4096)
@@ -50,7 +51,7 @@ func TestCloseTwice(t *testing.T) {
 			t.Fatalf("finish after Close: %v", err)
 		}
 		for _, s := range []struct {
-			tx   *mkey.TX
+			tx   *mkey.Reader
 			p    []byte
 			want []byte
 		}{{ta, pa, a}, {tb, pb, b}} {
@@ -59,7 +60,7 @@ func TestCloseTwice(t *testing.T) {
 			}
 			equal(t, "another stream", s.p, s.want)
 		}
-		for _, s := range []*mkey.RX{ra, rb} {
+		for _, s := range []*mkey.Writer{ra, rb} {
 			noErr(t, writeAll(s, pa))
 			s.Close()
 		}
@@ -72,35 +73,35 @@ func TestCloseTwice(t *testing.T) {
 	mem := mkeytest.Protect(t10, pattern(1024))
 	mem[3] ^= 1
 	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
-	tx, rx := must(k.TX(0, 1040)), must(k.RX(0, 1040))
+	tx, rx := must(k.NewReader(0, 1040)), must(k.NewWriter(0, 1040))
 	must(tx.ReadAt(make([]byte, 1040), 0))
 	noErr(t, writeAll(rx, make([]byte, 1040)))
 	tx.Close()
 	rx.Close()
-	if tx.Bad() != 1 || rx.Bad() != 1 || rx.Written() != 1040 || tx.Len() != 1040 || rx.Finish() != nil {
-		t.Errorf("after Close: %d and %d bad blocks, %d written, %d long", tx.Bad(), rx.Bad(), rx.Written(), tx.Len())
+	if tx.Bad() != 1 || rx.Bad() != 1 || tx.Size() != 1040 || rx.Finish() != nil {
+		t.Errorf("after Close: %d and %d bad blocks, %d long", tx.Bad(), rx.Bad(), tx.Size())
 	}
 }
 
-// TestCloseFinishes checks that RX.Close, like any io.WriteCloser, completes
+// TestCloseFinishes checks that Writer.Close, like any io.WriteCloser, completes
 // what was written, or returns why it cannot.
 func TestCloseFinishes(t *testing.T) {
 	for name, c := range failing() {
 		for _, size := range []uint64{16, 100, 520, 1040, 4160, 5200, 100 * 520} {
-			memory := func(end func(rx *mkey.RX) error) ([]byte, error) {
+			memory := func(end func(rx *mkey.Writer) error) ([]byte, error) {
 				mem := make([]byte, 200*520)
 				c.Layout = over(mem)
-				rx := must(newKey(t, c).RXUpTo(0, 100*520))
+				rx := must(newKey(t, c).NewWriter(0, 100*520))
 				must(rx.Write(pattern(int(size))))
 				return mem, end(rx)
 			}
-			want, finished := memory((*mkey.RX).Finish)
-			got, closed := memory((*mkey.RX).Close)
+			want, finished := memory((*mkey.Writer).Finish)
+			got, closed := memory((*mkey.Writer).Close)
 			equal(t, name, got, want)
 			if fmt.Sprint(closed) != fmt.Sprint(finished) || finished == nil && bytes.Equal(got, make([]byte, len(got))) {
 				t.Errorf("%s, %d bytes: Close returns %v, Finish %v", name, size, closed, finished)
 			}
-			_, err := memory(func(rx *mkey.RX) error { return errors.Join(rx.Finish(), rx.Close(), rx.Close()) })
+			_, err := memory(func(rx *mkey.Writer) error { return errors.Join(rx.Finish(), rx.Close(), rx.Close()) })
 			if (err == nil) != (finished == nil) {
 				t.Errorf("%s, %d bytes: Close after Finish: %v", name, size, err)
 			}
@@ -109,7 +110,7 @@ func TestCloseFinishes(t *testing.T) {
 
 	// The memory fails when Close writes to it.
 	space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: rdma.LocalWrite, Fail: func(keydoor.Vec) error { return syscall.EIO }}
-	rx := must(newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}}).RX(0, 4096))
+	rx := must(newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}}).NewWriter(0, 4096))
 	must(rx.Write(pattern(100)))
 	if err := rx.Close(); !errors.Is(err, syscall.EIO) {
 		t.Errorf("the memory fails: %v", err)
@@ -119,11 +120,12 @@ func TestCloseFinishes(t *testing.T) {
 	}
 }
 
-// TestReaderAt checks that TX follows the contract of io.ReaderAt.
+// TestReaderAt checks that a Reader follows the contracts of io.ReaderAt and io.Reader.
 func TestReaderAt(t *testing.T) {
 	mem := pattern(1000)
-	tx := must(newKey(t, mkey.KeyConfig{Layout: over(mem)}).TX(0, 1000))
+	tx := must(newKey(t, mkey.KeyConfig{Layout: over(mem)}).NewReader(0, 1000))
 	defer tx.Close()
+	noErr(t, iotest.TestReader(tx, mem[:1000]))
 	p := make([]byte, 600)
 	if n, err := tx.ReadAt(p, 500); n != 500 || err != io.EOF {
 		t.Errorf("across the end: %d, %v", n, err)
@@ -227,7 +229,7 @@ func TestStreamsEndWithKey(t *testing.T) {
 			c.Layout = mkey.List{{Memory: inner, Length: uint64(len(mem))}}
 			k := newKey(t, c)
 			n := wholeJob(t, k)
-			tx, rx := must(k.TX(0, n)), must(k.RX(0, n))
+			tx, rx := must(k.NewReader(0, int64(n))), must(k.NewWriter(0, int64(n)))
 			inner.Close()
 			wantErr(t, second(tx.ReadAt(make([]byte, n), 0)), syscall.EINVAL, "free")
 			wantErr(t, writeAll(rx, make([]byte, n)), syscall.EINVAL, "free")
@@ -274,7 +276,7 @@ func TestFreeWaits(t *testing.T) {
 		if nested {
 			k = newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: inner, Length: 4096}}})
 		}
-		tx := must(k.TX(0, 4096))
+		tx := must(k.NewReader(0, 4096))
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if _, err := tx.ReadAt(make([]byte, 4096), 0); err != nil {
@@ -398,7 +400,7 @@ func TestEveryCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{in: make(chan bool), open: make(chan bool), data: make([]byte, 64)}
 		k := must(mkey.New(mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: g, Length: 64}}}))
-		tx := must(k.TX(0, 64))
+		tx := must(k.NewReader(0, 64))
 		var accesses atomic.Int32
 		go func() {
 			tx.ReadAt(make([]byte, 64), 0)

@@ -77,7 +77,7 @@ func TestProcessMemory(t *testing.T) {
 	sound(t, k, "received and sent")
 
 	noErr(t, unix.Mprotect(page[1<<19:], unix.PROT_NONE))
-	tx := must(k.TX(0, blocks*520))
+	tx := must(k.NewReader(0, blocks*520))
 	defer tx.Close()
 	if _, err := tx.ReadAt(make([]byte, blocks*520), 0); err != unix.EFAULT {
 		t.Errorf("memory that may not be read: %v", err)

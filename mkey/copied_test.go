@@ -112,12 +112,12 @@ func TestCopiedFailures(t *testing.T) {
 					}
 					return nil
 				}
-				tx, got := must(k.TX(0, n)), make([]byte, n)
+				tx, got := must(k.NewReader(0, int64(n))), make([]byte, n)
 				_, err := tx.ReadAt(got, 0)
 				if !errors.Is(err, errFault) {
 					t.Errorf("TX with a bad page at %d: %v", bad, err)
 				}
-				rx := must(k.RX(0, n))
+				rx := must(k.NewWriter(0, int64(n)))
 				err = writeAll(rx, want)
 				if _, again := rx.Write(nil); !errors.Is(err, errFault) || again != err {
 					t.Errorf("RX with a bad page at %d: %v, then %v", bad, err, again)
@@ -140,8 +140,8 @@ func TestCopiedFailures(t *testing.T) {
 func TestCopiedAccess(t *testing.T) {
 	space := &mkeytest.Space{Mem: make([]byte, 64)}
 	k := newKey(t, mkey.KeyConfig{Access: 15, Layout: mkey.List{{Memory: space, Length: 128}}})
-	wantErr(t, second(k.TX(0, 65)), syscall.EFAULT)
-	wantErr(t, second(k.RX(0, 8)), syscall.EACCES)
+	wantErr(t, second(k.NewReader(0, 65)), syscall.EFAULT)
+	wantErr(t, second(k.NewWriter(0, 8)), syscall.EACCES)
 	wantErr(t, second(k.At(0, 8, 0)), syscall.EOPNOTSUPP)
 	space.Rights = rdma.LocalWrite
 	d := keydoor.Of(k)

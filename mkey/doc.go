@@ -8,7 +8,7 @@
 // generates, checks, strips and converts signatures, and encrypts or decrypts with AES-XTS.
 //
 // [New] creates a key from a [KeyConfig]: a layout of memory and, optionally, signatures and
-// crypto attributes. [Key.TX] opens a range of the wire domain for reading, [Key.RX] opens
+// crypto attributes. [Key.NewReader] opens a range of the wire domain for reading (TX), [Key.NewWriter] opens
 // one for writing. [Key.Check] returns the first block with a bad signature. The package
 // examples show a key over one slice, and the keys of the manual pages.
 //
@@ -23,7 +23,7 @@
 //
 // A domain without a signature is a stream of data. A domain with a signature is a stream of
 // blocks, each followed by its field. The layout describes the memory domain. Offsets and
-// lengths of TX and RX count bytes of the wire domain. For example, a key over 516 bytes of
+// lengths of readers and writers count bytes of the wire domain. For example, a key over 516 bytes of
 // memory with CRC32, and no signature on the wire, is a stream of 512 bytes.
 //
 // A transfer begins at a boundary of the wire domain's blocks and data units; other offsets
@@ -33,8 +33,8 @@
 //
 // A transfer may end anywhere. An incomplete last block passes through: its field is neither
 // generated nor checked. A block with all its data but without its complete field is
-// incomplete. If a TX ends within a field, the stream has the first bytes of that field. If
-// an RX ends within a field, those bytes are dropped. If the two domains have blocks of
+// incomplete. If a reader ends within a field, the stream has the first bytes of that field. If
+// a writer ends within a field, those bytes are dropped. If the two domains have blocks of
 // different sizes, a transfer may begin within a block of the memory domain: that block
 // passes through, and memory keeps its field.
 //
@@ -57,7 +57,7 @@
 //
 // # Errors
 //
-// New refuses a configuration that cannot work. TX and RX refuse a
+// New refuses a configuration that cannot work. NewReader and NewWriter refuse a
 // transfer whose bounds, rights, offset or length are wrong. These errors are an
 // *operr.Error with the errno of the C interface.
 //

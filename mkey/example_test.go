@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"io"
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/mkey"
@@ -14,7 +15,7 @@ import (
 
 // sendWire uses a key from its beginning as a SEND or the response to a READ does.
 func sendWire(k *mkey.Key, n int) []byte {
-	tx := must(k.TX(0, uint64(n)))
+	tx := must(k.NewReader(0, int64(n)))
 	defer tx.Close()
 	wire := make([]byte, n)
 	must(tx.ReadAt(wire, 0))
@@ -23,7 +24,7 @@ func sendWire(k *mkey.Key, n int) []byte {
 
 // recvWire uses a key from its beginning as a RECV or an incoming WRITE does.
 func recvWire(k *mkey.Key, wire []byte) {
-	rx := must(k.RX(0, uint64(len(wire))))
+	rx := must(k.NewWriter(0, int64(len(wire))))
 	defer rx.Close()
 	if err := writeAll(rx, wire); err != nil {
 		panic(err)
@@ -47,13 +48,17 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	tx, err := key.TX(0, 1040)
+	n, err := key.WireLen()
+	if err != nil {
+		panic(err)
+	}
+	tx, err := key.NewReader(0, n)
 	if err != nil {
 		panic(err)
 	}
 	defer tx.Close()
-	wire := make([]byte, 1040)
-	if _, err := tx.ReadAt(wire, 0); err != nil {
+	wire, err := io.ReadAll(tx)
+	if err != nil {
 		panic(err)
 	}
 	fmt.Printf("% X\n% X\n", wire[512:520], wire[1032:])
@@ -226,7 +231,7 @@ func ExampleList() {
 	if err != nil {
 		panic(err)
 	}
-	rx, err := key.RX(0, 4160)
+	rx, err := key.NewWriter(0, 4160)
 	if err != nil {
 		panic(err)
 	}

@@ -175,12 +175,12 @@ func (s *flips) run(t *testing.T, w checked, stride, fieldStride int) int {
 			copy(memory, stream)
 		}
 		if w.rx {
-			rx := must(k.RX(0, uint64(len(stream))))
+			rx := must(k.NewWriter(0, int64(len(stream))))
 			must(rx.Write(in))
 			noErr(t, rx.Finish())
 			rx.Close()
 		} else {
-			tx := must(k.TX(0, uint64(len(buf))))
+			tx := must(k.NewReader(0, int64(len(buf))))
 			must(tx.ReadAt(buf, 0))
 			tx.Close()
 		}
@@ -215,7 +215,7 @@ func TestFlipsUnderMasks(t *testing.T) {
 			wire := make([]byte, flipBlocks*512)
 			s.each(stride, 1, func(i, pos, bit int) {
 				memory[pos] ^= 1 << bit
-				tx := must(k.TX(0, uint64(len(wire))))
+				tx := must(k.NewReader(0, int64(len(wire))))
 				must(tx.ReadAt(wire, 0))
 				tx.Close()
 				want := seen(f, s.want[i], mask)

@@ -152,7 +152,8 @@ func FuzzKey(f *testing.F) {
 		for range 6 {
 			op(configure(inner, update{Access: new(rdma.Access(15)), Layout: tp.layout(mem, k)}))
 			op(configure(k, tp.conf(mem, inner)))
-			room, _ := k.WireLen()
+			size, _ := k.WireLen()
+			room := uint64(size)
 			for range 3 {
 				offset, length := tp.size(), tp.size()
 				if tp.u8()%2 == 0 && room > 0 {
@@ -174,7 +175,7 @@ func through(t *testing.T, k *mkey.Key, offset, length uint64, op func(error)) {
 		length %= 1 << 20 // longer ranges behave equally but take time
 	}
 	data := pattern(int(min(length, most)))
-	tx, err := k.TX(offset, length)
+	tx, err := k.NewReader(int64(offset), int64(length))
 	op(err)
 	if err == nil {
 		_, err := tx.ReadAt(make([]byte, len(data)), int64(length-uint64(len(data))))

@@ -91,7 +91,7 @@ func over(b []byte) mkey.List {
 // send reads a range of the wire domain as a local SEND does.
 func send(t testing.TB, k *mkey.Key, offset, length uint64) []byte {
 	t.Helper()
-	tx, err := k.TX(offset, length)
+	tx, err := k.NewReader(int64(offset), int64(length))
 	noErr(t, err)
 	defer tx.Close()
 	p := make([]byte, length)
@@ -103,14 +103,14 @@ func send(t testing.TB, k *mkey.Key, offset, length uint64) []byte {
 // receive writes wire bytes from an offset on, as a local RECV does.
 func receive(t testing.TB, k *mkey.Key, offset uint64, wire []byte) {
 	t.Helper()
-	rx, err := k.RX(offset, uint64(len(wire)))
+	rx, err := k.NewWriter(int64(offset), int64(len(wire)))
 	noErr(t, err)
 	defer rx.Close()
 	noErr(t, writeAll(rx, wire))
 }
 
 // writeAll writes p, the rest of a transfer, and finishes it.
-func writeAll(rx *mkey.RX, p []byte) error {
+func writeAll(rx *mkey.Writer, p []byte) error {
 	if _, err := rx.Write(p); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func write(rx keydoor.RX, p []byte, place bool) error {
 // sendPieces reads p from the beginning of the wire domain, piece bytes at a time. It does not
 // allocate: the compiler inlines TX in functions of ordinary size, and keeps the handle on the stack.
 func sendPieces(t testing.TB, k *mkey.Key, p []byte, piece int) {
-	tx, err := k.TX(0, uint64(len(p)))
+	tx, err := k.NewReader(0, int64(len(p)))
 	noErr(t, err)
 	for off := 0; off < len(p); off += piece {
 		must(tx.ReadAt(p[off:min(off+piece, len(p))], int64(off)))
@@ -139,7 +139,7 @@ func sendPieces(t testing.TB, k *mkey.Key, p []byte, piece int) {
 
 // receivePieces writes wire to the beginning of the wire domain, piece bytes at a time.
 func receivePieces(t testing.TB, k *mkey.Key, wire []byte, piece int) {
-	rx, err := k.RX(0, uint64(len(wire)))
+	rx, err := k.NewWriter(0, int64(len(wire)))
 	noErr(t, err)
 	for p := range slices.Chunk(wire, piece) {
 		must(rx.Write(p))

@@ -217,12 +217,12 @@ func (k *Key) record(e sig.Error, d Domain) {
 // WireLen returns the length of the longest transfer from the first byte on, in bytes of the wire
 // domain; the layout determines it. It returns EINVAL if the key is free or has no
 // layout.
-func (k *Key) WireLen() (uint64, error) {
+func (k *Key) WireLen() (int64, error) {
 	p, err := k.usable(0)
 	if err != nil {
 		return 0, err
 	}
-	return p.geo.wireLength(p.layout.total) + transactionLen(p.transaction), nil
+	return int64(p.geo.wireLength(p.layout.total) + transactionLen(p.transaction)), nil
 }
 
 // Reach implements [Memory]: in another key's layout, a key represents the

@@ -18,9 +18,9 @@ func TestUnconfiguredKey(t *testing.T) {
 	mem := make([]byte, 64)
 	refused := func(t *testing.T, k *mkey.Key, word string) {
 		t.Helper()
-		wantErr(t, second(k.TX(0, 1)), syscall.EINVAL, word, "0x77")
-		wantErr(t, second(k.RX(0, 1)), syscall.EINVAL, word)
-		wantErr(t, second(k.RXUpTo(0, 0)), syscall.EINVAL, word)
+		wantErr(t, second(k.NewReader(0, 1)), syscall.EINVAL, word, "0x77")
+		wantErr(t, second(k.NewWriter(0, 1)), syscall.EINVAL, word)
+		wantErr(t, second(k.NewWriter(0, 0)), syscall.EINVAL, word)
 		wantErr(t, second(keydoor.Of(k).RemoteTX(0, 1, 0, false)), syscall.EINVAL, word)
 		wantErr(t, second(keydoor.Of(k).RemoteRX(0, 1)), syscall.EINVAL, word)
 		wantErr(t, second(k.At(0, 1, 0)), syscall.EINVAL, word)
@@ -104,7 +104,7 @@ func TestOverrideAndKeep(t *testing.T) {
 	equal(t, "interleaved", send(t, k, 0, 4), []byte{data[0], data[1], data[4], data[5]})
 	conf(update{Layout: &mkey.List{{Memory: mkey.Bytes(data), Addr: 7, Length: 3}}})
 	equal(t, "list", send(t, k, 0, 3), data[7:10])
-	wantErr(t, second(k.TX(0, 4)), syscall.EFAULT, "0+4", "3 bytes")
+	wantErr(t, second(k.NewReader(0, 4)), syscall.EFAULT, "0+4", "3 bytes")
 }
 
 // TestResetMakesRowLegal checks that the combination after the update must be a row of
@@ -155,7 +155,7 @@ func TestPrepare(t *testing.T) {
 	noErr(t, d.Apply(other))
 	must(d.RemoteTX(0, 8, 0, false)).Close()
 	equal(t, "the layout in force is kept, not the one that was only prepared", send(t, k, 0, 8), a)
-	open := must(k.TX(0, 8))
+	open := must(k.NewReader(0, 8))
 	defer open.Close()
 	noErr(t, d.Apply(first))
 	equal(t, "after Apply", send(t, k, 0, 8), b)
@@ -238,9 +238,9 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			p := make([]byte, 8320)
 			for i := range rounds {
-				tx, err := k.TX(0, 8320)
+				tx, err := k.NewReader(0, 8320)
 				if err != nil {
-					if tx, err = k.TX(0, 8192); err != nil {
+					if tx, err = k.NewReader(0, 8192); err != nil {
 						t.Error(err)
 						return
 					}

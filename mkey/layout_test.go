@@ -65,9 +65,13 @@ func TestList(t *testing.T) {
 		t.Errorf("length %d, %v", n, err)
 	}
 	for _, x := range [][2]uint64{{0, 32}, {31, 1}, {32, 0}, {math.MaxUint64, 1}, {1, math.MaxUint64}, {math.MaxUint64, math.MaxUint64}, {1 << 56, 1}, {0, 1 << 56}} {
-		wantErr(t, second(k.TX(x[0], x[1])), syscall.EFAULT)
-		wantErr(t, second(k.RX(x[0], x[1])), syscall.EFAULT)
-		wantErr(t, second(k.RXUpTo(x[0], x[1])), syscall.EFAULT)
+		wantErr(t, second(keydoor.Of(k).TX(x[0], x[1])), syscall.EFAULT)
+		wantErr(t, second(keydoor.Of(k).RX(x[0], x[1])), syscall.EFAULT)
+		wantErr(t, second(keydoor.Of(k).RXUpTo(x[0], x[1])), syscall.EFAULT)
+	}
+	for _, x := range [][2]int64{{-1, 0}, {0, -1}, {math.MinInt64, math.MinInt64}} {
+		wantErr(t, second(k.NewReader(x[0], x[1])), syscall.EINVAL, "negative")
+		wantErr(t, second(k.NewWriter(x[0], x[1])), syscall.EINVAL, "negative")
 	}
 	receive(t, k, 9, []byte{1, 2, 3})
 	if a[99] != 1 || b[5] != 2 || a[3] != 3 {
@@ -94,9 +98,9 @@ func TestInterleaved(t *testing.T) {
 	if n, _ := k.WireLen(); n != 1040 {
 		t.Errorf("length %d", n)
 	}
-	wantErr(t, second(k.TX(0, 1041)), syscall.EFAULT, "1040 bytes")
+	wantErr(t, second(k.NewReader(0, 1041)), syscall.EFAULT, "1040 bytes")
 	signed := newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: mkey.Bytes(make([]byte, 2048)), Length: 2048}}, Access: rdma.LocalWrite, Signature: &mkey.Signature{Wire: &sig.Format{Type: sig.T10DIF}}})
-	wantErr(t, second(signed.TX(0, 2088)), syscall.EFAULT, "range 0+2088 lies outside of the 2080 bytes of the key's wire domain")
+	wantErr(t, second(signed.NewReader(0, 2088)), syscall.EFAULT, "range 0+2088 lies outside of the 2080 bytes of the key's wire domain")
 
 	// Every byte of an irregular pattern, for transfers that begin at any offset.
 	mem := pattern(200)
@@ -133,8 +137,8 @@ func TestEmptyLayouts(t *testing.T) {
 			k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: l, Signature: s, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)})
 			send(t, k, 0, 0)
 			receive(t, k, 0, nil)
-			wantErr(t, second(k.TX(0, 16)), syscall.EFAULT)
-			wantErr(t, second(k.RX(0, 16)), syscall.EFAULT)
+			wantErr(t, second(k.NewReader(0, 16)), syscall.EFAULT)
+			wantErr(t, second(k.NewWriter(0, 16)), syscall.EFAULT)
 			if n, err := k.WireLen(); n != 0 || err != nil {
 				t.Errorf("length %d, %v", n, err)
 			}
@@ -147,9 +151,9 @@ func TestEmptyLayouts(t *testing.T) {
 func TestAccess(t *testing.T) {
 	const lw, rr, rw, ra = rdma.LocalWrite, rdma.RemoteRead, rdma.RemoteWrite, rdma.RemoteAtomic
 	type open func(*mkey.Key) error
-	tx := func(k *mkey.Key) error { return opened(k.TX(0, 8)) }
-	rx := func(k *mkey.Key) error { return opened(k.RX(0, 8)) }
-	up := func(k *mkey.Key) error { return opened(k.RXUpTo(0, 8)) }
+	tx := func(k *mkey.Key) error { return opened(k.NewReader(0, 8)) }
+	rx := func(k *mkey.Key) error { return opened(k.NewWriter(0, 8)) }
+	up := func(k *mkey.Key) error { return opened(k.NewWriter(0, 8)) }
 	rtx := func(k *mkey.Key) error { return openedDoor(keydoor.Of(k).RemoteTX(0, 8, 0, false)) }
 	rrx := func(k *mkey.Key) error { return openedDoor(keydoor.Of(k).RemoteRX(0, 8)) }
 	atomic := func(k *mkey.Key) error { _, err := k.At(0, 8, ra); return errors.Join(err, k.Reach(0, 8, ra)) }
@@ -216,11 +220,11 @@ func judge(t *testing.T, what string, err error, good bool) {
 func TestReachIsExact(t *testing.T) {
 	whole := &region{buf: make([]byte, 100), rights: rdma.LocalWrite}
 	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: whole, Addr: 10, Length: 20}, {Memory: whole, Addr: 90, Length: 10}, {Memory: &region{}, Length: 5}}})
-	must(k.RX(15, 10)).Close()
+	must(k.NewWriter(15, 10)).Close()
 	if want := [][2]uint64{{25, 5}, {90, 5}}; len(whole.reached) != 2 || whole.reached[0] != want[0] || whole.reached[1] != want[1] {
 		t.Errorf("asked for %v, want %v", whole.reached, want)
 	}
-	wantErr(t, second(k.RX(15, 20)), syscall.EACCES)
+	wantErr(t, second(k.NewWriter(15, 20)), syscall.EACCES)
 
 	// A strided entry whose gaps are in memory without the right.
 	closed := &region{buf: make([]byte, 64)}
@@ -229,13 +233,13 @@ func TestReachIsExact(t *testing.T) {
 	}})
 	for _, mem := range []mkey.Memory{checkered, onlyMemory{checkered}} {
 		k = newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Entry{{Memory: mem, Count: 8, Skip: 8}}}})
-		must(k.RX(0, 24)).Close()
-		must(k.RX(3, 18)).Close()
+		must(k.NewWriter(0, 24)).Close()
+		must(k.NewWriter(3, 18)).Close()
 		receive(t, k, 3, make([]byte, 18))
 		k = newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Entry{{Memory: mem, Count: 9, Skip: 7}}}})
-		wantErr(t, second(k.RX(0, 27)), syscall.EACCES)
-		must(k.RX(0, 8)).Close()
-		wantErr(t, second(k.RX(9, 9)), syscall.EACCES)
+		wantErr(t, second(k.NewWriter(0, 27)), syscall.EACCES)
+		must(k.NewWriter(0, 8)).Close()
+		wantErr(t, second(k.NewWriter(9, 9)), syscall.EACCES)
 	}
 }
 
@@ -277,8 +281,8 @@ func TestNestingDepth(t *testing.T) {
 	keys = chain(t, 8)
 	longer := chain(t, 1)[0]
 	noErr(t, configure(keys[7], update{Layout: mkey.List{{Memory: longer, Length: 32}}}))
-	wantErr(t, second(keys[0].TX(0, 1)), syscall.EINVAL, "8 deep")
-	wantErr(t, second(keys[0].RX(0, 1)), syscall.EINVAL, "8 deep")
+	wantErr(t, second(keys[0].NewReader(0, 1)), syscall.EINVAL, "8 deep")
+	wantErr(t, second(keys[0].NewWriter(0, 1)), syscall.EINVAL, "8 deep")
 	wantErr(t, keys[0].Reach(0, 1, 0), syscall.EINVAL, "8 deep")
 	wantErr(t, second(keys[0].At(0, 1, 0)), syscall.EINVAL, "8 deep")
 	send(t, keys[1], 0, 32)
@@ -296,13 +300,13 @@ func TestNestingCircle(t *testing.T) {
 	// The same with references, which are resolved on use.
 	ref := &reference{}
 	noErr(t, configure(c, update{Layout: mkey.List{{Memory: ref, Length: 8}}}))
-	_, err := a.TX(0, 8)
+	_, err := a.NewReader(0, 8)
 	if !errors.Is(err, errGone) {
 		t.Errorf("a reference to nothing: %v", err)
 	}
 	ref.key.Store(a)
-	wantErr(t, second(a.TX(0, 8)), syscall.EINVAL, "circle")
-	_, err = c.RX(0, 8)
+	wantErr(t, second(a.NewReader(0, 8)), syscall.EINVAL, "circle")
+	_, err = c.NewWriter(0, 8)
 	if err == nil {
 		t.Error("a circle of rights was not looked at")
 	}
@@ -350,21 +354,21 @@ func TestNestedAttributes(t *testing.T) {
 		between := must(create(0, 1))
 		top := newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: between, Length: 8}}})
 		wantErr(t, configure(between, update{Layout: mkey.List{{Memory: k, Length: 8}}}), syscall.EINVAL)
-		wantErr(t, second(top.TX(0, 8)), syscall.EINVAL, "free")
+		wantErr(t, second(top.NewReader(0, 8)), syscall.EINVAL, "free")
 	}
 
 	inner := must(create(mkey.BlockSignature, 1))
 	outer := newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: inner, Length: 8}}}) // still free
 	noErr(t, configure(inner, update{Layout: over(pattern(8))}))
-	open := must(outer.TX(0, 8))
+	open := must(outer.NewReader(0, 8))
 	defer open.Close()
 	noErr(t, configure(inner, update{Signature: &mkey.Signature{Memory: t10}}))
 	wantErr(t, second(open.ReadAt(make([]byte, 8), 0)), syscall.EINVAL, "signature or crypto attributes")
-	wantErr(t, second(outer.TX(0, 8)), syscall.EINVAL, "signature or crypto attributes")
+	wantErr(t, second(outer.NewReader(0, 8)), syscall.EINVAL, "signature or crypto attributes")
 	noErr(t, configure(inner, update{ResetSignature: true}))
 	equal(t, "after the reset", send(t, outer, 0, 8), pattern(8))
 	keydoor.Of(inner).Invalidate()
-	wantErr(t, second(outer.TX(0, 8)), syscall.EINVAL, "free")
+	wantErr(t, second(outer.NewReader(0, 8)), syscall.EINVAL, "free")
 }
 
 // TestWideNesting checks that keys which contain the next one many times are visited once
@@ -410,7 +414,7 @@ func TestHugeLayouts(t *testing.T) {
 			} else if s != nil {
 				stride = 512
 			}
-			last := n / stride * stride
+			last := uint64(n) / stride * stride
 			for _, off := range []uint64{0, stride, last / 2 / stride * stride, last - 4*stride} {
 				send(t, k, off, 4*stride)
 				receive(t, k, off, make([]byte, 4*stride))
@@ -420,8 +424,8 @@ func TestHugeLayouts(t *testing.T) {
 					if off == 1<<56 && length == 0 {
 						continue
 					}
-					wantErr(t, second(k.TX(off, length)), syscall.EFAULT)
-					wantErr(t, second(k.RXUpTo(off, length)), syscall.EFAULT)
+					wantErr(t, second(keydoor.Of(k).TX(off, length)), syscall.EFAULT)
+					wantErr(t, second(keydoor.Of(k).RXUpTo(off, length)), syscall.EFAULT)
 				}
 			}
 		}
@@ -463,7 +467,7 @@ func TestMemoryFails(t *testing.T) {
 			k := newKey(t, c)
 			n := must(k.WireLen())
 			want := make([]byte, n)
-			tx := must(k.TX(0, n))
+			tx := must(k.NewReader(0, n))
 			defer tx.Close()
 			for _, lost := range []uint64{0, memory / 64, 37 * memory / 64, memory - 1} {
 				mem.gone = func(addr uint64) bool { return addr+memory/64 > lost && addr <= lost }
@@ -487,7 +491,7 @@ func TestMemoryFails(t *testing.T) {
 			}
 
 			for _, lost := range []uint64{0, memory / 64, 37 * memory / 64, memory - 1} {
-				rx := must(k.RX(0, n))
+				rx := must(k.NewWriter(0, int64(n)))
 				mem.gone = func(addr uint64) bool { return addr+memory/64 > lost && addr <= lost }
 				if err := writeAll(rx, want); !errors.Is(err, errGone) {
 					t.Fatalf("write over what is gone at %d: %v", lost, err)
@@ -502,7 +506,7 @@ func TestMemoryFails(t *testing.T) {
 				rx.Close()
 			}
 			receive(t, k, 0, want)
-			equal(t, "written again", send(t, k, 0, n), want)
+			equal(t, "written again", send(t, k, 0, uint64(n)), want)
 		})
 	}
 }
@@ -531,10 +535,10 @@ func TestMemoryInPieces(t *testing.T) {
 			for _, bad := range []badMemory{0, memory + 1} {
 				c.Layout = mkey.List{{Memory: bad, Length: memory}}
 				k := newKey(t, c)
-				tx := must(k.TX(0, n))
+				tx := must(k.NewReader(0, int64(n)))
 				wantErr(t, second(tx.ReadAt(make([]byte, n), 0)), syscall.EFAULT, "gave")
 				tx.Close()
-				rx := must(k.RX(0, n))
+				rx := must(k.NewWriter(0, int64(n)))
 				wantErr(t, writeAll(rx, want), syscall.EFAULT, "gave")
 				rx.Close()
 			}

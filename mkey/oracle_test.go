@@ -184,7 +184,7 @@ func (s *scene) compareTXAt(t *testing.T, memory []byte, w span) {
 	if legal && to <= len(memory) {
 		want, bad, ok = s.oracle.TXAt(memory, w.offset, w.length)
 	}
-	tx, err := s.key.TX(uint64(w.offset), uint64(w.length))
+	tx, err := s.key.NewReader(int64(w.offset), int64(w.length))
 	if err == nil {
 		defer tx.Close()
 	}
@@ -223,7 +223,8 @@ func (s *scene) compareRXAt(t *testing.T, wire []byte, w span) {
 	var rx keydoor.RX
 	var err error
 	if up := s.r.IntN(2) == 0 && ok; up {
-		room, _ := s.key.WireLen()
+		size, _ := s.key.WireLen()
+		room := uint64(size)
 		room -= min(room, uint64(w.offset))
 		rx, err = keydoor.Of(s.key).RXUpTo(uint64(w.offset), max(uint64(w.length), room-s.r.Uint64N(room/2+1)))
 	} else {
@@ -304,12 +305,12 @@ func (s *scene) compareTX(t *testing.T, memory []byte) bool {
 	if !ok {
 		plain := mkeytest.Oracle{Signature: s.oracle.Signature}
 		wire, _, _ := plain.TX(memory)
-		if _, err := s.key.TX(0, uint64(len(wire))); !errors.Is(err, syscall.EMSGSIZE) {
+		if _, err := s.key.NewReader(0, int64(len(wire))); !errors.Is(err, syscall.EMSGSIZE) {
 			t.Errorf("TX: a job size that AES-XTS cannot do: %v", err)
 		}
 		return false
 	}
-	tx, err := s.key.TX(0, uint64(len(want)))
+	tx, err := s.key.NewReader(0, int64(len(want)))
 	if err != nil {
 		t.Fatalf("TX: %v", err)
 	}
@@ -335,7 +336,10 @@ func (s *scene) compareRX(t *testing.T, wire []byte) {
 	r := s.r
 	want, bad, ok := s.oracle.RX(wire)
 	before := s.dump(t)
-	rx, err := s.key.RX(0, uint64(len(wire)))
+	exact, err := keydoor.Of(s.key).RX(0, uint64(len(wire)))
+	if err == nil {
+		exact.Close()
+	}
 	if !ok || errors.Is(err, syscall.EFAULT) && uint64(len(want)) > s.total {
 		if err == nil || ok != errors.Is(err, syscall.EFAULT) {
 			t.Errorf("RX: to be refused, and answers %v", err)
@@ -347,6 +351,7 @@ func (s *scene) compareRX(t *testing.T, wire []byte) {
 	} else if err != nil {
 		t.Fatalf("RX: %v", err)
 	}
+	rx := must(s.key.NewWriter(0, int64(len(wire))))
 	defer rx.Close()
 	for left := wire; len(left) > 0; {
 		n := min(len(left), 1+r.IntN(pickSize(r)))

@@ -24,65 +24,88 @@ type generation struct {
 	closed uint64 // guarded by mu
 }
 
-// TX is a stream that reads a range of a key's wire domain. It implements [io.ReaderAt]
-// and [io.Closer]. Its methods may be called by several goroutines; a lock lets one
-// run at a time.
-type TX struct {
+// Reader is a stream that reads a range of a key's wire domain (TX). It implements
+// [io.ReadCloser] and [io.ReaderAt]. Its methods may be called by several goroutines; a lock
+// lets one run at a time.
+type Reader struct {
 	stream *txStream
 	opened uint64 // value of stream.closed when the handle was opened
-	length uint64
-	bad    int // guarded by stream.mu: number of bad blocks, once the stream was closed
+	length int64
+	pos    int64 // guarded by stream.mu, as bad: offset of the next Read
+	bad    int   // number of bad blocks, once the stream was closed
 }
 
-// TX opens length bytes of the wire domain from offset for reading. The offset must be a
-// boundary of blocks and data units. TX detects every error that does not depend on later
+// NewReader opens n bytes of the wire domain from offset off for reading. The offset must be a
+// boundary of blocks and data units. NewReader detects every error that does not depend on later
 // events. It returns EFAULT or EACCES for bounds and rights along the whole path,
-// EMSGSIZE for a length that AES-XTS cannot process, and EINVAL for a key that is free or
-// lacks crypto attributes or the right keytag.
+// EMSGSIZE for a length that AES-XTS cannot process, and EINVAL for a negative number and for
+// a DEK without the right keytag.
 //
 // The stream holds a DEK and a buffer until it is closed.
-func (k *Key) TX(offset, length uint64) (*TX, error) {
-	return new(TX).open(k, offset, length)
-}
+func (k *Key) NewReader(off, n int64) (*Reader, error) { return new(Reader).open(k, off, n) }
 
-// open returns t. It is a function of its own to make TX small enough for the compiler to
-// inline: a handle that does not escape from TX's caller then stays on the stack.
-func (t *TX) open(k *Key, offset, length uint64) (*TX, error) {
-	s, err := k.openTX(offset, length, 0)
+// open returns t. It is a function of its own to make NewReader small enough for the compiler
+// to inline: a handle that does not escape from the caller then stays on the stack.
+func (t *Reader) open(k *Key, off, n int64) (*Reader, error) {
+	if off < 0 || n < 0 {
+		return nil, errNegative(off, n)
+	}
+	s, err := k.openTX(uint64(off), uint64(n), 0)
 	if err != nil {
 		return nil, err
 	}
-	t.stream, t.opened, t.length = s, s.closed, length
+	t.stream, t.opened, t.length = s, s.closed, n
 	return t, nil
 }
 
-// isClosed is called with stream.mu held.
-func (t *TX) isClosed() bool { return t.opened != t.stream.closed }
+func errNegative(off, n int64) error {
+	return failure.New("mkey access", syscall.EINVAL, "offset %d, length %d: must not be negative", off, n)
+}
 
-// Len returns the length of the stream in bytes.
-func (t *TX) Len() uint64 { return t.length }
+// isClosed is called with stream.mu held.
+func (t *Reader) isClosed() bool { return t.opened != t.stream.closed }
+
+// Size returns the length of the stream in bytes.
+func (t *Reader) Size() int64 { return t.length }
+
+// Read implements [io.Reader]. Errors are those of ReadAt.
+func (t *Reader) Read(p []byte) (int, error) {
+	if t.stream == nil {
+		return 0, failure.Zero("mkey read", "Key.NewReader")
+	}
+	t.stream.mu.Lock()
+	defer t.stream.mu.Unlock()
+	n, err := t.readAt(p, t.pos)
+	t.pos += int64(n)
+	return n, err
+}
 
 // ReadAt implements [io.ReaderAt]. Sequential reads are fast; for other offsets the bytes
 // are produced again. p must not overlap the key's memory.
 //
 // An error other than [io.EOF] means that the memory can no longer be accessed or that
 // the key was closed. Bytes read before stay valid, and the call may be repeated.
-func (t *TX) ReadAt(p []byte, off int64) (int, error) {
+func (t *Reader) ReadAt(p []byte, off int64) (int, error) {
 	if t.stream == nil {
-		return 0, failure.Zero("mkey read", "Key.TX")
+		return 0, failure.Zero("mkey read", "Key.NewReader")
 	}
 	t.stream.mu.Lock()
 	defer t.stream.mu.Unlock()
+	return t.readAt(p, off)
+}
+
+// readAt is called with stream.mu held.
+func (t *Reader) readAt(p []byte, off int64) (int, error) {
 	switch {
 	case t.isClosed():
 		return 0, errClosed("mkey read")
 	case off < 0:
 		return 0, failure.New("mkey read", syscall.EINVAL, "offset %d: must not be negative", off)
-	case uint64(off) > t.length:
+	case off > t.length:
 		return 0, io.EOF
 	}
 	var end error
-	if left := t.length - uint64(off); uint64(len(p)) > left {
+	if left := t.length - off; int64(len(p)) > left {
 		p, end = p[:left], io.EOF
 	}
 	if err := t.stream.ReadAt(p, uint64(off)); err != nil {
@@ -93,7 +116,7 @@ func (t *TX) ReadAt(p []byte, off int64) (int, error) {
 
 // Bad returns the number of bad blocks found so far. The stream may have checked some
 // blocks that were not read yet.
-func (t *TX) Bad() int {
+func (t *Reader) Bad() int {
 	t.stream.mu.Lock()
 	defer t.stream.mu.Unlock()
 	if t.isClosed() {
@@ -103,9 +126,9 @@ func (t *TX) Bad() int {
 }
 
 // Close ends the stream. Closing it again does nothing. The error is always nil.
-func (t *TX) Close() error {
+func (t *Reader) Close() error {
 	if t.stream == nil {
-		return failure.Zero("mkey read", "Key.TX")
+		return failure.Zero("mkey read", "Key.NewReader")
 	}
 	t.stream.mu.Lock()
 	defer t.stream.mu.Unlock()
@@ -117,29 +140,31 @@ func (t *TX) Close() error {
 	return nil
 }
 
-// RX is a stream that writes a range of a key's wire domain. It implements
+// Writer is a stream that writes a range of a key's wire domain (RX). It implements
 // [io.WriteCloser]. Its methods may be called by several goroutines; a lock lets one
 // run at a time.
-type RX struct {
+type Writer struct {
 	stream *rxStream
 	opened uint64 // value of stream.closed when the handle was opened
 
-	finished bool   // guarded by stream.mu, as the next two
-	written  uint64 // number of bytes written, once the stream was closed; bad likewise
-	bad      int
+	finished bool // guarded by stream.mu, as bad
+	bad      int  // number of bad blocks, once the stream was closed
 }
 
-// RX opens length bytes of the wire domain from offset for writing. The key must grant
-// LocalWrite. Errors are those of [Key.TX].
+// NewWriter opens the wire domain from offset off for writing at most n bytes. The key must
+// grant LocalWrite. Errors are those of [Key.NewReader], but for a length that AES-XTS cannot
+// process, which [Writer.Finish] finds.
 //
-// [RX.Finish] or [RX.Close] ends the transfer. The stream holds a DEK and a buffer until it is closed.
-func (k *Key) RX(offset, length uint64) (*RX, error) {
-	return new(RX).open(k, offset, length, true)
-}
+// [Writer.Finish] or [Writer.Close] ends the transfer. The stream holds a DEK and a buffer until
+// it is closed.
+func (k *Key) NewWriter(off, n int64) (*Writer, error) { return new(Writer).open(k, off, n) }
 
-// open returns r. It is separate for the same reason as TX.open.
-func (r *RX) open(k *Key, offset, length uint64, exact bool) (*RX, error) {
-	s, err := k.openRX(offset, length, rdma.LocalWrite, exact)
+// open returns r. It is separate for the same reason as Reader.open.
+func (r *Writer) open(k *Key, off, n int64) (*Writer, error) {
+	if off < 0 || n < 0 {
+		return nil, errNegative(off, n)
+	}
+	s, err := k.openRX(uint64(off), uint64(n), rdma.LocalWrite, false)
 	if err != nil {
 		return nil, err
 	}
@@ -147,14 +172,8 @@ func (r *RX) open(k *Key, offset, length uint64, exact bool) (*RX, error) {
 	return r, nil
 }
 
-// RXUpTo is RX for a transfer of at most room bytes. Finish returns EMSGSIZE if AES-XTS
-// cannot process the length of the transfer.
-func (k *Key) RXUpTo(offset, room uint64) (*RX, error) {
-	return new(RX).open(k, offset, room, false)
-}
-
 // isClosed is called with stream.mu held.
-func (r *RX) isClosed() bool { return r.opened != r.stream.closed }
+func (r *Writer) isClosed() bool { return r.opened != r.stream.closed }
 
 // Write implements io.Writer. It writes all of p or returns an error. It returns EFAULT,
 // and writes nothing, if p has more bytes than the stream has room for. Bytes may reach
@@ -163,9 +182,9 @@ func (r *RX) isClosed() bool { return r.opened != r.stream.closed }
 // If the memory can no longer be accessed, or the key was closed, the stream ends: every
 // later call returns the same error, and the number of bytes written is undefined. p must
 // not overlap the key's memory.
-func (r *RX) Write(p []byte) (int, error) {
+func (r *Writer) Write(p []byte) (int, error) {
 	if r.stream == nil {
-		return 0, failure.Zero("mkey write", "Key.RX")
+		return 0, failure.Zero("mkey write", "Key.NewWriter")
 	}
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
@@ -180,9 +199,9 @@ func (r *RX) Write(p []byte) (int, error) {
 
 // Flush writes to memory all complete blocks and data units that the stream has accepted.
 // After that, Bad counts all of them.
-func (r *RX) Flush() error {
+func (r *Writer) Flush() error {
 	if r.stream == nil {
-		return failure.Zero("mkey flush", "Key.RX")
+		return failure.Zero("mkey flush", "Key.NewWriter")
 	}
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
@@ -196,9 +215,9 @@ func (r *RX) Flush() error {
 // without a field, and encrypts or decrypts an incomplete last data unit. It returns
 // EMSGSIZE for a length that AES-XTS cannot process. After Finish nothing can be written;
 // further calls do nothing.
-func (r *RX) Finish() error {
+func (r *Writer) Finish() error {
 	if r.stream == nil {
-		return failure.Zero("mkey finish", "Key.RX")
+		return failure.Zero("mkey finish", "Key.NewWriter")
 	}
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
@@ -215,19 +234,9 @@ func (r *RX) Finish() error {
 	return nil
 }
 
-// Written returns the number of bytes that the stream has accepted.
-func (r *RX) Written() uint64 {
-	r.stream.mu.Lock()
-	defer r.stream.mu.Unlock()
-	if r.isClosed() {
-		return r.written
-	}
-	return r.stream.Written()
-}
-
 // Bad returns the number of bad blocks found so far. After Finish, all blocks have been
 // checked.
-func (r *RX) Bad() int {
+func (r *Writer) Bad() int {
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
 	if r.isClosed() {
@@ -238,9 +247,9 @@ func (r *RX) Bad() int {
 
 // Close ends the stream. It finishes the transfer first, if Finish was not called, and returns the error of that. The stream
 // ends even then, and the last bytes that were written may not be in memory. Closing a stream again does nothing.
-func (r *RX) Close() error {
+func (r *Writer) Close() error {
 	if r.stream == nil {
-		return failure.Zero("mkey close", "Key.RX")
+		return failure.Zero("mkey close", "Key.NewWriter")
 	}
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
@@ -249,7 +258,7 @@ func (r *RX) Close() error {
 	}
 	err := r.stream.Finish()
 	r.finished = err == nil
-	r.written, r.bad = r.stream.Written(), r.stream.Bad()
+	r.bad = r.stream.Bad()
 	r.stream.closed++
 	r.stream.Close()
 	return err

@@ -66,7 +66,7 @@ func TestOffsets(t *testing.T) {
 		good := 0
 		try := func(off int) {
 			_, _, _, ok := o.Range(off, 0)
-			err, err2 := opened(k.TX(uint64(off), 0)), opened(k.RXUpTo(uint64(off), 4160))
+			err, err2 := opened(k.NewReader(int64(off), 0)), opened(k.NewWriter(int64(off), 4160))
 			if ok != (err == nil) || ok != (err2 == nil) {
 				t.Errorf("offset %d, signature %+v, crypto %+v: %v, %v; want it taken: %v", off, s, c, err, err2, ok)
 			} else if !ok {
@@ -210,18 +210,15 @@ func TestStartInsideBlock(t *testing.T) {
 	}
 }
 
-// TestRXUpTo checks that a message may be shorter than the room, and that only its own
+// TestShorterThanRoom checks that a message may be shorter than the room, and that only its own
 // length counts.
-func TestRXUpTo(t *testing.T) {
+func TestShorterThanRoom(t *testing.T) {
 	mem := make([]byte, 4096)
 	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Crypto: crypto(false, mkey.SignatureAfterCrypto, 512)})
 	for n, ok := range map[int]bool{0: true, 15: false, 16: true, 24: false, 496: true, 500: false, 504: false, 512: true, 520: false, 528: true, 1024: true, 1023: false, 4096: true} {
-		rx := must(k.RXUpTo(0, 4096))
+		rx := must(k.NewWriter(0, 4096))
 		if m, err := rx.Write(pattern(n)); m != n || err != nil {
 			t.Errorf("write of %d: %d, %v", n, m, err)
-		}
-		if rx.Written() != uint64(n) {
-			t.Errorf("%d written, says %d", n, rx.Written())
 		}
 		if err := rx.Finish(); ok && err != nil {
 			t.Errorf("%d bytes: %v", n, err)
@@ -232,7 +229,7 @@ func TestRXUpTo(t *testing.T) {
 		}
 		rx.Close()
 	}
-	rx := must(k.RXUpTo(512, 1024))
+	rx := must(k.NewWriter(512, 1024))
 	defer rx.Close()
 	must(rx.Write(make([]byte, 512)))
 	n, err := rx.Write(make([]byte, 513))
@@ -247,7 +244,7 @@ func TestRXUpTo(t *testing.T) {
 		t.Errorf("finish: %v", err)
 	}
 	wantErr(t, second(rx.Write(nil)), syscall.EINVAL, "finished")
-	wantErr(t, second(k.RXUpTo(512, 4096)), syscall.EFAULT, "512+4096")
+	wantErr(t, second(k.NewWriter(512, 4096)), syscall.EFAULT, "512+4096")
 }
 
 // TestJobSize checks the rule of mlx5dv_wr_set_mkey_crypto(3) and its examples, for every
@@ -263,7 +260,7 @@ func TestJobSize(t *testing.T) {
 			if e, ok := examples[[2]uint64{u, n}]; ok && e != want {
 				t.Errorf("the rule of this test says %t for %d bytes in units of %d, the example says %t", want, n, u, e)
 			}
-			err, err2 := opened(k.TX(0, n)), opened(k.RX(0, n))
+			err, err2 := opened(k.NewReader(0, int64(n))), openedDoor(keydoor.Of(k).RX(0, n))
 			if want != (err == nil) || want != (err2 == nil) {
 				t.Errorf("%d bytes in units of %d: TX %v, RX %v; want success: %t", n, unit, err, err2, want)
 			}
@@ -277,7 +274,7 @@ func TestJobSize(t *testing.T) {
 	// 516 are refused, although memory has as many.
 	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(make([]byte, 1024)), Signature: &mkey.Signature{Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)})
 	for n, ok := range map[uint64]bool{520: true, 1040: true, 512: false, 516: false, 504: false, 496: true, 1016: false, 528: false, 536: false, 544: true, 552: false} {
-		for _, err := range []error{opened(k.TX(0, n)), opened(k.RX(0, n))} {
+		for _, err := range []error{opened(k.NewReader(0, int64(n))), openedDoor(keydoor.Of(k).RX(0, n))} {
 			if ok {
 				judge(t, fmt.Sprint("row C, ", n), err, true)
 			} else {
@@ -288,7 +285,7 @@ func TestJobSize(t *testing.T) {
 	// In row H, 512 bytes on the wire are 520 bytes in memory.
 	k = newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(make([]byte, 1040)), Signature: &mkey.Signature{Memory: t10}, Crypto: crypto(false, mkey.SignatureAfterCrypto, 520)})
 	for n, ok := range map[uint64]bool{512: true, 1024: true, 520: false, 496: true, 1008: false, 504: false} {
-		err, err2 := opened(k.TX(0, n)), opened(k.RX(0, n))
+		err, err2 := opened(k.NewReader(0, int64(n))), openedDoor(keydoor.Of(k).RX(0, n))
 		if ok != (err == nil) || ok != (err2 == nil) {
 			t.Errorf("row H, %d bytes: TX %v, RX %v; want success: %t", n, err, err2, ok)
 		}
@@ -307,7 +304,7 @@ func TestAnyPieceSizes(t *testing.T) {
 			receive(t, k, 0, want) // makes every field in memory right
 			r := rand.New(rand.NewPCG(7, uint64(len(name))))
 			for _, size := range []int{1, 3, 16, 511, 512, 513, 520, 521, 1024, 4096, 4104, 9000, 32768, 32769} {
-				tx := must(k.TX(0, n))
+				tx := must(k.NewReader(0, int64(n)))
 				got := make([]byte, n)
 				for off := 0; off < len(got); off += size {
 					must(tx.ReadAt(got[off:min(off+size, len(got))], int64(off)))
@@ -428,7 +425,7 @@ func TestReportedOnce(t *testing.T) {
 	k := newKey(t, mkey.KeyConfig{Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10}})
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		tx := must(k.TX(0, blocks*520))
+		tx := must(k.NewReader(0, blocks*520))
 		seen := make([]bool, blocks)
 		count := 0
 		p := make([]byte, 9000)
@@ -462,7 +459,7 @@ func TestReportedOnce(t *testing.T) {
 		check(t, k)
 		tx.Close()
 	}
-	tx := must(k.TX(0, 520*3))
+	tx := must(k.NewReader(0, 520*3))
 	defer tx.Close()
 	p := make([]byte, 520*3)
 	for range 3 {
@@ -514,17 +511,17 @@ func TestDEK(t *testing.T) {
 	if h.held != 1 {
 		t.Errorf("held %d times by a key's configuration", h.held)
 	}
-	tx, rx := must(k.TX(0, 512)), must(k.RX(0, 512))
+	tx, rx := must(k.NewReader(0, 512)), must(k.NewWriter(0, 512))
 	if h.held != 3 || h.tag != c.KeyTag {
 		t.Errorf("held %d times by a key and 2 streams, asked with %v", h.held, h.tag)
 	}
 	tx.Close()
 	rx.Close()
 	for _, x := range [][2]uint64{{0, 47}, {0, 1024}, {3, 16}} {
-		if _, err := k.TX(x[0], x[1]); err == nil {
+		if _, err := keydoor.Of(k).TX(x[0], x[1]); err == nil {
 			t.Error("not refused")
 		}
-		if _, err := k.RX(x[0], x[1]); err == nil {
+		if _, err := keydoor.Of(k).RX(x[0], x[1]); err == nil {
 			t.Error("not refused")
 		}
 	}
@@ -532,11 +529,11 @@ func TestDEK(t *testing.T) {
 		t.Errorf("held %d times after all streams were closed", h.held)
 	}
 	h.err = errGone
-	if _, err := k.TX(0, 512); !errors.Is(err, errGone) || h.held != 1 {
+	if _, err := k.NewReader(0, 512); !errors.Is(err, errGone) || h.held != 1 {
 		t.Errorf("a DEK that refuses: %v, held %d times", err, h.held)
 	}
 	h.err, h.cipher = nil, nil
-	wantErr(t, second(k.RX(0, 512)), syscall.EINVAL, "DEK")
+	wantErr(t, second(k.NewWriter(0, 512)), syscall.EINVAL, "DEK")
 	other := &holder{cipher: cipher}
 	if err := configure(k, update{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: other}}); err != nil || h.held != 0 || other.held != 1 {
 		t.Errorf("another DEK: %v, held %d and %d times", err, h.held, other.held)
@@ -557,8 +554,8 @@ func TestDEK(t *testing.T) {
 
 	unset := must(create(mkey.CryptoOffload, 1))
 	noErr(t, configure(unset, update{Access: new(rdma.LocalWrite), Layout: over(make([]byte, 512))}))
-	wantErr(t, second(unset.TX(0, 512)), syscall.EINVAL, "crypto attributes")
-	wantErr(t, second(unset.RX(0, 512)), syscall.EINVAL, "crypto attributes")
+	wantErr(t, second(unset.NewReader(0, 512)), syscall.EINVAL, "crypto attributes")
+	wantErr(t, second(unset.NewWriter(0, 512)), syscall.EINVAL, "crypto attributes")
 }
 
 // TestKeyTag checks that the key's keytag must equal that of the DEK, if the DEK has one.
@@ -573,7 +570,7 @@ func TestKeyTag(t *testing.T) {
 		ok  bool
 	}{{with, tag, true}, {with, [8]byte{}, false}, {with, [8]byte{1}, false}, {without, [8]byte{}, true}, {without, tag, true}} {
 		k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: c.dek, KeyTag: c.tag}})
-		err, err2 := opened(k.TX(0, 512)), opened(k.RX(0, 512))
+		err, err2 := opened(k.NewReader(0, 512)), opened(k.NewWriter(0, 512))
 		if (err == nil) != c.ok || (err2 == nil) != c.ok {
 			t.Errorf("keytag %v of %v: %v, %v", c.tag, c.dek, err, err2)
 		}

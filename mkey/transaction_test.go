@@ -67,7 +67,7 @@ func TestTransactionVectors(t *testing.T) {
 				if last {
 					want += 4
 				}
-				if got := must(k.WireLen()); got != want {
+				if got := must(k.WireLen()); got != int64(want) {
 					t.Fatalf("the wire has %d bytes, want %d", got, want)
 				}
 				wire = append(wire, send(t, k, 0, want)...)
@@ -191,11 +191,11 @@ func TestTransactionRefused(t *testing.T) {
 	data := pattern(1024)
 	k := transactionKey(t, over(data), keydoor.Transaction{PSV: psv, Init: true, Generate: true})
 	for _, x := range [][2]uint64{{0, 1029}, {1024, 5}, {1025, 1}, {1028, 0}, {1 << 63, 1 << 63}, {4, ^uint64(0)}} {
-		wantErr(t, second(k.TX(x[0], x[1])), syscall.EFAULT, "signature")
+		wantErr(t, second(keydoor.Of(k).TX(x[0], x[1])), syscall.EFAULT, "signature")
 	}
 	without := transactionKey(t, over(data), keydoor.Transaction{PSV: psv, Init: true})
-	wantErr(t, second(without.TX(0, 1025)), syscall.EFAULT, "1024 bytes of data")
-	wantErr(t, second(k.RX(0, 1024)), syscall.EOPNOTSUPP, "read only")
+	wantErr(t, second(without.NewReader(0, 1025)), syscall.EFAULT, "1024 bytes of data")
+	wantErr(t, second(k.NewWriter(0, 1024)), syscall.EOPNOTSUPP, "read only")
 	wantErr(t, second(keydoor.Of(k).RemoteRX(0, 8)), syscall.EOPNOTSUPP, "read only")
 	if _, err := mkey.New(mkey.KeyConfig{Layout: mkey.List{{Memory: k, Length: 8}}}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("nested: %v", err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 // Run does a job: it reads src, transforms it and writes dst. The report is
@@ -100,13 +101,13 @@ func probe(j *StreamJob, s *shape, src Input) error {
 		return err
 	}
 	if s.receives {
-		r, err := key.RX(j.Offset, uint64(size))
+		r, err := keydoor.Of(key).RX(j.Offset, uint64(size))
 		if err == nil {
 			r.Close()
 		}
 		return err
 	}
-	t, err := key.TX(j.Offset, uint64(out))
+	t, err := keydoor.Of(key).TX(j.Offset, uint64(out))
 	if err == nil {
 		t.Close()
 	}

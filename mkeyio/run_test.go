@@ -339,7 +339,7 @@ func TestOneTransfer(t *testing.T) {
 		k := must(newKey(&c.job, mkey.Bytes(c.input)))
 		n, _, _ := c.shape.length(int64(len(c.input)))
 		c.want = make([]byte, n)
-		tx := must(k.TX(0, uint64(n)))
+		tx := must(k.NewReader(0, int64(n)))
 		must(tx.ReadAt(c.want, 0))
 		in, _ := c.source(t)
 		out, _, result := c.sink(t)

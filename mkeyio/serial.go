@@ -12,7 +12,7 @@ type serialWorker struct {
 	shape  *shape
 	key    *mkey.Key
 	memory sliding
-	rx     *mkey.RX
+	rx     *mkey.Writer
 	bad    int // bad blocks of rx so far
 }
 
@@ -26,7 +26,7 @@ func newSerialWorker(j *StreamJob, s *shape, check checking) (*serialWorker, err
 	if w.key, err = newKey(j, &w.memory); err != nil {
 		return nil, err
 	}
-	if w.rx, err = w.key.RXUpTo(uint64(s.in0), everything/2); err != nil {
+	if w.rx, err = w.key.NewWriter(int64(s.in0), everything/2); err != nil {
 		w.key.Close()
 		return nil, err
 	}

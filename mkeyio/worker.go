@@ -83,7 +83,7 @@ func (w *keyWorker) work(s *slot) ([]mkey.BadBlock, error) {
 
 func (w *keyWorker) tx(s *slot, memory int64, wire uint64) (int, error) {
 	w.window = window{memory, s.in}
-	t, err := w.key.TX(wire, uint64(len(s.out)))
+	t, err := w.key.NewReader(int64(wire), int64(len(s.out)))
 	if err != nil {
 		return 0, err
 	}
@@ -94,7 +94,7 @@ func (w *keyWorker) tx(s *slot, memory int64, wire uint64) (int, error) {
 
 func (w *keyWorker) rx(s *slot, memory int64, wire uint64) (int, error) {
 	w.window = window{memory, s.out}
-	r, err := w.key.RX(wire, uint64(len(s.in)))
+	r, err := w.key.NewWriter(int64(wire), int64(len(s.in)))
 	if err != nil {
 		return 0, err
 	}

@@ -66,7 +66,7 @@ var (
 // Key is the device's interface to a memory key.
 type Key interface {
 	// TX opens length bytes of the wire domain at offset for the owner to read. It
-	// returns the errors of mkey.Key.TX.
+	// returns the errors of mkey.Key.NewReader.
 	TX(offset, length uint64) (TX, error)
 
 	// RX opens length bytes of the wire domain at offset for the owner to write.

@@ -192,7 +192,7 @@ func layout(where string, size int) mkey.List {
 
 // send reads the wire bytes of a key.
 func send(k *mkey.Key, wire []byte) {
-	tx, err := k.TX(0, uint64(len(wire)))
+	tx, err := k.NewReader(0, int64(len(wire)))
 	must(err)
 	_, err = tx.ReadAt(wire, 0)
 	must(err)
@@ -201,7 +201,7 @@ func send(k *mkey.Key, wire []byte) {
 
 // receive writes the wire bytes to a key.
 func receive(k *mkey.Key, wire []byte) {
-	rx, err := k.RX(0, uint64(len(wire)))
+	rx, err := k.NewWriter(0, int64(len(wire)))
 	must(err)
 	_, err = rx.Write(wire)
 	must(err)

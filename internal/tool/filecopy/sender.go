@@ -172,7 +172,7 @@ func (s *Sender) onWire(k uint64, memory []byte, n int) ([]byte, *mkey.BadBlock,
 		return nil, nil, err
 	}
 	defer key.Close()
-	tx, err := key.TX(0, uint64(n))
+	tx, err := key.NewReader(0, int64(n))
 	if err != nil {
 		return nil, nil, err
 	}
