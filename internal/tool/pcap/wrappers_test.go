@@ -30,7 +30,7 @@ var wrappers = map[string]func(packetconn.Conn) packetconn.Conn{
 
 // sockets are the types with a packetconn.Conn that they have opened themselves. They wrap no Conn of
 // a caller.
-var sockets = []string{"share.Conn"}
+var sockets = []string{"share.Conn", "session.beside"}
 
 // able is a network with every optional ability.
 type able struct {
