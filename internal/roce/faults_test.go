@@ -3,98 +3,11 @@ package roce
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/ibv"
 )
-
-// faulty returns a fault function that drops, duplicates, delays and damages packets,
-// each with the given probability.
-func faulty(rnd *rand.Rand, lose, repeat, hold, damage float64) func(int, []byte) [][]byte {
-	type held struct {
-		b     []byte
-		after int
-	}
-	var waiting [2][]held
-	return func(to int, b []byte) (out [][]byte) {
-		if b == nil {
-			for _, h := range waiting[to] {
-				out = append(out, h.b)
-			}
-			waiting[to] = nil
-			return out
-		}
-		switch x := rnd.Float64(); {
-		case x < lose:
-		case x < lose+repeat:
-			out = append(out, b, bytes.Clone(b))
-		case x < lose+repeat+hold:
-			waiting[to] = append(waiting[to], held{b, 1 + rnd.IntN(20)})
-		case x < lose+repeat+hold+damage:
-			b[rnd.IntN(len(b))] ^= 1 << rnd.IntN(8)
-			out = append(out, b)
-		default:
-			out = append(out, b)
-		}
-		keep := waiting[to][:0]
-		for _, h := range waiting[to] {
-			if h.after--; h.after <= 0 {
-				out = append(out, h.b)
-			} else {
-				keep = append(keep, h)
-			}
-		}
-		waiting[to] = keep
-		return out
-	}
-}
-
-// TestFaultyNetwork sends a mix of operations in both directions over several faulty
-// networks. Every message must arrive once and in order.
-func TestFaultyNetwork(t *testing.T) {
-	for _, v := range []struct {
-		name                       string
-		lose, repeat, hold, damage float64
-	}{
-		{"clean", 0, 0, 0, 0},
-		{"loss 1%", 0.01, 0, 0, 0},
-		{"loss 10%", 0.10, 0, 0, 0},
-		{"repeat 10%", 0, 0.10, 0, 0},
-		{"reorder 10%", 0, 0, 0.10, 0},
-		{"damage 10%", 0, 0, 0, 0.10},
-		// With more loss, eight losses in a row occur and the QP rightly fails.
-		{"all 5%", 0.05, 0.05, 0.05, 0.05},
-	} {
-		if v.damage > 0 && byMemory != [2]bool{} {
-			continue // packets in memory are not damaged, and have no CRC
-		}
-		seeds, ops := uint64(2), 80
-		if os.Getenv("SOFTMKEY_LONG") != "" {
-			seeds, ops = 50, 400
-		}
-		for seed := range 2 * seeds {
-			t.Run(fmt.Sprintf("%s/%d", v.name, seed), func(t *testing.T) {
-				rnd := rand.New(rand.NewPCG(seed, 1))
-				p := newPair(t, pairOptions{
-					mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, ipv6: seed%2 == 1,
-					rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1,
-				})
-				p.fault = faulty(rnd, v.lose, v.repeat, v.hold, v.damage)
-				finish := mixed(t, p.mem, rnd, ops)
-				p.post(0)
-				p.post(1)
-				p.run(1 << 20)
-				finish()
-				p.idle()
-				c := p.port[0].Counters()
-				t.Logf("%v ms: %+v", p.clock/1e6, c)
-			})
-		}
-	}
-}
 
 // mixed posts n random operations on both sides, and returns a function that checks the
 // results.

@@ -20,7 +20,7 @@ var inside = []struct {
 	name string
 	f    func(*testing.T)
 }{
-	{"EveryOperation", TestEveryOperation}, {"FaultyNetwork", TestFaultyNetwork}, {"RefusedRequests", TestRefusedRequests}, {"WorkThatCannotBe", TestWorkThatCannotBe},
+	{"EveryOperation", TestEveryOperation}, {"RandomLinks", TestRandomLinks}, {"RefusedRequests", TestRefusedRequests}, {"WorkThatCannotBe", TestWorkThatCannotBe},
 	{"MemoryFails", TestMemoryFails}, {"RefusedBatch", TestRefusedBatch}, {"Datagrams", TestDatagrams},
 	{"DatagramsDropped", TestDatagramsDropped}, {"Unreliable", TestUnreliable}, {"UnreliableRefused", TestUnreliableRefused}, {"XRC", TestXRC},
 }

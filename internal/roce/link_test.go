@@ -134,7 +134,7 @@ func (l *linked) advance(to int64) {
 			f.b = append(f.b, next.b...)
 		}
 		l.line = slices.Insert(l.line, 0, later...)
-		l.port[f.to].gids()[0].take(&packetconn.Train{Addr: l.conn[1-f.to].addr, Buf: f.b, Seg: seg, TOS: f.tos}, l.clock)
+		l.port[f.to].gids()[0].take(&packetconn.Train{Addr: l.conn[1-f.to].addr, Buf: f.b, Seg: seg, TOS: f.tos, Memory: l.conn[1-f.to].memory}, l.clock)
 		for i := range f.b { // the receive buffer is used again
 			f.b[i] = loan.Poison
 		}
@@ -385,9 +385,9 @@ func randomLink(rnd *rand.Rand) netLink {
 	return l
 }
 
-// TestRandomLinks sends a mix of operations in both directions over random networks.
-// Every message must arrive, with one completion each and in order, without exhausted
-// retries, and leave the QPs idle.
+// TestRandomLinks keeps connections in use over random networks: batches of a mix of operations in both directions,
+// with pauses, while the network changes, sometimes in the middle of messages. Every message must arrive, with one
+// completion each and in order, without exhausted retries, and leave the QPs idle.
 func TestRandomLinks(t *testing.T) {
 	n := seeds(40, 150, 5000)
 	for seed := range n + 1 {
@@ -395,26 +395,46 @@ func TestRandomLinks(t *testing.T) {
 			seed = 610 // probes while everything is sent again in order, with an atomic among them
 		}
 		rnd := rand.New(rand.NewPCG(seed, 3))
-		there, back := randomLink(rnd), randomLink(rnd)
-		// Go-back-N retransmits a whole window per loss and would exhaust its retries.
-		there.Loss, back.Loss = there.Loss/4, back.Loss/4
+		change := func() (there, back netLink) {
+			there, back = randomLink(rnd), randomLink(rnd)
+			// Go-back-N retransmits a whole window per loss and would exhaust its retries.
+			there.Loss, back.Loss = there.Loss/4, back.Loss/4
+			return there, back
+		}
+		there, back := change()
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			l := newLinked(t, pairOptions{
 				mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, ipv6: seed%2 == 1,
 				rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1,
 			}, there, back, seed)
-			finish := mixed(t, l.mem, rnd, 30)
-			l.post(0)
-			l.post(1)
-			if !l.run(time.Hour, nil) {
-				t.Error("still moving after an hour")
-			}
-			finish()
-			l.idle()
-			for i := range l.port {
-				if n := l.port[i].kept.used.Load(); n != 0 {
-					t.Errorf("side %d keeps %d bytes of READs", i, n)
+			for batch := range seeds(2, 3, 20) {
+				for _, m := range l.mem {
+					m.began, m.ended, m.got = nil, nil, nil
+					clear(m.keys)
+					clear(m.stale)
 				}
+				finish := mixed(t, l.mem, rnd, []int{30, 1 + rnd.IntN(12)}[min(batch, 1)])
+				l.post(0)
+				l.post(1)
+				if batch > 0 && rnd.IntN(3) == 0 {
+					l.run(time.Duration(l.clock+rnd.Int64N(int64(20*time.Millisecond))), nil)
+					there, back = change()
+					l.reroute(there, back, rnd.Uint64())
+				}
+				if !l.run(time.Duration(l.clock)+time.Hour, nil) {
+					t.Error("still moving after an hour")
+				}
+				finish()
+				l.idle()
+				for i := range l.port {
+					if n := l.port[i].kept.used.Load(); n != 0 {
+						t.Errorf("side %d keeps %d bytes of READs", i, n)
+					}
+				}
+				if t.Failed() {
+					t.Fatalf("batch %d: %s", batch, describe(l))
+				}
+				l.clock += rnd.Int64N(int64(time.Second))
 			}
 		})
 		if !ok {
