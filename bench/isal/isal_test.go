@@ -2,7 +2,6 @@ package isal_test
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -134,12 +133,4 @@ func TestPeer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func ExampleDIF() {
-	d := isal.DIF{BlockSize: 512}
-	buf := make([]byte, 2*520)
-	d.Repeat(isal.OpGenerate, buf, buf, 2, 1)
-	fmt.Println(d.Repeat(isal.OpVerify, buf, buf, 2, 1))
-	// Output: 2
 }

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"text/template"
 
@@ -87,35 +85,6 @@ func write(dir string, p *processor) error {
 		return err
 	}
 	return render(dir)
-}
-
-// merge adds the rows of the stored report of p's processor that p lacks, in their order. p
-// keeps its own date, compiler and note: the note says which rows are of that run.
-func merge(dir string, p *processor) error {
-	text, err := os.ReadFile(filepath.Join(dir, "benchmarks", fileName(&p.Machine)+".json"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var stored processor
-	if err := json.Unmarshal(text, &stored); err != nil {
-		return fmt.Errorf("stored report of this processor: %w", err)
-	}
-	measured := p.Results
-	p.Results = stored.Results
-	for _, r := range measured {
-		same := func(s bench.Result) bool {
-			return s.Group == r.Group && s.Operation == r.Operation && s.Variant == r.Variant && s.Size == r.Size
-		}
-		if i := slices.IndexFunc(p.Results, same); i >= 0 {
-			p.Results[i] = r
-		} else {
-			p.Results = append(p.Results, r)
-		}
-	}
-	return nil
 }
 
 // render writes dir/benchmarks.md from the reports in dir/benchmarks.

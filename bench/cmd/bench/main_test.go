@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -82,25 +81,6 @@ func TestPageIsRendered(t *testing.T) {
 	check(t, err)
 	if !bytes.Equal(got, want) {
 		t.Error("docs/benchmarks.md is not what the files of docs/benchmarks give")
-	}
-}
-
-// TestMerge replaces one row of a stored report and adds another one.
-func TestMerge(t *testing.T) {
-	dir := t.TempDir()
-	report := func(date string, rows ...bench.Result) *processor {
-		return &processor{Report: bench.Report{Machine: bench.Machine{CPU: "one"}, Date: date, Results: rows}}
-	}
-	row := func(operation string, size int, median float64) bench.Result {
-		return bench.Result{Group: "sig", Operation: operation, Size: size, Ours: bench.Figure{Median: median}}
-	}
-	first := report("2001-01-01", row("verify", 512, 1), row("verify", 4096, 2))
-	check(t, errors.Join(merge(dir, first), write(dir, first)))
-	next := report("2002-02-02", row("generate", 512, 3), row("verify", 4096, 4))
-	check(t, merge(dir, next))
-	want := []bench.Result{row("verify", 512, 1), row("verify", 4096, 4), row("generate", 512, 3)}
-	if next.Date != "2002-02-02" || !slices.Equal(next.Results, want) {
-		t.Errorf("%s: %+v, want %+v", next.Date, next.Results, want)
 	}
 }
 
