@@ -73,7 +73,7 @@ func (p *party) qp() *verbs.QP { return p.typed(rdma.RC) }
 
 func (p *party) typed(t rdma.QPType) *verbs.QP {
 	p.t.Helper()
-	qp, err := p.pd.NewQP(verbs.QPAttr{Type: t, SendCQ: p.cq, MaxInlineData: 64})
+	qp, err := p.pd.NewQP(verbs.QPAttr{Type: t, SendCQ: p.cq})
 	if err != nil {
 		p.t.Fatal(err)
 	}

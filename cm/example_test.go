@@ -85,7 +85,7 @@ func ExampleResolve() {
 	server, client := open(network, "192.0.2.1"), open(network, "192.0.2.2")
 	for _, e := range []*end{server, client} {
 		var err error
-		if e.qp, err = e.pd.NewQP(verbs.QPAttr{Type: rdma.UD, SendCQ: e.cq, MaxInlineData: 64}); err == nil {
+		if e.qp, err = e.pd.NewQP(verbs.QPAttr{Type: rdma.UD, SendCQ: e.cq}); err == nil {
 			err = e.qp.Bind(cm.DefaultQKey)
 		}
 		if err != nil {
@@ -146,7 +146,7 @@ func open(n *inproc.Network, addr string) *end {
 		e.cq, err = e.dev.NewCQ(64)
 	}
 	if err == nil {
-		e.qp, err = e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq, MaxInlineData: 64})
+		e.qp, err = e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq})
 	}
 	if err == nil {
 		e.mr, err = e.pd.Register(make([]byte, 4096), rdma.LocalWrite)

@@ -34,11 +34,7 @@ func (c Chain) Configure(key *MKey) Chain {
 		b.fail(syscall.EINVAL, "request %d: key %#x is of another protection domain", r.ID, key.LKey())
 		return c
 	}
-	space := 4 * 16
-	if n := b.qp.attr.MaxInlineData; n > 0 {
-		space = n + 4
-	}
-	r.Configure = &engine.Configuration{Key: key.e, Space: space}
+	r.Configure = &engine.Configuration{Key: key.e, Space: b.qp.attr.MaxInlineData + 4}
 	if key.e.Flags()&mkey.UpdateTag != 0 {
 		tag := uint8(key.LKey())
 		r.Configure.Tag = &tag

@@ -12,7 +12,7 @@ import (
 // TestDatagrams sends datagrams between two UD QPs, and to QPs that must drop them.
 func TestDatagrams(t *testing.T) {
 	const qkey = 0x1234
-	attr := verbs.QPAttr{Type: rdma.UD, MaxInlineData: 64}
+	attr := verbs.QPAttr{Type: rdma.UD}
 	a, b := openSide(t, attr), openSide(t, attr)
 	for _, s := range []*side{a, b} {
 		if err := s.qp.Bind(qkey); err != nil {
@@ -71,7 +71,7 @@ func TestUnreliableConnection(t *testing.T) {
 func TestSendQueueError(t *testing.T) {
 	for _, typ := range []rdma.QPType{rdma.UD, rdma.UC} {
 		t.Run(typ.String(), func(t *testing.T) {
-			attr := verbs.QPAttr{Type: typ, MaxInlineData: 64}
+			attr := verbs.QPAttr{Type: typ}
 			a, b := openSide(t, attr), openSide(t, attr)
 			to := func(s, other *side) func(c verbs.Chain) verbs.Chain {
 				return func(c verbs.Chain) verbs.Chain { return c }

@@ -57,7 +57,7 @@ func ExampleSRQ() {
 func ExampleQP_AttachMulticast() {
 	const qkey = 0x1234
 	n := open("127.99.0.9")
-	qp := check(n.pd.NewQP(verbs.QPAttr{Type: rdma.UD, SendCQ: n.cq, MaxInlineData: 64}))
+	qp := check(n.pd.NewQP(verbs.QPAttr{Type: rdma.UD, SendCQ: n.cq}))
 	if err := qp.Bind(qkey); err != nil {
 		log.Fatal(err)
 	}

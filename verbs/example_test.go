@@ -26,7 +26,7 @@ func open(addr string) *node {
 	n.dev = check(verbs.Open(netip.MustParseAddr(addr), nil))
 	n.pd = check(n.dev.NewPD())
 	n.cq = check(n.dev.NewCQ(64))
-	n.qp = check(n.pd.NewQP(verbs.QPAttr{SendCQ: n.cq, MaxInlineData: 256, SignaturePipelining: true}))
+	n.qp = check(n.pd.NewQP(verbs.QPAttr{SendCQ: n.cq, SignaturePipelining: true}))
 	return n
 }
 

@@ -280,7 +280,7 @@ func TestGhost(t *testing.T) {
 		}})
 		var a, b *side
 		closeDevices(t, &a, &b)
-		a = openSideOn(t, netip.MustParseAddr("192.0.2.1"), &verbs.DeviceOptions{Conn: here2}, verbs.QPAttr{MaxInlineData: 64})
+		a = openSideOn(t, netip.MustParseAddr("192.0.2.1"), &verbs.DeviceOptions{Conn: here2}, verbs.QPAttr{})
 		b = openSideOn(t, netip.MustParseAddr("192.0.2.2"), &verbs.DeviceOptions{Conn: there}, verbs.QPAttr{})
 		into := b.register(128, rdma.LocalWrite)
 		for i, text := range []string{"of the first connection", "of the second one"} {
@@ -325,7 +325,7 @@ func TestStarvedRead(t *testing.T) {
 		}})
 		var a, b *side
 		closeDevices(t, &a, &b)
-		a = openSideOn(t, netip.MustParseAddr("192.0.2.1"), &verbs.DeviceOptions{Conn: here2}, verbs.QPAttr{MaxInlineData: 64})
+		a = openSideOn(t, netip.MustParseAddr("192.0.2.1"), &verbs.DeviceOptions{Conn: here2}, verbs.QPAttr{})
 		b = openSideOn(t, netip.MustParseAddr("192.0.2.2"), &verbs.DeviceOptions{Conn: there}, verbs.QPAttr{})
 		const size = 8 << 20
 		from, into := b.register(size, rdma.RemoteRead), a.register(size, rdma.LocalWrite)

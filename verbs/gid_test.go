@@ -37,7 +37,7 @@ func ExampleDevice_GIDTable() {
 		dev := check(verbs.Open(addr, opts))
 		cq := check(dev.NewCQ(64))
 		pd := check(dev.NewPD())
-		nodes[i] = &node{dev, pd, cq, check(pd.NewQP(verbs.QPAttr{SendCQ: cq, MaxInlineData: 64}))}
+		nodes[i] = &node{dev, pd, cq, check(pd.NewQP(verbs.QPAttr{SendCQ: cq}))}
 	}
 	for i, gid := range nodes[0].dev.GIDTable() {
 		fmt.Println(i, gid.Addr())
@@ -80,7 +80,7 @@ func TestDatagramsOfGIDs(t *testing.T) {
 	}
 	defer dev.Close()
 	pd, cq := must[*verbs.PD](t)(dev.NewPD()), must[*verbs.CQ](t)(dev.NewCQ(16))
-	qp := must[*verbs.QP](t)(pd.NewQP(verbs.QPAttr{Type: rdma.UD, SendCQ: cq, MaxInlineData: 16}))
+	qp := must[*verbs.QP](t)(pd.NewQP(verbs.QPAttr{Type: rdma.UD, SendCQ: cq}))
 	s := &side{t: t, dev: dev, pd: pd, cq: cq, qp: qp}
 	defer cq.Close()
 	defer qp.Close()

@@ -14,7 +14,7 @@ import (
 // TestMulticast sends datagrams to a group that QPs of two devices on loopback are in.
 func TestMulticast(t *testing.T) {
 	const qkey = 0x1234
-	attr := verbs.QPAttr{Type: rdma.UD, MaxInlineData: 64}
+	attr := verbs.QPAttr{Type: rdma.UD}
 	a, b := openSide(t, attr), openSide(t, attr)
 	group := rdma.GIDOf(netip.MustParseAddr("239.77.1.2"))
 	for _, s := range []*side{a, b} {

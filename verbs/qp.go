@@ -29,8 +29,8 @@ type QPAttr struct {
 	// MaxInlineData is the largest number of inline bytes of a request. A
 	// memory key's configuration may use 4 bytes more. It needs 16 bytes for
 	// each entry of a layout (plus 16 for an interleaved layout), 64 for
-	// signature attributes and 64 for crypto attributes. 0 leaves room for a
-	// configuration of 4 list or 3 interleaved entries without attributes.
+	// signature attributes and 64 for crypto attributes. The default is 256, which is enough for
+	// 8 list entries with both attributes.
 	MaxInlineData int
 
 	SignalAll bool // every send request gives a completion
@@ -68,7 +68,7 @@ func (pd *PD) NewQP(attr QPAttr) (*QP, error) {
 		{&attr.MaxRecvWR, "max_recv_wr", 128, engine.MaxQPWR, 1},
 		{&attr.MaxSendSGE, "max_send_sge", 4, engine.MaxSGE, 1},
 		{&attr.MaxRecvSGE, "max_recv_sge", 4, engine.MaxSGE, 1},
-		{&attr.MaxInlineData, "max_inline_data", 0, engine.MaxInline, 0},
+		{&attr.MaxInlineData, "max_inline_data", 256, engine.MaxInline, 0},
 	} {
 		if *d.v == 0 {
 			*d.v = d.otherwise

@@ -1,6 +1,7 @@
 package verbs_test
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"runtime"
@@ -227,14 +228,11 @@ func TestStrictSignatureReports(t *testing.T) {
 
 // TestConfigurationRoom checks how many entries and attributes a configuration has room for:
 // 16 bytes for each entry, 16 for an interleaved pattern, 64 for signature attributes and 64
-// for crypto attributes, in MaxInlineData + 4 bytes, or in 64 if MaxInlineData is 0.
+// for crypto attributes, in MaxInlineData + 4 bytes. The default of MaxInlineData is 256.
 func TestConfigurationRoom(t *testing.T) {
 	for _, inline := range []int{0, 1, 11, 12, 27, 28, 60, 75, 76, 124, 139, 140, 188, 203, 204, 512} {
-		room := 64
-		if inline > 0 {
-			room = inline + 4
-		}
-		a, _ := pair(t, verbs.QPAttr{MaxInlineData: max(inline, 1)}, nil) // pair replaces 0 by a default of its own
+		room := cmp.Or(inline, 256) + 4
+		a, _ := pair(t, verbs.QPAttr{}, nil)
 		qp := must[*verbs.QP](t)(a.pd.NewQP(verbs.QPAttr{SendCQ: a.cq, MaxInlineData: inline}))
 		defer qp.Close()
 		crypto := cryptoOf(t, a, 512, true)

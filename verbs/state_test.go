@@ -346,7 +346,7 @@ func TestActiveMTU(t *testing.T) {
 
 // The first request that reaches a QP in RTR raises one event. In RTS none is raised.
 func TestEstablished(t *testing.T) {
-	a, b := openSide(t, verbs.QPAttr{MaxInlineData: 64}), openSide(t, verbs.QPAttr{})
+	a, b := openSide(t, verbs.QPAttr{}), openSide(t, verbs.QPAttr{})
 	here, there := a.qp.Endpoint(), b.qp.Endpoint()
 	m := ibv.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: rdma.LocalWrite}
 	if err := engine.QPOf(b.qp).Modify(m, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags); err != nil {

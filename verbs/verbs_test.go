@@ -300,7 +300,7 @@ func TestAtomics(t *testing.T) {
 }
 
 func TestLoopbackQP(t *testing.T) {
-	a := openSide(t, verbs.QPAttr{MaxInlineData: 64})
+	a := openSide(t, verbs.QPAttr{})
 	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -499,7 +499,7 @@ func TestShortReceive(t *testing.T) {
 }
 
 func TestSharedReceiveQueue(t *testing.T) {
-	a, b := openSide(t, verbs.QPAttr{MaxInlineData: 64}), openSide(t, verbs.QPAttr{})
+	a, b := openSide(t, verbs.QPAttr{}), openSide(t, verbs.QPAttr{})
 	srq := must[*verbs.SRQ](t)(b.pd.NewSRQ(verbs.SRQAttr{MaxWR: 8}))
 	qp := must[*verbs.QP](t)(b.pd.NewQP(verbs.QPAttr{SendCQ: b.cq, SRQ: srq}))
 	b.qp.Close()

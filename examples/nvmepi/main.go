@@ -80,7 +80,7 @@ type queue struct {
 // dial connects a queue; 0 is the admin queue.
 func dial(dev *verbs.Device, target netip.AddrPort, number, size uint16) *queue {
 	q := &queue{pd: must(dev.NewPD()), sent: must(dev.NewCQ(64)), done: must(dev.NewCQ(64))}
-	q.qp = must(q.pd.NewQP(verbs.QPAttr{SendCQ: q.sent, RecvCQ: q.done, MaxInlineData: 256}))
+	q.qp = must(q.pd.NewQP(verbs.QPAttr{SendCQ: q.sent, RecvCQ: q.done}))
 	q.msg = must(q.pd.Register(make([]byte, response), rdma.LocalWrite))
 	check(q.qp.Init(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead))
 	q.receive()

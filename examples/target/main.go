@@ -47,7 +47,7 @@ type end struct {
 func open(addr string) *end {
 	e := &end{dev: must(verbs.Open(netip.MustParseAddr(addr), nil))}
 	e.pd, e.send, e.recv = must(e.dev.NewPD()), must(e.dev.NewCQ(16)), must(e.dev.NewCQ(16))
-	e.qp = must(e.pd.NewQP(verbs.QPAttr{SendCQ: e.send, RecvCQ: e.recv, MaxInlineData: 256, SignaturePipelining: true}))
+	e.qp = must(e.pd.NewQP(verbs.QPAttr{SendCQ: e.send, RecvCQ: e.recv, SignaturePipelining: true}))
 	e.key = must(e.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 1}))
 	e.msg = must(e.pd.Register(make([]byte, 32), rdma.LocalWrite))
 	check(e.qp.Init(rdma.LocalWrite | rdma.RemoteWrite))

@@ -136,7 +136,7 @@ var numbers = []int{1, 1 << 4, 1 << 8, 1 << 12, 1 << 16, 1 << 20}
 // pair returns a flow of one queue pair between two devices of this process, without sockets.
 func pair() (*flow, error) {
 	a, b := inproc.Pair(nil)
-	return newFlow(a, b, 1, 64<<10, verbs.QPAttr{MaxInlineData: 256})
+	return newFlow(a, b, 1, 64<<10, verbs.QPAttr{})
 }
 
 // regionSeries measures regions, which the peer writes to.

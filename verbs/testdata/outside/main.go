@@ -121,7 +121,7 @@ func open(n *network, addr string) (e *end, err error) {
 	if e.cq, err = e.dev.NewCQ(16); err != nil {
 		return nil, err
 	}
-	e.qp, err = e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq, MaxInlineData: 256})
+	e.qp, err = e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq})
 	return e, err
 }
 
