@@ -42,8 +42,11 @@ func watchLinks(r *run) *linkWatch {
 			linkless := err != nil || i.Flags&needs != needs
 			var addrs []netip.Addr
 			if err == nil {
-				list, _ := i.Addrs()
-				for _, a := range list {
+				has, err := i.Addrs()
+				if err != nil {
+					continue // unknown: the next message may tell more
+				}
+				for _, a := range has {
 					if p, err := netip.ParsePrefix(a.String()); err == nil {
 						addrs = append(addrs, p.Addr().Unmap())
 					}
