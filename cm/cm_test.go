@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
@@ -41,9 +42,7 @@ type party struct {
 func newParty(t *testing.T, conn packetconn.Conn, addr netip.Addr) *party {
 	t.Helper()
 	dev, err := verbs.Open(addr, &verbs.DeviceOptions{Conn: conn})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return onDevice(t, dev)
 }
 
@@ -74,9 +73,7 @@ func (p *party) qp() *verbs.QP { return p.typed(rdma.RC) }
 func (p *party) typed(t rdma.QPType) *verbs.QP {
 	p.t.Helper()
 	qp, err := p.pd.NewQP(verbs.QPAttr{Type: t, SendCQ: p.cq})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	return qp
 }
 
@@ -94,9 +91,7 @@ func partiesOn(t *testing.T, n *inproc.Network) (server, client *party) {
 func listenOn(t *testing.T, n *inproc.Network, a netip.Addr) packetconn.Conn {
 	t.Helper()
 	c, err := n.Listen(netip.AddrPortFrom(a, 4791))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 
@@ -104,9 +99,7 @@ func listenOn(t *testing.T, n *inproc.Network, a netip.Addr) packetconn.Conn {
 func listen(t *testing.T, p *party, port uint16) *cm.Listener {
 	t.Helper()
 	l, err := cm.Listen(p.dev, port, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return l
 }
 
@@ -116,9 +109,7 @@ func accept[R any](t *testing.T, l interface {
 }) R {
 	t.Helper()
 	r, err := l.Accept(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return r
 }
 
@@ -155,9 +146,7 @@ func TestDial(t *testing.T) {
 	addr, conns := serve(t, server, &cm.ConnOptions{PrivateData: []byte("welcome"), ConnectOptions: verbs.ConnectOptions{MaxRdAtomic: 3}})
 	qp := client.qp()
 	c, err := cm.Dial(within(t), qp, addr, &cm.ConnOptions{PrivateData: []byte("hello"), ConnectOptions: verbs.ConnectOptions{MTU: 1024, MaxRdAtomic: 5}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s := <-conns
 	if !bytes.HasPrefix(c.PrivateData(), []byte("welcome\x00")) || !bytes.HasPrefix(s.PrivateData(), []byte("hello\x00")) {
 		t.Errorf("private data %q and %q", c.PrivateData(), s.PrivateData())
@@ -176,9 +165,7 @@ func TestDial(t *testing.T) {
 	}
 
 	// The connection ends on both sides, whichever closes it.
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Close())
 	<-c.Done()
 	if c.Err() != nil || s.Err() != nil || c.QP().State() != rdma.StateErr || s.QP().State() != rdma.StateErr {
 		t.Errorf("after the end: %v %v %v %v", c.Err(), s.Err(), c.QP().State(), s.QP().State())
@@ -188,9 +175,7 @@ func TestDial(t *testing.T) {
 	}
 
 	// The QP can be connected again.
-	if err := qp.SetState(rdma.StateReset); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, qp.SetState(rdma.StateReset))
 	if c, err = cm.Dial(within(t), qp, addr, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -206,9 +191,7 @@ func TestDial(t *testing.T) {
 func TestUnreliable(t *testing.T) {
 	server, client := parties(t)
 	l, err := cm.Listen(server.dev, 7000, &cm.ListenOptions{Type: rdma.UC})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	if _, err := cm.Listen(server.dev, 7001, &cm.ListenOptions{Type: rdma.UD}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a listener for UD QPs: %v", err)
@@ -247,9 +230,7 @@ func TestUnreliable(t *testing.T) {
 	refused(client.typed(rdma.RC)) // by the listener
 	refused(client.typed(rdma.UC)) // because the program has an RC QP for it
 	c, err := cm.Dial(within(t), client.typed(rdma.UC), addr, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
@@ -334,9 +315,7 @@ func TestTooMuchPrivateData(t *testing.T) {
 func TestResolve(t *testing.T) {
 	server, client := parties(t)
 	l, err := cm.ListenDatagram(server.dev, 0, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	go func() {
 		for n := range 2 {
@@ -431,9 +410,7 @@ func TestContextEnds(t *testing.T) {
 	}
 	addr, _ := serve(t, server, nil)
 	c, err := cm.Dial(within(t), client.qp(), addr, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if err := c.Disconnect(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("Disconnect with a context that ended: %v", err)
 	}

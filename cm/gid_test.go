@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/packetconn"
@@ -27,9 +28,7 @@ func withGIDs(t *testing.T, n *inproc.Network, addrs ...string) *party {
 		all, conns = append(all, a), append(conns, listenOn(t, n, a))
 	}
 	dev, err := verbs.Open(all[0], &verbs.DeviceOptions{Conn: conns[0], Addrs: all[1:], Conns: conns[1:]})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return onDevice(t, dev)
 }
 
@@ -69,9 +68,7 @@ func TestGIDs(t *testing.T) {
 				if _, err := e.to.PostRecv(verbs.RecvWR{}); err != nil {
 					t.Fatal(err)
 				}
-				if err := e.from.Start().Signaled().Send().Complete(); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, e.from.Start().Signaled().Send().Complete())
 				var wc [1]rdma.WC
 				if _, err := e.p.cq.Wait(within(t), wc[:]); err != nil || wc[0].Status != rdma.StatusSuccess {
 					t.Errorf("%v to %v: %v %v", from.Addr(), to.Addr(), wc[0].Status, err)
@@ -124,9 +121,7 @@ func TestResolveFamily(t *testing.T) {
 	server := withGIDs(t, n, "192.0.2.1", "2001:db8::1")
 	client := withGIDs(t, n, "192.0.2.2", "2001:db8::2")
 	l, err := cm.ListenDatagram(server.dev, 7471, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	go func() {
 		if q, err := l.Accept(context.Background()); err == nil {
@@ -134,9 +129,7 @@ func TestResolveFamily(t *testing.T) {
 		}
 	}()
 	d, err := cm.Resolve(within(t), client.dev, netip.MustParseAddrPort("[2001:db8::1]:7471"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if ah := d.AH(); d.QPN != 0x77 || ah.SGIDIndex != 1 {
 		t.Errorf("%+v %+v", d, ah)
 	}

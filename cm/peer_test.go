@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/net/mad"
 	"github.com/softmkey/softmkey/internal/roce"
@@ -67,17 +68,13 @@ func (s *scripted) open(to netip.Addr, receive func(mad.Message)) {
 		}
 		receive(m)
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 }
 
 // send sends a message.
 func (s *scripted) send(m mad.Message) {
 	s.t.Helper()
-	if err := s.gsi.Send(s.ah, 1, mad.Append(nil, mad.Header{TID: 1}, m)); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.gsi.Send(s.ah, 1, mad.Append(nil, mad.Header{TID: 1}, m)))
 }
 
 // receive returns the next message, which must be of type M.
@@ -477,9 +474,7 @@ func TestResolveSilent(t *testing.T) {
 func TestQueryRepeated(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
 		l, err := cm.ListenDatagram(p.dev, 7471, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		self := s.dev.Addr()
 		m := &mad.SIDRREQ{
 			RequestID: 9, PKey: 0xffff, ServiceID: mad.ServiceID(mad.PortSpaceUDP, 7471),
@@ -488,9 +483,7 @@ func TestQueryRepeated(t *testing.T) {
 		s.send(m)
 		q := accept(t, l)
 		s.send(m) // not answered yet
-		if err := q.Reply(0x55, cm.DefaultQKey, nil); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, q.Reply(0x55, cm.DefaultQKey, nil))
 		for range 16 { // every 4.3 s, as Linux does; every second one is lost
 			if rep := receive[*mad.SIDRREP](s); rep.QPN != 0x55 || rep.RequestID != 9 {
 				t.Errorf("answer %+v", rep)
@@ -511,9 +504,7 @@ func TestDeviceClosed(t *testing.T) {
 		c, _ := s.establish(p, qp)
 		l := listen(t, p, 7471)
 		d, err := cm.ListenDatagram(p.dev, 7471, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		m := s.request(p.dev.Addr())
 		m.LocalID, m.QPN = peerID+1, peerQPN+1
 		s.send(m)
@@ -528,9 +519,7 @@ func TestDeviceClosed(t *testing.T) {
 			resolving <- err
 		}()
 		synctest.Wait()
-		if err := errors.Join(qp.Close(), waiting.Close(), p.cq.Close(), p.pd.Close(), p.dev.Close()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(qp.Close(), waiting.Close(), p.cq.Close(), p.pd.Close(), p.dev.Close()))
 		<-c.Done()
 		if !errors.Is(c.Err(), net.ErrClosed) || !errors.Is(c.Close(), net.ErrClosed) {
 			t.Errorf("the connection: %v", c.Err())
@@ -562,9 +551,7 @@ func TestDeviceClosedAfterEnd(t *testing.T) {
 		r := accept(t, l)
 		s.send(&mad.DREQ{LocalID: peerID, RemoteID: req.LocalID, RemoteQPN: req.QPN})
 		<-c.Done()
-		if err := errors.Join(r.Reject(cm.ReasonConsumer, nil), qp.Close(), p.cq.Close(), p.pd.Close(), p.dev.Close()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(r.Reject(cm.ReasonConsumer, nil), qp.Close(), p.cq.Close(), p.pd.Close(), p.dev.Close()))
 		receive[*mad.DREP](s)
 		receive[*mad.REJ](s)
 		l.Close()

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/base/kernel/ref"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -231,17 +232,13 @@ func child(how, dir string) *exec.Cmd {
 // the reason why the child cannot run.
 func abort(t *testing.T, dir string, in []byte) (core []byte, notRun string) {
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Getrlimit(unix.RLIMIT_CORE, &limit))
 	if limit.Max != unix.RLIM_INFINITY {
 		return nil, ""
 	}
 	// The child inherits the limit.
 	raised := unix.Rlimit{Cur: limit.Max, Max: limit.Max}
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &raised); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Setrlimit(unix.RLIMIT_CORE, &raised))
 	defer unix.Setrlimit(unix.RLIMIT_CORE, &limit)
 	c := child("abort", dir)
 	c.Stdin = bytes.NewReader(in)
@@ -266,9 +263,7 @@ func attach(t *testing.T, gcore string, in []byte) (core []byte, notRun string) 
 	stdin := must(c.StdinPipe())
 	stdout := must(c.StdoutPipe())
 	c.Stderr = os.Stderr
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Start())
 	defer c.Wait()
 	defer stdin.Close()
 	must(stdin.Write(in))

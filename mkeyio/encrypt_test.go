@@ -16,6 +16,7 @@ import (
 	"testing/iotest"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -190,9 +191,7 @@ func (u unread) ReadAt(p []byte, _ int64) (int, error) {
 // TestEncryptEnds ends contexts at any time, with inputs of unknown length.
 func TestEncryptEnds(t *testing.T) {
 	key, err := dek.New(dek.Generate(dek.Size256, false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for i := range 60 {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		reads := 0
@@ -221,22 +220,14 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 func TestViewHoldsDEK(t *testing.T) {
 	for _, e := range []mkeyio.Encryption{{Unit: 4096}, {Unit: 1024}, {Unit: 512, Step: 3}} {
 		key, err := dek.New(dek.Generate(dek.Size256, false))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		e.DEK = key
 		f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer f.Close()
-		if err := f.Truncate(1 << 16); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, f.Truncate(1<<16))
 		v, err := e.View(f, 1<<16)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for range 2 {
 			if err := key.Close(); !errors.Is(err, syscall.EBUSY) {
 				t.Errorf("unit %d: the DEK of an open view: %v", e.Unit, err)

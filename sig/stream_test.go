@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -375,17 +376,13 @@ func TestMisuse(t *testing.T) {
 func TestTruncated(t *testing.T) {
 	for _, f := range []sig.Format{{Type: sig.T10DIF, BlockSize: 16}, {Type: sig.CRC32C, BlockSize: 8}, {Type: sig.NVMe64, BlockSize: 24, Metadata: 24}} {
 		stream := make([]byte, 3*f.Stride())
-		if err := f.Generate(stream); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, f.Generate(stream))
 		to := sig.Format{Type: sig.CRC64, BlockSize: f.BlockSize}
 		room := make([]byte, 2*len(stream)+64)
 		for n := range len(stream) + 1 {
 			cut := stream[:n:n]
 			reader, err := sig.NewReader(bytes.NewReader(cut), f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			_, read := io.ReadAll(reader)
 			for name, err := range map[string]error{
 				"Generate": f.Generate(cut),

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
@@ -42,9 +43,7 @@ func benchmarkWrite(b *testing.B, size int, signed bool) {
 		key := check(x.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4}))
 		c := x.qp.Start()
 		c.Configure(key).List(src.SGE(0, size)).Signature(signature(nil, &dif))
-		if err := c.Complete(); err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, c.Complete())
 		sge = key.SGE(0, size/512*520)
 	}
 	depth := max(4, min(128, 8<<20/size))
@@ -58,13 +57,9 @@ func benchmarkWrite(b *testing.B, size int, signed bool) {
 			c.Signaled().Write(dst.RKey(), dst.Addr()).SGE(sge)
 			posted++
 		}
-		if err := c.Complete(); err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, c.Complete())
 		n, err := x.cq.Wait(b.Context(), wcs)
-		if err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, err)
 		for _, wc := range wcs[:n] {
 			if wc.Status != rdma.StatusSuccess {
 				b.Fatal(wc.Status)

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -15,9 +16,7 @@ func TestDatagrams(t *testing.T) {
 	attr := verbs.QPAttr{Type: rdma.UD}
 	a, b := openSide(t, attr), openSide(t, attr)
 	for _, s := range []*side{a, b} {
-		if err := s.qp.Bind(qkey); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.qp.Bind(qkey))
 	}
 	ah := must[*verbs.AddressHandle](t)(a.pd.NewAddressHandle(rdma.AH{DGID: rdma.GIDOf(b.dev.Addr())}))
 	dst := b.register(verbs.GRHLen+64, rdma.LocalWrite)
@@ -80,9 +79,7 @@ func TestSendQueueError(t *testing.T) {
 				connectQPs(t, a.qp, b.qp, nil)
 			} else {
 				for _, s := range []*side{a, b} {
-					if err := s.qp.Bind(5); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, s.qp.Bind(5))
 				}
 				to = func(s, other *side) func(c verbs.Chain) verbs.Chain {
 					ah := must[*verbs.AddressHandle](t)(s.pd.NewAddressHandle(rdma.AH{DGID: rdma.GIDOf(other.dev.Addr())}))

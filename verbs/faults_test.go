@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/internal/roce/netem"
@@ -49,9 +50,7 @@ func TestFaults(t *testing.T) {
 			opts := &verbs.ConnectOptions{MTU: 1024, Timeout: 200 * time.Millisecond}
 			ae, be := a.qp.Endpoint(), b.qp.Endpoint()
 			for _, err := range []error{a.qp.Connect(be, opts), b.qp.Connect(ae, opts)} {
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 			}
 			newMix(t, a, b).run(total)
 			t.Logf("a: %+v", a.dev.Counters())
@@ -67,13 +66,9 @@ func TestLostConnection(t *testing.T) {
 		defer engine.PortOf(a.dev).Close()
 		gone := a.qp.Endpoint()
 		gone.GID, gone.QPN = netip.MustParseAddr("2001:db8::2"), 0x77
-		if err := a.qp.Connect(gone, &verbs.ConnectOptions{MTU: 1024, Timeout: time.Millisecond}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, a.qp.Connect(gone, &verbs.ConnectOptions{MTU: 1024, Timeout: time.Millisecond}))
 		for id := range uint64(2) {
-			if err := a.qp.Start().ID(id).Send().Inline([]byte("lost")).Complete(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, a.qp.Start().ID(id).Send().Inline([]byte("lost")).Complete())
 		}
 		for _, want := range []rdma.Status{rdma.StatusRetryExcErr, rdma.StatusWRFlushErr} {
 			var wc [1]rdma.WC
@@ -341,9 +336,7 @@ func TestStarvedRead(t *testing.T) {
 		c.ID(2).Signaled().Read(from.RKey(), from.Addr()).SGE(into.SGE(0, size))
 		a.complete(c)
 		time.Sleep(20 * time.Millisecond)
-		if err := second.Start().ID(3).Signaled().Read(from.RKey(), from.Addr()).SGE(into.SGE(0, 4096)).Complete(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, second.Start().ID(3).Signaled().Read(from.RKey(), from.Addr()).SGE(into.SGE(0, 4096)).Complete())
 		wcs := make([]rdma.WC, 1)
 		if n, err := cq.Wait(t.Context(), wcs); n != 1 || wcs[0].Status != rdma.StatusSuccess {
 			t.Errorf("%d completions, %v; %v %v, want success", n, err, wcs[0].Status, wcs[0].Err)

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // names adds the exported names of a package to a set: X for a declaration, T.M for a
@@ -34,9 +36,7 @@ func names(t *testing.T, set map[string]bool, dir string) {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
@@ -77,9 +77,7 @@ func names(t *testing.T, set map[string]bool, dir string) {
 // TestFromC looks for every Go name in the tables of docs/from-c.md.
 func TestFromC(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "docs", "from-c.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	known := map[string]bool{}
 	for _, dir := range []string{"verbs", "rdma", "mkey", "sig", "dek", "xts"} {
 		names(t, known, dir)

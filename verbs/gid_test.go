@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/packetconn"
@@ -75,18 +76,14 @@ func TestDatagramsOfGIDs(t *testing.T) {
 	if errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT) {
 		t.Skip("the host has no IPv6: ", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer dev.Close()
 	pd, cq := must[*verbs.PD](t)(dev.NewPD()), must[*verbs.CQ](t)(dev.NewCQ(16))
 	qp := must[*verbs.QP](t)(pd.NewQP(verbs.QPAttr{Type: rdma.UD, SendCQ: cq}))
 	s := &side{t: t, dev: dev, pd: pd, cq: cq, qp: qp}
 	defer cq.Close()
 	defer qp.Close()
-	if err := qp.Bind(1); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, qp.Bind(1))
 	dst := s.register(verbs.GRHLen+16, rdma.LocalWrite)
 	for i, gid := range dev.GIDTable() {
 		at := must[verbs.Endpoint](t)(qp.EndpointAt(i))

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/mkeytest"
@@ -177,9 +178,7 @@ func cryptoOf(t *testing.T, s *side, unit int, encrypt bool) mkey.Crypto {
 	raw := make([]byte, 64)
 	fill(raw, 99)
 	d, err := s.dev.Crypto().NewDEK(raw, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return mkey.Crypto{EncryptOnTX: encrypt, Order: mkey.SignatureBeforeCrypto, DataUnitSize: unit, InitialTweak: xts.Tweak{Lo: 42}, DEK: d}
 }
 
@@ -357,9 +356,7 @@ func TestPipeliningOff(t *testing.T) {
 // TestPostedRequestsWaitInSQD moves a QP to SQD, in which posted requests wait.
 func TestPostedRequestsWaitInSQD(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	if err := engine.QPOf(a.qp).Modify(ibv.QPModify{State: rdma.StateSQD, SQDAsyncNotify: true}, ibv.AttrState|ibv.AttrSQDAsyncNotify); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, engine.QPOf(a.qp).Modify(ibv.QPModify{State: rdma.StateSQD, SQDAsyncNotify: true}, ibv.AttrState|ibv.AttrSQDAsyncNotify))
 	a.event(rdma.EventSQDrained)
 	b.recv(1)
 	a.complete(a.qp.Start().Send())
@@ -452,9 +449,7 @@ func TestFreedInFlight(t *testing.T) {
 			a.complete(c)
 			b.completion(1, rdma.OpRecvRDMAWithImm, rdma.StatusSuccess)
 			if what == "key" {
-				if err := key.Close(); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, key.Close())
 			} else if err := dst.Close(); err != nil {
 				t.Fatal(err)
 			}

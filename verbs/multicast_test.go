@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
@@ -18,13 +19,9 @@ func TestMulticast(t *testing.T) {
 	a, b := openSide(t, attr), openSide(t, attr)
 	group := rdma.GIDOf(netip.MustParseAddr("239.77.1.2"))
 	for _, s := range []*side{a, b} {
-		if err := s.qp.Bind(qkey); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.qp.Bind(qkey))
 		for range 2 { // the second call does nothing
-			if err := s.qp.AttachMulticast(group); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, s.qp.AttachMulticast(group))
 		}
 	}
 	ah := must[*verbs.AddressHandle](t)(a.pd.NewAddressHandle(rdma.AH{DGID: group}))
@@ -57,9 +54,7 @@ func TestMulticast(t *testing.T) {
 	a.complete(a.qp.Start().ID(3).Send().Inline([]byte("to everybody")).To(ah, rdma.MulticastQPN, qkey))
 	expect(a, memory[a], "to everybody")
 	expect(b, memory[b], "to everybody")
-	if err := a.qp.DetachMulticast(group); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, a.qp.DetachMulticast(group))
 	b.recv(1, memory[b].SGE(0, memory[b].Len()))
 	send("without the sender")
 	expect(b, memory[b], "without the sender")

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/mkey"
@@ -173,9 +174,7 @@ func TestSetTag(t *testing.T) {
 		b.recv(id, dst.SGE(0, 8))
 	}
 	a.complete(a.qp.Start().ID(1).Signaled().Send().SGE(old))
-	if err := key.SetTag(0x5A); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, key.SetTag(0x5A))
 	if key.LKey() != old.LKey&^0xFF|0x5A {
 		t.Errorf("key %#x", key.LKey())
 	}
@@ -209,9 +208,7 @@ func TestStrictSignatureReports(t *testing.T) {
 			a.complete(a.qp.Start().ID(1).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 512)))
 			a.completion(1, rdma.OpRDMAWrite, rdma.StatusSuccess)
 			bad, err := key.Check()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			return bad != nil
 		}
 		for range 2 {
@@ -360,9 +357,7 @@ func TestDEKs(t *testing.T) {
 		}
 	}
 	own := plain(a, a.pd)
-	if err := try(own); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, try(own))
 	if err := own.Close(); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("closing the DEK of a key: %v", err)
 	}

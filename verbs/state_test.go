@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
@@ -104,9 +105,7 @@ func TestModify(t *testing.T) {
 	refuse("ERR to RTS", step(rdma.StateRTS, toRTS, nil))
 	accept(step(rdma.StateReset, ibv.AttrState, nil), rdma.StateReset)
 	// The QP can be connected again.
-	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, a.qp.Connect(a.qp.Endpoint(), nil))
 	a.recv(4)
 	a.complete(a.qp.Start().Send())
 	a.completion(4, rdma.OpRecv, rdma.StatusSuccess)
@@ -209,12 +208,8 @@ func TestFlushReasons(t *testing.T) {
 // acknowledged.
 func TestUnacknowledgedEvents(t *testing.T) {
 	a := openSide(t, verbs.QPAttr{})
-	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := engine.QPOf(a.qp).Modify(ibv.QPModify{State: rdma.StateSQD, SQDAsyncNotify: true}, ibv.AttrState|ibv.AttrSQDAsyncNotify); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, a.qp.Connect(a.qp.Endpoint(), nil))
+	fatal.If(t, engine.QPOf(a.qp).Modify(ibv.QPModify{State: rdma.StateSQD, SQDAsyncNotify: true}, ibv.AttrState|ibv.AttrSQDAsyncNotify))
 	e := must[*verbs.Event](t)(a.dev.NextEvent(context.Background()))
 	if err := a.qp.Close(); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("closing before the event is acknowledged: %v", err)
@@ -232,9 +227,7 @@ func TestCQOverrun(t *testing.T) {
 	small := must[*verbs.CQ](t)(a.dev.NewCQ(2))
 	qp := must[*verbs.QP](t)(a.pd.NewQP(verbs.QPAttr{SendCQ: small, RecvCQ: a.cq}))
 	defer qp.Close()
-	if err := qp.Connect(qp.Endpoint(), nil); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, qp.Connect(qp.Endpoint(), nil))
 	for i := range 3 {
 		if _, err := qp.PostRecv(verbs.RecvWR{ID: uint64(i)}); err != nil {
 			t.Fatal(err)
@@ -295,9 +288,7 @@ func TestKeyTag(t *testing.T) {
 	raw := make([]byte, 64+dek.KeyTagSize)
 	fill(raw, 4)
 	d, err := a.dev.Crypto().NewDEK(raw, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	mr, key := a.register(512, rdma.LocalWrite), a.mkey(mkey.CryptoOffload)
 	dst := b.register(512, rdma.LocalWrite|rdma.RemoteWrite)
 	c := mkey.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: d}
@@ -330,13 +321,9 @@ func TestActiveMTU(t *testing.T) {
 	for mtu, want := range map[int]ibv.MTU{1500: ibv.MTU1024, 9000: ibv.MTU4096, 4192: ibv.MTU4096, 4191: ibv.MTU2048, 576: ibv.MTU256} {
 		network := inproc.NewNetwork(&inproc.Options{MTU: mtu})
 		conn, err := network.Listen(netip.MustParseAddrPort("10.0.0.1:4791"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer dev.Close()
 		if got := dev.PortAttr().ActiveMTU; got != want.Bytes() {
 			t.Errorf("interface with %d bytes: active MTU %v, want %v", mtu, got, want)
@@ -349,16 +336,10 @@ func TestEstablished(t *testing.T) {
 	a, b := openSide(t, verbs.QPAttr{}), openSide(t, verbs.QPAttr{})
 	here, there := a.qp.Endpoint(), b.qp.Endpoint()
 	m := ibv.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: rdma.LocalWrite}
-	if err := engine.QPOf(b.qp).Modify(m, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, engine.QPOf(b.qp).Modify(m, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags))
 	m = ibv.QPModify{State: rdma.StateRTR, AV: rdma.AH{DGID: rdma.GIDOf(here.GID), UDPPort: here.UDPPort}, PathMTU: 3, DestQPN: here.QPN, RQPSN: here.PSN, MaxDestRdAtomic: 1, MinRNRTimer: 1}
-	if err := engine.QPOf(b.qp).Modify(m, ibv.AttrState|ibv.AttrAV|ibv.AttrPathMTU|ibv.AttrDestQPN|ibv.AttrRQPSN|ibv.AttrMaxDestRdAtomic|ibv.AttrMinRNRTimer); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.qp.Connect(there, &verbs.ConnectOptions{MTU: 1024}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, engine.QPOf(b.qp).Modify(m, ibv.AttrState|ibv.AttrAV|ibv.AttrPathMTU|ibv.AttrDestQPN|ibv.AttrRQPSN|ibv.AttrMaxDestRdAtomic|ibv.AttrMinRNRTimer))
+	fatal.If(t, a.qp.Connect(there, &verbs.ConnectOptions{MTU: 1024}))
 	b.recv(1)
 	b.recv(2)
 	for range 2 {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/udp/udptest"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -37,9 +38,7 @@ type side struct {
 func must[T any](t *testing.T) func(v T, err error) T {
 	return func(v T, err error) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return v
 	}
 }
@@ -81,18 +80,14 @@ func pair(t *testing.T, attr verbs.QPAttr, opts *verbs.ConnectOptions) (a, b *si
 func connectQPs(t *testing.T, a, b *verbs.QP, opts *verbs.ConnectOptions) {
 	t.Helper()
 	for _, err := range []error{a.Connect(b.Endpoint(), opts), b.Connect(a.Endpoint(), opts)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 }
 
 // modify moves the QP to a state.
 func (s *side) modify(to rdma.State) {
 	s.t.Helper()
-	if err := s.qp.SetState(to); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.qp.SetState(to))
 }
 
 func (s *side) register(n int, access rdma.Access) *verbs.MR {
@@ -175,9 +170,7 @@ func (s *side) recv(id uint64, sges ...rdma.SGE) {
 
 func (s *side) complete(c verbs.Chain) {
 	s.t.Helper()
-	if err := c.Complete(); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, c.Complete())
 }
 
 func fill(b []byte, seed uint64) {
@@ -301,9 +294,7 @@ func TestAtomics(t *testing.T) {
 
 func TestLoopbackQP(t *testing.T) {
 	a := openSide(t, verbs.QPAttr{})
-	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, a.qp.Connect(a.qp.Endpoint(), nil))
 	mr := a.register(64, rdma.LocalWrite)
 	a.recv(1, mr.SGE(0, 64))
 	a.complete(a.qp.Start().ID(2).Send().Inline([]byte("to myself")))
@@ -505,9 +496,7 @@ func TestSharedReceiveQueue(t *testing.T) {
 	b.qp.Close()
 	b.qp = qp
 	connectQPs(t, a.qp, qp, nil)
-	if err := srq.Arm(2); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, srq.Arm(2))
 	mr := b.register(64, rdma.LocalWrite)
 	for i := range 2 {
 		if _, err := srq.PostRecv(verbs.RecvWR{ID: uint64(i), SGEs: []rdma.SGE{mr.SGE(32*i, 32)}}); err != nil {

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
 )
 
@@ -31,9 +32,7 @@ type vector struct {
 func readVectors(t *testing.T, name string) (vs []vector) {
 	t.Helper()
 	f, err := os.Open(filepath.Join("..", "testdata", "vectors", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	s := bufio.NewScanner(f)
 	for s.Scan() {
@@ -52,9 +51,7 @@ func readVectors(t *testing.T, name string) (vs []vector) {
 		}
 		vs = append(vs, vector{col[0], b[0], Tweak{binary.LittleEndian.Uint64(b[1]), binary.LittleEndian.Uint64(b[1][8:])}, b[2], b[3]})
 	}
-	if err := s.Err(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Err())
 	return vs
 }
 
@@ -113,9 +110,7 @@ func TestNewRefuses(t *testing.T) {
 func eachCipher(t *testing.T, key []byte, f func(t *testing.T, c *Cipher)) {
 	eachTier(t, func(t *testing.T, tier cpu.Tier) {
 		c, err := newTier(tier, make([]byte, aesxts.MemorySize), key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		f(t, c)
 	})
 }
@@ -169,13 +164,9 @@ func TestNoUnits(t *testing.T) {
 
 func TestPanics(t *testing.T) {
 	c, err := New(count(32, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	closed, err := New(count(32, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	closed.Close()
 	closed.Close() // a second Close is allowed
 	b := make([]byte, 4096)

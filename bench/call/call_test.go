@@ -7,6 +7,7 @@ import (
 
 	"github.com/minio/crc64nvme"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -18,18 +19,14 @@ func BenchmarkBlock(b *testing.B) {
 		run := func(name string, call func() error) {
 			b.Run(t.String()+"/"+name, func(b *testing.B) {
 				for b.Loop() {
-					if err := call(); err != nil {
-						b.Fatal(err)
-					}
+					fatal.If(b, call())
 				}
 			})
 		}
 		run("Generate", func() error { return f.Generate(buf) })
 		run("Verify", func() error { return f.Verify(buf) })
 		check, err := sig.NewTransform(sig.TransformConfig{In: f})
-		if err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, err)
 		blocks := sig.Interleaved(f, buf)
 		run("Transform", func() error { check.Run(blocks, blocks, 1, 0, nil); return nil })
 	}

@@ -9,6 +9,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 
 	"github.com/softmkey/softmkey/bench/isal"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -118,9 +119,7 @@ func TestPeer(t *testing.T) {
 		}
 		stream, back := make([]byte, n*f.Stride()), make([]byte, len(data))
 		d.Repeat(isal.OpGenerateCopy, stream, data, n, 1)
-		if err := f.Verify(stream); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, f.Verify(stream))
 		if got := d.Repeat(isal.OpVerifyCopy, back, stream, n, 1); got != n || string(back) != string(data) {
 			t.Fatalf("bad block %d", got)
 		}
@@ -129,8 +128,6 @@ func TestPeer(t *testing.T) {
 			t.Fatalf("bad block %d, want 0", got)
 		}
 		d.Repeat(isal.OpGenerate, stream, stream, n, 1)
-		if err := f.Verify(stream); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, f.Verify(stream))
 	}
 }

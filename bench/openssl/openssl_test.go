@@ -11,6 +11,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -57,9 +58,7 @@ func randomTweak(r *rand.Rand) xts.Tweak {
 func peer(t *testing.T, key []byte, decrypt bool, src []byte, unit int, tweak xts.Tweak) []byte {
 	t.Helper()
 	x, err := NewXTS(key, decrypt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer x.Free()
 	dst := make([]byte, len(src))
 	for n, at := 0, 0; at < len(src); n, at = n+1, at+unit {
@@ -94,9 +93,7 @@ func TestXTS(t *testing.T) {
 		what := fmt.Sprintf("round %d: %d-byte key, %d bytes in units of %d, tweak %v", i, len(key), size, unit, tweak)
 
 		ours, err := xts.New(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, decrypt := range []bool{false, true} {
 			got, want := make([]byte, size), peer(t, key, decrypt, src, unit, tweak)
 			crypt := ours.Encrypt
@@ -146,9 +143,7 @@ func TestWrap(t *testing.T) {
 			for _, size := range []int{32, 40, 64, 72} {
 				kek, key := randomBytes(r, kekSize), randomBytes(r, size)
 				want, err := Wrap(kek, key)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				got, err := dek.Wrap(kek, key)
 				if err != nil || !bytes.Equal(got, want) {
 					t.Fatalf("%d bytes under %d: %x, %v, want %x", size, kekSize, got, err, want)

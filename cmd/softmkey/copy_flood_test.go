@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/net/mad"
 	"github.com/softmkey/softmkey/internal/roce"
@@ -29,9 +30,7 @@ func newStranger(t *testing.T, from, to string) *stranger {
 	t.Helper()
 	s := &stranger{from: netip.MustParseAddr(from), to: netip.MustParseAddr(to)}
 	dev, err := verbs.Open(s.from, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if s.gsi != nil {
 			s.gsi.Close()
@@ -52,9 +51,7 @@ func newStranger(t *testing.T, from, to string) *stranger {
 			}
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return s
 }
 
@@ -111,9 +108,7 @@ func TestCopyFlood(t *testing.T) {
 		receiver := exec.CommandContext(ctx, program, "copy", "--listen", to, "--cm", dst)
 		var log bytes.Buffer
 		receiver.Stderr = &log
-		if err := receiver.Start(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, receiver.Start())
 		stop := flood(t, s, 18515, transport, 2000)
 		begin := time.Now()
 		out, err := exec.CommandContext(ctx, program, "copy", "--connect", to, "--cm", "--device", from, src).CombinedOutput()

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 )
 
@@ -69,9 +70,7 @@ func TestAdapterOptions(t *testing.T) {
 		var f deviceFlags
 		c := &cobra.Command{Use: "command"}
 		f.bind(c, test.order)
-		if err := c.ParseFlags(test.args); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.ParseFlags(test.args))
 		got, err := f.options()
 		if err != nil || got.KeyStore == nil {
 			t.Fatalf("%q: %v", test.args, err)
@@ -85,9 +84,7 @@ func TestAdapterOptions(t *testing.T) {
 		c := &cobra.Command{Use: "command"}
 		f.bind(c, "manual")
 		_, value, _ := strings.Cut(arg, "=")
-		if err := c.ParseFlags([]string{arg}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.ParseFlags([]string{arg}))
 		if _, err := f.options(); err == nil || !strings.Contains(err.Error(), value) {
 			t.Errorf("%s: %v", arg, err)
 		}
@@ -104,14 +101,10 @@ func TestTraceIsPrivate(t *testing.T) {
 		t.Fatalf("%d traces, %v", len(list), err)
 	}
 	w, err := list[0].Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer w.Close()
 	st, err := os.Stat(f.trace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if mode := st.Mode().Perm(); mode != 0o600 {
 		t.Errorf("mode %#o, want 0600", mode)
 	}

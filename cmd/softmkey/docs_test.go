@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // shell runs a line in a folder, with the program in the PATH, and returns what it prints.
@@ -89,12 +91,8 @@ func TestNeedsGo(t *testing.T) {
 			script(t, bin, "go", "echo go version go"+have+" linux/amd64")
 		}
 		sed, err := exec.LookPath("sed")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(sed, filepath.Join(bin, "sed")); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
+		fatal.If(t, os.Symlink(sed, filepath.Join(bin, "sed")))
 		c := exec.CommandContext(t.Context(), "/bin/sh", "../../scripts/needgo.sh", "../../go.mod")
 		c.Env = []string{"PATH=" + bin}
 		out, err := c.CombinedOutput()
@@ -109,9 +107,7 @@ func TestNeedsGo(t *testing.T) {
 func TestExamplesOfProtect(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string][]byte{"disk.img": nil, "lba2048.img": nil, "photos/1": nil, "photos/2": nil}
-	if err := os.Mkdir(filepath.Join(dir, "photos"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(filepath.Join(dir, "photos"), 0o777))
 	for name := range files {
 		files[name] = bytes.Repeat([]byte(name[len(name)-1:]), 48<<10)
 		writeFile(t, filepath.Join(dir, name), files[name], 0o666)
@@ -128,9 +124,7 @@ func TestExamplesOfProtect(t *testing.T) {
 			continue
 		}
 		pipes++
-		if err := os.RemoveAll(filepath.Join(dir, "photos")); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.RemoveAll(filepath.Join(dir, "photos")))
 		if out, err := shell(t, dir, line); out != "" || err != nil {
 			t.Errorf("%s%v: %s", line, err, out)
 		}
@@ -192,9 +186,7 @@ func TestConformanceNames(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	names := regexp.MustCompile("`((?:Test|Example|Fuzz)\\w*)").FindAllStringSubmatch(string(page), -1)
 	if len(names) < 100 {
 		t.Errorf("only %d tests are named", len(names))

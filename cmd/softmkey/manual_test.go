@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 //go:generate go test -run ^(TestManual|TestReasons)$ -update .
@@ -35,20 +37,14 @@ func TestManual(t *testing.T) {
 	addPages(t, pages, newRoot())
 
 	if *update {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.RemoveAll(dir))
+		fatal.If(t, os.MkdirAll(dir, 0o777))
 		for name, page := range pages {
 			writeFile(t, filepath.Join(dir, name), page, 0o666)
 		}
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, e := range entries {
 		if pages[e.Name()] == nil {
 			t.Errorf("%s is the page of no command", e.Name())
@@ -86,9 +82,7 @@ func addPages(t *testing.T, pages map[string][]byte, c *cobra.Command) {
 		Source:  "softmkey",
 		Manual:  "softmkey manual",
 	}
-	if err := doc.GenMan(c, &header, &page); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, doc.GenMan(c, &header, &page))
 	text := strings.ReplaceAll(page.String(), "[=bool]", "")
 	text = valueWord.ReplaceAllString(text, "=$1$2") // the generator puts the values of some types into quotes
 	text = strings.Replace(text, ".SH EXAMPLE\n", ".SH EXAMPLES\n", 1)

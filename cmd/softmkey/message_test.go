@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestMessages looks for lines that are printed without message, which escapes the text of peers and the names of
@@ -16,14 +18,10 @@ import (
 func TestMessages(t *testing.T) {
 	bare := regexp.MustCompile("Fprint[a-z]*\\(.*[\"`]softmkey: ")
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, name := range files {
 		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for i, line := range strings.Split(string(b), "\n") {
 			if name != "message.go" && !strings.HasSuffix(name, "_test.go") && bare.MatchString(line) {
 				t.Errorf("%s:%d prints a line without message: %s", name, i+1, line)

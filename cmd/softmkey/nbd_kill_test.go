@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -74,13 +75,9 @@ func (c *nbdWriter) write(p []byte, off int64) error {
 func self(t *testing.T) string {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	name := filepath.Join(t.TempDir(), "softmkey")
-	if err := os.Symlink(program, name); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Symlink(program, name))
 	return name
 }
 
@@ -90,12 +87,8 @@ func startNBD(t *testing.T, program, image, socket string, flags ...string) *exe
 	c := exec.Command(program, append([]string{"nbd", "--sig", "t10dif", "--socket", socket, image}, flags...)...)
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, c.Start())
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatalf("%q: %v", line, err)
 	}
@@ -108,41 +101,29 @@ func TestNBDUnread(t *testing.T) {
 	dir := t.TempDir()
 	image, socket := filepath.Join(dir, "image"), filepath.Join(dir, "socket")
 	const blocks = 4096
-	if err := os.WriteFile(image, bytes.Repeat([]byte("bad block"), blocks*520/9+1)[:blocks*520], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(image, bytes.Repeat([]byte("bad block"), blocks*520/9+1)[:blocks*520], 0o600))
 	unread, errs, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unread.Close()
 	server := exec.Command(self(t), "nbd", "--sig", "t10dif", "--socket", socket, image)
 	server.Stderr = errs
 	out, err := server.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, server.Start())
 	defer server.Process.Kill()
 	errs.Close()
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatalf("%q: %v", line, err)
 	}
 	c, err := dialNBD(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	for n := range int64(blocks) {
 		if err := c.write([]byte{1}, n*512); !errors.Is(err, syscall.EIO) {
 			t.Fatalf("block %d: %v", n, err)
 		}
 	}
-	if err := server.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, server.Process.Signal(os.Interrupt))
 	var ended *exec.ExitError
 	if err := server.Wait(); !errors.As(err, &ended) || ended.ExitCode() != exitFailed {
 		t.Errorf("the end of a server whose last lines nobody takes: %v", err)
@@ -266,9 +247,7 @@ func testNBDKilled(t *testing.T, separate bool) {
 				case format.From(uint64(i)).Verify(image[i*stride:][:stride]) != nil && touched:
 					bad++
 					copy(data, old) // for the next round
-					if err := format.From(uint64(i)).Generate(image[i*stride:][:stride]); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, format.From(uint64(i)).Generate(image[i*stride:][:stride]))
 				case format.From(uint64(i)).Verify(image[i*stride:][:stride]) != nil:
 					t.Fatalf("seed %d round %d: block %d is bad, and no write of it was in flight", seed, round, i)
 				case bytes.Equal(data, old):
@@ -286,9 +265,7 @@ func testNBDKilled(t *testing.T, separate bool) {
 		store(image)
 	}
 	server := startNBD(t, program, name, socket, flags...)
-	if err := server.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, server.Process.Signal(syscall.SIGTERM))
 	if err := server.Wait(); err != nil {
 		t.Errorf("after SIGTERM: %v", err)
 	}

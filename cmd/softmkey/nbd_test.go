@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/tool/nbd/image"
 	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/softmkey/softmkey/sig"
@@ -31,17 +32,13 @@ func (f *lossy) Sync() error {
 func TestNBDFlushFails(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
 		file, err := os.Create(filepath.Join(t.TempDir(), "img"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var said, out bytes.Buffer
 		d := &nbdDevice{files: []*os.File{file}, report: &reporter{command: "nbd", input: "img", json: asJSON, errors: &said}}
 		d.Image, err = image.New(&lossy{File: image.File{File: file}}, image.Options{
 			Job: mkeyio.Protect(sig.Format{Type: sig.T10DIF}), Bad: d.bad, Kept: d.kept, Failed: d.failed,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for range 2 {
 			if err := d.Flush(); err == nil {
 				t.Error("a flush succeeded")

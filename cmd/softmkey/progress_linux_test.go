@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // openTerminal opens both ends of a new terminal, which are closed with the test.
@@ -23,9 +25,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -41,9 +41,7 @@ func TestProgressWidth(t *testing.T) {
 			t.Run(fmt.Sprint(width, " ", total), func(t *testing.T) {
 				t.Parallel()
 				master, slave := openTerminal(t)
-				if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: width}); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: width}))
 				p := startProgress(slave, int(width), title, total)
 				p.set(300e6)
 				time.Sleep(patience + 2*redraw)
@@ -52,9 +50,7 @@ func TestProgressWidth(t *testing.T) {
 				text, buf := "", make([]byte, 4096)
 				for !strings.HasSuffix(text, "end") {
 					n, err := master.Read(buf)
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					text += string(buf[:n])
 				}
 				shown := ""

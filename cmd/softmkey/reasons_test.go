@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // verb matches a verb of package fmt.
@@ -23,9 +25,7 @@ var verb = regexp.MustCompile(`%[#+\-0-9.]*[a-zA-Z]`)
 // reasonsOf adds the sentences of the errors that a file makes, each with its errno and the file.
 func reasonsOf(t *testing.T, name string, all map[string]string) {
 	file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok || len(call.Args) < 3 {
@@ -63,9 +63,7 @@ func TestReasons(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "The reasons that softmkey run -v prints, in the order of the alphabet; … stands for a value. Below each: the\nerrno, and the package that decides. Made by go generate ./cmd/softmkey.\n\n")

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // needAssist skips the test if there is no library.
@@ -23,9 +25,7 @@ func needAssist(t *testing.T) {
 func helperTurns(t *testing.T) (turns int) {
 	t.Helper()
 	tasks, err := filepath.Glob("/proc/self/task/*/comm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, path := range tasks {
 		name, _ := os.ReadFile(path)
 		if !strings.HasPrefix(string(name), "softmkey-cpu") {
@@ -124,9 +124,7 @@ func TestRunPreloadedPrograms(t *testing.T) {
 	hello := filepath.Join(dir, "hello.c")
 	writeFile(t, hello, []byte("#include <stdio.h>\nint main(void) { puts(\"ok: hello\"); return 0; }\n"), 0o666)
 	examples, err := filepath.Abs("../../examples/c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	verbs := []string{filepath.Join(examples, "objects.c"), filepath.Join(examples, "pair.c"), "-libverbs", "-lmlx5"}
 	for _, c := range []struct {
 		name  string

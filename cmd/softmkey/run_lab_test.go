@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // lab is a run whose supervisor is this process, so that a test sees the
@@ -40,9 +42,7 @@ func newLab(t *testing.T, flags ...string) *lab {
 	l := &lab{t: t, ended: make(chan error, 1)}
 	pipe := func() (r, w *os.File) {
 		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		l.pipes = append(l.pipes, r, w)
 		return r, w
 	}
@@ -50,9 +50,7 @@ func newLab(t *testing.T, flags ...string) *lab {
 	stdin, in := pipe()
 	out, stdout := pipe()
 	c, f := newRunFlags()
-	if err := c.ParseFlags(append(wireFlags(), flags...)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.ParseFlags(append(wireFlags(), flags...)))
 	l.in, l.out = in, bufio.NewReader(out)
 	go func() {
 		const shell = `while IFS= read -r line; do eval "$line" </dev/null; printf '\nstatus %d\n' $?; done`
@@ -82,9 +80,7 @@ func (l *lab) do(line string) (string, int) {
 		}
 		if n, ok := strings.CutPrefix(text, "status "); ok {
 			status, err := strconv.Atoi(strings.TrimSpace(n))
-			if err != nil {
-				l.t.Fatal(err)
-			}
+			fatal.If(l.t, err)
 			return printed.String(), status
 		}
 		printed.WriteString(text)
@@ -148,9 +144,7 @@ func measure(t *testing.T, watchpoints bool) footprint {
 		}
 	}
 	fds, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, d := range fds {
 		file, err := os.Readlink("/proc/self/fd/" + d.Name())
 		if err != nil {
@@ -181,9 +175,7 @@ func measure(t *testing.T, watchpoints bool) footprint {
 func threadEnded(t *testing.T, fd string) bool {
 	t.Helper()
 	n, err := strconv.Atoi(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := []unix.PollFd{{Fd: int32(n)}}
 	unix.Poll(p, 0)
 	return p[0].Revents&unix.POLLHUP != 0
@@ -212,17 +204,13 @@ func warmUp(t *testing.T) {
 	t.Helper()
 	ownAddress(1)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r.Close()
 	w.Close()
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGCONT)
 	signal.Stop(signals)
-	if err := exec.Command("true").Run(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, exec.Command("true").Run())
 }
 
 // settle waits until the supervisor holds nothing that it did not hold before, because it learns of

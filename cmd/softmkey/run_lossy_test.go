@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestRunLossy runs testdata/lossy, a program on rdma_cm with many messages in flight that compares
@@ -44,12 +46,8 @@ func TestRunLossy(t *testing.T) {
 			}
 			s := end(server, "server")
 			out, err := s.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Start(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
+			fatal.If(t, s.Start())
 			lines := bufio.NewReader(out)
 			if line, err := lines.ReadString('\n'); line != "listening\n" {
 				t.Fatalf("the server printed %q, %v", line, err)

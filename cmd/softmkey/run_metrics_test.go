@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestRunMetrics reads the metrics of a run whose memory key finds a bad block, while its program waits. Prometheus'
@@ -22,15 +24,11 @@ import (
 func TestRunMetrics(t *testing.T) {
 	need(t, "promtool")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	addr := l.Addr().String()
 	l.Close()
 	c := exec.Command(builtProgram(t), "run", "--device", ownAddress(10), "--metrics", addr, "--", "sh", "-c", buildExample(t, "pipelining")+"; exec "+buildC(t, "manyqps", "manyqps.c")+" 5 60")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Start())
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
 	var text string
 	for range 600 {
@@ -71,9 +69,7 @@ func TestRunMetrics(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(content, &board)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	rules, n := "groups: [{name: board, rules: [", 0
 	for _, p := range board.Panels {
 		for _, target := range p.Targets {
@@ -88,9 +84,7 @@ func TestRunMetrics(t *testing.T) {
 		t.Errorf("the dashboard has %d expressions", n)
 	}
 	written, err := os.ReadFile(alerts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, name := range regexp.MustCompile(`softmkey_[a-z_]+`).FindAllString(rules+string(written), -1) {
 		if !strings.Contains(text, "\n"+name) {
 			t.Errorf("no metric is named %s", name)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // perfettoEvent is an event of Chrome's trace format.
@@ -34,9 +36,7 @@ func TestRunPerfetto(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	var events []perfettoEvent
-	if err := json.Unmarshal(readFile(t, trace), &events); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(readFile(t, trace), &events))
 	counts := map[string]int{}
 	tracks := map[int][]perfettoEvent{}
 	named := map[int]bool{}
@@ -99,9 +99,7 @@ func checkSummary(t *testing.T, name string) {
 	if err == nil {
 		err = json.Unmarshal(text, &report)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	seen := 0
 	for _, o := range report.Operations {
 		switch o.Operation {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/xts"
 )
 
@@ -131,16 +132,12 @@ func cryptoInfo(t *testing.T, kek, credential []byte, bits int) []byte {
 	key128, key256 := sequence(1, 32), sequence(1, 64)
 	wrap := func(key []byte) []uint64 {
 		wrapped, err := dek.Wrap(kek, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return words(wrapped)
 	}
 	encrypt := func(size int) []uint64 {
 		cipher, err := xts.New(map[int][]byte{128: key128, 256: key256}[bits])
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer cipher.Close()
 		data := []byte(strings.Repeat("c", size))
 		cipher.Encrypt(data, data, 512, xts.Tweak{})
@@ -161,9 +158,7 @@ func cryptoInfo(t *testing.T, kek, credential []byte, bits int) []byte {
 		"encrypted_data_for_512_c":  encrypt(512),
 		"encrypted_data_for_1024_c": encrypt(1024),
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return text
 }
 
@@ -195,14 +190,10 @@ func pyverbs(t *testing.T) string {
 		t.Skipf("NOT RUN: %v", err)
 	}
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "tests"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(filepath.Join(dir, "tests"), 0o700))
 	for _, f := range files {
 		in, err := os.Open(filepath.Join(pyverbsSource, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer in.Close()
 		name, packed := strings.CutSuffix(f.Name(), ".gz")
 		var text io.Reader = in
@@ -212,15 +203,11 @@ func pyverbs(t *testing.T) string {
 			}
 		}
 		out, err := os.Create(filepath.Join(dir, "tests", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if _, err := io.Copy(out, text); err != nil {
 			t.Fatal(err)
 		}
-		if err := out.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, out.Close())
 	}
 	return dir
 }

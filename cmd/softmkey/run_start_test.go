@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // ends executes a command and returns its output and its exit status.
@@ -30,9 +32,7 @@ func TestRunNotStarted(t *testing.T) {
 	for name, text := range map[string]string{"plain": "", "script": "exit 7\n", "interpreter": "#!/no/such/shell\n"} {
 		writeFile(t, filepath.Join(dir, name), []byte(text), 0o755)
 	}
-	if err := os.Chmod(filepath.Join(dir, "plain"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chmod(filepath.Join(dir, "plain"), 0o644))
 	addr := ownAddress(10)
 	for _, test := range []struct {
 		name   string
@@ -120,12 +120,8 @@ func TestRunSetuid(t *testing.T) {
 	if err != nil {
 		t.Skipf("NOT RUN: %v", err)
 	}
-	if err := copyProgram(privileged, id); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(privileged, 0o755|os.ModeSetuid); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, copyProgram(privileged, id))
+	fatal.If(t, os.Chmod(privileged, 0o755|os.ModeSetuid))
 	c := exec.CommandContext(t.Context(), program, "run", "--device", ownAddress(10), "--", privileged, "-u")
 	c.Dir = dir
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

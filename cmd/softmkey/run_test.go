@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // builtProgram returns softmkey in a folder of the test. All tests of the process share one build:
@@ -19,13 +21,9 @@ import (
 func builtProgram(t *testing.T) string {
 	t.Helper()
 	built, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	program := filepath.Join(t.TempDir(), "softmkey")
-	if err := os.Link(built, program); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Link(built, program))
 	return program
 }
 

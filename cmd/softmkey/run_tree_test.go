@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestRunKilled kills a supervisor. Its programs must end, and its files must be removed.
@@ -29,12 +31,8 @@ func killRun(t *testing.T, script string) {
 	t.Helper()
 	c := exec.Command(builtProgram(t), "run", "--device", ownAddress(4), "--", "sh", "-c", script)
 	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, c.Start())
 	buf := make([]byte, 4096)
 	var text string
 	for !strings.Contains(text, "\n") {
@@ -69,9 +67,7 @@ func treesOf(t *testing.T, pid int) []string {
 	t.Helper()
 	var found []string
 	links, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "fd", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, l := range links {
 		to, _ := os.Readlink(l)
 		if ok, _ := filepath.Match("softmkey-run-*", filepath.Base(to)); ok && (len(found) == 0 || found[0] != to) {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/udp/udptest"
 )
 
@@ -89,17 +90,11 @@ const nobody = 65534
 func userFolder(t *testing.T) (dir, program string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "softmkey-user-") // t.TempDir is only for its owner
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chmod(dir, 0o755))
 	program = filepath.Join(dir, "softmkey")
-	if err := copyProgram(program, builtProgram(t)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, copyProgram(program, builtProgram(t)))
 	return dir, program
 }
 

@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // page is a run with --view.
@@ -35,12 +37,8 @@ func startView(t *testing.T, args ...string) *page {
 	c := exec.Command(builtProgram(t), append([]string{"run", "--device", ownAddress(9), "--view"}, args...)...)
 	c.Env = append(os.Environ(), "ADDR="+ownAddress(9))
 	pipe, err := c.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, c.Start())
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
 	p := &page{run: c, errs: bufio.NewReader(pipe)}
 	const before = "softmkey: run: this run as a page: "
@@ -57,9 +55,7 @@ func (p *page) end(t *testing.T) int {
 	t.Helper()
 	for {
 		line, err := p.errs.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if strings.Contains(line, "the page stays until Ctrl-C") {
 			break
 		}
@@ -193,15 +189,11 @@ type browser struct{ session string }
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
 	c := exec.Command("chromedriver", fmt.Sprintf("--port=%d", port))
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Start())
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
 	b := &browser{session: fmt.Sprintf("http://127.0.0.1:%d", port)}
 	for range 1200 {
@@ -231,9 +223,7 @@ func (b *browser) call(t *testing.T, method, path string, body, value any) {
 		}
 	}
 	q, err := http.NewRequest(method, b.session+path, bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r, err := http.DefaultClient.Do(q)
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
@@ -275,14 +265,10 @@ func (b *browser) screenshot(t *testing.T, name string) {
 	var text string
 	b.call(t, "GET", "/screenshot", nil, &text)
 	content, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	writeFile(t, filepath.Join(t.ArtifactDir(), name), content, 0o666)
 	picture, err := png.Decode(bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	colours := map[[3]uint32]bool{}
 	for y := picture.Bounds().Min.Y; y < picture.Bounds().Max.Y; y += 5 {
 		for x := picture.Bounds().Min.X; x < picture.Bounds().Max.X; x += 5 {

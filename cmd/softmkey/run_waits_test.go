@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestRunWaits lets a request wait for a page while another program opens the device, transfers
@@ -55,9 +57,7 @@ func serveFile(t *testing.T, name string) (mapped string, end func()) {
 	dir := t.TempDir()
 	source, image, mount := filepath.Join(dir, "source"), filepath.Join(dir, "image"), filepath.Join(dir, "mount")
 	for _, d := range []string{source, mount} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Mkdir(d, 0o755))
 	}
 	content := make([]byte, 2<<20)
 	rand.NewChaCha8([32]byte{1}).Read(content)
@@ -66,9 +66,7 @@ func serveFile(t *testing.T, name string) (mapped string, end func()) {
 		t.Fatalf("mksquashfs: %v: %s", err, out)
 	}
 	server := exec.Command("squashfuse", "-f", image, mount)
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, server.Start())
 	ended, finish := make(chan struct{}), make(chan struct{})
 	go func() {
 		server.Wait()

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/udp/udptest"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
 )
@@ -298,17 +299,13 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 func readFile(t *testing.T, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return b
 }
 
 func writeFile(t *testing.T, name string, b []byte, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(name, b, mode); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(name, b, mode))
 }
 
 func exists(name string) bool {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestFirstSignalEnds sends one signal to commands that wait for the other end of a named pipe or
@@ -24,13 +26,9 @@ func TestFirstSignalEnds(t *testing.T) {
 	writeFile(t, in, make([]byte, 1<<20), 0o600)
 	out := filepath.Join(dir, "out")
 	full := filepath.Join(dir, "full")
-	if err := syscall.Mkfifo(full, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, syscall.Mkfifo(full, 0o600))
 	lazy, err := unix.Open(full, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // never reads
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Close(lazy)
 	for _, tc := range []struct {
 		name string
@@ -53,9 +51,7 @@ func TestFirstSignalEnds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := exec.Command(softmkey, tc.args...)
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, c.Start())
 			defer c.Process.Kill()
 			ended := make(chan error, 1)
 			go func() { ended <- c.Wait() }()
@@ -66,9 +62,7 @@ func TestFirstSignalEnds(t *testing.T) {
 				case <-time.After(5 * time.Millisecond):
 				}
 			}
-			if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, c.Process.Signal(syscall.SIGTERM))
 			<-ended
 			for buf := make([]byte, 1<<16); ; { // empty the pipe for the next command
 				if n, err := unix.Read(lazy, buf); n <= 0 || err != nil {

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
@@ -39,12 +40,8 @@ func startTargetTo(t *testing.T, errs io.Writer, program, dir, addr string, args
 	target = exec.Command(program, append([]string{"target", "--device", addr, "--nqn", "n"}, args...)...)
 	target.Dir, target.Stderr = dir, errs
 	out, err := target.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := target.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, target.Start())
 	t.Cleanup(func() {
 		target.Process.Kill()
 		target.Wait()
@@ -59,9 +56,7 @@ func startTargetTo(t *testing.T, errs io.Writer, program, dir, addr string, args
 func targetHost(t *testing.T, addr, target, nqn string) *pitable.Host {
 	t.Helper()
 	dev, err := verbs.Open(netip.MustParseAddr(addr), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if err := dev.Close(); err != nil {
 			t.Error(err)
@@ -89,16 +84,12 @@ func TestTargetUnread(t *testing.T) {
 	protectedImage(t, program, dir, "dif")
 	for i, args := range [][]string{{}, {"--json"}} {
 		unread, errs, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer unread.Close()
 		addr := fmt.Sprintf("127.37.4.%d", 2*i+1)
 		target := exec.Command(program, append([]string{"target", "--device", addr, "--nqn", "n", "--damage", "guard@3", "--sig", "t10dif", "dif"}, args...)...)
 		target.Dir, target.Stdout, target.Stderr = dir, errs, errs
-		if err := target.Start(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, target.Start())
 		defer target.Process.Kill()
 		errs.Close()
 		if _, err := unread.Read(make([]byte, 200)); err != nil { // the first line
@@ -110,9 +101,7 @@ func TestTargetUnread(t *testing.T) {
 				t.Fatalf("read %d: %v", n, status)
 			}
 		}
-		if err := target.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, target.Process.Signal(os.Interrupt))
 		var ended *exec.ExitError
 		if err := target.Wait(); !errors.As(err, &ended) || ended.ExitCode() != exitFailed {
 			t.Errorf("the end of a target whose last lines nobody takes: %v", err)
@@ -132,9 +121,7 @@ func TestTargetNames(t *testing.T) {
 		if _, status := q.Exec(readBlock(3), make([]byte, pitable.Stride)); status != nvme.GuardCheck {
 			t.Fatal(status)
 		}
-		if err := target.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, target.Process.Signal(os.Interrupt))
 		target.Wait()
 		if n := strings.Count(said.String(), "\n"); n != 1 || strings.ContainsFunc(strings.TrimSpace(said.String()), func(r rune) bool { return !unicode.IsPrint(r) }) || !strings.Contains(said.String(), "forged") {
 			t.Errorf("the target said %q", said)
@@ -157,9 +144,7 @@ func identities(t *testing.T, program, dir, addr, host, image string, args ...st
 	if got := fmt.Sprintf("%x", b[104:120]); got != nguid {
 		t.Errorf("NGUID is %s and %s", got, nguid)
 	}
-	if err := target.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, target.Process.Signal(os.Interrupt))
 	if err := target.Wait(); err != nil {
 		t.Errorf("%v: %s", err, said)
 	}
@@ -176,9 +161,7 @@ func TestTargetIdentity(t *testing.T) {
 	if s, n, u := identities(t, program, two, "127.37.6.3", "127.37.6.4", "disk"); s == serial || n == nguid || u == uuid {
 		t.Errorf("two images have serial numbers %q and %q, NGUIDs %s and %s, UUIDs %s and %s", serial, s, nguid, n, uuid, u)
 	}
-	if err := os.Rename(filepath.Join(one, "disk"), filepath.Join(one, "moved")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(filepath.Join(one, "disk"), filepath.Join(one, "moved")))
 	if s, n, u := identities(t, program, one, "127.37.6.5", "127.37.6.6", "moved"); s != serial || n != nguid || u != uuid {
 		t.Errorf("the image has another identity after a restart under another name: %q %s %s", s, n, u)
 	}
@@ -211,9 +194,7 @@ func TestTargetDamage(t *testing.T) {
 		target, said := startTarget(t, program, dir, addr+"1", append(strings.Fields(flags), image)...)
 		_, q := targetHost(t, addr+"2", addr+"1", "nqn.h").Connect()
 		use(q)
-		if err := target.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, target.Process.Signal(os.Interrupt))
 		if err := target.Wait(); err != nil {
 			t.Errorf("%v: %s", err, said)
 		}
@@ -267,9 +248,7 @@ func TestTargetDamage(t *testing.T) {
 func allocated(t *testing.T, name string) int64 {
 	t.Helper()
 	var s syscall.Stat_t
-	if err := syscall.Stat(name, &s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, syscall.Stat(name, &s))
 	return s.Blocks * 512
 }
 
@@ -385,9 +364,7 @@ read as if it were from block 0: status 0x0, bad: wire domain: bad reference tag
 			if got != want {
 				t.Errorf("the host printed:\n%swant:\n%s", got, want)
 			}
-			if err := target.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, target.Process.Signal(os.Interrupt))
 			if err := target.Wait(); err != nil {
 				t.Errorf("the target: %v", err)
 			}
@@ -417,16 +394,12 @@ func TestTargetProtection(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	f, err := os.OpenFile(image, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	startTarget(t, program, dir, "127.37.3.1", "--sig", "t10dif", "dif")
 	host := netip.MustParseAddr("127.37.3.2")
 	conn, err := near(netip.AddrPortFrom(host, roce.UDPPort))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if n, ok := netconn.AsNeighbor(conn); !ok || !n.Approach(netip.MustParseAddrPort("127.37.3.1:4791"), 2) {
 		t.Error("no packet to the target can pass through memory")
 	}

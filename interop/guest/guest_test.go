@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestArchive unpacks an archive with busybox.
@@ -22,9 +24,7 @@ func TestArchive(t *testing.T) {
 	list := exec.Command("busybox", "find", ".", "-type", "f", "-exec", "busybox", "stat", "-c", "%n %a %s", "{}", ";")
 	list.Dir = unpack.Dir
 	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	got := strings.Split(strings.TrimSpace(string(out)), "\n")
 	slices.Sort(got)
 	if want := []string{"./etc/empty 644 0", "./sbin/deep/program 755 5"}; !slices.Equal(got, want) {
@@ -36,13 +36,9 @@ func TestArchive(t *testing.T) {
 // come from an order that is known to work.
 func TestModuleOrder(t *testing.T) {
 	m, err := findModules("../../.cache/interop/kernel/lib/modules")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, name := range wanted {
-		if err := m.require(name); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, m.require(name))
 	}
 	var order []string
 	for _, file := range m.ordered {

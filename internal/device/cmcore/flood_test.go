@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/mad"
 )
 
@@ -197,9 +198,7 @@ func TestRequestFloods(t *testing.T) {
 						}
 						answer = &a
 					})
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					for range 90 {
 						if n.settle(100 * time.Millisecond); p.c.State() == StateEstablished && answer != nil {
 							break
@@ -299,9 +298,7 @@ func TestTakenRequestsStay(t *testing.T) {
 		for i := range 1000 {
 			x.req(i, 1, mad.RC)
 		}
-		if err := first.Accept(reply(0)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, first.Accept(reply(0)))
 		n.settle(time.Second)
 		if p.c.State() != StateEstablished {
 			t.Errorf("state %v: %+v", p.c.State(), p.events)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/mad"
 )
 
@@ -51,9 +52,7 @@ func TestConnect(t *testing.T) {
 		if x.c.Attr() != wantX || y.c.Attr() != wantY {
 			t.Errorf("attributes\n%+v, want\n%+v;\n%+v, want\n%+v", x.c.Attr(), wantX, y.c.Attr(), wantY)
 		}
-		if err := x.c.Disconnect([]byte("bye")); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, x.c.Disconnect([]byte("bye")))
 		n.settle(time.Minute)
 		x.got(t, Replied, Disconnected, Ended)
 		y.got(t, Established, Disconnected, Ended)
@@ -117,18 +116,12 @@ func TestSlowApplication(t *testing.T) {
 		}})
 		var x recorder
 		c, err := a.Connect(pathA, request(0), x.handle)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		n.settle(time.Minute)
-		if err := y.Accept(reply(1)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, y.Accept(reply(1)))
 		n.settle(time.Minute)
 		x.got(t, Replied)
-		if err := c.Ready(nil); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.Ready(nil))
 		n.settle(time.Second)
 		if y.State() != StateEstablished {
 			t.Errorf("a second after Ready the listening side is in state %v, want %v", y.State(), StateEstablished)
@@ -456,9 +449,7 @@ func TestBindPorts(t *testing.T) {
 	p.Close()
 	p.Close()
 	q, err := s.Bind(mad.PortSpaceTCP, addrA, p.Num(), true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := s.Bind(mad.PortSpaceTCP, addrB, p.Num(), false); err != nil {
 		t.Errorf("another address: %v", err)
 	}

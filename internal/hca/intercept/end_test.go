@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // noCgroups is the variable that makes a process of this test believe that there are no control
@@ -50,14 +52,10 @@ func TestNothingLeft(t *testing.T) {
 				}
 				defer os.WriteFile(stop, nil, 0o644) // the chain ends in any case
 				r, w, err := os.Pipe()
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				defer r.Close()
 				null, err := os.Open(os.DevNull)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				defer null.Close()
 				s, err := Start(Config{
 					Path: "/bin/sh", Args: []string{"sh", "-c", v.script}, Env: env, Stdin: null, Stdout: w, Stderr: w,

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // elfFile returns a program file without code: its header, and the name of its dynamic loader
@@ -47,9 +49,7 @@ func TestExecutable(t *testing.T) {
 	write := func(name string, content []byte, mode os.FileMode) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, content, mode); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, content, mode))
 		return path
 	}
 	for _, test := range []struct {
@@ -116,15 +116,9 @@ func TestLosesPrivilege(t *testing.T) {
 		{0, 0, 0o755 | os.ModeSetuid | os.ModeSetgid, ""},
 	} {
 		os.Remove(path)
-		if err := os.WriteFile(path, nil, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chown(path, test.uid, test.gid); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, test.mode); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, nil, 0o755))
+		fatal.If(t, os.Chown(path, test.uid, test.gid))
+		fatal.If(t, os.Chmod(path, test.mode))
 		if lost := LosesPrivilege(path); lost != test.lost {
 			t.Errorf("%v of %d:%d: %q, want %q", test.mode, test.uid, test.gid, lost, test.lost)
 		}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // The test binary is also the program that runs under the supervisor. programs holds
@@ -192,18 +193,12 @@ func startWith(t *testing.T, program string, d *fakeDevice, change func(*Config)
 		"/dev/infiniband/uverbs0":      "",
 	} {
 		os.MkdirAll(filepath.Dir(root+path), 0o755)
-		if err := os.WriteFile(root+path, []byte(text), 0o444); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(root+path, []byte(text), 0o444))
 	}
 	os.MkdirAll(root+"/sys/class/infiniband", 0o755)
-	if err := os.Symlink("../../devices/pci7f00:00", root+"/sys/class/infiniband/mlx5_0"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Symlink("../../devices/pci7f00:00", root+"/sys/class/infiniband/mlx5_0"))
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	cfg := Config{
 		Path: "/proc/self/exe", Args: []string{"program"},
 		Env:   append(os.Environ(), "INTERCEPT_TEST_PROGRAM="+program),
@@ -662,9 +657,7 @@ func TestProcessTree(t *testing.T) {
 func TestDevice(t *testing.T) {
 	d := &fakeDevice{}
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	stdin := os.Stdin
 	os.Stdin = r
 	_, end := start(t, "device", d)
@@ -699,9 +692,7 @@ func TestRestartedCall(t *testing.T) {
 	s, end := start(t, "wait with a handler", d)
 	c := <-d.waiting
 	for range 2 {
-		if err := unix.Tgkill(s.Pid(), c.Thread(), unix.SIGUSR1); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Tgkill(s.Pid(), c.Thread(), unix.SIGUSR1))
 		c = <-d.waiting
 	}
 	c.Return(4)

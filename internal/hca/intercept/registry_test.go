@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestClosedMeanwhile uses a file's descriptor while another goroutine closes the file, as
@@ -19,9 +21,7 @@ func TestClosedMeanwhile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "queue")
 	for range 100 {
 		d, err := os.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		go d.Close()
 		var st unix.Stat_t
 		for err == nil {
@@ -52,20 +52,14 @@ func TestWithoutInotify(t *testing.T) {
 // TestLostEvents loses the event that the last copy of a file was closed, as when more come than inotify keeps.
 func TestLostEvents(t *testing.T) {
 	d, err := os.Create(filepath.Join(t.TempDir(), "queue"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer d.Close()
 	var r registry
-	if err := r.open(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.open())
 	defer r.close()
 	gone := make(chan bool, 1)
 	copied, err := r.track(d, nil, func() { gone <- true })
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r.addCopy(copied)
 	r.copyArrived(copied) // and its program has closed it
 	r.event(-1, unix.IN_Q_OVERFLOW)

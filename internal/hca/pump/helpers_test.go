@@ -13,20 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/assist"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // newHelped returns a pump whose helpers run, and their page.
 func newHelped(t *testing.T) (*Pump, *assist.Page) {
 	t.Helper()
 	page, err := assist.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(page.Close)
 	p, err := New(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p.Start(nil, nil)
 	t.Cleanup(p.Close)
 	p.shared.helpers.start()
@@ -101,13 +98,9 @@ func TestHelpersEnd(t *testing.T) {
 	for _, hostile := range []bool{false, true} {
 		for _, idle := range []time.Duration{0, time.Millisecond, 2 * busyWait} {
 			page, err := assist.New()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			p, err := New(page)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			p.Start(nil, nil)
 			p.shared.helpers.start()
 			page.Kick(assist.Processor())
@@ -140,9 +133,7 @@ func TestHelpersEnd(t *testing.T) {
 func moveWaiters(t *testing.T, page *assist.Page) (end func()) {
 	t.Helper()
 	b, err := unix.Mmap(int(page.File().Fd()), 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	const requeue = 3 // FUTEX_REQUEUE
 	var own uint32
 	var ending atomic.Bool

@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // patience is how long a test waits for an event.
@@ -65,9 +67,7 @@ func (c *bell) ring(t *testing.T, n uint64, hint bool) {
 func newPump(t *testing.T) *Pump {
 	t.Helper()
 	p, err := New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p.Start(nil, nil)
 	t.Cleanup(p.Close)
 	return p
@@ -76,9 +76,7 @@ func newPump(t *testing.T) *Pump {
 // A signal that comes while the goroutine naps ends that nap, and not the next ones, too.
 func TestNapTakesSignals(t *testing.T) {
 	l, err := newLoop()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.close()
 	l.signal()
 	l.nap(time.Hour)
@@ -119,9 +117,7 @@ func TestPump(t *testing.T) {
 			p.Add(c, registers)
 			if v.isolated {
 				for range 2 {
-					if err := p.Isolate(c); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, p.Isolate(c))
 				}
 			}
 			if c.isolated.Load() != v.isolated {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/assist"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestThreadOfLowered checks that the thread of a process that was started with nice(1) stays behind other processes.
@@ -24,9 +25,7 @@ func TestThreadOfLowered(t *testing.T) {
 	}
 	lowered := min(max(attr.Nice, 0)+3, 19)
 	attr.Nice = lowered
-	if err := unix.SchedSetAttr(0, attr, 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.SchedSetAttr(0, attr, 0))
 	th := newThread(func() uint64 { return 0 }, func() []int { return nil }, func() bool { return false })
 	defer th.close()
 	th.setRealTime(true, time.Now())
@@ -50,9 +49,7 @@ func TestThread(t *testing.T) {
 		t.Fatal("schedstat cannot be read")
 	}
 	stat, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	th.stat.Close()
 	th.stat = stat
 	now := time.Unix(1000, 0)
@@ -61,18 +58,14 @@ func TestThread(t *testing.T) {
 	// thread may run afterwards.
 	after := func(text string, past time.Duration, want int) {
 		t.Helper()
-		if err := stat.Truncate(0); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, stat.Truncate(0))
 		if _, err := stat.WriteAt([]byte(text), 0); err != nil {
 			t.Fatal(err)
 		}
 		now = now.Add(past)
 		th.reschedule(now)
 		var set unix.CPUSet
-		if err := unix.SchedGetaffinity(0, &set); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.SchedGetaffinity(0, &set))
 		if n := set.Count(); n != want {
 			t.Errorf("after %q the thread may run on %d processors, want %d", text, n, want)
 		}
@@ -94,9 +87,7 @@ func TestThread(t *testing.T) {
 	policy := func() uint32 {
 		t.Helper()
 		attr, err := unix.SchedGetAttr(0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return attr.Policy
 	}
 	moved += streamBytes
@@ -159,9 +150,7 @@ func TestPlace(t *testing.T) {
 		t.Helper()
 		var one unix.CPUSet
 		one.Set(cpu)
-		if err := unix.SchedSetaffinity(pid, &one); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.SchedSetaffinity(pid, &one))
 		for deadline := time.Now().Add(patience); runningOn(pid) != cpu; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("the program runs on processor %d, want %d", runningOn(pid), cpu)
@@ -171,9 +160,7 @@ func TestPlace(t *testing.T) {
 	spin := func(cpu int) int {
 		t.Helper()
 		c := exec.Command("sh", "-c", "while :; do :; done")
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.Start())
 		t.Cleanup(func() {
 			c.Process.Kill()
 			c.Wait()
@@ -188,9 +175,7 @@ func TestPlace(t *testing.T) {
 			t.Errorf("%s: placed %t", what, placed)
 		}
 		var set unix.CPUSet
-		if err := unix.SchedGetaffinity(0, &set); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.SchedGetaffinity(0, &set))
 		if len(want) > 0 && (set.Count() != 1 || !set.IsSet(want[0])) {
 			t.Errorf("%s: the thread may run on %d processors, want processor %d only", what, set.Count(), want[0])
 		}
@@ -210,9 +195,7 @@ func TestPlace(t *testing.T) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(checkEvery) {
 		th.place(th.locatePrograms())
 		var set unix.CPUSet
-		if err := unix.SchedGetaffinity(0, &set); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.SchedGetaffinity(0, &set))
 		if set.Count() == 1 && set.IsSet(cpus[1]) {
 			break
 		}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/share"
 )
 
@@ -64,9 +65,7 @@ func squat(t *testing.T, kind int, names ...string) (fds []int) {
 			unix.Close(fd)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return fds
 }
 
@@ -97,9 +96,7 @@ func TestSquattedNames(t *testing.T) {
 			run(t, []*flow{a.flowTo(b), b.flowTo(a)}, 5)
 			// A request to a service of either, which any process may read from the socket of QP 1.
 			l, err := cm.Listen(b.dev, 7005, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer l.Close()
 			accepted := make(chan error, 1)
 			go func() {
@@ -168,9 +165,7 @@ func TestSecret(t *testing.T) {
 		t.Skip("NOT RUN: the kernel's keys cannot be used here")
 	}
 	own, err := share.ReadSecret()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if again, err := share.ReadSecret(); err != nil || !bytes.Equal(own, again) {
 		t.Errorf("%x, and then %x, %v", own, again, err)
 	}
@@ -198,9 +193,7 @@ func TestPortTaken(t *testing.T) {
 				bound = netip.AddrPortFrom(netip.IPv6Unspecified(), addr.Port())
 			}
 			c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(bound))
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			_, err = share.Listen(addr, nil, false)
 			if want := fmt.Sprint("UDP port 14791 is taken by process ", os.Getpid()); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, bound at %v: %v, want %q", addr, bound, err, want)
@@ -253,9 +246,7 @@ func TestOtherPIDNamespaces(t *testing.T) {
 		cmd.Env = append(os.Environ(), "SHARE_TEST_ADDR="+addr.String())
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if err := cmd.Start(); err != nil {
 			t.Skipf("no PID namespaces here: %v", err)
 		}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/assist"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/share"
 	"github.com/softmkey/softmkey/packetconn"
 )
@@ -98,9 +99,7 @@ func TestKick(t *testing.T) {
 		if i >= 2 {
 			page = nil
 		}
-		if err := conns[i].Meet(page, i == 2); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, conns[i].Meet(page, i == 2))
 	}
 	// woken returns a channel that is closed when the helper of a line was woken.
 	woken := func(l assist.Line) chan struct{} {
@@ -216,9 +215,7 @@ func TestRoom(t *testing.T) {
 	take := func(polls int) {
 		for range polls {
 			n, err := b.Poll(taken)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			got += n
 		}
 	}
@@ -257,14 +254,10 @@ func TestSilentNeighbor(t *testing.T) {
 	if err == nil {
 		err = c.Meet(nil, false)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	silent, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: fmt.Sprintf("@softmkey/%d/%v/0/ring", os.Geteuid(), at(29)), Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer silent.Close()
 	attempts := make(chan net.Conn, 8)
 	go func() {
@@ -300,9 +293,7 @@ func TestRingKilled(t *testing.T) {
 	if err == nil {
 		err = c.Meet(nil, false)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	trains := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
 	for _, sleeps := range []bool{true, false} {
@@ -313,9 +304,7 @@ func TestRingKilled(t *testing.T) {
 		next, got := uint32(0), 0
 		for start := time.Now(); ; {
 			n, err := c.Poll(trains)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			for i := range trains[:n] {
 				b := trains[i].Buf
 				number := binary.BigEndian.Uint32(b[16:])
@@ -364,16 +353,12 @@ func TestRingRefused(t *testing.T) {
 		if err == nil && seals != 0 {
 			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return os.NewFile(uintptr(fd), "ring")
 	}
 	const size = 4096 + 4<<20
 	null, err := os.Open("/dev/null")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	hello := "softmkey ring 1 " + at(27).String()
 	offers := []struct {
 		f    *os.File
@@ -390,9 +375,7 @@ func TestRingRefused(t *testing.T) {
 	before := descriptors(t)
 	for i, v := range offers {
 		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: fmt.Sprintf("@softmkey/%d/%v/0/ring", os.Geteuid(), addr), Net: "unixpacket"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var rights []byte
 		if v.f != nil {
 			rights = unix.UnixRights(int(v.f.Fd()))
@@ -423,9 +406,7 @@ func TestRingRefused(t *testing.T) {
 func descriptors(t *testing.T) (n int) {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, e := range list {
 		if to, _ := os.Readlink("/proc/self/fd/" + e.Name()); strings.HasPrefix(to, "/memfd:") || to == os.DevNull {
 			n++

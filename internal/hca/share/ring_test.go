@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/udp"
 	"github.com/softmkey/softmkey/internal/net/udp/udptest"
@@ -21,9 +22,7 @@ import (
 func twoEnds(t *testing.T) (producer, consumer *ring) {
 	t.Helper()
 	fd, err := newMemory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Close(fd)
 	for _, r := range []**ring{&producer, &consumer} {
 		if *r, err = openRing(fd); err != nil {
@@ -85,9 +84,7 @@ func TestRing(t *testing.T) {
 	}
 	behind := ringHot / ringBehind / packetconn.RecvSize
 	for i := range 1000 {
-		if err := p.push(&packetconn.Train{Buf: make([]byte, 9000)}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, p.push(&packetconn.Train{Buf: make([]byte, 9000)}))
 		if i < behind {
 			continue
 		}
@@ -105,9 +102,7 @@ func TestRingWakes(t *testing.T) {
 	p, c := twoEnds(t)
 	d := packetconn.Train{Buf: make([]byte, 100)}
 	push := func() bool {
-		if err := p.push(&d); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, p.push(&d))
 		return p.wakes()
 	}
 	if push() {
@@ -175,9 +170,7 @@ func neighborAt(t *testing.T, last byte) *Conn {
 	if err == nil {
 		err = c.Meet(nil, false)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -329,26 +322,20 @@ func TestHostileNeighbor(t *testing.T) {
 	trains := buf()
 	for {
 		n, err := b.Recv(trains)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if n > 0 && bytes.Equal(trains[0].Buf, packet.Buf) {
 			break
 		}
 	}
 	other, err := udp.Listen(at(3), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer other.Close()
 	if _, err := other.Send([]packetconn.Train{{Addr: at(1), Buf: packet.Buf}}); err != nil {
 		t.Fatal(err)
 	}
 	for {
 		n, err := a.Recv(trains)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if n > 0 && trains[0].Addr == at(3) {
 			break
 		}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/hca/share"
 	"github.com/softmkey/softmkey/internal/net/udp"
@@ -53,13 +54,9 @@ var rings bool
 func join(t *testing.T, addr netip.AddrPort) *process {
 	t.Helper()
 	c, err := share.Listen(addr, nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if rings {
-		if err := c.Meet(nil, false); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.Meet(nil, false))
 	}
 	p := &process{t: t, conn: c}
 	p.dev, err = verbs.Open(addr.Addr(), &verbs.DeviceOptions{Conn: c})
@@ -69,9 +66,7 @@ func join(t *testing.T, addr netip.AddrPort) *process {
 	if err == nil {
 		p.cq, err = p.dev.NewCQ(256)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { engine.PortOf(p.dev).Close() })
 	return p
 }
@@ -82,9 +77,7 @@ func (p *process) leave() { engine.PortOf(p.dev).Close() }
 func (p *process) qp() *verbs.QP {
 	p.t.Helper()
 	qp, err := p.pd.NewQP(verbs.QPAttr{SendCQ: p.cq, MaxInlineData: 64})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	return qp
 }
 
@@ -104,9 +97,7 @@ func (p *process) flowTo(q *process) *flow {
 	f := &flow{t: p.t}
 	must := func(err error) {
 		p.t.Helper()
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		fatal.If(p.t, err)
 	}
 	var err error
 	f.cqA, err = p.dev.NewCQ(64)
@@ -217,9 +208,7 @@ func TestServices(t *testing.T) {
 	a, b, peer := join(t, addr), join(t, addr), join(t, at(4))
 	for i, p := range []*process{a, b} {
 		l, err := cm.Listen(p.dev, uint16(7000+i), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer l.Close()
 		go func() {
 			for {
@@ -242,9 +231,7 @@ func TestServices(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				conn, err := cm.Dial(ctx, from.qp(), netip.AddrPortFrom(addr.Addr(), uint16(7000+i)), nil)
 				cancel()
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				if conn.PrivateData()[0] != byte(i+1) {
 					t.Errorf("service %d answered as %d", 7000+i, conn.PrivateData()[0])
 				}
@@ -272,9 +259,7 @@ func TestRefusals(t *testing.T) {
 	}
 	a.leave()
 	c, err := udp.Listen(addr, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	for _, alone := range []bool{false, true} {
 		if _, err := share.Listen(addr, nil, alone); !errors.Is(err, syscall.EADDRINUSE) {
@@ -327,9 +312,7 @@ func child(t *testing.T, addr netip.AddrPort, env ...string) (*exec.Cmd, io.Read
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return cmd, out
 }
 
@@ -382,16 +365,12 @@ func TestTrainsForSeveralProcesses(t *testing.T) {
 	conns := make([]*share.Conn, 3)
 	for i := range conns {
 		c, err := share.Listen(addr, nil, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer c.Close()
 		conns[i] = c
 	}
 	sender, err := udp.Listen(from, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer sender.Close()
 	const seg = 64
 	owners := []uint32{2, 2, 0, 1, 1, 2, 0, 2}
@@ -410,9 +389,7 @@ func TestTrainsForSeveralProcesses(t *testing.T) {
 	}
 	// Broken messages in an inbox, and one from nowhere, change nothing.
 	junk, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: fmt.Sprintf("@softmkey/%d/%v/1/inbox", os.Geteuid(), addr), Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer junk.Close()
 	for _, b := range [][]byte{{1}, make([]byte, 38), make([]byte, 100<<10), append([]byte{1}, make([]byte, 100)...)} {
 		if _, err := junk.Write(b); err != nil {
@@ -489,14 +466,10 @@ func TestOtherUserIsRefused(t *testing.T) {
 func TestOtherUserIsPassedOver(t *testing.T) {
 	addr, from := at(11), at(12)
 	c, err := share.Listen(addr, nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	second, err := share.Listen(addr, nil, false) // from now on the address is shared
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer second.Close()
 
 	// The header is a flag, the type of service, the packet length, and the port and address of
@@ -516,17 +489,11 @@ func TestOtherUserIsPassedOver(t *testing.T) {
 		return unix.Sendmsg(fd, append(bytes.Clone(head), datagram(5, 64, fill)...), rights, nil, 0)
 	}
 	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer null.Close()
 	before := descriptors(t)
-	if err := asOther(t, func() error { return hand(1, unix.UnixRights(int(null.Fd()))) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := hand(2, nil); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, asOther(t, func() error { return hand(1, unix.UnixRights(int(null.Fd()))) }))
+	fatal.If(t, hand(2, nil))
 	receiveOwn(t, 0, c, from, []byte{2})
 	if after := descriptors(t); after != before {
 		t.Errorf("%d descriptors are open, %d before", after, before)
@@ -538,9 +505,7 @@ func TestOtherUserIsPassedOver(t *testing.T) {
 func TestDoorIsOpen(t *testing.T) {
 	addr := at(13)
 	a, err := share.Listen(addr, nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer a.Close()
 	var silent []int
 	defer func() {
@@ -561,12 +526,8 @@ func TestDoorIsOpen(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	b, err := share.Listen(addr, nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	b.Close()
 }

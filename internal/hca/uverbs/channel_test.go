@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestChannelBeyondPipe queues more events than the pipe holds. The program gets all of them without
@@ -14,9 +16,7 @@ import (
 func TestChannelBeyondPipe(t *testing.T) {
 	for _, size := range []int{compEventSize, asyncEventSize, cookieSize, cookieSize + eqeSize} {
 		ch, err := newChannel(size, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer ch.close()
 		const events = 10000
 		var count uint32
@@ -42,9 +42,7 @@ func TestChannelBeyondPipe(t *testing.T) {
 // TestChannelTakesFromBacklog removes an object's events while more wait than the pipe holds.
 func TestChannelTakesFromBacklog(t *testing.T) {
 	ch, err := newChannel(asyncEventSize, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	const events = 9000
 	var even, odd uint32
 	for i := range events {
@@ -71,9 +69,7 @@ func TestChannelTakesFromBacklog(t *testing.T) {
 // beyond the bound are lost, and not counted.
 func TestChannelClosedWithBacklog(t *testing.T) {
 	ch, err := newChannel(cookieSize+eqeSize, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var count uint32
 	const events = 2 * mostBacklog / (cookieSize + eqeSize)
 	for range events {

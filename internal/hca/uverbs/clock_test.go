@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // wallclock reads the page as libmlx5 does and converts a value of the counter with
@@ -39,9 +41,7 @@ func TestClockPage(t *testing.T) {
 	d := openDevice(t, Config{Name: "mlx5_0", now: func() time.Time { return start.Add(time.Duration(offset.Load())) }})
 	p := newProgram(t, d)
 	page, err := unix.Mmap(int(p.file.fd.Fd()), mapClock<<8*pageSize, pageSize, unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Munmap(page)
 	base := *clock{page}.u64(clockCycles)
 	const year = 365 * 24 * time.Hour
@@ -62,9 +62,7 @@ func TestClockTorn(t *testing.T) {
 	d := newDevice(t)
 	p := newProgram(t, d)
 	page, err := unix.Mmap(int(p.file.fd.Fd()), mapClock<<8*pageSize, pageSize, unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Munmap(page)
 	epoch := time.Unix(1000, 0)
 	d.mu.Lock() // every writer holds it, so that the device's own updates wait

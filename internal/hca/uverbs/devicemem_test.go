@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -44,9 +45,7 @@ func TestDeviceMemory(t *testing.T) {
 	// A mapping by its offset is the memory that regions use.
 	const at = mapDeviceMem << 8
 	view, err := unix.Mmap(int(p.file.fd.Fd()), int64(at+int(page))*pageSize, 2*pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Munmap(view)
 	copy(view[4990:], "device memory")
 	o, err := get[*dmObject](&p.file.objects, dm)
@@ -121,9 +120,7 @@ func TestDMABufRefused(t *testing.T) {
 	p := newProgram(t, newDevice(t))
 	pd := p.pd()
 	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Close(fd)
 	for name, v := range map[string]struct {
 		offset, length, iova uint64
@@ -152,35 +149,23 @@ func TestDMABufUnmapped(t *testing.T) {
 	for _, deregisters := range []bool{true, false} {
 		p := newProgram(t, newDevice(t))
 		pd, err := p.file.ctx.AllocPD()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		// The mapping is found by its name. Another one of this process may take its address at once.
 		name := fmt.Sprintf("TestDMABufUnmapped-%v", deregisters)
 		fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		mapped, err := unix.Mmap(fd, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		unix.Close(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		isMapped := func() bool {
 			maps, err := os.ReadFile("/proc/self/maps")
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			return bytes.Contains(maps, []byte(name))
 		}
 		mr, err := p.file.ctx.RegDMABuf(pd, mapped, 0x1000, uint32(rdma.LocalWrite))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		h, err := p.file.objects.add(mrObject{MR: mr, mapped: mapped})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if !isMapped() {
 			t.Fatal("the memory is not mapped before the region ends")
 		}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
@@ -37,14 +38,10 @@ func openDevice(t testing.TB, cfg Config) *Device {
 	addr := netip.MustParseAddr("10.9.0.1")
 	net := inproc.NewNetwork(nil)
 	conn, err := net.Listen(netip.AddrPortFrom(addr, 4791))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	cfg.Addr = addr
 	d, err := Open(cfg, adapter.Config{Addr: addr, Conn: conn})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Errorf("closing the device: %v", err)
@@ -57,17 +54,11 @@ func openDevice(t testing.TB, cfg Config) *Device {
 func newProgram(t testing.TB, d *Device) *program {
 	t.Helper()
 	process, err := procmem.Open(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	f, err := d.Open(process)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	mem, err := unix.Mmap(-1, 0, 4<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := &program{t: t, dev: d, file: f, mem: mem, fds: map[int]*os.File{}}
 	t.Cleanup(func() {
 		f.Close()
@@ -139,9 +130,7 @@ func (p *program) callAs(caller Caller, object, m uint16, attrs ...attr) ([]attr
 	}
 	errno := p.file.Ioctl(caller, addr)
 	done, err := parseAttrs(b[headerSize:])
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	return done, errno
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
@@ -29,13 +30,9 @@ func (p *program) uar() *uar {
 	done := p.must(objUAR, uarAlloc, num(allocUARHandle, 0), num(allocUARType, 0), p.out(allocUAROffset, 8), p.out(allocUARLength, 4), p.out(allocUARPage, 4))
 	offset := p.got(done, allocUAROffset, 8).u64(0)
 	d, err := p.file.Mapping(offset, pageSize)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	page, err := unix.Mmap(int(d.Fd()), int64(offset), pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	p.t.Cleanup(func() { unix.Munmap(page) })
 	return &uar{id: p.got(done, allocUARPage, 4).u32(0), page: page}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestCounters reads counters of a port before and after traffic, by both paths to them.
@@ -13,22 +15,16 @@ func TestCounters(t *testing.T) {
 	d := newDevice(t)
 	root := t.TempDir()
 	devices := []*Device{d}
-	if err := WriteTree(root, devices); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, WriteTree(root, devices))
 	const class = "/sys/class/infiniband/mlx5_0/ports/1/"
 	read := func(name string) string {
 		t.Helper()
 		b, err := os.ReadFile(root + class + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return strings.TrimSpace(string(b))
 	}
 	kept, err := os.Open(root + class + "counters/port_xmit_packets")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer kept.Close()
 	for _, name := range []string{"counters/port_xmit_packets", "counters/symbol_error", "hw_counters/out_of_buffer"} {
 		if v := read(name); v != "0" {
@@ -67,9 +63,7 @@ func TestHardwareCounters(t *testing.T) {
 	d := newDevice(t)
 	root := t.TempDir()
 	devices := []*Device{d}
-	if err := WriteTree(root, devices); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, WriteTree(root, devices))
 	const port = "/sys/class/infiniband/mlx5_0/ports/1/"
 	for folder, names := range map[string]string{
 		"hw_counters": "duplicate_request implied_nak_seq_err lifespan local_ack_timeout_err np_cnp_sent np_ecn_marked_roce_packets out_of_buffer out_of_sequence " +
@@ -81,9 +75,7 @@ func TestHardwareCounters(t *testing.T) {
 			"port_xmit_data port_xmit_discards port_xmit_packets port_xmit_wait symbol_error unicast_rcv_packets unicast_xmit_packets",
 	} {
 		entries, err := os.ReadDir(root + port + folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var got []string
 		for _, e := range entries {
 			got = append(got, e.Name())

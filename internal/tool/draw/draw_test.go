@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // wellFormed ends the test if a picture is not well-formed XML.
@@ -42,9 +44,7 @@ func TestKeys(t *testing.T) {
 		`{"time":"2026-01-02T03:04:06Z","process":1,"kind":"signature","object":"mkey","number":257,"action":"bad guard","fields":` +
 		`{"qp":9,"domain":"wire","block":11,"offset":45100,"stored":"0xffffffffffffffff","computed":"0x1","reported":false}}` + "\n" + umr(stride)
 	trace, err := ReadTrace(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	keys := Keys(trace)
 	if len(keys) != 3 || len(keys[0].Bad) != 0 || len(keys[1].Bad) != 1 || len(keys[1].Pieces) != 2 || len(keys[2].expanded().Pieces) != 8 || keys[2].expanded().Pieces[2].Addr != 0x1000+520 {
 		t.Fatalf("keys: %+v", keys)
@@ -107,9 +107,7 @@ func elements(t *testing.T, svg []byte, name string) (all []map[string]string) {
 		if err == io.EOF {
 			return all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if e, ok := token.(xml.StartElement); ok && e.Name.Local == name {
 			attrs := map[string]string{}
 			for _, a := range e.Attr {
@@ -135,9 +133,7 @@ func must(token xml.Token, err error) xml.Token {
 func parseFloat(t *testing.T, text string) float64 {
 	t.Helper()
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 
@@ -145,9 +141,7 @@ func parseFloat(t *testing.T, text string) float64 {
 func keyOf(t *testing.T, fields string) *Key {
 	t.Helper()
 	trace, err := ReadTrace(strings.NewReader(umr(fields)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return Keys(trace)[0]
 }
 
@@ -193,9 +187,7 @@ func TestStates(t *testing.T) {
 	trace, err := ReadTrace(strings.NewReader(record("state", "ERR", `"from":"RESET","by":"program"`) + record("object", "create", "") +
 		record("state", "INIT", `"from":"RESET","by":"program","access":["LOCAL_WRITE","REMOTE_READ"]`) + record("state", "RTR", `"from":"INIT","by":"program","remote":"10.0.0.<","dest_qp":18,"path_mtu":1024`) +
 		record("state", "RTS", `"from":"RTR","by":"program","timeout":14,"retry_cnt":7,"rnr_retry":6`) + record("state", "ERR", `"from":"RTS","by":"device"`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	all := AllStates(trace)
 	if len(all) != 2 {
 		t.Fatalf("%d queue pairs", len(all))
@@ -215,9 +207,7 @@ func TestPlainWay(t *testing.T) {
 	trace, err := ReadTrace(strings.NewReader(record("request", "RDMA_WRITE", `"request":1,"sges":[{"addr":"0x0","length":64,"lkey":768}],"rkey":1024`) + record("completion", "success", `"request":1,"opcode":"RDMA_WRITE","bytes":64`) +
 		record("request", "RDMA_WRITE", `"request":2,"inline":8,"rkey":1024`) +
 		record("request", "RDMA_WRITE", `"request":3,"sges":[{"addr":"0x0","length":64,"lkey":768}],"rkey":1024`) + record("completion", "local protection error", `"request":3,"opcode":"RDMA_WRITE"`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ways := Ways(trace)
 	if len(ways) != 3 || ways[0].Bytes != 64 || ways[0].Status != "success" || ways[1].Bytes != 8 {
 		t.Fatalf("%+v", ways)
@@ -301,9 +291,7 @@ func TestWayBad(t *testing.T) {
 				fmt.Sprintf(`{"time":"2026-01-02T03:04:07Z","kind":"signature","object":"mkey","number":%d,"action":"bad guard","fields":{"qp":5,"domain":%q,"block":3,"offset":1560,"stored":"0x1","computed":"0x2"}}`,
 					map[bool]int{false: 256, true: 512}[remote], domain)
 			trace, err := ReadTrace(strings.NewReader(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			svg := Ways(trace)[0].SVG()
 			wellFormed(t, svg)
 			var bad, box map[string]string

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/keyplan/plantest"
 	"github.com/softmkey/softmkey/verbs"
@@ -17,9 +18,7 @@ func BenchmarkCopy(b *testing.B) {
 	var devs [2]*verbs.Device
 	for i, addr := range []string{"127.0.9.1", "127.0.9.2"} {
 		dev, err := verbs.Open(netip.MustParseAddr(addr), nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, err)
 		defer dev.Close()
 		devs[i] = dev
 	}
@@ -35,17 +34,13 @@ func BenchmarkCopy(b *testing.B) {
 				}
 				terms.Op = op
 				p, err := keyplan.New(terms, 0)
-				if err != nil {
-					b.Fatal(err)
-				}
+				fatal.If(b, err)
 				b.SetBytes(int64(len(data)))
 				for b.Loop() {
 					_, _, err := Local(timeout(b), devs[0], devs[1], p,
 						SenderConfig{SideConfig: side, Src: bytes.NewReader(data), Flip: -1},
 						ReceiverConfig{SideConfig: side, Dst: io.Discard})
-					if err != nil {
-						b.Fatal(err)
-					}
+					fatal.If(b, err)
 				}
 			})
 		}

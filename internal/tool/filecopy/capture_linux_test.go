@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/net/udp/udptest"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
@@ -24,22 +25,16 @@ func TestCapture(t *testing.T) {
 	var file bytes.Buffer
 	rec := pcap.NewRecorder(&file, nil)
 	a, err := device.Open(udptest.Addr(1), device.Options{Recorder: rec})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer a.Close()
 	b, err := device.Open(udptest.Addr(2), device.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer b.Close()
 	data := random(6, 300_001)
 	for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
 		for _, mtu := range []string{"256", "4096"} {
 			p, err := keyplan.New(keyplan.Terms{Op: op, Wire: "t10dif", MTU: mtu}, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			var dst bytes.Buffer
 			_, _, err = Local(timeout(t), a, b, p, SenderConfig{Src: bytes.NewReader(data), Flip: -1}, ReceiverConfig{Dst: &dst})
 			if err != nil || !bytes.Equal(dst.Bytes(), data) {
@@ -48,23 +43,17 @@ func TestCapture(t *testing.T) {
 		}
 	}
 	a.Close()
-	if err := rec.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, rec.Close())
 
 	r, err := pcapgo.NewNgReader(&file, pcapgo.DefaultNgReaderOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	opcodes := map[byte]int{}
 	for n := 1; ; n++ {
 		packet, info, err := r.ReadPacketData()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if info.CaptureLength != info.Length {
 			t.Fatalf("packet %d was cut", n)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/mkeytest"
 	"github.com/softmkey/softmkey/internal/tool/device/devicetest"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
@@ -27,9 +28,7 @@ func attempt(t *testing.T, terms keyplan.Terms, sc SenderConfig, rc ReceiverConf
 func attemptOn(t *testing.T, ctx context.Context, a, b *verbs.Device, terms keyplan.Terms, sc SenderConfig, rc ReceiverConfig) (*keyplan.Plan, *Outcome, *Outcome, error) {
 	t.Helper()
 	p, err := keyplan.New(terms, 16<<10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	key := newDEK(t)
 	t.Cleanup(func() {
 		if err := key.Close(); err != nil {
@@ -54,9 +53,7 @@ func TestFlip(t *testing.T) {
 			} {
 				terms.Op = op
 				f, err := sig.ParseFormat(terms.Wire)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				f.BlockSize = 512
 				src := data
 				if terms.Mem != "" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/mkeytest"
 	"github.com/softmkey/softmkey/internal/tool/device/devicetest"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
@@ -43,9 +44,7 @@ var keyBytes = random(99, 64)
 func newDEK(t testing.TB) *dek.DEK {
 	t.Helper()
 	d, err := dek.New(keyBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return d
 }
 
@@ -106,9 +105,7 @@ func oracle(t testing.TB, k *keyplan.Key) *mkeytest.Oracle {
 	o := &mkeytest.Oracle{Signature: k.Signature, Crypto: k.Crypto}
 	if k.Crypto != nil {
 		c, err := xts.New(keyBytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		o.Cipher = c
 	}
 	return o
@@ -207,9 +204,7 @@ func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *keyplan.Plan, 
 func TestSourceChanges(t *testing.T) {
 	a, b := devicetest.Pair(t)
 	plan, err := keyplan.New(keyplan.Terms{Wire: "t10dif"}, 16<<10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	src := random(1, 100<<10)
 	for _, tc := range []struct {
 		size int64

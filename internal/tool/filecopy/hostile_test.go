@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/tool/device/devicetest"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/rdma"
@@ -47,9 +48,7 @@ func (a attacker) hear() message {
 		}
 		if wc[0].ID&^idMask == idInbox {
 			m, err := parseMessage(a.inbox.Bytes()[int(wc[0].ID&idMask)*maxMessage:][:wc[0].ByteLen])
-			if err != nil {
-				a.t.Fatal(err)
-			}
+			fatal.If(a.t, err)
 			return m
 		}
 	}
@@ -68,9 +67,7 @@ func (a attacker) write(to message, n int, imm uint32) {
 func attack(t *testing.T, terms keyplan.Terms, victimSends bool, f func(a attacker)) error {
 	t.Helper()
 	p, err := keyplan.New(terms, 16<<10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	da, db := devicetest.Pair(t)
 	var victim Peer
 	var own keyplan.Side
@@ -84,18 +81,12 @@ func attack(t *testing.T, terms keyplan.Terms, victimSends bool, f func(a attack
 		}})
 		own = p.Sides()[0]
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer victim.Close()
 	e, err := newEnd(db, p, own, SideConfig{}, rdma.RemoteRead|rdma.RemoteWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer e.close()
-	if err := errors.Join(victim.Connect(e.Endpoints()), e.Connect(victim.Endpoints())); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(victim.Connect(e.Endpoints()), e.Connect(victim.Endpoints())))
 	result := make(chan error, 1)
 	go func() {
 		_, err := victim.Run(timeout(t), nil)
@@ -242,20 +233,12 @@ func TestVanishedPeer(t *testing.T) {
 	for _, sends := range []bool{false, true} {
 		a, b := devicetest.Pair(t)
 		p, err := keyplan.New(keyplan.Terms{}, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		s, err := NewSender(a, p, SenderConfig{Src: bytes.NewReader(nil), Flip: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		r, err := NewReceiver(b, p, ReceiverConfig{Dst: io.Discard})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(s.Connect(r.Endpoints()), r.Connect(s.Endpoints())); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
+		fatal.If(t, errors.Join(s.Connect(r.Endpoints()), r.Connect(s.Endpoints())))
 		gone := make(chan struct{})
 		close(gone)
 		var victim, other Peer = r, s

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	. "github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/keyplan/plantest"
 	"github.com/softmkey/softmkey/mkey"
@@ -159,9 +160,7 @@ func TestSizes(t *testing.T) {
 		{Terms{Crypto: "encrypt", Order: "before", Wire: "t10dif"}, 1041, "data units", 1057},
 	} {
 		p, err := New(tc.terms, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		err = p.Check(tc.size)
 		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%+v, %d bytes: %v, want %q", tc.terms, tc.size, err, tc.want)
@@ -188,9 +187,7 @@ func TestCheckFlip(t *testing.T) {
 		{Terms{Wire: "t10dif"}, 1 << 40, -1, ""}, // the length is not known yet
 	} {
 		p, err := New(tc.terms, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		err = p.CheckFlip(tc.offset, tc.size)
 		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%+v, byte %d of %d: %v, want %q", tc.terms, tc.offset, tc.size, err, tc.want)

@@ -9,15 +9,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // changed calls a function for a JSON value in which each member of each object, in turn, is absent or another value.
 func changed(t testing.TB, all map[string]any, try func(what string, area []byte)) {
 	emit := func(format string, args ...any) {
 		area, err := json.Marshal(all)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		try(fmt.Sprintf(format, args...), area)
 	}
 	var walk func(v map[string]any, path string)
@@ -44,9 +44,7 @@ func TestAsCryptsetup(t *testing.T) {
 		t.Skip("cryptsetup is missing: install the Debian package cryptsetup-bin")
 	}
 	var all map[string]any
-	if err := json.Unmarshal(areaOf(t), &all); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(areaOf(t), &all))
 	name, read := filepath.Join(t.TempDir(), "device"), 0
 	changed(t, all, func(what string, area []byte) {
 		b := withArea(t, area)
@@ -54,9 +52,7 @@ func TestAsCryptsetup(t *testing.T) {
 			return
 		}
 		read++
-		if err := cmp.Or(os.WriteFile(name, b, 0o600), os.Truncate(name, 2<<20)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, cmp.Or(os.WriteFile(name, b, 0o600), os.Truncate(name, 2<<20)))
 		if out, err := exec.Command("cryptsetup", "luksDump", name).CombinedOutput(); err != nil {
 			t.Errorf("%s: softmkey reads it, and cryptsetup not: %s", what, out)
 		}

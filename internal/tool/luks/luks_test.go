@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // read returns a file of testdata: headers that cryptsetup 2.6.1 has made with `luksFormat --type luks1`, and with
@@ -19,9 +21,7 @@ import (
 func read(t testing.TB, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return b
 }
 
@@ -76,9 +76,7 @@ func resealed(t testing.TB, change func(b []byte)) []byte {
 // manyDigests returns a header of LUKS2 with n digests that take long.
 func manyDigests(t testing.TB, n int) []byte {
 	var m map[string]any
-	if err := json.Unmarshal(areaOf(t), &m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(areaOf(t), &m))
 	digests := m["digests"].(map[string]any)
 	d := maps.Clone(digests["0"].(map[string]any))
 	d["iterations"], d["digest"] = mostIterations, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
@@ -88,18 +86,14 @@ func manyDigests(t testing.TB, n int) []byte {
 		d["keyslots"] = []any{}
 	}
 	area, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return withArea(t, area)
 }
 
 // TestFitsEnds: the work for a key ends with the context.
 func TestFitsEnds(t *testing.T) {
 	v, err := Read(bytes.NewReader(manyDigests(t, mostDigests)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
 	cancel(stop)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // disk is a device in memory. Reading the byte at offset bad fails.
@@ -69,9 +70,7 @@ func (d *disk) Flush() error {
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("unix", t.TempDir()+"/s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return l
 }
 
@@ -79,9 +78,7 @@ func listen(t *testing.T) net.Listener {
 func connect(t *testing.T, l net.Listener) *client {
 	t.Helper()
 	c, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	return &client{t, c}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
 	"github.com/softmkey/softmkey/mkey"
 )
@@ -73,9 +74,7 @@ func FuzzExecute(f *testing.F) {
 		list[0].Store = make(medium, 100*512)
 		list[1].Damage = []*Damage{{Blocks: Blocks{1, 3}, Part: Guard, Wire: true}}
 		target, err := New(Options{NQN: "t", Namespaces: list, CapsuleData: 16})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var queues []*Queue
 		var controller uint16
 		for id, size := range []uint16{32, 128} {
@@ -98,9 +97,7 @@ func FuzzExecute(f *testing.F) {
 		}
 		for i := 0; len(commands) >= nvme.CommandSize && i < 16; i++ {
 			c, err := nvme.ParseCommand(commands)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			commands = commands[nvme.CommandSize:]
 			for _, q := range queues {
 				n := 0
@@ -153,9 +150,7 @@ func TestControllers(t *testing.T) {
 	seen := map[uint16]bool{}
 	for range 8 {
 		target, err := New(Options{NQN: "t", Namespaces: []*Namespace{{Store: make(medium, 512), Blocks: 1, BlockSize: 512}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		seen[target.last] = true
 	}
 	if len(seen) < 2 {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -56,9 +57,7 @@ func newPieces(t *testing.T, pi uint8) *pieces {
 	p.format = prot.format
 	p.store.medium = make(medium, blocks*p.ns.stride())
 	target, err := New(Options{NQN: "t", Namespaces: []*Namespace{p.ns}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for id := range uint16(2) {
 		q := target.NewQueue(id, 32, Peer{Local: netip.MustParseAddrPort("192.0.2.1:4420"), End: func(error) {}})
 		t.Cleanup(q.Close)
@@ -85,9 +84,7 @@ func (p *pieces) fill() {
 		p.store.medium[i] = byte(i*7>>3) | 1
 	}
 	if p.ns.PI > 0 {
-		if err := p.format.Generate(p.store.medium); err != nil {
-			p.t.Fatal(err)
-		}
+		fatal.If(p.t, p.format.Generate(p.store.medium))
 	}
 }
 
@@ -114,9 +111,7 @@ func (p *pieces) run(op nvme.Opcode, lba, blocks int, host []byte) (status nvme.
 	bad = -1
 	h := &p.q.controller().health
 	before := h.Errors
-	if err := p.q.Execute(&c, &local{host: host}, func(d nvme.Completion) { status = d.Status &^ nvme.DNR }); err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, p.q.Execute(&c, &local{host: host}, func(d nvme.Completion) { status = d.Status &^ nvme.DNR }))
 	if h.Errors > before {
 		bad = int(h.entries[0].LBA)
 	}
@@ -156,9 +151,7 @@ func TestPieces(t *testing.T) {
 							t.Errorf("command %#x, block %d is damaged: %v at block %d", op, at, status, bad)
 						}
 					}
-					if err := p.format.From(uint64(at)).Generate(p.block(at)); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, p.format.From(uint64(at)).Generate(p.block(at)))
 				}
 				if status, bad := p.run(nvme.Compare, 0, n, host); status != nvme.CompareFailure || bad != at {
 					t.Errorf("block %d differs: %v at block %d", at, status, bad)
@@ -178,9 +171,7 @@ func TestPieces(t *testing.T) {
 					clear(zeros)
 					if f := p.format; pi > 0 && op == nvme.WriteZeroes {
 						f.RefTag = uint64(r[0])
-						if err := f.Generate(zeros); err != nil {
-							t.Fatal(err)
-						}
+						fatal.If(t, f.Generate(zeros))
 					}
 				}
 				if status, bad := p.run(op, ranges[0][0], ranges[0][1], host); status != nvme.Success {

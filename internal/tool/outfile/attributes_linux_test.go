@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // acl returns the ACL that gives the user nobody the rights rw, in the kernel's form.
@@ -41,9 +43,7 @@ func TestAttributesAreKept(t *testing.T) {
 		dir := t.TempDir()
 		with, without := filepath.Join(dir, "with"), filepath.Join(dir, "without")
 		for _, name := range []string{with, without} {
-			if err := os.WriteFile(name, []byte("old"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.WriteFile(name, []byte("old"), 0o600))
 		}
 		if err := unix.Setxattr(with, accessACL, acl(), 0); err != nil {
 			t.Skipf("NOT RUN: the file system of the temporary directory has no ACLs: %v", err)
@@ -51,13 +51,9 @@ func TestAttributesAreKept(t *testing.T) {
 		if err := unix.Setxattr(with, "user.origin", []byte("backup"), 0); err != nil {
 			t.Skipf("NOT RUN: the file system of the temporary directory has no user attributes: %v", err)
 		}
-		if err := unix.Setxattr(dir, "system.posix_acl_default", acl(), 0); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Setxattr(dir, "system.posix_acl_default", acl(), 0))
 		for _, name := range []string{with, without} {
-			if err := createFile(t, name, Options{}, "new").Commit(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, createFile(t, name, Options{}, "new").Commit())
 		}
 		if got := get(with, accessACL); !bytes.Equal(got, acl()) {
 			t.Errorf("unnamed %v: the ACL is %x, want %x", unnamed, got, acl())

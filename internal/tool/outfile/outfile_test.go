@@ -7,15 +7,15 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // names returns the names in a directory.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var list []string
 	for _, e := range entries {
 		list = append(list, e.Name())
@@ -26,18 +26,14 @@ func names(t *testing.T, dir string) []string {
 func content(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return string(b)
 }
 
 func createFile(t *testing.T, name string, o Options, text string) *File {
 	t.Helper()
 	f, err := Create(name, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := f.WriteString(text); err != nil {
 		t.Fatal(err)
 	}
@@ -58,17 +54,13 @@ func TestCommit(t *testing.T) {
 			if list := names(t, dir); slices.Contains(list, "out") {
 				t.Errorf("before Commit the folder has %q, want no out", list)
 			}
-			if err := f.Commit(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, f.Commit())
 			f.Abandon() // does nothing after Commit
 			f = createFile(t, name, Options{}, "second")
 			if got := content(t, name); got != "first" {
 				t.Errorf("before the second Commit the file has %q, want first", got)
 			}
-			if err := f.Commit(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, f.Commit())
 			if got := content(t, name); got != "second" {
 				t.Errorf("after the second Commit the file has %q, want second", got)
 			}
@@ -86,13 +78,9 @@ func TestCommit(t *testing.T) {
 				os.Remove(other)
 				f = createFile(t, other, Options{}, "new")
 				if prepare {
-					if err := f.Prepare(); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, f.Prepare())
 				}
-				if err := os.WriteFile(other, []byte("old"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, os.WriteFile(other, []byte("old"), 0o600))
 				if err := f.Commit(); !errors.Is(err, errAppeared) || content(t, other) != "old" {
 					t.Errorf("prepared %v: Commit over a file that has appeared: %v, content %q, want old", prepare, err, content(t, other))
 				}
@@ -142,9 +130,7 @@ func TestKilledBeforeCommit(t *testing.T) {
 		f.Abandon()
 		t.Skip("NOT RUN: the file system of the temporary directory has no O_TMPFILE")
 	}
-	if err := f.File.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, f.File.Close())
 	if list := names(t, dir); len(list) > 0 {
 		t.Errorf("left behind: %q", list)
 	}
@@ -176,9 +162,7 @@ func TestFileModes(t *testing.T) {
 	dir := t.TempDir()
 	mode := func(name string) os.FileMode {
 		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return info.Mode().Perm()
 	}
 	f := createFile(t, filepath.Join(dir, "new"), Options{Mode: 0o640}, "")
@@ -188,9 +172,7 @@ func TestFileModes(t *testing.T) {
 	if err := f.Commit(); err != nil || mode("new") != 0o600 {
 		t.Errorf("%v, %v", err, mode("new"))
 	}
-	if err := os.Chmod(filepath.Join(dir, "new"), 0o604); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chmod(filepath.Join(dir, "new"), 0o604))
 	f = createFile(t, filepath.Join(dir, "new"), Options{Mode: 0o600}, "")
 	if err := f.Restrict(); err != nil {
 		t.Error(err)
@@ -203,9 +185,7 @@ func TestFileModes(t *testing.T) {
 func TestSameFileCollides(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := os.WriteFile("a", nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile("a", nil, 0o666))
 	if err := os.Link("a", "b"); err != nil {
 		t.Skip(err)
 	}

@@ -7,15 +7,15 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestPipes writes in place to a named pipe: the end of its reader is an error, and the context ends
 // the wait for a reader that comes or reads.
 func TestPipes(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(name, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, syscall.Mkfifo(name, 0o600))
 	boom := errors.New("boom")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	opened := make(chan *os.File)
@@ -27,9 +27,7 @@ func TestPipes(t *testing.T) {
 		opened <- f
 	}()
 	f, err := InPlace(name, Options{Context: ctx})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	reader := <-opened
 	if _, err := f.Write([]byte("line\n")); err != nil {
@@ -65,13 +63,9 @@ func TestPipes(t *testing.T) {
 // TestInPlace: a file that is written in place is locked and emptied.
 func TestInPlace(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "trace")
-	if err := os.WriteFile(name, []byte("old content"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(name, []byte("old content"), 0o600))
 	f, err := InPlace(name, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	if _, err := f.Write([]byte("new")); err != nil || content(t, name) != "new" {
 		t.Errorf("%v, %q", err, content(t, name))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/net/mad"
 	"github.com/softmkey/softmkey/internal/roce"
@@ -24,9 +25,7 @@ func TestManySilent(t *testing.T) {
 		last = dial(t, l)
 	}
 	c := dial(t, l)
-	if err := c.Tell(timeout(t), line{"friend"}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Tell(timeout(t), line{"friend"}))
 	wait().Close()
 	last.Close()
 }
@@ -78,9 +77,7 @@ func TestFloodCM(t *testing.T) {
 	for _, transport := range []mad.Transport{mad.RC, mad.UC} {
 		inBubble(t, func(t *testing.T, a, b, stranger *verbs.Device) {
 			l, err := ListenCM(a, 7471)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			wait := acceptLater(t, t.Context(), l, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			flooded := make(chan struct{})
@@ -90,9 +87,7 @@ func TestFloodCM(t *testing.T) {
 			}()
 			time.Sleep(2 * time.Second)
 			c, err := DialCM(t.Context(), b, "192.0.2.1:7471", 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if err := c.Tell(t.Context(), line{"friend"}); err != nil {
 				t.Error(err)
 			}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 )
 
@@ -43,9 +44,7 @@ type line struct {
 func listen(t *testing.T) *Listener {
 	t.Helper()
 	l, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -53,9 +52,7 @@ func listen(t *testing.T) *Listener {
 func dial(t *testing.T, l *Listener) *jsonline.Conn {
 	t.Helper()
 	c, err := Dial(timeout(t), l.Addr().String(), netip.Addr{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -83,9 +80,7 @@ func acceptLater(t *testing.T, ctx context.Context, l *Listener, refused func(ne
 	}()
 	return func() *jsonline.Conn {
 		t.Helper()
-		if err := <-result; err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, <-result)
 		return c
 	}
 }
@@ -111,9 +106,7 @@ func TestAccept(t *testing.T) {
 		<-refused
 	}
 	c := dial(t, l)
-	if err := c.Tell(timeout(t), line{"friend"}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Tell(timeout(t), line{"friend"}))
 	conn := wait()
 	defer conn.Close()
 	if err := conn.Tell(timeout(t), line{"welcome"}); err != nil {
@@ -139,14 +132,10 @@ func TestAcceptOnce(t *testing.T) {
 	l := listen(t)
 	const friends = 20
 	for range friends {
-		if err := dial(t, l).Tell(timeout(t), line{"friend"}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, dial(t, l).Tell(timeout(t), line{"friend"}))
 	}
 	c, err := Accept(timeout(t), l, befriend, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c.Close()
 	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
 		t.Error("the listener is still open")
@@ -175,9 +164,7 @@ func TestAcceptStopped(t *testing.T) {
 func TestDial(t *testing.T) {
 	// Find a free port.
 	l, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	addr := l.Addr()
 	l.Close()
 	if _, err := Dial(timeout(t), addr.String(), netip.Addr{}, 0); err == nil || runtime.GOOS != "windows" && !errors.Is(err, syscall.ECONNREFUSED) {
@@ -199,9 +186,7 @@ func TestDial(t *testing.T) {
 			}
 		}()
 		c, err := Dial(timeout(t), addr.String(), netip.MustParseAddr("127.0.0.1"), time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		c.Close()
 	}
 	why := errors.New("stopped")

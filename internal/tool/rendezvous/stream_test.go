@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
@@ -53,9 +54,7 @@ func inLossyBubble(t *testing.T, lose *atomic.Bool, f func(t *testing.T, a, b, c
 		var devs [3]*verbs.Device
 		for i, addr := range []string{"192.0.2.1:4791", "192.0.2.2:4791", "192.0.2.3:4791"} {
 			conn, err := network.Listen(netip.MustParseAddrPort(addr))
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			var c packetconn.Conn = conn
 			if i == 1 {
 				c = unacknowledged{conn, lose}
@@ -78,9 +77,7 @@ func inLossyBubble(t *testing.T, lose *atomic.Bool, f func(t *testing.T, a, b, c
 func streams(t *testing.T, a, b *verbs.Device) (here, there *jsonline.Conn) {
 	t.Helper()
 	l, err := ListenCM(b, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	accepted := make(chan net.Conn, 1)
 	go func() {
@@ -182,9 +179,7 @@ func TestStreamVanished(t *testing.T) {
 	inBubble(t, func(t *testing.T, a, b, _ *verbs.Device) {
 		here, there := streams(t, a, b)
 		gone := here.Gone()
-		if err := engine.PortOf(b).Close(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, engine.PortOf(b).Close())
 		<-gone
 		here.Close()
 		there.Close()
@@ -225,9 +220,7 @@ func TestStreamGoodbye(t *testing.T) {
 func TestDialCM(t *testing.T) {
 	inBubble(t, func(t *testing.T, a, b, _ *verbs.Device) {
 		l, err := ListenCM(b, 0) // a device answers requests only while it has some listener
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if _, err := DialCM(t.Context(), a, netip.AddrPortFrom(b.Addr(), l.Addr().Port()+1).String(), time.Second); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("nobody there: %v", err)
 		}

@@ -10,14 +10,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 func serve(t *testing.T) *Server {
 	t.Helper()
 	s, err := Serve("127.0.0.1:0", "./a <b>program</b> \"x\"\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -26,9 +26,7 @@ func serve(t *testing.T) *Server {
 func ask(t *testing.T, s *Server, path, host string, headers ...string) (int, http.Header, string) {
 	t.Helper()
 	r, err := http.NewRequest("GET", "http://"+s.web.Addr().String()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if host != "" {
 		r.Host = host
 	}
@@ -36,9 +34,7 @@ func ask(t *testing.T, s *Server, path, host string, headers ...string) (int, ht
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	a, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer a.Body.Close()
 	if strings.HasSuffix(path, "/events") && a.StatusCode == http.StatusOK {
 		return a.StatusCode, a.Header, ""
@@ -123,9 +119,7 @@ func (b *browser) next() (event, id string, data map[string]any) {
 	b.t.Helper()
 	for {
 		line, err := b.in.ReadString('\n')
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		fatal.If(b.t, err)
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 		switch name {
 		case "event":
@@ -206,9 +200,7 @@ func TestUnread(t *testing.T) {
 	var conns []net.Conn
 	for range mostStreams {
 		c, err := net.Dial("tcp", s.web.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer c.Close()
 		fmt.Fprintf(c, "GET /%s/events HTTP/1.1\r\nHost: localhost\r\n\r\n", s.token)
 		bufio.NewReader(c).ReadString('\n') // the status: the stream is open

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/tool/nbd"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
@@ -63,9 +64,7 @@ func (s *memory) Discard(off, n int64) error {
 func format(t *testing.T, text string) sig.Format {
 	t.Helper()
 	f, err := sig.ParseFormat(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return f
 }
 
@@ -113,9 +112,7 @@ func open(t *testing.T, s *memory, job mkeyio.StreamJob) (*Image, *log) {
 	t.Helper()
 	l := new(log)
 	m, err := New(s, l.options(job, len(s.b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return m, l
 }
 
@@ -131,9 +128,7 @@ func TestFlushStands(t *testing.T) {
 		return nil
 	}}
 	m, l := open(t, s, job)
-	if err := m.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, m.Flush())
 	for range 3 {
 		if err := m.Flush(); !errors.Is(err, syscall.EIO) {
 			t.Errorf("a flush after the failure: %v", err)
@@ -201,9 +196,7 @@ func TestReadOnlyFlush(t *testing.T) {
 	o := l.options(job, len(s.b))
 	o.ReadOnly = true
 	m, err := New(s, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if err := errors.Join(m.Flush(), m.Close()); err != nil || len(l.failed) > 0 {
 		t.Errorf("%v, reported %q", err, l.failed)
 	}
@@ -304,9 +297,7 @@ func TestSeparateSync(t *testing.T) {
 		var files [2]File
 		for i := range files {
 			f, err := os.CreateTemp(t.TempDir(), "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer f.Close()
 			if i == failing {
 				f.Close()
@@ -371,9 +362,7 @@ func TestZero(t *testing.T) {
 		m, _ := open(t, &memory{b: stored}, job)
 		want := bytes.Clone(clean)
 		clear(want[r[0]:][:r[1]])
-		if err := m.Zero(int64(r[0]), int64(r[1])); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, m.Zero(int64(r[0]), int64(r[1])))
 		if !bytes.Equal(stored, made(t, job, want)) {
 			t.Errorf("%d bytes at %d: the store has not zeros there with right fields and the rest as before", r[1], r[0])
 		}

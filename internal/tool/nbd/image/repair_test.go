@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/softmkey/softmkey/sig"
@@ -19,9 +20,7 @@ func newDEK(t *testing.T, n byte) *dek.DEK {
 	key := bytes.Repeat([]byte{n}, 64)
 	copy(key, "the other half of the key")
 	d, err := dek.New(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { d.Close() })
 	return d
 }
@@ -302,9 +301,7 @@ func TestRepair(t *testing.T) {
 			t.Errorf("%s: a write of a part: %v", name, err)
 		}
 		good := m.Counts().Repaired
-		if err := m.AllowRepair(true); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, m.AllowRepair(true))
 		if n, err := m.ReadAt(p, int64(160*block)); n != len(p) || err != nil {
 			t.Errorf("%s: forced: %d bytes, %v", name, n, err)
 		}

@@ -5,19 +5,17 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 func of(t *testing.T, name string) ID {
 	t.Helper()
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	id, err := Of(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if id[6]>>4 != 8 || id[8]>>6 != 2 {
 		t.Errorf("%x is no UUID of version 8", id)
 	}
@@ -33,9 +31,7 @@ func TestOf(t *testing.T) {
 	name := filepath.Join(dir, "image")
 	write := func(name, content string) {
 		t.Helper()
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(name, []byte(content), 0o600))
 	}
 	write(name, "one")
 	id := of(t, name)
@@ -44,9 +40,7 @@ func TestOf(t *testing.T) {
 		t.Error("a write has changed the identifier")
 	}
 	moved := filepath.Join(dir, "moved")
-	if err := os.Rename(name, moved); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(name, moved))
 	if of(t, moved) != id {
 		t.Error("a new name has changed the identifier")
 	}
@@ -56,9 +50,7 @@ func TestOf(t *testing.T) {
 	}
 	seen := map[ID]bool{}
 	for range 100 { // file systems use the numbers of inodes again
-		if err := os.Remove(name); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Remove(name))
 		write(name, "one")
 		seen[of(t, name)] = true
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
@@ -81,9 +82,7 @@ func newLab(t *testing.T, o nvmet.Options) *lab {
 	t.Helper()
 	o.NQN, o.CapsuleData = testNQN, CapsuleData
 	target, err := nvmet.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l := &lab{t: t, net: inproc.NewNetwork(nil), ended: make(chan error, 1)}
 	dev := l.device("192.0.2.1")
 	l.server, err = Listen(dev, 4420, target, func(_ net.Addr, err error) {
@@ -91,9 +90,7 @@ func newLab(t *testing.T, o nvmet.Options) *lab {
 		defer l.mu.Unlock()
 		l.failed = append(l.failed, err)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l.at = l.server.Addr()
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
@@ -145,9 +142,7 @@ func (h *testHost) register(data []byte, access rdma.Access) *verbs.MR {
 func must[T any](t *testing.T, f func() (T, error)) T {
 	t.Helper()
 	v, err := f()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return v
 }
 
@@ -171,9 +166,7 @@ func (h *testHost) dial(r nvme.CMRequest, private ...byte) (*queue, error) {
 		return h.pd.NewQP(verbs.QPAttr{SendCQ: q.sent, RecvCQ: q.rcvd, MaxInlineData: 4096, MaxSendWR: 256, MaxRecvWR: 256})
 	})
 	q.msg = h.register(make([]byte, 256*nvme.CompletionSize), rdma.LocalWrite)
-	if err := q.qp.Init(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead); err != nil {
-		h.t.Fatal(err)
-	}
+	fatal.If(h.t, q.qp.Init(rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead))
 	for i := range 256 {
 		q.receive(i)
 	}
@@ -260,9 +253,7 @@ func (q *queue) exec(c nvme.Command, data []byte) nvme.Completion {
 		defer mr.Close()
 		c.SGL = nvme.SGL{Type: nvme.KeyedBlock, Addr: mr.Addr(), Length: uint32(len(data)), Key: mr.RKey()}
 	}
-	if err := q.post(&c, nil); err != nil {
-		q.h.t.Fatal(err)
-	}
+	fatal.If(q.h.t, q.post(&c, nil))
 	done, _, ok := q.answer()
 	if !ok {
 		q.h.t.Fatalf("command %#x: the connection has ended", c.Opcode)
@@ -302,9 +293,7 @@ func connectCommand(qid, size uint16, kato uint32) nvme.Command {
 func (h *testHost) queue(qid, size, controller uint16, subsystem string, kato uint32) (*queue, uint16) {
 	h.t.Helper()
 	q, err := h.dial(nvme.CMRequest{QID: qid, HRQSize: size, HSQSize: size - 1})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	fatal.If(h.t, err)
 	return q, uint16(q.must(connectCommand(qid, size, kato), connectData(controller, subsystem)))
 }
 

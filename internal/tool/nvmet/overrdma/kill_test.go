@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
 	"github.com/softmkey/softmkey/rdma"
@@ -82,9 +83,7 @@ func TestKill(t *testing.T) {
 		c.Close()
 	}
 	name := filepath.Join(t.TempDir(), "image")
-	if err := os.WriteFile(name, protect(t, make([]byte, testBlocks*512), 512, 1, 0, 0), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(name, protect(t, make([]byte, testBlocks*512), 512, 1, 0, 0), 0o600))
 	dev := must(t, func() (*verbs.Device, error) { return verbs.Open(netip.MustParseAddr("127.37.3.2"), nil) })
 	pd := must(t, dev.NewPD)
 	h := &testHost{lab: &lab{t: t, at: netip.MustParseAddrPort("127.37.3.1:4420")}, dev: dev, pd: pd}
@@ -104,9 +103,7 @@ func TestKill(t *testing.T) {
 		var said bytes.Buffer
 		target.Stderr = &said
 		out := must(t, target.StdoutPipe)
-		if err := target.Start(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, target.Start())
 		defer target.Process.Kill() // if the test fails
 		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 			t.Fatalf("%q %v %s", line, err, &said)
@@ -140,9 +137,7 @@ func TestKill(t *testing.T) {
 			return q.post(&c, nil)
 		}
 		for slot := range uint16(depth) {
-			if err := post(slot); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, post(slot))
 		}
 		for range 100 + 37*round%400 {
 			done, _, ok := q.answer()
@@ -152,9 +147,7 @@ func TestKill(t *testing.T) {
 			acks++
 			acknowledged[slots[done.ID].group] = slots[done.ID].version
 			delete(slots, done.ID)
-			if err := post(done.ID); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, post(done.ID))
 		}
 		target.Process.Kill()
 		target.Wait()
@@ -177,9 +170,7 @@ func TestKill(t *testing.T) {
 		}
 
 		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		f := sig.Format{Type: sig.T10DIF}
 		if err := f.Verify(b); err != nil {
 			t.Fatalf("round %d: %v", round, err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/tool/nvmet"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
@@ -293,9 +294,7 @@ func TestCommands(t *testing.T) {
 func TestDamage(t *testing.T) {
 	damage := func(v string) *nvmet.Damage {
 		d, err := nvmet.ParseDamage(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return d
 	}
 	ns, m := namespace(t, 512, 1)
@@ -361,9 +360,7 @@ func TestCapsule(t *testing.T) {
 	_, io := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}}).both()
 	send := func(c nvme.Command, data []byte) (nvme.Completion, rdma.WC) {
 		t.Helper()
-		if err := io.post(&c, data); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, io.post(&c, data))
 		done, wc, ok := io.answer()
 		if !ok {
 			t.Fatal("the connection has ended")
@@ -414,9 +411,7 @@ func TestCapsule(t *testing.T) {
 		return io.h.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.RemoteInvalidate, MaxEntries: 1})
 	})
 	defer key.Close()
-	if err := io.qp.Start().Configure(key).Access(rdma.LocalWrite | rdma.RemoteWrite).List(mr.SGE(0, 520)).Complete(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, io.qp.Start().Configure(key).Access(rdma.LocalWrite|rdma.RemoteWrite).List(mr.SGE(0, 520)).Complete())
 	r := rw(nvme.Read, 16, 1, 7, 16, 0, 0)
 	r.SGL = nvme.SGL{Type: nvme.KeyedBlock, Subtype: nvme.Invalidate, Length: 520, Key: key.RKey()}
 	if done, wc := send(r, nil); done.Status != nvme.Success || wc.Flags&rdma.WithInv == 0 || !bytes.Equal(mr.Bytes(), data[:520]) {
@@ -486,9 +481,7 @@ func TestDiscovery(t *testing.T) {
 	// Asynchronous Event Requests wait.
 	for i := range 5 {
 		c := nvme.Command{Opcode: nvme.AsyncEvent, ID: uint16(1000 + i), SGL: nvme.SGL{Type: nvme.KeyedBlock}}
-		if err := admin.post(&c, nil); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, admin.post(&c, nil))
 	}
 	// Commands run at the same time: the one too many is any of them.
 	done, _, _ := admin.answer()
@@ -649,9 +642,7 @@ func TestVanish(t *testing.T) {
 			c := rw(nvme.Write, uint64(i), 1000, 7, uint32(i), 0x1234, 0xffff)
 			c.ID = uint16(i)
 			c.SGL = nvme.SGL{Type: nvme.KeyedBlock, Addr: data.Addr() + uint64(i*520), Length: 1000 * 520, Key: data.RKey()}
-			if err := q.post(&c, nil); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, q.post(&c, nil))
 		}
 		for range round { // in different moments
 			q.answer()
