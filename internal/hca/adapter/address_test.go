@@ -10,7 +10,7 @@ import (
 // those of a QP that is reset.
 func TestAddressesKept(t *testing.T) {
 	c := &Context{dev: &Device{}}
-	a, b := &QP{ctx: c}, &QP{ctx: c}
+	a, b := &QP{object: object{ctx: c}}, &QP{object: object{ctx: c}}
 	keep := func(q *QP, n int) {
 		for i := range n {
 			q.keepAddress(addressKey{index: uint8(i), udp: uint16(i >> 8)}, &roce.AH{})

@@ -266,12 +266,22 @@ func lookup[T any](c *Context, table map[uint32]T, number uint32) T {
 // Clock returns the counter of [Device.Clock].
 func (c *Context) Clock() uint64 { return c.dev.Clock() }
 
+// object is what the objects of a context have in common.
+type object struct {
+	ctx    *Context // that made it
+	number uint32
+	uid    uint16 // of the user whose command made it; 0: a verb, or a kernel's command
+}
+
+// Number returns the object's number in commands.
+func (o *object) Number() uint32 { return o.number }
+
+func (o *object) owner() uint16 { return o.uid }
+
 // PD is a protection domain.
 type PD struct {
-	ctx    *Context
-	number uint32
-	uid    uint16
-	eng    *engine.PD
+	object
+	eng *engine.PD
 }
 
 // AllocPD makes a protection domain.
@@ -281,7 +291,7 @@ func (c *Context) AllocPD() (*PD, error) {
 	if err != nil {
 		return nil, err
 	}
-	pd := &PD{ctx: c, number: newNumber(c, &c.dev.next.pd, c.pds), eng: e}
+	pd := &PD{object: object{ctx: c, number: newNumber(c, &c.dev.next.pd, c.pds)}, eng: e}
 	if err := enter(c, op, c.pds, pd.number, pd); err != nil {
 		e.Close()
 		return nil, err
@@ -289,9 +299,6 @@ func (c *Context) AllocPD() (*PD, error) {
 	c.trace(TraceObject, "pd", pd.number, "create", nil)
 	return pd, nil
 }
-
-// Number returns the PD's number.
-func (p *PD) Number() uint32 { return p.number }
 
 // Close frees the PD. EBUSY: something uses it.
 func (p *PD) Close() error {
@@ -306,10 +313,9 @@ func (p *PD) Close() error {
 
 // AH is an address handle: the address to which datagrams are sent. The driver copies it into each send request.
 type AH struct {
-	ctx    *Context
-	number uint32
-	pd     *PD
-	dmac   [6]byte
+	object
+	pd   *PD
+	dmac [6]byte
 }
 
 // CreateAH makes an address.
@@ -323,7 +329,7 @@ func (c *Context) CreateAH(pd *PD, a AHAttr) (*AH, error) {
 	if err := pd.eng.Users().Enter(op, "AH"); err != nil {
 		return nil, err
 	}
-	ah := &AH{ctx: c, number: newNumber(c, &c.dev.next.ah, c.ahs), pd: pd, dmac: macOf(to.DGID.Addr())}
+	ah := &AH{object: object{ctx: c, number: newNumber(c, &c.dev.next.ah, c.ahs)}, pd: pd, dmac: macOf(to.DGID.Addr())}
 	if err := enter(c, op, c.ahs, ah.number, ah); err != nil {
 		pd.eng.Users().Leave("AH")
 		return nil, err

@@ -31,10 +31,8 @@ type CQAttr struct {
 
 // CQ is a completion queue in the program's memory.
 type CQ struct {
-	ctx    *Context
-	number uint32
+	object
 	attr   CQAttr
-	uid    uint16
 	umems  umemPair
 	users  engine.Users
 	closed atomic.Bool
@@ -79,7 +77,7 @@ func newCQ(c *Context, a CQAttr) (*CQ, error) {
 	if err := checkRing(op, a.Entries, a.CQESize); err != nil {
 		return nil, err
 	}
-	q := &CQ{ctx: c, number: newNumber(c, &c.dev.next.cq, c.cqs), attr: a, uid: a.uid, umems: a.umems, entries: uint32(a.Entries), cqeSize: a.CQESize}
+	q := &CQ{object: object{ctx: c, number: newNumber(c, &c.dev.next.cq, c.cqs), uid: a.uid}, attr: a, umems: a.umems, entries: uint32(a.Entries), cqeSize: a.CQESize}
 	q.attr.Ring, q.attr.DB = nil, nil // q.ring and q.db hold the memory
 	q.listened.Store(a.Channel)
 	if err := q.ring.open(op, "the ring", a.Ring, a.Entries*a.CQESize); err != nil {
@@ -117,9 +115,6 @@ func checkRing(op string, entries, size int) error {
 	}
 	return nil
 }
-
-// Number returns the CQ's number.
-func (q *CQ) Number() uint32 { return q.number }
 
 // Listen makes the CQ raise completion events from now on, as one that was created with a
 // channel does.

@@ -17,7 +17,7 @@ type initiatorFront struct{ *front }
 // Joined implements engine.DCTFront.
 func (f dctFront) Joined() engine.Front {
 	dct := (*QP)(f.front)
-	return initiatorFront{(*front)(&QP{ctx: dct.ctx, attr: dct.attr, number: dct.number})}
+	return initiatorFront{(*front)(&QP{object: object{ctx: dct.ctx, number: dct.number}, attr: dct.attr})}
 }
 
 // Left implements engine.DCTFront.

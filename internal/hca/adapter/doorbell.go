@@ -16,8 +16,7 @@ import (
 
 // UAR is a page of doorbell registers that is shared with the program.
 type UAR struct {
-	ctx    *Context
-	number uint32
+	object
 
 	// The numbers of queues that use the page: QPs, and CQs that are armed through it.
 	qps, arms atomic.Int32
@@ -41,7 +40,7 @@ func (c *Context) NewUAR(number uint32, page []byte) (*UAR, error) {
 	if len(page) != prm.UARSize || uintptr(unsafe.Pointer(unsafe.SliceData(page)))%8 != 0 {
 		return nil, failure.New(op, syscall.EINVAL, "a page of %d bytes: must be %d, aligned", len(page), prm.UARSize)
 	}
-	u := &UAR{ctx: c, number: number, page: page}
+	u := &UAR{object: object{ctx: c, number: number}, page: page}
 	if err := enter(c, op, c.uars, number, u); err != nil {
 		return nil, err
 	}

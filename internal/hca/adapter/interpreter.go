@@ -162,28 +162,14 @@ func destroyer[T owned](table func(*Context) map[uint32]T) func(*Context, *prm.C
 	}
 }
 
-func (u *Umem) owner() uint16        { return u.uid }
-func (q *CQ) owner() uint16          { return q.uid }
-func (q *QP) owner() uint16          { return q.uid }
-func (s *SRQ) owner() uint16         { return s.uid }
-func (o *mkeyObject) owner() uint16  { return o.uid }
-func (p *psv) owner() uint16         { return p.uid }
-func (o *dekObject) owner() uint16   { return o.uid }
-func (o *loginObject) owner() uint16 { return o.uid }
-func (p *PD) owner() uint16          { return p.uid }
-func (d *domain) owner() uint16      { return d.uid }
-func (x *XRCD) owner() uint16        { return 0 }
-
 // domain is a transport domain, which Ethernet queues join. Drivers of Ethernet make one when
 // they start. The device has no such queues for programs, so that nothing else names it.
 type domain struct {
-	ctx    *Context
-	number uint32
-	uid    uint16
+	object
 }
 
 func allocDomain(c *Context, x *prm.Call) error {
-	d := &domain{ctx: c, number: newNumber(c, &c.dev.next.domain, c.domains), uid: x.UID}
+	d := &domain{object: object{ctx: c, number: newNumber(c, &c.dev.next.domain, c.domains), uid: x.UID}}
 	if err := enter(c, x.Command.String(), c.domains, d.number, d); err != nil {
 		return err
 	}

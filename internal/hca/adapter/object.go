@@ -16,20 +16,16 @@ import (
 
 // dekObject is a data encryption key of a command.
 type dekObject struct {
-	ctx    *Context
-	number uint32
-	uid    uint16
-	key    *dek.DEK
-	shown  prm.DEK // without the key
+	object
+	key   *dek.DEK
+	shown prm.DEK // without the key
 }
 
 // loginObject is a login of a command.
 type loginObject struct {
-	ctx    *Context
-	number uint32
-	uid    uint16
-	login  *dek.Login
-	shown  prm.Login // without the credential
+	object
+	login *dek.Login
+	shown prm.Login // without the credential
 }
 
 // createObject executes CREATE_GENERAL_OBJECT.
@@ -58,7 +54,7 @@ func createLogin(c *Context, x *prm.Call) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	o := &loginObject{ctx: c, number: newNumber(c, &c.dev.next.object, c.logins), uid: x.UID, login: login, shown: l}
+	o := &loginObject{object: object{ctx: c, number: newNumber(c, &c.dev.next.object, c.logins), uid: x.UID}, login: login, shown: l}
 	if err := enter(c, x.Command.String(), c.logins, o.number, o); err != nil {
 		login.Close()
 		return 0, err
@@ -126,7 +122,7 @@ func createDEK(c *Context, x *prm.Call) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	o := &dekObject{ctx: c, number: newNumber(c, &c.dev.next.object, c.dekObjects), uid: x.UID, key: key, shown: d}
+	o := &dekObject{object: object{ctx: c, number: newNumber(c, &c.dev.next.object, c.dekObjects), uid: x.UID}, key: key, shown: d}
 	clear(o.shown.Key[:])
 	if err := enter(c, x.Command.String(), c.dekObjects, o.number, o); err != nil {
 		key.Close()

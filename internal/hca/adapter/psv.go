@@ -9,11 +9,9 @@ import (
 // and does not use its value: a block's signature has its initial value in the key. A
 // transaction signature runs in it.
 type psv struct {
-	ctx    *Context
-	number uint32
-	uid    uint16
-	pd     *PD
-	value  *keydoor.PSV
+	object
+	pd    *PD
+	value *keydoor.PSV
 }
 
 // set executes a SET_PSV.
@@ -40,7 +38,7 @@ func createPSV(c *Context, x *prm.Call) error {
 	}
 	numbers := make([]uint32, p.Count)
 	for i := range numbers {
-		o := &psv{ctx: c, number: newNumber(c, &c.dev.next.psv, c.psvs), uid: x.UID, pd: pd, value: keydoor.NewPSV()}
+		o := &psv{object: object{ctx: c, number: newNumber(c, &c.dev.next.psv, c.psvs), uid: x.UID}, pd: pd, value: keydoor.NewPSV()}
 		if err := enter(c, x.Command.String(), c.psvs, o.number, o); err != nil {
 			return err
 		}

@@ -46,11 +46,9 @@ type QPAttr struct {
 
 // QP is a queue pair whose queues stand in the program's memory.
 type QP struct {
-	ctx    *Context
+	object
 	attr   QPAttr
 	eng    *engine.QP
-	number uint32
-	uid    uint16
 	closed atomic.Bool
 	opens  int           // of an XRC receive QP, less one; guarded by the lock of its domain
 	state  atomic.Uint32 // rdma.State after the last Modify or failure
@@ -106,7 +104,7 @@ func newQP(c *Context, a QPAttr) (*QP, error) {
 			return nil, err
 		}
 	}
-	q := &QP{ctx: c, attr: a, uid: a.uid}
+	q := &QP{object: object{ctx: c, uid: a.uid}, attr: a}
 	q.attr.SQ, q.attr.RQ, q.attr.DB = nil, nil, nil // sq, rq and db have them
 	if a.SQCount != 0 || a.RQCount != 0 {
 		if err := q.db.openRecord(op, a.DB); err != nil {
@@ -145,7 +143,7 @@ func newQP(c *Context, a QPAttr) (*QP, error) {
 	}
 	a.UAR.ring(1, 0)
 	if a.Type == ibv.XRCRecv {
-		a.XRCD.addQP(q)
+		a.XRCD.locked(func() { a.XRCD.qps[q.number] = q })
 	}
 	return q, nil
 }
@@ -230,9 +228,6 @@ func (c *Context) OpenQP(qpn uint32, typ rdma.QPType, x *XRCD) (*QP, error) {
 	return nil, failure.New("open a QP", syscall.EINVAL, "QP %#x is no XRC receive QP of the domain", qpn)
 }
 
-// Number returns the QP's number.
-func (q *QP) Number() uint32 { return q.number }
-
 // Type returns the QP's type.
 func (q *QP) Type() rdma.QPType { return q.attr.Type }
 
@@ -261,7 +256,7 @@ func (q *QP) Close() error {
 // destroy destroys the QP, whoever has it open.
 func (q *QP) destroy() error {
 	if q.attr.XRCD != nil {
-		q.attr.XRCD.removeQP(q)
+		q.attr.XRCD.locked(func() { delete(q.attr.XRCD.qps, q.number) })
 	}
 	if q.closed.Swap(true) {
 		return nil

@@ -44,9 +44,7 @@ func (a *SRQAttr) kind() string {
 // SRQ is a shared receive queue in the program's memory: a ring of requests that are
 // linked by their indexes, since they complete in any order.
 type SRQ struct {
-	ctx    *Context
-	number uint32
-	uid    uint16
+	object
 	attr   SRQAttr
 	users  engine.Users
 	closed atomic.Bool
@@ -105,7 +103,7 @@ func newSRQ(c *Context, a SRQAttr) (*SRQ, error) {
 	if shift < 5 || shift > maxRecvShift {
 		return nil, failure.New(op, syscall.EINVAL, "requests of 2^%d bytes: must be 2^5 to 2^%d", shift, maxRecvShift)
 	}
-	s := &SRQ{ctx: c, number: newNumber(c, &c.dev.next.srq, c.srqs), attr: a, uid: a.uid, shift: shift, limit: a.Limit}
+	s := &SRQ{object: object{ctx: c, number: newNumber(c, &c.dev.next.srq, c.srqs), uid: a.uid}, attr: a, shift: shift, limit: a.Limit}
 	s.attr.Ring, s.attr.DB = nil, nil // ring and db have them
 	if err := s.ring.open(op, "the ring", a.Ring, int(a.MaxWR)<<shift); err != nil {
 		return nil, err
@@ -121,7 +119,7 @@ func newSRQ(c *Context, a SRQAttr) (*SRQ, error) {
 		return nil, err
 	}
 	if a.Type == srqXRC {
-		a.XRCD.add(s)
+		a.XRCD.locked(func() { a.XRCD.srqs[s.number] = s })
 	}
 	return s, nil
 }
@@ -159,9 +157,6 @@ func leaveAll(users []*engine.Users, kind string) {
 }
 
 const maxSRQSGE = 31
-
-// Number returns the SRQ's number.
-func (s *SRQ) Number() uint32 { return s.number }
 
 // take returns the request at the head of the list, or nil.
 func (s *SRQ) take() (*recvSlot, error) {
@@ -329,7 +324,7 @@ func (s *SRQ) Close() error {
 	}
 	s.closed.Store(true)
 	if s.attr.Type == srqXRC {
-		s.attr.XRCD.remove(s)
+		s.attr.XRCD.locked(func() { delete(s.attr.XRCD.srqs, s.number) })
 	}
 	leaveAll(s.parents(), "SRQ")
 	leave(s.ctx, s.ctx.srqs, s.number)
@@ -348,21 +343,25 @@ func createRMP(c *Context, x *prm.Call) error {
 	}
 	a := SRQAttr{RMP: true, Cyclic: m.Cyclic, MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride), Limit: uint32(m.Limit), uid: x.UID}
 	var err error
-	if a.PD, err = c.pd(x, m.PD); err != nil {
-		return err
-	}
 	if a.umems[0], a.Ring, err = ringOf(c, x, "the ring", m.RingUmemValid, m.RingUmem, m.RingOff, m.Pages()); err != nil {
 		return err
 	}
 	if a.umems[1], a.DB, err = recordOf(c, x, m.DBUmemValid, m.DBUmem, m.DBAddr); err != nil {
 		return err
 	}
-	s, err := c.CreateSRQ(a)
-	if err != nil {
+	return c.createSRQ(x, a, m.PD)
+}
+
+// createSRQ ends a command that creates an SRQ.
+func (c *Context) createSRQ(x *prm.Call, a SRQAttr, pd uint32) (err error) {
+	if a.PD, err = c.pd(x, pd); err != nil {
 		return err
 	}
-	prm.PutNumber(x.Out, s.number)
-	return nil
+	s, err := c.CreateSRQ(a)
+	if err == nil {
+		prm.PutNumber(x.Out, s.number)
+	}
+	return err
 }
 
 // modifyRMP executes MODIFY_RMP: the limit, below which an event is raised.

@@ -11,11 +11,9 @@ import (
 // Umem is memory that a program has registered for the queues of its commands, which name
 // it by its number and an offset.
 type Umem struct {
-	ctx    *Context
-	number uint32
-	uid    uint16
-	users  engine.Users
-	at     Segments
+	object
+	users engine.Users
+	at    Segments
 }
 
 // RegUmem registers length bytes of a process's memory from addr, which need not be aligned. access is
@@ -35,16 +33,13 @@ func (c *Context) RegUmem(mem Memory, addr, length uint64, access uint32) (*Umem
 }
 
 func newUmem(c *Context, op string, uid uint16, at Segments) (*Umem, error) {
-	u := &Umem{ctx: c, number: newNumber(c, &c.dev.next.umem, c.umems), uid: uid, at: at}
+	u := &Umem{object: object{ctx: c, number: newNumber(c, &c.dev.next.umem, c.umems), uid: uid}, at: at}
 	if err := enter(c, op, c.umems, u.number, u); err != nil {
 		return nil, err
 	}
 	c.trace(TraceObject, "umem", u.number, "create", nil, value("addr", at[0].Addr), value("length", at.Len()))
 	return u, nil
 }
-
-// Number returns the umem's number in commands.
-func (u *Umem) Number() uint32 { return u.number }
 
 // Close frees the umem. EBUSY: a queue or a doorbell record lies in it.
 func (u *Umem) Close() error {
@@ -130,7 +125,7 @@ func createOnUmem(c *Context, x *prm.Call, pd *PD, m *prm.MKeyContext) error {
 		u.users.Leave(keyOfUmem)
 		return err
 	}
-	return enterKey(c, x, &mkeyObject{ctx: c, guest: &guestKey{region: e, umem: u}, uid: x.UID, mode: m.Mode})
+	return enterKey(c, x, &mkeyObject{object: object{ctx: c, uid: x.UID}, guest: &guestKey{region: e, umem: u}, mode: m.Mode})
 }
 
 // place returns the memory of a queue in a umem.

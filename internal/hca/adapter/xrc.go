@@ -13,9 +13,8 @@ import (
 // belongs to the device: QPs and SRQs of several contexts may be in one domain. A message
 // then reaches the SRQ, the CQ and the memory of another context than the QP's.
 type XRCD struct {
-	ctx    *Context // that made it, for the trace
-	number uint32
-	users  engine.Users
+	object
+	users engine.Users
 
 	mu   sync.Mutex // guards the following fields
 	srqs map[uint32]*SRQ
@@ -24,13 +23,10 @@ type XRCD struct {
 
 // OpenXRCD makes an XRC domain. It outlives the context.
 func (c *Context) OpenXRCD() (*XRCD, error) {
-	x := &XRCD{ctx: c, number: newNumber(c, &c.dev.next.xrcd, c.xrcds), srqs: map[uint32]*SRQ{}, qps: map[uint32]*QP{}}
+	x := &XRCD{object: object{ctx: c, number: newNumber(c, &c.dev.next.xrcd, c.xrcds)}, srqs: map[uint32]*SRQ{}, qps: map[uint32]*QP{}}
 	c.trace(TraceObject, "xrcd", x.number, "create", nil)
 	return x, nil
 }
-
-// Number returns the domain's number.
-func (x *XRCD) Number() uint32 { return x.number }
 
 // Close frees the domain. EBUSY: something uses it.
 func (x *XRCD) Close() error {
@@ -73,28 +69,11 @@ func (x *XRCD) srq(number uint32) *SRQ {
 	return x.srqs[number]
 }
 
-func (x *XRCD) add(s *SRQ) {
+// locked changes the objects of the domain.
+func (x *XRCD) locked(change func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.srqs[s.number] = s
-}
-
-func (x *XRCD) remove(s *SRQ) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.srqs, s.number)
-}
-
-func (x *XRCD) addQP(q *QP) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.qps[q.number] = q
-}
-
-func (x *XRCD) removeQP(q *QP) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.qps, q.number)
+	change()
 }
 
 // open opens a receive QP of the domain again.
@@ -152,9 +131,6 @@ func createXRCSRQ(c *Context, x *prm.Call) error {
 		return missing("XRC domain", m.XRCD)
 	}
 	var err error
-	if a.PD, err = c.pd(x, m.PD); err != nil {
-		return err
-	}
 	if a.CQ, err = c.cq(x, m.CQ); err != nil {
 		return err
 	}
@@ -164,10 +140,5 @@ func createXRCSRQ(c *Context, x *prm.Call) error {
 	if _, a.DB, err = recordOf(c, x, false, 0, m.DBAddr); err != nil {
 		return err
 	}
-	s, err := c.CreateSRQ(a)
-	if err != nil {
-		return err
-	}
-	prm.PutNumber(x.Out, s.number)
-	return nil
+	return c.createSRQ(x, a, m.PD)
 }
