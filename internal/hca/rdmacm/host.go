@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -9,9 +10,9 @@ import (
 
 // Host is the host of the devices. Its methods are called without the lock of the Manager.
 type Host interface {
-	// Source returns the address from which the host sends to dst, or the invalid
-	// address if it has no route to dst.
-	Source(dst netip.Addr) netip.Addr
+	// Source returns the address from which the host sends to dst, and behind it the others of
+	// that network interface; none if it has no route to dst.
+	Source(dst netip.Addr) []netip.Addr
 
 	// Local reports whether an address is one of the host's.
 	Local(netip.Addr) bool
@@ -88,7 +89,8 @@ func (m *Manager) attachTowards(w *way) {
 	if dst.IsUnspecified() || m.has(dst) {
 		return
 	}
-	w.src, w.here = m.host.Source(dst), m.host.Local(dst)
+	from := m.host.Source(dst)
+	w.here = m.host.Local(dst)
 	switch {
 	case w.here && m.hasFamily(dst): // every device of the host reaches it
 	case w.here:
@@ -97,10 +99,14 @@ func (m *Manager) attachTowards(w *way) {
 			w.src = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 		}
 		w.err = m.attach(w.src)
-	case !w.src.IsValid():
+	case len(from) == 0:
 		w.err = failure.New("resolve address", syscall.ENETUNREACH, "the host has no route to %v", dst)
 	default:
+		w.src = from[0]
 		w.err = m.attach(w.src)
+		if i := slices.IndexFunc(from, m.has); w.err != nil && i >= 0 {
+			w.src, w.err = from[i], nil
+		}
 	}
 }
 
@@ -167,13 +173,17 @@ func (m *Manager) device(a netip.Addr) (*Device, int) {
 }
 
 // route returns the address that packets to dst leave from: dst if a device has it, the
-// address from which the host sends to dst if a device has that, or else the first address
-// of the family that reaches dst. A loopback address reaches the host itself only.
+// address from which the host sends to dst if a device has that, and none if it sends from another
+// one. If that is not known, or dst is on the host, it is the first address of the family that reaches
+// dst. A loopback address reaches the host itself only.
 func (m *Manager) route(dst netip.Addr, w way) (src netip.Addr) {
 	for _, a := range []netip.Addr{dst, w.src} {
 		if d, _ := m.device(a); d != nil {
 			return a
 		}
+	}
+	if w.src.IsValid() && !w.here {
+		return netip.Addr{}
 	}
 	return m.firstAddr(func(a netip.Addr) bool {
 		return a.Is4() == dst.Is4() && a.IsLinkLocalUnicast() == dst.IsLinkLocalUnicast() &&

@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,21 +20,19 @@ type hostOf struct {
 	attached []netip.Addr
 }
 
-func (h *hostOf) Source(dst netip.Addr) netip.Addr {
-	for _, a := range h.addrs {
-		if a == dst {
-			return a
-		}
+func (h *hostOf) Source(dst netip.Addr) (from []netip.Addr) {
+	if slices.Contains(h.addrs, dst) {
+		return []netip.Addr{dst}
 	}
 	for _, a := range h.addrs {
 		if a.Is4() == dst.Is4() {
-			return a
+			from = append(from, a)
 		}
 	}
-	return netip.Addr{}
+	return from
 }
 
-func (h *hostOf) Local(a netip.Addr) bool { return a.IsLoopback() || h.Source(a) == a }
+func (h *hostOf) Local(a netip.Addr) bool { return a.IsLoopback() || slices.Contains(h.addrs, a) }
 
 func (h *hostOf) Attach(a netip.Addr) (Device, error) {
 	if a == h.taken {
@@ -126,6 +125,28 @@ func resolveFrom(src, dst string) func(*program, int) syscall.Errno {
 		_, errno := p.command(fd, cmdResolveIP, 0, words(sockaddr(src), sockaddr(dst), p.createID(fd, 1, 0x0106), uint32(2000)))
 		return errno
 	}
+}
+
+// TestOtherInterface resolves a peer that the host reaches by an interface without a device, and by one of which
+// a device has another address than the host sends from.
+func TestOtherInterface(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		absent := netip.MustParseAddr("192.0.2.3")
+		h := &hostOf{n: n, addrs: []netip.Addr{absent}, absent: absent}
+		b.m.host = h
+		fd := b.channel()
+		if errno := resolveFrom("", "192.0.2.1:7174")(b, fd); errno != 0 {
+			t.Fatal(errno)
+		}
+		if e := b.expect(fd, eventAddrError); e.status != -int32(syscall.ENODEV) {
+			t.Errorf("status %d of ADDR_ERROR", e.status)
+		}
+		h.addrs = append(h.addrs, addrB)
+		if errno := resolveFrom("", "192.0.2.1:7174")(b, fd); errno != 0 {
+			t.Fatal(errno)
+		}
+		b.expect(fd, eventAddrResolved)
+	})
 }
 
 // TestAttachListener reaches a listener on every address over a device that came after it.

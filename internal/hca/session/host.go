@@ -22,14 +22,32 @@ import (
 type host struct{ r *run }
 
 // Source implements rdmacm.Host.
-func (host) Source(dst netip.Addr) netip.Addr {
+func (host) Source(dst netip.Addr) []netip.Addr {
 	// Connecting a UDP socket sends nothing: the system only chooses the route.
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, roce.UDPPort)))
 	if err != nil {
-		return netip.Addr{}
+		return nil
 	}
 	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("")
+	src := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("")
+	all, _ := net.Interfaces()
+	for _, i := range all {
+		if addrs, _ := addresses(&i); slices.Contains(addrs, src) {
+			return append([]netip.Addr{src}, addrs...)
+		}
+	}
+	return []netip.Addr{src}
+}
+
+// addresses returns the addresses of a network interface.
+func addresses(i *net.Interface) (addrs []netip.Addr, err error) {
+	list, err := i.Addrs()
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			addrs = append(addrs, p.Addr().Unmap())
+		}
+	}
+	return addrs, err
 }
 
 // Local implements rdmacm.Host.

@@ -42,14 +42,8 @@ func watchLinks(r *run) *linkWatch {
 			linkless := err != nil || i.Flags&needs != needs
 			var addrs []netip.Addr
 			if err == nil {
-				has, err := i.Addrs()
-				if err != nil {
+				if addrs, err = addresses(i); err != nil {
 					continue // unknown: the next message may tell more
-				}
-				for _, a := range has {
-					if p, err := netip.ParsePrefix(a.String()); err == nil {
-						addrs = append(addrs, p.Addr().Unmap())
-					}
 				}
 			}
 			for _, f := range list {
