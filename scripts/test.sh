@@ -299,4 +299,4 @@ long)
 	step race-everything race_everything
 	;;
 esac
-"$report" end "$logs" scripts/packages
+"$report" end "$logs"

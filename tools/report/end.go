@@ -5,16 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 // end prints the table of all steps, what was not run, and the totals.
-func end(dir, packages string) error {
+func end(dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, "results"))
 	if err != nil {
 		return err
@@ -27,10 +24,6 @@ func end(dir, packages string) error {
 		}
 		results = append(results, r)
 	}
-	table, err := os.ReadFile(packages)
-	if err != nil {
-		return err
-	}
 	passed, failed, skipped := 0, 0, 0
 	fmt.Printf("\n%-40s %8s  %s\n", "step", "seconds", "result")
 	for _, r := range results {
@@ -42,7 +35,7 @@ func end(dir, packages string) error {
 			fmt.Printf("    %s\n", f)
 		}
 	}
-	notRun(results, string(table))
+	notRun(results)
 	fmt.Printf("\n%d passed, %d failed, %d skipped\n", passed, failed, skipped)
 	if failed > 0 {
 		os.Exit(1)
@@ -54,8 +47,8 @@ func (f fault) String() string {
 	return strings.TrimSpace(strings.TrimSpace(f.Package+" "+f.Test) + "  " + f.Reason)
 }
 
-// notRun prints the tests and steps that were not run, by reason, and the command that installs what they lack.
-func notRun(results []result, table string) {
+// notRun prints the tests and steps that were not run, by reason.
+func notRun(results []result) {
 	var reasons []string
 	names := map[string][]string{}
 	for _, r := range results {
@@ -87,41 +80,5 @@ func notRun(results []result, table string) {
 		}
 		fmt.Printf("  %s\n      %s%s\n", reason, strings.Join(tests, ", "), more)
 	}
-	if lacking := lacking(reasons, table); len(lacking) > 0 {
-		fmt.Printf("What they need is installed by:\n  apt-get install -y --no-install-recommends %s\n", strings.Join(lacking, " "))
-	}
-}
-
-// word is a name that may be a package's; a program has quotation marks around it, as exec.LookPath writes them.
-var word = regexp.MustCompile(`"?[A-Za-z0-9][A-Za-z0-9_.+-]*[A-Za-z0-9]"?`)
-
-// lacking returns the packages that the reasons name, themselves or by a program, and that are not installed.
-func lacking(reasons []string, table string) []string {
-	of := map[string]string{}
-	for line := range strings.Lines(table) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 || fields[0][0] == '#' {
-			continue
-		}
-		of[fields[1]] = fields[1]
-		for _, program := range fields[2:] {
-			of[strconv.Quote(program)] = fields[1]
-		}
-	}
-	var found []string
-	for _, reason := range reasons {
-		for _, w := range word.FindAllString(reason, -1) {
-			p := of[w]
-			if p != "" && !slices.Contains(found, p) && !installed(p) {
-				found = append(found, p)
-			}
-		}
-	}
-	slices.Sort(found)
-	return found
-}
-
-func installed(p string) bool {
-	out, err := exec.Command("dpkg-query", "-W", "-f", "${db:Status-Status}", p).Output()
-	return err == nil && string(out) == "installed"
+	fmt.Println("Programs that they need are installed by: sudo make setup")
 }

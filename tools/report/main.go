@@ -1,12 +1,11 @@
 // Command report shows the results of the steps of scripts/test.sh, for people.
 //
 //	report step DIR NAME STATUS SECONDS   prints the result of a step, and its failures
-//	report end DIR PACKAGES               prints the table of all steps, and what was not run
+//	report end DIR                        prints the table of all steps, and what was not run
 //
 // The output of the step NAME is in DIR/NAME.out: text, or the events of go test -json. report step
 // turns it into the text DIR/NAME.log and appends a line to DIR/results. A line of the text that begins with
-// "NOT RUN: " says that the step, or a part of it, was not run. PACKAGES is the file
-// scripts/packages, from which the command is made that installs what skipped tests lack. report end
+// "NOT RUN: " says that the step, or a part of it, was not run. report end
 // exits with status 1 if anything failed.
 package main
 
@@ -62,10 +61,10 @@ func run(args []string) error {
 			return err
 		}
 		return step(args[1], args[2], status, seconds)
-	case len(args) == 3 && args[0] == "end":
-		return end(args[1], args[2])
+	case len(args) == 2 && args[0] == "end":
+		return end(args[1])
 	}
-	return fmt.Errorf("%q: must be step DIR NAME STATUS SECONDS or end DIR PACKAGES", args)
+	return fmt.Errorf("%q: must be step DIR NAME STATUS SECONDS or end DIR", args)
 }
 
 // step reports a step that has ended. The whole report is one write, because steps run beside each other.
