@@ -187,19 +187,8 @@ func (e *evidence) judge(b []byte, number int64) verdict {
 // another format has such fields as well: the checksum of zeros and ones is zero.
 func (e *evidence) weak(x sig.Field) bool {
 	f := e.format
-	repeats := func(v uint64, bits int) bool { return v == 0 || v == 1<<bits-1 }
-	guard := 64
-	switch f.Type {
-	case sig.T10DIF, sig.NVMe16:
-		guard = 16
-	case sig.CRC32, sig.CRC32C, sig.NVMe32:
-		guard = 32
-	}
-	_, ref := f.TagBits()
-	tagged := ref > 0
-	return repeats(x.Guard, guard) &&
-		(!tagged || f.Flags&sig.IgnoreApp != 0 || repeats(uint64(x.AppTag), 16)) &&
-		(!tagged || f.Flags&sig.IgnoreRef != 0 || repeats(x.RefTag, ref))
+	plain := func(v uint64) bool { return v&(v+1) == 0 } // zeros and then ones
+	return plain(x.Guard) && (f.Flags&sig.IgnoreApp != 0 || plain(uint64(x.AppTag))) && (f.Flags&sig.IgnoreRef != 0 || plain(x.RefTag))
 }
 
 // sample judges blocks at places all over the stream, until enough of them are evidence.
