@@ -97,8 +97,7 @@ func ListenCM(dev *verbs.Device, port uint16) (*Listener, error) {
 	return &Listener{cmListener{dev, l}}, nil
 }
 
-func (l cmListener) addr() netip.AddrPort { return l.l.Addr().(cm.Addr).AddrPort() }
-func (l cmListener) close() error         { return l.l.Close() }
+func (l cmListener) close() error { return l.l.Close() }
 
 func (l cmListener) accept() (net.Addr, func(context.Context) (net.Conn, error), error) {
 	req, err := l.l.Accept(context.Background())

@@ -28,15 +28,13 @@ type Listener struct{ l listener }
 // request of a peer; connect answers the request and returns the connection.
 type listener interface {
 	accept() (peer net.Addr, connect func(context.Context) (net.Conn, error), err error)
-	addr() netip.AddrPort
 	close() error
 }
 
 // tcpListener takes connections of TCP.
 type tcpListener struct{ *net.TCPListener }
 
-func (l tcpListener) addr() netip.AddrPort { return l.Addr().(*net.TCPAddr).AddrPort() }
-func (l tcpListener) close() error         { return l.Close() }
+func (l tcpListener) close() error { return l.Close() }
 
 func (l tcpListener) accept() (net.Addr, func(context.Context) (net.Conn, error), error) {
 	c, err := l.AcceptTCP()
@@ -58,12 +56,6 @@ func Listen(addr netip.AddrPort) (*Listener, error) {
 	}
 	return &Listener{tcpListener{l.(*net.TCPListener)}}, nil
 }
-
-// Addr returns the address of the listener.
-func (l *Listener) Addr() netip.AddrPort { return l.l.addr() }
-
-// Close stops listening.
-func (l *Listener) Close() error { return l.l.close() }
 
 // errDisplaced is the cause with which the context of a displaced stranger is cancelled.
 var errDisplaced = errors.New("displaced by a newer connection: too many peers have not yet identified themselves")

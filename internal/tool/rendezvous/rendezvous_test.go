@@ -11,9 +11,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 )
+
+// Addr returns the address of a listener.
+func (l *Listener) Addr() netip.AddrPort {
+	if l, ok := l.l.(cmListener); ok {
+		return l.l.Addr().(cm.Addr).AddrPort()
+	}
+	return l.l.(tcpListener).Addr().(*net.TCPAddr).AddrPort()
+}
+
+// Close stops listening.
+func (l *Listener) Close() error { return l.l.close() }
 
 func timeout(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -86,7 +86,6 @@ func (s *SGL) put(b []byte) {
 type Completion struct {
 	Result uint64 // dwords 0 and 1
 	SQHead uint16
-	SQID   uint16 // reserved over fabrics
 	ID     uint16
 	Status Status
 }
@@ -95,7 +94,7 @@ type Completion struct {
 func (c *Completion) Append(b []byte) []byte {
 	b = le.AppendUint64(b, c.Result)
 	b = le.AppendUint16(b, c.SQHead)
-	b = le.AppendUint16(b, c.SQID)
+	b = le.AppendUint16(b, 0) // SQID, reserved over fabrics
 	b = le.AppendUint16(b, c.ID)
 	return le.AppendUint16(b, uint16(c.Status)<<1)
 }

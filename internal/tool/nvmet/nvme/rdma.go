@@ -19,14 +19,6 @@ func ParseCMRequest(b []byte) (r CMRequest, err error) {
 	return CMRequest{le.Uint16(b), le.Uint16(b[2:]), le.Uint16(b[4:]), le.Uint16(b[6:]), le.Uint16(b[8:])}, nil
 }
 
-// Append appends the private data's 32 bytes.
-func (r *CMRequest) Append(b []byte) []byte {
-	for _, v := range []uint16{r.Format, r.QID, r.HRQSize, r.HSQSize, r.CNTLID} {
-		b = le.AppendUint16(b, v)
-	}
-	return append(b, make([]byte, 22)...)
-}
-
 // AppendCMAccept appends the private data of an accepted connection. size is the length of the
 // controller's receive queue.
 func AppendCMAccept(b []byte, size uint16) []byte {

@@ -171,7 +171,10 @@ func (h *testHost) dial(r nvme.CMRequest, private ...byte) (*queue, error) {
 		q.receive(i)
 	}
 	if private == nil {
-		private = r.Append(nil)
+		for _, v := range []uint16{r.Format, r.QID, r.HRQSize, r.HSQSize, r.CNTLID} {
+			private = le.AppendUint16(private, v)
+		}
+		private = append(private, make([]byte, 22)...)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -234,7 +237,7 @@ func (q *queue) answer() (done nvme.Completion, wc rdma.WC, ok bool) {
 		return done, wcs[0], false
 	}
 	b := q.msg.Bytes()[wcs[0].ID*nvme.CompletionSize:]
-	done = nvme.Completion{Result: le.Uint64(b), SQHead: le.Uint16(b[8:]), SQID: le.Uint16(b[10:]), ID: le.Uint16(b[12:]), Status: nvme.Status(le.Uint16(b[14:]) >> 1)}
+	done = nvme.Completion{Result: le.Uint64(b), SQHead: le.Uint16(b[8:]), ID: le.Uint16(b[12:]), Status: nvme.Status(le.Uint16(b[14:]) >> 1)}
 	q.receive(int(wcs[0].ID))
 	return done, wcs[0], true
 }
