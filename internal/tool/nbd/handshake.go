@@ -52,7 +52,7 @@ func (s *session) handshake() (ready bool, err error) {
 			if len(data) > 0 {
 				return false, fmt.Errorf("the client asks for the export %q: there is only the default export", data)
 			}
-			reply := binary.BigEndian.AppendUint64(nil, uint64(s.device.Size()))
+			reply := binary.BigEndian.AppendUint64(nil, uint64(s.server.device.Size()))
 			reply = binary.BigEndian.AppendUint16(reply, s.transmission())
 			if flags&flagNoZeroes == 0 {
 				reply = append(reply, make([]byte, 124)...)
@@ -104,7 +104,7 @@ func (s *session) option(option uint32, data []byte) (last bool, err error) {
 			return false, s.answer(option, repErrUnknown, []byte("there is only the default export"))
 		}
 		info := binary.BigEndian.AppendUint16(nil, infoExport)
-		info = binary.BigEndian.AppendUint64(info, uint64(s.device.Size()))
+		info = binary.BigEndian.AppendUint64(info, uint64(s.server.device.Size()))
 		info = binary.BigEndian.AppendUint16(info, s.transmission())
 		if err := s.answer(option, repInfo, info); err != nil {
 			return false, err
@@ -140,9 +140,9 @@ func (s *session) transmission() uint16 {
 		flags |= sendDF // simple replies cannot be fragments, and the protocol forbids the flag
 	}
 	switch {
-	case s.options.ReadOnly:
+	case s.server.options.ReadOnly:
 		flags |= sendReadOnly
-	case s.options.Zeroes:
+	case s.server.options.Zeroes:
 		flags |= sendTrim | sendWriteZeroes
 	}
 	return flags

@@ -123,7 +123,7 @@ func (s *session) receive(r *request) error {
 
 // execute executes a request and replies. It returns an error only if the reply cannot be sent.
 func (s *session) execute(r *request) error {
-	size := uint64(s.device.Size())
+	size := uint64(s.server.device.Size())
 	if r.command != cmdFlush && (r.offset > size || uint64(r.length) > size-r.offset) {
 		errno := uint32(eINVAL)
 		if r.command == cmdWrite || r.command == cmdWriteZeroes {
@@ -148,22 +148,22 @@ func (s *session) execute(r *request) error {
 	case cmdRead:
 		return s.read(r)
 	case cmdFlush:
-		err = s.device.Flush()
+		err = s.server.device.Flush()
 	case cmdWrite, cmdTrim, cmdWriteZeroes:
 		switch {
-		case s.options.ReadOnly:
+		case s.server.options.ReadOnly:
 			return s.fail(r, ePERM, "the device is for reading only")
 		case r.command == cmdWrite:
-			_, err = s.device.WriteAt(r.data(), int64(r.offset))
-		case !s.options.Zeroes:
+			_, err = s.server.device.WriteAt(r.data(), int64(r.offset))
+		case !s.server.options.Zeroes:
 			return s.fail(r, eINVAL, "the command was not offered")
 		case r.command == cmdTrim:
-			err = s.device.Trim(int64(r.offset), int64(r.length))
+			err = s.server.device.Trim(int64(r.offset), int64(r.length))
 		default:
-			err = s.device.Zero(int64(r.offset), int64(r.length))
+			err = s.server.device.Zero(int64(r.offset), int64(r.length))
 		}
 		if err == nil && r.flags&cmdFlagFUA != 0 {
-			err = s.device.Flush()
+			err = s.server.device.Flush()
 		}
 	default:
 		return s.fail(r, eINVAL, "the command is not known")
@@ -181,7 +181,7 @@ func (s *session) execute(r *request) error {
 // provided that the client takes structured replies.
 func (s *session) read(r *request) error {
 	data := r.data()
-	n, err := s.device.ReadAt(data, int64(r.offset))
+	n, err := s.server.device.ReadAt(data, int64(r.offset))
 	if errors.Is(err, io.EOF) && n == len(data) {
 		err = nil
 	}
@@ -209,27 +209,24 @@ func (s *session) read(r *request) error {
 			return err
 		}
 	}
-	text := message(err.Error())
-	b := s.chunk(nil, r, chunkDone, chunkErrorOffset, 4+2+len(text)+8)
-	b = binary.BigEndian.AppendUint32(b, protocolError(err))
-	b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
-	b = append(b, text...)
-	return s.send(binary.BigEndian.AppendUint64(b, r.offset+uint64(n)))
+	return s.send(s.failure(r, protocolError(err), err.Error(), chunkErrorOffset, binary.BigEndian.AppendUint64(nil, r.offset+uint64(n))))
 }
 
-// message returns a text, cut to the length that the protocol allows for an error message.
-func message(text string) string { return text[:min(len(text), 4096)] }
+// failure returns a structured reply with an error and what follows it. The protocol limits the length of the text.
+func (s *session) failure(r *request, errno uint32, text string, kind uint16, more []byte) []byte {
+	text = text[:min(len(text), 4096)]
+	b := s.chunk(nil, r, chunkDone, kind, 4+2+len(text)+len(more))
+	b = binary.BigEndian.AppendUint32(b, errno)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
+	return append(append(b, text...), more...)
+}
 
 // fail replies with an error.
 func (s *session) fail(r *request, errno uint32, why string) error {
 	if !s.structured {
 		return s.simple(r, errno)
 	}
-	text := message(why)
-	b := s.chunk(nil, r, chunkDone, chunkError, 4+2+len(text))
-	b = binary.BigEndian.AppendUint32(b, errno)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
-	return s.send(append(b, text...))
+	return s.send(s.failure(r, errno, why, chunkError, nil))
 }
 
 func (s *session) simple(r *request, errno uint32) error {

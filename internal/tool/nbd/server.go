@@ -122,7 +122,7 @@ func (s *server) accept(l net.Listener) error {
 
 // serve serves a client, or tells it that it is refused.
 func (s *server) serve(c net.Conn, full bool) error {
-	session := &session{conn: c, in: bufio.NewReader(c), server: s, device: s.device, options: s.options, full: full}
+	session := &session{server: s, conn: c, in: bufio.NewReader(c), full: full}
 	// When the context ends, a session in its handshake or without requests ends at once,
 	// and any other session after its requests.
 	stop := context.AfterFunc(s.serving, session.stop)
@@ -143,9 +143,7 @@ type session struct {
 	server     *server
 	conn       net.Conn
 	in         *bufio.Reader // of conn
-	device     Device
-	options    *Options
-	full       bool // the client is one too many
+	full       bool          // the client is one too many
 	structured bool
 
 	mu      sync.Mutex // guards the following fields and the deadline

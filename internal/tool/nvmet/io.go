@@ -25,51 +25,42 @@ type access struct {
 	wire int // bytes that the host transfers
 }
 
-// open checks the range and the protection information of a command, and waits if the command is one to
-// delay. moves is whether the blocks are transferred.
-func open(q *Queue, c *controller, cmd *nvme.Command, x Transfer, moves bool) (a *access, r result) {
-	a = &access{RW: cmd.RW(), q: q, c: c, x: x, cmd: cmd, ns: c.target.namespace(cmd.NSID)}
-	if a.ns == nil {
-		return nil, fails(nvme.InvalidNamespace)
-	}
-	if !a.ns.contains(a.SLBA, a.Blocks) {
-		return nil, a.fail(a.SLBA, nvme.OutOfRange, nil)
-	}
-	var status nvme.Status
-	if a.prot, status = a.ns.protection(a.RW); status != nvme.Success {
-		return nil, a.fail(a.SLBA, status, nil)
-	}
-	if moves {
-		a.wire = int(a.Blocks) * a.ns.BlockSize
-		if a.wire > MaxTransfer {
-			return nil, fails(nvme.InvalidField)
-		}
-		if a.prot.onWire() {
-			a.wire += int(a.Blocks) * fieldSize
-		}
-		if x.Len() < a.wire {
-			return nil, fails(x.Status())
-		}
-	}
-	for _, d := range a.ns.Delay {
-		if from, to := d.covers(a.SLBA, uint64(a.Blocks)); from < to {
-			wait := time.NewTimer(d.Time)
-			select {
-			case <-wait.C:
-			case <-q.over:
-				wait.Stop()
-			}
-		}
-	}
-	return a, result{}
-}
-
-// ranged returns the handler of a command that names a range of blocks.
+// ranged returns the handler of a command that names a range of blocks. It checks the range and the protection
+// information, and waits if the command is one to delay. moves is whether the blocks are transferred.
 func ranged(moves bool, run func(*access) result) handler {
 	return func(q *Queue, c *controller, cmd *nvme.Command, x Transfer) result {
-		a, r := open(q, c, cmd, x, moves)
-		if a == nil {
-			return r
+		a := &access{RW: cmd.RW(), q: q, c: c, x: x, cmd: cmd, ns: c.target.namespace(cmd.NSID)}
+		if a.ns == nil {
+			return fails(nvme.InvalidNamespace)
+		}
+		if !a.ns.contains(a.SLBA, a.Blocks) {
+			return a.fail(a.SLBA, nvme.OutOfRange, nil)
+		}
+		var status nvme.Status
+		if a.prot, status = a.ns.protection(a.RW); status != nvme.Success {
+			return a.fail(a.SLBA, status, nil)
+		}
+		if moves {
+			a.wire = int(a.Blocks) * a.ns.BlockSize
+			if a.wire > MaxTransfer {
+				return fails(nvme.InvalidField)
+			}
+			if a.prot.onWire() {
+				a.wire += int(a.Blocks) * fieldSize
+			}
+			if x.Len() < a.wire {
+				return fails(x.Status())
+			}
+		}
+		for _, d := range a.ns.Delay {
+			if from, to := d.covers(a.SLBA, uint64(a.Blocks)); from < to {
+				wait := time.NewTimer(d.Time)
+				select {
+				case <-wait.C:
+				case <-q.over:
+					wait.Stop()
+				}
+			}
 		}
 		return run(a)
 	}
@@ -93,13 +84,10 @@ func (a *access) bad(b *mkey.BadBlock) result {
 func (a *access) broken(n int, err error, otherwise nvme.Status) result {
 	lba := a.SLBA + uint64(n/a.ns.stride())
 	var bad *mkey.BadBlock
-	if errors.As(err, &bad) {
-		if a.ns.PI > 0 {
-			return a.fail(lba, statusOf(bad.Sig.Kind), bad)
-		}
-		return a.fail(lba, otherwise, bad)
+	if errors.As(err, &bad) && a.ns.PI > 0 {
+		otherwise = statusOf(bad.Sig.Kind)
 	}
-	return a.fail(lba, otherwise, nil)
+	return a.fail(lba, otherwise, bad)
 }
 
 // room returns memory for n blocks with their fields.

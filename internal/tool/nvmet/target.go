@@ -139,7 +139,9 @@ func (t *Target) newController(d nvme.ConnectData, kato uint32, q *Queue) *contr
 	c.id = t.last
 	t.controllers[c.id] = c
 	t.mu.Unlock()
-	c.setKeepAlive(kato)
+	c.mu.Lock()
+	c.setKeepAliveLocked(kato)
+	c.mu.Unlock()
 	return c
 }
 
@@ -166,14 +168,8 @@ func (c *controller) resetLocked() (queues []*Queue) {
 	return queues
 }
 
-// setKeepAlive sets the time in milliseconds after which the controller ends if no command has come; 0
+// setKeepAliveLocked sets the time in milliseconds after which the controller ends if no command has come; 0
 // means never. It is rounded up to the granularity of keepAliveUnit.
-func (c *controller) setKeepAlive(ms uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.setKeepAliveLocked(ms)
-}
-
 func (c *controller) setKeepAliveLocked(ms uint32) {
 	const unit = keepAliveUnit * 100 * time.Millisecond
 	if c.timer != nil {

@@ -136,9 +136,6 @@ func (c *connection) fail(err error) {
 // errCrowded is the error of a connection that has ended so that another one finds room.
 var errCrowded = errors.New("the target has too many connections, and this one was dispensable")
 
-// leave ends the connection so that another one finds room.
-func (c *connection) leave() { c.fail(errCrowded) }
-
 // ended reports whether the connection has ended, or will.
 func (c *connection) ended() bool {
 	conn := c.conn.Load()

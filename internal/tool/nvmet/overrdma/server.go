@@ -121,7 +121,7 @@ func (s *Server) reserve(addr netip.Addr) *host {
 		if leaves == nil || h.queues >= HostQueues+maxLeaving || s.queues >= s.most+maxLeaving {
 			return nil
 		}
-		leaves.leave()
+		leaves.fail(errCrowded)
 	}
 	s.hosts[addr] = h
 	h.queues++

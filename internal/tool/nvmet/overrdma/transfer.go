@@ -136,5 +136,3 @@ func (x *transfer) move(buf []byte, n int, s *mkey.Signature, toHost bool) (bad 
 	}
 	return nil, nil
 }
-
-var _ nvmet.Transfer = (*transfer)(nil)
