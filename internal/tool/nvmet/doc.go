@@ -83,4 +83,5 @@ type Peer struct {
 	Host  netip.Addr     // address of the host
 	End   func(error)    // ends the connection, with the fault if there is one; it must not block
 	Ended func() bool    // reports whether the connection has ended
+	Probe func()         // ends the connection, a little later, if the host is gone; nil: it cannot be found out
 }

@@ -91,6 +91,7 @@ type controller struct {
 	target    *Target
 	id        uint16
 	share     share
+	admin     *Queue
 	host      string
 	hostID    [16]byte
 	discovery bool
@@ -116,7 +117,7 @@ type controller struct {
 func (t *Target) newController(d nvme.ConnectData, kato uint32, q *Queue) *controller {
 	c := &controller{
 		target: t, host: d.Host, hostID: d.HostID, discovery: d.Subsystem == nvme.DiscoveryNQN,
-		features: defaultFeatures(), queues: map[uint16]*Queue{0: q}, share: share{addr: q.peer.Host},
+		features: defaultFeatures(), queues: map[uint16]*Queue{0: q}, admin: q, share: share{addr: q.peer.Host},
 	}
 	if len(t.Hosts) > 0 && t.permits(d.Host) {
 		c.share.host = d.Host
@@ -126,6 +127,7 @@ func (t *Target) newController(d nvme.ConnectData, kato uint32, q *Queue) *contr
 	}
 	t.mu.Lock()
 	if t.shares[c.share] >= hostControllers {
+		t.probeLocked(c.share)
 		t.mu.Unlock()
 		return nil
 	}
@@ -143,6 +145,16 @@ func (t *Target) newController(d nvme.ConnectData, kato uint32, q *Queue) *contr
 	c.setKeepAliveLocked(kato)
 	c.mu.Unlock()
 	return c
+}
+
+// probeLocked ends the controllers of a share whose hosts are gone, for a later attempt to connect: without a keep alive
+// timer, nothing else does.
+func (t *Target) probeLocked(s share) {
+	for _, c := range t.controllers {
+		if c.share == s && c.admin.peer.Probe != nil {
+			c.admin.peer.Probe()
+		}
+	}
 }
 
 // find returns the controller to which a host adds a queue, or nil.

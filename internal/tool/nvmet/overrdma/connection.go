@@ -150,6 +150,17 @@ func (c *connection) ended() bool {
 	}
 }
 
+// probe ends the connection if the host acknowledges nothing: a write of no bytes is repeated until the retries end.
+func (c *connection) probe() {
+	select {
+	case place := <-c.places:
+		if c.qp.Start().ID(uint64(place)).Signaled().Write(0, 0).Complete() != nil {
+			c.places <- place
+		}
+	default: // responses are under way, which show the same
+	}
+}
+
 // leaves reports whether the connection ends.
 func (c *connection) leaves() bool {
 	select {

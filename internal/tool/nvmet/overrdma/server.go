@@ -209,7 +209,7 @@ func (s *Server) handle(ctx context.Context, request *cm.Request) {
 	}
 	defer c.close()
 	local := request.LocalAddr().(cm.Addr).AddrPort()
-	c.queue = s.target.NewQueue(r.QID, size, nvmet.Peer{Local: netip.AddrPortFrom(local.Addr().Unmap(), s.Addr().Port()), Host: peer, End: c.fail, Ended: c.ended})
+	c.queue = s.target.NewQueue(r.QID, size, nvmet.Peer{Local: netip.AddrPortFrom(local.Addr().Unmap(), s.Addr().Port()), Host: peer, End: c.fail, Ended: c.ended, Probe: c.probe})
 	s.mu.Lock()
 	h.open = append(h.open, c)
 	s.mu.Unlock()

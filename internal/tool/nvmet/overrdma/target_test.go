@@ -754,6 +754,25 @@ func TestShares(t *testing.T) {
 		}
 		l.host(hostAddr).admin(testNQN)
 	})
+	t.Run("dead", func(t *testing.T) {
+		l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
+		for range 4 { // each time 5 controllers without keep alive
+			h := l.host("192.0.2.3")
+			h.timeout = 17 * time.Millisecond
+			for range 5 {
+				for {
+					q, s := connect(h, testNQN, "nqn.crashes")
+					if s == nvme.Success {
+						break
+					} else if s != nvme.ControllerBusy {
+						t.Fatal(s)
+					}
+					q.close()
+				}
+			}
+			engine.PortOf(h.dev).Close() // as if its power had failed
+		}
+	})
 	t.Run("permitted", func(t *testing.T) {
 		l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}, Hosts: []string{hostNQN}})
 		h := l.host("192.0.2.3")
