@@ -1,5 +1,7 @@
 package prm
 
+import "github.com/softmkey/softmkey/internal/base/bitfield"
+
 // DCT is the context of a DCT, in CREATE_DCT and in the answer of QUERY_DCT.
 type DCT struct {
 	State               uint8 // DCTState*, of an answer
@@ -21,35 +23,27 @@ const (
 
 const dctOff = 0x10 * 8
 
+func (d *DCT) fields(f bitfield.Fields) {
+	bitfield.Number(f, 0x04, 4, &d.State)
+	bitfield.Number(f, 0x18, 4, &d.Offload)
+	bitfield.Number(f, 0x28, 24, &d.UserIndex)
+	bitfield.Number(f, 0x48, 24, &d.CQ)
+	bitfield.Flag(f, 0x6c, &d.Read)
+	bitfield.Flag(f, 0x6d, &d.Write)
+	bitfield.Flag(f, 0x6e, &d.Atomic)
+	bitfield.Number(f, 0x93, 5, &d.MinRNRNAK)
+	bitfield.Number(f, 0xa8, 24, &d.SRQ)
+	bitfield.Number(f, 0xc8, 24, &d.PD)
+	bitfield.Number(f, 0x100, 64, &d.Key)
+	bitfield.Number(f, 0x145, 3, &d.MTU)
+	bitfield.Number(f, 0x148, 8, &d.Port)
+}
+
 // ParseDCT decodes the context in a CREATE_DCT, or in the answer of QUERY_DCT.
-func ParseDCT(in []byte) DCT {
-	at := func(off, n int) uint64 { return Bits(in, dctOff+off, n) }
-	return DCT{
-		State: uint8(at(0x04, 4)), Offload: uint8(at(0x18, 4)), UserIndex: uint32(at(0x28, 24)), CQ: uint32(at(0x48, 24)),
-		Read: at(0x6c, 1) != 0, Write: at(0x6d, 1) != 0, Atomic: at(0x6e, 1) != 0, MinRNRNAK: uint8(at(0x93, 5)),
-		SRQ: uint32(at(0xa8, 24)), PD: uint32(at(0xc8, 24)), Key: at(0x100, 64), MTU: uint8(at(0x145, 3)), Port: uint8(at(0x148, 8)),
-	}
+func ParseDCT(in []byte) (d DCT) {
+	d.fields(bitfield.Read(in, dctOff))
+	return d
 }
 
 // PutDCT encodes a context in a CREATE_DCT, or in the answer of QUERY_DCT.
-func PutDCT(out []byte, d *DCT) {
-	set := func(off, n int, v uint64) { SetBits(out, dctOff+off, n, v) }
-	bit := func(off int, on bool) {
-		if on {
-			set(off, 1, 1)
-		}
-	}
-	set(0x04, 4, uint64(d.State))
-	set(0x18, 4, uint64(d.Offload))
-	set(0x28, 24, uint64(d.UserIndex))
-	set(0x48, 24, uint64(d.CQ))
-	bit(0x6c, d.Read)
-	bit(0x6d, d.Write)
-	bit(0x6e, d.Atomic)
-	set(0x93, 5, uint64(d.MinRNRNAK))
-	set(0xa8, 24, uint64(d.SRQ))
-	set(0xc8, 24, uint64(d.PD))
-	set(0x100, 64, d.Key)
-	set(0x145, 3, uint64(d.MTU))
-	set(0x148, 8, uint64(d.Port))
-}
+func PutDCT(out []byte, d *DCT) { d.fields(bitfield.Write(out, dctOff)) }

@@ -1,5 +1,7 @@
 package prm
 
+import "github.com/softmkey/softmkey/internal/base/bitfield"
+
 // General objects: those of CREATE_GENERAL_OBJECT, which have a type.
 const (
 	ObjectDEK         uint16 = 0x0c
@@ -33,36 +35,29 @@ type DEK struct {
 	Key       [KeySizeField]byte
 }
 
-// ParseDEK decodes the object in a command that creates a DEK.
-func ParseDEK(in []byte) (d DEK) {
-	d = DEK{
-		Size: uint8(Bits(in, objOff+0x54, 4)), HasKeyTag: Bits(in, objOff+0x58, 1) != 0, Purpose: uint8(Bits(in, objOff+0x5c, 4)),
-		PD: uint32(Bits(in, objOff+0x68, 24)),
-	}
-	copyAt(d.Opaque[:], in, objOff/8+0x30)
-	copyAt(d.Key[:], in, objOff/8+0x40)
-	return d
+// fields are those that a query answers, too.
+func (d *DEK) fields(f bitfield.Fields) {
+	bitfield.Number(f, 0x54, 4, &d.Size)
+	bitfield.Flag(f, 0x58, &d.HasKeyTag)
+	bitfield.Number(f, 0x5c, 4, &d.Purpose)
+	bitfield.Number(f, 0x68, 24, &d.PD)
+	bitfield.Bytes(f, 0x180, d.Opaque[:])
 }
 
-func copyAt(dst, b []byte, off int) {
-	if off < len(b) {
-		copy(dst, b[off:])
-	}
+// ParseDEK decodes the object in a command that creates a DEK.
+func ParseDEK(in []byte) (d DEK) {
+	f := bitfield.Read(in, objOff)
+	d.fields(f)
+	bitfield.Bytes(f, 0x200, d.Key[:])
+	return d
 }
 
 // PutDEK writes the visible part of a DEK to the answer of a query: its state and
 // metadata, never the key.
 func PutDEK(out []byte, d *DEK, state uint8) {
-	SetBits(out, objOff+0x40, 8, uint64(state))
-	SetBits(out, objOff+0x54, 4, uint64(d.Size))
-	if d.HasKeyTag {
-		SetBits(out, objOff+0x58, 1, 1)
-	}
-	SetBits(out, objOff+0x5c, 4, uint64(d.Purpose))
-	SetBits(out, objOff+0x68, 24, uint64(d.PD))
-	if len(out) > objOff/8+0x30 {
-		copy(out[objOff/8+0x30:], d.Opaque[:])
-	}
+	f := bitfield.Write(out, objOff)
+	bitfield.Number(f, 0x40, 8, &state)
+	d.fields(f)
 }
 
 // Login is the object of a crypto login.
@@ -75,7 +70,7 @@ type Login struct {
 // ParseLogin decodes the object in a command that creates a login.
 func ParseLogin(in []byte) (l Login) {
 	l = Login{Credential: uint32(Bits(in, objOff+0x88, 24)), KEK: uint32(Bits(in, objOff+0xa8, 24))}
-	copyAt(l.Wrapped[:], in, objOff/8+0x40)
+	bitfield.Bytes(bitfield.Read(in, objOff), 0x200, l.Wrapped[:])
 	return l
 }
 

@@ -1,5 +1,7 @@
 package prm
 
+import "github.com/softmkey/softmkey/internal/base/bitfield"
+
 const qpcOff = 0x18 * 8
 
 // States of a QP in its context. They differ from those of the verbs.
@@ -111,120 +113,74 @@ func (q *QPContext) Pages(size uint64) PageList {
 	return queuePages(uint64(q.LogPage), uint64(q.PageOffset), size)
 }
 
-// qpField is a field of a QP's context that is a number.
-type qpField struct {
-	off, n int
-	get    func(q *QPContext) uint64
-	set    func(q *QPContext, v uint64)
+// fields are the fields of a QP's context.
+func (q *QPContext) fields(f bitfield.Fields) {
+	bitfield.Number(f, 0, 4, &q.State)
+	bitfield.Number(f, 0x08, 8, &q.Service)
+	bitfield.Flag(f, 0x21, &q.BlockSelfMcast)
+	bitfield.Flag(f, 0x25, &q.DrainSigErr)
+	bitfield.Number(f, 0x28, 24, &q.PD)
+	bitfield.Number(f, 0x40, 3, &q.MTU)
+	bitfield.Number(f, 0x43, 5, &q.LogMsgMax)
+	bitfield.Number(f, 0x49, 4, &q.LogRQSize)
+	bitfield.Number(f, 0x4d, 3, &q.LogRQStride)
+	bitfield.Flag(f, 0x50, &q.NoSQ)
+	bitfield.Number(f, 0x51, 4, &q.LogSQSize)
+	bitfield.Number(f, 0x58, 2, &q.TimestampFormat)
+	bitfield.Number(f, 0x60, 8, &q.CounterSet)
+	bitfield.Number(f, 0x68, 24, &q.UAR)
+	bitfield.Number(f, 0x88, 24, &q.UserIndex)
+	bitfield.Number(f, 0xa8, 24, &q.RemoteQPN)
+	bitfield.Number(f, 0xa3, 5, &q.LogPage)
+	bitfield.Flag(f, 0xc0, &q.Path.ForceLoopback)
+	bitfield.Number(f, 0x100, 5, &q.Path.AckTimeout)
+	bitfield.Number(f, 0x108, 8, &q.Path.SourceIndex)
+	bitfield.Number(f, 0x118, 8, &q.Path.HopLimit)
+	bitfield.Number(f, 0x124, 8, &q.Path.TrafficClass)
+	bitfield.Number(f, 0x12c, 20, &q.Path.FlowLabel)
+	bitfield.Number(f, 0x1d0, 16, &q.Path.UDPPort)
+	bitfield.Number(f, 0x1e1, 3, &q.Path.Priority)
+	bitfield.Number(f, 0x1e8, 8, &q.Path.Port)
+	bitfield.Number(f, 0x388, 3, &q.LogSRAMax)
+	bitfield.Number(f, 0x38d, 3, &q.RetryCount)
+	bitfield.Number(f, 0x390, 3, &q.RNRRetry)
+	bitfield.Flag(f, 0x394, &q.FastRegister)
+	bitfield.Number(f, 0x3c8, 24, &q.NextSendPSN)
+	bitfield.Number(f, 0x3e8, 24, &q.SendCQ)
+	bitfield.Number(f, 0x488, 3, &q.LogRRAMax)
+	bitfield.Flag(f, 0x490, &q.Read)
+	bitfield.Flag(f, 0x491, &q.Write)
+	bitfield.Flag(f, 0x492, &q.Atomic)
+	bitfield.Number(f, 0x494, 6, &q.PageOffset)
+	bitfield.Number(f, 0x4a3, 5, &q.MinRNRNAK)
+	bitfield.Number(f, 0x4a8, 24, &q.NextRecvPSN)
+	bitfield.Number(f, 0x4c8, 24, &q.XRCD)
+	bitfield.Number(f, 0x4e8, 24, &q.RecvCQ)
+	bitfield.Number(f, 0x500, 64, &q.DBAddr)
+	bitfield.Number(f, 0x540, 32, &q.QKey)
+	bitfield.Number(f, 0x565, 3, &q.RQType)
+	bitfield.Number(f, 0x568, 24, &q.SRQN)
+	bitfield.Number(f, 0x5a0, 16, &q.HWSendBlock)
+	bitfield.Number(f, 0x5b0, 16, &q.SWSendBlock)
+	bitfield.Number(f, 0x5c0, 32, &q.HWRecv)
+	bitfield.Number(f, 0x5e0, 32, &q.SWRecv)
+	bitfield.Flag(f, 0x683, &q.DBUmemValid)
+	bitfield.Number(f, 0x720, 32, &q.DBUmem)
+	bitfield.Bytes(f, 0x140, q.Path.GID[:])
+	bitfield.Bytes(f, 0x1f0, q.Path.MAC[:])
 }
-
-type unsigned interface {
-	~uint8 | ~uint16 | ~uint32 | ~uint64
-}
-
-func numberAt[T unsigned](off, n int, of func(q *QPContext) *T) qpField {
-	return qpField{off, n, func(q *QPContext) uint64 { return uint64(*of(q)) }, func(q *QPContext, v uint64) { *of(q) = T(v) }}
-}
-
-func flagAt(off int, of func(q *QPContext) *bool) qpField {
-	return qpField{off, 1, func(q *QPContext) uint64 {
-		if *of(q) {
-			return 1
-		}
-		return 0
-	}, func(q *QPContext, v uint64) { *of(q) = v != 0 }}
-}
-
-// qpFields are the fields of a QP's context, by their offsets in bits.
-var qpFields = []qpField{
-	numberAt(0, 4, func(q *QPContext) *uint8 { return &q.State }),
-	numberAt(0x08, 8, func(q *QPContext) *uint8 { return &q.Service }),
-	flagAt(0x21, func(q *QPContext) *bool { return &q.BlockSelfMcast }),
-	flagAt(0x25, func(q *QPContext) *bool { return &q.DrainSigErr }),
-	numberAt(0x28, 24, func(q *QPContext) *uint32 { return &q.PD }),
-	numberAt(0x40, 3, func(q *QPContext) *uint8 { return &q.MTU }),
-	numberAt(0x43, 5, func(q *QPContext) *uint8 { return &q.LogMsgMax }),
-	numberAt(0x49, 4, func(q *QPContext) *uint8 { return &q.LogRQSize }),
-	numberAt(0x4d, 3, func(q *QPContext) *uint8 { return &q.LogRQStride }),
-	flagAt(0x50, func(q *QPContext) *bool { return &q.NoSQ }),
-	numberAt(0x51, 4, func(q *QPContext) *uint8 { return &q.LogSQSize }),
-	numberAt(0x58, 2, func(q *QPContext) *uint8 { return &q.TimestampFormat }),
-	numberAt(0x60, 8, func(q *QPContext) *uint8 { return &q.CounterSet }),
-	numberAt(0x68, 24, func(q *QPContext) *uint32 { return &q.UAR }),
-	numberAt(0x88, 24, func(q *QPContext) *uint32 { return &q.UserIndex }),
-	numberAt(0xa8, 24, func(q *QPContext) *uint32 { return &q.RemoteQPN }),
-	numberAt(0xa3, 5, func(q *QPContext) *uint8 { return &q.LogPage }),
-	flagAt(0xc0, func(q *QPContext) *bool { return &q.Path.ForceLoopback }),
-	numberAt(0x100, 5, func(q *QPContext) *uint8 { return &q.Path.AckTimeout }),
-	numberAt(0x108, 8, func(q *QPContext) *uint8 { return &q.Path.SourceIndex }),
-	numberAt(0x118, 8, func(q *QPContext) *uint8 { return &q.Path.HopLimit }),
-	numberAt(0x124, 8, func(q *QPContext) *uint8 { return &q.Path.TrafficClass }),
-	numberAt(0x12c, 20, func(q *QPContext) *uint32 { return &q.Path.FlowLabel }),
-	numberAt(0x1d0, 16, func(q *QPContext) *uint16 { return &q.Path.UDPPort }),
-	numberAt(0x1e1, 3, func(q *QPContext) *uint8 { return &q.Path.Priority }),
-	numberAt(0x1e8, 8, func(q *QPContext) *uint8 { return &q.Path.Port }),
-	numberAt(0x388, 3, func(q *QPContext) *uint8 { return &q.LogSRAMax }),
-	numberAt(0x38d, 3, func(q *QPContext) *uint8 { return &q.RetryCount }),
-	numberAt(0x390, 3, func(q *QPContext) *uint8 { return &q.RNRRetry }),
-	flagAt(0x394, func(q *QPContext) *bool { return &q.FastRegister }),
-	numberAt(0x3c8, 24, func(q *QPContext) *uint32 { return &q.NextSendPSN }),
-	numberAt(0x3e8, 24, func(q *QPContext) *uint32 { return &q.SendCQ }),
-	numberAt(0x488, 3, func(q *QPContext) *uint8 { return &q.LogRRAMax }),
-	flagAt(0x490, func(q *QPContext) *bool { return &q.Read }),
-	flagAt(0x491, func(q *QPContext) *bool { return &q.Write }),
-	flagAt(0x492, func(q *QPContext) *bool { return &q.Atomic }),
-	numberAt(0x494, 6, func(q *QPContext) *uint8 { return &q.PageOffset }),
-	numberAt(0x4a3, 5, func(q *QPContext) *uint8 { return &q.MinRNRNAK }),
-	numberAt(0x4a8, 24, func(q *QPContext) *uint32 { return &q.NextRecvPSN }),
-	numberAt(0x4c8, 24, func(q *QPContext) *uint32 { return &q.XRCD }),
-	numberAt(0x4e8, 24, func(q *QPContext) *uint32 { return &q.RecvCQ }),
-	numberAt(0x500, 64, func(q *QPContext) *uint64 { return &q.DBAddr }),
-	numberAt(0x540, 32, func(q *QPContext) *uint32 { return &q.QKey }),
-	numberAt(0x565, 3, func(q *QPContext) *uint8 { return &q.RQType }),
-	numberAt(0x568, 24, func(q *QPContext) *uint32 { return &q.SRQN }),
-	numberAt(0x5a0, 16, func(q *QPContext) *uint16 { return &q.HWSendBlock }),
-	numberAt(0x5b0, 16, func(q *QPContext) *uint16 { return &q.SWSendBlock }),
-	numberAt(0x5c0, 32, func(q *QPContext) *uint32 { return &q.HWRecv }),
-	numberAt(0x5e0, 32, func(q *QPContext) *uint32 { return &q.SWRecv }),
-	flagAt(0x683, func(q *QPContext) *bool { return &q.DBUmemValid }),
-	numberAt(0x720, 32, func(q *QPContext) *uint32 { return &q.DBUmem }),
-}
-
-// The places of the path's GID and MAC address in a context, in bytes.
-const (
-	qpcGID = 0x140 / 8
-	qpcMAC = 0x1f0 / 8
-)
 
 // ParseQP decodes the context in a command on a QP.
 func ParseQP(in []byte) (q QPContext) {
 	q.OptParams = uint32(Bits(in, 0x80, 32))
-	for i := range qpFields {
-		f := &qpFields[i]
-		f.set(&q, Bits(in, qpcOff+f.off, f.n))
-	}
+	q.fields(bitfield.Read(in, qpcOff))
 	q.WQUmemValid = Bits(in, 0x860, 1) != 0
 	q.Path.TrafficClass |= uint8(Bits(in, qpcOff+0x1ca, 6) << 2) // dscp
-	copyAt(q.Path.GID[:], in, qpcOff/8+qpcGID)
-	copyAt(q.Path.MAC[:], in, qpcOff/8+qpcMAC)
 	return q
 }
 
 // PutQP writes a QP's context to the answer of QUERY_QP, or to a command.
-func PutQP(out []byte, q *QPContext) {
-	for i := range qpFields {
-		f := &qpFields[i]
-		SetBits(out, qpcOff+f.off, f.n, f.get(q))
-	}
-	for _, f := range []struct {
-		at int
-		b  []byte
-	}{{qpcGID, q.Path.GID[:]}, {qpcMAC, q.Path.MAC[:]}} {
-		if at := qpcOff/8 + f.at; at < len(out) {
-			copy(out[at:], f.b)
-		}
-	}
-}
+func PutQP(out []byte, q *QPContext) { q.fields(bitfield.Write(out, qpcOff)) }
 
 // QueueOf returns the umem and the offset in it of the queues of a CREATE_QP.
 func QueueOf(in []byte) (umem uint32, off uint64) {

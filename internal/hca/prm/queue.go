@@ -1,5 +1,7 @@
 package prm
 
+import "github.com/softmkey/softmkey/internal/base/bitfield"
+
 // CQContext is a CREATE_CQ.
 type CQContext struct {
 	CQE128        bool // entries of 128 bytes
@@ -26,50 +28,39 @@ func (c *CQContext) Pages(size int) PageList {
 
 const cqcOff = 0x10 * 8
 
-// cqFields are the fields of a CREATE_CQ.
-func (c *CQContext) fields(f func(off, n int, v uint64) uint64) {
-	flag := func(off int, on *bool) {
-		var v uint64
-		if *on {
-			v = 1
-		}
-		*on = f(off, 1, v) != 0
-	}
-	size := uint64(0)
+// fields are the fields of a CREATE_CQ.
+func (c *CQContext) fields(f bitfield.Fields) {
+	size := uint8(0)
 	if c.CQE128 {
 		size = 1
 	}
-	c.CQE128 = f(cqcOff+0x08, 3, size) == 1
-	flag(cqcOff+0x0e, &c.IgnoreOverrun)
-	flag(cqcOff+0x0b, &c.Collapsed)
-	c.Period = uint16(f(cqcOff+0x84, 12, uint64(c.Period)))
-	c.Count = uint16(f(cqcOff+0x90, 16, uint64(c.Count)))
-	c.LogSize = uint8(f(cqcOff+0x63, 5, uint64(c.LogSize)))
-	c.UAR = uint32(f(cqcOff+0x68, 24, uint64(c.UAR)))
-	c.EQN = uint8(f(cqcOff+0xb8, 8, uint64(c.EQN)))
-	c.DBUmem = uint32(f(cqcOff+0x20, 32, uint64(c.DBUmem)))
-	flag(cqcOff+0x06, &c.DBUmemValid)
-	flag(0x2e0, &c.RingUmemValid)
-	c.PageOffset = uint8(f(cqcOff+0x54, 6, uint64(c.PageOffset)))
-	c.LogPage = uint8(f(cqcOff+0xc3, 5, uint64(c.LogPage)))
-	c.DBAddr = f(cqcOff+0x1c0, 64, c.DBAddr)
-	c.RingOff = f(0x280, 64, c.RingOff)
-	c.RingUmem = uint32(f(0x2c0, 32, uint64(c.RingUmem)))
+	bitfield.Number(f, cqcOff+0x08, 3, &size)
+	c.CQE128 = size == 1
+	bitfield.Flag(f, cqcOff+0x0e, &c.IgnoreOverrun)
+	bitfield.Flag(f, cqcOff+0x0b, &c.Collapsed)
+	bitfield.Number(f, cqcOff+0x84, 12, &c.Period)
+	bitfield.Number(f, cqcOff+0x90, 16, &c.Count)
+	bitfield.Number(f, cqcOff+0x63, 5, &c.LogSize)
+	bitfield.Number(f, cqcOff+0x68, 24, &c.UAR)
+	bitfield.Number(f, cqcOff+0xb8, 8, &c.EQN)
+	bitfield.Number(f, cqcOff+0x20, 32, &c.DBUmem)
+	bitfield.Flag(f, cqcOff+0x06, &c.DBUmemValid)
+	bitfield.Flag(f, 0x2e0, &c.RingUmemValid)
+	bitfield.Number(f, cqcOff+0x54, 6, &c.PageOffset)
+	bitfield.Number(f, cqcOff+0xc3, 5, &c.LogPage)
+	bitfield.Number(f, cqcOff+0x1c0, 64, &c.DBAddr)
+	bitfield.Number(f, 0x280, 64, &c.RingOff)
+	bitfield.Number(f, 0x2c0, 32, &c.RingUmem)
 }
 
 // ParseCreateCQ decodes a CREATE_CQ.
 func ParseCreateCQ(in []byte) (c CQContext) {
-	c.fields(func(off, n int, _ uint64) uint64 { return Bits(in, off, n) })
+	c.fields(bitfield.Read(in, 0))
 	return c
 }
 
 // Put encodes a CREATE_CQ.
-func (c CQContext) Put(in []byte) {
-	c.fields(func(off, n int, v uint64) uint64 {
-		SetBits(in, off, n, v)
-		return v
-	})
-}
+func (c CQContext) Put(in []byte) { c.fields(bitfield.Write(in, 0)) }
 
 // Fields of a MODIFY_CQ.
 const (

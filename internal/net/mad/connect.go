@@ -1,8 +1,9 @@
 package mad
 
 import (
-	"encoding/binary"
 	"net/netip"
+
+	"github.com/softmkey/softmkey/internal/base/bitfield"
 )
 
 // Transport is the service type of the queue pairs that a REQ asks to connect.
@@ -79,65 +80,51 @@ func GID(a netip.Addr) [16]byte { return a.As16() }
 // Attr returns AttrREQ.
 func (*REQ) Attr() Attr { return AttrREQ }
 
-func (m *REQ) put(b []byte) {
-	be := binary.BigEndian
-	be.PutUint32(b[0:], m.LocalID)
-	put24(b[5:], m.VendorID)
-	be.PutUint64(b[8:], m.ServiceID)
-	be.PutUint64(b[16:], m.CAGUID)
-	be.PutUint32(b[28:], m.QKey)
-	be.PutUint32(b[32:], m.QPN<<8|uint32(m.ResponderResources))
-	be.PutUint32(b[36:], uint32(m.InitiatorDepth))
-	b[43] = m.RemoteResponseTimeout<<3 | byte(m.Transport&3)<<1 | bit(m.FlowControl, 0)
-	be.PutUint32(b[44:], m.PSN<<8|uint32(m.LocalResponseTimeout&31)<<3|uint32(m.RetryCount&7))
-	be.PutUint16(b[48:], m.PKey)
-	b[50] = m.MTU<<4 | m.RNRRetry&7
-	b[51] = m.MaxCMRetries<<4 | bit(m.SRQ, 3)
+func (m *REQ) fields(b []byte, f bitfield.Fields) {
+	num(f, 0*8, 32, &m.LocalID)
+	num(f, 5*8, 24, &m.VendorID)
+	num(f, 8*8, 64, &m.ServiceID)
+	num(f, 16*8, 64, &m.CAGUID)
+	num(f, 28*8, 32, &m.QKey)
+	num(f, 32*8, 24, &m.QPN)
+	num(f, 35*8, 8, &m.ResponderResources)
+	num(f, 39*8, 8, &m.InitiatorDepth)
+	num(f, 43*8, 5, &m.RemoteResponseTimeout)
+	extended := uint8(0)
 	if m.Transport == XRC {
-		b[51] |= 1
+		extended = 1
 	}
-	m.Path.put(b[52:96])
-	putPrivate(b[140:], m.Private)
-}
-
-func parseREQ(b []byte) Message {
-	be := binary.BigEndian
-	m := &REQ{
-		LocalID: be.Uint32(b[0:]), VendorID: get24(b[5:]), ServiceID: be.Uint64(b[8:]), CAGUID: be.Uint64(b[16:]),
-		QKey: be.Uint32(b[28:]), QPN: get24(b[32:]), ResponderResources: b[35], InitiatorDepth: b[39],
-		RemoteResponseTimeout: b[43] >> 3, Transport: Transport(b[43] >> 1 & 3), FlowControl: b[43]&1 != 0,
-		PSN: get24(b[44:]), LocalResponseTimeout: b[47] >> 3, RetryCount: b[47] & 7,
-		PKey: be.Uint16(b[48:]), MTU: b[50] >> 4, RNRRetry: b[50] & 7,
-		MaxCMRetries: b[51] >> 4, SRQ: b[51]&8 != 0,
-		Private: b[140:],
-	}
-	if m.Transport == XRC && b[51]&7 != 1 {
+	num(f, 43*8+5, 2, &m.Transport)
+	bitfield.Flag(f, 43*8+7, &m.FlowControl)
+	num(f, 44*8, 24, &m.PSN)
+	num(f, 47*8, 5, &m.LocalResponseTimeout)
+	num(f, 47*8+5, 3, &m.RetryCount)
+	num(f, 48*8, 16, &m.PKey)
+	num(f, 50*8, 4, &m.MTU)
+	num(f, 50*8+5, 3, &m.RNRRetry)
+	num(f, 51*8, 4, &m.MaxCMRetries)
+	bitfield.Flag(f, 51*8+4, &m.SRQ)
+	num(f, 51*8+5, 3, &extended)
+	if m.Transport == XRC && extended != 1 {
 		m.Transport = 0xff // an extended type that the specification does not know
 	}
-	m.Path.parse(b[52:96])
-	return m
+	m.Path.fields(f)
+	private(f, b[140:], &m.Private)
 }
 
-func (p *PathInfo) put(b []byte) {
-	be := binary.BigEndian
-	be.PutUint16(b[0:], p.LocalLID)
-	be.PutUint16(b[2:], p.RemoteLID)
-	copy(b[4:], p.LocalGID[:])
-	copy(b[20:], p.RemoteGID[:])
-	be.PutUint32(b[36:], p.FlowLabel<<12|uint32(p.Rate&63))
-	b[40], b[41] = p.TrafficClass, p.HopLimit
-	b[42] = p.SL<<4 | bit(p.SubnetLocal, 3)
-	b[43] = p.AckTimeout << 3
-}
-
-func (p *PathInfo) parse(b []byte) {
-	be := binary.BigEndian
-	*p = PathInfo{
-		LocalLID: be.Uint16(b[0:]), RemoteLID: be.Uint16(b[2:]),
-		LocalGID: [16]byte(b[4:]), RemoteGID: [16]byte(b[20:]),
-		FlowLabel: be.Uint32(b[36:]) >> 12, Rate: b[39] & 63,
-		TrafficClass: b[40], HopLimit: b[41], SL: b[42] >> 4, SubnetLocal: b[42]&8 != 0, AckTimeout: b[43] >> 3,
-	}
+func (p *PathInfo) fields(f bitfield.Fields) {
+	const at = 52 * 8
+	num(f, at+0*8, 16, &p.LocalLID)
+	num(f, at+2*8, 16, &p.RemoteLID)
+	bitfield.Bytes(f, at+4*8, p.LocalGID[:])
+	bitfield.Bytes(f, at+20*8, p.RemoteGID[:])
+	num(f, at+36*8, 20, &p.FlowLabel)
+	num(f, at+39*8+2, 6, &p.Rate)
+	num(f, at+40*8, 8, &p.TrafficClass)
+	num(f, at+41*8, 8, &p.HopLimit)
+	num(f, at+42*8, 4, &p.SL)
+	bitfield.Flag(f, at+42*8+4, &p.SubnetLocal)
+	num(f, at+43*8, 5, &p.AckTimeout)
 }
 
 // About is the message to which an MRA or a REJ refers.
@@ -161,16 +148,11 @@ type MRA struct {
 // Attr returns AttrMRA.
 func (*MRA) Attr() Attr { return AttrMRA }
 
-func (m *MRA) put(b []byte) {
-	putIDs(b, m.LocalID, m.RemoteID)
-	b[8], b[9] = byte(m.About)<<6, m.ServiceTimeout<<3
-	putPrivate(b[10:], m.Private)
-}
-
-func parseMRA(b []byte) Message {
-	m := &MRA{About: About(b[8] >> 6), ServiceTimeout: b[9] >> 3, Private: b[10:]}
-	m.LocalID, m.RemoteID = getIDs(b)
-	return m
+func (m *MRA) fields(b []byte, f bitfield.Fields) {
+	ids(f, &m.LocalID, &m.RemoteID)
+	num(f, 8*8, 2, &m.About)
+	num(f, 9*8, 5, &m.ServiceTimeout)
+	private(f, b[10:], &m.Private)
 }
 
 // REJ refuses or abandons a connection (section 12.6.7).
@@ -185,19 +167,14 @@ type REJ struct {
 // Attr returns AttrREJ.
 func (*REJ) Attr() Attr { return AttrREJ }
 
-func (m *REJ) put(b []byte) {
-	putIDs(b, m.LocalID, m.RemoteID)
-	b[8], b[9] = byte(m.About)<<6, byte(len(m.ARI))<<1
-	binary.BigEndian.PutUint16(b[10:], uint16(m.Reason))
-	putPrivate(b[12:84], m.ARI)
-	putPrivate(b[84:], m.Private)
-}
-
-func parseREJ(b []byte) Message {
-	m := &REJ{About: About(b[8] >> 6), Reason: Reason(binary.BigEndian.Uint16(b[10:])), Private: b[84:]}
-	m.LocalID, m.RemoteID = getIDs(b)
-	m.ARI = b[12 : 12+min(int(b[9]>>1), ARILen)]
-	return m
+func (m *REJ) fields(b []byte, f bitfield.Fields) {
+	ids(f, &m.LocalID, &m.RemoteID)
+	num(f, 8*8, 2, &m.About)
+	n := uint8(len(m.ARI))
+	num(f, 9*8, 7, &n)
+	num(f, 10*8, 16, &m.Reason)
+	private(f, b[12:12+min(int(n), ARILen)], &m.ARI)
+	private(f, b[84:], &m.Private)
 }
 
 // REP accepts a REQ (section 12.6.8).
@@ -221,31 +198,27 @@ type REP struct {
 // Attr returns AttrREP.
 func (*REP) Attr() Attr { return AttrREP }
 
-func (m *REP) put(b []byte) {
-	be := binary.BigEndian
-	putIDs(b, m.LocalID, m.RemoteID)
-	be.PutUint32(b[8:], m.QKey)
-	be.PutUint32(b[12:], m.QPN<<8|m.VendorID>>16&0xff)
-	be.PutUint32(b[16:], m.VendorID>>8&0xff)
-	be.PutUint32(b[20:], m.PSN<<8|m.VendorID&0xff)
-	b[24], b[25] = m.ResponderResources, m.InitiatorDepth
-	b[26] = m.TargetAckDelay<<3 | m.Failover&3<<1 | bit(m.FlowControl, 0)
-	b[27] = m.RNRRetry<<5 | bit(m.SRQ, 4)
-	be.PutUint64(b[28:], m.CAGUID)
-	putPrivate(b[36:], m.Private)
-}
-
-func parseREP(b []byte) Message {
-	be := binary.BigEndian
-	m := &REP{
-		QKey: be.Uint32(b[8:]), QPN: get24(b[12:]), PSN: get24(b[20:]),
-		VendorID:           uint32(b[15])<<16 | uint32(b[19])<<8 | uint32(b[23]),
-		ResponderResources: b[24], InitiatorDepth: b[25],
-		TargetAckDelay: b[26] >> 3, Failover: b[26] >> 1 & 3, FlowControl: b[26]&1 != 0,
-		RNRRetry: b[27] >> 5, SRQ: b[27]&16 != 0, CAGUID: be.Uint64(b[28:]), Private: b[36:],
+func (m *REP) fields(b []byte, f bitfield.Fields) {
+	ids(f, &m.LocalID, &m.RemoteID)
+	num(f, 8*8, 32, &m.QKey)
+	num(f, 12*8, 24, &m.QPN)
+	high, middle, low := uint8(m.VendorID>>16), uint8(m.VendorID>>8), uint8(m.VendorID)
+	num(f, 15*8, 8, &high)
+	num(f, 19*8, 8, &middle)
+	num(f, 20*8, 24, &m.PSN)
+	num(f, 23*8, 8, &low)
+	if !f.Writing() {
+		m.VendorID = uint32(high)<<16 | uint32(middle)<<8 | uint32(low)
 	}
-	m.LocalID, m.RemoteID = getIDs(b)
-	return m
+	num(f, 24*8, 8, &m.ResponderResources)
+	num(f, 25*8, 8, &m.InitiatorDepth)
+	num(f, 26*8, 5, &m.TargetAckDelay)
+	num(f, 26*8+5, 2, &m.Failover)
+	bitfield.Flag(f, 26*8+7, &m.FlowControl)
+	num(f, 27*8, 3, &m.RNRRetry)
+	bitfield.Flag(f, 27*8+3, &m.SRQ)
+	num(f, 28*8, 64, &m.CAGUID)
+	private(f, b[36:], &m.Private)
 }
 
 // RTU reports that the sender of the REQ is ready to use the connection (section 12.6.9).
@@ -257,15 +230,9 @@ type RTU struct {
 // Attr returns AttrRTU.
 func (*RTU) Attr() Attr { return AttrRTU }
 
-func (m *RTU) put(b []byte) {
-	putIDs(b, m.LocalID, m.RemoteID)
-	putPrivate(b[8:], m.Private)
-}
-
-func parseRTU(b []byte) Message {
-	m := &RTU{Private: b[8:]}
-	m.LocalID, m.RemoteID = getIDs(b)
-	return m
+func (m *RTU) fields(b []byte, f bitfield.Fields) {
+	ids(f, &m.LocalID, &m.RemoteID)
+	private(f, b[8:], &m.Private)
 }
 
 // DREQ asks to end a connection (section 12.6.10).
@@ -278,16 +245,10 @@ type DREQ struct {
 // Attr returns AttrDREQ.
 func (*DREQ) Attr() Attr { return AttrDREQ }
 
-func (m *DREQ) put(b []byte) {
-	putIDs(b, m.LocalID, m.RemoteID)
-	put24(b[8:], m.RemoteQPN)
-	putPrivate(b[12:], m.Private)
-}
-
-func parseDREQ(b []byte) Message {
-	m := &DREQ{RemoteQPN: get24(b[8:]), Private: b[12:]}
-	m.LocalID, m.RemoteID = getIDs(b)
-	return m
+func (m *DREQ) fields(b []byte, f bitfield.Fields) {
+	ids(f, &m.LocalID, &m.RemoteID)
+	num(f, 8*8, 24, &m.RemoteQPN)
+	private(f, b[12:], &m.Private)
 }
 
 // DREP answers a DREQ (section 12.6.11).
@@ -299,23 +260,13 @@ type DREP struct {
 // Attr returns AttrDREP.
 func (*DREP) Attr() Attr { return AttrDREP }
 
-func (m *DREP) put(b []byte) {
-	putIDs(b, m.LocalID, m.RemoteID)
-	putPrivate(b[8:], m.Private)
+func (m *DREP) fields(b []byte, f bitfield.Fields) {
+	ids(f, &m.LocalID, &m.RemoteID)
+	private(f, b[8:], &m.Private)
 }
 
-func parseDREP(b []byte) Message {
-	m := &DREP{Private: b[8:]}
-	m.LocalID, m.RemoteID = getIDs(b)
-	return m
-}
-
-// putIDs writes the communication ids at the start of most messages, the sender's first.
-func putIDs(b []byte, local, remote uint32) {
-	binary.BigEndian.PutUint32(b[0:], local)
-	binary.BigEndian.PutUint32(b[4:], remote)
-}
-
-func getIDs(b []byte) (local, remote uint32) {
-	return binary.BigEndian.Uint32(b[0:]), binary.BigEndian.Uint32(b[4:])
+// ids are the communication ids at the start of most messages, the sender's first.
+func ids(f bitfield.Fields, local, remote *uint32) {
+	num(f, 0*8, 32, local)
+	num(f, 4*8, 32, remote)
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/softmkey/softmkey/internal/base/bitfield"
 )
 
 // Len is the size of every MAD, in bytes.
@@ -62,8 +64,8 @@ type Message interface {
 	// Attr returns the message's attribute.
 	Attr() Attr
 
-	// put writes the message into a zeroed body of Len-headerLen bytes.
-	put(b []byte)
+	// fields reads the message from a body of Len-headerLen bytes, or writes it to a zeroed one, as f says.
+	fields(b []byte, f bitfield.Fields)
 }
 
 // The errors of Parse. MADs of other classes on QP 1 are not errors of the peer; the
@@ -84,7 +86,7 @@ func Append(b []byte, h Header, m Message) []byte {
 	binary.BigEndian.PutUint64(p[8:], h.TID)
 	binary.BigEndian.PutUint16(p[16:], uint16(m.Attr()))
 	binary.BigEndian.PutUint32(p[20:], h.Modifier)
-	m.put(p[headerLen:])
+	m.fields(p[headerLen:], bitfield.Write(p[headerLen:], 0))
 	return b
 }
 
@@ -98,34 +100,33 @@ func Parse(b []byte) (Header, Message, error) {
 		return Header{}, nil, ErrClass
 	}
 	h := Header{TID: binary.BigEndian.Uint64(b[8:]), Modifier: binary.BigEndian.Uint32(b[20:])}
-	parse, ok := parsers[Attr(binary.BigEndian.Uint16(b[16:]))]
+	empty, ok := messagesOf[Attr(binary.BigEndian.Uint16(b[16:]))]
 	if !ok {
 		return h, nil, ErrUnknown
 	}
-	return h, parse(b[headerLen:]), nil
+	m := empty()
+	m.fields(b[headerLen:], bitfield.Read(b[headerLen:], 0))
+	return h, m, nil
 }
 
-var parsers = map[Attr]func(b []byte) Message{
-	AttrREQ: parseREQ, AttrMRA: parseMRA, AttrREJ: parseREJ, AttrREP: parseREP, AttrRTU: parseRTU,
-	AttrDREQ: parseDREQ, AttrDREP: parseDREP, AttrSIDRREQ: parseSIDRREQ, AttrSIDRREP: parseSIDRREP,
+var messagesOf = map[Attr]func() Message{
+	AttrREQ: func() Message { return new(REQ) }, AttrMRA: func() Message { return new(MRA) }, AttrREJ: func() Message { return new(REJ) },
+	AttrREP: func() Message { return new(REP) }, AttrRTU: func() Message { return new(RTU) }, AttrDREQ: func() Message { return new(DREQ) },
+	AttrDREP: func() Message { return new(DREP) }, AttrSIDRREQ: func() Message { return new(SIDRREQ) }, AttrSIDRREP: func() Message { return new(SIDRREP) },
 }
 
-// putPrivate copies private data into its field at the end of a message.
-func putPrivate(field, private []byte) {
-	if len(private) > len(field) {
-		panic(fmt.Sprintf("mad: %d bytes of private data in a field of %d", len(private), len(field)))
+// private is private data, and its field of a message.
+func private(f bitfield.Fields, field []byte, data *[]byte) {
+	switch {
+	case !f.Writing():
+		*data = field
+	case len(*data) > len(field):
+		panic(fmt.Sprintf("mad: %d bytes of private data in a field of %d", len(*data), len(field)))
+	default:
+		copy(field, *data)
 	}
-	copy(field, private)
 }
 
-func bit(v bool, n uint) byte {
-	if v {
-		return 1 << n
-	}
-	return 0
+func num[T ~uint8 | ~uint16 | ~uint32 | ~uint64](f bitfield.Fields, off, n int, v *T) {
+	bitfield.Number(f, off, n, v)
 }
-
-// put24 writes 24 bits and leaves the fourth byte alone.
-func put24(b []byte, v uint32) { b[0], b[1], b[2] = byte(v>>16), byte(v>>8), byte(v) }
-
-func get24(b []byte) uint32 { return uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2]) }

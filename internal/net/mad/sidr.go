@@ -1,8 +1,9 @@
 package mad
 
 import (
-	"encoding/binary"
 	"fmt"
+
+	"github.com/softmkey/softmkey/internal/base/bitfield"
 )
 
 // The sizes of the private data of service ID resolution, in bytes.
@@ -22,18 +23,11 @@ type SIDRREQ struct {
 // Attr returns AttrSIDRREQ.
 func (*SIDRREQ) Attr() Attr { return AttrSIDRREQ }
 
-func (m *SIDRREQ) put(b []byte) {
-	binary.BigEndian.PutUint32(b[0:], m.RequestID)
-	binary.BigEndian.PutUint16(b[4:], m.PKey)
-	binary.BigEndian.PutUint64(b[8:], m.ServiceID)
-	putPrivate(b[16:], m.Private)
-}
-
-func parseSIDRREQ(b []byte) Message {
-	return &SIDRREQ{
-		RequestID: binary.BigEndian.Uint32(b[0:]), PKey: binary.BigEndian.Uint16(b[4:]),
-		ServiceID: binary.BigEndian.Uint64(b[8:]), Private: b[16:],
-	}
+func (m *SIDRREQ) fields(b []byte, f bitfield.Fields) {
+	num(f, 0*8, 32, &m.RequestID)
+	num(f, 4*8, 16, &m.PKey)
+	num(f, 8*8, 64, &m.ServiceID)
+	private(f, b[16:], &m.Private)
 }
 
 // SIDRStatus is the result of a service ID resolution.
@@ -72,20 +66,14 @@ type SIDRREP struct {
 // Attr returns AttrSIDRREP.
 func (*SIDRREP) Attr() Attr { return AttrSIDRREP }
 
-func (m *SIDRREP) put(b []byte) {
-	binary.BigEndian.PutUint32(b[0:], m.RequestID)
-	b[4], b[5] = byte(m.Status), byte(len(m.Info))
-	put24(b[8:], m.QPN)
-	binary.BigEndian.PutUint64(b[12:], m.ServiceID)
-	binary.BigEndian.PutUint32(b[20:], m.QKey)
-	putPrivate(b[24:96], m.Info)
-	putPrivate(b[96:], m.Private)
-}
-
-func parseSIDRREP(b []byte) Message {
-	return &SIDRREP{
-		RequestID: binary.BigEndian.Uint32(b[0:]), Status: SIDRStatus(b[4]), QPN: get24(b[8:]),
-		ServiceID: binary.BigEndian.Uint64(b[12:]), QKey: binary.BigEndian.Uint32(b[20:]),
-		Info: b[24 : 24+min(int(b[5]), ARILen)], Private: b[96:],
-	}
+func (m *SIDRREP) fields(b []byte, f bitfield.Fields) {
+	n := uint8(len(m.Info))
+	num(f, 0*8, 32, &m.RequestID)
+	num(f, 4*8, 8, &m.Status)
+	num(f, 5*8, 8, &n)
+	num(f, 8*8, 24, &m.QPN)
+	num(f, 12*8, 64, &m.ServiceID)
+	num(f, 20*8, 32, &m.QKey)
+	private(f, b[24:24+min(int(n), ARILen)], &m.Info)
+	private(f, b[96:], &m.Private)
 }
