@@ -117,6 +117,9 @@ func (t *Reader) readAt(p []byte, off int64) (int, error) {
 // Bad returns the number of bad blocks found so far. The stream may have checked some
 // blocks that were not read yet.
 func (t *Reader) Bad() int {
+	if t.stream == nil {
+		return 0
+	}
 	t.stream.mu.Lock()
 	defer t.stream.mu.Unlock()
 	if t.isClosed() {
@@ -237,6 +240,9 @@ func (r *Writer) Finish() error {
 // Bad returns the number of bad blocks found so far. After Finish, all blocks have been
 // checked.
 func (r *Writer) Bad() int {
+	if r.stream == nil {
+		return 0
+	}
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
 	if r.isClosed() {

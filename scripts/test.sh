@@ -167,7 +167,7 @@ api_changes() { [ ! -s "$logs/api.txt" ] || { echo "incompatible with the last r
 platforms() {
 	CGO_ENABLED=0 GOARCH=arm64 go vet $kernels
 	go -C tools vet ./...
-	go -C tools run ./typecheck .. linux/arm64 linux/386 darwin/arm64 windows/amd64
+	go -C tools run ./typecheck .. linux/arm64 linux/386 darwin/arm64 windows/amd64 js/wasm
 	go vet -tags purego $kernels
 	go vet -tags poison ./internal/base/loan
 	go -C internal/base/kernel/_asm vet ./...

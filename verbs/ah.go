@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/roce"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -19,6 +20,9 @@ type AddressHandle struct {
 // NewAddressHandle creates an address handle for a device (ibv_create_ah(3)). It returns
 // EINVAL for an address to which the device cannot send.
 func (pd *PD) NewAddressHandle(to rdma.AH) (*AddressHandle, error) {
+	if pd.e == nil {
+		return nil, failure.Zero("create an address handle", "Device.NewPD")
+	}
 	ah, err := pd.dev.e.NewAH(to)
 	if err != nil {
 		return nil, err

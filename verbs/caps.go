@@ -38,7 +38,7 @@ type PortAttr struct {
 
 // PortAttr returns the description of the port.
 func (d *Device) PortAttr() PortAttr {
-	return PortAttr{Active: true, MaxMTU: ibv.MTU4096.Bytes(), ActiveMTU: d.e.ActiveMTU().Bytes()}
+	return PortAttr{Active: d.e != nil, MaxMTU: ibv.MTU4096.Bytes(), ActiveMTU: ask(d.e, (*engine.Device).ActiveMTU).Bytes()}
 }
 
 // SignatureCaps are the block signatures that a device can do (struct
@@ -52,6 +52,9 @@ type SignatureCaps struct {
 
 // SignatureCaps returns the block signatures that the device can do.
 func (d *Device) SignatureCaps() SignatureCaps {
+	if d.e == nil {
+		return SignatureCaps{}
+	}
 	c := SignatureCaps{
 		BlockSizes: sig.KeyBlockSizes(),
 		Guards:     []sig.Guard{sig.GuardCRC, sig.GuardCSUM},
@@ -75,6 +78,9 @@ type CryptoCaps struct {
 
 // CryptoCaps returns the crypto capabilities of the device.
 func (d *Device) CryptoCaps() CryptoCaps {
+	if d.e == nil {
+		return CryptoCaps{}
+	}
 	failed := d.e.Tests().XTS
 	return CryptoCaps{
 		ImportMode: d.e.KeyStore().Mode(), AESXTS: !failed, FailedTests: failed,

@@ -24,7 +24,10 @@ type Endpoint struct {
 // Endpoint returns the description of the QP for its peer, with the device's address of GID
 // index 0. It contains a random first PSN, which Connect will use. After a RESET it is another one, so that packets of the
 // former connection that are still under way do not count for the new one: exchange the endpoints again.
-func (qp *QP) Endpoint() Endpoint { return qp.endpoint(qp.pd.dev.e.Port().LocalAddr()) }
+func (qp *QP) Endpoint() Endpoint {
+	e, _ := qp.EndpointAt(0)
+	return e
+}
 
 // EndpointAt is Endpoint with the device's address of another GID index, which the program
 // also passes to Connect. It returns EINVAL for an index that is not in the GID table.

@@ -78,6 +78,9 @@ func (c *CQ) C() <-chan struct{} { return c.ready }
 // context's error if the context ends first, and net.ErrClosed if the CQ is closed. It
 // uses the notifications of the CQ, so only one goroutine may wait at a time.
 func (c *CQ) Wait(ctx context.Context, wcs []rdma.WC) (int, error) {
+	if c.dev == nil {
+		return 0, failure.Zero("wait for completions", "Device.NewCQ")
+	}
 	for {
 		if n := c.Poll(wcs); n > 0 {
 			return n, nil
@@ -99,6 +102,9 @@ func (c *CQ) Wait(ctx context.Context, wcs []rdma.WC) (int, error) {
 
 // Close destroys the queue. While QPs use the queue, it returns EBUSY and names them.
 func (c *CQ) Close() error {
+	if c.dev == nil {
+		return failure.Zero("close the CQ", "Device.NewCQ")
+	}
 	first, err := c.users.Close("close the CQ", c.dev.qpsOf)
 	if !first {
 		return err

@@ -79,24 +79,38 @@ func Open(addr netip.Addr, opts *DeviceOptions) (*Device, error) {
 }
 
 // Addr returns the device's local address: the one with GID index 0.
-func (d *Device) Addr() netip.Addr { return d.e.Addr() }
+func (d *Device) Addr() netip.Addr { return ask(d.e, (*engine.Device).Addr) }
+
+// ask returns what f says about an object, or the zero value about none: that of a type that a function of this package
+// makes has no object.
+func ask[E, T any](e *E, f func(*E) T) (v T) {
+	if e != nil {
+		v = f(e)
+	}
+	return v
+}
+
+// askPort is ask for the device's port.
+func askPort[T any](d *Device, f func(*roce.Port) T) T {
+	return ask(d.e, func(e *engine.Device) T { return f(e.Port()) })
+}
 
 // GIDTable returns the device's GID table (ibv_query_gid_table(3)): an entry for each of its
 // addresses, in the order of the indices. Entry 0 is the address that the device was opened
 // on. All entries are of RoCEv2.
 func (d *Device) GIDTable() []rdma.GID {
 	var table []rdma.GID
-	for _, a := range d.e.Port().Addrs() {
+	for _, a := range askPort(d, (*roce.Port).Addrs) {
 		table = append(table, rdma.GIDOf(a.Addr()))
 	}
 	return table
 }
 
 // Counters returns the counts of the device's packets and of its losses.
-func (d *Device) Counters() rdma.Counters { return d.e.Port().Counters() }
+func (d *Device) Counters() rdma.Counters { return askPort(d, (*roce.Port).Counters) }
 
 // UDPPort returns the UDP port on which the device listens.
-func (d *Device) UDPPort() uint16 { return d.e.Port().LocalAddr().Port() }
+func (d *Device) UDPPort() uint16 { return askPort(d, (*roce.Port).LocalAddr).Port() }
 
 func init() {
 	engine.PortOf = func(device any) *roce.Port { return device.(*Device).e.Port() }
@@ -111,12 +125,17 @@ func (d *Device) Crypto() *dek.Context { return d.crypto }
 // calls done. It is the fastest way to use a device. The device then mainly
 // works within calls of Poll and calls that post requests, so its peers wait
 // while the program pauses.
-func (d *Device) Polling() (done func()) { return d.e.Port().Polling(nil) }
+func (d *Device) Polling() (done func()) {
+	if d.e == nil {
+		return func() {}
+	}
+	return d.e.Port().Polling(nil)
+}
 
 // Poll processes the device's work on the caller's goroutine: it receives and executes
 // packets, which produces completions, and sends packets. It does not block. It reports
 // whether there was anything to do. See [Device.Polling].
-func (d *Device) Poll() bool { return d.e.Port().Poll() }
+func (d *Device) Poll() bool { return askPort(d, (*roce.Port).Poll) }
 
 // Close closes the device. It returns EBUSY while objects of the device exist; the error
 // names their kinds.

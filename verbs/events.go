@@ -23,6 +23,9 @@ type Event struct {
 
 // Ack acknowledges the event. Further calls do nothing.
 func (e *Event) Ack() {
+	if e.ack == nil {
+		return // the program made the event
+	}
 	e.ack.Do(func() {
 		if u := e.users(); u != nil {
 			u.Leave("unacknowledged event")

@@ -30,6 +30,9 @@ type MKey struct {
 // NewMKey creates a free memory key, which can be used once it is configured. It returns
 // EOPNOTSUPP if the flags have unknown bits.
 func (pd *PD) NewMKey(attr MKeyAttr) (*MKey, error) {
+	if pd.e == nil {
+		return nil, failure.Zero("create a memory key", "Device.NewPD")
+	}
 	e, err := pd.e.NewMKey(keydoor.Attr{Flags: uint32(attr.Flags), MaxEntries: attr.MaxEntries})
 	if err != nil {
 		return nil, err
@@ -59,6 +62,9 @@ func (k *MKey) SGE(offset, n int) rdma.SGE {
 // those that execute before that configuration use the old number, later ones the new
 // number. SetTag returns EOPNOTSUPP if the key was created without mkey.UpdateTag.
 func (k *MKey) SetTag(tag uint8) error {
+	if k.e == nil {
+		return failure.Zero("set the tag", "PD.NewMKey")
+	}
 	if k.e.Flags()&mkey.UpdateTag == 0 {
 		return failure.New("set the tag", syscall.EOPNOTSUPP, "key %#x was created without mkey.UpdateTag", k.LKey())
 	}
@@ -72,8 +78,18 @@ func (k *MKey) SetTag(tag uint8) error {
 // it. Check returns EINVAL for a key without mkey.BlockSignature. [DeviceOptions.Strict]
 // determines when the key reports the next bad block. A READ that the peer repeats does
 // not report its bad blocks again.
-func (k *MKey) Check() (*mkey.BadBlock, error) { return k.e.Check() }
+func (k *MKey) Check() (*mkey.BadBlock, error) {
+	if k.e == nil {
+		return nil, failure.Zero("check a memory key", "PD.NewMKey")
+	}
+	return k.e.Check()
+}
 
 // Close destroys the key. Requests that use it fail, including those in progress. When
 // Close returns, no request accesses memory through the key.
-func (k *MKey) Close() error { return k.e.Close() }
+func (k *MKey) Close() error {
+	if k.e == nil {
+		return failure.Zero("close a memory key", "PD.NewMKey")
+	}
+	return k.e.Close()
+}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
@@ -22,6 +23,9 @@ type MR struct {
 // stack and must not be unmapped. RemoteWrite and RemoteAtomic require LocalWrite
 // (ibv_reg_mr(3)).
 func (pd *PD) Register(buf []byte, access rdma.Access) (*MR, error) {
+	if pd.e == nil {
+		return nil, failure.Zero("register memory", "Device.NewPD")
+	}
 	mr := &MR{buf: buf}
 	if access&rdma.ZeroBased == 0 && len(buf) > 0 {
 		mr.addr = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf))))
@@ -35,10 +39,10 @@ func (pd *PD) Register(buf []byte, access rdma.Access) (*MR, error) {
 }
 
 // LKey returns the region's key for requests of this side.
-func (mr *MR) LKey() uint32 { return mr.e.Number() }
+func (mr *MR) LKey() uint32 { return ask(mr.e, (*engine.Region).Number) }
 
 // RKey returns the region's key for requests of the peer.
-func (mr *MR) RKey() uint32 { return mr.e.Number() }
+func (mr *MR) RKey() uint32 { return ask(mr.e, (*engine.Region).Number) }
 
 // Addr returns the address of the region's first byte, 0 with ZeroBased.
 func (mr *MR) Addr() uint64 { return mr.addr }
@@ -61,4 +65,9 @@ func (mr *MR) SGE(offset, n int) rdma.SGE {
 
 // Close closes the region. A request that still names the region fails. When Close
 // returns, no request accesses the slice through the region.
-func (mr *MR) Close() error { return mr.e.Close() }
+func (mr *MR) Close() error {
+	if mr.e == nil {
+		return failure.Zero("close the region", "PD.Register")
+	}
+	return mr.e.Close()
+}

@@ -31,4 +31,9 @@ func (pd *PD) ProtectionDomain() {}
 func (pd *PD) Device() *Device { return pd.dev }
 
 // Close closes the domain. It returns EBUSY while objects of the domain exist.
-func (pd *PD) Close() error { return pd.e.Close() }
+func (pd *PD) Close() error {
+	if pd.e == nil {
+		return failure.Zero("close the PD", "Device.NewPD")
+	}
+	return pd.e.Close()
+}

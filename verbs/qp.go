@@ -148,16 +148,16 @@ func (qp *QP) release() {
 }
 
 // Num returns the QP number.
-func (qp *QP) Num() uint32 { return qp.e.Num() }
+func (qp *QP) Num() uint32 { return ask(qp.e, (*engine.QP).Num) }
 
 // PD returns the protection domain of the QP.
 func (qp *QP) PD() *PD { return qp.pd }
 
 // Type returns the transport service of the QP.
-func (qp *QP) Type() rdma.QPType { return qp.e.Type() }
+func (qp *QP) Type() rdma.QPType { return ask(qp.e, (*engine.QP).Type) }
 
 // State returns the QP's state.
-func (qp *QP) State() rdma.State { return qp.e.State() }
+func (qp *QP) State() rdma.State { return ask(qp.e, (*engine.QP).State) }
 
 // SetState moves the QP to a state that it enters without attributes (ibv_modify_qp(3)): RESET and ERR from any
 // state, SQD from RTS, and RTS from SQD and SQE. It returns EINVAL, and changes nothing, if the transition does not exist.

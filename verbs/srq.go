@@ -94,6 +94,9 @@ func (pd *PD) NewSRQ(attr SRQAttr) (*SRQ, error) {
 // first one that was not. It returns EINVAL for too many SGEs and ENOMEM if the queue is
 // full.
 func (s *SRQ) PostRecv(wrs ...RecvWR) (int, error) {
+	if s.pd == nil {
+		return 0, failure.Zero("post to the SRQ", "PD.NewSRQ")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rq.post("post to the SRQ", wrs)
@@ -101,6 +104,9 @@ func (s *SRQ) PostRecv(wrs ...RecvWR) (int, error) {
 
 // Arm requests one EventSRQLimitReached when fewer than limit requests remain.
 func (s *SRQ) Arm(limit int) error {
+	if s.pd == nil {
+		return failure.Zero("arm the SRQ", "PD.NewSRQ")
+	}
 	if limit < 0 || limit > s.rq.maxWR {
 		return failure.New("arm the SRQ", syscall.EINVAL, "limit %d: must be 0 to %d", limit, s.rq.maxWR)
 	}
@@ -134,6 +140,9 @@ func (s *SRQ) recycle(r *engine.RecvRequest) {
 
 // Close destroys the queue. While QPs use the queue, it returns EBUSY and names them.
 func (s *SRQ) Close() error {
+	if s.pd == nil {
+		return failure.Zero("close the SRQ", "PD.NewSRQ")
+	}
 	first, err := s.users.Close("close the SRQ", s.pd.dev.qpsOf)
 	if first {
 		s.mu.Lock()

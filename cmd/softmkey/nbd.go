@@ -369,11 +369,10 @@ func (f *nbdFlags) open(name string, job mkeyio.StreamJob, encryption *mkeyio.En
 // openImage opens and locks an image that is to be served, and returns its size. mounted allows writes to a block device
 // that the system uses.
 func openImage(name string, readOnly, mounted bool) (file *os.File, size int64, err error) {
-	// Without O_NONBLOCK, the opening of a named pipe would wait for its other end.
 	if readOnly {
-		file, err = os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		file, err = os.OpenFile(name, os.O_RDONLY|atOnce, 0)
 	} else {
-		file, err = outfile.OpenUnused(ending, name, os.O_RDWR|syscall.O_NONBLOCK, mounted)
+		file, err = outfile.OpenUnused(ending, name, os.O_RDWR|atOnce, mounted)
 	}
 	if !readOnly && errors.Is(err, os.ErrPermission) {
 		err = fmt.Errorf("%w: --read-only serves it to readers", err)

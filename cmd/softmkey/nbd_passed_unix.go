@@ -11,6 +11,9 @@ import (
 	"syscall"
 )
 
+// atOnce is the flag with which the opening of a named pipe does not wait for its other end.
+const atOnce = syscall.O_NONBLOCK
+
 // passedSockets returns the listening sockets that the program which started this one has passed to it
 // by the protocol of systemd's socket activation, sd_listen_fds(3): descriptors from 3 on, their
 // number in LISTEN_FDS, and this process in LISTEN_PID.

@@ -220,7 +220,7 @@ func files(ts *testscript.TestScript, _ bool, args []string) {
 
 // signals are the signals that interrupt can send.
 var signals = map[string]os.Signal{
-	"INT": os.Interrupt, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "KILL": os.Kill,
+	"INT": os.Interrupt, "TERM": syscall.SIGTERM, "HUP": syscall.Signal(1), "QUIT": syscall.Signal(3), "KILL": os.Kill,
 }
 
 // interrupt runs a command in a directory, with a long standard input. When
