@@ -251,7 +251,7 @@ func (s *Supervisor) dispatch(c *Call) {
 	case unix.SYS_FCNTL:
 		go s.duplicate(c, a[1] == unix.F_DUPFD_CLOEXEC)
 	case unix.SYS_FSTAT:
-		s.statDescriptor(c, int32(a[0]), a[1])
+		s.statPath(c, int32(a[0]), 0, a[1], unix.AT_EMPTY_PATH)
 	case unix.SYS_OPENAT:
 		s.openPath(c, int32(a[0]), a[1], int(a[2]))
 	case openNr:

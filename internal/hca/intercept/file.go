@@ -239,15 +239,6 @@ func (s *Supervisor) fileOf(c *Call, fd int32) *openFile {
 	return nil
 }
 
-func (s *Supervisor) statDescriptor(c *Call, fd int32, to uint64) {
-	f := s.fileOf(c, fd)
-	if f == nil {
-		c.Continue()
-		return
-	}
-	s.giveNodeStat(c, f.node, to)
-}
-
 func (s *Supervisor) ioctl(c *Call) {
 	f := s.fileOf(c, int32(c.n.Args[0]))
 	if f == nil {

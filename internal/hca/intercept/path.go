@@ -143,9 +143,8 @@ func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) {
 		return
 	}
 	// The kernel gives no process another one's descriptor with O_PATH.
-	fd, err := s.open(c, path, flags&kept&^unix.O_PATH)
-	if err != nil {
-		c.failWith(err)
+	fd, ok := s.openOrFail(c, path, flags&kept&^unix.O_PATH)
+	if !ok {
 		return
 	}
 	if !s.inside.Load() {
@@ -158,33 +157,43 @@ func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) {
 	unix.Close(fd)
 }
 
-// mark makes the result of stat that of a character device.
-func mark(st *unix.Stat_t, major, minor uint32) {
-	st.Mode = st.Mode&^(unix.S_IFMT|0o777) | unix.S_IFCHR | 0o666
-	st.Rdev = unix.Mkdev(major, minor)
-	st.Size, st.Blocks = 0, 0
+// openOrFail opens a path of the tree, or fails the call.
+func (s *Supervisor) openOrFail(c *Call, path string, flags int) (fd int, ok bool) {
+	fd, err := s.open(c, path, flags)
+	if err != nil {
+		c.failWith(err)
+	}
+	return fd, err == nil
 }
 
-func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
-	if flags&unix.AT_EMPTY_PATH != 0 {
-		var first [1]byte
-		if addr == 0 || c.Read(addr, first[:]) == nil && first[0] == 0 {
-			s.statDescriptor(c, dir, to)
-			return
-		}
+// statTarget opens what a call of stat names: a path, or a descriptor. node is that of a device, or nil. If ok is
+// false the call needs nothing more.
+func (s *Supervisor) statTarget(c *Call, dir int32, addr uint64, flags int) (fd int, node Node, ok bool) {
+	path, follow := "", 0
+	if flags&unix.AT_SYMLINK_NOFOLLOW != 0 {
+		follow = unix.O_NOFOLLOW
 	}
-	path, t := s.path(c, dir, addr)
-	if t != nil && t.device != nil && follow(flags) == 0 {
-		s.giveNodeStat(c, t.device.node, to)
-		return
+	var first [1]byte
+	if flags&unix.AT_EMPTY_PATH != 0 && (addr == 0 || c.Read(addr, first[:]) == nil && first[0] == 0) {
+		if f := s.fileOf(c, dir); f != nil {
+			path, node = f.path, f.node
+		}
+	} else if p, t := s.path(c, dir, addr); p != "" {
+		path, node = p, s.cfg.Node(p)
+	} else if t != nil && t.device != nil && follow == 0 {
+		path, node = t.device.path, t.device.node
 	}
 	if path == "" {
 		c.Continue()
-		return
+		return -1, nil, false
 	}
-	fd, err := s.open(c, path, unix.O_PATH|follow(flags))
-	if err != nil {
-		c.failWith(err)
+	fd, ok = s.openOrFail(c, path, unix.O_PATH|follow)
+	return fd, node, ok
+}
+
+func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
+	fd, node, ok := s.statTarget(c, dir, addr, flags)
+	if !ok {
 		return
 	}
 	defer unix.Close(fd)
@@ -193,48 +202,17 @@ func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
 		c.failWith(err)
 		return
 	}
-	if node := s.cfg.Node(path); node != nil {
-		mark(&st, node.Major(), node.Minor())
+	if node != nil {
+		st.Mode = st.Mode&^(unix.S_IFMT|0o777) | unix.S_IFCHR | 0o666
+		st.Rdev = unix.Mkdev(node.Major(), node.Minor())
+		st.Size, st.Blocks = 0, 0
 	}
-	deliverStruct(c, &st, to)
-}
-
-func follow(flags int) int {
-	if flags&unix.AT_SYMLINK_NOFOLLOW != 0 {
-		return unix.O_NOFOLLOW
-	}
-	return 0
-}
-
-// giveNodeStat answers stat of a descriptor of a device.
-func (s *Supervisor) giveNodeStat(c *Call, node Node, to uint64) {
-	st := unix.Stat_t{Nlink: 1, Blksize: 4096}
-	mark(&st, node.Major(), node.Minor())
 	deliverStruct(c, &st, to)
 }
 
 func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int, to uint64) {
-	var node Node
-	path, fd := "", -1
-	var first [1]byte
-	if flags&unix.AT_EMPTY_PATH != 0 && (addr == 0 || c.Read(addr, first[:]) == nil && first[0] == 0) {
-		f := s.fileOf(c, dir)
-		if f == nil {
-			c.Continue()
-			return
-		}
-		path, node = f.path, f.node
-	} else if p, t := s.path(c, dir, addr); p != "" {
-		path, node = p, s.cfg.Node(p)
-	} else if t != nil && t.device != nil && follow(flags) == 0 {
-		path, node = t.device.path, t.device.node
-	} else {
-		c.Continue()
-		return
-	}
-	fd, err := s.open(c, path, unix.O_PATH|follow(flags))
-	if err != nil {
-		c.failWith(err)
+	fd, node, ok := s.statTarget(c, dir, addr, flags)
+	if !ok {
 		return
 	}
 	defer unix.Close(fd)
@@ -257,9 +235,8 @@ func (s *Supervisor) accessPath(c *Call, dir int32, addr uint64, mode uint32) {
 		c.Continue()
 		return
 	}
-	fd, err := s.open(c, path, unix.O_PATH)
-	if err != nil {
-		c.failWith(err)
+	fd, ok := s.openOrFail(c, path, unix.O_PATH)
+	if !ok {
 		return
 	}
 	unix.Close(fd)
@@ -284,9 +261,8 @@ func (s *Supervisor) readlinkPath(c *Call, dir int32, addr, to, size uint64) {
 		c.Continue()
 		return
 	}
-	fd, err := s.open(c, path, unix.O_PATH|unix.O_NOFOLLOW)
-	if err != nil {
-		c.failWith(err)
+	fd, ok := s.openOrFail(c, path, unix.O_PATH|unix.O_NOFOLLOW)
+	if !ok {
 		return
 	}
 	defer unix.Close(fd)

@@ -231,9 +231,8 @@ func (s *Supervisor) chdir(c *Call) {
 		c.Continue()
 		return
 	}
-	fd, err := s.open(c, path, unix.O_DIRECTORY)
-	if err != nil {
-		c.failWith(err)
+	fd, ok := s.openOrFail(c, path, unix.O_DIRECTORY)
+	if !ok {
 		return
 	}
 	defer unix.Close(fd)
