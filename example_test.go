@@ -3,10 +3,53 @@ package softmkey_test
 import (
 	"fmt"
 	"log"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 )
+
+// The snippet of README.md: TestSnippets compares them.
+func Example_blocks() {
+	lba, src := 7, make([]byte, 1024)
+
+	dif := sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x5678, RefTag: uint64(lba)}
+	dst := make([]byte, dif.StreamLen(int64(len(src))))
+	n, err := dif.Protect(dst, src)
+	fmt.Println(n, err)
+	err = dif.Verify(dst)
+	fmt.Println(err)
+	// Output:
+	// 1040 <nil>
+	// <nil>
+}
+
+// TestSnippets checks that each line of Go in README.md and docs is a line of an example, which compiles.
+func TestSnippets(t *testing.T) {
+	example, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, _ := filepath.Glob("docs/*.md")
+	for _, name := range append(pages, "README.md") {
+		page, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(page, -1) {
+			for line := range strings.Lines(string(m[1])) {
+				code, _, _ := strings.Cut(line, " //")
+				if code = strings.TrimSpace(code); !strings.Contains(string(example), "\t"+code+"\n") {
+					t.Errorf("%s: %q is in no example", name, code)
+				}
+			}
+		}
+	}
+}
 
 // A memory key over one block: a reader of the wire domain gets the data and its field.
 func Example() {

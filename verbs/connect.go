@@ -56,7 +56,7 @@ type ConnectOptions struct {
 	Timeout     time.Duration // wait for an answer before a packet is sent again, rounded up to 4.096 µs · 2^n; default 67 ms; negative: without limit
 	Retries     int           // how often a packet is sent again before the connection fails, 1 to 7; default 7
 	RNRRetries  int           // retries while the peer has no receive request, 1 to 6; default 7, which means without limit
-	RNRDelay    time.Duration // the wait before such a retry that is asked of the peer, rounded up to one of 32 times from 10 µs to 655.36 ms; default 0.64 ms
+	RNRDelay    time.Duration // the wait before such a retry that is asked of the peer, rounded up to one of 32 times from 10 µs to 655.36 ms; default 0.64 ms; negative: 10 µs
 	MaxRdAtomic int           // READs and atomics in flight, as requester and as responder: 1 to 16; default 16
 	SGIDIndex   int           // entry of the device's GID table from which packets leave; the peer must have the Endpoint of this entry
 }
