@@ -83,26 +83,3 @@ func TestProcessMemory(t *testing.T) {
 		t.Errorf("memory that may not be read: %v", err)
 	}
 }
-
-// BenchmarkProcessMemory transfers 64 KiB with T10-DIF fields in memory through a key:
-// over memory in place and over the memory of a process, contiguous and with separate
-// fields.
-func BenchmarkProcessMemory(b *testing.B) {
-	const blocks = 128
-	mem := make([]byte, 2<<20)
-	base := uint64(uintptr(unsafe.Pointer(&mem[0])))
-	p := &process{os.Getpid()}
-	for name, l := range map[string]mkey.Layout{
-		"inPlace/contiguous": over(mem[:blocks*520]),
-		"inPlace/separate":   nvme(mkey.Bytes(mem), mkey.Bytes(mem), blocks),
-		"copied/contiguous":  mkey.List{{Memory: p, Addr: base, Length: blocks * 520}},
-		"copied/separate": mkey.Interleaved{Repeat: blocks, Entries: []mkey.Entry{
-			{Memory: p, Addr: base, Count: 512}, {Memory: p, Addr: base + 1<<20, Count: 8}}},
-	} {
-		j := &job{data: blocks * 512, wire: make([]byte, blocks*512)}
-		j.key = newKey(b, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: l, Signature: &mkey.Signature{Memory: t10}})
-		j.rx(b, len(j.wire))
-		bench(b, "TX/"+name, j, func() { j.tx(b, 4096) })
-		bench(b, "RX/"+name, j, func() { j.rx(b, 4096) })
-	}
-}

@@ -228,26 +228,3 @@ func TestICRCDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations, %v", n, ok)
 	}
 }
-
-func BenchmarkICRC(b *testing.B) {
-	flow := NewFlow(netip.MustParseAddrPort("10.1.2.3:4791"), netip.MustParseAddrPort("10.1.2.4:4791"))
-	for _, n := range []int{20, 96, 1024 + 16, 4096 + 16} {
-		p := make([]byte, n)
-		front := flow.Front(n)
-		b.Run("put/"+itoa(n), func(b *testing.B) {
-			b.SetBytes(int64(n))
-			for b.Loop() {
-				front.PutICRC(p)
-			}
-		})
-		front.WithID(77).PutICRC(p)
-		b.Run("check/"+itoa(n), func(b *testing.B) {
-			b.SetBytes(int64(n))
-			for b.Loop() {
-				if _, ok := front.Check(p); !ok {
-					b.Fatal("bad")
-				}
-			}
-		})
-	}
-}

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"testing"
 )
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // Each header is compared with bytes laid out by hand from the figures of chapter 9.
 func TestHeaders(t *testing.T) {

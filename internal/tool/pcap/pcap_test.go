@@ -415,21 +415,6 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-func BenchmarkRecord(b *testing.B) {
-	r := NewRecorder(io.Discard, nil)
-	tx, rx := inproc.Pair(nil)
-	defer tx.Close()
-	defer rx.Close()
-	w := r.Wrap(tx)
-	out := []packetconn.Train{{Addr: rx.LocalAddr(), Buf: make([]byte, 15*4116), Seg: 4116}}
-	in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
-	b.SetBytes(int64(len(out[0].Buf)))
-	for b.Loop() {
-		w.Send(out)
-		rx.Recv(in)
-	}
-}
-
 // joiner is a connection that joins groups. A group receives the datagrams that come to the
 // address of the connection.
 type joiner struct{ packetconn.Conn }
