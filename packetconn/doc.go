@@ -3,7 +3,7 @@
 // [Conn] is an unconnected datagram socket that moves trains of datagrams ([Train])
 // in batches. Devices open a UDP socket themselves, so most programs never use a Conn. To
 // use another network, a program implements Conn and passes it in verbs.DeviceOptions. Package
-// packetconn/udpconn makes a Conn of a UDP socket or any net.PacketConn.
+// packetconn/udpconn makes a Conn of a UDP socket.
 //
 // A Conn that adds something to another one is a [Wrapper]. A Conn may implement
 // further interfaces, such as [Poller] and [Joiner]; devices also find those of the Conn inside

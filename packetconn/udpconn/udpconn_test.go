@@ -5,13 +5,10 @@ import (
 	"context"
 	"errors"
 	"log"
-	"net"
 	"net/netip"
 	"syscall"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/base/fatal"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/packetconn/udpconn"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
@@ -55,39 +52,7 @@ func sendTo(dev *verbs.Device, n int) {
 	}
 }
 
-// TestAdapt runs a device over sockets of package net, of both families.
-func TestAdapt(t *testing.T) {
-	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
-		socket, err := net.ListenPacket("udp", addr)
-		if err != nil {
-			t.Skipf("no address: %v", err)
-		}
-		conn, err := udpconn.Adapt(socket)
-		fatal.If(t, err)
-		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn})
-		fatal.If(t, err)
-		sendTo(dev, 100_001)
-		if err := dev.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := conn.Close(); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("closed twice: %v", err)
-		}
-		if _, err := conn.Recv([]packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Recv after Close: %v", err)
-		}
-	}
-}
-
-// TestAdaptRefuses checks that a network without an address of its own is refused: the
-// checksum of every packet covers the address.
-func TestAdaptRefuses(t *testing.T) {
-	any, err := net.ListenPacket("udp4", ":0")
-	fatal.If(t, err)
-	defer any.Close()
-	if _, err := udpconn.Adapt(any); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("the unspecified address: %v", err)
-	}
+func TestListenRefuses(t *testing.T) {
 	if _, err := udpconn.Listen(netip.MustParseAddrPort("0.0.0.0:0")); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a socket at the unspecified address: %v", err)
 	}
