@@ -19,18 +19,6 @@ import (
 // forms do.
 var memoryCalls = []uint32{unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_MPROTECT, unix.SYS_PKEY_MPROTECT}
 
-// A Change is a change of a range of a process's memory that the process is about to make.
-type Change struct {
-	Process      int
-	Call         string // the system call
-	Addr, Length uint64
-	Where        string // the code that makes the call
-
-	// Gone: the pages that are mapped there now will not be there any more. Otherwise Readable and
-	// Writable are the rights that they will have.
-	Gone, Readable, Writable bool
-}
-
 // changes reports the changes of a call. The kernel makes them afterwards.
 func (s *Supervisor) changes(c *Call) {
 	a := &c.n.Args
@@ -38,7 +26,7 @@ func (s *Supervisor) changes(c *Call) {
 		if length == 0 {
 			return
 		}
-		s.cfg.Memory(Change{
+		s.cfg.Memory(procmem.Change{
 			Process: c.Process(), Call: call, Addr: addr, Length: length, Where: c.where(),
 			Gone: gone, Readable: prot&unix.PROT_READ != 0, Writable: prot&unix.PROT_WRITE != 0,
 		})

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/hca/procmem"
 )
 
 // Config says which program runs and which files the supervisor answers for.
@@ -52,7 +53,7 @@ type Config struct {
 	Netlink func(request []byte, port uint32) [][]byte
 	// Memory is called before a program changes mappings of its memory; nil: changes are not watched,
 	// which makes these calls fast.
-	Memory func(Change)
+	Memory func(procmem.Change)
 	// Refused is called with the reason for which a process got no descriptor of a device; nil: the
 	// reasons are dropped.
 	Refused func(pid int, what string, err error)

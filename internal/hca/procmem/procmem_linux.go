@@ -72,3 +72,15 @@ func transfer[V ~struct {
 	}
 	return nil
 }
+
+// A Change is a change of a range of a process's memory that the process is about to make.
+type Change struct {
+	Process      int
+	Call         string // the system call
+	Addr, Length uint64
+	Where        string // the code that makes the call
+
+	// Gone: the pages that are mapped there now will not be there any more. Otherwise Readable and
+	// Writable are the rights that they will have.
+	Gone, Readable, Writable bool
+}

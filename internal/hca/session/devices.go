@@ -20,6 +20,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/control"
 	"github.com/softmkey/softmkey/internal/hca/intercept"
+	"github.com/softmkey/softmkey/internal/hca/procmem"
 	"github.com/softmkey/softmkey/internal/hca/rdmacm"
 	"github.com/softmkey/softmkey/internal/hca/share"
 	"github.com/softmkey/softmkey/internal/hca/trace"
@@ -157,9 +158,9 @@ func (r *run) refused(pid int, what string, err error) { r.tracers.Refused(pid, 
 const mostChanges = 100
 
 // memoryChanged tells the devices of a change of a program's memory, and warns if the memory is registered.
-func (r *run) memoryChanged(c intercept.Change) {
+func (r *run) memoryChanged(c procmem.Change) {
 	for _, d := range r.snapshot() {
-		for _, what := range d.MemoryChanged(uverbs.MemoryChange(c)) {
+		for _, what := range d.MemoryChanged(c) {
 			switch n := r.changes.Add(1); {
 			case n < mostChanges:
 				r.cfg.Warn(fmt.Errorf("run: process %d: %s", c.Process, what))

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/softmkey/softmkey/internal/hca/intercept"
+	"github.com/softmkey/softmkey/internal/hca/procmem"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 )
 
@@ -51,7 +52,7 @@ func Run(cfg Config) (status int, err error) {
 			signal.Notify(signals, sig)
 		}
 	}
-	var memory func(intercept.Change)
+	var memory func(procmem.Change)
 	if cfg.StrictMemory {
 		memory = r.memoryChanged
 	}

@@ -87,19 +87,8 @@ func (w *watched) access() uint32 {
 	return 0
 }
 
-// A MemoryChange is a change that a process is about to make to a range of its memory.
-type MemoryChange struct {
-	Process      int
-	Call         string // the system call
-	Addr, Length uint64
-	Where        string // the code that makes the call
-
-	// Gone: the pages will not be there any more. Otherwise Readable and Writable are their rights.
-	Gone, Readable, Writable bool
-}
-
 // change notes a change, and returns what it means for the region; the empty text if it means nothing.
-func (w *watched) change(c *MemoryChange) string {
+func (w *watched) change(c *procmem.Change) string {
 	const page = 4096
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +126,7 @@ func (c *command) watchMemory(m *memory, access uint32) (adapter.Memory, *watche
 
 // MemoryChanged notes a change of a process's memory, and returns what it means for the regions that are
 // registered there.
-func (d *Device) MemoryChanged(change MemoryChange) (meanings []string) {
+func (d *Device) MemoryChanged(change procmem.Change) (meanings []string) {
 	d.watchedMu.Lock()
 	defer d.watchedMu.Unlock()
 	for w := range d.watched {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/procmem"
 )
 
 // TestWatchedRegion changes the memory of a region from page 2 up to the middle of page 4.
@@ -19,19 +20,19 @@ func TestWatchedRegion(t *testing.T) {
 	for _, v := range []struct {
 		name   string
 		access uint32
-		change MemoryChange
+		change procmem.Change
 		means  bool // something for the region
 		lost   []uint64
 	}{
-		{"before", localWrite, MemoryChange{Addr: 0, Length: 2 * page, Gone: true}, false, nil},
-		{"after", localWrite, MemoryChange{Addr: 5 * page, Length: page, Gone: true}, false, nil},
-		{"all", localWrite, MemoryChange{Addr: 0, Length: 9 * page, Gone: true}, true, []uint64{2, 3, 4}},
-		{"first page", localWrite, MemoryChange{Addr: 2 * page, Length: 1, Gone: true}, true, []uint64{2}},
-		{"last page", localWrite, MemoryChange{Addr: 4 * page, Length: page, Gone: true}, true, []uint64{4}},
-		{"read-only", localWrite, MemoryChange{Addr: 3 * page, Length: page, Readable: true}, true, []uint64{3}},
-		{"read-only, of a region that sends", 0, MemoryChange{Addr: 3 * page, Length: page, Readable: true}, false, nil},
-		{"no rights", 0, MemoryChange{Addr: 3 * page, Length: page}, true, []uint64{3}},
-		{"all rights", localWrite, MemoryChange{Addr: 3 * page, Length: page, Readable: true, Writable: true}, false, nil},
+		{"before", localWrite, procmem.Change{Addr: 0, Length: 2 * page, Gone: true}, false, nil},
+		{"after", localWrite, procmem.Change{Addr: 5 * page, Length: page, Gone: true}, false, nil},
+		{"all", localWrite, procmem.Change{Addr: 0, Length: 9 * page, Gone: true}, true, []uint64{2, 3, 4}},
+		{"first page", localWrite, procmem.Change{Addr: 2 * page, Length: 1, Gone: true}, true, []uint64{2}},
+		{"last page", localWrite, procmem.Change{Addr: 4 * page, Length: page, Gone: true}, true, []uint64{4}},
+		{"read-only", localWrite, procmem.Change{Addr: 3 * page, Length: page, Readable: true}, true, []uint64{3}},
+		{"read-only, of a region that sends", 0, procmem.Change{Addr: 3 * page, Length: page, Readable: true}, false, nil},
+		{"no rights", 0, procmem.Change{Addr: 3 * page, Length: page}, true, []uint64{3}},
+		{"all rights", localWrite, procmem.Change{Addr: 3 * page, Length: page, Readable: true, Writable: true}, false, nil},
 	} {
 		w := &watched{name: "region 0x100"}
 		w.register(2*page, 2*page+page/2, v.access)
@@ -49,7 +50,7 @@ func TestWatchedRegion(t *testing.T) {
 			}
 		}
 		// mprotect gives back what it has taken, and nothing else.
-		w.change(&MemoryChange{Addr: 0, Length: 9 * page, Readable: true, Writable: true})
+		w.change(&procmem.Change{Addr: 0, Length: 9 * page, Readable: true, Writable: true})
 		for n := range lost {
 			if reaches(w, n*page+16) == v.change.Gone {
 				t.Errorf("%s: page %d is reached after mprotect: %t", v.name, n, !v.change.Gone)
@@ -67,7 +68,7 @@ func TestWatchedRegionBound(t *testing.T) {
 	w := &watched{}
 	w.register(0, 1<<40, 0)
 	for n := range uint64(2 * mostLost) {
-		w.change(&MemoryChange{Addr: n << 13, Length: 4096, Gone: true})
+		w.change(&procmem.Change{Addr: n << 13, Length: 4096, Gone: true})
 	}
 	if len(w.lost) != mostLost {
 		t.Errorf("%d ranges are kept, at most %d", len(w.lost), mostLost)
