@@ -11,8 +11,4 @@ require (
 	gvisor.dev/gvisor v0.0.0-20250503011706-39ed1f5ac29c
 )
 
-require (
-	github.com/gopacket/gopacket v1.7.7 // indirect
-	github.com/klauspost/cpuid/v2 v2.2.9 // indirect
-	golang.org/x/net v0.59.0 // indirect
-)
+require github.com/klauspost/cpuid/v2 v2.2.9 // indirect
