@@ -5,7 +5,6 @@ import (
 	"os"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/net/netconn"
@@ -20,18 +19,7 @@ type Options struct {
 	// RecvBuffer and SendBuffer are the requested sizes of the socket's buffers in bytes.
 	// 0: DefaultRecvBuffer and DefaultSendBuffer.
 	RecvBuffer, SendBuffer int
-
-	// Spin is the time for which Recv polls, and yields to other goroutines in
-	// between, before it blocks. Blocking and waking up take longer than handling a
-	// train, also for the sender, which has to wake the receiver. Recv polls only
-	// while datagrams arrive at shorter intervals than Spin. 0: DefaultSpin;
-	// negative: never poll. Linux only.
-	Spin time.Duration
 }
-
-// DefaultSpin is the default of Options.Spin: about the cost of blocking and waking up on
-// a virtual machine.
-const DefaultSpin = 50 * time.Microsecond
 
 // The default sizes of the socket's buffers in bytes. The receive buffer holds the packets
 // that arrive while other programs use the receiver's processor. Without privilege the system

@@ -83,7 +83,7 @@ type conn struct {
 }
 
 func listen(addr netip.AddrPort, o Options) (netconn.Conn, error) {
-	c := &conn{sendmmsg: sendmmsg, spin: newSpin(o.Spin)}
+	c := &conn{sendmmsg: sendmmsg, spin: newSpin()}
 	if err := c.bind(addr, o, false); err != nil {
 		return nil, listenError(addr, err)
 	}

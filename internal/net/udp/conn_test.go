@@ -27,9 +27,6 @@ var openers = []opener{
 	{"fast", func(a netip.AddrPort) (netconn.Conn, error) { return Listen(a, nil) }},
 	{"noGSO", func(a netip.AddrPort) (netconn.Conn, error) { return Listen(a, &Options{NoGSO: true}) }},
 	{"noGRO", func(a netip.AddrPort) (netconn.Conn, error) { return Listen(a, &Options{NoGRO: true}) }},
-	{"spin", func(a netip.AddrPort) (netconn.Conn, error) {
-		return Listen(a, &Options{Spin: 20 * time.Microsecond})
-	}},
 	{"portable", func(a netip.AddrPort) (netconn.Conn, error) {
 		return listenPortable(a, Options{RecvBuffer: DefaultRecvBuffer, SendBuffer: DefaultSendBuffer})
 	}},

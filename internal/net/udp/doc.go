@@ -26,7 +26,7 @@
 //
 // On Linux, sockets are in blocking mode, outside of the runtime's network poller. In the
 // poller every datagram would wake a thread, even if no goroutine waits. While datagrams
-// arrive quickly, Recv polls ([Options].Spin), so that nobody has to wake it; otherwise
+// arrive quickly, Recv polls, so that nobody has to wake it; otherwise
 // it blocks in the system call.
 //
 // # Environment

@@ -27,7 +27,7 @@ func (c *conn) Join(group netip.Addr) (packetconn.Conn, error) {
 	if err != nil {
 		return nil, failure.New(op, failure.Errno(err, syscall.EINVAL), "group %v: no interface has the address %v", group, local)
 	}
-	g := &conn{sendmmsg: sendmmsg, spin: newSpin(-1), local: netip.AddrPortFrom(group, c.local.Port())}
+	g := &conn{sendmmsg: sendmmsg, local: netip.AddrPortFrom(group, c.local.Port())}
 	fd, err := g.open(group, local, i.Index)
 	if err == nil {
 		g.file = os.NewFile(uintptr(fd), "udp group")

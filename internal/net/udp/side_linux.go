@@ -48,7 +48,7 @@ func Bind(addr netip.AddrPort, opts *Options, reuse bool) (*os.File, error) {
 // may use. side is nil if the socket is the only source of datagrams.
 func Open(f *os.File, local netip.AddrPort, opts *Options, side Side) (netconn.Conn, error) {
 	o := options(opts)
-	c := &conn{sendmmsg: sendmmsg, spin: newSpin(o.Spin), file: f, local: local, side: side}
+	c := &conn{sendmmsg: sendmmsg, spin: newSpin(), file: f, local: local, side: side}
 	raw, err := f.SyscallConn()
 	if err == nil {
 		err = raw.Control(func(fd uintptr) { c.setup(int(fd), local.Addr(), o) })

@@ -16,14 +16,15 @@ type spin struct {
 	tries int           // polls of the current wait
 }
 
-func newSpin(most time.Duration) spin {
-	if most == 0 {
-		most = DefaultSpin
-	}
+// mostSpin is about the cost of blocking and waking up on a virtual machine. Recv yields to other goroutines while it
+// polls. Blocking also costs the sender, which has to wake the receiver.
+const mostSpin = 50 * time.Microsecond
+
+func newSpin() spin {
 	if runtime.NumCPU() == 1 {
-		most = 0 // polling would stop the goroutine that is waited for
+		return spin{} // polling would stop the goroutine that is waited for
 	}
-	return spin{most: most}
+	return spin{most: mostSpin}
 }
 
 // begin starts a call of Recv.
