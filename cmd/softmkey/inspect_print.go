@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -41,13 +42,7 @@ func (p *tablePrinter) block(b inspected) {
 
 // guardDigits returns the hexadecimal digits of a guard or CRC.
 func (p *tablePrinter) guardDigits() int {
-	switch p.format.Type {
-	case sig.T10DIF, sig.NVMe16:
-		return 4
-	case sig.CRC64, sig.NVMe64:
-		return 16
-	}
-	return 8
+	return cmp.Or(map[sig.Type]int{sig.T10DIF: 4, sig.NVMe16: 4, sig.CRC64: 16, sig.NVMe64: 16}[p.format.Type], 8)
 }
 
 // tagDigits returns the hexadecimal digits of storage tag and reference tag.

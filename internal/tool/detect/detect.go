@@ -303,11 +303,8 @@ func exempt(f sig.Format, b []byte) bool {
 // evidence returns how many bits of the fields of good blocks the format predicts. Blocks with
 // equal data count once. A checksum of data that is no noise predicts less than its width.
 func (f *Found) evidence(good []block) (bits int) {
-	width := map[sig.Type]int{sig.T10DIF: 16, sig.NVMe16: 16, sig.CRC64: 64, sig.NVMe64: 64}[f.Format.Type]
-	switch {
-	case width == 0:
-		width = 32
-	case f.Format.Guard == sig.GuardCSUM:
+	width := cmp.Or(map[sig.Type]int{sig.T10DIF: 16, sig.NVMe16: 16, sig.CRC64: 64, sig.NVMe64: 64}[f.Format.Type], 32)
+	if f.Format.Guard == sig.GuardCSUM {
 		width = 8
 	}
 	distinct := make(map[string]bool)
