@@ -35,10 +35,6 @@ type ConnOptions struct {
 	// a request, 196 in an acceptance. The peer gets the whole field, padded with
 	// zeros, so data of variable length must contain its length.
 	PrivateData []byte
-
-	// LocalPort is the port that the peer sees; 0 selects a free one. Only Dial uses
-	// it.
-	LocalPort uint16
 }
 
 // terms returns a copy of o, and the attributes of the QP that it determines.
@@ -288,7 +284,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *ConnOpti
 		return nil, err
 	}
 	defer done()
-	port, err := s.Bind(mad.PortSpaceTCP, netip.Addr{}, o.LocalPort, o.LocalPort != 0)
+	port, err := s.Bind(mad.PortSpaceTCP, netip.Addr{}, 0, false)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@
 // # The end of a stream
 //
 // A stream may end within a block. That part of a block has no field: it passes through,
-// is not checked, and is counted in Report.Tail. A stream of blocks and fields
+// is not checked, and is counted in JobReport.Tail. A stream of blocks and fields
 // whose last field is missing or cut was truncated, which is an error.
 //
 // # Concurrency and cancellation

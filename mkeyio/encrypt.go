@@ -61,12 +61,12 @@ func (e *Encryption) tweak(i uint64) xts.Tweak {
 //
 // It returns EMSGSIZE for a stream of 1 to 15 bytes, EINVAL for a Unit that
 // [EncryptionUnits] does not have, and otherwise the errors of [Run]. dst must not be [CheckOnly].
-func (e Encryption) Encrypt(ctx context.Context, dst Output, src Input) (Report, error) {
+func (e Encryption) Encrypt(ctx context.Context, dst Output, src Input) (JobReport, error) {
 	return e.run(ctx, dst, src, true)
 }
 
 // Decrypt is the inverse of [Encryption.Encrypt], with the same rules.
-func (e Encryption) Decrypt(ctx context.Context, dst Output, src Input) (Report, error) {
+func (e Encryption) Decrypt(ctx context.Context, dst Output, src Input) (JobReport, error) {
 	return e.run(ctx, dst, src, false)
 }
 
@@ -102,17 +102,17 @@ func (e Encryption) View(f Store, size int64) (*View, error) {
 	return NewView(j, f, size)
 }
 
-func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool) (Report, error) {
+func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool) (JobReport, error) {
 	start := time.Now()
 	job, err := e.job(encrypt)
 	if err != nil { // before the end of the stream, which may be a unit, is read
-		return Report{}, err
+		return JobReport{}, err
 	}
 	if dst.checkOnly {
-		return Report{}, failure.New("mkeyio encrypt", syscall.EINVAL, "nothing to check: the input has no signature")
+		return JobReport{}, failure.New("mkeyio encrypt", syscall.EINVAL, "nothing to check: the input has no signature")
 	}
 	if err := src.check(); err != nil {
-		return Report{}, err
+		return JobReport{}, err
 	}
 	if e.Step != 1 || !slices.Contains(sig.KeyBlockSizes(), e.Unit) {
 		job.units = &e
@@ -126,10 +126,10 @@ func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool
 		whole.size = wholeUnits(size, e.Unit)
 		tail = make([]byte, size-whole.size)
 		if err := src.readAt(tail, whole.size); err != nil {
-			return Report{}, err
+			return JobReport{}, err
 		}
 		if err := checkEnd(size); err != nil {
-			return Report{}, err
+			return JobReport{}, err
 		}
 	} else {
 		end = newEndHolder(src.seq, e.Unit)
@@ -166,7 +166,7 @@ func checkEnd(n int64) error {
 
 // finish encrypts or decrypts the last unit, which may have any length from 16 on, and
 // writes it.
-func (e Encryption) finish(r *Report, dst Output, tail []byte, encrypt bool) error {
+func (e Encryption) finish(r *JobReport, dst Output, tail []byte, encrypt bool) error {
 	if err := checkEnd(int64(len(tail))); err != nil {
 		return err
 	}

@@ -58,8 +58,8 @@ type StreamJob struct {
 	keyless bool        // use no key if the job can be done without one
 }
 
-// Report is the outcome of a job.
-type Report struct {
+// JobReport is the outcome of a job.
+type JobReport struct {
 	BytesIn  int64 // bytes of the input that were processed; a job that ends at a bad block has processed that block and those before it
 	BytesOut int64 // bytes of the output's stream
 	Blocks   int64 // blocks that were checked in the input or, if the input has no signature, signed in the output; 0 if the masks leave nothing of a field to check

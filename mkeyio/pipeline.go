@@ -28,7 +28,7 @@ type pipeline struct {
 	src     Input
 	chunk   int64 // bytes of input in a chunk
 	workers []worker
-	report  Report
+	report  JobReport
 
 	free, jobs, done, writes chan *slot
 

@@ -19,11 +19,11 @@ import (
 // Nothing was then written, unless the reason is the length of an input whose
 // length was not known in advance. The context's cause, and errors of src and
 // dst, are returned unchanged.
-func Run(ctx context.Context, job StreamJob, dst Output, src Input) (Report, error) {
+func Run(ctx context.Context, job StreamJob, dst Output, src Input) (JobReport, error) {
 	start := time.Now()
 	p, err := prepare(&job, dst, src)
 	if err != nil {
-		return Report{}, err
+		return JobReport{}, err
 	}
 	err = p.run(ctx)
 	if p.shape.in.Signed() == p.workers[0].checks().checks() { // otherwise the masks leave nothing of a field to check

@@ -190,7 +190,7 @@ func (c *testCase) compare(t *testing.T) bool {
 	return true
 }
 
-func checkErrors(t *testing.T, d Direction, got []mkey.BadBlock, want []sig.Error, report Report, err error, what string) {
+func checkErrors(t *testing.T, d Direction, got []mkey.BadBlock, want []sig.Error, report JobReport, err error, what string) {
 	t.Helper()
 	domain := mkey.MemoryDomain
 	if d == RX {
@@ -496,7 +496,7 @@ func TestMissingInputOrOutput(t *testing.T) {
 			"a negative size": {dst, FromAt(bytes.NewReader(stream), -1)}, "no output": {Output{}, src}, "To(nil)": {To(nil), src}, "ToAt(nil)": {ToAt(nil), src},
 			"neither": {Output{}, Input{}}, "only a check, no input": {CheckOnly(), Input{}},
 		} {
-			if report, err := Run(t.Context(), j, ends.dst, ends.src); !errors.Is(err, syscall.EINVAL) || report != (Report{}) {
+			if report, err := Run(t.Context(), j, ends.dst, ends.src); !errors.Is(err, syscall.EINVAL) || report != (JobReport{}) {
 				t.Errorf("%s: %+v, %v", name, report, err)
 			}
 		}

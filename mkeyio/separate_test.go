@@ -54,7 +54,7 @@ func TestSeparate(t *testing.T) {
 		f, other := must(sig.ParseFormat(text)), must(sig.ParseFormat("t10dif:2048,ref=5"))
 		stream := run(t, mkeyio.Protect(f), data)
 		wantData, wantFields := apart(f, stream)
-		do := func(job mkeyio.StreamJob, dst mkeyio.Output, src mkeyio.Input) mkeyio.Report {
+		do := func(job mkeyio.StreamJob, dst mkeyio.Output, src mkeyio.Input) mkeyio.JobReport {
 			t.Helper()
 			r, err := mkeyio.Run(ctx, job, dst, src)
 			if err != nil {

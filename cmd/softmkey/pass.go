@@ -114,7 +114,7 @@ func (p *pass) source(in *os.File, job *mkeyio.StreamJob) (mkeyio.Input, error) 
 }
 
 // do runs a job, or the encryption that takes its place.
-func (p *pass) do(ctx context.Context, job mkeyio.StreamJob, dst mkeyio.Output, src mkeyio.Input) (mkeyio.Report, error) {
+func (p *pass) do(ctx context.Context, job mkeyio.StreamJob, dst mkeyio.Output, src mkeyio.Input) (mkeyio.JobReport, error) {
 	if p.encryption == nil {
 		return mkeyio.Run(ctx, job, dst, src)
 	}
@@ -127,10 +127,10 @@ func (p *pass) do(ctx context.Context, job mkeyio.StreamJob, dst mkeyio.Output, 
 
 // transfer executes a job from in to dst, which are the files of out, shows the progress and reports the outcome. The
 // report goes to standard error if the data goes to standard output.
-func (p *pass) transfer(c *cobra.Command, job mkeyio.StreamJob, dst mkeyio.Output, in *os.File, inName string, out *outputs) (mkeyio.Report, *reporter, error) {
+func (p *pass) transfer(c *cobra.Command, job mkeyio.StreamJob, dst mkeyio.Output, in *os.File, inName string, out *outputs) (mkeyio.JobReport, *reporter, error) {
 	src, err := p.source(in, &job)
 	if err != nil {
-		return mkeyio.Report{}, nil, err
+		return mkeyio.JobReport{}, nil, err
 	}
 	r := &reporter{command: c.Name(), file: inName, input: inputName(inName), json: p.json, silent: p.silent, most: p.most, errors: c.ErrOrStderr(), final: c.OutOrStdout()}
 	given, made := fileFormats(&job)

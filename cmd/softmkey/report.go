@@ -128,7 +128,7 @@ func (r *reporter) at(b *mkey.BadBlock) *mkey.BadBlock {
 }
 
 // done reports the outcome of a job, which is complete if it has processed its whole input.
-func (r *reporter) done(m mkeyio.Report, job *mkeyio.StreamJob, complete bool) {
+func (r *reporter) done(m mkeyio.JobReport, job *mkeyio.StreamJob, complete bool) {
 	if r.json {
 		o := outcome{
 			Command: r.command, File: r.file,
@@ -150,7 +150,7 @@ func (r *reporter) done(m mkeyio.Report, job *mkeyio.StreamJob, complete bool) {
 
 // stopped says where a job has ended before the end of its input, and after a bad block how to go on. total is the
 // length of the input, or -1; without out nothing is written.
-func (r *reporter) stopped(m mkeyio.Report, job mkeyio.StreamJob, total int64, bad bool, out *outputs) {
+func (r *reporter) stopped(m mkeyio.JobReport, job mkeyio.StreamJob, total int64, bad bool, out *outputs) {
 	in, _ := jobFormats(&job)
 	of := ""
 	if in != nil && total >= 0 {
@@ -176,7 +176,7 @@ func (r *reporter) stopped(m mkeyio.Report, job mkeyio.StreamJob, total int64, b
 }
 
 // details returns in words which blocks are bad, and what of the input was not checked.
-func (r *reporter) details(m mkeyio.Report) string {
+func (r *reporter) details(m mkeyio.JobReport) string {
 	text := ""
 	if m.Errors > 0 {
 		text = fmt.Sprintf(": %s %v", map[bool]string{true: "block", false: "blocks"}[m.Errors == 1], &r.ranges)
@@ -197,7 +197,7 @@ func complete(err error) bool {
 }
 
 // warn warns of data that is not protected although a command succeeds.
-func (r *reporter) warn(m mkeyio.Report, job *mkeyio.StreamJob) {
+func (r *reporter) warn(m mkeyio.JobReport, job *mkeyio.StreamJob) {
 	if job.Signature == nil {
 		return
 	}

@@ -48,7 +48,7 @@ func main() {
 }
 
 // through runs one file through a direction of an Encryption into another.
-func through(direction func(context.Context, mkeyio.Output, mkeyio.Input) (mkeyio.Report, error), to, from string) error {
+func through(direction func(context.Context, mkeyio.Output, mkeyio.Input) (mkeyio.JobReport, error), to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
