@@ -30,13 +30,18 @@ func (host) Source(dst netip.Addr) []netip.Addr {
 	}
 	defer c.Close()
 	src := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("")
+	return append([]netip.Addr{src}, neighbors(src)...)
+}
+
+// neighbors returns the addresses of the network interface that has an address; none if there is none.
+func neighbors(addr netip.Addr) []netip.Addr {
 	all, _ := net.Interfaces()
 	for _, i := range all {
-		if addrs, _ := addresses(&i); slices.Contains(addrs, src) {
-			return append([]netip.Addr{src}, addrs...)
+		if addrs, _ := addresses(&i); slices.Contains(addrs, addr) {
+			return addrs
 		}
 	}
-	return []netip.Addr{src}
+	return nil
 }
 
 // addresses returns the addresses of a network interface.
@@ -51,16 +56,7 @@ func addresses(i *net.Interface) (addrs []netip.Addr, err error) {
 }
 
 // Local implements rdmacm.Host.
-func (host) Local(addr netip.Addr) bool {
-	if addr.IsLoopback() {
-		return true
-	}
-	all, _ := net.InterfaceAddrs()
-	return slices.ContainsFunc(all, func(a net.Addr) bool {
-		p, err := netip.ParsePrefix(a.String())
-		return err == nil && p.Addr() == addr
-	})
-}
+func (host) Local(addr netip.Addr) bool { return addr.IsLoopback() || len(neighbors(addr)) > 0 }
 
 // Attach implements rdmacm.Host.
 func (h host) Attach(addr netip.Addr) (rdmacm.Device, error) {
