@@ -12,8 +12,9 @@
 // others.
 //
 // Helpers are for requests one at a time. While a device moves a stream, or has a processor without programs, its own
-// thread polls. The first words of the page say so, and nobody wakes helpers then. A program that posts many requests
-// between two looks wakes a thread of the device whose line is there, too: a stream begins.
+// thread polls. The first words of the page say so, and nobody wakes helpers then, nor while a helper works: it looks
+// once more after it has said that it works no more. A program that posts many requests between two looks wakes a
+// thread of the device whose line is there, too: a stream begins.
 //
 // Where other threads want the processors, a program sleeps instead of spinning. It waits for a word of the page that
 // counts the device's work, for a fraction of a millisecond at most. By one more line of the page it tells the device

@@ -114,12 +114,28 @@ const (
 )
 
 // Poll says whether the device's own thread polls.
-func (p *Page) Poll(why Polling) { p.polls().Store(uint32(why)) }
+func (p *Page) Poll(why Polling) {
+	w := p.polls()
+	for had := w.Load(); !w.CompareAndSwap(had, had&working|uint32(why)); had = w.Load() {
+	}
+}
 
 // Polling returns why the device's own thread polls, as its process has said by Poll.
-func (p *Page) Polling() Polling { return Polling(p.polls().Load()) }
+func (p *Page) Polling() Polling { return Polling(p.polls().Load() &^ working) }
 
-// polls is a word of the first line, which belongs to no processor.
+// working is a bit of the word polls: a helper works, and looks once more when it has cleared the bit.
+const working = 1 << 8
+
+// Work says whether a helper works, so that nobody needs to wake another one.
+func (p *Page) Work(works bool) {
+	if works {
+		p.polls().Or(working)
+	} else {
+		p.polls().And(^uint32(working))
+	}
+}
+
+// polls is a word of the first line, which belongs to no processor. If it is not 0, nobody wakes helpers.
 func (p *Page) polls() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.memory[0])) }
 
 // Streams returns the lines of the threads that are woken when a stream begins, and every few milliseconds as long as

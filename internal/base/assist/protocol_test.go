@@ -23,6 +23,7 @@ type machine struct {
 	// the helper: see helpers.run
 	helper  uint8
 	waiting bool // it is in FUTEX_WAIT
+	working bool
 	pauses  uint8
 
 	// the device's own thread: see helpers.serve
@@ -42,7 +43,10 @@ const (
 
 // The steps of the helper.
 const (
-	helperDozes = iota
+	helperDozes  = iota
+	helperBegins // it says that it works
+	helperWorks  // it looks in a loop
+	helperClears // it says that it works no more
 	helperLooks
 	helperSleeps
 	helperWaits
@@ -86,7 +90,7 @@ func (m machine) next() (all []machine) {
 		}
 	case programReadsPolls:
 		program.at = programReadsLine
-		if m.polls {
+		if m.polls || m.working {
 			program.posted, program.at = false, programPolls
 		}
 		all = append(all, program)
@@ -107,7 +111,19 @@ func (m machine) next() (all []machine) {
 	helper := m
 	switch m.helper {
 	case helperDozes:
-		helper.line, helper.helper = dozing, helperLooks
+		helper.line, helper.helper = dozing, helperBegins
+		all = append(all, helper)
+	case helperBegins:
+		helper.working, helper.helper = true, helperWorks
+		all = append(all, helper)
+	case helperWorks:
+		helper.seen = m.rung
+		all = append(all, helper)
+		helper = m
+		helper.helper = helperClears
+		all = append(all, helper)
+	case helperClears:
+		helper.working, helper.helper = false, helperLooks
 		all = append(all, helper)
 	case helperLooks:
 		helper.seen, helper.helper = m.rung, helperSleeps

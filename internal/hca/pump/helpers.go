@@ -261,11 +261,17 @@ func (h *helpers) work(cpu int) (took, worked bool) {
 	began, ran := time.Now(), time.Duration(0)
 	memory := true // the own thread waits for the sockets, and asks for a look at them
 	for {
+		h.page.Work(true)
 		for idle := 0; idle < 2; {
 			did, _, _ := h.loop.lookInTurn(memory)
 			if !did {
-				idle++
+				if idle++; idle == 1 {
+					h.page.Work(false) // the next look finds what nobody woke a helper for
+				}
 				continue
+			}
+			if idle == 1 {
+				h.page.Work(true)
 			}
 			idle, worked = 0, true
 			if time.Since(began) < mostWork {
@@ -275,6 +281,7 @@ func (h *helpers) work(cpu int) (took, worked bool) {
 			if now := threadTime(); ran == 0 {
 				ran = now
 			} else if now-ran > mostWork {
+				h.page.Work(false)
 				h.turn.leave() // the own thread looks now
 				h.takeOver(assist.Beside)
 				h.loop.kick(cpu)
