@@ -99,6 +99,8 @@ programs='^Test(CopyFlood|Draw.*|Run(Lossy|TraceSchema|MPI|UCX.*|Fio|Libfabric|X
 # Tests of the command in which the supervisor, with its goroutines, is the process of the test. The other tests start
 # a program that is built without the race detector.
 supervisors='^Test(Script|Run(Hostile|Many|Waits|ReusedNumber))$'
+# Scripts of commands that serve nobody: what they do with goroutines is tested in the packages.
+alone='^TestScript$/^(usage|crypto|metadata|detect|names|output|sectors|verify|copy_usage|stdout|protect|image|escape|convert|json|inspect|draw|volume)$'
 
 # Tests over modelled networks that the full form runs in full.
 networks='^Test(Links|Overflow|ReorderingLinks|Sharing|FirstRoundTrip)$'
@@ -279,7 +281,7 @@ everything() {
 	step guests guests
 	step race-others race_others
 	step race-named race -short -run "$meet" ./sig ./xts ./mkey
-	step race-command race -short -run "$supervisors" ./cmd/softmkey
+	step race-command race -short -run "$supervisors" -skip "$alone" ./cmd/softmkey
 	# Many networks and floods, in full.
 	step networks gotest ./internal/roce ./cm ./internal/device/cmcore ./internal/device/engine
 	step poison poison ./internal/roce ./internal/device/engine ./internal/hca/share ./internal/hca/framenet ./mkey ./mkeyio ./internal/tool/nbd/...
