@@ -89,7 +89,7 @@ func (e *Encryption) job(encrypt bool) (StreamJob, error) {
 }
 
 // View returns a view of the plaintext of a store of size bytes, as [Encryption.Encrypt] writes it: of any length but 1
-// to 15 bytes. Progress is not used. The errors are those of Encrypt.
+// to 15 bytes. The first write to an empty store is of all its bytes. Progress is not used. The errors are those of Encrypt.
 func (e Encryption) View(f Store, size int64) (*View, error) {
 	j, err := e.job(true)
 	if err != nil {

@@ -60,7 +60,7 @@ const pieceSize = 1 << 20
 // NewView returns the view of a store of size bytes. The job makes the content
 // of the store from the content of the view. [Protect] gives a view of plain
 // data over a store with fields, [Strip] a view with fields over a store of
-// plain data.
+// plain data. A new store is written by [Run] first: a view reads the blocks around a write, and checks them.
 //
 // StreamJob.Bad is called for every bad block that is found, from the goroutine that reads or writes.
 // StreamJob.Offset, KeepGoing, Progress and Workers are not used.

@@ -213,7 +213,7 @@ func (f Format) Remaps() bool { return f.flags()&RefRemap != 0 }
 
 // From returns the format of a stream that begins with block number block of
 // the stream with the format f: its reference tag is higher by block if the
-// format remaps.
+// format remaps. An [Error] counts blocks and offsets from the start of the slice that was checked.
 func (f Format) From(block uint64) Format {
 	f.RefTag = f.ref(block)
 	return f

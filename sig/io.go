@@ -137,6 +137,9 @@ type Writer struct {
 
 // NewWriter returns a Writer that writes a stream in the format f to dst. It returns EINVAL if
 // f is not valid or has no signature. Close must be called: it writes the stream's end.
+//
+// Nothing protects the data behind the last whole block: it is written without a field, and readers do not check it.
+// Pad such data, and keep its length.
 func NewWriter(dst io.Writer, f Format) (*Writer, error) {
 	t, err := newPass("sig write", f, TransformConfig{Out: f})
 	if err != nil {
@@ -198,8 +201,8 @@ func (w *Writer) flush() {
 // errWriterClosed is the error of Write after Close.
 var errWriterClosed error = failure.New("sig write", syscall.EBADF, "the writer was closed")
 
-// Close writes the rest of the data. An incomplete last block has no field. Close does not
-// close the destination. It returns the error of an earlier call; a second Close does nothing.
+// Close writes the rest of the data. An incomplete last block has no field, and nobody
+// can check it. Close does not close the destination. It returns the error of an earlier call; a second Close does nothing.
 func (w *Writer) Close() error {
 	if w.dst == nil {
 		return failure.Zero("sig write", "NewWriter")

@@ -48,8 +48,8 @@ func (k *MKey) LKey() uint32 { return k.number.Load() }
 // RKey returns the key's number for requests of the peer.
 func (k *MKey) RKey() uint32 { return k.number.Load() }
 
-// SGE returns a list entry for n bytes of the wire domain from an offset. It panics if
-// offset or n is negative, or if n exceeds the 32 bits of an entry.
+// SGE returns a list entry for n bytes of the wire domain from an offset. Fields on the wire count: StreamLen of a
+// sig.Format is the length with them. It panics if offset or n is negative, or if n exceeds the 32 bits of an entry.
 func (k *MKey) SGE(offset, n int) rdma.SGE {
 	if offset < 0 || n < 0 || uint64(n) > math.MaxUint32 {
 		panic(fmt.Sprintf("verbs: MKey.SGE(%d, %d): both must be 0 or more, and an entry has at most %d bytes", offset, n, uint32(math.MaxUint32)))
