@@ -360,12 +360,7 @@ func (qp *QP) fail(st rdma.Status, r *SendRequest) {
 	if qp.cause != nil || st == rdma.StatusWRFlushErr {
 		return
 	}
-	why := qp.reason(r, st)
-	text := st.String()
-	if why != nil {
-		text = fmt.Sprintf("%v: %v", st, why)
-	}
-	qp.cause = &operr.Error{Op: "flush", Errno: syscall.ECANCELED, Reason: fmt.Sprintf("request %d on QP %#x failed: %s", r.ID, qp.Num(), text), Err: why}
+	qp.cause = &operr.Error{Op: "flush", Errno: syscall.ECANCELED, Reason: fmt.Sprintf("request %d on QP %#x failed: %v", r.ID, qp.Num(), st), Err: qp.reason(r, st)}
 }
 
 // stop moves the QP to SQD because of a bad signature.
