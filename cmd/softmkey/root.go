@@ -111,12 +111,16 @@ func needsCommand(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
 		var names []string
+		near := ""
 		for _, s := range c.Commands() {
 			if s.IsAvailableCommand() {
 				names = append(names, s.Name())
 			}
+			if slices.Contains(s.SuggestFor, args[0]) {
+				near = s.Name()
+			}
 		}
-		if near := nearest(args[0], names); near != "" {
+		if near = cmp.Or(near, nearest(args[0], names)); near != "" {
 			text += fmt.Sprintf(": did you mean %q?", near)
 		}
 		return usage(c, errors.New(text))

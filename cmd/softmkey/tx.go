@@ -8,9 +8,10 @@ import (
 func newTX() *cobra.Command {
 	var f transferFlags
 	c := &cobra.Command{
-		Use:     "tx [flags] IN OUT",
-		GroupID: groupKeys,
-		Short:   "Read the memory domain of a key and write its wire domain",
+		Use:        "tx [flags] IN OUT",
+		GroupID:    groupKeys,
+		SuggestFor: []string{"encrypt", "decrypt"},
+		Short:      "Read the memory domain of a key and write its wire domain",
 		Long: `Tx runs a file through a memory key in the direction of sending: IN is the memory
 domain, OUT is the wire domain.` + transferLong,
 		Example: `  softmkey tx --wire t10dif disk.img disk.dif
