@@ -109,6 +109,10 @@ func (d *Device) GIDTable() []rdma.GID {
 // Counters returns the counts of the device's packets and of its losses.
 func (d *Device) Counters() rdma.Counters { return askPort(d, (*roce.Port).Counters) }
 
+// Paths returns the state of congestion control for each peer that QPs are connected to, in
+// the order of addresses. It is for reports: it locks every QP of the device in turn.
+func (d *Device) Paths() []rdma.PathState { return askPort(d, (*roce.Port).Paths) }
+
 // UDPPort returns the UDP port on which the device listens.
 func (d *Device) UDPPort() uint16 { return askPort(d, (*roce.Port).LocalAddr).Port() }
 

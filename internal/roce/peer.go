@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // A peer is a host that QPs are connected to. The windows belong to the host rather than
@@ -259,4 +260,11 @@ func (w *sharedWindow) part(size, reads int64) int64 {
 		return maxResponses // nothing is known that limits a READ
 	}
 	return max(w.limit.Load()/size/min(reads, mostParts), leastPart)
+}
+
+// state returns a snapshot of the window.
+func (w *sharedWindow) state() rdma.WindowState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return rdma.WindowState{Limit: w.limit.Load(), InFlight: w.used.Load(), Waiting: len(w.waiters), Cuts: w.window.Cuts()}
 }
