@@ -52,6 +52,7 @@ type program struct {
 
 	mu      sync.Mutex
 	pending []int // by file
+	written int   // end of the memory that the last command has written
 	records []Record
 }
 
@@ -80,6 +81,7 @@ func (p *program) Write(addr uint64, b []byte) error {
 	if addr < memStart || addr-memStart+uint64(len(b)) > uint64(len(p.mem)) {
 		return errors.New("no memory")
 	}
+	p.written = max(p.written, int(addr-memStart)+len(b))
 	copy(p.mem[addr-memStart:], b)
 	return nil
 }
@@ -113,13 +115,16 @@ func (p *program) counts(fd int) (ids, events int) {
 	return ids, p.pending[fd]
 }
 
-// command executes a command that answers at once, and returns the answer.
+// command executes a command that answers at once, and returns the answer, for which there is room for out bytes.
 func (p *program) command(fd int, cmd uint32, out int, in []byte) ([]byte, syscall.Errno) {
 	p.t.Helper()
 	b := ne.AppendUint32(nil, cmd)
 	b = ne.AppendUint16(b, uint16(len(in)))
 	b = ne.AppendUint16(b, uint16(out))
 	b = append(b, in...)
+	p.mu.Lock()
+	p.written = 0
+	p.mu.Unlock()
 	var errno syscall.Errno
 	called := 0
 	p.files[fd].Write(p, b, true, func(n int, e syscall.Errno) {
@@ -131,6 +136,11 @@ func (p *program) command(fd int, cmd uint32, out int, in []byte) ([]byte, sysca
 	})
 	if called != 1 {
 		p.t.Fatalf("command %d was answered %d times", cmd, called)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.written > out {
+		p.t.Errorf("command %d wrote %d bytes, and there is room for %d", cmd, p.written, out)
 	}
 	return bytes.Clone(p.mem[:out]), errno
 }

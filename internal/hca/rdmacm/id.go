@@ -286,7 +286,7 @@ func (i *id) queryRoute(in []byte) ([]byte, syscall.Errno) {
 	if i.routed() {
 		ne.PutUint32(b[192:], 1)
 	}
-	return b[:min(i.room, routeLen)], 0
+	return b, 0
 }
 
 // routed reports whether the id has a path.
@@ -337,7 +337,7 @@ func (i *id) queryAny(in []byte) ([]byte, syscall.Errno) {
 			ne.PutUint16(size, n)
 		}
 	}
-	return b[:min(i.room, addrsLen)], 0
+	return b, 0
 }
 
 func (i *id) initQPAttr(in []byte) ([]byte, syscall.Errno) {

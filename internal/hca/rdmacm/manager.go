@@ -408,6 +408,7 @@ func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno 
 	f.m.mu.Lock()
 	answer, errno := f.execute(c, p, in, w, out)
 	f.m.mu.Unlock()
+	answer = answer[:min(len(answer), out)] // libraries from before a field have less room
 	if errno == 0 && c.response >= 0 && p.Write(ne.Uint64(in[c.response:]), answer) != nil {
 		errno = syscall.EFAULT
 		if cmd == cmdCreateID {
