@@ -266,7 +266,8 @@ func lookup[T any](c *Context, table map[uint32]T, number uint32) T {
 // Clock returns the counter of [Device.Clock].
 func (c *Context) Clock() uint64 { return c.dev.Clock() }
 
-// object is what the objects of a context have in common.
+// object has the fields that most objects of a context have: protection domains, queues, registered memory. Memory keys
+// have their number elsewhere.
 type object struct {
 	ctx    *Context // that made it
 	number uint32

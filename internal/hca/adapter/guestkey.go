@@ -34,7 +34,7 @@ func createRegion(c *Context, x *prm.Call, pd *PD, m *prm.MKeyContext) error {
 	if err != nil {
 		return err
 	}
-	return enterKey(c, x, &mkeyObject{object: object{ctx: c, uid: x.UID}, guest: &guestKey{region: e}})
+	return enterKey(c, x, &mkeyObject{ctx: c, uid: x.UID, guest: &guestKey{region: e}})
 }
 
 // nextKey returns the number that the next key of a guest gets if no other context has it, with tag 0.

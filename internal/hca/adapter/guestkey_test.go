@@ -6,7 +6,7 @@ import "testing"
 // lists of other keys, since its configuration may fail. A key that was destroyed counts nothing.
 func TestListBytes(t *testing.T) {
 	c := &Context{guest: true}
-	a, b := &mkeyObject{object: object{ctx: c}, guest: &guestKey{}}, &mkeyObject{object: object{ctx: c}, guest: &guestKey{}}
+	a, b := &mkeyObject{ctx: c, guest: &guestKey{}}, &mkeyObject{ctx: c, guest: &guestKey{}}
 	for _, row := range []struct {
 		what  string
 		key   *mkeyObject

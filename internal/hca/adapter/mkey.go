@@ -14,12 +14,13 @@ import (
 //
 // See keyReports for when it reports one.
 type mkeyObject struct {
-	object                 // number returns its number
+	ctx       *Context
 	eng       *engine.MKey // nil: the key is the region in guest
 	guest     *guestKey    // of a guest's key, and of a program's key of a umem; nil: a program's key with a list
 	octowords uint32       // room of the list, in units of 16 bytes
-	mode      uint8        // prm.AccessMode*
-	logPage   uint8        // log_page_size of the last layout; mu guards it
+	uid       uint16
+	mode      uint8 // prm.AccessMode*
+	logPage   uint8 // log_page_size of the last layout; mu guards it
 
 	mu sync.Mutex
 	// mu guards the following fields.
@@ -38,6 +39,8 @@ type guestKey struct {
 	part    []byte // of the list that is not in force yet
 	closed  bool
 }
+
+func (o *mkeyObject) owner() uint16 { return o.uid }
 
 // number returns the number under which requests name the key.
 func (o *mkeyObject) number() uint32 {
@@ -92,7 +95,7 @@ func createMKey(c *Context, x *prm.Call) error {
 	if err != nil {
 		return err
 	}
-	o := &mkeyObject{object: object{ctx: c, uid: x.UID}, eng: e, mode: m.Mode, octowords: m.Octowords, logPage: m.LogPage, start: m.Start}
+	o := &mkeyObject{ctx: c, eng: e, uid: x.UID, mode: m.Mode, octowords: m.Octowords, logPage: m.LogPage, start: m.Start}
 	e.SetLength(m.Len)
 	if c.guest {
 		o.guest = &guestKey{}

@@ -125,7 +125,7 @@ func createOnUmem(c *Context, x *prm.Call, pd *PD, m *prm.MKeyContext) error {
 		u.users.Leave(keyOfUmem)
 		return err
 	}
-	return enterKey(c, x, &mkeyObject{object: object{ctx: c, uid: x.UID}, guest: &guestKey{region: e, umem: u}, mode: m.Mode})
+	return enterKey(c, x, &mkeyObject{ctx: c, uid: x.UID, guest: &guestKey{region: e, umem: u}, mode: m.Mode})
 }
 
 // place returns the memory of a queue in a umem.
