@@ -10,9 +10,12 @@ import (
 
 // Host is the host of the devices. Its methods are called without the lock of the Manager.
 type Host interface {
-	// Source returns the address from which the host sends to dst, and behind it the others of
-	// that network interface; none if it has no route to dst.
-	Source(dst netip.Addr) []netip.Addr
+	// Source returns the address from which the host sends to dst, or the invalid
+	// address if it has no route to dst.
+	Source(dst netip.Addr) netip.Addr
+
+	// Neighbors returns the addresses of the network interface that has an address of the host.
+	Neighbors(netip.Addr) []netip.Addr
 
 	// Local reports whether an address is one of the host's.
 	Local(netip.Addr) bool
@@ -89,8 +92,7 @@ func (m *Manager) attachTowards(w *way) {
 	if dst.IsUnspecified() || m.has(dst) {
 		return
 	}
-	from := m.host.Source(dst)
-	w.here = m.host.Local(dst)
+	w.src, w.here = m.host.Source(dst), m.host.Local(dst)
 	switch {
 	case w.here && m.hasFamily(dst): // every device of the host reaches it
 	case w.here:
@@ -99,13 +101,15 @@ func (m *Manager) attachTowards(w *way) {
 			w.src = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 		}
 		w.err = m.attach(w.src)
-	case len(from) == 0:
+	case !w.src.IsValid():
 		w.err = failure.New("resolve address", syscall.ENETUNREACH, "the host has no route to %v", dst)
 	default:
-		w.src = from[0]
-		w.err = m.attach(w.src)
-		if i := slices.IndexFunc(from, m.has); w.err != nil && i >= 0 {
-			w.src, w.err = from[i], nil
+		if w.err = m.attach(w.src); w.err == nil {
+			return
+		}
+		near := m.host.Neighbors(w.src)
+		if i := slices.IndexFunc(near, m.has); i >= 0 {
+			w.src, w.err = near[i], nil
 		}
 	}
 }

@@ -20,16 +20,23 @@ type hostOf struct {
 	attached []netip.Addr
 }
 
-func (h *hostOf) Source(dst netip.Addr) (from []netip.Addr) {
+func (h *hostOf) Source(dst netip.Addr) netip.Addr {
 	if slices.Contains(h.addrs, dst) {
-		return []netip.Addr{dst}
+		return dst
 	}
+	for _, a := range h.Neighbors(dst) {
+		return a
+	}
+	return netip.Addr{}
+}
+
+func (h *hostOf) Neighbors(addr netip.Addr) (list []netip.Addr) {
 	for _, a := range h.addrs {
-		if a.Is4() == dst.Is4() {
-			from = append(from, a)
+		if a.Is4() == addr.Is4() {
+			list = append(list, a)
 		}
 	}
-	return from
+	return list
 }
 
 func (h *hostOf) Local(a netip.Addr) bool { return a.IsLoopback() || slices.Contains(h.addrs, a) }

@@ -254,7 +254,7 @@ const loopbacks = 250
 // openDevice opens a device of the configuration.
 func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 	if d.Addr.IsValid() {
-		c, err := r.openAt(d.Name, d.Addr, false, d.Follow)
+		c, err := r.openAt(d, false)
 		switch {
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
 			err = &DeviceError{d.Addr, "is no address of this host", err}
@@ -265,7 +265,7 @@ func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 	}
 	next := netip.MustParseAddr("127.0.0.1")
 	for range loopbacks {
-		c, err := r.openAt(d.Name, next, true, false)
+		c, err := r.openAt(Device{Name: d.Name, Addr: next}, true)
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return c, err
 		}
@@ -274,16 +274,16 @@ func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 	return rdmacm.Device{}, fmt.Errorf("run: %d addresses from 127.0.0.1 on have devices already", loopbacks)
 }
 
-// openAt opens a device and its communication manager. Unless alone is set, it joins the devices that
-// other runs of the user have at the address. follow is Device.Follow.
-func (r *run) openAt(name string, addr netip.Addr, alone, follow bool) (rdmacm.Device, error) {
+// openAt opens a device at its address, and its communication manager. Unless alone is set, it joins the devices that
+// other runs of the user have there.
+func (r *run) openAt(of Device, alone bool) (rdmacm.Device, error) {
 	none, index := rdmacm.Device{}, len(r.devices)
-	inside, at := r.cfg.inside(), netip.AddrPortFrom(addr, roce.UDPPort)
+	inside, at := r.cfg.inside(), netip.AddrPortFrom(of.Addr, roce.UDPPort)
 	var page *assist.Page
 	if inside && r.cfg.Library != "" {
 		var err error
 		if page, err = assist.New(); err != nil {
-			r.cfg.Warn(fmt.Errorf("run: programs do not help %s: %w", name, err))
+			r.cfg.Warn(fmt.Errorf("run: programs do not help %s: %w", of.Name, err))
 		}
 	}
 	var shared *share.Conn
@@ -302,11 +302,11 @@ func (r *run) openAt(name string, addr netip.Addr, alone, follow bool) (rdmacm.D
 		faults = &Faults{Seed: 1} // none, until they are asked for
 	}
 	conn := Network(shared, r.recorder, faults, index)
-	cfg := uverbs.Config{Name: name, Index: index, Addr: addr, WatchMemory: r.cfg.StrictMemory, Helpers: page}
+	cfg := uverbs.Config{Name: of.Name, Index: index, Addr: of.Addr, WatchMemory: r.cfg.StrictMemory, Helpers: page}
 	if len(r.tracers) > 0 {
 		cfg.Refused = r.tracers.Refused
 	}
-	hw := adapter.Config{Addr: addr, Conn: conn, Transport: &roce.Options{Inside: inside, StrictTimeouts: faults != nil && faults.StrictTimeouts}, Options: r.cfg.Options}
+	hw := adapter.Config{Addr: of.Addr, Conn: conn, Transport: &roce.Options{Inside: inside, StrictTimeouts: faults != nil && faults.StrictTimeouts}, Options: r.cfg.Options}
 	switch {
 	case r.cfg.Summary != nil:
 		hw.Tracer = trace.Tee{r.cfg.Summary, r.tracers}
@@ -333,6 +333,6 @@ func (r *run) openAt(name string, addr netip.Addr, alone, follow bool) (rdmacm.D
 	}
 	lossy, _ := conn.(*netem.Conn)
 	r.devices, r.services = append(r.devices, d), append(r.services, s)
-	r.faults = append(r.faults, &deviceFaults{device: d, service: s, index: index, follow: follow, conn: lossy, usual: faults})
+	r.faults = append(r.faults, &deviceFaults{device: d, service: s, index: index, follow: of.Follow, conn: lossy, usual: faults})
 	return c, nil
 }

@@ -22,41 +22,32 @@ import (
 type host struct{ r *run }
 
 // Source implements rdmacm.Host.
-func (host) Source(dst netip.Addr) []netip.Addr {
+func (host) Source(dst netip.Addr) netip.Addr {
 	// Connecting a UDP socket sends nothing: the system only chooses the route.
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, roce.UDPPort)))
 	if err != nil {
-		return nil
+		return netip.Addr{}
 	}
 	defer c.Close()
-	src := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("")
-	return append([]netip.Addr{src}, neighbors(src)...)
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("")
 }
 
-// neighbors returns the addresses of the network interface that has an address; none if there is none.
-func neighbors(addr netip.Addr) []netip.Addr {
+// Neighbors implements rdmacm.Host.
+func (host) Neighbors(addr netip.Addr) []netip.Addr {
 	all, _ := net.Interfaces()
 	for _, i := range all {
-		if addrs, _ := addresses(&i); slices.Contains(addrs, addr) {
+		if addrs, _ := uverbs.Addresses(i.Addrs()); slices.Contains(addrs, addr) {
 			return addrs
 		}
 	}
 	return nil
 }
 
-// addresses returns the addresses of a network interface.
-func addresses(i *net.Interface) (addrs []netip.Addr, err error) {
-	list, err := i.Addrs()
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			addrs = append(addrs, p.Addr().Unmap())
-		}
-	}
-	return addrs, err
-}
-
 // Local implements rdmacm.Host.
-func (host) Local(addr netip.Addr) bool { return addr.IsLoopback() || len(neighbors(addr)) > 0 }
+func (host) Local(addr netip.Addr) bool {
+	all, _ := uverbs.Addresses(net.InterfaceAddrs())
+	return addr.IsLoopback() || slices.Contains(all, addr)
+}
 
 // Attach implements rdmacm.Host.
 func (h host) Attach(addr netip.Addr) (rdmacm.Device, error) {
@@ -86,7 +77,7 @@ func (h host) Attach(addr netip.Addr) (rdmacm.Device, error) {
 
 // attach opens one more device while programs run.
 func (r *run) attach(addr netip.Addr) (rdmacm.Device, error) {
-	c, err := r.openAt(r.freeName(), addr, false, false)
+	c, err := r.openAt(Device{Name: r.freeName(), Addr: addr}, false)
 	if err != nil {
 		return c, err
 	}

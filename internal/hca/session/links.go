@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/uverbs"
 )
 
 // linkWatch gives the ports of devices the state of the network interfaces that have their addresses: a
@@ -42,7 +44,7 @@ func watchLinks(r *run) *linkWatch {
 			linkless := err != nil || i.Flags&needs != needs
 			var addrs []netip.Addr
 			if err == nil {
-				if addrs, err = addresses(i); err != nil {
+				if addrs, err = uverbs.Addresses(i.Addrs()); err != nil {
 					continue // unknown: the next message may tell more
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -329,6 +330,17 @@ func (d *Device) Netlink() nldev.Device {
 	}
 }
 
+// Addresses returns the addresses in a result of package net, such as that of InterfaceAddrs, with its error.
+func Addresses(list []net.Addr, err error) ([]netip.Addr, error) {
+	var addrs []netip.Addr
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			addrs = append(addrs, p.Addr().Unmap())
+		}
+	}
+	return addrs, err
+}
+
 // Interface returns the network interface that has or had the device's address, or one without a
 // name. Every address of 127.0.0.0/8 belongs to the loopback interface.
 func (d *Device) Interface() net.Interface {
@@ -337,14 +349,9 @@ func (d *Device) Interface() net.Interface {
 		if d.addr.IsLoopback() && i.Flags&net.FlagLoopback != 0 {
 			return i
 		}
-		addrs, _ := i.Addrs()
-		for _, a := range addrs {
-			if p, ok := a.(*net.IPNet); ok {
-				if ip, ok := netip.AddrFromSlice(p.IP); ok && ip.Unmap() == d.addr.Unmap() {
-					d.netdev.Store(int32(i.Index))
-					return i
-				}
-			}
+		if addrs, _ := Addresses(i.Addrs()); slices.Contains(addrs, d.addr.Unmap()) {
+			d.netdev.Store(int32(i.Index))
+			return i
 		}
 	}
 	if i, err := net.InterfaceByIndex(int(d.netdev.Load())); err == nil {
