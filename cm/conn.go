@@ -90,7 +90,8 @@ func (c *Conn) QP() *verbs.QP {
 }
 
 // Done returns a channel that is closed when either side has ended the connection. The QP
-// is then in the error state, and its requests are flushed. A request that fails does not end the connection: Close does.
+// is then in the error state, and its requests are flushed. A request that fails moves the QP
+// to that state, but does not end the connection: call Disconnect or Close.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Err returns the reason for the end of the connection. It is nil while the connection
@@ -243,9 +244,10 @@ func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, m ibv.QPModify, sgid int) 
 	return nil
 }
 
-// Dial connects a QP, which is in RESET or INIT, to the listener at addr, whose device has the UDP port of the QP's
-// device. It returns when both sides are ready. So two devices of a host need two addresses, such as 127.0.0.1 and
-// 127.0.0.2.
+// Dial connects a QP, which is in RESET or INIT, to the listener at addr. It returns when
+// both sides are ready. The port of addr is that of the listener. The listener's device must
+// have the same UDP port (see [verbs.DeviceOptions]) as the QP's device, so two devices of
+// one host need different addresses, such as 127.0.0.1 and 127.0.0.2.
 //
 // If the listener refuses, Dial returns ECONNREFUSED and a [RejectError] with the reason
 // and the listener's private data. If the peer does not answer, Dial returns ETIMEDOUT

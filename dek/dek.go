@@ -221,8 +221,8 @@ func (d *DEK) Check() error {
 var errState error = failure.New("dek query", syscall.EIO, "the DEK is in state error: the memory of its key was corrupted")
 
 // Fail puts the DEK into state ERROR, as if the memory of its key had been corrupted: the
-// DEK cannot be used any more, and Check reports it. It is for tests of programs that must survive this. EINVAL: the DEK is nil or
-// the zero value, or was closed.
+// DEK cannot be used any more, and Check reports it. It is for tests of programs that must
+// survive this. EINVAL: the DEK is nil or the zero value, or was closed.
 func (d *DEK) Fail() error {
 	if err := d.hold("dek fail"); err != nil {
 		return err

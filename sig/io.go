@@ -139,7 +139,7 @@ type Writer struct {
 // f is not valid or has no signature. Close must be called: it writes the stream's end.
 //
 // Nothing protects the data behind the last whole block: it is written without a field, and readers do not check it.
-// Pad such data, and keep its length.
+// To protect all data, write zeros behind it up to the end of a block, and store the length of the data elsewhere.
 func NewWriter(dst io.Writer, f Format) (*Writer, error) {
 	t, err := newPass("sig write", f, TransformConfig{Out: f})
 	if err != nil {
@@ -201,8 +201,9 @@ func (w *Writer) flush() {
 // errWriterClosed is the error of Write after Close.
 var errWriterClosed error = failure.New("sig write", syscall.EBADF, "the writer was closed")
 
-// Close writes the rest of the data. An incomplete last block has no field, and nobody
-// can check it. Close does not close the destination. It returns the error of an earlier call; a second Close does nothing.
+// Close writes the rest of the data. An incomplete last block has no field, and nobody can
+// check it. Close does not close the destination. It returns the error of an earlier call; a
+// second Close does nothing.
 func (w *Writer) Close() error {
 	if w.dst == nil {
 		return failure.Zero("sig write", "NewWriter")

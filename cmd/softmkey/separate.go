@@ -229,7 +229,8 @@ func (o *outputs) check(job *mkeyio.StreamJob, src mkeyio.Input) (lengths []int6
 	return append(lengths, length), err
 }
 
-// announce says what the command would write.
+// announce prints, for --dry-run, the name and the length of each file that the command would write, and whether the
+// file would replace another one. in is the name of IN, and lengths are those of check.
 func (o *outputs) announce(c *cobra.Command, asJSON bool, in string, lengths []int64) {
 	for i, f := range o.all() {
 		name, replaces := f.Target()

@@ -77,8 +77,8 @@ func (v *PSV) Register() uint32 {
 
 // Transaction holds the attributes of a transaction signature: one CRC32C (RFC
 // 3720) over the whole stream of a key, in place of a signature of each block.
-// A key has one kind of signature at most. Such a key can be read only, and
-// cannot be encrypted.
+// A key with a transaction signature has no block signatures and no crypto
+// attributes, and can only be read.
 //
 // A stream that begins at offset 0 starts with the seed if Init is set, and
 // otherwise with the register of the PSV, as does a stream that begins at

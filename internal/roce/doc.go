@@ -10,9 +10,9 @@
 // # Ports, queue pairs and handlers
 //
 // A [Port] has one UDP socket for each of its addresses, which are its GID table. [NewPort]
-// takes any [packetconn.Conn], for example one of the in-process network in package inproc. A connected QP uses the address that
-// RecvConfig.SGIDIndex selects. A datagram leaves from the address that its address handle
-// names, and is received at every address.
+// takes any [packetconn.Conn], for example one of the in-process network in package inproc. A
+// connected QP uses the address that RecvConfig.SGIDIndex selects. A datagram leaves from the
+// address that its address handle names, and is received at every address.
 //
 // A [QP] (queue pair) is one end of a connection, or an endpoint for datagrams. Its
 // requester sends the program's requests; its responder carries out the peer's requests.

@@ -142,8 +142,8 @@ func TestReadBeforeLaterRequests(t *testing.T) {
 	}
 }
 
-// TestEarlyRepetition asks for responses of a READ that are on their way, after a WRITE of the same memory: what the
-// responder has not sent yet is what the memory had before.
+// TestEarlyRepetition repeats a READ whose responses are on their way, after a WRITE to the same memory has been
+// executed. The READ came first, so its responses have the bytes that the memory had before the WRITE.
 func TestEarlyRepetition(t *testing.T) {
 	const size = 600_000
 	for _, sent := range []int{0, 1, 2} { // turns before the WRITE arrives

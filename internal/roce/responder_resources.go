@@ -313,7 +313,8 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 	if e.pending && e.cur <= i && i+n <= e.end {
 		return // the response will be sent anyway
 	}
-	// What was kept has not been sent, or is in flight: the memory may be that of a later request.
+	// The responses with data that was read in advance have not been sent, or did not arrive yet. A later request
+	// of the peer may have changed the memory since then, so the new responses have the same data.
 	kept := e.kept
 	e.kept = nil
 	q.closeRead(e)

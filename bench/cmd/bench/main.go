@@ -9,8 +9,7 @@
 //	go run ./cmd/bench --docs DIR --render
 //
 // Before a case with a peer is timed, its result is compared with the peer's; the tests of packages isal and openssl
-// compare all kinds of fields. With --docs it stores the
-// report under the processor's name in DIR/benchmarks, and writes
+// compare all kinds of fields. With --docs it stores the report under the processor's name in DIR/benchmarks, and writes
 // DIR/benchmarks.md, which has a section for each processor. Missed targets are in the
 // table like all others. The exit status is 1 if something could not be measured.
 package main

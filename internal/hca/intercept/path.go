@@ -166,8 +166,9 @@ func (s *Supervisor) openOrFail(c *Call, path string, flags int) (fd int, ok boo
 	return fd, err == nil
 }
 
-// statTarget opens what a call of stat names: a path, or a descriptor. node is that of a device, or nil. If ok is
-// false the call needs nothing more.
+// statTarget opens the file whose attributes a program asks for by stat, fstatat or statx: that of a path, or that of a
+// descriptor. If the file is the device file of a device, node describes it; otherwise node is nil. If ok is false, the
+// call is answered already: the kernel executes it, or it has failed.
 func (s *Supervisor) statTarget(c *Call, dir int32, addr uint64, flags int) (fd int, node Node, ok bool) {
 	path, follow := "", 0
 	if flags&unix.AT_SYMLINK_NOFOLLOW != 0 {

@@ -158,9 +158,9 @@ func (d *Device) WriteBAR(off uint64, b []byte) {
 	}
 }
 
-// writeUAR takes a doorbell. Those of event queues tell how much the driver has handled, and arm nothing: the device
-// raises the vector for each event. A BlueFlame write copies a whole
-// request, in pieces; only the start of a register is a doorbell.
+// writeUAR takes a doorbell. A doorbell of an event queue tells how many events the driver has handled. It arms nothing:
+// the device raises the queue's vector for each event. A BlueFlame write copies a whole request, in pieces; only the
+// start of a register is a doorbell.
 func (d *Device) writeUAR(off uint64, b []byte) {
 	page, at := off/prm.UARSize, off%prm.UARSize
 	switch len(b) {

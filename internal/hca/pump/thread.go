@@ -238,8 +238,9 @@ func (t *thread) place(used unix.CPUSet, crowded int) bool {
 	return unix.SchedSetaffinity(0, &set) == nil
 }
 
-// placed returns the processors to which a device's thread is bound. ok is false if it is not: no program runs, or
-// none of the allowed processors is without one.
+// placed returns the processors to which the thread of a device is to be bound. allowed are those on which it may run,
+// used are those on which the device's programs run, and crowded is one of these, or -1. ok is false if the thread is
+// not to be bound: no program runs, or a program runs on each of the allowed processors.
 //
 // Usually the thread is bound to the processors without programs. A program can then answer while the
 // thread polls. On the thread's own processor it could answer only while the thread naps.

@@ -74,7 +74,8 @@ func TestFamilies(t *testing.T) {
 	})
 }
 
-// TestQueries holds that QUERY says of an id in each state and family what QUERY_ROUTE says.
+// TestQueries compares the answers of the commands QUERY and QUERY_ROUTE about an rdma_cm id, before and after its
+// address and its route are resolved, with IPv4 and IPv6: their fields lie in other places and have the same values.
 func TestQueries(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		fd := a.channel()

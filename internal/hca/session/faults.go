@@ -60,7 +60,8 @@ func (f *deviceFaults) moveGIDs(r *run, back bool) error {
 	return f.tellGIDs(r)
 }
 
-// tellGIDs tells programs of a change of the GID table.
+// tellGIDs writes a GID table that has changed to the files of sysfs and to rdma_cm, and raises the event GID_CHANGE
+// for programs.
 func (f *deviceFaults) tellGIDs(r *run) error {
 	err := f.device.Changed(r.root)
 	r.manager.SetGIDs(f.service, connectable(f.device.Adapter()))

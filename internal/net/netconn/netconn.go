@@ -1,5 +1,6 @@
-// Package netconn has the interfaces that networks of this module implement beyond [packetconn.Conn], and what the
-// networks share: the sizes of packets, and where packets lie in buffers.
+// Package netconn defines what the networks of this module can do beyond [packetconn.Conn], as optional interfaces such
+// as [Neighbor]. It also has what these networks have in common: the sizes of packets, and the place of a packet in a
+// buffer.
 package netconn
 
 import (

@@ -212,7 +212,8 @@ func (s *session) read(r *request) error {
 	return s.send(s.failure(r, protocolError(err), err.Error(), chunkErrorOffset, binary.BigEndian.AppendUint64(nil, r.offset+uint64(n))))
 }
 
-// failure returns a structured reply with an error and what follows it. The protocol limits the length of the text.
+// failure returns a structured reply that tells the client of an error: its number and a text, of at most the 4,096
+// bytes that the protocol allows. more are the fields that follow the text in a reply of this kind.
 func (s *session) failure(r *request, errno uint32, text string, kind uint16, more []byte) []byte {
 	text = text[:min(len(text), 4096)]
 	b := s.chunk(nil, r, chunkDone, kind, 4+2+len(text)+len(more))

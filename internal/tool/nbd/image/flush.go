@@ -12,7 +12,7 @@ type flusher struct {
 	sync   func() error
 	called atomic.Uint64 // calls of flush so far
 
-	mu     sync.Mutex // held during a sync; guards the following fields
+	mu     sync.Mutex // held during a sync, for which only other calls of flush wait; guards the following fields
 	synced uint64     // the first calls, whose writes are on stable storage
 	err    error      // of the first sync that failed
 }
