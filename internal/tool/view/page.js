@@ -6,7 +6,7 @@
 const STATES = ["RESET", "INIT", "RTR", "RTS", "SQE", "ERR"];
 const MINUTE = 60e3;
 const COPIES = 60000; // of objects in all frames: when there are more, every second one of the older frames goes
-const EACH = 100; // of a tick with at most so many lines, each is a frame
+const EACH = 2000; // entries of the maps of frames that a tick may add: if they suffice, each of its lines is a frame
 const CARDS = 120, REQUESTS = 6, KEYS = 6, REMEMBERED = 24, LOG = 200;
 
 const $ = id => document.getElementById(id);
@@ -475,9 +475,10 @@ events.addEventListener("base", e => {
 });
 events.addEventListener("tick", e => {
   const tick = JSON.parse(e.data);
+  const each = tick.lines.length * (1 + now.qps.size + now.keys.size) <= EACH;
   for (const line of tick.lines) {
     apply(line);
-    if (tick.lines.length <= EACH && line.time) finish(micros(line.time) / 1000);
+    if (each && line.time) finish(micros(line.time) / 1000);
   }
   finish(tick.at);
   describeStatus();
