@@ -66,8 +66,8 @@ func TestScript(t *testing.T) {
 			// the same time.
 			e.Setenv("NET", strings.TrimSuffix(udptest.Network().Addr().String(), ".0"))
 			// Under the race detector a process sleeps for a second before it
-			// exits.
-			e.Setenv("GORACE", "atexit_sleep_ms=0")
+			// exits, and a command that ends with 1 hides a race.
+			e.Setenv("GORACE", "atexit_sleep_ms=0 halt_on_error=1")
 			// Debian's location of mkfs.ext4 and e2fsck, which ordinary users
 			// may run.
 			e.Setenv("PATH", e.Getenv("PATH")+string(os.PathListSeparator)+"/usr/sbin")

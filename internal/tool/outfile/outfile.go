@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/tool/filelock"
@@ -59,7 +60,7 @@ type File struct {
 	ctx       context.Context // Options.Context
 	blocked   error           // of a Write that the context has ended
 	prepared  bool            // Prepare has succeeded
-	full      bool            // InPlace: the content that the file had is still there
+	full      atomic.Bool     // InPlace: the content that the file had is still there; a Write may run beside Abandon
 	over      bool            // committed or abandoned
 }
 
@@ -443,7 +444,8 @@ func (o *File) Abandon() {
 	if o.over || o.IsStdout() {
 		return
 	}
-	o.over, o.full = true, false
+	o.over = true
+	o.full.Store(false)
 	o.Close()
 	o.release()
 	if o.temporary != "" {

@@ -93,15 +93,16 @@ func InPlace(name string, o Options) (*File, error) {
 		f.Close()
 		return nil, err
 	}
-	return &File{File: f, risk: true, ctx: o.Context, full: info.Mode().IsRegular()}, nil
+	file := &File{File: f, risk: true, ctx: o.Context}
+	file.full.Store(info.Mode().IsRegular())
+	return file, nil
 }
 
 // empty removes the content that a file of InPlace had.
 func (o *File) empty() error {
-	if !o.full {
+	if !o.full.Swap(false) {
 		return nil
 	}
-	o.full = false
 	return o.Truncate(0)
 }
 
