@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/ibv"
-	"github.com/softmkey/softmkey/internal/net/wire"
-	"github.com/softmkey/softmkey/internal/roce/internal/loss"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -96,25 +94,6 @@ func TestRefusedRequests(t *testing.T) {
 			p.idle()
 		})
 	}
-}
-
-// TestInvalidationFails sends a SEND whose key cannot be invalidated, after a WRITE and a READ. These complete.
-// The responder fails without a NAK, and the requester's retries end (class J of section 9.9.3.1).
-func TestInvalidationFails(t *testing.T) {
-	p := newPair(t, pairOptions{mtu: 1024})
-	a, b := p.mem[0], p.mem[1]
-	b.keys[1] = make([]byte, 4096)
-	b.recv(make([]byte, 10))
-	p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: make([]byte, 4096)}, Length: 4096, RKey: 1},
-		&Work{Op: ibv.WRRead, Dst: &sink{b: make([]byte, 4096)}, Length: 4096, RKey: 1},
-		&Work{Op: ibv.WRSendInv, Src: &source{b: make([]byte, 3)}, Length: 3, InvKey: 98})
-	p.run(1 << 16)
-	a.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusRetryExcErr)
-	b.failedWith(Failure{Status: rdma.StatusLocAccessErr, Err: errTest})
-	if n := p.port[1].Counters().ErrorNAKsSent; n != 0 || p.qp[1].State() != rdma.StateErr {
-		t.Errorf("%d NAKs sent, state %v", n, p.qp[1].State())
-	}
-	p.idle()
 }
 
 // TestMemoryFails returns errors from Sources and Sinks in the middle of a message.
@@ -283,148 +262,6 @@ func TestWorkThatCannotBe(t *testing.T) {
 		p.qp[1].Reset()
 		p.idle()
 	}
-}
-
-// TestReceiverNotReady posts the receive request late or not at all.
-func TestReceiverNotReady(t *testing.T) {
-	send := func() *Work { return &Work{Op: ibv.WRSend, Src: &source{b: pattern(5000, 3)}, Length: 5000} }
-	imm := func() *Work {
-		return &Work{Op: ibv.WRWriteImm, Src: &source{b: pattern(5000, 3)}, Length: 5000, RKey: 1}
-	}
-	for _, v := range []struct {
-		name string
-		work func() *Work
-	}{{"SEND", send}, {"WRITE with immediate", imm}, {"WRITE with immediate of one packet", func() *Work {
-		w := imm()
-		w.Length = 10
-		return w
-	}}} {
-		t.Run(v.name+" in the end", func(t *testing.T) {
-			p := newPair(t, pairOptions{rnr: 7, rnrTimer: 14, psn: [2]uint32{0xfffffe, 0}}) // 1.28 ms
-			b := p.mem[1]
-			b.keys[1] = make([]byte, 5000)
-			p.post(0, v.work(), v.work())
-			waits := 0
-			var sent []int64
-			p.watch = func(to int, k []byte) {
-				if to == 1 && (opcodeOf(k) == wire.SendFirst || opcodeOf(k) == wire.WriteLastImm || opcodeOf(k) == wire.WriteOnlyImm) {
-					sent = append(sent, p.clock)
-				}
-				if to == 0 && opcodeOf(k) == wire.Acknowledge && wire.Syndrome(k[12]).Kind() == wire.KindRNR {
-					if k[12] != byte(wire.RNR(14)) {
-						t.Errorf("RNR syndrome %#x", k[12])
-					}
-					if waits++; waits == 20 {
-						b.recv(make([]byte, 5000))
-						b.recv(make([]byte, 5000))
-					}
-				}
-			}
-			p.run(1 << 16)
-			p.mem[0].allSucceeded(2)
-			if waits != 20 {
-				t.Errorf("%d RNR NAKs, want 20", waits)
-			}
-			for i := 2; i < 20; i++ {
-				if d := sent[i] - sent[i-1]; d < int64(1280*time.Microsecond) && sent[i] != sent[i-1] {
-					t.Errorf("tried again after %v", time.Duration(d))
-				}
-			}
-			if v.name == "SEND" && !bytes.Equal(b.got[1].data, pattern(5000, 3)) {
-				t.Error("data differ")
-			}
-			p.idle()
-		})
-		t.Run(v.name+" never", func(t *testing.T) {
-			p := newPair(t, pairOptions{rnr: 3})
-			p.mem[1].keys[1] = make([]byte, 5000)
-			p.post(0, v.work(), v.work())
-			p.run(1 << 16)
-			if got := p.mem[0].ended[0].st; got != rdma.StatusRNRRetryExcErr {
-				t.Errorf("status %v", got)
-			}
-			if n := p.port[0].Counters().RNRReceived; n != 4 {
-				t.Errorf("%d RNR NAKs, want 4: the first and three for the retries", n)
-			}
-			p.qp[1].Fail()
-			p.idle()
-		})
-	}
-}
-
-// TestPeerVanishes drops all packets after a given number.
-func TestPeerVanishes(t *testing.T) {
-	for _, op := range []ibv.WROp{ibv.WRSend, ibv.WRWrite, ibv.WRRead, ibv.WRFetchAdd} {
-		for _, after := range []int{0, 1, 2, 5, 9} {
-			t.Run(fmt.Sprintf("op %d after %d packets", op, after), func(t *testing.T) {
-				p := newPair(t, pairOptions{retry: 3, timeout: 10}) // 4.19 ms
-				p.mem[1].keys[1] = make([]byte, 20000)
-				for range 8 {
-					p.mem[1].recv(make([]byte, 20000))
-				}
-				n := 0
-				var last int64
-				p.fault = losing(func(int, []byte) bool {
-					if n++; n <= after {
-						last = p.clock
-					}
-					return n > after
-				})
-				for range 8 {
-					p.post(0, &Work{Op: op, Src: &source{b: make([]byte, 20000)}, Dst: &sink{b: make([]byte, 20000)}, Length: 20000, RKey: 1})
-				}
-				p.run(1 << 16)
-				m := p.mem[0]
-				if len(m.ended) > 8 || len(m.ended) == 0 {
-					t.Fatalf("%d completions", len(m.ended))
-				}
-				i := 0
-				for m.ended[i].st == rdma.StatusSuccess {
-					i++
-				}
-				if m.ended[i].st != rdma.StatusRetryExcErr {
-					t.Errorf("status %v", m.ended[i].st)
-				}
-				for _, e := range m.ended[i+1:] {
-					if e.st != rdma.StatusWRFlushErr {
-						t.Errorf("status %v behind the failure", e.st)
-					}
-				}
-				// Four timeouts: one for the first transmission and three
-				// for the retries.
-				if d, want := time.Duration(p.clock-last), 4*AckTimeout(10); d < want || d > want+time.Millisecond {
-					t.Errorf("gave up after %v, want %v", d, want)
-				}
-				p.qp[1].Close()
-				p.qp[0].Close()
-				p.idle()
-			})
-		}
-	}
-}
-
-// TestTimeoutZero checks that a QP without a timeout never gives up.
-func TestTimeoutZero(t *testing.T) {
-	p := newPair(t, pairOptions{})
-	p.qp[0].send.Timeout = 0
-	p.qp[0].req.loss = loss.NewSender(p.qp[0].attributes())
-	p.mem[1].keys[1] = make([]byte, 100)
-	p.fault = losing(func(int, []byte) bool { return true })
-	p.post(0, &Work{Op: ibv.WRWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
-	for range 100 { // probes continue without limit
-		p.step()
-		if at := p.port[0].timers.first.Load(); at != never {
-			p.clock = max(p.clock, at)
-		}
-	}
-	if p.port[0].Counters().Probes < 50 {
-		t.Error("no probes were sent")
-	}
-	if len(p.mem[0].ended) != 0 || len(p.mem[0].failed) != 0 {
-		t.Error("did not wait")
-	}
-	p.qp[0].Fail()
-	p.mem[0].statuses(rdma.StatusWRFlushErr)
 }
 
 func TestTimerCodes(t *testing.T) {

@@ -300,43 +300,6 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestLongerPath makes a path much longer while one small message at a time is under way. Every
-// message is then answered after its first probe, so that each sample of the round trip is uncertain.
-// The estimate must follow all the same, or each message would cost probes from then on.
-func TestLongerPath(t *testing.T) {
-	const before, after, checked = 20, 40, 20
-	short := netLink{Delay: 20 * time.Microsecond}
-	long := netLink{Delay: 5 * time.Millisecond}
-	for _, op := range []ibv.WROp{ibv.WRWrite, ibv.WRRead, ibv.WRFetchAdd} {
-		t.Run(fmt.Sprint(op), func(t *testing.T) {
-			l := newLinked(t, pairOptions{mtu: 1024, rdAtomic: 1}, short, short, 1)
-			l.mem[1].keys[1] = make([]byte, 64)
-			probes := uint64(0)
-			for i := range before + after {
-				switch i {
-				case before:
-					l.reroute(long, long, 2)
-				case before + after - checked:
-					probes = l.port[0].Counters().Probes
-				}
-				w := &Work{Op: op, Length: 8, RKey: 1, Src: &source{b: make([]byte, 8)}}
-				if op == ibv.WRRead {
-					w.Src, w.Dst = nil, &sink{b: make([]byte, 8)}
-				}
-				l.post(0, w)
-				if !l.run(time.Duration(l.clock)+time.Minute, nil) {
-					t.Fatalf("message %d is not done after a minute: %s", i, describe(l))
-				}
-			}
-			l.mem[0].allSucceeded(before + after)
-			if n := l.port[0].Counters().Probes - probes; n != 0 {
-				t.Errorf("%d probes for the last %d messages: %s", n, checked, describe(l))
-			}
-			l.idle()
-		})
-	}
-}
-
 // TestOverflow sends into a small queue, over a path whose acknowledgements
 // arrive after random delays, as from a busy peer. The window must find the
 // size of the queue.

@@ -1,7 +1,6 @@
 package roce
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -134,30 +133,6 @@ func TestPortsOverFaultyNetworks(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestConnectedToItself connects two QPs of the same port, and one QP with itself.
-func TestConnectedToItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := listenPorts(t, inproc.NewNetwork(nil).Listen, "192.0.2.1:4791")[0]
-		qp, finish := mixedQPs(t, p, p, rand.New(rand.NewPCG(1, 1)), 100)
-		join(t, qp[0], qp[1], pairOptions{})
-		finish()
-
-		q, m := newQP(t, p, "itself")
-		data := pattern(10000, 1)
-		m.keys[1] = make([]byte, len(data))
-		m.recv(make([]byte, len(data)))
-		m.post(&Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: uint32(len(data)), RKey: 1},
-			&Work{Op: ibv.WRSend, Src: &source{b: data}, Length: uint32(len(data))})
-		m.target = [2]int{2, 1}
-		join(t, q, q, pairOptions{psn: [2]uint32{5, 5}})
-		m.wait()
-		m.allSucceeded(2)
-		if !bytes.Equal(m.keys[1], data) || !bytes.Equal(m.got[0].data, data) {
-			t.Error("data differ")
-		}
-	})
 }
 
 // TestPeerPortVanishes disconnects the network during traffic. Every QP must fail with

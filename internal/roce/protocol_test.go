@@ -142,15 +142,6 @@ func ack(psn uint32) []byte {
 	return pkt(wire.Acknowledge, psn, false, 0, aeth(wire.ACKNoCredits))
 }
 
-// readResponse builds response i of READs with n responses each, whose PSNs begin with first.
-func readResponse(first uint32, i, n, mtu int) []byte {
-	op := readOps[position(uint32(i%n), uint32(n))]
-	if op == wire.ReadResponseMiddle {
-		return pkt(op, psnAdd(first, i), false, mtu)
-	}
-	return pkt(op, psnAdd(first, i), false, mtu, aeth(wire.ACKNoCredits))
-}
-
 func (l *single) expect(got, want string) {
 	l.t.Helper()
 	if got != want {
@@ -527,6 +518,9 @@ func TestRequester(t *testing.T) {
 		l.m.statuses(rdma.StatusSuccess)
 		l.expect(l.give(pkt(wire.ReadResponseOnly, 0xffffff, false, 10, aeth(wire.ACKNoCredits)), ack(0)), "")
 		l.m.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess)
+		if c := l.port[0].Counters(); c.Losses != 1 || c.ImpliedNAKs != 1 {
+			t.Errorf("%d losses, %d implied NAKs", c.Losses, c.ImpliedNAKs)
+		}
 	})
 	t.Run("keeps to the number of READs and atomics", func(t *testing.T) {
 		l := requester(t, pairOptions{rdAtomic: 2})
@@ -589,5 +583,8 @@ func TestRequester(t *testing.T) {
 		l.clock += 3000
 		l.port[0].expire(l.clock)
 		l.expect(l.sent(), "SEND Only 16777215 A 5 bytes; RDMA WRITE Only 0 A va 0 key 1 len 5 5 bytes")
+		if n := l.port[0].Counters().RNRReceived; n != 2 {
+			t.Errorf("%d RNR NAKs received, want 2", n)
+		}
 	})
 }

@@ -2,10 +2,8 @@ package roce
 
 import (
 	"testing"
-	"time"
 
 	"github.com/softmkey/softmkey/internal/ibv"
-	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -42,29 +40,4 @@ func TestRefusedBatch(t *testing.T) {
 	p.mem[0].statuses(rdma.StatusSuccess, rdma.StatusRemAccessErr, rdma.StatusWRFlushErr)
 	p.mem[1].failedWith(Failure{Status: rdma.StatusRemAccessErr, NAK: NAKRemoteAccess})
 	p.idle()
-}
-
-// A responder that refuses a request first answers the READs before it, for
-// which it needs grants. Some of the responses are lost.
-func TestRefusedAfterLongRead(t *testing.T) {
-	for seed := range uint64(20) {
-		link := netLink{Delay: 50 * time.Microsecond}
-		if seed > 0 {
-			link.Loss = 0.05
-		}
-		l := newLinked(t, pairOptions{mtu: 256, window: 2 * congestion.Least}, link, link, seed)
-		data := pattern(1<<18, 1)
-		l.mem[1].keys[1] = data
-		got := make([]byte, len(data))
-		l.post(0,
-			&Work{Op: ibv.WRRead, Dst: &sink{b: got}, Length: uint32(len(data)), RKey: 1},
-			&Work{Op: ibv.WRWrite, Src: &source{b: data}, Length: 10, RKey: 2})
-		l.run(time.Minute, nil)
-		if len(l.mem[1].failed) != 1 || l.mem[1].failed[0].NAK != NAKRemoteAccess {
-			t.Errorf("seed %d: the responder failed with %v, want %v once", seed, l.mem[1].failed, NAKRemoteAccess)
-		}
-		if seed == 0 {
-			l.mem[0].statuses(rdma.StatusSuccess, rdma.StatusRemAccessErr)
-		}
-	}
 }
