@@ -9,15 +9,12 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/pci/transport"
 	"github.com/softmkey/softmkey/internal/hca/pci/transport/transporttest"
 )
@@ -462,100 +459,4 @@ func TestBrokenQueues(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestQueueThatNeverEmpties adds accesses to the queue without an end, also after the kernel's connection
-// has closed: another process may have the memory. The server disables the queue when it is told to, and
-// ends with the connection.
-func TestQueueThatNeverEmpties(t *testing.T) {
-	for _, first := range []string{"disable", "close"} {
-		t.Run(first, func(t *testing.T) {
-			k := newKernel(t)
-			k.start()
-			k.write(opBARWrite, 0x20, []byte("doorbell"))
-			q := &k.queue[accessQueue]
-			for i := range uint64(entries) { // each is the chain of that access
-				le.PutUint16(k.at(q.avail+availRing+2*i), 0)
-			}
-			stop, stopped := make(chan struct{}), make(chan struct{})
-			go func() {
-				defer close(stopped)
-				index := (*uint32)(unsafe.Pointer(&k.at(q.avail)[0])) // flags, and the index in the high half
-				used := (*uint32)(unsafe.Pointer(&k.at(q.used)[0]))
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-						n := uint16(atomic.LoadUint32(used)>>16) + entries/2
-						atomic.StoreUint32(index, uint32(n)<<16)
-					}
-				}
-			}()
-			for le.Uint16(k.at(q.used+2)) < 1000 {
-				unix.Write(k.kicks[accessQueue], []byte{1, 0, 0, 0, 0, 0, 0, 0})
-				time.Sleep(time.Millisecond)
-			}
-			if first == "disable" {
-				if v := k.call(reqSetVringEnable, words(accessQueue)); v != 0 {
-					t.Errorf("SET_VRING_ENABLE: %d", v)
-				}
-			}
-			k.conn.Close()
-			<-k.done
-			k.done <- nil // for close
-			close(stop)
-			<-stopped
-		})
-	}
-}
-
-// FuzzMessages sends a stream of arbitrary bytes. The server must end or answer, and never panic.
-func FuzzMessages(f *testing.F) {
-	for r := range uint32(22) {
-		f.Add(message(r, flagNeedReply, words(1, 0, 0, 0, 0)))
-		f.Add(append(message(reqSetVringNum, 0, words(16<<32)), message(r, 0, nil)...))
-	}
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		k := newKernel(t)
-		go io.Copy(io.Discard, k.conn)
-		k.conn.Write(stream)
-		k.conn.CloseWrite()
-		<-k.done
-		k.done <- nil // for close
-	})
-}
-
-// FuzzQueues puts arbitrary bytes into both queues. The device must refuse or execute what they say,
-// and never panic.
-func FuzzQueues(f *testing.F) {
-	f.Add([]byte{0, 0, 0x11, 0, 0, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0}, request(opBARWrite, 8, tableOffset, make([]byte, 8)), uint16(1))
-	f.Add([]byte{0, 0, 0x11, 0, 0, 0, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 0, 8, 0x11, 0, 0, 0, 0, 0, 20, 0, 0, 0, 2, 0, 0, 0}, request(opConfigRead, 4, 0, nil), uint16(2))
-	f.Fuzz(func(t *testing.T, descs, data []byte, avail uint16) {
-		m := &guestmem.Map{}
-		view := make([]byte, memory)
-		check(t, m.Add(guestmem.Range{Addr: base, Size: memory, View: view}))
-		q := queue{mem: m, entries: entries, desc: base, avail: base + 0x1000, used: base + 0x2000}
-		copy(view[:0x1000], descs)
-		copy(view[buffers:], data)
-		le.PutUint16(view[0x1002:], avail)
-		c := &conn{dev: newDevice(), refused: func(error) {}}
-		c.vectors.init(c.dev.ReadConfig, c.dev.Vectors())
-		irq := q
-		c.vectors.queue, c.vectors.enabled = &irq, true
-		for i := range 4 {
-			c.vectors.table[i*entrySize+12] = 0
-			c.vectors.Raise(i)
-		}
-		in := make([]byte, 0, accessSize+maxAccess)
-		for range entries {
-			ch, ok, err := q.next(in)
-			if err != nil || !ok {
-				break
-			}
-			if q.finish(&ch, c.access(&ch)) != nil {
-				break
-			}
-		}
-	})
 }
