@@ -230,25 +230,3 @@ func TestModeration(t *testing.T) {
 		}
 	})
 }
-
-// TestManyDoorbells rings the doorbells of many QPs, whose records stand in few pages.
-func TestManyDoorbells(t *testing.T) {
-	both(t, func(t *testing.T, o options) {
-		p := newPair(t, o).a
-		c := p.cq(256, nil)
-		qps := map[uint32]*qp{}
-		for range 50 {
-			q := c.loopback()
-			qps[q.Number()] = q
-		}
-		for _, q := range qps {
-			q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
-		}
-		for range len(qps) {
-			delete(qps, c.waitCQE().QPN)
-		}
-		if len(qps) != 0 {
-			t.Errorf("%d QPs did not complete", len(qps))
-		}
-	})
-}

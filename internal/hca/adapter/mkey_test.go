@@ -196,25 +196,6 @@ const rwAccess = prm.ContextLW | prm.ContextRR | prm.ContextRW
 
 var crc32Zeros = prm.SigDomain{Format: sig.Format{Type: sig.CRC32, BlockSize: 512, Seed: sig.SeedZeros}}
 
-// TestSignatureOnWire generates a signature on the wire. The peer must see the field that
-// an adapter was measured to compute.
-func TestSignatureOnWire(t *testing.T) {
-	both(t, func(t *testing.T, o options) {
-		p := newPair(t, o)
-		src, from := p.a.mr(4096, 1)
-		dst, to := p.b.mr(4096, 0xf)
-		p.a.mem.put(from, bytes.Repeat([]byte{1}, 1024))
-		k := p.a.newKey(keyKind{entries: 4, signature: true})
-		k.configure().access(rwAccess).list(prm.Data{Length: 1024, LKey: src.LKey(), Addr: from}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}).do(p.qa)
-		p.qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(0, 1032, k.number))
-		p.qa.done()
-		got := p.b.mem.get(to, 1032)
-		if field := hex.EncodeToString(got[512:516]); field != "15d286f7" || hex.EncodeToString(got[1028:]) != "15d286f7" {
-			t.Errorf("fields %s and %x", field, got[1028:])
-		}
-	})
-}
-
 // t10 returns the T10-DIF of the hardware's vector.
 func t10() prm.SigDomain {
 	return prm.SigDomain{Format: sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x5678, RefTag: 0xf0debc9a, AppMask: 0xffff, Seed: sig.SeedOnes, Flags: sig.RefRemap}}
@@ -385,29 +366,6 @@ func TestCrypto(t *testing.T) {
 		}
 		if err := k.Close(); err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-// TestInvalidate frees a key by LOCAL_INV, which is a UMR. A later request must fail.
-func TestInvalidate(t *testing.T) {
-	both(t, func(t *testing.T, o options) {
-		p := newPair(t, o)
-		src, from := p.a.mr(4096, 1)
-		dst, to := p.b.mr(4096, 0xf)
-		k := p.a.newKey(keyKind{entries: 4})
-		k.configure().access(rwAccess).list(prm.Data{Length: 512, LKey: src.LKey(), Addr: from}).do(p.qa)
-		inv := newWQE(prm.OpUMR, 0, k.number, prm.FlagCQUpdate)
-		ctrl := make([]byte, 48+64)
-		ctrl[0] = 0x98
-		binary.BigEndian.PutUint64(ctrl[8:], 0x20006000)
-		ctrl[48] = 0x40
-		p.qa.post(inv.bytes(ctrl...), newWQE(prm.OpWrite, 0, 0, 0).raddr(to, dst.RKey()).data(0, 512, k.number))
-		if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequester || c.SendOp != prm.OpUMR {
-			t.Errorf("completion %+v", c)
-		}
-		if c := p.qa.send.waitCQE(); c.Syndrome != prm.SyndromeLocalProt {
-			t.Errorf("completion %+v", c)
 		}
 	})
 }

@@ -243,30 +243,3 @@ func TestRecordBeforeReset(t *testing.T) {
 		t.Errorf("the word is %#x after three additions of 1", n)
 	}
 }
-
-// TestFlush checks the error of a request that fails and of the following requests.
-func TestFlush(t *testing.T) {
-	both(t, func(t *testing.T, o options) {
-		p := newPair(t, o)
-		src, from := p.a.mr(4096, 0)
-		p.qa.post(
-			newWQE(prm.OpWrite, 0, 0, 0).raddr(from, 0x12345600).data(from, 8, src.LKey()),
-			newWQE(prm.OpSend, 0, 0, 0).data(from, 8, src.LKey()),
-		)
-		if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequesterErr || c.Syndrome != prm.SyndromeRemoteAccess {
-			t.Errorf("completion %+v", c)
-		}
-		if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequesterErr || c.Syndrome != prm.SyndromeFlush {
-			t.Errorf("completion %+v", c)
-		}
-		// Requests posted later are flushed too.
-		p.qa.postRecv(prm.Data{Length: 8, LKey: src.LKey(), Addr: from})
-		p.qa.post(newWQE(prm.OpSend, 0, 0, 0).data(from, 8, src.LKey()))
-		if c := p.qa.send.waitCQE(); c.Syndrome != prm.SyndromeFlush {
-			t.Errorf("completion %+v", c)
-		}
-		if c := p.qa.recv.waitCQE(); c.Opcode != prm.CQERecvErr || c.Syndrome != prm.SyndromeFlush {
-			t.Errorf("completion %+v", c)
-		}
-	})
-}
