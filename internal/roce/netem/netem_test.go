@@ -393,27 +393,6 @@ func TestOverUDP(t *testing.T) {
 	}
 }
 
-func TestNetwork(t *testing.T) {
-	n := NewNetwork(1, Faults{Duplicate: 1}, nil)
-	a, err := n.Listen(netip.MustParseAddrPort("10.0.0.1:4791"))
-	fatal.If(t, err)
-	defer a.Close()
-	b, err := n.Listen(netip.MustParseAddrPort("10.0.0.2:4791"))
-	fatal.If(t, err)
-	defer b.Close()
-	if _, err := n.Listen(a.LocalAddr()); err == nil {
-		t.Error("an address was given out twice")
-	}
-	a.Send([]packetconn.Train{numbered(b.LocalAddr(), 1, 1)})
-	in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
-	if k, err := b.Recv(in); k != 2 || err != nil {
-		t.Error(k, err)
-	}
-	if a.ID(3) != 3 || a.Limits() != b.Limits() || !a.Caps().GSO {
-		t.Error("the connection inside does not show")
-	}
-}
-
 // TestMulticast joins a group through a faulty connection to a UDP socket.
 func TestMulticast(t *testing.T) {
 	inner, err := udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil)
