@@ -1,7 +1,6 @@
 package mkey_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,7 +12,6 @@ import (
 	"github.com/softmkey/softmkey/internal/mkeytest"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/sig"
 )
 
 // nvme returns a layout of blocks with separate fields, in one space or in two.
@@ -250,19 +248,6 @@ func TestCopiedAllocations(t *testing.T) {
 		if a := testing.AllocsPerRun(10, run); a > 0 && !race.Enabled {
 			t.Errorf("%s: %v allocations", name, a)
 		}
-	}
-}
-
-// TestCopiedSignature checks that a bad block in copied memory is reported like one in
-// place.
-func TestCopiedSignature(t *testing.T) {
-	space := &mkeytest.Space{Mem: mkeytest.Protect(t10, pattern(64*512)), Rights: rdma.LocalWrite}
-	mem := bytes.Clone(space.Mem)
-	k := newKey(t, mkey.KeyConfig{Layout: mkey.List{{Memory: space, Length: uint64(len(mem))}}, Signature: &mkey.Signature{Memory: t10}})
-	space.Mem[520*7+5] ^= 1
-	send(t, k, 0, 64*512)
-	if bad := check(t, k); bad == nil || bad.Sig.Kind != sig.BadGuard || bad.Sig.Block != 7 {
-		t.Errorf("%v", bad)
 	}
 }
 

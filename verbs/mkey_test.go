@@ -3,9 +3,7 @@ package verbs_test
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"syscall"
 	"testing"
 
@@ -46,84 +44,6 @@ func (s *side) noError(key *verbs.MKey) {
 	s.t.Helper()
 	if bad, err := key.Check(); bad != nil || err != nil {
 		s.t.Fatalf("key check: %v, %v", bad, err)
-	}
-}
-
-// TestHardwareField sends a block for which the field computed by hardware is known.
-func TestHardwareField(t *testing.T) {
-	a, b := pair(t, verbs.QPAttr{}, nil)
-	mr, key := a.register(512, rdma.LocalWrite), a.mkey(mkey.BlockSignature)
-	copy(mr.Bytes(), bytes.Repeat([]byte{0xA5}, 512))
-	a.configure(key, mr, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
-	dst := b.register(520, rdma.LocalWrite)
-	b.recv(1, dst.SGE(0, 520))
-	a.complete(a.qp.Start().Send().SGE(key.SGE(0, 520)))
-	b.completion(1, rdma.OpRecv, rdma.StatusSuccess)
-	if got := hex.EncodeToString(dst.Bytes()[512:]); got != "ec7d5678f0debc9a" {
-		t.Errorf("field %s", got)
-	}
-}
-
-// TestKeyOnEachSide transfers data through keys in each position, generating on one side
-// and checking on the other, with good data and with a bad guard.
-func TestKeyOnEachSide(t *testing.T) {
-	const blocks, data = 20, 20 * 512
-	const wire = blocks * 520
-	for _, op := range []string{"send", "write", "read", "remote write", "remote read"} {
-		for _, flip := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/flip=%t", op, flip), func(t *testing.T) {
-				a, b := pair(t, verbs.QPAttr{}, nil)
-				// Side a has data with fields in memory and checks them when it
-				// sends; side b strips them when it receives.
-				am, bm := a.register(wire, rdma.LocalWrite), b.register(data, rdma.LocalWrite)
-				src := make([]byte, data)
-				fill(src, 5)
-				if _, err := dif.Protect(am.Bytes(), src); err != nil {
-					t.Fatal(err)
-				}
-				if flip {
-					am.Bytes()[7*520+100] ^= 0x10
-					copy(src[7*512:8*512], am.Bytes()[7*520:])
-				}
-				ak, bk := a.mkey(mkey.BlockSignature), b.mkey(mkey.BlockSignature)
-				a.configure(ak, am, func(c verbs.Chain) { c.Signature(signature(&dif, &dif)) })
-				b.configure(bk, bm, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
-				switch op {
-				case "send":
-					b.recv(1, bk.SGE(0, wire))
-					a.complete(a.qp.Start().ID(2).Signaled().Send().SGE(ak.SGE(0, wire)))
-					b.completion(1, rdma.OpRecv, rdma.StatusSuccess)
-					a.completion(2, rdma.OpSend, rdma.StatusSuccess)
-				case "write", "remote write":
-					a.complete(a.qp.Start().ID(2).Signaled().Write(bk.RKey(), 0).SGE(ak.SGE(0, wire)))
-					a.completion(2, rdma.OpRDMAWrite, rdma.StatusSuccess)
-				case "read", "remote read":
-					b.complete(b.qp.Start().ID(2).Signaled().Read(ak.RKey(), 0).SGE(bk.SGE(0, wire)))
-					b.completion(2, rdma.OpRDMARead, rdma.StatusSuccess)
-				}
-				if !bytes.Equal(bm.Bytes(), src) {
-					t.Error("wrong data")
-				}
-				if !flip {
-					a.noError(ak)
-					b.noError(bk)
-					return
-				}
-				for _, k := range []struct {
-					key    *verbs.MKey
-					domain mkey.Domain
-				}{{ak, mkey.MemoryDomain}, {bk, mkey.WireDomain}} {
-					bad, err := k.key.Check()
-					if err != nil || bad == nil {
-						t.Fatalf("no error on the %v side: %v", k.domain, err)
-					}
-					if bad.Sig.Kind != sig.BadGuard || bad.Sig.Offset != 7*520 || bad.Domain != k.domain || bad.Key != k.key.LKey() {
-						t.Errorf("%v: %+v", k.domain, bad)
-					}
-					a.noError(k.key) // Check has cleared it
-				}
-			})
-		}
 	}
 }
 
