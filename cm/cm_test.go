@@ -6,10 +6,8 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/softmkey/softmkey/cm"
@@ -17,7 +15,6 @@ import (
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/roce/inproc"
-	"github.com/softmkey/softmkey/internal/roce/netem"
 	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
@@ -337,58 +334,6 @@ func TestResolve(t *testing.T) {
 	}
 	if _, err := cm.Resolve(within(t), client.dev, addr, nil); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a refused query: %v", err)
-	}
-}
-
-// TestLossyNetwork connects, sends and disconnects over a network that drops, duplicates
-// and reorders, in virtual time.
-func TestLossyNetwork(t *testing.T) {
-	for seed := range uint64(5) {
-		synctest.Test(t, func(t *testing.T) {
-			a, b := netem.Pair(seed, netem.Faults{Loss: 0.1, Duplicate: 0.05, Reorder: 0.05}, nil)
-			server, client := newParty(t, a, a.LocalAddr().Addr()), newParty(t, b, b.LocalAddr().Addr())
-			l := listen(t, server, 7000)
-			var accepted atomic.Int32
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				for range 5 {
-					req, err := l.Accept(context.Background())
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					qp := server.qp()
-					c, err := req.Accept(context.Background(), qp, nil)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					accepted.Add(1)
-					<-c.Done()
-					qp.Close()
-				}
-			}()
-			for range 5 {
-				qp := client.qp()
-				c, err := cm.Dial(context.Background(), qp, netip.AddrPortFrom(server.dev.Addr(), 7000), nil)
-				if err != nil {
-					t.Fatalf("seed %d: %v", seed, err)
-				}
-				if err := c.Close(); err != nil {
-					t.Errorf("seed %d: %v", seed, err)
-				}
-				qp.Close()
-			}
-			<-ended
-			l.Close()
-			if accepted.Load() != 5 {
-				t.Errorf("seed %d: %d accepted", seed, accepted.Load())
-			}
-			time.Sleep(time.Minute) // until time wait has ended
-			server.close()
-			client.close()
-		})
 	}
 }
 
