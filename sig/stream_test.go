@@ -213,28 +213,6 @@ func TestEveryBitFlip(t *testing.T) {
 	}
 }
 
-// A flip in a byte outside of the mask must not be reported, one in a byte inside must.
-// The reported values are complete in either case.
-func TestCheckMaskBytes(t *testing.T) {
-	for _, spec := range []string{"t10dif:16,app=0x5678,ref=0x1020304", "crc32:16", "crc32c:16", "crc64:16"} {
-		f := must(sig.ParseFormat(spec))
-		stream := make([]byte, f.Stride())
-		noErr(t, f.Generate(stream))
-		b := sig.Interleaved(f, stream)
-		for bit := range 8 {
-			tr := must(sig.NewTransform(sig.TransformConfig{In: f, CheckMask: new(sig.Mask(1 << bit))}))
-			for i := range f.FieldSize() {
-				stream[f.BlockSize+i] ^= 0x10
-				err := tr.Run(b, b, 1, 0, nil)
-				if found := err != nil; found != (maskBit(f.Type, i) == bit) {
-					t.Errorf("%s: mask bit %d, byte %d of the field wrong: %v", spec, bit, i, err)
-				}
-				stream[f.BlockSize+i] ^= 0x10
-			}
-		}
-	}
-}
-
 func TestStreamErrors(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
 	buf := make([]byte, 520)
@@ -307,32 +285,6 @@ func TestTailIsNotChecked(t *testing.T) {
 	var bad *sig.Error
 	if _, err := f.Strip(data, stream); !errors.As(err, &bad) || bad.Block != 0 {
 		t.Errorf("%v, want block 0", err)
-	}
-}
-
-// TestSeparateFields uses separate fields, and blocks numbered from the middle
-// of the stream.
-func TestSeparateFields(t *testing.T) {
-	f := must(sig.ParseFormat("t10dif:512,app=0x1234,ref=0xfffffffe"))
-	data := make([]byte, 5*512)
-	fields := make([]byte, 5*8)
-	b := sig.Separate(f, data, fields)
-	noErr(t, must(sig.NewTransform(sig.TransformConfig{Out: f})).Run(b, b, 5, 0, nil))
-	for i := range 5 {
-		if got := parseField(f.Type, fields[i*8:]).ref; got != 0xFFFFFFFE+uint32(i) {
-			t.Errorf("block %d has reference tag %#x", i, got)
-		}
-	}
-	data[3*512+1]++
-	fields[8+2]++
-	var got collector
-	noErr(t, must(sig.NewTransform(sig.TransformConfig{In: f})).Run(b, b, 5, 0, got.add))
-	want := []sig.Error{
-		{Kind: sig.BadAppTag, Block: 1, Offset: 520, Stored: 0x1334, Computed: 0x1234},
-		{Kind: sig.BadGuard, Block: 3, Offset: 3 * 520, Stored: 0, Computed: oracleField(f, data[3*512:4*512], 3).guard},
-	}
-	if !reflect.DeepEqual(got.bad, want) {
-		t.Errorf("reported %+v, want %+v", got.bad, want)
 	}
 }
 
