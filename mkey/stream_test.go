@@ -91,32 +91,6 @@ func TestOffsets(t *testing.T) {
 	t.Logf("%d offsets taken, %d refused", legal, illegal)
 }
 
-// TestOffsetContinues checks that a transfer from block n on has the same fields,
-// reference tags and tweaks as in the whole stream.
-func TestOffsetContinues(t *testing.T) {
-	data := pattern(64 * 512)
-	f := &sig.Format{Type: sig.T10DIF, RefTag: 0xFFFFFFF0, AppTag: 7}
-	c := crypto(true, mkey.SignatureBeforeCrypto, 520)
-	c.InitialTweak = xts.Tweak{Lo: ^uint64(0) - 5, Hi: ^uint64(0)}
-	for name, k := range map[string]*mkey.Key{
-		"signed": newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f}}),
-		"row C":  newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f}, Crypto: c}),
-	} {
-		whole := send(t, k, 0, 64*520)
-		for n := range uint64(64) {
-			equal(t, name, send(t, k, n*520, (64-n)*520), whole[n*520:])
-			saved := bytes.Clone(data)
-			clear(data[n*512:])
-			receive(t, k, n*520, whole[n*520:])
-			equal(t, name+" received", data, saved)
-			sound(t, k, fmt.Sprint(name, " from block ", n))
-		}
-	}
-	if whole := send(t, newKey(t, mkey.KeyConfig{Layout: over(data), Signature: &mkey.Signature{Wire: f}}), 16*520, 520); !bytes.Equal(whole[514:], []byte{0, 7, 0, 0, 0, 0}) {
-		t.Errorf("reference tag of block 16: %x", whole[512:])
-	}
-}
-
 // TestIncompleteLastBlock checks that only the data of an incomplete last block on the wire is
 // transferred. The block is not checked, and its field is neither generated nor changed.
 func TestIncompleteLastBlock(t *testing.T) {
@@ -185,30 +159,6 @@ func TestIncompleteLastBlock(t *testing.T) {
 }
 
 var sigT10x4096 = sig.Format{Type: sig.T10DIF, BlockSize: 4096}
-
-// TestStartInsideBlock checks transfers that begin inside a block of the memory domain, which is
-// possible if that has larger blocks than the wire. The rest of the block passes; its
-// field is neither changed nor checked.
-func TestStartInsideBlock(t *testing.T) {
-	mem := bytes.Repeat([]byte{0xEE}, 3*4104)
-	k := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: &sigT10x4096, Wire: t10}})
-	data := pattern(3 * 4096)
-	wire := send(t, newKey(t, mkey.KeyConfig{Layout: over(data), Signature: &mkey.Signature{Wire: t10}}), 0, 24*520)
-	receive(t, k, 5*520, wire[5*520:20*520])
-	equal(t, "before it", mem[:5*512], bytes.Repeat([]byte{0xEE}, 5*512))
-	equal(t, "the rest of block 0", mem[5*512:4096], data[5*512:4096])
-	equal(t, "the field of block 0", mem[4096:4104], bytes.Repeat([]byte{0xEE}, 8))
-	equal(t, "block 1", mem[4104:8200], data[4096:8192])
-	equal(t, "the tail in block 2", mem[8208:8208+2048], data[8192:8192+2048])
-	equal(t, "behind it", mem[8208+2048:], bytes.Repeat([]byte{0xEE}, 4104-2048))
-	equal(t, "read back", send(t, k, 5*520, 15*520), wire[5*520:20*520])
-	sound(t, k, "parts of blocks, which are not checked")
-	// In the whole stream, block 0 is bad.
-	send(t, k, 0, 20*520)
-	if bad := check(t, k); bad == nil || bad.Sig.Block != 0 {
-		t.Errorf("the whole of block 0: %v", bad)
-	}
-}
 
 // TestShorterThanRoom checks that a message may be shorter than the room, and that only its own
 // length counts.

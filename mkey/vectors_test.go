@@ -45,24 +45,6 @@ func TestHardwareVectors(t *testing.T) {
 	}
 }
 
-// TestShortRecv follows rdma-core's tests/test_mlx5_mkey.py (traffic_sig): two
-// keys over 512 bytes with T10-DIF or CRC32 on the wire, and a message of 512
-// bytes without fields between them. The data arrives and neither key reports
-// an error.
-func TestShortRecv(t *testing.T) {
-	for _, f := range []*sig.Format{{Type: sig.T10DIF, Seed: sig.SeedOnes, AppTag: 0xABCD, RefTag: 0x01234567, Flags: sig.RefRemap}, crc32} {
-		client, server := bytes.Repeat([]byte{'c'}, 512), bytes.Repeat([]byte{'s'}, 512)
-		s := &mkey.Signature{Wire: f}
-		from := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(client), Signature: s})
-		to := newKey(t, mkey.KeyConfig{Access: rdma.LocalWrite, Layout: over(server), Signature: s})
-		receive(t, to, 0, send(t, from, 0, 512))
-		equal(t, "received", server, client)
-		if a, b := check(t, from), check(t, to); a != nil || b != nil {
-			t.Errorf("%v, %v", a, b)
-		}
-	}
-}
-
 // TestUnsetField follows rdma-core's tests/test_mlx5_mkey.py (reg_mr_sig_err):
 // 516 bytes of memory with CRC32, whose field nobody has set, are sent as 512
 // bytes. The key of the sender must report the error.
