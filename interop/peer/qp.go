@@ -76,19 +76,6 @@ func (q *QP) Modify(state string) error {
 	return err
 }
 
-// QPState is the result of a query.
-type QPState struct {
-	State   int    // enum ibv_qp_state: 0 RESET, 1 INIT, 2 RTR, 3 RTS, 4 SQD, 5 SQE, 6 ERR
-	SendPSN uint32 // next PSN to send
-	RecvPSN uint32 // next expected PSN
-}
-
-// Query returns the state and the packet sequence numbers.
-func (q *QP) Query() (QPState, error) {
-	v, err := q.s.command(fmt.Sprintf("query qp=%d", q.id))
-	return QPState{State: int(v.uint("state")), SendPSN: uint32(v.uint("psn")), RecvPSN: uint32(v.uint("rpsn"))}, err
-}
-
 // Op is the kind of a work request, as named by rxepeer.
 type Op string
 
@@ -103,7 +90,6 @@ const (
 	Read             Op = "read"
 	CompareSwap      Op = "cas"
 	FetchAdd         Op = "fadd"
-	LocalInvalidate  Op = "local_inv"
 	bindWindow       Op = "bind"
 	defaultBindRight    = Access("wra")
 )
@@ -126,7 +112,7 @@ type Work struct {
 	RKey       uint32
 
 	Imm     uint32
-	InvKey  uint32 // key for SendInvalidate and LocalInvalidate
+	InvKey  uint32 // key for SendInvalidate
 	Compare uint64 // CompareSwap: value to compare with; FetchAdd: value to add
 	Swap    uint64
 

@@ -90,32 +90,6 @@ func parseValues(words string) values {
 	return v
 }
 
-// Device describes the guest's soft-RoCE device and its port.
-type Device struct {
-	Name        string
-	MTU         int // largest path MTU, in bytes of payload
-	MaxMessage  uint64
-	MaxRDAtomic int
-	GIDs        []netip.Addr
-}
-
-// Device queries the device.
-func (s *Session) Device() (Device, error) {
-	v, err := s.command("dev")
-	if err != nil {
-		return Device{}, err
-	}
-	d := Device{Name: v["name"], MTU: int(v.uint("mtu")), MaxMessage: v.uint("max_msg"), MaxRDAtomic: int(v.uint("max_rd"))}
-	for text := range strings.SplitSeq(v["gids"], ",") {
-		gid, err := netip.ParseAddr(text)
-		if err != nil {
-			return Device{}, err
-		}
-		d.GIDs = append(d.GIDs, gid.Unmap())
-	}
-	return d, nil
-}
-
 // Counters returns the driver's counters for the device: sent_pkts, rcvd_pkts,
 // duplicate_request, out_of_seq_request, rcvd_seq_err, completer_retry_err, …
 func (s *Session) Counters(ctx context.Context) (map[string]uint64, error) {
