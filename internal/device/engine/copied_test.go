@@ -14,7 +14,6 @@ import (
 	"github.com/softmkey/softmkey/internal/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
-	"github.com/softmkey/softmkey/sig"
 )
 
 // far is memory that can only be copied, at addresses from farBase on. A test can unmap
@@ -158,31 +157,6 @@ func testMemory(t *testing.T, of func(e *end, n int) (*far, *Region)) {
 				t.Errorf("after the masked atomic %#x, before it %d", got, old)
 			}
 		})
-	}
-}
-
-// TestCopiedKey sends blocks from memory that can only be copied, through a memory key
-// that signs them.
-func TestCopiedKey(t *testing.T) {
-	const blocks = 100
-	dif := sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 7}
-	x, y := pair(t, QPAttr{})
-	m, r := x.far(blocks*512, rdma.LocalWrite)
-	random := rand.NewChaCha8([32]byte{1})
-	random.Read(m.b)
-	k := x.newKey(mkey.BlockSignature)
-	x.post(&SendRequest{ID: 1, Op: ibv.WRConfigure, Configure: &Configuration{
-		Key: k, HasList: true, List: []rdma.SGE{sge(r, 0, blocks*512)}, Signature: &mkey.Signature{Wire: &dif},
-	}})
-	into, dst := y.slice(blocks*520, rdma.LocalWrite|rdma.RemoteWrite)
-	x.post(&SendRequest{ID: 2, Op: ibv.WRWrite, RKey: dst.Number(), RemoteAddr: dst.Attr().Addr, SGEs: []rdma.SGE{{Length: blocks * 520, LKey: k.Number()}}})
-	x.want(t, "send 1: success", "send 2: success")
-	want := make([]byte, blocks*520)
-	if _, err := dif.Protect(want, m.b); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(into, want) {
-		t.Error("the signed data differs")
 	}
 }
 
