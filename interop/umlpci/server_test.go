@@ -323,47 +323,6 @@ func TestWritesAreTold(t *testing.T) {
 	}
 }
 
-// The server tells the kernel of interrupts and accesses through pipes, as with User-mode Linux. This
-// kernel is hostile: it clears O_NONBLOCK of the descriptors, fills the pipes, and disconnects.
-func TestBlockingDescriptors(t *testing.T) {
-	k := newKernel(t)
-	var pipes [queues][2]int
-	for i := range pipes {
-		check(t, unix.Pipe2(pipes[i][:], unix.O_CLOEXEC|unix.O_NONBLOCK))
-		defer unix.Close(pipes[i][0])
-		unix.Close(k.calls[i])
-		k.calls[i] = pipes[i][1]
-	}
-	k.start()
-	for range entries / 2 {
-		k.write(opBARWrite, 0x20, []byte("doorbell"))
-	}
-	told := make([]byte, 9)
-	if n, err := unix.Read(pipes[accessQueue][0], told); err != nil || n < 8 || le.Uint64(told) != 1 {
-		t.Errorf("the kernel reads %x, %v", told[:max(n, 0)], err)
-	}
-	for i := range k.calls {
-		for b := make([]byte, 1<<16); ; {
-			if _, err := unix.Write(k.calls[i], b); err != nil {
-				break
-			}
-		}
-		for _, fd := range []int{k.calls[i], k.kicks[i]} {
-			check(t, unix.SetNonblock(fd, false))
-		}
-	}
-	for range entries / 2 {
-		k.write(opBARWrite, 0x20, []byte("doorbell"))
-	}
-	k.write(opBARWrite, tableOffset, append(words(0xa0000), 77, 0, 0, 0, 0, 0, 0, 0))
-	k.write(opConfigWrite, msixControl, []byte{0, 0x80})
-	k.raise(0)
-	if v := k.interrupt(k.add(interruptQueue, nil, 20)); v != 77 {
-		t.Errorf("interrupt %d", v)
-	}
-	k.close()
-}
-
 func descriptors(t *testing.T) int {
 	names, err := os.ReadDir("/proc/self/fd")
 	check(t, err)
