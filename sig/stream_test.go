@@ -149,27 +149,6 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// TestConvertAgreement checks that Convert produces correct fields even where a
-// key's default copy mask would not.
-func TestConvertAgreement(t *testing.T) {
-	data := make([]byte, 4*512)
-	for _, test := range []struct{ from, to string }{
-		{"crc32c:512,seed=0", "crc32c:512"},
-		{"crc64:512", "crc64:512,seed=0"},
-		{"t10dif:512,ref=0x7", "t10dif:512,ref=0x7,no-remap"},
-		{"t10dif:512,seed=ones", "t10dif:512"},
-		{"t10dif:512,guard=csum", "t10dif:512"},
-	} {
-		from, to := must(sig.ParseFormat(test.from)), must(sig.ParseFormat(test.to))
-		src, dst := make([]byte, from.StreamLen(int64(len(data)))), make([]byte, to.StreamLen(int64(len(data))))
-		must(from.Protect(src, data))
-		must(from.Convert(to, dst, src))
-		if err := to.Verify(dst); err != nil {
-			t.Errorf("%s to %s: %v", test.from, test.to, err)
-		}
-	}
-}
-
 // Every single-bit flip in protected blocks must be reported with the right block, kind
 // and values, and no other error.
 func TestEveryBitFlip(t *testing.T) {
