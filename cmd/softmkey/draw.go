@@ -94,7 +94,7 @@ func (m *material) read(name string) error {
 		m.recordings = append(m.recordings, packets)
 		return nil
 	}
-	records, err := draw.ReadTrace(in)
+	records, err := draw.ReadTrace(waiting{in})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -48,6 +49,15 @@ func openInput(name string) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// waiting is a reader of an input that may keep the program waiting, as a terminal does. A read ends with the first
+// signal; what p has then must not be used.
+type waiting struct{ io.Reader }
+
+// Read implements io.Reader.
+func (w waiting) Read(p []byte) (int, error) {
+	return outfile.Wait(ending, 0, func() (int, error) { return w.Reader.Read(p) })
 }
 
 // lockInput locks an input against commands that write to it.
@@ -162,7 +172,7 @@ func (s *stdout) Write(p []byte) (int, error) {
 }
 
 // checkedWriter remembers the first error of a writer, for text whose printing
-// functions do not return one.
+// functions do not return one. After the first signal it does not wait for a reader that takes nothing.
 type checkedWriter struct {
 	io.Writer
 
@@ -172,7 +182,11 @@ type checkedWriter struct {
 
 // Write writes to the writer inside.
 func (w *checkedWriter) Write(p []byte) (int, error) {
-	n, err := w.Writer.Write(p)
+	if err := w.failed(); err != nil && ending.Err() != nil {
+		return 0, err
+	}
+	p = bytes.Clone(p) // the system call may go on
+	n, err := outfile.Wait(ending, outfile.Patience, func() (int, error) { return w.Writer.Write(p) })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = cmp.Or(w.err, err)

@@ -216,7 +216,7 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 		if i.blocks.count > 0 {
 			want = min(want, i.blocks.first+i.blocks.count-number)
 		}
-		n, err := i.read(in, buf[:want*stride])
+		n, err := i.read(waiting{in}, buf[:want*stride])
 		if err != nil {
 			return err
 		}
@@ -278,7 +278,7 @@ func (i *inspector) seek(in *os.File) (last uint64, err error) {
 		return 0, fmt.Errorf("%s: --blocks %s: no file is so long", i.name, &i.blocks)
 	}
 	if !info.Mode().IsRegular() {
-		n, err := io.CopyN(io.Discard, in, skip)
+		n, err := io.CopyN(io.Discard, waiting{in}, skip)
 		if errors.Is(err, io.EOF) {
 			return 0, i.absent(n / stride)
 		}

@@ -29,7 +29,7 @@ func readKeyFile(name fileFlag, secret bool, parse func([]byte) ([]byte, error))
 		return nil, err
 	}
 	defer in.Close()
-	b, err := io.ReadAll(io.LimitReader(in, maxKeyFile+1))
+	b, err := io.ReadAll(io.LimitReader(waiting{in}, maxKeyFile+1))
 	defer clear(b)
 	switch {
 	case err != nil:

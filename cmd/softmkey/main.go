@@ -32,6 +32,9 @@ func main() { os.Exit(run(os.Args[1:])) }
 // places, also by the values of flags, and a named pipe may keep a program waiting.
 var ending = context.Background()
 
+// errs is standard error.
+var errs *checkedWriter
+
 // run executes the command line and returns the exit status.
 func run(args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -53,7 +56,8 @@ func run(args []string) int {
 	ending = ctx
 	root := newRoot()
 	root.SetArgs(args)
-	out, errs := &checkedWriter{Writer: &stdout{}}, &checkedWriter{Writer: os.Stderr}
+	out := &checkedWriter{Writer: &stdout{}}
+	errs = &checkedWriter{Writer: os.Stderr}
 	root.SetOut(out)
 	root.SetErr(errs)
 	command, err := root, checkLine(root, args)
@@ -102,7 +106,7 @@ func status(err error) int {
 	printError(err)
 	var usage usageError
 	if errors.As(err, &usage) {
-		fmt.Fprintf(os.Stderr, "Run '%s --help' for its usage.\n", usage.command)
+		fmt.Fprintf(errs, "Run '%s --help' for its usage.\n", usage.command)
 	}
 	return exitFailed
 }
@@ -115,7 +119,7 @@ func (e printedError) Unwrap() error { return e.error }
 
 func printError(err error) {
 	for _, line := range lines(err) {
-		message(os.Stderr, "%s", line)
+		message(errs, "%s", line)
 	}
 }
 

@@ -28,10 +28,11 @@ func queueLines(c *cobra.Command, asJSON bool) (end func(error) error) {
 	c.SetOut(out)
 	c.SetErr(errs)
 	return func(err error) error {
-		late := errors.Is(errors.Join(errs.Close(), out.Close()), lineout.ErrLate) // the checkedWriter keeps other errors
+		closed := errors.Join(errs.Close(), out.Close()) // the checkedWriter keeps other errors
 		c.SetOut(nil)
 		c.SetErr(nil)
-		if late {
+		var stopped signalError // of a write that was late after the signal
+		if errors.Is(closed, lineout.ErrLate) || errors.As(closed, &stopped) {
 			return reported(exitFailed) // nobody would read more
 		}
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
-// TestFirstSignalEnds sends one signal to commands that wait for the other end of a named pipe or
-// for a reader that does not read.
+// TestFirstSignalEnds sends one signal to commands that wait for the other end of a named pipe,
+// for a writer that does not write, or for a reader that does not read.
 func TestFirstSignalEnds(t *testing.T) {
 	softmkey, dir := self(t), t.TempDir()
 	fifo, in := filepath.Join(dir, "fifo"), filepath.Join(dir, "in")
@@ -30,6 +30,13 @@ func TestFirstSignalEnds(t *testing.T) {
 	lazy, err := unix.Open(full, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // never reads
 	fatal.If(t, err)
 	defer unix.Close(lazy)
+	text, err := os.OpenFile(full, os.O_WRONLY, 0)
+	fatal.If(t, err)
+	defer text.Close()
+	silent, writer, err := os.Pipe()
+	fatal.If(t, err)
+	defer silent.Close()
+	defer writer.Close()
 	for _, tc := range []struct {
 		name string
 		args []string
@@ -46,11 +53,22 @@ func TestFirstSignalEnds(t *testing.T) {
 		{"protect, full", []string{"protect", "--sig", "t10dif", in, full}},
 		{"copy, full", []string{"copy", in, full}},
 		{"copy, full recording", []string{"copy", "--pcap", full, in, os.DevNull}},
+		{"verify -", []string{"verify", "--sig", "t10dif", "-"}},
+		{"draw -", []string{"draw", "-"}},
+		{"inspect -", []string{"inspect", "--sig", "t10dif", "--blocks", "7-", "-"}},
+		{"key -", []string{"tx", "--crypto", "encrypt", "--dek", "-", in, out}},
+		{"target, key -", []string{"target", "--crypto", "encrypt", "--dek", "-", in}},
+		{"inspect, full text", []string{"inspect", "--sig", "t10dif", in}},
+		{"verify, full text", []string{"verify", "--sig", "t10dif", "--max-errors", "0", in}},
 		{"run, recording", []string{"run", "--pcap", fifo, "--", "true"}},
 		{"run, trace", []string{"run", "--trace=" + fifo, "--", "true"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := exec.Command(softmkey, tc.args...)
+			c.Stdin = silent
+			if strings.HasSuffix(tc.name, "full text") {
+				c.Stdout, c.Stderr = text, text
+			}
 			fatal.If(t, c.Start())
 			defer c.Process.Kill()
 			ended := make(chan error, 1)
@@ -79,14 +97,14 @@ func TestFirstSignalEnds(t *testing.T) {
 	}
 }
 
-// waits reports whether a thread of a process waits in the open of a named pipe.
+// waits reports whether a thread of a process waits in the open of a named pipe, or for the writer of a pipe.
 func waits(pid int) bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/wchan", pid))
 	if err != nil {
 		return false
 	}
 	for _, name := range threads {
-		if where, _ := os.ReadFile(name); strings.Contains(string(where), "wait_for_partner") {
+		if where, _ := os.ReadFile(name); strings.Contains(string(where), "wait_for_partner") || strings.Contains(string(where), "pipe_read") {
 			return true
 		}
 	}

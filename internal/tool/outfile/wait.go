@@ -9,28 +9,40 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/filelock"
 )
 
-// patience is how long a write to a pipe may go on after the context has ended.
-const patience = time.Second
+// Patience is how long a write to a pipe may go on after the context has ended.
+const Patience = time.Second
 
-// Open opens a file as os.OpenFile does. If the context ends before, as while a named pipe has no
-// program at its other end, it returns the context's cause; the goroutine that opens the
-// file ends with the system call, or with the process.
-func Open(ctx context.Context, name string, flag int, mode os.FileMode) (*os.File, error) {
-	type result struct {
-		f   *os.File
-		err error
+// Wait returns the results of f. If the context ends before f returns, Wait gives f some more time, and then returns the
+// context's cause; f goes on until its system call or the process ends.
+func Wait[T any](ctx context.Context, more time.Duration, f func() (T, error)) (value T, err error) {
+	type results struct {
+		value T
+		err   error
 	}
-	opened := make(chan result, 1)
+	done := make(chan results, 1)
 	go func() {
-		f, err := os.OpenFile(name, flag, mode)
-		opened <- result{f, err}
+		v, err := f()
+		done <- results{v, err}
 	}()
 	select {
-	case r := <-opened:
-		return r.f, r.err
+	case r := <-done:
+		return r.value, r.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
 	}
+	late := time.NewTimer(more)
+	defer late.Stop()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-late.C:
+		return value, context.Cause(ctx)
+	}
+}
+
+// Open opens a file as os.OpenFile does. If the context ends before, as while a named pipe has no
+// program at its other end, it returns the context's cause.
+func Open(ctx context.Context, name string, flag int, mode os.FileMode) (*os.File, error) {
+	return Wait(ctx, 0, func() (*os.File, error) { return os.OpenFile(name, flag, mode) })
 }
 
 // Write writes to the output. If the output is no regular file and the context of its Options ends,
@@ -46,29 +58,11 @@ func (o *File) Write(p []byte) (int, error) {
 	if o.blocked != nil {
 		return 0, o.blocked
 	}
-	type result struct {
-		n   int
-		err error
+	n, err := Wait(o.ctx, Patience, func() (int, error) { return o.File.Write(p) })
+	if o.ctx.Err() != nil {
+		o.blocked = err
 	}
-	written := make(chan result, 1)
-	go func() {
-		n, err := o.File.Write(p)
-		written <- result{n, err}
-	}()
-	select {
-	case r := <-written:
-		return r.n, r.err
-	case <-o.ctx.Done():
-	}
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	select {
-	case r := <-written:
-		return r.n, r.err
-	case <-late.C:
-		o.blocked = context.Cause(o.ctx)
-		return 0, o.blocked
-	}
+	return n, err
 }
 
 // Direct reports whether the output is written in place, as a pipe or a device is.
