@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,8 +50,9 @@ func facts(f *os.File) ([]string, error) {
 	return list, nil
 }
 
-// device returns what identifies a block device of this machine: the identifier of a logical volume or of a disk,
-// with the number of the partition, or its number.
+// device returns what identifies a block device of this machine: the identifier of a logical volume or of a disk, or the
+// file of a loop device and where the device begins in it, with the number of the partition. Without these, it is the
+// device's number.
 func device(major, minor uint32) string {
 	number := fmt.Sprint(major, ":", minor)
 	dir := filepath.Join("/sys/dev/block", number)
@@ -63,8 +65,26 @@ func device(major, minor uint32) string {
 			disk = filepath.Dir(real)
 		}
 	}
-	if id := firstLine(disk+"/wwid", disk+"/device/wwid", disk+"/serial", disk+"/device/serial", disk+"/loop/backing_file"); id != "" {
+	id := firstLine(disk+"/wwid", disk+"/device/wwid", disk+"/serial", disk+"/device/serial")
+	if path := firstLine(disk + "/loop/backing_file"); path != "" {
+		id = backing(path) + " " + firstLine(disk+"/loop/offset")
+	}
+	if id != "" {
 		return id + " " + part
 	}
 	return number
+}
+
+// backing returns what identifies the file of a loop device: its facts or, if it has been removed, its path.
+func backing(path string) string {
+	f, err := os.OpenFile(path, unix.O_PATH, 0)
+	if err != nil {
+		return path
+	}
+	defer f.Close()
+	list, err := facts(f)
+	if err != nil {
+		return path
+	}
+	return strings.Join(list, " ")
 }
