@@ -131,7 +131,7 @@ func (a *access) save(buf []byte, lba uint64) result {
 // full reports whether an error says that the medium has no room for what was written: a sparse image on a full disk.
 func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// unflushed returns the status of a flush that has failed.
+// unflushed returns the status of a flush or a deallocation that has failed.
 func unflushed(err error) nvme.Status {
 	if full(err) {
 		return nvme.CapacityExceeded
@@ -401,7 +401,7 @@ func datasetManagement(q *Queue, c *controller, cmd *nvme.Command, x Transfer) r
 		for lba, end := g.SLBA, g.SLBA+min(uint64(g.Blocks), left); lba < end && !a.over(); {
 			n := min(end-lba, piece) // so that the end of the connection is noticed
 			if err := ns.Store.Trim(int64(lba)*int64(ns.stride()), int64(n)*int64(ns.stride())); err != nil {
-				return a.fail(lba, nvme.WriteFault, nil)
+				return a.fail(lba, unflushed(err), nil)
 			}
 			lba, left = lba+n, left-n
 		}

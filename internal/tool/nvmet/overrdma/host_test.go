@@ -33,7 +33,7 @@ type memory struct {
 	b       []byte
 	flushes int
 	trimmed []int64 // offsets and lengths
-	err     error   // of writes and flushes
+	err     error   // of writes, flushes and trims
 }
 
 func (m *memory) ReadAt(p []byte, off int64) (int, error) {
@@ -62,7 +62,7 @@ func (m *memory) Trim(off, n int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.trimmed = append(m.trimmed, off, n)
-	return nil
+	return m.err
 }
 
 // lab is a target and the network of its hosts.

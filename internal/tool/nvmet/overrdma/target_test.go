@@ -937,7 +937,9 @@ func TestReports(t *testing.T) {
 		t.Errorf("compare: %v", s)
 	}
 	m.err = syscall.ENOSPC
-	for _, c := range []nvme.Command{rw(nvme.Write, 0, 1, 0, 0, 0, 0), {Opcode: nvme.Flush, NSID: 1}} {
+	copy(block, make([]byte, nvme.RangeSize))
+	block[4] = 1 // Dataset Management deallocates block 0
+	for _, c := range []nvme.Command{rw(nvme.Write, 0, 1, 0, 0, 0, 0), {Opcode: nvme.Flush, NSID: 1}, rw(nvme.WriteZeroes, 0, 1, 0, 0, 0, 0), {Opcode: nvme.DatasetManagement, NSID: 1, DW: [6]uint32{0, 1 << 2}}} {
 		if s := io.exec(c, block).Status; s != nvme.CapacityExceeded|nvme.DNR {
 			t.Errorf("a full disk, command %#x: %v", c.Opcode, s)
 		}
