@@ -7,9 +7,9 @@ func newJSONHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "json",
 		Short: "How commands write JSON",
-		Long: `With --json a command writes one JSON object per line: bad blocks, and the errors of an
-image that nbd serves, on standard error, and everything else on standard output, or on
-standard error if the data goes to standard output.
+		Long: `With --json a command writes one JSON object per line: bad blocks, and the errors of
+images and connections of a server, on standard error, and everything else on standard
+output, or on standard error if the data goes to standard output.
 
 The last line is the outcome. It has the member "command" and, if the command failed,
 "error", a sentence, and "status", the exit status. "complete" is true if the command did

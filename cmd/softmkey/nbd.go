@@ -192,7 +192,7 @@ func (f *nbdFlags) run(c *cobra.Command, args []string) (err error) {
 	err = nbd.Serve(c.Context(), d, nbd.Options{
 		ReadOnly: f.readOnly, Zeroes: f.present.value == "clean",
 		Failed: func(peer net.Addr, err error) {
-			message(c.ErrOrStderr(), "warning: the connection of %s ended: %v", nbdPeer(peer), err)
+			connectionEnded(c.ErrOrStderr(), f.asJSON, nbdPeer(peer), err)
 		},
 	}, listeners...)
 	var stopped signalError
@@ -448,8 +448,15 @@ func (d *nbdDevice) kept(block uint64) {
 
 // failed reports an error of IMAGE.
 func (d *nbdDevice) failed(op string, offset int64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	imageFailed(d.report.errors, d.report.json, d.report.input, op, offset, err)
+}
+
+// imageFailed reports an error of an image that a server serves.
+func imageFailed(w io.Writer, asJSON bool, name, op string, offset int64, err error) {
 	var path *os.PathError
-	if errors.As(err, &path) && len(d.files) == 1 {
+	if errors.As(err, &path) && path.Path == name {
 		err = path.Err // without the name, which is in the message
 	}
 	text := err.Error()
@@ -457,15 +464,22 @@ func (d *nbdDevice) failed(op string, offset int64, err error) {
 		text = "the image has been truncated"
 	}
 	switch {
-	case d.report.json:
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		encodeJSON(d.report.errors, map[string]any{"operation": op, "offset": offset, "error": text})
+	case asJSON:
+		encodeJSON(w, map[string]any{"file": name, "operation": op, "offset": offset, "error": text})
 	case op == "flush":
-		d.warn("flush: %s: data that clients have written may be lost, and all further flushes fail", text)
+		message(w, "%s: flush: %s: data that clients have written may be lost, and all further flushes fail", name, text)
 	default:
-		d.warn("%s at offset %d of the device: %s", op, offset, text)
+		message(w, "%s: %s at offset %d of the device: %s", name, op, offset, text)
 	}
+}
+
+// connectionEnded reports the error of a connection to a server.
+func connectionEnded(w io.Writer, asJSON bool, peer string, err error) {
+	if asJSON {
+		encodeJSON(w, map[string]any{"peer": peer, "error": err.Error()})
+		return
+	}
+	message(w, "warning: the connection of %s ended: %v", peer, err)
 }
 
 func (d *nbdDevice) warn(format string, args ...any) {

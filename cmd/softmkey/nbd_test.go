@@ -34,7 +34,7 @@ func TestNBDFlushFails(t *testing.T) {
 		file, err := os.Create(filepath.Join(t.TempDir(), "img"))
 		fatal.If(t, err)
 		var said, out bytes.Buffer
-		d := &nbdDevice{files: []*os.File{file}, report: &reporter{command: "nbd", input: "img", json: asJSON, errors: &said}}
+		d := &nbdDevice{files: []*os.File{file}, report: &reporter{command: "nbd", input: file.Name(), json: asJSON, errors: &said}}
 		d.Image, err = image.New(&lossy{File: image.File{File: file}}, image.Options{
 			Job: mkeyio.Protect(sig.Format{Type: sig.T10DIF}), Bad: d.bad, Kept: d.kept, Failed: d.failed,
 		})
@@ -48,10 +48,10 @@ func TestNBDFlushFails(t *testing.T) {
 			t.Errorf("exit status %d", code)
 		}
 		d.summary(&out, false)
-		want := "softmkey: img: flush: input/output error: data that clients have written may be lost, and all further flushes fail\n" +
-			"softmkey: img: requests that failed because of errors of the image: 2\n"
+		want := "softmkey: " + file.Name() + ": flush: input/output error: data that clients have written may be lost, and all further flushes fail\n" +
+			"softmkey: " + file.Name() + ": requests that failed because of errors of the image: 2\n"
 		if asJSON {
-			want = `{"error":"input/output error","offset":0,"operation":"flush"}` + "\n"
+			want = `{"error":"input/output error","file":"` + file.Name() + `","offset":0,"operation":"flush"}` + "\n"
 			if !strings.Contains(out.String(), `"requests_failed":2`) {
 				t.Errorf("the outcome: %s", &out)
 			}

@@ -223,7 +223,7 @@ func (f *targetFlags) listen(c *cobra.Command, target *nvmet.Target) (server *ov
 		return nil, nil, cmp.Or(err, abort())
 	}
 	server, err = overrdma.Listen(dev, f.port, target, func(peer net.Addr, err error) {
-		message(c.ErrOrStderr(), "warning: the connection of %s ended: %v", peer, err)
+		connectionEnded(c.ErrOrStderr(), f.asJSON, peer.String(), err)
 	})
 	if err != nil {
 		dev.Close()
@@ -346,7 +346,7 @@ func (f *targetFlags) open(c *cobra.Command, name string, m targetMedium) (ns *n
 		Job: m.job, Size: size, ReadOnly: f.readOnly,
 		Bad: func(*mkey.BadBlock) {}, Kept: func(uint64) {}, // the command that needed the block reports it
 		Failed: func(op string, offset int64, err error) {
-			message(c.ErrOrStderr(), "%s: %s at %d: %v", name, op, offset, err)
+			imageFailed(c.ErrOrStderr(), f.asJSON, name, op, offset, err)
 		},
 	})
 	if err != nil {

@@ -6,10 +6,12 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -125,6 +127,59 @@ func TestTargetNames(t *testing.T) {
 		target.Wait()
 		if n := strings.Count(said.String(), "\n"); n != 1 || strings.ContainsFunc(strings.TrimSpace(said.String()), func(r rune) bool { return !unicode.IsPrint(r) }) || !strings.Contains(said.String(), "forged") {
 			t.Errorf("the target said %q", said)
+		}
+	}
+}
+
+// TestServersJSON has a client that speaks no NBD, and an image that becomes shorter under a target. With --json, each
+// line on standard error is an object.
+func TestServersJSON(t *testing.T) {
+	dir, program := t.TempDir(), builtProgram(t)
+	protectedImage(t, program, dir, "dif")
+	said := &bytes.Buffer{}
+	server := exec.Command(program, "nbd", "--json", "--sig", "t10dif", "--socket", "socket", "dif")
+	server.Dir, server.Stderr = dir, said
+	out, err := server.StdoutPipe()
+	fatal.If(t, err)
+	fatal.If(t, server.Start())
+	defer server.Process.Kill()
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	client, err := net.Dial("unix", filepath.Join(dir, "socket"))
+	fatal.If(t, err)
+	if _, err := client.Write(make([]byte, 64)); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, client) // ends with the connection
+	client.Close()
+	fatal.If(t, server.Process.Signal(os.Interrupt))
+	fatal.If(t, server.Wait())
+	wantObjects(t, said, "peer", "error")
+
+	target, said := startTarget(t, program, dir, "127.37.7.1", "--json", "--sig", "t10dif", "dif")
+	_, q := targetHost(t, "127.37.7.2", "127.37.7.1", "nqn.h").Connect()
+	fatal.If(t, os.Truncate(filepath.Join(dir, "dif"), 0))
+	if _, status := q.Exec(readBlock(3), make([]byte, pitable.Stride)); status != nvme.UnrecoveredRead {
+		t.Error(status)
+	}
+	fatal.If(t, target.Process.Signal(os.Interrupt))
+	fatal.If(t, target.Wait())
+	wantObjects(t, said, "file", "operation", "offset", "error")
+}
+
+// wantObjects checks that each line of a text is an object, and that the first one has these members.
+func wantObjects(t *testing.T, text *bytes.Buffer, members ...string) {
+	t.Helper()
+	for i, line := range strings.Split(strings.TrimSpace(text.String()), "\n") {
+		var object map[string]any
+		if err := json.Unmarshal([]byte(line), &object); err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+		for _, name := range members {
+			if _, ok := object[name]; i == 0 && !ok {
+				t.Errorf("%q has no %s", line, name)
+			}
 		}
 	}
 }
