@@ -34,7 +34,13 @@ type Volume struct {
 	Tweak   uint64
 	KeySize int // bytes of the volume key
 	digests []digest
+	refused error // of a sound header of LUKS2: why softmkey does not read the volume
 }
+
+// refusal is the error for a sound header of a volume that softmkey does not read.
+type refusal struct{ error }
+
+func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
 
 // digest is the proof of a volume key: PBKDF2 of it.
 type digest struct {
@@ -122,7 +128,7 @@ func read1(b []byte) (*Volume, error) {
 // after 2^32 sectors.
 func cipher(name string) error {
 	if name != "aes-xts-plain64" {
-		return fmt.Errorf("cipher %q: softmkey has aes-xts-plain64", name)
+		return refuse("cipher %q: softmkey has aes-xts-plain64", name)
 	}
 	return nil
 }
@@ -149,6 +155,8 @@ func (v *Volume) Detached() error {
 
 func (v *Volume) check() error {
 	switch {
+	case v.refused != nil:
+		return v.refused
 	case v.KeySize != 32 && v.KeySize != 64:
 		return fmt.Errorf("a volume key of %d bytes: AES-XTS has keys of 32 and 64 bytes", v.KeySize)
 	case v.Offset < 0 || v.Length < -1:
@@ -224,6 +232,9 @@ func readHeader(r io.ReaderAt, at int64, magic []byte) (v *Volume, sequence uint
 		return nil, 0, 0, errors.New("the checksum of the header is wrong")
 	}
 	v, err = readJSON(all[4096:])
+	if _, sound := err.(refusal); sound {
+		v, err = &Volume{refused: err}, nil
+	}
 	if err != nil {
 		return nil, 0, int64(n), err
 	}
@@ -260,7 +271,7 @@ func volume(all object, size uint64) (*Volume, error) {
 	config, slots, segments, digests := all.object("config"), all.object("keyslots"), all.object("segments"), all.object("digests")
 	if _, ok := config.members["requirements"]; ok {
 		if need := config.object("requirements").optional("mandatory"); len(need) > 0 {
-			return nil, fmt.Errorf("the volume requires %s", strings.Join(need, ", "))
+			return nil, refuse("the volume requires %s", strings.Join(need, ", "))
 		}
 	}
 	config.optional("flags")
@@ -292,14 +303,14 @@ func volume(all object, size uint64) (*Volume, error) {
 // segment reads the encrypted data's place and cipher.
 func (v *Volume) segment(segments object) error {
 	if len(segments.members) != 1 {
-		return fmt.Errorf("%d segments: softmkey reads volumes with one, of type crypt", len(segments.members))
+		return refuse("%d segments: softmkey reads volumes with one, of type crypt", len(segments.members))
 	}
 	g := segments.object("0")
 	if kind := g.text("type"); kind != "crypt" {
-		return fmt.Errorf("a segment of type %q: softmkey reads volumes of type crypt", kind)
+		return refuse("a segment of type %q: softmkey reads volumes of type crypt", kind)
 	}
 	if _, ok := g.members["integrity"]; ok {
-		return errors.New("the volume has integrity (dm-integrity) below the encryption")
+		return refuse("the volume has integrity (dm-integrity) below the encryption")
 	}
 	if err := cipher(g.text("encryption")); err != nil {
 		return err

@@ -50,11 +50,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// withArea returns a header of LUKS2 with another JSON area, and the checksum of that.
-func withArea(t testing.TB, area []byte) []byte {
-	b := read(t, "luks2")
-	clear(b[4096:])
-	copy(b[4096:], area)
+// seal returns a header of LUKS2 with its checksum.
+func seal(b []byte) []byte {
 	clear(b[0x1c0:0x200])
 	s := hashes["sha256"]()
 	s.Write(b)
@@ -62,15 +59,19 @@ func withArea(t testing.TB, area []byte) []byte {
 	return b
 }
 
+// withArea returns a header of LUKS2 with another JSON area, and the checksum of that.
+func withArea(t testing.TB, area []byte) []byte {
+	b := read(t, "luks2")
+	clear(b[4096:])
+	copy(b[4096:], area)
+	return seal(b)
+}
+
 // resealed returns a header of LUKS2 with a change and the checksum of that.
 func resealed(t testing.TB, change func(b []byte)) []byte {
 	b := read(t, "luks2")
 	change(b)
-	clear(b[0x1c0:0x200])
-	s := hashes["sha256"]()
-	s.Write(b)
-	copy(b[0x1c0:], s.Sum(nil))
-	return b
+	return seal(b)
 }
 
 // manyDigests returns a header of LUKS2 with n digests that take long.
@@ -128,6 +129,12 @@ func TestSecondHeader(t *testing.T) {
 			b[23] = sequence
 		})
 	}
+	reencrypted := func(b []byte) []byte {
+		area := bytes.Replace(areaOf(t), []byte(`"config":{`), []byte(`"config":{"requirements":{"mandatory":["online-reencrypt-v2"]},`), 1)
+		clear(b[4096:])
+		copy(b[4096:], area)
+		return seal(b)
+	}
 	for name, c := range map[string]struct {
 		change  func(b []byte)
 		other   []byte
@@ -141,6 +148,9 @@ func TestSecondHeader(t *testing.T) {
 		"size":                    {func(b []byte) { b[13] = 0xFF }, copyOf("1024", 1), 1024, false},
 		"second is damaged":       {func([]byte) {}, bytes.Replace(copyOf("1024", 200), []byte("pbkdf2"), []byte("PBKDF2"), 1), 4096, false},
 		"both":                    {func(b []byte) { b[5000] ^= 1 }, bytes.Replace(copyOf("1024", 1), []byte("pbkdf2"), []byte("PBKDF2"), 1), 0, true},
+		"first says more":         {func(b []byte) { reencrypted(b) }, copyOf("1024", 1), 0, true},
+		"second says more":        {func([]byte) {}, reencrypted(copyOf("1024", 200)), 0, true},
+		"an old one says more":    {func([]byte) {}, reencrypted(copyOf("1024", 1)), 4096, false},
 		"second at another place": {func(b []byte) { clear(b[:4096]) }, append(make([]byte, size), copyOf("1024", 1)...), 0, true},
 	} {
 		device := read(t, "luks2")[:size]
