@@ -202,7 +202,7 @@ func (v *View) ReadAt(p []byte, off int64) (int, error) {
 	if int64(end) > v.size-off {
 		end, atEnd = int(v.size-off), io.EOF
 	}
-	n := end
+	n := 0
 	var first error
 	err := v.each(off, int64(end), false, func(w *viewWorker, a, b int64) error {
 		from, to := v.round(a, b)
@@ -218,8 +218,10 @@ func (v *View) ReadAt(p []byte, off int64) (int, error) {
 			copy(p[a-off:b-off], data[a-from:])
 		}
 		if err != nil {
-			n = min(n, int(a-off))
 			return err
+		}
+		if first == nil {
+			n = int(b - off)
 		}
 		for i := range bad {
 			at, until := v.extent(&bad[i])
