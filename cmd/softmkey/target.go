@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/lineout"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/nbd/image"
@@ -184,7 +185,7 @@ func (f *targetFlags) run(c *cobra.Command, args []string) (err error) {
 	return err
 }
 
-// identifiers returns those of --uuid, for n namespaces, and checks --serial.
+// identifiers returns those of --uuid, for n namespaces, and checks --serial and --nqn.
 func (f *targetFlags) identifiers(c *cobra.Command, n int) (ids []identity.ID, err error) {
 	if len(f.uuids) > n {
 		return nil, usage(c, fmt.Errorf("--uuid %s: there are %d of them, but only %d images", f.uuids[n], len(f.uuids), n))
@@ -198,6 +199,9 @@ func (f *targetFlags) identifiers(c *cobra.Command, n int) (ids []identity.ID, e
 	}
 	if len(f.serial) > nvme.SerialSize || strings.ContainsFunc(f.serial, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return nil, usage(c, fmt.Errorf("--serial %q: must be at most %d characters of ASCII", f.serial, nvme.SerialSize))
+	}
+	if lineout.Printable(f.nqn) != f.nqn {
+		return nil, usage(c, fmt.Errorf("--nqn %q: must be printable UTF-8", f.nqn))
 	}
 	return ids, nil
 }
