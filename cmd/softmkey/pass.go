@@ -43,7 +43,7 @@ type pass struct {
 func (p *pass) bind(c *cobra.Command) {
 	p.bindReport(c)
 	p.outputFlags.bind(c)
-	c.Flags().BoolVar(&p.dry, "dry-run", false, "check names, rights, locks and room, say what would be written, and write nothing; IN is not read")
+	c.Flags().BoolVar(&p.dry, "dry-run", false, "check names, rights, locks and the size of a block device, say what would be written, and write nothing; IN is not read")
 }
 
 // bindReport adds the flags for progress and report.
