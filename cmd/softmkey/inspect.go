@@ -170,6 +170,7 @@ const mostBad = 1000
 // outcome returns the final report for --json.
 func (i *inspector) outcome() outcome {
 	o := outcome{Command: "inspect", File: i.file, Tail: int64(i.tail), Seconds: i.elapsed.Seconds(), Escaped: int64(i.escaped), BytesIn: int64(i.blocksSeen) * int64(i.stride()), Blocks: int64(i.blocksSeen), Errors: int64(i.errors), Ranges: append([][2]uint64{}, i.ranges.list...), LeftOff: i.ranges.leftOff}
+	o.setRate()
 	if i.first != nil {
 		o.First = filecopy.NewBad(&mkey.BadBlock{Domain: mkey.WireDomain, Sig: *i.first})
 	}

@@ -96,6 +96,12 @@ type outcome struct {
 	LeftOff  int           `json:"ranges_left_off"`
 }
 
+func (o *outcome) setRate() {
+	if o.Seconds > 0 {
+		o.Rate = float64(o.BytesIn) / 1e9 / o.Seconds
+	}
+}
+
 // bad reports a bad block on standard error.
 func (r *reporter) bad(b *mkey.BadBlock) {
 	r.ranges.add(b.Sig.Block)
@@ -137,9 +143,7 @@ func (r *reporter) done(m mkeyio.JobReport, job *mkeyio.StreamJob, complete bool
 			Seconds: m.Elapsed.Seconds(), First: filecopy.NewBad(r.at(m.First)),
 			Ranges: append([][2]uint64{}, r.ranges.list...), LeftOff: r.ranges.leftOff,
 		}
-		if o.Seconds > 0 {
-			o.Rate = float64(m.BytesIn) / 1e9 / o.Seconds
-		}
+		o.setRate()
 		encodeOutcome(r.final, o, complete)
 		return
 	}
