@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/tool/nvmet/nvme"
@@ -143,6 +145,38 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q was accepted", v)
 		}
 	}
+}
+
+// TestDelay has commands on blocks. Those that concern the blocks of a delay wait, once.
+func TestDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ns := &Namespace{Store: make(medium, 100*512), Blocks: 100, BlockSize: 512, Delay: []*Delay{{Blocks{10, 10}, 2 * time.Second}}}
+		target, err := New(Options{NQN: "t", Namespaces: []*Namespace{ns}})
+		fatal.If(t, err)
+		q := target.NewQueue(1, 128, Peer{})
+		c := &controller{target: target}
+		ranges := make([]byte, 3*nvme.RangeSize) // of one block each, from 30 down
+		for i := range 3 {
+			ranges[i*nvme.RangeSize+4], ranges[i*nvme.RangeSize+8] = 1, byte(30-8*i)
+		}
+		for i, tc := range []struct {
+			cmd  nvme.Command
+			host []byte
+			want time.Duration
+		}{
+			{nvme.Command{Opcode: nvme.Read, DW: [6]uint32{0, 0, 9}}, make([]byte, 5120), 0},
+			{nvme.Command{Opcode: nvme.Read, DW: [6]uint32{0, 0, 10}}, make([]byte, 5632), 2 * time.Second},
+			{nvme.Command{Opcode: nvme.DatasetManagement, DW: [6]uint32{1, 4}}, ranges, 0},
+			{nvme.Command{Opcode: nvme.DatasetManagement, DW: [6]uint32{2, 4}}, ranges, 2 * time.Second},
+		} {
+			tc.cmd.NSID = 1
+			start := time.Now()
+			r := ioCommands[tc.cmd.Opcode].run(q, c, &tc.cmd, &local{host: tc.host})
+			if waited := time.Since(start); r.status != nvme.Success || waited != tc.want {
+				t.Errorf("command %d: %v after %v, want %v", i, r.status, waited, tc.want)
+			}
+		}
+	})
 }
 
 // TestControllers has the first controllers of targets: two targets of one name must not give a host the same one.

@@ -54,15 +54,20 @@ func ranged(moves bool, run func(*access) result) handler {
 		}
 		for _, d := range a.ns.Delay {
 			if from, to := d.covers(a.SLBA, uint64(a.Blocks)); from < to {
-				wait := time.NewTimer(d.Time)
-				select {
-				case <-wait.C:
-				case <-q.over:
-					wait.Stop()
-				}
+				q.wait(d)
 			}
 		}
 		return run(a)
+	}
+}
+
+// wait waits for the time of a delay, or for the end of the connection.
+func (q *Queue) wait(d *Delay) {
+	late := time.NewTimer(d.Time)
+	defer late.Stop()
+	select {
+	case <-late.C:
+	case <-q.over:
 	}
 }
 
@@ -393,6 +398,15 @@ func datasetManagement(q *Queue, c *controller, cmd *nvme.Command, x Transfer) r
 	for ranges := buf; len(ranges) > 0; ranges = ranges[nvme.RangeSize:] {
 		if g := nvme.ParseRange(ranges); !ns.contains(g.SLBA, g.Blocks) {
 			return a.fail(g.SLBA, nvme.OutOfRange, nil)
+		}
+	}
+	for _, d := range ns.Delay { // once, also if it concerns several ranges
+		for ranges := buf; len(ranges) > 0; ranges = ranges[nvme.RangeSize:] {
+			g := nvme.ParseRange(ranges)
+			if from, to := d.covers(g.SLBA, uint64(g.Blocks)); from < to {
+				q.wait(d)
+				break
+			}
 		}
 	}
 	left, piece := maxDeallocate/uint64(ns.BlockSize), uint64(1<<30/ns.BlockSize)
