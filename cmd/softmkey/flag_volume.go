@@ -145,8 +145,11 @@ func part(in *os.File, offset, length int64) (mkeyio.Input, error) {
 
 // partLength returns the length of a part of a file with end bytes; a negative length means to its end.
 func partLength(name string, end, offset, length int64) (int64, error) {
-	if offset > end || length > end-offset {
-		return 0, fmt.Errorf("%s has %d bytes: --offset and --length are beyond its end", name, end)
+	if offset > end {
+		return 0, fmt.Errorf("%s has %d bytes: --offset %d is beyond its end", name, end, offset)
+	}
+	if length > end-offset {
+		return 0, fmt.Errorf("%s has %d bytes from --offset on: --length %d is beyond its end", name, end-offset, length)
 	}
 	if length < 0 {
 		length = end - offset

@@ -233,13 +233,16 @@ func flagError(c *cobra.Command, err error) error {
 	if errors.As(err, &invalid) {
 		value := cmp.Or(invalid.GetValue(), `""`)
 		why := invalid.Unwrap()
-		switch invalid.GetFlag().Value.Type() { // types of pflag, whose errors are those of strconv
+		switch kind := invalid.GetFlag().Value.Type(); kind { // types of pflag, whose errors are those of strconv
 		case "duration":
 			why = errors.New("must be a time with its unit, such as 500ms, 5s or 1m")
-		case "int", "int64", "uint8", "uint32", "uint64":
+		case "int", "int64", "uint8", "uint16", "uint32", "uint64":
 			why = errors.New("must be a whole number")
-			if errors.Is(invalid, strconv.ErrRange) {
+			switch {
+			case errors.Is(invalid, strconv.ErrRange):
 				why = errors.New("is too large")
+			case kind[0] == 'u' && value[0] == '-':
+				why = errors.New("must not be negative")
 			}
 		case "bool":
 			why = errors.New("must be true or false, or left out")
