@@ -252,7 +252,7 @@ func (s *Supervisor) ioctl(c *Call) {
 func (s *Supervisor) write(c *Call) {
 	f := s.fileOf(c, int32(c.n.Args[0]))
 	if f == nil {
-		c.Continue()
+		s.sendNetlink(c)
 		return
 	}
 	if c.n.Args[2] > mostWrite {

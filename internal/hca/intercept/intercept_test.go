@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -549,6 +550,9 @@ var programs = map[string]func() error{
 		if err := unix.Sendto(fd, []byte("one"), 0, kernel); err != nil { // an unbound socket gets a number
 			return fmt.Errorf("sendto: %v", err)
 		}
+		if name, err := unix.Getsockname(fd); portOfSender(name) != os.Getpid() {
+			return fmt.Errorf("its number: %d %v", portOfSender(name), err)
+		}
 		// The sender is the kernel, for each way to receive, and datagrams that are longer than the buffer end.
 		n, from, err := unix.Recvfrom(fd, buf[:2], unix.MSG_PEEK|unix.MSG_TRUNC)
 		if err := expect("a look at the answer", fmt.Sprint(string(buf[:2]), n, portOfSender(from), err), "on3 0 <nil>"); err != nil {
@@ -608,6 +612,25 @@ var programs = map[string]func() error{
 		}
 		if _, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), 8, 0); errno == 0 {
 			return errors.New("a message at address 8 was taken")
+		}
+		// A receiver that waits has the kernel as the sender, and its limit of time ends it.
+		unix.SetNonblock(fd, false)
+		late := make(chan string)
+		go func() {
+			n, from, err := unix.Recvfrom(fd, buf, 0)
+			late <- fmt.Sprint(string(buf[:max(n, 0)]), portOfSender(from), err)
+		}()
+		time.Sleep(20 * time.Millisecond)
+		n, err = unix.Write(fd, []byte("late"))
+		if err := expect("what a receiver waits for", fmt.Sprint(n, err, <-late), "4 <nil>late0 <nil>"); err != nil {
+			return err
+		}
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 1000})
+		if _, _, err := unix.Recvfrom(fd, buf, 0); err != unix.EAGAIN {
+			return fmt.Errorf("a receiver with a limit: %v", err)
+		}
+		if typ, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_STREAM, netlinkRDMA); err != unix.ESOCKTNOSUPPORT {
+			return fmt.Errorf("a stream: %d %v", typ, err)
 		}
 		// Answers that nobody reads are lost, and nobody waits for the reader.
 		for range 1000 {

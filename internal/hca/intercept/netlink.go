@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,10 +29,10 @@ func (s *Supervisor) openNetlink(c *Call) {
 		c.Fail(unix.EPROTONOSUPPORT)
 		return
 	}
-	typ := int(c.n.Args[1])
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|typ&unix.SOCK_NONBLOCK, netlinkUser)
+	typ := int(int32(c.n.Args[1]))
+	fd, err := unix.Socket(unix.AF_NETLINK, typ|unix.SOCK_CLOEXEC, netlinkUser)
 	if err != nil {
-		c.Fail(unix.EPROTONOSUPPORT)
+		c.failWith(err)
 		return
 	}
 	defer unix.Close(fd)
@@ -48,17 +49,20 @@ func (s *Supervisor) openNetlink(c *Call) {
 	c.finish(to, err)
 }
 
-// sendNetlink answers sendto and sendmsg on a descriptor that may be such a socket.
+// sendNetlink answers write, sendto and sendmsg on a descriptor that may be such a socket.
 func (s *Supervisor) sendNetlink(c *Call) {
 	var (
 		request []byte
 		name    uint64
 		err     error
 	)
-	if a := &c.n.Args; uint32(c.n.Nr) == unix.SYS_SENDTO {
+	switch a := &c.n.Args; uint32(c.n.Nr) {
+	case unix.SYS_SENDTO:
 		name = a[4]
+		fallthrough
+	case unix.SYS_WRITE:
 		request, err = c.gather([][2]uint64{{a[1], a[2]}})
-	} else {
+	default:
 		request, name, err = c.message(a[1])
 	}
 	if err != nil || s.cfg.Netlink == nil || !c.toKernel(name) {
@@ -71,7 +75,7 @@ func (s *Supervisor) sendNetlink(c *Call) {
 		return
 	}
 	defer unix.Close(socket)
-	port, err := portOf(socket)
+	port, err := portOf(socket, c.Process())
 	if err == nil {
 		err = s.kernel.send(port, s.cfg.Netlink(request, port))
 	}
@@ -93,7 +97,7 @@ func (k *kernelSocket) open() {
 	var fd int
 	if fd, k.err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, netlinkUser); k.err == nil {
 		k.file = os.NewFile(uintptr(fd), "netlink")
-		k.port, k.err = portOf(fd)
+		k.port, k.err = portOf(fd, 0)
 	}
 }
 
@@ -117,9 +121,8 @@ func (k *kernelSocket) send(port uint32, datagrams [][]byte) error {
 
 func (k *kernelSocket) close() { k.file.Close() } // nil: there is none
 
-// receiveNetlink answers recvfrom and recvmsg on a descriptor that may be such a socket. If nothing has arrived, the
-// kernel executes the call, which may wait then, and a datagram that arrives meanwhile has the port of the supervisor's
-// socket.
+// receiveNetlink answers recvfrom and recvmsg on a descriptor that may be such a socket. If nothing has arrived, it waits
+// as the kernel would.
 func (s *Supervisor) receiveNetlink(c *Call) {
 	socket, err := c.netlinkSocket()
 	if err != nil {
@@ -140,6 +143,9 @@ func (s *Supervisor) receiveNetlink(c *Call) {
 		c.Continue()
 		return
 	}
+	if r.flags&unix.MSG_DONTWAIT == 0 && !c.NonBlocking() && !c.arrives(socket) {
+		return
+	}
 	b := make([]byte, 1<<16)
 	n, from, err := unix.Recvfrom(socket, b, r.flags|unix.MSG_DONTWAIT|unix.MSG_TRUNC)
 	sender, ok := from.(*unix.SockaddrNetlink)
@@ -155,6 +161,29 @@ func (s *Supervisor) receiveNetlink(c *Call) {
 		return
 	}
 	c.Return(int64(n))
+}
+
+// arrives waits for a datagram, and answers the call if a signal or the socket's limit of time ends it before.
+func (c *Call) arrives(socket int) bool {
+	limit, _ := unix.GetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO)
+	var end time.Time
+	if limit != nil && limit.Nano() != 0 {
+		end = time.Now().Add(time.Duration(limit.Nano()))
+	}
+	ready := []unix.PollFd{{Fd: int32(socket), Events: unix.POLLIN}}
+	if n, _ := unix.Poll(ready, 0); n > 0 {
+		return true
+	}
+	c.Defer(c.Interrupt)
+	for c.Alive() {
+		if n, _ := unix.Poll(ready, int(signalPeriod.Milliseconds())); n > 0 {
+			return true
+		}
+		if !end.IsZero() && time.Now().After(end) {
+			c.Fail(unix.EAGAIN)
+		}
+	}
+	return false
 }
 
 // receiving is a call that receives.
@@ -253,9 +282,9 @@ func (s *Supervisor) optionNetlink(c *Call) {
 }
 
 // portOf returns the number of a netlink socket. A socket without one gets it, as the kernel
-// gives it one when it sends.
-func portOf(socket int) (uint32, error) {
-	for range 2 {
+// gives it one when it sends: that of its process, if no other socket has it.
+func portOf(socket, process int) (uint32, error) {
+	for _, wanted := range []int{process, 0, 0} {
 		name, err := unix.Getsockname(socket)
 		if err != nil {
 			return 0, err
@@ -263,7 +292,8 @@ func portOf(socket int) (uint32, error) {
 		if nl, ok := name.(*unix.SockaddrNetlink); ok && nl.Pid != 0 {
 			return nl.Pid, nil
 		}
-		if err := unix.Bind(socket, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		err = unix.Bind(socket, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: uint32(wanted)})
+		if err != nil && err != unix.EADDRINUSE {
 			return 0, err
 		}
 	}
