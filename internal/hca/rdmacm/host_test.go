@@ -46,7 +46,7 @@ func (h *hostOf) Attach(a netip.Addr) (Device, error) {
 		return Device{}, failure.New("address", syscall.EADDRINUSE, "%v is taken", a)
 	}
 	if a == h.absent {
-		return Device{}, failure.New("address", syscall.EADDRNOTAVAIL, "%v has none", a)
+		return Device{}, failure.New("address", syscall.ENODEV, "%v has none", a)
 	}
 	if !h.Local(a) {
 		return Device{}, failure.New("address", syscall.EADDRNOTAVAIL, "%v is not local", a)
@@ -77,6 +77,7 @@ func TestHostAddresses(t *testing.T) {
 		{name: "bind the device's", command: bindTo("127.0.0.1:7174")},
 		{name: "bind a client on this host", command: bindTo("127.0.0.1:0")},
 		{name: "bind another host's", command: bindTo("192.0.2.2:7174"), errno: syscall.EADDRNOTAVAIL, reason: "192.0.2.2 is not local"},
+		{name: "bind one without a device", absent: addrC, command: bindTo("192.0.2.3:7174"), errno: syscall.ENODEV, reason: "192.0.2.3 has none"},
 		{name: "bind a taken one", taken: addrC, command: bindTo("192.0.2.3:7174"), errno: syscall.EADDRINUSE, reason: "192.0.2.3 is taken"},
 		{name: "resolve a peer", command: resolveFrom("", "192.0.2.2:7174"), has: "192.0.2.3"},
 		{name: "resolve from an address", command: resolveFrom("192.0.2.3:0", "192.0.2.2:7174"), has: "192.0.2.3"},
@@ -134,19 +135,21 @@ func resolveFrom(src, dst string) func(*program, int) syscall.Errno {
 	}
 }
 
-// TestOtherInterface resolves a peer that the host reaches by an interface without a device, and by one of which
-// a device has another address than the host sends from.
+// TestOtherInterface resolves a peer that the host reaches by an interface without a device, as the loopback
+// interface is one, and by one of which a device has another address than the host sends from.
 func TestOtherInterface(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		absent := netip.MustParseAddr("192.0.2.3")
 		h := &hostOf{n: n, addrs: []netip.Addr{absent}, absent: absent}
 		b.m.host = h
 		fd := b.channel()
-		if errno := resolveFrom("", "192.0.2.1:7174")(b, fd); errno != 0 {
-			t.Fatal(errno)
-		}
-		if e := b.expect(fd, eventAddrError); e.status != -int32(syscall.ENODEV) {
-			t.Errorf("status %d of ADDR_ERROR", e.status)
+		for _, dst := range []string{"192.0.2.1:7174", "127.0.0.1:7174"} {
+			if errno := resolveFrom("", dst)(b, fd); errno != 0 {
+				t.Fatal(dst, errno)
+			}
+			if e := b.expect(fd, eventAddrError); e.status != -int32(syscall.ENODEV) {
+				t.Errorf("%s: status %d of ADDR_ERROR", dst, e.status)
+			}
 		}
 		h.addrs = append(h.addrs, addrB)
 		if errno := resolveFrom("", "192.0.2.1:7174")(b, fd); errno != 0 {

@@ -243,7 +243,7 @@ func (i *id) resolveAddr([]byte) ([]byte, syscall.Errno) {
 			local = i.m.firstAddr(func(a netip.Addr) bool { return a.Is4() == dst.Addr().Is4() })
 		}
 		switch {
-		case !local.IsValid() && errors.Is(i.way.err, syscall.EADDRNOTAVAIL): // the host reaches it by an interface without a device
+		case !local.IsValid() && (i.way.here || errors.Is(i.way.err, syscall.ENODEV)): // the host reaches it by an interface without a device
 			i.soonPost(&event{id: i, kind: eventAddrError, status: -int32(syscall.ENODEV), why: i.way.err})
 			return nil, 0
 		case !local.IsValid():

@@ -61,7 +61,7 @@ func (h host) Attach(addr netip.Addr) (rdmacm.Device, error) {
 		if r.cfg.Advice != nil {
 			advice = ": " + r.cfg.Advice(addr)
 		}
-		return none, failure.New(op, syscall.EADDRNOTAVAIL, "no device has %v%s", addr, advice)
+		return none, failure.New(op, syscall.ENODEV, "no device has %v%s", addr, advice)
 	case len(r.devices) >= uverbs.MaxDevices:
 		return none, failure.New(op, syscall.ENOSPC, "%v: the run has %d devices, and no room for more", addr, len(r.devices))
 	}
