@@ -5,13 +5,19 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/fatal"
 )
 
 // TestRunTwoHosts connects programs of two hosts, which bind and resolve addresses of the
@@ -104,6 +110,25 @@ func TestRunAddress(t *testing.T) {
 				t.Errorf("%s", out)
 			}
 		})
+	}
+}
+
+// TestRunNoAddress: if another program has the UDP port on all addresses, the error names it.
+func TestRunNoAddress(t *testing.T) {
+	need(t, "ip")
+	runtime.LockOSThread() // for good: the thread, which is in another network namespace, ends with the goroutine
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Skipf("NOT RUN: a network namespace: %v", err)
+	}
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		t.Skipf("NOT RUN: %s", out)
+	}
+	c, err := net.ListenUDP("udp", &net.UDPAddr{Port: 4791})
+	fatal.If(t, err)
+	defer c.Close()
+	out, err := exec.Command(builtProgram(t), "run", "--", "true").CombinedOutput()
+	if want := fmt.Sprintf("UDP port 4791 is taken by process %d", os.Getpid()); err == nil || !strings.Contains(string(out), want) {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

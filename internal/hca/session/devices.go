@@ -264,14 +264,16 @@ func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 		return c, err
 	}
 	next := netip.MustParseAddr("127.0.0.1")
-	for range loopbacks {
+	for tried := 1; ; tried++ {
 		c, err := r.openAt(Device{Name: d.Name, Addr: next}, true)
-		if !errors.Is(err, syscall.EADDRINUSE) {
+		switch {
+		case !errors.Is(err, syscall.EADDRINUSE):
 			return c, err
+		case tried == loopbacks:
+			return c, fmt.Errorf("run: none of %d addresses from 127.0.0.1 on is free: the last one: %w", loopbacks, err)
 		}
 		next = next.Next()
 	}
-	return rdmacm.Device{}, fmt.Errorf("run: %d addresses from 127.0.0.1 on have devices already", loopbacks)
 }
 
 // openAt opens a device at its address, and its communication manager. Unless alone is set, it joins the devices that

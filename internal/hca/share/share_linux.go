@@ -15,7 +15,6 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/internal/net/udp"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
@@ -101,21 +100,22 @@ func Listen(local netip.AddrPort, opts *udp.Options, alone bool) (*Conn, error) 
 		case errors.As(err, &busy) && waited > patience:
 			return nil, failure.New("share an address", syscall.EADDRINUSE, "%v: %s", local.Addr(), busy)
 		case errors.As(err, &busy):
-		case alone || !errors.Is(err, syscall.EADDRINUSE):
+		case alone || waited > exitTime || !errors.Is(err, syscall.EADDRINUSE):
 			return c, err
-		case waited > exitTime:
-			if taken := (portError{}); errors.As(err, &taken) {
-				reason := fmt.Sprintf("%v has a device already: UDP port %d is taken by %s", local.Addr(), local.Port(), portOwner(local))
-				err = &operr.Error{Op: "share an address", Errno: syscall.EADDRINUSE, Reason: reason, Err: taken.error}
-			}
-			return nil, err
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
 }
 
-// portError says that another program has the UDP port.
-type portError struct{ error }
+// portError says that another program has the UDP port. The text looks for that program.
+type portError struct {
+	error
+	local netip.AddrPort
+}
+
+func (e portError) Error() string {
+	return fmt.Sprintf("share an address: %v has a device already: UDP port %d is taken by %s: %v", e.local.Addr(), e.local.Port(), portOwner(e.local), e.error)
+}
 
 func (e portError) Unwrap() error { return e.error }
 
@@ -155,7 +155,7 @@ func listen(local netip.AddrPort, opts *udp.Options, alone bool) (_ *Conn, err e
 			return nil, busyError(fmt.Sprintf("the process with number 0 of %d does not answer", m.number))
 		}
 		if m.own, err = udp.Bind(local, opts, false); errors.Is(err, syscall.EADDRINUSE) {
-			err = portError{err}
+			err = portError{err, local}
 		}
 	} else {
 		m.own, err = duplicate(m.sockets[index(m.number)])
