@@ -235,6 +235,8 @@ func (s *Supervisor) dispatch(c *Call) {
 		go s.mmap(c)
 	case unix.SYS_SOCKET:
 		s.openNetlink(c)
+	case unix.SYS_CONNECT:
+		go s.connectNetlink(c)
 	case unix.SYS_SENDTO, unix.SYS_SENDMSG:
 		go s.sendNetlink(c)
 	case unix.SYS_RECVFROM, unix.SYS_RECVMSG:

@@ -135,7 +135,7 @@ func filter(memory bool) []unix.SockFilter {
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_IOCTL, "ioctl", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_MMAP, "mmap", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_SOCKET, "socket", "")
-	for _, nr := range []uint32{unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_GETSOCKOPT} {
+	for _, nr := range []uint32{unix.SYS_CONNECT, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_GETSOCKOPT} {
 		p.jumpIf(unix.BPF_JEQ, nr, "netlink", "")
 	}
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_WRITE, "descriptor", "")

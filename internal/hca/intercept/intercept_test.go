@@ -613,6 +613,9 @@ var programs = map[string]func() error{
 		if _, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), 8, 0); errno == 0 {
 			return errors.New("a message at address 8 was taken")
 		}
+		if err := unix.Connect(fd, kernel); err != nil { // answers arrive afterwards, too
+			return fmt.Errorf("connect: %v", err)
+		}
 		// A receiver that waits has the kernel as the sender, and its limit of time ends it.
 		unix.SetNonblock(fd, false)
 		late := make(chan string)

@@ -86,6 +86,23 @@ func (s *Supervisor) sendNetlink(c *Call) {
 	c.Return(int64(len(request)))
 }
 
+// connectNetlink answers connect on a descriptor that may be such a socket. Its peer is the kernel already. Connected to
+// port 0, it would refuse the answers, which come from another port.
+func (s *Supervisor) connectNetlink(c *Call) {
+	socket, err := c.netlinkSocket()
+	if err != nil {
+		c.Continue()
+		return
+	}
+	defer unix.Close(socket)
+	if name := c.n.Args[1]; name == 0 || !c.toKernel(name) {
+		c.Continue()
+		return
+	}
+	_, err = portOf(socket, c.Process())
+	c.finish(0, err)
+}
+
 // kernelSocket is the socket from which programs get answers. A run has it from its start to its end.
 type kernelSocket struct {
 	file *os.File
