@@ -153,7 +153,7 @@ func (q *QP) post(w Work, more string) (values, error) {
 type Completion struct {
 	ID     uint64
 	Status int // enum ibv_wc_status: 0 success, 4 local protection, 5 flushed, 10 remote access, 12 retries exceeded, …
-	Opcode int // enum ibv_wc_opcode: 0 SEND, 1 WRITE, 2 READ, 3 CAS, 4 FADD, 5 BIND, 6 LOCAL_INV, 128 RECV, 129 RECV of WRITE with immediate
+	Opcode int // enum ibv_wc_opcode: 0 SEND, 1 WRITE, 2 READ, 3 CAS, 4 FADD, 5 BIND, 128 RECV, 129 RECV of WRITE with immediate
 	Len    int
 	QPN    uint32
 

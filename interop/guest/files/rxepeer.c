@@ -12,7 +12,6 @@
 // len raw bytes follow the request "put", and the replies to "get" and "sh".
 // The reply of "wait" is followed by n lines, one for each completion.
 //
-// dev                                        -> name mtu (bytes) gids (of the port) max_msg max_rd max_inline
 // buf    size= [access=lwrab] [skew=]        -> buf addr lkey rkey      memory, registered; skew moves its start off the page
 // fill   buf= off= len= seed= [pos=]         -> -                       pattern: little-endian words of splitmix64, see pattern()
 // put    buf= off= len=                      -> -                       raw bytes follow the line
@@ -23,12 +22,11 @@
 //                                            -> -                       INIT to RTR to RTS; src and dst are IP addresses,
 //                                                                       psn is what it sends first, rpsn what it expects first
 // modify qp= state=error|reset|init|sqd|rts  -> -
-// query  qp=                                 -> state psn rpsn
 // mw     -> mw rkey                                                     a type 2 memory window, to be bound with post op=bind
 // post   qp= op= [n=] [id=] [buf= off= len= step= sges=] [raddr= rkey= rstep=] [imm=] [inv=] [cmp= swap=] [mw= access=] [flags=]
 //                                            -> posted [rkey]           n requests; request i has id+i, off+i*step,
 //                                                                       raddr+i*rstep and imm+i; sges cuts it into pieces
-//   op     recv send send_imm send_inv write write_imm read cas fadd bind local_inv
+//   op     recv send send_imm send_inv write write_imm read cas fadd bind
 //   flags  any of s (signaled, the default) f (fence) e (solicited event) i (inline) u (unsignaled)
 // wait   n= ms=                              -> n                       up to n completions, as lines
 //                                               wc id status op len imm inv qpn   (imm and inv only when present)
@@ -134,23 +132,6 @@ static struct ibv_qp *qp_arg(void) {
 }
 
 // ---- device and memory
-
-static void do_dev(void) {
-	struct ibv_device_attr dev;
-	struct ibv_port_attr port;
-	if (ibv_query_device(ctx, &dev) || ibv_query_port(ctx, 1, &port)) return refuse("query failed");
-	fprintf(out, "ok name=%s mtu=%d max_msg=%u max_rd=%d gids=", ibv_get_device_name(ctx->device),
-		128 << port.active_mtu, port.max_msg_sz, dev.max_qp_rd_atom);
-	char text[INET6_ADDRSTRLEN];
-	union ibv_gid gid, zero = {};
-	const char *comma = "";
-	for (int i = 0; i < port.gid_tbl_len; i++) {
-		if (ibv_query_gid(ctx, 1, i, &gid) || !memcmp(&gid, &zero, sizeof gid)) continue;
-		fprintf(out, "%s%s", comma, inet_ntop(AF_INET6, gid.raw, text, sizeof text));
-		comma = ",";
-	}
-	fputc('\n', out);
-}
 
 static void do_buf(void) {
 	if (nbufs == MAX_BUFS) return refuse("too many bufs");
@@ -305,16 +286,6 @@ static void do_modify(void) {
 	refuse("no such state");
 }
 
-static void do_query(void) {
-	struct ibv_qp *qp = qp_arg();
-	if (!qp) return;
-	struct ibv_qp_attr attr;
-	struct ibv_qp_init_attr init;
-	int err = ibv_query_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_RQ_PSN, &init);
-	if (err) return refuse_errno("ibv_query_qp", err);
-	fprintf(out, "ok state=%d psn=%u rpsn=%u\n", attr.qp_state, attr.sq_psn, attr.rq_psn);
-}
-
 static void do_mw(void) {
 	if (nmws == MAX_MWS) return refuse("too many mws");
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
@@ -330,7 +301,7 @@ static const struct { const char *name; int opcode; } ops[] = {
 	{"send", IBV_WR_SEND}, {"send_imm", IBV_WR_SEND_WITH_IMM}, {"send_inv", IBV_WR_SEND_WITH_INV},
 	{"write", IBV_WR_RDMA_WRITE}, {"write_imm", IBV_WR_RDMA_WRITE_WITH_IMM}, {"read", IBV_WR_RDMA_READ},
 	{"cas", IBV_WR_ATOMIC_CMP_AND_SWP}, {"fadd", IBV_WR_ATOMIC_FETCH_AND_ADD},
-	{"bind", IBV_WR_BIND_MW}, {"local_inv", IBV_WR_LOCAL_INV},
+	{"bind", IBV_WR_BIND_MW},
 };
 
 static int send_flags(const char *letters) {
@@ -373,9 +344,6 @@ static int fill_wr(struct ibv_send_wr *wr, struct buf *b, uint64_t off, uint32_t
 		wr->wr.rdma.rkey = num("rkey", 0);
 		return 1;
 	case IBV_WR_SEND_WITH_INV:
-	case IBV_WR_LOCAL_INV:
-		wr->invalidate_rkey = num("inv", 0);
-		return 1;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		wr->wr.atomic.remote_addr = raddr;
@@ -565,8 +533,8 @@ static void open_device(void) {
 }
 
 static const struct { const char *name; void (*run)(void); } commands[] = {
-	{"dev", do_dev}, {"buf", do_buf}, {"fill", do_fill}, {"put", do_put}, {"get", do_get}, {"crc", do_crc},
-	{"qp", do_qp}, {"connect", do_connect}, {"modify", do_modify}, {"query", do_query}, {"mw", do_mw},
+	{"buf", do_buf}, {"fill", do_fill}, {"put", do_put}, {"get", do_get}, {"crc", do_crc},
+	{"qp", do_qp}, {"connect", do_connect}, {"modify", do_modify}, {"mw", do_mw},
 	{"post", do_post}, {"wait", do_wait},
 };
 
