@@ -50,7 +50,7 @@ type kernel struct {
 	file    int
 	mem     []byte
 	kicks   [queues]int
-	calls   [queues]int
+	calls   [queues][2]int // sockets, as the kernel has them: its end, and the server's
 	added   [queues]uint16
 	seen    [queues]uint16
 	queue   [queues]queue // for the addresses
@@ -78,7 +78,7 @@ func newKernel(t testing.TB) *kernel {
 		k.queue[i] = queue{desc: at, avail: at + 0x1000, used: at + 0x2000}
 		k.kicks[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC)
 		check(t, err)
-		k.calls[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		k.calls[i], err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		check(t, err)
 	}
 	t.Cleanup(k.close)
@@ -105,8 +105,11 @@ func (k *kernel) close() {
 	}
 	<-k.done
 	unix.Munmap(k.mem)
-	for _, fd := range append(append([]int{k.file}, k.kicks[:]...), k.calls[:]...) {
-		unix.Close(fd)
+	unix.Close(k.file)
+	for i := range k.queue {
+		unix.Close(k.kicks[i])
+		unix.Close(k.calls[i][0])
+		unix.Close(k.calls[i][1])
 	}
 }
 
@@ -162,11 +165,11 @@ func (k *kernel) start() {
 		k.t.Fatalf("protocol features %#x", v)
 	}
 	ok(reqSetProtocolFeatures, words(protocolFeatures))
-	ok(reqSetBackendFD, nil, k.calls[0])
+	ok(reqSetBackendFD, nil, k.calls[0][1])
 	ok(reqSetFeatures, words(features))
 	ok(reqSetMemTable, words(1, base, memory, base, 0), k.file)
 	for i := range uint64(queues) {
-		ok(reqSetVringCall, words(i), k.calls[i])
+		ok(reqSetVringCall, words(i), k.calls[i][1])
 		ok(reqSetVringNum, words(i|entries<<32))
 		ok(reqSetVringBase, words(i))
 		q := &k.queue[i]
@@ -292,7 +295,7 @@ func TestConversation(t *testing.T) {
 		t.Errorf("interrupt %d", v)
 	}
 	var told [8]byte
-	if _, err := unix.Read(k.calls[interruptQueue], told[:]); err != nil {
+	if _, err := unix.Read(k.calls[interruptQueue][0], told[:]); err != nil {
 		t.Errorf("the kernel is not told of interrupts: %v", err)
 	}
 
@@ -318,7 +321,7 @@ func TestWritesAreTold(t *testing.T) {
 		k.write(opBARWrite, 0x20, []byte("doorbell"))
 	}
 	var told [8]byte
-	if _, err := unix.Read(k.calls[accessQueue], told[:]); err != nil {
+	if _, err := unix.Read(k.calls[accessQueue][0], told[:]); err != nil {
 		t.Errorf("after %d writes: %v", entries/2, err)
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-// Signal wakes a client through a descriptor that the client has passed: an eventfd, or a pipe as
+// Signal wakes a client through a descriptor that the client has passed: an eventfd, or a socket as
 // User-mode Linux has it. Both processes share the flags of the descriptor, so that O_NONBLOCK
-// cannot be relied on: a client can clear it and fill the counter or the pipe. Send does not block
+// cannot be relied on: a client can clear it and fill the counter or the socket. Send does not block
 // for longer than it takes to detect that.
 //
 // A nil Signal wakes nobody. A Signal is not safe for concurrent use.
 type Signal struct {
-	fd   int
-	pipe bool
+	fd     int
+	socket bool
 
 	full  bool        // the client has filled the counter: the signal is off
 	watch *time.Timer // calls free while a write blocks
@@ -32,40 +32,37 @@ type Signal struct {
 // stuck is the time after which a write is examined. It only has to be longer than most writes.
 const stuck = 100 * time.Millisecond
 
-// one holds the 8 bytes that Send writes. It is a variable of the package because vmsplice does not copy
-// it: a pipe refers to this memory until the client has read the bytes.
+// one is what Send writes: the number by which an eventfd's counter grows.
 var one = [8]byte{1}
 
 // TakeSignal returns descriptor i as a Signal, which belongs to the caller from then on. EINVAL:
-// it is neither an eventfd nor a pipe.
+// it is neither an eventfd nor a socket.
 func (s *Socket) TakeSignal(i int) (*Signal, error) {
 	kind, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", s.FDs[i]))
 	if err != nil {
 		return nil, err
 	}
-	pipe := strings.HasPrefix(kind, "pipe:")
-	if !pipe && kind != "anon_inode:[eventfd]" {
-		return nil, failure.New("take a descriptor", syscall.EINVAL, "%s: must be an eventfd or a pipe", kind)
+	socket := strings.HasPrefix(kind, "socket:")
+	if !socket && kind != "anon_inode:[eventfd]" {
+		return nil, failure.New("take a descriptor", syscall.EINVAL, "%s: must be an eventfd or a socket", kind)
 	}
 	fd, err := s.Take(i)
 	if err != nil {
 		return nil, err
 	}
-	g := &Signal{fd: fd, pipe: pipe, freed: make(chan bool, 1)}
+	g := &Signal{fd: fd, socket: socket, freed: make(chan bool, 1)}
 	g.watch = time.AfterFunc(time.Hour, g.free)
 	g.watch.Stop()
 	return g, nil
 }
 
-// Send wakes the client. A full pipe, or a full counter, has enough to wake up from.
+// Send wakes the client. A full socket, or a full counter, has enough to wake up from.
 func (g *Signal) Send() {
 	switch {
 	case g == nil || g.full:
-	case g.pipe:
-		// Unlike write, this call has a flag of its own.
-		v := unix.Iovec{Base: &one[0]}
-		v.SetLen(len(one))
-		unix.Vmsplice(g.fd, []unix.Iovec{v}, unix.SPLICE_F_NONBLOCK)
+	case g.socket:
+		// Unlike write, this call has flags of its own.
+		unix.Send(g.fd, one[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	default:
 		g.sent.Store(false)
 		g.watch.Reset(stuck)
