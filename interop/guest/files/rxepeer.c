@@ -344,6 +344,8 @@ static int fill_wr(struct ibv_send_wr *wr, struct buf *b, uint64_t off, uint32_t
 		wr->wr.rdma.rkey = num("rkey", 0);
 		return 1;
 	case IBV_WR_SEND_WITH_INV:
+		wr->invalidate_rkey = num("inv", 0);
+		return 1;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		wr->wr.atomic.remote_addr = raddr;
