@@ -84,8 +84,14 @@ func self(t *testing.T) string {
 // startNBD starts a server and waits until it listens.
 func startNBD(t *testing.T, program, image, socket string, flags ...string) *exec.Cmd {
 	t.Helper()
+	return startNBDTo(t, os.Stderr, program, image, socket, flags...)
+}
+
+// startNBDTo is startNBD with another standard error.
+func startNBDTo(t *testing.T, errs io.Writer, program, image, socket string, flags ...string) *exec.Cmd {
+	t.Helper()
 	c := exec.Command(program, append([]string{"nbd", "--sig", "t10dif", "--socket", socket, image}, flags...)...)
-	c.Stderr = os.Stderr
+	c.Stderr = errs
 	out, err := c.StdoutPipe()
 	fatal.If(t, err)
 	fatal.If(t, c.Start())
@@ -105,16 +111,9 @@ func TestNBDUnread(t *testing.T) {
 	unread, errs, err := os.Pipe()
 	fatal.If(t, err)
 	defer unread.Close()
-	server := exec.Command(self(t), "nbd", "--sig", "t10dif", "--socket", socket, image)
-	server.Stderr = errs
-	out, err := server.StdoutPipe()
-	fatal.If(t, err)
-	fatal.If(t, server.Start())
+	server := startNBDTo(t, errs, self(t), image, socket)
 	defer server.Process.Kill()
 	errs.Close()
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("%q: %v", line, err)
-	}
 	c, err := dialNBD(socket)
 	fatal.If(t, err)
 	defer c.Close()

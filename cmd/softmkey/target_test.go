@@ -137,16 +137,10 @@ func TestServersJSON(t *testing.T) {
 	dir, program := t.TempDir(), builtProgram(t)
 	protectedImage(t, program, dir, "dif")
 	said := &bytes.Buffer{}
-	server := exec.Command(program, "nbd", "--json", "--sig", "t10dif", "--socket", "socket", "dif")
-	server.Dir, server.Stderr = dir, said
-	out, err := server.StdoutPipe()
-	fatal.If(t, err)
-	fatal.If(t, server.Start())
+	socket := filepath.Join(dir, "socket")
+	server := startNBDTo(t, said, program, filepath.Join(dir, "dif"), socket, "--json")
 	defer server.Process.Kill()
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	client, err := net.Dial("unix", filepath.Join(dir, "socket"))
+	client, err := net.Dial("unix", socket)
 	fatal.If(t, err)
 	if _, err := client.Write(make([]byte, 64)); err != nil {
 		t.Fatal(err)
