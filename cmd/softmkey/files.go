@@ -51,8 +51,8 @@ func openInput(name string) (*os.File, error) {
 	return f, nil
 }
 
-// waiting is a reader of an input that may keep the program waiting, as a terminal does. A read ends with the first
-// signal; what p has then must not be used.
+// waiting is a reader of an input that may keep the program waiting, as a terminal does. The first signal ends a Read. The
+// system call may still write to the buffer then, so the caller must not use the buffer any more.
 type waiting struct{ io.Reader }
 
 // Read implements io.Reader.

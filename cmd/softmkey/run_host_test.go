@@ -50,7 +50,7 @@ func TestRunTwoHosts(t *testing.T) {
 		return exec.CommandContext(ctx, "unshare", "-n", "bash", "-c", script, program)
 	})
 	if strings.HasPrefix(string(out), "no veth") {
-		t.Skipf("NOT RUN: %s", out)
+		t.Skipf("NOT RUN: ip link set lo up: %v: %s", err, out)
 	}
 	if err != nil || strings.Count(string(out), "ping data") != 6 {
 		t.Errorf("%v: %s", err, out)
@@ -121,7 +121,7 @@ func TestRunNoAddress(t *testing.T) {
 		t.Skipf("NOT RUN: a network namespace: %v", err)
 	}
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		t.Skipf("NOT RUN: %s", out)
+		t.Skipf("NOT RUN: ip link set lo up: %v: %s", err, out)
 	}
 	c, err := net.ListenUDP("udp", &net.UDPAddr{Port: 4791})
 	fatal.If(t, err)

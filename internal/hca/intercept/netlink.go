@@ -49,7 +49,7 @@ func (s *Supervisor) openNetlink(c *Call) {
 	c.finish(to, err)
 }
 
-// sendNetlink answers write, sendto and sendmsg on a descriptor that may be such a socket.
+// sendNetlink answers write, sendto and sendmsg on a descriptor that may be a socket of NETLINK_RDMA.
 func (s *Supervisor) sendNetlink(c *Call) {
 	var (
 		request []byte
@@ -86,8 +86,9 @@ func (s *Supervisor) sendNetlink(c *Call) {
 	c.Return(int64(len(request)))
 }
 
-// connectNetlink answers connect on a descriptor that may be such a socket. Its peer is the kernel already. Connected to
-// port 0, it would refuse the answers, which come from another port.
+// connectNetlink answers connect on a descriptor that may be a socket of NETLINK_RDMA. The socket is not connected: one
+// that is connected to port 0 refuses the answers, which come from the port of the supervisor's socket. It gets its own
+// number, as by the kernel's connect.
 func (s *Supervisor) connectNetlink(c *Call) {
 	socket, err := c.netlinkSocket()
 	if err != nil {
@@ -138,8 +139,8 @@ func (k *kernelSocket) send(port uint32, datagrams [][]byte) error {
 
 func (k *kernelSocket) close() { k.file.Close() } // nil: there is none
 
-// receiveNetlink answers recvfrom and recvmsg on a descriptor that may be such a socket. If nothing has arrived, it waits
-// as the kernel would.
+// receiveNetlink answers recvfrom and recvmsg on a descriptor that may be a socket of NETLINK_RDMA. Without a datagram it
+// waits as the kernel would.
 func (s *Supervisor) receiveNetlink(c *Call) {
 	socket, err := c.netlinkSocket()
 	if err != nil {
@@ -198,6 +199,7 @@ func (c *Call) arrives(socket int) bool {
 		}
 		if !end.IsZero() && time.Now().After(end) {
 			c.Fail(unix.EAGAIN)
+			return false
 		}
 	}
 	return false
@@ -267,7 +269,7 @@ func (c *Call) receive(r *receiving, datagram []byte, from *unix.SockaddrNetlink
 	return len(datagram) - len(rest), nil
 }
 
-// optionNetlink answers getsockopt on a descriptor that may be such a socket.
+// optionNetlink answers getsockopt on a descriptor that may be a socket of NETLINK_RDMA.
 func (s *Supervisor) optionNetlink(c *Call) {
 	a := &c.n.Args
 	if a[1] != unix.SOL_SOCKET || a[2] != unix.SO_PROTOCOL {

@@ -32,7 +32,7 @@ type Signal struct {
 // stuck is the time after which a write is examined. It only has to be longer than most writes.
 const stuck = 100 * time.Millisecond
 
-// one is what Send writes: the number by which an eventfd's counter grows.
+// one has the 8 bytes that Send writes. They add 1 to the counter of an eventfd.
 var one = [8]byte{1}
 
 // TakeSignal returns descriptor i as a Signal, which belongs to the caller from then on. EINVAL:

@@ -50,9 +50,9 @@ func facts(f *os.File) ([]string, error) {
 	return list, nil
 }
 
-// device returns what identifies a block device of this machine: the identifier of a logical volume or of a disk, or the
-// file of a loop device and where the device begins in it, with the number of the partition. Without these, it is the
-// device's number.
+// device returns what identifies a block device on this machine. A logical volume or a disk has an identifier. A loop
+// device has a file, and an offset at which it begins there. The number of the partition follows. A device without any of
+// these is identified by its own number.
 func device(major, minor uint32) string {
 	number := fmt.Sprint(major, ":", minor)
 	dir := filepath.Join("/sys/dev/block", number)
@@ -75,7 +75,8 @@ func device(major, minor uint32) string {
 	return number
 }
 
-// backing returns what identifies the file of a loop device: its facts or, if it has been removed, its path.
+// backing returns what identifies the file of a loop device, whose path it takes: the facts of the file. A file that has
+// been removed is identified by its path.
 func backing(path string) string {
 	f, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
