@@ -334,14 +334,14 @@ func (s *SRQ) Close() error {
 
 // createRMP executes CREATE_RMP. An RMP is a shared receive queue.
 func createRMP(c *Context, x *prm.Call) error {
-	m := prm.ParseCreateRMP(x.In)
+	m := prm.ParseWorkQueue(x.In)
 	switch {
-	case !m.Known:
+	case m.Type > prm.WQCyclic:
 		return refuse(prm.CmdBadParam, synNotSupported, "a queue that is neither a list (0) nor cyclic (1)")
 	case m.LogSize > 15:
 		return refuse(prm.CmdBadParam, synValue, "2^%d requests: at most 2^15", m.LogSize)
 	}
-	a := SRQAttr{RMP: true, Cyclic: m.Cyclic, MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride), Limit: uint32(m.Limit), uid: x.UID}
+	a := SRQAttr{RMP: true, Cyclic: m.Type == prm.WQCyclic, MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride), Limit: uint32(m.Limit), uid: x.UID}
 	var err error
 	if a.umems[0], a.Ring, err = ringOf(c, x, "the ring", m.RingUmemValid, m.RingUmem, m.RingOff, m.Pages()); err != nil {
 		return err

@@ -19,7 +19,6 @@ const (
 	eqeSize   = 64
 	maxEQs    = 63
 	maxLogEQ  = 22
-	eqPages   = 0x110 // the page list in CREATE_EQ, in bytes
 	eqContext = 0x10 * 8
 )
 
@@ -69,10 +68,11 @@ func (f *firmware) createEQ(c *call) error {
 	const op = "CREATE_EQ"
 	field := func(off, n int) uint64 { return prm.Bits(c.In, eqContext+off, n) }
 	q := &eq{
-		mem: f.dev.dma, logSize: uint(field(0x63, 5)), vector: int(field(0xb4, 12)), shift: uint(field(0xc3, 5)) + 12,
+		mem: f.dev.dma, logSize: uint(field(0x63, 5)), vector: int(field(0xb4, 12)),
 		events: prm.Bits(c.In, 0x2c0, 64),
 	}
-	q.offset = field(0x54, 6) << (q.shift - 6)
+	list := prm.QueuePages(field(0xc3, 5), field(0x54, 6), eqeSize<<q.logSize)
+	q.shift, q.offset = list.Shift, list.Offset
 	switch {
 	case q.logSize > maxLogEQ:
 		return failure.New(op, syscall.EINVAL, "2^%d entries: at most 2^%d", q.logSize, maxLogEQ)
@@ -82,7 +82,7 @@ func (f *firmware) createEQ(c *call) error {
 		return failure.New(op, syscall.EINVAL, "pages of 2^%d bytes", q.shift)
 	}
 	var err error
-	if q.pages, err = c.pageList(eqPages, pagesOf(q.offset, eqeSize<<q.logSize, q.shift)); err != nil {
+	if q.pages, err = c.pages(list); err != nil {
 		return err
 	}
 	t := &f.eqs

@@ -180,21 +180,14 @@ func (f *firmware) run(c *call) error {
 	return err
 }
 
-// pageList returns the page addresses at the end of a command, from a byte on. The low bits
-// of an entry are flags.
-func (c *call) pageList(at, n int) ([]uint64, error) {
-	if n < 0 || len(c.In) < at+8*n {
+// pages returns the addresses of the pages of a queue.
+func (c *call) pages(list prm.PageList) ([]uint64, error) { return c.addresses(list.At, list.Count()) }
+
+// addresses returns the addresses of n pages, which stand in the command from a byte on.
+func (c *call) addresses(at int, n uint64) ([]uint64, error) {
+	pages, ok := prm.Addresses(c.In, at, n)
+	if !ok {
 		return nil, failure.New("command", syscall.EMSGSIZE, "%v of %d bytes: %d page addresses from byte %#x do not fit", c.Command, len(c.In), n, at)
-	}
-	pages := make([]uint64, n)
-	for i := range pages {
-		pages[i] = be.Uint64(c.In[at+8*i:]) &^ (adapterPage - 1)
 	}
 	return pages, nil
 }
-
-const adapterPage = 4096
-
-// pagesOf returns the number of pages of 1<<shift bytes that hold n bytes from an offset in
-// the first one.
-func pagesOf(offset, n uint64, shift uint) int { return int((offset + n + 1<<shift - 1) >> shift) }

@@ -35,29 +35,23 @@ var _ = register(map[prm.Command]handler{
 
 // Offsets in the commands of queues, in bits.
 const (
-	ctxIn    = 0x100 // of the context in a command
-	ctxOut   = 0x100 // of the context in an answer
-	wqInCtx  = 0x180 // of the work queue in the context of an SQ or RQ
-	wqPages  = 0x600 // of the page list in a work queue
-	wqCyclic = 1
+	ctxIn  = 0x100 // of the context in a command
+	ctxOut = 0x100 // of the context in an answer
 )
 
 // ring decodes a work queue.
 func (c *call) ring() (ether.Ring, error) {
-	const wq = ctxIn + wqInCtx
-	r := ether.Ring{
-		Record: prm.Bits(c.In, wq+0x80, 64), LogStride: uint(c.in32(wq+0x10c, 4)), LogSize: uint(c.in32(wq+0x11b, 5)),
-		Shift: uint(c.in32(wq+0x113, 5)) + 12,
-	}
-	if typ := c.in32(wq, 4); typ != wqCyclic {
-		return r, failure.New("work queue", syscall.EOPNOTSUPP, "type %d: only cyclic queues (%d) are supported", typ, wqCyclic)
+	q := prm.ParseWorkQueue(c.In)
+	list := q.Pages()
+	r := ether.Ring{Record: q.DBAddr, LogStride: uint(q.LogStride), LogSize: uint(q.LogSize), Shift: list.Shift, Offset: list.Offset}
+	if q.Type != prm.WQCyclic {
+		return r, failure.New("work queue", syscall.EOPNOTSUPP, "type %d: only cyclic queues (%d) are supported", q.Type, prm.WQCyclic)
 	}
 	if r.Shift > 31 || r.LogSize > ether.MaxLogSize {
 		return r, failure.New("work queue", syscall.EINVAL, "2^%d entries in pages of 2^%d bytes", r.LogSize, r.Shift)
 	}
-	r.Offset = uint64(c.in32(wq+0x2b, 5)) << (r.Shift - 6)
 	var err error
-	r.Pages, err = c.pageList((wq+wqPages)/8, pagesOf(r.Offset, 1<<(r.LogSize+r.LogStride), r.Shift))
+	r.Pages, err = c.pages(list)
 	return r, err
 }
 

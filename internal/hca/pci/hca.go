@@ -133,7 +133,7 @@ func (f *firmware) managePages(c *call) error {
 		if uint64(count) > uint64(maxPages-len(f.hca.pages)) {
 			return failure.New(op, syscall.ENOMEM, "%d pages: the function keeps up to %d", count, maxPages)
 		}
-		pages, err := c.pageList(0x10, int(count))
+		pages, err := c.addresses(0x10, uint64(count))
 		f.hca.pages = append(f.hca.pages, pages...)
 		return err
 	case 2:

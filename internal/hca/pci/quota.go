@@ -26,7 +26,7 @@ const pageFactor = 9
 func (c *call) cost() int64 {
 	n := c.Command.Spec().Bytes
 	if n > 0 {
-		n += pageFactor * int64(max(0, len(c.In)-eqPages))
+		n += pageFactor * int64(max(0, len(c.In)-prm.ListAt))
 	}
 	return n
 }

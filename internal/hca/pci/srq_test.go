@@ -27,7 +27,7 @@ func TestSRQLimit(t *testing.T) {
 		var got uint64
 		switch op {
 		case prm.CmdCreateRMP:
-			posted(prm.ParseCreateRMP(c.In).DBAddr)
+			posted(prm.ParseWorkQueue(c.In).DBAddr)
 			if st, _ := exec(prm.CmdModifyRMP, 0x110, 16, [3]uint64{0xbe, 1, 1}, [3]uint64{0x2b0, 16, limit}); st != prm.CmdBadParam {
 				t.Errorf("a change of something else: status %v", st)
 			}

@@ -151,7 +151,7 @@ func TestFieldsFit(t *testing.T) {
 	for c, parse := range map[Command]func(in []byte) any{
 		CmdCreateCQ:     func(in []byte) any { return ParseCreateCQ(in) },
 		CmdCreateQP:     func(in []byte) any { return ParseQP(in) },
-		CmdCreateRMP:    func(in []byte) any { return ParseCreateRMP(in) },
+		CmdCreateRMP:    func(in []byte) any { return ParseWorkQueue(in) },
 		CmdCreateXRCSRQ: func(in []byte) any { return ParseCreateXRCSRQ(in) },
 		CmdCreateDCT:    func(in []byte) any { return ParseDCT(in) },
 		CmdCreatePSV:    func(in []byte) any { return ParseCreatePSV(in) },

@@ -1,6 +1,7 @@
 package prm
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,7 +11,7 @@ import (
 // The contexts of objects, as in Linux's mlx5_ifc.h. A line is a field: its offset and width in bits, its use and its
 // name. The uses:
 //
-//	read     the device reads it
+//	read     the device reads it. What the decoders of this package read has no lines: [decoded] finds it out
 //	kernel   the device reads it, or adapters ignore it, in a command of a kernel driver; in one of a program it is 0
 //	ignored  it selects something that adapters have, but that nobody can see here: a hint, a permission, or a
 //	         field that has no meaning on Ethernet
@@ -23,118 +24,61 @@ const (
 		000/4 0 status
 		004/1 0 as_notify
 		005/1 0 initiator_src_dct
-		006/1 read dbr_umem_valid
 		007/1 0 apu_cq
 		008/3 0 1 cqe_sz
-		00b/1 read cc
 		00d/1 0 scqe_break_moderation_en
-		00e/1 read oi
 		00f/2 0 1 cq_period_mode
 		011/1 0 cqe_comp_en
 		012/2 0 mini_cqe_res_format
 		014/4 0 st
 		018/1 0 always_armed_cq
 		01e/2 0 cqe_compression_layout
-		020/32 read dbr_umem_id
-		054/6 read page_offset
-		063/5 read log_cq_size
-		068/24 read uar_page
-		084/12 read cq_period
-		090/16 read cq_max_count
 		0a0/24 0 apu_element
-		0b8/8 read c_eqn
-		0c3/5 read log_page_size
 		108/24 0 last_notified_index
 		128/24 0 last_solicit_index
 		148/24 0 consumer_counter
-		168/24 0 producer_counter
-		1c0/64 read dbr_addr`
+		168/24 0 producer_counter`
 
 	contextQP = `
 		000/4 0 state
 		004/4 ignored lag_tx_port_affinity
-		008/8 read st
 		012/1 0 isolate_vl_tc
 		013/2 0 3 pm_state
 		016/2 0 req_e2e_credit_mode
 		018/4 0 offload_type
 		01c/2 0 end_padding_mode
 		020/1 0 wq_signature
-		021/1 read block_lb_mc
 		022/1 0 atomic_like_write_en
 		023/1 ignored latency_sensitive
-		025/1 read drain_sigerr
-		028/24 read pd
-		040/3 read mtu
-		043/5 read log_msg_max
-		049/4 read log_rq_size
-		04d/3 read log_rq_stride
-		050/1 read no_sq
-		051/4 read log_sq_size
-		058/2 read ts_format
 		05b/1 kernel rlky
 		05c/4 0 ulp_stateless_offload_mode
-		060/8 read counter_set_id
-		068/24 read uar_page
-		088/24 read user_index
-		0a3/5 read log_page_size
-		0a8/24 read remote_qpn
-		0c0/1 read primary_address_path.fl
 		0c1/1 ignored primary_address_path.free_ar
 		0d0/16 0 primary_address_path.pkey_index
 		0e8/1 ignored primary_address_path.grh
 		0e9/7 ignored primary_address_path.mlid
 		0f0/16 ignored primary_address_path.rlid
-		100/5 read primary_address_path.ack_timeout
-		108/8 read primary_address_path.src_addr_index
 		114/4 ignored primary_address_path.stat_rate
-		118/8 read primary_address_path.hop_limit
-		124/8 read primary_address_path.tclass
-		12c/20 read primary_address_path.flow_label
-		140/128 read primary_address_path.rgid_rip
 		1c4/1 0 primary_address_path.f_dscp
 		1c5/1 0 primary_address_path.f_ecn
 		1c7/1 0 primary_address_path.f_eth_prio
 		1c8/2 0 primary_address_path.ecn
 		1ca/6 read primary_address_path.dscp
-		1d0/16 read primary_address_path.udp_sport
 		1e0/1 0 primary_address_path.dei_cfi
-		1e1/3 read primary_address_path.eth_prio
 		1e4/4 ignored primary_address_path.sl
-		1e8/8 read primary_address_path.vhca_port_num
-		1f0/48 read primary_address_path.rmac
 		220/352 0 secondary_address_path
 		380/4 ignored log_ack_req_freq
-		388/3 read log_sra_max
-		38d/3 read retry_count
-		390/3 read rnr_retry
 		394/1 kernel fre
 		395/3 0 cur_rnr_retry
 		398/3 0 cur_retry_count
-		3c8/24 read next_send_psn
 		3e3/5 0 log_num_dci_stream_channels
-		3e8/24 read cqn_snd
 		403/5 0 log_num_dci_errored_streams
 		408/24 kernel deth_sqpn
 		448/24 0 last_acked_psn
 		468/24 0 ssn
-		488/3 read log_rra_max
 		48c/4 ignored atomic_mode
-		490/1 read rre
-		491/1 read rwe
-		492/1 read rae
-		494/6 read page_offset
 		49d/1 0 cd_slave_receive
 		49e/1 0 cd_slave_send
 		49f/1 0 cd_master
-		4a3/5 read min_rnr_nak
-		4a8/24 read next_rcv_psn
-		4c8/24 read xrcd
-		4e8/24 read cqn_rcv
-		500/64 read dbr_addr
-		540/32 read q_key
-		565/3 read rq_type
-		568/24 read srqn_rmpn_xrqn
 		588/24 0 rmsn
 		5a0/16 0 hw_sq_wqebb_counter
 		5b0/16 0 sw_sq_wqebb_counter
@@ -143,62 +87,37 @@ const (
 		62f/1 0 cgs
 		630/8 ignored cs_req
 		638/8 ignored cs_res
-		640/64 0 dc_access_key
-		683/1 read dbr_umem_valid
-		720/32 read dbr_umem_id`
+		640/64 0 dc_access_key`
 
 	contextXRCSRQ = `
 		000/4 0 state
-		004/4 read log_xrc_srq_size
 		020/1 0 wq_signature
 		021/1 0 cont_srq
 		023/1 0 rlky
 		024/1 0 basic_cyclic_rcv_wqe
-		025/3 read log_rq_stride
-		028/24 read xrcd
-		040/6 read page_offset
 		047/1 0 dbr_umem_valid
-		048/24 read cqn
 		080/1 0 user_index_equal_xrc_srqn
-		082/6 read log_page_size
-		088/24 read user_index
-		0c8/24 read pd
-		0e0/16 read lwm
-		0f0/16 0 wqe_cnt
-		140/62 read db_record_addr`
+		0f0/16 0 wqe_cnt`
 
 	contextRMP = `
 		008/4 0 1 state
 		020/1 0 basic_cyclic_rcv_wqe` + workQueue + `
 		185/2 0 wq.end_padding_mode
-		1b0/16 read wq.lwm
 		184/1 0 wq.wq_signature`
 
 	// workQueue is the part of the contexts of RMPs, RQs and SQs that they share.
 	workQueue = `
-		180/4 read wq.wq_type
 		187/1 0 wq.cd_slave
 		1a0/1 0 wq.hds_skip_first_sge
 		1a1/3 0 wq.log2_hds_buf_size
-		1ab/5 read wq.page_offset
-		1c8/24 read wq.pd
 		1e8/24 ignored wq.uar_page
-		200/64 read wq.dbr_addr
 		240/32 0 wq.hw_counter
 		260/32 0 wq.sw_counter
-		28c/4 read wq.log_wq_stride
-		293/5 read wq.log_wq_pg_sz
-		29b/5 read wq.log_wq_sz
-		2a0/1 read wq.dbr_umem_valid
-		2a1/1 read wq.wq_umem_valid
 		2a3/5 0 wq.log_hairpin_num_packets
 		2ab/5 0 wq.log_hairpin_data_sz
 		2b4/4 0 wq.log_wqe_num_of_strides
 		2b8/1 0 wq.two_byte_shift_en
 		2bd/3 0 wq.log_wqe_stride_size
-		2c0/32 read wq.dbr_umem_id
-		2e0/32 read wq.wq_umem_id
-		300/64 read wq.wq_umem_offset
 		340/32 0 wq.headers_mkey
 		360/1 0 wq.shampo_enable
 		365/3 0 wq.log_reservation_size
@@ -255,57 +174,26 @@ const (
 		1b0/16 0 wq.lwm`
 
 	contextMKey = `
-		001/1 read free
-		003/3 read access_mode_4_2
 		00d/1 ignored relaxed_ordering_write
 		00f/1 0 small_fence_on_rdma_read_response
-		010/1 read umr_en
-		011/1 read a
-		012/1 read rw
-		013/1 read rr
-		014/1 read lw
-		015/1 read lr
-		016/2 read access_mode_1_0
 		01a/2 0 ma_translation_mode
 		020/24 0 16777215 qpn
-		038/8 read mkey_7_0
-		060/1 read length64
-		061/1 read bsf_en
 		062/1 0 sync_umr
 		065/1 ignored expected_sigerr_count
-		067/1 read en_rinval
-		068/24 read pd
-		080/64 read start_addr
-		0c0/64 read len
-		100/32 read bsf_octword_size
-		1a0/32 read translations_octword_size
 		1d9/1 ignored relaxed_ordering_read
-		1da/6 read log_page_size
 		1e3/2 0 1 crypto_en`
 
 	contextDCT = `
 		004/4 0 state
-		018/4 read offload_type
-		028/24 read user_index
-		048/24 read cqn
 		060/8 0 counter_set_id
 		068/4 ignored atomic_mode
-		06c/1 read rre
-		06d/1 read rwe
-		06e/1 read rae
 		06f/1 0 atomic_like_write_en
 		070/1 ignored latency_sensitive
 		071/1 0 rlky
 		072/1 ignored free_ar
 		088/8 ignored cs_res
-		093/5 read min_rnr_nak
-		0a8/24 read srqn_xrqn
-		0c8/24 read pd
 		0e0/8 ignored tclass
 		0ec/20 ignored flow_label
-		100/64 read dc_access_key
-		145/3 read mtu
-		148/8 read port
 		150/16 0 pkey_index
 		168/8 ignored my_addr_index
 		178/8 ignored hop_limit
@@ -388,10 +276,13 @@ type Context struct {
 	free      [2][]byte // the bits that may have every value in a program's command, and in a kernel's
 }
 
-func newContext(off, bits int, lines string) *Context {
+// newContext returns a context of the lines of its fields and of a command in which those bits are 1 that the device
+// reads in any case.
+func newContext(off, bits int, lines string, read []byte) *Context {
 	c := &Context{Off: off, Bits: bits}
 	for i := range c.free {
 		c.free[i] = make([]byte, bits/8)
+		copy(c.free[i], read[min(off/8, len(read)):])
 	}
 	for line := range strings.Lines(strings.TrimSpace(lines)) {
 		words := strings.Fields(line)
@@ -410,12 +301,13 @@ func newContext(off, bits int, lines string) *Context {
 			}
 			f.values = append(f.values, v)
 		}
-		for b := range f.bits {
+		for which, free := range []bool{free, free || kernelFree} {
+			var v uint64
 			if free {
-				SetBits(c.free[0], int(bit)+b, 1, 1)
+				v = 1
 			}
-			if free || kernelFree {
-				SetBits(c.free[1], int(bit)+b, 1, 1)
+			for b := range f.bits {
+				SetBits(c.free[which], int(bit)+b, 1, v)
 			}
 		}
 		c.fields = append(c.fields, f)
@@ -423,18 +315,42 @@ func newContext(off, bits int, lines string) *Context {
 	return c
 }
 
+// decoded returns a command in which those bits are 1 that a decoder reads.
+func decoded(decode func(f fieldOf)) []byte {
+	read := make([]byte, contextRoom)
+	decode(func(off, n int) uint64 {
+		SetBits(read, off, n, ^uint64(0))
+		return 0
+	})
+	return read
+}
+
+// written is decoded for a decoder that has a counterpart, which writes back what was read.
+func written(copy func(in, out []byte)) []byte {
+	read := make([]byte, contextRoom)
+	copy(bytes.Repeat([]byte{0xff}, contextRoom), read)
+	return read
+}
+
+// contextRoom is the size of a command up to the end of its context, or more.
+const contextRoom = 0x200
+
 // contexts are the contexts in commands. Those of flow tables are not here.
 var contexts = func() map[Command]*Context {
-	cq, qp, mkey, rmp := newContext(cqcOff, 0x200, contextCQ), newContext(qpcOff, 0x740, contextQP), newContext(mkcOff, 0x200, contextMKey), newContext(0x100, 0x480, contextRMP)
-	rq, sq := newContext(0x100, 0x480, contextRQ), newContext(0x100, 0x480, contextSQ)
-	tir, tis, rqt := newContext(0x100, 0x780, contextTIR), newContext(0x100, 0x500, contextTIS), newContext(0x100, 0x780, contextRQT)
+	queue := decoded(func(f fieldOf) { parseWorkQueue(f) })
+	cq := newContext(cqcOff, 0x200, contextCQ, written(func(in, out []byte) { ParseCreateCQ(in).Put(out) }))
+	qp := newContext(qpcOff, 0x740, contextQP, written(func(in, out []byte) { q := ParseQP(in); PutQP(out, &q) }))
+	dct := newContext(dctOff, 0x200, contextDCT, written(func(in, out []byte) { d := ParseDCT(in); PutDCT(out, &d) }))
+	mkey, srq := newContext(mkcOff, 0x200, contextMKey, decoded(func(f fieldOf) { parseMKey(f) })), newContext(xrcSRQOff, 0x200, contextXRCSRQ, decoded(func(f fieldOf) { parseXRCSRQ(f) }))
+	rmp, rq, sq := newContext(0x100, 0x480, contextRMP, queue), newContext(0x100, 0x480, contextRQ, queue), newContext(0x100, 0x480, contextSQ, queue)
+	tir, tis, rqt := newContext(0x100, 0x780, contextTIR, nil), newContext(0x100, 0x500, contextTIS, nil), newContext(0x100, 0x780, contextRQT, nil)
 	return map[Command]*Context{
 		CmdCreateCQ: cq, CmdModifyCQ: cq, CmdCreateMKey: mkey, CmdCreateQP: qp,
 		CmdRst2InitQP: qp, CmdInit2InitQP: qp, CmdInit2RTRQP: qp, CmdRTR2RTSQP: qp, CmdRTS2RTSQP: qp, CmdSQErr2RTSQP: qp, CmdSQD2RTSQP: qp,
-		CmdCreateXRCSRQ: newContext(0x80, 0x200, contextXRCSRQ), CmdCreateDCT: newContext(dctOff, 0x200, contextDCT), CmdCreateUmem: newContext(umemOff, 0x100, contextUmem),
+		CmdCreateXRCSRQ: srq, CmdCreateDCT: dct, CmdCreateUmem: newContext(umemOff, 0x100, contextUmem, nil),
 		CmdCreateRMP: rmp, CmdModifyRMP: rmp, CmdCreateRQ: rq, CmdModifyRQ: rq, CmdCreateSQ: sq, CmdModifySQ: sq,
 		CmdCreateTIR: tir, CmdModifyTIR: tir, CmdCreateTIS: tis, CmdModifyTIS: tis, CmdCreateRQT: rqt, CmdModifyRQT: rqt,
-		CmdCreateEQ: newContext(0x80, 0x200, contextEQ), CmdCreateUser: newContext(0x80, 0x180, contextUser),
+		CmdCreateEQ: newContext(0x80, 0x200, contextEQ, nil), CmdCreateUser: newContext(0x80, 0x180, contextUser, nil),
 	}
 }()
 

@@ -39,17 +39,19 @@ type MKeyContext struct {
 	UmemOffset uint64
 }
 
-// ParseCreateMKey decodes the context in a CREATE_MKEY.
-func ParseCreateMKey(in []byte) (m MKeyContext) {
-	f := func(off, n int) uint64 { return Bits(in, mkcOff+off, n) }
+// ParseCreateMKey decodes a CREATE_MKEY.
+func ParseCreateMKey(in []byte) MKeyContext { return parseMKey(fieldsOf(in)) }
+
+func parseMKey(command fieldOf) (m MKeyContext) {
+	f := command.from(mkcOff)
 	m = MKeyContext{
 		Free: f(1, 1) != 0, UMR: f(0x10, 1) != 0, Mode: uint8(f(3, 3)<<2 | f(0x16, 2)),
 		Tag: uint8(f(0x38, 8)), PD: uint32(f(0x68, 24)),
 		BSF: f(0x61, 1) != 0, RemoteInvalidate: f(0x67, 1) != 0,
 		Start: f(0x80, 64), Len: f(0xc0, 64), BSFOctowords: uint32(f(0x100, 32)), Octowords: uint32(f(0x1a0, 32)),
 		Crypto: f(0x1e3, 2) != 0, Length64: f(0x60, 1) != 0, LogPage: uint8(f(0x1da, 6)),
-		ListUmem: Bits(in, 0x61, 1) != 0, ListOctowords: uint32(Bits(in, 0x300, 32)),
-		Umem: uint32(Bits(in, 0x320, 32)), UmemOffset: Bits(in, 0x340, 64),
+		ListUmem: command(0x61, 1) != 0, ListOctowords: uint32(command(0x300, 32)),
+		Umem: uint32(command(0x320, 32)), UmemOffset: command(0x340, 64),
 	}
 	for _, a := range []struct {
 		off int
@@ -66,10 +68,10 @@ func ParseCreateMKey(in []byte) (m MKeyContext) {
 // for it.
 func (m *MKeyContext) List(in []byte) (list []byte, ok bool) {
 	n := uint64(m.ListOctowords) * DataSegSize
-	if len(in) < listAt || n > uint64(len(in)-listAt) {
+	if len(in) < ListAt || n > uint64(len(in)-ListAt) {
 		return nil, false
 	}
-	return in[listAt:][:n], true
+	return in[ListAt:][:n], true
 }
 
 // CreatePSV is a CREATE_PSV.

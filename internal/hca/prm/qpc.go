@@ -110,7 +110,7 @@ type QPContext struct {
 
 // Pages returns where the queues lie if they are not in a umem. They have size bytes.
 func (q *QPContext) Pages(size uint64) PageList {
-	return queuePages(uint64(q.LogPage), uint64(q.PageOffset), size)
+	return QueuePages(uint64(q.LogPage), uint64(q.PageOffset), size)
 }
 
 // fields are the fields of a QP's context.

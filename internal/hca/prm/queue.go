@@ -23,7 +23,7 @@ type CQContext struct {
 
 // Pages returns where the ring lies if it is not in a umem. Its entries have size bytes.
 func (c *CQContext) Pages(size int) PageList {
-	return queuePages(uint64(c.LogPage), uint64(c.PageOffset), uint64(size)<<c.LogSize)
+	return QueuePages(uint64(c.LogPage), uint64(c.PageOffset), uint64(size)<<c.LogSize)
 }
 
 const cqcOff = 0x10 * 8
@@ -121,10 +121,9 @@ func PutCQ(out []byte, c CQContext, s CQState) {
 	SetBits(out, cqcOff+0x168, 24, uint64(s.Producer&0xffffff))
 }
 
-// RMPContext is a CREATE_RMP: a receive queue that QPs share.
-type RMPContext struct {
-	Cyclic    bool // requests are consumed in the order of the ring, not of their linked list
-	Known     bool // the type of the queue is known
+// WorkQueue is the part of the contexts of RMPs, RQs and SQs that they share. An RMP is a receive queue that QPs share.
+type WorkQueue struct {
+	Type      uint8 // WQ*
 	PD        uint32
 	LogStride uint8 // bytes of a request
 	LogSize   uint8 // requests
@@ -132,25 +131,33 @@ type RMPContext struct {
 	DBUmem    uint32
 	RingOff   uint64
 	RingUmem  uint32
-	Limit     uint16 // fewer requests raise an event
+	Limit     uint16 // of an RMP: fewer requests raise an event
 
 	// Of a kernel driver's command, which has pages instead of umems.
 	DBUmemValid, RingUmemValid bool
 	LogPage, PageOffset        uint8
 }
 
+// The types of a work queue.
+const (
+	WQList   = 0 // requests are a linked list
+	WQCyclic = 1 // requests are consumed in the order of the ring
+)
+
 // Pages returns where the ring lies if it is not in a umem.
-func (c *RMPContext) Pages() PageList {
-	return queuePages(uint64(c.LogPage), uint64(c.PageOffset), 1<<(c.LogSize+c.LogStride))
+func (q *WorkQueue) Pages() PageList {
+	return QueuePages(uint64(q.LogPage), uint64(q.PageOffset), 1<<(q.LogSize+q.LogStride))
 }
 
 const wqOff = 0x50 * 8
 
-// ParseCreateRMP decodes a CREATE_RMP.
-func ParseCreateRMP(in []byte) RMPContext {
-	f := func(off, n int) uint64 { return Bits(in, wqOff+off, n) }
-	return RMPContext{
-		Cyclic: f(0, 4) == 1, Known: f(0, 4) <= 1, PD: uint32(f(0x48, 24)), DBAddr: f(0x80, 64), LogStride: uint8(f(0x10c, 4)), LogSize: uint8(f(0x11b, 5)),
+// ParseWorkQueue decodes a CREATE_RMP, CREATE_RQ or CREATE_SQ.
+func ParseWorkQueue(in []byte) WorkQueue { return parseWorkQueue(fieldsOf(in)) }
+
+func parseWorkQueue(command fieldOf) WorkQueue {
+	f := command.from(wqOff)
+	return WorkQueue{
+		Type: uint8(f(0, 4)), PD: uint32(f(0x48, 24)), DBAddr: f(0x80, 64), LogStride: uint8(f(0x10c, 4)), LogSize: uint8(f(0x11b, 5)),
 		DBUmem: uint32(f(0x140, 32)), RingUmem: uint32(f(0x160, 32)), RingOff: f(0x180, 64),
 		Limit: uint16(f(0x30, 16)), PageOffset: uint8(f(0x2b, 5)), LogPage: uint8(f(0x113, 5)), DBUmemValid: f(0x120, 1) != 0, RingUmemValid: f(0x121, 1) != 0,
 	}
@@ -184,12 +191,16 @@ type XRCSRQContext struct {
 	LogPage, PageOffset     uint8
 }
 
+const xrcSRQOff = 0x10 * 8
+
 // ParseCreateXRCSRQ decodes a CREATE_XRC_SRQ.
-func ParseCreateXRCSRQ(in []byte) XRCSRQContext {
-	f := func(off, n int) uint64 { return Bits(in, 0x10*8+off, n) }
+func ParseCreateXRCSRQ(in []byte) XRCSRQContext { return parseXRCSRQ(fieldsOf(in)) }
+
+func parseXRCSRQ(command fieldOf) XRCSRQContext {
+	f := command.from(xrcSRQOff)
 	return XRCSRQContext{
 		XRCD: uint32(f(0x28, 24)), CQ: uint32(f(0x48, 24)), PD: uint32(f(0xc8, 24)), UserIndex: uint32(f(0x88, 24)), LogStride: uint8(f(0x25, 3)), LogSize: uint8(f(0x04, 4)),
-		DBAddr: f(0x140, 64) &^ 3, LogPage: uint8(f(0x82, 6)), PageOffset: uint8(f(0x40, 6)), Limit: uint16(f(0xe0, 16)),
+		DBAddr: f(0x140, 62) << 2, LogPage: uint8(f(0x82, 6)), PageOffset: uint8(f(0x40, 6)), Limit: uint16(f(0xe0, 16)),
 	}
 }
 
@@ -203,16 +214,15 @@ func PutXRCSRQ(out []byte, limit uint32, logSize, logStride uint8, failed bool) 
 	if failed {
 		state = 1
 	}
-	const at = 0x10 * 8
-	SetBits(out, at, 4, state)
-	SetBits(out, at+4, 4, uint64(logSize))
-	SetBits(out, at+0x25, 3, uint64(logStride))
-	SetBits(out, at+0xe0, 16, uint64(limit))
+	SetBits(out, xrcSRQOff, 4, state)
+	SetBits(out, xrcSRQOff+4, 4, uint64(logSize))
+	SetBits(out, xrcSRQOff+0x25, 3, uint64(logStride))
+	SetBits(out, xrcSRQOff+0xe0, 16, uint64(limit))
 }
 
 // Pages returns where the ring lies.
 func (c *XRCSRQContext) Pages() PageList {
-	return queuePages(uint64(c.LogPage), uint64(c.PageOffset), 16<<(c.LogSize+c.LogStride))
+	return QueuePages(uint64(c.LogPage), uint64(c.PageOffset), 16<<(c.LogSize+c.LogStride))
 }
 
 // UmemContext is a CREATE_UMEM: a list of pages.
@@ -233,12 +243,6 @@ const (
 // command.
 func ParseCreateUmem(in []byte) (u UmemContext, ok bool) {
 	u = UmemContext{Shift: uint(Bits(in, umemOff+0x9b, 5)) + adapterShift, Offset: uint32(Bits(in, umemOff+0xa0, 32))}
-	n := Bits(in, umemOff+0xc0, 64)
-	if len(in) < umemPages || n > uint64(len(in)-umemPages)/8 {
-		return u, false
-	}
-	for i := range int(n) {
-		u.Pages = append(u.Pages, be.Uint64(in[umemPages+8*i:])&^pageFlags) // the low bits are rights
-	}
-	return u, true
+	u.Pages, ok = Addresses(in, umemPages, Bits(in, umemOff+0xc0, 64))
+	return u, ok
 }
