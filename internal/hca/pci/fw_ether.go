@@ -23,14 +23,14 @@ var _ = register(map[prm.Command]handler{
 	prm.CmdCreateRQT:        (*firmware).createRQT,
 	prm.CmdModifyRQT:        (*firmware).modifyRQT,
 	prm.CmdDestroyRQT:       func(f *firmware, c *call) error { return f.port.DestroyRQT(c.number()) },
-	prm.CmdSetFlowRoot:      (*firmware).setRoot,
-	prm.CmdCreateFlowTable:  (*firmware).createTable,
+	prm.CmdSetFlowRoot:      received(func(f *firmware, c *call) error { return f.port.SetRoot(c.in32(flowTable, 24)) }),
+	prm.CmdCreateFlowTable:  received((*firmware).createTable),
 	prm.CmdDestroyFlowTable: func(f *firmware, c *call) error { return f.port.DestroyTable(c.in32(flowTable, 24)) },
-	prm.CmdCreateFlowGroup:  (*firmware).createGroup,
+	prm.CmdCreateFlowGroup:  received((*firmware).createGroup),
 	prm.CmdDestroyFlowGroup: func(f *firmware, c *call) error { return f.port.DestroyGroup(c.in32(flowTable, 24), c.in32(0xc0, 32)) },
-	prm.CmdSetFlowEntry:     (*firmware).setEntry,
+	prm.CmdSetFlowEntry:     received((*firmware).setEntry),
 	prm.CmdDeleteFlowEntry:  func(f *firmware, c *call) error { return f.port.DeleteEntry(c.in32(flowTable, 24), c.in32(0x100, 32)) },
-	prm.CmdModifyFlowTable:  (*firmware).modifyTable,
+	prm.CmdModifyFlowTable:  received(func(f *firmware, c *call) error { return f.port.SetMiss(c.in32(flowTable, 24), c.miss()) }),
 })
 
 // Offsets in the commands of queues, in bits.
@@ -65,7 +65,7 @@ func (f *firmware) createSQ(c *call) error {
 			return err
 		}
 	}
-	return f.withCQ(f.sqCQ, c, func(cq ether.CQ) (uint32, error) { return f.port.CreateSQ(ether.SQ{Ring: r, CQ: cq}) })
+	return f.withCQ(f.sqCQ, c, func(cq ether.CQ) (uint32, error) { return f.port.CreateSQ(ether.Queue{Ring: r, CQ: cq}) })
 }
 
 func (f *firmware) createRQ(c *call) error {
@@ -77,7 +77,7 @@ func (f *firmware) createRQ(c *call) error {
 		return failure.New("CREATE_RQ", syscall.EOPNOTSUPP, "memory of type %d: only a queue of its own (0) is supported", typ)
 	}
 	return f.withCQ(f.rqCQ, c, func(cq ether.CQ) (uint32, error) {
-		return f.port.CreateRQ(ether.RQ{Ring: r, CQ: cq, CounterSet: uint8(c.in32(ctxIn+0x60, 8))})
+		return f.port.CreateRQ(ether.Queue{Ring: r, CQ: cq, CounterSet: uint8(c.in32(ctxIn+0x60, 8))})
 	})
 }
 
@@ -203,48 +203,33 @@ const (
 	anyOtherVPort = 0x40
 )
 
-// needReceive refuses flow tables of other types than those of received frames.
-func (c *call) needReceive() error {
-	if typ := c.in32(flowType, 8); typ != flowReceive {
-		return failure.New("flow table", syscall.EOPNOTSUPP, "type %d: only tables of received frames (%d) are supported", typ, flowReceive)
+// received returns the handler of a command on flow tables. It refuses those of other types than that of received frames.
+func received(do handler) handler {
+	return func(f *firmware, c *call) error {
+		if typ := c.in32(flowType, 8); typ != flowReceive {
+			return failure.New("flow table", syscall.EOPNOTSUPP, "type %d: only tables of received frames (%d) are supported", typ, flowReceive)
+		}
+		if c.flag(anyOtherVPort) {
+			return failure.New("flow table", syscall.EOPNOTSUPP, "of another function")
+		}
+		return do(f, c)
 	}
-	if c.flag(anyOtherVPort) {
-		return failure.New("flow table", syscall.EOPNOTSUPP, "of another function")
+}
+
+// miss returns the table for frames that no entry of a table matches; 0: none.
+func (c *call) miss() uint32 {
+	if c.in32(flowCtx+0x04, 4) == missToTable {
+		return c.in32(flowCtx+0x28, 24)
 	}
-	return nil
+	return 0
 }
 
 func (f *firmware) createTable(c *call) error {
-	if err := c.needReceive(); err != nil {
-		return err
-	}
 	size := c.in32(flowCtx+0x18, 8)
 	if size > 16 {
 		return failure.New("CREATE_FLOW_TABLE", syscall.EINVAL, "2^%d entries", size)
 	}
-	t := ether.Table{Level: uint8(c.in32(flowCtx+0x08, 8)), Size: 1 << size}
-	if c.in32(flowCtx+0x04, 4) == missToTable {
-		t.Miss = c.in32(flowCtx+0x28, 24)
-	}
-	return c.created(f.port.CreateTable(t))
-}
-
-func (f *firmware) modifyTable(c *call) error {
-	if err := c.needReceive(); err != nil {
-		return err
-	}
-	var miss uint32
-	if c.in32(flowCtx+0x04, 4) == missToTable {
-		miss = c.in32(flowCtx+0x28, 24)
-	}
-	return f.port.SetMiss(c.in32(flowTable, 24), miss)
-}
-
-func (f *firmware) setRoot(c *call) error {
-	if err := c.needReceive(); err != nil {
-		return err
-	}
-	return f.port.SetRoot(c.in32(flowTable, 24))
+	return c.created(f.port.CreateTable(ether.Table{Level: uint8(c.in32(flowCtx+0x08, 8)), Size: 1 << size, Miss: c.miss()}))
 }
 
 // outer copies the outer headers of match parameters, and refuses a mask that has more.
@@ -255,9 +240,6 @@ func (c *call) outer(at int, m *ether.Match) {
 }
 
 func (f *firmware) createGroup(c *call) error {
-	if err := c.needReceive(); err != nil {
-		return err
-	}
 	if enable := c.in32(0x1f8, 8); enable&^matchOuter != 0 {
 		return failure.New("CREATE_FLOW_GROUP", syscall.EOPNOTSUPP, "criteria %#x: only those of the outer headers (%#x) are supported", enable, matchOuter)
 	}
@@ -270,9 +252,6 @@ func (f *firmware) createGroup(c *call) error {
 
 func (f *firmware) setEntry(c *call) error {
 	const op = "SET_FLOW_TABLE_ENTRY"
-	if err := c.needReceive(); err != nil {
-		return err
-	}
 	e := ether.Entry{Index: c.in32(0x100, 32), Group: c.in32(flowMatch+0x20, 32), Action: uint16(c.in32(flowMatch+0x70, 16))}
 	c.outer(entryValue/8, &e.Value)
 	n := int(c.in32(flowMatch+0x88, 24))

@@ -82,8 +82,8 @@ type Port struct {
 
 	mu       sync.Mutex   // guards the following fields and the queues
 	numbers  number.Range // of all objects but those of steering
-	rqs      map[uint32]*RQ
-	sqs      map[uint32]*SQ
+	rqs      map[uint32]*Queue
+	sqs      map[uint32]*Queue
 	rqts     map[uint32]*rqt
 	tirs     map[uint32]*TIR
 	steer    steering
@@ -119,7 +119,7 @@ const maxObjects = 1 << 16
 // New makes a port without objects.
 func New(cfg Config) *Port {
 	p := &Port{
-		cfg: cfg, rqs: make(map[uint32]*RQ), sqs: make(map[uint32]*SQ), rqts: make(map[uint32]*rqt), tirs: make(map[uint32]*TIR),
+		cfg: cfg, rqs: make(map[uint32]*Queue), sqs: make(map[uint32]*Queue), rqts: make(map[uint32]*rqt), tirs: make(map[uint32]*TIR),
 		steer: steering{tables: make(map[uint32]*Table)},
 	}
 	p.idle.L = &p.mu
@@ -136,14 +136,20 @@ func insert[T any](p *Port, kind string, m map[uint32]T, x T) (uint32, error) {
 	return n, nil
 }
 
-func remove[T any](p *Port, kind string, m map[uint32]T, n uint32) error {
+// find returns the object with a number. p.mu is held.
+func find[T any](op, kind string, m map[uint32]*T, n uint32) (*T, error) {
+	if x := m[n]; x != nil {
+		return x, nil
+	}
+	return nil, failure.New(op, syscall.ENOENT, "%s %#x does not exist", kind, n)
+}
+
+func remove[T any](p *Port, kind string, m map[uint32]*T, n uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := m[n]; !ok {
-		return failure.New("destroy", syscall.ENOENT, "%s %#x does not exist", kind, n)
-	}
+	_, err := find("destroy", kind, m, n)
 	delete(m, n)
-	return nil
+	return err
 }
 
 // Counters returns the counters of the port.
@@ -208,7 +214,7 @@ const maxBurst = 64
 
 // drain executes the requests of a queue, or some of them if there are many. p.mu is held;
 // it is released while a frame is sent.
-func (p *Port) drain(q *SQ) {
+func (p *Port) drain(q *Queue) {
 	for range maxBurst {
 		if q.state != StateReady || p.sqs[q.number] != q {
 			return
@@ -216,7 +222,7 @@ func (p *Port) drain(q *SQ) {
 		p.out.wqe.Control = prm.Control{}
 		rung, err := q.counter(p.cfg.Memory, prm.DoorbellSend)
 		if err != nil {
-			p.failSQ(q, err)
+			p.fail(q, err)
 			return
 		}
 		if rung == q.next {
@@ -228,7 +234,7 @@ func (p *Port) drain(q *SQ) {
 		case p.sqs[q.number] != q || q.life != life:
 			return // destroyed, or reset, while a frame was sent
 		case err != nil:
-			p.failSQ(q, err)
+			p.fail(q, err)
 			return
 		}
 		p.completeSQ(q, blocks)
@@ -242,15 +248,20 @@ func (p *Port) trace(object string, number uint32, err error) {
 	}
 }
 
-// failSQ completes the request at hand with an error and stops the queue.
-func (p *Port) failSQ(q *SQ, err error) {
-	p.trace("sq", q.number, err)
+// fail completes the request or the entry at hand with an error and stops the queue.
+func (p *Port) fail(q *Queue, err error) {
+	object, cqe := "sq", prm.CQE{Opcode: prm.CQERequesterErr, SendOp: p.out.wqe.Opcode, Syndrome: prm.SyndromeLocalQPOp}
+	if q.kind == "RQ" {
+		object, cqe = "rq", prm.CQE{Opcode: prm.CQERecvErr, Syndrome: prm.SyndromeLocalLength}
+	}
+	p.trace(object, q.number, err)
 	q.state = StateError
-	q.CQ.Complete(&prm.CQE{Opcode: prm.CQERequesterErr, QPN: q.number, SendOp: p.out.wqe.Opcode, Counter: q.next, Syndrome: prm.SyndromeLocalQPOp})
+	cqe.QPN, cqe.Counter = q.number, q.next
+	q.CQ.Complete(&cqe)
 }
 
 // completeSQ completes the request at hand, which has that many blocks.
-func (p *Port) completeSQ(q *SQ, blocks int) {
+func (p *Port) completeSQ(q *Queue, blocks int) {
 	w, done := &p.out.wqe, q.next
 	q.next += uint16(blocks)
 	if w.Flags&0xc == prm.FlagCQUpdate {
@@ -259,7 +270,7 @@ func (p *Port) completeSQ(q *SQ, blocks int) {
 }
 
 // one executes a request and returns its blocks. p.mu is held, and released while the frame is sent.
-func (p *Port) one(q *SQ, rung uint16) (blocks int, err error) {
+func (p *Port) one(q *Queue, rung uint16) (blocks int, err error) {
 	const op = "send queue"
 	waiting := int(rung - q.next)
 	if waiting > 1<<q.LogSize {
@@ -284,7 +295,7 @@ func (p *Port) one(q *SQ, rung uint16) (blocks int, err error) {
 }
 
 // fetch copies the request at hand and returns its blocks.
-func (p *Port) fetch(q *SQ, waiting int) (int, error) {
+func (p *Port) fetch(q *Queue, waiting int) (int, error) {
 	const op = "send queue"
 	o := &p.out
 	o.entry = append(o.entry[:0], make([]byte, prm.BlockSize)...)
@@ -316,7 +327,7 @@ func (p *Port) fetch(q *SQ, waiting int) (int, error) {
 const maxLSO = 1<<16 + 1<<10
 
 // build gathers the frame of a request.
-func (p *Port) build(q *SQ) error {
+func (p *Port) build(q *Queue) error {
 	const op = "send queue"
 	o := &p.out
 	w := &o.wqe
@@ -428,13 +439,13 @@ func (p *Port) take(frame []byte, own bool) (delivered bool) {
 }
 
 // deliver puts a frame into the next entry of a receive queue. p.mu is held.
-func (p *Port) deliver(q *RQ, frame []byte, cqe *prm.EthernetCQE) {
+func (p *Port) deliver(q *Queue, frame []byte, cqe *prm.EthernetCQE) {
 	if q.state != StateReady {
 		return
 	}
 	rung, err := q.counter(p.cfg.Memory, prm.DoorbellRecv)
 	if err != nil {
-		p.failRQ(q, err)
+		p.fail(q, err)
 		return
 	}
 	waiting := int(rung - q.next)
@@ -443,11 +454,11 @@ func (p *Port) deliver(q *RQ, frame []byte, cqe *prm.EthernetCQE) {
 		p.noBuffer[q.CounterSet]++
 		return
 	case waiting > 1<<q.LogSize:
-		p.failRQ(q, failure.New("receive queue", syscall.EINVAL, "the doorbell is %d entries ahead, the queue has %d", waiting, 1<<q.LogSize))
+		p.fail(q, failure.New("receive queue", syscall.EINVAL, "the doorbell is %d entries ahead, the queue has %d", waiting, 1<<q.LogSize))
 		return
 	}
 	if fits, err := p.scatter(q, frame); err != nil {
-		p.failRQ(q, err)
+		p.fail(q, err)
 		return
 	} else if !fits {
 		p.noBuffer[q.CounterSet]++
@@ -461,7 +472,7 @@ func (p *Port) deliver(q *RQ, frame []byte, cqe *prm.EthernetCQE) {
 
 // scatter writes a frame to the buffers of the entry at hand. It reports whether they have
 // room for it: the driver makes them as large as its MTU, and adapters drop longer frames.
-func (p *Port) scatter(q *RQ, frame []byte) (fits bool, err error) {
+func (p *Port) scatter(q *Queue, frame []byte) (fits bool, err error) {
 	in := &p.in
 	in.entry = append(in.entry[:0], make([]byte, 1<<q.LogStride)...)
 	if err := p.cfg.Memory.Read(q.address(q.next), in.entry); err != nil {
@@ -491,11 +502,4 @@ func (p *Port) scatter(q *RQ, frame []byte) (fits bool, err error) {
 		frame = frame[n:]
 	}
 	return true, nil
-}
-
-// failRQ completes the entry at hand with an error and stops the queue.
-func (p *Port) failRQ(q *RQ, err error) {
-	p.trace("rq", q.number, err)
-	q.state = StateError
-	q.CQ.Complete(&prm.CQE{Opcode: prm.CQERecvErr, QPN: q.number, Counter: q.next, Syndrome: prm.SyndromeLocalLength})
 }

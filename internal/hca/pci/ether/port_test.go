@@ -70,10 +70,10 @@ func newRig(t *testing.T) *rig {
 	})
 	t.Cleanup(r.port.Close)
 	var err error
-	if r.sq, err = r.port.CreateSQ(SQ{Ring: Ring{Pages: []uint64{sqRing}, Shift: 12, LogStride: 6, LogSize: 4, Record: records}, CQ: r.cq}); err != nil {
+	if r.sq, err = r.port.CreateSQ(Queue{Ring: Ring{Pages: []uint64{sqRing}, Shift: 12, LogStride: 6, LogSize: 4, Record: records}, CQ: r.cq}); err != nil {
 		t.Fatal(err)
 	}
-	if r.rq, err = r.port.CreateRQ(RQ{Ring: Ring{Pages: []uint64{rqRing}, Shift: 12, LogStride: 5, LogSize: 2, Record: records + 64}, CQ: r.cq}); err != nil {
+	if r.rq, err = r.port.CreateRQ(Queue{Ring: Ring{Pages: []uint64{rqRing}, Shift: 12, LogStride: 5, LogSize: 2, Record: records + 64}, CQ: r.cq}); err != nil {
 		t.Fatal(err)
 	}
 	fatal.If(t, errors.Join(r.port.ModifySQ(r.sq, StateReset, StateReady), r.port.ModifyRQ(r.rq, StateReset, StateReady)))

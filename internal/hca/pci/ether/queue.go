@@ -74,115 +74,87 @@ func (r *Ring) counter(mem Memory, off uint64) (uint16, error) {
 	return uint16(be.Uint32(b[:])), err
 }
 
-// RQ is a receive queue.
-type RQ struct {
+// Queue is a send queue or a receive queue.
+type Queue struct {
 	Ring
 	CQ         CQ
-	CounterSet uint8 // that counts the frames without a buffer
+	CounterSet uint8 // of a receive queue: it counts the frames without a buffer
 
+	kind   string // "SQ" or "RQ"
 	number uint32
 	state  uint8
-	next   uint16 // entry that takes the next frame
-}
-
-// SQ is a send queue.
-type SQ struct {
-	Ring
-	CQ CQ
-
-	number uint32
-	state  uint8
-	next   uint16 // block of the next request
+	next   uint16 // block of the next request, or entry that takes the next frame
 	life   uint   // how often the queue was reset
 }
 
 // CreateRQ makes a receive queue and returns its number. It is in RESET.
-func (p *Port) CreateRQ(q RQ) (uint32, error) {
-	const op = "CREATE_RQ"
-	if err := q.check(op); err != nil {
-		return 0, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n, err := insert(p, "RQ", p.rqs, &q)
-	q.number = n
-	return n, err
+func (p *Port) CreateRQ(q Queue) (uint32, error) {
+	q.kind = "RQ"
+	return p.createQueue(p.rqs, q)
 }
 
 // CreateSQ makes a send queue and returns its number. It is in RESET.
-func (p *Port) CreateSQ(q SQ) (uint32, error) {
-	const op = "CREATE_SQ"
+func (p *Port) CreateSQ(q Queue) (uint32, error) {
+	q.kind = "SQ"
+	return p.createQueue(p.sqs, q)
+}
+
+func (p *Port) createQueue(all map[uint32]*Queue, q Queue) (uint32, error) {
+	op := "CREATE_" + q.kind
 	if err := q.check(op); err != nil {
 		return 0, err
 	}
-	if 1<<q.LogStride != prm.BlockSize {
+	if q.kind == "SQ" && 1<<q.LogStride != prm.BlockSize {
 		return 0, failure.New(op, syscall.EINVAL, "blocks of 2^%d bytes: must be %d", q.LogStride, prm.BlockSize)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n, err := insert(p, "SQ", p.sqs, &q)
+	n, err := insert(p, q.kind, all, &q)
 	q.number = n
 	return n, err
 }
 
 // ModifyRQ sets the state of a receive queue. RESET clears its counters.
-func (p *Port) ModifyRQ(n uint32, from, to uint8) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	q := p.rqs[n]
-	if q == nil {
-		return failure.New("MODIFY_RQ", syscall.ENOENT, "RQ %#x does not exist", n)
-	}
-	return modify("MODIFY_RQ", &q.state, &q.next, from, to)
-}
+func (p *Port) ModifyRQ(n uint32, from, to uint8) error { return p.modify("RQ", p.rqs, n, from, to) }
 
 // ModifySQ is ModifyRQ for a send queue.
-func (p *Port) ModifySQ(n uint32, from, to uint8) error {
+func (p *Port) ModifySQ(n uint32, from, to uint8) error { return p.modify("SQ", p.sqs, n, from, to) }
+
+func (p *Port) modify(kind string, all map[uint32]*Queue, n uint32, from, to uint8) error {
+	op := "MODIFY_" + kind
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	q := p.sqs[n]
-	if q == nil {
-		return failure.New("MODIFY_SQ", syscall.ENOENT, "SQ %#x does not exist", n)
-	}
-	err := modify("MODIFY_SQ", &q.state, &q.next, from, to)
-	if err == nil && to == StateReset {
-		q.life++
-	}
-	return err
-}
-
-func modify(op string, state *uint8, next *uint16, from, to uint8) error {
+	q, err := find(op, kind, all, n)
 	switch {
-	case from != *state:
-		return failure.New(op, syscall.EINVAL, "from state %d: the queue is in state %d", from, *state)
-	case to != StateReset && to != StateReady && to != StateError || to == StateReady && *state == StateError:
-		return failure.New(op, syscall.EINVAL, "from state %d to state %d", *state, to)
+	case err != nil:
+		return err
+	case from != q.state:
+		return failure.New(op, syscall.EINVAL, "from state %d: the queue is in state %d", from, q.state)
+	case to != StateReset && to != StateReady && to != StateError || to == StateReady && q.state == StateError:
+		return failure.New(op, syscall.EINVAL, "from state %d to state %d", q.state, to)
 	}
 	if to == StateReset {
-		*next = 0
+		q.next = 0
+		q.life++
 	}
-	*state = to
+	q.state = to
 	return nil
 }
 
 // RQState returns the state of a receive queue.
-func (p *Port) RQState(n uint32) (uint8, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if q := p.rqs[n]; q != nil {
-		return q.state, nil
-	}
-	return 0, failure.New("QUERY_RQ", syscall.ENOENT, "RQ %#x does not exist", n)
-}
+func (p *Port) RQState(n uint32) (uint8, error) { return p.stateOf("RQ", p.rqs, n) }
 
 // SQState returns the state of a send queue.
-func (p *Port) SQState(n uint32) (uint8, error) {
+func (p *Port) SQState(n uint32) (uint8, error) { return p.stateOf("SQ", p.sqs, n) }
+
+func (p *Port) stateOf(kind string, all map[uint32]*Queue, n uint32) (uint8, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if q := p.sqs[n]; q != nil {
-		return q.state, nil
+	q, err := find("QUERY_"+kind, kind, all, n)
+	if err != nil {
+		return 0, err
 	}
-	return 0, failure.New("QUERY_SQ", syscall.ENOENT, "SQ %#x does not exist", n)
+	return q.state, nil
 }
 
 // DestroyRQ destroys a receive queue.

@@ -47,14 +47,13 @@ type rqt struct {
 	rqs []uint32
 }
 
-func (t *TIR) check(op string, p *Port) error {
-	switch {
-	case t.Direct && p.rqs[t.RQ] == nil:
-		return failure.New(op, syscall.ENOENT, "RQ %#x does not exist", t.RQ)
-	case !t.Direct && p.rqts[t.RQT] == nil:
-		return failure.New(op, syscall.ENOENT, "RQT %#x does not exist", t.RQT)
+func (t *TIR) check(op string, p *Port) (err error) {
+	if t.Direct {
+		_, err = find(op, "RQ", p.rqs, t.RQ)
+	} else {
+		_, err = find(op, "RQT", p.rqts, t.RQT)
 	}
-	return nil
+	return err
 }
 
 // CreateTIR makes a TIR and returns its number.
@@ -72,9 +71,9 @@ func (p *Port) ModifyTIR(id uint32, change func(t *TIR)) error {
 	const op = "MODIFY_TIR"
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.tirs[id]
-	if t == nil {
-		return failure.New(op, syscall.ENOENT, "TIR %#x does not exist", id)
+	t, err := find(op, "TIR", p.tirs, id)
+	if err != nil {
+		return err
 	}
 	changed := *t
 	change(&changed)
@@ -104,8 +103,8 @@ func (p *Port) CreateRQT(max int, rqs []uint32) (uint32, error) {
 
 func (p *Port) checkRQs(op string, rqs []uint32) error {
 	for _, n := range rqs {
-		if p.rqs[n] == nil {
-			return failure.New(op, syscall.ENOENT, "RQ %#x does not exist", n)
+		if _, err := find(op, "RQ", p.rqs, n); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -116,10 +115,10 @@ func (p *Port) ModifyRQT(id uint32, rqs []uint32) error {
 	const op = "MODIFY_RQT"
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.rqts[id]
+	t, err := find(op, "RQT", p.rqts, id)
 	switch {
-	case t == nil:
-		return failure.New(op, syscall.ENOENT, "RQT %#x does not exist", id)
+	case err != nil:
+		return err
 	case len(rqs) > t.max:
 		return failure.New(op, syscall.EINVAL, "%d queues in a table of %d", len(rqs), t.max)
 	}
@@ -135,7 +134,7 @@ func (p *Port) DestroyRQT(id uint32) error { return remove(p, "RQT", p.rqts, id)
 
 // pick returns the receive queue that takes a frame, and fills the completion's hash. p.mu
 // is held.
-func (p *Port) pick(t *TIR, b []byte, l *layers, cqe *prm.EthernetCQE) *RQ {
+func (p *Port) pick(t *TIR, b []byte, l *layers, cqe *prm.EthernetCQE) *Queue {
 	var hashed bool
 	if t.Hash != HashNone {
 		cqe.Hash, hashed = t.hash(b, l, cqe)

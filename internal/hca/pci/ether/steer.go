@@ -96,11 +96,7 @@ func (p *Port) CreateTable(t Table) (uint32, error) {
 }
 
 func (s *steering) table(op string, id uint32) (*Table, error) {
-	t := s.tables[id]
-	if t == nil {
-		return nil, failure.New(op, syscall.ENOENT, "flow table %#x does not exist", id)
-	}
-	return t, nil
+	return find(op, "flow table", s.tables, id)
 }
 
 // DestroyTable destroys a table. Entries that forward to it drop frames from then on.
@@ -184,9 +180,9 @@ func (p *Port) DestroyGroup(table, id uint32) error {
 	if err != nil {
 		return err
 	}
-	g := t.groups[id]
-	if g == nil {
-		return failure.New(op, syscall.ENOENT, "flow group %#x does not exist", id)
+	g, err := find(op, "flow group", t.groups, id)
+	if err != nil {
+		return err
 	}
 	delete(t.groups, id)
 	before := len(t.entries)
@@ -209,10 +205,10 @@ func (p *Port) SetEntry(table uint32, e Entry) error {
 	if err != nil {
 		return err
 	}
-	e.group = t.groups[e.Group]
+	e.group, err = find(op, "flow group", t.groups, e.Group)
 	switch {
-	case e.group == nil:
-		return failure.New(op, syscall.ENOENT, "flow group %#x does not exist", e.Group)
+	case err != nil:
+		return err
 	case e.Index < e.group.First || e.Index > e.group.Last:
 		return failure.New(op, syscall.EINVAL, "entry %d: the group has entries %d to %d", e.Index, e.group.First, e.group.Last)
 	case e.Action&^actionsKnown != 0:
@@ -224,8 +220,10 @@ func (p *Port) SetEntry(table uint32, e Entry) error {
 		// A table forwards only to tables of higher levels, so that every walk ends.
 		if to := p.steer.tables[d.ID]; d.Table && (to == nil || to.Level <= t.Level) {
 			return failure.New(op, syscall.EINVAL, "target table %#x: must be one of a level above %d", d.ID, t.Level)
-		} else if !d.Table && p.tirs[d.ID] == nil {
-			return failure.New(op, syscall.ENOENT, "TIR %#x does not exist", d.ID)
+		} else if !d.Table {
+			if _, err := find(op, "TIR", p.tirs, d.ID); err != nil {
+				return err
+			}
 		}
 	}
 	for i := range e.Value {

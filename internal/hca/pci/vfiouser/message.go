@@ -44,15 +44,6 @@ const (
 	irqActionTrigger = 1 << 5
 )
 
-// commands are the names of the commands, and the bytes that the payload of each has at least.
-var commands = map[uint16]struct {
-	name  string
-	least int
-}{
-	cmdVersion: {"VERSION", 4}, cmdDMAMap: {"DMA_MAP", 32}, cmdDMAUnmap: {"DMA_UNMAP", 24}, cmdDeviceInfo: {"DEVICE_GET_INFO", 0}, cmdRegionInfo: {"DEVICE_GET_REGION_INFO", 16},
-	cmdIRQInfo: {"DEVICE_GET_IRQ_INFO", 16}, cmdSetIRQs: {"DEVICE_SET_IRQS", 20}, cmdRegionRead: {"REGION_READ", 16}, cmdRegionWrite: {"REGION_WRITE", 16}, cmdDeviceReset: {"DEVICE_RESET", 0},
-}
-
 // header is the head of a message.
 type header struct {
 	id      uint16
@@ -85,13 +76,6 @@ func (h *header) reply(b []byte, payload int, errno syscall.Errno) []byte {
 	b = le.AppendUint32(b, uint32(headerSize+payload))
 	b = le.AppendUint32(b, flags)
 	return le.AppendUint32(b, uint32(errno))
-}
-
-func (h *header) name() string {
-	if c, ok := commands[h.command]; ok {
-		return c.name
-	}
-	return "unknown command"
 }
 
 // short refuses a payload with fewer bytes than the command has.

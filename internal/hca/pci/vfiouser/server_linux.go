@@ -1,6 +1,7 @@
 package vfiouser
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -55,7 +56,7 @@ func (c *conn) serveOne() error {
 		errors.As(err, &errno)
 		answer = nil
 		if c.refused != nil {
-			c.refused(&operr.Error{Op: "vfio-user " + h.name(), Errno: errno, Reason: "refused", Err: err})
+			c.refused(&operr.Error{Op: "vfio-user " + cmp.Or(commands[h.command].name, "unknown command"), Errno: errno, Reason: "refused", Err: err})
 		}
 	}
 	if h.flags&flagNoReply != 0 {
@@ -84,33 +85,35 @@ func (c *conn) receive() (h header, payload []byte, err error) {
 	return h, payload, err
 }
 
+// commands are the commands: their names, the bytes that the payload of each has at least, and what executes them. It
+// returns the payload of the answer.
+var commands = map[uint16]struct {
+	name  string
+	least int
+	do    func(c *conn, b []byte) ([]byte, error)
+}{
+	cmdVersion:     {"VERSION", 4, (*conn).version},
+	cmdDMAMap:      {"DMA_MAP", 32, func(c *conn, b []byte) ([]byte, error) { return nil, c.dmaMap(b) }},
+	cmdDMAUnmap:    {"DMA_UNMAP", 24, (*conn).dmaUnmap},
+	cmdDeviceInfo:  {"DEVICE_GET_INFO", 0, func(*conn, []byte) ([]byte, error) { return words(16, deviceFlags, regions, interrupts), nil }},
+	cmdRegionInfo:  {"DEVICE_GET_REGION_INFO", 16, (*conn).regionInfo},
+	cmdIRQInfo:     {"DEVICE_GET_IRQ_INFO", 16, (*conn).irqInfo},
+	cmdSetIRQs:     {"DEVICE_SET_IRQS", 20, func(c *conn, b []byte) ([]byte, error) { return nil, c.setIRQs(b) }},
+	cmdRegionRead:  {"REGION_READ", 16, func(c *conn, b []byte) ([]byte, error) { return c.access(false, b) }},
+	cmdRegionWrite: {"REGION_WRITE", 16, func(c *conn, b []byte) ([]byte, error) { return c.access(true, b) }},
+	cmdDeviceReset: {"DEVICE_RESET", 0, func(c *conn, _ []byte) ([]byte, error) { c.dev.Reset(); return nil, nil }},
+}
+
 // execute executes a command and returns the payload of its answer.
 func (c *conn) execute(h *header, b []byte) ([]byte, error) {
-	if err := short(b, commands[h.command].least); err != nil {
+	command, ok := commands[h.command]
+	if !ok {
+		return nil, failure.New("vfio-user", syscall.EINVAL, "command %d is not known", h.command)
+	}
+	if err := short(b, command.least); err != nil {
 		return nil, err
 	}
-	switch h.command {
-	case cmdVersion:
-		return c.version(b)
-	case cmdDMAMap:
-		return nil, c.dmaMap(b)
-	case cmdDMAUnmap:
-		return c.dmaUnmap(b)
-	case cmdDeviceInfo:
-		return words(16, deviceFlags, regions, interrupts), nil
-	case cmdRegionInfo:
-		return c.regionInfo(b)
-	case cmdIRQInfo:
-		return c.irqInfo(b)
-	case cmdSetIRQs:
-		return nil, c.setIRQs(b)
-	case cmdRegionRead, cmdRegionWrite:
-		return c.access(h.command, b)
-	case cmdDeviceReset:
-		c.dev.Reset()
-		return nil, nil
-	}
-	return nil, failure.New("vfio-user", syscall.EINVAL, "command %d is not known", h.command)
+	return command.do(c, b)
 }
 
 // words encodes numbers of 32 bits.
@@ -189,7 +192,7 @@ func (c *conn) irqInfo(b []byte) ([]byte, error) {
 }
 
 // access reads from a region or writes to it.
-func (c *conn) access(command uint16, b []byte) ([]byte, error) {
+func (c *conn) access(write bool, b []byte) ([]byte, error) {
 	off, region, count := le.Uint64(b), le.Uint32(b[8:]), le.Uint32(b[12:])
 	size := c.sizeOf(region)
 	if size == 0 {
@@ -199,7 +202,7 @@ func (c *conn) access(command uint16, b []byte) ([]byte, error) {
 		return nil, failure.New("vfio-user", syscall.EINVAL, "%d bytes at %#x of region %d with %#x", count, off, region, size)
 	}
 	answer := append([]byte(nil), b[:16]...)
-	if command == cmdRegionRead {
+	if !write {
 		answer = append(answer, make([]byte, count)...)
 		if data := answer[16:]; region == regionConfig {
 			c.dev.ReadConfig(int(off), data)
