@@ -1,8 +1,10 @@
 package adapter
 
 import (
+	"encoding/binary"
 	"sync"
 
+	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -93,4 +95,42 @@ func (q *eventQueue) stop() {
 	q.ready.Signal()
 	q.mu.Unlock()
 	<-q.done
+}
+
+// EventEntry is an event as an event queue has it.
+type EventEntry struct {
+	Type uint8 // enum mlx5_event in Linux's device.h
+	Data [32]byte
+}
+
+// EventCompletion is the type of the event of a completion.
+const EventCompletion = 0x00
+
+// eventTypes are the types of asynchronous events.
+var eventTypes = map[rdma.EventType]uint8{
+	rdma.EventCommEst: 0x02, rdma.EventSQDrained: 0x03, rdma.EventCQErr: 0x04, rdma.EventQPFatal: 0x05,
+	rdma.EventQPReqErr: 0x10, rdma.EventQPAccessErr: 0x11, ibv.EventSRQErr: 0x12, rdma.EventQPLastWQEReached: 0x13, rdma.EventSRQLimitReached: 0x14,
+}
+
+// CompletionEntry returns the entry for a completion of a CQ.
+func CompletionEntry(q *CQ) EventEntry { return entryOf(EventCompletion, q) }
+
+// AsyncEntry returns the entry for an asynchronous event of a QP, CQ or SRQ. ok is false if event queues have none.
+func AsyncEntry(t rdma.EventType, obj any) (e EventEntry, ok bool) {
+	typ, known := eventTypes[t]
+	o, numbered := obj.(interface{ Number() uint32 })
+	if !known || !numbered {
+		return e, false
+	}
+	return entryOf(typ, o), true
+}
+
+func entryOf(typ uint8, obj interface{ Number() uint32 }) EventEntry {
+	e, at := EventEntry{Type: typ}, 24
+	if typ == eventTypes[rdma.EventCQErr] { // the number is at the start, and a syndrome says what is wrong: here always an overrun
+		const syndrome, overrun = 11, 1
+		at, e.Data[syndrome] = 0, overrun
+	}
+	binary.BigEndian.PutUint32(e.Data[at:], obj.Number())
+	return e
 }

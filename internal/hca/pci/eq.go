@@ -9,11 +9,8 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
-// Types of events.
-const (
-	eventCompletion = 0x00
-	eventCommand    = 0x0a
-)
+// eventCommand is the type of the event of a command; see adapter.EventEntry for those of the adapter.
+const eventCommand = 0x0a
 
 const (
 	eqeSize   = 64
@@ -134,13 +131,12 @@ func (t *eqTable) commandDone(slot int) {
 }
 
 // completion reports an armed CQ to its queue.
-func (t *eqTable) completion(eqn, cqn uint32) {
+func (t *eqTable) completion(cq *adapter.CQ) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if q := t.eqs.objects[eqn]; q != nil {
-		var data [32]byte
-		be.PutUint32(data[24:], cqn)
-		t.post(q, eventCompletion, 0, data[:])
+	if q := t.eqs.objects[cq.EQN()]; q != nil {
+		e := adapter.CompletionEntry(cq)
+		t.post(q, e.Type, 0, e.Data[:])
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/framenet"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // rdmaState is the RDMA adapter behind the function, from ENABLE_HCA to TEARDOWN_HCA.
@@ -28,7 +29,14 @@ func (r *rdmaState) close() {
 type events struct{ f *firmware }
 
 // Completion implements adapter.Events.
-func (e events) Completion(cq *adapter.CQ) { e.f.eqs.completion(cq.EQN(), cq.Number()) }
+func (e events) Completion(cq *adapter.CQ) { e.f.eqs.completion(cq) }
+
+// Async implements adapter.Events.
+func (e events) Async(t rdma.EventType, obj any) {
+	if entry, ok := adapter.AsyncEntry(t, obj); ok {
+		e.f.eqs.event(entry.Type, 0, entry.Data[:])
+	}
+}
 
 // adapterCommand executes a command that is the adapter's.
 func (f *firmware) adapterCommand(c *call) error {

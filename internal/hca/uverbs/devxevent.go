@@ -3,27 +3,16 @@
 package uverbs
 
 import (
-	"encoding/binary"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/internal/ibv"
-	"github.com/softmkey/softmkey/rdma"
 )
 
-// The numbers of DEVX events (enum mlx5_event in Linux's device.h).
 const (
-	devxCompletion = 0x00
-
 	eqeSize    = 64 // bytes of data in an event
 	cookieSize = 8
 )
-
-var devxEvents = map[rdma.EventType]uint16{
-	rdma.EventCommEst: 0x02, rdma.EventSQDrained: 0x03, rdma.EventCQErr: 0x04, rdma.EventQPFatal: 0x05,
-	rdma.EventQPReqErr: 0x10, rdma.EventQPAccessErr: 0x11, ibv.EventSRQErr: 0x12, rdma.EventQPLastWQEReached: 0x13, rdma.EventSRQLimitReached: 0x14,
-}
 
 // subscription is an event of an object that a program wants in a channel, with a cookie.
 type subscription struct {
@@ -94,7 +83,7 @@ func (c *command) devxSubscribe() error {
 	}
 	for ; len(list) >= 2; list = list[2:] {
 		f.subs[obj] = append(f.subs[obj], subscription{ch, list.u16(0), cookie.u64(0)})
-		if q, ok := obj.(*adapter.CQ); ok && list.u16(0) == devxCompletion {
+		if q, ok := obj.(*adapter.CQ); ok && list.u16(0) == adapter.EventCompletion {
 			q.Listen()
 		}
 	}
@@ -109,42 +98,24 @@ func (f *File) unsubscribe(obj any) {
 }
 
 // publish writes an event of an object to the channels that are subscribed to it.
-func (f *File) publish(obj any, event uint16, number uint32) {
+func (f *File) publish(obj any, e adapter.EventEntry) {
 	f.evMu.Lock()
 	defer f.evMu.Unlock()
 	for _, s := range f.subs[obj] {
-		if s.event == event {
+		if s.event == uint16(e.Type) {
 			var unused uint32
-			s.ch.put(newDEVXEvent(s.ch.size, s.cookie, event, number), &unused)
+			s.ch.put(newDEVXEvent(s.ch.size, s.cookie, e), &unused)
 		}
 	}
 }
 
-// newDEVXEvent returns an event: the cookie and, if there is room, the entry of the event
-// queue with its type and the object's number.
-func newDEVXEvent(size int, cookie uint64, event uint16, number uint32) []byte {
+// newDEVXEvent returns an event: the cookie and, if there is room, the entry of the event queue.
+func newDEVXEvent(size int, cookie uint64, e adapter.EventEntry) []byte {
 	b := make([]byte, size)
 	le.PutUint64(b, cookie)
-	if size == cookieSize {
-		return b
+	if eqe := b[cookieSize:]; len(eqe) > 0 {
+		eqe[1] = e.Type
+		copy(eqe[32:], e.Data[:])
 	}
-	eqe := b[cookieSize:]
-	eqe[1] = uint8(event)
-	const data, last = 32, 24 // the event's data, and where most events have the number
-	at := data + last
-	if event == devxEvents[rdma.EventCQErr] { // the number is at the start, and a syndrome says what is wrong: here always an overrun
-		const syndrome, overrun = 11, 1
-		at = data
-		eqe[data+syndrome] = overrun
-	}
-	binary.BigEndian.PutUint32(eqe[at:], number)
 	return b
-}
-
-// numberOf returns the number of an object that raises events.
-func numberOf(obj any) uint32 {
-	if n, ok := obj.(interface{ Number() uint32 }); ok {
-		return n.Number()
-	}
-	return 0
 }

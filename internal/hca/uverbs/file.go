@@ -296,7 +296,7 @@ func (f *File) Completion(q *adapter.CQ) {
 	f.evMu.Lock()
 	o, _ := f.byObject[q].(*cqObject)
 	f.evMu.Unlock()
-	f.publish(q, devxCompletion, q.Number())
+	f.publish(q, adapter.CompletionEntry(q))
 	if o != nil && o.comp != nil {
 		o.comp.put(newEvent(compEventSize, o.user, 0), &o.compEvents)
 	}
@@ -308,8 +308,8 @@ func (f *File) Async(t rdma.EventType, obj any) {
 	ch := f.async
 	o := f.byObject[obj]
 	f.evMu.Unlock()
-	if e, ok := devxEvents[t]; ok {
-		f.publish(obj, e, numberOf(obj))
+	if e, ok := adapter.AsyncEntry(t, obj); ok {
+		f.publish(obj, e)
 	}
 	var counts *eventCounts
 	switch o := o.(type) {
