@@ -33,21 +33,21 @@ type Context struct {
 	addresses  atomic.Int64 // handles that the QPs keep
 	lateness   lateness
 
-	busy    atomic.Int32 // number of QPs in RTR or a later state, whose doorbells must be polled
-	polling sync.Mutex   // held by Poll and Scan, and for a guest by lookAtFailed
-	plan    doorbellPlan // guarded by polling
-	pages   []*UAR       // guarded by polling: the values of uars when rung last copied them
-	ringing []ringing    // guarded by polling: rung reuses it for its result
-	order   rungQPs      // guarded by polling: scanInOrder reuses its slices
+	busy      atomic.Int32 // number of QPs in RTR or a later state, whose doorbells must be polled
+	polling   sync.Mutex   // held by Poll and Scan, and for a guest by lookAtFailed
+	plan      doorbellPlan // guarded by polling
+	stale     atomic.Bool  // queues were made or destroyed since plan was built
+	pages     []*UAR       // guarded by polling: the values of uars when rung last copied them
+	staleUARs atomic.Bool  // uars has changed since rung copied it to pages
+	ringing   []ringing    // guarded by polling: rung reuses it for its result
+	order     rungQPs      // guarded by polling: scanInOrder reuses its slices
 
-	mu        sync.Mutex // guards the following fields
-	closed    bool
-	isolated  bool         // Isolate was called: each QP has a goroutine of its own
-	stale     bool         // queues were made or destroyed since plan was built
-	staleUARs bool         // uars has changed since rung copied it to pages
-	ownPD     *PD          // by umrPD
-	login     *loginObject // the last login that was valid
-	orphans   []*dek.DEK   // destroyed while memory keys used them
+	mu       sync.Mutex // guards the following fields
+	closed   bool
+	isolated bool         // Isolate was called: each QP has a goroutine of its own
+	ownPD    *PD          // by umrPD
+	login    *loginObject // the last login that was valid
+	orphans  []*dek.DEK   // destroyed while memory keys used them
 
 	// The objects by their numbers, and regions, windows and memory keys by their indexes.
 	uars       map[uint32]*UAR
@@ -242,29 +242,12 @@ func (c *Context) QP(number uint32) *QP { return lookup(c, c.qps, number) }
 // SRQ returns the context's SRQ or RMP with a number, or nil.
 func (c *Context) SRQ(number uint32) *SRQ { return lookup(c, c.srqs, number) }
 
-// queuesChanged makes the next scan rebuild the plan, because queues were made or destroyed.
-func (c *Context) queuesChanged() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stale = true
-}
-
-// pagesChanged makes the next poll copy uars again, because a UAR was made or destroyed.
-func (c *Context) pagesChanged() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.staleUARs = true
-}
-
 // lookup returns the object of a table with a number, or the zero value.
 func lookup[T any](c *Context, table map[uint32]T, number uint32) T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return table[number]
 }
-
-// Clock returns the counter of [Device.Clock].
-func (c *Context) Clock() uint64 { return c.dev.Clock() }
 
 // object has the fields that most objects of a context have: protection domains, queues, registered memory. Memory keys
 // have their number elsewhere.

@@ -101,7 +101,7 @@ func newCQ(c *Context, a CQAttr) (*CQ, error) {
 	}
 	if a.Channel {
 		a.UAR.ring(0, 1)
-		c.queuesChanged()
+		c.stale.Store(true)
 	}
 	return q, nil
 }
@@ -123,7 +123,7 @@ func (q *CQ) Listen() {
 		return
 	}
 	q.attr.UAR.ring(0, 1)
-	q.ctx.queuesChanged()
+	q.ctx.stale.Store(true)
 }
 
 // Close destroys the CQ. EBUSY: a QP or SRQ uses it.

@@ -26,7 +26,7 @@
 // The doorbell records determine the state of the queues; a changed page of a [UAR] is
 // only a hint. [Context.Poll] follows hints and is cheap, [Context.Scan] checks every
 // record. The caller owns the goroutine that calls them. Where writes of registers can be
-// seen one by one, [UAR.Ring] delivers them.
+// seen one by one, [Context.Ring] delivers them.
 //
 // # Locks
 //

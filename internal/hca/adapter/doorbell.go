@@ -3,7 +3,6 @@ package adapter
 import (
 	"cmp"
 	"encoding/binary"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -44,14 +43,14 @@ func (c *Context) NewUAR(number uint32, page []byte) (*UAR, error) {
 	if err := enter(c, op, c.uars, number, u); err != nil {
 		return nil, err
 	}
-	c.pagesChanged()
+	c.staleUARs.Store(true)
 	return u, nil
 }
 
 // Close ends the use of the page. Queues that name the page are found by Scan from then on.
 func (u *UAR) Close() error {
 	leave(u.ctx, u.ctx.uars, u.number)
-	u.ctx.pagesChanged()
+	u.ctx.staleUARs.Store(true)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.page = nil
@@ -94,7 +93,7 @@ func (u *UAR) rung(values []ringing) []ringing {
 			u.seen[i] = v
 			var b [8]byte
 			binary.NativeEndian.PutUint64(b[:], v)
-			values = append(values, ringing{u, off, binary.BigEndian.Uint64(b[:])})
+			values = append(values, ringing{off, binary.BigEndian.Uint64(b[:])})
 		}
 	}
 	return values
@@ -102,33 +101,38 @@ func (u *UAR) rung(values []ringing) []ringing {
 
 // ringing is a register that was written, and its value as one big-endian number.
 type ringing struct {
-	uar *UAR
 	off int
 	v   uint64
 }
 
 // Ring delivers the write of a register: 8 bytes as one big-endian number, at an offset in
-// the page. The number names the queue. What was posted is in the queue's doorbell record, as
+// a page of registers. The number names the queue. What was posted is in the queue's doorbell record, as
 // when the page is polled. Ring reports whether there was work.
-func (u *UAR) Ring(off int, v uint64) (worked bool) {
+func (c *Context) Ring(off int, v uint64) (worked bool) {
 	switch {
 	case off == prm.UARArmCQ:
-		if q := u.ctx.CQ(uint32(v) & 0xffffff); q != nil {
+		if q := c.CQ(uint32(v) & 0xffffff); q != nil {
 			return q.sawArm(uint32(v >> 32))
 		}
 	case off >= prm.UARBlue && off < prm.UARBlueEnd:
-		q := u.ctx.QP(uint32(v) >> 8)
-		if q == nil || !q.rings() {
-			return false
+		if q := c.QP(uint32(v) >> 8); q != nil {
+			return q.lookAtRecord()
 		}
-		var rec [prm.DoorbellSize]byte
-		if err := q.db.read(0, rec[:]); err != nil {
-			q.lostMemory("the doorbell record", err)
-			return false
-		}
-		return q.rang(prm.Uint32(rec[:]), prm.Uint32(rec[4:]))
 	}
 	return false
+}
+
+// lookAtRecord takes the doorbell record, and reports whether there was work.
+func (q *QP) lookAtRecord() (worked bool) {
+	if !q.rings() {
+		return false
+	}
+	var b [prm.DoorbellSize]byte
+	if err := q.db.read(0, b[:]); err != nil {
+		q.lostMemory("the doorbell record", err)
+		return false
+	}
+	return q.rang(prm.Uint32(b[prm.DoorbellRecv:]), prm.Uint32(b[prm.DoorbellSend:]))
 }
 
 // doorbellPlan is how the doorbell records of a context are read: few pieces of memory
@@ -181,7 +185,7 @@ func (c *Context) Poll() (worked bool) {
 		// A register names the queue that was rung last. Others may have been rung before it, so
 		// all records are read, in parts: the queue of a program that has many does not wait.
 		for _, r := range values {
-			worked = r.uar.Ring(r.off, r.v) || worked
+			worked = c.Ring(r.off, r.v) || worked
 		}
 		c.plan.unread = len(c.plan.cells) + len(c.plan.reads)
 	}
@@ -203,12 +207,9 @@ func (c *Context) Scan() (worked bool) {
 
 // rung returns the registers that changed since the last call. c.polling is held.
 func (c *Context) rung() []ringing {
-	c.mu.Lock()
-	if c.staleUARs {
-		c.staleUARs = false
-		c.pages = slices.Collect(maps.Values(c.uars))
+	if c.staleUARs.Swap(false) {
+		c.pages = snapshot(c, c.uars)
 	}
-	c.mu.Unlock()
 	c.ringing = c.ringing[:0]
 	for _, u := range c.pages {
 		c.ringing = u.rung(c.ringing)
@@ -234,10 +235,9 @@ func (c *Context) refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.plan.keys = len(c.mkeys)+len(c.mws) > 0
-	if c.plan.built && !c.stale {
+	if !c.stale.Swap(false) && c.plan.built {
 		return
 	}
-	c.stale = false
 	p := doorbellPlan{built: true, keys: c.plan.keys}
 	var copied []doorbellCell
 	add := func(cell doorbellCell) {

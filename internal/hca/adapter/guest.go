@@ -10,35 +10,11 @@ import (
 
 // NewGuest makes a context of a guest's driver: its queues lie in lists of physical pages
 // that the commands have, unless they say that they lie in a umem. Doorbells are delivered
-// by [Context.RingQP] and [Context.ArmCQ]. memic is the device memory that keys can have.
+// by [Context.Ring]. memic is the device memory that keys can have.
 func (d *Device) NewGuest(mem, memic Memory, ev Events) *Context {
 	c := d.NewContext(mem, ev)
 	c.guest, c.memic = true, memic
 	return c
-}
-
-// RingQP looks at the doorbell record of a QP after its register was written. It reports
-// whether there is a QP with that number.
-func (c *Context) RingQP(number uint32) bool {
-	q := lookup(c, c.qps, number)
-	if q == nil {
-		return false
-	}
-	q.lookAtRecord()
-	return true
-}
-
-// lookAtRecord takes the doorbell record, if the QP has one.
-func (q *QP) lookAtRecord() {
-	if q.db.size == 0 {
-		return
-	}
-	var b [prm.DoorbellSize]byte
-	if err := q.db.read(0, b[:]); err != nil {
-		q.lostMemory("the doorbell record", err)
-		return
-	}
-	q.rang(prm.Uint32(b[prm.DoorbellRecv:]), prm.Uint32(b[prm.DoorbellSend:]))
 }
 
 // failedQPs are the QPs of a guest that are in ERR. A guest writes no register when it posts a
@@ -105,13 +81,6 @@ func (c *Context) lookAtFailed() {
 		q.lookAtRecord()
 	}
 	time.AfterFunc(failedInterval, c.lookAtFailed)
-}
-
-// ArmCQ arms a CQ with the word that was written to its register.
-func (c *Context) ArmCQ(number, word uint32) {
-	if q := lookup(c, c.cqs, number); q != nil {
-		q.sawArm(word)
-	}
 }
 
 // EQN returns the number of the event queue that the CQ reports to.

@@ -143,7 +143,7 @@ func (q *guestQP) post(requests ...[]byte) {
 		q.write(b)
 	}
 	q.g.mem.put32(q.db+4, uint32(q.head))
-	q.g.ctx.RingQP(q.number)
+	q.g.ctx.Ring(prm.UARBlue, uint64(q.number)<<8)
 }
 
 func (q *guestQP) postRecv(d prm.Data) {

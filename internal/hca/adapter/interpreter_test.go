@@ -137,7 +137,7 @@ func (l *looped) post(wqes ...*wqe) {
 		}
 	}
 	l.put32(l.db+4, uint32(l.head))
-	l.p.u.Ring(prm.UARBlue, uint64(l.head)<<40|uint64(l.number)<<8)
+	l.p.ctx.Ring(prm.UARBlue, uint64(l.head)<<40|uint64(l.number)<<8)
 }
 
 // wait takes the next completion, and writes 16 bits of the consumer index.

@@ -296,7 +296,7 @@ func (q *QP) setState(to rdma.State, by Field, fields ...Field) {
 	if rings == rang {
 		return
 	}
-	q.ctx.queuesChanged()
+	q.ctx.stale.Store(true)
 	if rang {
 		q.ctx.busy.Add(-1)
 		return

@@ -137,7 +137,7 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	cqe := &q.cqe
 	*cqe = prm.CQE{
 		Opcode: prm.CQERecv, Solicited: c.Solicited, UserIndex: uidx, QPN: q.number, Counter: slot.index,
-		ByteCount: c.ByteLen, Imm: c.Imm, SrcQPN: c.SrcQP, GRH: c.Flags&rdma.WithGRH != 0, Timestamp: q.ctx.Clock(),
+		ByteCount: c.ByteLen, Imm: c.Imm, SrcQPN: c.SrcQP, GRH: c.Flags&rdma.WithGRH != 0, Timestamp: q.ctx.dev.Clock(),
 	}
 	if cqe.GRH {
 		q.describeDatagram(cqe, c)

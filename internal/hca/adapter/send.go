@@ -313,7 +313,7 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 		cqe := &q.cqe
 		*cqe = prm.CQE{
 			Opcode: prm.CQERequester, UserIndex: q.attr.UIDX, QPN: q.number, SendOp: slot.op, Counter: slot.index,
-			ByteCount: c.ByteLen, Timestamp: q.ctx.Clock(),
+			ByteCount: c.ByteLen, Timestamp: q.ctx.dev.Clock(),
 		}
 		if failed {
 			cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERequesterErr, syndromeOf(c.Status), vendorOf(c, flushedSend)

@@ -201,7 +201,7 @@ func (d *Device) doorbell(at uint64, high, low uint32) {
 	switch {
 	case at == prm.UARArmCQ:
 		d.trace("cq", low&0xffffff, "arm", nil)
-		fw.armCQ(low&0xffffff, high)
+		fw.ring(prm.UARArmCQ, uint64(high)<<32|uint64(low))
 	case at == uarArmEQ:
 		d.trace("eq", high>>24, "arm", nil)
 		fw.eqs.consumed(high)
@@ -209,6 +209,6 @@ func (d *Device) doorbell(at uint64, high, low uint32) {
 		d.trace("eq", high>>24, "doorbell", nil)
 		fw.eqs.consumed(high)
 	case at >= prm.UARBlue && at%prm.UARBlueSize == 0: // kernels use the last registers, too
-		fw.ringSend(low >> 8)
+		fw.ring(prm.UARBlue, uint64(low))
 	}
 }

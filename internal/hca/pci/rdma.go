@@ -7,6 +7,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/framenet"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
+	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -57,24 +58,18 @@ type adapterError struct {
 func (e *adapterError) Error() string { return e.err.Error() }
 func (e *adapterError) Unwrap() error { return e.err }
 
-// armCQ takes a write to the register where CQs are armed.
-func (f *firmware) armCQ(cqn, word uint32) {
-	if rdma, _ := f.hardware(); rdma.ctx != nil {
-		rdma.ctx.ArmCQ(cqn, word)
-	}
-}
-
-// ringSend takes a write to a register where queues are rung.
-func (f *firmware) ringSend(number uint32) {
-	// A queue pair may have the number of a send queue. To ring a queue without requests
-	// does nothing.
+// ring takes a write to a register where CQs are armed, or queues rung.
+func (f *firmware) ring(register int, v uint64) {
 	rdma, port := f.hardware()
-	if port != nil {
-		port.Ring(number)
+	if rdma.ctx == nil {
+		return
 	}
-	if rdma.ctx != nil {
-		rdma.ctx.RingQP(number)
+	if register == prm.UARBlue {
+		// A queue pair may have the number of a send queue. To ring a queue without requests
+		// does nothing.
+		port.Ring(uint32(v) >> 8)
 	}
+	rdma.ctx.Ring(register, v)
 }
 
 // withCQ makes a queue of the Ethernet port that completes to the CQ that a command names.
