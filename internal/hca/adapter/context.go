@@ -303,11 +303,11 @@ type AH struct {
 }
 
 // CreateAH makes an address.
-func (c *Context) CreateAH(pd *PD, a AHAttr) (*AH, error) {
+func (c *Context) CreateAH(pd *PD, a AHAttr) (_ *AH, err error) {
 	const op = "create an address"
+	defer notCreated(c, "ah", &err)
 	to, err := c.dev.address(op, a)
 	if err != nil {
-		c.refused("ah", 0, "create", err)
 		return nil, err
 	}
 	if err := pd.eng.Users().Enter(op, "AH"); err != nil {

@@ -62,18 +62,9 @@ func powerOfTwo(n int) bool { return n > 0 && n&(n-1) == 0 }
 
 // CreateCQ makes a CQ. It writes a value that is not 0 to the arm record, so that the
 // first arm is seen.
-func (c *Context) CreateCQ(a CQAttr) (*CQ, error) {
-	q, err := newCQ(c, a)
-	if err != nil {
-		c.refused("cq", 0, "create", err)
-		return nil, err
-	}
-	c.trace(TraceObject, "cq", q.number, "create", nil, value("entries", a.Entries), value("cqe_size", a.CQESize), value("shared", q.ring.shared()))
-	return q, nil
-}
-
-func newCQ(c *Context, a CQAttr) (*CQ, error) {
+func (c *Context) CreateCQ(a CQAttr) (_ *CQ, err error) {
 	const op = "create a CQ"
+	defer notCreated(c, "cq", &err)
 	if err := checkRing(op, a.Entries, a.CQESize); err != nil {
 		return nil, err
 	}
@@ -103,6 +94,7 @@ func newCQ(c *Context, a CQAttr) (*CQ, error) {
 		a.UAR.ring(0, 1)
 		c.stale.Store(true)
 	}
+	c.trace(TraceObject, "cq", q.number, "create", nil, value("entries", a.Entries), value("cqe_size", a.CQESize), value("shared", q.ring.shared()))
 	return q, nil
 }
 

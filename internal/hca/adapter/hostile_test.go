@@ -135,7 +135,7 @@ func TestRefused(t *testing.T) {
 	if _, err := p.ctx.CreateQP(good); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.ctx.RegMR(p.pd, 0x1000, 10, 0x1000, 1); !errors.Is(err, syscall.EFAULT) {
+	if _, err := p.ctx.RegMR(nil, p.pd, 0x1000, 10, 0x1000, 1); !errors.Is(err, syscall.EFAULT) {
 		t.Errorf("memory that is not there: %v", err)
 	}
 	if err := p.pd.Close(); !errors.Is(err, syscall.EBUSY) {

@@ -113,91 +113,60 @@ func regionAccess(op string, access uint32) (rdma.Access, error) {
 	return rdma.Access(access) &^ (rdma.ZeroBased | accessOnDemand | accessHugeTLB), nil
 }
 
-// RegMR registers length bytes of the program's memory from addr, which requests name
-// by addresses from iova on. access is of enum ibv_access_flags.
-func (c *Context) RegMR(pd *PD, addr, length, iova uint64, access uint32) (*MR, error) {
-	return c.RegMRIn(c.mem, pd, addr, length, iova, access)
-}
-
-// RegMRIn is RegMR for a process that shares the context and has a memory of its own.
-func (c *Context) RegMRIn(mem Memory, pd *PD, addr, length, iova uint64, access uint32) (*MR, error) {
-	const op = "register memory"
-	m, err := regMR(c, op, cmp.Or(mem, c.mem), pd, addr, length, iova, access)
-	if err != nil {
-		c.refused("mr", 0, "create", err)
-		return nil, err
-	}
-	c.trace(TraceObject, "mr", m.LKey(), "create", nil, value("pd", pd.number), value("addr", addr), value("length", length), value("iova", iova), value("access", regionAccessNames(access)))
-	return m, nil
-}
-
-func regMR(c *Context, op string, mem Memory, pd *PD, addr, length, iova uint64, access uint32) (*MR, error) {
-	a, err := regionAccess(op, access)
-	if err != nil {
-		return nil, err
-	}
-	if err := registrable(op, mem, addr, length, iova, access); err != nil {
-		return nil, err
-	}
-	prefer := c.freed.take(freedKind{pd, length, access})
-	e, err := pd.eng.NewRegion(engine.RegionAttr{Memory: programMemoryOf(mem), Start: addr, Addr: iova, Length: length, Access: a, Prefer: prefer})
-	if err != nil {
-		return nil, err
-	}
-	m := &MR{ctx: c, eng: e, mem: mem, pd: pd, addr: addr, length: length, iova: iova, access: access}
-	if err := enter(c, op, c.mrs, m.LKey()>>8, m); err != nil {
-		e.Close()
-		return nil, err
-	}
-	return m, nil
+// RegMR registers length bytes of a process's memory from addr, which requests name
+// by addresses from iova on. mem is nil for the process of the context; others that share it have a memory of their own.
+// access is of enum ibv_access_flags.
+func (c *Context) RegMR(mem Memory, pd *PD, addr, length, iova uint64, access uint32) (*MR, error) {
+	mem = cmp.Or(mem, c.mem)
+	return newMR(c, "register memory", &MR{mem: mem, pd: pd, addr: addr, length: length, iova: iova, access: access}, programMemoryOf(mem))
 }
 
 // RegDeviceMemory registers memory of the adapter itself. Requests name it by addresses from 0 on,
 // so access must have rdma.ZeroBased.
-func (c *Context) RegDeviceMemory(pd *PD, mem []byte, access uint32) (*MR, error) {
+func (c *Context) RegDeviceMemory(pd *PD, mem []byte, access uint32) (_ *MR, err error) {
 	const op = "register device memory"
 	if access&uint32(rdma.ZeroBased) == 0 {
-		err := failure.New(op, syscall.EINVAL, "access flags %#x: device memory is zero-based", access)
+		err = failure.New(op, syscall.EINVAL, "access flags %#x: device memory is zero-based", access)
 		c.refused("mr", 0, "create", err)
 		return nil, err
 	}
-	return regMapped(c, op, pd, mem, 0, access)
+	return newMR(c, op, &MR{pd: pd, length: uint64(len(mem)), access: access}, mkey.Bytes(mem))
 }
 
 // RegDMABuf registers memory of a dma-buf that is mapped here. Requests name it by addresses from
 // iova on.
 func (c *Context) RegDMABuf(pd *PD, mem []byte, iova uint64, access uint32) (*MR, error) {
-	return regMapped(c, "register a dma-buf", pd, mem, iova, access)
+	return newMR(c, "register a dma-buf", &MR{pd: pd, length: uint64(len(mem)), iova: iova, access: access}, mkey.Bytes(mem))
 }
 
-func regMapped(c *Context, op string, pd *PD, mem []byte, iova uint64, access uint32) (*MR, error) {
-	m, err := newMapped(c, op, pd, mem, iova, access)
+// newMR registers memory as the region m, which has the attributes of the call.
+func newMR(c *Context, op string, m *MR, memory mkey.Memory) (_ *MR, err error) {
+	defer notCreated(c, "mr", &err)
+	a, err := regionAccess(op, m.access)
 	if err != nil {
-		c.refused("mr", 0, "create", err)
 		return nil, err
 	}
-	c.trace(TraceObject, "mr", m.LKey(), "create", nil, value("pd", pd.number), value("length", uint64(len(mem))), value("iova", iova), value("access", regionAccessNames(access)))
-	return m, nil
-}
-
-func newMapped(c *Context, op string, pd *PD, mem []byte, iova uint64, access uint32) (*MR, error) {
-	a, err := regionAccess(op, access)
+	fields := []Field{value("pd", m.pd.number)}
+	r := engine.RegionAttr{Memory: memory, Start: m.addr, Addr: m.iova, Length: m.length, Access: a}
 	switch {
-	case err != nil:
-		return nil, err
-	case access&(accessOnDemand|accessHugeTLB|uint32(ibv.MWBind)) != 0:
-		return nil, failure.New(op, syscall.EINVAL, "access flags %#x: on-demand paging, huge pages and windows need the program's memory", access)
+	case m.mem != nil:
+		if err := registrable(op, m.mem, m.addr, m.length, m.iova, m.access); err != nil {
+			return nil, err
+		}
+		fields = append(fields, value("addr", m.addr))
+		r.Prefer = c.freed.take(freedKind{m.pd, m.length, m.access})
+	case m.access&(accessOnDemand|accessHugeTLB|uint32(ibv.MWBind)) != 0:
+		return nil, failure.New(op, syscall.EINVAL, "access flags %#x: on-demand paging, huge pages and windows need the program's memory", m.access)
 	}
-	length := uint64(len(mem))
-	e, err := pd.eng.NewRegion(engine.RegionAttr{Memory: mkey.Bytes(mem), Addr: iova, Length: length, Access: a})
-	if err != nil {
+	if m.eng, err = m.pd.eng.NewRegion(r); err != nil {
 		return nil, err
 	}
-	m := &MR{ctx: c, eng: e, pd: pd, length: length, iova: iova, access: access}
+	m.ctx = c
 	if err := enter(c, op, c.mrs, m.LKey()>>8, m); err != nil {
-		e.Close()
+		m.eng.Close()
 		return nil, err
 	}
+	c.trace(TraceObject, "mr", m.LKey(), "create", nil, append(fields, value("length", m.length), value("iova", m.iova), value("access", regionAccessNames(m.access)))...)
 	return m, nil
 }
 
@@ -428,10 +397,10 @@ type MW struct {
 }
 
 // AllocMW makes a memory window of type 1 or 2.
-func (c *Context) AllocMW(pd *PD, typ int) (*MW, error) {
+func (c *Context) AllocMW(pd *PD, typ int) (_ *MW, err error) {
+	defer notCreated(c, "mw", &err)
 	e, err := pd.eng.NewWindow(engine.WindowType(typ))
 	if err != nil {
-		c.refused("mw", 0, "create", err)
 		return nil, err
 	}
 	w := &MW{ctx: c, eng: e}

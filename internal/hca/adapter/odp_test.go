@@ -18,7 +18,7 @@ func TestOnDemand(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		const onDemand, lw = 1 << 6, 1
 		p := newPair(t, o)
-		all, err := p.a.ctx.RegMR(p.a.pd, 0, math.MaxUint64, 0, onDemand|lw)
+		all, err := p.a.ctx.RegMR(nil, p.a.pd, 0, math.MaxUint64, 0, onDemand|lw)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestOnDemand(t *testing.T) {
 			t.Error("the data differ")
 		}
 		plain, at := p.a.mr(4096, lw)
-		absent, err := p.a.ctx.RegMR(p.a.pd, 0x1000, 4096, 0x1000, onDemand)
+		absent, err := p.a.ctx.RegMR(nil, p.a.pd, 0x1000, 4096, 0x1000, onDemand)
 		if err != nil {
 			t.Fatalf("memory that is not there: %v", err)
 		}

@@ -532,7 +532,7 @@ func (q *qp) postRecv(sges ...prm.Data) {
 func (p *program) mr(n int, access uint32) (*adapter.MR, uint64) {
 	p.t.Helper()
 	addr := p.mem.alloc(n)
-	m, err := p.ctx.RegMR(p.pd, addr, uint64(n), addr, access)
+	m, err := p.ctx.RegMR(nil, p.pd, addr, uint64(n), addr, access)
 	fatal.If(p.t, err)
 	return m, addr
 }

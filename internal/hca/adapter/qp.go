@@ -73,36 +73,17 @@ const (
 )
 
 // CreateQP makes a QP in RESET.
-func (c *Context) CreateQP(a QPAttr) (*QP, error) {
-	q, err := newQP(c, a)
-	if err != nil {
-		c.refused("qp", 0, "create", err)
-		return nil, err
-	}
-	c.trace(TraceObject, "qp", q.number, "create", nil, value("type", a.Type), value("pd", q.attr.PD.number), value("send_cq", numberOf(a.SendCQ)), value("recv_cq", numberOf(a.RecvCQ)),
-		value("send_blocks", a.SQCount), value("recv_requests", a.RQCount), value("shared", q.sq.ring.shared()))
-	return q, nil
-}
-
-func numberOf(q *CQ) uint32 {
-	if q == nil {
-		return 0
-	}
-	return q.number
-}
-
-func newQP(c *Context, a QPAttr) (*QP, error) {
+func (c *Context) CreateQP(a QPAttr) (_ *QP, err error) {
 	const op = "create a QP"
+	defer notCreated(c, "qp", &err)
+	asked := a
 	if err := a.check(op); err != nil {
 		return nil, err
 	}
 	if a.Type != ibv.XRCRecv {
 		a.XRCD = nil
-	} else {
-		var err error
-		if a.PD, err = a.XRCD.pd(op, c); err != nil {
-			return nil, err
-		}
+	} else if a.PD, err = a.XRCD.pd(op, c); err != nil {
+		return nil, err
 	}
 	q := &QP{object: object{ctx: c, uid: a.uid}, attr: a}
 	q.attr.SQ, q.attr.RQ, q.attr.DB = nil, nil, nil // sq, rq and db have them
@@ -145,7 +126,16 @@ func newQP(c *Context, a QPAttr) (*QP, error) {
 	if a.Type == ibv.XRCRecv {
 		a.XRCD.locked(func() { a.XRCD.qps[q.number] = q })
 	}
+	c.trace(TraceObject, "qp", q.number, "create", nil, value("type", a.Type), value("pd", a.PD.number), value("send_cq", numberOf(asked.SendCQ)), value("recv_cq", numberOf(asked.RecvCQ)),
+		value("send_blocks", asked.SQCount), value("recv_requests", asked.RQCount), value("shared", q.sq.ring.shared()))
 	return q, nil
+}
+
+func numberOf(q *CQ) uint32 {
+	if q == nil {
+		return 0
+	}
+	return q.number
 }
 
 // check refuses everything that the device does not have.

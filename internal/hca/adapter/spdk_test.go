@@ -44,7 +44,7 @@ func TestFirstErrorOnly(t *testing.T) {
 func TestNumberReuse(t *testing.T) {
 	p := lone(t)
 	reg := func(pd *adapter.PD, n uint64, access uint32) *adapter.MR {
-		m, err := p.ctx.RegMR(pd, p.mem.alloc(4096), n, base, access)
+		m, err := p.ctx.RegMR(nil, pd, p.mem.alloc(4096), n, base, access)
 		fatal.If(t, err)
 		return m
 	}

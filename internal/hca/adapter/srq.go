@@ -71,18 +71,9 @@ const (
 )
 
 // CreateSRQ makes a shared receive queue.
-func (c *Context) CreateSRQ(a SRQAttr) (*SRQ, error) {
-	s, err := newSRQ(c, a)
-	if err != nil {
-		c.refused(a.kind(), 0, "create", err)
-		return nil, err
-	}
-	c.trace(TraceObject, a.kind(), s.number, "create", nil, value("pd", a.PD.number), value("requests", a.MaxWR), value("sges_per_request", a.MaxSGE))
-	return s, nil
-}
-
-func newSRQ(c *Context, a SRQAttr) (*SRQ, error) {
+func (c *Context) CreateSRQ(a SRQAttr) (_ *SRQ, err error) {
 	const op = "create an SRQ"
+	defer notCreated(c, a.kind(), &err)
 	switch {
 	case a.Type != srqBasic && a.Type != srqXRC:
 		return nil, failure.New(op, syscall.EOPNOTSUPP, "type %d: only basic (0) and XRC (1) SRQs are supported", a.Type)
@@ -121,6 +112,7 @@ func newSRQ(c *Context, a SRQAttr) (*SRQ, error) {
 	if a.Type == srqXRC {
 		a.XRCD.locked(func() { a.XRCD.srqs[s.number] = s })
 	}
+	c.trace(TraceObject, a.kind(), s.number, "create", nil, value("pd", a.PD.number), value("requests", a.MaxWR), value("sges_per_request", a.MaxSGE))
 	return s, nil
 }
 

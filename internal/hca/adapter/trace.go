@@ -94,6 +94,9 @@ func (c *Context) refused(object string, number uint32, action string, err error
 	}
 }
 
+// notCreated is deferred by the calls that make an object. It records why one was refused.
+func notCreated(c *Context, object string, err *error) { c.refused(object, 0, "create", *err) }
+
 // work traces the requests of one QP. Its record is used again for each request, so that a trace
 // allocates no memory for requests that succeed. The engine's lock of the QP guards it.
 type work struct {

@@ -18,15 +18,13 @@ type Umem struct {
 
 // RegUmem registers length bytes of a process's memory from addr, which need not be aligned. access is
 // of enum ibv_access_flags.
-func (c *Context) RegUmem(mem Memory, addr, length uint64, access uint32) (*Umem, error) {
+func (c *Context) RegUmem(mem Memory, addr, length uint64, access uint32) (_ *Umem, err error) {
 	const op = "register a umem"
+	defer notCreated(c, "umem", &err)
 	if length == 0 {
-		err := failure.New(op, syscall.EINVAL, "a umem of 0 bytes")
-		c.refused("umem", 0, "create", err)
-		return nil, err
+		return nil, failure.New(op, syscall.EINVAL, "a umem of 0 bytes")
 	}
 	if err := reachable(op, mem, addr, length, access&pinsForWriting != 0); err != nil {
-		c.refused("umem", 0, "create", err)
 		return nil, err
 	}
 	return newUmem(c, op, 0, Segments{{mem, addr, length}})

@@ -13,29 +13,22 @@ import (
 // document lists them. These are the codes of ConnectX-5 and later in logs that users have
 // published.
 const (
-	vendorNoRight       = 0x33 // local protection: the key lacks the right
-	vendorWrongKey      = 0x52 // local protection: the key cannot be used
-	vendorOutOfRange    = 0x53 // local protection: the range is not the key's
-	vendorQPOperation   = 0x68
-	vendorMemoryOp      = 0x78
-	vendorRetryExceeded = 0x81
-	vendorRNRExceeded   = 0x87
-	vendorRemoteAccess  = 0x88
-	vendorRemoteOp      = 0x89
-	vendorRemoteInvalid = 0x8a
-	flushedSend         = 0xf5
-	flushedRecv         = 0xf9
+	vendorNoRight    = 0x33 // local protection: the key lacks the right
+	vendorWrongKey   = 0x52 // local protection: the key cannot be used
+	vendorOutOfRange = 0x53 // local protection: the range is not the key's
+	flushedSend      = 0xf5
+	flushedRecv      = 0xf9
 )
 
 // vendors are the vendor errors of the statuses that have one each.
 var vendors = map[rdma.Status]uint8{
-	rdma.StatusLocQPOpErr:     vendorQPOperation,
-	rdma.StatusMWBindErr:      vendorMemoryOp,
-	rdma.StatusRetryExcErr:    vendorRetryExceeded,
-	rdma.StatusRNRRetryExcErr: vendorRNRExceeded,
-	rdma.StatusRemAccessErr:   vendorRemoteAccess,
-	rdma.StatusRemOpErr:       vendorRemoteOp,
-	rdma.StatusRemInvReqErr:   vendorRemoteInvalid,
+	rdma.StatusLocQPOpErr:     0x68,
+	rdma.StatusMWBindErr:      0x78,
+	rdma.StatusRetryExcErr:    0x81,
+	rdma.StatusRNRRetryExcErr: 0x87,
+	rdma.StatusRemAccessErr:   0x88,
+	rdma.StatusRemOpErr:       0x89,
+	rdma.StatusRemInvReqErr:   0x8a,
 }
 
 // vendorOf returns the vendor's error code of a completion with an error. flushed is the code of a

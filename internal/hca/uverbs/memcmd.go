@@ -49,7 +49,7 @@ func (c *command) regMR(in fields) error {
 		return err
 	}
 	of, w := c.watchMemory(mem, in.u32(36))
-	mr, err := c.file.ctx.RegMRIn(of, pd, in.u64(8), in.u64(16), in.u64(24), in.u32(36))
+	mr, err := c.file.ctx.RegMR(of, pd, in.u64(8), in.u64(16), in.u64(24), in.u32(36))
 	if err != nil {
 		return err
 	}
