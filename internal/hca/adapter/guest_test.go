@@ -536,6 +536,16 @@ func TestGuestDrain(t *testing.T) {
 	q.done(prm.CQERecvErr)
 }
 
+// A command for a QP in RTS leaves the QP for UMRs there: its next request is executed.
+func TestGuestQPStaysInRTS(t *testing.T) {
+	a, _ := unconnected(t)
+	q := a.newQP(prm.QPServiceUMR)
+	q.connect(nil)
+	q.move(prm.CmdRTS2RTSQP, &prm.QPContext{PD: a.pdn})
+	q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate).sized())
+	q.done(prm.CQERequester)
+}
+
 // A program of a guest has a QP and the key of a region, which its kernel has given pages. A request
 // of the program does not give it other ones, and uses no PSV of another protection domain.
 func TestGuestPrograms(t *testing.T) {

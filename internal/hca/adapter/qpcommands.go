@@ -115,52 +115,59 @@ func (q *QP) detachMCG(x *prm.Call) error {
 	return q.DetachMcast(prm.GroupOf(x.In))
 }
 
+// transitions are the states from which and to which commands take a QP.
+var transitions = map[prm.Command]struct{ from, to rdma.State }{
+	prm.CmdRst2InitQP:  {rdma.StateReset, rdma.StateInit},
+	prm.CmdInit2InitQP: {rdma.StateInit, rdma.StateInit},
+	prm.CmdInit2RTRQP:  {rdma.StateInit, rdma.StateRTR},
+	prm.CmdRTR2RTSQP:   {rdma.StateRTR, rdma.StateRTS},
+	prm.CmdRTS2RTSQP:   {rdma.StateRTS, rdma.StateRTS},
+	prm.CmdSQErr2RTSQP: {rdma.StateSQE, rdma.StateRTS},
+	prm.CmdSQD2RTSQP:   {rdma.StateSQD, rdma.StateRTS},
+	prm.CmdToErrQP:     {anyState, rdma.StateErr},
+	prm.CmdToRstQP:     {anyState, rdma.StateReset},
+}
+
+const anyState = rdma.State(0xff)
+
 // changeQP executes the commands that change a QP's state.
 func (q *QP) changeQP(x *prm.Call) error {
 	m := prm.ParseQP(x.In)
-	from := func(want rdma.State) error {
-		if s := q.eng.State(); s != want {
-			return refuse(prm.CmdBadParam, synState, "QP %#x is in %v, not in %v", q.number, s, want)
-		}
-		return nil
-	}
-	a := QPModify{AccessFlags: uint32(accessOfQP(&m))}
-	mask := ibv.AttrState
-	connected := !q.attr.Type.Datagram()
 	if m.CounterSet != 0 && !q.ctx.guest {
 		return missing("counter set", uint32(m.CounterSet))
 	}
-	if q.attr.local {
-		return q.changeLocalQP(x, from)
-	}
-	var err error
-	switch x.Command {
-	case prm.CmdRst2InitQP:
-		err = from(rdma.StateReset)
-		a.State, a.Port, a.QKey = rdma.StateInit, m.Path.Port, m.QKey
-		mask |= ibv.AttrPKeyIndex | ibv.AttrPort
-		if connected {
-			mask |= ibv.AttrAccessFlags
-		} else {
-			mask |= ibv.AttrQKey
-		}
-	case prm.CmdInit2InitQP:
+	if x.Command == prm.CmdInit2InitQP && !q.attr.local {
 		if err := q.eng.SetPipelining(m.DrainSigErr); err != nil || !q.ctx.guest {
 			return err
 		}
-		err = from(rdma.StateInit)
-		a.State = rdma.StateInit
-		mask |= q.optional(&a, &m)
-	case prm.CmdRTS2RTSQP, prm.CmdSQErr2RTSQP, prm.CmdSQD2RTSQP:
-		err = from(map[prm.Command]rdma.State{prm.CmdRTS2RTSQP: rdma.StateRTS, prm.CmdSQErr2RTSQP: rdma.StateSQE, prm.CmdSQD2RTSQP: rdma.StateSQD}[x.Command])
-		a.State = rdma.StateRTS
+	}
+	t := transitions[x.Command]
+	if s := q.eng.State(); t.from != anyState && s != t.from {
+		return refuse(prm.CmdBadParam, synState, "QP %#x is in %v, not in %v", q.number, s, t.from)
+	}
+	a, mask := QPModify{State: t.to}, ibv.AttrState
+	if q.attr.local { // it has no peer, and nothing of one
+		if t.from == t.to {
+			return nil
+		}
+		return q.modify(&a, mask)
+	}
+	a.AccessFlags = uint32(accessOfQP(&m))
+	switch x.Command {
+	case prm.CmdRst2InitQP:
+		a.Port, a.QKey = m.Path.Port, m.QKey
+		mask |= ibv.AttrPKeyIndex | ibv.AttrPort
+		if q.attr.Type.Datagram() {
+			mask |= ibv.AttrQKey
+		} else {
+			mask |= ibv.AttrAccessFlags
+		}
+	case prm.CmdInit2InitQP, prm.CmdRTS2RTSQP, prm.CmdSQErr2RTSQP, prm.CmdSQD2RTSQP:
 		mask |= q.optional(&a, &m)
 	case prm.CmdInit2RTRQP:
-		err = from(rdma.StateInit)
 		mask |= q.toRTR(&a, &m) | q.optional(&a, &m)
 	case prm.CmdRTR2RTSQP:
-		err = from(rdma.StateRTR)
-		a.State, a.SQPSN = rdma.StateRTS, m.NextSendPSN
+		a.SQPSN = m.NextSendPSN
 		mask |= ibv.AttrSQPSN | q.optional(&a, &m)
 		switch q.attr.Type {
 		case ibv.XRCRecv:
@@ -170,36 +177,8 @@ func (q *QP) changeQP(x *prm.Call) error {
 			a.Timeout, a.RetryCnt, a.RNRRetry, a.MaxRdAtomic = m.Path.AckTimeout, m.RetryCount, m.RNRRetry, inFlight(m.LogSRAMax)
 			mask |= ibv.AttrTimeout | ibv.AttrRetryCnt | ibv.AttrRNRRetry | ibv.AttrMaxRdAtomic
 		}
-	case prm.CmdToErrQP:
-		a.State = rdma.StateErr
-	case prm.CmdToRstQP:
-		a.State = rdma.StateReset
-	}
-	if err != nil {
-		return err
 	}
 	return q.modify(&a, mask)
-}
-
-// changeLocalQP is changeQP for a QP without a peer.
-func (q *QP) changeLocalQP(x *prm.Call, from func(rdma.State) error) (err error) {
-	to := rdma.StateReset
-	switch x.Command {
-	case prm.CmdRst2InitQP:
-		to, err = rdma.StateInit, from(rdma.StateReset)
-	case prm.CmdInit2InitQP:
-		return from(rdma.StateInit)
-	case prm.CmdInit2RTRQP:
-		to, err = rdma.StateRTR, from(rdma.StateInit)
-	case prm.CmdRTR2RTSQP:
-		to, err = rdma.StateRTS, from(rdma.StateRTR)
-	case prm.CmdToErrQP:
-		to = rdma.StateErr
-	}
-	if err != nil {
-		return err
-	}
-	return q.modify(&QPModify{State: to}, ibv.AttrState)
 }
 
 // umrPD returns the PD of QPs for UMRs, which is no object of the driver's.
@@ -221,7 +200,6 @@ func umrPD(c *Context) (*PD, error) {
 
 // toRTR takes the attributes of INIT2RTR_QP.
 func (q *QP) toRTR(a *QPModify, m *prm.QPContext) (mask ibv.AttrMask) {
-	a.State = rdma.StateRTR
 	switch {
 	case q.attr.Type.Datagram():
 		return 0
