@@ -90,28 +90,15 @@ func (c *Context) scanInOrder() (worked bool) {
 func (q *QP) configurations(to uint16) (front uint16, behind bool) {
 	q.eng.Lock()
 	defer q.eng.Unlock()
-	s := &q.sq
-	at, atFront := s.next, true
-	for front = s.rung; at != to; {
-		if int(to-at) > s.count {
-			break // the queue is about to fail
-		}
-		b, err := s.bytes(at, 1)
-		if err != nil {
-			break
-		}
-		ctrl, err := prm.ParseControl(b)
-		n := ctrl.Blocks()
-		if err != nil || n == 0 || n > int(to-at) {
-			break
-		}
-		at += uint16(n)
+	front = q.sq.rung
+	atFront := true
+	for end, ctrl := range q.sq.each(to) {
 		atFront = atFront && (ctrl.Opcode == prm.OpUMR || ctrl.Opcode == prm.OpSetPSV)
 		switch {
 		case !atFront && ctrl.Opcode == prm.OpUMR:
 			return front, true
-		case atFront && int16(at-s.rung) > 0:
-			front = at
+		case atFront && int16(end-q.sq.rung) > 0:
+			front = end
 		}
 	}
 	return front, false

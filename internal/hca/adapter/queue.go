@@ -1,6 +1,8 @@
 package adapter
 
 import (
+	"iter"
+
 	"github.com/softmkey/softmkey/internal/base/fifo"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/internal/roce"
@@ -80,6 +82,26 @@ func (s *sendQueue) bytes(at uint16, n int) ([]byte, error) {
 	}
 	s.ahead, s.aheadAt = buf, at
 	return buf[:n*prm.BlockSize], nil
+}
+
+// each yields the control segments of the requests that were not begun and stand before index to, with the index behind
+// each. It ends at one that cannot be decoded: the queue is about to fail.
+func (s *sendQueue) each(to uint16) iter.Seq2[uint16, prm.Control] {
+	return func(yield func(end uint16, c prm.Control) bool) {
+		for at := s.next; at != to && int(to-at) <= s.count; {
+			b, err := s.bytes(at, 1)
+			if err != nil {
+				return
+			}
+			c, err := prm.ParseControl(b)
+			if err != nil || c.Blocks() > int(to-at) {
+				return
+			}
+			if at += uint16(c.Blocks()); !yield(at, c) {
+				return
+			}
+		}
+	}
 }
 
 // forget drops the copy: the queue is read anew.

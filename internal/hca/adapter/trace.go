@@ -192,17 +192,8 @@ func (q *QP) traceDropped() {
 // traceWaiting records the send requests that were posted and that a stop holds.
 func (q *QP) traceWaiting() {
 	s := &q.sq
-	id, waiting := s.requests, int(s.rung-s.next)
-	for at := s.next; waiting > 0 && waiting <= s.count; {
-		b, err := s.bytes(at, 1)
-		if err != nil {
-			break
-		}
-		ctrl, err := prm.ParseControl(b)
-		n := ctrl.Blocks()
-		if err != nil || n > waiting {
-			break
-		}
+	id := s.requests
+	for _, ctrl := range s.each(s.rung) {
 		if ctrl.Opcode != prm.OpSetPSV {
 			id++
 		}
@@ -211,7 +202,6 @@ func (q *QP) traceWaiting() {
 		w.number("request", id)
 		w.text("opcode", ctrl.Opcode.String())
 		w.end(nil)
-		at, waiting = at+uint16(n), waiting-n
 	}
 	s.forget() // the program may change what waits
 }
