@@ -67,9 +67,9 @@ func init() {
 		prm.CmdDestroyMKey:   destroyer(func(c *Context) map[uint32]*mkeyObject { return c.mkeys }),
 		prm.CmdCreatePSV:     createPSV,
 		prm.CmdDestroyPSV:    destroyer(func(c *Context) map[uint32]*psv { return c.psvs }),
-		prm.CmdCreateObject:  createObject,
-		prm.CmdQueryObject:   queryObject,
-		prm.CmdDestroyObject: destroyObject,
+		prm.CmdCreateObject:  onObject,
+		prm.CmdQueryObject:   onObject,
+		prm.CmdDestroyObject: onObject,
 	}
 }
 
@@ -153,14 +153,13 @@ func on[T any](find func(*Context, *prm.Call, uint32) (T, error), do func(T, *pr
 
 // destroyer returns the function that destroys the object that a command names.
 func destroyer[T owned](table func(*Context) map[uint32]T) func(*Context, *prm.Call) error {
-	return func(c *Context, x *prm.Call) error {
-		o, err := find(c, x, x.Command.Spec().Object, table(c), prm.NumberOf(x.In))
-		if err != nil {
-			return err
-		}
-		return o.Close()
-	}
+	return on(func(c *Context, x *prm.Call, number uint32) (T, error) {
+		return find(c, x, x.Command.Spec().Object, table(c), number)
+	}, destroyed[T])
 }
+
+// destroyed destroys the object that a command names.
+func destroyed[T owned](o T, _ *prm.Call) error { return o.Close() }
 
 // domain is a transport domain, which Ethernet queues join. Drivers of Ethernet make one when
 // they start. The device has no such queues for programs, so that nothing else names it.

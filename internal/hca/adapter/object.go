@@ -28,42 +28,53 @@ type loginObject struct {
 	shown prm.Login // without the credential
 }
 
-// createObject executes CREATE_GENERAL_OBJECT.
-func createObject(c *Context, x *prm.Call) error {
-	var number uint32
-	var err error
-	switch x.Mod {
-	case prm.ObjectDEK:
-		number, err = createDEK(c, x)
-	case prm.ObjectCryptoLogin:
-		number, err = createLogin(c, x)
-	default:
-		return refuse(prm.CmdBadParam, synNotSupported, "object type %#x is not supported", x.Mod)
-	}
-	if err != nil {
-		return err
-	}
-	prm.PutObjectID(x.Out, number)
-	return nil
+// objectHandlers are the functions that execute the commands on general objects, by the type of the object.
+var objectHandlers = map[uint16]map[prm.Command]func(*Context, *prm.Call) error{
+	prm.ObjectDEK: {
+		prm.CmdCreateObject: createDEK, prm.CmdQueryObject: on(dekOf, (*dekObject).query), prm.CmdDestroyObject: on(dekOf, destroyed[*dekObject]),
+	},
+	prm.ObjectCryptoLogin: {
+		prm.CmdCreateObject: createLogin, prm.CmdQueryObject: on(loginOf, (*loginObject).query), prm.CmdDestroyObject: on(loginOf, destroyed[*loginObject]),
+	},
 }
 
-func createLogin(c *Context, x *prm.Call) (uint32, error) {
+// onObject executes a command on a general object, whose modifier is the object's type.
+func onObject(c *Context, x *prm.Call) error {
+	do := objectHandlers[x.Mod][x.Command]
+	if do == nil {
+		return refuse(prm.CmdBadParam, synNotSupported, "object type %#x is not supported", x.Mod)
+	}
+	return do(c, x)
+}
+
+// dekOf returns the DEK that a command on general objects names.
+func dekOf(c *Context, x *prm.Call, _ uint32) (*dekObject, error) {
+	return find(c, x, "DEK", c.dekObjects, prm.ObjectIDOf(x.In))
+}
+
+// loginOf returns the login that a command on general objects names.
+func loginOf(c *Context, x *prm.Call, _ uint32) (*loginObject, error) {
+	return find(c, x, "login", c.logins, prm.ObjectIDOf(x.In))
+}
+
+func createLogin(c *Context, x *prm.Call) error {
 	l := prm.ParseLogin(x.In)
 	login, err := c.deks.NewLogin(l.Credential, l.KEK, l.Wrapped[:])
 	clear(l.Wrapped[:])
 	if err != nil {
-		return 0, err
+		return err
 	}
 	o := &loginObject{object: object{ctx: c, number: newNumber(c, &c.dev.next.object, c.logins), uid: x.UID}, login: login, shown: l}
 	if err := enter(c, x.Command.String(), c.logins, o.number, o); err != nil {
 		login.Close()
-		return 0, err
+		return err
 	}
 	c.mu.Lock()
 	c.login = o
 	c.mu.Unlock()
 	c.trace(TraceObject, "login", o.number, "create", nil)
-	return o.number, nil
+	prm.PutObjectID(x.Out, o.number)
+	return nil
 }
 
 // anyLogin returns a valid login of a user, or nil: a program has one at a time, and the
@@ -95,17 +106,17 @@ func (o *loginObject) Close() error {
 	return nil
 }
 
-func createDEK(c *Context, x *prm.Call) (uint32, error) {
+func createDEK(c *Context, x *prm.Call) error {
 	d := prm.ParseDEK(x.In)
 	defer clear(d.Key[:])
 	pd, err := c.pd(x, d.PD)
 	switch {
 	case err != nil:
-		return 0, err
+		return err
 	case d.Purpose != prm.KeyPurposeXTS:
-		return 0, refuse(prm.CmdBadParam, synValue, "key purpose %d: must be %d (AES-XTS)", d.Purpose, prm.KeyPurposeXTS)
+		return refuse(prm.CmdBadParam, synValue, "key purpose %d: must be %d (AES-XTS)", d.Purpose, prm.KeyPurposeXTS)
 	case d.Size > 1:
-		return 0, refuse(prm.CmdBadParam, synValue, "key size %d: must be 0 (128 bit) or 1 (256 bit)", d.Size)
+		return refuse(prm.CmdBadParam, synValue, "key size %d: must be 0 (128 bit) or 1 (256 bit)", d.Size)
 	}
 	a := dek.DEKOptions{PD: pd.eng}
 	n := dek.KeySize(d.Size).Bytes()
@@ -115,18 +126,18 @@ func createDEK(c *Context, x *prm.Call) (uint32, error) {
 	if c.dev.store.Mode() == dek.Wrapped {
 		n += 8 // of the key wrap
 		if a.Login = c.anyLogin(x.UID); a.Login == nil {
-			return 0, refuse(prm.CmdBadSystemState, synNoLogin, "the device's import mode is wrapped, and the program has no valid login")
+			return refuse(prm.CmdBadSystemState, synNoLogin, "the device's import mode is wrapped, and the program has no valid login")
 		}
 	}
 	key, err := c.deks.NewDEK(d.Key[:n], &a)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	o := &dekObject{object: object{ctx: c, number: newNumber(c, &c.dev.next.object, c.dekObjects), uid: x.UID}, key: key, shown: d}
 	clear(o.shown.Key[:])
 	if err := enter(c, x.Command.String(), c.dekObjects, o.number, o); err != nil {
 		key.Close()
-		return 0, err
+		return err
 	}
 	var fields []Field
 	if keydoor.EqualHalves(key) {
@@ -134,7 +145,8 @@ func createDEK(c *Context, x *prm.Call) (uint32, error) {
 		fields = append(fields, value("equal_halves", true))
 	}
 	c.trace(TraceObject, "dek", o.number, "create", nil, fields...)
-	return o.number, nil
+	prm.PutObjectID(x.Out, o.number)
+	return nil
 }
 
 // Close destroys the DEK. A DEK that memory keys name is gone for new configurations; its key
@@ -214,49 +226,20 @@ func (c *Context) dek(number uint32, pd *PD) (*dek.DEK, error) {
 	return o.key, nil
 }
 
-// queryObject executes QUERY_GENERAL_OBJECT.
-func queryObject(c *Context, x *prm.Call) error {
-	h := prm.ParseObject(x.In)
-	switch h.Type {
-	case prm.ObjectDEK:
-		o, err := find(c, x, "DEK", c.dekObjects, h.ID)
-		if err != nil {
-			return err
-		}
-		state := uint8(0) // ready
-		if err := o.key.Check(); errors.Is(err, syscall.EIO) {
-			state = 1 // error
-		} else if err != nil {
-			return err
-		}
-		prm.PutDEK(x.Out, &o.shown, state)
-	case prm.ObjectCryptoLogin:
-		o, err := find(c, x, "login", c.logins, h.ID)
-		if err != nil {
-			return err
-		}
-		prm.PutLoginState(x.Out, &o.shown, o.login.Valid())
-	default:
-		return refuse(prm.CmdBadParam, synNotSupported, "object type %#x is not supported", h.Type)
+// query executes QUERY_GENERAL_OBJECT.
+func (o *dekObject) query(x *prm.Call) error {
+	state := uint8(0) // ready
+	if err := o.key.Check(); errors.Is(err, syscall.EIO) {
+		state = 1 // error
+	} else if err != nil {
+		return err
 	}
+	prm.PutDEK(x.Out, &o.shown, state)
 	return nil
 }
 
-// destroyObject executes DESTROY_GENERAL_OBJECT.
-func destroyObject(c *Context, x *prm.Call) error {
-	h := prm.ParseObject(x.In)
-	var o interface{ Close() error }
-	var err error
-	switch h.Type {
-	case prm.ObjectDEK:
-		o, err = find(c, x, "DEK", c.dekObjects, h.ID)
-	case prm.ObjectCryptoLogin:
-		o, err = find(c, x, "login", c.logins, h.ID)
-	default:
-		return refuse(prm.CmdBadParam, synNotSupported, "object type %#x is not supported", h.Type)
-	}
-	if err != nil {
-		return err
-	}
-	return o.Close()
+// query executes QUERY_GENERAL_OBJECT.
+func (o *loginObject) query(x *prm.Call) error {
+	prm.PutLoginState(x.Out, &o.shown, o.login.Valid())
+	return nil
 }

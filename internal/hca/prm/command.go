@@ -95,8 +95,8 @@ type Destruction struct {
 // command that destroys the object.
 func ParseDestruction(c Command, in []byte) Destruction {
 	if c == CmdDestroyObject {
-		h := ParseObject(in)
-		return Destruction{c, h.Type, h.ID}
+		_, typ := OpcodeOf(in)
+		return Destruction{c, typ, ObjectIDOf(in)}
 	}
 	return Destruction{c, 0, NumberOf(in)}
 }
@@ -119,7 +119,7 @@ func DestructionOf(in, out []byte, i int) (d Destruction, ok bool) {
 	c, mod := OpcodeOf(in)
 	switch d.Command = c.Spec().Destroyer; c {
 	case CmdCreateObject:
-		d.Type, d.Number = mod, uint32(Bits(out, 0x40, 32))
+		d.Type, d.Number = mod, ObjectIDOf(out)
 	case CmdCreatePSV:
 		d.Number = uint32(Bits(out, 0x88+32*i, 24))
 	default:
@@ -132,7 +132,7 @@ func DestructionOf(in, out []byte, i int) (d Destruction, ok bool) {
 func (d *Destruction) Put(in []byte) {
 	PutCommand(in, d.Command, d.Type)
 	if d.Command == CmdDestroyObject {
-		SetBits(in, 0x40, 32, uint64(d.Number))
+		PutObjectID(in, d.Number)
 	} else {
 		PutNumber(in, d.Number)
 	}

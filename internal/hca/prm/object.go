@@ -11,19 +11,12 @@ const (
 	KeyPurposeXTS            = 3
 )
 
-// ObjectHeader is the head of a command on a general object.
-type ObjectHeader struct {
-	Type uint16
-	ID   uint32
-}
+// ObjectIDOf returns the number of the general object that a command names or an answer has. Its type is the command's
+// modifier.
+func ObjectIDOf(b []byte) uint32 { return uint32(Bits(b, 0x40, 32)) }
 
-// ParseObject decodes the head of a command on a general object.
-func ParseObject(in []byte) ObjectHeader {
-	return ObjectHeader{Type: uint16(Bits(in, 0x30, 16)), ID: uint32(Bits(in, 0x40, 32))}
-}
-
-// PutObjectID writes the number of an object to an answer.
-func PutObjectID(out []byte, id uint32) { SetBits(out, 0x40, 32, uint64(id)) }
+// PutObjectID writes the number of a general object to an answer or a command.
+func PutObjectID(b []byte, id uint32) { SetBits(b, 0x40, 32, uint64(id)) }
 
 // DEK is the object that holds a data encryption key.
 type DEK struct {

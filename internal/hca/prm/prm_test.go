@@ -347,7 +347,7 @@ func FuzzCommand(f *testing.F) {
 		OpcodeOf(in)
 		ParseCreateMKey(in)
 		ParseCreatePSV(in)
-		ParseObject(in)
+		ObjectIDOf(in)
 		d := ParseDEK(in)
 		l := ParseLogin(in)
 		out := bytes.Clone(in)
