@@ -99,6 +99,18 @@ func (c *command) need(id uint16, name string) (uint64, error) {
 	return v, nil
 }
 
+// needs returns the numbers of several attributes.
+func (c *command) needs(name string, ids ...uint16) ([]uint64, error) {
+	all := make([]uint64, len(ids))
+	for i, id := range ids {
+		var err error
+		if all[i], err = c.need(id, name); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // output writes b to the output attribute with that id, as far as it has room. It does
 // nothing if the program has not passed the attribute.
 func (c *command) output(id uint16, b []byte) error {

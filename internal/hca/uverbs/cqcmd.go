@@ -98,12 +98,8 @@ func (c *command) destroyCQ() error {
 }
 
 // resizeCQ answers RESIZE_CQ: struct ib_uverbs_resize_cq and mlx5_ib_resize_cq.
-func (c *command) resizeCQ(in fields) error {
+func (c *command) resizeCQ(o *cqObject, in fields) error {
 	const op = "resize CQ"
-	o, err := get[*cqObject](&c.file.objects, uint64(in.u32(8)))
-	if err != nil {
-		return err
-	}
 	uhw, err := c.input(uhwIn)
 	if err != nil {
 		return err
@@ -128,12 +124,8 @@ func (c *command) resizeCQ(in fields) error {
 }
 
 // modifyCQ answers MODIFY_CQ: struct ib_uverbs_ex_modify_cq.
-func (c *command) modifyCQ(in fields) error {
+func (c *command) modifyCQ(o *cqObject, in fields) error {
 	const moderation = 1 // IB_CQ_MODERATE
-	o, err := get[*cqObject](&c.file.objects, uint64(in.u32(0)))
-	if err != nil {
-		return err
-	}
 	if mask := in.u32(4); mask != moderation {
 		return failure.New("modify CQ", syscall.EOPNOTSUPP, "attributes %#x: only the moderation, %#x, can be changed", mask, moderation)
 	}

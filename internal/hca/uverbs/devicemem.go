@@ -98,14 +98,11 @@ func (m *deviceMemory) find(n int) int {
 
 func (c *command) allocDM() error {
 	const op = "allocate device memory"
-	length, err := c.need(allocDMLength, op)
+	v, err := c.needs(op, allocDMLength, allocDMAlignment)
 	if err != nil {
 		return err
 	}
-	align, err := c.need(allocDMAlignment, op)
-	if err != nil {
-		return err
-	}
+	length, align := v[0], v[1]
 	if typ, ok := c.value(allocDMType); ok && typ != deviceMemTypeMEMIC {
 		return failure.New(op, syscall.EOPNOTSUPP, "type %d: only memory that programs map (%d) is offered", typ, deviceMemTypeMEMIC)
 	}
@@ -146,12 +143,9 @@ func (c *command) queryDM() error {
 // regDMMR answers ibv_reg_dm_mr.
 func (c *command) regDMMR() error {
 	const op = "register device memory"
-	var v [5]uint64
-	for i, id := range []uint16{regDMMROffset, regDMMRLength, regDMMRPD, regDMMRAccess, regDMMRDM} {
-		var err error
-		if v[i], err = c.need(id, op); err != nil {
-			return err
-		}
+	v, err := c.needs(op, regDMMROffset, regDMMRLength, regDMMRPD, regDMMRAccess, regDMMRDM)
+	if err != nil {
+		return err
 	}
 	offset, length, access := v[0], v[1], uint32(v[3])
 	pd, err := c.pd(uint32(v[2]))

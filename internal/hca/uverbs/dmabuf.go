@@ -40,12 +40,9 @@ func exporter(f *os.File) string {
 // ib_umem_dmabuf_get).
 func (c *command) regDMABuf() error {
 	const op = "register a dma-buf"
-	var v [6]uint64
-	for i, id := range []uint16{regDMABufPD, regDMABufOffset, regDMABufLength, regDMABufIOVA, regDMABufFD, regDMABufAccess} {
-		var err error
-		if v[i], err = c.need(id, op); err != nil {
-			return err
-		}
+	v, err := c.needs(op, regDMABufPD, regDMABufOffset, regDMABufLength, regDMABufIOVA, regDMABufFD, regDMABufAccess)
+	if err != nil {
+		return err
 	}
 	offset, length, iova, fd, access := v[1], v[2], v[3], int(int32(v[4])), uint32(v[5])
 	if flags, _ := c.value(regDMABufFlags); flags != 0 {

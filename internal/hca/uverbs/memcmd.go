@@ -39,17 +39,13 @@ func (c *command) pd(handle uint32) (*adapter.PD, error) {
 }
 
 // regMR answers REG_MR: struct ib_uverbs_reg_mr.
-func (c *command) regMR(in fields) error {
-	pd, err := c.pd(in.u32(32))
-	if err != nil {
-		return err
-	}
+func (c *command) regMR(pd pdObject, in fields) error {
 	mem, err := c.memory()
 	if err != nil {
 		return err
 	}
 	of, w := c.watchMemory(mem, in.u32(36))
-	mr, err := c.file.ctx.RegMR(of, pd, in.u64(8), in.u64(16), in.u64(24), in.u32(36))
+	mr, err := c.file.ctx.RegMR(of, pd.PD, in.u64(8), in.u64(16), in.u64(24), in.u32(36))
 	if err != nil {
 		return err
 	}
@@ -73,11 +69,7 @@ func (c *command) regMR(in fields) error {
 const reregPD = 1 << 1
 
 // reregMR answers REREG_MR: struct ib_uverbs_rereg_mr.
-func (c *command) reregMR(in fields) error {
-	mr, err := get[mrObject](&c.file.objects, uint64(in.u32(8)))
-	if err != nil {
-		return err
-	}
+func (c *command) reregMR(mr mrObject, in fields) (err error) {
 	flags := in.u32(12)
 	var pd *adapter.PD
 	if flags&reregPD != 0 {
@@ -147,12 +139,8 @@ func (c *command) adviseMR() error {
 }
 
 // allocMW answers ALLOC_MW: struct ib_uverbs_alloc_mw.
-func (c *command) allocMW(in fields) error {
-	pd, err := c.pd(in.u32(8))
-	if err != nil {
-		return err
-	}
-	mw, err := c.file.ctx.AllocMW(pd, int(in.u8(12)))
+func (c *command) allocMW(pd pdObject, in fields) error {
+	mw, err := c.file.ctx.AllocMW(pd.PD, int(in.u8(12)))
 	if err != nil {
 		return err
 	}
@@ -167,16 +155,12 @@ func (c *command) allocMW(in fields) error {
 }
 
 // createAH answers CREATE_AH: struct ib_uverbs_create_ah.
-func (c *command) createAH(in fields) error {
-	pd, err := c.pd(in.u32(16))
-	if err != nil {
-		return err
-	}
+func (c *command) createAH(pd pdObject, in fields) error {
 	a := ahAttr(in, 24)
 	if err := checkPort("create AH", &a); err != nil {
 		return err
 	}
-	ah, err := c.file.ctx.CreateAH(pd, a)
+	ah, err := c.file.ctx.CreateAH(pd.PD, a)
 	if err != nil {
 		return err
 	}

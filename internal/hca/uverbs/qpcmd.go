@@ -166,11 +166,7 @@ func (c *command) destroyQP() error {
 }
 
 // openQP answers OPEN_QP: struct ib_uverbs_open_qp, whose pd_handle is an XRCD's.
-func (c *command) openQP(in fields) error {
-	x, err := c.xrcd(uint64(in.u32(16)))
-	if err != nil {
-		return err
-	}
+func (c *command) openQP(x *xrcdObject, in fields) error {
 	q, err := c.file.ctx.OpenQP(in.u32(20), rdma.QPType(in.u8(24)), x.XRCD)
 	if err != nil {
 		return err
@@ -191,11 +187,7 @@ func (c *command) openQP(in fields) error {
 }
 
 // modifyQP answers MODIFY_QP in both forms: struct ib_uverbs_ex_modify_qp.
-func (c *command) modifyQP(in fields) error {
-	o, err := get[*qpObject](&c.file.objects, uint64(in.u32(64)))
-	if err != nil {
-		return err
-	}
+func (c *command) modifyQP(o *qpObject, in fields) error {
 	m, mask := parseModify(in)
 	if err := checkModify(o.typ, &m, mask); err != nil {
 		return err
@@ -303,11 +295,7 @@ func b2u(b bool) uint8 {
 }
 
 // queryQP answers QUERY_QP: struct ib_uverbs_query_qp_resp.
-func (c *command) queryQP(in fields) error {
-	o, err := get[*qpObject](&c.file.objects, uint64(in.u32(8)))
-	if err != nil {
-		return err
-	}
+func (c *command) queryQP(o *qpObject, _ fields) error {
 	m, _ := o.Query()
 	r := make(fields, 128)
 	putDest(r, 0, &m.AV)
@@ -329,21 +317,9 @@ func (c *command) queryQP(in fields) error {
 	return c.output(coreOut, r)
 }
 
-// mcast answers ATTACH_MCAST, or DETACH_MCAST.
-func (c *command) mcast(in fields, attach bool) error {
-	o, err := get[*qpObject](&c.file.objects, uint64(in.u32(16)))
-	if err != nil {
-		return err
-	}
-	var gid [16]byte
-	copy(gid[:], in)
-	if !attach {
-		err = o.DetachMcast(gid)
-		if err == nil {
-			delete(o.groups, gid)
-		}
-		return err
-	}
+// attach answers ATTACH_MCAST.
+func (c *command) attach(o *qpObject, in fields) error {
+	gid := [16]byte(in)
 	if err := o.AttachMcast(gid); err != nil {
 		return err
 	}
@@ -352,4 +328,14 @@ func (c *command) mcast(in fields, attach bool) error {
 	}
 	o.groups[gid] = true
 	return nil
+}
+
+// detach answers DETACH_MCAST.
+func (c *command) detach(o *qpObject, in fields) error {
+	gid := [16]byte(in)
+	err := o.DetachMcast(gid)
+	if err == nil {
+		delete(o.groups, gid)
+	}
+	return err
 }

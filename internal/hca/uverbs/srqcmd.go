@@ -13,15 +13,15 @@ import (
 // The commands of shared receive queues.
 
 // createSRQ answers CREATE_SRQ: struct ib_uverbs_create_srq. The driver ignores its srq_limit, as ibv_create_srq(3) says.
-func (c *command) createSRQ(in fields) error {
-	return c.makeSRQ(in.u64(8), in.u32(16), adapter.SRQAttr{MaxWR: in.u32(20), MaxSGE: in.u32(24)}, nil)
+func (c *command) createSRQ(pd pdObject, in fields) error {
+	return c.makeSRQ(in.u64(8), adapter.SRQAttr{PD: pd.PD, MaxWR: in.u32(20), MaxSGE: in.u32(24)}, nil)
 }
 
 // createXSRQ answers CREATE_XSRQ: struct ib_uverbs_create_xsrq, which makes
 // plain SRQs too.
-func (c *command) createXSRQ(in fields) error {
+func (c *command) createXSRQ(pd pdObject, in fields) error {
 	const basic, xrc = 0, 1
-	a := adapter.SRQAttr{Type: int(in.u32(16)), MaxWR: in.u32(24), MaxSGE: in.u32(28)}
+	a := adapter.SRQAttr{PD: pd.PD, Type: int(in.u32(16)), MaxWR: in.u32(24), MaxSGE: in.u32(28)}
 	var domain *xrcdObject
 	switch a.Type {
 	case basic:
@@ -38,16 +38,12 @@ func (c *command) createXSRQ(in fields) error {
 	default:
 		return failure.New("create SRQ", syscall.EOPNOTSUPP, "SRQ type %d: the device has basic (0) and XRC (1)", a.Type)
 	}
-	return c.makeSRQ(in.u64(8), in.u32(20), a, domain)
+	return c.makeSRQ(in.u64(8), a, domain)
 }
 
-func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr, domain *xrcdObject) error {
+func (c *command) makeSRQ(user uint64, a adapter.SRQAttr, domain *xrcdObject) error {
 	const op = "create SRQ"
 	f := c.file
-	var err error
-	if a.PD, err = c.pd(pd); err != nil {
-		return err
-	}
 	uhw, err := c.input(uhwIn) // struct mlx5_ib_create_srq
 	if err != nil {
 		return err
@@ -92,20 +88,12 @@ func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr, domain *xrc
 }
 
 // modifySRQ answers MODIFY_SRQ: struct ib_uverbs_modify_srq.
-func (c *command) modifySRQ(in fields) error {
-	o, err := get[*srqObject](&c.file.objects, uint64(in.u32(0)))
-	if err != nil {
-		return err
-	}
+func (c *command) modifySRQ(o *srqObject, in fields) error {
 	return o.Modify(in.u32(8), in.u32(12), in.u32(4))
 }
 
 // querySRQ answers QUERY_SRQ.
-func (c *command) querySRQ(in fields) error {
-	o, err := get[*srqObject](&c.file.objects, uint64(in.u32(8)))
-	if err != nil {
-		return err
-	}
+func (c *command) querySRQ(o *srqObject, _ fields) error {
 	wr, sge, limit := o.Query()
 	r := make(fields, 16)
 	r.put32(0, wr)

@@ -51,30 +51,38 @@ func init() {
 	writeHandlers = map[uint32]writeHandler{
 		cmdQueryDevice:            {"query device", (*command).queryDevice},
 		cmdAllocPD:                {"allocate PD", (*command).allocPD},
-		cmdCreateAH:               {"create AH", (*command).createAH},
-		cmdRegMR:                  {"register MR", (*command).regMR},
-		cmdReregMR:                {"re-register MR", (*command).reregMR},
-		cmdAllocMW:                {"allocate MW", (*command).allocMW},
+		cmdCreateAH:               {"create AH", of(16, (*command).createAH)},
+		cmdRegMR:                  {"register MR", of(32, (*command).regMR)},
+		cmdReregMR:                {"re-register MR", of(8, (*command).reregMR)},
+		cmdAllocMW:                {"allocate MW", of(8, (*command).allocMW)},
 		cmdCreateChannel:          {"create completion channel", (*command).createChannel},
-		cmdResizeCQ:               {"resize CQ", (*command).resizeCQ},
-		cmdQueryQP:                {"query QP", (*command).queryQP},
-		cmdModifyQP:               {"modify QP", (*command).modifyQP},
-		cmdAttachMcast:            {"attach multicast", attach},
-		cmdDetachMcast:            {"detach multicast", detach},
-		cmdCreateSRQ:              {"create SRQ", (*command).createSRQ},
-		cmdModifySRQ:              {"modify SRQ", (*command).modifySRQ},
-		cmdQuerySRQ:               {"query SRQ", (*command).querySRQ},
+		cmdResizeCQ:               {"resize CQ", of(8, (*command).resizeCQ)},
+		cmdQueryQP:                {"query QP", of(8, (*command).queryQP)},
+		cmdModifyQP:               {"modify QP", of(64, (*command).modifyQP)},
+		cmdAttachMcast:            {"attach multicast", of(16, (*command).attach)},
+		cmdDetachMcast:            {"detach multicast", of(16, (*command).detach)},
+		cmdCreateSRQ:              {"create SRQ", of(16, (*command).createSRQ)},
+		cmdModifySRQ:              {"modify SRQ", of(0, (*command).modifySRQ)},
+		cmdQuerySRQ:               {"query SRQ", of(8, (*command).querySRQ)},
 		cmdOpenXRCD:               {"open XRCD", (*command).openXRCD},
-		cmdCreateXSRQ:             {"create SRQ", (*command).createXSRQ},
-		cmdOpenQP:                 {"open QP", (*command).openQP},
+		cmdCreateXSRQ:             {"create SRQ", of(20, (*command).createXSRQ)},
+		cmdOpenQP:                 {"open QP", of(16, (*command).openQP)},
 		extended | cmdQueryDevice: {"query device", (*command).queryDevice},
-		extended | cmdModifyQP:    {"modify QP", (*command).modifyQP},
-		extended | cmdModifyCQ:    {"modify CQ", (*command).modifyCQ},
+		extended | cmdModifyQP:    {"modify QP", of(64, (*command).modifyQP)},
+		extended | cmdModifyCQ:    {"modify CQ", of(0, (*command).modifyCQ)},
 	}
 }
 
-func attach(c *command, in fields) error { return c.mcast(in, true) }
-func detach(c *command, in fields) error { return c.mcast(in, false) }
+// of returns the handler of a command on an object, whose handle stands at an offset of the command's structure.
+func of[T object](at int, do func(*command, T, fields) error) func(*command, fields) error {
+	return func(c *command, in fields) error {
+		o, err := get[T](&c.file.objects, uint64(in.u32(at)))
+		if err != nil {
+			return err
+		}
+		return do(c, o, in)
+	}
+}
 
 // errProbe answers the command without data by which libibverbs asks whether all commands
 // may be ioctls.
