@@ -65,7 +65,8 @@ func parse(b []byte) (h header, payload []byte, ok bool) {
 	case typeIPv4:
 		b, ok = h.parse4(b)
 	case typeIPv6:
-		b, ok = h.parse6(b)
+		b, ok = h.parse6(b, protoUDP)
+		ok = ok && !h.src.Is4In6() && !h.dst.Is4In6()
 	case typeRoCE:
 		return h.parseV1(b)
 	}
@@ -81,17 +82,13 @@ func parse(b []byte) (h header, payload []byte, ok bool) {
 }
 
 // parseV1 finds the payload of a packet of RoCE v1.
-func (h header) parseV1(b []byte) (_ header, payload []byte, ok bool) {
-	if len(b) < headerGRH || b[0]>>4 != 6 || b[6] != nextBTH {
+func (h header) parseV1(b []byte) (_ header, _ []byte, ok bool) {
+	payload, ok := h.parse6(b, nextBTH)
+	if !ok || len(payload) < wire.ICRCLen+wire.BTHLen {
 		return h, nil, false
 	}
-	n := int(be.Uint16(b[4:]))
-	if n < wire.ICRCLen+wire.BTHLen || n > len(b)-headerGRH {
-		return h, nil, false
-	}
-	h.v1, h.srcPort, h.tos, h.hopLimit = true, udpPort, byte(be.Uint16(b)>>4), b[7]
-	h.src, h.dst = netip.AddrFrom16([16]byte(b[8:24])).Unmap(), netip.AddrFrom16([16]byte(b[24:40])).Unmap()
-	return h, b[headerGRH : headerGRH+n], h.src.Is4() == h.dst.Is4() && !h.src.IsMulticast() && !h.src.IsUnspecified()
+	h.v1, h.srcPort, h.src, h.dst = true, udpPort, h.src.Unmap(), h.dst.Unmap()
+	return h, payload, h.src.Is4() == h.dst.Is4() && !h.src.IsMulticast() && !h.src.IsUnspecified()
 }
 
 // fronts returns the beginnings of two invariant CRCs, over the headers before the BTH: of the packet of RoCE v1 with n
@@ -131,8 +128,9 @@ func (h *header) parse4(b []byte) ([]byte, bool) {
 	return b[headerIPv4:total], true
 }
 
-func (h *header) parse6(b []byte) ([]byte, bool) {
-	if len(b) < headerIPv6 || b[0]>>4 != 6 || b[6] != protoUDP {
+// parse6 decodes a header of IPv6, or a GRH, which has its format, and returns what follows it, of the type next.
+func (h *header) parse6(b []byte, next byte) ([]byte, bool) {
+	if len(b) < headerIPv6 || b[0]>>4 != 6 || b[6] != next {
 		return nil, false
 	}
 	n := int(be.Uint16(b[4:]))
@@ -141,7 +139,7 @@ func (h *header) parse6(b []byte) ([]byte, bool) {
 	}
 	h.tos, h.hopLimit = byte(be.Uint16(b)>>4), b[7]
 	h.src, h.dst = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
-	return b[headerIPv6 : headerIPv6+n], !h.src.Is4In6() && !h.dst.Is4In6()
+	return b[headerIPv6 : headerIPv6+n], true
 }
 
 // put writes the headers of a packet to a frame, before n bytes of payload, and returns their
@@ -159,18 +157,12 @@ func (h *header) put(b []byte, n int) int {
 	if hops == 0 {
 		hops = usualHops
 	}
-	switch {
-	case h.v1:
+	if h.v1 {
 		be.PutUint16(b[at:], typeRoCE)
-		p := b[at+2:][:headerGRH]
-		be.PutUint32(p, 6<<28|uint32(h.tos)<<20)
-		be.PutUint16(p[4:], uint16(n))
-		p[6], p[7] = nextBTH, hops
-		src, dst := h.src.As16(), h.dst.As16()
-		copy(p[8:], src[:])
-		copy(p[24:], dst[:])
+		h.put6(b[at+2:], nextBTH, hops, n)
 		return at + 2 + headerGRH
-	case h.src.Is4():
+	}
+	if h.src.Is4() {
 		be.PutUint16(b[at:], typeIPv4)
 		p := b[at+2:][:headerIPv4]
 		p[0], p[1] = 0x45, h.tos
@@ -183,15 +175,9 @@ func (h *header) put(b []byte, n int) int {
 		copy(p[16:], dst[:])
 		be.PutUint16(p[10:], checksum(p))
 		at += 2 + headerIPv4
-	default:
+	} else {
 		be.PutUint16(b[at:], typeIPv6)
-		p := b[at+2:][:headerIPv6]
-		be.PutUint32(p, 6<<28|uint32(h.tos)<<20)
-		be.PutUint16(p[4:], uint16(headerUDP+n))
-		p[6], p[7] = protoUDP, hops
-		src, dst := h.src.As16(), h.dst.As16()
-		copy(p[8:], src[:])
-		copy(p[24:], dst[:])
+		h.put6(b[at+2:], protoUDP, hops, headerUDP+n)
 		at += 2 + headerIPv6
 	}
 	p := b[at:][:headerUDP]
@@ -200,6 +186,16 @@ func (h *header) put(b []byte, n int) int {
 	be.PutUint16(p[4:], uint16(headerUDP+n))
 	p[6], p[7] = 0, 0
 	return at + headerUDP
+}
+
+// put6 writes a header of IPv6, or a GRH, before n bytes of the type next.
+func (h *header) put6(b []byte, next, hops byte, n int) {
+	be.PutUint32(b, 6<<28|uint32(h.tos)<<20)
+	be.PutUint16(b[4:], uint16(n))
+	b[6], b[7] = next, hops
+	src, dst := h.src.As16(), h.dst.As16()
+	copy(b[8:], src[:])
+	copy(b[24:], dst[:])
 }
 
 // checksum returns the Internet checksum of a header. It is 0 for a header that contains the
