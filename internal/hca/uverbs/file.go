@@ -178,8 +178,6 @@ func (f *File) end() {
 			if q, ok := o.(*qpObject); ok && q.opened {
 				f.dev.notClosed(q.close())
 			}
-		}
-		for _, o := range f.objects.objects {
 			if m, ok := o.(mrObject); ok && m.watched != nil {
 				f.dev.unwatch(m.watched)
 			}
@@ -311,15 +309,8 @@ func (f *File) Async(t rdma.EventType, obj any) {
 	if e, ok := adapter.AsyncEntry(t, obj); ok {
 		f.publish(obj, e)
 	}
-	var counts *eventCounts
-	switch o := o.(type) {
-	case *cqObject:
-		counts = &o.eventCounts
-	case *qpObject:
-		counts = &o.eventCounts
-	case *srqObject:
-		counts = &o.eventCounts
-	default:
+	known, ok := o.(interface{ counts() *eventCounts })
+	if !ok {
 		if ch != nil && obj == nil {
 			port := uint64(1)
 			if t == ibv.EventDeviceFatal {
@@ -330,7 +321,7 @@ func (f *File) Async(t rdma.EventType, obj any) {
 		}
 		return
 	}
-	if counts.async != nil {
+	if counts := known.counts(); counts.async != nil {
 		counts.async.put(newEvent(asyncEventSize, counts.user, uint32(t)), &counts.asyncEvents)
 	}
 }

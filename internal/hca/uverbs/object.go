@@ -42,6 +42,9 @@ type eventCounts struct {
 	compEvents  uint32
 }
 
+// counts are those of the object that has them.
+func (e *eventCounts) counts() *eventCounts { return e }
+
 type cqObject struct {
 	*adapter.CQ
 	eventCounts
