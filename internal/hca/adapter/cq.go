@@ -279,13 +279,7 @@ func (q *CQ) fail(err error) {
 // Resize moves the CQ to another ring. The old ring gets an entry that says so after its
 // last completion; the driver moves the completions that were not polled.
 func (q *CQ) Resize(to Segments, entries, cqeSize int) error {
-	err := q.resize(to, entries, cqeSize)
-	if err != nil {
-		q.ctx.refused("cq", q.number, "resize", err)
-		return err
-	}
-	q.ctx.trace(TraceObject, "cq", q.number, "resize", nil, value("entries", entries))
-	return nil
+	return q.ctx.changed("cq", q.number, "resize", q.resize(to, entries, cqeSize), value("entries", entries))
 }
 
 func (q *CQ) resize(to Segments, entries, cqeSize int) error {

@@ -82,8 +82,7 @@ func (c *Context) Exec(uid uint16, in []byte, outLen int) (out []byte, err error
 	cmd, mod := prm.OpcodeOf(in)
 	if outLen < header || outLen > maxAnswer {
 		err := failure.New("command", syscall.EINVAL, "%v: room for %d bytes of the answer: must be %d to %d", cmd, outLen, header, maxAnswer)
-		c.refused("command", uint32(cmd), cmd.String(), err)
-		return nil, err
+		return nil, c.refused("command", uint32(cmd), cmd.String(), err)
 	}
 	x := &prm.Call{Command: cmd, Mod: mod, UID: uid, In: in, Out: make([]byte, outLen)}
 	if err = c.exec(x); err == nil {

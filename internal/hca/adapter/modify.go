@@ -88,8 +88,7 @@ func (q *QP) Modify(a *QPModify, mask ibv.AttrMask) error {
 		q.access, q.depth = access, depth
 		q.eng.Unlock()
 	}
-	q.ctx.refused("qp", q.number, "modify", err)
-	return err
+	return q.ctx.refused("qp", q.number, "modify", err)
 }
 
 // roundedUp returns the number of READs and atomics in flight that a QP has if a program asks for n. The context has the

@@ -123,12 +123,10 @@ func (c *Context) RegMR(mem Memory, pd *PD, addr, length, iova uint64, access ui
 
 // RegDeviceMemory registers memory of the adapter itself. Requests name it by addresses from 0 on,
 // so access must have rdma.ZeroBased.
-func (c *Context) RegDeviceMemory(pd *PD, mem []byte, access uint32) (_ *MR, err error) {
+func (c *Context) RegDeviceMemory(pd *PD, mem []byte, access uint32) (*MR, error) {
 	const op = "register device memory"
 	if access&uint32(rdma.ZeroBased) == 0 {
-		err = failure.New(op, syscall.EINVAL, "access flags %#x: device memory is zero-based", access)
-		c.refused("mr", 0, "create", err)
-		return nil, err
+		return nil, c.refused("mr", 0, "create", failure.New(op, syscall.EINVAL, "access flags %#x: device memory is zero-based", access))
 	}
 	return newMR(c, op, &MR{pd: pd, length: uint64(len(mem)), access: access}, mkey.Bytes(mem))
 }
@@ -233,9 +231,7 @@ const (
 // of the program at all times, so a prefetch checks the ranges, as an adapter does, and, if it is
 // waited for, that they are the program's memory.
 func (c *Context) AdviseMR(pd *PD, advice, flags uint32, ranges []rdma.SGE) error {
-	err := adviseMR(c, pd, advice, flags, ranges)
-	c.refused("mr", 0, "advise", err)
-	return err
+	return c.refused("mr", 0, "advise", adviseMR(c, pd, advice, flags, ranges))
 }
 
 func adviseMR(c *Context, pd *PD, advice, flags uint32, ranges []rdma.SGE) error {
@@ -312,12 +308,7 @@ const (
 // stay.
 func (m *MR) Rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint32) error {
 	err := m.rereg(flags, pd, addr, length, iova, access)
-	if err != nil {
-		m.ctx.refused("mr", m.LKey(), "re-register", err)
-		return err
-	}
-	m.ctx.trace(TraceObject, "mr", m.LKey(), "re-register", nil, value("changes", flags), value("addr", addr), value("length", length), value("access", regionAccessNames(access)))
-	return nil
+	return m.ctx.changed("mr", m.LKey(), "re-register", err, value("changes", flags), value("addr", addr), value("length", length), value("access", regionAccessNames(access)))
 }
 
 func (m *MR) rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint32) error {

@@ -223,16 +223,12 @@ func (q *QP) Type() rdma.QPType { return q.attr.Type }
 
 // AttachMcast lets a UD QP receive the datagrams of a multicast group, which gid names.
 func (q *QP) AttachMcast(gid [16]byte) error {
-	err := q.eng.AttachMulticast(group(gid, q.ctx.dev.eng.Addr()))
-	q.ctx.refused("qp", q.number, "attach", err)
-	return err
+	return q.ctx.refused("qp", q.number, "attach", q.eng.AttachMulticast(group(gid, q.ctx.dev.eng.Addr())))
 }
 
 // DetachMcast takes the QP out of a multicast group.
 func (q *QP) DetachMcast(gid [16]byte) error {
-	err := q.eng.DetachMulticast(group(gid, q.ctx.dev.eng.Addr()))
-	q.ctx.refused("qp", q.number, "detach", err)
-	return err
+	return q.ctx.refused("qp", q.number, "detach", q.eng.DetachMulticast(group(gid, q.ctx.dev.eng.Addr())))
 }
 
 // Close destroys the QP. An XRC receive QP that was opened again loses one of its opens.

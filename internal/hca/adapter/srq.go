@@ -281,8 +281,7 @@ func (s *SRQ) Modify(maxWR, limit uint32, mask uint32) error {
 		err = failure.New(op, syscall.EINVAL, "limit %d: the queue has %d requests", limit, s.attr.MaxWR)
 	}
 	if err != nil {
-		s.ctx.refused("srq", s.number, "modify", err)
-		return err
+		return s.ctx.refused("srq", s.number, "modify", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

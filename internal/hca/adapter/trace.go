@@ -87,11 +87,20 @@ func (c *Context) trace(kind RecordKind, object string, number uint32, action st
 	t.Trace(r)
 }
 
-// refused records a call that was refused: err is why, or nil if it was not.
-func (c *Context) refused(object string, number uint32, action string, err error) {
+// refused records a call that was refused: err is why, or nil if it was not. It returns err.
+func (c *Context) refused(object string, number uint32, action string, err error) error {
 	if err != nil {
 		c.trace(TraceRefused, object, number, action, err)
 	}
+	return err
+}
+
+// changed records a change of an object, or why it was refused. It returns err.
+func (c *Context) changed(object string, number uint32, action string, err error, fields ...Field) error {
+	if err == nil {
+		c.trace(TraceObject, object, number, action, nil, fields...)
+	}
+	return c.refused(object, number, action, err)
 }
 
 // notCreated is deferred by the calls that make an object. It records why one was refused.

@@ -43,8 +43,7 @@ func newUmem(c *Context, op string, uid uint16, at Segments) (*Umem, error) {
 func (u *Umem) Close() error {
 	first, err := u.users.Close("free the umem", u.ctx.qpsOf)
 	if !first {
-		u.ctx.refused("umem", u.number, "destroy", err)
-		return err
+		return u.ctx.refused("umem", u.number, "destroy", err)
 	}
 	leave(u.ctx, u.ctx.umems, u.number)
 	u.ctx.trace(TraceObject, "umem", u.number, "destroy", nil)
