@@ -65,7 +65,7 @@ func TestNoPeerOfDC(t *testing.T) {
 			t.Errorf("DCI, GID index %d: %v", index, err)
 		}
 	}
-	rc := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), nil)
+	rc := p.a.rc()
 	rc.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 	err := rc.Modify(&adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, AV: adapter.AHAttr{SGIDIndex: 3, IsGlobal: true}},
 		ibv.AttrState|ibv.AttrAV|ibv.AttrPathMTU|ibv.AttrDestQPN|ibv.AttrRQPSN|ibv.AttrMaxDestRdAtomic|ibv.AttrMinRNRTimer)
@@ -110,9 +110,7 @@ func TestDC(t *testing.T) {
 				newWQE(prm.OpWrite, 0, 0, 0).dct(p.b.dev, to.number, to.key).raddr(at+8192, mr.RKey()).data(la, 3000, local.LKey()),
 				newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).dct(p.b.dev, to.number, to.key).raddr(at+8192, mr.RKey()).data(la+4096, 3000, local.LKey()),
 			)
-			if w := from.send.waitCQE(); w.Opcode != prm.CQERequester {
-				t.Fatalf("round %d: %+v", i, w)
-			}
+			from.done()
 			if r := c.waitCQE(); r.Opcode != prm.CQERecv || r.Counter != index || r.UserIndex != to.uidx || r.QPN != to.number || r.ByteCount != 3000 {
 				t.Fatalf("round %d: %+v", i, r)
 			}
@@ -124,14 +122,10 @@ func TestDC(t *testing.T) {
 		}
 		// A wrong key ends the requests of the initiator, and nothing else.
 		initiators[0].post(newWQE(prm.OpSend, 0, 0, 0).dct(p.b.dev, made, dcKey).inline([]byte("no")))
-		if w := initiators[0].send.waitCQE(); w.Opcode != prm.CQERequesterErr || w.Syndrome != prm.SyndromeRemoteAccess {
-			t.Errorf("wrong key: %+v", w)
-		}
+		initiators[0].fails("wrong key", prm.SyndromeRemoteAccess)
 		index := s.post(prm.Data{Length: 1 << 12, LKey: mr.LKey(), Addr: at})
 		initiators[1].post(newWQE(prm.OpSend, 0, 0, prm.FlagCQUpdate).dct(p.b.dev, made, dcKey+1).inline([]byte("yes")))
-		if w := initiators[1].send.waitCQE(); w.Opcode != prm.CQERequester {
-			t.Errorf("after a wrong key: %+v", w)
-		}
+		initiators[1].done()
 		if r := c.waitCQE(); r.Counter != index || string(p.b.mem.get(at, 3)) != "yes" {
 			t.Errorf("after a wrong key: %+v", r)
 		}

@@ -125,6 +125,12 @@ func (q *guestQP) connect(to *guestQP) {
 	q.move(prm.CmdRTR2RTSQP, &prm.QPContext{NextSendPSN: 7, RetryCount: q.g.tries, RNRRetry: q.g.tries, LogSRAMax: 3, Path: prm.Path{AckTimeout: q.g.timeout}})
 }
 
+// join connects two QPs with each other.
+func (q *guestQP) join(to *guestQP) {
+	q.connect(to)
+	to.connect(q)
+}
+
 // write puts a request into the queue. Its index and its QP are filled in.
 func (q *guestQP) write(b []byte) {
 	b = bytes.Clone(b)
@@ -187,6 +193,14 @@ func (q *guestQP) done(want prm.CQEOpcode) prm.CQE {
 	return c
 }
 
+// fails waits for the completion of a send request, which must have failed with a syndrome.
+func (q *guestQP) fails(what string, want prm.Syndrome) {
+	q.g.t.Helper()
+	if c := q.done(prm.CQERequesterErr); c.Syndrome != want {
+		q.g.t.Errorf("%s: %+v, want syndrome %#x", what, c, want)
+	}
+}
+
 // newMKey makes a key with an mkey context.
 func (g *guest) newMKey(mode uint8, octowords uint32, change func(set func(off, n int, v uint64))) uint32 {
 	g.t.Helper()
@@ -224,8 +238,7 @@ func startGuest(t testing.TB, net *inproc.Network, addr netip.Addr) *guest {
 func guestPair(t testing.TB) (a, b *guest) {
 	t.Helper()
 	a, b = unconnected(t)
-	a.queue.connect(b.queue)
-	b.queue.connect(a.queue)
+	a.queue.join(b.queue)
 	return a, b
 }
 
@@ -276,9 +289,7 @@ func TestGuestRegion(t *testing.T) {
 	umr.post(enable)
 	umr.done(prm.CQERequester)
 	umr.post(enable)
-	if c := umr.done(prm.CQERequesterErr); c.Syndrome != prm.SyndromeMWBind {
-		t.Errorf("a key that is in use was enabled: %+v", c)
-	}
+	umr.fails("a key that is in use was enabled", prm.SyndromeMWBind)
 	umr = a.newQP(prm.QPServiceUMR)
 	umr.connect(nil)
 
@@ -318,9 +329,7 @@ func TestGuestRegion(t *testing.T) {
 	umr.done(prm.CQERequester)
 	umr.done(prm.CQERequester)
 	b.queue.post(newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).raddr(start, key).data(from, 8, b.dma).sized())
-	if c := b.queue.done(prm.CQERequesterErr); c.Syndrome != prm.SyndromeRemoteAccess {
-		t.Errorf("a READ of a freed region: %+v", c)
-	}
+	b.queue.fails("a READ of a freed region", prm.SyndromeRemoteAccess)
 }
 
 // A fast registration (REG_MR) of kernel 6.12.107's nvme-rdma: one page, its list inline.
@@ -366,9 +375,7 @@ func TestGuestFastRegistration(t *testing.T) {
 		b.queue.done(prm.CQERequester)
 	}
 	b.queue.post(access(prm.OpRead, page+0x100, 2, 8))
-	if c := b.queue.done(prm.CQERequesterErr); c.Syndrome != prm.SyndromeRemoteAccess {
-		t.Errorf("a READ through a freed key: %+v", c)
-	}
+	b.queue.fails("a READ through a freed key", prm.SyndromeRemoteAccess)
 	for _, test := range []struct {
 		name   string
 		access func() []byte
@@ -446,9 +453,7 @@ func TestGuestKeyLists(t *testing.T) {
 	}
 	check("a list in parts", key, 0x7000)
 	umr.post(part(a.newMKey(prm.AccessModeMTT, 4, nil), 0x30, 4, 2, false))
-	if c := umr.done(prm.CQERequesterErr); c.Syndrome != prm.SyndromeMWBind {
-		t.Errorf("a list beyond the key's room: %+v", c)
-	}
+	umr.fails("a list beyond the key's room", prm.SyndromeMWBind)
 
 	in, set := mkeyCommand(0x110, a.pdn, prm.AccessModeMTT)
 	set(0x12, 4, 0xf)
@@ -574,12 +579,9 @@ func TestGuestPrograms(t *testing.T) {
 		{"pages", reg, prm.SyndromeMWBind}, {"another domain's PSV", set.sized(), prm.SyndromeLocalQPOp},
 	} {
 		q, peer := a.createQP(prm.QPServiceRC, 7), b.newQP(prm.QPServiceRC)
-		q.connect(peer)
-		peer.connect(q)
+		q.join(peer)
 		q.post(test.request)
-		if c := q.done(prm.CQERequesterErr); c.Syndrome != test.want {
-			t.Errorf("%s: syndrome %#x, want %#x", test.name, c.Syndrome, test.want)
-		}
+		q.fails(test.name, test.want)
 	}
 	for mode, ok := range map[uint8]bool{prm.AccessModePA: false, prm.AccessModeMTT: false, prm.AccessModeKLM: true, prm.AccessModeKSM: true} {
 		in := command(prm.CmdAllocPD, 0, 16)

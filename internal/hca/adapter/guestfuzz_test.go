@@ -82,8 +82,7 @@ func FuzzGuestRequests(f *testing.F) {
 func fuzzPair(t testing.TB) (a, b *guest) {
 	a, b = unconnected(t)
 	a.tries, b.tries, a.timeout, b.timeout = 1, 1, 6, 6
-	a.queue.connect(b.queue)
-	b.queue.connect(a.queue)
+	a.queue.join(b.queue)
 	return a, b
 }
 

@@ -361,9 +361,7 @@ func TestCrypto(t *testing.T) {
 		}
 		other := p.a.newKey(keyKind{entries: 4, crypto: true})
 		p.qa.post(other.configure().access(rwAccess).list(prm.Data{Length: 512, LKey: src.LKey(), Addr: from}).crypto(c).wqes()...)
-		if c := p.qa.send.waitCQE(); c.Syndrome != prm.SyndromeMWBind {
-			t.Errorf("a DEK that was destroyed: completion %+v", c)
-		}
+		p.qa.fails("a DEK that was destroyed: completion", prm.SyndromeMWBind)
 		if err := k.Close(); err != nil {
 			t.Error(err)
 		}
@@ -389,10 +387,9 @@ func TestPipelining(t *testing.T) {
 		t.Cleanup(goOn)
 		send := net.cq(64, nil)
 		qa := net.qp(send, send, nil)
-		qb := p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), nil)
+		qb := p.b.rc()
 		qa.pipeline()
-		qa.connect(qb)
-		qb.connect(qa)
+		qa.join(qb)
 		src, from := p.a.mr(8192, 1)
 		dst, to := p.b.mr(8192, 0xf)
 		k := p.a.newKey(keyKind{entries: 4, signature: true})
@@ -445,10 +442,9 @@ func TestUMRChecks(t *testing.T) {
 	k := p.a.newKey(keyKind{entries: 4})
 	configure := func(check uint8, want prm.CQEOpcode) {
 		t.Helper()
-		qa := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), nil) // a refusal takes the queue to ERR
-		qb := p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), nil)
-		qa.connect(qb)
-		qb.connect(qa)
+		qa := p.a.rc() // a refusal takes the queue to ERR
+		qb := p.b.rc()
+		qa.join(qb)
 		ws := k.configure().access(rwAccess).list(prm.Data{Length: 512, LKey: src.LKey(), Addr: from}).wqes()
 		ws[0].b[16] |= check
 		qa.post(ws...)

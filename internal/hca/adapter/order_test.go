@@ -21,11 +21,10 @@ func TestOrderOfDoorbells(t *testing.T) {
 					p := start(t, inproc.NewNetwork(nil), testAddr, o)
 					qps := make([]*qp, 2+more)
 					for i := range qps {
-						qps[i] = p.qp(p.cq(64, nil), p.cq(64, nil), nil)
+						qps[i] = p.rc()
 					}
 					for i := 0; i < len(qps); i += 2 {
-						qps[i].connect(qps[i+1])
-						qps[i+1].connect(qps[i])
+						qps[i].join(qps[i+1])
 					}
 					for p.ctx.Poll() {
 					}
@@ -38,12 +37,8 @@ func TestOrderOfDoorbells(t *testing.T) {
 							last.post(newWQE(prm.OpNop, 0, 0, 0)) // the register of b is overwritten
 						}
 						a.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, rkey).inline([]byte("first")))
-						if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
-							t.Fatalf("round %d: completion %+v", round, c)
-						}
-						if c := b.send.waitCQE(); c.Opcode != prm.CQERequester {
-							t.Fatalf("round %d: completion %+v", round, c)
-						}
+						a.done()
+						b.done()
 					}
 				})
 			}
@@ -59,10 +54,9 @@ func TestOrderOfConfigurations(t *testing.T) {
 		p := start(t, inproc.NewNetwork(nil), testAddr, o)
 		var qps [2]*qp
 		for i := range qps {
-			qps[i] = p.qp(p.cq(64, nil), p.cq(64, nil), nil)
+			qps[i] = p.rc()
 		}
-		qps[0].connect(qps[1])
-		qps[1].connect(qps[0])
+		qps[0].join(qps[1])
 		mr, at := p.mr(8192, 0x1f)
 		for p.ctx.Poll() {
 		}
@@ -78,14 +72,10 @@ func TestOrderOfConfigurations(t *testing.T) {
 			ws := k.configure().access(rwAccess).list(prm.Data{Addr: at + 4096, Length: 1024, LKey: mr.LKey()}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}).wqes()
 			a.post(append(ws, newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, rkey).data(0, 1032, k.number))...)
 			for range 2 { // the configuration, and the WRITE
-				if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
-					t.Fatalf("round %d: completion %+v", round, c)
-				}
+				a.done()
 			}
 			for range want {
-				if c := b.send.waitCQE(); c.Opcode != prm.CQERequester {
-					t.Fatalf("round %d: completion of the first %+v", round, c)
-				}
+				b.done()
 			}
 		}
 	})
@@ -119,11 +109,10 @@ func TestOrderOfInvalidation(t *testing.T) {
 					p := start(t, inproc.NewNetwork(nil), testAddr, o)
 					var qps [2]*qp
 					for i := range qps {
-						qps[i] = p.qp(p.cq(64, nil), p.cq(64, nil), nil)
+						qps[i] = p.rc()
 					}
 					a, b := qps[older], qps[1-older]
-					a.connect(b)
-					b.connect(a)
+					a.join(b)
 					mr, at := p.mr(8192, 0x1f)
 					rkey := p.announce(b, what, mr, at)
 					b.done()
@@ -137,9 +126,7 @@ func TestOrderOfInvalidation(t *testing.T) {
 						b.post(bind(2, rkey, 1, b.Number(), 0, 0, 0, 0))
 					}
 					a.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, rkey).inline([]byte("late")))
-					if c := a.send.waitCQE(); c.Syndrome != prm.SyndromeRemoteAccess {
-						t.Errorf("completion %+v", c)
-					}
+					a.fails("completion", prm.SyndromeRemoteAccess)
 					if len(rung) < 2 || rung[0] != b.Number() {
 						t.Errorf("served QPs %#x, want %#x first", rung, b.Number())
 					}
@@ -173,11 +160,10 @@ func (p *program) announce(q *qp, what string, mr *adapter.MR, at uint64) (rkey 
 // already, the second one's was not.
 func TestOrderWithinScan(t *testing.T) {
 	p := start(t, inproc.NewNetwork(nil), testAddr, options{})
-	b := p.qp(p.cq(64, nil), p.cq(64, nil), nil)
+	b := p.rc()
 	p.mem.alloc(8192) // the record of a is in another page
-	a := p.qp(p.cq(64, nil), p.cq(64, nil), nil)
-	a.connect(b)
-	b.connect(a)
+	a := p.rc()
+	a.join(b)
 	mr, at := p.mr(8192, 0x1f)
 	p.newKey(keyKind{entries: 4})
 	for p.ctx.Poll() {

@@ -385,6 +385,12 @@ func (p *program) qp(send, recv *cq, change func(*adapter.QPAttr)) *qp {
 	return q
 }
 
+// rc makes an RC QP with CQs of its own.
+func (p *program) rc() *qp {
+	p.t.Helper()
+	return p.qp(p.cq(64, nil), p.cq(64, nil), nil)
+}
+
 // loopback makes a QP with the CQ for both of its queues, connected to itself.
 func (c *cq) loopback() *qp {
 	c.p.t.Helper()
@@ -405,6 +411,13 @@ func (q *qp) connect(to *qp) {
 	q.p.t.Helper()
 	q.toRTR(to, 3)
 	q.toRTS(adapter.QPModify{Timeout: 18, RetryCnt: 7, RNRRetry: 7})
+}
+
+// join connects two RC QPs with each other.
+func (q *qp) join(to *qp) {
+	q.p.t.Helper()
+	q.connect(to)
+	to.connect(q)
 }
 
 // toRTR takes an RC QP from RESET to RTR. Both ends have the address with an index in their GID tables.
@@ -513,6 +526,14 @@ func (q *qp) done() {
 	}
 }
 
+// fails waits for the completion of a send request, which must have failed with a syndrome.
+func (q *qp) fails(what string, want prm.Syndrome) {
+	q.p.t.Helper()
+	if c := q.send.waitCQE(); c.Opcode != prm.CQERequesterErr || c.Syndrome != want {
+		q.p.t.Errorf("%s: %+v, want syndrome %#x", what, c, want)
+	}
+}
+
 // postRecv puts a receive request into the queue. Nothing is rung.
 func (q *qp) postRecv(sges ...prm.Data) {
 	at := q.rq + uint64(uint32(q.rhead)&(q.reqs-1)<<q.shift)
@@ -594,10 +615,8 @@ func newPair(t testing.TB, o options) *pair {
 	t.Helper()
 	net := inproc.NewNetwork(nil)
 	p := &pair{a: start(t, net, testAddr, o), b: start(t, net, netip.MustParseAddr("10.0.0.2"), o)}
-	p.qa = p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), nil)
-	p.qb = p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), nil)
-	p.qa.connect(p.qb)
-	p.qb.connect(p.qa)
+	p.qa, p.qb = p.a.rc(), p.b.rc()
+	p.qa.join(p.qb)
 	return p
 }
 

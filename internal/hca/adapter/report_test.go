@@ -68,8 +68,7 @@ func (c *checked) want(what string, got, want int) {
 // other makes another connection of both sides, whose receiving end has a CQ and a user index.
 func (c *checked) other(recv *cq, uidx uint32) (a, b *qp) {
 	a, b = c.a.qp(c.qa.send, c.qa.recv, nil), c.b.qp(c.b.cq(64, nil), recv, func(q *adapter.QPAttr) { q.UIDX = uidx })
-	a.connect(b)
-	b.connect(a)
+	a.join(b)
 	return a, b
 }
 

@@ -75,8 +75,7 @@ func TestSRQ(t *testing.T) {
 		for i := range from {
 			from[i] = p.a.qp(p.qa.send, p.qa.recv, nil)
 			to[i] = p.b.qp(p.qb.send, recv, func(a *adapter.QPAttr) { a.SRQ, a.RQCount, a.RQShift, a.UIDX = s.SRQ, 0, 0, uint32(0x100+i) })
-			from[i].connect(to[i])
-			to[i].connect(from[i])
+			from[i].join(to[i])
 		}
 		mr, at := p.b.mr(1<<16, 1)
 		for i := range 40 {
@@ -120,8 +119,7 @@ func (p *pair) senderTo(s *srq) (from *qp, recv *cq) {
 	recv = p.b.cq(64, nil)
 	from = p.a.qp(p.qa.send, p.qa.recv, nil)
 	to := p.b.qp(p.qb.send, recv, func(a *adapter.QPAttr) { a.SRQ, a.RQCount, a.RQShift = s.SRQ, 0, 0 })
-	from.connect(to)
-	to.connect(from)
+	from.join(to)
 	return from, recv
 }
 

@@ -39,10 +39,9 @@ func TestPipeliningStopsAtOnce(t *testing.T) {
 			var r waiting
 			o.tracer = &r
 			p := newPair(t, o)
-			qa, qb := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), nil), p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), nil)
+			qa, qb := p.a.rc(), p.b.rc()
 			qa.pipeline()
-			qa.connect(qb)
-			qb.connect(qa)
+			qa.join(qb)
 			src, from := p.a.mr(8192, 1)
 			dst, to := p.b.mr(8192, 0xf)
 			k := p.a.newKey(keyKind{entries: 4, signature: true})

@@ -74,9 +74,7 @@ func TestTrafficClass(t *testing.T) {
 			q.modify(m, rts)
 		}
 		a.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(at, mr.RKey()).inline([]byte("x")))
-		if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
-			t.Fatalf("%v: completion %+v", typ, c)
-		}
+		a.done()
 		h.want(t, typ.String(), connected)
 	}
 	ud, to := p.a.datagrams(p.a.cq(64, nil), p.a.cq(64, nil)), p.b.datagrams(p.b.cq(64, nil), p.b.cq(64, nil))

@@ -73,9 +73,7 @@ func TestTransaction(t *testing.T) {
 
 		// A WRITE to the key is not supported, and is refused.
 		p.qa.post(newWQE(prm.OpWrite, 0, 0, 0).raddr(0, a.number).data(to, 8, dst.LKey()))
-		if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequesterErr || c.Syndrome != prm.SyndromeRemoteAccess {
-			t.Errorf("a WRITE: %+v", c)
-		}
+		p.qa.fails("a WRITE", prm.SyndromeRemoteAccess)
 	})
 }
 
