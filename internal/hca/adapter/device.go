@@ -57,7 +57,7 @@ type Device struct {
 
 	next numbers
 
-	failures failures
+	failures Failures
 	linkDown atomic.Bool // see SetLink
 
 	mu       sync.Mutex // guards the following fields

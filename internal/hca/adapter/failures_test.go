@@ -14,14 +14,16 @@ func TestFailures(t *testing.T) {
 		{Opcode: prm.CQERequesterErr, Syndrome: prm.SyndromeFlush}, {Opcode: prm.CQERequesterErr, Syndrome: prm.SyndromeFlush},
 		{Opcode: prm.CQERequesterErr, Syndrome: prm.SyndromeRemoteInvalid}, {Opcode: prm.CQERequesterErr, Syndrome: prm.SyndromeRemoteAccess},
 		{Opcode: prm.CQERequesterErr, Syndrome: prm.SyndromeRetryExceeded}, {Opcode: prm.CQERequesterErr, Syndrome: prm.SyndromeRNRExceeded},
-		{Opcode: prm.CQERequesterErr, Syndrome: prm.SyndromeLocalProt}, // has no counter of its own
+		{Opcode: prm.CQERequesterErr, Syndrome: prm.SyndromeLocalProt},
 		{Opcode: prm.CQERecvErr, Syndrome: prm.SyndromeFlush}, {Opcode: prm.CQERecvErr, Syndrome: prm.SyndromeLocalLength},
 	} {
 		d.failures.count(&c)
 	}
-	want := Failures{Requester: 7, RequesterFlushed: 2, RequesterInvalid: 1, RequesterAccess: 1, RequesterRetries: 1, RequesterRNRs: 1,
-		Responder: 2, ResponderFlushed: 1, ResponderLength: 1}
-	if got := d.Failures(); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+	f := d.Failures()
+	if a, b := f.All(Requester), f.All(Responder); a != 7 || b != 2 {
+		t.Errorf("%d of requesters and %d of responders, want 7 and 2", a, b)
+	}
+	if a, b, c := f.Of(Requester, prm.SyndromeFlush), f.Of(Requester, prm.SyndromeRNRExceeded), f.Of(Responder, prm.SyndromeLocalLength); a != 2 || b != 1 || c != 1 {
+		t.Errorf("%d flushed, %d without receive requests and %d too long, want 2, 1 and 1", a, b, c)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -38,15 +39,15 @@ func counterFiles(c *rdma.Counters, f *adapter.Failures) map[string]uint64 {
 		hardwareCounters + "/lifespan":                       lifespan,
 		hardwareCounters + "/np_cnp_sent":                    c.CNPSent,
 		hardwareCounters + "/np_ecn_marked_roce_packets":     c.ECNMarked,
-		hardwareCounters + "/req_cqe_error":                  f.Requester,
-		hardwareCounters + "/req_cqe_flush_error":            f.RequesterFlushed,
-		hardwareCounters + "/req_remote_access_errors":       f.RequesterAccess,
-		hardwareCounters + "/req_remote_invalid_request":     f.RequesterInvalid,
-		hardwareCounters + "/req_rnr_retries_exceeded":       f.RequesterRNRs,
-		hardwareCounters + "/req_transport_retries_exceeded": f.RequesterRetries,
-		hardwareCounters + "/resp_cqe_error":                 f.Responder,
-		hardwareCounters + "/resp_cqe_flush_error":           f.ResponderFlushed,
-		hardwareCounters + "/resp_local_length_error":        f.ResponderLength,
+		hardwareCounters + "/req_cqe_error":                  f.All(adapter.Requester),
+		hardwareCounters + "/req_cqe_flush_error":            f.Of(adapter.Requester, prm.SyndromeFlush),
+		hardwareCounters + "/req_remote_access_errors":       f.Of(adapter.Requester, prm.SyndromeRemoteAccess),
+		hardwareCounters + "/req_remote_invalid_request":     f.Of(adapter.Requester, prm.SyndromeRemoteInvalid),
+		hardwareCounters + "/req_rnr_retries_exceeded":       f.Of(adapter.Requester, prm.SyndromeRNRExceeded),
+		hardwareCounters + "/req_transport_retries_exceeded": f.Of(adapter.Requester, prm.SyndromeRetryExceeded),
+		hardwareCounters + "/resp_cqe_error":                 f.All(adapter.Responder),
+		hardwareCounters + "/resp_cqe_flush_error":           f.Of(adapter.Responder, prm.SyndromeFlush),
+		hardwareCounters + "/resp_local_length_error":        f.Of(adapter.Responder, prm.SyndromeLocalLength),
 		hardwareCounters + "/resp_remote_access_errors":      c.AccessNAKsSent,
 		hardwareCounters + "/rp_cnp_handled":                 c.CNPReceived,
 		hardwareCounters + "/rx_dct_connect":                 c.DCTConnects,
@@ -97,8 +98,8 @@ func Refresh(root string, devices []*Device, at string) {
 func (d *Device) refresh(root, name string) {
 	d.countersMu.Lock()
 	defer d.countersMu.Unlock()
-	now, failures := d.adapter.Engine().Port().Counters(), d.adapter.Failures()
-	for file, n := range counterFiles(&now, &failures) {
+	now := d.adapter.Engine().Port().Counters()
+	for file, n := range counterFiles(&now, d.adapter.Failures()) {
 		if name != "" && path.Base(file) != name {
 			continue
 		}
