@@ -7,17 +7,14 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
+	"github.com/softmkey/softmkey/internal/hca/pci/transport"
 	"github.com/softmkey/softmkey/packetconn"
 )
 
 // vectors is the number of MSI-X vectors. Vector 0 takes the control EQs, the others take
 // those of completions.
 const vectors = 64
-
-// Interrupts raises the interrupts of the function in the guest. Raise must not block.
-type Interrupts interface {
-	Raise(vector int)
-}
 
 // Config configures a device.
 type Config struct {
@@ -38,7 +35,7 @@ type Config struct {
 	Transmit func(frame []byte)
 }
 
-// Device is a PCI function. Its methods are safe for concurrent use.
+// Device is a PCI function, a [transport.Device]. Its methods are safe for concurrent use.
 type Device struct {
 	cfg    Config
 	opened time.Time
@@ -68,7 +65,7 @@ func New(cfg Config) *Device {
 
 // Attach gives the device the memory and the interrupts of a guest. It is called before
 // the first access, or after [Device.Reset] for another guest.
-func (d *Device) Attach(mem adapter.Memory, irq Interrupts) {
+func (d *Device) Attach(mem *guestmem.Map, irq transport.Interrupts) {
 	d.Reset()
 	d.mu.Lock()
 	defer d.mu.Unlock()

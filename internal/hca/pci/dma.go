@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
+	"github.com/softmkey/softmkey/internal/hca/pci/transport"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -20,8 +22,8 @@ func notMaster(err error) bool { return errors.Is(err, errNoMaster) }
 // dma is the guest's memory and its interrupts as the function reaches them: only while the guest
 // has the bit Bus Master Enable set. An MSI-X message is a write to memory, so the bit is for both.
 type dma struct {
-	mem adapter.Memory
-	irq Interrupts
+	mem *guestmem.Map
+	irq transport.Interrupts
 
 	mu      sync.RWMutex // held for reading during accesses: none is under way when set returns
 	enabled bool
@@ -75,7 +77,7 @@ func (m *dma) WriteV(vecs []adapter.Vec) error {
 // Map implements adapter.Memory. Memory that may be refused at any time can only be copied.
 func (m *dma) Map(addr uint64, n int) []byte { return nil }
 
-// Raise implements Interrupts.
+// Raise implements transport.Interrupts.
 func (m *dma) Raise(vector int) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -37,7 +37,7 @@ const (
 // no test reads what it has not written.
 var machine = sync.OnceValue(func() []byte { return make([]byte, bootMemory) })
 
-// Raise implements Interrupts.
+// Raise implements transport.Interrupts.
 func (d *driver) Raise(vector int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,7 +14,6 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/control"
 	"github.com/softmkey/softmkey/internal/hca/frames"
 	"github.com/softmkey/softmkey/internal/hca/pci"
-	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/pci/transport"
 	"github.com/softmkey/softmkey/internal/hca/pci/vfiouser"
 )
@@ -57,12 +56,6 @@ func MAC(socket string) (net.HardwareAddr, error) {
 	h := sha256.Sum256([]byte(path))
 	return net.HardwareAddr{h[0]&^3 | 2, h[1], h[2], h[3], h[4], h[5]}, nil
 }
-
-// device joins the contracts of the transport and of the function.
-type device struct{ *pci.Device }
-
-// Attach implements transport.Device.
-func (d device) Attach(mem *guestmem.Map, irq transport.Interrupts) { d.Device.Attach(mem, irq) }
 
 // Serve serves an adapter to one client after another until the context ends, and closes
 // the listener and the network then. It returns the cause of the end.
@@ -108,7 +101,7 @@ func Serve(ctx context.Context, l *unixsocket.Listener, o Options) error {
 			return err
 		}
 		o.client(true, nil)
-		err = serve(ctx, socket, device{dev}, o.Refused)
+		err = serve(ctx, socket, dev, o.Refused)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
