@@ -120,6 +120,14 @@ func (c *Context) exec(x *prm.Call) error {
 	return do(c, x)
 }
 
+// answer writes the number of a new object to the answer.
+func answer(x *prm.Call, o interface{ Number() uint32 }, err error) error {
+	if err == nil {
+		prm.PutNumber(x.Out, o.Number())
+	}
+	return err
+}
+
 // owned is an object of a table that a command can destroy.
 type owned interface {
 	comparable
@@ -168,11 +176,7 @@ type domain struct {
 
 func allocDomain(c *Context, x *prm.Call) error {
 	d := &domain{object: object{ctx: c, number: newNumber(c, &c.dev.next.domain, c.domains), uid: x.UID}}
-	if err := enter(c, x.Command.String(), c.domains, d.number, d); err != nil {
-		return err
-	}
-	prm.PutNumber(x.Out, d.number)
-	return nil
+	return answer(x, d, enter(c, x.Command.String(), c.domains, d.number, d))
 }
 
 // HasDomain reports whether a command has made a transport domain with that number.
@@ -205,12 +209,10 @@ func queryLAG(_ *Context, _ *prm.Call) error { return nil }
 
 func allocPD(c *Context, x *prm.Call) error {
 	pd, err := c.AllocPD()
-	if err != nil {
-		return err
+	if err == nil {
+		pd.uid = x.UID
 	}
-	pd.uid = x.UID
-	prm.PutNumber(x.Out, pd.number)
-	return nil
+	return answer(x, pd, err)
 }
 
 // pd returns the PD that a command names.

@@ -91,11 +91,7 @@ func createXRCRecv(c *Context, x *prm.Call, m *prm.QPContext) error {
 		return missing("XRC domain", m.XRCD)
 	}
 	q, err := c.CreateQP(QPAttr{Type: ibv.XRCRecv, XRCD: domain, UIDX: m.UserIndex, uid: x.UID})
-	if err != nil {
-		return err
-	}
-	prm.PutNumber(x.Out, q.number)
-	return nil
+	return answer(x, q, err)
 }
 
 // queryQP executes QUERY_QP.

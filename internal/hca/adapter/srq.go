@@ -349,10 +349,7 @@ func (c *Context) createSRQ(x *prm.Call, a SRQAttr, pd uint32) (err error) {
 		return err
 	}
 	s, err := c.CreateSRQ(a)
-	if err == nil {
-		prm.PutNumber(x.Out, s.number)
-	}
-	return err
+	return answer(x, s, err)
 }
 
 // modifyRMP executes MODIFY_RMP: the limit, below which an event is raised.

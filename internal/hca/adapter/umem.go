@@ -74,11 +74,7 @@ func createUmem(c *Context, x *prm.Call) error {
 		return refuse(prm.CmdBadParam, synValue, "an offset of %d bytes in pages of %d bytes", u.Offset, size)
 	}
 	m, err := newUmem(c, x.Command.String(), x.UID, Pages(c.mem, u.Shift, u.Pages).From(uint64(u.Offset)))
-	if err != nil {
-		return err
-	}
-	prm.PutNumber(x.Out, m.number)
-	return nil
+	return answer(x, m, err)
 }
 
 // keyOfUmem is the kind under which a umem counts the memory keys whose bytes are its own. An error of its
