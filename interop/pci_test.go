@@ -303,12 +303,24 @@ func (g *pciGuest) active() {
 }
 
 // TestPCIHost boots a guest with the unmodified driver of Debian's kernel, which reaches the host
-// through a tap device, and reaches it again after the driver was unloaded and loaded.
+// through a tap device, and reaches it again after the driver was unloaded and loaded, after a function
+// level reset under the driver, and after the function was removed and found again.
 func TestPCIHost(t *testing.T) {
-	reload := guest.PCI{Script: "unload\nload\nstep reload reach\n"}
-	eachKernel(t, reload, func(t *testing.T, softmkey, dir string, image guest.Image) {
+	const script = `
+unload
+load
+step reload reach
+again() { eventually interface && $ip addr add "$addr/24" dev "$nic" && $ip link set "$nic" up && reach; }
+said() { dmesg | grep -q "$1"; }
+flr() { echo 1 >$function/reset && eventually said "health recovery succeeded" && again; }
+rescan() { echo 1 >$function/remove && echo 1 >/sys/bus/pci/rescan && again; }
+function=$(readlink -f /sys/class/net/$nic/device)
+step flr flr
+step rescan rescan
+`
+	eachKernel(t, guest.PCI{Script: script}, func(t *testing.T, softmkey, dir string, image guest.Image) {
 		tap(t, "pcitap0", "10.92.0.1/24")
-		startPCI(t, softmkey, dir, "guest", "pcitap0", "pci.addr=10.92.0.2 pci.peer=10.92.0.1", image).done("ping", "reload")
+		startPCI(t, softmkey, dir, "guest", "pcitap0", "pci.addr=10.92.0.2 pci.peer=10.92.0.1", image).done("ping", "reload", "flr", "rescan")
 	})
 }
 
