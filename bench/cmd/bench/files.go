@@ -22,14 +22,11 @@ type folder struct {
 }
 
 // build makes the folder, with the command, on the first call.
-func (f *folder) build() (err error) {
-	if f.dir != "" {
-		return nil
+func (f *folder) build() {
+	if f.dir == "" {
+		f.dir = must(os.MkdirTemp(f.parent, "softmkey-bench-"))
+		buildCommand(f.path("softmkey"))
 	}
-	if f.dir, err = os.MkdirTemp(f.parent, "softmkey-bench-"); err != nil {
-		return err
-	}
-	return buildCommand(f.path("softmkey"))
 }
 
 func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
@@ -49,21 +46,19 @@ type files struct {
 }
 
 // make makes the folder and its files on the first call.
-func (f *files) make() error {
+func (f *files) make() {
 	if f.dir != "" {
-		return nil
+		return
 	}
-	err := f.build()
-	if err == nil {
-		err = f.fill()
-	}
-	if err == nil {
-		err = f.softmkey("dek", "generate", f.path("key"))
-	}
+	err := attempt(func() {
+		f.build()
+		f.fill()
+		f.softmkey("dek", "generate", f.path("key"))
+	})
 	if err != nil {
 		f.remove()
 	}
-	return err
+	check(err)
 }
 
 // cacheDir returns a directory in memory if the system has one, because the system's delayed
@@ -77,44 +72,33 @@ func cacheDir() string {
 }
 
 // fill writes the input. It is random, because zeros would become holes.
-func (f *files) fill() error {
-	in, err := os.Create(f.path("in"))
-	if err != nil {
-		return err
-	}
-	_, err = io.CopyN(in, rand.NewChaCha8([32]byte{1}), int64(f.size))
-	return errors.Join(err, in.Close())
+func (f *files) fill() {
+	in := must(os.Create(f.path("in")))
+	_, err := io.CopyN(in, rand.NewChaCha8([32]byte{1}), int64(f.size))
+	check(errors.Join(err, in.Close()))
 }
 
-func (f *files) softmkey(args ...string) error { return program(f.path("softmkey"), args...) }
+func (f *files) softmkey(args ...string) { program(exec.Command(f.path("softmkey"), args...)) }
 
 // program runs a program. The error for a failed one includes its output.
-func program(name string, args ...string) error {
-	out, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(append([]string{filepath.Base(name)}, args...), " "), err, bytes.TrimSpace(out))
+func program(c *exec.Cmd) {
+	if out, err := c.CombinedOutput(); err != nil {
+		check(fmt.Errorf("%s: %w: %s", strings.Join(append([]string{filepath.Base(c.Path)}, c.Args[1:]...), " "), err, bytes.TrimSpace(out)))
 	}
-	return nil
 }
 
 // buildCommand builds the command, and the library of run beside it, from the main module of this checkout.
-func buildCommand(to string) error {
+func buildCommand(to string) {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/softmkey/softmkey").Output()
 	if err != nil {
-		return fmt.Errorf("looking for the module (run this in its folder bench): %w", err)
+		check(fmt.Errorf("looking for the module (run this in its folder bench): %w", err))
 	}
-	c := exec.Command("go", "build", "-o", to, "./cmd/softmkey")
-	c.Dir = strings.TrimSpace(string(root))
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("building softmkey: %w: %s", err, out)
+	for _, args := range [][]string{{"go", "build", "-o", to, "./cmd/softmkey"}, {"scripts/library.sh", filepath.Dir(to)}} {
+		c := exec.Command(args[0], args[1:]...)
+		c.Dir = strings.TrimSpace(string(root))
+		c.Env = append(os.Environ(), "CGO_ENABLED=0")
+		program(c)
 	}
-	c = exec.Command("scripts/library.sh", filepath.Dir(to))
-	c.Dir = strings.TrimSpace(string(root))
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("building libsoftmkey-run.so: %w: %s", err, out)
-	}
-	return nil
 }
 
 // fileJobs holds the commands on the file, and their inverses.
@@ -141,33 +125,29 @@ var fileJobs = []struct {
 
 // rows returns rows that compare the command with cp.
 func (f *files) rows() []bench.Row {
-	cp := f.sampled("cp", func(out string) error { return program("cp", f.path("in"), out) })
+	cp := f.sampled("cp", func(out string) { program(exec.Command("cp", f.path("in"), out)) })
 	var rows []bench.Row
 	for _, j := range fileJobs {
-		run := func(args []string, in, out string) error {
+		run := func(args []string, in, out string) {
 			if j.operation == "tx, row C" {
 				args = append(args[:len(args):len(args)], "--dek", f.path("key"))
 			}
-			return f.softmkey(append(args[:len(args):len(args)], in, out)...)
+			f.softmkey(append(args[:len(args):len(args)], in, out)...)
 		}
 		rows = append(rows, bench.Row{
 			Group: "files", Operation: j.operation, Size: f.size, Unit: bench.GBps,
-			Ours:   f.sampled("softmkey", func(out string) error { return run(j.do, f.path("in"), out) }),
+			Ours:   f.sampled("softmkey", func(out string) { run(j.do, f.path("in"), out) }),
 			Peer:   &cp,
 			Target: 0.8,
 			Check: func() error {
-				if err := f.make(); err != nil {
-					return err
-				}
-				defer os.Remove(f.path("out"))
-				defer os.Remove(f.path("back"))
-				if err := run(j.do, f.path("in"), f.path("out")); err != nil {
-					return err
-				}
-				if err := run(j.undo, f.path("out"), f.path("back")); err != nil {
-					return err
-				}
-				return program("cmp", f.path("in"), f.path("back"))
+				return attempt(func() {
+					f.make()
+					defer os.Remove(f.path("out"))
+					defer os.Remove(f.path("back"))
+					run(j.do, f.path("in"), f.path("out"))
+					run(j.undo, f.path("out"), f.path("back"))
+					program(exec.Command("cmp", f.path("in"), f.path("back")))
+				})
 			},
 		})
 	}
@@ -175,12 +155,12 @@ func (f *files) rows() []bench.Row {
 }
 
 // sampled returns the case of a program that creates a file.
-func (f *files) sampled(name string, run func(out string) error) bench.Case {
-	return bench.Case{Name: name, Sample: func(time.Duration) (float64, error) {
+func (f *files) sampled(name string, run func(out string)) bench.Case {
+	return sampled(name, func(time.Duration) float64 {
 		out := f.path("out")
 		defer os.Remove(out)
 		start := time.Now()
-		err := run(out)
-		return float64(f.size) / float64(time.Since(start).Nanoseconds()), err
-	}}
+		run(out)
+		return float64(f.size) / float64(time.Since(start).Nanoseconds())
+	})
 }

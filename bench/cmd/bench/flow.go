@@ -50,9 +50,9 @@ type flow struct {
 
 // newFlow opens two devices on connections, which it then owns, and connects n pairs of
 // queue pairs with the given attributes.
-func newFlow(a, b packetconn.Conn, n, size int, attr verbs.QPAttr) (*flow, error) {
+func newFlow(a, b packetconn.Conn, n, size int, attr verbs.QPAttr) *flow {
 	f := &flow{op: rdma.OpRDMAWrite, size: size}
-	err := errors.Join(f.here.open(a, n, size, attr), f.there.open(b, n, size, attr))
+	err := errors.Join(attempt(func() { f.here.open(a, n, size, attr) }), attempt(func() { f.there.open(b, n, size, attr) }))
 	for i := 0; i < n && err == nil; i++ {
 		x, y := f.here.qps[i], f.there.qps[i]
 		ex, ey := x.Endpoint(), y.Endpoint()
@@ -60,35 +60,29 @@ func newFlow(a, b packetconn.Conn, n, size int, attr verbs.QPAttr) (*flow, error
 	}
 	if err != nil {
 		f.close()
-		return nil, err
 	}
-	return f, nil
+	check(err)
+	return f
 }
 
-func (e *end) open(conn packetconn.Conn, n, size int, attr verbs.QPAttr) (err error) {
-	if e.dev, err = verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn}); err != nil {
-		conn.Close()
-		return err
-	}
-	if e.pd, err = e.dev.NewPD(); err != nil {
-		return err
-	}
-	if e.cq, err = e.dev.NewCQ(4096); err != nil {
-		return err
-	}
-	if e.mr, err = e.pd.Register(make([]byte, size), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
-		return err
-	}
+func (e *end) open(conn packetconn.Conn, n, size int, attr verbs.QPAttr) {
+	e.dev = openOn(conn)
+	e.pd, e.cq = must(e.dev.NewPD()), must(e.dev.NewCQ(4096))
+	e.mr = must(e.pd.Register(make([]byte, size), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead))
 	e.sge, e.rkey, e.addr = e.mr.SGE(0, size), e.mr.RKey(), e.mr.Addr()
 	attr.SendCQ = e.cq
 	for range n {
-		qp, err := e.pd.NewQP(attr)
-		if err != nil {
-			return err
-		}
-		e.qps = append(e.qps, qp)
+		e.qps = append(e.qps, must(e.pd.NewQP(attr)))
 	}
-	return nil
+}
+
+// openOn opens a device on a connection, which it then owns.
+func openOn(conn packetconn.Conn) *verbs.Device {
+	dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn})
+	if err != nil {
+		conn.Close()
+	}
+	return must(dev, err)
 }
 
 // close closes everything that is open.
@@ -126,7 +120,7 @@ func (f *flow) close() {
 func depth(size int) int { return min(256, max(4, 4<<20/size)) }
 
 // post posts n messages on a queue pair.
-func (f *flow) post(qp *verbs.QP, n int) error {
+func (f *flow) post(qp *verbs.QP, n int) {
 	c := qp.Start()
 	for range n {
 		c.Signaled()
@@ -140,57 +134,48 @@ func (f *flow) post(qp *verbs.QP, n int) error {
 		}
 		c.SGE(f.here.sge)
 	}
-	return c.Complete()
+	check(c.Complete())
 }
 
 // wait waits for completions of the end's messages and counts them.
-func (e *end) wait(wcs []rdma.WC, count *int) error {
+func (e *end) wait(wcs []rdma.WC, count *int) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	n, err := e.cq.Wait(ctx, wcs)
-	if err != nil {
-		return err
-	}
+	n := must(e.cq.Wait(ctx, wcs))
 	for _, wc := range wcs[:n] {
 		if wc.Status != rdma.StatusSuccess {
-			return fmt.Errorf("%v ended with %v", wc.Opcode, wc.Status)
+			check(fmt.Errorf("%v ended with %v", wc.Opcode, wc.Status))
 		}
 	}
 	*count += n
-	return nil
 }
 
 // check sends one message over the last queue pair and compares it.
-func (f *flow) check() error {
+func (f *flow) check() {
 	from, to := f.here.mr.Bytes(), f.there.mr.Bytes()
 	if f.op == rdma.OpRDMARead {
 		from, to = to, from
 	}
 	rand.NewChaCha8([32]byte{2}).Read(from)
 	clear(to)
-	if err := f.post(f.here.qps[len(f.here.qps)-1], 1); err != nil {
-		return err
-	}
-	if err := f.here.wait(make([]rdma.WC, 1), new(int)); err != nil {
-		return err
-	}
+	f.post(f.here.qps[len(f.here.qps)-1], 1)
+	f.here.wait(make([]rdma.WC, 1), new(int))
 	if !bytes.Equal(from, to) {
-		return errors.New("the data that arrived is not the data that was sent")
+		check(errors.New("the data that arrived is not the data that was sent"))
 	}
 	for _, e := range []*end{&f.here, &f.there} {
 		if e.key == nil {
 			continue
 		}
 		if bad, err := e.key.Check(); err != nil || bad != nil {
-			return fmt.Errorf("signatures: %v, %v", bad, err)
+			check(fmt.Errorf("signatures: %v, %v", bad, err))
 		}
 	}
-	return nil
 }
 
 // run sends messages for the time d, round-robin over all queue pairs, with depth messages in
 // flight. It returns the rate in messages a second.
-func (f *flow) run(d time.Duration, depth int) (float64, error) {
+func (f *flow) run(d time.Duration, depth int) float64 {
 	wcs := make([]rdma.WC, depth)
 	batch := 1 // a program with one queue pair posts its requests in chains
 	if len(f.here.qps) == 1 {
@@ -202,28 +187,23 @@ func (f *flow) run(d time.Duration, depth int) (float64, error) {
 		more := time.Now().Before(end)
 		if !more && done == posted {
 			f.sent += done
-			return float64(done) / time.Since(start).Seconds(), nil
+			return float64(done) / time.Since(start).Seconds()
 		}
-		for more && posted-done+batch <= depth {
-			if err := f.post(f.here.qps[posted/batch%len(f.here.qps)], batch); err != nil {
-				return 0, err
-			}
-			posted += batch
+		for ; more && posted-done+batch <= depth; posted += batch {
+			f.post(f.here.qps[posted/batch%len(f.here.qps)], batch)
 		}
-		if err := f.here.wait(wcs, &done); err != nil {
-			return 0, err
-		}
+		f.here.wait(wcs, &done)
 	}
 }
 
 // rate returns the case of messages over a flow. It takes a pointer to the flow, because
 // the flow is created when the row is measured.
 func rate(name string, u bench.Unit, f **flow) bench.Case {
-	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) {
-		perSecond, err := (*f).run(d, depth((*f).size))
+	return sampled(name, func(d time.Duration) float64 {
+		perSecond := (*f).run(d, depth((*f).size))
 		if u == bench.Mops {
-			return perSecond / 1e6, err
+			return perSecond / 1e6
 		}
-		return perSecond * float64((*f).size) / 1e9, err
-	}}
+		return perSecond * float64((*f).size) / 1e9
+	})
 }

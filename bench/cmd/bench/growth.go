@@ -17,8 +17,8 @@ type series struct {
 	name    string
 	columns []string // the first one heads the labels of the rows
 	sizes   []int
-	label   func(n int) string             // nil: the number
-	measure func(n int) ([]float64, error) // one value for each further column; NaN: not measured
+	label   func(n int) string    // nil: the number
+	measure func(n int) []float64 // one value for each further column; NaN: not measured. An error ends it by check
 }
 
 // growth measures the series and prints each as a table.
@@ -41,8 +41,8 @@ func growth(ctx context.Context, o *options, filter *regexp.Regexp) error {
 			if o.quick && i == 2 || ctx.Err() != nil {
 				break
 			}
-			values, err := s.measure(n)
-			if err != nil {
+			var values []float64
+			if err := attempt(func() { values = s.measure(n) }); err != nil {
 				failed = append(failed, fmt.Errorf("%s, %d: %w", s.name, n, err))
 				break
 			}

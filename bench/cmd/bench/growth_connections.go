@@ -33,33 +33,10 @@ const acceptPort = 7471
 // acceptors is the number of goroutines that accept requests.
 const acceptors = 64
 
-// openDevice opens a device at an address of loopback.
-func openDevice(at netip.AddrPort) (*verbs.Device, error) {
-	conn, err := udp.Listen(at, nil)
-	if err != nil {
-		return nil, err
-	}
-	dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.DeviceOptions{Conn: conn})
-	if err != nil {
-		conn.Close()
-	}
-	return dev, err
-}
-
 // acceptAll accepts connections until the standard input ends.
-func acceptAll(port string) error {
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return err
-	}
-	d, err := openDialer(acceptAddr, uint16(n))
-	if err != nil {
-		return err
-	}
-	l, err := cm.Listen(d.dev, acceptPort, &cm.ListenOptions{Backlog: 1024})
-	if err != nil {
-		return err
-	}
+func acceptAll(port string) {
+	d := openDialer(acceptAddr, uint16(must(strconv.ParseUint(port, 10, 16))))
+	l := must(cm.Listen(d.dev, acceptPort, &cm.ListenOptions{Backlog: 1024}))
 	for range acceptors {
 		go func() {
 			for {
@@ -85,8 +62,7 @@ func acceptAll(port string) error {
 		}()
 	}
 	fmt.Println("ready")
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	must(io.Copy(io.Discard, os.Stdin))
 }
 
 // dialer is a device whose queue pairs are connected by the connection manager.
@@ -96,16 +72,9 @@ type dialer struct {
 	cq  *verbs.CQ
 }
 
-func openDialer(addr netip.Addr, port uint16) (*dialer, error) {
-	dev, err := openDevice(netip.AddrPortFrom(addr, port))
-	if err != nil {
-		return nil, err
-	}
-	d := &dialer{dev: dev}
-	if d.pd, err = d.dev.NewPD(); err == nil {
-		d.cq, err = d.dev.NewCQ(16)
-	}
-	return d, err
+func openDialer(addr netip.Addr, port uint16) *dialer {
+	dev := openOn(must(udp.Listen(netip.AddrPortFrom(addr, port), nil)))
+	return &dialer{dev, must(dev.NewPD()), must(dev.NewCQ(16))}
 }
 
 func (d *dialer) newQP() (*verbs.QP, error) { return d.pd.NewQP(verbs.QPAttr{SendCQ: d.cq}) }
@@ -135,32 +104,17 @@ type meeting struct {
 	stdin io.Closer
 }
 
-func newMeeting() (m *meeting, err error) {
-	m = &meeting{}
-	if m.dialer, err = openDialer(dialAddr, 0); err != nil {
-		return nil, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	m.cmd = exec.Command(self)
+func newMeeting() *meeting {
+	m := &meeting{dialer: openDialer(dialAddr, 0), cmd: exec.Command(must(os.Executable()))}
 	m.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", acceptVar, m.dev.UDPPort()))
 	m.cmd.Stderr = os.Stderr
-	out, err := m.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if m.stdin, err = m.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	if err := m.cmd.Start(); err != nil {
-		return nil, err
-	}
+	out := must(m.cmd.StdoutPipe())
+	m.stdin = must(m.cmd.StdinPipe())
+	check(m.cmd.Start())
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		return nil, errors.Join(err, m.cmd.Wait())
+		check(errors.Join(err, m.cmd.Wait()))
 	}
-	return m, nil
+	return m
 }
 
 // close ends the other process. Connections of this one end with the device.
@@ -173,20 +127,20 @@ func (m *meeting) close() error {
 }
 
 // open opens n connections, at most width at a time.
-func (m *meeting) open(ctx context.Context, n, width int) ([]*cm.Conn, error) {
-	conns, errs := make([]*cm.Conn, n), make([]error, n)
-	each(n, width, func(i int) { conns[i], errs[i] = m.dial(ctx) })
-	return conns, errors.Join(errs...)
+func (m *meeting) open(ctx context.Context, n, width int) []*cm.Conn {
+	conns := make([]*cm.Conn, n)
+	each(n, width, func(i int) (err error) { conns[i], err = m.dial(ctx); return err })
+	return conns
 }
 
 // each calls f with 0 to n-1, from width goroutines.
-func each(n, width int, f func(i int)) {
+func each(n, width int, f func(i int) error) {
 	var wg sync.WaitGroup
-	next := make(chan int)
+	next, errs := make(chan int), make([]error, n)
 	for range width {
 		wg.Go(func() {
 			for i := range next {
-				f(i)
+				errs[i] = f(i)
 			}
 		})
 	}
@@ -195,28 +149,24 @@ func each(n, width int, f func(i int)) {
 	}
 	close(next)
 	wg.Wait()
+	check(errors.Join(errs...))
 }
 
 // cycles opens and closes n connections, at most width at a time. It returns the rate for one
 // second, and the processor time of both processes for one connection in microseconds.
-func (m *meeting) cycles(ctx context.Context, n, width int) (rate, cost float64, err error) {
-	errs := make([]error, n)
-	there, err := ticks(m.cmd.Process.Pid)
-	if err != nil {
-		return 0, 0, err
-	}
+func (m *meeting) cycles(ctx context.Context, n, width int) (rate, cost float64) {
+	there := ticks(m.cmd.Process.Pid)
 	start, here := time.Now(), processTime()
-	each(n, width, func(i int) {
+	each(n, width, func(int) error {
 		c, err := m.dial(ctx)
 		if err == nil {
 			err = hangUp(ctx, c)
 		}
-		errs[i] = err
+		return err
 	})
 	took, here := time.Since(start), processTime()-here
-	after, err := ticks(m.cmd.Process.Pid)
-	used := here + time.Duration(after-there)*tick
-	return float64(n) / took.Seconds(), micros(used, n), errors.Join(append(errs, err)...)
+	used := here + time.Duration(ticks(m.cmd.Process.Pid)-there)*tick
+	return float64(n) / took.Seconds(), micros(used, n)
 }
 
 // connectionSeries measure connections between two processes, by the connection manager.
@@ -226,54 +176,37 @@ func connectionSeries() []series {
 			name:    "connections at a time",
 			columns: []string{"requests at a time", "connections opened and closed a second", "µs of processor time of both sides for one"},
 			sizes:   []int{1, 4, 16, 64, 256},
-			measure: func(width int) ([]float64, error) {
-				m, err := newMeeting()
-				if err != nil {
-					return nil, err
-				}
+			measure: func(width int) []float64 {
+				m := newMeeting()
 				defer m.close()
 				ctx, cancel := context.WithTimeout(context.Background(), 6*patience)
 				defer cancel()
-				if _, _, err := m.cycles(ctx, width, width); err != nil {
-					return nil, err
-				}
-				rate, cost, err := m.cycles(ctx, 3000*min(width, 4), width)
-				return []float64{rate, cost}, err
+				m.cycles(ctx, width, width)
+				rate, cost := m.cycles(ctx, 3000*min(width, 4), width)
+				return []float64{rate, cost}
 			},
 		},
 		{
 			name:    "open connections",
 			columns: []string{"open connections", "KiB for each, dialing side", "opened a second", "further ones, opened and closed a second", "µs of processor time for one of these", "closed a second"},
 			sizes:   []int{1, 10, 100, 1000, 10_000, 25_000},
-			measure: func(n int) ([]float64, error) {
-				m, err := newMeeting()
-				if err != nil {
-					return nil, err
-				}
+			measure: func(n int) []float64 {
+				m := newMeeting()
 				defer m.close()
 				const width = 64
 				ctx, cancel := context.WithTimeout(context.Background(), 12*patience)
 				defer cancel()
-				if _, _, err := m.cycles(ctx, 100, width); err != nil {
-					return nil, err
-				}
+				m.cycles(ctx, 100, width)
 				base := memory()
 				start := time.Now()
-				conns, err := m.open(ctx, n, width)
+				conns := m.open(ctx, n, width)
 				opened := time.Since(start)
-				if err != nil {
-					return nil, err
-				}
 				bytes := memory() - base
-				rate, cost, err := m.cycles(ctx, 6000, width)
-				if err != nil {
-					return nil, err
-				}
-				errs := make([]error, n)
+				rate, cost := m.cycles(ctx, 6000, width)
 				start = time.Now()
-				each(n, width, func(i int) { errs[i] = hangUp(ctx, conns[i]) })
+				each(n, width, func(i int) error { return hangUp(ctx, conns[i]) })
 				closed := time.Since(start)
-				return []float64{bytes / float64(n) / 1024, float64(n) / opened.Seconds(), rate, cost, float64(n) / closed.Seconds()}, errors.Join(errs...)
+				return []float64{bytes / float64(n) / 1024, float64(n) / opened.Seconds(), rate, cost, float64(n) / closed.Seconds()}
 			},
 		},
 	}

@@ -23,7 +23,7 @@ func fileSeries(r *runs) []series {
 		return series{
 			name: name, label: label, sizes: []int{1, 16, 256, 1024},
 			columns: []string{"file", "s", "GB/s of the file", "processor time, s", "largest resident memory, MiB"},
-			measure: func(gib int) ([]float64, error) { return r.onSparse(int64(gib)<<30, args) },
+			measure: func(gib int) []float64 { return r.onSparse(int64(gib)<<30, args) },
 		}
 	}
 	return []series{
@@ -34,10 +34,8 @@ func fileSeries(r *runs) []series {
 }
 
 // onSparse measures one command on an input file of size bytes.
-func (r *runs) onSparse(size int64, args []string) ([]float64, error) {
-	if err := r.build(); err != nil {
-		return nil, err
-	}
+func (r *runs) onSparse(size int64, args []string) []float64 {
+	r.build()
 	in, out := r.path("in"), r.path("out")
 	defer os.Remove(in)
 	defer os.Remove(out)
@@ -50,19 +48,13 @@ func (r *runs) onSparse(size int64, args []string) ([]float64, error) {
 			args[i] = out
 		}
 	}
-	if err := os.WriteFile(in, nil, 0o600); err != nil {
-		return nil, err
-	}
-	if err := os.Truncate(in, size); err != nil {
-		return nil, err
-	}
+	check(os.WriteFile(in, nil, 0o600))
+	check(os.Truncate(in, size))
 	c := exec.Command(r.path("softmkey"), args...)
 	start := time.Now()
-	if out, err := c.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, out)
-	}
+	program(c)
 	took := time.Since(start)
 	u := c.ProcessState.SysUsage().(*syscall.Rusage)
 	cpu := time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	return []float64{took.Seconds(), float64(size) / float64(took.Nanoseconds()), cpu.Seconds(), float64(u.Maxrss) / 1024}, nil
+	return []float64{took.Seconds(), float64(size) / float64(took.Nanoseconds()), cpu.Seconds(), float64(u.Maxrss) / 1024}
 }

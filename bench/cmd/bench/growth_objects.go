@@ -33,44 +33,27 @@ func queuePairSeries() series {
 		columns: []string{"queue pairs on each of two devices", "KiB for each, idle", "KiB for each, after use", "µs to create and connect one",
 			"µs for a WRITE of 64 bytes, 64 in flight, over all in turn", "µs to close a region of another PD", "processor time of all idle ones, %", "µs to close one"},
 		sizes: []int{1, 10, 100, 1000, 10_000, 100_000},
-		measure: func(n int) ([]float64, error) {
+		measure: func(n int) []float64 {
 			base := memory()
-			none, err := loopback(0, 64, verbs.QPAttr{})
-			if err != nil {
-				return nil, err
-			}
+			none := loopback(0, 64, verbs.QPAttr{})
 			devices := memory() - base
 			none.close()
 
 			base = memory()
 			start := processTime()
-			f, err := loopback(n, 64, verbs.QPAttr{})
-			if err != nil {
-				return nil, err
-			}
+			f := loopback(n, 64, verbs.QPAttr{})
 			defer f.close()
 			created := processTime() - start
 			idle := memory() - base - devices
 
-			if err := f.check(); err != nil {
-				return nil, err
-			}
-			if err := f.touchAll(); err != nil {
-				return nil, err
-			}
+			f.check()
+			f.touchAll()
 			writing, sent := processTime(), f.sent
-			if _, err := f.run(spell, 64); err != nil {
-				return nil, err
-			}
+			f.run(spell, 64)
 			write := micros(processTime()-writing, f.sent-sent)
 			used := memory() - base - devices
-			if err := f.touchAll(); err != nil {
-				return nil, err
-			}
-			closing, err := f.there.closeRegions(1000)
-			if err != nil {
-				return nil, err
-			}
+			f.touchAll()
+			closing := f.there.closeRegions(1000)
 			cpu := processTime()
 			time.Sleep(spell)
 			cpu = processTime() - cpu
@@ -82,59 +65,44 @@ func queuePairSeries() series {
 			if n < 100 {
 				each = math.NaN() // the devices' own memory varies by more than the queue pairs'
 			}
-			return []float64{idle / each, used / each, micros(created, 2*n), write, closing, 100 * cpu.Seconds() / spell.Seconds(), micros(closed, 2*n)}, nil
+			return []float64{idle / each, used / each, micros(created, 2*n), write, closing, 100 * cpu.Seconds() / spell.Seconds(), micros(closed, 2*n)}
 		},
 	}
 }
 
 // touchAll sends a message over each queue pair.
-func (f *flow) touchAll() error {
+func (f *flow) touchAll() {
 	wcs := make([]rdma.WC, 256)
 	posted, done := 0, 0
 	for done < len(f.here.qps) {
-		for posted < len(f.here.qps) && posted-done < len(wcs) {
-			if err := f.post(f.here.qps[posted], 1); err != nil {
-				return err
-			}
-			posted++
+		for ; posted < len(f.here.qps) && posted-done < len(wcs); posted++ {
+			f.post(f.here.qps[posted], 1)
 		}
-		if err := f.here.wait(wcs, &done); err != nil {
-			return err
-		}
+		f.here.wait(wcs, &done)
 	}
-	return nil
 }
 
 // closeRegions registers and closes n regions, one after the other, in a PD without queue
 // pairs. It returns the microseconds to close one.
-func (e *end) closeRegions(n int) (float64, error) {
-	pd, err := e.dev.NewPD()
-	if err != nil {
-		return 0, err
-	}
+func (e *end) closeRegions(n int) float64 {
+	pd := must(e.dev.NewPD())
 	defer pd.Close()
 	b := make([]byte, 4096)
 	var total time.Duration
 	for range n {
-		mr, err := pd.Register(b, rdma.LocalWrite)
-		if err != nil {
-			return 0, err
-		}
+		mr := must(pd.Register(b, rdma.LocalWrite))
 		start := processTime()
-		err = mr.Close()
+		check(mr.Close())
 		total += processTime() - start
-		if err != nil {
-			return 0, err
-		}
 	}
-	return micros(total, n), nil
+	return micros(total, n)
 }
 
 // numbers is 1, 16, 256 and so on to 2^20.
 var numbers = []int{1, 1 << 4, 1 << 8, 1 << 12, 1 << 16, 1 << 20}
 
 // pair returns a flow of one queue pair between two devices of this process, without sockets.
-func pair() (*flow, error) {
+func pair() *flow {
 	a, b := inproc.Pair(nil)
 	return newFlow(a, b, 1, 64<<10, verbs.QPAttr{})
 }
@@ -145,11 +113,8 @@ func regionSeries() series {
 		name:    "regions",
 		columns: []string{"regions of a device", "bytes for each", "µs to register one", "µs for a WRITE of 64 bytes to one at random", "µs to close one"},
 		sizes:   numbers,
-		measure: func(n int) ([]float64, error) {
-			f, err := pair()
-			if err != nil {
-				return nil, err
-			}
+		measure: func(n int) []float64 {
+			f := pair()
 			defer f.close()
 			mrs := make([]*verbs.MR, 0, n)
 			defer func() {
@@ -161,38 +126,29 @@ func regionSeries() series {
 			base := memory()
 			start := processTime()
 			for i := range n {
-				mr, err := f.there.pd.Register(buf[i%16*4096:][:4096], rdma.LocalWrite|rdma.RemoteWrite)
-				if err != nil {
-					return nil, err
-				}
-				mrs = append(mrs, mr)
+				mrs = append(mrs, must(f.there.pd.Register(buf[i%16*4096:][:4096], rdma.LocalWrite|rdma.RemoteWrite)))
 			}
 			created := processTime() - start
 			each := (memory() - base) / float64(n)
-			write, err := f.random(64, func() (uint32, uint64) {
+			write := f.random(64, func() (uint32, uint64) {
 				mr := mrs[rand.IntN(n)]
 				return mr.RKey(), mr.Addr()
 			})
-			if err != nil {
-				return nil, err
-			}
 			rand.Shuffle(n, func(i, j int) { mrs[i], mrs[j] = mrs[j], mrs[i] })
 			start = processTime()
 			for _, mr := range mrs {
-				if err := mr.Close(); err != nil {
-					return nil, err
-				}
+				check(mr.Close())
 			}
 			closed := processTime() - start
 			mrs = nil
-			return []float64{each, micros(created, n), write, micros(closed, n)}, nil
+			return []float64{each, micros(created, n), write, micros(closed, n)}
 		},
 	}
 }
 
 // random sends messages of size bytes for a spell, 256 in flight, each to the address that
 // to returns. It returns the microseconds of one.
-func (f *flow) random(size int, to func() (rkey uint32, addr uint64)) (float64, error) {
+func (f *flow) random(size int, to func() (rkey uint32, addr uint64)) float64 {
 	wcs := make([]rdma.WC, 256)
 	qp := f.here.qps[0]
 	posted, done := 0, 0
@@ -205,16 +161,12 @@ func (f *flow) random(size int, to func() (rkey uint32, addr uint64)) (float64, 
 			c.Signaled().Write(rkey, addr).SGE(f.here.mr.SGE(0, size))
 			posted++
 		}
-		if err := c.Complete(); err != nil {
-			return 0, err
-		}
+		check(c.Complete())
 		if done < posted {
-			if err := f.here.wait(wcs, &done); err != nil {
-				return 0, err
-			}
+			f.here.wait(wcs, &done)
 		}
 	}
-	return micros(processTime()-start, done), nil
+	return micros(processTime()-start, done)
 }
 
 // keySeries measures memory keys with a T10-DIF field on the wire, which the peer writes to.
@@ -226,11 +178,8 @@ func keySeries() series {
 		columns: []string{"memory keys of a device", "bytes for each, created", "bytes for each, configured", "µs to create one", "µs to configure one",
 			"µs for a WRITE of one signed block through one at random", "µs to close one"},
 		sizes: numbers,
-		measure: func(n int) ([]float64, error) {
-			f, err := pair()
-			if err != nil {
-				return nil, err
-			}
+		measure: func(n int) []float64 {
+			f := pair()
 			defer f.close()
 			keys := make([]*verbs.MKey, 0, n)
 			defer func() {
@@ -241,41 +190,30 @@ func keySeries() series {
 			base := memory()
 			start := processTime()
 			for range n {
-				k, err := f.there.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4})
-				if err != nil {
-					return nil, err
-				}
-				keys = append(keys, k)
+				keys = append(keys, must(f.there.pd.NewMKey(verbs.MKeyAttr{Flags: mkey.BlockSignature, MaxEntries: 4})))
 			}
 			created := processTime() - start
 			bare := (memory() - base) / float64(n)
 			start = processTime()
-			if err := f.configure(keys, dif); err != nil {
-				return nil, err
-			}
+			f.configure(keys, dif)
 			configured := processTime() - start
 			full := (memory() - base) / float64(n)
 			copy(f.here.mr.Bytes(), make([]byte, wireSize)) // a block of zeros with its field: all zeros
-			write, err := f.random(wireSize, func() (uint32, uint64) { return keys[rand.IntN(n)].RKey(), 0 })
-			if err != nil {
-				return nil, err
-			}
+			write := f.random(wireSize, func() (uint32, uint64) { return keys[rand.IntN(n)].RKey(), 0 })
 			rand.Shuffle(n, func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 			start = processTime()
 			for _, k := range keys {
-				if err := k.Close(); err != nil {
-					return nil, err
-				}
+				check(k.Close())
 			}
 			closed := processTime() - start
 			keys = nil
-			return []float64{bare, full, micros(created, n), micros(configured, n), write, micros(closed, n)}, nil
+			return []float64{bare, full, micros(created, n), micros(configured, n), write, micros(closed, n)}
 		},
 	}
 }
 
 // configure gives each key one block of the peer's memory, with a field on the wire.
-func (f *flow) configure(keys []*verbs.MKey, wire *sig.Format) error {
+func (f *flow) configure(keys []*verbs.MKey, wire *sig.Format) {
 	qp, wcs := f.there.qps[0], make([]rdma.WC, 1)
 	for len(keys) > 0 {
 		n := min(len(keys), 32)
@@ -287,12 +225,7 @@ func (f *flow) configure(keys []*verbs.MKey, wire *sig.Format) error {
 			c.Configure(k).Access(rdma.LocalWrite | rdma.RemoteWrite).List(f.there.mr.SGE(0, 512)).Signature(mkey.Signature{Wire: wire})
 		}
 		keys = keys[n:]
-		if err := c.Complete(); err != nil {
-			return err
-		}
-		if err := f.there.wait(wcs, new(int)); err != nil {
-			return err
-		}
+		check(c.Complete())
+		f.there.wait(wcs, new(int))
 	}
-	return nil
 }

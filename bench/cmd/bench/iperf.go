@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strconv"
@@ -17,35 +18,25 @@ func iperf() *bench.Case {
 	return &bench.Case{Name: "iperf3, one TCP stream", Sample: func(d time.Duration) (rate float64, err error) {
 		// iperf3 sometimes fails to reach its own server without a message.
 		for range 5 {
-			if rate, err = iperfStream(d); err == nil {
-				return rate, nil
+			if err = attempt(func() { rate = iperfStream(d) }); err == nil {
+				break
 			}
 		}
-		return 0, err
+		return rate, err
 	}}
 }
 
 // iperfStream measures a TCP stream of iperf3 over loopback, in GB/s.
-func iperfStream(d time.Duration) (float64, error) {
-	port, err := tcpport.Free()
-	if err != nil {
-		return 0, err
-	}
+func iperfStream(d time.Duration) float64 {
+	port := must(tcpport.Free())
 	ctx, cancel := context.WithTimeout(context.Background(), d+2*patience)
 	defer cancel()
 	server := exec.CommandContext(ctx, "iperf3", "-s", "-1", "-B", "127.0.0.1", "-p", port)
-	if err := server.Start(); err != nil {
-		return 0, err
-	}
+	check(server.Start())
 	defer func() { cancel(); _ = server.Wait() }()
-	if err := tcpport.Await(ctx, port); err != nil {
-		return 0, err
-	}
+	check(tcpport.Await(ctx, port))
 	seconds := strconv.Itoa(max(1, int(d.Round(time.Second).Seconds())))
 	out, err := exec.CommandContext(ctx, "iperf3", "-c", "127.0.0.1", "-p", port, "-t", seconds, "-J").Output()
-	if err != nil {
-		return 0, fmt.Errorf("iperf3: %w", err)
-	}
 	var report struct {
 		Error string `json:"error"`
 		End   struct {
@@ -54,11 +45,14 @@ func iperfStream(d time.Duration) (float64, error) {
 			} `json:"sum_received"`
 		} `json:"end"`
 	}
-	switch err := json.Unmarshal(out, &report); {
-	case err != nil:
-		return 0, fmt.Errorf("iperf3: %w", err)
-	case report.End.Received.BitsPerSecond == 0:
-		return 0, fmt.Errorf("iperf3: no figure: %.200s", report.Error)
+	if err == nil {
+		err = json.Unmarshal(out, &report)
 	}
-	return report.End.Received.BitsPerSecond / 8e9, nil
+	if err == nil && report.End.Received.BitsPerSecond == 0 {
+		err = errors.New("no figure")
+	}
+	if err != nil {
+		check(fmt.Errorf("iperf3: %w: %.200s", err, report.Error))
+	}
+	return report.End.Received.BitsPerSecond / 8e9
 }

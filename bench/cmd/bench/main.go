@@ -30,12 +30,52 @@ import (
 func main() {
 	do := run
 	if text, ok := os.LookupEnv(acceptVar); ok {
-		do = func() error { return acceptAll(text) }
+		do = func() error { return attempt(func() { acceptAll(text) }) }
 	}
 	if err := do(); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		os.Exit(1)
 	}
+}
+
+// failure is an error that ends a measurement.
+type failure struct{ error }
+
+// attempt measures by f, and returns the error with which check has ended f. It serves code of many steps, each of which
+// may fail, and none of which can go on then.
+func attempt(f func()) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case failure:
+			err = p.error
+		default:
+			panic(p)
+		}
+	}()
+	f()
+	return nil
+}
+
+// check ends the attempt in whose goroutine it is called, unless err is nil.
+func check(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// must returns v, unless err ends the attempt as by check.
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+// sampled returns the case of a program or a flow. An error ends its measurement by check.
+func sampled(name string, sample func(d time.Duration) float64) bench.Case {
+	return bench.Case{Name: name, Sample: func(d time.Duration) (v float64, err error) {
+		err = attempt(func() { v = sample(d) })
+		return v, err
+	}}
 }
 
 // options holds the command line.

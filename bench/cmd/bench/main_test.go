@@ -8,16 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/fatal"
 	"github.com/softmkey/softmkey/internal/tool/bench"
 )
-
-// check ends a test with an error.
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func TestWritable(t *testing.T) {
 	dir := t.TempDir()
@@ -55,10 +48,10 @@ func TestWriteKeepsOthers(t *testing.T) {
 		{Report: bench.Report{Machine: bench.Machine{CPU: "two"}, Date: "2002-02-02"}, Note: "On a busy machine."},
 		{Report: bench.Report{Machine: bench.Machine{CPU: "one"}, Date: "2003-03-03"}},
 	} {
-		check(t, write(dir, &p))
+		fatal.If(t, write(dir, &p))
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
-	check(t, err)
+	fatal.If(t, err)
 	for _, want := range []string{"## one\n", "## two\n", "2002-02-02", "2003-03-03", "On a busy machine.", "(benchmarks/two.json)"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q", want)
@@ -73,12 +66,12 @@ func TestWriteKeepsOthers(t *testing.T) {
 func TestPageIsRendered(t *testing.T) {
 	dir := t.TempDir()
 	const docs = "../../../docs"
-	check(t, os.CopyFS(filepath.Join(dir, "benchmarks"), os.DirFS(filepath.Join(docs, "benchmarks"))))
-	check(t, render(dir))
+	fatal.If(t, os.CopyFS(filepath.Join(dir, "benchmarks"), os.DirFS(filepath.Join(docs, "benchmarks"))))
+	fatal.If(t, render(dir))
 	got, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
-	check(t, err)
+	fatal.If(t, err)
 	want, err := os.ReadFile(filepath.Join(docs, "benchmarks.md"))
-	check(t, err)
+	fatal.If(t, err)
 	if !bytes.Equal(got, want) {
 		t.Error("docs/benchmarks.md is not what the files of docs/benchmarks give")
 	}

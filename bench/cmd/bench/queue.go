@@ -44,29 +44,27 @@ func (r *runs) queueRows() []bench.Row {
 
 // queue returns the case of bench/queue in one or two runs, or over TCP without a run if runs is 0.
 func (r *runs) queue(name string, size, depth int, u bench.Unit, runs int) bench.Case {
-	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) {
-		if err := r.compile("queue"); err != nil {
-			return 0, err
-		}
+	return sampled(name, func(d time.Duration) float64 {
+		r.compile("queue")
 		ctx, cancel := context.WithTimeout(context.Background(), d+4*patience)
 		defer cancel()
 		args := []string{"-q", strconv.Itoa(depth), "-s", strconv.Itoa(size), "-t", fmt.Sprintf("%.3f", d.Seconds())}
 		out, err := r.startQueue(ctx, runs, args)
 		if err != nil {
-			return 0, fmt.Errorf("queue: %w: %s", err, out)
+			check(fmt.Errorf("queue: %w: %s", err, out))
 		}
 		var rate, mean float64
 		if _, err := fmt.Sscanf(string(out), "%f /s mean %f us", &rate, &mean); err != nil {
-			return 0, fmt.Errorf("queue: no result in %q", out)
+			check(fmt.Errorf("queue: no result in %q", out))
 		}
 		switch u {
 		case bench.Micros:
-			return mean, nil
+			return mean
 		case bench.GBps:
-			return rate * float64(size) / 1e9, nil
+			return rate * float64(size) / 1e9
 		}
-		return rate / 1e6, nil
-	}}
+		return rate / 1e6
+	})
 }
 
 // startQueue runs both ends and returns the output.
@@ -78,14 +76,9 @@ func (r *runs) startQueue(ctx context.Context, runs int, args []string) ([]byte,
 	case 1:
 		return exec.CommandContext(ctx, softmkey, append(append([]string{"run", "--", queue}, args...), "both")...).CombinedOutput()
 	}
-	port, err := tcpport.Free()
-	if err != nil {
-		return nil, err
-	}
+	port := must(tcpport.Free())
 	server := exec.CommandContext(ctx, softmkey, "run", "--", queue, "-l", port)
-	if err := server.Start(); err != nil {
-		return nil, err
-	}
+	check(server.Start())
 	out, err := exec.CommandContext(ctx, softmkey, append(append([]string{"run", "--", queue}, args...), "127.0.0.1", port)...).CombinedOutput()
 	if err != nil {
 		server.Process.Kill()

@@ -42,7 +42,7 @@ func (r *runs) rows() []bench.Row {
 			rows = append(rows, bench.Row{
 				Group: "run", Operation: o.program, Size: size, Unit: bench.GBps,
 				Ours: r.perftest(o.program, size, bench.GBps), Peer: &peer, Target: 0.5,
-				Check: func() (err error) { f, err = over(o.op, size, nil); return err },
+				Check: func() error { return attempt(func() { f = over(o.op, size, nil) }) },
 				Done:  func() { f.close() },
 			})
 		}
@@ -75,7 +75,7 @@ const (
 
 // perftest returns the case of a program of perftest.
 func (r *runs) perftest(program string, size int, u bench.Unit) bench.Case {
-	return bench.Case{Name: program, Sample: func(d time.Duration) (float64, error) {
+	return sampled(program, func(d time.Duration) float64 {
 		messages := d.Seconds() * expectedMops * 1e6
 		switch u {
 		case bench.GBps:
@@ -83,39 +83,26 @@ func (r *runs) perftest(program string, size int, u bench.Unit) bench.Case {
 		case bench.Micros:
 			messages = d.Seconds() * 1e6 / expectedMicros
 		}
-		out, err := r.pair(d+4*patience, program, "-F", "-x", "3", "-s", strconv.Itoa(size), "-n", strconv.Itoa(max(fewest, int(messages))))
-		if err != nil {
-			return 0, err
+		out := r.pair(d+4*patience, program, "-F", "-x", "3", "-s", strconv.Itoa(size), "-n", strconv.Itoa(max(fewest, int(messages))))
+		figure := must(figures(out))[4] // t_typical, which is the median, or Mpps
+		if u == bench.GBps {
+			return figure * float64(size) / 1e3
 		}
-		f, err := figures(out)
-		switch {
-		case err != nil:
-			return 0, fmt.Errorf("%s: %w", program, err)
-		case u == bench.Micros:
-			return f[4], nil // t_typical, the median
-		case u == bench.GBps:
-			return f[4] * float64(size) / 1e3, nil
-		}
-		return f[4], nil // Mpps
-	}}
+		return figure
+	})
 }
 
 // calls returns the case that counts the system calls of both ends and their devices, in one run or in two, for a round
 // trip of ib_write_lat: the difference between a long and a short measurement.
 func (r *runs) calls(runs int) bench.Case {
-	return bench.Case{Name: "ib_write_lat", Sample: func(d time.Duration) (float64, error) {
+	return sampled("ib_write_lat", func(d time.Duration) float64 {
 		const short, long = 2000, 22000
-		if err := r.build(); err != nil {
-			return 0, err
-		}
+		r.build()
 		var total [2]float64
 		for i, n := range []int{short, long} {
 			ctx, cancel := context.WithTimeout(context.Background(), d+4*patience)
 			defer cancel()
-			port, err := tcpport.Free()
-			if err != nil {
-				return 0, err
-			}
+			port := must(tcpport.Free())
 			run, end := r.path("softmkey")+" run -- ", fmt.Sprintf("ib_write_lat -F -x 3 -n %d -p %s", n, port)
 			script := fmt.Sprintf("%[1]s%[2]s >&2 & sleep 1; %[1]s%[2]s 127.0.0.1 >&2 && wait $!", run, end)
 			if runs == 1 {
@@ -123,14 +110,14 @@ func (r *runs) calls(runs int) bench.Case {
 			}
 			out, err := exec.CommandContext(ctx, "perf", "stat", "-x", ",", "--log-fd", "1", "-e", "raw_syscalls:sys_enter", "sh", "-c", script).Output()
 			if err != nil {
-				return 0, fmt.Errorf("perf stat -e raw_syscalls:sys_enter: %w", err)
+				check(fmt.Errorf("perf stat -e raw_syscalls:sys_enter: %w", err))
 			}
 			if _, err := fmt.Sscanf(string(out), "%f,", &total[i]); err != nil {
-				return 0, fmt.Errorf("perf counts no system calls: %q", out)
+				check(fmt.Errorf("perf counts no system calls: %q", out))
 			}
 		}
-		return (total[1] - total[0]) / (long - short), nil
-	}}
+		return (total[1] - total[0]) / (long - short)
+	})
 }
 
 // figures returns the numbers of a program's result: the line after the heading that
@@ -155,44 +142,34 @@ func figures(out []byte) ([]float64, error) {
 }
 
 // pair runs a program as a server and as its client, and returns the client's output.
-func (r *runs) pair(limit time.Duration, command ...string) ([]byte, error) {
-	if err := r.build(); err != nil {
-		return nil, err
-	}
+func (r *runs) pair(limit time.Duration, command ...string) []byte {
+	r.build()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	port, err := tcpport.Free()
-	if err != nil {
-		return nil, err
-	}
+	port := must(tcpport.Free())
 	args := append([]string{"run", "--"}, append(command, "-p", port)...)
 	server := exec.CommandContext(ctx, r.path("softmkey"), args...)
 	var said bytes.Buffer
 	server.Stdout, server.Stderr = &said, &said
-	if err := server.Start(); err != nil {
-		return nil, err
-	}
+	check(server.Start())
 	if err := tcpport.Await(ctx, port); err != nil {
 		cancel()
 		server.Wait()
-		return nil, fmt.Errorf("%s does not listen: %w: %s", command[0], err, said.Bytes())
+		check(fmt.Errorf("%s does not listen: %w: %s", command[0], err, said.Bytes()))
 	}
 	out, err := exec.CommandContext(ctx, r.path("softmkey"), append(args, "127.0.0.1")...).CombinedOutput()
 	if err != nil {
 		cancel()
 	}
-	return out, errors.Join(err, server.Wait())
+	check(errors.Join(err, server.Wait()))
+	return out
 }
 
 // compile builds softmkey and the C program NAME/NAME.c on the first call.
-func (r *runs) compile(name string) error {
-	if err := r.build(); err != nil || slices.Contains(r.compiled, name) {
-		return err
+func (r *runs) compile(name string) {
+	r.build()
+	if !slices.Contains(r.compiled, name) {
+		program(exec.Command("cc", "-O2", "-o", r.path(name), filepath.Join(name, name+".c"), "-libverbs"))
+		r.compiled = append(r.compiled, name)
 	}
-	out, err := exec.Command("cc", "-O2", "-o", r.path(name), filepath.Join(name, name+".c"), "-libverbs").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s.c: %w: %s", name, err, out)
-	}
-	r.compiled = append(r.compiled, name)
-	return nil
 }

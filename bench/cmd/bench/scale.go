@@ -19,19 +19,16 @@ func scaleRows(n int) []bench.Row {
 	return []bench.Row{
 		{
 			Group: "wire", Operation: "memory of an idle queue pair", Variant: fmt.Sprintf("%d of them", n), Unit: bench.KiB, Bound: 8,
-			Ours: bench.Case{Name: "softmkey", Sample: func(time.Duration) (float64, error) { return idleKiB(n) }},
+			Ours: sampled("softmkey", func(time.Duration) float64 { return idleKiB(n) }),
 		},
 		{
 			Group: "wire", Operation: "WRITE over all in turn", Variant: fmt.Sprintf("%d of them", n), Size: size, Unit: bench.GBps,
 			Ours: rate("softmkey", bench.GBps, &many), Peer: &single, Target: 0.8,
-			Check: func() (err error) {
-				if many, err = loopback(n, size, verbs.QPAttr{}); err != nil {
-					return err
-				}
-				if one, err = loopback(1, size, verbs.QPAttr{}); err != nil {
-					return err
-				}
-				return many.check()
+			Check: func() error {
+				return attempt(func() {
+					many, one = loopback(n, size, verbs.QPAttr{}), loopback(1, size, verbs.QPAttr{})
+					many.check()
+				})
 			},
 			Done: func() { many.close(); one.close() },
 		},
@@ -39,37 +36,21 @@ func scaleRows(n int) []bench.Row {
 }
 
 // loopback returns a flow of n queue pairs over UDP on loopback.
-func loopback(n, size int, attr verbs.QPAttr) (*flow, error) {
-	a, err := udp.Listen(loopbackAny, nil)
-	if err != nil {
-		return nil, err
-	}
-	b, err := udp.Listen(loopbackAny, nil)
-	if err != nil {
-		a.Close()
-		return nil, err
-	}
-	return newFlow(a, b, n, size, attr)
+func loopback(n, size int, attr verbs.QPAttr) *flow {
+	return newFlow(must(udp.Listen(loopbackAny, nil)), must(udp.Listen(loopbackAny, nil)), n, size, attr)
 }
 
 // idleKiB returns the memory of a connected queue pair: the heap and stacks of n of them on
 // each of two devices, less those of one on each.
-func idleKiB(n int) (float64, error) {
-	used := func(n int) (float64, error) {
+func idleKiB(n int) float64 {
+	used := func(n int) float64 {
 		before := memory()
-		f, err := loopback(n, 64, verbs.QPAttr{})
-		if err != nil {
-			return 0, err
-		}
+		f := loopback(n, 64, verbs.QPAttr{})
 		defer f.close()
-		return memory() - before, nil
+		return memory() - before
 	}
-	one, err := used(1)
-	if err != nil {
-		return 0, err
-	}
-	many, err := used(n)
-	return (many - one) / float64(2*(n-1)) / 1024, err
+	one, many := used(1), used(n)
+	return (many - one) / float64(2*(n-1)) / 1024
 }
 
 // memory returns the bytes in use, after a garbage collection.

@@ -31,24 +31,17 @@ var protections = []protection{{"T10-DIF on the wire", false, 0.85}, {"row C", t
 const block, signedBlock = 512, 520
 
 // protect gives both ends keys over their memory, through which messages go from now on.
-func (f *flow) protect(p *protection) error {
+func (f *flow) protect(p *protection) {
 	var secret *dek.DEK
 	if p.units {
-		var err error
-		key := []byte("measures only, and protects nothing: this text is the whole key.")
-		if secret, err = dek.New(key); err != nil {
-			return err
-		}
+		secret = must(dek.New([]byte("measures only, and protects nothing: this text is the whole key.")))
 	}
 	for _, e := range []*end{&f.here, &f.there} {
 		flags := mkey.BlockSignature
 		if p.units {
 			flags |= mkey.CryptoOffload
 		}
-		key, err := e.pd.NewMKey(verbs.MKeyAttr{Flags: flags, MaxEntries: 1})
-		if err != nil {
-			return err
-		}
+		key := must(e.pd.NewMKey(verbs.MKeyAttr{Flags: flags, MaxEntries: 1}))
 		e.key = key
 		c := e.qps[0].Start().Signaled()
 		c.Configure(key).Access(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead).List(e.mr.SGE(0, f.size))
@@ -56,44 +49,37 @@ func (f *flow) protect(p *protection) error {
 		if p.units {
 			c.Crypto(mkey.Crypto{EncryptOnTX: true, Order: mkey.SignatureBeforeCrypto, DataUnitSize: signedBlock, DEK: secret})
 		}
-		if err := c.Complete(); err != nil {
-			return err
-		}
-		if err := e.wait(make([]rdma.WC, 1), new(int)); err != nil {
-			return err
-		}
+		check(c.Complete())
+		e.wait(make([]rdma.WC, 1), new(int))
 		e.sge, e.rkey, e.addr = key.SGE(0, f.size/block*signedBlock), key.RKey(), 0
 	}
-	return nil
 }
 
 // over returns a flow of an operation over UDP on loopback, whose message it has checked. p is nil for plain regions.
-func over(op rdma.Opcode, size int, p *protection) (*flow, error) {
-	f, err := loopback(1, size, verbs.QPAttr{MaxRecvWR: receives, MaxSendWR: 256, MaxInlineData: 160})
-	if err != nil {
-		return nil, err
-	}
+func over(op rdma.Opcode, size int, p *protection) *flow {
+	f := loopback(1, size, verbs.QPAttr{MaxRecvWR: receives, MaxSendWR: 256, MaxInlineData: 160})
 	f.op = op
-	if p != nil {
-		err = f.protect(p)
-	}
-	if op == rdma.OpSend && err == nil {
-		err = f.startReceiver()
-	}
-	if err = errors.Join(err, f.check()); err != nil {
+	err := attempt(func() {
+		if p != nil {
+			f.protect(p)
+		}
+		if op == rdma.OpSend {
+			f.startReceiver()
+		}
+		f.check()
+	})
+	if err != nil {
 		f.close()
-		return nil, err
 	}
-	return f, nil
+	check(err)
+	return f
 }
 
 // startReceiver starts a goroutine that receives messages until close, and answers them if f.answers is set.
-func (f *flow) startReceiver() error {
+func (f *flow) startReceiver() {
 	qp := f.there.qps[0]
 	for range receives {
-		if err := f.there.receive(qp); err != nil {
-			return err
-		}
+		check(f.there.receive(qp))
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -120,7 +106,6 @@ func (f *flow) startReceiver() error {
 			}
 		}
 	}()
-	return nil
 }
 
 // receives is the number of receive requests: more than messages are in flight, because the program posts new
@@ -150,11 +135,12 @@ func wireRows() []bench.Row {
 			peer := rate("plain", row.Unit, &plain)
 			row.Variant, row.Peer, row.Target = p.name, &peer, p.target
 		}
-		row.Check = func() (err error) {
-			if ours, err = over(op, row.Size, p); err == nil && p != nil {
-				plain, err = over(op, row.Size, nil)
-			}
-			return err
+		row.Check = func() error {
+			return attempt(func() {
+				if ours = over(op, row.Size, p); p != nil {
+					plain = over(op, row.Size, nil)
+				}
+			})
 		}
 		row.Done = func() { ours.close(); plain.close() }
 		rows = append(rows, row)
@@ -178,39 +164,32 @@ func wireRows() []bench.Row {
 func pingPong() bench.Row {
 	const size = 64
 	var f *flow
-	plain := bench.Case{Name: "package net", Sample: func(d time.Duration) (float64, error) { return datagramPingPong(size, d) }}
+	plain := sampled("package net", func(d time.Duration) float64 { return datagramPingPong(size, d) })
 	return bench.Row{
 		Group: "wire", Operation: "SEND, ping-pong", Size: size, Unit: bench.Micros, Peer: &plain, Target: 1.5,
-		Ours:  bench.Case{Name: "softmkey", Sample: func(d time.Duration) (float64, error) { return f.pingPong(d) }},
-		Check: func() (err error) { f, err = over(rdma.OpSend, size, nil); return err },
+		Ours:  sampled("softmkey", func(d time.Duration) float64 { return f.pingPong(d) }),
+		Check: func() error { return attempt(func() { f = over(rdma.OpSend, size, nil) }) },
 		Done:  func() { f.close() },
 	}
 }
 
 // pingPong sends a message back and forth for the time d, and returns half of the median round trip in microseconds.
-func (f *flow) pingPong(d time.Duration) (float64, error) {
+func (f *flow) pingPong(d time.Duration) float64 {
 	f.answers.Store(true)
 	defer f.answers.Store(false)
 	qp, wcs := f.here.qps[0], make([]rdma.WC, 2)
-	return halfTrip(d, func() error {
-		if err := errors.Join(f.here.receive(qp), f.post(qp, 1)); err != nil {
-			return err
-		}
+	return halfTrip(d, func() {
+		check(f.here.receive(qp))
+		f.post(qp, 1)
 		for done := 0; done < 2; { // the message and the answer
-			if err := f.here.wait(wcs, &done); err != nil {
-				return err
-			}
+			f.here.wait(wcs, &done)
 		}
-		return nil
 	})
 }
 
 // datagramPingPong does the same with sockets of package net.
-func datagramPingPong(size int, d time.Duration) (float64, error) {
-	far, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopbackAny))
-	if err != nil {
-		return 0, err
-	}
+func datagramPingPong(size int, d time.Duration) float64 {
+	far := must(net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopbackAny)))
 	defer far.Close()
 	go func() {
 		buf := make([]byte, size)
@@ -222,56 +201,40 @@ func datagramPingPong(size int, d time.Duration) (float64, error) {
 			far.WriteToUDPAddrPort(buf[:n], from)
 		}
 	}()
-	near, err := net.Dial("udp", far.LocalAddr().String())
-	if err != nil {
-		return 0, err
-	}
+	near := must(net.Dial("udp", far.LocalAddr().String()))
 	defer near.Close()
-	if err := near.SetDeadline(time.Now().Add(d + patience)); err != nil {
-		return 0, err
-	}
+	check(near.SetDeadline(time.Now().Add(d + patience)))
 	buf := make([]byte, size)
-	return halfTrip(d, func() error {
-		_, err := near.Write(buf)
-		if err == nil {
-			_, err = near.Read(buf)
-		}
-		return err
+	return halfTrip(d, func() {
+		must(near.Write(buf))
+		must(near.Read(buf))
 	})
 }
 
 // halfTrip repeats a round trip for the time d, and returns half of the median in microseconds.
-func halfTrip(d time.Duration, trip func() error) (float64, error) {
+func halfTrip(d time.Duration, trip func()) float64 {
 	var trips []time.Duration
 	for last, until := time.Now(), time.Now().Add(d); last.Before(until); {
-		if err := trip(); err != nil {
-			return 0, err
-		}
+		trip()
 		now := time.Now()
 		trips = append(trips, now.Sub(last))
 		last = now
 	}
 	slices.Sort(trips)
-	return trips[len(trips)/2].Seconds() * 1e6 / 2, nil
+	return trips[len(trips)/2].Seconds() * 1e6 / 2
 }
 
 // bareUDP returns the case of datagrams alone over loopback, of the same size as a
 // message's packets, with GSO and GRO.
-func bareUDP() bench.Case { return bench.Case{Name: "bare UDP", Sample: datagramStream} }
+func bareUDP() bench.Case { return sampled("bare UDP", datagramStream) }
 
 // datagramStream sends trains of datagrams for the time d, at most 16 in flight, which the receiver's buffer
 // holds. It returns the payload in GB/s.
-func datagramStream(d time.Duration) (float64, error) {
+func datagramStream(d time.Duration) float64 {
 	const data, headers, inFlight = 4096, 16, 16
-	tx, err := udp.Listen(loopbackAny, nil)
-	if err != nil {
-		return 0, err
-	}
+	tx := must(udp.Listen(loopbackAny, nil))
 	defer tx.Close()
-	rx, err := udp.Listen(loopbackAny, nil)
-	if err != nil {
-		return 0, err
-	}
+	rx := must(udp.Listen(loopbackAny, nil))
 	defer rx.Close()
 	arrived := make(chan int, inFlight)
 	go func() {
@@ -297,12 +260,10 @@ func datagramStream(d time.Duration) (float64, error) {
 	for {
 		more := time.Since(start) < d
 		if !more && pending == 0 {
-			return float64(sent*count*data) / float64(time.Since(start).Nanoseconds()), nil
+			return float64(sent*count*data) / float64(time.Since(start).Nanoseconds())
 		}
 		if more && pending < inFlight*len(train[0].Buf) {
-			if _, err := tx.Send(train); err != nil {
-				return 0, err
-			}
+			must(tx.Send(train))
 			sent++
 			pending += len(train[0].Buf)
 			continue
@@ -311,7 +272,7 @@ func datagramStream(d time.Duration) (float64, error) {
 		case n := <-arrived:
 			pending -= n
 		case <-time.After(patience):
-			return 0, errors.New("a train of datagrams did not arrive")
+			check(errors.New("a train of datagrams did not arrive"))
 		}
 	}
 }
