@@ -183,15 +183,15 @@ func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *keyplan.Plan, 
 	}{{"memory", report.Memory, f.src, plan.Memory.Stream}, {"wire", report.Wire, f.wire, plan.Wire.Stream}, {"peer", report.Peer, f.dst, plan.Peer.Stream}} {
 		l := sampleOf(d.want, d.in)
 		field := ""
-		if d.in.Field > 0 && l.width > 0 {
+		if d.in.Field > 0 && l.Width > 0 {
 			// The report has a field as one number, and CRC32C and CRC64 are little-endian.
-			b := slices.Clone(l.field[:l.width])
+			b := slices.Clone(l.Field[:l.Width])
 			if strings.HasPrefix(d.got.Signature, "crc32c") || strings.HasPrefix(d.got.Signature, "crc64") {
 				slices.Reverse(b)
 			}
 			field = fmt.Sprintf("%#x", new(big.Int).SetBytes(b))
 		}
-		if want := (Contents{d.got.Signature, d.got.Encrypted, int64(len(d.want)), fmt.Sprintf("%x", l.first[:l.n]), field}); d.got != want {
+		if want := (Contents{d.got.Signature, d.got.Encrypted, int64(len(d.want)), fmt.Sprintf("%x", l.First[:l.N]), field}); d.got != want {
 			t.Errorf("%s: %s was %+v, want %+v", name, d.name, d.got, want)
 		}
 	}

@@ -59,43 +59,47 @@ type message struct {
 
 var errMessage = errors.New("the other side sent a malformed control message")
 
-// append appends the message's bytes to b.
-func (m *message) append(b []byte) []byte {
-	start := len(b)
-	b = append(b, make([]byte, messageSize[m.kind])...)
-	p := b[start:]
-	p[0] = byte(m.kind)
-	be := binary.BigEndian
+// fields moves the fields of a message between m and its bytes, except for the kind and the text, and the length of that.
+func (m *message) fields(c *codec) {
 	switch m.kind {
 	case kindCredit, kindReady:
-		be.PutUint32(p[4:], m.rkey)
-		be.PutUint64(p[8:], m.chunk)
-		be.PutUint64(p[16:], m.addr)
+		c.at(4, &m.rkey)
+		c.at(8, &m.chunk)
+		c.at(16, &m.addr)
 		if m.kind == kindReady {
-			be.PutUint64(p[24:], m.length)
+			c.at(24, &m.length)
 		}
 	case kindTaken:
-		be.PutUint64(p[8:], m.chunk)
+		c.at(8, &m.chunk)
 	case kindDone:
-		be.PutUint64(p[8:], m.chunk)
-		be.PutUint64(p[16:], m.length)
-		be.PutUint64(p[24:], m.badChunks)
-		putBad(p[32:], m.bad)
-		m.memory.put(p[72:])
-		m.wire.put(p[104:])
+		c.at(8, &m.chunk)
+		c.at(16, &m.length)
+		c.at(24, &m.badChunks)
+		c.badBlock(32, &m.bad)
+		c.at(72, &m.memory)
+		c.at(104, &m.wire)
 	case kindResult:
-		be.PutUint64(p[8:], m.length)
-		be.PutUint64(p[16:], m.badChunks)
-		putBad(p[24:], m.bad)
-		m.memory.put(p[64:])
+		c.at(8, &m.length)
+		c.at(16, &m.badChunks)
+		c.badBlock(24, &m.bad)
+		c.at(64, &m.memory)
 	case kindStop:
-		text := m.text[:min(len(m.text), maxText)]
-		p[1] = byte(m.reason)
-		be.PutUint16(p[2:], uint16(len(text)))
-		putBad(p[16:], m.bad)
-		b = append(b, text...)
+		c.at(1, &m.reason)
+		c.badBlock(16, &m.bad)
 	}
-	return b
+}
+
+// append appends the message's bytes to b.
+func (m *message) append(b []byte) []byte {
+	p := make([]byte, messageSize[m.kind])
+	p[0] = byte(m.kind)
+	m.fields(&codec{p: p, writes: true})
+	if m.kind != kindStop {
+		return append(b, p...)
+	}
+	text := m.text[:min(len(m.text), maxText)]
+	binary.BigEndian.PutUint16(p[2:], uint16(len(text)))
+	return append(append(b, p...), text...)
 }
 
 // parseMessage reads a message of the other side.
@@ -108,112 +112,81 @@ func parseMessage(p []byte) (m message, err error) {
 	if len(p) < fixed || len(p) > fixed && m.kind != kindStop {
 		return m, errMessage
 	}
-	be := binary.BigEndian
+	c := codec{p: p}
+	m.fields(&c)
+	wrong := c.wrong
 	switch m.kind {
-	case kindCredit, kindReady:
-		m.rkey, m.chunk, m.addr = be.Uint32(p[4:]), be.Uint64(p[8:]), be.Uint64(p[16:])
-		if m.kind == kindReady {
-			m.length = be.Uint64(p[24:])
-		}
-	case kindTaken:
-		m.chunk = be.Uint64(p[8:])
-	case kindDone:
-		m.chunk, m.length, m.badChunks = be.Uint64(p[8:]), be.Uint64(p[16:]), be.Uint64(p[24:])
-		if m.bad, err = parseBad(p[32:]); err == nil {
-			err = errors.Join(m.memory.parse(p[72:]), m.wire.parse(p[104:]))
-		}
-	case kindResult:
-		m.length, m.badChunks = be.Uint64(p[8:]), be.Uint64(p[16:])
-		if m.bad, err = parseBad(p[24:]); err == nil {
-			err = m.memory.parse(p[64:])
-		}
+	case kindDone, kindResult:
+		wrong = wrong || (m.bad != nil) != (m.badChunks > 0) || !m.memory.valid() || !m.wire.valid()
 	case kindStop:
-		m.reason = reason(p[1])
-		if n := int(be.Uint16(p[2:])); n != len(p)-fixed || n > maxText || m.reason < reasonFailed || m.reason > reasonInterrupted {
-			return m, errMessage
-		}
+		n := int(binary.BigEndian.Uint16(p[2:]))
+		wrong = wrong || n != len(p)-fixed || n > maxText || m.reason < reasonFailed || m.reason > reasonInterrupted || (m.bad != nil) != (m.reason == reasonBad)
 		m.text = string(p[fixed:])
-		if m.bad, err = parseBad(p[16:]); err == nil && (m.bad != nil) != (m.reason == reasonBad) {
-			err = errMessage
-		}
 	}
-	if (m.kind == kindDone || m.kind == kindResult) && (m.bad != nil) != (m.badChunks > 0) {
-		err = errMessage
+	if wrong {
+		return m, errMessage
 	}
-	return m, err
+	return m, nil
 }
 
-// badSize is the size of a bad block in a message: kind, domain, key, block,
-// offset, stored, computed; all zeros for none.
-const badSize = 40
-
-func putBad(p []byte, b *mkey.BadBlock) {
-	if b == nil {
-		return
-	}
-	be := binary.BigEndian
-	p[0], p[1] = byte(b.Sig.Kind), byte(b.Domain)
-	be.PutUint32(p[4:], b.Key)
-	be.PutUint64(p[8:], b.Sig.Block)
-	be.PutUint64(p[16:], b.Sig.Offset)
-	be.PutUint64(p[24:], b.Sig.Stored)
-	be.PutUint64(p[32:], b.Sig.Computed)
+// codec moves fields between the bytes of a message and variables, in one of the two directions.
+type codec struct {
+	p      []byte
+	writes bool // to p
+	wrong  bool // what was read is no bad block
 }
 
-func parseBad(p []byte) (*mkey.BadBlock, error) {
-	p = p[:badSize]
-	if p[0] == 0 {
-		return nil, nil
+// at moves a field, to which v points, from or to an offset.
+func (c *codec) at(offset int, v any) {
+	var err error
+	if c.writes {
+		_, err = binary.Encode(c.p[offset:], binary.BigEndian, v)
+	} else {
+		_, err = binary.Decode(c.p[offset:], binary.BigEndian, v)
 	}
-	if sig.Kind(p[0]) > sig.BadAppTag || mkey.Domain(p[1]) > mkey.WireDomain {
-		return nil, errMessage
+	if err != nil {
+		panic(err) // messageSize has room for every field
 	}
-	be := binary.BigEndian
-	return &mkey.BadBlock{
-		Domain: mkey.Domain(p[1]), Key: be.Uint32(p[4:]),
-		Sig: sig.Error{
-			Kind: sig.Kind(p[0]), Block: be.Uint64(p[8:]), Offset: be.Uint64(p[16:]),
-			Stored: be.Uint64(p[24:]), Computed: be.Uint64(p[32:]),
-		},
-	}, nil
 }
 
-// sample is the beginning of a domain: its first bytes and the field of its first
-// block.
+// badBlock moves a bad block: kind, domain, key, block, offset, stored, computed; all zeros for none.
+func (c *codec) badBlock(offset int, b **mkey.BadBlock) {
+	var r struct {
+		Kind                            sig.Kind
+		Domain                          mkey.Domain
+		_                               [2]byte
+		Key                             uint32
+		Block, Offset, Stored, Computed uint64
+	}
+	if from := *b; c.writes && from != nil {
+		r.Kind, r.Domain, r.Key = from.Sig.Kind, from.Domain, from.Key
+		r.Block, r.Offset, r.Stored, r.Computed = from.Sig.Block, from.Sig.Offset, from.Sig.Stored, from.Sig.Computed
+	}
+	c.at(offset, &r)
+	if !c.writes && r.Kind != 0 {
+		c.wrong = c.wrong || r.Kind > sig.BadAppTag || r.Domain > mkey.WireDomain
+		*b = &mkey.BadBlock{Domain: r.Domain, Key: r.Key, Sig: sig.Error{Kind: r.Kind, Block: r.Block, Offset: r.Offset, Stored: r.Stored, Computed: r.Computed}}
+	}
+}
+
+// sample is the beginning of a domain: its first bytes and the field of its first block. Its fields are those of a
+// message.
 type sample struct {
-	first [sampleBytes]byte
-	n     int // valid bytes of first
-	field [8]byte
-	width int // valid bytes of field
+	N     uint8 // valid bytes of First
+	Width uint8 // valid bytes of Field
+	_     [6]byte
+	First [16]byte
+	Field [8]byte
 }
-
-const (
-	sampleBytes = 16
-	sampleSize  = 32 // in a message: two counts, 6 zero bytes, first, field
-)
 
 // sampleOf returns the sample of a domain that begins with p.
 func sampleOf(p []byte, s keyplan.Stream) (l sample) {
-	l.n = copy(l.first[:], p)
+	l.N = uint8(copy(l.First[:], p))
 	if s.Signed() && int64(len(p)) >= s.Stride() {
-		l.width = copy(l.field[:], p[s.Block:s.Stride()])
+		l.Width = uint8(copy(l.Field[:], p[s.Block:s.Stride()]))
 	}
 	return l
 }
 
-func (l *sample) put(p []byte) {
-	p[0], p[1] = byte(l.n), byte(l.width)
-	copy(p[8:], l.first[:])
-	copy(p[24:], l.field[:])
-}
-
-func (l *sample) parse(p []byte) error {
-	p = p[:sampleSize]
-	if p[0] > sampleBytes || p[1] > 8 {
-		return errMessage
-	}
-	l.n, l.width = int(p[0]), int(p[1])
-	copy(l.first[:], p[8:])
-	copy(l.field[:], p[24:])
-	return nil
-}
+// valid reports whether the counts of a sample that was read are within its bytes.
+func (l *sample) valid() bool { return int(l.N) <= len(l.First) && int(l.Width) <= len(l.Field) }

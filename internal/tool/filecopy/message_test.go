@@ -15,13 +15,13 @@ var someBad = &mkey.BadBlock{
 	Sig: sig.Error{Kind: sig.BadRefTag, Block: 1 << 40, Offset: 1 << 50, Stored: 0xFFFFFFFF, Computed: 7},
 }
 
-func someSample(n, width int) (l sample) {
-	l.n, l.width = n, width
-	for i := range l.first {
-		l.first[i] = byte(i + 1)
+func someSample(n, width uint8) (l sample) {
+	l.N, l.Width = n, width
+	for i := range l.First {
+		l.First[i] = byte(i + 1)
 	}
-	for i := range l.field {
-		l.field[i] = byte(0xF0 + i)
+	for i := range l.Field {
+		l.Field[i] = byte(0xF0 + i)
 	}
 	return l
 }

@@ -153,9 +153,9 @@ func (s *Side) own(dev *verbs.Device, o *Outcome) {
 func (s *Side) other(o *Outcome) { s.BadChunks, s.First = o.PeerBad, NewBad(o.PeerBad1) }
 
 func contents(d *keyplan.Domain, data int64, l sample) Contents {
-	c := Contents{Signature: d.Signature(), Encrypted: d.EncryptedWords(), Bytes: d.Len(data), Begins: hex.EncodeToString(l.first[:l.n])}
-	if d.Format != nil && l.width > 0 {
-		c.Field = FieldNumber(*d.Format, l.field[:l.width])
+	c := Contents{Signature: d.Signature(), Encrypted: d.EncryptedWords(), Bytes: d.Len(data), Begins: hex.EncodeToString(l.First[:l.N])}
+	if d.Format != nil && l.Width > 0 {
+		c.Field = FieldNumber(*d.Format, l.Field[:l.Width])
 	}
 	return c
 }
