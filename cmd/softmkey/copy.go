@@ -90,7 +90,7 @@ type copyFlags struct {
 	keys     keyFlags
 	mtu      choiceFlag
 	dek, kek fileFlag
-	flip     offsetFlag
+	flip     parsed[int64]
 	pcap     fileFlag
 	from, to deviceFlag
 	summary  summaryFlag
@@ -104,7 +104,7 @@ func (f *copyFlags) bind(c *cobra.Command) {
 	bindMTU(c, &f.mtu)
 	flags.Var(&f.dek, "dek", "data encryption key: 32 or 64 bytes, or their hexadecimal digits; with --kek, wrapped")
 	f.kek.bindKEK(c)
-	flags.Var(&f.flip, "flip", "flip a bit of the byte at that offset on the wire, after the sender's key")
+	offsets.bind(c, &f.flip, "flip", "flip a bit of the byte at that offset on the wire, after the sender's key")
 	flags.Var(&f.pcap, "pcap", "record the packets of the sending device (with --listen, of the receiving device) as pcapng")
 	annotate(c, writesFile, "pcap")
 	bindDevice(c, &f.from, "from", "address of the sending device (default 127.0.0.1, or the next that is free)")
@@ -326,7 +326,7 @@ func (r *copyRun) check(p *keyplan.Plan) error {
 		}
 	}
 	if r.flip.given {
-		if err := p.CheckFlip(r.flip.offset, r.size); err != nil {
+		if err := p.CheckFlip(r.flip.value, r.size); err != nil {
 			return err
 		}
 	}
@@ -393,7 +393,7 @@ func (r *copyRun) side(name string) filecopy.SideConfig {
 
 // sender returns the configuration of the sending side.
 func (r *copyRun) sender() filecopy.SenderConfig {
-	return filecopy.SenderConfig{SideConfig: r.side("sender"), Src: r.in, Size: r.size, Flip: r.flip.orNone()}
+	return filecopy.SenderConfig{SideConfig: r.side("sender"), Src: r.in, Size: r.size, Flip: r.flip.or(-1)}
 }
 
 // receiver returns the configuration of the receiving side.

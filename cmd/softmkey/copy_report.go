@@ -83,7 +83,7 @@ func (r *copyRun) end(err error, src, dst string, report func() filecopy.Report)
 		printCopy(to, src, dst, &o)
 	}
 	if o.FlipMissed {
-		message(r.c.ErrOrStderr(), "warning: --flip %d: the receiver did not find the byte: the check mask, an escape or the end of the last block excludes it", r.flip.offset)
+		message(r.c.ErrOrStderr(), "warning: --flip %d: the receiver did not find the byte: the check mask, an escape or the end of the last block excludes it", r.flip.value)
 	}
 	return err
 }

@@ -32,7 +32,7 @@ type deviceFlags struct {
 	traceKinds  []string
 	traceOnly   []string
 	pcap        fileFlag
-	fault       faultFlag
+	fault       parsed[session.Faults]
 }
 
 // bind declares the flags. order is the default of --signature-errors.
@@ -59,7 +59,7 @@ func (f *deviceFlags) bind(c *cobra.Command, order string) {
 	completeWords(c, "crypto-profile", "multi-block", "single-block")
 	annotate(c, readsFiles, "kek", "credential")
 	annotate(c, writesFile, "trace", "pcap")
-	flags.Var(&f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N; timeout=strict leaves lost last packets to the timeouts of queue pairs")
+	networkFaults.bind(c, &f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N; timeout=strict leaves lost last packets to the timeouts of queue pairs")
 	completeList(c, "fault", "loss=1%", "duplicate=1%", "reorder=1%", "delay=1%", "corrupt=1%", "truncate=1%", "flip=", "seed=", "timeout=strict")
 }
 
@@ -111,10 +111,10 @@ func (f *deviceFlags) recorder() func() (session.Recorder, error) {
 
 // faults returns the faults of --fault, or nil.
 func (f *deviceFlags) faults() *session.Faults {
-	if f.fault.text == "" {
+	if !f.fault.given {
 		return nil
 	}
-	return &f.fault.faults
+	return &f.fault.value
 }
 
 // options returns the options of the adapter that the flags describe.

@@ -46,27 +46,10 @@ func (f *choiceFlag) bind(c *cobra.Command, name, usage string) {
 	completeWords(c, name, f.choices...)
 }
 
-// tweakFlag is a flag whose value is the tweak of a data unit, a number of up to 128 bits.
-type tweakFlag struct{ tweak xts.Tweak }
-
-// String implements pflag.Value.
-func (f *tweakFlag) String() string { return f.tweak.String() }
-
-// Type implements pflag.Value.
-func (f *tweakFlag) Type() string { return "T" }
-
-// Set implements pflag.Value.
-func (f *tweakFlag) Set(v string) (err error) {
-	if f.tweak, err = xts.ParseTweak(v); err != nil {
-		return errors.New("must be a number of at most 128 bits, in decimal or in hexadecimal after 0x")
-	}
-	return nil
-}
-
 // cryptoFlags are the flags for the crypto attributes of a key.
 type cryptoFlags struct {
 	crypto, order, unit choiceFlag
-	tweak               tweakFlag
+	tweak               parsed[xts.Tweak]
 	dek, kek            fileFlag
 	fits                func(key []byte) error // whether a key, which is not wrapped, is that of the volume; nil: any is
 }
@@ -90,7 +73,7 @@ func (f *cryptoFlags) bindUnits(c *cobra.Command, units []string) {
 	f.crypto.bind(c, "crypto", "operation from memory to the wire; from the wire to memory it is reversed")
 	f.order.bind(c, "order", "whether signatures come before the crypto or after it, from memory to the wire; needed with signatures, and without them either one")
 	f.unit.bind(c, "unit", "bytes of a data unit (default: a block, with its field if that is encrypted too)")
-	c.Flags().Var(&f.tweak, "tweak", "tweak of the first data unit; the others count up from it")
+	bindTweak(c, &f.tweak)
 	c.Flags().Var(&f.dek, "dek", "data encryption key: 32 or 64 bytes, or their hexadecimal digits; with --kek, wrapped")
 	f.kek.bindKEK(c)
 }
@@ -111,7 +94,7 @@ func (f *cryptoFlags) attributes(c *cobra.Command, s *mkey.Signature) (*mkey.Cry
 	}
 	a := &mkey.Crypto{
 		EncryptOnTX:  f.crypto.value == "encrypt",
-		InitialTweak: f.tweak.tweak,
+		InitialTweak: f.tweak.value,
 	}
 	if f.order.value == "before" {
 		a.Order = mkey.SignatureBeforeCrypto

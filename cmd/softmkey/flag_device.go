@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/netip"
 	"strconv"
@@ -13,13 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/softmkey/softmkey/internal/base/bytesize"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
+	"github.com/softmkey/softmkey/xts"
 )
 
 // addrFlag is a flag whose value is an IP address.
@@ -59,60 +58,6 @@ func (f *deviceFlag) Set(v string) (err error) {
 	f.named = parsed != nil && v != device.Auto
 	f.Addr, err = device.Address(v)
 	return err
-}
-
-// offsetFlag is a flag whose value is an offset in bytes. given is whether it has one.
-type offsetFlag struct {
-	offset int64
-	given  bool
-}
-
-// String implements pflag.Value.
-func (f *offsetFlag) String() string {
-	if !f.given {
-		return ""
-	}
-	return strconv.FormatInt(f.offset, 10)
-}
-
-// Type implements pflag.Value.
-func (f *offsetFlag) Type() string { return "OFFSET" }
-
-// Set implements pflag.Value.
-func (f *offsetFlag) Set(v string) error {
-	n, ok := bytesize.Parse(v)
-	if !ok || n > math.MaxInt64 {
-		return errors.New("must be " + bytesize.Syntax)
-	}
-	f.offset, f.given = int64(n), true
-	return nil
-}
-
-// sizeFlag is a flag whose value is a number of bytes.
-type sizeFlag int
-
-// String implements pflag.Value.
-func (f *sizeFlag) String() string { return strconv.Itoa(int(*f)) }
-
-// Type implements pflag.Value.
-func (f *sizeFlag) Type() string { return "SIZE" }
-
-// Set implements pflag.Value.
-func (f *sizeFlag) Set(v string) error {
-	n, ok := bytesize.Parse(v)
-	if !ok || n > math.MaxInt32 {
-		return errors.New("must be " + bytesize.Syntax)
-	}
-	*f = sizeFlag(n)
-	return nil
-}
-
-// orNone returns the offset, or -1.
-func (f *offsetFlag) orNone() int64 {
-	if !f.given {
-		return -1
-	}
-	return f.offset
 }
 
 // peerFlags are the flags for a connection to the other side.
@@ -258,32 +203,31 @@ func bindMTU(c *cobra.Command, f *choiceFlag) {
 // each side.
 type keyFlags struct {
 	mem, wire, peer       sigFlag
-	check, copyMask       maskFlag
-	peerCheck, peerCopy   maskFlag
+	check, copyMask       parsed[sig.Mask]
+	peerCheck, peerCopy   parsed[sig.Mask]
 	crypto, order         choiceFlag
 	peerCrypto, peerOrder choiceFlag
 	unit                  choiceFlag
-	tweak                 tweakFlag
+	tweak                 parsed[xts.Tweak]
 }
 
 func (f *keyFlags) bind(c *cobra.Command) {
-	flags := c.Flags()
 	f.crypto.choices, f.order.choices = []string{"encrypt", "decrypt"}, []string{"before", "after"}
 	f.peerCrypto.choices, f.peerOrder.choices = []string{"none", "encrypt", "decrypt"}, f.order.choices
 	f.unit.choices = sizeWords(sig.KeyBlockSizes())
 	f.mem.bind(c, "mem", "signature in the sender's memory (default none)")
 	f.wire.bind(c, "wire", "signature on the wire (default none)")
 	f.peer.bind(c, "peer-mem", "signature in the receiver's memory (default none)")
-	flags.Var(&f.check, "check-mask", "bytes of a field that are checked (default 0xFF)")
-	flags.Var(&f.copyMask, "copy-mask", "bytes of the wire's field that the sender copies from its memory's (default: the parts that both have in common)")
-	flags.Var(&f.peerCheck, "peer-check-mask", "bytes of the wire's field that the receiver checks (default: --check-mask)")
-	flags.Var(&f.peerCopy, "peer-copy-mask", "bytes of its memory's field that the receiver copies from the wire's (default: the parts that both have in common)")
+	masks.bind(c, &f.check, "check-mask", "bytes of a field that are checked (default 0xFF)")
+	masks.bind(c, &f.copyMask, "copy-mask", "bytes of the wire's field that the sender copies from its memory's (default: the parts that both have in common)")
+	masks.bind(c, &f.peerCheck, "peer-check-mask", "bytes of the wire's field that the receiver checks (default: --check-mask)")
+	masks.bind(c, &f.peerCopy, "peer-copy-mask", "bytes of its memory's field that the receiver copies from the wire's (default: the parts that both have in common)")
 	f.crypto.bind(c, "crypto", "operation of the sender before the data reaches the wire")
 	f.order.bind(c, "order", "whether the sender's signature work comes before its crypto or after it; needed with signatures")
 	f.peerCrypto.bind(c, "peer-crypto", "operation of the receiver before the data reaches its memory (default none)")
 	f.peerOrder.bind(c, "peer-order", "whether the receiver's signature work comes before its crypto or after it; needed where the other flags leave a choice")
 	f.unit.bind(c, "unit", "bytes of a data unit (default: a block, with its field if that is encrypted too)")
-	flags.Var(&f.tweak, "tweak", "tweak of the first data unit; the others count up from it")
+	bindTweak(c, &f.tweak)
 }
 
 // terms returns the terms that the given flags describe.

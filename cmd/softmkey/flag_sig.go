@@ -134,46 +134,30 @@ func completeSig(_ *cobra.Command, _ []string, typed string) ([]string, cobra.Sh
 	return choices, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// maskFlag is a flag whose value is a mask of the bytes of a field.
-type maskFlag struct {
-	mask  sig.Mask
-	given bool
-}
+// masks are flags whose value is a mask of the bytes of a field.
+var masks = kind[sig.Mask]{"MASK", parseMask, func(m sig.Mask) string { return fmt.Sprintf("0x%02X", m) }}
 
-// String implements pflag.Value.
-func (m *maskFlag) String() string {
-	if !m.given {
-		return ""
-	}
-	return fmt.Sprintf("0x%02X", m.mask)
-}
-
-// Type implements pflag.Value.
-func (m *maskFlag) Type() string { return "MASK" }
-
-// Set implements pflag.Value.
-func (m *maskFlag) Set(v string) error {
-	digits := strings.TrimPrefix(strings.TrimPrefix(v, "0x"), "0X")
+func parseMask(s string) (sig.Mask, error) {
+	digits := strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")
 	n, err := strconv.ParseUint(digits, 16, 8)
 	if err != nil || len(digits) > 2 {
-		return errors.New("must be a byte in hexadecimal, with a bit for each byte of a field, such as 0xC0")
+		return 0, errors.New("must be a byte in hexadecimal, with a bit for each byte of a field, such as 0xC0")
 	}
-	m.mask, m.given = sig.Mask(n), true
-	return nil
+	return sig.Mask(n), nil
 }
 
 // signatureFlags are the flags for the signature attributes of a key.
 type signatureFlags struct {
 	mem, wire   sigFlag
-	check, copy maskFlag
+	check, copy parsed[sig.Mask]
 }
 
 func (s *signatureFlags) bind(c *cobra.Command) {
 	s.mem.ofKey, s.wire.ofKey = true, true
 	s.mem.bind(c, "mem", "signature of the memory domain (default none)")
 	s.wire.bind(c, "wire", "signature of the wire domain (default none)")
-	c.Flags().Var(&s.check, "check-mask", "bytes of the input's field that are checked (default 0xFF)")
-	c.Flags().Var(&s.copy, "copy-mask", "bytes of the output's field that are copied from the input's; needs signatures of one type and block size in both domains (default: the parts that both have in common)")
+	masks.bind(c, &s.check, "check-mask", "bytes of the input's field that are checked (default 0xFF)")
+	masks.bind(c, &s.copy, "copy-mask", "bytes of the output's field that are copied from the input's; needs signatures of one type and block size in both domains (default: the parts that both have in common)")
 }
 
 // attributes returns the signature attributes, or nil if there are none.
@@ -186,13 +170,13 @@ func (s *signatureFlags) attributes(c *cobra.Command) (*mkey.Signature, error) {
 		return nil, nil
 	}
 	if s.check.given {
-		a.CheckMask = &s.check.mask
+		a.CheckMask = &s.check.value
 	}
 	if s.copy.given {
 		if a.Memory == nil || a.Wire == nil {
 			return nil, usage(c, errors.New("--copy-mask needs a signature in both domains: give --mem and --wire"))
 		}
-		a.CopyMask = &s.copy.mask
+		a.CopyMask = &s.copy.value
 	}
 	return a, nil
 }

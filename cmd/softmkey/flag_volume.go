@@ -19,18 +19,18 @@ import (
 // volumeFlags are the flags for encrypted volumes, which are parts of files, and whose data
 // units count in other ways than those of keys.
 type volumeFlags struct {
-	step           sizeFlag
-	offset, length offsetFlag
+	step           parsed[int64]
+	offset, length parsed[int64]
 	luks           bool
 	header         fileFlag // with the header of the volume; empty: it is at the beginning of the volume
 }
 
 // bind adds the flags to a command whose operand has a name.
 func (f *volumeFlags) bind(c *cobra.Command, operand string) {
-	f.step = 1
-	c.Flags().Var(&f.step, "tweak-step", "difference between the tweaks of two data units; without signatures")
-	c.Flags().Var(&f.offset, "offset", "begin at this byte of "+operand+", a file or a block device")
-	c.Flags().Var(&f.length, "length", "use this many bytes of "+operand+", a file or a block device (default: to its end)")
+	f.step.set(1)
+	sizes.bind(c, &f.step, "tweak-step", "difference between the tweaks of two data units; without signatures")
+	offsets.bind(c, &f.offset, "offset", "begin at this byte of "+operand+", a file or a block device")
+	offsets.bind(c, &f.length, "length", "use this many bytes of "+operand+", a file or a block device (default: to its end)")
 	c.Flags().BoolVar(&f.luks, "luks", false, operand+" is a volume of LUKS1 or LUKS2 with aes-xts-plain64: take offset, length, unit and tweaks from its header, and check that --dek is its volume key")
 	c.Flags().Var(&f.header, "luks-header", "as --luks, with the header in this file: a detached header, or a backup of the header")
 	for _, other := range []string{"offset", "length", "unit", "tweak", "tweak-step", "kek"} {
@@ -96,8 +96,10 @@ func (f *volumeFlags) fromHeader(crypto *cryptoFlags, name string) error {
 		return fmt.Errorf("%s: --luks: the data begins at byte %d, and the file ends at %d: it is the header of a volume, and not the volume", inputName(name), v.Offset, end)
 	}
 	length -= length % int64(v.Sector) // a volume has whole sectors
-	f.step, f.offset, f.length = sizeFlag(v.Step), offsetFlag{v.Offset, true}, offsetFlag{length, true}
-	crypto.unit.value, crypto.tweak.tweak = strconv.Itoa(v.Sector), xts.Tweak{Lo: v.Tweak}
+	f.step.set(int64(v.Step))
+	f.offset.set(v.Offset)
+	f.length.set(length)
+	crypto.unit.value, crypto.tweak.value = strconv.Itoa(v.Sector), xts.Tweak{Lo: v.Tweak}
 	return nil
 }
 
@@ -106,12 +108,12 @@ func (f *volumeFlags) fromHeader(crypto *cryptoFlags, name string) error {
 func (f *volumeFlags) encryption(c *cobra.Command, s *mkey.Signature, crypto *mkey.Crypto) (*mkeyio.Encryption, error) {
 	var e *mkeyio.Encryption
 	if crypto != nil && s == nil {
-		e = &mkeyio.Encryption{DEK: crypto.DEK, KeyTag: crypto.KeyTag, Unit: crypto.DataUnitSize, Tweak: crypto.InitialTweak, Step: uint64(f.step)}
+		e = &mkeyio.Encryption{DEK: crypto.DEK, KeyTag: crypto.KeyTag, Unit: crypto.DataUnitSize, Tweak: crypto.InitialTweak, Step: uint64(f.step.value)}
 	}
 	switch {
 	case c.Flags().Changed("tweak-step") && e == nil:
 		return nil, errors.New("--tweak-step needs --crypto, and no signatures: the tweaks of a key count up by 1")
-	case f.step == 0:
+	case f.step.value == 0:
 		return nil, errors.New("--tweak-step 0: would encrypt all data units with one tweak")
 	case crypto != nil && s != nil && !slices.Contains(sig.KeyBlockSizes(), crypto.DataUnitSize):
 		return nil, fmt.Errorf("--unit %d with signatures: a key has data units of %v bytes", crypto.DataUnitSize, sig.KeyBlockSizes())
@@ -121,7 +123,7 @@ func (f *volumeFlags) encryption(c *cobra.Command, s *mkey.Signature, crypto *mk
 
 // apply hands the flags on to p. Encryption without signatures needs no key.
 func (f *volumeFlags) apply(c *cobra.Command, p *pass, s *mkey.Signature, crypto *mkey.Crypto, d mkeyio.Direction) error {
-	p.offset, p.length = max(f.offset.orNone(), 0), f.length.orNone()
+	p.offset, p.length = f.offset.or(0), f.length.or(-1)
 	p.parts = f.offset.given || f.length.given
 	var err error
 	p.encryption, err = f.encryption(c, s, crypto)

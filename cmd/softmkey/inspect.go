@@ -25,7 +25,7 @@ import (
 func newInspect() *cobra.Command {
 	var format sigFlag
 	var files separateFlags
-	var blocks rangeFlag
+	var blocks parsed[blockRange]
 	var asJSON, silent bool
 	var drawing fileFlag
 	c := &cobra.Command{
@@ -62,14 +62,14 @@ The exit status is 1 if a block is bad.`,
 			}
 			defer files.close(in)
 			out := bufio.NewWriter(c.OutOrStdout())
-			i := inspector{format: format.format, fields: files.fields, blocks: blocks, file: args[0], name: inputName(args[0]), silent: silent || asJSON, warnings: c.ErrOrStderr()}
+			i := inspector{format: format.format, fields: files.fields, blocks: blocks.value, given: blocks.text, file: args[0], name: inputName(args[0]), silent: silent || asJSON, warnings: c.ErrOrStderr()}
 			i.printer = &tablePrinter{out: out, format: i.format}
 			if asJSON {
 				i.printer = jsonPrinter{json.NewEncoder(out), i.format}
 			}
 			if drawing != "" {
 				// The tags of i.format are those of the first block of the stream.
-				i.drawn = &draw.Key{Title: i.name, First: blocks.first, Wire: drawnDomain(&i.format)}
+				i.drawn = &draw.Key{Title: i.name, First: blocks.value.first, Wire: drawnDomain(&i.format)}
 			}
 			err = i.run(c, in)
 			if asJSON && (err == nil || i.errors > 0) {
@@ -88,7 +88,7 @@ The exit status is 1 if a block is bad.`,
 		},
 	}
 	format.bind(c, "sig", "signature that IN has")
-	c.Flags().Var(&blocks, "blocks", "numbers of the first and the last block to show; A alone is one block, A- goes to the end (default all)")
+	blockRanges.bind(c, &blocks, "blocks", "numbers of the first and the last block to show; A alone is one block, A- goes to the end (default all)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line instead of a table, the last one of the outcome")
 	files.bindSeparate(c, &files.inFields, "metadata", "IN has the blocks alone, and their fields are in this file")
 	c.Flags().BoolVar(&silent, "no-warnings", false, "print no warnings")
@@ -97,42 +97,37 @@ The exit status is 1 if a block is bad.`,
 	return c
 }
 
-// rangeFlag is a flag whose value is a range of blocks.
-type rangeFlag struct {
+// blockRange is a range of blocks.
+type blockRange struct {
 	first uint64
 	count uint64 // 0: to the end
-	text  string
 }
 
-// String implements pflag.Value.
-func (r *rangeFlag) String() string { return r.text }
+// blockRanges are flags whose value is a range of blocks.
+var blockRanges = kind[blockRange]{"A-B", parseBlockRange, nil}
 
-// Type implements pflag.Value.
-func (r *rangeFlag) Type() string { return "A-B" }
-
-// Set implements pflag.Value.
-func (r *rangeFlag) Set(v string) error {
-	a, b, ranged := strings.Cut(v, "-")
-	first, err := number.Parse(a, 48)
-	last := first
+func parseBlockRange(s string) (r blockRange, err error) {
+	a, b, ranged := strings.Cut(s, "-")
+	r.first, err = number.Parse(a, 48)
+	last := r.first
 	if err == nil && b != "" {
 		last, err = number.Parse(b, 48)
 	}
-	if err != nil || last < first {
-		return errors.New("must be A-B, A- or A, with block numbers in decimal or in hexadecimal after 0x, and A not above B")
+	if err != nil || last < r.first {
+		return r, errors.New("must be A-B, A- or A, with block numbers in decimal or in hexadecimal after 0x, and A not above B")
 	}
-	*r = rangeFlag{first: first, count: last - first + 1, text: v}
-	if ranged && b == "" {
-		r.count = 0
+	if !ranged || b != "" {
+		r.count = last - r.first + 1
 	}
-	return nil
+	return r, nil
 }
 
 // inspector shows the blocks of a stream.
 type inspector struct {
 	format   sig.Format
 	fields   *os.File // with the fields, if they are apart from the blocks; nil: they are not
-	blocks   rangeFlag
+	blocks   blockRange
+	given    string // as the user gave it; "": all
 	file     string // the name as it was given
 	name     string // and in messages
 	printer  printer
@@ -276,7 +271,7 @@ func (i *inspector) seek(in *os.File) (last uint64, err error) {
 	last = i.blocks.first + max(i.blocks.count, 1) - 1
 	skip := int64(i.blocks.first) * stride
 	if skip/stride != int64(i.blocks.first) {
-		return 0, fmt.Errorf("%s: --blocks %s: no file is so long", i.name, &i.blocks)
+		return 0, fmt.Errorf("%s: --blocks %s: no file is so long", i.name, i.given)
 	}
 	if !info.Mode().IsRegular() {
 		n, err := io.CopyN(io.Discard, waiting{in}, skip)
@@ -290,7 +285,7 @@ func (i *inspector) seek(in *os.File) (last uint64, err error) {
 		return 0, err
 	}
 	whole := (info.Size() - from) / stride
-	if i.blocks.text != "" && int64(i.blocks.first) >= whole {
+	if i.given != "" && int64(i.blocks.first) >= whole {
 		return 0, i.absent(whole)
 	}
 	if i.fields != nil {
@@ -334,7 +329,7 @@ func (i *inspector) read(in io.Reader, buf []byte) (n int, err error) {
 }
 
 func (i *inspector) absent(whole int64) error {
-	return fmt.Errorf("%s: --blocks %s: there are %d blocks of %d bytes, counted from 0", i.name, &i.blocks, whole, i.stride())
+	return fmt.Errorf("%s: --blocks %s: there are %d blocks of %d bytes, counted from 0", i.name, i.given, whole, i.stride())
 }
 
 // end reports the bytes after the last whole block.
@@ -344,7 +339,7 @@ func (i *inspector) end(number uint64, rest int) error {
 		return fmt.Errorf("%s: block %d has only %d of the %d bytes of its field, the stream was truncated", i.name, number, rest-size, i.format.FieldSize())
 	}
 	i.tail = rest
-	if i.blocksSeen == 0 && i.blocks.text != "" {
+	if i.blocksSeen == 0 && i.given != "" {
 		return i.absent(int64(number))
 	}
 	if !i.silent {

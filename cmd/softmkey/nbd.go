@@ -319,8 +319,8 @@ func (f *nbdFlags) open(name string, job mkeyio.StreamJob, encryption *mkeyio.En
 		return nil, err
 	}
 	d.files = append(d.files, file)
-	offset := max(f.volume.offset.orNone(), 0)
-	if size, err = partLength(name, size, offset, f.volume.length.orNone()); err != nil {
+	offset := f.volume.offset.or(0)
+	if size, err = partLength(name, size, offset, f.volume.length.or(-1)); err != nil {
 		return nil, err
 	}
 	var store image.Store = image.File{File: file, Offset: offset}

@@ -12,7 +12,7 @@ type pciFlags struct {
 	deviceFlags
 	socket  string
 	network string
-	mac     macFlag
+	mac     parsed[net.HardwareAddr]
 	control string
 }
 
@@ -58,24 +58,20 @@ adapter, and QEMU may abort.`,
 	flags.StringVar(&f.socket, "socket", "", "`PATH` of the UNIX socket that the virtual machine connects to")
 	flags.StringVar(&f.network, "net", "", "`NETWORK` of the adapter: a tap device, or unix:PATH")
 	flags.StringVar(&f.control, "control", "", "`PATH` of a socket for 'softmkey control': the link goes and comes, the adapter or a queue pair fails")
-	flags.Var(&f.mac, "mac", "MAC address of the adapter (default one that depends on the socket's path)")
+	macs.bind(c, &f.mac, "mac", "MAC address of the adapter (default one that depends on the socket's path)")
 	return c
 }
 
-// macFlag is the MAC address of one interface.
-type macFlag struct{ net.HardwareAddr }
+// macs are flags whose value is the MAC address of one interface.
+var macs = kind[net.HardwareAddr]{"MAC", parseMAC, net.HardwareAddr.String}
 
-func (m *macFlag) String() string { return m.HardwareAddr.String() }
-func (m *macFlag) Type() string   { return "MAC" }
-
-func (m *macFlag) Set(s string) error {
+func parseMAC(s string) (net.HardwareAddr, error) {
 	a, err := net.ParseMAC(s)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case len(a) != 6 || a[0]&1 != 0 || [6]byte(a) == [6]byte{}: // as is_valid_ether_addr of Linux
-		return fmt.Errorf("%s: must be 6 bytes, neither all zero nor the address of a group", s)
+		return nil, fmt.Errorf("%s: must be 6 bytes, neither all zero nor the address of a group", s)
 	}
-	m.HardwareAddr = a
-	return nil
+	return a, nil
 }

@@ -20,7 +20,7 @@ import (
 
 // run serves virtual machines until the context ends.
 func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
-	cfg := pci.Config{MAC: f.mac.HardwareAddr}
+	cfg := pci.Config{MAC: f.mac.value}
 	if cfg.MAC == nil {
 		if cfg.MAC, err = vm.MAC(f.socket); err != nil {
 			return err

@@ -58,7 +58,7 @@ a file were checked, for example of an empty one.`,
 	}
 	c.Flags().Int64Var(&v.least, "min-blocks", 0, "end with exit status 1 if fewer than `N` blocks of a file were checked")
 	v.bindSeparate(c, &v.inFields, "metadata", "IN has the blocks alone, and their fields are in this file")
-	c.Flags().Var(&v.offset, "offset", "begin at this byte of IN, a file or a block device: block 0 is there")
+	offsets.bind(c, &v.offset, "offset", "begin at this byte of IN, a file or a block device: block 0 is there")
 	exclusive(c, "offset", "metadata")
 	v.bindReport(c)
 	return c
@@ -70,7 +70,7 @@ type verifyFlags struct {
 	format   sigFlag
 	all      bool
 	failFast bool
-	offset   offsetFlag
+	offset   parsed[int64]
 	least    int64
 }
 
@@ -102,7 +102,7 @@ func (v *verifyFlags) run(c *cobra.Command, args []string) error {
 		v.most = 0
 	}
 	v.keepGoing = !v.failFast
-	v.parts, v.pass.offset, v.pass.length = v.offset.given, max(v.offset.orNone(), 0), -1
+	v.parts, v.pass.offset, v.pass.length = v.offset.given, v.offset.or(0), -1
 	if len(args) == 1 {
 		return v.one(c, args[0])
 	}
