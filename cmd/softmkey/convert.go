@@ -42,16 +42,8 @@ At the first bad block convert stops with exit status 1 and makes no OUT. With
   softmkey convert --from t10dif --to t10dif --to-metadata disk.pi disk.dif disk.img`,
 		Args: operands("IN", "OUT"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := from.need(c, "from"); err != nil {
-				return err
-			}
-			if err := to.need(c, "to"); err != nil {
-				return err
-			}
-			if err := cmp.Or(checkSectors(c, "from-metadata", p.inFields, &from), checkSectors(c, "to-metadata", p.outFields, &to)); err != nil {
-				return err
-			}
-			if err := p.checkNames(c, args...); err != nil {
+			if err := cmp.Or(from.need(c, "from"), to.need(c, "to"),
+				checkSectors(c, "from-metadata", p.inFields, &from), checkSectors(c, "to-metadata", p.outFields, &to), p.checkNames(c, args...)); err != nil {
 				return err
 			}
 			p.inSectors, p.outSectors = from.sectors, to.sectors

@@ -50,10 +50,7 @@ The exit status is 1 if a block is bad.`,
   softmkey inspect --sig crc32c:4096 --blocks 0x1000 --json disk.crc`,
 		Args: operands("IN"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := format.need(c, "sig"); err != nil {
-				return err
-			}
-			if err := files.checkNames(c, args...); err != nil {
+			if err := cmp.Or(format.need(c, "sig"), files.checkNames(c, args...)); err != nil {
 				return err
 			}
 			in, err := files.open(args[0])

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -43,17 +44,11 @@ bytes that nobody checks.`,
 			return operands("IN")(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := format.need(c, "sig"); err != nil {
-				return err
-			}
-			if err := checkSectors(c, "metadata", p.outFields, &format); err != nil {
+			if err := cmp.Or(format.need(c, "sig"), checkSectors(c, "metadata", p.outFields, &format), p.checkNames(c, args...)); err != nil {
 				return err
 			}
 			if pad {
 				p.pad = format.format.Block()
-			}
-			if err := p.checkNames(c, args...); err != nil {
-				return err
 			}
 			p.onlyFields = p.outFields != ""
 			p.outSectors = format.sectors

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"cmp"
+
+	"github.com/spf13/cobra"
+)
 
 func newStrip() *cobra.Command {
 	var p pass
@@ -24,13 +28,7 @@ still 1. Long runs of zeros become holes in OUT.`,
   softmkey strip --sig crc32c:4096 photos.crc - | tar x`,
 		Args: operands("IN", "OUT"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := format.need(c, "sig"); err != nil {
-				return err
-			}
-			if err := checkSectors(c, "metadata", p.inFields, &format); err != nil {
-				return err
-			}
-			if err := p.checkNames(c, args...); err != nil {
+			if err := cmp.Or(format.need(c, "sig"), checkSectors(c, "metadata", p.inFields, &format), p.checkNames(c, args...)); err != nil {
 				return err
 			}
 			p.inSectors = format.sectors
