@@ -16,9 +16,9 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/number"
 	"github.com/softmkey/softmkey/internal/tool/draw"
-	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -69,11 +69,11 @@ The exit status is 1 if a block is bad.`,
 				i.drawn = &draw.Key{Title: i.name, First: blocks.value.first, Wire: drawnDomain(&i.format)}
 			}
 			err = i.run(c, in)
-			if asJSON && (err == nil || i.errors > 0) {
+			if asJSON && (err == nil || i.report.Errors > 0) {
 				encodeOutcome(out, i.outcome(), complete(err))
 			}
 			err = cmp.Or(err, out.Flush())
-			if i.drawn != nil && (err == nil || i.errors > 0) {
+			if i.drawn != nil && (err == nil || i.report.Errors > 0) {
 				if err2 := writeOutput(string(drawing), outfile.Options{}, i.drawn.SVG()); err2 != nil {
 					return err2
 				}
@@ -134,12 +134,9 @@ type inspector struct {
 
 	silent bool // print no warnings
 
-	blocksSeen, escaped, errors uint64
-	tail                        int // bytes after the last whole block
-	elapsed                     time.Duration
-	first                       *sig.Error
-	ranges                      ranges    // of bad blocks
-	drawn                       *draw.Key // the picture; nil: none
+	report mkeyio.JobReport
+	ranges ranges    // of bad blocks
+	drawn  *draw.Key // the picture; nil: none
 }
 
 // printer shows blocks, one by one.
@@ -161,12 +158,8 @@ const mostBad = 1000
 
 // outcome returns the final report for --json.
 func (i *inspector) outcome() outcome {
-	o := outcome{Command: "inspect", File: i.file, Tail: int64(i.tail), Seconds: i.elapsed.Seconds(), Escaped: int64(i.escaped), BytesIn: int64(i.blocksSeen) * int64(i.stride()), Blocks: int64(i.blocksSeen), Errors: int64(i.errors), Ranges: append([][2]uint64{}, i.ranges.list...), LeftOff: i.ranges.leftOff}
-	o.setRate()
-	if i.first != nil {
-		o.First = filecopy.NewBad(&mkey.BadBlock{Domain: mkey.WireDomain, Sig: *i.first})
-	}
-	return o
+	i.report.BytesIn = i.report.Blocks * int64(i.stride())
+	return newOutcome("inspect", i.file, i.report, &i.ranges)
 }
 
 // drawnDomain returns a format as a picture shows it.
@@ -186,7 +179,7 @@ const batch = 64 << 10
 func (i *inspector) run(c *cobra.Command, in *os.File) error {
 	stride := uint64(i.format.Stride())
 	start := time.Now()
-	defer func() { i.elapsed = time.Since(start) }()
+	defer func() { i.report.Elapsed = time.Since(start) }()
 	last, err := i.seek(in)
 	if err != nil {
 		return err
@@ -225,9 +218,9 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 		for k := range got {
 			b := i.describe(number+uint64(k), buf[k*int(stride):], fields[k*i.format.FieldSize():])
 			i.printer.block(b)
-			i.blocksSeen++
+			i.report.Blocks++
 			if b.escaped {
-				i.escaped++
+				i.report.Escaped++
 			}
 			if i.drawn != nil {
 				i.drawn.Length += stride
@@ -235,11 +228,11 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 			if e, bad := i.bad[b.number]; bad {
 				e.Offset = b.offset
 				if found == nil {
-					found, i.first = &e, &e
+					found, i.report.First = &e, &mkey.BadBlock{Domain: mkey.WireDomain, Sig: e}
 				}
-				i.errors++
+				i.report.Errors++
 				i.ranges.add(b.number)
-				if i.drawn != nil && i.errors <= mostBad {
+				if i.drawn != nil && i.report.Errors <= mostBad {
 					i.drawn.Bad = append(i.drawn.Bad, draw.Bad{Kind: e.Kind.String(), Domain: "wire", Block: e.Block, Offset: e.Offset, Stored: e.Stored, Computed: e.Computed})
 				}
 			}
@@ -335,13 +328,13 @@ func (i *inspector) end(number uint64, rest int) error {
 	if rest >= size {
 		return fmt.Errorf("%s: block %d has only %d of the %d bytes of its field, the stream was truncated", i.name, number, rest-size, i.format.FieldSize())
 	}
-	i.tail = rest
-	if i.blocksSeen == 0 && i.given != "" {
+	i.report.Tail = int64(rest)
+	if i.report.Blocks == 0 && i.given != "" {
 		return i.absent(int64(number))
 	}
 	if !i.silent {
 		warnTail(i.warnings, i.name, int64(rest))
-		if i.blocksSeen == 0 {
+		if i.report.Blocks == 0 {
 			message(i.warnings, "warning: %s: there is no whole block: nothing was checked", i.name)
 		}
 	}

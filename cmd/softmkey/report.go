@@ -96,10 +96,18 @@ type outcome struct {
 	LeftOff  int           `json:"ranges_left_off"`
 }
 
-func (o *outcome) setRate() {
+// newOutcome returns the outcome of a command for a file.
+func newOutcome(command, file string, m mkeyio.JobReport, bad *ranges) outcome {
+	o := outcome{
+		Command: command, File: file, BytesIn: m.BytesIn, BytesOut: m.BytesOut,
+		Blocks: m.Blocks, Escaped: m.Escaped, Errors: m.Errors, Tail: m.Tail,
+		Seconds: m.Elapsed.Seconds(), First: filecopy.NewBad(m.First),
+		Ranges: append([][2]uint64{}, bad.list...), LeftOff: bad.leftOff,
+	}
 	if o.Seconds > 0 {
 		o.Rate = float64(o.BytesIn) / 1e9 / o.Seconds
 	}
+	return o
 }
 
 // bad reports a bad block on standard error.
@@ -136,15 +144,8 @@ func (r *reporter) at(b *mkey.BadBlock) *mkey.BadBlock {
 // done reports the outcome of a job, which is complete if it has processed its whole input.
 func (r *reporter) done(m mkeyio.JobReport, job *mkeyio.StreamJob, complete bool) {
 	if r.json {
-		o := outcome{
-			Command: r.command, File: r.file,
-			BytesIn: m.BytesIn, BytesOut: m.BytesOut,
-			Blocks: m.Blocks, Escaped: m.Escaped, Errors: m.Errors, Tail: m.Tail,
-			Seconds: m.Elapsed.Seconds(), First: filecopy.NewBad(r.at(m.First)),
-			Ranges: append([][2]uint64{}, r.ranges.list...), LeftOff: r.ranges.leftOff,
-		}
-		o.setRate()
-		encodeOutcome(r.final, o, complete)
+		m.First = r.at(m.First)
+		encodeOutcome(r.final, newOutcome(r.command, r.file, m, &r.ranges), complete)
 		return
 	}
 	if !r.silent && complete {
