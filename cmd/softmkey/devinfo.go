@@ -13,7 +13,6 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 	"github.com/softmkey/softmkey/internal/device/engine"
 	"github.com/softmkey/softmkey/internal/tool/device"
-	"github.com/softmkey/softmkey/packetconn"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -58,23 +57,26 @@ used; the exit status is 2 then.`,
 	return c
 }
 
+// deviceLimits is verbs.DeviceAttr with names for JSON.
+type deviceLimits struct {
+	MaxQPWR        int    `json:"max_qp_wr"`
+	MaxSGE         int    `json:"max_sge"`
+	MaxInlineData  int    `json:"max_inline_data"`
+	MaxCQE         int    `json:"max_cqe"`
+	MaxMR          int    `json:"max_mr"`
+	MaxMKeyEntries int    `json:"max_mkey_entries"`
+	MaxRdAtomic    int    `json:"max_rd_atomic"`
+	MaxMessage     uint32 `json:"max_msg_sz"`
+	AtomicHCA      bool   `json:"atomic_hca"`
+}
+
 // deviceInfo is the description of a device.
 type deviceInfo struct {
-	Command string `json:"command"`
-	Device  string `json:"device"`
-	CPU     string `json:"cpu_tier"`
-	Limits  struct {
-		MaxQPWR        int    `json:"max_qp_wr"`
-		MaxSGE         int    `json:"max_sge"`
-		MaxInlineData  int    `json:"max_inline_data"`
-		MaxCQE         int    `json:"max_cqe"`
-		MaxMR          int    `json:"max_mr"`
-		MaxMKeyEntries int    `json:"max_mkey_entries"`
-		MaxRdAtomic    int    `json:"max_rd_atomic"`
-		MaxMessage     uint32 `json:"max_msg_sz"`
-		AtomicHCA      bool   `json:"atomic_hca"`
-	} `json:"limits"`
-	Port struct {
+	Command string       `json:"command"`
+	Device  string       `json:"device"`
+	CPU     string       `json:"cpu_tier"`
+	Limits  deviceLimits `json:"limits"`
+	Port    struct {
 		State     string   `json:"state"`
 		LinkLayer string   `json:"link_layer"`
 		MaxMTU    int      `json:"max_mtu"`
@@ -108,12 +110,7 @@ type deviceInfo struct {
 }
 
 func newDeviceInfo(dev *verbs.Device) *deviceInfo {
-	i := &deviceInfo{Command: "devinfo", Device: dev.Addr().String(), CPU: cpu.Best().String()}
-
-	a := dev.Attr()
-	l := &i.Limits
-	l.MaxQPWR, l.MaxSGE, l.MaxInlineData, l.MaxCQE, l.MaxMR = a.MaxQPWR, a.MaxSGE, a.MaxInlineData, a.MaxCQE, a.MaxMR
-	l.MaxMKeyEntries, l.MaxRdAtomic, l.MaxMessage, l.AtomicHCA = a.MaxMKeyEntries, a.MaxRdAtomic, a.MaxMessage, a.AtomicHCA
+	i := &deviceInfo{Command: "devinfo", Device: dev.Addr().String(), CPU: cpu.Best().String(), Limits: deviceLimits(dev.Attr())}
 
 	port := dev.PortAttr()
 	i.Port.State, i.Port.LinkLayer = "down", "Ethernet (RoCEv2)"
@@ -147,14 +144,11 @@ func newDeviceInfo(dev *verbs.Device) *deviceInfo {
 	if crypto.ImportMode == dek.Wrapped {
 		i.Crypto.ImportMode = "wrapped"
 	}
-	i.setTransport(engine.PortOf(dev).Caps())
-	return i
-}
 
-func (i *deviceInfo) setTransport(c packetconn.Caps) {
-	t := &i.Transport
+	c, t := engine.PortOf(dev).Caps(), &i.Transport
 	t.GSO, t.GRO, t.Batch, t.ECN, t.KnownID = c.GSO, c.GRO, c.Batch, c.ECN, c.KnownID
 	t.SendBuffer, t.RecvBuffer, t.Degraded = c.SendBuffer, c.RecvBuffer, c.Degraded
+	return i
 }
 
 func typeNames(types []sig.Type) []string {
