@@ -80,8 +80,7 @@ func Read(r io.ReaderAt) (*Volume, error) {
 		return nil, err
 	}
 	head = head[:n]
-	switch {
-	case bytes.HasPrefix(head, magic1):
+	if bytes.HasPrefix(head, magic1) {
 		return read1(head)
 	}
 	return read2(r, head)
