@@ -46,6 +46,17 @@ func mustListen(t *testing.T, n *inproc.Network, addr string) *inproc.Conn {
 	return c
 }
 
+// pass sends a train, and receives it.
+func pass(t *testing.T, from, to packetconn.Conn, d packetconn.Train) {
+	t.Helper()
+	if k, err := from.Send([]packetconn.Train{d}); k != 1 || err != nil {
+		t.Fatal(k, err)
+	}
+	if k, err := to.Recv([]packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}); k != 1 || err != nil {
+		t.Fatal(k, err)
+	}
+}
+
 // rocePacket returns an acknowledgement, the smallest packet with all parts that a
 // dissector checks, with the invariant CRC for the given identification.
 func rocePacket(src, dst netip.AddrPort, id uint16, psn uint32) []byte {
@@ -127,30 +138,16 @@ func TestRecording(t *testing.T) {
 			payload = append(payload, rocePacket(a.LocalAddr(), b.LocalAddr(), uint16(i), uint32(i))...)
 		}
 		size := len(payload) / 5
-		in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
 
 		// A train between two recorded connections; a datagram that is no RoCE packet,
 		// from an unrecorded connection; and a packet whose identification is known only
 		// from its CRC.
 		odd := bytes.Repeat([]byte{0xff}, 33)
 		solved := rocePacket(other.LocalAddr(), a.LocalAddr(), 0xbeef, 77)
-		steps := []struct {
-			from, to packetconn.Conn
-			d        packetconn.Train
-		}{
-			{a, b, packetconn.Train{Addr: b.LocalAddr(), Buf: payload, Seg: size, TOS: 2}},
-			{other, a, packetconn.Train{Addr: a.LocalAddr(), Buf: odd}},
-			{other, a, packetconn.Train{Addr: a.LocalAddr(), Buf: solved, TOS: 0xff, Route: packetconn.Route{HopLimit: 17}}},
-			{a, other, packetconn.Train{Addr: other.LocalAddr(), Route: packetconn.Route{HopLimit: 9}}}, // empty
-		}
-		for _, s := range steps {
-			if k, err := s.from.Send([]packetconn.Train{s.d}); k != 1 || err != nil {
-				t.Fatal(k, err)
-			}
-			if k, err := s.to.Recv(in); k != 1 || err != nil {
-				t.Fatal(k, err)
-			}
-		}
+		pass(t, a, b, packetconn.Train{Addr: b.LocalAddr(), Buf: payload, Seg: size, TOS: 2})
+		pass(t, other, a, packetconn.Train{Addr: a.LocalAddr(), Buf: odd})
+		pass(t, other, a, packetconn.Train{Addr: a.LocalAddr(), Buf: solved, TOS: 0xff, Route: packetconn.Route{HopLimit: 17}})
+		pass(t, a, other, packetconn.Train{Addr: other.LocalAddr(), Route: packetconn.Route{HopLimit: 9}}) // empty
 		fatal.If(t, r.Close())
 		if got := r.Packets(); got != 13 {
 			t.Errorf("%d packets recorded", got)
@@ -244,11 +241,7 @@ func TestTshark(t *testing.T) {
 		for i := range 8 {
 			train = append(train, rocePacket(other.LocalAddr(), peer.LocalAddr(), uint16(i), uint32(i))...)
 		}
-		other.Send([]packetconn.Train{{Addr: peer.LocalAddr(), Buf: train, Seg: len(train) / 8, TOS: 3}})
-		in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
-		if _, err := peer.Recv(in); err != nil {
-			t.Fatal(err)
-		}
+		pass(t, other, peer, packetconn.Train{Addr: peer.LocalAddr(), Buf: train, Seg: len(train) / 8, TOS: 3})
 		// Also packets that a real socket sends to RoCEv2's port, where no
 		// program needs to listen.
 		for i := range 8 {
@@ -368,14 +361,8 @@ func TestWriteError(t *testing.T) {
 	defer a.Close()
 	defer b.Close()
 	w := r.Wrap(a)
-	in := []packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}
 	for range 100 {
-		if n, err := w.Send([]packetconn.Train{{Addr: b.LocalAddr(), Buf: make([]byte, 60_000)}}); n != 1 || err != nil {
-			t.Fatal(n, err)
-		}
-		if _, err := b.Recv(in); err != nil {
-			t.Fatal(err)
-		}
+		pass(t, w, b, packetconn.Train{Addr: b.LocalAddr(), Buf: make([]byte, 60_000)})
 	}
 	if err := r.Close(); !errors.Is(err, errFull) {
 		t.Errorf("Close: %v", err)
@@ -442,12 +429,7 @@ func TestMulticastGroup(t *testing.T) {
 	g, err := netconn.Join(b, netip.MustParseAddr("239.1.2.3"))
 	fatal.If(t, err)
 	p := rocePacket(a.LocalAddr(), g.LocalAddr(), 5, 5)
-	if k, err := a.Send([]packetconn.Train{{Addr: inner.LocalAddr(), Buf: p}}); k != 1 || err != nil {
-		t.Fatal(k, err)
-	}
-	if k, err := g.Recv([]packetconn.Train{{Buf: make([]byte, packetconn.RecvSize)}}); k != 1 || err != nil {
-		t.Fatal(k, err)
-	}
+	pass(t, a, g, packetconn.Train{Addr: inner.LocalAddr(), Buf: p})
 	fatal.If(t, errors.Join(g.Close(), r.Close()))
 	ng, got := read(t, &file)
 	if ng.NInterfaces() != 2 || len(got) != 1 || got[0].dst != "239.1.2.3:4791" || got[0].src != "10.0.0.1:4791" || got[0].id != 5 || !bytes.Equal(got[0].payload, p) {
