@@ -277,6 +277,14 @@ func (q *queue) must(c nvme.Command, data []byte) uint64 {
 	return done.Result
 }
 
+// want executes a command that must have a status, apart from DNR.
+func (q *queue) want(what string, c nvme.Command, data []byte, status nvme.Status) {
+	q.h.t.Helper()
+	if s := q.exec(c, data).Status &^ nvme.DNR; s != status {
+		q.h.t.Errorf("%s: status %v, want %v", what, s, status)
+	}
+}
+
 // connectData is the data of Connect.
 func connectData(controller uint16, subsystem string) []byte {
 	b := make([]byte, nvme.ConnectDataSize)
@@ -284,6 +292,14 @@ func connectData(controller uint16, subsystem string) []byte {
 	le.PutUint16(b[16:], controller)
 	copy(b[256:], subsystem)
 	copy(b[512:], hostNQN)
+	return b
+}
+
+// connectDataOf is the data of a host with another name, which asks for a new controller.
+func connectDataOf(host, subsystem string) []byte {
+	b := connectData(nvme.AnyController, subsystem)
+	clear(b[512:])
+	copy(b[512:], host)
 	return b
 }
 

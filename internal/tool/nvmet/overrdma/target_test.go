@@ -180,9 +180,7 @@ func TestTags(t *testing.T) {
 				m.b = protect(t, make([]byte, testBlocks*512), 512, c.pi, 0, 0xffff)
 			}
 			_, io := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}}).both()
-			if s := io.exec(rw(nvme.Read, lba, 8, c.prinfo, c.ref, c.app, c.mask), make([]byte, 8*520)).Status &^ nvme.DNR; s != c.want {
-				t.Errorf("status %v, want %v", s, c.want)
-			}
+			io.want("read", rw(nvme.Read, lba, 8, c.prinfo, c.ref, c.app, c.mask), make([]byte, 8*520), c.want)
 		})
 	}
 }
@@ -200,28 +198,22 @@ func TestCommands(t *testing.T) {
 			if pi > 0 {
 				check = 5
 			}
-			status := func(what string, c nvme.Command, data []byte, want nvme.Status) {
-				t.Helper()
-				if s := io.exec(c, data).Status &^ nvme.DNR; s != want {
-					t.Errorf("%s: status %v, want %v", what, s, want)
-				}
-			}
 			big := make([]byte, 2048*stride) // 1 MiB of data
-			status("read of 1 MiB", rw(nvme.Read, 0, 2048, check, 0, 0, 0), big, nvme.Success)
+			io.want("read of 1 MiB", rw(nvme.Read, 0, 2048, check, 0, 0, 0), big, nvme.Success)
 			if !bytes.Equal(big, m.b[:len(big)]) {
 				t.Error("1 MiB: other bytes")
 			}
-			status("write of 1 MiB", rw(nvme.Write, 0, 2048, check, 0, 0, 0), big, nvme.Success)
-			status("more than MDTS", rw(nvme.Read, 0, 2049, check, 0, 0, 0), make([]byte, 2049*stride), nvme.InvalidField)
+			io.want("write of 1 MiB", rw(nvme.Write, 0, 2048, check, 0, 0, 0), big, nvme.Success)
+			io.want("more than MDTS", rw(nvme.Read, 0, 2049, check, 0, 0, 0), make([]byte, 2049*stride), nvme.InvalidField)
 			block := bytes.Clone(m.b[7*stride:][:2*stride])
-			status("compare", rw(nvme.Compare, 7, 2, check, 7, 0, 0), block, nvme.Success)
+			io.want("compare", rw(nvme.Compare, 7, 2, check, 7, 0, 0), block, nvme.Success)
 			block[stride+5] ^= 1
-			status("compare of other data", rw(nvme.Compare, 7, 2, 0, 7, 0, 0), block, nvme.CompareFailure)
+			io.want("compare of other data", rw(nvme.Compare, 7, 2, 0, 7, 0, 0), block, nvme.CompareFailure)
 			if pi > 0 {
-				status("compare with PRACT", rw(nvme.Compare, 7, 2, nvme.PRAct, 7, 0, 0), block, nvme.InvalidPI)
+				io.want("compare with PRACT", rw(nvme.Compare, 7, 2, nvme.PRAct, 7, 0, 0), block, nvme.InvalidPI)
 			}
 
-			status("write zeroes", rw(nvme.WriteZeroes, 10, 1000, nvme.PRAct, 10, 0x77, 0), nil, nvme.Success)
+			io.want("write zeroes", rw(nvme.WriteZeroes, 10, 1000, nvme.PRAct, 10, 0x77, 0), nil, nvme.Success)
 			want := make([]byte, 1000*512)
 			if pi > 0 {
 				want = protect(t, want, 512, pi, 10, 0x77)
@@ -229,7 +221,7 @@ func TestCommands(t *testing.T) {
 			if !bytes.Equal(m.b[10*stride:][:len(want)], want) {
 				t.Error("write zeroes: other bytes")
 			}
-			status("write zeroes without PRACT", rw(nvme.WriteZeroes, 10, 3, 0, 10, 0, 0), nil, nvme.Success)
+			io.want("write zeroes without PRACT", rw(nvme.WriteZeroes, 10, 3, 0, 10, 0, 0), nil, nvme.Success)
 			if !bytes.Equal(m.b[10*stride:][:3*stride], make([]byte, 3*stride)) {
 				t.Error("write zeroes without PRACT: other bytes")
 			}
@@ -240,17 +232,17 @@ func TestCommands(t *testing.T) {
 				le.PutUint64(ranges[i*nvme.RangeSize+8:], g.SLBA)
 			}
 			dsm := nvme.Command{Opcode: nvme.DatasetManagement, NSID: 1, DW: [6]uint32{1, 4}}
-			status("deallocate", dsm, ranges, nvme.Success)
+			io.want("deallocate", dsm, ranges, nvme.Success)
 			if s := int64(stride); !slices.Equal(m.trimmed, []int64{20 * s, 3 * s, 2000 * s, 700 * s}) {
 				t.Errorf("trimmed %d", m.trimmed)
 			}
 			le.PutUint64(ranges[8:], testBlocks-2)
-			status("deallocate beyond the end", dsm, ranges, nvme.OutOfRange)
+			io.want("deallocate beyond the end", dsm, ranges, nvme.OutOfRange)
 
-			status("flush", nvme.Command{Opcode: nvme.Flush, NSID: 1}, nil, nvme.Success)
+			io.want("flush", nvme.Command{Opcode: nvme.Flush, NSID: 1}, nil, nvme.Success)
 			fua := rw(nvme.Write, 0, 1, check, 0, 0, 0)
 			fua.DW[2] |= 1 << 30
-			status("write with FUA", fua, bytes.Clone(m.b[:stride]), nvme.Success)
+			io.want("write with FUA", fua, bytes.Clone(m.b[:stride]), nvme.Success)
 			if m.flushes != 2 {
 				t.Errorf("%d flushes of the medium, want 2", m.flushes)
 			}
@@ -259,21 +251,21 @@ func TestCommands(t *testing.T) {
 				blocks int
 			}{{testBlocks, 1}, {testBlocks - 1, 2}, {1<<64 - 1, 2}, {1<<64 - 1, 1}} {
 				for _, op := range []nvme.Opcode{nvme.Read, nvme.Write, nvme.WriteZeroes, nvme.Verify, nvme.Compare} {
-					status(fmt.Sprintf("%#x at %d", op, c.lba), rw(op, c.lba, c.blocks, 0, uint32(c.lba), 0, 0), make([]byte, 4*stride), nvme.OutOfRange)
+					io.want(fmt.Sprintf("%#x at %d", op, c.lba), rw(op, c.lba, c.blocks, 0, uint32(c.lba), 0, 0), make([]byte, 4*stride), nvme.OutOfRange)
 				}
 			}
 			for _, op := range []nvme.Opcode{nvme.Write, nvme.WriteZeroes} {
 				c := rw(op, 0, 1, 0, 0, 0, 0)
 				c.NSID = 2
-				status("write to a read-only namespace", c, make([]byte, 4096), nvme.WriteProtected)
+				io.want("write to a read-only namespace", c, make([]byte, 4096), nvme.WriteProtected)
 				c.NSID = 3
-				status("no namespace", c, make([]byte, 4096), nvme.InvalidNamespace)
+				io.want("no namespace", c, make([]byte, 4096), nvme.InvalidNamespace)
 			}
-			status("too little room", rw(nvme.Read, 0, 2, check, 0, 0, 0), make([]byte, 2*stride-1), nvme.DataLengthInvalid)
-			status("an opcode that does not exist", nvme.Command{Opcode: 0x91, NSID: 1}, nil, nvme.InvalidOpcode)
+			io.want("too little room", rw(nvme.Read, 0, 2, check, 0, 0, 0), make([]byte, 2*stride-1), nvme.DataLengthInvalid)
+			io.want("an opcode that does not exist", nvme.Command{Opcode: 0x91, NSID: 1}, nil, nvme.InvalidOpcode)
 			m.err = syscall.EIO
-			status("a medium that fails", rw(nvme.Write, 9, 1, check, 9, 0, 0), bytes.Clone(m.b[9*stride:][:stride]), nvme.WriteFault)
-			status("a flush that fails", nvme.Command{Opcode: nvme.Flush, NSID: nvme.AllNamespaces}, nil, nvme.WriteFault)
+			io.want("a medium that fails", rw(nvme.Write, 9, 1, check, 9, 0, 0), bytes.Clone(m.b[9*stride:][:stride]), nvme.WriteFault)
+			io.want("a flush that fails", nvme.Command{Opcode: nvme.Flush, NSID: nvme.AllNamespaces}, nil, nvme.WriteFault)
 
 			// The error log has the failed write with its block, after the flush.
 			log := make([]byte, 2*64)
@@ -334,9 +326,7 @@ func TestDamage(t *testing.T) {
 		t.Error("the medium has changed")
 	}
 	// With PRACT nothing protects the wire: the damaged data gets a right field.
-	if s := io.exec(rw(nvme.Write, 40, 1, nvme.PRAct, 40, 0x1234, 0), bytes.Clone(m.b[40*520:][:512])).Status; s != nvme.Success {
-		t.Errorf("write with PRACT of data that is damaged on the wire: status %v", s)
-	}
+	io.want("write with PRACT of data that is damaged on the wire", rw(nvme.Write, 40, 1, nvme.PRAct, 40, 0x1234, 0), bytes.Clone(m.b[40*520:][:512]), nvme.Success)
 	f := sig.Format{Type: sig.T10DIF, AppTag: 0x1234, RefTag: 40}
 	if bytes.Equal(before, m.b) || f.Verify(m.b[40*520:][:520]) != nil {
 		t.Error("the medium has the old data, or a bad field")
@@ -438,9 +428,7 @@ func TestDiscovery(t *testing.T) {
 	if page[111] != 2 || le.Uint16(page[78:]) != id {
 		t.Errorf("the discovery controller is of type %d, controller %d", page[111], le.Uint16(page[78:]))
 	}
-	if s := q.exec(nvme.Command{Opcode: nvme.Identify, NSID: 1}, page).Status; s&^nvme.DNR != nvme.InvalidField {
-		t.Errorf("a namespace of the discovery controller: %v", s)
-	}
+	q.want("a namespace of the discovery controller", nvme.Command{Opcode: nvme.Identify, NSID: 1}, page, nvme.InvalidField)
 	if _, err := h.dial(nvme.CMRequest{QID: 1, HRQSize: 8, HSQSize: 7}); err != nil { // Connect finds no controller
 		t.Fatal(err)
 	}
@@ -534,35 +522,25 @@ func TestRefused(t *testing.T) {
 		{"short data", 0, connectCommand(0, 32, 0), connectData(nvme.AnyController, testNQN)[:1000], nvme.DataLengthInvalid},
 	} {
 		q := dial(c.qid)
-		if s := q.exec(c.command, c.data).Status &^ nvme.DNR; s != c.want {
-			t.Errorf("%s: status %v, want %v", c.name, s, c.want)
-		}
+		q.want(c.name, c.command, c.data, c.want)
 		<-q.conn.Done()
 		q.close()
 	}
 	admin, id := h.admin(testNQN)
 	io, _ := h.queue(1, 32, id, testNQN, 0)
-	second := dial(1)
-	if s := second.exec(connectCommand(1, 32, 0), connectData(id, testNQN)).Status &^ nvme.DNR; s != nvme.InvalidParameters {
-		t.Errorf("a second queue 1: status %v", s)
-	}
+	dial(1).want("a second queue 1", connectCommand(1, 32, 0), connectData(id, testNQN), nvme.InvalidParameters)
 	io.must(nvme.Command{Opcode: nvme.FabricsClass, NSID: nvme.Disconnect}, nil)
 	<-io.conn.Done()
 	h.queue(1, 32, id, testNQN, 0) // its number is free again
 	admin.must(nvme.Command{Opcode: nvme.KeepAlive}, nil)
 
-	nameless := connectData(nvme.AnyController, testNQN)
-	clear(nameless[512:])
+	nameless := connectDataOf("", testNQN)
 	dial(0).must(connectCommand(0, 32, 0), nameless)
 
 	l = newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}, Hosts: []string{"another"}})
 	h = l.host(hostAddr)
-	if s := dial(0).exec(connectCommand(0, 32, 0), nameless).Status &^ nvme.DNR; s != nvme.InvalidHost {
-		t.Errorf("a host without a name that may not connect: status %v", s)
-	}
-	if s := dial(0).exec(connectCommand(0, 32, 0), connectData(nvme.AnyController, testNQN)).Status &^ nvme.DNR; s != nvme.InvalidHost {
-		t.Errorf("a host that may not connect: status %v", s)
-	}
+	dial(0).want("a host without a name that may not connect", connectCommand(0, 32, 0), nameless, nvme.InvalidHost)
+	dial(0).want("a host that may not connect", connectCommand(0, 32, 0), connectData(nvme.AnyController, testNQN), nvme.InvalidHost)
 	h.admin(nvme.DiscoveryNQN)
 }
 
@@ -595,9 +573,7 @@ func TestHostile(t *testing.T) {
 		}
 		<-q.conn.Done()
 		q.close()
-		if s := io.exec(rw(nvme.Read, 0, 8, 7, 0, 0x1234, 0xffff), make([]byte, 8*520)).Status; s != nvme.Success {
-			t.Errorf("%s: another host got %v", name, s)
-		}
+		io.want(name+": another host", rw(nvme.Read, 0, 8, 7, 0, 0x1234, 0xffff), make([]byte, 8*520), nvme.Success)
 	}
 	// A read to a key that does not exist, on a queue with 100 good reads in flight.
 	admin, id := h.admin(testNQN)
@@ -616,9 +592,7 @@ func TestHostile(t *testing.T) {
 	}
 	<-q.conn.Done()
 	admin.must(nvme.Command{Opcode: nvme.KeepAlive}, nil)
-	if s := io.exec(rw(nvme.Read, 0, 8, 7, 0, 0x1234, 0xffff), make([]byte, 8*520)).Status; s != nvme.Success {
-		t.Errorf("another host got %v", s)
-	}
+	io.want("another host", rw(nvme.Read, 0, 8, 7, 0, 0x1234, 0xffff), make([]byte, 8*520), nvme.Success)
 }
 
 // TestVanish ends hosts in the middle of commands, without a message.
@@ -716,10 +690,7 @@ func TestShares(t *testing.T) {
 	connect := func(h *testHost, subsystem, host string) (*queue, nvme.Status) {
 		t.Helper()
 		q := must(t, func() (*queue, error) { return h.dial(one) })
-		data := connectData(nvme.AnyController, subsystem)
-		clear(data[512:])
-		copy(data[512:], host)
-		return q, q.exec(connectCommand(0, 2, 0), data).Status
+		return q, q.exec(connectCommand(0, 2, 0), connectDataOf(host, subsystem)).Status
 	}
 	t.Run("connections", func(t *testing.T) {
 		l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
@@ -850,9 +821,7 @@ func TestReset(t *testing.T) {
 	for range 3 {
 		admin.must(queues, nil)
 		io, _ := h.queue(1, 32, id, testNQN, 0)
-		if s := admin.exec(queues, nil).Status &^ nvme.DNR; s != nvme.CommandSequenceError {
-			t.Errorf("the number of queues beside an I/O queue: %v", s)
-		}
+		admin.want("the number of queues beside an I/O queue", queues, nil, nvme.CommandSequenceError)
 		admin.must(property(nvme.PropertySet, nvme.CC, false, 4<<20|6<<16), nil)
 		<-io.conn.Done()
 		if v := admin.must(property(nvme.PropertyGet, nvme.CSTS, false, 0), nil); v != 0 {
@@ -958,14 +927,8 @@ func TestReports(t *testing.T) {
 		<-q.conn.Done()
 		q.close()
 	}
-	named := func(host string) []byte {
-		b := connectData(nvme.AnyController, testNQN)
-		clear(b[512:])
-		copy(b[512:], host)
-		return b
-	}
-	refused(0, connectCommand(0, 32, 0), named("nqn.\xff"), nvme.InvalidParameters, nvme.Invalid(true, nvme.ConnectDataHOSTNQN))
-	refused(0, connectCommand(0, 32, 0), named("nqn.other\n"), nvme.InvalidHost, 0)
+	refused(0, connectCommand(0, 32, 0), connectDataOf("nqn.\xff", testNQN), nvme.InvalidParameters, nvme.Invalid(true, nvme.ConnectDataHOSTNQN))
+	refused(0, connectCommand(0, 32, 0), connectDataOf("nqn.other\n", testNQN), nvme.InvalidHost, 0)
 	refused(0, connectCommand(0, 32, 0), connectData(nvme.AnyController, "nqn.sub"), nvme.InvalidParameters, nvme.Invalid(true, nvme.ConnectDataSUBNQN))
 	refused(1, connectCommand(1, 33, 0), connectData(id, testNQN), nvme.InvalidParameters, nvme.Invalid(false, nvme.ConnectSQSize))
 	l.stop()
