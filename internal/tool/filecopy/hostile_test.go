@@ -11,6 +11,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/device/devicetest"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/verbs"
 )
 
 // attacker is one side of a copy, connected, which does only what the test tells it to.
@@ -25,15 +26,19 @@ func (a attacker) say(m message) { a.raw(m.append(nil)) }
 // taken reports on the data connection that a chunk was read.
 func (a attacker) taken(chunk uint64) {
 	a.t.Helper()
-	if err := a.sendMessage(a.bulk.Start(), &message{kind: kindTaken, chunk: chunk}).Complete(); err != nil {
-		a.t.Error(err)
-	}
+	a.post(a.sendMessage(a.bulk.Start(), &message{kind: kindTaken, chunk: chunk}))
 }
 
 // raw sends bytes in place of a control message.
 func (a attacker) raw(b []byte) {
 	a.t.Helper()
-	if err := a.control.Start().Send().Inline(b).Complete(); err != nil {
+	a.post(a.control.Start().Send().Inline(b))
+}
+
+// post posts a chain of work requests.
+func (a attacker) post(c verbs.Chain) {
+	a.t.Helper()
+	if err := c.Complete(); err != nil {
 		a.t.Error(err)
 	}
 }
@@ -57,10 +62,7 @@ func (a attacker) hear() message {
 // write sends a chunk of n wire bytes with WRITE with immediate.
 func (a attacker) write(to message, n int, imm uint32) {
 	a.t.Helper()
-	err := a.bulk.Start().WriteImm(to.rkey, to.addr, imm).SGE(a.memory.SGE(0, n)).Complete()
-	if err != nil {
-		a.t.Error(err)
-	}
+	a.post(a.bulk.Start().WriteImm(to.rkey, to.addr, imm).SGE(a.memory.SGE(0, n)))
 }
 
 // attack runs a victim on the other side and returns its error.
@@ -96,14 +98,26 @@ func attack(t *testing.T, terms keyplan.Terms, victimSends bool, f func(a attack
 	return <-result
 }
 
+// hostile is an attack, and what the error of its victim has.
+type hostile struct {
+	name  string
+	terms keyplan.Terms
+	f     func(a attacker)
+	want  string
+}
+
+func attackAll(t *testing.T, victimSends bool, attacks []hostile) {
+	t.Helper()
+	for _, h := range attacks {
+		if err := attack(t, h.terms, victimSends, h.f); err == nil || !strings.Contains(err.Error(), h.want) {
+			t.Errorf("%s: %v, want %q", h.name, err, h.want)
+		}
+	}
+}
+
 func TestHostileSender(t *testing.T) {
 	chunk := func(a attacker) int { return a.plan.ChunkWire() }
-	for _, tc := range []struct {
-		name  string
-		terms keyplan.Terms
-		f     func(a attacker)
-		want  string
-	}{
+	attackAll(t, false, []hostile{
 		{"no message", keyplan.Terms{}, func(a attacker) { a.raw(nil) }, "malformed"},
 		{"an unknown message", keyplan.Terms{}, func(a attacker) { a.raw(make([]byte, 24)) }, "malformed"},
 		{"a message of a later version", keyplan.Terms{}, func(a attacker) { a.raw(bytes.Repeat([]byte{99}, 24)) }, "malformed"},
@@ -128,21 +142,15 @@ func TestHostileSender(t *testing.T) {
 		}, "data connection"},
 		{"a READ of the victim's memory", keyplan.Terms{}, func(a attacker) {
 			m := a.hear()
-			if err := a.bulk.Start().Read(m.rkey, m.addr).SGE(a.memory.SGE(0, 100)).Complete(); err != nil {
-				a.t.Error(err)
-			}
+			a.post(a.bulk.Start().Read(m.rkey, m.addr).SGE(a.memory.SGE(0, 100)))
 		}, "data connection"},
 		{"a SEND instead of a WRITE", keyplan.Terms{}, func(a attacker) {
 			a.hear()
-			if err := a.bulk.Start().SendImm(0).Complete(); err != nil {
-				a.t.Error(err)
-			}
+			a.post(a.bulk.Start().SendImm(0))
 		}, "something other"},
 		{"a SEND that is too long", keyplan.Terms{Op: keyplan.Send}, func(a attacker) {
 			a.hear()
-			if err := a.bulk.Start().Send().SGE(a.memory.SGE(0, chunk(a)+1)).Complete(); err != nil {
-				a.t.Error(err)
-			}
+			a.post(a.bulk.Start().Send().SGE(a.memory.SGE(0, chunk(a)+1)))
 		}, "data connection"},
 		{"a WRITE instead of a SEND", keyplan.Terms{Op: keyplan.Send}, func(a attacker) {
 			a.write(a.hear(), 100, 0)
@@ -172,20 +180,11 @@ func TestHostileSender(t *testing.T) {
 		{"a bad block in DONE", keyplan.Terms{}, func(a attacker) {
 			a.say(message{kind: kindDone, badChunks: 1, bad: someBad})
 		}, "the sender's key"},
-	} {
-		if err := attack(t, tc.terms, false, tc.f); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
-		}
-	}
+	})
 }
 
 func TestHostileReceiver(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		terms keyplan.Terms
-		f     func(a attacker)
-		want  string
-	}{
+	attackAll(t, true, []hostile{
 		{"a sender's message", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindDone}) }, "does not fit"},
 		{"grants out of order", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindCredit, chunk: 1}) }, "does not fit"},
 		{"a grant twice", keyplan.Terms{}, func(a attacker) {
@@ -214,18 +213,12 @@ func TestHostileReceiver(t *testing.T) {
 		}, "does not fit"},
 		{"a WRITE to the victim's memory", keyplan.Terms{Op: keyplan.Read}, func(a attacker) {
 			m := a.hear()
-			if err := a.bulk.Start().Write(m.rkey, m.addr).SGE(a.memory.SGE(0, 100)).Complete(); err != nil {
-				a.t.Error(err)
-			}
+			a.post(a.bulk.Start().Write(m.rkey, m.addr).SGE(a.memory.SGE(0, 100)))
 		}, "data connection: QP request error"},
 		{"STOP because the disk is full", keyplan.Terms{}, func(a attacker) {
 			a.say(message{kind: kindStop, reason: reasonFailed, text: "no space left on device"})
 		}, "the other side stopped: no space left on device"},
-	} {
-		if err := attack(t, tc.terms, true, tc.f); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
-		}
-	}
+	})
 }
 
 // TestVanishedPeer checks that a copy ends when the other side disappears.
