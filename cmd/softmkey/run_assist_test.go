@@ -67,54 +67,48 @@ func TestRunPreload(t *testing.T) {
 	needAssist(t)
 	t.Setenv("LD_PRELOAD", "/nonexistent/first.so")
 	t.Setenv("ASAN_OPTIONS", "detect_leaks=0")
-	l := newLab(t)
-	out := l.must("echo $LD_PRELOAD; echo $ASAN_OPTIONS")
-	l.end()
-	want := "/nonexistent/first.so " + library() + "\ndetect_leaks=0:verify_asan_link_order=0\n"
-	if !strings.Contains(out, want) {
-		t.Errorf("the program has %q, want %q", out, want)
+	for _, c := range []struct {
+		want  string
+		flags []string
+	}{
+		{"/nonexistent/first.so " + library() + "\ndetect_leaks=0:verify_asan_link_order=0\n", nil},
+		{"/nonexistent/first.so\ndetect_leaks=0\n", []string{"--no-assist"}},
+	} {
+		if out := printed(t, "echo $LD_PRELOAD; echo $ASAN_OPTIONS", c.flags...); !strings.Contains(out, c.want) {
+			t.Errorf("flags %v: the program has %q, want %q", c.flags, out, c.want)
+		}
 	}
-	l = newLab(t, "--no-assist")
-	out = l.must("echo $LD_PRELOAD; echo $ASAN_OPTIONS")
+}
+
+// printed returns what a line of shell prints in a run with the flags.
+func printed(t *testing.T, line string, flags ...string) string {
+	t.Helper()
+	l := newLab(t, flags...)
+	out := l.must(line)
 	l.end()
-	if want := "/nonexistent/first.so\ndetect_leaks=0\n"; !strings.Contains(out, want) {
-		t.Errorf("with --no-assist the program has %q, want %q", out, want)
+	return out
+}
+
+// assisted runs a program with the library and without it, and compares what it prints.
+func assisted(t *testing.T, program, with, without string) {
+	t.Helper()
+	needAssist(t)
+	line := buildC(t, program, "../sleeps/"+program+".c")
+	for want, flags := range map[string][]string{with: nil, without: {"--no-assist"}} {
+		out := printed(t, line, flags...)
+		if helped := len(wireFlags()) == 0; helped && strings.TrimSpace(out) != want {
+			t.Errorf("flags %v: %q, want %q", flags, out, want)
+		}
 	}
 }
 
 // The library puts queues and doorbell records of a program into memory that the device has mapped.
 func TestRunSharedRecords(t *testing.T) {
-	needAssist(t)
-	program := buildC(t, "records", "../sleeps/records.c")
-	for _, c := range []struct {
-		want  string
-		flags []string
-	}{{"7 of 7 shared", nil}, {"0 of 7 shared", []string{"--no-assist"}}} {
-		l := newLab(t, c.flags...)
-		out := l.must(program)
-		l.end()
-		if helped := len(wireFlags()) == 0; helped && strings.TrimSpace(out) != c.want {
-			t.Errorf("flags %v: %q, want %q", c.flags, out, c.want)
-		}
-	}
+	assisted(t, "records", "7 of 7 shared", "0 of 7 shared")
 }
 
 // A program that polls in vain sleeps once others have had its processor several times, and spins without the library.
-func TestRunSleeps(t *testing.T) {
-	needAssist(t)
-	program := buildC(t, "sleeps", "../sleeps/sleeps.c")
-	for _, c := range []struct {
-		want  string
-		flags []string
-	}{{"it sleeps", nil}, {"it does not sleep", []string{"--no-assist"}}} {
-		l := newLab(t, c.flags...)
-		out := l.must(program)
-		l.end()
-		if helped := len(wireFlags()) == 0; helped && strings.TrimSpace(out) != c.want {
-			t.Errorf("flags %v: %q, want %q", c.flags, out, c.want)
-		}
-	}
-}
+func TestRunSleeps(t *testing.T) { assisted(t, "sleeps", "it sleeps", "it does not sleep") }
 
 // Programs with sanitizers, programs without a dynamic linker, and programs that use no verbs start with the
 // library as without it.
