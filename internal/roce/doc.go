@@ -65,8 +65,7 @@
 //     this package. Each request of a DCI names its DCT with an address handle, a number and
 //     an access key. The DCI makes a connection to it and ends the one that it had before. A
 //     DCT makes an RC responder for each initiator ([DCTHandler]), up to [MaxInitiators].
-//   - GSI is the UD QP with number 1, which carries management datagrams.
-//     [Port.OpenGSI] lets several users of a port share it.
+//   - GSI is the UD QP with number 1, which carries management datagrams ([Port.OpenGSI]).
 //
 // # Requests and responses
 //

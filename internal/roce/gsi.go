@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/fifo"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/rdma"
@@ -36,25 +36,20 @@ type Datagram struct {
 	Payload []byte
 }
 
-// GSI is one user of a port's general services interface, QP 1. Several users, for
-// example connection managers, can share it: each receives every datagram and ignores
-// those meant for the others. All methods are safe for concurrent use.
+// GSI is a port's general services interface, QP 1. All methods are safe for concurrent use.
 type GSI struct {
 	port *Port
+	qp   *QP
 	recv func(Datagram)
+	in   gsiBuffer // guarded by the lock of qp
+
+	mu     sync.Mutex // guards the following fields
+	closed bool
+	queue  fifo.Queue[*Work] // datagrams to send
 }
 
-// gsiUsers shares a port's QP 1 among its users and is the QP's Handler. The QP exists
-// while there are users.
-type gsiUsers struct {
-	opening sync.Mutex // held while QP 1 is created or closed
-
-	mu    sync.Mutex // guards the following fields
-	qp    *QP
-	users []*GSI
-	queue []*Work // datagrams to send
-	in    gsiBuffer
-}
+// gsiHandler is the Handler of QP 1, without adding methods to GSI.
+type gsiHandler GSI
 
 // gsiBuffer is the receive buffer of QP 1: a Sink for a global route header and a
 // datagram.
@@ -68,37 +63,21 @@ func (s *gsiBuffer) Write(p []byte) error {
 	return nil
 }
 
-// OpenGSI returns a new user of QP 1. It calls recv for every datagram that arrives there
-// with the right Q_Key. recv is called with a lock held, so it must return quickly; it
-// may keep the payload and may call Send. OpenGSI returns EBUSY if NewQP created QP 1,
-// and net.ErrClosed on a closed Port. Closing the Port does not require closing its GSI
-// users first.
+// OpenGSI makes QP 1. It calls recv for every datagram that arrives there with the right Q_Key. recv is called with a lock
+// held, so it must return quickly; it may keep the payload and may call Send. OpenGSI returns EBUSY if the port has a
+// QP 1, and net.ErrClosed on a closed Port. Closing the Port does not require closing its GSI first.
 func (p *Port) OpenGSI(recv func(Datagram)) (*GSI, error) {
-	u := &p.gsi
-	u.opening.Lock()
-	defer u.opening.Unlock()
 	g := &GSI{port: p, recv: recv}
-	u.mu.Lock()
-	qp := u.qp
-	u.mu.Unlock()
-	if qp == nil {
-		q, err := p.NewQP(u, ibv.GSI)
-		if err != nil {
-			return nil, err
-		}
-		if err := q.RTR(RecvConfig{MTU: maxDatagram}); err != nil {
-			q.Close()
-			return nil, err
-		}
-		u.mu.Lock()
-		u.qp, u.users = q, []*GSI{g}
-		u.mu.Unlock()
-		return g, q.RTS(SendConfig{PSN: p.rand() & psnMask})
+	q, err := p.NewQP((*gsiHandler)(g), ibv.GSI)
+	if err != nil {
+		return nil, err
 	}
-	u.mu.Lock()
-	u.users = append(u.users, g)
-	u.mu.Unlock()
-	return g, nil
+	g.qp = q
+	if err := q.RTR(RecvConfig{MTU: maxDatagram}); err != nil {
+		q.Close()
+		return nil, err
+	}
+	return g, q.RTS(SendConfig{PSN: p.rand() & psnMask})
 }
 
 // Send queues a copy of payload as a datagram from QP 1 to a QP of another device,
@@ -119,31 +98,29 @@ func (g *GSI) Send(to *AH, destQPN uint32, payload []byte) error {
 		return net.ErrClosed
 	default:
 	}
-	u := &g.port.gsi
-	u.mu.Lock()
-	defer u.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	switch {
-	case !slices.Contains(u.users, g):
+	case g.closed:
 		return net.ErrClosed
-	case len(u.queue) >= maxGSIQueue:
-		return failure.New(op, syscall.ENOBUFS, "%d datagrams wait to be sent", len(u.queue))
+	case g.queue.Len() >= maxGSIQueue:
+		return failure.New(op, syscall.ENOBUFS, "%d datagrams wait to be sent", g.queue.Len())
 	}
-	u.queue = append(u.queue, w)
-	u.qp.Wake()
+	g.queue.Push(w)
+	g.qp.Wake()
 	return nil
 }
 
-// Flush sends the queued datagrams of all users and returns when the system has them, so
-// that they leave even if the Port is closed next.
+// Flush sends the queued datagrams and returns when the system has them, so that they leave even if the Port is closed
+// next.
 func (g *GSI) Flush() {
 	p := g.port
-	u := &p.gsi
 	p.sending.Lock()
 	defer p.sending.Unlock()
 	for !p.ready.empty() {
-		u.mu.Lock()
-		sent := len(u.queue) == 0
-		u.mu.Unlock()
+		g.mu.Lock()
+		sent := g.queue.Len() == 0
+		g.mu.Unlock()
 		if sent {
 			return
 		}
@@ -151,30 +128,13 @@ func (g *GSI) Flush() {
 	}
 }
 
-// Close removes the user. recv is not called after Close has returned; Close must not be
-// called from recv. Closing twice does nothing.
-func (g *GSI) Close() error {
-	u := &g.port.gsi
-	u.opening.Lock()
-	defer u.opening.Unlock()
-	u.mu.Lock()
-	i := slices.Index(u.users, g)
-	if i < 0 {
-		u.mu.Unlock()
-		return nil
-	}
-	u.users = slices.Delete(slices.Clone(u.users), i, i+1) // Received may be calling the old ones
-	qp, last := u.qp, len(u.users) == 0
-	u.mu.Unlock()
-	if !last {
-		qp.State() // State takes the QP's lock, so it waits until a running call of recv has returned
-		return nil
-	}
-	qp.Close()
-	u.mu.Lock()
-	u.qp, u.queue = nil, nil
-	u.mu.Unlock()
-	return nil
+// Close closes QP 1. recv is not called after Close has returned; Close must not be called from recv. Closing twice does
+// nothing.
+func (g *GSI) Close() {
+	g.mu.Lock()
+	g.closed, g.queue = true, fifo.Queue[*Work]{}
+	g.mu.Unlock()
+	g.qp.Close()
 }
 
 // sliceSource is a Source that reads from a byte slice.
@@ -186,50 +146,42 @@ func (s sliceSource) ReadAt(p []byte, off uint64) error {
 }
 
 // Next implements Handler.
-func (u *gsiUsers) Next() *Work {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if len(u.queue) == 0 {
+func (h *gsiHandler) Next() *Work {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.queue.Len() == 0 {
 		return nil
 	}
-	w := u.queue[0]
-	u.queue[0] = nil
-	u.queue = u.queue[1:]
-	return w
+	return h.queue.Pop()
 }
 
 // Received implements Handler.
-func (u *gsiUsers) Received(ev RecvEvent) NAK {
-	u.mu.Lock()
-	users := u.users
-	u.mu.Unlock()
-	dst := wire.GRHDst(u.in.b[:wire.GRHLen])
-	for _, g := range users {
-		g.recv(Datagram{Src: ev.Src, Dst: dst, SrcQPN: ev.SrcQPN, PKey: wire.DefaultPKey, Payload: bytes.Clone(u.in.b[wire.GRHLen:u.in.n])})
-	}
+func (h *gsiHandler) Received(ev RecvEvent) NAK {
+	header, payload := h.in.b[:wire.GRHLen], h.in.b[wire.GRHLen:h.in.n]
+	h.recv(Datagram{Src: ev.Src, Dst: wire.GRHDst(header), SrcQPN: ev.SrcQPN, PKey: wire.DefaultPKey, Payload: bytes.Clone(payload)})
 	return NAKNone
 }
 
 // BeginRecv implements Handler.
-func (u *gsiUsers) BeginRecv() (Sink, NAK) {
-	u.in.n = 0
-	return &u.in, NAKNone
+func (h *gsiHandler) BeginRecv() (Sink, NAK) {
+	h.in.n = 0
+	return &h.in, NAKNone
 }
 
 // Completed implements Handler.
-func (u *gsiUsers) Completed(_ *Work, st rdma.Status) rdma.Status { return st }
+func (h *gsiHandler) Completed(_ *Work, st rdma.Status) rdma.Status { return st }
 
 // The remaining methods of Handler are called only for QPs of other types.
 
-func (u *gsiUsers) ReturnRecv()                                  {}
-func (u *gsiUsers) OpenWrite(uint32, uint64, uint32) (Sink, NAK) { return nil, NAKInvalidRequest }
-func (u *gsiUsers) EndWrite(Sink, bool) NAK                      { return NAKInvalidRequest }
-func (u *gsiUsers) OpenRead(uint32, uint64, uint32, uint64) (Source, NAK) {
+func (h *gsiHandler) ReturnRecv()                                  {}
+func (h *gsiHandler) OpenWrite(uint32, uint64, uint32) (Sink, NAK) { return nil, NAKInvalidRequest }
+func (h *gsiHandler) EndWrite(Sink, bool) NAK                      { return NAKInvalidRequest }
+func (h *gsiHandler) OpenRead(uint32, uint64, uint32, uint64) (Source, NAK) {
 	return nil, NAKInvalidRequest
 }
-func (u *gsiUsers) EndRead(Source) uint64   { return 0 }
-func (u *gsiUsers) Invalidate(uint32) error { return NAKInvalidRequest.Err() }
-func (u *gsiUsers) Failed(Failure)          {}
-func (u *gsiUsers) Atomic(Atomic) (uint64, NAK) {
+func (h *gsiHandler) EndRead(Source) uint64   { return 0 }
+func (h *gsiHandler) Invalidate(uint32) error { return NAKInvalidRequest.Err() }
+func (h *gsiHandler) Failed(Failure)          {}
+func (h *gsiHandler) Atomic(Atomic) (uint64, NAK) {
 	return 0, NAKInvalidRequest
 }

@@ -121,8 +121,6 @@ type Port struct {
 	closed bool
 	peers  map[netip.Addr]*peer
 
-	gsi gsiUsers
-
 	multicast multicast
 }
 

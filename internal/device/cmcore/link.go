@@ -44,7 +44,7 @@ func Open(port *roce.Port, udpPort uint16, o Options) (*Service, error) {
 	l.gsi = gsi
 	s.end = func() {
 		close(l.done)
-		_ = gsi.Close() // always nil
+		gsi.Close()
 	}
 	go func() {
 		gone := port.Done()
