@@ -74,9 +74,7 @@ func (q *QP) recvAtomic(k *packet) {
 		return
 	}
 	*e = resource{kind: k.Opcode, first: k.PSN, count: 1, end: 1, rkey: h.RKey, va: h.VA}
-	for n := range q.counting {
-		n.AtomicRequests.Add(1)
-	}
+	q.count(func(n *counters) { n.AtomicRequests.Add(1) })
 	orig, nak := q.h.Atomic(a)
 	if nak != NAKNone {
 		*e = resource{}

@@ -40,10 +40,11 @@ func (s *CounterSet) Counters() rdma.Counters { return s.n.snapshot() }
 // CountIn makes a set count what the QP does from now on, in place of the set before; nil: none.
 func (q *QP) CountIn(s *CounterSet) { q.set.Store(s) }
 
-// counting yields the counters that count what the QP does: those of the port, and those of its set.
-func (q *QP) counting(yield func(*counters) bool) {
-	if s := q.set.Load(); yield(&q.port.n) && s != nil {
-		yield(&s.n)
+// count counts what the QP does, in the counters of the port and in those of its set.
+func (q *QP) count(add func(*counters)) {
+	add(&q.port.n)
+	if s := q.set.Load(); s != nil {
+		add(&s.n)
 	}
 }
 

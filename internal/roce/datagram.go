@@ -121,9 +121,7 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 	}
 	sink, nak := q.h.BeginRecv()
 	if nak != NAKNone {
-		for n := range q.counting {
-			n.NoReceive.Add(1)
-		}
+		q.count(func(n *counters) { n.NoReceive.Add(1) })
 		return false
 	}
 	var b [wire.GRHLen]byte

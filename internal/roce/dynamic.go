@@ -268,9 +268,7 @@ func (q *QP) dynamicTimeout(now int64) bool {
 	}
 	full := q.fullTimeout()
 	if c.tries > 0 && full != 0 && now-c.since >= full*int64(q.send.RetryCount+1) {
-		for n := range q.counting {
-			n.Timeouts.Add(1)
-		}
+		q.count(func(n *counters) { n.Timeouts.Add(1) })
 		q.failHead(rdma.StatusRetryExcErr, fmt.Errorf("DCT %#x at %v does not answer %s", c.to.num, c.to.to, q.tried()))
 		return true
 	}

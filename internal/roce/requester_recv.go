@@ -68,9 +68,7 @@ func (q *QP) acknowledge(k *packet, now int64) {
 			q.implied(now)
 		}
 	case wire.KindRNR:
-		for n := range q.counting {
-			n.RNRReceived.Add(1)
-		}
+		q.count(func(n *counters) { n.RNRReceived.Add(1) })
 		if !q.advance(k.PSN, now) {
 			q.implied(now)
 			return
@@ -96,9 +94,7 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 	var st rdma.Status
 	switch s {
 	case wire.NAKSequence:
-		for n := range q.counting {
-			n.SequenceNAKsReceived.Add(1)
-		}
+		q.count(func(n *counters) { n.SequenceNAKsReceived.Add(1) })
 		q.advance(k.PSN, now)
 		q.lost(now)
 		return
@@ -257,9 +253,7 @@ func (q *QP) progressed(before uint32, more bool, now int64) (resend bool) {
 // implied handles an answer of the peer to a later request, which shows that the response of una was lost.
 func (q *QP) implied(now int64) {
 	if q.lost(now) {
-		for n := range q.counting {
-			n.ImpliedNAKs.Add(1)
-		}
+		q.count(func(n *counters) { n.ImpliedNAKs.Add(1) })
 	}
 }
 

@@ -106,9 +106,7 @@ func (q *QP) sent(w *Work, i, j uint32, out, in, now int64) {
 // the responses that were requested.
 func (q *QP) sentAgain(w *Work, psn, n uint32) {
 	w.progress.again += n
-	for n := range q.counting {
-		n.Retransmitted.Add(1)
-	}
+	q.count(func(n *counters) { n.Retransmitted.Add(1) })
 	if h, ok := q.h.(TraceHandler); ok {
 		h.Retransmitted(psn, n)
 	}

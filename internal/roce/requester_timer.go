@@ -88,22 +88,16 @@ func (q *QP) timeout(now int64) {
 	}
 	switch r.loss.Tick(now, late) {
 	case loss.Fail:
-		for n := range q.counting {
-			n.Timeouts.Add(1)
-		}
+		q.count(func(n *counters) { n.Timeouts.Add(1) })
 		q.failHead(rdma.StatusRetryExcErr, q.noProgress())
 	case loss.Resend:
-		for n := range q.counting {
-			n.Timeouts.Add(1)
-		}
+		q.count(func(n *counters) { n.Timeouts.Add(1) })
 		r.flight.force(true)
 		trip, _ := r.loss.Trip()
 		q.peer.lostAll(&r.flight, trip, now)
 		q.goBack(now)
 	case loss.Ask:
-		for n := range q.counting {
-			n.Probes.Add(1)
-		}
+		q.count(func(n *counters) { n.Probes.Add(1) })
 		r.asks = true
 	}
 }

@@ -64,19 +64,14 @@ func (q *QP) request(k *packet, now int64) {
 	if s.dying != nil && psnDiff(k.PSN, s.psn) >= 0 {
 		return
 	}
-	what := s.order.Arrived(k.PSN, s.psn, now)
-	for n := range q.counting {
-		switch what {
-		case loss.Drop, loss.NAK:
-			n.OutOfSequence.Add(1)
-		case loss.Repeat:
-			n.DuplicateRequests.Add(1)
-		}
-	}
-	switch what {
+	switch s.order.Arrived(k.PSN, s.psn, now) {
+	case loss.Drop:
+		q.count(func(n *counters) { n.OutOfSequence.Add(1) })
 	case loss.NAK:
+		q.count(func(n *counters) { n.OutOfSequence.Add(1) })
 		s.nak, s.nakPSN = wire.NAKSequence, s.psn
 	case loss.Repeat:
+		q.count(func(n *counters) { n.DuplicateRequests.Add(1) })
 		q.duplicate(k)
 	case loss.Execute:
 		s.nak = 0
@@ -164,9 +159,7 @@ func remoteNAK(err error) NAK {
 func (q *QP) notReady(now int64) {
 	s := &q.resp
 	if !q.acknowledged() {
-		for n := range q.counting {
-			n.NoReceive.Add(1)
-		}
+		q.count(func(n *counters) { n.NoReceive.Add(1) })
 		q.dropMessage()
 		return
 	}
@@ -292,9 +285,7 @@ func (q *QP) recvWrite(k *packet, now int64) {
 		}
 	}
 	if k.layout&wire.HasRETH != 0 {
-		for n := range q.counting {
-			n.WriteRequests.Add(1)
-		}
+		q.count(func(n *counters) { n.WriteRequests.Add(1) })
 		s.kind, s.sink, s.got, s.length = writing, nil, 0, reth.Length
 		if reth.Length > 0 {
 			sink, nak := q.h.OpenWrite(reth.RKey, reth.VA, reth.Length)

@@ -198,9 +198,7 @@ func (q *QP) recvRead(k *packet) {
 	if k.Mark == wire.ReadContinues {
 		e.continues(before)
 	}
-	for n := range q.counting {
-		n.ReadRequests.Add(1)
-	}
+	q.count(func(n *counters) { n.ReadRequests.Add(1) })
 	if !q.openRead(e, k.PSN) {
 		*e = resource{}
 		return

@@ -196,9 +196,7 @@ func (q *QP) countNAK(syn wire.Syndrome) {
 	case syn == wire.NAKSequence:
 		q.port.n.SequenceNAKsSent.Add(1)
 	case syn.Kind() == wire.KindRNR:
-		for n := range q.counting {
-			n.RNRSent.Add(1)
-		}
+		q.count(func(n *counters) { n.RNRSent.Add(1) })
 	default:
 		q.port.n.ErrorNAKsSent.Add(1)
 	}

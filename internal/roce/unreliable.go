@@ -96,16 +96,12 @@ func (q *QP) unreliable(k *packet, now int64) {
 	s := &q.resp
 	d := psnDiff(k.PSN, s.psn)
 	if d < 0 && d > -farBehind {
-		for n := range q.counting {
-			n.DuplicateRequests.Add(1)
-		}
+		q.count(func(n *counters) { n.DuplicateRequests.Add(1) })
 		return
 	}
 	begins := k.layout&(wire.IsFirst|wire.IsOnly) != 0
 	if d != 0 {
-		for n := range q.counting {
-			n.OutOfSequence.Add(1)
-		}
+		q.count(func(n *counters) { n.OutOfSequence.Add(1) })
 	}
 	if s.kind != idle && (d != 0 || begins) {
 		q.dropMessage()
