@@ -112,20 +112,9 @@ func (c *Conn) Drop() {
 func (q *Query) displace() {
 	unanswered := q.l != nil
 	q.forget()
-	if !unanswered {
-		return
+	if unanswered {
+		q.report(func() func() { return q.gone })
 	}
-	q.s.outbox = append(q.s.outbox, func() {
-		q.s.mu.Lock()
-		gone := q.gone
-		if q.closed || q.s.closed {
-			gone = nil
-		}
-		q.s.mu.Unlock()
-		if gone != nil {
-			gone()
-		}
-	})
 }
 
 // forget removes a received query from the service's tables.

@@ -1,6 +1,7 @@
 package cmcore
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"syscall"
@@ -165,7 +166,6 @@ type Conn struct {
 	localQPN, remoteQPN uint32
 	tid                 uint64
 	state               State
-	closed              bool // closed by the application: no more events
 	attr                QPAttr
 
 	response time.Duration // time to wait for the answer to a REQ or REP
@@ -174,9 +174,6 @@ type Conn struct {
 
 	remoteKey, qpnKey remoteKey // entries in the service's tables; n is 0 without one
 }
-
-// Path returns the addresses of both ends.
-func (c *Conn) Path() Path { return c.path }
 
 // Request returns the REQ that made the connection, nil on the side that sent it.
 func (c *Conn) Request() *Request { return c.req }
@@ -372,26 +369,18 @@ func (c *Conn) errState(op string) error {
 // guidARI returns the additional reject information of the REJ with which the sender of a REQ
 // gives up: the sender's GUID.
 func guidARI(guid uint64) []byte {
-	b := make([]byte, 8)
-	for i := range b {
-		b[i] = byte(guid >> (56 - 8*i))
-	}
-	return b
+	return binary.BigEndian.AppendUint64(nil, guid)
 }
 
 // emit queues an event.
 func (c *Conn) emit(e Event) {
 	e.Conn = c
-	c.s.outbox = append(c.s.outbox, func() {
-		c.s.mu.Lock()
+	c.report(func() func() {
 		h := c.handler
-		if c.closed || c.s.closed {
-			h = nil
+		if h == nil {
+			return nil
 		}
-		c.s.mu.Unlock()
-		if h != nil {
-			h(e)
-		}
+		return func() { h(e) }
 	})
 }
 

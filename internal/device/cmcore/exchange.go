@@ -12,7 +12,8 @@ type exchange struct {
 	s    *Service
 	path Path
 
-	place place // in one of the service's tables
+	closed bool  // closed by the application: no more events
+	place  place // in one of the service's tables
 
 	timer   timer
 	out     []byte        // the message
@@ -21,6 +22,28 @@ type exchange struct {
 	mras    int           // MRAs that may still prolong the wait
 	excused bool          // an MRA arrived for the last transmission
 	giveUp  func()        // called when the last transmission was not answered
+}
+
+// Path returns the addresses of both ends.
+func (x *exchange) Path() Path { return x.path }
+
+// Flush is [Service.Flush].
+func (x *exchange) Flush() { x.s.Flush() }
+
+// report queues a call to the application, unless the connection or query, or the service, is closed before. what
+// returns the call, or nil, when it is due. It is called with the lock held, and the call is made without.
+func (x *exchange) report(what func() func()) {
+	x.s.outbox = append(x.s.outbox, func() {
+		var call func()
+		x.s.mu.Lock()
+		if !x.closed && !x.s.closed {
+			call = what()
+		}
+		x.s.mu.Unlock()
+		if call != nil {
+			call()
+		}
+	})
 }
 
 // transmit sends a message and repeats it until the timer is stopped. No MRA prolongs the

@@ -2,7 +2,6 @@ package cmcore
 
 import (
 	"net/netip"
-	"slices"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -87,10 +86,5 @@ func (p *Port) ServiceID() uint64 { return mad.ServiceID(p.key.space, p.key.port
 func (p *Port) Close() {
 	p.s.mu.Lock()
 	defer p.s.unlock()
-	list := slices.DeleteFunc(p.s.ports[p.key], func(q *Port) bool { return q == p })
-	if len(list) == 0 {
-		delete(p.s.ports, p.key)
-	} else {
-		p.s.ports[p.key] = list
-	}
+	remove(p.s.ports, p.key, p)
 }

@@ -34,13 +34,9 @@ type Query struct {
 	IP        mad.IPHeader
 	Data      []byte
 
-	done   func(Answer, error) // of a query that was sent
-	gone   func()              // of a received query: called when it is dropped without an answer
-	closed bool
+	done func(Answer, error) // of a query that was sent
+	gone func()              // of a received query: called when it is dropped without an answer
 }
-
-// Path returns the addresses of both ends.
-func (q *Query) Path() Path { return q.path }
 
 // Query asks a peer which QP serves datagrams for a service ID. done is called
 // once, like a handler, unless the query is closed first.
@@ -68,14 +64,7 @@ func (s *Service) Query(p Path, serviceID uint64, private []byte, done func(Answ
 func (q *Query) end(a Answer, err error) {
 	q.timer.stop()
 	delete(q.s.queries, q.id)
-	q.s.outbox = append(q.s.outbox, func() {
-		q.s.mu.Lock()
-		closed := q.closed || q.s.closed
-		q.s.mu.Unlock()
-		if !closed {
-			q.done(a, err)
-		}
-	})
+	q.report(func() func() { return func() { q.done(a, err) } })
 }
 
 // Close gives up a query that was sent, or drops a received one. A second Close

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -249,13 +250,7 @@ func (s *Service) Flush() {
 }
 
 // Flush is [Service.Flush].
-func (c *Conn) Flush() { c.s.Flush() }
-
-// Flush is [Service.Flush].
 func (l *Listener) Flush() { l.s.Flush() }
-
-// Flush is [Service.Flush].
-func (q *Query) Flush() { q.s.Flush() }
 
 // unlock releases the lock and runs the functions in outbox, unless another goroutine is
 // doing so. Every method that may have queued a function ends with it.
@@ -492,17 +487,14 @@ func (l *Listener) Close() {
 	l.s.mu.Lock()
 	defer l.s.unlock()
 	l.release()
-	list := l.s.listeners[l.id]
-	for i := range list {
-		if list[i] == l {
-			list = append(list[:i:i], list[i+1:]...)
-			break
-		}
-	}
-	if len(list) == 0 {
-		delete(l.s.listeners, l.id)
-	} else {
-		l.s.listeners[l.id] = list
+	remove(l.s.listeners, l.id, l)
+}
+
+// remove removes a value from one of the lists in a map, and the last one together with its list.
+func remove[K, V comparable](lists map[K][]V, key K, v V) {
+	lists[key] = slices.DeleteFunc(lists[key], func(e V) bool { return e == v })
+	if len(lists[key]) == 0 {
+		delete(lists, key)
 	}
 }
 
