@@ -259,7 +259,7 @@ func TestDynamic(t *testing.T) {
 		for _, q := range append(s.dci, s.dct...) {
 			q.Close()
 		}
-		if n := s.port[1].qps.len(); n != 1 {
+		if n := s.port[1].qps.Len(); n != 1 {
 			t.Errorf("seed %d: %d QPs are left", seed, n)
 		}
 		for i := range s.port {
@@ -434,7 +434,7 @@ func TestDynamicFlood(t *testing.T) {
 		t.Errorf("%d connections, want %d", n, MaxInitiators)
 	}
 	s.dct[0].Close()
-	if n := s.port[1].qps.len(); n != 1 {
+	if n := s.port[1].qps.Len(); n != 1 {
 		t.Errorf("%d QPs are left", n)
 	}
 }

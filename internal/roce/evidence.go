@@ -65,7 +65,7 @@ func (q *QP) silence() string {
 	refused := q.link.refused.Load()
 	rewritten, elsewhere := q.peer.seen.rewritten.Load(), q.peer.seen.elsewhere.Load()
 	switch p, qpn := q.port, q.recv.DestQPN; {
-	case to == own && qpn-p.first < p.count && p.qps.get(qpn) == nil:
+	case to == own && qpn-p.first < p.count && !p.has(qpn):
 		return fmt.Sprintf("; this device has no QP %#x", qpn)
 	case rewritten != 0:
 		return fmt.Sprintf("; packets of the peer arrive from UDP port %d with a checksum for port %d: NAT on the way rewrites ports, which RoCEv2 does not pass", rewritten, q.recv.Peer.Port())

@@ -13,10 +13,16 @@ import (
 // packets leave the port: the QP may belong to another process that shares the
 // address.
 func (p *Port) inside(to netip.AddrPort, qpn uint32) *link {
-	if !p.isInside || qpn == gsiQPN || p.qps.get(qpn) == nil {
+	if !p.isInside || qpn == gsiQPN || !p.has(qpn) {
 		return nil
 	}
 	return p.linkAt(to)
+}
+
+// has reports whether the port has a QP with a number.
+func (p *Port) has(qpn uint32) bool {
+	_, ok := p.qps.Get(qpn)
+	return ok
 }
 
 // linkAt returns the link with an address, or nil.

@@ -11,7 +11,7 @@ import (
 // in the order of addresses. It is for reports: it locks every QP of the port in turn.
 func (p *Port) Paths() []rdma.PathState {
 	trips := make(map[*peer]int64)
-	for _, q := range p.qps.all() {
+	for _, q := range p.qps.All() {
 		q.mu.Lock()
 		if trip, measured := q.req.loss.Trip(); q.peer != nil && measured {
 			if t := trips[q.peer]; t == 0 || trip < t {

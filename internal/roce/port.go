@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/lookup"
 	"github.com/softmkey/softmkey/internal/base/random"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/netconn"
@@ -95,7 +96,7 @@ type Port struct {
 	now    func() int64   // monotonic time in nanoseconds, never 0
 
 	n      counters
-	qps    qpTable
+	qps    lookup.Table[*QP]
 	timers timers
 	ready  readyQueue
 
@@ -178,7 +179,6 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 		return def
 	}
 	p.outLimit, p.inLimit = orDefault(o.SendWindow), orDefault(o.ReadWindow)
-	p.qps.init()
 	p.timers.init(p.wakeup)
 	ecn := byte(2) // ECT(0)
 	if o.NotECT {
@@ -262,12 +262,12 @@ func (p *Port) newQP(op string, h Handler, t rdma.QPType, end *dynamicEnd) (*QP,
 	if p.closed {
 		return nil, net.ErrClosed
 	}
-	if most := min(MaxQP, int(p.count/2)); p.qps.len() >= most {
+	if most := min(MaxQP, int(p.count/2)); p.qps.Len() >= most {
 		return nil, failure.New(op, syscall.ENOMEM, "%d QPs: no more on one port", most)
 	}
 	q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: gsiQPN, dynamicEnd: end}
 	if t == ibv.GSI {
-		if !p.qps.add(q) {
+		if !p.qps.Add(q.num, q) {
 			return nil, failure.New(op, syscall.EBUSY, "QP 1 is in use")
 		}
 		return q, nil
@@ -276,7 +276,7 @@ func (p *Port) newQP(op string, h Handler, t rdma.QPType, end *dynamicEnd) (*QP,
 		q.num = p.first + p.rand()&(p.count-1)
 		// Numbers 0 and 1 belong to the management QPs, the last one to
 		// multicast.
-		if q.num > 1 && q.num != psnMask && p.qps.add(q) {
+		if q.num > 1 && q.num != psnMask && p.qps.Add(q.num, q) {
 			return q, nil
 		}
 	}
@@ -293,7 +293,7 @@ func (p *Port) Close() error {
 	}
 	p.closed = true
 	p.mu.Unlock()
-	for _, q := range p.qps.all() {
+	for _, q := range p.qps.All() {
 		q.sendOwedAck()
 	}
 	var err error
@@ -305,7 +305,7 @@ func (p *Port) Close() error {
 	close(p.done)
 	p.multicast.close()
 	p.wg.Wait()
-	for _, q := range p.qps.all() {
+	for _, q := range p.qps.All() {
 		q.Close()
 	}
 	// A goroutine that called Kick may still be sending to the closed socket.

@@ -252,7 +252,7 @@ func (q *QP) remove() {
 	if q.typ == rdma.UD {
 		q.port.leaveGroups(q)
 	}
-	q.port.qps.remove(q)
+	q.port.qps.Remove(q.num)
 	q.port.timers.stop(q)
 	if n := q.lane.Load(); n != nil {
 		close(n.ended)

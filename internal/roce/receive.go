@@ -232,8 +232,8 @@ func (l *link) deliver(t *packetconn.Train, inside bool, now int64) {
 // It returns nil if no QP accepts the packet, which is counted as dropped, or
 // if the QP has a lane, to which the packet is passed.
 func (l *link) acquire(num uint32, t *packetconn.Train, inside bool, b []byte) *QP {
-	q := l.port.qps.get(num)
-	if q == nil {
+	q, ok := l.port.qps.Get(num)
+	if !ok {
 		l.port.n.UnknownQP.Add(1)
 		return nil
 	}

@@ -188,38 +188,6 @@ func TestQPNumbers(t *testing.T) {
 	}
 }
 
-func TestQPTable(t *testing.T) {
-	var table qpTable
-	table.init()
-	rnd := uint32(1)
-	live := map[uint32]*QP{}
-	for i := range 40000 {
-		rnd = rnd*1664525 + 1013904223
-		num := rnd >> 8 & 0x3fff
-		if i%3 == 2 {
-			if q := live[num]; q != nil {
-				table.remove(q)
-				delete(live, num)
-			}
-			continue
-		}
-		q := &QP{num: num}
-		if added := table.add(q); added != (live[num] == nil) {
-			t.Fatalf("add(%d) = %v", num, added)
-		} else if added {
-			live[num] = q
-		}
-	}
-	for num := range uint32(0x4000) {
-		if table.get(num) != live[num] {
-			t.Fatalf("get(%d)", num)
-		}
-	}
-	if table.len() != len(live) || len(table.all()) != len(live) {
-		t.Errorf("%d QPs, %d listed, want %d", table.len(), len(table.all()), len(live))
-	}
-}
-
 // TestIdleQPSize limits the memory of an idle QP: the QP, its slot in the
 // table, and the allocations of connecting it.
 func TestIdleQPSize(t *testing.T) {

@@ -2,141 +2,56 @@ package engine
 
 import (
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/lookup"
 	"github.com/softmkey/softmkey/internal/base/random"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// keyTable finds regions, memory keys and windows by their number. A number is
-// a random index of 24 bits, which cannot be guessed, above a tag of 8 bits.
-// Lookups take no lock, because every request makes some, and drivers create
+// keyTable finds regions, memory keys and windows by the index of their number. A number is
+// a random index of 24 bits, which cannot be guessed, above a tag of 8 bits. Drivers create
 // half a million keys at a time.
-//
-// The table is a hash table with open addressing. Indexes are random, so their
-// low bits are the hash. A removed entry leaves a mark, so that searches for
-// other entries continue after it.
 type keyTable struct {
-	mu    sync.Mutex // serialises changes; guards the following fields
-	slots atomic.Pointer[[]atomic.Pointer[keyEntry]]
-	used  int // slots that are not empty: entries and marks
-	count int // entries
+	lookup.Table[keyEntry]
+	adding sync.Mutex
 }
 
-// keyEntry is a region, a memory key or a window. It is immutable.
+// keyEntry is a region, a memory key or a window.
 type keyEntry struct {
-	index  uint32
 	region *Region
 	mkey   *MKey
 	window *Window
 }
 
-// removedKey is the mark of a removed entry.
-var removedKey = new(keyEntry)
-
-// smallestKeyTable is the number of slots of a table with few keys, a power of two.
-const smallestKeyTable = 1 << 6
-
 // add enters e under a number with tag 0: the number with the index prefer if that is free and not 0, or
 // else a random one. prepare is called with the number before e is entered, because lookups on any goroutine
 // may find e afterwards. The error is that of prepare, or ENOMEM if MaxKeys keys exist.
 func (t *keyTable) add(e keyEntry, prefer uint32, prepare func(number uint32) error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.count >= MaxKeys {
+	t.adding.Lock()
+	defer t.adding.Unlock()
+	if t.Len() >= MaxKeys {
 		return failure.New("create a key", syscall.ENOMEM, "%d keys are in use, which is the limit", MaxKeys)
 	}
 	for ; ; prefer = 0 {
-		if e.index = prefer; e.index == 0 {
-			e.index = random.Uint32() >> 8
+		index := prefer
+		if index == 0 {
+			index = random.Uint32() >> 8
 		}
-		if e.index == 0 || e.index == 0xFFFFFF || e.index == NullKey>>8 {
+		if index == 0 || index == 0xFFFFFF || index == NullKey>>8 {
 			continue // many programs give 0 and all ones a special meaning
 		}
-		if _, taken := t.find(e.index); taken {
+		if _, taken := t.Get(index); taken {
 			continue
 		}
-		if err := prepare(e.index << 8); err != nil {
+		if err := prepare(index << 8); err != nil {
 			return err
 		}
-		t.makeRoom()
-		t.insert(*t.slots.Load(), &e)
-		t.used++
-		t.count++
+		t.Add(index, e)
 		return nil
 	}
-}
-
-// makeRoom makes a new table when three quarters of the slots are used: the new
-// table has no marks, and is larger if entries fill the old one.
-func (t *keyTable) makeRoom() {
-	old := t.slots.Load()
-	if old != nil && t.used+1 <= len(*old)/4*3 {
-		return
-	}
-	size := smallestKeyTable
-	for t.count+1 > size/2 {
-		size *= 2
-	}
-	slots := make([]atomic.Pointer[keyEntry], size)
-	if old != nil {
-		for i := range *old {
-			if e := (*old)[i].Load(); e != nil && e != removedKey {
-				t.insert(slots, e)
-			}
-		}
-	}
-	t.used = t.count
-	t.slots.Store(&slots)
-}
-
-// insert puts an entry into an empty slot.
-func (t *keyTable) insert(slots []atomic.Pointer[keyEntry], e *keyEntry) {
-	mask := uint32(len(slots) - 1)
-	i := e.index & mask
-	for slots[i].Load() != nil {
-		i = (i + 1) & mask
-	}
-	slots[i].Store(e)
-}
-
-func (t *keyTable) remove(number uint32) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if slot := t.slot(number >> 8); slot != nil {
-		slot.Store(removedKey)
-		t.count--
-	}
-}
-
-// slot returns the slot of the entry with an index, or nil.
-func (t *keyTable) slot(index uint32) *atomic.Pointer[keyEntry] {
-	p := t.slots.Load()
-	if p == nil {
-		return nil
-	}
-	slots := *p
-	mask := uint32(len(slots) - 1)
-	for i := index & mask; ; i = (i + 1) & mask {
-		switch e := slots[i].Load(); {
-		case e == nil:
-			return nil
-		case e != removedKey && e.index == index:
-			return &slots[i]
-		}
-	}
-}
-
-func (t *keyTable) find(index uint32) (keyEntry, bool) {
-	slot := t.slot(index)
-	if slot == nil {
-		return keyEntry{}, false
-	}
-	e := slot.Load()
-	return *e, e.index == index // the entry may have been removed meanwhile; no key has index 0
 }
 
 // lookup returns the region, memory key or window of that number on pd.
@@ -144,7 +59,7 @@ func (pd *PD) lookup(number uint32) (keyEntry, error) {
 	if number == NullKey {
 		return keyEntry{region: pd.dev.null}, nil
 	}
-	e, ok := pd.dev.keys.find(number >> 8)
+	e, ok := pd.dev.keys.Get(number >> 8)
 	switch {
 	case !ok:
 		return e, wrongKey("key %#x names no memory", number)

@@ -115,7 +115,7 @@ func (pd *PD) NewMKey(a keydoor.Attr) (*MKey, error) {
 // MKey returns the memory key of the domain whose number has the index of number, or nil.
 // The tag is ignored.
 func (pd *PD) MKey(number uint32) *MKey {
-	if e, ok := pd.dev.keys.find(number >> 8); ok && e.mkey != nil && e.mkey.pd() == pd {
+	if e, ok := pd.dev.keys.Get(number >> 8); ok && e.mkey != nil && e.mkey.pd() == pd {
 		return e.mkey
 	}
 	return nil
@@ -124,7 +124,7 @@ func (pd *PD) MKey(number uint32) *MKey {
 // MKey returns the memory key whose number has the index of number, whatever its protection
 // domain is, or nil.
 func (d *Device) MKey(number uint32) *MKey {
-	if e, ok := d.keys.find(number >> 8); ok {
+	if e, ok := d.keys.Get(number >> 8); ok {
 		return e.mkey
 	}
 	return nil
@@ -169,7 +169,7 @@ func (k *MKey) Close() error {
 	if k.flags.Or(keyClosed)&keyClosed != 0 {
 		return k.key.Close() // another call closes it: wait for the same streams
 	}
-	k.pd().dev.keys.remove(k.Number())
+	k.pd().dev.keys.Remove(k.Number() >> 8)
 	err := k.key.Close()
 	k.mu.Lock() // a configuration may be moving the key to another domain
 	defer k.mu.Unlock()

@@ -168,7 +168,7 @@ func (r *Region) Change(c RegionChange) error {
 
 // Region returns the region with that number, whatever its protection domain is, or nil.
 func (d *Device) Region(number uint32) *Region {
-	if e, ok := d.keys.find(number >> 8); ok && e.region != nil && e.region.number == number {
+	if e, ok := d.keys.Get(number >> 8); ok && e.region != nil && e.region.number == number {
 		return e.region
 	}
 	return nil
@@ -196,7 +196,7 @@ func (r *Region) Close() error {
 		return err
 	}
 	s := r.state.Swap(nil)
-	s.pd.dev.keys.remove(r.number)
+	s.pd.dev.keys.Remove(r.number >> 8)
 	s.pd.quiesce()
 	s.pd.users.Leave("MR")
 	return nil

@@ -70,7 +70,7 @@ func (pd *PD) NewWindow(t WindowType) (*Window, error) {
 // Window returns the window of the domain whose number has the index of number, or nil.
 // The tag is ignored.
 func (pd *PD) Window(number uint32) *Window {
-	if e, ok := pd.dev.keys.find(number >> 8); ok && e.window != nil && e.window.pd() == pd {
+	if e, ok := pd.dev.keys.Get(number >> 8); ok && e.window != nil && e.window.pd() == pd {
 		return e.window
 	}
 	return nil
@@ -89,7 +89,7 @@ func (w *Window) Close() error {
 	}
 	w.closed = true
 	w.mu.Unlock()
-	w.pd().dev.keys.remove(w.Number())
+	w.pd().dev.keys.Remove(w.Number() >> 8)
 	err := w.key.Close()
 	w.unbind()
 	w.pd().users.Leave("MW")
