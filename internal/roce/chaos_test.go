@@ -108,18 +108,16 @@ func (f *flaky) Atomic(a Atomic) (uint64, NAK) {
 	return f.memory.Atomic(a)
 }
 
-func (f *flaky) BeginRecv() (Sink, NAK) {
+func (f *flaky) BeginRecv(srq uint32) (Sink, NAK) {
 	if nak := f.refusal(); nak != NAKNone {
 		return nil, nak
 	}
-	s, nak := f.memory.BeginRecv()
+	s, nak := f.memory.BeginRecv(srq)
 	if nak != NAKNone {
 		return nil, nak
 	}
 	return &flakySink{f: f, sink: *s.(*sink)}, NAKNone
 }
-
-func (f *flaky) BeginRecvFrom(uint32) (Sink, NAK) { return f.BeginRecv() }
 
 func (f *flaky) Received(ev RecvEvent) NAK {
 	if nak := f.refusal(); nak != NAKNone {

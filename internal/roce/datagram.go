@@ -119,7 +119,7 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 		n.BadQKey.Add(1)
 		return false
 	}
-	sink, nak := q.h.BeginRecv()
+	sink, nak := q.h.BeginRecv(0)
 	if nak != NAKNone {
 		q.count(func(n *counters) { n.NoReceive.Add(1) })
 		return false

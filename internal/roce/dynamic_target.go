@@ -170,7 +170,6 @@ func (q *QP) join(c *connection, h *wire.Dynamic, psn uint32) bool {
 	}
 	child.mu.Lock()
 	child.h = inner
-	_, child.batches = inner.(BatchHandler)
 	child.mu.Unlock()
 	c.q = child
 	if q.lane.Load() != nil {

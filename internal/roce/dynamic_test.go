@@ -39,7 +39,7 @@ func (m *dctMemory) Joined(q *QP) Handler {
 
 func (m *dctMemory) Left(Handler) { m.left++ }
 
-func (m *initiatorMemory) BeginRecv() (Sink, NAK) {
+func (m *initiatorMemory) BeginRecv(uint32) (Sink, NAK) {
 	d := m.dct
 	d.mu.Lock()
 	defer d.mu.Unlock()

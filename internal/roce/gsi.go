@@ -163,10 +163,13 @@ func (h *gsiHandler) Received(ev RecvEvent) NAK {
 }
 
 // BeginRecv implements Handler.
-func (h *gsiHandler) BeginRecv() (Sink, NAK) {
+func (h *gsiHandler) BeginRecv(uint32) (Sink, NAK) {
 	h.in.n = 0
 	return &h.in, NAKNone
 }
+
+// EndBatch implements Handler.
+func (h *gsiHandler) EndBatch() NAK { return NAKNone }
 
 // Completed implements Handler.
 func (h *gsiHandler) Completed(_ *Work, st rdma.Status) rdma.Status { return st }
@@ -179,9 +182,13 @@ func (h *gsiHandler) EndWrite(Sink, bool) NAK                      { return NAKI
 func (h *gsiHandler) OpenRead(uint32, uint64, uint32, uint64) (Source, NAK) {
 	return nil, NAKInvalidRequest
 }
-func (h *gsiHandler) EndRead(Source) uint64   { return 0 }
-func (h *gsiHandler) Invalidate(uint32) error { return NAKInvalidRequest.Err() }
-func (h *gsiHandler) Failed(Failure)          {}
+func (h *gsiHandler) EndRead(Source) uint64     { return 0 }
+func (h *gsiHandler) Invalidate(uint32) error   { return NAKInvalidRequest.Err() }
+func (h *gsiHandler) Failed(Failure)            {}
+func (h *gsiHandler) Permits(ibv.WROp) bool     { return false }
+func (h *gsiHandler) Established()              {}
+func (h *gsiHandler) Retransmitted(_, _ uint32) {}
+func (h *gsiHandler) Stalled(Stall)             {}
 func (h *gsiHandler) Atomic(Atomic) (uint64, NAK) {
 	return 0, NAKInvalidRequest
 }

@@ -37,9 +37,8 @@ type Viewer interface {
 // drops duplicates.
 //
 // Write consumes all of p or returns an error. It is called with the QP's lock held and
-// must not keep p, which is part of the receive buffer, unless the Handler is a
-// [BatchHandler]. It is not called for an empty message. Errors have the same effect as
-// those of a [Source].
+// may keep p, which is part of the receive buffer, until Handler.EndBatch returns. It is not
+// called for an empty message. Errors have the same effect as those of a [Source].
 type Sink interface {
 	Write(p []byte) error
 }
@@ -129,28 +128,6 @@ type RecvEvent struct {
 	SGIDIndex int              // GID table entry that received the datagram; -1: a multicast group
 }
 
-// XRCHandler is the [Handler] of a QP of type XRCRecv. Each request names the shared
-// receive queue that it uses.
-type XRCHandler interface {
-	Handler
-
-	// BeginRecvFrom is BeginRecv for shared receive queue srq.
-	BeginRecvFrom(srq uint32) (Sink, NAK)
-}
-
-// RightsHandler is a [Handler] whose QP can refuse operations of the peer, whatever
-// memory they name.
-type RightsHandler interface {
-	Handler
-
-	// Permits reports whether the QP grants the peer an operation: WRWrite, WRRead, or an
-	// atomic. It is called when the request arrives, before its key and address are
-	// looked at and before a receive request is taken, and for empty requests, too. A
-	// request that is not permitted is answered with [NAKInvalidRequest] (section
-	// 9.7.4.1.3).
-	Permits(op ibv.WROp) bool
-}
-
 // Stall is the reason why a requester that has work does not send.
 type Stall uint8
 
@@ -160,41 +137,6 @@ const (
 	StallRNR                 // the peer had no receive request and asked the requester to wait
 	StallWindow              // the window to the peer is full
 )
-
-// TraceHandler is a [Handler] that observes the requester. Its methods are
-// called with the QP's lock held, under the same rules as those of Handler.
-type TraceHandler interface {
-	Handler
-
-	// Retransmitted is called when count packets from psn on are sent and at
-	// least the first of them was sent before. For a READ, psn and count are
-	// those of the requested responses.
-	Retransmitted(psn, count uint32)
-
-	// Stalled is called when the requester stops sending or the reason changes.
-	// It is called with StallNone when the requester continues.
-	Stalled(why Stall)
-}
-
-// EstablishedHandler is a [Handler] that is told when the first request of the peer reaches a QP in RTR, whose own side
-// may not know yet that the connection is made (IBTA volume 1, section 11.6.3.2, Communication Established).
-type EstablishedHandler interface {
-	Handler
-
-	// Established is called with the QP's lock held.
-	Established()
-}
-
-// BatchHandler is a [Handler] that postpones work to the end of a batch of packets. A Sink
-// of its QP may keep the slices that Write is given until EndBatch returns.
-type BatchHandler interface {
-	Handler
-
-	// EndBatch is called after each batch of packets of the QP, before they are
-	// acknowledged. If it returns a NAK other than NAKNone, the NAK is sent to the peer
-	// instead of the acknowledgements of the batch, and the QP enters the error state.
-	EndBatch() NAK
-}
 
 // Failure describes why a QP entered the error state.
 type Failure struct {
@@ -262,11 +204,18 @@ type Handler interface {
 	// a repeated request is answered with the recorded result.
 	Atomic(a Atomic) (orig uint64, nak NAK)
 
+	// Permits reports whether the QP grants the peer an operation: WRWrite, WRRead, or an
+	// atomic. It is called when the request arrives, before its key and address are
+	// looked at and before a receive request is taken, and for empty requests, too. A
+	// request that is not permitted is answered with [NAKInvalidRequest] (section
+	// 9.7.4.1.3).
+	Permits(op ibv.WROp) bool
+
 	// BeginRecv takes the next receive request and returns its memory, or NAKRNR if
 	// none is posted. It is called when the first packet of a SEND arrives and before
 	// the last packet of a WRITE with immediate is written, which does not use the
-	// Sink.
-	BeginRecv() (Sink, NAK)
+	// Sink. srq is the shared receive queue that a request to a QP of type XRCRecv names.
+	BeginRecv(srq uint32) (Sink, NAK)
 
 	// ReturnRecv returns the receive request that BeginRecv took, because its message
 	// was dropped. The next BeginRecv returns the same request, from its beginning.
@@ -284,6 +233,24 @@ type Handler interface {
 	// message never completes, Received is not called; either Failed is called or the
 	// QP leaves its state.
 	Received(ev RecvEvent) NAK
+
+	// EndBatch is called after each batch of packets of the QP, before they are
+	// acknowledged. If it returns a NAK other than NAKNone, the NAK is sent to the peer
+	// instead of the acknowledgements of the batch, and the QP enters the error state.
+	EndBatch() NAK
+
+	// Established is called when the first request of the peer reaches a QP in RTR, whose own side may not know yet
+	// that the connection is made (IBTA volume 1, section 11.6.3.2, Communication Established).
+	Established()
+
+	// Retransmitted is called when count packets from psn on are sent and at
+	// least the first of them was sent before. For a READ, psn and count are
+	// those of the requested responses.
+	Retransmitted(psn, count uint32)
+
+	// Stalled is called when the requester stops sending or the reason changes.
+	// It is called with StallNone when the requester continues.
+	Stalled(why Stall)
 
 	// Failed is called when the QP enters the error state because of a failure, after
 	// Completed was called for all outstanding Work. QP.Fail does not call it.

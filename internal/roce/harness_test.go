@@ -23,6 +23,7 @@ import (
 // it logs every call. The log has no lock, so the race detector also checks that the
 // calls of one QP do not overlap. mu guards only the fields that tests access directly.
 type memory struct {
+	quiet
 	t     testing.TB
 	name  string
 	keys  map[uint32][]byte // by rkey
@@ -49,6 +50,15 @@ type memory struct {
 	bad      bool     // Failed was called
 	reported []uint64 // values of reported that OpenRead received, in order
 }
+
+// quiet has the methods of a Handler that permits everything and observes nothing.
+type quiet struct{}
+
+func (quiet) Permits(ibv.WROp) bool     { return true }
+func (quiet) EndBatch() NAK             { return NAKNone }
+func (quiet) Established()              {}
+func (quiet) Retransmitted(_, _ uint32) {}
+func (quiet) Stalled(Stall)             {}
 
 type ended struct {
 	w  *Work
@@ -298,7 +308,7 @@ func (m *memory) Atomic(a Atomic) (uint64, NAK) {
 	return orig, NAKNone
 }
 
-func (m *memory) BeginRecv() (Sink, NAK) {
+func (m *memory) BeginRecv(uint32) (Sink, NAK) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.rq) == 0 {

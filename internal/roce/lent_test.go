@@ -9,7 +9,7 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// keeper is a BatchHandler that keeps every slice as long as it may: it copies nothing before
+// keeper is a Handler that keeps every slice as long as it may: it copies nothing before
 // EndBatch, or before the READ that the bytes belong to completes.
 type keeper struct {
 	*memory
@@ -93,8 +93,8 @@ func (k *keeper) EndWrite(s Sink, done bool) NAK {
 	return k.memory.EndWrite(s.(*keptSink).sink, done)
 }
 
-func (k *keeper) BeginRecv() (Sink, NAK) {
-	s, nak := k.memory.BeginRecv()
+func (k *keeper) BeginRecv(srq uint32) (Sink, NAK) {
+	s, nak := k.memory.BeginRecv(srq)
 	if nak != NAKNone {
 		return nil, nak
 	}
@@ -106,7 +106,7 @@ func (k *keeper) Received(ev RecvEvent) NAK {
 	return NAKNone
 }
 
-// EndBatch implements BatchHandler.
+// EndBatch implements Handler.
 func (k *keeper) EndBatch() NAK {
 	k.flush()
 	return NAKNone
@@ -140,7 +140,7 @@ func TestLentBytes(t *testing.T) {
 			l := newLinked(t, o, there, there, seed)
 			l.trains = time.Duration(rnd.IntN(100)) * time.Microsecond
 			for i := range l.qp {
-				l.qp[i].h, l.qp[i].batches = &keeper{memory: l.mem[i]}, true
+				l.qp[i].h = &keeper{memory: l.mem[i]}
 			}
 			for range 4 {
 				for _, m := range l.mem {

@@ -256,7 +256,6 @@ func (p *Port) newQP(op string, h Handler, t rdma.QPType, end *dynamicEnd) (*QP,
 	if !ok {
 		return nil, failure.New(op, syscall.EINVAL, "type %d: must be that of an RC, UC, UD, GSI, XRC or DC queue pair", uint8(t))
 	}
-	_, batches := h.(BatchHandler)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -265,7 +264,7 @@ func (p *Port) newQP(op string, h Handler, t rdma.QPType, end *dynamicEnd) (*QP,
 	if most := min(MaxQP, int(p.count/2)); p.qps.Len() >= most {
 		return nil, failure.New(op, syscall.ENOMEM, "%d QPs: no more on one port", most)
 	}
-	q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: gsiQPN, dynamicEnd: end}
+	q := &QP{port: p, h: h, typ: t, service: service, num: gsiQPN, dynamicEnd: end}
 	if t == ibv.GSI {
 		if !p.qps.Add(q.num, q) {
 			return nil, failure.New(op, syscall.EBUSY, "QP 1 is in use")

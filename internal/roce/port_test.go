@@ -287,6 +287,7 @@ func TestManyQPs(t *testing.T) {
 
 // lean is a Handler that neither locks nor allocates nor checks data.
 type lean struct {
+	quiet
 	next   atomic.Pointer[Work]
 	status rdma.Status
 	buf    []byte
@@ -306,13 +307,13 @@ func (h *lean) EndWrite(Sink, bool) NAK { return NAKNone }
 func (h *lean) OpenRead(rkey uint32, va uint64, n uint32, _ uint64) (Source, NAK) {
 	return (*leanSource)(h), NAKNone
 }
-func (h *lean) EndRead(Source) uint64       { return 0 }
-func (h *lean) Atomic(Atomic) (uint64, NAK) { return 0, NAKNone }
-func (h *lean) BeginRecv() (Sink, NAK)      { return (*leanSink)(h), NAKNone }
-func (h *lean) ReturnRecv()                 {}
-func (h *lean) Invalidate(uint32) error     { return nil }
-func (h *lean) Received(RecvEvent) NAK      { return NAKNone }
-func (h *lean) Failed(Failure)              {}
+func (h *lean) EndRead(Source) uint64        { return 0 }
+func (h *lean) Atomic(Atomic) (uint64, NAK)  { return 0, NAKNone }
+func (h *lean) BeginRecv(uint32) (Sink, NAK) { return (*leanSink)(h), NAKNone }
+func (h *lean) ReturnRecv()                  {}
+func (h *lean) Invalidate(uint32) error      { return nil }
+func (h *lean) Received(RecvEvent) NAK       { return NAKNone }
+func (h *lean) Failed(Failure)               {}
 
 type leanSink lean
 

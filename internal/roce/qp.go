@@ -38,7 +38,6 @@ type QP struct {
 	via      medium // of the packets being received
 	ids      identifications
 	fromPort uint16 // UDP port that the last packet came from, which may differ from recv.Peer's; see source
-	batches  bool   // h is a BatchHandler
 	tos      byte   // DSCP bits of its packets
 	send     transmission
 	recv     reception

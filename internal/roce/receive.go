@@ -266,14 +266,7 @@ func (q *QP) release(now int64) {
 
 // endBatch ends a batch of packets that were passed to the Handler.
 func (q *QP) endBatch() {
-	if q.batches {
-		q.finishBatch()
-	}
-}
-
-// finishBatch calls EndBatch of the Handler.
-func (q *QP) finishBatch() {
-	nak := q.h.(BatchHandler).EndBatch()
+	nak := q.h.EndBatch()
 	if nak == NAKNone || q.state < rdma.StateRTR || q.state > rdma.StateRTS {
 		return
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// failingBatches is a BatchHandler that refuses every batch in which a WRITE has ended.
+// failingBatches is a Handler that refuses every batch in which a WRITE has ended.
 type failingBatches struct {
 	*memory
 	wrote bool
@@ -31,7 +31,7 @@ func TestRefusedBatch(t *testing.T) {
 	p := newPair(t, pairOptions{mtu: 256, psn: [2]uint32{0xfffffe, 0x123456}})
 	p.mem[1].keys[1] = make([]byte, 1000)
 	h := &failingBatches{memory: p.mem[1]}
-	p.qp[1].h, p.qp[1].batches = h, true
+	p.qp[1].h = h
 	read := &Work{Op: ibv.WRRead, Dst: &sink{b: make([]byte, 700)}, Length: 700, RKey: 1}
 	p.post(0, read)
 	p.run(1 << 10)

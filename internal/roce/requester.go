@@ -29,7 +29,7 @@ type requester struct {
 	loss     loss.Sender
 	again    bool  // an acknowledgement or a loss may allow sending
 	asks     bool  // a question is to be sent
-	stall    Stall // last reason reported to the TraceHandler
+	stall    Stall // last reason reported to the Handler
 	waiting  bool  // an RNR NAK arrived: nothing is sent until deadline
 	deadline int64 // time at which timeout is called; 0: never
 	unasked  int64 // bytes sent since the last packet with the acknowledge-request bit

@@ -107,9 +107,7 @@ func (q *QP) sent(w *Work, i, j uint32, out, in, now int64) {
 func (q *QP) sentAgain(w *Work, psn, n uint32) {
 	w.progress.again += n
 	q.count(func(n *counters) { n.Retransmitted.Add(1) })
-	if h, ok := q.h.(TraceHandler); ok {
-		h.Retransmitted(psn, n)
-	}
+	q.h.Retransmitted(psn, n)
 }
 
 // putQuestion sends packet una once more, or asks for its response. It reports whether the trains had room.

@@ -133,7 +133,7 @@ func (q *QP) faults() string {
 	return ""
 }
 
-// noteStall reports to the TraceHandler why nothing is sent, if the reason changed.
+// noteStall reports to the Handler why nothing is sent, if the reason changed.
 func (q *QP) noteStall() {
 	r := &q.req
 	why := StallNone
@@ -143,11 +143,8 @@ func (q *QP) noteStall() {
 	case r.flight.blocked:
 		why = StallWindow
 	}
-	if why == r.stall {
-		return
-	}
-	r.stall = why
-	if h, ok := q.h.(TraceHandler); ok {
-		h.Stalled(why)
+	if why != r.stall {
+		r.stall = why
+		q.h.Stalled(why)
 	}
 }

@@ -77,9 +77,7 @@ func (q *QP) request(k *packet, now int64) {
 		s.nak = 0
 		if q.state == rdma.StateRTR && !s.established {
 			s.established = true
-			if h, ok := q.h.(EstablishedHandler); ok {
-				h.Established()
-			}
+			q.h.Established()
 		}
 		q.inSequence(k, now)
 	}
@@ -169,13 +167,8 @@ func (q *QP) notReady(now int64) {
 
 // beginRecv takes a receive request for the message of k, which what names. If there is none, it
 // answers k and returns false.
-func (q *QP) beginRecv(k *packet, what string, now int64) (sink Sink, ok bool) {
-	nak := NAKInvalidRequest
-	if q.typ != ibv.XRCRecv {
-		sink, nak = q.h.BeginRecv()
-	} else if h, ok := q.h.(XRCHandler); ok {
-		sink, nak = h.BeginRecvFrom(k.srq)
-	}
+func (q *QP) beginRecv(k *packet, what string, now int64) (Sink, bool) {
+	sink, nak := q.h.BeginRecv(k.srq)
 	q.resp.taken = nak == NAKNone
 	switch nak {
 	case NAKNone:
@@ -190,8 +183,7 @@ func (q *QP) beginRecv(k *packet, what string, now int64) (sink Sink, ok bool) {
 // permits reports whether the QP grants the peer an operation, and refuses the expected
 // packet k if not.
 func (q *QP) permits(k *packet, op ibv.WROp) bool {
-	h, ok := q.h.(RightsHandler)
-	if !ok || h.Permits(op) {
+	if q.h.Permits(op) {
 		return true
 	}
 	q.refuse(NAKInvalidRequest, fmt.Errorf("%v packet, PSN %#x: the QP does not grant the operation", k.Opcode, k.PSN))

@@ -359,11 +359,11 @@ func TestUnreliableRefused(t *testing.T) {
 // xrcMemory is a memory with one shared receive queue, number 5.
 type xrcMemory struct{ *memory }
 
-func (m xrcMemory) BeginRecvFrom(srq uint32) (Sink, NAK) {
+func (m xrcMemory) BeginRecv(srq uint32) (Sink, NAK) {
 	if srq != 5 {
 		return nil, NAKInvalidRequest
 	}
-	return m.BeginRecv()
+	return m.memory.BeginRecv(srq)
 }
 
 func TestXRC(t *testing.T) {

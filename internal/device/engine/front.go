@@ -97,10 +97,10 @@ type DCTFront interface {
 type TraceFront interface {
 	Front
 
-	// Retransmitted is [roce.TraceHandler.Retransmitted].
+	// Retransmitted is [roce.Handler.Retransmitted].
 	Retransmitted(psn, count uint32)
 
-	// Stalled is [roce.TraceHandler.Stalled].
+	// Stalled is [roce.Handler.Stalled].
 	Stalled(why roce.Stall)
 
 	// Unchecked observes a transfer through a key with a signature that ends inside a block. Nobody checks its last rest

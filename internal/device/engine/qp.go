@@ -110,7 +110,6 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 		if _, ok := a.Front.(XRCFront); !ok {
 			return nil, failure.New(op, syscall.EINVAL, "the front of a QP of type %v gives no requests of shared receive queues by number", a.Type)
 		}
-		h = xrcHandler{(*handler)(qp)}
 	}
 	if err := pd.users.Enter(op, UserQP); err != nil {
 		return nil, err

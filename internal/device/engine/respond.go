@@ -58,10 +58,15 @@ func (r *responder) Place(n int) []byte {
 func (r *responder) Placed(n int) error { return r.memory.Placed(n) }
 
 // BeginRecv implements roce.Handler.
-func (h *handler) BeginRecv() (roce.Sink, roce.NAK) {
+func (h *handler) BeginRecv(srq uint32) (roce.Sink, roce.NAK) {
 	qp := (*QP)(h)
 	qp.mu.Lock()
-	recv := qp.nextRecv()
+	var recv *RecvRequest
+	if f, ok := qp.front.(XRCFront); ok && qp.typ == ibv.XRCRecv {
+		recv = f.NextRecvFrom(srq)
+	} else {
+		recv = qp.nextRecv()
+	}
 	qp.mu.Unlock()
 	return qp.receive(recv)
 }
@@ -119,18 +124,6 @@ func (h *handler) ReturnRecv() {
 	r.release()
 }
 
-// xrcHandler is the handler of a QP of type ibv.XRCRecv.
-type xrcHandler struct{ *handler }
-
-// BeginRecvFrom implements roce.XRCHandler.
-func (h xrcHandler) BeginRecvFrom(srq uint32) (roce.Sink, roce.NAK) {
-	qp := (*QP)(h.handler)
-	qp.mu.Lock()
-	recv := qp.front.(XRCFront).NextRecvFrom(srq)
-	qp.mu.Unlock()
-	return qp.receive(recv)
-}
-
 // Received implements roce.Handler.
 func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	qp := (*QP)(h)
@@ -171,7 +164,7 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	return roce.NAKNone
 }
 
-// Retransmitted implements roce.TraceHandler.
+// Retransmitted implements roce.Handler.
 func (h *handler) Retransmitted(psn, count uint32) {
 	if qp := (*QP)(h); qp.trace != nil {
 		qp.mu.Lock()
@@ -180,7 +173,7 @@ func (h *handler) Retransmitted(psn, count uint32) {
 	}
 }
 
-// Stalled implements roce.TraceHandler.
+// Stalled implements roce.Handler.
 func (h *handler) Stalled(why roce.Stall) {
 	if qp := (*QP)(h); qp.trace != nil {
 		qp.mu.Lock()
@@ -275,7 +268,7 @@ func (qp *QP) grants(need rdma.Access) bool {
 	return false
 }
 
-// Permits implements roce.RightsHandler.
+// Permits implements roce.Handler.
 func (h *handler) Permits(op ibv.WROp) bool {
 	need := rdma.RemoteAtomic
 	switch op {
@@ -385,7 +378,7 @@ func (h *handler) Invalidate(rkey uint32) error {
 	}
 }
 
-// Established implements roce.EstablishedHandler.
+// Established implements roce.Handler.
 func (h *handler) Established() {
 	qp := (*QP)(h)
 	qp.mu.Lock()

@@ -140,7 +140,7 @@ func (s *scatter) finishRead() error {
 // batch.
 func (s *scatter) postponed() bool { return s != nil && (len(s.vecs) > 0 || len(s.ended) > 0) }
 
-// EndBatch implements roce.BatchHandler.
+// EndBatch implements roce.Handler.
 func (h *handler) EndBatch() roce.NAK {
 	qp := (*QP)(h)
 	s := qp.scatter
