@@ -52,7 +52,7 @@ type QP struct {
 	waitsOut, waitsIn bool // among the waiters of peer.out and peer.in, guarded by their locks
 
 	timerAt    int64 // key in the timers' heap, guarded by their lock
-	timerIndex int32 // index in the timers' heap, guarded by their lock; 0: not in the heap
+	timerIndex int32 // index in the timers' heap plus 1, guarded by their lock; 0: not in the heap
 }
 
 // Num returns the QP number: 1 for type GSI, otherwise a random number of 24 bits that is

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"container/heap"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -13,8 +14,8 @@ import (
 type timers struct {
 	first atomic.Int64 // time of the first entry; never if the heap is empty
 
-	mu    sync.Mutex    // guards the following fields, and writes of first
-	heap  []*QP         // heap[0] is unused, so that index 0 means that a QP is not in the heap
+	mu    sync.Mutex // guards the following fields, and writes of first
+	heap  timerHeap
 	least int64         // the transmit goroutine leaves entries before this time to others
 	until int64         // time until which the transmit goroutine sleeps
 	wake  chan struct{} // receives an element when an entry must wake the transmit goroutine before until
@@ -24,7 +25,6 @@ type timers struct {
 const never = math.MaxInt64
 
 func (t *timers) init(wake chan struct{}) {
-	t.heap = make([]*QP, 1, 16)
 	t.wake = wake
 	t.first.Store(never)
 	t.until = never
@@ -34,17 +34,17 @@ func (t *timers) init(wake chan struct{}) {
 // time, that entry stays.
 func (t *timers) start(q *QP, at int64) {
 	t.mu.Lock()
-	i := int(q.timerIndex)
-	if i == 0 {
-		i = len(t.heap)
-		t.heap = append(t.heap, q)
-		q.timerIndex = int32(i)
-	} else if q.timerAt <= at {
+	switch i := int(q.timerIndex); {
+	case i == 0:
+		q.timerAt = at
+		heap.Push(&t.heap, q)
+	case q.timerAt <= at:
 		t.mu.Unlock()
 		return
+	default:
+		q.timerAt = at
+		heap.Fix(&t.heap, i-1)
 	}
-	q.timerAt = at
-	t.up(i)
 	t.changed()
 	at = max(at, t.least)
 	early := at < t.until
@@ -65,15 +65,16 @@ func (t *timers) stop(q *QP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if q.timerIndex != 0 {
-		t.remove(int(q.timerIndex))
+		heap.Remove(&t.heap, int(q.timerIndex)-1)
+		t.changed()
 	}
 }
 
 // changed sets first after a change of the heap.
 func (t *timers) changed() {
 	at := int64(never)
-	if len(t.heap) > 1 {
-		at = t.heap[1].timerAt
+	if len(t.heap) > 0 {
+		at = t.heap[0].timerAt
 	}
 	t.first.Store(at)
 }
@@ -95,51 +96,33 @@ func (t *timers) due(now int64) *QP {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.heap) == 1 || t.heap[1].timerAt > now {
+	if len(t.heap) == 0 || t.heap[0].timerAt > now {
 		return nil
 	}
-	q := t.heap[1]
-	t.remove(1)
+	q := heap.Pop(&t.heap).(*QP)
+	t.changed()
 	return q
 }
 
-func (t *timers) remove(i int) {
-	t.heap[i].timerIndex = 0
-	n := len(t.heap) - 1
-	q := t.heap[n]
-	t.heap[n] = nil
-	t.heap = t.heap[:n]
-	if i < n {
-		t.heap[i], q.timerIndex = q, int32(i)
-		t.down(t.up(i))
-	}
-	t.changed()
+// timerHeap implements heap.Interface. Each QP knows its index.
+type timerHeap []*QP
+
+func (h timerHeap) Len() int           { return len(h) }
+func (h timerHeap) Less(i, j int) bool { return h[i].timerAt < h[j].timerAt }
+
+func (h timerHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].timerIndex, h[j].timerIndex = int32(i+1), int32(j+1)
 }
 
-// up restores the heap order by moving heap[i] towards the front, and returns its new
-// index. down moves it towards the back.
-func (t *timers) up(i int) int {
-	for ; i > 1 && t.heap[i].timerAt < t.heap[i/2].timerAt; i /= 2 {
-		t.swap(i, i/2)
-	}
-	return i
+func (h *timerHeap) Push(q any) {
+	*h = append(*h, q.(*QP))
+	(*h)[len(*h)-1].timerIndex = int32(len(*h))
 }
 
-func (t *timers) down(i int) {
-	for {
-		c := 2 * i
-		if c+1 < len(t.heap) && t.heap[c+1].timerAt < t.heap[c].timerAt {
-			c++
-		}
-		if c >= len(t.heap) || t.heap[i].timerAt <= t.heap[c].timerAt {
-			return
-		}
-		t.swap(i, c)
-		i = c
-	}
-}
-
-func (t *timers) swap(i, j int) {
-	t.heap[i], t.heap[j] = t.heap[j], t.heap[i]
-	t.heap[i].timerIndex, t.heap[j].timerIndex = int32(i), int32(j)
+func (h *timerHeap) Pop() any {
+	last := len(*h) - 1
+	q := (*h)[last]
+	q.timerIndex, (*h)[last], *h = 0, nil, (*h)[:last]
+	return q
 }
