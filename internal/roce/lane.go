@@ -132,14 +132,8 @@ func (n *lane) run() {
 
 // send gives the QP a turn.
 func (n *lane) send() {
-	n.sending.Lock()
-	defer n.sending.Unlock()
-	b := n.builder
-	b.reset()
-	n.q.mu.Lock()
-	more := n.q.build(b, n.q.port.now())
-	n.q.mu.Unlock()
-	n.q.port.sendBuilt(b)
+	more := false
+	n.q.sendNow(func(b *builder) { more = n.q.build(b, n.q.port.now()) })
 	if more {
 		n.wake()
 	}
