@@ -189,8 +189,8 @@ func mtuCode(mtu int) (code uint8) {
 func (q *QP) part() {
 	r, c := &q.req, q.dci
 	if q.peer != nil {
-		q.releaseWaiters(q.peer.release(&r.flight))
-		q.releaseWaiters(q.peer.leave(q))
+		q.port.ready.release(q.peer.release(&r.flight))
+		q.port.ready.release(q.peer.leave(q))
 		q.port.releasePeer(q.peer)
 		q.peer, q.near = nil, false
 	}

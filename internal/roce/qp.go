@@ -306,8 +306,8 @@ func (q *QP) leave(to rdma.State) {
 	q.state = to
 	q.dct.clear(q)
 	if q.peer != nil {
-		q.releaseWaiters(q.peer.release(&r.flight))
-		q.releaseWaiters(q.peer.leave(q))
+		q.port.ready.release(q.peer.release(&r.flight))
+		q.port.ready.release(q.peer.leave(q))
 	}
 	q.disarm()
 	r.flight.begin()
@@ -367,8 +367,7 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	if q.peer != nil {
 		// The window may have released the QP from its waiters, and the QP may
 		// not have used all the room: pass the rest to the next waiter.
-		q.port.ready.push(q.peer.out.give(0))
-		q.port.ready.push(q.peer.in.give(0))
+		q.port.ready.release(released{q.peer.out.give(0), q.peer.in.give(0)})
 	}
 	q.settle(now)
 	return more && q.state != rdma.StateErr

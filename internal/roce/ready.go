@@ -19,31 +19,32 @@ type readyQueue struct {
 	requesting fifo.Queue[*QP]
 }
 
-// push appends q, which may have any packets to send, unless it is queued already. If q has a lane, push wakes the
-// lane. It ignores nil.
+// push appends q, which may have any packets to send. It ignores nil.
 func (r *readyQueue) push(q *QP) {
-	if q == nil || q.lane.Load().wake() {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !q.queued {
-		q.queued = true
-		r.requesting.Push(q)
-		r.n.Add(1)
+	if q != nil {
+		r.add(q, &r.requesting, &q.queued)
 	}
 }
 
+// release is push for the QPs that waited for a window and may now send.
+func (r *readyQueue) release(qs released) {
+	r.push(qs[0])
+	r.push(qs[1])
+}
+
 // owe is push for a QP that owes a response.
-func (r *readyQueue) owe(q *QP) {
+func (r *readyQueue) owe(q *QP) { r.add(q, &r.responding, &q.owing) }
+
+// add appends q to a queue, unless it is there already. If q has a lane, add wakes the lane.
+func (r *readyQueue) add(q *QP, to *fifo.Queue[*QP], there *bool) {
 	if q.lane.Load().wake() {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !q.owing {
-		q.owing = true
-		r.responding.Push(q)
+	if !*there {
+		*there = true
+		to.Push(q)
 		r.n.Add(1)
 	}
 }

@@ -282,13 +282,7 @@ func (q *QP) backTo(now int64) {
 
 // giveBack removes bytes that arrived from the windows, and lets the windows grow.
 func (q *QP) giveBack(out, in int64) {
-	q.releaseWaiters(q.peer.arrived(&q.req.flight, out, in, q.fullCost()))
-}
-
-// releaseWaiters queues the QPs that waited for a window and may now send.
-func (q *QP) releaseWaiters(qs released) {
-	q.port.ready.push(qs[0])
-	q.port.ready.push(qs[1])
+	q.port.ready.release(q.peer.arrived(&q.req.flight, out, in, q.fullCost()))
 }
 
 // goBack makes una the next packet to send.
@@ -299,7 +293,7 @@ func (q *QP) goBack(now int64) {
 	}
 	r.goBack()
 	r.mayBuild()
-	q.releaseWaiters(q.peer.release(&r.flight))
+	q.port.ready.release(q.peer.release(&r.flight))
 }
 
 // complete removes w, the head of the list, and passes it to Handler.Completed, unless it is a part
