@@ -92,7 +92,7 @@ func (q *QP) recvAtomic(k *packet) {
 var maskedOps = map[wire.Opcode]ibv.WROp{wire.MaskedCompareSwap: ibv.WRMaskedCmpSwap, wire.MaskedFetchAdd: ibv.WRMaskedFetchAdd}
 
 // putAtomic adds an atomic request with PSN psn to b.
-func (q *QP) putAtomic(b *builder, w *Work, psn uint32) bool {
+func (q *endpoint) putAtomic(b *builder, w *Work, psn uint32) bool {
 	op := atomicOps[w.Op].With(q.service)
 	way := q.path()
 	p, id := b.add(&way, op.HeaderLen()+wire.ICRCLen)

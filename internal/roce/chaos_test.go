@@ -128,8 +128,8 @@ func (f *flaky) Received(ev RecvEvent) NAK {
 
 func (f *flaky) EndBatch() NAK { return f.refusal() }
 
-// endpoint is one QP of a chaotic connection, with its Handler.
-type endpoint struct {
+// party is one QP of a chaotic connection, with its Handler.
+type party struct {
 	qp   *QP
 	h    *flaky
 	ah   *AH
@@ -137,7 +137,7 @@ type endpoint struct {
 }
 
 // work returns a random request of e.
-func (e *endpoint) work(rnd *rand.Rand, size int) *Work {
+func (e *party) work(rnd *rand.Rand, size int) *Work {
 	n := rnd.IntN(size)
 	if rnd.IntN(3) == 0 {
 		n = rnd.IntN(100)
@@ -171,7 +171,7 @@ type chaos struct {
 	*linked
 	t   testing.TB
 	rnd *rand.Rand
-	all []*endpoint
+	all []*party
 }
 
 // connect adds a connection.
@@ -180,11 +180,11 @@ func (c *chaos) connect(o pairOptions, rate float64) {
 	if o.typ == ibv.XRCSend {
 		types[1] = ibv.XRCRecv
 	}
-	var e [2]*endpoint
+	var e [2]*party
 	for i := range e {
 		m := newMemory(c.t, fmt.Sprintf("connection %d, side %d", len(c.all)/2, i))
 		m.keys[1] = make([]byte, 1<<18)
-		e[i] = &endpoint{h: &flaky{memory: m, rnd: c.rnd, rate: rate}}
+		e[i] = &party{h: &flaky{memory: m, rnd: c.rnd, rate: rate}}
 		var err error
 		if e[i].qp, err = c.port[i].NewQP(e[i].h, types[i]); err != nil {
 			c.t.Fatal(err)

@@ -80,9 +80,9 @@ func (c *SendConfig) keep() transmission {
 }
 
 // attributes returns the attributes for the recovery from losses.
-func (q *QP) attributes() loss.Attributes {
+func (q *endpoint) attributes() loss.Attributes {
 	return loss.Attributes{
-		Timeout: int64(AckTimeout(q.send.Timeout)), Retries: q.send.RetryCount, RNRRetries: q.send.RNRRetry, Strict: q.port.strict,
+		Timeout: int64(AckTimeout(q.send.Timeout)), Retries: q.send.RetryCount, RNRRetries: q.send.RNRRetry, Strict: q.link.port.strict,
 	}
 }
 

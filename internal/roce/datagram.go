@@ -61,7 +61,7 @@ func (a *AH) Addr() netip.AddrPort { return a.to }
 const ownQKey = 1 << 31
 
 // qkey returns the Q_Key of the QP.
-func (q *QP) qkey() uint32 {
+func (q *endpoint) qkey() uint32 {
 	if q.typ == ibv.GSI {
 		return gsiQKey
 	}
@@ -84,7 +84,7 @@ func (q *QP) putDatagram(b *builder, w *Work, near *link) bool {
 	if n > 0 {
 		if err := w.Src.ReadAt(p[head:head+n], 0); err != nil {
 			b.undo(size)
-			q.failSource(w, err)
+			q.req.failSource(w, err)
 			return false
 		}
 	}

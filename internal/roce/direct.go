@@ -22,7 +22,7 @@ func view(src Source, off uint64, n int) []byte {
 
 // seal completes packet p, whose headers take head bytes, with padding and CRC. The
 // payload of n bytes is copied from memory, or is already in the packet if memory is nil.
-func (q *QP) seal(p []byte, id uint16, head, n int, memory []byte) {
+func (q *endpoint) seal(p []byte, id uint16, head, n int, memory []byte) {
 	if memory != nil && !q.near && !q.ring {
 		q.flow.Front(len(p)).WithID(id).Fill(p, head, memory)
 		return
@@ -33,7 +33,7 @@ func (q *QP) seal(p []byte, id uint16, head, n int, memory []byte) {
 }
 
 // finish completes packet p with its CRC.
-func (q *QP) finish(p []byte, id uint16) {
+func (q *endpoint) finish(p []byte, id uint16) {
 	switch {
 	case q.near:
 	case q.ring:
@@ -87,7 +87,7 @@ func (q *QP) place(k *packet) []byte {
 		return placeOf(w.Dst, n)
 	}
 	s := &q.resp
-	if k.Opcode != wire.WriteMiddle || k.PSN != s.psn || s.dying != nil || !q.inOrder(k, writing) || uint64(s.got)+uint64(n) >= uint64(s.length) {
+	if k.Opcode != wire.WriteMiddle || k.PSN != s.psn || s.dying != nil || !q.inOrder(k, s.kind, writing) || uint64(s.got)+uint64(n) >= uint64(s.length) {
 		return nil
 	}
 	return placeOf(s.sink, n)

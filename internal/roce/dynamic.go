@@ -87,7 +87,7 @@ func targetOf(w *Work) dctAddress {
 }
 
 // dynamic reports whether the QP is an end of the dynamically connected transport.
-func (q *QP) dynamic() bool { return q.dci != nil || q.dct != nil }
+func (e *dynamicEnd) dynamic() bool { return e.dci != nil || e.dct != nil }
 
 // arrange makes the connection that the next Work needs. ready means that the
 // connection exists, so that requests may be sent. more means that the QP needs

@@ -228,7 +228,7 @@ func (t *target) answer(q *QP, to *wire.Dynamic, h wire.Dynamic) {
 }
 
 // answerPath returns the path to the source of the last packet.
-func (q *QP) answerPath() path {
+func (q *endpoint) answerPath() path {
 	return path{from: q.link, to: q.source(), route: q.recv.Route, tos: q.tos}
 }
 

@@ -44,7 +44,7 @@ func (p *Port) linkAt(to netip.AddrPort) *link {
 const insideMTU = 32 << 10
 
 // mtu returns the payload of a full packet, which is the path MTU or what both ends agreed on.
-func (q *QP) mtu() int {
+func (q *endpoint) mtu() int {
 	if q.near && q.acknowledged() && q.dynamicEnd == noDynamicEnd {
 		return insideMTU
 	}
@@ -55,7 +55,7 @@ func (q *QP) mtu() int {
 // pass through memory of another process sends packets that are as long as inside the port, which
 // the peer accepts from memory. For READs both sides must count with the same size, which is the
 // path MTU, because the peer need not reach this process by memory, too.
-func (q *QP) mtuOf(w *Work) int {
+func (q *endpoint) mtuOf(w *Work) int {
 	if q.ring && w.Op != ibv.WRRead {
 		return insideMTU
 	}
@@ -73,7 +73,7 @@ const (
 
 // largest returns the length of the largest packet that the QP accepts from its
 // present source, the network or the port itself.
-func (q *QP) largest() int {
+func (q *endpoint) largest() int {
 	if q.via != overNetwork {
 		return wire.MaxHeaders + insideMTU
 	}

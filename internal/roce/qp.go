@@ -18,21 +18,38 @@ import (
 // which is held during every Handler call: do not call them from a Handler method, nor
 // while holding a lock that a Handler method takes.
 type QP struct {
-	port    *Port
+	port   *Port
+	queued bool // in the port's ready queue, guarded by its lock
+	owing  bool // in the ready queue for its responses, guarded by its lock
+	h      Handler
+	lane   atomic.Pointer[lane] // nil: the goroutines of the port handle the QP
+	set    atomic.Pointer[CounterSet]
+
+	mu     sync.Mutex // guards the following fields
+	state  rdma.State
+	closed bool
+	deaf   bool // BlockOwnMulticast was called: the QP does not receive its own multicasts
+	endpoint
+	peer  *peer // windows of the host it is connected to; nil in RESET, UD and GSI
+	req   requester
+	resp  responder
+	armed int64 // time at which the timer will call expire; 0: not armed
+
+	waitsOut, waitsIn bool // among the waiters of peer.out and peer.in, guarded by their locks
+
+	timerAt    int64 // key in the timers' heap, guarded by their lock
+	timerIndex int32 // index in the timers' heap plus 1, guarded by their lock; 0: not in the heap
+}
+
+// endpoint has the numbers, addresses and attributes of a QP and its peer, from which packets are built and by which they
+// are checked. It knows no requests, windows or timers. The lock of the QP guards it, except for num, typ, service and the pointer
+// dynamicEnd, which do not change.
+type endpoint struct {
 	num     uint32
 	typ     rdma.QPType
 	service uint8 // service bits of the opcodes of its packets
-	queued  bool  // in the port's ready queue, guarded by its lock
-	owing   bool  // in the ready queue for its responses, guarded by its lock
-	h       Handler
-	lane    atomic.Pointer[lane] // nil: the goroutines of the port handle the QP
-	set     atomic.Pointer[CounterSet]
 	*dynamicEnd
 
-	mu       sync.Mutex // guards the following fields
-	state    rdma.State
-	closed   bool
-	deaf     bool   // BlockOwnMulticast was called: the QP does not receive its own multicasts
 	near     bool   // the peer is on this port, and packets to it pass in memory
 	ring     bool   // the peer is another process on this machine, and packets to it pass through memory (netconn.Neighbor)
 	via      medium // of the packets being received
@@ -42,17 +59,8 @@ type QP struct {
 	send     transmission
 	recv     reception
 	link     *link     // source of its packets; UD and GSI: link of the last packet received
-	peer     *peer     // windows of the host it is connected to; nil in RESET, UD and GSI
 	flow     wire.Flow // addresses of sent packets, for the CRC
-	req      requester
-	resp     responder
 	fromIn   wire.Flow // addresses of received packets, for the CRC
-	armed    int64     // time at which the timer will call expire; 0: not armed
-
-	waitsOut, waitsIn bool // among the waiters of peer.out and peer.in, guarded by their locks
-
-	timerAt    int64 // key in the timers' heap, guarded by their lock
-	timerIndex int32 // index in the timers' heap plus 1, guarded by their lock; 0: not in the heap
 }
 
 // Num returns the QP number: 1 for type GSI, otherwise a random number of 24 bits that is
@@ -63,7 +71,7 @@ func (q *QP) Num() uint32 { return q.num }
 func (q *QP) Type() rdma.QPType { return q.typ }
 
 // acknowledged reports whether the QP's service has acknowledgements.
-func (q *QP) acknowledged() bool {
+func (q *endpoint) acknowledged() bool {
 	return q.service == wire.ServiceRC || q.service == wire.ServiceXRC
 }
 
@@ -78,15 +86,15 @@ func (q *QP) State() rdma.State {
 
 // source returns the address that the last packet came from. A datagram QP and a DCT have no
 // peer: recv.Peer is the source of their last packet.
-func (q *QP) source() netip.AddrPort {
+func (q *endpoint) source() netip.AddrPort {
 	return netip.AddrPortFrom(q.recv.Peer.Addr(), q.fromPort)
 }
 
 // path returns the path to the peer of a connected QP.
-func (q *QP) path() path {
+func (q *endpoint) path() path {
 	w := path{from: q.link, to: q.recv.Peer, route: q.recv.Route, tos: q.tos}
 	if q.near {
-		w.near = q.port.linkAt(w.to)
+		w.near = q.link.port.linkAt(w.to)
 	}
 	return w
 }
@@ -309,7 +317,7 @@ func (q *QP) leave(to rdma.State) {
 		q.port.ready.release(q.peer.release(&r.flight))
 		q.port.ready.release(q.peer.leave(q))
 	}
-	q.disarm()
+	r.disarm()
 	r.flight.begin()
 	r.asks = false
 	r.leave()

@@ -60,17 +60,17 @@ func (r *requester) builds() bool {
 }
 
 // bytes returns the number of message bytes in packets [i, j) of w.
-func (q *QP) bytes(w *Work, i, j uint32) int64 {
+func (q *endpoint) bytes(w *Work, i, j uint32) int64 {
 	mtu := int64(q.mtuOf(w))
 	return min(int64(j)*mtu, int64(w.Length)) - min(int64(i)*mtu, int64(w.Length))
 }
 
 // fullCost returns the cost of a full packet in a window.
-func (q *QP) fullCost() int64 { return int64(q.mtu() + congestion.PacketCost) }
+func (q *endpoint) fullCost() int64 { return int64(q.mtu() + congestion.PacketCost) }
 
 // cost returns the bytes that packets [i, j) of w occupy in the send window and in the
 // read window.
-func (q *QP) cost(w *Work, i, j uint32) (out, in int64) {
+func (q *endpoint) cost(w *Work, i, j uint32) (out, in int64) {
 	n := int64(j-i) * congestion.PacketCost
 	switch {
 	case w.Op == ibv.WRRead:

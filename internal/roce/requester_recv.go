@@ -81,7 +81,7 @@ func (q *QP) acknowledge(k *packet, now int64) {
 			return
 		}
 		q.goBack(now)
-		q.rest(now + int64(RNRTimer(aeth.Syndrome.Value())))
+		r.rest(now + int64(RNRTimer(aeth.Syndrome.Value())))
 	case wire.KindNAK:
 		q.nak(k, aeth.Syndrome, now)
 	default:
@@ -147,7 +147,7 @@ func (q *QP) readResponse(k *packet, now int64) {
 // fitsRead reports whether k can be response i of READ w, by its length, its position and
 // its syndrome. A READ can be requested again from any response on, so a first response may be at any
 // position.
-func (q *QP) fitsRead(k *packet, w *Work, i uint32) bool {
+func (q *endpoint) fitsRead(k *packet, w *Work, i uint32) bool {
 	end := k.layout&(wire.IsLast|wire.IsOnly) != 0
 	return end == (i+1 == w.progress.count) && int64(len(k.payload)) == q.bytes(w, i, i+1) && ackSyndrome(k)
 }
@@ -241,7 +241,7 @@ func (q *QP) advance(to uint32, now int64) bool {
 func (q *QP) progressed(before uint32, more bool, now int64) (resend bool) {
 	r := &q.req
 	q.peer.heard.Store(now)
-	q.disarm()
+	r.disarm()
 	sample, do := r.loss.Acknowledged(before, r.una, more, now)
 	if sample != 0 {
 		q.peer.out.measured(sample)

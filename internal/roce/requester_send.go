@@ -78,7 +78,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 }
 
 // maxReads returns the largest number of READs and atomics that may be outstanding.
-func (q *QP) maxReads() int {
+func (q *endpoint) maxReads() int {
 	if q.dci != nil {
 		return q.dci.reads
 	}
@@ -189,7 +189,7 @@ func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 	if payload == nil && n > 0 {
 		if err := w.Src.ReadAt(p[head:head+n], off); err != nil {
 			b.undo(size)
-			q.failSource(w, err)
+			q.req.failSource(w, err)
 			return false
 		}
 	}
@@ -234,7 +234,7 @@ const ackParts = 8
 
 // putRead adds a READ request for responses [i, j) of w to b; psn is the PSN of the
 // first.
-func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32) bool {
+func (q *endpoint) putRead(b *builder, w *Work, i, j, psn uint32) bool {
 	op := wire.ReadRequest.With(q.service)
 	size := op.HeaderLen() + wire.ICRCLen
 	way := q.path()
@@ -261,7 +261,7 @@ func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32) bool {
 
 // putXRCETH writes the header that names the peer's shared receive queue, if the service
 // is XRC. It returns the bytes of ext after that header.
-func (q *QP) putXRCETH(ext []byte, w *Work) []byte {
+func (q *endpoint) putXRCETH(ext []byte, w *Work) []byte {
 	if q.service != wire.ServiceXRC {
 		return ext
 	}
@@ -282,9 +282,9 @@ func (q *QP) notPut(w *Work) (full bool) {
 
 // failSource marks w to fail with err, which its Source returned, once all Work before it
 // has completed. No more Work is begun.
-func (q *QP) failSource(w *Work, err error) {
+func (l *workList) failSource(w *Work, err error) {
 	w.progress.failed = true
 	w.progress.status = localStatus(err)
 	w.Err = err
-	q.req.stop()
+	l.stop()
 }

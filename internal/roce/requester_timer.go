@@ -44,13 +44,13 @@ func (q *QP) settle(now int64) {
 const blockedTimeouts = 4
 
 // fullTimeout returns the local ACK timeout in nanoseconds, or 0 if there is none.
-func (q *QP) fullTimeout() int64 { return int64(AckTimeout(q.send.Timeout)) }
+func (q *endpoint) fullTimeout() int64 { return int64(AckTimeout(q.send.Timeout)) }
 
 // disarm ends all waiting, because una advanced. settle sets the deadline again.
-func (q *QP) disarm() { q.req.waiting, q.req.deadline = false, 0 }
+func (r *requester) disarm() { r.waiting, r.deadline = false, 0 }
 
 // rest stops sending until a time, because of an RNR NAK.
-func (q *QP) rest(until int64) { q.req.waiting, q.req.deadline = true, until }
+func (r *requester) rest(until int64) { r.waiting, r.deadline = true, until }
 
 // expire is called when the QP's timer fires.
 func (q *QP) expire(now int64) {
@@ -121,12 +121,12 @@ func (q *QP) noProgress() error {
 }
 
 // tried returns in words for how long the QP has waited, by its attributes: for the first packet, and for each retry.
-func (q *QP) tried() string {
+func (q *endpoint) tried() string {
 	return fmt.Sprintf("in %d timeouts of %v (retry_cnt %d)", q.send.RetryCount+1, AckTimeout(q.send.Timeout), q.send.RetryCount)
 }
 
 // faults says that packets were lost on request.
-func (q *QP) faults() string {
+func (q *endpoint) faults() string {
 	if c, ok := netconn.As[interface{ Lost() uint64 }](q.link.conn); ok && c.Lost() > 0 {
 		return fmt.Sprintf("; the faults that were asked for have lost %d packets of this device", c.Lost())
 	}

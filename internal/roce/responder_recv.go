@@ -136,13 +136,6 @@ func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	}
 }
 
-// failQuietly ends the connection because of the expected packet, without a NAK: when the requests before
-// it are answered and acknowledged, the QP enters the error state.
-func (q *QP) failQuietly(f Failure) {
-	s := &q.resp
-	s.ack, s.dying = true, &f
-}
-
 // remoteNAK returns the NAK for an error of a responder's Source or Sink.
 func remoteNAK(err error) NAK {
 	var n NAKError
@@ -190,23 +183,22 @@ func (q *QP) permits(k *packet, op ibv.WROp) bool {
 	return false
 }
 
-// inOrder reports whether the position of packet k continues the open message, and its
-// length fits its position (sections 9.7.4.1.2 and 9.7.4.1.6).
-func (q *QP) inOrder(k *packet, kind uint8) bool {
-	s := &q.resp
+// inOrder reports whether packet k of a message of a kind continues the one that is open, or begins one if none is, and
+// whether its length fits its position (sections 9.7.4.1.2 and 9.7.4.1.6).
+func (q *endpoint) inOrder(k *packet, open, kind uint8) bool {
 	n, mtu := len(k.payload), q.mtu()
 	if q.via != overNetwork && n > mtu {
 		mtu = insideMTU // see mtuOf; the last packet of such a message may be of any length
 	}
 	switch {
 	case k.layout&wire.IsFirst != 0:
-		return s.kind == idle && n == mtu
+		return open == idle && n == mtu
 	case k.layout&wire.IsMiddle != 0:
-		return s.kind == kind && n == mtu
+		return open == kind && n == mtu
 	case k.layout&wire.IsLast != 0:
-		return s.kind == kind && n > 0 && n <= mtu
+		return open == kind && n > 0 && n <= mtu
 	}
-	return s.kind == idle && n <= mtu
+	return open == idle && n <= mtu
 }
 
 // recvSend handles a packet of a SEND.
@@ -215,7 +207,7 @@ func (q *QP) recvSend(k *packet, now int64) {
 	if s.kind == idle {
 		s.got = 0
 	}
-	if !q.inOrder(k, sending) || uint64(s.got)+uint64(len(k.payload)) > MaxMessage {
+	if !q.inOrder(k, s.kind, sending) || uint64(s.got)+uint64(len(k.payload)) > MaxMessage {
 		q.refuse(NAKInvalidRequest, fmt.Errorf("%v packet of %d bytes, PSN %#x: it does not continue the message", k.Opcode, len(k.payload), k.PSN))
 		return
 	}
@@ -238,7 +230,8 @@ func (q *QP) recvSend(k *packet, now int64) {
 		h, _, _ := wire.ParseIETH(k.ext)
 		ev.HasInv, ev.InvKey = true, h.RKey
 		if err := q.h.Invalidate(h.RKey); err != nil {
-			q.failQuietly(Failure{Status: rdma.StatusLocAccessErr, Err: fmt.Errorf("SEND with invalidate of key %#x: %w", h.RKey, err)})
+			// The connection ends without a NAK, when the requests before this one are answered and acknowledged.
+			s.ack, s.dying = true, &Failure{Status: rdma.StatusLocAccessErr, Err: fmt.Errorf("SEND with invalidate of key %#x: %w", h.RKey, err)}
 			return
 		}
 	}
@@ -251,7 +244,7 @@ func (q *QP) recvSend(k *packet, now int64) {
 // recvWrite handles a packet of an RDMA WRITE.
 func (q *QP) recvWrite(k *packet, now int64) {
 	s := &q.resp
-	if !q.inOrder(k, writing) {
+	if !q.inOrder(k, s.kind, writing) {
 		q.refuse(NAKInvalidRequest, fmt.Errorf("%v packet of %d bytes, PSN %#x: it does not continue the message", k.Opcode, len(k.payload), k.PSN))
 		return
 	}

@@ -13,8 +13,12 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 	if q.state < rdma.StateRTR || q.state > rdma.StateRTS {
 		return false
 	}
-	if s.cnp.due && !q.putCNP(b) {
-		return true
+	if s.cnp.due {
+		if !q.putCNP(b) {
+			return true
+		}
+		s.cnp.sent()
+		q.port.n.CNPSent.Add(1)
 	}
 	budget := turnBytes
 	for s.open > 0 {
@@ -30,13 +34,20 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 	}
 	switch {
 	case s.nak != 0:
-		if !q.putACK(b, s.nak, s.nakPSN) {
+		if !q.putACK(b, s.nak, s.msn, s.nakPSN) {
 			return true
 		}
-		q.countNAK(s.nak)
+		switch {
+		case s.nak == wire.NAKSequence:
+			q.port.n.SequenceNAKsSent.Add(1)
+		case s.nak.Kind() == wire.KindRNR:
+			q.count(func(n *counters) { n.RNRSent.Add(1) })
+		default:
+			q.port.n.ErrorNAKsSent.Add(1)
+		}
 		s.nak, s.ack = 0, false
 	case s.ack:
-		if !q.putACK(b, wire.ACKNoCredits, s.done) {
+		if !q.putACK(b, wire.ACKNoCredits, s.msn, s.done) {
 			return true
 		}
 		s.ack = false
@@ -66,7 +77,7 @@ func (s *responder) oldest() *resource {
 func (q *QP) putResponse(b *builder, e *resource) int {
 	psn := psnAdd(e.first, int(e.cur))
 	if e.kind != wire.ReadRequest {
-		n := q.putAtomicResponse(b, e)
+		n := q.putAtomicResponse(b, e, q.resp.msn)
 		if n > 0 {
 			e.sent = 1
 			q.closeRead(e)
@@ -78,7 +89,7 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 	if at := uint64(e.skip) + uint64(e.cur)*uint64(q.mtu()); e.kept.has(at) {
 		src = e.kept
 	}
-	n, err := q.putReadResponse(b, e, src, e.cur, readOps[position(e.cur-e.start, e.end-e.start)])
+	n, err := q.putReadResponse(b, e, src, e.cur, q.resp.msn, readOps[position(e.cur-e.start, e.end-e.start)])
 	switch {
 	case err != nil:
 		q.refuseRead(e, psn, remoteNAK(err), err)
@@ -97,7 +108,7 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 
 // putAtomicResponse adds the result of an atomic operation to b. It returns the bytes to
 // charge to the turn, or 0 if the trains are full.
-func (q *QP) putAtomicResponse(b *builder, e *resource) int {
+func (q *endpoint) putAtomicResponse(b *builder, e *resource, msn uint32) int {
 	const size = wire.BTHLen + wire.AETHLen + wire.AtomicAckETHLen + wire.ICRCLen
 	way := q.path()
 	p, id := b.add(&way, size)
@@ -105,7 +116,7 @@ func (q *QP) putAtomicResponse(b *builder, e *resource) int {
 		return 0
 	}
 	q.putBTH(p, wire.AtomicAcknowledge, 0, e.first)
-	wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: wire.ACKNoCredits, MSN: q.resp.msn})
+	wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: wire.ACKNoCredits, MSN: msn})
 	wire.PutAtomicAckETH(p[wire.BTHLen+wire.AETHLen:], &wire.AtomicAckETH{Orig: e.orig})
 	q.finish(p, id)
 	return congestion.PacketCost
@@ -113,7 +124,7 @@ func (q *QP) putAtomicResponse(b *builder, e *resource) int {
 
 // putReadResponse adds response i of e to b, with data from src. It returns the bytes to
 // charge to the turn, 0 if the trains are full, or the error of src.
-func (q *QP) putReadResponse(b *builder, e *resource, src Source, i uint32, op wire.Opcode) (int, error) {
+func (q *endpoint) putReadResponse(b *builder, e *resource, src Source, i, msn uint32, op wire.Opcode) (int, error) {
 	mtu := uint64(q.mtu())
 	off := uint64(i) * mtu
 	n := int(min(off+mtu, uint64(e.length)) - min(off, uint64(e.length)))
@@ -134,7 +145,7 @@ func (q *QP) putReadResponse(b *builder, e *resource, src Source, i uint32, op w
 	}
 	q.putBTH(p, op, pads(n), psnAdd(e.first, int(i)))
 	if op != wire.ReadResponseMiddle {
-		wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: wire.ACKNoCredits, MSN: q.resp.msn})
+		wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: wire.ACKNoCredits, MSN: msn})
 	}
 	q.seal(p, id, head, n, payload)
 	return n + congestion.PacketCost, nil
@@ -155,7 +166,7 @@ func (q *QP) answeredUpTo(psn uint32) {
 }
 
 // putACK adds an ACK or a NAK for psn to b.
-func (q *QP) putACK(b *builder, syn wire.Syndrome, psn uint32) bool {
+func (q *endpoint) putACK(b *builder, syn wire.Syndrome, msn, psn uint32) bool {
 	const size = wire.BTHLen + wire.AETHLen + wire.ICRCLen
 	way := q.path()
 	p, id := b.add(&way, size)
@@ -163,13 +174,13 @@ func (q *QP) putACK(b *builder, syn wire.Syndrome, psn uint32) bool {
 		return false
 	}
 	q.putBTH(p, wire.Acknowledge, 0, psn)
-	wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: syn, MSN: q.resp.msn})
+	wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: syn, MSN: msn})
 	q.finish(p, id)
 	return true
 }
 
 // putCNP adds a congestion notification packet to b.
-func (q *QP) putCNP(b *builder) bool {
+func (q *endpoint) putCNP(b *builder) bool {
 	way := q.path()
 	p, id := b.add(&way, wire.CNPLen)
 	if p == nil {
@@ -177,27 +188,13 @@ func (q *QP) putCNP(b *builder) bool {
 	}
 	wire.PutCNP(p, q.recv.DestQPN)
 	q.finish(p, id)
-	q.resp.cnp.sent()
-	q.port.n.CNPSent.Add(1)
 	return true
 }
 
 // putBTH writes the base transport header of a response.
-func (q *QP) putBTH(p []byte, op wire.Opcode, pad int, psn uint32) {
+func (q *endpoint) putBTH(p []byte, op wire.Opcode, pad int, psn uint32) {
 	wire.PutBTH(p, &wire.BTH{
 		Opcode: op.With(q.service), MigReq: true, Pad: uint8(pad), PKey: wire.DefaultPKey,
 		DestQP: q.recv.DestQPN, PSN: psn,
 	})
-}
-
-// countNAK counts a NAK that is sent.
-func (q *QP) countNAK(syn wire.Syndrome) {
-	switch {
-	case syn == wire.NAKSequence:
-		q.port.n.SequenceNAKsSent.Add(1)
-	case syn.Kind() == wire.KindRNR:
-		q.count(func(n *counters) { n.RNRSent.Add(1) })
-	default:
-		q.port.n.ErrorNAKsSent.Add(1)
-	}
 }

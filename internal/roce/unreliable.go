@@ -78,7 +78,7 @@ type destination struct {
 }
 
 // target returns the destination of a request of a UC or UD QP, and the link that leads there.
-func (q *QP) target(w *Work) (*link, destination) {
+func (q *endpoint) target(w *Work) (*link, destination) {
 	if q.service == wire.ServiceUD {
 		return w.AH.from, destination{w.AH.to, w.DestQPN}
 	}
