@@ -26,6 +26,7 @@ const (
 // initiator is the state of a QP of type ibv.DCI: its connection, or its
 // attempt to make one.
 type initiator struct {
+	q       *QP
 	session uint32     // session number of the last connection
 	phase   phase      // there is no connection, one is being made, or there is one
 	to      dctAddress // target of the last connection
@@ -60,6 +61,16 @@ func dynamicEndOf(t rdma.QPType) *dynamicEnd {
 	return noDynamicEnd
 }
 
+// attach makes the end that of a QP.
+func (e *dynamicEnd) attach(q *QP) {
+	switch {
+	case e.dci != nil:
+		e.dci.q = q
+	case e.dct != nil:
+		e.dct.q = q
+	}
+}
+
 // hear records that packets arrived.
 func (e *dynamicEnd) hear(now int64) {
 	if e.joins {
@@ -92,8 +103,8 @@ func (e *dynamicEnd) dynamic() bool { return e.dci != nil || e.dct != nil }
 // arrange makes the connection that the next Work needs. ready means that the
 // connection exists, so that requests may be sent. more means that the QP needs
 // another turn.
-func (q *QP) arrange(b *builder, now int64) (ready, more bool) {
-	r, c := &q.req, q.dci
+func (c *initiator) arrange(b *builder, now int64) (ready, more bool) {
+	q, r := c.q, &c.q.req
 	if c.phase == connected {
 		w := r.cur
 		switch {
@@ -107,10 +118,10 @@ func (q *QP) arrange(b *builder, now int64) (ready, more bool) {
 		if !c.leave && targetOf(w) == c.to {
 			return true, false
 		}
-		if !q.putControl(b, &wire.Dynamic{Kind: wire.DynamicDisconnect, Session: c.session, QPN: q.num}, 0) {
+		if !c.putDisconnect(b) {
 			return false, true
 		}
-		q.part()
+		c.part()
 		if c.yields {
 			c.at = now + busyWait
 		}
@@ -132,15 +143,15 @@ func (q *QP) arrange(b *builder, now int64) (ready, more bool) {
 		q.ids = identifications{}
 	}
 	if c.due {
-		return false, !q.putConnect(b, now)
+		return false, !c.putConnect(b, now)
 	}
 	return false, false
 }
 
 // putConnect adds a DynamicConnect to b.
-func (q *QP) putConnect(b *builder, now int64) bool {
-	c := q.dci
-	if !q.putControl(b, &wire.Dynamic{
+func (c *initiator) putConnect(b *builder, now int64) bool {
+	q := c.q
+	if !c.putControl(b, &wire.Dynamic{
 		Kind: wire.DynamicConnect, Code: mtuCode(int(q.recv.MTU)), Reads: uint16(q.send.MaxRdAtomic),
 		Session: c.session, QPN: q.num, Key: c.to.key,
 	}, q.req.una) {
@@ -155,10 +166,14 @@ func (q *QP) putConnect(b *builder, now int64) bool {
 	return true
 }
 
+// putDisconnect adds a DynamicDisconnect to b.
+func (c *initiator) putDisconnect(b *builder) bool {
+	return c.putControl(b, &wire.Dynamic{Kind: wire.DynamicDisconnect, Session: c.session, QPN: c.q.num}, 0)
+}
+
 // putControl adds a DynamicControl packet for the target to b.
-func (q *QP) putControl(b *builder, h *wire.Dynamic, psn uint32) bool {
-	to := &q.dci.to
-	return putDynamic(b, &to.path, to.num, psn, h)
+func (c *initiator) putControl(b *builder, h *wire.Dynamic, psn uint32) bool {
+	return putDynamic(b, &c.to.path, c.to.num, psn, h)
 }
 
 // putDynamic adds a DynamicControl packet to b.
@@ -186,8 +201,8 @@ func mtuCode(mtu int) (code uint8) {
 
 // part ends the connection at this end. The caller has made sure that no
 // request is outstanding.
-func (q *QP) part() {
-	r, c := &q.req, q.dci
+func (c *initiator) part() {
+	q, r := c.q, &c.q.req
 	if q.peer != nil {
 		q.port.ready.release(q.peer.release(&r.flight))
 		q.port.ready.release(q.peer.leave(q))
@@ -199,9 +214,9 @@ func (q *QP) part() {
 	c.phase, c.at, c.due = apart, 0, false
 }
 
-// dynamicControl handles a DynamicControl packet that a target sent to this initiator.
-func (q *QP) dynamicControl(h *wire.Dynamic) {
-	r, c := &q.req, q.dci
+// control handles a DynamicControl packet that a target sent.
+func (c *initiator) control(h *wire.Dynamic) {
+	q, r := c.q, &c.q.req
 	if q.state != rdma.StateRTS || h.Session != c.session {
 		return // the packet belongs to an earlier connection
 	}
@@ -212,7 +227,7 @@ func (q *QP) dynamicControl(h *wire.Dynamic) {
 		// A target may announce that it keeps no outstanding READ (0). The initiator then sends one
 		// READ at a time, which times out if the target does not execute it. With a limit of 0 it
 		// would not send the READ, so that no timer ran, and the requests behind the READ waited for ever.
-		q.dci.reads = min(max(1, int(h.Reads)), int(q.send.MaxRdAtomic))
+		c.reads = min(max(1, int(h.Reads)), int(q.send.MaxRdAtomic))
 		q.near = q.port.inside(q.recv.Peer, h.QPN) != nil
 		q.peer = q.port.acquirePeer(q.recv.Peer.Addr())
 		r.loss.Renew(q.port.now())
@@ -240,14 +255,13 @@ func (c *initiator) allows(r *requester, w *Work) bool {
 	return !starts || !c.leave && targetOf(w) == c.to
 }
 
-// dynamicDeadline returns the time of the initiator's next action, or 0. It
+// deadline returns the time of the initiator's next action, or 0. It
 // does not include the deadline of a connected requester.
-func (q *QP) dynamicDeadline(now int64) int64 {
-	r, c := &q.req, q.dci
+func (c *initiator) deadline(now int64) int64 {
 	switch {
-	case c == nil || q.state != rdma.StateRTS || c.phase == apart || c.due:
+	case c == nil || c.q.state != rdma.StateRTS || c.phase == apart || c.due:
 		return 0
-	case c.phase == connected && r.head != nil:
+	case c.phase == connected && c.q.req.head != nil:
 		c.at = 0
 	case c.phase == connected && c.at == 0:
 		c.at = now + initiatorIdle
@@ -255,10 +269,9 @@ func (q *QP) dynamicDeadline(now int64) int64 {
 	return c.at
 }
 
-// dynamicTimeout handles the deadline of dynamicDeadline. It returns false if
-// that deadline has not passed.
-func (q *QP) dynamicTimeout(now int64) bool {
-	c := q.dci
+// timeout handles the deadline of the initiator. It returns false if that deadline has not
+// passed.
+func (c *initiator) timeout(now int64) bool {
 	if c == nil || c.phase == apart || c.at == 0 || now < c.at {
 		return false
 	}
@@ -266,6 +279,7 @@ func (q *QP) dynamicTimeout(now int64) bool {
 		c.at, c.leave = 0, true
 		return true
 	}
+	q := c.q
 	full := q.fullTimeout()
 	if c.tries > 0 && full != 0 && now-c.since >= full*int64(q.send.RetryCount+1) {
 		q.count(func(n *counters) { n.Timeouts.Add(1) })
@@ -279,18 +293,18 @@ func (q *QP) dynamicTimeout(now int64) bool {
 // begin resets the initiator when the QP enters RTS.
 func (c *initiator) begin() {
 	if c != nil {
-		*c = initiator{session: c.session}
+		*c = initiator{q: c.q, session: c.session}
 	}
 }
 
 // hangUp ends the connection of an initiator that leaves RTS or has failed.
-func (q *QP) hangUp() {
-	if q.dci == nil {
+func (c *initiator) hangUp() {
+	if c == nil {
 		return
 	}
-	q.sendNow(func(b *builder) {
-		if c := q.dci; c.phase != apart && q.state != rdma.StateReset {
-			q.putControl(b, &wire.Dynamic{Kind: wire.DynamicDisconnect, Session: c.session, QPN: q.num}, 0)
+	c.q.sendNow(func(b *builder) {
+		if c.phase != apart && c.q.state != rdma.StateReset {
+			c.putDisconnect(b)
 			c.phase = apart
 		}
 	})

@@ -43,6 +43,7 @@ const (
 
 // target is the state of a QP of ibv.DCT.
 type target struct {
+	q       *QP
 	key     uint64 // access key
 	table   *fair.Table[*connection]
 	byQP    map[initiatorID]*fair.Entry[*connection]
@@ -98,24 +99,24 @@ func (q *QP) control(b []byte, now int64) bool {
 	case bth.PKey&0x7fff != wire.DefaultPKey&0x7fff:
 		q.port.n.BadPKey.Add(1)
 	case q.dci != nil:
-		q.dynamicControl(&h)
+		q.dci.control(&h)
 	case h.Kind == wire.DynamicConnect:
-		q.connect(&h, bth.PSN, now)
+		q.dct.connect(&h, bth.PSN, now)
 	case h.Kind == wire.DynamicDisconnect:
 		t := q.dct
 		if e := t.byQP[initiatorID{q.recv.Peer.Addr(), h.QPN}]; e != nil && e.Value.session == h.Session {
-			t.end(q, e)
+			t.end(e)
 		}
 	}
 	return true
 }
 
 // connect handles a DynamicConnect.
-func (q *QP) connect(h *wire.Dynamic, psn uint32, now int64) {
-	t := q.dct
+func (t *target) connect(h *wire.Dynamic, psn uint32, now int64) {
+	q := t.q
 	id := initiatorID{q.recv.Peer.Addr(), h.QPN}
 	refuse := func(why uint8) {
-		t.answer(q, h, wire.Dynamic{Kind: wire.DynamicRefuse, Code: why})
+		t.answer(h, wire.Dynamic{Kind: wire.DynamicRefuse, Code: why})
 	}
 	if h.Key != t.key {
 		// The key is checked first, so that a stranger cannot make the target
@@ -132,14 +133,14 @@ func (q *QP) connect(h *wire.Dynamic, psn uint32, now int64) {
 		c := e.Value
 		switch older := int32(h.Session-c.session) < 0; {
 		case c.session == h.Session: // a duplicate, or the answer was lost
-			t.accept(q, h, c)
+			t.accept(h, c)
 			return
 		case older && now-c.heard() < unheard:
 			return // a late duplicate
 		}
-		t.end(q, e) // its DynamicDisconnect was lost
+		t.end(e) // its DynamicDisconnect was lost
 	}
-	if e := t.table.Displaced(id.host); e != nil && !q.displace(e, now) {
+	if e := t.table.Displaced(id.host); e != nil && !t.displace(e, now) {
 		refuse(wire.DynamicBusy)
 		return
 	}
@@ -147,19 +148,19 @@ func (q *QP) connect(h *wire.Dynamic, psn uint32, now int64) {
 		id: id, session: h.Session, path: q.answerPath(), made: now,
 		reads: max(1, min(int(h.Reads), int(q.recv.MaxDestRdAtomic))),
 	}
-	if !q.join(c, h, psn) {
+	if !t.join(c, h, psn) {
 		refuse(wire.DynamicBusy)
 		return
 	}
 	q.port.n.DCTConnects.Add(1)
 	t.byQP[id] = t.table.Add(id.host, c)
-	t.accept(q, h, c)
+	t.accept(h, c)
 }
 
 // join makes the QP of a connection.
-func (q *QP) join(c *connection, h *wire.Dynamic, psn uint32) bool {
-	p := q.port
-	child, err := p.newQP("roce connection of a DCT", nil, rdma.RC, &dynamicEnd{joins: true})
+func (t *target) join(c *connection, h *wire.Dynamic, psn uint32) bool {
+	q := t.q
+	child, err := q.port.newQP("roce connection of a DCT", nil, rdma.RC, &dynamicEnd{joins: true})
 	if err != nil {
 		return false
 	}
@@ -197,7 +198,7 @@ func (c *connection) heard() int64 {
 // displace ends a connection because another initiator wants one. If the
 // initiator may still use the connection, displace asks the initiator to end it
 // and returns false.
-func (q *QP) displace(e *fair.Entry[*connection], now int64) bool {
+func (t *target) displace(e *fair.Entry[*connection], now int64) bool {
 	c := e.Value
 	heard := c.heard()
 	idle := unheard
@@ -206,25 +207,25 @@ func (q *QP) displace(e *fair.Entry[*connection], now int64) bool {
 	}
 	failed := c.q.State() == rdma.StateErr
 	if failed || now-heard >= idle || c.released != 0 && now-c.released >= unreleased {
-		q.dct.end(q, e)
+		t.end(e)
 		return true
 	}
 	if c.released == 0 {
 		c.released = now
 	}
-	q.dct.put(answerTo{c.path, c.id.num, wire.Dynamic{Kind: wire.DynamicRelease, Session: c.session}})
+	t.put(answerTo{c.path, c.id.num, wire.Dynamic{Kind: wire.DynamicRelease, Session: c.session}})
 	return false
 }
 
 // accept answers a DynamicConnect of a connection that exists.
-func (t *target) accept(q *QP, h *wire.Dynamic, c *connection) {
-	t.answer(q, h, wire.Dynamic{Kind: wire.DynamicAccept, QPN: c.q.num, Reads: uint16(c.reads)})
+func (t *target) accept(h *wire.Dynamic, c *connection) {
+	t.answer(h, wire.Dynamic{Kind: wire.DynamicAccept, QPN: c.q.num, Reads: uint16(c.reads)})
 }
 
 // answer answers a DynamicConnect that has just arrived.
-func (t *target) answer(q *QP, to *wire.Dynamic, h wire.Dynamic) {
+func (t *target) answer(to *wire.Dynamic, h wire.Dynamic) {
 	h.Session = to.Session
-	t.put(answerTo{q.answerPath(), to.QPN, h})
+	t.put(answerTo{t.q.answerPath(), to.QPN, h})
 }
 
 // answerPath returns the path to the source of the last packet.
@@ -243,9 +244,8 @@ func (t *target) put(a answerTo) {
 // answers reports whether packets wait to be sent.
 func (t *target) answers() bool { return t != nil && len(t.pending) > 0 }
 
-// buildAnswers adds waiting answers to b, and reports whether some remain.
-func (q *QP) buildAnswers(b *builder) (more bool) {
-	t := q.dct
+// build adds waiting answers to b, and reports whether some remain.
+func (t *target) build(b *builder) (more bool) {
 	for i := range t.pending {
 		a := &t.pending[i]
 		if !putDynamic(b, &a.path, a.qpn, 0, &a.h) {
@@ -258,22 +258,22 @@ func (q *QP) buildAnswers(b *builder) (more bool) {
 }
 
 // end ends a connection.
-func (t *target) end(q *QP, e *fair.Entry[*connection]) {
+func (t *target) end(e *fair.Entry[*connection]) {
 	c := e.Value
 	t.table.Remove(e)
 	delete(t.byQP, c.id)
 	h := c.q.h
 	c.q.end()
-	q.h.(DCTHandler).Left(h)
+	t.q.h.(DCTHandler).Left(h)
 }
 
 // clear ends all connections, because the DCT leaves its state.
-func (t *target) clear(q *QP) {
+func (t *target) clear() {
 	if t == nil {
 		return
 	}
 	for e := t.table.Oldest(); e != nil; e = t.table.Oldest() {
-		t.end(q, e)
+		t.end(e)
 	}
 	t.pending = nil
 }

@@ -265,6 +265,7 @@ func (p *Port) newQP(op string, h Handler, t rdma.QPType, end *dynamicEnd) (*QP,
 		return nil, failure.New(op, syscall.ENOMEM, "%d QPs: no more on one port", most)
 	}
 	q := &QP{port: p, h: h, endpoint: endpoint{typ: t, service: service, num: gsiQPN, dynamicEnd: end}}
+	end.attach(q)
 	if t == ibv.GSI {
 		if !p.qps.Add(q.num, q) {
 			return nil, failure.New(op, syscall.EBUSY, "QP 1 is in use")

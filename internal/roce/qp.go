@@ -217,7 +217,7 @@ func (q *QP) SetQKey(key uint32) {
 // Handler.Failed is not called.
 func (q *QP) Fail() {
 	q.sendOwedAck()
-	q.hangUp()
+	q.dci.hangUp()
 	q.mu.Lock()
 	q.leave(rdma.StateErr)
 	q.mu.Unlock()
@@ -230,7 +230,7 @@ func (q *QP) Fail() {
 // different PSN for that one.
 func (q *QP) Reset() {
 	q.sendOwedAck()
-	q.hangUp()
+	q.dci.hangUp()
 	q.mu.Lock()
 	q.reset()
 	q.mu.Unlock()
@@ -249,7 +249,7 @@ func (q *QP) reset() {
 // returns. Closing a closed QP does nothing.
 func (q *QP) Close() {
 	q.sendOwedAck()
-	q.hangUp()
+	q.dci.hangUp()
 	q.end()
 	q.port.wake()
 }
@@ -312,7 +312,7 @@ func (q *QP) owesAck() bool {
 func (q *QP) leave(to rdma.State) {
 	r := &q.req
 	q.state = to
-	q.dct.clear(q)
+	q.dct.clear()
 	if q.peer != nil {
 		q.port.ready.release(q.peer.release(&r.flight))
 		q.port.ready.release(q.peer.leave(q))
@@ -359,7 +359,7 @@ func (q *QP) Wake() {
 func (q *QP) build(b *builder, now int64) (more bool) {
 	b.aim(q.recv.DestQPN)
 	if q.dct != nil {
-		return q.buildAnswers(b)
+		return q.dct.build(b)
 	}
 	// Responses are built first: a request may be the program's answer to a message that is not acknowledged yet. If
 	// the acknowledgement waits for responses of READs, requests wait, too.

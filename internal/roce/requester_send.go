@@ -21,7 +21,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 	}
 	r.flight.begin()
 	if q.dci != nil {
-		if ready, more := q.arrange(b, now); !ready {
+		if ready, more := q.dci.arrange(b, now); !ready {
 			return more
 		}
 	}

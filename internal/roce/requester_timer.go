@@ -30,7 +30,7 @@ func (q *QP) settle(now int64) {
 	if r.flight.paceAt != 0 && !r.waiting && (r.deadline == 0 || r.flight.paceAt < r.deadline) {
 		r.deadline = r.flight.paceAt
 	}
-	if at := q.dynamicDeadline(now); at != 0 && (r.deadline == 0 || at < r.deadline) {
+	if at := q.dci.deadline(now); at != 0 && (r.deadline == 0 || at < r.deadline) {
 		r.deadline = at
 	}
 	if r.deadline != 0 && (q.armed == 0 || r.deadline < q.armed) {
@@ -69,7 +69,7 @@ func (q *QP) timeout(now int64) {
 	late := now - r.deadline
 	r.deadline = 0
 	r.flight.expire(now) // the caller queues the QP for sending
-	if q.dynamicTimeout(now) {
+	if q.dci.timeout(now) {
 		return
 	}
 	if r.waiting {
