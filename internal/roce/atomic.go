@@ -68,9 +68,8 @@ func (q *QP) recvAtomic(k *packet) {
 	if !q.permits(k, a.Op) {
 		return
 	}
-	e := q.resource()
+	e := q.resource(k)
 	if e == nil {
-		q.refuse(NAKInvalidRequest, q.tooMany(k))
 		return
 	}
 	*e = resource{kind: k.Opcode, first: k.PSN, count: 1, end: 1, rkey: h.RKey, va: h.VA}
@@ -85,7 +84,7 @@ func (q *QP) recvAtomic(k *packet) {
 	e.pending = true
 	s.open++
 	s.msn++
-	q.expectAfter(1)
+	s.expectAfter(1)
 	s.done = k.PSN
 }
 

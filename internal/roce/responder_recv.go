@@ -131,7 +131,7 @@ func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	s.dying = &Failure{Status: st, NAK: n, Err: err}
 	for i := range s.ring {
 		if e := &s.ring[i]; e.pending && psnDiff(e.first, psn)+int(e.cur) >= 0 {
-			q.closeRead(e)
+			s.closeRead(e, q.h)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func (q *QP) recvSend(k *packet, now int64) {
 		return
 	}
 	if k.layout&(wire.IsLast|wire.IsOnly) == 0 {
-		q.done(k)
+		s.executed(k)
 		return
 	}
 	ev := RecvEvent{Op: ibv.WRSend, Length: s.got, Solicited: k.Solicited}
@@ -286,7 +286,7 @@ func (q *QP) recvWrite(k *packet, now int64) {
 		return
 	}
 	if !end {
-		q.done(k)
+		s.executed(k)
 		return
 	}
 	if s.sink != nil {
@@ -304,7 +304,7 @@ func (q *QP) recvWrite(k *packet, now int64) {
 	}
 	s.kind = idle
 	s.msn++
-	q.done(k)
+	s.executed(k)
 }
 
 // write passes the payload of k to the message's Sink.
@@ -339,14 +339,13 @@ func (q *QP) received(k *packet, ev RecvEvent) {
 		return
 	}
 	s.msn++
-	q.done(k)
+	s.executed(k)
 }
 
-// done acknowledges the expected packet, of a SEND or WRITE, and moves past it.
-func (q *QP) done(k *packet) {
-	s := &q.resp
+// executed acknowledges the expected packet, of a SEND or WRITE, and moves past it.
+func (s *responder) executed(k *packet) {
 	s.done = s.psn
-	q.expectAfter(1)
+	s.expectAfter(1)
 	if k.AckReq {
 		s.ack = true
 	}
@@ -360,7 +359,7 @@ func (q *QP) abort() {
 	}
 	s.kind, s.sink, s.taken = idle, nil, false
 	for i := range s.ring {
-		q.closeRead(&s.ring[i])
+		s.closeRead(&s.ring[i], q.h)
 	}
 	s.ring = nil
 	s.open, s.next, s.ack, s.nak = 0, 0, false, 0

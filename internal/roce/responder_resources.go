@@ -46,7 +46,8 @@ type resource struct {
 // storedRead is the Source of responses whose memory was read before they are sent.
 type storedRead struct {
 	b    []byte
-	from uint64 // offset of b in the message
+	from uint64       // offset of b in the message
+	of   *storedBytes // that count b
 }
 
 func (k *storedRead) ReadAt(p []byte, off uint64) error {
@@ -104,14 +105,14 @@ func (q *QP) keepReads(now int64) bool {
 		}
 		s.kept += n
 		k := storedReads.Get().(*storedRead)
-		k.b, k.from = slices.Grow(k.b[:0], n)[:n], uint64(e.skip)+from
+		k.b, k.from, k.of = slices.Grow(k.b[:0], n)[:n], uint64(e.skip)+from, &q.port.kept
 		err := e.src.ReadAt(k.b, k.from)
 		if old := e.kept; old.has(k.from) {
 			copy(k.b, old.b[k.from-old.from:])
 		} else if old != nil && k.has(old.from) {
 			copy(k.b[old.from-k.from:], old.b)
 		}
-		q.forget(e.kept)
+		s.forget(e.kept)
 		if e.kept = k; err != nil {
 			q.refuseRead(e, psnAdd(e.first, int(e.cur)), remoteNAK(err), err)
 			if s.dying != nil {
@@ -119,35 +120,33 @@ func (q *QP) keepReads(now int64) bool {
 			}
 			continue
 		}
-		q.endRead(e)
+		e.endRead(q.h)
 	}
 	return true
 }
 
-// resource returns the next entry of the ring, or nil if the peer exceeds the agreed
-// number of outstanding READs and atomics. An entry whose answer is only being repeated
-// is reused: the peer has the answer, since it sent new requests, and a late duplicate
-// asked for the repetition.
-func (q *QP) resource() *resource {
+// resource returns the next entry of the ring. If the peer exceeds the agreed number of
+// outstanding READs and atomics, it refuses k and returns nil. An entry whose answer is only
+// being repeated is reused: the peer has the answer, since it sent new requests, and a late
+// duplicate asked for the repetition.
+func (q *QP) resource(k *packet) *resource {
 	s := &q.resp
 	if s.ring == nil {
-		if q.recv.MaxDestRdAtomic == 0 {
-			return nil
-		}
 		s.ring = make([]resource, q.recv.MaxDestRdAtomic)
 	}
-	e := &s.ring[s.next]
-	if e.pending && !e.again {
+	if len(s.ring) == 0 || s.ring[s.next].pending && !s.ring[s.next].again {
+		q.refuse(NAKInvalidRequest, fmt.Errorf("%v, PSN %#x: more READs and atomics outstanding than max_dest_rd_atomic %d", k.Opcode, k.PSN, q.recv.MaxDestRdAtomic))
 		return nil
 	}
-	q.closeRead(e)
+	e := &s.ring[s.next]
+	s.closeRead(e, q.h)
 	s.next = uint8((int(s.next) + 1) % len(s.ring))
 	return e
 }
 
 // latest returns the entry of the last READ or atomic of the peer, or nil.
 func (s *responder) latest() *resource {
-	if s.ring == nil {
+	if len(s.ring) == 0 {
 		return nil
 	}
 	return &s.ring[(int(s.next)+len(s.ring)-1)%len(s.ring)]
@@ -164,11 +163,6 @@ func (e *resource) continues(before resource) {
 	}
 }
 
-// tooMany returns the error for a READ or atomic beyond the agreed number.
-func (q *QP) tooMany(k *packet) error {
-	return fmt.Errorf("%v, PSN %#x: more READs and atomics outstanding than max_dest_rd_atomic %d", k.Opcode, k.PSN, q.recv.MaxDestRdAtomic)
-}
-
 // recvRead handles an RDMA READ request.
 func (q *QP) recvRead(k *packet) {
 	s := &q.resp
@@ -181,9 +175,8 @@ func (q *QP) recvRead(k *packet) {
 		return
 	}
 	latest := s.latest()
-	e := q.resource()
+	e := q.resource(k)
 	if e == nil {
-		q.refuse(NAKInvalidRequest, q.tooMany(k))
 		return
 	}
 	var before resource
@@ -204,7 +197,7 @@ func (q *QP) recvRead(k *packet) {
 		return
 	}
 	s.msn++
-	q.expectAfter(int(e.count))
+	s.expectAfter(int(e.count))
 }
 
 // openRead makes READ e pending from response e.start on, whose PSN is psn. A repeated
@@ -232,41 +225,41 @@ func (q *QP) openRead(e *resource, psn uint32) bool {
 func (q *QP) refuseRead(e *resource, psn uint32, nak NAK, err error) {
 	if e.sent == e.count {
 		q.port.n.StaleRequests.Add(1)
-		q.closeRead(e)
+		q.resp.closeRead(e, q.h)
 		return
 	}
 	q.refuseAt(psn, nak, err)
 }
 
 // closeRead ends the current answer of e.
-func (q *QP) closeRead(e *resource) {
+func (s *responder) closeRead(e *resource, h Handler) {
 	if !e.pending {
 		return
 	}
 	e.pending = false
 	e.again = true
-	q.resp.open--
-	q.endRead(e)
-	q.forget(e.kept)
+	s.open--
+	e.endRead(h)
+	s.forget(e.kept)
 	e.kept = nil
 }
 
 // forget ends the use of data that was kept. k may be nil.
-func (q *QP) forget(k *storedRead) {
+func (s *responder) forget(k *storedRead) {
 	if k == nil {
 		return
 	}
-	q.resp.kept -= len(k.b)
-	q.port.kept.give(len(k.b))
+	s.kept -= len(k.b)
+	k.of.give(len(k.b))
 	loan.End(k.b)
 	storedReads.Put(k)
 }
 
 // endRead closes the Source of e, if it has one.
-func (q *QP) endRead(e *resource) {
+func (e *resource) endRead(h Handler) {
 	if src := e.src; src != nil {
 		e.src = nil
-		e.reported = max(e.reported, q.h.EndRead(src))
+		e.reported = max(e.reported, h.EndRead(src))
 	}
 }
 
@@ -315,11 +308,11 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 	// of the peer may have changed the memory since then, so the new responses have the same data.
 	kept := e.kept
 	e.kept = nil
-	q.closeRead(e)
+	q.resp.closeRead(e, q.h)
 	e.start, e.end = i, i+n
 	if q.openRead(e, k.PSN) {
 		e.kept = kept
 	} else {
-		q.forget(kept)
+		q.resp.forget(kept)
 	}
 }

@@ -80,8 +80,8 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 		n := q.putAtomicResponse(b, e, q.resp.msn)
 		if n > 0 {
 			e.sent = 1
-			q.closeRead(e)
-			q.answeredUpTo(psn)
+			q.resp.closeRead(e, q.h)
+			q.resp.answeredUpTo(psn)
 		}
 		return n
 	}
@@ -100,9 +100,9 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 	e.cur++
 	e.sent = max(e.sent, e.cur)
 	if e.cur == e.end {
-		q.closeRead(e)
+		q.resp.closeRead(e, q.h)
 	}
-	q.answeredUpTo(psn)
+	q.resp.answeredUpTo(psn)
 	return n
 }
 
@@ -159,8 +159,8 @@ var readOps = [4]wire.Opcode{
 
 // answeredUpTo records that a response for psn is sent. It acknowledges everything before
 // psn, so no separate ACK is needed for that.
-func (q *QP) answeredUpTo(psn uint32) {
-	if s := &q.resp; psnDiff(s.done, psn) <= 0 {
+func (s *responder) answeredUpTo(psn uint32) {
+	if psnDiff(s.done, psn) <= 0 {
 		s.ack = false
 	}
 }

@@ -18,22 +18,20 @@ func changesEpoch(psn uint32, n int) bool { return psn>>epochBits != psnAdd(psn,
 
 // expectAfter moves the expected PSN past n packets of requests, or responses to a READ. A READ alone
 // may have nearly as many as half of the circle, so the older PSNs are raised before and after.
-func (q *QP) expectAfter(n int) {
-	s := &q.resp
+func (s *responder) expectAfter(n int) {
 	changes := changesEpoch(s.psn, n)
 	if changes {
-		q.raiseExecuted()
+		s.raiseExecuted()
 	}
 	s.psn = psnAdd(s.psn, n)
 	if changes {
-		q.raiseExecuted()
+		s.raiseExecuted()
 	}
 }
 
 // raiseExecuted raises the responder's PSNs. The responder no longer repeats the responses of a READ or
 // atomic that is half of the circle old: the PSNs of new requests come near those of the old one again.
-func (q *QP) raiseExecuted() {
-	s := &q.resp
+func (s *responder) raiseExecuted() {
 	oldest := s.psn // before it, every READ and atomic has been answered
 	for i := range s.ring {
 		e := &s.ring[i]

@@ -15,7 +15,7 @@ func TestOldRead(t *testing.T) {
 	l.give(read(0))
 	for n := psnMask + 1 - 2; n > 0; {
 		step := min(n, 1<<20-1)
-		l.q.expectAfter(step)
+		l.q.resp.expectAfter(step)
 		n -= step
 	}
 	l.give(read(1024))
