@@ -32,10 +32,13 @@ func (q *QP) response(k *packet, now int64) {
 	switch {
 	case k.Opcode == wire.Acknowledge:
 		q.acknowledge(k, now)
+	case !q.advance(k.PSN, now):
+		q.implied(now)
+	case r.head == nil: // advance failed the QP
 	case k.Opcode == wire.AtomicAcknowledge:
-		q.atomicResponse(k, now)
+		q.atomicResponse(r.head, k, now)
 	default:
-		q.readResponse(k, now)
+		q.readResponse(r.head, k, now)
 	}
 }
 
@@ -118,17 +121,8 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 	}
 }
 
-// readResponse handles a packet of READ data. Its PSN gives its position in the READ.
-func (q *QP) readResponse(k *packet, now int64) {
-	r := &q.req
-	if !q.advance(k.PSN, now) {
-		q.implied(now)
-		return
-	}
-	w := r.head
-	if w == nil {
-		return // advance failed the QP
-	}
+// readResponse handles a packet of READ data, for the first Work w. Its PSN gives its position in the READ.
+func (q *QP) readResponse(w *Work, k *packet, now int64) {
 	i := w.index(k.PSN)
 	if w.Op != ibv.WRRead || !q.fitsRead(k, w, i) {
 		q.failHead(rdma.StatusBadRespErr, fmt.Errorf("%v of %d bytes, PSN %#x: it fits no request", k.Opcode, len(k.payload), k.PSN))
@@ -152,16 +146,8 @@ func (q *endpoint) fitsRead(k *packet, w *Work, i uint32) bool {
 	return end == (i+1 == w.progress.count) && int64(len(k.payload)) == q.bytes(w, i, i+1) && ackSyndrome(k)
 }
 
-// atomicResponse handles the result of an atomic operation.
-func (q *QP) atomicResponse(k *packet, now int64) {
-	if !q.advance(k.PSN, now) {
-		q.implied(now)
-		return
-	}
-	w := q.req.head
-	if w == nil {
-		return // advance failed the QP
-	}
+// atomicResponse handles the result of an atomic operation, for the first Work w.
+func (q *QP) atomicResponse(w *Work, k *packet, now int64) {
 	if !w.Op.Atomic() || !ackSyndrome(k) {
 		q.failHead(rdma.StatusBadRespErr, fmt.Errorf("%v, PSN %#x: it fits no request", k.Opcode, k.PSN))
 		return
