@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"net/netip"
 	"syscall"
 
@@ -25,7 +26,7 @@ type AH struct {
 // that entry's address to the destination.
 func (p *Port) NewAH(sgid int, to netip.AddrPort, tclass uint8) (*AH, error) {
 	const op = "roce address handle"
-	ip, port := to.Addr().Unmap(), to.Port()
+	ip := to.Addr().Unmap()
 	if !ip.IsValid() || ip.IsUnspecified() {
 		return nil, failure.New(op, syscall.EINVAL, "address %v: must be one host's or a group's", to.Addr())
 	}
@@ -33,11 +34,7 @@ func (p *Port) NewAH(sgid int, to netip.AddrPort, tclass uint8) (*AH, error) {
 	if err != nil {
 		return nil, err
 	}
-	if port == 0 {
-		port = UDPPort
-	}
-	ip = l.peer(ip)
-	to = netip.AddrPortFrom(ip, port)
+	to = netip.AddrPortFrom(l.peer(ip), cmp.Or(to.Port(), UDPPort))
 	return newAH(path{from: l, to: to, tos: dscp(tclass)}), nil
 }
 

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"net/netip"
@@ -172,13 +173,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 		p.count >>= netconn.MemberBits
 		p.first = p.member.Member() * p.count
 	}
-	orDefault := func(n int) int64 {
-		if n > 0 {
-			return int64(n)
-		}
-		return def
-	}
-	p.outLimit, p.inLimit = orDefault(o.SendWindow), orDefault(o.ReadWindow)
+	p.outLimit, p.inLimit = cmp.Or(int64(max(o.SendWindow, 0)), def), cmp.Or(int64(max(o.ReadWindow, 0)), def)
 	p.timers.init(p.wakeup)
 	ecn := byte(2) // ECT(0)
 	if o.NotECT {

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -127,11 +128,7 @@ func (q *QP) RTR(c RecvConfig) error {
 		return failure.New(op, syscall.EINVAL, "min_rnr_timer %d: must be 0 to 31", c.MinRNRTimer)
 	}
 	ip = l.peer(ip)
-	if c.Peer.Port() == 0 {
-		c.Peer = netip.AddrPortFrom(ip, UDPPort)
-	} else {
-		c.Peer = netip.AddrPortFrom(ip, c.Peer.Port())
-	}
+	c.Peer = netip.AddrPortFrom(ip, cmp.Or(c.Peer.Port(), UDPPort))
 	// A DCT makes its connections while the port receives packets, which must not wait for another
 	// process. The first packet that the connection sends brings the ring there.
 	ring := false
