@@ -18,18 +18,6 @@ func (f *inFlight) add(out, in int64) {
 // begin resets blocked and paceAt at the start of a turn, and when the QP leaves its state.
 func (f *inFlight) begin() { f.blocked, f.paceAt = false, 0 }
 
-// block records that a window has no room.
-func (f *inFlight) block() { f.blocked = true }
-
-// force lets the next packet be sent without room in the window, if on is true.
-func (f *inFlight) force(on bool) { f.forced = on }
-
-// forcedSent records that the forced packet was sent.
-func (f *inFlight) forcedSent() { f.forced = false }
-
-// paceUntil puts off the next packet to a time.
-func (f *inFlight) paceUntil(at int64) { f.paceAt = at }
-
 // expire ends the wait for pacing, if its time has come.
 func (f *inFlight) expire(now int64) {
 	if f.paceAt <= now {

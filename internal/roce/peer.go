@@ -107,14 +107,14 @@ func (p *peer) room(q *QP, out, in, limit int64) bool {
 			break
 		}
 		if w.wait(q, out, &q.waitsOut) {
-			q.req.flight.block()
+			q.req.flight.blocked = true
 			return false
 		}
 	}
 	// Half of a READ must fit, so that READs fill the window on average.
 	for w, half := &p.in, in/2; in != 0 && !w.room(half); {
 		if w.wait(q, half, &q.waitsIn) {
-			q.req.flight.block()
+			q.req.flight.blocked = true
 			return false
 		}
 	}

@@ -88,7 +88,7 @@ func (q *endpoint) maxReads() int {
 // sent records that packets [i, j) of w were sent, which are next in order. out and in are the bytes in the windows.
 func (q *QP) sent(w *Work, i, j uint32, out, in, now int64) {
 	r := &q.req
-	r.flight.forcedSent()
+	r.flight.forced = false
 	starts, again := r.next == r.una, psnDiff(r.next, r.high) < 0
 	if starts {
 		r.deadline = 0 // the deadline was for room in the window, and there is room

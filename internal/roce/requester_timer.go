@@ -82,7 +82,7 @@ func (q *QP) timeout(now int64) {
 	// room to find out.
 	if r.una == r.next {
 		if r.flight.blocked {
-			r.flight.force(now-q.peer.heard.Load() >= full)
+			r.flight.forced = now-q.peer.heard.Load() >= full
 		}
 		return
 	}
@@ -92,7 +92,7 @@ func (q *QP) timeout(now int64) {
 		q.failHead(rdma.StatusRetryExcErr, q.noProgress())
 	case loss.Resend:
 		q.count(func(n *counters) { n.Timeouts.Add(1) })
-		r.flight.force(true)
+		r.flight.forced = true
 		trip, _ := r.loss.Trip()
 		q.peer.lostAll(&r.flight, trip, now)
 		q.goBack(now)

@@ -36,12 +36,12 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 		}
 		paced := q.typ != ibv.GSI && !q.near && near == nil
 		if wait := line.wait(now); wait > 0 && paced {
-			r.flight.paceUntil(now + wait)
+			r.flight.paceAt = now + wait
 			return false
 		}
 		if l, at := q.target(w); paced && at != to {
 			if l.near != nil && !l.near.Room(at.addr, at.qpn) {
-				r.flight.paceUntil(now + paceWait)
+				r.flight.paceAt = now + paceWait
 				return false
 			}
 			to = at
