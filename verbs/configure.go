@@ -39,8 +39,7 @@ func (c Chain) Configure(key *MKey) Chain {
 		tag := uint8(key.LKey())
 		r.Configure.Tag = &tag
 	}
-	b.own = confBuilder{req: r, conf: r.Configure}
-	b.conf = &b.own
+	b.conf = r
 	return c
 }
 
@@ -53,11 +52,11 @@ func (c Chain) setter(name string, isSet func(*engine.Configuration) bool) (*bui
 	case b.conf == nil:
 		b.fail(syscall.EINVAL, "setter %s without the builder Configure", name)
 		return b, nil
-	case isSet(b.conf.conf):
-		b.fail(syscall.EINVAL, "request %d: setter %s twice", b.conf.req.ID, name)
+	case isSet(b.conf.Configure):
+		b.fail(syscall.EINVAL, "request %d: setter %s twice", b.conf.ID, name)
 		return b, nil
 	}
-	return b, b.conf.conf
+	return b, b.conf.Configure
 }
 
 // ResetSignature drops the signature attributes that the key has, if the request has no
@@ -129,13 +128,8 @@ func (c Chain) Crypto(a mkey.Crypto) Chain {
 
 // endConfigure checks and closes the open configuration.
 func (b *builder) endConfigure() {
-	open := b.conf
-	if open == nil {
-		return
+	if b.conf != nil && b.err == nil {
+		b.err = b.conf.Configure.Prepare()
 	}
 	b.conf = nil
-	if b.err != nil {
-		return
-	}
-	b.err = open.conf.Prepare()
 }

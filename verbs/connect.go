@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"net/netip"
 	"syscall"
 	"time"
@@ -79,9 +80,7 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 		return err
 	}
 	own := qp.Endpoint()
-	if o.MTU == 0 {
-		o.MTU = min(peer.MTU, own.MTU)
-	}
+	o.MTU = cmp.Or(o.MTU, min(peer.MTU, own.MTU))
 	mtu, ok := ibv.MTUOf(o.MTU)
 	if !ok {
 		return failure.New("connect", syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)
@@ -94,25 +93,18 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 // Init moves a QP of type RC or UC from RESET to INIT, in which receive requests can be posted before the peer's
 // first message arrives, with the peer's rights through the QP. The functions of package cm connect such a QP.
 func (qp *QP) Init(access rdma.Access) error {
-	if qp.e == nil {
-		return failure.Zero("modify a QP", "PD.NewQP")
-	}
-	m := ibv.QPModify{State: rdma.StateInit, AccessFlags: access, Port: 1}
-	return qp.e.Modify(m, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
+	return qp.modify(ibv.QPModify{State: rdma.StateInit, AccessFlags: access, Port: 1}, ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrAccessFlags)
 }
 
 // Bind moves a QP of type UD from RESET to RTS. Datagrams with another Q_Key are dropped.
 func (qp *QP) Bind(qkey uint32) error {
-	if qp.e == nil {
-		return failure.Zero("modify a QP", "PD.NewQP")
-	}
 	m := ibv.QPModify{State: rdma.StateInit, Port: 1, QKey: qkey, SQPSN: qp.psn.Load()}
-	if err := qp.e.Modify(m, ibv.AttrState|ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrQKey); err != nil {
+	if err := qp.modify(m, ibv.AttrPKeyIndex|ibv.AttrPort|ibv.AttrQKey); err != nil {
 		return err
 	}
 	if err := qp.SetState(rdma.StateRTR); err != nil {
 		return err
 	}
 	m.State = rdma.StateRTS
-	return qp.e.Modify(m, ibv.AttrState|ibv.AttrSQPSN)
+	return qp.modify(m, ibv.AttrSQPSN)
 }

@@ -90,6 +90,14 @@ func ask[E, T any](e *E, f func(*E) T) (v T) {
 	return v
 }
 
+// do calls a method of an object that the function maker makes. For none it returns the error of op.
+func do[E any](e *E, op, maker string, f func(*E) error) error {
+	if e == nil {
+		return failure.Zero(op, maker)
+	}
+	return f(e)
+}
+
 // askPort is ask for the device's port.
 func askPort[T any](d *Device, f func(*roce.Port) T) T {
 	return ask(d.e, func(e *engine.Device) T { return f(e.Port()) })

@@ -88,8 +88,5 @@ func (k *MKey) Check() (*mkey.BadBlock, error) {
 // Close destroys the key. Requests that use it fail, including those in progress. When
 // Close returns, no request accesses memory through the key.
 func (k *MKey) Close() error {
-	if k.e == nil {
-		return failure.Zero("close a memory key", "PD.NewMKey")
-	}
-	return k.e.Close()
+	return do(k.e, "close a memory key", "PD.NewMKey", (*engine.MKey).Close)
 }

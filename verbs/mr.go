@@ -66,8 +66,5 @@ func (mr *MR) SGE(offset, n int) rdma.SGE {
 // Close closes the region. A request that still names the region fails. When Close
 // returns, no request accesses the slice through the region.
 func (mr *MR) Close() error {
-	if mr.e == nil {
-		return failure.Zero("close the region", "PD.Register")
-	}
-	return mr.e.Close()
+	return do(mr.e, "close the region", "PD.Register", (*engine.Region).Close)
 }

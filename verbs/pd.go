@@ -32,8 +32,5 @@ func (pd *PD) Device() *Device { return pd.dev }
 
 // Close closes the domain. It returns EBUSY while objects of the domain exist.
 func (pd *PD) Close() error {
-	if pd.e == nil {
-		return failure.Zero("close the PD", "Device.NewPD")
-	}
-	return pd.e.Close()
+	return do(pd.e, "close the PD", "Device.NewPD", (*engine.PD).Close)
 }

@@ -40,14 +40,7 @@ type builder struct {
 	id    uint64 // id of the next request
 	flags ibv.SendFlags
 
-	conf *confBuilder // open configuration, or nil
-	own  confBuilder
-}
-
-// confBuilder collects the setters of one configuration.
-type confBuilder struct {
-	req  *engine.SendRequest
-	conf *engine.Configuration
+	conf *engine.SendRequest // whose configuration is open, or nil
 }
 
 var builderPool = sync.Pool{New: func() any { return new(builder) }}
@@ -326,6 +319,6 @@ func (b *builder) release() {
 	b.generation.Add(1)
 	b.qp, b.err, b.reqs = nil, nil, b.reqs[:0]
 	b.id, b.flags = 0, 0
-	b.conf, b.own = nil, confBuilder{}
+	b.conf = nil
 	builderPool.Put(b)
 }

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -70,19 +71,14 @@ func (pd *PD) NewQP(attr QPAttr) (*QP, error) {
 		{&attr.MaxRecvSGE, "max_recv_sge", 4, engine.MaxSGE, 1},
 		{&attr.MaxInlineData, "max_inline_data", 256, engine.MaxInline, 0},
 	} {
-		if *d.v == 0 {
-			*d.v = d.otherwise
-		}
-		if *d.v < d.min || *d.v > d.limit {
+		if *d.v = cmp.Or(*d.v, d.otherwise); *d.v < d.min || *d.v > d.limit {
 			return nil, failure.New(op, syscall.EINVAL, "%s %d: must be %d to %d", d.name, *d.v, d.min, d.limit)
 		}
 	}
 	if attr.SendCQ == nil {
 		return nil, failure.New(op, syscall.EINVAL, "no send CQ")
 	}
-	if attr.RecvCQ == nil {
-		attr.RecvCQ = attr.SendCQ
-	}
+	attr.RecvCQ = cmp.Or(attr.RecvCQ, attr.SendCQ)
 	if attr.SendCQ.dev != pd.dev || attr.RecvCQ.dev != pd.dev {
 		return nil, failure.New(op, syscall.EINVAL, "a CQ of another device")
 	}
@@ -163,10 +159,12 @@ func (qp *QP) State() rdma.State { return ask(qp.e, (*engine.QP).State) }
 // state, SQD from RTS, and RTS from SQD and SQE. It returns EINVAL, and changes nothing, if the transition does not exist.
 // [QP.Connect], [QP.Bind] and package cm make the others.
 func (qp *QP) SetState(to rdma.State) error {
-	if qp.e == nil {
-		return failure.Zero("modify a QP", "PD.NewQP")
-	}
-	return qp.e.Modify(ibv.QPModify{State: to}, ibv.AttrState)
+	return qp.modify(ibv.QPModify{State: to}, 0)
+}
+
+// modify changes the state of the QP and the attributes in mask.
+func (qp *QP) modify(m ibv.QPModify, mask ibv.AttrMask) error {
+	return do(qp.e, "modify a QP", "PD.NewQP", func(e *engine.QP) error { return e.Modify(m, mask|ibv.AttrState) })
 }
 
 // AttachMulticast lets a UD QP receive the datagrams that are sent to a multicast group
@@ -178,19 +176,13 @@ func (qp *QP) SetState(to rdma.State) error {
 // returns EINVAL for another type of QP and for a GID that is not a group's, and EOPNOTSUPP
 // if the device's network has no multicast.
 func (qp *QP) AttachMulticast(gid rdma.GID) error {
-	if qp.e == nil {
-		return failure.Zero("attach to a multicast group", "PD.NewQP")
-	}
-	return qp.e.AttachMulticast(gid.Addr())
+	return do(qp.e, "attach to a multicast group", "PD.NewQP", func(e *engine.QP) error { return e.AttachMulticast(gid.Addr()) })
 }
 
 // DetachMulticast takes the QP out of a group (ibv_detach_mcast(3)). It returns EINVAL if
 // the QP is not in the group.
 func (qp *QP) DetachMulticast(gid rdma.GID) error {
-	if qp.e == nil {
-		return failure.Zero("detach from a multicast group", "PD.NewQP")
-	}
-	return qp.e.DetachMulticast(gid.Addr())
+	return do(qp.e, "detach from a multicast group", "PD.NewQP", func(e *engine.QP) error { return e.DetachMulticast(gid.Addr()) })
 }
 
 // Close destroys the QP, in any state. Outstanding requests never complete. Close returns

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"sync"
 	"syscall"
 
@@ -78,9 +79,7 @@ type SRQAttr struct {
 // NewSRQ creates a shared receive queue.
 func (pd *PD) NewSRQ(attr SRQAttr) (*SRQ, error) {
 	const op = "create the SRQ"
-	if attr.MaxSGE == 0 {
-		attr.MaxSGE = 1
-	}
+	attr.MaxSGE = cmp.Or(attr.MaxSGE, 1)
 	if attr.MaxWR < 1 || attr.MaxWR > engine.MaxQPWR || attr.MaxSGE < 0 || attr.MaxSGE > engine.MaxSGE {
 		return nil, failure.New(op, syscall.EINVAL, "%d requests of %d SGEs: must be 1 to %d of 1 to %d", attr.MaxWR, attr.MaxSGE, engine.MaxQPWR, engine.MaxSGE)
 	}
