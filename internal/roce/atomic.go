@@ -51,14 +51,14 @@ func (a Atomic) all() uint64 { return math.MaxUint64 >> (64 - 8*a.Size) }
 // recvAtomic handles the request of an atomic operation.
 func (q *QP) recvAtomic(k *packet) {
 	s := &q.resp
-	h, n, _ := wire.ParseAtomicETH(k.ext)
+	h := wire.ParseAtomicETH(k.ext)
 	a := Atomic{Op: ibv.WRFetchAdd, RKey: h.RKey, VA: h.VA, Size: 8, CompareAdd: h.SwapAdd}
 	switch k.Opcode {
 	case wire.CompareSwap, wire.MaskedCompareSwap:
 		a.Op, a.CompareAdd, a.Swap = ibv.WRCmpSwap, h.Compare, h.SwapAdd
 	}
 	if k.layout&wire.HasMaskETH != 0 {
-		m, _, _ := wire.ParseMaskETH(k.ext[n:])
+		m := wire.ParseMaskETH(k.ext[wire.AtomicETHLen:])
 		a.Op, a.Size, a.CompareMask, a.SwapMask = maskedOps[k.Opcode], int(m.Size), m.Compare, m.Swap
 	}
 	if s.kind != idle || a.Size != 4 && a.Size != 8 || h.VA%uint64(a.Size) != 0 {

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"cmp"
+	"encoding/binary"
 	"net/netip"
 	"syscall"
 
@@ -96,7 +97,7 @@ func (q *QP) putDatagram(b *builder, w *Work, near *link) bool {
 	ext := p[wire.BTHLen:]
 	wire.PutDETH(ext, &deth)
 	if w.Op == ibv.WRSendImm {
-		wire.PutImmDt(ext[wire.DETHLen:], &wire.ImmDt{Imm: w.Imm})
+		binary.BigEndian.PutUint32(ext[wire.DETHLen:], w.Imm)
 	}
 	clear(p[head+n : size-wire.ICRCLen])
 	if near == nil {

@@ -93,8 +93,7 @@ func (q *QP) control(b []byte, now int64) bool {
 	if wire.Opcode(b[0]) != wire.DynamicControl || len(b) != wire.BTHLen+wire.DynamicLen+wire.ICRCLen || b[1]&15 != 0 {
 		return false
 	}
-	bth, n, _ := wire.ParseBTH(b)
-	h, _, _ := wire.ParseDynamic(b[n:])
+	bth, h := wire.ParseBTH(b), wire.ParseDynamic(b[wire.BTHLen:])
 	switch {
 	case bth.PKey&0x7fff != wire.DefaultPKey&0x7fff:
 		q.port.n.BadPKey.Add(1)

@@ -587,7 +587,7 @@ func (p *pair) drain(i int) (packets [][]byte) {
 
 // address makes b a packet for q, from its peer: it sets the destination and the CRC.
 func (q *QP) address(b []byte) {
-	h, _, _ := wire.ParseBTH(b)
+	h := wire.ParseBTH(b)
 	h.DestQP = q.num
 	wire.PutBTH(b, &h)
 	q.fromIn.Front(len(b)).PutICRC(b)

@@ -171,10 +171,10 @@ func TestEarlyRepetition(t *testing.T) {
 					}
 					for range times {
 						b := bytes.Clone(read)
-						h, _, _ := wire.ParseBTH(b)
+						h := wire.ParseBTH(b)
 						h.PSN = psnAdd(h.PSN, from)
 						wire.PutBTH(b, &h)
-						r, _, _ := wire.ParseRETH(b[wire.BTHLen:])
+						r := wire.ParseRETH(b[wire.BTHLen:])
 						at := from * p.qp[1].mtu()
 						r.VA, r.Length = r.VA+uint64(at), r.Length-uint32(at)
 						wire.PutRETH(b[wire.BTHLen:], &r)

@@ -30,7 +30,7 @@ func TestOwedAcknowledgement(t *testing.T) {
 			end(p)
 			acks := 0
 			for _, d := range p.conn[1].sent {
-				if bth, _, _ := wire.ParseBTH(d.Buf); bth.Opcode == wire.Acknowledge && bth.DestQP == p.qp[0].num {
+				if bth := wire.ParseBTH(d.Buf); bth.Opcode == wire.Acknowledge && bth.DestQP == p.qp[0].num {
 					acks++
 				}
 			}

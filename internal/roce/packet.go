@@ -1,6 +1,8 @@
 package roce
 
 import (
+	"encoding/binary"
+
 	"github.com/softmkey/softmkey/internal/net/wire"
 )
 
@@ -27,7 +29,7 @@ func (k *packet) parseUpTo(p []byte, most int) bool {
 	if len(p) < wire.MinPacket || len(p) > most || len(p)&3 != 0 {
 		return false
 	}
-	k.BTH, _, _ = wire.ParseBTH(p)
+	k.BTH = wire.ParseBTH(p)
 	k.layout = k.Opcode.Layout()
 	head := k.Opcode.HeaderLen()
 	body := len(p) - wire.ICRCLen - head
@@ -39,11 +41,9 @@ func (k *packet) parseUpTo(p []byte, most int) bool {
 	k.ext = p[wire.BTHLen:head]
 	switch {
 	case k.layout&wire.HasXRCETH != 0:
-		h, size, _ := wire.ParseXRCETH(k.ext)
-		k.srq, k.ext = h.SRQ, k.ext[size:]
+		k.srq, k.ext = binary.BigEndian.Uint32(k.ext)&psnMask, k.ext[wire.XRCETHLen:]
 	case k.layout&wire.HasDETH != 0:
-		h, size, _ := wire.ParseDETH(k.ext)
-		k.deth, k.ext = h, k.ext[size:]
+		k.deth, k.ext = wire.ParseDETH(k.ext), k.ext[wire.DETHLen:]
 	}
 	k.payload = p[head : head+n]
 	return true
@@ -60,8 +60,7 @@ func (k *packet) isReadResponse() bool {
 
 // imm returns the immediate data, the last extended header.
 func (k *packet) imm() uint32 {
-	h, _, _ := wire.ParseImmDt(k.ext[len(k.ext)-wire.ImmDtLen:])
-	return h.Imm
+	return binary.BigEndian.Uint32(k.ext[len(k.ext)-wire.ImmDtLen:])
 }
 
 // pads returns the number of padding bytes after n message bytes.

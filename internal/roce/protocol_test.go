@@ -78,7 +78,7 @@ func (l *single) words(b []byte) string {
 		s += " S"
 	}
 	if k.layout&wire.HasAETH != 0 {
-		h, _, _ := wire.ParseAETH(k.ext)
+		h := wire.ParseAETH(k.ext)
 		switch {
 		case h.Syndrome == wire.ACKNoCredits:
 			s += fmt.Sprintf(" msn %d", h.MSN)
@@ -89,11 +89,10 @@ func (l *single) words(b []byte) string {
 		}
 	}
 	if k.layout&wire.HasAtomicAckETH != 0 {
-		h, _, _ := wire.ParseAtomicAckETH(k.ext[wire.AETHLen:])
-		s += fmt.Sprintf(" orig %d", h.Orig)
+		s += fmt.Sprintf(" orig %d", binary.BigEndian.Uint64(k.ext[wire.AETHLen:]))
 	}
 	if k.layout&wire.HasRETH != 0 {
-		h, _, _ := wire.ParseRETH(k.ext)
+		h := wire.ParseRETH(k.ext)
 		s += fmt.Sprintf(" va %d key %d len %d", h.VA, h.RKey, h.Length)
 	}
 	if k.layout&wire.HasPayload != 0 {
@@ -135,7 +134,7 @@ func maskETH(size uint8, swap, compare uint64) []byte {
 
 func aeth(s wire.Syndrome) []byte { return header(wire.AETHLen, wire.PutAETH, wire.AETH{Syndrome: s}) }
 
-func imm(v uint32) []byte { return header(wire.ImmDtLen, wire.PutImmDt, wire.ImmDt{Imm: v}) }
+func imm(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
 
 // ack builds an acknowledgement.
 func ack(psn uint32) []byte {

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/softmkey/softmkey/internal/ibv"
@@ -48,7 +49,7 @@ func (r *requester) note(k *packet, now int64) {
 	case k.isReadResponse():
 		r.loss.Answered(loss.Answer{PSN: k.PSN, Data: true}, now)
 	case k.Opcode == wire.Acknowledge:
-		aeth, _, _ := wire.ParseAETH(k.ext)
+		aeth := wire.ParseAETH(k.ext)
 		switch {
 		case aeth.Syndrome.Kind() == wire.KindACK:
 			r.loss.Answered(loss.Answer{PSN: psnAdd(k.PSN, 1)}, now)
@@ -61,7 +62,7 @@ func (r *requester) note(k *packet, now int64) {
 // acknowledge handles an ACK or a NAK.
 func (q *QP) acknowledge(k *packet, now int64) {
 	r := &q.req
-	aeth, _, _ := wire.ParseAETH(k.ext)
+	aeth := wire.ParseAETH(k.ext)
 	switch aeth.Syndrome.Kind() {
 	case wire.KindACK:
 		// The peer has executed this request and all before it, and it sent their
@@ -152,8 +153,7 @@ func (q *QP) atomicResponse(w *Work, k *packet, now int64) {
 		q.failHead(rdma.StatusBadRespErr, fmt.Errorf("%v, PSN %#x: it fits no request", k.Opcode, k.PSN))
 		return
 	}
-	h, _, _ := wire.ParseAtomicAckETH(k.ext[wire.AETHLen:])
-	w.Orig = h.Orig
+	w.Orig = binary.BigEndian.Uint64(k.ext[wire.AETHLen:])
 	q.consume(w, 0, true, now)
 }
 
@@ -162,8 +162,7 @@ func ackSyndrome(k *packet) bool {
 	if k.layout&wire.HasAETH == 0 {
 		return true
 	}
-	h, _, _ := wire.ParseAETH(k.ext)
-	return h.Syndrome.Kind() == wire.KindACK
+	return wire.ParseAETH(k.ext).Syndrome.Kind() == wire.KindACK
 }
 
 // consume moves una past packet i of w, the head of the list, because the response for it

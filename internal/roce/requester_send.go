@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"encoding/binary"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
@@ -220,10 +221,10 @@ func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 		ext = ext[wire.RETHLen:]
 	}
 	if layout&wire.HasImmDt != 0 {
-		wire.PutImmDt(ext, &wire.ImmDt{Imm: w.Imm})
+		binary.BigEndian.PutUint32(ext, w.Imm)
 	}
 	if layout&wire.HasIETH != 0 {
-		wire.PutIETH(ext, &wire.IETH{RKey: w.InvKey})
+		binary.BigEndian.PutUint32(ext, w.InvKey)
 	}
 	q.seal(p, id, head, n, payload)
 	return true
@@ -265,7 +266,7 @@ func (q *endpoint) putXRCETH(ext []byte, w *Work) []byte {
 	if q.service != wire.ServiceXRC {
 		return ext
 	}
-	wire.PutXRCETH(ext, &wire.XRCETH{SRQ: w.SRQ})
+	binary.BigEndian.PutUint32(ext, w.SRQ&psnMask)
 	return ext[wire.XRCETHLen:]
 }
 

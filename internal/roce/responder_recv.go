@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -227,11 +228,10 @@ func (q *QP) recvSend(k *packet, now int64) {
 	}
 	ev := RecvEvent{Op: ibv.WRSend, Length: s.got, Solicited: k.Solicited}
 	if k.layout&wire.HasIETH != 0 {
-		h, _, _ := wire.ParseIETH(k.ext)
-		ev.HasInv, ev.InvKey = true, h.RKey
-		if err := q.h.Invalidate(h.RKey); err != nil {
+		ev.HasInv, ev.InvKey = true, binary.BigEndian.Uint32(k.ext)
+		if err := q.h.Invalidate(ev.InvKey); err != nil {
 			// The connection ends without a NAK, when the requests before this one are answered and acknowledged.
-			s.ack, s.dying = true, &Failure{Status: rdma.StatusLocAccessErr, Err: fmt.Errorf("SEND with invalidate of key %#x: %w", h.RKey, err)}
+			s.ack, s.dying = true, &Failure{Status: rdma.StatusLocAccessErr, Err: fmt.Errorf("SEND with invalidate of key %#x: %w", ev.InvKey, err)}
 			return
 		}
 	}
@@ -253,7 +253,7 @@ func (q *QP) recvWrite(k *packet, now int64) {
 	var reth wire.RETH
 	got, length := uint64(s.got), uint64(s.length)
 	if k.layout&wire.HasRETH != 0 {
-		reth, _, _ = wire.ParseRETH(k.ext)
+		reth = wire.ParseRETH(k.ext)
 		got, length = 0, uint64(reth.Length)
 	}
 	if length > MaxMessage || end && got+n != length || !end && got+n >= length {

@@ -166,7 +166,7 @@ func (e *resource) continues(before resource) {
 // recvRead handles an RDMA READ request.
 func (q *QP) recvRead(k *packet) {
 	s := &q.resp
-	reth, _, _ := wire.ParseRETH(k.ext)
+	reth := wire.ParseRETH(k.ext)
 	if s.kind != idle || reth.Length > MaxMessage {
 		q.refuse(NAKInvalidRequest, fmt.Errorf("RDMA READ of %d bytes, PSN %#x: longer than %d or within another message", reth.Length, k.PSN, MaxMessage))
 		return
@@ -293,7 +293,7 @@ func (q *QP) duplicate(k *packet) {
 
 // repeatRead repeats the responses of READ e, from the one that k asks for.
 func (q *QP) repeatRead(k *packet, e *resource) {
-	reth, _, _ := wire.ParseRETH(k.ext)
+	reth := wire.ParseRETH(k.ext)
 	i := uint32(psnDiff(k.PSN, e.first))
 	off := uint64(i) * uint64(q.mtu())
 	if reth.RKey != e.rkey || reth.VA != e.va+off || off+uint64(reth.Length) > uint64(e.length) {

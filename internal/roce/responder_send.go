@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"encoding/binary"
 	"github.com/softmkey/softmkey/internal/net/wire"
 	"github.com/softmkey/softmkey/internal/roce/internal/congestion"
 	"github.com/softmkey/softmkey/rdma"
@@ -117,7 +118,7 @@ func (q *endpoint) putAtomicResponse(b *builder, e *resource, msn uint32) int {
 	}
 	q.putBTH(p, wire.AtomicAcknowledge, 0, e.first)
 	wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: wire.ACKNoCredits, MSN: msn})
-	wire.PutAtomicAckETH(p[wire.BTHLen+wire.AETHLen:], &wire.AtomicAckETH{Orig: e.orig})
+	binary.BigEndian.PutUint64(p[wire.BTHLen+wire.AETHLen:], e.orig)
 	q.finish(p, id)
 	return congestion.PacketCost
 }

@@ -2,9 +2,6 @@ package wire
 
 import "encoding/binary"
 
-// AETHLen is the length of an AETH on the wire.
-const AETHLen = 4
-
 // Syndrome is the meaning of an acknowledgement: its kind in bits 5 and 6 and a value in
 // bits 0 to 4 (table 44).
 type Syndrome uint8
@@ -53,10 +50,7 @@ func PutAETH(b []byte, h *AETH) {
 }
 
 // ParseAETH reads an AETH from the start of b.
-func ParseAETH(b []byte) (h AETH, n int, err error) {
-	if len(b) < AETHLen {
-		return AETH{}, 0, ErrShort
-	}
+func ParseAETH(b []byte) AETH {
 	v := binary.BigEndian.Uint32(b)
-	return AETH{Syndrome: Syndrome(v >> 24), MSN: v & 0xffffff}, AETHLen, nil
+	return AETH{Syndrome: Syndrome(v >> 24), MSN: v & 0xffffff}
 }

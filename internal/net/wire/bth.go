@@ -41,11 +41,9 @@ func PutBTH(b []byte, h *BTH) {
 }
 
 // ParseBTH reads a BTH from the start of b. Reserved bits are ignored.
-func ParseBTH(b []byte) (h BTH, n int, err error) {
-	if len(b) < BTHLen {
-		return BTH{}, 0, ErrShort
-	}
-	h = BTH{
+func ParseBTH(b []byte) BTH {
+	_ = b[BTHLen-1]
+	return BTH{
 		Opcode:    Opcode(b[0]),
 		Solicited: b[1]&0x80 != 0,
 		MigReq:    b[1]&0x40 != 0,
@@ -59,7 +57,6 @@ func ParseBTH(b []byte) (h BTH, n int, err error) {
 		Mark:      b[8] & 0x7f,
 		PSN:       binary.BigEndian.Uint32(b[8:]) & PSNMask,
 	}
-	return h, BTHLen, nil
 }
 
 // bit returns a byte with bit n set if on.

@@ -4,17 +4,12 @@
 // A RoCEv2 packet is the payload of a UDP datagram. It consists of the base transport
 // header ([BTH]), the extended headers that belong to its [Opcode] in the order of
 // [Opcode.Layout], the message bytes, padding to a multiple of 4, and the invariant CRC
-// ([Flow], [Front]). For each header X, PutX writes the header to a slice that is long
-// enough, and ParseX reads it from a slice and returns its length. Numbers are big-endian on the wire, except for the CRC.
+// ([Flow], [Front]). For each header X, PutX writes the header to a slice, and ParseX reads it from a slice. Both
+// panic if the slice is shorter than the header. Numbers are big-endian on the wire, except for the CRC.
 //
 // Sources: InfiniBand Architecture Specification volume 1 release 1.4, chapter 9 (headers
 // and opcodes) and annex A17 (RoCEv2).
 package wire
-
-import "errors"
-
-// ErrShort is the error of ParseX for a slice that is shorter than the header.
-var ErrShort = errors.New("wire: packet ends inside a header")
 
 // QPNMask and PSNMask mask the 24 bits of a QP number and of a packet sequence number.
 const (

@@ -66,12 +66,10 @@ func PutDynamic(b []byte, h *Dynamic) {
 }
 
 // ParseDynamic reads a Dynamic from the start of b. Reserved bits are ignored.
-func ParseDynamic(b []byte) (h Dynamic, n int, err error) {
-	if len(b) < DynamicLen {
-		return Dynamic{}, 0, ErrShort
-	}
+func ParseDynamic(b []byte) Dynamic {
+	_ = b[DynamicLen-1]
 	return Dynamic{
 		Kind: DynamicKind(b[0]), Code: b[1], Reads: binary.BigEndian.Uint16(b[2:]), Session: binary.BigEndian.Uint32(b[4:]),
 		QPN: binary.BigEndian.Uint32(b[8:]) & QPNMask, Key: binary.BigEndian.Uint64(b[16:]),
-	}, DynamicLen, nil
+	}
 }

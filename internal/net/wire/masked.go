@@ -35,9 +35,7 @@ func PutMaskETH(b []byte, h *MaskETH) {
 }
 
 // ParseMaskETH reads a MaskETH from the start of b. Reserved bits are ignored.
-func ParseMaskETH(b []byte) (h MaskETH, n int, err error) {
-	if len(b) < MaskETHLen {
-		return MaskETH{}, 0, ErrShort
-	}
-	return MaskETH{Size: b[3], Swap: binary.BigEndian.Uint64(b[4:]), Compare: binary.BigEndian.Uint64(b[12:])}, MaskETHLen, nil
+func ParseMaskETH(b []byte) MaskETH {
+	_ = b[MaskETHLen-1]
+	return MaskETH{Size: b[3], Swap: binary.BigEndian.Uint64(b[4:]), Compare: binary.BigEndian.Uint64(b[12:])}
 }

@@ -131,8 +131,11 @@ func join(recordings [][]pcap.Packet) []*directed {
 
 // parsePacket returns the event of a packet of a reliable connection, or nil.
 func parsePacket(p *pcap.Packet) *directed {
-	h, n, err := wire.ParseBTH(p.Payload)
-	if err != nil || h.Opcode.Service() != wire.ServiceRC {
+	if len(p.Payload) < wire.BTHLen {
+		return nil
+	}
+	h := wire.ParseBTH(p.Payload)
+	if h.Opcode.Service() != wire.ServiceRC {
 		return nil
 	}
 	layout := h.Opcode.Layout()
@@ -141,11 +144,10 @@ func parsePacket(p *pcap.Packet) *directed {
 	}
 	d := &directed{direction{p.From.Addr(), p.To.Addr(), h.DestQP}, event{bth: h, request: layout&wire.IsRequest != 0}}
 	if layout&wire.HasAETH != 0 {
-		aeth, _, err := wire.ParseAETH(p.Payload[n:])
-		if err != nil {
+		if len(p.Payload) < wire.BTHLen+wire.AETHLen {
 			return nil
 		}
-		d.syndrome = aeth.Syndrome
+		d.syndrome = wire.ParseAETH(p.Payload[wire.BTHLen:]).Syndrome
 	}
 	return d
 }
