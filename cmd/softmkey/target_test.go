@@ -449,7 +449,7 @@ func TestTargetProtection(t *testing.T) {
 	host := netip.MustParseAddr("127.37.3.2")
 	conn, err := near(netip.AddrPortFrom(host, roce.UDPPort))
 	fatal.If(t, err)
-	if n, ok := netconn.AsNeighbor(conn); !ok || !n.Approach(netip.MustParseAddrPort("127.37.3.1:4791"), 2) {
+	if n, ok := netconn.As[netconn.Neighbor](conn); !ok || !n.Approach(netip.MustParseAddrPort("127.37.3.1:4791"), 2) {
 		t.Error("no packet to the target can pass through memory")
 	}
 	dev, err := verbs.Open(host, &verbs.DeviceOptions{Conn: conn})

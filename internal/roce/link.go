@@ -41,7 +41,7 @@ func newLink(p *Port, index int, conn packetconn.Conn) *link {
 	if f, ok := netconn.As[netconn.Framer](conn); ok {
 		l.v1 = f.V1()
 	}
-	l.near, _ = netconn.AsNeighbor(conn)
+	l.near, _ = netconn.As[netconn.Neighbor](conn)
 	l.polled = l.conn.Caps().Poll
 	l.limits.Bytes = min(l.limits.Bytes, packetconn.RecvSize)
 	if l.addr.IsValid() {

@@ -168,7 +168,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 		p.rand = random.Uint32
 	}
 	p.count = psnMask + 1
-	p.member, _ = netconn.AsMember(conn)
+	p.member, _ = netconn.As[netconn.Member](conn)
 	if p.member != nil {
 		p.count >>= netconn.MemberBits
 		p.first = p.member.Member() * p.count

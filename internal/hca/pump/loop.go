@@ -159,7 +159,7 @@ func (l *loop) start(port *roce.Port, conn packetconn.Conn) {
 	if conn != nil && port.Caps().Poll {
 		if fd, err := duplicate(conn); err == nil {
 			l.socket, l.port = fd, port
-			l.near, _ = netconn.AsNeighbor(conn)
+			l.near, _ = netconn.As[netconn.Neighbor](conn)
 			done = port.Polling(l.wake)
 		}
 	}

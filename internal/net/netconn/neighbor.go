@@ -7,8 +7,7 @@ import (
 )
 
 // A Neighbor is a Conn that passes packets to other processes on the same machine in memory that both
-// processes map. The packets are otherwise those of the network. [AsNeighbor] also finds the Neighbor
-// inside of a [packetconn.Wrapper].
+// processes map. The packets are otherwise those of the network.
 type Neighbor interface {
 	// Approach prepares to pass packets to a QP at an address in memory, and reports whether
 	// that is possible. If so, the packets pass in memory as long as the other process lives.
@@ -41,6 +40,3 @@ type Neighbor interface {
 	// processor when packets arrive.
 	Blocking() bool
 }
-
-// AsNeighbor returns the Neighbor that c is or contains.
-func AsNeighbor(c packetconn.Conn) (Neighbor, bool) { return As[Neighbor](c) }

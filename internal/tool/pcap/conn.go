@@ -116,7 +116,7 @@ func (c *conn) record(trains []packetconn.Train) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	when := c.r.now()
-	m, ok := netconn.AsMember(c.Conn)
+	m, ok := netconn.As[netconn.Member](c.Conn)
 	shared := ok && m.Shared()
 	for i := range trains {
 		t := &trains[i]

@@ -66,7 +66,7 @@ var abilities = map[string]func(t *testing.T, a able, c packetconn.Conn) error{
 		return err
 	},
 	"Member": func(t *testing.T, a able, c packetconn.Conn) error {
-		m, ok := netconn.AsMember(c)
+		m, ok := netconn.As[netconn.Member](c)
 		if !ok {
 			return errors.ErrUnsupported
 		}
