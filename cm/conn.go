@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -42,9 +43,7 @@ func (o *ConnOptions) terms() (c ConnOptions, m ibv.QPModify, err error) {
 	if o != nil {
 		c = *o
 	}
-	if c.Timeout == 0 {
-		c.Timeout = roce.AckTimeout(cmcore.DefaultAckTimeout)
-	}
+	c.Timeout = cmp.Or(c.Timeout, roce.AckTimeout(cmcore.DefaultAckTimeout))
 	m, err = (*engine.ConnectOptions)(&c.ConnectOptions).Terms()
 	return c, m, err
 }
@@ -271,9 +270,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *ConnOpti
 	if err != nil {
 		return nil, err
 	}
-	if o.MTU == 0 {
-		o.MTU = self.MTU
-	}
+	o.MTU = cmp.Or(o.MTU, self.MTU)
 	mtu, ok := ibv.MTUOf(o.MTU)
 	if !ok {
 		return nil, failure.New(op, syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)

@@ -1,6 +1,7 @@
 package cmcore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -199,12 +200,7 @@ func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 	if len(o.Private) > mad.REQPrivate {
 		return nil, failure.New(op, syscall.EINVAL, "%d bytes of private data: a REQ has room for %d", len(o.Private), mad.REQPrivate)
 	}
-	if o.AckTimeout == 0 {
-		o.AckTimeout = DefaultAckTimeout
-	}
-	if o.ResponseTimeout == 0 {
-		o.ResponseTimeout = DefaultResponseTimeout
-	}
+	o.AckTimeout, o.ResponseTimeout = cmp.Or(o.AckTimeout, DefaultAckTimeout), cmp.Or(o.ResponseTimeout, DefaultResponseTimeout)
 	p = Path{Local: p.Local.Unmap(), Remote: p.Remote.Unmap(), TrafficClass: o.TrafficClass}
 	s.mu.Lock()
 	defer s.unlock()

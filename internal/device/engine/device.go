@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"slices"
@@ -125,10 +126,6 @@ func listen(op string, addrs []netip.Addr, opts *Options) (conns []packetconn.Co
 	if n := len(opts.Conns); n != 0 && n != len(opts.Addrs) {
 		return nil, failure.New(op, syscall.EINVAL, "%d networks for %d further addresses", n, len(opts.Addrs))
 	}
-	port := opts.UDPPort
-	if port == 0 {
-		port = roce.UDPPort
-	}
 	var opened []packetconn.Conn
 	defer func() {
 		if err != nil {
@@ -156,7 +153,7 @@ func listen(op string, addrs []netip.Addr, opts *Options) (conns []packetconn.Co
 			conns = append(conns, opts.Conns[i-1])
 			continue
 		}
-		c, err := udp.Listen(netip.AddrPortFrom(addr.Unmap(), port), nil)
+		c, err := udp.Listen(netip.AddrPortFrom(addr.Unmap(), cmp.Or(opts.UDPPort, roce.UDPPort)), nil)
 		if err != nil {
 			var refused *operr.Error
 			if errors.As(err, &refused) { // the reason has the address

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"net/netip"
 	"syscall"
 
@@ -290,9 +291,5 @@ func fields(m *ibv.QPModify) []field {
 
 // addrPort returns the address that packets to the peer go to.
 func addrPort(a rdma.AH) netip.AddrPort {
-	port := a.UDPPort
-	if port == 0 {
-		port = roce.UDPPort
-	}
-	return netip.AddrPortFrom(a.DGID.Addr(), port)
+	return netip.AddrPortFrom(a.DGID.Addr(), cmp.Or(a.UDPPort, roce.UDPPort))
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -88,9 +89,7 @@ type handler QP
 // NewQP creates a QP in RESET.
 func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 	const op = "create the QP"
-	if a.Type == 0 {
-		a.Type = rdma.RC
-	}
+	a.Type = cmp.Or(a.Type, rdma.RC)
 	if a.Local {
 		a.Type = rdma.UD
 	}

@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"cmp"
 	"net/netip"
 	"os"
 	"strconv"
@@ -59,21 +60,13 @@ func options(opts *Options) Options {
 	}
 	o.NoGSO = o.NoGSO || envOn("SOFTMKEY_NO_GSO")
 	o.NoGRO = o.NoGRO || envOn("SOFTMKEY_NO_GRO")
-	if o.RecvBuffer <= 0 {
-		o.RecvBuffer = DefaultRecvBuffer
-	}
-	if o.SendBuffer <= 0 {
-		o.SendBuffer = DefaultSendBuffer
-	}
+	o.RecvBuffer, o.SendBuffer = cmp.Or(max(o.RecvBuffer, 0), DefaultRecvBuffer), cmp.Or(max(o.SendBuffer, 0), DefaultSendBuffer)
 	return o
 }
 
 // envOn reports whether an environment variable is set to a true value.
 func envOn(name string) bool {
-	v, ok := os.LookupEnv(name)
-	if !ok || v == "" {
-		return false
-	}
-	b, err := strconv.ParseBool(v)
-	return err != nil || b
+	v := os.Getenv(name)
+	on, err := strconv.ParseBool(v)
+	return v != "" && (err != nil || on)
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 )
@@ -31,10 +32,7 @@ const hopLimit = 64
 func PutGRH(b []byte, h *GRH) {
 	b = b[:GRHLen]
 	clear(b)
-	hops := h.HopLimit
-	if hops == 0 {
-		hops = hopLimit
-	}
+	hops := cmp.Or(h.HopLimit, hopLimit)
 	if h.Src.Is4() && !h.V1 {
 		p := b[ipv6Len-ipv4Len:]
 		p[0], p[1] = 0x45, h.TOS

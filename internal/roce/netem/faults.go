@@ -1,6 +1,7 @@
 package netem
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -54,12 +55,7 @@ func (f Faults) withDefaults() Faults {
 	if sum > 1+1e-9 {
 		panic(fmt.Sprintf("netem: the faults' probabilities add up to %v", sum))
 	}
-	if f.MaxDelay <= 0 {
-		f.MaxDelay = time.Millisecond
-	}
-	if f.Flips <= 0 {
-		f.Flips = 1
-	}
+	f.MaxDelay, f.Flips = cmp.Or(max(f.MaxDelay, 0), time.Millisecond), max(f.Flips, 1)
 	return f
 }
 
