@@ -109,10 +109,7 @@ func (m *memory) wait() {
 }
 
 func (m *memory) note() {
-	select {
-	case m.ready <- struct{}{}:
-	default:
-	}
+	signal(m.ready)
 }
 
 // source is a Source that reads a slice.

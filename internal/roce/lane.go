@@ -55,10 +55,7 @@ func (n *lane) signal(change func()) {
 	n.mu.Lock()
 	change()
 	n.mu.Unlock()
-	select {
-	case n.wakeup <- struct{}{}:
-	default:
-	}
+	signal(n.wakeup)
 }
 
 // wake makes the lane look for something to send. It reports whether there is a lane.

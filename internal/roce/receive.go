@@ -179,10 +179,7 @@ func (p *Port) Polling(wake func()) (done func()) {
 			return
 		}
 		for _, l := range p.gids() {
-			select {
-			case l.in.left <- struct{}{}:
-			default:
-			}
+			signal(l.in.left)
 		}
 		p.wake() // send ready packets even if the receive goroutine did not pause
 	})

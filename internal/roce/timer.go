@@ -53,10 +53,7 @@ func (t *timers) start(q *QP, at int64) {
 	}
 	t.mu.Unlock()
 	if early {
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
+		signal(t.wake)
 	}
 }
 

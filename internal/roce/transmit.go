@@ -84,9 +84,12 @@ func (p *Port) expire(now int64) {
 }
 
 // wake wakes the transmit goroutine.
-func (p *Port) wake() {
+func (p *Port) wake() { signal(p.wakeup) }
+
+// signal puts an element into a channel of one, unless it has one.
+func signal(c chan<- struct{}) {
 	select {
-	case p.wakeup <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
