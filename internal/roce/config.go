@@ -43,7 +43,7 @@ type SendConfig struct {
 	Timeout     uint8  // local ACK timeout, 0 to 31: 4.096 us * 2^Timeout; 0 means no timeout
 	RetryCount  uint8  // 0 to 7: timeouts without progress before StatusRetryExcErr
 	RNRRetry    uint8  // 0 to 7: RNR NAKs before StatusRNRRetryExcErr; 7 retries without limit
-	MaxRdAtomic int    // largest number of outstanding READs and atomics, 0 to 128; if 0, they fail with StatusLocQPOpErr
+	MaxRdAtomic uint8  // largest number of outstanding READs and atomics, 0 to 128; if 0, they fail with StatusLocQPOpErr
 }
 
 // reception holds the attributes of a RecvConfig that a connected QP uses. A port may have very many
@@ -65,18 +65,6 @@ func (c *RecvConfig) keep() reception {
 		Peer: c.Peer, QKey: c.QKey, DestQPN: c.DestQPN, Route: c.Route, MTU: uint16(c.MTU),
 		MaxDestRdAtomic: uint8(c.MaxDestRdAtomic), MinRNRTimer: c.MinRNRTimer,
 	}
-}
-
-// transmission holds the attributes of a SendConfig that a connected QP uses, as reception does those
-// of a RecvConfig.
-type transmission struct {
-	Timeout, RetryCount, RNRRetry, MaxRdAtomic uint8
-}
-
-// keep returns the attributes of c that the QP uses. [QP.RTS] has checked that their values are in
-// range, so they fit the smaller types.
-func (c *SendConfig) keep() transmission {
-	return transmission{Timeout: c.Timeout, RetryCount: c.RetryCount, RNRRetry: c.RNRRetry, MaxRdAtomic: uint8(c.MaxRdAtomic)}
 }
 
 // attributes returns the attributes for the recovery from losses.

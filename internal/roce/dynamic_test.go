@@ -114,7 +114,7 @@ func initiate(t testing.TB, q *QP, o pairOptions) {
 	t.Helper()
 	o.defaults()
 	fatal.If(t, q.RTR(RecvConfig{MTU: o.mtu}))
-	fatal.If(t, q.RTS(SendConfig{PSN: 0xfffff0, Timeout: o.timeout, RetryCount: o.retry, RNRRetry: o.rnr, MaxRdAtomic: o.rdAtomic}))
+	fatal.If(t, q.RTS(SendConfig{PSN: 0xfffff0, Timeout: o.timeout, RetryCount: o.retry, RNRRetry: o.rnr, MaxRdAtomic: uint8(o.rdAtomic)}))
 }
 
 // to returns w as a request of an initiator to a target.

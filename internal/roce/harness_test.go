@@ -506,7 +506,7 @@ func (p *pair) start(i int, q, other *QP, o pairOptions) {
 		p.t.Fatal(err)
 	}
 	if err := q.RTS(SendConfig{PSN: o.psn[i] & psnMask, Timeout: o.timeout, RetryCount: o.retry,
-		RNRRetry: o.rnr, MaxRdAtomic: max(0, o.rdAtomic)}); err != nil {
+		RNRRetry: o.rnr, MaxRdAtomic: uint8(max(0, o.rdAtomic))}); err != nil {
 		p.t.Fatal(err)
 	}
 }

@@ -37,7 +37,7 @@ func join(t testing.TB, a, b *QP, o pairOptions) {
 		}
 	}
 	for i, q := range qp {
-		fatal.If(t, q.RTS(SendConfig{PSN: o.psn[i] & psnMask, Timeout: o.timeout, RetryCount: o.retry, RNRRetry: o.rnr, MaxRdAtomic: o.rdAtomic}))
+		fatal.If(t, q.RTS(SendConfig{PSN: o.psn[i] & psnMask, Timeout: o.timeout, RetryCount: o.retry, RNRRetry: o.rnr, MaxRdAtomic: uint8(o.rdAtomic)}))
 		if a == b {
 			break
 		}

@@ -57,7 +57,7 @@ type endpoint struct {
 	ids      identifications
 	fromPort uint16 // UDP port that the last packet came from, which may differ from recv.Peer's; see source
 	tos      byte   // DSCP bits of its packets
-	send     transmission
+	send     SendConfig
 	recv     reception
 	link     *link     // source of its packets; UD and GSI: link of the last packet received
 	flow     wire.Flow // addresses of sent packets, for the CRC
@@ -172,13 +172,13 @@ func (q *QP) RTS(c SendConfig) error {
 		return failure.New(op, syscall.EINVAL, "retry count %d: must be 0 to 7", c.RetryCount)
 	case c.RNRRetry > 7:
 		return failure.New(op, syscall.EINVAL, "RNR retry count %d: must be 0 to 7", c.RNRRetry)
-	case c.MaxRdAtomic < 0 || c.MaxRdAtomic > MaxRdAtomic:
+	case c.MaxRdAtomic > MaxRdAtomic:
 		return failure.New(op, syscall.EINVAL, "max_rd_atomic %d: must be 0 to %d", c.MaxRdAtomic, MaxRdAtomic)
 	}
 	q.mu.Lock()
 	from := q.state
 	if from == rdma.StateRTR {
-		q.state, q.send = rdma.StateRTS, c.keep()
+		q.state, q.send = rdma.StateRTS, c
 		q.req.init(c.PSN, q.attributes())
 		q.dci.begin()
 	}

@@ -134,7 +134,7 @@ func (qp *QP) Modify(m ibv.QPModify, mask ibv.AttrMask) error {
 	case rdma.StateRTS:
 		if from == rdma.StateRTR {
 			err = qp.transport.RTS(roce.SendConfig{
-				PSN: merged.SQPSN, Timeout: merged.Timeout, RetryCount: merged.RetryCnt, RNRRetry: merged.RNRRetry, MaxRdAtomic: merged.MaxRdAtomic,
+				PSN: merged.SQPSN, Timeout: merged.Timeout, RetryCount: merged.RetryCnt, RNRRetry: merged.RNRRetry, MaxRdAtomic: uint8(merged.MaxRdAtomic),
 			})
 		}
 	}
