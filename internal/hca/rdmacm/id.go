@@ -342,10 +342,7 @@ func (i *id) queryAny(in []byte) ([]byte, syscall.Errno) {
 
 func (i *id) initQPAttr(in []byte) ([]byte, syscall.Errno) {
 	to := ne.Uint32(in[12:])
-	if to > 3 {
-		return nil, syscall.EINVAL
-	}
-	if i.dev == nil {
+	if to > 3 || i.dev == nil {
 		return nil, syscall.EINVAL
 	}
 	b := make([]byte, qpAttrLen)
@@ -436,15 +433,12 @@ func withOption(p Process, in []byte) []byte {
 func (i *id) setOption(in []byte) ([]byte, syscall.Errno) {
 	level, name, n := ne.Uint32(in[12:]), ne.Uint32(in[16:]), ne.Uint32(in[20:])
 	const levelID, tos, reuseAddr, afOnly, ackTimeout = 0, 0, 1, 2, 3
-	if level != levelID {
+	if level != levelID || name > ackTimeout {
 		return nil, syscall.ENOSYS
 	}
 	size := uint32(4)
 	if name == tos || name == ackTimeout {
 		size = 1
-	}
-	if name > ackTimeout {
-		return nil, syscall.ENOSYS
 	}
 	if n != size {
 		return nil, syscall.EINVAL
@@ -454,27 +448,19 @@ func (i *id) setOption(in []byte) ([]byte, syscall.Errno) {
 		return nil, syscall.EFAULT
 	}
 	on := size == 4 && ne.Uint32(append(v, 0, 0, 0)) != 0
-	switch name {
-	case tos:
+	switch {
+	case name == tos:
 		i.tos = v[0]
-	case reuseAddr:
-		if i.state != stateIdle {
-			return nil, syscall.EINVAL
-		}
-		i.reuse = on
-	case afOnly:
-		if i.state != stateIdle {
-			return nil, syscall.EINVAL
-		}
-		i.family = familyBoth
-		if on {
-			i.family = familyOwn
-		}
-	case ackTimeout:
-		if v[0] > 31 {
-			return nil, syscall.EINVAL
-		}
+	case name == ackTimeout && v[0] > 31, size == 4 && i.state != stateIdle:
+		return nil, syscall.EINVAL
+	case name == ackTimeout:
 		i.ackTimeout = v[0]
+	case name == reuseAddr:
+		i.reuse = on
+	case on:
+		i.family = familyOwn
+	default:
+		i.family = familyBoth
 	}
 	return nil, 0
 }
