@@ -16,9 +16,7 @@ const (
 	headerIPv4 = 20
 	headerIPv6 = 40
 	headerUDP  = 8
-
-	maxBytesIPv4 = 65535 - headerIPv4 - headerUDP
-	maxBytesIPv6 = 65535 - headerIPv6 - headerUDP
+	maxPacket  = 65535
 )
 
 // Headers returns the length of the IP and UDP headers before each payload.
@@ -31,12 +29,7 @@ func Headers(a netip.Addr) int {
 
 // MaxBytes returns the length of the largest train, without headers, for the address
 // family of a.
-func MaxBytes(a netip.Addr) int {
-	if a.Is4() {
-		return maxBytesIPv4
-	}
-	return maxBytesIPv6
-}
+func MaxBytes(a netip.Addr) int { return maxPacket - Headers(a) }
 
 // TooLarge returns the error for datagrams that are larger than the path's MTU. mtu is 0
 // if the MTU is unknown.
