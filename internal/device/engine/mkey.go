@@ -124,10 +124,8 @@ func (pd *PD) MKey(number uint32) *MKey {
 // MKey returns the memory key whose number has the index of number, whatever its protection
 // domain is, or nil.
 func (d *Device) MKey(number uint32) *MKey {
-	if e, ok := d.keys.Get(number >> 8); ok {
-		return e.mkey
-	}
-	return nil
+	e, _ := d.keys.Get(number >> 8)
+	return e.mkey
 }
 
 // InUse reports whether the key was configured and not freed since.
