@@ -86,6 +86,9 @@ func (q *QP) timeout(now int64) {
 		}
 		return
 	}
+	if q.ring && q.link.near.Behind(q.recv.Peer, q.recv.DestQPN) {
+		r.loss.Postpone(now)
+	}
 	switch r.loss.Tick(now, late) {
 	case loss.Fail:
 		q.count(func(n *counters) { n.Timeouts.Add(1) })

@@ -1,9 +1,11 @@
 package roce
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/ibv"
+	"github.com/softmkey/softmkey/internal/net/netconn"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -18,6 +20,36 @@ func silent(t *testing.T) *single {
 	l.give(ack(first))
 	l.m.statuses(rdma.StatusSuccess)
 	return l
+}
+
+// stopped is a network whose packets pass in memory, to a process that takes none while it is set.
+type stopped struct {
+	netconn.Neighbor
+	bool
+}
+
+func (s *stopped) Behind(netip.AddrPort, uint32) bool { return s.bool }
+
+// TestStoppedPeer has a peer in another process that does not run for many timeouts. These use up no retries; those
+// after it do.
+func TestStoppedPeer(t *testing.T) {
+	l := silent(t)
+	s := &stopped{bool: true}
+	l.q.ring, l.q.link.near = true, s
+	expire := func() {
+		for range 100 {
+			l.clock += int64(AckTimeout(l.q.send.Timeout))
+			l.port[0].expire(l.clock)
+			l.drain(l.at)
+		}
+	}
+	expire()
+	if n := l.port[0].Counters().Timeouts; n != 0 {
+		t.Errorf("%d timeouts of a peer that does not run", n)
+	}
+	s.bool = false
+	expire()
+	l.m.statuses(rdma.StatusSuccess, rdma.StatusRetryExcErr)
 }
 
 // TestLateTimer lets a timer fire late. A late timer means that this process

@@ -42,6 +42,10 @@ const (
 	// a process that gets no processor on a busy machine loses packets. Longer: one that was stopped holds up the
 	// sender's queue for longer. Not measured.
 	roomPatience = 400 * time.Millisecond
+	// stopPatience is the time for which requests wait for a process that takes nothing, without using up their retries.
+	// Shorter: on a very busy machine connections break that an adapter would keep. Longer: a program learns later that
+	// the process of its peer was stopped. Not measured.
+	stopPatience = 10 * time.Second
 	// remindEvery is how often another process is told that a stream of packets goes on.
 	remindEvery = 5 * time.Millisecond
 )
@@ -93,8 +97,8 @@ type outgoing struct {
 	blocks bool         // the other process blocks in Recv until packets arrive
 	due    bool         // see neighbors.due
 
-	taken uint64    // what the other process had consumed when Room last found no room
-	since time.Time // when Room found that first
+	taken uint64    // what the other process had consumed at the last call of stalled
+	since time.Time // when stalled found that first; zero: the ring was empty
 
 	told   time.Time // when the other process was told of a stream
 	kicks  int       // calls of Kick that use page at the moment
@@ -471,28 +475,51 @@ func (c *Conn) Approach(to netip.AddrPort, qpn uint32) bool {
 
 // Room implements netconn.Neighbor.
 func (c *Conn) Room(to netip.AddrPort, qpn uint32) bool {
-	n := c.m.near
+	room := true
+	c.m.near.with(to, qpn, func(o *outgoing) {
+		room = ringData-(o.ring.at-o.ring.consumed.Load()) >= ringRoom || o.stalled() > roomPatience
+	})
+	return room
+}
+
+// Behind implements netconn.Neighbor.
+func (c *Conn) Behind(to netip.AddrPort, qpn uint32) (behind bool) {
+	c.m.near.with(to, qpn, func(o *outgoing) {
+		stalled := o.stalled()
+		behind = stalled > 0 && stalled < stopPatience
+	})
+	return behind
+}
+
+// with calls f, with tx held, for the ring to a QP at an address, if there is one. n may be nil.
+func (n *neighbors) with(to netip.AddrPort, qpn uint32, f func(*outgoing)) {
 	if n == nil {
-		return true
+		return
 	}
 	p, ok := n.place(to, qpn)
 	if !ok {
-		return true
+		return
 	}
 	n.tx.Lock()
 	defer n.tx.Unlock()
-	o := n.out[p]
-	if o == nil {
-		return true
+	if o := n.out[p]; o != nil {
+		f(o)
 	}
+}
+
+// stalled returns for how long the other process has taken nothing of what is in the ring. Its first call that finds
+// packets returns 0, and so does one after the process has taken some.
+func (o *outgoing) stalled() time.Duration {
 	taken := o.ring.consumed.Load()
-	if ringData-(o.ring.at-taken) >= ringRoom {
-		return true
+	if taken == o.ring.at {
+		o.since = time.Time{}
+		return 0
 	}
 	if taken != o.taken || o.since.IsZero() {
 		o.taken, o.since = taken, time.Now()
+		return 0
 	}
-	return time.Since(o.since) > roomPatience
+	return time.Since(o.since)
 }
 
 // Kick implements netconn.Neighbor.

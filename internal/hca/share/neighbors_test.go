@@ -241,6 +241,21 @@ func TestRoom(t *testing.T) {
 	if got != sent {
 		t.Errorf("%d of %d trains arrived", got, sent)
 	}
+	if a.Behind(to, 5) {
+		t.Error("a process that has taken everything is behind")
+	}
+	a.Send([]packetconn.Train{{Addr: to, Buf: d, Seg: len(d)}, {Addr: to, Buf: d, Seg: len(d)}})
+	for i, want := range []bool{false, true, true} {
+		if got := a.Behind(to, 5); got != want {
+			t.Errorf("call %d for a process that takes nothing: behind %t", i, got)
+		}
+	}
+	for at := got; got == at; {
+		take(1)
+	}
+	if a.Behind(to, 5) {
+		t.Error("a process that has taken a train is behind")
+	}
 	fill()
 	for !a.Room(to, 5) {
 		time.Sleep(time.Millisecond)

@@ -20,6 +20,11 @@ type Neighbor interface {
 	// is true again, and packets are lost.
 	Room(to netip.AddrPort, qpn uint32) bool
 
+	// Behind reports whether the process of a QP at an address has packets in memory of which it has taken none since an
+	// earlier call. It does not run then, and its silence says nothing about the network. If the process takes nothing
+	// for many seconds, Behind is false again.
+	Behind(to netip.AddrPort, qpn uint32) bool
+
 	// Sleep must be called before waiting on the descriptor of [SyscallConn]. From then until the
 	// next Poll, the descriptor also becomes readable when packets arrive in memory. Sleep reports
 	// whether packets have arrived already; the caller then calls Poll instead of waiting.

@@ -37,6 +37,16 @@ func TestSender(t *testing.T) {
 		"a late timer is prolonged once": func(s *Sender) []any {
 			return []any{s.Tick(3*full, 2*full), Nothing, s.Tick(5*full, 2*full), Resend}
 		},
+		"a peer that does not run uses up no retries": func(s *Sender) []any {
+			now := int64(0)
+			for range 20 {
+				s.Postpone(now)
+				if now += full; s.Tick(now-1, 0) == Fail {
+					return []any{"failed", ""}
+				}
+			}
+			return []any{s.Tick(now, 0), Resend}
+		},
 		"progress renews the retries": func(s *Sender) []any {
 			s.Tick(full, 0)
 			s.Tick(2*full, 0)

@@ -173,6 +173,10 @@ func (s *Sender) Deadline() int64 {
 	return at
 }
 
+// Postpone begins the timeout anew, because the peer is known not to have run since it began: on a busy machine a process
+// may get no processor for longer than all timeouts together, while an adapter would have answered.
+func (s *Sender) Postpone(now int64) { s.since = now }
+
 // Tick is called at the deadline while packets are in flight, or late ns after it.
 func (s *Sender) Tick(now, late int64) Action {
 	full := s.attr.Timeout
