@@ -21,8 +21,12 @@ import (
 // numbers is the number of processes that an address has room for.
 const numbers = 1 << netconn.MemberBits
 
-// patience limits the time for which a process waits for others to join or to answer.
+// patience limits the time for which a process waits for another one to answer.
 const patience = 5 * time.Second
+
+// joinPatience limits the time for which a process waits until it has joined an address. The others join before it one
+// after the other, each in its own time, which is seconds on a busy machine.
+const joinPatience = 30 * time.Second
 
 // exitTime is the time that the kernel is expected to need to close all sockets
 // of a process that was killed: its names may be free before the address is.
@@ -97,7 +101,7 @@ func Listen(local netip.AddrPort, opts *udp.Options, alone bool) (*Conn, error) 
 		c, err := listen(local, opts, alone)
 		var busy busyError
 		switch waited := time.Since(start); {
-		case errors.As(err, &busy) && waited > patience:
+		case errors.As(err, &busy) && waited > joinPatience:
 			return nil, failure.New("share an address", syscall.EADDRINUSE, "%v: %s", local.Addr(), busy)
 		case errors.As(err, &busy):
 		case alone || waited > exitTime || !errors.Is(err, syscall.EADDRINUSE):
