@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
 )
 
@@ -79,21 +78,17 @@ func (c *Call) Return(value int64) { c.answer(response{ID: c.n.ID, Val: value}) 
 // Fail answers with an errno.
 func (c *Call) Fail(errno syscall.Errno) { c.answer(response{ID: c.n.ID, Error: -int32(errno)}) }
 
-// failWith answers with the errno of an error.
-func (c *Call) failWith(err error) { c.Fail(failure.Errno(err, syscall.EIO)) }
-
-// deliver writes b to memory of the caller, and answers with a result.
-func (c *Call) deliver(b []byte, to uint64, result int) {
+// deliver writes b to memory of the caller, and returns result as that of the call.
+func (c *Call) deliver(b []byte, to uint64, result int) (int, error) {
 	if c.Write(to, b) != nil {
-		c.Fail(unix.EFAULT)
-		return
+		return 0, unix.EFAULT
 	}
-	c.Return(int64(result))
+	return result, nil
 }
 
-// deliverStruct answers a call whose result is a structure.
-func deliverStruct[T any](c *Call, v *T, to uint64) {
-	c.deliver(unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)), to, 0)
+// deliverStruct is deliver for a call whose result is a structure.
+func deliverStruct[T any](c *Call, v *T, to uint64) (int, error) {
+	return c.deliver(unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)), to, 0)
 }
 
 // Continue lets the kernel execute the call.
@@ -201,106 +196,5 @@ func (c *Call) add(src, at int, closeOnExec bool) (int, error) {
 		if err != unix.EINTR {
 			return fd, err
 		}
-	}
-}
-
-// finish answers the call with the number of a new descriptor, or with an error.
-func (c *Call) finish(fd int, err error) {
-	if err != nil {
-		c.failWith(err)
-	} else {
-		c.Return(int64(fd))
-	}
-}
-
-// dispatch answers one notification, or passes it to a goroutine that does. An ioctl may take long,
-// and says so.
-func (s *Supervisor) dispatch(c *Call) {
-	a := &c.n.Args
-	if s.inside.Load() {
-		if _, traced := s.traced.Load(c.Thread()); traced {
-			c.Continue()
-			return
-		}
-	}
-	if s.cfg.Memory != nil {
-		s.changes(c)
-	}
-	switch uint32(c.n.Nr) {
-	case unix.SYS_IOCTL:
-		s.ioctl(c)
-	case unix.SYS_WRITE:
-		go s.write(c)
-	case unix.SYS_MMAP:
-		go s.mmap(c)
-	case unix.SYS_SOCKET:
-		s.openNetlink(c)
-	case unix.SYS_CONNECT:
-		go s.connectNetlink(c)
-	case unix.SYS_SENDTO, unix.SYS_SENDMSG:
-		go s.sendNetlink(c)
-	case unix.SYS_RECVFROM, unix.SYS_RECVMSG:
-		go s.receiveNetlink(c)
-	case unix.SYS_GETSOCKOPT:
-		go s.optionNetlink(c)
-	case unix.SYS_USERFAULTFD:
-		go func() {
-			s.waits(c)
-			c.Continue()
-		}()
-	case unix.SYS_DUP:
-		go s.duplicate(c, false)
-	case unix.SYS_FCNTL:
-		go s.duplicate(c, a[1] == unix.F_DUPFD_CLOEXEC)
-	case unix.SYS_FSTAT:
-		s.statPath(c, int32(a[0]), 0, a[1], unix.AT_EMPTY_PATH)
-	case unix.SYS_OPENAT:
-		s.openPath(c, int32(a[0]), a[1], int(a[2]))
-	case openNr:
-		s.openPath(c, unix.AT_FDCWD, a[0], int(a[1]))
-	case unix.SYS_OPENAT2:
-		var how [8]byte // open_how.flags
-		if c.Read(a[2], how[:]) != nil {
-			c.Continue()
-			return
-		}
-		s.openPath(c, int32(a[0]), a[1], int(leUint64(how[:])))
-	case fstatatNr:
-		s.statPath(c, int32(a[0]), a[1], a[2], int(a[3]))
-	case statNr:
-		s.statPath(c, unix.AT_FDCWD, a[0], a[1], 0)
-	case lstatNr:
-		s.statPath(c, unix.AT_FDCWD, a[0], a[1], unix.AT_SYMLINK_NOFOLLOW)
-	case unix.SYS_STATX:
-		s.statxPath(c, int32(a[0]), a[1], int(a[2]), int(a[3]), a[4])
-	case unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2:
-		s.accessPath(c, int32(a[0]), a[1], uint32(a[2]))
-	case accessNr:
-		s.accessPath(c, unix.AT_FDCWD, a[0], uint32(a[1]))
-	case unix.SYS_READLINKAT:
-		s.readlinkPath(c, int32(a[0]), a[1], a[2], a[3])
-	case readlinkNr:
-		s.readlinkPath(c, unix.AT_FDCWD, a[0], a[1], a[2])
-	case unix.SYS_CHDIR:
-		go s.chdir(c)
-	case unix.SYS_FCHDIR:
-		if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", c.Thread(), int32(a[0]))); err == nil {
-			if _, tree := s.seen(to); tree {
-				s.inside.Store(true)
-			}
-		}
-		c.Continue()
-	case unix.SYS_GETCWD:
-		s.getcwd(c)
-	case unix.SYS_STATFS:
-		s.statfsPath(c)
-	case unix.SYS_FSTATFS:
-		s.statfsDescriptor(c)
-	case unix.SYS_GETXATTR, unix.SYS_LGETXATTR:
-		s.xattrPath(c, a[0], unix.ENODATA)
-	case unix.SYS_LISTXATTR, unix.SYS_LLISTXATTR:
-		s.xattrPath(c, a[0], 0)
-	default:
-		c.Continue()
 	}
 }

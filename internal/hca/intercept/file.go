@@ -67,23 +67,20 @@ type openFile struct {
 }
 
 // openNode answers an open of a device file.
-func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
+func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) (int, error) {
 	file, err := node.Open(c)
 	if err != nil {
-		s.refuse(c, "open "+path, err)
-		return
+		return s.refuse(c, "open "+path, err)
 	}
 	f := &openFile{File: file, node: node, path: path, owner: c.Process(), process: s.watchProcess(c)}
 	if f.process == nil {
 		file.Released()
-		c.Fail(unix.ESRCH)
-		return
+		return 0, unix.ESRCH
 	}
 	t, err := s.files.track(file.Descriptor(), f, nil)
 	if err != nil {
 		file.Released()
-		c.failWith(err)
-		return
+		return 0, err
 	}
 	if s.mayWait(f.owner) {
 		file.MayWait()
@@ -94,24 +91,22 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 	at, err := s.freeFD(c, fdRange.devices)
 	if err != nil {
 		s.files.end(t)
-		s.refuse(c, "open "+path, err)
-		return
+		return s.refuse(c, "open "+path, err)
 	}
 	fd, err := s.place(c, t, at, unix.O_RDWR, flags&unix.O_CLOEXEC != 0)
 	if err == unix.EBADF {
 		// The copy that could not be placed was the last one: f is released.
-		s.refuse(c, "open "+path, noNumber(c, at))
-		return
+		return s.refuse(c, "open "+path, noNumber(c, at))
 	}
-	c.finish(fd, err)
+	return fd, err
 }
 
-// refuse answers a call with an error, and reports why.
-func (s *Supervisor) refuse(c *Call, what string, err error) {
+// refuse reports why a call fails, and returns the error.
+func (s *Supervisor) refuse(c *Call, what string, err error) (int, error) {
 	if s.cfg.Refused != nil {
 		s.cfg.Refused(c.Process(), what, err)
 	}
-	c.failWith(err)
+	return 0, err
 }
 
 // noNumber is the error of a descriptor that the caller's limit forbids.
@@ -197,19 +192,17 @@ const fullLimit = 1 << 16
 // duplicate answers dup and fcntl's F_DUPFD. The lowest free number, which the kernel
 // would take, is outside of the range where fstat is intercepted. The copy is an open
 // description of its own.
-func (s *Supervisor) duplicate(c *Call, closeOnExec bool) {
-	ino, ok := inodeAt(c, int32(c.n.Args[0]))
-	t := s.files.find(ino)
-	if !ok || t == nil || t.device == nil || c.n.Args[2] > uint64(fdRanges[0].first) && uint32(c.n.Nr) == unix.SYS_FCNTL {
-		c.Continue()
-		return
+func (s *Supervisor) duplicate(c *Call, a *[6]uint64) (int, error) {
+	ino, ok := inodeAt(c, int32(a[0]))
+	t, fcntl := s.files.find(ino), c.n.Nr == unix.SYS_FCNTL
+	if !ok || t == nil || t.device == nil || fcntl && a[2] > uint64(fdRanges[0].first) {
+		return 0, errInKernel
 	}
 	at, err := s.freeFD(c, fdRange.devices)
 	if err != nil {
-		s.refuse(c, "dup", err)
-		return
+		return s.refuse(c, "dup", err)
 	}
-	c.finish(s.place(c, t, at, unix.O_RDWR, closeOnExec))
+	return s.place(c, t, at, unix.O_RDWR, fcntl && a[1] == unix.F_DUPFD_CLOEXEC)
 }
 
 // inodeAt returns the inode that a descriptor of the caller refers to.
@@ -239,32 +232,30 @@ func (s *Supervisor) fileOf(c *Call, fd int32) *openFile {
 	return nil
 }
 
-func (s *Supervisor) ioctl(c *Call) {
-	f := s.fileOf(c, int32(c.n.Args[0]))
+func (s *Supervisor) ioctl(c *Call, a *[6]uint64) (int, error) {
+	f := s.fileOf(c, int32(a[0]))
 	if f == nil {
-		c.Continue()
-		return
+		return 0, errInKernel
 	}
 	f.seen(c.Thread())
-	f.Ioctl(c, c.n.Args[2])
+	f.Ioctl(c, a[2])
+	return 0, errAnswered
 }
 
-func (s *Supervisor) write(c *Call) {
-	f := s.fileOf(c, int32(c.n.Args[0]))
+func (s *Supervisor) write(c *Call, a *[6]uint64) (int, error) {
+	f := s.fileOf(c, int32(a[0]))
 	if f == nil {
-		s.sendNetlink(c)
-		return
+		return netlinkHandler((*Supervisor).sendNetlink)(s, c, a)
 	}
-	if c.n.Args[2] > mostWrite {
-		c.Fail(unix.EINVAL)
-		return
+	if a[2] > mostWrite {
+		return 0, unix.EINVAL
 	}
-	data := make([]byte, c.n.Args[2])
-	if c.Read(c.n.Args[1], data) != nil {
-		c.Fail(unix.EFAULT)
-		return
+	data := make([]byte, a[2])
+	if c.Read(a[1], data) != nil {
+		return 0, unix.EFAULT
 	}
 	f.Write(c, data)
+	return 0, errAnswered
 }
 
 const mapType = 0xf // MAP_TYPE
@@ -272,46 +263,42 @@ const mapType = 0xf // MAP_TYPE
 // mmap lets the program map a file of its own for each queue. The kernel maps the
 // file that the descriptor refers to, so the supervisor first makes the descriptor refer
 // to the queue's file. It stays so: each of these files stands for the device.
-func (s *Supervisor) mmap(c *Call) {
-	fd := int32(c.n.Args[4])
+func (s *Supervisor) mmap(c *Call, a *[6]uint64) (int, error) {
+	fd := int32(a[4])
 	var f *openFile
-	if c.n.Args[3]&mapType != unix.MAP_PRIVATE {
+	if a[3]&mapType != unix.MAP_PRIVATE {
 		f = s.fileOf(c, fd)
 	}
 	if f == nil {
 		if isRemote(c, fd) {
 			s.waits(c)
 		}
-		c.Continue()
-		return
+		return 0, errInKernel
 	}
 	f.seen(c.Thread()) // before the lock: its holder may wait for this thread
 	f.mapping.Lock()
 	defer f.mapping.Unlock()
 	f.awaitMapping()
-	d, err := f.Mapping(c.n.Args[5], c.n.Args[1])
+	d, err := f.Mapping(a[5], a[1])
 	if err != nil {
-		c.failWith(err)
-		return
+		return 0, err
 	}
 	t, err := s.files.track(d, f, nil)
 	if err != nil {
 		if d != f.Descriptor() {
 			f.Unmapped(d)
 		}
-		c.failWith(err)
-		return
+		return 0, err
 	}
 	if have, ok := inodeAt(c, fd); !ok || have != t.ino {
 		if _, err := s.place(c, t, int(fd), unix.O_RDWR, true); err != nil {
-			c.failWith(err)
-			return
+			return 0, err
 		}
 	}
 	f.mu.Lock()
 	f.pending, f.thread = t.ino, c.Thread()
 	f.mu.Unlock()
-	c.Continue()
+	return 0, errInKernel
 }
 
 // seen notes that a thread makes a call: if it is the one whose mmap was continued, its

@@ -3,6 +3,7 @@
 package intercept
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -121,28 +122,11 @@ func filter(memory bool) []unix.SockFilter {
 	if foreignABI != 0 {
 		p.jumpIf(unix.BPF_JGE, foreignABI, "allow", "")
 	}
-	notified := slices.Concat(pathCalls, []uint32{unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_GETCWD, unix.SYS_STATFS, unix.SYS_FSTATFS})
-	if memory {
-		notified = append(notified, memoryCalls...)
+	for _, c := range calls {
+		if c.handle != nil || memory {
+			p.jumpIf(unix.BPF_JEQ, c.nr, cmp.Or(c.where, "notify"), "")
+		}
 	}
-	for _, nr := range notified {
-		p.jumpIf(unix.BPF_JEQ, nr, "notify", "")
-	}
-	if memory {
-		p.jumpIf(unix.BPF_JEQ, unix.SYS_MADVISE, "madvise", "")
-		p.jumpIf(unix.BPF_JEQ, unix.SYS_MMAP, "fixed", "")
-	}
-	p.jumpIf(unix.BPF_JEQ, unix.SYS_IOCTL, "ioctl", "")
-	p.jumpIf(unix.BPF_JEQ, unix.SYS_MMAP, "mmap", "")
-	p.jumpIf(unix.BPF_JEQ, unix.SYS_SOCKET, "socket", "")
-	for _, nr := range []uint32{unix.SYS_CONNECT, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_GETSOCKOPT} {
-		p.jumpIf(unix.BPF_JEQ, nr, "netlink", "")
-	}
-	p.jumpIf(unix.BPF_JEQ, unix.SYS_WRITE, "descriptor", "")
-	p.jumpIf(unix.BPF_JEQ, unix.SYS_FSTAT, "descriptor", "")
-	p.jumpIf(unix.BPF_JEQ, unix.SYS_DUP, "descriptor", "")
-	p.jumpIf(unix.BPF_JEQ, unix.SYS_USERFAULTFD, "notify", "")
-	p.jumpIf(unix.BPF_JEQ, unix.SYS_FCNTL, "fcntl", "")
 	p.label("allow")
 	p.ret(retAllow)
 
@@ -159,13 +143,12 @@ func filter(memory bool) []unix.SockFilter {
 	p.jumpIf(unix.BPF_JEQ, verbsIoctl, "notify", "allow2")
 
 	// Only mappings of files, without those of the dynamic loader.
+	p.label("mmap")
 	if memory {
-		p.label("fixed")
 		p.load(argument(3))
 		p.and(unix.MAP_FIXED)
 		p.jumpIf(unix.BPF_JEQ, unix.MAP_FIXED, "notify", "")
 	}
-	p.label("mmap")
 	p.load(argument(3))
 	p.and(unix.MAP_ANONYMOUS | unix.MAP_DENYWRITE)
 	p.jumpIf(unix.BPF_JEQ, 0, "notify", "allow2")

@@ -15,9 +15,10 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/procmem"
 )
 
-// memoryCalls are the system calls that change mappings, without madvise and mmap, of which only some
-// forms do.
-var memoryCalls = []uint32{unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_MPROTECT, unix.SYS_PKEY_MPROTECT}
+// memoryCalls are the system calls that change mappings, beside mmap.
+var memoryCalls = []row{
+	{nr: unix.SYS_MUNMAP}, {nr: unix.SYS_MREMAP}, {nr: unix.SYS_MPROTECT}, {nr: unix.SYS_PKEY_MPROTECT}, {nr: unix.SYS_MADVISE, where: "madvise"},
+}
 
 // changes reports the changes of a call. The kernel makes them afterwards.
 func (s *Supervisor) changes(c *Call) {

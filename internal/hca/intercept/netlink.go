@@ -24,33 +24,48 @@ const (
 )
 
 // openNetlink answers socket(AF_NETLINK, type, NETLINK_RDMA).
-func (s *Supervisor) openNetlink(c *Call) {
+func (s *Supervisor) openNetlink(c *Call, a *[6]uint64) (int, error) {
 	if s.cfg.Netlink == nil {
-		c.Fail(unix.EPROTONOSUPPORT)
-		return
+		return 0, unix.EPROTONOSUPPORT
 	}
-	typ := int(int32(c.n.Args[1]))
+	typ := int(int32(a[1]))
 	fd, err := unix.Socket(unix.AF_NETLINK, typ|unix.SOCK_CLOEXEC, netlinkUser)
 	if err != nil {
-		c.failWith(err)
-		return
+		return 0, err
 	}
 	defer unix.Close(fd)
 	at, err := s.freeFD(c, fdRange.sockets)
 	if err != nil {
-		s.refuse(c, "socket", err)
-		return
+		return s.refuse(c, "socket", err)
 	}
 	closeOnExec := typ&unix.SOCK_CLOEXEC != 0
 	to, err := c.add(fd, at, closeOnExec)
 	if err == unix.EBADF && raiseLimit(c.Process(), at) {
 		to, err = c.add(fd, at, closeOnExec)
 	}
-	c.finish(to, err)
+	return to, err
 }
 
-// sendNetlink answers write, sendto and sendmsg on a descriptor that may be a socket of NETLINK_RDMA.
-func (s *Supervisor) sendNetlink(c *Call) {
+// netlinkHandler returns the handler of a call on a descriptor that may be a socket of NETLINK_RDMA, from a function that
+// answers for such a socket. socket is a descriptor of it.
+func netlinkHandler(handle func(s *Supervisor, c *Call, socket int) (int, error)) handler {
+	return func(s *Supervisor, c *Call, a *[6]uint64) (int, error) {
+		socket, err := c.copyOf(int(int32(a[0])))
+		if err != nil {
+			return 0, errInKernel
+		}
+		defer unix.Close(socket)
+		domain, _ := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		protocol, _ := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+		if domain != unix.AF_NETLINK || protocol != netlinkUser {
+			return 0, errInKernel
+		}
+		return handle(s, c, socket)
+	}
+}
+
+// sendNetlink answers write, sendto and sendmsg.
+func (s *Supervisor) sendNetlink(c *Call, socket int) (int, error) {
 	var (
 		request []byte
 		name    uint64
@@ -66,42 +81,27 @@ func (s *Supervisor) sendNetlink(c *Call) {
 		request, name, err = c.message(a[1])
 	}
 	if err != nil || s.cfg.Netlink == nil || !c.toKernel(name) {
-		c.Continue() // the kernel finds the error, too
-		return
+		return 0, errInKernel // which finds the error, too
 	}
-	socket, err := c.netlinkSocket()
-	if err != nil {
-		c.Continue()
-		return
-	}
-	defer unix.Close(socket)
 	port, err := portOf(socket, c.Process())
 	if err == nil {
 		err = s.kernel.send(port, s.cfg.Netlink(request, port))
 	}
 	if err != nil {
-		c.Fail(unix.ENOBUFS)
-		return
+		return 0, unix.ENOBUFS
 	}
-	c.Return(int64(len(request)))
+	return len(request), nil
 }
 
-// connectNetlink answers connect on a descriptor that may be a socket of NETLINK_RDMA. The socket is not connected: one
+// connectNetlink answers connect. The socket is not connected: one
 // that is connected to port 0 refuses the answers, which come from the port of the supervisor's socket. It gets its own
 // number, as by the kernel's connect.
-func (s *Supervisor) connectNetlink(c *Call) {
-	socket, err := c.netlinkSocket()
-	if err != nil {
-		c.Continue()
-		return
-	}
-	defer unix.Close(socket)
+func (s *Supervisor) connectNetlink(c *Call, socket int) (int, error) {
 	if name := c.n.Args[1]; name == 0 || !c.toKernel(name) {
-		c.Continue()
-		return
+		return 0, errInKernel
 	}
-	_, err = portOf(socket, c.Process())
-	c.finish(0, err)
+	_, err := portOf(socket, c.Process())
+	return 0, err
 }
 
 // kernelSocket is the socket from which programs get answers. A run has it from its start to its end.
@@ -124,65 +124,51 @@ func (k *kernelSocket) send(port uint32, datagrams [][]byte) error {
 	if k.err != nil {
 		return k.err
 	}
-	raw, err := k.file.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return raw.Control(func(fd uintptr) {
+	return withFD(k.file, func(fd int) error {
 		for _, d := range datagrams {
-			if unix.Sendto(int(fd), d, unix.MSG_DONTWAIT, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: port}) != nil {
+			if unix.Sendto(fd, d, unix.MSG_DONTWAIT, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: port}) != nil {
 				break
 			}
 		}
+		return nil
 	})
 }
 
 func (k *kernelSocket) close() { k.file.Close() } // nil: there is none
 
-// receiveNetlink answers recvfrom and recvmsg on a descriptor that may be a socket of NETLINK_RDMA. Without a datagram it
-// waits as the kernel would.
-func (s *Supervisor) receiveNetlink(c *Call) {
-	socket, err := c.netlinkSocket()
-	if err != nil {
-		c.Continue()
-		return
-	}
-	defer unix.Close(socket)
+// receiveNetlink answers recvfrom and recvmsg. Without a datagram it waits as the kernel would.
+func (s *Supervisor) receiveNetlink(c *Call, socket int) (int, error) {
 	var r receiving
+	var err error
 	if uint32(c.n.Nr) == unix.SYS_RECVFROM {
 		a := &c.n.Args
 		r = receiving{pieces: [][2]uint64{{a[1], a[2]}}, flags: int(a[3]), name: a[4], nameLen: a[5]}
 	} else if r, err = c.receiving(); err != nil {
-		c.Continue() // the kernel finds the error, too
-		return
+		return 0, errInKernel // which finds the error, too
 	}
 	const known = unix.MSG_PEEK | unix.MSG_TRUNC | unix.MSG_DONTWAIT | unix.MSG_CMSG_CLOEXEC
 	if r.flags&^known != 0 || s.kernel.err != nil {
-		c.Continue()
-		return
+		return 0, errInKernel
 	}
-	if r.flags&unix.MSG_DONTWAIT == 0 && !c.NonBlocking() && !c.arrives(socket) {
-		return
+	if r.flags&unix.MSG_DONTWAIT == 0 && !c.NonBlocking() {
+		if err := c.await(socket); err != nil {
+			return 0, err
+		}
 	}
 	b := make([]byte, 1<<16)
 	n, from, err := unix.Recvfrom(socket, b, r.flags|unix.MSG_DONTWAIT|unix.MSG_TRUNC)
 	sender, ok := from.(*unix.SockaddrNetlink)
 	if err != nil || !ok {
-		c.Continue()
-		return
+		return 0, errInKernel
 	}
 	if sender.Pid == s.kernel.port {
 		sender.Pid = 0
 	}
-	if n, err = c.receive(&r, b[:min(n, len(b))], sender); err != nil {
-		c.failWith(err)
-		return
-	}
-	c.Return(int64(n))
+	return c.receive(&r, b[:min(n, len(b))], sender)
 }
 
-// arrives waits for a datagram, and answers the call if a signal or the socket's limit of time ends it before.
-func (c *Call) arrives(socket int) bool {
+// await waits for a datagram. A signal that ends the call before answers it.
+func (c *Call) await(socket int) error {
 	limit, _ := unix.GetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO)
 	var end time.Time
 	if limit != nil && limit.Nano() != 0 {
@@ -190,19 +176,18 @@ func (c *Call) arrives(socket int) bool {
 	}
 	ready := []unix.PollFd{{Fd: int32(socket), Events: unix.POLLIN}}
 	if n, _ := unix.Poll(ready, 0); n > 0 {
-		return true
+		return nil
 	}
 	c.Defer(c.Interrupt)
 	for c.Alive() {
 		if n, _ := unix.Poll(ready, int(signalPeriod.Milliseconds())); n > 0 {
-			return true
+			return nil
 		}
 		if !end.IsZero() && time.Now().After(end) {
-			c.Fail(unix.EAGAIN)
-			return false
+			return unix.EAGAIN
 		}
 	}
-	return false
+	return errAnswered
 }
 
 // receiving is a call that receives.
@@ -269,35 +254,25 @@ func (c *Call) receive(r *receiving, datagram []byte, from *unix.SockaddrNetlink
 	return len(datagram) - len(rest), nil
 }
 
-// optionNetlink answers getsockopt on a descriptor that may be a socket of NETLINK_RDMA.
-func (s *Supervisor) optionNetlink(c *Call) {
+// optionNetlink answers getsockopt.
+func (s *Supervisor) optionNetlink(c *Call, _ int) (int, error) {
 	a := &c.n.Args
 	if a[1] != unix.SOL_SOCKET || a[2] != unix.SO_PROTOCOL {
-		c.Continue()
-		return
+		return 0, errInKernel
 	}
-	socket, err := c.netlinkSocket()
-	if err != nil {
-		c.Continue()
-		return
-	}
-	unix.Close(socket)
 	var room [4]byte
 	if c.Read(a[4], room[:]) != nil {
-		c.Fail(unix.EFAULT)
-		return
+		return 0, unix.EFAULT
 	}
 	n := int32(binary.NativeEndian.Uint32(room[:]))
 	if n < 0 {
-		c.Fail(unix.EINVAL)
-		return
+		return 0, unix.EINVAL
 	}
 	value := binary.NativeEndian.AppendUint32(nil, netlinkRDMA)[:min(n, 4)]
 	if c.Write(a[3], value) != nil {
-		c.Fail(unix.EFAULT)
-		return
+		return 0, unix.EFAULT
 	}
-	c.deliver(binary.NativeEndian.AppendUint32(nil, uint32(len(value))), a[4], 0)
+	return c.deliver(binary.NativeEndian.AppendUint32(nil, uint32(len(value))), a[4], 0)
 }
 
 // portOf returns the number of a netlink socket. A socket without one gets it, as the kernel
@@ -317,22 +292,6 @@ func portOf(socket, process int) (uint32, error) {
 		}
 	}
 	return 0, unix.EINVAL
-}
-
-// netlinkSocket returns a descriptor of the socket that the call is about, or an error if it is none
-// of NETLINK_USERSOCK.
-func (c *Call) netlinkSocket() (int, error) {
-	fd, err := c.copyOf(int(int32(c.n.Args[0])))
-	if err != nil {
-		return -1, err
-	}
-	domain, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	protocol, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if domain != unix.AF_NETLINK || protocol != netlinkUser {
-		unix.Close(fd)
-		return -1, unix.ENOTSOCK
-	}
-	return fd, nil
 }
 
 // toKernel reports whether the address at name, a sockaddr_nl, is the kernel's. A socket that names

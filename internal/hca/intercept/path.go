@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -116,60 +115,45 @@ func (s *Supervisor) openTree(path string, flags int) (int, error) {
 	}
 }
 
-func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) {
+func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) (int, error) {
 	path, t := s.path(c, dir, addr)
 	if t != nil {
-		s.reopen(c, t, flags)
-		return
+		return s.reopen(c, t, flags)
 	}
 	if path == "" {
-		c.Continue()
-		return
+		return 0, errInKernel
 	}
 	if node := s.cfg.Node(path); node != nil && flags&unix.O_PATH == 0 {
-		go s.openNode(c, path, node, flags)
-		return
+		return s.apart(c, func() (int, error) { return s.openNode(c, path, node, flags) })
 	}
 	if flags&unix.O_ACCMODE != unix.O_RDONLY {
-		c.Fail(unix.EACCES)
-		return
+		return 0, unix.EACCES
 	}
 	if s.cfg.Refresh != nil {
 		s.cfg.Refresh(path)
 	}
 	const kept = unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_PATH | unix.O_NONBLOCK
 	if flags&unix.O_PATH != 0 && flags&unix.O_NOFOLLOW != 0 && s.linkAt(c, path) != "" {
-		go s.openLink(c, addr, path, flags)
-		return
+		return s.apart(c, func() (int, error) { return s.openLink(c, addr, path, flags) })
 	}
 	// The kernel gives no process another one's descriptor with O_PATH.
-	fd, ok := s.openOrFail(c, path, flags&kept&^unix.O_PATH)
-	if !ok {
-		return
+	fd, err := s.open(c, path, flags&kept&^unix.O_PATH)
+	if err != nil {
+		return 0, err
 	}
+	defer unix.Close(fd)
 	if !s.inside.Load() {
 		var st unix.Stat_t
 		if unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			s.inside.Store(true)
 		}
 	}
-	c.finish(c.add(fd, -1, flags&unix.O_CLOEXEC != 0))
-	unix.Close(fd)
-}
-
-// openOrFail opens a path of the tree, or fails the call.
-func (s *Supervisor) openOrFail(c *Call, path string, flags int) (fd int, ok bool) {
-	fd, err := s.open(c, path, flags)
-	if err != nil {
-		c.failWith(err)
-	}
-	return fd, err == nil
+	return c.add(fd, -1, flags&unix.O_CLOEXEC != 0)
 }
 
 // statTarget opens the file whose attributes a program asks for by stat, fstatat or statx: that of a path, or that of a
-// descriptor. If the file is the device file of a device, node describes it; otherwise node is nil. If ok is false, the
-// call is answered already: the kernel executes it, or it has failed.
-func (s *Supervisor) statTarget(c *Call, dir int32, addr uint64, flags int) (fd int, node Node, ok bool) {
+// descriptor. If the file is the device file of a device, node describes it; otherwise node is nil.
+func (s *Supervisor) statTarget(c *Call, dir int32, addr uint64, flags int) (fd int, node Node, err error) {
 	path, follow := "", 0
 	if flags&unix.AT_SYMLINK_NOFOLLOW != 0 {
 		follow = unix.O_NOFOLLOW
@@ -185,117 +169,113 @@ func (s *Supervisor) statTarget(c *Call, dir int32, addr uint64, flags int) (fd 
 		path, node = t.device.path, t.device.node
 	}
 	if path == "" {
-		c.Continue()
-		return -1, nil, false
+		return -1, nil, errInKernel
 	}
-	fd, ok = s.openOrFail(c, path, unix.O_PATH|follow)
-	return fd, node, ok
+	fd, err = s.open(c, path, unix.O_PATH|follow)
+	return fd, node, err
 }
 
-func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
-	fd, node, ok := s.statTarget(c, dir, addr, flags)
-	if !ok {
-		return
+func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) (int, error) {
+	fd, node, err := s.statTarget(c, dir, addr, flags)
+	if err != nil {
+		return 0, err
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		c.failWith(err)
-		return
+		return 0, err
 	}
 	if node != nil {
 		st.Mode = st.Mode&^(unix.S_IFMT|0o777) | unix.S_IFCHR | 0o666
 		st.Rdev = unix.Mkdev(node.Major(), node.Minor())
 		st.Size, st.Blocks = 0, 0
 	}
-	deliverStruct(c, &st, to)
+	return deliverStruct(c, &st, to)
 }
 
-func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int, to uint64) {
-	fd, node, ok := s.statTarget(c, dir, addr, flags)
-	if !ok {
-		return
+func (s *Supervisor) statxPath(c *Call, a *[6]uint64) (int, error) {
+	fd, node, err := s.statTarget(c, int32(a[0]), a[1], int(a[2]))
+	if err != nil {
+		return 0, err
 	}
 	defer unix.Close(fd)
 	var st unix.Statx_t
-	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, mask, &st); err != nil {
-		c.failWith(err)
-		return
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, int(a[3]), &st); err != nil {
+		return 0, err
 	}
 	if node != nil {
 		st.Mode = st.Mode&^(unix.S_IFMT|0o777) | unix.S_IFCHR | 0o666
 		st.Rdev_major, st.Rdev_minor = node.Major(), node.Minor()
 		st.Size, st.Blocks = 0, 0
 	}
-	deliverStruct(c, &st, to)
+	return deliverStruct(c, &st, a[4])
 }
 
-func (s *Supervisor) accessPath(c *Call, dir int32, addr uint64, mode uint32) {
+func (s *Supervisor) faccessat(c *Call, a *[6]uint64) (int, error) {
+	return s.accessPath(c, int32(a[0]), a[1], uint32(a[2]))
+}
+
+func (s *Supervisor) accessPath(c *Call, dir int32, addr uint64, mode uint32) (int, error) {
 	path, _ := s.path(c, dir, addr)
 	if path == "" {
-		c.Continue()
-		return
+		return 0, errInKernel
 	}
-	fd, ok := s.openOrFail(c, path, unix.O_PATH)
-	if !ok {
-		return
+	fd, err := s.open(c, path, unix.O_PATH)
+	if err != nil {
+		return 0, err
 	}
 	unix.Close(fd)
 	if mode&unix.W_OK != 0 && s.cfg.Node(path) == nil {
-		c.Fail(unix.EACCES)
-		return
+		return 0, unix.EACCES
 	}
-	c.Return(0)
+	return 0, nil
 }
 
-func (s *Supervisor) readlinkPath(c *Call, dir int32, addr, to, size uint64) {
+func (s *Supervisor) readlinkPath(c *Call, dir int32, addr, to, size uint64) (int, error) {
 	path, t := s.path(c, dir, addr)
 	if t != nil && t.device != nil {
-		s.giveLink(c, []byte(t.device.path), to, size)
-		return
+		return c.giveLink(t.device.path, to, size)
 	}
 	if path == "" {
 		if link := s.ownLink(c, addr); link != "" {
-			s.giveLink(c, []byte(link), to, size)
-			return
+			return c.giveLink(link, to, size)
 		}
-		c.Continue()
-		return
+		return 0, errInKernel
 	}
-	fd, ok := s.openOrFail(c, path, unix.O_PATH|unix.O_NOFOLLOW)
-	if !ok {
-		return
+	fd, err := s.open(c, path, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return 0, err
 	}
 	defer unix.Close(fd)
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(fd, "", buf)
 	if err != nil { // ENOENT, of an empty path: no symbolic link
-		c.Fail(unix.EINVAL)
-		return
+		return 0, unix.EINVAL
 	}
-	s.giveLink(c, buf[:n], to, size)
+	return c.giveLink(string(buf[:n]), to, size)
 }
 
-// giveLink answers readlink.
-func (s *Supervisor) giveLink(c *Call, link []byte, to, size uint64) {
+// giveLink delivers a link to a buffer of readlink.
+func (c *Call) giveLink(link string, to, size uint64) (int, error) {
 	link = link[:min(uint64(len(link)), size)]
-	if len(link) == 0 {
-		c.Fail(unix.EINVAL)
-		return
+	if link == "" {
+		return 0, unix.EINVAL
 	}
-	c.deliver(link, to, len(link))
+	return c.deliver([]byte(link), to, len(link))
 }
 
-// xattrPath answers for a file of the tree, which has no extended attributes: a
-// query of one fails with errno, the list of all is empty.
-func (s *Supervisor) xattrPath(c *Call, addr uint64, errno syscall.Errno) {
-	if path, _ := s.path(c, unix.AT_FDCWD, addr); path == "" {
-		c.Continue()
-		return
+// Files of the tree have no extended attributes: a query of one fails, the list of all is empty.
+
+func (s *Supervisor) getxattr(c *Call, a *[6]uint64) (int, error) {
+	if path, _ := s.path(c, unix.AT_FDCWD, a[0]); path != "" {
+		return 0, unix.ENODATA
 	}
-	if errno != 0 {
-		c.Fail(errno)
-		return
+	return 0, errInKernel
+}
+
+func (s *Supervisor) listxattr(c *Call, a *[6]uint64) (int, error) {
+	if path, _ := s.path(c, unix.AT_FDCWD, a[0]); path != "" {
+		return 0, nil
 	}
-	c.Return(0)
+	return 0, errInKernel
 }

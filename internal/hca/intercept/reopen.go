@@ -43,13 +43,12 @@ func (s *Supervisor) descriptor(c *Call, path string) *tracked {
 
 // reopen answers an open of a descriptor through /proc. That of a device opens the node
 // once more. A channel has no node in the file system.
-func (s *Supervisor) reopen(c *Call, t *tracked, flags int) {
+func (s *Supervisor) reopen(c *Call, t *tracked, flags int) (int, error) {
 	switch {
 	case flags&(unix.O_PATH|unix.O_NOFOLLOW) != 0: // of the link in /proc
-		c.Continue()
+		return 0, errInKernel
 	case t.device == nil:
-		c.Fail(unix.ENXIO)
-	default:
-		go s.openNode(c, t.device.path, t.device.node, flags)
+		return 0, unix.ENXIO
 	}
+	return s.apart(c, func() (int, error) { return s.openNode(c, t.device.path, t.device.node, flags) })
 }

@@ -152,92 +152,95 @@ func (s *Supervisor) ownLink(c *Call, addr uint64) string {
 	return seen
 }
 
-// getcwd answers getcwd of a caller whose current folder is in the tree.
-func (s *Supervisor) getcwd(c *Call) {
-	a := &c.n.Args
-	if s.inside.Load() {
-		if to, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", c.Thread())); err == nil {
-			if seen, tree := s.seen(to); tree {
-				if text := append([]byte(seen), 0); uint64(len(text)) > a[1] {
-					c.Fail(unix.ERANGE)
-				} else {
-					c.deliver(text, a[0], len(text))
-				}
-				return
-			}
-		}
+// seenAt is seen for the file that a link leads to, which is in the caller's folder of /proc.
+func (s *Supervisor) seenAt(c *Call, link string) (seen string, tree bool) {
+	to, err := os.Readlink(fmt.Sprintf("/proc/%d/%s", c.Thread(), link))
+	if err != nil {
+		return "", false
 	}
-	c.Continue()
+	return s.seen(to)
+}
+
+// fchdir notes that the caller's current folder will be in the tree.
+func (s *Supervisor) fchdir(c *Call, a *[6]uint64) (int, error) {
+	if _, tree := s.seenAt(c, fmt.Sprintf("fd/%d", int32(a[0]))); tree {
+		s.inside.Store(true)
+	}
+	return 0, errInKernel
+}
+
+// getcwd answers getcwd of a caller whose current folder is in the tree.
+func (s *Supervisor) getcwd(c *Call, a *[6]uint64) (int, error) {
+	if !s.inside.Load() {
+		return 0, errInKernel
+	}
+	seen, tree := s.seenAt(c, "cwd")
+	text := append([]byte(seen), 0)
+	switch {
+	case !tree:
+		return 0, errInKernel
+	case uint64(len(text)) > a[1]:
+		return 0, unix.ERANGE
+	}
+	return c.deliver(text, a[0], len(text))
 }
 
 // statfs answers statfs and fstatfs of the tree as for the folder that it stands for: programs that check
 // that a file is of sysfs find that it is.
-func (s *Supervisor) statfs(c *Call, path string, to uint64) {
-	for path != "/" {
+func (s *Supervisor) statfs(c *Call, path string, to uint64) (int, error) {
+	for path != "" && path != "/" {
 		var st unix.Statfs_t
 		path = filepath.Dir(path)
-		if s.owned(path) || unix.Statfs(path, &st) != nil {
-			continue
-		}
-		deliverStruct(c, &st, to)
-		return
-	}
-	c.Continue()
-}
-
-func (s *Supervisor) statfsPath(c *Call) {
-	if path, _ := s.path(c, unix.AT_FDCWD, c.n.Args[0]); path != "" {
-		s.statfs(c, path, c.n.Args[1])
-		return
-	}
-	c.Continue()
-}
-
-func (s *Supervisor) statfsDescriptor(c *Call) {
-	to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", c.Thread(), int32(c.n.Args[0])))
-	if err == nil {
-		if path, tree := s.seen(to); tree {
-			s.statfs(c, path, c.n.Args[1])
-			return
+		if !s.owned(path) && unix.Statfs(path, &st) == nil {
+			return deliverStruct(c, &st, to)
 		}
 	}
-	c.Continue()
+	return 0, errInKernel
+}
+
+func (s *Supervisor) statfsPath(c *Call, a *[6]uint64) (int, error) {
+	path, _ := s.path(c, unix.AT_FDCWD, a[0])
+	return s.statfs(c, path, a[1])
+}
+
+func (s *Supervisor) statfsDescriptor(c *Call, a *[6]uint64) (int, error) {
+	path, _ := s.seenAt(c, fmt.Sprintf("fd/%d", int32(a[0])))
+	return s.statfs(c, path, a[1])
 }
 
 // openLink answers an open, with O_PATH and O_NOFOLLOW, of a symbolic link of the tree, whose path is at
 // an address of the caller's.
-func (s *Supervisor) openLink(c *Call, addr uint64, path string, flags int) {
+func (s *Supervisor) openLink(c *Call, addr uint64, path string, flags int) (int, error) {
 	text, ok := s.pathText(c, addr)
 	if !ok || strings.HasSuffix(text, "/") {
-		c.Fail(unix.ENOENT) // another thread has changed the path
-		return
+		return 0, unix.ENOENT // another thread has changed the path
 	}
 	s.inside.Store(true)
 	folder, err := s.open(c, filepath.Dir(path), unix.O_DIRECTORY)
 	if err != nil {
-		c.failWith(err)
-		return
+		return 0, err
 	}
 	defer unix.Close(folder)
 	if err := c.openLink(folder, addr+uint64(strings.LastIndexByte(text, '/')+1), flags); err != nil {
-		s.refuse(c, "open "+path, err)
+		return s.refuse(c, "open "+path, err)
 	}
+	return 0, errAnswered
 }
 
 // chdir answers chdir to a folder of the tree, which the kernel does not find at that path.
-func (s *Supervisor) chdir(c *Call) {
-	path, _ := s.path(c, unix.AT_FDCWD, c.n.Args[0])
+func (s *Supervisor) chdir(c *Call, a *[6]uint64) (int, error) {
+	path, _ := s.path(c, unix.AT_FDCWD, a[0])
 	if path == "" {
-		c.Continue()
-		return
+		return 0, errInKernel
 	}
-	fd, ok := s.openOrFail(c, path, unix.O_DIRECTORY)
-	if !ok {
-		return
+	fd, err := s.open(c, path, unix.O_DIRECTORY)
+	if err != nil {
+		return 0, err
 	}
 	defer unix.Close(fd)
 	s.inside.Store(true)
 	if err := c.enter(fd); err != nil {
-		s.refuse(c, "chdir "+path, err)
+		return s.refuse(c, "chdir "+path, err)
 	}
+	return 0, errAnswered
 }
