@@ -45,7 +45,7 @@ func (d *device) RemoteTX(offset, length, checked uint64, repeated bool) (keydoo
 		t.register.restore(checked, repeated)
 		return t, nil
 	}
-	t.strip.blocks.checkedBefore(checked)
+	t.strip.checkedBefore(checked)
 	return t, nil
 }
 

@@ -33,10 +33,10 @@ type rxStream struct {
 	list listPlan // plan of a stream without a key
 
 	scatter   scatter
-	memCrypt  rxCrypt
-	protect   rxSig
-	strip     rxSig
-	wireCrypt rxCrypt
+	memCrypt  rxLayer
+	protect   rxLayer
+	strip     rxLayer
+	wireCrypt rxLayer
 }
 
 // pusher is a layer of an RX.
@@ -107,22 +107,22 @@ func (r *rxStream) start(k *Key, p *plan, offset, length uint64, need rdma.Acces
 	r.scatter.write, r.scatter.pos = true, r.span.mem0
 	r.top = &r.scatter
 	if p.crypto != nil && p.geo.unitInMemory {
-		r.memCrypt.open(r.top, &r.transfer, r.span.mem0)
+		r.memCrypt.crypt(r.top, &r.transfer, r.span.mem0, r.span.mem1)
 		r.top = &r.memCrypt
 	}
 	if p.sig != nil {
 		g := &p.geo
 		if p.sig.rx.protect == nil {
-			r.strip.open(r.top, &r.transfer, p.sig.rx.strip, g.wire.Block, g.wire.Field, g.mem.Field)
+			r.strip.sign(r.top, &r.transfer, p.sig.rx.strip, g.wire.Block, g.wire.Field, g.mem.Field)
 		} else {
-			r.protect.open(r.top, &r.transfer, p.sig.rx.protect, g.mem.Block, 0, g.mem.Field)
+			r.protect.sign(r.top, &r.transfer, p.sig.rx.protect, g.mem.Block, 0, g.mem.Field)
 			r.protect.memory = &r.scatter
-			r.strip.open(&r.protect, &r.transfer, p.sig.rx.strip, g.wire.Block, g.wire.Field, 0)
+			r.strip.sign(&r.protect, &r.transfer, p.sig.rx.strip, g.wire.Block, g.wire.Field, 0)
 		}
 		r.top = &r.strip
 	}
 	if p.crypto != nil && !p.geo.unitInMemory {
-		r.wireCrypt.open(r.top, &r.transfer, r.span.wire0)
+		r.wireCrypt.crypt(r.top, &r.transfer, r.span.wire0, r.span.wire1)
 		r.top = &r.wireCrypt
 	}
 	return nil
@@ -326,137 +326,47 @@ func (i *inbox) grab(n int) ([]byte, error) {
 	return i.buf[:min(n, len(i.buf))], nil
 }
 
-// rxCrypt encrypts or decrypts a stream in data units.
-type rxCrypt struct {
-	inbox
-	below   pusher
-	job     *transfer
-	encrypt bool
-	unit    int
-	first   uint64 // number of the transfer's first unit
-	number  uint64 // number of the next unit
-
-	one  []byte // unit of which a writer has written only a part
-	have int    // bytes of that unit that were written
-}
-
-func (l *rxCrypt) open(below pusher, job *transfer, pos uint64) {
-	c := job.plan.crypto
-	l.below, l.job = below, job
-	l.encrypt, l.unit = !c.EncryptOnTX, c.DataUnitSize
-	l.first = pos / uint64(l.unit)
-	l.number = l.first
-	l.one, l.have = grow(l.one, l.unit), 0
-}
-
-func (l *rxCrypt) close() {
-	giveBack(&l.buf)
-	l.below, l.job = nil, nil
-}
-
-func (l *rxCrypt) commit(n int) error {
-	err := l.push(l.buf[:n])
-	giveBack(&l.buf)
-	return err
-}
-
-func (l *rxCrypt) push(p []byte) error {
-	for len(p) > 0 {
-		if l.have > 0 || len(p) < l.unit {
-			n := copy(l.one[l.have:], p)
-			l.have += n
-			p = p[n:]
-			if l.have == l.unit {
-				if err := l.flush(); err != nil {
-					return err
-				}
-			}
-			continue
-		}
-		n := min(len(p), step) / l.unit * l.unit
-		dst, err := l.below.grab(n)
-		if err != nil {
-			return err
-		}
-		if len(dst) < n && len(dst) < max(direct, l.unit) {
-			buf := borrow()
-			l.job.crypt(l.encrypt, buf[:n], p[:n], uint64(l.unit), l.number)
-			err = l.below.push(buf[:n])
-			buffers.Put(buf)
-		} else {
-			n = len(dst) / l.unit * l.unit
-			l.job.crypt(l.encrypt, dst[:n], p[:n], uint64(l.unit), l.number)
-			err = l.below.commit(n)
-		}
-		if err != nil {
-			return err
-		}
-		l.number += uint64(n / l.unit)
-		p = p[n:]
-	}
-	return nil
-}
-
-func (l *rxCrypt) pushTail(p []byte) error { return l.push(p) }
-
-// flush passes on the part of a unit that l.one has.
-func (l *rxCrypt) flush() error {
-	one := l.one[:l.have]
-	l.have = 0
-	l.job.crypt(l.encrypt, one, one, uint64(l.unit), l.number)
-	l.number++
-	return l.below.push(one)
-}
-
-func (l *rxCrypt) finish() error {
-	if l.have > 0 {
-		job := (l.number-l.first)*uint64(l.unit) + uint64(l.have)
-		if err := geometry.CheckJob(job, uint64(l.unit)); err != nil {
-			return err
-		}
-		if err := l.flush(); err != nil {
-			return err
-		}
-	}
-	return l.below.finish()
-}
-
-// rxSig runs one signature transform over blocks of one size.
-type rxSig struct {
+// rxLayer does the work of a signature or of the crypto.
+type rxLayer struct {
+	work
 	inbox
 	below  pusher
 	memory *scatter // for a first block that is not complete, whose field is left out
-	job    *transfer
-	sig    *sig.Transform
-	blocks blocks
-	number uint64 // number of the next block
-	head   int    // bytes left of a first block that is not complete
+	number uint64   // number of the next block or unit
+	head   int      // bytes left of a first block that is not complete
 
-	one  []byte // block, with its field, of which a writer has written only a part
-	have int    // bytes of that block that were written
+	one  []byte // block, with its field, or unit of which a writer has written only a part
+	have int    // bytes of it that were written
 }
 
-func (l *rxSig) open(below pusher, job *transfer, t *sig.Transform, block, inField, outField uint64) {
-	l.below, l.job, l.sig = below, job, t
-	l.blocks.open(job, WireDomain, block, inField, outField)
-	l.number = l.blocks.first
-	l.head = int(l.blocks.first*block - job.span.data0)
-	l.one, l.have = grow(l.one, int(l.blocks.in)), 0
+func (l *rxLayer) sign(below pusher, job *transfer, t *sig.Transform, block, inField, outField uint64) {
+	l.work.sign(job, t, WireDomain, block, inField, outField)
+	l.open(below, int(l.first*block-job.span.data0))
 }
 
-func (l *rxSig) close() {
+func (l *rxLayer) crypt(below pusher, job *transfer, from, to uint64) {
+	l.work.crypt(job, !job.plan.crypto.EncryptOnTX, from, to)
+	l.open(below, 0)
+}
+
+func (l *rxLayer) open(below pusher, head int) {
+	l.below, l.number, l.head = below, l.first, head
+	l.one, l.have = grow(l.one, int(l.in)), 0
+}
+
+func (l *rxLayer) close() {
 	giveBack(&l.buf)
 	l.below, l.memory, l.job, l.sig = nil, nil, nil, nil
 }
 
-func (l *rxSig) commit(n int) error {
+func (l *rxLayer) commit(n int) error {
 	err := l.push(l.buf[:n])
 	giveBack(&l.buf)
 	return err
 }
 
-func (l *rxSig) push(p []byte) error {
-	in := int(l.blocks.in)
+func (l *rxLayer) push(p []byte) error {
+	in := int(l.in)
 	for len(p) > 0 {
 		var n int
 		var err error
@@ -465,17 +375,17 @@ func (l *rxSig) push(p []byte) error {
 			n = min(len(p), l.head)
 			if err = l.below.push(p[:n]); err == nil {
 				if l.head -= n; l.head == 0 {
-					err = l.memory.commit(int(l.blocks.out) - l.blocks.size)
+					err = l.memory.commit(int(l.out) - l.size)
 				}
 			}
 		case l.have > 0 || len(p) < in:
 			n = copy(l.one[l.have:], p)
 			if l.have += n; l.have == in {
 				l.have = 0
-				_, err = l.transform(l.one, 1)
+				_, err = l.pass(l.one, 1)
 			}
 		default:
-			n, err = l.transform(p, min(len(p), step)/in)
+			n, err = l.pass(p, min(len(p), step)/in)
 			n *= in
 		}
 		if err != nil {
@@ -486,31 +396,33 @@ func (l *rxSig) push(p []byte) error {
 	return nil
 }
 
-// transform passes on at most count > 0 complete blocks of p and returns how many it
-// passed on.
-func (l *rxSig) transform(p []byte, count int) (int, error) {
-	out := int(l.blocks.out)
+// pass passes on at most count > 0 complete blocks or units of p and returns how many it passed on.
+func (l *rxLayer) pass(p []byte, count int) (int, error) {
+	in, out := int(l.in), int(l.out)
 	dst, err := l.below.grab(count * out)
 	if err != nil {
 		return 0, err
 	}
 	if len(dst) < count*out && len(dst) < max(direct, out) {
 		buf := borrow()
-		l.blocks.transform(l.sig, buf[:], p, l.number, uint64(count))
+		l.run(buf[:count*out], p[:count*in], l.number)
 		err = l.below.push(buf[:count*out])
 		buffers.Put(buf)
 	} else {
 		count = len(dst) / out
-		l.blocks.transform(l.sig, dst, p, l.number, uint64(count))
+		l.run(dst[:count*out], p[:count*in], l.number)
 		err = l.below.commit(count * out)
 	}
 	l.number += uint64(count)
 	return count, err
 }
 
-// pushTail keeps the last byte of p until finish. A block of this layer that ends with that
+// pushTail keeps the last byte of p until finish, if the layer has blocks. A block of this layer that ends with that
 // byte is then not complete here either.
-func (l *rxSig) pushTail(p []byte) error {
+func (l *rxLayer) pushTail(p []byte) error {
+	if l.sig == nil {
+		return l.push(p)
+	}
 	last := len(p) - 1
 	if err := l.push(p[:last]); err != nil {
 		return err
@@ -522,19 +434,23 @@ func (l *rxSig) pushTail(p []byte) error {
 	return nil
 }
 
-func (l *rxSig) finish() error {
-	// Only the data of a block that is not complete goes on, not the beginning of its
-	// field.
-	tail := l.one[:min(l.have, l.blocks.size)]
+func (l *rxLayer) finish() error {
+	// Only the data of a block that is not complete goes on, not the beginning of its field.
+	tail := l.one[:min(l.have, l.size)]
 	l.have = 0
-	var err error
+	push := l.below.push
 	switch {
-	case len(tail) == l.blocks.size:
-		err = l.below.pushTail(tail)
-	case len(tail) > 0:
-		err = l.below.push(tail)
+	case len(tail) == 0:
+		return l.below.finish()
+	case l.sig == nil:
+		if err := geometry.CheckJob((l.number-l.first)*l.in+uint64(len(tail)), l.in); err != nil {
+			return err
+		}
+		l.run(tail, tail, l.number)
+	case len(tail) == l.size:
+		push = l.below.pushTail
 	}
-	if err != nil {
+	if err := push(tail); err != nil {
 		return err
 	}
 	return l.below.finish()

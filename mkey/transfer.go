@@ -93,77 +93,85 @@ func (t *transfer) close() {
 	t.key, t.plan, t.cipher, t.bad = nil, nil, nil, 0
 }
 
-// crypt encrypts or decrypts the data units in src. number is that of the first
-// unit.
-func (t *transfer) crypt(encrypt bool, dst, src []byte, unit, number uint64) {
-	tweak := t.plan.crypto.InitialTweak.Add(number)
-	if encrypt {
-		t.cipher.Encrypt(dst, src, int(unit), tweak)
-	} else {
-		t.cipher.Decrypt(dst, src, int(unit), tweak)
-	}
-}
-
-// blocks is the geometry of one signature layer: the positions of its blocks in its input
-// and output. It reports bad blocks to the key.
-type blocks struct {
+// work is the work of one layer: a signature transform over blocks of one size, or encryption or decryption
+// of data units. It has the positions of the blocks or units in the layer's input and output, and reports bad
+// blocks to the key.
+type work struct {
 	job        *transfer
+	sig        *sig.Transform // nil: the crypto
+	encrypt    bool
 	domain     Domain // the input domain
-	size       int
+	size       int    // bytes of data in a block or unit
 	in, out    uint64 // strides of input and output
-	first, end uint64 // the complete blocks are numbers first..end-1
+	first, end uint64 // the complete blocks, or the units, are numbers first..end-1
 	seen       ranges // blocks that were checked before and are not reported again
 }
 
-func (b *blocks) open(job *transfer, domain Domain, size, inField, outField uint64) {
-	*b = blocks{
-		job: job, domain: domain, size: int(size),
+// sign opens the work on blocks.
+func (w *work) sign(job *transfer, t *sig.Transform, domain Domain, size, inField, outField uint64) {
+	*w = work{
+		job: job, sig: t, domain: domain, size: int(size),
 		in: size + inField, out: size + outField,
 		first: (job.span.data0 + size - 1) / size,
 		end:   job.span.whole / size,
-		seen:  b.seen[:0],
+		seen:  w.seen[:0],
 	}
 }
 
-// checkedBefore marks the blocks before a number as checked, because an earlier
-// stream over the same range has checked them.
-func (b *blocks) checkedBefore(number uint64) {
-	if number > b.first {
-		b.seen.add(b.first, number)
-	}
+// crypt opens the work on the data units between two positions of the encrypted stream.
+func (w *work) crypt(job *transfer, encrypt bool, from, to uint64) {
+	unit := uint64(job.plan.crypto.DataUnitSize)
+	*w = work{job: job, encrypt: encrypt, size: int(unit), in: unit, out: unit, first: from / unit, end: (to + unit - 1) / unit, seen: w.seen[:0]}
 }
 
-// checked returns the number of the block before which every block was checked.
-func (b *blocks) checked() uint64 {
-	if len(b.seen) == 0 || b.seen[0].from > b.first {
-		return 0
+// run runs the complete blocks or units in src to dst, of which the last unit may be short. number is that of
+// the first.
+func (w *work) run(dst, src []byte, number uint64) {
+	if w.sig == nil {
+		crypt := w.job.cipher.Decrypt
+		if w.encrypt {
+			crypt = w.job.cipher.Encrypt
+		}
+		crypt(dst, src, w.size, w.job.plan.crypto.InitialTweak.Add(number))
+		return
 	}
-	return b.seen[0].to
-}
-
-// transform runs count complete blocks from src to dst. number is that of the
-// first block.
-func (b *blocks) transform(t *sig.Transform, dst, src []byte, number, count uint64) {
-	t.Run(b.blocksIn(dst, b.out), b.blocksIn(src, b.in), int(count), number, b.record)
-	b.seen.add(number, number+count)
+	count := uint64(len(src)) / w.in
+	w.sig.Run(w.blocksIn(dst, w.out), w.blocksIn(src, w.in), int(count), number, w.record)
+	w.seen.add(number, number+count)
 }
 
 // blocksIn returns the blocks in buf, stride bytes apart, with their fields.
-func (b *blocks) blocksIn(buf []byte, stride uint64) sig.Blocks {
+func (w *work) blocksIn(buf []byte, stride uint64) sig.Blocks {
 	r := sig.Blocks{Data: buf, DataStride: int(stride)}
-	if int(stride) > b.size {
-		r.Fields, r.FieldStride = buf[b.size:], int(stride)
+	if int(stride) > w.size {
+		r.Fields, r.FieldStride = buf[w.size:], int(stride)
 	}
 	return r
 }
 
 // record records a bad block that was not checked before.
-func (b *blocks) record(e sig.Error) bool {
-	if !b.seen.has(e.Block) {
-		b.job.bad++
-		b.job.key.record(e, b.domain)
+func (w *work) record(e sig.Error) bool {
+	if !w.seen.has(e.Block) {
+		w.job.bad++
+		w.job.key.record(e, w.domain)
 	}
 	return true
+}
+
+// checkedBefore marks the blocks before a number as checked, because an earlier
+// stream over the same range has checked them.
+func (w *work) checkedBefore(number uint64) {
+	if number > w.first {
+		w.seen.add(w.first, number)
+	}
+}
+
+// checked returns the number of the block before which every block was checked.
+func (w *work) checked() uint64 {
+	if len(w.seen) == 0 || w.seen[0].from > w.first {
+		return 0
+	}
+	return w.seen[0].to
 }
 
 // ranges is a set of numbers, as disjoint ranges in rising order with gaps between them. A

@@ -35,10 +35,10 @@ type txStream struct {
 	list listPlan // of a stream without a key
 
 	gather    gather
-	memCrypt  txCrypt
-	strip     txSig
-	protect   txSig
-	wireCrypt txCrypt
+	memCrypt  txLayer
+	strip     txLayer
+	protect   txLayer
+	wireCrypt txLayer
 	register  txRegister
 }
 
@@ -115,22 +115,22 @@ func (t *txStream) start(k *Key, p *plan, offset, length uint64, need rdma.Acces
 		t.top = &t.register
 	}
 	if p.crypto != nil && p.geo.unitInMemory {
-		t.memCrypt.open(t.top, &t.transfer, t.span.mem1)
+		t.memCrypt.crypt(t.top, &t.transfer, t.span.mem0, t.span.mem1)
 		t.top = &t.memCrypt
 	}
 	if p.sig != nil {
 		g := &p.geo
 		if p.sig.tx.protect == nil {
-			t.strip.open(t.top, &t.transfer, p.sig.tx.strip, g.mem.Block, g.mem.Field, g.wire.Field)
+			t.strip.sign(t.top, &t.transfer, p.sig.tx.strip, g.mem.Block, g.mem.Field, g.wire.Field)
 			t.top = &t.strip
 		} else {
-			t.strip.open(t.top, &t.transfer, p.sig.tx.strip, g.mem.Block, g.mem.Field, 0)
-			t.protect.open(&t.strip, &t.transfer, p.sig.tx.protect, g.wire.Block, 0, g.wire.Field)
+			t.strip.sign(t.top, &t.transfer, p.sig.tx.strip, g.mem.Block, g.mem.Field, 0)
+			t.protect.sign(&t.strip, &t.transfer, p.sig.tx.protect, g.wire.Block, 0, g.wire.Field)
 			t.top = &t.protect
 		}
 	}
 	if p.crypto != nil && !p.geo.unitInMemory {
-		t.wireCrypt.open(t.top, &t.transfer, t.span.wire1)
+		t.wireCrypt.crypt(t.top, &t.transfer, t.span.wire0, t.span.wire1)
 		t.top = &t.wireCrypt
 	}
 	return nil
@@ -233,7 +233,7 @@ func (t *txStream) Checked() uint64 {
 	case t.plan.sig == nil:
 		return 0
 	}
-	return t.strip.blocks.checked()
+	return t.strip.checked()
 }
 
 // Close ends the stream, which must not be used any more.
@@ -278,131 +278,63 @@ func (g *gather) view(pos uint64, n int) ([]byte, error) {
 	return g.at(pos, uint64(n))
 }
 
-// txCrypt encrypts or decrypts a stream in data units.
-type txCrypt struct {
-	below   puller
-	job     *transfer
-	encrypt bool
-	unit    uint64
-	end     uint64 // end of the stream; the last unit may be short
+// txLayer does the work of a signature or of the crypto. Positions are positions in its output.
+type txLayer struct {
+	work
+	below puller
+	last  uint64 // end of the last block that is complete, or of the last unit, which may be short
 
-	// one is the last unit of which a reader has read a part. Its number is
-	// cached-1; if cached is 0, there is none.
+	// one is the last output block or unit of which a reader has read a part. Its number is cached-1; if
+	// cached is 0, there is none.
 	one    []byte
 	cached uint64
 }
 
-func (l *txCrypt) open(below puller, job *transfer, end uint64) {
-	c := job.plan.crypto
-	l.below, l.job, l.end = below, job, end
-	l.encrypt, l.unit = c.EncryptOnTX, uint64(c.DataUnitSize)
-	l.one = grow(l.one, c.DataUnitSize)
+func (l *txLayer) sign(below puller, job *transfer, t *sig.Transform, block, inField, outField uint64) {
+	l.work.sign(job, t, MemoryDomain, block, inField, outField)
+	l.open(below, l.end*l.out)
+}
+
+func (l *txLayer) crypt(below puller, job *transfer, from, to uint64) {
+	l.work.crypt(job, job.plan.crypto.EncryptOnTX, from, to)
+	l.open(below, to)
+}
+
+func (l *txLayer) open(below puller, last uint64) {
+	l.below, l.last = below, last
+	l.one = grow(l.one, int(l.out))
 	l.cached = 0
 }
 
-func (l *txCrypt) close() { l.below, l.job = nil, nil }
+func (l *txLayer) close() { l.below, l.job, l.sig = nil, nil, nil }
 
-func (l *txCrypt) view(uint64, int) ([]byte, error) { return nil, nil }
+func (l *txLayer) view(uint64, int) ([]byte, error) { return nil, nil }
 
-func (l *txCrypt) pull(p []byte, pos uint64) error {
+func (l *txLayer) pull(p []byte, pos uint64) error {
 	for len(p) > 0 {
-		number, within := pos/l.unit, pos%l.unit
-		size := min(l.unit, l.end-number*l.unit)
-		if within != 0 || uint64(len(p)) < size {
-			if err := l.load(number, size); err != nil {
-				return err
-			}
-			n := copy(p, l.one[within:size])
-			p, pos = p[n:], pos+uint64(n)
-			continue
-		}
-		n := min(uint64(len(p)), step/l.unit*l.unit, l.end-pos)
-		if n < l.end-pos {
-			n -= n % l.unit
-		}
-		src, err := l.below.view(pos, int(n))
-		switch {
-		case err != nil:
-			return err
-		case uint64(len(src)) == n:
-		case len(src) >= max(direct, int(l.unit)):
-			n = uint64(len(src)) / l.unit * l.unit
-			src = src[:n]
-		default:
-			src = p[:n]
-			if err := l.below.pull(src, pos); err != nil {
-				return err
-			}
-		}
-		l.job.crypt(l.encrypt, p[:n], src, l.unit, number)
-		p, pos = p[n:], pos+n
-	}
-	return nil
-}
-
-// load fills l.one with a unit.
-func (l *txCrypt) load(number, size uint64) error {
-	if l.cached == number+1 {
-		return nil
-	}
-	l.cached = 0
-	one := l.one[:size]
-	if err := l.below.pull(one, number*l.unit); err != nil {
-		return err
-	}
-	l.job.crypt(l.encrypt, one, one, l.unit, number)
-	l.cached = number + 1
-	return nil
-}
-
-// txSig runs one signature transform over blocks of one size. Positions are positions in
-// its output.
-type txSig struct {
-	below  puller
-	job    *transfer
-	sig    *sig.Transform
-	blocks blocks
-
-	// one is the last output block of which a reader has read a part. Its
-	// number is cached-1; if cached is 0, there is none.
-	one    []byte
-	cached uint64
-}
-
-func (l *txSig) open(below puller, job *transfer, t *sig.Transform, block, inField, outField uint64) {
-	l.below, l.job, l.sig = below, job, t
-	l.blocks.open(job, MemoryDomain, block, inField, outField)
-	l.one = grow(l.one, int(l.blocks.out))
-	l.cached = 0
-}
-
-func (l *txSig) close() { l.below, l.job, l.sig = nil, nil, nil }
-
-func (l *txSig) view(uint64, int) ([]byte, error) { return nil, nil }
-
-func (l *txSig) pull(p []byte, pos uint64) error {
-	b := &l.blocks
-	for len(p) > 0 {
-		number, within := pos/b.out, pos%b.out
+		number, within := pos/l.out, pos%l.out
+		size := min(l.out, l.last-number*l.out)
 		var n uint64
 		var err error
 		switch {
-		case number < b.first:
+		case number < l.first:
 			// A first block that is not complete passes through.
-			n = min(uint64(len(p)), b.out-within)
-			err = l.below.pull(p[:n], number*b.in+within)
-		case number >= b.end:
+			n = min(uint64(len(p)), l.out-within)
+			err = l.below.pull(p[:n], number*l.in+within)
+		case pos >= l.last:
 			// An incomplete last block passes through too.
 			n = uint64(len(p))
-			err = l.below.pull(p, b.end*b.in+pos-b.end*b.out)
-		case within != 0 || uint64(len(p)) < b.out:
-			if err = l.load(number); err == nil {
-				n = uint64(copy(p, l.one[within:b.out]))
+			err = l.below.pull(p, l.end*l.in+pos-l.last)
+		case within != 0 || uint64(len(p)) < size:
+			if err = l.load(number, size); err == nil {
+				n = uint64(copy(p, l.one[within:size]))
 			}
 		default:
-			count := min(uint64(len(p))/b.out, b.end-number, step/b.in)
-			count, err = l.transform(p, number, count)
-			n = count * b.out
+			n = min(uint64(len(p)), step/l.in*l.out, l.last-pos)
+			if n < l.last-pos {
+				n -= n % l.out
+			}
+			n, err = l.fill(p[:n], number)
 		}
 		if err != nil {
 			return err
@@ -412,37 +344,40 @@ func (l *txSig) pull(p []byte, pos uint64) error {
 	return nil
 }
 
-// transform writes at most count > 0 complete blocks to p, from block number on, and
-// returns how many it wrote.
-func (l *txSig) transform(p []byte, number, count uint64) (uint64, error) {
-	b := &l.blocks
-	pos, n := number*b.in, count*b.in
-	src, err := l.below.view(pos, int(n))
+// fill fills p with complete blocks or units from a number on, or a part of it, and returns the length of that part.
+// The last unit may be short.
+func (l *txLayer) fill(p []byte, number uint64) (uint64, error) {
+	n := uint64(len(p))
+	pos, from := number*l.in, n/l.out*l.in+n%l.out
+	src, err := l.below.view(pos, int(from))
 	switch {
 	case err != nil:
 		return 0, err
-	case uint64(len(src)) == n:
-	case len(src) >= max(direct, int(b.in)):
-		count = uint64(len(src)) / b.in
+	case uint64(len(src)) == from:
+	case len(src) >= max(direct, int(l.in)):
+		count := uint64(len(src)) / l.in
+		src, n = src[:count*l.in], count*l.out
 	default:
-		buf := borrow()
-		defer buffers.Put(buf)
-		src = buf[:n]
+		if src = p; l.sig != nil {
+			buf := borrow()
+			defer buffers.Put(buf)
+			src = buf[:from]
+		}
 		if err := l.below.pull(src, pos); err != nil {
 			return 0, err
 		}
 	}
-	b.transform(l.sig, p, src, number, count)
-	return count, nil
+	l.run(p[:n], src, number)
+	return n, nil
 }
 
-// load fills l.one with an output block.
-func (l *txSig) load(number uint64) error {
+// load fills l.one with an output block or unit.
+func (l *txLayer) load(number, size uint64) error {
 	if l.cached == number+1 {
 		return nil
 	}
 	l.cached = 0
-	if _, err := l.transform(l.one, number, 1); err != nil {
+	if _, err := l.fill(l.one[:size], number); err != nil {
 		return err
 	}
 	l.cached = number + 1
