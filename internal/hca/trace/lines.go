@@ -3,11 +3,13 @@ package trace
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/lineout"
+	"github.com/softmkey/softmkey/internal/base/summary"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -53,6 +55,28 @@ func appendText(b []byte, r *adapter.Record, pid int, clock *clockText) []byte {
 
 func appendHex(b []byte, n uint64) []byte {
 	return strconv.AppendUint(append(b, "0x"...), n, 16)
+}
+
+// field returns the field of a record with a name, the zero value if it has none.
+func field(r *adapter.Record, name string) (f adapter.Field) {
+	if i := slices.IndexFunc(r.Fields, func(f adapter.Field) bool { return f.Name == name }); i >= 0 {
+		f = r.Fields[i]
+	}
+	return f
+}
+
+// received reports whether an opcode is that of a receive request.
+func received(opcode string) bool { return strings.HasPrefix(opcode, "RECV") }
+
+// outcome returns how the request of a record ended.
+func outcome(r *adapter.Record) summary.Outcome {
+	switch r.Action {
+	case rdma.StatusSuccess.String():
+		return summary.Succeeded
+	case rdma.StatusWRFlushErr.String(), "dropped":
+		return summary.Flushed
+	}
+	return summary.Failed
 }
 
 // inHex reports whether the numbers of a field are written in hexadecimal: keys, addresses,

@@ -119,11 +119,7 @@ func (t *timeline) append(b []byte, r *adapter.Record, pid int) []byte {
 	}
 	number := r.Number
 	if r.Kind == adapter.TraceSignature {
-		for i := range r.Fields {
-			if f := &r.Fields[i]; f.Name == "qp" {
-				number, _ = f.Value.(uint32)
-			}
-		}
+		number, _ = field(r, "qp").Value.(uint32)
 	} else if r.Object != "qp" {
 		if r.Kind == adapter.TraceObject {
 			return b
@@ -152,12 +148,9 @@ func (t *timeline) append(b []byte, r *adapter.Record, pid int) []byte {
 	}
 	switch {
 	case r.Kind == adapter.TraceState:
-		for i := range r.Fields {
-			switch f := &r.Fields[i]; f.Name {
-			case "local":
-				q.local = fmt.Sprint(f.Value)
-			case "remote":
-				q.remote = fmt.Sprint(f.Value)
+		for name, addr := range map[string]*string{"local": &q.local, "remote": &q.remote} {
+			if f := field(r, name); f.Name != "" {
+				*addr = fmt.Sprint(f.Value)
 			}
 		}
 	case r.Kind == adapter.TraceTransport && r.Action != "retransmit" && r.Action != "late":
@@ -220,33 +213,17 @@ func (t *timeline) begin(b []byte, id qpID, q *qpTracks, r *adapter.Record) []by
 
 // finish appends the slice of a request that ended, and its end of an arrow.
 func (t *timeline) finish(b []byte, id qpID, q *qpTracks, r *adapter.Record) []byte {
-	var opcode string
-	var source uint64
-	last, sent, received := uint64(0), false, false
-	for i := range r.Fields {
-		switch f := &r.Fields[i]; f.Name {
-		case "opcode":
-			opcode = f.Text
-		case "psn":
-			if p, ok := f.Value.(*adapter.PSNRange); ok {
-				last, sent = uint64(p.Last), true
-			}
-		case "last_psn":
-			last, received = f.Number, true
-		case "source_qp":
-			source = f.Number
-		}
-	}
-	if strings.HasPrefix(opcode, "RECV") {
+	opcode := field(r, "opcode").Text
+	if received(opcode) {
 		if q.recvs == 0 {
 			b, q.recvs = t.track(b, id, 1000*q.index+1, "receives")
 		}
 		b = t.head(b, "X", opcode, id.process, q.recvs, r.Time)
 		b = append(b, `,"cat":"completion","dur":0.1,"args":`...)
 		b = append(appendArgs(b, r), '}')
-		if received && q.remote != "" {
+		if last := field(r, "last_psn"); last.Name != "" && q.remote != "" {
 			b = t.head(b, "f", "message", id.process, q.recvs, r.Time)
-			b = append(b, fmt.Sprintf(`,"cat":"message","bp":"e","id":"%#x"}`, flow(q.remote, uint32(source), last))...)
+			b = append(b, fmt.Sprintf(`,"cat":"message","bp":"e","id":"%#x"}`, flow(q.remote, uint32(field(r, "source_qp").Number), last.Number))...)
 		}
 		return b
 	}
@@ -264,9 +241,9 @@ func (t *timeline) finish(b []byte, id qpID, q *qpTracks, r *adapter.Record) []b
 	b = append(append(b, `,"completion":`...), fmt.Sprint(r.Kind == adapter.TraceCompletion)...)
 	b = append(append(b, `,"end":`...), appendArgs(nil, r)...)
 	b = append(b, "}}"...)
-	if sent && q.local != "" && (strings.HasPrefix(opcode, "SEND") || opcode == "RDMA_WRITE_IMM") {
+	if psns, sent := field(r, "psn").Value.(*adapter.PSNRange); sent && q.local != "" && (strings.HasPrefix(opcode, "SEND") || opcode == "RDMA_WRITE_IMM") {
 		b = t.head(b, "s", "message", id.process, q.tids[lane], o.begin)
-		b = append(b, fmt.Sprintf(`,"cat":"message","id":"%#x"}`, flow(q.local, id.number, last))...)
+		b = append(b, fmt.Sprintf(`,"cat":"message","id":"%#x"}`, flow(q.local, id.number, uint64(psns.Last)))...)
 	}
 	return b
 }

@@ -3,13 +3,11 @@ package trace
 import (
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/summary"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // Tee passes records to several tracers.
@@ -76,11 +74,7 @@ func (s *Summary) badBlock(r *adapter.Record) {
 	if s.bad == nil {
 		s.bad = map[[2]string]uint64{}
 	}
-	for i := range r.Fields {
-		if f := &r.Fields[i]; f.Name == "domain" {
-			s.bad[[2]string{r.Action, fmt.Sprint(f.Value)}]++
-		}
-	}
+	s.bad[[2]string{r.Action, fmt.Sprint(field(r, "domain").Value)}]++
 }
 
 func idOf(r *adapter.Record) openID {
@@ -89,20 +83,9 @@ func idOf(r *adapter.Record) openID {
 
 // ended counts a request that has ended.
 func (s *Summary) ended(r *adapter.Record) {
-	var opcode string
-	var bytes, again uint64
-	for i := range r.Fields {
-		switch f := &r.Fields[i]; f.Name {
-		case "opcode":
-			opcode = f.Text
-		case "bytes":
-			bytes = f.Number
-		case "retransmitted":
-			again = f.Number
-		}
-	}
+	opcode := field(r, "opcode").Text
 	var latency time.Duration
-	if !strings.HasPrefix(opcode, "RECV") {
+	if !received(opcode) {
 		s.mu.Lock()
 		if begin, timed := s.open[idOf(r)]; timed {
 			latency = r.Time.Sub(begin)
@@ -110,13 +93,6 @@ func (s *Summary) ended(r *adapter.Record) {
 		delete(s.open, idOf(r))
 		s.mu.Unlock()
 	}
-	outcome := summary.Failed
-	switch r.Action {
-	case rdma.StatusSuccess.String():
-		outcome = summary.Succeeded
-	case rdma.StatusWRFlushErr.String(), "dropped":
-		outcome = summary.Flushed
-	}
-	s.Add(opcode, outcome, 1, bytes, latency)
-	s.Resent(opcode, again)
+	s.Add(opcode, outcome(r), 1, field(r, "bytes").Number, latency)
+	s.Resent(opcode, field(r, "retransmitted").Number)
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/summary"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // The bounds of a thinned trace, for each interval between two writes.
@@ -66,14 +66,9 @@ type Counts struct {
 func (t *thinning) keeps(r *adapter.Record, process func() int) bool {
 	if r.Object != "qp" {
 		if r.Kind == adapter.TraceSignature {
-			for i := range r.Fields {
-				if f := &r.Fields[i]; f.Name == "qp" {
-					number, _ := f.Value.(uint32)
-					if q := t.qps[thinID{r.Context, number}]; q != nil {
-						q.failures++
-						return q.failures <= failuresEach
-					}
-				}
+			number, _ := field(r, "qp").Value.(uint32)
+			if q := t.qps[thinID{r.Context, number}]; q != nil {
+				return q.failed()
 			}
 		}
 		return t.other()
@@ -113,8 +108,7 @@ func (t *thinning) keeps(r *adapter.Record, process func() int) bool {
 		case "resume":
 			return false
 		}
-		q.failures++
-		return q.failures <= failuresEach
+		return q.failed()
 	case adapter.TraceObject:
 		if r.Action == "destroy" {
 			delete(t.qps, id) // another QP may get the number
@@ -136,6 +130,12 @@ func (t *thinning) room(q *thinned) bool {
 	return true
 }
 
+// failed counts a failure, and reports whether the interval has room for its record.
+func (q *thinned) failed() bool {
+	q.failures++
+	return q.failures <= failuresEach
+}
+
 // other reports whether the interval has room for a record that belongs to no request.
 func (t *thinning) other() bool {
 	t.records++
@@ -146,33 +146,23 @@ func (t *thinning) other() bool {
 func (t *thinning) ended(q *thinned, r *adapter.Record) bool {
 	c := &q.counts
 	q.changed = true
-	received := false
-	bytes := uint64(0)
-	for i := range r.Fields {
-		switch f := &r.Fields[i]; f.Name {
-		case "opcode":
-			received = len(f.Text) >= 4 && f.Text[:4] == "RECV"
-		case "bytes":
-			bytes = f.Number
-		}
-	}
-	if received {
+	ofReceive := received(field(r, "opcode").Text)
+	if ofReceive {
 		c.Received++
 	} else {
 		c.Ended++
 	}
 	shown := false
-	switch r.Action {
-	case rdma.StatusSuccess.String():
-		c.Bytes += bytes
-	case rdma.StatusWRFlushErr.String(), "dropped":
+	switch outcome(r) {
+	case summary.Succeeded:
+		c.Bytes += field(r, "bytes").Number
+	case summary.Flushed:
 		c.Flushed++
 	default:
 		c.Failed++
-		q.failures++
-		shown = q.failures <= failuresEach
+		shown = q.failed()
 	}
-	if received {
+	if ofReceive {
 		return shown || t.room(q)
 	}
 	if at := slices.Index(q.open, r.Fields[0].Number); at >= 0 {
