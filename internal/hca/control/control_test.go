@@ -24,39 +24,24 @@ import (
 )
 
 type devices struct {
-	failed, faults []string
-	hold           func() // called by Clear
+	changes []string
+	hold    func() // called by Clear
 }
 
 func (d *devices) DEKs() []DEK { return []DEK{{"mlx5_0", 7, 256, 42}} }
 
-func (d *devices) FailDEK(device string, number uint32) error {
-	if number != 7 {
-		return failure.New("dek fail", syscall.ENOENT, "DEK %#x does not exist", number)
-	}
-	d.failed = append(d.failed, fmt.Sprint(device, number))
-	return nil
-}
-
-// did notes a fault, and refuses those of a device that is not there.
-func (d *devices) did(what, device string, args ...any) error {
-	if device == "none" {
-		return failure.New(what, syscall.ENOENT, "device %q does not exist", device)
-	}
-	d.faults = append(d.faults, strings.TrimSpace(fmt.Sprintln(append([]any{what, device}, args...)...)))
-	return nil
-}
-
-func (d *devices) SetLink(device string, up bool) error       { return d.did("link", device, up) }
-func (d *devices) Fail(device string) error                   { return d.did("fail", device) }
-func (d *devices) ChangeGIDs(device string) error             { return d.did("gids", device) }
-func (d *devices) FailQP(device string, number uint32) error  { return d.did("qp", device, number) }
-func (d *devices) SetLoss(device string, share float64) error { return d.did("loss", device, share) }
-func (d *devices) Clear(device string) error {
-	if d.hold != nil {
+// Change notes a request, and refuses those of a device or of a DEK that is not there.
+func (d *devices) Change(r *Request) error {
+	switch {
+	case r.Device == "none":
+		return failure.New("device", syscall.ENOENT, "device %q does not exist", r.Device)
+	case r.Op == FailDEK && r.ID != 7:
+		return failure.New("dek fail", syscall.ENOENT, "DEK %#x does not exist", r.ID)
+	case r.Op == Clear && d.hold != nil:
 		d.hold()
 	}
-	return d.did("clear", device)
+	d.changes = append(d.changes, fmt.Sprint(r.Op, " ", r.Device, " ", r.ID, " ", r.Share))
+	return nil
 }
 
 func listen(t *testing.T) (path string, store *dek.Store, d *devices) {
@@ -117,12 +102,12 @@ func TestRequests(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("list: %+v, %v, want %+v", got, err, want)
 	}
-	faults := []string{"link mlx5_0 false", "link  true", "fail mlx5_1", "gids mlx5_1", "qp mlx5_0 18", "loss mlx5_0 0.05", "clear mlx5_0"}
-	if !reflect.DeepEqual(d.faults, faults) {
-		t.Errorf("the devices saw %q, want %q", d.faults, faults)
+	changes := []string{"fail-dek mlx5_0 7 0", "port-down mlx5_0 0 0", "port-up  0 0", "device-fatal mlx5_1 0 0", "gid-change mlx5_1 0 0", "qp-error mlx5_0 18 0", "loss mlx5_0 0 0.05", "clear mlx5_0 0 0"}
+	if !reflect.DeepEqual(d.changes, changes) {
+		t.Errorf("the devices saw %q, want %q", d.changes, changes)
 	}
-	if keks, credentials := store.Secrets(); len(keks) != 1 || len(credentials) != 1 || len(d.failed) != 1 {
-		t.Errorf("on the device: KEKs %v, credentials %v; failed %v", keks, credentials, d.failed)
+	if keks, credentials := store.Secrets(); len(keks) != 1 || len(credentials) != 1 {
+		t.Errorf("on the device: KEKs %v, credentials %v", keks, credentials)
 	}
 }
 
@@ -158,8 +143,8 @@ func TestSilent(t *testing.T) {
 			}
 		}
 	}
-	if len(d.faults) != 5 {
-		t.Errorf("the devices saw %q", d.faults)
+	if len(d.changes) != 5 {
+		t.Errorf("the devices saw %q", d.changes)
 	}
 }
 
@@ -192,8 +177,8 @@ func TestWithdrawn(t *testing.T) {
 	if _, err := Do(path, &Request{Op: PortUp}); err != nil {
 		t.Error(err)
 	}
-	if want := []string{"clear mlx5_0", "link  true"}; !reflect.DeepEqual(d.faults, want) {
-		t.Errorf("the devices saw %q, want %q", d.faults, want)
+	if want := []string{"clear mlx5_0 0 0", "port-up  0 0"}; !reflect.DeepEqual(d.changes, want) {
+		t.Errorf("the devices saw %q, want %q", d.changes, want)
 	}
 }
 

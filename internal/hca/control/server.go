@@ -20,17 +20,9 @@ import (
 type Devices interface {
 	// DEKs returns the data encryption keys that programs have made.
 	DEKs() []DEK
-	// FailDEK puts one of them into state error. ENOENT: the device, or a DEK of it with that
-	// number, does not exist.
-	FailDEK(device string, number uint32) error
-
-	// The faults of a device, or of all if its name is empty. ENOENT: the device does not exist.
-	SetLink(device string, up bool) error
-	Fail(device string) error
-	ChangeGIDs(device string) error
-	FailQP(device string, number uint32) error
-	SetLoss(device string, share float64) error
-	Clear(device string) error
+	// Change executes FailDEK or a fault. ENOENT: the device, or an object of it with that number, does
+	// not exist.
+	Change(r *Request) error
 }
 
 // requestTime is how long the server waits for the request of a connection, and for the reader of the answer.
@@ -187,23 +179,13 @@ func (s *Server) execute(r *Request) (answer Reply, err error) {
 		err = s.store.DeleteKEK(r.ID)
 	case DeleteCredential:
 		err = s.store.DeleteCredential(r.ID)
-	case FailDEK:
-		err = s.devices.FailDEK(r.Device, r.ID)
-	case PortDown, PortUp:
-		err = s.devices.SetLink(r.Device, r.Op == PortUp)
-	case DeviceFatal:
-		err = s.devices.Fail(r.Device)
-	case GIDChange:
-		err = s.devices.ChangeGIDs(r.Device)
-	case QPError:
-		err = s.devices.FailQP(r.Device, r.ID)
+	case FailDEK, PortDown, PortUp, DeviceFatal, GIDChange, QPError, Clear:
+		err = s.devices.Change(r)
 	case Loss:
 		if !(r.Share >= 0 && r.Share <= 1) {
 			return answer, failure.New("loss", syscall.EINVAL, "a share of %g: must be from 0 to 1", r.Share)
 		}
-		err = s.devices.SetLoss(r.Device, r.Share)
-	case Clear:
-		err = s.devices.Clear(r.Device)
+		err = s.devices.Change(r)
 	case List:
 		answer.Mode = s.store.Mode().String()
 		answer.KEKs, answer.Credentials = s.store.Secrets()

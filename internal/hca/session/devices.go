@@ -220,8 +220,8 @@ func (r *run) DEKs() (list []control.DEK) {
 	return list
 }
 
-// FailDEK implements control.Devices.
-func (r *run) FailDEK(device string, number uint32) error {
+// failDEK puts a DEK into state error.
+func (r *run) failDEK(device string, number uint32) error {
 	for _, d := range r.snapshot() {
 		if d.Name() == device {
 			return d.Adapter().FailDEK(number)

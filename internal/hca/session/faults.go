@@ -12,6 +12,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/device/cmcore"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/control"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 	"github.com/softmkey/softmkey/internal/ibv"
 	"github.com/softmkey/softmkey/internal/net/udp"
@@ -148,31 +149,44 @@ func (r *run) each(op, name string, change func(*deviceFaults) error) error {
 	return nil
 }
 
-// SetLink implements control.Devices.
-func (r *run) SetLink(device string, up bool) error {
-	return r.each("port", device, func(f *deviceFaults) error {
-		f.unplug = !up
-		return f.setLink(r.root)
+// Change implements control.Devices.
+func (r *run) Change(q *control.Request) error {
+	switch q.Op {
+	case control.FailDEK:
+		return r.failDEK(q.Device, q.ID)
+	case control.PortDown, control.PortUp:
+		return r.each("port", q.Device, func(f *deviceFaults) error {
+			f.unplug = q.Op == control.PortDown
+			return f.setLink(r.root)
+		})
+	case control.DeviceFatal:
+		return r.each("device fatal", q.Device, func(f *deviceFaults) error {
+			f.device.Fail()
+			r.manager.Removed(f.service)
+			return nil
+		})
+	case control.GIDChange:
+		return r.each("gid change", q.Device, func(f *deviceFaults) error { return f.moveGIDs(r, false) })
+	case control.QPError:
+		return r.failQP(q.Device, q.ID)
+	case control.Loss:
+		return r.each("loss", q.Device, func(f *deviceFaults) error { return f.setLoss(q.Share) })
+	}
+	return r.each("clear", q.Device, func(f *deviceFaults) error {
+		f.unplug = false
+		if f.conn != nil {
+			f.conn.SetFaults(f.usual.Faults)
+		}
+		if err := f.setLink(r.root); err != nil {
+			return err
+		}
+		return f.moveGIDs(r, true)
 	})
 }
 
-// Fail implements control.Devices.
-func (r *run) Fail(device string) error {
-	return r.each("device fatal", device, func(f *deviceFaults) error {
-		f.device.Fail()
-		r.manager.Removed(f.service)
-		return nil
-	})
-}
-
-// ChangeGIDs implements control.Devices.
-func (r *run) ChangeGIDs(device string) error {
-	return r.each("gid change", device, func(f *deviceFaults) error { return f.moveGIDs(r, false) })
-}
-
-// FailQP implements control.Devices. The number of a queue pair is unique in a run only by chance: with
-// several devices, all that have it fail.
-func (r *run) FailQP(device string, number uint32) error {
+// failQP fails a queue pair. Its number is unique in a run only by chance: with several devices, all that
+// have it fail.
+func (r *run) failQP(device string, number uint32) error {
 	var missing error
 	failed := 0
 	err := r.each("qp error", device, func(f *deviceFaults) error {
@@ -190,34 +204,18 @@ func (r *run) FailQP(device string, number uint32) error {
 	return err
 }
 
-// SetLoss implements control.Devices.
-func (r *run) SetLoss(device string, share float64) error {
-	return r.each("loss", device, func(f *deviceFaults) error {
-		if f.conn == nil {
-			return failure.New("loss", syscall.EOPNOTSUPP, "packets of %s pass in memory: they can be lost only in a run with a control socket of its own", f.device.Name())
-		}
-		faults := f.usual.Faults
-		faults.Loss = share
-		if sum := share + faults.Duplicate + faults.Reorder + faults.Delay + faults.Corrupt + faults.Truncate; sum > 1 {
-			return failure.New("loss", syscall.EINVAL, "with the faults that the run began with, the shares add up to %g: a datagram has one fault at most", sum)
-		}
-		f.conn.SetFaults(faults)
-		return nil
-	})
-}
-
-// Clear implements control.Devices.
-func (r *run) Clear(device string) error {
-	return r.each("clear", device, func(f *deviceFaults) error {
-		f.unplug = false
-		if f.conn != nil {
-			f.conn.SetFaults(f.usual.Faults)
-		}
-		if err := f.setLink(r.root); err != nil {
-			return err
-		}
-		return f.moveGIDs(r, true)
-	})
+// setLoss lets a share of the packets be lost.
+func (f *deviceFaults) setLoss(share float64) error {
+	if f.conn == nil {
+		return failure.New("loss", syscall.EOPNOTSUPP, "packets of %s pass in memory: they can be lost only in a run with a control socket of its own", f.device.Name())
+	}
+	faults := f.usual.Faults
+	faults.Loss = share
+	if sum := share + faults.Duplicate + faults.Reorder + faults.Delay + faults.Corrupt + faults.Truncate; sum > 1 {
+		return failure.New("loss", syscall.EINVAL, "with the faults that the run began with, the shares add up to %g: a datagram has one fault at most", sum)
+	}
+	f.conn.SetFaults(faults)
+	return nil
 }
 
 // interfaces returns the devices that are on network interfaces which can lose their links, by the

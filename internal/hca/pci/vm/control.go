@@ -24,39 +24,30 @@ func own(op, name string) error {
 // DEKs implements control.Devices. Which keys a guest has made is the guest's own affair.
 func (f faults) DEKs() []control.DEK { return nil }
 
-func (f faults) FailDEK(device string, number uint32) error {
-	return failure.New("dek fail", syscall.EOPNOTSUPP, "the keys of a virtual machine cannot be changed from outside")
-}
-
-func (f faults) SetLink(device string, up bool) error {
-	if err := own("port", device); err != nil {
+// Change implements control.Devices.
+func (f faults) Change(q *control.Request) error {
+	switch q.Op {
+	case control.FailDEK:
+		return failure.New("dek fail", syscall.EOPNOTSUPP, "the keys of a virtual machine cannot be changed from outside")
+	case control.GIDChange:
+		return failure.New("gid change", syscall.EOPNOTSUPP, "the guest sets the GIDs of its adapter: change an address of its interface")
+	case control.Loss:
+		return failure.New("loss", syscall.EOPNOTSUPP, "packets of a virtual machine's adapter are lost by the command line alone")
+	case control.DeviceFatal:
+		if err := own("device fatal", q.Device); err != nil {
+			return err
+		}
+		f.dev.Fail()
+		return nil
+	case control.QPError:
+		if err := own("qp error", q.Device); err != nil {
+			return err
+		}
+		return f.dev.FailQP(q.ID)
+	}
+	if err := own("port", q.Device); err != nil {
 		return err
 	}
-	f.dev.SetLink(up)
+	f.dev.SetLink(q.Op != control.PortDown) // Clear ends what PortDown has begun
 	return nil
 }
-
-func (f faults) Fail(device string) error {
-	if err := own("device fatal", device); err != nil {
-		return err
-	}
-	f.dev.Fail()
-	return nil
-}
-
-func (f faults) ChangeGIDs(string) error {
-	return failure.New("gid change", syscall.EOPNOTSUPP, "the guest sets the GIDs of its adapter: change an address of its interface")
-}
-
-func (f faults) FailQP(device string, number uint32) error {
-	if err := own("qp error", device); err != nil {
-		return err
-	}
-	return f.dev.FailQP(number)
-}
-
-func (f faults) SetLoss(string, float64) error {
-	return failure.New("loss", syscall.EOPNOTSUPP, "packets of a virtual machine's adapter are lost by the command line alone")
-}
-
-func (f faults) Clear(device string) error { return f.SetLink(device, true) }
