@@ -39,22 +39,18 @@ const (
 
 // Request is one request of the officer or a tester.
 type Request struct {
-	Op     Op
-	Device string // of FailDEK and faults
-	ID     uint32
-	Secret []byte
-	Share  float64 // of Loss, from 0 to 1
+	Op     Op      `json:"op"`
+	Device string  `json:"device,omitempty"` // of FailDEK and faults
+	ID     uint32  `json:"id"`
+	Secret []byte  `json:"-"`
+	Share  float64 `json:"share,omitempty"` // of Loss, from 0 to 1
 }
 
 // header is a request as it is sent. The secret follows its line, as bytes: the JSON package
 // would leave copies of it in memory.
 type header struct {
-	Op     Op     `json:"op"`
-	Device string `json:"device,omitempty"`
-	ID     uint32 `json:"id"`
-	Secret int    `json:"secret"` // bytes
-
-	Share float64 `json:"share,omitempty"`
+	Request
+	Length int `json:"secret"` // of the secret, in bytes
 }
 
 // DEK is a data encryption key that a program has made. Its number is the one in traces.
@@ -106,7 +102,7 @@ func do(path string, r *Request, patience time.Duration) (*Reply, error) {
 	c.SetDeadline(time.Now().Add(patience))
 	answers := bufio.NewReader(io.LimitReader(c, maxReply))
 	var answer Reply
-	if err = send(c, header{r.Op, r.Device, r.ID, len(r.Secret), r.Share}, r.Secret); err == nil {
+	if err = send(c, header{*r, len(r.Secret)}, r.Secret); err == nil {
 		err = decode(answers, &answer)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -143,10 +139,11 @@ func receive(c io.Reader) (r Request, err error) {
 	if err := decode(bufio.NewReaderSize(oneByte{io.LimitReader(c, maxHeader)}, 16), &h); err != nil {
 		return r, fmt.Errorf("the request: %w", err)
 	}
-	if h.Secret < 0 || h.Secret > maxSecret {
-		return r, fmt.Errorf("the request: a secret of %d bytes: at most %d", h.Secret, maxSecret)
+	if h.Length < 0 || h.Length > maxSecret {
+		return r, fmt.Errorf("the request: a secret of %d bytes: at most %d", h.Length, maxSecret)
 	}
-	r = Request{Op: h.Op, Device: h.Device, ID: h.ID, Secret: make([]byte, h.Secret), Share: h.Share}
+	r = h.Request
+	r.Secret = make([]byte, h.Length)
 	_, err = io.ReadFull(c, r.Secret)
 	return r, err
 }
