@@ -66,7 +66,7 @@ func (r *run) open() error {
 	if n := len(r.cfg.Devices); n > uverbs.MaxDevices {
 		return fmt.Errorf("run: %d devices: at most %d fit on the bus", n, uverbs.MaxDevices)
 	}
-	config := rdmacm.Config{Host: host{r}}
+	config := rdmacm.Config{Host: r}
 	for _, d := range r.cfg.Devices {
 		c, err := r.openDevice(d)
 		if err != nil {

@@ -16,13 +16,12 @@ import (
 	"github.com/softmkey/softmkey/internal/roce"
 )
 
-// host is the host of a run's devices. A run in which no device has an address of its configuration
-// gets one more device for each address of the host that a program binds with rdma_cm, or from which
-// it reaches a peer.
-type host struct{ r *run }
+// A run is the host of its devices. If no device has an address of its configuration, the run gets one
+// more device for each address of the host that a program binds with rdma_cm, or from which it reaches
+// a peer.
 
 // Source implements rdmacm.Host.
-func (host) Source(dst netip.Addr) netip.Addr {
+func (*run) Source(dst netip.Addr) netip.Addr {
 	// Connecting a UDP socket sends nothing: the system only chooses the route.
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, roce.UDPPort)))
 	if err != nil {
@@ -33,7 +32,7 @@ func (host) Source(dst netip.Addr) netip.Addr {
 }
 
 // Neighbors implements rdmacm.Host.
-func (host) Neighbors(addr netip.Addr) []netip.Addr {
+func (*run) Neighbors(addr netip.Addr) []netip.Addr {
 	all, _ := net.Interfaces()
 	for _, i := range all {
 		if addrs, _ := uverbs.Addresses(i.Addrs()); slices.Contains(addrs, addr) {
@@ -44,17 +43,17 @@ func (host) Neighbors(addr netip.Addr) []netip.Addr {
 }
 
 // Local implements rdmacm.Host.
-func (host) Local(addr netip.Addr) bool {
+func (*run) Local(addr netip.Addr) bool {
 	all, _ := uverbs.Addresses(net.InterfaceAddrs())
 	return addr.IsLoopback() || slices.Contains(all, addr)
 }
 
 // Attach implements rdmacm.Host.
-func (h host) Attach(addr netip.Addr) (rdmacm.Device, error) {
+func (r *run) Attach(addr netip.Addr) (rdmacm.Device, error) {
 	const op = "address"
-	none, r := rdmacm.Device{}, h.r
+	none := rdmacm.Device{}
 	switch {
-	case !h.Local(addr):
+	case !r.Local(addr):
 		return none, failure.New(op, syscall.EADDRNOTAVAIL, "%v is no address of this host", addr)
 	case slices.ContainsFunc(r.cfg.Devices, func(d Device) bool { return d.Addr.IsValid() }):
 		advice := ""
