@@ -3,6 +3,7 @@ package sig
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -172,16 +173,15 @@ func parseFormat(s string) (Format, *operr.Error) {
 		f.BlockSize = int(n)
 	}
 
-	p := flagParser{}
-	seen := map[string]bool{}
+	given := map[string]bool{}
 	for more {
 		var option string
 		option, options, more = strings.Cut(options, ",")
 		key, value, valued := strings.Cut(option, "=")
-		if seen[key] {
+		if given[key] {
 			return refuse("option %q is given twice", key)
 		}
-		seen[key] = true
+		given[key] = true
 		ok, must := true, ""
 		switch key {
 		case "guard":
@@ -221,7 +221,7 @@ func parseFormat(s string) (Format, *operr.Error) {
 			f.Flags, ok = f.Flags|ignore[key], !valued
 			must = key + " takes no value"
 		default:
-			if !p.option(key) {
+			if !slices.Contains(strings.Split(flagNames, ", "), key) {
 				return refuse("no option %q; the options of %v are %s", option, f.Type, optionsOf(f.Type))
 			}
 			ok, must = !valued, fmt.Sprintf("%s takes no value", key)
@@ -230,7 +230,7 @@ func parseFormat(s string) (Format, *operr.Error) {
 			return refuse("option %q: %s", option, must)
 		}
 	}
-	flags, err := p.flags()
+	flags, err := givenFlags(given)
 	if err != "" {
 		return refuse("%s", err)
 	}
@@ -266,74 +266,44 @@ func parseNumber[T uint16 | uint64](s string, bits int) (T, bool) {
 	return T(n), err == nil
 }
 
-// flagParser collects the options that make up Flags, which may come in any order.
-type flagParser struct {
-	base            Flags // flags of the protection type
-	named           bool  // a protection type was given
-	remap, constant bool  // the options remap and no-remap were given
-	escapes         Flags // escapes that were given
-	noEscape, noRef bool
-	any             bool // one of these options was given
-	twoTypes        bool
-}
+// protectionTypes are the flags of the options that name a protection type.
+var protectionTypes = map[string]Flags{"type1": Type1, "type2": Type1, "type3": Type3}
 
-// option applies the option key if it is one of these options, and reports
-// whether it is.
-func (p *flagParser) option(key string) bool {
-	typeFlags := map[string]Flags{"type1": Type1, "type2": Type1, "type3": Type3}
-	if flags, ok := typeFlags[key]; ok {
-		p.twoTypes = p.named
-		p.base, p.named = flags, true
-	} else {
-		switch key {
-		case "remap":
-			p.remap = true
-		case "no-remap":
-			p.constant = true
-		case "app-escape":
-			p.escapes |= AppEscape
-		case "app-ref-escape":
-			p.escapes |= AppRefEscape
-		case "no-escape":
-			p.noEscape = true
-		case "no-ref-check":
-			p.noRef = true
-		default:
-			return false
+// givenFlags returns the flags that options of flagNames give, which may come in any order, or the reason why they
+// cannot be combined. It is zero for options that give the default.
+func givenFlags(given map[string]bool) (Flags, string) {
+	flags, types := Type1, 0
+	for name, of := range protectionTypes {
+		if given[name] {
+			flags, types = of, types+1
 		}
 	}
-	p.any = true
-	return true
-}
-
-// flags returns the flags that the options give, or the reason why they cannot be combined.
-// It is zero for options that give the default.
-func (p *flagParser) flags() (Flags, string) {
+	var escapes Flags
+	if given["app-escape"] {
+		escapes |= AppEscape
+	}
+	if given["app-ref-escape"] {
+		escapes |= AppRefEscape
+	}
 	switch {
-	case !p.any:
-		return 0, ""
-	case p.twoTypes:
+	case types > 1:
 		return 0, "more than one protection type"
-	case p.remap && p.constant:
+	case given["remap"] && given["no-remap"]:
 		return 0, "both remap and no-remap"
-	case p.noEscape && p.escapes != 0:
+	case given["no-escape"] && escapes != 0:
 		return 0, "both no-escape and an escape"
 	}
-	flags := p.base
-	if !p.named {
-		flags = Type1
-	}
-	if p.remap || p.constant {
+	if given["remap"] || given["no-remap"] {
 		flags &^= RefRemap | IgnoreRef
 	}
-	if p.remap {
+	if given["remap"] {
 		flags |= RefRemap
 	}
-	if p.noRef {
+	if given["no-ref-check"] {
 		flags |= IgnoreRef
 	}
-	if p.noEscape || p.escapes != 0 {
-		flags = flags&^behaviour | flags&RefRemap | p.escapes
+	if given["no-escape"] || escapes != 0 {
+		flags = flags&^behaviour | flags&RefRemap | escapes
 	}
 	switch flags & behaviour {
 	case Type1:
