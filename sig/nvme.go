@@ -115,18 +115,14 @@ func (f Format) Field(b []byte) Field {
 	if len(b) < f.FieldSize() {
 		panic(fmt.Sprintf("sig: field of %d bytes: %v has %d", len(b), f.Type, f.FieldSize()))
 	}
-	switch f.Type {
-	case T10DIF:
-		return Field{Guard: uint64(binary.BigEndian.Uint16(b)), AppTag: binary.BigEndian.Uint16(b[2:]), RefTag: uint64(binary.BigEndian.Uint32(b[4:]))}
-	case CRC32:
-		return Field{Guard: uint64(binary.BigEndian.Uint32(b))}
-	case CRC32C, CRC64:
-		return Field{Guard: loadField(b, f.width())}
-	case NoSignature:
+	switch {
+	case f.Type == NoSignature:
 		return Field{}
+	case f.nvme():
+		l := f.nvmeField()
+		return l.load(b)
 	}
-	l := f.nvmeField()
-	return l.load(b)
+	return f.parts(loadField(b, f.width()))
 }
 
 // Escapes reports whether the tags in a field exempt its block from the check.
@@ -250,7 +246,7 @@ func (t *Transform) runNVMe(dst, src Blocks, want []uint64, first uint64, inPlac
 		t.check.Sum(want, &job)
 		t.nvmeIn.guards(want, src.Fields, src.FieldStride)
 		if o.wanted() {
-			t.reportNVMe(src, want, first, o)
+			t.report(src, want, first, o)
 		}
 		job.Dst = nil
 	default:
@@ -315,38 +311,5 @@ func (t *Transform) storeNVMe(dst, src Blocks, want []uint64, first uint64) {
 		}
 		t.nvmeOut.store(dst.Fields[i*dst.FieldStride:], &y)
 		x.RefTag = (x.RefTag + step) & mask
-	}
-}
-
-// reportNVMe adds the bad blocks of a batch to o. want holds the guards.
-func (t *Transform) reportNVMe(src Blocks, want []uint64, first uint64, o *outcome) {
-	f := &t.in
-	app, storage := f.appMask(), f.Flags&IgnoreStorage == 0
-	checkGuard, checkRef := t.checked&MaskGuard != 0 && f.Flags&IgnoreGuard == 0, t.checked&MaskRef != 0 && f.Flags&IgnoreRef == 0
-	x := Field{AppTag: f.AppTag, StorageTag: f.StorageTag, RefTag: f.ref(first)}
-	step, mask := uint64(f.step()), f.refMask()
-	for i, guard := range want {
-		stored := t.nvmeIn.load(src.Fields[i*src.FieldStride:])
-		e := Error{}
-		switch {
-		case checkGuard && stored.Guard != guard:
-			e = Error{Kind: BadGuard, Stored: stored.Guard, Computed: guard}
-		case t.checked&MaskApp != 0 && (stored.AppTag^x.AppTag)&app != 0:
-			e = Error{Kind: BadAppTag, Stored: uint64(stored.AppTag), Computed: uint64(x.AppTag)}
-		case t.checked&MaskRef != 0 && storage && stored.StorageTag != x.StorageTag:
-			e = Error{Kind: BadStorageTag, Stored: stored.StorageTag, Computed: x.StorageTag}
-		case checkRef && stored.RefTag != x.RefTag:
-			e = Error{Kind: BadRefTag, Stored: stored.RefTag, Computed: x.RefTag}
-		}
-		x.RefTag = (x.RefTag + step) & mask
-		if e.Kind == 0 || f.Escapes(stored) {
-			continue
-		}
-		e.Block = first + uint64(i)
-		e.Offset = e.Block * uint64(f.Stride())
-		o.add(e)
-		if !o.wanted() {
-			return
-		}
 	}
 }

@@ -188,64 +188,54 @@ func (t *Transform) merge(dst, src Blocks, want []uint64, first uint64) {
 	}
 }
 
-// report adds the bad blocks of a batch to o. want holds the computed fields.
+// report adds the bad blocks of a batch to o. want holds the guards of an NVMe type, and the computed fields of
+// others.
 func (t *Transform) report(src Blocks, want []uint64, first uint64, o *outcome) {
-	size := t.inSide.field
+	f, compared := &t.in, &t.compared
+	x := Field{AppTag: f.AppTag, StorageTag: f.StorageTag, RefTag: f.ref(first)}
+	step, mask := uint64(t.inSide.step), f.refMask()
 	for i, w := range want {
-		stored := loadField(src.Fields[i*src.FieldStride:], size)
-		if (stored^w)&t.checkWire == 0 || t.escaped(stored) {
+		var stored Field
+		if b := src.Fields[i*src.FieldStride:]; t.nvmeIn.width != 0 {
+			stored, x.Guard = t.nvmeIn.load(b), w
+		} else {
+			stored, x.Guard = f.parts(loadField(b, t.inSide.field)), f.parts(w).Guard
+		}
+		e := Error{}
+		switch {
+		case (stored.Guard^x.Guard)&compared.Guard != 0:
+			e = Error{Kind: BadGuard, Stored: stored.Guard, Computed: x.Guard}
+		case (stored.AppTag^x.AppTag)&compared.AppTag != 0:
+			e = Error{Kind: BadAppTag, Stored: uint64(stored.AppTag), Computed: uint64(x.AppTag)}
+		case (stored.StorageTag^x.StorageTag)&compared.StorageTag != 0:
+			e = Error{Kind: BadStorageTag, Stored: stored.StorageTag, Computed: x.StorageTag}
+		case (stored.RefTag^x.RefTag)&compared.RefTag != 0:
+			e = Error{Kind: BadRefTag, Stored: stored.RefTag, Computed: x.RefTag}
+		}
+		x.RefTag = (x.RefTag + step) & mask
+		if e.Kind == 0 || f.Escapes(stored) {
 			continue
 		}
-		o.add(t.describe(stored, w, first+uint64(i)))
+		e.Block = first + uint64(i)
+		e.Offset = e.Block * uint64(f.Stride())
+		o.add(e)
 		if !o.wanted() {
 			return
 		}
 	}
 }
 
-// escaped reports whether the tags in a field exempt its block from the check.
-func (t *Transform) escaped(stored uint64) bool {
-	const (
-		app    = 0xFFFF << 16
-		appRef = app | 0xFFFFFFFF<<32
-	)
-	switch f := t.in.flags(); {
-	case f&AppRefEscape != 0:
-		return stored&appRef == appRef
-	case f&AppEscape != 0:
-		return stored&app == app
-	}
-	return false
-}
-
-// describe returns the Error of a bad block with its stored and computed field.
-func (t *Transform) describe(stored, want, block uint64) Error {
-	e := Error{
-		Kind:   BadGuard,
-		Block:  block,
-		Offset: block * uint64(t.in.Stride()),
-	}
-	switch t.in.Type {
-	case CRC32:
-		e.Stored = uint64(bits.ReverseBytes32(uint32(stored)))
-		e.Computed = uint64(bits.ReverseBytes32(uint32(want)))
-	case CRC32C, CRC64:
-		e.Stored, e.Computed = stored, want
+// parts returns the parts of a field of a type other than NVMe's, from the little-endian number that the kernels
+// use.
+func (f *Format) parts(wire uint64) Field {
+	switch f.Type {
 	case T10DIF:
-		diff := tagWire((stored ^ want) & t.checkWire) // as a big-endian number
-		s, w := bits.ReverseBytes64(stored), bits.ReverseBytes64(want)
-		switch {
-		case diff>>48 != 0:
-			e.Stored, e.Computed = s>>48, w>>48
-		case diff>>32 != 0:
-			e.Kind = BadAppTag
-			e.Stored, e.Computed = s>>32&0xFFFF, w>>32&0xFFFF
-		default:
-			e.Kind = BadRefTag
-			e.Stored, e.Computed = s&0xFFFFFFFF, w&0xFFFFFFFF
-		}
+		v := tagWire(wire)
+		return Field{Guard: v >> 48, AppTag: uint16(v >> 32), RefTag: v & 0xFFFFFFFF}
+	case CRC32:
+		return Field{Guard: uint64(bits.ReverseBytes32(uint32(wire)))}
 	}
-	return e
+	return Field{Guard: wire}
 }
 
 // tagWire converts a T10-DIF field between a big-endian number and the little-endian

@@ -1,6 +1,7 @@
 package sig
 
 import (
+	"math"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -52,14 +53,15 @@ type Transform struct {
 	check, generate crc.Plan // nil for a side without a signature
 	again           bool     // the guards of input and output differ, so both are computed
 
-	checkWire uint64 // bits of the input's field that are compared
+	checkWire uint64 // bits of the input's field that are compared, if that is no NVMe type
+	compared  Field  // bits of the parts of the input's field that are compared
 	copyWire  uint64 // bits of the output's field that are copied
 	guardWire uint64 // bits of the output's field that hold the guard or CRC
 
 	keepEscapes bool // TransformConfig.KeepEscapes, if it has an effect
 
 	nvmeIn, nvmeOut nvmeField // of a side with an NVMe type
-	checked, copied Mask      // parts of NVMe fields that are compared and copied, of MaskGuard, MaskApp, MaskRef
+	copied          Mask      // parts of NVMe fields that are copied, of MaskGuard, MaskApp, MaskRef
 	sameMetadata    bool      // the metadata beside the field is copied with the block
 }
 
@@ -128,8 +130,12 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 	*t = Transform{in: in, out: out, size: in.Block(), inSide: sideOf(&in), outSide: sideOf(&out)}
 	if in.Type != NoSignature {
 		t.check = crc.NewPlan(in.kind(), t.size, in.ones())
-		t.nvmeIn, t.checked = in.nvmeField(), check
+		t.nvmeIn = in.nvmeField()
 		t.checkWire = wireMask(in.Type, check) & comparable(in)
+		t.compared = in.parts(t.checkWire)
+		if in.nvme() {
+			t.compared = in.comparedParts(check)
+		}
 	}
 	if out.Type != NoSignature {
 		t.generate = crc.NewPlan(out.kind(), t.size, out.ones())
@@ -150,14 +156,24 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 
 // Checks reports whether the transform compares any bit of the input's fields. It does not if the input has no
 // signature, and if CheckMask and the format's flags leave nothing of its fields.
-func (t *Transform) Checks() bool {
-	f := &t.in
-	if !f.nvme() {
-		return t.checkWire != 0
+func (t *Transform) Checks() bool { return t.compared != Field{} }
+
+// comparedParts returns the bits of the parts of an NVMe type's field that a mask and the format's flags allow to
+// compare.
+func (f Format) comparedParts(check Mask) (all Field) {
+	if check&MaskGuard != 0 && f.Flags&IgnoreGuard == 0 {
+		all.Guard = math.MaxUint64
 	}
-	_, ref := f.TagBits()
-	refs := ref > 0 && f.Flags&IgnoreRef == 0 || f.storageBits() > 0 && f.Flags&IgnoreStorage == 0
-	return t.checked&MaskGuard != 0 && f.Flags&IgnoreGuard == 0 || t.checked&MaskApp != 0 && f.appMask() != 0 || t.checked&MaskRef != 0 && refs
+	if check&MaskApp != 0 {
+		all.AppTag = f.appMask()
+	}
+	if check&MaskRef != 0 && f.Flags&IgnoreStorage == 0 {
+		all.StorageTag = 1<<f.storageBits() - 1
+	}
+	if check&MaskRef != 0 && f.Flags&IgnoreRef == 0 {
+		all.RefTag = f.refMask()
+	}
+	return all
 }
 
 // comparable returns the bits of f's field that the format allows to compare: the mask of
