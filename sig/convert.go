@@ -5,7 +5,6 @@ import (
 	"unsafe"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // convertStep is the number of bytes of data that Convert takes through all its passes
@@ -36,7 +35,7 @@ func (f Format) convert(op string, to Format, dst, src []byte) (int, error) {
 	case to.Type == NoSignature:
 		to.BlockSize = f.BlockSize
 	}
-	if err := to.validate(); err != nil {
+	if err := to.Validate(); err != nil {
 		return 0, err
 	}
 	blocks, tail, err := f.cut(op, len(src))
@@ -54,10 +53,9 @@ func (f Format) convert(op string, to Format, dst, src []byte) (int, error) {
 	}
 
 	o := outcome{keep: true}
-	switch {
-	case f.Block() == to.Block():
+	if f.Block() == to.Block() {
 		err = f.convertAligned(to, dst, src, blocks, &o)
-	default:
+	} else {
 		err = f.convertRecut(to, dst, src, blocks, data, &o)
 	}
 	if err != nil {
@@ -73,11 +71,18 @@ func overlap(x, y []byte) bool {
 		uintptr(unsafe.Pointer(&y[0])) <= uintptr(unsafe.Pointer(&x[len(x)-1]))
 }
 
-// convertAligned converts between blocks of one size, with one transform.
-func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcome) *operr.Error {
-	if err := pass(f, to, Interleaved(to, dst), Interleaved(f, src), blocks, 0, o); err != nil {
+// convertAligned converts between blocks of one size, with one transform, and with ConsistentCopyMask.
+func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcome) error {
+	c := TransformConfig{In: f, Out: to, KeepEscapes: true}
+	if f.Type == to.Type {
+		mask := ConsistentCopyMask(f, to)
+		c.CopyMask = &mask
+	}
+	var t Transform
+	if err := t.compile(c); err != nil {
 		return err
 	}
+	t.run(Interleaved(to, dst), Interleaved(f, src), blocks, 0, o)
 	copy(dst[blocks*to.Stride():], src[blocks*f.Stride():])
 	return nil
 }
@@ -85,7 +90,7 @@ func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcom
 // convertRecut converts between blocks of different sizes in three passes: it checks the
 // input in place, copies the data between the fields of both streams, and generates the
 // output's fields in place.
-func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, o *outcome) *operr.Error {
+func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, o *outcome) error {
 	var check, generate Transform
 	if err := check.compile(TransformConfig{In: f}); err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/kernel/crc"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Type is the kind of signature that follows every block.
@@ -139,11 +138,7 @@ const opFormat = "sig format"
 // Validate reports whether f describes a signature that can be computed. Its error
 // is an *operr.Error with EINVAL.
 func (f Format) Validate() error {
-	return asError(f.validate())
-}
-
-func (f Format) validate() *operr.Error {
-	refuse := func(format string, args ...any) *operr.Error {
+	refuse := func(format string, args ...any) error {
 		return failure.New(opFormat, syscall.EINVAL, format, args...)
 	}
 	size := f.Block()

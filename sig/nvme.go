@@ -8,7 +8,6 @@ import (
 	"math/bits"
 
 	"github.com/softmkey/softmkey/internal/base/kernel/crc"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // This file has what the NVMe types need beyond T10DIF: fields of 16 bytes, metadata around
@@ -61,7 +60,7 @@ func (f Format) TagBits() (storage, ref int) {
 	return 0, 0
 }
 
-func (f Format) validateNVMe(refuse func(string, ...any) *operr.Error) *operr.Error {
+func (f Format) validateNVMe(refuse func(string, ...any) error) error {
 	least, most, _ := f.Type.storageRange()
 	switch {
 	case f.Guard != GuardCRC, f.Seed != SeedDefault:

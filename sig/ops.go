@@ -6,7 +6,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/geometry"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // StreamLen returns the length of the stream of blocks and fields that holds data
@@ -34,16 +33,16 @@ func (f Format) stream() geometry.Stream[int64] {
 func (f Format) Generate(buf []byte) error {
 	const op = "sig generate"
 	p, err := f.prepare(op, false)
-	if err == nil {
-		err = p.stream(op, buf, &outcome{})
+	if err != nil {
+		return err
 	}
-	return asError(err)
+	return p.stream(op, buf, &outcome{})
 }
 
 // signed refuses a Format of Type NoSignature, which is the zero value. If a program
 // forgot to set the Format, its stream would otherwise pass as correct without
 // a check.
-func (f Format) signed(op string) *operr.Error {
+func (f Format) signed(op string) error {
 	if f.Type == NoSignature {
 		return failure.New(op, syscall.EINVAL, "the format is %v: there is no signature to generate or to check", f.Type)
 	}
@@ -67,20 +66,16 @@ func (f Format) Verify(buf []byte) error { return f.VerifyEach(buf, nil) }
 // VerifyEach is Verify for every bad block: it calls each for them, in rising order, until it
 // returns false. Its error is an *operr.Error, after which nothing was checked.
 func (f Format) VerifyEach(buf []byte, each func(Error) bool) error {
-	o := outcome{keep: each == nil, each: each}
-	if err := f.verify(buf, &o); err != nil {
-		return err
-	}
-	return o.err()
-}
-
-func (f *Format) verify(buf []byte, o *outcome) *operr.Error {
 	const op = "sig verify"
+	o := outcome{keep: each == nil, each: each}
 	p, err := f.prepare(op, true)
+	if err == nil {
+		err = p.stream(op, buf, &o)
+	}
 	if err != nil {
 		return err
 	}
-	return p.stream(op, buf, o)
+	return o.err()
 }
 
 // Strip checks the stream src as Verify does and copies only its data to dst.
@@ -94,32 +89,12 @@ func (f Format) Strip(dst, src []byte) (int, error) {
 
 // cut returns the number of complete blocks in a stream of n bytes, and the number of
 // data bytes after them.
-func (f Format) cut(op string, n int) (blocks, tail int, err *operr.Error) {
-	if err := f.validate(); err != nil {
+func (f Format) cut(op string, n int) (blocks, tail int, err error) {
+	if err := f.Validate(); err != nil {
 		return 0, 0, err
 	}
-	return n / f.Stride(), n % f.Stride(), f.stream().Truncated(op, int64(n))
-}
-
-// pass runs n blocks through a transform on the stack, with ConsistentCopyMask.
-func pass(in, out Format, dst, src Blocks, n int, first uint64, o *outcome) *operr.Error {
-	c := TransformConfig{In: in, Out: out, KeepEscapes: true}
-	if in.Type == out.Type {
-		mask := ConsistentCopyMask(in, out)
-		c.CopyMask = &mask
+	if err := f.stream().Truncated(op, int64(n)); err != nil {
+		return 0, 0, err
 	}
-	var t Transform
-	if err := t.compile(c); err != nil {
-		return err
-	}
-	t.run(dst, src, n, first, o)
-	return nil
-}
-
-// asError returns a nil error for a nil pointer.
-func asError(err *operr.Error) error {
-	if err == nil {
-		return nil
-	}
-	return err
+	return n / f.Stride(), n % f.Stride(), nil
 }

@@ -10,12 +10,11 @@ import (
 	"github.com/softmkey/softmkey/internal/base/bytesize"
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/number"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // MarshalText returns the form of String. An invalid format is an *operr.Error with EINVAL.
 func (f Format) MarshalText() ([]byte, error) {
-	if err := f.validate(); err != nil {
+	if err := f.Validate(); err != nil {
 		return nil, err
 	}
 	return []byte(f.String()), nil
@@ -140,7 +139,7 @@ func flagOptions(flags Flags) string {
 func ParseFormat(s string) (Format, error) {
 	f, err := parseFormat(s)
 	if err == nil {
-		err = f.validate()
+		err = f.Validate()
 	}
 	if err != nil {
 		return Format{}, err
@@ -148,8 +147,8 @@ func ParseFormat(s string) (Format, error) {
 	return f, nil
 }
 
-func parseFormat(s string) (Format, *operr.Error) {
-	refuse := func(format string, args ...any) (Format, *operr.Error) {
+func parseFormat(s string) (Format, error) {
+	refuse := func(format string, args ...any) (Format, error) {
 		return Format{}, failure.New(opFormat, syscall.EINVAL, "%q: %s", s, fmt.Sprintf(format, args...))
 	}
 	head, options, more := strings.Cut(s, ",")

@@ -2,8 +2,6 @@ package sig
 
 import (
 	"sync/atomic"
-
-	"github.com/softmkey/softmkey/operr"
 )
 
 // compiled holds transforms that generate or check the fields of one format, for calls of Generate and Verify with a
@@ -21,7 +19,7 @@ type prepared struct {
 }
 
 // prepare returns the transform of f for one of the operations, which is kept for the next call.
-func (f *Format) prepare(op string, check bool) (prepared, *operr.Error) {
+func (f *Format) prepare(op string, check bool) (prepared, error) {
 	place := uint(f.Type)*5 + uint(f.BlockSize)>>9 + uint(f.Flags) + uint(f.Seed)
 	if check {
 		place += uint(len(compiled)) / 2
@@ -58,11 +56,11 @@ func (t *Transform) prepared(check bool, ref uint64) prepared {
 }
 
 // stream passes the whole blocks of a stream.
-func (p *prepared) stream(op string, buf []byte, o *outcome) *operr.Error {
+func (p *prepared) stream(op string, buf []byte, o *outcome) error {
 	stride := p.size + p.side.field
 	n := len(buf) / stride
 	if len(buf)-n*stride >= p.size {
-		return p.format.stream().Truncated(op, int64(len(buf)))
+		return p.format.stream().Truncated(op, int64(len(buf))) // not nil: the last block lacks a part of its field
 	}
 	b := Blocks{Data: buf, DataStride: stride, FieldStride: stride}
 	if len(buf) > p.size {

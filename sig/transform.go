@@ -6,7 +6,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/kernel/crc"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // TransformConfig configures a [Transform]: one direction of a memory key's block
@@ -92,14 +91,14 @@ func NewTransform(c TransformConfig) (*Transform, error) {
 	return t, nil
 }
 
-func (t *Transform) compile(c TransformConfig) *operr.Error {
-	if err := c.In.validate(); err != nil {
+func (t *Transform) compile(c TransformConfig) error {
+	if err := c.In.Validate(); err != nil {
 		return err
 	}
-	if err := c.Out.validate(); err != nil {
+	if err := c.Out.Validate(); err != nil {
 		return err
 	}
-	refuse := func(format string, args ...any) *operr.Error {
+	refuse := func(format string, args ...any) error {
 		return failure.New(opTransform, syscall.EINVAL, format, args...)
 	}
 	in, out := c.In, c.Out
