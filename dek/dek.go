@@ -113,7 +113,6 @@ func newWrapped(op string, kek, wrapped []byte, pd PD, equalHalves bool) (*DEK, 
 	if _, _, err := sizeOf(op, wrapped, wrapOverhead); err != nil {
 		return nil, err
 	}
-	defer oneThread()()
 	w, err := newKeyWrap(op, kek)
 	if err != nil {
 		return nil, err

@@ -61,7 +61,6 @@ func (c *Context) NewLogin(credentialID, kekID uint32, wrapped []byte) (*Login, 
 	l := &Login{ctx: c, credential: s.credentials[credentialID], kek: s.keks[kekID]}
 	admitted := false
 	if l.credential != nil && l.kek != nil && len(wrapped) == credentialSize+wrapOverhead {
-		defer oneThread()()
 		w, err := newKeyWrap(op, l.kek.bytes())
 		if err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package dek
 
 import (
+	"bytes"
 	"crypto/subtle"
 	"encoding/binary"
 	"syscall"
@@ -32,10 +33,6 @@ func Wrap(kek, plaintext []byte) ([]byte, error) {
 	if n := len(plaintext); n < minWrap || n > maxWrap || n%8 != 0 {
 		return nil, failure.New(op, syscall.EINVAL, "%d bytes: must be 16 to 1024, in multiples of 8", n)
 	}
-	if err := checkKEK(op, kek); err != nil {
-		return nil, err
-	}
-	defer oneThread()()
 	w, err := newKeyWrap(op, kek)
 	if err != nil {
 		return nil, err
@@ -57,10 +54,6 @@ func Unwrap(kek, wrapped []byte) ([]byte, error) {
 	if n := len(wrapped); n < minWrap+wrapOverhead || n > maxWrap+wrapOverhead || n%8 != 0 {
 		return nil, failure.New(op, syscall.EINVAL, "%d bytes: must be 24 to 1032, in multiples of 8", n)
 	}
-	if err := checkKEK(op, kek); err != nil {
-		return nil, err
-	}
-	defer oneThread()()
 	w, err := newKeyWrap(op, kek)
 	if err != nil {
 		return nil, err
@@ -70,7 +63,7 @@ func Unwrap(kek, wrapped []byte) ([]byte, error) {
 	if !ok {
 		return nil, failure.New(op, syscall.EINVAL, "not wrapped under this KEK, or changed since")
 	}
-	return append([]byte(nil), secret...), nil
+	return bytes.Clone(secret), nil
 }
 
 func checkKEK(op string, kek []byte) error {
@@ -87,6 +80,7 @@ type keyWrap struct {
 	aes    aesxts.Block
 	block  *[aesxts.BlockSize]byte // A || R[i]
 	r      []byte                  // R[1] to R[n]
+	end    func()                  // of oneThread
 }
 
 // The parts of a keyWrap's slot.
@@ -98,22 +92,29 @@ const (
 // The registers of the longest plaintext must fit a slot.
 var _ [slotSize - wrapRegisters - maxWrap]struct{}
 
-// newKeyWrap expands kek, of 16 or 32 bytes. The caller frees the result.
+// newKeyWrap begins work with a KEK, which the caller ends by free, on the same thread.
 func newKeyWrap(op string, kek []byte) (keyWrap, error) {
+	if err := checkKEK(op, kek); err != nil {
+		return keyWrap{}, err
+	}
 	m, err := allocate()
 	if err != nil {
 		return keyWrap{}, noLockedMemory(op, err)
 	}
-	b := m.bytes()
+	b, end := m.bytes(), oneThread()
 	return keyWrap{
 		memory: m,
 		aes:    aesxts.NewBlock(cpu.Best(), b[:wrapBlock], kek),
 		block:  (*[aesxts.BlockSize]byte)(b[wrapBlock:]),
 		r:      b[wrapRegisters:],
+		end:    end,
 	}, nil
 }
 
-func (w *keyWrap) free() { w.memory.free() }
+func (w *keyWrap) free() {
+	w.memory.free()
+	w.end()
+}
 
 // wrap sets dst to the wrapped plaintext (RFC 3394, 2.2.1, in its index-based form).
 func (w *keyWrap) wrap(dst, plaintext []byte) {
