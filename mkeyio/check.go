@@ -3,6 +3,7 @@ package mkeyio
 import (
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
 )
 
 // checker finds the bad blocks of a job's input, chunk by chunk, without
@@ -93,14 +94,18 @@ func hasEscape(f sig.Format) bool {
 // decrypt decrypts a chunk to scratch. In every row that applies crypto before
 // it checks fields (C, E, H and I), the crypto is a decryption.
 func (c *checker) decrypt(chunk []byte, pos uint64) error {
-	cipher, err := c.crypto.DEK.Acquire(c.crypto.KeyTag)
+	c.scratch = grow(c.scratch, int64(len(chunk)))
+	return crypt(c.crypto, (*xts.Cipher).Decrypt, c.scratch, chunk, pos)
+}
+
+// crypt encrypts or decrypts whole data units at a position of the encrypted stream.
+func crypt(c *mkey.Crypto, f func(c *xts.Cipher, dst, src []byte, unit int, tweak xts.Tweak), dst, src []byte, pos uint64) error {
+	cipher, err := c.DEK.Acquire(c.KeyTag)
 	if err != nil {
 		return err
 	}
-	defer c.crypto.DEK.Release()
-	c.scratch = grow(c.scratch, int64(len(chunk)))
-	unit := c.crypto.DataUnitSize
-	cipher.Decrypt(c.scratch, chunk, unit, c.crypto.InitialTweak.Add(pos/uint64(unit)))
+	defer c.DEK.Release()
+	f(cipher, dst, src, c.DataUnitSize, c.InitialTweak.Add(pos/uint64(c.DataUnitSize)))
 	return nil
 }
 

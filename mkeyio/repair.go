@@ -30,7 +30,7 @@ func (v *View) signAgain(stored []byte, off int64, block uint64) error {
 	}
 	fresh := bytes.Clone(stored)
 	if v.read.unitInInput {
-		if err := v.crypt(fresh, off, (*xts.Cipher).Decrypt); err != nil {
+		if err := crypt(v.job.Crypto, (*xts.Cipher).Decrypt, fresh, fresh, uint64(off)); err != nil {
 			return err
 		}
 	}
@@ -38,7 +38,7 @@ func (v *View) signAgain(stored []byte, off int64, block uint64) error {
 	field := sig.Interleaved(format, fresh[at:][:v.read.in.Stride()])
 	sign.Run(field, field, 1, block, nil)
 	if v.read.unitInInput {
-		if err := v.crypt(fresh, off, (*xts.Cipher).Encrypt); err != nil {
+		if err := crypt(v.job.Crypto, (*xts.Cipher).Encrypt, fresh, fresh, uint64(off)); err != nil {
 			return err
 		}
 	}
@@ -62,16 +62,4 @@ func (v *View) fields() *sig.Format {
 		return v.job.Signature.Wire
 	}
 	return v.job.Signature.Memory
-}
-
-// crypt encrypts or decrypts whole granules at off of the store in place.
-func (v *View) crypt(b []byte, off int64, f func(c *xts.Cipher, dst, src []byte, unit int, tweak xts.Tweak)) error {
-	c := v.job.Crypto
-	cipher, err := c.DEK.Acquire(c.KeyTag)
-	if err != nil {
-		return err
-	}
-	defer c.DEK.Release()
-	f(cipher, b, b, c.DataUnitSize, c.InitialTweak.Add(uint64(off)/uint64(c.DataUnitSize)))
-	return nil
 }
