@@ -180,10 +180,6 @@ func (out *Output) check() error {
 	return nil
 }
 
-// empty truncates a file to no bytes. writeAt does not write runs of zeros, and
-// holes read as zeros only in a file that was empty.
-func (out *Output) empty() error { return out.resize(0) }
-
 // resize gives a file its length. A longer file gets a hole at its end.
 func (out *Output) resize(n int64) error {
 	if out.halves != nil {

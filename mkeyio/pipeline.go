@@ -115,21 +115,19 @@ func (p *pipeline) close() {
 // presize empties an output file and, if the length of the input is known, gives
 // the file its final length, because a file that grows with each write is slower.
 func (p *pipeline) presize() error {
-	size, known := p.src.Size()
-	if !known {
-		return p.dst.empty()
-	}
+	size, known := p.src.Size() // 0 if it is not known
 	n, _, err := p.shape.length(size)
 	if err == nil {
 		err = p.dst.halves.checkEnd(n)
 	}
-	if err != nil {
-		return err
+	// writeAt does not write runs of zeros, and holes read as zeros only in a file that was empty.
+	if err == nil {
+		err = p.dst.resize(0)
 	}
-	if err := p.dst.empty(); err != nil {
-		return err
+	if err == nil && known {
+		err = p.dst.resize(n)
 	}
-	return p.dst.resize(n)
+	return err
 }
 
 // feed hands out chunks until the stream or the context ends.
