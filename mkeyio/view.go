@@ -323,16 +323,13 @@ func (v *View) each(off, n int64, write bool, f func(w *viewWorker, from, to int
 		} else if end := (number + 1) * v.piece; end <= v.last {
 			b = min(b, end)
 		}
-		l := &v.locks[number%int64(len(v.locks))]
-		if write {
-			l.Lock()
-			err = f(w, a, b)
-			l.Unlock()
-		} else {
-			l.RLock()
-			err = f(w, a, b)
-			l.RUnlock()
+		lock := sync.Locker(&v.locks[number%int64(len(v.locks))])
+		if !write {
+			lock = v.locks[number%int64(len(v.locks))].RLocker()
 		}
+		lock.Lock()
+		err = f(w, a, b)
+		lock.Unlock()
 		if err != nil {
 			return err
 		}
