@@ -136,24 +136,23 @@ func (p *Page) Work(works bool) {
 }
 
 // polls is a word of the first line, which belongs to no processor. If it is not 0, nobody wakes helpers.
-func (p *Page) polls() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.memory[0])) }
+func (p *Page) polls() *atomic.Uint32 { return p.word(0) }
+
+// word returns the word at an offset in bytes.
+func (p *Page) word(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.memory[at])) }
 
 // Streams returns the lines of the threads that are woken when a stream begins, and every few milliseconds as long as
 // it goes on: a stream of requests, by the program, and one of packets, by the device that sends them.
-func (p *Page) Streams() (program, peer Line) {
-	return Line{(*atomic.Uint32)(unsafe.Pointer(&p.memory[4]))}, Line{(*atomic.Uint32)(unsafe.Pointer(&p.memory[8]))}
-}
+func (p *Page) Streams() (program, peer Line) { return Line{p.word(4)}, Line{p.word(8)} }
 
 // Sleepers returns the line of the thread that is woken when threads of programs sleep, and every few milliseconds as
 // long as they do.
-func (p *Page) Sleepers() Line {
-	return Line{(*atomic.Uint32)(unsafe.Pointer(&p.memory[12]))}
-}
+func (p *Page) Sleepers() Line { return Line{p.word(12)} }
 
 // Completed counts the device's work. If there may be threads of programs that sleep until the count changes, it wakes
 // them.
 func (p *Page) Completed(sleepers bool) {
-	w := (*atomic.Uint32)(unsafe.Pointer(&p.memory[16]))
+	w := p.word(16)
 	w.Add(1)
 	if sleepers {
 		futex(w, wake, math.MaxInt32, nil)
@@ -177,9 +176,7 @@ func (l Line) wake() {
 }
 
 // Line returns the line of a processor. cpu is less than Processors.
-func (p *Page) Line(cpu int) Line {
-	return Line{(*atomic.Uint32)(unsafe.Pointer(&p.memory[line*(cpu+1)]))}
-}
+func (p *Page) Line(cpu int) Line { return Line{p.word(line * (cpu + 1))} }
 
 // Doze announces that the helper is going to sleep. It looks for work once more before it calls Wait.
 func (l Line) Doze() { l.w.Store(dozing) }
