@@ -64,9 +64,12 @@ func firstDifference(a, b []byte) int {
 	return -1
 }
 
+// runCheck is checkRun for a tier, a key and a direction.
+type runCheck func(unit, n, dstStride, srcStride int, lo, hi uint64)
+
 // eachKernel runs f for each tier with assembly, each key size and each direction, by
 // name.
-func eachKernel(t *testing.T, f func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand)) {
+func eachKernel(t *testing.T, f func(r *rand.Rand, check runCheck)) {
 	for _, tier := range cpu.Available() {
 		if !hasTier(tier) {
 			continue
@@ -75,7 +78,12 @@ func eachKernel(t *testing.T, f func(t *testing.T, tier cpu.Tier, key []byte, de
 			for _, decrypt := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%v/%d/decrypt=%v", tier, size*4, decrypt), func(t *testing.T) {
 					r := newRand()
-					f(t, tier, randomBytes(r, size), decrypt, r)
+					key := randomBytes(r, size)
+					k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
+					f(r, func(unit, n, dstStride, srcStride int, lo, hi uint64) {
+						t.Helper()
+						checkRun(t, k, twin, decrypt, unit, n, dstStride, srcStride, lo, hi, r)
+					})
 				})
 			}
 		}
@@ -94,41 +102,31 @@ func TestEveryTierHasAKernel(t *testing.T) {
 // TestLengths compares units of 16 to 600 bytes, in runs near 4 and 8 units, the sizes of
 // the groups in which kernels process tweaks and ciphertext stealing.
 func TestLengths(t *testing.T) {
-	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
-		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
+	eachKernel(t, func(r *rand.Rand, check runCheck) {
 		step := 1
 		if race.Enabled {
 			step = 7
 		}
 		for unit := 16; unit <= 600; unit += step {
 			for _, n := range []int{1, 2 + unit%2, 4 + unit%5, 9 + unit%4} {
-				checkRun(t, k, twin, decrypt, unit, n, unit, unit, r.Uint64(), r.Uint64(), r)
+				check(unit, n, unit, unit, r.Uint64(), r.Uint64())
 			}
 		}
 	})
 }
 
-// TestLongUnits compares the usual units of storage, with and without fields, and their
-// neighbours.
-func TestLongUnits(t *testing.T) {
-	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
-		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
-		for _, unit := range []int{1023, 1024, 1032, 1040, 1536, 2049, 4048, 4095, 4096, 4097, 4104, 4112, 4160, 4168, 5000} {
-			for n := 1; n <= 13; n++ {
-				checkRun(t, k, twin, decrypt, unit, n, unit, unit, r.Uint64(), r.Uint64(), r)
-			}
-		}
-	})
-}
-
-// TestManyUnits compares runs of more units than a group has, with and without ciphertext
-// stealing.
-func TestManyUnits(t *testing.T) {
-	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
-		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
-		for _, unit := range []int{16, 17, 31, 100, 512, 520, 528} {
-			for _, n := range []int{31, 32, 33, 100, 127} {
-				checkRun(t, k, twin, decrypt, unit, n, unit, unit, r.Uint64(), r.Uint64(), r)
+// TestUnits compares the usual units of storage, with and without fields, and their neighbours, and runs of
+// more units than a group has, with and without ciphertext stealing.
+func TestUnits(t *testing.T) {
+	eachKernel(t, func(r *rand.Rand, check runCheck) {
+		for _, runs := range []struct{ units, counts []int }{
+			{[]int{1023, 1024, 1032, 1040, 1536, 2049, 4048, 4095, 4096, 4097, 4104, 4112, 4160, 4168, 5000}, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}},
+			{[]int{16, 17, 31, 100, 512, 520, 528}, []int{31, 32, 33, 100, 127}},
+		} {
+			for _, unit := range runs.units {
+				for _, n := range runs.counts {
+					check(unit, n, unit, unit, r.Uint64(), r.Uint64())
+				}
 			}
 		}
 	})
@@ -137,15 +135,14 @@ func TestManyUnits(t *testing.T) {
 // TestManyCalls compares runs that Crypt divides into several calls, with a carry in the
 // tweak number at the division.
 func TestManyCalls(t *testing.T) {
-	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
-		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
+	eachKernel(t, func(r *rand.Rand, check runCheck) {
 		units := []int{65536, 520, callBytes - 1, callBytes + 24}
 		if race.Enabled {
 			units = units[:1]
 		}
 		for _, unit := range units {
 			most := max(1, callBytes/unit)
-			checkRun(t, k, twin, decrypt, unit, most+2, unit, unit, -uint64(most), 5, r)
+			check(unit, most+2, unit, unit, -uint64(most), 5)
 		}
 	})
 }
@@ -153,8 +150,7 @@ func TestManyCalls(t *testing.T) {
 // TestStrides compares runs with gaps of any size in the source, the destination or both.
 // The gaps must not change.
 func TestStrides(t *testing.T) {
-	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
-		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
+	eachKernel(t, func(r *rand.Rand, check runCheck) {
 		for range 400 {
 			unit, n := 16+r.IntN(1100), 1+r.IntN(12)
 			s := unit + r.IntN(3)*r.IntN(70)
@@ -162,7 +158,7 @@ func TestStrides(t *testing.T) {
 			if r.IntN(3) == 0 {
 				d = s
 			}
-			checkRun(t, k, twin, decrypt, unit, n, d, s, r.Uint64(), r.Uint64(), r)
+			check(unit, n, d, s, r.Uint64(), r.Uint64())
 		}
 	})
 }
@@ -170,12 +166,11 @@ func TestStrides(t *testing.T) {
 // TestTweakCarries compares runs whose tweak numbers carry from the low half to the high
 // half, and out of the high half, at each position in a run.
 func TestTweakCarries(t *testing.T) {
-	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
-		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
+	eachKernel(t, func(r *rand.Rand, check runCheck) {
 		for back := range uint64(20) {
 			for _, hi := range []uint64{0, 1<<63 - 1, 1<<64 - 1} {
 				for _, unit := range []int{16, 520} {
-					checkRun(t, k, twin, decrypt, unit, 19, unit, unit, -back, hi, r)
+					check(unit, 19, unit, unit, -back, hi)
 				}
 			}
 		}
