@@ -90,15 +90,10 @@ func wireMask(t Type, m Mask) uint64 {
 	return 0
 }
 
-// spread returns a number whose byte i is 0xFF if m has bit i. The methods of Format
-// compile a transform on each call, so spread has no loop.
-func spread(m Mask) uint64 {
-	const (
-		copies   = 0x0101010101010101
-		diagonal = 0x8040201008040201
-		low      = 0x7F7F7F7F7F7F7F7F
-	)
-	bit := uint64(m) * copies & diagonal       // byte i is not zero if m has bit i
-	top := (bit&low + low | bit) >> 7 & copies // byte i is one if it was not zero
-	return top * 0xFF
+// spread returns a number whose byte i is 0xFF if m has bit i.
+func spread(m Mask) (v uint64) {
+	for i := range 8 {
+		v |= uint64(m>>i&1) * 0xFF << (8 * i)
+	}
+	return v
 }
