@@ -147,7 +147,7 @@ func (p *Process) Pinnable(addr, length uint64, write bool) error {
 		// speaks for all. A page that may be written but not read cannot be tried.
 		if m.Readable {
 			n := len(probes)
-			probes = append(probes, Vec{min(m.End, end) - 1, bytes[n : n+1]})
+			probes = append(probes, Vec{Addr: min(m.End, end) - 1, Buf: bytes[n : n+1]})
 		}
 		if len(probes) == batch {
 			if err := p.probe(probes); err != nil {
@@ -162,12 +162,12 @@ func (p *Process) Pinnable(addr, length uint64, write bool) error {
 
 // probe returns an error if one of the bytes cannot be read.
 func (p *Process) probe(probes []Vec) error {
-	err := ReadV(p, probes)
+	err := p.ReadV(probes)
 	if err == nil {
 		return nil
 	}
 	for i := range probes {
-		if ReadV(p, probes[i:i+1]) != nil {
+		if p.ReadV(probes[i:i+1]) != nil {
 			return unpinnable("the page of %#x is mapped, but no memory: it lies beyond the end of its file, or belongs to a device (%v)", probes[i].Addr, err)
 		}
 	}

@@ -128,23 +128,27 @@ func (p *Process) Alive() bool {
 }
 
 // Read fills dst from addr.
-func (p *Process) Read(addr uint64, dst []byte) error {
-	v := [1]Vec{{addr, dst}}
-	return ReadV(p, v[:])
-}
+func (p *Process) Read(addr uint64, dst []byte) error { return p.ReadV([]Vec{{Addr: addr, Buf: dst}}) }
 
 // Write copies src to addr.
 func (p *Process) Write(addr uint64, src []byte) error {
-	v := [1]Vec{{addr, src}}
-	return WriteV(p, v[:])
+	return p.WriteV([]Vec{{Addr: addr, Buf: src}})
 }
 
 // ReadV fills each piece's buffer from its address.
-func ReadV[V ~struct {
-	Addr uint64
-	Buf  []byte
-}](p *Process, vecs []V) error {
+func (p *Process) ReadV(vecs []Vec) error { return p.transfer(unix.SYS_PROCESS_VM_READV, vecs) }
+
+// WriteV copies each piece's buffer to its address.
+func (p *Process) WriteV(vecs []Vec) error { return p.transfer(unix.SYS_PROCESS_VM_WRITEV, vecs) }
+
+func (p *Process) transfer(trap uintptr, vecs []Vec) error {
+	write := trap == unix.SYS_PROCESS_VM_WRITEV
 	for {
+		// The kernel has no vectored write that names a process by a descriptor. The number could pass
+		// to another process only between this check and the write.
+		if write && !p.Alive() {
+			return syscall.ESRCH
+		}
 		t := p.other.Load()
 		if t != nil && !t.lives() {
 			if !p.nextThread(t) {
@@ -152,11 +156,11 @@ func ReadV[V ~struct {
 			}
 			continue
 		}
-		err := transfer(unix.SYS_PROCESS_VM_READV, p.number(t), vecs)
+		err := transfer(trap, p.number(t), vecs)
 		switch {
 		case err == syscall.ESRCH && p.nextThread(t):
 			continue
-		case err != nil:
+		case err != nil || write:
 			return err
 		case t != nil && !t.lives():
 			continue
@@ -164,32 +168,6 @@ func ReadV[V ~struct {
 			return syscall.ESRCH
 		}
 		return nil
-	}
-}
-
-// WriteV copies each piece's buffer to its address.
-func WriteV[V ~struct {
-	Addr uint64
-	Buf  []byte
-}](p *Process, vecs []V) error {
-	for {
-		// The kernel has no vectored write that names a process by a descriptor. The number could pass
-		// to another process only between this check and the write.
-		if !p.Alive() {
-			return syscall.ESRCH
-		}
-		t := p.other.Load()
-		if t != nil && !t.lives() {
-			if !p.nextThread(t) {
-				return syscall.ESRCH
-			}
-			continue
-		}
-		err := transfer(unix.SYS_PROCESS_VM_WRITEV, p.number(t), vecs)
-		if err == syscall.ESRCH && p.nextThread(t) {
-			continue
-		}
-		return err
 	}
 }
 

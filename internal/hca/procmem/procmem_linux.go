@@ -5,14 +5,13 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
 // A Vec is a piece of a process's memory, and the bytes that are read from it or
 // written to it.
-type Vec = struct {
-	Addr uint64
-	Buf  []byte
-}
+type Vec = keydoor.Vec
 
 // batch is the number of pieces that one system call moves. The kernel takes up
 // to 1024; the two vectors of this many stay on the stack.
@@ -21,26 +20,21 @@ const batch = 64
 // ReadThread fills dst from addr in the memory of a thread that the caller keeps from ending:
 // the number of a thread says nothing about the one that had it before.
 func ReadThread(thread int, addr uint64, dst []byte) error {
-	v := [1]Vec{{addr, dst}}
-	return transfer(unix.SYS_PROCESS_VM_READV, thread, v[:])
+	return transfer(unix.SYS_PROCESS_VM_READV, thread, []Vec{{Addr: addr, Buf: dst}})
 }
 
 // WriteThread copies src to addr in the memory of a thread that the caller keeps from ending.
 func WriteThread(thread int, addr uint64, src []byte) error {
-	v := [1]Vec{{addr, src}}
-	return transfer(unix.SYS_PROCESS_VM_WRITEV, thread, v[:])
+	return transfer(unix.SYS_PROCESS_VM_WRITEV, thread, []Vec{{Addr: addr, Buf: src}})
 }
 
-func transfer[V ~struct {
-	Addr uint64
-	Buf  []byte
-}](trap uintptr, pid int, vecs []V) error {
+func transfer(trap uintptr, pid int, vecs []Vec) error {
 	var local [batch]unix.Iovec
 	var remote [batch]unix.RemoteIovec
 	for len(vecs) > 0 {
 		n, ranges, total := 0, 0, 0
 		for len(vecs) > 0 && n < batch {
-			v := Vec(vecs[0])
+			v := vecs[0]
 			vecs = vecs[1:]
 			if len(v.Buf) == 0 {
 				continue

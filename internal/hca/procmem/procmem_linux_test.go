@@ -30,9 +30,9 @@ func TestTransfersOfManyPieces(t *testing.T) {
 	}
 	var vecs []Vec
 	for i := range 3*batch + 5 {
-		vecs = append(vecs, Vec{addr(memory) + uint64(i*300), make([]byte, i%200)})
+		vecs = append(vecs, Vec{Addr: addr(memory) + uint64(i*300), Buf: make([]byte, i%200)})
 	}
-	fatal.If(t, ReadV(self(t), vecs))
+	fatal.If(t, self(t).ReadV(vecs))
 	for i, v := range vecs {
 		if !bytes.Equal(v.Buf, memory[i*300:i*300+len(v.Buf)]) {
 			t.Fatalf("piece %d differs", i)
@@ -43,7 +43,7 @@ func TestTransfersOfManyPieces(t *testing.T) {
 			v.Buf[j] = byte(i)
 		}
 	}
-	fatal.If(t, WriteV(self(t), vecs))
+	fatal.If(t, self(t).WriteV(vecs))
 	for i, v := range vecs {
 		if !bytes.Equal(v.Buf, memory[i*300:i*300+len(v.Buf)]) {
 			t.Fatalf("piece %d was not written", i)
@@ -61,12 +61,12 @@ func TestAdjacentPieces(t *testing.T) {
 	var vecs []Vec
 	for at, i := 0, 0; i < 2*batch+5; i++ {
 		n := 1 + i%40
-		vecs = append(vecs, Vec{addr(memory) + uint64(at), make([]byte, n)})
+		vecs = append(vecs, Vec{Addr: addr(memory) + uint64(at), Buf: make([]byte, n)})
 		if at += n; i%5 == 0 {
 			at += 3 // a gap
 		}
 	}
-	fatal.If(t, ReadV(self(t), vecs))
+	fatal.If(t, self(t).ReadV(vecs))
 	want := bytes.Clone(memory)
 	for i, v := range vecs {
 		at := v.Addr - addr(memory)
@@ -78,7 +78,7 @@ func TestAdjacentPieces(t *testing.T) {
 		}
 		copy(want[at:], v.Buf)
 	}
-	fatal.If(t, WriteV(self(t), vecs))
+	fatal.If(t, self(t).WriteV(vecs))
 	if !bytes.Equal(memory, want) {
 		t.Error("memory differs from the pieces that were written")
 	}

@@ -24,8 +24,8 @@ type memory struct {
 
 func (m *memory) Read(addr uint64, dst []byte) error  { return m.process.Read(addr, dst) }
 func (m *memory) Write(addr uint64, src []byte) error { return m.process.Write(addr, src) }
-func (m *memory) ReadV(vecs []adapter.Vec) error      { return procmem.ReadV(m.process, vecs) }
-func (m *memory) WriteV(vecs []adapter.Vec) error     { return procmem.WriteV(m.process, vecs) }
+func (m *memory) ReadV(vecs []adapter.Vec) error      { return m.process.ReadV(vecs) }
+func (m *memory) WriteV(vecs []adapter.Vec) error     { return m.process.WriteV(vecs) }
 func (m *memory) Map(addr uint64, n int) []byte       { return m.maps.view(m.process, addr, n) }
 
 // Pinnable implements adapter.Pinner.

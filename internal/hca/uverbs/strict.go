@@ -52,14 +52,14 @@ func (w *watched) ReadV(vecs []adapter.Vec) error {
 	if err := w.check(vecs); err != nil {
 		return err
 	}
-	return procmem.ReadV(w.process, vecs)
+	return w.process.ReadV(vecs)
 }
 
 func (w *watched) WriteV(vecs []adapter.Vec) error {
 	if err := w.check(vecs); err != nil {
 		return err
 	}
-	return procmem.WriteV(w.process, vecs)
+	return w.process.WriteV(vecs)
 }
 
 func (w *watched) Read(addr uint64, dst []byte) error {
