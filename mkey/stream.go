@@ -24,15 +24,35 @@ type generation struct {
 	closed uint64 // guarded by mu
 }
 
+// handle is the part that Reader and Writer have in common. The zero value has no stream.
+type handle struct {
+	stream *generation
+	opened uint64 // value of stream.closed when the handle was opened
+	bad    int    // number of bad blocks, once the stream was closed; guarded by stream.mu until then
+}
+
+// lock locks the stream for an operation. After an error, the stream is not locked, and nothing changes the handle any
+// more.
+func (h *handle) lock(op, maker string) error {
+	if h.stream == nil {
+		return failure.Zero(op, maker)
+	}
+	h.stream.mu.Lock()
+	if h.opened != h.stream.closed {
+		h.stream.mu.Unlock()
+		return errClosed(op)
+	}
+	return nil
+}
+
 // Reader is a stream that reads a range of a key's wire domain (TX). It implements
 // [io.ReadCloser] and [io.ReaderAt]. Its methods may be called by several goroutines; a lock
 // lets one run at a time.
 type Reader struct {
-	stream *txStream
-	opened uint64 // value of stream.closed when the handle was opened
+	handle
+	tx     *txStream
 	length int64
-	pos    int64 // guarded by stream.mu, as bad: offset of the next Read
-	bad    int   // number of bad blocks, once the stream was closed
+	pos    int64 // guarded by stream.mu: offset of the next Read
 }
 
 // NewReader opens n bytes of the wire domain from offset off for reading. The offset must be a
@@ -54,7 +74,7 @@ func (t *Reader) open(k *Key, off, n int64) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.stream, t.opened, t.length = s, s.closed, n
+	t.handle, t.tx, t.length = handle{stream: &s.generation, opened: s.closed}, s, n
 	return t, nil
 }
 
@@ -62,18 +82,14 @@ func errNegative(off, n int64) error {
 	return failure.New("mkey access", syscall.EINVAL, "offset %d, length %d: must not be negative", off, n)
 }
 
-// isClosed is called with stream.mu held.
-func (t *Reader) isClosed() bool { return t.opened != t.stream.closed }
-
 // Size returns the length of the stream in bytes.
 func (t *Reader) Size() int64 { return t.length }
 
 // Read implements [io.Reader]. Errors are those of ReadAt.
 func (t *Reader) Read(p []byte) (int, error) {
-	if t.stream == nil {
-		return 0, failure.Zero("mkey read", "Key.NewReader")
+	if err := t.lock("mkey read", "Key.NewReader"); err != nil {
+		return 0, err
 	}
-	t.stream.mu.Lock()
 	defer t.stream.mu.Unlock()
 	n, err := t.readAt(p, t.pos)
 	t.pos += int64(n)
@@ -86,10 +102,9 @@ func (t *Reader) Read(p []byte) (int, error) {
 // An error other than [io.EOF] means that the memory can no longer be accessed or that
 // the key was closed. Bytes read before stay valid, and the call may be repeated.
 func (t *Reader) ReadAt(p []byte, off int64) (int, error) {
-	if t.stream == nil {
-		return 0, failure.Zero("mkey read", "Key.NewReader")
+	if err := t.lock("mkey read", "Key.NewReader"); err != nil {
+		return 0, err
 	}
-	t.stream.mu.Lock()
 	defer t.stream.mu.Unlock()
 	return t.readAt(p, off)
 }
@@ -97,8 +112,6 @@ func (t *Reader) ReadAt(p []byte, off int64) (int, error) {
 // readAt is called with stream.mu held.
 func (t *Reader) readAt(p []byte, off int64) (int, error) {
 	switch {
-	case t.isClosed():
-		return 0, errClosed("mkey read")
 	case off < 0:
 		return 0, failure.New("mkey read", syscall.EINVAL, "offset %d: must not be negative", off)
 	case off > t.length:
@@ -108,7 +121,7 @@ func (t *Reader) readAt(p []byte, off int64) (int, error) {
 	if left := t.length - off; int64(len(p)) > left {
 		p, end = p[:left], io.EOF
 	}
-	if err := t.stream.ReadAt(p, uint64(off)); err != nil {
+	if err := t.tx.ReadAt(p, uint64(off)); err != nil {
 		return 0, err
 	}
 	return len(p), end
@@ -117,15 +130,11 @@ func (t *Reader) readAt(p []byte, off int64) (int, error) {
 // Bad returns the number of bad blocks found so far. The stream may have checked some
 // blocks that were not read yet.
 func (t *Reader) Bad() int {
-	if t.stream == nil {
-		return 0
-	}
-	t.stream.mu.Lock()
-	defer t.stream.mu.Unlock()
-	if t.isClosed() {
+	if t.lock("mkey read", "Key.NewReader") != nil {
 		return t.bad
 	}
-	return t.stream.Bad()
+	defer t.stream.mu.Unlock()
+	return t.tx.Bad()
 }
 
 // Close ends the stream. Closing it again does nothing. The error is always nil.
@@ -133,13 +142,13 @@ func (t *Reader) Close() error {
 	if t.stream == nil {
 		return failure.Zero("mkey read", "Key.NewReader")
 	}
-	t.stream.mu.Lock()
-	defer t.stream.mu.Unlock()
-	if !t.isClosed() {
-		t.bad = t.stream.Bad()
-		t.stream.closed++
-		t.stream.Close()
+	if t.lock("mkey read", "Key.NewReader") != nil {
+		return nil
 	}
+	defer t.stream.mu.Unlock()
+	t.bad = t.tx.Bad()
+	t.stream.closed++
+	t.tx.Close()
 	return nil
 }
 
@@ -147,11 +156,9 @@ func (t *Reader) Close() error {
 // [io.WriteCloser]. Its methods may be called by several goroutines; a lock lets one
 // run at a time.
 type Writer struct {
-	stream *rxStream
-	opened uint64 // value of stream.closed when the handle was opened
-
-	finished bool // guarded by stream.mu, as bad
-	bad      int  // number of bad blocks, once the stream was closed
+	handle
+	rx       *rxStream
+	finished bool // guarded by stream.mu until the stream is closed
 }
 
 // NewWriter opens the wire domain from offset off for writing at most n bytes. The key must
@@ -171,12 +178,9 @@ func (r *Writer) open(k *Key, off, n int64) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.stream, r.opened = s, s.closed
+	r.handle, r.rx = handle{stream: &s.generation, opened: s.closed}, s
 	return r, nil
 }
-
-// isClosed is called with stream.mu held.
-func (r *Writer) isClosed() bool { return r.opened != r.stream.closed }
 
 // Write implements io.Writer. It writes all of p or returns an error. It returns EFAULT,
 // and writes nothing, if p has more bytes than the stream has room for. Bytes may reach
@@ -186,15 +190,11 @@ func (r *Writer) isClosed() bool { return r.opened != r.stream.closed }
 // later call returns the same error, and the number of bytes written is undefined. p must
 // not overlap the key's memory.
 func (r *Writer) Write(p []byte) (int, error) {
-	if r.stream == nil {
-		return 0, failure.Zero("mkey write", "Key.NewWriter")
+	if err := r.lock("mkey write", "Key.NewWriter"); err != nil {
+		return 0, err
 	}
-	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
-	if r.isClosed() {
-		return 0, errClosed("mkey write")
-	}
-	if err := r.stream.Write(p); err != nil {
+	if err := r.rx.Write(p); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -203,15 +203,11 @@ func (r *Writer) Write(p []byte) (int, error) {
 // Flush writes to memory all complete blocks and data units that the stream has accepted.
 // After that, Bad counts all of them.
 func (r *Writer) Flush() error {
-	if r.stream == nil {
-		return failure.Zero("mkey flush", "Key.NewWriter")
+	if err := r.lock("mkey flush", "Key.NewWriter"); err != nil {
+		return err
 	}
-	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
-	if r.isClosed() {
-		return errClosed("mkey flush")
-	}
-	return r.stream.Flush()
+	return r.rx.Flush()
 }
 
 // Finish ends the transfer. It writes the data of an incomplete last block to memory
@@ -219,36 +215,26 @@ func (r *Writer) Flush() error {
 // EMSGSIZE for a length that AES-XTS cannot process. After Finish nothing can be written;
 // further calls do nothing.
 func (r *Writer) Finish() error {
-	if r.stream == nil {
-		return failure.Zero("mkey finish", "Key.NewWriter")
-	}
-	r.stream.mu.Lock()
-	defer r.stream.mu.Unlock()
-	switch {
-	case r.finished:
-		return nil
-	case r.isClosed():
-		return errClosed("mkey finish")
-	}
-	if err := r.stream.Finish(); err != nil {
+	if err := r.lock("mkey finish", "Key.NewWriter"); err != nil {
+		if r.finished {
+			return nil
+		}
 		return err
 	}
-	r.finished = true
-	return nil
+	defer r.stream.mu.Unlock()
+	err := r.rx.Finish() // nil if the stream was finished
+	r.finished = err == nil
+	return err
 }
 
 // Bad returns the number of bad blocks found so far. After Finish, all blocks have been
 // checked.
 func (r *Writer) Bad() int {
-	if r.stream == nil {
-		return 0
-	}
-	r.stream.mu.Lock()
-	defer r.stream.mu.Unlock()
-	if r.isClosed() {
+	if r.lock("mkey write", "Key.NewWriter") != nil {
 		return r.bad
 	}
-	return r.stream.Bad()
+	defer r.stream.mu.Unlock()
+	return r.rx.Bad()
 }
 
 // Close ends the stream. It finishes the transfer first, if Finish was not called, and returns the error of that. The stream
@@ -257,16 +243,15 @@ func (r *Writer) Close() error {
 	if r.stream == nil {
 		return failure.Zero("mkey close", "Key.NewWriter")
 	}
-	r.stream.mu.Lock()
-	defer r.stream.mu.Unlock()
-	if r.isClosed() {
+	if r.lock("mkey close", "Key.NewWriter") != nil {
 		return nil
 	}
-	err := r.stream.Finish()
+	defer r.stream.mu.Unlock()
+	err := r.rx.Finish()
 	r.finished = err == nil
-	r.bad = r.stream.Bad()
+	r.bad = r.rx.Bad()
 	r.stream.closed++
-	r.stream.Close()
+	r.rx.Close()
 	return err
 }
 
