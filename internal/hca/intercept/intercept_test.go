@@ -30,10 +30,7 @@ func TestMain(m *testing.M) {
 	}
 	Child()
 	if name := os.Getenv("INTERCEPT_TEST_PROGRAM"); name != "" {
-		if err := programs[name](); err != nil {
-			fmt.Println("program:", err)
-			os.Exit(1)
-		}
+		programs[name]()
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -228,7 +225,7 @@ func startWith(t *testing.T, program string, d *fakeDevice, change func(*Config)
 }
 
 // aroundTree follows paths into the tree and out of it, in all the ways in which they can be named.
-func aroundTree() error {
+func aroundTree() {
 	open := func(dir int, path string) int {
 		fd, err := unix.Openat(dir, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -236,24 +233,18 @@ func aroundTree() error {
 		}
 		return fd
 	}
-	same := func(dir int, path, as string) error {
-		var got, want, again unix.Stat_t
-		if err := unix.Fstatat(dir, path, &got, 0); err != nil {
-			return fmt.Errorf("stat of %s: %v", path, err)
-		}
-		if err := unix.Stat(as, &want); err != nil {
-			return fmt.Errorf("stat of %s: %v", as, err)
-		}
+	same := func(dir int, path, as string) {
+		var got, real, again unix.Stat_t
+		want("stat of "+path, unix.Fstatat(dir, path, &got, 0), nil)
+		want("stat of "+as, unix.Stat(as, &real), nil)
 		fd := open(dir, path)
-		if err := unix.Fstat(fd, &again); err != nil {
-			return fmt.Errorf("open of %s: %v", path, err)
-		}
+		want("open of "+path, unix.Fstat(fd, &again), nil)
 		defer unix.Close(fd)
-		if got.Ino != want.Ino || got.Dev != want.Dev || again.Ino != want.Ino {
-			return fmt.Errorf("%s is not %s", path, as)
+		if got.Ino != real.Ino || got.Dev != real.Dev || again.Ino != real.Ino {
+			want(path, "another file", as)
 		}
 		link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-		return expect("the name of the descriptor of "+path, fmt.Sprint(link, err), as+"<nil>")
+		want("the name of the descriptor of "+path, fmt.Sprint(link, err), as+"<nil>")
 	}
 	const name = "/sys/devices/pci7f00:00/name"
 	slash, class, tree, devices := open(unix.AT_FDCWD, "/"), open(unix.AT_FDCWD, "/sys/class"), open(unix.AT_FDCWD, "/sys/class/infiniband"), open(unix.AT_FDCWD, "/sys/devices")
@@ -283,9 +274,7 @@ func aroundTree() error {
 		{tree, "mlx5_0/..", "/sys/devices"},
 		{tree, ".", "/sys/class/infiniband"},
 	} {
-		if err := same(v.dir, v.path, v.as); err != nil {
-			return err
-		}
+		same(v.dir, v.path, v.as)
 	}
 	for _, path := range []string{"/sys/class/infiniband", name} {
 		var fs, open unix.Statfs_t
@@ -293,23 +282,16 @@ func aroundTree() error {
 		if err == nil {
 			err = errors.Join(unix.Statfs(path, &fs), unix.Fstatfs(fd, &open))
 		}
-		if err != nil || fs.Type != unix.SYSFS_MAGIC || open.Type != unix.SYSFS_MAGIC {
-			return fmt.Errorf("the file system of %s: %#x, %#x, %v", path, fs.Type, open.Type, err)
-		}
+		want("the file system of "+path, fmt.Sprint(fs.Type, open.Type, err), fmt.Sprint(unix.SYSFS_MAGIC, unix.SYSFS_MAGIC, nil))
 	}
 	// O_PATH, with which libraries take one step of a path after the other.
 	step, err := unix.Openat(tree, "mlx5_0", unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("a link with O_PATH: %v", err)
-	}
+	want("a link with O_PATH", err, nil)
 	buf := make([]byte, 100)
 	n, err := unix.Readlinkat(step, "", buf)
-	if err := expect("the link", fmt.Sprint(string(buf[:max(n, 0)]), err), "../../devices/pci7f00:00<nil>"); err != nil {
-		return err
-	}
-	if step, err = unix.Open("/sys/class/infiniband/mlx5_0/name", unix.O_PATH, 0); err != nil {
-		return fmt.Errorf("a file with O_PATH: %v", err)
-	}
+	want("the link", fmt.Sprint(string(buf[:max(n, 0)]), err), "../../devices/pci7f00:00<nil>")
+	step, err = unix.Open("/sys/class/infiniband/mlx5_0/name", unix.O_PATH, 0)
+	want("a file with O_PATH", err, nil)
 	unix.Close(step)
 	// The current folder: by its path, by a descriptor, and out again.
 	for _, enter := range []func() error{
@@ -318,163 +300,118 @@ func aroundTree() error {
 		func() error { return unix.Fchdir(tree) },
 		func() error { return errors.Join(unix.Chdir("/sys/class"), unix.Chdir("infiniband")) },
 	} {
-		if err := enter(); err != nil {
-			return fmt.Errorf("chdir: %v", err)
-		}
+		want("chdir", enter(), nil)
 		wd, err := unix.Getwd()
-		if err := expect("getcwd", fmt.Sprint(wd, err), "/sys/class/infiniband<nil>"); err != nil {
-			return err
-		}
+		want("getcwd", fmt.Sprint(wd, err), "/sys/class/infiniband<nil>")
 		wd, err = os.Readlink("/proc/self/cwd")
-		if err := expect("/proc/self/cwd", fmt.Sprint(wd, err), "/sys/class/infiniband<nil>"); err != nil {
-			return err
-		}
+		want("/proc/self/cwd", fmt.Sprint(wd, err), "/sys/class/infiniband<nil>")
 		for path, as := range map[string]string{"mlx5_0/name": name, "..": "/sys/class", "../net": "/sys/class/net", "mlx5_0/..": "/sys/devices"} {
-			if err := same(unix.AT_FDCWD, path, as); err != nil {
-				return err
-			}
+			same(unix.AT_FDCWD, path, as)
 		}
-		if err := unix.Chdir("../net"); err != nil {
-			return fmt.Errorf("chdir out of the tree: %v", err)
-		}
+		want("chdir out of the tree", unix.Chdir("../net"), nil)
 		wd, err = unix.Getwd()
-		if err := expect("getcwd", fmt.Sprint(wd, err), "/sys/class/net<nil>"); err != nil {
-			return err
-		}
+		want("getcwd", fmt.Sprint(wd, err), "/sys/class/net<nil>")
 	}
-	if err := unix.Chdir("/sys/class/infiniband/mlx5_1"); err != unix.ENOENT {
-		return fmt.Errorf("chdir to a folder that is not there: %v", err)
-	}
-	if err := unix.Chdir(name); err != unix.ENOTDIR {
-		return fmt.Errorf("chdir to a file: %v", err)
-	}
-	return unix.Chdir("/")
+	want("chdir to a folder that is not there", unix.Chdir("/sys/class/infiniband/mlx5_1"), unix.ENOENT)
+	want("chdir to a file", unix.Chdir(name), unix.ENOTDIR)
+	want("chdir to /", unix.Chdir("/"), nil)
 }
 
-func expect(what string, got, want any) error {
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		return fmt.Errorf("%s: %v, want %v", what, got, want)
+// want ends the program, which has failed, unless it has got what is wanted.
+func want(what string, got, wanted any) {
+	if fmt.Sprint(got) != fmt.Sprint(wanted) {
+		fmt.Printf("program: %s: %v, want %v\n", what, got, wanted)
+		os.Exit(1)
 	}
-	return nil
 }
 
-func ioctl(fd int, arg uintptr) (int, error) {
+// ioctl returns the result of an ioctl with its error.
+func ioctl(fd int, arg uintptr) string {
 	n, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), verbsIoctl, arg)
 	if errno != 0 {
-		return -1, errno
+		return errno.Error()
 	}
-	return int(n), nil
+	return fmt.Sprint(n)
 }
 
 const nodePath = "/dev/infiniband/uverbs0"
 
-var programs = map[string]func() error{
-	"tree": func() error {
+// open opens the device.
+func open() int {
+	fd, err := unix.Open(nodePath, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	want("open", err, nil)
+	return fd
+}
+
+// wantNode checks what stat says of the device.
+func wantNode(what string, st *unix.Stat_t, err error) {
+	want(what, fmt.Sprintf("%#o %#x %v", st.Mode&unix.S_IFMT, st.Rdev, err), fmt.Sprintf("%#o %#x <nil>", unix.S_IFCHR, unix.Mkdev(231, 192)))
+}
+
+var programs = map[string]func(){
+	"tree": func() {
 		text, err := os.ReadFile("/sys/class/infiniband/mlx5_0/name")
-		if err := expect("a file behind a link", fmt.Sprintf("%s%v", text, err), "mlx5_0\n<nil>"); err != nil {
-			return err
-		}
+		want("a file behind a link", fmt.Sprintf("%s%v", text, err), "mlx5_0\n<nil>")
 		link, err := os.Readlink("/sys/class/../class//infiniband/mlx5_0")
-		if err := expect("a link", fmt.Sprint(link, err), "../../devices/pci7f00:00<nil>"); err != nil {
-			return err
-		}
-		if _, err := os.Readlink("/sys/class/infiniband"); !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("readlink of a folder: %v", err)
-		}
+		want("a link", fmt.Sprint(link, err), "../../devices/pci7f00:00<nil>")
+		_, err = os.Readlink("/sys/class/infiniband")
+		want("readlink of a folder", errors.Is(err, unix.EINVAL), true)
 		real, err := filepath.EvalSymlinks("/sys/class/infiniband/mlx5_0/name")
-		if err := expect("the real path", fmt.Sprint(real, err), "/sys/devices/pci7f00:00/name<nil>"); err != nil {
-			return err
-		}
+		want("the real path", fmt.Sprint(real, err), "/sys/devices/pci7f00:00/name<nil>")
 		entries, err := os.ReadDir("/sys/class/infiniband")
-		if err != nil || len(entries) != 1 || entries[0].Name() != "mlx5_0" {
-			return fmt.Errorf("the folder: %v %v", entries, err)
-		}
-		if _, err := os.Stat("/sys/class/infiniband/mlx5_1"); !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("a device that is not there: %v", err)
-		}
-		if err := os.WriteFile("/sys/class/infiniband/mlx5_0/name", nil, 0); !errors.Is(err, os.ErrPermission) {
-			return fmt.Errorf("a write to the tree: %v", err)
-		}
-		if _, err := os.ReadDir("/sys/class/net"); err != nil {
-			return fmt.Errorf("a folder of the system: %v", err)
-		}
-		if _, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, netlinkRDMA); err != unix.EPROTONOSUPPORT {
-			return fmt.Errorf("RDMA's netlink: %v", err)
-		}
+		want("the folder", fmt.Sprint(entries, err), "[L mlx5_0] <nil>")
+		_, err = os.Stat("/sys/class/infiniband/mlx5_1")
+		want("a device that is not there", errors.Is(err, os.ErrNotExist), true)
+		want("a write to the tree", errors.Is(os.WriteFile("/sys/class/infiniband/mlx5_0/name", nil, 0), os.ErrPermission), true)
+		_, err = os.ReadDir("/sys/class/net")
+		want("a folder of the system", err, nil)
+		_, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, netlinkRDMA)
+		want("RDMA's netlink", err, unix.EPROTONOSUPPORT)
 		var st unix.Stat_t
-		if err := unix.Stat(nodePath, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(231, 192) {
-			return fmt.Errorf("stat of the node: mode %#o, device %#x, %v", st.Mode, st.Rdev, err)
-		}
-		if err := unix.Access(nodePath, unix.W_OK); err != nil {
-			return fmt.Errorf("access: %v", err)
-		}
-		if err := aroundTree(); err != nil {
-			return err
-		}
+		wantNode("stat of the node", &st, unix.Stat(nodePath, &st))
+		want("access", unix.Access(nodePath, unix.W_OK), nil)
+		aroundTree()
 		long := "/sys/class/infiniband/" + strings.Repeat("x", 400)
-		if err := unix.Stat(long, &st); err != unix.ENAMETOOLONG && err != unix.ENOENT {
-			return fmt.Errorf("a long path: %v", err)
+		if err := unix.Stat(long, &st); err != unix.ENAMETOOLONG {
+			want("a long path", err, unix.ENOENT)
 		}
-		return nil
 	},
-	"device": func() error {
-		fd, err := unix.Open(nodePath, unix.O_RDWR|unix.O_CLOEXEC, 0)
-		if err != nil || fd < fdRanges[usualRange].first {
-			return fmt.Errorf("open: %d, %v", fd, err)
-		}
+	"device": func() {
+		fd := open()
+		want("a number of a device", fd >= fdRanges[usualRange].first, true)
 		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(231, 192) {
-			return fmt.Errorf("fstat: mode %#o, device %#x, %v", st.Mode, st.Rdev, err)
-		}
+		wantNode("fstat", &st, unix.Fstat(fd, &st))
 		dup, err := unix.Dup(fd)
-		if err != nil {
-			return fmt.Errorf("dup: %d, %v", dup, err)
-		}
+		want("dup", err, nil)
 		fcntl, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("fcntl: %d, %v", fcntl, err)
-		}
+		want("fcntl", err, nil)
 		for _, d := range []int{fd, dup, fcntl} {
-			if err := unix.Fstat(d, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(231, 192) {
-				return fmt.Errorf("fstat of %d: mode %#o, device %#x, %v", d, st.Mode, st.Rdev, err)
-			}
-			if flags, err := unix.FcntlInt(uintptr(d), unix.F_GETFD, 0); err != nil || (flags == unix.FD_CLOEXEC) != (d != dup) {
-				return fmt.Errorf("descriptor %d: close on exec %d, %v", d, flags, err)
-			}
-			n, err := ioctl(d, 41)
-			if err := expect("ioctl", fmt.Sprint(n, err), "42 <nil>"); err != nil {
-				return err
-			}
-			if _, err := ioctl(d, 0xbad); err != unix.EPROTONOSUPPORT {
-				return fmt.Errorf("a bad ioctl: %v", err)
-			}
+			wantNode(fmt.Sprint("fstat of ", d), &st, unix.Fstat(d, &st))
+			flags, err := unix.FcntlInt(uintptr(d), unix.F_GETFD, 0)
+			want("close on exec", fmt.Sprint(flags == unix.FD_CLOEXEC, err), fmt.Sprint(d != dup, nil))
+			want("ioctl", ioctl(d, 41), 42)
+			want("a bad ioctl", ioctl(d, 0xbad), unix.EPROTONOSUPPORT)
 		}
 		n, err := unix.Write(fd, []byte("command"))
-		if err := expect("write", fmt.Sprint(n, err), "7 <nil>"); err != nil {
-			return err
-		}
-		if _, err := ioctl(0, 1); err == nil {
-			return errors.New("an ioctl of a descriptor that is no device worked")
-		}
+		want("write", fmt.Sprint(n, err), "7 <nil>")
+		want("an ioctl of a descriptor that is no device", ioctl(0, 1), unix.ENOTTY)
 		page, err := unix.Mmap(fd, 2*4096, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		if err != nil || !bytes.HasPrefix(page, []byte("page 2")) {
-			return fmt.Errorf("mmap: %q %v", page[:8], err)
+			want("mmap", err, "page 2")
 		}
 		var queues [][]byte
 		for i := range 3 {
 			q, err := unix.Mmap(fd, 257*4096, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-			if err != nil || !bytes.HasPrefix(q, fmt.Appendf(nil, "queue %d", i)) {
-				return fmt.Errorf("mmap of queue %d: %v", i, err)
+			if text := fmt.Sprint("queue ", i); err != nil || !bytes.HasPrefix(q, []byte(text)) {
+				want("mmap of a queue", err, text)
 			}
 			queues = append(queues, q)
 		}
 		again, err := unix.Mmap(fd, 2*4096, 4096, unix.PROT_READ, unix.MAP_SHARED)
 		if err != nil || !bytes.HasPrefix(again, []byte("page 2")) {
-			return fmt.Errorf("mmap of a page after a queue: %v", err)
+			want("mmap of a page after a queue", err, "page 2")
 		}
-		if n, err := ioctl(fd, 1); n != 2 || err != nil {
-			return fmt.Errorf("ioctl after mmap: %d, %v", n, err)
-		}
+		want("ioctl after mmap", ioctl(fd, 1), 2)
 		for _, q := range queues {
 			unix.Munmap(q)
 		}
@@ -487,135 +424,83 @@ var programs = map[string]func() error{
 		// program lives on.
 		fmt.Println("closed")
 		_, err = unix.Read(0, make([]byte, 1))
-		return err
+		want("read", err, nil)
 	},
-	"threads": func() error {
-		fd, err := unix.Open(nodePath, unix.O_RDWR|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		errs := make(chan error, 8)
-		for range cap(errs) {
-			go func() {
+	"threads": func() {
+		fd := open()
+		var threads sync.WaitGroup
+		for range 8 {
+			threads.Go(func() {
 				for range 50 {
 					q, err := unix.Mmap(fd, 300*4096, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 					if err != nil || !bytes.HasPrefix(q, []byte("queue ")) {
-						errs <- fmt.Errorf("mmap: %v", err)
-						return
+						want("mmap", err, "a queue")
 					}
 					// A queue that two threads share would hold the other's mark.
-					if q[100] != 0 {
-						errs <- errors.New("two threads got one queue")
-						return
-					}
+					want("the mark in a queue", q[100], 0)
 					q[100] = 1
 					ioctl(fd, 1)
 					unix.Munmap(q)
 				}
-				errs <- nil
-			}()
+			})
 		}
-		for range cap(errs) {
-			if err := <-errs; err != nil {
-				return err
-			}
-		}
-		return nil
+		threads.Wait()
 	},
-	"wait": func() error {
-		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		_, err = unix.Write(fd, []byte("wait"))
-		return err
+	"wait": func() {
+		_, err := unix.Write(open(), []byte("wait"))
+		want("write", err, nil)
 	},
-	"wait with a handler": func() error {
+	"wait with a handler": func() {
 		// The Go runtime sets all handlers with SA_RESTART.
 		signal.Notify(make(chan os.Signal, 10), unix.SIGUSR1)
-		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		n, err := unix.Write(fd, []byte("wait"))
-		return expect("write", fmt.Sprint(n, err), "4 <nil>")
+		n, err := unix.Write(open(), []byte("wait"))
+		want("write", fmt.Sprint(n, err), "4 <nil>")
 	},
-	"netlink": func() error {
+	"netlink": func() {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, netlinkRDMA)
-		if err != nil || fd < fdRanges[usualRange].first {
-			return fmt.Errorf("the socket: %d %v", fd, err)
-		}
+		want("the socket", fmt.Sprint(fd >= fdRanges[usualRange].first, err), "true <nil>")
 		kernel := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
 		buf := make([]byte, 100)
-		if err := unix.Sendto(fd, []byte("one"), 0, kernel); err != nil { // an unbound socket gets a number
-			return fmt.Errorf("sendto: %v", err)
-		}
-		if name, err := unix.Getsockname(fd); portOfSender(name) != os.Getpid() {
-			return fmt.Errorf("its number: %d %v", portOfSender(name), err)
-		}
+		want("sendto", unix.Sendto(fd, []byte("one"), 0, kernel), nil) // an unbound socket gets a number
+		name, err := unix.Getsockname(fd)
+		want("its number", fmt.Sprint(portOfSender(name), err), fmt.Sprint(os.Getpid(), nil))
 		// The sender is the kernel, for each way to receive, and datagrams that are longer than the buffer end.
 		n, from, err := unix.Recvfrom(fd, buf[:2], unix.MSG_PEEK|unix.MSG_TRUNC)
-		if err := expect("a look at the answer", fmt.Sprint(string(buf[:2]), n, portOfSender(from), err), "on3 0 <nil>"); err != nil {
-			return err
-		}
+		want("a look at the answer", fmt.Sprint(string(buf[:2]), n, portOfSender(from), err), "on3 0 <nil>")
 		n, _, flags, from, err := unix.RecvmsgBuffers(fd, [][]byte{buf[:1], buf[1:2]}, nil, unix.MSG_PEEK)
-		if err := expect("a look at the answer by recvmsg", fmt.Sprint(string(buf[:n]), flags, portOfSender(from), err), "on32 0 <nil>"); err != nil {
-			return err
-		}
+		want("a look at the answer by recvmsg", fmt.Sprint(string(buf[:n]), flags, portOfSender(from), err), "on32 0 <nil>")
 		n, _, flags, from, err = unix.RecvmsgBuffers(fd, [][]byte{buf[:1], buf[1:]}, make([]byte, 64), 0)
-		if err := expect("the answer by recvmsg", fmt.Sprint(string(buf[:n]), flags, portOfSender(from), err), "one0 0 <nil>"); err != nil {
-			return err
-		}
-		if _, _, err := unix.Recvfrom(fd, buf, 0); err != unix.EAGAIN {
-			return fmt.Errorf("a second answer: %v", err)
-		}
-		if protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); protocol != netlinkRDMA || err != nil {
-			return fmt.Errorf("the protocol: %d %v", protocol, err)
-		}
+		want("the answer by recvmsg", fmt.Sprint(string(buf[:n]), flags, portOfSender(from), err), "one0 0 <nil>")
+		_, _, err = unix.Recvfrom(fd, buf, 0)
+		want("a second answer", err, unix.EAGAIN)
+		protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+		want("the protocol", fmt.Sprint(protocol, err), fmt.Sprint(netlinkRDMA, nil))
 		// Datagrams of others keep their sender, also in a socket of the program's own with such a number.
 		foreign, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, netlinkUser)
-		if err != nil {
-			return err
-		}
+		want("another socket", err, nil)
 		own, err := unix.Getsockname(fd)
-		if err == nil {
-			err = unix.Sendto(foreign, []byte("foreign"), 0, own)
-		}
-		if err != nil {
-			return fmt.Errorf("from another socket: %v", err)
-		}
+		want("the address", err, nil)
+		want("from another socket", unix.Sendto(foreign, []byte("foreign"), 0, own), nil)
 		other, _ := unix.Getsockname(foreign)
 		n, from, err = unix.Recvfrom(fd, buf, 0)
-		if err := expect("another's datagram", fmt.Sprint(string(buf[:n]), portOfSender(from), err), fmt.Sprint("foreign", portOfSender(other), " <nil>")); err != nil {
-			return err
-		}
+		want("another's datagram", fmt.Sprint(string(buf[:n]), portOfSender(from), err), fmt.Sprint("foreign", portOfSender(other), " <nil>"))
 		for _, nr := range []uintptr{unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_GETSOCKOPT} {
 			unix.Sendto(fd, []byte("lost"), 0, kernel)
-			if _, _, errno := unix.Syscall6(nr, uintptr(fd), 8, 100, 0, 8, 8); errno == 0 {
-				return fmt.Errorf("call %d at address 8 succeeds", nr)
-			}
+			_, _, errno := unix.Syscall6(nr, uintptr(fd), 8, 100, 0, 8, 8)
+			want(fmt.Sprint("success of call ", nr, " at address 8"), errno == 0, false)
 			unix.Recvfrom(fd, buf, 0)
 		}
-		if n, err := unix.SendmsgBuffers(fd, [][]byte{[]byte("t"), []byte("wo")}, nil, nil, 0); n != 3 || err != nil {
-			return fmt.Errorf("sendmsg: %d %v", n, err)
-		}
+		n, err = unix.SendmsgBuffers(fd, [][]byte{[]byte("t"), []byte("wo")}, nil, nil, 0)
+		want("sendmsg", fmt.Sprint(n, err), "3 <nil>")
 		n, _, err = unix.Recvfrom(fd, buf, 0)
-		if err := expect("the answer", fmt.Sprint(string(buf[:n]), err), "two<nil>"); err != nil {
-			return err
-		}
+		want("the answer", fmt.Sprint(string(buf[:n]), err), "two<nil>")
 		// What the supervisor does not take, the kernel refuses.
-		if err := unix.Sendto(fd, make([]byte, mostNetlink+1), 0, kernel); err == nil {
-			return errors.New("a request that is too long was taken")
-		}
-		if _, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), 8, 100, 0, 0, 0); errno == 0 {
-			return errors.New("a request at address 8 was taken")
-		}
-		if _, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), 8, 0); errno == 0 {
-			return errors.New("a message at address 8 was taken")
-		}
-		if err := unix.Connect(fd, kernel); err != nil { // answers arrive afterwards, too
-			return fmt.Errorf("connect: %v", err)
-		}
+		want("success of a request that is too long", unix.Sendto(fd, make([]byte, mostNetlink+1), 0, kernel) == nil, false)
+		_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), 8, 100, 0, 0, 0)
+		want("success of a request at address 8", errno == 0, false)
+		_, _, errno = unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), 8, 0)
+		want("success of a message at address 8", errno == 0, false)
+		want("connect", unix.Connect(fd, kernel), nil) // answers arrive afterwards, too
 		// A receiver that waits has the kernel as the sender, and its limit of time ends it.
 		unix.SetNonblock(fd, false)
 		late := make(chan string)
@@ -625,53 +510,32 @@ var programs = map[string]func() error{
 		}()
 		time.Sleep(20 * time.Millisecond)
 		n, err = unix.Write(fd, []byte("late"))
-		if err := expect("what a receiver waits for", fmt.Sprint(n, err, <-late), "4 <nil>late0 <nil>"); err != nil {
-			return err
-		}
+		want("what a receiver waits for", fmt.Sprint(n, err, <-late), "4 <nil>late0 <nil>")
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 1000})
-		if _, _, err := unix.Recvfrom(fd, buf, 0); err != unix.EAGAIN {
-			return fmt.Errorf("a receiver with a limit: %v", err)
-		}
-		if typ, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_STREAM, netlinkRDMA); err != unix.ESOCKTNOSUPPORT {
-			return fmt.Errorf("a stream: %d %v", typ, err)
-		}
+		_, _, err = unix.Recvfrom(fd, buf, 0)
+		want("a receiver with a limit", err, unix.EAGAIN)
+		_, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_STREAM, netlinkRDMA)
+		want("a stream", err, unix.ESOCKTNOSUPPORT)
 		// Answers that nobody reads are lost, and nobody waits for the reader.
 		for range 1000 {
-			if err := unix.Sendto(fd, []byte("unread"), 0, kernel); err != nil {
-				return fmt.Errorf("with a full queue: %v", err)
-			}
+			want("with a full queue", unix.Sendto(fd, []byte("unread"), 0, kernel), nil)
 		}
 		// A socket of the program's own with such a number stays its own.
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
-		if err != nil {
-			return err
-		}
-		if err := unix.Dup2(pair[0], fdRanges[usualRange].sockets().last); err != nil {
-			return err
-		}
-		if err := unix.Sendto(fdRanges[usualRange].sockets().last, []byte("own"), 0, nil); err != nil {
-			return fmt.Errorf("a socket of the program's own: %v", err)
-		}
+		want("a pair of sockets", err, nil)
+		want("dup2", unix.Dup2(pair[0], fdRanges[usualRange].sockets().last), nil)
+		want("a socket of the program's own", unix.Sendto(fdRanges[usualRange].sockets().last, []byte("own"), 0, nil), nil)
 		n, _, err = unix.Recvfrom(pair[1], buf, 0)
-		return expect("its datagram", fmt.Sprint(string(buf[:n]), err), "own<nil>")
+		want("its datagram", fmt.Sprint(string(buf[:n]), err), "own<nil>")
 	},
-	"killed": func() error {
-		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		ioctl(fd, 1)
-		return unix.Kill(unix.Getpid(), unix.SIGKILL)
+	"killed": func() {
+		ioctl(open(), 1)
+		unix.Kill(unix.Getpid(), unix.SIGKILL)
 	},
-	"opens": func() error {
+	"opens": func() {
 		for range 100 {
-			fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
-			if err != nil {
-				return err
-			}
-			unix.Close(fd)
+			unix.Close(open())
 		}
-		return nil
 	},
 }
 

@@ -3,11 +3,8 @@
 package intercept
 
 import (
-	"fmt"
-
+	"sync"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // Ioctls of fakeFile that wait until as many ioctls as meeting counts are under way. meetsLong calls
@@ -20,30 +17,19 @@ const (
 )
 
 func init() {
-	programs["meet"] = func() error {
-		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		errs := make(chan error, 2*meetings)
-		for i := range cap(errs) {
-			go func() {
+	programs["meet"] = func() {
+		fd := open()
+		var threads sync.WaitGroup
+		for i := range 2 * meetings {
+			threads.Go(func() {
 				arg := []uintptr{meets, meetsLong}[i%2]
-				n, err := ioctl(fd, arg)
-				errs <- expect("ioctl", fmt.Sprint(n, err), fmt.Sprint(arg+1, " <nil>"))
-			}()
+				want("ioctl", ioctl(fd, arg), arg+1)
+			})
 		}
-		for range cap(errs) {
-			if err := <-errs; err != nil {
-				return err
-			}
-		}
+		threads.Wait()
 		for i := range uintptr(1000) {
-			if n, err := ioctl(fd, 100+i); err != nil || n != int(101+i) {
-				return fmt.Errorf("ioctl %d: %d, %v", i, n, err)
-			}
+			want("ioctl", ioctl(fd, 100+i), 101+i)
 		}
-		return nil
 	}
 }
 

@@ -18,121 +18,90 @@ import (
 )
 
 func init() {
-	programs["forbidden"] = func() error {
+	programs["forbidden"] = func() {
 		nr, _ := strconv.Atoi(os.Getenv("INTERCEPT_TEST_CALL"))
 		errno, _ := strconv.Atoi(os.Getenv("INTERCEPT_TEST_ERRNO"))
-		if err := forbid(uint32(nr), syscall.Errno(errno)); err != nil {
-			return err
-		}
-		return startHere()
+		want("a filter", forbid(uint32(nr), syscall.Errno(errno)), nil)
+		startHere()
 	}
 	programs["nested"] = startHere
-	programs["few descriptors"] = func() error {
+	programs["few descriptors"] = func() {
+		limitFiles(150, 150)
+		startHere()
+	}
+	programs["low limit"] = func() {
 		var limit unix.Rlimit
 		unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
-		limit.Max, limit.Cur = 150, 150
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			return err
-		}
-		return startHere()
+		limitFiles(100, limit.Max)
+		want("a number of a device", open() >= fdRanges[usualRange].first, true)
 	}
-	programs["low limit"] = func() error {
-		var limit unix.Rlimit
-		unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
-		limit.Cur = 100
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			return err
-		}
-		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
-		if err != nil || fd < fdRanges[usualRange].first {
-			return fmt.Errorf("open: %d, %v", fd, err)
-		}
-		return nil
+	programs["low hard limit"] = func() {
+		limitFiles(500, 500)
+		fd := open()
+		want("a number below the limit", fd >= fdRanges[0].first && fd < 500, true)
+		served(fd)
 	}
-	programs["low hard limit"] = func() error {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 500, Max: 500}); err != nil {
-			return err
-		}
-		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
-		if err != nil || fd < fdRanges[0].first || fd >= 500 {
-			return fmt.Errorf("open: %d, %v", fd, err)
-		}
-		return served(fd)
-	}
-	programs["no number"] = func() error {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 150, Max: 150}); err != nil {
-			return err
-		}
+	programs["no number"] = func() {
+		limitFiles(150, 150)
 		_, err := unix.Open(nodePath, unix.O_RDWR, 0)
-		return expect("open", err, unix.EMFILE)
+		want("open", err, unix.EMFILE)
 	}
-	programs["many files"] = func() error {
+	programs["many files"] = func() {
 		var limit unix.Rlimit
 		unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
 		if limit.Max < 4096 {
-			return nil
+			return
 		}
-		unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 4096, Max: limit.Max})
+		limitFiles(4096, limit.Max)
 		for fd := 0; fd < 1200; {
 			var err error
-			if fd, err = unix.Open("/dev/null", unix.O_RDWR, 0); err != nil {
-				return err
-			}
+			fd, err = unix.Open("/dev/null", unix.O_RDWR, 0)
+			want("open of /dev/null", err, nil)
 		}
-		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
-		if err != nil || fd <= 1200 {
-			return fmt.Errorf("open: %d, %v", fd, err)
-		}
+		fd := open()
+		want("a number above the files", fd > 1200, true)
 		// The program's own files in the ranges of devices stay its own.
 		for own := fdRanges[usualRange].first; own <= fdRanges[usualRange].last; own++ {
 			var st unix.Stat_t
-			if err := unix.Fstat(own, &st); err != nil || st.Rdev != unix.Mkdev(1, 3) {
-				return fmt.Errorf("fstat of descriptor %d: device %#x, %v", own, st.Rdev, err)
-			}
-			if n, err := unix.Write(own, []byte("own")); n != 3 || err != nil {
-				return fmt.Errorf("write to descriptor %d: %d, %v", own, n, err)
-			}
+			err := unix.Fstat(own, &st)
+			want(fmt.Sprint("fstat of descriptor ", own), fmt.Sprint(st.Rdev, err), fmt.Sprint(unix.Mkdev(1, 3), nil))
+			n, err := unix.Write(own, []byte("own"))
+			want(fmt.Sprint("write to descriptor ", own), fmt.Sprint(n, err), "3 <nil>")
 		}
-		return served(fd)
+		served(fd)
 	}
-	programs["undumpable"] = func() error {
-		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-			return err
-		}
+	programs["undumpable"] = func() {
+		want("prctl", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0), nil)
 		_, err := unix.Open(nodePath, unix.O_RDWR, 0)
-		return expect("open", err, unix.ENOENT)
+		want("open", err, unix.ENOENT)
 	}
+}
+
+// limitFiles sets the limits of open files.
+func limitFiles(soft, hard uint64) {
+	want("setrlimit", unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: soft, Max: hard}), nil)
 }
 
 // served checks that a descriptor is the device: its ioctl, fstat and write, and those of a copy.
-func served(fd int) error {
+func served(fd int) {
 	again, err := unix.Dup(fd)
-	if err != nil {
-		return fmt.Errorf("dup: %v", err)
-	}
+	want("dup", err, nil)
 	for _, fd := range []int{fd, again} {
-		if n, err := ioctl(fd, 1); n != 2 || err != nil {
-			return fmt.Errorf("ioctl: %d, %v", n, err)
-		}
+		want("ioctl", ioctl(fd, 1), 2)
 		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil || st.Rdev != unix.Mkdev(231, 192) {
-			return fmt.Errorf("fstat: device %#x, %v", st.Rdev, err)
-		}
-		if n, err := unix.Write(fd, []byte("command")); n != 7 || err != nil {
-			return fmt.Errorf("write: %d, %v", n, err)
-		}
+		wantNode("fstat", &st, unix.Fstat(fd, &st))
+		n, err := unix.Write(fd, []byte("command"))
+		want("write", fmt.Sprint(n, err), "7 <nil>")
 	}
-	return nil
 }
 
 // startHere prints why this process cannot be a supervisor.
-func startHere() error {
+func startHere() {
 	s, err := Start(Config{Path: "/bin/true", Args: []string{"true"}, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Root: "/"})
 	if err == nil {
 		s.Wait()
 	}
 	fmt.Print(err)
-	return nil
 }
 
 // forbid makes a system call fail in this process and those that it starts.

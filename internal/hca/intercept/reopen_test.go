@@ -11,11 +11,8 @@ import (
 )
 
 func init() {
-	programs["reopens"] = func() error {
-		fd, err := unix.Open(nodePath, unix.O_RDWR|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
+	programs["reopens"] = func() {
+		fd := open()
 		paths := []string{
 			fmt.Sprintf("/proc/self/fd/%d", fd),
 			fmt.Sprintf("/proc/thread-self/fd/%d", fd),
@@ -25,71 +22,41 @@ func init() {
 		}
 		for _, path := range paths {
 			again, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
-			if err != nil || again < fdRanges[usualRange].first {
-				return fmt.Errorf("open of %s: %d, %v", path, again, err)
-			}
-			if n, err := ioctl(again, 1); n != 2 || err != nil {
-				return fmt.Errorf("ioctl of %s: %d, %v", path, n, err)
-			}
+			want("open of "+path, fmt.Sprint(again >= fdRanges[usualRange].first, err), "true <nil>")
+			want("ioctl of "+path, ioctl(again, 1), 2)
 			unix.Close(again)
 			var st unix.Stat_t
-			if err := unix.Stat(path, &st); err != nil || st.Rdev != unix.Mkdev(231, 192) {
-				return fmt.Errorf("stat of %s: device %#x, %v", path, st.Rdev, err)
-			}
+			wantNode("stat of "+path, &st, unix.Stat(path, &st))
 			var stx unix.Statx_t
-			if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_ALL, &stx); err != nil || stx.Rdev_major != 231 || stx.Rdev_minor != 192 {
-				return fmt.Errorf("statx of %s: device %d:%d, %v", path, stx.Rdev_major, stx.Rdev_minor, err)
-			}
-			if link, err := os.Readlink(path); err != nil || link != nodePath {
-				return fmt.Errorf("readlink of %s: %s, %v", path, link, err)
-			}
-			if err := unix.Lstat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
-				return fmt.Errorf("lstat of %s: mode %#o, %v", path, st.Mode, err)
-			}
+			err = unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_ALL, &stx)
+			want("statx of "+path, fmt.Sprint(stx.Rdev_major, stx.Rdev_minor, err), "231 192 <nil>")
+			link, err := os.Readlink(path)
+			want("readlink of "+path, fmt.Sprint(link, err), nodePath+"<nil>")
+			err = unix.Lstat(path, &st)
+			want("lstat of "+path, fmt.Sprint(st.Mode&unix.S_IFMT, err), fmt.Sprint(unix.S_IFLNK, nil))
 		}
 		fmt.Println("closed")
-		if _, err := unix.Read(0, make([]byte, 1)); err != nil {
-			return err
-		}
-		if n, err := ioctl(fd, 1); n != 2 || err != nil {
-			return fmt.Errorf("ioctl after the others were closed: %d, %v", n, err)
-		}
+		_, err := unix.Read(0, make([]byte, 1))
+		want("read", err, nil)
+		want("ioctl after the others were closed", ioctl(fd, 1), 2)
 
 		// The supervisor does not see a path relative to a descriptor. The kernel opens the memfd.
 		folder, err := unix.Open("/proc/self/fd", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-		if err != nil {
-			return err
-		}
+		want("open of a folder", err, nil)
 		again, err := unix.Openat(folder, fmt.Sprint(fd), unix.O_RDWR, 0)
-		if err != nil {
-			return fmt.Errorf("openat: %v", err)
-		}
+		want("openat", err, nil)
 		unix.Close(again)
-		last, err := unix.Open(nodePath, unix.O_RDWR, 0) // closing it comes after that
-		if err != nil {
-			return err
-		}
-		unix.Close(last)
+		unix.Close(open()) // which comes after that
 		fmt.Println("closed")
-		if _, err := unix.Read(0, make([]byte, 1)); err != nil {
-			return err
-		}
-		if n, err := ioctl(fd, 1); n != 2 || err != nil {
-			return fmt.Errorf("ioctl after openat: %d, %v", n, err)
-		}
-		return nil
+		_, err = unix.Read(0, make([]byte, 1))
+		want("read", err, nil)
+		want("ioctl after openat", ioctl(fd, 1), 2)
 	}
-	programs["reopens a channel"] = func() error {
-		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		channel, err := unix.Write(fd, []byte("channel"))
-		if err != nil {
-			return err
-		}
+	programs["reopens a channel"] = func() {
+		channel, err := unix.Write(open(), []byte("channel"))
+		want("write", err, nil)
 		_, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", channel), unix.O_RDONLY, 0)
-		return expect("open of a channel", err, unix.ENXIO)
+		want("open of a channel", err, unix.ENXIO)
 	}
 }
 
