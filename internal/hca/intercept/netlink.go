@@ -174,13 +174,12 @@ func (c *Call) await(socket int) error {
 	if limit != nil && limit.Nano() != 0 {
 		end = time.Now().Add(time.Duration(limit.Nano()))
 	}
-	ready := []unix.PollFd{{Fd: int32(socket), Events: unix.POLLIN}}
-	if n, _ := unix.Poll(ready, 0); n > 0 {
+	if arrived(socket, 0) {
 		return nil
 	}
 	c.Defer(c.Interrupt)
 	for c.Alive() {
-		if n, _ := unix.Poll(ready, int(signalPeriod.Milliseconds())); n > 0 {
+		if arrived(socket, int(signalPeriod.Milliseconds())) {
 			return nil
 		}
 		if !end.IsZero() && time.Now().After(end) {

@@ -383,14 +383,18 @@ func (s *Supervisor) watchProcess(c *Call) *os.File {
 
 // readable reports whether a descriptor is readable. A pidfd becomes readable when its process ends.
 func readable(f *os.File) bool {
-	ready := false
+	yes := false
 	withFD(f, func(fd int) error {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, _ := unix.Poll(p, 0)
-		ready = n > 0
+		yes = arrived(fd, 0)
 		return nil
 	})
-	return ready
+	return yes
+}
+
+// arrived waits some milliseconds until a descriptor is readable, and reports whether it is.
+func arrived(fd, milliseconds int) bool {
+	n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, milliseconds)
+	return n > 0
 }
 
 // awaitReadable waits until a descriptor in non-blocking mode is readable or closed.
@@ -399,11 +403,7 @@ func awaitReadable(f *os.File) {
 	if err != nil {
 		return
 	}
-	raw.Read(func(fd uintptr) bool {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, _ := unix.Poll(p, 0)
-		return n > 0
-	})
+	raw.Read(func(fd uintptr) bool { return arrived(int(fd), 0) })
 }
 
 // ownerEnded handles the end of a process that opened devices. It removes the devices' files from the registry, except
