@@ -44,7 +44,11 @@ func guard() {
 
 	supervisor := os.NewFile(guardSocket, "supervisor")
 	started := make(chan *os.Process)
-	go startFiltered(supervisor, started)
+	go func() {
+		runtime.LockOSThread()
+		started <- startFiltered(supervisor)
+		select {} // the program dies with the thread that has started it
+	}()
 	program := <-started
 	cgroup := cgroupOf(os.Getpid())
 	if program == nil {
@@ -107,26 +111,21 @@ func removeFolder() {
 // shell runs scripts that do not name their interpreter.
 const shell = "/bin/sh"
 
-// startFiltered starts the program from a thread that has put the filter on itself:
-// a process inherits the filter of the thread that forks it. The thread does nothing
-// else, since its own calls are notified too, and never ends, since the program
-// dies with it.
-func startFiltered(supervisor *os.File, started chan<- *os.Process) {
-	runtime.LockOSThread()
+// startFiltered puts the filter on the calling thread and starts the program, nil if that is not
+// possible: a process inherits the filter of the thread that forks it. The thread does nothing
+// else, since its own calls are notified too.
+func startFiltered(supervisor *os.File) *os.Process {
 	fd, errno := install(filter(os.Args[guardWatches] == watchesMemory))
 	if errno != 0 {
 		message{saysRefused, uint32(errno)}.say(guardSocket, nil)
-		started <- nil
-		return
+		return nil
 	}
 	if (message{what: saysListener}).say(guardSocket, unix.UnixRights(fd)) != nil {
-		started <- nil
-		return
+		return nil
 	}
 	unix.Close(fd)
 	if m, _ := hear(supervisor); m.what != saysGo {
-		started <- nil
-		return
+		return nil
 	}
 	setSlice(0, 0) // the program inherits it
 	giveWay()
@@ -152,10 +151,9 @@ func startFiltered(supervisor *os.File, started chan<- *os.Process) {
 	}
 	if err != nil {
 		message{saysExec, uint32(failure.Errno(err, syscall.EIO))}.say(guardSocket, nil)
-		program = nil
+		return nil
 	}
-	started <- program
-	select {}
+	return program
 }
 
 // reap waits for the orphans that have ended, but not for the program itself.
