@@ -16,7 +16,7 @@ import (
 // timeouts of a queue pair together, 8 of 67 ms. An adapter would have answered meanwhile: nothing may fail.
 func TestRunStopped(t *testing.T) {
 	need(t, "ibv_rc_pingpong", "stdbuf")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	program, addr := builtProgram(t), ownAddress(12)
 	start := func(device, command string) (c *exec.Cmd, out *output) {
@@ -28,14 +28,14 @@ func TestRunStopped(t *testing.T) {
 		}
 		return c, out
 	}
-	const pingpong = "stdbuf -oL ibv_rc_pingpong -g 3 -p 19874 -n 5000"
+	const pingpong = "stdbuf -oL ibv_rc_pingpong -g 3 -p 19874 -n 10000"
 	server, said := start(addr, "exec "+pingpong)
 	client, heard := start(ownAddress(13), fmt.Sprintf(`exec 3>&1; until err=$(%s %s 2>&1 >&3); do case $err in *"Couldn't connect"*) sleep 0.1;; *) echo "$err"; exit 1;; esac; done`, pingpong, addr))
 	select {
 	case <-heard.connected:
 	case <-ctx.Done():
 	}
-	time.Sleep(50 * time.Millisecond) // the messages have begun
+	time.Sleep(250 * time.Millisecond) // both have connected, and the messages go on
 	server.Process.Signal(syscall.SIGSTOP)
 	time.Sleep(2 * time.Second)
 	server.Process.Signal(syscall.SIGCONT)
