@@ -280,6 +280,9 @@ func (c *initiator) timeout(now int64) bool {
 		return true
 	}
 	q := c.q
+	if q.peerStopped() {
+		c.since = now
+	}
 	full := q.fullTimeout()
 	if c.tries > 0 && full != 0 && now-c.since >= full*int64(q.send.RetryCount+1) {
 		q.count(func(n *counters) { n.Timeouts.Add(1) })

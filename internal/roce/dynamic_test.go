@@ -334,6 +334,24 @@ func TestDynamicRefused(t *testing.T) {
 	}
 }
 
+// TestDynamicSilent connects an initiator to a target in a process that does not run. The retries are used up only after
+// the process runs again.
+func TestDynamicSilent(t *testing.T) {
+	s := newStar(t, 1, 1, pairOptions{timeout: 8, retry: 2})
+	n := &stopped{bool: true}
+	s.port[0].gids()[0].near = n
+	w := s.to(0, send(make([]byte, 10)))
+	w.DestQPN ^= 1 // which nobody answers
+	s.submit(0, w)
+	for range 10000 {
+		s.step()
+	}
+	s.mem[0].statuses()
+	n.bool = false
+	s.run(10000)
+	s.mem[0].statuses(rdma.StatusRetryExcErr)
+}
+
 // TestDynamicNoReads connects an initiator to a target that says that no READ may be outstanding.
 func TestDynamicNoReads(t *testing.T) {
 	s := newStar(t, 1, 1, pairOptions{})

@@ -86,7 +86,7 @@ func (q *QP) timeout(now int64) {
 		}
 		return
 	}
-	if q.ring && q.link.near.Behind(q.recv.Peer, q.recv.DestQPN) {
+	if q.peerStopped() {
 		r.loss.Postpone(now)
 	}
 	switch r.loss.Tick(now, late) {
@@ -103,6 +103,13 @@ func (q *QP) timeout(now int64) {
 		q.count(func(n *counters) { n.Probes.Add(1) })
 		r.asks = true
 	}
+}
+
+// peerStopped reports whether the peer is in another process on this machine that takes none of the packets that it has
+// in memory.
+func (q *endpoint) peerStopped() bool {
+	n := q.link.near
+	return n != nil && n.Behind(q.recv.Peer, q.recv.DestQPN)
 }
 
 // noProgress returns the reason for StatusRetryExcErr: the peer's last answer

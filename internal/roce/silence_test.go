@@ -35,7 +35,7 @@ func (s *stopped) Behind(netip.AddrPort, uint32) bool { return s.bool }
 func TestStoppedPeer(t *testing.T) {
 	l := silent(t)
 	s := &stopped{bool: true}
-	l.q.ring, l.q.link.near = true, s
+	l.q.link.near = s
 	expire := func() {
 		for range 100 {
 			l.clock += int64(AckTimeout(l.q.send.Timeout))
