@@ -80,7 +80,7 @@ func TestRunPreload(t *testing.T) {
 	}
 }
 
-// printed returns what a line of shell prints in a run with the flags.
+// printed executes a shell command under softmkey run with the flags, and returns its output.
 func printed(t *testing.T, line string, flags ...string) string {
 	t.Helper()
 	l := newLab(t, flags...)
@@ -89,7 +89,8 @@ func printed(t *testing.T, line string, flags ...string) string {
 	return out
 }
 
-// assisted runs a program with the library and without it, and compares what it prints.
+// assisted executes the C program with that name with libsoftmkey-run.so and without it (--no-assist). with and without
+// are the outputs that it must have.
 func assisted(t *testing.T, program, with, without string) {
 	t.Helper()
 	needAssist(t)

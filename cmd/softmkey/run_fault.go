@@ -9,7 +9,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/session"
 )
 
-// networkFaults are flags whose value is the faults of a network, such as "loss=1%,reorder=0.5%,seed=7".
+// networkFaults is the kind of a flag whose value lists faults of a network, such as "loss=1%,reorder=0.5%,seed=7".
 var networkFaults = kind[session.Faults]{"FAULTS", parseFaults, nil}
 
 func parseFaults(s string) (session.Faults, error) {

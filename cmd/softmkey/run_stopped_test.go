@@ -46,7 +46,7 @@ func TestRunStopped(t *testing.T) {
 	}
 }
 
-// output is what a program has printed. connected is closed when that has the address of the program's peer.
+// output collects the output of ibv_rc_pingpong. connected is closed when the program has printed its peer's address.
 type output struct {
 	text      []byte
 	connected chan struct{}

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Table finds values by number. Get takes no lock, because every packet and every request
-// makes calls of it. The zero value is empty, and all methods are safe for concurrent use.
+// Table finds values by number. Get takes no lock, because it is called for every packet and every
+// request. The zero value is empty, and all methods are safe for concurrent use.
 //
 // It is a hash table with open addressing. Numbers are random, so their low bits are the
 // hash. A removed entry leaves a mark, so that searches for other entries continue after it.

@@ -30,8 +30,9 @@ func (x *exchange) Path() Path { return x.path }
 // Flush is [Service.Flush].
 func (x *exchange) Flush() { x.s.Flush() }
 
-// report queues a call to the application, unless the connection or query, or the service, is closed before. what
-// returns the call, or nil, when it is due. It is called with the lock held, and the call is made without.
+// report queues an event for the application. When its turn comes, what is called with the service's lock held and
+// returns the application's callback, or nil; the callback is then called without the lock. If the exchange or the
+// service has been closed meanwhile, neither is called.
 func (x *exchange) report(what func() func()) {
 	x.s.outbox = append(x.s.outbox, func() {
 		var call func()

@@ -105,8 +105,8 @@ type ringing struct {
 	v   uint64
 }
 
-// Ring delivers the write of a register: 8 bytes as one big-endian number, at an offset in
-// a page of registers. The number names the queue. What was posted is in the queue's doorbell record, as
+// Ring handles a write of v, 8 bytes as one big-endian number, to the register at offset off of a UAR page. v
+// contains the number of the queue. How far the program has posted is read from the queue's doorbell record, as
 // when the page is polled. Ring reports whether there was work.
 func (c *Context) Ring(off int, v uint64) (worked bool) {
 	switch {

@@ -128,7 +128,8 @@ func (h *header) parse4(b []byte) ([]byte, bool) {
 	return b[headerIPv4:total], true
 }
 
-// parse6 decodes a header of IPv6, or a GRH, which has its format, and returns what follows it, of the type next.
+// parse6 decodes the IPv6 header or GRH at the start of b; both have one format. It returns the bytes after the header. ok
+// is false if the header's field "next header" is not next.
 func (h *header) parse6(b []byte, next byte) ([]byte, bool) {
 	if len(b) < headerIPv6 || b[0]>>4 != 6 || b[6] != next {
 		return nil, false

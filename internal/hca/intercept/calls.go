@@ -25,8 +25,8 @@ var (
 type row struct {
 	nr    uint32
 	where string // the part of the filter that decides; empty: the supervisor is notified always
-	// apart is set if the handler has a goroutine of its own, because it may take long. An ioctl says
-	// that by itself.
+	// apart: the handler may block for long, so each call runs in its own goroutine. The handler of ioctl decides
+	// that for each request.
 	apart  bool
 	handle handler // nil: the kernel executes the call, whose changes of memory are reported
 }
@@ -129,7 +129,7 @@ func (s *Supervisor) execute(c *Call, handle handler) {
 	}
 }
 
-// apart lets a goroutine answer a call that may take long.
+// apart answers c in a goroutine of its own, because answer may block for long.
 func (s *Supervisor) apart(c *Call, answer func() (int, error)) (int, error) {
 	go s.execute(c, func(*Supervisor, *Call, *[6]uint64) (int, error) { return answer() })
 	return 0, errAnswered

@@ -317,7 +317,7 @@ func aroundTree() {
 	want("chdir to /", unix.Chdir("/"), nil)
 }
 
-// want ends the program, which has failed, unless it has got what is wanted.
+// want ends the test's program with status 1 if got and wanted differ. what names the value.
 func want(what string, got, wanted any) {
 	if fmt.Sprint(got) != fmt.Sprint(wanted) {
 		fmt.Printf("program: %s: %v, want %v\n", what, got, wanted)
@@ -343,7 +343,7 @@ func open() int {
 	return fd
 }
 
-// wantNode checks what stat says of the device.
+// wantNode checks that stat has returned a character device with the device's number.
 func wantNode(what string, st *unix.Stat_t, err error) {
 	want(what, fmt.Sprintf("%#o %#x %v", st.Mode&unix.S_IFMT, st.Rdev, err), fmt.Sprintf("%#o %#x <nil>", unix.S_IFCHR, unix.Mkdev(231, 192)))
 }

@@ -46,8 +46,8 @@ func (s *Supervisor) openNetlink(c *Call, a *[6]uint64) (int, error) {
 	return to, err
 }
 
-// netlinkHandler returns the handler of a call on a descriptor that may be a socket of NETLINK_RDMA, from a function that
-// answers for such a socket. socket is a descriptor of it.
+// netlinkHandler returns the handler of a system call on a descriptor. If the descriptor is a socket of NETLINK_RDMA,
+// handle answers the call, and its argument socket is the supervisor's own descriptor of that socket.
 func netlinkHandler(handle func(s *Supervisor, c *Call, socket int) (int, error)) handler {
 	return func(s *Supervisor, c *Call, a *[6]uint64) (int, error) {
 		socket, err := c.copyOf(int(int32(a[0])))

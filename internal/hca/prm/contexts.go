@@ -11,7 +11,7 @@ import (
 // The contexts of objects, as in Linux's mlx5_ifc.h. A line is a field: its offset and width in bits, its use and its
 // name. The uses:
 //
-//	read     the device reads it. What the decoders of this package read has no lines: [decoded] finds it out
+//	read     the device reads it. Fields that the decoders of this package read need no line: [decoded] finds them
 //	kernel   the device reads it, or adapters ignore it, in a command of a kernel driver; in one of a program it is 0
 //	ignored  it selects something that adapters have, but that nobody can see here: a hint, a permission, or a
 //	         field that has no meaning on Ethernet

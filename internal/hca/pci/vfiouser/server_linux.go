@@ -85,8 +85,8 @@ func (c *conn) receive() (h header, payload []byte, err error) {
 	return h, payload, err
 }
 
-// commands are the commands: their names, the bytes that the payload of each has at least, and what executes them. It
-// returns the payload of the answer.
+// commands are the vfio-user commands that the server executes, by number: the name, the least length of the payload
+// in bytes, and the function that executes the command and returns the payload of the reply.
 var commands = map[uint16]struct {
 	name  string
 	least int
