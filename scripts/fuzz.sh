@@ -20,7 +20,7 @@ for dir in $(grep -rl --include='*_test.go' --exclude-dir=.cache '^func Fuzz' . 
 	for name in $(grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$dir"/*_test.go | sed 's/^func //'); do
 		echo "-- $dir $name"
 		(cd "$dir" && "$work/test" -test.run '^$' -test.fuzz "^$name\$" -test.fuzztime "$budget" -test.fuzzminimizetime 100x \
-			-test.fuzzcachedir "$(go env GOCACHE)/fuzz/$(go list)") || failed=1
+			-test.fuzzcachedir "$(go env GOCACHE)/fuzz/$(go list)") >"$work/out" 2>&1 || { failed=1; cat "$work/out"; }
 	done
 done
 exit $failed

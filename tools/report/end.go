@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// end prints the table of all steps, what was not run, and the totals.
+// end prints what was not run, the table of all steps with their failures, and the totals: the end of a long log is
+// what its reader sees first.
 func end(dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, "results"))
 	if err != nil {
@@ -25,6 +26,7 @@ func end(dir string) error {
 		results = append(results, r)
 	}
 	passed, failed, skipped := 0, 0, 0
+	notRun(results)
 	fmt.Printf("\n%-40s %8s  %s\n", "step", "seconds", "result")
 	for _, r := range results {
 		passed += r.Passed
@@ -35,7 +37,6 @@ func end(dir string) error {
 			fmt.Printf("    %s\n", f)
 		}
 	}
-	notRun(results)
 	fmt.Printf("\n%d passed, %d failed, %d skipped\n", passed, failed, skipped)
 	if failed > 0 {
 		os.Exit(1)
