@@ -11,9 +11,6 @@ import (
 	"github.com/softmkey/softmkey/packetconn"
 )
 
-// groupBuffer is the size of the receive buffer of a group's socket.
-const groupBuffer = 1 << 20
-
 // Join implements packetconn.Joiner. A socket that is bound to an address of the host gets
 // no datagrams that are sent to a group, so the group has a socket of its own, bound to the
 // group's address. Sockets of several processes may be bound to it.
@@ -55,7 +52,7 @@ func (c *conn) open(group, local netip.Addr, index int) (fd int, err error) {
 			unix.Close(fd)
 		}
 	}()
-	c.setup(fd, group, Options{RecvBuffer: groupBuffer, SendBuffer: groupBuffer})
+	c.setup(fd, group, Options{RecvBuffer: DefaultRecvBuffer, SendBuffer: DefaultSendBuffer})
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return -1, err
 	}

@@ -89,7 +89,8 @@ func linkLocal() netip.Addr {
 	return netip.Addr{}
 }
 
-// TestGroup sends to a group from one address of an interface, and receives at another one, which has joined.
+// TestGroup sends to a group from one address of an interface, and receives at another one, which has joined, and holds
+// as many datagrams for a process that is not scheduled as those to its own address.
 func TestGroup(t *testing.T) {
 	enterNamespace(t)
 	for _, name := range []string{"other", "v0"} { // without the choice of an interface, the first one sends
@@ -104,8 +105,12 @@ func TestGroup(t *testing.T) {
 		for _, a := range []netip.AddrPort{from, to} {
 			ip(t, append([]string{"address", "add", a.Addr().String() + c.prefix, "dev", "v0"}, map[bool][]string{true: {"nodad"}}[group.Is6()]...)...)
 		}
-		member, err := listenLinux(t, to, nil).Join(group)
+		port := listenLinux(t, to, nil)
+		member, err := port.Join(group)
 		fatal.If(t, err)
+		if got, want := member.(*conn).Caps().RecvBuffer, port.Caps().RecvBuffer; got != want {
+			t.Errorf("the group's socket holds %d bytes, the port's %d", got, want)
+		}
 		if _, err := listenLinux(t, from, nil).Send(trains(netip.AddrPortFrom(group, to.Port()), 1, 2, 100)); err != nil {
 			t.Fatal(err)
 		}
