@@ -11,6 +11,7 @@ import (
 // TestPCIControl takes the link of a guest's adapter away and gives it back, fails one of its QPs, and then the whole
 // adapter, which the guest's driver resets.
 func TestPCIControl(t *testing.T) {
+	withoutUML(t, mapped)
 	const script = `
 port() { grep -q "$1" /sys/class/infiniband/mlx5_0/ports/1/state && [ "$(cat /sys/class/net/$nic/carrier)" = "$2" ]; }
 queue() { rdma resource show qp | grep RC; }

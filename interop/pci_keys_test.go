@@ -48,6 +48,7 @@ func compareTranscript(t *testing.T, console string) {
 // libmlx5. They are those of examples/c, which compare what the peer sees with reference
 // implementations: the AES-XTS of OpenSSL, CRCs one bit at a time.
 func TestPCIKeys(t *testing.T) {
+	withoutUML(t, mapped)
 	if testing.Short() {
 		t.Skip("virtual machines boot in the long form")
 	}

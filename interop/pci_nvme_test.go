@@ -329,6 +329,7 @@ func (c *cable) found(t *testing.T, target, host *pciGuest, parts []string, tran
 // and of one read on the wire, as tshark shows them, must be the data and the tuples that a
 // model computes.
 func TestPCINVMeMemory(t *testing.T) {
+	withoutUML(t, "its adapter writes no capture")
 	eachBlock(t, func(t *testing.T, block int) {
 		nvme := nvmeGuest(block, "memory", "fio")
 		eachKernel(t, nvme, func(t *testing.T, softmkey, dir string, image guest.Image) {

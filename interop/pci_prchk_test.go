@@ -42,9 +42,6 @@ func linuxStatus(r *pitable.Row) nvme.Status {
 // TestPCIProtection executes the commands of pitable at two targets: softmkey target, which must answer as the
 // specification says, and Linux's in a guest.
 func TestPCIProtection(t *testing.T) {
-	if *uml {
-		t.Skip("a guest in User-mode Linux takes no orders on its console")
-	}
 	eachKernel(t, nvmeGuest(pitable.Block, "ordered"), func(t *testing.T, softmkey, dir string, image guest.Image) {
 		tap(t, "pcitap0", "10.92.0.1/24")
 		mustRun(t, "", "ip", "addr", "add", "10.92.0.3/24", "dev", "pcitap0")

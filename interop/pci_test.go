@@ -37,13 +37,14 @@ func startPCI(t *testing.T, softmkey, dir, name, network, parameters string, ima
 	return startMachine(t, dir, name, name, parameters, image)
 }
 
-// startAdapter starts softmkey pci, which listens at NAME.sock. The returned function kills it.
+// startAdapter starts softmkey pci, which listens at NAME.sock, or cmd/umladapter, which has no flags for faults. The
+// returned function kills it.
 func startAdapter(t *testing.T, softmkey, dir, name, network string, flags ...string) (kill func()) {
 	t.Helper()
 	socket := filepath.Join(dir, name+".sock")
 	args := append([]string{"pci", "--socket", socket, "--net", network, "-v"}, flags...)
 	if *uml {
-		args = []string{"-socket", socket, "-net", network}
+		softmkey, args = filepath.Join(filepath.Dir(softmkey), "umladapter"), []string{"-socket", socket, "-net", network}
 	}
 	adapter := exec.Command(softmkey, args...)
 	var said bytes.Buffer
@@ -230,10 +231,9 @@ func preparePCI(t *testing.T) (softmkey, dir string) {
 	}
 	dir = t.TempDir()
 	softmkey = filepath.Join(dir, "softmkey")
+	mustRun(t, "..", "go", "build", "-o", softmkey, "./cmd/softmkey")
 	if *uml {
-		mustRun(t, "", "go", "build", "-o", softmkey, "./cmd/umladapter")
-	} else {
-		mustRun(t, "..", "go", "build", "-o", softmkey, "./cmd/softmkey")
+		mustRun(t, "", "go", "build", "-o", dir, "./cmd/umladapter")
 	}
 	return softmkey, dir
 }
@@ -281,6 +281,7 @@ func tap(t *testing.T, name, addr string) {
 // What is written is read, and blocks that are damaged in memory get the statuses of the NVMe
 // specification.
 func TestPCIAlone(t *testing.T) {
+	withoutUML(t, mapped)
 	kernels := pciKernels(t)
 	if testing.Short() {
 		kernels = kernels[:1]
@@ -429,6 +430,7 @@ fi
 // pciPair runs steps in two guests at the two ends of a cable, and again after the drivers were
 // unloaded and loaded.
 func pciPair(t *testing.T, steps []pciStep, flags ...string) {
+	withoutUML(t, mapped)
 	lossy, err := lossyProgram()
 	check(t, err)
 	script, names := pciScript(steps)
@@ -462,6 +464,7 @@ func TestPCILoss(t *testing.T) {
 // TestPCIRun runs RDMA programs between a guest and the host, where softmkey run provides the device,
 // and exchanges a file between copypeer in the guest and softmkey copy.
 func TestPCIRun(t *testing.T) {
+	withoutUML(t, mapped)
 	steps := []pciStep{pciSteps[0]}
 	for _, s := range pciSteps {
 		if s.name == "rping" || s.name == "write_bw" || s.name == "read_bw" {

@@ -77,6 +77,7 @@ var explainedLog = []string{
 // TestPCITools runs ethtool, ip, rdma and devlink in a guest: each step of the script succeeds, and the driver prints no
 // warning or error that is not explained.
 func TestPCITools(t *testing.T) {
+	withoutUML(t, "its kernel has no bonding")
 	p := guest.PCI{RDMA: true, Script: toolsScript, Modules: []string{"bonding"}, Programs: []string{"ethtool", "rdma", "devlink"}}
 	for _, program := range p.Programs {
 		if _, err := exec.LookPath(program); err != nil {

@@ -14,10 +14,19 @@ import (
 	"github.com/softmkey/softmkey/interop/guest"
 )
 
-// uml runs the tests of softmkey pci with a kernel in User-mode Linux, a process of this host, instead
-// of QEMU. Programs of such a guest cannot use RDMA: the kernel has no way to map the pages of
-// doorbells into them.
+// uml runs the tests of softmkey pci with a kernel in User-mode Linux, a process of this host, instead of QEMU.
 var uml = flag.Bool("uml", false, "run guests in User-mode Linux, with the kernel that uml.sh has made")
+
+// withoutUML skips a test whose guest User-mode Linux cannot run.
+func withoutUML(t *testing.T, why string) {
+	t.Helper()
+	if *uml {
+		t.Skip("User-mode Linux: " + why)
+	}
+}
+
+// mapped is why programs of a guest cannot use RDMA: its kernel cannot map the pages of doorbells into them.
+const mapped = "programs of the guest cannot use RDMA"
 
 // umlRounds is the number of rounds of TestUMLSpeed.
 var umlRounds = flag.Int("uml-rounds", 0, "measure speeds in so many rounds")
@@ -30,7 +39,7 @@ const umlKernel = "../.cache/interop/uml"
 func umlCommand(t *testing.T, socket, parameters string, image guest.Image) *exec.Cmd {
 	dir := filepath.Dir(socket)
 	machine := exec.Command(image.Kernel, append([]string{
-		"mem=512M", "initrd=" + image.Initramfs, "uml_dir=" + dir, "con=null", "con0=null,fd:1",
+		"mem=512M", "initrd=" + image.Initramfs, "uml_dir=" + dir, "con=null", "con0=fd:0,fd:1",
 		"virtio_uml.device=" + socket + ":1234", // the number is uml.config's
 		"virt_pci.max_delay_us=60000000",        // a read of a register, on a machine that is busy
 	}, strings.Fields(parameters)...)...)

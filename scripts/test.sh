@@ -269,6 +269,12 @@ guests() {
 	done
 }
 
+# Virtual machines that are processes of this host. Their kernel takes 25 minutes of compiling.
+uml() {
+	[ "$(id -u)" = 0 ] && [ -e .cache/interop/uml ] || { echo "NOT RUN: guests in User-mode Linux need root, and a kernel that sudo interop/uml.sh makes"; return 0; }
+	gotest_in interop -count=1 -run TestPCI . -uml
+}
+
 everything() {
 	step tidy tidy
 	step api api
@@ -279,6 +285,7 @@ everything() {
 	begin_beside computing
 	step programs gotest $short -run "$programs" ./cmd/softmkey
 	step guests guests
+	step uml uml
 	step race-others race_others
 	step race-named race -short -run "$meet" ./sig ./xts ./mkey
 	step race-command race -short -run "$supervisors" -skip "$alone" ./cmd/softmkey
