@@ -117,6 +117,7 @@ func tuplesOf(data []byte, block int) (tuples []byte) {
 // them, and the host's when they arrive; the block layer of the host tries again. Damaged
 // application tags stay unnoticed, because neither Linux nor its disk checks them.
 func TestPCINVMeTarget(t *testing.T) {
+	withoutUML(t, "its kernel cannot hold a disk's writes")
 	eachBlock(t, func(t *testing.T, block int) {
 		nvme := nvmeGuest(block, "ordered")
 		eachKernel(t, nvme, func(t *testing.T, softmkey, dir string, image guest.Image) {
