@@ -37,8 +37,8 @@ func startPCI(t *testing.T, softmkey, dir, name, network, parameters string, ima
 	return startMachine(t, dir, name, name, parameters, image)
 }
 
-// startAdapter starts softmkey pci, which listens at NAME.sock, or cmd/umladapter, which has no flags for faults. The
-// returned function kills it.
+// startAdapter starts softmkey pci, which listens at NAME.sock. For User-mode Linux it starts cmd/umladapter, which takes
+// none of the flags: a test that passes --fault runs without loss there. The returned function kills it.
 func startAdapter(t *testing.T, softmkey, dir, name, network string, flags ...string) (kill func()) {
 	t.Helper()
 	socket := filepath.Join(dir, name+".sock")

@@ -25,8 +25,8 @@ func withoutUML(t *testing.T, why string) {
 	}
 }
 
-// mapped is why programs of a guest cannot use RDMA: its kernel cannot map the pages of doorbells into them.
-const mapped = "programs of the guest cannot use RDMA"
+// mapped is the reason of the tests whose guest runs programs on RDMA.
+const mapped = "its kernel cannot map the adapter's doorbells into programs"
 
 // umlRounds is the number of rounds of TestUMLSpeed.
 var umlRounds = flag.Int("uml-rounds", 0, "measure speeds in so many rounds")
