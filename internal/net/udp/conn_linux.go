@@ -63,6 +63,7 @@ type conn struct {
 	raw    syscall.RawConn
 	closed atomic.Bool
 	local  netip.AddrPort
+	opts   Options // as opened; the groups' sockets have the same
 	limits packetconn.Limits
 	zones  zones
 	spin   spin // guarded by rx.mu

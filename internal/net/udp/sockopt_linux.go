@@ -33,6 +33,7 @@ func dontFragment(rc syscall.RawConn, v4 bool) error {
 // setup sets the options that affect performance only, on a socket that is not yet bound.
 // It records in c.caps which ones the kernel grants.
 func (c *conn) setup(fd int, addr netip.Addr, o Options) {
+	c.opts = o
 	c.caps = packetconn.Caps{Batch: true, KnownID: true, Poll: true}
 
 	level, tos, hops := unix.IPPROTO_IP, unix.IP_RECVTOS, unix.IP_RECVTTL
