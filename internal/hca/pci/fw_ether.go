@@ -65,7 +65,9 @@ func (f *firmware) createSQ(c *call) error {
 			return err
 		}
 	}
-	return f.withCQ(f.sqCQ, c, func(cq ether.CQ) (uint32, error) { return f.port.CreateSQ(ether.Queue{Ring: r, CQ: cq}) })
+	return f.withCQ(f.sqCQ, c, func(cq ether.CQ) (uint32, error) {
+		return f.port.CreateSQ(ether.Queue{Ring: r, CQ: cq, Flush: c.in32(ctxIn+0x03, 1) != 0})
+	})
 }
 
 func (f *firmware) createRQ(c *call) error {
@@ -77,7 +79,7 @@ func (f *firmware) createRQ(c *call) error {
 		return failure.New("CREATE_RQ", syscall.EOPNOTSUPP, "memory of type %d: only a queue of its own (0) is supported", typ)
 	}
 	return f.withCQ(f.rqCQ, c, func(cq ether.CQ) (uint32, error) {
-		return f.port.CreateRQ(ether.Queue{Ring: r, CQ: cq, CounterSet: uint8(c.in32(ctxIn+0x60, 8))})
+		return f.port.CreateRQ(ether.Queue{Ring: r, CQ: cq, Flush: c.in32(ctxIn+0x0d, 1) != 0, CounterSet: uint8(c.in32(ctxIn+0x60, 8))})
 	})
 }
 

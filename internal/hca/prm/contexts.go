@@ -132,7 +132,7 @@ const (
 		003/1 ignored vsd
 		004/4 read mem_rq_type
 		008/4 read state
-		00d/1 ignored flush_in_error_en
+		00d/1 read flush_in_error_en
 		00e/1 0 hairpin
 		01a/2 0 1 ts_format
 		028/24 read user_index
@@ -152,7 +152,7 @@ const (
 		000/1 ignored rlky
 		001/1 0 cd_master
 		002/1 ignored fre
-		003/1 ignored flush_in_error_en
+		003/1 read flush_in_error_en
 		004/1 0 allow_multi_pkt_send_wqe
 		005/3 ignored min_wqe_inline_mode
 		008/4 read state

@@ -184,6 +184,10 @@ func (p *Port) Close() {
 func (p *Port) Ring(n uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ring(n)
+}
+
+func (p *Port) ring(n uint32) {
 	if p.closed || p.sqs[n] == nil || slices.Contains(p.rung, n) {
 		return
 	}
@@ -216,13 +220,16 @@ const maxBurst = 64
 // it is released while a frame is sent.
 func (p *Port) drain(q *Queue) {
 	for range maxBurst {
+		if q.state == StateError {
+			p.flush(q)
+		}
 		if q.state != StateReady || p.sqs[q.number] != q {
 			return
 		}
 		p.out.wqe.Control = prm.Control{}
 		rung, err := q.counter(p.cfg.Memory, prm.DoorbellSend)
 		if err != nil {
-			p.fail(q, err)
+			p.fail(q, err, 0)
 			return
 		}
 		if rung == q.next {
@@ -234,7 +241,7 @@ func (p *Port) drain(q *Queue) {
 		case p.sqs[q.number] != q || q.life != life:
 			return // destroyed, or reset, while a frame was sent
 		case err != nil:
-			p.fail(q, err)
+			p.fail(q, err, blocks)
 			return
 		}
 		p.completeSQ(q, blocks)
@@ -248,8 +255,8 @@ func (p *Port) trace(object string, number uint32, err error) {
 	}
 }
 
-// fail completes the request or the entry at hand with an error and stops the queue.
-func (p *Port) fail(q *Queue, err error) {
+// fail completes the request or the entry at hand, of so many blocks, with an error and stops the queue.
+func (p *Port) fail(q *Queue, err error, blocks int) {
 	object, cqe := "sq", prm.CQE{Opcode: prm.CQERequesterErr, SendOp: p.out.wqe.Opcode, Syndrome: prm.SyndromeLocalQPOp}
 	if q.kind == "RQ" {
 		object, cqe = "rq", prm.CQE{Opcode: prm.CQERecvErr, Syndrome: prm.SyndromeLocalLength}
@@ -258,6 +265,30 @@ func (p *Port) fail(q *Queue, err error) {
 	q.state = StateError
 	cqe.QPN, cqe.Counter = q.number, q.next
 	q.CQ.Complete(&cqe)
+	q.next += uint16(blocks)
+	p.flush(q)
+}
+
+// flush ends what is posted to a queue in error. Linux' driver makes a send queue ready again only when all that it
+// posted has ended. p.mu is held.
+func (p *Port) flush(q *Queue) {
+	record, cqe := uint64(prm.DoorbellSend), prm.CQE{Opcode: prm.CQERequesterErr, QPN: q.number, Syndrome: prm.SyndromeFlush}
+	if q.kind == "RQ" {
+		record, cqe.Opcode = prm.DoorbellRecv, prm.CQERecvErr
+	}
+	rung, err := q.counter(p.cfg.Memory, record)
+	if err != nil || !q.Flush || int(rung-q.next) > 1<<q.LogSize {
+		return
+	}
+	for blocks := 1; q.next != rung; q.next += uint16(blocks) {
+		if q.kind == "SQ" {
+			if blocks, err = p.fetch(q, int(rung-q.next)); err != nil {
+				return
+			}
+		}
+		cqe.Counter = q.next
+		q.CQ.Complete(&cqe)
+	}
 }
 
 // completeSQ completes the request at hand, which has that many blocks.
@@ -269,7 +300,7 @@ func (p *Port) completeSQ(q *Queue, blocks int) {
 	}
 }
 
-// one executes a request and returns its blocks. p.mu is held, and released while the frame is sent.
+// one executes a request and returns its blocks, as far as they are known if it fails. p.mu is held, and released while the frame is sent.
 func (p *Port) one(q *Queue, rung uint16) (blocks int, err error) {
 	const op = "send queue"
 	waiting := int(rung - q.next)
@@ -280,18 +311,13 @@ func (p *Port) one(q *Queue, rung uint16) (blocks int, err error) {
 		return 0, err
 	}
 	w := &p.out.wqe
-	if err := w.Parse(p.out.entry); err != nil {
-		return 0, err
+	if err := w.Parse(p.out.entry); err != nil || w.Opcode == prm.OpNop {
+		return blocks, err
 	}
-	if w.Opcode != prm.OpNop {
-		if err := p.build(q); err != nil {
-			return 0, err
-		}
-		if err := p.transmit(); err != nil {
-			return 0, err
-		}
+	if err := p.build(q); err != nil {
+		return blocks, err
 	}
-	return blocks, nil
+	return blocks, p.transmit()
 }
 
 // fetch copies the request at hand and returns its blocks.
@@ -445,7 +471,7 @@ func (p *Port) deliver(q *Queue, frame []byte, cqe *prm.EthernetCQE) {
 	}
 	rung, err := q.counter(p.cfg.Memory, prm.DoorbellRecv)
 	if err != nil {
-		p.fail(q, err)
+		p.fail(q, err, 0)
 		return
 	}
 	waiting := int(rung - q.next)
@@ -454,11 +480,11 @@ func (p *Port) deliver(q *Queue, frame []byte, cqe *prm.EthernetCQE) {
 		p.noBuffer[q.CounterSet]++
 		return
 	case waiting > 1<<q.LogSize:
-		p.fail(q, failure.New("receive queue", syscall.EINVAL, "the doorbell is %d entries ahead, the queue has %d", waiting, 1<<q.LogSize))
+		p.fail(q, failure.New("receive queue", syscall.EINVAL, "the doorbell is %d entries ahead, the queue has %d", waiting, 1<<q.LogSize), 0)
 		return
 	}
 	if fits, err := p.scatter(q, frame); err != nil {
-		p.fail(q, err)
+		p.fail(q, err, 1)
 		return
 	} else if !fits {
 		p.noBuffer[q.CounterSet]++

@@ -56,7 +56,10 @@ const (
 	testLKey = 0x700
 )
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T) *rig { return newFlushRig(t, true) }
+
+// newFlushRig is newRig with or without flush_in_error_en.
+func newFlushRig(t *testing.T, flush bool) *rig {
 	r := &rig{t: t, cq: &fakeCQ{make(chan []byte, 64)}, sent: make(chan []byte, 64)}
 	fatal.If(t, r.mem.Add(guestmem.Range{Size: 1 << 20, View: make([]byte, 1<<20)}))
 	r.port = New(Config{
@@ -70,10 +73,10 @@ func newRig(t *testing.T) *rig {
 	})
 	t.Cleanup(r.port.Close)
 	var err error
-	if r.sq, err = r.port.CreateSQ(Queue{Ring: Ring{Pages: []uint64{sqRing}, Shift: 12, LogStride: 6, LogSize: 4, Record: records}, CQ: r.cq}); err != nil {
+	if r.sq, err = r.port.CreateSQ(Queue{Ring: Ring{Pages: []uint64{sqRing}, Shift: 12, LogStride: 6, LogSize: 4, Record: records}, CQ: r.cq, Flush: flush}); err != nil {
 		t.Fatal(err)
 	}
-	if r.rq, err = r.port.CreateRQ(Queue{Ring: Ring{Pages: []uint64{rqRing}, Shift: 12, LogStride: 5, LogSize: 2, Record: records + 64}, CQ: r.cq}); err != nil {
+	if r.rq, err = r.port.CreateRQ(Queue{Ring: Ring{Pages: []uint64{rqRing}, Shift: 12, LogStride: 5, LogSize: 2, Record: records + 64}, CQ: r.cq, Flush: flush}); err != nil {
 		t.Fatal(err)
 	}
 	fatal.If(t, errors.Join(r.port.ModifySQ(r.sq, StateReset, StateReady), r.port.ModifyRQ(r.rq, StateReset, StateReady)))
@@ -179,6 +182,70 @@ func TestSendRefused(t *testing.T) {
 	}
 	if state, _ := r.port.SQState(r.sq); state != StateError || len(r.sent) != 0 {
 		t.Errorf("state %d, %d frames sent", state, len(r.sent))
+	}
+}
+
+// TestFlush puts queues in error, by a request that fails and by a command. What was posted before and what is posted
+// later ends with an error, if the queue was made so.
+func TestFlush(t *testing.T) {
+	r := newRig(t)
+	flushed := func(opcode prm.CQEOpcode, counters ...uint16) {
+		t.Helper()
+		for _, want := range counters {
+			if cqe, _ := prm.ParseCQE(r.cq.next(t)); cqe.Opcode != opcode || cqe.Syndrome != prm.SyndromeFlush || cqe.Counter != want {
+				t.Errorf("completion %+v, want request %d flushed", cqe, want)
+			}
+		}
+	}
+	r.post(0, nil, buffers, 64, testLKey+1)
+	r.post(0, make([]byte, 100), buffers, 64, testLKey) // three blocks
+	r.post(0, nil, buffers, 64, testLKey)
+	if cqe, _ := prm.ParseCQE(r.cq.next(t)); cqe.Syndrome != prm.SyndromeLocalQPOp || cqe.Counter != 0 {
+		t.Errorf("completion %+v", cqe)
+	}
+	flushed(prm.CQERequesterErr, 1, 4)
+	r.post(0, nil, buffers, 64, testLKey)
+	flushed(prm.CQERequesterErr, 5)
+
+	fatal.If(t, errors.Join(r.port.ModifySQ(r.sq, StateError, StateReset), r.port.ModifySQ(r.sq, StateReset, StateReady)))
+	r.posted = 0
+	for range cap(r.sent) {
+		r.sent <- nil // the next frame waits
+	}
+	for range 3 {
+		r.post(0, nil, buffers, 64, testLKey)
+	}
+	for Total(r.port.Counters().Sent).Frames == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	fatal.If(t, r.port.ModifySQ(r.sq, StateReady, StateError))
+	for range cap(r.sent) + 1 {
+		<-r.sent
+	}
+	if cqe, _ := prm.ParseCQE(r.cq.next(t)); cqe.Opcode != prm.CQERequester || cqe.Counter != 0 {
+		t.Errorf("completion %+v of the frame that was on its way", cqe)
+	}
+	flushed(prm.CQERequesterErr, 1, 2)
+
+	for i := range 3 {
+		r.receive(i, 0x1000)
+	}
+	fatal.If(t, r.port.ModifyRQ(r.rq, StateReady, StateError))
+	flushed(prm.CQERecvErr, 0, 1, 2)
+
+	r = newFlushRig(t, false)
+	r.post(0, nil, buffers, 64, testLKey+1)
+	r.cq.next(t)
+	r.post(0, nil, buffers, 64, testLKey)
+	r.receive(0, 0x1000)
+	fatal.If(t, r.port.ModifyRQ(r.rq, StateReady, StateError))
+	r.port.mu.Lock()
+	for r.port.sending {
+		r.port.idle.Wait()
+	}
+	r.port.mu.Unlock()
+	if n := len(r.cq.done); n != 0 {
+		t.Errorf("%d completions of queues that do not flush", n)
 	}
 }
 
