@@ -16,8 +16,9 @@ import (
 )
 
 // MaxRanges is the number of ranges that a map takes. Virtual machine monitors have some
-// tens of them.
-const MaxRanges = 4096
+// tens of them, and one for each page of a guest whose IOMMU translates. A range may be a mapping of a
+// file, of which Linux gives a process 65,530 (vm.max_map_count).
+const MaxRanges = 1 << 15
 
 // Range is a range of guest-physical addresses.
 type Range struct {

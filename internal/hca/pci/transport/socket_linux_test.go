@@ -58,4 +58,11 @@ func TestMapFile(t *testing.T) {
 			}
 		})
 	}
+	// A guest whose IOMMU translates has a range for each page.
+	for i := 1; i < guestmem.MaxRanges; i++ {
+		fatal.If(t, MapFile(&m, memfd, 0, uint64(i)<<32, 0x1000, false))
+	}
+	if err := MapFile(&m, memfd, 0, 1<<60, 0x1000, false); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("one range more: %v, want ENOSPC", err)
+	}
 }

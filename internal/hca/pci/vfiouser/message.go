@@ -2,9 +2,11 @@ package vfiouser
 
 import (
 	"encoding/binary"
+	"fmt"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 )
 
 var le = binary.LittleEndian
@@ -88,4 +90,4 @@ func short(b []byte, n int) error {
 
 // versionAnswer is the payload of the answer of VERSION: 0.0 with the server's limits.
 // A client refuses max_msg_fds above 16.
-var versionAnswer = append([]byte{0, 0, 0, 0}, "{\"capabilities\":{\"max_msg_fds\":8,\"max_data_xfer_size\":1048576}}\x00"...)
+var versionAnswer = fmt.Appendf([]byte{0, 0, 0, 0}, `{"capabilities":{"max_msg_fds":8,"max_data_xfer_size":1048576,"max_dma_maps":%d}}`+"\x00", guestmem.MaxRanges)

@@ -105,7 +105,7 @@ func memfd(t testing.TB, size int64) int {
 func TestConversation(t *testing.T) {
 	c := newClient(t)
 	version, errno := c.call(cmdVersion, append([]byte{0, 0, 0, 0}, "{\"capabilities\":{\"max_msg_fds\":16}}\x00"...))
-	if errno != 0 || version[len(version)-1] != 0 || !bytes.Contains(version, []byte("max_msg_fds\":8,")) {
+	if errno != 0 || version[len(version)-1] != 0 || !bytes.Contains(version, []byte("max_msg_fds\":8,")) || !bytes.Contains(version, []byte("max_dma_maps\":32768}")) {
 		t.Errorf("VERSION: %q, %v", version, errno)
 	}
 	if b, errno := c.call(cmdDeviceInfo, numbers(16, 0, 0, 0)); errno != 0 || !bytes.Equal(b, numbers(16, 3, 9, 5)) {
