@@ -11,6 +11,7 @@ import (
 	"os/signal"
 
 	"github.com/softmkey/softmkey/internal/base/unixsocket"
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/frames"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/vm"
@@ -45,5 +46,5 @@ func run(ctx context.Context, socket, network string) error {
 	if err != nil {
 		return errors.Join(err, link.Close())
 	}
-	return vm.Serve(ctx, l, vm.Options{Link: link, Device: pci.Config{MAC: mac, Tracer: w}, Server: umlpci.Serve})
+	return vm.Serve(ctx, l, vm.Options{Link: link, Device: pci.Config{MAC: mac, Tracer: w, Options: adapter.Options{AdapterReports: true}}, Server: umlpci.Serve})
 }
