@@ -63,7 +63,7 @@ type conn struct {
 	raw    syscall.RawConn
 	closed atomic.Bool
 	local  netip.AddrPort
-	opts   Options // as opened; the groups' sockets have the same
+	opts   Options // with the defaults and the environment; the sockets of groups have the same
 	limits packetconn.Limits
 	zones  zones
 	spin   spin // guarded by rx.mu
@@ -84,8 +84,8 @@ type conn struct {
 }
 
 func listen(addr netip.AddrPort, o Options) (netconn.Conn, error) {
-	c := &conn{sendmmsg: sendmmsg, spin: newSpin()}
-	if err := c.bind(addr, o, false); err != nil {
+	c := &conn{sendmmsg: sendmmsg, spin: newSpin(), opts: o}
+	if err := c.bind(addr, false); err != nil {
 		return nil, listenError(addr, err)
 	}
 	if err := c.start(); err != nil {
@@ -96,7 +96,7 @@ func listen(addr netip.AddrPort, o Options) (netconn.Conn, error) {
 
 // bind opens a socket at addr. With reuse, several sockets can be bound to the address, provided
 // that each is opened with reuse.
-func (c *conn) bind(addr netip.AddrPort, o Options, reuse bool) error {
+func (c *conn) bind(addr netip.AddrPort, reuse bool) error {
 	network := "udp4"
 	if addr.Addr().Is6() {
 		network = "udp6"
@@ -110,7 +110,7 @@ func (c *conn) bind(addr netip.AddrPort, o Options, reuse bool) error {
 			if reuse {
 				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 			}
-			c.setup(int(fd), addr.Addr(), o)
+			c.setup(int(fd), addr.Addr())
 			sendGroupsFrom(int(fd), addr.Addr())
 		})
 		return errors.Join(cerr, err)

@@ -24,8 +24,8 @@ func (c *conn) Join(group netip.Addr) (packetconn.Conn, error) {
 	if err != nil {
 		return nil, failure.New(op, failure.Errno(err, syscall.EINVAL), "group %v: no interface has the address %v", group, local)
 	}
-	g := &conn{sendmmsg: sendmmsg, local: netip.AddrPortFrom(group, c.local.Port())}
-	fd, err := g.open(group, local, i.Index, c.opts)
+	g := &conn{sendmmsg: sendmmsg, opts: c.opts, local: netip.AddrPortFrom(group, c.local.Port())}
+	fd, err := g.open(group, local, i.Index)
 	if err == nil {
 		g.file = os.NewFile(uintptr(fd), "udp group")
 		err = g.start()
@@ -38,7 +38,7 @@ func (c *conn) Join(group netip.Addr) (packetconn.Conn, error) {
 
 // open returns a socket that is bound to the group and has joined it on the interface with
 // an index and an address.
-func (c *conn) open(group, local netip.Addr, index int, o Options) (fd int, err error) {
+func (c *conn) open(group, local netip.Addr, index int) (fd int, err error) {
 	family := unix.AF_INET
 	if group.Is6() {
 		family = unix.AF_INET6
@@ -52,7 +52,7 @@ func (c *conn) open(group, local netip.Addr, index int, o Options) (fd int, err 
 			unix.Close(fd)
 		}
 	}()
-	c.setup(fd, group, o)
+	c.setup(fd, group)
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return -1, err
 	}

@@ -36,8 +36,8 @@ func Bind(addr netip.AddrPort, opts *Options, reuse bool) (*os.File, error) {
 	if err := usable(addr.Addr()); err != nil {
 		return nil, err
 	}
-	c := new(conn)
-	if err := c.bind(addr, options(opts), reuse); err != nil {
+	c := &conn{opts: options(opts)}
+	if err := c.bind(addr, reuse); err != nil {
 		return nil, listenError(addr, err)
 	}
 	return c.file, nil
@@ -47,11 +47,10 @@ func Bind(addr netip.AddrPort, opts *Options, reuse bool) (*os.File, error) {
 // bound to local. Close closes the file without shutting the socket down, which other processes
 // may use. side is nil if the socket is the only source of datagrams.
 func Open(f *os.File, local netip.AddrPort, opts *Options, side Side) (netconn.Conn, error) {
-	o := options(opts)
-	c := &conn{sendmmsg: sendmmsg, spin: newSpin(), file: f, local: local, side: side}
+	c := &conn{sendmmsg: sendmmsg, spin: newSpin(), opts: options(opts), file: f, local: local, side: side}
 	raw, err := f.SyscallConn()
 	if err == nil {
-		err = raw.Control(func(fd uintptr) { c.setup(int(fd), local.Addr(), o) })
+		err = raw.Control(func(fd uintptr) { c.setup(int(fd), local.Addr()) })
 	}
 	if err != nil {
 		f.Close()

@@ -30,10 +30,9 @@ func dontFragment(rc syscall.RawConn, v4 bool) error {
 	return errors.Join(cerr, err)
 }
 
-// setup sets the options that affect performance only, on a socket that is not yet bound.
+// setup sets the options of c.opts, which affect performance only, on a socket that is not yet bound.
 // It records in c.caps which ones the kernel grants.
-func (c *conn) setup(fd int, addr netip.Addr, o Options) {
-	c.opts = o
+func (c *conn) setup(fd int, addr netip.Addr) {
 	c.caps = packetconn.Caps{Batch: true, KnownID: true, Poll: true}
 
 	level, tos, hops := unix.IPPROTO_IP, unix.IP_RECVTOS, unix.IP_RECVTTL
@@ -46,7 +45,7 @@ func (c *conn) setup(fd int, addr netip.Addr, o Options) {
 	// Kernels before 4.18 have no UDP_SEGMENT, and kernels before 5.0 have no
 	// UDP_GRO. They return an error for the option.
 	switch {
-	case o.NoGSO:
+	case c.opts.NoGSO:
 		c.caps.Degraded = "GSO is switched off"
 	case unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, 0) != nil:
 		c.caps.Degraded = "the kernel has no UDP_SEGMENT"
@@ -58,13 +57,13 @@ func (c *conn) setup(fd int, addr netip.Addr, o Options) {
 		// kernel drops by default. The invariant CRC covers the packet.
 		_ = unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_NO_CHECK6_RX, 1)
 	}
-	if !o.NoGRO && unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil {
+	if !c.opts.NoGRO && unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil {
 		c.caps.GRO = true
 	}
 
 	// The FORCE options exceed the sysctl limits, but need CAP_NET_ADMIN.
-	c.caps.RecvBuffer = buffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, o.RecvBuffer)
-	c.caps.SendBuffer = buffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, o.SendBuffer)
+	c.caps.RecvBuffer = buffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, c.opts.RecvBuffer)
+	c.caps.SendBuffer = buffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, c.opts.SendBuffer)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1) // for Dropped
 }
 
