@@ -255,7 +255,9 @@ func (p *Port) trace(object string, number uint32, err error) {
 	}
 }
 
-// fail completes the request or the entry at hand, of so many blocks, with an error and stops the queue.
+// fail puts a queue in error. It completes the request of a send queue, or the entry of a receive queue, at q.next with
+// the error, and flushes what is posted behind it. blocks is the length of the request, 1 for an entry, or 0 if it could
+// not be read.
 func (p *Port) fail(q *Queue, err error, blocks int) {
 	object, cqe := "sq", prm.CQE{Opcode: prm.CQERequesterErr, SendOp: p.out.wqe.Opcode, Syndrome: prm.SyndromeLocalQPOp}
 	if q.kind == "RQ" {
@@ -269,8 +271,8 @@ func (p *Port) fail(q *Queue, err error, blocks int) {
 	p.flush(q)
 }
 
-// flush ends what is posted to a queue in error. Linux' driver makes a send queue ready again only when all that it
-// posted has ended. p.mu is held.
+// flush completes all that is posted to a queue in error with flush errors, if the queue's context has flush_in_error_en.
+// mlx5_core makes a send queue in error ready again only after every request that it posted has completed. p.mu is held.
 func (p *Port) flush(q *Queue) {
 	record, cqe := uint64(prm.DoorbellSend), prm.CQE{Opcode: prm.CQERequesterErr, QPN: q.number, Syndrome: prm.SyndromeFlush}
 	if q.kind == "RQ" {
@@ -300,7 +302,8 @@ func (p *Port) completeSQ(q *Queue, blocks int) {
 	}
 }
 
-// one executes a request and returns its blocks, as far as they are known if it fails. p.mu is held, and released while the frame is sent.
+// one executes a request and returns its length in blocks, also with an error, or 0 if it could not be read. p.mu is held,
+// and released while the frame is sent.
 func (p *Port) one(q *Queue, rung uint16) (blocks int, err error) {
 	const op = "send queue"
 	waiting := int(rung - q.next)

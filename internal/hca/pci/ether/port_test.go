@@ -172,21 +172,9 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// TestSendRefused sends with a key that the port may not use. The queue stops with an error
-// completion, and nothing is sent.
-func TestSendRefused(t *testing.T) {
-	r := newRig(t)
-	r.post(0, nil, buffers, 64, testLKey+1)
-	if cqe, _ := prm.ParseCQE(r.cq.next(t)); cqe.Opcode != prm.CQERequesterErr {
-		t.Errorf("completion %+v", cqe)
-	}
-	if state, _ := r.port.SQState(r.sq); state != StateError || len(r.sent) != 0 {
-		t.Errorf("state %d, %d frames sent", state, len(r.sent))
-	}
-}
-
-// TestFlush puts queues in error, by a request that fails and by a command. What was posted before and what is posted
-// later ends with an error, if the queue was made so.
+// TestFlush puts a send queue in error, by a request with a key that the port may not use and by MODIFY_SQ, and a receive
+// queue by MODIFY_RQ. With flush_in_error_en, all that is posted to the queue, before and after, completes with a flush
+// error, and nothing is sent. Without it, nothing more completes.
 func TestFlush(t *testing.T) {
 	r := newRig(t)
 	flushed := func(opcode prm.CQEOpcode, counters ...uint16) {
@@ -200,12 +188,15 @@ func TestFlush(t *testing.T) {
 	r.post(0, nil, buffers, 64, testLKey+1)
 	r.post(0, make([]byte, 100), buffers, 64, testLKey) // three blocks
 	r.post(0, nil, buffers, 64, testLKey)
-	if cqe, _ := prm.ParseCQE(r.cq.next(t)); cqe.Syndrome != prm.SyndromeLocalQPOp || cqe.Counter != 0 {
+	if cqe, _ := prm.ParseCQE(r.cq.next(t)); cqe.Opcode != prm.CQERequesterErr || cqe.Syndrome != prm.SyndromeLocalQPOp || cqe.Counter != 0 {
 		t.Errorf("completion %+v", cqe)
 	}
 	flushed(prm.CQERequesterErr, 1, 4)
 	r.post(0, nil, buffers, 64, testLKey)
 	flushed(prm.CQERequesterErr, 5)
+	if state, _ := r.port.SQState(r.sq); state != StateError || len(r.sent) != 0 {
+		t.Errorf("state %d, %d frames sent", state, len(r.sent))
+	}
 
 	fatal.If(t, errors.Join(r.port.ModifySQ(r.sq, StateError, StateReset), r.port.ModifySQ(r.sq, StateReset, StateReady)))
 	r.posted = 0

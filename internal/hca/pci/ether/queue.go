@@ -78,7 +78,7 @@ func (r *Ring) counter(mem Memory, off uint64) (uint16, error) {
 type Queue struct {
 	Ring
 	CQ         CQ
-	Flush      bool  // flush_in_error_en: what is posted ends with an error while the queue is in error
+	Flush      bool  // flush_in_error_en: in error, the queue completes what is posted with flush errors
 	CounterSet uint8 // of a receive queue: it counts the frames without a buffer
 
 	kind   string // "SQ" or "RQ"
@@ -141,7 +141,7 @@ func (p *Port) modify(kind string, all map[uint32]*Queue, n uint32, from, to uin
 	q.state = to
 	switch {
 	case to == StateError && kind == "SQ":
-		p.ring(n) // a frame of it may be on its way
+		p.ring(n) // send flushes it, after the frame that it may be sending now
 	case to == StateError:
 		p.flush(q)
 	}
