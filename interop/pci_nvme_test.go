@@ -301,7 +301,8 @@ func storagePair(t *testing.T, softmkey, dir string, image guest.Image, hostFlag
 	return target, host, newCable(t, paths)
 }
 
-// damagedRef is what Linux prints for the damaged reference tag of block 0: an adapter reports as actual what is in the field.
+// damagedRef matches what Linux prints for the reference tag 0 that the cable has changed to 0x20. Reports of an adapter
+// have the tag that was received as the actual value, and the one that the key computes as the expected value.
 var damagedRef = regexp.MustCompile(`PI error found type 1 .*expected (0x)?0 vs actual (0x)?20\b`)
 
 // found checks that the parts of a block that the cable has damaged were found by the adapter that
@@ -315,7 +316,7 @@ func (c *cable) found(t *testing.T, target, host *pciGuest, parts []string, tran
 		if n := strings.Count(lines, "PI error"); n != len(parts) {
 			t.Errorf("%d errors in a %s, want %d", n, way, len(parts))
 		}
-		if strings.Contains(lines, "PI error found type 1 ") && !damagedRef.MatchString(lines) { // blocks of 4096 bytes have the tag elsewhere
+		if strings.Contains(lines, "PI error found type 1 ") && !damagedRef.MatchString(lines) { // in a block of 4096 bytes, the cable changes data there
 			t.Errorf("%s: no line matches %v", way, damagedRef)
 		}
 		for part := range partOffsets {

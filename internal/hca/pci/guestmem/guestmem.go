@@ -15,9 +15,9 @@ import (
 	"github.com/softmkey/softmkey/internal/keydoor"
 )
 
-// MaxRanges is the number of ranges that a map takes. Virtual machine monitors have some
-// tens of them, and one for each page of a guest whose IOMMU translates. A range may be a mapping of a
-// file, of which Linux gives a process 65,530 (vm.max_map_count).
+// MaxRanges is the number of ranges that a map takes. A virtual machine monitor has some tens of
+// them, or one for each page that the guest's IOMMU maps for the adapter. Each range may be a
+// mapping (mmap) of this process, of which Linux allows 65,530 (vm.max_map_count).
 const MaxRanges = 1 << 15
 
 // Range is a range of guest-physical addresses.
