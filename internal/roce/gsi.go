@@ -116,6 +116,7 @@ func (g *GSI) Send(to *AH, destQPN uint32, payload []byte) error {
 func (g *GSI) Flush() {
 	p := g.port
 	p.sending.Lock()
+	defer p.wakeReady()
 	defer p.sending.Unlock()
 	for !p.ready.empty() {
 		g.mu.Lock()

@@ -121,9 +121,6 @@ func (n *lane) run() {
 		if due || ready || len(work) > 0 {
 			n.send()
 		}
-		if !p.ready.empty() { // other QPs that waited for a window
-			p.wake()
-		}
 	}
 }
 

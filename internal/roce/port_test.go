@@ -72,6 +72,61 @@ func portPair(t testing.TB) []*Port {
 	return listenPorts(t, inproc.NewNetwork(nil).Listen, "192.0.2.1:4791", "192.0.2.2:4791")
 }
 
+// hookedConn calls hook before it sends.
+type hookedConn struct {
+	packetconn.Conn
+	hook func()
+}
+
+func (c *hookedConn) Send(trains []packetconn.Train) (int, error) {
+	c.hook()
+	return c.Conn.Send(trains)
+}
+
+// TestKickWhileSending kicks a QP while the port sends a management datagram, and while it sends at once for another
+// QP. The QP's request must leave afterwards, although nothing else happens.
+func TestKickWhileSending(t *testing.T) {
+	for name, send := range map[string]func(c *hookedConn, g *GSI, other *QP, kick func()){
+		"management": func(c *hookedConn, g *GSI, _ *QP, kick func()) {
+			c.hook = sync.OnceFunc(kick)
+			g.Flush()
+		},
+		"at once": func(_ *hookedConn, _ *GSI, other *QP, kick func()) {
+			other.sendNow(func(*builder) { kick() })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := inproc.NewNetwork(nil)
+				conn := map[netip.AddrPort]*hookedConn{}
+				port := listenPorts(t, func(a netip.AddrPort) (packetconn.Conn, error) {
+					c, err := n.Listen(a)
+					conn[a] = &hookedConn{c, func() {}}
+					return conn[a], err
+				}, "192.0.2.1:4791", "192.0.2.2:4791")
+				a, m := newQP(t, port[0], "a")
+				b, peer := newQP(t, port[1], "b")
+				other, _ := newQP(t, port[0], "other")
+				join(t, a, b, pairOptions{})
+				peer.keys[1] = make([]byte, 100)
+				g, err := port[0].OpenGSI(func(Datagram) {})
+				fatal.If(t, err)
+				ah, err := port[0].NewAH(0, port[1].Addrs()[0], 0)
+				fatal.If(t, err)
+				// The datagram waits, because the transmit goroutine finds the lock taken.
+				port[0].sending.Lock()
+				fatal.If(t, g.Send(ah, 1, make([]byte, 256)))
+				synctest.Wait()
+				port[0].sending.Unlock()
+				m.post(write(100))
+				send(conn[port[0].Addrs()[0]], g, other, a.Kick)
+				synctest.Wait()
+				m.statuses(rdma.StatusSuccess)
+			})
+		})
+	}
+}
+
 // mixedQPs returns a new QP of each port, which the test connects, and posts a mix of n operations on both.
 // finish waits for their end and checks the results.
 func mixedQPs(t testing.TB, a, b *Port, rnd *rand.Rand, n int) (qp [2]*QP, finish func()) {

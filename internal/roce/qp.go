@@ -292,6 +292,7 @@ func (q *QP) sendNow(build func(b *builder)) {
 		sending, b = &n.sending, n.builder
 	}
 	sending.Lock()
+	defer p.wakeReady()
 	defer sending.Unlock()
 	b.reset()
 	q.mu.Lock()

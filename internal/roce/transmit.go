@@ -86,6 +86,14 @@ func (p *Port) expire(now int64) {
 // wake wakes the transmit goroutine.
 func (p *Port) wake() { signal(p.wakeup) }
 
+// wakeReady wakes the transmit goroutine if QPs are ready. Whoever held sending outside of pump calls it after the
+// unlock, because a Kick in the meantime has only queued its QP.
+func (p *Port) wakeReady() {
+	if !p.ready.empty() {
+		p.wake()
+	}
+}
+
 // signal puts an element into a channel of one, unless it has one.
 func signal(c chan<- struct{}) {
 	select {
@@ -96,7 +104,7 @@ func signal(c chan<- struct{}) {
 
 // pump sends for the ready QPs, for at most rounds rounds, and reports whether QPs are
 // still ready afterwards. If another goroutine holds sending, pump returns false: that
-// goroutine checks the queue again after it releases the lock.
+// goroutine checks the queue again after it unlocks it, in pump or in wakeReady.
 func (p *Port) pump(rounds int) (more bool) {
 	left := rounds * networkRound
 	for !p.ready.empty() {
