@@ -52,18 +52,35 @@ type program struct {
 
 	mu      sync.Mutex
 	pending []int // by file
-	written int   // end of the memory that the last command has written
 	records []Record
 }
 
 // take keeps a record of the trace.
 func (p *program) take(r Record) {
+	if a, ok := r.Process.(*answer); ok {
+		r.Process = a.program
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.records = append(p.records, r)
 }
 
 const memStart = 0x1000
+
+// answer is the memory of a program as one command sees it. Only what this command writes counts:
+// a command that waits on another goroutine may write its event meanwhile.
+type answer struct {
+	*program
+	end int // end of the memory that the command has written
+}
+
+func (a *answer) Write(addr uint64, b []byte) error {
+	if err := a.program.Write(addr, b); err != nil {
+		return err
+	}
+	a.end = max(a.end, int(addr-memStart)+len(b))
+	return nil
+}
 
 func (p *program) Read(addr uint64, b []byte) error {
 	p.mu.Lock()
@@ -81,7 +98,6 @@ func (p *program) Write(addr uint64, b []byte) error {
 	if addr < memStart || addr-memStart+uint64(len(b)) > uint64(len(p.mem)) {
 		return errors.New("no memory")
 	}
-	p.written = max(p.written, int(addr-memStart)+len(b))
 	copy(p.mem[addr-memStart:], b)
 	return nil
 }
@@ -122,12 +138,10 @@ func (p *program) command(fd int, cmd uint32, out int, in []byte) ([]byte, sysca
 	b = ne.AppendUint16(b, uint16(len(in)))
 	b = ne.AppendUint16(b, uint16(out))
 	b = append(b, in...)
-	p.mu.Lock()
-	p.written = 0
-	p.mu.Unlock()
+	memory := &answer{program: p}
 	var errno syscall.Errno
 	called := 0
-	p.files[fd].Write(p, b, true, func(n int, e syscall.Errno) {
+	p.files[fd].Write(memory, b, true, func(n int, e syscall.Errno) {
 		called++
 		errno = e
 		if e == 0 && n != len(b) {
@@ -137,11 +151,11 @@ func (p *program) command(fd int, cmd uint32, out int, in []byte) ([]byte, sysca
 	if called != 1 {
 		p.t.Fatalf("command %d was answered %d times", cmd, called)
 	}
+	if memory.end > out {
+		p.t.Errorf("command %d wrote %d bytes, and there is room for %d", cmd, memory.end, out)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.written > out {
-		p.t.Errorf("command %d wrote %d bytes, and there is room for %d", cmd, p.written, out)
-	}
 	return bytes.Clone(p.mem[:out]), errno
 }
 
