@@ -38,8 +38,10 @@ const (
 	MaxQueues  = 8 * HostQueues
 )
 
-// patience is the time that a host has from the connection to its first command.
-var patience = 10 * time.Second
+// patience is the time that a host has from the connection to its first command: as long as Linux waits
+// for an answer to an admin command (NVME_ADMIN_TIMEOUT). Linux makes all queues of a controller before the first
+// Connect of an I/O queue, which takes tens of seconds in a guest whose processors are emulated.
+var patience = time.Minute
 
 // farewell is the time that a host has to answer a disconnect request.
 var farewell = 3 * time.Second

@@ -595,6 +595,19 @@ func TestHostile(t *testing.T) {
 	io.want("another host", rw(nvme.Read, 0, 8, 7, 0, 0x1234, 0xffff), make([]byte, 8*520), nvme.Success)
 }
 
+// TestSilent connects a queue that sends no command.
+func TestSilent(t *testing.T) {
+	was := patience
+	t.Cleanup(func() { patience = was })
+	patience = 100 * time.Millisecond
+	ns, _ := namespace(t, 512, 1)
+	l := newLab(t, nvmet.Options{Namespaces: []*nvmet.Namespace{ns}})
+	h := l.host(hostAddr)
+	q := must(t, func() (*queue, error) { return h.dial(nvme.CMRequest{HRQSize: 32, HSQSize: 31}) })
+	defer q.close()
+	<-q.conn.Done()
+}
+
 // TestVanish ends hosts in the middle of commands, without a message.
 func TestVanish(t *testing.T) {
 	defer func(was time.Duration) { farewell = was }(farewell)
