@@ -107,10 +107,12 @@ func do(path string, r *Request, patience time.Duration) (*Reply, error) {
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		// This end withdraws the request. The run looks for that after it has announced the beginning: if no
-		// announcement is here now, the run does not execute the request.
+		// announcement is here now, the run does not execute the request. It may refuse what has come of it.
 		c.CloseWrite()
 		c.SetReadDeadline(time.Now().Add(time.Second))
-		err = decode(answers, &answer)
+		if err = decode(answers, &answer); err == nil && !answer.Begun {
+			err = errors.New(answer.Error)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the run has not begun the request, and does not execute it: %w", err)
