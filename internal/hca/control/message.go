@@ -107,7 +107,8 @@ func do(path string, r *Request, patience time.Duration) (*Reply, error) {
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		// This end withdraws the request. The run looks for that after it has announced the beginning: if no
-		// announcement is here now, the run does not execute the request. It may refuse what has come of it.
+		// announcement is here now, the run does not execute the request. A run that has received no request, or a part
+		// of one, answers with a refusal instead of an announcement.
 		c.CloseWrite()
 		c.SetReadDeadline(time.Now().Add(time.Second))
 		if err = decode(answers, &answer); err == nil && !answer.Begun {

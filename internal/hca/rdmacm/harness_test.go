@@ -67,8 +67,8 @@ func (p *program) take(r Record) {
 
 const memStart = 0x1000
 
-// answer is the memory of a program as one command sees it. Only what this command writes counts:
-// a command that waits on another goroutine may write its event meanwhile.
+// answer is a program as the Process of one of its commands. It records how far that command writes. A GET_EVENT
+// that waits has the program itself as its Process: it may write its event while the other command runs.
 type answer struct {
 	*program
 	end int // end of the memory that the command has written

@@ -595,7 +595,7 @@ func TestHostile(t *testing.T) {
 	io.want("another host", rw(nvme.Read, 0, 8, 7, 0, 0x1234, 0xffff), make([]byte, 8*520), nvme.Success)
 }
 
-// TestSilent connects a queue that sends no command.
+// TestSilent connects a queue that sends no command. The target ends the connection.
 func TestSilent(t *testing.T) {
 	was := patience
 	t.Cleanup(func() { patience = was })
